@@ -1,0 +1,16 @@
+# sluice::flags: warnings and sanitizers, linked PRIVATE by every target of ours.
+add_library(sluice_flags INTERFACE)
+add_library(sluice::flags ALIAS sluice_flags)
+target_compile_options(sluice_flags INTERFACE -Wall -Wextra -Wno-missing-field-initializers)
+if(SLUICE_SANITIZE)
+  target_compile_options(sluice_flags INTERFACE -fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer -g)
+  if(SLUICE_SANITIZE MATCHES "undefined")
+    target_compile_options(sluice_flags INTERFACE -fno-sanitize-recover=undefined)
+  endif()
+  target_link_options(sluice_flags INTERFACE -fsanitize=${SLUICE_SANITIZE})
+endif()
+
+find_program(SLUICE_CCACHE ccache)
+if(SLUICE_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${SLUICE_CCACHE})
+endif()

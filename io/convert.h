@@ -1,0 +1,66 @@
+#pragma once
+// Writes a packed store from a checkpoint: streams group after group in bounded pieces, converts element types on the
+// way, and can be killed at any moment: finished groups are kept in a journal and a second run continues after them.
+// The caller says what goes where (names and order come from the model code). One conversion a destination at a time.
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/checkpoint.h"
+
+namespace sluice::io {
+
+struct StoreTensor {
+  std::string source_name;
+  std::string store_name;
+  std::optional<DType> to;  // f32, f16 or bf16 from any of these; nothing: bytes as they are
+};
+
+struct StoreGroup {
+  std::string name;  // letters, digits, '-', '_' and '.': the file is <name>.safetensors
+  std::vector<StoreTensor> tensors;  // laid out in this order
+};
+
+struct ConvertProgress {
+  int64_t done_bytes = 0;   // written, finished groups of an earlier run included
+  int64_t total_bytes = 0;  // of all weight files
+  std::string_view group;   // being written
+};
+
+struct ConvertOptions {
+  std::filesystem::path destination;  // made when missing
+  bool overwrite = false;             // replace a store or an unfinished conversion that is already there
+  bool verify_finished = false;       // when continuing: recompute the checksums of finished groups, not only sizes
+  int threads = 0;                    // for converting element types; 0: all processors
+  std::function<void(const ConvertProgress&)> progress;  // on the calling thread, about every 8 MiB; may be empty
+  const std::atomic<bool>* stop = nullptr;               // set it to end early with kCancelled
+  std::vector<std::filesystem::path> extra_files;        // copied besides companion_files(); by file name
+};
+
+struct ConvertReport {
+  int64_t total_bytes = 0;    // of all weight files
+  int64_t written_bytes = 0;  // by this run
+  int64_t groups = 0;
+  int64_t resumed_groups = 0;  // found finished
+};
+
+/// Converts; returns when the store is complete and on disk. Memory: about 128 MiB whatever the model's size.
+/// Errors: kUser (destination is the source, holds something else, unknown source tensor, a conversion that is
+/// refused), kFile (reading), kResource (disk full: said before the first byte where it can be known; finished groups
+/// stay for the next run), kCancelled.
+ConvertReport convert_checkpoint(const Checkpoint& source, std::span<const StoreGroup> groups,
+                                 const ConvertOptions& options);
+
+/// Bytes of all weight files that convert_checkpoint would write. Same kUser errors; touches no disk.
+int64_t packed_store_bytes(const Checkpoint& source, std::span<const StoreGroup> groups);
+
+/// The small files of a model folder that a converted one needs as well (config.json, tokenizer files, chat template).
+std::vector<std::filesystem::path> companion_files(const std::filesystem::path& folder);
+
+}  // namespace sluice::io

@@ -1,0 +1,57 @@
+#include "io/file_engine.h"
+
+#include <fmt/format.h>
+
+#include <future>
+#include <utility>
+
+#include "io/pread_engine.h"
+#include "io/queued_engine.h"
+#include "io/uring_engine.h"
+#include "src/base/bytes.h"
+#include "src/base/error.h"
+
+namespace sluice::io {
+
+namespace {
+
+/// Calls `start` with a completion and waits for that.
+template <typename Start>
+void wait_for(Start start) {
+  SLUICE_ASSERT(!is_in_completion(), "a completion must not wait for the engine");
+  auto finished = std::make_shared<std::promise<void>>();  // outlives the waiter by a moment
+  std::future<void> future = finished->get_future();
+  start([finished](std::exception_ptr error) {
+    error ? finished->set_exception(std::move(error)) : finished->set_value();
+  });
+  future.get();
+}
+
+}  // namespace
+
+void FileEngine::read_now(std::span<const Extent> extents) {
+  wait_for([&](Completion done) { read(extents, std::move(done)); });
+}
+
+void FileEngine::write_now(std::span<const Extent> extents) {
+  wait_for([&](Completion done) { write(extents, std::move(done)); });
+}
+
+std::unique_ptr<FileEngine> make_file_engine(const FileEngineOptions& options) {
+  if (options.mode == IoMode::kPread) return std::make_unique<PreadEngine>(options);
+  try {
+    return std::make_unique<UringEngine>(options);
+  } catch (const Error& error) {
+    if (options.mode == IoMode::kUring || error.kind() != ErrorKind::kDevice) throw;
+    auto engine = std::make_unique<PreadEngine>(options);
+    if (options.log) options.log(fmt::format("{}; using {}", error.text(), engine->describe()));
+    return engine;
+  }
+}
+
+Window aligned_window(int64_t offset, int64_t bytes) noexcept {
+  const int64_t begin = round_down(offset, kDirectAlignment);
+  return {begin, round_up(offset + bytes, kDirectAlignment) - begin};
+}
+
+}  // namespace sluice::io

@@ -1,0 +1,168 @@
+#include "src/device/lane_executor.h"
+
+#include <algorithm>
+
+#include "src/base/error.h"
+
+namespace sluice {
+
+namespace {
+double seconds(std::chrono::steady_clock::duration d) { return std::chrono::duration<double>(d).count(); }
+constexpr std::array kTransferLanes{Lane::kDiskRead, Lane::kDiskWrite};
+bool is_compute(const Task& task) { return task.kind == TaskKind::kCompute; }
+bool is_store(const Task& task) {
+  return task.kind == TaskKind::kStoreKv || task.kind == TaskKind::kStoreActivations;
+}
+}  // namespace
+
+LaneExecutor::LaneExecutor(TaskRunner& runner, std::stop_token cancel, bool keep_events)
+    : runner_(runner), cancel_(std::move(cancel)), keep_events_(keep_events) {
+  for (size_t i = 0; i < kTransferLanes.size(); ++i)
+    threads_[i] = std::jthread([this, i](std::stop_token stop) { lane_loop(kTransferLanes[i], stop); });
+}
+
+LaneExecutor::~LaneExecutor() {
+  {
+    std::unique_lock lock(mutex_);
+    for (LaneState& lane : lanes_) lane.queue.clear();
+    wait_for_in_flight(lock);
+    for (std::jthread& thread : threads_) thread.request_stop();
+  }
+  changed_.notify_all();
+}
+
+double LaneExecutor::seconds_since_start() const { return seconds(Clock::now() - origin_); }
+
+bool LaneExecutor::all_done(const std::vector<TaskId>& ids) const {
+  return std::all_of(ids.begin(), ids.end(), [&](TaskId id) {
+    return id < first_id_ || (id - first_id_ < static_cast<TaskId>(done_.size()) && done_[static_cast<size_t>(id - first_id_)]);
+  });
+}
+
+void LaneExecutor::mark_done(TaskId id) {
+  const auto index = static_cast<size_t>(id - first_id_);
+  if (index >= done_.size()) done_.resize(index + 1, false);
+  done_[index] = true;
+  while (!done_.empty() && done_.front()) {
+    done_.pop_front();
+    ++first_id_;
+  }
+}
+
+void LaneExecutor::fail(std::exception_ptr error) {
+  if (!error_) error_ = std::move(error);
+  for (LaneState& lane : lanes_) lane.queue.clear();
+}
+
+void LaneExecutor::task_started(Lane lane) {
+  LaneState& state = lanes_[static_cast<size_t>(lane)];
+  if (state.in_flight++ == 0) state.busy_since = Clock::now();
+}
+
+void LaneExecutor::task_ended(const Task& task, Clock::time_point started, std::exception_ptr error) {
+  const Clock::time_point now = Clock::now();
+  {
+    std::lock_guard lock(mutex_);
+    LaneState& state = lanes_[static_cast<size_t>(task.lane)];
+    if (--state.in_flight == 0) state.stats.busy_seconds += seconds(now - state.busy_since);
+    ++state.stats.tasks;
+    state.stats.bytes += task.bytes;
+    if (error) fail(std::move(error));
+    else mark_done(task.id);
+    if (keep_events_) events_.push_back({task, seconds(started - origin_), seconds(now - origin_)});
+    changed_.notify_all();  // with the mutex held: the executor may die as soon as it is free
+  }
+}
+
+void LaneExecutor::start_transfer(Lane lane, const Task& task) {
+  {
+    std::lock_guard lock(mutex_);
+    task_started(lane);
+  }
+  const Clock::time_point started = Clock::now();
+  try {
+    runner_.transfer(task, [this, task, started](std::exception_ptr error) { task_ended(task, started, error); });
+  } catch (...) {
+    task_ended(task, started, std::current_exception());
+  }
+}
+
+void LaneExecutor::lane_loop(Lane lane, std::stop_token stop) {
+  LaneState& state = lanes_[static_cast<size_t>(lane)];
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] {
+      return stop.stop_requested() || (!state.queue.empty() && all_done(state.queue.front().waits));
+    });
+    if (stop.stop_requested()) return;
+    const Task task = std::move(state.queue.front());
+    state.queue.pop_front();
+    lock.unlock();
+    start_transfer(lane, task);
+    lock.lock();
+  }
+}
+
+bool LaneExecutor::run_compute(const Task& task) {
+  {
+    std::unique_lock lock(mutex_);
+    const Clock::time_point before = Clock::now();
+    changed_.wait(lock, [&] { return error_ || all_done(task.waits); });
+    lanes_[static_cast<size_t>(task.lane)].stats.wait_seconds += seconds(Clock::now() - before);
+    if (error_) return false;
+    task_started(task.lane);
+  }
+  const Clock::time_point started = Clock::now();
+  std::exception_ptr error;
+  try {
+    if (cancel_.stop_requested()) throw Error(ErrorKind::kCancelled, "stopped on request");
+    runner_.compute(task);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  task_ended(task, started, error);
+  return !error;
+}
+
+void LaneExecutor::wait_for_in_flight(std::unique_lock<std::mutex>& lock) {
+  changed_.wait(lock, [&] {
+    return std::all_of(lanes_.begin(), lanes_.end(), [](const LaneState& lane) { return lane.in_flight == 0; });
+  });
+}
+
+void LaneExecutor::run(std::vector<Task> tasks) {
+  std::vector<TaskId> stores;
+  {
+    std::lock_guard lock(mutex_);
+    for (const Task& task : tasks) {
+      if (is_store(task)) stores.push_back(task.id);
+      if (!is_compute(task)) lanes_[static_cast<size_t>(task.lane)].queue.push_back(task);
+    }
+  }
+  changed_.notify_all();
+  for (const Task& task : tasks) {
+    if (!is_compute(task)) continue;
+    if (!run_compute(task)) break;
+  }
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return error_ || all_done(stores_of_last_pass_); });
+  stores_of_last_pass_ = std::move(stores);
+  if (error_) {
+    wait_for_in_flight(lock);
+    std::rethrow_exception(error_);
+  }
+}
+
+void LaneExecutor::finish() {
+  std::unique_lock lock(mutex_);
+  for (LaneState& lane : lanes_) lane.queue.clear();
+  wait_for_in_flight(lock);
+  if (error_) std::rethrow_exception(error_);
+}
+
+LaneStats LaneExecutor::stats(Lane lane) const {
+  std::lock_guard lock(mutex_);
+  return lanes_[static_cast<size_t>(lane)].stats;
+}
+
+}  // namespace sluice

@@ -1,0 +1,99 @@
+#pragma once
+// Runs a schedule's tasks on lanes: compute on the caller's thread, each transfer lane on a thread of its own that starts
+// its tasks in order as soon as what they wait for is done. Lanes never wait for each other beyond that (no barriers).
+// Invariants: a task starts after all its waits ended; the first error stops every lane and is rethrown by run().
+// Thread safety: one thread calls run() and finish(); stats() and events() from that thread too.
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+#include <vector>
+
+#include "src/schedule/task.h"
+
+namespace sluice {
+
+/// What the tasks do; made by the engine.
+class TaskRunner {
+ public:
+  virtual ~TaskRunner() = default;
+  /// On the thread that called run(). May throw.
+  virtual void compute(const Task& task) = 0;
+  /// Starts a transfer and returns; `done` is called once, from any thread, also when it fails. May throw instead.
+  virtual void transfer(const Task& task, std::function<void(std::exception_ptr)> done) = 0;
+};
+
+struct LaneStats {
+  int64_t tasks = 0;
+  int64_t bytes = 0;
+  double busy_seconds = 0;  ///< time with at least one of its tasks running
+  double wait_seconds = 0;  ///< compute lane only: time it stood waiting for transfers
+};
+
+/// For --trace: one task's time on its lane, seconds since the executor was made.
+struct TaskEvent {
+  Task task;
+  double start_seconds = 0;
+  double end_seconds = 0;
+};
+
+class LaneExecutor {
+ public:
+  /// `cancel` is looked at between tasks; a cancelled run throws kCancelled. With `keep_events`, every task's times are
+  /// kept for events().
+  LaneExecutor(TaskRunner& runner, std::stop_token cancel, bool keep_events);
+  ~LaneExecutor();
+  LaneExecutor(const LaneExecutor&) = delete;
+  LaneExecutor& operator=(const LaneExecutor&) = delete;
+
+  /// Runs one pass: returns when its last compute task has ended (loads for the next pass may still be under way).
+  /// Stores of the pass before have ended by then. Rethrows the first error of any lane, after all transfers ended.
+  void run(std::vector<Task> tasks);
+  /// Drops what has not started and waits for what has. Rethrows the first error of a store.
+  void finish();
+
+  LaneStats stats(Lane lane) const;
+  const std::vector<TaskEvent>& events() const noexcept { return events_; }
+  double seconds_since_start() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct LaneState {
+    std::deque<Task> queue;
+    LaneStats stats;
+    int in_flight = 0;
+    Clock::time_point busy_since;
+  };
+
+  void lane_loop(Lane lane, std::stop_token stop);
+  void start_transfer(Lane lane, const Task& task);
+  bool run_compute(const Task& task);  // false: some lane failed
+  void task_started(Lane lane);                  // with mutex_ held
+  void task_ended(const Task& task, Clock::time_point started, std::exception_ptr error);
+  bool all_done(const std::vector<TaskId>& ids) const;  // with mutex_ held
+  void mark_done(TaskId id);                            // with mutex_ held
+  void fail(std::exception_ptr error);                  // with mutex_ held
+  void wait_for_in_flight(std::unique_lock<std::mutex>& lock);
+
+  TaskRunner& runner_;
+  std::stop_token cancel_;
+  bool keep_events_;
+  Clock::time_point origin_ = Clock::now();
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::array<LaneState, kLaneCount> lanes_;
+  std::deque<bool> done_;   // of task ids from first_id_ on
+  TaskId first_id_ = 0;
+  std::vector<TaskId> stores_of_last_pass_;
+  std::exception_ptr error_;
+  std::vector<TaskEvent> events_;
+  std::array<std::jthread, 2> threads_;  // last: they use everything above
+};
+
+}  // namespace sluice

@@ -1,0 +1,351 @@
+#include "src/engine/engine.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <map>
+
+#include "src/base/bytes.h"
+#include "src/base/error.h"
+#include "src/engine/engine_plan.h"
+#include "src/engine/hidden_store.h"
+#include "src/engine/kv_store.h"
+#include "src/engine/layer_runner.h"
+#include "src/schedule/schedule.h"
+
+namespace sluice {
+
+namespace {
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+std::unique_ptr<io::FileEngine> make_main_engine(const EngineOptions& options) {
+  io::FileEngineOptions io;
+  io.mode = options.io_mode;
+  io.direct = options.direct_io;
+  io.log = options.log;
+  return io::make_file_engine(io);
+}
+
+// Single table rows must not queue behind megabytes of streamed weights: they have a small engine of their own.
+std::unique_ptr<io::FileEngine> make_gather_engine(const EngineOptions& options) {
+  io::FileEngineOptions io;
+  io.mode = io::IoMode::kPread;
+  io.direct = options.direct_io;
+  io.threads = 2;
+  io.bytes_in_flight = 8 * kMiB;
+  io.request_bytes = kMiB;
+  return io::make_file_engine(io);
+}
+
+std::string offload_folder(const EngineOptions& options) {
+  return options.offload_dir.empty() ? std::filesystem::temp_directory_path().string() : options.offload_dir;
+}
+}  // namespace
+
+struct Engine::Impl final : TaskRunner {
+  Impl(BoundModel bound, EngineOptions chosen)
+      : options(std::move(chosen)),
+        model(std::move(bound)),
+        planned(plan_engine(model, options)),
+        memory("memory", planned.memory_budget_bytes),
+        disk("disk", options.disk_budget_bytes > 0 ? options.disk_budget_bytes : INT64_MAX / 2),
+        file_engine(make_main_engine(options)),
+        gather_engine(make_gather_engine(options)) {
+    const ModelShape& shape = model.shape();
+    const std::string folder = offload_folder(options);
+    weights = std::make_unique<WeightStore>(model, planned.plan, planned.compute, *file_engine, *gather_engine, memory);
+    kv = std::make_unique<KvStore>(shape, planned.plan, *file_engine, folder, memory, disk);
+    hidden = std::make_unique<HiddenStore>(shape, planned.plan, *file_engine, folder, memory, disk);
+    workspace = memory.allocate(planned.workspace_bytes, "workspace");
+    runner = std::make_unique<LayerRunner>(
+        LayerRunner::Parts{&model, weights.get(), kv.get(), hidden.get(), planned.compute, planned.attention,
+                           std::min(planned.plan.pass_tokens, planned.plan.policy.micro_batch_tokens), planned.threads},
+        workspace.span());
+    schedule_shape.weight_ring_bytes = weights->ring_bytes();
+    schedule_shape.kv_slots = policy::kKvSlots;
+    schedule_shape.activation_slots = policy::kActivationSlots;
+    for (size_t i = 0; i < shape.sublayers.size(); ++i)
+      schedule_shape.sublayers.push_back(
+          {weights->streamed_bytes(i), shape.sublayers[i].kind == SublayerKind::kAttention});
+  }
+
+  // TaskRunner
+  void compute(const Task& task) override {
+    const auto batch = static_cast<size_t>(task.micro_batch);
+    runner->run(task, *pass_of(task).micro_batches[batch], batch, consumer);
+  }
+  void transfer(const Task& task, std::function<void(std::exception_ptr)> done) override;
+
+  void admit(RequestSource& source, GenerationSink& sink);
+  bool admit_one(GenerationRequest request, GenerationSink& sink);
+  std::optional<std::string> why_refused(const GenerationRequest& request) const;
+  void run_pass(LaneExecutor& executor, ScheduleGenerator& schedule, GenerationSink& sink);
+  void take_logits(const MicroBatch& batch, size_t index, std::span<const float> logits, GenerationSink& sink);
+  void retire(GenerationSink& sink);
+  void keep_lane_stats(const LaneExecutor& executor);
+  const PassPlan& pass_of(const Task& task) const { return passes[static_cast<size_t>(task.pass % 2)]; }
+  int64_t pages_for(int64_t tokens) const {
+    return (tokens + planned.plan.policy.page_tokens - 1) / planned.plan.policy.page_tokens;
+  }
+
+  EngineOptions options;
+  BoundModel model;
+  EnginePlan planned;
+  Arena memory;
+  Arena disk;
+  std::unique_ptr<io::FileEngine> file_engine;
+  std::unique_ptr<io::FileEngine> gather_engine;
+  std::unique_ptr<WeightStore> weights;
+  std::unique_ptr<KvStore> kv;
+  std::unique_ptr<HiddenStore> hidden;
+  Buffer workspace;
+  std::unique_ptr<LayerRunner> runner;
+  ScheduleShape schedule_shape;
+  bool is_loaded = false;
+
+  std::vector<std::unique_ptr<Sequence>> running;
+  std::optional<GenerationRequest> waiting;  ///< taken from the source, no room for it yet
+  bool source_is_empty = false;
+  /// By parity of the pass: stores of one pass may still run while the next computes.
+  std::array<PassPlan, 2> passes;
+  LogitsConsumer consumer;
+  sampling::Workspace sampling_workspace;
+  EngineStats totals;
+  std::array<LaneStats, kLaneCount> lane_totals{};
+  std::vector<TaskEvent> events;
+};
+
+void Engine::Impl::transfer(const Task& task, std::function<void(std::exception_ptr)> done) {
+  const auto index = static_cast<size_t>(task.micro_batch);
+  const int64_t layer = model.shape().sublayers[static_cast<size_t>(task.sublayer)].layer_index;
+  switch (task.kind) {
+    case TaskKind::kLoadWeights: return weights->read_slice(task, std::move(done));
+    case TaskKind::kLoadKv: return kv->load(*pass_of(task).micro_batches[index], layer, task.slot, std::move(done));
+    case TaskKind::kStoreKv: return kv->store(*pass_of(task).micro_batches[index], layer, task.slot, std::move(done));
+    case TaskKind::kLoadActivations:
+      return task.bytes == 0 ? done(nullptr) : hidden->load(index, task.slot, std::move(done));
+    case TaskKind::kStoreActivations: return hidden->store(index, task.slot, std::move(done));
+    case TaskKind::kCompute: break;
+  }
+  SLUICE_ASSERT(false, "compute runs on the compute lane");
+}
+
+std::optional<std::string> Engine::Impl::why_refused(const GenerationRequest& request) const {
+  const auto length = static_cast<int64_t>(request.prompt.size());
+  if (length == 0) return "the prompt is empty; give at least one token (most tokenizers add one themselves)";
+  const int64_t room = request.score_prompt ? 0 : 1;
+  if (length + room > planned.context_tokens)
+    return fmt::format("the prompt has {} tokens, the context holds {}; shorten it or raise --ctx-size (the model has {} positions)",
+                       length, planned.context_tokens, model.shape().max_positions);
+  for (int32_t id : request.prompt)
+    if (id < 0 || id >= model.shape().vocab_size)
+      return fmt::format("token id {} is outside the vocabulary of {}; use the model's own tokenizer", id, model.shape().vocab_size);
+  const int64_t total = std::min(length + (request.score_prompt ? 0 : int64_t{request.params.max_tokens}), planned.context_tokens);
+  if (pages_for(total) > kv->pool().total_pages())
+    return fmt::format("prompt and output of {} tokens need more KV than the plan's {} tokens; raise --cpu-mem or lower max_tokens",
+                       total, kv->pool().total_pages() * planned.plan.policy.page_tokens);
+  return std::nullopt;
+}
+
+// False: no room yet, the request is kept in `waiting`.
+bool Engine::Impl::admit_one(GenerationRequest request, GenerationSink& sink) {
+  if (const auto reason = why_refused(request)) {
+    sink.on_refused(request.id, *reason);
+    return true;
+  }
+  const auto length = static_cast<int64_t>(request.prompt.size());
+  const int64_t total = std::min(length + (request.score_prompt ? 0 : int64_t{request.params.max_tokens}), planned.context_tokens);
+  auto pages = kv->pool().reserve(pages_for(total));
+  if (!pages) {
+    waiting = std::move(request);
+    return false;
+  }
+  std::vector<int32_t> eos = request.params.ignore_eos ? std::vector<int32_t>{} : model.eos_token_ids();
+  running.push_back(std::make_unique<Sequence>(Sequence{request.id, std::move(request.prompt), length, 0, std::move(*pages),
+                                                        sampling::Sampler(std::move(request.params), std::move(eos)),
+                                                        request.score_prompt, std::nullopt}));
+  running.back()->tokens.reserve(static_cast<size_t>(total + 1));
+  return true;
+}
+
+void Engine::Impl::admit(RequestSource& source, GenerationSink& sink) {
+  while (static_cast<int64_t>(running.size()) < planned.plan.policy.block_sequences()) {
+    if (waiting) {
+      GenerationRequest request = std::move(*waiting);
+      waiting.reset();
+      if (!admit_one(std::move(request), sink)) return;
+      continue;
+    }
+    if (source_is_empty) return;
+    std::optional<GenerationRequest> request = source.next();
+    if (!request) {
+      source_is_empty = true;
+      return;
+    }
+    if (!admit_one(std::move(*request), sink)) return;
+  }
+}
+
+void Engine::Impl::take_logits(const MicroBatch& batch, size_t index, std::span<const float> logits, GenerationSink& sink) {
+  Sequence& sequence = *batch.needed_chunks[index]->sequence;
+  const int64_t position = batch.positions[static_cast<size_t>(batch.needed_rows[index])];
+  if (sequence.score_prompt) {
+    sink.on_logits(sequence.id, position, logits);
+    if (position + 1 == sequence.prompt_tokens) sequence.finished = FinishReason::kScored;
+    return;
+  }
+  const sampling::Choice choice =
+      sequence.sampler.pick(logits, {sequence.prompt(), sequence.output()}, sampling_workspace);
+  sequence.tokens.push_back(choice.token);
+  ++totals.decode_tokens;
+  const sampling::SamplingParams& params = sequence.sampler.params();
+  const auto& eos = sequence.sampler.eos_token_ids();
+  const auto is_in = [&](const std::vector<int32_t>& ids) { return std::find(ids.begin(), ids.end(), choice.token) != ids.end(); };
+  const bool goes_on = sink.on_token(sequence.id, choice);
+  if (!goes_on || is_in(eos) || is_in(params.stop_token_ids)) sequence.finished = FinishReason::kStop;
+  else if (static_cast<int64_t>(sequence.output().size()) >= params.max_tokens ||
+           static_cast<int64_t>(sequence.tokens.size()) >= planned.context_tokens)
+    sequence.finished = FinishReason::kLength;
+}
+
+void Engine::Impl::retire(GenerationSink& sink) {
+  for (auto& sequence : running) {
+    if (!sequence->finished) continue;
+    kv->pool().release(sequence->pages);
+    sink.on_finish(sequence->id, *sequence->finished);
+  }
+  std::erase_if(running, [](const auto& sequence) { return sequence->finished.has_value(); });
+}
+
+void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule, GenerationSink& sink) {
+  const Clock::time_point started = Clock::now();
+  std::vector<Sequence*> active;
+  for (auto& sequence : running) active.push_back(sequence.get());
+  const policy::Policy& policy = planned.plan.policy;
+  PassPlan& pass = passes[static_cast<size_t>(schedule.passes() % 2)];
+  pass = plan_pass(active, {policy.micro_batch_sequences, std::min(policy.micro_batch_tokens, planned.plan.pass_tokens),
+                            planned.plan.pass_tokens, policy.page_tokens});
+  hidden->begin_pass(pass.micro_batches);
+  std::vector<MicroBatchLoad> loads;
+  for (size_t i = 0; i < pass.micro_batches.size(); ++i) {
+    const MicroBatch& batch = *pass.micro_batches[i];
+    loads.push_back({kv->load_bytes(batch), kv->store_bytes(batch), hidden->disk_bytes(i), batch.continues_previous});
+  }
+  // Another pass follows unless every sequence is at its last token and nobody waits.
+  bool more_follow = waiting.has_value() || !source_is_empty;
+  for (const auto& sequence : running) {
+    const int64_t left = sequence->score_prompt ? 0 : int64_t{sequence->sampler.params().max_tokens} - static_cast<int64_t>(sequence->output().size());
+    more_follow = more_follow || left > 1;
+  }
+  int64_t pending = 0;
+  for (const auto& sequence : running) pending += sequence->pending();
+  more_follow = more_follow || pass.prefill_tokens + pass.decode_tokens < pending;
+  std::vector<Task> tasks = schedule.next_pass(loads, more_follow);
+  consumer = [&](const MicroBatch& batch, size_t index, std::span<const float> logits) { take_logits(batch, index, logits, sink); };
+  executor.run(std::move(tasks));
+  for (const auto& batch : pass.micro_batches)
+    for (const Chunk& chunk : batch->chunks) chunk.sequence->computed += chunk.count;
+
+  const double seconds = seconds_since(started);
+  ++totals.passes;
+  totals.prefill_tokens += pass.prefill_tokens;
+  (pass.prefill_tokens > 0 ? totals.prefill_seconds : totals.decode_seconds) += seconds;
+  sink.on_pass({totals.passes, pass.prefill_tokens, pass.decode_tokens, static_cast<int64_t>(running.size()), seconds});
+}
+
+void Engine::Impl::keep_lane_stats(const LaneExecutor& executor) {
+  for (int i = 0; i < kLaneCount; ++i) {
+    const LaneStats stats = executor.stats(static_cast<Lane>(i));
+    LaneStats& total = lane_totals[static_cast<size_t>(i)];
+    total.tasks += stats.tasks;
+    total.bytes += stats.bytes;
+    total.busy_seconds += stats.busy_seconds;
+    total.wait_seconds += stats.wait_seconds;
+  }
+  events.insert(events.end(), executor.events().begin(), executor.events().end());
+}
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::~Engine() = default;
+
+std::unique_ptr<Engine> Engine::open(const std::filesystem::path& model_path, EngineOptions options) {
+  return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(BoundModel::open(model_path), std::move(options))));
+}
+
+const BoundModel& Engine::model() const noexcept { return impl_->model; }
+const policy::Plan& Engine::plan() const noexcept { return impl_->planned.plan; }
+const EngineOptions& Engine::options() const noexcept { return impl_->options; }
+int64_t Engine::context_tokens() const noexcept { return impl_->planned.context_tokens; }
+std::string Engine::io_name() const { return impl_->file_engine->describe(); }
+const std::vector<TaskEvent>& Engine::trace() const { return impl_->events; }
+
+std::string Engine::compute_name() const {
+  return fmt::format("{} weights, {} products, {} KV, {} threads", dtype_name(impl_->model.shape().weight_dtype),
+                     impl_->planned.compute == kernels::Compute::kBF16 ? "bf16" : "f32",
+                     dtype_name(impl_->planned.kv_dtype), impl_->planned.threads);
+}
+
+void Engine::load(std::stop_token cancel) {
+  if (impl_->is_loaded) return;
+  omp_set_num_threads(impl_->planned.threads);
+  const Clock::time_point started = Clock::now();
+  impl_->weights->load_resident(
+      impl_->workspace.span(),
+      [&](const LoadProgress& progress) {
+        impl_->totals.loaded_bytes = progress.done_bytes;
+        if (impl_->options.load_progress) impl_->options.load_progress(progress);
+      },
+      cancel);
+  impl_->totals.load_seconds = seconds_since(started);
+  impl_->is_loaded = true;
+}
+
+void Engine::generate(RequestSource& source, GenerationSink& sink, std::stop_token cancel) {
+  load(cancel);
+  omp_set_num_threads(impl_->planned.threads);
+  const Clock::time_point started = Clock::now();
+  Impl& impl = *impl_;
+  impl.source_is_empty = false;
+  LaneExecutor executor(impl, cancel, impl.options.keep_trace);
+  ScheduleGenerator schedule(impl.schedule_shape);
+  try {
+    for (;;) {
+      impl.admit(source, sink);
+      if (impl.running.empty()) break;
+      impl.run_pass(executor, schedule, sink);
+      impl.retire(sink);
+    }
+    executor.finish();
+  } catch (...) {
+    impl.file_engine->cancel_pending();
+    for (auto& sequence : impl.running)
+      if (!sequence->finished) sequence->finished = FinishReason::kCancelled;
+    impl.waiting.reset();
+    impl.retire(sink);
+    impl.keep_lane_stats(executor);
+    impl.totals.wall_seconds += seconds_since(started);
+    throw;
+  }
+  impl.keep_lane_stats(executor);
+  impl.totals.wall_seconds += seconds_since(started);
+}
+
+EngineStats Engine::stats() const {
+  EngineStats out = impl_->totals;
+  out.peak_memory_bytes = impl_->memory.peak();
+  out.peak_disk_bytes = impl_->disk.peak();
+  out.memory_budget_bytes = impl_->planned.memory_budget_bytes;
+  out.disk_budget_bytes = impl_->options.disk_budget_bytes;
+  for (int i = 0; i < kLaneCount; ++i)
+    if (impl_->lane_totals[static_cast<size_t>(i)].tasks > 0)
+      out.lanes.emplace_back(static_cast<Lane>(i), impl_->lane_totals[static_cast<size_t>(i)]);
+  out.gathered_bytes = impl_->weights->gathered_bytes();
+  out.disk_read_busy_seconds = impl_->file_engine->counters().read_busy_seconds;
+  return out;
+}
+
+}  // namespace sluice

@@ -1,0 +1,99 @@
+#pragma once
+// The engine: one model, one policy, one loop. Opens a checkpoint, reserves everything the plan names before the first
+// weight is read, then runs ragged passes of a block of sequences, refilled from a source as sequences end. A model that
+// fits runs through the same loop with nothing to stream.
+// Not thread safe: one thread calls generate(); request_stop() on the token's source may come from any thread.
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "io/file_engine.h"
+#include "policy/plan.h"
+#include "src/device/lane_executor.h"
+#include "src/engine/sequence.h"
+#include "src/engine/weight_store.h"
+#include "src/model/bound_model.h"
+
+namespace sluice {
+
+enum class ComputeChoice : uint8_t {
+  kAuto,  ///< bf16 for bf16 weights where the CPU multiplies bf16, else f32
+  kF32,
+  kBF16
+};
+
+struct EngineOptions {
+  int64_t memory_budget_bytes = 0;  ///< of weights, KV, activations and buffers; 0: what is free of the machine or cgroup
+  std::string offload_dir;          ///< for KV and activations on disk; empty: the system's temporary folder
+  int64_t disk_budget_bytes = 0;    ///< of offload files; 0: no limit but the disk's
+  std::optional<policy::Policy> policy;  ///< by hand; nothing: the default fills the budget
+  policy::Workload workload;        ///< what the budget has to hold
+  int64_t context_tokens = 0;       ///< longest sequence; 0: the workload's, at most the model's
+  ComputeChoice compute = ComputeChoice::kAuto;
+  std::optional<DType> kv_dtype;    ///< nothing: as the weights
+  int threads = 0;                  ///< of compute; 0: all the process may use
+  io::IoMode io_mode = io::IoMode::kAuto;
+  bool direct_io = true;
+  bool keep_trace = false;
+  std::function<void(std::string_view)> log;  ///< one line at a time, no newline; may be empty
+  std::function<void(const LoadProgress&)> load_progress;
+};
+
+struct EngineStats {
+  double load_seconds = 0;
+  int64_t loaded_bytes = 0;
+  double prefill_seconds = 0;  ///< of passes that hold prompt tokens
+  int64_t prefill_tokens = 0;
+  double decode_seconds = 0;  ///< of passes that hold none
+  int64_t decode_tokens = 0;  ///< sampled, first tokens of prompts included
+  int64_t passes = 0;
+  int64_t peak_memory_bytes = 0;  ///< of the arena
+  int64_t peak_disk_bytes = 0;
+  int64_t memory_budget_bytes = 0;
+  int64_t disk_budget_bytes = 0;
+  std::vector<std::pair<Lane, LaneStats>> lanes;  ///< those that did something
+  int64_t gathered_bytes = 0;                     ///< table rows read one by one
+  double disk_read_busy_seconds = 0;              ///< with a request at the disk
+  double wall_seconds = 0;                        ///< of generate()
+};
+
+class Engine {
+ public:
+  /// Plans and reserves; reads no weights yet. Errors: kFile (checkpoint), kResource (budget, disk), kUser (policy).
+  static std::unique_ptr<Engine> open(const std::filesystem::path& model_path, EngineOptions options);
+  ~Engine();
+
+  const BoundModel& model() const noexcept;
+  const policy::Plan& plan() const noexcept;
+  const EngineOptions& options() const noexcept;
+  /// "bf16 (AMX)", "f32": what the linear layers compute with.
+  std::string compute_name() const;
+  std::string io_name() const;
+  /// Longest sequence (prompt + output) that this engine takes.
+  int64_t context_tokens() const noexcept;
+
+  /// Reads the resident weights; generate() does it when it has not been done. Errors: kFile, kCancelled.
+  void load(std::stop_token cancel = {});
+
+  /// Runs all requests of `source` and returns when the last has ended. On an error or a cancel, running sequences end
+  /// with kCancelled before it is rethrown; what the sink has got stays right. May be called again.
+  void generate(RequestSource& source, GenerationSink& sink, std::stop_token cancel = {});
+
+  EngineStats stats() const;
+  /// With keep_trace: every task so far.
+  const std::vector<TaskEvent>& trace() const;
+
+ private:
+  struct Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// A Chrome / Perfetto trace of `events`, lanes as threads.
+std::string chrome_trace_json(const std::vector<TaskEvent>& events, const ModelShape& model);
+
+}  // namespace sluice

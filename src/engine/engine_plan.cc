@@ -1,0 +1,108 @@
+#include "src/engine/engine_plan.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/base/bytes.h"
+#include "src/base/error.h"
+#include "src/device/memory_limit.h"
+#include "src/engine/layer_runner.h"
+
+namespace sluice {
+
+namespace {
+// Left to the process beside the budget when we choose the budget: heap, code, tokenizer, thread stacks, library scratch.
+constexpr int64_t kProgramReserve = 192 * kMiB;
+// Buffers are counted in whole 4 KiB pages; there are at most so many.
+constexpr int64_t kPageRounding = 16 * 4096;
+
+int usable_processors() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(CPU_COUNT(&set), 1);
+  return 1;
+}
+
+kernels::Compute choose_compute(const BoundModel& model, const EngineOptions& options) {
+  const bool is_bf16 = model.shape().weight_dtype == DType::kBF16;
+  switch (options.compute) {
+    case ComputeChoice::kF32: return kernels::Compute::kF32;
+    case ComputeChoice::kBF16:
+      if (!is_bf16)
+        throw Error(ErrorKind::kUser,
+                    fmt::format("--compute bf16 with {} weights", dtype_name(model.shape().weight_dtype)),
+                    "convert the weights first (sluice convert --weights bf16), or leave --compute out");
+      if (!kernels::bf16_compute_supported())
+        throw Error(ErrorKind::kUser, "--compute bf16: this CPU has no bf16 multiply", "leave --compute out");
+      return kernels::Compute::kBF16;
+    case ComputeChoice::kAuto: break;
+  }
+  return is_bf16 && kernels::bf16_compute_supported() ? kernels::Compute::kBF16 : kernels::Compute::kF32;
+}
+
+int64_t choose_budget(const EngineOptions& options) {
+  if (options.memory_budget_bytes > 0) return options.memory_budget_bytes;
+  const MemoryLimit limit = memory_limit();
+  const int64_t free = limit.available_bytes - kProgramReserve;
+  return std::max<int64_t>(free - free / 20, kMiB);
+}
+
+int64_t choose_context(const BoundModel& model, const EngineOptions& options) {
+  const int64_t most = model.shape().max_positions;
+  if (options.context_tokens > most)
+    throw Error(ErrorKind::kUser, fmt::format("--ctx-size {} is more than the model's {} positions", options.context_tokens, most),
+                fmt::format("use --ctx-size {} or less", most));
+  if (options.context_tokens > 0) return options.context_tokens;
+  return std::min(std::max<int64_t>(options.workload.max_total_tokens, 1), most);
+}
+}  // namespace
+
+EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
+  EnginePlan out;
+  const ModelShape& shape = model.shape();
+  out.compute = choose_compute(model, options);
+  out.kv_dtype = options.kv_dtype.value_or(shape.weight_dtype);
+  out.threads = options.threads > 0 ? options.threads : usable_processors();
+  out.memory_budget_bytes = choose_budget(options);
+  out.context_tokens = choose_context(model, options);
+  policy::Policy start = options.policy.value_or(policy::Policy{});
+  policy::validate(start);
+  out.attention = {static_cast<int>(shape.num_heads),
+                   static_cast<int>(shape.num_kv_heads),
+                   static_cast<int>(shape.head_dim),
+                   static_cast<int>(start.page_tokens),
+                   1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
+                   out.kv_dtype,
+                   static_cast<int>(shape.sliding_window)};
+
+  policy::PlanInput input;
+  input.model = &shape;
+  input.workload = options.workload;
+  input.workload.max_total_tokens = std::min(input.workload.max_total_tokens, out.context_tokens);
+  input.workload.max_prompt_tokens = std::min(input.workload.max_prompt_tokens, out.context_tokens);
+  if (options.context_tokens > 0) input.workload.max_total_tokens = out.context_tokens;
+  input.memory_budget_bytes = out.memory_budget_bytes;
+  input.program_bytes = kPageRounding;
+  input.kv_dtype = out.kv_dtype;
+  input.row_granule = kernels::kRowGranule;
+  input.packed_bytes = [&](int64_t rows, int64_t cols) {
+    return kernels::packed_bytes(shape.weight_dtype, rows, cols, out.compute);
+  };
+  const int64_t load_staging = WeightStore::load_staging_bytes(shape);
+  input.workspace_bytes = [&](int64_t tokens) {
+    return std::max(load_staging,
+                    LayerRunner::workspace_bytes(shape, out.compute, out.attention, tokens, out.threads));
+  };
+  if (options.policy) {
+    out.plan = policy::make_plan(input, start);
+    policy::require_fit(input, out.plan);
+  } else {
+    out.plan = policy::default_plan(input, start);
+  }
+  out.workspace_bytes = input.workspace_bytes(std::min(out.plan.pass_tokens, out.plan.policy.micro_batch_tokens));
+  return out;
+}
+
+}  // namespace sluice

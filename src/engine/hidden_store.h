@@ -1,0 +1,58 @@
+#pragma once
+// The residual stream of every token of a pass, [tokens, hidden_size] f32, kept between sublayers. A policy may put a
+// share of the rows on disk: then each micro-batch's first rows lie in memory and its last rows pass through a staging
+// slot, loaded before and stored after each sublayer.
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/file_engine.h"
+#include "policy/plan.h"
+#include "src/base/arena.h"
+#include "src/engine/pass_plan.h"
+
+namespace sluice {
+
+class HiddenStore {
+ public:
+  /// Reserves everything. Errors as KvStore.
+  HiddenStore(const ModelShape& model, const policy::Plan& plan, io::FileEngine& engine, const std::string& offload_dir,
+              Arena& memory, Arena& disk);
+  ~HiddenStore();
+
+  /// Deals the rows of a new pass to memory and disk. The share holds to within one row over the whole pass.
+  void begin_pass(std::span<const std::unique_ptr<MicroBatch>> batches);
+
+  int64_t disk_bytes(size_t batch) const noexcept;
+  void load(size_t batch, int32_t slot, io::Completion done);
+  void store(size_t batch, int32_t slot, io::Completion done);
+
+  /// The micro-batch's rows as up to two contiguous runs, in order.
+  struct Piece {
+    float* data;
+    int64_t rows;
+  };
+  std::vector<Piece> pieces(size_t batch, int32_t slot) const;
+
+ private:
+  struct Placement {
+    int64_t memory_row;   // first row in memory_
+    int64_t memory_rows;
+    int64_t disk_rows;
+    int64_t disk_offset;  // of its region in the file
+  };
+  io::Extent extent(size_t batch, int32_t slot) const;
+
+  io::FileEngine& engine_;
+  Arena& disk_;
+  int64_t hidden_size_;
+  double disk_share_;
+  int64_t slot_bytes_;
+  int64_t disk_charge_ = 0;
+  Buffer memory_;
+  Buffer staging_;
+  io::FileId file_ = -1;
+  std::vector<Placement> placements_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,120 @@
+#include "src/engine/pass_plan.h"
+
+#include <algorithm>
+
+#include "src/base/error.h"
+
+namespace sluice {
+
+namespace {
+// Appends to the last micro-batch, or opens a new one when it is full.
+class MicroBatchBuilder {
+ public:
+  MicroBatchBuilder(PassPlan& plan, const PassLimits& limits) : plan_(plan), limits_(limits) {}
+
+  void add(Sequence& sequence, int64_t count) {
+    int64_t position = sequence.computed;
+    const int64_t end = position + count;
+    bool is_split = false;
+    while (position < end) {
+      MicroBatch& batch = open_batch();
+      batch.continues_previous = batch.continues_previous || is_split;
+      const int64_t piece = std::min(end - position, limits_.micro_batch_tokens - batch.rows());
+      add_chunk(batch, sequence, position, piece);
+      position += piece;
+      is_split = true;
+    }
+  }
+
+ private:
+  MicroBatch& open_batch() {
+    if (!plan_.micro_batches.empty()) {
+      MicroBatch& last = *plan_.micro_batches.back();
+      if (last.rows() < limits_.micro_batch_tokens &&
+          static_cast<int64_t>(last.chunks.size()) < limits_.micro_batch_sequences)
+        return last;
+    }
+    auto batch = std::make_unique<MicroBatch>();
+    if (!plan_.micro_batches.empty()) {
+      const MicroBatch& last = *plan_.micro_batches.back();
+      batch->row_begin = last.row_begin + last.rows();
+    }
+    batch->chunks.reserve(static_cast<size_t>(limits_.micro_batch_sequences));  // needed_chunks point into it
+    plan_.micro_batches.push_back(std::move(batch));
+    return *plan_.micro_batches.back();
+  }
+
+  void add_chunk(MicroBatch& batch, Sequence& sequence, int64_t position, int64_t count) {
+    Chunk& chunk = batch.chunks.emplace_back();
+    chunk.sequence = &sequence;
+    chunk.first_position = static_cast<int32_t>(position);
+    chunk.count = static_cast<int32_t>(count);
+    chunk.row_begin = static_cast<int32_t>(batch.rows());
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t at = position + i;
+      const bool is_last = at + 1 == static_cast<int64_t>(sequence.tokens.size());
+      if (sequence.score_prompt || is_last) {
+        batch.needed_rows.push_back(static_cast<int32_t>(batch.rows()));
+        batch.needed_chunks.push_back(&chunk);
+      }
+      batch.token_ids.push_back(sequence.tokens[static_cast<size_t>(at)]);
+      batch.positions.push_back(static_cast<int32_t>(at));
+    }
+    stage_pages(batch, chunk);
+  }
+
+  void stage_pages(MicroBatch& batch, Chunk& chunk) const {
+    chunk.first_staged = static_cast<int32_t>(batch.staged.size());
+    const int64_t end = int64_t{chunk.first_position} + chunk.count;
+    const int64_t pages = (end + limits_.page_tokens - 1) / limits_.page_tokens;
+    SLUICE_ASSERT(pages <= static_cast<int64_t>(chunk.sequence->pages.size()), "pages are reserved for the whole length");
+    for (int64_t page = 0; page < pages; ++page) {
+      const PageRef& ref = chunk.sequence->pages[static_cast<size_t>(page)];
+      if (!ref.is_on_disk) continue;
+      const int64_t page_begin = page * limits_.page_tokens;
+      batch.staged.push_back({ref.slot, page_begin < chunk.first_position,
+                              page_begin + limits_.page_tokens > chunk.first_position});
+    }
+  }
+
+  PassPlan& plan_;
+  const PassLimits& limits_;
+};
+}  // namespace
+
+PassPlan plan_pass(std::span<Sequence* const> sequences, const PassLimits& limits) {
+  PassPlan plan;
+  MicroBatchBuilder builder(plan, limits);
+  int64_t room = limits.pass_tokens;
+  const auto is_decoding = [](const Sequence& s) { return s.pending() == 1 && s.computed >= s.prompt_tokens; };
+  for (Sequence* sequence : sequences) {
+    if (sequence->finished || !is_decoding(*sequence)) continue;
+    builder.add(*sequence, 1);
+    ++plan.decode_tokens;
+    --room;
+  }
+  for (Sequence* sequence : sequences) {
+    if (sequence->finished || is_decoding(*sequence) || sequence->pending() == 0) continue;
+    const int64_t count = std::min(sequence->pending(), room);
+    if (count <= 0) break;
+    builder.add(*sequence, count);
+    plan.prefill_tokens += count;
+    room -= count;
+  }
+  return plan;
+}
+
+const char* finish_reason_name(FinishReason reason) noexcept {
+  switch (reason) {
+    case FinishReason::kStop: return "stop";
+    case FinishReason::kLength: return "length";
+    case FinishReason::kScored: return "scored";
+    case FinishReason::kCancelled: return "cancelled";
+  }
+  return "stop";
+}
+
+void GenerationSink::on_logits(uint64_t, int64_t, std::span<const float>) {}
+void GenerationSink::on_pass(const PassReport&) {}
+
+}  // namespace sluice

@@ -1,0 +1,78 @@
+#pragma once
+// What the engine is asked for and how it answers; and one running sequence. Requests come from a source whenever the
+// block has room, tokens go to a sink as they are chosen.
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "src/cache/page_pool.h"
+#include "src/sampling/sampler.h"
+
+namespace sluice {
+
+struct GenerationRequest {
+  uint64_t id = 0;  ///< the caller's; given back with every event
+  std::vector<int32_t> prompt;
+  sampling::SamplingParams params;
+  bool score_prompt = false;  ///< hand the logits of every prompt position to the sink and generate nothing
+};
+
+enum class FinishReason : uint8_t {
+  kStop,       ///< end-of-text or a stop token; or the sink said so (a stop string)
+  kLength,     ///< max_tokens, or the context is full
+  kScored,     ///< score_prompt: all logits were handed over
+  kCancelled,  ///< the run ended before the sequence did
+};
+/// "stop", "length", "scored", "cancelled".
+const char* finish_reason_name(FinishReason reason) noexcept;
+
+class RequestSource {
+ public:
+  virtual ~RequestSource() = default;
+  /// The next request, or nothing when there is no more.
+  virtual std::optional<GenerationRequest> next() = 0;
+};
+
+/// After each pass: how far things are.
+struct PassReport {
+  int64_t pass = 0;
+  int64_t prefill_tokens = 0;
+  int64_t decode_tokens = 0;
+  int64_t running = 0;
+  double seconds = 0;
+};
+
+/// All calls come from the thread that called Engine::generate.
+class GenerationSink {
+ public:
+  virtual ~GenerationSink() = default;
+  /// A token of sequence `id`. Returns false to end the sequence here (kStop).
+  virtual bool on_token(uint64_t id, const sampling::Choice& choice) = 0;
+  virtual void on_finish(uint64_t id, FinishReason reason) = 0;
+  /// A request that can't run (empty or too long prompt); the others go on. `message` says why and how to mend it.
+  virtual void on_refused(uint64_t id, const std::string& message) = 0;
+  /// score_prompt: logits [vocab_size] of the prompt's position `position`, in rising order.
+  virtual void on_logits(uint64_t id, int64_t position, std::span<const float> logits);
+  virtual void on_pass(const PassReport& report);
+};
+
+/// A running sequence. tokens = prompt, then output.
+struct Sequence {
+  uint64_t id = 0;
+  std::vector<int32_t> tokens;
+  int64_t prompt_tokens = 0;
+  int64_t computed = 0;  ///< tokens whose KV is in the cache
+  PageTable pages;
+  sampling::Sampler sampler;
+  bool score_prompt = false;
+  std::optional<FinishReason> finished;
+
+  int64_t pending() const noexcept { return static_cast<int64_t>(tokens.size()) - computed; }
+  std::span<const int32_t> prompt() const noexcept { return {tokens.data(), static_cast<size_t>(prompt_tokens)}; }
+  std::span<const int32_t> output() const noexcept {
+    return std::span<const int32_t>(tokens).subspan(static_cast<size_t>(prompt_tokens));
+  }
+};
+
+}  // namespace sluice

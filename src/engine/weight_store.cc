@@ -1,0 +1,332 @@
+#include "src/engine/weight_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <numeric>
+
+#include "kernels/elementwise.h"
+#include "src/base/bytes.h"
+#include "src/base/error.h"
+
+namespace sluice {
+
+namespace {
+constexpr int64_t kPackAlignment = 64;
+constexpr int64_t kAlign = io::kDirectAlignment;
+
+// One read at a time in the background: start() and later wait().
+class BackgroundRead {
+ public:
+  ~BackgroundRead() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !is_running_; });
+  }
+  void start(io::FileEngine& engine, const io::Extent& extent) {
+    is_running_ = true;
+    engine.read({&extent, 1}, [this](std::exception_ptr error) {
+      std::lock_guard lock(mutex_);
+      error_ = std::move(error);
+      is_running_ = false;
+      changed_.notify_all();
+    });
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !is_running_; });
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_running_ = false;
+  std::exception_ptr error_;
+};
+
+// Completes a group of parts with the first error.
+class Joined {
+ public:
+  Joined(int parts, io::Completion done) : left_(parts), done_(std::move(done)) {}
+  void part_done(std::exception_ptr error) {
+    std::unique_lock lock(mutex_);
+    if (error && !error_) error_ = std::move(error);
+    if (--left_ > 0) return;
+    lock.unlock();
+    done_(error_);
+  }
+
+ private:
+  std::mutex mutex_;
+  int left_;
+  std::exception_ptr error_;
+  io::Completion done_;
+};
+}  // namespace
+
+WeightStore::WeightStore(const BoundModel& model, const policy::Plan& plan, kernels::Compute compute,
+                         io::FileEngine& engine, io::FileEngine& gather, Arena& memory)
+    : model_(model), compute_(compute), engine_(engine), gather_engine_(gather) {
+  for (const io::CheckpointFile& file : model.checkpoint().files()) {
+    files_.push_back(engine_.open_for_read(file.path.string()));
+    gather_files_.push_back(gather_engine_.open_for_read(file.path.string()));
+  }
+  reserve(plan, memory);
+  for (size_t sublayer = 0; sublayer < model_.shape().sublayers.size(); ++sublayer) lay_out_stream(sublayer);
+}
+
+WeightStore::~WeightStore() {
+  if (ring_) engine_.unregister_memory(ring_.span());
+  for (io::FileId file : files_) engine_.close(file);
+  for (io::FileId file : gather_files_) gather_engine_.close(file);
+}
+
+void WeightStore::reserve(const policy::Plan& plan, Arena& memory) {
+  const ModelShape& shape = model_.shape();
+  const int64_t element = dtype_bytes(shape.weight_dtype);
+  int64_t resident_bytes = 0;
+  int64_t vector_floats = 0;
+  for (size_t i = 0; i < shape.sublayers.size(); ++i) {
+    auto& row = weights_.emplace_back();
+    for (size_t w = 0; w < shape.sublayers[i].weights.size(); ++w) {
+      const WeightShape& weight = shape.sublayers[i].weights[w];
+      Weight& placed = row.emplace_back();
+      placed.resident_rows = plan.resident_rows[i][w];
+      if (weight.kind == WeightKind::kVector) {
+        placed.memory_offset = vector_floats;
+        vector_floats += round_up(weight.cols, 16);
+        continue;
+      }
+      if (weight.shares_table) {
+        placed.memory_offset = weights_[0][0].memory_offset;  // the token table is the first weight
+        continue;
+      }
+      placed.memory_offset = resident_bytes;
+      if (placed.resident_rows == 0) continue;
+      const int64_t bytes = weight.kind == WeightKind::kTable
+                                ? placed.resident_rows * weight.cols * element
+                                : kernels::packed_bytes(shape.weight_dtype, placed.resident_rows, weight.cols, compute_);
+      resident_bytes += round_up(bytes, kPackAlignment);
+    }
+  }
+  resident_ = memory.allocate(resident_bytes, "resident weights");
+  vectors_ = memory.allocate(vector_floats * 4, "norms and biases");
+  ring_ = memory.allocate(plan.ring_bytes, "weight ring");
+  if (ring_) engine_.register_memory(ring_.span());
+}
+
+// The streamed rows of a sublayer as few large aligned reads: ranges that touch in the file are read as one.
+void WeightStore::lay_out_stream(size_t sublayer) {
+  struct Range {
+    size_t weight;
+    int32_t file_index;
+    int64_t offset;
+    int64_t bytes;
+  };
+  const auto& shapes = model_.shape().sublayers[sublayer].weights;
+  Stream& stream = streams_.emplace_back();
+  stream.weight_position.assign(shapes.size(), -1);
+  std::vector<Range> ranges;
+  for (size_t w = 0; w < shapes.size(); ++w) {
+    const int64_t resident = weights_[sublayer][w].resident_rows;
+    if (shapes[w].kind != WeightKind::kMatrix || resident == shapes[w].rows) continue;
+    const io::TensorEntry& tensor = model_.tensor(sublayer, w);
+    const int64_t skip = resident * shapes[w].cols * dtype_bytes(tensor.dtype);
+    ranges.push_back({w, tensor.file_index, tensor.offset + skip, tensor.bytes - skip});
+  }
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
+    return std::tie(a.file_index, a.offset) < std::tie(b.file_index, b.offset);
+  });
+  int64_t position = 0;
+  int32_t run_file = -1;
+  for (const Range& range : ranges) {
+    const io::Window window = io::aligned_window(range.offset, range.bytes);
+    const bool touches = run_file == range.file_index && window.offset <= stream.runs.back().offset + stream.runs.back().bytes;
+    if (touches) {
+      Run& run = stream.runs.back();
+      run.bytes = std::max(run.bytes, window.offset + window.bytes - run.offset);
+      run.required_bytes = range.offset + range.bytes - run.offset;
+    } else {
+      stream.runs.push_back({files_[static_cast<size_t>(range.file_index)], window.offset, window.bytes,
+                             range.offset + range.bytes - window.offset, position});
+      run_file = range.file_index;
+    }
+    const Run& run = stream.runs.back();
+    stream.weight_position[range.weight] = run.ring_position + (range.offset - run.offset);
+    position = run.ring_position + run.bytes;
+  }
+  stream.bytes = position;
+}
+
+void WeightStore::load_resident(std::span<std::byte> staging, const std::function<void(const LoadProgress&)>& progress,
+                                std::stop_token cancel) {
+  const auto started = std::chrono::steady_clock::now();
+  LoadProgress state;
+  const ModelShape& shape = model_.shape();
+  const int64_t element = dtype_bytes(shape.weight_dtype);
+  for (size_t i = 0; i < shape.sublayers.size(); ++i)
+    for (size_t w = 0; w < shape.sublayers[i].weights.size(); ++w)
+      if (const WeightShape& weight = shape.sublayers[i].weights[w]; !weight.shares_table)
+        state.total_bytes += weights_[i][w].resident_rows * weight.cols *
+                             (weight.kind == WeightKind::kVector ? dtype_bytes(model_.tensor(i, w).dtype) : element);
+  const auto advance = [&](int64_t bytes) {
+    state.done_bytes += bytes;
+    state.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    if (progress) progress(state);
+  };
+  for (size_t i = 0; i < shape.sublayers.size(); ++i)
+    for (size_t w = 0; w < shape.sublayers[i].weights.size(); ++w)
+      if (!shape.sublayers[i].weights[w].shares_table) load_weight(i, w, staging, advance, cancel);
+}
+
+// Reads the resident rows in pieces: while one piece is packed, the next is read.
+void WeightStore::load_weight(size_t sublayer, size_t weight, std::span<std::byte> staging,
+                              const std::function<void(int64_t)>& advance, const std::stop_token& cancel) {
+  const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
+  const io::TensorEntry& tensor = model_.tensor(sublayer, weight);
+  const int64_t row_bytes = shape.cols * dtype_bytes(tensor.dtype);
+  const int64_t rows = shape.kind == WeightKind::kVector ? 1 : weights_[sublayer][weight].resident_rows;
+  if (rows == 0) return;
+  const int64_t half = round_down(static_cast<int64_t>(staging.size()) / 2, kAlign);
+  int64_t piece = (half - 2 * kAlign) / row_bytes;
+  if (piece >= kernels::kRowGranule) piece = round_down(piece, kernels::kRowGranule);
+  SLUICE_ASSERT(piece > 0 && (piece >= kernels::kRowGranule || piece >= rows), "the staging takes a granule of rows");
+  BackgroundRead reads[2];
+  const auto start = [&](int64_t row, int buffer) {
+    const int64_t offset = tensor.offset + row * row_bytes;
+    const int64_t bytes = std::min(piece, rows - row) * row_bytes;
+    const io::Window window = io::aligned_window(offset, bytes);
+    reads[buffer].start(engine_, {file(tensor), window.offset, window.bytes, staging.data() + buffer * half,
+                                  offset + bytes - window.offset});
+  };
+  start(0, 0);
+  int buffer = 0;
+  for (int64_t row = 0; row < rows; row += piece, buffer ^= 1) {
+    reads[buffer].wait();
+    if (row + piece < rows) start(row + piece, buffer ^ 1);
+    if (cancel.stop_requested()) throw Error(ErrorKind::kCancelled, "stopped while loading weights");
+    const int64_t offset = tensor.offset + row * row_bytes;
+    const int64_t count = std::min(piece, rows - row);
+    take_rows(sublayer, weight, row, count, staging.data() + buffer * half + offset % kAlign);
+    advance(count * row_bytes);
+  }
+}
+
+void WeightStore::take_rows(size_t sublayer, size_t weight, int64_t row, int64_t rows, const std::byte* source) {
+  const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
+  const DType dtype = model_.tensor(sublayer, weight).dtype;
+  const Weight& placed = weights_[sublayer][weight];
+  if (shape.kind == WeightKind::kVector) {
+    kernels::convert(dtype, source, DType::kF32, vectors_.as<float>() + placed.memory_offset, shape.cols);
+  } else if (shape.kind == WeightKind::kTable) {
+    const int64_t row_bytes = shape.cols * dtype_bytes(dtype);
+    std::memcpy(resident_.data() + placed.memory_offset + row * row_bytes, source, static_cast<size_t>(rows * row_bytes));
+  } else {
+    kernels::pack_rows(source, dtype, row, rows, placed.resident_rows, shape.cols, compute_,
+                       resident_.data() + placed.memory_offset);
+  }
+}
+
+void WeightStore::read_slice(const Task& task, io::Completion done) {
+  const Stream& stream = streams_[static_cast<size_t>(task.sublayer)];
+  // Slice s of n holds the bytes [s/n, (s+1)/n) of the stream, cut at aligned places.
+  const auto cut = [&](int64_t slice) {
+    return slice == task.slices ? stream.bytes : round_down(stream.bytes / kAlign * slice / task.slices * kAlign, kAlign);
+  };
+  const int64_t begin = cut(task.slice);
+  const int64_t end = cut(task.slice + 1);
+  std::vector<io::Extent> extents;
+  for (const Run& run : stream.runs) {
+    const int64_t first = std::max(begin, run.ring_position);
+    const int64_t last = std::min(end, run.ring_position + run.bytes);
+    if (first >= last) continue;
+    const int64_t in_run = first - run.ring_position;
+    extents.push_back({run.file, run.offset + in_run, last - first, ring_.data() + task.offset + first,
+                       std::clamp<int64_t>(run.required_bytes - in_run, 0, last - first)});
+  }
+  if (extents.empty()) return done(nullptr);
+  engine_.read(extents, std::move(done));
+}
+
+MatrixView WeightStore::matrix(size_t sublayer, size_t weight, int64_t ring_offset) const {
+  const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
+  const Weight& placed = weights_[sublayer][weight];
+  MatrixView view;
+  view.dtype = model_.shape().weight_dtype;
+  view.rows = shape.rows;
+  view.cols = shape.cols;
+  view.resident_rows = placed.resident_rows;
+  if (placed.resident_rows > 0)
+    (shape.shares_table ? view.resident : view.packed) = resident_.data() + placed.memory_offset;
+  if (placed.resident_rows < shape.rows)
+    view.streamed = ring_.data() + ring_offset + streams_[sublayer].weight_position[weight];
+  return view;
+}
+
+const float* WeightStore::vector(size_t sublayer, size_t weight) const {
+  return vectors_.as<float>() + weights_[sublayer][weight].memory_offset;
+}
+
+int64_t WeightStore::gather_staging_bytes(const ModelShape& model) {
+  int64_t widest = 0;
+  for (const SublayerShape& sublayer : model.sublayers)
+    for (const WeightShape& weight : sublayer.weights)
+      if (weight.kind == WeightKind::kTable) widest = std::max(widest, weight.cols * dtype_bytes(model.weight_dtype));
+  return kGatherStagingRows * (round_up(widest, kAlign) + kAlign);
+}
+
+int64_t WeightStore::load_staging_bytes(const ModelShape& model) {
+  constexpr int64_t kLargestPiece = 8 * kMiB;  // past this a bigger piece reads no faster
+  int64_t half = 0;
+  for (const SublayerShape& sublayer : model.sublayers)
+    for (const WeightShape& weight : sublayer.weights) {
+      // Vectors may be f32 in a checkpoint of 16-bit matrices.
+      const int64_t row = weight.cols * std::max<int64_t>(dtype_bytes(model.weight_dtype), weight.kind == WeightKind::kVector ? 4 : 0);
+      const int64_t whole = weight.rows * row;
+      half = std::max(half, std::max(std::min(whole, kLargestPiece), std::min(whole, kernels::kRowGranule * row)));
+    }
+  return 2 * (round_up(half, kAlign) + 2 * kAlign);
+}
+
+void WeightStore::gather(size_t sublayer, size_t weight, std::span<const int32_t> ids, float* out,
+                         std::span<std::byte> staging) {
+  const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
+  const io::TensorEntry& tensor = model_.tensor(sublayer, weight);
+  const Weight& placed = weights_[sublayer][weight];
+  const int64_t row_bytes = shape.cols * dtype_bytes(tensor.dtype);
+  const int64_t window_bytes = round_up(row_bytes, kAlign) + kAlign;
+  const int64_t batch = static_cast<int64_t>(staging.size()) / window_bytes;
+  std::vector<io::Extent> extents;
+  std::vector<std::pair<const std::byte*, int64_t>> rows;  // source, index into ids
+  const auto flush = [&] {
+    if (!extents.empty()) gather_engine_.read_now(extents);
+    for (const auto& [source, index] : rows)
+      kernels::convert(tensor.dtype, source, DType::kF32, out + index * shape.cols, shape.cols);
+    extents.clear();
+    rows.clear();
+  };
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const int64_t id = ids[i];
+    SLUICE_ASSERT(id >= 0 && id < shape.rows, "ids are checked at admission");
+    const auto index = static_cast<int64_t>(i);
+    if (id < placed.resident_rows) {
+      rows.emplace_back(resident_.data() + placed.memory_offset + id * row_bytes, index);
+      continue;
+    }
+    if (static_cast<int64_t>(extents.size()) == batch) flush();
+    const int64_t offset = tensor.offset + id * row_bytes;
+    const io::Window window = io::aligned_window(offset, row_bytes);
+    std::byte* memory = staging.data() + static_cast<int64_t>(extents.size()) * window_bytes;
+    extents.push_back({gather_files_[static_cast<size_t>(tensor.file_index)], window.offset, window.bytes, memory,
+                       offset + row_bytes - window.offset});
+    gathered_bytes_ += window.bytes;
+    rows.emplace_back(memory + (offset - window.offset), index);
+  }
+  flush();
+}
+
+}  // namespace sluice

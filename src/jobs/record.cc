@@ -1,0 +1,103 @@
+#include "src/jobs/record.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "src/jobs/utf8.h"
+
+namespace sluice::jobs {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr float kLowestLogprob = -9999.0F;  // JSON has no -infinity; OpenAI and vLLM write this
+
+float finite(float logprob) noexcept {
+  return std::isnan(logprob) ? kLowestLogprob : std::max(logprob, kLowestLogprob);
+}
+
+// The "logprobs" object of a completion. text_offset counts characters, as OpenAI does.
+Json logprobs_of(const std::vector<TokenText>& tokens) {
+  Json texts = Json::array(), logprobs = Json::array(), tops = Json::array(), offsets = Json::array();
+  int64_t offset = 0;
+  for (const TokenText& token : tokens) {
+    texts.push_back(token.text);
+    logprobs.push_back(finite(token.logprob));
+    Json top = token.top.empty() ? Json(nullptr) : Json::object();
+    for (const auto& [text, logprob] : token.top) {
+      if (!top.contains(text)) top[text] = finite(logprob);  // two tokens may have one text: the likelier stays
+    }
+    tops.push_back(std::move(top));
+    offsets.push_back(offset);
+    offset += count_characters(token.text);
+  }
+  return {{"tokens", std::move(texts)},
+          {"token_logprobs", std::move(logprobs)},
+          {"top_logprobs", std::move(tops)},
+          {"text_offset", std::move(offsets)}};
+}
+
+std::string line_of(const Json& record) {
+  return record.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string answer_line(const Request& request, const Completion& completion, const std::string& model,
+                        const std::string& config, int64_t created) {
+  Json choice = {{"index", 0}, {"text", completion.text}, {"logprobs", nullptr},
+                 {"finish_reason", completion.finish_reason}};
+  if (completion.logprobs) choice["logprobs"] = logprobs_of(*completion.logprobs);
+  const Json body = {{"id", "cmpl-" + request.key},
+                     {"object", "text_completion"},
+                     {"created", created},
+                     {"model", model},
+                     {"choices", Json::array({std::move(choice)})},
+                     {"usage",
+                      {{"prompt_tokens", completion.prompt_tokens},
+                       {"completion_tokens", completion.completion_tokens},
+                       {"total_tokens", completion.prompt_tokens + completion.completion_tokens}}}};
+  return line_of({{"id", "batch_req_" + request.key},
+                  {"custom_id", request.custom_id},
+                  {"response", {{"status_code", 200}, {"request_id", "req_" + request.key}, {"body", body}}},
+                  {"error", nullptr},
+                  {"sluice", {{"key", request.key}, {"config", config}}}});
+}
+
+std::string error_line(const RequestError& error, const std::string& config) {
+  return line_of({{"id", "batch_req_" + error.key},
+                  {"custom_id", error.custom_id.empty() ? Json(nullptr) : Json(error.custom_id)},
+                  {"response", nullptr},
+                  {"error", {{"code", error.code}, {"message", error.message}, {"line", error.line_number}}},
+                  {"sluice", {{"key", error.key}, {"config", config}}}});
+}
+
+std::optional<StoredRecord> read_record(std::string_view line) {
+  if (!line.starts_with(kRecordStart)) return std::nullopt;
+  const auto record = nlohmann::json::parse(line.begin(), line.end(), nullptr, false);
+  if (!record.is_object()) return std::nullopt;  // discarded when the line is not JSON
+  const auto member = [&record](const char* name) {
+    const auto found = record.find(name);
+    return found == record.end() ? nlohmann::json() : *found;
+  };
+  const auto mark = member("sluice");
+  if (!mark.is_object() || !mark.contains("key") || !mark.contains("config")) return std::nullopt;
+  if (!mark["key"].is_string() || !mark["config"].is_string()) return std::nullopt;
+  const auto key = ContentKey::from_hex(mark["key"].get_ref<const std::string&>());
+  if (!key) return std::nullopt;
+
+  StoredRecord stored;
+  stored.key = *key;
+  stored.config = mark["config"];
+  const auto custom_id = member("custom_id");
+  if (custom_id.is_string()) stored.custom_id = custom_id;
+  else if (!custom_id.is_null()) return std::nullopt;
+  stored.is_answer = record.contains("response") && record["response"].is_object();
+  if (stored.is_answer == member("error").is_object()) return std::nullopt;  // one of the two, never both
+  if (stored.is_answer && stored.custom_id.empty()) return std::nullopt;
+  return stored;
+}
+
+}  // namespace sluice::jobs

@@ -1,0 +1,172 @@
+#include "src/jobs/request.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+
+#include "src/base/error.h"
+#include "src/jobs/content_key.h"
+#include "src/jobs/request_fields.h"
+#include "src/jobs/utf8.h"
+
+namespace sluice::jobs {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr int kMaxDepth = 8;  // of lists and objects; a request needs 3, metadata may have more
+constexpr const char* kInvalid = "invalid_request";
+constexpr const char* kUnsupported = "unsupported";
+
+// Parses with bounds on depth and number of values, and refuses a key that stands twice in an object: whichever of its
+// values were taken, the other would be lost in silence.
+json parse_bounded(std::string_view line) {
+  std::vector<std::unordered_set<std::string>> keys(kMaxDepth + 2);
+  int64_t values = 0;
+  const auto check = [&](int depth, json::parse_event_t event, json& parsed) {
+    if (event == json::parse_event_t::object_start || event == json::parse_event_t::array_start) {
+      if (depth >= kMaxDepth) throw Refusal{"invalid_json", fmt::format("nested deeper than {} levels", kMaxDepth)};
+      if (event == json::parse_event_t::object_start) keys[static_cast<size_t>(depth) + 1].clear();
+    }
+    if (event == json::parse_event_t::key) {
+      const auto& key = parsed.get_ref<const std::string&>();
+      if (!keys[static_cast<size_t>(depth)].insert(key).second) {
+        throw Refusal{kInvalid, fmt::format("the field \"{}\" is given twice", key.substr(0, 100))};
+      }
+    }
+    if (++values > 2 * kMaxLineValues) throw Refusal{"invalid_json", fmt::format("more than {} values", kMaxLineValues)};
+    return true;
+  };
+  try {
+    return json::parse(line.begin(), line.end(), check);
+  } catch (const json::parse_error& error) {
+    throw Refusal{"invalid_json", fmt::format("the line is not valid JSON: it breaks at byte {} of {}", error.byte, line.size())};
+  } catch (const json::out_of_range&) {
+    throw Refusal{"invalid_json", "a number in the line is out of range"};
+  }
+}
+
+void check_custom_id(const char* name, const std::string& custom_id) {
+  if (!custom_id.empty() && custom_id.size() <= kMaxCustomIdBytes) return;
+  throw Refusal{kInvalid, fmt::format("{} has {} bytes; allowed is 1 to {}", name, custom_id.size(), kMaxCustomIdBytes)};
+}
+
+// Takes custom_id (or a plain line's id, which may be a number) out of the object, before all else: errors name it.
+void take_custom_id(json& object, bool is_plain, Request& request) {
+  const char* name = is_plain && !object.contains("custom_id") ? "id" : "custom_id";
+  if (is_plain && object.contains("id") && object.contains("custom_id")) {
+    throw Refusal{kInvalid, "id and custom_id are both given; keep one"};
+  }
+  const auto found = object.find(name);
+  if (found == object.end() || found->is_null()) {
+    if (!is_plain) throw Refusal{kInvalid, "custom_id is missing; each line needs its own"};
+    request.custom_id = fmt::format("line-{}", request.line_number);
+  } else if (found->is_string()) {
+    std::string custom_id = found->get<std::string>();
+    check_custom_id(name, custom_id);
+    request.custom_id = std::move(custom_id);
+  } else if (is_plain && found->is_number_integer()) {
+    request.custom_id = found->dump();
+  } else {
+    throw Refusal{kInvalid, fmt::format("{} is {}; it must be a string", name, describe(*found))};
+  }
+  if (found != object.end()) object.erase(found);
+}
+
+std::string take_string(json& object, const char* name) {
+  const auto found = object.find(name);
+  if (found == object.end()) throw Refusal{kInvalid, fmt::format("{} is missing", name)};
+  if (!found->is_string()) throw Refusal{kInvalid, fmt::format("{} is {}; it must be a string", name, describe(*found))};
+  std::string text = found->get<std::string>();
+  object.erase(found);
+  return text;
+}
+
+// The envelope of an OpenAI batch line; returns its body.
+json open_envelope(json& object, Request& request) {
+  request.url = take_string(object, "url");
+  request.method = take_string(object, "method");
+  if (request.url == "/v1/chat/completions") {
+    throw Refusal{kUnsupported,
+                  "chat lines need the model's chat template, which batch jobs do not apply yet; send the finished text "
+                  "as \"prompt\" to /v1/completions"};
+  }
+  if (request.url != "/v1/completions") {
+    throw Refusal{kUnsupported, fmt::format("url is \"{}\"; only /v1/completions is supported", request.url.substr(0, 100))};
+  }
+  if (request.method != "POST") {
+    throw Refusal{kUnsupported, fmt::format("method is \"{}\"; it must be POST", request.method.substr(0, 100))};
+  }
+  const auto body = object.find("body");
+  if (body == object.end() || !body->is_object()) throw Refusal{kInvalid, "body is missing or not an object"};
+  json taken = std::move(*body);
+  object.erase(body);
+  if (!object.empty()) {
+    throw Refusal{kUnsupported, fmt::format("the field \"{}\" beside body is unknown", object.begin().key().substr(0, 100))};
+  }
+  return taken;
+}
+
+// Text of all that decides the answer to a request. Hashed into result files: append fields, never change them.
+std::string key_of(const Request& request) {
+  const sampling::SamplingParams& p = request.params;
+  std::vector<std::string> parts{"request 1", request.custom_id, request.prompt,
+                                 fmt::format("{}", fmt::join(request.prompt_ids, ","))};
+  parts.push_back(fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {}", p.temperature, p.top_k, p.top_p, p.min_p,
+                              p.repetition_penalty, p.presence_penalty, p.frequency_penalty,
+                              p.has_seed ? p.seed : 0, p.has_seed, p.max_tokens, p.min_tokens, p.ignore_eos, p.logprobs));
+  parts.push_back(fmt::format("{}", fmt::join(p.stop_token_ids, ",")));
+  std::string biases;
+  for (const auto& [token, bias] : p.logit_bias) biases += fmt::format("{}:{},", token, bias);
+  parts.push_back(std::move(biases));
+  parts.insert(parts.end(), p.stop.begin(), p.stop.end());
+  return hash_parts(parts).hex();
+}
+
+void read_line(std::string_view line, Request& request) {
+  const int64_t invalid = first_invalid_utf8(line);
+  if (invalid >= 0) {
+    throw Refusal{"invalid_utf8", fmt::format("byte {} of the line is not UTF-8; save the file as UTF-8", invalid)};
+  }
+  json object = parse_bounded(line);
+  if (!object.is_object()) {
+    throw Refusal{kInvalid, fmt::format("the line is {}; it must be an object", describe(object))};
+  }
+  const bool is_plain = !object.contains("body") && !object.contains("url") && !object.contains("method");
+  take_custom_id(object, is_plain, request);
+  if (!is_plain) object = open_envelope(object, request);
+  read_body(object, request);
+  try {
+    sampling::validate(request.params);
+  } catch (const Error& error) {
+    throw Refusal{kInvalid, error.what()};
+  }
+  request.key = key_of(request);
+}
+
+}  // namespace
+
+RequestError line_error(std::string_view line, int64_t line_number, std::string custom_id,
+                        std::string code, std::string message) {
+  const std::vector<std::string> parts{"error 1", std::to_string(line_number), std::string(line)};
+  return {std::move(custom_id), line_number, std::move(code), std::move(message), hash_parts(parts).hex()};
+}
+
+ParsedLine parse_request(std::string_view line, const sampling::SamplingParams& defaults, int64_t line_number) {
+  Request request;
+  request.params = defaults;
+  request.line_number = line_number;
+  try {
+    if (static_cast<int64_t>(line.size()) > kMaxLineBytes) {
+      throw Refusal{"line_too_long", fmt::format("the line is longer than {} bytes", kMaxLineBytes)};
+    }
+    read_line(line, request);
+  } catch (Refusal& refusal) {
+    return line_error(line, line_number, std::move(request.custom_id), std::move(refusal.code), std::move(refusal.message));
+  }
+  return request;
+}
+
+}  // namespace sluice::jobs

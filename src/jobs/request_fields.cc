@@ -1,0 +1,209 @@
+#include "src/jobs/request_fields.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace sluice::jobs {
+
+namespace {
+
+using nlohmann::json;
+using sampling::SamplingParams;
+
+constexpr const char* kInvalid = "invalid_request";
+constexpr const char* kUnsupported = "unsupported";
+
+[[noreturn]] void refuse_type(const char* name, const json& value, const char* wanted) {
+  throw Refusal{kInvalid, fmt::format("{} is {}; it must be {}", name, describe(value), wanted)};
+}
+
+float number(const char* name, const json& value) {
+  if (!value.is_number()) refuse_type(name, value, "a number");
+  return static_cast<float>(value.get<double>());
+}
+
+int integer(const char* name, const json& value) {
+  if (!value.is_number_integer()) refuse_type(name, value, "an integer");
+  constexpr int64_t kLow = std::numeric_limits<int>::min(), kHigh = std::numeric_limits<int>::max();
+  const bool fits = value.is_number_unsigned() ? value.get<uint64_t>() <= static_cast<uint64_t>(kHigh)
+                                               : value.get<int64_t>() >= kLow && value.get<int64_t>() <= kHigh;
+  if (!fits) refuse_type(name, value, "a 32-bit integer");
+  return value.get<int>();
+}
+
+bool boolean(const char* name, const json& value) {
+  if (!value.is_boolean()) refuse_type(name, value, "true or false");
+  return value.get<bool>();
+}
+
+std::string string(const char* name, const json& value) {
+  if (!value.is_string()) refuse_type(name, value, "a string");
+  return value.get<std::string>();
+}
+
+std::vector<int32_t> token_ids(const char* name, const json& value) {
+  if (!value.is_array()) refuse_type(name, value, "a list of token ids");
+  std::vector<int32_t> ids;
+  ids.reserve(value.size());
+  for (const json& id : value) {
+    ids.push_back(integer(name, id));
+    if (ids.back() < 0) refuse_type(name, id, "a list of token ids, 0 or more");
+  }
+  return ids;
+}
+
+// A text, a list of token ids, or a list that holds just one of either.
+void set_prompt(const char* name, const json& value, Request& request) {
+  if (value.is_string()) {
+    request.prompt = value.get<std::string>();
+    return;
+  }
+  if (!value.is_array()) refuse_type(name, value, "a string or a list of token ids");
+  if (value.empty()) throw Refusal{kInvalid, fmt::format("{} is an empty list; it must hold token ids", name)};
+  if (value.front().is_number()) {
+    request.prompt_ids = token_ids(name, value);
+    return;
+  }
+  if (value.size() > 1) {
+    throw Refusal{kUnsupported, fmt::format("{} lists {} prompts; give each a line of its own", name, value.size())};
+  }
+  if (!value.front().is_string() && !(value.front().is_array() && !value.front().empty())) {
+    refuse_type(name, value.front(), "a string or a list of token ids");
+  }
+  if (value.front().is_string()) request.prompt = value.front().get<std::string>();
+  else request.prompt_ids = token_ids(name, value.front());
+}
+
+void set_stop(const char* name, const json& value, Request& request) {
+  request.params.stop.clear();
+  if (value.is_string()) {
+    request.params.stop.push_back(value.get<std::string>());
+    return;
+  }
+  if (!value.is_array()) refuse_type(name, value, "a string or a list of strings");
+  for (const json& stop : value) request.params.stop.push_back(string(name, stop));
+}
+
+void set_seed(const char* name, const json& value, Request& request) {
+  if (!value.is_number_integer()) refuse_type(name, value, "an integer");
+  request.params.seed = value.is_number_unsigned() ? value.get<uint64_t>()
+                                                   : static_cast<uint64_t>(value.get<int64_t>());
+  request.params.has_seed = true;
+}
+
+void set_logit_bias(const char* name, const json& value, Request& request) {
+  if (!value.is_object()) refuse_type(name, value, "an object of token ids and numbers");
+  request.params.logit_bias.clear();
+  for (const auto& [text, bias] : value.items()) {
+    int32_t token = -1;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), token);
+    if (error != std::errc() || end != text.data() + text.size() || token < 0) {
+      throw Refusal{kInvalid, fmt::format("{} has the key \"{}\", which is no token id", name, text.substr(0, 40))};
+    }
+    request.params.logit_bias.emplace_back(token, number(name, bias));
+  }
+}
+
+// Fields that ask for something that is not there: only the value that changes nothing is taken.
+void expect_one(const char* name, const json& value, Request&) {
+  const int count = integer(name, value);
+  if (count != 1) {
+    throw Refusal{kUnsupported, fmt::format("{} is {}; only 1 is supported: repeat the line with other seeds", name, count)};
+  }
+}
+
+void expect_false(const char* name, const json& value, Request&) {
+  if (boolean(name, value)) throw Refusal{kUnsupported, fmt::format("{} is true; it is not supported here", name)};
+}
+
+void expect_true(const char* name, const json& value, Request&) {
+  if (!boolean(name, value)) throw Refusal{kUnsupported, fmt::format("{} is false; it is not supported here", name)};
+}
+
+void expect_null(const char* name, const json& value, Request&) {
+  throw Refusal{kUnsupported, fmt::format("{} is {}; it is not supported here", name, describe(value))};
+}
+
+void expect_no_chat(const char* name, const json&, Request&) {
+  throw Refusal{kUnsupported, fmt::format("{} is a chat field; give the finished text as \"prompt\"", name)};
+}
+
+void ignore(const char*, const json&, Request&) {}
+
+struct Field {
+  const char* name;
+  void (*read)(const char* name, const json& value, Request& request);
+};
+
+template <float SamplingParams::* field>
+void set_number(const char* name, const json& value, Request& request) {
+  request.params.*field = number(name, value);
+}
+
+template <int SamplingParams::* field>
+void set_integer(const char* name, const json& value, Request& request) {
+  request.params.*field = integer(name, value);
+}
+
+constexpr Field kFields[] = {
+    {"prompt", set_prompt},
+    {"model", [](const char* n, const json& v, Request& r) { r.model = string(n, v); }},
+    {"max_tokens", set_integer<&SamplingParams::max_tokens>},
+    {"min_tokens", set_integer<&SamplingParams::min_tokens>},
+    {"temperature", set_number<&SamplingParams::temperature>},
+    // vLLM writes "off" as -1
+    {"top_k", [](const char* n, const json& v, Request& r) { r.params.top_k = integer(n, v) == -1 ? 0 : integer(n, v); }},
+    {"top_p", set_number<&SamplingParams::top_p>},
+    {"min_p", set_number<&SamplingParams::min_p>},
+    {"repetition_penalty", set_number<&SamplingParams::repetition_penalty>},
+    {"presence_penalty", set_number<&SamplingParams::presence_penalty>},
+    {"frequency_penalty", set_number<&SamplingParams::frequency_penalty>},
+    {"seed", set_seed},
+    {"stop", set_stop},
+    {"stop_token_ids",
+     [](const char* n, const json& v, Request& r) { r.params.stop_token_ids = token_ids(n, v); }},
+    {"ignore_eos", [](const char* n, const json& v, Request& r) { r.params.ignore_eos = boolean(n, v); }},
+    {"logprobs", set_integer<&SamplingParams::logprobs>},
+    {"logit_bias", set_logit_bias},
+    {"n", expect_one},
+    {"best_of", expect_one},
+    {"echo", expect_false},
+    {"stream", expect_false},
+    {"stream_options", expect_null},
+    {"suffix", expect_null},
+    {"use_beam_search", expect_false},
+    {"skip_special_tokens", expect_true},
+    {"messages", expect_no_chat},
+    {"max_completion_tokens", expect_no_chat},
+    {"user", ignore},
+    {"metadata", ignore},
+};
+
+}  // namespace
+
+std::string describe(const json& value) {
+  if (value.is_number()) return "the number " + value.dump();
+  if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
+  if (value.is_null()) return "null";
+  if (value.is_string()) return value.get_ref<const std::string&>().size() <= 40 ? "the string " + value.dump() : "a string";
+  return value.is_array() ? "a list" : "an object";
+}
+
+void read_body(const json& body, Request& request) {
+  for (const auto& [name, value] : body.items()) {
+    const auto field = std::find_if(std::begin(kFields), std::end(kFields),
+                                    [&name = name](const Field& one) { return name == one.name; });
+    if (field == std::end(kFields)) {
+      throw Refusal{kUnsupported, fmt::format("the field \"{}\" is unknown; remove it if the answer does not need it",
+                                              name.substr(0, 100))};
+    }
+    if (value.is_null()) continue;
+    field->read(field->name, value, request);
+  }
+  if (!body.contains("prompt") || body["prompt"].is_null()) throw Refusal{kInvalid, "prompt is missing"};
+}
+
+}  // namespace sluice::jobs

@@ -1,0 +1,165 @@
+#include "src/jobs/results_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+#include <system_error>
+
+#include "src/base/error.h"
+#include "src/jobs/record.h"
+
+namespace sluice::jobs {
+
+namespace {
+
+constexpr int64_t kReadBytes = int64_t{1} << 20;
+constexpr int64_t kMaxRecordBytes = int64_t{1} << 30;  // a longer line is no record: bounds memory on foreign files
+
+// Can a crash have left this line? A record cut short, or the zeros that a file system shows for data it lost.
+bool is_torn(std::string_view tail) {
+  const size_t end = tail.find_last_not_of('\0');
+  const std::string_view text = tail.substr(0, end == std::string_view::npos ? 0 : end + 1);
+  return text.starts_with(kRecordStart.substr(0, text.size()));
+}
+
+ContentKey key_of(const std::string& hex) {
+  const auto key = ContentKey::from_hex(hex);
+  SLUICE_ASSERT(key.has_value(), "parse_request and line_error make the keys");
+  return *key;
+}
+
+}  // namespace
+
+ResultsFile::ResultsFile(std::string path, std::string_view job_config, std::string model)
+    : file_(std::move(path), O_RDWR | O_CREAT | O_NONBLOCK),
+      config_(hash_bytes(job_config).hex()),
+      model_(std::move(model)) {
+  file_.size_bytes();  // refuses what is not a regular file
+  lock();
+  load();
+  sync_folder_of(this->path());
+  resumed_records_ = records_;
+}
+
+void ResultsFile::lock() {
+  if (::flock(file_.fd(), LOCK_EX | LOCK_NB) == 0) return;
+  if (errno == EWOULDBLOCK) {
+    throw Error(ErrorKind::kUser, fmt::format("another process is writing {}", path()),
+                "wait for it to end, or write to another file");
+  }
+  throw Error(ErrorKind::kFile,
+              fmt::format("locking {}: {}", path(), std::generic_category().message(errno)),
+              "write to a file system that has locks");
+}
+
+void ResultsFile::load() {
+  const int64_t file_bytes = file_.size_bytes();
+  std::vector<char> chunk(static_cast<size_t>(std::min(kReadBytes, file_bytes)));
+  std::string line;  // the part of a line that earlier chunks held
+  int64_t line_number = 1;
+  for (int64_t offset = 0; offset < file_bytes;) {
+    const int64_t got = file_.read(chunk.data(), static_cast<int64_t>(chunk.size()), offset);
+    if (got == 0) break;
+    offset += got;
+    std::string_view rest(chunk.data(), static_cast<size_t>(got));
+    for (size_t end = rest.find('\n'); end != std::string_view::npos; end = rest.find('\n')) {
+      line += rest.substr(0, end);
+      load_line(line, line_number++);
+      size_bytes_ += static_cast<int64_t>(line.size()) + 1;
+      line.clear();
+      rest.remove_prefix(end + 1);
+    }
+    line += rest;
+    if (static_cast<int64_t>(line.size()) > kMaxRecordBytes) load_line({}, line_number);
+  }
+  if (!line.empty()) mend_tail(line, line_number);
+}
+
+void ResultsFile::load_line(std::string_view line, int64_t line_number) {
+  const auto record = read_record(line);
+  if (!record) {
+    throw Error(ErrorKind::kFile, fmt::format("{} line {} is no record of a sluice job", path(), line_number),
+                "write to a new file, or remove the line if the file is damaged");
+  }
+  if (record->config != config_) {
+    throw Error(ErrorKind::kUser,
+                fmt::format("{} holds answers of a job with another model or other settings (line {})", path(), line_number),
+                "write to a new file, or repeat the model and settings of that job");
+  }
+  remember(record->key, record->custom_id, record->is_answer);
+}
+
+// What follows the last line end: a whole record that lacks only its line end is kept, a torn one cut off.
+void ResultsFile::mend_tail(std::string_view tail, int64_t line_number) {
+  if (read_record(tail)) {
+    load_line(tail, line_number);
+    size_bytes_ += static_cast<int64_t>(tail.size());
+    file_.write("\n", 1, size_bytes_);
+    size_bytes_ += 1;
+  } else if (is_torn(tail)) {
+    torn_bytes_ = static_cast<int64_t>(tail.size());
+    file_.truncate(size_bytes_);
+  } else {
+    load_line(tail, line_number);  // refuses it
+  }
+  file_.sync();
+}
+
+void ResultsFile::remember(const ContentKey& key, std::string_view custom_id, bool is_answer) {
+  keys_.insert(key);
+  if (is_answer) answer_keys_[hash_bytes(custom_id)] = key;
+  ++records_;
+}
+
+void ResultsFile::append(std::string line) {
+  line += '\n';
+  const auto bytes = static_cast<int64_t>(line.size());
+  try {
+    if (has_torn_tail_) file_.truncate(size_bytes_);
+    has_torn_tail_ = true;
+    file_.write(line.data(), bytes, size_bytes_);
+    file_.sync();
+    has_torn_tail_ = false;
+  } catch (const Error& error) {
+    try {
+      file_.truncate(size_bytes_);
+      has_torn_tail_ = false;
+    } catch (const Error&) {
+      // The next append tries again, and opening the file again cuts it off; the first error says why.
+    }
+    throw Error(error.kind(), fmt::format("{}; its {} finished records are safe", error.text(), records_), error.mend());
+  }
+  size_bytes_ += bytes;
+}
+
+void ResultsFile::write(const Request& request, const Completion& completion) {
+  const ContentKey key = key_of(request.key);
+  SLUICE_ASSERT(!keys_.contains(key), "a request is answered once");
+  append(answer_line(request, completion, model_, config_, std::time(nullptr)));
+  remember(key, request.custom_id, true);
+}
+
+void ResultsFile::write_error(const RequestError& error) {
+  const ContentKey key = key_of(error.key);
+  SLUICE_ASSERT(!keys_.contains(key), "an error is recorded once");
+  append(error_line(error, config_));
+  remember(key, error.custom_id, false);
+}
+
+void ResultsFile::write_error(const Request& request, std::string_view code, std::string_view message) {
+  write_error(RequestError{request.custom_id, request.line_number, std::string(code), std::string(message), request.key});
+}
+
+Progress ResultsFile::progress(const Request& request) const {
+  const ContentKey key = key_of(request.key);
+  if (keys_.contains(key)) return Progress::kFinished;
+  return answer_keys_.contains(hash_bytes(request.custom_id)) ? Progress::kOtherPrompt : Progress::kNew;
+}
+
+bool ResultsFile::is_finished(const RequestError& error) const { return keys_.contains(key_of(error.key)); }
+
+}  // namespace sluice::jobs

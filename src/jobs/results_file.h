@@ -1,0 +1,90 @@
+#pragma once
+// The output of a batch job: JSON lines in the shape of OpenAI's batch output, appended one finished request at a time,
+// each by one write and fdatasync, so that what a crash or a full disk leaves is whole records. Opening it again keeps
+// them, cuts off a torn last line, and knows what is finished. One process at a time (flock). One thread at a time.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "src/jobs/content_key.h"
+#include "src/jobs/owned_file.h"
+#include "src/jobs/request.h"
+
+namespace sluice::jobs {
+
+/// A token as a completion's "logprobs" report it.
+struct TokenText {
+  std::string text;
+  float logprob = 0;
+  std::vector<std::pair<std::string, float>> top;  // likeliest first
+};
+
+struct Completion {
+  std::string text;
+  std::string finish_reason;  // "stop" or "length"
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;
+  std::optional<std::vector<TokenText>> logprobs;  // when the request asked for them
+};
+
+enum class Progress {
+  kNew,
+  kFinished,     // the file holds this request's record
+  kOtherPrompt,  // it holds an answer under this custom_id, to another prompt or with other parameters
+};
+
+class ResultsFile {
+ public:
+  /// Opens or creates `path` and reads what it holds. `job_config`: all that decides the answers beside the requests
+  /// (model, weights, format); a hash of it is kept in every record. `model`: what the records call the model.
+  /// Errors: kFile (cannot open, not a regular file, a line that is no record, with its number); kUser (another process
+  /// writes it; its records belong to another job). The file is changed only to cut off a torn last line.
+  ResultsFile(std::string path, std::string_view job_config, std::string model);
+  ResultsFile(const ResultsFile&) = delete;
+  ResultsFile& operator=(const ResultsFile&) = delete;
+
+  /// Appends the answer; on disk when it returns.
+  /// Errors: kFile (disk full, input/output error): the file is cut back to its whole records.
+  void write(const Request& request, const Completion& completion);
+  /// Appends an error record for a line that is no request. Errors: as write().
+  void write_error(const RequestError& error);
+  /// Appends an error record for a request that could not be run. Errors: as write().
+  void write_error(const Request& request, std::string_view code, std::string_view message);
+
+  Progress progress(const Request& request) const;
+  bool is_finished(const RequestError& error) const;
+
+  const std::string& path() const noexcept { return file_.path(); }
+  /// Records in the file: found at opening plus written since.
+  int64_t records() const noexcept { return records_; }
+  /// Found at opening.
+  int64_t resumed_records() const noexcept { return resumed_records_; }
+  /// Bytes of a torn last line that were cut off at opening.
+  int64_t torn_bytes() const noexcept { return torn_bytes_; }
+
+ private:
+  void lock();
+  void load();
+  void load_line(std::string_view line, int64_t line_number);
+  void mend_tail(std::string_view tail, int64_t line_number);
+  void append(std::string line);
+  void remember(const ContentKey& key, std::string_view custom_id, bool is_answer);
+
+  OwnedFile file_;
+  std::string config_;  // hash of the job's configuration
+  std::string model_;
+  int64_t size_bytes_ = 0;   // whole records
+  bool has_torn_tail_ = false;  // a failed append could not be cut off
+  int64_t records_ = 0;
+  int64_t resumed_records_ = 0;
+  int64_t torn_bytes_ = 0;
+  std::unordered_set<ContentKey> keys_;                     // of every record
+  std::unordered_map<ContentKey, ContentKey> answer_keys_;  // hash of custom_id -> key of its answer
+};
+
+}  // namespace sluice::jobs

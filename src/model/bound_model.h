@@ -1,0 +1,39 @@
+#pragma once
+// A checkpoint and the family model that its config.json names, with every weight found, its shape checked. Reads no
+// tensor data. Immutable; thread safe; owns the checkpoint.
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "io/checkpoint.h"
+#include "src/model/family.h"
+
+namespace sluice {
+
+class BoundModel {
+ public:
+  /// Opens `path` and binds. Errors: kFile naming what is missing or has the wrong shape or element type.
+  static BoundModel open(const std::filesystem::path& path);
+
+  const FamilyModel& family() const noexcept { return *family_; }
+  /// The family's shape with weight_dtype as the checkpoint's matrices really have it.
+  const ModelShape& shape() const noexcept { return shape_; }
+  const io::Checkpoint& checkpoint() const noexcept { return checkpoint_; }
+  /// Tensor of sublayers[sublayer].weights[weight]; valid as long as this object.
+  const io::TensorEntry& tensor(size_t sublayer, size_t weight) const { return *tensors_[sublayer][weight]; }
+  /// Token ids that end a sequence, from generation_config.json or config.json; may be empty.
+  const std::vector<int32_t>& eos_token_ids() const noexcept { return eos_token_ids_; }
+  /// What a user should be told of this checkpoint (tensors that are not used, say); may be empty.
+  const std::vector<std::string>& notes() const noexcept { return notes_; }
+
+ private:
+  explicit BoundModel(io::Checkpoint checkpoint) : checkpoint_(std::move(checkpoint)) {}
+  io::Checkpoint checkpoint_;
+  std::unique_ptr<FamilyModel> family_;
+  ModelShape shape_;
+  std::vector<std::vector<const io::TensorEntry*>> tensors_;
+  std::vector<int32_t> eos_token_ids_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace sluice

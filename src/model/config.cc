@@ -1,0 +1,103 @@
+#include "src/model/config.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "src/base/error.h"
+
+namespace sluice {
+
+struct ModelConfig::Json {
+  nlohmann::json value;
+  const nlohmann::json* find(std::string_view key) const {
+    const auto it = value.find(std::string(key));
+    return it == value.end() || it->is_null() ? nullptr : &*it;
+  }
+};
+
+ModelConfig::ModelConfig(std::string_view json_text, std::string origin)
+    : json_(std::make_unique<Json>()), origin_(std::move(origin)) {
+  json_->value = nlohmann::json::parse(json_text, nullptr, /*allow_exceptions=*/false);
+  if (!json_->value.is_object()) refuse("not a JSON object", "download config.json again from the model's page");
+}
+
+ModelConfig::ModelConfig(std::unique_ptr<Json> json, std::string origin)
+    : json_(std::move(json)), origin_(std::move(origin)) {}
+ModelConfig::~ModelConfig() = default;
+ModelConfig::ModelConfig(ModelConfig&&) noexcept = default;
+ModelConfig& ModelConfig::operator=(ModelConfig&&) noexcept = default;
+
+void ModelConfig::refuse(const std::string& what, const std::string& mend) const {
+  throw Error(ErrorKind::kFile, fmt::format("{}: {}", origin_, what), mend);
+}
+
+bool ModelConfig::has(std::string_view key) const { return json_->find(key) != nullptr; }
+
+int64_t ModelConfig::integer(std::string_view key, int64_t smallest, int64_t largest) const {
+  const nlohmann::json* value = json_->find(key);
+  if (!value) refuse(fmt::format("\"{}\" is missing", key), "the file is not a complete Hugging Face config.json");
+  if (!value->is_number_integer()) refuse(fmt::format("\"{}\" is not a whole number", key), "mend the config.json");
+  const bool is_huge = value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
+  const int64_t number = is_huge ? INT64_MAX : value->get<int64_t>();
+  if (number < smallest || number > largest)
+    refuse(fmt::format("\"{}\" is {}, outside {}..{}", key, number, smallest, largest), "mend the config.json");
+  return number;
+}
+
+int64_t ModelConfig::integer_or(std::string_view key, int64_t fallback, int64_t smallest, int64_t largest) const {
+  return has(key) ? integer(key, smallest, largest) : fallback;
+}
+
+double ModelConfig::number(std::string_view key) const {
+  const nlohmann::json* value = json_->find(key);
+  if (!value) refuse(fmt::format("\"{}\" is missing", key), "the file is not a complete Hugging Face config.json");
+  if (!value->is_number()) refuse(fmt::format("\"{}\" is not a number", key), "mend the config.json");
+  const double number = value->get<double>();
+  if (!std::isfinite(number)) refuse(fmt::format("\"{}\" is not finite", key), "mend the config.json");
+  return number;
+}
+
+double ModelConfig::number_or(std::string_view key, double fallback) const { return has(key) ? number(key) : fallback; }
+
+bool ModelConfig::boolean_or(std::string_view key, bool fallback) const {
+  const nlohmann::json* value = json_->find(key);
+  if (!value) return fallback;
+  if (!value->is_boolean()) refuse(fmt::format("\"{}\" is not true or false", key), "mend the config.json");
+  return value->get<bool>();
+}
+
+std::string ModelConfig::text_or(std::string_view key, std::string fallback) const {
+  const nlohmann::json* value = json_->find(key);
+  if (!value) return fallback;
+  if (!value->is_string()) refuse(fmt::format("\"{}\" is not a string", key), "mend the config.json");
+  return value->get<std::string>();
+}
+
+std::vector<int32_t> ModelConfig::integers(std::string_view key) const {
+  const nlohmann::json* value = json_->find(key);
+  std::vector<int32_t> out;
+  if (!value) return out;
+  const auto take = [&](const nlohmann::json& element) {
+    if (!element.is_number_integer() || element.get<int64_t>() < 0 || element.get<int64_t>() > INT32_MAX)
+      refuse(fmt::format("\"{}\" is not a token id or a list of them", key), "mend the config.json");
+    out.push_back(element.get<int32_t>());
+  };
+  if (value->is_array())
+    for (const nlohmann::json& element : *value) take(element);
+  else
+    take(*value);
+  return out;
+}
+
+std::optional<ModelConfig> ModelConfig::object(std::string_view key) const {
+  const nlohmann::json* value = json_->find(key);
+  if (!value) return std::nullopt;
+  if (!value->is_object()) refuse(fmt::format("\"{}\" is not an object", key), "mend the config.json");
+  auto nested = std::make_unique<Json>();
+  nested->value = *value;
+  return ModelConfig(std::move(nested), fmt::format("{}: {}", origin_, key));
+}
+
+}  // namespace sluice

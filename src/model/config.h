@@ -1,0 +1,42 @@
+#pragma once
+// config.json with checked access: every getter names the field, what it holds and what it should hold in its error.
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sluice {
+
+class ModelConfig {
+ public:
+  /// Parses `json_text`; `origin` (a path) appears in errors. Errors: kFile when it is not a JSON object.
+  ModelConfig(std::string_view json_text, std::string origin);
+  ~ModelConfig();
+  ModelConfig(ModelConfig&&) noexcept;
+  ModelConfig& operator=(ModelConfig&&) noexcept;
+
+  bool has(std::string_view key) const;  ///< present and not null
+  int64_t integer(std::string_view key, int64_t smallest, int64_t largest) const;
+  int64_t integer_or(std::string_view key, int64_t fallback, int64_t smallest, int64_t largest) const;
+  double number(std::string_view key) const;  ///< finite
+  double number_or(std::string_view key, double fallback) const;
+  bool boolean_or(std::string_view key, bool fallback) const;
+  std::string text_or(std::string_view key, std::string fallback) const;
+  /// One integer or a list of them; empty when absent.
+  std::vector<int32_t> integers(std::string_view key) const;
+  /// A nested object (rope_scaling), or nothing when absent or null.
+  std::optional<ModelConfig> object(std::string_view key) const;
+
+  const std::string& origin() const noexcept { return origin_; }
+  [[noreturn]] void refuse(const std::string& what, const std::string& mend) const;
+
+ private:
+  struct Json;
+  ModelConfig(std::unique_ptr<Json> json, std::string origin);
+  std::unique_ptr<Json> json_;
+  std::string origin_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,17 @@
+#pragma once
+// Small builders for the weight lists of decoder-only families.
+#include <string>
+#include <vector>
+
+#include "src/shape/model_shape.h"
+
+namespace sluice {
+
+WeightShape matrix(std::string role, int64_t rows, int64_t cols, std::vector<std::string> names);
+WeightShape vector(std::string role, int64_t size, std::vector<std::string> names);
+WeightShape table(std::string role, int64_t rows, int64_t cols, std::vector<std::string> names);
+
+/// "<prefix><name>" for each prefix.
+std::vector<std::string> prefixed(const std::vector<std::string>& prefixes, const std::string& name);
+
+}  // namespace sluice

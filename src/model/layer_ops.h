@@ -1,0 +1,71 @@
+#pragma once
+// The operators a family's layers are written in. The engine implements them for one (sublayer, micro-batch) at a time;
+// a family only says their order. Rows are the micro-batch's tokens, of all its sequences one after another; only
+// attend() knows where one sequence ends. All values f32.
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "src/shape/model_shape.h"
+
+namespace sluice {
+
+/// A workspace matrix [rows, cols] f32, row stride `stride` floats; lives until the sublayer ends.
+struct Rows {
+  float* data = nullptr;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t stride = 0;
+
+  /// Columns [begin, begin + count) of all rows.
+  Rows columns(int64_t begin, int64_t count) const noexcept { return {data + begin, rows, count, stride}; }
+};
+
+struct NormSpec {
+  enum class Kind : uint8_t { kRms, kLayer } kind = Kind::kRms;
+  std::string_view gain;  ///< roles of vectors; bias only for kLayer
+  std::string_view bias;
+  float eps = 1e-5f;
+};
+
+enum class Activation : uint8_t { kRelu, kGelu, kGeluTanh, kSilu };
+
+class LayerOps {
+ public:
+  virtual ~LayerOps() = default;
+
+  /// The sublayer to compute.
+  virtual const SublayerShape& sublayer() const = 0;
+  /// A new workspace matrix with one row per row of the micro-batch (in the head: per row that needs logits).
+  virtual Rows workspace(int64_t cols) = 0;
+
+  /// Rows of the table `role` chosen by token id.
+  virtual void gather_tokens(std::string_view role, Rows out) = 0;
+  /// Rows of the table `role` chosen by position + `offset`.
+  virtual void gather_positions(std::string_view role, int64_t offset, Rows out) = 0;
+
+  /// The residual stream [rows, hidden_size]: written, read through a norm (or as it is), added to.
+  virtual void set_hidden(Rows in) = 0;
+  virtual void read_hidden(Rows out) = 0;
+  virtual void norm_hidden(const NormSpec& norm, Rows out) = 0;
+  virtual void norm_hidden_in_place(const NormSpec& norm) = 0;
+  virtual void add_to_hidden(Rows in) = 0;
+  /// Head only: the rows of the residual stream that need logits.
+  virtual void read_needed_hidden(Rows out) = 0;
+
+  virtual void norm(const NormSpec& norm, Rows in_out) = 0;
+  virtual void add(Rows in_out, Rows in) = 0;
+  /// out = in W^T (+ bias) for the matrix `role`; `bias` is a role or empty. `out` must not overlap `in`.
+  virtual void linear(std::string_view role, std::string_view bias, Rows in, Rows out) = 0;
+  /// Rotary embedding, half-split, on `heads` heads of in_out at the rows' positions.
+  virtual void rope(Rows in_out, int64_t heads, std::span<const float> inverse_frequencies, float factor) = 0;
+  /// Stores k and v in the KV cache and attends causally with q; softmax(q k / sqrt(head_dim)) v.
+  virtual void attend(Rows q, Rows k, Rows v, Rows out) = 0;
+  virtual void activate(Activation activation, Rows in_out) = 0;
+  /// out = silu(gate) * up; `out` may be `gate`.
+  virtual void silu_mul(Rows gate, Rows up, Rows out) = 0;
+  /// Head only: logits of the rows against the matrix `role`, handed to whoever asked for them.
+  virtual void logits(std::string_view role, Rows in) = 0;
+};
+
+}  // namespace sluice

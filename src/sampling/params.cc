@@ -1,0 +1,73 @@
+#include "src/sampling/params.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "src/base/error.h"
+#include "src/sampling/philox.h"
+
+namespace sluice::sampling {
+
+namespace {
+
+template <typename Value>
+[[noreturn]] void refuse(const char* field, Value value, const std::string& range) {
+  throw Error(ErrorKind::kUser, fmt::format("{} is {}", field, value), fmt::format("allowed is {}", range));
+}
+
+void check_range(const char* field, float value, float low, float high) {
+  if (!(value >= low && value <= high)) refuse(field, value, fmt::format("{} to {}", low, high));
+}
+
+void check_stop(const SamplingParams& params) {
+  if (params.stop.size() > kMaxStopStrings) {
+    refuse("the number of stop strings", params.stop.size(), fmt::format("0 to {}", kMaxStopStrings));
+  }
+  for (size_t i = 0; i < params.stop.size(); ++i) {
+    if (params.stop[i].empty() || params.stop[i].size() > kMaxStopBytes) {
+      throw Error(ErrorKind::kUser, fmt::format("stop[{}] has {} bytes", i, params.stop[i].size()),
+                  fmt::format("allowed is 1 to {}", kMaxStopBytes));
+    }
+  }
+  for (const int32_t token : params.stop_token_ids) {
+    if (token < 0) refuse("stop_token_ids: a token id", token, "0 or more");
+  }
+}
+
+}  // namespace
+
+void validate(const SamplingParams& params) {
+  check_range("temperature", params.temperature, 0, kMaxTemperature);
+  if (params.top_k < 0) refuse("top_k", params.top_k, "0 (off) or more");
+  check_range("top_p", params.top_p, 0, 1);
+  check_range("min_p", params.min_p, 0, 1);
+  if (!(params.repetition_penalty > 0 && params.repetition_penalty <= 100)) {
+    refuse("repetition_penalty", params.repetition_penalty, "above 0, to 100");
+  }
+  check_range("presence_penalty", params.presence_penalty, -2, 2);
+  check_range("frequency_penalty", params.frequency_penalty, -2, 2);
+  if (params.max_tokens < 1) refuse("max_tokens", params.max_tokens, "1 or more");
+  if (params.min_tokens < 0 || params.min_tokens > params.max_tokens) {
+    refuse("min_tokens", params.min_tokens, fmt::format("0 to max_tokens ({})", params.max_tokens));
+  }
+  if (params.logprobs < -1 || params.logprobs > kMaxLogprobs) {
+    refuse("logprobs", params.logprobs, fmt::format("-1 (none) to {}", kMaxLogprobs));
+  }
+  check_stop(params);
+  for (const auto& [token, bias] : params.logit_bias) {
+    if (token < 0) refuse("logit_bias: a token id", token, "0 or more");
+    check_range("logit_bias: a bias", bias, -100, 100);
+  }
+}
+
+uint64_t derive_seed(uint64_t job_seed, uint64_t sequence_index) noexcept {
+  // Words 2 and 3 of the counter are 0 in uniform(); a mark there keeps seeds and draws apart.
+  constexpr uint32_t kSeedMark = 0x5EED;
+  const PhiloxCounter bits = philox4x32({static_cast<uint32_t>(sequence_index),
+                                         static_cast<uint32_t>(sequence_index >> 32), kSeedMark, 0},
+                                        {static_cast<uint32_t>(job_seed), static_cast<uint32_t>(job_seed >> 32)});
+  return (static_cast<uint64_t>(bits[0]) << 32) | bits[1];
+}
+
+}  // namespace sluice::sampling

@@ -1,0 +1,239 @@
+#include "src/sampling/sampler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "src/base/error.h"
+#include "src/sampling/exponential.h"
+#include "src/sampling/philox.h"
+
+namespace sluice::sampling {
+
+namespace {
+
+constexpr float kNothing = -std::numeric_limits<float>::infinity();
+
+[[noreturn]] void refuse_logits(std::span<const float> logits, size_t position) {
+  for (size_t token = 0; token < logits.size(); ++token) {
+    if (logits[token] <= std::numeric_limits<float>::max()) continue;
+    throw Error(ErrorKind::kInternal,
+                fmt::format("the model produced {} at token {} of {} (output position {})",
+                            std::isnan(logits[token]) ? "NaN" : "+inf", token, logits.size(), position),
+                "check the weights (sluice inspect --verify) or use a wider type (--dtype f32)");
+  }
+  throw Error(ErrorKind::kInternal,
+              fmt::format("the model gave no token a finite logit: all {} are -inf (output position {})",
+                          logits.size(), position),
+              "check the weights (sluice inspect --verify)");
+}
+
+// The largest logit, checked: no NaN, no +inf, not all -inf.
+float checked_max(std::span<const float> logits, size_t position) {
+  float max = kNothing;
+  bool all_numbers = true;
+  for (const float logit : logits) {
+    max = logit > max ? logit : max;
+    all_numbers &= logit <= std::numeric_limits<float>::max();  // false for NaN and +inf
+  }
+  if (!all_numbers || max == kNothing) refuse_logits(logits, position);
+  return max;
+}
+
+// The largest logit after bias, penalties and masks, and its lowest index.
+TokenLogprob best_of(std::span<const float> adjusted, size_t position) {
+  const auto best = std::max_element(adjusted.begin(), adjusted.end());
+  if (!std::isfinite(*best)) {
+    throw Error(ErrorKind::kUser,
+                fmt::format("{} at output position {}",
+                            *best < 0 ? "logit_bias and min_tokens leave no token to choose"
+                                      : "logit_bias and penalties push a logit to +inf",
+                            position),
+                "loosen logit_bias, repetition_penalty or min_tokens");
+  }
+  return {static_cast<int32_t>(best - adjusted.begin()), *best};
+}
+
+// The `count` largest logits, largest first, among equals the lowest token; logprob holds the logit.
+std::vector<TokenLogprob> likeliest(std::span<const float> logits, size_t count) {
+  std::vector<TokenLogprob> top;
+  top.reserve(count + 1);
+  for (size_t token = 0; token < logits.size(); ++token) {
+    const float logit = logits[token];
+    if (top.size() == count && logit <= top.back().logprob) continue;
+    const auto after = std::upper_bound(top.begin(), top.end(), logit,
+                                        [](float a, const TokenLogprob& b) { return a > b.logprob; });
+    top.insert(after, {static_cast<int32_t>(token), logit});
+    if (top.size() > count) top.pop_back();
+  }
+  return top;
+}
+
+int32_t draw(std::span<const int32_t> tokens, std::span<const float> weights, double target) noexcept {
+  double sum = 0;
+  size_t last = 0;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    sum += weights[i];
+    if (sum > target) return tokens[i];
+    if (weights[i] > 0) last = i;  // rounding may leave the sum just short of the target
+  }
+  return tokens[last];
+}
+
+bool is_token(int32_t token, std::span<const float> logits) noexcept {
+  return token >= 0 && static_cast<size_t>(token) < logits.size();
+}
+
+}  // namespace
+
+int64_t Workspace::bytes() const noexcept {
+  return static_cast<int64_t>((adjusted_.capacity() + selection_.capacity() + weights_.capacity()) * sizeof(float) +
+                              (counts_.capacity() + touched_.capacity() + tokens_.capacity()) * sizeof(int32_t) +
+                              ranked_.capacity() * sizeof(Ranked));
+}
+
+Sampler::Sampler(SamplingParams params, std::vector<int32_t> eos_token_ids)
+    : params_(std::move(params)), eos_token_ids_(std::move(eos_token_ids)) {
+  validate(params_);
+}
+
+void Sampler::penalise(const History& history, std::span<float> logits, Workspace& workspace) const {
+  auto& counts = workspace.counts_;
+  auto& touched = workspace.touched_;
+  if (counts.size() < logits.size()) counts.resize(logits.size());
+  const auto count = [&](std::span<const int32_t> tokens) {
+    for (const int32_t token : tokens) {
+      if (!is_token(token, logits)) continue;
+      if (counts[static_cast<size_t>(token)]++ == 0) touched.push_back(token);
+    }
+  };
+  const auto forget = [&] {
+    for (const int32_t token : touched) counts[static_cast<size_t>(token)] = 0;
+    touched.clear();
+  };
+
+  if (params_.repetition_penalty != 1.0F) {
+    count(history.prompt);
+    count(history.output);
+    for (const int32_t token : touched) {
+      float& logit = logits[static_cast<size_t>(token)];
+      logit = logit < 0 ? logit * params_.repetition_penalty : logit / params_.repetition_penalty;
+    }
+    forget();
+  }
+  if (params_.presence_penalty != 0 || params_.frequency_penalty != 0) {
+    count(history.output);
+    for (const int32_t token : touched) {
+      const auto times = static_cast<float>(counts[static_cast<size_t>(token)]);
+      logits[static_cast<size_t>(token)] -= params_.frequency_penalty * times + params_.presence_penalty;
+    }
+    forget();
+  }
+}
+
+std::span<const float> Sampler::adjust(std::span<const float> logits, const History& history,
+                                       Workspace& workspace) const {
+  const bool masks = history.output.size() < static_cast<size_t>(params_.min_tokens);
+  const bool penalises = params_.repetition_penalty != 1.0F || params_.presence_penalty != 0 ||
+                         params_.frequency_penalty != 0;
+  if (params_.logit_bias.empty() && !masks && !penalises) return logits;
+
+  workspace.adjusted_.assign(logits.begin(), logits.end());
+  const std::span<float> adjusted(workspace.adjusted_);
+  for (const auto& [token, bias] : params_.logit_bias) {
+    if (!is_token(token, logits)) {
+      throw Error(ErrorKind::kUser, fmt::format("logit_bias names token {}", token),
+                  fmt::format("the model's vocabulary has 0 to {}", std::ssize(logits) - 1));
+    }
+    adjusted[static_cast<size_t>(token)] += bias;
+  }
+  if (penalises) penalise(history, adjusted, workspace);
+  if (masks) {
+    for (const auto* ids : {&eos_token_ids_, &params_.stop_token_ids}) {
+      for (const int32_t token : *ids) {
+        if (is_token(token, logits)) adjusted[static_cast<size_t>(token)] = kNothing;
+      }
+    }
+  }
+  return adjusted;
+}
+
+// Fills workspace.tokens_ and weights_ with what temperature, top-k, top-p and min-p keep; returns the sum of weights.
+double Sampler::keep(std::span<const float> adjusted, float max_logit, Workspace& workspace) const {
+  auto& tokens = workspace.tokens_;
+  auto& weights = workspace.weights_;
+  float threshold = kNothing;
+  if (params_.top_k > 0 && params_.top_k < std::ssize(adjusted)) {
+    threshold = kth_largest(adjusted, params_.top_k, workspace.selection_);
+  }
+  gather(adjusted, threshold, tokens, weights);
+  double total = exponentiate(weights, max_logit, params_.temperature);
+  if (params_.top_p >= 1.0F && params_.min_p <= 0.0F) return total;
+
+  Ranked last{0.0F, std::numeric_limits<int32_t>::max()};
+  if (params_.top_p < 1.0F) last = last_of_top_p(tokens, weights, total, params_.top_p, workspace.ranked_);
+  size_t kept = 0;
+  total = 0;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const Ranked one{weights[i], tokens[i]};
+    if (last.before(one) || one.weight < params_.min_p) continue;  // the largest weight is 1
+    tokens[kept] = one.token;
+    weights[kept++] = one.weight;
+    total += one.weight;
+  }
+  tokens.resize(kept);
+  weights.resize(kept);
+  return total;
+}
+
+Choice Sampler::pick(std::span<const float> logits, const History& history, Workspace& workspace) const {
+  SLUICE_ASSERT(!logits.empty(), "a model has a vocabulary");
+  const size_t position = history.output.size();
+  const float raw_max = checked_max(logits, position);
+  const std::span<const float> adjusted = adjust(logits, history, workspace);
+  const TokenLogprob best = best_of(adjusted, position);
+
+  Choice choice{best.token, std::numeric_limits<float>::quiet_NaN(), {}};
+  if (params_.temperature > 0) {
+    const double total = keep(adjusted, best.logprob, workspace);
+    choice.token = draw(workspace.tokens_, workspace.weights_, uniform(params_.seed, position) * total);
+  }
+  if (params_.logprobs < 0) return choice;
+
+  const double normaliser = log_sum_exp(logits, raw_max);
+  choice.logprob = static_cast<float>(logits[static_cast<size_t>(choice.token)] - normaliser);
+  if (params_.logprobs > 0) choice.top = likeliest(logits, static_cast<size_t>(params_.logprobs));
+  for (TokenLogprob& one : choice.top) one.logprob = static_cast<float>(one.logprob - normaliser);
+  return choice;
+}
+
+std::vector<float> Sampler::distribution(std::span<const float> logits, const History& history,
+                                         Workspace& workspace) const {
+  SLUICE_ASSERT(!logits.empty(), "a model has a vocabulary");
+  const size_t position = history.output.size();
+  checked_max(logits, position);
+  const std::span<const float> adjusted = adjust(logits, history, workspace);
+  const TokenLogprob best = best_of(adjusted, position);
+
+  std::vector<float> probabilities(logits.size(), 0.0F);
+  if (params_.temperature == 0) {
+    probabilities[static_cast<size_t>(best.token)] = 1.0F;
+    return probabilities;
+  }
+  const double total = keep(adjusted, best.logprob, workspace);
+  for (size_t i = 0; i < workspace.tokens_.size(); ++i) {
+    probabilities[static_cast<size_t>(workspace.tokens_[i])] = static_cast<float>(workspace.weights_[i] / total);
+  }
+  return probabilities;
+}
+
+std::vector<float> distribution(std::span<const float> logits, const SamplingParams& params,
+                                const History& history, std::span<const int32_t> eos_token_ids) {
+  Workspace workspace;
+  const Sampler sampler(params, {eos_token_ids.begin(), eos_token_ids.end()});
+  return sampler.distribution(logits, history, workspace);
+}
+
+}  // namespace sluice::sampling

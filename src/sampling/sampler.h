@@ -1,0 +1,84 @@
+#pragma once
+// Chooses the next token of one sequence from the model's logits. Holds no state but its parameters: the random number
+// of output position i depends on (seed, i) only, so neither batch composition nor pausing a sequence changes its tokens.
+// Order: logit bias, repetition penalty, presence and frequency penalty, min_tokens, temperature, top-k, top-p, min-p;
+// the sets that are kept are those of Hugging Face's processors. Thread-safe: one Workspace a thread.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "src/sampling/candidates.h"
+#include "src/sampling/params.h"
+
+namespace sluice::sampling {
+
+/// What the sequence holds so far. Ids outside the vocabulary are ignored by the penalties.
+struct History {
+  std::span<const int32_t> prompt;
+  std::span<const int32_t> output;  // its length is the position that is being sampled
+};
+
+struct TokenLogprob {
+  int32_t token = 0;
+  float logprob = 0;
+
+  bool operator==(const TokenLogprob&) const = default;
+};
+
+struct Choice {
+  int32_t token = 0;
+  float logprob = 0;              // log-softmax of the unmodified logits; NaN when params.logprobs is -1
+  std::vector<TokenLogprob> top;  // params.logprobs likeliest of the unmodified logits, likeliest first
+};
+
+/// Buffers of about 24 bytes x vocab_size, kept between calls and shared by all sequences of a thread.
+class Workspace {
+ public:
+  /// Bytes held now.
+  int64_t bytes() const noexcept;
+
+ private:
+  friend class Sampler;
+  std::vector<float> adjusted_;   // [vocab_size] logits after bias, penalties and masks
+  std::vector<int32_t> counts_;   // [vocab_size] zero between calls
+  std::vector<int32_t> touched_;  // the tokens whose counts_ are not zero
+  std::vector<float> selection_;  // top-k
+  std::vector<int32_t> tokens_;   // what is kept, by rising id
+  std::vector<float> weights_;    // [tokens_] exp((logit - max) / temperature)
+  std::vector<Ranked> ranked_;    // top-p
+};
+
+class Sampler {
+ public:
+  /// `eos_token_ids`: what min_tokens keeps away, beside stop_token_ids. Errors: as validate().
+  Sampler(SamplingParams params, std::vector<int32_t> eos_token_ids);
+
+  /// The token of position history.output.size().  logits [vocab_size] f32, of the last position.
+  /// Allocates nothing once the workspace has grown, except `top`.
+  /// Errors: kInternal when a logit is NaN or +inf (naming the token) or all are -inf; kUser when bias and masks leave
+  /// no token, or logit_bias names a token outside the vocabulary.
+  Choice pick(std::span<const float> logits, const History& history, Workspace& workspace) const;
+
+  /// The probabilities [vocab_size] that pick() draws from; 0 for tokens that are not kept. Errors: as pick().
+  std::vector<float> distribution(std::span<const float> logits, const History& history,
+                                  Workspace& workspace) const;
+
+  const SamplingParams& params() const noexcept { return params_; }
+  const std::vector<int32_t>& eos_token_ids() const noexcept { return eos_token_ids_; }
+
+ private:
+  std::span<const float> adjust(std::span<const float> logits, const History& history,
+                                Workspace& workspace) const;
+  void penalise(const History& history, std::span<float> logits, Workspace& workspace) const;
+  double keep(std::span<const float> adjusted, float max_logit, Workspace& workspace) const;
+
+  SamplingParams params_;
+  std::vector<int32_t> eos_token_ids_;
+};
+
+/// distribution() of a sampler made for the occasion. Errors: as validate() and Sampler::pick().
+std::vector<float> distribution(std::span<const float> logits, const SamplingParams& params,
+                                const History& history,
+                                std::span<const int32_t> eos_token_ids = {});
+
+}  // namespace sluice::sampling

@@ -1,0 +1,64 @@
+#pragma once
+// What a model is made of, as plain numbers: sublayers in the order in which a pass visits them, and the weights of each.
+// Made by a family from config.json; read by policy, schedule, synth, convert and the engine. No files, no devices.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/base/dtype.h"
+
+namespace sluice {
+
+enum class WeightKind : uint8_t {
+  kMatrix,  ///< [rows, cols] row-major, a linear layer y = x W^T; sharded by rows, resident or streamed
+  kVector,  ///< [cols] norm gain or bias; always resident, kept in f32
+  kTable,   ///< [rows, cols] gathered by row (embeddings); resident rows first, the others read one by one
+};
+
+struct WeightShape {
+  std::string role;                ///< the family's own word for it: "q", "q.bias", "gate"
+  WeightKind kind = WeightKind::kMatrix;
+  int64_t rows = 1;
+  int64_t cols = 0;
+  std::vector<std::string> names;  ///< tensor names that checkpoints use for it, the first found wins
+  bool shares_table = false;       ///< a matrix that is the token table itself (tied embeddings): stored once
+};
+
+enum class SublayerKind : uint8_t { kEmbed, kAttention, kMlp, kHead };
+
+/// The unit of a pass: loaded, computed for each micro-batch, released.
+struct SublayerShape {
+  SublayerKind kind = SublayerKind::kMlp;
+  int64_t layer_index = -1;  ///< of kAttention and kMlp; -1 for embed and head
+  std::vector<WeightShape> weights;
+
+  const WeightShape* find(std::string_view role) const noexcept;
+};
+
+struct ModelShape {
+  std::string family;  ///< config.json's model_type
+  DType weight_dtype = DType::kBF16;
+  int64_t num_layers = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t vocab_size = 0;
+  int64_t max_positions = 0;  ///< longest sequence the model was made for
+  int64_t sliding_window = 0;     ///< 0: none
+  int64_t workspace_columns = 0;  ///< f32 columns a token takes in the widest sublayer, hidden state not counted
+  std::string note;               ///< what a user should know of this checkpoint's shape; may be empty
+  std::vector<SublayerShape> sublayers;
+
+  /// Elements of K and V that one token adds to one layer.
+  int64_t kv_elements_per_token() const noexcept { return 2 * num_kv_heads * head_dim; }
+  /// Parameters, tied tables counted once.
+  int64_t num_parameters() const noexcept;
+  /// Bytes of all weights in weight_dtype, tied tables counted once.
+  int64_t weight_bytes() const noexcept;
+  /// Multiply-adds of all matrices for one token, times two (the head included once).
+  double matmul_flops_per_token() const noexcept;
+};
+
+}  // namespace sluice
