@@ -28,12 +28,12 @@ bool has_extension(const fs::path& path, std::initializer_list<std::string_view>
   return std::find(extensions.begin(), extensions.end(), path.extension().string()) != extensions.end();
 }
 
-bool exists(const fs::path& path) {
+bool is_there(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(fs::symlink_status(path, ignored));  // a dangling link exists: opening it says what is wrong
 }
 
-std::string optional_text(const fs::path& path) { return exists(path) ? read_text_file(path) : std::string(); }
+std::string optional_text(const fs::path& path) { return is_there(path) ? read_text_file(path) : std::string(); }
 
 std::vector<fs::path> files_with_extension(const fs::path& folder, std::string_view extension) {
   std::vector<fs::path> paths;
@@ -104,12 +104,12 @@ void CheckpointOpener::open_lone_file() {
 }
 
 bool CheckpointOpener::open_safetensors_folder() {
-  if (const fs::path index = path_ / "model.safetensors.index.json"; exists(index)) {
+  if (const fs::path index = path_ / "model.safetensors.index.json"; is_there(index)) {
     open_index(index, CheckpointFormat::kSafetensors);
     return true;
   }
   result_.format_ = CheckpointFormat::kSafetensors;
-  if (const fs::path single = path_ / "model.safetensors"; exists(single)) {
+  if (const fs::path single = path_ / "model.safetensors"; is_there(single)) {
     add_file(single);
     return true;
   }
@@ -119,13 +119,13 @@ bool CheckpointOpener::open_safetensors_folder() {
 }
 
 bool CheckpointOpener::open_torch_folder() {
-  if (const fs::path index = path_ / "pytorch_model.bin.index.json"; exists(index)) {
+  if (const fs::path index = path_ / "pytorch_model.bin.index.json"; is_there(index)) {
     open_index(index, CheckpointFormat::kTorchBin);
     return true;
   }
   result_.format_ = CheckpointFormat::kTorchBin;
   const fs::path single = path_ / "pytorch_model.bin";
-  if (!exists(single)) return false;
+  if (!is_there(single)) return false;
   add_file(single);
   return true;
 }
@@ -151,12 +151,12 @@ void CheckpointOpener::open_index(const fs::path& index_path, CheckpointFormat f
 void CheckpointOpener::refuse_missing_shards(const ShardIndex& index, const fs::path& index_path) const {
   std::vector<std::string> missing;
   for (const auto& [shard, tensors] : index.tensors_by_shard)
-    if (!exists(path_ / shard)) missing.push_back(shard);
+    if (!is_there(path_ / shard)) missing.push_back(shard);
   if (missing.empty()) return;
   throw Error(ErrorKind::kFile,
               fmt::format("{}: {} of {} shards that {} names are missing, the first is {}", path_.string(),
                           missing.size(), index.tensors_by_shard.size(), index_path.filename().string(),
-                          quoted(missing.front())),
+                          in_quotes(missing.front())),
               "re-download the missing files");
 }
 
@@ -170,8 +170,8 @@ void CheckpointOpener::refuse_broken_promises(const ShardIndex& index, const fs:
     for (const std::string& tensor : tensors)
       if (!present[file].contains(tensor))
         throw Error(ErrorKind::kFile,
-                    fmt::format("{}: tensor {} is not in {}, though {} says so", path_.string(), quoted(tensor),
-                                quoted(shard), index_path.filename().string()),
+                    fmt::format("{}: tensor {} is not in {}, though {} says so", path_.string(), in_quotes(tensor),
+                                in_quotes(shard), index_path.filename().string()),
                     "index and shards are of different downloads: re-download both");
     ++file;
   }
@@ -248,7 +248,7 @@ void CheckpointOpener::index_names() {
     return result_.files_[static_cast<size_t>(tensors[position].file_index)].path.string();
   };
   throw Error(ErrorKind::kFile,
-              fmt::format("{}: tensor {} is in {} and again in {}", path_.string(), quoted(tensors[*twice].name),
+              fmt::format("{}: tensor {} is in {} and again in {}", path_.string(), in_quotes(tensors[*twice].name),
                           path_of(*twice), path_of(*(twice + 1))),
               "remove the file that does not belong to the model, or download its index");
 }

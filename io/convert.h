@@ -35,7 +35,7 @@ struct ConvertProgress {
 
 struct ConvertOptions {
   std::filesystem::path destination;  // made when missing
-  bool overwrite = false;             // replace a store or an unfinished conversion that is already there
+  bool overwrite = false;             // replace what is there; the same conversion, unfinished, is continued all the same
   bool verify_finished = false;       // when continuing: recompute the checksums of finished groups, not only sizes
   int threads = 0;                    // for converting element types; 0: all processors
   std::function<void(const ConvertProgress&)> progress;  // on the calling thread, about every 8 MiB; may be empty

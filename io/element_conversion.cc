@@ -53,6 +53,7 @@ void convert_array(const std::byte* in, std::byte* out, int64_t count, Convert c
     in += sizeof(from);
     out += sizeof(to);
   }
+  if (count == 0) return;
   std::memcpy(from.data(), in, static_cast<size_t>(count) * sizeof(In));
   for (size_t i = 0; i < static_cast<size_t>(count); ++i) to[i] = convert(from[i]);
   std::memcpy(out, to.data(), static_cast<size_t>(count) * sizeof(Out));
@@ -85,6 +86,7 @@ void convert_elements(DType from, std::span<const std::byte> in, DType to, std::
   SLUICE_ASSERT(can_convert(from, to) && count * dtype_bytes(from) == static_cast<int64_t>(in.size()) &&
                     count * dtype_bytes(to) == static_cast<int64_t>(out.size()),
                 "whole elements, as many out as in");
+  if (in.empty()) return;
   if (from == to) {
     std::memcpy(out.data(), in.data(), in.size());
     return;
@@ -97,10 +99,12 @@ void convert_elements(DType from, std::span<const std::byte> in, DType to, std::
       convert_from<double>(in.data(), to, out.data(), count, [](double value) { return static_cast<float>(value); });
       return;
     case DType::kF16:
-      convert_from<uint16_t>(in.data(), to, out.data(), count, half_to_float);
+      convert_from<uint16_t>(in.data(), to, out.data(), count,
+                             [](uint16_t value) { return half_to_float(value); });
       return;
     case DType::kBF16:
-      convert_from<uint16_t>(in.data(), to, out.data(), count, bf16_to_f32);
+      convert_from<uint16_t>(in.data(), to, out.data(), count,
+                             [](uint16_t value) { return bf16_to_f32(value); });
       return;
     default: SLUICE_ASSERT(false, "callers ask can_convert first");
   }

@@ -35,7 +35,7 @@ class LimitedBuilder : public nlohmann::json_sax<json> {
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool key(string_t& name) override {
-    if (open_.back()->contains(name)) return fail(fmt::format("the key {} appears twice", quoted(name)));
+    if (open_.back()->contains(name)) return fail(fmt::format("the key {} appears twice", in_quotes(name)));
     key_ = std::move(name);
     return true;
   }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/magic.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
@@ -61,6 +62,12 @@ OwnedFd open_nameless(const std::string& directory, int extra_flags) {
 
 void reserve(int fd, const std::string& directory, const std::string& name, int64_t bytes) {
   const int64_t free = free_bytes(directory);
+  rlimit limit{};  // asked first, because the kernel also sends a deadly signal when it is passed
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(bytes)) {
+    throw space_error(name, bytes, free, EFBIG);
+  }
+  // Asked before fallocate, which would fill the disk, to everybody's harm, before it gives up.
+  if (free >= 0 && free < bytes) throw space_error(name, bytes, free, ENOSPC);
   int result = 0;
   do {
     result = ::fallocate(fd, 0, 0, bytes);
@@ -68,8 +75,7 @@ void reserve(int fd, const std::string& directory, const std::string& name, int6
   if (result == 0) return;
   if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG) throw space_error(name, bytes, free, errno);
   if (errno != EOPNOTSUPP) throw system_error(errno, "reserving " + format_bytes(bytes) + " for " + name);
-  // This file system can't reserve: the best left is to compare and to hope that nobody else fills it.
-  if (free >= 0 && free < bytes) throw space_error(name, bytes, free, ENOSPC);
+  // This file system can't reserve: the comparison above has to do.
   if (::ftruncate(fd, bytes) != 0) throw system_error(errno, "sizing " + name);
 }
 

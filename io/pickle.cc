@@ -31,7 +31,7 @@ class StateDictReader {
       const Node& key = machine_.node(dict.items[i]);
       const Node& value = machine_.node(dict.items[i + 1]);
       if (key.kind != NodeKind::kText || value.kind != NodeKind::kTensor) continue;
-      if (!names.insert(key.text).second) fail(fmt::format("tensor {} appears twice", quoted(key.text)));
+      if (!names.insert(key.text).second) fail(fmt::format("tensor {} appears twice", in_quotes(key.text)));
       tensors.push_back(read_tensor(std::string(key.text), value));
     }
     if (tensors.empty()) fail("holds no tensors by name (neither at the top nor under \"state_dict\" or \"model\")");
@@ -72,12 +72,12 @@ class StateDictReader {
   }
 
   std::vector<int64_t> integers(const Node& tuple, const std::string& name, const char* what) const {
-    if (tuple.items.size() > kMaxDimensions) fail(fmt::format("tensor {}: too many dimensions", quoted(name)));
+    if (tuple.items.size() > kMaxDimensions) fail(fmt::format("tensor {}: too many dimensions", in_quotes(name)));
     std::vector<int64_t> values;
     for (const NodeId id : tuple.items) {
       const Node& value = machine_.node(id);
       if (value.kind != NodeKind::kInt || value.integer < 0)
-        fail(fmt::format("tensor {}: {} is not a list of whole numbers from 0", quoted(name), what));
+        fail(fmt::format("tensor {}: {} is not a list of whole numbers from 0", in_quotes(name), what));
       values.push_back(value.integer);
     }
     return values;
@@ -95,7 +95,7 @@ class StateDictReader {
 
   PickledTensor read_tensor(std::string name, const Node& node) const {
     const Node& storage = machine_.node(node.items[0]);
-    if (storage.text.size() > kMaxKeyBytes) fail(fmt::format("tensor {}: its storage's name is too long", quoted(name)));
+    if (storage.text.size() > kMaxKeyBytes) fail(fmt::format("tensor {}: its storage's name is too long", in_quotes(name)));
     PickledTensor tensor{.name = std::move(name),
                          .dtype = *node.dtype,
                          .storage_key = std::string(storage.text),
@@ -106,14 +106,14 @@ class StateDictReader {
     tensor.storage_elements = storage.dtype ? storage.integer : storage.integer / dtype_bytes(tensor.dtype);
     const std::optional<int64_t> count = element_count(tensor.shape);
     if (strides.size() != tensor.shape.size() || !count || !tensor_bytes(tensor.shape, tensor.dtype))
-      fail(fmt::format("tensor {}: shape {} with strides {} makes no sense", quoted(tensor.name),
+      fail(fmt::format("tensor {}: shape {} with strides {} makes no sense", in_quotes(tensor.name),
                        format_shape(tensor.shape), format_shape(strides)));
     if (*count > 0 && !is_contiguous(tensor.shape, strides))
       fail(fmt::format("tensor {}: shape {} with strides {} is not contiguous, so it cannot be read in place",
-                       quoted(tensor.name), format_shape(tensor.shape), format_shape(strides)));
+                       in_quotes(tensor.name), format_shape(tensor.shape), format_shape(strides)));
     if (tensor.storage_offset < 0 || tensor.storage_offset > tensor.storage_elements ||
         *count > tensor.storage_elements - tensor.storage_offset)
-      fail(fmt::format("tensor {}: {} elements from {} on do not lie in its storage of {}", quoted(tensor.name), *count,
+      fail(fmt::format("tensor {}: {} elements from {} on do not lie in its storage of {}", in_quotes(tensor.name), *count,
                        tensor.storage_offset, tensor.storage_elements));
     return tensor;
   }

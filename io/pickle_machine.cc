@@ -80,7 +80,7 @@ void PickleMachine::refuse_global(std::string_view module, std::string_view symb
   throw Error(ErrorKind::kFile,
               fmt::format("{}: the pickle asks for {}, which is refused: only tensors and plain values are read, and "
                           "nothing that a file names is executed",
-                          where_, quoted(fmt::format("{}.{}", module, symbol))),
+                          where_, in_quotes(fmt::format("{}.{}", module, symbol))),
               "load it in a Python that you trust and save its state dict as safetensors");
 }
 

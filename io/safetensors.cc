@@ -46,7 +46,7 @@ struct TensorParser {
   const std::string& name;
 
   [[noreturn]] void fail(const std::string& problem, const char* mend = kDamagedMend) const {
-    refuse(path, fmt::format("tensor {}: {}", quoted(name), problem), mend);
+    refuse(path, fmt::format("tensor {}: {}", in_quotes(name), problem), mend);
   }
 
   int64_t whole_number(const json& value, const char* what) const {
@@ -66,7 +66,7 @@ struct TensorParser {
     const auto& text = value.get_ref<const std::string&>();
     const std::optional<DType> type = parse_dtype(text);
     if (!type || format_name(*type) != text)  // parse_dtype also knows other people's spellings
-      fail(fmt::format("element type {} is not supported", quoted(text)),
+      fail(fmt::format("element type {} is not supported", in_quotes(text)),
            "use a checkpoint with F32, F16 or BF16 weights (one already quantised for another program cannot be read)");
     return *type;
   }
@@ -104,7 +104,7 @@ std::map<std::string, std::string> parse_metadata(const json& value, const std::
   if (!value.is_object()) refuse(path, "\"__metadata__\" is not an object");
   std::map<std::string, std::string> metadata;
   for (const auto& [key, text] : value.items()) {
-    if (!text.is_string()) refuse(path, fmt::format("__metadata__ {} is not a string", quoted(key)));
+    if (!text.is_string()) refuse(path, fmt::format("__metadata__ {} is not a string", in_quotes(key)));
     metadata[key] = text.get<std::string>();
   }
   return metadata;
@@ -115,7 +115,7 @@ void refuse_overlaps(const std::vector<TensorEntry>& by_offset, const std::strin
   for (const TensorEntry& tensor : by_offset) {
     if (tensor.bytes == 0) continue;
     if (furthest != nullptr && furthest->offset + furthest->bytes > tensor.offset)
-      refuse(path, fmt::format("tensors {} and {} overlap at offset {}", quoted(furthest->name), quoted(tensor.name),
+      refuse(path, fmt::format("tensors {} and {} overlap at offset {}", in_quotes(furthest->name), in_quotes(tensor.name),
                                tensor.offset));
     furthest = &tensor;
   }

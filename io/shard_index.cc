@@ -32,10 +32,10 @@ ShardIndex parse_shard_index(std::string_view text, const std::string& path) {
     fail("has no \"weight_map\" that says which file holds which tensor");
   ShardIndex index;
   for (const auto& [tensor, file] : root["weight_map"].items()) {
-    if (!file.is_string()) fail(fmt::format("the file of tensor {} is not a name", quoted(tensor)));
+    if (!file.is_string()) fail(fmt::format("the file of tensor {} is not a name", in_quotes(tensor)));
     const auto& name = file.get_ref<const std::string&>();
     if (!stays_inside(name))
-      fail(fmt::format("tensor {} is said to be in {}, which is not a file inside the folder", quoted(tensor), quoted(name)));
+      fail(fmt::format("tensor {} is said to be in {}, which is not a file inside the folder", in_quotes(tensor), in_quotes(name)));
     index.tensors_by_shard[name].push_back(tensor);
   }
   if (index.tensors_by_shard.empty()) fail("names no tensors");

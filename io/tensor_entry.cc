@@ -30,7 +30,7 @@ std::string format_shape(std::span<const int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   constexpr size_t kShown = 200;
   std::string result = "\"";
   for (const char c : text.substr(0, kShown)) {

@@ -29,6 +29,6 @@ std::optional<int64_t> tensor_bytes(std::span<const int64_t> shape, DType dtype)
 /// "[50272, 768]", for messages.
 std::string format_shape(std::span<const int64_t> shape);
 /// `text` in double quotes for messages: control characters escaped, cut after 200 bytes. Names come from files.
-std::string quoted(std::string_view text);
+std::string in_quotes(std::string_view text);
 
 }  // namespace sluice::io

@@ -118,12 +118,12 @@ class ZipReader {
     uint64_t offset = number_at(entry, 42, 4);
     const std::string_view extra = entry.substr(static_cast<size_t>(kDirectoryBytes) + name_bytes, extra_bytes);
     read_zip64_extra(extra, record.name, {&bytes, &stored_bytes, &offset});
-    if ((number_at(entry, 8, 2) & 1u) != 0) fail(fmt::format("record {} is encrypted", quoted(record.name)));
+    if ((number_at(entry, 8, 2) & 1u) != 0) fail(fmt::format("record {} is encrypted", in_quotes(record.name)));
     if (number_at(entry, 10, 2) != 0 || bytes != stored_bytes)
       throw Error(ErrorKind::kFile,
                   fmt::format("{}: record {} is compressed; PyTorch stores records as they are, and only such files can "
                               "be read in place",
-                              file_.path().string(), quoted(record.name)),
+                              file_.path().string(), in_quotes(record.name)),
                   "load it with PyTorch and save it again with torch.save, or convert it to safetensors");
     locate(record, offset, bytes);
     return record;
@@ -140,7 +140,7 @@ class ZipReader {
       if (id != 1) continue;
       for (uint64_t* value : values) {
         if (*value != kIn64) continue;
-        if (field.size() < 8) fail(fmt::format("record {} has a damaged zip64 field", quoted(name)));
+        if (field.size() < 8) fail(fmt::format("record {} has a damaged zip64 field", in_quotes(name)));
         *value = number_at(field, 0, 8);
         field.remove_prefix(8);
       }
@@ -152,14 +152,14 @@ class ZipReader {
     const auto size = static_cast<uint64_t>(file_.size());
     if (offset > size || bytes > size)
       fail(fmt::format("record {} ({} bytes at offset {}) lies past the end of the file ({} bytes)",
-                       quoted(record.name), bytes, offset, size));
+                       in_quotes(record.name), bytes, offset, size));
     const std::string local = file_.read_text(static_cast<int64_t>(offset), kLocalBytes, "zip record");
     if (!local.starts_with(kLocalSignature))
-      fail(fmt::format("record {} is not at offset {}", quoted(record.name), offset));
+      fail(fmt::format("record {} is not at offset {}", in_quotes(record.name), offset));
     const uint64_t data = offset + static_cast<uint64_t>(kLocalBytes) + number_at(local, 26, 2) + number_at(local, 28, 2);
     if (data > size || bytes > size - data)
       fail(fmt::format("record {} ({} bytes at offset {}) lies past the end of the file ({} bytes)",
-                       quoted(record.name), bytes, data, size));
+                       in_quotes(record.name), bytes, data, size));
     record.data_offset = static_cast<int64_t>(data);
     record.bytes = static_cast<int64_t>(bytes);
   }
@@ -167,7 +167,7 @@ class ZipReader {
   void refuse_duplicates(const std::vector<ZipRecord>& records) const {
     std::unordered_map<std::string_view, int> seen;
     for (const ZipRecord& record : records)
-      if (++seen[record.name] > 1) fail(fmt::format("two records are called {}", quoted(record.name)));
+      if (++seen[record.name] > 1) fail(fmt::format("two records are called {}", in_quotes(record.name)));
   }
 
   const InputFile& file_;
@@ -231,7 +231,7 @@ void refuse_big_endian(const InputFile& file, const TorchArchive& archive) {
   const std::string text = file.read_text(order->data_offset, std::min<int64_t>(order->bytes, 16), "byteorder");
   if (text != "little")
     throw Error(ErrorKind::kFile, fmt::format("{}: its byte order is {}, only little-endian files are read",
-                                              file.path().string(), quoted(text)),
+                                              file.path().string(), in_quotes(text)),
                 "save it again on a little-endian machine, or convert it to safetensors");
 }
 
@@ -239,7 +239,7 @@ TensorEntry place(const PickledTensor& tensor, const TorchArchive& archive, cons
   const ZipRecord* record = archive.find("data/" + tensor.storage_key);
   if (record == nullptr)
     throw Error(ErrorKind::kFile, fmt::format("{}: tensor {} needs record {}, which is not in the archive", path,
-                                              quoted(tensor.name), quoted("data/" + tensor.storage_key)),
+                                              in_quotes(tensor.name), in_quotes("data/" + tensor.storage_key)),
                 "the file is damaged: download it again");
   const int64_t element = dtype_bytes(tensor.dtype);
   TensorEntry entry{.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape};
@@ -249,7 +249,7 @@ TensorEntry place(const PickledTensor& tensor, const TorchArchive& archive, cons
   if (tensor.storage_offset > room || entry.bytes / element > room - tensor.storage_offset)
     throw Error(ErrorKind::kFile,
                 fmt::format("{}: tensor {} needs {} bytes from element {} on, but its record has {} bytes", path,
-                            quoted(tensor.name), entry.bytes, tensor.storage_offset, record->bytes),
+                            in_quotes(tensor.name), entry.bytes, tensor.storage_offset, record->bytes),
                 "the file is damaged: download it again");
   entry.offset = record->data_offset + tensor.storage_offset * element;
   return entry;

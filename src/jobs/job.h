@@ -24,8 +24,9 @@ InputCount count_requests(std::istream& input, const std::string& name);
 class JobReader {
  public:
   /// `input` must outlive the reader; `name` is what messages call it. `results` may be null: nothing is skipped.
+  /// `vocab_size` as parse_request.
   JobReader(std::istream& input, std::string name, sampling::SamplingParams defaults,
-            const ResultsFile* results = nullptr);
+            const ResultsFile* results = nullptr, int64_t vocab_size = 0);
 
   /// The next line that is not blank and not finished, or nothing at the end. A custom_id that an earlier line has is a
   /// RequestError. Give errors to ResultsFile::write_error.
@@ -44,6 +45,7 @@ class JobReader {
   std::string name_;
   sampling::SamplingParams defaults_;
   const ResultsFile* results_;
+  int64_t vocab_size_;
   std::string line_;
   int64_t line_number_ = 0;
   int64_t skipped_ = 0;

@@ -32,15 +32,18 @@ std::string header(int64_t rows, int64_t columns) {
   return text;
 }
 
+int64_t checked(int64_t columns) {
+  SLUICE_ASSERT(columns > 0, "a row has values");
+  return columns;
+}
+
 }  // namespace
 
 NpyWriter::NpyWriter(std::string path, int64_t columns)
     : path_(std::move(path)),
       temporary_(fmt::format("{}.partial-{}", path_, ::getpid())),
-      file_(temporary_, O_RDWR | O_CREAT | O_TRUNC),
-      columns_(columns) {
-  SLUICE_ASSERT(columns > 0, "a row has values");
-}
+      columns_(checked(columns)),
+      file_(temporary_, O_RDWR | O_CREAT | O_TRUNC) {}
 
 NpyWriter::~NpyWriter() {
   if (!is_finished_) ::unlink(temporary_.c_str());

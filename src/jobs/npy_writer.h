@@ -29,8 +29,8 @@ class NpyWriter {
  private:
   std::string path_;
   std::string temporary_;
-  OwnedFile file_;
   int64_t columns_;
+  OwnedFile file_;
   int64_t rows_ = 0;
   bool is_finished_ = false;
 };

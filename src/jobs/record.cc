@@ -1,7 +1,10 @@
 #include "src/jobs/record.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "src/jobs/utf8.h"
@@ -14,8 +17,10 @@ using Json = nlohmann::ordered_json;
 
 constexpr float kLowestLogprob = -9999.0F;  // JSON has no -infinity; OpenAI and vLLM write this
 
-float finite(float logprob) noexcept {
-  return std::isnan(logprob) ? kLowestLogprob : std::max(logprob, kLowestLogprob);
+// The double whose shortest text is the float's shortest text: -0.1, not -0.10000000149011612.
+double shortest(float logprob) {
+  const float finite = std::isnan(logprob) ? kLowestLogprob : std::max(logprob, kLowestLogprob);
+  return std::strtod(fmt::format("{}", finite).c_str(), nullptr);
 }
 
 // The "logprobs" object of a completion. text_offset counts characters, as OpenAI does.
@@ -24,10 +29,10 @@ Json logprobs_of(const std::vector<TokenText>& tokens) {
   int64_t offset = 0;
   for (const TokenText& token : tokens) {
     texts.push_back(token.text);
-    logprobs.push_back(finite(token.logprob));
+    logprobs.push_back(shortest(token.logprob));
     Json top = token.top.empty() ? Json(nullptr) : Json::object();
     for (const auto& [text, logprob] : token.top) {
-      if (!top.contains(text)) top[text] = finite(logprob);  // two tokens may have one text: the likelier stays
+      if (!top.contains(text)) top[text] = shortest(logprob);  // two tokens may have one text: the likelier stays
     }
     tops.push_back(std::move(top));
     offsets.push_back(offset);

@@ -48,14 +48,15 @@ json parse_bounded(std::string_view line) {
   }
 }
 
-void check_custom_id(const char* name, const std::string& custom_id) {
+void check_custom_id(const std::string& name, const std::string& custom_id) {
   if (!custom_id.empty() && custom_id.size() <= kMaxCustomIdBytes) return;
   throw Refusal{kInvalid, fmt::format("{} has {} bytes; allowed is 1 to {}", name, custom_id.size(), kMaxCustomIdBytes)};
 }
 
 // Takes custom_id (or a plain line's id, which may be a number) out of the object, before all else: errors name it.
 void take_custom_id(json& object, bool is_plain, Request& request) {
-  const char* name = is_plain && !object.contains("custom_id") ? "id" : "custom_id";
+  constexpr std::string_view kPlainId = "id";
+  const std::string name(is_plain && !object.contains("custom_id") ? kPlainId : "custom_id");
   if (is_plain && object.contains("id") && object.contains("custom_id")) {
     throw Refusal{kInvalid, "id and custom_id are both given; keep one"};
   }
@@ -67,7 +68,7 @@ void take_custom_id(json& object, bool is_plain, Request& request) {
     std::string custom_id = found->get<std::string>();
     check_custom_id(name, custom_id);
     request.custom_id = std::move(custom_id);
-  } else if (is_plain && found->is_number_integer()) {
+  } else if (name == kPlainId && found->is_number_integer()) {
     request.custom_id = found->dump();
   } else {
     throw Refusal{kInvalid, fmt::format("{} is {}; it must be a string", name, describe(*found))};
@@ -125,7 +126,17 @@ std::string key_of(const Request& request) {
   return hash_parts(parts).hex();
 }
 
-void read_line(std::string_view line, Request& request) {
+void check_vocabulary(const Request& request, int64_t vocab_size) {
+  const auto check = [vocab_size](const char* name, int32_t token) {
+    if (vocab_size <= 0 || token < vocab_size) return;
+    throw Refusal{kInvalid, fmt::format("{} has token id {}; the model's are 0 to {}", name, token, vocab_size - 1)};
+  };
+  for (const int32_t token : request.prompt_ids) check("prompt", token);
+  for (const int32_t token : request.params.stop_token_ids) check("stop_token_ids", token);
+  for (const auto& [token, bias] : request.params.logit_bias) check("logit_bias", token);
+}
+
+void read_line(std::string_view line, int64_t vocab_size, Request& request) {
   const int64_t invalid = first_invalid_utf8(line);
   if (invalid >= 0) {
     throw Refusal{"invalid_utf8", fmt::format("byte {} of the line is not UTF-8; save the file as UTF-8", invalid)};
@@ -143,6 +154,7 @@ void read_line(std::string_view line, Request& request) {
   } catch (const Error& error) {
     throw Refusal{kInvalid, error.what()};
   }
+  check_vocabulary(request, vocab_size);
   request.key = key_of(request);
 }
 
@@ -154,7 +166,8 @@ RequestError line_error(std::string_view line, int64_t line_number, std::string 
   return {std::move(custom_id), line_number, std::move(code), std::move(message), hash_parts(parts).hex()};
 }
 
-ParsedLine parse_request(std::string_view line, const sampling::SamplingParams& defaults, int64_t line_number) {
+ParsedLine parse_request(std::string_view line, const sampling::SamplingParams& defaults, int64_t line_number,
+                         int64_t vocab_size) {
   Request request;
   request.params = defaults;
   request.line_number = line_number;
@@ -162,7 +175,7 @@ ParsedLine parse_request(std::string_view line, const sampling::SamplingParams& 
     if (static_cast<int64_t>(line.size()) > kMaxLineBytes) {
       throw Refusal{"line_too_long", fmt::format("the line is longer than {} bytes", kMaxLineBytes)};
     }
-    read_line(line, request);
+    read_line(line, vocab_size, request);
   } catch (Refusal& refusal) {
     return line_error(line, line_number, std::move(request.custom_id), std::move(refusal.code), std::move(refusal.message));
   }

@@ -36,9 +36,10 @@ struct RequestError {
 
 using ParsedLine = std::variant<Request, RequestError>;
 
-/// Reads one line (without its line end). `defaults` hold for what the line does not give. Never throws on input.
+/// Reads one line (without its line end). `defaults` hold for what the line does not give. Token ids (prompt,
+/// stop_token_ids, logit_bias) must be below `vocab_size`; 0 leaves that unchecked. Never throws on input.
 ParsedLine parse_request(std::string_view line, const sampling::SamplingParams& defaults,
-                         int64_t line_number);
+                         int64_t line_number, int64_t vocab_size = 0);
 
 /// The error record of a line that cannot be a request; its key comes from line number and text.
 RequestError line_error(std::string_view line, int64_t line_number, std::string custom_id,

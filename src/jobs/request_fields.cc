@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -62,16 +63,13 @@ void set_prompt(const char* name, const json& value, Request& request) {
     return;
   }
   if (!value.is_array()) refuse_type(name, value, "a string or a list of token ids");
-  if (value.empty()) throw Refusal{kInvalid, fmt::format("{} is an empty list; it must hold token ids", name)};
+  if (value.empty()) return;  // refused with the empty text
   if (value.front().is_number()) {
     request.prompt_ids = token_ids(name, value);
     return;
   }
   if (value.size() > 1) {
     throw Refusal{kUnsupported, fmt::format("{} lists {} prompts; give each a line of its own", name, value.size())};
-  }
-  if (!value.front().is_string() && !(value.front().is_array() && !value.front().empty())) {
-    refuse_type(name, value.front(), "a string or a list of token ids");
   }
   if (value.front().is_string()) request.prompt = value.front().get<std::string>();
   else request.prompt_ids = token_ids(name, value.front());
@@ -204,6 +202,7 @@ void read_body(const json& body, Request& request) {
     field->read(field->name, value, request);
   }
   if (!body.contains("prompt") || body["prompt"].is_null()) throw Refusal{kInvalid, "prompt is missing"};
+  if (request.prompt.empty() && request.prompt_ids.empty()) throw Refusal{kInvalid, "prompt is empty"};
 }
 
 }  // namespace sluice::jobs

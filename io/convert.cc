@@ -1,0 +1,283 @@
+#include "io/convert.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "io/convert_journal.h"
+#include "io/convert_plan.h"
+#include "io/direct_writer.h"
+#include "io/durable_file.h"
+#include "io/element_conversion.h"
+#include "io/packed_store.h"
+#include "io/parallel_ranges.h"
+#include "io/piece_reader.h"
+#include "io/store_checksum.h"
+#include "src/base/bytes.h"
+#include "src/base/error.h"
+
+namespace sluice::io {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kSmallestRange = 256 << 10;  // elements a thread converts at least: some 0.1 ms, ten times its start
+constexpr int64_t kRoomForSmallFiles = 4 << 20;  // index, journal and folder entries
+
+void refuse_same_folder(const fs::path& source, const fs::path& destination) {
+  std::error_code ignored;
+  const fs::path from = source.empty() ? fs::path(".") : source;
+  if (fs::exists(destination, ignored) && fs::equivalent(from, destination, ignored))
+    throw Error(ErrorKind::kUser, fmt::format("{}: source and destination are the same folder", destination.string()),
+                "choose another destination");
+}
+
+class Conversion {
+ public:
+  Conversion(const Checkpoint& source, std::span<const StoreGroup> groups, const ConvertOptions& options)
+      : source_(source), options_(options), plan_(plan_conversion(source, groups)) {}
+
+  ConvertReport run() {
+    refuse_same_folder(source_.folder(), options_.destination);
+    prepare_folder();
+    ConvertJournal journal(options_.destination);
+    try {
+      start_or_continue(journal);
+    } catch (...) {
+      if (!journal.identity()) journal.remove();  // nothing was begun
+      throw;
+    }
+    copy_small_files();
+    write_groups(journal);
+    write_index();
+    journal.remove();
+    return report_;
+  }
+
+ private:
+  void prepare_folder() {
+    std::error_code problem;
+    fs::create_directories(options_.destination, problem);
+    if (!fs::is_directory(options_.destination))
+      throw Error(ErrorKind::kFile, fmt::format("{}: cannot make this folder: {}", options_.destination.string(),
+                                                problem ? problem.message() : "something else has its name"));
+    if (options_.overwrite || fs::exists(options_.destination / kJournalName)) return;
+    refuse_finished_store();
+    if (!fs::is_empty(options_.destination))
+      throw Error(ErrorKind::kUser, fmt::format("{}: is not empty", options_.destination.string()),
+                  "choose a new folder, or pass --overwrite to write into this one");
+  }
+
+  void refuse_finished_store() const {
+    if (is_packed_store(options_.destination))
+      throw Error(ErrorKind::kUser, fmt::format("{}: already holds a packed store", options_.destination.string()),
+                  "pass --overwrite to replace it, or choose another folder");
+  }
+
+  void start_or_continue(ConvertJournal& journal) {
+    const std::string identity = run_identity(source_, plan_);
+    if (!journal.identity() && !options_.overwrite) refuse_finished_store();
+    if (journal.identity() == identity) {
+      for (const FinishedGroup& group : journal.finished())
+        if (is_still_there(group)) finished_[group.name] = group;
+    } else if (journal.identity() && !options_.overwrite) {
+      throw Error(ErrorKind::kUser,
+                  fmt::format("{}: holds an unfinished conversion of another model, of other settings, or of files that "
+                              "changed since", options_.destination.string()),
+                  "pass --overwrite to start anew, or choose another folder");
+    }
+    require_room(journal);
+    if (journal.identity() == identity) return;
+    remove_old_store(journal);
+    journal.restart(identity);
+  }
+
+  bool is_still_there(const FinishedGroup& group) const {
+    const fs::path path = options_.destination / group.file;
+    std::error_code problem;
+    const uintmax_t size = fs::file_size(path, problem);
+    if (problem || size != static_cast<uintmax_t>(group.bytes)) return false;
+    return !options_.verify_finished || file_checksum(path, group.bytes, {}, options_.stop) == group.checksum;
+  }
+
+  // What an earlier store or run left there, as far as it says itself what belongs to it.
+  std::vector<fs::path> old_files(const ConvertJournal& journal) const {
+    std::vector<std::string> names;
+    for (const FinishedGroup& group : journal.finished()) names.push_back(group.file);
+    for (const PlannedGroup& group : plan_.groups) names.push_back(group.file);
+    try {
+      if (is_packed_store(options_.destination))
+        for (const PackedGroup& group : read_packed_index(options_.destination).groups) names.push_back(group.file);
+    } catch (const Error&) {
+      // A damaged index names nothing that could be removed; it is replaced itself.
+    }
+    std::vector<fs::path> paths;
+    for (const std::string& name : names) {
+      if (fs::path(name).filename() != name) continue;
+      paths.push_back(options_.destination / name);
+      paths.push_back(partial_path(paths.back()));
+    }
+    std::sort(paths.begin(), paths.end());
+    paths.erase(std::unique(paths.begin(), paths.end()), paths.end());
+    return paths;
+  }
+
+  void require_room(const ConvertJournal& journal) const {
+    int64_t needed = plan_.total_bytes + kRoomForSmallFiles;
+    for (const auto& [name, group] : finished_) needed -= group.bytes;
+    int64_t freed = 0;
+    for (const fs::path& path : old_files(journal)) {
+      const bool is_kept = std::any_of(finished_.begin(), finished_.end(), [&](const auto& finished) {
+        return options_.destination / finished.second.file == path;
+      });
+      std::error_code problem;
+      const uintmax_t size = fs::file_size(path, problem);
+      if (!is_kept && !problem) freed += static_cast<int64_t>(size);
+    }
+    require_disk_space(options_.destination, needed, freed);
+  }
+
+  void remove_old_store(const ConvertJournal& journal) const {
+    std::vector<fs::path> paths = old_files(journal);
+    paths.insert(paths.begin(), options_.destination / kStoreIndexName);  // first: without it nothing is a store
+    for (const fs::path& path : paths) {
+      std::error_code problem;
+      fs::remove(path, problem);
+      if (problem) throw Error(ErrorKind::kFile, fmt::format("{}: removing it: {}", path.string(), problem.message()));
+    }
+  }
+
+  void copy_small_files() const {
+    std::vector<fs::path> paths;
+    if (!source_.config_text().empty()) paths = companion_files(source_.folder());
+    paths.insert(paths.end(), options_.extra_files.begin(), options_.extra_files.end());
+    for (const fs::path& path : paths) {
+      refuse_stop();
+      copy_file_durably(path, options_.destination / path.filename());
+    }
+  }
+
+  void write_groups(ConvertJournal& journal) {
+    std::vector<fs::path> files;
+    for (const CheckpointFile& file : source_.files()) files.push_back(file.path);
+    std::vector<Piece> pieces;
+    for (const PlannedGroup& group : plan_.groups) {
+      if (finished_.contains(group.name)) continue;
+      for (const PlannedTensor& tensor : group.tensors)
+        append_pieces(pieces, tensor.source.file_index, tensor.source.offset, tensor.source.bytes);
+    }
+    PieceReader reader(std::move(files), std::move(pieces));
+    report_ = {.total_bytes = plan_.total_bytes, .groups = static_cast<int64_t>(plan_.groups.size()),
+               .resumed_groups = static_cast<int64_t>(finished_.size())};
+    for (const auto& [name, group] : finished_) done_bytes_ += group.bytes;
+    for (const PlannedGroup& group : plan_.groups) {
+      if (finished_.contains(group.name)) continue;
+      const FinishedGroup written = write_group(group, reader);
+      journal.add(written);
+      finished_[group.name] = written;
+      done_bytes_ += written.bytes;
+      report_.written_bytes += written.bytes;
+    }
+  }
+
+  FinishedGroup write_group(const PlannedGroup& group, PieceReader& reader) const {
+    const fs::path path = options_.destination / group.file;
+    DirectWriter writer(partial_path(path), group.file_bytes, DirectWriter::Checksum::kCrc32c);
+    writer.append(std::as_bytes(std::span(group.header)));
+    for (const PlannedTensor& tensor : group.tensors) {
+      writer.append_zeros(tensor.target.offset - writer.bytes());
+      write_tensor(group, tensor, reader, writer);
+    }
+    writer.append_zeros(group.file_bytes - writer.bytes());
+    writer.finish();
+    publish_file(path);
+    report_progress(group, writer);
+    return {group.name, group.file, group.file_bytes, writer.checksum()};
+  }
+
+  void write_tensor(const PlannedGroup& group, const PlannedTensor& tensor, PieceReader& reader, DirectWriter& writer) const {
+    const int64_t in_element = dtype_bytes(tensor.source.dtype);
+    const int64_t out_element = dtype_bytes(tensor.target.dtype);
+    for (int64_t read = 0; read < tensor.source.bytes;) {
+      refuse_stop();
+      report_progress(group, writer);
+      std::span<const std::byte> piece = reader.next();
+      read += static_cast<int64_t>(piece.size());
+      while (!piece.empty()) {
+        // Tensors start aligned and buffers are whole blocks: a buffer always ends between two elements.
+        const std::span<std::byte> space = writer.space();
+        const int64_t count = std::min(static_cast<int64_t>(piece.size()) / in_element,
+                                       static_cast<int64_t>(space.size()) / out_element);
+        parallel_ranges(options_.threads, count, kSmallestRange, [&](int64_t begin, int64_t end) {
+          const auto part = [&](auto bytes, int64_t element) {
+            return bytes.subspan(static_cast<size_t>(begin * element), static_cast<size_t>((end - begin) * element));
+          };
+          convert_elements(tensor.source.dtype, part(piece, in_element), tensor.target.dtype, part(space, out_element));
+        });
+        writer.advance(static_cast<size_t>(count * out_element));
+        piece = piece.subspan(static_cast<size_t>(count * in_element));
+      }
+    }
+  }
+
+  void write_index() const {
+    std::string name = source_.folder().filename().string();
+    if (name.empty()) name = source_.folder().parent_path().filename().string();
+    PackedIndex index{.source_name = std::move(name),
+                      .source_format = std::string(checkpoint_format_name(source_.format())),
+                      .source_identity = plan_.source_identity};
+    for (const PlannedGroup& group : plan_.groups) {
+      PackedGroup entry{.name = group.name, .file = group.file, .bytes = group.file_bytes,
+                        .checksum = finished_.at(group.name).checksum};
+      for (const PlannedTensor& tensor : group.tensors) entry.tensors.push_back(tensor.target);
+      index.groups.push_back(std::move(entry));
+    }
+    write_file_durably(options_.destination / kStoreIndexName, format_packed_index(index));
+  }
+
+  void refuse_stop() const {
+    if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed))
+      throw Error(ErrorKind::kCancelled, fmt::format("{}: conversion stopped", options_.destination.string()),
+                  "run the same command again to continue");
+  }
+
+  void report_progress(const PlannedGroup& group, const DirectWriter& writer) const {
+    if (options_.progress) options_.progress({done_bytes_ + writer.bytes(), plan_.total_bytes, group.name});
+  }
+
+  const Checkpoint& source_;
+  const ConvertOptions& options_;
+  ConvertPlan plan_;
+  std::map<std::string, FinishedGroup> finished_;  // by group name
+  int64_t done_bytes_ = 0;                         // of finished groups
+  ConvertReport report_;
+};
+
+}  // namespace
+
+ConvertReport convert_checkpoint(const Checkpoint& source, std::span<const StoreGroup> groups,
+                                 const ConvertOptions& options) {
+  try {
+    return Conversion(source, groups, options).run();
+  } catch (const fs::filesystem_error& error) {
+    throw Error(ErrorKind::kFile, fmt::format("{}: {}", error.path1().string(), error.code().message()));
+  }
+}
+
+std::vector<fs::path> companion_files(const fs::path& folder) {
+  constexpr std::array kNames = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+                                 "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab.json",
+                                 "merges.txt", "chat_template.jinja", "chat_template.json", "preprocessor_config.json",
+                                 "LICENSE", "LICENSE.txt", "LICENSE.md"};
+  std::vector<fs::path> paths;
+  for (const char* name : kNames) {
+    std::error_code ignored;
+    if (fs::is_regular_file(folder / name, ignored)) paths.push_back(folder / name);
+  }
+  return paths;
+}
+
+}  // namespace sluice::io

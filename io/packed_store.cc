@@ -1,0 +1,190 @@
+#include "io/packed_store.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+
+#include "io/checksum.h"
+#include "io/input_file.h"
+#include "io/json_file.h"
+#include "io/piece_reader.h"
+#include "io/store_checksum.h"
+#include "src/base/error.h"
+
+namespace sluice::io {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kFormatName = "sluice-packed-store";
+constexpr std::string_view kChecksumPrefix = "crc32c:";
+
+// The index on its way from JSON; `path` is for errors.
+struct IndexParser {
+  const std::string& path;
+
+  [[noreturn]] void fail(const std::string& problem, const char* mend = "convert the model again") const {
+    throw Error(ErrorKind::kFile, fmt::format("{}: {}", path, problem), mend);
+  }
+
+  int64_t size(const json& value, const char* what) const {
+    if (!value.is_number_unsigned() || value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
+      fail(fmt::format("{} is not a whole number from 0", what));
+    return value.get<int64_t>();
+  }
+
+  uint32_t checksum(const std::string& text) const {
+    uint32_t value = 0;
+    const char* const end = text.data() + text.size();
+    const bool has_prefix = text.starts_with(kChecksumPrefix) && text.size() == kChecksumPrefix.size() + 8;
+    if (!has_prefix || std::from_chars(text.data() + kChecksumPrefix.size(), end, value, 16).ptr != end)
+      fail(fmt::format("{} is not a checksum", in_quotes(text)));
+    return value;
+  }
+
+  TensorEntry tensor(const json& value, int64_t file_bytes) const {
+    TensorEntry entry{.name = value.at("name").get<std::string>()};
+    const std::optional<DType> dtype = parse_dtype(value.at("dtype").get<std::string>());
+    if (!dtype) fail(fmt::format("tensor {}: unknown element type", in_quotes(entry.name)), "use a newer sluice");
+    entry.dtype = *dtype;
+    for (const json& dimension : value.at("shape")) entry.shape.push_back(size(dimension, "a dimension"));
+    entry.offset = size(value.at("offset"), "an offset");
+    entry.bytes = tensor_bytes(entry.shape, entry.dtype).value_or(-1);
+    if (entry.bytes < 0 || entry.offset > file_bytes || entry.bytes > file_bytes - entry.offset)
+      fail(fmt::format("tensor {}: shape {} at offset {} does not lie in its file of {} bytes", in_quotes(entry.name),
+                       format_shape(entry.shape), entry.offset, file_bytes));
+    return entry;
+  }
+
+  PackedGroup group(const json& value, int32_t group_index) const {
+    PackedGroup group{.name = value.at("name").get<std::string>(),
+                      .file = value.at("file").get<std::string>(),
+                      .bytes = size(value.at("bytes"), "a file's size"),
+                      .checksum = checksum(value.at("checksum").get<std::string>())};
+    if (group.file.empty() || group.file.find_first_of(std::string_view("/\0", 2)) != std::string::npos ||
+        group.file == "." || group.file == "..")
+      fail(fmt::format("{} is not the name of a file in the store", in_quotes(group.file)));
+    for (const json& item : value.at("tensors")) {
+      group.tensors.push_back(tensor(item, group.bytes));
+      group.tensors.back().file_index = group_index;
+    }
+    return group;
+  }
+
+  PackedIndex index(const json& root) const {
+    if (!root.is_object() || root.value("format", json()) != json(kFormatName)) fail("not the index of a packed store");
+    if (const int64_t version = size(root.at("version"), "the version"); version != kStoreVersion)
+      fail(fmt::format("version {} of the packed store, this sluice reads version {}", version, kStoreVersion),
+           "use a newer sluice, or convert the model again");
+    const json& source = root.at("source");
+    PackedIndex index{.source_name = source.at("name").get<std::string>(),
+                      .source_format = source.at("format").get<std::string>(),
+                      .source_identity = source.at("identity").get<std::string>()};
+    std::unordered_set<std::string> files;
+    for (const json& item : root.at("groups")) {
+      index.groups.push_back(group(item, static_cast<int32_t>(index.groups.size())));
+      if (!files.insert(index.groups.back().file).second)
+        fail(fmt::format("file {} appears twice", in_quotes(index.groups.back().file)));
+    }
+    return index;
+  }
+};
+
+json describe(const PackedGroup& group) {
+  json tensors = json::array();
+  for (const TensorEntry& tensor : group.tensors)
+    tensors.push_back({{"name", tensor.name},
+                       {"dtype", dtype_name(tensor.dtype)},
+                       {"shape", tensor.shape},
+                       {"offset", tensor.offset}});
+  return {{"name", group.name},
+          {"file", group.file},
+          {"bytes", group.bytes},
+          {"checksum", fmt::format("{}{:08x}", kChecksumPrefix, group.checksum)},
+          {"tensors", std::move(tensors)}};
+}
+
+}  // namespace
+
+bool is_packed_store(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  return std::filesystem::exists(folder / kStoreIndexName, ignored);
+}
+
+PackedIndex read_packed_index(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / kStoreIndexName;
+  const std::string name = path.string();
+  const IndexParser parser{name};
+  try {
+    return parser.index(read_json_file(path));
+  } catch (const json::exception& error) {
+    parser.fail(fmt::format("a part is missing or of the wrong kind ({})", error.what()));
+  }
+}
+
+std::string format_packed_index(const PackedIndex& index) {
+  json groups = json::array();
+  for (const PackedGroup& group : index.groups) groups.push_back(describe(group));
+  const json root = {{"format", kFormatName},
+                     {"version", kStoreVersion},
+                     {"alignment", kStoreAlignment},
+                     {"source",
+                      {{"name", index.source_name}, {"format", index.source_format}, {"identity", index.source_identity}}},
+                     {"groups", std::move(groups)}};
+  try {
+    return root.dump(1) + '\n';
+  } catch (const json::exception&) {
+    throw Error(ErrorKind::kUser, "a name in the packed store is not valid UTF-8 and cannot be stored");
+  }
+}
+
+uint32_t file_checksum(const std::filesystem::path& path, int64_t bytes,
+                       const std::function<void(int64_t done_bytes)>& progress, const std::atomic<bool>* stop) {
+  std::vector<Piece> pieces;
+  append_pieces(pieces, 0, 0, bytes);
+  const size_t count = pieces.size();
+  PieceReader reader({path}, std::move(pieces));
+  uint32_t checksum = 0;
+  int64_t done = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (stop != nullptr && stop->load(std::memory_order_relaxed))
+      throw Error(ErrorKind::kCancelled, fmt::format("{}: verification stopped", path.string()));
+    const std::span<const std::byte> piece = reader.next();
+    checksum = crc32c(piece, checksum);
+    done += static_cast<int64_t>(piece.size());
+    if (progress) progress(done);
+  }
+  return checksum;
+}
+
+int64_t verify_store(const std::filesystem::path& folder, const std::function<void(const VerifyProgress&)>& progress,
+                     const std::atomic<bool>* stop) {
+  const PackedIndex index = read_packed_index(folder);
+  int64_t total = 0;
+  for (const PackedGroup& group : index.groups) total += group.bytes;
+  int64_t done = 0;
+  for (const PackedGroup& group : index.groups) {
+    const std::filesystem::path path = folder / group.file;
+    const auto fail = [&](const std::string& problem) {
+      throw Error(ErrorKind::kFile, fmt::format("{}: group {}: {}", path.string(), in_quotes(group.name), problem),
+                  "the file was changed or damaged after it was written: convert the model again");
+    };
+    if (const int64_t size = InputFile(path).size(); size != group.bytes)
+      fail(fmt::format("{} bytes, but the store's index says {}", size, group.bytes));
+    const uint32_t checksum = file_checksum(
+        path, group.bytes,
+        [&](int64_t done_in_file) {
+          if (progress) progress({done + done_in_file, total, group.name});
+        },
+        stop);
+    if (checksum != group.checksum)
+      fail(fmt::format("its checksum is {:08x}, but the store's index says {:08x}", checksum, group.checksum));
+    done += group.bytes;
+  }
+  return done;
+}
+
+}  // namespace sluice::io

@@ -1,0 +1,119 @@
+#include "tests/engine/model_fixtures.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "src/base/bytes.h"
+
+namespace sluice::testing {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+namespace {
+Json read_goldens(const std::string& model) {
+  std::ifstream file(fs::path(fixture_model(model)) / "goldens.json");
+  return Json::parse(file);
+}
+}  // namespace
+
+std::string fixture_model(const std::string& name) { return std::string(SLUICE_FIXTURES) + "/models/" + name; }
+
+std::vector<std::string> fixture_models() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(std::string(SLUICE_FIXTURES) + "/models"))
+    if (entry.is_directory()) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::vector<float> read_npy(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+  if (bytes.size() < 10) throw std::runtime_error("no .npy file: " + path);
+  const size_t header = static_cast<unsigned char>(bytes[8]) + 256u * static_cast<unsigned char>(bytes[9]);
+  std::vector<float> values((bytes.size() - 10 - header) / 4);
+  std::memcpy(values.data(), bytes.data() + 10 + header, values.size() * 4);
+  return values;
+}
+
+std::vector<GoldenCase> golden_cases(const std::string& model) {
+  std::vector<GoldenCase> cases;
+  for (const Json& json : read_goldens(model)["cases"]) {
+    GoldenCase golden;
+    golden.name = json.value("name", json.value("prompt", ""));
+    golden.prompt = json["prompt_ids"].get<std::vector<int32_t>>();
+    golden.greedy = json["greedy_ids"].get<std::vector<int32_t>>();
+    golden.margins = json["greedy_margins"].get<std::vector<float>>();
+    if (json.contains("logits") && json["logits"].is_string())
+      golden.logits = read_npy(fixture_model(model) + "/" + json["logits"].get<std::string>());
+    cases.push_back(std::move(golden));
+  }
+  return cases;
+}
+
+double half_precision_error(const std::string& model) {
+  const Json goldens = read_goldens(model);
+  double worst = 0;
+  if (goldens.contains("half"))
+    for (const auto& [length, error] : goldens["half"]["relative_error"].items()) worst = std::max(worst, error.get<double>());
+  return worst;
+}
+
+std::optional<GenerationRequest> ListSource::next() {
+  if (next_ == requests_.size()) return std::nullopt;
+  return requests_[next_++];
+}
+
+bool CollectingSink::on_token(uint64_t id, const sampling::Choice& choice) {
+  answers[id].tokens.push_back(choice.token);
+  answers[id].choices.push_back(choice);
+  return true;
+}
+void CollectingSink::on_finish(uint64_t id, FinishReason reason) { answers[id].finish = reason; }
+void CollectingSink::on_refused(uint64_t id, const std::string& message) { answers[id].refused = message; }
+void CollectingSink::on_logits(uint64_t id, int64_t position, std::span<const float> logits) {
+  auto& all = answers[id].logits;
+  if (all.size() != static_cast<size_t>(position) * logits.size()) throw std::runtime_error("logits out of order");
+  all.insert(all.end(), logits.begin(), logits.end());
+}
+
+std::vector<GenerationRequest> greedy_requests(const std::vector<std::vector<int32_t>>& prompts, int max_tokens) {
+  std::vector<GenerationRequest> requests;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    GenerationRequest& request = requests.emplace_back();
+    request.id = i;
+    request.prompt = prompts[i];
+    request.params.temperature = 0;
+    request.params.max_tokens = max_tokens;
+    request.params.ignore_eos = true;
+  }
+  return requests;
+}
+
+EngineOptions options_for(const std::vector<GenerationRequest>& requests) {
+  EngineOptions options;
+  options.memory_budget_bytes = 64 * kMiB;
+  options.workload.sequences = static_cast<int64_t>(requests.size());
+  for (const GenerationRequest& request : requests) {
+    const auto prompt = static_cast<int64_t>(request.prompt.size());
+    const int64_t total = prompt + (request.score_prompt ? 0 : request.params.max_tokens);
+    options.workload.max_prompt_tokens = std::max(options.workload.max_prompt_tokens, prompt);
+    options.workload.max_total_tokens = std::max(options.workload.max_total_tokens, total);
+    options.workload.total_tokens += total;
+  }
+  return options;
+}
+
+std::map<uint64_t, Answer> run_all(const std::string& model, EngineOptions options, std::vector<GenerationRequest> requests) {
+  const auto engine = Engine::open(fixture_model(model), std::move(options));
+  ListSource source(std::move(requests));
+  CollectingSink sink;
+  engine->generate(source, sink);
+  return std::move(sink.answers);
+}
+
+}  // namespace sluice::testing

@@ -1,0 +1,65 @@
+#pragma once
+// Models and goldens of tests/fixtures/models for the engine's tests, and a source and sink that collect what happens.
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/engine/engine.h"
+
+namespace sluice::testing {
+
+struct GoldenCase {
+  std::string name;
+  std::vector<int32_t> prompt;
+  std::vector<int32_t> greedy;
+  std::vector<float> margins;  ///< top-1 minus top-2 logit of each greedy step
+  std::vector<float> logits;   ///< [prompt, vocab] f32 of the reference; may be empty
+};
+
+std::string fixture_model(const std::string& name);
+std::vector<std::string> fixture_models();
+std::vector<GoldenCase> golden_cases(const std::string& model);
+/// Relative error (max |a-b| / max |b|) that the reference itself shows in the stored half precision; 0 for f32.
+double half_precision_error(const std::string& model);
+/// Reads a little-endian f32 .npy file.
+std::vector<float> read_npy(const std::string& path);
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  std::vector<sampling::Choice> choices;
+  std::optional<FinishReason> finish;
+  std::string refused;
+  std::vector<float> logits;
+};
+
+class ListSource final : public RequestSource {
+ public:
+  explicit ListSource(std::vector<GenerationRequest> requests) : requests_(std::move(requests)) {}
+  std::optional<GenerationRequest> next() override;
+
+ private:
+  std::vector<GenerationRequest> requests_;
+  size_t next_ = 0;
+};
+
+class CollectingSink final : public GenerationSink {
+ public:
+  bool on_token(uint64_t id, const sampling::Choice& choice) override;
+  void on_finish(uint64_t id, FinishReason reason) override;
+  void on_refused(uint64_t id, const std::string& message) override;
+  void on_logits(uint64_t id, int64_t position, std::span<const float> logits) override;
+
+  std::map<uint64_t, Answer> answers;
+};
+
+/// Greedy requests with ids 0, 1, ...
+std::vector<GenerationRequest> greedy_requests(const std::vector<std::vector<int32_t>>& prompts, int max_tokens);
+
+/// Opens, runs and returns the answers.
+std::map<uint64_t, Answer> run_all(const std::string& model, EngineOptions options, std::vector<GenerationRequest> requests);
+
+/// Options with a workload that fits `requests`.
+EngineOptions options_for(const std::vector<GenerationRequest>& requests);
+
+}  // namespace sluice::testing

@@ -1,0 +1,96 @@
+// Any policy gives the tokens of the all-resident run: random shares on disk, micro-batches, blocks, chunk and page sizes,
+// ragged prompts, refilled slots. f32, so that only placement differs.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/engine/model_fixtures.h"
+
+namespace sluice::testing {
+namespace {
+
+using Random = std::mt19937;
+
+int64_t pick(Random& random, int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); }
+
+policy::TierShares random_shares(Random& random) {
+  const int64_t kind = pick(random, 0, 4);
+  const double share = kind == 0 ? 0 : kind == 1 ? 1 : std::uniform_real_distribution<double>(0, 1)(random);
+  const double host = kind == 2 ? share / 2 : 0;
+  return {share - host, host, 1 - share};
+}
+
+policy::Policy random_policy(Random& random) {
+  policy::Policy policy;
+  policy.weights = random_shares(random);
+  policy.kv = random_shares(random);
+  policy.activations = random_shares(random);
+  policy.micro_batch_sequences = pick(random, 1, 5);
+  policy.micro_batches = pick(random, 1, 4);
+  policy.micro_batch_tokens = pick(random, 1, 40);
+  policy.pass_tokens = pick(random, 0, 1) == 0 ? 0 : pick(random, 20, 90);
+  policy.page_tokens = pick(random, 1, 20);
+  return policy;
+}
+
+std::vector<std::vector<int32_t>> random_prompts(Random& random, int64_t count, int64_t vocab) {
+  std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(count));
+  for (auto& prompt : prompts) {
+    prompt.resize(static_cast<size_t>(pick(random, 1, 45)));
+    for (int32_t& id : prompt) id = static_cast<int32_t>(pick(random, 3, vocab - 1));
+  }
+  return prompts;
+}
+
+class PolicyProperty : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(PolicyProperty, AnyPolicyGivesTheResidentRunsTokens) {
+  const int64_t vocab = BoundModel::open(fixture_model(GetParam())).shape().vocab_size;
+  for (uint32_t seed = 1; seed <= 12; ++seed) {
+    Random random(seed);
+    const auto prompts = random_prompts(random, pick(random, 1, 12), vocab);
+    auto requests = greedy_requests(prompts, 8);
+    for (GenerationRequest& request : requests) request.params.max_tokens = static_cast<int>(pick(random, 1, 12));
+    EngineOptions options = options_for(requests);
+    options.compute = ComputeChoice::kF32;
+    options.kv_dtype = DType::kF32;
+    auto expected = run_all(GetParam(), options, requests);
+    options.policy = random_policy(random);
+    if (options.policy->pass_tokens > 0)
+      options.policy->pass_tokens = std::max(options.policy->pass_tokens, options.policy->block_sequences());
+    options.io_mode = seed % 2 == 0 ? io::IoMode::kPread : io::IoMode::kAuto;
+    SCOPED_TRACE("seed " + std::to_string(seed) + ": " + policy::policy_to_json(*options.policy));
+    auto actual = run_all(GetParam(), options, requests);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(actual[i].tokens, expected[i].tokens) << "sequence " << i;
+      EXPECT_EQ(actual[i].finish, FinishReason::kLength);
+    }
+  }
+}
+
+TEST_P(PolicyProperty, ASequenceGetsTheSameTokensAloneAndInAnyBlock) {
+  Random random(7);
+  const int64_t vocab = BoundModel::open(fixture_model(GetParam())).shape().vocab_size;
+  const auto prompts = random_prompts(random, 9, vocab);
+  const auto requests = greedy_requests(prompts, 10);
+  EngineOptions options = options_for(requests);
+  options.compute = ComputeChoice::kF32;
+  auto together = run_all(GetParam(), options, requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    auto alone = run_all(GetParam(), options_for({requests[i]}), {requests[i]});
+    EXPECT_EQ(alone[i].tokens, together[i].tokens) << "sequence " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, PolicyProperty,
+                         ::testing::Values("stories260k", "opt-tiny", "opt-350m-tiny", "llama-tiny-gqa",
+                                           "llama-tiny-sharded", "opt-tiny-f16-bin-decoder"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           for (char& c : name)
+                             if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace sluice::testing

@@ -1,0 +1,135 @@
+#include "src/jobs/request.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+
+namespace sluice::jobs {
+namespace {
+
+using sampling::SamplingParams;
+
+Request parse(std::string_view line, const SamplingParams& defaults = {}, int64_t line_number = 1) {
+  ParsedLine parsed = parse_request(line, defaults, line_number);
+  if (const auto* error = std::get_if<RequestError>(&parsed)) {
+    ADD_FAILURE() << line << ": " << error->code << ": " << error->message;
+    return {};
+  }
+  return std::get<Request>(std::move(parsed));
+}
+
+std::string batch_line(const std::string& body) {
+  return R"({"custom_id": "r1", "method": "POST", "url": "/v1/completions", "body": )" + body + "}";
+}
+
+TEST(Request, OpenAiBatchLineWithEveryField) {
+  const Request request = parse(batch_line(R"({"model": "m", "prompt": "Hi \u00e9", "max_tokens": 7,
+      "min_tokens": 2, "temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.05, "repetition_penalty": 1.1,
+      "presence_penalty": -1, "frequency_penalty": 0.25, "seed": 99, "stop": ["a", "\n"], "stop_token_ids": [3, 4],
+      "ignore_eos": true, "logprobs": 3, "logit_bias": {"5": -100, "17": 2.5}, "n": 1, "best_of": 1, "echo": false,
+      "stream": false, "stream_options": null, "suffix": null, "user": "u", "metadata": {"k": "v"}})"), {}, 12);
+  EXPECT_EQ(request.custom_id, "r1");
+  EXPECT_EQ(request.method, "POST");
+  EXPECT_EQ(request.url, "/v1/completions");
+  EXPECT_EQ(request.model, "m");
+  EXPECT_EQ(request.prompt, "Hi \xC3\xA9");
+  EXPECT_EQ(request.line_number, 12);
+  EXPECT_EQ(request.key.size(), 32U);
+  SamplingParams expected;
+  expected.max_tokens = 7;
+  expected.min_tokens = 2;
+  expected.temperature = 0.5F;
+  expected.top_p = 0.9F;
+  expected.top_k = 40;
+  expected.min_p = 0.05F;
+  expected.repetition_penalty = 1.1F;
+  expected.presence_penalty = -1;
+  expected.frequency_penalty = 0.25F;
+  expected.seed = 99;
+  expected.has_seed = true;
+  expected.stop = {"a", "\n"};
+  expected.stop_token_ids = {3, 4};
+  expected.ignore_eos = true;
+  expected.logprobs = 3;
+  expected.logit_bias = {{17, 2.5F}, {5, -100.0F}};  // in the order of the keys' text
+  EXPECT_EQ(request.params, expected);
+}
+
+TEST(Request, PlainLineTakesDefaults) {
+  SamplingParams defaults;
+  defaults.temperature = 0;
+  defaults.max_tokens = 99;
+  defaults.stop = {"END"};
+  const Request request = parse(R"({"prompt": "x"})", defaults, 4);
+  EXPECT_EQ(request.params, defaults);
+  EXPECT_EQ(request.custom_id, "line-4");
+  EXPECT_EQ(parse(R"({"prompt": "x", "stop": [], "max_tokens": null})", defaults).params.stop.size(), 0U);
+  EXPECT_EQ(parse(R"({"prompt": "x", "stop": null, "max_tokens": null})", defaults).params, defaults);
+}
+
+TEST(Request, PlainLineNames) {
+  EXPECT_EQ(parse(R"({"id": "a", "prompt": "x"})").custom_id, "a");
+  EXPECT_EQ(parse(R"({"custom_id": "b", "prompt": "x"})").custom_id, "b");
+  EXPECT_EQ(parse(R"({"id": 17, "prompt": "x"})").custom_id, "17");
+}
+
+TEST(Request, PromptsOfTokenIds) {
+  EXPECT_EQ(parse(R"({"prompt": [1, 0, 2147483647]})").prompt_ids, (std::vector<int32_t>{1, 0, 2147483647}));
+  EXPECT_EQ(parse(R"({"prompt": [[7, 8]]})").prompt_ids, (std::vector<int32_t>{7, 8}));
+  EXPECT_EQ(parse(R"({"prompt": ["text"]})").prompt, "text");
+}
+
+TEST(Request, SeedsMayBeNegativeOrLarge) {
+  EXPECT_EQ(parse(R"({"prompt": "x", "seed": -1})").params.seed, ~uint64_t{0});
+  EXPECT_EQ(parse(R"({"prompt": "x", "seed": 18446744073709551615})").params.seed, ~uint64_t{0});
+  EXPECT_TRUE(parse(R"({"prompt": "x", "seed": 0})").params.has_seed);
+  EXPECT_FALSE(parse(R"({"prompt": "x"})").params.has_seed);
+}
+
+TEST(Request, TopKOffAsVllmWritesIt) {
+  SamplingParams defaults;
+  defaults.top_k = 5;
+  EXPECT_EQ(parse(R"({"prompt": "x", "top_k": -1})", defaults).params.top_k, 0);
+}
+
+TEST(Request, VocabularyIsCheckedWhenKnown) {
+  const char* line = R"({"prompt": [99]})";
+  EXPECT_TRUE(std::holds_alternative<Request>(parse_request(line, {}, 1)));
+  EXPECT_TRUE(std::holds_alternative<Request>(parse_request(line, {}, 1, 100)));
+  for (const char* bad : {R"({"prompt": [100]})", R"({"prompt": "x", "stop_token_ids": [100]})",
+                          R"({"prompt": "x", "logit_bias": {"100": 1}})"}) {
+    const ParsedLine parsed = parse_request(bad, {}, 1, 100);
+    ASSERT_TRUE(std::holds_alternative<RequestError>(parsed)) << bad;
+    EXPECT_NE(std::get<RequestError>(parsed).message.find("0 to 99"), std::string::npos);
+  }
+}
+
+TEST(Request, KeyChangesWithAllThatDecidesTheAnswerAndNothingElse) {
+  const std::string base = R"({"custom_id": "a", "prompt": "x")";
+  std::set<std::string> keys;
+  const std::vector<std::string> changes = {
+      "", R"(, "max_tokens": 17)", R"(, "min_tokens": 1)", R"(, "temperature": 0)", R"(, "top_k": 3)",
+      R"(, "top_p": 0.5)", R"(, "min_p": 0.5)", R"(, "repetition_penalty": 1.5)", R"(, "presence_penalty": 1)",
+      R"(, "frequency_penalty": 1)", R"(, "seed": 0)", R"(, "seed": 1)", R"(, "stop": "a")", R"(, "stop": ["a", "b"])",
+      R"(, "stop": "ab")", R"(, "stop_token_ids": [1])", R"(, "stop_token_ids": [1, 1])", R"(, "ignore_eos": true)",
+      R"(, "logprobs": 0)", R"(, "logit_bias": {"1": 1})"};
+  for (const std::string& change : changes) keys.insert(parse(base + change + "}").key);
+  keys.insert(parse(R"({"custom_id": "b", "prompt": "x"})").key);
+  keys.insert(parse(R"({"custom_id": "a", "prompt": "y"})").key);
+  keys.insert(parse(R"({"custom_id": "a", "prompt": [1, 2]})").key);
+  keys.insert(parse(R"({"custom_id": "a", "prompt": "1,2"})").key);
+  EXPECT_EQ(keys.size(), changes.size() + 4);
+
+  const std::string key = parse(base + "}").key;
+  EXPECT_EQ(parse(R"({"prompt":"x","custom_id":"a","user":"someone","model":"m","temperature":1.0})", {}, 77).key, key);
+}
+
+// Written into results files: if this fails, every running job loses its place.
+TEST(Request, KeyIsFixedForever) {
+  EXPECT_EQ(parse(R"({"custom_id": "a", "prompt": "x", "temperature": 0.7, "stop": ["\n"], "seed": 5})").key,
+            "KEY_PLACEHOLDER");
+}
+
+}  // namespace
+}  // namespace sluice::jobs
