@@ -186,7 +186,7 @@ void require_fit(const PlanInput& input, const Plan& plan) {
                           format_bytes(total - input.memory_budget_bytes), lines),
               fmt::format("raise --cpu-mem to {}, or lower the number of sequences, --ctx-size or --micro-batch-tokens, "
                           "or put more on disk in the policy",
-                          format_bytes(round_up(total, 64 * kMiB))));
+                          format_bytes(round_up(total, total >= kGiB ? 64 * kMiB : total >= 64 * kMiB ? kMiB : 64 * kKiB))));
 }
 
 }  // namespace sluice::policy

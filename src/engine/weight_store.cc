@@ -280,14 +280,15 @@ int64_t WeightStore::gather_staging_bytes(const ModelShape& model) {
 }
 
 int64_t WeightStore::load_staging_bytes(const ModelShape& model) {
-  constexpr int64_t kLargestPiece = 8 * kMiB;  // past this a bigger piece reads no faster
+  // Past 8 MiB a bigger piece reads no faster; a small model is not charged for a large one's pieces.
+  const int64_t piece = std::min(8 * kMiB, model.weight_bytes() / 64);
   int64_t half = 0;
   for (const SublayerShape& sublayer : model.sublayers)
     for (const WeightShape& weight : sublayer.weights) {
       // Vectors may be f32 in a checkpoint of 16-bit matrices.
-      const int64_t row = weight.cols * std::max<int64_t>(dtype_bytes(model.weight_dtype), weight.kind == WeightKind::kVector ? 4 : 0);
-      const int64_t whole = weight.rows * row;
-      half = std::max(half, std::max(std::min(whole, kLargestPiece), std::min(whole, kernels::kRowGranule * row)));
+      const int64_t element = weight.kind == WeightKind::kVector ? 4 : dtype_bytes(model.weight_dtype);
+      const int64_t row = weight.cols * element;
+      half = std::max(half, std::min(weight.rows * row, std::max(piece, kernels::kRowGranule * row)));
     }
   return 2 * (round_up(half, kAlign) + 2 * kAlign);
 }

@@ -62,7 +62,7 @@ class WeightStore {
   /// Two halves that each take a granule of the widest rows, and up to 8 MiB.
   static int64_t load_staging_bytes(const ModelShape& model);
 
-  static constexpr int64_t kGatherStagingRows = 64;
+  static constexpr int64_t kGatherStagingRows = 16;
 
  private:
   struct Run {  // a contiguous aligned range of one file

@@ -1,6 +1,7 @@
 #pragma once
-// A 128-bit hash of content (FNV-1a) by which a batch job recognises requests, records and configurations when it is
-// resumed. Written into result files: the function must never change. Guards against accidents, not against attackers.
+// A 128-bit hash of content (FNV-1a) by which a batch job recognises requests, records and
+// configurations when it is resumed. Written into result files: the function must never change.
+// Guards against accidents, not against attackers.
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -31,5 +32,7 @@ ContentKey hash_parts(std::span<const std::string> parts) noexcept;
 
 template <>
 struct std::hash<sluice::jobs::ContentKey> {
-  size_t operator()(const sluice::jobs::ContentKey& key) const noexcept { return key.low ^ key.high; }
+  size_t operator()(const sluice::jobs::ContentKey& key) const noexcept {
+    return key.low ^ key.high;
+  }
 };

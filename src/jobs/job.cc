@@ -26,24 +26,32 @@ Line read_line(std::istream& input, const std::string& name, std::string& line) 
     if (input.bad()) throw Error(ErrorKind::kFile, fmt::format("reading {} broke off", name));
     has_read = has_read || got > 0;
     at_end = input.eof() || !input.fail();
-    if (at_end && !input.eof()) --got;             // the line end is counted, not stored
-    if (!at_end) input.clear();                    // only the buffer was full
-    if (!at_end && got == 0) throw Error(ErrorKind::kFile, fmt::format("reading {} broke off", name));
-    if (static_cast<int64_t>(line.size()) > kMaxLineBytes) is_too_long = true;
-    else line.append(buffer.data(), got);
+    if (at_end && !input.eof()) --got;  // the line end is counted, not stored
+    if (!at_end) input.clear();         // only the buffer was full
+    if (!at_end && got == 0)
+      throw Error(ErrorKind::kFile, fmt::format("reading {} broke off", name));
+    if (static_cast<int64_t>(line.size()) > kMaxLineBytes)
+      is_too_long = true;
+    else
+      line.append(buffer.data(), got);
   }
   if (!has_read) return Line::kEnd;
-  is_too_long = is_too_long || static_cast<int64_t>(line.size()) > kMaxLineBytes + 2;  // a mark or line end is not of it
+  is_too_long = is_too_long || static_cast<int64_t>(line.size()) >
+                                   kMaxLineBytes + 2;  // a mark or line end is not of it
   return is_too_long ? Line::kTooLong : Line::kWhole;
 }
 
 std::string_view trim(std::string_view line, int64_t line_number) {
-  if (line_number == 1 && line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
-  while (!line.empty() && (line.back() == '\r' || line.back() == ' ' || line.back() == '\t')) line.remove_suffix(1);
+  if (line_number == 1 && line.starts_with(kByteOrderMark))
+    line.remove_prefix(kByteOrderMark.size());
+  while (!line.empty() && (line.back() == '\r' || line.back() == ' ' || line.back() == '\t'))
+    line.remove_suffix(1);
   return line;
 }
 
-bool is_blank(std::string_view line) { return line.find_first_not_of(" \t") == std::string_view::npos; }
+bool is_blank(std::string_view line) {
+  return line.find_first_not_of(" \t") == std::string_view::npos;
+}
 
 }  // namespace
 
@@ -57,9 +65,12 @@ InputCount count_requests(std::istream& input, const std::string& name) {
   return count;
 }
 
-JobReader::JobReader(std::istream& input, std::string name, sampling::SamplingParams defaults, const ResultsFile* results,
-                     int64_t vocab_size)
-    : input_(input), name_(std::move(name)), defaults_(std::move(defaults)), results_(results),
+JobReader::JobReader(std::istream& input, std::string name, sampling::SamplingParams defaults,
+                     const ResultsFile* results, int64_t vocab_size)
+    : input_(input),
+      name_(std::move(name)),
+      defaults_(std::move(defaults)),
+      results_(results),
       vocab_size_(vocab_size) {}
 
 ParsedLine JobReader::parse_line(std::string_view line, bool is_too_long) {
@@ -69,7 +80,8 @@ ParsedLine JobReader::parse_line(std::string_view line, bool is_too_long) {
   }
   ParsedLine parsed = parse_request(line, defaults_, line_number_, vocab_size_);
   const auto* request = std::get_if<Request>(&parsed);
-  if (request == nullptr || seen_custom_ids_.insert(hash_bytes(request->custom_id)).second) return parsed;
+  if (request == nullptr || seen_custom_ids_.insert(hash_bytes(request->custom_id)).second)
+    return parsed;
   return line_error(line, line_number_, request->custom_id, "duplicate_custom_id",
                     "an earlier line has the same custom_id; give each line its own");
 }
@@ -81,7 +93,8 @@ bool JobReader::is_finished(const ParsedLine& parsed) const {
   const Progress progress = results_->progress(request);
   if (progress == Progress::kOtherPrompt) {
     throw Error(ErrorKind::kUser,
-                fmt::format("{} line {}: {} holds an answer under custom_id \"{}\" to another prompt or other parameters",
+                fmt::format("{} line {}: {} holds an answer under custom_id \"{}\" to another "
+                            "prompt or other parameters",
                             name_, line_number_, results_->path(), request.custom_id),
                 "write to a new file, or give the line another custom_id");
   }
@@ -89,7 +102,8 @@ bool JobReader::is_finished(const ParsedLine& parsed) const {
 }
 
 std::optional<ParsedLine> JobReader::next() {
-  for (Line read = read_line(input_, name_, line_); read != Line::kEnd; read = read_line(input_, name_, line_)) {
+  for (Line read = read_line(input_, name_, line_); read != Line::kEnd;
+       read = read_line(input_, name_, line_)) {
     ++line_number_;
     const std::string_view line = trim(line_, line_number_);
     if (is_blank(line)) continue;

@@ -1,6 +1,7 @@
 #pragma once
-// Reads a batch job's input line by line, as the engine has room for more requests: memory does not grow with the file
-// except for 16-byte hashes of the custom_ids seen. Skips what the results file already holds. One thread at a time.
+// Reads a batch job's input line by line, as the engine has room for more requests: memory does not
+// grow with the file except for 16-byte hashes of the custom_ids seen. Skips what the results file
+// already holds. One thread at a time.
 #include <cstdint>
 #include <istream>
 #include <optional>
@@ -23,14 +24,15 @@ InputCount count_requests(std::istream& input, const std::string& name);
 
 class JobReader {
  public:
-  /// `input` must outlive the reader; `name` is what messages call it. `results` may be null: nothing is skipped.
-  /// `vocab_size` as parse_request.
+  /// `input` must outlive the reader; `name` is what messages call it. `results` may be null:
+  /// nothing is skipped. `vocab_size` as parse_request.
   JobReader(std::istream& input, std::string name, sampling::SamplingParams defaults,
             const ResultsFile* results = nullptr, int64_t vocab_size = 0);
 
-  /// The next line that is not blank and not finished, or nothing at the end. A custom_id that an earlier line has is a
-  /// RequestError. Give errors to ResultsFile::write_error.
-  /// Errors: kFile when reading breaks off; kUser when the results hold an answer to another prompt under a custom_id.
+  /// The next line that is not blank and not finished, or nothing at the end. A custom_id that an
+  /// earlier line has is a RequestError. Give errors to ResultsFile::write_error. Errors: kFile
+  /// when reading breaks off; kUser when the results hold an answer to another prompt under a
+  /// custom_id.
   std::optional<ParsedLine> next();
 
   int64_t lines_read() const noexcept { return line_number_; }

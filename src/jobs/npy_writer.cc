@@ -17,7 +17,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the header says '<f4'");
 
-constexpr int64_t kHeaderBytes = 128;  // holds the longest shape; a multiple of 64, as the format wants
+constexpr int64_t kHeaderBytes =
+    128;  // holds the longest shape; a multiple of 64, as the format wants
 
 // Magic, version 1.0, length of the dictionary, the dictionary padded with blanks and a line end.
 std::string header(int64_t rows, int64_t columns) {
@@ -26,7 +27,8 @@ std::string header(int64_t rows, int64_t columns) {
   constexpr auto kLength = static_cast<unsigned>(kHeaderBytes - kPrefixBytes);
   text += static_cast<char>(kLength & 0xFF);
   text += static_cast<char>(kLength >> 8);
-  text += fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", rows, columns);
+  text +=
+      fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", rows, columns);
   text.resize(kHeaderBytes - 1, ' ');
   text += '\n';
   return text;
@@ -52,7 +54,8 @@ NpyWriter::~NpyWriter() {
 void NpyWriter::append(std::span<const float> values) {
   SLUICE_ASSERT(!is_finished_ && std::ssize(values) % columns_ == 0, "whole rows, before finish()");
   constexpr int64_t kValueBytes = sizeof(float);
-  file_.write(values.data(), std::ssize(values) * kValueBytes, kHeaderBytes + rows_ * columns_ * kValueBytes);
+  file_.write(values.data(), std::ssize(values) * kValueBytes,
+              kHeaderBytes + rows_ * columns_ * kValueBytes);
   rows_ += std::ssize(values) / columns_;
 }
 
@@ -61,8 +64,8 @@ void NpyWriter::finish() {
   file_.write(header(rows_, columns_).data(), kHeaderBytes, 0);
   file_.sync();
   if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {
-    throw Error(ErrorKind::kFile,
-                fmt::format("renaming {} to {}: {}", temporary_, path_, std::generic_category().message(errno)));
+    throw Error(ErrorKind::kFile, fmt::format("renaming {} to {}: {}", temporary_, path_,
+                                              std::generic_category().message(errno)));
   }
   is_finished_ = true;
   sync_folder_of(path_);

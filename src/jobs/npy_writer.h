@@ -1,7 +1,7 @@
 #pragma once
-// Writes a float32 matrix as a NumPy .npy file (format 1.0, C order, little-endian), row by row: the number of rows need
-// not be known before. The file appears under its name only when finish() has returned (temporary file, then rename).
-// One thread at a time.
+// Writes a float32 matrix as a NumPy .npy file (format 1.0, C order, little-endian), row by row:
+// the number of rows need not be known before. The file appears under its name only when finish()
+// has returned (temporary file, then rename). One thread at a time.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -12,7 +12,8 @@ namespace sluice::jobs {
 
 class NpyWriter {
  public:
-  /// A matrix of `columns` columns (> 0). Errors: kFile when the temporary file beside `path` cannot be made.
+  /// A matrix of `columns` columns (> 0). Errors: kFile when the temporary file beside `path`
+  /// cannot be made.
   NpyWriter(std::string path, int64_t columns);
   /// Without finish(): removes the temporary file; `path` is as it was.
   ~NpyWriter();

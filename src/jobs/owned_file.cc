@@ -16,12 +16,15 @@ namespace sluice::jobs {
 
 namespace {
 
-constexpr int64_t kLargestCall = int64_t{1} << 30;  // read(2) and write(2) take a little less than 2 GiB
+constexpr int64_t kLargestCall = int64_t{1}
+                                 << 30;  // read(2) and write(2) take a little less than 2 GiB
 
 [[noreturn]] void refuse_path(const char* doing, const std::string& path, int reason) {
   const bool is_full = reason == ENOSPC || reason == EDQUOT || reason == EFBIG;
-  throw Error(ErrorKind::kFile, fmt::format("{} {}: {}", doing, path, std::generic_category().message(reason)),
-              is_full ? "make room (disk, quota or file size limit) and run the same command again" : "");
+  throw Error(
+      ErrorKind::kFile,
+      fmt::format("{} {}: {}", doing, path, std::generic_category().message(reason)),
+      is_full ? "make room (disk, quota or file size limit) and run the same command again" : "");
 }
 
 }  // namespace
@@ -50,7 +53,8 @@ int64_t OwnedFile::size_bytes() const {
   struct stat found {};
   if (::fstat(fd_, &found) != 0) refuse("looking at", errno);
   if (!S_ISREG(found.st_mode)) {
-    throw Error(ErrorKind::kFile, fmt::format("{} is not a regular file", path_), "name a file that can be continued");
+    throw Error(ErrorKind::kFile, fmt::format("{} is not a regular file", path_),
+                "name a file that can be continued");
   }
   return found.st_size;
 }
@@ -95,8 +99,10 @@ void sync_folder_of(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   const OwnedFile opened(folder, O_RDONLY | O_DIRECTORY);
-  // Some file systems cannot sync a folder and say EINVAL; their names are then as safe as they ever are.
-  if (::fsync(opened.fd()) != 0 && errno != EINVAL) refuse_path("writing to disk the folder", folder, errno);
+  // Some file systems cannot sync a folder and say EINVAL; their names are then as safe as they
+  // ever are.
+  if (::fsync(opened.fd()) != 0 && errno != EINVAL)
+    refuse_path("writing to disk the folder", folder, errno);
 }
 
 }  // namespace sluice::jobs

@@ -25,14 +25,16 @@ double shortest(float logprob) {
 
 // The "logprobs" object of a completion. text_offset counts characters, as OpenAI does.
 Json logprobs_of(const std::vector<TokenText>& tokens) {
-  Json texts = Json::array(), logprobs = Json::array(), tops = Json::array(), offsets = Json::array();
+  Json texts = Json::array(), logprobs = Json::array(), tops = Json::array(),
+       offsets = Json::array();
   int64_t offset = 0;
   for (const TokenText& token : tokens) {
     texts.push_back(token.text);
     logprobs.push_back(shortest(token.logprob));
     Json top = token.top.empty() ? Json(nullptr) : Json::object();
     for (const auto& [text, logprob] : token.top) {
-      if (!top.contains(text)) top[text] = shortest(logprob);  // two tokens may have one text: the likelier stays
+      if (!top.contains(text))
+        top[text] = shortest(logprob);  // two tokens may have one text: the likelier stays
     }
     tops.push_back(std::move(top));
     offsets.push_back(offset);
@@ -50,9 +52,11 @@ std::string line_of(const Json& record) {
 
 }  // namespace
 
-std::string answer_line(const Request& request, const Completion& completion, const std::string& model,
-                        const std::string& config, int64_t created) {
-  Json choice = {{"index", 0}, {"text", completion.text}, {"logprobs", nullptr},
+std::string answer_line(const Request& request, const Completion& completion,
+                        const std::string& model, const std::string& config, int64_t created) {
+  Json choice = {{"index", 0},
+                 {"text", completion.text},
+                 {"logprobs", nullptr},
                  {"finish_reason", completion.finish_reason}};
   if (completion.logprobs) choice["logprobs"] = logprobs_of(*completion.logprobs);
   const Json body = {{"id", "cmpl-" + request.key},
@@ -64,23 +68,27 @@ std::string answer_line(const Request& request, const Completion& completion, co
                       {{"prompt_tokens", completion.prompt_tokens},
                        {"completion_tokens", completion.completion_tokens},
                        {"total_tokens", completion.prompt_tokens + completion.completion_tokens}}}};
-  return line_of({{"id", "batch_req_" + request.key},
-                  {"custom_id", request.custom_id},
-                  {"response", {{"status_code", 200}, {"request_id", "req_" + request.key}, {"body", body}}},
-                  {"error", nullptr},
-                  {"sluice", {{"key", request.key}, {"config", config}}}});
+  return line_of(
+      {{"id", "batch_req_" + request.key},
+       {"custom_id", request.custom_id},
+       {"response", {{"status_code", 200}, {"request_id", "req_" + request.key}, {"body", body}}},
+       {"error", nullptr},
+       {"sluice", {{"key", request.key}, {"config", config}}}});
 }
 
 std::string error_line(const RequestError& error, const std::string& config) {
-  return line_of({{"id", "batch_req_" + error.key},
-                  {"custom_id", error.custom_id.empty() ? Json(nullptr) : Json(error.custom_id)},
-                  {"response", nullptr},
-                  {"error", {{"code", error.code}, {"message", error.message}, {"line", error.line_number}}},
-                  {"sluice", {{"key", error.key}, {"config", config}}}});
+  return line_of(
+      {{"id", "batch_req_" + error.key},
+       {"custom_id", error.custom_id.empty() ? Json(nullptr) : Json(error.custom_id)},
+       {"response", nullptr},
+       {"error", {{"code", error.code}, {"message", error.message}, {"line", error.line_number}}},
+       {"sluice", {{"key", error.key}, {"config", config}}}});
 }
 
 std::optional<StoredRecord> read_record(std::string_view line) {
-  if (!line.starts_with(kRecordStart)) return std::nullopt;
+  // The parser would take a zero byte for the end.
+  if (!line.starts_with(kRecordStart) || line.find('\0') != std::string_view::npos)
+    return std::nullopt;
   const auto record = nlohmann::json::parse(line.begin(), line.end(), nullptr, false);
   if (!record.is_object()) return std::nullopt;  // discarded when the line is not JSON
   const auto member = [&record](const char* name) {
@@ -97,10 +105,13 @@ std::optional<StoredRecord> read_record(std::string_view line) {
   stored.key = *key;
   stored.config = mark["config"];
   const auto custom_id = member("custom_id");
-  if (custom_id.is_string()) stored.custom_id = custom_id;
-  else if (!custom_id.is_null()) return std::nullopt;
+  if (custom_id.is_string())
+    stored.custom_id = custom_id;
+  else if (!custom_id.is_null())
+    return std::nullopt;
   stored.is_answer = record.contains("response") && record["response"].is_object();
-  if (stored.is_answer == member("error").is_object()) return std::nullopt;  // one of the two, never both
+  if (stored.is_answer == member("error").is_object())
+    return std::nullopt;  // one of the two, never both
   if (stored.is_answer && stored.custom_id.empty()) return std::nullopt;
   return stored;
 }

@@ -1,6 +1,7 @@
 #pragma once
-// One line of a results file: OpenAI's batch output record, plus "sluice": {"key", "config"} by which a job is resumed.
-// Internal to results_file.cc; pure functions. Lines are written without their line end.
+// One line of a results file: OpenAI's batch output record, plus "sluice": {"key", "config"} by
+// which a job is resumed. Internal to results_file.cc; pure functions. Lines are written without
+// their line end.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,8 +16,8 @@ namespace sluice::jobs {
 inline constexpr std::string_view kRecordStart = R"({"id":"batch_req_)";
 
 /// `created`: seconds since 1970. Text that is not UTF-8 gets replacement characters.
-std::string answer_line(const Request& request, const Completion& completion, const std::string& model,
-                        const std::string& config, int64_t created);
+std::string answer_line(const Request& request, const Completion& completion,
+                        const std::string& model, const std::string& config, int64_t created);
 
 /// `error.custom_id` may be empty: null in the record.
 std::string error_line(const RequestError& error, const std::string& config);
@@ -29,7 +30,8 @@ struct StoredRecord {
   bool is_answer = false;
 };
 
-/// Nothing if the line is no record that answer_line or error_line could have written. Never throws on input.
+/// Nothing if the line is no record that answer_line or error_line could have written. Never throws
+/// on input.
 std::optional<StoredRecord> read_record(std::string_view line);
 
 }  // namespace sluice::jobs

@@ -20,14 +20,15 @@ constexpr int kMaxDepth = 8;  // of lists and objects; a request needs 3, metada
 constexpr const char* kInvalid = "invalid_request";
 constexpr const char* kUnsupported = "unsupported";
 
-// Parses with bounds on depth and number of values, and refuses a key that stands twice in an object: whichever of its
-// values were taken, the other would be lost in silence.
+// Parses with bounds on depth and number of values, and refuses a key that stands twice in an
+// object: whichever of its values were taken, the other would be lost in silence.
 json parse_bounded(std::string_view line) {
   std::vector<std::unordered_set<std::string>> keys(kMaxDepth + 2);
   int64_t values = 0;
   const auto check = [&](int depth, json::parse_event_t event, json& parsed) {
     if (event == json::parse_event_t::object_start || event == json::parse_event_t::array_start) {
-      if (depth >= kMaxDepth) throw Refusal{"invalid_json", fmt::format("nested deeper than {} levels", kMaxDepth)};
+      if (depth >= kMaxDepth)
+        throw Refusal{"invalid_json", fmt::format("nested deeper than {} levels", kMaxDepth)};
       if (event == json::parse_event_t::object_start) keys[static_cast<size_t>(depth) + 1].clear();
     }
     if (event == json::parse_event_t::key) {
@@ -36,13 +37,16 @@ json parse_bounded(std::string_view line) {
         throw Refusal{kInvalid, fmt::format("the field \"{}\" is given twice", key.substr(0, 100))};
       }
     }
-    if (++values > 2 * kMaxLineValues) throw Refusal{"invalid_json", fmt::format("more than {} values", kMaxLineValues)};
+    if (++values > 2 * kMaxLineValues)
+      throw Refusal{"invalid_json", fmt::format("more than {} values", kMaxLineValues)};
     return true;
   };
   try {
     return json::parse(line.begin(), line.end(), check);
   } catch (const json::parse_error& error) {
-    throw Refusal{"invalid_json", fmt::format("the line is not valid JSON: it breaks at byte {} of {}", error.byte, line.size())};
+    throw Refusal{"invalid_json",
+                  fmt::format("the line is not valid JSON: it breaks at byte {} of {}", error.byte,
+                              line.size())};
   } catch (const json::out_of_range&) {
     throw Refusal{"invalid_json", "a number in the line is out of range"};
   }
@@ -50,10 +54,12 @@ json parse_bounded(std::string_view line) {
 
 void check_custom_id(const std::string& name, const std::string& custom_id) {
   if (!custom_id.empty() && custom_id.size() <= kMaxCustomIdBytes) return;
-  throw Refusal{kInvalid, fmt::format("{} has {} bytes; allowed is 1 to {}", name, custom_id.size(), kMaxCustomIdBytes)};
+  throw Refusal{kInvalid, fmt::format("{} has {} bytes; allowed is 1 to {}", name, custom_id.size(),
+                                      kMaxCustomIdBytes)};
 }
 
-// Takes custom_id (or a plain line's id, which may be a number) out of the object, before all else: errors name it.
+// Takes custom_id (or a plain line's id, which may be a number) out of the object, before all else:
+// errors name it.
 void take_custom_id(json& object, bool is_plain, Request& request) {
   constexpr std::string_view kPlainId = "id";
   const std::string name(is_plain && !object.contains("custom_id") ? kPlainId : "custom_id");
@@ -79,7 +85,8 @@ void take_custom_id(json& object, bool is_plain, Request& request) {
 std::string take_string(json& object, const char* name) {
   const auto found = object.find(name);
   if (found == object.end()) throw Refusal{kInvalid, fmt::format("{} is missing", name)};
-  if (!found->is_string()) throw Refusal{kInvalid, fmt::format("{} is {}; it must be a string", name, describe(*found))};
+  if (!found->is_string())
+    throw Refusal{kInvalid, fmt::format("{} is {}; it must be a string", name, describe(*found))};
   std::string text = found->get<std::string>();
   object.erase(found);
   return text;
@@ -91,33 +98,40 @@ json open_envelope(json& object, Request& request) {
   request.method = take_string(object, "method");
   if (request.url == "/v1/chat/completions") {
     throw Refusal{kUnsupported,
-                  "chat lines need the model's chat template, which batch jobs do not apply yet; send the finished text "
+                  "chat lines need the model's chat template, which batch jobs do not apply yet; "
+                  "send the finished text "
                   "as \"prompt\" to /v1/completions"};
   }
   if (request.url != "/v1/completions") {
-    throw Refusal{kUnsupported, fmt::format("url is \"{}\"; only /v1/completions is supported", request.url.substr(0, 100))};
+    throw Refusal{kUnsupported, fmt::format("url is \"{}\"; only /v1/completions is supported",
+                                            request.url.substr(0, 100))};
   }
   if (request.method != "POST") {
-    throw Refusal{kUnsupported, fmt::format("method is \"{}\"; it must be POST", request.method.substr(0, 100))};
+    throw Refusal{kUnsupported,
+                  fmt::format("method is \"{}\"; it must be POST", request.method.substr(0, 100))};
   }
   const auto body = object.find("body");
-  if (body == object.end() || !body->is_object()) throw Refusal{kInvalid, "body is missing or not an object"};
+  if (body == object.end() || !body->is_object())
+    throw Refusal{kInvalid, "body is missing or not an object"};
   json taken = std::move(*body);
   object.erase(body);
   if (!object.empty()) {
-    throw Refusal{kUnsupported, fmt::format("the field \"{}\" beside body is unknown", object.begin().key().substr(0, 100))};
+    throw Refusal{kUnsupported, fmt::format("the field \"{}\" beside body is unknown",
+                                            object.begin().key().substr(0, 100))};
   }
   return taken;
 }
 
-// Text of all that decides the answer to a request. Hashed into result files: append fields, never change them.
+// Text of all that decides the answer to a request. Hashed into result files: append fields, never
+// change them.
 std::string key_of(const Request& request) {
   const sampling::SamplingParams& p = request.params;
   std::vector<std::string> parts{"request 1", request.custom_id, request.prompt,
                                  fmt::format("{}", fmt::join(request.prompt_ids, ","))};
-  parts.push_back(fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {}", p.temperature, p.top_k, p.top_p, p.min_p,
-                              p.repetition_penalty, p.presence_penalty, p.frequency_penalty,
-                              p.has_seed ? p.seed : 0, p.has_seed, p.max_tokens, p.min_tokens, p.ignore_eos, p.logprobs));
+  parts.push_back(fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {}", p.temperature, p.top_k,
+                              p.top_p, p.min_p, p.repetition_penalty, p.presence_penalty,
+                              p.frequency_penalty, p.has_seed ? p.seed : 0, p.has_seed,
+                              p.max_tokens, p.min_tokens, p.ignore_eos, p.logprobs));
   parts.push_back(fmt::format("{}", fmt::join(p.stop_token_ids, ",")));
   std::string biases;
   for (const auto& [token, bias] : p.logit_bias) biases += fmt::format("{}:{},", token, bias);
@@ -129,7 +143,8 @@ std::string key_of(const Request& request) {
 void check_vocabulary(const Request& request, int64_t vocab_size) {
   const auto check = [vocab_size](const char* name, int32_t token) {
     if (vocab_size <= 0 || token < vocab_size) return;
-    throw Refusal{kInvalid, fmt::format("{} has token id {}; the model's are 0 to {}", name, token, vocab_size - 1)};
+    throw Refusal{kInvalid, fmt::format("{} has token id {}; the model's are 0 to {}", name, token,
+                                        vocab_size - 1)};
   };
   for (const int32_t token : request.prompt_ids) check("prompt", token);
   for (const int32_t token : request.params.stop_token_ids) check("stop_token_ids", token);
@@ -139,13 +154,20 @@ void check_vocabulary(const Request& request, int64_t vocab_size) {
 void read_line(std::string_view line, int64_t vocab_size, Request& request) {
   const int64_t invalid = first_invalid_utf8(line);
   if (invalid >= 0) {
-    throw Refusal{"invalid_utf8", fmt::format("byte {} of the line is not UTF-8; save the file as UTF-8", invalid)};
+    throw Refusal{"invalid_utf8",
+                  fmt::format("byte {} of the line is not UTF-8; save the file as UTF-8", invalid)};
+  }
+  const size_t zero =
+      line.find('\0');  // the parser would take it for the end and lose what follows
+  if (zero != std::string_view::npos) {
+    throw Refusal{"invalid_json", fmt::format("the line is not valid JSON: byte {} is zero", zero)};
   }
   json object = parse_bounded(line);
   if (!object.is_object()) {
     throw Refusal{kInvalid, fmt::format("the line is {}; it must be an object", describe(object))};
   }
-  const bool is_plain = !object.contains("body") && !object.contains("url") && !object.contains("method");
+  const bool is_plain =
+      !object.contains("body") && !object.contains("url") && !object.contains("method");
   take_custom_id(object, is_plain, request);
   if (!is_plain) object = open_envelope(object, request);
   read_body(object, request);
@@ -163,21 +185,24 @@ void read_line(std::string_view line, int64_t vocab_size, Request& request) {
 RequestError line_error(std::string_view line, int64_t line_number, std::string custom_id,
                         std::string code, std::string message) {
   const std::vector<std::string> parts{"error 1", std::to_string(line_number), std::string(line)};
-  return {std::move(custom_id), line_number, std::move(code), std::move(message), hash_parts(parts).hex()};
+  return {std::move(custom_id), line_number, std::move(code), std::move(message),
+          hash_parts(parts).hex()};
 }
 
-ParsedLine parse_request(std::string_view line, const sampling::SamplingParams& defaults, int64_t line_number,
-                         int64_t vocab_size) {
+ParsedLine parse_request(std::string_view line, const sampling::SamplingParams& defaults,
+                         int64_t line_number, int64_t vocab_size) {
   Request request;
   request.params = defaults;
   request.line_number = line_number;
   try {
     if (static_cast<int64_t>(line.size()) > kMaxLineBytes) {
-      throw Refusal{"line_too_long", fmt::format("the line is longer than {} bytes", kMaxLineBytes)};
+      throw Refusal{"line_too_long",
+                    fmt::format("the line is longer than {} bytes", kMaxLineBytes)};
     }
     read_line(line, vocab_size, request);
   } catch (Refusal& refusal) {
-    return line_error(line, line_number, std::move(request.custom_id), std::move(refusal.code), std::move(refusal.message));
+    return line_error(line, line_number, std::move(request.custom_id), std::move(refusal.code),
+                      std::move(refusal.message));
   }
   return request;
 }

@@ -1,7 +1,8 @@
 #pragma once
-// One line of a batch job: an OpenAI batch line for /v1/completions, or a plain {"prompt": ..., "max_tokens": ...}.
-// A line is either a Request or a RequestError; nothing in it is ignored in silence: a field that would change the
-// answer and is not supported is an error that names it. Pure functions, thread-safe.
+// One line of a batch job: an OpenAI batch line for /v1/completions, or a plain {"prompt": ...,
+// "max_tokens": ...}. A line is either a Request or a RequestError; nothing in it is ignored in
+// silence: a field that would change the answer and is not supported is an error that names it.
+// Pure functions, thread-safe.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -12,8 +13,9 @@
 
 namespace sluice::jobs {
 
-constexpr int64_t kMaxLineBytes = int64_t{64} << 20;   // longer lines become an error record
-constexpr int64_t kMaxLineValues = int64_t{2} << 20;   // JSON values in a line: bounds memory, not prompts of text
+constexpr int64_t kMaxLineBytes = int64_t{64} << 20;  // longer lines become an error record
+constexpr int64_t kMaxLineValues =
+    int64_t{2} << 20;  // JSON values in a line: bounds memory, not prompts of text
 constexpr int kMaxCustomIdBytes = 1024;
 
 struct Request {
@@ -23,21 +25,23 @@ struct Request {
   sampling::SamplingParams params;  // validated
   std::string method, url, model;   // as given; empty in plain lines
   int64_t line_number = 0;          // from 1
-  std::string key;                  // 32 hex digits: hash of custom_id, prompt and params; what resuming compares
+  std::string key;  // 32 hex digits: hash of custom_id, prompt and params; what resuming compares
 };
 
 struct RequestError {
   std::string custom_id;    // empty when it could not be read
   int64_t line_number = 0;  // from 1
-  std::string code;         // invalid_utf8, invalid_json, invalid_request, unsupported, duplicate_custom_id, line_too_long
+  std::string code;         // invalid_utf8, invalid_json, invalid_request, unsupported,
+                            // duplicate_custom_id, line_too_long
   std::string message;      // what, and how to mend it
   std::string key;          // hash of line number and text
 };
 
 using ParsedLine = std::variant<Request, RequestError>;
 
-/// Reads one line (without its line end). `defaults` hold for what the line does not give. Token ids (prompt,
-/// stop_token_ids, logit_bias) must be below `vocab_size`; 0 leaves that unchecked. Never throws on input.
+/// Reads one line (without its line end). `defaults` hold for what the line does not give. Token
+/// ids (prompt, stop_token_ids, logit_bias) must be below `vocab_size`; 0 leaves that unchecked.
+/// Never throws on input.
 ParsedLine parse_request(std::string_view line, const sampling::SamplingParams& defaults,
                          int64_t line_number, int64_t vocab_size = 0);
 

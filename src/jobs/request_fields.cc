@@ -29,8 +29,9 @@ float number(const char* name, const json& value) {
 int integer(const char* name, const json& value) {
   if (!value.is_number_integer()) refuse_type(name, value, "an integer");
   constexpr int64_t kLow = std::numeric_limits<int>::min(), kHigh = std::numeric_limits<int>::max();
-  const bool fits = value.is_number_unsigned() ? value.get<uint64_t>() <= static_cast<uint64_t>(kHigh)
-                                               : value.get<int64_t>() >= kLow && value.get<int64_t>() <= kHigh;
+  const bool fits = value.is_number_unsigned()
+                        ? value.get<uint64_t>() <= static_cast<uint64_t>(kHigh)
+                        : value.get<int64_t>() >= kLow && value.get<int64_t>() <= kHigh;
   if (!fits) refuse_type(name, value, "a 32-bit integer");
   return value.get<int>();
 }
@@ -69,10 +70,13 @@ void set_prompt(const char* name, const json& value, Request& request) {
     return;
   }
   if (value.size() > 1) {
-    throw Refusal{kUnsupported, fmt::format("{} lists {} prompts; give each a line of its own", name, value.size())};
+    throw Refusal{kUnsupported, fmt::format("{} lists {} prompts; give each a line of its own",
+                                            name, value.size())};
   }
-  if (value.front().is_string()) request.prompt = value.front().get<std::string>();
-  else request.prompt_ids = token_ids(name, value.front());
+  if (value.front().is_string())
+    request.prompt = value.front().get<std::string>();
+  else
+    request.prompt_ids = token_ids(name, value.front());
 }
 
 void set_stop(const char* name, const json& value, Request& request) {
@@ -99,7 +103,8 @@ void set_logit_bias(const char* name, const json& value, Request& request) {
     int32_t token = -1;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), token);
     if (error != std::errc() || end != text.data() + text.size() || token < 0) {
-      throw Refusal{kInvalid, fmt::format("{} has the key \"{}\", which is no token id", name, text.substr(0, 40))};
+      throw Refusal{kInvalid, fmt::format("{} has the key \"{}\", which is no token id", name,
+                                          text.substr(0, 40))};
     }
     request.params.logit_bias.emplace_back(token, number(name, bias));
   }
@@ -109,24 +114,30 @@ void set_logit_bias(const char* name, const json& value, Request& request) {
 void expect_one(const char* name, const json& value, Request&) {
   const int count = integer(name, value);
   if (count != 1) {
-    throw Refusal{kUnsupported, fmt::format("{} is {}; only 1 is supported: repeat the line with other seeds", name, count)};
+    throw Refusal{kUnsupported,
+                  fmt::format("{} is {}; only 1 is supported: repeat the line with other seeds",
+                              name, count)};
   }
 }
 
 void expect_false(const char* name, const json& value, Request&) {
-  if (boolean(name, value)) throw Refusal{kUnsupported, fmt::format("{} is true; it is not supported here", name)};
+  if (boolean(name, value))
+    throw Refusal{kUnsupported, fmt::format("{} is true; it is not supported here", name)};
 }
 
 void expect_true(const char* name, const json& value, Request&) {
-  if (!boolean(name, value)) throw Refusal{kUnsupported, fmt::format("{} is false; it is not supported here", name)};
+  if (!boolean(name, value))
+    throw Refusal{kUnsupported, fmt::format("{} is false; it is not supported here", name)};
 }
 
 void expect_null(const char* name, const json& value, Request&) {
-  throw Refusal{kUnsupported, fmt::format("{} is {}; it is not supported here", name, describe(value))};
+  throw Refusal{kUnsupported,
+                fmt::format("{} is {}; it is not supported here", name, describe(value))};
 }
 
 void expect_no_chat(const char* name, const json&, Request&) {
-  throw Refusal{kUnsupported, fmt::format("{} is a chat field; give the finished text as \"prompt\"", name)};
+  throw Refusal{kUnsupported,
+                fmt::format("{} is a chat field; give the finished text as \"prompt\"", name)};
 }
 
 void ignore(const char*, const json&, Request&) {}
@@ -136,12 +147,12 @@ struct Field {
   void (*read)(const char* name, const json& value, Request& request);
 };
 
-template <float SamplingParams::* field>
+template <float SamplingParams::*field>
 void set_number(const char* name, const json& value, Request& request) {
   request.params.*field = number(name, value);
 }
 
-template <int SamplingParams::* field>
+template <int SamplingParams::*field>
 void set_integer(const char* name, const json& value, Request& request) {
   request.params.*field = integer(name, value);
 }
@@ -153,7 +164,8 @@ constexpr Field kFields[] = {
     {"min_tokens", set_integer<&SamplingParams::min_tokens>},
     {"temperature", set_number<&SamplingParams::temperature>},
     // vLLM writes "off" as -1
-    {"top_k", [](const char* n, const json& v, Request& r) { r.params.top_k = integer(n, v) == -1 ? 0 : integer(n, v); }},
+    {"top_k", [](const char* n, const json& v,
+                 Request& r) { r.params.top_k = integer(n, v) == -1 ? 0 : integer(n, v); }},
     {"top_p", set_number<&SamplingParams::top_p>},
     {"min_p", set_number<&SamplingParams::min_p>},
     {"repetition_penalty", set_number<&SamplingParams::repetition_penalty>},
@@ -163,7 +175,8 @@ constexpr Field kFields[] = {
     {"stop", set_stop},
     {"stop_token_ids",
      [](const char* n, const json& v, Request& r) { r.params.stop_token_ids = token_ids(n, v); }},
-    {"ignore_eos", [](const char* n, const json& v, Request& r) { r.params.ignore_eos = boolean(n, v); }},
+    {"ignore_eos",
+     [](const char* n, const json& v, Request& r) { r.params.ignore_eos = boolean(n, v); }},
     {"logprobs", set_integer<&SamplingParams::logprobs>},
     {"logit_bias", set_logit_bias},
     {"n", expect_one},
@@ -186,7 +199,9 @@ std::string describe(const json& value) {
   if (value.is_number()) return "the number " + value.dump();
   if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
   if (value.is_null()) return "null";
-  if (value.is_string()) return value.get_ref<const std::string&>().size() <= 40 ? "the string " + value.dump() : "a string";
+  if (value.is_string())
+    return value.get_ref<const std::string&>().size() <= 40 ? "the string " + value.dump()
+                                                            : "a string";
   return value.is_array() ? "a list" : "an object";
 }
 
@@ -195,14 +210,18 @@ void read_body(const json& body, Request& request) {
     const auto field = std::find_if(std::begin(kFields), std::end(kFields),
                                     [&name = name](const Field& one) { return name == one.name; });
     if (field == std::end(kFields)) {
-      throw Refusal{kUnsupported, fmt::format("the field \"{}\" is unknown; remove it if the answer does not need it",
-                                              name.substr(0, 100))};
+      throw Refusal{
+          kUnsupported,
+          fmt::format("the field \"{}\" is unknown; remove it if the answer does not need it",
+                      name.substr(0, 100))};
     }
     if (value.is_null()) continue;
     field->read(field->name, value, request);
   }
-  if (!body.contains("prompt") || body["prompt"].is_null()) throw Refusal{kInvalid, "prompt is missing"};
-  if (request.prompt.empty() && request.prompt_ids.empty()) throw Refusal{kInvalid, "prompt is empty"};
+  if (!body.contains("prompt") || body["prompt"].is_null())
+    throw Refusal{kInvalid, "prompt is missing"};
+  if (request.prompt.empty() && request.prompt_ids.empty())
+    throw Refusal{kInvalid, "prompt is empty"};
 }
 
 }  // namespace sluice::jobs

@@ -17,9 +17,11 @@ namespace sluice::jobs {
 namespace {
 
 constexpr int64_t kReadBytes = int64_t{1} << 20;
-constexpr int64_t kMaxRecordBytes = int64_t{1} << 30;  // a longer line is no record: bounds memory on foreign files
+constexpr int64_t kMaxRecordBytes =
+    int64_t{1} << 30;  // a longer line is no record: bounds memory on foreign files
 
-// Can a crash have left this line? A record cut short, or the zeros that a file system shows for data it lost.
+// Can a crash have left this line? A record cut short, or the zeros that a file system shows for
+// data it lost.
 bool is_torn(std::string_view tail) {
   const size_t end = tail.find_last_not_of('\0');
   const std::string_view text = tail.substr(0, end == std::string_view::npos ? 0 : end + 1);
@@ -82,18 +84,22 @@ void ResultsFile::load() {
 void ResultsFile::load_line(std::string_view line, int64_t line_number) {
   const auto record = read_record(line);
   if (!record) {
-    throw Error(ErrorKind::kFile, fmt::format("{} line {} is no record of a sluice job", path(), line_number),
+    throw Error(ErrorKind::kFile,
+                fmt::format("{} line {} is no record of a sluice job", path(), line_number),
                 "write to a new file, or remove the line if the file is damaged");
   }
   if (record->config != config_) {
-    throw Error(ErrorKind::kUser,
-                fmt::format("{} holds answers of a job with another model or other settings (line {})", path(), line_number),
-                "write to a new file, or repeat the model and settings of that job");
+    throw Error(
+        ErrorKind::kUser,
+        fmt::format("{} holds answers of a job with another model or other settings (line {})",
+                    path(), line_number),
+        "write to a new file, or repeat the model and settings of that job");
   }
   remember(record->key, record->custom_id, record->is_answer);
 }
 
-// What follows the last line end: a whole record that lacks only its line end is kept, a torn one cut off.
+// What follows the last line end: a whole record that lacks only its line end is kept, a torn one
+// cut off.
 void ResultsFile::mend_tail(std::string_view tail, int64_t line_number) {
   if (read_record(tail)) {
     load_line(tail, line_number);
@@ -129,9 +135,12 @@ void ResultsFile::append(std::string line) {
       file_.truncate(size_bytes_);
       has_torn_tail_ = false;
     } catch (const Error&) {
-      // The next append tries again, and opening the file again cuts it off; the first error says why.
+      // The next append tries again, and opening the file again cuts it off; the first error says
+      // why.
     }
-    throw Error(error.kind(), fmt::format("{}; its {} finished records are safe", error.text(), records_), error.mend());
+    throw Error(error.kind(),
+                fmt::format("{}; its {} finished records are safe", error.text(), records_),
+                error.mend());
   }
   size_bytes_ += bytes;
 }
@@ -150,16 +159,21 @@ void ResultsFile::write_error(const RequestError& error) {
   remember(key, error.custom_id, false);
 }
 
-void ResultsFile::write_error(const Request& request, std::string_view code, std::string_view message) {
-  write_error(RequestError{request.custom_id, request.line_number, std::string(code), std::string(message), request.key});
+void ResultsFile::write_error(const Request& request, std::string_view code,
+                              std::string_view message) {
+  write_error(RequestError{request.custom_id, request.line_number, std::string(code),
+                           std::string(message), request.key});
 }
 
 Progress ResultsFile::progress(const Request& request) const {
   const ContentKey key = key_of(request.key);
   if (keys_.contains(key)) return Progress::kFinished;
-  return answer_keys_.contains(hash_bytes(request.custom_id)) ? Progress::kOtherPrompt : Progress::kNew;
+  return answer_keys_.contains(hash_bytes(request.custom_id)) ? Progress::kOtherPrompt
+                                                              : Progress::kNew;
 }
 
-bool ResultsFile::is_finished(const RequestError& error) const { return keys_.contains(key_of(error.key)); }
+bool ResultsFile::is_finished(const RequestError& error) const {
+  return keys_.contains(key_of(error.key));
+}
 
 }  // namespace sluice::jobs

@@ -1,7 +1,8 @@
 #pragma once
-// The output of a batch job: JSON lines in the shape of OpenAI's batch output, appended one finished request at a time,
-// each by one write and fdatasync, so that what a crash or a full disk leaves is whole records. Opening it again keeps
-// them, cuts off a torn last line, and knows what is finished. One process at a time (flock). One thread at a time.
+// The output of a batch job: JSON lines in the shape of OpenAI's batch output, appended one
+// finished request at a time, each by one write and fdatasync, so that what a crash or a full disk
+// leaves is whole records. Opening it again keeps them, cuts off a torn last line, and knows what
+// is finished. One process at a time (flock). One thread at a time.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -35,15 +36,17 @@ struct Completion {
 enum class Progress {
   kNew,
   kFinished,     // the file holds this request's record
-  kOtherPrompt,  // it holds an answer under this custom_id, to another prompt or with other parameters
+  kOtherPrompt,  // it holds an answer under this custom_id, to another prompt or with other
+                 // parameters
 };
 
 class ResultsFile {
  public:
-  /// Opens or creates `path` and reads what it holds. `job_config`: all that decides the answers beside the requests
-  /// (model, weights, format); a hash of it is kept in every record. `model`: what the records call the model.
-  /// Errors: kFile (cannot open, not a regular file, a line that is no record, with its number); kUser (another process
-  /// writes it; its records belong to another job). The file is changed only to cut off a torn last line.
+  /// Opens or creates `path` and reads what it holds. `job_config`: all that decides the answers
+  /// beside the requests (model, weights, format); a hash of it is kept in every record. `model`:
+  /// what the records call the model. Errors: kFile (cannot open, not a regular file, a line that
+  /// is no record, with its number); kUser (another process writes it; its records belong to
+  /// another job). The file is changed only to cut off a torn last line.
   ResultsFile(std::string path, std::string_view job_config, std::string model);
   ResultsFile(const ResultsFile&) = delete;
   ResultsFile& operator=(const ResultsFile&) = delete;
@@ -78,13 +81,14 @@ class ResultsFile {
   OwnedFile file_;
   std::string config_;  // hash of the job's configuration
   std::string model_;
-  int64_t size_bytes_ = 0;   // whole records
+  int64_t size_bytes_ = 0;      // whole records
   bool has_torn_tail_ = false;  // a failed append could not be cut off
   int64_t records_ = 0;
   int64_t resumed_records_ = 0;
   int64_t torn_bytes_ = 0;
-  std::unordered_set<ContentKey> keys_;                     // of every record
-  std::unordered_map<ContentKey, ContentKey> answer_keys_;  // hash of custom_id -> key of its answer
+  std::unordered_set<ContentKey> keys_;  // of every record
+  std::unordered_map<ContentKey, ContentKey>
+      answer_keys_;  // hash of custom_id -> key of its answer
 };
 
 }  // namespace sluice::jobs

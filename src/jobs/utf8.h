@@ -1,5 +1,6 @@
 #pragma once
-// UTF-8 as Unicode defines it (table 3-7: no overlong forms, no surrogates, nothing above U+10FFFF). Pure functions.
+// UTF-8 as Unicode defines it (table 3-7: no overlong forms, no surrogates, nothing above
+// U+10FFFF). Pure functions.
 #include <cstdint>
 #include <string_view>
 

@@ -8,9 +8,11 @@ namespace sluice::sampling {
 
 namespace {
 
-constexpr int64_t kSmallestBuffer = 1024;  // values; below it, selecting costs less than the scan that fills it
-constexpr int64_t kSortedRange = 32;       // candidates that are sorted rather than partitioned further
-constexpr int kMaxPartitions = 64;         // about 2 log2(vocabulary); past it (crafted input) the range is sorted
+constexpr int64_t kSmallestBuffer =
+    1024;  // values; below it, selecting costs less than the scan that fills it
+constexpr int64_t kSortedRange = 32;  // candidates that are sorted rather than partitioned further
+constexpr int kMaxPartitions =
+    64;  // about 2 log2(vocabulary); past it (crafted input) the range is sorted
 
 bool ranks_before(const Ranked& a, const Ranked& b) noexcept { return a.before(b); }
 
@@ -20,7 +22,8 @@ Ranked median(Ranked a, Ranked b, Ranked c) noexcept {
   return b.before(a) ? a : b;
 }
 
-// The element of the sorted range with which `mass` plus the sum so far reaches `target`; the last if none does.
+// The element of the sorted range with which `mass` plus the sum so far reaches `target`; the last
+// if none does.
 Ranked walk(std::span<Ranked> range, double mass, double target) {
   std::sort(range.begin(), range.end(), ranks_before);
   for (const Ranked& one : range) {
@@ -39,7 +42,8 @@ float kth_largest(std::span<const float> values, int64_t k, std::vector<float>& 
   if (buffer.size() < room) buffer.resize(room);
   const auto begin = buffer.begin();
   const auto shrink = [&](size_t filled) {
-    std::nth_element(begin, begin + (k - 1), begin + static_cast<int64_t>(filled), std::greater<>());
+    std::nth_element(begin, begin + (k - 1), begin + static_cast<int64_t>(filled),
+                     std::greater<>());
     return buffer[kept - 1];
   };
 
@@ -47,7 +51,8 @@ float kth_largest(std::span<const float> values, int64_t k, std::vector<float>& 
   float threshold = -std::numeric_limits<float>::infinity();
   bool has_threshold = false;
   for (const float value : values) {
-    if (has_threshold && value <= threshold) continue;  // k values at least as large are held already
+    if (has_threshold && value <= threshold)
+      continue;  // k values at least as large are held already
     if (filled == room) {
       threshold = shrink(filled);
       has_threshold = true;
@@ -77,7 +82,8 @@ void gather(std::span<const float> logits, float threshold, std::vector<int32_t>
 Ranked last_of_top_p(std::span<const int32_t> tokens, std::span<const float> weights, double total,
                      float top_p, std::vector<Ranked>& buffer) {
   const double target = (static_cast<double>(top_p) - 1e-7) * total;
-  // Tokens below this hold less than total - target together, so those above reach the target without them.
+  // Tokens below this hold less than total - target together, so those above reach the target
+  // without them.
   const double negligible = (total - target) / static_cast<double>(tokens.size()) * 0.999;
   if (buffer.size() < tokens.size()) buffer.resize(tokens.size());
   size_t count = 0;

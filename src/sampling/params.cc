@@ -13,7 +13,8 @@ namespace {
 
 template <typename Value>
 [[noreturn]] void refuse(const char* field, Value value, const std::string& range) {
-  throw Error(ErrorKind::kUser, fmt::format("{} is {}", field, value), fmt::format("allowed is {}", range));
+  throw Error(ErrorKind::kUser, fmt::format("{} is {}", field, value),
+              fmt::format("allowed is {}", range));
 }
 
 void check_range(const char* field, float value, float low, float high) {
@@ -22,7 +23,8 @@ void check_range(const char* field, float value, float low, float high) {
 
 void check_stop(const SamplingParams& params) {
   if (params.stop.size() > kMaxStopStrings) {
-    refuse("the number of stop strings", params.stop.size(), fmt::format("0 to {}", kMaxStopStrings));
+    refuse("the number of stop strings", params.stop.size(),
+           fmt::format("0 to {}", kMaxStopStrings));
   }
   for (size_t i = 0; i < params.stop.size(); ++i) {
     if (params.stop[i].empty() || params.stop[i].size() > kMaxStopBytes) {
@@ -64,9 +66,10 @@ void validate(const SamplingParams& params) {
 uint64_t derive_seed(uint64_t job_seed, uint64_t sequence_index) noexcept {
   // Words 2 and 3 of the counter are 0 in uniform(); a mark there keeps seeds and draws apart.
   constexpr uint32_t kSeedMark = 0x5EED;
-  const PhiloxCounter bits = philox4x32({static_cast<uint32_t>(sequence_index),
-                                         static_cast<uint32_t>(sequence_index >> 32), kSeedMark, 0},
-                                        {static_cast<uint32_t>(job_seed), static_cast<uint32_t>(job_seed >> 32)});
+  const PhiloxCounter bits =
+      philox4x32({static_cast<uint32_t>(sequence_index),
+                  static_cast<uint32_t>(sequence_index >> 32), kSeedMark, 0},
+                 {static_cast<uint32_t>(job_seed), static_cast<uint32_t>(job_seed >> 32)});
   return (static_cast<uint64_t>(bits[0]) << 32) | bits[1];
 }
 

@@ -1,7 +1,8 @@
 #pragma once
-// How the next token of one sequence is chosen: a plain value, filled by the command line, a batch line or a server.
-// Field names are those of the OpenAI completions interface; the rest follow Hugging Face (top_k, min_p,
-// repetition_penalty, min_tokens). Every field has a neutral default; validate() says what is out of range.
+// How the next token of one sequence is chosen: a plain value, filled by the command line, a batch
+// line or a server. Field names are those of the OpenAI completions interface; the rest follow
+// Hugging Face (top_k, min_p, repetition_penalty, min_tokens). Every field has a neutral default;
+// validate() says what is out of range.
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -9,28 +10,30 @@
 
 namespace sluice::sampling {
 
-constexpr int kMaxLogprobs = 20;       // alternatives a token may report (as vLLM; OpenAI has 5)
-constexpr int kMaxStopStrings = 64;    // bounds the stop automaton together with the next
-constexpr int kMaxStopBytes = 4096;    // length of one stop string
+constexpr int kMaxLogprobs = 20;     // alternatives a token may report (as vLLM; OpenAI has 5)
+constexpr int kMaxStopStrings = 64;  // bounds the stop automaton together with the next
+constexpr int kMaxStopBytes = 4096;  // length of one stop string
 constexpr float kMaxTemperature = 100.0F;
 
 struct SamplingParams {
-  float temperature = 1.0F;           // [0, 100]; 0 = greedy
-  int top_k = 0;                      // >= 0; 0 = off
-  float top_p = 1.0F;                 // [0, 1]; 1 = off
-  float min_p = 0.0F;                 // [0, 1]; 0 = off
-  float repetition_penalty = 1.0F;    // (0, 100]; 1 = off; over prompt and output
-  float presence_penalty = 0.0F;      // [-2, 2]; over output
-  float frequency_penalty = 0.0F;     // [-2, 2]; over output
-  uint64_t seed = 0;                  // what the random numbers are drawn from
-  bool has_seed = false;              // the user gave it; otherwise whoever runs the job fills `seed` (derive_seed)
-  int max_tokens = 16;                // >= 1: output tokens at most (OpenAI's default)
-  int min_tokens = 0;                 // [0, max_tokens]: end-of-text and stop ids cannot come before
-  std::vector<std::string> stop;      // texts that end the output; not part of it
+  float temperature = 1.0F;         // [0, 100]; 0 = greedy
+  int top_k = 0;                    // >= 0; 0 = off
+  float top_p = 1.0F;               // [0, 1]; 1 = off
+  float min_p = 0.0F;               // [0, 1]; 0 = off
+  float repetition_penalty = 1.0F;  // (0, 100]; 1 = off; over prompt and output
+  float presence_penalty = 0.0F;    // [-2, 2]; over output
+  float frequency_penalty = 0.0F;   // [-2, 2]; over output
+  uint64_t seed = 0;                // what the random numbers are drawn from
+  bool has_seed =
+      false;  // the user gave it; otherwise whoever runs the job fills `seed` (derive_seed)
+  int max_tokens = 16;            // >= 1: output tokens at most (OpenAI's default)
+  int min_tokens = 0;             // [0, max_tokens]: end-of-text and stop ids cannot come before
+  std::vector<std::string> stop;  // texts that end the output; not part of it
   std::vector<int32_t> stop_token_ids;
-  bool ignore_eos = false;            // the end-of-text token does not end the sequence
-  int logprobs = -1;                  // [-1, 20]: -1 none; 0 the chosen token's only; n with the n likeliest
-  std::vector<std::pair<int32_t, float>> logit_bias;  // token, what is added to its logit: [-100, 100]
+  bool ignore_eos = false;  // the end-of-text token does not end the sequence
+  int logprobs = -1;        // [-1, 20]: -1 none; 0 the chosen token's only; n with the n likeliest
+  std::vector<std::pair<int32_t, float>>
+      logit_bias;  // token, what is added to its logit: [-100, 100]
 
   bool operator==(const SamplingParams&) const = default;
 };
@@ -39,7 +42,8 @@ struct SamplingParams {
 /// Errors: kUser naming the field, its value and the allowed range.
 void validate(const SamplingParams& params);
 
-/// A seed for sequence `sequence_index` of a job whose requests give none: well spread, never dependent on batching.
+/// A seed for sequence `sequence_index` of a job whose requests give none: well spread, never
+/// dependent on batching.
 uint64_t derive_seed(uint64_t job_seed, uint64_t sequence_index) noexcept;
 
 }  // namespace sluice::sampling

@@ -1,6 +1,7 @@
 #pragma once
-// Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw (SC 2011): a pure function from
-// (key, counter) to 128 random bits. No state, so any position of any sequence can be drawn at any time, on any thread.
+// Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw (SC 2011): a pure
+// function from (key, counter) to 128 random bits. No state, so any position of any sequence can be
+// drawn at any time, on any thread.
 #include <array>
 #include <cstdint>
 

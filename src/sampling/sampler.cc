@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "src/base/error.h"
-#include "src/sampling/exponential.h"
 #include "src/sampling/philox.h"
+#include "src/sampling/row.h"
 
 namespace sluice::sampling {
 
@@ -19,59 +19,60 @@ constexpr float kNothing = -std::numeric_limits<float>::infinity();
 [[noreturn]] void refuse_logits(std::span<const float> logits, size_t position) {
   for (size_t token = 0; token < logits.size(); ++token) {
     if (logits[token] <= std::numeric_limits<float>::max()) continue;
-    throw Error(ErrorKind::kInternal,
-                fmt::format("the model produced {} at token {} of {} (output position {})",
-                            std::isnan(logits[token]) ? "NaN" : "+inf", token, logits.size(), position),
-                "check the weights (sluice inspect --verify) or use a wider type (--dtype f32)");
+    throw Error(
+        ErrorKind::kInternal,
+        fmt::format("the model produced {} at token {} of {} (output position {})",
+                    std::isnan(logits[token]) ? "NaN" : "+inf", token, logits.size(), position),
+        "check the weights (sluice inspect --verify) or use a wider type (--dtype f32)");
   }
-  throw Error(ErrorKind::kInternal,
-              fmt::format("the model gave no token a finite logit: all {} are -inf (output position {})",
-                          logits.size(), position),
-              "check the weights (sluice inspect --verify)");
+  throw Error(
+      ErrorKind::kInternal,
+      fmt::format("the model gave no token a finite logit: all {} are -inf (output position {})",
+                  logits.size(), position),
+      "check the weights (sluice inspect --verify)");
 }
 
 // The largest logit, checked: no NaN, no +inf, not all -inf.
 float checked_max(std::span<const float> logits, size_t position) {
-  float max = kNothing;
-  bool all_numbers = true;
-  for (const float logit : logits) {
-    max = logit > max ? logit : max;
-    all_numbers &= logit <= std::numeric_limits<float>::max();  // false for NaN and +inf
-  }
-  if (!all_numbers || max == kNothing) refuse_logits(logits, position);
-  return max;
+  const Largest found = largest(logits);
+  if (found.has_unusable || found.value == kNothing) refuse_logits(logits, position);
+  return found.value;
 }
 
 // The largest logit after bias, penalties and masks, and its lowest index.
 TokenLogprob best_of(std::span<const float> adjusted, size_t position) {
-  const auto best = std::max_element(adjusted.begin(), adjusted.end());
-  if (!std::isfinite(*best)) {
+  const float best = largest(adjusted).value;
+  if (!std::isfinite(best)) {
     throw Error(ErrorKind::kUser,
                 fmt::format("{} at output position {}",
-                            *best < 0 ? "logit_bias and min_tokens leave no token to choose"
-                                      : "logit_bias and penalties push a logit to +inf",
+                            best < 0 ? "logit_bias and min_tokens leave no token to choose"
+                                     : "logit_bias and penalties push a logit to +inf",
                             position),
                 "loosen logit_bias, repetition_penalty or min_tokens");
   }
-  return {static_cast<int32_t>(best - adjusted.begin()), *best};
+  const auto first = std::find(adjusted.begin(), adjusted.end(), best);
+  return {static_cast<int32_t>(first - adjusted.begin()), best};
 }
 
-// The `count` largest logits, largest first, among equals the lowest token; logprob holds the logit.
+// The `count` largest logits, largest first, among equals the lowest token; logprob holds the
+// logit.
 std::vector<TokenLogprob> likeliest(std::span<const float> logits, size_t count) {
   std::vector<TokenLogprob> top;
   top.reserve(count + 1);
   for (size_t token = 0; token < logits.size(); ++token) {
     const float logit = logits[token];
     if (top.size() == count && logit <= top.back().logprob) continue;
-    const auto after = std::upper_bound(top.begin(), top.end(), logit,
-                                        [](float a, const TokenLogprob& b) { return a > b.logprob; });
+    const auto after =
+        std::upper_bound(top.begin(), top.end(), logit,
+                         [](float a, const TokenLogprob& b) { return a > b.logprob; });
     top.insert(after, {static_cast<int32_t>(token), logit});
     if (top.size() > count) top.pop_back();
   }
   return top;
 }
 
-int32_t draw(std::span<const int32_t> tokens, std::span<const float> weights, double target) noexcept {
+int32_t draw(std::span<const int32_t> tokens, std::span<const float> weights,
+             double target) noexcept {
   double sum = 0;
   size_t last = 0;
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -89,9 +90,10 @@ bool is_token(int32_t token, std::span<const float> logits) noexcept {
 }  // namespace
 
 int64_t Workspace::bytes() const noexcept {
-  return static_cast<int64_t>((adjusted_.capacity() + selection_.capacity() + weights_.capacity()) * sizeof(float) +
-                              (counts_.capacity() + touched_.capacity() + tokens_.capacity()) * sizeof(int32_t) +
-                              ranked_.capacity() * sizeof(Ranked));
+  return static_cast<int64_t>(
+      (adjusted_.capacity() + selection_.capacity() + weights_.capacity()) * sizeof(float) +
+      (counts_.capacity() + touched_.capacity() + tokens_.capacity()) * sizeof(int32_t) +
+      ranked_.capacity() * sizeof(Ranked));
 }
 
 Sampler::Sampler(SamplingParams params, std::vector<int32_t> eos_token_ids)
@@ -99,7 +101,8 @@ Sampler::Sampler(SamplingParams params, std::vector<int32_t> eos_token_ids)
   validate(params_);
 }
 
-void Sampler::penalise(const History& history, std::span<float> logits, Workspace& workspace) const {
+void Sampler::penalise(const History& history, std::span<float> logits,
+                       Workspace& workspace) const {
   auto& counts = workspace.counts_;
   auto& touched = workspace.touched_;
   if (counts.size() < logits.size()) counts.resize(logits.size());
@@ -127,7 +130,8 @@ void Sampler::penalise(const History& history, std::span<float> logits, Workspac
     count(history.output);
     for (const int32_t token : touched) {
       const auto times = static_cast<float>(counts[static_cast<size_t>(token)]);
-      logits[static_cast<size_t>(token)] -= params_.frequency_penalty * times + params_.presence_penalty;
+      logits[static_cast<size_t>(token)] -=
+          params_.frequency_penalty * times + params_.presence_penalty;
     }
     forget();
   }
@@ -160,7 +164,8 @@ std::span<const float> Sampler::adjust(std::span<const float> logits, const Hist
   return adjusted;
 }
 
-// Fills workspace.tokens_ and weights_ with what temperature, top-k, top-p and min-p keep; returns the sum of weights.
+// Fills workspace.tokens_ and weights_ with what temperature, top-k, top-p and min-p keep; returns
+// the sum of weights.
 double Sampler::keep(std::span<const float> adjusted, float max_logit, Workspace& workspace) const {
   auto& tokens = workspace.tokens_;
   auto& weights = workspace.weights_;
@@ -173,7 +178,8 @@ double Sampler::keep(std::span<const float> adjusted, float max_logit, Workspace
   if (params_.top_p >= 1.0F && params_.min_p <= 0.0F) return total;
 
   Ranked last{0.0F, std::numeric_limits<int32_t>::max()};
-  if (params_.top_p < 1.0F) last = last_of_top_p(tokens, weights, total, params_.top_p, workspace.ranked_);
+  if (params_.top_p < 1.0F)
+    last = last_of_top_p(tokens, weights, total, params_.top_p, workspace.ranked_);
   size_t kept = 0;
   total = 0;
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -188,7 +194,8 @@ double Sampler::keep(std::span<const float> adjusted, float max_logit, Workspace
   return total;
 }
 
-Choice Sampler::pick(std::span<const float> logits, const History& history, Workspace& workspace) const {
+Choice Sampler::pick(std::span<const float> logits, const History& history,
+                     Workspace& workspace) const {
   SLUICE_ASSERT(!logits.empty(), "a model has a vocabulary");
   const size_t position = history.output.size();
   const float raw_max = checked_max(logits, position);
@@ -198,7 +205,8 @@ Choice Sampler::pick(std::span<const float> logits, const History& history, Work
   Choice choice{best.token, std::numeric_limits<float>::quiet_NaN(), {}};
   if (params_.temperature > 0) {
     const double total = keep(adjusted, best.logprob, workspace);
-    choice.token = draw(workspace.tokens_, workspace.weights_, uniform(params_.seed, position) * total);
+    choice.token =
+        draw(workspace.tokens_, workspace.weights_, uniform(params_.seed, position) * total);
   }
   if (params_.logprobs < 0) return choice;
 
@@ -224,7 +232,8 @@ std::vector<float> Sampler::distribution(std::span<const float> logits, const Hi
   }
   const double total = keep(adjusted, best.logprob, workspace);
   for (size_t i = 0; i < workspace.tokens_.size(); ++i) {
-    probabilities[static_cast<size_t>(workspace.tokens_[i])] = static_cast<float>(workspace.weights_[i] / total);
+    probabilities[static_cast<size_t>(workspace.tokens_[i])] =
+        static_cast<float>(workspace.weights_[i] / total);
   }
   return probabilities;
 }

@@ -1,8 +1,9 @@
 #pragma once
-// Chooses the next token of one sequence from the model's logits. Holds no state but its parameters: the random number
-// of output position i depends on (seed, i) only, so neither batch composition nor pausing a sequence changes its tokens.
-// Order: logit bias, repetition penalty, presence and frequency penalty, min_tokens, temperature, top-k, top-p, min-p;
-// the sets that are kept are those of Hugging Face's processors. Thread-safe: one Workspace a thread.
+// Chooses the next token of one sequence from the model's logits. Holds no state but its
+// parameters: the random number of output position i depends on (seed, i) only, so neither batch
+// composition nor pausing a sequence changes its tokens. Order: logit bias, repetition penalty,
+// presence and frequency penalty, min_tokens, temperature, top-k, top-p, min-p; the sets that are
+// kept are those of Hugging Face's processors. Thread-safe: one Workspace a thread.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -27,11 +28,13 @@ struct TokenLogprob {
 
 struct Choice {
   int32_t token = 0;
-  float logprob = 0;              // log-softmax of the unmodified logits; NaN when params.logprobs is -1
-  std::vector<TokenLogprob> top;  // params.logprobs likeliest of the unmodified logits, likeliest first
+  float logprob = 0;  // log-softmax of the unmodified logits; NaN when params.logprobs is -1
+  std::vector<TokenLogprob>
+      top;  // params.logprobs likeliest of the unmodified logits, likeliest first
 };
 
-/// Buffers of about 24 bytes x vocab_size, kept between calls and shared by all sequences of a thread.
+/// Buffers of about 24 bytes x vocab_size, kept between calls and shared by all sequences of a
+/// thread.
 class Workspace {
  public:
   /// Bytes held now.
@@ -55,11 +58,12 @@ class Sampler {
 
   /// The token of position history.output.size().  logits [vocab_size] f32, of the last position.
   /// Allocates nothing once the workspace has grown, except `top`.
-  /// Errors: kInternal when a logit is NaN or +inf (naming the token) or all are -inf; kUser when bias and masks leave
-  /// no token, or logit_bias names a token outside the vocabulary.
+  /// Errors: kInternal when a logit is NaN or +inf (naming the token) or all are -inf; kUser when
+  /// bias and masks leave no token, or logit_bias names a token outside the vocabulary.
   Choice pick(std::span<const float> logits, const History& history, Workspace& workspace) const;
 
-  /// The probabilities [vocab_size] that pick() draws from; 0 for tokens that are not kept. Errors: as pick().
+  /// The probabilities [vocab_size] that pick() draws from; 0 for tokens that are not kept. Errors:
+  /// as pick().
   std::vector<float> distribution(std::span<const float> logits, const History& history,
                                   Workspace& workspace) const;
 

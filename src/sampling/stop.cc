@@ -83,11 +83,13 @@ StopMatcher::Outcome StopMatcher::push(std::string_view piece) {
     if (which_ < 0) continue;
     outcome.stopped = true;
     outcome.which = which_;
-    outcome.emit = held_.substr(0, read - static_cast<size_t>(stop_bytes_[static_cast<size_t>(which_)]));
+    outcome.emit =
+        held_.substr(0, read - static_cast<size_t>(stop_bytes_[static_cast<size_t>(which_)]));
     held_.clear();
     return outcome;
   }
-  const size_t decided = held_.size() - static_cast<size_t>(nodes_[static_cast<size_t>(node_)].depth);
+  const size_t decided =
+      held_.size() - static_cast<size_t>(nodes_[static_cast<size_t>(node_)].depth);
   outcome.emit = held_.substr(0, decided);
   held_.erase(0, decided);
   return outcome;

@@ -1,7 +1,8 @@
 #pragma once
-// Finds stop strings in text that arrives in pieces. Text that may be the beginning of a stop string is held back until
-// it is decided, so no part of the stop string that ends the output is ever given out. Works on bytes: valid UTF-8 stop
-// strings match whole characters only. The outcome does not depend on how the text was cut. Used by one sequence.
+// Finds stop strings in text that arrives in pieces. Text that may be the beginning of a stop
+// string is held back until it is decided, so no part of the stop string that ends the output is
+// ever given out. Works on bytes: valid UTF-8 stop strings match whole characters only. The outcome
+// does not depend on how the text was cut. Used by one sequence.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -20,7 +21,8 @@ class StopMatcher {
   /// `stops`: none empty (validate() checks); an empty list never stops and holds nothing back.
   explicit StopMatcher(const std::vector<std::string>& stops);
 
-  /// Takes the next piece. The stop string that ends first wins; of those that end together, the longest.
+  /// Takes the next piece. The stop string that ends first wins; of those that end together, the
+  /// longest.
   Outcome push(std::string_view piece);
 
   /// The end of the text: what was held back, which no stop string will claim any more.
@@ -33,8 +35,8 @@ class StopMatcher {
   std::string_view held() const noexcept { return held_; }
 
  private:
-  // A node of the automaton (Aho and Corasick, 1975): the text read so far ends with the node's path, and no longer
-  // ending of it begins a stop string.
+  // A node of the automaton (Aho and Corasick, 1975): the text read so far ends with the node's
+  // path, and no longer ending of it begins a stop string.
   struct Node {
     std::vector<std::pair<unsigned char, int32_t>> children;
     int32_t shorter = 0;  // node of the longest proper ending that begins a stop string

@@ -18,8 +18,9 @@ TEST(ContentKey, HexGoesThereAndBack) {
   const ContentKey key{0x0123456789abcdefU, 0x00000000000000ffU};
   EXPECT_EQ(key.hex(), "0123456789abcdef00000000000000ff");
   EXPECT_EQ(ContentKey::from_hex(key.hex()), key);
-  for (const char* bad : {"", "0123", "0123456789abcdef00000000000000f", "0123456789ABCDEF00000000000000ff",
-                          "0123456789abcdef00000000000000fg", "0123456789abcdef00000000000000ff0"}) {
+  for (const char* bad :
+       {"", "0123", "0123456789abcdef00000000000000f", "0123456789ABCDEF00000000000000ff",
+        "0123456789abcdef00000000000000fg", "0123456789abcdef00000000000000ff0"}) {
     EXPECT_FALSE(ContentKey::from_hex(bad)) << bad;
   }
 }

@@ -25,8 +25,10 @@ Seen read_job(const std::string& text, const ResultsFile* results = nullptr) {
   JobReader reader(input, "in.jsonl", {}, results);
   Seen seen;
   while (auto parsed = reader.next()) {
-    if (auto* request = std::get_if<Request>(&*parsed)) seen.requests.push_back(std::move(*request));
-    else seen.errors.push_back(std::get<RequestError>(std::move(*parsed)));
+    if (auto* request = std::get_if<Request>(&*parsed))
+      seen.requests.push_back(std::move(*request));
+    else
+      seen.errors.push_back(std::get<RequestError>(std::move(*parsed)));
   }
   EXPECT_FALSE(reader.next()) << "the end stays the end";
   seen.lines = reader.lines_read();
@@ -86,7 +88,8 @@ TEST(JobReader, ALineThatIsTooLongIsAnErrorAndTheNextIsRead) {
 
 TEST(JobReader, ASecondLineWithACustomIdIsAnError) {
   const Seen seen = read_job(
-      "{\"custom_id\": \"line-3\", \"prompt\": \"a\"}\n{\"custom_id\": \"line-3\", \"prompt\": \"a\"}\n{\"prompt\": \"c\"}\n"
+      "{\"custom_id\": \"line-3\", \"prompt\": \"a\"}\n{\"custom_id\": \"line-3\", \"prompt\": "
+      "\"a\"}\n{\"prompt\": \"c\"}\n"
       "{\"custom_id\": \"d\", \"prompt\": 4}\n{\"custom_id\": \"d\", \"prompt\": \"d\"}\n");
   ASSERT_EQ(seen.errors.size(), 3U);
   EXPECT_EQ(seen.errors[0].code, "duplicate_custom_id");
@@ -156,25 +159,35 @@ TEST(JobReader, TheFixtureOfBadLines) {
   std::vector<std::string> found(expected["lines"].size() + 1, "blank");
   while (const auto parsed = reader.next()) {
     const auto* error = std::get_if<RequestError>(&*parsed);
-    const auto line = static_cast<size_t>(error != nullptr ? error->line_number : std::get<Request>(*parsed).line_number);
+    const auto line = static_cast<size_t>(
+        error != nullptr ? error->line_number : std::get<Request>(*parsed).line_number);
     ASSERT_LT(line, found.size());
     found[line] = error != nullptr ? error->code : "ok";
   }
   const std::vector<std::pair<std::string, std::string>> codes = {
-      {"ok", "ok"}, {"blank", "blank"}, {"invalid JSON", "invalid_json"}, {"duplicate", "duplicate_custom_id"},
-      {"not UTF-8", "invalid_utf8"}, {"unknown url", "unsupported"}, {"", "invalid_request"}};
+      {"ok", "ok"},
+      {"blank", "blank"},
+      {"invalid JSON", "invalid_json"},
+      {"duplicate", "duplicate_custom_id"},
+      {"not UTF-8", "invalid_utf8"},
+      {"unknown url", "unsupported"},
+      {"", "invalid_request"}};
   for (const auto& line : expected["lines"]) {
     const std::string expect = line["expect"];
-    const auto code = std::find_if(codes.begin(), codes.end(), [&](const auto& one) { return expect.starts_with(one.first); });
+    const auto code = std::find_if(codes.begin(), codes.end(),
+                                   [&](const auto& one) { return expect.starts_with(one.first); });
     EXPECT_EQ(found[line["line"].get<size_t>()], code->second) << line;
   }
 }
 
 TEST(JobReader, TheFixturesOfGoodLines) {
-  for (const auto& [name, errors] : {std::pair{"plain.jsonl", 0}, std::pair{"openai_batch.jsonl", 2}}) {
+  for (const auto& [name, errors] :
+       {std::pair{"plain.jsonl", 0}, std::pair{"openai_batch.jsonl", 2}}) {
     const Seen seen = read_job(read_all(std::string(SLUICE_FIXTURES "/prompts/") + name));
-    for (const RequestError& error : seen.errors) EXPECT_EQ(error.code, "unsupported") << error.message;
-    EXPECT_EQ(seen.errors.size(), static_cast<size_t>(errors)) << name;  // n = 2, and a list of prompts
+    for (const RequestError& error : seen.errors)
+      EXPECT_EQ(error.code, "unsupported") << error.message;
+    EXPECT_EQ(seen.errors.size(), static_cast<size_t>(errors))
+        << name;  // n = 2, and a list of prompts
     EXPECT_GE(seen.requests.size(), 7U) << name;
   }
 }

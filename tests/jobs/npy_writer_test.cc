@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cinttypes>
+#include <cstdio>
 #include <cstring>
 #include <limits>
-#include <regex>
+#include <vector>
 
 #include "src/base/error.h"
 #include "tests/jobs/temporary_folder.h"
@@ -26,16 +28,18 @@ Matrix read_npy(const std::string& path) {
   EXPECT_EQ((10 + header) % 64, 0U);
   EXPECT_EQ(text[10 + header - 1], '\n');
   const std::string dictionary = text.substr(10, header);
-  std::smatch found;
-  const std::regex form(R"(\{'descr': '<f4', 'fortran_order': False, 'shape': \((\d+), (\d+)\), \} *\n)");
-  if (!std::regex_match(dictionary, found, form)) {
-    ADD_FAILURE() << dictionary;
-    return matrix;
+  int end = 0;
+  const int found = std::sscanf(dictionary.c_str(),
+                                "{'descr': '<f4', 'fortran_order': False, 'shape': (%" SCNd64
+                                ", %" SCNd64 "), }%n",
+                                &matrix.rows, &matrix.columns, &end);
+  EXPECT_EQ(found, 2) << dictionary;
+  EXPECT_GT(end, 0) << dictionary;
+  EXPECT_EQ(dictionary.find_first_not_of(' ', static_cast<size_t>(end)), header - 1) << dictionary;
+  for (size_t at = 10 + header; at + sizeof(float) <= text.size(); at += sizeof(float)) {
+    matrix.values.emplace_back();
+    std::memcpy(&matrix.values.back(), text.data() + at, sizeof(float));
   }
-  matrix.rows = std::stoll(found[1]);
-  matrix.columns = std::stoll(found[2]);
-  matrix.values.resize((text.size() - 10 - header) / sizeof(float));
-  std::memcpy(matrix.values.data(), text.data() + 10 + header, matrix.values.size() * sizeof(float));
   return matrix;
 }
 

@@ -40,7 +40,8 @@ TEST(Record, LogprobsHaveOpenAisShape) {
   completion.logprobs->push_back({"é", -0.1F, {{"é", -0.1F}, {"e", -2.5F}, {"e", -3.0F}}});
   completion.logprobs->push_back({"!", -std::numeric_limits<float>::infinity(), {}});
   const json record = json::parse(answer_line(request(), completion, "m", kConfig, 0));
-  EXPECT_EQ(record["response"]["body"]["choices"][0]["logprobs"], json::parse(R"({"tokens": ["é", "!"],
+  EXPECT_EQ(record["response"]["body"]["choices"][0]["logprobs"],
+            json::parse(R"({"tokens": ["é", "!"],
     "token_logprobs": [-0.1, -9999.0], "top_logprobs": [{"é": -0.1, "e": -2.5}, null], "text_offset": [0, 1]})"));
 }
 
@@ -52,13 +53,15 @@ TEST(Record, TextThatIsNotUtf8IsStillWritten) {
 
 TEST(Record, ErrorsHaveCodeMessageAndLine) {
   const RequestError error{"", 7, "invalid_json", "it breaks", kKey};
-  EXPECT_EQ(json::parse(error_line(error, kConfig)), json::parse(R"({"id": "batch_req_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+  EXPECT_EQ(json::parse(error_line(error, kConfig)),
+            json::parse(R"({"id": "batch_req_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
     "custom_id": null, "response": null, "error": {"code": "invalid_json", "message": "it breaks", "line": 7},
     "sluice": {"key": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "config": "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"}})"));
 }
 
 TEST(Record, ReadsBackWhatResumingNeeds) {
-  const auto answer = read_record(answer_line(request(), {"t", "stop", 1, 1, std::nullopt}, "m", kConfig, 0));
+  const auto answer =
+      read_record(answer_line(request(), {"t", "stop", 1, 1, std::nullopt}, "m", kConfig, 0));
   ASSERT_TRUE(answer);
   EXPECT_TRUE(answer->is_answer);
   EXPECT_EQ(answer->custom_id, "story \"1\"");
@@ -73,7 +76,11 @@ TEST(Record, ReadsBackWhatResumingNeeds) {
 TEST(Record, OtherJsonIsNoRecord) {
   const std::string sluice = R"("sluice":{"key":")" + kKey + R"(","config":"c"})";
   const std::vector<std::string> lines = {
-      "", "{}", "null", R"({"prompt": "x"})", R"({"id":"batch_req_1","custom_id":"a","response":{},"error":null})",
+      "",
+      "{}",
+      "null",
+      R"({"prompt": "x"})",
+      R"({"id":"batch_req_1","custom_id":"a","response":{},"error":null})",
       R"({"id":"batch_req_1","custom_id":"a","response":null,"error":null,)" + sluice + "}",
       R"({"id":"batch_req_1","custom_id":"a","response":{},"error":{},)" + sluice + "}",
       R"({"id":"batch_req_1","custom_id":7,"response":{},"error":null,)" + sluice + "}",
@@ -82,7 +89,8 @@ TEST(Record, OtherJsonIsNoRecord) {
       R"({"id":"batch_req_1","custom_id":"a","response":{},"error":null,"sluice":[1]})",
       R"({"custom_id":"a","id":"batch_req_1","response":{},"error":null,)" + sluice + "}"};
   for (const std::string& line : lines) EXPECT_FALSE(read_record(line)) << line;
-  EXPECT_TRUE(read_record(R"({"id":"batch_req_1","custom_id":"a","response":{},"error":null,)" + sluice + "}"));
+  EXPECT_TRUE(read_record(R"({"id":"batch_req_1","custom_id":"a","response":{},"error":null,)" +
+                          sluice + "}"));
 }
 
 }  // namespace

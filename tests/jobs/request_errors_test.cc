@@ -58,7 +58,8 @@ TEST(RequestErrors, PlainLines) {
       {R"({"prompt": "x", "max_tokens": 1.5})", "invalid_request", "max_tokens"},
       {R"({"prompt": "x", "max_tokens": 0})", "invalid_request", "max_tokens is 0"},
       {R"({"prompt": "x", "max_tokens": 99999999999})", "invalid_request", "99999999999"},
-      {R"({"prompt": "x", "max_tokens": 18446744073709551615})", "invalid_request", "18446744073709551615"},
+      {R"({"prompt": "x", "max_tokens": 18446744073709551615})", "invalid_request",
+       "18446744073709551615"},
       {R"({"prompt": "x", "min_tokens": 17})", "invalid_request", "min_tokens is 17"},
       {R"({"prompt": "x", "top_p": 2})", "invalid_request", "0 to 1"},
       {R"({"prompt": "x", "top_k": -2})", "invalid_request", "top_k is -2"},
@@ -87,7 +88,8 @@ TEST(RequestErrors, PlainLines) {
   for (const Case& one : cases) {
     const RequestError error = refuse(one.line);
     EXPECT_EQ(error.code, one.code) << one.line << ": " << error.message;
-    EXPECT_NE(error.message.find(one.words), std::string::npos) << one.line << ": " << error.message;
+    EXPECT_NE(error.message.find(one.words), std::string::npos)
+        << one.line << ": " << error.message;
     EXPECT_EQ(error.line_number, 3);
     EXPECT_EQ(error.key.size(), 32U);
   }
@@ -95,21 +97,32 @@ TEST(RequestErrors, PlainLines) {
 
 TEST(RequestErrors, BatchLines) {
   const Case cases[] = {
-      {R"({"method": "POST", "url": "/v1/completions", "body": {"prompt": "x"}})", "invalid_request", "custom_id is missing"},
-      {R"({"custom_id": "a", "method": "GET", "url": "/v1/completions", "body": {"prompt": "x"}})", "unsupported", "must be POST"},
-      {R"({"custom_id": "a", "url": "/v1/completions", "body": {"prompt": "x"}})", "invalid_request", "method is missing"},
-      {R"({"custom_id": "a", "method": "POST", "body": {"prompt": "x"}})", "invalid_request", "url is missing"},
-      {R"({"custom_id": "a", "method": "POST", "url": 5, "body": {}})", "invalid_request", "url is the number 5"},
-      {R"({"custom_id": "a", "method": "POST", "url": "/v1/completions"})", "invalid_request", "body is missing"},
-      {R"({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": []})", "invalid_request", "body is missing or not"},
-      {R"({"custom_id": "a", "method": "POST", "url": "/v1/embeddings", "body": {}})", "unsupported", "/v1/embeddings"},
-      {R"({"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {}})", "unsupported", "chat template"},
-      {R"({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "x"}, "priority": 1})", "unsupported", "\"priority\""},
+      {R"({"method": "POST", "url": "/v1/completions", "body": {"prompt": "x"}})",
+       "invalid_request", "custom_id is missing"},
+      {R"({"custom_id": "a", "method": "GET", "url": "/v1/completions", "body": {"prompt": "x"}})",
+       "unsupported", "must be POST"},
+      {R"({"custom_id": "a", "url": "/v1/completions", "body": {"prompt": "x"}})",
+       "invalid_request", "method is missing"},
+      {R"({"custom_id": "a", "method": "POST", "body": {"prompt": "x"}})", "invalid_request",
+       "url is missing"},
+      {R"({"custom_id": "a", "method": "POST", "url": 5, "body": {}})", "invalid_request",
+       "url is the number 5"},
+      {R"({"custom_id": "a", "method": "POST", "url": "/v1/completions"})", "invalid_request",
+       "body is missing"},
+      {R"({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": []})",
+       "invalid_request", "body is missing or not"},
+      {R"({"custom_id": "a", "method": "POST", "url": "/v1/embeddings", "body": {}})",
+       "unsupported", "/v1/embeddings"},
+      {R"({"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {}})",
+       "unsupported", "chat template"},
+      {R"({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "x"}, "priority": 1})",
+       "unsupported", "\"priority\""},
   };
   for (const Case& one : cases) {
     const RequestError error = refuse(one.line);
     EXPECT_EQ(error.code, one.code) << one.line << ": " << error.message;
-    EXPECT_NE(error.message.find(one.words), std::string::npos) << one.line << ": " << error.message;
+    EXPECT_NE(error.message.find(one.words), std::string::npos)
+        << one.line << ": " << error.message;
   }
 }
 
@@ -156,7 +169,8 @@ TEST(RequestErrors, VllmsChatExampleIsRefusedLineByLine) {
 // Whatever one byte becomes, the outcome is a valid request or an error with a reason.
 TEST(RequestErrors, ByteFlipSweep) {
   const std::string lines[] = {
-      batch_line(R"({"model":"m","prompt":"Hi \u00e9 é","max_tokens":7,"stop":["a","\n"],"seed":9,"logit_bias":{"5":-1.5}})"),
+      batch_line(
+          R"({"model":"m","prompt":"Hi \u00e9 é","max_tokens":7,"stop":["a","\n"],"seed":9,"logit_bias":{"5":-1.5}})"),
       R"({"id":"a","prompt":[1,22,333],"temperature":0.5,"top_k":-1,"echo":false,"metadata":{"a":[1,{"b":null}]}})"};
   int requests = 0, errors = 0;
   for (const std::string& line : lines) {

@@ -28,7 +28,8 @@ TEST(Request, OpenAiBatchLineWithEveryField) {
       "min_tokens": 2, "temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.05, "repetition_penalty": 1.1,
       "presence_penalty": -1, "frequency_penalty": 0.25, "seed": 99, "stop": ["a", "\n"], "stop_token_ids": [3, 4],
       "ignore_eos": true, "logprobs": 3, "logit_bias": {"5": -100, "17": 2.5}, "n": 1, "best_of": 1, "echo": false,
-      "stream": false, "stream_options": null, "suffix": null, "user": "u", "metadata": {"k": "v"}})"), {}, 12);
+      "stream": false, "stream_options": null, "suffix": null, "user": "u", "metadata": {"k": "v"}})"),
+                                {}, 12);
   EXPECT_EQ(request.custom_id, "r1");
   EXPECT_EQ(request.method, "POST");
   EXPECT_EQ(request.url, "/v1/completions");
@@ -64,8 +65,10 @@ TEST(Request, PlainLineTakesDefaults) {
   const Request request = parse(R"({"prompt": "x"})", defaults, 4);
   EXPECT_EQ(request.params, defaults);
   EXPECT_EQ(request.custom_id, "line-4");
-  EXPECT_EQ(parse(R"({"prompt": "x", "stop": [], "max_tokens": null})", defaults).params.stop.size(), 0U);
-  EXPECT_EQ(parse(R"({"prompt": "x", "stop": null, "max_tokens": null})", defaults).params, defaults);
+  EXPECT_EQ(
+      parse(R"({"prompt": "x", "stop": [], "max_tokens": null})", defaults).params.stop.size(), 0U);
+  EXPECT_EQ(parse(R"({"prompt": "x", "stop": null, "max_tokens": null})", defaults).params,
+            defaults);
 }
 
 TEST(Request, PlainLineNames) {
@@ -75,7 +78,8 @@ TEST(Request, PlainLineNames) {
 }
 
 TEST(Request, PromptsOfTokenIds) {
-  EXPECT_EQ(parse(R"({"prompt": [1, 0, 2147483647]})").prompt_ids, (std::vector<int32_t>{1, 0, 2147483647}));
+  EXPECT_EQ(parse(R"({"prompt": [1, 0, 2147483647]})").prompt_ids,
+            (std::vector<int32_t>{1, 0, 2147483647}));
   EXPECT_EQ(parse(R"({"prompt": [[7, 8]]})").prompt_ids, (std::vector<int32_t>{7, 8}));
   EXPECT_EQ(parse(R"({"prompt": ["text"]})").prompt, "text");
 }
@@ -108,12 +112,26 @@ TEST(Request, VocabularyIsCheckedWhenKnown) {
 TEST(Request, KeyChangesWithAllThatDecidesTheAnswerAndNothingElse) {
   const std::string base = R"({"custom_id": "a", "prompt": "x")";
   std::set<std::string> keys;
-  const std::vector<std::string> changes = {
-      "", R"(, "max_tokens": 17)", R"(, "min_tokens": 1)", R"(, "temperature": 0)", R"(, "top_k": 3)",
-      R"(, "top_p": 0.5)", R"(, "min_p": 0.5)", R"(, "repetition_penalty": 1.5)", R"(, "presence_penalty": 1)",
-      R"(, "frequency_penalty": 1)", R"(, "seed": 0)", R"(, "seed": 1)", R"(, "stop": "a")", R"(, "stop": ["a", "b"])",
-      R"(, "stop": "ab")", R"(, "stop_token_ids": [1])", R"(, "stop_token_ids": [1, 1])", R"(, "ignore_eos": true)",
-      R"(, "logprobs": 0)", R"(, "logit_bias": {"1": 1})"};
+  const std::vector<std::string> changes = {"",
+                                            R"(, "max_tokens": 17)",
+                                            R"(, "min_tokens": 1)",
+                                            R"(, "temperature": 0)",
+                                            R"(, "top_k": 3)",
+                                            R"(, "top_p": 0.5)",
+                                            R"(, "min_p": 0.5)",
+                                            R"(, "repetition_penalty": 1.5)",
+                                            R"(, "presence_penalty": 1)",
+                                            R"(, "frequency_penalty": 1)",
+                                            R"(, "seed": 0)",
+                                            R"(, "seed": 1)",
+                                            R"(, "stop": "a")",
+                                            R"(, "stop": ["a", "b"])",
+                                            R"(, "stop": "ab")",
+                                            R"(, "stop_token_ids": [1])",
+                                            R"(, "stop_token_ids": [1, 1])",
+                                            R"(, "ignore_eos": true)",
+                                            R"(, "logprobs": 0)",
+                                            R"(, "logit_bias": {"1": 1})"};
   for (const std::string& change : changes) keys.insert(parse(base + change + "}").key);
   keys.insert(parse(R"({"custom_id": "b", "prompt": "x"})").key);
   keys.insert(parse(R"({"custom_id": "a", "prompt": "y"})").key);
@@ -122,13 +140,19 @@ TEST(Request, KeyChangesWithAllThatDecidesTheAnswerAndNothingElse) {
   EXPECT_EQ(keys.size(), changes.size() + 4);
 
   const std::string key = parse(base + "}").key;
-  EXPECT_EQ(parse(R"({"prompt":"x","custom_id":"a","user":"someone","model":"m","temperature":1.0})", {}, 77).key, key);
+  EXPECT_EQ(
+      parse(R"({"prompt":"x","custom_id":"a","user":"someone","model":"m","temperature":1.0})", {},
+            77)
+          .key,
+      key);
 }
 
 // Written into results files: if this fails, every running job loses its place.
 TEST(Request, KeyIsFixedForever) {
-  EXPECT_EQ(parse(R"({"custom_id": "a", "prompt": "x", "temperature": 0.7, "stop": ["\n"], "seed": 5})").key,
-            "KEY_PLACEHOLDER");
+  EXPECT_EQ(
+      parse(R"({"custom_id": "a", "prompt": "x", "temperature": 0.7, "stop": ["\n"], "seed": 5})")
+          .key,
+      "6362a65ddb4e7326e84e4d450c4ef3e0");
 }
 
 }  // namespace

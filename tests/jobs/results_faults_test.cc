@@ -18,12 +18,13 @@ namespace sluice::jobs {
 namespace {
 
 Request request(int number) {
-  return std::get<Request>(
-      parse_request(R"({"custom_id": "r)" + std::to_string(number) + R"(", "prompt": "x"})", {}, number));
+  return std::get<Request>(parse_request(
+      R"({"custom_id": "r)" + std::to_string(number) + R"(", "prompt": "x"})", {}, number));
 }
 
 Completion answer(int number) {
-  return {std::string(static_cast<size_t>(10 + number * 37 % 900), 't'), "length", 3, 4, std::nullopt};
+  return {std::string(static_cast<size_t>(10 + number * 37 % 900), 't'), "length", 3, 4,
+          std::nullopt};
 }
 
 std::string three_records(const std::string& path) {
@@ -34,7 +35,8 @@ std::string three_records(const std::string& path) {
   return read_all(path);
 }
 
-// The child answers requests until it is killed at a moment of its own; each acknowledged record must be there.
+// The child answers requests until it is killed at a moment of its own; each acknowledged record
+// must be there.
 void run_until_killed(const std::string& path, int kill_after) {
   int channel[2];
   ASSERT_EQ(pipe(channel), 0);
@@ -100,7 +102,8 @@ TEST(ResultsFaults, TornAtEveryByteKeepsTheWholeRecords) {
     size_t kept = cut == 0 ? 0 : whole.rfind('\n', cut - 1) + 1;
     if (cut < whole.size() && whole[cut] == '\n') kept = cut + 1;
     ASSERT_EQ(read_all(path), whole.substr(0, kept)) << cut;
-    ASSERT_EQ(results.records(), std::count(whole.begin(), whole.begin() + static_cast<int64_t>(kept), '\n'));
+    ASSERT_EQ(results.records(),
+              std::count(whole.begin(), whole.begin() + static_cast<int64_t>(kept), '\n'));
     ASSERT_EQ(results.torn_bytes(), kept > cut ? 0 : static_cast<int64_t>(cut - kept));
     if (cut % 16 != 0) continue;
     results.write(request(77), answer(7));
@@ -112,7 +115,8 @@ TEST(ResultsFaults, ZerosThatAPowerCutLeavesAreTorn) {
   const TemporaryFolder folder;
   const std::string path = folder.file("out.jsonl");
   const std::string whole = three_records(path);
-  for (const std::string& tail : {std::string(4096, '\0'), std::string("{\"id\":\"batch_req_12") + std::string(100, '\0')}) {
+  for (const std::string& tail :
+       {std::string(4096, '\0'), std::string("{\"id\":\"batch_req_12") + std::string(100, '\0')}) {
     write_all(path, whole + tail);
     const ResultsFile results(path, "config", "m");
     EXPECT_EQ(results.records(), 3);
@@ -127,7 +131,8 @@ TEST(ResultsFaults, DamageInTheMiddleIsRefusedByLineAndLeftAlone) {
   std::string text = three_records(path);
   const size_t second = text.find('\n') + 1;
   text[second] = '[';
-  text.resize(text.size() - 5);  // a torn tail besides: nothing may be cut while the rest is in doubt
+  text.resize(text.size() -
+              5);  // a torn tail besides: nothing may be cut while the rest is in doubt
   write_all(path, text);
   try {
     const ResultsFile results(path, "config", "m");

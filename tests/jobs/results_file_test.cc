@@ -12,7 +12,8 @@ namespace sluice::jobs {
 namespace {
 
 Request request(const std::string& custom_id, const std::string& prompt = "x") {
-  return std::get<Request>(parse_request(R"({"custom_id": ")" + custom_id + R"(", "prompt": ")" + prompt + "\"}", {}, 1));
+  return std::get<Request>(parse_request(
+      R"({"custom_id": ")" + custom_id + R"(", "prompt": ")" + prompt + "\"}", {}, 1));
 }
 
 const Completion kAnswer{"text", "length", 3, 4, std::nullopt};
@@ -50,7 +51,8 @@ TEST(ResultsFile, ResumesWhereItStopped) {
   EXPECT_EQ(results.progress(request("b")), Progress::kFinished);
   EXPECT_EQ(results.progress(request("c")), Progress::kNew);
   EXPECT_EQ(results.progress(request("a", "other")), Progress::kOtherPrompt);
-  EXPECT_EQ(results.progress(request("b", "other")), Progress::kNew);  // only an error record holds that name
+  EXPECT_EQ(results.progress(request("b", "other")),
+            Progress::kNew);  // only an error record holds that name
   EXPECT_TRUE(results.is_finished(bad));
   results.write(request("c"), kAnswer);
   const std::string after = read_all(path);
@@ -76,7 +78,8 @@ TEST(ResultsFile, OnlyOneWriterAtATime) {
     ResultsFile first(path, "config", "m");
     const Error error = error_of([&] { ResultsFile second(path, "config", "m"); });
     EXPECT_EQ(error.kind(), ErrorKind::kUser);
-    EXPECT_NE(std::string(error.what()).find("another process is writing " + path), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("another process is writing " + path),
+              std::string::npos);
     first.write(request("a"), kAnswer);  // goes on undisturbed
   }
   EXPECT_EQ(ResultsFile(path, "config", "m").records(), 1);
@@ -97,8 +100,9 @@ TEST(ResultsFile, AnotherJobsRecordsAreRefusedAndKept) {
 TEST(ResultsFile, ForeignFilesAreRefusedAndKept) {
   const TemporaryFolder folder;
   const std::string path = folder.file("notes.txt");
-  for (const std::string& text : {std::string("my notes"), std::string("my notes\n"), std::string("\n"),
-                                  std::string("{\"prompt\": \"x\"}\n"), std::string("{\"id\":\"chatcmpl")}) {
+  for (const std::string& text :
+       {std::string("my notes"), std::string("my notes\n"), std::string("\n"),
+        std::string("{\"prompt\": \"x\"}\n"), std::string("{\"id\":\"chatcmpl")}) {
     write_all(path, text);
     const Error error = error_of([&] { ResultsFile results(path, "config", "m"); });
     EXPECT_EQ(error.kind(), ErrorKind::kFile) << text;
@@ -109,7 +113,8 @@ TEST(ResultsFile, ForeignFilesAreRefusedAndKept) {
 
 TEST(ResultsFile, WhatCannotBeContinuedIsRefused) {
   const TemporaryFolder folder;
-  EXPECT_EQ(error_of([&] { ResultsFile results(folder.path(), "c", "m"); }).kind(), ErrorKind::kFile);
+  EXPECT_EQ(error_of([&] { ResultsFile results(folder.path(), "c", "m"); }).kind(),
+            ErrorKind::kFile);
   EXPECT_EQ(error_of([&] { ResultsFile results("/dev/null", "c", "m"); }).kind(), ErrorKind::kFile);
   const Error error = error_of([&] { ResultsFile results(folder.file("no/such/out"), "c", "m"); });
   EXPECT_EQ(error.kind(), ErrorKind::kFile);

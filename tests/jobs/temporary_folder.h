@@ -1,5 +1,6 @@
 #pragma once
-// A folder that a test may fill; removed with its contents. Also whole-file reading and writing for tests.
+// A folder that a test may fill; removed with its contents. Also whole-file reading and writing for
+// tests.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

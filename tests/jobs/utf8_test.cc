@@ -29,7 +29,8 @@ TEST(Utf8, EveryCodePointIsValidExceptSurrogatesAndBeyond) {
   for (uint32_t code = 0; code < 0x120000; ++code) {
     const bool is_valid = code <= 0x10FFFF && !(code >= 0xD800 && code <= 0xDFFF);
     ASSERT_EQ(first_invalid_utf8("x" + encode(code) + "y"), is_valid ? -1 : 1) << code;
-    if (is_valid) ASSERT_EQ(count_characters(encode(code)), 1) << code;
+    if (!is_valid) continue;
+    ASSERT_EQ(count_characters(encode(code)), 1) << code;
   }
 }
 

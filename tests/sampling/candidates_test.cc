@@ -38,7 +38,8 @@ TEST(Candidates, KthLargestEqualsSorting) {
       std::sort(sorted.begin(), sorted.end(), std::greater<>());
       for (const size_t k : {size_t{1}, size_t{2}, size_t{50}, n / 3, n - 1, n}) {
         if (k < 1 || k > n) continue;
-        EXPECT_EQ(kth_largest(row, static_cast<int64_t>(k), buffer), sorted[k - 1]) << n << " " << k;
+        EXPECT_EQ(kth_largest(row, static_cast<int64_t>(k), buffer), sorted[k - 1])
+            << n << " " << k;
       }
     }
   }
@@ -66,7 +67,8 @@ TEST(Candidates, LastOfTopPEqualsSortingAndSumming) {
       for (size_t i = 0; i < n; ++i) weights[i] = max > -kInf ? std::exp(row[i] - max) : 1.0F;
       std::vector<Ranked> ranked(n);
       for (size_t i = 0; i < n; ++i) ranked[i] = {weights[i], tokens[i]};
-      std::sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.before(b); });
+      std::sort(ranked.begin(), ranked.end(),
+                [](const auto& a, const auto& b) { return a.before(b); });
       double total = 0;
       for (const float weight : weights) total += weight;
       for (const float top_p : {0.0F, 0.01F, 0.3F, 0.5F, 0.9F, 0.95F, 0.999F}) {
@@ -75,7 +77,8 @@ TEST(Candidates, LastOfTopPEqualsSortingAndSumming) {
         double with = 0;
         size_t rank = 0;
         while (ranked[rank].token != last.token) with += ranked[rank++].weight;
-        EXPECT_LT(with, (top_p - 1e-7 + 1e-11) * total + (rank == 0 ? 1.0 : 0.0)) << n << " " << top_p;
+        EXPECT_LT(with, (top_p - 1e-7 + 1e-11) * total + (rank == 0 ? 1.0 : 0.0))
+            << n << " " << top_p;
         with += last.weight;
         EXPECT_GE(with, (top_p - 1e-7 - 1e-11) * total) << n << " " << top_p;
       }

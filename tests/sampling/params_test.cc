@@ -70,13 +70,28 @@ TEST(SamplingParams, EveryFieldOutOfRangeIsRefusedByName) {
       {"min_tokens", [](auto& p) { p.min_tokens = p.max_tokens + 1; }},
       {"logprobs", [](auto& p) { p.logprobs = -2; }},
       {"logprobs", [](auto& p) { p.logprobs = kMaxLogprobs + 1; }},
-      {"stop[1]", [](auto& p) { p.stop = {"a", ""}; }},
+      {"stop[1]",
+       [](auto& p) {
+         p.stop = {"a", ""};
+       }},
       {"stop[0]", [](auto& p) { p.stop = {std::string(kMaxStopBytes + 1, 'x')}; }},
       {"stop strings", [](auto& p) { p.stop.assign(kMaxStopStrings + 1, "x"); }},
-      {"stop_token_ids", [](auto& p) { p.stop_token_ids = {3, -1}; }},
-      {"logit_bias", [](auto& p) { p.logit_bias = {{-1, 0.0F}}; }},
-      {"logit_bias", [](auto& p) { p.logit_bias = {{1, 101.0F}}; }},
-      {"logit_bias", [](auto& p) { p.logit_bias = {{1, kNan}}; }},
+      {"stop_token_ids",
+       [](auto& p) {
+         p.stop_token_ids = {3, -1};
+       }},
+      {"logit_bias",
+       [](auto& p) {
+         p.logit_bias = {{-1, 0.0F}};
+       }},
+      {"logit_bias",
+       [](auto& p) {
+         p.logit_bias = {{1, 101.0F}};
+       }},
+      {"logit_bias",
+       [](auto& p) {
+         p.logit_bias = {{1, kNan}};
+       }},
   };
   for (const auto& [field, change] : cases) {
     EXPECT_NE(refusal(change).find(field), std::string::npos) << field << ": " << refusal(change);

@@ -8,12 +8,14 @@
 namespace sluice::sampling {
 namespace {
 
-std::vector<int32_t> draws(const SamplingParams& params, const std::vector<float>& logits, int count) {
+std::vector<int32_t> draws(const SamplingParams& params, const std::vector<float>& logits,
+                           int count) {
   const Sampler sampler(params, {});
   Workspace workspace;
   std::vector<int32_t> output;
   output.reserve(static_cast<size_t>(count));
-  for (int i = 0; i < count; ++i) output.push_back(sampler.pick(logits, {{}, output}, workspace).token);
+  for (int i = 0; i < count; ++i)
+    output.push_back(sampler.pick(logits, {{}, output}, workspace).token);
   return output;
 }
 
@@ -25,7 +27,8 @@ std::vector<float> random_logits(size_t n, uint32_t seed) {
   return logits;
 }
 
-// Draws follow the distribution: chi-square below its mean plus five standard deviations. The seed is fixed.
+// Draws follow the distribution: chi-square below its mean plus five standard deviations. The seed
+// is fixed.
 TEST(SamplerDraws, FollowTheDistribution) {
   constexpr int kDraws = 100000;
   std::vector<SamplingParams> settings(5);
@@ -39,7 +42,8 @@ TEST(SamplerDraws, FollowTheDistribution) {
     settings[i].seed = 1234 + i;
     const auto expected = distribution(logits, settings[i], {});
     std::vector<int> counts(logits.size());
-    for (const int32_t token : draws(settings[i], logits, kDraws)) ++counts[static_cast<size_t>(token)];
+    for (const int32_t token : draws(settings[i], logits, kDraws))
+      ++counts[static_cast<size_t>(token)];
     double chi_square = 0;
     int cells = 0, rare_count = 0;
     double rare_expected = 0;  // tokens with fewer than 5 expected draws share one cell
@@ -61,7 +65,8 @@ TEST(SamplerDraws, FollowTheDistribution) {
     }
     const double freedom = cells - 1;
     ASSERT_GT(freedom, 0) << i;
-    EXPECT_LT(chi_square, freedom + 5 * std::sqrt(2 * freedom)) << "setting " << i << ", " << freedom;
+    EXPECT_LT(chi_square, freedom + 5 * std::sqrt(2 * freedom))
+        << "setting " << i << ", " << freedom;
   }
 }
 
@@ -83,7 +88,8 @@ TEST(SamplerDraws, ATokenDependsOnSeedAndPositionOnly) {
   SamplingParams params;
   params.seed = 7;
   const auto whole = draws(params, logits, 64);
-  const Sampler resumed(params, {});  // a fresh sampler and workspace in the middle, positions out of order
+  const Sampler resumed(params,
+                        {});  // a fresh sampler and workspace in the middle, positions out of order
   Workspace workspace;
   for (size_t position = whole.size(); position-- > 0;) {
     const auto output = std::span(whole).first(position);

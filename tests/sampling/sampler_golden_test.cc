@@ -7,7 +7,8 @@
 
 #include "src/sampling/sampler.h"
 
-// Against what transformers' processors give (tests/fixtures/sampling, made by scripts/golden/sampling.py).
+// Against what transformers' processors give (tests/fixtures/sampling, made by
+// scripts/golden/sampling.py).
 namespace sluice::sampling {
 namespace {
 
@@ -16,14 +17,22 @@ using nlohmann::json;
 SamplingParams params_of(const json& settings) {
   SamplingParams params;
   for (const auto& [name, value] : settings.items()) {
-    if (name == "temperature") params.temperature = value;
-    else if (name == "top_k") params.top_k = value;
-    else if (name == "top_p") params.top_p = value;
-    else if (name == "min_p") params.min_p = value;
-    else if (name == "repetition_penalty") params.repetition_penalty = value;
-    else if (name == "presence_penalty") params.presence_penalty = value;
-    else if (name == "frequency_penalty") params.frequency_penalty = value;
-    else ADD_FAILURE() << "unknown setting " << name;
+    if (name == "temperature")
+      params.temperature = value;
+    else if (name == "top_k")
+      params.top_k = value;
+    else if (name == "top_p")
+      params.top_p = value;
+    else if (name == "min_p")
+      params.min_p = value;
+    else if (name == "repetition_penalty")
+      params.repetition_penalty = value;
+    else if (name == "presence_penalty")
+      params.presence_penalty = value;
+    else if (name == "frequency_penalty")
+      params.frequency_penalty = value;
+    else
+      ADD_FAILURE() << "unknown setting " << name;
   }
   return params;
 }
@@ -37,7 +46,8 @@ TEST_P(SamplerGolden, KeepsTheSameTokensWithTheSameProbabilities) {
   std::vector<float> logits;
   float largest = 0;
   for (const json& logit : golden.at("logits")) {
-    logits.push_back(logit.is_null() ? -std::numeric_limits<float>::infinity() : logit.get<float>());
+    logits.push_back(logit.is_null() ? -std::numeric_limits<float>::infinity()
+                                     : logit.get<float>());
     if (!logit.is_null()) largest = std::max(largest, std::abs(logits.back()));
   }
   const auto history = golden.at("history").get<std::vector<int32_t>>();
@@ -56,14 +66,16 @@ TEST_P(SamplerGolden, KeepsTheSameTokensWithTheSameProbabilities) {
       ASSERT_EQ(found[token] > 0, is_kept) << one.at("settings") << " token " << token;
       if (!is_kept) continue;
       const double expected = one.at("probs")[next++];
-      EXPECT_NEAR(found[token] / expected, 1.0, tolerance) << one.at("settings") << " token " << token;
+      EXPECT_NEAR(found[token] / expected, 1.0, tolerance)
+          << one.at("settings") << " token " << token;
     }
     EXPECT_EQ(next, kept.size());
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Vectors, SamplerGolden,
-                         testing::Values("normal_50", "large_offset_50", "ties_50", "masked_50", "gumbel_1000"),
+                         testing::Values("normal_50", "large_offset_50", "ties_50", "masked_50",
+                                         "gumbel_1000"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

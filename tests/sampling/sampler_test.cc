@@ -21,8 +21,8 @@ SamplingParams greedy() {
   return params;
 }
 
-Choice pick(const SamplingParams& params, const std::vector<float>& logits, const History& history = {},
-            std::vector<int32_t> eos = {}) {
+Choice pick(const SamplingParams& params, const std::vector<float>& logits,
+            const History& history = {}, std::vector<int32_t> eos = {}) {
   Workspace workspace;
   return Sampler(params, std::move(eos)).pick(logits, history, workspace);
 }
@@ -122,7 +122,8 @@ TEST(Sampler, LogitBiasForcesAndForbids) {
 TEST(Sampler, TopKKeepsTokensThatTieWithTheLast) {
   SamplingParams params;
   params.top_k = 2;
-  EXPECT_EQ(kept(distribution(std::vector<float>{3, 2, 1, 2}, params, {})), (std::vector<int32_t>{0, 1, 3}));
+  EXPECT_EQ(kept(distribution(std::vector<float>{3, 2, 1, 2}, params, {})),
+            (std::vector<int32_t>{0, 1, 3}));
   params.top_k = 100;
   EXPECT_EQ(kept(distribution(std::vector<float>{3, 2, 1, 2}, params, {})).size(), 4U);
 }
@@ -131,7 +132,8 @@ TEST(Sampler, TopPKeepsTheSmallestPrefixAndLowerIdsOfTies) {
   const std::vector<float> logits{std::log(0.1F), std::log(0.4F), std::log(0.1F), std::log(0.4F)};
   SamplingParams params;
   const std::vector<std::pair<float, std::vector<int32_t>>> cases = {
-      {0.0F, {1}}, {0.3F, {1}}, {0.41F, {1, 3}}, {0.79F, {1, 3}}, {0.81F, {0, 1, 3}}, {0.95F, {0, 1, 2, 3}}};
+      {0.0F, {1}},     {0.3F, {1}},        {0.41F, {1, 3}},
+      {0.79F, {1, 3}}, {0.81F, {0, 1, 3}}, {0.95F, {0, 1, 2, 3}}};
   for (const auto& [top_p, tokens] : cases) {
     params.top_p = top_p;
     EXPECT_EQ(kept(distribution(logits, params, {})), tokens) << top_p;
@@ -197,11 +199,13 @@ TEST(Sampler, NoTokenLeftIsAnError) {
 
 TEST(Sampler, ExtremeLogitsStayFinite) {
   const float huge = std::numeric_limits<float>::max();
-  const auto probabilities = distribution(std::vector<float>{huge, -huge, huge, -kInf}, SamplingParams{}, {});
+  const auto probabilities =
+      distribution(std::vector<float>{huge, -huge, huge, -kInf}, SamplingParams{}, {});
   EXPECT_EQ(probabilities, (std::vector<float>{0.5F, 0, 0.5F, 0}));
   SamplingParams params;
   params.temperature = 1e-30F;
-  EXPECT_EQ(distribution(std::vector<float>{1, 1.001F, 0}, params, {}), (std::vector<float>{0, 1, 0}));
+  EXPECT_EQ(distribution(std::vector<float>{1, 1.001F, 0}, params, {}),
+            (std::vector<float>{0, 1, 0}));
   params.temperature = 1;
   params.repetition_penalty = 0.01F;
   const std::vector<int32_t> prompt{0};

@@ -14,21 +14,25 @@ struct Result {
   bool operator==(const Result&) const = default;
 };
 
-// What the matcher must find, said in the plainest way: the shortest beginning of the text that ends with a stop string.
+// What the matcher must find, said in the plainest way: the shortest beginning of the text that
+// ends with a stop string.
 Result search(const std::vector<std::string>& stops, const std::string& text) {
   for (size_t end = 1; end <= text.size(); ++end) {
     int longest = -1;
     for (size_t i = 0; i < stops.size(); ++i) {
       const std::string& stop = stops[i];
       if (stop.size() > end || text.compare(end - stop.size(), stop.size(), stop) != 0) continue;
-      if (longest < 0 || stop.size() > stops[static_cast<size_t>(longest)].size()) longest = static_cast<int>(i);
+      if (longest < 0 || stop.size() > stops[static_cast<size_t>(longest)].size())
+        longest = static_cast<int>(i);
     }
-    if (longest >= 0) return {text.substr(0, end - stops[static_cast<size_t>(longest)].size()), longest};
+    if (longest >= 0)
+      return {text.substr(0, end - stops[static_cast<size_t>(longest)].size()), longest};
   }
   return {text, -1};
 }
 
-// Feeds `text` in the given pieces; checks on the way that no piece is given out too early or held too long.
+// Feeds `text` in the given pieces; checks on the way that no piece is given out too early or held
+// too long.
 Result feed(const std::vector<std::string>& stops, const std::vector<std::string>& pieces) {
   StopMatcher matcher(stops);
   Result result;
@@ -93,9 +97,9 @@ TEST(StopMatcher, WithoutStopStringsEverythingPasses) {
 TEST(StopMatcher, OverlappingStopStrings) {
   EXPECT_EQ(feed({"abab"}, bytes_of("ababab")), (Result{"", 0}));
   EXPECT_EQ(feed({"aab"}, bytes_of("aaab")), (Result{"a", 0}));
-  EXPECT_EQ(feed({"abcd", "bc"}, bytes_of("abcd")), (Result{"a", 1}));     // the first to end
-  EXPECT_EQ(feed({"b", "ab"}, bytes_of("xab")), (Result{"x", 1}));         // end together: the longest
-  EXPECT_EQ(feed({"x", "x"}, {"ax"}), (Result{"a", 0}));                   // equal: the first
+  EXPECT_EQ(feed({"abcd", "bc"}, bytes_of("abcd")), (Result{"a", 1}));  // the first to end
+  EXPECT_EQ(feed({"b", "ab"}, bytes_of("xab")), (Result{"x", 1}));      // end together: the longest
+  EXPECT_EQ(feed({"x", "x"}, {"ax"}), (Result{"a", 0}));                // equal: the first
   EXPECT_EQ(feed({"\n\n", "\nQ:"}, {"A\n", "Q", ":"}), (Result{"A", 1}));
 }
 
@@ -103,7 +107,8 @@ TEST(StopMatcher, MultibyteCharactersAreNeverTorn) {
   const std::string e_acute = "\xC3\xA9", e_grave = "\xC3\xA8", emoji = "\xF0\x9F\x9B\x91";
   EXPECT_EQ(feed({e_acute}, {"caf", e_grave}), (Result{"caf" + e_grave, -1}));
   EXPECT_EQ(feed({e_acute}, {"caf", e_acute, "!"}), (Result{"caf", 0}));
-  EXPECT_EQ(feed({emoji + "!"}, bytes_of("a" + emoji + "?" + emoji + "!b")), (Result{"a" + emoji + "?", 0}));
+  EXPECT_EQ(feed({emoji + "!"}, bytes_of("a" + emoji + "?" + emoji + "!b")),
+            (Result{"a" + emoji + "?", 0}));
   StopMatcher matcher({e_acute});
   EXPECT_EQ(matcher.push(e_grave).emit, e_grave);  // the shared first byte is not given out alone
 }
@@ -133,7 +138,8 @@ TEST(StopMatcher, EqualsNaiveSearchHoweverTheTextIsCut) {
       ASSERT_EQ(result.text, expected.text) << round;
       ASSERT_EQ(result.which < 0, expected.which < 0) << round;
       if (result.which >= 0) {  // equal stop strings may stand twice in the list
-        ASSERT_EQ(stops[static_cast<size_t>(result.which)], stops[static_cast<size_t>(expected.which)]);
+        ASSERT_EQ(stops[static_cast<size_t>(result.which)],
+                  stops[static_cast<size_t>(expected.which)]);
       }
     }
   }

@@ -1,0 +1,84 @@
+#include "kernels/elementwise.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cpu/variant.h"
+
+namespace sluice::kernels {
+
+namespace {
+constexpr int64_t kBlock = 1 << 14;  // elements a thread takes at a time: 64 KiB of f32, within L2
+
+// Calls work(begin, count) over [0, n) in blocks, on several threads when there are several blocks.
+template <typename Work>
+void in_blocks(int64_t n, const Work& work) {
+  const int64_t blocks = (n + kBlock - 1) / kBlock;
+#pragma omp parallel for schedule(static) if (blocks > 2)
+  for (int64_t block = 0; block < blocks; ++block)
+    work(block * kBlock, std::min(kBlock, n - block * kBlock));
+}
+}  // namespace
+
+void add_inplace(float* y, const float* x, int64_t n) noexcept {
+  const Variant& variant = active_variant();
+  in_blocks(n, [&](int64_t begin, int64_t count) { variant.add(y + begin, x + begin, count); });
+}
+
+void silu_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride, float* y, int64_t y_stride,
+              int64_t rows, int64_t cols) noexcept {
+  const Variant& variant = active_variant();
+#pragma omp parallel for schedule(static) if (rows > 1 && rows * cols > 2 * kBlock)
+  for (int64_t row = 0; row < rows; ++row)
+    variant.silu_mul(gate + row * gate_stride, up + row * up_stride, y + row * y_stride, cols);
+}
+
+void relu(float* x, int64_t n) noexcept {
+  const Variant& variant = active_variant();
+  in_blocks(n, [&](int64_t begin, int64_t count) { variant.relu(x + begin, count); });
+}
+
+void gelu_erf(float* x, int64_t n) noexcept {
+  in_blocks(n, [&](int64_t begin, int64_t count) {
+    for (int64_t i = begin; i < begin + count; ++i) x[i] = 0.5f * x[i] * (1.0f + std::erf(x[i] * 0.70710678118654752f));
+  });
+}
+
+void gelu_tanh(float* x, int64_t n) noexcept {
+  const Variant& variant = active_variant();
+  in_blocks(n, [&](int64_t begin, int64_t count) { variant.gelu_tanh(x + begin, count); });
+}
+
+void silu(float* x, int64_t n) noexcept {
+  const Variant& variant = active_variant();
+  in_blocks(n, [&](int64_t begin, int64_t count) { variant.silu_mul(x + begin, nullptr, x + begin, count); });
+}
+
+void convert(DType from, const void* source, DType to, void* destination, int64_t n) noexcept {
+  const int64_t from_bytes = dtype_bytes(from);
+  const int64_t to_bytes = dtype_bytes(to);
+  const auto* in = static_cast<const std::byte*>(source);
+  auto* out = static_cast<std::byte*>(destination);
+  const Variant& variant = active_variant();
+  in_blocks(n, [&](int64_t begin, int64_t count) {
+    const std::byte* piece = in + begin * from_bytes;
+    std::byte* result = out + begin * to_bytes;
+    if (from == to) {
+      std::memcpy(result, piece, static_cast<size_t>(count * from_bytes));
+    } else if (to == DType::kF32) {
+      variant.to_f32(from, piece, reinterpret_cast<float*>(result), count);
+    } else if (from == DType::kF32) {
+      variant.from_f32(to, reinterpret_cast<const float*>(piece), result, count);
+    } else {  // f16 <-> bf16 by way of f32, a little at a time
+      float wide[256];
+      for (int64_t i = 0; i < count; i += 256) {
+        const int64_t few = std::min<int64_t>(256, count - i);
+        variant.to_f32(from, piece + i * from_bytes, wide, few);
+        variant.from_f32(to, wide, result + i * to_bytes, few);
+      }
+    }
+  });
+}
+
+}  // namespace sluice::kernels

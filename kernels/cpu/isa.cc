@@ -1,0 +1,81 @@
+#include "kernels/cpu/isa.h"
+
+#include <fmt/format.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+
+#include "kernels/linear.h"
+#include "src/base/error.h"
+
+namespace sluice::kernels {
+
+namespace {
+constexpr std::array<std::string_view, 5> kNames{"generic", "avx2", "avx512", "avx512_bf16", "amx"};
+
+bool has_amx_permission() noexcept {
+#ifdef __x86_64__
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
+Isa detect() noexcept {
+#ifdef __x86_64__
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (!avx2) return Isa::kGeneric;
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  if (!avx512) return Isa::kAvx2;
+  if (!__builtin_cpu_supports("avx512bf16")) return Isa::kAvx512;
+  unsigned a = 7, b = 0, c = 0, d = 0;
+  __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+  const bool amx = (d & (1u << 22)) && (d & (1u << 24));
+  return amx && has_amx_permission() ? Isa::kAmx : Isa::kAvx512Bf16;
+#else
+  return Isa::kGeneric;
+#endif
+}
+
+std::atomic<int> g_forced{-1};
+}  // namespace
+
+std::string_view isa_name(Isa isa) noexcept { return kNames[static_cast<size_t>(isa)]; }
+
+std::optional<Isa> parse_isa(std::string_view name) noexcept {
+  for (size_t i = 0; i < kNames.size(); ++i)
+    if (kNames[i] == name) return static_cast<Isa>(i);
+  return std::nullopt;
+}
+
+Isa detected_isa() noexcept {
+  static const Isa isa = detect();
+  return isa;
+}
+
+Isa active_isa() noexcept {
+  const int forced = g_forced.load(std::memory_order_relaxed);
+  return forced < 0 ? detected_isa() : static_cast<Isa>(forced);
+}
+
+void force_isa(Isa isa) {
+  if (isa > detected_isa())
+    throw Error(ErrorKind::kUser, fmt::format("this CPU has {}, not {}", isa_name(detected_isa()), isa_name(isa)),
+                "leave --cpu-isa out to use the best there is");
+  g_forced = static_cast<int>(isa);
+}
+
+std::string describe_kernels() {
+  const Isa isa = active_isa();
+  const std::string_view ours = isa_name(isa == Isa::kAmx ? Isa::kAvx512Bf16 : isa);
+  return fmt::format("cpu: {} (detected {})\nnorm, rope, activations, conversions: {}\nattention, kv_write: {}\nlinear: {}\n",
+                     isa_name(isa), isa_name(detected_isa()), ours, ours, describe_linear());
+}
+
+}  // namespace sluice::kernels

@@ -1,0 +1,33 @@
+#include "kernels/rope.h"
+
+#include <cmath>
+
+namespace sluice::kernels {
+
+void rope_inplace(float* x, int64_t tokens, int64_t stride, int heads, int head_dim, int rotary_dim,
+                  const int32_t* positions, const float* inverse_frequencies, float factor) noexcept {
+  const int half = rotary_dim / 2;
+#pragma omp parallel for schedule(static) if (tokens > 1)
+  for (int64_t token = 0; token < tokens; ++token) {
+    float cosines[512];
+    float sines[512];
+    for (int j = 0; j < half; ++j) {
+      const float angle = static_cast<float>(positions[token]) * inverse_frequencies[j];
+      cosines[j] = std::cos(angle) * factor;
+      sines[j] = std::sin(angle) * factor;
+    }
+    for (int head = 0; head < heads; ++head) {
+      float* low = x + token * stride + int64_t{head} * head_dim;
+      float* high = low + half;
+#pragma omp simd
+      for (int j = 0; j < half; ++j) {
+        const float a = low[j];
+        const float b = high[j];
+        low[j] = a * cosines[j] - b * sines[j];
+        high[j] = b * cosines[j] + a * sines[j];
+      }
+    }
+  }
+}
+
+}  // namespace sluice::kernels

@@ -1,0 +1,27 @@
+#include "kernels/cpu/variant.h"
+
+#include <algorithm>
+
+namespace sluice::kernels {
+
+const Variant& active_variant() noexcept {
+#ifdef __x86_64__
+  switch (active_isa()) {
+    case Isa::kGeneric: return kVariantGeneric;
+    case Isa::kAvx2: return kVariantAvx2;
+    case Isa::kAvx512: return kVariantAvx512;
+    case Isa::kAvx512Bf16:
+    case Isa::kAmx: return kVariantAvx512Bf16;
+  }
+#endif
+  return kVariantGeneric;
+}
+
+int64_t attention_thread_floats(const AttentionShape& shape) noexcept {
+  const int64_t group = shape.num_heads / shape.num_kv_heads;
+  const int64_t rows = std::max(kAttentionRows, group);
+  const int64_t dim = (shape.head_dim + kAttentionLanes - 1) / kAttentionLanes * kAttentionLanes;
+  return 2 * rows * dim + 2 * kAttentionChunk * dim + rows * kAttentionChunk + 2 * rows;
+}
+
+}  // namespace sluice::kernels

@@ -1,0 +1,58 @@
+#pragma once
+// One set of inner loops per instruction set. Each cpu/variant_*.cc is compiled with its own flags and includes
+// variant_body.inc; nothing else is compiled with such flags. Callers split work over threads and pick the set.
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/attention.h"
+#include "kernels/cpu/isa.h"
+
+namespace sluice::kernels {
+
+/// A piece of attention work: query rows [token_begin, token_end) x the heads of one KV head, positions
+/// [position_begin, position_end) of the context.
+struct AttentionItem {
+  int kv_head;
+  int32_t token_begin, token_end;
+  int32_t position_begin, position_end;
+  float* out;  ///< null: into the sequence's out; else [rows, head_dim] partial results
+  float* lse;  ///< with out: [rows]
+};
+
+struct Variant {
+  const char* name;
+  void (*rms_norm)(const float* x, const float* gain, float eps, float* y, int64_t rows, int64_t cols);
+  void (*layer_norm)(const float* x, const float* gain, const float* bias, float eps, float* y, int64_t rows, int64_t cols);
+  void (*add)(float* y, const float* x, int64_t n);
+  void (*silu_mul)(const float* gate, const float* up, float* y, int64_t n);
+  void (*relu)(float* x, int64_t n);
+  void (*gelu_tanh)(float* x, int64_t n);
+  void (*to_f32)(DType from, const void* source, float* to, int64_t n);
+  void (*from_f32)(DType to, const float* source, void* destination, int64_t n);
+  void (*scale)(float* x, float factor, int64_t n);
+  /// y[i, row] for rows [row_begin, row_end) of w, i < m <= 16; f32 products.
+  void (*linear_rows)(const void* w, DType dtype, int64_t row_begin, int64_t row_end, int64_t k, const float* x, int64_t ld,
+                      int64_t m, const float* bias, float* y, int64_t ldy);
+  /// The same on bf16 x and w; null where the CPU has no bf16 dot product.
+  void (*linear_rows_bf16)(const uint16_t* w, int64_t row_begin, int64_t row_end, int64_t k, const uint16_t* x, int64_t ld,
+                           int64_t m, const float* bias, float* y, int64_t ldy);
+  void (*attend)(const AttentionShape& shape, const AttentionSequence& sequence, const AttentionItem& item, float* scratch);
+};
+
+extern const Variant kVariantGeneric;
+#ifdef __x86_64__
+extern const Variant kVariantAvx2;
+extern const Variant kVariantAvx512;
+extern const Variant kVariantAvx512Bf16;
+#endif
+
+/// The set for active_isa().
+const Variant& active_variant() noexcept;
+
+/// Query rows of one attention item, at most (one token's heads may be more), and floats of scratch for one thread.
+constexpr int64_t kAttentionRows = 64;
+int64_t attention_thread_floats(const AttentionShape& shape) noexcept;
+constexpr int64_t kAttentionLanes = 16;      ///< head_dim is padded to this
+constexpr int64_t kAttentionChunk = 32;      ///< positions at a time
+
+}  // namespace sluice::kernels

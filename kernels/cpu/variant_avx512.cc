@@ -1,0 +1,18 @@
+// The inner loops for avx512; compiled with its own flags (kernels/CMakeLists.txt).
+#include "kernels/cpu/variant.h"
+
+#include <immintrin.h>
+
+namespace sluice::kernels {
+
+namespace {
+constexpr int kLanes = 16;
+#define SLUICE_F16C 16
+#include "kernels/cpu/variant_body.inc"
+#include "kernels/cpu/attention_body.inc"
+}  // namespace
+
+const Variant kVariantAvx512{"avx512",        rms_norm_rows, layer_norm_rows, add_range,   silu_mul_range, relu_range,
+                         gelu_tanh_range, to_f32,        from_f32,        scale_range, linear_rows,    nullptr, attend};
+
+}  // namespace sluice::kernels
