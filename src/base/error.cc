@@ -29,9 +29,9 @@ Error Error::with_context(const std::string& context) const {
   return Error(kind_, context + ": " + text_, mend_);
 }
 
-void assertion_failed(const char* condition, const char* why, std::source_location where) {
+void assertion_failed(const char* condition, const char* why, const char* file, int line) {
   throw Error(ErrorKind::kInternal,
-              fmt::format("internal error at {}:{}: {} ({})", where.file_name(), where.line(), why, condition),
+              fmt::format("internal error at {}:{}: {} ({})", file, line, why, condition),
               "this is a bug in sluice; please report it with the command that showed it");
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 // The one exception type of sluice. Text = what, where (path, tensor, layer, offset, flag); mend = what to do about it.
 // Expected outcomes (queue full, sequence ended) are values, never exceptions. Thread safe as any value.
-#include <source_location>
 #include <stdexcept>
 #include <string>
 
@@ -32,7 +31,7 @@ class Error : public std::runtime_error {
   std::string mend_;
 };
 
-[[noreturn]] void assertion_failed(const char* condition, const char* why, std::source_location where);
+[[noreturn]] void assertion_failed(const char* condition, const char* why, const char* file, int line);
 
 }  // namespace sluice
 
@@ -40,5 +39,5 @@ class Error : public std::runtime_error {
 #define SLUICE_ASSERT(condition, why)                                                              \
   do {                                                                                             \
     if (!(condition)) [[unlikely]]                                                                 \
-      ::sluice::assertion_failed(#condition, why, std::source_location::current());                \
+      ::sluice::assertion_failed(#condition, why, __FILE__, __LINE__);                        \
   } while (false)

@@ -110,6 +110,7 @@ struct Engine::Impl final : TaskRunner {
   std::vector<std::unique_ptr<Sequence>> running;
   std::optional<GenerationRequest> waiting;  ///< taken from the source, no room for it yet
   bool source_is_empty = false;
+  bool is_prefill_pass = false;
   /// By parity of the pass: stores of one pass may still run while the next computes.
   std::array<PassPlan, 2> passes;
   LogitsConsumer consumer;
@@ -202,6 +203,7 @@ void Engine::Impl::take_logits(const MicroBatch& batch, size_t index, std::span<
       sequence.sampler.pick(logits, {sequence.prompt(), sequence.output()}, sampling_workspace);
   sequence.tokens.push_back(choice.token);
   ++totals.decode_tokens;
+  if (is_prefill_pass) ++totals.first_tokens;
   const sampling::SamplingParams& params = sequence.sampler.params();
   const auto& eos = sequence.sampler.eos_token_ids();
   const auto is_in = [&](const std::vector<int32_t>& ids) { return std::find(ids.begin(), ids.end(), choice.token) != ids.end(); };
@@ -229,6 +231,7 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
   PassPlan& pass = passes[static_cast<size_t>(schedule.passes() % 2)];
   pass = plan_pass(active, {policy.micro_batch_sequences, std::min(policy.micro_batch_tokens, planned.plan.pass_tokens),
                             planned.plan.pass_tokens, policy.page_tokens});
+  is_prefill_pass = pass.prefill_tokens > 0;
   hidden->begin_pass(pass.micro_batches);
   std::vector<MicroBatchLoad> loads;
   for (size_t i = 0; i < pass.micro_batches.size(); ++i) {

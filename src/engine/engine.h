@@ -31,6 +31,7 @@ struct EngineOptions {
   std::string offload_dir;          ///< for KV and activations on disk; empty: the system's temporary folder
   int64_t disk_budget_bytes = 0;    ///< of offload files; 0: no limit but the disk's
   std::optional<policy::Policy> policy;  ///< by hand; nothing: the default fills the budget
+  policy::Policy start_policy;      ///< without `policy`: page and chunk sizes for the default to start from
   policy::Workload workload;        ///< what the budget has to hold
   int64_t context_tokens = 0;       ///< longest sequence; 0: the workload's, at most the model's
   ComputeChoice compute = ComputeChoice::kAuto;
@@ -50,6 +51,7 @@ struct EngineStats {
   int64_t prefill_tokens = 0;
   double decode_seconds = 0;  ///< of passes that hold none
   int64_t decode_tokens = 0;  ///< sampled, first tokens of prompts included
+  int64_t first_tokens = 0;  ///< of these, chosen in a pass that holds prompt tokens
   int64_t passes = 0;
   int64_t peak_memory_bytes = 0;  ///< of the arena
   int64_t peak_disk_bytes = 0;

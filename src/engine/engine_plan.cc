@@ -67,7 +67,7 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
   out.threads = options.threads > 0 ? options.threads : usable_processors();
   out.memory_budget_bytes = choose_budget(options);
   out.context_tokens = choose_context(model, options);
-  policy::Policy start = options.policy.value_or(policy::Policy{});
+  policy::Policy start = options.policy.value_or(options.start_policy);
   policy::validate(start);
   out.attention = {static_cast<int>(shape.num_heads),
                    static_cast<int>(shape.num_kv_heads),

@@ -1,6 +1,7 @@
 #include "src/jobs/request.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 #include <unordered_set>

@@ -46,7 +46,8 @@ class ResultsFile {
   /// beside the requests (model, weights, format); a hash of it is kept in every record. `model`:
   /// what the records call the model. Errors: kFile (cannot open, not a regular file, a line that
   /// is no record, with its number); kUser (another process writes it; its records belong to
-  /// another job). The file is changed only to cut off a torn last line.
+  /// another job). The file is changed only at its end: a torn last line is cut off, a whole one
+  /// that lacks its line end gets it.
   ResultsFile(std::string path, std::string_view job_config, std::string model);
   ResultsFile(const ResultsFile&) = delete;
   ResultsFile& operator=(const ResultsFile&) = delete;

@@ -39,9 +39,11 @@ float checked_max(std::span<const float> logits, size_t position) {
   return found.value;
 }
 
-// The largest logit after bias, penalties and masks, and its lowest index.
-TokenLogprob best_of(std::span<const float> adjusted, size_t position) {
-  const float best = largest(adjusted).value;
+// The largest logit after bias, penalties and masks, and its lowest index. `raw_max`: of the logits
+// that `adjusted` still is when nothing was to adjust.
+TokenLogprob best_of(std::span<const float> adjusted, std::span<const float> logits, float raw_max,
+                     size_t position) {
+  const float best = adjusted.data() == logits.data() ? raw_max : largest(adjusted).value;
   if (!std::isfinite(best)) {
     throw Error(ErrorKind::kUser,
                 fmt::format("{} at output position {}",
@@ -200,7 +202,7 @@ Choice Sampler::pick(std::span<const float> logits, const History& history,
   const size_t position = history.output.size();
   const float raw_max = checked_max(logits, position);
   const std::span<const float> adjusted = adjust(logits, history, workspace);
-  const TokenLogprob best = best_of(adjusted, position);
+  const TokenLogprob best = best_of(adjusted, logits, raw_max, position);
 
   Choice choice{best.token, std::numeric_limits<float>::quiet_NaN(), {}};
   if (params_.temperature > 0) {
@@ -221,9 +223,9 @@ std::vector<float> Sampler::distribution(std::span<const float> logits, const Hi
                                          Workspace& workspace) const {
   SLUICE_ASSERT(!logits.empty(), "a model has a vocabulary");
   const size_t position = history.output.size();
-  checked_max(logits, position);
+  const float raw_max = checked_max(logits, position);
   const std::span<const float> adjusted = adjust(logits, history, workspace);
-  const TokenLogprob best = best_of(adjusted, position);
+  const TokenLogprob best = best_of(adjusted, logits, raw_max, position);
 
   std::vector<float> probabilities(logits.size(), 0.0F);
   if (params_.temperature == 0) {

@@ -1,0 +1,19 @@
+#pragma once
+// What a run says at its end: prefill and decode, memory against the plan, bytes and busy share of every lane.
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "src/engine/engine.h"
+
+namespace sluice::app {
+
+/// The table of tiers and lanes, for people.
+std::string run_table(const Engine& engine);
+/// The same as JSON: load_s, prefill_s, ..., peak_bytes, budget_bytes, lanes, wall_s.
+nlohmann::ordered_json stats_json(const Engine& engine);
+/// One sentence: policy, memory planned, bytes streamed in each pass.
+std::string plan_sentence(const Engine& engine);
+/// Says so when the policy streams a model that fits the budget; empty otherwise.
+std::string fit_warning(const Engine& engine);
+
+}  // namespace sluice::app

@@ -1,0 +1,28 @@
+#include "src/app/store_layout.h"
+
+#include <fmt/format.h>
+
+#include <set>
+
+namespace sluice::app {
+
+std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<DType> to) {
+  std::vector<io::StoreGroup> groups;
+  std::set<std::string> placed;  // a tied table is stored once, where a pass needs it first
+  const ModelShape& shape = model.shape();
+  for (size_t i = 0; i < shape.sublayers.size(); ++i) {
+    const SublayerShape& sublayer = shape.sublayers[i];
+    const std::string name = sublayer.kind == SublayerKind::kEmbed  ? "embed"
+                             : sublayer.kind == SublayerKind::kHead ? "head"
+                                                                    : fmt::format("layer-{:05}", sublayer.layer_index);
+    if (groups.empty() || groups.back().name != name) groups.push_back({name, {}});
+    for (size_t w = 0; w < sublayer.weights.size(); ++w) {
+      const std::string& tensor = model.tensor(i, w).name;
+      if (placed.insert(tensor).second) groups.back().tensors.push_back({tensor, tensor, to});
+    }
+  }
+  std::erase_if(groups, [](const io::StoreGroup& group) { return group.tensors.empty(); });
+  return groups;
+}
+
+}  // namespace sluice::app

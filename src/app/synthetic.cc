@@ -1,0 +1,84 @@
+#include "src/app/synthetic.h"
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "src/base/error.h"
+
+namespace sluice::app {
+
+namespace {
+struct Source {
+  float scale = 0;   // of uniform [-1, 1)
+  float offset = 0;  // 1 for gains
+};
+
+Source source_for(const WeightShape& weight) {
+  if (weight.kind == WeightKind::kVector)
+    return weight.role.ends_with("bias") ? Source{0.02f, 0} : Source{0.1f, 1};
+  return {std::sqrt(3.0f / static_cast<float>(weight.cols)), 0};  // uniform of variance 1 / cols
+}
+
+uint32_t mix(uint32_t x) {  // a bijection with good avalanche (multiply, xor-shift)
+  x ^= x >> 16;
+  x *= 0x7feb352du;
+  x ^= x >> 15;
+  x *= 0x846ca68bu;
+  x ^= x >> 16;
+  return x;
+}
+
+template <typename Convert, typename Element>
+void fill(uint32_t key, int64_t first, Element* to, int64_t count, const Source& source, const Convert& convert) {
+  for (int64_t i = 0; i < count; ++i) {
+    const auto index = static_cast<uint64_t>(first + i);
+    const uint32_t bits = mix(static_cast<uint32_t>(index) * 0x9e3779b9u + key + static_cast<uint32_t>(index >> 32));
+    const float unit = static_cast<float>(static_cast<int32_t>(bits)) * 0x1p-31f;
+    to[i] = convert(source.offset + source.scale * unit);
+  }
+}
+
+std::string with_dtype(const std::string& config_json, DType dtype) {
+  auto json = nlohmann::ordered_json::parse(config_json);
+  json.erase("dtype");
+  json["torch_dtype"] = dtype == DType::kF32 ? "float32" : dtype == DType::kF16 ? "float16" : "bfloat16";
+  return json.dump(2) + "\n";
+}
+}  // namespace
+
+int64_t write_synthetic_model(const ModelShape& shape, const std::string& config_json, const std::filesystem::path& folder,
+                              const SyntheticOptions& options) {
+  std::vector<io::NewTensor> tensors;
+  std::vector<Source> sources;
+  int64_t bytes = 0;
+  for (const SublayerShape& sublayer : shape.sublayers)
+    for (const WeightShape& weight : sublayer.weights) {
+      if (weight.shares_table) continue;
+      std::vector<int64_t> dims = weight.kind == WeightKind::kVector ? std::vector<int64_t>{weight.cols}
+                                                                     : std::vector<int64_t>{weight.rows, weight.cols};
+      tensors.push_back({weight.names.front(), options.dtype, std::move(dims)});
+      sources.push_back(source_for(weight));
+      bytes += weight.rows * weight.cols * dtype_bytes(options.dtype);
+    }
+  const auto seed = static_cast<uint32_t>(options.seed * 0x9e3779b97f4a7c15u >> 32);
+  const io::TensorGenerator generate = [&](size_t tensor, int64_t first, std::span<std::byte> to) {
+    const uint32_t key = mix(seed + static_cast<uint32_t>(tensor));
+    const int64_t count = static_cast<int64_t>(to.size()) / dtype_bytes(options.dtype);
+    const Source& source = sources[tensor];
+    if (options.dtype == DType::kF32)
+      fill(key, first, reinterpret_cast<float*>(to.data()), count, source, [](float v) { return v; });
+    else if (options.dtype == DType::kBF16)
+      fill(key, first, reinterpret_cast<uint16_t*>(to.data()), count, source, [](float v) { return f32_to_bf16(v); });
+    else
+      fill(key, first, reinterpret_cast<uint16_t*>(to.data()), count, source, [](float v) { return f32_to_f16(v); });
+  };
+  io::write_sharded_safetensors(folder, tensors, generate, options.write);
+  std::ofstream file(folder / "config.json");
+  file << with_dtype(config_json, options.dtype);
+  if (!file.flush()) throw Error(ErrorKind::kFile, (folder / "config.json").string() + ": can't be written", "check free space and permissions");
+  return bytes;
+}
+
+}  // namespace sluice::app

@@ -1,0 +1,46 @@
+#include "src/device/memory_probe.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "src/base/arena.h"
+
+namespace sluice {
+
+namespace {
+uint64_t sum_of(const uint64_t* data, int64_t count) {
+  uint64_t sums[16] = {};
+  for (int64_t i = 0; i + 16 <= count; i += 16)
+    for (int k = 0; k < 16; ++k) sums[k] += data[i + k];
+  uint64_t sum = 0;
+  for (uint64_t value : sums) sum += value;
+  return sum;
+}
+}  // namespace
+
+double probe_memory_read_rate(int64_t bytes, int threads) {
+  constexpr int kRounds = 5;
+  Arena arena("probe", bytes + 4096);
+  const Buffer buffer = arena.allocate(bytes, "memory probe");
+  auto* words = buffer.as<uint64_t>();
+  const int64_t count = bytes / 8;
+  std::fill_n(words, count, uint64_t{1});
+  std::atomic<uint64_t> sink{0};
+  double best = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    const auto start = std::chrono::steady_clock::now();
+    {
+      std::vector<std::jthread> workers;
+      for (int t = 0; t < threads; ++t)
+        workers.emplace_back([&, t] { sink += sum_of(words + count * t / threads, count / threads); });
+    }
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    best = std::max(best, static_cast<double>(bytes) / seconds);
+  }
+  return best;
+}
+
+}  // namespace sluice

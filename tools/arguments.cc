@@ -1,0 +1,52 @@
+#include "tools/arguments.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <map>
+
+#include "src/base/error.h"
+
+namespace sluice::tools {
+
+std::vector<std::string> normalise_arguments(int argc, char** argv) {
+  static const std::map<std::string, std::string> spellings{
+      {"-ctk", "--kv-dtype"}, {"-ctv", "--kv-dtype"},         {"-ngl", "--n-gpu-layers"},   {"-ot", "--override-tensor"},
+      {"-cmoe", "--cpu-moe"}, {"-ncmoe", "--n-cpu-moe"},      {"-lm", "--load-mode"},       {"-pp", "--pp"},
+      {"-tg", "--tg"}};
+  std::vector<std::string> out;
+  for (int i = 1; i < argc; ++i) {
+    const auto it = spellings.find(argv[i]);
+    out.push_back(it == spellings.end() ? argv[i] : it->second);
+  }
+  return out;
+}
+
+std::vector<int32_t> parse_ids(const std::string& text, const std::string& flag) {
+  std::vector<int32_t> ids;
+  size_t at = 0;
+  while (at < text.size()) {
+    size_t end = text.find(',', at);
+    if (end == std::string::npos) end = text.size();
+    int32_t id = 0;
+    while (at < end && text[at] == ' ') ++at;
+    const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, id);
+    if (error != std::errc() || stop != text.data() + end || id < 0)
+      throw Error(ErrorKind::kUser, fmt::format("{}: \"{}\" is not a token id", flag, text.substr(at, end - at)), "write ids as 1,2,3");
+    ids.push_back(id);
+    at = end + 1;
+  }
+  return ids;
+}
+
+std::string read_text(const std::string& path) {
+  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  std::ifstream file(path, std::ios::binary);
+  if (!file || std::filesystem::is_directory(path)) throw Error(ErrorKind::kFile, path + ": can't be read", "check the path and its permissions");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace sluice::tools

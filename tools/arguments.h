@@ -1,0 +1,17 @@
+#pragma once
+// The command line as people of other engines type it, brought to our spelling before CLI11 sees it.
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace sluice::tools {
+
+/// -ctk, -ctv, -ngl, -ot, ... to their long names.
+std::vector<std::string> normalise_arguments(int argc, char** argv);
+/// "1,2,3" to ids. Errors: kUser naming the flag.
+std::vector<int32_t> parse_ids(const std::string& text, const std::string& flag);
+/// A whole text file, or standard input for "-". Errors: kFile.
+std::string read_text(const std::string& path);
+
+}  // namespace sluice::tools

@@ -1,0 +1,179 @@
+// sluice batch: a file of requests in, a file of answers out, safe against crashes.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "src/app/generate_text.h"
+#include "src/app/report.h"
+#include "src/base/error.h"
+#include "src/jobs/job.h"
+#include "src/text/utf8.h"
+#include "tools/arguments.h"
+#include "tools/command.h"
+#include "tools/engine_flags.h"
+#include "tools/progress.h"
+#include "tools/sampling_flags.h"
+
+namespace sluice::tools {
+
+namespace {
+struct BatchFlags {
+  EngineFlags engine;
+  SamplingFlags sampling;
+  std::string input;
+  std::string output;
+};
+
+GenerationRequest to_generation(const jobs::Request& request, const text::Tokenizer* tokenizer) {
+  GenerationRequest out;
+  out.id = static_cast<uint64_t>(request.line_number);
+  out.params = request.params;
+  if (!out.params.has_seed) out.params.seed = sampling::derive_seed(out.params.seed, out.id);
+  out.prompt = request.prompt_ids;
+  if (out.prompt.empty() && tokenizer) out.prompt = tokenizer->encode(request.prompt, text::AddSpecial::kYes);
+  return out;
+}
+
+// Reads the input once beforehand, to know what the memory has to hold.
+struct Survey {
+  policy::Workload workload;
+  int64_t requests = 0;
+};
+
+Survey survey(const BatchFlags& flags, const jobs::ResultsFile& results, const text::Tokenizer* tokenizer, int32_t vocab_size,
+              int64_t longest) {
+  std::ifstream input(flags.input);
+  jobs::JobReader reader(input, flags.input, flags.sampling.checked(), &results, vocab_size);
+  Survey out;
+  while (auto line = reader.next()) {
+    const auto* request = std::get_if<jobs::Request>(&*line);
+    if (!request) continue;
+    const auto generation = to_generation(*request, tokenizer);
+    const auto length = static_cast<int64_t>(generation.prompt.size());
+    ++out.requests;
+    if (length < longest) app::add_to_workload(out.workload, length, std::min<int64_t>(generation.params.max_tokens, longest - length));
+  }
+  return out;
+}
+
+// Lines of the job as the engine has room for them; what is no request becomes an error record on the way.
+class JobSource final : public RequestSource {
+ public:
+  JobSource(jobs::JobReader& reader, jobs::ResultsFile& results, app::TextSink& sink, const text::Tokenizer* tokenizer)
+      : reader_(reader), results_(results), sink_(sink), tokenizer_(tokenizer) {}
+
+  std::optional<GenerationRequest> next() override {
+    while (auto line = reader_.next()) {
+      if (const auto* error = std::get_if<jobs::RequestError>(&*line)) {
+        results_.write_error(*error);
+        ++failed;
+        continue;
+      }
+      auto& request = std::get<jobs::Request>(*line);
+      if (request.prompt_ids.empty() && !tokenizer_) {
+        results_.write_error(request, "no_tokenizer", "the model has no tokenizer; give prompts as lists of token ids");
+        ++failed;
+        continue;
+      }
+      GenerationRequest generation = to_generation(request, tokenizer_);
+      sink_.expect(generation);
+      running.emplace(generation.id, std::move(request));
+      return generation;
+    }
+    return std::nullopt;
+  }
+
+  std::map<uint64_t, jobs::Request> running;
+  int64_t failed = 0;
+
+ private:
+  jobs::JobReader& reader_;
+  jobs::ResultsFile& results_;
+  app::TextSink& sink_;
+  const text::Tokenizer* tokenizer_;
+};
+
+jobs::Completion to_completion(const app::TextResult& result, const text::Tokenizer* tokenizer) {
+  jobs::Completion completion;
+  completion.text = tokenizer ? result.text : fmt::format("{}", fmt::join(result.token_ids, ","));
+  completion.finish_reason = result.finish_reason;
+  completion.prompt_tokens = static_cast<int64_t>(result.prompt_ids.size());
+  completion.completion_tokens = static_cast<int64_t>(result.token_ids.size());
+  if (result.choices.empty()) return completion;
+  const auto name = [&](int32_t id) { return tokenizer ? text::mend_utf8(tokenizer->token_bytes(id)) : std::to_string(id); };
+  completion.logprobs.emplace();
+  for (const sampling::Choice& choice : result.choices) {
+    jobs::TokenText token{name(choice.token), choice.logprob, {}};
+    for (const auto& other : choice.top) token.top.emplace_back(name(other.token), other.logprob);
+    completion.logprobs->push_back(std::move(token));
+  }
+  return completion;
+}
+
+void run(const BatchFlags& flags, std::stop_token stop) {
+  const BoundModel model = BoundModel::open(flags.engine.model);
+  const auto tokenizer = find_tokenizer(flags.engine.model);
+  const auto vocab_size = static_cast<int32_t>(model.shape().vocab_size);
+  if (!std::ifstream(flags.input)) throw Error(ErrorKind::kFile, flags.input + ": can't be read", "check the path and its permissions");
+  const std::string name = std::filesystem::path(flags.engine.model).lexically_normal().filename().string();
+  const std::string config = fmt::format("{}|{}|{}", name, model.checkpoint().total_bytes(), model.checkpoint().config_text());
+  jobs::ResultsFile results(flags.output, config, name);
+  if (results.resumed_records() > 0)
+    std::fprintf(stderr, "sluice: %s holds %lld answers; going on after them\n", flags.output.c_str(), static_cast<long long>(results.resumed_records()));
+  const int64_t longest = flags.engine.context > 0 ? flags.engine.context : model.shape().max_positions;
+  const Survey found = survey(flags, results, tokenizer.get(), vocab_size, longest);
+  std::fprintf(stderr, "sluice: %lld requests to run\n", static_cast<long long>(found.requests));
+
+  std::ifstream input(flags.input);
+  jobs::JobReader reader(input, flags.input, flags.sampling.checked(), &results, vocab_size);
+  const auto engine = open_engine(flags.engine, found.workload);
+  if (!engine) return;
+  app::TextSink sink(tokenizer.get());
+  JobSource source(reader, results, sink, tokenizer.get());
+  Progress progress("batch");
+  int64_t done = 0;
+  int64_t tokens = 0;
+  double seconds = 0;
+  sink.on_result = [&](app::TextResult&& result) {
+    const auto it = source.running.find(result.id);
+    if (!result.refused.empty()) {
+      results.write_error(it->second, "refused", result.refused);
+      ++source.failed;
+    } else if (result.finish_reason != "cancelled") {
+      results.write(it->second, to_completion(result, tokenizer.get()));
+    }
+    source.running.erase(it);
+    ++done;
+  };
+  sink.on_pass_report = [&](const PassReport& report) {
+    tokens += report.decode_tokens;
+    seconds += report.seconds;
+    progress.update(done, found.requests, fmt::format("{}/{} requests, {} running", done, found.requests, report.running),
+                    fmt::format("{:.2f} tokens/s, pass {}", seconds > 0 ? static_cast<double>(tokens) / seconds : 0, report.pass));
+  };
+  engine->generate(source, sink, stop);
+  finish_run(flags.engine, *engine);
+  if (flags.engine.json) {
+    const nlohmann::ordered_json json{{"requests", done}, {"failed", source.failed}, {"skipped", reader.skipped()}, {"output", flags.output},
+                                      {"policy", nlohmann::ordered_json::parse(policy::policy_to_json(engine->plan().policy))}, {"stats", app::stats_json(*engine)}};
+    std::printf("%s\n", json.dump(2).c_str());
+  } else {
+    std::fprintf(stderr, "  %lld requests answered, %lld error records, %lld already there: %s\n", static_cast<long long>(done),
+                 static_cast<long long>(source.failed), static_cast<long long>(reader.skipped()), flags.output.c_str());
+  }
+}
+}  // namespace
+
+Command add_batch(CLI::App& program) {
+  auto flags = std::make_shared<BatchFlags>();
+  CLI::App* parser = program.add_subcommand("batch", "answer a JSONL file of requests; started again, it continues");
+  flags->engine.add_to(*parser);
+  flags->sampling.add_to(*parser, 128);
+  parser->add_option("input,-i,--input", flags->input, "OpenAI batch lines or {\"prompt\": ...} lines")->required();
+  parser->add_option("-o,--output", flags->output, "answers, one line each, synced as they end")->required();
+  return {parser, [flags](std::stop_token stop) { run(*flags, stop); }};
+}
+
+}  // namespace sluice::tools

@@ -1,0 +1,27 @@
+#pragma once
+// A subcommand: adds its options to the program's parser and leaves a function that runs it. One file each; main.cc lists
+// them. Standard output is for results, standard error for everything else.
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <stop_token>
+
+namespace sluice::tools {
+
+struct Command {
+  CLI::App* parser = nullptr;
+  std::function<void(std::stop_token)> run;
+};
+
+Command add_run(CLI::App& program);
+Command add_batch(CLI::App& program);
+Command add_convert(CLI::App& program);
+Command add_inspect(CLI::App& program);
+Command add_tokenize(CLI::App& program);
+Command add_synth(CLI::App& program);
+Command add_logits(CLI::App& program);
+Command add_bench(CLI::App& program);
+Command add_eval(CLI::App& program);
+Command add_doctor(CLI::App& program);
+Command add_version(CLI::App& program);
+
+}  // namespace sluice::tools

@@ -1,0 +1,80 @@
+// sluice convert: a checkpoint to a packed store.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "io/packed_store.h"
+#include "src/app/store_layout.h"
+#include "src/base/bytes.h"
+#include "src/base/error.h"
+#include "tools/command.h"
+#include "tools/progress.h"
+
+namespace sluice::tools {
+
+namespace {
+struct ConvertFlags {
+  std::string model, destination, weights;
+  bool overwrite = false, verify = false, dry_run = false, json = false;
+  int threads = 0;
+};
+
+// The library looks at an atomic; Ctrl-C comes as a stop token.
+struct StopFlag {
+  std::atomic<bool> flag{false};
+  std::stop_callback<std::function<void()>> callback;
+  explicit StopFlag(std::stop_token stop) : callback(std::move(stop), [this] { flag = true; }) {}
+};
+
+void run(const ConvertFlags& flags, std::stop_token stop) {
+  const BoundModel model = BoundModel::open(flags.model);
+  std::optional<DType> to;
+  if (!flags.weights.empty()) to = parse_dtype(flags.weights);
+  const auto groups = app::store_groups(model, to);
+  const int64_t bytes = io::packed_store_bytes(model.checkpoint(), groups);
+  std::fprintf(stderr, "sluice: %s of %s to %s in %zu groups\n", format_bytes(bytes).c_str(),
+               std::string(dtype_name(to.value_or(model.shape().weight_dtype))).c_str(), flags.destination.c_str(), groups.size());
+  if (flags.dry_run) return;
+  StopFlag stopping(std::move(stop));
+  Progress progress("converting");
+  const auto started = std::chrono::steady_clock::now();
+  const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count(); };
+  io::ConvertOptions options;
+  options.destination = flags.destination;
+  options.overwrite = flags.overwrite;
+  options.verify_finished = flags.verify;
+  options.threads = flags.threads;
+  options.stop = &stopping.flag;
+  options.progress = [&](const io::ConvertProgress& at) {
+    progress.update(at.done_bytes, at.total_bytes, fmt::format("{} of {}, {}", format_bytes(at.done_bytes), format_bytes(at.total_bytes), at.group),
+                    format_rate(static_cast<double>(at.done_bytes) / std::max(elapsed(), 1e-9)));
+  };
+  const io::ConvertReport report = io::convert_checkpoint(model.checkpoint(), groups, options);
+  if (flags.verify) io::verify_store(flags.destination, {}, &stopping.flag);
+  if (flags.json)
+    std::printf("%s\n", nlohmann::ordered_json{{"destination", flags.destination}, {"total_bytes", report.total_bytes}, {"written_bytes", report.written_bytes},
+                                              {"groups", report.groups}, {"resumed_groups", report.resumed_groups}, {"seconds", elapsed()}}.dump(2).c_str());
+  else
+    std::fprintf(stderr, "sluice: %s written in %s, %s%s\n", format_bytes(report.written_bytes).c_str(), format_seconds(elapsed()).c_str(),
+                 format_rate(static_cast<double>(report.written_bytes) / std::max(elapsed(), 1e-9)).c_str(),
+                 report.resumed_groups > 0 ? fmt::format("; {} of {} groups were there already", report.resumed_groups, report.groups).c_str() : "");
+}
+}  // namespace
+
+Command add_convert(CLI::App& program) {
+  auto flags = std::make_shared<ConvertFlags>();
+  CLI::App* parser = program.add_subcommand("convert", "write a packed store: a layer contiguous, aligned, checksummed; resumable");
+  parser->add_option("model,-m,--model", flags->model, "model folder")->required();
+  parser->add_option("destination,-o,--output", flags->destination, "folder to write")->required();
+  parser->add_option("--weights", flags->weights, "f32, f16 or bf16 (default: as they are)")->check(CLI::IsMember({"f32", "f16", "bf16"}));
+  parser->add_option("-t,--threads", flags->threads, "threads that convert (default: all)");
+  parser->add_flag("--overwrite", flags->overwrite, "replace what is there");
+  parser->add_flag("--verify", flags->verify, "read everything back and compare checksums");
+  parser->add_flag("--dry-run", flags->dry_run, "say what would be written");
+  parser->add_flag("--json", flags->json, "one JSON object on standard output");
+  return {parser, [flags](std::stop_token stop) { run(*flags, stop); }};
+}
+
+}  // namespace sluice::tools

@@ -1,0 +1,42 @@
+#pragma once
+// The options that every command with an engine shares, and what becomes of them.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/engine/engine.h"
+#include "src/text/tokenizer.h"
+
+namespace sluice::tools {
+
+struct EngineFlags {
+  std::string model;
+  std::string memory, disk, offload_dir;
+  std::string policy_file;
+  std::vector<double> percent;
+  int64_t micro_batch_sequences = 0, micro_batches = 0, micro_batch_tokens = 0, page_tokens = 0;
+  int64_t context = 0;
+  int threads = 0;
+  std::string compute = "auto", kv_dtype, io = "auto", isa, trace;
+  bool dry_run = false, json = false, verbose = false;
+
+  void add_to(CLI::App& parser);
+  /// Errors: kUser for contradictions and for flags that have no effect here.
+  EngineOptions options(const policy::Workload& workload) const;
+
+ private:
+  std::vector<std::string> refused_;
+};
+
+/// Opens the engine and says in one line (or, verbose, a table) what it will do. Empty when --dry-run: the plan has been
+/// printed and nothing is left to do.
+std::unique_ptr<Engine> open_engine(const EngineFlags& flags, const policy::Workload& workload);
+/// Writes the trace and prints the end-of-run table (not with --json).
+void finish_run(const EngineFlags& flags, const Engine& engine);
+/// The model's tokenizer, or null when it has none.
+std::unique_ptr<text::Tokenizer> find_tokenizer(const std::string& model);
+/// find_tokenizer, or kFile saying how to do without.
+std::unique_ptr<text::Tokenizer> need_tokenizer(const std::string& model);
+
+}  // namespace sluice::tools

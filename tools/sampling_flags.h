@@ -1,0 +1,22 @@
+#pragma once
+// The options of text generation that run and batch share.
+#include <CLI/CLI.hpp>
+
+#include "src/sampling/params.h"
+
+namespace sluice::tools {
+
+struct SamplingFlags {
+  sampling::SamplingParams params;
+  uint64_t seed = 0;
+
+  /// Default: greedy, `max_tokens` tokens.
+  void add_to(CLI::App& parser, int max_tokens);
+  /// Errors: kUser naming the field that is out of range.
+  sampling::SamplingParams checked() const;
+
+ private:
+  CLI::Option* seed_option_ = nullptr;
+};
+
+}  // namespace sluice::tools
