@@ -13,6 +13,7 @@ namespace sluice {
 namespace {
 constexpr int64_t kPage = 4096;
 constexpr int64_t kHugePage = 2 * kMiB;
+constexpr int64_t kLargestRange = int64_t{1} << 56;
 
 int64_t mapped_bytes(int64_t size) { return round_up(size, kPage); }
 
@@ -81,9 +82,10 @@ void Arena::discharge(int64_t bytes) noexcept { used_.fetch_sub(bytes, std::memo
 Buffer Arena::allocate(int64_t bytes, const std::string& what) {
   SLUICE_ASSERT(bytes >= 0, "sizes are computed, never negative");
   if (bytes == 0) return {};
-  const int64_t mapped = mapped_bytes(bytes);
+  // Past the end of the address space whole pages can't even be counted.
+  const int64_t mapped = bytes < kLargestRange ? mapped_bytes(bytes) : bytes;
   charge(mapped, what);
-  std::byte* data = map(mapped);
+  std::byte* data = bytes < kLargestRange ? map(mapped) : nullptr;
   if (!data) {
     discharge(mapped);
     throw Error(ErrorKind::kResource, fmt::format("the system refused {} for {}", format_bytes(mapped), what),

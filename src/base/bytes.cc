@@ -27,7 +27,7 @@ int64_t parse_bytes(std::string_view text, std::string_view flag) {
   const std::string copy(text);
   char* end = nullptr;
   const double number = std::strtod(copy.c_str(), &end);
-  std::string_view suffix(end);
+  std::string_view suffix(end, copy.size() - static_cast<size_t>(end - copy.c_str()));
   while (suffix.starts_with(' ')) suffix.remove_prefix(1);
   const double unit = unit_of(suffix);
   const double bytes = number * unit;

@@ -19,7 +19,7 @@ class StreamDecoder {
   const Tokenizer& tokenizer_;
   SkipSpecial skip_;
   std::string pending_;
-  bool is_first_ = true;
+  bool is_first_;
 };
 
 }  // namespace sluice::text

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# From nothing to text: installs what is missing, builds the program, and runs a small real model under a memory budget
+# smaller than its weights, so that most of them are streamed from disk in every pass.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+scripts/setup.sh
+echo "quickstart: building (a few minutes the first time)"
+cmake --preset release >/dev/null
+cmake --build --preset release --target sluice_tool -- -j"$(nproc)"
+run=(build/release/bin/sluice run -m tests/fixtures/models/stories260k -p "Once upon a time" -n 120 --cpu-mem 900KiB)
+echo
+echo "quickstart: the model's weights are 1016KiB, the budget is 900KiB:"
+echo "\$ ${run[*]}"
+echo
+"${run[@]}"

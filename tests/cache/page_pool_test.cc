@@ -1,0 +1,127 @@
+#include "src/cache/page_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace sluice {
+namespace {
+
+struct Split {
+  int64_t memory = 0;
+  int64_t disk = 0;
+};
+
+Split count(const PageTable& table) {
+  Split split;
+  for (const PageRef& page : table) ++(page.is_on_disk ? split.disk : split.memory);
+  return split;
+}
+
+// What the pool promises, the plainest way: a set of pages in use.
+class NaivePool {
+ public:
+  NaivePool(int64_t memory, int64_t disk) : memory_(memory), disk_(disk) {}
+  int64_t free_pages() const { return memory_ + disk_ - static_cast<int64_t>(used_.size()); }
+  void take(const PageTable& table) {
+    for (const PageRef& page : table) {
+      ASSERT_GE(page.slot, 0);
+      ASSERT_LT(page.slot, page.is_on_disk ? disk_ : memory_);
+      ASSERT_TRUE(used_.emplace(page.is_on_disk, page.slot).second) << "slot " << page.slot << " is in use";
+    }
+    peak_ = std::max(peak_, static_cast<int64_t>(used_.size()));
+  }
+  void give(const PageTable& table) {
+    for (const PageRef& page : table) used_.erase({page.is_on_disk, page.slot});
+  }
+  int64_t peak() const { return peak_; }
+
+ private:
+  int64_t memory_, disk_;
+  std::set<std::pair<bool, int32_t>> used_;
+  int64_t peak_ = 0;
+};
+
+TEST(PagePool, RandomUseMatchesASetOfPages) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 60; ++round) {
+    const int64_t memory = random() % 4 == 0 ? 0 : random() % 50;
+    const int64_t disk = random() % 4 == 0 ? 0 : random() % 50;
+    PagePool pool(memory, disk);
+    NaivePool naive(memory, disk);
+    std::vector<PageTable> held;
+    for (int step = 0; step < 400; ++step) {
+      if (random() % 2 == 0) {
+        const int64_t wanted = random() % 12;
+        auto table = pool.reserve(wanted);
+        ASSERT_EQ(table.has_value(), wanted <= naive.free_pages());
+        if (table) {
+          ASSERT_EQ(static_cast<int64_t>(table->size()), wanted);
+          ASSERT_NO_FATAL_FAILURE(naive.take(*table));
+          held.push_back(std::move(*table));
+        }
+      } else if (!held.empty()) {
+        std::swap(held[random() % held.size()], held.back());
+        naive.give(held.back());
+        pool.release(held.back());
+        ASSERT_TRUE(held.back().empty());
+        held.pop_back();
+      }
+      ASSERT_EQ(pool.free_pages(), naive.free_pages());
+      ASSERT_EQ(pool.peak_used(), naive.peak());
+    }
+    for (PageTable& table : held) pool.release(table);
+    EXPECT_EQ(pool.free_pages(), pool.total_pages());
+  }
+}
+
+TEST(PagePool, BothTiersFillEvenlyToWithinOnePage) {
+  std::mt19937 random(2);
+  for (int round = 0; round < 100; ++round) {
+    const int64_t memory = 1 + random() % 200;
+    const int64_t disk = 1 + random() % 200;
+    PagePool pool(memory, disk);
+    int64_t used_memory = 0;
+    int64_t used_disk = 0;
+    while (pool.free_pages() > 0) {
+      const int64_t wanted = std::min<int64_t>(1 + random() % 9, pool.free_pages());
+      const Split split = count(*pool.reserve(wanted));
+      used_memory += split.memory;
+      used_disk += split.disk;
+      const double even = static_cast<double>((used_memory + used_disk) * disk) / static_cast<double>(memory + disk);
+      ASSERT_LE(std::abs(static_cast<double>(used_disk) - even), 1.0) << memory << " + " << disk;
+    }
+    EXPECT_EQ(used_memory, memory);
+    EXPECT_EQ(used_disk, disk);
+  }
+}
+
+TEST(PagePool, OneTierAloneServesAll) {
+  for (const auto& [memory, disk] : {std::pair<int64_t, int64_t>{5, 0}, {0, 5}}) {
+    PagePool pool(memory, disk);
+    auto table = pool.reserve(5);
+    ASSERT_TRUE(table);
+    for (const PageRef& page : *table) EXPECT_EQ(page.is_on_disk, disk > 0);
+    EXPECT_FALSE(pool.reserve(1));
+    EXPECT_TRUE(pool.reserve(0));
+    pool.release(*table);
+    EXPECT_TRUE(pool.reserve(5));
+  }
+}
+
+TEST(PagePool, RefusesWholeRatherThanGivingLess) {
+  PagePool pool(3, 3);
+  auto table = pool.reserve(4);
+  ASSERT_TRUE(table);
+  EXPECT_FALSE(pool.reserve(3));
+  EXPECT_EQ(pool.free_pages(), 2);
+  EXPECT_EQ(pool.peak_used(), 4);
+}
+
+}  // namespace
+}  // namespace sluice

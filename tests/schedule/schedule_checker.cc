@@ -1,0 +1,106 @@
+#include "tests/schedule/schedule_checker.h"
+
+#include <algorithm>
+#include <array>
+
+namespace sluice {
+
+bool is_load(const Task& task) {
+  return task.kind == TaskKind::kLoadWeights || task.kind == TaskKind::kLoadKv || task.kind == TaskKind::kLoadActivations;
+}
+
+bool is_store(const Task& task) {
+  return task.kind == TaskKind::kStoreKv || task.kind == TaskKind::kStoreActivations;
+}
+
+namespace {
+ScheduleShape random_shape(std::mt19937& random, bool small_ring) {
+  ScheduleShape shape;
+  shape.sublayers.resize(1 + random() % 9);
+  const bool all_resident = random() % 5 == 0;
+  std::vector<int64_t> bytes;
+  for (ScheduleSublayer& sublayer : shape.sublayers) {
+    if (!all_resident && random() % 4 != 0) sublayer.streamed_bytes = 4096 * (1 + static_cast<int64_t>(random() % 30));
+    sublayer.has_attention = random() % 2 == 0;
+    bytes.push_back(sublayer.streamed_bytes);
+  }
+  if (small_ring) shape.weight_ring_bytes = *std::max_element(bytes.begin(), bytes.end());
+  else shape.weight_ring_bytes = smallest_ring_bytes(bytes) + (random() % 2) * 4096 * static_cast<int64_t>(random() % 200);
+  shape.kv_slots = 1 + static_cast<int32_t>(random() % 3);
+  shape.activation_slots = 1 + static_cast<int32_t>(random() % 4);
+  return shape;
+}
+
+std::vector<MicroBatchLoad> random_pass(std::mt19937& random) {
+  std::vector<MicroBatchLoad> loads(1 + random() % 5);
+  const unsigned kv = random() % 3;  // none, some, all micro-batches have KV on disk
+  const unsigned activations = random() % 3;
+  for (size_t i = 0; i < loads.size(); ++i) {
+    const auto has = [&](unsigned how) { return how == 2 || (how == 1 && random() % 2 == 0); };
+    if (has(kv)) {
+      loads[i].kv_load_bytes = static_cast<int64_t>(random() % 3) * 4096;
+      loads[i].kv_store_bytes = static_cast<int64_t>(random() % 3) * 4096;
+    }
+    if (has(activations)) loads[i].activation_bytes = 4096 * (1 + static_cast<int64_t>(random() % 5));
+    loads[i].continues_previous = i > 0 && random() % 3 == 0;
+  }
+  return loads;
+}
+}  // namespace
+
+void generate(Stream& stream) {
+  stream.tasks.clear();
+  stream.first_of_pass.clear();
+  ScheduleGenerator generator(stream.shape);
+  for (size_t pass = 0; pass < stream.passes.size(); ++pass) {
+    stream.first_of_pass.push_back(stream.tasks.size());
+    for (Task& task : generator.next_pass(stream.passes[pass], stream.more_follow[pass])) stream.tasks.push_back(std::move(task));
+  }
+}
+
+Stream random_stream(std::mt19937& random, bool small_ring) {
+  Stream stream;
+  stream.shape = random_shape(random, small_ring);
+  const size_t passes = 1 + random() % 4;
+  for (size_t pass = 0; pass < passes; ++pass) {
+    stream.passes.push_back(random_pass(random));
+    stream.more_follow.push_back(random() % 4 != 0);
+  }
+  generate(stream);
+  return stream;
+}
+
+Times simulate(const std::vector<Task>& tasks, std::mt19937& random) {
+  std::array<std::vector<size_t>, kLaneCount> queues;
+  for (size_t i = 0; i < tasks.size(); ++i) queues[static_cast<size_t>(tasks[i].lane)].push_back(i);
+  std::array<size_t, kLaneCount> next{};
+  std::array<double, kLaneCount> lane_free{};  // when the lane may start its next task
+  Times times{std::vector<double>(tasks.size(), -1), std::vector<double>(tasks.size(), -1)};
+  for (size_t done = 0; done < tasks.size();) {
+    bool has_moved = false;
+    for (size_t lane = 0; lane < queues.size(); ++lane) {
+      while (next[lane] < queues[lane].size()) {
+        const Task& task = tasks[queues[lane][next[lane]]];
+        double start = lane_free[lane];
+        bool is_ready = true;
+        for (TaskId wait : task.waits) {
+          const double end = times.end[static_cast<size_t>(wait)];
+          if (end < 0) is_ready = false;
+          start = std::max(start, end);
+        }
+        if (!is_ready) break;
+        const size_t index = queues[lane][next[lane]++];
+        times.start[index] = start;
+        times.end[index] = start + 0.001 + static_cast<double>(random() % 1000) * (random() % 8 == 0 ? 1.0 : 0.01);
+        // Transfers of a lane overlap and may overtake each other; compute does not.
+        lane_free[lane] = task.kind == TaskKind::kCompute ? times.end[index] : start;
+        has_moved = true;
+        ++done;
+      }
+    }
+    if (!has_moved) return {};
+  }
+  return times;
+}
+
+}  // namespace sluice
