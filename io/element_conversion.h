@@ -1,6 +1,7 @@
 #pragma once
 // Converts arrays of weights between element types, a few GB/s a core: for `sluice convert`. Rounds to nearest even,
-// keeps infinities, subnormals and NaN (as quiet NaN); gives the same bits as the scalar functions of src/base/dtype.h.
+// keeps infinities and subnormals; the same bits as the scalar functions of src/base/dtype.h, but a NaN always comes
+// out quiet. Uses the processor's instructions where there are some; the result does not depend on that.
 // Pure functions; inputs need no alignment.
 #include <cstddef>
 #include <cstdint>
@@ -14,5 +15,7 @@ namespace sluice::io {
 bool can_convert(DType from, DType to) noexcept;
 /// `in`: whole elements of `from`; `out`: as many of `to`, not overlapping. f64 goes through f32 (rounds twice).
 void convert_elements(DType from, std::span<const std::byte> in, DType to, std::span<std::byte> out);
+/// The same without special instructions: for other processors, and for tests.
+void convert_elements_portable(DType from, std::span<const std::byte> in, DType to, std::span<std::byte> out);
 
 }  // namespace sluice::io

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <unordered_set>
 
@@ -50,14 +51,21 @@ class StateDictReader {
     return false;
   }
 
+  // The dict to go on with: under one of the usual names, or the only one that holds tensors.
   const Node* wrapped(const Node& dict) const {
-    for (const std::string_view wrapper : kWrappers)
-      for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
-        const Node& key = machine_.node(dict.items[i]);
-        const Node& value = machine_.node(dict.items[i + 1]);
-        if (key.kind == NodeKind::kText && key.text == wrapper && value.kind == NodeKind::kDict) return &value;
-      }
-    return nullptr;
+    const Node* only = nullptr;
+    int count = 0;
+    for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
+      const Node& key = machine_.node(dict.items[i]);
+      const Node& value = machine_.node(dict.items[i + 1]);
+      if (value.kind != NodeKind::kDict) continue;
+      const bool is_usual = std::find(kWrappers.begin(), kWrappers.end(), key.text) != kWrappers.end();
+      if (key.kind == NodeKind::kText && is_usual) return &value;
+      if (!has_tensor(value)) continue;
+      only = &value;
+      ++count;
+    }
+    return count == 1 ? only : nullptr;
   }
 
   const Node& unwrap(NodeId root) const {

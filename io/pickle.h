@@ -26,7 +26,7 @@ struct PickledTensor {
 };
 
 /// The tensors of a state dict: of the pickled dict itself, or of the dict under "state_dict", "model_state_dict",
-/// "model" or "module" in it. Values that are no tensors are ignored. Checked: shapes, contiguity, storage range.
+/// "model" or "module" in it, or of the only dict in it that holds tensors. Values that are no tensors are ignored. Checked: shapes, contiguity, storage range.
 /// `where` is for errors. Errors: kFile (refused name, malformed pickle with offset, tensor that is not contiguous or
 /// outside its storage, duplicate name, no tensors).
 std::vector<PickledTensor> read_torch_pickle(std::span<const std::byte> pickle, const std::string& where);

@@ -101,6 +101,7 @@ struct TensorParser {
 };
 
 std::map<std::string, std::string> parse_metadata(const json& value, const std::string& path) {
+  if (value.is_null()) return {};  // as some writers spell "none"
   if (!value.is_object()) refuse(path, "\"__metadata__\" is not an object");
   std::map<std::string, std::string> metadata;
   for (const auto& [key, text] : value.items()) {

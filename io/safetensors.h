@@ -1,6 +1,6 @@
 #pragma once
 // Reads the header of a safetensors file: 8 bytes of length, that many bytes of JSON, then tensor data. Tensor data is
-// never read. Gaps between tensors are accepted, overlaps are not. Used by Checkpoint; the bytes come from anywhere,
+// never read. Gaps between and bytes after the tensors are accepted, overlaps are not. Used by Checkpoint; the bytes come from anywhere,
 // so every number is checked against the file's size. Functions share nothing and are thread safe.
 #include <cstdint>
 #include <filesystem>

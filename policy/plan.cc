@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "src/base/bytes.h"
 #include "src/base/error.h"
@@ -45,7 +46,7 @@ void place_weights(const PlanInput& input, Plan& plan, int64_t& packed, int64_t&
   const int64_t element = dtype_bytes(model.weight_dtype);
   const double share = plan.policy.weights.device + plan.policy.weights.host;
   ShareCarry carry(share, input.row_granule);
-  int64_t table_rows = 0;
+  std::optional<int64_t> token_rows;  // resident rows of the token table, which comes first
   for (const SublayerShape& sublayer : model.sublayers) {
     auto& rows = plan.resident_rows.emplace_back();
     int64_t streamed = 0;
@@ -58,11 +59,11 @@ void place_weights(const PlanInput& input, Plan& plan, int64_t& packed, int64_t&
         plan.resident_weight_bytes += bytes;
         continue;
       }
-      const int64_t resident = weight.shares_table ? table_rows : carry.rows_of(weight);
+      const int64_t resident = weight.shares_table ? token_rows.value_or(0) : carry.rows_of(weight);
       rows.push_back(resident);
       const int64_t resident_bytes = resident * weight.cols * element;
       if (weight.kind == WeightKind::kTable) {
-        if (table_rows == 0) table_rows = resident;  // the token table comes first
+        if (!token_rows) token_rows = resident;
         table += resident_bytes;
       } else {
         if (!weight.shares_table && resident > 0)

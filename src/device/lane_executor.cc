@@ -74,11 +74,7 @@ void LaneExecutor::task_ended(const Task& task, Clock::time_point started, std::
   }
 }
 
-void LaneExecutor::start_transfer(Lane lane, const Task& task) {
-  {
-    std::lock_guard lock(mutex_);
-    task_started(lane);
-  }
+void LaneExecutor::start_transfer(const Task& task) {
   const Clock::time_point started = Clock::now();
   try {
     runner_.transfer(task, [this, task, started](std::exception_ptr error) { task_ended(task, started, error); });
@@ -97,8 +93,9 @@ void LaneExecutor::lane_loop(Lane lane, std::stop_token stop) {
     if (stop.stop_requested()) return;
     const Task task = std::move(state.queue.front());
     state.queue.pop_front();
+    task_started(lane);  // before anyone can see neither a queued task nor one in flight
     lock.unlock();
-    start_transfer(lane, task);
+    start_transfer(task);
     lock.lock();
   }
 }
@@ -134,6 +131,7 @@ void LaneExecutor::run(std::vector<Task> tasks) {
   std::vector<TaskId> stores;
   {
     std::lock_guard lock(mutex_);
+    if (error_) std::rethrow_exception(error_);
     for (const Task& task : tasks) {
       if (is_store(task)) stores.push_back(task.id);
       if (!is_compute(task)) lanes_[static_cast<size_t>(task.lane)].queue.push_back(task);

@@ -52,7 +52,8 @@ class LaneExecutor {
   LaneExecutor& operator=(const LaneExecutor&) = delete;
 
   /// Runs one pass: returns when its last compute task has ended (loads for the next pass may still be under way).
-  /// Stores of the pass before have ended by then. Rethrows the first error of any lane, after all transfers ended.
+  /// Stores of the pass before have ended by then. Rethrows the first error of any lane, after all transfers ended, and
+  /// the same error again whenever it is called after that.
   void run(std::vector<Task> tasks);
   /// Drops what has not started and waits for what has. Rethrows the first error of a store.
   void finish();
@@ -71,7 +72,7 @@ class LaneExecutor {
   };
 
   void lane_loop(Lane lane, std::stop_token stop);
-  void start_transfer(Lane lane, const Task& task);
+  void start_transfer(const Task& task);
   bool run_compute(const Task& task);  // false: some lane failed
   void task_started(Lane lane);                  // with mutex_ held
   void task_ended(const Task& task, Clock::time_point started, std::exception_ptr error);

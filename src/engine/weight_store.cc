@@ -17,6 +17,7 @@ namespace sluice {
 
 namespace {
 constexpr int64_t kPackAlignment = 64;
+constexpr int64_t kLoadBuffers = 16;  // pieces in flight while loading: past 64 MiB the disk gets no faster
 constexpr int64_t kAlign = io::kDirectAlignment;
 
 // One read at a time in the background: start() and later wait().
@@ -162,57 +163,59 @@ void WeightStore::lay_out_stream(size_t sublayer) {
   stream.bytes = position;
 }
 
+// Everything resident in pieces of whole rows, in checkpoint order of a pass.
+std::vector<WeightStore::Piece> WeightStore::resident_pieces(int64_t piece_bytes) const {
+  const ModelShape& shape = model_.shape();
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < shape.sublayers.size(); ++i)
+    for (size_t w = 0; w < shape.sublayers[i].weights.size(); ++w) {
+      const WeightShape& weight = shape.sublayers[i].weights[w];
+      if (weight.shares_table) continue;
+      const int64_t row_bytes = weight.cols * dtype_bytes(model_.tensor(i, w).dtype);
+      const int64_t rows = weight.kind == WeightKind::kVector ? 1 : weights_[i][w].resident_rows;
+      int64_t step = std::max<int64_t>(piece_bytes / row_bytes, 1);
+      if (step >= kernels::kRowGranule) step = round_down(step, kernels::kRowGranule);
+      SLUICE_ASSERT(step >= std::min(rows, kernels::kRowGranule), "the staging takes a granule of rows");
+      for (int64_t row = 0; row < rows; row += step) {
+        const int64_t count = std::min(step, rows - row);
+        pieces.push_back({i, w, row, count, model_.tensor(i, w).offset + row * row_bytes, count * row_bytes});
+      }
+    }
+  return pieces;
+}
+
 void WeightStore::load_resident(std::span<std::byte> staging, const std::function<void(const LoadProgress&)>& progress,
                                 std::stop_token cancel) {
   const auto started = std::chrono::steady_clock::now();
+  // The ring is idle until the first pass: it is the better staging when it is larger.
+  if (ring_.size() > static_cast<int64_t>(staging.size())) staging = ring_.span();
+  const int64_t least = load_staging_bytes(model_.shape()) / 2;
+  const auto buffers = std::clamp<int64_t>(static_cast<int64_t>(staging.size()) / least, 2, kLoadBuffers);
+  const int64_t buffer_bytes = round_down(static_cast<int64_t>(staging.size()) / buffers, kAlign);
+  const std::vector<Piece> pieces = resident_pieces(std::min(buffer_bytes - 2 * kAlign, 8 * kMiB));
   LoadProgress state;
-  const ModelShape& shape = model_.shape();
-  const int64_t element = dtype_bytes(shape.weight_dtype);
-  for (size_t i = 0; i < shape.sublayers.size(); ++i)
-    for (size_t w = 0; w < shape.sublayers[i].weights.size(); ++w)
-      if (const WeightShape& weight = shape.sublayers[i].weights[w]; !weight.shares_table)
-        state.total_bytes += weights_[i][w].resident_rows * weight.cols *
-                             (weight.kind == WeightKind::kVector ? dtype_bytes(model_.tensor(i, w).dtype) : element);
-  const auto advance = [&](int64_t bytes) {
-    state.done_bytes += bytes;
+  for (const Piece& piece : pieces) state.total_bytes += piece.bytes;
+  std::vector<BackgroundRead> reads(static_cast<size_t>(buffers));
+  const auto start = [&](size_t index) {
+    const Piece& piece = pieces[index];
+    const io::Window window = io::aligned_window(piece.offset, piece.bytes);
+    const auto buffer = static_cast<int64_t>(index % reads.size());
+    reads[static_cast<size_t>(buffer)].start(
+        engine_, {file(model_.tensor(piece.sublayer, piece.weight)), window.offset, window.bytes,
+                  staging.data() + buffer * buffer_bytes, piece.offset + piece.bytes - window.offset});
+  };
+  for (size_t i = 0; i < std::min(pieces.size(), reads.size()); ++i) start(i);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const Piece& piece = pieces[i];
+    const size_t buffer = i % reads.size();
+    reads[buffer].wait();
+    if (cancel.stop_requested()) throw Error(ErrorKind::kCancelled, "stopped while loading weights");
+    take_rows(piece.sublayer, piece.weight, piece.row, piece.rows,
+              staging.data() + static_cast<int64_t>(buffer) * buffer_bytes + piece.offset % kAlign);
+    if (i + reads.size() < pieces.size()) start(i + reads.size());
+    state.done_bytes += piece.bytes;
     state.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
     if (progress) progress(state);
-  };
-  for (size_t i = 0; i < shape.sublayers.size(); ++i)
-    for (size_t w = 0; w < shape.sublayers[i].weights.size(); ++w)
-      if (!shape.sublayers[i].weights[w].shares_table) load_weight(i, w, staging, advance, cancel);
-}
-
-// Reads the resident rows in pieces: while one piece is packed, the next is read.
-void WeightStore::load_weight(size_t sublayer, size_t weight, std::span<std::byte> staging,
-                              const std::function<void(int64_t)>& advance, const std::stop_token& cancel) {
-  const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
-  const io::TensorEntry& tensor = model_.tensor(sublayer, weight);
-  const int64_t row_bytes = shape.cols * dtype_bytes(tensor.dtype);
-  const int64_t rows = shape.kind == WeightKind::kVector ? 1 : weights_[sublayer][weight].resident_rows;
-  if (rows == 0) return;
-  const int64_t half = round_down(static_cast<int64_t>(staging.size()) / 2, kAlign);
-  int64_t piece = (half - 2 * kAlign) / row_bytes;
-  if (piece >= kernels::kRowGranule) piece = round_down(piece, kernels::kRowGranule);
-  SLUICE_ASSERT(piece > 0 && (piece >= kernels::kRowGranule || piece >= rows), "the staging takes a granule of rows");
-  BackgroundRead reads[2];
-  const auto start = [&](int64_t row, int buffer) {
-    const int64_t offset = tensor.offset + row * row_bytes;
-    const int64_t bytes = std::min(piece, rows - row) * row_bytes;
-    const io::Window window = io::aligned_window(offset, bytes);
-    reads[buffer].start(engine_, {file(tensor), window.offset, window.bytes, staging.data() + buffer * half,
-                                  offset + bytes - window.offset});
-  };
-  start(0, 0);
-  int buffer = 0;
-  for (int64_t row = 0; row < rows; row += piece, buffer ^= 1) {
-    reads[buffer].wait();
-    if (row + piece < rows) start(row + piece, buffer ^ 1);
-    if (cancel.stop_requested()) throw Error(ErrorKind::kCancelled, "stopped while loading weights");
-    const int64_t offset = tensor.offset + row * row_bytes;
-    const int64_t count = std::min(piece, rows - row);
-    take_rows(sublayer, weight, row, count, staging.data() + buffer * half + offset % kAlign);
-    advance(count * row_bytes);
   }
 }
 

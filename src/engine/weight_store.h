@@ -77,6 +77,11 @@ class WeightStore {
     int64_t bytes = 0;
     std::vector<int64_t> weight_position;  // [weight] of its first streamed row in the stream
   };
+  struct Piece {  // rows that are read and packed together
+    size_t sublayer, weight;
+    int64_t row, rows;
+    int64_t offset, bytes;  // in the file
+  };
   struct Weight {
     int64_t resident_rows = 0;
     int64_t memory_offset = 0;  // in resident_, of packed or plain rows; in vectors_ (floats) for vectors
@@ -84,8 +89,7 @@ class WeightStore {
 
   void reserve(const policy::Plan& plan, Arena& memory);
   void lay_out_stream(size_t sublayer);
-  void load_weight(size_t sublayer, size_t weight, std::span<std::byte> staging,
-                   const std::function<void(int64_t)>& advance, const std::stop_token& cancel);
+  std::vector<Piece> resident_pieces(int64_t piece_bytes) const;
   void take_rows(size_t sublayer, size_t weight, int64_t row, int64_t rows, const std::byte* source);
   io::FileId file(const io::TensorEntry& tensor) const { return files_[static_cast<size_t>(tensor.file_index)]; }
 

@@ -211,6 +211,7 @@ std::vector<Task> ScheduleGenerator::next_pass(const std::vector<MicroBatchLoad>
     last_column_compute_ = state_.back().compute;
   }
   for (KvStores& stores : kv_stores_) {
+    if (stores.this_pass.empty()) continue;  // what an earlier pass stored still has to be waited for
     stores.last_pass = std::move(stores.this_pass);
     stores.this_pass.clear();
   }

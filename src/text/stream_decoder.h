@@ -7,8 +7,13 @@ namespace sluice::text {
 
 class StreamDecoder {
  public:
+  /// Whether the first token begins a text, and so loses the space that a sentencepiece model puts there, or goes on
+  /// with one (an answer after its prompt).
+  enum class Position { kBegins, kContinues };
+
   /// `tokenizer` must outlive this.
-  StreamDecoder(const Tokenizer& tokenizer, SkipSpecial skip) : tokenizer_(tokenizer), skip_(skip) {}
+  StreamDecoder(const Tokenizer& tokenizer, SkipSpecial skip, Position position = Position::kBegins)
+      : tokenizer_(tokenizer), skip_(skip), is_first_(position == Position::kBegins) {}
 
   /// The text that `id` completes; may be empty.
   std::string push(int32_t id);

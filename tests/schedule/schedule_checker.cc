@@ -103,4 +103,27 @@ Times simulate(const std::vector<Task>& tasks, std::mt19937& random) {
   return times;
 }
 
+SureOrder::SureOrder(const std::vector<Task>& tasks) : ended_(tasks.size(), std::vector<bool>(tasks.size())) {
+  std::array<int64_t, kLaneCount> previous{};
+  previous.fill(-1);
+  const auto join = [&](std::vector<bool>& into, int64_t from) {
+    const std::vector<bool>& other = ended_[static_cast<size_t>(from)];
+    for (size_t i = 0; i < into.size(); ++i)
+      if (other[i]) into[i] = true;
+  };
+  for (size_t index = 0; index < tasks.size(); ++index) {
+    std::vector<bool>& ended = ended_[index];
+    for (TaskId wait : tasks[index].waits) {
+      join(ended, wait);
+      ended[static_cast<size_t>(wait)] = true;
+    }
+    int64_t& before = previous[static_cast<size_t>(tasks[index].lane)];
+    if (before >= 0) {
+      join(ended, before);
+      if (tasks[index].kind == TaskKind::kCompute) ended[static_cast<size_t>(before)] = true;
+    }
+    before = static_cast<int64_t>(index);
+  }
+}
+
 }  // namespace sluice

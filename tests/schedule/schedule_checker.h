@@ -31,6 +31,20 @@ struct Times {
 };
 Times simulate(const std::vector<Task>& tasks, std::mt19937& random);
 
+/// What is sure whatever the times: a lane starts its tasks in order, a task starts after its waits ended, and the compute
+/// lane runs one task at a time.
+class SureOrder {
+ public:
+  explicit SureOrder(const std::vector<Task>& tasks);
+  /// True when task `first` has ended whenever task `second` starts.
+  bool ends_before(TaskId first, TaskId second) const {
+    return ended_[static_cast<size_t>(second)][static_cast<size_t>(first)];
+  }
+
+ private:
+  std::vector<std::vector<bool>> ended_;  ///< [task][other]: other has ended when task starts
+};
+
 bool is_load(const Task& task);
 bool is_store(const Task& task);
 

@@ -1,0 +1,191 @@
+#include "src/device/lane_executor.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "src/schedule/schedule.h"
+#include "tests/device/scattered_runner.h"
+
+namespace sluice {
+namespace {
+
+constexpr auto kCompute = TaskKind::kCompute;
+constexpr auto kLoad = TaskKind::kLoadWeights;
+constexpr auto kStore = TaskKind::kStoreKv;
+
+// Random tasks of three lanes, each waiting for a few earlier ones.
+std::vector<Task> random_tasks(std::mt19937& random, TaskId first, int count, TaskId oldest_wait) {
+  std::vector<Task> tasks;
+  for (int i = 0; i < count; ++i) {
+    const TaskId id = first + i;
+    std::vector<TaskId> waits;
+    for (unsigned n = random() % 3; n > 0 && id > oldest_wait; --n)
+      waits.push_back(oldest_wait + static_cast<TaskId>(random() % static_cast<unsigned>(id - oldest_wait)));
+    const TaskKind kinds[] = {kCompute, kLoad, kStore};
+    tasks.push_back(make_task(id, kinds[random() % 3], std::move(waits)));
+  }
+  // A pass ends with compute that needs all of its loads.
+  std::vector<TaskId> loads;
+  for (const Task& task : tasks)
+    if (task.kind == kLoad) loads.push_back(task.id);
+  tasks.push_back(make_task(first + count, kCompute, std::move(loads)));
+  return tasks;
+}
+
+void check_history(const std::vector<Task>& tasks, const std::vector<ScatteredRunner::Record>& history) {
+  std::map<TaskId, size_t> started, ended;
+  for (size_t place = 0; place < history.size(); ++place)
+    ASSERT_TRUE((history[place].is_end ? ended : started).emplace(history[place].id, place).second);
+  std::map<Lane, size_t> last_start, last_end;
+  for (const Task& task : tasks) {
+    ASSERT_TRUE(started.contains(task.id)) << task.id;
+    ASSERT_TRUE(ended.contains(task.id)) << task.id;
+    for (TaskId wait : task.waits) ASSERT_LT(ended[wait], started[task.id]) << task.id << " did not wait for " << wait;
+    if (last_start.contains(task.lane)) {
+      ASSERT_LT(last_start[task.lane], started[task.id]) << "a lane changed its order";
+    }
+    last_start[task.lane] = started[task.id];
+  }
+}
+
+TEST(LaneExecutor, RandomStreamsKeepOrderAndWaits) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 40; ++round) {
+    ScatteredRunner runner(static_cast<unsigned>(round));
+    std::vector<Task> all;
+    std::vector<TaskId> stores_before, stores_now;
+    {
+      LaneExecutor executor(runner, {}, round % 2 == 0);
+      for (int pass = 0; pass < 4; ++pass) {
+        const auto first = static_cast<TaskId>(all.size());
+        std::vector<Task> tasks = random_tasks(random, first, 1 + static_cast<int>(random() % 40), std::max<TaskId>(0, first - 30));
+        all.insert(all.end(), tasks.begin(), tasks.end());
+        executor.run(tasks);
+        stores_now.clear();
+        for (const Task& task : tasks)
+          if (task.kind == kStore) stores_now.push_back(task.id);
+        std::map<TaskId, bool> ended;
+        for (const auto& record : runner.history())
+          if (record.is_end) ended[record.id] = true;
+        for (const Task& task : tasks)
+          if (task.kind == kCompute) {
+            ASSERT_TRUE(ended[task.id]) << "run() returned before its last compute";
+          }
+        for (TaskId store : stores_before) ASSERT_TRUE(ended[store]) << "a store of the pass before is unfinished";
+        stores_before = stores_now;
+      }
+      // One pass more waits for all stores of the fourth; then nothing is queued any more.
+      const auto first = static_cast<TaskId>(all.size());
+      std::vector<TaskId> everything;
+      for (const Task& task : all) everything.push_back(task.id);
+      all.push_back(make_task(first, kCompute, everything));
+      executor.run({all.back()});
+      executor.finish();
+      EXPECT_EQ(executor.events().size(), round % 2 == 0 ? all.size() : 0u);
+    }
+    ASSERT_NO_FATAL_FAILURE(check_history(all, runner.history()));
+  }
+}
+
+TEST(LaneExecutor, RunsWhatTheGeneratorMakes) {
+  const std::vector<ScheduleSublayer> sublayers{{4096, false}, {8192, true}, {12288, false}, {8192, true}, {4096, false}};
+  ScheduleGenerator generator({.sublayers = sublayers, .weight_ring_bytes = 20480});
+  ScatteredRunner runner(5);
+  std::vector<Task> all;
+  {
+    LaneExecutor executor(runner, {}, false);
+    const MicroBatchLoad load{.kv_load_bytes = 8192, .kv_store_bytes = 4096, .activation_bytes = 4096};
+    for (int pass = 0; pass < 20; ++pass) {
+      std::vector<Task> tasks = generator.next_pass({load, load, load}, pass < 19);
+      all.insert(all.end(), tasks.begin(), tasks.end());
+      executor.run(std::move(tasks));
+    }
+    // The last pass's stores may still be queued: a task that waits for them brings them in.
+    std::vector<TaskId> everything;
+    for (const Task& task : all) everything.push_back(task.id);
+    all.push_back(make_task(static_cast<TaskId>(all.size()), kCompute, everything));
+    executor.run({all.back()});
+    int64_t read = 0;
+    int64_t tasks_read = 0;
+    for (const Task& task : all)
+      if (task.lane == Lane::kDiskRead) read += task.bytes, ++tasks_read;
+    EXPECT_EQ(executor.stats(Lane::kDiskRead).bytes, read);
+    EXPECT_EQ(executor.stats(Lane::kDiskRead).tasks, tasks_read);
+    EXPECT_GE(executor.stats(Lane::kDeviceCompute).wait_seconds, 0);
+    EXPECT_GT(executor.stats(Lane::kDiskRead).busy_seconds, 0);
+  }
+  ASSERT_NO_FATAL_FAILURE(check_history(all, runner.history()));
+}
+
+TEST(LaneExecutor, LoadsForTheNextPassMayOutliveTheirRun) {
+  ScatteredRunner runner(1);
+  runner.hold(1);
+  {
+    LaneExecutor executor(runner, {}, false);
+    executor.run({make_task(0, kCompute, {}), make_task(1, kLoad, {}), make_task(2, kCompute, {0})});
+    runner.wait_for_start(1);
+    EXPECT_EQ(runner.in_flight(), 1) << "run() returned with the load under way";
+    runner.let_go();
+    executor.run({make_task(3, kCompute, {1})});
+  }
+  EXPECT_EQ(runner.in_flight(), 0);
+}
+
+TEST(LaneExecutor, ALaneIsNotHeldUpByTheOther) {
+  ScatteredRunner runner(1);
+  runner.hold(1);  // the store does not end before compute 3 lets it go
+  runner.at_compute(3, [&] { runner.let_go(); });
+  LaneExecutor executor(runner, {}, false);
+  executor.run({make_task(0, kCompute, {}), make_task(1, kStore, {0}), make_task(2, kLoad, {0}), make_task(3, kCompute, {2}),
+                make_task(4, kCompute, {1})});
+  EXPECT_TRUE(runner.has_started(4));
+}
+
+TEST(LaneExecutor, FinishDropsWhatIsQueuedAndWaitsForTheRest) {
+  ScatteredRunner runner(1);
+  runner.hold(1);
+  LaneExecutor executor(runner, {}, false);
+  // Load 2 can't start before load 1 ends; nothing ends load 1 until finish() is already waiting or about to.
+  executor.run({make_task(0, kCompute, {}), make_task(1, kLoad, {}), make_task(2, kLoad, {1})});
+  runner.wait_for_start(1);
+  std::jthread helper([&] { runner.let_go(); });
+  executor.finish();
+  EXPECT_EQ(runner.in_flight(), 0);
+  const auto records = runner.history().size();
+  executor.finish();
+  EXPECT_EQ(runner.history().size(), records) << "nothing starts after finish()";
+}
+
+TEST(LaneExecutor, DyingWithTransfersQueuedAndUnderWayIsClean) {
+  for (unsigned round = 0; round < 100; ++round) {
+    ScatteredRunner runner(round);
+    {
+      LaneExecutor executor(runner, {}, true);
+      std::vector<Task> tasks{make_task(0, kCompute, {})};
+      for (TaskId id = 1; id < 20; ++id) tasks.push_back(make_task(id, id % 3 ? kLoad : kStore, id % 4 ? std::vector<TaskId>{} : std::vector<TaskId>{id - 1}));
+      executor.run(std::move(tasks));
+    }
+    ASSERT_EQ(runner.in_flight(), 0);
+  }
+}
+
+TEST(LaneExecutor, KeepsTheTimesOfEveryTaskForATrace) {
+  ScatteredRunner runner(3);
+  LaneExecutor executor(runner, {}, true);
+  executor.run({make_task(0, kLoad, {}), make_task(1, kCompute, {0}), make_task(2, kStore, {1}), make_task(3, kCompute, {2})});
+  executor.finish();
+  ASSERT_EQ(executor.events().size(), 4u);
+  std::map<TaskId, TaskEvent> events;
+  for (const TaskEvent& event : executor.events()) {
+    EXPECT_GE(event.start_seconds, 0);
+    EXPECT_GE(event.end_seconds, event.start_seconds);
+    EXPECT_LE(event.end_seconds, executor.seconds_since_start());
+    events[event.task.id] = event;
+  }
+  for (TaskId id = 1; id < 4; ++id) EXPECT_GE(events[id].start_seconds, events[id - 1].end_seconds);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,232 @@
+#include "policy/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "src/base/bytes.h"
+#include "src/base/error.h"
+#include "src/schedule/weight_ring.h"
+#include "tests/policy/plan_fixture.h"
+
+namespace sluice::policy {
+namespace {
+
+double uniform(std::mt19937& random) { return static_cast<double>(random() % 100001) / 100000.0; }
+
+// Bytes of matrices and tables that stay in memory, counted from the rows that the plan names.
+int64_t resident_bytes(const ModelShape& model, const Plan& plan) {
+  int64_t bytes = 0;
+  for (size_t s = 0; s < model.sublayers.size(); ++s)
+    for (size_t w = 0; w < model.sublayers[s].weights.size(); ++w) {
+      const WeightShape& weight = model.sublayers[s].weights[w];
+      if (!weight.shares_table) bytes += plan.resident_rows[s][w] * weight.cols * dtype_bytes(model.weight_dtype);
+    }
+  return bytes;
+}
+
+int64_t line(const std::vector<PlanLine>& lines, const std::string& what) {
+  for (const PlanLine& line : lines)
+    if (line.what == what) return line.bytes;
+  ADD_FAILURE() << "no line " << what;
+  return -1;
+}
+
+TEST(Plan, PlacesTheAskedShareOfTheWeightsOnEveryShape) {
+  std::mt19937 random(1);
+  for (const std::string& name : tested_models()) {
+    const ModelShape& model = shape_of(name);
+    for (int round = 0; round < 150; ++round) {
+      PlanInput input = input_for(model, 0);
+      input.row_granule = int64_t{1} << random() % 8;
+      Policy policy;
+      const double share = round == 0 ? 0.37 : round % 3 == 0 ? uniform(random) * 0.01 : uniform(random);
+      policy.weights = memory_share(share);
+      const Plan plan = make_plan(input, policy);
+      ASSERT_EQ(plan.weight_bytes, model.weight_bytes());
+      ASSERT_EQ(plan.resident_weight_bytes, resident_bytes(model, plan));
+      const double placed = static_cast<double>(plan.resident_weight_bytes) / static_cast<double>(plan.weight_bytes);
+      ASSERT_LT(std::abs(placed - share), 0.01) << name << " share " << share << " granule " << input.row_granule;
+    }
+  }
+}
+
+TEST(Plan, RowsAreWholeGranulesAndTiedHeadsFollowTheTable) {
+  std::mt19937 random(2);
+  for (const std::string& name : tested_models()) {
+    const ModelShape& model = shape_of(name);
+    for (int round = 0; round < 400; ++round) {
+      PlanInput input = input_for(model, 0);
+      Policy policy;
+      policy.weights = memory_share(std::pow(uniform(random), 1 + round % 5 * 3));
+      const Plan plan = make_plan(input, policy);
+      ASSERT_EQ(plan.resident_rows.size(), model.sublayers.size());
+      for (size_t s = 0; s < model.sublayers.size(); ++s) {
+        ASSERT_EQ(plan.resident_rows[s].size(), model.sublayers[s].weights.size());
+        for (size_t w = 0; w < model.sublayers[s].weights.size(); ++w) {
+          const WeightShape& weight = model.sublayers[s].weights[w];
+          const int64_t rows = plan.resident_rows[s][w];
+          ASSERT_GE(rows, 0);
+          ASSERT_LE(rows, weight.rows);
+          if (weight.shares_table) {
+            ASSERT_EQ(rows, plan.resident_rows[0][0]) << name << ": the head has the rows that its table has";
+          } else if (weight.kind == WeightKind::kMatrix && rows < weight.rows) {
+            ASSERT_EQ(rows % std::min(input.row_granule, weight.rows), 0);
+          } else if (weight.kind == WeightKind::kVector) {
+            ASSERT_EQ(rows, weight.rows);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Plan, ATinyShareLeavesNoTiedHeadRowsThatTheTableLacks) {
+  // A share of about half a row of the token table: what it lacks is carried to the position table.
+  const ModelShape& model = shape_of("opt-125m");
+  for (double rows = 0.05; rows < 3; rows += 0.01) {
+    PlanInput input = input_for(model, 0);
+    Policy policy;
+    policy.weights = memory_share(rows / static_cast<double>(model.vocab_size));
+    const Plan plan = make_plan(input, policy);
+    ASSERT_EQ(plan.resident_rows.back().back(), plan.resident_rows[0][0]) << rows;
+  }
+}
+
+TEST(Plan, StreamsExactlyWhatDoesNotStay) {
+  std::mt19937 random(3);
+  for (const std::string& name : tested_models()) {
+    const ModelShape& model = shape_of(name);
+    for (double share : {0.0, uniform(random), 1.0}) {
+      PlanInput input = input_for(model, 0);
+      Policy policy;
+      policy.weights = memory_share(share);
+      const Plan plan = make_plan(input, policy);
+      int64_t streamed = 0;
+      for (size_t s = 0; s < model.sublayers.size(); ++s) {
+        int64_t wanted = 0;
+        for (size_t w = 0; w < model.sublayers[s].weights.size(); ++w) {
+          const WeightShape& weight = model.sublayers[s].weights[w];
+          if (weight.kind == WeightKind::kMatrix)
+            wanted += (weight.rows - plan.resident_rows[s][w]) * weight.cols * dtype_bytes(model.weight_dtype);
+        }
+        streamed += wanted;
+        ASSERT_GE(plan.streamed_bytes[s], wanted) << "room for what is read";
+        ASSERT_LE(plan.streamed_bytes[s], wanted + 2 * kDiskBlock * static_cast<int64_t>(model.sublayers[s].weights.size()) + kDiskBlock);
+        ASSERT_EQ(plan.streamed_bytes[s] % kDiskBlock, 0);
+        ASSERT_EQ(plan.streamed_bytes[s] == 0, wanted == 0);
+      }
+      ASSERT_EQ(plan.streamed_weight_bytes, streamed);
+      ASSERT_EQ(plan.ring_bytes, smallest_ring_bytes(plan.streamed_bytes));
+      if (share == 1.0) {
+        EXPECT_EQ(plan.streamed_weight_bytes, 0) << name;
+        EXPECT_EQ(plan.resident_weight_bytes, plan.weight_bytes) << name;
+        EXPECT_EQ(plan.ring_bytes, 0) << name;
+      }
+    }
+  }
+}
+
+TEST(Plan, LinesAddUpAndNameEveryUse) {
+  std::mt19937 random(4);
+  for (int round = 0; round < 200; ++round) {
+    const ModelShape& model = shape_of(tested_models()[random() % tested_models().size()]);
+    PlanInput input = input_for(model, 0);
+    input.workload = random_workload(random);
+    Policy policy;
+    policy.weights = memory_share(uniform(random));
+    policy.kv = memory_share(random() % 3 == 0 ? 1 : uniform(random));
+    policy.activations = memory_share(random() % 3 == 0 ? 1 : uniform(random));
+    policy.micro_batch_sequences = 1 + random() % 40;
+    policy.micro_batches = 1 + random() % 8;
+    policy.micro_batch_tokens = 1 + random() % 700;
+    policy.pass_tokens = random() % 2 ? 0 : 1 + random() % 4000;
+    const Plan plan = make_plan(input, policy);
+    int64_t sum = 0;
+    for (const PlanLine& entry : plan.memory) {
+      ASSERT_GE(entry.bytes, 0) << entry.what;
+      sum += entry.bytes;
+    }
+    ASSERT_EQ(plan.memory_bytes(), sum);
+    ASSERT_EQ(line(plan.memory, "program"), input.program_bytes);
+    ASSERT_EQ(line(plan.memory, "weight ring (streamed)"), plan.ring_bytes);
+    ASSERT_EQ(line(plan.memory, "KV pages"), plan.memory_pages * plan.page_bytes * model.num_layers);
+    ASSERT_EQ(line(plan.memory, "hidden states"), plan.hidden_memory_rows() * model.hidden_size * 4);
+    ASSERT_GE(line(plan.memory, "resident weights"), plan.resident_weight_bytes);
+    ASSERT_GE(plan.hidden_memory_rows(), 0);
+    ASSERT_LE(plan.hidden_memory_rows(), plan.pass_tokens);
+    ASSERT_EQ(plan.kv_slot_bytes > 0, plan.disk_pages > 0);
+    ASSERT_EQ(plan.activation_slot_bytes > 0, policy.activations.disk > 0);
+    const int64_t disk = std::accumulate(plan.disk.begin(), plan.disk.end(), int64_t{0},
+                                         [](int64_t total, const PlanLine& entry) { return total + entry.bytes; });
+    ASSERT_EQ(plan.disk_bytes(), disk);
+    const std::string table = plan_table(plan, 64 * kGiB);
+    ASSERT_NE(table.find(format_bytes(sum)), std::string::npos) << table;
+    ASSERT_NE(table.find("64.0GiB"), std::string::npos) << table;
+  }
+}
+
+TEST(Plan, KvPagesSplitAsAskedAndHoldOneLongestSequence) {
+  std::mt19937 random(5);
+  const ModelShape& model = shape_of("llama-2-7b");
+  for (int round = 0; round < 300; ++round) {
+    PlanInput input = input_for(model, 0);
+    input.workload = random_workload(random);
+    Policy policy;
+    policy.micro_batch_sequences = 1 + random() % 30;
+    policy.page_tokens = 1 + random() % 40;
+    policy.kv = memory_share(round % 4 == 0 ? 0 : round % 4 == 1 ? 1 : uniform(random));
+    const Plan plan = make_plan(input, policy);
+    const int64_t pages = plan.memory_pages + plan.disk_pages;
+    const auto share = static_cast<double>(plan.disk_pages) / static_cast<double>(pages);
+    ASSERT_LE(std::abs(share - policy.kv.disk), 0.5 / static_cast<double>(pages) + 1e-9);
+    ASSERT_GE(pages * policy.page_tokens, input.workload.max_total_tokens);
+    const int64_t sequences = std::min(policy.block_sequences(), input.workload.sequences);
+    ASSERT_LE(pages, sequences * ((input.workload.max_total_tokens + policy.page_tokens - 1) / policy.page_tokens));
+  }
+}
+
+TEST(RequireFit, SaysWhatIsShortWhatTakesItAndHowToMendIt) {
+  const ModelShape& model = shape_of("opt-125m");
+  PlanInput input = input_for(model, 100 * kMiB);
+  Policy policy;
+  policy.weights = memory_share(0.5);
+  policy.kv = memory_share(0.5);
+  const Plan plan = make_plan(input, policy);
+  ASSERT_GT(plan.memory_bytes(), input.memory_budget_bytes);
+  try {
+    require_fit(input, plan);
+    FAIL() << "does not fit and says nothing";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kResource);
+    EXPECT_NE(error.text().find("memory budget 100MiB"), std::string::npos) << error.text();
+    EXPECT_NE(error.text().find(format_bytes(plan.memory_bytes() - 100 * kMiB) + " short"), std::string::npos) << error.text();
+    for (const PlanLine& entry : plan.memory)
+      EXPECT_EQ(error.text().find(entry.what + " " + format_bytes(entry.bytes)) != std::string::npos, entry.bytes > 0) << entry.what;
+    EXPECT_NE(error.mend().find("--cpu-mem"), std::string::npos);
+  }
+  input.memory_budget_bytes = plan.memory_bytes();
+  EXPECT_NO_THROW(require_fit(input, plan));
+  input.memory_budget_bytes = plan.memory_bytes() - 1;
+  EXPECT_THROW(require_fit(input, plan), Error);
+}
+
+TEST(RequireFit, TheBudgetThatItNamesIsEnough) {
+  const ModelShape& model = shape_of("opt-1.3b");
+  PlanInput input = input_for(model, kGiB);
+  const Plan plan = make_plan(input, {});
+  try {
+    require_fit(input, plan);
+    FAIL();
+  } catch (const Error& error) {
+    const std::string& mend = error.mend();
+    const size_t begin = mend.find("--cpu-mem to ") + 13;
+    input.memory_budget_bytes = parse_bytes(mend.substr(begin, mend.find(',') - begin), "named in the error");
+    EXPECT_NO_THROW(require_fit(input, plan)) << mend;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::policy

@@ -1,0 +1,162 @@
+// Properties of every schedule, over random shapes and passes: staging slots of KV and activations, and what is read back
+// from disk after it was written there.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <tuple>
+
+#include "tests/schedule/schedule_checker.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kRounds = 400;
+using Step = std::tuple<int64_t, int32_t, int32_t>;  // pass, sublayer, micro-batch
+Step step_of(const Task& task) { return {task.pass, task.sublayer, task.micro_batch}; }
+
+// One fill of a slot: the load, and whatever used what it loaded.
+struct Fill {
+  TaskId load = kNoTask;
+  TaskId compute = kNoTask;
+  TaskId store = kNoTask;
+  int32_t slot = -1;
+};
+
+std::map<Step, Fill> fills_of(const Stream& stream, TaskKind load_kind, TaskKind store_kind) {
+  std::map<Step, Fill> fills;
+  for (const Task& task : stream.tasks) {
+    if (task.kind == load_kind) {
+      EXPECT_EQ(fills[step_of(task)].load, kNoTask) << "loaded twice";
+      fills[step_of(task)].load = task.id;
+      fills[step_of(task)].slot = task.slot;
+      EXPECT_EQ(task.lane, Lane::kDiskRead);
+    } else if (task.kind == store_kind) {
+      EXPECT_EQ(fills[step_of(task)].store, kNoTask) << "stored twice";
+      fills[step_of(task)].store = task.id;
+      EXPECT_EQ(task.slot, fills[step_of(task)].slot);
+      EXPECT_EQ(task.lane, Lane::kDiskWrite);
+    } else if (task.kind == TaskKind::kCompute) {
+      const int32_t slot = load_kind == TaskKind::kLoadKv ? task.slot : task.activation_slot;
+      if (slot < 0) continue;
+      fills[step_of(task)].compute = task.id;
+      EXPECT_EQ(slot, fills[step_of(task)].slot);
+    }
+  }
+  return fills;
+}
+
+void check_slots(const Stream& stream, TaskKind load_kind, TaskKind store_kind, int32_t slots) {
+  const SureOrder order(stream.tasks);
+  std::map<TaskId, Fill> by_load;
+  for (const auto& [step, fill] : fills_of(stream, load_kind, store_kind)) {
+    ASSERT_NE(fill.load, kNoTask);
+    ASSERT_NE(fill.compute, kNoTask);
+    ASSERT_GE(fill.slot, 0);
+    ASSERT_LT(fill.slot, slots);
+    ASSERT_TRUE(order.ends_before(fill.load, fill.compute));
+    if (fill.store != kNoTask) {
+      ASSERT_TRUE(order.ends_before(fill.compute, fill.store));
+    }
+    by_load[fill.load] = fill;
+  }
+  std::map<int32_t, std::vector<Fill>> earlier;
+  for (const auto& [load, fill] : by_load) {
+    for (const Fill& other : earlier[fill.slot]) {
+      ASSERT_TRUE(order.ends_before(other.compute, load)) << "slot " << fill.slot << " is refilled under its reader";
+      if (other.store != kNoTask) {
+        ASSERT_TRUE(order.ends_before(other.store, load)) << "slot " << fill.slot << " is refilled under its store";
+      }
+    }
+    earlier[fill.slot].push_back(fill);
+  }
+}
+
+template <typename Check>
+void for_random_streams(unsigned seed, Check check) {
+  std::mt19937 random(seed);
+  for (int round = 0; round < kRounds; ++round) {
+    const Stream stream = random_stream(random, round % 3 == 0);
+    check(stream);
+    if (::testing::Test::HasFailure()) {
+      ADD_FAILURE() << "round " << round << " of seed " << seed;
+      return;
+    }
+  }
+}
+
+TEST(ScheduleProperty, KvSlotsAreRefilledOnlyWhenDone) {
+  for_random_streams(11, [](const Stream& stream) {
+    check_slots(stream, TaskKind::kLoadKv, TaskKind::kStoreKv, stream.shape.kv_slots);
+  });
+}
+
+TEST(ScheduleProperty, ActivationSlotsAreRefilledOnlyWhenDone) {
+  for_random_streams(12, [](const Stream& stream) {
+    check_slots(stream, TaskKind::kLoadActivations, TaskKind::kStoreActivations, stream.shape.activation_slots);
+  });
+}
+
+TEST(ScheduleProperty, EveryStepWithKvOnDiskLoadsAndStoresItsBytes) {
+  for_random_streams(13, [](const Stream& stream) {
+    auto fills = fills_of(stream, TaskKind::kLoadKv, TaskKind::kStoreKv);
+    size_t wanted = 0;
+    for (size_t pass = 0; pass < stream.passes.size(); ++pass)
+      for (size_t sublayer = 0; sublayer < stream.shape.sublayers.size(); ++sublayer)
+        for (size_t micro_batch = 0; micro_batch < stream.passes[pass].size(); ++micro_batch) {
+          const MicroBatchLoad& load = stream.passes[pass][micro_batch];
+          if (!stream.shape.sublayers[sublayer].has_attention || load.kv_load_bytes + load.kv_store_bytes == 0) continue;
+          ++wanted;
+          const Fill& fill = fills[{pass, sublayer, micro_batch}];
+          ASSERT_NE(fill.load, kNoTask);
+          ASSERT_EQ(stream.tasks[static_cast<size_t>(fill.load)].bytes, load.kv_load_bytes);
+          ASSERT_EQ(fill.store != kNoTask, load.kv_store_bytes > 0);
+          if (fill.store != kNoTask) {
+            ASSERT_EQ(stream.tasks[static_cast<size_t>(fill.store)].bytes, load.kv_store_bytes);
+          }
+        }
+    ASSERT_EQ(fills.size(), wanted);
+  });
+}
+
+TEST(ScheduleProperty, KvIsReadBackOnlyAfterItWasStored) {
+  int checked = 0;
+  for_random_streams(14, [&](const Stream& stream) {
+    const SureOrder order(stream.tasks);
+    for (const Task& load : stream.tasks) {
+      if (load.kind != TaskKind::kLoadKv) continue;
+      const bool continues = stream.passes[static_cast<size_t>(load.pass)][static_cast<size_t>(load.micro_batch)].continues_previous;
+      for (const Task& store : stream.tasks) {
+        if (store.kind != TaskKind::kStoreKv || store.sublayer != load.sublayer) continue;
+        const bool is_continued = continues && store.pass == load.pass && store.micro_batch == load.micro_batch - 1;
+        if (store.pass >= load.pass && !is_continued) continue;
+        ASSERT_TRUE(order.ends_before(store.id, load.id))
+            << "load of pass " << load.pass << " may pass the store of pass " << store.pass;
+        ++checked;
+      }
+    }
+  });
+  EXPECT_GT(checked, 1000);
+}
+
+TEST(ScheduleProperty, ActivationsAreReadBackAfterTheSublayerBeforeStoredThem) {
+  int checked = 0;
+  for_random_streams(15, [&](const Stream& stream) {
+    const SureOrder order(stream.tasks);
+    auto fills = fills_of(stream, TaskKind::kLoadActivations, TaskKind::kStoreActivations);
+    const auto last = static_cast<int32_t>(stream.shape.sublayers.size()) - 1;
+    for (const auto& [step, fill] : fills) {
+      const auto [pass, sublayer, micro_batch] = step;
+      const int64_t bytes = stream.passes[static_cast<size_t>(pass)][static_cast<size_t>(micro_batch)].activation_bytes;
+      ASSERT_GT(bytes, 0);
+      ASSERT_EQ(stream.tasks[static_cast<size_t>(fill.load)].bytes, sublayer == 0 ? 0 : bytes);
+      ASSERT_EQ(fill.store != kNoTask, sublayer != last) << "the head's rows go nowhere";
+      if (sublayer == 0) continue;
+      ASSERT_TRUE(order.ends_before((fills[{pass, sublayer - 1, micro_batch}].store), fill.load));
+      ++checked;
+    }
+  });
+  EXPECT_GT(checked, 1000);
+}
+
+}  // namespace
+}  // namespace sluice

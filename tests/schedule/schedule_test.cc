@@ -1,0 +1,119 @@
+// Small schedules written out in full: what a reader of the trace expects to see.
+#include "src/schedule/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "src/base/error.h"
+
+namespace sluice {
+namespace {
+
+std::vector<std::string> words(const std::vector<Task>& tasks) {
+  std::vector<std::string> out;
+  for (const Task& task : tasks) {
+    std::string text = std::to_string(task.id) + " " + std::string(task_kind_name(task.kind)) + " " + std::to_string(task.sublayer);
+    if (task.kind == TaskKind::kLoadWeights) text += " slice " + std::to_string(task.slice) + "/" + std::to_string(task.slices);
+    else text += "." + std::to_string(task.micro_batch);
+    text += " after";
+    for (TaskId wait : task.waits) text += " " + std::to_string(wait);
+    out.push_back(text);
+  }
+  return out;
+}
+
+TEST(Schedule, AResidentModelIsComputeOnly) {
+  ScheduleGenerator generator({.sublayers = {{0, false}, {0, true}, {0, false}}});
+  const std::vector<std::string> expected{"0 compute 0.0 after", "1 compute 1.0 after", "2 compute 2.0 after"};
+  EXPECT_EQ(words(generator.next_pass({{}}, true)), expected);
+  EXPECT_EQ(generator.passes(), 1);
+  const std::vector<Task> second = generator.next_pass({{}}, false);
+  ASSERT_EQ(second.size(), 3u);
+  EXPECT_EQ(second.front().id, 3);
+  EXPECT_EQ(second.front().pass, 1);
+}
+
+TEST(Schedule, TheNextSublayerArrivesInOneSliceForEachMicroBatch) {
+  ScheduleGenerator generator({.sublayers = {{8192, false}, {4097, false}, {0, false}}, .weight_ring_bytes = 16384});
+  const std::vector<Task> tasks = generator.next_pass({{}, {}}, false);
+  const std::vector<std::string> expected{
+      "0 load weights 0 slice 0/1 after", "1 load weights 1 slice 0/2 after", "2 compute 0.0 after 0",
+      "3 load weights 1 slice 1/2 after", "4 compute 0.1 after 0",            "5 compute 1.0 after 1 3",
+      "6 compute 1.1 after 1 3",          "7 compute 2.0 after",              "8 compute 2.1 after"};
+  EXPECT_EQ(words(tasks), expected);
+  EXPECT_EQ(tasks[0].bytes, 8192);
+  EXPECT_EQ(tasks[1].bytes, 2049);
+  EXPECT_EQ(tasks[3].bytes, 2048);
+  EXPECT_EQ(tasks[1].offset, 8192);
+}
+
+TEST(Schedule, TheLastColumnLoadsTheNextPassWhenMoreFollow) {
+  ScheduleGenerator generator({.sublayers = {{4096, false}, {4096, false}}, .weight_ring_bytes = 8192});
+  const std::vector<std::string> first{"0 load weights 0 slice 0/1 after", "1 load weights 1 slice 0/1 after", "2 compute 0.0 after 0",
+                                       "3 load weights 0 slice 0/1 after 2", "4 compute 1.0 after 1"};
+  EXPECT_EQ(words(generator.next_pass({{}}, true)), first);
+  const std::vector<std::string> second{"5 load weights 1 slice 0/1 after 4", "6 compute 0.0 after 3", "7 compute 1.0 after 5"};
+  EXPECT_EQ(words(generator.next_pass({{}}, false)), second);
+}
+
+TEST(Schedule, ARingOfOneSublayerLoadsAndComputesInTurn) {
+  ScheduleGenerator generator({.sublayers = {{4096, false}, {4096, false}}, .weight_ring_bytes = 4096});
+  const std::vector<std::string> expected{"0 load weights 0 slice 0/1 after", "1 compute 0.0 after 0",
+                                          "2 load weights 1 slice 0/1 after 1", "3 compute 1.0 after 2"};
+  EXPECT_EQ(words(generator.next_pass({{}}, true)), expected);
+}
+
+TEST(Schedule, KvOfTheNextMicroBatchLoadsWhileThisOneComputes) {
+  ScheduleGenerator generator({.sublayers = {{0, true}}, .kv_slots = 2});
+  const MicroBatchLoad on_disk{.kv_load_bytes = 8192, .kv_store_bytes = 4096};
+  const std::vector<std::string> first{"0 load KV 0.0 after",   "1 compute 0.0 after 0", "2 store KV 0.0 after 1",
+                                       "3 load KV 0.1 after",   "4 compute 0.1 after 3", "5 store KV 0.1 after 4",
+                                       "6 load KV 0.2 after 2", "7 compute 0.2 after 6", "8 store KV 0.2 after 7"};
+  EXPECT_EQ(words(generator.next_pass({on_disk, on_disk, on_disk}, true)), first);
+  // In the next pass every load waits for what the pass before stored for this layer.
+  const std::vector<Task> second = generator.next_pass({on_disk}, false);
+  EXPECT_EQ(second[0].waits, (std::vector<TaskId>{5, 2, 5, 8}));
+}
+
+TEST(Schedule, APromptCutInTwoWaitsForItsFirstPart) {
+  ScheduleGenerator generator({.sublayers = {{0, true}}});
+  const MicroBatchLoad part{.kv_load_bytes = 4096, .kv_store_bytes = 4096};
+  MicroBatchLoad continued = part;
+  continued.continues_previous = true;
+  const std::vector<Task> tasks = generator.next_pass({part, continued}, false);
+  const std::vector<std::string> expected{"0 load KV 0.0 after",   "1 compute 0.0 after 0", "2 store KV 0.0 after 1",
+                                          "3 load KV 0.1 after 2", "4 compute 0.1 after 3", "5 store KV 0.1 after 4"};
+  EXPECT_EQ(words(tasks), expected);
+}
+
+TEST(Schedule, StoresOfAPassAreRememberedOverAPassThatTouchesNoKv) {
+  ScheduleGenerator generator({.sublayers = {{0, true}}});
+  const std::vector<Task> first = generator.next_pass({{.kv_store_bytes = 4096}}, true);
+  ASSERT_EQ(first.back().kind, TaskKind::kStoreKv);
+  generator.next_pass({{}}, true);
+  const std::vector<Task> third = generator.next_pass({{.kv_load_bytes = 4096}}, false);
+  ASSERT_EQ(third.front().kind, TaskKind::kLoadKv);
+  EXPECT_NE(std::find(third.front().waits.begin(), third.front().waits.end(), first.back().id), third.front().waits.end());
+}
+
+TEST(Schedule, RefusesAShapeThatNoPlanMakes) {
+  EXPECT_THROW(ScheduleGenerator({.sublayers = {}}), Error);
+  EXPECT_THROW(ScheduleGenerator({.sublayers = {{4096, false}}, .weight_ring_bytes = 4095}), Error);
+  ScheduleGenerator generator({.sublayers = {{0, false}}});
+  EXPECT_THROW(generator.next_pass({}, false), Error);
+}
+
+TEST(Schedule, EveryLaneAndKindHasItsOwnName) {
+  std::vector<std::string_view> names;
+  for (int lane = 0; lane < kLaneCount; ++lane) names.push_back(lane_name(static_cast<Lane>(lane)));
+  for (int kind = 0; kind <= static_cast<int>(TaskKind::kStoreActivations); ++kind)
+    names.push_back(task_kind_name(static_cast<TaskKind>(kind)));
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
+  EXPECT_FALSE(names.front().empty());
+}
+
+}  // namespace
+}  // namespace sluice

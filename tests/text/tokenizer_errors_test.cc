@@ -1,0 +1,79 @@
+// Broken tokenizer files give an Error or work; nothing crashes or hangs.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "src/base/error.h"
+#include "src/text/tokenizer.h"
+
+namespace sluice::text {
+namespace {
+
+std::string small_json() {
+  std::ifstream file(std::string(SLUICE_FIXTURES) + "/models/stories260k/tokenizer.json", std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void try_it(const std::string& json) {
+  try {
+    const auto tokenizer = Tokenizer::from_json(json);
+    const auto ids = tokenizer->encode("Once upon a time \xf0\x9f\xa6\x99 \xff x", AddSpecial::kYes);
+    tokenizer->decode(ids, SkipSpecial::kNo);
+  } catch (const Error& error) {
+    EXPECT_NE(error.kind(), ErrorKind::kInternal) << error.what();
+  }
+}
+
+TEST(TokenizerErrors, EveryTruncationIsSurvived) {
+  const std::string json = small_json();
+  for (size_t length = 0; length < json.size(); length += 97) try_it(json.substr(0, length));
+}
+
+TEST(TokenizerErrors, FlippedBytesAreSurvived) {
+  std::string json = small_json();
+  for (size_t at = 0; at < json.size(); at += 61) {
+    const char kept = json[at];
+    for (char flip : {'\x01', '\x20', '\x7f'}) {
+      json[at] = static_cast<char>(kept ^ flip);
+      try_it(json);
+    }
+    json[at] = kept;
+  }
+}
+
+TEST(TokenizerErrors, NameTheFieldThatIsWrong) {
+  const auto message = [](const std::string& json) {
+    try {
+      Tokenizer::from_json(json);
+    } catch (const Error& error) {
+      return error.text();
+    }
+    return std::string("no error");
+  };
+  EXPECT_NE(message("{}").find("model"), std::string::npos);
+  EXPECT_NE(message(R"({"model":{"type":"Unigram","vocab":[]}})").find("Unigram"), std::string::npos);
+  EXPECT_NE(message(R"({"model":{"type":"BPE","vocab":{"a":-1},"merges":[]}})").find("vocab.a"), std::string::npos);
+  EXPECT_NE(message(R"({"model":{"type":"BPE","vocab":{},"merges":[]}})").find("empty"), std::string::npos);
+  EXPECT_NE(message(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":["a b"]}})").find("the vocabulary lacks"), std::string::npos);
+  EXPECT_NE(message(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":[]},"normalizer":{"type":"Precompiled"}})").find("Precompiled"), std::string::npos);
+  EXPECT_NE(message(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":[]},"pre_tokenizer":{"type":"Split","pattern":{"Regex":"("},"behavior":"Isolated"}})").find("pattern"), std::string::npos);
+}
+
+TEST(TokenizerErrors, AMissingFolderSaysHowToGoOn) {
+  try {
+    Tokenizer::load("/nonexistent/model");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kFile);
+    EXPECT_FALSE(error.mend().empty());
+  }
+}
+
+TEST(TokenizerErrors, BytesThatAreNotUtf8BecomeReplacementCharacters) {
+  const auto tokenizer = Tokenizer::load(std::string(SLUICE_FIXTURES) + "/tokenizers/opt");
+  const auto ids = tokenizer->encode("a\xff\xfe z", AddSpecial::kNo);
+  EXPECT_EQ(tokenizer->decode(ids, SkipSpecial::kNo), "a\xef\xbf\xbd\xef\xbf\xbd z");
+}
+
+}  // namespace
+}  // namespace sluice::text
