@@ -8,6 +8,7 @@
 #include <tuple>
 #include <unordered_set>
 
+#include "io/convert_journal.h"
 #include "io/input_file.h"
 #include "io/json_file.h"
 #include "io/packed_store.h"
@@ -79,6 +80,10 @@ void CheckpointOpener::open_folder() {
   result_.config_text_ = optional_text(path_ / "config.json");
   result_.generation_config_text_ = optional_text(path_ / "generation_config.json");
   if (is_packed_store(path_)) return open_packed_store();
+  // Its finished weight files would look like a checkpoint of which the rest is missing.
+  if (is_there(path_ / kJournalName))
+    throw Error(ErrorKind::kFile, fmt::format("{}: an unfinished conversion", path_.string()),
+                "run the same sluice convert command again to finish it");
   if (open_safetensors_folder() || open_torch_folder()) return;
   const bool has_gguf = !files_with_extension(path_, ".gguf").empty();
   throw Error(ErrorKind::kFile,

@@ -84,9 +84,9 @@ void FaultyEngine::write(std::span<const Extent> extents, Completion done) {
 
 void FaultyEngine::forward(Direction direction, std::span<const Extent> extents, Completion done,
                            const std::optional<Error>& fault) {
-  const std::exception_ptr planned = fault ? std::make_exception_ptr(*fault) : nullptr;
-  auto wrapped = [this, planned, done = std::move(done)](std::exception_ptr error) {
-    finished(done, error ? error : planned);
+  auto wrapped = [this, fault, done = std::move(done)](std::exception_ptr error) {
+    if (!error && fault) error = std::make_exception_ptr(*fault);
+    finished(done, std::move(error));
   };
   {
     const std::lock_guard lock(mutex_);
@@ -111,7 +111,7 @@ void FaultyEngine::finished(Completion done, std::exception_ptr error) {
     const bool is_full = static_cast<int64_t>(held_.size()) >= plan_.held_completions;
     if (is_full || under_way_ == 0) due.swap(held_);
   }
-  for (auto held = due.rbegin(); held != due.rend(); ++held) held->done(held->error);
+  for (auto held = due.rbegin(); held != due.rend(); ++held) held->done(std::move(held->error));
 }
 
 }  // namespace sluice::io

@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <future>
+#include <condition_variable>
+#include <mutex>
 #include <utility>
 
 #include "io/pread_engine.h"
@@ -19,12 +20,22 @@ namespace {
 template <typename Start>
 void wait_for(Start start) {
   SLUICE_ASSERT(!is_in_completion(), "a completion must not wait for the engine");
-  auto finished = std::make_shared<std::promise<void>>();  // outlives the waiter by a moment
-  std::future<void> future = finished->get_future();
-  start([finished](std::exception_ptr error) {
-    error ? finished->set_exception(std::move(error)) : finished->set_value();
+  struct End {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool has_come = false;
+    std::exception_ptr error;
+  };
+  const auto end = std::make_shared<End>();  // outlives the waiter by a moment
+  start([end](std::exception_ptr error) {
+    const std::lock_guard lock(end->mutex);
+    end->error = std::move(error);
+    end->has_come = true;
+    end->changed.notify_all();
   });
-  future.get();
+  std::unique_lock lock(end->mutex);
+  end->changed.wait(lock, [&end] { return end->has_come; });
+  if (end->error) std::rethrow_exception(std::move(end->error));
 }
 
 }  // namespace

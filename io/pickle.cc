@@ -55,13 +55,14 @@ class StateDictReader {
   const Node* wrapped(const Node& dict) const {
     const Node* only = nullptr;
     int count = 0;
+    std::unordered_set<NodeId> seen;  // a dict may be there many times: looked through once
     for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
       const Node& key = machine_.node(dict.items[i]);
       const Node& value = machine_.node(dict.items[i + 1]);
       if (value.kind != NodeKind::kDict) continue;
       const bool is_usual = std::find(kWrappers.begin(), kWrappers.end(), key.text) != kWrappers.end();
       if (key.kind == NodeKind::kText && is_usual) return &value;
-      if (!has_tensor(value)) continue;
+      if (!seen.insert(dict.items[i + 1]).second || !has_tensor(value)) continue;
       only = &value;
       ++count;
     }

@@ -205,8 +205,8 @@ void QueuedEngine::submit(Direction direction, std::span<const Extent> extents, 
     const std::lock_guard lock(mutex_);
     for (const Extent& extent : extents) group->pieces.push_back(checked_piece(direction, extent));
     if (is_stopping_) {
-      queue_.push_failed(std::move(group), std::make_exception_ptr(Error(
-                                               ErrorKind::kCancelled, "the file engine has stopped")));
+      queue_.push_failed(std::move(group),
+                         Error(ErrorKind::kCancelled, "the file engine has stopped"));
     } else {
       queue_.push(std::move(group));
     }
@@ -221,8 +221,7 @@ void QueuedEngine::unregister_memory(std::span<std::byte>) {}
 void QueuedEngine::cancel_pending() {
   {
     const std::lock_guard lock(mutex_);
-    queue_.cancel(std::make_exception_ptr(
-        Error(ErrorKind::kCancelled, "reading or writing was cancelled before it was done")));
+    queue_.cancel(Error(ErrorKind::kCancelled, "reading or writing was cancelled before it was done"));
   }
   work_.notify_all();
   wake();
@@ -269,15 +268,17 @@ int64_t QueuedEngine::deliver_finished() {
     finished = queue_.take_finished();
     if (is_stopping_) work_.notify_all();
   }
-  for (std::shared_ptr<Group>& group : finished) {
+  for (const std::shared_ptr<Group>& group : finished) {
+    // Moved out: the caller gets the only reference to the error, and what the completion captured goes here, not
+    // where another thread happens to drop the group's last request.
+    const Completion done = std::move(group->done);
     in_completion = true;
     try {
-      group->done(group->error);
+      done(std::move(group->error));
     } catch (const std::exception& error) {
       log(fmt::format("a file completion threw, which it must not: {}", error.what()));
     }
     in_completion = false;
-    group.reset();  // with the completion's captures, before the next one runs
   }
   return static_cast<int64_t>(finished.size());
 }

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "src/base/error.h"
-
 namespace sluice::io {
 
 void RequestQueue::push(std::shared_ptr<Group> group) {
@@ -18,8 +16,8 @@ void RequestQueue::push(std::shared_ptr<Group> group) {
   to.queued.push_back(std::move(group));
 }
 
-void RequestQueue::push_failed(std::shared_ptr<Group> group, std::exception_ptr error) {
-  group->error = std::move(error);
+void RequestQueue::push_failed(std::shared_ptr<Group> group, const Error& error) {
+  group->error = std::make_exception_ptr(error);
   finished_.push_back(std::move(group));
 }
 
@@ -101,10 +99,10 @@ void RequestQueue::end(const Request& request, int64_t moved, std::exception_ptr
   }
 }
 
-void RequestQueue::cancel(std::exception_ptr error) {
+void RequestQueue::cancel(const Error& error) {
   for (Lane& lane : lanes_) {
     while (!lane.queued.empty()) {
-      lane.queued.front()->error = error;
+      lane.queued.front()->error = std::make_exception_ptr(error);
       leave_queue(lane);
     }
   }

@@ -17,6 +17,7 @@
 
 #include "io/file_engine.h"
 #include "io/owned_fd.h"
+#include "src/base/error.h"
 
 namespace sluice::io {
 
@@ -76,13 +77,13 @@ class RequestQueue {
 
   void push(std::shared_ptr<Group> group);
   /// Ends a group that was never pushed, with `error`.
-  void push_failed(std::shared_ptr<Group> group, std::exception_ptr error);
+  void push_failed(std::shared_ptr<Group> group, const Error& error);
   /// The next request within the bounds, now counted as in flight; reads and writes take turns.
   std::optional<Request> next();
   /// `request` is over: `moved` bytes were read or written, `error` is null or becomes the group's.
   void end(const Request& request, int64_t moved, std::exception_ptr error);
   /// Drops all that is not in flight; those groups end with `error`.
-  void cancel(std::exception_ptr error);
+  void cancel(const Error& error);
   /// Groups that ended since the last call, in that order.
   std::vector<std::shared_ptr<Group>> take_finished();
 

@@ -4,6 +4,8 @@
     python3 scripts/golden/checkpoints.py tests/fixtures/checkpoints/made
 
 Needs torch, safetensors and numpy. The same versions give the same files; SOURCE.txt notes those that were used.
+    python3 scripts/golden/checkpoints.py --third-party tests/fixtures/checkpoints/third_party
+writes what torch and safetensors find in the files of other projects.
     python3 scripts/golden/checkpoints.py --check-store FOLDER
 opens every weight file of a packed store with the official safetensors library and prints the tensors.
 """
@@ -185,6 +187,24 @@ def make_refused(out: Output):
     torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), str(out.path("refused/torchscript.pt")))
 
 
+# Files of other projects that can be read, and the key under which their tensors lie ("" for the top).
+THIRD_PARTY = {"burn/mixed_types.pt": "", "burn/parameter.pt": "", "burn/state_dict.pt": "", "burn/extreme_values.pt": "",
+               "burn/buffers.pt": "", "burn/key_remap.pt": "", "burn/weights_with_config.pt": "my_model",
+               "burn/multi_layer.safetensors": "", "candle/test.pt": "", "torchtune/tiny_state_dict_with_one_key.pt": ""}
+
+
+def describe_third_party(folder: pathlib.Path):
+    expected = {}
+    for name, key in THIRD_PARTY.items():
+        if name.endswith(".safetensors"):
+            value = safetensors.torch.load_file(folder / name)
+        else:
+            value = torch.load(folder / name, weights_only=True)
+        value = value[key] if key else value
+        expected[name] = describe({k: v for k, v in value.items() if isinstance(v, torch.Tensor)})
+    (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
 def check_store(folder: pathlib.Path):
     index = json.loads((folder / "sluice-store.json").read_text())
     for group in index["groups"]:
@@ -205,7 +225,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--check-store", action="store_true", help="FOLDER is a packed store: check it")
+    parser.add_argument("--third-party", action="store_true", help="FOLDER is third_party: write its expected.json")
     arguments = parser.parse_args()
+    if arguments.third_party:
+        describe_third_party(arguments.folder)
+        return
     if arguments.check_store:
         check_store(arguments.folder)
         return

@@ -60,7 +60,8 @@ TEST(Arena, ErrorSaysWhatForHowMuchAndAgainstWhat) {
     FAIL() << "over the limit";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kResource);
-    for (const char* words : {"host", "100MiB", "10.0MiB short", "KV pages", "50.0MiB wanted", "60.0MiB in use"})
+    for (const char* words :
+         {"host", "100MiB", "10.0MiB short", "KV pages", "50.0MiB wanted", "60.0MiB in use"})
       EXPECT_NE(error.text().find(words), std::string::npos) << words << " in " << error.text();
     EXPECT_NE(error.mend().find("raise"), std::string::npos);
   }
@@ -118,7 +119,8 @@ TEST(Buffer, MovesAndGivesBackOnce) {
   Buffer first = arena.allocate(4096, "a");
   std::byte* const place = first.data();
   Buffer second = std::move(first);
-  EXPECT_FALSE(first);  // NOLINT(bugprone-use-after-move): what a moved-from buffer is, is the question
+  EXPECT_FALSE(
+      first);  // NOLINT(bugprone-use-after-move): what a moved-from buffer is, is the question
   EXPECT_EQ(first.size(), 0);
   EXPECT_EQ(second.data(), place);
   EXPECT_EQ(arena.used(), 4096);

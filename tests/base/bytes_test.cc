@@ -13,21 +13,34 @@ namespace sluice {
 namespace {
 
 TEST(ParseBytes, ReadsWhatPeopleWrite) {
-  const std::pair<const char*, int64_t> cases[] = {
-      {"0", 0},          {"4096", 4096},         {"17B", 17},           {"1K", 1024},
-      {"1k", 1024},      {"1KiB", 1024},         {"1Ki", 1024},         {"1KB", 1000},
-      {"16G", 16 * kGiB}, {"16GiB", 16 * kGiB},   {"16 GiB", 16 * kGiB}, {"512MB", 512000000},
-      {"1.5TiB", 1536 * kGiB}, {"2TB", 2000000000000}, {"1e3", 1000},    {"0.5K", 512},
-      {"1P", 1024 * 1024 * kGiB}, {"900KiB", 900 * 1024}};
+  const std::pair<const char*, int64_t> cases[] = {{"0", 0},
+                                                   {"4096", 4096},
+                                                   {"17B", 17},
+                                                   {"1K", 1024},
+                                                   {"1k", 1024},
+                                                   {"1KiB", 1024},
+                                                   {"1Ki", 1024},
+                                                   {"1KB", 1000},
+                                                   {"16G", 16 * kGiB},
+                                                   {"16GiB", 16 * kGiB},
+                                                   {"16 GiB", 16 * kGiB},
+                                                   {"512MB", 512000000},
+                                                   {"1.5TiB", 1536 * kGiB},
+                                                   {"2TB", 2000000000000},
+                                                   {"1e3", 1000},
+                                                   {"0.5K", 512},
+                                                   {"1P", 1024 * 1024 * kGiB},
+                                                   {"900KiB", 900 * 1024}};
   for (const auto& [text, bytes] : cases) EXPECT_EQ(parse_bytes(text, "--cpu-mem"), bytes) << text;
 }
 
 TEST(ParseBytes, RefusesEverythingElseNamingFlagAndText) {
   const std::string with_nul("16\0GiB", 6);
   for (const std::string& text :
-       {std::string(""), std::string("G"), std::string("-1G"), std::string("nan"), std::string("inf"), std::string("infG"),
-        std::string("1GiBB"), std::string("1Gi B"), std::string("12 apples"), std::string("1e400"), std::string("9999P"),
-        std::string("1GG"), std::string("1,5G"), std::string("1G "), std::string("--"), with_nul}) {
+       {std::string(""), std::string("G"), std::string("-1G"), std::string("nan"),
+        std::string("inf"), std::string("infG"), std::string("1GiBB"), std::string("1Gi B"),
+        std::string("12 apples"), std::string("1e400"), std::string("9999P"), std::string("1GG"),
+        std::string("1,5G"), std::string("1G "), std::string("--"), with_nul}) {
     try {
       const int64_t bytes = parse_bytes(text, "--cpu-mem");
       ADD_FAILURE() << '"' << text << "\" was read as " << bytes;
@@ -45,7 +58,8 @@ TEST(ParseBytes, NeverGivesANegativeSizeWhateverIsTyped) {
   int accepted = 0;
   for (int round = 0; round < 20000; ++round) {
     std::string text;
-    for (size_t length = random() % 8; length > 0; --length) text += kLetters[random() % kLetters.size()];
+    for (size_t length = random() % 8; length > 0; --length)
+      text += kLetters[random() % kLetters.size()];
     try {
       ASSERT_GE(parse_bytes(text, "flag"), 0) << text;
       ++accepted;
@@ -72,7 +86,8 @@ TEST(FormatBytes, ReadsBackToWithinItsThreeDigits) {
   for (int round = 0; round < 5000; ++round) {
     const auto bytes = static_cast<int64_t>(random() >> (2 + random() % 60));
     const int64_t back = parse_bytes(format_bytes(bytes), "flag");
-    ASSERT_LE(std::abs(static_cast<double>(back - bytes)), 0.0051 * static_cast<double>(bytes)) << format_bytes(bytes);
+    ASSERT_LE(std::abs(static_cast<double>(back - bytes)), 0.0051 * static_cast<double>(bytes))
+        << format_bytes(bytes);
   }
 }
 

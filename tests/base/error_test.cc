@@ -17,7 +17,9 @@ TEST(Error, TellsWhatAndHowToMend) {
 }
 
 TEST(Error, ContextGoesInFrontAndKeepsKindAndMend) {
-  const Error error = Error(ErrorKind::kResource, "no room", "raise --cpu-mem").with_context("layer 3").with_context("opt-30b");
+  const Error error = Error(ErrorKind::kResource, "no room", "raise --cpu-mem")
+                          .with_context("layer 3")
+                          .with_context("opt-30b");
   EXPECT_EQ(error.text(), "opt-30b: layer 3: no room");
   EXPECT_EQ(error.kind(), ErrorKind::kResource);
   EXPECT_EQ(error.mend(), "raise --cpu-mem");

@@ -32,7 +32,8 @@ class NaivePool {
     for (const PageRef& page : table) {
       ASSERT_GE(page.slot, 0);
       ASSERT_LT(page.slot, page.is_on_disk ? disk_ : memory_);
-      ASSERT_TRUE(used_.emplace(page.is_on_disk, page.slot).second) << "slot " << page.slot << " is in use";
+      ASSERT_TRUE(used_.emplace(page.is_on_disk, page.slot).second)
+          << "slot " << page.slot << " is in use";
     }
     peak_ = std::max(peak_, static_cast<int64_t>(used_.size()));
   }
@@ -93,7 +94,8 @@ TEST(PagePool, BothTiersFillEvenlyToWithinOnePage) {
       const Split split = count(*pool.reserve(wanted));
       used_memory += split.memory;
       used_disk += split.disk;
-      const double even = static_cast<double>((used_memory + used_disk) * disk) / static_cast<double>(memory + disk);
+      const double even = static_cast<double>((used_memory + used_disk) * disk) /
+                          static_cast<double>(memory + disk);
       ASSERT_LE(std::abs(static_cast<double>(used_disk) - even), 1.0) << memory << " + " << disk;
     }
     EXPECT_EQ(used_memory, memory);

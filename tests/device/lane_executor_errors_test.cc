@@ -18,7 +18,8 @@ std::vector<Task> chain(int rounds, TaskId first = 0) {
   std::vector<Task> tasks;
   TaskId id = first;
   for (int round = 0; round < rounds; ++round) {
-    tasks.push_back(make_task(id, kLoad, id > first ? std::vector<TaskId>{id - 1} : std::vector<TaskId>{}));
+    tasks.push_back(
+        make_task(id, kLoad, id > first ? std::vector<TaskId>{id - 1} : std::vector<TaskId>{}));
     tasks.push_back(make_task(id + 1, kCompute, {id}));
     tasks.push_back(make_task(id + 2, kStore, {id + 1}));
     id += 3;
@@ -42,13 +43,17 @@ TEST(LaneExecutorErrors, EveryTaskOfAChainCanFailInEitherWay) {
       const bool is_compute = broken % 3 == 1 || broken == 9;
       if (is_compute && !throws) continue;
       ScatteredRunner runner(static_cast<unsigned>(broken));
-      if (throws) runner.throw_at(broken);
-      else runner.fail_at(broken);
+      if (throws)
+        runner.throw_at(broken);
+      else
+        runner.fail_at(broken);
       LaneExecutor executor(runner, {}, false);
       EXPECT_EQ(error_of(executor, chain(3)), "task " + std::to_string(broken));
       EXPECT_EQ(runner.in_flight(), 0);
-      for (TaskId later = broken + 1; later < 10; ++later) EXPECT_FALSE(runner.has_started(later)) << later << " after " << broken;
-      EXPECT_EQ(error_of(executor, {make_task(100, kLoad, {}), make_task(101, kCompute, {100})}), "task " + std::to_string(broken));
+      for (TaskId later = broken + 1; later < 10; ++later)
+        EXPECT_FALSE(runner.has_started(later)) << later << " after " << broken;
+      EXPECT_EQ(error_of(executor, {make_task(100, kLoad, {}), make_task(101, kCompute, {100})}),
+                "task " + std::to_string(broken));
       EXPECT_FALSE(runner.has_started(100)) << "a failed executor starts nothing";
       EXPECT_THROW(executor.finish(), Error);
     }
@@ -77,7 +82,9 @@ TEST(LaneExecutorErrors, ALaterErrorNeverReplacesTheFirst) {
     std::function<void(std::exception_ptr)> store_done_;
   } runner;
   LaneExecutor executor(runner, {}, false);
-  EXPECT_EQ(error_of(executor, {make_task(0, kLoad, {}), make_task(1, kStore, {}), make_task(2, kCompute, {0, 1})}), "first");
+  EXPECT_EQ(error_of(executor, {make_task(0, kLoad, {}), make_task(1, kStore, {}),
+                                make_task(2, kCompute, {0, 1})}),
+            "first");
   try {
     executor.finish();
     FAIL();
@@ -107,10 +114,13 @@ TEST(LaneExecutorErrors, ANonErrorExceptionPassesThroughAsItIs) {
   class Strange final : public TaskRunner {
    public:
     void compute(const Task&) override {}
-    void transfer(const Task&, std::function<void(std::exception_ptr)>) override { throw std::bad_alloc(); }
+    void transfer(const Task&, std::function<void(std::exception_ptr)>) override {
+      throw std::bad_alloc();
+    }
   } runner;
   LaneExecutor executor(runner, {}, false);
-  EXPECT_THROW(executor.run({make_task(0, kLoad, {}), make_task(1, kCompute, {0})}), std::bad_alloc);
+  EXPECT_THROW(executor.run({make_task(0, kLoad, {}), make_task(1, kCompute, {0})}),
+               std::bad_alloc);
 }
 
 TEST(LaneExecutorErrors, CancellingStopsBeforeTheNextCompute) {
@@ -137,8 +147,10 @@ TEST(LaneExecutorErrors, AStoreThatFailsAfterItsRunIsToldByTheNextRunAndByFinish
     executor.run({make_task(0, kCompute, {}), make_task(1, kStore, {0})});
     runner.wait_for_start(1);
     runner.let_go();
-    if (by_finish) EXPECT_THROW(executor.finish(), Error);
-    else EXPECT_EQ(error_of(executor, {make_task(2, kCompute, {})}), "task 1");
+    if (by_finish)
+      EXPECT_THROW(executor.finish(), Error);
+    else
+      EXPECT_EQ(error_of(executor, {make_task(2, kCompute, {})}), "task 1");
   }
 }
 

@@ -22,7 +22,8 @@ std::vector<Task> random_tasks(std::mt19937& random, TaskId first, int count, Ta
     const TaskId id = first + i;
     std::vector<TaskId> waits;
     for (unsigned n = random() % 3; n > 0 && id > oldest_wait; --n)
-      waits.push_back(oldest_wait + static_cast<TaskId>(random() % static_cast<unsigned>(id - oldest_wait)));
+      waits.push_back(oldest_wait +
+                      static_cast<TaskId>(random() % static_cast<unsigned>(id - oldest_wait)));
     const TaskKind kinds[] = {kCompute, kLoad, kStore};
     tasks.push_back(make_task(id, kinds[random() % 3], std::move(waits)));
   }
@@ -34,7 +35,8 @@ std::vector<Task> random_tasks(std::mt19937& random, TaskId first, int count, Ta
   return tasks;
 }
 
-void check_history(const std::vector<Task>& tasks, const std::vector<ScatteredRunner::Record>& history) {
+void check_history(const std::vector<Task>& tasks,
+                   const std::vector<ScatteredRunner::Record>& history) {
   std::map<TaskId, size_t> started, ended;
   for (size_t place = 0; place < history.size(); ++place)
     ASSERT_TRUE((history[place].is_end ? ended : started).emplace(history[place].id, place).second);
@@ -42,7 +44,8 @@ void check_history(const std::vector<Task>& tasks, const std::vector<ScatteredRu
   for (const Task& task : tasks) {
     ASSERT_TRUE(started.contains(task.id)) << task.id;
     ASSERT_TRUE(ended.contains(task.id)) << task.id;
-    for (TaskId wait : task.waits) ASSERT_LT(ended[wait], started[task.id]) << task.id << " did not wait for " << wait;
+    for (TaskId wait : task.waits)
+      ASSERT_LT(ended[wait], started[task.id]) << task.id << " did not wait for " << wait;
     if (last_start.contains(task.lane)) {
       ASSERT_LT(last_start[task.lane], started[task.id]) << "a lane changed its order";
     }
@@ -60,7 +63,8 @@ TEST(LaneExecutor, RandomStreamsKeepOrderAndWaits) {
       LaneExecutor executor(runner, {}, round % 2 == 0);
       for (int pass = 0; pass < 4; ++pass) {
         const auto first = static_cast<TaskId>(all.size());
-        std::vector<Task> tasks = random_tasks(random, first, 1 + static_cast<int>(random() % 40), std::max<TaskId>(0, first - 30));
+        std::vector<Task> tasks = random_tasks(random, first, 1 + static_cast<int>(random() % 40),
+                                               std::max<TaskId>(0, first - 30));
         all.insert(all.end(), tasks.begin(), tasks.end());
         executor.run(tasks);
         stores_now.clear();
@@ -73,7 +77,8 @@ TEST(LaneExecutor, RandomStreamsKeepOrderAndWaits) {
           if (task.kind == kCompute) {
             ASSERT_TRUE(ended[task.id]) << "run() returned before its last compute";
           }
-        for (TaskId store : stores_before) ASSERT_TRUE(ended[store]) << "a store of the pass before is unfinished";
+        for (TaskId store : stores_before)
+          ASSERT_TRUE(ended[store]) << "a store of the pass before is unfinished";
         stores_before = stores_now;
       }
       // One pass more waits for all stores of the fourth; then nothing is queued any more.
@@ -90,13 +95,15 @@ TEST(LaneExecutor, RandomStreamsKeepOrderAndWaits) {
 }
 
 TEST(LaneExecutor, RunsWhatTheGeneratorMakes) {
-  const std::vector<ScheduleSublayer> sublayers{{4096, false}, {8192, true}, {12288, false}, {8192, true}, {4096, false}};
+  const std::vector<ScheduleSublayer> sublayers{
+      {4096, false}, {8192, true}, {12288, false}, {8192, true}, {4096, false}};
   ScheduleGenerator generator({.sublayers = sublayers, .weight_ring_bytes = 20480});
   ScatteredRunner runner(5);
   std::vector<Task> all;
   {
     LaneExecutor executor(runner, {}, false);
-    const MicroBatchLoad load{.kv_load_bytes = 8192, .kv_store_bytes = 4096, .activation_bytes = 4096};
+    const MicroBatchLoad load{
+        .kv_load_bytes = 8192, .kv_store_bytes = 4096, .activation_bytes = 4096};
     for (int pass = 0; pass < 20; ++pass) {
       std::vector<Task> tasks = generator.next_pass({load, load, load}, pass < 19);
       all.insert(all.end(), tasks.begin(), tasks.end());
@@ -124,7 +131,8 @@ TEST(LaneExecutor, LoadsForTheNextPassMayOutliveTheirRun) {
   runner.hold(1);
   {
     LaneExecutor executor(runner, {}, false);
-    executor.run({make_task(0, kCompute, {}), make_task(1, kLoad, {}), make_task(2, kCompute, {0})});
+    executor.run(
+        {make_task(0, kCompute, {}), make_task(1, kLoad, {}), make_task(2, kCompute, {0})});
     runner.wait_for_start(1);
     EXPECT_EQ(runner.in_flight(), 1) << "run() returned with the load under way";
     runner.let_go();
@@ -138,8 +146,8 @@ TEST(LaneExecutor, ALaneIsNotHeldUpByTheOther) {
   runner.hold(1);  // the store does not end before compute 3 lets it go
   runner.at_compute(3, [&] { runner.let_go(); });
   LaneExecutor executor(runner, {}, false);
-  executor.run({make_task(0, kCompute, {}), make_task(1, kStore, {0}), make_task(2, kLoad, {0}), make_task(3, kCompute, {2}),
-                make_task(4, kCompute, {1})});
+  executor.run({make_task(0, kCompute, {}), make_task(1, kStore, {0}), make_task(2, kLoad, {0}),
+                make_task(3, kCompute, {2}), make_task(4, kCompute, {1})});
   EXPECT_TRUE(runner.has_started(4));
 }
 
@@ -147,7 +155,8 @@ TEST(LaneExecutor, FinishDropsWhatIsQueuedAndWaitsForTheRest) {
   ScatteredRunner runner(1);
   runner.hold(1);
   LaneExecutor executor(runner, {}, false);
-  // Load 2 can't start before load 1 ends; nothing ends load 1 until finish() is already waiting or about to.
+  // Load 2 can't start before load 1 ends; nothing ends load 1 until finish() is already waiting or
+  // about to.
   executor.run({make_task(0, kCompute, {}), make_task(1, kLoad, {}), make_task(2, kLoad, {1})});
   runner.wait_for_start(1);
   std::jthread helper([&] { runner.let_go(); });
@@ -164,7 +173,9 @@ TEST(LaneExecutor, DyingWithTransfersQueuedAndUnderWayIsClean) {
     {
       LaneExecutor executor(runner, {}, true);
       std::vector<Task> tasks{make_task(0, kCompute, {})};
-      for (TaskId id = 1; id < 20; ++id) tasks.push_back(make_task(id, id % 3 ? kLoad : kStore, id % 4 ? std::vector<TaskId>{} : std::vector<TaskId>{id - 1}));
+      for (TaskId id = 1; id < 20; ++id)
+        tasks.push_back(make_task(id, id % 3 ? kLoad : kStore,
+                                  id % 4 ? std::vector<TaskId>{} : std::vector<TaskId>{id - 1}));
       executor.run(std::move(tasks));
     }
     ASSERT_EQ(runner.in_flight(), 0);
@@ -174,7 +185,8 @@ TEST(LaneExecutor, DyingWithTransfersQueuedAndUnderWayIsClean) {
 TEST(LaneExecutor, KeepsTheTimesOfEveryTaskForATrace) {
   ScatteredRunner runner(3);
   LaneExecutor executor(runner, {}, true);
-  executor.run({make_task(0, kLoad, {}), make_task(1, kCompute, {0}), make_task(2, kStore, {1}), make_task(3, kCompute, {2})});
+  executor.run({make_task(0, kLoad, {}), make_task(1, kCompute, {0}), make_task(2, kStore, {1}),
+                make_task(3, kCompute, {2})});
   executor.finish();
   ASSERT_EQ(executor.events().size(), 4u);
   std::map<TaskId, TaskEvent> events;

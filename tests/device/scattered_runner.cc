@@ -16,14 +16,17 @@ Task make_task(TaskId id, TaskKind kind, std::vector<TaskId> waits) {
   Task task;
   task.id = id;
   task.kind = kind;
-  task.lane = kind == TaskKind::kCompute ? Lane::kDeviceCompute : is_store ? Lane::kDiskWrite : Lane::kDiskRead;
+  task.lane = kind == TaskKind::kCompute ? Lane::kDeviceCompute
+              : is_store                 ? Lane::kDiskWrite
+                                         : Lane::kDiskRead;
   task.bytes = kind == TaskKind::kCompute ? 0 : 100;
   task.waits = std::move(waits);
   return task;
 }
 
 ScatteredRunner::ScatteredRunner(unsigned seed) : random_(seed) {
-  for (int i = 0; i < 3; ++i) threads_.emplace_back([this](std::stop_token stop) { finish_loop(stop); });
+  for (int i = 0; i < 3; ++i)
+    threads_.emplace_back([this](std::stop_token stop) { finish_loop(stop); });
 }
 
 ScatteredRunner::~ScatteredRunner() {
@@ -59,7 +62,9 @@ void ScatteredRunner::finish_loop(std::stop_token stop) {
   std::unique_lock lock(mutex_);
   for (;;) {
     const auto can_end = [&](const Pending& pending) { return !held_.contains(pending.id); };
-    if (!changed_.wait(lock, stop, [&] { return std::any_of(pending_.begin(), pending_.end(), can_end); })) return;
+    if (!changed_.wait(lock, stop,
+                       [&] { return std::any_of(pending_.begin(), pending_.end(), can_end); }))
+      return;
     std::shuffle(pending_.begin(), pending_.end(), random_);
     const auto chosen = std::find_if(pending_.begin(), pending_.end(), can_end);
     const Pending pending = std::move(*chosen);
@@ -67,7 +72,8 @@ void ScatteredRunner::finish_loop(std::stop_token stop) {
     note(pending.id, true);
     --in_flight_;
     lock.unlock();
-    pending.done(fails_.contains(pending.id) ? std::make_exception_ptr(failure(pending.id)) : nullptr);
+    pending.done(fails_.contains(pending.id) ? std::make_exception_ptr(failure(pending.id))
+                                             : nullptr);
     lock.lock();
   }
 }
@@ -85,7 +91,8 @@ std::vector<ScatteredRunner::Record> ScatteredRunner::history() const {
 
 bool ScatteredRunner::has_started(TaskId id) const {
   std::lock_guard lock(mutex_);
-  return std::any_of(history_.begin(), history_.end(), [&](const Record& record) { return record.id == id; });
+  return std::any_of(history_.begin(), history_.end(),
+                     [&](const Record& record) { return record.id == id; });
 }
 
 int ScatteredRunner::in_flight() const {
@@ -96,7 +103,8 @@ int ScatteredRunner::in_flight() const {
 void ScatteredRunner::wait_for_start(TaskId id) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] {
-    return std::any_of(history_.begin(), history_.end(), [&](const Record& record) { return record.id == id; });
+    return std::any_of(history_.begin(), history_.end(),
+                       [&](const Record& record) { return record.id == id; });
   });
 }
 

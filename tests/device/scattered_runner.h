@@ -1,6 +1,7 @@
 #pragma once
-// A TaskRunner whose transfers end on threads of its own, in random order, and which keeps what happened when. A task
-// can be made to throw, to end with an error, or to wait until the test lets it go.
+// A TaskRunner whose transfers end on threads of its own, in random order, and which keeps what
+// happened when. A task can be made to throw, to end with an error, or to wait until the test lets
+// it go.
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -25,15 +26,18 @@ class ScatteredRunner final : public TaskRunner {
   void compute(const Task& task) override;
   void transfer(const Task& task, std::function<void(std::exception_ptr)> done) override;
 
-  /// Before the run: the task throws where it starts, or its `done` gets an error. The text is the task's id.
+  /// Before the run: the task throws where it starts, or its `done` gets an error. The text is the
+  /// task's id.
   void throw_at(TaskId id) { throws_.insert(id); }
   void fail_at(TaskId id) { fails_.insert(id); }
-  /// Before the run: the task does not end before let_go() (a transfer), or runs `action` (compute).
+  /// Before the run: the task does not end before let_go() (a transfer), or runs `action`
+  /// (compute).
   void hold(TaskId id) { held_.insert(id); }
   void at_compute(TaskId id, std::function<void()> action) { actions_[id] = std::move(action); }
   void let_go();
 
-  /// Order of starts and ends: id in starts as id, in ends too; every task appears at most once in each.
+  /// Order of starts and ends: id in starts as id, in ends too; every task appears at most once in
+  /// each.
   struct Record {
     TaskId id;
     bool is_end;

@@ -25,8 +25,10 @@ TEST(DefaultPlan, StaysWithinTheBudgetOrRefuses) {
   int refused = 0;
   for (int round = 0; round < 120; ++round) {
     const ModelShape& model = shape_of(tested_models()[random() % tested_models().size()]);
-    const double fraction = std::pow(2.0, static_cast<double>(random() % 1600) / 100 - 12);  // 1/4096 to 16 times the weights
-    PlanInput input = input_for(model, static_cast<int64_t>(fraction * static_cast<double>(model.weight_bytes())));
+    const double fraction = std::pow(
+        2.0, static_cast<double>(random() % 1600) / 100 - 12);  // 1/4096 to 16 times the weights
+    PlanInput input = input_for(
+        model, static_cast<int64_t>(fraction * static_cast<double>(model.weight_bytes())));
     input.workload = random_workload(random);
     const auto plan = default_plan_or_none(input);
     ++(plan ? made : refused);
@@ -34,7 +36,9 @@ TEST(DefaultPlan, StaysWithinTheBudgetOrRefuses) {
     ASSERT_LE(plan->memory_bytes(), input.memory_budget_bytes);
     EXPECT_NO_THROW(validate(plan->policy));
     EXPECT_GE(plan->policy.micro_batch_sequences, 1);
-    EXPECT_GE(plan->pass_tokens, plan->policy.block_sequences() > input.workload.sequences ? 1 : plan->policy.block_sequences());
+    EXPECT_GE(plan->pass_tokens, plan->policy.block_sequences() > input.workload.sequences
+                                     ? 1
+                                     : plan->policy.block_sequences());
     // Made by the same function from the policy that it chose: nothing else went in.
     const Plan again = make_plan(input, plan->policy);
     EXPECT_EQ(again.memory_bytes(), plan->memory_bytes());

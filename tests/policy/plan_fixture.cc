@@ -16,8 +16,9 @@ const ModelShape& shape_of(const std::string& name) {
 }
 
 const std::vector<std::string>& tested_models() {
-  static const std::vector<std::string> names{"opt-125m",   "opt-350m",     "opt-30b",       "opt-175b",
-                                              "llama-2-7b", "llama-3.2-1b", "llama-3.1-70b", "llama-3.1-405b"};
+  static const std::vector<std::string> names{"opt-125m",      "opt-350m",      "opt-30b",
+                                              "opt-175b",      "llama-2-7b",    "llama-3.2-1b",
+                                              "llama-3.1-70b", "llama-3.1-405b"};
   return names;
 }
 
@@ -42,7 +43,8 @@ Workload random_workload(std::mt19937& random) {
   workload.max_prompt_tokens = 1 + random() % 1500;
   workload.max_total_tokens = workload.max_prompt_tokens + 1 + random() % 500;
   if (random() % 2 == 0)
-    workload.total_tokens = workload.max_total_tokens + (workload.sequences - 1) * (1 + random() % workload.max_total_tokens);
+    workload.total_tokens = workload.max_total_tokens +
+                            (workload.sequences - 1) * (1 + random() % workload.max_total_tokens);
   return workload;
 }
 

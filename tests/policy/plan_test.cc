@@ -22,7 +22,8 @@ int64_t resident_bytes(const ModelShape& model, const Plan& plan) {
   for (size_t s = 0; s < model.sublayers.size(); ++s)
     for (size_t w = 0; w < model.sublayers[s].weights.size(); ++w) {
       const WeightShape& weight = model.sublayers[s].weights[w];
-      if (!weight.shares_table) bytes += plan.resident_rows[s][w] * weight.cols * dtype_bytes(model.weight_dtype);
+      if (!weight.shares_table)
+        bytes += plan.resident_rows[s][w] * weight.cols * dtype_bytes(model.weight_dtype);
     }
   return bytes;
 }
@@ -42,13 +43,17 @@ TEST(Plan, PlacesTheAskedShareOfTheWeightsOnEveryShape) {
       PlanInput input = input_for(model, 0);
       input.row_granule = int64_t{1} << random() % 8;
       Policy policy;
-      const double share = round == 0 ? 0.37 : round % 3 == 0 ? uniform(random) * 0.01 : uniform(random);
+      const double share = round == 0       ? 0.37
+                           : round % 3 == 0 ? uniform(random) * 0.01
+                                            : uniform(random);
       policy.weights = memory_share(share);
       const Plan plan = make_plan(input, policy);
       ASSERT_EQ(plan.weight_bytes, model.weight_bytes());
       ASSERT_EQ(plan.resident_weight_bytes, resident_bytes(model, plan));
-      const double placed = static_cast<double>(plan.resident_weight_bytes) / static_cast<double>(plan.weight_bytes);
-      ASSERT_LT(std::abs(placed - share), 0.01) << name << " share " << share << " granule " << input.row_granule;
+      const double placed =
+          static_cast<double>(plan.resident_weight_bytes) / static_cast<double>(plan.weight_bytes);
+      ASSERT_LT(std::abs(placed - share), 0.01)
+          << name << " share " << share << " granule " << input.row_granule;
     }
   }
 }
@@ -71,7 +76,8 @@ TEST(Plan, RowsAreWholeGranulesAndTiedHeadsFollowTheTable) {
           ASSERT_GE(rows, 0);
           ASSERT_LE(rows, weight.rows);
           if (weight.shares_table) {
-            ASSERT_EQ(rows, plan.resident_rows[0][0]) << name << ": the head has the rows that its table has";
+            ASSERT_EQ(rows, plan.resident_rows[0][0])
+                << name << ": the head has the rows that its table has";
           } else if (weight.kind == WeightKind::kMatrix && rows < weight.rows) {
             ASSERT_EQ(rows % std::min(input.row_granule, weight.rows), 0);
           } else if (weight.kind == WeightKind::kVector) {
@@ -110,11 +116,15 @@ TEST(Plan, StreamsExactlyWhatDoesNotStay) {
         for (size_t w = 0; w < model.sublayers[s].weights.size(); ++w) {
           const WeightShape& weight = model.sublayers[s].weights[w];
           if (weight.kind == WeightKind::kMatrix)
-            wanted += (weight.rows - plan.resident_rows[s][w]) * weight.cols * dtype_bytes(model.weight_dtype);
+            wanted += (weight.rows - plan.resident_rows[s][w]) * weight.cols *
+                      dtype_bytes(model.weight_dtype);
         }
         streamed += wanted;
         ASSERT_GE(plan.streamed_bytes[s], wanted) << "room for what is read";
-        ASSERT_LE(plan.streamed_bytes[s], wanted + 2 * kDiskBlock * static_cast<int64_t>(model.sublayers[s].weights.size()) + kDiskBlock);
+        ASSERT_LE(plan.streamed_bytes[s],
+                  wanted +
+                      2 * kDiskBlock * static_cast<int64_t>(model.sublayers[s].weights.size()) +
+                      kDiskBlock);
         ASSERT_EQ(plan.streamed_bytes[s] % kDiskBlock, 0);
         ASSERT_EQ(plan.streamed_bytes[s] == 0, wanted == 0);
       }
@@ -152,15 +162,18 @@ TEST(Plan, LinesAddUpAndNameEveryUse) {
     ASSERT_EQ(plan.memory_bytes(), sum);
     ASSERT_EQ(line(plan.memory, "program"), input.program_bytes);
     ASSERT_EQ(line(plan.memory, "weight ring (streamed)"), plan.ring_bytes);
-    ASSERT_EQ(line(plan.memory, "KV pages"), plan.memory_pages * plan.page_bytes * model.num_layers);
-    ASSERT_EQ(line(plan.memory, "hidden states"), plan.hidden_memory_rows() * model.hidden_size * 4);
+    ASSERT_EQ(line(plan.memory, "KV pages"),
+              plan.memory_pages * plan.page_bytes * model.num_layers);
+    ASSERT_EQ(line(plan.memory, "hidden states"),
+              plan.hidden_memory_rows() * model.hidden_size * 4);
     ASSERT_GE(line(plan.memory, "resident weights"), plan.resident_weight_bytes);
     ASSERT_GE(plan.hidden_memory_rows(), 0);
     ASSERT_LE(plan.hidden_memory_rows(), plan.pass_tokens);
     ASSERT_EQ(plan.kv_slot_bytes > 0, plan.disk_pages > 0);
     ASSERT_EQ(plan.activation_slot_bytes > 0, policy.activations.disk > 0);
-    const int64_t disk = std::accumulate(plan.disk.begin(), plan.disk.end(), int64_t{0},
-                                         [](int64_t total, const PlanLine& entry) { return total + entry.bytes; });
+    const int64_t disk =
+        std::accumulate(plan.disk.begin(), plan.disk.end(), int64_t{0},
+                        [](int64_t total, const PlanLine& entry) { return total + entry.bytes; });
     ASSERT_EQ(plan.disk_bytes(), disk);
     const std::string table = plan_table(plan, 64 * kGiB);
     ASSERT_NE(table.find(format_bytes(sum)), std::string::npos) << table;
@@ -184,7 +197,8 @@ TEST(Plan, KvPagesSplitAsAskedAndHoldOneLongestSequence) {
     ASSERT_LE(std::abs(share - policy.kv.disk), 0.5 / static_cast<double>(pages) + 1e-9);
     ASSERT_GE(pages * policy.page_tokens, input.workload.max_total_tokens);
     const int64_t sequences = std::min(policy.block_sequences(), input.workload.sequences);
-    ASSERT_LE(pages, sequences * ((input.workload.max_total_tokens + policy.page_tokens - 1) / policy.page_tokens));
+    ASSERT_LE(pages, sequences * ((input.workload.max_total_tokens + policy.page_tokens - 1) /
+                                  policy.page_tokens));
   }
 }
 
@@ -202,9 +216,14 @@ TEST(RequireFit, SaysWhatIsShortWhatTakesItAndHowToMendIt) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kResource);
     EXPECT_NE(error.text().find("memory budget 100MiB"), std::string::npos) << error.text();
-    EXPECT_NE(error.text().find(format_bytes(plan.memory_bytes() - 100 * kMiB) + " short"), std::string::npos) << error.text();
+    EXPECT_NE(error.text().find(format_bytes(plan.memory_bytes() - 100 * kMiB) + " short"),
+              std::string::npos)
+        << error.text();
     for (const PlanLine& entry : plan.memory)
-      EXPECT_EQ(error.text().find(entry.what + " " + format_bytes(entry.bytes)) != std::string::npos, entry.bytes > 0) << entry.what;
+      EXPECT_EQ(
+          error.text().find(entry.what + " " + format_bytes(entry.bytes)) != std::string::npos,
+          entry.bytes > 0)
+          << entry.what;
     EXPECT_NE(error.mend().find("--cpu-mem"), std::string::npos);
   }
   input.memory_budget_bytes = plan.memory_bytes();
@@ -223,7 +242,8 @@ TEST(RequireFit, TheBudgetThatItNamesIsEnough) {
   } catch (const Error& error) {
     const std::string& mend = error.mend();
     const size_t begin = mend.find("--cpu-mem to ") + 13;
-    input.memory_budget_bytes = parse_bytes(mend.substr(begin, mend.find(',') - begin), "named in the error");
+    input.memory_budget_bytes =
+        parse_bytes(mend.substr(begin, mend.find(',') - begin), "named in the error");
     EXPECT_NO_THROW(require_fit(input, plan)) << mend;
   }
 }

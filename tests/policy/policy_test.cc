@@ -19,7 +19,9 @@ std::string refusal(std::string_view json) {
   return "accepted";
 }
 
-bool same(const TierShares& a, const TierShares& b) { return a.device == b.device && a.host == b.host && a.disk == b.disk; }
+bool same(const TierShares& a, const TierShares& b) {
+  return a.device == b.device && a.host == b.host && a.disk == b.disk;
+}
 
 TEST(Policy, ComesBackFromItsOwnJson) {
   std::mt19937 random(1);
@@ -38,7 +40,9 @@ TEST(Policy, ComesBackFromItsOwnJson) {
     const std::string json = policy_to_json(policy);
     EXPECT_EQ(json.find('\n'), std::string::npos);
     const Policy back = parse_policy(json, "test");
-    ASSERT_TRUE(same(back.weights, policy.weights) && same(back.kv, policy.kv) && same(back.activations, policy.activations)) << json;
+    ASSERT_TRUE(same(back.weights, policy.weights) && same(back.kv, policy.kv) &&
+                same(back.activations, policy.activations))
+        << json;
     ASSERT_EQ(back.micro_batch_sequences, policy.micro_batch_sequences);
     ASSERT_EQ(back.micro_batches, policy.micro_batches);
     ASSERT_EQ(back.micro_batch_tokens, policy.micro_batch_tokens);
@@ -48,7 +52,8 @@ TEST(Policy, ComesBackFromItsOwnJson) {
 }
 
 TEST(Policy, LeftOutFieldsKeepTheirDefaults) {
-  const Policy policy = parse_policy(R"({"weights": {"device": 0.25, "disk": 0.75}, "micro_batches": 3})", "test");
+  const Policy policy =
+      parse_policy(R"({"weights": {"device": 0.25, "disk": 0.75}, "micro_batches": 3})", "test");
   EXPECT_EQ(policy.weights.device, 0.25);
   EXPECT_EQ(policy.weights.disk, 0.75);
   EXPECT_EQ(policy.kv.device, 1);
@@ -93,7 +98,10 @@ TEST(Policy, PercentIsFlexGensSixNumbers) {
   EXPECT_DOUBLE_EQ(policy.kv.host, 1);
   EXPECT_DOUBLE_EQ(policy.kv.disk, 0);
   EXPECT_DOUBLE_EQ(policy.activations.device, 1);
-  const std::array<double, 6> bad[] = {{60, 50, 0, 100, 100, 0}, {-1, 0, 0, 100, 100, 0}, {101, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, NAN}};
+  const std::array<double, 6> bad[] = {{60, 50, 0, 100, 100, 0},
+                                       {-1, 0, 0, 100, 100, 0},
+                                       {101, 0, 0, 0, 0, 0},
+                                       {0, 0, 0, 0, 0, NAN}};
   for (const auto& percent : bad) {
     Policy refused;
     EXPECT_THROW(apply_percent(refused, percent), Error);
@@ -104,7 +112,8 @@ TEST(Policy, EveryPairOfWholePercentagesIsAccepted) {
   for (int device = 0; device <= 100; ++device)
     for (int host = 0; device + host <= 100; ++host) {
       Policy policy;
-      ASSERT_NO_THROW(apply_percent(policy, {double(device), double(host), 100, 0, 100, 0})) << device << ' ' << host;
+      ASSERT_NO_THROW(apply_percent(policy, {double(device), double(host), 100, 0, 100, 0}))
+          << device << ' ' << host;
       ASSERT_EQ(policy.weights.disk == 0, device + host == 100);
     }
 }
@@ -114,16 +123,20 @@ TEST(Policy, DescribeNamesEveryPartOnce) {
   apply_percent(policy, {30, 12, 100, 0, 0, 0});
   policy.micro_batch_sequences = 8;
   policy.micro_batches = 4;
-  EXPECT_EQ(describe(policy), "weights 42% memory 58% disk; KV 100% memory; activations 0% memory 100% disk; block 8 sequences x 4 micro-batches");
+  EXPECT_EQ(describe(policy),
+            "weights 42% memory 58% disk; KV 100% memory; activations 0% memory 100% disk; block 8 "
+            "sequences x 4 micro-batches");
 }
 
 TEST(Policy, NeitherCutNorChangedJsonDoesHarm) {
   const std::string json = policy_to_json({});
   std::mt19937 random(2);
-  for (size_t length = 0; length < json.size(); ++length) EXPECT_NE(refusal(json.substr(0, length)), "accepted");
+  for (size_t length = 0; length < json.size(); ++length)
+    EXPECT_NE(refusal(json.substr(0, length)), "accepted");
   for (int round = 0; round < 5000; ++round) {
     std::string changed = json;
-    for (unsigned n = 1 + random() % 3; n > 0; --n) changed[random() % changed.size()] = static_cast<char>(random());
+    for (unsigned n = 1 + random() % 3; n > 0; --n)
+      changed[random() % changed.size()] = static_cast<char>(random());
     refusal(changed);  // accepted or kUser; anything else fails inside
   }
 }

@@ -1,5 +1,5 @@
-// Properties of every schedule, over random shapes and passes: staging slots of KV and activations, and what is read back
-// from disk after it was written there.
+// Properties of every schedule, over random shapes and passes: staging slots of KV and activations,
+// and what is read back from disk after it was written there.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -62,9 +62,11 @@ void check_slots(const Stream& stream, TaskKind load_kind, TaskKind store_kind, 
   std::map<int32_t, std::vector<Fill>> earlier;
   for (const auto& [load, fill] : by_load) {
     for (const Fill& other : earlier[fill.slot]) {
-      ASSERT_TRUE(order.ends_before(other.compute, load)) << "slot " << fill.slot << " is refilled under its reader";
+      ASSERT_TRUE(order.ends_before(other.compute, load))
+          << "slot " << fill.slot << " is refilled under its reader";
       if (other.store != kNoTask) {
-        ASSERT_TRUE(order.ends_before(other.store, load)) << "slot " << fill.slot << " is refilled under its store";
+        ASSERT_TRUE(order.ends_before(other.store, load))
+            << "slot " << fill.slot << " is refilled under its store";
       }
     }
     earlier[fill.slot].push_back(fill);
@@ -92,7 +94,8 @@ TEST(ScheduleProperty, KvSlotsAreRefilledOnlyWhenDone) {
 
 TEST(ScheduleProperty, ActivationSlotsAreRefilledOnlyWhenDone) {
   for_random_streams(12, [](const Stream& stream) {
-    check_slots(stream, TaskKind::kLoadActivations, TaskKind::kStoreActivations, stream.shape.activation_slots);
+    check_slots(stream, TaskKind::kLoadActivations, TaskKind::kStoreActivations,
+                stream.shape.activation_slots);
   });
 }
 
@@ -104,7 +107,9 @@ TEST(ScheduleProperty, EveryStepWithKvOnDiskLoadsAndStoresItsBytes) {
       for (size_t sublayer = 0; sublayer < stream.shape.sublayers.size(); ++sublayer)
         for (size_t micro_batch = 0; micro_batch < stream.passes[pass].size(); ++micro_batch) {
           const MicroBatchLoad& load = stream.passes[pass][micro_batch];
-          if (!stream.shape.sublayers[sublayer].has_attention || load.kv_load_bytes + load.kv_store_bytes == 0) continue;
+          if (!stream.shape.sublayers[sublayer].has_attention ||
+              load.kv_load_bytes + load.kv_store_bytes == 0)
+            continue;
           ++wanted;
           const Fill& fill = fills[{pass, sublayer, micro_batch}];
           ASSERT_NE(fill.load, kNoTask);
@@ -124,10 +129,13 @@ TEST(ScheduleProperty, KvIsReadBackOnlyAfterItWasStored) {
     const SureOrder order(stream.tasks);
     for (const Task& load : stream.tasks) {
       if (load.kind != TaskKind::kLoadKv) continue;
-      const bool continues = stream.passes[static_cast<size_t>(load.pass)][static_cast<size_t>(load.micro_batch)].continues_previous;
+      const bool continues =
+          stream.passes[static_cast<size_t>(load.pass)][static_cast<size_t>(load.micro_batch)]
+              .continues_previous;
       for (const Task& store : stream.tasks) {
         if (store.kind != TaskKind::kStoreKv || store.sublayer != load.sublayer) continue;
-        const bool is_continued = continues && store.pass == load.pass && store.micro_batch == load.micro_batch - 1;
+        const bool is_continued =
+            continues && store.pass == load.pass && store.micro_batch == load.micro_batch - 1;
         if (store.pass >= load.pass && !is_continued) continue;
         ASSERT_TRUE(order.ends_before(store.id, load.id))
             << "load of pass " << load.pass << " may pass the store of pass " << store.pass;
@@ -146,7 +154,9 @@ TEST(ScheduleProperty, ActivationsAreReadBackAfterTheSublayerBeforeStoredThem) {
     const auto last = static_cast<int32_t>(stream.shape.sublayers.size()) - 1;
     for (const auto& [step, fill] : fills) {
       const auto [pass, sublayer, micro_batch] = step;
-      const int64_t bytes = stream.passes[static_cast<size_t>(pass)][static_cast<size_t>(micro_batch)].activation_bytes;
+      const int64_t bytes =
+          stream.passes[static_cast<size_t>(pass)][static_cast<size_t>(micro_batch)]
+              .activation_bytes;
       ASSERT_GT(bytes, 0);
       ASSERT_EQ(stream.tasks[static_cast<size_t>(fill.load)].bytes, sublayer == 0 ? 0 : bytes);
       ASSERT_EQ(fill.store != kNoTask, sublayer != last) << "the head's rows go nowhere";

@@ -6,7 +6,8 @@
 namespace sluice {
 
 bool is_load(const Task& task) {
-  return task.kind == TaskKind::kLoadWeights || task.kind == TaskKind::kLoadKv || task.kind == TaskKind::kLoadActivations;
+  return task.kind == TaskKind::kLoadWeights || task.kind == TaskKind::kLoadKv ||
+         task.kind == TaskKind::kLoadActivations;
 }
 
 bool is_store(const Task& task) {
@@ -20,12 +21,16 @@ ScheduleShape random_shape(std::mt19937& random, bool small_ring) {
   const bool all_resident = random() % 5 == 0;
   std::vector<int64_t> bytes;
   for (ScheduleSublayer& sublayer : shape.sublayers) {
-    if (!all_resident && random() % 4 != 0) sublayer.streamed_bytes = 4096 * (1 + static_cast<int64_t>(random() % 30));
+    if (!all_resident && random() % 4 != 0)
+      sublayer.streamed_bytes = 4096 * (1 + static_cast<int64_t>(random() % 30));
     sublayer.has_attention = random() % 2 == 0;
     bytes.push_back(sublayer.streamed_bytes);
   }
-  if (small_ring) shape.weight_ring_bytes = *std::max_element(bytes.begin(), bytes.end());
-  else shape.weight_ring_bytes = smallest_ring_bytes(bytes) + (random() % 2) * 4096 * static_cast<int64_t>(random() % 200);
+  if (small_ring)
+    shape.weight_ring_bytes = *std::max_element(bytes.begin(), bytes.end());
+  else
+    shape.weight_ring_bytes =
+        smallest_ring_bytes(bytes) + (random() % 2) * 4096 * static_cast<int64_t>(random() % 200);
   shape.kv_slots = 1 + static_cast<int32_t>(random() % 3);
   shape.activation_slots = 1 + static_cast<int32_t>(random() % 4);
   return shape;
@@ -41,7 +46,8 @@ std::vector<MicroBatchLoad> random_pass(std::mt19937& random) {
       loads[i].kv_load_bytes = static_cast<int64_t>(random() % 3) * 4096;
       loads[i].kv_store_bytes = static_cast<int64_t>(random() % 3) * 4096;
     }
-    if (has(activations)) loads[i].activation_bytes = 4096 * (1 + static_cast<int64_t>(random() % 5));
+    if (has(activations))
+      loads[i].activation_bytes = 4096 * (1 + static_cast<int64_t>(random() % 5));
     loads[i].continues_previous = i > 0 && random() % 3 == 0;
   }
   return loads;
@@ -54,7 +60,8 @@ void generate(Stream& stream) {
   ScheduleGenerator generator(stream.shape);
   for (size_t pass = 0; pass < stream.passes.size(); ++pass) {
     stream.first_of_pass.push_back(stream.tasks.size());
-    for (Task& task : generator.next_pass(stream.passes[pass], stream.more_follow[pass])) stream.tasks.push_back(std::move(task));
+    for (Task& task : generator.next_pass(stream.passes[pass], stream.more_follow[pass]))
+      stream.tasks.push_back(std::move(task));
   }
 }
 
@@ -91,7 +98,8 @@ Times simulate(const std::vector<Task>& tasks, std::mt19937& random) {
         if (!is_ready) break;
         const size_t index = queues[lane][next[lane]++];
         times.start[index] = start;
-        times.end[index] = start + 0.001 + static_cast<double>(random() % 1000) * (random() % 8 == 0 ? 1.0 : 0.01);
+        times.end[index] =
+            start + 0.001 + static_cast<double>(random() % 1000) * (random() % 8 == 0 ? 1.0 : 0.01);
         // Transfers of a lane overlap and may overtake each other; compute does not.
         lane_free[lane] = task.kind == TaskKind::kCompute ? times.end[index] : start;
         has_moved = true;
@@ -103,7 +111,8 @@ Times simulate(const std::vector<Task>& tasks, std::mt19937& random) {
   return times;
 }
 
-SureOrder::SureOrder(const std::vector<Task>& tasks) : ended_(tasks.size(), std::vector<bool>(tasks.size())) {
+SureOrder::SureOrder(const std::vector<Task>& tasks)
+    : ended_(tasks.size(), std::vector<bool>(tasks.size())) {
   std::array<int64_t, kLaneCount> previous{};
   previous.fill(-1);
   const auto join = [&](std::vector<bool>& into, int64_t from) {

@@ -1,6 +1,7 @@
 #pragma once
-// Checks for streams of tasks: random shapes and passes, the order that lanes and waits impose (by transitive closure),
-// and a discrete simulation in which every task takes a random time. Used by the schedule's property tests.
+// Checks for streams of tasks: random shapes and passes, the order that lanes and waits impose (by
+// transitive closure), and a discrete simulation in which every task takes a random time. Used by
+// the schedule's property tests.
 #include <cstdint>
 #include <random>
 #include <vector>
@@ -13,26 +14,28 @@ struct Stream {
   ScheduleShape shape;
   std::vector<std::vector<MicroBatchLoad>> passes;
   std::vector<bool> more_follow;
-  std::vector<Task> tasks;             ///< of all passes; index == id
-  std::vector<size_t> first_of_pass;   ///< index of each pass's first task
+  std::vector<Task> tasks;            ///< of all passes; index == id
+  std::vector<size_t> first_of_pass;  ///< index of each pass's first task
 };
 
-/// A shape with 1..9 sublayers, some streamed, some attending, and a ring of at least `smallest_ring_bytes` (or, with
-/// `small_ring`, just the largest sublayer); 1..4 passes of 1..5 micro-batches with random loads.
+/// A shape with 1..9 sublayers, some streamed, some attending, and a ring of at least
+/// `smallest_ring_bytes` (or, with `small_ring`, just the largest sublayer); 1..4 passes of 1..5
+/// micro-batches with random loads.
 Stream random_stream(std::mt19937& random, bool small_ring);
 /// Generates the stream's tasks from its shape and passes.
 void generate(Stream& stream);
 
-/// Start and end of each task when lanes take their own tasks in order (a transfer lane may have several under way; the
-/// compute lane one) and each task takes a random time. Empty when the lanes block each other.
+/// Start and end of each task when lanes take their own tasks in order (a transfer lane may have
+/// several under way; the compute lane one) and each task takes a random time. Empty when the lanes
+/// block each other.
 struct Times {
   std::vector<double> start;
   std::vector<double> end;
 };
 Times simulate(const std::vector<Task>& tasks, std::mt19937& random);
 
-/// What is sure whatever the times: a lane starts its tasks in order, a task starts after its waits ended, and the compute
-/// lane runs one task at a time.
+/// What is sure whatever the times: a lane starts its tasks in order, a task starts after its waits
+/// ended, and the compute lane runs one task at a time.
 class SureOrder {
  public:
   explicit SureOrder(const std::vector<Task>& tasks);

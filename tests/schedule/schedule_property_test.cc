@@ -1,4 +1,5 @@
-// Properties of every schedule, over random shapes and passes: order, completeness, weights and the ring.
+// Properties of every schedule, over random shapes and passes: order, completeness, weights and the
+// ring.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,10 +14,12 @@ namespace {
 constexpr int kRounds = 400;
 
 std::string describe(const Stream& stream, int round) {
-  std::string text = "round " + std::to_string(round) + ", ring " + std::to_string(stream.shape.weight_ring_bytes) + ", streamed";
+  std::string text = "round " + std::to_string(round) + ", ring " +
+                     std::to_string(stream.shape.weight_ring_bytes) + ", streamed";
   for (const ScheduleSublayer& sublayer : stream.shape.sublayers)
     text += " " + std::to_string(sublayer.streamed_bytes) + (sublayer.has_attention ? "a" : "");
-  for (const auto& pass : stream.passes) text += "; " + std::to_string(pass.size()) + " micro-batches";
+  for (const auto& pass : stream.passes)
+    text += "; " + std::to_string(pass.size()) + " micro-batches";
   return text;
 }
 
@@ -35,13 +38,15 @@ void for_random_streams(unsigned seed, Check check) {
 }
 
 size_t pass_of_index(const Stream& stream, size_t index) {
-  return static_cast<size_t>(std::upper_bound(stream.first_of_pass.begin(), stream.first_of_pass.end(), index) -
-                             stream.first_of_pass.begin() - 1);
+  return static_cast<size_t>(
+      std::upper_bound(stream.first_of_pass.begin(), stream.first_of_pass.end(), index) -
+      stream.first_of_pass.begin() - 1);
 }
 
 bool has_smallest_ring(const Stream& stream) {
   std::vector<int64_t> bytes;
-  for (const ScheduleSublayer& sublayer : stream.shape.sublayers) bytes.push_back(sublayer.streamed_bytes);
+  for (const ScheduleSublayer& sublayer : stream.shape.sublayers)
+    bytes.push_back(sublayer.streamed_bytes);
   return stream.shape.weight_ring_bytes == smallest_ring_bytes(bytes);
 }
 
@@ -61,7 +66,8 @@ std::map<int64_t, Column> columns_of(const Stream& stream) {
     if (task.kind != TaskKind::kLoadWeights) continue;
     column.loads.push_back(task.id);
     column.begin = task.offset;
-    column.end = task.offset + stream.shape.sublayers[static_cast<size_t>(task.sublayer)].streamed_bytes;
+    column.end =
+        task.offset + stream.shape.sublayers[static_cast<size_t>(task.sublayer)].streamed_bytes;
   }
   return columns;
 }
@@ -106,7 +112,8 @@ TEST(ScheduleProperty, ComputesEveryStepOnceInColumnOrder) {
       if (task.kind != TaskKind::kCompute) continue;
       EXPECT_EQ(task.lane, Lane::kDeviceCompute);
       found.emplace_back(task.pass, task.sublayer, task.micro_batch);
-      EXPECT_EQ(pass_of_index(stream, static_cast<size_t>(task.id)), static_cast<size_t>(task.pass));
+      EXPECT_EQ(pass_of_index(stream, static_cast<size_t>(task.id)),
+                static_cast<size_t>(task.pass));
     }
     ASSERT_EQ(found, wanted);
   });
@@ -158,7 +165,8 @@ TEST(ScheduleProperty, NoRingRegionIsOverwrittenBeforeItsLastCompute) {
         if (next.end <= column.begin || column.end <= next.begin) continue;
         for (TaskId compute : column.computes)
           for (TaskId load : next.loads)
-            ASSERT_TRUE(order.ends_before(compute, load)) << "load " << load << " overwrites what compute " << compute << " reads";
+            ASSERT_TRUE(order.ends_before(compute, load))
+                << "load " << load << " overwrites what compute " << compute << " reads";
       }
     }
   });
@@ -176,7 +184,8 @@ TEST(ScheduleProperty, WithTheSmallestRingTheNextSublayerIsAlwaysUnderWayInTime)
       if (starts_pass && !stream.more_follow[static_cast<size_t>(running / count - 1)]) continue;
       const auto before = columns.find(running - 1);
       ASSERT_NE(before, columns.end());
-      ASSERT_LT(column.loads.front(), before->second.computes.front()) << "sublayer " << running << " is loaded late";
+      ASSERT_LT(column.loads.front(), before->second.computes.front())
+          << "sublayer " << running << " is loaded late";
       ASSERT_LT(column.loads.back(), before->second.computes.back());
       ++checked;
     }
@@ -197,8 +206,11 @@ TEST(ScheduleProperty, LoadsAheadOfThePassOnlyWhenMoreFollow) {
       if (task.sublayer == 0) looks_ahead[emitted_in] = true;
       ++ahead;
     }
-    if (!has_smallest_ring(stream) || stream.shape.sublayers.size() == 1 || stream.shape.sublayers[0].streamed_bytes == 0) return;
-    for (size_t pass = 0; pass < stream.passes.size(); ++pass) ASSERT_EQ(looks_ahead[pass], stream.more_follow[pass]);
+    if (!has_smallest_ring(stream) || stream.shape.sublayers.size() == 1 ||
+        stream.shape.sublayers[0].streamed_bytes == 0)
+      return;
+    for (size_t pass = 0; pass < stream.passes.size(); ++pass)
+      ASSERT_EQ(looks_ahead[pass], stream.more_follow[pass]);
   });
   EXPECT_GT(ahead, 100);
 }

@@ -14,9 +14,12 @@ namespace {
 std::vector<std::string> words(const std::vector<Task>& tasks) {
   std::vector<std::string> out;
   for (const Task& task : tasks) {
-    std::string text = std::to_string(task.id) + " " + std::string(task_kind_name(task.kind)) + " " + std::to_string(task.sublayer);
-    if (task.kind == TaskKind::kLoadWeights) text += " slice " + std::to_string(task.slice) + "/" + std::to_string(task.slices);
-    else text += "." + std::to_string(task.micro_batch);
+    std::string text = std::to_string(task.id) + " " + std::string(task_kind_name(task.kind)) +
+                       " " + std::to_string(task.sublayer);
+    if (task.kind == TaskKind::kLoadWeights)
+      text += " slice " + std::to_string(task.slice) + "/" + std::to_string(task.slices);
+    else
+      text += "." + std::to_string(task.micro_batch);
     text += " after";
     for (TaskId wait : task.waits) text += " " + std::to_string(wait);
     out.push_back(text);
@@ -26,7 +29,8 @@ std::vector<std::string> words(const std::vector<Task>& tasks) {
 
 TEST(Schedule, AResidentModelIsComputeOnly) {
   ScheduleGenerator generator({.sublayers = {{0, false}, {0, true}, {0, false}}});
-  const std::vector<std::string> expected{"0 compute 0.0 after", "1 compute 1.0 after", "2 compute 2.0 after"};
+  const std::vector<std::string> expected{"0 compute 0.0 after", "1 compute 1.0 after",
+                                          "2 compute 2.0 after"};
   EXPECT_EQ(words(generator.next_pass({{}}, true)), expected);
   EXPECT_EQ(generator.passes(), 1);
   const std::vector<Task> second = generator.next_pass({{}}, false);
@@ -36,12 +40,18 @@ TEST(Schedule, AResidentModelIsComputeOnly) {
 }
 
 TEST(Schedule, TheNextSublayerArrivesInOneSliceForEachMicroBatch) {
-  ScheduleGenerator generator({.sublayers = {{8192, false}, {4097, false}, {0, false}}, .weight_ring_bytes = 16384});
+  ScheduleGenerator generator(
+      {.sublayers = {{8192, false}, {4097, false}, {0, false}}, .weight_ring_bytes = 16384});
   const std::vector<Task> tasks = generator.next_pass({{}, {}}, false);
-  const std::vector<std::string> expected{
-      "0 load weights 0 slice 0/1 after", "1 load weights 1 slice 0/2 after", "2 compute 0.0 after 0",
-      "3 load weights 1 slice 1/2 after", "4 compute 0.1 after 0",            "5 compute 1.0 after 1 3",
-      "6 compute 1.1 after 1 3",          "7 compute 2.0 after",              "8 compute 2.1 after"};
+  const std::vector<std::string> expected{"0 load weights 0 slice 0/1 after",
+                                          "1 load weights 1 slice 0/2 after",
+                                          "2 compute 0.0 after 0",
+                                          "3 load weights 1 slice 1/2 after",
+                                          "4 compute 0.1 after 0",
+                                          "5 compute 1.0 after 1 3",
+                                          "6 compute 1.1 after 1 3",
+                                          "7 compute 2.0 after",
+                                          "8 compute 2.1 after"};
   EXPECT_EQ(words(tasks), expected);
   EXPECT_EQ(tasks[0].bytes, 8192);
   EXPECT_EQ(tasks[1].bytes, 2049);
@@ -50,27 +60,33 @@ TEST(Schedule, TheNextSublayerArrivesInOneSliceForEachMicroBatch) {
 }
 
 TEST(Schedule, TheLastColumnLoadsTheNextPassWhenMoreFollow) {
-  ScheduleGenerator generator({.sublayers = {{4096, false}, {4096, false}}, .weight_ring_bytes = 8192});
-  const std::vector<std::string> first{"0 load weights 0 slice 0/1 after", "1 load weights 1 slice 0/1 after", "2 compute 0.0 after 0",
-                                       "3 load weights 0 slice 0/1 after 2", "4 compute 1.0 after 1"};
+  ScheduleGenerator generator(
+      {.sublayers = {{4096, false}, {4096, false}}, .weight_ring_bytes = 8192});
+  const std::vector<std::string> first{
+      "0 load weights 0 slice 0/1 after", "1 load weights 1 slice 0/1 after",
+      "2 compute 0.0 after 0", "3 load weights 0 slice 0/1 after 2", "4 compute 1.0 after 1"};
   EXPECT_EQ(words(generator.next_pass({{}}, true)), first);
-  const std::vector<std::string> second{"5 load weights 1 slice 0/1 after 4", "6 compute 0.0 after 3", "7 compute 1.0 after 5"};
+  const std::vector<std::string> second{"5 load weights 1 slice 0/1 after 4",
+                                        "6 compute 0.0 after 3", "7 compute 1.0 after 5"};
   EXPECT_EQ(words(generator.next_pass({{}}, false)), second);
 }
 
 TEST(Schedule, ARingOfOneSublayerLoadsAndComputesInTurn) {
-  ScheduleGenerator generator({.sublayers = {{4096, false}, {4096, false}}, .weight_ring_bytes = 4096});
-  const std::vector<std::string> expected{"0 load weights 0 slice 0/1 after", "1 compute 0.0 after 0",
-                                          "2 load weights 1 slice 0/1 after 1", "3 compute 1.0 after 2"};
+  ScheduleGenerator generator(
+      {.sublayers = {{4096, false}, {4096, false}}, .weight_ring_bytes = 4096});
+  const std::vector<std::string> expected{
+      "0 load weights 0 slice 0/1 after", "1 compute 0.0 after 0",
+      "2 load weights 1 slice 0/1 after 1", "3 compute 1.0 after 2"};
   EXPECT_EQ(words(generator.next_pass({{}}, true)), expected);
 }
 
 TEST(Schedule, KvOfTheNextMicroBatchLoadsWhileThisOneComputes) {
   ScheduleGenerator generator({.sublayers = {{0, true}}, .kv_slots = 2});
   const MicroBatchLoad on_disk{.kv_load_bytes = 8192, .kv_store_bytes = 4096};
-  const std::vector<std::string> first{"0 load KV 0.0 after",   "1 compute 0.0 after 0", "2 store KV 0.0 after 1",
-                                       "3 load KV 0.1 after",   "4 compute 0.1 after 3", "5 store KV 0.1 after 4",
-                                       "6 load KV 0.2 after 2", "7 compute 0.2 after 6", "8 store KV 0.2 after 7"};
+  const std::vector<std::string> first{
+      "0 load KV 0.0 after",   "1 compute 0.0 after 0", "2 store KV 0.0 after 1",
+      "3 load KV 0.1 after",   "4 compute 0.1 after 3", "5 store KV 0.1 after 4",
+      "6 load KV 0.2 after 2", "7 compute 0.2 after 6", "8 store KV 0.2 after 7"};
   EXPECT_EQ(words(generator.next_pass({on_disk, on_disk, on_disk}, true)), first);
   // In the next pass every load waits for what the pass before stored for this layer.
   const std::vector<Task> second = generator.next_pass({on_disk}, false);
@@ -83,8 +99,9 @@ TEST(Schedule, APromptCutInTwoWaitsForItsFirstPart) {
   MicroBatchLoad continued = part;
   continued.continues_previous = true;
   const std::vector<Task> tasks = generator.next_pass({part, continued}, false);
-  const std::vector<std::string> expected{"0 load KV 0.0 after",   "1 compute 0.0 after 0", "2 store KV 0.0 after 1",
-                                          "3 load KV 0.1 after 2", "4 compute 0.1 after 3", "5 store KV 0.1 after 4"};
+  const std::vector<std::string> expected{"0 load KV 0.0 after",    "1 compute 0.0 after 0",
+                                          "2 store KV 0.0 after 1", "3 load KV 0.1 after 2",
+                                          "4 compute 0.1 after 3",  "5 store KV 0.1 after 4"};
   EXPECT_EQ(words(tasks), expected);
 }
 
@@ -95,7 +112,8 @@ TEST(Schedule, StoresOfAPassAreRememberedOverAPassThatTouchesNoKv) {
   generator.next_pass({{}}, true);
   const std::vector<Task> third = generator.next_pass({{.kv_load_bytes = 4096}}, false);
   ASSERT_EQ(third.front().kind, TaskKind::kLoadKv);
-  EXPECT_NE(std::find(third.front().waits.begin(), third.front().waits.end(), first.back().id), third.front().waits.end());
+  EXPECT_NE(std::find(third.front().waits.begin(), third.front().waits.end(), first.back().id),
+            third.front().waits.end());
 }
 
 TEST(Schedule, RefusesAShapeThatNoPlanMakes) {

@@ -38,7 +38,8 @@ TEST(WeightRing, LiveRegionsNeverOverlapNorLeaveTheRing) {
         const Region region{index, *offset, *offset + bytes};
         ASSERT_GE(region.begin, 0);
         ASSERT_LE(region.end, capacity);
-        for (const Region& other : live) ASSERT_TRUE(region.end <= other.begin || other.end <= region.begin);
+        for (const Region& other : live)
+          ASSERT_TRUE(region.end <= other.begin || other.end <= region.begin);
         live.push_back(region);
       }
       ++index;
@@ -59,9 +60,10 @@ TEST(WeightRing, WrapsAroundBehindTheOldestRegion) {
   EXPECT_EQ(ring.place(4, 0), 0) << "nothing always fits";
 }
 
-// The generator's own way: at each step everything before it goes, then as much as fits is placed, at most one round
-// ahead; sometimes a pass ends without a look beyond it.
-bool next_is_always_placed(const std::vector<int64_t>& bytes, int64_t capacity, std::mt19937& random) {
+// The generator's own way: at each step everything before it goes, then as much as fits is placed,
+// at most one round ahead; sometimes a pass ends without a look beyond it.
+bool next_is_always_placed(const std::vector<int64_t>& bytes, int64_t capacity,
+                           std::mt19937& random) {
   WeightRing ring(capacity);
   const auto count = static_cast<int64_t>(bytes.size());
   int64_t next = 0;
@@ -69,7 +71,8 @@ bool next_is_always_placed(const std::vector<int64_t>& bytes, int64_t capacity, 
     const bool more_follow = random() % 4 != 0;
     for (int64_t running = pass * count; running < (pass + 1) * count; ++running) {
       ring.release_before(running);
-      const int64_t limit = std::min(running + count, (pass + 1) * count + (more_follow ? count : 0));
+      const int64_t limit =
+          std::min(running + count, (pass + 1) * count + (more_follow ? count : 0));
       while (next < limit && ring.place(next, bytes[static_cast<size_t>(next % count)])) ++next;
       if (next < std::min(running + 2, limit)) return false;
     }
@@ -81,9 +84,11 @@ TEST(SmallestRingBytes, TheNextSublayerAlwaysFitsBesideTheCurrentOne) {
   std::mt19937 random(3);
   for (int round = 0; round < 3000; ++round) {
     std::vector<int64_t> bytes(1 + random() % 10);
-    for (int64_t& size : bytes) size = random() % 3 == 0 ? 0 : 4096 * (1 + static_cast<int64_t>(random() % 40));
+    for (int64_t& size : bytes)
+      size = random() % 3 == 0 ? 0 : 4096 * (1 + static_cast<int64_t>(random() % 40));
     const int64_t capacity = smallest_ring_bytes(bytes);
-    ASSERT_TRUE(next_is_always_placed(bytes, capacity, random)) << "round " << round << ", ring " << capacity / 4096 << " pages of "
+    ASSERT_TRUE(next_is_always_placed(bytes, capacity, random))
+        << "round " << round << ", ring " << capacity / 4096 << " pages of "
         << ::testing::PrintToString(bytes);
   }
 }
@@ -95,7 +100,8 @@ TEST(SmallestRingBytes, IsNotLargerThanItMustBe) {
     for (int64_t& size : bytes) size = 4096 * static_cast<int64_t>(random() % 500);
     const int64_t largest = *std::max_element(bytes.begin(), bytes.end());
     int64_t pair = 0;
-    for (size_t i = 0; i < bytes.size(); ++i) pair = std::max(pair, bytes[i] + bytes[(i + 1) % bytes.size()]);
+    for (size_t i = 0; i < bytes.size(); ++i)
+      pair = std::max(pair, bytes[i] + bytes[(i + 1) % bytes.size()]);
     const int64_t ring = smallest_ring_bytes(bytes);
     EXPECT_GE(ring, pair);
     EXPECT_LE(ring, pair + largest + pair / 64 + 4096);

@@ -132,7 +132,7 @@ TEST(RequestQueue, EveryGroupEndsExactlyOnceWhateverHappens) {
       } else if (choice < 19) {
         if (!in_flight.empty()) end_one();
       } else {
-        queue.cancel(some_error());
+        queue.cancel(Error(ErrorKind::kCancelled, "planned"));
       }
       collect();
     }

@@ -1,0 +1,250 @@
+#include "io/convert.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+
+#include "io/convert_journal.h"
+#include "store_source.h"
+
+namespace sluice::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kLayers = 3;
+
+class Convert : public testing::Test {
+ protected:
+  void SetUp() override { write_source(folder_ / "source", kLayers, 2500); }
+  Checkpoint source() const { return Checkpoint::open(folder_ / "source"); }
+  ConvertReport convert(const std::vector<StoreGroup>& groups, const ConvertOptions& options) const {
+    return convert_checkpoint(source(), groups, options);
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Convert, KeepsEveryByteWhenNothingIsConverted) {
+  const auto groups = make_groups(kLayers);
+  const ConvertReport report = convert(groups, {.destination = folder_ / "store"});
+  expect_store_holds(folder_ / "store", source(), groups);
+  EXPECT_EQ(report.groups, kLayers + 2);
+  EXPECT_EQ(report.resumed_groups, 0);
+  EXPECT_EQ(report.written_bytes, report.total_bytes);
+  EXPECT_EQ(report.total_bytes, packed_store_bytes(source(), groups));
+  EXPECT_EQ(verify_store(folder_ / "store"), report.total_bytes);
+  EXPECT_FALSE(fs::exists(folder_ / "store" / std::string(kJournalName)));
+}
+
+TEST_F(Convert, ConvertsElementTypesAsTheScalarFunctionsDo) {
+  for (const DType to : {DType::kF32, DType::kF16, DType::kBF16}) {
+    const fs::path destination = folder_ / std::string(dtype_name(to));
+    convert(make_groups(kLayers, to), {.destination = destination, .threads = 3});
+    expect_store_holds(destination, source(), make_groups(kLayers, to));
+  }
+}
+
+TEST_F(Convert, TensorsLargerThanAnyBufferStayWhole) {
+  write_source(folder_ / "large", 1, 9'000'001);  // 18 MB as f16, 36 MB as f32: several buffers in and out
+  const Checkpoint large = Checkpoint::open(folder_ / "large");
+  for (const DType to : {DType::kF16, DType::kF32}) {
+    const fs::path destination = folder_ / std::string(dtype_name(to));
+    convert_checkpoint(large, make_groups(1, to), {.destination = destination, .threads = 2});
+    expect_store_holds(destination, large, make_groups(1, to));
+    EXPECT_GT(verify_store(destination), 9'000'001 * dtype_bytes(to));
+  }
+}
+
+TEST_F(Convert, ReadsPyTorchFilesAndStoresToo) {
+  const Checkpoint torch = Checkpoint::open(fixture("made/torch_single"));
+  std::vector<StoreGroup> groups = {{"all", {}}};
+  for (const TensorEntry& tensor : torch.tensors()) groups[0].tensors.push_back({tensor.name, tensor.name, DType::kBF16});
+  convert_checkpoint(torch, groups, {.destination = folder_ / "one"});
+  expect_store_holds(folder_ / "one", torch, groups);
+  const Checkpoint store = Checkpoint::open(folder_ / "one");
+  convert_checkpoint(store, groups, {.destination = folder_ / "two"});
+  expect_store_holds(folder_ / "two", store, groups);
+}
+
+TEST_F(Convert, StoresEmptyTensorsAndScalars) {
+  const Checkpoint single = Checkpoint::open(fixture("made/single"));
+  const std::vector<StoreGroup> groups = {{"a", {{"empty", "e", {}}, {"scalar", "s", DType::kF16}, {"mask", "m", {}}}}, {"none", {}}};
+  convert_checkpoint(single, groups, {.destination = folder_ / "store"});
+  expect_store_holds(folder_ / "store", single, groups);
+}
+
+TEST_F(Convert, IsTheSameEveryTime) {
+  convert(make_groups(kLayers, DType::kBF16), {.destination = folder_ / "a", .threads = 1});
+  convert(make_groups(kLayers, DType::kBF16), {.destination = folder_ / "b", .threads = 4});
+  expect_same_folders(folder_ / "a", folder_ / "b");
+}
+
+TEST_F(Convert, CopiesTheSmallFilesOfTheModel) {
+  write_all(folder_ / "notes.txt", "more");
+  convert(make_groups(kLayers), {.destination = folder_ / "store", .extra_files = {folder_ / "notes.txt"}});
+  for (const char* name : {"config.json", "tokenizer.json"})
+    EXPECT_EQ(read_all(folder_ / "store" / name), read_all(folder_ / "source" / name));
+  EXPECT_EQ(read_all(folder_ / "store" / "notes.txt"), "more");
+  EXPECT_EQ(Checkpoint::open(folder_ / "store").config_text(), source().config_text());
+}
+
+TEST_F(Convert, RecordsWhatTheStoreWasMadeOf) {
+  convert(make_groups(kLayers), {.destination = folder_ / "store"});
+  const PackedIndex index = read_packed_index(folder_ / "store");
+  EXPECT_EQ(index.source_name, "source");
+  EXPECT_EQ(index.source_format, "safetensors");
+  EXPECT_EQ(index.source_identity.size(), 16u);
+  ASSERT_EQ(index.groups.size(), static_cast<size_t>(kLayers + 2));
+  EXPECT_EQ(index.groups[1].name, "layer-0");
+  EXPECT_EQ(index.groups[1].tensors[1].name, "layers.0.w");
+  EXPECT_EQ(index.groups[1].bytes % kStoreAlignment, 0);
+}
+
+TEST_F(Convert, WeightFilesLeaveNoGapBetweenTensors) {
+  convert(make_groups(kLayers), {.destination = folder_ / "store"});
+  for (const PackedGroup& group : read_packed_index(folder_ / "store").groups) {
+    const SafetensorsHeader header = read_safetensors_header(folder_ / "store" / group.file);
+    EXPECT_EQ(header.data_offset % kStoreAlignment, 0);
+    int64_t at = header.data_offset;
+    for (const TensorEntry& tensor : header.tensors) {
+      EXPECT_EQ(tensor.offset, at);
+      at += tensor.bytes;
+    }
+    EXPECT_EQ(at, group.bytes);
+  }
+}
+
+TEST_F(Convert, ProgressEndsAtTheTotalAndNeverGoesBack) {
+  std::vector<ConvertProgress> seen;
+  const auto report = convert(make_groups(kLayers), {.destination = folder_ / "store", .progress = [&](const ConvertProgress& now) { seen.push_back(now); }});
+  ASSERT_FALSE(seen.empty());
+  EXPECT_EQ(seen.back().done_bytes, report.total_bytes);
+  for (size_t i = 1; i < seen.size(); ++i) EXPECT_GE(seen[i].done_bytes, seen[i - 1].done_bytes);
+}
+
+TEST_F(Convert, RefusesTheSourceAsDestination) {
+  expect_refusal([&] { convert(make_groups(kLayers), {.destination = folder_ / "source", .overwrite = true}); }, ErrorKind::kUser, {"same folder"});
+  fs::create_directory_symlink(folder_ / "source", folder_ / "link");
+  expect_refusal([&] { convert(make_groups(kLayers), {.destination = folder_ / "link", .overwrite = true}); }, ErrorKind::kUser, {"same folder"});
+  EXPECT_NO_THROW(source());
+}
+
+TEST_F(Convert, RefusesToReplaceUnlessTold) {
+  convert(make_groups(kLayers), {.destination = folder_ / "store"});
+  expect_refusal([&] { convert(make_groups(kLayers), {.destination = folder_ / "store"}); }, ErrorKind::kUser, {"already holds", "--overwrite"});
+  convert(make_groups(kLayers, DType::kF32), {.destination = folder_ / "store", .overwrite = true});
+  expect_store_holds(folder_ / "store", source(), make_groups(kLayers, DType::kF32));
+  write_all(folder_ / "other" / "thesis.txt", "precious");
+  expect_refusal([&] { convert(make_groups(kLayers), {.destination = folder_ / "other"}); }, ErrorKind::kUser, {"not empty"});
+  convert(make_groups(kLayers), {.destination = folder_ / "other", .overwrite = true});
+  EXPECT_EQ(read_all(folder_ / "other" / "thesis.txt"), "precious");
+}
+
+TEST_F(Convert, ReplacingRemovesTheOldStoresFiles) {
+  convert(make_groups(kLayers), {.destination = folder_ / "store"});
+  const std::vector<StoreGroup> other = {{"everything", {{"head", "head", {}}}}};
+  convert(other, {.destination = folder_ / "store", .overwrite = true});
+  expect_store_holds(folder_ / "store", source(), other);
+  EXPECT_FALSE(fs::exists(folder_ / "store" / "layer-0.safetensors"));
+}
+
+TEST_F(Convert, RefusesPlansThatMakeNoSense) {
+  const auto refused = [&](const std::vector<StoreGroup>& groups, std::initializer_list<std::string_view> words) {
+    expect_refusal([&] { convert(groups, {.destination = folder_ / "store"}); }, ErrorKind::kUser, words);
+    EXPECT_FALSE(fs::exists(folder_ / "store"));
+  };
+  refused({}, {"at least one group"});
+  refused({{"g", {{"absent", "a", {}}}}}, {"\"absent\"", "g"});
+  refused({{"g", {{"head", "a", {}}, {"embed", "a", {}}}}}, {"two tensors", "\"a\""});
+  refused({{"g", {{"head", "a", {}}}}, {"g", {}}}, {"two groups"});
+  refused({{"../g", {}}}, {"\"../g\""});
+  refused({{".hidden", {}}}, {"\".hidden\""});
+  refused({{"", {}}}, {"name"});
+  refused({{"g", {{"head", "__pad.0", {}}}}}, {"\"__pad.0\""});
+  refused({{"g", {{"head", "h", DType::kI8}}}}, {"\"head\"", "bf16", "i8"});
+}
+
+TEST_F(Convert, DestinationThatCannotBeAFolderIsNamed) {
+  write_all(folder_ / "file", "x");
+  expect_refusal([&] { convert(make_groups(kLayers), {.destination = folder_ / "file"}); }, ErrorKind::kFile, {"file"});
+}
+
+TEST_F(Convert, ASecondConversionIntoTheFolderIsKeptOut) {
+  fs::create_directory(folder_ / "store");
+  const ConvertJournal lock(folder_ / "store");
+  expect_refusal([&] { convert(make_groups(kLayers), {.destination = folder_ / "store"}); }, ErrorKind::kUser, {"another conversion"});
+}
+
+TEST_F(Convert, VerifyNamesTheGroupWhoseChecksumDiffers) {
+  convert(make_groups(kLayers), {.destination = folder_ / "store"});
+  const fs::path file = folder_ / "store" / "layer-1.safetensors";
+  std::string bytes = read_all(file);
+  bytes[bytes.size() - 1] = static_cast<char>(bytes[bytes.size() - 1] ^ 4);  // in the padding: even that is covered
+  write_all(file, bytes);
+  expect_refusal([&] { verify_store(folder_ / "store"); }, ErrorKind::kFile, {"layer-1.safetensors", "\"layer-1\"", "checksum"});
+  write_all(file, std::string_view(bytes).substr(0, bytes.size() - 1));
+  expect_refusal([&] { verify_store(folder_ / "store"); }, ErrorKind::kFile, {"layer-1", "bytes"});
+  expect_refusal([&] { Checkpoint::open(folder_ / "store"); }, ErrorKind::kFile, {"layer-1", "bytes"});
+  fs::remove(file);
+  expect_refusal([&] { verify_store(folder_ / "store"); }, ErrorKind::kFile, {"layer-1", "No such file"});
+}
+
+TEST_F(Convert, VerifyReportsProgressAndStops) {
+  convert(make_groups(kLayers), {.destination = folder_ / "store"});
+  VerifyProgress last;
+  const int64_t total = verify_store(folder_ / "store", [&](const VerifyProgress& now) { last = now; });
+  EXPECT_EQ(last.done_bytes, total);
+  EXPECT_EQ(last.total_bytes, total);
+  const std::atomic<bool> stop = true;
+  expect_refusal([&] { verify_store(folder_ / "store", {}, &stop); }, ErrorKind::kCancelled, {"stopped"});
+}
+
+TEST_F(Convert, AStoreWhoseFilesWereSwappedIsRefused) {
+  convert(make_groups(kLayers), {.destination = folder_ / "store"});
+  fs::rename(folder_ / "store" / "layer-0.safetensors", folder_ / "swap");
+  fs::rename(folder_ / "store" / "layer-1.safetensors", folder_ / "store" / "layer-0.safetensors");
+  fs::rename(folder_ / "swap", folder_ / "store" / "layer-1.safetensors");
+  expect_refusal([&] { Checkpoint::open(folder_ / "store"); }, ErrorKind::kFile, {"layer-0", "index"});
+}
+
+TEST_F(Convert, ADamagedIndexIsAnErrorAndNothingElse) {
+  convert({{"g", {{"head", "head", {}}}}}, {.destination = folder_ / "store"});
+  const fs::path path = folder_ / "store" / std::string(kStoreIndexName);
+  const std::string whole = read_all(path);
+  for (size_t i = 0; i < whole.size(); ++i)
+    for (const int mask : {0x01, 0x10, 0x80}) {
+      std::string changed = whole;
+      changed[i] = static_cast<char>(changed[i] ^ mask);
+      write_all(path, changed);
+      try {
+        Checkpoint::open(folder_ / "store");
+        verify_store(folder_ / "store");
+      } catch (const Error& error) {
+        ASSERT_EQ(static_cast<int>(error.kind()), static_cast<int>(ErrorKind::kFile)) << error.what();
+      }
+    }
+  const auto refused = [&](std::string_view from, std::string_view to, std::initializer_list<std::string_view> words) {
+    std::string changed = whole;
+    changed.replace(changed.find(from), from.size(), to);
+    write_all(path, changed);
+    expect_refusal([&] { read_packed_index(folder_ / "store"); }, ErrorKind::kFile, words);
+  };
+  refused("\"version\": 1", "\"version\": 2", {"version 2"});
+  refused("g.safetensors", "../g.safetensors", {"../g.safetensors"});
+  refused("crc32c:", "sha999:", {"checksum"});
+  refused("sluice-packed-store", "something-else", {"not the index"});
+  refused("\"groups\"", "\"troops\"", {"missing"});
+}
+
+TEST_F(Convert, AnUnfinishedStoreIsNotTakenForACheckpoint) {
+  std::atomic<bool> stop = false;
+  const auto after_first_group = [&](const ConvertProgress& now) { stop = now.group != "embed"; };
+  expect_refusal([&] { convert(make_groups(kLayers), {.destination = folder_ / "store", .progress = after_first_group, .stop = &stop}); },
+                 ErrorKind::kCancelled, {"again"});
+  EXPECT_TRUE(fs::exists(folder_ / "store" / "embed.safetensors"));
+  expect_refusal([&] { Checkpoint::open(folder_ / "store"); }, ErrorKind::kFile, {"unfinished conversion"});
+}
+
+}  // namespace
+}  // namespace sluice::io

@@ -1,0 +1,190 @@
+// Checkpoints that do not belong to their config: each test changes one thing of a sound model.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "src/base/error.h"
+#include "src/model/bound_model.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+// A copy of a fixture with one safetensors file, to be changed.
+class ChangedModel {
+ public:
+  explicit ChangedModel(const std::string& fixture) {
+    std::string pattern = (fs::temp_directory_path() / "sluice-model-XXXXXX").string();
+    if (!mkdtemp(pattern.data())) throw std::runtime_error("no temporary folder");
+    folder_ = pattern;
+    for (const char* file : {"config.json", "model.safetensors"})
+      fs::copy_file(fs::path(SLUICE_FIXTURES) / "models" / fixture / file, folder_ / file);
+    for (const auto& entry : fs::directory_iterator(folder_))
+      fs::permissions(entry.path(), fs::perms::owner_read | fs::perms::owner_write);
+    const std::string bytes = read("model.safetensors");
+    uint64_t length = 0;
+    std::memcpy(&length, bytes.data(), 8);
+    header = Json::parse(bytes.substr(8, length));
+    data_ = bytes.substr(8 + length);
+    config = Json::parse(read("config.json"));
+  }
+  ~ChangedModel() { fs::remove_all(folder_); }
+  ChangedModel(const ChangedModel&) = delete;
+  ChangedModel& operator=(const ChangedModel&) = delete;
+
+  Json header;
+  Json config;
+
+  void save() const {
+    const std::string text = header.dump();
+    const uint64_t length = text.size();
+    std::ofstream weights(folder_ / "model.safetensors", std::ios::binary);
+    weights.write(reinterpret_cast<const char*>(&length), 8);
+    weights << text << data_;
+    std::ofstream(folder_ / "config.json") << config.dump();
+  }
+  void remove(const char* file) const { fs::remove(folder_ / file); }
+  const fs::path& folder() const { return folder_; }
+
+  /// The error of opening it as it is now.
+  Error refusal() const {
+    save();
+    return refusal_unsaved();
+  }
+  Error refusal_unsaved() const {
+    try {
+      BoundModel::open(folder_);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kFile) << error.what();
+      EXPECT_NE(error.text().find(folder_.string()), std::string::npos) << error.text();
+      EXPECT_FALSE(error.mend().empty()) << error.text();
+      return error;
+    }
+    ADD_FAILURE() << "was opened";
+    return Error(ErrorKind::kInternal, "was opened");
+  }
+
+ private:
+  std::string read(const char* file) const {
+    std::ifstream stream(folder_ / file, std::ios::binary);
+    std::ostringstream text;
+    text << stream.rdbuf();
+    return text.str();
+  }
+  fs::path folder_;
+  std::string data_;
+};
+
+constexpr const char* kQuery = "model.layers.1.self_attn.q_proj.weight";
+
+void expect_words(const Error& error, std::initializer_list<std::string> words) {
+  for (const std::string& word : words)
+    EXPECT_NE(std::string(error.what()).find(word), std::string::npos)
+        << word << " in " << error.what();
+}
+
+TEST(BoundModelErrors, TheChangedCopyItselfOpens) {
+  const ChangedModel model("llama-tiny-mha");
+  model.save();
+  EXPECT_NO_THROW(BoundModel::open(model.folder()));
+}
+
+TEST(BoundModelErrors, AMissingTensorIsNamed) {
+  ChangedModel model("llama-tiny-mha");
+  Json& header = model.header;
+  header["some.other.weight"] = header[kQuery];
+  header.erase(kQuery);
+  expect_words(model.refusal(),
+               {kQuery, "layers.1.self_attn.q_proj.weight", "is missing", "sluice inspect"});
+}
+
+TEST(BoundModelErrors, AWrongShapeIsToldBesideTheRightOne) {
+  ChangedModel model("llama-tiny-mha");
+  auto& shape = model.header[kQuery]["shape"];
+  const int64_t rows = shape[0].get<int64_t>();
+  const int64_t cols = shape[1].get<int64_t>();
+  shape = {rows / 2, cols * 2};
+  expect_words(
+      model.refusal(),
+      {kQuery, "has shape [" + std::to_string(rows / 2) + ", " + std::to_string(cols * 2) + "]",
+       "[" + std::to_string(rows) + ", " + std::to_string(cols) + "]"});
+}
+
+TEST(BoundModelErrors, AnotherModelsConfigIsFoundOut) {
+  ChangedModel model("llama-tiny-mha");
+  model.config["vocab_size"] = model.config["vocab_size"].get<int64_t>() + 1;
+  expect_words(model.refusal(), {"embed_tokens", "config.json says"});
+}
+
+TEST(BoundModelErrors, AConfigWithMoreLayersMissesTheirTensors) {
+  ChangedModel model("llama-tiny-mha");
+  const int64_t layers = model.config["num_hidden_layers"].get<int64_t>();
+  model.config["num_hidden_layers"] = layers + 1;
+  expect_words(model.refusal(), {"layers." + std::to_string(layers) + ".", "is missing"});
+}
+
+TEST(BoundModelErrors, MixedElementTypesAreRefusedWithAWayOut) {
+  // Half as wide in bytes and twice in elements would be another shape: so the other tensors' type
+  // stays, one changes its type and keeps its bytes.
+  ChangedModel model("llama-tiny-f16");
+  Json& tensor = model.header[kQuery];
+  ASSERT_EQ(tensor["dtype"], "F16");
+  tensor["dtype"] = "BF16";
+  expect_words(model.refusal(), {kQuery, "bf16", "f16", "sluice convert"});
+}
+
+TEST(BoundModelErrors, AnElementTypeThatIsNoWeightIsRefused) {
+  ChangedModel model("llama-tiny-f16");
+  model.header[kQuery]["dtype"] = "I16";
+  expect_words(model.refusal(), {kQuery, "i16"});
+}
+
+TEST(BoundModelErrors, AMissingConfigIsSaidToBeMissing) {
+  const ChangedModel model("llama-tiny-mha");
+  model.remove("config.json");
+  expect_words(model.refusal_unsaved(), {"config.json", "is missing"});
+}
+
+TEST(BoundModelErrors, MissingWeightsAreAnErrorOfTheFolder) {
+  const ChangedModel model("llama-tiny-mha");
+  model.remove("model.safetensors");
+  (void)model.refusal_unsaved();
+}
+
+TEST(BoundModelErrors, AFolderThatIsNotThere) {
+  try {
+    BoundModel::open("/nonexistent/model");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kFile);
+    EXPECT_NE(error.text().find("/nonexistent/model"), std::string::npos);
+  }
+}
+
+TEST(BoundModelErrors, TensorsThatNobodyUsesAreNoted) {
+  ChangedModel model("llama-tiny-mha");
+  model.config["num_hidden_layers"] = 1;
+  model.save();
+  const BoundModel bound = BoundModel::open(model.folder());
+  ASSERT_EQ(bound.notes().size(), 1u);
+  EXPECT_NE(bound.notes()[0].find("not used"), std::string::npos) << bound.notes()[0];
+}
+
+TEST(BoundModelErrors, EndTokensOutsideTheVocabularyAreLeftOut) {
+  ChangedModel model("llama-tiny-mha");
+  model.config["eos_token_id"] = {1, 2000000000};
+  model.save();
+  EXPECT_EQ(BoundModel::open(model.folder()).eos_token_ids(), (std::vector<int32_t>{1}));
+  model.config["eos_token_id"] = "two";
+  expect_words(model.refusal(), {"eos_token_id"});
+}
+
+}  // namespace
+}  // namespace sluice

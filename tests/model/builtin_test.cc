@@ -1,0 +1,80 @@
+#include "src/model/builtin.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+#include <string>
+
+#include "src/model/family.h"
+
+namespace sluice {
+namespace {
+
+std::unique_ptr<FamilyModel> builtin(const std::string& name) {
+  return make_family_model(ModelConfig(*builtin_config(name), name));
+}
+
+TEST(Builtin, ParameterCountsAreThePublishedOnes) {
+  // Millions. OPT: sum of the checkpoints' tensors, as the names round it (350m has 331 million);
+  // Llama: model cards.
+  const std::map<std::string, double> published{
+      {"opt-125m", 125.2},      {"opt-350m", 331.2},        {"opt-1.3b", 1315.8},
+      {"opt-2.7b", 2651.6},     {"opt-6.7b", 6658.5},       {"opt-13b", 12853},
+      {"opt-30b", 29975},       {"opt-66b", 65719},         {"opt-175b", 174600},
+      {"tinyllama-1.1b", 1100}, {"llama-2-7b", 6738.4},     {"llama-2-13b", 13015.9},
+      {"llama-2-70b", 68976.6}, {"llama-3-8b", 8030.3},     {"llama-3-70b", 70553.7},
+      {"llama-3.1-8b", 8030.3}, {"llama-3.1-70b", 70553.7}, {"llama-3.1-405b", 405853},
+      {"llama-3.2-1b", 1235.8}, {"llama-3.2-3b", 3212.7}};
+  for (const std::string& name : builtin_model_names()) {
+    ASSERT_TRUE(published.contains(name)) << name << " has no published count here";
+    const double millions = static_cast<double>(builtin(name)->shape().num_parameters()) / 1e6;
+    EXPECT_NEAR(millions / published.at(name), 1, 0.01) << name << ": " << millions << " million";
+  }
+  EXPECT_EQ(builtin("llama-2-7b")->shape().num_parameters(), 6738415616);
+  EXPECT_EQ(builtin("opt-125m")->shape().num_parameters(), 125239296);
+  EXPECT_EQ(builtin("llama-3.2-1b")->shape().num_parameters(), 1235814400);
+}
+
+TEST(Builtin, NamesAreUniqueAndOthersUnknown) {
+  const auto names = builtin_model_names();
+  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), names.size());
+  for (const std::string& name : names) EXPECT_TRUE(builtin_config(name)) << name;
+  for (const char* name : {"", "opt", "OPT-125M", "opt-125m ", "llama-4"})
+    EXPECT_FALSE(builtin_config(name)) << name;
+}
+
+TEST(Builtin, ShapesHangTogether) {
+  for (const std::string& name : builtin_model_names()) {
+    const auto model = builtin(name);
+    const ModelShape& shape = model->shape();
+    ASSERT_EQ(shape.sublayers.size(), static_cast<size_t>(2 * shape.num_layers + 2)) << name;
+    EXPECT_EQ(shape.sublayers.front().kind, SublayerKind::kEmbed);
+    EXPECT_EQ(shape.sublayers.back().kind, SublayerKind::kHead);
+    EXPECT_EQ(shape.sublayers.back().find("logits")->rows, shape.vocab_size);
+    EXPECT_EQ(shape.sublayers.back().find("no such role"), nullptr);
+    std::set<std::string> names;
+    for (size_t i = 1; i + 1 < shape.sublayers.size(); ++i) {
+      const SublayerShape& sublayer = shape.sublayers[i];
+      EXPECT_EQ(sublayer.kind, i % 2 ? SublayerKind::kAttention : SublayerKind::kMlp);
+      EXPECT_EQ(sublayer.layer_index, static_cast<int64_t>(i - 1) / 2);
+      std::set<std::string> roles;
+      for (const WeightShape& weight : sublayer.weights) {
+        EXPECT_TRUE(roles.insert(weight.role).second) << weight.role;
+        ASSERT_FALSE(weight.names.empty());
+        for (const std::string& tensor : weight.names)
+          EXPECT_TRUE(names.insert(tensor).second) << tensor << " twice";
+      }
+    }
+    EXPECT_EQ(shape.weight_bytes(), 2 * shape.num_parameters());
+    EXPECT_EQ(shape.kv_elements_per_token(), 2 * shape.num_kv_heads * shape.head_dim);
+    // Two operations a matrix parameter and token; tables and vectors do none, a tied head does.
+    const double flops = shape.matmul_flops_per_token();
+    EXPECT_GT(flops, 1.2 * static_cast<double>(shape.num_parameters())) << name;
+    EXPECT_LE(flops, 2.0 * static_cast<double>(shape.num_parameters())) << name;
+  }
+}
+
+}  // namespace
+}  // namespace sluice

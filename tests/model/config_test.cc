@@ -1,0 +1,185 @@
+#include "src/model/config.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+
+#include "src/base/error.h"
+#include "src/model/family.h"
+
+namespace sluice {
+namespace {
+
+template <typename Call>
+std::string refusal(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kFile) << error.what();
+    EXPECT_NE(error.text().find("here/config.json"), std::string::npos) << error.text();
+    return error.text();
+  }
+  return "accepted";
+}
+
+ModelConfig config(const std::string& json) { return ModelConfig(json, "here/config.json"); }
+
+TEST(ModelConfig, ReadsFieldsOfEveryType) {
+  const ModelConfig c = config(
+      R"({"n": 12, "x": 0.5, "whole": 3, "b": true, "t": "gelu", "nothing": null, "ids": [1, 2], "id": 7,
+                                   "inner": {"factor": 8}})");
+  EXPECT_EQ(c.integer("n", 1, 12), 12);
+  EXPECT_EQ(c.integer_or("m", 5, 1, 9), 5);
+  EXPECT_EQ(c.integer_or("nothing", 6, 1, 9), 6);
+  EXPECT_EQ(c.number("x"), 0.5);
+  EXPECT_EQ(c.number("whole"), 3.0);
+  EXPECT_EQ(c.number_or("y", 2.5), 2.5);
+  EXPECT_TRUE(c.boolean_or("b", false));
+  EXPECT_TRUE(c.boolean_or("nothing", true));
+  EXPECT_EQ(c.text_or("t", "relu"), "gelu");
+  EXPECT_EQ(c.text_or("nothing", "relu"), "relu");
+  EXPECT_EQ(c.integers("ids"), (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(c.integers("id"), (std::vector<int32_t>{7}));
+  EXPECT_TRUE(c.integers("nothing").empty());
+  EXPECT_TRUE(c.has("n"));
+  EXPECT_FALSE(c.has("nothing") || c.has("absent"));
+  EXPECT_EQ(c.object("inner")->number("factor"), 8);
+  EXPECT_FALSE(c.object("absent"));
+}
+
+TEST(ModelConfig, RefusesWithFieldAndReason) {
+  const ModelConfig c = config(
+      R"({"n": "12", "f": 1.5, "big": 18446744073709551615, "neg": -5, "b": 1, "t": 5, "ids": [1, "2"],
+                                   "negative_ids": [-1], "huge_id": 3000000000, "inner": [1], "x": "1e-5"})");
+  const auto integer = [&](const char* key) { return refusal([&] { c.integer(key, 1, 100); }); };
+  EXPECT_NE(integer("absent").find("\"absent\" is missing"), std::string::npos);
+  EXPECT_NE(integer("n").find("\"n\" is not a whole number"), std::string::npos);
+  EXPECT_NE(integer("f").find("\"f\" is not a whole number"), std::string::npos);
+  EXPECT_NE(integer("neg").find("\"neg\" is -5, outside 1..100"), std::string::npos);
+  EXPECT_NE(integer("big").find("outside 1..100"), std::string::npos);
+  EXPECT_NE(refusal([&] { c.integer_or("neg", 1, 0, 9); }).find("\"neg\" is -5"),
+            std::string::npos);
+  EXPECT_NE(refusal([&] { c.number("x"); }).find("\"x\" is not a number"), std::string::npos);
+  EXPECT_NE(refusal([&] { c.boolean_or("b", false); }).find("\"b\" is not true or false"),
+            std::string::npos);
+  EXPECT_NE(refusal([&] { c.text_or("t", ""); }).find("\"t\" is not a string"), std::string::npos);
+  EXPECT_NE(refusal([&] { c.object("inner"); }).find("\"inner\" is not an object"),
+            std::string::npos);
+  for (const char* key : {"ids", "negative_ids", "huge_id", "big", "f"})
+    EXPECT_NE(refusal([&] { c.integers(key); }).find("is not a token id or a list of them"),
+              std::string::npos)
+        << key;
+}
+
+TEST(ModelConfig, InnerObjectsKeepTheWay) {
+  const ModelConfig c = config(R"({"rope_scaling": {"factor": "8"}})");
+  EXPECT_NE(refusal([&] { c.object("rope_scaling")->number("factor"); }).find("rope_scaling"),
+            std::string::npos);
+}
+
+// A small llama config with one field set to something else (or left out, for an empty value).
+std::string llama_with(const std::string& key, const std::string& value) {
+  std::pair<std::string, std::string> fields[] = {
+      {"model_type", "\"llama\""},  {"hidden_size", "64"},
+      {"intermediate_size", "96"},  {"num_hidden_layers", "2"},
+      {"num_attention_heads", "4"}, {"num_key_value_heads", "2"},
+      {"vocab_size", "100"},        {"max_position_embeddings", "128"}};
+  std::string json;
+  bool is_there = false;
+  for (auto& [name, text] : fields) {
+    if (name == key) text = value, is_there = true;
+    if (!text.empty()) json += (json.empty() ? "{\"" : ", \"") + name + "\": " + text;
+  }
+  if (!is_there && !value.empty()) json += ", \"" + key + "\": " + value;
+  return json + "}";
+}
+
+std::string llama_refusal(const std::string& key, const std::string& value) {
+  return refusal([&] { make_family_model(config(llama_with(key, value))); });
+}
+
+TEST(FamilyConfig, LlamaAcceptsWhatItKnows) {
+  EXPECT_EQ(llama_refusal("", ""), "accepted");
+  EXPECT_EQ(llama_refusal("rope_scaling", R"({"type": "linear", "factor": 2.0})"), "accepted");
+  EXPECT_EQ(llama_refusal("rope_scaling", "null"), "accepted");
+  EXPECT_EQ(llama_refusal("rope_parameters", R"({"rope_type": "default", "rope_theta": 300})"),
+            "accepted");
+  EXPECT_EQ(llama_refusal("head_dim", "24"), "accepted");
+  EXPECT_EQ(llama_refusal("num_key_value_heads", ""), "accepted");
+}
+
+TEST(FamilyConfig, LlamaRefusesWhatItCanNotRunNamingTheField) {
+  const std::tuple<const char*, const char*, const char*> cases[] = {
+      {"hidden_size", "", "hidden_size"},
+      {"hidden_size", "0", "hidden_size"},
+      {"hidden_size", "66", "not a multiple"},
+      {"hidden_size", "9223372036854775807", "hidden_size"},
+      {"num_hidden_layers", "1000000000", "num_hidden_layers"},
+      {"num_attention_heads", "-4", "num_attention_heads"},
+      {"num_key_value_heads", "3", "KV heads"},
+      {"num_key_value_heads", "8", "num_key_value_heads"},
+      {"vocab_size", "1e9", "vocab_size"},
+      {"head_dim", "15", "head_dim"},
+      {"hidden_act", "\"gelu\"", "hidden_act"},
+      {"hidden_act", "3", "hidden_act"},
+      {"rope_theta", "0", "rope_theta"},
+      {"rope_theta", "-1", "rope_theta"},
+      {"rope_theta", "1e-300", "rope_theta"},
+      {"rope_scaling", R"({"type": "yarn", "factor": 2})", "yarn"},
+      {"rope_scaling", R"({"type": "linear", "factor": 0})", "factor"},
+      {"rope_scaling", R"({"type": "linear", "factor": 1e-300})", "factor"},
+      {"rope_scaling", R"({"type": "linear"})", "factor"},
+      {"rope_scaling", R"({"rope_type": "llama3", "factor": 8})", "low_freq_factor"},
+      {"rope_scaling",
+       R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1,
+                           "original_max_position_embeddings": 8192})",
+       "high_freq_factor"},
+      {"rms_norm_eps", "-1", "rms_norm_eps"},
+      {"rms_norm_eps", "1e39", "rms_norm_eps"},
+      {"torch_dtype", "\"int8\"", "torch_dtype"},
+      {"torch_dtype", "\"float64\"", "torch_dtype"},
+      {"tie_word_embeddings", "\"yes\"", "tie_word_embeddings"},
+      {"model_type", "\"\"", "model_type"},
+      {"model_type", "", "model_type"},
+      {"model_type", "\"gpt_neox\"", "gpt_neox"}};
+  for (const auto& [key, value, words] : cases) {
+    const std::string text = llama_refusal(key, value);
+    EXPECT_NE(text.find(words), std::string::npos) << key << " = " << value << " -> " << text;
+  }
+}
+
+std::string opt_refusal(const std::string& more) {
+  return refusal([&] {
+    make_family_model(config(
+        R"({"model_type": "opt", "hidden_size": 64, "ffn_dim": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+                                 "vocab_size": 100, "max_position_embeddings": 32)" +
+        more + "}"));
+  });
+}
+
+TEST(FamilyConfig, OptRefusesWhatItCanNotRunNamingTheField) {
+  EXPECT_EQ(opt_refusal(""), "accepted");
+  EXPECT_EQ(
+      opt_refusal(
+          R"(, "activation_function": "gelu", "enable_bias": false, "word_embed_proj_dim": 32)"),
+      "accepted");
+  EXPECT_NE(opt_refusal(R"(, "activation_function": "swish")").find("swish"), std::string::npos);
+  EXPECT_NE(opt_refusal(R"(, "word_embed_proj_dim": 0)").find("word_embed_proj_dim"),
+            std::string::npos);
+  EXPECT_NE(opt_refusal(R"(, "do_layer_norm_before": 1)").find("do_layer_norm_before"),
+            std::string::npos);
+}
+
+TEST(FamilyConfig, AnUnknownFamilyIsToldWhichThereAre) {
+  try {
+    make_family_model(config(R"({"model_type": "gpt_neox"})"));
+    FAIL();
+  } catch (const Error& error) {
+    for (const Family& family : families())
+      EXPECT_NE(error.mend().find(family.model_type), std::string::npos) << error.mend();
+  }
+}
+
+}  // namespace
+}  // namespace sluice
