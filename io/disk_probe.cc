@@ -72,8 +72,8 @@ void check_sizes(int64_t bytes, int64_t request_bytes, int depth) {
   if (request_bytes < kDirectAlignment || request_bytes % kDirectAlignment != 0 ||
       request_bytes > 256 * kMiB || depth < 1 || depth > 1024 || bytes < request_bytes) {
     throw Error(ErrorKind::kUser,
-                fmt::format("a disk probe of {} bytes with {} requests of {} bytes can't be made", bytes,
-                            depth, request_bytes),
+                fmt::format("a disk probe of {} bytes with {} requests of {} bytes can't be made",
+                            bytes, depth, request_bytes),
                 "choose requests in multiples of 4096 up to 256MiB, a depth of 1 to 1024, and at "
                 "least one whole request");
   }
@@ -147,14 +147,17 @@ double probe_read_rate(const std::string& path, int64_t bytes, int64_t request_b
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) throw system_error(errno, "opening " + path);
   if (!S_ISREG(status.st_mode) || status.st_size < request_bytes) {
-    throw Error(ErrorKind::kFile,
-                fmt::format("probing {}: not a file of at least {}", path, format_bytes(request_bytes)),
-                "name a large file");
+    throw Error(
+        ErrorKind::kFile,
+        fmt::format("probing {}: not a file of at least {}", path, format_bytes(request_bytes)),
+        "name a large file");
   }
-  return run({fd.get(), path, std::min<int64_t>(bytes, status.st_size), request_bytes, depth, false});
+  return run(
+      {fd.get(), path, std::min<int64_t>(bytes, status.st_size), request_bytes, depth, false});
 }
 
-double probe_write_rate(const std::string& directory, int64_t bytes, int64_t request_bytes, int depth) {
+double probe_write_rate(const std::string& directory, int64_t bytes, int64_t request_bytes,
+                        int depth) {
   check_sizes(bytes, request_bytes, depth);
   const OffloadFile file = OffloadFile::create(directory, bytes, "disk probe");
   if (!file.is_direct()) {

@@ -61,8 +61,8 @@ void FaultyEngine::read(std::span<const Extent> extents, Completion done) {
     }
     forward(Direction::kRead, first, std::move(done),
             Error(ErrorKind::kFile,
-                  fmt::format("planned fault in read {}: the file ends after {} bytes of it", number,
-                              plan_.shortened_bytes)));
+                  fmt::format("planned fault in read {}: the file ends after {} bytes of it",
+                              number, plan_.shortened_bytes)));
   } else {
     forward(Direction::kRead, extents, std::move(done), std::nullopt);
   }

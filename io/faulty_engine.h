@@ -1,7 +1,8 @@
 #pragma once
-// A file engine that goes wrong on purpose, for tests of what is built on engines: wraps a real one and fails,
-// shortens or reorders the groups that its plan names. A damaged group always ends with an error: it never hands
-// over wrong bytes as right ones. Thread safe as the engine inside; calls are numbered in the order in which they come.
+// A file engine that goes wrong on purpose, for tests of what is built on engines: wraps a real one
+// and fails, shortens or reorders the groups that its plan names. A damaged group always ends with
+// an error: it never hands over wrong bytes as right ones. Thread safe as the engine inside; calls
+// are numbered in the order in which they come.
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -15,14 +16,16 @@
 namespace sluice::io {
 
 struct FaultPlan {
-  std::optional<int64_t> failing_read;    // number of the read() call (from 0) that fails and reads nothing
-  int read_errno = 5;                     // EIO
-  std::optional<int64_t> failing_write;   // number of the write() call that fails and writes nothing
-  int write_errno = 28;                   // ENOSPC
-  std::optional<int64_t> shortened_read;  // read() call of which only a first part arrives, then "end of file"
-  int64_t shortened_bytes = 0;            // that part, over all its extents, rounded down to kDirectAlignment
-  int held_completions = 0;  // > 0: completions are held until so many are there (or nothing else is under way), and
-                             // then run in reverse order
+  std::optional<int64_t>
+      failing_read;    // number of the read() call (from 0) that fails and reads nothing
+  int read_errno = 5;  // EIO
+  std::optional<int64_t> failing_write;  // number of the write() call that fails and writes nothing
+  int write_errno = 28;                  // ENOSPC
+  std::optional<int64_t>
+      shortened_read;  // read() call of which only a first part arrives, then "end of file"
+  int64_t shortened_bytes = 0;  // that part, over all its extents, rounded down to kDirectAlignment
+  int held_completions = 0;  // > 0: completions are held until so many are there (or nothing else
+                             // is under way), and then run in reverse order
 };
 
 class FaultyEngine : public FileEngine {
@@ -64,7 +67,8 @@ class FaultyEngine : public FileEngine {
   int64_t writes_ = 0;
   int64_t under_way_ = 0;  // groups in the inner engine
   std::vector<Held> held_;
-  std::unique_ptr<FileEngine> inner_;  // last: dies first, and its completions still find the members above
+  std::unique_ptr<FileEngine>
+      inner_;  // last: dies first, and its completions still find the members above
 };
 
 }  // namespace sluice::io

@@ -21,7 +21,8 @@ namespace {
 
 constexpr const char* kMend = "free some space there or choose another disk with --offload-dir";
 
-/// Bytes that this user may still take in the file system of `directory`; -1 where it can't be told.
+/// Bytes that this user may still take in the file system of `directory`; -1 where it can't be
+/// told.
 int64_t free_bytes(const std::string& directory) {
   struct statvfs status {};
   if (::statvfs(directory.c_str(), &status) != 0) return -1;
@@ -48,7 +49,8 @@ void require_folder(const std::string& directory, const std::string& name) {
 OwnedFd open_nameless(const std::string& directory, int extra_flags) {
   const int flags = O_RDWR | O_CLOEXEC | extra_flags;
   OwnedFd fd(::open(directory.c_str(), flags | O_TMPFILE | O_EXCL, 0600));
-  if (fd || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT && errno != EINVAL)) return fd;
+  if (fd || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT && errno != EINVAL))
+    return fd;
   // Without O_TMPFILE there is a name for a moment.
   static std::atomic<uint64_t> count{0};
   const std::string path =
@@ -73,8 +75,10 @@ void reserve(int fd, const std::string& directory, const std::string& name, int6
     result = ::fallocate(fd, 0, 0, bytes);
   } while (result != 0 && errno == EINTR);
   if (result == 0) return;
-  if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG) throw space_error(name, bytes, free, errno);
-  if (errno != EOPNOTSUPP) throw system_error(errno, "reserving " + format_bytes(bytes) + " for " + name);
+  if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)
+    throw space_error(name, bytes, free, errno);
+  if (errno != EOPNOTSUPP)
+    throw system_error(errno, "reserving " + format_bytes(bytes) + " for " + name);
   // This file system can't reserve: the comparison above has to do.
   if (::ftruncate(fd, bytes) != 0) throw system_error(errno, "sizing " + name);
 }
@@ -87,8 +91,8 @@ bool is_memory_file_system(int fd) {
 
 }  // namespace
 
-OffloadFile OffloadFile::create(const std::string& directory, int64_t bytes, const std::string& name,
-                                bool direct) {
+OffloadFile OffloadFile::create(const std::string& directory, int64_t bytes,
+                                const std::string& name, bool direct) {
   SLUICE_ASSERT(bytes >= 0 && bytes <= std::numeric_limits<int64_t>::max() - kDirectAlignment,
                 "an offload file has a size");
   OffloadFile file;

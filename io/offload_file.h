@@ -1,7 +1,7 @@
 #pragma once
-// A scratch file on disk for what does not fit in memory (KV, activations, weights). It has no name, so it vanishes
-// with the process however that ends; others can't read it (mode 0600); its space is reserved when it is made, so a
-// full disk shows up at the start and not hours later.
+// A scratch file on disk for what does not fit in memory (KV, activations, weights). It has no
+// name, so it vanishes with the process however that ends; others can't read it (mode 0600); its
+// space is reserved when it is made, so a full disk shows up at the start and not hours later.
 #include <cstdint>
 #include <string>
 
@@ -12,10 +12,10 @@ namespace sluice::io {
 
 class OffloadFile {
  public:
-  /// Makes a file of `bytes` (rounded up to kDirectAlignment) in the existing folder `directory`; `name` stands in
-  /// error texts ("KV offload"). Direct where the file system can and `direct` asks for it.
-  /// Errors: kResource when space or quota is short (folder, wanted, free); kFile when the folder is missing, is not
-  /// a folder, or can't be written.
+  /// Makes a file of `bytes` (rounded up to kDirectAlignment) in the existing folder `directory`;
+  /// `name` stands in error texts ("KV offload"). Direct where the file system can and `direct`
+  /// asks for it. Errors: kResource when space or quota is short (folder, wanted, free); kFile when
+  /// the folder is missing, is not a folder, or can't be written.
   static OffloadFile create(const std::string& directory, int64_t bytes, const std::string& name,
                             bool direct = true);
 

@@ -1,6 +1,6 @@
 #pragma once
-// The one owner of a file descriptor: closes it when it dies. Used by everything in io/ that opens a file.
-// Move-only; an empty one holds -1. Not thread safe, like any value.
+// The one owner of a file descriptor: closes it when it dies. Used by everything in io/ that opens
+// a file. Move-only; an empty one holds -1. Not thread safe, like any value.
 #include <unistd.h>
 
 #include <utility>

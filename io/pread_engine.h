@@ -1,6 +1,7 @@
 #pragma once
-// The file engine for systems without io_uring: threads that call pread and pwrite. As many requests are in flight as
-// there are threads, so there are more threads than cores; they sleep in the kernel.
+// The file engine for systems without io_uring: threads that call pread and pwrite. As many
+// requests are in flight as there are threads, so there are more threads than cores; they sleep in
+// the kernel.
 #include <string>
 #include <thread>
 #include <vector>

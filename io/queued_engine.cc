@@ -20,7 +20,8 @@ namespace sluice::io {
 
 namespace {
 
-/// Answers without progress (interrupted, again, nothing moved) in a row before a request is an error.
+/// Answers without progress (interrupted, again, nothing moved) in a row before a request is an
+/// error.
 constexpr int kMaxRetries = 100;
 
 thread_local bool in_completion = false;
@@ -30,8 +31,8 @@ const char* verb(Direction direction) {
 }
 
 std::string where(const Request& request) {
-  return fmt::format("{} {} at offset {} of {}", verb(request.direction), format_bytes(request.bytes),
-                     request.offset, request.file->name);
+  return fmt::format("{} {} at offset {} of {}", verb(request.direction),
+                     format_bytes(request.bytes), request.offset, request.file->name);
 }
 
 bool is_aligned(int64_t value) { return value % kDirectAlignment == 0; }
@@ -78,10 +79,11 @@ FileEngineOptions checked(FileEngineOptions options) {
                 "choose a multiple of 4096 from 4KiB to 256MiB");
   }
   if (options.bytes_in_flight < options.request_bytes) {
-    throw Error(ErrorKind::kUser,
-                fmt::format("{} in flight hold no request of {}", format_bytes(options.bytes_in_flight),
-                            format_bytes(options.request_bytes)),
-                "allow at least one whole request in flight");
+    throw Error(
+        ErrorKind::kUser,
+        fmt::format("{} in flight hold no request of {}", format_bytes(options.bytes_in_flight),
+                    format_bytes(options.request_bytes)),
+        "allow at least one whole request in flight");
   }
   if (options.threads < 0 || options.threads > 256) {
     throw Error(ErrorKind::kUser, fmt::format("{} I/O threads can't be used", options.threads),
@@ -221,7 +223,8 @@ void QueuedEngine::unregister_memory(std::span<std::byte>) {}
 void QueuedEngine::cancel_pending() {
   {
     const std::lock_guard lock(mutex_);
-    queue_.cancel(Error(ErrorKind::kCancelled, "reading or writing was cancelled before it was done"));
+    queue_.cancel(
+        Error(ErrorKind::kCancelled, "reading or writing was cancelled before it was done"));
   }
   work_.notify_all();
   wake();
@@ -269,8 +272,8 @@ int64_t QueuedEngine::deliver_finished() {
     if (is_stopping_) work_.notify_all();
   }
   for (const std::shared_ptr<Group>& group : finished) {
-    // Moved out: the caller gets the only reference to the error, and what the completion captured goes here, not
-    // where another thread happens to drop the group's last request.
+    // Moved out: the caller gets the only reference to the error, and what the completion captured
+    // goes here, not where another thread happens to drop the group's last request.
     const Completion done = std::move(group->done);
     in_completion = true;
     try {
@@ -293,13 +296,14 @@ bool QueuedEngine::settle(Request& request, int64_t result) {
   }
   {
     const std::lock_guard lock(mutex_);
-    queue_.end(request, request.progress, error);
+    queue_.end(request, request.progress, std::move(error));
   }
   work_.notify_one();
   return false;
 }
 
-bool QueuedEngine::go_on_after_error(Request& request, int error_number, std::exception_ptr& error) {
+bool QueuedEngine::go_on_after_error(Request& request, int error_number,
+                                     std::exception_ptr& error) {
   if (error_number == EINTR || error_number == EAGAIN) {
     if (++request.retries <= kMaxRetries) return true;
   } else if ((error_number == EINVAL || error_number == EOPNOTSUPP) && request.is_direct) {
@@ -348,7 +352,8 @@ void QueuedEngine::give_up_direct(OpenFile& file) {
   file.is_direct = false;
   file.drops_cache = true;
   if (!direct_was_refused_.exchange(true)) {
-    log(fmt::format("{}: the file system refuses direct I/O; going through the page cache "
+    log(
+        fmt::format("{}: the file system refuses direct I/O; going through the page cache "
                     "(slower; said once)",
                     file.name));
   }

@@ -1,7 +1,8 @@
 #pragma once
-// What io_uring and the pread threads have in common: open files, the queue of requests, what a result of the kernel
-// means (short, retried, end of file, direct I/O refused), completions. A transport derives from it, takes requests,
-// carries them out and settles them. Thread safe: mutex_ guards the files and the queue.
+// What io_uring and the pread threads have in common: open files, the queue of requests, what a
+// result of the kernel means (short, retried, end of file, direct I/O refused), completions. A
+// transport derives from it, takes requests, carries them out and settles them. Thread safe: mutex_
+// guards the files and the queue.
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -31,15 +32,16 @@ class QueuedEngine : public FileEngine {
   /// `requests_in_flight`: bound for each direction. Errors: kUser for sizes out of range.
   QueuedEngine(const FileEngineOptions& options, int requests_in_flight);
 
-  /// Called without the lock when there may be something new to do; wakes a transport that does not use wait_next().
+  /// Called without the lock when there may be something new to do; wakes a transport that does not
+  /// use wait_next().
   virtual void wake() {}
 
   /// A request to carry out, if the bounds allow one now.
   std::optional<Request> try_next();
   /// Waits for one; empty: there are completions to deliver, or the engine has stopped and drained.
   std::optional<Request> wait_next();
-  /// Takes the kernel's answer (bytes moved or -errno). True: not over, carry out again from request.progress.
-  /// False: over; deliver_finished() runs the completions that became due.
+  /// Takes the kernel's answer (bytes moved or -errno). True: not over, carry out again from
+  /// request.progress. False: over; deliver_finished() runs the completions that became due.
   bool settle(Request& request, int64_t result);
   /// Runs the due completions, without the lock; returns how many.
   int64_t deliver_finished();

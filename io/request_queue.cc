@@ -33,9 +33,9 @@ std::optional<int64_t> RequestQueue::issuable(const Lane& lane) const {
   const Group& group = *lane.queued.front();
   const int64_t left = group.pieces[group.next_piece].bytes - group.next_byte;
   const int64_t bytes = std::min(left, limits_.request_bytes);
-  const bool fits = lane.requests_in_flight == 0 ||
-                    (lane.requests_in_flight < limits_.requests_in_flight &&
-                     lane.bytes_in_flight + bytes <= limits_.bytes_in_flight);
+  const bool fits =
+      lane.requests_in_flight == 0 || (lane.requests_in_flight < limits_.requests_in_flight &&
+                                       lane.bytes_in_flight + bytes <= limits_.bytes_in_flight);
   return fits ? std::optional<int64_t>(bytes) : std::nullopt;
 }
 

@@ -1,8 +1,9 @@
 #pragma once
-// The book-keeping under every file engine: groups of extents wait here in order, are cut into requests within the
-// bounds on what may be in flight, and come out finished when their last request is over.
-// Invariants: a group is finished exactly once, and only with none of its requests in flight; a group that is partly
-// issued is at the front of its lane, one that is wholly issued is in no lane. Not thread safe: QueuedEngine guards it with its mutex.
+// The book-keeping under every file engine: groups of extents wait here in order, are cut into
+// requests within the bounds on what may be in flight, and come out finished when their last
+// request is over. Invariants: a group is finished exactly once, and only with none of its requests
+// in flight; a group that is partly issued is at the front of its lane, one that is wholly issued
+// is in no lane. Not thread safe: QueuedEngine guards it with its mutex.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -28,7 +29,8 @@ struct OpenFile {
   OwnedFd fd;
   std::string name;
   std::atomic<bool> is_direct{false};
-  std::atomic<bool> drops_cache{false};  // read through the page cache although direct I/O was wanted
+  std::atomic<bool> drops_cache{
+      false};  // read through the page cache although direct I/O was wanted
 };
 
 /// One call of read() or write().

@@ -21,7 +21,7 @@ namespace sluice::io {
 
 namespace {
 
-constexpr unsigned kRegisteredBuffers = 1024;    // slots; an empty one costs the kernel a pointer
+constexpr unsigned kRegisteredBuffers = 1024;     // slots; an empty one costs the kernel a pointer
 constexpr int64_t kRegisteredBufferBytes = kGiB;  // the kernel's cap for one slot
 
 int requests_for(const FileEngineOptions& options) {
@@ -39,15 +39,16 @@ Error refusal(int error_number, const char* step) {
   } else if (error_number == ENOMEM) {
     cause = " (the limit of locked memory may be too low, ulimit -l)";
   }
-  return Error(ErrorKind::kDevice,
-               fmt::format("io_uring can't be used: {}: {}{}", step, error_text(error_number), cause),
-               "let sluice fall back to threads with pread");
+  return Error(
+      ErrorKind::kDevice,
+      fmt::format("io_uring can't be used: {}: {}{}", step, error_text(error_number), cause),
+      "let sluice fall back to threads with pread");
 }
 
 }  // namespace
 
-/// Used by the ring's thread only, but for the destructor, which runs when that is over, and wake(), which any thread
-/// may call.
+/// Used by the ring's thread only, but for the destructor, which runs when that is over, and
+/// wake(), which any thread may call.
 class UringEngine::Ring {
  public:
   explicit Ring(int requests);
@@ -103,7 +104,8 @@ UringEngine::Ring::~Ring() {
 void UringEngine::Ring::set_up() {
   wake_fd_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_fd_) throw refusal(errno, "eventfd");
-  // The best the kernel knows: completions only when asked for (6.1), else without interrupting (5.19), else plain.
+  // The best the kernel knows: completions only when asked for (6.1), else without interrupting
+  // (5.19), else plain.
   const unsigned kinds[] = {
 #ifdef IORING_SETUP_DEFER_TASKRUN
       IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
@@ -199,12 +201,14 @@ void UringEngine::Ring::submit(bool waits) {
     wake_up_is_armed_ = true;
   }
   const int result = waits ? io_uring_submit_and_wait(&ring_, 1) : io_uring_submit(&ring_);
-  if (result >= 0 || result == -EINTR || result == -EBUSY) return;  // the rest goes with the next call
-  if (result == -EAGAIN || result == -ENOMEM) {                     // the kernel is short of memory for now
+  if (result >= 0 || result == -EINTR || result == -EBUSY)
+    return;                                      // the rest goes with the next call
+  if (result == -EAGAIN || result == -ENOMEM) {  // the kernel is short of memory for now
     ::poll(nullptr, 0, 1);
     return;
   }
-  // Ends the program: the kernel may still write to memory in flight, and nobody can tell any more when it stops.
+  // Ends the program: the kernel may still write to memory in flight, and nobody can tell any more
+  // when it stops.
   throw Error(ErrorKind::kInternal, "io_uring_enter: " + error_text(-result));
 }
 
@@ -351,7 +355,8 @@ void UringEngine::unregister_memory(std::span<std::byte> memory) {
 
 std::string UringEngine::describe() const {
   std::string text = "io_uring, " + describe_sizes();
-  if (registered_bytes_ > 0) text += fmt::format(", {} registered", format_bytes(registered_bytes_));
+  if (registered_bytes_ > 0)
+    text += fmt::format(", {} registered", format_bytes(registered_bytes_));
   return text;
 }
 

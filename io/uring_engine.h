@@ -1,7 +1,8 @@
 #pragma once
-// The file engine over io_uring: one thread owns the ring, issues requests in batches and sleeps in the kernel between
-// completions, so that the cores stay with the computation. Works from Linux 5.10 on; newer kernels save more
-// (registered memory from 5.13, quieter completions from 5.19 and 6.1).
+// The file engine over io_uring: one thread owns the ring, issues requests in batches and sleeps in
+// the kernel between completions, so that the cores stay with the computation. Works from
+// Linux 5.10 on; newer kernels save more (registered memory from 5.13, quieter completions
+// from 5.19 and 6.1).
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -15,7 +16,8 @@ namespace sluice::io {
 
 class UringEngine : public QueuedEngine {
  public:
-  /// Errors: kUser for sizes out of range; kDevice when the kernel refuses io_uring, with its reason.
+  /// Errors: kUser for sizes out of range; kDevice when the kernel refuses io_uring, with its
+  /// reason.
   explicit UringEngine(const FileEngineOptions& options);
   ~UringEngine() override;
 
@@ -34,7 +36,8 @@ class UringEngine : public QueuedEngine {
 
   std::unique_ptr<Mailbox> mailbox_;
   std::unique_ptr<Ring> ring_;
-  std::atomic<bool> may_sleep_{false};  // set by the ring's thread before it looks for work a last time
+  std::atomic<bool> may_sleep_{
+      false};  // set by the ring's thread before it looks for work a last time
   std::atomic<int64_t> registered_bytes_{0};
   std::jthread thread_;
 };

@@ -4,7 +4,7 @@ import os
 import re
 import sys
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 ALLOWED = {
     "src/base": [],
     "src/shape": ["src/base"],
@@ -23,36 +23,75 @@ ALLOWED = {
     "src/app": ["src/base", "src/shape", "src/schedule", "policy", "io", "kernels", "src/device", "src/cache",
                 "src/model", "src/sampling", "src/text", "src/jobs", "src/engine"],
 }
-# Third-party headers that only the sources of one folder may see.
-PRIVATE = {"liburing.h": "io", "dnnl.hpp": "kernels", "pcre2.h": "src/text", "utf8proc.h": "src/text",
-           "sentencepiece_processor.h": "src/text", "CLI/CLI.hpp": "tools"}
-INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^>"]+)[>"]')
+ALLOWED["tools"] = list(ALLOWED)
+CHECKED_TREES = ("src", "policy", "io", "kernels", "tools")
+# Third-party headers that only the sources (not the headers) of one folder may see; the commands share their flags.
+PRIVATE = {"liburing.h": "io", "zlib.h": "io", "dnnl.hpp": "kernels", "dnnl.h": "kernels", "pcre2.h": "src/text",
+           "utf8proc.h": "src/text", "sentencepiece_processor.h": "src/text", "CLI/CLI.hpp": "tools",
+           "cuda_runtime_api.h": "tools", "cuda_runtime.h": "tools"}
+INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 
 
 def folder_of(path):
-    return max((f for f in list(ALLOWED) + ["tools", "tests", "benchmarks"] if path.startswith(f + "/")),
-               key=len, default=None)
+    known = list(ALLOWED) + ["tests", "benchmarks"]
+    return max((f for f in known if path.startswith(f + "/")), key=len, default=None)
+
+
+def problem_of(path, home, quote, target):
+    """What is wrong with one #include, or None."""
+    owner = PRIVATE.get(target)
+    if owner and home != owner:
+        return f"{target} belongs to {owner}"
+    if owner and path.endswith(".h") and home != "tools":
+        return f"{target} in a header: keep it in a source"
+    to = folder_of(target)
+    if quote == '"' and not os.path.exists(os.path.join(ROOT, target)):
+        return f"\"{target}\" is no path from the root"
+    if to and to != home and to not in ALLOWED[home]:
+        return f"{home} must not know {to} ({target})"
+    return None
+
+
+def check_file(path):
+    home = folder_of(path)
+    if home is None:
+        return [f"{path}:1: its folder is not in the layers; add it to scripts/check_layers.py and ARCHITECTURE.md"]
+    failures = []
+    with open(os.path.join(ROOT, path), encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            match = INCLUDE.match(line)
+            problem = match and problem_of(path, home, match.group(1), match.group(2))
+            if problem:
+                failures.append(f"{path}:{number}: {problem}")
+    return failures
+
+
+def find_cycle():
+    """A folder that may, by way of others, include itself; None when the arrows only go down."""
+    done, open_ = set(), []
+
+    def visit(folder):
+        if folder in open_:
+            return " -> ".join(open_[open_.index(folder):] + [folder])
+        if folder in done:
+            return None
+        open_.append(folder)
+        found = next(filter(None, map(visit, ALLOWED[folder])), None)
+        open_.pop()
+        done.add(folder)
+        return found
+
+    return next(filter(None, map(visit, ALLOWED)), None)
 
 
 def main():
-    failures = []
-    for top in ("src", "policy", "io", "kernels", "tools"):
-        for folder, _, files in os.walk(os.path.join(ROOT, top)):
-            for name in files:
-                if not name.endswith((".h", ".cc", ".inc", ".cu", ".cuh")):
-                    continue
-                path = os.path.relpath(os.path.join(folder, name), ROOT)
-                home = folder_of(path)
-                for number, line in enumerate(open(os.path.join(ROOT, path), encoding="utf-8"), 1):
-                    match = INCLUDE.match(line)
-                    if not match:
-                        continue
-                    target = match.group(1)
-                    if target in PRIVATE and not path.startswith(PRIVATE[target] + "/"):
-                        failures.append(f"{path}:{number}: {target} belongs to {PRIVATE[target]}")
-                    to = folder_of(target)
-                    if home in ALLOWED and to and to != home and to not in ALLOWED[home]:
-                        failures.append(f"{path}:{number}: {home} must not know {to} ({target})")
+    cycle = find_cycle()
+    failures = [f"scripts/check_layers.py: the layers themselves go in a circle: {cycle}"] if cycle else []
+    for top in CHECKED_TREES:
+        for folder, _, files in sorted(os.walk(os.path.join(ROOT, top))):
+            for name in sorted(files):
+                if name.endswith((".h", ".cc", ".inc", ".cu", ".cuh")):
+                    failures += check_file(os.path.relpath(os.path.join(folder, name), ROOT))
     print("\n".join(failures) if failures else "layers: every include points down")
     return 1 if failures else 0
 

@@ -11,6 +11,7 @@
 
 #include "io/convert_journal.h"
 #include "io/durable_file.h"
+#include "src/base/bytes.h"
 #include "store_source.h"
 
 namespace sluice::io {

@@ -20,7 +20,8 @@ using ExpectedFiles = std::map<std::string, ExpectedTensors>;
 
 inline ExpectedFiles read_expected(const std::filesystem::path& path) {
   ExpectedFiles files;
-  for (const auto& [file, tensors] : nlohmann::json::parse(read_all(path)).items())
+  const nlohmann::json root = nlohmann::json::parse(read_all(path));
+  for (const auto& [file, tensors] : root.items())
     for (const auto& [name, tensor] : tensors.items())
       files[file][name] = {parse_dtype(tensor["dtype"].get<std::string>()).value(), tensor["shape"], tensor["crc32c"]};
   return files;

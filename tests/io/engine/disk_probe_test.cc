@@ -13,8 +13,8 @@ double rate_or_skip_reason(Probe probe, std::string& reason) {
   try {
     return probe();
   } catch (const Error& error) {
-    const bool is_refused =
-        error.kind() == ErrorKind::kDevice || error.text().find("refuses direct I/O") != std::string::npos;
+    const bool is_refused = error.kind() == ErrorKind::kDevice ||
+                            error.text().find("refuses direct I/O") != std::string::npos;
     if (!is_refused) throw;
     reason = error.what();
     return 0;
@@ -27,8 +27,8 @@ TEST(DiskProbe, GivesARateForReadsAndWrites) {
   std::string reason;
   const double read = rate_or_skip_reason(
       [&] { return probe_read_rate(folder.file("a"), kGiB, 64 * kKiB, 4); }, reason);
-  const double write =
-      rate_or_skip_reason([&] { return probe_write_rate(folder.path(), kMiB, 64 * kKiB, 32); }, reason);
+  const double write = rate_or_skip_reason(
+      [&] { return probe_write_rate(folder.path(), kMiB, 64 * kKiB, 32); }, reason);
   if (!reason.empty()) GTEST_SKIP() << reason;
   EXPECT_GT(read, 0);
   EXPECT_LT(read, std::numeric_limits<double>::infinity());
@@ -39,10 +39,13 @@ TEST(DiskProbe, GivesARateForReadsAndWrites) {
 
 TEST(DiskProbe, NamesAFileThatIsMissingOrTooSmall) {
   const ScratchFolder folder;
-  EXPECT_EQ(error_of([&] { probe_read_rate(folder.file("none"), kMiB, 4096, 1); }).kind(), ErrorKind::kFile);
+  EXPECT_EQ(error_of([&] { probe_read_rate(folder.file("none"), kMiB, 4096, 1); }).kind(),
+            ErrorKind::kFile);
   write_file(folder.file("small"), random_bytes(4095, 1));
-  EXPECT_EQ(error_of([&] { probe_read_rate(folder.file("small"), kMiB, 4096, 1); }).kind(), ErrorKind::kFile);
-  EXPECT_EQ(error_of([&] { probe_read_rate("/proc/version", kMiB, 4096, 1); }).kind(), ErrorKind::kFile);
+  EXPECT_EQ(error_of([&] { probe_read_rate(folder.file("small"), kMiB, 4096, 1); }).kind(),
+            ErrorKind::kFile);
+  EXPECT_EQ(error_of([&] { probe_read_rate("/proc/version", kMiB, 4096, 1); }).kind(),
+            ErrorKind::kFile);
 }
 
 TEST(DiskProbe, SizesThatCannotWorkAreTheUsersError) {

@@ -1,6 +1,6 @@
 #pragma once
-// What the file engine tests share: a scratch folder, aligned memory, files of known bytes, and one fixture that runs
-// a test with every engine, direct and through the page cache.
+// What the file engine tests share: a scratch folder, aligned memory, files of known bytes, and one
+// fixture that runs a test with every engine, direct and through the page cache.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -44,8 +44,8 @@ class AlignedBytes {
  public:
   explicit AlignedBytes(int64_t bytes)
       : bytes_(bytes),
-        memory_(static_cast<std::byte*>(
-            ::aligned_alloc(kDirectAlignment, static_cast<size_t>(round_up(bytes, kDirectAlignment))))) {
+        memory_(static_cast<std::byte*>(::aligned_alloc(
+            kDirectAlignment, static_cast<size_t>(round_up(bytes, kDirectAlignment))))) {
     std::memset(memory_.get(), 0xEE, static_cast<size_t>(bytes));
   }
   std::byte* at(int64_t offset) const { return memory_.get() + offset; }
@@ -68,7 +68,8 @@ inline std::vector<std::byte> random_bytes(int64_t count, uint64_t seed) {
 
 inline void write_file(const std::string& path, const std::vector<std::byte>& bytes) {
   std::ofstream out(path, std::ios::binary);
-  out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  out.write(reinterpret_cast<const char*>(bytes.data()),
+            static_cast<std::streamsize>(bytes.size()));
   if (!out.flush()) throw std::runtime_error("can't write " + path);
 }
 
@@ -147,12 +148,11 @@ class EveryEngine : public testing::TestWithParam<EngineKind> {
   LogLines log_;
 };
 
-#define SLUICE_EVERY_ENGINE(Suite)                                                                   \
-  INSTANTIATE_TEST_SUITE_P(Engines, Suite,                                                           \
-                           testing::Values(EngineKind{IoMode::kUring, true},                         \
-                                           EngineKind{IoMode::kUring, false},                        \
-                                           EngineKind{IoMode::kPread, true},                         \
-                                           EngineKind{IoMode::kPread, false}),                       \
-                           name_of)
+#define SLUICE_EVERY_ENGINE(Suite)                                                          \
+  INSTANTIATE_TEST_SUITE_P(                                                                 \
+      Engines, Suite,                                                                       \
+      testing::Values(EngineKind{IoMode::kUring, true}, EngineKind{IoMode::kUring, false},  \
+                      EngineKind{IoMode::kPread, true}, EngineKind{IoMode::kPread, false}), \
+      name_of)
 
 }  // namespace sluice::io

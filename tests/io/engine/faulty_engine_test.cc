@@ -20,7 +20,9 @@ class FaultyEngineTest : public testing::Test {
     return engine;
   }
   Extent whole() const { return {file_, 0, kBytes, memory_.at(0)}; }
-  bool is_right() const { return std::memcmp(memory_.at(0), contents_.data(), contents_.size()) == 0; }
+  bool is_right() const {
+    return std::memcmp(memory_.at(0), contents_.data(), contents_.size()) == 0;
+  }
 
   ScratchFolder folder_;
   std::vector<std::byte> contents_ = random_bytes(kBytes, 1);

@@ -20,7 +20,8 @@ TEST_P(FileEngineConcurrency, ManyThreadsReadAndWriteTheirOwnParts) {
   constexpr int kThreads = 4;
   constexpr int64_t kPart = 256 * kKiB;
   const auto engine = this->engine();
-  OffloadFile offload = OffloadFile::create(folder_.path(), kThreads * kPart, "test", GetParam().direct);
+  OffloadFile offload =
+      OffloadFile::create(folder_.path(), kThreads * kPart, "test", GetParam().direct);
   const FileId file = offload.give_to(*engine);
   std::atomic<int> wrong{0};
   {
@@ -30,7 +31,8 @@ TEST_P(FileEngineConcurrency, ManyThreadsReadAndWriteTheirOwnParts) {
         const AlignedBytes out(kPart);
         const AlignedBytes in(kPart);
         for (int round = 0; round < 10; ++round) {
-          const std::vector<std::byte> bytes = random_bytes(kPart, static_cast<uint64_t>(t * 100 + round));
+          const std::vector<std::byte> bytes =
+              random_bytes(kPart, static_cast<uint64_t>(t * 100 + round));
           std::memcpy(out.at(0), bytes.data(), bytes.size());
           const Extent write{file, t * kPart, kPart, out.at(0)};
           engine->write_now({&write, 1});
@@ -98,7 +100,8 @@ TEST_P(FileEngineConcurrency, ACompletionThatWaitsForTheEngineIsRefused) {
 TEST_P(FileEngineConcurrency, ACompletionThatThrowsIsLoggedAndHurtsNoOther) {
   {
     const auto engine = this->engine();
-    engine->read({}, [](std::exception_ptr) { throw std::runtime_error("a mistake of the caller"); });
+    engine->read({},
+                 [](std::exception_ptr) { throw std::runtime_error("a mistake of the caller"); });
     engine->read_now({});
   }
   ASSERT_EQ(log_.all().size(), 1u);

@@ -8,8 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cstddef>
 #include <condition_variable>
+#include <cstddef>
 #include <thread>
 
 #include "io/file_engine.h"
@@ -42,7 +42,8 @@ TEST_P(FileEngineErrors, RefusesFoldersAndPipes) {
   EXPECT_EQ(error_of([&] { engine->open_for_read(folder_.path()); }).kind(), ErrorKind::kFile);
   const std::string pipe = folder_.file("pipe");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  const Error error = error_of([&] { engine->open_for_read(pipe); });  // and does not wait for a writer
+  const Error error =
+      error_of([&] { engine->open_for_read(pipe); });  // and does not wait for a writer
   EXPECT_EQ(error.kind(), ErrorKind::kFile);
   EXPECT_NE(error.text().find("not a regular file"), std::string::npos);
 }
@@ -98,7 +99,8 @@ TEST_P(FileEngineErrors, AFullDiskIsAShortageThatNamesTheFile) {
 TEST_P(FileEngineErrors, PassingTheFileSizeLimitIsAnErrorAndNotASignal) {
   const auto engine = this->engine();
   const std::string path = folder_.file("a");
-  const FileId file = engine->adopt(OwnedFd(::open(path.c_str(), O_RDWR | O_CREAT, 0600)), path, false);
+  const FileId file =
+      engine->adopt(OwnedFd(::open(path.c_str(), O_RDWR | O_CREAT, 0600)), path, false);
   const AlignedBytes memory(256 * kKiB);
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -128,14 +130,11 @@ TEST_P(FileEngineErrors, OurOwnMistakesAreRefusedAtTheCall) {
   const auto engine = this->engine();
   const FileId file = engine->open_for_read(folder_.file("a"));
   const AlignedBytes memory(16384);
-  std::vector<Extent> wrong{{file, -4096, 4096, memory.at(0)},
-                            {file, 0, -4096, memory.at(0)},
-                            {file, 0, 4096, nullptr},
-                            {file, 0, 4096, memory.at(0), 4097},
-                            {file, 0, 4096, memory.at(0), -2},
-                            {file, INT64_MAX - 4095, 8192, memory.at(0)},
-                            {file + 1, 0, 4096, memory.at(0)},
-                            {-1, 0, 4096, memory.at(0)}};
+  std::vector<Extent> wrong{
+      {file, -4096, 4096, memory.at(0)}, {file, 0, -4096, memory.at(0)},
+      {file, 0, 4096, nullptr},          {file, 0, 4096, memory.at(0), 4097},
+      {file, 0, 4096, memory.at(0), -2}, {file, INT64_MAX - 4095, 8192, memory.at(0)},
+      {file + 1, 0, 4096, memory.at(0)}, {-1, 0, 4096, memory.at(0)}};
   if (engine->is_direct(file)) {
     wrong.push_back({file, 1, 4096, memory.at(0)});
     wrong.push_back({file, 0, 4095, memory.at(0)});
@@ -147,7 +146,8 @@ TEST_P(FileEngineErrors, OurOwnMistakesAreRefusedAtTheCall) {
   }
   EXPECT_EQ(error_of([&] { engine->read({}, nullptr); }).kind(), ErrorKind::kInternal);
   EXPECT_EQ(error_of([&] { engine->close(file + 1); }).kind(), ErrorKind::kInternal);
-  EXPECT_EQ(error_of([&] { engine->adopt(OwnedFd(), "none", false); }).kind(), ErrorKind::kInternal);
+  EXPECT_EQ(error_of([&] { engine->adopt(OwnedFd(), "none", false); }).kind(),
+            ErrorKind::kInternal);
   engine->close(file);
   EXPECT_EQ(read_error(*engine, {file, 0, 4096, memory.at(0)}).kind(), ErrorKind::kInternal);
   EXPECT_EQ(error_of([&] { engine->size(file); }).kind(), ErrorKind::kInternal);
@@ -170,7 +170,7 @@ TEST_P(FileEngineErrors, OtherGroupsGoOnAfterOneFailed) {
     const Extent extent{i == 1 ? cut : whole, 0, 256 * kKiB, memory.at(i * 256 * kKiB)};
     engine->read({&extent, 1}, [&, i](std::exception_ptr error) {
       const std::lock_guard lock(mutex);
-      errors[static_cast<size_t>(i)] = error;
+      errors[static_cast<size_t>(i)] = std::move(error);
       ++ended;
       changed.notify_all();
     });
@@ -203,7 +203,8 @@ TEST(FileEngineOptions, SizesThatCannotWorkAreTheUsersError) {
   EXPECT_EQ(error_of([&] { make_file_engine(options); }).kind(), ErrorKind::kUser);
 }
 
-/// From now on the calling thread, and what it starts, gets EPERM from io_uring_setup, as in many containers.
+/// From now on the calling thread, and what it starts, gets EPERM from io_uring_setup, as in many
+/// containers.
 bool forbid_io_uring() {
   sock_filter steps[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),

@@ -24,7 +24,9 @@ struct Wanted {
 
 TEST_P(FileEngineTest, ReadsRandomWindowsOfManyFiles) {
   std::mt19937_64 random(7);
-  const auto below = [&](int64_t bound) { return static_cast<int64_t>(random() % uint64_t(bound)); };
+  const auto below = [&](int64_t bound) {
+    return static_cast<int64_t>(random() % uint64_t(bound));
+  };
   const auto engine = this->engine();
   std::vector<std::vector<std::byte>> contents;
   std::vector<FileId> files;
@@ -82,7 +84,8 @@ TEST_P(FileEngineTest, ReadsTheTailOfAFileThatIsNotAligned) {
   const auto engine = this->engine();
   const FileId file = engine->open_for_read(folder_.file("a"));
   const AlignedBytes memory(128 * kKiB);
-  const Extent extent{file, 0, 128 * kKiB, memory.at(0), 50001};  // many requests lie wholly past the end
+  const Extent extent{file, 0, 128 * kKiB, memory.at(0),
+                      50001};  // many requests lie wholly past the end
   engine->read_now({&extent, 1});
   EXPECT_EQ(std::memcmp(memory.at(0), contents.data(), contents.size()), 0);
 }
@@ -221,7 +224,8 @@ TEST_P(FileEngineTest, ReadsThroughThePageCacheWhereDirectIsRefusedAndSaysSoOnce
   const std::vector<std::string> lines = log_.all();
   ASSERT_EQ(lines.size(), GetParam().direct ? 1u : 0u);
   if (GetParam().direct) {
-    EXPECT_NE(lines[0].find("/proc/version: the file system refuses direct I/O"), std::string::npos);
+    EXPECT_NE(lines[0].find("/proc/version: the file system refuses direct I/O"),
+              std::string::npos);
     EXPECT_NE(engine->describe().find("page cache where direct I/O is refused"), std::string::npos);
   }
 }
@@ -230,9 +234,10 @@ TEST(AlignedWindow, CoversTheBytesWithTheLeastOfPages) {
   struct Case {
     int64_t offset, bytes, window_offset, window_bytes;
   };
-  for (const Case& c : {Case{0, 0, 0, 0}, Case{0, 1, 0, 4096}, Case{4095, 1, 0, 4096},
-                        Case{4095, 2, 0, 8192}, Case{4096, 4096, 4096, 4096},
-                        Case{10000, 10000, 8192, 12288}, Case{int64_t{1} << 45, 5, int64_t{1} << 45, 4096}}) {
+  for (const Case& c :
+       {Case{0, 0, 0, 0}, Case{0, 1, 0, 4096}, Case{4095, 1, 0, 4096}, Case{4095, 2, 0, 8192},
+        Case{4096, 4096, 4096, 4096}, Case{10000, 10000, 8192, 12288},
+        Case{int64_t{1} << 45, 5, int64_t{1} << 45, 4096}}) {
     const Window window = aligned_window(c.offset, c.bytes);
     EXPECT_EQ(window.offset, c.window_offset) << c.offset << " " << c.bytes;
     EXPECT_EQ(window.bytes, c.window_bytes) << c.offset << " " << c.bytes;

@@ -56,20 +56,23 @@ TEST(OffloadFile, NamesAFolderThatIsMissingOrNone) {
   EXPECT_EQ(missing.kind(), ErrorKind::kFile);
   EXPECT_NE(missing.text().find("KV offload in " + folder.file("not-there")), std::string::npos);
   write_file(folder.file("file"), random_bytes(1, 1));
-  EXPECT_EQ(error_of([&] { OffloadFile::create(folder.file("file"), 4096, "x"); }).kind(), ErrorKind::kFile);
+  EXPECT_EQ(error_of([&] { OffloadFile::create(folder.file("file"), 4096, "x"); }).kind(),
+            ErrorKind::kFile);
 }
 
 TEST(OffloadFile, NamesAFolderThatMayNotBeWritten) {
   if (::geteuid() == 0) GTEST_SKIP() << "root may write everywhere";
   const ScratchFolder folder;
   ASSERT_EQ(::chmod(folder.path().c_str(), 0500), 0);
-  EXPECT_EQ(error_of([&] { OffloadFile::create(folder.path(), 4096, "x"); }).kind(), ErrorKind::kFile);
+  EXPECT_EQ(error_of([&] { OffloadFile::create(folder.path(), 4096, "x"); }).kind(),
+            ErrorKind::kFile);
   ASSERT_EQ(::chmod(folder.path().c_str(), 0700), 0);
 }
 
 TEST(OffloadFile, MoreThanTheDiskHoldsIsAShortageWithBothSizes) {
   const ScratchFolder folder;
-  const Error error = error_of([&] { OffloadFile::create(folder.path(), int64_t{1} << 52, "KV offload"); });
+  const Error error =
+      error_of([&] { OffloadFile::create(folder.path(), int64_t{1} << 52, "KV offload"); });
   EXPECT_EQ(error.kind(), ErrorKind::kResource);
   EXPECT_NE(error.text().find("for KV offload in " + folder.path()), std::string::npos)
       << error.text();

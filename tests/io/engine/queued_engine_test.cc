@@ -62,7 +62,8 @@ TEST_F(QueuedEngineTest, CutsExtentsIntoRequestsAndEndsTheGroupWithTheLast) {
   EXPECT_EQ(requests[2].memory, memory_.at(32 * kKiB));
   for (const int i : {1, 2, 0}) {  // in any order
     EXPECT_EQ(ended_, 0);
-    EXPECT_FALSE(engine_->answer(requests[static_cast<size_t>(i)], requests[static_cast<size_t>(i)].bytes));
+    EXPECT_FALSE(
+        engine_->answer(requests[static_cast<size_t>(i)], requests[static_cast<size_t>(i)].bytes));
   }
   EXPECT_EQ(ended_, 1);
   EXPECT_FALSE(error_);
@@ -122,7 +123,8 @@ TEST_F(QueuedEngineTest, NoBytesInTheMiddleOfTheFileIsAnErrorInTheEnd) {
   Request request = *engine_->take();
   int answers = 1;
   while (engine_->answer(request, 0)) ASSERT_LT(++answers, 1000);
-  EXPECT_NE(error_of(error_).text().find("the system moves no bytes after the first 0"), std::string::npos);
+  EXPECT_NE(error_of(error_).text().find("the system moves no bytes after the first 0"),
+            std::string::npos);
 }
 
 TEST_F(QueuedEngineTest, AFileSystemThatRefusesADirectReadIsReadThroughThePageCache) {
@@ -163,7 +165,8 @@ TEST_F(QueuedEngineTest, TheFirstErrorWinsAndTheRestOfTheGroupIsDropped) {
   EXPECT_EQ(ended_, 1);
   const Error error = error_of(error_);
   EXPECT_EQ(error.kind(), ErrorKind::kFile);
-  EXPECT_NE(error.text().find("reading 16.0KiB at offset 32768 of a: Input/output error"), std::string::npos)
+  EXPECT_NE(error.text().find("reading 16.0KiB at offset 32768 of a: Input/output error"),
+            std::string::npos)
       << error.text();
 }
 

@@ -20,7 +20,9 @@ std::shared_ptr<Group> group_of(Direction direction, const std::vector<int64_t>&
   return group;
 }
 
-std::exception_ptr some_error() { return std::make_exception_ptr(Error(ErrorKind::kFile, "planned")); }
+std::exception_ptr some_error() {
+  return std::make_exception_ptr(Error(ErrorKind::kFile, "planned"));
+}
 
 TEST(RequestQueue, IssuesGroupsInOrder) {
   RequestQueue queue({4096, kMiB, 100});
@@ -30,8 +32,11 @@ TEST(RequestQueue, IssuesGroupsInOrder) {
   queue.push(second);
   std::vector<std::pair<Group*, int64_t>> seen;
   while (auto request = queue.next()) seen.emplace_back(request->group.get(), request->bytes);
-  const std::vector<std::pair<Group*, int64_t>> expected{
-      {first.get(), 4096}, {first.get(), 4096}, {first.get(), 1808}, {first.get(), 1}, {second.get(), 4096}};
+  const std::vector<std::pair<Group*, int64_t>> expected{{first.get(), 4096},
+                                                         {first.get(), 4096},
+                                                         {first.get(), 1808},
+                                                         {first.get(), 1},
+                                                         {second.get(), 4096}};
   EXPECT_EQ(seen, expected);
 }
 
@@ -96,7 +101,8 @@ TEST(RequestQueue, CountsTimeOnlyWhileSomethingIsInFlight) {
   EXPECT_EQ(queue.counters().write_busy_seconds, 0);
 }
 
-/// Random pushes, issues, ends, failures and cancels: every group must come out exactly once, with nothing in flight.
+/// Random pushes, issues, ends, failures and cancels: every group must come out exactly once, with
+/// nothing in flight.
 TEST(RequestQueue, EveryGroupEndsExactlyOnceWhateverHappens) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);

@@ -1,6 +1,6 @@
 #pragma once
-// A file engine without threads and without a disk, for tests that decide themselves what the kernel answers and when.
-// Not thread safe: completions run inside answer() and in the destructor.
+// A file engine without threads and without a disk, for tests that decide themselves what the
+// kernel answers and when. Not thread safe: completions run inside answer() and in the destructor.
 #include <optional>
 #include <string>
 
