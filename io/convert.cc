@@ -191,6 +191,7 @@ class Conversion {
       writer.append_zeros(tensor.target.offset - writer.bytes());
       write_tensor(group, tensor, reader, writer);
     }
+    refuse_stop();
     writer.append_zeros(group.file_bytes - writer.bytes());
     writer.finish();
     publish_file(path);

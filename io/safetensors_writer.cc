@@ -66,6 +66,7 @@ class ShardedWriter {
     prepare_folder();
     try {
       for (const Shard& shard : shards_) write_shard(shard);
+      refuse_stop();
       publish();
     } catch (...) {
       for (const Shard& shard : shards_) {
@@ -137,8 +138,7 @@ class ShardedWriter {
     const int64_t element = dtype_bytes(tensors_[tensor].dtype);
     const int64_t count = sizes_[tensor] / element;
     for (int64_t first = 0; first < count;) {
-      if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed))
-        throw Error(ErrorKind::kCancelled, fmt::format("{}: writing stopped", folder_.string()));
+      refuse_stop();
       if (options_.progress) options_.progress({done_bytes_ + writer.bytes(), total_bytes_, shard.name});
       const std::span<std::byte> space = writer.space();
       const int64_t here = std::min(count - first, static_cast<int64_t>(space.size()) / element);
@@ -157,6 +157,11 @@ class ShardedWriter {
       writer.advance(static_cast<size_t>(here * element));
       first += here;
     }
+  }
+
+  void refuse_stop() const {
+    if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed))
+      throw Error(ErrorKind::kCancelled, fmt::format("{}: writing stopped", folder_.string()));
   }
 
   // The old model goes only when the new one is complete.

@@ -17,8 +17,33 @@ struct ModelConfig::Json {
   }
 };
 
+namespace {
+// A config nests a few levels; a million brackets would overflow the stack of whoever walks them.
+constexpr int kDeepestNesting = 32;
+
+bool nests_too_deep(std::string_view text) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      else if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kDeepestNesting) return true;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return false;
+}
+}  // namespace
+
 ModelConfig::ModelConfig(std::string_view json_text, std::string origin)
     : json_(std::make_unique<Json>()), origin_(std::move(origin)) {
+  if (nests_too_deep(json_text)) refuse("nested too deep for a config.json", "download config.json again from the model's page");
   json_->value = nlohmann::json::parse(json_text, nullptr, /*allow_exceptions=*/false);
   if (!json_->value.is_object()) refuse("not a JSON object", "download config.json again from the model's page");
 }

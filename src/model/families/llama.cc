@@ -37,7 +37,8 @@ std::vector<float> rope_frequencies(const ModelConfig& config, int64_t head_dim)
   const auto parameters = config.object("rope_parameters");  // transformers 5 keeps theta and scaling in one object
   const double theta = parameters && parameters->has("rope_theta") ? parameters->number("rope_theta")
                                                                    : config.number_or("rope_theta", 10000.0);
-  if (!(theta > 0)) config.refuse("\"rope_theta\" is not positive", "mend the config.json");
+  if (!(theta >= 1 && theta <= 1e12))
+    config.refuse(fmt::format("\"rope_theta\" is {}, outside 1..1e12", theta), "mend the config.json");
   std::vector<float> frequencies(static_cast<size_t>(head_dim / 2));
   for (size_t i = 0; i < frequencies.size(); ++i)
     frequencies[i] = static_cast<float>(1.0 / std::pow(theta, 2.0 * static_cast<double>(i) / static_cast<double>(head_dim)));
@@ -49,7 +50,8 @@ std::vector<float> rope_frequencies(const ModelConfig& config, int64_t head_dim)
     scale_llama3(*scaling, frequencies);
   } else if (type == "linear") {
     const double factor = scaling->number("factor");
-    if (!(factor > 0)) scaling->refuse("\"factor\" is not positive", "mend the config.json");
+    if (!(factor >= 1e-3 && factor <= 1e6))
+      scaling->refuse(fmt::format("\"factor\" is {}, outside 0.001..1e6", factor), "mend the config.json");
     for (float& frequency : frequencies) frequency = static_cast<float>(frequency / factor);
   } else if (type != "default") {
     scaling->refuse(fmt::format("rope type \"{}\" is not supported", type), "sluice knows default, linear and llama3");
@@ -62,7 +64,9 @@ class LlamaModel final : public FamilyModel {
   explicit LlamaModel(const ModelConfig& config) {
     read_shape(config);
     frequencies_ = rope_frequencies(config, shape_.head_dim);
-    eps_ = static_cast<float>(config.number_or("rms_norm_eps", 1e-6));
+    const double eps = config.number_or("rms_norm_eps", 1e-6);
+    if (!(eps >= 0 && eps < 1)) config.refuse(fmt::format("\"rms_norm_eps\" is {}, outside 0..1", eps), "mend the config.json");
+    eps_ = static_cast<float>(eps);
     list_weights(config);
   }
 

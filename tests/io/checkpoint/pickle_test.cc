@@ -178,7 +178,7 @@ TEST(Pickle, LengthsThatLieCostNothing) {
                             "\x8e\xff\xff\xff\xff\xff\xff\xff\x7f", "\x96\x00\x00\x00\x00\x00\x01\x00\x00", "\x8b\xff\xff\xff\x7f", "U\xff" "abc"})
     expect_pickle_refused(string("\x80\x02") + bytes, {"ends in the middle"});
   expect_pickle_refused("\x80\x02}r\xff\xff\xff\xff.", {"memo slot"});
-  expect_pickle_refused("\x80\x02}r\xff\xff\x0f\x00.", {"memo slot"});
+  expect_pickle_refused(string("\x80\x02}r\xff\xff\x0f\x00.", 9), {"memo slot"});
 }
 
 TEST(Pickle, BoundsHoldAgainstExpandingPickles) {

@@ -47,12 +47,14 @@ TEST(SafetensorsWriter, ShardsLikeHuggingFace) {
   std::vector<NewTensor> tensors;
   for (int i = 0; i < 7; ++i) tensors.push_back({"t" + std::to_string(i), DType::kF32, {i == 3 ? 1000 : 100}});
   const auto names = write_sharded_safetensors(folder / "m", tensors, positional(tensors), {.max_shard_bytes = 1000});
-  EXPECT_EQ(names, (std::vector<std::string>{"model-00001-of-00004.safetensors", "model-00002-of-00004.safetensors",
-                                             "model-00003-of-00004.safetensors", "model-00004-of-00004.safetensors"}));
+  // 400 bytes each but t3 with 4000: t0 t1 | t2 | t3 (a shard of its own) | t4 t5 | t6.
+  EXPECT_EQ(names, (std::vector<std::string>{"model-00001-of-00005.safetensors", "model-00002-of-00005.safetensors",
+                                             "model-00003-of-00005.safetensors", "model-00004-of-00005.safetensors",
+                                             "model-00005-of-00005.safetensors"}));
   expect_contents(folder / "m", tensors);
   const auto index = nlohmann::json::parse(read_all(folder / "m" / "model.safetensors.index.json"));
   EXPECT_EQ(index["metadata"]["total_size"], 1600 * 4);
-  EXPECT_EQ(index["weight_map"]["t3"], "model-00003-of-00004.safetensors");
+  EXPECT_EQ(index["weight_map"]["t3"], "model-00003-of-00005.safetensors");
 }
 
 TEST(SafetensorsWriter, LargeTensorsCrossBuffersEvenAtOddPlaces) {
