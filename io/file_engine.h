@@ -56,15 +56,16 @@ enum class IoMode { kAuto, kUring, kPread };
 
 struct FileEngineOptions {
   IoMode mode = IoMode::kAuto;
-  int64_t request_bytes =
-      4 << 20;  // largest request; a multiple of kDirectAlignment, at most 256 MiB
-  int64_t bytes_in_flight =
-      64 << 20;  // bound for the reads, and another of that size for the writes
-  int threads =
-      0;  // pread only, for each of reading and writing; 0: fills bytes_in_flight, at most 16
-  bool direct = true;  // false: through the page cache
-  std::function<void(std::string_view)>
-      log;  // one line at a time, no newline; from any thread; may be empty
+  /// Largest request; a multiple of kDirectAlignment, at most 256 MiB.
+  int64_t request_bytes = 4 << 20;
+  /// Bound for the reads, and another of that size for the writes.
+  int64_t bytes_in_flight = 64 << 20;
+  /// pread only, for each of reading and writing; 0: fills bytes_in_flight, at most 16.
+  int threads = 0;
+  /// False: through the page cache.
+  bool direct = true;
+  /// Gets one line at a time, without newline, from any thread; may be empty.
+  std::function<void(std::string_view)> log;
 };
 
 class FileEngine {

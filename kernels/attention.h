@@ -32,7 +32,9 @@ struct AttentionSequence {
   float* lse = nullptr;  ///< [count, num_heads] log-sum-exp of the scaled scores, for merging; may be null
 };
 
-/// `scratch`: attention_scratch_floats() floats. Relative error: that of f32 sums over the context.
+/// `scratch`: attention_scratch_floats() for at least one thread; for fewer threads than OpenMP has, fewer run. f32 products
+/// and sums of the KV as stored: the error is that of f32 dot products of head_dim and of the context. Work is split over
+/// (sequence, block of tokens, KV head) and, where that leaves threads idle, over pieces of the context.
 void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, float* scratch,
                int64_t scratch_floats) noexcept;
 int64_t attention_scratch_floats(const AttentionShape& shape, int threads) noexcept;
@@ -50,6 +52,7 @@ namespace reference {
 void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences);
 void kv_write(const AttentionShape& shape, const float* k, const float* v, int64_t stride, int32_t first_position,
               int32_t count, std::byte* const* pages);
+void merge_attention(float* out, float* lse, const float* other_out, const float* other_lse, int64_t rows, int64_t cols);
 }  // namespace reference
 
 }  // namespace sluice::kernels

@@ -18,6 +18,8 @@ void gelu_tanh(float* x, int64_t n) noexcept;
 void silu(float* x, int64_t n) noexcept;
 /// n elements between f32, f16 and bf16, round to nearest even; source at any alignment of its element.
 void convert(DType from, const void* source, DType to, void* destination, int64_t n) noexcept;
+/// out [count, cols] f32 = rows ids[0 .. count) of table [rows, cols] of `dtype`, at any alignment of its element.
+void gather_rows(const void* table, DType dtype, int64_t cols, const int32_t* ids, int64_t count, float* out) noexcept;
 
 namespace reference {
 void add_inplace(float* y, const float* x, int64_t n);
@@ -28,6 +30,7 @@ void gelu_erf(float* x, int64_t n);
 void gelu_tanh(float* x, int64_t n);
 void silu(float* x, int64_t n);
 void convert(DType from, const void* source, DType to, void* destination, int64_t n);
+void gather_rows(const void* table, DType dtype, int64_t cols, const int32_t* ids, int64_t count, float* out);
 }  // namespace reference
 
 }  // namespace sluice::kernels

@@ -12,7 +12,7 @@ mkdir -p build/fuzz/found
 if [ $# -gt 0 ]; then targets=("$@"); else mapfile -t targets < <(cd build/fuzz/fuzz && ls -d fuzz_* | grep -v '\.'); fi
 # Real inputs to start from.
 declare -A seeds=([fuzz_config]="tests/fixtures/malformed_configs tests/fixtures/json_test_suite" [fuzz_job]=tests/fixtures/prompts
-  [fuzz_tokenizer]=tests/fixtures/tokenizers)
+  [fuzz_tokenizer]=tests/fixtures/tokenizers [fuzz_checkpoint]=tests/fixtures/checkpoints [fuzz_safetensors]=tests/fixtures/checkpoints)
 status=0
 for target in "${targets[@]}"; do
   echo "== $target, $seconds s"

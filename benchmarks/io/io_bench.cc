@@ -1,6 +1,6 @@
-// The file engine beside the raw probe of the same file: one JSON object per line, per engine, request size and bytes
-// in flight. Makes a scratch file, which vanishes, unless it is given one. Probe and engine take turns, because the
-// rate of a shared disk drifts.
+// The file engine beside the raw probe of the same file: one JSON object per line, per engine,
+// request size and bytes in flight. Makes a scratch file, which vanishes, unless it is given one.
+// Probe and engine take turns, because the rate of a shared disk drifts.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -56,8 +56,10 @@ double median(std::vector<double> values) {
 
 /// Fills `path` with `bytes` that are not zeros.
 void make_file(const std::string& path, int64_t bytes, sluice::Arena& arena) {
-  sluice::io::OwnedFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_DIRECT | O_CLOEXEC, 0600));
-  if (!fd) throw sluice::Error(sluice::ErrorKind::kFile, "can't make " + path, "choose another --file");
+  sluice::io::OwnedFd fd(
+      ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_DIRECT | O_CLOEXEC, 0600));
+  if (!fd)
+    throw sluice::Error(sluice::ErrorKind::kFile, "can't make " + path, "choose another --file");
   const auto engine = sluice::io::make_file_engine({});
   const FileId file = engine->adopt(std::move(fd), path, true);
   const sluice::Buffer buffer = arena.allocate(64 * kMiB, "file contents");
@@ -93,7 +95,8 @@ Rate engine_rate(const Job& job, const FileEngineOptions& options, sluice::Arena
   std::vector<Group> ring(kGroupsAhead);
   const sluice::Buffer buffer = arena.allocate(kGroupBytes * kGroupsAhead, "read ring");
   std::fill_n(buffer.data(), buffer.size(), std::byte{1});
-  const auto engine = sluice::io::make_file_engine(options);  // last: gone before what it reads into
+  const auto engine =
+      sluice::io::make_file_engine(options);  // last: gone before what it reads into
   const FileId file = engine->open_for_read(job.path);
   if (job.registers) engine->register_memory(buffer.span());
   const auto wait = [](Group& group) {
@@ -112,7 +115,7 @@ Rate engine_rate(const Job& job, const FileEngineOptions& options, sluice::Arena
                                     buffer.data() + i % kGroupsAhead * kGroupBytes};
     engine->read({&extent, 1}, [&group](std::exception_ptr error) {
       const std::lock_guard lock(group.mutex);
-      group.error = error;
+      group.error = std::move(error);
       group.is_free = true;
       group.changed.notify_one();
     });
@@ -125,8 +128,8 @@ Rate engine_rate(const Job& job, const FileEngineOptions& options, sluice::Arena
 }
 
 void measure(const Job& job, const FileEngineOptions& options, sluice::Arena& arena) {
-  const int depth =
-      static_cast<int>(std::clamp<int64_t>(options.bytes_in_flight / options.request_bytes, 1, 1024));
+  const int depth = static_cast<int>(
+      std::clamp<int64_t>(options.bytes_in_flight / options.request_bytes, 1, 1024));
   std::vector<double> probe;
   std::vector<double> engine;
   std::vector<double> share;
@@ -142,15 +145,14 @@ void measure(const Job& job, const FileEngineOptions& options, sluice::Arena& ar
     for (const double rate : rates) list.push_back(gigabytes(rate));
     return list;
   };
-  const nlohmann::ordered_json line{
-      {"engine", options.mode == IoMode::kPread ? "pread" : "uring"},
-      {"request", format_bytes(options.request_bytes)},
-      {"in_flight", format_bytes(options.bytes_in_flight)},
-      {"probe_GBps", all(probe)},
-      {"engine_GBps", all(engine)},
-      {"probe_GBps_median", gigabytes(median(probe))},
-      {"engine_GBps_median", gigabytes(median(engine))},
-      {"engine_core_share", std::round(median(share) * 1000) / 1000}};
+  const nlohmann::ordered_json line{{"engine", options.mode == IoMode::kPread ? "pread" : "uring"},
+                                    {"request", format_bytes(options.request_bytes)},
+                                    {"in_flight", format_bytes(options.bytes_in_flight)},
+                                    {"probe_GBps", all(probe)},
+                                    {"engine_GBps", all(engine)},
+                                    {"probe_GBps_median", gigabytes(median(probe))},
+                                    {"engine_GBps_median", gigabytes(median(engine))},
+                                    {"engine_core_share", std::round(median(share) * 1000) / 1000}};
   std::cout << line.dump() << std::endl;
 }
 
@@ -164,12 +166,14 @@ int main(int argc, char** argv) {
   std::vector<std::string> in_flight{"16MiB", "64MiB", "256MiB"};
   std::vector<std::string> engines{"uring"};
   bool is_unregistered = false;
-  app.add_option("--file", job.path, "file to read; made (and removed) when it is not there")->required();
+  app.add_option("--file", job.path, "file to read; made (and removed) when it is not there")
+      ->required();
   app.add_option("--bytes", size, "bytes to read in each run");
   app.add_option("--requests", requests, "request sizes")->delimiter(',');
   app.add_option("--in-flight", in_flight, "bytes in flight")->delimiter(',');
   app.add_option("--engines", engines, "uring, pread")->delimiter(',');
-  app.add_option("--repeats", job.repeats, "runs of each, of which the median counts")->check(CLI::Range(1, 99));
+  app.add_option("--repeats", job.repeats, "runs of each, of which the median counts")
+      ->check(CLI::Range(1, 99));
   app.add_flag("--unregistered", is_unregistered, "read into memory that is not registered");
   CLI11_PARSE(app, argc, argv);
   try {

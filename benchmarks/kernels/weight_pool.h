@@ -18,7 +18,8 @@ class WeightPool {
   std::byte* next(int64_t bytes);
   int64_t size() const noexcept { return bytes_; }
 
-  /// Bytes a second that all threads together read from the pool, best of three runs of a quarter of it.
+  /// Bytes a second that all threads together read from the pool, best of three runs of a quarter of it, at most a few
+  /// seconds ago.
   double read_rate();
 
  private:
@@ -27,6 +28,8 @@ class WeightPool {
   std::byte* memory_ = nullptr;
   int64_t bytes_ = 0;
   int64_t at_ = 0;
+  double measured_rate_ = 0;
+  double measured_at_ = 0;
 };
 
 /// Seconds on a steady clock.

@@ -14,7 +14,6 @@ namespace {
 
 constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileDepth = 32;    // bf16 elements of a tile row
-constexpr int64_t kTileBytes = 1024;  // 16 rows x 64 bytes
 
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
@@ -28,7 +27,7 @@ int64_t steps_of(int64_t k) { return (k + kTileDepth - 1) / kTileDepth; }
 
 // One tile of W that is not whole: rows past `rows` and columns past `depth` are zero.
 void stage(const uint16_t* w, int64_t k, int64_t rows, int64_t depth, std::byte* tile) {
-  std::memset(tile, 0, kTileBytes);
+  std::memset(tile, 0, kAmxTileBytes);
   for (int64_t row = 0; row < rows; ++row) std::memcpy(tile + row * 64, w + row * k, static_cast<size_t>(depth) * 2);
 }
 
@@ -75,12 +74,12 @@ inline void step(const std::byte* w, int64_t stride, int64_t apart, const std::b
 // kWTiles x 16 rows of W (the last tile may have fewer) against kXTiles x 16 rows of x.
 template <int kWTiles, int kXTiles>
 void block(const uint16_t* w, int64_t rows, int64_t k, const std::byte* x, int64_t m, const float* bias, float* y,
-           int64_t ldy, const std::byte* soon) {
+           int64_t ldy) {
   static_assert(kWTiles * kXTiles <= 4);
   const int64_t steps = steps_of(k);
   const int64_t stride = k * 2;
   const int64_t apart = kTileRows * stride;
-  const int64_t x_apart = steps * kTileBytes;
+  const int64_t x_apart = steps * kAmxTileBytes;
   const bool is_whole = rows == kWTiles * kTileRows;
   const int64_t direct = is_whole ? k / kTileDepth : 0;
   _tile_zero(0);
@@ -88,18 +87,14 @@ void block(const uint16_t* w, int64_t rows, int64_t k, const std::byte* x, int64
   _tile_zero(2);
   _tile_zero(3);
   const auto* bytes = reinterpret_cast<const std::byte*>(w);
-  for (int64_t s = 0; s < direct; ++s) {
-    if (soon)
-      for (int64_t line = 0; line < kWTiles * 16; ++line)
-        _mm_prefetch(reinterpret_cast<const char*>(soon + (s * kWTiles * 16 + line) * 64), _MM_HINT_T1);
-    step<kWTiles, kXTiles>(bytes + s * 64, stride, apart, x + s * kTileBytes, x_apart);
-  }
-  alignas(64) std::byte staged[kWTiles * kTileBytes];
+  for (int64_t s = 0; s < direct; ++s)
+    step<kWTiles, kXTiles>(bytes + s * 64, stride, apart, x + s * kAmxTileBytes, x_apart);
+  alignas(64) std::byte staged[kWTiles * kAmxTileBytes];
   for (int64_t s = direct; s < steps; ++s) {
     for (int64_t tile = 0; tile < kWTiles; ++tile)
       stage(w + tile * kTileRows * k + s * kTileDepth, k, std::clamp<int64_t>(rows - tile * kTileRows, 0, kTileRows),
-            std::min(kTileDepth, k - s * kTileDepth), staged + tile * kTileBytes);
-    step<kWTiles, kXTiles>(staged, 64, kTileBytes, x + s * kTileBytes, x_apart);
+            std::min(kTileDepth, k - s * kTileDepth), staged + tile * kAmxTileBytes);
+    step<kWTiles, kXTiles>(staged, 64, kAmxTileBytes, x + s * kAmxTileBytes, x_apart);
   }
   alignas(64) float sums[4 * 256];
   _tile_stored(0, sums, 64);
@@ -117,9 +112,9 @@ void block(const uint16_t* w, int64_t rows, int64_t k, const std::byte* x, int64
 }
 }  // namespace
 
-int64_t amx_tile_columns(int64_t m) noexcept { return (m + kTileRows - 1) / kTileRows; }
-
-int64_t amx_scratch_bytes(int64_t m, int64_t k) noexcept { return amx_tile_columns(m) * steps_of(k) * kTileBytes; }
+int64_t amx_scratch_bytes(int64_t m, int64_t k) noexcept {
+  return (m + kTileRows - 1) / kTileRows * steps_of(k) * kAmxTileBytes;
+}
 
 void amx_arrange(const uint16_t* x, int64_t m, int64_t k, int64_t ld, int64_t begin, int64_t end, std::byte* scratch) noexcept {
   const int64_t steps = steps_of(k);
@@ -133,7 +128,7 @@ void amx_arrange(const uint16_t* x, int64_t m, int64_t k, int64_t ld, int64_t be
       rows[i] = row < m ? _mm512_maskz_loadu_epi16(mask, x + row * ld + s * kTileDepth) : _mm512_setzero_si512();
     }
     transpose16(rows);
-    std::byte* to = scratch + column * kTileBytes;
+    std::byte* to = scratch + column * kAmxTileBytes;
     for (int i = 0; i < 16; ++i) _mm512_storeu_si512(to + 64 * i, rows[i]);
   }
 }
@@ -142,31 +137,20 @@ void amx_linear_rows(const uint16_t* w, int64_t row_begin, int64_t row_end, int6
                      const float* bias, float* y, int64_t ldy) noexcept {
   const TileConfig config;
   _tile_loadconfig(&config);
-  const int64_t tile_stride = steps_of(k) * kTileBytes;
-  const auto at = [&](const float* p, int64_t row) { return p ? p + row : nullptr; };
+  const int64_t tile_stride = steps_of(k) * kAmxTileBytes;
   for (int64_t row = row_begin; row < row_end; row += kAmxRowBlock) {
     const int64_t rows = std::min(kAmxRowBlock, row_end - row);
-    // The next rows come into L2 in the order of the memory while these are multiplied.
-    const bool has_next = rows == kAmxRowBlock && row_end - row >= 2 * kAmxRowBlock;
     for (int64_t i = 0; i < m; i += 32) {
       const std::byte* x = arranged + i / kTileRows * tile_stride;
-      float* to = y + i * ldy;
       const int64_t left = std::min<int64_t>(32, m - i);
-      const auto* next = has_next && i == 0 ? reinterpret_cast<const std::byte*>(w + (row + kAmxRowBlock) * k) : nullptr;
-      if (left <= 16 && rows == kAmxRowBlock) {
-        block<4, 1>(w + row * k, rows, k, x, left, at(bias, row), to + row, ldy, next);
-      } else {
-        for (int64_t part = 0; part < rows; part += 32) {
-          const int64_t some = std::min<int64_t>(32, rows - part);
-          const std::byte* soon = next ? next + part * k * 2 : nullptr;
-          if (left > 16)
-            block<2, 2>(w + (row + part) * k, some, k, x, left, at(bias, row + part), to + row + part, ldy, soon);
-          else
-            for (int64_t tile = part; tile < part + some; tile += 16)
-              block<1, 1>(w + (row + tile) * k, std::min<int64_t>(16, part + some - tile), k, x, left, at(bias, row + tile),
-                          to + row + tile, ldy, nullptr);
-        }
-      }
+      const auto run = [&](auto kernel, int64_t step_rows) {
+        for (int64_t part = 0; part < rows; part += step_rows)
+          kernel(w + (row + part) * k, std::min(step_rows, rows - part), k, x, left, bias ? bias + row + part : nullptr,
+                 y + i * ldy + row + part, ldy);
+      };
+      if (left > 16) run(block<2, 2>, 32);
+      else if (rows == kAmxRowBlock) run(block<4, 1>, 64);
+      else run(block<1, 1>, 16);
     }
   }
   _tile_release();

@@ -6,10 +6,10 @@
 
 namespace sluice::kernels {
 
+constexpr int64_t kAmxTileBytes = 1024;
 /// Bytes of scratch for m rows of k: x in the order of the tiles.
 int64_t amx_scratch_bytes(int64_t m, int64_t k) noexcept;
-/// Rearranges tile columns [begin, end) of x [m, k] (row stride ld); there are amx_tile_columns(m).
-int64_t amx_tile_columns(int64_t m) noexcept;
+/// Makes tiles [begin, end) of x [m, k] (row stride ld); there are amx_scratch_bytes / kAmxTileBytes.
 void amx_arrange(const uint16_t* x, int64_t m, int64_t k, int64_t ld, int64_t begin, int64_t end, std::byte* scratch) noexcept;
 /// y[i, row] for rows [row_begin, row_end) of w [n, k], all i < m.
 void amx_linear_rows(const uint16_t* w, int64_t row_begin, int64_t row_end, int64_t k, const std::byte* arranged, int64_t m,

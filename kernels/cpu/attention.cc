@@ -30,105 +30,146 @@ int this_thread() noexcept {
 #endif
 }
 
-// A decode context is split only when a piece still has so many positions: less is not worth a merge.
-constexpr int32_t kSplitPositions = 512;
-constexpr int kMaxSplits = 64;
+// A context is split only into pieces of so many positions: less is not worth a merge.
+constexpr int64_t kSplitPositions = 256;
+// Items that each thread should find, so that none waits long for the last.
+constexpr int64_t kItemsPerThread = 4;
 
-// How the work of one sequence is cut: token blocks x KV heads x splits of the context.
+int64_t slot_floats(const AttentionShape& shape) noexcept {  // one item's partial result
+  return attention_most_rows(shape) * (shape.head_dim + 1);
+}
+
+// How the work of one sequence is cut: token blocks x KV heads, and each of those into splits of its context.
 struct Cut {
   int32_t block_tokens;
   int32_t blocks;
   int32_t splits;
+  int64_t items;
 };
 
-Cut cut_sequence(const AttentionShape& shape, const AttentionSequence& sequence, int splits_wanted) noexcept {
+Cut cut_sequence(const AttentionShape& shape, const AttentionSequence& sequence, int64_t splits_wanted) noexcept {
   const int group = shape.num_heads / shape.num_kv_heads;
   Cut cut{};
   cut.block_tokens = std::max(1, static_cast<int>(kAttentionRows) / group);
   cut.blocks = (sequence.count + cut.block_tokens - 1) / cut.block_tokens;
-  cut.splits = 1;
-  if (sequence.count == 1 && shape.sliding_window == 0)
-    cut.splits = std::clamp(std::min(splits_wanted, (sequence.first_position + 1) / kSplitPositions), 1, kMaxSplits);
+  int64_t context = sequence.first_position + int64_t{sequence.count};
+  if (shape.sliding_window > 0) context = std::min<int64_t>(context, int64_t{shape.sliding_window} + cut.block_tokens);
+  cut.splits = static_cast<int32_t>(std::clamp<int64_t>(context / kSplitPositions, 1, splits_wanted));
+  cut.items = int64_t{cut.blocks} * shape.num_kv_heads * cut.splits;
   return cut;
 }
 
-int64_t partial_floats(const AttentionShape& shape) noexcept {  // of one split of all heads
-  return int64_t{shape.num_heads} * (shape.head_dim + 1);
-}
-
-AttentionItem make_item(const AttentionShape& shape, const AttentionSequence& sequence, const Cut& cut, int32_t index,
-                        float* partials) noexcept {
-  const int group = shape.num_heads / shape.num_kv_heads;
-  const int32_t split = index % cut.splits;
-  const int32_t block = index / cut.splits % cut.blocks;
+// Item `index` of a sequence: split fastest, then KV head, then blocks from the last (the longest context) to the first.
+AttentionItem make_item(const AttentionShape& shape, const AttentionSequence& sequence, const Cut& cut, int64_t index) noexcept {
+  const int64_t split = index % cut.splits;
+  const int64_t base = index / cut.splits;
   AttentionItem item{};
-  item.kv_head = index / cut.splits / cut.blocks;
-  item.token_begin = block * cut.block_tokens;
+  item.kv_head = static_cast<int>(base % shape.num_kv_heads);
+  item.token_begin = (cut.blocks - 1 - static_cast<int32_t>(base / shape.num_kv_heads)) * cut.block_tokens;
   item.token_end = std::min(sequence.count, item.token_begin + cut.block_tokens);
-  item.position_end = sequence.first_position + item.token_end;
-  if (shape.sliding_window > 0)
-    item.position_begin = std::max(0, sequence.first_position + item.token_begin - shape.sliding_window + 1);
-  if (cut.splits > 1) {
-    const int32_t whole = item.position_end;
-    const auto at = [&](int32_t i) { return static_cast<int32_t>(int64_t{whole} * i / cut.splits); };
-    item.position_begin = at(split);
-    item.position_end = at(split + 1);
-    float* mine = partials + split * partial_floats(shape);
-    item.out = mine + int64_t{item.kv_head} * group * shape.head_dim;
-    item.lse = mine + int64_t{shape.num_heads} * shape.head_dim + int64_t{item.kv_head} * group;
-  }
+  const int32_t whole_end = sequence.first_position + item.token_end;
+  const int32_t whole_begin =
+      shape.sliding_window > 0 ? std::max(0, sequence.first_position + item.token_begin - shape.sliding_window + 1) : 0;
+  const auto at = [&](int64_t i) { return whole_begin + static_cast<int32_t>((whole_end - whole_begin) * i / cut.splits); };
+  item.position_begin = at(split);
+  item.position_end = at(split + 1);
   return item;
 }
 
-void merge_splits(const AttentionShape& shape, const AttentionSequence& sequence, int32_t splits, float* partials) noexcept {
-  const int64_t values = int64_t{shape.num_heads} * shape.head_dim;
-  for (int32_t split = 1; split < splits; ++split) {
-    float* other = partials + split * partial_floats(shape);
-    merge_attention(partials, partials + values, other, other + values, shape.num_heads, shape.head_dim);
+// The items of all sequences in one row, numbered; a cursor finds rising numbers.
+class ItemCursor {
+ public:
+  ItemCursor(const AttentionShape& shape, std::span<const AttentionSequence> sequences, int64_t splits_wanted) noexcept
+      : shape_(shape), sequences_(sequences), splits_wanted_(splits_wanted) {}
+
+  /// False past the last item. Numbers must not fall.
+  bool seek(int64_t number) noexcept {
+    for (; at_ < sequences_.size(); ++at_) {
+      cut_ = cut_sequence(shape_, sequences_[at_], splits_wanted_);
+      if (number < first_ + cut_.items) {
+        index_ = number - first_;
+        return true;
+      }
+      first_ += cut_.items;
+    }
+    return false;
   }
-  std::copy_n(partials, values, sequence.out);
-  if (sequence.lse) std::copy_n(partials + values, shape.num_heads, sequence.lse);
+  const AttentionSequence& sequence() const noexcept { return sequences_[at_]; }
+  const Cut& cut() const noexcept { return cut_; }
+  int64_t index() const noexcept { return index_; }
+  AttentionItem item() const noexcept { return make_item(shape_, sequence(), cut_, index_); }
+
+ private:
+  const AttentionShape& shape_;
+  std::span<const AttentionSequence> sequences_;
+  int64_t splits_wanted_;
+  size_t at_ = 0;      // the sequence that holds item first_
+  int64_t first_ = 0;  // number of its first item
+  int64_t index_ = 0;
+  Cut cut_{};
+};
+
+int64_t count_items(const AttentionShape& shape, std::span<const AttentionSequence> sequences, int64_t splits_wanted) noexcept {
+  int64_t items = 0;
+  for (const AttentionSequence& sequence : sequences) items += cut_sequence(shape, sequence, splits_wanted).items;
+  return items;
+}
+
+// Merges the splits of one item, whose partial results lie in consecutive slots, into the sequence's out.
+void merge_splits(const AttentionShape& shape, const AttentionSequence& sequence, const AttentionItem& item, int64_t splits,
+                  float* slots) noexcept {
+  const int group = shape.num_heads / shape.num_kv_heads;
+  const int64_t rows = int64_t{item.token_end - item.token_begin} * group;
+  float* lse = slots + rows * shape.head_dim;
+  for (int64_t split = 1; split < splits; ++split) {
+    const float* other = slots + split * slot_floats(shape);
+    merge_attention(slots, lse, other, other + rows * shape.head_dim, rows, shape.head_dim);
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t token = item.token_begin + r / group;
+    const int64_t head = int64_t{item.kv_head} * group + r % group;
+    std::copy_n(slots + r * shape.head_dim, shape.head_dim, sequence.out + token * sequence.out_stride + head * shape.head_dim);
+    if (sequence.lse) sequence.lse[token * shape.num_heads + head] = lse[r];
+  }
 }
 }  // namespace
 
 int64_t attention_scratch_floats(const AttentionShape& shape, int threads) noexcept {
-  return threads * attention_thread_floats(shape) + std::min(threads, kMaxSplits) * partial_floats(shape);
+  return threads * (attention_thread_floats(shape) + kItemsPerThread * slot_floats(shape));
 }
 
 void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, float* scratch,
                int64_t scratch_floats) noexcept {
   const Variant& variant = active_variant();
   const int64_t mine = attention_thread_floats(shape);
-  const int threads = static_cast<int>(std::clamp<int64_t>(scratch_floats / (mine + partial_floats(shape)), 1, max_threads()));
-  float* partials = scratch + threads * mine;
-  // Splitting a context pays only when heads alone can't keep the threads busy.
-  const int splits_wanted =
-      sequences.size() == 1 && shape.num_kv_heads < 2 * threads ? std::min(threads, kMaxSplits) : 1;
+  const int threads =
+      static_cast<int>(std::clamp<int64_t>(scratch_floats / attention_scratch_floats(shape, 1), 1, max_threads()));
+  float* slots = scratch + threads * mine;
+  // Contexts are split only when whole items would leave threads idle; all pieces then fit the slots.
+  const int64_t most_items = threads * kItemsPerThread;
+  const int64_t items = std::max<int64_t>(1, count_items(shape, sequences, 1));
+  const int64_t splits_wanted = threads > 1 && items < most_items ? most_items / items : 1;
   std::atomic<int64_t> next{0};
+  std::atomic<int64_t> next_merge{0};
 #pragma omp parallel num_threads(threads)
   {
     float* own = scratch + this_thread() * mine;
-    size_t at = 0;      // sequence that holds item `first`..., items rise within a thread
-    int64_t first = 0;  // number of its first item
-    for (;;) {
-      const int64_t item = next.fetch_add(1, std::memory_order_relaxed);
-      Cut cut{};
-      int64_t items = 0;
-      while (at < sequences.size()) {
-        cut = cut_sequence(shape, sequences[at], splits_wanted);
-        items = int64_t{cut.blocks} * cut.splits * shape.num_kv_heads;
-        if (item < first + items) break;
-        first += items;
-        ++at;
+    ItemCursor cursor(shape, sequences, splits_wanted);
+    for (int64_t number; cursor.seek(number = next.fetch_add(1, std::memory_order_relaxed));) {
+      AttentionItem item = cursor.item();
+      if (cursor.cut().splits > 1) {
+        item.out = slots + number * slot_floats(shape);
+        item.lse = item.out + int64_t{item.token_end - item.token_begin} * (shape.num_heads / shape.num_kv_heads) * shape.head_dim;
       }
-      if (at == sequences.size()) break;
-      variant.attend(shape, sequences[at],
-                     make_item(shape, sequences[at], cut, static_cast<int32_t>(item - first), partials), own);
+      variant.attend(shape, cursor.sequence(), item, own);
     }
-  }
-  if (splits_wanted > 1) {
-    const Cut cut = cut_sequence(shape, sequences[0], splits_wanted);
-    if (cut.splits > 1) merge_splits(shape, sequences[0], cut.splits, partials);
+    if (splits_wanted > 1) {
+#pragma omp barrier
+      ItemCursor merge(shape, sequences, splits_wanted);
+      for (int64_t number; merge.seek(number = next_merge.fetch_add(1, std::memory_order_relaxed));)
+        if (const int64_t splits = merge.cut().splits; splits > 1 && merge.index() % splits == 0)
+          merge_splits(shape, merge.sequence(), merge.item(), splits, slots + number * slot_floats(shape));
+    }
   }
 }
 

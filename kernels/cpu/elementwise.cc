@@ -1,7 +1,6 @@
 #include "kernels/elementwise.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "kernels/cpu/variant.h"
@@ -40,9 +39,8 @@ void relu(float* x, int64_t n) noexcept {
 }
 
 void gelu_erf(float* x, int64_t n) noexcept {
-  in_blocks(n, [&](int64_t begin, int64_t count) {
-    for (int64_t i = begin; i < begin + count; ++i) x[i] = 0.5f * x[i] * (1.0f + std::erf(x[i] * 0.70710678118654752f));
-  });
+  const Variant& variant = active_variant();
+  in_blocks(n, [&](int64_t begin, int64_t count) { variant.gelu_erf(x + begin, count); });
 }
 
 void gelu_tanh(float* x, int64_t n) noexcept {
@@ -79,6 +77,14 @@ void convert(DType from, const void* source, DType to, void* destination, int64_
       }
     }
   });
+}
+
+void gather_rows(const void* table, DType dtype, int64_t cols, const int32_t* ids, int64_t count, float* out) noexcept {
+  const Variant& variant = active_variant();
+  const auto* rows = static_cast<const std::byte*>(table);
+  const int64_t row_bytes = cols * dtype_bytes(dtype);
+#pragma omp parallel for schedule(static) if (count * cols > 2 * kBlock)
+  for (int64_t i = 0; i < count; ++i) variant.to_f32(dtype, rows + ids[i] * row_bytes, out + i * cols, cols);
 }
 
 }  // namespace sluice::kernels

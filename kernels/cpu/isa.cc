@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 
+#include "kernels/cpu/variant.h"
 #include "kernels/linear.h"
 #include "src/base/error.h"
 
@@ -72,10 +73,9 @@ void force_isa(Isa isa) {
 }
 
 std::string describe_kernels() {
-  const Isa isa = active_isa();
-  const std::string_view ours = isa_name(isa == Isa::kAmx ? Isa::kAvx512Bf16 : isa);
-  return fmt::format("cpu: {} (detected {})\nnorm, rope, activations, conversions: {}\nattention, kv_write: {}\nlinear: {}\n",
-                     isa_name(isa), isa_name(detected_isa()), ours, ours, describe_linear());
+  const std::string_view rows = active_variant().name;
+  return fmt::format("cpu: {} (detected {})\nnorm, rope, softmax, activations, conversions: {}\nattention, kv_write: {}\nlinear: {}\n",
+                     isa_name(active_isa()), isa_name(detected_isa()), rows, rows, describe_linear());
 }
 
 }  // namespace sluice::kernels

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/amx_linear.h"
 #include "kernels/cpu/onednn_matmul.h"
 #include "kernels/cpu/variant.h"
 #include "src/base/error.h"
@@ -12,16 +13,22 @@
 namespace sluice::kernels {
 
 namespace {
-// Up to here the bytes of W bound the product and our own kernels read them once, at memory speed; above, oneDNN's
-// blocking wins (docs/perf-notes.md#small-m).
-constexpr int64_t kOwnKernelRows = 8;
-constexpr int64_t kMostOwnRows = 16;
-// Below so many multiply-adds a product takes less time than oneDNN's code generation for its shape, which ragged passes
-// would ask for again and again; a matrix with fewer elements than kSmallMatrix is never worth packing.
+// Up to here the bytes of W bound the product, and the kernels that take W as it lies are the fastest.
+constexpr int64_t kFewRows = 16;
+// Up to here AMX on plain weights beats oneDNN, even on its own packed ones, since every byte of W is read once.
+constexpr int64_t kAmxRows = 64;
+// oneDNN multiplies so many rows at a time: by then its rate is flat, and the number of its primitives (one for each
+// multiple of kBucket, and one for each m up to kFewRows) and their scratch stay bounded whatever m the passes have.
+constexpr int64_t kOnednnRows = 512;
+constexpr int64_t kBucket = 16;
+// A product of fewer multiply-adds takes less time than oneDNN's code generation for its shape; a matrix with fewer elements
+// is not worth packing.
 constexpr int64_t kSmallProduct = int64_t{1} << 23;
 constexpr int64_t kSmallMatrix = int64_t{1} << 19;
-// 16-bit weights multiplied in f32 are widened so many rows at a time: small enough to stay in L2 with k = 16384.
-constexpr int64_t kWidenRows = 64;
+// Bytes of W that a thread takes at a time.
+constexpr int64_t kShareBytes = 512 * 1024;
+// Scratch is brought to this alignment before use.
+constexpr int64_t kLine = 64;
 
 #ifdef SLUICE_NO_ONEDNN
 constexpr bool kHasOnednn = false;
@@ -29,88 +36,128 @@ constexpr bool kHasOnednn = false;
 constexpr bool kHasOnednn = true;
 #endif
 
-bool multiplies_bf16(DType dtype, Compute compute) { return compute == Compute::kBF16 && dtype == DType::kBF16; }
+#ifdef __x86_64__
+bool has_amx() noexcept { return active_isa() == Isa::kAmx; }
+#else
+bool has_amx() noexcept { return false; }
+#endif
 
-// AMX brings plain weights into its tiles as fast as blocked ones; AVX-512 and AVX2 gain 10-25 % from blocking.
-bool packs(DType dtype, int64_t n, int64_t k, Compute compute) {
-  if (!kHasOnednn || n * k < kSmallMatrix || active_isa() == Isa::kAmx || active_isa() == Isa::kGeneric) return false;
-  return dtype == DType::kF32 || multiplies_bf16(dtype, compute);
+bool multiplies_bf16(DType dtype, Compute compute) noexcept {
+  return compute == Compute::kBF16 && dtype == DType::kBF16 && bf16_compute_supported();
 }
 
-int64_t bucket(int64_t m) noexcept {
-  if (m <= kMostOwnRows) return m;
-  const int64_t step = m <= 256 ? 16 : 64;
-  return (m + step - 1) / step * step;
+// Only AVX512-BF16 gains from packing: AMX takes plain weights as they lie, and the f32 kernels turn them as they go.
+bool packs(DType dtype, int64_t n, int64_t k, Compute compute) noexcept {
+  return kHasOnednn && multiplies_bf16(dtype, compute) && !has_amx() && n * k >= kSmallMatrix;
 }
 
-// Rows of W dealt to threads in contiguous runs; `work` gets (row_begin, row_end).
+int64_t bucket(int64_t m) noexcept { return m <= kFewRows ? m : (m + kBucket - 1) / kBucket * kBucket; }
+
+// Rows of W dealt to the threads: work(row_begin, row_end), whole multiples of `granule` but for the last.
 template <typename Work>
-void over_rows(int64_t n, int64_t bytes, const Work& work) {
-  constexpr int64_t kRun = 32;
-  const int64_t runs = (n + kRun - 1) / kRun;
-#pragma omp parallel for schedule(static) if (bytes > 64 * 1024)
-  for (int64_t run = 0; run < runs; ++run) work(run * kRun, std::min(n, (run + 1) * kRun));
+void over_rows(int64_t n, int64_t row_bytes, int64_t granule, const Work& work) {
+  const int64_t share = std::max<int64_t>(1, kShareBytes / row_bytes / granule) * granule;
+  const int64_t shares = (n + share - 1) / share;
+#pragma omp parallel for schedule(dynamic) if (shares > 1)
+  for (int64_t i = 0; i < shares; ++i) work(i * share, std::min(n, (i + 1) * share));
 }
 
 void own_kernels(const Activations& x, const void* w, DType dtype, int64_t n, int64_t k, const float* bias, float* y,
-                 int64_t ldy, Compute compute) {
+                 int64_t ldy) {
   const Variant& variant = active_variant();
-  const bool use_bf16 = multiplies_bf16(dtype, compute) && variant.linear_rows_bf16;
-  over_rows(n, n * k * dtype_bytes(dtype), [&](int64_t begin, int64_t end) {
-    for (int64_t done = 0; done < x.m; done += kMostOwnRows) {
-      const int64_t m = std::min(kMostOwnRows, x.m - done);
-      if (use_bf16)
-        variant.linear_rows_bf16(static_cast<const uint16_t*>(w), begin, end, k, x.bf16 + done * x.ld, x.ld, m, bias,
-                                 y + done * ldy, ldy);
-      else
-        variant.linear_rows(w, dtype, begin, end, k, x.f32 + done * x.ld, x.ld, m, bias, y + done * ldy, ldy);
-    }
+  const auto kernel = x.m <= kFewRows ? variant.linear_rows : variant.linear_panels;
+  // Compute-bound products take smaller shares, so that no thread waits long for the last.
+  const int64_t cost = x.m <= kFewRows ? k * dtype_bytes(dtype) : k * x.m;
+  over_rows(n, cost, kLinearRun, [&](int64_t begin, int64_t end) {
+    kernel(w, dtype, begin, end, k, x.f32, x.ld, x.m, bias, y, ldy);
   });
 }
 
-// f32 products with 16-bit weights: a few rows at a time become f32 in the scratch and go through oneDNN's f32 matmul.
-bool widened(const Activations& x, const void* w, DType dtype, int64_t n, int64_t k, const float* bias, float* y,
-             int64_t ldy, std::span<std::byte> scratch) {
-  const int64_t tile_bytes = kWidenRows * k * 4;
-  if (static_cast<int64_t>(scratch.size()) < tile_bytes) return false;
-  auto* tile = reinterpret_cast<float*>(scratch.data());
-  const std::span<std::byte> rest = scratch.subspan(static_cast<size_t>(tile_bytes));
+void own_bf16_kernels(const Activations& x, const uint16_t* w, int64_t n, int64_t k, const float* bias, float* y, int64_t ldy) {
   const Variant& variant = active_variant();
-  const int64_t row_bytes = k * dtype_bytes(dtype);
-  for (int64_t begin = 0; begin < n; begin += kWidenRows) {
-    const int64_t rows = std::min(kWidenRows, n - begin);
-    const auto* source = static_cast<const std::byte*>(w) + begin * row_bytes;
-#pragma omp parallel for schedule(static)
-    for (int64_t row = 0; row < rows; ++row) variant.to_f32(dtype, source + row * row_bytes, tile + row * k, k);
-    if (!onednn_matmul({DType::kF32, WeightLayout::kPlain, bucket(x.m), rows, k, x.ld, ldy, bias != nullptr}, x.f32, tile,
-                       bias ? bias + begin : nullptr, y + begin, rest))
-      return false;
-  }
-  return true;
+  over_rows(n, k * 2, kLinearRun, [&](int64_t begin, int64_t end) {
+    variant.linear_rows_bf16(w, begin, end, k, x.bf16, x.ld, x.m, bias, y, ldy);
+  });
+}
+
+std::span<std::byte> aligned(std::span<std::byte> scratch) noexcept {
+  const auto address = reinterpret_cast<uintptr_t>(scratch.data());
+  const size_t skip = (kLine - address % kLine) % kLine;
+  return skip <= scratch.size() ? scratch.subspan(skip) : std::span<std::byte>{};
+}
+
+#ifdef __x86_64__
+void amx_kernels(const Activations& x, const uint16_t* w, int64_t n, int64_t k, const float* bias, float* y, int64_t ldy,
+                 std::byte* scratch) {
+  const int64_t tiles = amx_scratch_bytes(x.m, k) / kAmxTileBytes;
+  constexpr int64_t kRun = 32;
+#pragma omp parallel for schedule(static) if (tiles > 4 * kRun)
+  for (int64_t run = 0; run < (tiles + kRun - 1) / kRun; ++run)
+    amx_arrange(x.bf16, x.m, k, x.ld, run * kRun, std::min(tiles, (run + 1) * kRun), scratch);
+  over_rows(n, k * 2, kAmxRowBlock, [&](int64_t begin, int64_t end) {
+    amx_linear_rows(w, begin, end, k, scratch, x.m, bias, y, ldy);
+  });
+}
+#else
+void amx_kernels(const Activations&, const uint16_t*, int64_t, int64_t, const float*, float*, int64_t, std::byte*) {}
+#endif
+
+MatmulKey onednn_key(WeightLayout layout, int64_t m, int64_t n, int64_t k, int64_t ldx, int64_t ldy, bool has_bias) noexcept {
+  return {DType::kBF16, layout, bucket(m), n, k, ldx, ldy, has_bias};
+}
+
+// The part of x and y that begins at row `begin`, at most `rows` of it.
+Activations slice(const Activations& x, int64_t begin, int64_t rows) noexcept {
+  return {x.f32 ? x.f32 + begin * x.ld : nullptr, x.bf16 ? x.bf16 + begin * x.ld : nullptr, std::min(rows, x.m - begin), x.k, x.ld};
+}
+
+void onednn_kernels(const Activations& x, const void* w, WeightLayout layout, int64_t n, int64_t k, const float* bias, float* y,
+                    int64_t ldy, std::span<std::byte> scratch) {
+  onednn_matmul(onednn_key(layout, x.m, n, k, x.ld, ldy, bias != nullptr), x.bf16, w, bias, y, scratch);
+}
+
+// The largest scratch of the primitives that products of up to max_m rows may use.
+int64_t onednn_scratch(WeightLayout layout, int64_t max_m, int64_t n, int64_t k) {
+  int64_t bytes = 0;
+  const int64_t most = bucket(std::min(max_m, kOnednnRows));
+  for (int64_t m = layout == WeightLayout::kBlocked ? 1 : kFewRows; m <= most; m += m < kFewRows ? 1 : kBucket)
+    for (const bool has_bias : {false, true})
+      bytes = std::max(bytes, onednn_scratch_bytes(onednn_key(layout, m, n, k, k, n, has_bias)));
+  return bytes;
+}
+
+enum class Path { kOwn, kOwnBf16, kAmx, kOnednn };
+
+Path path_of(DType dtype, Compute compute, int64_t m, int64_t n, int64_t k) noexcept {
+  if (!multiplies_bf16(dtype, compute)) return Path::kOwn;
+  const bool is_large = kHasOnednn && m * n * k > kSmallProduct;
+  if (has_amx()) return m > kAmxRows && is_large ? Path::kOnednn : Path::kAmx;
+  return m > kFewRows && is_large ? Path::kOnednn : Path::kOwnBf16;
 }
 }  // namespace
 
 bool bf16_compute_supported() { return active_isa() >= Isa::kAvx512Bf16; }
 
-int64_t padded_rows(int64_t m) noexcept { return bucket(m); }
+int64_t padded_rows(int64_t m) noexcept { return m / kOnednnRows * kOnednnRows + bucket(m % kOnednnRows); }
 
 void linear_plain(const Activations& x, const void* w, DType dtype, int64_t n, int64_t k, const float* bias, float* y,
                   int64_t ldy, Compute compute, std::span<std::byte> scratch) {
-  if (x.m == 0 || n == 0) return;
-  if (kHasOnednn && x.m > kOwnKernelRows && x.m * n * k > kSmallProduct) {
-    if (multiplies_bf16(dtype, compute)) {
-      if (onednn_matmul({DType::kBF16, WeightLayout::kPlain, bucket(x.m), n, k, x.ld, ldy, bias != nullptr}, x.bf16, w, bias,
-                        y, scratch))
-        return;
-    } else if (dtype == DType::kF32) {
-      if (onednn_matmul({DType::kF32, WeightLayout::kPlain, bucket(x.m), n, k, x.ld, ldy, bias != nullptr}, x.f32, w, bias, y,
-                        scratch))
-        return;
-    } else if (widened(x, w, dtype, n, k, bias, y, ldy, scratch)) {
-      return;
+  const std::span<std::byte> area = aligned(scratch);
+  const auto* bf16 = static_cast<const uint16_t*>(w);
+  for (int64_t begin = 0, rows = 0; begin < x.m && n > 0; begin += rows) {
+    const Path path = path_of(dtype, compute, x.m - begin, n, k);
+    rows = path == Path::kOnednn ? kOnednnRows : path == Path::kAmx ? kAmxRows : x.m;
+    const Activations part = slice(x, begin, rows);
+    float* to = y + begin * ldy;
+    switch (path) {
+      case Path::kOwn: own_kernels(part, w, dtype, n, k, bias, to, ldy); break;
+      case Path::kOwnBf16: own_bf16_kernels(part, bf16, n, k, bias, to, ldy); break;
+      case Path::kOnednn: onednn_kernels(part, w, WeightLayout::kPlain, n, k, bias, to, ldy, area); break;
+      case Path::kAmx:
+        SLUICE_ASSERT(amx_scratch_bytes(part.m, k) <= static_cast<int64_t>(area.size()), "linear_scratch_bytes says how much");
+        amx_kernels(part, bf16, n, k, bias, to, ldy, area.data());
     }
   }
-  own_kernels(x, w, dtype, n, k, bias, y, ldy, compute);
 }
 
 int64_t packed_bytes(DType dtype, int64_t n, int64_t k, Compute compute) {
@@ -130,39 +177,28 @@ void pack_rows(const void* rows, DType dtype, int64_t row_begin, int64_t row_cou
 void linear_packed(const Activations& x, const std::byte* packed, DType dtype, int64_t n, int64_t k, const float* bias,
                    float* y, int64_t ldy, Compute compute, std::span<std::byte> scratch) {
   if (!packs(dtype, n, k, compute)) return linear_plain(x, packed, dtype, n, k, bias, y, ldy, compute, scratch);
-  if (x.m == 0 || n == 0) return;
-  const bool is_bf16 = dtype == DType::kBF16;
-  const void* input = is_bf16 ? static_cast<const void*>(x.bf16) : x.f32;
-  const bool is_done = onednn_matmul({dtype, WeightLayout::kBlocked, bucket(x.m), n, k, x.ld, ldy, bias != nullptr}, input,
-                                     packed, bias, y, scratch);
-  SLUICE_ASSERT(is_done, "linear_scratch_bytes covers every bucket");
+  for (int64_t begin = 0; begin < x.m; begin += kOnednnRows)
+    onednn_kernels(slice(x, begin, kOnednnRows), packed, WeightLayout::kBlocked, n, k, bias, y + begin * ldy, ldy,
+                   aligned(scratch));
 }
 
 int64_t linear_scratch_bytes(DType dtype, int64_t max_m, int64_t n, int64_t k, Compute compute) {
-  if (!kHasOnednn || (max_m * n * k <= kSmallProduct && !packs(dtype, n, k, compute))) return 0;
-  const bool is_widened = dtype != DType::kF32 && !multiplies_bf16(dtype, compute);
-  const DType type = is_widened ? DType::kF32 : dtype;
-  const int64_t rows = is_widened ? std::min(n, kWidenRows) : n;
-  int64_t bytes = 0;
-  // A few sizes stand for all: the scratch grows with m; half as much again covers buckets between them.
-  for (const int64_t m : {int64_t{1}, int64_t{16}, int64_t{64}, int64_t{256}, max_m}) {
-    if (m > max_m) continue;
-    for (const WeightLayout layout : {WeightLayout::kPlain, WeightLayout::kBlocked}) {
-      if (layout == WeightLayout::kBlocked && !packs(dtype, n, k, compute)) continue;
-      bytes = std::max(bytes, onednn_scratch_bytes({type, layout, bucket(m), rows, k, k, n, true}));
-    }
-  }
-  return bytes + bytes / 2 + (is_widened ? kWidenRows * k * 4 : 0);
+  if (max_m == 0 || n == 0 || !multiplies_bf16(dtype, compute)) return 0;
+  int64_t bytes = has_amx() ? amx_scratch_bytes(std::min(max_m, kAmxRows), k) : 0;
+  if (path_of(dtype, compute, max_m, n, k) == Path::kOnednn)
+    bytes = std::max(bytes, onednn_scratch(WeightLayout::kPlain, max_m, n, k));
+  if (packs(dtype, n, k, compute)) bytes = std::max(bytes, onednn_scratch(WeightLayout::kBlocked, max_m, n, k));
+  return bytes + kLine;
 }
 
 std::string describe_linear() {
-  const bool bf16 = bf16_compute_supported();
-  const WeightLayout layout = packs(bf16 ? DType::kBF16 : DType::kF32, 4096, 4096, bf16 ? Compute::kBF16 : Compute::kF32)
-                                  ? WeightLayout::kBlocked
-                                  : WeightLayout::kPlain;
-  return fmt::format("{} products, own kernels up to {} rows, oneDNN {} above; resident weights {}", bf16 ? "bf16" : "f32",
-                     kOwnKernelRows, onednn_implementation(bf16 ? DType::kBF16 : DType::kF32, layout),
-                     layout == WeightLayout::kBlocked ? "packed" : "plain");
+  const std::string_view f32 = active_variant().name;
+  if (!bf16_compute_supported()) return fmt::format("{} (f32 products of all weight types, weights stay plain)", f32);
+  if (has_amx())
+    return fmt::format("bf16: amx up to {} rows, oneDNN {} above, weights stay plain; f32: {}", kAmxRows,
+                       onednn_implementation(WeightLayout::kPlain), f32);
+  return fmt::format("bf16: {} up to {} rows of streamed weights, oneDNN {} above and for resident weights, which are packed; f32: {}",
+                     f32, kFewRows, onednn_implementation(WeightLayout::kBlocked), f32);
 }
 
 }  // namespace sluice::kernels

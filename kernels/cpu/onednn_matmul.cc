@@ -5,30 +5,45 @@
 #ifdef SLUICE_NO_ONEDNN
 
 namespace sluice::kernels {
-bool onednn_matmul(const MatmulKey&, const void*, const void*, const float*, float*, std::span<std::byte>) { return false; }
+void onednn_matmul(const MatmulKey&, const void*, const void*, const float*, float*, std::span<std::byte>) {
+  SLUICE_ASSERT(false, "a build without oneDNN multiplies with its own kernels");
+}
 int64_t onednn_scratch_bytes(const MatmulKey&) { return 0; }
 int64_t onednn_blocked_bytes(DType dtype, int64_t n, int64_t k) { return n * k * dtype_bytes(dtype); }
 void onednn_pack_rows(DType, const void*, int64_t, int64_t, int64_t, int64_t, std::byte*) {
   SLUICE_ASSERT(false, "a build without oneDNN keeps weights plain");
 }
-std::string onednn_implementation(DType, WeightLayout) { return "left out of this build"; }
+std::string onednn_implementation(WeightLayout) { return "(left out of this build)"; }
 }  // namespace sluice::kernels
 
 #else
 
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
 #include <dnnl.hpp>
-#include <mutex>
 #include <unordered_map>
+
+#include "kernels/cpu/isa.h"
 
 namespace sluice::kernels {
 
 namespace {
 using Memory = dnnl::memory;
 
+// A primitive is made for a number of threads.
+struct CacheKey {
+  MatmulKey matmul;
+  int threads;
+  bool operator==(const CacheKey&) const = default;
+};
+
 struct KeyHash {
-  size_t operator()(const MatmulKey& key) const noexcept {
-    uint64_t hash = static_cast<uint64_t>(key.dtype) * 4 + static_cast<uint64_t>(key.layout) * 2 + key.has_bias;
-    for (int64_t value : {key.m, key.n, key.k, key.ldx, key.ldy})
+  size_t operator()(const CacheKey& key) const noexcept {
+    const MatmulKey& matmul = key.matmul;
+    uint64_t hash = static_cast<uint64_t>(matmul.dtype) * 4 + static_cast<uint64_t>(matmul.layout) * 2 + matmul.has_bias;
+    for (int64_t value : {matmul.m, matmul.n, matmul.k, matmul.ldx, matmul.ldy, int64_t{key.threads}})
       hash = (hash ^ static_cast<uint64_t>(value)) * 0x9e3779b97f4a7c15u + (hash >> 29);
     return static_cast<size_t>(hash);
   }
@@ -39,11 +54,27 @@ struct Prepared {
   dnnl::matmul primitive;
 };
 
+// Fails harmlessly when another user of oneDNN in this process was first.
+bool lower_isa() noexcept {
+  using dnnl::cpu_isa;
+  cpu_isa isa = cpu_isa::all;
+  switch (active_isa()) {
+    case Isa::kGeneric: isa = cpu_isa::sse41; break;
+    case Isa::kAvx2: isa = cpu_isa::avx2; break;
+    case Isa::kAvx512: isa = cpu_isa::avx512_core; break;
+    case Isa::kAvx512Bf16: isa = cpu_isa::avx512_core_bf16; break;
+    case Isa::kAmx: break;
+  }
+  return dnnl_set_max_cpu_isa(static_cast<dnnl_cpu_isa_t>(isa)) == dnnl_success;
+}
+
 struct Onednn {
+  bool is_lowered = lower_isa();
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
-  std::mutex mutex;
-  std::unordered_map<MatmulKey, Prepared, KeyHash> prepared;
+  std::unordered_map<CacheKey, Prepared, KeyHash> prepared;
+  std::unordered_map<CacheKey, int64_t, KeyHash> scratch_bytes;
+  std::unordered_map<CacheKey, Memory::desc, KeyHash> blocked;  // m, strides, bias, threads: those of the batch below
 };
 
 Onednn& onednn() {
@@ -75,23 +106,37 @@ dnnl::matmul::primitive_desc describe(const MatmulKey& key, const Memory::desc& 
 #endif
 }
 
+CacheKey now(const MatmulKey& key) noexcept {
+#ifdef _OPENMP
+  return {key, omp_get_max_threads()};
+#else
+  return {key, 1};
+#endif
+}
+
 // The blocked layout is chosen once per (n, k), for a batch in the middle, and then serves every m.
-Memory::desc blocked_weights(DType dtype, int64_t n, int64_t k) {
+const Memory::desc& blocked_weights(DType dtype, int64_t n, int64_t k) {
   constexpr int64_t kTypicalRows = 64;
+  const CacheKey key{{dtype, WeightLayout::kBlocked, kTypicalRows, n, k, k, n, false}, 0};
+  auto& blocked = onednn().blocked;
+  const auto found = blocked.find(key);
+  if (found != blocked.end()) return found->second;
   const Memory::desc any({k, n}, type_of(dtype), Memory::format_tag::any);
-  return describe({dtype, WeightLayout::kBlocked, kTypicalRows, n, k, k, n, false}, any).weights_desc();
+  return blocked.emplace(key, describe(key.matmul, any).weights_desc()).first->second;
+}
+
+dnnl::matmul::primitive_desc describe(const MatmulKey& key) {
+  return describe(key, key.layout == WeightLayout::kPlain ? strided(key.k, key.n, key.dtype, 1, key.k)
+                                                          : blocked_weights(key.dtype, key.n, key.k));
 }
 
 const Prepared& prepare(const MatmulKey& key) {
-  Onednn& shared = onednn();
-  std::lock_guard lock(shared.mutex);
-  const auto found = shared.prepared.find(key);
-  if (found != shared.prepared.end()) return found->second;
-  const Memory::desc weights = key.layout == WeightLayout::kPlain ? strided(key.k, key.n, key.dtype, 1, key.k)
-                                                                  : blocked_weights(key.dtype, key.n, key.k);
-  dnnl::matmul::primitive_desc description = describe(key, weights);
+  auto& prepared = onednn().prepared;
+  const auto found = prepared.find(now(key));
+  if (found != prepared.end()) return found->second;
+  dnnl::matmul::primitive_desc description = describe(key);
   dnnl::matmul primitive(description);
-  return shared.prepared.emplace(key, Prepared{description, primitive}).first->second;
+  return prepared.emplace(now(key), Prepared{description, primitive}).first->second;
 }
 
 template <typename Call>
@@ -104,12 +149,12 @@ auto guarded(const Call& call) {
 }
 }  // namespace
 
-bool onednn_matmul(const MatmulKey& key, const void* x, const void* w, const float* bias, float* y,
+void onednn_matmul(const MatmulKey& key, const void* x, const void* w, const float* bias, float* y,
                    std::span<std::byte> scratch) {
-  return guarded([&] {
+  guarded([&] {
     const Prepared& prepared = prepare(key);
     const Memory::desc scratch_desc = prepared.description.scratchpad_desc();
-    if (scratch_desc.get_size() > scratch.size()) return false;
+    SLUICE_ASSERT(scratch_desc.get_size() <= scratch.size(), "the scratch is sized for the same number of threads");
     Onednn& shared = onednn();
     const auto wrap = [&](const Memory::desc& desc, const void* data) {
       return Memory(desc, shared.engine, const_cast<void*>(data));
@@ -121,12 +166,16 @@ bool onednn_matmul(const MatmulKey& key, const void* x, const void* w, const flo
     if (key.has_bias) arguments.emplace(DNNL_ARG_BIAS, wrap(prepared.description.bias_desc(), bias));
     prepared.primitive.execute(shared.stream, arguments);
     shared.stream.wait();
-    return true;
+    return 0;
   });
 }
 
 int64_t onednn_scratch_bytes(const MatmulKey& key) {
-  return guarded([&] { return static_cast<int64_t>(prepare(key).description.scratchpad_desc().get_size()); });
+  return guarded([&] {
+    const auto [place, is_new] = onednn().scratch_bytes.try_emplace(now(key), 0);
+    if (is_new) place->second = static_cast<int64_t>(describe(key).scratchpad_desc().get_size());
+    return place->second;
+  });
 }
 
 int64_t onednn_blocked_bytes(DType dtype, int64_t n, int64_t k) {
@@ -136,7 +185,7 @@ int64_t onednn_blocked_bytes(DType dtype, int64_t n, int64_t k) {
 void onednn_pack_rows(DType dtype, const void* rows, int64_t begin, int64_t count, int64_t n, int64_t k, std::byte* packed) {
   guarded([&] {
     Onednn& shared = onednn();
-    const Memory::desc whole = blocked_weights(dtype, n, k);
+    const Memory::desc& whole = blocked_weights(dtype, n, k);
     const Memory::desc part = whole.submemory_desc({k, count}, {0, begin});
     Memory source(strided(k, count, dtype, 1, k), shared.engine, const_cast<void*>(rows));
     Memory target(part, shared.engine, packed);
@@ -146,10 +195,8 @@ void onednn_pack_rows(DType dtype, const void* rows, int64_t begin, int64_t coun
   });
 }
 
-std::string onednn_implementation(DType dtype, WeightLayout layout) {
-  return guarded([&] {
-    return std::string(prepare({dtype, layout, 64, 1024, 1024, 1024, 1024, false}).description.impl_info_str());
-  });
+std::string onednn_implementation(WeightLayout layout) {
+  return guarded([&] { return std::string(describe({DType::kBF16, layout, 64, 1024, 1024, 1024, 1024, false}).impl_info_str()); });
 }
 
 }  // namespace sluice::kernels

@@ -17,9 +17,12 @@ const Variant& active_variant() noexcept {
   return kVariantGeneric;
 }
 
+int64_t attention_most_rows(const AttentionShape& shape) noexcept {
+  return std::max<int64_t>(kAttentionRows, shape.num_heads / shape.num_kv_heads);
+}
+
 int64_t attention_thread_floats(const AttentionShape& shape) noexcept {
-  const int64_t group = shape.num_heads / shape.num_kv_heads;
-  const int64_t rows = std::max(kAttentionRows, group);
+  const int64_t rows = attention_most_rows(shape);
   const int64_t dim = (shape.head_dim + kAttentionLanes - 1) / kAttentionLanes * kAttentionLanes;
   return 2 * rows * dim + 2 * kAttentionChunk * dim + rows * kAttentionChunk + 2 * rows;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// One set of inner loops per instruction set. Each cpu/variant_*.cc is compiled with its own flags and includes
-// variant_body.inc; nothing else is compiled with such flags. Callers split work over threads and pick the set.
+// One set of inner loops per instruction set. Each cpu/variant_*.cc is compiled with its own flags and includes the
+// bodies (*.inc); nothing else is compiled with such flags. Callers split work over threads and pick the set.
 #include <cstddef>
 #include <cstdint>
 
@@ -26,14 +26,18 @@ struct Variant {
   void (*add)(float* y, const float* x, int64_t n);
   void (*silu_mul)(const float* gate, const float* up, float* y, int64_t n);
   void (*relu)(float* x, int64_t n);
+  void (*gelu_erf)(float* x, int64_t n);
   void (*gelu_tanh)(float* x, int64_t n);
+  void (*softmax)(float* x, int64_t n);
   void (*to_f32)(DType from, const void* source, float* to, int64_t n);
   void (*from_f32)(DType to, const float* source, void* destination, int64_t n);
-  void (*scale)(float* x, float factor, int64_t n);
-  /// y[i, row] for rows [row_begin, row_end) of w, i < m <= 16; f32 products.
+  /// y[i, row] for rows [row_begin, row_end) of w, i < m; f32 products. For small m: w is read once, as it lies.
   void (*linear_rows)(const void* w, DType dtype, int64_t row_begin, int64_t row_end, int64_t k, const float* x, int64_t ld,
                       int64_t m, const float* bias, float* y, int64_t ldy);
-  /// The same on bf16 x and w; null where the CPU has no bf16 dot product.
+  /// The same for larger m: w is turned into panels on the stack (32 KiB).
+  void (*linear_panels)(const void* w, DType dtype, int64_t row_begin, int64_t row_end, int64_t k, const float* x, int64_t ld,
+                        int64_t m, const float* bias, float* y, int64_t ldy);
+  /// linear_rows on bf16 x and w; null where the CPU has no bf16 dot product.
   void (*linear_rows_bf16)(const uint16_t* w, int64_t row_begin, int64_t row_end, int64_t k, const uint16_t* x, int64_t ld,
                            int64_t m, const float* bias, float* y, int64_t ldy);
   void (*attend)(const AttentionShape& shape, const AttentionSequence& sequence, const AttentionItem& item, float* scratch);
@@ -49,10 +53,15 @@ extern const Variant kVariantAvx512Bf16;
 /// The set for active_isa().
 const Variant& active_variant() noexcept;
 
-/// Query rows of one attention item, at most (one token's heads may be more), and floats of scratch for one thread.
-constexpr int64_t kAttentionRows = 64;
+/// Rows that a thread takes at a time in the linear layers: whole panels of every variant.
+constexpr int64_t kLinearRun = 32;
+
+/// Query rows of one attention item, at most (the heads of one token may be more): whole register tiles of every variant.
+constexpr int64_t kAttentionRows = 96;
+constexpr int64_t kAttentionLanes = 16;  ///< head_dim is padded to this
+constexpr int64_t kAttentionChunk = 64;  ///< positions at a time
+int64_t attention_most_rows(const AttentionShape& shape) noexcept;
+/// Floats of scratch for one thread.
 int64_t attention_thread_floats(const AttentionShape& shape) noexcept;
-constexpr int64_t kAttentionLanes = 16;      ///< head_dim is padded to this
-constexpr int64_t kAttentionChunk = 32;      ///< positions at a time
 
 }  // namespace sluice::kernels

@@ -9,11 +9,28 @@ namespace {
 constexpr int kLanes = 16;
 #define SLUICE_F16C 16
 #define SLUICE_BF16_DOT 1
-#include "kernels/cpu/variant_body.inc"
+#include "kernels/cpu/vector.inc"
+#include "kernels/cpu/rows_body.inc"
+#include "kernels/cpu/linear_body.inc"
 #include "kernels/cpu/attention_body.inc"
 }  // namespace
 
-const Variant kVariantAvx512Bf16{"avx512_bf16",        rms_norm_rows, layer_norm_rows, add_range,   silu_mul_range, relu_range,
-                         gelu_tanh_range, to_f32,        from_f32,        scale_range, linear_rows,    linear_rows_bf16, attend};
+const Variant kVariantAvx512Bf16{
+    .name = "avx512_bf16",
+    .rms_norm = rms_norm_rows,
+    .layer_norm = layer_norm_rows,
+    .add = add_range,
+    .silu_mul = silu_mul_range,
+    .relu = relu_range,
+    .gelu_erf = gelu_erf_range,
+    .gelu_tanh = gelu_tanh_range,
+    .softmax = softmax_row,
+    .to_f32 = to_f32,
+    .from_f32 = from_f32,
+    .linear_rows = linear_rows,
+    .linear_panels = linear_panels,
+    .linear_rows_bf16 = linear_rows_bf16,
+    .attend = attend,
+};
 
 }  // namespace sluice::kernels

@@ -5,12 +5,28 @@ namespace sluice::kernels {
 
 namespace {
 constexpr int kLanes = 8;
-
-#include "kernels/cpu/variant_body.inc"
+#include "kernels/cpu/vector.inc"
+#include "kernels/cpu/rows_body.inc"
+#include "kernels/cpu/linear_body.inc"
 #include "kernels/cpu/attention_body.inc"
 }  // namespace
 
-const Variant kVariantGeneric{"generic",        rms_norm_rows, layer_norm_rows, add_range,   silu_mul_range, relu_range,
-                         gelu_tanh_range, to_f32,        from_f32,        scale_range, linear_rows,    nullptr, attend};
+const Variant kVariantGeneric{
+    .name = "generic",
+    .rms_norm = rms_norm_rows,
+    .layer_norm = layer_norm_rows,
+    .add = add_range,
+    .silu_mul = silu_mul_range,
+    .relu = relu_range,
+    .gelu_erf = gelu_erf_range,
+    .gelu_tanh = gelu_tanh_range,
+    .softmax = softmax_row,
+    .to_f32 = to_f32,
+    .from_f32 = from_f32,
+    .linear_rows = linear_rows,
+    .linear_panels = linear_panels,
+    .linear_rows_bf16 = nullptr,
+    .attend = attend,
+};
 
 }  // namespace sluice::kernels

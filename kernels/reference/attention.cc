@@ -71,4 +71,16 @@ void kv_write(const AttentionShape& shape, const float* k, const float* v, int64
     }
 }
 
+void merge_attention(float* out, float* lse, const float* other_out, const float* other_lse, int64_t rows, int64_t cols) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const double maximum = std::max(lse[row], other_lse[row]);
+    if (maximum == -std::numeric_limits<double>::infinity()) continue;
+    const double mine = std::exp(lse[row] - maximum);
+    const double theirs = std::exp(other_lse[row] - maximum);
+    for (int64_t i = row * cols; i < (row + 1) * cols; ++i)
+      out[i] = static_cast<float>((mine * out[i] + theirs * other_out[i]) / (mine + theirs));
+    lse[row] = static_cast<float>(maximum + std::log(mine + theirs));
+  }
+}
+
 }  // namespace sluice::kernels::reference

@@ -63,4 +63,9 @@ void convert(DType from, const void* source, DType to, void* destination, int64_
   for (int64_t i = 0; i < n; ++i) write(to, destination, i, read(from, source, i));
 }
 
+void gather_rows(const void* table, DType dtype, int64_t cols, const int32_t* ids, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; ++i)
+    for (int64_t col = 0; col < cols; ++col) out[i * cols + col] = read(dtype, table, ids[i] * cols + col);
+}
+
 }  // namespace sluice::kernels::reference

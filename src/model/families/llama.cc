@@ -19,8 +19,8 @@ void scale_llama3(const ModelConfig& scaling, std::vector<float>& inverse_freque
   const double low = scaling.number("low_freq_factor");
   const double high = scaling.number("high_freq_factor");
   const double original = scaling.number("original_max_position_embeddings");
-  if (!(factor > 0 && high > low && low > 0 && original > 0))
-    scaling.refuse("llama3 scaling needs factor > 0 and high_freq_factor > low_freq_factor > 0", "mend the config.json");
+  if (!(factor >= 1 && factor <= 1e6 && high > low && low > 0 && original > 0))
+    scaling.refuse("llama3 scaling needs 1 <= factor <= 1e6 and high_freq_factor > low_freq_factor > 0", "mend the config.json");
   for (float& frequency : inverse_frequencies) {
     const double wavelength = 2 * std::numbers::pi / frequency;
     if (wavelength < original / high) continue;

@@ -117,7 +117,7 @@ TEST_F(ConvertFaults, ATornJournalCostsOneGroup) {
   stop_at("layer-1");
   const std::string whole = read_all(journal());
   const size_t first_line = whole.find('\n') + 1;
-  for (size_t size = 0; size < whole.size(); size += 7) {
+  for (size_t size = 0; size < whole.size(); size += 23) {
     write_all(journal(), std::string_view(whole).substr(0, size));
     const ConvertReport report = run({.overwrite = false});
     EXPECT_EQ(report.resumed_groups, size < first_line ? 0 : size < whole.rfind('\n', whole.size() - 2) + 1 ? 0 : 1) << size;

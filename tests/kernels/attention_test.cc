@@ -1,0 +1,381 @@
+#include "kernels/attention.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "tests/kernels/kernel_testing.h"
+
+namespace sluice::kernels {
+namespace {
+
+AttentionShape make_shape(int heads, int kv_heads, int head_dim, int page_tokens,
+                          DType dtype = DType::kF32, int window = 0) {
+  AttentionShape shape;
+  shape.num_heads = heads;
+  shape.num_kv_heads = kv_heads;
+  shape.head_dim = head_dim;
+  shape.page_tokens = page_tokens;
+  shape.scale = 1 / std::sqrt(static_cast<float>(head_dim));
+  shape.kv_dtype = dtype;
+  shape.sliding_window = window;
+  return shape;
+}
+
+// One sequence: its queries, and its KV in pages that lie in memory in random order. What was never
+// written is NaN.
+class Context {
+ public:
+  Context(const AttentionShape& shape, int32_t length, Random& random, float deviation = 1)
+      : shape_(shape), length_(length) {
+    const int64_t kv_row = int64_t{shape.num_kv_heads} * shape.head_dim;
+    q_ = random.normal(int64_t{length} * shape.num_heads * shape.head_dim, deviation);
+    k_ = random.normal(length * kv_row, deviation);
+    v_ = random.normal(length * kv_row, deviation);
+    lay_out(random);
+  }
+  Context(const AttentionShape& shape, int32_t length, Random& random, std::vector<float> q,
+          std::vector<float> k, std::vector<float> v)
+      : shape_(shape), length_(length), q_(std::move(q)), k_(std::move(k)), v_(std::move(v)) {
+    lay_out(random);
+  }
+
+  int32_t length() const { return length_; }
+  const std::vector<float>& values() const { return v_; }
+  std::vector<std::byte*>& pages() { return pages_; }
+
+  // The last `count` tokens before `end` as one chunk; row strides are longer than rows.
+  AttentionSequence chunk(int32_t end, int32_t count, std::vector<float>& out,
+                          std::vector<float>& lse) {
+    const int64_t row = int64_t{shape_.num_heads} * shape_.head_dim;
+    out.assign(static_cast<size_t>(count * (row + 3)), -77.0f);
+    lse.assign(static_cast<size_t>(int64_t{count} * shape_.num_heads), -77.0f);
+    AttentionSequence sequence;
+    sequence.q = q_.data() + (end - count) * row;
+    sequence.q_stride = row;
+    sequence.first_position = end - count;
+    sequence.count = count;
+    sequence.pages = const_pages_.data();
+    sequence.out = out.data();
+    sequence.out_stride = row + 3;
+    sequence.lse = lse.data();
+    return sequence;
+  }
+
+ private:
+  void lay_out(Random& random) {
+    const int64_t bytes = 2 * int64_t{shape_.num_kv_heads} * shape_.page_tokens * shape_.head_dim *
+                          dtype_bytes(shape_.kv_dtype);
+    const int count = (length_ + shape_.page_tokens - 1) / shape_.page_tokens;
+    memory_.assign(static_cast<size_t>(bytes * count), std::byte{0xff});  // NaN in every type
+    std::vector<int> order(static_cast<size_t>(count));
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random.engine());
+    for (const int place : order) pages_.push_back(memory_.data() + place * bytes);
+    const_pages_.assign(pages_.begin(), pages_.end());
+    kv_write(shape_, k_.data(), v_.data(), int64_t{shape_.num_kv_heads} * shape_.head_dim, 0,
+             length_, pages_.data());
+  }
+
+  AttentionShape shape_;
+  int32_t length_;
+  std::vector<float> q_, k_, v_;
+  std::vector<std::byte> memory_;
+  std::vector<std::byte*> pages_;
+  std::vector<const std::byte*> const_pages_;
+};
+
+// |q k| summed over head_dim and scaled is at most `score`: its f32 error moves every weight
+// e^score by that factor; then e^ itself, the sums over the context, and a maximum that may move
+// with each chunk.
+double tolerance_of(const AttentionShape& shape, int32_t context, double score, double value) {
+  const double score_error = (sum_error(shape.head_dim) + 2 * kRounding) * score;
+  return 2 *
+         (std::expm1(score_error) + 4e-7 + sum_error(context) +
+          (context / 64.0 + 1) * 3 * kRounding) *
+         value;
+}
+
+void run(const AttentionShape& shape, std::vector<AttentionSequence>& sequences,
+         int scratch_threads = 64) {
+  std::vector<float> scratch(static_cast<size_t>(attention_scratch_floats(shape, scratch_threads)));
+  attention(shape, sequences, scratch.data(), static_cast<int64_t>(scratch.size()));
+}
+
+double largest(const std::vector<float>& values) {
+  double result = 0;
+  for (const float value : values) result = std::max(result, std::fabs(double{value}));
+  return result;
+}
+
+// Chunks (end, count) of several sequences at once, against the reference.
+void compare(const AttentionShape& shape, const std::vector<std::pair<int32_t, int32_t>>& chunks,
+             uint32_t seed, float deviation = 1) {
+  Random random(seed);
+  SCOPED_TRACE(random.trace() + ", heads " + std::to_string(shape.num_heads) + "/" +
+               std::to_string(shape.num_kv_heads) + ", head_dim " + std::to_string(shape.head_dim) +
+               ", page " + std::to_string(shape.page_tokens) + ", " +
+               std::string(dtype_name(shape.kv_dtype)) + ", window " +
+               std::to_string(shape.sliding_window));
+  std::vector<Context> contexts;
+  std::vector<std::vector<float>> out(chunks.size()), lse(chunks.size()), expected(chunks.size()),
+      expected_lse(chunks.size());
+  for (const auto& [end, count] : chunks) contexts.emplace_back(shape, end, random, deviation);
+  std::vector<AttentionSequence> sequences, plain;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    sequences.push_back(contexts[i].chunk(chunks[i].first, chunks[i].second, out[i], lse[i]));
+    plain.push_back(
+        contexts[i].chunk(chunks[i].first, chunks[i].second, expected[i], expected_lse[i]));
+  }
+  run(shape, sequences);
+  reference::attention(shape, plain);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    // A product of two normal variables has a mean magnitude of 2 / pi; 4 covers the largest of all
+    // scores.
+    const double score = 4 * std::sqrt(static_cast<double>(shape.head_dim)) * deviation * deviation;
+    const double allowed =
+        tolerance_of(shape, chunks[i].first, score, largest(contexts[i].values()));
+    expect_close(out[i], expected[i], [&](size_t) { return allowed; });
+    expect_close(lse[i], expected_lse[i], [&](size_t at) {
+      return (sum_error(shape.head_dim) + 2 * kRounding) * score + sum_error(chunks[i].first) +
+             4e-7 + kRounding * 2 * std::fabs(expected_lse[i][at]);
+    });
+  }
+}
+
+TEST(Attention, AgreesWithTheReferenceForAllPageSizes) {
+  for_each_isa([] {
+    for (const int page : {1, 3, 16, 64}) {
+      compare(make_shape(4, 2, 32, page), {{1, 1}, {65, 1}, {63, 63}, {130, 20}}, 1);
+      compare(make_shape(4, 2, 64, page, DType::kBF16), {{200, 1}, {129, 129}}, 2);
+      compare(make_shape(4, 2, 64, page, DType::kF16), {{100, 1}, {70, 40}}, 3);
+    }
+  });
+}
+
+TEST(Attention, AgreesWithTheReferenceForAllGroups) {
+  for_each_isa([] {
+    for (const int group : {1, 2, 3, 4, 7, 8, 13})
+      for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
+        compare(make_shape(2 * group, 2, 48, 16, dtype), {{77, 1}, {50, 50}, {64, 2}, {90, 5}},
+                static_cast<uint32_t>(group));
+  });
+}
+
+TEST(Attention, TakesMoreHeadsThanABlockHasRows) {
+  for_each_isa([] { compare(make_shape(130, 1, 16, 8), {{40, 1}, {30, 7}}, 9); });
+}
+
+TEST(Attention, AgreesWithTheReferenceForAllHeadSizes) {
+  for_each_isa([] {
+    for (const int dim : {1, 4, 8, 15, 16, 17, 20, 64, 80, 96, 128, 256})
+      for (const DType dtype : {DType::kF32, DType::kBF16})
+        compare(make_shape(6, 3, dim, 16, dtype), {{33, 1}, {70, 70}, {40, 3}},
+                static_cast<uint32_t>(dim));
+  });
+}
+
+TEST(Attention, SeesOnlyTheSlidingWindow) {
+  for_each_isa([] {
+    for (const int window : {1, 2, 7, 64, 100, 1000}) {
+      compare(make_shape(4, 2, 32, 16, DType::kF32, window),
+              {{1, 1}, {150, 1}, {150, 150}, {300, 40}}, 21);
+      compare(make_shape(8, 1, 32, 16, DType::kBF16, window), {{900, 1}}, 22);
+    }
+  });
+}
+
+TEST(Attention, NeverReadsPagesOutsideTheWindow) {
+  const AttentionShape shape = make_shape(2, 1, 16, 8, DType::kF32, 10);
+  Random random(4);
+  Context context(shape, 100, random);
+  std::vector<float> out, lse, expected, expected_lse;
+  std::vector<AttentionSequence> sequences{context.chunk(100, 2, out, lse)};
+  std::vector<AttentionSequence> plain{context.chunk(100, 2, expected, expected_lse)};
+  reference::attention(shape, plain);
+  std::vector<const std::byte*> pages(sequences[0].pages, sequences[0].pages + 13);
+  std::fill(pages.begin(), pages.begin() + 11,
+            nullptr);  // positions 0 .. 87; the window begins at 89
+  sequences[0].pages = pages.data();
+  run(shape, sequences);
+  expect_close(out, expected, [&](size_t) { return tolerance_of(shape, 12, 20, 4); });
+}
+
+TEST(Attention, SplitsALongContext) {
+  // Few heads and one sequence: the pieces of the context are merged.
+  for_each_isa([] {
+    compare(make_shape(1, 1, 64, 16), {{5000, 1}}, 31);
+    compare(make_shape(8, 1, 64, 64, DType::kBF16), {{3001, 1}}, 32);
+    compare(make_shape(2, 1, 32, 16), {{2000, 4}}, 33);
+    compare(make_shape(2, 1, 32, 16), {{1500, 1}, {3, 1}}, 34);
+    compare(make_shape(1, 1, 32, 16, DType::kF32, 700), {{3000, 1}}, 35);
+  });
+}
+
+TEST(Attention, GivesTheSameForAnyScratch) {
+  // Less scratch means fewer threads, and other splits: the same result within the tolerance of
+  // each.
+  const AttentionShape shape = make_shape(4, 1, 64, 16);
+  Random random(6);
+  Context context(shape, 2500, random);
+  std::vector<float> many, few, lse;
+  std::vector<AttentionSequence> sequences{context.chunk(2500, 3, many, lse)};
+  run(shape, sequences, 64);
+  sequences = {context.chunk(2500, 3, few, lse)};
+  run(shape, sequences, 1);
+  expect_close(many, few, [&](size_t) { return 2 * tolerance_of(shape, 2500, 32, 4); });
+}
+
+TEST(Attention, ChunksEqualTheWholePrompt) {
+  for_each_isa([] {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const AttentionShape shape = make_shape(6, 2, 64, 16, dtype);
+      Random random(41);
+      SCOPED_TRACE(random.trace());
+      Context context(shape, 210, random);
+      std::vector<float> whole, lse;
+      std::vector<AttentionSequence> sequences{context.chunk(210, 210, whole, lse)};
+      run(shape, sequences);
+      int32_t end = 0;
+      for (const int32_t count : {1, 63, 16, 100, 29, 1}) {
+        end += count;
+        std::vector<float> part;
+        sequences = {context.chunk(end, count, part, lse)};
+        run(shape, sequences);
+        const auto row = part.size() / static_cast<size_t>(count);
+        const auto begin = whole.begin() + static_cast<int64_t>(row) * (end - count);
+        expect_close(part, {begin, begin + static_cast<int64_t>(part.size())},
+                     [&](size_t) { return 2 * tolerance_of(shape, end, 32, 4); });
+      }
+      EXPECT_EQ(end, 210);
+    }
+  });
+}
+
+TEST(Attention, StaysRightWithScoresOfTenThousands) {
+  // Elements +-1e4 and a power of two as scale: scores of +-1e8 times small integers, all exact in
+  // f32, so that the weights are exact too: the positions with the largest score share everything.
+  for_each_isa([] {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      constexpr int kDim = 16;
+      AttentionShape shape = make_shape(2, 1, kDim, 16, dtype);
+      shape.scale = 0.25f;
+      Random random(51);
+      const float size = dtype == DType::kF32 ? 1e4f : 9984.0f;  // 9984 = 39 * 256 is exact in bf16
+      const auto signs = [&](int64_t n) {
+        auto values = random.normal(n);
+        for (float& value : values) value = value < 0 ? -size : size;
+        return values;
+      };
+      auto q = signs(200 * 2 * kDim), k = signs(200 * kDim), v = signs(200 * kDim);
+      Context context(shape, 200, random, q, k, v);
+      std::vector<float> out, lse, expected, expected_lse;
+      std::vector<AttentionSequence> sequences{context.chunk(200, 200, out, lse)};
+      std::vector<AttentionSequence> plain{context.chunk(200, 200, expected, expected_lse)};
+      run(shape, sequences);
+      reference::attention(shape, plain);
+      for (const float value : out) ASSERT_TRUE(std::isfinite(value));
+      expect_close(out, expected, [&](size_t) { return (sum_error(200) + 4e-7) * size; });
+      expect_close(lse, expected_lse,
+                   [&](size_t i) { return 2 * kRounding * std::fabs(expected_lse[i]) + 1e-5; });
+    }
+  });
+}
+
+TEST(Attention, LeavesNothingElseTouched) {
+  const AttentionShape shape = make_shape(2, 2, 20, 4);
+  Random random(61);
+  Context context(shape, 9, random);
+  std::vector<float> out, lse;
+  std::vector<AttentionSequence> sequences{context.chunk(9, 9, out, lse)};
+  sequences[0].lse = nullptr;
+  run(shape, sequences);
+  for (int64_t row = 0; row < 9; ++row)
+    for (int64_t i = 0; i < 3; ++i) EXPECT_EQ(out[static_cast<size_t>(row * 43 + 40 + i)], -77.0f);
+  for (const float value : lse) EXPECT_EQ(value, -77.0f);
+}
+
+TEST(Attention, DoesNothingForNoSequences) {
+  std::vector<AttentionSequence> none;
+  run(make_shape(2, 1, 16, 4), none);
+}
+
+TEST(MergeAttention, TwoHalvesEqualTheWhole) {
+  const AttentionShape shape = make_shape(4, 2, 32, 16);
+  Random random(71);
+  SCOPED_TRACE(random.trace());
+  Context context(shape, 96, random);
+  std::vector<float> whole, whole_lse, late, late_lse;
+  std::vector<AttentionSequence> sequences{context.chunk(96, 1, whole, whole_lse)};
+  run(shape, sequences);
+  // The last query over positions 64 .. 95 alone: a window; and over 0 .. 63 alone: as if it stood
+  // there.
+  AttentionShape window = shape;
+  window.sliding_window = 32;
+  sequences = {context.chunk(96, 1, late, late_lse)};
+  run(window, sequences);
+  std::vector<float> early(late.size(), -77.0f), early_lse(late_lse.size());
+  sequences[0].first_position = 63;
+  sequences[0].out = early.data();
+  sequences[0].lse = early_lse.data();
+  run(shape, sequences);
+  merge_attention(early.data(), early_lse.data(), late.data(), late_lse.data(), 4, 32);
+  expect_close(early, whole, [&](size_t) { return 2 * tolerance_of(shape, 96, 24, 4); });
+  expect_close(early_lse, whole_lse, [](size_t) { return 2e-5; });
+}
+
+TEST(MergeAttention, AgreesWithTheReference) {
+  Random random(72);
+  SCOPED_TRACE(random.trace());
+  auto out = random.normal(5 * 17), lse = random.normal(5, 10);
+  const auto other = random.normal(5 * 17), other_lse = random.normal(5, 10);
+  lse[1] = -INFINITY;
+  auto expected = out, expected_lse = lse;
+  merge_attention(out.data(), lse.data(), other.data(), other_lse.data(), 5, 17);
+  reference::merge_attention(expected.data(), expected_lse.data(), other.data(), other_lse.data(),
+                             5, 17);
+  expect_close(out, expected, [&](size_t i) {
+    return 64 * kRounding * (std::fabs(expected[i]) + std::fabs(other[i]) + 1);
+  });
+  expect_close(lse, expected_lse,
+               [&](size_t i) { return 4 * kRounding * (std::fabs(expected_lse[i]) + 1); });
+}
+
+TEST(MergeAttention, NothingCountsForNothing) {
+  std::vector<float> out{1, 2}, lse{-INFINITY};
+  const std::vector<float> other{3, 4}, other_lse{0.5f}, empty_lse{-INFINITY};
+  merge_attention(out.data(), lse.data(), other.data(), empty_lse.data(), 1, 2);
+  EXPECT_EQ(lse[0], -INFINITY);
+  merge_attention(out.data(), lse.data(), other.data(), other_lse.data(), 1, 2);
+  EXPECT_EQ(out, other);
+  EXPECT_EQ(lse[0], 0.5f);
+  merge_attention(out.data(), lse.data(), other.data(), empty_lse.data(), 1, 2);
+  EXPECT_EQ(out, other);
+}
+
+TEST(KvWrite, EqualsTheReferenceAndTouchesOnlyItsPositions) {
+  for_each_isa([] {
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
+      for (const int page : {1, 3, 16}) {
+        const AttentionShape shape = make_shape(6, 3, 20, page, dtype);
+        Random random(static_cast<uint32_t>(page));
+        const int64_t stride = 3 * 20 + 7;
+        const auto k = random.normal(100 * stride), v = random.normal(100 * stride);
+        const int64_t bytes = 2 * 3 * int64_t{page} * 20 * dtype_bytes(dtype);
+        const size_t count = static_cast<size_t>((111 + page - 1) / page);
+        std::vector<std::byte> memory(static_cast<size_t>(bytes) * count, std::byte{0x11});
+        auto expected = memory;
+        std::vector<std::byte*> pages, expected_pages;
+        for (size_t i = 0; i < count; ++i) {
+          pages.push_back(memory.data() + (count - 1 - i) * static_cast<size_t>(bytes));
+          expected_pages.push_back(expected.data() + (count - 1 - i) * static_cast<size_t>(bytes));
+        }
+        kv_write(shape, k.data(), v.data(), stride, 11, 100, pages.data());
+        reference::kv_write(shape, k.data(), v.data(), stride, 11, 100, expected_pages.data());
+        EXPECT_EQ(memory, expected) << dtype_name(dtype) << " page " << page;
+      }
+  });
+}
+
+}  // namespace
+}  // namespace sluice::kernels

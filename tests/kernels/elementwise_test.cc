@@ -1,0 +1,216 @@
+#include "kernels/elementwise.h"
+
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "tests/kernels/kernel_testing.h"
+
+namespace sluice::kernels {
+namespace {
+
+const int64_t kLengths[] = {1, 7, 8, 9, 15, 16, 17, 63, 1000, 70001};
+
+TEST(AddInplace, EqualsTheReferenceExactly) {
+  for_each_isa([] {
+    for (const int64_t n : kLengths) {
+      Random random(static_cast<uint32_t>(n));
+      auto y = random.normal(n);
+      const auto x = random.normal(n);
+      auto expected = y;
+      add_inplace(y.data(), x.data(), n);
+      reference::add_inplace(expected.data(), x.data(), n);
+      EXPECT_EQ(y, expected) << n;
+    }
+  });
+}
+
+using InPlace = void (*)(float*, int64_t);
+
+// `relative` is held against |x|: every activation is between 0 and x, or a little beside it.
+void compare_activation(InPlace fast, InPlace plain, double relative) {
+  for_each_isa([&] {
+    for (const int64_t n : kLengths) {
+      Random random(static_cast<uint32_t>(n + 1));
+      SCOPED_TRACE(random.trace());
+      auto x = random.normal(n, 4);
+      const float extremes[] = {0.0f,  -0.0f, 1e-30f, -1e-30f, 1e4f,
+                                -1e4f, 88.5f, -88.5f, 3e38f,   -3e38f};
+      for (size_t i = 0; i < x.size() && i < std::size(extremes); ++i) x[i] = extremes[i];
+      const auto source = x;
+      auto expected = x;
+      fast(x.data(), n);
+      plain(expected.data(), n);
+      expect_close(x, expected, [&](size_t i) { return relative * std::fabs(source[i]) + 1e-37; });
+    }
+  });
+}
+
+TEST(Activations, ReluEqualsTheReferenceAndKeepsNan) {
+  for_each_isa([] {
+    std::vector<float> x{1, -1, 0, std::numeric_limits<float>::quiet_NaN(), -5};
+    x.resize(37, -2.0f);
+    x[20] = std::numeric_limits<float>::quiet_NaN();
+    relu(x.data(), static_cast<int64_t>(x.size()));
+    EXPECT_EQ(x[0], 1);
+    EXPECT_EQ(x[1], 0);
+    EXPECT_TRUE(std::isnan(x[3]));
+    EXPECT_TRUE(std::isnan(x[20]));
+    EXPECT_EQ(x[36], 0);
+  });
+}
+
+// e^ has a relative error of 2e-7 and enters through 1 / (1 + e^): never more than its own error,
+// plus three roundings.
+TEST(Activations, SiluIsAccurate) {
+  compare_activation(silu, reference::silu, 2e-7 + 4 * kRounding);
+}
+// The argument -2u of e^ has a relative error of 4 roundings; u e^-2u / (1 + e^-2u)^2 < 0.25.
+TEST(Activations, GeluTanhIsAccurate) {
+  compare_activation(gelu_tanh, reference::gelu_tanh, 2e-7 + 6 * kRounding);
+}
+// Phi's argument is squared in e^: z^2 e^(-z^2) < 0.37, times 4 roundings, and the fit's 6.3e-8.
+TEST(Activations, GeluErfIsAccurate) {
+  compare_activation(gelu_erf, reference::gelu_erf, 3e-7 + 6 * kRounding);
+}
+
+TEST(Activations, PassNanOn) {
+  for_each_isa([] {
+    for (const InPlace activation :
+         {InPlace{relu}, InPlace{silu}, InPlace{gelu_tanh}, InPlace{gelu_erf}}) {
+      std::vector<float> x(33, 1.0f);
+      x[3] = x[32] = std::numeric_limits<float>::quiet_NaN();
+      activation(x.data(), 33);
+      EXPECT_TRUE(std::isnan(x[3]));
+      EXPECT_TRUE(std::isnan(x[32]));
+      EXPECT_FALSE(std::isnan(x[4]));
+    }
+  });
+}
+
+TEST(SiluMul, TakesHalvesOfOneMatrix) {
+  for_each_isa([] {
+    for (const int64_t cols : {1, 5, 16, 33, 300}) {
+      constexpr int64_t kRows = 13;
+      Random random(static_cast<uint32_t>(cols));
+      SCOPED_TRACE(random.trace());
+      const auto both = random.normal(kRows * 2 * cols, 3);
+      std::vector<float> y(static_cast<size_t>(kRows * cols)), expected(y.size());
+      silu_mul(both.data(), 2 * cols, both.data() + cols, 2 * cols, y.data(), cols, kRows, cols);
+      reference::silu_mul(both.data(), 2 * cols, both.data() + cols, 2 * cols, expected.data(),
+                          cols, kRows, cols);
+      expect_close(y, expected, [&](size_t i) {
+        return (2e-7 + 5 * kRounding) * std::fabs(expected[i]) + 1e-37;
+      });
+    }
+  });
+}
+
+TEST(SiluMul, MayWriteOverGate) {
+  Random random(3);
+  auto gate = random.normal(4 * 50);
+  const auto up = random.normal(4 * 50);
+  std::vector<float> y(gate.size());
+  silu_mul(gate.data(), 50, up.data(), 50, y.data(), 50, 4, 50);
+  silu_mul(gate.data(), 50, up.data(), 50, gate.data(), 50, 4, 50);
+  EXPECT_EQ(gate, y);
+}
+
+constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+
+TEST(Convert, WidensEvery16BitPatternExactly) {
+  for_each_isa([] {
+    std::vector<uint16_t> all(65536 + 3);
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i);
+    for (const DType type : {DType::kF16, DType::kBF16}) {
+      std::vector<float> wide(all.size()), expected(all.size());
+      convert(type, all.data(), DType::kF32, wide.data(), static_cast<int64_t>(all.size()));
+      reference::convert(type, all.data(), DType::kF32, expected.data(),
+                         static_cast<int64_t>(all.size()));
+      for (size_t i = 0; i < all.size(); ++i) {
+        if (std::isnan(expected[i]))
+          EXPECT_TRUE(std::isnan(wide[i])) << dtype_name(type) << " pattern " << i;
+        else
+          EXPECT_EQ(std::bit_cast<uint32_t>(wide[i]), std::bit_cast<uint32_t>(expected[i]))
+              << dtype_name(type) << " " << i;
+      }
+    }
+  });
+}
+
+// Bits that halve, overflow, underflow and tie; every exponent.
+std::vector<float> hard_to_round() {
+  std::vector<float> values;
+  for (uint32_t exponent = 0; exponent < 256; ++exponent)
+    for (const uint32_t fraction : {0u, 1u, 0x0fffu, 0x1000u, 0x1001u, 0x2fffu, 0x3000u, 0x7fffu,
+                                    0x8000u, 0x8001u, 0x18000u, 0x7fffffu, 0x400000u, 0x5a5a5au})
+      for (const uint32_t sign : {0u, 0x80000000u})
+        values.push_back(std::bit_cast<float>(sign | exponent << 23 | fraction));
+  values.push_back(-0.0f);
+  return values;
+}
+
+TEST(Convert, RoundsToNearestEvenBetweenAllPairs) {
+  for_each_isa([] {
+    const std::vector<float> values = hard_to_round();
+    const auto n = static_cast<int64_t>(values.size());
+    for (const DType from : kTypes)
+      for (const DType to : kTypes) {
+        const auto source = stored_as(from, values);
+        std::vector<std::byte> result(values.size() * 4), expected(values.size() * 4);
+        convert(from, source.data(), to, result.data(), n);
+        reference::convert(from, source.data(), to, expected.data(), n);
+        std::vector<float> wide(values.size()), wide_expected(values.size());
+        reference::convert(to, result.data(), DType::kF32, wide.data(), n);
+        reference::convert(to, expected.data(), DType::kF32, wide_expected.data(), n);
+        for (size_t i = 0; i < values.size(); ++i) {
+          if (std::isnan(wide_expected[i]))
+            EXPECT_TRUE(std::isnan(wide[i])) << i;
+          else
+            EXPECT_EQ(std::bit_cast<uint32_t>(wide[i]), std::bit_cast<uint32_t>(wide_expected[i]))
+                << dtype_name(from) << " to " << dtype_name(to) << " of " << values[i] << " at "
+                << i;
+        }
+      }
+  });
+}
+
+TEST(Convert, TakesOddLengthsAtOddAddresses) {
+  for_each_isa([] {
+    for (const int64_t n : {int64_t{1}, int64_t{7}, int64_t{17}, int64_t{257}, int64_t{50001}}) {
+      Random random(static_cast<uint32_t>(n));
+      SCOPED_TRACE(random.trace());
+      const auto values = random.normal(n);
+      for (const DType from : {DType::kF16, DType::kBF16}) {
+        const auto source = stored_as(from, values, 2);
+        std::vector<float> wide(values.size() + 1, -1.0f);
+        convert(from, source.data() + 2, DType::kF32, wide.data(), n);
+        EXPECT_EQ(wide.back(), -1.0f) << "wrote past the end";
+        wide.pop_back();
+        EXPECT_EQ(wide, rounded_to(from, values));
+      }
+    }
+  });
+}
+
+TEST(GatherRows, EqualsTheReferenceForAllTypes) {
+  for_each_isa([] {
+    for (const DType type : kTypes)
+      for (const int64_t cols : {1, 15, 33, 4096}) {
+        Random random(static_cast<uint32_t>(cols));
+        constexpr int64_t kTableRows = 19;
+        const auto table = stored_as(type, random.normal(kTableRows * cols), dtype_bytes(type));
+        std::vector<int32_t> ids;
+        for (int i = 0; i < 40; ++i)
+          ids.push_back(static_cast<int32_t>(random.between(0, kTableRows - 1)));
+        std::vector<float> out(ids.size() * static_cast<size_t>(cols)), expected(out.size());
+        gather_rows(table.data() + dtype_bytes(type), type, cols, ids.data(), 40, out.data());
+        reference::gather_rows(table.data() + dtype_bytes(type), type, cols, ids.data(), 40,
+                               expected.data());
+        EXPECT_EQ(out, expected) << dtype_name(type) << " " << cols;
+      }
+  });
+}
+
+}  // namespace
+}  // namespace sluice::kernels
