@@ -1,6 +1,7 @@
 #pragma once
-// Memory that direct I/O accepts: a multiple of 4096 bytes at a multiple of 4096. For the few fixed buffers of the
-// streaming readers and writers of checkpoints; model data live in arenas. Move-only value.
+// Memory that direct I/O accepts: a multiple of 4096 bytes at a multiple of 4096. For the few fixed
+// buffers of the streaming readers and writers of checkpoints; model data live in arenas. Move-only
+// value.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -17,12 +17,14 @@ std::string_view checkpoint_format_name(CheckpointFormat format) noexcept {
   return "unknown";
 }
 
-Checkpoint Checkpoint::open(const std::filesystem::path& path) { return CheckpointOpener(path).open(); }
+Checkpoint Checkpoint::open(const std::filesystem::path& path) {
+  return CheckpointOpener(path).open();
+}
 
 const TensorEntry* Checkpoint::find(std::string_view name) const noexcept {
-  const auto found = std::lower_bound(by_name_.begin(), by_name_.end(), name, [&](uint32_t position, std::string_view key) {
-    return tensors_[position].name < key;
-  });
+  const auto found = std::lower_bound(
+      by_name_.begin(), by_name_.end(), name,
+      [&](uint32_t position, std::string_view key) { return tensors_[position].name < key; });
   return found == by_name_.end() || tensors_[*found].name != name ? nullptr : &tensors_[*found];
 }
 
@@ -34,7 +36,8 @@ CheckpointSummary summarize(const Checkpoint& checkpoint) {
   for (const CheckpointFile& file : checkpoint.files()) summary.file_bytes += file.bytes;
   std::set<std::tuple<int32_t, int64_t, int64_t>> ranges;
   for (const TensorEntry& tensor : checkpoint.tensors()) {
-    if (!ranges.emplace(tensor.file_index, tensor.offset, tensor.bytes).second && tensor.bytes > 0) {
+    if (!ranges.emplace(tensor.file_index, tensor.offset, tensor.bytes).second &&
+        tensor.bytes > 0) {
       ++summary.tied_tensor_count;
       continue;
     }

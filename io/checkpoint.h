@@ -1,8 +1,9 @@
 #pragma once
-// A model's weights as they lie on disk: which tensors there are and where their bytes are. Opens a Hugging Face
-// folder (safetensors or PyTorch .bin, sharded or not), a packed store, or one weight file; reads headers and indices
-// only, never tensor data, and executes nothing that a file contains. Everything is validated by open().
-// Immutable after open(); safe to share between threads.
+// A model's weights as they lie on disk: which tensors there are and where their bytes are. Opens a
+// Hugging Face folder (safetensors or PyTorch .bin, sharded or not), a packed store, or one weight
+// file; reads headers and indices only, never tensor data, and executes nothing that a file
+// contains. Everything is validated by open(). Immutable after open(); safe to share between
+// threads.
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -26,14 +27,16 @@ std::string_view checkpoint_format_name(CheckpointFormat format) noexcept;
 
 class Checkpoint {
  public:
-  /// `path`: a folder or one .safetensors / .bin / .pt / .pth file. In a folder the first of these wins: a packed store
-  /// (sluice-store.json), model.safetensors.index.json, model.safetensors, other *.safetensors files,
-  /// pytorch_model.bin.index.json, pytorch_model.bin. Errors: kFile with path, tensor, offset, what is wrong, mend.
+  /// `path`: a folder or one .safetensors / .bin / .pt / .pth file. In a folder the first of these
+  /// wins: a packed store (sluice-store.json), model.safetensors.index.json, model.safetensors,
+  /// other *.safetensors files, pytorch_model.bin.index.json, pytorch_model.bin. Errors: kFile with
+  /// path, tensor, offset, what is wrong, mend.
   static Checkpoint open(const std::filesystem::path& path);
 
   CheckpointFormat format() const noexcept { return format_; }
   const std::vector<CheckpointFile>& files() const noexcept { return files_; }
-  /// Ordered by file, then offset, then name. Names are unique; PyTorch files may name one byte range twice (tied).
+  /// Ordered by file, then offset, then name. Names are unique; PyTorch files may name one byte
+  /// range twice (tied).
   const std::vector<TensorEntry>& tensors() const noexcept { return tensors_; }
   /// The tensor of that name, or null. Valid as long as this object.
   const TensorEntry* find(std::string_view name) const noexcept;

@@ -23,18 +23,23 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kNoModelMend =
-    "give a Hugging Face model folder, a packed store (sluice convert), or one .safetensors or PyTorch file";
+    "give a Hugging Face model folder, a packed store (sluice convert), or one .safetensors or "
+    "PyTorch file";
 
 bool has_extension(const fs::path& path, std::initializer_list<std::string_view> extensions) {
-  return std::find(extensions.begin(), extensions.end(), path.extension().string()) != extensions.end();
+  return std::find(extensions.begin(), extensions.end(), path.extension().string()) !=
+         extensions.end();
 }
 
 bool is_there(const fs::path& path) {
   std::error_code ignored;
-  return fs::exists(fs::symlink_status(path, ignored));  // a dangling link exists: opening it says what is wrong
+  return fs::exists(
+      fs::symlink_status(path, ignored));  // a dangling link exists: opening it says what is wrong
 }
 
-std::string optional_text(const fs::path& path) { return is_there(path) ? read_text_file(path) : std::string(); }
+std::string optional_text(const fs::path& path) {
+  return is_there(path) ? read_text_file(path) : std::string();
+}
 
 std::vector<fs::path> files_with_extension(const fs::path& folder, std::string_view extension) {
   std::vector<fs::path> paths;
@@ -44,14 +49,16 @@ std::vector<fs::path> files_with_extension(const fs::path& folder, std::string_v
   return paths;
 }
 
-// The part after "-of-" in "model-00001-of-00003.safetensors", or 0: how many shards there should be.
+// The part after "-of-" in "model-00001-of-00003.safetensors", or 0: how many shards there should
+// be.
 int64_t promised_shards(const fs::path& path) {
   const std::string stem = path.stem().string();
   const size_t at = stem.rfind("-of-");
   if (at == std::string::npos) return 0;
   const std::string digits = stem.substr(at + 4);
-  const bool is_number = !digits.empty() && digits.size() < 8 &&
-                         std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
+  const bool is_number =
+      !digits.empty() && digits.size() < 8 &&
+      std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
   return is_number ? std::stoll(digits) : 0;
 }
 
@@ -61,7 +68,8 @@ Checkpoint CheckpointOpener::open() {
   std::error_code problem;
   const fs::file_status status = fs::status(path_, problem);
   if (!fs::exists(status))
-    throw Error(ErrorKind::kFile, fmt::format("{}: no such file or folder", path_.string()), kNoModelMend);
+    throw Error(ErrorKind::kFile, fmt::format("{}: no such file or folder", path_.string()),
+                kNoModelMend);
   try {
     if (fs::is_directory(status)) {
       open_folder();
@@ -86,11 +94,12 @@ void CheckpointOpener::open_folder() {
                 "run the same sluice convert command again to finish it");
   if (open_safetensors_folder() || open_torch_folder()) return;
   const bool has_gguf = !files_with_extension(path_, ".gguf").empty();
-  throw Error(ErrorKind::kFile,
-              fmt::format("{}: no model weights here (looked for {}, model.safetensors, *.safetensors, "
-                          "pytorch_model.bin and their index files){}",
-                          path_.string(), kStoreIndexName, has_gguf ? "; GGUF files are not read" : ""),
-              kNoModelMend);
+  throw Error(
+      ErrorKind::kFile,
+      fmt::format("{}: no model weights here (looked for {}, model.safetensors, *.safetensors, "
+                  "pytorch_model.bin and their index files){}",
+                  path_.string(), kStoreIndexName, has_gguf ? "; GGUF files are not read" : ""),
+      kNoModelMend);
 }
 
 void CheckpointOpener::open_lone_file() {
@@ -103,7 +112,9 @@ void CheckpointOpener::open_lone_file() {
   } else if (has_extension(path_, {".bin", ".pt", ".pth", ".ckpt"})) {
     result_.format_ = CheckpointFormat::kTorchBin;
   } else {
-    throw Error(ErrorKind::kFile, fmt::format("{}: not a kind of weight file that is read", path_.string()), kNoModelMend);
+    throw Error(ErrorKind::kFile,
+                fmt::format("{}: not a kind of weight file that is read", path_.string()),
+                kNoModelMend);
   }
   add_file(path_);
 }
@@ -140,32 +151,36 @@ void CheckpointOpener::open_unindexed(const std::vector<fs::path>& paths) {
   const int64_t promised = promised_shards(paths.front());
   if (promised > static_cast<int64_t>(paths.size()))
     throw Error(ErrorKind::kFile,
-                fmt::format("{}: {} of {} shards are here, and no index", path_.string(), paths.size(), promised),
+                fmt::format("{}: {} of {} shards are here, and no index", path_.string(),
+                            paths.size(), promised),
                 "download the missing files again");
   for (const fs::path& path : paths) add_file(path);
 }
 
 void CheckpointOpener::open_index(const fs::path& index_path, CheckpointFormat format) {
   result_.format_ = format;
-  const ShardIndex index = parse_shard_index(read_text_file(index_path, JsonLimits{}.max_bytes), index_path.string());
+  const ShardIndex index =
+      parse_shard_index(read_text_file(index_path, JsonLimits{}.max_bytes), index_path.string());
   refuse_missing_shards(index, index_path);
   for (const auto& [shard, tensors] : index.tensors_by_shard) add_file(path_ / shard);
   refuse_broken_promises(index, index_path);
 }
 
-void CheckpointOpener::refuse_missing_shards(const ShardIndex& index, const fs::path& index_path) const {
+void CheckpointOpener::refuse_missing_shards(const ShardIndex& index,
+                                             const fs::path& index_path) const {
   std::vector<std::string> missing;
   for (const auto& [shard, tensors] : index.tensors_by_shard)
     if (!is_there(path_ / shard)) missing.push_back(shard);
   if (missing.empty()) return;
   throw Error(ErrorKind::kFile,
-              fmt::format("{}: {} of {} shards that {} names are missing, the first is {}", path_.string(),
-                          missing.size(), index.tensors_by_shard.size(), index_path.filename().string(),
-                          in_quotes(missing.front())),
+              fmt::format("{}: {} of {} shards that {} names are missing, the first is {}",
+                          path_.string(), missing.size(), index.tensors_by_shard.size(),
+                          index_path.filename().string(), in_quotes(missing.front())),
               "re-download the missing files");
 }
 
-void CheckpointOpener::refuse_broken_promises(const ShardIndex& index, const fs::path& index_path) const {
+void CheckpointOpener::refuse_broken_promises(const ShardIndex& index,
+                                              const fs::path& index_path) const {
   // files_ follow the order of tensors_by_shard.
   std::vector<std::unordered_set<std::string_view>> present(result_.files_.size());
   for (const TensorEntry& tensor : result_.tensors_)
@@ -174,10 +189,11 @@ void CheckpointOpener::refuse_broken_promises(const ShardIndex& index, const fs:
   for (const auto& [shard, tensors] : index.tensors_by_shard) {
     for (const std::string& tensor : tensors)
       if (!present[file].contains(tensor))
-        throw Error(ErrorKind::kFile,
-                    fmt::format("{}: tensor {} is not in {}, though {} says so", path_.string(), in_quotes(tensor),
-                                in_quotes(shard), index_path.filename().string()),
-                    "index and shards are of different downloads: re-download both");
+        throw Error(
+            ErrorKind::kFile,
+            fmt::format("{}: tensor {} is not in {}, though {} says so", path_.string(),
+                        in_quotes(tensor), in_quotes(shard), index_path.filename().string()),
+            "index and shards are of different downloads: re-download both");
     ++file;
   }
 }
@@ -189,20 +205,26 @@ void CheckpointOpener::open_packed_store() {
     const size_t first = result_.tensors_.size();
     add_file(path_ / group.file);
     const std::string where = (path_ / group.file).string();
-    constexpr const char* kMend = "the store was changed after it was written: convert the model again";
+    constexpr const char* kMend =
+        "the store was changed after it was written: convert the model again";
     if (result_.files_.back().bytes != group.bytes)
-      throw Error(ErrorKind::kFile, fmt::format("{}: {} bytes, but the store's index says {}", where,
-                                                result_.files_.back().bytes, group.bytes), kMend);
-    std::vector<TensorEntry> here(result_.tensors_.begin() + static_cast<std::ptrdiff_t>(first), result_.tensors_.end());
+      throw Error(ErrorKind::kFile,
+                  fmt::format("{}: {} bytes, but the store's index says {}", where,
+                              result_.files_.back().bytes, group.bytes),
+                  kMend);
+    std::vector<TensorEntry> here(result_.tensors_.begin() + static_cast<std::ptrdiff_t>(first),
+                                  result_.tensors_.end());
     const auto is_same = [](const TensorEntry& a, const TensorEntry& b) {
-      return std::tie(a.name, a.dtype, a.shape, a.offset, a.bytes) == std::tie(b.name, b.dtype, b.shape, b.offset, b.bytes);
+      return std::tie(a.name, a.dtype, a.shape, a.offset, a.bytes) ==
+             std::tie(b.name, b.dtype, b.shape, b.offset, b.bytes);
     };
     const auto by_name = [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; };
     std::vector<TensorEntry> promised = group.tensors;
     std::sort(here.begin(), here.end(), by_name);
     std::sort(promised.begin(), promised.end(), by_name);
     if (!std::equal(here.begin(), here.end(), promised.begin(), promised.end(), is_same))
-      throw Error(ErrorKind::kFile, fmt::format("{}: its tensors are not those of the store's index", where), kMend);
+      throw Error(ErrorKind::kFile,
+                  fmt::format("{}: its tensors are not those of the store's index", where), kMend);
   }
 }
 
@@ -214,9 +236,12 @@ void CheckpointOpener::add_file(const fs::path& path) {
   } else {
     SafetensorsHeader header = read_safetensors_header(path);
     tensors = std::move(header.tensors);
-    // Filling between a packed store's tensors is spelled out as tensors, because the format allows no gaps.
+    // Filling between a packed store's tensors is spelled out as tensors, because the format allows
+    // no gaps.
     if (header.metadata.contains(std::string(kStoreMetadataKey)))
-      std::erase_if(tensors, [](const TensorEntry& tensor) { return tensor.name.starts_with(kStorePadPrefix); });
+      std::erase_if(tensors, [](const TensorEntry& tensor) {
+        return tensor.name.starts_with(kStorePadPrefix);
+      });
     result_.metadata_.merge(header.metadata);
   }
   result_.files_.push_back({path, InputFile(path).size()});
@@ -232,10 +257,12 @@ void CheckpointOpener::finish() {
     return std::tie(a.file_index, a.offset, a.name) < std::tie(b.file_index, b.offset, b.name);
   });
   if (tensors.empty())
-    throw Error(ErrorKind::kFile, fmt::format("{}: the checkpoint has no tensors", path_.string()), kNoModelMend);
+    throw Error(ErrorKind::kFile, fmt::format("{}: the checkpoint has no tensors", path_.string()),
+                kNoModelMend);
   std::set<std::tuple<int32_t, int64_t, int64_t>> ranges;
   for (const TensorEntry& tensor : tensors)
-    if (ranges.emplace(tensor.file_index, tensor.offset, tensor.bytes).second) result_.total_bytes_ += tensor.bytes;
+    if (ranges.emplace(tensor.file_index, tensor.offset, tensor.bytes).second)
+      result_.total_bytes_ += tensor.bytes;
   index_names();
 }
 
@@ -244,17 +271,18 @@ void CheckpointOpener::index_names() {
   std::vector<uint32_t>& by_name = result_.by_name_;
   by_name.resize(tensors.size());
   std::iota(by_name.begin(), by_name.end(), 0u);
-  std::sort(by_name.begin(), by_name.end(), [&](uint32_t a, uint32_t b) { return tensors[a].name < tensors[b].name; });
-  const auto twice = std::adjacent_find(by_name.begin(), by_name.end(), [&](uint32_t a, uint32_t b) {
-    return tensors[a].name == tensors[b].name;
-  });
+  std::sort(by_name.begin(), by_name.end(),
+            [&](uint32_t a, uint32_t b) { return tensors[a].name < tensors[b].name; });
+  const auto twice = std::adjacent_find(
+      by_name.begin(), by_name.end(),
+      [&](uint32_t a, uint32_t b) { return tensors[a].name == tensors[b].name; });
   if (twice == by_name.end()) return;
   const auto path_of = [&](uint32_t position) {
     return result_.files_[static_cast<size_t>(tensors[position].file_index)].path.string();
   };
   throw Error(ErrorKind::kFile,
-              fmt::format("{}: tensor {} is in {} and again in {}", path_.string(), in_quotes(tensors[*twice].name),
-                          path_of(*twice), path_of(*(twice + 1))),
+              fmt::format("{}: tensor {} is in {} and again in {}", path_.string(),
+                          in_quotes(tensors[*twice].name), path_of(*twice), path_of(*(twice + 1))),
               "remove the file that does not belong to the model, or download its index");
 }
 

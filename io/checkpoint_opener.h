@@ -1,6 +1,7 @@
 #pragma once
-// Builds a Checkpoint from a path: finds which files make it up, reads their headers and checks them against each
-// other. Private to checkpoint.cc and checkpoint_opener.cc; used once and thrown away.
+// Builds a Checkpoint from a path: finds which files make it up, reads their headers and checks
+// them against each other. Private to checkpoint.cc and checkpoint_opener.cc; used once and thrown
+// away.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -23,8 +24,10 @@ class CheckpointOpener {
   void open_packed_store();
   void open_index(const std::filesystem::path& index_path, CheckpointFormat format);
   void open_unindexed(const std::vector<std::filesystem::path>& paths);
-  void refuse_missing_shards(const ShardIndex& index, const std::filesystem::path& index_path) const;
-  void refuse_broken_promises(const ShardIndex& index, const std::filesystem::path& index_path) const;
+  void refuse_missing_shards(const ShardIndex& index,
+                             const std::filesystem::path& index_path) const;
+  void refuse_broken_promises(const ShardIndex& index,
+                              const std::filesystem::path& index_path) const;
   void add_file(const std::filesystem::path& path);
   void finish();
   void index_names();

@@ -11,7 +11,8 @@ constexpr uint32_t kPolynomial = 0x82f63b78u;
 
 using Tables = std::array<std::array<uint32_t, 256>, 8>;
 
-// tables[0] advances a byte; tables[k] advances a byte followed by k zero bytes, so eight look-ups advance eight bytes.
+// tables[0] advances a byte; tables[k] advances a byte followed by k zero bytes, so eight look-ups
+// advance eight bytes.
 constexpr Tables make_tables() {
   Tables tables{};
   for (uint32_t byte = 0; byte < 256; ++byte) {
@@ -30,7 +31,8 @@ constexpr Tables make_tables() {
 constexpr Tables kTables = make_tables();
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) uint32_t crc32c_sse42(const std::byte* data, size_t size, uint32_t crc) noexcept {
+__attribute__((target("sse4.2"))) uint32_t crc32c_sse42(const std::byte* data, size_t size,
+                                                        uint32_t crc) noexcept {
   uint64_t state = ~crc;
   for (; size >= 8; data += 8, size -= 8) {
     uint64_t word = 0;
@@ -38,7 +40,8 @@ __attribute__((target("sse4.2"))) uint32_t crc32c_sse42(const std::byte* data, s
     state = __builtin_ia32_crc32di(state, word);
   }
   auto narrow = static_cast<uint32_t>(state);
-  for (; size > 0; ++data, --size) narrow = __builtin_ia32_crc32qi(narrow, static_cast<unsigned char>(*data));
+  for (; size > 0; ++data, --size)
+    narrow = __builtin_ia32_crc32qi(narrow, static_cast<unsigned char>(*data));
   return ~narrow;
 }
 #endif
@@ -53,8 +56,8 @@ uint32_t crc32c_portable(std::span<const std::byte> bytes, uint32_t crc) noexcep
     std::array<uint8_t, 8> b{};
     std::memcpy(b.data(), data, 8);
     state = kTables[7][b[0] ^ (state & 0xffu)] ^ kTables[6][b[1] ^ ((state >> 8) & 0xffu)] ^
-            kTables[5][b[2] ^ ((state >> 16) & 0xffu)] ^ kTables[4][b[3] ^ (state >> 24)] ^ kTables[3][b[4]] ^
-            kTables[2][b[5]] ^ kTables[1][b[6]] ^ kTables[0][b[7]];
+            kTables[5][b[2] ^ ((state >> 16) & 0xffu)] ^ kTables[4][b[3] ^ (state >> 24)] ^
+            kTables[3][b[4]] ^ kTables[2][b[5]] ^ kTables[1][b[6]] ^ kTables[0][b[7]];
   }
   for (; size > 0; ++data, --size)
     state = (state >> 8) ^ kTables[0][(state ^ static_cast<uint32_t>(*data)) & 0xffu];

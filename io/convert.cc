@@ -24,20 +24,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kSmallestRange = 256 << 10;  // elements a thread converts at least: some 0.1 ms, ten times its start
+constexpr int64_t kSmallestRange =
+    256 << 10;  // elements a thread converts at least: some 0.1 ms, ten times its start
 constexpr int64_t kRoomForSmallFiles = 4 << 20;  // index, journal and folder entries
 
 void refuse_same_folder(const fs::path& source, const fs::path& destination) {
   std::error_code ignored;
   const fs::path from = source.empty() ? fs::path(".") : source;
   if (fs::exists(destination, ignored) && fs::equivalent(from, destination, ignored))
-    throw Error(ErrorKind::kUser, fmt::format("{}: source and destination are the same folder", destination.string()),
+    throw Error(ErrorKind::kUser,
+                fmt::format("{}: source and destination are the same folder", destination.string()),
                 "choose another destination");
 }
 
 class Conversion {
  public:
-  Conversion(const Checkpoint& source, std::span<const StoreGroup> groups, const ConvertOptions& options)
+  Conversion(const Checkpoint& source, std::span<const StoreGroup> groups,
+             const ConvertOptions& options)
       : source_(source), options_(options), plan_(plan_conversion(source, groups)) {}
 
   ConvertReport run() {
@@ -62,8 +65,9 @@ class Conversion {
     std::error_code problem;
     fs::create_directories(options_.destination, problem);
     if (!fs::is_directory(options_.destination))
-      throw Error(ErrorKind::kFile, fmt::format("{}: cannot make this folder: {}", options_.destination.string(),
-                                                problem ? problem.message() : "something else has its name"));
+      throw Error(ErrorKind::kFile,
+                  fmt::format("{}: cannot make this folder: {}", options_.destination.string(),
+                              problem ? problem.message() : "something else has its name"));
     if (options_.overwrite || fs::exists(options_.destination / kJournalName)) return;
     refuse_finished_store();
     if (!fs::is_empty(options_.destination))
@@ -73,7 +77,8 @@ class Conversion {
 
   void refuse_finished_store() const {
     if (is_packed_store(options_.destination))
-      throw Error(ErrorKind::kUser, fmt::format("{}: already holds a packed store", options_.destination.string()),
+      throw Error(ErrorKind::kUser,
+                  fmt::format("{}: already holds a packed store", options_.destination.string()),
                   "pass --overwrite to replace it, or choose another folder");
   }
 
@@ -85,8 +90,10 @@ class Conversion {
         if (is_still_there(group)) finished_[group.name] = group;
     } else if (journal.identity() && !options_.overwrite) {
       throw Error(ErrorKind::kUser,
-                  fmt::format("{}: holds an unfinished conversion of another model, of other settings, or of files that "
-                              "changed since", options_.destination.string()),
+                  fmt::format("{}: holds an unfinished conversion of another model, of other "
+                              "settings, or of files that "
+                              "changed since",
+                              options_.destination.string()),
                   "pass --overwrite to start anew, or choose another folder");
     }
     require_room(journal);
@@ -100,7 +107,8 @@ class Conversion {
     std::error_code problem;
     const uintmax_t size = fs::file_size(path, problem);
     if (problem || size != static_cast<uintmax_t>(group.bytes)) return false;
-    return !options_.verify_finished || file_checksum(path, group.bytes, {}, options_.stop) == group.checksum;
+    return !options_.verify_finished ||
+           file_checksum(path, group.bytes, {}, options_.stop) == group.checksum;
   }
 
   // What an earlier store or run left there, as far as it says itself what belongs to it.
@@ -110,7 +118,8 @@ class Conversion {
     for (const PlannedGroup& group : plan_.groups) names.push_back(group.file);
     try {
       if (is_packed_store(options_.destination))
-        for (const PackedGroup& group : read_packed_index(options_.destination).groups) names.push_back(group.file);
+        for (const PackedGroup& group : read_packed_index(options_.destination).groups)
+          names.push_back(group.file);
     } catch (const Error&) {
       // A damaged index names nothing that could be removed; it is replaced itself.
     }
@@ -130,9 +139,10 @@ class Conversion {
     for (const auto& [name, group] : finished_) needed -= group.bytes;
     int64_t freed = 0;
     for (const fs::path& path : old_files(journal)) {
-      const bool is_kept = std::any_of(finished_.begin(), finished_.end(), [&](const auto& finished) {
-        return options_.destination / finished.second.file == path;
-      });
+      const bool is_kept =
+          std::any_of(finished_.begin(), finished_.end(), [&](const auto& finished) {
+            return options_.destination / finished.second.file == path;
+          });
       std::error_code problem;
       const uintmax_t size = fs::file_size(path, problem);
       if (!is_kept && !problem) freed += static_cast<int64_t>(size);
@@ -142,11 +152,14 @@ class Conversion {
 
   void remove_old_store(const ConvertJournal& journal) const {
     std::vector<fs::path> paths = old_files(journal);
-    paths.insert(paths.begin(), options_.destination / kStoreIndexName);  // first: without it nothing is a store
+    paths.insert(paths.begin(),
+                 options_.destination / kStoreIndexName);  // first: without it nothing is a store
     for (const fs::path& path : paths) {
       std::error_code problem;
       fs::remove(path, problem);
-      if (problem) throw Error(ErrorKind::kFile, fmt::format("{}: removing it: {}", path.string(), problem.message()));
+      if (problem)
+        throw Error(ErrorKind::kFile,
+                    fmt::format("{}: removing it: {}", path.string(), problem.message()));
     }
   }
 
@@ -170,7 +183,8 @@ class Conversion {
         append_pieces(pieces, tensor.source.file_index, tensor.source.offset, tensor.source.bytes);
     }
     PieceReader reader(std::move(files), std::move(pieces));
-    report_ = {.total_bytes = plan_.total_bytes, .groups = static_cast<int64_t>(plan_.groups.size()),
+    report_ = {.total_bytes = plan_.total_bytes,
+               .groups = static_cast<int64_t>(plan_.groups.size()),
                .resumed_groups = static_cast<int64_t>(finished_.size())};
     for (const auto& [name, group] : finished_) done_bytes_ += group.bytes;
     for (const PlannedGroup& group : plan_.groups) {
@@ -199,7 +213,8 @@ class Conversion {
     return {group.name, group.file, group.file_bytes, writer.checksum()};
   }
 
-  void write_tensor(const PlannedGroup& group, const PlannedTensor& tensor, PieceReader& reader, DirectWriter& writer) const {
+  void write_tensor(const PlannedGroup& group, const PlannedTensor& tensor, PieceReader& reader,
+                    DirectWriter& writer) const {
     const int64_t in_element = dtype_bytes(tensor.source.dtype);
     const int64_t out_element = dtype_bytes(tensor.target.dtype);
     for (int64_t read = 0; read < tensor.source.bytes;) {
@@ -208,15 +223,18 @@ class Conversion {
       std::span<const std::byte> piece = reader.next();
       read += static_cast<int64_t>(piece.size());
       while (!piece.empty()) {
-        // Tensors start aligned and buffers are whole blocks: a buffer always ends between two elements.
+        // Tensors start aligned and buffers are whole blocks: a buffer always ends between two
+        // elements.
         const std::span<std::byte> space = writer.space();
         const int64_t count = std::min(static_cast<int64_t>(piece.size()) / in_element,
                                        static_cast<int64_t>(space.size()) / out_element);
         parallel_ranges(options_.threads, count, kSmallestRange, [&](int64_t begin, int64_t end) {
           const auto part = [&](auto bytes, int64_t element) {
-            return bytes.subspan(static_cast<size_t>(begin * element), static_cast<size_t>((end - begin) * element));
+            return bytes.subspan(static_cast<size_t>(begin * element),
+                                 static_cast<size_t>((end - begin) * element));
           };
-          convert_elements(tensor.source.dtype, part(piece, in_element), tensor.target.dtype, part(space, out_element));
+          convert_elements(tensor.source.dtype, part(piece, in_element), tensor.target.dtype,
+                           part(space, out_element));
         });
         writer.advance(static_cast<size_t>(count * out_element));
         piece = piece.subspan(static_cast<size_t>(count * in_element));
@@ -231,7 +249,9 @@ class Conversion {
                       .source_format = std::string(checkpoint_format_name(source_.format())),
                       .source_identity = plan_.source_identity};
     for (const PlannedGroup& group : plan_.groups) {
-      PackedGroup entry{.name = group.name, .file = group.file, .bytes = group.file_bytes,
+      PackedGroup entry{.name = group.name,
+                        .file = group.file,
+                        .bytes = group.file_bytes,
                         .checksum = finished_.at(group.name).checksum};
       for (const PlannedTensor& tensor : group.tensors) entry.tensors.push_back(tensor.target);
       index.groups.push_back(std::move(entry));
@@ -241,12 +261,14 @@ class Conversion {
 
   void refuse_stop() const {
     if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed))
-      throw Error(ErrorKind::kCancelled, fmt::format("{}: conversion stopped", options_.destination.string()),
+      throw Error(ErrorKind::kCancelled,
+                  fmt::format("{}: conversion stopped", options_.destination.string()),
                   "run the same command again to continue");
   }
 
   void report_progress(const PlannedGroup& group, const DirectWriter& writer) const {
-    if (options_.progress) options_.progress({done_bytes_ + writer.bytes(), plan_.total_bytes, group.name});
+    if (options_.progress)
+      options_.progress({done_bytes_ + writer.bytes(), plan_.total_bytes, group.name});
   }
 
   const Checkpoint& source_;
@@ -264,15 +286,27 @@ ConvertReport convert_checkpoint(const Checkpoint& source, std::span<const Store
   try {
     return Conversion(source, groups, options).run();
   } catch (const fs::filesystem_error& error) {
-    throw Error(ErrorKind::kFile, fmt::format("{}: {}", error.path1().string(), error.code().message()));
+    throw Error(ErrorKind::kFile,
+                fmt::format("{}: {}", error.path1().string(), error.code().message()));
   }
 }
 
 std::vector<fs::path> companion_files(const fs::path& folder) {
-  constexpr std::array kNames = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-                                 "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab.json",
-                                 "merges.txt", "chat_template.jinja", "chat_template.json", "preprocessor_config.json",
-                                 "LICENSE", "LICENSE.txt", "LICENSE.md"};
+  constexpr std::array kNames = {"config.json",
+                                 "generation_config.json",
+                                 "tokenizer.json",
+                                 "tokenizer_config.json",
+                                 "tokenizer.model",
+                                 "special_tokens_map.json",
+                                 "added_tokens.json",
+                                 "vocab.json",
+                                 "merges.txt",
+                                 "chat_template.jinja",
+                                 "chat_template.json",
+                                 "preprocessor_config.json",
+                                 "LICENSE",
+                                 "LICENSE.txt",
+                                 "LICENSE.md"};
   std::vector<fs::path> paths;
   for (const char* name : kNames) {
     std::error_code ignored;

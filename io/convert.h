@@ -1,7 +1,8 @@
 #pragma once
-// Writes a packed store from a checkpoint: streams group after group in bounded pieces, converts element types on the
-// way, and can be killed at any moment: finished groups are kept in a journal and a second run continues after them.
-// The caller says what goes where (names and order come from the model code). One conversion a destination at a time.
+// Writes a packed store from a checkpoint: streams group after group in bounded pieces, converts
+// element types on the way, and can be killed at any moment: finished groups are kept in a journal
+// and a second run continues after them. The caller says what goes where (names and order come from
+// the model code). One conversion a destination at a time.
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
@@ -35,12 +36,15 @@ struct ConvertProgress {
 
 struct ConvertOptions {
   std::filesystem::path destination;  // made when missing
-  bool overwrite = false;             // replace what is there; the same conversion, unfinished, is continued all the same
-  bool verify_finished = false;       // when continuing: recompute the checksums of finished groups, not only sizes
-  int threads = 0;                    // for converting element types; 0: all processors
-  std::function<void(const ConvertProgress&)> progress;  // on the calling thread, about every 8 MiB; may be empty
-  const std::atomic<bool>* stop = nullptr;               // set it to end early with kCancelled
-  std::vector<std::filesystem::path> extra_files;        // copied besides companion_files(); by file name
+  bool overwrite =
+      false;  // replace what is there; the same conversion, unfinished, is continued all the same
+  bool verify_finished =
+      false;        // when continuing: recompute the checksums of finished groups, not only sizes
+  int threads = 0;  // for converting element types; 0: all processors
+  std::function<void(const ConvertProgress&)>
+      progress;  // on the calling thread, about every 8 MiB; may be empty
+  const std::atomic<bool>* stop = nullptr;         // set it to end early with kCancelled
+  std::vector<std::filesystem::path> extra_files;  // copied besides companion_files(); by file name
 };
 
 struct ConvertReport {
@@ -50,17 +54,19 @@ struct ConvertReport {
   int64_t resumed_groups = 0;  // found finished
 };
 
-/// Converts; returns when the store is complete and on disk. Memory: about 128 MiB whatever the model's size.
-/// Errors: kUser (destination is the source, holds something else, unknown source tensor, a conversion that is
-/// refused), kFile (reading), kResource (disk full: said before the first byte where it can be known; finished groups
-/// stay for the next run), kCancelled.
+/// Converts; returns when the store is complete and on disk. Memory: about 128 MiB whatever the
+/// model's size. Errors: kUser (destination is the source, holds something else, unknown source
+/// tensor, a conversion that is refused), kFile (reading), kResource (disk full: said before the
+/// first byte where it can be known; finished groups stay for the next run), kCancelled.
 ConvertReport convert_checkpoint(const Checkpoint& source, std::span<const StoreGroup> groups,
                                  const ConvertOptions& options);
 
-/// Bytes of all weight files that convert_checkpoint would write. Same kUser errors; touches no disk.
+/// Bytes of all weight files that convert_checkpoint would write. Same kUser errors; touches no
+/// disk.
 int64_t packed_store_bytes(const Checkpoint& source, std::span<const StoreGroup> groups);
 
-/// The small files of a model folder that a converted one needs as well (config.json, tokenizer files, chat template).
+/// The small files of a model folder that a converted one needs as well (config.json, tokenizer
+/// files, chat template).
 std::vector<std::filesystem::path> companion_files(const std::filesystem::path& folder);
 
 }  // namespace sluice::io

@@ -46,8 +46,10 @@ ConvertJournal::ConvertJournal(const std::filesystem::path& folder) : path_(fold
   if (!fd_) fail(path_, "opening the journal");
   if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK)
-      throw Error(ErrorKind::kUser, fmt::format("{}: another conversion into this folder is running", folder.string()),
-                  "wait for it, or choose another destination");
+      throw Error(
+          ErrorKind::kUser,
+          fmt::format("{}: another conversion into this folder is running", folder.string()),
+          "wait for it, or choose another destination");
     if (errno != ENOTSUP && errno != ENOLCK) fail(path_, "locking the journal");
   }
   const InputFile file(path_);
@@ -59,11 +61,14 @@ void ConvertJournal::load(const std::string& text) {
   while (true) {
     const size_t newline = text.find('\n', at);
     if (newline == std::string::npos) return;
-    const json line = json::parse(text.begin() + static_cast<std::ptrdiff_t>(at),
-                                  text.begin() + static_cast<std::ptrdiff_t>(newline), nullptr, false);
+    const json line =
+        json::parse(text.begin() + static_cast<std::ptrdiff_t>(at),
+                    text.begin() + static_cast<std::ptrdiff_t>(newline), nullptr, false);
     if (!line.is_object()) return;
     if (at == 0) {
-      if (line.value(kVersionKey, json()) != json(kJournalVersion) || !line.value("identity", json()).is_string()) return;
+      if (line.value(kVersionKey, json()) != json(kJournalVersion) ||
+          !line.value("identity", json()).is_string())
+        return;
       identity_ = line["identity"].get<std::string>();
     } else {
       std::optional<FinishedGroup> group = parse_group(line);
@@ -84,7 +89,11 @@ void ConvertJournal::restart(const std::string& identity) {
 }
 
 void ConvertJournal::add(const FinishedGroup& group) {
-  append(json{{"group", group.name}, {"file", group.file}, {"bytes", group.bytes}, {"crc32c", group.checksum}}.dump());
+  append(json{{"group", group.name},
+              {"file", group.file},
+              {"bytes", group.bytes},
+              {"crc32c", group.checksum}}
+             .dump());
   finished_.push_back(group);
 }
 
@@ -92,7 +101,8 @@ void ConvertJournal::append(const std::string& line) {
   const std::string text = line + '\n';
   if (::ftruncate(fd_.get(), end_) != 0) fail(path_, "writing the journal");
   for (size_t done = 0; done < text.size();) {
-    const ssize_t put = ::pwrite(fd_.get(), text.data() + done, text.size() - done, end_ + static_cast<off_t>(done));
+    const ssize_t put = ::pwrite(fd_.get(), text.data() + done, text.size() - done,
+                                 end_ + static_cast<off_t>(done));
     if (put < 0 && errno == EINTR) continue;
     if (put <= 0) fail(path_, "writing the journal");
     done += static_cast<size_t>(put);

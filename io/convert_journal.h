@@ -1,7 +1,8 @@
 #pragma once
-// The journal of a conversion, sluice-store.journal in its destination: one JSON line for the run, then one for each
-// finished group, each on the disk before the next group begins. A torn last line (the process was killed) is dropped.
-// Holds the lock that keeps a second conversion out. Private to conversion; one thread.
+// The journal of a conversion, sluice-store.journal in its destination: one JSON line for the run,
+// then one for each finished group, each on the disk before the next group begins. A torn last line
+// (the process was killed) is dropped. Holds the lock that keeps a second conversion out. Private
+// to conversion; one thread.
 #include <cstdint>
 #include <filesystem>
 #include <optional>

@@ -41,37 +41,49 @@ class TextHash {
 }
 
 bool is_group_name(const std::string& name) {
-  const auto is_allowed = [](unsigned char c) { return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.'; };
-  return !name.empty() && name[0] != '.' && name.size() <= 100 && std::all_of(name.begin(), name.end(), is_allowed);
+  const auto is_allowed = [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+  };
+  return !name.empty() && name[0] != '.' && name.size() <= 100 &&
+         std::all_of(name.begin(), name.end(), is_allowed);
 }
 
 TensorEntry plan_target(const TensorEntry& source, const StoreTensor& wanted) {
-  TensorEntry target{.name = wanted.store_name, .dtype = wanted.to.value_or(source.dtype), .shape = source.shape};
+  TensorEntry target{
+      .name = wanted.store_name, .dtype = wanted.to.value_or(source.dtype), .shape = source.shape};
   if (!can_convert(source.dtype, target.dtype))
-    refuse(fmt::format("tensor {} is {} and cannot be converted to {}", in_quotes(source.name), dtype_name(source.dtype),
-                       dtype_name(target.dtype)));
+    refuse(fmt::format("tensor {} is {} and cannot be converted to {}", in_quotes(source.name),
+                       dtype_name(source.dtype), dtype_name(target.dtype)));
   const std::optional<int64_t> bytes = tensor_bytes(target.shape, target.dtype);
-  if (!bytes) refuse(fmt::format("tensor {} becomes too large as {}", in_quotes(source.name), dtype_name(target.dtype)));
+  if (!bytes)
+    refuse(fmt::format("tensor {} becomes too large as {}", in_quotes(source.name),
+                       dtype_name(target.dtype)));
   target.bytes = *bytes;
   return target;
 }
 
-// Lays the tensors out from the start of the data, fills up to each alignment, and makes the header that says so.
+// Lays the tensors out from the start of the data, fills up to each alignment, and makes the header
+// that says so.
 void lay_out(PlannedGroup& group, int32_t group_index) {
   std::vector<HeaderTensor> entries;
   int64_t at = 0;
   for (PlannedTensor& tensor : group.tensors) {
     tensor.target.file_index = group_index;
     tensor.target.offset = at;  // from the start of the data, for now
-    entries.push_back({tensor.target.name, tensor.target.dtype, tensor.target.shape, at, at + tensor.target.bytes});
+    entries.push_back({tensor.target.name, tensor.target.dtype, tensor.target.shape, at,
+                       at + tensor.target.bytes});
     at += tensor.target.bytes;
     const int64_t next = round_up(at, kStoreAlignment);
     if (next > at)
-      entries.push_back({fmt::format("{}{}", kStorePadPrefix, entries.size()), DType::kU8, {next - at}, at, next});
+      entries.push_back({fmt::format("{}{}", kStorePadPrefix, entries.size()),
+                         DType::kU8,
+                         {next - at},
+                         at,
+                         next});
     at = next;
   }
-  const std::map<std::string, std::string> metadata = {{"format", "pt"},
-                                                       {std::string(kStoreMetadataKey), fmt::format("{}", kStoreVersion)}};
+  const std::map<std::string, std::string> metadata = {
+      {"format", "pt"}, {std::string(kStoreMetadataKey), fmt::format("{}", kStoreVersion)}};
   group.header = format_safetensors_header(entries, metadata, kStoreAlignment);
   const auto header_bytes = static_cast<int64_t>(group.header.size());
   for (PlannedTensor& tensor : group.tensors) tensor.target.offset += header_bytes;
@@ -86,8 +98,10 @@ ConvertPlan plan_conversion(const Checkpoint& source, std::span<const StoreGroup
   std::unordered_set<std::string> group_names;
   std::unordered_set<std::string> tensor_names;
   for (const StoreGroup& group : groups) {
-    if (!is_group_name(group.name)) refuse(fmt::format("{} cannot name a group's file", in_quotes(group.name)));
-    if (!group_names.insert(group.name).second) refuse(fmt::format("two groups are called {}", in_quotes(group.name)));
+    if (!is_group_name(group.name))
+      refuse(fmt::format("{} cannot name a group's file", in_quotes(group.name)));
+    if (!group_names.insert(group.name).second)
+      refuse(fmt::format("two groups are called {}", in_quotes(group.name)));
     PlannedGroup planned{.name = group.name, .file = group.name + ".safetensors"};
     for (const StoreTensor& wanted : group.tensors) {
       const TensorEntry* found = source.find(wanted.source_name);
@@ -96,7 +110,8 @@ ConvertPlan plan_conversion(const Checkpoint& source, std::span<const StoreGroup
                            in_quotes(wanted.source_name), group.name),
                "check that the model's kind is what its config.json says");
       if (wanted.store_name.empty() || wanted.store_name.starts_with("__"))
-        refuse(fmt::format("{} cannot name a tensor of a packed store", in_quotes(wanted.store_name)));
+        refuse(
+            fmt::format("{} cannot name a tensor of a packed store", in_quotes(wanted.store_name)));
       if (!tensor_names.insert(wanted.store_name).second)
         refuse(fmt::format("two tensors of the store are called {}", in_quotes(wanted.store_name)));
       planned.tensors.push_back({*found, plan_target(*found, wanted)});

@@ -1,7 +1,8 @@
 #pragma once
-// What a conversion will write, byte by byte, before anything is written: the layout of every weight file, its header,
-// and a name for the whole (source and layout) by which a later run knows that it continues the same conversion.
-// Private to conversion. Plain values; building one touches no disk.
+// What a conversion will write, byte by byte, before anything is written: the layout of every
+// weight file, its header, and a name for the whole (source and layout) by which a later run knows
+// that it continues the same conversion. Private to conversion. Plain values; building one touches
+// no disk.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -32,9 +33,11 @@ struct ConvertPlan {
   std::string source_identity;  // hexadecimal; names, sizes and tensor table of the source
 };
 
-/// Errors: kUser (no groups, bad or repeated names, unknown source tensor, conversion between types that cannot be).
+/// Errors: kUser (no groups, bad or repeated names, unknown source tensor, conversion between types
+/// that cannot be).
 ConvertPlan plan_conversion(const Checkpoint& source, std::span<const StoreGroup> groups);
-/// Hexadecimal name of the source as it is now (times of change too) and everything that the plan says.
+/// Hexadecimal name of the source as it is now (times of change too) and everything that the plan
+/// says.
 std::string run_identity(const Checkpoint& source, const ConvertPlan& plan);
 
 }  // namespace sluice::io

@@ -56,7 +56,8 @@ void DirectWriter::fail(const char* action, int error) const {
               is_space ? "free space on that disk, or choose a destination on another" : "");
 }
 
-// Space that is there from the start is written faster, and too little of it is known before the first byte.
+// Space that is there from the start is written faster, and too little of it is known before the
+// first byte.
 void DirectWriter::reserve(int64_t expected_bytes) {
   if (expected_bytes <= 0) return;
   int problem = 0;
@@ -76,7 +77,8 @@ std::span<std::byte> DirectWriter::space() {
 
 void DirectWriter::advance(size_t bytes) {
   const Slot& slot = slots_[submitted_ % slots_.size()];
-  SLUICE_ASSERT(bytes <= slot.memory.size() - filled_, "the caller fills at most what space() gave");
+  SLUICE_ASSERT(bytes <= slot.memory.size() - filled_,
+                "the caller fills at most what space() gave");
   if (has_checksum_) checksum_ = crc32c(slot.memory.span().subspan(filled_, bytes), checksum_);
   filled_ += bytes;
   bytes_ += static_cast<int64_t>(bytes);
@@ -107,7 +109,8 @@ void DirectWriter::submit() {
   const std::scoped_lock lock(mutex_);
   Slot& slot = slots_[submitted_ % slots_.size()];
   slot.offset = bytes_ - static_cast<int64_t>(filled_);
-  slot.bytes = static_cast<size_t>(round_up(static_cast<int64_t>(filled_), AlignedMemory::kAlignment));
+  slot.bytes =
+      static_cast<size_t>(round_up(static_cast<int64_t>(filled_), AlignedMemory::kAlignment));
   slot.is_full = true;
   ++submitted_;
   filled_ = 0;
@@ -118,7 +121,8 @@ void DirectWriter::finish() {
   if (filled_ > 0) {
     // The last block is written whole and cut off afterwards.
     const std::span<std::byte> rest = space();
-    const size_t padding = static_cast<size_t>(round_up(bytes_, AlignedMemory::kAlignment) - bytes_);
+    const size_t padding =
+        static_cast<size_t>(round_up(bytes_, AlignedMemory::kAlignment) - bytes_);
     std::memset(rest.data(), 0, std::min(padding, rest.size()));
     submit();
   }
@@ -130,7 +134,8 @@ void DirectWriter::finish() {
 void DirectWriter::wait_all() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] {
-    return error_ || std::none_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.is_full; });
+    return error_ || std::none_of(slots_.begin(), slots_.end(),
+                                  [](const Slot& slot) { return slot.is_full; });
   });
   if (error_) std::rethrow_exception(error_);
 }

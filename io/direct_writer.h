@@ -1,8 +1,8 @@
 #pragma once
-// Writes one new file from start to end at the disk's speed: direct I/O from two threads out of a fixed ring of
-// buffers, which the caller fills in place; ordinary writes where direct I/O is refused. The file's size is set exactly
-// at the end. Used by conversion and by write_sharded_safetensors.
-// One thread calls; the writing threads are inside.
+// Writes one new file from start to end at the disk's speed: direct I/O from two threads out of a
+// fixed ring of buffers, which the caller fills in place; ordinary writes where direct I/O is
+// refused. The file's size is set exactly at the end. Used by conversion and by
+// write_sharded_safetensors. One thread calls; the writing threads are inside.
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -23,16 +23,16 @@ class DirectWriter {
  public:
   enum class Checksum { kNone, kCrc32c };
 
-  /// Creates (or empties) the file and reserves `expected_bytes` on the disk where the file system can.
-  /// Errors: kFile (cannot be created), kResource (no space).
+  /// Creates (or empties) the file and reserves `expected_bytes` on the disk where the file system
+  /// can. Errors: kFile (cannot be created), kResource (no space).
   DirectWriter(std::filesystem::path path, int64_t expected_bytes, Checksum checksum);
   /// Without finish(): stops; the incomplete file stays, for the caller to remove or overwrite.
   ~DirectWriter();
   DirectWriter(const DirectWriter&) = delete;
   DirectWriter& operator=(const DirectWriter&) = delete;
 
-  /// Free memory for the bytes that come next: at least 1, at most kBufferBytes. May wait for the disk.
-  /// Errors: what a writing thread met (kResource: disk full or file too large; kFile).
+  /// Free memory for the bytes that come next: at least 1, at most kBufferBytes. May wait for the
+  /// disk. Errors: what a writing thread met (kResource: disk full or file too large; kFile).
   std::span<std::byte> space();
   /// The first `bytes` of space() are filled.
   void advance(size_t bytes);
@@ -50,8 +50,8 @@ class DirectWriter {
  private:
   struct Slot {
     AlignedMemory memory;
-    int64_t offset = 0;   // in the file
-    size_t bytes = 0;     // to write; a multiple of 4096
+    int64_t offset = 0;    // in the file
+    size_t bytes = 0;      // to write; a multiple of 4096
     bool is_full = false;  // waits for a writing thread, or is being written
   };
   void reserve(int64_t expected_bytes);
@@ -70,7 +70,8 @@ class DirectWriter {
   size_t filled_ = 0;  // of the current slot
   std::atomic<bool> is_direct_{true};
 
-  std::mutex mutex_;  // guards what follows, except the memory of the caller's current slot and of claimed ones
+  std::mutex mutex_;  // guards what follows, except the memory of the caller's current slot and of
+                      // claimed ones
   std::condition_variable changed_;
   std::vector<Slot> slots_;
   size_t submitted_ = 0;  // slots filled so far; the current one is submitted_ % slots_.size()

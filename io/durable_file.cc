@@ -21,7 +21,8 @@ namespace sluice::io {
 namespace {
 
 [[noreturn]] void fail(const std::filesystem::path& path, const char* action) {
-  throw Error(ErrorKind::kFile, fmt::format("{}: {}: {}", path.string(), action, std::strerror(errno)));
+  throw Error(ErrorKind::kFile,
+              fmt::format("{}: {}: {}", path.string(), action, std::strerror(errno)));
 }
 
 }  // namespace
@@ -40,12 +41,14 @@ void sync_folder(const std::filesystem::path& folder) {
 }
 
 void publish_file(const std::filesystem::path& path) {
-  if (::rename(partial_path(path).c_str(), path.c_str()) != 0) fail(path, "giving the file its name");
+  if (::rename(partial_path(path).c_str(), path.c_str()) != 0)
+    fail(path, "giving the file its name");
   sync_folder(path.parent_path());
 }
 
 void write_file_durably(const std::filesystem::path& path, std::string_view text) {
-  DirectWriter writer(partial_path(path), static_cast<int64_t>(text.size()), DirectWriter::Checksum::kNone);
+  DirectWriter writer(partial_path(path), static_cast<int64_t>(text.size()),
+                      DirectWriter::Checksum::kNone);
   writer.append(std::as_bytes(std::span(text)));
   writer.finish();
   publish_file(path);
@@ -54,12 +57,13 @@ void write_file_durably(const std::filesystem::path& path, std::string_view text
 void copy_file_durably(const std::filesystem::path& from, const std::filesystem::path& to) {
   const InputFile source(from);
   if (source.size() > kGiB)
-    throw Error(ErrorKind::kUser, fmt::format("{}: {} is too large to be copied beside the weights", from.string(),
-                                              format_bytes(source.size())));
+    throw Error(ErrorKind::kUser, fmt::format("{}: {} is too large to be copied beside the weights",
+                                              from.string(), format_bytes(source.size())));
   DirectWriter writer(partial_path(to), source.size(), DirectWriter::Checksum::kNone);
   for (int64_t done = 0; done < source.size();) {
     const std::span<std::byte> space = writer.space();
-    const auto count = static_cast<size_t>(std::min<int64_t>(source.size() - done, static_cast<int64_t>(space.size())));
+    const auto count = static_cast<size_t>(
+        std::min<int64_t>(source.size() - done, static_cast<int64_t>(space.size())));
     source.read(done, space.first(count), "contents");
     writer.advance(count);
     done += static_cast<int64_t>(count);
@@ -77,10 +81,11 @@ int64_t free_disk_bytes(const std::filesystem::path& folder) {
 void require_disk_space(const std::filesystem::path& folder, int64_t bytes, int64_t freed_bytes) {
   const int64_t available = free_disk_bytes(folder) + freed_bytes;
   if (bytes <= available) return;
-  throw Error(ErrorKind::kResource,
-              fmt::format("{}: {} are needed on this disk and {} are free, {} short", folder.string(),
-                          format_bytes(bytes), format_bytes(available), format_bytes(bytes - available)),
-              "free space there, or choose a destination on another disk");
+  throw Error(
+      ErrorKind::kResource,
+      fmt::format("{}: {} are needed on this disk and {} are free, {} short", folder.string(),
+                  format_bytes(bytes), format_bytes(available), format_bytes(bytes - available)),
+      "free space there, or choose a destination on another disk");
 }
 
 }  // namespace sluice::io

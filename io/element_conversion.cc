@@ -12,14 +12,16 @@ namespace sluice::io {
 
 namespace {
 
-constexpr int64_t kBlock = 64;  // elements; a fixed count lets compilers vectorise without being asked
+constexpr int64_t kBlock =
+    64;  // elements; a fixed count lets compilers vectorise without being asked
 
 // Branch-free forms of f16_to_f32 and f32_to_f16 (src/base/dtype.h), which vectorise.
 inline float half_to_float(uint16_t half) {
   const uint32_t sign = uint32_t{half & 0x8000u} << 16;
   const auto magnitude = static_cast<int32_t>(half & 0x7fffu);
   const int32_t normal = (magnitude << 13) + (112 << 23);  // exponent bias 15 -> 127
-  // From the integer, not by scaling a subnormal f32: arithmetic on those is a hundred times slower.
+  // From the integer, not by scaling a subnormal f32: arithmetic on those is a hundred times
+  // slower.
   const int32_t subnormal = std::bit_cast<int32_t>(static_cast<float>(magnitude) * 0x1p-24f);
   int32_t bits = magnitude < 0x400 ? subnormal : normal;
   bits = magnitude >= 0x7c00 ? (magnitude << 13) | 0x7f800000 : bits;
@@ -32,7 +34,8 @@ inline uint16_t float_to_half(float value) {
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const auto magnitude = static_cast<int32_t>(bits & 0x7fffffffu);
   const int32_t normal = (magnitude + 0xfff + ((magnitude >> 13) & 1) - (112 << 23)) >> 13;
-  const int32_t subnormal = std::bit_cast<int32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000;
+  const int32_t subnormal =
+      std::bit_cast<int32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000;
   int32_t half = magnitude < 0x38800000 ? subnormal : normal;
   half = magnitude >= 0x477ff000 ? 0x7c00 : half;
   half = magnitude > 0x7f800000 ? 0x7e00 : half;
@@ -67,14 +70,14 @@ void convert_array(const std::byte* in, std::byte* out, int64_t count, Convert c
 template <typename In, typename Load>
 void convert_from(const std::byte* in, DType to, std::byte* out, int64_t count, Load load) {
   switch (to) {
-    case DType::kF32:
-      convert_array<In, float>(in, out, count, load);
-      return;
+    case DType::kF32: convert_array<In, float>(in, out, count, load); return;
     case DType::kF16:
-      convert_array<In, uint16_t>(in, out, count, [load](In value) { return float_to_half(load(value)); });
+      convert_array<In, uint16_t>(in, out, count,
+                                  [load](In value) { return float_to_half(load(value)); });
       return;
     case DType::kBF16:
-      convert_array<In, uint16_t>(in, out, count, [load](In value) { return float_to_bfloat(load(value)); });
+      convert_array<In, uint16_t>(in, out, count,
+                                  [load](In value) { return float_to_bfloat(load(value)); });
       return;
     default: SLUICE_ASSERT(false, "callers ask can_convert first");
   }
@@ -86,9 +89,11 @@ bool can_convert(DType from, DType to) noexcept {
   return from == to || ((is_weight_dtype(from) || from == DType::kF64) && is_weight_dtype(to));
 }
 
-void convert_elements_portable(DType from, std::span<const std::byte> in, DType to, std::span<std::byte> out) {
+void convert_elements_portable(DType from, std::span<const std::byte> in, DType to,
+                               std::span<std::byte> out) {
   const auto count = static_cast<int64_t>(in.size()) / dtype_bytes(from);
-  SLUICE_ASSERT(can_convert(from, to) && count * dtype_bytes(from) == static_cast<int64_t>(in.size()) &&
+  SLUICE_ASSERT(can_convert(from, to) &&
+                    count * dtype_bytes(from) == static_cast<int64_t>(in.size()) &&
                     count * dtype_bytes(to) == static_cast<int64_t>(out.size()),
                 "whole elements, as many out as in");
   if (in.empty()) return;
@@ -101,25 +106,31 @@ void convert_elements_portable(DType from, std::span<const std::byte> in, DType 
       convert_from<float>(in.data(), to, out.data(), count, [](float value) { return value; });
       return;
     case DType::kF64:
-      convert_from<double>(in.data(), to, out.data(), count, [](double value) { return static_cast<float>(value); });
+      convert_from<double>(in.data(), to, out.data(), count,
+                           [](double value) { return static_cast<float>(value); });
       return;
     case DType::kF16:
-      convert_from<uint16_t>(in.data(), to, out.data(), count, [](uint16_t value) { return half_to_float(value); });
+      convert_from<uint16_t>(in.data(), to, out.data(), count,
+                             [](uint16_t value) { return half_to_float(value); });
       return;
     case DType::kBF16:
-      convert_from<uint16_t>(in.data(), to, out.data(), count, [](uint16_t value) { return bf16_to_f32(value); });
+      convert_from<uint16_t>(in.data(), to, out.data(), count,
+                             [](uint16_t value) { return bf16_to_f32(value); });
       return;
     default: SLUICE_ASSERT(false, "callers ask can_convert first");
   }
 }
 
-void convert_elements(DType from, std::span<const std::byte> in, DType to, std::span<std::byte> out) {
+void convert_elements(DType from, std::span<const std::byte> in, DType to,
+                      std::span<std::byte> out) {
   const int64_t in_element = dtype_bytes(from);
   const int64_t out_element = dtype_bytes(to);
   const int64_t whole = round_down(static_cast<int64_t>(in.size()) / in_element, 8);
   const bool is_enough = static_cast<int64_t>(out.size()) >= whole * out_element;
   int64_t done = 0;
-  if (whole > 0 && is_enough && has_avx2_conversion() && convert_avx2(from, in.data(), to, out.data(), whole)) done = whole;
+  if (whole > 0 && is_enough && has_avx2_conversion() &&
+      convert_avx2(from, in.data(), to, out.data(), whole))
+    done = whole;
   convert_elements_portable(from, in.subspan(static_cast<size_t>(done * in_element)), to,
                             out.subspan(static_cast<size_t>(done * out_element)));
 }

@@ -4,7 +4,8 @@
 
 #include <immintrin.h>
 
-// The attribute instead of a compiler flag: inline functions of shared headers must not be compiled for AVX2.
+// The attribute instead of a compiler flag: inline functions of shared headers must not be compiled
+// for AVX2.
 #define SLUICE_AVX2 __attribute__((target("avx2,f16c")))
 
 namespace sluice::io {
@@ -13,7 +14,9 @@ namespace {
 
 struct F32 {
   static constexpr int64_t kBytes = 4;
-  SLUICE_AVX2 static __m256 load(const std::byte* in) { return _mm256_loadu_ps(reinterpret_cast<const float*>(in)); }
+  SLUICE_AVX2 static __m256 load(const std::byte* in) {
+    return _mm256_loadu_ps(reinterpret_cast<const float*>(in));
+  }
   SLUICE_AVX2 static void store(__m256 values, std::byte* out) {
     _mm256_storeu_ps(reinterpret_cast<float*>(out), values);
   }
@@ -51,10 +54,13 @@ struct F16 {
   }
   SLUICE_AVX2 static void store(__m256 values, std::byte* out) {
     const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(values, values, _CMP_UNORD_Q));
-    // The instruction keeps a NaN's payload; the scalar function does not. Clearing it leaves 0x7e00 and the sign.
-    const __m256i sign = _mm256_and_si256(_mm256_castps_si256(values), _mm256_set1_epi32(INT32_MIN));
+    // The instruction keeps a NaN's payload; the scalar function does not. Clearing it leaves
+    // 0x7e00 and the sign.
+    const __m256i sign =
+        _mm256_and_si256(_mm256_castps_si256(values), _mm256_set1_epi32(INT32_MIN));
     const __m256i plain_nan = _mm256_or_si256(sign, _mm256_set1_epi32(0x7fc00000));
-    const __m256 clean = _mm256_blendv_ps(values, _mm256_castsi256_ps(plain_nan), _mm256_castsi256_ps(is_nan));
+    const __m256 clean =
+        _mm256_blendv_ps(values, _mm256_castsi256_ps(plain_nan), _mm256_castsi256_ps(is_nan));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
                      _mm256_cvtps_ph(clean, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
@@ -62,18 +68,21 @@ struct F16 {
 
 template <typename From, typename To>
 SLUICE_AVX2 bool convert_all(const std::byte* in, std::byte* out, int64_t count) {
-  for (int64_t i = 0; i < count; i += 8) To::store(From::load(in + i * From::kBytes), out + i * To::kBytes);
+  for (int64_t i = 0; i < count; i += 8)
+    To::store(From::load(in + i * From::kBytes), out + i * To::kBytes);
   return true;
 }
 
 }  // namespace
 
 bool has_avx2_conversion() noexcept {
-  static const bool has_both = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("f16c") != 0;
+  static const bool has_both =
+      __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("f16c") != 0;
   return has_both;
 }
 
-bool convert_avx2(DType from, const std::byte* in, DType to, std::byte* out, int64_t count) noexcept {
+bool convert_avx2(DType from, const std::byte* in, DType to, std::byte* out,
+                  int64_t count) noexcept {
   if (from == DType::kF32 && to == DType::kF16) return convert_all<F32, F16>(in, out, count);
   if (from == DType::kF32 && to == DType::kBF16) return convert_all<F32, BF16>(in, out, count);
   if (from == DType::kF16 && to == DType::kF32) return convert_all<F16, F32>(in, out, count);

@@ -41,9 +41,10 @@ void InputFile::read(int64_t offset, std::span<std::byte> to, const char* what) 
                                 static_cast<off_t>(offset) + static_cast<off_t>(done));
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0)
-      throw Error(ErrorKind::kFile, fmt::format("{}: reading {} at offset {}: {}", path_.string(), what,
-                                                offset + static_cast<int64_t>(done),
-                                                got < 0 ? std::strerror(errno) : "the file ends there now"));
+      throw Error(ErrorKind::kFile,
+                  fmt::format("{}: reading {} at offset {}: {}", path_.string(), what,
+                              offset + static_cast<int64_t>(done),
+                              got < 0 ? std::strerror(errno) : "the file ends there now"));
     done += static_cast<size_t>(got);
   }
 }
@@ -51,8 +52,9 @@ void InputFile::read(int64_t offset, std::span<std::byte> to, const char* what) 
 std::string InputFile::read_text(int64_t offset, int64_t bytes, const char* what) const {
   if (bytes < 0 || bytes > size_) {
     read(offset, {}, what);
-    throw Error(ErrorKind::kFile, fmt::format("{}: {} at offset {} claims {} bytes, the file has {}",
-                                              path_.string(), what, offset, bytes, size_),
+    throw Error(ErrorKind::kFile,
+                fmt::format("{}: {} at offset {} claims {} bytes, the file has {}", path_.string(),
+                            what, offset, bytes, size_),
                 "the file is cut short or damaged: download it again");
   }
   std::string text(static_cast<size_t>(bytes), '\0');

@@ -1,7 +1,8 @@
 #pragma once
-// A file opened for reading a few ranges of it: headers, directories, pickles. Every read is checked against the
-// file's size first, so a length that lies in a file is an Error, never a huge allocation.
-// Not for bulk data: that is FileEngine's and PieceReader's work. Safe to share between threads (pread only).
+// A file opened for reading a few ranges of it: headers, directories, pickles. Every read is
+// checked against the file's size first, so a length that lies in a file is an Error, never a huge
+// allocation. Not for bulk data: that is FileEngine's and PieceReader's work. Safe to share between
+// threads (pread only).
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -19,8 +20,8 @@ class InputFile {
 
   const std::filesystem::path& path() const noexcept { return path_; }
   int64_t size() const noexcept { return size_; }
-  /// Fills `to` from `offset`. `what` names the part in errors ("header"). Errors: kFile when the range ends past the
-  /// end of the file or cannot be read.
+  /// Fills `to` from `offset`. `what` names the part in errors ("header"). Errors: kFile when the
+  /// range ends past the end of the file or cannot be read.
   void read(int64_t offset, std::span<std::byte> to, const char* what) const;
   /// The same into a new string of `bytes`.
   std::string read_text(int64_t offset, int64_t bytes, const char* what) const;

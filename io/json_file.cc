@@ -18,7 +18,8 @@ using nlohmann::json;
 
 constexpr std::string_view kLfsPrefix = "version https://git-lfs";
 
-// Builds the document value by value, so that limits hold before memory is spent and a repeated key is seen.
+// Builds the document value by value, so that limits hold before memory is spent and a repeated key
+// is seen.
 class LimitedBuilder : public nlohmann::json_sax<json> {
  public:
   explicit LimitedBuilder(const JsonLimits& limits) : limits_(limits) {}
@@ -27,7 +28,9 @@ class LimitedBuilder : public nlohmann::json_sax<json> {
   bool boolean(bool value) override { return add(value) != nullptr; }
   bool number_integer(number_integer_t value) override { return add(value) != nullptr; }
   bool number_unsigned(number_unsigned_t value) override { return add(value) != nullptr; }
-  bool number_float(number_float_t value, const string_t&) override { return add(value) != nullptr; }
+  bool number_float(number_float_t value, const string_t&) override {
+    return add(value) != nullptr;
+  }
   bool string(string_t& value) override { return add(std::move(value)) != nullptr; }
   bool binary(binary_t&) override { return fail("binary values are not JSON"); }
   bool start_object(std::size_t) override { return open(json::object()); }
@@ -35,7 +38,8 @@ class LimitedBuilder : public nlohmann::json_sax<json> {
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool key(string_t& name) override {
-    if (open_.back()->contains(name)) return fail(fmt::format("the key {} appears twice", in_quotes(name)));
+    if (open_.back()->contains(name))
+      return fail(fmt::format("the key {} appears twice", in_quotes(name)));
     key_ = std::move(name);
     return true;
   }
@@ -78,7 +82,8 @@ class LimitedBuilder : public nlohmann::json_sax<json> {
 
   JsonLimits limits_;
   json root_;
-  std::vector<json*> open_;  // containers not yet closed; a container only grows at its end while an inner one is open
+  std::vector<json*> open_;  // containers not yet closed; a container only grows at its end while
+                             // an inner one is open
   std::string key_;
   std::string problem_;
   int64_t values_ = 0;
@@ -89,7 +94,8 @@ class LimitedBuilder : public nlohmann::json_sax<json> {
 void refuse_lfs_pointer(std::string_view first_bytes, const std::filesystem::path& path) {
   if (!first_bytes.starts_with(kLfsPrefix)) return;
   throw Error(ErrorKind::kFile,
-              fmt::format("{}: this is a Git LFS pointer, a small text that stands for the file, not the file itself",
+              fmt::format("{}: this is a Git LFS pointer, a small text that stands for the file, "
+                          "not the file itself",
                           path.string()),
               "run \"git lfs pull\" in the model's folder, or download the file again");
 }
@@ -97,8 +103,9 @@ void refuse_lfs_pointer(std::string_view first_bytes, const std::filesystem::pat
 std::string read_text_file(const std::filesystem::path& path, int64_t max_bytes) {
   const InputFile file(path);
   if (file.size() > max_bytes)
-    throw Error(ErrorKind::kFile, fmt::format("{}: {} is more than such a file may have ({})", path.string(),
-                                              format_bytes(file.size()), format_bytes(max_bytes)));
+    throw Error(ErrorKind::kFile,
+                fmt::format("{}: {} is more than such a file may have ({})", path.string(),
+                            format_bytes(file.size()), format_bytes(max_bytes)));
   std::string text = file.read_text(0, file.size(), "text");
   refuse_lfs_pointer(text, path);
   return text;
@@ -107,8 +114,9 @@ std::string read_text_file(const std::filesystem::path& path, int64_t max_bytes)
 json parse_json(std::string_view text, const std::string& where, const JsonLimits& limits) {
   std::string problem;
   if (static_cast<int64_t>(text.size()) > limits.max_bytes) {
-    problem = fmt::format("{} of JSON, more than {}", format_bytes(static_cast<int64_t>(text.size())),
-                          format_bytes(limits.max_bytes));
+    problem =
+        fmt::format("{} of JSON, more than {}", format_bytes(static_cast<int64_t>(text.size())),
+                    format_bytes(limits.max_bytes));
   } else {
     LimitedBuilder builder(limits);
     if (json::sax_parse(text.begin(), text.end(), &builder)) return builder.take();

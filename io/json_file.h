@@ -1,7 +1,8 @@
 #pragma once
-// Small text and JSON files of a model folder (config.json, indices, file headers), read with limits: what comes from
-// outside may be a Git LFS pointer, have duplicate keys, nest a million deep or be no JSON at all, and each of these is
-// an Error with path and place. Functions share nothing and are thread safe.
+// Small text and JSON files of a model folder (config.json, indices, file headers), read with
+// limits: what comes from outside may be a Git LFS pointer, have duplicate keys, nest a million
+// deep or be no JSON at all, and each of these is an Error with path and place. Functions share
+// nothing and are thread safe.
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
@@ -16,10 +17,12 @@ struct JsonLimits {
   int max_depth = 64;
 };
 
-/// The whole file. Errors: kFile (missing, not a regular file, larger than `max_bytes`, Git LFS pointer).
+/// The whole file. Errors: kFile (missing, not a regular file, larger than `max_bytes`, Git LFS
+/// pointer).
 std::string read_text_file(const std::filesystem::path& path, int64_t max_bytes = 16 << 20);
 /// `where` is for errors (a path). Errors: kFile (syntax with position, duplicate key, a limit).
-nlohmann::json parse_json(std::string_view text, const std::string& where, const JsonLimits& limits = {});
+nlohmann::json parse_json(std::string_view text, const std::string& where,
+                          const JsonLimits& limits = {});
 /// read_text_file + parse_json.
 nlohmann::json read_json_file(const std::filesystem::path& path, const JsonLimits& limits = {});
 

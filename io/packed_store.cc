@@ -26,7 +26,8 @@ constexpr std::string_view kChecksumPrefix = "crc32c:";
 struct IndexParser {
   const std::string& path;
 
-  [[noreturn]] void fail(const std::string& problem, const char* mend = "convert the model again") const {
+  [[noreturn]] void fail(const std::string& problem,
+                         const char* mend = "convert the model again") const {
     throw Error(ErrorKind::kFile, fmt::format("{}: {}", path, problem), mend);
   }
 
@@ -39,8 +40,10 @@ struct IndexParser {
   uint32_t checksum(const std::string& text) const {
     uint32_t value = 0;
     const char* const end = text.data() + text.size();
-    const bool has_prefix = text.starts_with(kChecksumPrefix) && text.size() == kChecksumPrefix.size() + 8;
-    if (!has_prefix || std::from_chars(text.data() + kChecksumPrefix.size(), end, value, 16).ptr != end)
+    const bool has_prefix =
+        text.starts_with(kChecksumPrefix) && text.size() == kChecksumPrefix.size() + 8;
+    if (!has_prefix ||
+        std::from_chars(text.data() + kChecksumPrefix.size(), end, value, 16).ptr != end)
       fail(fmt::format("{} is not a checksum", in_quotes(text)));
     return value;
   }
@@ -48,14 +51,17 @@ struct IndexParser {
   TensorEntry tensor(const json& value, int64_t file_bytes) const {
     TensorEntry entry{.name = value.at("name").get<std::string>()};
     const std::optional<DType> dtype = parse_dtype(value.at("dtype").get<std::string>());
-    if (!dtype) fail(fmt::format("tensor {}: unknown element type", in_quotes(entry.name)), "use a newer sluice");
+    if (!dtype)
+      fail(fmt::format("tensor {}: unknown element type", in_quotes(entry.name)),
+           "use a newer sluice");
     entry.dtype = *dtype;
-    for (const json& dimension : value.at("shape")) entry.shape.push_back(size(dimension, "a dimension"));
+    for (const json& dimension : value.at("shape"))
+      entry.shape.push_back(size(dimension, "a dimension"));
     entry.offset = size(value.at("offset"), "an offset");
     entry.bytes = tensor_bytes(entry.shape, entry.dtype).value_or(-1);
     if (entry.bytes < 0 || entry.offset > file_bytes || entry.bytes > file_bytes - entry.offset)
-      fail(fmt::format("tensor {}: shape {} at offset {} does not lie in its file of {} bytes", in_quotes(entry.name),
-                       format_shape(entry.shape), entry.offset, file_bytes));
+      fail(fmt::format("tensor {}: shape {} at offset {} does not lie in its file of {} bytes",
+                       in_quotes(entry.name), format_shape(entry.shape), entry.offset, file_bytes));
     return entry;
   }
 
@@ -64,7 +70,8 @@ struct IndexParser {
                       .file = value.at("file").get<std::string>(),
                       .bytes = size(value.at("bytes"), "a file's size"),
                       .checksum = checksum(value.at("checksum").get<std::string>())};
-    if (group.file.empty() || group.file.find_first_of(std::string_view("/\0", 2)) != std::string::npos ||
+    if (group.file.empty() ||
+        group.file.find_first_of(std::string_view("/\0", 2)) != std::string::npos ||
         group.file == "." || group.file == "..")
       fail(fmt::format("{} is not the name of a file in the store", in_quotes(group.file)));
     for (const json& item : value.at("tensors")) {
@@ -75,9 +82,11 @@ struct IndexParser {
   }
 
   PackedIndex index(const json& root) const {
-    if (!root.is_object() || root.value("format", json()) != json(kFormatName)) fail("not the index of a packed store");
+    if (!root.is_object() || root.value("format", json()) != json(kFormatName))
+      fail("not the index of a packed store");
     if (const int64_t version = size(root.at("version"), "the version"); version != kStoreVersion)
-      fail(fmt::format("version {} of the packed store, this sluice reads version {}", version, kStoreVersion),
+      fail(fmt::format("version {} of the packed store, this sluice reads version {}", version,
+                       kStoreVersion),
            "use a newer sluice, or convert the model again");
     const json& source = root.at("source");
     PackedIndex index{.source_name = source.at("name").get<std::string>(),
@@ -132,17 +141,21 @@ std::string format_packed_index(const PackedIndex& index) {
                      {"version", kStoreVersion},
                      {"alignment", kStoreAlignment},
                      {"source",
-                      {{"name", index.source_name}, {"format", index.source_format}, {"identity", index.source_identity}}},
+                      {{"name", index.source_name},
+                       {"format", index.source_format},
+                       {"identity", index.source_identity}}},
                      {"groups", std::move(groups)}};
   try {
     return root.dump(1) + '\n';
   } catch (const json::exception&) {
-    throw Error(ErrorKind::kUser, "a name in the packed store is not valid UTF-8 and cannot be stored");
+    throw Error(ErrorKind::kUser,
+                "a name in the packed store is not valid UTF-8 and cannot be stored");
   }
 }
 
 uint32_t file_checksum(const std::filesystem::path& path, int64_t bytes,
-                       const std::function<void(int64_t done_bytes)>& progress, const std::atomic<bool>* stop) {
+                       const std::function<void(int64_t done_bytes)>& progress,
+                       const std::atomic<bool>* stop) {
   std::vector<Piece> pieces;
   append_pieces(pieces, 0, 0, bytes);
   const size_t count = pieces.size();
@@ -160,7 +173,8 @@ uint32_t file_checksum(const std::filesystem::path& path, int64_t bytes,
   return checksum;
 }
 
-int64_t verify_store(const std::filesystem::path& folder, const std::function<void(const VerifyProgress&)>& progress,
+int64_t verify_store(const std::filesystem::path& folder,
+                     const std::function<void(const VerifyProgress&)>& progress,
                      const std::atomic<bool>* stop) {
   const PackedIndex index = read_packed_index(folder);
   int64_t total = 0;
@@ -169,7 +183,8 @@ int64_t verify_store(const std::filesystem::path& folder, const std::function<vo
   for (const PackedGroup& group : index.groups) {
     const std::filesystem::path path = folder / group.file;
     const auto fail = [&](const std::string& problem) {
-      throw Error(ErrorKind::kFile, fmt::format("{}: group {}: {}", path.string(), in_quotes(group.name), problem),
+      throw Error(ErrorKind::kFile,
+                  fmt::format("{}: group {}: {}", path.string(), in_quotes(group.name), problem),
                   "the file was changed or damaged after it was written: convert the model again");
     };
     if (const int64_t size = InputFile(path).size(); size != group.bytes)
@@ -181,7 +196,8 @@ int64_t verify_store(const std::filesystem::path& folder, const std::function<vo
         },
         stop);
     if (checksum != group.checksum)
-      fail(fmt::format("its checksum is {:08x}, but the store's index says {:08x}", checksum, group.checksum));
+      fail(fmt::format("its checksum is {:08x}, but the store's index says {:08x}", checksum,
+                       group.checksum));
     done += group.bytes;
   }
   return done;

@@ -1,8 +1,9 @@
 #pragma once
-// The packed store: a folder whose weight files hold one group (embedding, one layer, head) each, in the order in
-// which a pass reads it, every tensor 4096-aligned, with a checksum a file; docs/formats/packed-store.md has the
-// bytes. Each weight file is a valid safetensors file. Checkpoint::open reads a store like any checkpoint; this header
-// is for what only a store has: its index and its checksums. Functions are thread safe; they share nothing.
+// The packed store: a folder whose weight files hold one group (embedding, one layer, head) each,
+// in the order in which a pass reads it, every tensor 4096-aligned, with a checksum a file;
+// docs/formats/packed-store.md has the bytes. Each weight file is a valid safetensors file.
+// Checkpoint::open reads a store like any checkpoint; this header is for what only a store has: its
+// index and its checksums. Functions are thread safe; they share nothing.
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
@@ -16,18 +17,19 @@
 namespace sluice::io {
 
 constexpr std::string_view kStoreIndexName = "sluice-store.json";
-constexpr int kStoreVersion = 1;                       // stored on disk
-constexpr int64_t kStoreAlignment = 4096;              // stored on disk: every tensor's absolute file offset
+constexpr int kStoreVersion = 1;           // stored on disk
+constexpr int64_t kStoreAlignment = 4096;  // stored on disk: every tensor's absolute file offset
 constexpr std::string_view kStorePadPrefix = "__pad.";  // stored on disk: names of filling tensors
 
-constexpr std::string_view kStoreMetadataKey = "sluice-store";  // stored on disk: __metadata__ key of a store's files
+constexpr std::string_view kStoreMetadataKey =
+    "sluice-store";  // stored on disk: __metadata__ key of a store's files
 
 /// One weight file of a store, as its index describes it.
 struct PackedGroup {
-  std::string name;  // "embed", "layer-00017", "head"
-  std::string file;  // file name inside the folder
-  int64_t bytes = 0;     // whole file
-  uint32_t checksum = 0;  // CRC32C of the whole file
+  std::string name;                  // "embed", "layer-00017", "head"
+  std::string file;                  // file name inside the folder
+  int64_t bytes = 0;                 // whole file
+  uint32_t checksum = 0;             // CRC32C of the whole file
   std::vector<TensorEntry> tensors;  // file_index is the group's position in the store
 };
 
@@ -43,7 +45,8 @@ bool is_packed_store(const std::filesystem::path& folder);
 /// Reads and validates the index. Errors: kFile with path and what is wrong.
 PackedIndex read_packed_index(const std::filesystem::path& folder);
 
-/// The index as JSON text, the inverse of read_packed_index. Errors: kUser when a name is not UTF-8.
+/// The index as JSON text, the inverse of read_packed_index. Errors: kUser when a name is not
+/// UTF-8.
 std::string format_packed_index(const PackedIndex& index);
 
 struct VerifyProgress {
@@ -53,7 +56,8 @@ struct VerifyProgress {
 };
 
 /// Reads every weight file and compares size and checksum with the index. Returns the bytes read.
-/// `progress` may be empty; `stop` may be null. Errors: kFile naming the first group that differs; kCancelled.
+/// `progress` may be empty; `stop` may be null. Errors: kFile naming the first group that differs;
+/// kCancelled.
 int64_t verify_store(const std::filesystem::path& folder,
                      const std::function<void(const VerifyProgress&)>& progress = {},
                      const std::atomic<bool>* stop = nullptr);

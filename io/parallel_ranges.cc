@@ -11,7 +11,8 @@ void parallel_ranges(int threads, int64_t count, int64_t smallest_range,
                      const std::function<void(int64_t begin, int64_t end)>& work) {
   if (count <= 0) return;
   const int64_t wanted = threads > 0 ? threads : std::max(1u, std::thread::hardware_concurrency());
-  const int64_t parts = std::clamp<int64_t>(count / std::max<int64_t>(1, smallest_range), 1, wanted);
+  const int64_t parts =
+      std::clamp<int64_t>(count / std::max<int64_t>(1, smallest_range), 1, wanted);
   std::vector<std::exception_ptr> errors(static_cast<size_t>(parts));
   const auto run = [&](int64_t part) {
     try {

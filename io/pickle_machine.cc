@@ -16,15 +16,66 @@ namespace {
 
 // Opcodes are the bytes of Python's pickletools documentation.
 enum Opcode : unsigned char {
-  kMark = '(', kStop = '.', kPop = '0', kPopMark = '1', kDup = '2', kFloatLine = 'F', kIntLine = 'I', kBinInt = 'J',
-  kBinInt1 = 'K', kLongLine = 'L', kBinInt2 = 'M', kNone = 'N', kPersId = 'P', kBinPersId = 'Q', kReduce = 'R',
-  kStringLine = 'S', kBinString = 'T', kShortBinString = 'U', kUnicodeLine = 'V', kBinUnicode = 'X', kAppend = 'a',
-  kBuild = 'b', kGlobal = 'c', kDict = 'd', kEmptyDict = '}', kAppends = 'e', kGet = 'g', kBinGet = 'h',
-  kLongBinGet = 'j', kList = 'l', kEmptyList = ']', kPut = 'p', kBinPut = 'q', kLongBinPut = 'r', kSetItem = 's',
-  kTuple = 't', kEmptyTuple = ')', kSetItems = 'u', kBinFloat = 'G', kBinBytes = 'B', kShortBinBytes = 'C',
-  kProto = 0x80, kNewObj = 0x81, kTuple1 = 0x85, kTuple2 = 0x86, kTuple3 = 0x87, kNewTrue = 0x88, kNewFalse = 0x89,
-  kLong1 = 0x8a, kLong4 = 0x8b, kShortBinUnicode = 0x8c, kBinUnicode8 = 0x8d, kBinBytes8 = 0x8e, kEmptySet = 0x8f,
-  kAddItems = 0x90, kFrozenSet = 0x91, kStackGlobal = 0x93, kMemoize = 0x94, kFrame = 0x95, kByteArray8 = 0x96,
+  kMark = '(',
+  kStop = '.',
+  kPop = '0',
+  kPopMark = '1',
+  kDup = '2',
+  kFloatLine = 'F',
+  kIntLine = 'I',
+  kBinInt = 'J',
+  kBinInt1 = 'K',
+  kLongLine = 'L',
+  kBinInt2 = 'M',
+  kNone = 'N',
+  kPersId = 'P',
+  kBinPersId = 'Q',
+  kReduce = 'R',
+  kStringLine = 'S',
+  kBinString = 'T',
+  kShortBinString = 'U',
+  kUnicodeLine = 'V',
+  kBinUnicode = 'X',
+  kAppend = 'a',
+  kBuild = 'b',
+  kGlobal = 'c',
+  kDict = 'd',
+  kEmptyDict = '}',
+  kAppends = 'e',
+  kGet = 'g',
+  kBinGet = 'h',
+  kLongBinGet = 'j',
+  kList = 'l',
+  kEmptyList = ']',
+  kPut = 'p',
+  kBinPut = 'q',
+  kLongBinPut = 'r',
+  kSetItem = 's',
+  kTuple = 't',
+  kEmptyTuple = ')',
+  kSetItems = 'u',
+  kBinFloat = 'G',
+  kBinBytes = 'B',
+  kShortBinBytes = 'C',
+  kProto = 0x80,
+  kNewObj = 0x81,
+  kTuple1 = 0x85,
+  kTuple2 = 0x86,
+  kTuple3 = 0x87,
+  kNewTrue = 0x88,
+  kNewFalse = 0x89,
+  kLong1 = 0x8a,
+  kLong4 = 0x8b,
+  kShortBinUnicode = 0x8c,
+  kBinUnicode8 = 0x8d,
+  kBinBytes8 = 0x8e,
+  kEmptySet = 0x8f,
+  kAddItems = 0x90,
+  kFrozenSet = 0x91,
+  kStackGlobal = 0x93,
+  kMemoize = 0x94,
+  kFrame = 0x95,
+  kByteArray8 = 0x96,
 };
 
 struct KnownGlobal {
@@ -72,13 +123,16 @@ PickleMachine::PickleMachine(std::span<const std::byte> pickle, const std::strin
     : pickle_(pickle), where_(where) {}
 
 void PickleMachine::fail(const std::string& problem) const {
-  throw Error(ErrorKind::kFile, fmt::format("{}: pickle at byte {}: {}", where_, position_, problem),
-              "the file is damaged or not a PyTorch state dict: download it again, or convert it to safetensors");
+  throw Error(ErrorKind::kFile,
+              fmt::format("{}: pickle at byte {}: {}", where_, position_, problem),
+              "the file is damaged or not a PyTorch state dict: download it again, or convert it "
+              "to safetensors");
 }
 
 void PickleMachine::refuse_global(std::string_view module, std::string_view symbol) const {
   throw Error(ErrorKind::kFile,
-              fmt::format("{}: the pickle asks for {}, which is refused: only tensors and plain values are read, and "
+              fmt::format("{}: the pickle asks for {}, which is refused: only tensors and plain "
+                          "values are read, and "
                           "nothing that a file names is executed",
                           where_, in_quotes(fmt::format("{}.{}", module, symbol))),
               "load it in a Python that you trust and save its state dict as safetensors");
@@ -91,29 +145,34 @@ NodeId PickleMachine::run() {
       if (!marks_.empty() || stack_.size() != 1) fail("ends with an unfinished value");
       return stack_.back();
     }
-    if (run_stack(opcode) || run_container(opcode) || run_text(opcode) || run_number(opcode) || run_object(opcode))
+    if (run_stack(opcode) || run_container(opcode) || run_text(opcode) || run_number(opcode) ||
+        run_object(opcode))
       continue;
     --position_;
-    fail(fmt::format("opcode 0x{:02x} is not one that a PyTorch checkpoint needs, and is refused", opcode));
+    fail(fmt::format("opcode 0x{:02x} is not one that a PyTorch checkpoint needs, and is refused",
+                     opcode));
   }
 }
 
 uint64_t PickleMachine::unsigned_operand(int bytes) {
   uint64_t value = 0;
   const std::string_view raw = bytes_operand(static_cast<uint64_t>(bytes));
-  for (size_t i = 0; i < raw.size(); ++i) value |= uint64_t{static_cast<unsigned char>(raw[i])} << (8 * i);
+  for (size_t i = 0; i < raw.size(); ++i)
+    value |= uint64_t{static_cast<unsigned char>(raw[i])} << (8 * i);
   return value;
 }
 
 std::string_view PickleMachine::bytes_operand(uint64_t bytes) {
   if (bytes > pickle_.size() - position_) fail("ends in the middle of a value");
-  const std::string_view raw(reinterpret_cast<const char*>(pickle_.data()) + position_, static_cast<size_t>(bytes));
+  const std::string_view raw(reinterpret_cast<const char*>(pickle_.data()) + position_,
+                             static_cast<size_t>(bytes));
   position_ += raw.size();
   return raw;
 }
 
 std::string_view PickleMachine::line_operand() {
-  const std::string_view rest(reinterpret_cast<const char*>(pickle_.data()) + position_, pickle_.size() - position_);
+  const std::string_view rest(reinterpret_cast<const char*>(pickle_.data()) + position_,
+                              pickle_.size() - position_);
   const size_t end = rest.find('\n');
   if (end == std::string_view::npos) fail("ends in the middle of a line");
   position_ += end + 1;
@@ -139,13 +198,15 @@ NodeId PickleMachine::pop() {
 }
 
 NodeId PickleMachine::top() const {
-  if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) fail("takes a value from an empty stack");
+  if (stack_.size() <= (marks_.empty() ? 0 : marks_.back()))
+    fail("takes a value from an empty stack");
   return stack_.back();
 }
 
 std::vector<NodeId> PickleMachine::pop_to_mark() {
   if (marks_.empty()) fail("needs a mark that is not there");
-  std::vector<NodeId> items(stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back()), stack_.end());
+  std::vector<NodeId> items(stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back()),
+                            stack_.end());
   stack_.resize(marks_.back());
   marks_.pop_back();
   return items;
@@ -188,15 +249,18 @@ bool PickleMachine::run_stack(unsigned char opcode) {
 
 void PickleMachine::remember(uint64_t slot) {
   constexpr NodeId kUnset = UINT32_MAX;
-  if (slot >= static_cast<uint64_t>(kMaxPickleNodes)) fail(fmt::format("memo slot {} is too large", slot));
+  if (slot >= static_cast<uint64_t>(kMaxPickleNodes))
+    fail(fmt::format("memo slot {} is too large", slot));
   // Slots are numbered as they come, so one far ahead is a lie that would only cost memory.
-  if (slot > 2 * (nodes_.size() + memo_.size()) + 256) fail(fmt::format("memo slot {} is out of order", slot));
+  if (slot > 2 * (nodes_.size() + memo_.size()) + 256)
+    fail(fmt::format("memo slot {} is out of order", slot));
   if (slot >= memo_.size()) memo_.resize(slot + 1, kUnset);
   memo_[slot] = top();
 }
 
 void PickleMachine::recall(uint64_t slot) {
-  if (slot >= memo_.size() || memo_[slot] >= nodes_.size()) fail(fmt::format("memo slot {} is empty", slot));
+  if (slot >= memo_.size() || memo_[slot] >= nodes_.size())
+    fail(fmt::format("memo slot {} is empty", slot));
   push(memo_[slot]);
 }
 
@@ -254,7 +318,8 @@ bool PickleMachine::run_text(unsigned char opcode) {
     case kUnicodeLine: push_text(line_operand()); return true;
     case kStringLine: {
       const std::string_view line = line_operand();
-      const bool is_quoted = line.size() >= 2 && line.front() == line.back() && (line[0] == '\'' || line[0] == '"');
+      const bool is_quoted =
+          line.size() >= 2 && line.front() == line.back() && (line[0] == '\'' || line[0] == '"');
       if (!is_quoted) fail("a string without quotes");
       push_text(line.substr(1, line.size() - 2));
       return true;
@@ -310,7 +375,8 @@ void PickleMachine::push_long(std::string_view little_endian) {
     return;
   }
   uint64_t bits = !little_endian.empty() && (little_endian.back() & 0x80) != 0 ? ~uint64_t{0} : 0;
-  for (size_t i = little_endian.size(); i-- > 0;) bits = bits << 8 | static_cast<unsigned char>(little_endian[i]);
+  for (size_t i = little_endian.size(); i-- > 0;)
+    bits = bits << 8 | static_cast<unsigned char>(little_endian[i]);
   push_int(static_cast<int64_t>(bits));
 }
 
@@ -337,9 +403,10 @@ bool PickleMachine::run_object(unsigned char opcode) {
 }
 
 void PickleMachine::push_global(std::string_view module, std::string_view symbol) {
-  const auto* const known = std::find_if(kKnownGlobals.begin(), kKnownGlobals.end(), [&](const KnownGlobal& global) {
-    return global.module == module && global.symbol == symbol;
-  });
+  const auto* const known =
+      std::find_if(kKnownGlobals.begin(), kKnownGlobals.end(), [&](const KnownGlobal& global) {
+        return global.module == module && global.symbol == symbol;
+      });
   if (known == kKnownGlobals.end()) refuse_global(module, symbol);
   push_new({.kind = NodeKind::kGlobal, .name = known->name, .dtype = known->dtype});
 }
@@ -350,14 +417,18 @@ void PickleMachine::push_persistent() {
   const bool is_tuple = id.kind == NodeKind::kTuple && id.items.size() >= 5;
   const auto part = [&](size_t i) -> const Node& { return nodes_[id.items[i]]; };
   if (!is_tuple || part(0).kind != NodeKind::kText || part(0).text != "storage" ||
-      part(1).kind != NodeKind::kGlobal || part(2).kind != NodeKind::kText || part(4).kind != NodeKind::kInt)
+      part(1).kind != NodeKind::kGlobal || part(2).kind != NodeKind::kText ||
+      part(4).kind != NodeKind::kInt)
     fail("refers to something that is not a tensor storage");
   const Node& storage_class = part(1);
-  if (storage_class.name != KnownName::kTypedStorage && storage_class.name != KnownName::kUntypedStorage)
+  if (storage_class.name != KnownName::kTypedStorage &&
+      storage_class.name != KnownName::kUntypedStorage)
     fail("has a storage of an unknown class");
   if (part(4).integer < 0) fail("has a storage of negative size");
   // Made apart: push_new may move the nodes that these references point into.
-  Node storage{.kind = NodeKind::kStorage, .dtype = storage_class.dtype, .integer = part(4).integer,
+  Node storage{.kind = NodeKind::kStorage,
+               .dtype = storage_class.dtype,
+               .integer = part(4).integer,
                .text = part(2).text};
   push_new(std::move(storage));
 }
@@ -391,7 +462,8 @@ NodeId PickleMachine::call_known(KnownName name, const std::vector<NodeId>& argu
   }
 }
 
-// v2: storage, offset, shape, strides, requires_grad, hooks[, metadata]; v3 has the element type after the hooks.
+// v2: storage, offset, shape, strides, requires_grad, hooks[, metadata]; v3 has the element type
+// after the hooks.
 NodeId PickleMachine::rebuild_tensor(const std::vector<NodeId>& items, bool has_dtype) {
   if (items.size() < (has_dtype ? 7u : 4u) || nodes_[items[0]].kind != NodeKind::kStorage ||
       nodes_[items[1]].kind != NodeKind::kInt || nodes_[items[2]].kind != NodeKind::kTuple ||
@@ -400,11 +472,13 @@ NodeId PickleMachine::rebuild_tensor(const std::vector<NodeId>& items, bool has_
   std::optional<DType> dtype = nodes_[items[0]].dtype;
   if (has_dtype) {
     const Node& named = nodes_[items[6]];
-    if (named.kind != NodeKind::kGlobal || named.name != KnownName::kDtype) fail("a tensor without an element type");
+    if (named.kind != NodeKind::kGlobal || named.name != KnownName::kDtype)
+      fail("a tensor without an element type");
     dtype = named.dtype;
   }
   if (!dtype) fail("a tensor on untyped storage without an element type");
-  return make({.kind = NodeKind::kTensor, .dtype = dtype, .items = {items.begin(), items.begin() + 4}});
+  return make(
+      {.kind = NodeKind::kTensor, .dtype = dtype, .items = {items.begin(), items.begin() + 4}});
 }
 
 void PickleMachine::build() {

@@ -1,8 +1,8 @@
 #pragma once
-// The interpreter behind read_torch_pickle: runs the opcodes that build plain values and refuses everything else.
-// Values are nodes in one vector and refer to each other by number, so nothing recurses and nothing leaks. A "call" in
-// the pickle is matched against a fixed list and builds a node; no code of the pickle's choosing ever runs.
-// Private to pickle.cc and pickle_machine.cc.
+// The interpreter behind read_torch_pickle: runs the opcodes that build plain values and refuses
+// everything else. Values are nodes in one vector and refer to each other by number, so nothing
+// recurses and nothing leaks. A "call" in the pickle is matched against a fixed list and builds a
+// node; no code of the pickle's choosing ever runs. Private to pickle.cc and pickle_machine.cc.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -21,7 +21,7 @@ enum class NodeKind : uint8_t {
   kNone,
   kBool,
   kInt,
-  kText,     // unicode or byte string
+  kText,  // unicode or byte string
   kTuple,
   kList,     // also sets
   kDict,     // items: key, value, key, value, ...
@@ -37,10 +37,10 @@ enum class KnownName : uint8_t {
   kRebuildTensorV3,
   kRebuildParameter,
   kSize,
-  kTypedStorage,    // torch.FloatStorage and so on; the node's dtype says which
+  kTypedStorage,  // torch.FloatStorage and so on; the node's dtype says which
   kUntypedStorage,
-  kDtype,           // torch.float32 and so on
-  kHarmless,        // calls give kOpaque
+  kDtype,     // torch.float32 and so on
+  kHarmless,  // calls give kOpaque
 };
 
 struct Node {

@@ -31,7 +31,8 @@ class FileCursor {
     const int64_t window = round_up(skipped + piece.bytes, AlignedMemory::kAlignment);
     int64_t done = 0;
     while (done < skipped + piece.bytes) {
-      const ssize_t got = ::pread(fd_.get(), memory.data() + done, static_cast<size_t>(window - done), begin + done);
+      const ssize_t got = ::pread(fd_.get(), memory.data() + done,
+                                  static_cast<size_t>(window - done), begin + done);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0 && errno == EINVAL && is_direct_) {
         leave_direct();
@@ -40,7 +41,8 @@ class FileCursor {
       if (got < 0) fail(piece, std::strerror(errno));
       if (got == 0) fail(piece, "the file ends before it");
       done += got;
-      // A direct read that stops short of a block is the end of the file; going on from there would not be aligned.
+      // A direct read that stops short of a block is the end of the file; going on from there would
+      // not be aligned.
       if (is_direct_ && done % AlignedMemory::kAlignment != 0 && done < skipped + piece.bytes)
         fail(piece, "the file ends before it");
     }
@@ -70,8 +72,9 @@ class FileCursor {
 
   [[noreturn]] void fail(const Piece& piece, const char* problem) const {
     throw Error(ErrorKind::kFile,
-                fmt::format("{}: reading {} bytes at offset {}: {}", files_[static_cast<size_t>(piece.file_index)].string(),
-                            piece.bytes, piece.offset, problem));
+                fmt::format("{}: reading {} bytes at offset {}: {}",
+                            files_[static_cast<size_t>(piece.file_index)].string(), piece.bytes,
+                            piece.offset, problem));
   }
 
   const std::vector<std::filesystem::path>& files_;
@@ -88,11 +91,15 @@ void append_pieces(std::vector<Piece>& pieces, int32_t file_index, int64_t offse
 }
 
 PieceReader::PieceReader(std::vector<std::filesystem::path> files, std::vector<Piece> pieces)
-    : files_(std::move(files)), pieces_(std::move(pieces)), slots_(std::min(kSlots, pieces_.size())) {
+    : files_(std::move(files)),
+      pieces_(std::move(pieces)),
+      slots_(std::min(kSlots, pieces_.size())) {
   // A piece may start and end anywhere in a block: one block more on each side.
-  for (Slot& slot : slots_) slot.memory = AlignedMemory(kPieceBytes + 2 * AlignedMemory::kAlignment);
+  for (Slot& slot : slots_)
+    slot.memory = AlignedMemory(kPieceBytes + 2 * AlignedMemory::kAlignment);
   try {
-    for (size_t i = 0; i < std::min(kReadThreads, slots_.size()); ++i) threads_.emplace_back([this] { read_pieces(); });
+    for (size_t i = 0; i < std::min(kReadThreads, slots_.size()); ++i)
+      threads_.emplace_back([this] { read_pieces(); });
   } catch (...) {
     stop();
     throw;
@@ -123,9 +130,11 @@ void PieceReader::read_pieces() {
   FileCursor cursor(files_);
   std::unique_lock lock(mutex_);
   while (true) {
-    // The slot of a piece is free once the piece that had it before is no longer the consumer's current one.
+    // The slot of a piece is free once the piece that had it before is no longer the consumer's
+    // current one.
     changed_.wait(lock, [&] {
-      return is_stopping_ || claimed_ == pieces_.size() || claimed_ + 1 < consumed_ + slots_.size() || claimed_ < slots_.size();
+      return is_stopping_ || claimed_ == pieces_.size() ||
+             claimed_ + 1 < consumed_ + slots_.size() || claimed_ < slots_.size();
     });
     if (is_stopping_ || claimed_ == pieces_.size()) return;
     const Piece& piece = pieces_[claimed_];

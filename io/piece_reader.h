@@ -1,8 +1,8 @@
 #pragma once
-// Reads a known list of byte ranges ("pieces") of files in order, ahead of the one who consumes them, at the disk's
-// speed: direct I/O from a few threads into a fixed ring of buffers, through the page cache (dropping what was read)
-// where direct I/O is refused. Used by conversion and verification.
-// One consumer thread calls next(); the reading threads are inside.
+// Reads a known list of byte ranges ("pieces") of files in order, ahead of the one who consumes
+// them, at the disk's speed: direct I/O from a few threads into a fixed ring of buffers, through
+// the page cache (dropping what was read) where direct I/O is refused. Used by conversion and
+// verification. One consumer thread calls next(); the reading threads are inside.
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -23,7 +23,8 @@ struct Piece {
   int64_t bytes = 0;  // 1 to kPieceBytes
 };
 
-constexpr int64_t kPieceBytes = 8 << 20;  // with kReadThreads in flight: within noise of the disk's peak
+constexpr int64_t kPieceBytes =
+    8 << 20;  // with kReadThreads in flight: within noise of the disk's peak
 
 /// [offset, offset + bytes) of a file in pieces.
 void append_pieces(std::vector<Piece>& pieces, int32_t file_index, int64_t offset, int64_t bytes);
@@ -36,8 +37,8 @@ class PieceReader {
   PieceReader(const PieceReader&) = delete;
   PieceReader& operator=(const PieceReader&) = delete;
 
-  /// The bytes of the next piece, valid until the next call. Must not be called more often than there are pieces.
-  /// Errors: kFile (open, read, early end of file) with path and offset.
+  /// The bytes of the next piece, valid until the next call. Must not be called more often than
+  /// there are pieces. Errors: kFile (open, read, early end of file) with path and offset.
   std::span<const std::byte> next();
 
  private:
@@ -52,7 +53,8 @@ class PieceReader {
 
   const std::vector<std::filesystem::path> files_;
   const std::vector<Piece> pieces_;
-  std::mutex mutex_;  // guards all below, except the memory of slots that a reading thread has claimed
+  std::mutex
+      mutex_;  // guards all below, except the memory of slots that a reading thread has claimed
   std::condition_variable changed_;
   std::vector<Slot> slots_;
   size_t claimed_ = 0;   // pieces given to a reading thread

@@ -15,7 +15,8 @@
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 
-static_assert(std::endian::native == std::endian::little, "safetensors are little-endian and read in place");
+static_assert(std::endian::native == std::endian::little,
+              "safetensors are little-endian and read in place");
 
 namespace sluice::io {
 
@@ -36,7 +37,8 @@ constexpr const char* kDamagedMend = "the file is cut short or damaged: download
 // "BF16": the format spells types in upper case.
 std::string format_name(DType type) {
   std::string name(dtype_name(type));
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return std::toupper(c); });
   return name;
 }
 
@@ -67,12 +69,14 @@ struct TensorParser {
     const std::optional<DType> type = parse_dtype(text);
     if (!type || format_name(*type) != text)  // parse_dtype also knows other people's spellings
       fail(fmt::format("element type {} is not supported", in_quotes(text)),
-           "use a checkpoint with F32, F16 or BF16 weights (one already quantised for another program cannot be read)");
+           "use a checkpoint with F32, F16 or BF16 weights (one already quantised for another "
+           "program cannot be read)");
     return *type;
   }
 
   std::vector<int64_t> shape(const json& value) const {
-    if (!value.is_array() || value.size() > kMaxDimensions) fail("\"shape\" is not an array of dimensions");
+    if (!value.is_array() || value.size() > kMaxDimensions)
+      fail("\"shape\" is not an array of dimensions");
     std::vector<int64_t> sizes;
     for (const json& size : value) sizes.push_back(whole_number(size, "a dimension"));
     return sizes;
@@ -88,12 +92,14 @@ struct TensorParser {
     const int64_t begin = whole_number(offsets[0], "a data offset");
     const int64_t end = whole_number(offsets[1], "a data offset");
     if (begin > end || end > data_bytes)
-      fail(fmt::format("data offsets {} to {} do not lie in the file's {} bytes of data", begin, end, data_bytes));
+      fail(fmt::format("data offsets {} to {} do not lie in the file's {} bytes of data", begin,
+                       end, data_bytes));
     const std::optional<int64_t> needed = tensor_bytes(entry.shape, entry.dtype);
     if (!needed) fail(fmt::format("shape {} is too large", format_shape(entry.shape)));
     if (*needed != end - begin)
-      fail(fmt::format("shape {} of {} needs {} bytes, but data offsets {} to {} hold {}", format_shape(entry.shape),
-                       dtype_name(entry.dtype), *needed, begin, end, end - begin));
+      fail(fmt::format("shape {} of {} needs {} bytes, but data offsets {} to {} hold {}",
+                       format_shape(entry.shape), dtype_name(entry.dtype), *needed, begin, end,
+                       end - begin));
     entry.offset = data_offset + begin;
     entry.bytes = *needed;
     return entry;
@@ -105,7 +111,8 @@ std::map<std::string, std::string> parse_metadata(const json& value, const std::
   if (!value.is_object()) refuse(path, "\"__metadata__\" is not an object");
   std::map<std::string, std::string> metadata;
   for (const auto& [key, text] : value.items()) {
-    if (!text.is_string()) refuse(path, fmt::format("__metadata__ {} is not a string", in_quotes(key)));
+    if (!text.is_string())
+      refuse(path, fmt::format("__metadata__ {} is not a string", in_quotes(key)));
     metadata[key] = text.get<std::string>();
   }
   return metadata;
@@ -116,21 +123,24 @@ void refuse_overlaps(const std::vector<TensorEntry>& by_offset, const std::strin
   for (const TensorEntry& tensor : by_offset) {
     if (tensor.bytes == 0) continue;
     if (furthest != nullptr && furthest->offset + furthest->bytes > tensor.offset)
-      refuse(path, fmt::format("tensors {} and {} overlap at offset {}", in_quotes(furthest->name), in_quotes(tensor.name),
-                               tensor.offset));
+      refuse(path, fmt::format("tensors {} and {} overlap at offset {}", in_quotes(furthest->name),
+                               in_quotes(tensor.name), tensor.offset));
     furthest = &tensor;
   }
 }
 
 json describe(const HeaderTensor& tensor) {
-  return {{"dtype", format_name(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {tensor.begin, tensor.end}}};
+  return {{"dtype", format_name(tensor.dtype)},
+          {"shape", tensor.shape},
+          {"data_offsets", {tensor.begin, tensor.end}}};
 }
 
 }  // namespace
 
-SafetensorsHeader parse_safetensors_header(std::string_view text, int64_t data_offset, int64_t file_bytes,
-                                           const std::string& path) {
-  if (!text.starts_with('{')) refuse(path, "the header is not a JSON object", "check that this is a safetensors file");
+SafetensorsHeader parse_safetensors_header(std::string_view text, int64_t data_offset,
+                                           int64_t file_bytes, const std::string& path) {
+  if (!text.starts_with('{'))
+    refuse(path, "the header is not a JSON object", "check that this is a safetensors file");
   const json root = parse_json(text, path + ": header", {.max_bytes = kMaxSafetensorsHeader});
   if (!root.is_object()) refuse(path, "the header is not a JSON object");
   SafetensorsHeader header{.data_offset = data_offset};
@@ -138,12 +148,14 @@ SafetensorsHeader parse_safetensors_header(std::string_view text, int64_t data_o
     if (name == kMetadataKey) {
       header.metadata = parse_metadata(value, path);
     } else {
-      header.tensors.push_back(TensorParser{path, name}.parse(value, data_offset, file_bytes - data_offset));
+      header.tensors.push_back(
+          TensorParser{path, name}.parse(value, data_offset, file_bytes - data_offset));
     }
   }
-  std::sort(header.tensors.begin(), header.tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
-    return std::tie(a.offset, a.bytes, a.name) < std::tie(b.offset, b.bytes, b.name);
-  });
+  std::sort(header.tensors.begin(), header.tensors.end(),
+            [](const TensorEntry& a, const TensorEntry& b) {
+              return std::tie(a.offset, a.bytes, a.name) < std::tie(b.offset, b.bytes, b.name);
+            });
   refuse_overlaps(header.tensors, path);
   return header;
 }
@@ -159,16 +171,20 @@ SafetensorsHeader read_safetensors_header(const std::filesystem::path& path) {
   file.read(0, std::as_writable_bytes(std::span(&length, 1)), "header length");
   const auto room = static_cast<uint64_t>(file.size()) - kLengthBytes;
   if (length > static_cast<uint64_t>(kMaxSafetensorsHeader))
-    refuse(name, fmt::format("the header claims {} bytes, more than a safetensors header may have ({})", length,
-                             format_bytes(kMaxSafetensorsHeader)),
+    refuse(name,
+           fmt::format("the header claims {} bytes, more than a safetensors header may have ({})",
+                       length, format_bytes(kMaxSafetensorsHeader)),
            "check that this is a safetensors file, and download it again");
-  if (length > room) refuse(name, fmt::format("the header claims {} bytes, but only {} follow", length, room));
+  if (length > room)
+    refuse(name, fmt::format("the header claims {} bytes, but only {} follow", length, room));
   const std::string text = file.read_text(kLengthBytes, static_cast<int64_t>(length), "header");
-  return parse_safetensors_header(text, static_cast<int64_t>(kLengthBytes + length), file.size(), name);
+  return parse_safetensors_header(text, static_cast<int64_t>(kLengthBytes + length), file.size(),
+                                  name);
 }
 
 std::string format_safetensors_header(const std::vector<HeaderTensor>& tensors,
-                                      const std::map<std::string, std::string>& metadata, int64_t alignment) {
+                                      const std::map<std::string, std::string>& metadata,
+                                      int64_t alignment) {
   std::string text = "{";
   try {
     if (!metadata.empty()) text += fmt::format("\"{}\":{}", kMetadataKey, json(metadata).dump());
@@ -177,15 +193,17 @@ std::string format_safetensors_header(const std::vector<HeaderTensor>& tensors,
       text += json(tensor.name).dump() + ":" + describe(tensor).dump();
     }
   } catch (const json::exception&) {
-    throw Error(ErrorKind::kUser, "a tensor name or metadata value is not valid UTF-8 and cannot be stored");
+    throw Error(ErrorKind::kUser,
+                "a tensor name or metadata value is not valid UTF-8 and cannot be stored");
   }
   text += '}';
   const auto unpadded = static_cast<int64_t>(kLengthBytes + text.size());
   text.append(static_cast<size_t>(round_up(unpadded, alignment) - unpadded), ' ');
   if (static_cast<int64_t>(text.size()) > kMaxSafetensorsHeader)
-    throw Error(ErrorKind::kUser, fmt::format("{} tensors make a header of {}, more than {}", tensors.size(),
-                                              format_bytes(static_cast<int64_t>(text.size())),
-                                              format_bytes(kMaxSafetensorsHeader)),
+    throw Error(ErrorKind::kUser,
+                fmt::format("{} tensors make a header of {}, more than {}", tensors.size(),
+                            format_bytes(static_cast<int64_t>(text.size())),
+                            format_bytes(kMaxSafetensorsHeader)),
                 "put fewer tensors in one file");
   const uint64_t length = text.size();
   std::string result(kLengthBytes, '\0');

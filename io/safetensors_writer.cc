@@ -20,8 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kHeaderAlignment = 8;         // as Hugging Face's library
-constexpr int64_t kSmallestRange = 64 << 10;    // elements a thread makes at least: some 0.1 ms of random numbers
+constexpr int64_t kHeaderAlignment = 8;  // as Hugging Face's library
+constexpr int64_t kSmallestRange =
+    64 << 10;  // elements a thread makes at least: some 0.1 ms of random numbers
 constexpr int64_t kRoomForSmallFiles = 1 << 20;  // the index and folder entries
 
 struct Shard {
@@ -46,7 +47,8 @@ std::vector<int64_t> check_tensors(std::span<const NewTensor> tensors) {
   for (const NewTensor& tensor : tensors) {
     const std::optional<int64_t> bytes = tensor_bytes(tensor.shape, tensor.dtype);
     if (!bytes || __builtin_add_overflow(total, *bytes, &total))
-      refuse(fmt::format("tensor {}: shape {} makes no sense", in_quotes(tensor.name), format_shape(tensor.shape)));
+      refuse(fmt::format("tensor {}: shape {} makes no sense", in_quotes(tensor.name),
+                         format_shape(tensor.shape)));
     if (tensor.name.empty() || tensor.name.starts_with("__") || !names.insert(tensor.name).second)
       refuse(fmt::format("tensor {}: an empty, reserved or repeated name", in_quotes(tensor.name)));
     sizes.push_back(*bytes);
@@ -56,9 +58,13 @@ std::vector<int64_t> check_tensors(std::span<const NewTensor> tensors) {
 
 class ShardedWriter {
  public:
-  ShardedWriter(const fs::path& folder, std::span<const NewTensor> tensors, const TensorGenerator& generator,
-                const SafetensorsWriteOptions& options)
-      : folder_(folder), tensors_(tensors), generator_(generator), options_(options), sizes_(check_tensors(tensors)) {
+  ShardedWriter(const fs::path& folder, std::span<const NewTensor> tensors,
+                const TensorGenerator& generator, const SafetensorsWriteOptions& options)
+      : folder_(folder),
+        tensors_(tensors),
+        generator_(generator),
+        options_(options),
+        sizes_(check_tensors(tensors)) {
     plan_shards();
   }
 
@@ -91,12 +97,14 @@ class ShardedWriter {
     }
     for (size_t i = 0; i < shards_.size(); ++i) {
       Shard& shard = shards_[i];
-      shard.name = shards_.size() == 1 ? "model.safetensors"
-                                       : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards_.size());
+      shard.name = shards_.size() == 1
+                       ? "model.safetensors"
+                       : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards_.size());
       std::vector<HeaderTensor> entries;
       int64_t at = 0;
       for (size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensor_count; ++t) {
-        entries.push_back({tensors_[t].name, tensors_[t].dtype, tensors_[t].shape, at, at + sizes_[t]});
+        entries.push_back(
+            {tensors_[t].name, tensors_[t].dtype, tensors_[t].shape, at, at + sizes_[t]});
         at += sizes_[t];
       }
       shard.header = format_safetensors_header(entries, options_.metadata, kHeaderAlignment);
@@ -114,18 +122,21 @@ class ShardedWriter {
     std::error_code problem;
     fs::create_directories(folder_, problem);
     if (!fs::is_directory(folder_))
-      throw Error(ErrorKind::kFile, fmt::format("{}: cannot make this folder: {}", folder_.string(),
-                                                problem ? problem.message() : "something else has its name"));
+      throw Error(ErrorKind::kFile,
+                  fmt::format("{}: cannot make this folder: {}", folder_.string(),
+                              problem ? problem.message() : "something else has its name"));
     for (const fs::directory_entry& entry : fs::directory_iterator(folder_))
       if (is_model_file(entry.path())) old_files_.push_back(entry.path());
     if (!old_files_.empty() && !options_.overwrite)
-      refuse(fmt::format("{}: already holds a model ({})", folder_.string(), old_files_.front().filename().string()),
+      refuse(fmt::format("{}: already holds a model ({})", folder_.string(),
+                         old_files_.front().filename().string()),
              "pass --overwrite to replace it, or choose another folder");
     require_disk_space(folder_, total_bytes_ + kRoomForSmallFiles);
   }
 
   void write_shard(const Shard& shard) {
-    DirectWriter writer(partial_path(folder_ / shard.name), shard.file_bytes(), DirectWriter::Checksum::kNone);
+    DirectWriter writer(partial_path(folder_ / shard.name), shard.file_bytes(),
+                        DirectWriter::Checksum::kNone);
     writer.append(std::as_bytes(std::span(shard.header)));
     for (size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensor_count; ++t)
       write_tensor(t, shard, writer);
@@ -139,7 +150,8 @@ class ShardedWriter {
     const int64_t count = sizes_[tensor] / element;
     for (int64_t first = 0; first < count;) {
       refuse_stop();
-      if (options_.progress) options_.progress({done_bytes_ + writer.bytes(), total_bytes_, shard.name});
+      if (options_.progress)
+        options_.progress({done_bytes_ + writer.bytes(), total_bytes_, shard.name});
       const std::span<std::byte> space = writer.space();
       const int64_t here = std::min(count - first, static_cast<int64_t>(space.size()) / element);
       if (here == 0) {  // an element across two buffers
@@ -152,7 +164,8 @@ class ShardedWriter {
       }
       parallel_ranges(options_.threads, here, kSmallestRange, [&](int64_t begin, int64_t end) {
         generator_(tensor, first + begin,
-                   space.subspan(static_cast<size_t>(begin * element), static_cast<size_t>((end - begin) * element)));
+                   space.subspan(static_cast<size_t>(begin * element),
+                                 static_cast<size_t>((end - begin) * element)));
       });
       writer.advance(static_cast<size_t>(here * element));
       first += here;
@@ -176,7 +189,8 @@ class ShardedWriter {
       for (size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensor_count; ++t)
         weight_map[tensors_[t].name] = shard.name;
     }
-    const nlohmann::json index = {{"metadata", {{"total_size", data_bytes}}}, {"weight_map", std::move(weight_map)}};
+    const nlohmann::json index = {{"metadata", {{"total_size", data_bytes}}},
+                                  {"weight_map", std::move(weight_map)}};
     write_file_durably(folder_ / "model.safetensors.index.json", index.dump(2) + '\n');
   }
 
@@ -193,13 +207,15 @@ class ShardedWriter {
 
 }  // namespace
 
-std::vector<std::string> write_sharded_safetensors(const fs::path& folder, std::span<const NewTensor> tensors,
+std::vector<std::string> write_sharded_safetensors(const fs::path& folder,
+                                                   std::span<const NewTensor> tensors,
                                                    const TensorGenerator& generator,
                                                    const SafetensorsWriteOptions& options) {
   try {
     return ShardedWriter(folder, tensors, generator, options).run();
   } catch (const fs::filesystem_error& error) {
-    throw Error(ErrorKind::kFile, fmt::format("{}: {}", error.path1().string(), error.code().message()));
+    throw Error(ErrorKind::kFile,
+                fmt::format("{}: {}", error.path1().string(), error.code().message()));
   }
 }
 

@@ -1,7 +1,8 @@
 #pragma once
-// Writes safetensors checkpoints of any size from a callback that makes the tensor data: how `sluice synth` makes
-// models. Streams at disk speed with direct I/O; memory stays about 64 MiB. Output is laid out like Hugging Face's:
-// model.safetensors, or model-0000i-of-0000n.safetensors with model.safetensors.index.json.
+// Writes safetensors checkpoints of any size from a callback that makes the tensor data: how
+// `sluice synth` makes models. Streams at disk speed with direct I/O; memory stays about 64 MiB.
+// Output is laid out like Hugging Face's: model.safetensors, or model-0000i-of-0000n.safetensors
+// with model.safetensors.index.json.
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
@@ -22,8 +23,9 @@ struct NewTensor {
   std::vector<int64_t> shape;
 };
 
-/// Fills `to` with the little-endian elements of tensor `tensor_index` from `first_element` on; `to` holds whole
-/// elements. Called from several threads at once when more than one is asked for, each with its own bytes.
+/// Fills `to` with the little-endian elements of tensor `tensor_index` from `first_element` on;
+/// `to` holds whole elements. Called from several threads at once when more than one is asked for,
+/// each with its own bytes.
 using TensorGenerator =
     std::function<void(size_t tensor_index, int64_t first_element, std::span<std::byte> to)>;
 
@@ -34,17 +36,20 @@ struct WriteProgress {
 };
 
 struct SafetensorsWriteOptions {
-  int64_t max_shard_bytes = 5'000'000'000;  // of tensor data; a larger tensor gets a shard of its own
-  bool overwrite = false;                   // false: an existing model in the folder is an error
-  int threads = 0;                          // that call the generator; 0: all processors
+  int64_t max_shard_bytes =
+      5'000'000'000;       // of tensor data; a larger tensor gets a shard of its own
+  bool overwrite = false;  // false: an existing model in the folder is an error
+  int threads = 0;         // that call the generator; 0: all processors
   std::map<std::string, std::string> metadata = {{"format", "pt"}};
   std::function<void(const WriteProgress&)> progress;  // on the calling thread; may be empty
-  const std::atomic<bool>* stop = nullptr;             // set it to end early with kCancelled; partial files go away
+  const std::atomic<bool>* stop =
+      nullptr;  // set it to end early with kCancelled; partial files go away
 };
 
-/// Writes all tensors, in the order given, into `folder` (made when missing). Shards appear under their final names
-/// only when all are complete. Returns the file names. Errors: kUser (duplicate name, bad shape, folder has a model),
-/// kResource (disk full, checked before the first byte), kFile, kCancelled.
+/// Writes all tensors, in the order given, into `folder` (made when missing). Shards appear under
+/// their final names only when all are complete. Returns the file names. Errors: kUser (duplicate
+/// name, bad shape, folder has a model), kResource (disk full, checked before the first byte),
+/// kFile, kCancelled.
 std::vector<std::string> write_sharded_safetensors(const std::filesystem::path& folder,
                                                    std::span<const NewTensor> tensors,
                                                    const TensorGenerator& generator,

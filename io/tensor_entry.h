@@ -1,7 +1,8 @@
 #pragma once
-// One tensor of a checkpoint: what it is called, its shape, and the byte range of a file that holds it.
-// Made by the checkpoint readers after validation, so the range is inside its file and bytes == product(shape) * dtype.
-// A plain value; used by the checkpoint readers, the packed store and the model code.
+// One tensor of a checkpoint: what it is called, its shape, and the byte range of a file that holds
+// it. Made by the checkpoint readers after validation, so the range is inside its file and bytes ==
+// product(shape) * dtype. A plain value; used by the checkpoint readers, the packed store and the
+// model code.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -22,13 +23,15 @@ struct TensorEntry {
   int64_t bytes = 0;
 };
 
-/// Product of the dimensions (1 for a scalar); nothing when one is negative or the product overflows int64.
+/// Product of the dimensions (1 for a scalar); nothing when one is negative or the product
+/// overflows int64.
 std::optional<int64_t> element_count(std::span<const int64_t> shape) noexcept;
 /// element_count * element size; nothing on a negative dimension or overflow.
 std::optional<int64_t> tensor_bytes(std::span<const int64_t> shape, DType dtype) noexcept;
 /// "[50272, 768]", for messages.
 std::string format_shape(std::span<const int64_t> shape);
-/// `text` in double quotes for messages: control characters escaped, cut after 200 bytes. Names come from files.
+/// `text` in double quotes for messages: control characters escaped, cut after 200 bytes. Names
+/// come from files.
 std::string in_quotes(std::string_view text);
 
 }  // namespace sluice::io

@@ -1,8 +1,9 @@
 #pragma once
-// Causal attention of ragged sequences over paged KV, prefill chunks and single decode tokens alike (online softmax,
-// arXiv:1805.02867; tiles as in FlashAttention, arXiv:2205.14135: the s x s matrix is never built).
-// A page of one layer is [2 (K, V)][num_kv_heads][page_tokens][head_dim] of kv_dtype, contiguous. Only positions that
-// have been written are read. One call at a time (OpenMP inside).
+// Causal attention of ragged sequences over paged KV, prefill chunks and single decode tokens alike
+// (online softmax, arXiv:1805.02867; tiles as in FlashAttention, arXiv:2205.14135: the s x s matrix
+// is never built). A page of one layer is [2 (K, V)][num_kv_heads][page_tokens][head_dim] of
+// kv_dtype, contiguous. Only positions that have been written are read. One call at a time (OpenMP
+// inside).
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -16,9 +17,9 @@ struct AttentionShape {
   int num_kv_heads = 0;  ///< divides num_heads
   int head_dim = 0;
   int page_tokens = 0;
-  float scale = 0;  ///< of q k, usually 1 / sqrt(head_dim)
+  float scale = 0;               ///< of q k, usually 1 / sqrt(head_dim)
   DType kv_dtype = DType::kF32;  ///< f32, f16 or bf16
-  int sliding_window = 0;  ///< a position attends itself and the window - 1 before it; 0: all
+  int sliding_window = 0;        ///< a position attends itself and the window - 1 before it; 0: all
 };
 
 struct AttentionSequence {
@@ -26,33 +27,38 @@ struct AttentionSequence {
   int64_t q_stride = 0;
   int32_t first_position = 0;  ///< of token 0; token i attends positions 0 .. first_position + i
   int32_t count = 0;
-  const std::byte* const* pages = nullptr;  ///< page p holds positions [p * page_tokens, (p + 1) * page_tokens)
+  const std::byte* const* pages =
+      nullptr;           ///< page p holds positions [p * page_tokens, (p + 1) * page_tokens)
   float* out = nullptr;  ///< [count, num_heads, head_dim], row stride out_stride floats
   int64_t out_stride = 0;
-  float* lse = nullptr;  ///< [count, num_heads] log-sum-exp of the scaled scores, for merging; may be null
+  float* lse =
+      nullptr;  ///< [count, num_heads] log-sum-exp of the scaled scores, for merging; may be null
 };
 
-/// `scratch`: attention_scratch_floats() for at least one thread; for fewer threads than OpenMP has, fewer run. f32 products
-/// and sums of the KV as stored: the error is that of f32 dot products of head_dim and of the context. Work is split over
-/// (sequence, block of tokens, KV head) and, where that leaves threads idle, over pieces of the context.
-void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, float* scratch,
-               int64_t scratch_floats) noexcept;
+/// `scratch`: attention_scratch_floats() for at least one thread; for fewer threads than OpenMP
+/// has, fewer run. f32 products and sums of the KV as stored: the error is that of f32 dot products
+/// of head_dim and of the context. Work is split over (sequence, block of tokens, KV head) and,
+/// where that leaves threads idle, over pieces of the context.
+void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences,
+               float* scratch, int64_t scratch_floats) noexcept;
 int64_t attention_scratch_floats(const AttentionShape& shape, int threads) noexcept;
 
 /// Converts k, v [count, num_kv_heads, head_dim] (row stride `stride` floats) into their pages.
-void kv_write(const AttentionShape& shape, const float* k, const float* v, int64_t stride, int32_t first_position,
-              int32_t count, std::byte* const* pages) noexcept;
+void kv_write(const AttentionShape& shape, const float* k, const float* v, int64_t stride,
+              int32_t first_position, int32_t count, std::byte* const* pages) noexcept;
 
-/// Merges a second partial result into the first: out, lse as if one attention had seen both contexts.
+/// Merges a second partial result into the first: out, lse as if one attention had seen both
+/// contexts.
 ///   out, other_out [rows, cols]   lse, other_lse [rows]; a row of -inf lse counts for nothing
-void merge_attention(float* out, float* lse, const float* other_out, const float* other_lse, int64_t rows,
-                     int64_t cols) noexcept;
+void merge_attention(float* out, float* lse, const float* other_out, const float* other_lse,
+                     int64_t rows, int64_t cols) noexcept;
 
 namespace reference {
 void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences);
-void kv_write(const AttentionShape& shape, const float* k, const float* v, int64_t stride, int32_t first_position,
-              int32_t count, std::byte* const* pages);
-void merge_attention(float* out, float* lse, const float* other_out, const float* other_lse, int64_t rows, int64_t cols);
+void kv_write(const AttentionShape& shape, const float* k, const float* v, int64_t stride,
+              int32_t first_position, int32_t count, std::byte* const* pages);
+void merge_attention(float* out, float* lse, const float* other_out, const float* other_lse,
+                     int64_t rows, int64_t cols);
 }  // namespace reference
 
 }  // namespace sluice::kernels

@@ -4,16 +4,20 @@
 
 namespace sluice::kernels {
 
-/// y = x / sqrt(mean(x^2) + eps) * gain, row by row (RMSNorm, arXiv:1910.07467; eps inside the root as Hugging Face does).
+/// y = x / sqrt(mean(x^2) + eps) * gain, row by row (RMSNorm, arXiv:1910.07467; eps inside the root
+/// as Hugging Face does).
 ///   x, y [rows, cols] contiguous; y equal to x or disjoint      gain [cols]
-void rms_norm(const float* x, const float* gain, float eps, float* y, int64_t rows, int64_t cols) noexcept;
-/// y = (x - mean) / sqrt(variance + eps) * gain + bias (LayerNorm, arXiv:1607.06450). gain and bias may be null.
-void layer_norm(const float* x, const float* gain, const float* bias, float eps, float* y, int64_t rows,
-                int64_t cols) noexcept;
+void rms_norm(const float* x, const float* gain, float eps, float* y, int64_t rows,
+              int64_t cols) noexcept;
+/// y = (x - mean) / sqrt(variance + eps) * gain + bias (LayerNorm, arXiv:1607.06450). gain and bias
+/// may be null.
+void layer_norm(const float* x, const float* gain, const float* bias, float eps, float* y,
+                int64_t rows, int64_t cols) noexcept;
 
 namespace reference {
 void rms_norm(const float* x, const float* gain, float eps, float* y, int64_t rows, int64_t cols);
-void layer_norm(const float* x, const float* gain, const float* bias, float eps, float* y, int64_t rows, int64_t cols);
+void layer_norm(const float* x, const float* gain, const float* bias, float eps, float* y,
+                int64_t rows, int64_t cols);
 }  // namespace reference
 
 }  // namespace sluice::kernels

@@ -1,4 +1,5 @@
-// Fills the budget until the LP chooses: resident weights first, the rest streamed, block as large as KV allows.
+// Fills the budget until the LP chooses: resident weights first, the rest streamed, block as large
+// as KV allows.
 #include <algorithm>
 
 #include "policy/plan.h"
@@ -7,12 +8,15 @@
 namespace sluice::policy {
 
 namespace {
-// Past this many sequences a dense model is bound by arithmetic on any CPU we measured (docs/perf-notes.md).
+// Past this many sequences a dense model is bound by arithmetic on any CPU we measured
+// (docs/perf-notes.md).
 constexpr int64_t kLargestBlock = 512;
 
 void set_memory_share(TierShares& shares, double share) { shares = {share, 0, 1 - share}; }
 
-bool fits(const PlanInput& input, const Plan& plan) { return plan.memory_bytes() <= input.memory_budget_bytes; }
+bool fits(const PlanInput& input, const Plan& plan) {
+  return plan.memory_bytes() <= input.memory_budget_bytes;
+}
 
 // The largest share of resident weights that fits, to 1/1024.
 Plan most_resident(const PlanInput& input, Policy policy) {
@@ -21,8 +25,10 @@ Plan most_resident(const PlanInput& input, Policy policy) {
   while (low < high) {
     const int middle = (low + high + 1) / 2;
     set_memory_share(policy.weights, middle / 1024.0);
-    if (fits(input, make_plan(input, policy))) low = middle;
-    else high = middle - 1;
+    if (fits(input, make_plan(input, policy)))
+      low = middle;
+    else
+      high = middle - 1;
   }
   set_memory_share(policy.weights, low / 1024.0);
   return make_plan(input, policy);
@@ -42,8 +48,10 @@ void choose_block(const PlanInput& input, Policy& policy) {
   int64_t high = wanted;
   while (low < high) {
     const int64_t middle = (low + high + 1) / 2;
-    if (block_bytes(middle) <= limit) low = middle;
-    else high = middle - 1;
+    if (block_bytes(middle) <= limit)
+      low = middle;
+    else
+      high = middle - 1;
   }
   policy.micro_batch_sequences = low;
 }
@@ -52,13 +60,16 @@ void choose_block(const PlanInput& input, Policy& policy) {
 Plan default_plan(const PlanInput& input, const Policy& start) {
   Policy policy = start;
   policy.micro_batches = 1;
-  policy.micro_batch_sequences = std::min(std::max<int64_t>(input.workload.sequences, 1), kLargestBlock);
+  policy.micro_batch_sequences =
+      std::min(std::max<int64_t>(input.workload.sequences, 1), kLargestBlock);
   set_memory_share(policy.weights, 1);
   set_memory_share(policy.kv, 1);
   set_memory_share(policy.activations, 1);
   if (policy.pass_tokens == 0) {
-    // Prompts of a large block go in over several passes rather than holding a hidden state for each of their tokens.
-    policy.pass_tokens = std::max<int64_t>(8 * policy.micro_batch_tokens, policy.micro_batch_sequences);
+    // Prompts of a large block go in over several passes rather than holding a hidden state for
+    // each of their tokens.
+    policy.pass_tokens =
+        std::max<int64_t>(8 * policy.micro_batch_tokens, policy.micro_batch_sequences);
   }
   Plan plan = make_plan(input, policy);
   if (fits(input, plan)) return plan;
@@ -66,7 +77,8 @@ Plan default_plan(const PlanInput& input, const Policy& start) {
   choose_block(input, policy);
   for (int64_t tokens = policy.micro_batch_tokens; tokens >= 16; tokens /= 4) {
     policy.micro_batch_tokens = tokens;
-    policy.pass_tokens = std::max(std::min(policy.pass_tokens, 8 * tokens), policy.micro_batch_sequences);
+    policy.pass_tokens =
+        std::max(std::min(policy.pass_tokens, 8 * tokens), policy.micro_batch_sequences);
     for (double kv_share : {1.0, 0.0}) {
       set_memory_share(policy.kv, kv_share);
       plan = most_resident(input, policy);

@@ -13,8 +13,8 @@
 namespace sluice::policy {
 
 namespace {
-// Keeps, over all matrices together, the asked share of bytes to within one granule: what rounding gave or took from one
-// matrix is carried to the next.
+// Keeps, over all matrices together, the asked share of bytes to within one granule: what rounding
+// gave or took from one matrix is carried to the next.
 class ShareCarry {
  public:
   ShareCarry(double share, int64_t granule) : share_(share), granule_(granule) {}
@@ -22,7 +22,9 @@ class ShareCarry {
   int64_t rows_of(const WeightShape& weight, int64_t granule) {
     const auto row_bytes = static_cast<double>(weight.cols);
     const double wanted = share_ * static_cast<double>(weight.rows) * row_bytes + carry_;
-    auto rows = static_cast<int64_t>(std::llround(wanted / row_bytes / static_cast<double>(granule))) * granule;
+    auto rows =
+        static_cast<int64_t>(std::llround(wanted / row_bytes / static_cast<double>(granule))) *
+        granule;
     if (share_ >= 1) rows = weight.rows;
     if (share_ <= 0) rows = 0;
     rows = std::clamp<int64_t>(rows, 0, weight.rows);
@@ -39,9 +41,12 @@ class ShareCarry {
   double carry_ = 0;
 };
 
-int64_t pages_of(int64_t tokens, int64_t page_tokens) { return (tokens + page_tokens - 1) / page_tokens; }
+int64_t pages_of(int64_t tokens, int64_t page_tokens) {
+  return (tokens + page_tokens - 1) / page_tokens;
+}
 
-void place_weights(const PlanInput& input, Plan& plan, int64_t& packed, int64_t& vectors, int64_t& table) {
+void place_weights(const PlanInput& input, Plan& plan, int64_t& packed, int64_t& vectors,
+                   int64_t& table) {
   const ModelShape& model = *input.model;
   const int64_t element = dtype_bytes(model.weight_dtype);
   const double share = plan.policy.weights.device + plan.policy.weights.host;
@@ -86,19 +91,27 @@ void place_weights(const PlanInput& input, Plan& plan, int64_t& packed, int64_t&
 void place_kv(const PlanInput& input, Plan& plan) {
   const ModelShape& model = *input.model;
   const Policy& policy = plan.policy;
-  const int64_t sequences = std::min(policy.block_sequences(), std::max<int64_t>(input.workload.sequences, 1));
+  const int64_t sequences =
+      std::min(policy.block_sequences(), std::max<int64_t>(input.workload.sequences, 1));
   const int64_t longest = pages_of(input.workload.max_total_tokens, policy.page_tokens);
   int64_t pages = sequences * longest;
-  if (input.workload.total_tokens > 0)  // mean length, a partial page each, and room for one longest
-    pages = std::min(pages, pages_of(input.workload.total_tokens * sequences / std::max<int64_t>(input.workload.sequences, 1),
-                                     policy.page_tokens) + sequences + longest);
+  if (input.workload.total_tokens >
+      0)  // mean length, a partial page each, and room for one longest
+    pages = std::min(pages, pages_of(input.workload.total_tokens * sequences /
+                                         std::max<int64_t>(input.workload.sequences, 1),
+                                     policy.page_tokens) +
+                                sequences + longest);
   const double disk_share = policy.kv.disk;
-  plan.disk_pages = disk_share >= 1 ? pages : static_cast<int64_t>(std::llround(disk_share * static_cast<double>(pages)));
+  plan.disk_pages =
+      disk_share >= 1 ? pages
+                      : static_cast<int64_t>(std::llround(disk_share * static_cast<double>(pages)));
   plan.memory_pages = pages - plan.disk_pages;
-  plan.page_bytes = model.kv_elements_per_token() * policy.page_tokens * dtype_bytes(input.kv_dtype);
+  plan.page_bytes =
+      model.kv_elements_per_token() * policy.page_tokens * dtype_bytes(input.kv_dtype);
   if (plan.disk_pages > 0) {
     const int64_t block_page = round_up(plan.page_bytes, kDiskBlock);
-    const int64_t in_micro_batch = std::min(plan.disk_pages, policy.micro_batch_sequences * longest);
+    const int64_t in_micro_batch =
+        std::min(plan.disk_pages, policy.micro_batch_sequences * longest);
     plan.kv_slot_bytes = in_micro_batch * block_page;
     plan.disk.push_back({"KV pages", plan.disk_pages * model.num_layers * block_page});
   }
@@ -107,7 +120,8 @@ void place_kv(const PlanInput& input, Plan& plan) {
 void place_activations(const PlanInput& input, Plan& plan) {
   const ModelShape& model = *input.model;
   const Policy& policy = plan.policy;
-  const int64_t sequences = std::min(policy.block_sequences(), std::max<int64_t>(input.workload.sequences, 1));
+  const int64_t sequences =
+      std::min(policy.block_sequences(), std::max<int64_t>(input.workload.sequences, 1));
   // A pass holds at most every prompt of the block whole.
   int64_t tokens = sequences * std::max<int64_t>(input.workload.max_prompt_tokens, 1);
   if (policy.pass_tokens > 0) tokens = std::min(tokens, policy.pass_tokens);
@@ -117,7 +131,8 @@ void place_activations(const PlanInput& input, Plan& plan) {
     const int64_t row = model.hidden_size * 4;
     plan.activation_slot_bytes = round_up(widest * row, kDiskBlock);
     const int64_t micro_batches = pages_of(plan.pass_tokens, policy.micro_batch_tokens) + sequences;
-    plan.activation_disk_bytes = static_cast<int64_t>(policy.activations.disk * static_cast<double>(plan.pass_tokens * row)) +
+    plan.activation_disk_bytes = static_cast<int64_t>(policy.activations.disk *
+                                                      static_cast<double>(plan.pass_tokens * row)) +
                                  micro_batches * kDiskBlock;
     plan.disk.push_back({"activations", round_up(plan.activation_disk_bytes, kDiskBlock)});
   }
@@ -137,7 +152,8 @@ int64_t Plan::disk_bytes() const noexcept {
 }
 
 int64_t Plan::hidden_memory_rows() const noexcept {
-  return pass_tokens - static_cast<int64_t>(policy.activations.disk * static_cast<double>(pass_tokens) + 1e-9);
+  return pass_tokens -
+         static_cast<int64_t>(policy.activations.disk * static_cast<double>(pass_tokens) + 1e-9);
 }
 
 Plan make_plan(const PlanInput& input, const Policy& policy) {
@@ -167,9 +183,11 @@ std::string plan_table(const Plan& plan, int64_t budget) {
   for (const PlanLine& line : plan.memory)
     if (line.bytes > 0)
       text += fmt::format("  memory  {:<24} {:>10}\n", line.what, format_bytes(line.bytes));
-  text += fmt::format("  memory  {:<24} {:>10}  of {}\n", "total", format_bytes(plan.memory_bytes()), format_bytes(budget));
+  text += fmt::format("  memory  {:<24} {:>10}  of {}\n", "total",
+                      format_bytes(plan.memory_bytes()), format_bytes(budget));
   for (const PlanLine& line : plan.disk)
-    if (line.bytes > 0) text += fmt::format("  disk    {:<24} {:>10}\n", line.what, format_bytes(line.bytes));
+    if (line.bytes > 0)
+      text += fmt::format("  disk    {:<24} {:>10}\n", line.what, format_bytes(line.bytes));
   if (plan.streamed_weight_bytes > 0)
     text += fmt::format("  disk    {:<24} {:>10}  read in every pass\n", "streamed weights",
                         format_bytes(plan.streamed_weight_bytes));
@@ -181,13 +199,19 @@ void require_fit(const PlanInput& input, const Plan& plan) {
   if (total <= input.memory_budget_bytes) return;
   std::string lines;
   for (const PlanLine& line : plan.memory)
-    if (line.bytes > 0) lines += fmt::format("{}{} {}", lines.empty() ? "" : ", ", line.what, format_bytes(line.bytes));
-  throw Error(ErrorKind::kResource,
-              fmt::format("memory budget {} is {} short: {}", format_bytes(input.memory_budget_bytes),
-                          format_bytes(total - input.memory_budget_bytes), lines),
-              fmt::format("raise --cpu-mem to {}, or lower the number of sequences, --ctx-size or --micro-batch-tokens, "
-                          "or put more on disk in the policy",
-                          format_bytes(round_up(total, total >= kGiB ? 64 * kMiB : total >= 64 * kMiB ? kMiB : 64 * kKiB))));
+    if (line.bytes > 0)
+      lines +=
+          fmt::format("{}{} {}", lines.empty() ? "" : ", ", line.what, format_bytes(line.bytes));
+  throw Error(
+      ErrorKind::kResource,
+      fmt::format("memory budget {} is {} short: {}", format_bytes(input.memory_budget_bytes),
+                  format_bytes(total - input.memory_budget_bytes), lines),
+      fmt::format("raise --cpu-mem to {}, or lower the number of sequences, --ctx-size or "
+                  "--micro-batch-tokens, "
+                  "or put more on disk in the policy",
+                  format_bytes(round_up(total, total >= kGiB        ? 64 * kMiB
+                                               : total >= 64 * kMiB ? kMiB
+                                                                    : 64 * kKiB))));
 }
 
 }  // namespace sluice::policy

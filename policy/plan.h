@@ -1,7 +1,8 @@
 #pragma once
-// From a policy to bytes: which rows of which matrix stay in memory, how large the weight ring, the KV pools, the staging
-// slots and the workspace are, and whether all of it fits the budget. Pure: sizes that belong to kernels come in as
-// functions. Everything the engine allocates later is a line of this plan.
+// From a policy to bytes: which rows of which matrix stay in memory, how large the weight ring, the
+// KV pools, the staging slots and the workspace are, and whether all of it fits the budget. Pure:
+// sizes that belong to kernels come in as functions. Everything the engine allocates later is a
+// line of this plan.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -14,23 +15,25 @@ namespace sluice::policy {
 
 /// What the run will have to hold.
 struct Workload {
-  int64_t sequences = 1;         ///< that want to run at the same time, at most
+  int64_t sequences = 1;  ///< that want to run at the same time, at most
   int64_t max_prompt_tokens = 1;
   int64_t max_total_tokens = 1;  ///< prompt + new, of the longest sequence
-  int64_t total_tokens = 0;      ///< prompt + new, summed over `sequences`; 0: sequences * max_total_tokens
+  int64_t total_tokens =
+      0;  ///< prompt + new, summed over `sequences`; 0: sequences * max_total_tokens
 };
 
 struct PlanInput {
   const ModelShape* model = nullptr;
   Workload workload;
-  int64_t memory_budget_bytes = 0;   ///< of the top tier: everything below must fit
-  int64_t program_bytes = 0;         ///< what the process takes already and for itself
+  int64_t memory_budget_bytes = 0;  ///< of the top tier: everything below must fit
+  int64_t program_bytes = 0;        ///< what the process takes already and for itself
   DType kv_dtype = DType::kBF16;
-  int64_t row_granule = 1;           ///< rows of a matrix are kept or streamed in multiples of this
+  int64_t row_granule = 1;  ///< rows of a matrix are kept or streamed in multiples of this
   bool resident_rows_are_packed = true;
   /// Memory of `rows` resident rows of `cols` (a shard), packed by the kernels.
   std::function<int64_t(int64_t rows, int64_t cols)> packed_bytes;
-  /// Workspace of one micro-batch of `tokens` tokens (activations inside a layer, kernels' scratch, logits).
+  /// Workspace of one micro-batch of `tokens` tokens (activations inside a layer, kernels' scratch,
+  /// logits).
   std::function<int64_t(int64_t tokens)> workspace_bytes;
 };
 
@@ -44,18 +47,18 @@ struct Plan {
   std::vector<std::vector<int64_t>> resident_rows;  ///< [sublayer][weight]
   std::vector<int64_t> streamed_bytes;              ///< [sublayer], upper bound with alignment
   int64_t ring_bytes = 0;
-  int64_t page_bytes = 0;        ///< of one layer, rounded up to the disk's block when KV lives on disk
-  int64_t memory_pages = 0;      ///< per layer
-  int64_t disk_pages = 0;        ///< per layer
-  int64_t kv_slot_bytes = 0;     ///< one staging slot; 0 when no KV lives on disk
-  int64_t pass_tokens = 0;       ///< hidden-state rows that exist at a time
+  int64_t page_bytes = 0;    ///< of one layer, rounded up to the disk's block when KV lives on disk
+  int64_t memory_pages = 0;  ///< per layer
+  int64_t disk_pages = 0;    ///< per layer
+  int64_t kv_slot_bytes = 0;  ///< one staging slot; 0 when no KV lives on disk
+  int64_t pass_tokens = 0;    ///< hidden-state rows that exist at a time
   int64_t activation_slot_bytes = 0;
   int64_t activation_disk_bytes = 0;
-  int64_t weight_bytes = 0;            ///< of the whole model, tied tables once
-  int64_t resident_weight_bytes = 0;   ///< as checkpoint bytes, not as packed
-  int64_t streamed_weight_bytes = 0;   ///< read in every pass
-  std::vector<PlanLine> memory;        ///< every use of the top tier
-  std::vector<PlanLine> disk;          ///< offload files (not the checkpoint)
+  int64_t weight_bytes = 0;           ///< of the whole model, tied tables once
+  int64_t resident_weight_bytes = 0;  ///< as checkpoint bytes, not as packed
+  int64_t streamed_weight_bytes = 0;  ///< read in every pass
+  std::vector<PlanLine> memory;       ///< every use of the top tier
+  std::vector<PlanLine> disk;         ///< offload files (not the checkpoint)
 
   int64_t memory_bytes() const noexcept;
   int64_t disk_bytes() const noexcept;
@@ -70,15 +73,17 @@ constexpr int64_t kDiskBlock = 4096;
 /// Sizes for `policy`; does not look at the budget. Errors: none.
 Plan make_plan(const PlanInput& input, const Policy& policy);
 
-/// Errors: kResource with every line of the plan and the smallest change that helps, when it is over the budget.
+/// Errors: kResource with every line of the plan and the smallest change that helps, when it is
+/// over the budget.
 void require_fit(const PlanInput& input, const Plan& plan);
 
 /// The plan's table, one line each: use, size, share of the budget.
 std::string plan_table(const Plan& plan, int64_t memory_budget_bytes);
 
-/// A policy that fills the budget: all resident when that fits; else resident weights first, the rest streamed, and as
-/// many sequences in a block as KV allows (at most half of what is free). `fixed` holds fields the user has set already.
-/// Errors: kResource when not even one sequence with all weights and KV on disk fits.
+/// A policy that fills the budget: all resident when that fits; else resident weights first, the
+/// rest streamed, and as many sequences in a block as KV allows (at most half of what is free).
+/// `fixed` holds fields the user has set already. Errors: kResource when not even one sequence with
+/// all weights and KV on disk fits.
 Plan default_plan(const PlanInput& input, const Policy& start);
 
 }  // namespace sluice::policy

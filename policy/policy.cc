@@ -12,17 +12,27 @@ namespace sluice::policy {
 namespace {
 using Json = nlohmann::ordered_json;
 
-[[noreturn]] void refuse(std::string_view origin, const std::string& what, const std::string& mend) {
+[[noreturn]] void refuse(std::string_view origin, const std::string& what,
+                         const std::string& mend) {
   throw Error(ErrorKind::kUser, fmt::format("policy {}: {}", origin, what), mend);
 }
 
 TierShares parse_shares(const Json& value, std::string_view key, std::string_view origin) {
-  if (!value.is_object()) refuse(origin, fmt::format("\"{}\" is not an object", key), "write {\"device\": 0.4, \"disk\": 0.6}");
+  if (!value.is_object())
+    refuse(origin, fmt::format("\"{}\" is not an object", key),
+           "write {\"device\": 0.4, \"disk\": 0.6}");
   TierShares shares{0, 0, 0};
   for (const auto& [tier, share] : value.items()) {
-    double* target = tier == "device" ? &shares.device : tier == "host" ? &shares.host : tier == "disk" ? &shares.disk : nullptr;
-    if (!target) refuse(origin, fmt::format("\"{}.{}\" is not a tier", key, tier), "tiers are device, host and disk");
-    if (!share.is_number()) refuse(origin, fmt::format("\"{}.{}\" is not a number", key, tier), "write a share between 0 and 1");
+    double* target = tier == "device" ? &shares.device
+                     : tier == "host" ? &shares.host
+                     : tier == "disk" ? &shares.disk
+                                      : nullptr;
+    if (!target)
+      refuse(origin, fmt::format("\"{}.{}\" is not a tier", key, tier),
+             "tiers are device, host and disk");
+    if (!share.is_number())
+      refuse(origin, fmt::format("\"{}.{}\" is not a number", key, tier),
+             "write a share between 0 and 1");
     *target = share.get<double>();
   }
   return shares;
@@ -35,21 +45,27 @@ Json shares_json(const TierShares& shares) {
 void validate_shares(const TierShares& shares, const char* name) {
   for (double share : {shares.device, shares.host, shares.disk})
     if (!(share >= 0 && share <= 1))
-      throw Error(ErrorKind::kUser, fmt::format("policy: a share of {} is {}", name, share), "shares lie between 0 and 1");
+      throw Error(ErrorKind::kUser, fmt::format("policy: a share of {} is {}", name, share),
+                  "shares lie between 0 and 1");
   const double sum = shares.device + shares.host + shares.disk;
   if (std::abs(sum - 1) > 1e-6)
-    throw Error(ErrorKind::kUser, fmt::format("policy: the shares of {} add up to {}", name, sum), "device + host + disk must be 1");
+    throw Error(ErrorKind::kUser, fmt::format("policy: the shares of {} add up to {}", name, sum),
+                "device + host + disk must be 1");
 }
 }  // namespace
 
 Policy parse_policy(std::string_view json_text, std::string_view origin) {
   const Json json = Json::parse(json_text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) refuse(origin, "not a JSON object", "see docs/formats/policy.md for an example");
+  if (!json.is_object())
+    refuse(origin, "not a JSON object", "see docs/formats/policy.md for an example");
   Policy policy;
   for (const auto& [key, value] : json.items()) {
-    if (key == "weights") policy.weights = parse_shares(value, key, origin);
-    else if (key == "kv") policy.kv = parse_shares(value, key, origin);
-    else if (key == "activations") policy.activations = parse_shares(value, key, origin);
+    if (key == "weights")
+      policy.weights = parse_shares(value, key, origin);
+    else if (key == "kv")
+      policy.kv = parse_shares(value, key, origin);
+    else if (key == "activations")
+      policy.activations = parse_shares(value, key, origin);
     else {
       int64_t* target = key == "micro_batch_sequences" ? &policy.micro_batch_sequences
                         : key == "micro_batches"       ? &policy.micro_batches
@@ -57,8 +73,11 @@ Policy parse_policy(std::string_view json_text, std::string_view origin) {
                         : key == "pass_tokens"         ? &policy.pass_tokens
                         : key == "page_tokens"         ? &policy.page_tokens
                                                        : nullptr;
-      if (!target) refuse(origin, fmt::format("unknown key \"{}\"", key), "see docs/formats/policy.md for the keys");
-      if (!value.is_number_integer()) refuse(origin, fmt::format("\"{}\" is not a whole number", key), "write a whole number");
+      if (!target)
+        refuse(origin, fmt::format("unknown key \"{}\"", key),
+               "see docs/formats/policy.md for the keys");
+      if (!value.is_number_integer())
+        refuse(origin, fmt::format("\"{}\" is not a whole number", key), "write a whole number");
       *target = value.get<int64_t>();
     }
   }
@@ -94,14 +113,16 @@ void validate(const Policy& policy) {
   validate_shares(policy.activations, "activations");
   const auto positive = [](int64_t value, const char* name, int64_t largest) {
     if (value < 1 || value > largest)
-      throw Error(ErrorKind::kUser, fmt::format("policy: {} is {}", name, value), fmt::format("write 1 to {}", largest));
+      throw Error(ErrorKind::kUser, fmt::format("policy: {} is {}", name, value),
+                  fmt::format("write 1 to {}", largest));
   };
   positive(policy.micro_batch_sequences, "micro_batch_sequences", 1 << 20);
   positive(policy.micro_batches, "micro_batches", 1 << 16);
   positive(policy.micro_batch_tokens, "micro_batch_tokens", 1 << 20);
   positive(policy.page_tokens, "page_tokens", 1 << 16);
   if (policy.pass_tokens < 0)
-    throw Error(ErrorKind::kUser, fmt::format("policy: pass_tokens is {}", policy.pass_tokens), "write 0 (no limit) or more");
+    throw Error(ErrorKind::kUser, fmt::format("policy: pass_tokens is {}", policy.pass_tokens),
+                "write 0 (no limit) or more");
 }
 
 std::string describe(const Policy& policy) {
@@ -110,8 +131,9 @@ std::string describe(const Policy& policy) {
     if (s.disk > 0) text += fmt::format(" {:.4g}% disk", 100 * s.disk);
     return text;
   };
-  return fmt::format("{}; {}; {}; block {} sequences x {} micro-batches", shares("weights", policy.weights),
-                     shares("KV", policy.kv), shares("activations", policy.activations), policy.micro_batch_sequences,
+  return fmt::format("{}; {}; {}; block {} sequences x {} micro-batches",
+                     shares("weights", policy.weights), shares("KV", policy.kv),
+                     shares("activations", policy.activations), policy.micro_batch_sequences,
                      policy.micro_batches);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
-// A policy: where weights, KV and activations live, and how a block is cut into micro-batches. A small plain value that a
-// person can write by hand as JSON (docs/formats/policy.md) or as FlexGen's six percentages.
+// A policy: where weights, KV and activations live, and how a block is cut into micro-batches. A
+// small plain value that a person can write by hand as JSON (docs/formats/policy.md) or as
+// FlexGen's six percentages.
 #include <array>
 #include <cstdint>
 #include <string>
@@ -20,10 +21,12 @@ struct Policy {
   TierShares kv;
   TierShares activations;
   int64_t micro_batch_sequences = 1;  ///< sequences computed together (FlexGen: gpu batch size)
-  int64_t micro_batches = 1;          ///< micro-batches that share one trip of the weights (FlexGen: num gpu batches)
-  int64_t micro_batch_tokens = 512;   ///< at most so many tokens in one micro-batch; longer prompts are cut in chunks
-  int64_t pass_tokens = 0;            ///< at most so many tokens in one pass; 0: as many as the block has
-  int64_t page_tokens = 16;           ///< tokens of one KV page
+  int64_t micro_batches =
+      1;  ///< micro-batches that share one trip of the weights (FlexGen: num gpu batches)
+  int64_t micro_batch_tokens =
+      512;  ///< at most so many tokens in one micro-batch; longer prompts are cut in chunks
+  int64_t pass_tokens = 0;   ///< at most so many tokens in one pass; 0: as many as the block has
+  int64_t page_tokens = 16;  ///< tokens of one KV page
 
   int64_t block_sequences() const noexcept { return micro_batch_sequences * micro_batches; }
 };

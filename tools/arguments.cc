@@ -14,9 +14,9 @@ namespace sluice::tools {
 
 std::vector<std::string> normalise_arguments(int argc, char** argv) {
   static const std::map<std::string, std::string> spellings{
-      {"-ctk", "--kv-dtype"}, {"-ctv", "--kv-dtype"},         {"-ngl", "--n-gpu-layers"},   {"-ot", "--override-tensor"},
-      {"-cmoe", "--cpu-moe"}, {"-ncmoe", "--n-cpu-moe"},      {"-lm", "--load-mode"},       {"-pp", "--pp"},
-      {"-tg", "--tg"}};
+      {"-ctk", "--kv-dtype"},       {"-ctv", "--kv-dtype"}, {"-ngl", "--n-gpu-layers"},
+      {"-ot", "--override-tensor"}, {"-cmoe", "--cpu-moe"}, {"-ncmoe", "--n-cpu-moe"},
+      {"-lm", "--load-mode"},       {"-pp", "--pp"},        {"-tg", "--tg"}};
   std::vector<std::string> out;
   for (int i = 1; i < argc; ++i) {
     const auto it = spellings.find(argv[i]);
@@ -35,7 +35,9 @@ std::vector<int32_t> parse_ids(const std::string& text, const std::string& flag)
     while (at < end && text[at] == ' ') ++at;
     const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, id);
     if (error != std::errc() || stop != text.data() + end || id < 0)
-      throw Error(ErrorKind::kUser, fmt::format("{}: \"{}\" is not a token id", flag, text.substr(at, end - at)), "write ids as 1,2,3");
+      throw Error(ErrorKind::kUser,
+                  fmt::format("{}: \"{}\" is not a token id", flag, text.substr(at, end - at)),
+                  "write ids as 1,2,3");
     ids.push_back(id);
     at = end + 1;
   }
@@ -45,7 +47,8 @@ std::vector<int32_t> parse_ids(const std::string& text, const std::string& flag)
 std::string read_text(const std::string& path) {
   if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
   std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path)) throw Error(ErrorKind::kFile, path + ": can't be read", "check the path and its permissions");
+  if (!file || std::filesystem::is_directory(path))
+    throw Error(ErrorKind::kFile, path + ": can't be read", "check the path and its permissions");
   return {std::istreambuf_iterator<char>(file), {}};
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// The command line as people of other engines type it, brought to our spelling before CLI11 sees it.
+// The command line as people of other engines type it, brought to our spelling before CLI11 sees
+// it.
 #include <cstdint>
 #include <filesystem>
 #include <string>

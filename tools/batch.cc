@@ -32,7 +32,8 @@ GenerationRequest to_generation(const jobs::Request& request, const text::Tokeni
   out.params = request.params;
   if (!out.params.has_seed) out.params.seed = sampling::derive_seed(out.params.seed, out.id);
   out.prompt = request.prompt_ids;
-  if (out.prompt.empty() && tokenizer) out.prompt = tokenizer->encode(request.prompt, text::AddSpecial::kYes);
+  if (out.prompt.empty() && tokenizer)
+    out.prompt = tokenizer->encode(request.prompt, text::AddSpecial::kYes);
   return out;
 }
 
@@ -42,8 +43,8 @@ struct Survey {
   int64_t requests = 0;
 };
 
-Survey survey(const BatchFlags& flags, const jobs::ResultsFile& results, const text::Tokenizer* tokenizer, int32_t vocab_size,
-              int64_t longest) {
+Survey survey(const BatchFlags& flags, const jobs::ResultsFile& results,
+              const text::Tokenizer* tokenizer, int32_t vocab_size, int64_t longest) {
   std::ifstream input(flags.input);
   jobs::JobReader reader(input, flags.input, flags.sampling.checked(), &results, vocab_size);
   Survey out;
@@ -53,15 +54,19 @@ Survey survey(const BatchFlags& flags, const jobs::ResultsFile& results, const t
     const auto generation = to_generation(*request, tokenizer);
     const auto length = static_cast<int64_t>(generation.prompt.size());
     ++out.requests;
-    if (length < longest) app::add_to_workload(out.workload, length, std::min<int64_t>(generation.params.max_tokens, longest - length));
+    if (length < longest)
+      app::add_to_workload(out.workload, length,
+                           std::min<int64_t>(generation.params.max_tokens, longest - length));
   }
   return out;
 }
 
-// Lines of the job as the engine has room for them; what is no request becomes an error record on the way.
+// Lines of the job as the engine has room for them; what is no request becomes an error record on
+// the way.
 class JobSource final : public RequestSource {
  public:
-  JobSource(jobs::JobReader& reader, jobs::ResultsFile& results, app::TextSink& sink, const text::Tokenizer* tokenizer)
+  JobSource(jobs::JobReader& reader, jobs::ResultsFile& results, app::TextSink& sink,
+            const text::Tokenizer* tokenizer)
       : reader_(reader), results_(results), sink_(sink), tokenizer_(tokenizer) {}
 
   std::optional<GenerationRequest> next() override {
@@ -73,7 +78,8 @@ class JobSource final : public RequestSource {
       }
       auto& request = std::get<jobs::Request>(*line);
       if (request.prompt_ids.empty() && !tokenizer_) {
-        results_.write_error(request, "no_tokenizer", "the model has no tokenizer; give prompts as lists of token ids");
+        results_.write_error(request, "no_tokenizer",
+                             "the model has no tokenizer; give prompts as lists of token ids");
         ++failed;
         continue;
       }
@@ -102,7 +108,9 @@ jobs::Completion to_completion(const app::TextResult& result, const text::Tokeni
   completion.prompt_tokens = static_cast<int64_t>(result.prompt_ids.size());
   completion.completion_tokens = static_cast<int64_t>(result.token_ids.size());
   if (result.choices.empty()) return completion;
-  const auto name = [&](int32_t id) { return tokenizer ? text::mend_utf8(tokenizer->token_bytes(id)) : std::to_string(id); };
+  const auto name = [&](int32_t id) {
+    return tokenizer ? text::mend_utf8(tokenizer->token_bytes(id)) : std::to_string(id);
+  };
   completion.logprobs.emplace();
   for (const sampling::Choice& choice : result.choices) {
     jobs::TokenText token{name(choice.token), choice.logprob, {}};
@@ -116,13 +124,19 @@ void run(const BatchFlags& flags, std::stop_token stop) {
   const BoundModel model = BoundModel::open(flags.engine.model);
   const auto tokenizer = find_tokenizer(flags.engine.model);
   const auto vocab_size = static_cast<int32_t>(model.shape().vocab_size);
-  if (!std::ifstream(flags.input)) throw Error(ErrorKind::kFile, flags.input + ": can't be read", "check the path and its permissions");
-  const std::string name = std::filesystem::path(flags.engine.model).lexically_normal().filename().string();
-  const std::string config = fmt::format("{}|{}|{}", name, model.checkpoint().total_bytes(), model.checkpoint().config_text());
+  if (!std::ifstream(flags.input))
+    throw Error(ErrorKind::kFile, flags.input + ": can't be read",
+                "check the path and its permissions");
+  const std::string name =
+      std::filesystem::path(flags.engine.model).lexically_normal().filename().string();
+  const std::string config = fmt::format("{}|{}|{}", name, model.checkpoint().total_bytes(),
+                                         model.checkpoint().config_text());
   jobs::ResultsFile results(flags.output, config, name);
   if (results.resumed_records() > 0)
-    std::fprintf(stderr, "sluice: %s holds %lld answers; going on after them\n", flags.output.c_str(), static_cast<long long>(results.resumed_records()));
-  const int64_t longest = flags.engine.context > 0 ? flags.engine.context : model.shape().max_positions;
+    std::fprintf(stderr, "sluice: %s holds %lld answers; going on after them\n",
+                 flags.output.c_str(), static_cast<long long>(results.resumed_records()));
+  const int64_t longest =
+      flags.engine.context > 0 ? flags.engine.context : model.shape().max_positions;
   const Survey found = survey(flags, results, tokenizer.get(), vocab_size, longest);
   std::fprintf(stderr, "sluice: %lld requests to run\n", static_cast<long long>(found.requests));
 
@@ -150,29 +164,43 @@ void run(const BatchFlags& flags, std::stop_token stop) {
   sink.on_pass_report = [&](const PassReport& report) {
     tokens += report.decode_tokens;
     seconds += report.seconds;
-    progress.update(done, found.requests, fmt::format("{}/{} requests, {} running", done, found.requests, report.running),
-                    fmt::format("{:.2f} tokens/s, pass {}", seconds > 0 ? static_cast<double>(tokens) / seconds : 0, report.pass));
+    progress.update(
+        done, found.requests,
+        fmt::format("{}/{} requests, {} running", done, found.requests, report.running),
+        fmt::format("{:.2f} tokens/s, pass {}",
+                    seconds > 0 ? static_cast<double>(tokens) / seconds : 0, report.pass));
   };
   engine->generate(source, sink, stop);
   finish_run(flags.engine, *engine);
   if (flags.engine.json) {
-    const nlohmann::ordered_json json{{"requests", done}, {"failed", source.failed}, {"skipped", reader.skipped()}, {"output", flags.output},
-                                      {"policy", nlohmann::ordered_json::parse(policy::policy_to_json(engine->plan().policy))}, {"stats", app::stats_json(*engine)}};
+    const nlohmann::ordered_json json{
+        {"requests", done},
+        {"failed", source.failed},
+        {"skipped", reader.skipped()},
+        {"output", flags.output},
+        {"policy", nlohmann::ordered_json::parse(policy::policy_to_json(engine->plan().policy))},
+        {"stats", app::stats_json(*engine)}};
     std::printf("%s\n", json.dump(2).c_str());
   } else {
-    std::fprintf(stderr, "  %lld requests answered, %lld error records, %lld already there: %s\n", static_cast<long long>(done),
-                 static_cast<long long>(source.failed), static_cast<long long>(reader.skipped()), flags.output.c_str());
+    std::fprintf(stderr, "  %lld requests answered, %lld error records, %lld already there: %s\n",
+                 static_cast<long long>(done), static_cast<long long>(source.failed),
+                 static_cast<long long>(reader.skipped()), flags.output.c_str());
   }
 }
 }  // namespace
 
 Command add_batch(CLI::App& program) {
   auto flags = std::make_shared<BatchFlags>();
-  CLI::App* parser = program.add_subcommand("batch", "answer a JSONL file of requests; started again, it continues");
+  CLI::App* parser = program.add_subcommand(
+      "batch", "answer a JSONL file of requests; started again, it continues");
   flags->engine.add_to(*parser);
   flags->sampling.add_to(*parser, 128);
-  parser->add_option("input,-i,--input", flags->input, "OpenAI batch lines or {\"prompt\": ...} lines")->required();
-  parser->add_option("-o,--output", flags->output, "answers, one line each, synced as they end")->required();
+  parser
+      ->add_option("input,-i,--input", flags->input,
+                   "OpenAI batch lines or {\"prompt\": ...} lines")
+      ->required();
+  parser->add_option("-o,--output", flags->output, "answers, one line each, synced as they end")
+      ->required();
   return {parser, [flags](std::stop_token stop) { run(*flags, stop); }};
 }
 

@@ -1,4 +1,5 @@
-// sluice bench: prefill and decode throughput over batch sizes, beside probes of the disk and of memory.
+// sluice bench: prefill and decode throughput over batch sizes, beside probes of the disk and of
+// memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,7 +30,8 @@ struct BenchFlags {
 
 double probe_disk(const Engine& engine) {
   const auto& files = engine.model().checkpoint().files();
-  const auto largest = std::max_element(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+  const auto largest = std::max_element(
+      files.begin(), files.end(), [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
   constexpr int64_t kProbeBytes = int64_t{2} << 30;
   constexpr int64_t kRequest = 4 << 20;
   if (largest->bytes < kRequest) return 0;
@@ -37,7 +39,8 @@ double probe_disk(const Engine& engine) {
 }
 
 // Random prompts, all different, so that nothing is shared.
-std::deque<GenerationRequest> make_requests(const BenchFlags& flags, int64_t batch, int64_t vocab_size) {
+std::deque<GenerationRequest> make_requests(const BenchFlags& flags, int64_t batch,
+                                            int64_t vocab_size) {
   std::deque<GenerationRequest> requests;
   uint64_t state = 88172645463325252u;
   for (int64_t i = 0; i < batch; ++i) {
@@ -63,14 +66,19 @@ Sample run_once(Engine& engine, const BenchFlags& flags, int64_t batch, std::sto
   app::TextSink sink(nullptr);
   app::PromptSource source(make_requests(flags, batch, engine.model().shape().vocab_size), sink);
   int64_t decode_passes = 0;
-  sink.on_pass_report = [&](const PassReport& report) { decode_passes += report.prefill_tokens == 0 ? 1 : 0; };
+  sink.on_pass_report = [&](const PassReport& report) {
+    decode_passes += report.prefill_tokens == 0 ? 1 : 0;
+  };
   engine.generate(source, sink, stop);
   const EngineStats after = engine.stats();
   const double prefill = after.prefill_seconds - before.prefill_seconds;
   const double decode = after.decode_seconds - before.decode_seconds;
-  const auto decoded = static_cast<double>(after.decode_tokens - after.first_tokens - before.decode_tokens + before.first_tokens);
-  return {static_cast<double>(after.prefill_tokens - before.prefill_tokens) / std::max(prefill, 1e-9),
-          decode > 0 ? decoded / decode : 0, decode_passes > 0 ? decode / static_cast<double>(decode_passes) : 0};
+  const auto decoded = static_cast<double>(after.decode_tokens - after.first_tokens -
+                                           before.decode_tokens + before.first_tokens);
+  return {
+      static_cast<double>(after.prefill_tokens - before.prefill_tokens) / std::max(prefill, 1e-9),
+      decode > 0 ? decoded / decode : 0,
+      decode_passes > 0 ? decode / static_cast<double>(decode_passes) : 0};
 }
 
 nlohmann::ordered_json spread(std::vector<double> values) {
@@ -80,7 +88,8 @@ nlohmann::ordered_json spread(std::vector<double> values) {
 
 nlohmann::ordered_json bench_batch(const BenchFlags& flags, int64_t batch, std::stop_token stop) {
   policy::Workload workload;
-  for (int64_t i = 0; i < batch; ++i) app::add_to_workload(workload, flags.prompt_tokens, flags.new_tokens);
+  for (int64_t i = 0; i < batch; ++i)
+    app::add_to_workload(workload, flags.prompt_tokens, flags.new_tokens);
   const auto engine = open_engine(flags.engine, workload);
   if (!engine) return {};
   const double disk_before = flags.no_disk_probe ? 0 : probe_disk(*engine);
@@ -94,19 +103,22 @@ nlohmann::ordered_json bench_batch(const BenchFlags& flags, int64_t batch, std::
   }
   const double disk_after = flags.no_disk_probe ? 0 : probe_disk(*engine);
   const double disk_rate = (disk_before + disk_after) / 2;
-  nlohmann::ordered_json row{{"batch", batch},
-                             {"pp", flags.prompt_tokens},
-                             {"tg", flags.new_tokens},
-                             {"prefill_tokens_per_s", spread(prefill)},
-                             {"decode_tokens_per_s", spread(decode)},
-                             {"decode_pass_s", spread(pass)},
-                             {"disk_probe_bytes_per_s", {disk_before, disk_after}},
-                             {"streamed_bytes_per_pass", engine->plan().streamed_weight_bytes},
-                             {"resident_weight_bytes", engine->plan().resident_weight_bytes},
-                             {"policy", nlohmann::ordered_json::parse(policy::policy_to_json(engine->plan().policy))},
-                             {"stats", app::stats_json(*engine)}};
+  nlohmann::ordered_json row{
+      {"batch", batch},
+      {"pp", flags.prompt_tokens},
+      {"tg", flags.new_tokens},
+      {"prefill_tokens_per_s", spread(prefill)},
+      {"decode_tokens_per_s", spread(decode)},
+      {"decode_pass_s", spread(pass)},
+      {"disk_probe_bytes_per_s", {disk_before, disk_after}},
+      {"streamed_bytes_per_pass", engine->plan().streamed_weight_bytes},
+      {"resident_weight_bytes", engine->plan().resident_weight_bytes},
+      {"policy", nlohmann::ordered_json::parse(policy::policy_to_json(engine->plan().policy))},
+      {"stats", app::stats_json(*engine)}};
   const double streamed = static_cast<double>(engine->plan().streamed_weight_bytes);
-  if (disk_rate > 0 && streamed > 0 && pass.front() > 0) row["share_of_disk_limit"] = streamed / disk_rate / row["decode_pass_s"]["median"].get<double>();
+  if (disk_rate > 0 && streamed > 0 && pass.front() > 0)
+    row["share_of_disk_limit"] =
+        streamed / disk_rate / row["decode_pass_s"]["median"].get<double>();
   if (!flags.engine.json) std::fprintf(stderr, "%s", app::run_table(*engine).c_str());
   return row;
 }
@@ -115,10 +127,15 @@ void run(const BenchFlags& flags, std::stop_token stop) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   nlohmann::ordered_json out{{"model", flags.engine.model}};
   if (!flags.memory_probe.empty())
-    out["memory_probe_bytes_per_s"] = probe_memory_read_rate(parse_bytes(flags.memory_probe, "--memory-probe"), std::max(1, flags.engine.threads ? flags.engine.threads : static_cast<int>(std::thread::hardware_concurrency())));
+    out["memory_probe_bytes_per_s"] = probe_memory_read_rate(
+        parse_bytes(flags.memory_probe, "--memory-probe"),
+        std::max(1, flags.engine.threads ? flags.engine.threads
+                                         : static_cast<int>(std::thread::hardware_concurrency())));
   if (!flags.engine.json)
-    std::printf("| batch | prefill tok/s (pp%lld) | decode tok/s (tg%lld) | s per decode pass | streamed a pass | disk probe | of disk limit |\n|---|---|---|---|---|---|---|\n",
-                static_cast<long long>(flags.prompt_tokens), static_cast<long long>(flags.new_tokens));
+    std::printf(
+        "| batch | prefill tok/s (pp%lld) | decode tok/s (tg%lld) | s per decode pass | streamed a "
+        "pass | disk probe | of disk limit |\n|---|---|---|---|---|---|---|\n",
+        static_cast<long long>(flags.prompt_tokens), static_cast<long long>(flags.new_tokens));
   for (int32_t batch : parse_ids(flags.batches, "--batch")) {
     if (batch < 1) throw Error(ErrorKind::kUser, "--batch: sizes begin at 1", "write 1,8,32");
     const nlohmann::ordered_json row = bench_batch(flags, batch, stop);
@@ -126,27 +143,43 @@ void run(const BenchFlags& flags, std::stop_token stop) {
     rows.push_back(row);
     if (flags.engine.json) continue;
     const auto& probe = row["disk_probe_bytes_per_s"];
-    std::printf("| %d | %.2f | %.3f | %.3f | %s | %s | %s |\n", batch, row["prefill_tokens_per_s"]["median"].get<double>(), row["decode_tokens_per_s"]["median"].get<double>(),
-                row["decode_pass_s"]["median"].get<double>(), format_bytes(row["streamed_bytes_per_pass"].get<int64_t>()).c_str(),
+    std::printf("| %d | %.2f | %.3f | %.3f | %s | %s | %s |\n", batch,
+                row["prefill_tokens_per_s"]["median"].get<double>(),
+                row["decode_tokens_per_s"]["median"].get<double>(),
+                row["decode_pass_s"]["median"].get<double>(),
+                format_bytes(row["streamed_bytes_per_pass"].get<int64_t>()).c_str(),
                 format_rate((probe[0].get<double>() + probe[1].get<double>()) / 2).c_str(),
-                row.contains("share_of_disk_limit") ? fmt::format("{:.1f}%", 100 * row["share_of_disk_limit"].get<double>()).c_str() : "-");
+                row.contains("share_of_disk_limit")
+                    ? fmt::format("{:.1f}%", 100 * row["share_of_disk_limit"].get<double>()).c_str()
+                    : "-");
     std::fflush(stdout);
   }
   out["results"] = rows;
-  if (flags.engine.json) std::printf("%s\n", out.dump(2).c_str());
-  else if (out.contains("memory_probe_bytes_per_s")) std::printf("memory read probe: %s\n", format_rate(out["memory_probe_bytes_per_s"].get<double>()).c_str());
+  if (flags.engine.json)
+    std::printf("%s\n", out.dump(2).c_str());
+  else if (out.contains("memory_probe_bytes_per_s"))
+    std::printf("memory read probe: %s\n",
+                format_rate(out["memory_probe_bytes_per_s"].get<double>()).c_str());
 }
 }  // namespace
 
 Command add_bench(CLI::App& program) {
   auto flags = std::make_shared<BenchFlags>();
-  CLI::App* parser = program.add_subcommand("bench", "prefill and decode throughput, beside a probe of the disk");
+  CLI::App* parser =
+      program.add_subcommand("bench", "prefill and decode throughput, beside a probe of the disk");
   flags->engine.add_to(*parser);
-  parser->add_option("--pp,--prompt-len", flags->prompt_tokens, "prompt tokens")->check(CLI::Range(1, 1 << 20))->capture_default_str();
-  parser->add_option("--tg,--gen-len", flags->new_tokens, "new tokens")->check(CLI::Range(1, 1 << 20))->capture_default_str();
+  parser->add_option("--pp,--prompt-len", flags->prompt_tokens, "prompt tokens")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  parser->add_option("--tg,--gen-len", flags->new_tokens, "new tokens")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
   parser->add_option("--batch", flags->batches, "sequences, as 1,8,32")->capture_default_str();
-  parser->add_option("--reps", flags->repetitions, "repetitions")->check(CLI::Range(1, 1000))->capture_default_str();
-  parser->add_option("--memory-probe", flags->memory_probe, "also measure memory reads over a buffer of this size");
+  parser->add_option("--reps", flags->repetitions, "repetitions")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  parser->add_option("--memory-probe", flags->memory_probe,
+                     "also measure memory reads over a buffer of this size");
   parser->add_flag("--no-disk-probe", flags->no_disk_probe, "leave the disk probe out");
   return {parser, [flags](std::stop_token stop) { run(*flags, stop); }};
 }

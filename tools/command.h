@@ -1,6 +1,7 @@
 #pragma once
-// A subcommand: adds its options to the program's parser and leaves a function that runs it. One file each; main.cc lists
-// them. Standard output is for results, standard error for everything else.
+// A subcommand: adds its options to the program's parser and leaves a function that runs it. One
+// file each; main.cc lists them. Standard output is for results, standard error for everything
+// else.
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <stop_token>

@@ -35,12 +35,15 @@ void run(const ConvertFlags& flags, std::stop_token stop) {
   const auto groups = app::store_groups(model, to);
   const int64_t bytes = io::packed_store_bytes(model.checkpoint(), groups);
   std::fprintf(stderr, "sluice: %s of %s to %s in %zu groups\n", format_bytes(bytes).c_str(),
-               std::string(dtype_name(to.value_or(model.shape().weight_dtype))).c_str(), flags.destination.c_str(), groups.size());
+               std::string(dtype_name(to.value_or(model.shape().weight_dtype))).c_str(),
+               flags.destination.c_str(), groups.size());
   if (flags.dry_run) return;
   StopFlag stopping(std::move(stop));
   Progress progress("converting");
   const auto started = std::chrono::steady_clock::now();
-  const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count(); };
+  const auto elapsed = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  };
   io::ConvertOptions options;
   options.destination = flags.destination;
   options.overwrite = flags.overwrite;
@@ -48,27 +51,42 @@ void run(const ConvertFlags& flags, std::stop_token stop) {
   options.threads = flags.threads;
   options.stop = &stopping.flag;
   options.progress = [&](const io::ConvertProgress& at) {
-    progress.update(at.done_bytes, at.total_bytes, fmt::format("{} of {}, {}", format_bytes(at.done_bytes), format_bytes(at.total_bytes), at.group),
+    progress.update(at.done_bytes, at.total_bytes,
+                    fmt::format("{} of {}, {}", format_bytes(at.done_bytes),
+                                format_bytes(at.total_bytes), at.group),
                     format_rate(static_cast<double>(at.done_bytes) / std::max(elapsed(), 1e-9)));
   };
   const io::ConvertReport report = io::convert_checkpoint(model.checkpoint(), groups, options);
   if (flags.verify) io::verify_store(flags.destination, {}, &stopping.flag);
   if (flags.json)
-    std::printf("%s\n", nlohmann::ordered_json{{"destination", flags.destination}, {"total_bytes", report.total_bytes}, {"written_bytes", report.written_bytes},
-                                              {"groups", report.groups}, {"resumed_groups", report.resumed_groups}, {"seconds", elapsed()}}.dump(2).c_str());
+    std::printf("%s\n", nlohmann::ordered_json{{"destination", flags.destination},
+                                               {"total_bytes", report.total_bytes},
+                                               {"written_bytes", report.written_bytes},
+                                               {"groups", report.groups},
+                                               {"resumed_groups", report.resumed_groups},
+                                               {"seconds", elapsed()}}
+                            .dump(2)
+                            .c_str());
   else
-    std::fprintf(stderr, "sluice: %s written in %s, %s%s\n", format_bytes(report.written_bytes).c_str(), format_seconds(elapsed()).c_str(),
-                 format_rate(static_cast<double>(report.written_bytes) / std::max(elapsed(), 1e-9)).c_str(),
-                 report.resumed_groups > 0 ? fmt::format("; {} of {} groups were there already", report.resumed_groups, report.groups).c_str() : "");
+    std::fprintf(
+        stderr, "sluice: %s written in %s, %s%s\n", format_bytes(report.written_bytes).c_str(),
+        format_seconds(elapsed()).c_str(),
+        format_rate(static_cast<double>(report.written_bytes) / std::max(elapsed(), 1e-9)).c_str(),
+        report.resumed_groups > 0 ? fmt::format("; {} of {} groups were there already",
+                                                report.resumed_groups, report.groups)
+                                        .c_str()
+                                  : "");
 }
 }  // namespace
 
 Command add_convert(CLI::App& program) {
   auto flags = std::make_shared<ConvertFlags>();
-  CLI::App* parser = program.add_subcommand("convert", "write a packed store: a layer contiguous, aligned, checksummed; resumable");
+  CLI::App* parser = program.add_subcommand(
+      "convert", "write a packed store: a layer contiguous, aligned, checksummed; resumable");
   parser->add_option("model,-m,--model", flags->model, "model folder")->required();
   parser->add_option("destination,-o,--output", flags->destination, "folder to write")->required();
-  parser->add_option("--weights", flags->weights, "f32, f16 or bf16 (default: as they are)")->check(CLI::IsMember({"f32", "f16", "bf16"}));
+  parser->add_option("--weights", flags->weights, "f32, f16 or bf16 (default: as they are)")
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
   parser->add_option("-t,--threads", flags->threads, "threads that convert (default: all)");
   parser->add_flag("--overwrite", flags->overwrite, "replace what is there");
   parser->add_flag("--verify", flags->verify, "read everything back and compare checksums");

@@ -8,15 +8,18 @@
 namespace sluice::tools {
 
 std::string cuda_report() {
-  const std::string built = fmt::format("built with CUDA {}.{}", CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100);
+  const std::string built =
+      fmt::format("built with CUDA {}.{}", CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100);
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status != cudaSuccess) return fmt::format("{}; no GPU in use: {}", built, cudaGetErrorString(status));
+  if (status != cudaSuccess)
+    return fmt::format("{}; no GPU in use: {}", built, cudaGetErrorString(status));
   std::string text = fmt::format("{}; {} GPUs", built, count);
   for (int device = 0; device < count; ++device) {
     cudaDeviceProp properties{};
     if (cudaGetDeviceProperties(&properties, device) == cudaSuccess)
-      text += fmt::format("; {}: {} sm_{}{} {}", device, properties.name, properties.major, properties.minor,
+      text += fmt::format("; {}: {} sm_{}{} {}", device, properties.name, properties.major,
+                          properties.minor,
                           format_bytes(static_cast<int64_t>(properties.totalGlobalMem)));
   }
   return text + " (this version computes on the CPU)";

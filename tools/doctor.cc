@@ -55,17 +55,22 @@ Finding check_offload(const std::string& folder) {
   const io::OffloadFile file = io::OffloadFile::create(folder, kMiB, "doctor");
   return {"O_DIRECT", file.is_direct() && !file.is_in_memory(),
           file.is_in_memory() ? folder + " is memory, not disk: choose another --offload-dir"
-          : file.is_direct()  ? "direct I/O in " + folder
-                              : folder + " refuses direct I/O: reads and writes go through the page cache"};
+          : file.is_direct()
+              ? "direct I/O in " + folder
+              : folder + " refuses direct I/O: reads and writes go through the page cache"};
 }
 
 Finding check_speed(const std::string& folder) {
   constexpr int64_t kBytes = kGiB;
   struct statvfs space {};
-  if (statvfs(folder.c_str(), &space) != 0 || static_cast<int64_t>(space.f_bavail * space.f_frsize) < 2 * kBytes)
+  if (statvfs(folder.c_str(), &space) != 0 ||
+      static_cast<int64_t>(space.f_bavail * space.f_frsize) < 2 * kBytes)
     return {"disk speed", false, folder + ": less than 2GiB free, not measured"};
   const double rate = io::probe_write_rate(folder, kBytes, 4 * kMiB, 16);
-  return {"disk speed", true, fmt::format("writes {} in {} (reads: sluice bench MODEL prints a probe of the model's own files)", format_rate(rate), folder)};
+  return {"disk speed", true,
+          fmt::format(
+              "writes {} in {} (reads: sluice bench MODEL prints a probe of the model's own files)",
+              format_rate(rate), folder)};
 }
 
 std::vector<Finding> examine(const DoctorFlags& flags) {
@@ -77,19 +82,27 @@ std::vector<Finding> examine(const DoctorFlags& flags) {
       findings.push_back({what, false, error.what()});
     }
   };
-  findings.push_back({"CPU", kernels::detected_isa() != kernels::Isa::kGeneric,
-                      fmt::format("{}, {} processors, {}; bf16 products {}", cpu_name(), std::thread::hardware_concurrency(),
-                                  kernels::isa_name(kernels::detected_isa()), kernels::bf16_compute_supported() ? "yes" : "no (f32 instead)")});
+  findings.push_back(
+      {"CPU", kernels::detected_isa() != kernels::Isa::kGeneric,
+       fmt::format("{}, {} processors, {}; bf16 products {}", cpu_name(),
+                   std::thread::hardware_concurrency(), kernels::isa_name(kernels::detected_isa()),
+                   kernels::bf16_compute_supported() ? "yes" : "no (f32 instead)")});
   const MemoryLimit limit = memory_limit();
-  findings.push_back({"memory", true, fmt::format("{} by the {}, {} available", format_bytes(limit.total_bytes), limit.source, format_bytes(limit.available_bytes))});
+  findings.push_back({"memory", true,
+                      fmt::format("{} by the {}, {} available", format_bytes(limit.total_bytes),
+                                  limit.source, format_bytes(limit.available_bytes))});
   rlimit lock{};
   getrlimit(RLIMIT_MEMLOCK, &lock);
   findings.push_back({"memlock", lock.rlim_cur == RLIM_INFINITY || lock.rlim_cur >= 64u * kMiB,
-                      lock.rlim_cur == RLIM_INFINITY ? "unlimited" : format_bytes(static_cast<int64_t>(lock.rlim_cur)) + " may be pinned (registered buffers fall back to plain ones)"});
+                      lock.rlim_cur == RLIM_INFINITY
+                          ? "unlimited"
+                          : format_bytes(static_cast<int64_t>(lock.rlim_cur)) +
+                                " may be pinned (registered buffers fall back to plain ones)"});
   std::ifstream huge("/sys/kernel/mm/transparent_hugepage/enabled");
   std::string mode;
   std::getline(huge, mode);
-  findings.push_back({"huge pages", mode.find("[never]") == std::string::npos && !mode.empty(), mode.empty() ? "not known" : "transparent: " + mode});
+  findings.push_back({"huge pages", mode.find("[never]") == std::string::npos && !mode.empty(),
+                      mode.empty() ? "not known" : "transparent: " + mode});
   guarded("file engine", [&] { return check_io(flags.folder); });
   guarded("O_DIRECT", [&] { return check_offload(flags.folder); });
   if (!flags.no_speed) guarded("disk speed", [&] { return check_speed(flags.folder); });
@@ -105,11 +118,14 @@ void run(const DoctorFlags& flags) {
   const auto findings = examine(flags);
   if (flags.json) {
     auto json = nlohmann::ordered_json::object();
-    for (const Finding& finding : findings) json[finding.what] = {{"ok", finding.is_good}, {"text", finding.text}};
+    for (const Finding& finding : findings)
+      json[finding.what] = {{"ok", finding.is_good}, {"text", finding.text}};
     std::printf("%s\n", json.dump(2).c_str());
     return;
   }
-  for (const Finding& finding : findings) std::printf("%-4s %-12s %s\n", finding.is_good ? "ok" : "look", finding.what.c_str(), finding.text.c_str());
+  for (const Finding& finding : findings)
+    std::printf("%-4s %-12s %s\n", finding.is_good ? "ok" : "look", finding.what.c_str(),
+                finding.text.c_str());
 }
 }  // namespace
 
@@ -117,7 +133,8 @@ Command add_doctor(CLI::App& program) {
   auto flags = std::make_shared<DoctorFlags>();
   flags->folder = std::filesystem::temp_directory_path().string();
   CLI::App* parser = program.add_subcommand("doctor", "what this machine has, and what is missing");
-  parser->add_option("--dir", flags->folder, "folder to check for models and offload files")->capture_default_str();
+  parser->add_option("--dir", flags->folder, "folder to check for models and offload files")
+      ->capture_default_str();
   parser->add_flag("--no-speed", flags->no_speed, "leave out the disk's speed");
   parser->add_flag("--json", flags->json, "one JSON object on standard output");
   return {parser, [flags](std::stop_token) { run(*flags); }};

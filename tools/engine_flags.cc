@@ -16,45 +16,85 @@
 namespace sluice::tools {
 
 void EngineFlags::add_to(CLI::App& parser) {
-  parser.add_option("model,-m,--model", model, "model folder or packed store")->required()->envname("SLUICE_MODEL");
+  parser.add_option("model,-m,--model", model, "model folder or packed store")
+      ->required()
+      ->envname("SLUICE_MODEL");
   const char* budgets = "Budgets";
-  parser.add_option("--cpu-mem,--cpu-memory", memory, "memory for weights, KV and buffers, as 4GiB (default: what is free)")->envname("SLUICE_CPU_MEM")->group(budgets);
-  parser.add_option("--disk-mem,--disk-memory", disk, "disk for offloaded KV and activations")->envname("SLUICE_DISK_MEM")->group(budgets);
-  parser.add_option("--offload-dir", offload_dir, "folder for them (default: the temporary folder)")->envname("SLUICE_OFFLOAD_DIR")->group(budgets);
-  parser.add_option("-c,--ctx-size,--max-model-len", context, "longest sequence, prompt and output")->group(budgets);
+  parser
+      .add_option("--cpu-mem,--cpu-memory", memory,
+                  "memory for weights, KV and buffers, as 4GiB (default: what is free)")
+      ->envname("SLUICE_CPU_MEM")
+      ->group(budgets);
+  parser.add_option("--disk-mem,--disk-memory", disk, "disk for offloaded KV and activations")
+      ->envname("SLUICE_DISK_MEM")
+      ->group(budgets);
+  parser
+      .add_option("--offload-dir", offload_dir, "folder for them (default: the temporary folder)")
+      ->envname("SLUICE_OFFLOAD_DIR")
+      ->group(budgets);
+  parser
+      .add_option("-c,--ctx-size,--max-model-len", context, "longest sequence, prompt and output")
+      ->group(budgets);
   const char* policies = "Policy (default: fill the budget)";
-  parser.add_option("--policy", policy_file, "policy as JSON (docs/formats/policy.md)")->group(policies);
-  parser.add_option("--percent", percent, "weights, KV, activations: device and host share each, the rest on disk")->expected(6)->group(policies);
-  parser.add_option("--gpu-batch-size,--micro-batch", micro_batch_sequences, "sequences of a micro-batch")->group(policies);
-  parser.add_option("--num-gpu-batches,--micro-batches", micro_batches, "micro-batches of a block")->group(policies);
-  parser.add_option("--micro-batch-tokens", micro_batch_tokens, "tokens of a micro-batch, at most")->group(policies);
+  parser.add_option("--policy", policy_file, "policy as JSON (docs/formats/policy.md)")
+      ->group(policies);
+  parser
+      .add_option("--percent", percent,
+                  "weights, KV, activations: device and host share each, the rest on disk")
+      ->expected(6)
+      ->group(policies);
+  parser
+      .add_option("--gpu-batch-size,--micro-batch", micro_batch_sequences,
+                  "sequences of a micro-batch")
+      ->group(policies);
+  parser.add_option("--num-gpu-batches,--micro-batches", micro_batches, "micro-batches of a block")
+      ->group(policies);
+  parser.add_option("--micro-batch-tokens", micro_batch_tokens, "tokens of a micro-batch, at most")
+      ->group(policies);
   parser.add_option("--page-tokens", page_tokens, "tokens of a KV page")->group(policies);
   const char* machine = "Machine";
-  parser.add_option("-t,--threads", threads, "compute threads (default: all)")->envname("SLUICE_THREADS")->group(machine);
-  parser.add_option("--compute", compute, "auto, f32 or bf16")->check(CLI::IsMember({"auto", "f32", "bf16"}))->group(machine);
-  parser.add_option("--kv-dtype", kv_dtype, "f32, f16 or bf16 (default: as the weights)")->check(CLI::IsMember({"f32", "f16", "bf16"}))->group(machine);
-  parser.add_option("--io", io, "auto, uring, pread or buffered")->check(CLI::IsMember({"auto", "uring", "pread", "buffered"}))->group(machine);
+  parser.add_option("-t,--threads", threads, "compute threads (default: all)")
+      ->envname("SLUICE_THREADS")
+      ->group(machine);
+  parser.add_option("--compute", compute, "auto, f32 or bf16")
+      ->check(CLI::IsMember({"auto", "f32", "bf16"}))
+      ->group(machine);
+  parser.add_option("--kv-dtype", kv_dtype, "f32, f16 or bf16 (default: as the weights)")
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}))
+      ->group(machine);
+  parser.add_option("--io", io, "auto, uring, pread or buffered")
+      ->check(CLI::IsMember({"auto", "uring", "pread", "buffered"}))
+      ->group(machine);
   parser.add_option("--cpu-isa", isa, "generic, avx2, avx512, avx512_bf16 or amx")->group(machine);
   parser.add_option("--trace", trace, "write a Chrome/Perfetto trace of the lanes")->group(machine);
   parser.add_flag("--dry-run", dry_run, "print the plan, read no weights");
   parser.add_flag("--json", json, "one JSON object on standard output");
   parser.add_flag("-v,--verbose", verbose, "print the plan's table and the log");
-  for (const char* name : {"--n-gpu-layers", "--gpu-layers", "--gpu-memory", "--gpu-mem", "--gpu-memory-utilization", "--n-cpu-moe",
-                           "--override-tensor", "--load-mode", "--numa"})
-    parser.add_option_function<std::string>(name, [this, name](const std::string&) { refused_.emplace_back(name); }, "")->group("");
-  parser.add_flag_callback("--cpu-moe", [this] { refused_.emplace_back("--cpu-moe"); }, "")->group("");
+  for (const char* name :
+       {"--n-gpu-layers", "--gpu-layers", "--gpu-memory", "--gpu-mem", "--gpu-memory-utilization",
+        "--n-cpu-moe", "--override-tensor", "--load-mode", "--numa"})
+    parser
+        .add_option_function<std::string>(
+            name, [this, name](const std::string&) { refused_.emplace_back(name); }, "")
+        ->group("");
+  parser
+      .add_flag_callback(
+          "--cpu-moe", [this] { refused_.emplace_back("--cpu-moe"); }, "")
+      ->group("");
 }
 
 namespace {
 policy::Policy base_policy(const EngineFlags& flags) {
   policy::Policy policy;
-  if (!flags.policy_file.empty()) policy = policy::parse_policy(read_text(flags.policy_file), flags.policy_file);
+  if (!flags.policy_file.empty())
+    policy = policy::parse_policy(read_text(flags.policy_file), flags.policy_file);
   if (!flags.percent.empty()) {
     std::array<double, 6> percent{};
     std::copy_n(flags.percent.begin(), 6, percent.begin());
     policy::apply_percent(policy, percent);
     if (percent[1] + percent[3] + percent[5] > 0)
-      std::fprintf(stderr, "sluice: no GPU in use: device and host shares are the same memory here\n");
+      std::fprintf(stderr,
+                   "sluice: no GPU in use: device and host shares are the same memory here\n");
   }
   const auto take = [](int64_t& field, int64_t flag) {
     if (flag != 0) field = flag;
@@ -70,26 +110,36 @@ policy::Policy base_policy(const EngineFlags& flags) {
 
 EngineOptions EngineFlags::options(const policy::Workload& workload) const {
   if (!refused_.empty())
-    throw Error(ErrorKind::kUser, fmt::format("{} has no effect: this build computes on the CPU", refused_.front()),
+    throw Error(ErrorKind::kUser,
+                fmt::format("{} has no effect: this build computes on the CPU", refused_.front()),
                 "leave it out; --cpu-mem sets the budget and the policy follows from it");
   if (!policy_file.empty() && !percent.empty())
-    throw Error(ErrorKind::kUser, "--policy and --percent both say where things go", "give one of them");
+    throw Error(ErrorKind::kUser, "--policy and --percent both say where things go",
+                "give one of them");
   if (!isa.empty()) {
     const auto parsed = kernels::parse_isa(isa);
-    if (!parsed) throw Error(ErrorKind::kUser, fmt::format("--cpu-isa: \"{}\" is unknown", isa), "write generic, avx2, avx512, avx512_bf16 or amx");
+    if (!parsed)
+      throw Error(ErrorKind::kUser, fmt::format("--cpu-isa: \"{}\" is unknown", isa),
+                  "write generic, avx2, avx512, avx512_bf16 or amx");
     kernels::force_isa(*parsed);
   }
   EngineOptions out;
   if (!memory.empty()) out.memory_budget_bytes = parse_bytes(memory, "--cpu-mem");
   if (!disk.empty()) out.disk_budget_bytes = parse_bytes(disk, "--disk-mem");
-  if (context < 0 || threads < 0) throw Error(ErrorKind::kUser, "--ctx-size and --threads can't be negative", "leave them out for the default");
+  if (context < 0 || threads < 0)
+    throw Error(ErrorKind::kUser, "--ctx-size and --threads can't be negative",
+                "leave them out for the default");
   out.offload_dir = offload_dir;
   out.workload = workload;
   out.context_tokens = context;
   out.threads = threads;
-  out.compute = compute == "f32" ? ComputeChoice::kF32 : compute == "bf16" ? ComputeChoice::kBF16 : ComputeChoice::kAuto;
+  out.compute = compute == "f32"    ? ComputeChoice::kF32
+                : compute == "bf16" ? ComputeChoice::kBF16
+                                    : ComputeChoice::kAuto;
   if (!kv_dtype.empty()) out.kv_dtype = parse_dtype(kv_dtype);
-  out.io_mode = io == "uring" ? io::IoMode::kUring : io == "pread" ? io::IoMode::kPread : io::IoMode::kAuto;
+  out.io_mode = io == "uring"   ? io::IoMode::kUring
+                : io == "pread" ? io::IoMode::kPread
+                                : io::IoMode::kAuto;
   out.direct_io = io != "buffered";
   out.keep_trace = !trace.empty();
   const policy::Policy policy = base_policy(*this);
@@ -113,16 +163,20 @@ std::unique_ptr<Engine> open_engine(const EngineFlags& flags, const policy::Work
   auto bar = std::make_shared<Progress>("loading weights");
   options.load_progress = [bar](const LoadProgress& progress) {
     bar->update(progress.done_bytes, progress.total_bytes,
-                fmt::format("{} of {}", format_bytes(progress.done_bytes), format_bytes(progress.total_bytes)),
-                progress.seconds > 0 ? format_rate(static_cast<double>(progress.done_bytes) / progress.seconds) : "");
+                fmt::format("{} of {}", format_bytes(progress.done_bytes),
+                            format_bytes(progress.total_bytes)),
+                progress.seconds > 0
+                    ? format_rate(static_cast<double>(progress.done_bytes) / progress.seconds)
+                    : "");
   };
   auto engine = Engine::open(flags.model, std::move(options));
   if (flags.dry_run) {
     if (flags.json) {
-      const nlohmann::ordered_json json{{"policy", nlohmann::ordered_json::parse(policy::policy_to_json(engine->plan().policy))},
-                                        {"planned_bytes", engine->plan().memory_bytes()},
-                                        {"budget_bytes", engine->stats().memory_budget_bytes},
-                                        {"streamed_bytes_per_pass", engine->plan().streamed_weight_bytes}};
+      const nlohmann::ordered_json json{
+          {"policy", nlohmann::ordered_json::parse(policy::policy_to_json(engine->plan().policy))},
+          {"planned_bytes", engine->plan().memory_bytes()},
+          {"budget_bytes", engine->stats().memory_budget_bytes},
+          {"streamed_bytes_per_pass", engine->plan().streamed_weight_bytes}};
       std::printf("%s\n", json.dump(2).c_str());
     } else {
       std::printf("%s\n%s", policy::describe(engine->plan().policy).c_str(),
@@ -132,10 +186,13 @@ std::unique_ptr<Engine> open_engine(const EngineFlags& flags, const policy::Work
   }
   std::fprintf(stderr, "sluice: %s\n", app::plan_sentence(*engine).c_str());
   if (flags.verbose) {
-    std::fprintf(stderr, "%s", policy::plan_table(engine->plan(), engine->stats().memory_budget_bytes).c_str());
-    std::fprintf(stderr, "sluice: %s; %s\n", engine->compute_name().c_str(), engine->io_name().c_str());
+    std::fprintf(stderr, "%s",
+                 policy::plan_table(engine->plan(), engine->stats().memory_budget_bytes).c_str());
+    std::fprintf(stderr, "sluice: %s; %s\n", engine->compute_name().c_str(),
+                 engine->io_name().c_str());
   }
-  for (const std::string& note : engine->model().notes()) std::fprintf(stderr, "sluice: note: %s\n", note.c_str());
+  for (const std::string& note : engine->model().notes())
+    std::fprintf(stderr, "sluice: note: %s\n", note.c_str());
   const std::string warning = app::fit_warning(*engine);
   if (!warning.empty()) std::fprintf(stderr, "sluice: warning: %s\n", warning.c_str());
   return engine;
@@ -145,7 +202,9 @@ void finish_run(const EngineFlags& flags, const Engine& engine) {
   if (!flags.trace.empty()) {
     std::ofstream file(flags.trace);
     file << chrome_trace_json(engine.trace(), engine.model().shape());
-    if (!file.flush()) throw Error(ErrorKind::kFile, flags.trace + ": the trace can't be written", "check the path and free space");
+    if (!file.flush())
+      throw Error(ErrorKind::kFile, flags.trace + ": the trace can't be written",
+                  "check the path and free space");
   }
   if (!flags.json) std::fprintf(stderr, "\n%s", app::run_table(engine).c_str());
 }

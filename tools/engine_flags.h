@@ -29,8 +29,8 @@ struct EngineFlags {
   std::vector<std::string> refused_;
 };
 
-/// Opens the engine and says in one line (or, verbose, a table) what it will do. Empty when --dry-run: the plan has been
-/// printed and nothing is left to do.
+/// Opens the engine and says in one line (or, verbose, a table) what it will do. Empty when
+/// --dry-run: the plan has been printed and nothing is left to do.
 std::unique_ptr<Engine> open_engine(const EngineFlags& flags, const policy::Workload& workload);
 /// Writes the trace and prints the end-of-run table (not with --json).
 void finish_run(const EngineFlags& flags, const Engine& engine);

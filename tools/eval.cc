@@ -23,7 +23,8 @@ struct EvalFlags {
 void run(const EvalFlags& flags, std::stop_token stop) {
   const auto tokenizer = need_tokenizer(flags.engine.model);
   const auto tokens = tokenizer->encode(read_text(flags.text), text::AddSpecial::kNo);
-  const int64_t window = std::min(flags.window, BoundModel::open(flags.engine.model).shape().max_positions);
+  const int64_t window =
+      std::min(flags.window, BoundModel::open(flags.engine.model).shape().max_positions);
   const auto windows = app::perplexity_windows(tokens, tokenizer->bos(), window);
   policy::Workload workload;
   workload.sequences = std::min<int64_t>(static_cast<int64_t>(windows.size()), 16);
@@ -31,15 +32,27 @@ void run(const EvalFlags& flags, std::stop_token stop) {
   const auto engine = open_engine(flags.engine, workload);
   if (!engine) return;
   Progress progress("scoring");
-  const app::Perplexity result = app::perplexity(*engine, tokens, tokenizer->bos(), window, [&](int64_t done, int64_t total) {
-    progress.update(done, total, fmt::format("{} of {} windows", done, total), "");
-  }, stop);
+  const app::Perplexity result = app::perplexity(
+      *engine, tokens, tokenizer->bos(), window,
+      [&](int64_t done, int64_t total) {
+        progress.update(done, total, fmt::format("{} of {} windows", done, total), "");
+      },
+      stop);
   if (flags.engine.json)
-    std::printf("%s\n", nlohmann::ordered_json{{"perplexity", result.value()}, {"mean_nll", result.mean_nll}, {"scored_tokens", result.scored_tokens},
-                                              {"windows", result.windows}, {"window_tokens", window}, {"stats", app::stats_json(*engine)}}.dump(2).c_str());
+    std::printf("%s\n", nlohmann::ordered_json{{"perplexity", result.value()},
+                                               {"mean_nll", result.mean_nll},
+                                               {"scored_tokens", result.scored_tokens},
+                                               {"windows", result.windows},
+                                               {"window_tokens", window},
+                                               {"stats", app::stats_json(*engine)}}
+                            .dump(2)
+                            .c_str());
   else
-    std::printf("perplexity %.6f over %lld tokens (mean NLL %.6f; %lld windows of %lld tokens, each begun with begin-of-text)\n", result.value(),
-                static_cast<long long>(result.scored_tokens), result.mean_nll, static_cast<long long>(result.windows), static_cast<long long>(window));
+    std::printf(
+        "perplexity %.6f over %lld tokens (mean NLL %.6f; %lld windows of %lld tokens, each begun "
+        "with begin-of-text)\n",
+        result.value(), static_cast<long long>(result.scored_tokens), result.mean_nll,
+        static_cast<long long>(result.windows), static_cast<long long>(window));
   finish_run(flags.engine, *engine);
 }
 }  // namespace
@@ -49,7 +62,9 @@ Command add_eval(CLI::App& program) {
   CLI::App* parser = program.add_subcommand("eval", "perplexity of a text file");
   flags->engine.add_to(*parser);
   parser->add_option("--text", flags->text, "the text file")->required();
-  parser->add_option("--window", flags->window, "tokens of a window")->check(CLI::Range(2, 1 << 20))->capture_default_str();
+  parser->add_option("--window", flags->window, "tokens of a window")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
   return {parser, [flags](std::stop_token stop) { run(*flags, stop); }};
 }
 

@@ -35,7 +35,8 @@ nlohmann::ordered_json shape_json(const ModelShape& shape) {
           {"parameters", shape.num_parameters()},
           {"weight_dtype", dtype_name(shape.weight_dtype)},
           {"weight_bytes", shape.weight_bytes()},
-          {"kv_bytes_per_token", shape.kv_elements_per_token() * shape.num_layers * dtype_bytes(shape.weight_dtype)}};
+          {"kv_bytes_per_token",
+           shape.kv_elements_per_token() * shape.num_layers * dtype_bytes(shape.weight_dtype)}};
 }
 
 nlohmann::ordered_json describe(const InspectFlags& flags) {
@@ -48,12 +49,18 @@ nlohmann::ordered_json describe(const InspectFlags& flags) {
                               {"tensors", summary.tensor_count},
                               {"parameters", summary.parameters},
                               {"tensor_bytes", summary.tensor_bytes}};
-  for (const auto& [dtype, bytes] : summary.bytes_by_dtype) json["bytes_by_dtype"][std::string(dtype_name(dtype))] = bytes;
+  for (const auto& [dtype, bytes] : summary.bytes_by_dtype)
+    json["bytes_by_dtype"][std::string(dtype_name(dtype))] = bytes;
   if (flags.tensors)
     for (const io::TensorEntry& tensor : checkpoint.tensors())
-      json["tensor_list"].push_back({{"name", tensor.name}, {"dtype", dtype_name(tensor.dtype)}, {"shape", tensor.shape},
-                                     {"file", checkpoint.files()[static_cast<size_t>(tensor.file_index)].path.filename().string()},
-                                     {"offset", tensor.offset}, {"bytes", tensor.bytes}});
+      json["tensor_list"].push_back(
+          {{"name", tensor.name},
+           {"dtype", dtype_name(tensor.dtype)},
+           {"shape", tensor.shape},
+           {"file",
+            checkpoint.files()[static_cast<size_t>(tensor.file_index)].path.filename().string()},
+           {"offset", tensor.offset},
+           {"bytes", tensor.bytes}});
   if (!checkpoint.config_text().empty()) {
     try {
       const BoundModel model = BoundModel::open(flags.path);
@@ -74,29 +81,49 @@ nlohmann::ordered_json describe(const InspectFlags& flags) {
 }
 
 void print_plain(const nlohmann::ordered_json& json) {
-  const auto bytes = [&](const nlohmann::ordered_json& value) { return format_bytes(value.get<int64_t>()); };
-  std::printf("%s: %s, %lld files, %s\n", json["path"].get<std::string>().c_str(), json["format"].get<std::string>().c_str(),
-              static_cast<long long>(json["files"].get<int64_t>()), bytes(json["file_bytes"]).c_str());
-  std::printf("  tensors    %lld, %.4g million parameters\n", static_cast<long long>(json["tensors"].get<int64_t>()), json["parameters"].get<double>() / 1e6);
+  const auto bytes = [&](const nlohmann::ordered_json& value) {
+    return format_bytes(value.get<int64_t>());
+  };
+  std::printf("%s: %s, %lld files, %s\n", json["path"].get<std::string>().c_str(),
+              json["format"].get<std::string>().c_str(),
+              static_cast<long long>(json["files"].get<int64_t>()),
+              bytes(json["file_bytes"]).c_str());
+  std::printf("  tensors    %lld, %.4g million parameters\n",
+              static_cast<long long>(json["tensors"].get<int64_t>()),
+              json["parameters"].get<double>() / 1e6);
   if (json.contains("bytes_by_dtype"))
-    for (const auto& [name, count] : json["bytes_by_dtype"].items()) std::printf("  %-10s %s\n", name.c_str(), bytes(count).c_str());
+    for (const auto& [name, count] : json["bytes_by_dtype"].items())
+      std::printf("  %-10s %s\n", name.c_str(), bytes(count).c_str());
   if (json.contains("model")) {
     const auto& model = json["model"];
-    std::printf("  model      %s, %lld layers, hidden %lld, heads %lld (KV %lld) x %lld, vocabulary %lld, positions %lld\n", model["family"].get<std::string>().c_str(),
-                static_cast<long long>(model["layers"].get<int64_t>()), static_cast<long long>(model["hidden_size"].get<int64_t>()),
-                static_cast<long long>(model["heads"].get<int64_t>()), static_cast<long long>(model["kv_heads"].get<int64_t>()),
-                static_cast<long long>(model["head_dim"].get<int64_t>()), static_cast<long long>(model["vocab_size"].get<int64_t>()),
-                static_cast<long long>(model["max_positions"].get<int64_t>()));
-    std::printf("  resident   %s of %s weights; KV %s a token\n", bytes(model["weight_bytes"]).c_str(), model["weight_dtype"].get<std::string>().c_str(),
+    std::printf(
+        "  model      %s, %lld layers, hidden %lld, heads %lld (KV %lld) x %lld, vocabulary %lld, "
+        "positions %lld\n",
+        model["family"].get<std::string>().c_str(),
+        static_cast<long long>(model["layers"].get<int64_t>()),
+        static_cast<long long>(model["hidden_size"].get<int64_t>()),
+        static_cast<long long>(model["heads"].get<int64_t>()),
+        static_cast<long long>(model["kv_heads"].get<int64_t>()),
+        static_cast<long long>(model["head_dim"].get<int64_t>()),
+        static_cast<long long>(model["vocab_size"].get<int64_t>()),
+        static_cast<long long>(model["max_positions"].get<int64_t>()));
+    std::printf("  resident   %s of %s weights; KV %s a token\n",
+                bytes(model["weight_bytes"]).c_str(),
+                model["weight_dtype"].get<std::string>().c_str(),
                 bytes(model["kv_bytes_per_token"]).c_str());
   }
-  if (json.contains("tokenizer")) std::printf("  tokenizer  %s\n", json["tokenizer"].get<std::string>().c_str());
+  if (json.contains("tokenizer"))
+    std::printf("  tokenizer  %s\n", json["tokenizer"].get<std::string>().c_str());
   if (json.contains("notes"))
-    for (const auto& note : json["notes"]) std::printf("  note       %s\n", note.get<std::string>().c_str());
+    for (const auto& note : json["notes"])
+      std::printf("  note       %s\n", note.get<std::string>().c_str());
   if (json.contains("tensor_list"))
     for (const auto& tensor : json["tensor_list"])
-      std::printf("  %-5s %-60s %-18s %12s at %lld in %s\n", tensor["dtype"].get<std::string>().c_str(), tensor["name"].get<std::string>().c_str(),
-                  tensor["shape"].dump().c_str(), bytes(tensor["bytes"]).c_str(), static_cast<long long>(tensor["offset"].get<int64_t>()), tensor["file"].get<std::string>().c_str());
+      std::printf(
+          "  %-5s %-60s %-18s %12s at %lld in %s\n", tensor["dtype"].get<std::string>().c_str(),
+          tensor["name"].get<std::string>().c_str(), tensor["shape"].dump().c_str(),
+          bytes(tensor["bytes"]).c_str(), static_cast<long long>(tensor["offset"].get<int64_t>()),
+          tensor["file"].get<std::string>().c_str());
 }
 
 void run(const InspectFlags& flags, std::stop_token stop) {
@@ -107,23 +134,37 @@ void run(const InspectFlags& flags, std::stop_token stop) {
   }
   nlohmann::ordered_json json = describe(flags);
   if (flags.verify) {
-    if (!io::is_packed_store(flags.path)) throw Error(ErrorKind::kUser, "--verify: " + flags.path + " is not a packed store", "only packed stores have checksums");
+    if (!io::is_packed_store(flags.path))
+      throw Error(ErrorKind::kUser, "--verify: " + flags.path + " is not a packed store",
+                  "only packed stores have checksums");
     std::atomic<bool> stopped{false};
     const std::stop_callback callback(stop, [&] { stopped = true; });
     Progress progress("verifying");
-    json["verified_bytes"] = io::verify_store(flags.path, [&](const io::VerifyProgress& at) {
-      progress.update(at.done_bytes, at.total_bytes, fmt::format("{} of {}", format_bytes(at.done_bytes), format_bytes(at.total_bytes)), "");
-    }, &stopped);
+    json["verified_bytes"] = io::verify_store(
+        flags.path,
+        [&](const io::VerifyProgress& at) {
+          progress.update(
+              at.done_bytes, at.total_bytes,
+              fmt::format("{} of {}", format_bytes(at.done_bytes), format_bytes(at.total_bytes)),
+              "");
+        },
+        &stopped);
   }
-  if (flags.json) std::printf("%s\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
-  else print_plain(json);
-  if (flags.verify && !flags.json) std::printf("  checksums  %s verified\n", format_bytes(json["verified_bytes"].get<int64_t>()).c_str());
+  if (flags.json)
+    std::printf("%s\n",
+                json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+  else
+    print_plain(json);
+  if (flags.verify && !flags.json)
+    std::printf("  checksums  %s verified\n",
+                format_bytes(json["verified_bytes"].get<int64_t>()).c_str());
 }
 }  // namespace
 
 Command add_inspect(CLI::App& program) {
   auto flags = std::make_shared<InspectFlags>();
-  CLI::App* parser = program.add_subcommand("inspect", "what is in a checkpoint, a packed store or a weight file");
+  CLI::App* parser =
+      program.add_subcommand("inspect", "what is in a checkpoint, a packed store or a weight file");
   parser->add_option("path", flags->path, "model folder or weight file");
   parser->add_flag("--tensors", flags->tensors, "list every tensor");
   parser->add_flag("--verify", flags->verify, "read a packed store and compare its checksums");

@@ -1,4 +1,5 @@
-// The command line: finds the subcommand, runs it, and turns errors into one message and an exit code.
+// The command line: finds the subcommand, runs it, and turns errors into one message and an exit
+// code.
 #include <signal.h>
 
 #include <cstdio>
@@ -24,8 +25,8 @@ int report(const Error& error) {
   return sluice::exit_code(error.kind());
 }
 
-// Ctrl-C: the first asks for a clean stop, the second ends at once. A thread takes the signals, so nothing is
-// interrupted half-way.
+// Ctrl-C: the first asks for a clean stop, the second ends at once. A thread takes the signals, so
+// nothing is interrupted half-way.
 void watch_signals(std::stop_source stop) {
   sigset_t set;
   sigemptyset(&set);
@@ -47,8 +48,9 @@ int run(int argc, char** argv) {
   program.require_subcommand(1);
   program.failure_message(CLI::FailureMessage::help);
   std::vector<sluice::tools::Command> commands;
-  for (auto* add : {sluice::tools::add_run, sluice::tools::add_batch, sluice::tools::add_convert, sluice::tools::add_inspect,
-                    sluice::tools::add_tokenize, sluice::tools::add_synth, sluice::tools::add_logits, sluice::tools::add_bench,
+  for (auto* add : {sluice::tools::add_run, sluice::tools::add_batch, sluice::tools::add_convert,
+                    sluice::tools::add_inspect, sluice::tools::add_tokenize,
+                    sluice::tools::add_synth, sluice::tools::add_logits, sluice::tools::add_bench,
                     sluice::tools::add_eval, sluice::tools::add_doctor, sluice::tools::add_version})
     commands.push_back(add(program));
   std::vector<std::string> arguments = sluice::tools::normalise_arguments(argc, argv);
@@ -60,7 +62,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForAllHelp& help) {
     return program.exit(help);
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "sluice: error: %s\n  sluice COMMAND --help lists the options\n", error.what());
+    std::fprintf(stderr, "sluice: error: %s\n  sluice COMMAND --help lists the options\n",
+                 error.what());
     return 2;
   }
   std::stop_source stop;
@@ -80,8 +83,10 @@ int main(int argc, char** argv) {
   } catch (const Error& error) {
     return report(error);
   } catch (const std::bad_alloc&) {
-    return report(Error(ErrorKind::kResource, "the system gave no more memory", "close other programs or lower --cpu-mem"));
+    return report(Error(ErrorKind::kResource, "the system gave no more memory",
+                        "close other programs or lower --cpu-mem"));
   } catch (const std::exception& error) {
-    return report(Error(ErrorKind::kInternal, error.what(), "this is a bug in sluice; please report it with the command"));
+    return report(Error(ErrorKind::kInternal, error.what(),
+                        "this is a bug in sluice; please report it with the command"));
   }
 }

@@ -20,7 +20,8 @@ Progress::~Progress() {
   if (has_shown_ && is_terminal()) std::fprintf(stderr, "\n");
 }
 
-void Progress::update(int64_t done, int64_t total, const std::string& amount, const std::string& rate) {
+void Progress::update(int64_t done, int64_t total, const std::string& amount,
+                      const std::string& rate) {
   const auto now = Clock::now();
   const double elapsed = std::chrono::duration<double>(now - started_).count();
   const double since = std::chrono::duration<double>(now - last_).count();
@@ -31,9 +32,12 @@ void Progress::update(int64_t done, int64_t total, const std::string& amount, co
   has_shown_ = true;
   std::string line = fmt::format("{}: {} {}", what_, amount, rate);
   if (done > 0 && total > done)
-    line += fmt::format(", {} left", format_seconds(elapsed * static_cast<double>(total - done) / static_cast<double>(done)));
-  if (is_terminal()) std::fprintf(stderr, "\r\x1b[K%s", line.c_str());
-  else std::fprintf(stderr, "%s\n", line.c_str());
+    line += fmt::format(", {} left", format_seconds(elapsed * static_cast<double>(total - done) /
+                                                    static_cast<double>(done)));
+  if (is_terminal())
+    std::fprintf(stderr, "\r\x1b[K%s", line.c_str());
+  else
+    std::fprintf(stderr, "%s\n", line.c_str());
 }
 
 }  // namespace sluice::tools

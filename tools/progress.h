@@ -1,5 +1,6 @@
 #pragma once
-// One line of progress on standard error: redrawn on a terminal, a plain line now and then elsewhere.
+// One line of progress on standard error: redrawn on a terminal, a plain line now and then
+// elsewhere.
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -13,7 +14,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Shows "<what>: <amount> <rate>, <time left>" when it is time for a line again. done = total ends the line.
+  /// Shows "<what>: <amount> <rate>, <time left>" when it is time for a line again. done = total
+  /// ends the line.
   void update(int64_t done, int64_t total, const std::string& amount, const std::string& rate);
 
  private:

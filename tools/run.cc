@@ -25,56 +25,71 @@ struct RunFlags {
   bool no_special = false;
 };
 
-std::vector<int32_t> encode_prompt(const text::Tokenizer& tokenizer, const std::string& prompt, bool add_special) {
+std::vector<int32_t> encode_prompt(const text::Tokenizer& tokenizer, const std::string& prompt,
+                                   bool add_special) {
   if (const auto at = text::first_invalid_utf8(prompt))
-    throw Error(ErrorKind::kUser, fmt::format("the prompt is not UTF-8 at byte {}", *at), "save it as UTF-8 and try again");
+    throw Error(ErrorKind::kUser, fmt::format("the prompt is not UTF-8 at byte {}", *at),
+                "save it as UTF-8 and try again");
   return tokenizer.encode(prompt, add_special ? text::AddSpecial::kYes : text::AddSpecial::kNo);
 }
 
-std::vector<std::vector<int32_t>> collect_prompts(const RunFlags& flags, const text::Tokenizer* tokenizer) {
+std::vector<std::vector<int32_t>> collect_prompts(const RunFlags& flags,
+                                                  const text::Tokenizer* tokenizer) {
   std::vector<std::vector<int32_t>> out;
   for (const std::string& ids : flags.prompt_ids) out.push_back(parse_ids(ids, "--prompt-ids"));
   std::vector<std::string> texts = flags.prompts;
   for (const std::string& path : flags.prompt_files) texts.push_back(read_text(path));
   if (texts.empty() && out.empty())
-    throw Error(ErrorKind::kUser, "no prompt", "give -p TEXT, --prompt-file FILE (- for standard input) or --prompt-ids 1,2,3");
+    throw Error(ErrorKind::kUser, "no prompt",
+                "give -p TEXT, --prompt-file FILE (- for standard input) or --prompt-ids 1,2,3");
   if (!texts.empty() && !tokenizer)
     throw Error(ErrorKind::kFile, fmt::format("{}: the model has no tokenizer", flags.engine.model),
                 "copy its tokenizer files there, or give token ids with --prompt-ids");
-  for (const std::string& prompt : texts) out.push_back(encode_prompt(*tokenizer, prompt, !flags.no_special));
+  for (const std::string& prompt : texts)
+    out.push_back(encode_prompt(*tokenizer, prompt, !flags.no_special));
   return out;
 }
 
-nlohmann::ordered_json result_json(const app::TextResult& result, const text::Tokenizer* tokenizer) {
+nlohmann::ordered_json result_json(const app::TextResult& result,
+                                   const text::Tokenizer* tokenizer) {
   nlohmann::ordered_json json{{"text", result.text},
                               {"token_ids", result.token_ids},
                               {"prompt_token_ids", result.prompt_ids},
                               {"finish_reason", result.finish_reason}};
   if (!result.refused.empty()) json["error"] = result.refused;
   if (!result.choices.empty()) {
-    const auto name = [&](int32_t id) { return tokenizer ? text::mend_utf8(tokenizer->token_bytes(id)) : std::to_string(id); };
+    const auto name = [&](int32_t id) {
+      return tokenizer ? text::mend_utf8(tokenizer->token_bytes(id)) : std::to_string(id);
+    };
     auto list = nlohmann::ordered_json::array();
     for (const sampling::Choice& choice : result.choices) {
       auto top = nlohmann::ordered_json::array();
-      for (const auto& other : choice.top) top.push_back({{"token", name(other.token)}, {"id", other.token}, {"logprob", other.logprob}});
-      list.push_back({{"token", name(choice.token)}, {"id", choice.token}, {"logprob", choice.logprob}, {"top", top}});
+      for (const auto& other : choice.top)
+        top.push_back(
+            {{"token", name(other.token)}, {"id", other.token}, {"logprob", other.logprob}});
+      list.push_back({{"token", name(choice.token)},
+                      {"id", choice.token},
+                      {"logprob", choice.logprob},
+                      {"top", top}});
     }
     json["logprobs"] = list;
   }
   return json;
 }
 
-void print_results(const RunFlags& flags, const Engine& engine, const std::vector<app::TextResult>& results,
-                   const text::Tokenizer* tokenizer) {
+void print_results(const RunFlags& flags, const Engine& engine,
+                   const std::vector<app::TextResult>& results, const text::Tokenizer* tokenizer) {
   nlohmann::ordered_json json = result_json(results.front(), tokenizer);
   if (results.size() > 1) {
     json["results"] = nlohmann::ordered_json::array();
-    for (const app::TextResult& result : results) json["results"].push_back(result_json(result, tokenizer));
+    for (const app::TextResult& result : results)
+      json["results"].push_back(result_json(result, tokenizer));
   }
   json["model"] = flags.engine.model;
   json["policy"] = nlohmann::ordered_json::parse(policy::policy_to_json(engine.plan().policy));
   json["stats"] = app::stats_json(engine);
-  std::printf("%s\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+  std::printf("%s\n",
+              json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
 }
 
 void run(const RunFlags& flags, std::stop_token stop) {
@@ -96,14 +111,18 @@ void run(const RunFlags& flags, std::stop_token stop) {
   app::TextSink sink(tokenizer.get());
   const bool is_streaming = prompts.size() == 1 && !flags.engine.json && tokenizer;
   std::vector<app::TextResult> results(prompts.size());
-  if (is_streaming) sink.on_text = [](uint64_t, const std::string& piece) {
-    std::fwrite(piece.data(), 1, piece.size(), stdout);
-    std::fflush(stdout);
-  };
+  if (is_streaming)
+    sink.on_text = [](uint64_t, const std::string& piece) {
+      std::fwrite(piece.data(), 1, piece.size(), stdout);
+      std::fflush(stdout);
+    };
   sink.on_result = [&](app::TextResult&& result) {
     if (!is_streaming && !flags.engine.json && result.refused.empty()) {
-      if (prompts.size() > 1) std::printf("--- prompt %llu (%s)\n", static_cast<unsigned long long>(result.id + 1), result.finish_reason.c_str());
-      std::printf("%s\n", tokenizer ? result.text.c_str() : fmt::format("{}", fmt::join(result.token_ids, ",")).c_str());
+      if (prompts.size() > 1)
+        std::printf("--- prompt %llu (%s)\n", static_cast<unsigned long long>(result.id + 1),
+                    result.finish_reason.c_str());
+      std::printf("%s\n", tokenizer ? result.text.c_str()
+                                    : fmt::format("{}", fmt::join(result.token_ids, ",")).c_str());
       std::fflush(stdout);
     }
     results[result.id] = std::move(result);
@@ -124,10 +143,19 @@ Command add_run(CLI::App& program) {
   CLI::App* parser = program.add_subcommand("run", "generate text for one or more prompts");
   flags->engine.add_to(*parser);
   flags->sampling.add_to(*parser, 128);
-  parser->add_option("-p,--prompt", flags->prompts, "the prompt (may be given again)")->expected(1)->take_all();
-  parser->add_option("-f,--prompt-file", flags->prompt_files, "a file with the prompt; - for standard input")->expected(1)->take_all();
-  parser->add_option("--prompt-ids", flags->prompt_ids, "token ids as 1,2,3 (needs no tokenizer)")->expected(1)->take_all();
-  parser->add_flag("--no-special", flags->no_special, "leave out what the tokenizer adds (begin-of-text)");
+  parser->add_option("-p,--prompt", flags->prompts, "the prompt (may be given again)")
+      ->expected(1)
+      ->take_all();
+  parser
+      ->add_option("-f,--prompt-file", flags->prompt_files,
+                   "a file with the prompt; - for standard input")
+      ->expected(1)
+      ->take_all();
+  parser->add_option("--prompt-ids", flags->prompt_ids, "token ids as 1,2,3 (needs no tokenizer)")
+      ->expected(1)
+      ->take_all();
+  parser->add_flag("--no-special", flags->no_special,
+                   "leave out what the tokenizer adds (begin-of-text)");
   return {parser, [flags](std::stop_token stop) { run(*flags, stop); }};
 }
 

@@ -21,16 +21,24 @@ void run(const TokenizeFlags& flags) {
   if (!flags.decode.empty()) {
     const auto ids = parse_ids(flags.decode, "--decode");
     const std::string decoded = tokenizer->decode(ids, text::SkipSpecial::kNo);
-    if (flags.json) std::printf("%s\n", nlohmann::ordered_json{{"token_ids", ids}, {"text", decoded}}.dump().c_str());
-    else std::printf("%s\n", decoded.c_str());
+    if (flags.json)
+      std::printf("%s\n",
+                  nlohmann::ordered_json{{"token_ids", ids}, {"text", decoded}}.dump().c_str());
+    else
+      std::printf("%s\n", decoded.c_str());
     return;
   }
   const std::string input = !flags.file.empty() ? read_text(flags.file) : flags.prompt;
-  const auto ids = tokenizer->encode(input, flags.no_special ? text::AddSpecial::kNo : text::AddSpecial::kYes);
+  const auto ids =
+      tokenizer->encode(input, flags.no_special ? text::AddSpecial::kNo : text::AddSpecial::kYes);
   if (flags.json) {
     auto pieces = nlohmann::ordered_json::array();
     for (int32_t id : ids) pieces.push_back(text::mend_utf8(tokenizer->token_bytes(id)));
-    std::printf("%s\n", nlohmann::ordered_json{{"token_ids", ids}, {"tokens", pieces}, {"count", ids.size()}}.dump().c_str());
+    std::printf(
+        "%s\n",
+        nlohmann::ordered_json{{"token_ids", ids}, {"tokens", pieces}, {"count", ids.size()}}
+            .dump()
+            .c_str());
     return;
   }
   for (size_t i = 0; i < ids.size(); ++i) std::printf("%s%d", i ? "," : "", ids[i]);
@@ -41,7 +49,9 @@ void run(const TokenizeFlags& flags) {
 Command add_tokenize(CLI::App& program) {
   auto flags = std::make_shared<TokenizeFlags>();
   CLI::App* parser = program.add_subcommand("tokenize", "text to token ids, or back");
-  parser->add_option("model,-m,--model", flags->model, "model folder or tokenizer file")->required()->envname("SLUICE_MODEL");
+  parser->add_option("model,-m,--model", flags->model, "model folder or tokenizer file")
+      ->required()
+      ->envname("SLUICE_MODEL");
   parser->add_option("-p,--prompt", flags->prompt, "the text");
   parser->add_option("-f,--file", flags->file, "a file with the text; - for standard input");
   parser->add_option("--decode", flags->decode, "token ids as 1,2,3: print their text");

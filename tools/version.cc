@@ -16,8 +16,10 @@ Command add_version(CLI::App& program) {
             std::printf("sluice %s\n", SLUICE_VERSION);
             if (!*report) return;
             const MemoryLimit limit = memory_limit();
-            std::printf("compiler: %s\n%smemory: %s (%s), %s available\n", __VERSION__, kernels::describe_kernels().c_str(),
-                        format_bytes(limit.total_bytes).c_str(), limit.source.c_str(), format_bytes(limit.available_bytes).c_str());
+            std::printf("compiler: %s\n%smemory: %s (%s), %s available\n", __VERSION__,
+                        kernels::describe_kernels().c_str(),
+                        format_bytes(limit.total_bytes).c_str(), limit.source.c_str(),
+                        format_bytes(limit.available_bytes).c_str());
           }};
 }
 

@@ -1,4 +1,5 @@
-// Attention over paged KV: decode against the memory's read rate, prefill in FLOP/s (4 head_dim per visible pair).
+// Attention over paged KV: decode against the memory's read rate, prefill in FLOP/s (4 head_dim per
+// visible pair).
 #include <benchmark/benchmark.h>
 #include <omp.h>
 
@@ -27,7 +28,8 @@ AttentionShape shape_of(int heads, int kv_heads, DType dtype) {
 }
 
 int64_t page_bytes(const AttentionShape& shape) {
-  return 2 * int64_t{shape.num_kv_heads} * shape.page_tokens * shape.head_dim * dtype_bytes(shape.kv_dtype);
+  return 2 * int64_t{shape.num_kv_heads} * shape.page_tokens * shape.head_dim *
+         dtype_bytes(shape.kv_dtype);
 }
 
 struct Batch {
@@ -46,7 +48,8 @@ struct Batch {
       s.pages = pages.data() + i * pages_each;
       s.out = out.data() + i * count * row;
     }
-    scratch.resize(static_cast<size_t>(kernels::attention_scratch_floats(shape, omp_get_max_threads())));
+    scratch.resize(
+        static_cast<size_t>(kernels::attention_scratch_floats(shape, omp_get_max_threads())));
   }
   void run(const AttentionShape& shape) {
     for (const std::byte*& page : pages) page = WeightPool::instance().next(page_bytes(shape));
@@ -60,38 +63,52 @@ struct Batch {
 };
 
 void decode(benchmark::State& state, DType dtype) {
-  const AttentionShape shape = shape_of(static_cast<int>(state.range(2)), static_cast<int>(state.range(3)), dtype);
+  const AttentionShape shape =
+      shape_of(static_cast<int>(state.range(2)), static_cast<int>(state.range(3)), dtype);
   Batch batch(shape, state.range(0), static_cast<int32_t>(state.range(1)), 1);
   const double read_rate = WeightPool::instance().read_rate();
   batch.run(shape);
   const double start = now_seconds();
   for (auto _ : state) batch.run(shape);
   const double seconds = (now_seconds() - start) / static_cast<double>(state.iterations());
-  const auto bytes = static_cast<double>(page_bytes(shape) * static_cast<int64_t>(batch.pages.size()));
+  const auto bytes =
+      static_cast<double>(page_bytes(shape) * static_cast<int64_t>(batch.pages.size()));
   state.counters["GB/s"] = bytes / seconds / 1e9;
   state.counters["of_read"] = bytes / seconds / read_rate;
 }
 
 void prefill(benchmark::State& state, DType dtype) {
-  const AttentionShape shape = shape_of(static_cast<int>(state.range(2)), static_cast<int>(state.range(3)), dtype);
+  const AttentionShape shape =
+      shape_of(static_cast<int>(state.range(2)), static_cast<int>(state.range(3)), dtype);
   const int64_t context = state.range(1), count = state.range(0);
   Batch batch(shape, 1, static_cast<int32_t>(context), static_cast<int32_t>(count));
   for (auto _ : state) batch.run(shape);
   const double pairs = static_cast<double>(count) * static_cast<double>(context - count) +
                        static_cast<double>(count) * static_cast<double>(count + 1) / 2;
-  const double flop = 4.0 * pairs * shape.num_heads * shape.head_dim * static_cast<double>(state.iterations());
+  const double flop =
+      4.0 * pairs * shape.num_heads * shape.head_dim * static_cast<double>(state.iterations());
   state.counters["GFLOP/s"] = benchmark::Counter(flop / 1e9, benchmark::Counter::kIsRate);
 }
 
 void decode_shapes(benchmark::internal::Benchmark* bench) {
-  bench->ArgNames({"sequences", "context", "heads", "kv_heads"})->UseRealTime()->Unit(benchmark::kMillisecond);
-  bench->Args({1, 16384, 32, 32})->Args({1, 16384, 32, 8})->Args({1, 65536, 8, 1})->Args({32, 1024, 32, 32});
+  bench->ArgNames({"sequences", "context", "heads", "kv_heads"})
+      ->UseRealTime()
+      ->Unit(benchmark::kMillisecond);
+  bench->Args({1, 16384, 32, 32})
+      ->Args({1, 16384, 32, 8})
+      ->Args({1, 65536, 8, 1})
+      ->Args({32, 1024, 32, 32});
   bench->Args({32, 1024, 32, 8})->Args({32, 1024, 64, 8});
 }
 
 void prefill_shapes(benchmark::internal::Benchmark* bench) {
-  bench->ArgNames({"count", "context", "heads", "kv_heads"})->UseRealTime()->Unit(benchmark::kMillisecond);
-  bench->Args({512, 512, 32, 32})->Args({2048, 2048, 32, 8})->Args({512, 8192, 32, 8})->Args({8, 16384, 32, 8});
+  bench->ArgNames({"count", "context", "heads", "kv_heads"})
+      ->UseRealTime()
+      ->Unit(benchmark::kMillisecond);
+  bench->Args({512, 512, 32, 32})
+      ->Args({2048, 2048, 32, 8})
+      ->Args({512, 8192, 32, 8})
+      ->Args({8, 16384, 32, 8});
 }
 
 void decode_bf16(benchmark::State& state) { decode(state, DType::kBF16); }

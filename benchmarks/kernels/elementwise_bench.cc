@@ -1,4 +1,5 @@
-// Norms, activations, rotary positions and conversions on a prefill's rows: all should run at cache or memory speed.
+// Norms, activations, rotary positions and conversions on a prefill's rows: all should run at cache
+// or memory speed.
 #include <benchmark/benchmark.h>
 
 #include <vector>
@@ -14,7 +15,8 @@ constexpr int64_t kRows = 512;
 constexpr int64_t kCols = 4096;
 
 void set_rate(benchmark::State& state, int64_t bytes) {
-  state.counters["GB/s"] = benchmark::Counter(static_cast<double>(bytes * state.iterations()) / 1e9, benchmark::Counter::kIsRate);
+  state.counters["GB/s"] = benchmark::Counter(static_cast<double>(bytes * state.iterations()) / 1e9,
+                                              benchmark::Counter::kIsRate);
 }
 
 void rms_norm(benchmark::State& state) {
@@ -25,7 +27,8 @@ void rms_norm(benchmark::State& state) {
 
 void silu_mul(benchmark::State& state) {
   std::vector<float> gate(kRows * kCols, 0.5f), up(gate), y(gate.size());
-  for (auto _ : state) kernels::silu_mul(gate.data(), kCols, up.data(), kCols, y.data(), kCols, kRows, kCols);
+  for (auto _ : state)
+    kernels::silu_mul(gate.data(), kCols, up.data(), kCols, y.data(), kCols, kRows, kCols);
   set_rate(state, kRows * kCols * 12);
 }
 
@@ -40,7 +43,8 @@ void rope(benchmark::State& state) {
   std::vector<int32_t> positions(kRows);
   for (int64_t i = 0; i < kRows; ++i) positions[static_cast<size_t>(i)] = static_cast<int32_t>(i);
   for (auto _ : state)
-    kernels::rope_inplace(x.data(), kRows, kCols, kCols / 128, 128, 128, positions.data(), frequencies.data(), 1.0f);
+    kernels::rope_inplace(x.data(), kRows, kCols, kCols / 128, 128, 128, positions.data(),
+                          frequencies.data(), 1.0f);
   set_rate(state, kRows * kCols * 8);
 }
 

@@ -1,7 +1,8 @@
-// Every kernel that a pass spends time in, on all OpenMP threads (OMP_NUM_THREADS), with its rate beside what bounds it:
-// of_read is the share of the memory's read rate measured just before, of_onednn that of oneDNN's own packed product.
-// Google Benchmark's flags apply: --benchmark_filter=linear/bf16, --benchmark_format=json. SLUICE_BENCH_ISA lowers the
-// instruction set.
+// Every kernel that a pass spends time in, on all OpenMP threads (OMP_NUM_THREADS), with its rate
+// beside what bounds it: of_read is the share of the memory's read rate measured just before,
+// of_onednn that of oneDNN's own packed product. Google Benchmark's flags apply:
+// --benchmark_filter=linear/bf16, --benchmark_format=json. SLUICE_BENCH_ISA lowers the instruction
+// set.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
@@ -15,7 +16,8 @@ int main(int argc, char** argv) {
   if (const char* name = std::getenv("SLUICE_BENCH_ISA")) {
     const auto isa = sluice::kernels::parse_isa(name);
     if (!isa) {
-      std::cerr << "sluice_kernel_bench: SLUICE_BENCH_ISA=" << name << " is none of generic, avx2, avx512, avx512_bf16, amx\n";
+      std::cerr << "sluice_kernel_bench: SLUICE_BENCH_ISA=" << name
+                << " is none of generic, avx2, avx512, avx512_bf16, amx\n";
       return 2;
     }
     sluice::kernels::force_isa(*isa);

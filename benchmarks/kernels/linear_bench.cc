@@ -1,5 +1,6 @@
-// Linear layers, plain and packed, beside oneDNN on its own packed weights and beside the read rate of the memory. The
-// weights come from RAM: each product takes the next ones of a pool larger than the last-level cache.
+// Linear layers, plain and packed, beside oneDNN on its own packed weights and beside the read rate
+// of the memory. The weights come from RAM: each product takes the next ones of a pool larger than
+// the last-level cache.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -22,16 +23,18 @@ struct Operands {
       : x(static_cast<size_t>(kernels::padded_rows(m) * k)),
         rounded(x.size()),
         y(static_cast<size_t>(kernels::padded_rows(m) * n)) {
-    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(static_cast<int>(i % 17) - 8) / 8;
-    kernels::convert(DType::kF32, x.data(), DType::kBF16, rounded.data(), static_cast<int64_t>(x.size()));
+    for (size_t i = 0; i < x.size(); ++i)
+      x[i] = static_cast<float>(static_cast<int>(i % 17) - 8) / 8;
+    kernels::convert(DType::kF32, x.data(), DType::kBF16, rounded.data(),
+                     static_cast<int64_t>(x.size()));
   }
   std::vector<float> x;
   std::vector<uint16_t> rounded;
   std::vector<float> y;
 };
 
-// Seconds of oneDNN's product of the shape, over a quarter of a second. Measured at the first call of each benchmark case:
-// Google Benchmark calls a case several times.
+// Seconds of oneDNN's product of the shape, over a quarter of a second. Measured at the first call
+// of each benchmark case: Google Benchmark calls a case several times.
 double onednn_seconds(DType dtype, int64_t m, int64_t n, int64_t k, const void* x, float* y) {
   static std::tuple<DType, int64_t, int64_t, int64_t> measured;
   static double seconds = 0;
@@ -54,8 +57,10 @@ void linear(benchmark::State& state, DType dtype, Compute compute, Weights weigh
   WeightPool& pool = WeightPool::instance();
   Operands operands(m, n, k);
   const kernels::Activations x{operands.x.data(), operands.rounded.data(), m, k, k};
-  std::vector<std::byte> scratch(static_cast<size_t>(kernels::linear_scratch_bytes(dtype, m, n, k, compute)));
-  const int64_t bytes = weights == Weights::kPlain ? n * k * dtype_bytes(dtype) : kernels::packed_bytes(dtype, n, k, compute);
+  std::vector<std::byte> scratch(
+      static_cast<size_t>(kernels::linear_scratch_bytes(dtype, m, n, k, compute)));
+  const int64_t bytes = weights == Weights::kPlain ? n * k * dtype_bytes(dtype)
+                                                   : kernels::packed_bytes(dtype, n, k, compute);
   const auto product = [&] {
     const std::byte* w = pool.next(bytes);
     if (weights == Weights::kPlain)
@@ -65,7 +70,8 @@ void linear(benchmark::State& state, DType dtype, Compute compute, Weights weigh
   };
   const double read_rate = pool.read_rate();
   const DType raw_type = compute == Compute::kBF16 ? DType::kBF16 : DType::kF32;
-  const void* raw_x = compute == Compute::kBF16 ? static_cast<const void*>(operands.rounded.data()) : operands.x.data();
+  const void* raw_x = compute == Compute::kBF16 ? static_cast<const void*>(operands.rounded.data())
+                                                : operands.x.data();
   const double raw_seconds = onednn_seconds(raw_type, m, n, k, raw_x, operands.y.data());
   product();
   const double start = now_seconds();
@@ -84,16 +90,24 @@ void shapes(benchmark::internal::Benchmark* bench) {
 }
 
 void bf16_plain(benchmark::State& state) {
-  if (!kernels::bf16_compute_supported()) return state.SkipWithError("this CPU has no bf16 products");
+  if (!kernels::bf16_compute_supported())
+    return state.SkipWithError("this CPU has no bf16 products");
   linear(state, DType::kBF16, Compute::kBF16, Weights::kPlain);
 }
 void bf16_packed(benchmark::State& state) {
-  if (!kernels::bf16_compute_supported()) return state.SkipWithError("this CPU has no bf16 products");
+  if (!kernels::bf16_compute_supported())
+    return state.SkipWithError("this CPU has no bf16 products");
   linear(state, DType::kBF16, Compute::kBF16, Weights::kPacked);
 }
-void f16_plain(benchmark::State& state) { linear(state, DType::kF16, Compute::kF32, Weights::kPlain); }
-void f32_plain(benchmark::State& state) { linear(state, DType::kF32, Compute::kF32, Weights::kPlain); }
-void f32_packed(benchmark::State& state) { linear(state, DType::kF32, Compute::kF32, Weights::kPacked); }
+void f16_plain(benchmark::State& state) {
+  linear(state, DType::kF16, Compute::kF32, Weights::kPlain);
+}
+void f32_plain(benchmark::State& state) {
+  linear(state, DType::kF32, Compute::kF32, Weights::kPlain);
+}
+void f32_packed(benchmark::State& state) {
+  linear(state, DType::kF32, Compute::kF32, Weights::kPacked);
+}
 
 BENCHMARK(bf16_plain)->Name("linear/bf16/plain")->Apply(shapes);
 BENCHMARK(bf16_packed)->Name("linear/bf16/packed")->Apply(shapes);

@@ -9,7 +9,8 @@ namespace sluice::bench {
 namespace {
 using Memory = dnnl::memory;
 
-dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, DType dtype, int64_t m, int64_t n, int64_t k) {
+dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, DType dtype, int64_t m, int64_t n,
+                                      int64_t k) {
   const auto type = dtype == DType::kBF16 ? Memory::data_type::bf16 : Memory::data_type::f32;
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -36,21 +37,26 @@ struct RawOnednn::Parts {
   std::vector<std::byte> scratch;
 };
 
-RawOnednn::RawOnednn(DType dtype, int64_t m, int64_t n, int64_t k) : parts_(std::make_unique<Parts>(dtype, m, n, k)) {}
+RawOnednn::RawOnednn(DType dtype, int64_t m, int64_t n, int64_t k)
+    : parts_(std::make_unique<Parts>(dtype, m, n, k)) {}
 RawOnednn::~RawOnednn() = default;
 
-int64_t RawOnednn::weight_bytes() const { return static_cast<int64_t>(parts_->description.weights_desc().get_size()); }
+int64_t RawOnednn::weight_bytes() const {
+  return static_cast<int64_t>(parts_->description.weights_desc().get_size());
+}
 
 void RawOnednn::run(const void* x, const std::byte* weights, float* y) {
   Parts& p = *parts_;
   const auto wrap = [&](const Memory::desc& desc, const void* data) {
     return Memory(desc, p.engine, const_cast<void*>(data));
   };
-  auto* scratch = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(p.scratch.data()) + 63) / 64 * 64);
-  p.primitive.execute(p.stream, {{DNNL_ARG_SRC, wrap(p.description.src_desc(), x)},
-                                 {DNNL_ARG_WEIGHTS, wrap(p.description.weights_desc(), weights)},
-                                 {DNNL_ARG_DST, wrap(p.description.dst_desc(), y)},
-                                 {DNNL_ARG_SCRATCHPAD, wrap(p.description.scratchpad_desc(), scratch)}});
+  auto* scratch =
+      reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(p.scratch.data()) + 63) / 64 * 64);
+  p.primitive.execute(p.stream,
+                      {{DNNL_ARG_SRC, wrap(p.description.src_desc(), x)},
+                       {DNNL_ARG_WEIGHTS, wrap(p.description.weights_desc(), weights)},
+                       {DNNL_ARG_DST, wrap(p.description.dst_desc(), y)},
+                       {DNNL_ARG_SCRATCHPAD, wrap(p.description.scratchpad_desc(), scratch)}});
   p.stream.wait();
 }
 

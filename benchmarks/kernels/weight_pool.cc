@@ -13,15 +13,18 @@ namespace sluice::bench {
 namespace {
 constexpr int64_t kPoolBytes = int64_t{2} << 30;
 constexpr int64_t kChunk = 1 << 20;
-constexpr double kRateSeconds = 4;  // Google Benchmark calls a case several times: one probe serves them all
+constexpr double kRateSeconds =
+    4;  // Google Benchmark calls a case several times: one probe serves them all
 
-// Folds one chunk through eight independent vectors of the smallest size, so that only the memory limits it.
+// Folds one chunk through eight independent vectors of the smallest size, so that only the memory
+// limits it.
 uint64_t read_chunk(const std::byte* p) {
   typedef uint64_t Vector __attribute__((vector_size(16), aligned(8)));
   Vector sums[8] = {};
   for (int64_t i = 0; i < kChunk; i += 128)
     for (int v = 0; v < 8; ++v) sums[v] ^= *reinterpret_cast<const Vector*>(p + i + 16 * v);
-  const Vector all = ((sums[0] ^ sums[1]) ^ (sums[2] ^ sums[3])) ^ ((sums[4] ^ sums[5]) ^ (sums[6] ^ sums[7]));
+  const Vector all =
+      ((sums[0] ^ sums[1]) ^ (sums[2] ^ sums[3])) ^ ((sums[4] ^ sums[5]) ^ (sums[6] ^ sums[7]));
   return all[0] ^ all[1];
 }
 }  // namespace
@@ -38,7 +41,8 @@ WeightPool& WeightPool::instance() {
 WeightPool::WeightPool() {
   const int64_t ram = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   bytes_ = std::min(kPoolBytes, ram / 4) / kChunk * kChunk;
-  void* memory = mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory = mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     std::perror("sluice_kernel_bench: mmap");
     std::exit(1);

@@ -1,5 +1,6 @@
-// A tile of W is 16 rows x 32 columns, the first operand as it lies; a tile of x is 16 pairs of columns x 16 rows, the
-// second operand; a tile of sums is 16 rows of W x 16 rows of x. Bound by the bytes of W up to m of about 48.
+// A tile of W is 16 rows x 32 columns, the first operand as it lies; a tile of x is 16 pairs of
+// columns x 16 rows, the second operand; a tile of sums is 16 rows of W x 16 rows of x. Bound by
+// the bytes of W up to m of about 48.
 #include "kernels/cpu/amx_linear.h"
 
 #include <immintrin.h>
@@ -13,7 +14,7 @@ namespace {
 #include "kernels/cpu/transpose16.inc"
 
 constexpr int64_t kTileRows = 16;
-constexpr int64_t kTileDepth = 32;    // bf16 elements of a tile row
+constexpr int64_t kTileDepth = 32;  // bf16 elements of a tile row
 
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
@@ -28,7 +29,8 @@ int64_t steps_of(int64_t k) { return (k + kTileDepth - 1) / kTileDepth; }
 // One tile of W that is not whole: rows past `rows` and columns past `depth` are zero.
 void stage(const uint16_t* w, int64_t k, int64_t rows, int64_t depth, std::byte* tile) {
   std::memset(tile, 0, kAmxTileBytes);
-  for (int64_t row = 0; row < rows; ++row) std::memcpy(tile + row * 64, w + row * k, static_cast<size_t>(depth) * 2);
+  for (int64_t row = 0; row < rows; ++row)
+    std::memcpy(tile + row * 64, w + row * k, static_cast<size_t>(depth) * 2);
 }
 
 // Turns a tile of sums into rows of y.
@@ -42,9 +44,11 @@ void put(const float* tile, int64_t rows, int64_t m, const float* bias, float* y
     _mm512_mask_storeu_ps(y + i * ldy, mask, _mm512_add_ps(_mm512_castsi512_ps(block[i]), add));
 }
 
-// One step along k: W tiles come from `w` with row stride `stride` bytes, `apart` bytes from tile to tile.
+// One step along k: W tiles come from `w` with row stride `stride` bytes, `apart` bytes from tile
+// to tile.
 template <int kWTiles, int kXTiles>
-inline void step(const std::byte* w, int64_t stride, int64_t apart, const std::byte* x, int64_t x_apart) {
+inline void step(const std::byte* w, int64_t stride, int64_t apart, const std::byte* x,
+                 int64_t x_apart) {
   if constexpr (kXTiles == 2) {
     _tile_loadd(6, x, 64);
     _tile_loadd(7, x + x_apart, 64);
@@ -73,8 +77,8 @@ inline void step(const std::byte* w, int64_t stride, int64_t apart, const std::b
 
 // kWTiles x 16 rows of W (the last tile may have fewer) against kXTiles x 16 rows of x.
 template <int kWTiles, int kXTiles>
-void block(const uint16_t* w, int64_t rows, int64_t k, const std::byte* x, int64_t m, const float* bias, float* y,
-           int64_t ldy) {
+void block(const uint16_t* w, int64_t rows, int64_t k, const std::byte* x, int64_t m,
+           const float* bias, float* y, int64_t ldy) {
   static_assert(kWTiles * kXTiles <= 4);
   const int64_t steps = steps_of(k);
   const int64_t stride = k * 2;
@@ -92,7 +96,8 @@ void block(const uint16_t* w, int64_t rows, int64_t k, const std::byte* x, int64
   alignas(64) std::byte staged[kWTiles * kAmxTileBytes];
   for (int64_t s = direct; s < steps; ++s) {
     for (int64_t tile = 0; tile < kWTiles; ++tile)
-      stage(w + tile * kTileRows * k + s * kTileDepth, k, std::clamp<int64_t>(rows - tile * kTileRows, 0, kTileRows),
+      stage(w + tile * kTileRows * k + s * kTileDepth, k,
+            std::clamp<int64_t>(rows - tile * kTileRows, 0, kTileRows),
             std::min(kTileDepth, k - s * kTileDepth), staged + tile * kAmxTileBytes);
     step<kWTiles, kXTiles>(staged, 64, kAmxTileBytes, x + s * kAmxTileBytes, x_apart);
   }
@@ -106,8 +111,8 @@ void block(const uint16_t* w, int64_t rows, int64_t k, const std::byte* x, int64
       const int64_t row = w_tile * kTileRows;
       const int64_t i = x_tile * kTileRows;
       if (row < rows && i < m)
-        put(sums + (w_tile * kXTiles + x_tile) * 256, std::min(kTileRows, rows - row), std::min(kTileRows, m - i),
-            bias ? bias + row : nullptr, y + i * ldy + row, ldy);
+        put(sums + (w_tile * kXTiles + x_tile) * 256, std::min(kTileRows, rows - row),
+            std::min(kTileRows, m - i), bias ? bias + row : nullptr, y + i * ldy + row, ldy);
     }
 }
 }  // namespace
@@ -116,7 +121,8 @@ int64_t amx_scratch_bytes(int64_t m, int64_t k) noexcept {
   return (m + kTileRows - 1) / kTileRows * steps_of(k) * kAmxTileBytes;
 }
 
-void amx_arrange(const uint16_t* x, int64_t m, int64_t k, int64_t ld, int64_t begin, int64_t end, std::byte* scratch) noexcept {
+void amx_arrange(const uint16_t* x, int64_t m, int64_t k, int64_t ld, int64_t begin, int64_t end,
+                 std::byte* scratch) noexcept {
   const int64_t steps = steps_of(k);
   for (int64_t column = begin; column < end; ++column) {
     const int64_t tile = column / steps, s = column % steps;
@@ -125,7 +131,8 @@ void amx_arrange(const uint16_t* x, int64_t m, int64_t k, int64_t ld, int64_t be
     __m512i rows[16];
     for (int64_t i = 0; i < 16; ++i) {
       const int64_t row = tile * kTileRows + i;
-      rows[i] = row < m ? _mm512_maskz_loadu_epi16(mask, x + row * ld + s * kTileDepth) : _mm512_setzero_si512();
+      rows[i] = row < m ? _mm512_maskz_loadu_epi16(mask, x + row * ld + s * kTileDepth)
+                        : _mm512_setzero_si512();
     }
     transpose16(rows);
     std::byte* to = scratch + column * kAmxTileBytes;
@@ -133,8 +140,9 @@ void amx_arrange(const uint16_t* x, int64_t m, int64_t k, int64_t ld, int64_t be
   }
 }
 
-void amx_linear_rows(const uint16_t* w, int64_t row_begin, int64_t row_end, int64_t k, const std::byte* arranged, int64_t m,
-                     const float* bias, float* y, int64_t ldy) noexcept {
+void amx_linear_rows(const uint16_t* w, int64_t row_begin, int64_t row_end, int64_t k,
+                     const std::byte* arranged, int64_t m, const float* bias, float* y,
+                     int64_t ldy) noexcept {
   const TileConfig config;
   _tile_loadconfig(&config);
   const int64_t tile_stride = steps_of(k) * kAmxTileBytes;
@@ -145,12 +153,15 @@ void amx_linear_rows(const uint16_t* w, int64_t row_begin, int64_t row_end, int6
       const int64_t left = std::min<int64_t>(32, m - i);
       const auto run = [&](auto kernel, int64_t step_rows) {
         for (int64_t part = 0; part < rows; part += step_rows)
-          kernel(w + (row + part) * k, std::min(step_rows, rows - part), k, x, left, bias ? bias + row + part : nullptr,
-                 y + i * ldy + row + part, ldy);
+          kernel(w + (row + part) * k, std::min(step_rows, rows - part), k, x, left,
+                 bias ? bias + row + part : nullptr, y + i * ldy + row + part, ldy);
       };
-      if (left > 16) run(block<2, 2>, 32);
-      else if (rows == kAmxRowBlock) run(block<4, 1>, 64);
-      else run(block<1, 1>, 16);
+      if (left > 16)
+        run(block<2, 2>, 32);
+      else if (rows == kAmxRowBlock)
+        run(block<4, 1>, 64);
+      else
+        run(block<1, 1>, 16);
     }
   }
   _tile_release();

@@ -39,7 +39,8 @@ int64_t slot_floats(const AttentionShape& shape) noexcept {  // one item's parti
   return attention_most_rows(shape) * (shape.head_dim + 1);
 }
 
-// How the work of one sequence is cut: token blocks x KV heads, and each of those into splits of its context.
+// How the work of one sequence is cut: token blocks x KV heads, and each of those into splits of
+// its context.
 struct Cut {
   int32_t block_tokens;
   int32_t blocks;
@@ -47,30 +48,40 @@ struct Cut {
   int64_t items;
 };
 
-Cut cut_sequence(const AttentionShape& shape, const AttentionSequence& sequence, int64_t splits_wanted) noexcept {
+Cut cut_sequence(const AttentionShape& shape, const AttentionSequence& sequence,
+                 int64_t splits_wanted) noexcept {
   const int group = shape.num_heads / shape.num_kv_heads;
   Cut cut{};
   cut.block_tokens = std::max(1, static_cast<int>(kAttentionRows) / group);
   cut.blocks = (sequence.count + cut.block_tokens - 1) / cut.block_tokens;
   int64_t context = sequence.first_position + int64_t{sequence.count};
-  if (shape.sliding_window > 0) context = std::min<int64_t>(context, int64_t{shape.sliding_window} + cut.block_tokens);
-  cut.splits = static_cast<int32_t>(std::clamp<int64_t>(context / kSplitPositions, 1, splits_wanted));
+  if (shape.sliding_window > 0)
+    context = std::min<int64_t>(context, int64_t{shape.sliding_window} + cut.block_tokens);
+  cut.splits =
+      static_cast<int32_t>(std::clamp<int64_t>(context / kSplitPositions, 1, splits_wanted));
   cut.items = int64_t{cut.blocks} * shape.num_kv_heads * cut.splits;
   return cut;
 }
 
-// Item `index` of a sequence: split fastest, then KV head, then blocks from the last (the longest context) to the first.
-AttentionItem make_item(const AttentionShape& shape, const AttentionSequence& sequence, const Cut& cut, int64_t index) noexcept {
+// Item `index` of a sequence: split fastest, then KV head, then blocks from the last (the longest
+// context) to the first.
+AttentionItem make_item(const AttentionShape& shape, const AttentionSequence& sequence,
+                        const Cut& cut, int64_t index) noexcept {
   const int64_t split = index % cut.splits;
   const int64_t base = index / cut.splits;
   AttentionItem item{};
   item.kv_head = static_cast<int>(base % shape.num_kv_heads);
-  item.token_begin = (cut.blocks - 1 - static_cast<int32_t>(base / shape.num_kv_heads)) * cut.block_tokens;
+  item.token_begin =
+      (cut.blocks - 1 - static_cast<int32_t>(base / shape.num_kv_heads)) * cut.block_tokens;
   item.token_end = std::min(sequence.count, item.token_begin + cut.block_tokens);
   const int32_t whole_end = sequence.first_position + item.token_end;
   const int32_t whole_begin =
-      shape.sliding_window > 0 ? std::max(0, sequence.first_position + item.token_begin - shape.sliding_window + 1) : 0;
-  const auto at = [&](int64_t i) { return whole_begin + static_cast<int32_t>((whole_end - whole_begin) * i / cut.splits); };
+      shape.sliding_window > 0
+          ? std::max(0, sequence.first_position + item.token_begin - shape.sliding_window + 1)
+          : 0;
+  const auto at = [&](int64_t i) {
+    return whole_begin + static_cast<int32_t>((whole_end - whole_begin) * i / cut.splits);
+  };
   item.position_begin = at(split);
   item.position_end = at(split + 1);
   return item;
@@ -79,7 +90,8 @@ AttentionItem make_item(const AttentionShape& shape, const AttentionSequence& se
 // The items of all sequences in one row, numbered; a cursor finds rising numbers.
 class ItemCursor {
  public:
-  ItemCursor(const AttentionShape& shape, std::span<const AttentionSequence> sequences, int64_t splits_wanted) noexcept
+  ItemCursor(const AttentionShape& shape, std::span<const AttentionSequence> sequences,
+             int64_t splits_wanted) noexcept
       : shape_(shape), sequences_(sequences), splits_wanted_(splits_wanted) {}
 
   /// False past the last item. Numbers must not fall.
@@ -109,15 +121,18 @@ class ItemCursor {
   Cut cut_{};
 };
 
-int64_t count_items(const AttentionShape& shape, std::span<const AttentionSequence> sequences, int64_t splits_wanted) noexcept {
+int64_t count_items(const AttentionShape& shape, std::span<const AttentionSequence> sequences,
+                    int64_t splits_wanted) noexcept {
   int64_t items = 0;
-  for (const AttentionSequence& sequence : sequences) items += cut_sequence(shape, sequence, splits_wanted).items;
+  for (const AttentionSequence& sequence : sequences)
+    items += cut_sequence(shape, sequence, splits_wanted).items;
   return items;
 }
 
-// Merges the splits of one item, whose partial results lie in consecutive slots, into the sequence's out.
-void merge_splits(const AttentionShape& shape, const AttentionSequence& sequence, const AttentionItem& item, int64_t splits,
-                  float* slots) noexcept {
+// Merges the splits of one item, whose partial results lie in consecutive slots, into the
+// sequence's out.
+void merge_splits(const AttentionShape& shape, const AttentionSequence& sequence,
+                  const AttentionItem& item, int64_t splits, float* slots) noexcept {
   const int group = shape.num_heads / shape.num_kv_heads;
   const int64_t rows = int64_t{item.token_end - item.token_begin} * group;
   float* lse = slots + rows * shape.head_dim;
@@ -128,7 +143,8 @@ void merge_splits(const AttentionShape& shape, const AttentionSequence& sequence
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t token = item.token_begin + r / group;
     const int64_t head = int64_t{item.kv_head} * group + r % group;
-    std::copy_n(slots + r * shape.head_dim, shape.head_dim, sequence.out + token * sequence.out_stride + head * shape.head_dim);
+    std::copy_n(slots + r * shape.head_dim, shape.head_dim,
+                sequence.out + token * sequence.out_stride + head * shape.head_dim);
     if (sequence.lse) sequence.lse[token * shape.num_heads + head] = lse[r];
   }
 }
@@ -138,14 +154,15 @@ int64_t attention_scratch_floats(const AttentionShape& shape, int threads) noexc
   return threads * (attention_thread_floats(shape) + kItemsPerThread * slot_floats(shape));
 }
 
-void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences, float* scratch,
-               int64_t scratch_floats) noexcept {
+void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences,
+               float* scratch, int64_t scratch_floats) noexcept {
   const Variant& variant = active_variant();
   const int64_t mine = attention_thread_floats(shape);
-  const int threads =
-      static_cast<int>(std::clamp<int64_t>(scratch_floats / attention_scratch_floats(shape, 1), 1, max_threads()));
+  const int threads = static_cast<int>(
+      std::clamp<int64_t>(scratch_floats / attention_scratch_floats(shape, 1), 1, max_threads()));
   float* slots = scratch + threads * mine;
-  // Contexts are split only when whole items would leave threads idle; all pieces then fit the slots.
+  // Contexts are split only when whole items would leave threads idle; all pieces then fit the
+  // slots.
   const int64_t most_items = threads * kItemsPerThread;
   const int64_t items = std::max<int64_t>(1, count_items(shape, sequences, 1));
   const int64_t splits_wanted = threads > 1 && items < most_items ? most_items / items : 1;
@@ -159,7 +176,8 @@ void attention(const AttentionShape& shape, std::span<const AttentionSequence> s
       AttentionItem item = cursor.item();
       if (cursor.cut().splits > 1) {
         item.out = slots + number * slot_floats(shape);
-        item.lse = item.out + int64_t{item.token_end - item.token_begin} * (shape.num_heads / shape.num_kv_heads) * shape.head_dim;
+        item.lse = item.out + int64_t{item.token_end - item.token_begin} *
+                                  (shape.num_heads / shape.num_kv_heads) * shape.head_dim;
       }
       variant.attend(shape, cursor.sequence(), item, own);
     }
@@ -168,13 +186,14 @@ void attention(const AttentionShape& shape, std::span<const AttentionSequence> s
       ItemCursor merge(shape, sequences, splits_wanted);
       for (int64_t number; merge.seek(number = next_merge.fetch_add(1, std::memory_order_relaxed));)
         if (const int64_t splits = merge.cut().splits; splits > 1 && merge.index() % splits == 0)
-          merge_splits(shape, merge.sequence(), merge.item(), splits, slots + number * slot_floats(shape));
+          merge_splits(shape, merge.sequence(), merge.item(), splits,
+                       slots + number * slot_floats(shape));
     }
   }
 }
 
-void kv_write(const AttentionShape& shape, const float* k, const float* v, int64_t stride, int32_t first_position,
-              int32_t count, std::byte* const* pages) noexcept {
+void kv_write(const AttentionShape& shape, const float* k, const float* v, int64_t stride,
+              int32_t first_position, int32_t count, std::byte* const* pages) noexcept {
   const Variant& variant = active_variant();
   const int64_t element = dtype_bytes(shape.kv_dtype);
   const int64_t row_bytes = shape.head_dim * element;
@@ -187,13 +206,14 @@ void kv_write(const AttentionShape& shape, const float* k, const float* v, int64
       const int64_t value_offset = int64_t{shape.num_kv_heads} * shape.page_tokens * row_bytes;
       const int64_t source = i * stride + int64_t{head} * shape.head_dim;
       variant.from_f32(shape.kv_dtype, k + source, page + row * row_bytes, shape.head_dim);
-      variant.from_f32(shape.kv_dtype, v + source, page + value_offset + row * row_bytes, shape.head_dim);
+      variant.from_f32(shape.kv_dtype, v + source, page + value_offset + row * row_bytes,
+                       shape.head_dim);
     }
   }
 }
 
-void merge_attention(float* out, float* lse, const float* other_out, const float* other_lse, int64_t rows,
-                     int64_t cols) noexcept {
+void merge_attention(float* out, float* lse, const float* other_out, const float* other_lse,
+                     int64_t rows, int64_t cols) noexcept {
   constexpr float kNothing = -std::numeric_limits<float>::infinity();
   for (int64_t row = 0; row < rows; ++row) {
     if (other_lse[row] == kNothing) continue;
@@ -202,7 +222,8 @@ void merge_attention(float* out, float* lse, const float* other_out, const float
     const float theirs = std::exp(other_lse[row] - maximum);
     const float sum = mine + theirs;
     for (int64_t col = 0; col < cols; ++col)
-      out[row * cols + col] = (mine * out[row * cols + col] + theirs * other_out[row * cols + col]) / sum;
+      out[row * cols + col] =
+          (mine * out[row * cols + col] + theirs * other_out[row * cols + col]) / sum;
     lse[row] = maximum + std::log(sum);
   }
 }

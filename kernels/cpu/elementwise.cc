@@ -25,8 +25,8 @@ void add_inplace(float* y, const float* x, int64_t n) noexcept {
   in_blocks(n, [&](int64_t begin, int64_t count) { variant.add(y + begin, x + begin, count); });
 }
 
-void silu_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride, float* y, int64_t y_stride,
-              int64_t rows, int64_t cols) noexcept {
+void silu_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride, float* y,
+              int64_t y_stride, int64_t rows, int64_t cols) noexcept {
   const Variant& variant = active_variant();
 #pragma omp parallel for schedule(static) if (rows > 1 && rows * cols > 2 * kBlock)
   for (int64_t row = 0; row < rows; ++row)
@@ -50,7 +50,9 @@ void gelu_tanh(float* x, int64_t n) noexcept {
 
 void silu(float* x, int64_t n) noexcept {
   const Variant& variant = active_variant();
-  in_blocks(n, [&](int64_t begin, int64_t count) { variant.silu_mul(x + begin, nullptr, x + begin, count); });
+  in_blocks(n, [&](int64_t begin, int64_t count) {
+    variant.silu_mul(x + begin, nullptr, x + begin, count);
+  });
 }
 
 void convert(DType from, const void* source, DType to, void* destination, int64_t n) noexcept {
@@ -79,12 +81,14 @@ void convert(DType from, const void* source, DType to, void* destination, int64_
   });
 }
 
-void gather_rows(const void* table, DType dtype, int64_t cols, const int32_t* ids, int64_t count, float* out) noexcept {
+void gather_rows(const void* table, DType dtype, int64_t cols, const int32_t* ids, int64_t count,
+                 float* out) noexcept {
   const Variant& variant = active_variant();
   const auto* rows = static_cast<const std::byte*>(table);
   const int64_t row_bytes = cols * dtype_bytes(dtype);
 #pragma omp parallel for schedule(static) if (count * cols > 2 * kBlock)
-  for (int64_t i = 0; i < count; ++i) variant.to_f32(dtype, rows + ids[i] * row_bytes, out + i * cols, cols);
+  for (int64_t i = 0; i < count; ++i)
+    variant.to_f32(dtype, rows + ids[i] * row_bytes, out + i * cols, cols);
 }
 
 }  // namespace sluice::kernels

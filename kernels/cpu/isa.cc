@@ -67,15 +67,18 @@ Isa active_isa() noexcept {
 
 void force_isa(Isa isa) {
   if (isa > detected_isa())
-    throw Error(ErrorKind::kUser, fmt::format("this CPU has {}, not {}", isa_name(detected_isa()), isa_name(isa)),
+    throw Error(ErrorKind::kUser,
+                fmt::format("this CPU has {}, not {}", isa_name(detected_isa()), isa_name(isa)),
                 "leave --cpu-isa out to use the best there is");
   g_forced = static_cast<int>(isa);
 }
 
 std::string describe_kernels() {
   const std::string_view rows = active_variant().name;
-  return fmt::format("cpu: {} (detected {})\nnorm, rope, softmax, activations, conversions: {}\nattention, kv_write: {}\nlinear: {}\n",
-                     isa_name(active_isa()), isa_name(detected_isa()), rows, rows, describe_linear());
+  return fmt::format(
+      "cpu: {} (detected {})\nnorm, rope, softmax, activations, conversions: {}\nattention, "
+      "kv_write: {}\nlinear: {}\n",
+      isa_name(active_isa()), isa_name(detected_isa()), rows, rows, describe_linear());
 }
 
 }  // namespace sluice::kernels

@@ -1,6 +1,6 @@
 #pragma once
-// Which instruction set the CPU kernels use: found once, may be lowered by hand (--cpu-isa) before anything runs.
-// The one global of the kernels: read-only after first use.
+// Which instruction set the CPU kernels use: found once, may be lowered by hand (--cpu-isa) before
+// anything runs. The one global of the kernels: read-only after first use.
 #include <optional>
 #include <string>
 #include <string_view>

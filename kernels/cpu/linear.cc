@@ -13,16 +13,19 @@
 namespace sluice::kernels {
 
 namespace {
-// Up to here the bytes of W bound the product, and the kernels that take W as it lies are the fastest.
+// Up to here the bytes of W bound the product, and the kernels that take W as it lies are the
+// fastest.
 constexpr int64_t kFewRows = 16;
-// Up to here AMX on plain weights beats oneDNN, even on its own packed ones, since every byte of W is read once.
+// Up to here AMX on plain weights beats oneDNN, even on its own packed ones, since every byte of W
+// is read once.
 constexpr int64_t kAmxRows = 64;
-// oneDNN multiplies so many rows at a time: by then its rate is flat, and the number of its primitives (one for each
-// multiple of kBucket, and one for each m up to kFewRows) and their scratch stay bounded whatever m the passes have.
+// oneDNN multiplies so many rows at a time: by then its rate is flat, and the number of its
+// primitives (one for each multiple of kBucket, and one for each m up to kFewRows) and their
+// scratch stay bounded whatever m the passes have.
 constexpr int64_t kOnednnRows = 512;
 constexpr int64_t kBucket = 16;
-// A product of fewer multiply-adds takes less time than oneDNN's code generation for its shape; a matrix with fewer elements
-// is not worth packing.
+// A product of fewer multiply-adds takes less time than oneDNN's code generation for its shape; a
+// matrix with fewer elements is not worth packing.
 constexpr int64_t kSmallProduct = int64_t{1} << 23;
 constexpr int64_t kSmallMatrix = int64_t{1} << 19;
 // Bytes of W that a thread takes at a time.
@@ -46,14 +49,18 @@ bool multiplies_bf16(DType dtype, Compute compute) noexcept {
   return compute == Compute::kBF16 && dtype == DType::kBF16 && bf16_compute_supported();
 }
 
-// Only AVX512-BF16 gains from packing: AMX takes plain weights as they lie, and the f32 kernels turn them as they go.
+// Only AVX512-BF16 gains from packing: AMX takes plain weights as they lie, and the f32 kernels
+// turn them as they go.
 bool packs(DType dtype, int64_t n, int64_t k, Compute compute) noexcept {
   return kHasOnednn && multiplies_bf16(dtype, compute) && !has_amx() && n * k >= kSmallMatrix;
 }
 
-int64_t bucket(int64_t m) noexcept { return m <= kFewRows ? m : (m + kBucket - 1) / kBucket * kBucket; }
+int64_t bucket(int64_t m) noexcept {
+  return m <= kFewRows ? m : (m + kBucket - 1) / kBucket * kBucket;
+}
 
-// Rows of W dealt to the threads: work(row_begin, row_end), whole multiples of `granule` but for the last.
+// Rows of W dealt to the threads: work(row_begin, row_end), whole multiples of `granule` but for
+// the last.
 template <typename Work>
 void over_rows(int64_t n, int64_t row_bytes, int64_t granule, const Work& work) {
   const int64_t share = std::max<int64_t>(1, kShareBytes / row_bytes / granule) * granule;
@@ -62,8 +69,8 @@ void over_rows(int64_t n, int64_t row_bytes, int64_t granule, const Work& work) 
   for (int64_t i = 0; i < shares; ++i) work(i * share, std::min(n, (i + 1) * share));
 }
 
-void own_kernels(const Activations& x, const void* w, DType dtype, int64_t n, int64_t k, const float* bias, float* y,
-                 int64_t ldy) {
+void own_kernels(const Activations& x, const void* w, DType dtype, int64_t n, int64_t k,
+                 const float* bias, float* y, int64_t ldy) {
   const Variant& variant = active_variant();
   const auto kernel = x.m <= kFewRows ? variant.linear_rows : variant.linear_panels;
   // Compute-bound products take smaller shares, so that no thread waits long for the last.
@@ -73,7 +80,8 @@ void own_kernels(const Activations& x, const void* w, DType dtype, int64_t n, in
   });
 }
 
-void own_bf16_kernels(const Activations& x, const uint16_t* w, int64_t n, int64_t k, const float* bias, float* y, int64_t ldy) {
+void own_bf16_kernels(const Activations& x, const uint16_t* w, int64_t n, int64_t k,
+                      const float* bias, float* y, int64_t ldy) {
   const Variant& variant = active_variant();
   over_rows(n, k * 2, kLinearRun, [&](int64_t begin, int64_t end) {
     variant.linear_rows_bf16(w, begin, end, k, x.bf16, x.ld, x.m, bias, y, ldy);
@@ -87,8 +95,8 @@ std::span<std::byte> aligned(std::span<std::byte> scratch) noexcept {
 }
 
 #ifdef __x86_64__
-void amx_kernels(const Activations& x, const uint16_t* w, int64_t n, int64_t k, const float* bias, float* y, int64_t ldy,
-                 std::byte* scratch) {
+void amx_kernels(const Activations& x, const uint16_t* w, int64_t n, int64_t k, const float* bias,
+                 float* y, int64_t ldy, std::byte* scratch) {
   const int64_t tiles = amx_scratch_bytes(x.m, k) / kAmxTileBytes;
   constexpr int64_t kRun = 32;
 #pragma omp parallel for schedule(static) if (tiles > 4 * kRun)
@@ -99,28 +107,33 @@ void amx_kernels(const Activations& x, const uint16_t* w, int64_t n, int64_t k, 
   });
 }
 #else
-void amx_kernels(const Activations&, const uint16_t*, int64_t, int64_t, const float*, float*, int64_t, std::byte*) {}
+void amx_kernels(const Activations&, const uint16_t*, int64_t, int64_t, const float*, float*,
+                 int64_t, std::byte*) {}
 #endif
 
-MatmulKey onednn_key(WeightLayout layout, int64_t m, int64_t n, int64_t k, int64_t ldx, int64_t ldy, bool has_bias) noexcept {
+MatmulKey onednn_key(WeightLayout layout, int64_t m, int64_t n, int64_t k, int64_t ldx, int64_t ldy,
+                     bool has_bias) noexcept {
   return {DType::kBF16, layout, bucket(m), n, k, ldx, ldy, has_bias};
 }
 
 // The part of x and y that begins at row `begin`, at most `rows` of it.
 Activations slice(const Activations& x, int64_t begin, int64_t rows) noexcept {
-  return {x.f32 ? x.f32 + begin * x.ld : nullptr, x.bf16 ? x.bf16 + begin * x.ld : nullptr, std::min(rows, x.m - begin), x.k, x.ld};
+  return {x.f32 ? x.f32 + begin * x.ld : nullptr, x.bf16 ? x.bf16 + begin * x.ld : nullptr,
+          std::min(rows, x.m - begin), x.k, x.ld};
 }
 
-void onednn_kernels(const Activations& x, const void* w, WeightLayout layout, int64_t n, int64_t k, const float* bias, float* y,
-                    int64_t ldy, std::span<std::byte> scratch) {
-  onednn_matmul(onednn_key(layout, x.m, n, k, x.ld, ldy, bias != nullptr), x.bf16, w, bias, y, scratch);
+void onednn_kernels(const Activations& x, const void* w, WeightLayout layout, int64_t n, int64_t k,
+                    const float* bias, float* y, int64_t ldy, std::span<std::byte> scratch) {
+  onednn_matmul(onednn_key(layout, x.m, n, k, x.ld, ldy, bias != nullptr), x.bf16, w, bias, y,
+                scratch);
 }
 
 // The largest scratch of the primitives that products of up to max_m rows may use.
 int64_t onednn_scratch(WeightLayout layout, int64_t max_m, int64_t n, int64_t k) {
   int64_t bytes = 0;
   const int64_t most = bucket(std::min(max_m, kOnednnRows));
-  for (int64_t m = layout == WeightLayout::kBlocked ? 1 : kFewRows; m <= most; m += m < kFewRows ? 1 : kBucket)
+  for (int64_t m = layout == WeightLayout::kBlocked ? 1 : kFewRows; m <= most;
+       m += m < kFewRows ? 1 : kBucket)
     for (const bool has_bias : {false, true})
       bytes = std::max(bytes, onednn_scratch_bytes(onednn_key(layout, m, n, k, k, n, has_bias)));
   return bytes;
@@ -138,10 +151,13 @@ Path path_of(DType dtype, Compute compute, int64_t m, int64_t n, int64_t k) noex
 
 bool bf16_compute_supported() { return active_isa() >= Isa::kAvx512Bf16; }
 
-int64_t padded_rows(int64_t m) noexcept { return m / kOnednnRows * kOnednnRows + bucket(m % kOnednnRows); }
+int64_t padded_rows(int64_t m) noexcept {
+  return m / kOnednnRows * kOnednnRows + bucket(m % kOnednnRows);
+}
 
-void linear_plain(const Activations& x, const void* w, DType dtype, int64_t n, int64_t k, const float* bias, float* y,
-                  int64_t ldy, Compute compute, std::span<std::byte> scratch) {
+void linear_plain(const Activations& x, const void* w, DType dtype, int64_t n, int64_t k,
+                  const float* bias, float* y, int64_t ldy, Compute compute,
+                  std::span<std::byte> scratch) {
   const std::span<std::byte> area = aligned(scratch);
   const auto* bf16 = static_cast<const uint16_t*>(w);
   for (int64_t begin = 0, rows = 0; begin < x.m && n > 0; begin += rows) {
@@ -152,9 +168,12 @@ void linear_plain(const Activations& x, const void* w, DType dtype, int64_t n, i
     switch (path) {
       case Path::kOwn: own_kernels(part, w, dtype, n, k, bias, to, ldy); break;
       case Path::kOwnBf16: own_bf16_kernels(part, bf16, n, k, bias, to, ldy); break;
-      case Path::kOnednn: onednn_kernels(part, w, WeightLayout::kPlain, n, k, bias, to, ldy, area); break;
+      case Path::kOnednn:
+        onednn_kernels(part, w, WeightLayout::kPlain, n, k, bias, to, ldy, area);
+        break;
       case Path::kAmx:
-        SLUICE_ASSERT(amx_scratch_bytes(part.m, k) <= static_cast<int64_t>(area.size()), "linear_scratch_bytes says how much");
+        SLUICE_ASSERT(amx_scratch_bytes(part.m, k) <= static_cast<int64_t>(area.size()),
+                      "linear_scratch_bytes says how much");
         amx_kernels(part, bf16, n, k, bias, to, ldy, area.data());
     }
   }
@@ -165,8 +184,8 @@ int64_t packed_bytes(DType dtype, int64_t n, int64_t k, Compute compute) {
   return onednn_blocked_bytes(dtype, n, k);
 }
 
-void pack_rows(const void* rows, DType dtype, int64_t row_begin, int64_t row_count, int64_t n, int64_t k, Compute compute,
-               std::byte* packed) {
+void pack_rows(const void* rows, DType dtype, int64_t row_begin, int64_t row_count, int64_t n,
+               int64_t k, Compute compute, std::byte* packed) {
   const int64_t row_bytes = k * dtype_bytes(dtype);
   if (packs(dtype, n, k, compute))
     onednn_pack_rows(dtype, rows, row_begin, row_count, n, k, packed);
@@ -174,12 +193,14 @@ void pack_rows(const void* rows, DType dtype, int64_t row_begin, int64_t row_cou
     std::memcpy(packed + row_begin * row_bytes, rows, static_cast<size_t>(row_count * row_bytes));
 }
 
-void linear_packed(const Activations& x, const std::byte* packed, DType dtype, int64_t n, int64_t k, const float* bias,
-                   float* y, int64_t ldy, Compute compute, std::span<std::byte> scratch) {
-  if (!packs(dtype, n, k, compute)) return linear_plain(x, packed, dtype, n, k, bias, y, ldy, compute, scratch);
+void linear_packed(const Activations& x, const std::byte* packed, DType dtype, int64_t n, int64_t k,
+                   const float* bias, float* y, int64_t ldy, Compute compute,
+                   std::span<std::byte> scratch) {
+  if (!packs(dtype, n, k, compute))
+    return linear_plain(x, packed, dtype, n, k, bias, y, ldy, compute, scratch);
   for (int64_t begin = 0; begin < x.m; begin += kOnednnRows)
-    onednn_kernels(slice(x, begin, kOnednnRows), packed, WeightLayout::kBlocked, n, k, bias, y + begin * ldy, ldy,
-                   aligned(scratch));
+    onednn_kernels(slice(x, begin, kOnednnRows), packed, WeightLayout::kBlocked, n, k, bias,
+                   y + begin * ldy, ldy, aligned(scratch));
 }
 
 int64_t linear_scratch_bytes(DType dtype, int64_t max_m, int64_t n, int64_t k, Compute compute) {
@@ -187,18 +208,22 @@ int64_t linear_scratch_bytes(DType dtype, int64_t max_m, int64_t n, int64_t k, C
   int64_t bytes = has_amx() ? amx_scratch_bytes(std::min(max_m, kAmxRows), k) : 0;
   if (path_of(dtype, compute, max_m, n, k) == Path::kOnednn)
     bytes = std::max(bytes, onednn_scratch(WeightLayout::kPlain, max_m, n, k));
-  if (packs(dtype, n, k, compute)) bytes = std::max(bytes, onednn_scratch(WeightLayout::kBlocked, max_m, n, k));
+  if (packs(dtype, n, k, compute))
+    bytes = std::max(bytes, onednn_scratch(WeightLayout::kBlocked, max_m, n, k));
   return bytes + kLine;
 }
 
 std::string describe_linear() {
   const std::string_view f32 = active_variant().name;
-  if (!bf16_compute_supported()) return fmt::format("{} (f32 products of all weight types, weights stay plain)", f32);
+  if (!bf16_compute_supported())
+    return fmt::format("{} (f32 products of all weight types, weights stay plain)", f32);
   if (has_amx())
-    return fmt::format("bf16: amx up to {} rows, oneDNN {} above, weights stay plain; f32: {}", kAmxRows,
-                       onednn_implementation(WeightLayout::kPlain), f32);
-  return fmt::format("bf16: {} up to {} rows of streamed weights, oneDNN {} above and for resident weights, which are packed; f32: {}",
-                     f32, kFewRows, onednn_implementation(WeightLayout::kBlocked), f32);
+    return fmt::format("bf16: amx up to {} rows, oneDNN {} above, weights stay plain; f32: {}",
+                       kAmxRows, onednn_implementation(WeightLayout::kPlain), f32);
+  return fmt::format(
+      "bf16: {} up to {} rows of streamed weights, oneDNN {} above and for resident weights, which "
+      "are packed; f32: {}",
+      f32, kFewRows, onednn_implementation(WeightLayout::kBlocked), f32);
 }
 
 }  // namespace sluice::kernels

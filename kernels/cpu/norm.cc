@@ -9,14 +9,16 @@ namespace {
 constexpr int64_t kParallelElements = 1 << 15;
 }  // namespace
 
-void rms_norm(const float* x, const float* gain, float eps, float* y, int64_t rows, int64_t cols) noexcept {
+void rms_norm(const float* x, const float* gain, float eps, float* y, int64_t rows,
+              int64_t cols) noexcept {
   const Variant& variant = active_variant();
 #pragma omp parallel for schedule(static) if (rows > 1 && rows * cols > kParallelElements)
-  for (int64_t row = 0; row < rows; ++row) variant.rms_norm(x + row * cols, gain, eps, y + row * cols, 1, cols);
+  for (int64_t row = 0; row < rows; ++row)
+    variant.rms_norm(x + row * cols, gain, eps, y + row * cols, 1, cols);
 }
 
-void layer_norm(const float* x, const float* gain, const float* bias, float eps, float* y, int64_t rows,
-                int64_t cols) noexcept {
+void layer_norm(const float* x, const float* gain, const float* bias, float eps, float* y,
+                int64_t rows, int64_t cols) noexcept {
   const Variant& variant = active_variant();
 #pragma omp parallel for schedule(static) if (rows > 1 && rows * cols > kParallelElements)
   for (int64_t row = 0; row < rows; ++row)

@@ -5,11 +5,14 @@
 #ifdef SLUICE_NO_ONEDNN
 
 namespace sluice::kernels {
-void onednn_matmul(const MatmulKey&, const void*, const void*, const float*, float*, std::span<std::byte>) {
+void onednn_matmul(const MatmulKey&, const void*, const void*, const float*, float*,
+                   std::span<std::byte>) {
   SLUICE_ASSERT(false, "a build without oneDNN multiplies with its own kernels");
 }
 int64_t onednn_scratch_bytes(const MatmulKey&) { return 0; }
-int64_t onednn_blocked_bytes(DType dtype, int64_t n, int64_t k) { return n * k * dtype_bytes(dtype); }
+int64_t onednn_blocked_bytes(DType dtype, int64_t n, int64_t k) {
+  return n * k * dtype_bytes(dtype);
+}
 void onednn_pack_rows(DType, const void*, int64_t, int64_t, int64_t, int64_t, std::byte*) {
   SLUICE_ASSERT(false, "a build without oneDNN keeps weights plain");
 }
@@ -42,8 +45,10 @@ struct CacheKey {
 struct KeyHash {
   size_t operator()(const CacheKey& key) const noexcept {
     const MatmulKey& matmul = key.matmul;
-    uint64_t hash = static_cast<uint64_t>(matmul.dtype) * 4 + static_cast<uint64_t>(matmul.layout) * 2 + matmul.has_bias;
-    for (int64_t value : {matmul.m, matmul.n, matmul.k, matmul.ldx, matmul.ldy, int64_t{key.threads}})
+    uint64_t hash = static_cast<uint64_t>(matmul.dtype) * 4 +
+                    static_cast<uint64_t>(matmul.layout) * 2 + matmul.has_bias;
+    for (int64_t value :
+         {matmul.m, matmul.n, matmul.k, matmul.ldx, matmul.ldy, int64_t{key.threads}})
       hash = (hash ^ static_cast<uint64_t>(value)) * 0x9e3779b97f4a7c15u + (hash >> 29);
     return static_cast<size_t>(hash);
   }
@@ -74,7 +79,8 @@ struct Onednn {
   dnnl::stream stream{engine};
   std::unordered_map<CacheKey, Prepared, KeyHash> prepared;
   std::unordered_map<CacheKey, int64_t, KeyHash> scratch_bytes;
-  std::unordered_map<CacheKey, Memory::desc, KeyHash> blocked;  // m, strides, bias, threads: those of the batch below
+  std::unordered_map<CacheKey, Memory::desc, KeyHash>
+      blocked;  // m, strides, bias, threads: those of the batch below
 };
 
 Onednn& onednn() {
@@ -86,7 +92,8 @@ Memory::data_type type_of(DType dtype) {
   return dtype == DType::kBF16 ? Memory::data_type::bf16 : Memory::data_type::f32;
 }
 
-Memory::desc strided(int64_t rows, int64_t cols, DType dtype, int64_t row_stride, int64_t col_stride) {
+Memory::desc strided(int64_t rows, int64_t cols, DType dtype, int64_t row_stride,
+                     int64_t col_stride) {
   return {{rows, cols}, type_of(dtype), Memory::dims{row_stride, col_stride}};
 }
 
@@ -126,8 +133,9 @@ const Memory::desc& blocked_weights(DType dtype, int64_t n, int64_t k) {
 }
 
 dnnl::matmul::primitive_desc describe(const MatmulKey& key) {
-  return describe(key, key.layout == WeightLayout::kPlain ? strided(key.k, key.n, key.dtype, 1, key.k)
-                                                          : blocked_weights(key.dtype, key.n, key.k));
+  return describe(key, key.layout == WeightLayout::kPlain
+                           ? strided(key.k, key.n, key.dtype, 1, key.k)
+                           : blocked_weights(key.dtype, key.n, key.k));
 }
 
 const Prepared& prepare(const MatmulKey& key) {
@@ -144,7 +152,8 @@ auto guarded(const Call& call) {
   try {
     return call();
   } catch (const dnnl::error& error) {
-    throw Error(ErrorKind::kDevice, std::string("oneDNN: ") + error.message, "please report the model's shape and this CPU");
+    throw Error(ErrorKind::kDevice, std::string("oneDNN: ") + error.message,
+                "please report the model's shape and this CPU");
   }
 }
 }  // namespace
@@ -154,16 +163,19 @@ void onednn_matmul(const MatmulKey& key, const void* x, const void* w, const flo
   guarded([&] {
     const Prepared& prepared = prepare(key);
     const Memory::desc scratch_desc = prepared.description.scratchpad_desc();
-    SLUICE_ASSERT(scratch_desc.get_size() <= scratch.size(), "the scratch is sized for the same number of threads");
+    SLUICE_ASSERT(scratch_desc.get_size() <= scratch.size(),
+                  "the scratch is sized for the same number of threads");
     Onednn& shared = onednn();
     const auto wrap = [&](const Memory::desc& desc, const void* data) {
       return Memory(desc, shared.engine, const_cast<void*>(data));
     };
-    std::unordered_map<int, Memory> arguments{{DNNL_ARG_SRC, wrap(prepared.description.src_desc(), x)},
-                                              {DNNL_ARG_WEIGHTS, wrap(prepared.description.weights_desc(), w)},
-                                              {DNNL_ARG_DST, wrap(prepared.description.dst_desc(), y)},
-                                              {DNNL_ARG_SCRATCHPAD, wrap(scratch_desc, scratch.data())}};
-    if (key.has_bias) arguments.emplace(DNNL_ARG_BIAS, wrap(prepared.description.bias_desc(), bias));
+    std::unordered_map<int, Memory> arguments{
+        {DNNL_ARG_SRC, wrap(prepared.description.src_desc(), x)},
+        {DNNL_ARG_WEIGHTS, wrap(prepared.description.weights_desc(), w)},
+        {DNNL_ARG_DST, wrap(prepared.description.dst_desc(), y)},
+        {DNNL_ARG_SCRATCHPAD, wrap(scratch_desc, scratch.data())}};
+    if (key.has_bias)
+      arguments.emplace(DNNL_ARG_BIAS, wrap(prepared.description.bias_desc(), bias));
     prepared.primitive.execute(shared.stream, arguments);
     shared.stream.wait();
     return 0;
@@ -182,7 +194,8 @@ int64_t onednn_blocked_bytes(DType dtype, int64_t n, int64_t k) {
   return guarded([&] { return static_cast<int64_t>(blocked_weights(dtype, n, k).get_size()); });
 }
 
-void onednn_pack_rows(DType dtype, const void* rows, int64_t begin, int64_t count, int64_t n, int64_t k, std::byte* packed) {
+void onednn_pack_rows(DType dtype, const void* rows, int64_t begin, int64_t count, int64_t n,
+                      int64_t k, std::byte* packed) {
   guarded([&] {
     Onednn& shared = onednn();
     const Memory::desc& whole = blocked_weights(dtype, n, k);
@@ -196,7 +209,10 @@ void onednn_pack_rows(DType dtype, const void* rows, int64_t begin, int64_t coun
 }
 
 std::string onednn_implementation(WeightLayout layout) {
-  return guarded([&] { return std::string(describe({DType::kBF16, layout, 64, 1024, 1024, 1024, 1024, false}).impl_info_str()); });
+  return guarded([&] {
+    return std::string(
+        describe({DType::kBF16, layout, 64, 1024, 1024, 1024, 1024, false}).impl_info_str());
+  });
 }
 
 }  // namespace sluice::kernels

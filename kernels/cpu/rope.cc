@@ -5,7 +5,8 @@
 namespace sluice::kernels {
 
 void rope_inplace(float* x, int64_t tokens, int64_t stride, int heads, int head_dim, int rotary_dim,
-                  const int32_t* positions, const float* inverse_frequencies, float factor) noexcept {
+                  const int32_t* positions, const float* inverse_frequencies,
+                  float factor) noexcept {
   const int half = rotary_dim / 2;
 #pragma omp parallel for schedule(static) if (tokens > 1)
   for (int64_t token = 0; token < tokens; ++token) {

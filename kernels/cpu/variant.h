@@ -1,6 +1,7 @@
 #pragma once
-// One set of inner loops per instruction set. Each cpu/variant_*.cc is compiled with its own flags and includes the
-// bodies (*.inc); nothing else is compiled with such flags. Callers split work over threads and pick the set.
+// One set of inner loops per instruction set. Each cpu/variant_*.cc is compiled with its own flags
+// and includes the bodies (*.inc); nothing else is compiled with such flags. Callers split work
+// over threads and pick the set.
 #include <cstddef>
 #include <cstdint>
 
@@ -9,8 +10,8 @@
 
 namespace sluice::kernels {
 
-/// A piece of attention work: query rows [token_begin, token_end) x the heads of one KV head, positions
-/// [position_begin, position_end) of the context.
+/// A piece of attention work: query rows [token_begin, token_end) x the heads of one KV head,
+/// positions [position_begin, position_end) of the context.
 struct AttentionItem {
   int kv_head;
   int32_t token_begin, token_end;
@@ -21,8 +22,10 @@ struct AttentionItem {
 
 struct Variant {
   const char* name;
-  void (*rms_norm)(const float* x, const float* gain, float eps, float* y, int64_t rows, int64_t cols);
-  void (*layer_norm)(const float* x, const float* gain, const float* bias, float eps, float* y, int64_t rows, int64_t cols);
+  void (*rms_norm)(const float* x, const float* gain, float eps, float* y, int64_t rows,
+                   int64_t cols);
+  void (*layer_norm)(const float* x, const float* gain, const float* bias, float eps, float* y,
+                     int64_t rows, int64_t cols);
   void (*add)(float* y, const float* x, int64_t n);
   void (*silu_mul)(const float* gate, const float* up, float* y, int64_t n);
   void (*relu)(float* x, int64_t n);
@@ -31,16 +34,21 @@ struct Variant {
   void (*softmax)(float* x, int64_t n);
   void (*to_f32)(DType from, const void* source, float* to, int64_t n);
   void (*from_f32)(DType to, const float* source, void* destination, int64_t n);
-  /// y[i, row] for rows [row_begin, row_end) of w, i < m; f32 products. For small m: w is read once, as it lies.
-  void (*linear_rows)(const void* w, DType dtype, int64_t row_begin, int64_t row_end, int64_t k, const float* x, int64_t ld,
-                      int64_t m, const float* bias, float* y, int64_t ldy);
+  /// y[i, row] for rows [row_begin, row_end) of w, i < m; f32 products. For small m: w is read
+  /// once, as it lies.
+  void (*linear_rows)(const void* w, DType dtype, int64_t row_begin, int64_t row_end, int64_t k,
+                      const float* x, int64_t ld, int64_t m, const float* bias, float* y,
+                      int64_t ldy);
   /// The same for larger m: w is turned into panels on the stack (32 KiB).
-  void (*linear_panels)(const void* w, DType dtype, int64_t row_begin, int64_t row_end, int64_t k, const float* x, int64_t ld,
-                        int64_t m, const float* bias, float* y, int64_t ldy);
+  void (*linear_panels)(const void* w, DType dtype, int64_t row_begin, int64_t row_end, int64_t k,
+                        const float* x, int64_t ld, int64_t m, const float* bias, float* y,
+                        int64_t ldy);
   /// linear_rows on bf16 x and w; null where the CPU has no bf16 dot product.
-  void (*linear_rows_bf16)(const uint16_t* w, int64_t row_begin, int64_t row_end, int64_t k, const uint16_t* x, int64_t ld,
-                           int64_t m, const float* bias, float* y, int64_t ldy);
-  void (*attend)(const AttentionShape& shape, const AttentionSequence& sequence, const AttentionItem& item, float* scratch);
+  void (*linear_rows_bf16)(const uint16_t* w, int64_t row_begin, int64_t row_end, int64_t k,
+                           const uint16_t* x, int64_t ld, int64_t m, const float* bias, float* y,
+                           int64_t ldy);
+  void (*attend)(const AttentionShape& shape, const AttentionSequence& sequence,
+                 const AttentionItem& item, float* scratch);
 };
 
 extern const Variant kVariantGeneric;
@@ -56,7 +64,8 @@ const Variant& active_variant() noexcept;
 /// Rows that a thread takes at a time in the linear layers: whole panels of every variant.
 constexpr int64_t kLinearRun = 32;
 
-/// Query rows of one attention item, at most (the heads of one token may be more): whole register tiles of every variant.
+/// Query rows of one attention item, at most (the heads of one token may be more): whole register
+/// tiles of every variant.
 constexpr int64_t kAttentionRows = 96;
 constexpr int64_t kAttentionLanes = 16;  ///< head_dim is padded to this
 constexpr int64_t kAttentionChunk = 64;  ///< positions at a time

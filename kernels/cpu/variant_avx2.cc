@@ -1,17 +1,17 @@
 // The inner loops for avx2; compiled with its own flags (kernels/CMakeLists.txt).
-#include "kernels/cpu/variant.h"
-
 #include <immintrin.h>
+
+#include "kernels/cpu/variant.h"
 
 namespace sluice::kernels {
 
 namespace {
 constexpr int kLanes = 8;
 #define SLUICE_F16C 8
-#include "kernels/cpu/vector.inc"
-#include "kernels/cpu/rows_body.inc"
-#include "kernels/cpu/linear_body.inc"
 #include "kernels/cpu/attention_body.inc"
+#include "kernels/cpu/linear_body.inc"
+#include "kernels/cpu/rows_body.inc"
+#include "kernels/cpu/vector.inc"
 }  // namespace
 
 const Variant kVariantAvx2{

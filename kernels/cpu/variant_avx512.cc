@@ -1,17 +1,17 @@
 // The inner loops for avx512; compiled with its own flags (kernels/CMakeLists.txt).
-#include "kernels/cpu/variant.h"
-
 #include <immintrin.h>
+
+#include "kernels/cpu/variant.h"
 
 namespace sluice::kernels {
 
 namespace {
 constexpr int kLanes = 16;
 #define SLUICE_F16C 16
-#include "kernels/cpu/vector.inc"
-#include "kernels/cpu/rows_body.inc"
-#include "kernels/cpu/linear_body.inc"
 #include "kernels/cpu/attention_body.inc"
+#include "kernels/cpu/linear_body.inc"
+#include "kernels/cpu/rows_body.inc"
+#include "kernels/cpu/vector.inc"
 }  // namespace
 
 const Variant kVariantAvx512{

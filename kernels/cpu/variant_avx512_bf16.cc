@@ -1,7 +1,7 @@
 // The inner loops for avx512_bf16; compiled with its own flags (kernels/CMakeLists.txt).
-#include "kernels/cpu/variant.h"
-
 #include <immintrin.h>
+
+#include "kernels/cpu/variant.h"
 
 namespace sluice::kernels {
 
@@ -9,10 +9,10 @@ namespace {
 constexpr int kLanes = 16;
 #define SLUICE_F16C 16
 #define SLUICE_BF16_DOT 1
-#include "kernels/cpu/vector.inc"
-#include "kernels/cpu/rows_body.inc"
-#include "kernels/cpu/linear_body.inc"
 #include "kernels/cpu/attention_body.inc"
+#include "kernels/cpu/linear_body.inc"
+#include "kernels/cpu/rows_body.inc"
+#include "kernels/cpu/vector.inc"
 }  // namespace
 
 const Variant kVariantAvx512Bf16{

@@ -5,10 +5,10 @@ namespace sluice::kernels {
 
 namespace {
 constexpr int kLanes = 8;
-#include "kernels/cpu/vector.inc"
-#include "kernels/cpu/rows_body.inc"
-#include "kernels/cpu/linear_body.inc"
 #include "kernels/cpu/attention_body.inc"
+#include "kernels/cpu/linear_body.inc"
+#include "kernels/cpu/rows_body.inc"
+#include "kernels/cpu/vector.inc"
 }  // namespace
 
 const Variant kVariantGeneric{

@@ -16,19 +16,21 @@ int64_t row_offset(const AttentionShape& shape, int is_value, int head, int64_t 
   return row * shape.head_dim * dtype_bytes(shape.kv_dtype);
 }
 
-std::vector<float> cached_row(const AttentionShape& shape, const AttentionSequence& sequence, int is_value, int head,
-                              int64_t position) {
+std::vector<float> cached_row(const AttentionShape& shape, const AttentionSequence& sequence,
+                              int is_value, int head, int64_t position) {
   std::vector<float> row(static_cast<size_t>(shape.head_dim));
   const std::byte* page = sequence.pages[position / shape.page_tokens];
-  convert(shape.kv_dtype, page + row_offset(shape, is_value, head, position % shape.page_tokens), DType::kF32, row.data(),
-          shape.head_dim);
+  convert(shape.kv_dtype, page + row_offset(shape, is_value, head, position % shape.page_tokens),
+          DType::kF32, row.data(), shape.head_dim);
   return row;
 }
 
-void attend_one(const AttentionShape& shape, const AttentionSequence& sequence, int64_t token, int head) {
+void attend_one(const AttentionShape& shape, const AttentionSequence& sequence, int64_t token,
+                int head) {
   const int kv_head = head / (shape.num_heads / shape.num_kv_heads);
   const int64_t position = sequence.first_position + token;
-  const int64_t oldest = shape.sliding_window > 0 ? std::max<int64_t>(0, position - shape.sliding_window + 1) : 0;
+  const int64_t oldest =
+      shape.sliding_window > 0 ? std::max<int64_t>(0, position - shape.sliding_window + 1) : 0;
   const float* q = sequence.q + token * sequence.q_stride + int64_t{head} * shape.head_dim;
   std::vector<double> scores;
   double maximum = -std::numeric_limits<double>::infinity();
@@ -45,11 +47,14 @@ void attend_one(const AttentionShape& shape, const AttentionSequence& sequence, 
     const double weight = std::exp(scores[static_cast<size_t>(p - oldest)] - maximum);
     sum += weight;
     const std::vector<float> value = cached_row(shape, sequence, 1, kv_head, p);
-    for (int d = 0; d < shape.head_dim; ++d) out[static_cast<size_t>(d)] += weight * value[static_cast<size_t>(d)];
+    for (int d = 0; d < shape.head_dim; ++d)
+      out[static_cast<size_t>(d)] += weight * value[static_cast<size_t>(d)];
   }
   float* to = sequence.out + token * sequence.out_stride + int64_t{head} * shape.head_dim;
-  for (int d = 0; d < shape.head_dim; ++d) to[d] = static_cast<float>(out[static_cast<size_t>(d)] / sum);
-  if (sequence.lse) sequence.lse[token * shape.num_heads + head] = static_cast<float>(maximum + std::log(sum));
+  for (int d = 0; d < shape.head_dim; ++d)
+    to[d] = static_cast<float>(out[static_cast<size_t>(d)] / sum);
+  if (sequence.lse)
+    sequence.lse[token * shape.num_heads + head] = static_cast<float>(maximum + std::log(sum));
 }
 }  // namespace
 
@@ -59,19 +64,22 @@ void attention(const AttentionShape& shape, std::span<const AttentionSequence> s
       for (int head = 0; head < shape.num_heads; ++head) attend_one(shape, sequence, token, head);
 }
 
-void kv_write(const AttentionShape& shape, const float* k, const float* v, int64_t stride, int32_t first_position,
-              int32_t count, std::byte* const* pages) {
+void kv_write(const AttentionShape& shape, const float* k, const float* v, int64_t stride,
+              int32_t first_position, int32_t count, std::byte* const* pages) {
   for (int32_t i = 0; i < count; ++i)
     for (int head = 0; head < shape.num_kv_heads; ++head) {
       const int64_t position = first_position + i;
       std::byte* page = pages[position / shape.page_tokens];
       const int64_t source = i * stride + int64_t{head} * shape.head_dim;
-      convert(DType::kF32, k + source, shape.kv_dtype, page + row_offset(shape, 0, head, position % shape.page_tokens), shape.head_dim);
-      convert(DType::kF32, v + source, shape.kv_dtype, page + row_offset(shape, 1, head, position % shape.page_tokens), shape.head_dim);
+      convert(DType::kF32, k + source, shape.kv_dtype,
+              page + row_offset(shape, 0, head, position % shape.page_tokens), shape.head_dim);
+      convert(DType::kF32, v + source, shape.kv_dtype,
+              page + row_offset(shape, 1, head, position % shape.page_tokens), shape.head_dim);
     }
 }
 
-void merge_attention(float* out, float* lse, const float* other_out, const float* other_lse, int64_t rows, int64_t cols) {
+void merge_attention(float* out, float* lse, const float* other_out, const float* other_lse,
+                     int64_t rows, int64_t cols) {
   for (int64_t row = 0; row < rows; ++row) {
     const double maximum = std::max(lse[row], other_lse[row]);
     if (maximum == -std::numeric_limits<double>::infinity()) continue;

@@ -33,11 +33,12 @@ void add_inplace(float* y, const float* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] += x[i];
 }
 
-void silu_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride, float* y, int64_t y_stride,
-              int64_t rows, int64_t cols) {
+void silu_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride, float* y,
+              int64_t y_stride, int64_t rows, int64_t cols) {
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t i = 0; i < cols; ++i)
-      y[row * y_stride + i] = static_cast<float>(silu_of(gate[row * gate_stride + i]) * up[row * up_stride + i]);
+      y[row * y_stride + i] =
+          static_cast<float>(silu_of(gate[row * gate_stride + i]) * up[row * up_stride + i]);
 }
 
 void relu(float* x, int64_t n) {
@@ -45,13 +46,15 @@ void relu(float* x, int64_t n) {
 }
 
 void gelu_erf(float* x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) x[i] = static_cast<float>(0.5 * x[i] * (1 + std::erf(x[i] * std::sqrt(0.5))));
+  for (int64_t i = 0; i < n; ++i)
+    x[i] = static_cast<float>(0.5 * x[i] * (1 + std::erf(x[i] * std::sqrt(0.5))));
 }
 
 void gelu_tanh(float* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     const double v = x[i];
-    x[i] = static_cast<float>(0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))));
+    x[i] = static_cast<float>(0.5 * v *
+                              (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))));
   }
 }
 
@@ -63,9 +66,11 @@ void convert(DType from, const void* source, DType to, void* destination, int64_
   for (int64_t i = 0; i < n; ++i) write(to, destination, i, read(from, source, i));
 }
 
-void gather_rows(const void* table, DType dtype, int64_t cols, const int32_t* ids, int64_t count, float* out) {
+void gather_rows(const void* table, DType dtype, int64_t cols, const int32_t* ids, int64_t count,
+                 float* out) {
   for (int64_t i = 0; i < count; ++i)
-    for (int64_t col = 0; col < cols; ++col) out[i * cols + col] = read(dtype, table, ids[i] * cols + col);
+    for (int64_t col = 0; col < cols; ++col)
+      out[i * cols + col] = read(dtype, table, ids[i] * cols + col);
 }
 
 }  // namespace sluice::kernels::reference

@@ -15,8 +15,10 @@ void rope_inplace(float* x, int64_t tokens, int64_t stride, int heads, int head_
         float* high = low + half;
         const double a = *low;
         const double b = *high;
-        *low = static_cast<float>((a * std::cos(double{angle}) - b * std::sin(double{angle})) * factor);
-        *high = static_cast<float>((b * std::cos(double{angle}) + a * std::sin(double{angle})) * factor);
+        *low = static_cast<float>((a * std::cos(double{angle}) - b * std::sin(double{angle})) *
+                                  factor);
+        *high = static_cast<float>((b * std::cos(double{angle}) + a * std::sin(double{angle})) *
+                                   factor);
       }
 }
 

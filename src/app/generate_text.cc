@@ -9,8 +9,9 @@ void TextSink::expect(const GenerationRequest& request) {
   running.result.id = request.id;
   running.result.prompt_ids = request.prompt;
   running.keeps_choices = request.params.logprobs >= 0;
-  if (tokenizer_) running.decoder = std::make_unique<text::StreamDecoder>(*tokenizer_, text::SkipSpecial::kYes,
-                                                            text::StreamDecoder::Position::kContinues);
+  if (tokenizer_)
+    running.decoder = std::make_unique<text::StreamDecoder>(
+        *tokenizer_, text::SkipSpecial::kYes, text::StreamDecoder::Position::kContinues);
   running.stops = std::make_unique<sampling::StopMatcher>(request.params.stop);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
-// From prompts to text: tokens of the engine through the incremental decoder and the stop strings. What the commands
-// run, batch and bench share; a library user needs these few calls only. One thread at a time.
+// From prompts to text: tokens of the engine through the incremental decoder and the stop strings.
+// What the commands run, batch and bench share; a library user needs these few calls only. One
+// thread at a time.
 #include <deque>
 #include <functional>
 #include <map>
@@ -32,8 +33,9 @@ class TextSink final : public GenerationSink {
   /// `tokenizer` may be null (ids only). The callbacks may be empty.
   explicit TextSink(const text::Tokenizer* tokenizer) : tokenizer_(tokenizer) {}
 
-  std::function<void(uint64_t id, const std::string& piece)> on_text;  ///< complete characters, never part of a stop string
-  std::function<void(TextResult&& result)> on_result;                  ///< once a request, ended or refused
+  std::function<void(uint64_t id, const std::string& piece)>
+      on_text;  ///< complete characters, never part of a stop string
+  std::function<void(TextResult&& result)> on_result;  ///< once a request, ended or refused
   std::function<void(const PassReport&)> on_pass_report;
 
   /// Announces a request before the engine takes it.
@@ -60,7 +62,8 @@ class TextSink final : public GenerationSink {
 /// Requests given beforehand, told to a TextSink as the engine takes them.
 class PromptSource final : public RequestSource {
  public:
-  PromptSource(std::deque<GenerationRequest> requests, TextSink& sink) : requests_(std::move(requests)), sink_(sink) {}
+  PromptSource(std::deque<GenerationRequest> requests, TextSink& sink)
+      : requests_(std::move(requests)), sink_(sink) {}
   std::optional<GenerationRequest> next() override;
 
  private:

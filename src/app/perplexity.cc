@@ -32,7 +32,8 @@ double negative_log_likelihood(std::span<const float> logits, int32_t token) {
 
 class ScoringSink final : public GenerationSink {
  public:
-  ScoringSink(const std::vector<GenerationRequest>& windows, const std::function<void(int64_t, int64_t)>& progress)
+  ScoringSink(const std::vector<GenerationRequest>& windows,
+              const std::function<void(int64_t, int64_t)>& progress)
       : windows_(windows), progress_(progress) {}
   bool on_token(uint64_t, const sampling::Choice&) override { return false; }
   void on_finish(uint64_t, FinishReason) override {
@@ -59,11 +60,14 @@ class ScoringSink final : public GenerationSink {
 
 double Perplexity::value() const { return std::exp(mean_nll); }
 
-std::vector<GenerationRequest> perplexity_windows(std::span<const int32_t> tokens, std::optional<int32_t> bos, int64_t window) {
+std::vector<GenerationRequest> perplexity_windows(std::span<const int32_t> tokens,
+                                                  std::optional<int32_t> bos, int64_t window) {
   std::vector<GenerationRequest> windows;
   const int64_t run = std::max<int64_t>(window - (bos ? 1 : 0), 1);
   for (int64_t at = 0; at < static_cast<int64_t>(tokens.size()); at += run) {
-    const auto piece = tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(std::min<int64_t>(run, static_cast<int64_t>(tokens.size()) - at)));
+    const auto piece = tokens.subspan(
+        static_cast<size_t>(at),
+        static_cast<size_t>(std::min<int64_t>(run, static_cast<int64_t>(tokens.size()) - at)));
     GenerationRequest& request = windows.emplace_back();
     request.id = windows.size() - 1;
     if (bos) request.prompt.push_back(*bos);
@@ -73,14 +77,17 @@ std::vector<GenerationRequest> perplexity_windows(std::span<const int32_t> token
   return windows;
 }
 
-Perplexity perplexity(Engine& engine, std::span<const int32_t> tokens, std::optional<int32_t> bos, int64_t window,
-                      const std::function<void(int64_t, int64_t)>& progress, std::stop_token cancel) {
+Perplexity perplexity(Engine& engine, std::span<const int32_t> tokens, std::optional<int32_t> bos,
+                      int64_t window, const std::function<void(int64_t, int64_t)>& progress,
+                      std::stop_token cancel) {
   const auto windows = perplexity_windows(tokens, bos, window);
   WindowSource source(windows);
   ScoringSink sink(windows, progress);
   engine.generate(source, sink, cancel);
-  if (sink.scored == 0) throw Error(ErrorKind::kUser, "the text has no token to score", "give a longer text");
-  return {sink.nll / static_cast<double>(sink.scored), sink.scored, static_cast<int64_t>(windows.size())};
+  if (sink.scored == 0)
+    throw Error(ErrorKind::kUser, "the text has no token to score", "give a longer text");
+  return {sink.nll / static_cast<double>(sink.scored), sink.scored,
+          static_cast<int64_t>(windows.size())};
 }
 
 }  // namespace sluice::app

@@ -18,10 +18,12 @@ double decode_rate(const EngineStats& stats, int64_t first_tokens) {
 
 std::string lane_row(Lane lane, const LaneStats& lane_stats, double wall) {
   const double share = wall > 0 ? 100 * lane_stats.busy_seconds / wall : 0;
-  std::string row = fmt::format("  lane    {:<16} busy {:5.1f}%  {:>9}", lane_name(lane), share, format_seconds(lane_stats.busy_seconds));
+  std::string row = fmt::format("  lane    {:<16} busy {:5.1f}%  {:>9}", lane_name(lane), share,
+                                format_seconds(lane_stats.busy_seconds));
   if (lane_stats.bytes > 0)
-    row += fmt::format("  {:>9}  {:>10}", format_bytes(lane_stats.bytes),
-                       format_rate(rate(static_cast<double>(lane_stats.bytes), lane_stats.busy_seconds)));
+    row += fmt::format(
+        "  {:>9}  {:>10}", format_bytes(lane_stats.bytes),
+        format_rate(rate(static_cast<double>(lane_stats.bytes), lane_stats.busy_seconds)));
   else if (lane_stats.wait_seconds > 0)
     row += fmt::format("  waited {} for transfers", format_seconds(lane_stats.wait_seconds));
   return row + "\n";
@@ -32,18 +34,26 @@ std::string run_table(const Engine& engine) {
   const EngineStats stats = engine.stats();
   const policy::Plan& plan = engine.plan();
   std::string text;
-  text += fmt::format("  load    {:>10}  {:>9}  {}\n", format_bytes(stats.loaded_bytes), format_seconds(stats.load_seconds),
-                      format_rate(rate(static_cast<double>(stats.loaded_bytes), stats.load_seconds)));
-  text += fmt::format("  prefill {:>7} tokens  {:>9}  {:8.2f} tokens/s\n", stats.prefill_tokens, format_seconds(stats.prefill_seconds),
+  text +=
+      fmt::format("  load    {:>10}  {:>9}  {}\n", format_bytes(stats.loaded_bytes),
+                  format_seconds(stats.load_seconds),
+                  format_rate(rate(static_cast<double>(stats.loaded_bytes), stats.load_seconds)));
+  text += fmt::format("  prefill {:>7} tokens  {:>9}  {:8.2f} tokens/s\n", stats.prefill_tokens,
+                      format_seconds(stats.prefill_seconds),
                       rate(static_cast<double>(stats.prefill_tokens), stats.prefill_seconds));
-  text += fmt::format("  decode  {:>7} tokens  {:>9}  {:8.2f} tokens/s\n", stats.decode_tokens - stats.first_tokens,
+  text += fmt::format("  decode  {:>7} tokens  {:>9}  {:8.2f} tokens/s\n",
+                      stats.decode_tokens - stats.first_tokens,
                       format_seconds(stats.decode_seconds), decode_rate(stats, stats.first_tokens));
-  text += fmt::format("  total   {:>7} tokens  {:>9}  {:8.2f} generated tokens/s in {} passes\n", stats.decode_tokens,
-                      format_seconds(stats.wall_seconds), rate(static_cast<double>(stats.decode_tokens), stats.wall_seconds), stats.passes);
-  text += fmt::format("  tier    memory  peak {:>10}  plan {:>10}  budget {:>10}\n", format_bytes(stats.peak_memory_bytes),
-                      format_bytes(plan.memory_bytes()), format_bytes(stats.memory_budget_bytes));
-  text += fmt::format("  tier    disk    weights streamed {:>10} a pass  offloaded {:>10}\n", format_bytes(plan.streamed_weight_bytes),
-                      format_bytes(stats.peak_disk_bytes));
+  text +=
+      fmt::format("  total   {:>7} tokens  {:>9}  {:8.2f} generated tokens/s in {} passes\n",
+                  stats.decode_tokens, format_seconds(stats.wall_seconds),
+                  rate(static_cast<double>(stats.decode_tokens), stats.wall_seconds), stats.passes);
+  text += fmt::format("  tier    memory  peak {:>10}  plan {:>10}  budget {:>10}\n",
+                      format_bytes(stats.peak_memory_bytes), format_bytes(plan.memory_bytes()),
+                      format_bytes(stats.memory_budget_bytes));
+  text +=
+      fmt::format("  tier    disk    weights streamed {:>10} a pass  offloaded {:>10}\n",
+                  format_bytes(plan.streamed_weight_bytes), format_bytes(stats.peak_disk_bytes));
   Lane busiest = Lane::kDeviceCompute;
   double most = -1;
   for (const auto& [lane, lane_stats] : stats.lanes) {
@@ -58,37 +68,48 @@ nlohmann::ordered_json stats_json(const Engine& engine) {
   const EngineStats stats = engine.stats();
   nlohmann::ordered_json lanes = nlohmann::ordered_json::object();
   for (const auto& [lane, lane_stats] : stats.lanes)
-    lanes[std::string(lane_name(lane))] = {{"bytes", lane_stats.bytes}, {"busy_s", lane_stats.busy_seconds}, {"wait_s", lane_stats.wait_seconds}, {"tasks", lane_stats.tasks}};
-  return {{"load_s", stats.load_seconds},
-          {"loaded_bytes", stats.loaded_bytes},
-          {"prefill_s", stats.prefill_seconds},
-          {"prefill_tokens", stats.prefill_tokens},
-          {"decode_s", stats.decode_seconds},
-          {"decode_tokens", stats.decode_tokens},
-          {"tokens_per_s", decode_rate(stats, stats.first_tokens)},
-          {"total_tokens_per_s", rate(static_cast<double>(stats.decode_tokens), stats.wall_seconds)},
-          {"passes", stats.passes},
-          {"peak_bytes", {{"device", stats.peak_memory_bytes}, {"host", 0}, {"disk", stats.peak_disk_bytes}}},
-          {"budget_bytes", {{"device", stats.memory_budget_bytes}, {"host", 0}, {"disk", stats.disk_budget_bytes}}},
-          {"planned_bytes", engine.plan().memory_bytes()},
-          {"streamed_bytes_per_pass", engine.plan().streamed_weight_bytes},
-          {"gathered_bytes", stats.gathered_bytes},
-          {"lanes", lanes},
-          {"wall_s", stats.wall_seconds}};
+    lanes[std::string(lane_name(lane))] = {{"bytes", lane_stats.bytes},
+                                           {"busy_s", lane_stats.busy_seconds},
+                                           {"wait_s", lane_stats.wait_seconds},
+                                           {"tasks", lane_stats.tasks}};
+  return {
+      {"load_s", stats.load_seconds},
+      {"loaded_bytes", stats.loaded_bytes},
+      {"prefill_s", stats.prefill_seconds},
+      {"prefill_tokens", stats.prefill_tokens},
+      {"decode_s", stats.decode_seconds},
+      {"decode_tokens", stats.decode_tokens},
+      {"tokens_per_s", decode_rate(stats, stats.first_tokens)},
+      {"total_tokens_per_s", rate(static_cast<double>(stats.decode_tokens), stats.wall_seconds)},
+      {"passes", stats.passes},
+      {"peak_bytes",
+       {{"device", stats.peak_memory_bytes}, {"host", 0}, {"disk", stats.peak_disk_bytes}}},
+      {"budget_bytes",
+       {{"device", stats.memory_budget_bytes}, {"host", 0}, {"disk", stats.disk_budget_bytes}}},
+      {"planned_bytes", engine.plan().memory_bytes()},
+      {"streamed_bytes_per_pass", engine.plan().streamed_weight_bytes},
+      {"gathered_bytes", stats.gathered_bytes},
+      {"lanes", lanes},
+      {"wall_s", stats.wall_seconds}};
 }
 
 std::string plan_sentence(const Engine& engine) {
   const policy::Plan& plan = engine.plan();
-  return fmt::format("{}; {} of {} in use; {} streamed in each pass", policy::describe(plan.policy), format_bytes(plan.memory_bytes()),
-                     format_bytes(engine.stats().memory_budget_bytes), format_bytes(plan.streamed_weight_bytes));
+  return fmt::format("{}; {} of {} in use; {} streamed in each pass", policy::describe(plan.policy),
+                     format_bytes(plan.memory_bytes()),
+                     format_bytes(engine.stats().memory_budget_bytes),
+                     format_bytes(plan.streamed_weight_bytes));
 }
 
 std::string fit_warning(const Engine& engine) {
   const policy::Plan& plan = engine.plan();
   if (plan.streamed_weight_bytes == 0) return {};
-  if (plan.memory_bytes() - plan.ring_bytes + plan.streamed_weight_bytes > engine.stats().memory_budget_bytes) return {};
-  return fmt::format("this policy streams {} in each pass although the whole model would fit the budget of {}",
-                     format_bytes(plan.streamed_weight_bytes), format_bytes(engine.stats().memory_budget_bytes));
+  if (plan.memory_bytes() - plan.ring_bytes + plan.streamed_weight_bytes >
+      engine.stats().memory_budget_bytes)
+    return {};
+  return fmt::format(
+      "this policy streams {} in each pass although the whole model would fit the budget of {}",
+      format_bytes(plan.streamed_weight_bytes), format_bytes(engine.stats().memory_budget_bytes));
 }
 
 }  // namespace sluice::app

@@ -1,5 +1,6 @@
 #pragma once
-// What a run says at its end: prefill and decode, memory against the plan, bytes and busy share of every lane.
+// What a run says at its end: prefill and decode, memory against the plan, bytes and busy share of
+// every lane.
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 

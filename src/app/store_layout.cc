@@ -12,9 +12,10 @@ std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<
   const ModelShape& shape = model.shape();
   for (size_t i = 0; i < shape.sublayers.size(); ++i) {
     const SublayerShape& sublayer = shape.sublayers[i];
-    const std::string name = sublayer.kind == SublayerKind::kEmbed  ? "embed"
-                             : sublayer.kind == SublayerKind::kHead ? "head"
-                                                                    : fmt::format("layer-{:05}", sublayer.layer_index);
+    const std::string name = sublayer.kind == SublayerKind::kEmbed ? "embed"
+                             : sublayer.kind == SublayerKind::kHead
+                                 ? "head"
+                                 : fmt::format("layer-{:05}", sublayer.layer_index);
     if (groups.empty() || groups.back().name != name) groups.push_back({name, {}});
     for (size_t w = 0; w < sublayer.weights.size(); ++w) {
       const std::string& tensor = model.tensor(i, w).name;

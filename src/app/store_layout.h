@@ -1,5 +1,6 @@
 #pragma once
-// In which groups and which order a packed store holds a model's weights: embed, one group a layer, head, as a pass reads.
+// In which groups and which order a packed store holds a model's weights: embed, one group a layer,
+// head, as a pass reads.
 #include <optional>
 #include <vector>
 

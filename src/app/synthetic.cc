@@ -31,10 +31,12 @@ uint32_t mix(uint32_t x) {  // a bijection with good avalanche (multiply, xor-sh
 }
 
 template <typename Convert, typename Element>
-void fill(uint32_t key, int64_t first, Element* to, int64_t count, const Source& source, const Convert& convert) {
+void fill(uint32_t key, int64_t first, Element* to, int64_t count, const Source& source,
+          const Convert& convert) {
   for (int64_t i = 0; i < count; ++i) {
     const auto index = static_cast<uint64_t>(first + i);
-    const uint32_t bits = mix(static_cast<uint32_t>(index) * 0x9e3779b9u + key + static_cast<uint32_t>(index >> 32));
+    const uint32_t bits =
+        mix(static_cast<uint32_t>(index) * 0x9e3779b9u + key + static_cast<uint32_t>(index >> 32));
     const float unit = static_cast<float>(static_cast<int32_t>(bits)) * 0x1p-31f;
     to[i] = convert(source.offset + source.scale * unit);
   }
@@ -43,12 +45,15 @@ void fill(uint32_t key, int64_t first, Element* to, int64_t count, const Source&
 std::string with_dtype(const std::string& config_json, DType dtype) {
   auto json = nlohmann::ordered_json::parse(config_json);
   json.erase("dtype");
-  json["torch_dtype"] = dtype == DType::kF32 ? "float32" : dtype == DType::kF16 ? "float16" : "bfloat16";
+  json["torch_dtype"] = dtype == DType::kF32   ? "float32"
+                        : dtype == DType::kF16 ? "float16"
+                                               : "bfloat16";
   return json.dump(2) + "\n";
 }
 }  // namespace
 
-int64_t write_synthetic_model(const ModelShape& shape, const std::string& config_json, const std::filesystem::path& folder,
+int64_t write_synthetic_model(const ModelShape& shape, const std::string& config_json,
+                              const std::filesystem::path& folder,
                               const SyntheticOptions& options) {
   std::vector<io::NewTensor> tensors;
   std::vector<Source> sources;
@@ -56,8 +61,9 @@ int64_t write_synthetic_model(const ModelShape& shape, const std::string& config
   for (const SublayerShape& sublayer : shape.sublayers)
     for (const WeightShape& weight : sublayer.weights) {
       if (weight.shares_table) continue;
-      std::vector<int64_t> dims = weight.kind == WeightKind::kVector ? std::vector<int64_t>{weight.cols}
-                                                                     : std::vector<int64_t>{weight.rows, weight.cols};
+      std::vector<int64_t> dims = weight.kind == WeightKind::kVector
+                                      ? std::vector<int64_t>{weight.cols}
+                                      : std::vector<int64_t>{weight.rows, weight.cols};
       tensors.push_back({weight.names.front(), options.dtype, std::move(dims)});
       sources.push_back(source_for(weight));
       bytes += weight.rows * weight.cols * dtype_bytes(options.dtype);
@@ -68,16 +74,21 @@ int64_t write_synthetic_model(const ModelShape& shape, const std::string& config
     const int64_t count = static_cast<int64_t>(to.size()) / dtype_bytes(options.dtype);
     const Source& source = sources[tensor];
     if (options.dtype == DType::kF32)
-      fill(key, first, reinterpret_cast<float*>(to.data()), count, source, [](float v) { return v; });
+      fill(key, first, reinterpret_cast<float*>(to.data()), count, source,
+           [](float v) { return v; });
     else if (options.dtype == DType::kBF16)
-      fill(key, first, reinterpret_cast<uint16_t*>(to.data()), count, source, [](float v) { return f32_to_bf16(v); });
+      fill(key, first, reinterpret_cast<uint16_t*>(to.data()), count, source,
+           [](float v) { return f32_to_bf16(v); });
     else
-      fill(key, first, reinterpret_cast<uint16_t*>(to.data()), count, source, [](float v) { return f32_to_f16(v); });
+      fill(key, first, reinterpret_cast<uint16_t*>(to.data()), count, source,
+           [](float v) { return f32_to_f16(v); });
   };
   io::write_sharded_safetensors(folder, tensors, generate, options.write);
   std::ofstream file(folder / "config.json");
   file << with_dtype(config_json, options.dtype);
-  if (!file.flush()) throw Error(ErrorKind::kFile, (folder / "config.json").string() + ": can't be written", "check free space and permissions");
+  if (!file.flush())
+    throw Error(ErrorKind::kFile, (folder / "config.json").string() + ": can't be written",
+                "check free space and permissions");
   return bytes;
 }
 

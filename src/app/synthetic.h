@@ -1,7 +1,7 @@
 #pragma once
-// A checkpoint of any shape with random weights of sensible scale: for speed work on models nobody can download.
-// Matrices are uniform with variance 1 / columns, so activations keep their size; gains are 1, biases small. The value
-// of an element depends on (seed, tensor, element) only.
+// A checkpoint of any shape with random weights of sensible scale: for speed work on models nobody
+// can download. Matrices are uniform with variance 1 / columns, so activations keep their size;
+// gains are 1, biases small. The value of an element depends on (seed, tensor, element) only.
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -17,9 +17,9 @@ struct SyntheticOptions {
   io::SafetensorsWriteOptions write;
 };
 
-/// Writes weights (Hugging Face names, sharded) and config.json into `folder`. Returns bytes of weights.
-/// Errors: those of io::write_sharded_safetensors.
-int64_t write_synthetic_model(const ModelShape& shape, const std::string& config_json, const std::filesystem::path& folder,
-                              const SyntheticOptions& options);
+/// Writes weights (Hugging Face names, sharded) and config.json into `folder`. Returns bytes of
+/// weights. Errors: those of io::write_sharded_safetensors.
+int64_t write_synthetic_model(const ModelShape& shape, const std::string& config_json,
+                              const std::filesystem::path& folder, const SyntheticOptions& options);
 
 }  // namespace sluice::app

@@ -21,7 +21,8 @@ std::byte* map(int64_t bytes) {
   // Over-map by one huge page so that large ranges start on one; the slack is unmapped at once.
   const bool is_large = bytes >= kHugePage;
   const int64_t total = is_large ? bytes + kHugePage : bytes;
-  void* raw = mmap(nullptr, static_cast<size_t>(total), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* raw = mmap(nullptr, static_cast<size_t>(total), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (raw == MAP_FAILED) return nullptr;
   if (!is_large) return static_cast<std::byte*>(raw);
   const auto address = reinterpret_cast<uintptr_t>(raw);
@@ -36,7 +37,8 @@ std::byte* map(int64_t bytes) {
 }  // namespace
 
 Buffer::Buffer(Buffer&& other) noexcept
-    : arena_(std::exchange(other.arena_, nullptr)), data_(std::exchange(other.data_, nullptr)),
+    : arena_(std::exchange(other.arena_, nullptr)),
+      data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
@@ -68,12 +70,14 @@ void Arena::charge(int64_t bytes, const std::string& what) {
   do {
     if (bytes < 0 || bytes > limit_ - before)
       throw Error(ErrorKind::kResource,
-                  fmt::format("{} budget {} is {} short for {}: {} wanted, {} in use", name_, format_bytes(limit_),
-                              format_bytes(bytes - (limit_ - before)), what, format_bytes(bytes), format_bytes(before)),
+                  fmt::format("{} budget {} is {} short for {}: {} wanted, {} in use", name_,
+                              format_bytes(limit_), format_bytes(bytes - (limit_ - before)), what,
+                              format_bytes(bytes), format_bytes(before)),
                   fmt::format("raise the {} budget or lower what it has to hold", name_));
   } while (!used_.compare_exchange_weak(before, before + bytes, std::memory_order_relaxed));
   int64_t peak = peak_.load(std::memory_order_relaxed);
-  while (before + bytes > peak && !peak_.compare_exchange_weak(peak, before + bytes, std::memory_order_relaxed)) {
+  while (before + bytes > peak &&
+         !peak_.compare_exchange_weak(peak, before + bytes, std::memory_order_relaxed)) {
   }
 }
 
@@ -88,7 +92,8 @@ Buffer Arena::allocate(int64_t bytes, const std::string& what) {
   std::byte* data = bytes < kLargestRange ? map(mapped) : nullptr;
   if (!data) {
     discharge(mapped);
-    throw Error(ErrorKind::kResource, fmt::format("the system refused {} for {}", format_bytes(mapped), what),
+    throw Error(ErrorKind::kResource,
+                fmt::format("the system refused {} for {}", format_bytes(mapped), what),
                 "close other programs or lower the budget");
   }
   return Buffer(this, data, bytes);

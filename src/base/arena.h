@@ -1,7 +1,7 @@
 #pragma once
-// Hard memory budgets. Every large byte range comes from an Arena and goes back when its Buffer dies.
-// Invariants: used() <= limit() always; peak() is the largest used() ever; a Buffer never outlives its Arena.
-// Thread safe: allocate and release may be called from any thread.
+// Hard memory budgets. Every large byte range comes from an Arena and goes back when its Buffer
+// dies. Invariants: used() <= limit() always; peak() is the largest used() ever; a Buffer never
+// outlives its Arena. Thread safe: allocate and release may be called from any thread.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,8 @@ namespace sluice {
 
 class Arena;
 
-/// Move-only owner of one range of an Arena; gives it back when it dies. Empty when default made or moved from.
+/// Move-only owner of one range of an Arena; gives it back when it dies. Empty when default made or
+/// moved from.
 class Buffer {
  public:
   Buffer() = default;
@@ -33,7 +34,8 @@ class Buffer {
 
  private:
   friend class Arena;
-  Buffer(Arena* arena, std::byte* data, int64_t size) noexcept : arena_(arena), data_(data), size_(size) {}
+  Buffer(Arena* arena, std::byte* data, int64_t size) noexcept
+      : arena_(arena), data_(data), size_(size) {}
   void release() noexcept;
   Arena* arena_ = nullptr;
   std::byte* data_ = nullptr;
@@ -48,10 +50,12 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  /// `bytes` zeroed, 4096-aligned (2 MiB aligned with huge pages asked for when larger), counted in whole 4 KiB pages.
-  /// `what` names the use in errors and reports. Errors: kResource with what, size, used and limit.
+  /// `bytes` zeroed, 4096-aligned (2 MiB aligned with huge pages asked for when larger), counted in
+  /// whole 4 KiB pages. `what` names the use in errors and reports. Errors: kResource with what,
+  /// size, used and limit.
   Buffer allocate(int64_t bytes, const std::string& what);
-  /// Counts `bytes` that live elsewhere (a library's own allocation) against the limit; same errors.
+  /// Counts `bytes` that live elsewhere (a library's own allocation) against the limit; same
+  /// errors.
   void charge(int64_t bytes, const std::string& what);
   void discharge(int64_t bytes) noexcept;
 

@@ -43,7 +43,11 @@ std::string format_bytes(int64_t bytes) {
   int unit = 0;
   while (std::abs(value) >= 1024 && unit < 5) value /= 1024, ++unit;
   if (unit == 0) return fmt::format("{}B", bytes);
-  return fmt::format("{:.{}f}{}", value, std::abs(value) >= 100 ? 0 : std::abs(value) >= 10 ? 1 : 2, units[unit]);
+  return fmt::format("{:.{}f}{}", value,
+                     std::abs(value) >= 100  ? 0
+                     : std::abs(value) >= 10 ? 1
+                                             : 2,
+                     units[unit]);
 }
 
 std::string format_rate(double rate) {

@@ -32,7 +32,8 @@ std::string_view dtype_name(DType type) noexcept { return kRows[static_cast<size
 
 std::optional<DType> parse_dtype(std::string_view name) noexcept {
   std::string lower(name);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
   if (lower.starts_with("torch.")) lower.erase(0, 6);
   for (const Row& row : kRows)
     if (lower == row.name || lower == row.torch_name) return row.type;
@@ -60,8 +61,10 @@ uint16_t f32_to_f16(float value) noexcept {
   const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
   const uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);
-  if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // >= 65520 rounds to infinity
-  if (magnitude < 0x38800000u) {  // below 2^-14: subnormal; adding 0.5 rounds at bit 2^-24 to nearest even
+  if (magnitude >= 0x477ff000u)
+    return static_cast<uint16_t>(sign | 0x7c00u);  // >= 65520 rounds to infinity
+  if (magnitude <
+      0x38800000u) {  // below 2^-14: subnormal; adding 0.5 rounds at bit 2^-24 to nearest even
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u));
   }

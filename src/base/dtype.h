@@ -14,13 +14,16 @@ enum class DType : uint8_t { kF32, kF16, kBF16, kI64, kI32, kI16, kI8, kU8, kBoo
 int64_t dtype_bytes(DType type) noexcept;
 /// "f32", "f16", "bf16", "i64", ...
 std::string_view dtype_name(DType type) noexcept;
-/// The inverse of dtype_name; also takes safetensors' upper-case spelling ("F32", "BF16") and torch's ("float16").
+/// The inverse of dtype_name; also takes safetensors' upper-case spelling ("F32", "BF16") and
+/// torch's ("float16").
 std::optional<DType> parse_dtype(std::string_view name) noexcept;
 /// True for f32, f16, bf16: the types that weights may have.
 bool is_weight_dtype(DType type) noexcept;
 
 /// bf16 bits -> f32, exact.
-inline float bf16_to_f32(uint16_t bits) noexcept { return std::bit_cast<float>(uint32_t{bits} << 16); }
+inline float bf16_to_f32(uint16_t bits) noexcept {
+  return std::bit_cast<float>(uint32_t{bits} << 16);
+}
 
 /// f32 -> bf16 bits, round to nearest even; NaN stays NaN.
 inline uint16_t f32_to_bf16(float value) noexcept {

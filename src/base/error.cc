@@ -23,7 +23,10 @@ int exit_code(ErrorKind kind) noexcept {
 }
 
 Error::Error(ErrorKind kind, std::string what, std::string mend)
-    : std::runtime_error(join(what, mend)), kind_(kind), text_(std::move(what)), mend_(std::move(mend)) {}
+    : std::runtime_error(join(what, mend)),
+      kind_(kind),
+      text_(std::move(what)),
+      mend_(std::move(mend)) {}
 
 Error Error::with_context(const std::string& context) const {
   return Error(kind_, context + ": " + text_, mend_);

@@ -1,6 +1,7 @@
 #pragma once
-// The one exception type of sluice. Text = what, where (path, tensor, layer, offset, flag); mend = what to do about it.
-// Expected outcomes (queue full, sequence ended) are values, never exceptions. Thread safe as any value.
+// The one exception type of sluice. Text = what, where (path, tensor, layer, offset, flag); mend =
+// what to do about it. Expected outcomes (queue full, sequence ended) are values, never exceptions.
+// Thread safe as any value.
 #include <stdexcept>
 #include <string>
 
@@ -31,13 +32,14 @@ class Error : public std::runtime_error {
   std::string mend_;
 };
 
-[[noreturn]] void assertion_failed(const char* condition, const char* why, const char* file, int line);
+[[noreturn]] void assertion_failed(const char* condition, const char* why, const char* file,
+                                   int line);
 
 }  // namespace sluice
 
 /// For our own mistakes only: what input or hardware can cause is an Error. On in every build.
-#define SLUICE_ASSERT(condition, why)                                                              \
-  do {                                                                                             \
-    if (!(condition)) [[unlikely]]                                                                 \
-      ::sluice::assertion_failed(#condition, why, __FILE__, __LINE__);                        \
+#define SLUICE_ASSERT(condition, why)                                  \
+  do {                                                                 \
+    if (!(condition)) [[unlikely]]                                     \
+      ::sluice::assertion_failed(#condition, why, __FILE__, __LINE__); \
   } while (false)

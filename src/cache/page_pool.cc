@@ -27,8 +27,9 @@ std::optional<PageTable> PagePool::reserve(int64_t count) {
   table.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     // The tier of which the larger share is free: both fill evenly.
-    const bool take_disk = static_cast<int64_t>(free_disk_.size()) * std::max<int64_t>(memory_pages_, 1) >
-                           static_cast<int64_t>(free_memory_.size()) * std::max<int64_t>(disk_pages_, 1);
+    const bool take_disk =
+        static_cast<int64_t>(free_disk_.size()) * std::max<int64_t>(memory_pages_, 1) >
+        static_cast<int64_t>(free_memory_.size()) * std::max<int64_t>(disk_pages_, 1);
     std::vector<int32_t>& free = take_disk ? free_disk_ : free_memory_;
     SLUICE_ASSERT(!free.empty(), "the fuller tier has a free page");
     table.push_back({take_disk, free.back()});
@@ -39,7 +40,8 @@ std::optional<PageTable> PagePool::reserve(int64_t count) {
 }
 
 void PagePool::release(PageTable& table) {
-  for (const PageRef& page : table) (page.is_on_disk ? free_disk_ : free_memory_).push_back(page.slot);
+  for (const PageRef& page : table)
+    (page.is_on_disk ? free_disk_ : free_memory_).push_back(page.slot);
   table.clear();
   SLUICE_ASSERT(free_pages() <= total_pages(), "a page was given back twice");
 }

@@ -1,7 +1,8 @@
 #pragma once
-// Which KV pages are free and who has them. A page here is a slot number that means the same place in every layer; its
-// bytes are in memory or in the offload file. Pages are reserved for a sequence's whole length when it is admitted, so a
-// running sequence never lacks one. Pure accounting: no bytes. Not thread safe.
+// Which KV pages are free and who has them. A page here is a slot number that means the same place
+// in every layer; its bytes are in memory or in the offload file. Pages are reserved for a
+// sequence's whole length when it is admitted, so a running sequence never lacks one. Pure
+// accounting: no bytes. Not thread safe.
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -13,15 +14,16 @@ struct PageRef {
   int32_t slot = 0;  ///< in its tier, 0..pages-1
 };
 
-/// Pages of one sequence, in order of position: page p holds tokens [p * page_tokens, (p + 1) * page_tokens).
+/// Pages of one sequence, in order of position: page p holds tokens [p * page_tokens, (p + 1) *
+/// page_tokens).
 using PageTable = std::vector<PageRef>;
 
 class PagePool {
  public:
   PagePool(int64_t memory_pages, int64_t disk_pages);
 
-  /// `count` pages, taken from both tiers in the proportion of their sizes (to within one page), or nothing when fewer
-  /// are free.
+  /// `count` pages, taken from both tiers in the proportion of their sizes (to within one page), or
+  /// nothing when fewer are free.
   std::optional<PageTable> reserve(int64_t count);
   /// Gives all pages of `table` back and empties it.
   void release(PageTable& table);

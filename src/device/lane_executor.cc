@@ -7,7 +7,9 @@
 namespace sluice {
 
 namespace {
-double seconds(std::chrono::steady_clock::duration d) { return std::chrono::duration<double>(d).count(); }
+double seconds(std::chrono::steady_clock::duration d) {
+  return std::chrono::duration<double>(d).count();
+}
 constexpr std::array kTransferLanes{Lane::kDiskRead, Lane::kDiskWrite};
 bool is_compute(const Task& task) { return task.kind == TaskKind::kCompute; }
 bool is_store(const Task& task) {
@@ -18,7 +20,8 @@ bool is_store(const Task& task) {
 LaneExecutor::LaneExecutor(TaskRunner& runner, std::stop_token cancel, bool keep_events)
     : runner_(runner), cancel_(std::move(cancel)), keep_events_(keep_events) {
   for (size_t i = 0; i < kTransferLanes.size(); ++i)
-    threads_[i] = std::jthread([this, i](std::stop_token stop) { lane_loop(kTransferLanes[i], stop); });
+    threads_[i] =
+        std::jthread([this, i](std::stop_token stop) { lane_loop(kTransferLanes[i], stop); });
 }
 
 LaneExecutor::~LaneExecutor() {
@@ -35,7 +38,8 @@ double LaneExecutor::seconds_since_start() const { return seconds(Clock::now() -
 
 bool LaneExecutor::all_done(const std::vector<TaskId>& ids) const {
   return std::all_of(ids.begin(), ids.end(), [&](TaskId id) {
-    return id < first_id_ || (id - first_id_ < static_cast<TaskId>(done_.size()) && done_[static_cast<size_t>(id - first_id_)]);
+    return id < first_id_ || (id - first_id_ < static_cast<TaskId>(done_.size()) &&
+                              done_[static_cast<size_t>(id - first_id_)]);
   });
 }
 
@@ -59,7 +63,8 @@ void LaneExecutor::task_started(Lane lane) {
   if (state.in_flight++ == 0) state.busy_since = Clock::now();
 }
 
-void LaneExecutor::task_ended(const Task& task, Clock::time_point started, std::exception_ptr error) {
+void LaneExecutor::task_ended(const Task& task, Clock::time_point started,
+                              std::exception_ptr error) {
   const Clock::time_point now = Clock::now();
   {
     std::lock_guard lock(mutex_);
@@ -67,8 +72,10 @@ void LaneExecutor::task_ended(const Task& task, Clock::time_point started, std::
     if (--state.in_flight == 0) state.stats.busy_seconds += seconds(now - state.busy_since);
     ++state.stats.tasks;
     state.stats.bytes += task.bytes;
-    if (error) fail(std::move(error));
-    else mark_done(task.id);
+    if (error)
+      fail(std::move(error));
+    else
+      mark_done(task.id);
     if (keep_events_) events_.push_back({task, seconds(started - origin_), seconds(now - origin_)});
     changed_.notify_all();  // with the mutex held: the executor may die as soon as it is free
   }
@@ -77,7 +84,9 @@ void LaneExecutor::task_ended(const Task& task, Clock::time_point started, std::
 void LaneExecutor::start_transfer(const Task& task) {
   const Clock::time_point started = Clock::now();
   try {
-    runner_.transfer(task, [this, task, started](std::exception_ptr error) { task_ended(task, started, error); });
+    runner_.transfer(task, [this, task, started](std::exception_ptr error) {
+      task_ended(task, started, error);
+    });
   } catch (...) {
     task_ended(task, started, std::current_exception());
   }
@@ -123,7 +132,8 @@ bool LaneExecutor::run_compute(const Task& task) {
 
 void LaneExecutor::wait_for_in_flight(std::unique_lock<std::mutex>& lock) {
   changed_.wait(lock, [&] {
-    return std::all_of(lanes_.begin(), lanes_.end(), [](const LaneState& lane) { return lane.in_flight == 0; });
+    return std::all_of(lanes_.begin(), lanes_.end(),
+                       [](const LaneState& lane) { return lane.in_flight == 0; });
   });
 }
 

@@ -1,8 +1,9 @@
 #pragma once
-// Runs a schedule's tasks on lanes: compute on the caller's thread, each transfer lane on a thread of its own that starts
-// its tasks in order as soon as what they wait for is done. Lanes never wait for each other beyond that (no barriers).
-// Invariants: a task starts after all its waits ended; the first error stops every lane and is rethrown by run().
-// Thread safety: one thread calls run() and finish(); stats() and events() from that thread too.
+// Runs a schedule's tasks on lanes: compute on the caller's thread, each transfer lane on a thread
+// of its own that starts its tasks in order as soon as what they wait for is done. Lanes never wait
+// for each other beyond that (no barriers). Invariants: a task starts after all its waits ended;
+// the first error stops every lane and is rethrown by run(). Thread safety: one thread calls run()
+// and finish(); stats() and events() from that thread too.
 #include <array>
 #include <chrono>
 #include <condition_variable>
@@ -24,7 +25,8 @@ class TaskRunner {
   virtual ~TaskRunner() = default;
   /// On the thread that called run(). May throw.
   virtual void compute(const Task& task) = 0;
-  /// Starts a transfer and returns; `done` is called once, from any thread, also when it fails. May throw instead.
+  /// Starts a transfer and returns; `done` is called once, from any thread, also when it fails. May
+  /// throw instead.
   virtual void transfer(const Task& task, std::function<void(std::exception_ptr)> done) = 0;
 };
 
@@ -44,16 +46,16 @@ struct TaskEvent {
 
 class LaneExecutor {
  public:
-  /// `cancel` is looked at between tasks; a cancelled run throws kCancelled. With `keep_events`, every task's times are
-  /// kept for events().
+  /// `cancel` is looked at between tasks; a cancelled run throws kCancelled. With `keep_events`,
+  /// every task's times are kept for events().
   LaneExecutor(TaskRunner& runner, std::stop_token cancel, bool keep_events);
   ~LaneExecutor();
   LaneExecutor(const LaneExecutor&) = delete;
   LaneExecutor& operator=(const LaneExecutor&) = delete;
 
-  /// Runs one pass: returns when its last compute task has ended (loads for the next pass may still be under way).
-  /// Stores of the pass before have ended by then. Rethrows the first error of any lane, after all transfers ended, and
-  /// the same error again whenever it is called after that.
+  /// Runs one pass: returns when its last compute task has ended (loads for the next pass may still
+  /// be under way). Stores of the pass before have ended by then. Rethrows the first error of any
+  /// lane, after all transfers ended, and the same error again whenever it is called after that.
   void run(std::vector<Task> tasks);
   /// Drops what has not started and waits for what has. Rethrows the first error of a store.
   void finish();
@@ -74,7 +76,7 @@ class LaneExecutor {
   void lane_loop(Lane lane, std::stop_token stop);
   void start_transfer(const Task& task);
   bool run_compute(const Task& task);  // false: some lane failed
-  void task_started(Lane lane);                  // with mutex_ held
+  void task_started(Lane lane);        // with mutex_ held
   void task_ended(const Task& task, Clock::time_point started, std::exception_ptr error);
   bool all_done(const std::vector<TaskId>& ids) const;  // with mutex_ held
   void mark_done(TaskId id);                            // with mutex_ held
@@ -89,7 +91,7 @@ class LaneExecutor {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::array<LaneState, kLaneCount> lanes_;
-  std::deque<bool> done_;   // of task ids from first_id_ on
+  std::deque<bool> done_;  // of task ids from first_id_ on
   TaskId first_id_ = 0;
   std::vector<TaskId> stores_of_last_pass_;
   std::exception_ptr error_;

@@ -29,7 +29,8 @@ int64_t meminfo_bytes(const std::string& key) {
   return 0;
 }
 
-// Path of this process in a cgroup hierarchy: "controller" of v1, or "" for v2; nothing when there is none.
+// Path of this process in a cgroup hierarchy: "controller" of v1, or "" for v2; nothing when there
+// is none.
 std::optional<std::string> cgroup_path(const std::string& controller) {
   std::ifstream file("/proc/self/cgroup");
   std::string line;
@@ -40,7 +41,8 @@ std::optional<std::string> cgroup_path(const std::string& controller) {
     std::istringstream names(line.substr(first + 1, second - first - 1));
     std::string name;
     bool is_match = controller.empty() && second == first + 1;
-    while (std::getline(names, name, ',')) is_match = is_match || (!controller.empty() && name == controller);
+    while (std::getline(names, name, ','))
+      is_match = is_match || (!controller.empty() && name == controller);
     if (is_match) return line.substr(second + 1);
   }
   return std::nullopt;
@@ -66,7 +68,8 @@ void tighten(MemoryLimit& limit, const std::string& mount, std::string path, con
 MemoryLimit memory_limit() {
   MemoryLimit limit{meminfo_bytes("MemTotal"), meminfo_bytes("MemAvailable"), "machine"};
   if (const auto path = cgroup_path("memory"))
-    tighten(limit, "/sys/fs/cgroup/memory", *path, "memory.limit_in_bytes", "memory.usage_in_bytes", "cgroup v1");
+    tighten(limit, "/sys/fs/cgroup/memory", *path, "memory.limit_in_bytes", "memory.usage_in_bytes",
+            "cgroup v1");
   if (const auto path = cgroup_path("")) {
     tighten(limit, "/sys/fs/cgroup", *path, "memory.max", "memory.current", "cgroup v2");
     tighten(limit, "/sys/fs/cgroup/unified", *path, "memory.max", "memory.current", "cgroup v2");

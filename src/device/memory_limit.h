@@ -1,5 +1,6 @@
 #pragma once
-// What memory this process may use and uses: cgroup limits (v1 and v2) and the machine's own, resident set size.
+// What memory this process may use and uses: cgroup limits (v1 and v2) and the machine's own,
+// resident set size.
 #include <cstdint>
 #include <string>
 

@@ -35,9 +35,11 @@ double probe_memory_read_rate(int64_t bytes, int threads) {
     {
       std::vector<std::jthread> workers;
       for (int t = 0; t < threads; ++t)
-        workers.emplace_back([&, t] { sink += sum_of(words + count * t / threads, count / threads); });
+        workers.emplace_back(
+            [&, t] { sink += sum_of(words + count * t / threads, count / threads); });
     }
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     best = std::max(best, static_cast<double>(bytes) / seconds);
   }
   return best;

@@ -20,7 +20,9 @@ namespace sluice {
 
 namespace {
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 std::unique_ptr<io::FileEngine> make_main_engine(const EngineOptions& options) {
   io::FileEngineOptions io;
@@ -30,7 +32,8 @@ std::unique_ptr<io::FileEngine> make_main_engine(const EngineOptions& options) {
   return io::make_file_engine(io);
 }
 
-// Single table rows must not queue behind megabytes of streamed weights: they have a small engine of their own.
+// Single table rows must not queue behind megabytes of streamed weights: they have a small engine
+// of their own.
 std::unique_ptr<io::FileEngine> make_gather_engine(const EngineOptions& options) {
   io::FileEngineOptions io;
   io.mode = io::IoMode::kPread;
@@ -42,7 +45,8 @@ std::unique_ptr<io::FileEngine> make_gather_engine(const EngineOptions& options)
 }
 
 std::string offload_folder(const EngineOptions& options) {
-  return options.offload_dir.empty() ? std::filesystem::temp_directory_path().string() : options.offload_dir;
+  return options.offload_dir.empty() ? std::filesystem::temp_directory_path().string()
+                                     : options.offload_dir;
 }
 }  // namespace
 
@@ -57,13 +61,16 @@ struct Engine::Impl final : TaskRunner {
         gather_engine(make_gather_engine(options)) {
     const ModelShape& shape = model.shape();
     const std::string folder = offload_folder(options);
-    weights = std::make_unique<WeightStore>(model, planned.plan, planned.compute, *file_engine, *gather_engine, memory);
+    weights = std::make_unique<WeightStore>(model, planned.plan, planned.compute, *file_engine,
+                                            *gather_engine, memory);
     kv = std::make_unique<KvStore>(shape, planned.plan, *file_engine, folder, memory, disk);
     hidden = std::make_unique<HiddenStore>(shape, planned.plan, *file_engine, folder, memory, disk);
     workspace = memory.allocate(planned.workspace_bytes, "workspace");
     runner = std::make_unique<LayerRunner>(
-        LayerRunner::Parts{&model, weights.get(), kv.get(), hidden.get(), planned.compute, planned.attention,
-                           std::min(planned.plan.pass_tokens, planned.plan.policy.micro_batch_tokens), planned.threads},
+        LayerRunner::Parts{
+            &model, weights.get(), kv.get(), hidden.get(), planned.compute, planned.attention,
+            std::min(planned.plan.pass_tokens, planned.plan.policy.micro_batch_tokens),
+            planned.threads},
         workspace.span());
     schedule_shape.weight_ring_bytes = weights->ring_bytes();
     schedule_shape.kv_slots = policy::kKvSlots;
@@ -84,10 +91,13 @@ struct Engine::Impl final : TaskRunner {
   bool admit_one(GenerationRequest request, GenerationSink& sink);
   std::optional<std::string> why_refused(const GenerationRequest& request) const;
   void run_pass(LaneExecutor& executor, ScheduleGenerator& schedule, GenerationSink& sink);
-  void take_logits(const MicroBatch& batch, size_t index, std::span<const float> logits, GenerationSink& sink);
+  void take_logits(const MicroBatch& batch, size_t index, std::span<const float> logits,
+                   GenerationSink& sink);
   void retire(GenerationSink& sink);
   void keep_lane_stats(const LaneExecutor& executor);
-  const PassPlan& pass_of(const Task& task) const { return passes[static_cast<size_t>(task.pass % 2)]; }
+  const PassPlan& pass_of(const Task& task) const {
+    return passes[static_cast<size_t>(task.pass % 2)];
+  }
   int64_t pages_for(int64_t tokens) const {
     return (tokens + planned.plan.policy.page_tokens - 1) / planned.plan.policy.page_tokens;
   }
@@ -125,8 +135,10 @@ void Engine::Impl::transfer(const Task& task, std::function<void(std::exception_
   const int64_t layer = model.shape().sublayers[static_cast<size_t>(task.sublayer)].layer_index;
   switch (task.kind) {
     case TaskKind::kLoadWeights: return weights->read_slice(task, std::move(done));
-    case TaskKind::kLoadKv: return kv->load(*pass_of(task).micro_batches[index], layer, task.slot, std::move(done));
-    case TaskKind::kStoreKv: return kv->store(*pass_of(task).micro_batches[index], layer, task.slot, std::move(done));
+    case TaskKind::kLoadKv:
+      return kv->load(*pass_of(task).micro_batches[index], layer, task.slot, std::move(done));
+    case TaskKind::kStoreKv:
+      return kv->store(*pass_of(task).micro_batches[index], layer, task.slot, std::move(done));
     case TaskKind::kLoadActivations:
       return task.bytes == 0 ? done(nullptr) : hidden->load(index, task.slot, std::move(done));
     case TaskKind::kStoreActivations: return hidden->store(index, task.slot, std::move(done));
@@ -137,18 +149,27 @@ void Engine::Impl::transfer(const Task& task, std::function<void(std::exception_
 
 std::optional<std::string> Engine::Impl::why_refused(const GenerationRequest& request) const {
   const auto length = static_cast<int64_t>(request.prompt.size());
-  if (length == 0) return "the prompt is empty; give at least one token (most tokenizers add one themselves)";
+  if (length == 0)
+    return "the prompt is empty; give at least one token (most tokenizers add one themselves)";
   const int64_t room = request.score_prompt ? 0 : 1;
   if (length + room > planned.context_tokens)
-    return fmt::format("the prompt has {} tokens, the context holds {}; shorten it or raise --ctx-size (the model has {} positions)",
-                       length, planned.context_tokens, model.shape().max_positions);
+    return fmt::format(
+        "the prompt has {} tokens, the context holds {}; shorten it or raise --ctx-size (the model "
+        "has {} positions)",
+        length, planned.context_tokens, model.shape().max_positions);
   for (int32_t id : request.prompt)
     if (id < 0 || id >= model.shape().vocab_size)
-      return fmt::format("token id {} is outside the vocabulary of {}; use the model's own tokenizer", id, model.shape().vocab_size);
-  const int64_t total = std::min(length + (request.score_prompt ? 0 : int64_t{request.params.max_tokens}), planned.context_tokens);
+      return fmt::format(
+          "token id {} is outside the vocabulary of {}; use the model's own tokenizer", id,
+          model.shape().vocab_size);
+  const int64_t total =
+      std::min(length + (request.score_prompt ? 0 : int64_t{request.params.max_tokens}),
+               planned.context_tokens);
   if (pages_for(total) > kv->pool().total_pages())
-    return fmt::format("prompt and output of {} tokens need more KV than the plan's {} tokens; raise --cpu-mem or lower max_tokens",
-                       total, kv->pool().total_pages() * planned.plan.policy.page_tokens);
+    return fmt::format(
+        "prompt and output of {} tokens need more KV than the plan's {} tokens; raise --cpu-mem or "
+        "lower max_tokens",
+        total, kv->pool().total_pages() * planned.plan.policy.page_tokens);
   return std::nullopt;
 }
 
@@ -159,16 +180,20 @@ bool Engine::Impl::admit_one(GenerationRequest request, GenerationSink& sink) {
     return true;
   }
   const auto length = static_cast<int64_t>(request.prompt.size());
-  const int64_t total = std::min(length + (request.score_prompt ? 0 : int64_t{request.params.max_tokens}), planned.context_tokens);
+  const int64_t total =
+      std::min(length + (request.score_prompt ? 0 : int64_t{request.params.max_tokens}),
+               planned.context_tokens);
   auto pages = kv->pool().reserve(pages_for(total));
   if (!pages) {
     waiting = std::move(request);
     return false;
   }
-  std::vector<int32_t> eos = request.params.ignore_eos ? std::vector<int32_t>{} : model.eos_token_ids();
-  running.push_back(std::make_unique<Sequence>(Sequence{request.id, std::move(request.prompt), length, 0, std::move(*pages),
-                                                        sampling::Sampler(std::move(request.params), std::move(eos)),
-                                                        request.score_prompt, std::nullopt}));
+  std::vector<int32_t> eos =
+      request.params.ignore_eos ? std::vector<int32_t>{} : model.eos_token_ids();
+  running.push_back(std::make_unique<Sequence>(
+      Sequence{request.id, std::move(request.prompt), length, 0, std::move(*pages),
+               sampling::Sampler(std::move(request.params), std::move(eos)), request.score_prompt,
+               std::nullopt}));
   running.back()->tokens.reserve(static_cast<size_t>(total + 1));
   return true;
 }
@@ -191,7 +216,8 @@ void Engine::Impl::admit(RequestSource& source, GenerationSink& sink) {
   }
 }
 
-void Engine::Impl::take_logits(const MicroBatch& batch, size_t index, std::span<const float> logits, GenerationSink& sink) {
+void Engine::Impl::take_logits(const MicroBatch& batch, size_t index, std::span<const float> logits,
+                               GenerationSink& sink) {
   Sequence& sequence = *batch.needed_chunks[index]->sequence;
   const int64_t position = batch.positions[static_cast<size_t>(batch.needed_rows[index])];
   if (sequence.score_prompt) {
@@ -206,9 +232,12 @@ void Engine::Impl::take_logits(const MicroBatch& batch, size_t index, std::span<
   if (is_prefill_pass) ++totals.first_tokens;
   const sampling::SamplingParams& params = sequence.sampler.params();
   const auto& eos = sequence.sampler.eos_token_ids();
-  const auto is_in = [&](const std::vector<int32_t>& ids) { return std::find(ids.begin(), ids.end(), choice.token) != ids.end(); };
+  const auto is_in = [&](const std::vector<int32_t>& ids) {
+    return std::find(ids.begin(), ids.end(), choice.token) != ids.end();
+  };
   const bool goes_on = sink.on_token(sequence.id, choice);
-  if (!goes_on || is_in(eos) || is_in(params.stop_token_ids)) sequence.finished = FinishReason::kStop;
+  if (!goes_on || is_in(eos) || is_in(params.stop_token_ids))
+    sequence.finished = FinishReason::kStop;
   else if (static_cast<int64_t>(sequence.output().size()) >= params.max_tokens ||
            static_cast<int64_t>(sequence.tokens.size()) >= planned.context_tokens)
     sequence.finished = FinishReason::kLength;
@@ -223,32 +252,40 @@ void Engine::Impl::retire(GenerationSink& sink) {
   std::erase_if(running, [](const auto& sequence) { return sequence->finished.has_value(); });
 }
 
-void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule, GenerationSink& sink) {
+void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
+                            GenerationSink& sink) {
   const Clock::time_point started = Clock::now();
   std::vector<Sequence*> active;
   for (auto& sequence : running) active.push_back(sequence.get());
   const policy::Policy& policy = planned.plan.policy;
   PassPlan& pass = passes[static_cast<size_t>(schedule.passes() % 2)];
-  pass = plan_pass(active, {policy.micro_batch_sequences, std::min(policy.micro_batch_tokens, planned.plan.pass_tokens),
+  pass = plan_pass(active, {policy.micro_batch_sequences,
+                            std::min(policy.micro_batch_tokens, planned.plan.pass_tokens),
                             planned.plan.pass_tokens, policy.page_tokens});
   is_prefill_pass = pass.prefill_tokens > 0;
   hidden->begin_pass(pass.micro_batches);
   std::vector<MicroBatchLoad> loads;
   for (size_t i = 0; i < pass.micro_batches.size(); ++i) {
     const MicroBatch& batch = *pass.micro_batches[i];
-    loads.push_back({kv->load_bytes(batch), kv->store_bytes(batch), hidden->disk_bytes(i), batch.continues_previous});
+    loads.push_back({kv->load_bytes(batch), kv->store_bytes(batch), hidden->disk_bytes(i),
+                     batch.continues_previous});
   }
   // Another pass follows unless every sequence is at its last token and nobody waits.
   bool more_follow = waiting.has_value() || !source_is_empty;
   for (const auto& sequence : running) {
-    const int64_t left = sequence->score_prompt ? 0 : int64_t{sequence->sampler.params().max_tokens} - static_cast<int64_t>(sequence->output().size());
+    const int64_t left = sequence->score_prompt
+                             ? 0
+                             : int64_t{sequence->sampler.params().max_tokens} -
+                                   static_cast<int64_t>(sequence->output().size());
     more_follow = more_follow || left > 1;
   }
   int64_t pending = 0;
   for (const auto& sequence : running) pending += sequence->pending();
   more_follow = more_follow || pass.prefill_tokens + pass.decode_tokens < pending;
   std::vector<Task> tasks = schedule.next_pass(loads, more_follow);
-  consumer = [&](const MicroBatch& batch, size_t index, std::span<const float> logits) { take_logits(batch, index, logits, sink); };
+  consumer = [&](const MicroBatch& batch, size_t index, std::span<const float> logits) {
+    take_logits(batch, index, logits, sink);
+  };
   executor.run(std::move(tasks));
   for (const auto& batch : pass.micro_batches)
     for (const Chunk& chunk : batch->chunks) chunk.sequence->computed += chunk.count;
@@ -257,7 +294,8 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
   ++totals.passes;
   totals.prefill_tokens += pass.prefill_tokens;
   (pass.prefill_tokens > 0 ? totals.prefill_seconds : totals.decode_seconds) += seconds;
-  sink.on_pass({totals.passes, pass.prefill_tokens, pass.decode_tokens, static_cast<int64_t>(running.size()), seconds});
+  sink.on_pass({totals.passes, pass.prefill_tokens, pass.decode_tokens,
+                static_cast<int64_t>(running.size()), seconds});
 }
 
 void Engine::Impl::keep_lane_stats(const LaneExecutor& executor) {
@@ -275,8 +313,10 @@ void Engine::Impl::keep_lane_stats(const LaneExecutor& executor) {
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
-std::unique_ptr<Engine> Engine::open(const std::filesystem::path& model_path, EngineOptions options) {
-  return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(BoundModel::open(model_path), std::move(options))));
+std::unique_ptr<Engine> Engine::open(const std::filesystem::path& model_path,
+                                     EngineOptions options) {
+  return std::unique_ptr<Engine>(
+      new Engine(std::make_unique<Impl>(BoundModel::open(model_path), std::move(options))));
 }
 
 const BoundModel& Engine::model() const noexcept { return impl_->model; }
@@ -287,7 +327,8 @@ std::string Engine::io_name() const { return impl_->file_engine->describe(); }
 const std::vector<TaskEvent>& Engine::trace() const { return impl_->events; }
 
 std::string Engine::compute_name() const {
-  return fmt::format("{} weights, {} products, {} KV, {} threads", dtype_name(impl_->model.shape().weight_dtype),
+  return fmt::format("{} weights, {} products, {} KV, {} threads",
+                     dtype_name(impl_->model.shape().weight_dtype),
                      impl_->planned.compute == kernels::Compute::kBF16 ? "bf16" : "f32",
                      dtype_name(impl_->planned.kv_dtype), impl_->planned.threads);
 }

@@ -1,8 +1,9 @@
 #pragma once
-// The engine: one model, one policy, one loop. Opens a checkpoint, reserves everything the plan names before the first
-// weight is read, then runs ragged passes of a block of sequences, refilled from a source as sequences end. A model that
-// fits runs through the same loop with nothing to stream.
-// Not thread safe: one thread calls generate(); request_stop() on the token's source may come from any thread.
+// The engine: one model, one policy, one loop. Opens a checkpoint, reserves everything the plan
+// names before the first weight is read, then runs ragged passes of a block of sequences, refilled
+// from a source as sequences end. A model that fits runs through the same loop with nothing to
+// stream. Not thread safe: one thread calls generate(); request_stop() on the token's source may
+// come from any thread.
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -27,16 +28,19 @@ enum class ComputeChoice : uint8_t {
 };
 
 struct EngineOptions {
-  int64_t memory_budget_bytes = 0;  ///< of weights, KV, activations and buffers; 0: what is free of the machine or cgroup
-  std::string offload_dir;          ///< for KV and activations on disk; empty: the system's temporary folder
-  int64_t disk_budget_bytes = 0;    ///< of offload files; 0: no limit but the disk's
+  int64_t memory_budget_bytes =
+      0;  ///< of weights, KV, activations and buffers; 0: what is free of the machine or cgroup
+  std::string
+      offload_dir;  ///< for KV and activations on disk; empty: the system's temporary folder
+  int64_t disk_budget_bytes = 0;         ///< of offload files; 0: no limit but the disk's
   std::optional<policy::Policy> policy;  ///< by hand; nothing: the default fills the budget
-  policy::Policy start_policy;      ///< without `policy`: page and chunk sizes for the default to start from
-  policy::Workload workload;        ///< what the budget has to hold
-  int64_t context_tokens = 0;       ///< longest sequence; 0: the workload's, at most the model's
+  policy::Policy
+      start_policy;  ///< without `policy`: page and chunk sizes for the default to start from
+  policy::Workload workload;   ///< what the budget has to hold
+  int64_t context_tokens = 0;  ///< longest sequence; 0: the workload's, at most the model's
   ComputeChoice compute = ComputeChoice::kAuto;
-  std::optional<DType> kv_dtype;    ///< nothing: as the weights
-  int threads = 0;                  ///< of compute; 0: all the process may use
+  std::optional<DType> kv_dtype;  ///< nothing: as the weights
+  int threads = 0;                ///< of compute; 0: all the process may use
   io::IoMode io_mode = io::IoMode::kAuto;
   bool direct_io = true;
   bool keep_trace = false;
@@ -51,7 +55,7 @@ struct EngineStats {
   int64_t prefill_tokens = 0;
   double decode_seconds = 0;  ///< of passes that hold none
   int64_t decode_tokens = 0;  ///< sampled, first tokens of prompts included
-  int64_t first_tokens = 0;  ///< of these, chosen in a pass that holds prompt tokens
+  int64_t first_tokens = 0;   ///< of these, chosen in a pass that holds prompt tokens
   int64_t passes = 0;
   int64_t peak_memory_bytes = 0;  ///< of the arena
   int64_t peak_disk_bytes = 0;
@@ -65,8 +69,10 @@ struct EngineStats {
 
 class Engine {
  public:
-  /// Plans and reserves; reads no weights yet. Errors: kFile (checkpoint), kResource (budget, disk), kUser (policy).
-  static std::unique_ptr<Engine> open(const std::filesystem::path& model_path, EngineOptions options);
+  /// Plans and reserves; reads no weights yet. Errors: kFile (checkpoint), kResource (budget,
+  /// disk), kUser (policy).
+  static std::unique_ptr<Engine> open(const std::filesystem::path& model_path,
+                                      EngineOptions options);
   ~Engine();
 
   const BoundModel& model() const noexcept;
@@ -78,11 +84,13 @@ class Engine {
   /// Longest sequence (prompt + output) that this engine takes.
   int64_t context_tokens() const noexcept;
 
-  /// Reads the resident weights; generate() does it when it has not been done. Errors: kFile, kCancelled.
+  /// Reads the resident weights; generate() does it when it has not been done. Errors: kFile,
+  /// kCancelled.
   void load(std::stop_token cancel = {});
 
-  /// Runs all requests of `source` and returns when the last has ended. On an error or a cancel, running sequences end
-  /// with kCancelled before it is rethrown; what the sink has got stays right. May be called again.
+  /// Runs all requests of `source` and returns when the last has ended. On an error or a cancel,
+  /// running sequences end with kCancelled before it is rethrown; what the sink has got stays
+  /// right. May be called again.
   void generate(RequestSource& source, GenerationSink& sink, std::stop_token cancel = {});
 
   EngineStats stats() const;

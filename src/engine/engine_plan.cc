@@ -14,7 +14,8 @@
 namespace sluice {
 
 namespace {
-// Left to the process beside the budget when we choose the budget: heap, code, tokenizer, thread stacks, library scratch.
+// Left to the process beside the budget when we choose the budget: heap, code, tokenizer, thread
+// stacks, library scratch.
 constexpr int64_t kProgramReserve = 192 * kMiB;
 // Buffers are counted in whole 4 KiB pages; there are at most so many.
 constexpr int64_t kPageRounding = 16 * 4096;
@@ -31,15 +32,18 @@ kernels::Compute choose_compute(const BoundModel& model, const EngineOptions& op
     case ComputeChoice::kF32: return kernels::Compute::kF32;
     case ComputeChoice::kBF16:
       if (!is_bf16)
-        throw Error(ErrorKind::kUser,
-                    fmt::format("--compute bf16 with {} weights", dtype_name(model.shape().weight_dtype)),
-                    "convert the weights first (sluice convert --weights bf16), or leave --compute out");
+        throw Error(
+            ErrorKind::kUser,
+            fmt::format("--compute bf16 with {} weights", dtype_name(model.shape().weight_dtype)),
+            "convert the weights first (sluice convert --weights bf16), or leave --compute out");
       if (!kernels::bf16_compute_supported())
-        throw Error(ErrorKind::kUser, "--compute bf16: this CPU has no bf16 multiply", "leave --compute out");
+        throw Error(ErrorKind::kUser, "--compute bf16: this CPU has no bf16 multiply",
+                    "leave --compute out");
       return kernels::Compute::kBF16;
     case ComputeChoice::kAuto: break;
   }
-  return is_bf16 && kernels::bf16_compute_supported() ? kernels::Compute::kBF16 : kernels::Compute::kF32;
+  return is_bf16 && kernels::bf16_compute_supported() ? kernels::Compute::kBF16
+                                                      : kernels::Compute::kF32;
 }
 
 int64_t choose_budget(const EngineOptions& options) {
@@ -52,7 +56,9 @@ int64_t choose_budget(const EngineOptions& options) {
 int64_t choose_context(const BoundModel& model, const EngineOptions& options) {
   const int64_t most = model.shape().max_positions;
   if (options.context_tokens > most)
-    throw Error(ErrorKind::kUser, fmt::format("--ctx-size {} is more than the model's {} positions", options.context_tokens, most),
+    throw Error(ErrorKind::kUser,
+                fmt::format("--ctx-size {} is more than the model's {} positions",
+                            options.context_tokens, most),
                 fmt::format("use --ctx-size {} or less", most));
   if (options.context_tokens > 0) return options.context_tokens;
   return std::min(std::max<int64_t>(options.workload.max_total_tokens, 1), most);
@@ -92,8 +98,8 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
   };
   const int64_t load_staging = WeightStore::load_staging_bytes(shape);
   input.workspace_bytes = [&](int64_t tokens) {
-    return std::max(load_staging,
-                    LayerRunner::workspace_bytes(shape, out.compute, out.attention, tokens, out.threads));
+    return std::max(load_staging, LayerRunner::workspace_bytes(shape, out.compute, out.attention,
+                                                               tokens, out.threads));
   };
   if (options.policy) {
     out.plan = policy::make_plan(input, start);
@@ -101,7 +107,8 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
   } else {
     out.plan = policy::default_plan(input, start);
   }
-  out.workspace_bytes = input.workspace_bytes(std::min(out.plan.pass_tokens, out.plan.policy.micro_batch_tokens));
+  out.workspace_bytes =
+      input.workspace_bytes(std::min(out.plan.pass_tokens, out.plan.policy.micro_batch_tokens));
   return out;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// From options and a bound model to a plan: the sizes that kernels need, the budget, and the policy by hand or by default.
+// From options and a bound model to a plan: the sizes that kernels need, the budget, and the policy
+// by hand or by default.
 #include "kernels/attention.h"
 #include "kernels/linear.h"
 #include "src/engine/engine.h"

@@ -38,14 +38,16 @@ void HiddenStore::begin_pass(std::span<const std::unique_ptr<MicroBatch>> batche
   int64_t disk_offset = 0;
   for (const auto& batch : batches) {
     row += batch->rows();
-    const auto disk_rows_now = static_cast<int64_t>(std::ceil(disk_share_ * static_cast<double>(row) - 1e-9));
+    const auto disk_rows_now =
+        static_cast<int64_t>(std::ceil(disk_share_ * static_cast<double>(row) - 1e-9));
     const int64_t mine = std::min(disk_rows_now - disk_rows, batch->rows());
     const int64_t memory_row = row - batch->rows() - disk_rows;
     placements_.push_back({memory_row, batch->rows() - mine, mine, disk_offset});
     disk_rows += mine;
     disk_offset += round_up(mine * hidden_size_ * 4, policy::kDiskBlock);
   }
-  SLUICE_ASSERT((row - disk_rows) * hidden_size_ * 4 <= std::max<int64_t>(memory_.size(), 0), "the plan sizes hidden states");
+  SLUICE_ASSERT((row - disk_rows) * hidden_size_ * 4 <= std::max<int64_t>(memory_.size(), 0),
+                "the plan sizes hidden states");
   SLUICE_ASSERT(disk_offset <= disk_charge_, "the plan sizes the activation file");
 }
 
@@ -55,7 +57,8 @@ int64_t HiddenStore::disk_bytes(size_t batch) const noexcept {
 
 io::Extent HiddenStore::extent(size_t batch, int32_t slot) const {
   SLUICE_ASSERT(disk_bytes(batch) <= slot_bytes_, "the plan sizes the staging slots");
-  return {file_, placements_[batch].disk_offset, disk_bytes(batch), staging_.data() + slot * slot_bytes_};
+  return {file_, placements_[batch].disk_offset, disk_bytes(batch),
+          staging_.data() + slot * slot_bytes_};
 }
 
 void HiddenStore::load(size_t batch, int32_t slot, io::Completion done) {
@@ -74,9 +77,11 @@ std::vector<HiddenStore::Piece> HiddenStore::pieces(size_t batch, int32_t slot) 
   const Placement& placement = placements_[batch];
   std::vector<Piece> out;
   if (placement.memory_rows > 0)
-    out.push_back({memory_.as<float>() + placement.memory_row * hidden_size_, placement.memory_rows});
+    out.push_back(
+        {memory_.as<float>() + placement.memory_row * hidden_size_, placement.memory_rows});
   if (placement.disk_rows > 0)
-    out.push_back({reinterpret_cast<float*>(staging_.data() + slot * slot_bytes_), placement.disk_rows});
+    out.push_back(
+        {reinterpret_cast<float*>(staging_.data() + slot * slot_bytes_), placement.disk_rows});
   return out;
 }
 

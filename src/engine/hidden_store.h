@@ -1,7 +1,7 @@
 #pragma once
-// The residual stream of every token of a pass, [tokens, hidden_size] f32, kept between sublayers. A policy may put a
-// share of the rows on disk: then each micro-batch's first rows lie in memory and its last rows pass through a staging
-// slot, loaded before and stored after each sublayer.
+// The residual stream of every token of a pass, [tokens, hidden_size] f32, kept between sublayers.
+// A policy may put a share of the rows on disk: then each micro-batch's first rows lie in memory
+// and its last rows pass through a staging slot, loaded before and stored after each sublayer.
 #include <span>
 #include <string>
 #include <vector>
@@ -16,11 +16,12 @@ namespace sluice {
 class HiddenStore {
  public:
   /// Reserves everything. Errors as KvStore.
-  HiddenStore(const ModelShape& model, const policy::Plan& plan, io::FileEngine& engine, const std::string& offload_dir,
-              Arena& memory, Arena& disk);
+  HiddenStore(const ModelShape& model, const policy::Plan& plan, io::FileEngine& engine,
+              const std::string& offload_dir, Arena& memory, Arena& disk);
   ~HiddenStore();
 
-  /// Deals the rows of a new pass to memory and disk. The share holds to within one row over the whole pass.
+  /// Deals the rows of a new pass to memory and disk. The share holds to within one row over the
+  /// whole pass.
   void begin_pass(std::span<const std::unique_ptr<MicroBatch>> batches);
 
   int64_t disk_bytes(size_t batch) const noexcept;
@@ -36,7 +37,7 @@ class HiddenStore {
 
  private:
   struct Placement {
-    int64_t memory_row;   // first row in memory_
+    int64_t memory_row;  // first row in memory_
     int64_t memory_rows;
     int64_t disk_rows;
     int64_t disk_offset;  // of its region in the file

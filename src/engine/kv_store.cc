@@ -54,8 +54,9 @@ void KvStore::load(const MicroBatch& batch, int64_t layer, int32_t slot, io::Com
   std::vector<io::Extent> extents;
   for (size_t i = 0; i < batch.staged.size(); ++i)
     if (batch.staged[i].has_history)
-      extents.push_back({file_, (layer * disk_pages_ + batch.staged[i].disk_slot) * disk_page_bytes_, disk_page_bytes_,
-                         staged_address(slot, static_cast<int64_t>(i))});
+      extents.push_back({file_,
+                         (layer * disk_pages_ + batch.staged[i].disk_slot) * disk_page_bytes_,
+                         disk_page_bytes_, staged_address(slot, static_cast<int64_t>(i))});
   if (extents.empty()) return done(nullptr);
   engine_.read(extents, std::move(done));
 }
@@ -64,8 +65,9 @@ void KvStore::store(const MicroBatch& batch, int64_t layer, int32_t slot, io::Co
   std::vector<io::Extent> extents;
   for (size_t i = 0; i < batch.staged.size(); ++i)
     if (batch.staged[i].is_changed)
-      extents.push_back({file_, (layer * disk_pages_ + batch.staged[i].disk_slot) * disk_page_bytes_, disk_page_bytes_,
-                         staged_address(slot, static_cast<int64_t>(i))});
+      extents.push_back({file_,
+                         (layer * disk_pages_ + batch.staged[i].disk_slot) * disk_page_bytes_,
+                         disk_page_bytes_, staged_address(slot, static_cast<int64_t>(i))});
   if (extents.empty()) return done(nullptr);
   engine_.write(extents, std::move(done));
 }
@@ -78,7 +80,8 @@ void KvStore::page_addresses(const MicroBatch&, const Chunk& chunk, int64_t laye
   for (int64_t page = 0; page < pages; ++page) {
     const PageRef& ref = chunk.sequence->pages[static_cast<size_t>(page)];
     if (ref.is_on_disk) {
-      SLUICE_ASSERT(slot >= 0 && (staged + 1) * disk_page_bytes_ <= slot_bytes_, "the plan sizes the staging slots");
+      SLUICE_ASSERT(slot >= 0 && (staged + 1) * disk_page_bytes_ <= slot_bytes_,
+                    "the plan sizes the staging slots");
       out.push_back(staged_address(slot, staged++));
     } else {
       out.push_back(pages_.data() + (layer * memory_pages_ + ref.slot) * page_bytes_);

@@ -1,8 +1,8 @@
 #pragma once
-// The bytes of the KV cache: pages in memory, pages in an offload file, and staging slots through which the latter pass.
-// A page of one layer is [K, V][num_kv_heads][page_tokens][head_dim] of the KV element type. Which pages there are is
-// PagePool's business. Transfers run on the disk lanes, page pointers are read on the compute lane; the schedule keeps
-// them apart.
+// The bytes of the KV cache: pages in memory, pages in an offload file, and staging slots through
+// which the latter pass. A page of one layer is [K, V][num_kv_heads][page_tokens][head_dim] of the
+// KV element type. Which pages there are is PagePool's business. Transfers run on the disk lanes,
+// page pointers are read on the compute lane; the schedule keeps them apart.
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,8 +17,8 @@ namespace sluice {
 class KvStore {
  public:
   /// Reserves everything. Errors: kResource (memory or disk space), kFile (offload folder).
-  KvStore(const ModelShape& model, const policy::Plan& plan, io::FileEngine& engine, const std::string& offload_dir,
-          Arena& memory, Arena& disk);
+  KvStore(const ModelShape& model, const policy::Plan& plan, io::FileEngine& engine,
+          const std::string& offload_dir, Arena& memory, Arena& disk);
   ~KvStore();
 
   PagePool& pool() noexcept { return pool_; }
@@ -29,7 +29,8 @@ class KvStore {
   void load(const MicroBatch& batch, int64_t layer, int32_t slot, io::Completion done);
   void store(const MicroBatch& batch, int64_t layer, int32_t slot, io::Completion done);
 
-  /// Addresses of the chunk's pages in `layer`, appended to `out`; those on disk are in staging slot `slot`.
+  /// Addresses of the chunk's pages in `layer`, appended to `out`; those on disk are in staging
+  /// slot `slot`.
   void page_addresses(const MicroBatch& batch, const Chunk& chunk, int64_t layer, int32_t slot,
                       std::vector<std::byte*>& out) const;
 

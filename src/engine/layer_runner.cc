@@ -21,8 +21,8 @@ struct Areas {
   int64_t total() const { return rows + bf16 + linear + attention + logits + gather; }
 };
 
-Areas areas_for(const ModelShape& model, kernels::Compute compute, const kernels::AttentionShape& attention,
-                int64_t tokens, int threads) {
+Areas areas_for(const ModelShape& model, kernels::Compute compute,
+                const kernels::AttentionShape& attention, int64_t tokens, int threads) {
   const int64_t rows = kernels::padded_rows(std::max<int64_t>(tokens, 1));
   const int64_t logit_rows = kernels::padded_rows(std::min(LayerRunner::kLogitRows, rows));
   int64_t widest = 0;
@@ -31,7 +31,8 @@ Areas areas_for(const ModelShape& model, kernels::Compute compute, const kernels
     for (const WeightShape& weight : sublayer.weights) {
       if (weight.kind != WeightKind::kMatrix) continue;
       widest = std::max(widest, weight.cols);
-      scratch = std::max(scratch, kernels::linear_scratch_bytes(model.weight_dtype, rows, weight.rows, weight.cols, compute));
+      scratch = std::max(scratch, kernels::linear_scratch_bytes(model.weight_dtype, rows,
+                                                                weight.rows, weight.cols, compute));
     }
   Areas areas{};
   areas.rows = round_up(rows * model.workspace_columns * 4, kLine) + kMatrices * kLine;
@@ -45,14 +46,16 @@ Areas areas_for(const ModelShape& model, kernels::Compute compute, const kernels
 }  // namespace
 
 int64_t LayerRunner::workspace_bytes(const ModelShape& model, kernels::Compute compute,
-                                     const kernels::AttentionShape& attention, int64_t tokens, int threads) {
+                                     const kernels::AttentionShape& attention, int64_t tokens,
+                                     int threads) {
   return areas_for(model, compute, attention, tokens, threads).total();
 }
 
 LayerRunner::LayerRunner(const Parts& parts, std::span<std::byte> workspace) : parts_(parts) {
-  const Areas areas =
-      areas_for(parts.model->shape(), parts.compute, parts.attention, parts.micro_batch_tokens, parts.threads);
-  SLUICE_ASSERT(areas.total() <= static_cast<int64_t>(workspace.size()), "the plan sizes the workspace");
+  const Areas areas = areas_for(parts.model->shape(), parts.compute, parts.attention,
+                                parts.micro_batch_tokens, parts.threads);
+  SLUICE_ASSERT(areas.total() <= static_cast<int64_t>(workspace.size()),
+                "the plan sizes the workspace");
   int64_t used = 0;
   const auto take = [&](int64_t bytes) {
     const auto area = workspace.subspan(static_cast<size_t>(used), static_cast<size_t>(bytes));
@@ -67,13 +70,15 @@ LayerRunner::LayerRunner(const Parts& parts, std::span<std::byte> workspace) : p
   logits_area_ = take(areas.logits);
 }
 
-void LayerRunner::run(const Task& task, const MicroBatch& batch, size_t batch_index, const LogitsConsumer& consumer) {
+void LayerRunner::run(const Task& task, const MicroBatch& batch, size_t batch_index,
+                      const LogitsConsumer& consumer) {
   task_ = task;
   batch_ = &batch;
   consumer_ = &consumer;
   sublayer_ = &parts_.model->shape().sublayers[static_cast<size_t>(task.sublayer)];
   hidden_ = parts_.hidden->pieces(batch_index, task.activation_slot);
-  rows_ = sublayer_->kind == SublayerKind::kHead ? static_cast<int64_t>(batch.needed_rows.size()) : batch.rows();
+  rows_ = sublayer_->kind == SublayerKind::kHead ? static_cast<int64_t>(batch.needed_rows.size())
+                                                 : batch.rows();
   rows_used_ = 0;
   bf16_source_ = nullptr;
   if (rows_ > 0) parts_.model->family().run(*this);
@@ -81,7 +86,8 @@ void LayerRunner::run(const Task& task, const MicroBatch& batch, size_t batch_in
 
 Rows LayerRunner::workspace(int64_t cols) {
   const int64_t bytes = round_up(kernels::padded_rows(rows_) * cols * 4, kLine);
-  SLUICE_ASSERT(rows_used_ + bytes <= static_cast<int64_t>(rows_area_.size()), "the family says its workspace columns");
+  SLUICE_ASSERT(rows_used_ + bytes <= static_cast<int64_t>(rows_area_.size()),
+                "the family says its workspace columns");
   Rows rows{reinterpret_cast<float*>(rows_area_.data() + rows_used_), rows_, cols, cols};
   rows_used_ += bytes;
   return rows;
@@ -95,7 +101,9 @@ size_t LayerRunner::weight_index(std::string_view role) const {
 }
 
 const float* LayerRunner::vector_or_null(std::string_view role) const {
-  return role.empty() ? nullptr : parts_.weights->vector(static_cast<size_t>(task_.sublayer), weight_index(role));
+  return role.empty()
+             ? nullptr
+             : parts_.weights->vector(static_cast<size_t>(task_.sublayer), weight_index(role));
 }
 
 void LayerRunner::written(const Rows& rows) {
@@ -105,14 +113,16 @@ void LayerRunner::written(const Rows& rows) {
 }
 
 void LayerRunner::gather_tokens(std::string_view role, Rows out) {
-  parts_.weights->gather(static_cast<size_t>(task_.sublayer), weight_index(role), batch_->token_ids, out.data, gather_area_);
+  parts_.weights->gather(static_cast<size_t>(task_.sublayer), weight_index(role), batch_->token_ids,
+                         out.data, gather_area_);
   written(out);
 }
 
 void LayerRunner::gather_positions(std::string_view role, int64_t offset, Rows out) {
   ids_.assign(batch_->positions.begin(), batch_->positions.end());
   for (int32_t& id : ids_) id += static_cast<int32_t>(offset);
-  parts_.weights->gather(static_cast<size_t>(task_.sublayer), weight_index(role), ids_, out.data, gather_area_);
+  parts_.weights->gather(static_cast<size_t>(task_.sublayer), weight_index(role), ids_, out.data,
+                         gather_area_);
   written(out);
 }
 
@@ -148,11 +158,13 @@ void LayerRunner::read_needed_hidden(Rows out) {
   written(out);
 }
 
-void LayerRunner::apply_norm(const NormSpec& norm, const float* x, float* y, int64_t rows, int64_t cols) const {
+void LayerRunner::apply_norm(const NormSpec& norm, const float* x, float* y, int64_t rows,
+                             int64_t cols) const {
   if (norm.kind == NormSpec::Kind::kRms)
     kernels::rms_norm(x, vector_or_null(norm.gain), norm.eps, y, rows, cols);
   else
-    kernels::layer_norm(x, vector_or_null(norm.gain), vector_or_null(norm.bias), norm.eps, y, rows, cols);
+    kernels::layer_norm(x, vector_or_null(norm.gain), vector_or_null(norm.bias), norm.eps, y, rows,
+                        cols);
 }
 
 void LayerRunner::norm_hidden(const NormSpec& norm, Rows out) {
@@ -200,26 +212,32 @@ kernels::Activations LayerRunner::activations(Rows in) {
   return x;
 }
 
-void LayerRunner::multiply(const MatrixView& view, const kernels::Activations& x, const float* bias, float* y,
-                           int64_t ldy) {
+void LayerRunner::multiply(const MatrixView& view, const kernels::Activations& x, const float* bias,
+                           float* y, int64_t ldy) {
   const int64_t resident = view.resident_rows;
   if (view.packed)
-    kernels::linear_packed(x, view.packed, view.dtype, resident, view.cols, bias, y, ldy, parts_.compute, linear_scratch_);
+    kernels::linear_packed(x, view.packed, view.dtype, resident, view.cols, bias, y, ldy,
+                           parts_.compute, linear_scratch_);
   else if (view.resident)
-    kernels::linear_plain(x, view.resident, view.dtype, resident, view.cols, bias, y, ldy, parts_.compute, linear_scratch_);
+    kernels::linear_plain(x, view.resident, view.dtype, resident, view.cols, bias, y, ldy,
+                          parts_.compute, linear_scratch_);
   if (view.streamed)
-    kernels::linear_plain(x, view.streamed, view.dtype, view.rows - resident, view.cols, bias ? bias + resident : nullptr,
-                          y + resident, ldy, parts_.compute, linear_scratch_);
+    kernels::linear_plain(x, view.streamed, view.dtype, view.rows - resident, view.cols,
+                          bias ? bias + resident : nullptr, y + resident, ldy, parts_.compute,
+                          linear_scratch_);
 }
 
 void LayerRunner::linear(std::string_view role, std::string_view bias, Rows in, Rows out) {
-  const MatrixView view = parts_.weights->matrix(static_cast<size_t>(task_.sublayer), weight_index(role), task_.offset);
-  SLUICE_ASSERT(view.cols == in.cols && view.rows == out.cols && in.rows == out.rows, "a family's shapes fit together");
+  const MatrixView view =
+      parts_.weights->matrix(static_cast<size_t>(task_.sublayer), weight_index(role), task_.offset);
+  SLUICE_ASSERT(view.cols == in.cols && view.rows == out.cols && in.rows == out.rows,
+                "a family's shapes fit together");
   multiply(view, activations(in), vector_or_null(bias), out.data, out.stride);
   written(out);
 }
 
-void LayerRunner::rope(Rows in_out, int64_t heads, std::span<const float> inverse_frequencies, float factor) {
+void LayerRunner::rope(Rows in_out, int64_t heads, std::span<const float> inverse_frequencies,
+                       float factor) {
   const auto head_dim = static_cast<int>(in_out.cols / heads);
   kernels::rope_inplace(in_out.data, in_out.rows, in_out.stride, static_cast<int>(heads), head_dim,
                         static_cast<int>(2 * inverse_frequencies.size()), batch_->positions.data(),
@@ -238,8 +256,9 @@ void LayerRunner::attend(Rows q, Rows k, Rows v, Rows out) {
   for (size_t i = 0; i < batch_->chunks.size(); ++i) {
     const Chunk& chunk = batch_->chunks[i];
     std::byte* const* pages = page_addresses_.data() + first_page[i];
-    kernels::kv_write(parts_.attention, k.data + chunk.row_begin * k.stride, v.data + chunk.row_begin * v.stride, k.stride,
-                      chunk.first_position, chunk.count, pages);
+    kernels::kv_write(parts_.attention, k.data + chunk.row_begin * k.stride,
+                      v.data + chunk.row_begin * v.stride, k.stride, chunk.first_position,
+                      chunk.count, pages);
     kernels::AttentionSequence sequence{};
     sequence.q = q.data + chunk.row_begin * q.stride;
     sequence.q_stride = q.stride;
@@ -250,7 +269,8 @@ void LayerRunner::attend(Rows q, Rows k, Rows v, Rows out) {
     sequence.out_stride = out.stride;
     sequences.push_back(sequence);
   }
-  kernels::attention(parts_.attention, sequences, reinterpret_cast<float*>(attention_scratch_.data()),
+  kernels::attention(parts_.attention, sequences,
+                     reinterpret_cast<float*>(attention_scratch_.data()),
                      static_cast<int64_t>(attention_scratch_.size()) / 4);
   written(out);
 }
@@ -267,15 +287,18 @@ void LayerRunner::activate(Activation activation, Rows in_out) {
 }
 
 void LayerRunner::silu_mul(Rows gate, Rows up, Rows out) {
-  kernels::silu_mul(gate.data, gate.stride, up.data, up.stride, out.data, out.stride, gate.rows, gate.cols);
+  kernels::silu_mul(gate.data, gate.stride, up.data, up.stride, out.data, out.stride, gate.rows,
+                    gate.cols);
   written(out);
 }
 
 void LayerRunner::logits(std::string_view role, Rows in) {
-  const MatrixView view = parts_.weights->matrix(static_cast<size_t>(task_.sublayer), weight_index(role), task_.offset);
+  const MatrixView view =
+      parts_.weights->matrix(static_cast<size_t>(task_.sublayer), weight_index(role), task_.offset);
   auto* out = reinterpret_cast<float*>(logits_area_.data());
   for (int64_t begin = 0; begin < in.rows; begin += kLogitRows) {
-    const Rows part{in.data + begin * in.stride, std::min(kLogitRows, in.rows - begin), in.cols, in.stride};
+    const Rows part{in.data + begin * in.stride, std::min(kLogitRows, in.rows - begin), in.cols,
+                    in.stride};
     bf16_source_ = nullptr;
     multiply(view, activations(part), nullptr, out, view.rows);
     for (int64_t i = 0; i < part.rows; ++i)

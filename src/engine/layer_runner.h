@@ -1,6 +1,6 @@
 #pragma once
-// The operators of LayerOps on the CPU kernels, for one (sublayer, micro-batch) at a time. Owns the workspace that all
-// of them share; allocates nothing after construction but small index vectors.
+// The operators of LayerOps on the CPU kernels, for one (sublayer, micro-batch) at a time. Owns the
+// workspace that all of them share; allocates nothing after construction but small index vectors.
 #include <functional>
 #include <span>
 #include <vector>
@@ -15,7 +15,8 @@
 namespace sluice {
 
 /// Logits of one needed row: handed over as soon as they exist, valid only during the call.
-using LogitsConsumer = std::function<void(const MicroBatch& batch, size_t needed_index, std::span<const float> logits)>;
+using LogitsConsumer = std::function<void(const MicroBatch& batch, size_t needed_index,
+                                          std::span<const float> logits)>;
 
 class LayerRunner final : public LayerOps {
  public:
@@ -35,10 +36,12 @@ class LayerRunner final : public LayerOps {
 
   /// What a micro-batch of `tokens` rows needs.
   static int64_t workspace_bytes(const ModelShape& model, kernels::Compute compute,
-                                 const kernels::AttentionShape& attention, int64_t tokens, int threads);
+                                 const kernels::AttentionShape& attention, int64_t tokens,
+                                 int threads);
 
   /// Computes task's sublayer for `batch` (number `batch_index` of its pass).
-  void run(const Task& task, const MicroBatch& batch, size_t batch_index, const LogitsConsumer& consumer);
+  void run(const Task& task, const MicroBatch& batch, size_t batch_index,
+           const LogitsConsumer& consumer);
 
   const SublayerShape& sublayer() const override { return *sublayer_; }
   Rows workspace(int64_t cols) override;
@@ -53,7 +56,8 @@ class LayerRunner final : public LayerOps {
   void norm(const NormSpec& norm, Rows in_out) override;
   void add(Rows in_out, Rows in) override;
   void linear(std::string_view role, std::string_view bias, Rows in, Rows out) override;
-  void rope(Rows in_out, int64_t heads, std::span<const float> inverse_frequencies, float factor) override;
+  void rope(Rows in_out, int64_t heads, std::span<const float> inverse_frequencies,
+            float factor) override;
   void attend(Rows q, Rows k, Rows v, Rows out) override;
   void activate(Activation activation, Rows in_out) override;
   void silu_mul(Rows gate, Rows up, Rows out) override;
@@ -68,11 +72,12 @@ class LayerRunner final : public LayerOps {
   void apply_norm(const NormSpec& norm, const float* x, float* y, int64_t rows, int64_t cols) const;
   kernels::Activations activations(Rows in);
   void written(const Rows& rows);
-  void multiply(const MatrixView& view, const kernels::Activations& x, const float* bias, float* y, int64_t ldy);
+  void multiply(const MatrixView& view, const kernels::Activations& x, const float* bias, float* y,
+                int64_t ldy);
 
   Parts parts_;
-  std::span<std::byte> rows_area_;      // matrices of workspace()
-  std::span<std::byte> bf16_area_;      // bf16 copy of the input of linear layers
+  std::span<std::byte> rows_area_;  // matrices of workspace()
+  std::span<std::byte> bf16_area_;  // bf16 copy of the input of linear layers
   std::span<std::byte> linear_scratch_;
   std::span<std::byte> attention_scratch_;
   std::span<std::byte> logits_area_;
@@ -83,8 +88,8 @@ class LayerRunner final : public LayerOps {
   const LogitsConsumer* consumer_ = nullptr;
   Task task_;
   std::vector<HiddenStore::Piece> hidden_;
-  int64_t rows_ = 0;         // of workspace() matrices
-  int64_t rows_used_ = 0;    // bytes of rows_area_ in use
+  int64_t rows_ = 0;                    // of workspace() matrices
+  int64_t rows_used_ = 0;               // bytes of rows_area_ in use
   const float* bf16_source_ = nullptr;  // what bf16_area_ holds a copy of
   int64_t bf16_elements_ = 0;
   std::vector<std::byte*> page_addresses_;

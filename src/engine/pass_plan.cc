@@ -39,7 +39,8 @@ class MicroBatchBuilder {
       const MicroBatch& last = *plan_.micro_batches.back();
       batch->row_begin = last.row_begin + last.rows();
     }
-    batch->chunks.reserve(static_cast<size_t>(limits_.micro_batch_sequences));  // needed_chunks point into it
+    batch->chunks.reserve(
+        static_cast<size_t>(limits_.micro_batch_sequences));  // needed_chunks point into it
     plan_.micro_batches.push_back(std::move(batch));
     return *plan_.micro_batches.back();
   }
@@ -67,13 +68,15 @@ class MicroBatchBuilder {
     chunk.first_staged = static_cast<int32_t>(batch.staged.size());
     const int64_t end = int64_t{chunk.first_position} + chunk.count;
     const int64_t pages = (end + limits_.page_tokens - 1) / limits_.page_tokens;
-    SLUICE_ASSERT(pages <= static_cast<int64_t>(chunk.sequence->pages.size()), "pages are reserved for the whole length");
+    SLUICE_ASSERT(pages <= static_cast<int64_t>(chunk.sequence->pages.size()),
+                  "pages are reserved for the whole length");
     for (int64_t page = 0; page < pages; ++page) {
       const PageRef& ref = chunk.sequence->pages[static_cast<size_t>(page)];
       if (!ref.is_on_disk) continue;
       const int64_t page_begin = page * limits_.page_tokens;
-      batch.staged.push_back({ref.slot, page_begin < chunk.first_position,
-                              page_begin + limits_.page_tokens > chunk.first_position});
+      batch.staged.push_back(
+          {ref.slot, page_begin<chunk.first_position, page_begin + limits_.page_tokens> chunk
+                         .first_position});
     }
   }
 
@@ -86,7 +89,9 @@ PassPlan plan_pass(std::span<Sequence* const> sequences, const PassLimits& limit
   PassPlan plan;
   MicroBatchBuilder builder(plan, limits);
   int64_t room = limits.pass_tokens;
-  const auto is_decoding = [](const Sequence& s) { return s.pending() == 1 && s.computed >= s.prompt_tokens; };
+  const auto is_decoding = [](const Sequence& s) {
+    return s.pending() == 1 && s.computed >= s.prompt_tokens;
+  };
   for (Sequence* sequence : sequences) {
     if (sequence->finished || !is_decoding(*sequence)) continue;
     builder.add(*sequence, 1);

@@ -1,6 +1,6 @@
 #pragma once
-// What the engine is asked for and how it answers; and one running sequence. Requests come from a source whenever the
-// block has room, tokens go to a sink as they are chosen.
+// What the engine is asked for and how it answers; and one running sequence. Requests come from a
+// source whenever the block has room, tokens go to a sink as they are chosen.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -15,7 +15,8 @@ struct GenerationRequest {
   uint64_t id = 0;  ///< the caller's; given back with every event
   std::vector<int32_t> prompt;
   sampling::SamplingParams params;
-  bool score_prompt = false;  ///< hand the logits of every prompt position to the sink and generate nothing
+  bool score_prompt =
+      false;  ///< hand the logits of every prompt position to the sink and generate nothing
 };
 
 enum class FinishReason : uint8_t {
@@ -50,7 +51,8 @@ class GenerationSink {
   /// A token of sequence `id`. Returns false to end the sequence here (kStop).
   virtual bool on_token(uint64_t id, const sampling::Choice& choice) = 0;
   virtual void on_finish(uint64_t id, FinishReason reason) = 0;
-  /// A request that can't run (empty or too long prompt); the others go on. `message` says why and how to mend it.
+  /// A request that can't run (empty or too long prompt); the others go on. `message` says why and
+  /// how to mend it.
   virtual void on_refused(uint64_t id, const std::string& message) = 0;
   /// score_prompt: logits [vocab_size] of the prompt's position `position`, in rising order.
   virtual void on_logits(uint64_t id, int64_t position, std::span<const float> logits);
@@ -69,7 +71,9 @@ struct Sequence {
   std::optional<FinishReason> finished;
 
   int64_t pending() const noexcept { return static_cast<int64_t>(tokens.size()) - computed; }
-  std::span<const int32_t> prompt() const noexcept { return {tokens.data(), static_cast<size_t>(prompt_tokens)}; }
+  std::span<const int32_t> prompt() const noexcept {
+    return {tokens.data(), static_cast<size_t>(prompt_tokens)};
+  }
   std::span<const int32_t> output() const noexcept {
     return std::span<const int32_t>(tokens).subspan(static_cast<size_t>(prompt_tokens));
   }

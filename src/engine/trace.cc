@@ -11,7 +11,9 @@ std::string task_label(const Task& task, const ModelShape& model) {
   std::string where;
   switch (sublayer.kind) {
     case SublayerKind::kEmbed: where = "embed"; break;
-    case SublayerKind::kAttention: where = fmt::format("layer {} attention", sublayer.layer_index); break;
+    case SublayerKind::kAttention:
+      where = fmt::format("layer {} attention", sublayer.layer_index);
+      break;
     case SublayerKind::kMlp: where = fmt::format("layer {} mlp", sublayer.layer_index); break;
     case SublayerKind::kHead: where = "head"; break;
   }
@@ -22,26 +24,36 @@ std::string task_label(const Task& task, const ModelShape& model) {
 std::string chrome_trace_json(const std::vector<TaskEvent>& events, const ModelShape& model) {
   std::string out = "{\"traceEvents\":[\n";
   for (int lane = 0; lane < kLaneCount; ++lane)
-    out += fmt::format("{{\"ph\":\"M\",\"pid\":1,\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":\"{}\"}}}},\n", lane,
-                       lane_name(static_cast<Lane>(lane)));
+    out += fmt::format(
+        "{{\"ph\":\"M\",\"pid\":1,\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":\"{}\"}}}"
+        "},\n",
+        lane, lane_name(static_cast<Lane>(lane)));
   for (const TaskEvent& event : events) {
     const Task& task = event.task;
-    // Transfers of one lane overlap each other: asynchronous slices ("b"/"e"), compute plain ones ("X").
-    const std::string args = fmt::format("{{\"pass\":{},\"micro_batch\":{},\"slice\":{},\"bytes\":{}}}", task.pass,
-                                         task.micro_batch, task.slice, task.bytes);
+    // Transfers of one lane overlap each other: asynchronous slices ("b"/"e"), compute plain ones
+    // ("X").
+    const std::string args =
+        fmt::format("{{\"pass\":{},\"micro_batch\":{},\"slice\":{},\"bytes\":{}}}", task.pass,
+                    task.micro_batch, task.slice, task.bytes);
     const std::string label = task_label(task, model);
     const double start = event.start_seconds * 1e6;
     const double end = event.end_seconds * 1e6;
     const int lane = static_cast<int>(task.lane);
     if (task.kind == TaskKind::kCompute) {
-      out += fmt::format("{{\"ph\":\"X\",\"pid\":1,\"tid\":{},\"name\":\"{}\",\"ts\":{:.1f},\"dur\":{:.1f},\"args\":{}}},\n",
-                         lane, label, start, end - start, args);
+      out += fmt::format(
+          "{{\"ph\":\"X\",\"pid\":1,\"tid\":{},\"name\":\"{}\",\"ts\":{:.1f},\"dur\":{:.1f},"
+          "\"args\":{}}},\n",
+          lane, label, start, end - start, args);
       continue;
     }
-    out += fmt::format("{{\"ph\":\"b\",\"cat\":\"{}\",\"id\":{},\"pid\":1,\"tid\":{},\"name\":\"{}\",\"ts\":{:.1f},\"args\":{}}},\n",
-                       lane_name(task.lane), task.id, lane, label, start, args);
-    out += fmt::format("{{\"ph\":\"e\",\"cat\":\"{}\",\"id\":{},\"pid\":1,\"tid\":{},\"name\":\"{}\",\"ts\":{:.1f}}},\n",
-                       lane_name(task.lane), task.id, lane, label, end);
+    out += fmt::format(
+        "{{\"ph\":\"b\",\"cat\":\"{}\",\"id\":{},\"pid\":1,\"tid\":{},\"name\":\"{}\",\"ts\":{:.1f}"
+        ",\"args\":{}}},\n",
+        lane_name(task.lane), task.id, lane, label, start, args);
+    out += fmt::format(
+        "{{\"ph\":\"e\",\"cat\":\"{}\",\"id\":{},\"pid\":1,\"tid\":{},\"name\":\"{}\",\"ts\":{:.1f}"
+        "}},\n",
+        lane_name(task.lane), task.id, lane, label, end);
   }
   out += "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"sluice\"}}\n]}\n";
   return out;

@@ -17,7 +17,8 @@ namespace sluice {
 
 namespace {
 constexpr int64_t kPackAlignment = 64;
-constexpr int64_t kLoadBuffers = 16;  // pieces in flight while loading: past 64 MiB the disk gets no faster
+constexpr int64_t kLoadBuffers =
+    16;  // pieces in flight while loading: past 64 MiB the disk gets no faster
 constexpr int64_t kAlign = io::kDirectAlignment;
 
 // One read at a time in the background: start() and later wait().
@@ -69,15 +70,17 @@ class Joined {
 };
 }  // namespace
 
-WeightStore::WeightStore(const BoundModel& model, const policy::Plan& plan, kernels::Compute compute,
-                         io::FileEngine& engine, io::FileEngine& gather, Arena& memory)
+WeightStore::WeightStore(const BoundModel& model, const policy::Plan& plan,
+                         kernels::Compute compute, io::FileEngine& engine, io::FileEngine& gather,
+                         Arena& memory)
     : model_(model), compute_(compute), engine_(engine), gather_engine_(gather) {
   for (const io::CheckpointFile& file : model.checkpoint().files()) {
     files_.push_back(engine_.open_for_read(file.path.string()));
     gather_files_.push_back(gather_engine_.open_for_read(file.path.string()));
   }
   reserve(plan, memory);
-  for (size_t sublayer = 0; sublayer < model_.shape().sublayers.size(); ++sublayer) lay_out_stream(sublayer);
+  for (size_t sublayer = 0; sublayer < model_.shape().sublayers.size(); ++sublayer)
+    lay_out_stream(sublayer);
 }
 
 WeightStore::~WeightStore() {
@@ -110,7 +113,8 @@ void WeightStore::reserve(const policy::Plan& plan, Arena& memory) {
       if (placed.resident_rows == 0) continue;
       const int64_t bytes = weight.kind == WeightKind::kTable
                                 ? placed.resident_rows * weight.cols * element
-                                : kernels::packed_bytes(shape.weight_dtype, placed.resident_rows, weight.cols, compute_);
+                                : kernels::packed_bytes(shape.weight_dtype, placed.resident_rows,
+                                                        weight.cols, compute_);
       resident_bytes += round_up(bytes, kPackAlignment);
     }
   }
@@ -120,7 +124,8 @@ void WeightStore::reserve(const policy::Plan& plan, Arena& memory) {
   if (ring_) engine_.register_memory(ring_.span());
 }
 
-// The streamed rows of a sublayer as few large aligned reads: ranges that touch in the file are read as one.
+// The streamed rows of a sublayer as few large aligned reads: ranges that touch in the file are
+// read as one.
 void WeightStore::lay_out_stream(size_t sublayer) {
   struct Range {
     size_t weight;
@@ -146,14 +151,15 @@ void WeightStore::lay_out_stream(size_t sublayer) {
   int32_t run_file = -1;
   for (const Range& range : ranges) {
     const io::Window window = io::aligned_window(range.offset, range.bytes);
-    const bool touches = run_file == range.file_index && window.offset <= stream.runs.back().offset + stream.runs.back().bytes;
+    const bool touches = run_file == range.file_index &&
+                         window.offset <= stream.runs.back().offset + stream.runs.back().bytes;
     if (touches) {
       Run& run = stream.runs.back();
       run.bytes = std::max(run.bytes, window.offset + window.bytes - run.offset);
       run.required_bytes = range.offset + range.bytes - run.offset;
     } else {
-      stream.runs.push_back({files_[static_cast<size_t>(range.file_index)], window.offset, window.bytes,
-                             range.offset + range.bytes - window.offset, position});
+      stream.runs.push_back({files_[static_cast<size_t>(range.file_index)], window.offset,
+                             window.bytes, range.offset + range.bytes - window.offset, position});
       run_file = range.file_index;
     }
     const Run& run = stream.runs.back();
@@ -175,22 +181,26 @@ std::vector<WeightStore::Piece> WeightStore::resident_pieces(int64_t piece_bytes
       const int64_t rows = weight.kind == WeightKind::kVector ? 1 : weights_[i][w].resident_rows;
       int64_t step = std::max<int64_t>(piece_bytes / row_bytes, 1);
       if (step >= kernels::kRowGranule) step = round_down(step, kernels::kRowGranule);
-      SLUICE_ASSERT(step >= std::min(rows, kernels::kRowGranule), "the staging takes a granule of rows");
+      SLUICE_ASSERT(step >= std::min(rows, kernels::kRowGranule),
+                    "the staging takes a granule of rows");
       for (int64_t row = 0; row < rows; row += step) {
         const int64_t count = std::min(step, rows - row);
-        pieces.push_back({i, w, row, count, model_.tensor(i, w).offset + row * row_bytes, count * row_bytes});
+        pieces.push_back(
+            {i, w, row, count, model_.tensor(i, w).offset + row * row_bytes, count * row_bytes});
       }
     }
   return pieces;
 }
 
-void WeightStore::load_resident(std::span<std::byte> staging, const std::function<void(const LoadProgress&)>& progress,
+void WeightStore::load_resident(std::span<std::byte> staging,
+                                const std::function<void(const LoadProgress&)>& progress,
                                 std::stop_token cancel) {
   const auto started = std::chrono::steady_clock::now();
   // The ring is idle until the first pass: it is the better staging when it is larger.
   if (ring_.size() > static_cast<int64_t>(staging.size())) staging = ring_.span();
   const int64_t least = load_staging_bytes(model_.shape()) / 2;
-  const auto buffers = std::clamp<int64_t>(static_cast<int64_t>(staging.size()) / least, 2, kLoadBuffers);
+  const auto buffers =
+      std::clamp<int64_t>(static_cast<int64_t>(staging.size()) / least, 2, kLoadBuffers);
   const int64_t buffer_bytes = round_down(static_cast<int64_t>(staging.size()) / buffers, kAlign);
   const std::vector<Piece> pieces = resident_pieces(std::min(buffer_bytes - 2 * kAlign, 8 * kMiB));
   LoadProgress state;
@@ -201,33 +211,39 @@ void WeightStore::load_resident(std::span<std::byte> staging, const std::functio
     const io::Window window = io::aligned_window(piece.offset, piece.bytes);
     const auto buffer = static_cast<int64_t>(index % reads.size());
     reads[static_cast<size_t>(buffer)].start(
-        engine_, {file(model_.tensor(piece.sublayer, piece.weight)), window.offset, window.bytes,
-                  staging.data() + buffer * buffer_bytes, piece.offset + piece.bytes - window.offset});
+        engine_,
+        {file(model_.tensor(piece.sublayer, piece.weight)), window.offset, window.bytes,
+         staging.data() + buffer * buffer_bytes, piece.offset + piece.bytes - window.offset});
   };
   for (size_t i = 0; i < std::min(pieces.size(), reads.size()); ++i) start(i);
   for (size_t i = 0; i < pieces.size(); ++i) {
     const Piece& piece = pieces[i];
     const size_t buffer = i % reads.size();
     reads[buffer].wait();
-    if (cancel.stop_requested()) throw Error(ErrorKind::kCancelled, "stopped while loading weights");
+    if (cancel.stop_requested())
+      throw Error(ErrorKind::kCancelled, "stopped while loading weights");
     take_rows(piece.sublayer, piece.weight, piece.row, piece.rows,
               staging.data() + static_cast<int64_t>(buffer) * buffer_bytes + piece.offset % kAlign);
     if (i + reads.size() < pieces.size()) start(i + reads.size());
     state.done_bytes += piece.bytes;
-    state.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    state.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
     if (progress) progress(state);
   }
 }
 
-void WeightStore::take_rows(size_t sublayer, size_t weight, int64_t row, int64_t rows, const std::byte* source) {
+void WeightStore::take_rows(size_t sublayer, size_t weight, int64_t row, int64_t rows,
+                            const std::byte* source) {
   const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
   const DType dtype = model_.tensor(sublayer, weight).dtype;
   const Weight& placed = weights_[sublayer][weight];
   if (shape.kind == WeightKind::kVector) {
-    kernels::convert(dtype, source, DType::kF32, vectors_.as<float>() + placed.memory_offset, shape.cols);
+    kernels::convert(dtype, source, DType::kF32, vectors_.as<float>() + placed.memory_offset,
+                     shape.cols);
   } else if (shape.kind == WeightKind::kTable) {
     const int64_t row_bytes = shape.cols * dtype_bytes(dtype);
-    std::memcpy(resident_.data() + placed.memory_offset + row * row_bytes, source, static_cast<size_t>(rows * row_bytes));
+    std::memcpy(resident_.data() + placed.memory_offset + row * row_bytes, source,
+                static_cast<size_t>(rows * row_bytes));
   } else {
     kernels::pack_rows(source, dtype, row, rows, placed.resident_rows, shape.cols, compute_,
                        resident_.data() + placed.memory_offset);
@@ -238,7 +254,9 @@ void WeightStore::read_slice(const Task& task, io::Completion done) {
   const Stream& stream = streams_[static_cast<size_t>(task.sublayer)];
   // Slice s of n holds the bytes [s/n, (s+1)/n) of the stream, cut at aligned places.
   const auto cut = [&](int64_t slice) {
-    return slice == task.slices ? stream.bytes : round_down(stream.bytes / kAlign * slice / task.slices * kAlign, kAlign);
+    return slice == task.slices
+               ? stream.bytes
+               : round_down(stream.bytes / kAlign * slice / task.slices * kAlign, kAlign);
   };
   const int64_t begin = cut(task.slice);
   const int64_t end = cut(task.slice + 1);
@@ -248,7 +266,8 @@ void WeightStore::read_slice(const Task& task, io::Completion done) {
     const int64_t last = std::min(end, run.ring_position + run.bytes);
     if (first >= last) continue;
     const int64_t in_run = first - run.ring_position;
-    extents.push_back({run.file, run.offset + in_run, last - first, ring_.data() + task.offset + first,
+    extents.push_back({run.file, run.offset + in_run, last - first,
+                       ring_.data() + task.offset + first,
                        std::clamp<int64_t>(run.required_bytes - in_run, 0, last - first)});
   }
   if (extents.empty()) return done(nullptr);
@@ -278,20 +297,24 @@ int64_t WeightStore::gather_staging_bytes(const ModelShape& model) {
   int64_t widest = 0;
   for (const SublayerShape& sublayer : model.sublayers)
     for (const WeightShape& weight : sublayer.weights)
-      if (weight.kind == WeightKind::kTable) widest = std::max(widest, weight.cols * dtype_bytes(model.weight_dtype));
+      if (weight.kind == WeightKind::kTable)
+        widest = std::max(widest, weight.cols * dtype_bytes(model.weight_dtype));
   return kGatherStagingRows * (round_up(widest, kAlign) + kAlign);
 }
 
 int64_t WeightStore::load_staging_bytes(const ModelShape& model) {
-  // Past 8 MiB a bigger piece reads no faster; a small model is not charged for a large one's pieces.
+  // Past 8 MiB a bigger piece reads no faster; a small model is not charged for a large one's
+  // pieces.
   const int64_t piece = std::min(8 * kMiB, model.weight_bytes() / 64);
   int64_t half = 0;
   for (const SublayerShape& sublayer : model.sublayers)
     for (const WeightShape& weight : sublayer.weights) {
       // Vectors may be f32 in a checkpoint of 16-bit matrices.
-      const int64_t element = weight.kind == WeightKind::kVector ? 4 : dtype_bytes(model.weight_dtype);
+      const int64_t element =
+          weight.kind == WeightKind::kVector ? 4 : dtype_bytes(model.weight_dtype);
       const int64_t row = weight.cols * element;
-      half = std::max(half, std::min(weight.rows * row, std::max(piece, kernels::kRowGranule * row)));
+      half =
+          std::max(half, std::min(weight.rows * row, std::max(piece, kernels::kRowGranule * row)));
     }
   return 2 * (round_up(half, kAlign) + 2 * kAlign);
 }
@@ -325,8 +348,8 @@ void WeightStore::gather(size_t sublayer, size_t weight, std::span<const int32_t
     const int64_t offset = tensor.offset + id * row_bytes;
     const io::Window window = io::aligned_window(offset, row_bytes);
     std::byte* memory = staging.data() + static_cast<int64_t>(extents.size()) * window_bytes;
-    extents.push_back({gather_files_[static_cast<size_t>(tensor.file_index)], window.offset, window.bytes, memory,
-                       offset + row_bytes - window.offset});
+    extents.push_back({gather_files_[static_cast<size_t>(tensor.file_index)], window.offset,
+                       window.bytes, memory, offset + row_bytes - window.offset});
     gathered_bytes_ += window.bytes;
     rows.emplace_back(memory + (offset - window.offset), index);
   }

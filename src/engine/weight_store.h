@@ -1,7 +1,8 @@
 #pragma once
-// The weights of a run: resident row shards (packed for the kernels), vectors, resident table rows, and the ring through
-// which the streamed rows of each sublayer pass. Streamed rows are multiplied as they lie in the checkpoint.
-// Loading happens once on the caller's thread; ring reads are started by the disk lane; the compute lane only looks.
+// The weights of a run: resident row shards (packed for the kernels), vectors, resident table rows,
+// and the ring through which the streamed rows of each sublayer pass. Streamed rows are multiplied
+// as they lie in the checkpoint. Loading happens once on the caller's thread; ring reads are
+// started by the disk lane; the compute lane only looks.
 #include <functional>
 #include <memory>
 #include <stop_token>
@@ -35,13 +36,16 @@ struct LoadProgress {
 
 class WeightStore {
  public:
-  /// Reserves all memory. `gather` reads single table rows beside the streaming. Errors: kResource, kFile.
-  WeightStore(const BoundModel& model, const policy::Plan& plan, kernels::Compute compute, io::FileEngine& engine,
-              io::FileEngine& gather, Arena& memory);
+  /// Reserves all memory. `gather` reads single table rows beside the streaming. Errors: kResource,
+  /// kFile.
+  WeightStore(const BoundModel& model, const policy::Plan& plan, kernels::Compute compute,
+              io::FileEngine& engine, io::FileEngine& gather, Arena& memory);
   ~WeightStore();
 
-  /// Reads and packs everything resident, through `staging` (at least load_staging_bytes). Errors: kFile, kCancelled.
-  void load_resident(std::span<std::byte> staging, const std::function<void(const LoadProgress&)>& progress,
+  /// Reads and packs everything resident, through `staging` (at least load_staging_bytes). Errors:
+  /// kFile, kCancelled.
+  void load_resident(std::span<std::byte> staging,
+                     const std::function<void(const LoadProgress&)>& progress,
                      std::stop_token cancel);
 
   /// Starts reading a slice of a sublayer's streamed rows to its place in the ring.
@@ -54,8 +58,10 @@ class WeightStore {
   MatrixView matrix(size_t sublayer, size_t weight, int64_t ring_offset) const;
   /// The vector in f32.
   const float* vector(size_t sublayer, size_t weight) const;
-  /// out [count, cols] f32 = rows `ids` of the table. `staging` for rows on disk (kGatherStagingRows windows).
-  void gather(size_t sublayer, size_t weight, std::span<const int32_t> ids, float* out, std::span<std::byte> staging);
+  /// out [count, cols] f32 = rows `ids` of the table. `staging` for rows on disk
+  /// (kGatherStagingRows windows).
+  void gather(size_t sublayer, size_t weight, std::span<const int32_t> ids, float* out,
+              std::span<std::byte> staging);
 
   int64_t gathered_bytes() const noexcept { return gathered_bytes_; }
   static int64_t gather_staging_bytes(const ModelShape& model);
@@ -84,14 +90,18 @@ class WeightStore {
   };
   struct Weight {
     int64_t resident_rows = 0;
-    int64_t memory_offset = 0;  // in resident_, of packed or plain rows; in vectors_ (floats) for vectors
+    int64_t memory_offset =
+        0;  // in resident_, of packed or plain rows; in vectors_ (floats) for vectors
   };
 
   void reserve(const policy::Plan& plan, Arena& memory);
   void lay_out_stream(size_t sublayer);
   std::vector<Piece> resident_pieces(int64_t piece_bytes) const;
-  void take_rows(size_t sublayer, size_t weight, int64_t row, int64_t rows, const std::byte* source);
-  io::FileId file(const io::TensorEntry& tensor) const { return files_[static_cast<size_t>(tensor.file_index)]; }
+  void take_rows(size_t sublayer, size_t weight, int64_t row, int64_t rows,
+                 const std::byte* source);
+  io::FileId file(const io::TensorEntry& tensor) const {
+    return files_[static_cast<size_t>(tensor.file_index)];
+  }
 
   const BoundModel& model_;
   kernels::Compute compute_;

@@ -15,30 +15,36 @@ const io::TensorEntry& find_tensor(const io::Checkpoint& checkpoint, const Weigh
     if (const io::TensorEntry* tensor = checkpoint.find(name)) return *tensor;
   std::string wanted;
   for (const std::string& name : weight.names) wanted += (wanted.empty() ? "" : " or ") + name;
-  throw Error(ErrorKind::kFile, fmt::format("{}: tensor {} is missing", checkpoint.folder().string(), wanted),
-              "the checkpoint is incomplete or its config.json belongs to another model; sluice inspect lists what is in it");
+  throw Error(ErrorKind::kFile,
+              fmt::format("{}: tensor {} is missing", checkpoint.folder().string(), wanted),
+              "the checkpoint is incomplete or its config.json belongs to another model; sluice "
+              "inspect lists what is in it");
 }
 
-void check_shape(const io::Checkpoint& checkpoint, const WeightShape& weight, const io::TensorEntry& tensor) {
+void check_shape(const io::Checkpoint& checkpoint, const WeightShape& weight,
+                 const io::TensorEntry& tensor) {
   const std::vector<int64_t> wanted = weight.kind == WeightKind::kVector
                                           ? std::vector<int64_t>{weight.cols}
                                           : std::vector<int64_t>{weight.rows, weight.cols};
   if (tensor.shape != wanted)
-    throw Error(ErrorKind::kFile,
-                fmt::format("{}: tensor {} has shape {}, config.json says {}", checkpoint.folder().string(), tensor.name,
-                            io::format_shape(tensor.shape), io::format_shape(wanted)),
-                "config.json and weights belong to different models");
+    throw Error(
+        ErrorKind::kFile,
+        fmt::format("{}: tensor {} has shape {}, config.json says {}", checkpoint.folder().string(),
+                    tensor.name, io::format_shape(tensor.shape), io::format_shape(wanted)),
+        "config.json and weights belong to different models");
   if (!is_weight_dtype(tensor.dtype))
     throw Error(ErrorKind::kFile,
-                fmt::format("{}: tensor {} has element type {}", checkpoint.folder().string(), tensor.name,
-                            dtype_name(tensor.dtype)),
+                fmt::format("{}: tensor {} has element type {}", checkpoint.folder().string(),
+                            tensor.name, dtype_name(tensor.dtype)),
                 "sluice computes with f32, f16 and bf16 weights");
 }
 
-std::vector<int32_t> read_eos(const io::Checkpoint& checkpoint, const ModelConfig& config, int64_t vocab_size) {
+std::vector<int32_t> read_eos(const io::Checkpoint& checkpoint, const ModelConfig& config,
+                              int64_t vocab_size) {
   std::vector<int32_t> ids;
   if (!checkpoint.generation_config_text().empty())
-    ids = ModelConfig(checkpoint.generation_config_text(), (checkpoint.folder() / "generation_config.json").string())
+    ids = ModelConfig(checkpoint.generation_config_text(),
+                      (checkpoint.folder() / "generation_config.json").string())
               .integers("eos_token_id");
   if (ids.empty()) ids = config.integers("eos_token_id");
   std::erase_if(ids, [&](int32_t id) { return id >= vocab_size; });
@@ -70,8 +76,9 @@ BoundModel BoundModel::open(const std::filesystem::path& path) {
       if (!first_matrix) first_matrix = &tensor;
       if (tensor.dtype != first_matrix->dtype)
         throw Error(ErrorKind::kFile,
-                    fmt::format("{}: {} is {} but {} is {}", checkpoint.folder().string(), first_matrix->name,
-                                dtype_name(first_matrix->dtype), tensor.name, dtype_name(tensor.dtype)),
+                    fmt::format("{}: {} is {} but {} is {}", checkpoint.folder().string(),
+                                first_matrix->name, dtype_name(first_matrix->dtype), tensor.name,
+                                dtype_name(tensor.dtype)),
                     "give all matrices one element type: sluice convert MODEL OUT --weights bf16");
     }
   }
@@ -79,12 +86,14 @@ BoundModel BoundModel::open(const std::filesystem::path& path) {
   model.eos_token_ids_ = read_eos(checkpoint, config, model.shape_.vocab_size);
   int64_t unused = 0;
   for (const io::TensorEntry& tensor : checkpoint.tensors())
-    if (!used.contains(tensor.name) && !tensor.name.starts_with("__pad") && tensor.name != "lm_head.weight" &&
+    if (!used.contains(tensor.name) && !tensor.name.starts_with("__pad") &&
+        tensor.name != "lm_head.weight" &&
         tensor.name.find("rotary_emb.inv_freq") == std::string::npos)
       ++unused;
   if (unused > 0)
-    model.notes_.push_back(fmt::format("{} tensors of the checkpoint are not part of the {} architecture and are not used", unused,
-                                       model.shape_.family));
+    model.notes_.push_back(fmt::format(
+        "{} tensors of the checkpoint are not part of the {} architecture and are not used", unused,
+        model.shape_.family));
   return model;
 }
 

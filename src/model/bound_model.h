@@ -1,6 +1,6 @@
 #pragma once
-// A checkpoint and the family model that its config.json names, with every weight found, its shape checked. Reads no
-// tensor data. Immutable; thread safe; owns the checkpoint.
+// A checkpoint and the family model that its config.json names, with every weight found, its shape
+// checked. Reads no tensor data. Immutable; thread safe; owns the checkpoint.
 #include <filesystem>
 #include <memory>
 #include <vector>
@@ -12,7 +12,8 @@ namespace sluice {
 
 class BoundModel {
  public:
-  /// Opens `path` and binds. Errors: kFile naming what is missing or has the wrong shape or element type.
+  /// Opens `path` and binds. Errors: kFile naming what is missing or has the wrong shape or element
+  /// type.
   static BoundModel open(const std::filesystem::path& path);
 
   const FamilyModel& family() const noexcept { return *family_; }
@@ -20,7 +21,9 @@ class BoundModel {
   const ModelShape& shape() const noexcept { return shape_; }
   const io::Checkpoint& checkpoint() const noexcept { return checkpoint_; }
   /// Tensor of sublayers[sublayer].weights[weight]; valid as long as this object.
-  const io::TensorEntry& tensor(size_t sublayer, size_t weight) const { return *tensors_[sublayer][weight]; }
+  const io::TensorEntry& tensor(size_t sublayer, size_t weight) const {
+    return *tensors_[sublayer][weight];
+  }
   /// Token ids that end a sequence, from generation_config.json or config.json; may be empty.
   const std::vector<int32_t>& eos_token_ids() const noexcept { return eos_token_ids_; }
   /// What a user should be told of this checkpoint (tensors that are not used, say); may be empty.

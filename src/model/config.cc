@@ -27,8 +27,10 @@ bool nests_too_deep(std::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (in_string) {
-      if (c == '\\') ++i;
-      else if (c == '"') in_string = false;
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        in_string = false;
     } else if (c == '"') {
       in_string = true;
     } else if (c == '[' || c == '{') {
@@ -43,9 +45,11 @@ bool nests_too_deep(std::string_view text) {
 
 ModelConfig::ModelConfig(std::string_view json_text, std::string origin)
     : json_(std::make_unique<Json>()), origin_(std::move(origin)) {
-  if (nests_too_deep(json_text)) refuse("nested too deep for a config.json", "download config.json again from the model's page");
+  if (nests_too_deep(json_text))
+    refuse("nested too deep for a config.json", "download config.json again from the model's page");
   json_->value = nlohmann::json::parse(json_text, nullptr, /*allow_exceptions=*/false);
-  if (!json_->value.is_object()) refuse("not a JSON object", "download config.json again from the model's page");
+  if (!json_->value.is_object())
+    refuse("not a JSON object", "download config.json again from the model's page");
 }
 
 ModelConfig::ModelConfig(std::unique_ptr<Json> json, std::string origin)
@@ -62,41 +66,55 @@ bool ModelConfig::has(std::string_view key) const { return json_->find(key) != n
 
 int64_t ModelConfig::integer(std::string_view key, int64_t smallest, int64_t largest) const {
   const nlohmann::json* value = json_->find(key);
-  if (!value) refuse(fmt::format("\"{}\" is missing", key), "the file is not a complete Hugging Face config.json");
-  if (!value->is_number_integer()) refuse(fmt::format("\"{}\" is not a whole number", key), "mend the config.json");
-  const bool is_huge = value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
+  if (!value)
+    refuse(fmt::format("\"{}\" is missing", key),
+           "the file is not a complete Hugging Face config.json");
+  if (!value->is_number_integer())
+    refuse(fmt::format("\"{}\" is not a whole number", key), "mend the config.json");
+  const bool is_huge =
+      value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
   const int64_t number = is_huge ? INT64_MAX : value->get<int64_t>();
   if (number < smallest || number > largest)
-    refuse(fmt::format("\"{}\" is {}, outside {}..{}", key, number, smallest, largest), "mend the config.json");
+    refuse(fmt::format("\"{}\" is {}, outside {}..{}", key, number, smallest, largest),
+           "mend the config.json");
   return number;
 }
 
-int64_t ModelConfig::integer_or(std::string_view key, int64_t fallback, int64_t smallest, int64_t largest) const {
+int64_t ModelConfig::integer_or(std::string_view key, int64_t fallback, int64_t smallest,
+                                int64_t largest) const {
   return has(key) ? integer(key, smallest, largest) : fallback;
 }
 
 double ModelConfig::number(std::string_view key) const {
   const nlohmann::json* value = json_->find(key);
-  if (!value) refuse(fmt::format("\"{}\" is missing", key), "the file is not a complete Hugging Face config.json");
-  if (!value->is_number()) refuse(fmt::format("\"{}\" is not a number", key), "mend the config.json");
+  if (!value)
+    refuse(fmt::format("\"{}\" is missing", key),
+           "the file is not a complete Hugging Face config.json");
+  if (!value->is_number())
+    refuse(fmt::format("\"{}\" is not a number", key), "mend the config.json");
   const double number = value->get<double>();
-  if (!std::isfinite(number)) refuse(fmt::format("\"{}\" is not finite", key), "mend the config.json");
+  if (!std::isfinite(number))
+    refuse(fmt::format("\"{}\" is not finite", key), "mend the config.json");
   return number;
 }
 
-double ModelConfig::number_or(std::string_view key, double fallback) const { return has(key) ? number(key) : fallback; }
+double ModelConfig::number_or(std::string_view key, double fallback) const {
+  return has(key) ? number(key) : fallback;
+}
 
 bool ModelConfig::boolean_or(std::string_view key, bool fallback) const {
   const nlohmann::json* value = json_->find(key);
   if (!value) return fallback;
-  if (!value->is_boolean()) refuse(fmt::format("\"{}\" is not true or false", key), "mend the config.json");
+  if (!value->is_boolean())
+    refuse(fmt::format("\"{}\" is not true or false", key), "mend the config.json");
   return value->get<bool>();
 }
 
 std::string ModelConfig::text_or(std::string_view key, std::string fallback) const {
   const nlohmann::json* value = json_->find(key);
   if (!value) return fallback;
-  if (!value->is_string()) refuse(fmt::format("\"{}\" is not a string", key), "mend the config.json");
+  if (!value->is_string())
+    refuse(fmt::format("\"{}\" is not a string", key), "mend the config.json");
   return value->get<std::string>();
 }
 
@@ -105,8 +123,10 @@ std::vector<int32_t> ModelConfig::integers(std::string_view key) const {
   std::vector<int32_t> out;
   if (!value) return out;
   const auto take = [&](const nlohmann::json& element) {
-    if (!element.is_number_integer() || element.get<int64_t>() < 0 || element.get<int64_t>() > INT32_MAX)
-      refuse(fmt::format("\"{}\" is not a token id or a list of them", key), "mend the config.json");
+    if (!element.is_number_integer() || element.get<int64_t>() < 0 ||
+        element.get<int64_t>() > INT32_MAX)
+      refuse(fmt::format("\"{}\" is not a token id or a list of them", key),
+             "mend the config.json");
     out.push_back(element.get<int32_t>());
   };
   if (value->is_array())
@@ -119,7 +139,8 @@ std::vector<int32_t> ModelConfig::integers(std::string_view key) const {
 std::optional<ModelConfig> ModelConfig::object(std::string_view key) const {
   const nlohmann::json* value = json_->find(key);
   if (!value) return std::nullopt;
-  if (!value->is_object()) refuse(fmt::format("\"{}\" is not an object", key), "mend the config.json");
+  if (!value->is_object())
+    refuse(fmt::format("\"{}\" is not an object", key), "mend the config.json");
   auto nested = std::make_unique<Json>();
   nested->value = *value;
   return ModelConfig(std::move(nested), fmt::format("{}: {}", origin_, key));

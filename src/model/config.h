@@ -1,5 +1,6 @@
 #pragma once
-// config.json with checked access: every getter names the field, what it holds and what it should hold in its error.
+// config.json with checked access: every getter names the field, what it holds and what it should
+// hold in its error.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -11,7 +12,8 @@ namespace sluice {
 
 class ModelConfig {
  public:
-  /// Parses `json_text`; `origin` (a path) appears in errors. Errors: kFile when it is not a JSON object.
+  /// Parses `json_text`; `origin` (a path) appears in errors. Errors: kFile when it is not a JSON
+  /// object.
   ModelConfig(std::string_view json_text, std::string origin);
   ~ModelConfig();
   ModelConfig(ModelConfig&&) noexcept;
@@ -19,7 +21,8 @@ class ModelConfig {
 
   bool has(std::string_view key) const;  ///< present and not null
   int64_t integer(std::string_view key, int64_t smallest, int64_t largest) const;
-  int64_t integer_or(std::string_view key, int64_t fallback, int64_t smallest, int64_t largest) const;
+  int64_t integer_or(std::string_view key, int64_t fallback, int64_t smallest,
+                     int64_t largest) const;
   double number(std::string_view key) const;  ///< finite
   double number_or(std::string_view key, double fallback) const;
   bool boolean_or(std::string_view key, bool fallback) const;

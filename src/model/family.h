@@ -1,6 +1,7 @@
 #pragma once
-// A family of models: from config.json to shapes and weight names, and the order of a layer's operators. One small file
-// each in families/ and one line in family.cc's list; nothing else knows any family.
+// A family of models: from config.json to shapes and weight names, and the order of a layer's
+// operators. One small file each in families/ and one line in family.cc's list; nothing else knows
+// any family.
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -31,7 +32,8 @@ struct Family {
 /// Every family there is.
 const std::vector<Family>& families();
 
-/// The model that config.json describes. Errors: kFile for an unknown model_type (names those known) or bad fields.
+/// The model that config.json describes. Errors: kFile for an unknown model_type (names those
+/// known) or bad fields.
 std::unique_ptr<FamilyModel> make_family_model(const ModelConfig& config);
 
 /// Reads "torch_dtype" or "dtype"; bf16 when neither is there.

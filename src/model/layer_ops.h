@@ -1,7 +1,7 @@
 #pragma once
-// The operators a family's layers are written in. The engine implements them for one (sublayer, micro-batch) at a time;
-// a family only says their order. Rows are the micro-batch's tokens, of all its sequences one after another; only
-// attend() knows where one sequence ends. All values f32.
+// The operators a family's layers are written in. The engine implements them for one (sublayer,
+// micro-batch) at a time; a family only says their order. Rows are the micro-batch's tokens, of all
+// its sequences one after another; only attend() knows where one sequence ends. All values f32.
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -18,7 +18,9 @@ struct Rows {
   int64_t stride = 0;
 
   /// Columns [begin, begin + count) of all rows.
-  Rows columns(int64_t begin, int64_t count) const noexcept { return {data + begin, rows, count, stride}; }
+  Rows columns(int64_t begin, int64_t count) const noexcept {
+    return {data + begin, rows, count, stride};
+  }
 };
 
 struct NormSpec {
@@ -36,7 +38,8 @@ class LayerOps {
 
   /// The sublayer to compute.
   virtual const SublayerShape& sublayer() const = 0;
-  /// A new workspace matrix with one row per row of the micro-batch (in the head: per row that needs logits).
+  /// A new workspace matrix with one row per row of the micro-batch (in the head: per row that
+  /// needs logits).
   virtual Rows workspace(int64_t cols) = 0;
 
   /// Rows of the table `role` chosen by token id.
@@ -55,10 +58,12 @@ class LayerOps {
 
   virtual void norm(const NormSpec& norm, Rows in_out) = 0;
   virtual void add(Rows in_out, Rows in) = 0;
-  /// out = in W^T (+ bias) for the matrix `role`; `bias` is a role or empty. `out` must not overlap `in`.
+  /// out = in W^T (+ bias) for the matrix `role`; `bias` is a role or empty. `out` must not overlap
+  /// `in`.
   virtual void linear(std::string_view role, std::string_view bias, Rows in, Rows out) = 0;
   /// Rotary embedding, half-split, on `heads` heads of in_out at the rows' positions.
-  virtual void rope(Rows in_out, int64_t heads, std::span<const float> inverse_frequencies, float factor) = 0;
+  virtual void rope(Rows in_out, int64_t heads, std::span<const float> inverse_frequencies,
+                    float factor) = 0;
   /// Stores k and v in the KV cache and attends causally with q; softmax(q k / sqrt(head_dim)) v.
   virtual void attend(Rows q, Rows k, Rows v, Rows out) = 0;
   virtual void activate(Activation activation, Rows in_out) = 0;

@@ -31,7 +31,8 @@ ScheduleGenerator::ScheduleGenerator(ScheduleShape shape)
     SLUICE_ASSERT(sublayer.streamed_bytes <= shape_.weight_ring_bytes, "the plan sizes the ring");
 }
 
-Task& ScheduleGenerator::add(std::vector<Task>& out, TaskKind kind, Lane lane, int32_t sublayer, int32_t micro_batch) {
+Task& ScheduleGenerator::add(std::vector<Task>& out, TaskKind kind, Lane lane, int32_t sublayer,
+                             int32_t micro_batch) {
   Task& task = out.emplace_back();
   task.id = next_id_++;
   task.kind = kind;
@@ -42,8 +43,8 @@ Task& ScheduleGenerator::add(std::vector<Task>& out, TaskKind kind, Lane lane, i
   return task;
 }
 
-void ScheduleGenerator::load_weights(std::vector<Task>& out, int64_t running, int32_t micro_batch, int32_t slice,
-                                     int32_t slices) {
+void ScheduleGenerator::load_weights(std::vector<Task>& out, int64_t running, int32_t micro_batch,
+                                     int32_t slice, int32_t slices) {
   const auto count = static_cast<int64_t>(shape_.sublayers.size());
   const auto sublayer = static_cast<int32_t>(running % count);
   const int64_t bytes = shape_.sublayers[static_cast<size_t>(sublayer)].streamed_bytes;
@@ -79,8 +80,10 @@ void ScheduleGenerator::plan_weight_loads(int64_t running, bool more_follow) {
   SLUICE_ASSERT(next_load_ > running, "the ring holds at least the current sublayer");
 }
 
-void ScheduleGenerator::emit_weight_slices(std::vector<Task>& out, int32_t micro_batch, int32_t micro_batches) {
-  for (PendingLoad& load : pending_) load_weights(out, load.running, micro_batch, load.next_slice++, micro_batches);
+void ScheduleGenerator::emit_weight_slices(std::vector<Task>& out, int32_t micro_batch,
+                                           int32_t micro_batches) {
+  for (PendingLoad& load : pending_)
+    load_weights(out, load.running, micro_batch, load.next_slice++, micro_batches);
 }
 
 void ScheduleGenerator::load_kv(std::vector<Task>& out, int32_t sublayer, int32_t micro_batch,
@@ -102,12 +105,13 @@ void ScheduleGenerator::load_kv(std::vector<Task>& out, int32_t sublayer, int32_
   state.kv_load = task.id;
 }
 
-void ScheduleGenerator::load_activations(std::vector<Task>& out, int32_t sublayer, int32_t micro_batch,
-                                         const MicroBatchLoad& load) {
+void ScheduleGenerator::load_activations(std::vector<Task>& out, int32_t sublayer,
+                                         int32_t micro_batch, const MicroBatchLoad& load) {
   MicroBatchState& state = state_[static_cast<size_t>(micro_batch)];
   if (load.activation_bytes == 0 || state.activation_loaded_sublayer >= sublayer) return;
   state.activation_loaded_sublayer = sublayer;
-  state.activation_slot = static_cast<int32_t>(activation_slot_counter_++ % shape_.activation_slots);
+  state.activation_slot =
+      static_cast<int32_t>(activation_slot_counter_++ % shape_.activation_slots);
   const SlotUse& use = activation_slots_[static_cast<size_t>(state.activation_slot)];
   // The first sublayer writes the hidden state: its task only takes the slot.
   Task& task = add(out, TaskKind::kLoadActivations, Lane::kDiskRead, sublayer, micro_batch);
@@ -118,8 +122,8 @@ void ScheduleGenerator::load_activations(std::vector<Task>& out, int32_t sublaye
   state.activation_load = task.id;
 }
 
-// Loads what the steps after (sublayer, micro_batch) need while that step computes: activations of the next step in
-// column order, KV of the next step that attends.
+// Loads what the steps after (sublayer, micro_batch) need while that step computes: activations of
+// the next step in column order, KV of the next step that attends.
 void ScheduleGenerator::prefetch(std::vector<Task>& out, const std::vector<MicroBatchLoad>& loads,
                                  int32_t sublayer, int32_t micro_batch) {
   const auto micro_batches = static_cast<int32_t>(loads.size());
@@ -130,7 +134,9 @@ void ScheduleGenerator::prefetch(std::vector<Task>& out, const std::vector<Micro
   if (next_sublayer < sublayers)
     load_activations(out, next_sublayer, next, loads[static_cast<size_t>(next)]);
 
-  const auto attends = [&](int32_t index) { return shape_.sublayers[static_cast<size_t>(index)].has_attention; };
+  const auto attends = [&](int32_t index) {
+    return shape_.sublayers[static_cast<size_t>(index)].has_attention;
+  };
   if (!column_ends && attends(sublayer)) {
     load_kv(out, sublayer, next, loads[static_cast<size_t>(next)]);
     return;
@@ -140,13 +146,15 @@ void ScheduleGenerator::prefetch(std::vector<Task>& out, const std::vector<Micro
   if (next_sublayer < sublayers) load_kv(out, next_sublayer, 0, loads[0]);
 }
 
-void ScheduleGenerator::compute_and_store(std::vector<Task>& out, const std::vector<MicroBatchLoad>& loads,
+void ScheduleGenerator::compute_and_store(std::vector<Task>& out,
+                                          const std::vector<MicroBatchLoad>& loads,
                                           int32_t sublayer, int32_t micro_batch) {
   const MicroBatchLoad& load = loads[static_cast<size_t>(micro_batch)];
   MicroBatchState& state = state_[static_cast<size_t>(micro_batch)];
   const auto index = static_cast<size_t>(sublayer);
   const bool is_last = sublayer + 1 == static_cast<int32_t>(shape_.sublayers.size());
-  const bool uses_kv = shape_.sublayers[index].has_attention && load.kv_load_bytes + load.kv_store_bytes > 0;
+  const bool uses_kv =
+      shape_.sublayers[index].has_attention && load.kv_load_bytes + load.kv_store_bytes > 0;
 
   Task& compute = add(out, TaskKind::kCompute, Lane::kDeviceCompute, sublayer, micro_batch);
   compute.slot = uses_kv ? state.kv_slot : -1;
@@ -185,7 +193,8 @@ void ScheduleGenerator::compute_and_store(std::vector<Task>& out, const std::vec
   }
 }
 
-std::vector<Task> ScheduleGenerator::next_pass(const std::vector<MicroBatchLoad>& micro_batches, bool more_follow) {
+std::vector<Task> ScheduleGenerator::next_pass(const std::vector<MicroBatchLoad>& micro_batches,
+                                               bool more_follow) {
   SLUICE_ASSERT(!micro_batches.empty(), "a pass has micro-batches");
   const auto sublayers = static_cast<int32_t>(shape_.sublayers.size());
   const auto count = static_cast<int32_t>(micro_batches.size());
@@ -196,8 +205,10 @@ std::vector<Task> ScheduleGenerator::next_pass(const std::vector<MicroBatchLoad>
     plan_weight_loads(pass_ * sublayers + sublayer, more_follow);
     for (int32_t micro_batch = 0; micro_batch < count; ++micro_batch) {
       const MicroBatchLoad& load = micro_batches[static_cast<size_t>(micro_batch)];
-      // A load for the column itself (ring too small to look ahead) must come before its compute, whole.
-      const bool is_late = !pending_.empty() && pending_.front().running == pass_ * sublayers + sublayer;
+      // A load for the column itself (ring too small to look ahead) must come before its compute,
+      // whole.
+      const bool is_late =
+          !pending_.empty() && pending_.front().running == pass_ * sublayers + sublayer;
       if (is_late && micro_batch == 0) {
         load_weights(out, pending_.front().running, 0, 0, 1);
         pending_.erase(pending_.begin());
@@ -211,7 +222,8 @@ std::vector<Task> ScheduleGenerator::next_pass(const std::vector<MicroBatchLoad>
     last_column_compute_ = state_.back().compute;
   }
   for (KvStores& stores : kv_stores_) {
-    if (stores.this_pass.empty()) continue;  // what an earlier pass stored still has to be waited for
+    if (stores.this_pass.empty())
+      continue;  // what an earlier pass stored still has to be waited for
     stores.last_pass = std::move(stores.this_pass);
     stores.this_pass.clear();
   }

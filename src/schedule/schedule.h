@@ -1,9 +1,10 @@
 #pragma once
-// The schedule: a pure function of what is streamed (fixed) and what each pass computes. Column order (DESIGN: for each
-// sublayer all micro-batches, then the next sublayer); the weights of the next sublayer are cut in as many slices as the
-// pass has micro-batches and spread over the current one. No hardware, files or weights are needed to make one.
-// Invariants: waits point backwards; a buffer is refilled only after the tasks that used it; the weight ring never holds
-// more than its bytes. Not thread safe; one generator per stream of passes.
+// The schedule: a pure function of what is streamed (fixed) and what each pass computes. Column
+// order (DESIGN: for each sublayer all micro-batches, then the next sublayer); the weights of the
+// next sublayer are cut in as many slices as the pass has micro-batches and spread over the current
+// one. No hardware, files or weights are needed to make one. Invariants: waits point backwards; a
+// buffer is refilled only after the tasks that used it; the weight ring never holds more than its
+// bytes. Not thread safe; one generator per stream of passes.
 #include <cstdint>
 #include <vector>
 
@@ -13,23 +14,25 @@
 namespace sluice {
 
 struct ScheduleSublayer {
-  int64_t streamed_bytes = 0;  ///< weights that come from disk in every pass (as they lie in the ring)
+  int64_t streamed_bytes =
+      0;  ///< weights that come from disk in every pass (as they lie in the ring)
   bool has_attention = false;
 };
 
 struct ScheduleShape {
   std::vector<ScheduleSublayer> sublayers;  ///< in pass order
   int64_t weight_ring_bytes = 0;            ///< >= the largest streamed sublayer
-  int32_t kv_slots = 2;          ///< staging slots for KV that lives on disk
-  int32_t activation_slots = 3;  ///< staging slots for activations that live on disk
+  int32_t kv_slots = 2;                     ///< staging slots for KV that lives on disk
+  int32_t activation_slots = 3;             ///< staging slots for activations that live on disk
 };
 
 /// One micro-batch of one pass. Byte counts are per sublayer visit.
 struct MicroBatchLoad {
-  int64_t kv_load_bytes = 0;   ///< pages on disk that attention reads, per layer
-  int64_t kv_store_bytes = 0;  ///< pages on disk that this pass changes, per layer
+  int64_t kv_load_bytes = 0;     ///< pages on disk that attention reads, per layer
+  int64_t kv_store_bytes = 0;    ///< pages on disk that this pass changes, per layer
   int64_t activation_bytes = 0;  ///< hidden-state rows that live on disk between sublayers
-  /// Reads KV that the micro-batch before it writes in this pass (a prompt cut across micro-batches).
+  /// Reads KV that the micro-batch before it writes in this pass (a prompt cut across
+  /// micro-batches).
   bool continues_previous = false;
 };
 
@@ -37,8 +40,9 @@ class ScheduleGenerator {
  public:
   explicit ScheduleGenerator(ScheduleShape shape);
 
-  /// The tasks of one more pass. With `more_follow`, its last tasks already load the first weights of the next pass, so
-  /// that the disk never rests between passes. Errors: none for a valid shape (asserted).
+  /// The tasks of one more pass. With `more_follow`, its last tasks already load the first weights
+  /// of the next pass, so that the disk never rests between passes. Errors: none for a valid shape
+  /// (asserted).
   std::vector<Task> next_pass(const std::vector<MicroBatchLoad>& micro_batches, bool more_follow);
 
   int64_t passes() const noexcept { return pass_; }
@@ -48,16 +52,20 @@ class ScheduleGenerator {
     TaskId last_reader = kNoTask;  ///< compute or store that must end before the slot is refilled
   };
 
-  Task& add(std::vector<Task>& out, TaskKind kind, Lane lane, int32_t sublayer, int32_t micro_batch);
-  void load_weights(std::vector<Task>& out, int64_t running, int32_t micro_batch, int32_t slice, int32_t slices);
+  Task& add(std::vector<Task>& out, TaskKind kind, Lane lane, int32_t sublayer,
+            int32_t micro_batch);
+  void load_weights(std::vector<Task>& out, int64_t running, int32_t micro_batch, int32_t slice,
+                    int32_t slices);
   void plan_weight_loads(int64_t running, bool more_follow);
   void emit_weight_slices(std::vector<Task>& out, int32_t micro_batch, int32_t micro_batches);
-  void load_kv(std::vector<Task>& out, int32_t sublayer, int32_t micro_batch, const MicroBatchLoad& load);
-  void load_activations(std::vector<Task>& out, int32_t sublayer, int32_t micro_batch, const MicroBatchLoad& load);
+  void load_kv(std::vector<Task>& out, int32_t sublayer, int32_t micro_batch,
+               const MicroBatchLoad& load);
+  void load_activations(std::vector<Task>& out, int32_t sublayer, int32_t micro_batch,
+                        const MicroBatchLoad& load);
   void prefetch(std::vector<Task>& out, const std::vector<MicroBatchLoad>& loads, int32_t sublayer,
                 int32_t micro_batch);
-  void compute_and_store(std::vector<Task>& out, const std::vector<MicroBatchLoad>& loads, int32_t sublayer,
-                         int32_t micro_batch);
+  void compute_and_store(std::vector<Task>& out, const std::vector<MicroBatchLoad>& loads,
+                         int32_t sublayer, int32_t micro_batch);
 
   struct KvStores {
     std::vector<TaskId> last_pass;
@@ -83,7 +91,8 @@ class ScheduleGenerator {
   WeightRing ring_;
   TaskId next_id_ = 0;
   int64_t pass_ = 0;
-  int64_t next_load_ = 0;             ///< running number (pass * sublayers + index) of the next sublayer to place
+  int64_t next_load_ =
+      0;  ///< running number (pass * sublayers + index) of the next sublayer to place
   std::vector<PendingLoad> pending_;  ///< placed in this column, slices still to be emitted
   std::vector<std::vector<TaskId>> weight_loads_;  ///< by sublayer: loads of its current contents
   std::vector<int64_t> weight_offset_;             ///< by sublayer

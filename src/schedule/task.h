@@ -1,7 +1,8 @@
 #pragma once
-// One task of a schedule: what to do on which lane, which buffer it fills, and the tasks it waits for.
-// A schedule is a sequence of tasks in which every wait points backwards; each lane takes its own tasks in that order,
-// so a schedule can't deadlock. The executor runs the stream on devices; a simulator can run the same stream on a profile.
+// One task of a schedule: what to do on which lane, which buffer it fills, and the tasks it waits
+// for. A schedule is a sequence of tasks in which every wait points backwards; each lane takes its
+// own tasks in that order, so a schedule can't deadlock. The executor runs the stream on devices; a
+// simulator can run the same stream on a profile.
 #include <array>
 #include <cstdint>
 #include <string_view>
@@ -40,13 +41,16 @@ struct Task {
   Lane lane = Lane::kDeviceCompute;
   int64_t pass = 0;
   int32_t sublayer = 0;
-  int32_t micro_batch = 0;  ///< of kLoadWeights: the micro-batch during whose step the slice is loaded
-  int32_t slice = 0;        ///< of kLoadWeights: which of `slices` parts of the sublayer's streamed bytes
+  int32_t micro_batch =
+      0;              ///< of kLoadWeights: the micro-batch during whose step the slice is loaded
+  int32_t slice = 0;  ///< of kLoadWeights: which of `slices` parts of the sublayer's streamed bytes
   int32_t slices = 1;
   int64_t offset = 0;  ///< of kLoadWeights: where the sublayer lies in the weight ring, bytes
-  int32_t slot = -1;   ///< KV tasks and their compute task, activation transfers: staging slot; -1 none
-  int32_t activation_slot = -1;  ///< of kCompute: slot of the hidden-state rows that live on disk; -1 none
-  int64_t bytes = 0;   ///< moved by a transfer task
+  int32_t slot =
+      -1;  ///< KV tasks and their compute task, activation transfers: staging slot; -1 none
+  int32_t activation_slot =
+      -1;             ///< of kCompute: slot of the hidden-state rows that live on disk; -1 none
+  int64_t bytes = 0;  ///< moved by a transfer task
   std::vector<TaskId> waits;
 };
 

@@ -40,9 +40,10 @@ void WeightRing::rotate(int64_t count) {
 }
 
 namespace {
-// Follows the schedule, which places as much as fits at each step and at most one round ahead, from an empty ring until
-// the ring looks at the start of a pass as it did at the start of an earlier one: from there on nothing new happens.
-// A pass that looks no further than its own end places the same up to there, and the next starts with an empty ring.
+// Follows the schedule, which places as much as fits at each step and at most one round ahead, from
+// an empty ring until the ring looks at the start of a pass as it did at the start of an earlier
+// one: from there on nothing new happens. A pass that looks no further than its own end places the
+// same up to there, and the next starts with an empty ring.
 bool next_always_fits(std::span<const int64_t> bytes, int64_t capacity) {
   constexpr int kPasses = 64;
   const auto count = static_cast<int64_t>(bytes.size());
@@ -54,7 +55,8 @@ bool next_always_fits(std::span<const int64_t> bytes, int64_t capacity) {
     seen.push_back(ring);
     for (int64_t running = 0; running < count; ++running) {
       ring.release_before(running);
-      while (next < running + count && ring.place(next, bytes[static_cast<size_t>(next % count)])) ++next;
+      while (next < running + count && ring.place(next, bytes[static_cast<size_t>(next % count)]))
+        ++next;
       if (next < running + std::min<int64_t>(2, count)) return false;
     }
     ring.release_before(count);

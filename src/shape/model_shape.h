@@ -1,6 +1,7 @@
 #pragma once
-// What a model is made of, as plain numbers: sublayers in the order in which a pass visits them, and the weights of each.
-// Made by a family from config.json; read by policy, schedule, synth, convert and the engine. No files, no devices.
+// What a model is made of, as plain numbers: sublayers in the order in which a pass visits them,
+// and the weights of each. Made by a family from config.json; read by policy, schedule, synth,
+// convert and the engine. No files, no devices.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -10,18 +11,22 @@
 namespace sluice {
 
 enum class WeightKind : uint8_t {
-  kMatrix,  ///< [rows, cols] row-major, a linear layer y = x W^T; sharded by rows, resident or streamed
+  kMatrix,  ///< [rows, cols] row-major, a linear layer y = x W^T; sharded by rows, resident or
+            ///< streamed
   kVector,  ///< [cols] norm gain or bias; always resident, kept in f32
-  kTable,   ///< [rows, cols] gathered by row (embeddings); resident rows first, the others read one by one
+  kTable,   ///< [rows, cols] gathered by row (embeddings); resident rows first, the others read one
+            ///< by one
 };
 
 struct WeightShape {
-  std::string role;                ///< the family's own word for it: "q", "q.bias", "gate"
+  std::string role;  ///< the family's own word for it: "q", "q.bias", "gate"
   WeightKind kind = WeightKind::kMatrix;
   int64_t rows = 1;
   int64_t cols = 0;
-  std::vector<std::string> names;  ///< tensor names that checkpoints use for it, the first found wins
-  bool shares_table = false;       ///< a matrix that is the token table itself (tied embeddings): stored once
+  std::vector<std::string>
+      names;  ///< tensor names that checkpoints use for it, the first found wins
+  bool shares_table =
+      false;  ///< a matrix that is the token table itself (tied embeddings): stored once
 };
 
 enum class SublayerKind : uint8_t { kEmbed, kAttention, kMlp, kHead };
@@ -45,10 +50,11 @@ struct ModelShape {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
   int64_t vocab_size = 0;
-  int64_t max_positions = 0;  ///< longest sequence the model was made for
-  int64_t sliding_window = 0;     ///< 0: none
-  int64_t workspace_columns = 0;  ///< f32 columns a token takes in the widest sublayer, hidden state not counted
-  std::string note;               ///< what a user should know of this checkpoint's shape; may be empty
+  int64_t max_positions = 0;   ///< longest sequence the model was made for
+  int64_t sliding_window = 0;  ///< 0: none
+  int64_t workspace_columns =
+      0;             ///< f32 columns a token takes in the widest sublayer, hidden state not counted
+  std::string note;  ///< what a user should know of this checkpoint's shape; may be empty
   std::vector<SublayerShape> sublayers;
 
   /// Elements of K and V that one token adds to one layer.

@@ -11,8 +11,8 @@ namespace sluice::text {
 namespace {
 utf8proc_int32_t code_at(std::string_view text, size_t at) {
   utf8proc_int32_t code = 0;
-  utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at, static_cast<utf8proc_ssize_t>(text.size() - at),
-                   &code);
+  utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
+                   static_cast<utf8proc_ssize_t>(text.size() - at), &code);
   return code;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// Tokens that are cut out of the text before anything else happens to it: special tokens and added words.
+// Tokens that are cut out of the text before anything else happens to it: special tokens and added
+// words.
 #include <array>
 #include <cstdint>
 #include <string>

@@ -15,12 +15,15 @@ uint64_t pair_key(int32_t left, int32_t right) {
 }
 }  // namespace
 
-Bpe::Bpe(const Vocabulary& vocabulary, const std::vector<std::pair<std::string, std::string>>& merges, BpeOptions options)
+Bpe::Bpe(const Vocabulary& vocabulary,
+         const std::vector<std::pair<std::string, std::string>>& merges, BpeOptions options)
     : vocabulary_(vocabulary), options_(std::move(options)) {
   const auto id_of = [&](const std::string& token, size_t rank) {
     const auto it = vocabulary_.find(token);
     if (it == vocabulary_.end())
-      throw Error(ErrorKind::kFile, fmt::format("tokenizer: merge {} needs token \"{}\", which the vocabulary lacks", rank, token),
+      throw Error(ErrorKind::kFile,
+                  fmt::format("tokenizer: merge {} needs token \"{}\", which the vocabulary lacks",
+                              rank, token),
                   "the vocabulary and the merges belong to different tokenizers");
     return it->second;
   };
@@ -28,7 +31,8 @@ Bpe::Bpe(const Vocabulary& vocabulary, const std::vector<std::pair<std::string, 
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [left, right] = merges[rank];
     std::string_view tail = right;
-    if (!options_.continuing_subword_prefix.empty() && tail.starts_with(options_.continuing_subword_prefix))
+    if (!options_.continuing_subword_prefix.empty() &&
+        tail.starts_with(options_.continuing_subword_prefix))
       tail.remove_prefix(options_.continuing_subword_prefix.size());
     merges_.emplace(pair_key(id_of(left, rank), id_of(right, rank)),
                     Merge{static_cast<int32_t>(rank), id_of(left + std::string(tail), rank)});
@@ -47,12 +51,14 @@ void Bpe::add_unknown(std::string_view character, int32_t begin, std::vector<Par
     has_all_bytes = has_all_bytes && byte_tokens_[static_cast<unsigned char>(c)] >= 0;
   if (has_all_bytes) {
     for (size_t i = 0; i < character.size(); ++i)
-      parts.push_back({byte_tokens_[static_cast<unsigned char>(character[i])], begin + static_cast<int32_t>(i),
-                       begin + static_cast<int32_t>(i) + 1, -1, -1});
+      parts.push_back({byte_tokens_[static_cast<unsigned char>(character[i])],
+                       begin + static_cast<int32_t>(i), begin + static_cast<int32_t>(i) + 1, -1,
+                       -1});
     return;
   }
   if (options_.unknown < 0) return;
-  if (options_.fuse_unk && !parts.empty() && parts.back().token == options_.unknown && parts.back().end == begin)
+  if (options_.fuse_unk && !parts.empty() && parts.back().token == options_.unknown &&
+      parts.back().end == begin)
     parts.back().end = end;
   else
     parts.push_back({options_.unknown, begin, end, -1, -1});
@@ -68,15 +74,19 @@ void Bpe::split(std::string_view word, std::vector<Part>& parts) const {
     if (at + length == word.size()) token += options_.end_of_word_suffix;
     const auto it = vocabulary_.find(token);
     const auto begin = static_cast<int32_t>(at);
-    if (it != vocabulary_.end()) parts.push_back({it->second, begin, begin + static_cast<int32_t>(length), -1, -1});
-    else add_unknown(character, begin, parts);
+    if (it != vocabulary_.end())
+      parts.push_back({it->second, begin, begin + static_cast<int32_t>(length), -1, -1});
+    else
+      add_unknown(character, begin, parts);
     at += length;
   }
 }
 
-bool Bpe::find_merge(std::string_view word, const Part& left, const Part& right, Merge& merge) const {
+bool Bpe::find_merge(std::string_view word, const Part& left, const Part& right,
+                     Merge& merge) const {
   if (options_.merge_by_rank_of_result) {
-    const auto it = vocabulary_.find(word.substr(static_cast<size_t>(left.begin), static_cast<size_t>(right.end - left.begin)));
+    const auto it = vocabulary_.find(
+        word.substr(static_cast<size_t>(left.begin), static_cast<size_t>(right.end - left.begin)));
     if (it == vocabulary_.end()) return false;
     merge = {it->second, it->second};
     return true;
@@ -107,7 +117,8 @@ void Bpe::merge(std::string_view word, std::vector<Part>& parts) const {
     Merge found{};
     const Part& a = parts[static_cast<size_t>(left)];
     const Part& b = parts[static_cast<size_t>(right)];
-    if (find_merge(word, a, b, found)) heap.push({found.rank, left, right, found.result, a.token, b.token});
+    if (find_merge(word, a, b, found))
+      heap.push({found.rank, left, right, found.result, a.token, b.token});
   };
   for (size_t i = 0; i < parts.size(); ++i) {
     parts[i].previous = static_cast<int32_t>(i) - 1;
@@ -119,7 +130,8 @@ void Bpe::merge(std::string_view word, std::vector<Part>& parts) const {
     heap.pop();
     Part& left = parts[static_cast<size_t>(best.left)];
     Part& right = parts[static_cast<size_t>(best.right)];
-    if (left.token != best.left_token || left.next != best.right || right.token != best.right_token) continue;
+    if (left.token != best.left_token || left.next != best.right || right.token != best.right_token)
+      continue;
     left.token = best.result;
     left.end = right.end;
     left.next = right.next;
@@ -143,7 +155,8 @@ void Bpe::encode(std::string_view word, std::vector<int32_t>& ids) const {
   split(word, parts);
   if (parts.empty()) return;
   merge(word, parts);
-  for (int32_t i = 0; i >= 0; i = parts[static_cast<size_t>(i)].next) ids.push_back(parts[static_cast<size_t>(i)].token);
+  for (int32_t i = 0; i >= 0; i = parts[static_cast<size_t>(i)].next)
+    ids.push_back(parts[static_cast<size_t>(i)].token);
 }
 
 }  // namespace sluice::text

@@ -1,5 +1,6 @@
 #pragma once
-// Byte-pair encoding of one word: merges the pair of lowest rank until none is left. O(n log n) in the word's length.
+// Byte-pair encoding of one word: merges the pair of lowest rank until none is left. O(n log n) in
+// the word's length.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -10,7 +11,9 @@ namespace sluice::text {
 
 struct StringHash {
   using is_transparent = void;
-  size_t operator()(std::string_view text) const noexcept { return std::hash<std::string_view>{}(text); }
+  size_t operator()(std::string_view text) const noexcept {
+    return std::hash<std::string_view>{}(text);
+  }
 };
 using Vocabulary = std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>>;
 
@@ -21,13 +24,16 @@ struct BpeOptions {
   int32_t unknown = -1;        ///< token of unknown characters; -1: they are left out
   std::string continuing_subword_prefix;
   std::string end_of_word_suffix;
-  bool merge_by_rank_of_result = false;  ///< tiktoken: any two parts whose join is a token may merge, rank = its id
+  bool merge_by_rank_of_result =
+      false;  ///< tiktoken: any two parts whose join is a token may merge, rank = its id
 };
 
 class Bpe {
  public:
-  /// `merges`: pairs of tokens in rank order. Errors: kFile for a merge whose parts or result are no tokens.
-  Bpe(const Vocabulary& vocabulary, const std::vector<std::pair<std::string, std::string>>& merges, BpeOptions options);
+  /// `merges`: pairs of tokens in rank order. Errors: kFile for a merge whose parts or result are
+  /// no tokens.
+  Bpe(const Vocabulary& vocabulary, const std::vector<std::pair<std::string, std::string>>& merges,
+      BpeOptions options);
 
   /// Appends the ids of `word`, valid UTF-8.
   void encode(std::string_view word, std::vector<int32_t>& ids) const;
@@ -35,8 +41,8 @@ class Bpe {
  private:
   struct Part {
     int32_t token;
-    int32_t begin, end;       // bytes of the word
-    int32_t previous, next;   // parts, -1 none
+    int32_t begin, end;      // bytes of the word
+    int32_t previous, next;  // parts, -1 none
   };
   struct Merge {
     int32_t rank;

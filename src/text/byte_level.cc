@@ -7,7 +7,8 @@
 
 namespace sluice::text {
 
-const char* const kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+const char* const kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 const char* const kLlama3Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 const char* const kQwen2Pattern =
@@ -25,7 +26,8 @@ const Tables& tables() {
     t.byte.fill(-1);
     uint16_t next = 256;
     for (int b = 0; b < 256; ++b) {
-      const bool stands_for_itself = (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || (b >= 0xae && b <= 0xff);
+      const bool stands_for_itself =
+          (b >= '!' && b <= '~') || (b >= 0xa1 && b <= 0xac) || (b >= 0xae && b <= 0xff);
       t.character[static_cast<size_t>(b)] = stands_for_itself ? static_cast<uint16_t>(b) : next++;
       t.byte[t.character[static_cast<size_t>(b)]] = static_cast<int16_t>(b);
     }
@@ -52,7 +54,8 @@ std::optional<std::string> characters_to_bytes(std::string_view characters) {
       code = (lead & 0x1fu) << 6 | (static_cast<unsigned char>(characters[at + 1]) & 0x3fu);
       length = 2;
     }
-    if (code >= tables().byte.size() || tables().byte[code] < 0 || (lead >= 0x80 && length == 1)) return std::nullopt;
+    if (code >= tables().byte.size() || tables().byte[code] < 0 || (lead >= 0x80 && length == 1))
+      return std::nullopt;
     out += static_cast<char>(tables().byte[code]);
     at += length;
   }

@@ -1,5 +1,6 @@
 #pragma once
-// GPT-2's way to write any byte as a printable character: 188 bytes stand for themselves, the other 68 become U+0100...
+// GPT-2's way to write any byte as a printable character: 188 bytes stand for themselves, the other
+// 68 become U+0100...
 #include <optional>
 #include <string>
 #include <string_view>

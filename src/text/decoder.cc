@@ -30,9 +30,15 @@ DecodeStep make_sequence(const Field& list) {
   };
 }
 
-// <0x41> to its byte; tokens that are no byte stay. Mending broken characters is left to the caller, who sees all bytes.
+// <0x41> to its byte; tokens that are no byte stay. Mending broken characters is left to the
+// caller, who sees all bytes.
 void byte_fallback(Tokens& tokens, bool) {
-  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
+  };
   for (std::string& token : tokens) {
     if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') continue;
     const int high = digit(token[3]);
@@ -54,8 +60,10 @@ DecodeStep make_strip(const Field& json) {
   if (content.empty()) json.refuse("content is empty");
   return [content, start, stop](Tokens& tokens, bool is_start) {
     for (std::string& token : tokens) {
-      for (int32_t i = 0; i < start && is_start && token.starts_with(content); ++i) token.erase(0, content.size());
-      for (int32_t i = 0; i < stop && token.ends_with(content); ++i) token.erase(token.size() - content.size());
+      for (int32_t i = 0; i < start && is_start && token.starts_with(content); ++i)
+        token.erase(0, content.size());
+      for (int32_t i = 0; i < stop && token.ends_with(content); ++i)
+        token.erase(token.size() - content.size());
     }
   };
 }
@@ -63,10 +71,13 @@ DecodeStep make_strip(const Field& json) {
 DecodeStep make_metaspace(const Field& json) {
   const std::string mark = json.text_or("replacement", "\xe2\x96\x81");
   if (mark.empty()) json.refuse("replacement is empty");
-  const bool prepends = json.text_or("prepend_scheme", json.boolean_or("add_prefix_space", true) ? "always" : "never") != "never";
+  const bool prepends =
+      json.text_or("prepend_scheme",
+                   json.boolean_or("add_prefix_space", true) ? "always" : "never") != "never";
   return [mark, prepends](Tokens& tokens, bool is_start) {
     for (size_t i = 0; i < tokens.size(); ++i) {
-      if (i == 0 && is_start && prepends && tokens[i].starts_with(mark)) tokens[i].erase(0, mark.size());
+      if (i == 0 && is_start && prepends && tokens[i].starts_with(mark))
+        tokens[i].erase(0, mark.size());
       tokens[i] = replaced(tokens[i], mark, " ");
     }
   };

@@ -18,14 +18,16 @@ std::pair<std::string, std::string> parse_merge(const Field& merge) {
   }
   const std::string line = merge.text();
   const size_t space = line.find(' ');
-  if (space == std::string::npos || space == 0 || space + 1 == line.size()) merge.refuse("a merge is two tokens");
+  if (space == std::string::npos || space == 0 || space + 1 == line.size())
+    merge.refuse("a merge is two tokens");
   return {line.substr(0, space), line.substr(space + 1)};
 }
 
 void read_vocabulary(const Field& vocab, Vocabulary& out) {
   if (!vocab.json->is_object()) vocab.refuse("not an object of token to id");
   out.reserve(vocab.json->size());
-  for (const auto& [token, id] : vocab.json->items()) out.emplace(token, Field{&id, vocab.path + "." + token}.integer());
+  for (const auto& [token, id] : vocab.json->items())
+    out.emplace(token, Field{&id, vocab.path + "." + token}.integer());
 }
 
 void read_model(const Field& model, HfParts& parts) {
@@ -44,7 +46,8 @@ void read_model(const Field& model, HfParts& parts) {
   const std::string unknown = model.text_or("unk_token", "");
   if (!unknown.empty()) {
     const auto it = parts.vocabulary.find(unknown);
-    if (it == parts.vocabulary.end()) model.at("unk_token").refuse(fmt::format("\"{}\" is not in the vocabulary", unknown));
+    if (it == parts.vocabulary.end())
+      model.at("unk_token").refuse(fmt::format("\"{}\" is not in the vocabulary", unknown));
     parts.bpe.unknown = it->second;
   }
 }
@@ -96,10 +99,14 @@ void read_config(const Field& config, HfParts& parts) {
     if (!decoder.json->is_object()) decoder.refuse("not an object");
     for (const auto& [key, value] : decoder.json->items()) {
       const Field entry{&value, decoder.path + "." + key};
-      const bool is_number = !key.empty() && key.size() < 9 && std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; });
+      const bool is_number =
+          !key.empty() && key.size() < 9 &&
+          std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; });
       if (!is_number) entry.refuse("its name is not a token id");
       const AddedToken token = read_added(entry, std::stoi(key));
-      const bool is_known = std::any_of(parts.added.begin(), parts.added.end(), [&](const AddedToken& other) { return other.content == token.content; });
+      const bool is_known =
+          std::any_of(parts.added.begin(), parts.added.end(),
+                      [&](const AddedToken& other) { return other.content == token.content; });
       if (!is_known) parts.added.push_back(token);
     }
   }
@@ -110,7 +117,8 @@ void read_config(const Field& config, HfParts& parts) {
   parts.eos = id_of(parts, token_text(config, "eos_token"));
 }
 
-std::vector<std::pair<std::string, std::string>> parse_merges_text(std::string_view text, const std::string& origin) {
+std::vector<std::pair<std::string, std::string>> parse_merges_text(std::string_view text,
+                                                                   const std::string& origin) {
   std::vector<std::pair<std::string, std::string>> merges;
   size_t line_number = 0;
   while (!text.empty()) {
@@ -121,24 +129,31 @@ std::vector<std::pair<std::string, std::string>> parse_merges_text(std::string_v
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty() || (line_number == 1 && line.starts_with("#version"))) continue;
     const size_t space = line.find(' ');
-    if (space == std::string_view::npos || space == 0 || space + 1 == line.size() || line.find(' ', space + 1) != std::string_view::npos)
-      throw Error(ErrorKind::kFile, fmt::format("{}: merges line {} is not two tokens", origin, line_number), "download merges.txt again");
+    if (space == std::string_view::npos || space == 0 || space + 1 == line.size() ||
+        line.find(' ', space + 1) != std::string_view::npos)
+      throw Error(ErrorKind::kFile,
+                  fmt::format("{}: merges line {} is not two tokens", origin, line_number),
+                  "download merges.txt again");
     if (first_invalid_utf8(line))
-      throw Error(ErrorKind::kFile, fmt::format("{}: merges line {} is not UTF-8", origin, line_number), "download merges.txt again");
+      throw Error(ErrorKind::kFile,
+                  fmt::format("{}: merges line {} is not UTF-8", origin, line_number),
+                  "download merges.txt again");
     merges.emplace_back(line.substr(0, space), line.substr(space + 1));
   }
   return merges;
 }
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_tokenizer_json(std::string_view text, std::string_view config_text, const std::string& origin) {
+std::unique_ptr<Tokenizer> load_tokenizer_json(std::string_view text, std::string_view config_text,
+                                               const std::string& origin) {
   const Json json = parse_json(text, origin);
   const Field root{&json, origin};
   HfParts parts;
   read_model(root.at("model"), parts);
   if (root.has("added_tokens")) {
     const Field added = root.at("added_tokens");
-    for (size_t i = 0; i < added.size(); ++i) parts.added.push_back(read_added(added.at(i), added.at(i).at("id").integer()));
+    for (size_t i = 0; i < added.size(); ++i)
+      parts.added.push_back(read_added(added.at(i), added.at(i).at("id").integer()));
   }
   if (root.has("normalizer")) parts.normalize = make_normalizer(root.at("normalizer"));
   if (root.has("pre_tokenizer")) parts.split = make_pre_tokenizer(root.at("pre_tokenizer"));
@@ -152,8 +167,10 @@ std::unique_ptr<Tokenizer> load_tokenizer_json(std::string_view text, std::strin
   return std::make_unique<HfTokenizer>(std::move(parts));
 }
 
-std::unique_ptr<Tokenizer> load_vocab_merges(std::string_view vocab_text, std::string_view merges, std::string_view config_text,
-                                             std::string_view family_hint, const std::string& origin) {
+std::unique_ptr<Tokenizer> load_vocab_merges(std::string_view vocab_text, std::string_view merges,
+                                             std::string_view config_text,
+                                             std::string_view family_hint,
+                                             const std::string& origin) {
   const Json vocab = parse_json(vocab_text, origin);
   HfParts parts;
   read_vocabulary({&vocab, origin}, parts.vocabulary);

@@ -15,14 +15,18 @@ constexpr int32_t kLargestId = 1 << 24;
 }  // namespace
 
 HfTokenizer::HfTokenizer(HfParts parts) : parts_(std::move(parts)) {
-  for (const AddedToken& token : parts_.added) parts_.vocabulary.try_emplace(token.content, token.id);
+  for (const AddedToken& token : parts_.added)
+    parts_.vocabulary.try_emplace(token.content, token.id);
   int32_t last = -1;
   for (const auto& [text, id] : parts_.vocabulary) {
     if (id < 0 || id > kLargestId)
-      throw Error(ErrorKind::kFile, fmt::format("tokenizer: token \"{}\" has id {}", text, id), "the tokenizer file is damaged");
+      throw Error(ErrorKind::kFile, fmt::format("tokenizer: token \"{}\" has id {}", text, id),
+                  "the tokenizer file is damaged");
     last = std::max(last, id);
   }
-  if (last < 0) throw Error(ErrorKind::kFile, "tokenizer: the vocabulary is empty", "the tokenizer file is damaged");
+  if (last < 0)
+    throw Error(ErrorKind::kFile, "tokenizer: the vocabulary is empty",
+                "the tokenizer file is damaged");
   for (const AddedToken& token : parts_.added) last = std::max(last, token.id);
   texts_.resize(static_cast<size_t>(last) + 1);
   for (const auto& [text, id] : parts_.vocabulary) texts_[static_cast<size_t>(id)] = text;
@@ -49,13 +53,17 @@ void HfTokenizer::encode_words(std::string text, bool is_start, std::vector<int3
   for (const std::string& piece : pieces) bpe_->encode(piece, ids);
 }
 
-void HfTokenizer::encode_plain(std::string_view text, bool is_start, std::vector<int32_t>& ids) const {
-  std::string normalized = parts_.normalize ? parts_.normalize(std::string(text)) : std::string(text);
+void HfTokenizer::encode_plain(std::string_view text, bool is_start,
+                               std::vector<int32_t>& ids) const {
+  std::string normalized =
+      parts_.normalize ? parts_.normalize(std::string(text)) : std::string(text);
   if (added_.empty()) return encode_words(std::move(normalized), is_start, ids);
   bool is_first = is_start;
   for (const AddedTokens::Piece& piece : added_.split(normalized, /*normalized=*/true)) {
-    if (piece.token >= 0) ids.push_back(piece.token);
-    else encode_words(std::string(piece.text), is_first, ids);
+    if (piece.token >= 0)
+      ids.push_back(piece.token);
+    else
+      encode_words(std::string(piece.text), is_first, ids);
     is_first = false;
   }
 }
@@ -70,11 +78,14 @@ std::vector<int32_t> HfTokenizer::encode(std::string_view text, AddSpecial add) 
   if (add == AddSpecial::kYes) ids = parts_.around.before;
   bool is_start = true;
   for (const AddedTokens::Piece& piece : added_.split(text, /*normalized=*/false)) {
-    if (piece.token >= 0) ids.push_back(piece.token);
-    else encode_plain(piece.text, is_start, ids);
+    if (piece.token >= 0)
+      ids.push_back(piece.token);
+    else
+      encode_plain(piece.text, is_start, ids);
     is_start = false;
   }
-  if (add == AddSpecial::kYes) ids.insert(ids.end(), parts_.around.after.begin(), parts_.around.after.end());
+  if (add == AddSpecial::kYes)
+    ids.insert(ids.end(), parts_.around.after.begin(), parts_.around.after.end());
   return ids;
 }
 
@@ -98,8 +109,10 @@ std::string HfTokenizer::token_bytes(int32_t id) const {
   if (id < 0 || static_cast<size_t>(id) >= texts_.size()) return {};
   std::vector<std::string> tokens{texts_[static_cast<size_t>(id)]};
   if (added_ids_.contains(id)) return tokens[0];
-  if (parts_.decode) parts_.decode(tokens, /*is_start=*/false);
-  else tokens[0] += ' ';
+  if (parts_.decode)
+    parts_.decode(tokens, /*is_start=*/false);
+  else
+    tokens[0] += ' ';
   std::string out;
   for (const std::string& token : tokens) out += token;
   return out;
@@ -111,6 +124,8 @@ std::optional<int32_t> HfTokenizer::find(std::string_view token) const {
   return it->second;
 }
 
-std::string HfTokenizer::description() const { return fmt::format("{}, {} tokens", parts_.kind, vocab_size()); }
+std::string HfTokenizer::description() const {
+  return fmt::format("{}, {} tokens", parts_.kind, vocab_size());
+}
 
 }  // namespace sluice::text

@@ -48,15 +48,22 @@ class HfTokenizer final : public Tokenizer {
   std::unordered_set<int32_t> added_ids_;
 };
 
-/// Reads bos and eos, and which special tokens surround a text, from tokenizer_config.json when given.
-std::unique_ptr<Tokenizer> load_tokenizer_json(std::string_view json, std::string_view config_json, const std::string& origin);
+/// Reads bos and eos, and which special tokens surround a text, from tokenizer_config.json when
+/// given.
+std::unique_ptr<Tokenizer> load_tokenizer_json(std::string_view json, std::string_view config_json,
+                                               const std::string& origin);
 /// vocab.json and merges.txt. `family_hint`: config.json's model_type, may be empty.
-std::unique_ptr<Tokenizer> load_vocab_merges(std::string_view vocab_json, std::string_view merges, std::string_view config_json,
-                                             std::string_view family_hint, const std::string& origin);
+std::unique_ptr<Tokenizer> load_vocab_merges(std::string_view vocab_json, std::string_view merges,
+                                             std::string_view config_json,
+                                             std::string_view family_hint,
+                                             const std::string& origin);
 /// Lines of "base64 rank" (Llama 3's tokenizer.model).
-std::unique_ptr<Tokenizer> load_tiktoken(std::string_view text, std::string_view config_json, const std::string& origin);
+std::unique_ptr<Tokenizer> load_tiktoken(std::string_view text, std::string_view config_json,
+                                         const std::string& origin);
 bool looks_like_tiktoken(std::string_view text);
 /// A SentencePiece model through its own library.
-std::unique_ptr<Tokenizer> load_sentencepiece(const std::string& bytes, std::string_view config_json, const std::string& origin);
+std::unique_ptr<Tokenizer> load_sentencepiece(const std::string& bytes,
+                                              std::string_view config_json,
+                                              const std::string& origin);
 
 }  // namespace sluice::text

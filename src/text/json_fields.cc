@@ -7,7 +7,8 @@
 namespace sluice::text {
 
 void Field::refuse(const std::string& what) const {
-  throw Error(ErrorKind::kFile, fmt::format("{}: {}", path, what), "download the tokenizer files again, or report this one");
+  throw Error(ErrorKind::kFile, fmt::format("{}: {}", path, what),
+              "download the tokenizer files again, or report this one");
 }
 
 bool Field::has(std::string_view key) const {
@@ -56,7 +57,8 @@ Json parse_json(std::string_view text, const std::string& origin) {
   try {
     return Json::parse(text);
   } catch (const Json::exception& error) {
-    throw Error(ErrorKind::kFile, fmt::format("{}: not valid JSON: {}", origin, error.what()), "download the file again");
+    throw Error(ErrorKind::kFile, fmt::format("{}: not valid JSON: {}", origin, error.what()),
+                "download the file again");
   }
 }
 

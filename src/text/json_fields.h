@@ -1,5 +1,6 @@
 #pragma once
-// Checked reading of tokenizer JSON: every error names the file and the field. For .cc files of this folder only.
+// Checked reading of tokenizer JSON: every error names the file and the field. For .cc files of
+// this folder only.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>

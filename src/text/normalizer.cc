@@ -19,7 +19,8 @@ std::string map_unicode(const std::string& text, int options) {
                                    static_cast<utf8proc_option_t>(options));
   const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(mapped, &std::free);
   if (length < 0)
-    throw Error(ErrorKind::kInternal, fmt::format("utf8proc: {}", utf8proc_errmsg(length)), "please report the text");
+    throw Error(ErrorKind::kInternal, fmt::format("utf8proc: {}", utf8proc_errmsg(length)),
+                "please report the text");
   return {reinterpret_cast<const char*>(mapped), static_cast<size_t>(length)};
 }
 
@@ -31,11 +32,13 @@ std::string strip_accents(std::string text) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
     utf8proc_int32_t code = 0;
-    const auto length = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
-                                         static_cast<utf8proc_ssize_t>(text.size() - at), &code);
+    const auto length =
+        utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
+                         static_cast<utf8proc_ssize_t>(text.size() - at), &code);
     const size_t bytes = length > 0 ? static_cast<size_t>(length) : 1;
     const auto category = utf8proc_category(code);
-    const bool is_mark = category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC || category == UTF8PROC_CATEGORY_ME;
+    const bool is_mark = category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
+                         category == UTF8PROC_CATEGORY_ME;
     if (!is_mark) out.append(text, at, bytes);
     at += bytes;
   }
@@ -45,11 +48,12 @@ std::string strip_accents(std::string text) {
 std::string strip(std::string text, bool left, bool right) {
   const auto is_space = [&](size_t at, size_t& bytes) {
     utf8proc_int32_t code = 0;
-    const auto length = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
-                                         static_cast<utf8proc_ssize_t>(text.size() - at), &code);
+    const auto length =
+        utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
+                         static_cast<utf8proc_ssize_t>(text.size() - at), &code);
     bytes = length > 0 ? static_cast<size_t>(length) : 1;
-    return (code >= 9 && code <= 13) || code == 0x85 || utf8proc_category(code) == UTF8PROC_CATEGORY_ZS ||
-           code == 0x2028 || code == 0x2029;
+    return (code >= 9 && code <= 13) || code == 0x85 ||
+           utf8proc_category(code) == UTF8PROC_CATEGORY_ZS || code == 0x2028 || code == 0x2029;
   };
   size_t begin = 0;
   size_t end = text.size();
@@ -119,8 +123,9 @@ NormalizeStep make_normalizer(const Field& json) {
       std::string out;
       for (size_t at = 0; at < text.size();) {
         utf8proc_int32_t code = 0;
-        const auto length = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
-                                             static_cast<utf8proc_ssize_t>(text.size() - at), &code);
+        const auto length =
+            utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
+                             static_cast<utf8proc_ssize_t>(text.size() - at), &code);
         append_utf8(out, static_cast<uint32_t>(utf8proc_tolower(code)));
         at += length > 0 ? static_cast<size_t>(length) : 1;
       }
@@ -128,11 +133,14 @@ NormalizeStep make_normalizer(const Field& json) {
     };
   if (type == "StripAccents") return strip_accents;
   if (type == "Strip")
-    return [left = json.boolean_or("strip_left", true), right = json.boolean_or("strip_right", true)](std::string text) {
+    return [left = json.boolean_or("strip_left", true),
+            right = json.boolean_or("strip_right", true)](std::string text) {
       return strip(std::move(text), left, right);
     };
   if (type == "Prepend")
-    return [prefix = json.at("prepend").text()](std::string text) { return text.empty() ? text : prefix + text; };
+    return [prefix = json.at("prepend").text()](std::string text) {
+      return text.empty() ? text : prefix + text;
+    };
   if (type == "Replace") return make_replace(json);
   json.refuse(fmt::format("normalizer type \"{}\" is not supported", type));
 }

@@ -20,7 +20,8 @@ Template make_template_processing(const Field& json) {
     const std::string name = piece.at("SpecialToken").at("id").text();
     const Field ids = json.at("special_tokens").at(name).at("ids");
     if (!ids.is_array()) ids.refuse("not a list");
-    for (size_t k = 0; k < ids.size(); ++k) (seen_text ? result.after : result.before).push_back(ids.at(k).integer());
+    for (size_t k = 0; k < ids.size(); ++k)
+      (seen_text ? result.after : result.before).push_back(ids.at(k).integer());
   }
   return result;
 }

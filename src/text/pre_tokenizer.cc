@@ -38,8 +38,11 @@ std::vector<Span> all_spans(const Regex& regex, const std::string& text, bool in
   return spans;
 }
 
-void add_pieces(const std::vector<Span>& spans, const std::string& text, Behavior behavior, std::vector<std::string>& out) {
-  const auto piece = [&](const Span& span) { return text.substr(span.begin, span.end - span.begin); };
+void add_pieces(const std::vector<Span>& spans, const std::string& text, Behavior behavior,
+                std::vector<std::string>& out) {
+  const auto piece = [&](const Span& span) {
+    return text.substr(span.begin, span.end - span.begin);
+  };
   switch (behavior) {
     case Behavior::kRemoved:
       for (const Span& span : spans)
@@ -50,15 +53,19 @@ void add_pieces(const std::vector<Span>& spans, const std::string& text, Behavio
       return;
     case Behavior::kContiguous:
       for (size_t i = 0; i < spans.size(); ++i) {
-        if (i > 0 && spans[i].is_match == spans[i - 1].is_match) out.back() += piece(spans[i]);
-        else out.push_back(piece(spans[i]));
+        if (i > 0 && spans[i].is_match == spans[i - 1].is_match)
+          out.back() += piece(spans[i]);
+        else
+          out.push_back(piece(spans[i]));
       }
       return;
     case Behavior::kMergedWithPrevious: {
       bool was_match = false;
       for (size_t i = 0; i < spans.size(); ++i) {
-        if (spans[i].is_match && !was_match && i > 0) out.back() += piece(spans[i]);
-        else out.push_back(piece(spans[i]));
+        if (spans[i].is_match && !was_match && i > 0)
+          out.back() += piece(spans[i]);
+        else
+          out.push_back(piece(spans[i]));
         was_match = spans[i].is_match;
       }
       return;
@@ -80,7 +87,8 @@ void add_pieces(const std::vector<Span>& spans, const std::string& text, Behavio
 SplitStep split_by(std::shared_ptr<const Regex> regex, Behavior behavior, bool invert) {
   return [regex = std::move(regex), behavior, invert](std::vector<std::string>& pieces, bool) {
     std::vector<std::string> out;
-    for (const std::string& text : pieces) add_pieces(all_spans(*regex, text, invert), text, behavior, out);
+    for (const std::string& text : pieces)
+      add_pieces(all_spans(*regex, text, invert), text, behavior, out);
     std::erase(out, "");
     pieces = std::move(out);
   };
@@ -101,7 +109,8 @@ SplitStep make_sequence(const Field& list) {
 std::string quote(const std::string& literal) {
   std::string pattern;
   for (char c : literal) {
-    if (static_cast<unsigned char>(c) < 0x80 && !std::isalnum(static_cast<unsigned char>(c))) pattern += '\\';
+    if (static_cast<unsigned char>(c) < 0x80 && !std::isalnum(static_cast<unsigned char>(c)))
+      pattern += '\\';
     pattern += c;
   }
   return pattern;
@@ -109,14 +118,17 @@ std::string quote(const std::string& literal) {
 
 SplitStep make_split(const Field& json) {
   const Field pattern = json.at("pattern");
-  const std::string text = pattern.has("String") ? quote(pattern.at("String").text()) : pattern.at("Regex").text();
+  const std::string text =
+      pattern.has("String") ? quote(pattern.at("String").text()) : pattern.at("Regex").text();
   if (text.empty()) pattern.refuse("is empty");
-  return split_by(std::make_shared<const Regex>(text), parse_behavior(json), json.boolean_or("invert", false));
+  return split_by(std::make_shared<const Regex>(text), parse_behavior(json),
+                  json.boolean_or("invert", false));
 }
 
 SplitStep make_metaspace(const Field& json) {
   const std::string mark = json.text_or("replacement", "\xe2\x96\x81");
-  std::string scheme = json.text_or("prepend_scheme", json.boolean_or("add_prefix_space", true) ? "always" : "never");
+  std::string scheme = json.text_or("prepend_scheme",
+                                    json.boolean_or("add_prefix_space", true) ? "always" : "never");
   if (scheme != "always" && scheme != "first" && scheme != "never")
     json.refuse(fmt::format("prepend_scheme \"{}\" is not supported", scheme));
   if (mark.empty()) json.refuse("replacement is empty");
@@ -127,13 +139,17 @@ SplitStep make_metaspace(const Field& json) {
     for (size_t i = 0; i < pieces.size(); ++i) {
       std::string text;
       for (char c : pieces[i]) {
-        if (c == ' ') text += mark;
-        else text += c;
+        if (c == ' ')
+          text += mark;
+        else
+          text += c;
       }
       const bool prepends = scheme == "always" || (scheme == "first" && is_start && i == 0);
       if (prepends && !text.starts_with(mark)) text = mark + text;
-      if (splits) add_pieces(all_spans(*regex, text, false), text, Behavior::kMergedWithNext, out);
-      else out.push_back(std::move(text));
+      if (splits)
+        add_pieces(all_spans(*regex, text, false), text, Behavior::kMergedWithNext, out);
+      else
+        out.push_back(std::move(text));
     }
     pieces = std::move(out);
   };
@@ -146,8 +162,10 @@ SplitStep byte_level_split(const std::string& pattern, bool add_prefix_space) {
     std::vector<std::string> out;
     for (std::string& text : pieces) {
       if (add_prefix_space && !text.starts_with(' ')) text.insert(text.begin(), ' ');
-      if (regex) add_pieces(all_spans(*regex, text, false), text, Behavior::kIsolated, out);
-      else out.push_back(std::move(text));
+      if (regex)
+        add_pieces(all_spans(*regex, text, false), text, Behavior::kIsolated, out);
+      else
+        out.push_back(std::move(text));
     }
     for (std::string& piece : out) piece = bytes_to_characters(piece);
     pieces = std::move(out);
@@ -158,13 +176,17 @@ SplitStep make_pre_tokenizer(const Field& json) {
   const std::string type = json.type();
   if (type == "Sequence") return make_sequence(json.at("pretokenizers"));
   if (type == "ByteLevel")
-    return byte_level_split(json.boolean_or("use_regex", true) ? kGpt2Pattern : "", json.boolean_or("add_prefix_space", true));
+    return byte_level_split(json.boolean_or("use_regex", true) ? kGpt2Pattern : "",
+                            json.boolean_or("add_prefix_space", true));
   if (type == "Split") return make_split(json);
   if (type == "Metaspace") return make_metaspace(json);
-  if (type == "Whitespace") return split_by(std::make_shared<const Regex>(R"(\w+|[^\w\s]+)"), Behavior::kRemoved, true);
+  if (type == "Whitespace")
+    return split_by(std::make_shared<const Regex>(R"(\w+|[^\w\s]+)"), Behavior::kRemoved, true);
   if (type == "WhitespaceSplit") return split_by(R"(\s)", Behavior::kRemoved);
   if (type == "Digits")
-    return split_by(R"(\p{N})", json.boolean_or("individual_digits", false) ? Behavior::kIsolated : Behavior::kContiguous);
+    return split_by(R"(\p{N})", json.boolean_or("individual_digits", false)
+                                    ? Behavior::kIsolated
+                                    : Behavior::kContiguous);
   if (type == "Punctuation") {
     const Behavior behavior = json.has("behavior") ? parse_behavior(json) : Behavior::kIsolated;
     return split_by(R"([!-/:-@\[-`{-~]|\p{P})", behavior);

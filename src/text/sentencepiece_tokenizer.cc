@@ -12,10 +12,13 @@ constexpr std::string_view kMark = "\xe2\x96\x81";  // U+2581 stands for a space
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  SentencePieceTokenizer(const std::string& bytes, std::string_view config_text, const std::string& origin) {
+  SentencePieceTokenizer(const std::string& bytes, std::string_view config_text,
+                         const std::string& origin) {
     const auto status = processor_.LoadFromSerializedProto(bytes);
     if (!status.ok())
-      throw Error(ErrorKind::kFile, fmt::format("{}: not a SentencePiece model: {}", origin, status.ToString()), "download the file again");
+      throw Error(ErrorKind::kFile,
+                  fmt::format("{}: not a SentencePiece model: {}", origin, status.ToString()),
+                  "download the file again");
     if (processor_.bos_id() >= 0) bos_ = processor_.bos_id();
     if (processor_.eos_id() >= 0) eos_ = processor_.eos_id();
     if (config_text.empty()) return;
@@ -60,7 +63,9 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   std::string token_bytes(int32_t id) const override {
     if (id < 0 || id >= vocab_size()) return {};
-    if (processor_.IsByte(id)) return std::string(1, static_cast<char>(std::stoi(processor_.IdToPiece(id).substr(3, 2), nullptr, 16)));
+    if (processor_.IsByte(id))
+      return std::string(
+          1, static_cast<char>(std::stoi(processor_.IdToPiece(id).substr(3, 2), nullptr, 16)));
     if (processor_.IsUnknown(id)) return " \xe2\x81\x87 ";
     std::string_view piece = processor_.IdToPiece(id);
     std::string out;
@@ -82,15 +87,21 @@ class SentencePieceTokenizer final : public Tokenizer {
     if (processor_.IsUnknown(id) && processor_.IdToPiece(id) != token) return std::nullopt;
     return id;
   }
-  bool is_special(int32_t id) const override { return id >= 0 && id < vocab_size() && processor_.IsControl(id); }
-  std::string description() const override { return fmt::format("SentencePiece, {} tokens", vocab_size()); }
+  bool is_special(int32_t id) const override {
+    return id >= 0 && id < vocab_size() && processor_.IsControl(id);
+  }
+  std::string description() const override {
+    return fmt::format("SentencePiece, {} tokens", vocab_size());
+  }
 
  private:
   void append(std::string_view text, std::vector<int32_t>& ids) const {
     if (text.empty()) return;
     std::vector<int> found;
     const auto status = processor_.Encode(std::string(text), &found);
-    if (!status.ok()) throw Error(ErrorKind::kFile, "SentencePiece: " + status.ToString(), "please report the text");
+    if (!status.ok())
+      throw Error(ErrorKind::kFile, "SentencePiece: " + status.ToString(),
+                  "please report the text");
     ids.insert(ids.end(), found.begin(), found.end());
   }
 
@@ -100,7 +111,9 @@ class SentencePieceTokenizer final : public Tokenizer {
 };
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_sentencepiece(const std::string& bytes, std::string_view config_json, const std::string& origin) {
+std::unique_ptr<Tokenizer> load_sentencepiece(const std::string& bytes,
+                                              std::string_view config_json,
+                                              const std::string& origin) {
   return std::make_unique<SentencePieceTokenizer>(bytes, config_json, origin);
 }
 

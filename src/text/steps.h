@@ -12,7 +12,8 @@ namespace sluice::text {
 using NormalizeStep = std::function<std::string(std::string)>;
 /// Cuts each piece into smaller ones. `is_start`: the first piece begins the whole text.
 using SplitStep = std::function<void(std::vector<std::string>& pieces, bool is_start)>;
-/// Rewrites token texts on their way back to text; `is_start` is false for a token that continues a text.
+/// Rewrites token texts on their way back to text; `is_start` is false for a token that continues a
+/// text.
 using DecodeStep = std::function<void(std::vector<std::string>& tokens, bool is_start)>;
 
 /// What goes round the ids of a text: begin-of-text before, end-of-text after.

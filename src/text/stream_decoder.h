@@ -1,14 +1,14 @@
 #pragma once
-// Text of one sequence while its tokens arrive; never gives out a part of a character. One thread; the tokenizer must
-// outlive it.
+// Text of one sequence while its tokens arrive; never gives out a part of a character. One thread;
+// the tokenizer must outlive it.
 #include "src/text/tokenizer.h"
 
 namespace sluice::text {
 
 class StreamDecoder {
  public:
-  /// Whether the first token begins a text, and so loses the space that a sentencepiece model puts there, or goes on
-  /// with one (an answer after its prompt).
+  /// Whether the first token begins a text, and so loses the space that a sentencepiece model puts
+  /// there, or goes on with one (an answer after its prompt).
   enum class Position { kBegins, kContinues };
 
   /// `tokenizer` must outlive this.

@@ -19,7 +19,12 @@ std::optional<std::string> decode_base64(std::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (c == '=' && i + 2 >= text.size()) continue;
-    const int value = c >= 'A' && c <= 'Z' ? c - 'A' : c >= 'a' && c <= 'z' ? c - 'a' + 26 : c >= '0' && c <= '9' ? c - '0' + 52 : c == '+' ? 62 : c == '/' ? 63 : -1;
+    const int value = c >= 'A' && c <= 'Z'   ? c - 'A'
+                      : c >= 'a' && c <= 'z' ? c - 'a' + 26
+                      : c >= '0' && c <= '9' ? c - '0' + 52
+                      : c == '+'             ? 62
+                      : c == '/'             ? 63
+                                             : -1;
     if (value < 0) return std::nullopt;
     bits = bits << 6 | static_cast<uint32_t>(value);
     count += 6;
@@ -32,9 +37,16 @@ std::optional<std::string> decode_base64(std::string_view text) {
 }
 
 void add_llama3_specials(HfParts& parts, int32_t base) {
-  std::vector<std::string> names{"<|begin_of_text|>", "<|end_of_text|>", "<|reserved_special_token_0|>",
-                                 "<|reserved_special_token_1|>", "<|reserved_special_token_2|>", "<|reserved_special_token_3|>",
-                                 "<|start_header_id|>", "<|end_header_id|>", "<|reserved_special_token_4|>", "<|eot_id|>"};
+  std::vector<std::string> names{"<|begin_of_text|>",
+                                 "<|end_of_text|>",
+                                 "<|reserved_special_token_0|>",
+                                 "<|reserved_special_token_1|>",
+                                 "<|reserved_special_token_2|>",
+                                 "<|reserved_special_token_3|>",
+                                 "<|start_header_id|>",
+                                 "<|end_header_id|>",
+                                 "<|reserved_special_token_4|>",
+                                 "<|eot_id|>"};
   for (int i = 5; i < 251; ++i) names.push_back(fmt::format("<|reserved_special_token_{}|>", i));
   for (size_t i = 0; i < names.size(); ++i) {
     AddedToken token;
@@ -58,7 +70,8 @@ bool looks_like_tiktoken(std::string_view text) {
   return decode_base64(line.substr(0, space)).has_value();
 }
 
-std::unique_ptr<Tokenizer> load_tiktoken(std::string_view text, std::string_view, const std::string& origin) {
+std::unique_ptr<Tokenizer> load_tiktoken(std::string_view text, std::string_view,
+                                         const std::string& origin) {
   HfParts parts;
   size_t line_number = 0;
   while (!text.empty()) {
@@ -69,13 +82,17 @@ std::unique_ptr<Tokenizer> load_tiktoken(std::string_view text, std::string_view
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty()) continue;
     const size_t space = line.find(' ');
-    const auto bytes = space == std::string_view::npos ? std::nullopt : decode_base64(line.substr(0, space));
+    const auto bytes =
+        space == std::string_view::npos ? std::nullopt : decode_base64(line.substr(0, space));
     int32_t rank = -1;
     if (bytes) std::from_chars(line.data() + space + 1, line.data() + line.size(), rank);
     if (!bytes || bytes->empty() || rank < 0)
-      throw Error(ErrorKind::kFile, fmt::format("{}: line {} is not \"base64 rank\"", origin, line_number), "download the file again");
+      throw Error(ErrorKind::kFile,
+                  fmt::format("{}: line {} is not \"base64 rank\"", origin, line_number),
+                  "download the file again");
     if (!parts.vocabulary.emplace(bytes_to_characters(*bytes), rank).second)
-      throw Error(ErrorKind::kFile, fmt::format("{}: line {} repeats a token", origin, line_number), "download the file again");
+      throw Error(ErrorKind::kFile, fmt::format("{}: line {} repeats a token", origin, line_number),
+                  "download the file again");
   }
   parts.bpe.merge_by_rank_of_result = true;
   parts.bpe.ignore_merges = true;

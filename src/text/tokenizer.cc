@@ -12,18 +12,25 @@ namespace sluice::text {
 namespace fs = std::filesystem;
 
 namespace {
-constexpr uintmax_t kLargestFile = 512u << 20;  // tokenizers are megabytes; a wrong path may be a checkpoint
+constexpr uintmax_t kLargestFile =
+    512u << 20;  // tokenizers are megabytes; a wrong path may be a checkpoint
 
 std::string read_file(const fs::path& path) {
   std::error_code error;
   const uintmax_t size = fs::file_size(path, error);
   std::ifstream file(path, std::ios::binary);
-  if (error || !file) throw Error(ErrorKind::kFile, fmt::format("{}: can't be read", path.string()), "check the path and its permissions");
-  if (size > kLargestFile) throw Error(ErrorKind::kFile, fmt::format("{}: too large for a tokenizer file", path.string()), "give the tokenizer, not the weights");
+  if (error || !file)
+    throw Error(ErrorKind::kFile, fmt::format("{}: can't be read", path.string()),
+                "check the path and its permissions");
+  if (size > kLargestFile)
+    throw Error(ErrorKind::kFile, fmt::format("{}: too large for a tokenizer file", path.string()),
+                "give the tokenizer, not the weights");
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-std::string read_if_there(const fs::path& path) { return fs::is_regular_file(path) ? read_file(path) : std::string(); }
+std::string read_if_there(const fs::path& path) {
+  return fs::is_regular_file(path) ? read_file(path) : std::string();
+}
 
 struct VocabAndMerges {
   fs::path vocab;
@@ -31,7 +38,8 @@ struct VocabAndMerges {
 };
 std::optional<VocabAndMerges> find_vocab_merges(const fs::path& folder) {
   for (const char* prefix : {"", "gpt2-"}) {
-    VocabAndMerges files{folder / (std::string(prefix) + "vocab.json"), folder / (std::string(prefix) + "merges.txt")};
+    VocabAndMerges files{folder / (std::string(prefix) + "vocab.json"),
+                         folder / (std::string(prefix) + "merges.txt")};
     if (fs::is_regular_file(files.vocab) && fs::is_regular_file(files.merges)) return files;
   }
   return std::nullopt;
@@ -52,11 +60,12 @@ std::unique_ptr<Tokenizer> load_model_file(const fs::path& path, const std::stri
 }  // namespace
 
 bool Tokenizer::exists(const fs::path& folder) {
-  return fs::is_regular_file(folder / "tokenizer.json") || fs::is_regular_file(folder / "tokenizer.model") ||
-         find_vocab_merges(folder).has_value();
+  return fs::is_regular_file(folder / "tokenizer.json") ||
+         fs::is_regular_file(folder / "tokenizer.model") || find_vocab_merges(folder).has_value();
 }
 
-std::unique_ptr<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json, std::string_view tokenizer_config_json) {
+std::unique_ptr<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json,
+                                                std::string_view tokenizer_config_json) {
   return load_tokenizer_json(tokenizer_json, tokenizer_config_json, "tokenizer.json");
 }
 
@@ -65,15 +74,23 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& path) {
   const fs::path folder = is_folder ? path : path.parent_path();
   const std::string config = read_if_there(folder / "tokenizer_config.json");
   if (!is_folder && !fs::exists(path))
-    throw Error(ErrorKind::kFile, fmt::format("{}: no such file or folder", path.string()), "give a model folder or a tokenizer file");
+    throw Error(ErrorKind::kFile, fmt::format("{}: no such file or folder", path.string()),
+                "give a model folder or a tokenizer file");
   const fs::path json = is_folder ? folder / "tokenizer.json" : path;
-  if ((is_folder && fs::is_regular_file(json)) || (!is_folder && path.extension() == ".json" && path.filename().string().find("vocab") == std::string::npos))
+  if ((is_folder && fs::is_regular_file(json)) ||
+      (!is_folder && path.extension() == ".json" &&
+       path.filename().string().find("vocab") == std::string::npos))
     return load_tokenizer_json(read_file(json), config, json.string());
-  if (is_folder && fs::is_regular_file(folder / "tokenizer.model")) return load_model_file(folder / "tokenizer.model", config);
-  if (!is_folder && path.extension() != ".json" && path.extension() != ".txt") return load_model_file(path, config);
+  if (is_folder && fs::is_regular_file(folder / "tokenizer.model"))
+    return load_model_file(folder / "tokenizer.model", config);
+  if (!is_folder && path.extension() != ".json" && path.extension() != ".txt")
+    return load_model_file(path, config);
   if (const auto files = find_vocab_merges(folder))
-    return load_vocab_merges(read_file(files->vocab), read_file(files->merges), config, model_type(folder), files->vocab.string());
-  throw Error(ErrorKind::kFile, fmt::format("{}: no tokenizer.json, tokenizer.model or vocab.json with merges.txt", folder.string()),
+    return load_vocab_merges(read_file(files->vocab), read_file(files->merges), config,
+                             model_type(folder), files->vocab.string());
+  throw Error(ErrorKind::kFile,
+              fmt::format("{}: no tokenizer.json, tokenizer.model or vocab.json with merges.txt",
+                          folder.string()),
               "copy the tokenizer files of the model there, or give token ids (--prompt-ids)");
 }
 

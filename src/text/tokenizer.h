@@ -1,6 +1,7 @@
 #pragma once
-// Text to token ids and back, as Hugging Face does it for the same files: tokenizer.json, tokenizer.model (sentencepiece
-// or Llama 3's tiktoken lines), vocab.json + merges.txt. Immutable after loading, so any number of threads may use one.
+// Text to token ids and back, as Hugging Face does it for the same files: tokenizer.json,
+// tokenizer.model (sentencepiece or Llama 3's tiktoken lines), vocab.json + merges.txt. Immutable
+// after loading, so any number of threads may use one.
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -12,18 +13,22 @@
 
 namespace sluice::text {
 
-enum class AddSpecial { kNo, kYes };   ///< whether encode() puts begin-of-text and the like round the text
+enum class AddSpecial {
+  kNo,
+  kYes
+};  ///< whether encode() puts begin-of-text and the like round the text
 enum class SkipSpecial { kNo, kYes };  ///< whether decode() leaves special tokens out
 
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  /// From a model folder or a tokenizer file; tokenizer_config.json beside it is read too. Errors: kFile with path,
-  /// field and what to do.
+  /// From a model folder or a tokenizer file; tokenizer_config.json beside it is read too. Errors:
+  /// kFile with path, field and what to do.
   static std::unique_ptr<Tokenizer> load(const std::filesystem::path& path);
   /// From the texts of tokenizer.json and (may be empty) tokenizer_config.json. Errors: kFile.
-  static std::unique_ptr<Tokenizer> from_json(std::string_view tokenizer_json, std::string_view tokenizer_config_json = {});
+  static std::unique_ptr<Tokenizer> from_json(std::string_view tokenizer_json,
+                                              std::string_view tokenizer_config_json = {});
   static bool exists(const std::filesystem::path& folder);
 
   /// Ids of `text`; bytes that are not UTF-8 are read as U+FFFD.

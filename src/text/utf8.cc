@@ -4,9 +4,9 @@ namespace sluice::text {
 
 namespace {
 struct Step {
-  size_t bytes;      // of the character or of the ill-formed run
+  size_t bytes;  // of the character or of the ill-formed run
   bool is_valid;
-  bool is_cut;       // well-formed so far, but the text ends
+  bool is_cut;  // well-formed so far, but the text ends
 };
 
 bool is_continuation(unsigned char c) { return (c & 0xc0) == 0x80; }
@@ -19,7 +19,8 @@ Step step(std::string_view text) {
   size_t length = 0;
   unsigned char low = 0x80;
   unsigned char high = 0xbf;
-  if (lead >= 0xc2 && lead <= 0xdf) length = 2;
+  if (lead >= 0xc2 && lead <= 0xdf)
+    length = 2;
   else if (lead >= 0xe0 && lead <= 0xef) {
     length = 3;
     if (lead == 0xe0) low = 0xa0;
@@ -54,8 +55,10 @@ std::string mend_utf8(std::string_view text) {
   out.reserve(text.size());
   while (!text.empty()) {
     const Step s = step(text);
-    if (s.is_valid) out += text.substr(0, s.bytes);
-    else out += "\xef\xbf\xbd";
+    if (s.is_valid)
+      out += text.substr(0, s.bytes);
+    else
+      out += "\xef\xbf\xbd";
     text.remove_prefix(s.bytes);
   }
   return out;

@@ -11,7 +11,8 @@ namespace sluice::text {
 std::optional<size_t> first_invalid_utf8(std::string_view text);
 /// `text` with each ill-formed byte run as U+FFFD.
 std::string mend_utf8(std::string_view text);
-/// Bytes of the longest beginning of `text` that ends no character in the middle (ill-formed bytes count as ended).
+/// Bytes of the longest beginning of `text` that ends no character in the middle (ill-formed bytes
+/// count as ended).
 size_t complete_prefix(std::string_view text);
 /// Bytes of the character at the start of valid, non-empty `text`.
 size_t character_bytes(std::string_view text);

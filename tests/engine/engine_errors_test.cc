@@ -22,7 +22,8 @@ Error error_of(Call&& call) {
 }
 
 TEST(EngineErrors, BadRequestsAreRefusedAndTheOthersRun) {
-  auto requests = greedy_requests({{1, 403, 407}, {}, {1, 99999}, {1, -4}, std::vector<int32_t>(600, 5), {1, 261}}, 4);
+  auto requests = greedy_requests(
+      {{1, 403, 407}, {}, {1, 99999}, {1, -4}, std::vector<int32_t>(600, 5), {1, 261}}, 4);
   EngineOptions options = options_for({requests[0], requests[5]});
   auto answers = run_all("stories260k", options, requests);
   EXPECT_EQ(answers[0].tokens.size(), 4u);
@@ -53,7 +54,8 @@ TEST(EngineErrors, PeakMemoryNeverPassesTheBudget) {
     engine->generate(source, sink);
     EXPECT_LE(engine->stats().peak_memory_bytes, budget);
     EXPECT_EQ(sink.answers[0].tokens.size(), 12u);
-    EXPECT_EQ(engine->plan().streamed_weight_bytes > 0, budget <= 1000 * kKiB) << format_bytes(budget);
+    EXPECT_EQ(engine->plan().streamed_weight_bytes > 0, budget <= 1000 * kKiB)
+        << format_bytes(budget);
   }
 }
 
@@ -72,7 +74,8 @@ TEST(EngineErrors, ADiskBudgetIsHard) {
   options.policy = policy::Policy{};
   options.policy->kv = {0, 0, 1};
   options.disk_budget_bytes = 4096;
-  EXPECT_EQ(error_of([&] { Engine::open(fixture_model("stories260k"), options); }).kind(), ErrorKind::kResource);
+  EXPECT_EQ(error_of([&] { Engine::open(fixture_model("stories260k"), options); }).kind(),
+            ErrorKind::kResource);
 }
 
 // Stops the run from inside after a few tokens, as Ctrl-C does from outside.

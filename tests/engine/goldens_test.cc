@@ -1,4 +1,5 @@
-// Logits and greedy tokens against Hugging Face transformers (scripts/golden/models.py made the goldens).
+// Logits and greedy tokens against Hugging Face transformers (scripts/golden/models.py made the
+// goldens).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -47,18 +48,21 @@ TEST_P(Goldens, GreedyTokensEqualTransformersInF32) {
   const auto cases = golden_cases(GetParam());
   std::vector<GenerationRequest> requests;
   for (size_t i = 0; i < cases.size(); ++i) {
-    requests.push_back(greedy_requests({cases[i].prompt}, static_cast<int>(cases[i].greedy.size())).front());
+    requests.push_back(
+        greedy_requests({cases[i].prompt}, static_cast<int>(cases[i].greedy.size())).front());
     requests.back().id = i;
   }
   EngineOptions options = options_for(requests);
   options.compute = ComputeChoice::kF32;
   options.kv_dtype = DType::kF32;
   auto answers = run_all(GetParam(), options, requests);
-  for (size_t i = 0; i < cases.size(); ++i) EXPECT_EQ(answers[i].tokens, cases[i].greedy) << cases[i].name;
+  for (size_t i = 0; i < cases.size(); ++i)
+    EXPECT_EQ(answers[i].tokens, cases[i].greedy) << cases[i].name;
 }
 
-// In the precision that a user gets without asking: bf16 products and 16-bit KV where the checkpoint is 16-bit. The
-// bound is what transformers itself loses in that type, times two (other roundings, same number of them).
+// In the precision that a user gets without asking: bf16 products and 16-bit KV where the
+// checkpoint is 16-bit. The bound is what transformers itself loses in that type, times two (other
+// roundings, same number of them).
 TEST_P(Goldens, DefaultPrecisionStaysWithinWhatTheTypeAllows) {
   const auto cases = golden_cases(GetParam());
   const double allowed = std::max(2 * half_precision_error(GetParam()), 1e-4);
@@ -83,12 +87,13 @@ std::vector<std::string> models_with_goldens() {
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, Goldens, ::testing::ValuesIn(models_with_goldens()), [](const auto& info) {
-  std::string name = info.param;
-  for (char& c : name)
-    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Fixtures, Goldens, ::testing::ValuesIn(models_with_goldens()),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           for (char& c : name)
+                             if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace sluice::testing

@@ -20,7 +20,9 @@ Json read_goldens(const std::string& model) {
 }
 }  // namespace
 
-std::string fixture_model(const std::string& name) { return std::string(SLUICE_FIXTURES) + "/models/" + name; }
+std::string fixture_model(const std::string& name) {
+  return std::string(SLUICE_FIXTURES) + "/models/" + name;
+}
 
 std::vector<std::string> fixture_models() {
   std::vector<std::string> names;
@@ -34,7 +36,8 @@ std::vector<float> read_npy(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   const std::string bytes((std::istreambuf_iterator<char>(file)), {});
   if (bytes.size() < 10) throw std::runtime_error("no .npy file: " + path);
-  const size_t header = static_cast<unsigned char>(bytes[8]) + 256u * static_cast<unsigned char>(bytes[9]);
+  const size_t header =
+      static_cast<unsigned char>(bytes[8]) + 256u * static_cast<unsigned char>(bytes[9]);
   std::vector<float> values((bytes.size() - 10 - header) / 4);
   std::memcpy(values.data(), bytes.data() + 10 + header, values.size() * 4);
   return values;
@@ -59,7 +62,8 @@ double half_precision_error(const std::string& model) {
   const Json goldens = read_goldens(model);
   double worst = 0;
   if (goldens.contains("half"))
-    for (const auto& [length, error] : goldens["half"]["relative_error"].items()) worst = std::max(worst, error.get<double>());
+    for (const auto& [length, error] : goldens["half"]["relative_error"].items())
+      worst = std::max(worst, error.get<double>());
   return worst;
 }
 
@@ -74,14 +78,18 @@ bool CollectingSink::on_token(uint64_t id, const sampling::Choice& choice) {
   return true;
 }
 void CollectingSink::on_finish(uint64_t id, FinishReason reason) { answers[id].finish = reason; }
-void CollectingSink::on_refused(uint64_t id, const std::string& message) { answers[id].refused = message; }
+void CollectingSink::on_refused(uint64_t id, const std::string& message) {
+  answers[id].refused = message;
+}
 void CollectingSink::on_logits(uint64_t id, int64_t position, std::span<const float> logits) {
   auto& all = answers[id].logits;
-  if (all.size() != static_cast<size_t>(position) * logits.size()) throw std::runtime_error("logits out of order");
+  if (all.size() != static_cast<size_t>(position) * logits.size())
+    throw std::runtime_error("logits out of order");
   all.insert(all.end(), logits.begin(), logits.end());
 }
 
-std::vector<GenerationRequest> greedy_requests(const std::vector<std::vector<int32_t>>& prompts, int max_tokens) {
+std::vector<GenerationRequest> greedy_requests(const std::vector<std::vector<int32_t>>& prompts,
+                                               int max_tokens) {
   std::vector<GenerationRequest> requests;
   for (size_t i = 0; i < prompts.size(); ++i) {
     GenerationRequest& request = requests.emplace_back();
@@ -108,7 +116,8 @@ EngineOptions options_for(const std::vector<GenerationRequest>& requests) {
   return options;
 }
 
-std::map<uint64_t, Answer> run_all(const std::string& model, EngineOptions options, std::vector<GenerationRequest> requests) {
+std::map<uint64_t, Answer> run_all(const std::string& model, EngineOptions options,
+                                   std::vector<GenerationRequest> requests) {
   const auto engine = Engine::open(fixture_model(model), std::move(options));
   ListSource source(std::move(requests));
   CollectingSink sink;

@@ -1,5 +1,6 @@
 #pragma once
-// Models and goldens of tests/fixtures/models for the engine's tests, and a source and sink that collect what happens.
+// Models and goldens of tests/fixtures/models for the engine's tests, and a source and sink that
+// collect what happens.
 #include <map>
 #include <optional>
 #include <string>
@@ -20,7 +21,8 @@ struct GoldenCase {
 std::string fixture_model(const std::string& name);
 std::vector<std::string> fixture_models();
 std::vector<GoldenCase> golden_cases(const std::string& model);
-/// Relative error (max |a-b| / max |b|) that the reference itself shows in the stored half precision; 0 for f32.
+/// Relative error (max |a-b| / max |b|) that the reference itself shows in the stored half
+/// precision; 0 for f32.
 double half_precision_error(const std::string& model);
 /// Reads a little-endian f32 .npy file.
 std::vector<float> read_npy(const std::string& path);
@@ -54,10 +56,12 @@ class CollectingSink final : public GenerationSink {
 };
 
 /// Greedy requests with ids 0, 1, ...
-std::vector<GenerationRequest> greedy_requests(const std::vector<std::vector<int32_t>>& prompts, int max_tokens);
+std::vector<GenerationRequest> greedy_requests(const std::vector<std::vector<int32_t>>& prompts,
+                                               int max_tokens);
 
 /// Opens, runs and returns the answers.
-std::map<uint64_t, Answer> run_all(const std::string& model, EngineOptions options, std::vector<GenerationRequest> requests);
+std::map<uint64_t, Answer> run_all(const std::string& model, EngineOptions options,
+                                   std::vector<GenerationRequest> requests);
 
 /// Options with a workload that fits `requests`.
 EngineOptions options_for(const std::vector<GenerationRequest>& requests);

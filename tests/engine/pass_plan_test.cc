@@ -9,7 +9,8 @@ namespace {
 
 Sequence make_sequence(int64_t prompt, int64_t computed, int64_t output, bool score = false) {
   sampling::SamplingParams params;
-  Sequence sequence{0, {}, prompt, computed, {}, sampling::Sampler(params, {}), score, std::nullopt};
+  Sequence sequence{0,     {},          prompt, computed, {}, sampling::Sampler(params, {}),
+                    score, std::nullopt};
   sequence.tokens.assign(static_cast<size_t>(prompt + output), 1);
   sequence.pages.assign(200, PageRef{true, 0});
   return sequence;
@@ -18,10 +19,13 @@ Sequence make_sequence(int64_t prompt, int64_t computed, int64_t output, bool sc
 TEST(PassPlan, EveryPendingTokenIsComputedOnceAndInOrder) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
-    const auto pick = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); };
+    const auto pick = [&](int64_t low, int64_t high) {
+      return std::uniform_int_distribution<int64_t>(low, high)(random);
+    };
     std::vector<Sequence> sequences;
     for (int64_t i = pick(1, 9); i > 0; --i)
-      sequences.push_back(pick(0, 1) ? make_sequence(pick(1, 60), 0, 0, pick(0, 3) == 0) : make_sequence(10, 10 + 2, 3));
+      sequences.push_back(pick(0, 1) ? make_sequence(pick(1, 60), 0, 0, pick(0, 3) == 0)
+                                     : make_sequence(10, 10 + 2, 3));
     std::vector<Sequence*> pointers;
     for (Sequence& sequence : sequences) pointers.push_back(&sequence);
     const PassLimits limits{pick(1, 4), pick(1, 20), pick(10, 80), pick(1, 8)};

@@ -1,5 +1,6 @@
-// Any policy gives the tokens of the all-resident run: random shares on disk, micro-batches, blocks, chunk and page sizes,
-// ragged prompts, refilled slots. f32, so that only placement differs.
+// Any policy gives the tokens of the all-resident run: random shares on disk, micro-batches,
+// blocks, chunk and page sizes, ragged prompts, refilled slots. f32, so that only placement
+// differs.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -11,11 +12,15 @@ namespace {
 
 using Random = std::mt19937;
 
-int64_t pick(Random& random, int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); }
+int64_t pick(Random& random, int64_t low, int64_t high) {
+  return std::uniform_int_distribution<int64_t>(low, high)(random);
+}
 
 policy::TierShares random_shares(Random& random) {
   const int64_t kind = pick(random, 0, 4);
-  const double share = kind == 0 ? 0 : kind == 1 ? 1 : std::uniform_real_distribution<double>(0, 1)(random);
+  const double share = kind == 0   ? 0
+                       : kind == 1 ? 1
+                                   : std::uniform_real_distribution<double>(0, 1)(random);
   const double host = kind == 2 ? share / 2 : 0;
   return {share - host, host, 1 - share};
 }
@@ -50,14 +55,16 @@ TEST_P(PolicyProperty, AnyPolicyGivesTheResidentRunsTokens) {
     Random random(seed);
     const auto prompts = random_prompts(random, pick(random, 1, 12), vocab);
     auto requests = greedy_requests(prompts, 8);
-    for (GenerationRequest& request : requests) request.params.max_tokens = static_cast<int>(pick(random, 1, 12));
+    for (GenerationRequest& request : requests)
+      request.params.max_tokens = static_cast<int>(pick(random, 1, 12));
     EngineOptions options = options_for(requests);
     options.compute = ComputeChoice::kF32;
     options.kv_dtype = DType::kF32;
     auto expected = run_all(GetParam(), options, requests);
     options.policy = random_policy(random);
     if (options.policy->pass_tokens > 0)
-      options.policy->pass_tokens = std::max(options.policy->pass_tokens, options.policy->block_sequences());
+      options.policy->pass_tokens =
+          std::max(options.policy->pass_tokens, options.policy->block_sequences());
     options.io_mode = seed % 2 == 0 ? io::IoMode::kPread : io::IoMode::kAuto;
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + policy::policy_to_json(*options.policy));
     auto actual = run_all(GetParam(), options, requests);
@@ -83,8 +90,9 @@ TEST_P(PolicyProperty, ASequenceGetsTheSameTokensAloneAndInAnyBlock) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, PolicyProperty,
-                         ::testing::Values("stories260k", "opt-tiny", "opt-350m-tiny", "llama-tiny-gqa",
-                                           "llama-tiny-sharded", "opt-tiny-f16-bin-decoder"),
+                         ::testing::Values("stories260k", "opt-tiny", "opt-350m-tiny",
+                                           "llama-tiny-gqa", "llama-tiny-sharded",
+                                           "opt-tiny-f16-bin-decoder"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name)

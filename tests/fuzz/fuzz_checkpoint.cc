@@ -1,5 +1,6 @@
-// Whole small files: the first byte says whether the rest is a PyTorch file, a safetensors file, a shard index or the
-// index of a packed store. The outcome is an Error of kind kFile or a checkpoint whose ranges lie in its files.
+// Whole small files: the first byte says whether the rest is a PyTorch file, a safetensors file, a
+// shard index or the index of a packed store. The outcome is an Error of kind kFile or a checkpoint
+// whose ranges lie in its files.
 #include <unistd.h>
 
 #include <cstdint>
@@ -13,13 +14,14 @@
 
 namespace {
 
-constexpr const char* kNames[] = {"pytorch_model.bin", "model.safetensors", "model.safetensors.index.json",
-                                  "sluice-store.json"};
+constexpr const char* kNames[] = {"pytorch_model.bin", "model.safetensors",
+                                  "model.safetensors.index.json", "sluice-store.json"};
 
 // One folder for the whole run, in memory where the system has such a place.
 const std::filesystem::path& folder() {
   static const std::filesystem::path path = [] {
-    std::string pattern = std::filesystem::exists("/dev/shm") ? "/dev/shm/sluice_fuzz_XXXXXX" : "/tmp/sluice_fuzz_XXXXXX";
+    std::string pattern = std::filesystem::exists("/dev/shm") ? "/dev/shm/sluice_fuzz_XXXXXX"
+                                                              : "/tmp/sluice_fuzz_XXXXXX";
     if (mkdtemp(pattern.data()) == nullptr) std::abort();
     std::atexit([] { std::filesystem::remove_all(folder()); });
     return pattern;
@@ -32,7 +34,8 @@ const std::filesystem::path& folder() {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::filesystem::path path = folder() / kNames[data[0] % 4];
-  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(data + 1), static_cast<std::streamsize>(size - 1));
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(data + 1), static_cast<std::streamsize>(size - 1));
   try {
     const auto checkpoint = sluice::io::Checkpoint::open(folder());
     for (const sluice::io::TensorEntry& tensor : checkpoint.tensors()) {

@@ -1,5 +1,5 @@
-// The pickle of a PyTorch checkpoint: arbitrary bytes. Nothing may run, grow without bound or be accepted with a range
-// outside its storage.
+// The pickle of a PyTorch checkpoint: arbitrary bytes. Nothing may run, grow without bound or be
+// accepted with a range outside its storage.
 #include <cstdint>
 #include <cstdlib>
 #include <span>
@@ -10,9 +10,12 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
-    for (const auto& tensor : sluice::io::read_torch_pickle(std::as_bytes(std::span(data, size)), "fuzz")) {
+    for (const auto& tensor :
+         sluice::io::read_torch_pickle(std::as_bytes(std::span(data, size)), "fuzz")) {
       const auto count = sluice::io::element_count(tensor.shape);
-      if (!count || tensor.storage_offset < 0 || *count > tensor.storage_elements - tensor.storage_offset) std::abort();
+      if (!count || tensor.storage_offset < 0 ||
+          *count > tensor.storage_elements - tensor.storage_offset)
+        std::abort();
     }
   } catch (const sluice::Error& error) {
     if (error.kind() != sluice::ErrorKind::kFile) std::abort();

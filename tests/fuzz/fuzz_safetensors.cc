@@ -1,5 +1,5 @@
-// The header of a safetensors file: arbitrary bytes as the JSON, with sizes that they claim themselves. Whatever is
-// accepted must lie inside the file and agree with its own shape.
+// The header of a safetensors file: arbitrary bytes as the JSON, with sizes that they claim
+// themselves. Whatever is accepted must lie inside the file and agree with its own shape.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

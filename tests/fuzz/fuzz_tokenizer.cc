@@ -10,7 +10,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t split = input.find('\0');
   try {
     const auto tokenizer = sluice::text::Tokenizer::from_json(input.substr(0, split));
-    const auto text = split == std::string_view::npos ? std::string_view("Hello") : input.substr(split + 1);
+    const auto text =
+        split == std::string_view::npos ? std::string_view("Hello") : input.substr(split + 1);
     const auto ids = tokenizer->encode(text, sluice::text::AddSpecial::kYes);
     tokenizer->decode(ids, sluice::text::SkipSpecial::kNo);
   } catch (const sluice::Error&) {

@@ -24,7 +24,9 @@ std::string stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) 
 
 TEST(StreamDecoder, PiecesAddUpToTheWholeText) {
   const std::string text = "Grüße 日本語 👩‍👩‍👧‍👦 and  spaces \n end";
-  for (const char* path : {"tokenizers/opt", "tokenizers/qwen2", "models/stories260k/tokenizer.json", "models/stories260k/tokenizer.model"}) {
+  for (const char* path :
+       {"tokenizers/opt", "tokenizers/qwen2", "models/stories260k/tokenizer.json",
+        "models/stories260k/tokenizer.model"}) {
     const auto tokenizer = Tokenizer::load(fixture(path));
     const auto ids = tokenizer->encode(text, AddSpecial::kYes);
     EXPECT_EQ(stream(*tokenizer, ids), tokenizer->decode(ids, SkipSpecial::kYes)) << path;
@@ -36,7 +38,8 @@ TEST(StreamDecoder, NeverSplitsACharacterWhateverTheModelSays) {
   std::mt19937 random(3);
   for (int round = 0; round < 2000; ++round) {
     std::vector<int32_t> ids(random() % 30);
-    for (int32_t& id : ids) id = static_cast<int32_t>(random() % static_cast<uint32_t>(tokenizer->vocab_size()));
+    for (int32_t& id : ids)
+      id = static_cast<int32_t>(random() % static_cast<uint32_t>(tokenizer->vocab_size()));
     EXPECT_EQ(stream(*tokenizer, ids), tokenizer->decode(ids, SkipSpecial::kYes));
   }
 }

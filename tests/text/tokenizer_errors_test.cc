@@ -10,14 +10,16 @@ namespace sluice::text {
 namespace {
 
 std::string small_json() {
-  std::ifstream file(std::string(SLUICE_FIXTURES) + "/models/stories260k/tokenizer.json", std::ios::binary);
+  std::ifstream file(std::string(SLUICE_FIXTURES) + "/models/stories260k/tokenizer.json",
+                     std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
 void try_it(const std::string& json) {
   try {
     const auto tokenizer = Tokenizer::from_json(json);
-    const auto ids = tokenizer->encode("Once upon a time \xf0\x9f\xa6\x99 \xff x", AddSpecial::kYes);
+    const auto ids =
+        tokenizer->encode("Once upon a time \xf0\x9f\xa6\x99 \xff x", AddSpecial::kYes);
     tokenizer->decode(ids, SkipSpecial::kNo);
   } catch (const Error& error) {
     EXPECT_NE(error.kind(), ErrorKind::kInternal) << error.what();
@@ -51,12 +53,25 @@ TEST(TokenizerErrors, NameTheFieldThatIsWrong) {
     return std::string("no error");
   };
   EXPECT_NE(message("{}").find("model"), std::string::npos);
-  EXPECT_NE(message(R"({"model":{"type":"Unigram","vocab":[]}})").find("Unigram"), std::string::npos);
-  EXPECT_NE(message(R"({"model":{"type":"BPE","vocab":{"a":-1},"merges":[]}})").find("vocab.a"), std::string::npos);
-  EXPECT_NE(message(R"({"model":{"type":"BPE","vocab":{},"merges":[]}})").find("empty"), std::string::npos);
-  EXPECT_NE(message(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":["a b"]}})").find("the vocabulary lacks"), std::string::npos);
-  EXPECT_NE(message(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":[]},"normalizer":{"type":"Precompiled"}})").find("Precompiled"), std::string::npos);
-  EXPECT_NE(message(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":[]},"pre_tokenizer":{"type":"Split","pattern":{"Regex":"("},"behavior":"Isolated"}})").find("pattern"), std::string::npos);
+  EXPECT_NE(message(R"({"model":{"type":"Unigram","vocab":[]}})").find("Unigram"),
+            std::string::npos);
+  EXPECT_NE(message(R"({"model":{"type":"BPE","vocab":{"a":-1},"merges":[]}})").find("vocab.a"),
+            std::string::npos);
+  EXPECT_NE(message(R"({"model":{"type":"BPE","vocab":{},"merges":[]}})").find("empty"),
+            std::string::npos);
+  EXPECT_NE(message(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":["a b"]}})")
+                .find("the vocabulary lacks"),
+            std::string::npos);
+  EXPECT_NE(
+      message(
+          R"({"model":{"type":"BPE","vocab":{"a":0},"merges":[]},"normalizer":{"type":"Precompiled"}})")
+          .find("Precompiled"),
+      std::string::npos);
+  EXPECT_NE(
+      message(
+          R"({"model":{"type":"BPE","vocab":{"a":0},"merges":[]},"pre_tokenizer":{"type":"Split","pattern":{"Regex":"("},"behavior":"Isolated"}})")
+          .find("pattern"),
+      std::string::npos);
 }
 
 TEST(TokenizerErrors, AMissingFolderSaysHowToGoOn) {

@@ -1,4 +1,5 @@
-// Token ids against Hugging Face tokenizers and the sentencepiece library (scripts/golden/tokenizer_goldens.py).
+// Token ids against Hugging Face tokenizers and the sentencepiece library
+// (scripts/golden/tokenizer_goldens.py).
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -33,13 +34,16 @@ TEST_P(TokenizerGoldens, IdsEqualTheReference) {
   ASSERT_EQ(expected.size(), all["texts"].size());
   for (size_t i = 0; i < expected.size(); ++i) {
     const std::string text = all["texts"][i];
-    // The reference library reads control tokens in a text as letters; we read them as tokens, as Hugging Face does.
+    // The reference library reads control tokens in a text as letters; we read them as tokens, as
+    // Hugging Face does.
     if (GetParam().name == "stories_model" && text.find("<s>") != std::string::npos) continue;
-    EXPECT_EQ(tokenizer->encode(text, AddSpecial::kNo), expected[i].get<std::vector<int32_t>>()) << "text " << i << ": " << text;
+    EXPECT_EQ(tokenizer->encode(text, AddSpecial::kNo), expected[i].get<std::vector<int32_t>>())
+        << "text " << i << ": " << text;
   }
 }
 
-// Byte-level BPE without a normaliser loses nothing; the others normalise or have unknown characters.
+// Byte-level BPE without a normaliser loses nothing; the others normalise or have unknown
+// characters.
 TEST(Tokenizer, ByteLevelDecodingGivesTheTextBack) {
   const auto tokenizer = Tokenizer::load(fixture("tokenizers/opt"));
   const auto all = goldens();
@@ -49,12 +53,13 @@ TEST(Tokenizer, ByteLevelDecodingGivesTheTextBack) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TokenizerGoldens,
-                         ::testing::Values(Case{"stories_json", "models/stories260k/tokenizer.json"},
-                                           Case{"stories_model", "models/stories260k/tokenizer.model"},
-                                           Case{"opt", "tokenizers/opt"}, Case{"qwen2", "tokenizers/qwen2"},
-                                           Case{"small_bpe", "tokenizers/small_bpe/tiny_bpe_tokenizer.json"}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    All, TokenizerGoldens,
+    ::testing::Values(Case{"stories_json", "models/stories260k/tokenizer.json"},
+                      Case{"stories_model", "models/stories260k/tokenizer.model"},
+                      Case{"opt", "tokenizers/opt"}, Case{"qwen2", "tokenizers/qwen2"},
+                      Case{"small_bpe", "tokenizers/small_bpe/tiny_bpe_tokenizer.json"}),
+    [](const auto& info) { return info.param.name; });
 
 TEST(Tokenizer, AFoldersOwnRulesSayWhatGoesInFront) {
   const auto stories = Tokenizer::load(fixture("models/stories260k"));
@@ -69,7 +74,8 @@ TEST(Tokenizer, OptPutsItsEndTokenInFrontWhenTheModelIsOpt) {
   const fs::path folder = fs::path(::testing::TempDir()) / "opt_tokenizer";
   fs::create_directories(folder);
   for (const char* name : {"gpt2-vocab.json", "gpt2-merges.txt"})
-    fs::copy_file(fixture(std::string("tokenizers/opt/") + name), folder / name, fs::copy_options::overwrite_existing);
+    fs::copy_file(fixture(std::string("tokenizers/opt/") + name), folder / name,
+                  fs::copy_options::overwrite_existing);
   std::ofstream(folder / "config.json") << R"({"model_type": "opt"})";
   const auto tokenizer = Tokenizer::load(folder);
   EXPECT_EQ(tokenizer->encode("Hello", AddSpecial::kYes).front(), 2);
@@ -94,7 +100,8 @@ TEST(Tokenizer, ReadsTiktokenFiles) {
 TEST(Tokenizer, AMegabyteWithoutASpaceTakesNoQuadraticTime) {
   const auto tokenizer = Tokenizer::load(fixture("models/stories260k/tokenizer.json"));
   const std::string word(1 << 20, 'a');
-  EXPECT_EQ(tokenizer->decode(tokenizer->encode(word, AddSpecial::kNo), SkipSpecial::kNo).size(), word.size());
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(word, AddSpecial::kNo), SkipSpecial::kNo).size(),
+            word.size());
 }
 
 }  // namespace

@@ -14,7 +14,8 @@ WeightShape table(std::string role, int64_t rows, int64_t cols, std::vector<std:
   return {std::move(role), WeightKind::kTable, rows, cols, std::move(names)};
 }
 
-std::vector<std::string> prefixed(const std::vector<std::string>& prefixes, const std::string& name) {
+std::vector<std::string> prefixed(const std::vector<std::string>& prefixes,
+                                  const std::string& name) {
   std::vector<std::string> names;
   for (const std::string& prefix : prefixes) names.push_back(prefix + name);
   return names;

@@ -12,6 +12,7 @@ WeightShape vector(std::string role, int64_t size, std::vector<std::string> name
 WeightShape table(std::string role, int64_t rows, int64_t cols, std::vector<std::string> names);
 
 /// "<prefix><name>" for each prefix.
-std::vector<std::string> prefixed(const std::vector<std::string>& prefixes, const std::string& name);
+std::vector<std::string> prefixed(const std::vector<std::string>& prefixes,
+                                  const std::string& name);
 
 }  // namespace sluice

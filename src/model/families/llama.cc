@@ -1,8 +1,8 @@
-// Llama 1, 2, 3.x: pre-norm with RMSNorm, rotary positions (linear and llama-3 scaling), grouped-query attention, SwiGLU.
+// Llama 1, 2, 3.x: pre-norm with RMSNorm, rotary positions (linear and llama-3 scaling),
+// grouped-query attention, SwiGLU.
 #include <fmt/format.h>
 
 #include <algorithm>
-
 #include <cmath>
 #include <numbers>
 
@@ -13,14 +13,17 @@ namespace sluice {
 
 namespace {
 
-// Hugging Face's "llama3" rule: long wavelengths are divided by `factor`, short ones kept, those between interpolated.
+// Hugging Face's "llama3" rule: long wavelengths are divided by `factor`, short ones kept, those
+// between interpolated.
 void scale_llama3(const ModelConfig& scaling, std::vector<float>& inverse_frequencies) {
   const double factor = scaling.number("factor");
   const double low = scaling.number("low_freq_factor");
   const double high = scaling.number("high_freq_factor");
   const double original = scaling.number("original_max_position_embeddings");
   if (!(factor >= 1 && factor <= 1e6 && high > low && low > 0 && original > 0))
-    scaling.refuse("llama3 scaling needs 1 <= factor <= 1e6 and high_freq_factor > low_freq_factor > 0", "mend the config.json");
+    scaling.refuse(
+        "llama3 scaling needs 1 <= factor <= 1e6 and high_freq_factor > low_freq_factor > 0",
+        "mend the config.json");
   for (float& frequency : inverse_frequencies) {
     const double wavelength = 2 * std::numbers::pi / frequency;
     if (wavelength < original / high) continue;
@@ -34,14 +37,18 @@ void scale_llama3(const ModelConfig& scaling, std::vector<float>& inverse_freque
 }
 
 std::vector<float> rope_frequencies(const ModelConfig& config, int64_t head_dim) {
-  const auto parameters = config.object("rope_parameters");  // transformers 5 keeps theta and scaling in one object
-  const double theta = parameters && parameters->has("rope_theta") ? parameters->number("rope_theta")
-                                                                   : config.number_or("rope_theta", 10000.0);
+  const auto parameters =
+      config.object("rope_parameters");  // transformers 5 keeps theta and scaling in one object
+  const double theta = parameters && parameters->has("rope_theta")
+                           ? parameters->number("rope_theta")
+                           : config.number_or("rope_theta", 10000.0);
   if (!(theta >= 1 && theta <= 1e12))
-    config.refuse(fmt::format("\"rope_theta\" is {}, outside 1..1e12", theta), "mend the config.json");
+    config.refuse(fmt::format("\"rope_theta\" is {}, outside 1..1e12", theta),
+                  "mend the config.json");
   std::vector<float> frequencies(static_cast<size_t>(head_dim / 2));
   for (size_t i = 0; i < frequencies.size(); ++i)
-    frequencies[i] = static_cast<float>(1.0 / std::pow(theta, 2.0 * static_cast<double>(i) / static_cast<double>(head_dim)));
+    frequencies[i] = static_cast<float>(
+        1.0 / std::pow(theta, 2.0 * static_cast<double>(i) / static_cast<double>(head_dim)));
   const auto old_style = config.object("rope_scaling");
   const ModelConfig* scaling = old_style ? &*old_style : parameters ? &*parameters : nullptr;
   if (!scaling) return frequencies;
@@ -51,10 +58,12 @@ std::vector<float> rope_frequencies(const ModelConfig& config, int64_t head_dim)
   } else if (type == "linear") {
     const double factor = scaling->number("factor");
     if (!(factor >= 1e-3 && factor <= 1e6))
-      scaling->refuse(fmt::format("\"factor\" is {}, outside 0.001..1e6", factor), "mend the config.json");
+      scaling->refuse(fmt::format("\"factor\" is {}, outside 0.001..1e6", factor),
+                      "mend the config.json");
     for (float& frequency : frequencies) frequency = static_cast<float>(frequency / factor);
   } else if (type != "default") {
-    scaling->refuse(fmt::format("rope type \"{}\" is not supported", type), "sluice knows default, linear and llama3");
+    scaling->refuse(fmt::format("rope type \"{}\" is not supported", type),
+                    "sluice knows default, linear and llama3");
   }
   return frequencies;
 }
@@ -65,7 +74,9 @@ class LlamaModel final : public FamilyModel {
     read_shape(config);
     frequencies_ = rope_frequencies(config, shape_.head_dim);
     const double eps = config.number_or("rms_norm_eps", 1e-6);
-    if (!(eps >= 0 && eps < 1)) config.refuse(fmt::format("\"rms_norm_eps\" is {}, outside 0..1", eps), "mend the config.json");
+    if (!(eps >= 0 && eps < 1))
+      config.refuse(fmt::format("\"rms_norm_eps\" is {}, outside 0..1", eps),
+                    "mend the config.json");
     eps_ = static_cast<float>(eps);
     list_weights(config);
   }
@@ -140,16 +151,20 @@ class LlamaModel final : public FamilyModel {
     s.vocab_size = config.integer("vocab_size", 1, 1 << 24);
     s.max_positions = config.integer_or("max_position_embeddings", 2048, 1, int64_t{1} << 31);
     if (!config.has("head_dim") && s.hidden_size % s.num_heads != 0)
-      config.refuse(fmt::format("hidden_size {} is not a multiple of num_attention_heads {}", s.hidden_size, s.num_heads),
+      config.refuse(fmt::format("hidden_size {} is not a multiple of num_attention_heads {}",
+                                s.hidden_size, s.num_heads),
                     "mend the config.json");
     s.head_dim = config.integer_or("head_dim", s.hidden_size / s.num_heads, 2, 1024);
-    if (s.head_dim % 2 != 0) config.refuse(fmt::format("head_dim {} is odd", s.head_dim), "rotary positions need pairs");
+    if (s.head_dim % 2 != 0)
+      config.refuse(fmt::format("head_dim {} is odd", s.head_dim), "rotary positions need pairs");
     if (s.num_heads % s.num_kv_heads != 0)
-      config.refuse(fmt::format("{} attention heads can't share {} KV heads evenly", s.num_heads, s.num_kv_heads),
+      config.refuse(fmt::format("{} attention heads can't share {} KV heads evenly", s.num_heads,
+                                s.num_kv_heads),
                     "mend the config.json");
     const std::string activation = config.text_or("hidden_act", "silu");
     if (activation != "silu")
-      config.refuse(fmt::format("hidden_act \"{}\" is not supported for llama", activation), "sluice knows silu here");
+      config.refuse(fmt::format("hidden_act \"{}\" is not supported for llama", activation),
+                    "sluice knows silu here");
     attention_bias_ = config.boolean_or("attention_bias", false);
     mlp_bias_ = config.boolean_or("mlp_bias", false);
     const int64_t q_cols = s.num_heads * s.head_dim;
@@ -157,13 +172,16 @@ class LlamaModel final : public FamilyModel {
                                    s.hidden_size + 2 * s.intermediate_size);
   }
 
-  void add_bias(SublayerShape& sublayer, const std::string& role, int64_t size, const std::string& name) const {
-    sublayer.weights.push_back(vector(role + ".bias", size, {name + ".bias", "model." + name + ".bias"}));
+  void add_bias(SublayerShape& sublayer, const std::string& role, int64_t size,
+                const std::string& name) const {
+    sublayer.weights.push_back(
+        vector(role + ".bias", size, {name + ".bias", "model." + name + ".bias"}));
   }
 
-  void add_linear(SublayerShape& sublayer, const std::string& role, int64_t rows, int64_t cols, const std::string& name,
-                  bool has_bias) const {
-    sublayer.weights.push_back(matrix(role, rows, cols, {"model." + name + ".weight", name + ".weight"}));
+  void add_linear(SublayerShape& sublayer, const std::string& role, int64_t rows, int64_t cols,
+                  const std::string& name, bool has_bias) const {
+    sublayer.weights.push_back(
+        matrix(role, rows, cols, {"model." + name + ".weight", name + ".weight"}));
     if (has_bias) add_bias(sublayer, role, rows, name);
   }
 
@@ -171,26 +189,35 @@ class LlamaModel final : public FamilyModel {
     const ModelShape& s = shape_;
     const bool is_tied = config.boolean_or("tie_word_embeddings", false);
     const std::vector<std::string> token_names{"model.embed_tokens.weight", "embed_tokens.weight"};
-    shape_.sublayers.push_back({SublayerKind::kEmbed, -1, {table("tokens", s.vocab_size, s.hidden_size, token_names)}});
+    shape_.sublayers.push_back(
+        {SublayerKind::kEmbed, -1, {table("tokens", s.vocab_size, s.hidden_size, token_names)}});
     for (int64_t layer = 0; layer < s.num_layers; ++layer) {
       const std::string prefix = fmt::format("layers.{}.", layer);
       const auto norm_names = [&](const char* name) {
         return std::vector<std::string>{"model." + prefix + name, prefix + name};
       };
       SublayerShape attention{SublayerKind::kAttention, layer, {}};
-      attention.weights.push_back(vector("norm", s.hidden_size, norm_names("input_layernorm.weight")));
+      attention.weights.push_back(
+          vector("norm", s.hidden_size, norm_names("input_layernorm.weight")));
       const int64_t q_rows = s.num_heads * s.head_dim;
       const int64_t kv_rows = s.num_kv_heads * s.head_dim;
-      add_linear(attention, "q", q_rows, s.hidden_size, prefix + "self_attn.q_proj", attention_bias_);
-      add_linear(attention, "k", kv_rows, s.hidden_size, prefix + "self_attn.k_proj", attention_bias_);
-      add_linear(attention, "v", kv_rows, s.hidden_size, prefix + "self_attn.v_proj", attention_bias_);
-      add_linear(attention, "o", s.hidden_size, q_rows, prefix + "self_attn.o_proj", attention_bias_);
+      add_linear(attention, "q", q_rows, s.hidden_size, prefix + "self_attn.q_proj",
+                 attention_bias_);
+      add_linear(attention, "k", kv_rows, s.hidden_size, prefix + "self_attn.k_proj",
+                 attention_bias_);
+      add_linear(attention, "v", kv_rows, s.hidden_size, prefix + "self_attn.v_proj",
+                 attention_bias_);
+      add_linear(attention, "o", s.hidden_size, q_rows, prefix + "self_attn.o_proj",
+                 attention_bias_);
       shape_.sublayers.push_back(std::move(attention));
       SublayerShape mlp{SublayerKind::kMlp, layer, {}};
-      mlp.weights.push_back(vector("norm", s.hidden_size, norm_names("post_attention_layernorm.weight")));
-      add_linear(mlp, "gate", s.intermediate_size, s.hidden_size, prefix + "mlp.gate_proj", mlp_bias_);
+      mlp.weights.push_back(
+          vector("norm", s.hidden_size, norm_names("post_attention_layernorm.weight")));
+      add_linear(mlp, "gate", s.intermediate_size, s.hidden_size, prefix + "mlp.gate_proj",
+                 mlp_bias_);
       add_linear(mlp, "up", s.intermediate_size, s.hidden_size, prefix + "mlp.up_proj", mlp_bias_);
-      add_linear(mlp, "down", s.hidden_size, s.intermediate_size, prefix + "mlp.down_proj", mlp_bias_);
+      add_linear(mlp, "down", s.hidden_size, s.intermediate_size, prefix + "mlp.down_proj",
+                 mlp_bias_);
       shape_.sublayers.push_back(std::move(mlp));
     }
     SublayerShape head{SublayerKind::kHead, -1, {}};
@@ -210,6 +237,8 @@ class LlamaModel final : public FamilyModel {
 
 }  // namespace
 
-std::unique_ptr<FamilyModel> make_llama(const ModelConfig& config) { return std::make_unique<LlamaModel>(config); }
+std::unique_ptr<FamilyModel> make_llama(const ModelConfig& config) {
+  return std::make_unique<LlamaModel>(config);
+}
 
 }  // namespace sluice

@@ -1,5 +1,6 @@
-// OPT (arXiv:2205.01068), 125M to 175B: learned positions, LayerNorm before (or, in 350M, after) each sublayer, ReLU,
-// biases everywhere, and in 350M a projection between a narrow embedding and the hidden state.
+// OPT (arXiv:2205.01068), 125M to 175B: learned positions, LayerNorm before (or, in 350M, after)
+// each sublayer, ReLU, biases everywhere, and in 350M a projection between a narrow embedding and
+// the hidden state.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,8 +33,13 @@ class OptModel final : public FamilyModel {
   }
 
  private:
-  NormSpec norm() const { return {NormSpec::Kind::kLayer, has_affine_norm_ ? "norm" : "", has_affine_norm_ ? "norm.bias" : "", 1e-5f}; }
-  std::string_view bias(std::string_view role) const { return has_bias_ ? role : std::string_view{}; }
+  NormSpec norm() const {
+    return {NormSpec::Kind::kLayer, has_affine_norm_ ? "norm" : "",
+            has_affine_norm_ ? "norm.bias" : "", 1e-5f};
+  }
+  std::string_view bias(std::string_view role) const {
+    return has_bias_ ? role : std::string_view{};
+  }
 
   void embed(LayerOps& ops) const {
     const Rows x = ops.workspace(shape_.hidden_size);
@@ -54,8 +60,10 @@ class OptModel final : public FamilyModel {
     const int64_t h = shape_.hidden_size;
     const Rows x = ops.workspace(h);
     const Rows qkv = ops.workspace(3 * h);
-    if (norm_before_) ops.norm_hidden(norm(), x);
-    else ops.read_hidden(x);
+    if (norm_before_)
+      ops.norm_hidden(norm(), x);
+    else
+      ops.read_hidden(x);
     ops.linear("q", bias("q.bias"), x, qkv.columns(0, h));
     ops.linear("k", bias("k.bias"), x, qkv.columns(h, h));
     ops.linear("v", bias("v.bias"), x, qkv.columns(2 * h, h));
@@ -69,8 +77,10 @@ class OptModel final : public FamilyModel {
   void mlp(LayerOps& ops) const {
     const Rows x = ops.workspace(shape_.hidden_size);
     const Rows inner = ops.workspace(shape_.intermediate_size);
-    if (norm_before_) ops.norm_hidden(norm(), x);
-    else ops.read_hidden(x);
+    if (norm_before_)
+      ops.norm_hidden(norm(), x);
+    else
+      ops.read_hidden(x);
     ops.linear("fc1", bias("fc1.bias"), x, inner);
     ops.activate(activation_, inner);
     ops.linear("fc2", bias("fc2.bias"), inner, x);
@@ -98,7 +108,8 @@ class OptModel final : public FamilyModel {
     s.num_layers = config.integer("num_hidden_layers", 1, 4096);
     s.num_heads = s.num_kv_heads = config.integer("num_attention_heads", 1, 4096);
     if (s.hidden_size % s.num_heads != 0)
-      config.refuse(fmt::format("hidden_size {} is not a multiple of num_attention_heads {}", s.hidden_size, s.num_heads),
+      config.refuse(fmt::format("hidden_size {} is not a multiple of num_attention_heads {}",
+                                s.hidden_size, s.num_heads),
                     "mend the config.json");
     s.head_dim = s.hidden_size / s.num_heads;
     s.vocab_size = config.integer("vocab_size", 1, 1 << 24);
@@ -109,21 +120,30 @@ class OptModel final : public FamilyModel {
     has_bias_ = config.boolean_or("enable_bias", true);
     has_affine_norm_ = config.boolean_or("layer_norm_elementwise_affine", true);
     const std::string activation = config.text_or("activation_function", "relu");
-    if (activation == "relu") activation_ = Activation::kRelu;
-    else if (activation == "gelu") activation_ = Activation::kGelu;
-    else config.refuse(fmt::format("activation_function \"{}\" is not supported for opt", activation), "sluice knows relu and gelu here");
-    s.workspace_columns = std::max({5 * s.hidden_size, s.hidden_size + s.intermediate_size, 2 * s.hidden_size + embed_dim_});
+    if (activation == "relu")
+      activation_ = Activation::kRelu;
+    else if (activation == "gelu")
+      activation_ = Activation::kGelu;
+    else
+      config.refuse(fmt::format("activation_function \"{}\" is not supported for opt", activation),
+                    "sluice knows relu and gelu here");
+    s.workspace_columns = std::max(
+        {5 * s.hidden_size, s.hidden_size + s.intermediate_size, 2 * s.hidden_size + embed_dim_});
   }
 
   void add_norm(SublayerShape& sublayer, const std::string& name) const {
     if (!has_affine_norm_) return;
-    sublayer.weights.push_back(vector("norm", shape_.hidden_size, prefixed(kPrefixes, name + ".weight")));
-    sublayer.weights.push_back(vector("norm.bias", shape_.hidden_size, prefixed(kPrefixes, name + ".bias")));
+    sublayer.weights.push_back(
+        vector("norm", shape_.hidden_size, prefixed(kPrefixes, name + ".weight")));
+    sublayer.weights.push_back(
+        vector("norm.bias", shape_.hidden_size, prefixed(kPrefixes, name + ".bias")));
   }
 
-  void add_linear(SublayerShape& sublayer, const std::string& role, int64_t rows, int64_t cols, const std::string& name) const {
+  void add_linear(SublayerShape& sublayer, const std::string& role, int64_t rows, int64_t cols,
+                  const std::string& name) const {
     sublayer.weights.push_back(matrix(role, rows, cols, prefixed(kPrefixes, name + ".weight")));
-    if (has_bias_) sublayer.weights.push_back(vector(role + ".bias", rows, prefixed(kPrefixes, name + ".bias")));
+    if (has_bias_)
+      sublayer.weights.push_back(vector(role + ".bias", rows, prefixed(kPrefixes, name + ".bias")));
   }
 
   void list_layer(int64_t layer) {
@@ -147,19 +167,23 @@ class OptModel final : public FamilyModel {
     const ModelShape& s = shape_;
     const bool is_tied = config.boolean_or("tie_word_embeddings", true);
     const std::vector<std::string> token_names = prefixed(kPrefixes, "embed_tokens.weight");
-    SublayerShape embed{SublayerKind::kEmbed, -1, {table("tokens", s.vocab_size, embed_dim_, token_names)}};
+    SublayerShape embed{
+        SublayerKind::kEmbed, -1, {table("tokens", s.vocab_size, embed_dim_, token_names)}};
     embed.weights.push_back(table("positions", s.max_positions + kPositionOffset, s.hidden_size,
                                   prefixed(kPrefixes, "embed_positions.weight")));
     const bool is_projected = embed_dim_ != s.hidden_size;
     if (is_projected)
-      embed.weights.push_back(matrix("project_in", s.hidden_size, embed_dim_, prefixed(kPrefixes, "project_in.weight")));
+      embed.weights.push_back(matrix("project_in", s.hidden_size, embed_dim_,
+                                     prefixed(kPrefixes, "project_in.weight")));
     shape_.sublayers.push_back(std::move(embed));
     for (int64_t layer = 0; layer < s.num_layers; ++layer) list_layer(layer);
     SublayerShape head{SublayerKind::kHead, -1, {}};
     if (has_final_norm_) add_norm(head, "final_layer_norm");
     if (is_projected)
-      head.weights.push_back(matrix("project_out", embed_dim_, s.hidden_size, prefixed(kPrefixes, "project_out.weight")));
-    WeightShape logits = matrix("logits", s.vocab_size, embed_dim_, is_tied ? token_names : std::vector<std::string>{"lm_head.weight"});
+      head.weights.push_back(matrix("project_out", embed_dim_, s.hidden_size,
+                                    prefixed(kPrefixes, "project_out.weight")));
+    WeightShape logits = matrix("logits", s.vocab_size, embed_dim_,
+                                is_tied ? token_names : std::vector<std::string>{"lm_head.weight"});
     logits.shares_table = is_tied;
     head.weights.push_back(std::move(logits));
     shape_.sublayers.push_back(std::move(head));
@@ -175,6 +199,8 @@ class OptModel final : public FamilyModel {
 
 }  // namespace
 
-std::unique_ptr<FamilyModel> make_opt(const ModelConfig& config) { return std::make_unique<OptModel>(config); }
+std::unique_ptr<FamilyModel> make_opt(const ModelConfig& config) {
+  return std::make_unique<OptModel>(config);
+}
 
 }  // namespace sluice

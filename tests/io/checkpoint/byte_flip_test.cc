@@ -1,5 +1,6 @@
-// Every byte of every small checkpoint file is changed in turn, and every length cut short: the outcome is an Error or
-// a checkpoint whose ranges lie inside its files, never a crash. Meant to run under the sanitizers.
+// Every byte of every small checkpoint file is changed in turn, and every length cut short: the
+// outcome is an Error or a checkpoint whose ranges lie inside its files, never a crash. Meant to
+// run under the sanitizers.
 #include <array>
 
 #include "files.h"
@@ -70,9 +71,12 @@ TEST_P(ByteFlip, AnyLengthMayBeMissing) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, ByteFlip,
                          testing::Values("made/single/model.safetensors", "made/single/config.json",
-                                         "made/sharded/model-00002-of-00002.safetensors", "made/sharded/model.safetensors.index.json",
-                                         "made/torch_model_key.pt", "made/torch_single/pytorch_model.bin", "made/torch_types.pt",
-                                         "made/torch_protocol4.pt", "made/refused/hostile.pt", "made/refused/legacy.pt",
+                                         "made/sharded/model-00002-of-00002.safetensors",
+                                         "made/sharded/model.safetensors.index.json",
+                                         "made/torch_model_key.pt",
+                                         "made/torch_single/pytorch_model.bin",
+                                         "made/torch_types.pt", "made/torch_protocol4.pt",
+                                         "made/refused/hostile.pt", "made/refused/legacy.pt",
                                          "third_party/burn/mixed_types.pt"),
                          [](const auto& info) {
                            std::string name = info.param;

@@ -11,8 +11,10 @@ namespace {
 namespace fs = std::filesystem;
 
 void copy_fixture(const std::string& name, const TemporaryFolder& folder) {
-  fs::copy(fixture(name), folder.path(), fs::copy_options::recursive | fs::copy_options::overwrite_existing);
-  for (const auto& entry : fs::directory_iterator(folder.path())) fs::permissions(entry, fs::perms::owner_write, fs::perm_options::add);
+  fs::copy(fixture(name), folder.path(),
+           fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+  for (const auto& entry : fs::directory_iterator(folder.path()))
+    fs::permissions(entry, fs::perms::owner_write, fs::perm_options::add);
 }
 
 TEST(Checkpoint, ReadsWhatTheRealLibrariesWrote) {
@@ -28,7 +30,8 @@ TEST(Checkpoint, KnowsFormatFilesAndTexts) {
   const Checkpoint single = Checkpoint::open(fixture("made/single"));
   EXPECT_EQ(single.format(), CheckpointFormat::kSafetensors);
   EXPECT_EQ(single.files().size(), 1u);
-  EXPECT_EQ(single.files()[0].bytes, static_cast<int64_t>(fs::file_size(fixture("made/single/model.safetensors"))));
+  EXPECT_EQ(single.files()[0].bytes,
+            static_cast<int64_t>(fs::file_size(fixture("made/single/model.safetensors"))));
   EXPECT_NE(single.config_text().find("\"hidden_size\": 6"), std::string::npos);
   EXPECT_NE(single.generation_config_text().find("eos_token_id"), std::string::npos);
   EXPECT_EQ(single.metadata().at("note"), "fixture");
@@ -43,12 +46,15 @@ TEST(Checkpoint, KnowsFormatFilesAndTexts) {
 }
 
 TEST(Checkpoint, OrdersTensorsByFileAndOffset) {
-  for (const char* name : {"made/sharded", "made/single", "made/torch_tied.pt", "made/torch_types.pt"}) {
+  for (const char* name :
+       {"made/sharded", "made/single", "made/torch_tied.pt", "made/torch_types.pt"}) {
     const Checkpoint checkpoint = Checkpoint::open(fixture(name));
-    EXPECT_TRUE(std::is_sorted(checkpoint.tensors().begin(), checkpoint.tensors().end(), [](const auto& a, const auto& b) {
-      return std::pair(a.file_index, a.offset) < std::pair(b.file_index, b.offset);
-    }));
-    for (const TensorEntry& tensor : checkpoint.tensors()) EXPECT_EQ(checkpoint.find(tensor.name), &tensor);
+    EXPECT_TRUE(std::is_sorted(
+        checkpoint.tensors().begin(), checkpoint.tensors().end(), [](const auto& a, const auto& b) {
+          return std::pair(a.file_index, a.offset) < std::pair(b.file_index, b.offset);
+        }));
+    for (const TensorEntry& tensor : checkpoint.tensors())
+      EXPECT_EQ(checkpoint.find(tensor.name), &tensor);
   }
 }
 
@@ -70,14 +76,17 @@ TEST(Checkpoint, SummarizesByElementType) {
   EXPECT_EQ(summary.file_count, 2);
   EXPECT_EQ(summary.tensor_count, 4);
   EXPECT_EQ(summary.parameters, 20 + 9 + 16 + 9);
-  EXPECT_EQ(summary.bytes_by_dtype, (std::map<DType, int64_t>{{DType::kF32, 29 * 4}, {DType::kF16, 32}, {DType::kBF16, 18}}));
+  EXPECT_EQ(
+      summary.bytes_by_dtype,
+      (std::map<DType, int64_t>{{DType::kF32, 29 * 4}, {DType::kF16, 32}, {DType::kBF16, 18}}));
 }
 
 TEST(Checkpoint, CopiesAndMovesKeepTheNames) {
   Checkpoint first = Checkpoint::open(fixture("made/single"));
   const Checkpoint copy = first;
   const Checkpoint moved = std::move(first);
-  EXPECT_EQ(copy.find("scalar"), &copy.tensors()[static_cast<size_t>(copy.find("scalar") - copy.tensors().data())]);
+  EXPECT_EQ(copy.find("scalar"),
+            &copy.tensors()[static_cast<size_t>(copy.find("scalar") - copy.tensors().data())]);
   EXPECT_EQ(moved.find("scalar")->name, "scalar");
 }
 
@@ -101,17 +110,22 @@ TEST(Checkpoint, SaysWhichPromiseOfTheIndexIsBroken) {
 
 TEST(Checkpoint, RefusesShardNamesThatLeaveTheFolder) {
   TemporaryFolder folder;
-  for (const char* name : {"../x.safetensors", "/etc/passwd", "a/../../x", "", "a/", "./x", "..", "x\\u0000y"}) {
-    write_all(folder / "model.safetensors.index.json", std::string(R"({"weight_map":{"t":")") + name + R"("}})");
-    expect_refusal([&] { Checkpoint::open(folder.path()); }, ErrorKind::kFile, {"\"t\"", "inside the folder"});
+  for (const char* name :
+       {"../x.safetensors", "/etc/passwd", "a/../../x", "", "a/", "./x", "..", "x\\u0000y"}) {
+    write_all(folder / "model.safetensors.index.json",
+              std::string(R"({"weight_map":{"t":")") + name + R"("}})");
+    expect_refusal([&] { Checkpoint::open(folder.path()); }, ErrorKind::kFile,
+                   {"\"t\"", "inside the folder"});
   }
 }
 
 TEST(Checkpoint, RefusesIndicesThatAreNone) {
   TemporaryFolder folder;
-  for (const char* text : {"", "[]", "{}", R"({"weight_map":3})", R"({"weight_map":{}})", R"({"weight_map":{"t":3}})", "{\"weight_map\":{"}) {
+  for (const char* text : {"", "[]", "{}", R"({"weight_map":3})", R"({"weight_map":{}})",
+                           R"({"weight_map":{"t":3}})", "{\"weight_map\":{"}) {
     write_all(folder / "model.safetensors.index.json", text);
-    expect_refusal([&] { Checkpoint::open(folder.path()); }, ErrorKind::kFile, {"model.safetensors.index.json"});
+    expect_refusal([&] { Checkpoint::open(folder.path()); }, ErrorKind::kFile,
+                   {"model.safetensors.index.json"});
   }
 }
 
@@ -119,10 +133,12 @@ TEST(Checkpoint, ShardsMayBeLinksToFilesElsewhere) {
   TemporaryFolder elsewhere;
   TemporaryFolder folder;
   copy_fixture("made/sharded", elsewhere);
-  for (const auto& entry : fs::directory_iterator(elsewhere.path())) fs::create_symlink(entry.path(), folder.path() / entry.path().filename());
+  for (const auto& entry : fs::directory_iterator(elsewhere.path()))
+    fs::create_symlink(entry.path(), folder.path() / entry.path().filename());
   EXPECT_EQ(Checkpoint::open(folder.path()).tensors().size(), 4u);
   fs::remove(elsewhere / "model-00001-of-00002.safetensors");
-  expect_refusal([&] { Checkpoint::open(folder.path()); }, ErrorKind::kFile, {"model-00001-of-00002.safetensors", "No such file"});
+  expect_refusal([&] { Checkpoint::open(folder.path()); }, ErrorKind::kFile,
+                 {"model-00001-of-00002.safetensors", "No such file"});
 }
 
 TEST(Checkpoint, ReadsShardsWithoutAnIndexWhenAllAreThere) {
@@ -139,33 +155,41 @@ TEST(Checkpoint, RefusesOneNameInTwoFiles) {
   copy_fixture("made/single", folder);
   fs::rename(folder / "model.safetensors", folder / "one.safetensors");
   fs::copy_file(folder / "one.safetensors", folder / "two.safetensors");
-  expect_refusal([&] { Checkpoint::open(folder.path()); }, ErrorKind::kFile, {"one.safetensors", "again in", "two.safetensors"});
+  expect_refusal([&] { Checkpoint::open(folder.path()); }, ErrorKind::kFile,
+                 {"one.safetensors", "again in", "two.safetensors"});
 }
 
 TEST(Checkpoint, NamesPointersAndEmptyFilesForWhatTheyAre) {
   TemporaryFolder folder;
-  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4665\nsize 4400\n";
+  const std::string pointer =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:4665\nsize 4400\n";
   for (const char* file : {"model.safetensors", "pytorch_model.bin"}) {
     TemporaryFolder fresh;
     write_all(fresh / file, pointer);
-    expect_refusal([&] { Checkpoint::open(fresh.path()); }, ErrorKind::kFile, {file, "Git LFS pointer", "git lfs pull"});
+    expect_refusal([&] { Checkpoint::open(fresh.path()); }, ErrorKind::kFile,
+                   {file, "Git LFS pointer", "git lfs pull"});
     write_all(fresh / file, "");
     expect_refusal([&] { Checkpoint::open(fresh.path()); }, ErrorKind::kFile, {file, "empty"});
   }
   write_all(folder / "config.json", pointer);
-  expect_refusal([&] { Checkpoint::open(folder.path()); }, ErrorKind::kFile, {"config.json", "Git LFS pointer"});
+  expect_refusal([&] { Checkpoint::open(folder.path()); }, ErrorKind::kFile,
+                 {"config.json", "Git LFS pointer"});
 }
 
 TEST(Checkpoint, SaysWhatItLookedFor) {
   TemporaryFolder folder;
-  expect_refusal([&] { Checkpoint::open(folder / "absent"); }, ErrorKind::kFile, {"absent", "no such file"});
-  expect_refusal([&] { Checkpoint::open(folder.path()); }, ErrorKind::kFile, {"no model weights", "pytorch_model.bin"});
+  expect_refusal([&] { Checkpoint::open(folder / "absent"); }, ErrorKind::kFile,
+                 {"absent", "no such file"});
+  expect_refusal([&] { Checkpoint::open(folder.path()); }, ErrorKind::kFile,
+                 {"no model weights", "pytorch_model.bin"});
   write_all(folder / "model.gguf", "GGUF");
   expect_refusal([&] { Checkpoint::open(folder.path()); }, ErrorKind::kFile, {"GGUF"});
   write_all(folder / "notes.txt", "x");
-  expect_refusal([&] { Checkpoint::open(folder / "notes.txt"); }, ErrorKind::kFile, {"notes.txt", "not a kind"});
+  expect_refusal([&] { Checkpoint::open(folder / "notes.txt"); }, ErrorKind::kFile,
+                 {"notes.txt", "not a kind"});
   write_all(folder / "model.safetensors.index.json", "{}");
-  expect_refusal([&] { Checkpoint::open(folder / "model.safetensors.index.json"); }, ErrorKind::kFile, {"an index", "give its folder"});
+  expect_refusal([&] { Checkpoint::open(folder / "model.safetensors.index.json"); },
+                 ErrorKind::kFile, {"an index", "give its folder"});
 }
 
 TEST(Checkpoint, RefusesAFileWithoutTensors) {

@@ -9,7 +9,9 @@
 namespace sluice::io {
 namespace {
 
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
 
 TEST(Checksum, MatchesPublishedValues) {
   // RFC 3720, appendix B.4, and the check value of the CRC catalogues.
@@ -24,7 +26,8 @@ TEST(Checksum, PortableVersionIsTheSameAtEveryLengthAndAddress) {
   std::vector<std::byte> data(4099);
   for (std::byte& byte : data) byte = static_cast<std::byte>(random());
   for (size_t begin = 0; begin < 9; ++begin)
-    for (const size_t size : {0u, 1u, 2u, 3u, 7u, 8u, 9u, 15u, 16u, 17u, 63u, 64u, 65u, 1000u, 4090u}) {
+    for (const size_t size :
+         {0u, 1u, 2u, 3u, 7u, 8u, 9u, 15u, 16u, 17u, 63u, 64u, 65u, 1000u, 4090u}) {
       const auto part = std::span(data).subspan(begin, size);
       EXPECT_EQ(crc32c(part, 0x1234u), crc32c_portable(part, 0x1234u)) << begin << " " << size;
     }
@@ -33,7 +36,8 @@ TEST(Checksum, PortableVersionIsTheSameAtEveryLengthAndAddress) {
 TEST(Checksum, ContinuesWhereItStopped) {
   const std::string_view text = "The quick brown fox jumps over the lazy dog";
   for (size_t cut = 0; cut <= text.size(); ++cut)
-    EXPECT_EQ(crc32c(bytes_of(text.substr(cut)), crc32c(bytes_of(text.substr(0, cut)))), crc32c(bytes_of(text)));
+    EXPECT_EQ(crc32c(bytes_of(text.substr(cut)), crc32c(bytes_of(text.substr(0, cut)))),
+              crc32c(bytes_of(text)));
 }
 
 }  // namespace

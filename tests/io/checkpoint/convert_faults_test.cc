@@ -1,4 +1,5 @@
-// Conversions that are killed, stopped, or run out of disk, and what the next run makes of what they left.
+// Conversions that are killed, stopped, or run out of disk, and what the next run makes of what
+// they left.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -21,7 +22,8 @@ namespace fs = std::filesystem;
 
 constexpr int kLayers = 3;
 
-// Runs `work` in a child process and returns its wait status; the child ends with work's result as its exit code.
+// Runs `work` in a child process and returns its wait status; the child ends with work's result as
+// its exit code.
 template <typename Work>
 int in_child(Work&& work) {
   const pid_t child = fork();
@@ -55,7 +57,8 @@ class ConvertFaults : public testing::Test {
   void stop_at(const std::string& group) const {
     std::atomic<bool> stop = false;
     const auto progress = [&](const ConvertProgress& now) { stop = now.group == group; };
-    expect_refusal([&] { run({.progress = progress, .stop = &stop}); }, ErrorKind::kCancelled, {"again to continue"});
+    expect_refusal([&] { run({.progress = progress, .stop = &stop}); }, ErrorKind::kCancelled,
+                   {"again to continue"});
   }
 
   TemporaryFolder folder_;
@@ -120,7 +123,10 @@ TEST_F(ConvertFaults, ATornJournalCostsOneGroup) {
   for (size_t size = 0; size < whole.size(); size += 23) {
     write_all(journal(), std::string_view(whole).substr(0, size));
     const ConvertReport report = run({.overwrite = false});
-    EXPECT_EQ(report.resumed_groups, size < first_line ? 0 : size < whole.rfind('\n', whole.size() - 2) + 1 ? 0 : 1) << size;
+    EXPECT_EQ(report.resumed_groups, size < first_line                                ? 0
+                                     : size < whole.rfind('\n', whole.size() - 2) + 1 ? 0
+                                                                                      : 1)
+        << size;
     expect_same_folders(folder_ / "whole", store());
     fs::remove_all(store());
     stop_at("layer-1");
@@ -154,7 +160,9 @@ TEST_F(ConvertFaults, ASourceThatChangedIsNotContinued) {
 
 TEST_F(ConvertFaults, OtherSettingsAreNotContinued) {
   stop_at("layer-1");
-  expect_refusal([&] { convert_checkpoint(source(), make_groups(kLayers), {.destination = store()}); }, ErrorKind::kUser, {"unfinished conversion"});
+  expect_refusal(
+      [&] { convert_checkpoint(source(), make_groups(kLayers), {.destination = store()}); },
+      ErrorKind::kUser, {"unfinished conversion"});
   EXPECT_EQ(run().resumed_groups, 2);
 }
 
@@ -162,7 +170,8 @@ TEST_F(ConvertFaults, AFinishedStoreWithItsJournalLeftIsOnlyTidied) {
   stop_at("head");
   const std::string left = read_all(journal());
   run();
-  // Killed between writing the index and removing the journal: the journal lacks nothing but the last group.
+  // Killed between writing the index and removing the journal: the journal lacks nothing but the
+  // last group.
   write_all(journal(), left);
   EXPECT_EQ(run().resumed_groups, kLayers + 1);
   expect_same_folders(folder_ / "whole", store());
@@ -179,7 +188,10 @@ TEST_F(ConvertFaults, AFileSizeLimitIsADiskThatIsFull) {
     try {
       convert_checkpoint(big, groups, {.destination = store()});
     } catch (const Error& error) {
-      return error.kind() == ErrorKind::kResource && std::string(error.what()).find("layer-0") != std::string::npos ? 0 : 1;
+      return error.kind() == ErrorKind::kResource &&
+                     std::string(error.what()).find("layer-0") != std::string::npos
+                 ? 0
+                 : 1;
     }
     return 2;
   });
@@ -194,20 +206,27 @@ TEST_F(ConvertFaults, ADiskThatCannotHoldItIsRefusedBeforeTheFirstByte) {
   const int64_t bytes = round_up(2 * free_disk_bytes(folder_.path()) + (int64_t{1} << 30), 4096);
   const std::string size = std::to_string(bytes);
   const fs::path path = folder_ / "hole" / "model.safetensors";
-  const std::string header = R"({"t":{"dtype":"U8","shape":[)" + size + R"(],"data_offsets":[0,)" + size + "]}}";
+  const std::string header =
+      R"({"t":{"dtype":"U8","shape":[)" + size + R"(],"data_offsets":[0,)" + size + "]}}";
   write_all(path, safetensors_bytes(header, 0));
   if (truncate(path.c_str(), static_cast<off_t>(8 + header.size()) + bytes) != 0)
     GTEST_SKIP() << "this file system has no sparse files of " << size << " bytes";
   const Checkpoint hole = Checkpoint::open(folder_ / "hole");
-  expect_refusal([&] { convert_checkpoint(hole, std::vector<StoreGroup>{{"g", {{"t", "t", {}}}}}, {.destination = store()}); },
-                 ErrorKind::kResource, {"needed", "free", "short"});
+  expect_refusal(
+      [&] {
+        convert_checkpoint(hole, std::vector<StoreGroup>{{"g", {{"t", "t", {}}}}},
+                           {.destination = store()});
+      },
+      ErrorKind::kResource, {"needed", "free", "short"});
   EXPECT_TRUE(fs::is_empty(store()));
 }
 
-// Mounts a small memory file system on `folder` in a mount namespace of its own; false where that is not allowed.
+// Mounts a small memory file system on `folder` in a mount namespace of its own; false where that
+// is not allowed.
 bool mount_small_disk(const fs::path& folder, const char* options) {
   fs::create_directories(folder);
-  return unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+  return unshare(CLONE_NEWNS) == 0 &&
+         mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
          mount("sluice_test", folder.c_str(), "tmpfs", 0, options) == 0;
 }
 
@@ -230,7 +249,8 @@ TEST_F(ConvertFaults, ADiskThatFillsUpKeepsFinishedGroups) {
     try {
       convert_checkpoint(big, groups, {.destination = store(), .progress = fill});
     } catch (const Error& error) {
-      was_full = error.kind() == ErrorKind::kResource && std::string(error.what()).find("layer-2") != std::string::npos;
+      was_full = error.kind() == ErrorKind::kResource &&
+                 std::string(error.what()).find("layer-2") != std::string::npos;
     }
     if (!was_full) return 1;
     fs::remove(store() / "filler");
@@ -238,14 +258,17 @@ TEST_F(ConvertFaults, ADiskThatFillsUpKeepsFinishedGroups) {
     expect_store_holds(store(), big, groups);
     return testing::Test::HasFailure() ? 3 : 0;
   });
-  if (WIFEXITED(status) && WEXITSTATUS(status) == kNotAllowed) GTEST_SKIP() << "needs the right to mount a tmpfs";
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kNotAllowed)
+    GTEST_SKIP() << "needs the right to mount a tmpfs";
   EXPECT_EQ(status, 0);
 }
 
 TEST_F(ConvertFaults, ASourceCutShortMeanwhileIsAnError) {
   const Checkpoint opened = source();
-  for (const CheckpointFile& file : opened.files()) fs::resize_file(file.path, static_cast<uintmax_t>(file.bytes) - 1);
-  expect_refusal([&] { convert_checkpoint(opened, groups_, {.destination = store()}); }, ErrorKind::kFile, {"source", "ends before"});
+  for (const CheckpointFile& file : opened.files())
+    fs::resize_file(file.path, static_cast<uintmax_t>(file.bytes) - 1);
+  expect_refusal([&] { convert_checkpoint(opened, groups_, {.destination = store()}); },
+                 ErrorKind::kFile, {"source", "ends before"});
 }
 
 }  // namespace

@@ -18,7 +18,8 @@ class Convert : public testing::Test {
  protected:
   void SetUp() override { write_source(folder_ / "source", kLayers, 2500); }
   Checkpoint source() const { return Checkpoint::open(folder_ / "source"); }
-  ConvertReport convert(const std::vector<StoreGroup>& groups, const ConvertOptions& options) const {
+  ConvertReport convert(const std::vector<StoreGroup>& groups,
+                        const ConvertOptions& options) const {
     return convert_checkpoint(source(), groups, options);
   }
 
@@ -46,7 +47,8 @@ TEST_F(Convert, ConvertsElementTypesAsTheScalarFunctionsDo) {
 }
 
 TEST_F(Convert, TensorsLargerThanAnyBufferStayWhole) {
-  write_source(folder_ / "large", 1, 9'000'001);  // 18 MB as f16, 36 MB as f32: several buffers in and out
+  write_source(folder_ / "large", 1,
+               9'000'001);  // 18 MB as f16, 36 MB as f32: several buffers in and out
   const Checkpoint large = Checkpoint::open(folder_ / "large");
   for (const DType to : {DType::kF16, DType::kF32}) {
     const fs::path destination = folder_ / std::string(dtype_name(to));
@@ -59,7 +61,8 @@ TEST_F(Convert, TensorsLargerThanAnyBufferStayWhole) {
 TEST_F(Convert, ReadsPyTorchFilesAndStoresToo) {
   const Checkpoint torch = Checkpoint::open(fixture("made/torch_single"));
   std::vector<StoreGroup> groups = {{"all", {}}};
-  for (const TensorEntry& tensor : torch.tensors()) groups[0].tensors.push_back({tensor.name, tensor.name, DType::kBF16});
+  for (const TensorEntry& tensor : torch.tensors())
+    groups[0].tensors.push_back({tensor.name, tensor.name, DType::kBF16});
   convert_checkpoint(torch, groups, {.destination = folder_ / "one"});
   expect_store_holds(folder_ / "one", torch, groups);
   const Checkpoint store = Checkpoint::open(folder_ / "one");
@@ -69,7 +72,8 @@ TEST_F(Convert, ReadsPyTorchFilesAndStoresToo) {
 
 TEST_F(Convert, StoresEmptyTensorsAndScalars) {
   const Checkpoint single = Checkpoint::open(fixture("made/single"));
-  const std::vector<StoreGroup> groups = {{"a", {{"empty", "e", {}}, {"scalar", "s", DType::kF16}, {"mask", "m", {}}}}, {"none", {}}};
+  const std::vector<StoreGroup> groups = {
+      {"a", {{"empty", "e", {}}, {"scalar", "s", DType::kF16}, {"mask", "m", {}}}}, {"none", {}}};
   convert_checkpoint(single, groups, {.destination = folder_ / "store"});
   expect_store_holds(folder_ / "store", single, groups);
 }
@@ -82,7 +86,8 @@ TEST_F(Convert, IsTheSameEveryTime) {
 
 TEST_F(Convert, CopiesTheSmallFilesOfTheModel) {
   write_all(folder_ / "notes.txt", "more");
-  convert(make_groups(kLayers), {.destination = folder_ / "store", .extra_files = {folder_ / "notes.txt"}});
+  convert(make_groups(kLayers),
+          {.destination = folder_ / "store", .extra_files = {folder_ / "notes.txt"}});
   for (const char* name : {"config.json", "tokenizer.json"})
     EXPECT_EQ(read_all(folder_ / "store" / name), read_all(folder_ / "source" / name));
   EXPECT_EQ(read_all(folder_ / "store" / "notes.txt"), "more");
@@ -117,26 +122,36 @@ TEST_F(Convert, WeightFilesLeaveNoGapBetweenTensors) {
 
 TEST_F(Convert, ProgressEndsAtTheTotalAndNeverGoesBack) {
   std::vector<ConvertProgress> seen;
-  const auto report = convert(make_groups(kLayers), {.destination = folder_ / "store", .progress = [&](const ConvertProgress& now) { seen.push_back(now); }});
+  const auto report = convert(
+      make_groups(kLayers), {.destination = folder_ / "store",
+                             .progress = [&](const ConvertProgress& now) { seen.push_back(now); }});
   ASSERT_FALSE(seen.empty());
   EXPECT_EQ(seen.back().done_bytes, report.total_bytes);
   for (size_t i = 1; i < seen.size(); ++i) EXPECT_GE(seen[i].done_bytes, seen[i - 1].done_bytes);
 }
 
 TEST_F(Convert, RefusesTheSourceAsDestination) {
-  expect_refusal([&] { convert(make_groups(kLayers), {.destination = folder_ / "source", .overwrite = true}); }, ErrorKind::kUser, {"same folder"});
+  expect_refusal(
+      [&] {
+        convert(make_groups(kLayers), {.destination = folder_ / "source", .overwrite = true});
+      },
+      ErrorKind::kUser, {"same folder"});
   fs::create_directory_symlink(folder_ / "source", folder_ / "link");
-  expect_refusal([&] { convert(make_groups(kLayers), {.destination = folder_ / "link", .overwrite = true}); }, ErrorKind::kUser, {"same folder"});
+  expect_refusal(
+      [&] { convert(make_groups(kLayers), {.destination = folder_ / "link", .overwrite = true}); },
+      ErrorKind::kUser, {"same folder"});
   EXPECT_NO_THROW(source());
 }
 
 TEST_F(Convert, RefusesToReplaceUnlessTold) {
   convert(make_groups(kLayers), {.destination = folder_ / "store"});
-  expect_refusal([&] { convert(make_groups(kLayers), {.destination = folder_ / "store"}); }, ErrorKind::kUser, {"already holds", "--overwrite"});
+  expect_refusal([&] { convert(make_groups(kLayers), {.destination = folder_ / "store"}); },
+                 ErrorKind::kUser, {"already holds", "--overwrite"});
   convert(make_groups(kLayers, DType::kF32), {.destination = folder_ / "store", .overwrite = true});
   expect_store_holds(folder_ / "store", source(), make_groups(kLayers, DType::kF32));
   write_all(folder_ / "other" / "thesis.txt", "precious");
-  expect_refusal([&] { convert(make_groups(kLayers), {.destination = folder_ / "other"}); }, ErrorKind::kUser, {"not empty"});
+  expect_refusal([&] { convert(make_groups(kLayers), {.destination = folder_ / "other"}); },
+                 ErrorKind::kUser, {"not empty"});
   convert(make_groups(kLayers), {.destination = folder_ / "other", .overwrite = true});
   EXPECT_EQ(read_all(folder_ / "other" / "thesis.txt"), "precious");
 }
@@ -150,8 +165,10 @@ TEST_F(Convert, ReplacingRemovesTheOldStoresFiles) {
 }
 
 TEST_F(Convert, RefusesPlansThatMakeNoSense) {
-  const auto refused = [&](const std::vector<StoreGroup>& groups, std::initializer_list<std::string_view> words) {
-    expect_refusal([&] { convert(groups, {.destination = folder_ / "store"}); }, ErrorKind::kUser, words);
+  const auto refused = [&](const std::vector<StoreGroup>& groups,
+                           std::initializer_list<std::string_view> words) {
+    expect_refusal([&] { convert(groups, {.destination = folder_ / "store"}); }, ErrorKind::kUser,
+                   words);
     EXPECT_FALSE(fs::exists(folder_ / "store"));
   };
   refused({}, {"at least one group"});
@@ -167,37 +184,45 @@ TEST_F(Convert, RefusesPlansThatMakeNoSense) {
 
 TEST_F(Convert, DestinationThatCannotBeAFolderIsNamed) {
   write_all(folder_ / "file", "x");
-  expect_refusal([&] { convert(make_groups(kLayers), {.destination = folder_ / "file"}); }, ErrorKind::kFile, {"file"});
+  expect_refusal([&] { convert(make_groups(kLayers), {.destination = folder_ / "file"}); },
+                 ErrorKind::kFile, {"file"});
 }
 
 TEST_F(Convert, ASecondConversionIntoTheFolderIsKeptOut) {
   fs::create_directory(folder_ / "store");
   const ConvertJournal lock(folder_ / "store");
-  expect_refusal([&] { convert(make_groups(kLayers), {.destination = folder_ / "store"}); }, ErrorKind::kUser, {"another conversion"});
+  expect_refusal([&] { convert(make_groups(kLayers), {.destination = folder_ / "store"}); },
+                 ErrorKind::kUser, {"another conversion"});
 }
 
 TEST_F(Convert, VerifyNamesTheGroupWhoseChecksumDiffers) {
   convert(make_groups(kLayers), {.destination = folder_ / "store"});
   const fs::path file = folder_ / "store" / "layer-1.safetensors";
   std::string bytes = read_all(file);
-  bytes[bytes.size() - 1] = static_cast<char>(bytes[bytes.size() - 1] ^ 4);  // in the padding: even that is covered
+  bytes[bytes.size() - 1] =
+      static_cast<char>(bytes[bytes.size() - 1] ^ 4);  // in the padding: even that is covered
   write_all(file, bytes);
-  expect_refusal([&] { verify_store(folder_ / "store"); }, ErrorKind::kFile, {"layer-1.safetensors", "\"layer-1\"", "checksum"});
+  expect_refusal([&] { verify_store(folder_ / "store"); }, ErrorKind::kFile,
+                 {"layer-1.safetensors", "\"layer-1\"", "checksum"});
   write_all(file, std::string_view(bytes).substr(0, bytes.size() - 1));
   expect_refusal([&] { verify_store(folder_ / "store"); }, ErrorKind::kFile, {"layer-1", "bytes"});
-  expect_refusal([&] { Checkpoint::open(folder_ / "store"); }, ErrorKind::kFile, {"layer-1", "bytes"});
+  expect_refusal([&] { Checkpoint::open(folder_ / "store"); }, ErrorKind::kFile,
+                 {"layer-1", "bytes"});
   fs::remove(file);
-  expect_refusal([&] { verify_store(folder_ / "store"); }, ErrorKind::kFile, {"layer-1", "No such file"});
+  expect_refusal([&] { verify_store(folder_ / "store"); }, ErrorKind::kFile,
+                 {"layer-1", "No such file"});
 }
 
 TEST_F(Convert, VerifyReportsProgressAndStops) {
   convert(make_groups(kLayers), {.destination = folder_ / "store"});
   VerifyProgress last;
-  const int64_t total = verify_store(folder_ / "store", [&](const VerifyProgress& now) { last = now; });
+  const int64_t total =
+      verify_store(folder_ / "store", [&](const VerifyProgress& now) { last = now; });
   EXPECT_EQ(last.done_bytes, total);
   EXPECT_EQ(last.total_bytes, total);
   const std::atomic<bool> stop = true;
-  expect_refusal([&] { verify_store(folder_ / "store", {}, &stop); }, ErrorKind::kCancelled, {"stopped"});
+  expect_refusal([&] { verify_store(folder_ / "store", {}, &stop); }, ErrorKind::kCancelled,
+                 {"stopped"});
 }
 
 TEST_F(Convert, AStoreWhoseFilesWereSwappedIsRefused) {
@@ -205,7 +230,8 @@ TEST_F(Convert, AStoreWhoseFilesWereSwappedIsRefused) {
   fs::rename(folder_ / "store" / "layer-0.safetensors", folder_ / "swap");
   fs::rename(folder_ / "store" / "layer-1.safetensors", folder_ / "store" / "layer-0.safetensors");
   fs::rename(folder_ / "swap", folder_ / "store" / "layer-1.safetensors");
-  expect_refusal([&] { Checkpoint::open(folder_ / "store"); }, ErrorKind::kFile, {"layer-0", "index"});
+  expect_refusal([&] { Checkpoint::open(folder_ / "store"); }, ErrorKind::kFile,
+                 {"layer-0", "index"});
 }
 
 TEST_F(Convert, ADamagedIndexIsAnErrorAndNothingElse) {
@@ -221,10 +247,12 @@ TEST_F(Convert, ADamagedIndexIsAnErrorAndNothingElse) {
         Checkpoint::open(folder_ / "store");
         verify_store(folder_ / "store");
       } catch (const Error& error) {
-        ASSERT_EQ(static_cast<int>(error.kind()), static_cast<int>(ErrorKind::kFile)) << error.what();
+        ASSERT_EQ(static_cast<int>(error.kind()), static_cast<int>(ErrorKind::kFile))
+            << error.what();
       }
     }
-  const auto refused = [&](std::string_view from, std::string_view to, std::initializer_list<std::string_view> words) {
+  const auto refused = [&](std::string_view from, std::string_view to,
+                           std::initializer_list<std::string_view> words) {
     std::string changed = whole;
     changed.replace(changed.find(from), from.size(), to);
     write_all(path, changed);
@@ -240,10 +268,15 @@ TEST_F(Convert, ADamagedIndexIsAnErrorAndNothingElse) {
 TEST_F(Convert, AnUnfinishedStoreIsNotTakenForACheckpoint) {
   std::atomic<bool> stop = false;
   const auto after_first_group = [&](const ConvertProgress& now) { stop = now.group != "embed"; };
-  expect_refusal([&] { convert(make_groups(kLayers), {.destination = folder_ / "store", .progress = after_first_group, .stop = &stop}); },
-                 ErrorKind::kCancelled, {"again"});
+  expect_refusal(
+      [&] {
+        convert(make_groups(kLayers),
+                {.destination = folder_ / "store", .progress = after_first_group, .stop = &stop});
+      },
+      ErrorKind::kCancelled, {"again"});
   EXPECT_TRUE(fs::exists(folder_ / "store" / "embed.safetensors"));
-  expect_refusal([&] { Checkpoint::open(folder_ / "store"); }, ErrorKind::kFile, {"unfinished conversion"});
+  expect_refusal([&] { Checkpoint::open(folder_ / "store"); }, ErrorKind::kFile,
+                 {"unfinished conversion"});
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
 #include "io/direct_writer.h"
 
-#include "files.h"
-#include "io/durable_file.h"
-#include "io/parallel_ranges.h"
-
 #include <algorithm>
 #include <mutex>
 #include <set>
+
+#include "files.h"
+#include "io/durable_file.h"
+#include "io/parallel_ranges.h"
 
 namespace sluice::io {
 namespace {
@@ -19,10 +19,13 @@ std::string pattern(size_t bytes) {
 
 TEST(DirectWriter, WritesFilesOfAnySize) {
   TemporaryFolder folder;
-  for (const size_t size : {0u, 1u, 4095u, 4096u, 4097u, 100000u, (8u << 20) - 1, 8u << 20, (8u << 20) + 1, (50u << 20) + 17}) {
+  for (const size_t size : {0u, 1u, 4095u, 4096u, 4097u, 100000u, (8u << 20) - 1, 8u << 20,
+                            (8u << 20) + 1, (50u << 20) + 17}) {
     const std::string text = pattern(size);
     DirectWriter writer(folder / "x", static_cast<int64_t>(size), DirectWriter::Checksum::kCrc32c);
-    for (size_t at = 0; at < size; at += 777777) writer.append(std::as_bytes(std::span(text).subspan(at, std::min<size_t>(777777, size - at))));
+    for (size_t at = 0; at < size; at += 777777)
+      writer.append(
+          std::as_bytes(std::span(text).subspan(at, std::min<size_t>(777777, size - at))));
     writer.finish();
     EXPECT_EQ(writer.bytes(), static_cast<int64_t>(size));
     EXPECT_EQ(writer.checksum(), crc32c(std::as_bytes(std::span(text))));
@@ -63,16 +66,19 @@ TEST(DirectWriter, EndsQuietlyWhenAbandoned) {
 
 TEST(DirectWriter, AFullDiskIsAResourceError) {
   const std::string text = pattern(64 << 20);
-  expect_refusal([&] {
-    DirectWriter writer("/dev/full", 0, DirectWriter::Checksum::kNone);
-    writer.append(std::as_bytes(std::span(text)));
-    writer.finish();
-  }, ErrorKind::kResource, {"/dev/full", "No space left", "free space"});
+  expect_refusal(
+      [&] {
+        DirectWriter writer("/dev/full", 0, DirectWriter::Checksum::kNone);
+        writer.append(std::as_bytes(std::span(text)));
+        writer.finish();
+      },
+      ErrorKind::kResource, {"/dev/full", "No space left", "free space"});
 }
 
 TEST(DirectWriter, NamesThePathThatCannotBeMade) {
   TemporaryFolder folder;
-  expect_refusal([&] { DirectWriter(folder / "absent" / "x", 0, DirectWriter::Checksum::kNone); }, ErrorKind::kFile, {"absent/x", "No such file"});
+  expect_refusal([&] { DirectWriter(folder / "absent" / "x", 0, DirectWriter::Checksum::kNone); },
+                 ErrorKind::kFile, {"absent/x", "No such file"});
 }
 
 TEST(DurableFile, WritesWholeFilesAndLeavesNoPartialOnes) {
@@ -91,7 +97,8 @@ TEST(DurableFile, TellsWhenADiskIsTooSmall) {
   const int64_t free = free_disk_bytes(folder.path());
   EXPECT_GT(free, 0);
   EXPECT_NO_THROW(require_disk_space(folder.path(), 1));
-  expect_refusal([&] { require_disk_space(folder.path(), 4 * free); }, ErrorKind::kResource, {"are needed", "short"});
+  expect_refusal([&] { require_disk_space(folder.path(), 4 * free); }, ErrorKind::kResource,
+                 {"are needed", "short"});
   EXPECT_NO_THROW(require_disk_space(folder.path(), 4 * free, 8 * free));
 }
 
@@ -112,11 +119,13 @@ TEST(ParallelRanges, CoversEveryIndexOnce) {
 
 TEST(ParallelRanges, HandsTheErrorToTheCaller) {
   for (const int64_t bad : {0, 50, 99})
-    expect_refusal([&] {
-      parallel_ranges(4, 100, 1, [&](int64_t begin, int64_t end) {
-        if (begin <= bad && bad < end) throw Error(ErrorKind::kFile, "the bad one");
-      });
-    }, ErrorKind::kFile, {"the bad one"});
+    expect_refusal(
+        [&] {
+          parallel_ranges(4, 100, 1, [&](int64_t begin, int64_t end) {
+            if (begin <= bad && bad < end) throw Error(ErrorKind::kFile, "the bad one");
+          });
+        },
+        ErrorKind::kFile, {"the bad one"});
 }
 
 }  // namespace

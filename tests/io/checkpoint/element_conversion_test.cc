@@ -17,7 +17,9 @@ uint32_t expected_f32(DType from, uint16_t bits) {
   return std::bit_cast<uint32_t>(value);
 }
 
-uint16_t expected_16(DType to, float value) { return to == DType::kF16 ? f32_to_f16(value) : f32_to_bf16(value); }
+uint16_t expected_16(DType to, float value) {
+  return to == DType::kF16 ? f32_to_f16(value) : f32_to_bf16(value);
+}
 
 bool is_quiet_f32(uint32_t bits) { return (bits & 0x7fc00000u) == 0x7fc00000u; }
 
@@ -31,16 +33,19 @@ std::vector<uint16_t> all_16_bit_values() {
 }
 
 std::vector<float> many_floats() {
-  std::vector<float> values = {0.0f,     -0.0f,    1.0f,      -1.0f,    65504.0f,  65519.9f, 65520.0f, 1e30f,
-                               INFINITY, -INFINITY, 0x1p-14f, 0x1p-24f, 0x1p-25f, 0x1.8p-25f, 0x1p-26f, 0x1p-149f};
+  std::vector<float> values = {0.0f,     -0.0f,      1.0f,     -1.0f,     65504.0f, 65519.9f,
+                               65520.0f, 1e30f,      INFINITY, -INFINITY, 0x1p-14f, 0x1p-24f,
+                               0x1p-25f, 0x1.8p-25f, 0x1p-26f, 0x1p-149f};
   std::mt19937 random(3);
-  for (int i = 0; i < 200000; ++i) values.push_back(std::bit_cast<float>(static_cast<uint32_t>(random())));
+  for (int i = 0; i < 200000; ++i)
+    values.push_back(std::bit_cast<float>(static_cast<uint32_t>(random())));
   // Around every half-way case of both targets.
   for (uint32_t i = 0; i < 65536; ++i)
     for (const int step : {-1, 0, 1}) {
       values.push_back(std::bit_cast<float>((i << 16 | 0x8000u) + static_cast<uint32_t>(step)));
       const float half = f16_to_f32(static_cast<uint16_t>(i));
-      values.push_back(std::bit_cast<float>((std::bit_cast<uint32_t>(half) | 0x1000u) + static_cast<uint32_t>(step)));
+      values.push_back(std::bit_cast<float>((std::bit_cast<uint32_t>(half) | 0x1000u) +
+                                            static_cast<uint32_t>(step)));
     }
   return values;
 }
@@ -50,7 +55,8 @@ TEST(ElementConversion, WidensEveryHalfExactly) {
   for (const Converter convert : kConverters)
     for (const DType from : {DType::kF16, DType::kBF16}) {
       std::vector<uint32_t> out(in.size());
-      convert(from, std::as_bytes(std::span(in)), DType::kF32, std::as_writable_bytes(std::span(out)));
+      convert(from, std::as_bytes(std::span(in)), DType::kF32,
+              std::as_writable_bytes(std::span(out)));
       for (size_t i = 0; i < in.size(); ++i) {
         const uint32_t expected = expected_f32(from, in[i]);
         if (std::isnan(std::bit_cast<float>(expected))) {
@@ -67,19 +73,24 @@ TEST(ElementConversion, NarrowsToNearestEven) {
   for (const Converter convert : kConverters)
     for (const DType to : {DType::kF16, DType::kBF16}) {
       std::vector<uint16_t> out(in.size());
-      convert(DType::kF32, std::as_bytes(std::span(in)), to, std::as_writable_bytes(std::span(out)));
+      convert(DType::kF32, std::as_bytes(std::span(in)), to,
+              std::as_writable_bytes(std::span(out)));
       for (size_t i = 0; i < in.size(); ++i)
-        ASSERT_EQ(out[i], expected_16(to, in[i])) << dtype_name(to) << " " << std::bit_cast<uint32_t>(in[i]);
+        ASSERT_EQ(out[i], expected_16(to, in[i]))
+            << dtype_name(to) << " " << std::bit_cast<uint32_t>(in[i]);
     }
 }
 
 TEST(ElementConversion, BothPathsAgreeBitForBitBetweenHalves) {
   const std::vector<uint16_t> in = all_16_bit_values();
-  for (const auto& [from, to] : {std::pair(DType::kF16, DType::kBF16), std::pair(DType::kBF16, DType::kF16)}) {
+  for (const auto& [from, to] :
+       {std::pair(DType::kF16, DType::kBF16), std::pair(DType::kBF16, DType::kF16)}) {
     std::vector<uint16_t> fast(in.size());
     std::vector<uint16_t> plain(in.size());
-    convert_elements(from, std::as_bytes(std::span(in)), to, std::as_writable_bytes(std::span(fast)));
-    convert_elements_portable(from, std::as_bytes(std::span(in)), to, std::as_writable_bytes(std::span(plain)));
+    convert_elements(from, std::as_bytes(std::span(in)), to,
+                     std::as_writable_bytes(std::span(fast)));
+    convert_elements_portable(from, std::as_bytes(std::span(in)), to,
+                              std::as_writable_bytes(std::span(plain)));
     EXPECT_EQ(fast, plain);
     for (size_t i = 0; i < in.size(); ++i) {
       const float value = std::bit_cast<float>(expected_f32(from, in[i]));
@@ -94,7 +105,8 @@ TEST(ElementConversion, NanStaysNanAndComesOutQuiet) {
   const std::vector<uint16_t> signalling(16, 0x7c01);
   for (const Converter convert : kConverters) {
     std::vector<uint32_t> out(signalling.size());
-    convert(DType::kF16, std::as_bytes(std::span(signalling)), DType::kF32, std::as_writable_bytes(std::span(out)));
+    convert(DType::kF16, std::as_bytes(std::span(signalling)), DType::kF32,
+            std::as_writable_bytes(std::span(out)));
     for (const uint32_t bits : out) EXPECT_TRUE(is_quiet_f32(bits)) << bits;
   }
 }
@@ -105,7 +117,8 @@ TEST(ElementConversion, TakesAnyLengthAndAddress) {
   for (std::byte& byte : in) byte = static_cast<std::byte>(random() & 0x3f);
   for (size_t count = 0; count <= 200; ++count) {
     std::vector<std::byte> out(2 * count + 2, std::byte{0xaa});
-    convert_elements(DType::kF32, std::span(in).subspan(1, 4 * count), DType::kBF16, std::span(out).subspan(1, 2 * count));
+    convert_elements(DType::kF32, std::span(in).subspan(1, 4 * count), DType::kBF16,
+                     std::span(out).subspan(1, 2 * count));
     EXPECT_EQ(out.front(), std::byte{0xaa});
     EXPECT_EQ(out.back(), std::byte{0xaa});
     for (size_t i = 0; i < count; ++i) {
@@ -121,11 +134,13 @@ TEST(ElementConversion, TakesAnyLengthAndAddress) {
 TEST(ElementConversion, NarrowsDoublesAndCopiesEqualTypes) {
   const std::vector<double> in = {0.1, -2.5, 1e300, 0x1p-30};
   std::vector<float> out(in.size());
-  convert_elements(DType::kF64, std::as_bytes(std::span(in)), DType::kF32, std::as_writable_bytes(std::span(out)));
+  convert_elements(DType::kF64, std::as_bytes(std::span(in)), DType::kF32,
+                   std::as_writable_bytes(std::span(out)));
   EXPECT_EQ(out, (std::vector<float>{0.1f, -2.5f, INFINITY, 0x1p-30f}));
   const std::vector<int64_t> ids = {1, -7};
   std::vector<int64_t> copy(2);
-  convert_elements(DType::kI64, std::as_bytes(std::span(ids)), DType::kI64, std::as_writable_bytes(std::span(copy)));
+  convert_elements(DType::kI64, std::as_bytes(std::span(ids)), DType::kI64,
+                   std::as_writable_bytes(std::span(copy)));
   EXPECT_EQ(copy, ids);
 }
 

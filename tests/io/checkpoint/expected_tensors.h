@@ -1,6 +1,6 @@
 #pragma once
-// expected.json beside the fixtures: what the real libraries say a checkpoint holds, name by name, with the CRC32C of
-// each tensor's bytes. Compares a Checkpoint with it.
+// expected.json beside the fixtures: what the real libraries say a checkpoint holds, name by name,
+// with the CRC32C of each tensor's bytes. Compares a Checkpoint with it.
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -23,7 +23,8 @@ inline ExpectedFiles read_expected(const std::filesystem::path& path) {
   const nlohmann::json root = nlohmann::json::parse(read_all(path));
   for (const auto& [file, tensors] : root.items())
     for (const auto& [name, tensor] : tensors.items())
-      files[file][name] = {parse_dtype(tensor["dtype"].get<std::string>()).value(), tensor["shape"], tensor["crc32c"]};
+      files[file][name] = {parse_dtype(tensor["dtype"].get<std::string>()).value(), tensor["shape"],
+                           tensor["crc32c"]};
   return files;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// What the checkpoint tests share: a folder that goes away, whole-file reading and writing, and the one way to state
-// that something is refused with a kind and a text.
+// What the checkpoint tests share: a folder that goes away, whole-file reading and writing, and the
+// one way to state that something is refused with a kind and a text.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -81,13 +81,15 @@ void expect_refusal(Work&& work, ErrorKind kind, std::initializer_list<std::stri
   const Refusal refusal = refusal_of(work);
   EXPECT_EQ(static_cast<int>(refusal.kind), static_cast<int>(kind)) << refusal.text;
   for (const std::string_view word : words)
-    EXPECT_NE(refusal.text.find(word), std::string::npos) << "no \"" << word << "\" in: " << refusal.text;
+    EXPECT_NE(refusal.text.find(word), std::string::npos)
+        << "no \"" << word << "\" in: " << refusal.text;
 }
 
 /// CRC32C of a tensor's bytes, read from the place that the checkpoint names.
 inline uint32_t data_checksum(const Checkpoint& checkpoint, const TensorEntry& tensor) {
   std::vector<std::byte> bytes(static_cast<size_t>(tensor.bytes));
-  InputFile(checkpoint.files().at(static_cast<size_t>(tensor.file_index)).path).read(tensor.offset, bytes, "tensor");
+  InputFile(checkpoint.files().at(static_cast<size_t>(tensor.file_index)).path)
+      .read(tensor.offset, bytes, "tensor");
   return crc32c(bytes);
 }
 

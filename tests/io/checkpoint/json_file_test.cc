@@ -8,7 +8,8 @@ namespace sluice::io {
 namespace {
 
 TEST(JsonFile, ReadsEveryKindOfValue) {
-  const auto root = parse_json(R"({"a":[1,-2,2.5,"x",true,null,{}],"b":{"c":18446744073709551615}})", "here");
+  const auto root =
+      parse_json(R"({"a":[1,-2,2.5,"x",true,null,{}],"b":{"c":18446744073709551615}})", "here");
   EXPECT_EQ(root["a"].size(), 7u);
   EXPECT_EQ(root["a"][1], -2);
   EXPECT_EQ(root["a"][3], "x");
@@ -22,12 +23,14 @@ TEST(JsonFile, NamesTheRepeatedKey) {
 }
 
 TEST(JsonFile, SaysWhereItIsNoJson) {
-  for (const char* text : {"", "{", "{\"a\":}", "[1,]", "nul", "{} {}", "\"\xff\"", "{\"a\":1", "\x01"})
+  for (const char* text :
+       {"", "{", "{\"a\":}", "[1,]", "nul", "{} {}", "\"\xff\"", "{\"a\":1", "\x01"})
     expect_refusal([&] { parse_json(text, "some/path"); }, ErrorKind::kFile, {"some/path", "byte"});
 }
 
 TEST(JsonFile, RefusesDeepNestingWithoutDeepRecursion) {
-  expect_refusal([] { parse_json(std::string(1000000, '['), "deep"); }, ErrorKind::kFile, {"deep", "nested"});
+  expect_refusal([] { parse_json(std::string(1000000, '['), "deep"); }, ErrorKind::kFile,
+                 {"deep", "nested"});
   std::string alternating;
   for (int i = 0; i < 100000; ++i) alternating += "[{\"\":";
   expect_refusal([&] { parse_json(alternating, "deep"); }, ErrorKind::kFile, {"nested"});
@@ -35,18 +38,24 @@ TEST(JsonFile, RefusesDeepNestingWithoutDeepRecursion) {
 
 TEST(JsonFile, HoldsItsLimits) {
   EXPECT_NO_THROW(parse_json("[1,2,3]", "p", {.max_values = 4}));
-  expect_refusal([] { parse_json("[1,2,3,4]", "p", {.max_values = 4}); }, ErrorKind::kFile, {"more than 4 values"});
-  expect_refusal([] { parse_json("[1,2,3,4]", "p", {.max_bytes = 8}); }, ErrorKind::kFile, {"more than"});
+  expect_refusal([] { parse_json("[1,2,3,4]", "p", {.max_values = 4}); }, ErrorKind::kFile,
+                 {"more than 4 values"});
+  expect_refusal([] { parse_json("[1,2,3,4]", "p", {.max_bytes = 8}); }, ErrorKind::kFile,
+                 {"more than"});
 }
 
 TEST(JsonFile, FileErrorsNamePathAndCause) {
   TemporaryFolder folder;
-  expect_refusal([&] { read_text_file(folder / "absent.json"); }, ErrorKind::kFile, {"absent.json", "No such file"});
+  expect_refusal([&] { read_text_file(folder / "absent.json"); }, ErrorKind::kFile,
+                 {"absent.json", "No such file"});
   expect_refusal([&] { read_text_file(folder.path()); }, ErrorKind::kFile, {"not a regular file"});
   write_all(folder / "large.json", std::string(100, ' '));
-  expect_refusal([&] { read_text_file(folder / "large.json", 99); }, ErrorKind::kFile, {"large.json", "more than"});
-  write_all(folder / "lfs.json", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n");
-  expect_refusal([&] { read_json_file(folder / "lfs.json"); }, ErrorKind::kFile, {"Git LFS", "git lfs pull"});
+  expect_refusal([&] { read_text_file(folder / "large.json", 99); }, ErrorKind::kFile,
+                 {"large.json", "more than"});
+  write_all(folder / "lfs.json",
+            "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n");
+  expect_refusal([&] { read_json_file(folder / "lfs.json"); }, ErrorKind::kFile,
+                 {"Git LFS", "git lfs pull"});
   write_all(folder / "fine.json", "{\"x\": 3}");
   EXPECT_EQ(read_json_file(folder / "fine.json")["x"], 3);
 }

@@ -41,9 +41,11 @@ TEST_F(Pieces, ComeInOrderWhateverTheirPlace) {
   PieceReader reader(paths_, pieces);
   for (const Piece& piece : pieces) {
     const auto bytes = reader.next();
-    const std::string_view expected = std::string_view(texts_[static_cast<size_t>(piece.file_index)])
-                                          .substr(static_cast<size_t>(piece.offset), static_cast<size_t>(piece.bytes));
-    ASSERT_TRUE(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()) == expected);
+    const std::string_view expected =
+        std::string_view(texts_[static_cast<size_t>(piece.file_index)])
+            .substr(static_cast<size_t>(piece.offset), static_cast<size_t>(piece.bytes));
+    ASSERT_TRUE(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()) ==
+                expected);
   }
 }
 
@@ -89,7 +91,9 @@ TEST_F(Pieces, ChecksumsOfWholeFiles) {
   const std::string large = noise(3 * kPieceBytes + 5, 4);
   write_all(folder_ / "large", large);
   int64_t last = 0;
-  EXPECT_EQ(file_checksum(folder_ / "large", static_cast<int64_t>(large.size()), [&](int64_t done) { last = done; }, nullptr),
+  EXPECT_EQ(file_checksum(
+                folder_ / "large", static_cast<int64_t>(large.size()),
+                [&](int64_t done) { last = done; }, nullptr),
             crc32c(std::as_bytes(std::span(large))));
   EXPECT_EQ(last, static_cast<int64_t>(large.size()));
 }

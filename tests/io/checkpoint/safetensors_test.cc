@@ -13,7 +13,8 @@ SafetensorsHeader parse(const std::string& header, int64_t data_bytes) {
   return parse_safetensors_header(header, offset, offset + data_bytes, "model/x.safetensors");
 }
 
-void expect_header_refused(const std::string& header, int64_t data_bytes, std::initializer_list<std::string_view> words) {
+void expect_header_refused(const std::string& header, int64_t data_bytes,
+                           std::initializer_list<std::string_view> words) {
   expect_refusal([&] { parse(header, data_bytes); }, ErrorKind::kFile, {"model/x.safetensors"});
   expect_refusal([&] { parse(header, data_bytes); }, ErrorKind::kFile, words);
 }
@@ -23,7 +24,8 @@ std::string one_tensor(const std::string& description) { return "{\"t\":{" + des
 TEST(Safetensors, PlacesTensorsFromTheStartOfTheFile) {
   const SafetensorsHeader header = parse(
       R"({"b":{"dtype":"BF16","shape":[2,3],"data_offsets":[8,20]},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
-      R"("__metadata__":{"format":"pt"}})", 20);
+      R"("__metadata__":{"format":"pt"}})",
+      20);
   ASSERT_EQ(header.tensors.size(), 2u);
   EXPECT_EQ(header.tensors[0].name, "a");
   EXPECT_EQ(header.tensors[0].offset, header.data_offset);
@@ -37,53 +39,75 @@ TEST(Safetensors, PlacesTensorsFromTheStartOfTheFile) {
 TEST(Safetensors, AcceptsGapsTrailingBytesEmptyTensorsAndScalars) {
   const SafetensorsHeader header = parse(
       R"({"a":{"dtype":"F32","shape":[],"data_offsets":[4,8]},"b":{"dtype":"F16","shape":[0,5],"data_offsets":[6,6]},)"
-      R"("c":{"dtype":"U8","shape":[3],"data_offsets":[16,19]},"__metadata__":null})", 100);
+      R"("c":{"dtype":"U8","shape":[3],"data_offsets":[16,19]},"__metadata__":null})",
+      100);
   EXPECT_EQ(header.tensors.size(), 3u);
 }
 
 TEST(Safetensors, RefusesOverlaps) {
-  expect_header_refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
-                        12, {"\"a\"", "\"b\"", "overlap"});
+  expect_header_refused(
+      R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
+      12, {"\"a\"", "\"b\"", "overlap"});
   // An empty tensor between two that overlap must not hide it, nor a short one inside a long one.
-  expect_header_refused(R"({"a":{"dtype":"U8","shape":[10],"data_offsets":[0,10]},"m":{"dtype":"U8","shape":[0],"data_offsets":[4,4]},)"
-                        R"("b":{"dtype":"U8","shape":[2],"data_offsets":[5,7]}})", 12, {"overlap"});
-  expect_header_refused(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})",
-                        12, {"overlap"});
+  expect_header_refused(
+      R"({"a":{"dtype":"U8","shape":[10],"data_offsets":[0,10]},"m":{"dtype":"U8","shape":[0],"data_offsets":[4,4]},)"
+      R"("b":{"dtype":"U8","shape":[2],"data_offsets":[5,7]}})",
+      12, {"overlap"});
+  expect_header_refused(
+      R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})",
+      12, {"overlap"});
 }
 
 TEST(Safetensors, RefusesRangesThatAreNotTheTensors) {
-  expect_header_refused(one_tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])"), 7, {"\"t\"", "0 to 8", "7 bytes"});
-  expect_header_refused(one_tensor(R"("dtype":"F32","shape":[2],"data_offsets":[8,0])"), 8, {"\"t\""});
-  expect_header_refused(one_tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0,4])"), 8, {"[2]", "8 bytes", "hold 4"});
-  expect_header_refused(one_tensor(R"("dtype":"F32","shape":[2],"data_offsets":[-8,0])"), 8, {"data offset"});
-  expect_header_refused(one_tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0.0,8])"), 8, {"data offset"});
-  expect_header_refused(one_tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0,18446744073709551615])"), 8, {"data offset"});
+  expect_header_refused(one_tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])"), 7,
+                        {"\"t\"", "0 to 8", "7 bytes"});
+  expect_header_refused(one_tensor(R"("dtype":"F32","shape":[2],"data_offsets":[8,0])"), 8,
+                        {"\"t\""});
+  expect_header_refused(one_tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0,4])"), 8,
+                        {"[2]", "8 bytes", "hold 4"});
+  expect_header_refused(one_tensor(R"("dtype":"F32","shape":[2],"data_offsets":[-8,0])"), 8,
+                        {"data offset"});
+  expect_header_refused(one_tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0.0,8])"), 8,
+                        {"data offset"});
+  expect_header_refused(
+      one_tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0,18446744073709551615])"), 8,
+      {"data offset"});
   expect_header_refused(one_tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0])"), 8, {"pair"});
 }
 
 TEST(Safetensors, RefusesShapesThatMakeNoSense) {
-  expect_header_refused(one_tensor(R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])"), 8, {"dimension"});
-  expect_header_refused(one_tensor(R"("dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0])"), 8, {"too large"});
-  expect_header_refused(one_tensor(R"("dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0])"), 8, {"too large"});
-  expect_header_refused(one_tensor(R"("dtype":"F32","shape":"2","data_offsets":[0,8])"), 8, {"shape"});
+  expect_header_refused(one_tensor(R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])"), 8,
+                        {"dimension"});
+  expect_header_refused(
+      one_tensor(R"("dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0])"), 8,
+      {"too large"});
+  expect_header_refused(
+      one_tensor(R"("dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0])"), 8,
+      {"too large"});
+  expect_header_refused(one_tensor(R"("dtype":"F32","shape":"2","data_offsets":[0,8])"), 8,
+                        {"shape"});
   std::string ones = "1";
   for (int i = 0; i < 100; ++i) ones += ",1";
-  expect_header_refused(one_tensor(fmt::format(R"("dtype":"F32","shape":[{}],"data_offsets":[0,4])", ones)), 8, {"shape"});
+  expect_header_refused(
+      one_tensor(fmt::format(R"("dtype":"F32","shape":[{}],"data_offsets":[0,4])", ones)), 8,
+      {"shape"});
 }
 
 TEST(Safetensors, NamesTheElementTypeThatItCannotRead) {
   for (const char* type : {"F8_E4M3", "U32", "f32", "float32", "BF17", ""})
-    expect_header_refused(one_tensor(fmt::format(R"("dtype":"{}","shape":[1],"data_offsets":[0,4])", type)), 4,
-                          {"element type", type, "not supported"});
+    expect_header_refused(
+        one_tensor(fmt::format(R"("dtype":"{}","shape":[1],"data_offsets":[0,4])", type)), 4,
+        {"element type", type, "not supported"});
   expect_header_refused(one_tensor(R"("dtype":4,"shape":[1],"data_offsets":[0,4])"), 4, {"dtype"});
 }
 
 TEST(Safetensors, RefusesWhatIsNotAHeader) {
-  for (const char* text : {"", "[]", "3", "{", "{\"a\":3}", "{\"a\":{}}", "{} x", "{\"__metadata__\":3}", " {}",
-                           "{\"__metadata__\":{\"a\":3}}"})
+  for (const char* text : {"", "[]", "3", "{", "{\"a\":3}", "{\"a\":{}}", "{} x",
+                           "{\"__metadata__\":3}", " {}", "{\"__metadata__\":{\"a\":3}}"})
     expect_header_refused(text, 8, {});
-  expect_header_refused(R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
-                        8, {"\"t\"", "twice"});
+  expect_header_refused(
+      R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+      8, {"\"t\"", "twice"});
 }
 
 TEST(Safetensors, RefusesHeaderLengthsThatLie) {
@@ -97,11 +121,14 @@ TEST(Safetensors, RefusesHeaderLengthsThatLie) {
   with_length(2);
   EXPECT_EQ(read_safetensors_header(path).tensors.size(), 0u);
   with_length(3);
-  expect_refusal([&] { read_safetensors_header(path); }, ErrorKind::kFile, {"x.safetensors", "3 bytes", "only 2"});
+  expect_refusal([&] { read_safetensors_header(path); }, ErrorKind::kFile,
+                 {"x.safetensors", "3 bytes", "only 2"});
   with_length(200 << 20);
-  expect_refusal([&] { read_safetensors_header(path); }, ErrorKind::kFile, {"more than a safetensors header"});
+  expect_refusal([&] { read_safetensors_header(path); }, ErrorKind::kFile,
+                 {"more than a safetensors header"});
   with_length(UINT64_MAX);
-  expect_refusal([&] { read_safetensors_header(path); }, ErrorKind::kFile, {"18446744073709551615"});
+  expect_refusal([&] { read_safetensors_header(path); }, ErrorKind::kFile,
+                 {"18446744073709551615"});
   write_all(path, "short");
   expect_refusal([&] { read_safetensors_header(path); }, ErrorKind::kFile, {"5 bytes"});
   write_all(path, "");
@@ -118,14 +145,19 @@ TEST(Safetensors, WritesHeadersThatItReads) {
     const std::string bytes = format_safetensors_header(tensors, {{"format", "pt"}}, alignment);
     EXPECT_EQ(static_cast<int64_t>(bytes.size()) % alignment, 0);
     const auto size = static_cast<int64_t>(bytes.size());
-    const SafetensorsHeader header = parse_safetensors_header(std::string_view(bytes).substr(8), size, size + 17, "x");
+    const SafetensorsHeader header =
+        parse_safetensors_header(std::string_view(bytes).substr(8), size, size + 17, "x");
     ASSERT_EQ(header.tensors.size(), 3u);
     EXPECT_EQ(header.tensors[0].name, tensors[0].name);
     EXPECT_EQ(header.tensors[0].offset, size);
     EXPECT_EQ(header.metadata.at("format"), "pt");
   }
   EXPECT_EQ(format_safetensors_header({}, {}, 8), std::string("\x08\0\0\0\0\0\0\0{}      ", 16));
-  expect_refusal([] { format_safetensors_header({{"\xff", DType::kU8, {1}, 0, 1}}, {}, 8); }, ErrorKind::kUser, {"UTF-8"});
+  expect_refusal(
+      [] {
+        format_safetensors_header({{"\xff", DType::kU8, {1}, 0, 1}}, {}, 8);
+      },
+      ErrorKind::kUser, {"UTF-8"});
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
-// A small source checkpoint for conversion tests, with the groups that a model's code would ask for, and comparison of
-// a store with what it was made from.
+// A small source checkpoint for conversion tests, with the groups that a model's code would ask
+// for, and comparison of a store with what it was made from.
 #include <algorithm>
 #include <random>
 #include <set>
@@ -15,7 +15,8 @@
 
 namespace sluice::io {
 
-/// Writes f16 tensors "embed", "layers.<i>.{weight,bias}", "head" and config files; `layers` layers of `weight_elements`.
+/// Writes f16 tensors "embed", "layers.<i>.{weight,bias}", "head" and config files; `layers` layers
+/// of `weight_elements`.
 inline void write_source(const std::filesystem::path& folder, int layers, int64_t weight_elements) {
   std::vector<NewTensor> tensors = {{"embed", DType::kF16, {37, 3}}};
   for (int i = 0; i < layers; ++i) {
@@ -38,7 +39,8 @@ inline std::vector<StoreGroup> make_groups(int layers, std::optional<DType> to =
   std::vector<StoreGroup> groups = {{"embed", {{"embed", "embed", to}}}};
   for (int i = 0; i < layers; ++i) {
     const std::string name = "layers." + std::to_string(i);
-    groups.push_back({"layer-" + std::to_string(i), {{name + ".bias", name + ".bias", {}}, {name + ".weight", name + ".w", to}}});
+    groups.push_back({"layer-" + std::to_string(i),
+                      {{name + ".bias", name + ".bias", {}}, {name + ".weight", name + ".w", to}}});
   }
   groups.push_back({"head", {{"head", "head", to}}});
   return groups;
@@ -46,12 +48,15 @@ inline std::vector<StoreGroup> make_groups(int layers, std::optional<DType> to =
 
 inline std::vector<std::byte> read_tensor(const Checkpoint& checkpoint, const TensorEntry& tensor) {
   std::vector<std::byte> bytes(static_cast<size_t>(tensor.bytes));
-  InputFile(checkpoint.files().at(static_cast<size_t>(tensor.file_index)).path).read(tensor.offset, bytes, "tensor");
+  InputFile(checkpoint.files().at(static_cast<size_t>(tensor.file_index)).path)
+      .read(tensor.offset, bytes, "tensor");
   return bytes;
 }
 
-/// Every tensor of the store has the bytes that converting the source's gives, at an aligned place, in the order asked.
-inline void expect_store_holds(const std::filesystem::path& folder, const Checkpoint& source, const std::vector<StoreGroup>& groups) {
+/// Every tensor of the store has the bytes that converting the source's gives, at an aligned place,
+/// in the order asked.
+inline void expect_store_holds(const std::filesystem::path& folder, const Checkpoint& source,
+                               const std::vector<StoreGroup>& groups) {
   const Checkpoint store = Checkpoint::open(folder);
   EXPECT_EQ(store.format(), CheckpointFormat::kPackedStore);
   ASSERT_EQ(store.files().size(), groups.size());
@@ -78,11 +83,13 @@ inline void expect_store_holds(const std::filesystem::path& folder, const Checkp
 inline void expect_same_folders(const std::filesystem::path& a, const std::filesystem::path& b) {
   const auto names = [](const std::filesystem::path& folder) {
     std::set<std::string> found;
-    for (const auto& entry : std::filesystem::directory_iterator(folder)) found.insert(entry.path().filename().string());
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
+      found.insert(entry.path().filename().string());
     return found;
   };
   EXPECT_EQ(names(a), names(b));
-  for (const std::string& name : names(a)) EXPECT_TRUE(read_all(a / name) == read_all(b / name)) << name;
+  for (const std::string& name : names(a))
+    EXPECT_TRUE(read_all(a / name) == read_all(b / name)) << name;
 }
 
 }  // namespace sluice::io

@@ -15,26 +15,30 @@ TEST(ThirdParty, TorchAndSafetensorsAgreeWithUs) {
 TEST(ThirdParty, BytesAfterTheDataAreIgnored) {
   const Checkpoint checkpoint = Checkpoint::open(fixture("third_party/weight_inspect"));
   ASSERT_EQ(checkpoint.tensors().size(), 1u);
-  EXPECT_LT(checkpoint.tensors()[0].offset + checkpoint.tensors()[0].bytes, checkpoint.files()[0].bytes);
+  EXPECT_LT(checkpoint.tensors()[0].offset + checkpoint.tensors()[0].bytes,
+            checkpoint.files()[0].bytes);
 }
 
 TEST(ThirdParty, OtherProgramsQuantisedWeightsAreNamed) {
-  expect_refusal([] { Checkpoint::open(fixture("third_party/mlxd_qwen3")); }, ErrorKind::kFile, {"U32", "not supported", "quantised"});
+  expect_refusal([] { Checkpoint::open(fixture("third_party/mlxd_qwen3")); }, ErrorKind::kFile,
+                 {"U32", "not supported", "quantised"});
 }
 
 TEST(ThirdParty, EmptyShardsAreNamed) {
-  expect_refusal([] { Checkpoint::open(fixture("third_party/mlxd_empty_shards")); }, ErrorKind::kFile,
-                 {"model-00001-of-00002.safetensors", "empty"});
+  expect_refusal([] { Checkpoint::open(fixture("third_party/mlxd_empty_shards")); },
+                 ErrorKind::kFile, {"model-00001-of-00002.safetensors", "empty"});
 }
 
 TEST(ThirdParty, FortranOrderIsRefusedByName) {
-  expect_refusal([] { Checkpoint::open(fixture("third_party/candle/fortran_tensor_3d.pth")); }, ErrorKind::kFile,
-                 {"\"tensor_fortran\"", "not contiguous"});
+  expect_refusal([] { Checkpoint::open(fixture("third_party/candle/fortran_tensor_3d.pth")); },
+                 ErrorKind::kFile, {"\"tensor_fortran\"", "not contiguous"});
 }
 
 TEST(ThirdParty, LegacyFilesAndNestedTreesSayWhatToDo) {
-  expect_refusal([] { Checkpoint::open(fixture("third_party/burn/simple_legacy.pt")); }, ErrorKind::kFile, {"before 1.6", "re-save"});
-  expect_refusal([] { Checkpoint::open(fixture("third_party/burn/complex_structure.pt")); }, ErrorKind::kFile, {"no tensors by name"});
+  expect_refusal([] { Checkpoint::open(fixture("third_party/burn/simple_legacy.pt")); },
+                 ErrorKind::kFile, {"before 1.6", "re-save"});
+  expect_refusal([] { Checkpoint::open(fixture("third_party/burn/complex_structure.pt")); },
+                 ErrorKind::kFile, {"no tensors by name"});
 }
 
 }  // namespace
