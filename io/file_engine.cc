@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <utility>
@@ -38,6 +39,20 @@ void wait_for(Start start) {
   if (end->error) std::rethrow_exception(std::move(end->error));
 }
 
+constexpr int64_t kUringRequestBytes = kMiB;
+constexpr int64_t kPreadRequestBytes = 4 * kMiB;
+
+FileEngineOptions with_request(FileEngineOptions options, int64_t request_bytes) {
+  if (options.request_bytes == 0)
+    options.request_bytes = std::clamp(round_down(options.bytes_in_flight, kDirectAlignment),
+                                       kDirectAlignment, request_bytes);
+  return options;
+}
+
+std::unique_ptr<FileEngine> make_pread_engine(const FileEngineOptions& options) {
+  return std::make_unique<PreadEngine>(with_request(options, kPreadRequestBytes));
+}
+
 }  // namespace
 
 void FileEngine::read_now(std::span<const Extent> extents) {
@@ -49,12 +64,12 @@ void FileEngine::write_now(std::span<const Extent> extents) {
 }
 
 std::unique_ptr<FileEngine> make_file_engine(const FileEngineOptions& options) {
-  if (options.mode == IoMode::kPread) return std::make_unique<PreadEngine>(options);
+  if (options.mode == IoMode::kPread) return make_pread_engine(options);
   try {
-    return std::make_unique<UringEngine>(options);
+    return std::make_unique<UringEngine>(with_request(options, kUringRequestBytes));
   } catch (const Error& error) {
     if (options.mode == IoMode::kUring || error.kind() != ErrorKind::kDevice) throw;
-    auto engine = std::make_unique<PreadEngine>(options);
+    auto engine = make_pread_engine(options);
     if (options.log) options.log(fmt::format("{}; using {}", error.text(), engine->describe()));
     return engine;
   }

@@ -56,8 +56,9 @@ enum class IoMode { kAuto, kUring, kPread };
 
 struct FileEngineOptions {
   IoMode mode = IoMode::kAuto;
-  /// Largest request; a multiple of kDirectAlignment, at most 256 MiB.
-  int64_t request_bytes = 4 << 20;
+  /// Largest request; a multiple of kDirectAlignment, at most 256 MiB. 0: what reads fastest, 1 MiB
+  /// with io_uring; 4 MiB with pread, which has fewer in flight (docs/perf-notes.md).
+  int64_t request_bytes = 0;
   /// Bound for the reads, and another of that size for the writes.
   int64_t bytes_in_flight = 64 << 20;
   /// pread only, for each of reading and writing; 0: fills bytes_in_flight, at most 16.

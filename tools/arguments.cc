@@ -9,6 +9,7 @@
 #include <map>
 
 #include "src/base/error.h"
+#include "src/text/utf8.h"
 
 namespace sluice::tools {
 
@@ -50,6 +51,12 @@ std::string read_text(const std::string& path) {
   if (!file || std::filesystem::is_directory(path))
     throw Error(ErrorKind::kFile, path + ": can't be read", "check the path and its permissions");
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void check_utf8(const std::string& text, const std::string& what) {
+  if (const auto at = text::first_invalid_utf8(text))
+    throw Error(ErrorKind::kUser, fmt::format("{} is not UTF-8 at byte {}", what, *at),
+                "save it as UTF-8 and try again");
 }
 
 }  // namespace sluice::tools

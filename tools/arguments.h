@@ -14,5 +14,8 @@ std::vector<std::string> normalise_arguments(int argc, char** argv);
 std::vector<int32_t> parse_ids(const std::string& text, const std::string& flag);
 /// A whole text file, or standard input for "-". Errors: kFile.
 std::string read_text(const std::string& path);
+/// Errors: kUser naming the first byte of `text` that is not UTF-8; `what` is what messages call
+/// it.
+void check_utf8(const std::string& text, const std::string& what);
 
 }  // namespace sluice::tools

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "src/app/generate_text.h"
 #include "src/app/report.h"
@@ -13,6 +14,7 @@
 #include "tools/arguments.h"
 #include "tools/command.h"
 #include "tools/engine_flags.h"
+#include "tools/output.h"
 #include "tools/progress.h"
 #include "tools/sampling_flags.h"
 
@@ -43,10 +45,10 @@ struct Survey {
   int64_t requests = 0;
 };
 
-Survey survey(const BatchFlags& flags, const jobs::ResultsFile& results,
+Survey survey(const BatchFlags& flags, const jobs::ResultsFile* results,
               const text::Tokenizer* tokenizer, int32_t vocab_size, int64_t longest) {
   std::ifstream input(flags.input);
-  jobs::JobReader reader(input, flags.input, flags.sampling.checked(), &results, vocab_size);
+  jobs::JobReader reader(input, flags.input, flags.sampling.checked(), results, vocab_size);
   Survey out;
   while (auto line = reader.next()) {
     const auto* request = std::get_if<jobs::Request>(&*line);
@@ -120,32 +122,40 @@ jobs::Completion to_completion(const app::TextResult& result, const text::Tokeni
   return completion;
 }
 
+// "opt-30b" however the path was typed: opt-30b, ./opt-30b/, or . from inside.
+std::string folder_name(const std::string& model) {
+  const auto path = std::filesystem::absolute(model).lexically_normal();
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
+
 void run(const BatchFlags& flags, std::stop_token stop) {
   const BoundModel model = BoundModel::open(flags.engine.model);
   const auto tokenizer = find_tokenizer(flags.engine.model);
   const auto vocab_size = static_cast<int32_t>(model.shape().vocab_size);
-  if (!std::ifstream(flags.input))
+  if (!std::ifstream(flags.input) || std::filesystem::is_directory(flags.input))
     throw Error(ErrorKind::kFile, flags.input + ": can't be read",
                 "check the path and its permissions");
-  const std::string name =
-      std::filesystem::path(flags.engine.model).lexically_normal().filename().string();
+  const std::string name = folder_name(flags.engine.model);
   const std::string config = fmt::format("{}|{}|{}", name, model.checkpoint().total_bytes(),
                                          model.checkpoint().config_text());
-  jobs::ResultsFile results(flags.output, config, name);
-  if (results.resumed_records() > 0)
+  std::optional<jobs::ResultsFile> results;
+  if (!flags.engine.dry_run || std::filesystem::exists(flags.output))
+    results.emplace(flags.output, config, name);
+  if (results && results->resumed_records() > 0)
     std::fprintf(stderr, "sluice: %s holds %lld answers; going on after them\n",
-                 flags.output.c_str(), static_cast<long long>(results.resumed_records()));
+                 flags.output.c_str(), static_cast<long long>(results->resumed_records()));
   const int64_t longest =
       flags.engine.context > 0 ? flags.engine.context : model.shape().max_positions;
-  const Survey found = survey(flags, results, tokenizer.get(), vocab_size, longest);
+  const Survey found =
+      survey(flags, results ? &*results : nullptr, tokenizer.get(), vocab_size, longest);
   std::fprintf(stderr, "sluice: %lld requests to run\n", static_cast<long long>(found.requests));
 
-  std::ifstream input(flags.input);
-  jobs::JobReader reader(input, flags.input, flags.sampling.checked(), &results, vocab_size);
   const auto engine = open_engine(flags.engine, found.workload);
   if (!engine) return;
+  std::ifstream input(flags.input);
+  jobs::JobReader reader(input, flags.input, flags.sampling.checked(), &*results, vocab_size);
   app::TextSink sink(tokenizer.get());
-  JobSource source(reader, results, sink, tokenizer.get());
+  JobSource source(reader, *results, sink, tokenizer.get());
   Progress progress("batch");
   int64_t done = 0;
   int64_t tokens = 0;
@@ -153,10 +163,10 @@ void run(const BatchFlags& flags, std::stop_token stop) {
   sink.on_result = [&](app::TextResult&& result) {
     const auto it = source.running.find(result.id);
     if (!result.refused.empty()) {
-      results.write_error(it->second, "refused", result.refused);
+      results->write_error(it->second, "refused", result.refused);
       ++source.failed;
     } else if (result.finish_reason != "cancelled") {
-      results.write(it->second, to_completion(result, tokenizer.get()));
+      results->write(it->second, to_completion(result, tokenizer.get()));
     }
     source.running.erase(it);
     ++done;
@@ -170,7 +180,10 @@ void run(const BatchFlags& flags, std::stop_token stop) {
         fmt::format("{:.2f} tokens/s, pass {}",
                     seconds > 0 ? static_cast<double>(tokens) / seconds : 0, report.pass));
   };
-  engine->generate(source, sink, stop);
+  if (found.requests > 0)
+    engine->generate(source, sink, stop);
+  else
+    while (source.next()) continue;  // error records only: no weight is read for them
   finish_run(flags.engine, *engine);
   if (flags.engine.json) {
     const nlohmann::ordered_json json{
@@ -180,7 +193,7 @@ void run(const BatchFlags& flags, std::stop_token stop) {
         {"output", flags.output},
         {"policy", nlohmann::ordered_json::parse(policy::policy_to_json(engine->plan().policy))},
         {"stats", app::stats_json(*engine)}};
-    std::printf("%s\n", json.dump(2).c_str());
+    print_json(json);
   } else {
     std::fprintf(stderr, "  %lld requests answered, %lld error records, %lld already there: %s\n",
                  static_cast<long long>(done), static_cast<long long>(source.failed),

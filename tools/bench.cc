@@ -15,6 +15,7 @@
 #include "tools/arguments.h"
 #include "tools/command.h"
 #include "tools/engine_flags.h"
+#include "tools/output.h"
 
 namespace sluice::tools {
 
@@ -32,10 +33,10 @@ double probe_disk(const Engine& engine) {
   const auto& files = engine.model().checkpoint().files();
   const auto largest = std::max_element(
       files.begin(), files.end(), [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
-  constexpr int64_t kProbeBytes = int64_t{2} << 30;
-  constexpr int64_t kRequest = 4 << 20;
+  constexpr int64_t kProbeBytes = int64_t{4} << 30;
+  constexpr int64_t kRequest = kMiB;
   if (largest->bytes < kRequest) return 0;
-  return io::probe_read_rate(largest->path.string(), kProbeBytes, kRequest, 16);
+  return io::probe_read_rate(largest->path.string(), kProbeBytes, kRequest, 64);
 }
 
 // Random prompts, all different, so that nothing is shared.
@@ -65,6 +66,10 @@ Sample run_once(Engine& engine, const BenchFlags& flags, int64_t batch, std::sto
   const EngineStats before = engine.stats();
   app::TextSink sink(nullptr);
   app::PromptSource source(make_requests(flags, batch, engine.model().shape().vocab_size), sink);
+  sink.on_result = [](app::TextResult&& result) {
+    if (!result.refused.empty())
+      throw Error(ErrorKind::kUser, result.refused, "lower --pp or --tg");
+  };
   int64_t decode_passes = 0;
   sink.on_pass_report = [&](const PassReport& report) {
     decode_passes += report.prefill_tokens == 0 ? 1 : 0;
@@ -86,23 +91,29 @@ nlohmann::ordered_json spread(std::vector<double> values) {
   return {{"min", values.front()}, {"median", values[values.size() / 2]}, {"max", values.back()}};
 }
 
+// The disk drifts within seconds on shared hosts: a probe stands before and after each repetition,
+// and a repetition is held against its own two.
 nlohmann::ordered_json bench_batch(const BenchFlags& flags, int64_t batch, std::stop_token stop) {
   policy::Workload workload;
   for (int64_t i = 0; i < batch; ++i)
     app::add_to_workload(workload, flags.prompt_tokens, flags.new_tokens);
   const auto engine = open_engine(flags.engine, workload);
   if (!engine) return {};
-  const double disk_before = flags.no_disk_probe ? 0 : probe_disk(*engine);
+  const auto streamed = static_cast<double>(engine->plan().streamed_weight_bytes);
   engine->load(stop);
-  std::vector<double> prefill, decode, pass;
+  std::vector<double> prefill, decode, pass, probes, share;
+  if (!flags.no_disk_probe) probes.push_back(probe_disk(*engine));
   for (int i = 0; i < flags.repetitions; ++i) {
     const Sample sample = run_once(*engine, flags, batch, stop);
     prefill.push_back(sample.prefill_rate);
     decode.push_back(sample.decode_rate);
     pass.push_back(sample.decode_pass_seconds);
+    if (flags.no_disk_probe) continue;
+    probes.push_back(probe_disk(*engine));
+    const double rate = (probes[probes.size() - 2] + probes.back()) / 2;
+    if (streamed > 0 && rate > 0 && sample.decode_pass_seconds > 0)
+      share.push_back(streamed / rate / sample.decode_pass_seconds);
   }
-  const double disk_after = flags.no_disk_probe ? 0 : probe_disk(*engine);
-  const double disk_rate = (disk_before + disk_after) / 2;
   nlohmann::ordered_json row{
       {"batch", batch},
       {"pp", flags.prompt_tokens},
@@ -110,17 +121,33 @@ nlohmann::ordered_json bench_batch(const BenchFlags& flags, int64_t batch, std::
       {"prefill_tokens_per_s", spread(prefill)},
       {"decode_tokens_per_s", spread(decode)},
       {"decode_pass_s", spread(pass)},
-      {"disk_probe_bytes_per_s", {disk_before, disk_after}},
+      {"disk_probe_bytes_per_s", probes},
       {"streamed_bytes_per_pass", engine->plan().streamed_weight_bytes},
       {"resident_weight_bytes", engine->plan().resident_weight_bytes},
       {"policy", nlohmann::ordered_json::parse(policy::policy_to_json(engine->plan().policy))},
       {"stats", app::stats_json(*engine)}};
-  const double streamed = static_cast<double>(engine->plan().streamed_weight_bytes);
-  if (disk_rate > 0 && streamed > 0 && pass.front() > 0)
-    row["share_of_disk_limit"] =
-        streamed / disk_rate / row["decode_pass_s"]["median"].get<double>();
-  if (!flags.engine.json) std::fprintf(stderr, "%s", app::run_table(*engine).c_str());
+  if (!share.empty()) row["share_of_disk_limit"] = spread(share);
+  finish_run(flags.engine, *engine);
   return row;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+void print_row(const nlohmann::ordered_json& row) {
+  const auto middle = [&](const char* field) { return row[field]["median"].get<double>(); };
+  const auto probes = row["disk_probe_bytes_per_s"].get<std::vector<double>>();
+  std::printf("| %lld | %.2f | %.3f | %.3f | %s | %s | %s |\n",
+              static_cast<long long>(row["batch"].get<int64_t>()), middle("prefill_tokens_per_s"),
+              middle("decode_tokens_per_s"), middle("decode_pass_s"),
+              format_bytes(row["streamed_bytes_per_pass"].get<int64_t>()).c_str(),
+              probes.empty() ? "-" : format_rate(median(probes)).c_str(),
+              row.contains("share_of_disk_limit")
+                  ? fmt::format("{:.1f}%", 100 * middle("share_of_disk_limit")).c_str()
+                  : "-");
+  std::fflush(stdout);
 }
 
 void run(const BenchFlags& flags, std::stop_token stop) {
@@ -141,22 +168,11 @@ void run(const BenchFlags& flags, std::stop_token stop) {
     const nlohmann::ordered_json row = bench_batch(flags, batch, stop);
     if (row.is_null()) return;
     rows.push_back(row);
-    if (flags.engine.json) continue;
-    const auto& probe = row["disk_probe_bytes_per_s"];
-    std::printf("| %d | %.2f | %.3f | %.3f | %s | %s | %s |\n", batch,
-                row["prefill_tokens_per_s"]["median"].get<double>(),
-                row["decode_tokens_per_s"]["median"].get<double>(),
-                row["decode_pass_s"]["median"].get<double>(),
-                format_bytes(row["streamed_bytes_per_pass"].get<int64_t>()).c_str(),
-                format_rate((probe[0].get<double>() + probe[1].get<double>()) / 2).c_str(),
-                row.contains("share_of_disk_limit")
-                    ? fmt::format("{:.1f}%", 100 * row["share_of_disk_limit"].get<double>()).c_str()
-                    : "-");
-    std::fflush(stdout);
+    if (!flags.engine.json) print_row(row);
   }
   out["results"] = rows;
   if (flags.engine.json)
-    std::printf("%s\n", out.dump(2).c_str());
+    print_json(out);
   else if (out.contains("memory_probe_bytes_per_s"))
     std::printf("memory read probe: %s\n",
                 format_rate(out["memory_probe_bytes_per_s"].get<double>()).c_str());

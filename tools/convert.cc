@@ -10,6 +10,7 @@
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "tools/command.h"
+#include "tools/output.h"
 #include "tools/progress.h"
 
 namespace sluice::tools {
@@ -59,14 +60,12 @@ void run(const ConvertFlags& flags, std::stop_token stop) {
   const io::ConvertReport report = io::convert_checkpoint(model.checkpoint(), groups, options);
   if (flags.verify) io::verify_store(flags.destination, {}, &stopping.flag);
   if (flags.json)
-    std::printf("%s\n", nlohmann::ordered_json{{"destination", flags.destination},
-                                               {"total_bytes", report.total_bytes},
-                                               {"written_bytes", report.written_bytes},
-                                               {"groups", report.groups},
-                                               {"resumed_groups", report.resumed_groups},
-                                               {"seconds", elapsed()}}
-                            .dump(2)
-                            .c_str());
+    print_json({{"destination", flags.destination},
+                {"total_bytes", report.total_bytes},
+                {"written_bytes", report.written_bytes},
+                {"groups", report.groups},
+                {"resumed_groups", report.resumed_groups},
+                {"seconds", elapsed()}});
   else
     std::fprintf(
         stderr, "sluice: %s written in %s, %s%s\n", format_bytes(report.written_bytes).c_str(),

@@ -17,6 +17,7 @@
 #include "src/base/error.h"
 #include "src/device/memory_limit.h"
 #include "tools/command.h"
+#include "tools/output.h"
 #ifdef SLUICE_HAVE_CUDA
 #include "tools/cuda_report.h"
 #endif
@@ -120,7 +121,7 @@ void run(const DoctorFlags& flags) {
     auto json = nlohmann::ordered_json::object();
     for (const Finding& finding : findings)
       json[finding.what] = {{"ok", finding.is_good}, {"text", finding.text}};
-    std::printf("%s\n", json.dump(2).c_str());
+    print_json(json);
     return;
   }
   for (const Finding& finding : findings)

@@ -11,6 +11,7 @@
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "tools/arguments.h"
+#include "tools/output.h"
 #include "tools/progress.h"
 
 namespace sluice::tools {
@@ -91,7 +92,11 @@ policy::Policy base_policy(const EngineFlags& flags) {
   if (!flags.percent.empty()) {
     std::array<double, 6> percent{};
     std::copy_n(flags.percent.begin(), 6, percent.begin());
-    policy::apply_percent(policy, percent);
+    try {
+      policy::apply_percent(policy, percent);
+    } catch (const Error& error) {
+      throw error.with_context("--percent (six numbers from 0 to 100)");
+    }
     if (percent[1] + percent[3] + percent[5] > 0)
       std::fprintf(stderr,
                    "sluice: no GPU in use: device and host shares are the same memory here\n");
@@ -177,7 +182,7 @@ std::unique_ptr<Engine> open_engine(const EngineFlags& flags, const policy::Work
           {"planned_bytes", engine->plan().memory_bytes()},
           {"budget_bytes", engine->stats().memory_budget_bytes},
           {"streamed_bytes_per_pass", engine->plan().streamed_weight_bytes}};
-      std::printf("%s\n", json.dump(2).c_str());
+      print_json(json);
     } else {
       std::printf("%s\n%s", policy::describe(engine->plan().policy).c_str(),
                   policy::plan_table(engine->plan(), engine->stats().memory_budget_bytes).c_str());

@@ -9,6 +9,7 @@
 #include "tools/arguments.h"
 #include "tools/command.h"
 #include "tools/engine_flags.h"
+#include "tools/output.h"
 #include "tools/progress.h"
 
 namespace sluice::tools {
@@ -22,7 +23,9 @@ struct EvalFlags {
 
 void run(const EvalFlags& flags, std::stop_token stop) {
   const auto tokenizer = need_tokenizer(flags.engine.model);
-  const auto tokens = tokenizer->encode(read_text(flags.text), text::AddSpecial::kNo);
+  const std::string text = read_text(flags.text);
+  check_utf8(text, flags.text);
+  const auto tokens = tokenizer->encode(text, text::AddSpecial::kNo);
   const int64_t window =
       std::min(flags.window, BoundModel::open(flags.engine.model).shape().max_positions);
   const auto windows = app::perplexity_windows(tokens, tokenizer->bos(), window);
@@ -39,14 +42,12 @@ void run(const EvalFlags& flags, std::stop_token stop) {
       },
       stop);
   if (flags.engine.json)
-    std::printf("%s\n", nlohmann::ordered_json{{"perplexity", result.value()},
-                                               {"mean_nll", result.mean_nll},
-                                               {"scored_tokens", result.scored_tokens},
-                                               {"windows", result.windows},
-                                               {"window_tokens", window},
-                                               {"stats", app::stats_json(*engine)}}
-                            .dump(2)
-                            .c_str());
+    print_json({{"perplexity", result.value()},
+                {"mean_nll", result.mean_nll},
+                {"scored_tokens", result.scored_tokens},
+                {"windows", result.windows},
+                {"window_tokens", window},
+                {"stats", app::stats_json(*engine)}});
   else
     std::printf(
         "perplexity %.6f over %lld tokens (mean NLL %.6f; %lld windows of %lld tokens, each begun "

@@ -12,6 +12,7 @@
 #include "src/model/bound_model.h"
 #include "src/text/tokenizer.h"
 #include "tools/command.h"
+#include "tools/output.h"
 #include "tools/progress.h"
 
 namespace sluice::tools {
@@ -127,12 +128,14 @@ void print_plain(const nlohmann::ordered_json& json) {
 }
 
 void run(const InspectFlags& flags, std::stop_token stop) {
-  if (flags.kernels) std::printf("%s", kernels::describe_kernels().c_str());
+  if (flags.kernels && !flags.json) std::printf("%s", kernels::describe_kernels().c_str());
   if (flags.path.empty()) {
+    if (flags.kernels && flags.json) print_json({{"kernels", kernels::describe_kernels()}});
     if (flags.kernels) return;
     throw Error(ErrorKind::kUser, "no path", "give a model folder or a weight file, or --kernels");
   }
   nlohmann::ordered_json json = describe(flags);
+  if (flags.kernels) json["kernels"] = kernels::describe_kernels();
   if (flags.verify) {
     if (!io::is_packed_store(flags.path))
       throw Error(ErrorKind::kUser, "--verify: " + flags.path + " is not a packed store",
@@ -151,8 +154,7 @@ void run(const InspectFlags& flags, std::stop_token stop) {
         &stopped);
   }
   if (flags.json)
-    std::printf("%s\n",
-                json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+    print_json(json);
   else
     print_plain(json);
   if (flags.verify && !flags.json)

@@ -43,6 +43,9 @@ class OneSource final : public RequestSource {
 };
 
 void run(const LogitsFlags& flags, std::stop_token stop) {
+  if (flags.prompt_ids.empty() && flags.prompt.empty())
+    throw Error(ErrorKind::kUser, "no prompt", "give -p TEXT or --prompt-ids 1,2,3");
+  check_utf8(flags.prompt, "the prompt");
   GenerationRequest request;
   request.score_prompt = true;
   request.prompt =

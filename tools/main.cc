@@ -13,6 +13,7 @@
 #include "src/base/error.h"
 #include "tools/arguments.h"
 #include "tools/command.h"
+#include "tools/output.h"
 
 namespace {
 
@@ -72,6 +73,7 @@ int run(int argc, char** argv) {
   signal(SIGXFSZ, SIG_IGN);
   for (const sluice::tools::Command& command : commands)
     if (command.parser->parsed()) command.run(stop.get_token());
+  sluice::tools::check_output();
   return 0;
 }
 

@@ -11,6 +11,7 @@
 #include "tools/arguments.h"
 #include "tools/command.h"
 #include "tools/engine_flags.h"
+#include "tools/output.h"
 #include "tools/sampling_flags.h"
 
 namespace sluice::tools {
@@ -27,9 +28,7 @@ struct RunFlags {
 
 std::vector<int32_t> encode_prompt(const text::Tokenizer& tokenizer, const std::string& prompt,
                                    bool add_special) {
-  if (const auto at = text::first_invalid_utf8(prompt))
-    throw Error(ErrorKind::kUser, fmt::format("the prompt is not UTF-8 at byte {}", *at),
-                "save it as UTF-8 and try again");
+  check_utf8(prompt, "the prompt");
   return tokenizer.encode(prompt, add_special ? text::AddSpecial::kYes : text::AddSpecial::kNo);
 }
 
@@ -42,9 +41,11 @@ std::vector<std::vector<int32_t>> collect_prompts(const RunFlags& flags,
   if (texts.empty() && out.empty())
     throw Error(ErrorKind::kUser, "no prompt",
                 "give -p TEXT, --prompt-file FILE (- for standard input) or --prompt-ids 1,2,3");
-  if (!texts.empty() && !tokenizer)
+  if (!texts.empty() && !tokenizer) {
+    BoundModel::open(flags.engine.model);  // a missing or damaged model is the better message
     throw Error(ErrorKind::kFile, fmt::format("{}: the model has no tokenizer", flags.engine.model),
                 "copy its tokenizer files there, or give token ids with --prompt-ids");
+  }
   for (const std::string& prompt : texts)
     out.push_back(encode_prompt(*tokenizer, prompt, !flags.no_special));
   return out;
@@ -88,8 +89,7 @@ void print_results(const RunFlags& flags, const Engine& engine,
   json["model"] = flags.engine.model;
   json["policy"] = nlohmann::ordered_json::parse(policy::policy_to_json(engine.plan().policy));
   json["stats"] = app::stats_json(engine);
-  std::printf("%s\n",
-              json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+  print_json(json);
 }
 
 void run(const RunFlags& flags, std::stop_token stop) {
@@ -121,15 +121,16 @@ void run(const RunFlags& flags, std::stop_token stop) {
       if (prompts.size() > 1)
         std::printf("--- prompt %llu (%s)\n", static_cast<unsigned long long>(result.id + 1),
                     result.finish_reason.c_str());
-      std::printf("%s\n", tokenizer ? result.text.c_str()
-                                    : fmt::format("{}", fmt::join(result.token_ids, ",")).c_str());
+      const std::string line =
+          (tokenizer ? result.text : fmt::format("{}", fmt::join(result.token_ids, ","))) + "\n";
+      std::fwrite(line.data(), 1, line.size(), stdout);  // text may hold zero bytes
       std::fflush(stdout);
     }
     results[result.id] = std::move(result);
   };
   app::PromptSource source(std::move(requests), sink);
   engine->generate(source, sink, stop);
-  if (is_streaming) std::printf("\n");
+  if (is_streaming && results.front().refused.empty()) std::printf("\n");
   if (flags.engine.json) print_results(flags, *engine, results, tokenizer.get());
   for (const app::TextResult& result : results)
     if (!result.refused.empty())

@@ -8,10 +8,13 @@ namespace sluice::kernels {
 namespace {
 constexpr int kLanes = 8;
 #define SLUICE_F16C 8
-#include "kernels/cpu/attention_body.inc"
-#include "kernels/cpu/linear_body.inc"
-#include "kernels/cpu/rows_body.inc"
+// Each body builds on the one before it.
+// clang-format off
 #include "kernels/cpu/vector.inc"
+#include "kernels/cpu/rows_body.inc"
+#include "kernels/cpu/linear_body.inc"
+#include "kernels/cpu/attention_body.inc"
+// clang-format on
 }  // namespace
 
 const Variant kVariantAvx2{

@@ -9,10 +9,13 @@ namespace {
 constexpr int kLanes = 16;
 #define SLUICE_F16C 16
 #define SLUICE_BF16_DOT 1
-#include "kernels/cpu/attention_body.inc"
-#include "kernels/cpu/linear_body.inc"
-#include "kernels/cpu/rows_body.inc"
+// Each body builds on the one before it.
+// clang-format off
 #include "kernels/cpu/vector.inc"
+#include "kernels/cpu/rows_body.inc"
+#include "kernels/cpu/linear_body.inc"
+#include "kernels/cpu/attention_body.inc"
+// clang-format on
 }  // namespace
 
 const Variant kVariantAvx512Bf16{

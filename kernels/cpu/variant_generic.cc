@@ -5,10 +5,13 @@ namespace sluice::kernels {
 
 namespace {
 constexpr int kLanes = 8;
-#include "kernels/cpu/attention_body.inc"
-#include "kernels/cpu/linear_body.inc"
-#include "kernels/cpu/rows_body.inc"
+// Each body builds on the one before it.
+// clang-format off
 #include "kernels/cpu/vector.inc"
+#include "kernels/cpu/rows_body.inc"
+#include "kernels/cpu/linear_body.inc"
+#include "kernels/cpu/attention_body.inc"
+// clang-format on
 }  // namespace
 
 const Variant kVariantGeneric{

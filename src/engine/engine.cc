@@ -32,15 +32,14 @@ std::unique_ptr<io::FileEngine> make_main_engine(const EngineOptions& options) {
   return io::make_file_engine(io);
 }
 
-// Single table rows must not queue behind megabytes of streamed weights: they have a small engine
-// of their own.
+// Single table rows must not queue behind megabytes of streamed weights: they have an engine of
+// their own. In the device they do wait behind what is in flight, so all rows of a pass go at once.
 std::unique_ptr<io::FileEngine> make_gather_engine(const EngineOptions& options) {
   io::FileEngineOptions io;
-  io.mode = io::IoMode::kPread;
+  io.mode = options.io_mode;
   io.direct = options.direct_io;
-  io.threads = 2;
   io.bytes_in_flight = 8 * kMiB;
-  io.request_bytes = kMiB;
+  io.request_bytes = 512 * kKiB;
   return io::make_file_engine(io);
 }
 
@@ -338,7 +337,7 @@ void Engine::load(std::stop_token cancel) {
   omp_set_num_threads(impl_->planned.threads);
   const Clock::time_point started = Clock::now();
   impl_->weights->load_resident(
-      impl_->workspace.span(),
+      impl_->workspace.span(), impl_->planned.threads,
       [&](const LoadProgress& progress) {
         impl_->totals.loaded_bytes = progress.done_bytes;
         if (impl_->options.load_progress) impl_->options.load_progress(progress);

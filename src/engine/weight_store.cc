@@ -12,6 +12,7 @@
 #include "kernels/elementwise.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/prefault.h"
 
 namespace sluice {
 
@@ -192,7 +193,7 @@ std::vector<WeightStore::Piece> WeightStore::resident_pieces(int64_t piece_bytes
   return pieces;
 }
 
-void WeightStore::load_resident(std::span<std::byte> staging,
+void WeightStore::load_resident(std::span<std::byte> staging, int threads,
                                 const std::function<void(const LoadProgress&)>& progress,
                                 std::stop_token cancel) {
   const auto started = std::chrono::steady_clock::now();
@@ -206,6 +207,7 @@ void WeightStore::load_resident(std::span<std::byte> staging,
   LoadProgress state;
   for (const Piece& piece : pieces) state.total_bytes += piece.bytes;
   std::vector<BackgroundRead> reads(static_cast<size_t>(buffers));
+  const Prefault prefault(resident_.span(), threads);
   const auto start = [&](size_t index) {
     const Piece& piece = pieces[index];
     const io::Window window = io::aligned_window(piece.offset, piece.bytes);

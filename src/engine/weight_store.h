@@ -42,9 +42,9 @@ class WeightStore {
               io::FileEngine& engine, io::FileEngine& gather, Arena& memory);
   ~WeightStore();
 
-  /// Reads and packs everything resident, through `staging` (at least load_staging_bytes). Errors:
-  /// kFile, kCancelled.
-  void load_resident(std::span<std::byte> staging,
+  /// Reads and packs everything resident, through `staging` (at least load_staging_bytes), while
+  /// `threads` threads give the memory its pages. Errors: kFile, kCancelled.
+  void load_resident(std::span<std::byte> staging, int threads,
                      const std::function<void(const LoadProgress&)>& progress,
                      std::stop_token cancel);
 
@@ -68,7 +68,7 @@ class WeightStore {
   /// Two halves that each take a granule of the widest rows, and up to 8 MiB.
   static int64_t load_staging_bytes(const ModelShape& model);
 
-  static constexpr int64_t kGatherStagingRows = 16;
+  static constexpr int64_t kGatherStagingRows = 64;
 
  private:
   struct Run {  // a contiguous aligned range of one file

@@ -1,0 +1,145 @@
+// sluice convert: a packed store gives the tokens of its source.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/tools/command.h"
+
+namespace sluice::testing {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+// The store of a model in `folder`/store, converted with `flags`.
+std::string convert(const std::string& model, const TemporaryFolder& folder,
+                    const std::vector<std::string>& flags = {}) {
+  const std::string store = folder.path("store");
+  std::vector<std::string> words{"convert", fixture_model(model), store};
+  words.insert(words.end(), flags.begin(), flags.end());
+  succeed(words);
+  return store;
+}
+
+Ids greedy(const std::string& model, const Golden& golden, std::vector<std::string> flags = {}) {
+  flags.insert(flags.begin(), {"run", model, "--prompt-ids", id_list(golden.prompt_ids), "-n",
+                               std::to_string(golden.greedy_ids.size()), "--ignore-eos", "--json"});
+  return succeed(flags).json()["token_ids"].get<Ids>();
+}
+
+class Convert : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Convert, TheStoreGivesTheSourcesTokens) {
+  const TemporaryFolder folder;
+  const std::string store = convert(GetParam(), folder, {"--verify"});
+  for (const Golden& golden : goldens(GetParam())) {
+    const Ids expected = greedy(fixture_model(GetParam()), golden);
+    EXPECT_EQ(greedy(store, golden), expected);
+    EXPECT_EQ(greedy(store, golden, {"--percent", "0", "0", "100", "0", "100", "0"}), expected)
+        << "streamed";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, Convert,
+                         ::testing::Values("stories260k", "opt-tiny", "opt-tiny-bin",
+                                           "opt-tiny-f16-bin-sharded", "opt-350m-tiny",
+                                           "llama-tiny-sharded", "llama-tiny-bf16"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase_if(name, [](char c) { return c == '-'; });
+                           return name;
+                         });
+
+TEST(ConvertCommand, TheStoreHoldsTokenizerConfigAndNoJournal) {
+  const TemporaryFolder folder;
+  const std::string store = convert("stories260k", folder);
+  const auto files = read_folder(store);
+  for (const char* name :
+       {"sluice-store.json", "config.json", "tokenizer.json", "embed.safetensors",
+        "layer-00000.safetensors", "layer-00004.safetensors", "head.safetensors"})
+    EXPECT_TRUE(files.contains(name)) << name;
+  EXPECT_FALSE(files.contains("sluice-store.journal"));
+  EXPECT_FALSE(files.contains("layer-00005.safetensors"));
+  const Golden golden = goldens("stories260k").front();
+  EXPECT_EQ(succeed({"run", store, "-p", golden.prompt, "-n", "64"}).out,
+            golden.text.substr(golden.prompt.size()) + "\n");
+}
+
+TEST(ConvertCommand, JsonCountsWhatWasWritten) {
+  const TemporaryFolder folder;
+  const auto json =
+      succeed({"convert", fixture_model("opt-tiny"), folder.path("store"), "--json"}).json();
+  EXPECT_EQ(json["groups"], 5);
+  EXPECT_EQ(json["resumed_groups"], 0);
+  EXPECT_EQ(json["written_bytes"], json["total_bytes"]);
+  int64_t bytes = 0;
+  for (const auto& [name, text] : read_folder(folder.path("store")))
+    if (name.ends_with(".safetensors")) bytes += static_cast<int64_t>(text.size());
+  EXPECT_EQ(json["total_bytes"], bytes);
+}
+
+TEST(ConvertCommand, OtherElementTypesAreRoundedOnce) {
+  const TemporaryFolder folder;
+  const std::string f32 = convert("opt-tiny-f16", folder, {"--weights", "f32"});
+  // f16 to f32 is exact, so f32 arithmetic gives the same tokens.
+  for (const Golden& golden : goldens("opt-tiny-f16"))
+    EXPECT_EQ(greedy(f32, golden, {"--kv-dtype", "f32"}),
+              greedy(fixture_model("opt-tiny-f16"), golden, {"--kv-dtype", "f32"}));
+  const auto f32_json = succeed({"inspect", f32, "--json"}).json();
+  EXPECT_EQ(f32_json["model"]["weight_dtype"], "f32");
+
+  const TemporaryFolder other;
+  const std::string bf16 = convert("stories260k", other, {"--weights", "bf16"});
+  const auto bf16_json = succeed({"inspect", bf16, "--json"}).json();
+  EXPECT_EQ(bf16_json["model"]["weight_dtype"], "bf16");
+  EXPECT_EQ(bf16_json["bytes_by_dtype"]["bf16"], 260032 * 2);
+  // Rounded weights of a trained model still begin the story as the exact ones do.
+  EXPECT_EQ(succeed({"run", bf16, "-p", "Once upon a time", "-n", "8"}).out,
+            ", there was a little\n");
+}
+
+TEST(ConvertCommand, AStoreConvertsToAStore) {
+  const TemporaryFolder folder;
+  const std::string first = convert("stories260k", folder);
+  succeed({"convert", first, folder.path("second")});
+  const Golden golden = goldens("stories260k").front();
+  EXPECT_EQ(greedy(folder.path("second"), golden), golden.greedy_ids);
+}
+
+TEST(ConvertCommand, ADryRunWritesNothing) {
+  const TemporaryFolder folder;
+  const auto outcome =
+      succeed({"convert", fixture_model("opt-tiny"), folder.path("store"), "--dry-run"});
+  EXPECT_NE(outcome.err.find("5 groups"), std::string::npos) << outcome.err;
+  EXPECT_FALSE(std::filesystem::exists(folder.path("store")));
+}
+
+TEST(ConvertCommand, RefusesToReplaceWhatItWasNotAskedTo) {
+  const TemporaryFolder folder;
+  const std::string store = convert("opt-tiny", folder);
+  const auto before = read_folder(store);
+  fail({"convert", fixture_model("stories260k"), store}, 2, {"already holds", "--overwrite"});
+  fail({"convert", store, store}, 2, {"same folder"});
+  EXPECT_EQ(read_folder(store), before);
+  succeed({"convert", fixture_model("stories260k"), store, "--overwrite"});
+  const Golden golden = goldens("stories260k").front();
+  EXPECT_EQ(greedy(store, golden), golden.greedy_ids);
+  fail({"convert", folder.path("none"), folder.path("other")}, 3, {folder.path("none")});
+  fail({"convert", fixture_model("opt-tiny"), folder.path("other"), "--weights", "int4"}, 2,
+       {"--weights", "int4"});
+  EXPECT_FALSE(std::filesystem::exists(folder.path("other")));
+}
+
+TEST(ConvertCommand, ADamagedStoreIsFoundByVerify) {
+  const TemporaryFolder folder;
+  const std::string store = convert("stories260k", folder);
+  const std::string path = store + "/layer-00002.safetensors";
+  std::string bytes = read_file(path);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  write_file(path, bytes);
+  fail({"inspect", store, "--verify"}, 3, {"layer-00002", "checksum"});
+  std::filesystem::resize_file(path, 8192);
+  fail({"run", store, "--prompt-ids", "1,5"}, 3, {"layer-00002"});
+}
+
+}  // namespace
+}  // namespace sluice::testing

@@ -1,0 +1,111 @@
+// Wherever weights, KV and activations live and however the block is cut: the same tokens.
+#include <gtest/gtest.h>
+
+#include "tests/tools/command.h"
+
+namespace sluice::testing {
+namespace {
+
+using Ids = std::vector<int32_t>;
+using Words = std::vector<std::string>;
+
+struct Placement {
+  std::string name;
+  Words flags;
+  bool streams;  // weights come from disk in each pass
+};
+
+void PrintTo(const Placement& placement, std::ostream* out) { *out << placement.name; }
+
+class SameTokens : public ::testing::TestWithParam<Placement> {};
+
+TEST_P(SameTokens, AsTheReference) {
+  Words arguments{"run", fixture_model("stories260k"), "-n", "64", "--json"};
+  std::vector<Ids> expected;
+  for (const Golden& golden : goldens("stories260k")) {
+    arguments.insert(arguments.end(), {"--prompt-ids", id_list(golden.prompt_ids)});
+    expected.push_back(golden.greedy_ids);
+  }
+  arguments.insert(arguments.end(), GetParam().flags.begin(), GetParam().flags.end());
+  const auto json = succeed(arguments).json();
+  ASSERT_EQ(json["results"].size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i)
+    EXPECT_EQ(json["results"][i]["token_ids"].get<Ids>(), expected[i]) << "prompt " << i;
+  const auto& stats = json["stats"];
+  EXPECT_EQ(stats["streamed_bytes_per_pass"].get<int64_t>() > 0, GetParam().streams);
+  EXPECT_LE(stats["peak_bytes"]["device"].get<int64_t>(),
+            stats["budget_bytes"]["device"].get<int64_t>());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Placements, SameTokens,
+    ::testing::Values(
+        Placement{"Resident", {}, false},
+        Placement{"BudgetBelowTheWeights", {"--cpu-mem", "980KiB"}, true},
+        Placement{"AllOnDisk", {"--percent", "0", "0", "0", "0", "0", "0"}, true},
+        Placement{"WeightsOnDisk",
+                  {"--percent", "0", "0", "100", "0", "100", "0", "--gpu-batch-size", "6"},
+                  true},
+        Placement{"KvOnDisk", {"--percent", "100", "0", "0", "0", "100", "0"}, false},
+        Placement{"ActivationsOnDisk",
+                  {"--percent", "100", "0", "100", "0", "0", "0", "--gpu-batch-size", "2",
+                   "--num-gpu-batches", "3"},
+                  false},
+        Placement{"HalfOfEverything",
+                  {"--percent", "50", "0", "50", "0", "50", "0", "--gpu-batch-size", "3",
+                   "--num-gpu-batches", "2"},
+                  true},
+        Placement{"HostCountsAsMemory",
+                  {"--percent", "20", "30", "0", "70", "10", "10", "--gpu-batch-size", "4"},
+                  true},
+        Placement{"OneSequenceAtATime", {"--gpu-batch-size", "1", "--num-gpu-batches", "1"}, false},
+        Placement{"SmallPagesAndChunks",
+                  {"--percent", "30", "0", "40", "0", "100", "0", "--gpu-batch-size", "2",
+                   "--num-gpu-batches", "2", "--micro-batch-tokens", "5", "--page-tokens", "3"},
+                  true},
+        Placement{"BufferedReads",
+                  {"--percent", "0", "0", "100", "0", "100", "0", "--io", "buffered"},
+                  true},
+        Placement{
+            "ReadsByThreads", {"--percent", "0", "0", "0", "0", "100", "0", "--io", "pread"}, true},
+        Placement{"OneThread", {"--cpu-mem", "1MiB", "-t", "1"}, true},
+        Placement{"PlainKernels", {"--cpu-isa", "generic"}, false}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(PolicyFile, IsFollowedAndGivesTheSameTokens) {
+  const TemporaryFolder folder;
+  write_file(folder.path("policy.json"),
+             R"({"weights": {"device": 0.25, "host": 0, "disk": 0.75},
+                 "kv": {"device": 0.5, "host": 0, "disk": 0.5},
+                 "micro_batch_sequences": 2, "micro_batches": 3, "page_tokens": 8})");
+  const Golden golden = goldens("stories260k").front();
+  const auto json =
+      succeed({"run", fixture_model("stories260k"), "--prompt-ids", id_list(golden.prompt_ids),
+               "-n", "64", "--json", "--policy", folder.path("policy.json")})
+          .json();
+  EXPECT_EQ(json["token_ids"].get<Ids>(), golden.greedy_ids);
+  EXPECT_EQ(json["policy"]["weights"]["disk"], 0.75);
+  EXPECT_EQ(json["policy"]["kv"]["device"], 0.5);
+  EXPECT_EQ(json["policy"]["micro_batches"], 3);
+  EXPECT_EQ(json["policy"]["page_tokens"], 8);
+  EXPECT_GT(json["stats"]["peak_bytes"]["disk"].get<int64_t>(), 0);
+}
+
+TEST(PolicyFile, APrintedPolicyCanBeGivenBack) {
+  const TemporaryFolder folder;
+  const Words run{"run",    fixture_model("stories260k"),
+                  "-p",     "Once upon a time",
+                  "-n",     "32",
+                  "--json", "--cpu-mem",
+                  "800KiB"};
+  const auto first = succeed(run).json();
+  write_file(folder.path("policy.json"), first["policy"].dump());
+  Words again = run;
+  again.insert(again.end(), {"--policy", folder.path("policy.json")});
+  const auto second = succeed(again).json();
+  EXPECT_EQ(second["policy"], first["policy"]);
+  EXPECT_EQ(second["token_ids"], first["token_ids"]);
+}
+
+}  // namespace
+}  // namespace sluice::testing

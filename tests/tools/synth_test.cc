@@ -1,0 +1,90 @@
+// sluice synth: random weights of a shape, that run.
+#include <gtest/gtest.h>
+
+#include "tests/tools/command.h"
+
+namespace sluice::testing {
+namespace {
+
+using Words = std::vector<std::string>;
+
+class Synth : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Synth, WritesAModelOfThatShapeThatRuns) {
+  const TemporaryFolder folder;
+  const std::string model = folder.path("model");
+  succeed({"synth", fixture_model(GetParam()), model, "--dtype", "f16"});
+  const auto json = succeed({"inspect", model, "--json"}).json();
+  auto original = succeed({"inspect", fixture_model(GetParam()), "--json"}).json()["model"];
+  for (const char* key : {"layers", "hidden_size", "heads", "kv_heads", "parameters", "vocab_size"})
+    EXPECT_EQ(json["model"][key], original[key]) << key;
+  EXPECT_EQ(json["model"]["weight_dtype"], "f16");
+  EXPECT_EQ(json["tensor_bytes"], 2 * original["parameters"].get<int64_t>());
+  EXPECT_FALSE(json.contains("notes")) << json["notes"];
+  const auto run =
+      succeed({"run", model, "--prompt-ids", "2,3,4", "-n", "20", "--ignore-eos", "--json"}).json();
+  EXPECT_EQ(run["token_ids"].size(), 20u);
+  const auto streamed = succeed({"run", model, "--prompt-ids", "2,3,4", "-n", "20", "--ignore-eos",
+                                 "--json", "--percent", "10", "0", "0", "0", "0", "0"})
+                            .json();
+  EXPECT_EQ(streamed["token_ids"], run["token_ids"]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, Synth,
+                         ::testing::Values("stories260k", "opt-tiny", "opt-350m-tiny",
+                                           "llama-tiny-gqa", "llama-tiny-bias"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase_if(name, [](char c) { return c == '-'; });
+                           return name;
+                         });
+
+TEST(SynthCommand, TheSeedDecidesEveryByte) {
+  const TemporaryFolder folder;
+  const auto make = [&](const std::string& name, const Words& flags) {
+    Words words{"synth", fixture_model("opt-tiny"), folder.path(name)};
+    words.insert(words.end(), flags.begin(), flags.end());
+    succeed(words);
+    return read_folder(folder.path(name));
+  };
+  const auto first = make("a", {"--seed", "3"});
+  EXPECT_TRUE(make("b", {"--seed", "3", "-t", "1"}) == first) << "whatever the threads";
+  EXPECT_FALSE(make("c", {"--seed", "4"}) == first);
+}
+
+TEST(SynthCommand, LayersAndBuiltInShapes) {
+  const TemporaryFolder folder;
+  succeed({"synth", fixture_model("opt-tiny"), folder.path("deep"), "--layers", "7"});
+  EXPECT_EQ(succeed({"inspect", folder.path("deep"), "--json"}).json()["model"]["layers"], 7);
+  const auto outcome = succeed({"synth", "opt-175b", folder.path("no"), "--dry-run"});
+  EXPECT_NE(outcome.err.find("174.6 billion"), std::string::npos) << outcome.err;
+  EXPECT_FALSE(std::filesystem::exists(folder.path("no")));
+}
+
+TEST(SynthErrors, AModelThatIsThereStays) {
+  const TemporaryFolder folder;
+  succeed({"synth", fixture_model("opt-tiny"), folder.path("model")});
+  const auto before = read_folder(folder.path("model"));
+  fail({"synth", fixture_model("stories260k"), folder.path("model")}, 2,
+       {"already holds a model", "--overwrite"});
+  EXPECT_TRUE(read_folder(folder.path("model")) == before);
+  succeed({"synth", fixture_model("stories260k"), folder.path("model"), "--overwrite"});
+  EXPECT_EQ(succeed({"inspect", folder.path("model"), "--json"}).json()["parameters"], 260032);
+}
+
+TEST(SynthErrors, NameWhatIsWrong) {
+  const TemporaryFolder folder;
+  fail({"synth", "opt-1t", folder.path("no")}, 2, {"opt-1t", "built-in", "opt-30b"});
+  fail({"synth", "opt-125m", folder.path("no"), "--dtype", "int4"}, 2, {"--dtype", "int4"});
+  fail({"synth", folder.path(), folder.path("no")}, 3, {"config.json"});
+  write_file(folder.path("config.json"), "[]");
+  fail({"synth", folder.path("config.json"), folder.path("no")}, 3, {"config.json"});
+  fail({"synth", folder.path("config.json"), folder.path("no"), "--layers", "3"}, 3,
+       {"config.json", "JSON object"});
+  write_file(folder.path("file"), "");
+  fail({"synth", fixture_model("opt-tiny"), folder.path("file")}, 3, {folder.path("file")});
+  EXPECT_FALSE(std::filesystem::exists(folder.path("no")));
+}
+
+}  // namespace
+}  // namespace sluice::testing
