@@ -41,6 +41,9 @@ class ShareCarry {
   double carry_ = 0;
 };
 
+// So many rows are multiplied in less time than their weights take to read, on any disk.
+constexpr int64_t kFewSequences = 32;
+
 int64_t pages_of(int64_t tokens, int64_t page_tokens) {
   return (tokens + page_tokens - 1) / page_tokens;
 }
@@ -50,6 +53,7 @@ void place_weights(const PlanInput& input, Plan& plan, int64_t& packed, int64_t&
   const ModelShape& model = *input.model;
   const int64_t element = dtype_bytes(model.weight_dtype);
   const double share = plan.policy.weights.device + plan.policy.weights.host;
+  int64_t largest_part = 0;
   ShareCarry carry(share, input.row_granule);
   std::optional<int64_t> token_rows;  // resident rows of the token table, which comes first
   for (const SublayerShape& sublayer : model.sublayers) {
@@ -73,19 +77,29 @@ void place_weights(const PlanInput& input, Plan& plan, int64_t& packed, int64_t&
       } else {
         if (!weight.shares_table && resident > 0)
           packed += round_up(input.packed_bytes(resident, weight.cols), 64);
-        if (resident < weight.rows) {
-          streamed += bytes - resident_bytes + 2 * kDiskBlock;
-          plan.streamed_weight_bytes += bytes - resident_bytes;
+        const int64_t row_bytes = weight.cols * element;
+        const int64_t part_rows = weight_part_rows(row_bytes, input.row_granule);
+        for (int64_t row = resident; row < weight.rows; row += part_rows) {
+          // Where a file's rows begin and end is not known here: up to a block more than needed.
+          const int64_t part_bytes = std::min(part_rows, weight.rows - row) * row_bytes;
+          const int64_t part = round_up(part_bytes, kDiskBlock) + kDiskBlock;
+          streamed += part;
+          largest_part = std::max(largest_part, part);
         }
+        plan.streamed_weight_bytes += bytes - resident_bytes;
       }
       if (!weight.shares_table) {
         plan.weight_bytes += bytes;
         plan.resident_weight_bytes += resident_bytes;
       }
     }
-    plan.streamed_bytes.push_back(round_up(streamed, kDiskBlock));
+    plan.streamed_bytes.push_back(streamed);
   }
-  plan.ring_bytes = smallest_ring_bytes(plan.streamed_bytes);
+  // A sublayer computes for as long as a few tokens take to read the next one; with many, reading
+  // rests at its end unless the one after that can begin.
+  const int64_t sequences = std::min(plan.policy.block_sequences(), input.workload.sequences);
+  plan.ring_bytes =
+      weight_ring_bytes(plan.streamed_bytes, largest_part, sequences > kFewSequences ? 2 : 1);
 }
 
 void place_kv(const PlanInput& input, Plan& plan) {

@@ -16,25 +16,34 @@ constexpr size_t kPiece = size_t{16} << 20;  // a few milliseconds: stopping nev
 constexpr size_t kPage = 4096;
 }  // namespace
 
-Prefault::Prefault(std::span<std::byte> memory, int threads) : memory_(memory) {
-  // Whole pages only: the rest of the first and last page may be somebody else's.
-  const size_t skip = (kPage - reinterpret_cast<uintptr_t>(memory.data()) % kPage) % kPage;
-  if (memory.size() < skip + kPiece) return;
-  memory_ = memory.subspan(skip, (memory.size() - skip) / kPage * kPage);
+Prefault::Prefault(const std::vector<std::span<std::byte>>& ranges, int threads) {
+  for (std::span<std::byte> range : ranges) {
+    // Whole pages only: the rest of the first and last page may be somebody else's.
+    const size_t skip = (kPage - reinterpret_cast<uintptr_t>(range.data()) % kPage) % kPage;
+    if (range.size() < skip + kPage) continue;
+    range = range.subspan(skip, (range.size() - skip) / kPage * kPage);
+    for (size_t begin = 0; begin < range.size(); begin += kPiece)
+      pieces_.push_back(range.subspan(begin, std::min(kPiece, range.size() - begin)));
+  }
   try {
-    for (int i = 0; i < threads; ++i)
+    for (int i = 0; i < threads && !pieces_.empty(); ++i)
       threads_.emplace_back([this](std::stop_token stop) { run(stop); });
   } catch (const std::system_error&) {
     // Without threads the first touch pays.
   }
 }
 
+void Prefault::finish() {
+  for (std::jthread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
 void Prefault::run(std::stop_token stop) {
   while (!stop.stop_requested()) {
-    const size_t begin = next_.fetch_add(kPiece);
-    if (begin >= memory_.size()) return;
-    const size_t bytes = std::min(kPiece, memory_.size() - begin);
-    if (madvise(memory_.data() + begin, bytes, MADV_POPULATE_WRITE) != 0) return;
+    const size_t index = next_.fetch_add(1);
+    if (index >= pieces_.size()) return;
+    const std::span<std::byte> piece = pieces_[index];
+    if (madvise(piece.data(), piece.size(), MADV_POPULATE_WRITE) != 0) return;
   }
 }
 

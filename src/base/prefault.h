@@ -13,17 +13,21 @@ namespace sluice {
 
 class Prefault {
  public:
-  /// Starts at once, from the front, with `threads` threads. `memory` outlives the object.
-  Prefault(std::span<std::byte> memory, int threads);
-  /// Stops after the piece at hand.
+  /// Starts at once, first range first, each from the front, with `threads` threads. The memory
+  /// outlives the object.
+  Prefault(const std::vector<std::span<std::byte>>& ranges, int threads);
+  /// Stops after the pieces at hand.
   ~Prefault() = default;
   Prefault(const Prefault&) = delete;
   Prefault& operator=(const Prefault&) = delete;
 
+  /// Waits for all of it.
+  void finish();
+
  private:
   void run(std::stop_token stop);
 
-  std::span<std::byte> memory_;
+  std::vector<std::span<std::byte>> pieces_;
   std::atomic<size_t> next_ = 0;
   std::vector<std::jthread> threads_;  // last: joined before the rest goes
 };

@@ -35,6 +35,8 @@ class HiddenStore {
   };
   std::vector<Piece> pieces(size_t batch, int32_t slot) const;
 
+  std::span<std::byte> memory() const noexcept { return memory_.span(); }
+
  private:
   struct Placement {
     int64_t memory_row;  // first row in memory_

@@ -34,6 +34,8 @@ class KvStore {
   void page_addresses(const MicroBatch& batch, const Chunk& chunk, int64_t layer, int32_t slot,
                       std::vector<std::byte*>& out) const;
 
+  std::span<std::byte> memory() const noexcept { return pages_.span(); }
+
  private:
   std::byte* staged_address(int32_t slot, int64_t index) const noexcept;
 

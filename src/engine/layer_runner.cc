@@ -221,15 +221,18 @@ void LayerRunner::multiply(const MatrixView& view, const kernels::Activations& x
   else if (view.resident)
     kernels::linear_plain(x, view.resident, view.dtype, resident, view.cols, bias, y, ldy,
                           parts_.compute, linear_scratch_);
-  if (view.streamed)
-    kernels::linear_plain(x, view.streamed, view.dtype, view.rows - resident, view.cols,
-                          bias ? bias + resident : nullptr, y + resident, ldy, parts_.compute,
+  int64_t row = resident;
+  for (const PlainRows& part : view.streamed) {
+    kernels::linear_plain(x, part.data, view.dtype, part.rows, view.cols,
+                          bias ? bias + row : nullptr, y + row, ldy, parts_.compute,
                           linear_scratch_);
+    row += part.rows;
+  }
 }
 
 void LayerRunner::linear(std::string_view role, std::string_view bias, Rows in, Rows out) {
-  const MatrixView view =
-      parts_.weights->matrix(static_cast<size_t>(task_.sublayer), weight_index(role), task_.offset);
+  const MatrixView view = parts_.weights->matrix(static_cast<size_t>(task_.sublayer),
+                                                 weight_index(role), task_.part_offsets);
   SLUICE_ASSERT(view.cols == in.cols && view.rows == out.cols && in.rows == out.rows,
                 "a family's shapes fit together");
   multiply(view, activations(in), vector_or_null(bias), out.data, out.stride);
@@ -293,8 +296,8 @@ void LayerRunner::silu_mul(Rows gate, Rows up, Rows out) {
 }
 
 void LayerRunner::logits(std::string_view role, Rows in) {
-  const MatrixView view =
-      parts_.weights->matrix(static_cast<size_t>(task_.sublayer), weight_index(role), task_.offset);
+  const MatrixView view = parts_.weights->matrix(static_cast<size_t>(task_.sublayer),
+                                                 weight_index(role), task_.part_offsets);
   auto* out = reinterpret_cast<float*>(logits_area_.data());
   for (int64_t begin = 0; begin < in.rows; begin += kLogitRows) {
     const Rows part{in.data + begin * in.stride, std::min(kLogitRows, in.rows - begin), in.cols,

@@ -33,8 +33,8 @@ std::string chrome_trace_json(const std::vector<TaskEvent>& events, const ModelS
     // Transfers of one lane overlap each other: asynchronous slices ("b"/"e"), compute plain ones
     // ("X").
     const std::string args =
-        fmt::format("{{\"pass\":{},\"micro_batch\":{},\"slice\":{},\"bytes\":{}}}", task.pass,
-                    task.micro_batch, task.slice, task.bytes);
+        fmt::format("{{\"pass\":{},\"micro_batch\":{},\"part\":{},\"bytes\":{}}}", task.pass,
+                    task.micro_batch, task.part, task.bytes);
     const std::string label = task_label(task, model);
     const double start = event.start_seconds * 1e6;
     const double end = event.end_seconds * 1e6;

@@ -12,7 +12,7 @@
 #include "kernels/elementwise.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
-#include "src/base/prefault.h"
+#include "src/schedule/weight_ring.h"
 
 namespace sluice {
 
@@ -81,7 +81,7 @@ WeightStore::WeightStore(const BoundModel& model, const policy::Plan& plan,
   }
   reserve(plan, memory);
   for (size_t sublayer = 0; sublayer < model_.shape().sublayers.size(); ++sublayer)
-    lay_out_stream(sublayer);
+    lay_out_parts(sublayer);
 }
 
 WeightStore::~WeightStore() {
@@ -125,49 +125,28 @@ void WeightStore::reserve(const policy::Plan& plan, Arena& memory) {
   if (ring_) engine_.register_memory(ring_.span());
 }
 
-// The streamed rows of a sublayer as few large aligned reads: ranges that touch in the file are
-// read as one.
-void WeightStore::lay_out_stream(size_t sublayer) {
-  struct Range {
-    size_t weight;
-    int32_t file_index;
-    int64_t offset;
-    int64_t bytes;
-  };
+void WeightStore::lay_out_parts(size_t sublayer) {
   const auto& shapes = model_.shape().sublayers[sublayer].weights;
-  Stream& stream = streams_.emplace_back();
-  stream.weight_position.assign(shapes.size(), -1);
-  std::vector<Range> ranges;
+  std::vector<Part>& parts = parts_.emplace_back();
   for (size_t w = 0; w < shapes.size(); ++w) {
-    const int64_t resident = weights_[sublayer][w].resident_rows;
-    if (shapes[w].kind != WeightKind::kMatrix || resident == shapes[w].rows) continue;
+    if (shapes[w].kind != WeightKind::kMatrix) continue;
     const io::TensorEntry& tensor = model_.tensor(sublayer, w);
-    const int64_t skip = resident * shapes[w].cols * dtype_bytes(tensor.dtype);
-    ranges.push_back({w, tensor.file_index, tensor.offset + skip, tensor.bytes - skip});
-  }
-  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
-    return std::tie(a.file_index, a.offset) < std::tie(b.file_index, b.offset);
-  });
-  int64_t position = 0;
-  int32_t run_file = -1;
-  for (const Range& range : ranges) {
-    const io::Window window = io::aligned_window(range.offset, range.bytes);
-    const bool touches = run_file == range.file_index &&
-                         window.offset <= stream.runs.back().offset + stream.runs.back().bytes;
-    if (touches) {
-      Run& run = stream.runs.back();
-      run.bytes = std::max(run.bytes, window.offset + window.bytes - run.offset);
-      run.required_bytes = range.offset + range.bytes - run.offset;
-    } else {
-      stream.runs.push_back({files_[static_cast<size_t>(range.file_index)], window.offset,
-                             window.bytes, range.offset + range.bytes - window.offset, position});
-      run_file = range.file_index;
+    const int64_t row_bytes = shapes[w].cols * dtype_bytes(tensor.dtype);
+    const int64_t step = weight_part_rows(row_bytes, kernels::kRowGranule);
+    for (int64_t row = weights_[sublayer][w].resident_rows; row < shapes[w].rows; row += step) {
+      const int64_t rows = std::min(step, shapes[w].rows - row);
+      const int64_t begin = tensor.offset + row * row_bytes;
+      const io::Window window = io::aligned_window(begin, rows * row_bytes);
+      parts.push_back({w, rows, file(tensor), window.offset, window.bytes, begin - window.offset,
+                       begin + rows * row_bytes - window.offset});
     }
-    const Run& run = stream.runs.back();
-    stream.weight_position[range.weight] = run.ring_position + (range.offset - run.offset);
-    position = run.ring_position + run.bytes;
   }
-  stream.bytes = position;
+}
+
+std::vector<int64_t> WeightStore::part_bytes(size_t sublayer) const {
+  std::vector<int64_t> bytes;
+  for (const Part& part : parts_[sublayer]) bytes.push_back(part.bytes);
+  return bytes;
 }
 
 // Everything resident in pieces of whole rows, in checkpoint order of a pass.
@@ -193,7 +172,7 @@ std::vector<WeightStore::Piece> WeightStore::resident_pieces(int64_t piece_bytes
   return pieces;
 }
 
-void WeightStore::load_resident(std::span<std::byte> staging, int threads,
+void WeightStore::load_resident(std::span<std::byte> staging,
                                 const std::function<void(const LoadProgress&)>& progress,
                                 std::stop_token cancel) {
   const auto started = std::chrono::steady_clock::now();
@@ -207,7 +186,6 @@ void WeightStore::load_resident(std::span<std::byte> staging, int threads,
   LoadProgress state;
   for (const Piece& piece : pieces) state.total_bytes += piece.bytes;
   std::vector<BackgroundRead> reads(static_cast<size_t>(buffers));
-  const Prefault prefault(resident_.span(), threads);
   const auto start = [&](size_t index) {
     const Piece& piece = pieces[index];
     const io::Window window = io::aligned_window(piece.offset, piece.bytes);
@@ -252,31 +230,15 @@ void WeightStore::take_rows(size_t sublayer, size_t weight, int64_t row, int64_t
   }
 }
 
-void WeightStore::read_slice(const Task& task, io::Completion done) {
-  const Stream& stream = streams_[static_cast<size_t>(task.sublayer)];
-  // Slice s of n holds the bytes [s/n, (s+1)/n) of the stream, cut at aligned places.
-  const auto cut = [&](int64_t slice) {
-    return slice == task.slices
-               ? stream.bytes
-               : round_down(stream.bytes / kAlign * slice / task.slices * kAlign, kAlign);
-  };
-  const int64_t begin = cut(task.slice);
-  const int64_t end = cut(task.slice + 1);
-  std::vector<io::Extent> extents;
-  for (const Run& run : stream.runs) {
-    const int64_t first = std::max(begin, run.ring_position);
-    const int64_t last = std::min(end, run.ring_position + run.bytes);
-    if (first >= last) continue;
-    const int64_t in_run = first - run.ring_position;
-    extents.push_back({run.file, run.offset + in_run, last - first,
-                       ring_.data() + task.offset + first,
-                       std::clamp<int64_t>(run.required_bytes - in_run, 0, last - first)});
-  }
-  if (extents.empty()) return done(nullptr);
-  engine_.read(extents, std::move(done));
+void WeightStore::read_part(const Task& task, io::Completion done) {
+  const Part& part = parts_[static_cast<size_t>(task.sublayer)][static_cast<size_t>(task.part)];
+  const io::Extent extent{part.file, part.offset, part.bytes, ring_.data() + task.offset,
+                          part.required_bytes};
+  engine_.read({&extent, 1}, std::move(done));
 }
 
-MatrixView WeightStore::matrix(size_t sublayer, size_t weight, int64_t ring_offset) const {
+MatrixView WeightStore::matrix(size_t sublayer, size_t weight,
+                               std::span<const int64_t> part_offsets) const {
   const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
   const Weight& placed = weights_[sublayer][weight];
   MatrixView view;
@@ -286,8 +248,11 @@ MatrixView WeightStore::matrix(size_t sublayer, size_t weight, int64_t ring_offs
   view.resident_rows = placed.resident_rows;
   if (placed.resident_rows > 0)
     (shape.shares_table ? view.resident : view.packed) = resident_.data() + placed.memory_offset;
-  if (placed.resident_rows < shape.rows)
-    view.streamed = ring_.data() + ring_offset + streams_[sublayer].weight_position[weight];
+  const std::vector<Part>& parts = parts_[sublayer];
+  for (size_t i = 0; i < parts.size(); ++i)
+    if (parts[i].weight == weight)
+      view.streamed.push_back(
+          {ring_.data() + part_offsets[i] + parts[i].skipped_bytes, parts[i].rows});
   return view;
 }
 
@@ -301,7 +266,9 @@ int64_t WeightStore::gather_staging_bytes(const ModelShape& model) {
     for (const WeightShape& weight : sublayer.weights)
       if (weight.kind == WeightKind::kTable)
         widest = std::max(widest, weight.cols * dtype_bytes(model.weight_dtype));
-  return kGatherStagingRows * (round_up(widest, kAlign) + kAlign);
+  // A small model is not charged more than a part of its size.
+  const int64_t window = round_up(widest, kAlign) + kAlign;
+  return std::clamp<int64_t>(model.weight_bytes() / 64 / window, 8, kGatherStagingRows) * window;
 }
 
 int64_t WeightStore::load_staging_bytes(const ModelShape& model) {

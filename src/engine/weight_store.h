@@ -17,7 +17,13 @@
 
 namespace sluice {
 
-/// Rows [0, resident_rows) are packed or plain in memory; the rest lie plain at `streamed`.
+/// Some consecutive rows, plain, at any alignment of one element.
+struct PlainRows {
+  const std::byte* data = nullptr;
+  int64_t rows = 0;
+};
+
+/// Rows [0, resident_rows) are packed or plain in memory; the rest follow in `streamed`, in order.
 struct MatrixView {
   DType dtype = DType::kF32;
   int64_t rows = 0;
@@ -25,7 +31,7 @@ struct MatrixView {
   int64_t resident_rows = 0;
   const std::byte* packed = nullptr;    ///< packed resident rows, or null
   const std::byte* resident = nullptr;  ///< plain resident rows (a tied table), or null
-  const std::byte* streamed = nullptr;  ///< plain, any alignment of one element
+  std::vector<PlainRows> streamed;
 };
 
 struct LoadProgress {
@@ -42,24 +48,26 @@ class WeightStore {
               io::FileEngine& engine, io::FileEngine& gather, Arena& memory);
   ~WeightStore();
 
-  /// Reads and packs everything resident, through `staging` (at least load_staging_bytes), while
-  /// `threads` threads give the memory its pages. Errors: kFile, kCancelled.
-  void load_resident(std::span<std::byte> staging, int threads,
+  /// Reads and packs everything resident, through `staging` (at least load_staging_bytes). Errors:
+  /// kFile, kCancelled.
+  void load_resident(std::span<std::byte> staging,
                      const std::function<void(const LoadProgress&)>& progress,
                      std::stop_token cancel);
 
-  /// Starts reading a slice of a sublayer's streamed rows to its place in the ring.
-  void read_slice(const Task& task, io::Completion done);
-  /// Bytes that the sublayer takes in the ring.
-  int64_t streamed_bytes(size_t sublayer) const noexcept { return streams_[sublayer].bytes; }
+  std::span<std::byte> resident_memory() const noexcept { return resident_.span(); }
+
+  /// Starts reading a part of a sublayer's streamed rows to its place in the ring.
+  void read_part(const Task& task, io::Completion done);
+  /// Bytes that each part of the sublayer takes in the ring.
+  std::vector<int64_t> part_bytes(size_t sublayer) const;
   int64_t ring_bytes() const noexcept { return ring_.size(); }
 
-  /// The matrix, its streamed rows at `ring_offset` (of a sublayer in the ring).
-  MatrixView matrix(size_t sublayer, size_t weight, int64_t ring_offset) const;
+  /// The matrix; the sublayer's parts lie in the ring at `part_offsets`.
+  MatrixView matrix(size_t sublayer, size_t weight, std::span<const int64_t> part_offsets) const;
   /// The vector in f32.
   const float* vector(size_t sublayer, size_t weight) const;
   /// out [count, cols] f32 = rows `ids` of the table. `staging` for rows on disk
-  /// (kGatherStagingRows windows).
+  /// (gather_staging_bytes).
   void gather(size_t sublayer, size_t weight, std::span<const int32_t> ids, float* out,
               std::span<std::byte> staging);
 
@@ -68,20 +76,18 @@ class WeightStore {
   /// Two halves that each take a granule of the widest rows, and up to 8 MiB.
   static int64_t load_staging_bytes(const ModelShape& model);
 
+  /// Table rows that are read at a time, at most.
   static constexpr int64_t kGatherStagingRows = 64;
 
  private:
-  struct Run {  // a contiguous aligned range of one file
+  struct Part {  // rows of one matrix, read as one aligned range of its file
+    size_t weight;
+    int64_t rows;
     io::FileId file;
     int64_t offset;
     int64_t bytes;
-    int64_t required_bytes;
-    int64_t ring_position;
-  };
-  struct Stream {
-    std::vector<Run> runs;
-    int64_t bytes = 0;
-    std::vector<int64_t> weight_position;  // [weight] of its first streamed row in the stream
+    int64_t skipped_bytes;   // before the first row
+    int64_t required_bytes;  // up to the end of the last row
   };
   struct Piece {  // rows that are read and packed together
     size_t sublayer, weight;
@@ -95,7 +101,7 @@ class WeightStore {
   };
 
   void reserve(const policy::Plan& plan, Arena& memory);
-  void lay_out_stream(size_t sublayer);
+  void lay_out_parts(size_t sublayer);
   std::vector<Piece> resident_pieces(int64_t piece_bytes) const;
   void take_rows(size_t sublayer, size_t weight, int64_t row, int64_t rows,
                  const std::byte* source);
@@ -110,7 +116,7 @@ class WeightStore {
   std::vector<io::FileId> files_;
   std::vector<io::FileId> gather_files_;
   std::vector<std::vector<Weight>> weights_;
-  std::vector<Stream> streams_;
+  std::vector<std::vector<Part>> parts_;  // [sublayer], weight by weight, rows rising
   Buffer resident_;
   Buffer vectors_;
   Buffer ring_;

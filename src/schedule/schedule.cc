@@ -1,6 +1,7 @@
 #include "src/schedule/schedule.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "src/base/error.h"
 
@@ -18,17 +19,21 @@ std::string_view task_kind_name(TaskKind kind) noexcept {
   return names[static_cast<size_t>(kind)];
 }
 
+int64_t ScheduleSublayer::streamed_bytes() const noexcept {
+  return std::accumulate(parts.begin(), parts.end(), int64_t{0});
+}
+
 ScheduleGenerator::ScheduleGenerator(ScheduleShape shape)
     : shape_(std::move(shape)),
       ring_(shape_.weight_ring_bytes),
       weight_loads_(shape_.sublayers.size()),
-      weight_offset_(shape_.sublayers.size(), 0),
+      weight_offsets_(shape_.sublayers.size()),
       kv_slots_(static_cast<size_t>(shape_.kv_slots)),
       activation_slots_(static_cast<size_t>(shape_.activation_slots)),
       kv_stores_(shape_.sublayers.size()) {
   SLUICE_ASSERT(!shape_.sublayers.empty(), "a model has sublayers");
   for (const ScheduleSublayer& sublayer : shape_.sublayers)
-    SLUICE_ASSERT(sublayer.streamed_bytes <= shape_.weight_ring_bytes, "the plan sizes the ring");
+    SLUICE_ASSERT(sublayer.streamed_bytes() <= shape_.weight_ring_bytes, "the plan sizes the ring");
 }
 
 Task& ScheduleGenerator::add(std::vector<Task>& out, TaskKind kind, Lane lane, int32_t sublayer,
@@ -43,47 +48,49 @@ Task& ScheduleGenerator::add(std::vector<Task>& out, TaskKind kind, Lane lane, i
   return task;
 }
 
-void ScheduleGenerator::load_weights(std::vector<Task>& out, int64_t running, int32_t micro_batch,
-                                     int32_t slice, int32_t slices) {
-  const auto count = static_cast<int64_t>(shape_.sublayers.size());
-  const auto sublayer = static_cast<int32_t>(running % count);
-  const int64_t bytes = shape_.sublayers[static_cast<size_t>(sublayer)].streamed_bytes;
-  Task& task = add(out, TaskKind::kLoadWeights, Lane::kDiskRead, sublayer, micro_batch);
-  task.pass = running / count;
-  task.slice = slice;
-  task.slices = slices;
-  task.offset = weight_offset_[static_cast<size_t>(sublayer)];
-  task.bytes = bytes / slices + (slice < bytes % slices ? 1 : 0);
-  // The ring was placed with everything before the current column released.
-  if (last_column_compute_ != kNoTask) task.waits.push_back(last_column_compute_);
-  weight_loads_[static_cast<size_t>(sublayer)].push_back(task.id);
-}
-
-// Decides, at the start of column `running`, which sublayers the ring can take beside it.
+// Decides, at the start of column `running`, which parts the ring can take beside it.
 void ScheduleGenerator::plan_weight_loads(int64_t running, bool more_follow) {
   const auto count = static_cast<int64_t>(shape_.sublayers.size());
   const int64_t pass_end = (pass_ + 1) * count;
-  // Not beyond one whole round: a sublayer's slot in weight_loads_ belongs to one pass at a time.
+  // Not beyond one whole round: a sublayer's places belong to one pass at a time.
   const int64_t limit = std::min(more_follow ? pass_end + count : pass_end, running + count);
   ring_.release_before(running);
   pending_.clear();
-  while (next_load_ < limit) {
+  for (; next_load_ < limit; ++next_load_, next_part_ = 0) {
     const auto sublayer = static_cast<size_t>(next_load_ % count);
-    const int64_t bytes = shape_.sublayers[sublayer].streamed_bytes;
-    const auto offset = ring_.place(next_load_, bytes);
-    if (!offset) break;
-    weight_loads_[sublayer].clear();
-    weight_offset_[sublayer] = *offset;
-    if (bytes > 0) pending_.push_back({next_load_, *offset});
-    ++next_load_;
+    const std::vector<int64_t>& parts = shape_.sublayers[sublayer].parts;
+    if (next_part_ == 0) {
+      weight_loads_[sublayer].clear();
+      weight_offsets_[sublayer].clear();
+    }
+    for (; next_part_ < static_cast<int32_t>(parts.size()); ++next_part_) {
+      const auto offset = ring_.place(next_load_, parts[static_cast<size_t>(next_part_)]);
+      if (!offset) break;
+      weight_offsets_[sublayer].push_back(*offset);
+      pending_.push_back({next_load_, next_part_, *offset});
+    }
+    if (next_part_ < static_cast<int32_t>(parts.size())) break;
   }
   SLUICE_ASSERT(next_load_ > running, "the ring holds at least the current sublayer");
 }
 
-void ScheduleGenerator::emit_weight_slices(std::vector<Task>& out, int32_t micro_batch,
-                                           int32_t micro_batches) {
-  for (PendingLoad& load : pending_)
-    load_weights(out, load.running, micro_batch, load.next_slice++, micro_batches);
+// Tasks for the pending parts [first, last).
+void ScheduleGenerator::load_weights(std::vector<Task>& out, size_t first, size_t last,
+                                     int32_t micro_batch) {
+  const auto count = static_cast<int64_t>(shape_.sublayers.size());
+  for (size_t i = first; i < last; ++i) {
+    const PendingLoad& load = pending_[i];
+    const auto sublayer = static_cast<int32_t>(load.running % count);
+    const auto index = static_cast<size_t>(sublayer);
+    Task& task = add(out, TaskKind::kLoadWeights, Lane::kDiskRead, sublayer, micro_batch);
+    task.pass = load.running / count;
+    task.part = load.part;
+    task.offset = load.offset;
+    task.bytes = shape_.sublayers[index].parts[static_cast<size_t>(load.part)];
+    // The ring was placed with everything before the current column released.
+    if (last_column_compute_ != kNoTask) task.waits.push_back(last_column_compute_);
+    weight_loads_[index].push_back(task.id);
+  }
 }
 
 void ScheduleGenerator::load_kv(std::vector<Task>& out, int32_t sublayer, int32_t micro_batch,
@@ -158,7 +165,7 @@ void ScheduleGenerator::compute_and_store(std::vector<Task>& out,
 
   Task& compute = add(out, TaskKind::kCompute, Lane::kDeviceCompute, sublayer, micro_batch);
   compute.slot = uses_kv ? state.kv_slot : -1;
-  compute.offset = weight_offset_[index];
+  compute.part_offsets = weight_offsets_[index];
   compute.waits = weight_loads_[index];
   if (uses_kv) compute.waits.push_back(state.kv_load);
   if (load.activation_bytes > 0) {
@@ -202,18 +209,21 @@ std::vector<Task> ScheduleGenerator::next_pass(const std::vector<MicroBatchLoad>
   out.reserve(static_cast<size_t>(sublayers) * static_cast<size_t>(count) * 4);
   state_.assign(static_cast<size_t>(count), {});
   for (int32_t sublayer = 0; sublayer < sublayers; ++sublayer) {
-    plan_weight_loads(pass_ * sublayers + sublayer, more_follow);
+    const int64_t running = pass_ * sublayers + sublayer;
+    plan_weight_loads(running, more_follow);
+    // What the column itself still lacks (a ring too small to look ahead) comes before its first
+    // step; the rest is spread over its steps.
+    const auto late = static_cast<size_t>(
+        std::count_if(pending_.begin(), pending_.end(),
+                      [&](const PendingLoad& load) { return load.running == running; }));
+    load_weights(out, 0, late, 0);
+    const size_t ahead = pending_.size() - late;
     for (int32_t micro_batch = 0; micro_batch < count; ++micro_batch) {
       const MicroBatchLoad& load = micro_batches[static_cast<size_t>(micro_batch)];
-      // A load for the column itself (ring too small to look ahead) must come before its compute,
-      // whole.
-      const bool is_late =
-          !pending_.empty() && pending_.front().running == pass_ * sublayers + sublayer;
-      if (is_late && micro_batch == 0) {
-        load_weights(out, pending_.front().running, 0, 0, 1);
-        pending_.erase(pending_.begin());
-      }
-      emit_weight_slices(out, micro_batch, count);
+      const auto step = static_cast<size_t>(micro_batch);
+      const auto steps = static_cast<size_t>(count);
+      load_weights(out, late + (ahead * step + steps - 1) / steps,
+                   late + (ahead * (step + 1) + steps - 1) / steps, micro_batch);
       load_activations(out, sublayer, micro_batch, load);
       load_kv(out, sublayer, micro_batch, load);
       compute_and_store(out, micro_batches, sublayer, micro_batch);

@@ -1,10 +1,10 @@
 #pragma once
 // The schedule: a pure function of what is streamed (fixed) and what each pass computes. Column
-// order (DESIGN: for each sublayer all micro-batches, then the next sublayer); the weights of the
-// next sublayer are cut in as many slices as the pass has micro-batches and spread over the current
-// one. No hardware, files or weights are needed to make one. Invariants: waits point backwards; a
-// buffer is refilled only after the tasks that used it; the weight ring never holds more than its
-// bytes. Not thread safe; one generator per stream of passes.
+// order (for each sublayer all micro-batches, then the next sublayer); the weights that the ring
+// can take beside the current sublayer load in parts, spread over the current one's micro-batches.
+// No hardware, files or weights are needed to make one. Invariants: waits point backwards; a buffer
+// is refilled only after the tasks that used it; the weight ring never holds more than its bytes.
+// Not thread safe; one generator per stream of passes.
 #include <cstdint>
 #include <vector>
 
@@ -14,16 +14,18 @@
 namespace sluice {
 
 struct ScheduleSublayer {
-  int64_t streamed_bytes =
-      0;  ///< weights that come from disk in every pass (as they lie in the ring)
+  /// Weights that come from disk in every pass: bytes of each part, as they lie in the ring.
+  std::vector<int64_t> parts;
   bool has_attention = false;
+  int64_t streamed_bytes() const noexcept;
 };
 
 struct ScheduleShape {
   std::vector<ScheduleSublayer> sublayers;  ///< in pass order
-  int64_t weight_ring_bytes = 0;            ///< >= the largest streamed sublayer
-  int32_t kv_slots = 2;                     ///< staging slots for KV that lives on disk
-  int32_t activation_slots = 3;             ///< staging slots for activations that live on disk
+  /// At least weight_ring_bytes(..., ahead 0): a whole sublayer however the ring is cut up.
+  int64_t weight_ring_bytes = 0;
+  int32_t kv_slots = 2;          ///< staging slots for KV that lives on disk
+  int32_t activation_slots = 3;  ///< staging slots for activations that live on disk
 };
 
 /// One micro-batch of one pass. Byte counts are per sublayer visit.
@@ -54,10 +56,8 @@ class ScheduleGenerator {
 
   Task& add(std::vector<Task>& out, TaskKind kind, Lane lane, int32_t sublayer,
             int32_t micro_batch);
-  void load_weights(std::vector<Task>& out, int64_t running, int32_t micro_batch, int32_t slice,
-                    int32_t slices);
   void plan_weight_loads(int64_t running, bool more_follow);
-  void emit_weight_slices(std::vector<Task>& out, int32_t micro_batch, int32_t micro_batches);
+  void load_weights(std::vector<Task>& out, size_t first, size_t last, int32_t micro_batch);
   void load_kv(std::vector<Task>& out, int32_t sublayer, int32_t micro_batch,
                const MicroBatchLoad& load);
   void load_activations(std::vector<Task>& out, int32_t sublayer, int32_t micro_batch,
@@ -73,8 +73,8 @@ class ScheduleGenerator {
   };
   struct PendingLoad {
     int64_t running;
+    int32_t part;
     int64_t offset;
-    int32_t next_slice = 0;
   };
   struct MicroBatchState {
     TaskId kv_load = kNoTask;
@@ -91,12 +91,14 @@ class ScheduleGenerator {
   WeightRing ring_;
   TaskId next_id_ = 0;
   int64_t pass_ = 0;
-  int64_t next_load_ =
-      0;  ///< running number (pass * sublayers + index) of the next sublayer to place
-  std::vector<PendingLoad> pending_;  ///< placed in this column, slices still to be emitted
+  /// Running number (pass * sublayers + index) of the sublayer to place next, and its first part
+  /// that has no place yet.
+  int64_t next_load_ = 0;
+  int32_t next_part_ = 0;
+  std::vector<PendingLoad> pending_;               ///< placed in this column
   std::vector<std::vector<TaskId>> weight_loads_;  ///< by sublayer: loads of its current contents
-  std::vector<int64_t> weight_offset_;             ///< by sublayer
-  TaskId last_column_compute_ = kNoTask;           ///< last compute task of the column before
+  std::vector<std::vector<int64_t>> weight_offsets_;  ///< by sublayer: of its parts
+  TaskId last_column_compute_ = kNoTask;              ///< last compute task of the column before
   std::vector<SlotUse> kv_slots_;
   std::vector<SlotUse> activation_slots_;
   int64_t kv_slot_counter_ = 0;

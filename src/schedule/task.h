@@ -42,15 +42,15 @@ struct Task {
   int64_t pass = 0;
   int32_t sublayer = 0;
   int32_t micro_batch =
-      0;              ///< of kLoadWeights: the micro-batch during whose step the slice is loaded
-  int32_t slice = 0;  ///< of kLoadWeights: which of `slices` parts of the sublayer's streamed bytes
-  int32_t slices = 1;
-  int64_t offset = 0;  ///< of kLoadWeights: where the sublayer lies in the weight ring, bytes
+      0;               ///< of kLoadWeights: the micro-batch during whose step the part is loaded
+  int32_t part = 0;    ///< of kLoadWeights: which part of the sublayer's streamed rows
+  int64_t offset = 0;  ///< of kLoadWeights: where the part lies in the weight ring, bytes
   int32_t slot =
       -1;  ///< KV tasks and their compute task, activation transfers: staging slot; -1 none
   int32_t activation_slot =
       -1;             ///< of kCompute: slot of the hidden-state rows that live on disk; -1 none
   int64_t bytes = 0;  ///< moved by a transfer task
+  std::vector<int64_t> part_offsets;  ///< of kCompute: where the sublayer's parts lie in the ring
   std::vector<TaskId> waits;
 };
 

@@ -14,23 +14,30 @@ bool is_store(const Task& task) {
   return task.kind == TaskKind::kStoreKv || task.kind == TaskKind::kStoreActivations;
 }
 
+int64_t ring_for(const ScheduleShape& shape, int ahead) {
+  std::vector<int64_t> bytes;
+  int64_t largest = 0;
+  for (const ScheduleSublayer& sublayer : shape.sublayers) {
+    bytes.push_back(sublayer.streamed_bytes());
+    for (int64_t part : sublayer.parts) largest = std::max(largest, part);
+  }
+  return weight_ring_bytes(bytes, largest, ahead);
+}
+
 namespace {
 ScheduleShape random_shape(std::mt19937& random, bool small_ring) {
   ScheduleShape shape;
   shape.sublayers.resize(1 + random() % 9);
   const bool all_resident = random() % 5 == 0;
-  std::vector<int64_t> bytes;
   for (ScheduleSublayer& sublayer : shape.sublayers) {
     if (!all_resident && random() % 4 != 0)
-      sublayer.streamed_bytes = 4096 * (1 + static_cast<int64_t>(random() % 30));
+      for (size_t parts = 1 + random() % 4; parts > 0; --parts)
+        sublayer.parts.push_back(4096 * (1 + static_cast<int64_t>(random() % 12)));
     sublayer.has_attention = random() % 2 == 0;
-    bytes.push_back(sublayer.streamed_bytes);
   }
-  if (small_ring)
-    shape.weight_ring_bytes = *std::max_element(bytes.begin(), bytes.end());
-  else
-    shape.weight_ring_bytes =
-        smallest_ring_bytes(bytes) + (random() % 2) * 4096 * static_cast<int64_t>(random() % 200);
+  shape.weight_ring_bytes = ring_for(shape, small_ring ? 0 : 1 + static_cast<int>(random() % 2));
+  if (!small_ring && random() % 2 == 0)
+    shape.weight_ring_bytes += 4096 * static_cast<int64_t>(random() % 200);
   shape.kv_slots = 1 + static_cast<int32_t>(random() % 3);
   shape.activation_slots = 1 + static_cast<int32_t>(random() % 4);
   return shape;

@@ -18,8 +18,10 @@ struct Stream {
   std::vector<size_t> first_of_pass;  ///< index of each pass's first task
 };
 
-/// A shape with 1..9 sublayers, some streamed, some attending, and a ring of at least
-/// `smallest_ring_bytes` (or, with `small_ring`, just the largest sublayer); 1..4 passes of 1..5
+/// weight_ring_bytes of the shape.
+int64_t ring_for(const ScheduleShape& shape, int ahead);
+/// A shape with 1..9 sublayers, some streamed in 1..4 parts, some attending, and a ring that looks
+/// at least one sublayer ahead (or, with `small_ring`, just holds each); 1..4 passes of 1..5
 /// micro-batches with random loads.
 Stream random_stream(std::mt19937& random, bool small_ring);
 /// Generates the stream's tasks from its shape and passes.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "tests/schedule/schedule_checker.h"
 
@@ -17,7 +16,7 @@ std::string describe(const Stream& stream, int round) {
   std::string text = "round " + std::to_string(round) + ", ring " +
                      std::to_string(stream.shape.weight_ring_bytes) + ", streamed";
   for (const ScheduleSublayer& sublayer : stream.shape.sublayers)
-    text += " " + std::to_string(sublayer.streamed_bytes) + (sublayer.has_attention ? "a" : "");
+    text += " " + std::to_string(sublayer.streamed_bytes()) + (sublayer.has_attention ? "a" : "");
   for (const auto& pass : stream.passes)
     text += "; " + std::to_string(pass.size()) + " micro-batches";
   return text;
@@ -43,19 +42,14 @@ size_t pass_of_index(const Stream& stream, size_t index) {
       stream.first_of_pass.begin() - 1);
 }
 
-bool has_smallest_ring(const Stream& stream) {
-  std::vector<int64_t> bytes;
-  for (const ScheduleSublayer& sublayer : stream.shape.sublayers)
-    bytes.push_back(sublayer.streamed_bytes);
-  return stream.shape.weight_ring_bytes == smallest_ring_bytes(bytes);
+bool looks_ahead(const Stream& stream) {
+  return stream.shape.weight_ring_bytes >= ring_for(stream.shape, 1);
 }
 
 // Weight loads and compute tasks of each (pass, sublayer), by running number.
 struct Column {
   std::vector<TaskId> loads;
   std::vector<TaskId> computes;
-  int64_t begin = 0;
-  int64_t end = 0;
 };
 std::map<int64_t, Column> columns_of(const Stream& stream) {
   const auto count = static_cast<int64_t>(stream.shape.sublayers.size());
@@ -63,11 +57,7 @@ std::map<int64_t, Column> columns_of(const Stream& stream) {
   for (const Task& task : stream.tasks) {
     Column& column = columns[task.pass * count + task.sublayer];
     if (task.kind == TaskKind::kCompute) column.computes.push_back(task.id);
-    if (task.kind != TaskKind::kLoadWeights) continue;
-    column.loads.push_back(task.id);
-    column.begin = task.offset;
-    column.end =
-        task.offset + stream.shape.sublayers[static_cast<size_t>(task.sublayer)].streamed_bytes;
+    if (task.kind == TaskKind::kLoadWeights) column.loads.push_back(task.id);
   }
   return columns;
 }
@@ -119,33 +109,26 @@ TEST(ScheduleProperty, ComputesEveryStepOnceInColumnOrder) {
   });
 }
 
-TEST(ScheduleProperty, SlicesAreTheWholeSublayerAndComputeWaitsForAll) {
+TEST(ScheduleProperty, EveryPartLoadsOnceInOrderAndComputeWaitsForAll) {
   for_random_streams(4, [](const Stream& stream, bool) {
     const SureOrder order(stream.tasks);
     for (const auto& [running, column] : columns_of(stream)) {
       const auto sublayer = static_cast<size_t>(running) % stream.shape.sublayers.size();
-      const int64_t streamed = stream.shape.sublayers[sublayer].streamed_bytes;
-      int64_t bytes = 0;
-      std::set<int32_t> slices;
+      const std::vector<int64_t>& parts = stream.shape.sublayers[sublayer].parts;
+      std::vector<int64_t> offsets;
       for (TaskId id : column.loads) {
         const Task& load = stream.tasks[static_cast<size_t>(id)];
         EXPECT_EQ(load.lane, Lane::kDiskRead);
-        EXPECT_EQ(load.slices, static_cast<int32_t>(column.loads.size()));
-        EXPECT_EQ(load.offset, column.begin);
-        EXPECT_TRUE(slices.insert(load.slice).second);
-        bytes += load.bytes;
+        ASSERT_EQ(load.part, static_cast<int32_t>(offsets.size()));
+        ASSERT_LT(offsets.size(), parts.size());
+        EXPECT_EQ(load.bytes, parts[offsets.size()]);
+        offsets.push_back(load.offset);
       }
       // A next pass that never came may have begun to load.
-      if (column.computes.empty() && column.loads.empty()) continue;
-      ASSERT_EQ(bytes, streamed);
-      if (!slices.empty()) {
-        ASSERT_EQ(*slices.begin(), 0);
-        ASSERT_EQ(*slices.rbegin(), static_cast<int32_t>(column.loads.size()) - 1);
-      }
+      if (column.computes.empty()) continue;
+      ASSERT_EQ(offsets.size(), parts.size());
       for (TaskId compute : column.computes) {
-        if (streamed > 0) {
-          ASSERT_EQ(stream.tasks[static_cast<size_t>(compute)].offset, column.begin);
-        }
+        ASSERT_EQ(stream.tasks[static_cast<size_t>(compute)].part_offsets, offsets);
         for (TaskId load : column.loads) ASSERT_TRUE(order.ends_before(load, compute));
       }
     }
@@ -156,26 +139,32 @@ TEST(ScheduleProperty, NoRingRegionIsOverwrittenBeforeItsLastCompute) {
   for_random_streams(5, [](const Stream& stream, bool) {
     const SureOrder order(stream.tasks);
     const auto columns = columns_of(stream);
-    for (const auto& [later, next] : columns) {
-      if (next.loads.empty()) continue;
-      ASSERT_GE(next.begin, 0);
-      ASSERT_LE(next.end, stream.shape.weight_ring_bytes);
-      for (const auto& [earlier, column] : columns) {
-        if (earlier >= later || column.loads.empty()) continue;
-        if (next.end <= column.begin || column.end <= next.begin) continue;
+    const auto count = static_cast<int64_t>(stream.shape.sublayers.size());
+    std::vector<const Task*> loads;
+    for (const Task& task : stream.tasks)
+      if (task.kind == TaskKind::kLoadWeights) loads.push_back(&task);
+    for (const Task* next : loads) {
+      ASSERT_GE(next->offset, 0);
+      ASSERT_LE(next->offset + next->bytes, stream.shape.weight_ring_bytes);
+      for (const Task* earlier : loads) {
+        if (earlier->id >= next->id) break;
+        if (next->offset + next->bytes <= earlier->offset ||
+            earlier->offset + earlier->bytes <= next->offset)
+          continue;
+        const Column& column = columns.at(earlier->pass * count + earlier->sublayer);
+        ASSERT_FALSE(column.computes.empty());
         for (TaskId compute : column.computes)
-          for (TaskId load : next.loads)
-            ASSERT_TRUE(order.ends_before(compute, load))
-                << "load " << load << " overwrites what compute " << compute << " reads";
+          ASSERT_TRUE(order.ends_before(compute, next->id))
+              << "load " << next->id << " overwrites what compute " << compute << " reads";
       }
     }
   });
 }
 
-TEST(ScheduleProperty, WithTheSmallestRingTheNextSublayerIsAlwaysUnderWayInTime) {
+TEST(ScheduleProperty, WithARingForTwoTheNextSublayerIsAlwaysUnderWayInTime) {
   int checked = 0;
   for_random_streams(6, [&](const Stream& stream, bool) {
-    if (!has_smallest_ring(stream)) return;
+    if (!looks_ahead(stream)) return;
     const auto count = static_cast<int64_t>(stream.shape.sublayers.size());
     const auto columns = columns_of(stream);
     for (const auto& [running, column] : columns) {
@@ -196,21 +185,21 @@ TEST(ScheduleProperty, WithTheSmallestRingTheNextSublayerIsAlwaysUnderWayInTime)
 TEST(ScheduleProperty, LoadsAheadOfThePassOnlyWhenMoreFollow) {
   int ahead = 0;
   for_random_streams(7, [&](const Stream& stream, bool) {
-    std::vector<bool> looks_ahead(stream.passes.size());
+    std::vector<bool> has_loaded(stream.passes.size());
     for (const Task& task : stream.tasks) {
       const size_t emitted_in = pass_of_index(stream, static_cast<size_t>(task.id));
       if (task.pass == static_cast<int64_t>(emitted_in)) continue;
       ASSERT_EQ(task.kind, TaskKind::kLoadWeights);
       ASSERT_EQ(task.pass, static_cast<int64_t>(emitted_in) + 1);
       ASSERT_TRUE(stream.more_follow[emitted_in]);
-      if (task.sublayer == 0) looks_ahead[emitted_in] = true;
+      if (task.sublayer == 0) has_loaded[emitted_in] = true;
       ++ahead;
     }
-    if (!has_smallest_ring(stream) || stream.shape.sublayers.size() == 1 ||
-        stream.shape.sublayers[0].streamed_bytes == 0)
+    if (!looks_ahead(stream) || stream.shape.sublayers.size() == 1 ||
+        stream.shape.sublayers[0].parts.empty())
       return;
     for (size_t pass = 0; pass < stream.passes.size(); ++pass)
-      ASSERT_EQ(looks_ahead[pass], stream.more_follow[pass]);
+      ASSERT_EQ(has_loaded[pass], stream.more_follow[pass]);
   });
   EXPECT_GT(ahead, 100);
 }

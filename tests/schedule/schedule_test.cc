@@ -17,7 +17,7 @@ std::vector<std::string> words(const std::vector<Task>& tasks) {
     std::string text = std::to_string(task.id) + " " + std::string(task_kind_name(task.kind)) +
                        " " + std::to_string(task.sublayer);
     if (task.kind == TaskKind::kLoadWeights)
-      text += " slice " + std::to_string(task.slice) + "/" + std::to_string(task.slices);
+      text += " part " + std::to_string(task.part);
     else
       text += "." + std::to_string(task.micro_batch);
     text += " after";
@@ -28,7 +28,7 @@ std::vector<std::string> words(const std::vector<Task>& tasks) {
 }
 
 TEST(Schedule, AResidentModelIsComputeOnly) {
-  ScheduleGenerator generator({.sublayers = {{0, false}, {0, true}, {0, false}}});
+  ScheduleGenerator generator({.sublayers = {{{}, false}, {{}, true}, {{}, false}}});
   const std::vector<std::string> expected{"0 compute 0.0 after", "1 compute 1.0 after",
                                           "2 compute 2.0 after"};
   EXPECT_EQ(words(generator.next_pass({{}}, true)), expected);
@@ -39,49 +39,56 @@ TEST(Schedule, AResidentModelIsComputeOnly) {
   EXPECT_EQ(second.front().pass, 1);
 }
 
-TEST(Schedule, TheNextSublayerArrivesInOneSliceForEachMicroBatch) {
+TEST(Schedule, TheNextSublayerArrivesInPartsSpreadOverTheMicroBatches) {
   ScheduleGenerator generator(
-      {.sublayers = {{8192, false}, {4097, false}, {0, false}}, .weight_ring_bytes = 16384});
+      {.sublayers = {{{8192}, false}, {{4096, 2048, 1024}, false}, {{}, false}},
+       .weight_ring_bytes = 16384});
   const std::vector<Task> tasks = generator.next_pass({{}, {}}, false);
-  const std::vector<std::string> expected{"0 load weights 0 slice 0/1 after",
-                                          "1 load weights 1 slice 0/2 after",
-                                          "2 compute 0.0 after 0",
-                                          "3 load weights 1 slice 1/2 after",
-                                          "4 compute 0.1 after 0",
-                                          "5 compute 1.0 after 1 3",
-                                          "6 compute 1.1 after 1 3",
-                                          "7 compute 2.0 after",
-                                          "8 compute 2.1 after"};
+  const std::vector<std::string> expected{
+      "0 load weights 0 part 0 after", "1 load weights 1 part 0 after",
+      "2 load weights 1 part 1 after", "3 compute 0.0 after 0",
+      "4 load weights 1 part 2 after", "5 compute 0.1 after 0",
+      "6 compute 1.0 after 1 2 4",     "7 compute 1.1 after 1 2 4",
+      "8 compute 2.0 after",           "9 compute 2.1 after"};
   EXPECT_EQ(words(tasks), expected);
   EXPECT_EQ(tasks[0].bytes, 8192);
-  EXPECT_EQ(tasks[1].bytes, 2049);
-  EXPECT_EQ(tasks[3].bytes, 2048);
-  EXPECT_EQ(tasks[1].offset, 8192);
+  EXPECT_EQ(tasks[2].bytes, 2048);
+  EXPECT_EQ(tasks[2].offset, 8192 + 4096);
+  EXPECT_EQ(tasks[6].part_offsets, (std::vector<int64_t>{8192, 12288, 14336}));
+}
+
+TEST(Schedule, PartsLoadAheadAsFarAsTheRingHoldsThem) {
+  ScheduleGenerator generator(
+      {.sublayers = {{{4096}, false}, {{4096, 4096}, false}}, .weight_ring_bytes = 12288 - 4096});
+  const std::vector<std::string> expected{
+      "0 load weights 0 part 0 after", "1 load weights 1 part 0 after", "2 compute 0.0 after 0",
+      "3 load weights 1 part 1 after 2", "4 compute 1.0 after 1 3"};
+  EXPECT_EQ(words(generator.next_pass({{}}, false)), expected);
 }
 
 TEST(Schedule, TheLastColumnLoadsTheNextPassWhenMoreFollow) {
   ScheduleGenerator generator(
-      {.sublayers = {{4096, false}, {4096, false}}, .weight_ring_bytes = 8192});
-  const std::vector<std::string> first{
-      "0 load weights 0 slice 0/1 after", "1 load weights 1 slice 0/1 after",
-      "2 compute 0.0 after 0", "3 load weights 0 slice 0/1 after 2", "4 compute 1.0 after 1"};
+      {.sublayers = {{{4096}, false}, {{4096}, false}}, .weight_ring_bytes = 8192});
+  const std::vector<std::string> first{"0 load weights 0 part 0 after",
+                                       "1 load weights 1 part 0 after", "2 compute 0.0 after 0",
+                                       "3 load weights 0 part 0 after 2", "4 compute 1.0 after 1"};
   EXPECT_EQ(words(generator.next_pass({{}}, true)), first);
-  const std::vector<std::string> second{"5 load weights 1 slice 0/1 after 4",
-                                        "6 compute 0.0 after 3", "7 compute 1.0 after 5"};
+  const std::vector<std::string> second{"5 load weights 1 part 0 after 4", "6 compute 0.0 after 3",
+                                        "7 compute 1.0 after 5"};
   EXPECT_EQ(words(generator.next_pass({{}}, false)), second);
 }
 
 TEST(Schedule, ARingOfOneSublayerLoadsAndComputesInTurn) {
   ScheduleGenerator generator(
-      {.sublayers = {{4096, false}, {4096, false}}, .weight_ring_bytes = 4096});
-  const std::vector<std::string> expected{
-      "0 load weights 0 slice 0/1 after", "1 compute 0.0 after 0",
-      "2 load weights 1 slice 0/1 after 1", "3 compute 1.0 after 2"};
+      {.sublayers = {{{4096}, false}, {{4096}, false}}, .weight_ring_bytes = 4096});
+  const std::vector<std::string> expected{"0 load weights 0 part 0 after", "1 compute 0.0 after 0",
+                                          "2 load weights 1 part 0 after 1",
+                                          "3 compute 1.0 after 2"};
   EXPECT_EQ(words(generator.next_pass({{}}, true)), expected);
 }
 
 TEST(Schedule, KvOfTheNextMicroBatchLoadsWhileThisOneComputes) {
-  ScheduleGenerator generator({.sublayers = {{0, true}}, .kv_slots = 2});
+  ScheduleGenerator generator({.sublayers = {{{}, true}}, .kv_slots = 2});
   const MicroBatchLoad on_disk{.kv_load_bytes = 8192, .kv_store_bytes = 4096};
   const std::vector<std::string> first{
       "0 load KV 0.0 after",   "1 compute 0.0 after 0", "2 store KV 0.0 after 1",
@@ -94,7 +101,7 @@ TEST(Schedule, KvOfTheNextMicroBatchLoadsWhileThisOneComputes) {
 }
 
 TEST(Schedule, APromptCutInTwoWaitsForItsFirstPart) {
-  ScheduleGenerator generator({.sublayers = {{0, true}}});
+  ScheduleGenerator generator({.sublayers = {{{}, true}}});
   const MicroBatchLoad part{.kv_load_bytes = 4096, .kv_store_bytes = 4096};
   MicroBatchLoad continued = part;
   continued.continues_previous = true;
@@ -106,7 +113,7 @@ TEST(Schedule, APromptCutInTwoWaitsForItsFirstPart) {
 }
 
 TEST(Schedule, StoresOfAPassAreRememberedOverAPassThatTouchesNoKv) {
-  ScheduleGenerator generator({.sublayers = {{0, true}}});
+  ScheduleGenerator generator({.sublayers = {{{}, true}}});
   const std::vector<Task> first = generator.next_pass({{.kv_store_bytes = 4096}}, true);
   ASSERT_EQ(first.back().kind, TaskKind::kStoreKv);
   generator.next_pass({{}}, true);
@@ -118,8 +125,9 @@ TEST(Schedule, StoresOfAPassAreRememberedOverAPassThatTouchesNoKv) {
 
 TEST(Schedule, RefusesAShapeThatNoPlanMakes) {
   EXPECT_THROW(ScheduleGenerator({.sublayers = {}}), Error);
-  EXPECT_THROW(ScheduleGenerator({.sublayers = {{4096, false}}, .weight_ring_bytes = 4095}), Error);
-  ScheduleGenerator generator({.sublayers = {{0, false}}});
+  EXPECT_THROW(ScheduleGenerator({.sublayers = {{{4096}, false}}, .weight_ring_bytes = 4095}),
+               Error);
+  ScheduleGenerator generator({.sublayers = {{{}, false}}});
   EXPECT_THROW(generator.next_pass({}, false), Error);
 }
 

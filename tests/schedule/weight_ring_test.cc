@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -60,62 +61,74 @@ TEST(WeightRing, WrapsAroundBehindTheOldestRegion) {
   EXPECT_EQ(ring.place(4, 0), 0) << "nothing always fits";
 }
 
-// The generator's own way: at each step everything before it goes, then as much as fits is placed,
-// at most one round ahead; sometimes a pass ends without a look beyond it.
-bool next_is_always_placed(const std::vector<int64_t>& bytes, int64_t capacity,
-                           std::mt19937& random) {
+// The generator's own way: at each step everything before it goes, then parts are placed while they
+// fit, at most one round ahead; sometimes a pass ends without a look beyond it. True when, at every
+// step, the `ahead` streamed sublayers after the current one have their places.
+bool always_reaches(const std::vector<std::vector<int64_t>>& sublayers, int64_t capacity, int ahead,
+                    std::mt19937& random) {
   WeightRing ring(capacity);
-  const auto count = static_cast<int64_t>(bytes.size());
+  const auto count = static_cast<int64_t>(sublayers.size());
   int64_t next = 0;
+  size_t part = 0;
   for (int64_t pass = 0; pass < 12; ++pass) {
     const bool more_follow = random() % 4 != 0;
     for (int64_t running = pass * count; running < (pass + 1) * count; ++running) {
       ring.release_before(running);
       const int64_t limit =
           std::min(running + count, (pass + 1) * count + (more_follow ? count : 0));
-      while (next < limit && ring.place(next, bytes[static_cast<size_t>(next % count)])) ++next;
-      if (next < std::min(running + 2, limit)) return false;
+      for (; next < limit; ++next, part = 0) {
+        const auto& parts = sublayers[static_cast<size_t>(next % count)];
+        while (part < parts.size() && ring.place(next, parts[part])) ++part;
+        if (part < parts.size()) break;
+      }
+      int64_t wanted = running;  // the last one that must have its place
+      for (int left = ahead; left > 0 && wanted + 1 < limit;)
+        left -= sublayers[static_cast<size_t>(++wanted % count)].empty() ? 0 : 1;
+      if (next <= wanted) return false;
     }
   }
   return true;
 }
 
-TEST(SmallestRingBytes, TheNextSublayerAlwaysFitsBesideTheCurrentOne) {
+TEST(WeightRingBytes, TheNextSublayersAlwaysFitBesideTheCurrentOne) {
   std::mt19937 random(3);
   for (int round = 0; round < 3000; ++round) {
-    std::vector<int64_t> bytes(1 + random() % 10);
-    for (int64_t& size : bytes)
-      size = random() % 3 == 0 ? 0 : 4096 * (1 + static_cast<int64_t>(random() % 40));
-    const int64_t capacity = smallest_ring_bytes(bytes);
-    ASSERT_TRUE(next_is_always_placed(bytes, capacity, random))
+    std::vector<std::vector<int64_t>> sublayers(1 + random() % 10);
+    std::vector<int64_t> bytes;
+    int64_t largest = 0;
+    for (auto& parts : sublayers) {
+      if (random() % 3 != 0) parts.resize(1 + random() % 5);
+      for (int64_t& size : parts) {
+        size = 4096 * (1 + static_cast<int64_t>(random() % 40));
+        largest = std::max(largest, size);
+      }
+      bytes.push_back(std::accumulate(parts.begin(), parts.end(), int64_t{0}));
+    }
+    const int ahead = static_cast<int>(random() % 4);
+    const int64_t capacity = weight_ring_bytes(bytes, largest, ahead);
+    const int64_t more = 4096 * static_cast<int64_t>(random() % 3 * (random() % 100));
+    ASSERT_TRUE(always_reaches(sublayers, capacity + more, ahead, random))
         << "round " << round << ", ring " << capacity / 4096 << " pages of "
-        << ::testing::PrintToString(bytes);
+        << ::testing::PrintToString(sublayers);
   }
 }
 
-TEST(SmallestRingBytes, IsNotLargerThanItMustBe) {
-  std::mt19937 random(4);
-  for (int round = 0; round < 1000; ++round) {
-    std::vector<int64_t> bytes(2 + random() % 12);
-    for (int64_t& size : bytes) size = 4096 * static_cast<int64_t>(random() % 500);
-    const int64_t largest = *std::max_element(bytes.begin(), bytes.end());
-    int64_t pair = 0;
-    for (size_t i = 0; i < bytes.size(); ++i)
-      pair = std::max(pair, bytes[i] + bytes[(i + 1) % bytes.size()]);
-    const int64_t ring = smallest_ring_bytes(bytes);
-    EXPECT_GE(ring, pair);
-    EXPECT_LE(ring, pair + largest + pair / 64 + 4096);
-    EXPECT_EQ(ring % 4096, 0);
-  }
+TEST(WeightRingBytes, IsTheLargestNeighboursAndOnePart) {
+  EXPECT_EQ(weight_ring_bytes({}, 0, 1), 0);
+  EXPECT_EQ(weight_ring_bytes(std::vector<int64_t>{0, 0, 0}, 0, 1), 0);
+  const std::vector<int64_t> bytes{8192, 0, 4096, 16384};
+  EXPECT_EQ(weight_ring_bytes(bytes, 4096, 0), 16384 + 4096);
+  EXPECT_EQ(weight_ring_bytes(bytes, 4096, 1), 16384 + 8192 + 4096);
+  EXPECT_EQ(weight_ring_bytes(bytes, 4096, 2), 16384 + 8192 + 4096 + 4096);
+  EXPECT_EQ(weight_ring_bytes(bytes, 4096, 9), 16384 + 8192 + 4096 + 4096);
 }
 
-TEST(SmallestRingBytes, NothingStreamedNeedsNoRing) {
-  EXPECT_EQ(smallest_ring_bytes({}), 0);
-  EXPECT_EQ(smallest_ring_bytes(std::vector<int64_t>{0, 0, 0}), 0);
-}
-
-TEST(SmallestRingBytes, TwoEqualHalvesNeedExactlyBoth) {
-  EXPECT_EQ(smallest_ring_bytes(std::vector<int64_t>{8192, 8192}), 16384);
+TEST(WeightPartRows, FillsAPartWithWholeGranules) {
+  EXPECT_EQ(weight_part_rows(8192, 64), kWeightPartBytes / 8192);
+  EXPECT_EQ(weight_part_rows(3 * 8192, 64) % 64, 0);
+  EXPECT_LE(weight_part_rows(3 * 8192, 64) * 3 * 8192, kWeightPartBytes);
+  EXPECT_EQ(weight_part_rows(kWeightPartBytes / 8, 64), 8) << "fewer than a granule";
+  EXPECT_EQ(weight_part_rows(2 * kWeightPartBytes, 64), 1) << "a row larger than a part";
 }
 
 }  // namespace

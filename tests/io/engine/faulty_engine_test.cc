@@ -78,7 +78,8 @@ TEST_F(FaultyEngineTest, AShortenedReadBringsAFirstPartAndAnError) {
 
 TEST_F(FaultyEngineTest, HeldCompletionsRunInReverse) {
   write_file(folder_.file("a"), contents_);
-  auto owned = std::make_unique<ScriptedEngine>(FileEngineOptions{}, /*requests_in_flight=*/5);
+  auto owned = std::make_unique<ScriptedEngine>(FileEngineOptions{.request_bytes = 64 * kKiB},
+                                                /*requests_in_flight=*/5);
   ScriptedEngine& inner = *owned;
   FaultyEngine engine(std::move(owned), {.held_completions = 3});
   const FileId file = engine.open_for_read(folder_.file("a"));
