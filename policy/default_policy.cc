@@ -34,26 +34,25 @@ Plan most_resident(const PlanInput& input, Policy policy) {
   return make_plan(input, policy);
 }
 
-// The largest block whose KV, hidden states and staging take at most half of what streaming leaves.
+// The block that reads the fewest bytes over the whole workload: a larger one leaves less room for
+// resident weights and takes fewer rounds of passes. At least one sequence.
 void choose_block(const PlanInput& input, Policy& policy) {
   const int64_t wanted = std::min(std::max<int64_t>(input.workload.sequences, 1), kLargestBlock);
-  set_memory_share(policy.weights, 0);
-  const auto block_bytes = [&](int64_t sequences) {
-    policy.micro_batch_sequences = sequences;
-    return make_plan(input, policy).memory_bytes();
-  };
-  const int64_t least = block_bytes(1);
-  const int64_t limit = least + (input.memory_budget_bytes - least) / 2;
-  int64_t low = 1;
-  int64_t high = wanted;
-  while (low < high) {
-    const int64_t middle = (low + high + 1) / 2;
-    if (block_bytes(middle) <= limit)
-      low = middle;
-    else
-      high = middle - 1;
+  double least_read = -1;
+  int64_t best = 1;
+  for (int64_t block = wanted; block >= 1;) {
+    const int64_t rounds = (wanted + block - 1) / block;
+    policy.micro_batch_sequences = block;
+    const Plan plan = most_resident(input, policy);
+    const auto read = static_cast<double>(rounds) * static_cast<double>(plan.streamed_weight_bytes);
+    if (fits(input, plan)) {
+      if (least_read >= 0 && read >= least_read) break;  // and smaller ones read more still
+      least_read = read;
+      best = block;
+    }
+    block = std::min(block - 1, (wanted + rounds) / (rounds + 1));
   }
-  policy.micro_batch_sequences = low;
+  policy.micro_batch_sequences = best;
 }
 }  // namespace
 
