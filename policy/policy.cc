@@ -45,11 +45,11 @@ Json shares_json(const TierShares& shares) {
 void validate_shares(const TierShares& shares, const char* name) {
   for (double share : {shares.device, shares.host, shares.disk})
     if (!(share >= 0 && share <= 1))
-      throw Error(ErrorKind::kUser, fmt::format("policy: a share of {} is {}", name, share),
+      throw Error(ErrorKind::kUser, fmt::format("a share of {} is {}", name, share),
                   "shares lie between 0 and 1");
   const double sum = shares.device + shares.host + shares.disk;
   if (std::abs(sum - 1) > 1e-6)
-    throw Error(ErrorKind::kUser, fmt::format("policy: the shares of {} add up to {}", name, sum),
+    throw Error(ErrorKind::kUser, fmt::format("the shares of {} add up to {}", name, sum),
                 "device + host + disk must be 1");
 }
 }  // namespace
@@ -81,7 +81,11 @@ Policy parse_policy(std::string_view json_text, std::string_view origin) {
       *target = value.get<int64_t>();
     }
   }
-  validate(policy);
+  try {
+    validate(policy);
+  } catch (const Error& error) {
+    refuse(origin, error.text(), error.mend());
+  }
   return policy;
 }
 
@@ -113,7 +117,7 @@ void validate(const Policy& policy) {
   validate_shares(policy.activations, "activations");
   const auto positive = [](int64_t value, const char* name, int64_t largest) {
     if (value < 1 || value > largest)
-      throw Error(ErrorKind::kUser, fmt::format("policy: {} is {}", name, value),
+      throw Error(ErrorKind::kUser, fmt::format("{} is {}", name, value),
                   fmt::format("write 1 to {}", largest));
   };
   positive(policy.micro_batch_sequences, "micro_batch_sequences", 1 << 20);
@@ -121,7 +125,7 @@ void validate(const Policy& policy) {
   positive(policy.micro_batch_tokens, "micro_batch_tokens", 1 << 20);
   positive(policy.page_tokens, "page_tokens", 1 << 16);
   if (policy.pass_tokens < 0)
-    throw Error(ErrorKind::kUser, fmt::format("policy: pass_tokens is {}", policy.pass_tokens),
+    throw Error(ErrorKind::kUser, fmt::format("pass_tokens is {}", policy.pass_tokens),
                 "write 0 (no limit) or more");
 }
 

@@ -45,7 +45,7 @@ machine() {
 }
 
 peer() { [ -n "${LLAMA_BIN:-}" ] && [ -n "${!1:-}" ]; }
-table() { grep -E '^\||lane|tier|load |capped' || true; }
+table() { grep -E '^\||lane|tier|load |capped|probe:' || true; }
 
 machine
 case $what in

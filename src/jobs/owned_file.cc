@@ -21,10 +21,10 @@ constexpr int64_t kLargestCall = int64_t{1}
 
 [[noreturn]] void refuse_path(const char* doing, const std::string& path, int reason) {
   const bool is_full = reason == ENOSPC || reason == EDQUOT || reason == EFBIG;
-  throw Error(
-      ErrorKind::kFile,
-      fmt::format("{} {}: {}", doing, path, std::generic_category().message(reason)),
-      is_full ? "make room (disk, quota or file size limit) and run the same command again" : "");
+  throw Error(is_full ? ErrorKind::kResource : ErrorKind::kFile,
+              fmt::format("{} {}: {}", doing, path, std::generic_category().message(reason)),
+              is_full ? "make room (disk, quota or file size limit) and run the same command again"
+                      : "check that the folder is there and may be written");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/bytes.h"
+#include "src/base/error.h"
 #include "tests/engine/model_fixtures.h"
 
 namespace sluice::app {
@@ -21,6 +22,18 @@ std::unique_ptr<Engine> run(std::optional<policy::Policy> policy, int64_t budget
   testing::CollectingSink sink;
   engine->generate(source, sink);
   return engine;
+}
+
+// What a run needs at least, as the error for less names it.
+int64_t smallest_budget() {
+  try {
+    run(std::nullopt, 1 * kKiB);
+  } catch (const Error& error) {
+    const std::string mark = "raise --cpu-mem to ";
+    const size_t at = error.mend().find(mark) + mark.size();
+    return parse_bytes(error.mend().substr(at, error.mend().find(',') - at), "the error");
+  }
+  return 0;
 }
 
 policy::Policy on_disk() {
@@ -102,7 +115,7 @@ TEST(PlanSentence, SaysPolicyMemoryAndStreamedBytes) {
 TEST(FitWarning, OnlyWhenAModelThatFitsIsStreamed) {
   EXPECT_NE(fit_warning(*run(on_disk(), 64 * kMiB)).find("64.0MiB"), std::string::npos);
   EXPECT_EQ(fit_warning(*run(std::nullopt, 64 * kMiB)), "") << "nothing is streamed";
-  const auto tight = run(std::nullopt, 800 * kKiB);
+  const auto tight = run(std::nullopt, smallest_budget());
   ASSERT_GT(tight->plan().streamed_weight_bytes, 0);
   EXPECT_EQ(fit_warning(*tight), "") << "there is no room";
 }

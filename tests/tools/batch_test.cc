@@ -14,9 +14,10 @@ using Records = std::map<std::string, nlohmann::json>;
 Records by_custom_id(const std::vector<nlohmann::json>& lines) {
   Records out;
   for (const auto& line : lines)
-    if (line["custom_id"].is_string())
+    if (line["custom_id"].is_string()) {
       EXPECT_TRUE(out.emplace(line["custom_id"], line).second)
           << line["custom_id"] << " has two records";
+    }
   return out;
 }
 
@@ -76,7 +77,7 @@ TEST(Batch, OpenAiLinesGetOpenAiRecords) {
     EXPECT_EQ(record["response"]["status_code"], 200);
     EXPECT_EQ(record["response"]["body"]["object"], "text_completion");
     EXPECT_LE(record["response"]["body"]["usage"]["completion_tokens"].get<int>(),
-              body["max_tokens"].get<int>());
+              body.value("max_tokens", 128));
   }
   const Golden golden = goldens("stories260k").front();
   const std::string story = golden.text.substr(golden.prompt.size());

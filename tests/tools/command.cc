@@ -43,6 +43,7 @@ std::vector<std::string> clean_environment(const std::vector<std::string>& more)
   std::vector<std::string> out;
   for (char** entry = environ; *entry; ++entry)
     if (std::strncmp(*entry, "SLUICE_", 7) != 0) out.emplace_back(*entry);
+  out.emplace_back("SLUICE_THREADS=1");
   out.insert(out.end(), more.begin(), more.end());
   return out;
 }
@@ -175,6 +176,16 @@ Outcome fail(const std::vector<std::string>& arguments, int exit_code,
     EXPECT_NE(outcome.err.find(word), std::string::npos)
         << "\"" << word << "\" is not in: " << outcome.err;
   return outcome;
+}
+
+std::string smallest_budget(std::vector<std::string> arguments) {
+  arguments.insert(arguments.end(), {"--cpu-mem", "1KiB"});
+  const Outcome outcome = fail(arguments, 4, {"raise --cpu-mem to "});
+  const std::string mark = "raise --cpu-mem to ";
+  const size_t at = outcome.err.find(mark);
+  if (at == std::string::npos) return "1KiB";
+  const size_t begin = at + mark.size();
+  return outcome.err.substr(begin, outcome.err.find(',', begin) - begin);
 }
 
 }  // namespace sluice::testing

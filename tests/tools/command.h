@@ -1,7 +1,8 @@
 #pragma once
 // Runs the finished program as a user would: arguments and standard input in, both outputs and how
 // it ended out. The program's own SLUICE_* variables are taken from its environment, so that the
-// machine's settings decide nothing. One thread at a time.
+// machine's settings decide nothing, and it computes with one thread where a test says nothing
+// else: the models are tiny, and tests run beside each other. One thread at a time.
 #include <sys/types.h>
 
 #include <functional>
@@ -69,5 +70,8 @@ Outcome succeed(const std::vector<std::string>& arguments,
 /// Expects `exit_code`, nothing on standard output, and every one of `words` on standard error.
 Outcome fail(const std::vector<std::string>& arguments, int exit_code,
              const std::vector<std::string>& words);
+
+/// The smallest --cpu-mem that a command with an engine runs with, as its error for less names it.
+std::string smallest_budget(std::vector<std::string> arguments);
 
 }  // namespace sluice::testing

@@ -94,7 +94,7 @@ TEST(ConvertCommand, OtherElementTypesAreRoundedOnce) {
   EXPECT_EQ(bf16_json["bytes_by_dtype"]["bf16"], 260032 * 2);
   // Rounded weights of a trained model still begin the story as the exact ones do.
   EXPECT_EQ(succeed({"run", bf16, "-p", "Once upon a time", "-n", "8"}).out,
-            ", there was a little\n");
+            ", there was a little girl\n");
 }
 
 TEST(ConvertCommand, AStoreConvertsToAStore) {

@@ -69,9 +69,9 @@ TEST(Program, SettingsComeFromTheEnvironmentToo) {
   EXPECT_EQ(succeed({"run", "-p", "Once", "-n", "4"}, {.environment = {model}}).out,
             " upon a time,\n");
   const auto json = succeed({"run", "-p", "Once", "-n", "4", "--json"},
-                            {.environment = {model, "SLUICE_CPU_MEM=800KiB"}})
+                            {.environment = {model, "SLUICE_CPU_MEM=48MiB"}})
                         .json();
-  EXPECT_EQ(json["stats"]["budget_bytes"]["device"], 800 << 10);
+  EXPECT_EQ(json["stats"]["budget_bytes"]["device"], 48 << 20);
   const Outcome bad =
       sluice({"run", "-p", "Once"}, {.environment = {model, "SLUICE_CPU_MEM=banana"}});
   EXPECT_EQ(bad.exit_code, 2);

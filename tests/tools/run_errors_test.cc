@@ -60,7 +60,7 @@ TEST(RunErrors, BadSizesAndSettings) {
   fail(run_with({"-p", "a", "--temperature", "-1"}), 2, {"temperature", "-1", "0 to 100"});
   fail(run_with({"-p", "a", "--top-p", "1.5"}), 2, {"top_p", "1.5", "0 to 1"});
   fail({"run", kModel, "-p", "a", "-n", "0"}, 2, {"max_tokens", "1 or more"});
-  fail(run_with({"-p", "a", "-n", "many"}), 2, {"many"});
+  fail({"run", kModel, "-p", "a", "-n", "many"}, 2, {"many"});
   fail(run_with({"-p", "a", "--kv-dtype", "int3"}), 2, {"--kv-dtype", "int3"});
   fail(run_with({"-p", "a", "--cpu-isa", "mmx"}), 2, {"--cpu-isa", "mmx", "avx2"});
   fail(run_with({"-p", "a", "--threads", "-2"}), 2, {"threads"});

@@ -26,7 +26,9 @@ TEST_P(SameTokens, AsTheReference) {
     arguments.insert(arguments.end(), {"--prompt-ids", id_list(golden.prompt_ids)});
     expected.push_back(golden.greedy_ids);
   }
-  arguments.insert(arguments.end(), GetParam().flags.begin(), GetParam().flags.end());
+  Words flags = GetParam().flags;
+  if (!flags.empty() && flags.back() == "smallest") flags.back() = smallest_budget(arguments);
+  arguments.insert(arguments.end(), flags.begin(), flags.end());
   const auto json = succeed(arguments).json();
   ASSERT_EQ(json["results"].size(), expected.size());
   for (size_t i = 0; i < expected.size(); ++i)
@@ -41,7 +43,7 @@ INSTANTIATE_TEST_SUITE_P(
     Placements, SameTokens,
     ::testing::Values(
         Placement{"Resident", {}, false},
-        Placement{"BudgetBelowTheWeights", {"--cpu-mem", "980KiB"}, true},
+        Placement{"SmallestBudget", {"--cpu-mem", "smallest"}, true},
         Placement{"AllOnDisk", {"--percent", "0", "0", "0", "0", "0", "0"}, true},
         Placement{"WeightsOnDisk",
                   {"--percent", "0", "0", "100", "0", "100", "0", "--gpu-batch-size", "6"},
@@ -68,7 +70,8 @@ INSTANTIATE_TEST_SUITE_P(
                   true},
         Placement{
             "ReadsByThreads", {"--percent", "0", "0", "0", "0", "100", "0", "--io", "pread"}, true},
-        Placement{"OneThread", {"--cpu-mem", "1MiB", "-t", "1"}, true},
+        Placement{"EveryThread", {"-t", "0"}, false},
+        Placement{"ThreeThreads", {"-t", "3", "--percent", "50", "0", "0", "0", "100", "0"}, true},
         Placement{"PlainKernels", {"--cpu-isa", "generic"}, false}),
     [](const auto& info) { return info.param.name; });
 
@@ -93,18 +96,42 @@ TEST(PolicyFile, IsFollowedAndGivesTheSameTokens) {
 
 TEST(PolicyFile, APrintedPolicyCanBeGivenBack) {
   const TemporaryFolder folder;
-  const Words run{"run",    fixture_model("stories260k"),
-                  "-p",     "Once upon a time",
-                  "-n",     "32",
-                  "--json", "--cpu-mem",
-                  "800KiB"};
+  Words run{"run", fixture_model("stories260k"), "-p", "Once upon a time", "-n", "32", "--json"};
+  run.insert(run.end(), {"--cpu-mem", smallest_budget(run)});
   const auto first = succeed(run).json();
+  EXPECT_GT(first["policy"]["weights"]["disk"].get<double>(), 0);
   write_file(folder.path("policy.json"), first["policy"].dump());
-  Words again = run;
-  again.insert(again.end(), {"--policy", folder.path("policy.json")});
-  const auto second = succeed(again).json();
+  run.insert(run.end(), {"--policy", folder.path("policy.json")});
+  const auto second = succeed(run).json();
   EXPECT_EQ(second["policy"], first["policy"]);
   EXPECT_EQ(second["token_ids"], first["token_ids"]);
+}
+
+TEST(BudgetBelowTheWeights, GivesTheTokensOfTheResidentRun) {
+  const TemporaryFolder folder;
+  write_file(folder.path("config.json"), R"({"architectures": ["LlamaForCausalLM"],
+    "model_type": "llama", "hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 16,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 600,
+    "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+    "hidden_act": "silu", "tie_word_embeddings": false, "torch_dtype": "float32"})");
+  succeed({"synth", folder.path("config.json"), folder.path("model"), "--dtype", "f32"});
+  const Words run{
+      "run",    folder.path("model"), "--prompt-ids", "1,2,3", "--prompt-ids", "9,8", "-n", "24",
+      "--json", "--ignore-eos"};
+  const auto resident = succeed(run).json();
+  EXPECT_EQ(resident["stats"]["streamed_bytes_per_pass"], 0);
+  Words tight = run;
+  tight.insert(tight.end(), {"--cpu-mem", smallest_budget(run)});
+  const auto streamed = succeed(tight).json();
+  const auto weights =
+      succeed({"inspect", folder.path("model"), "--json"}).json()["model"]["weight_bytes"];
+  const auto& stats = streamed["stats"];
+  EXPECT_LT(stats["budget_bytes"]["device"].get<int64_t>(), weights.get<int64_t>() / 2);
+  EXPECT_LE(stats["peak_bytes"]["device"].get<int64_t>(),
+            stats["budget_bytes"]["device"].get<int64_t>());
+  EXPECT_GT(stats["streamed_bytes_per_pass"].get<int64_t>(), weights.get<int64_t>() / 2);
+  EXPECT_EQ(streamed["results"][0]["token_ids"], resident["results"][0]["token_ids"]);
+  EXPECT_EQ(streamed["results"][1]["token_ids"], resident["results"][1]["token_ids"]);
 }
 
 }  // namespace
