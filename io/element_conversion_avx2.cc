@@ -2,6 +2,7 @@
 
 #if defined(__x86_64__)
 
+#include <cpuid.h>
 #include <immintrin.h>
 
 // The attribute instead of a compiler flag: inline functions of shared headers must not be compiled
@@ -76,8 +77,12 @@ SLUICE_AVX2 bool convert_all(const std::byte* in, std::byte* out, int64_t count)
 }  // namespace
 
 bool has_avx2_conversion() noexcept {
-  static const bool has_both =
-      __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("f16c") != 0;
+  // Not every compiler's __builtin_cpu_supports knows F16C: it is asked of the CPU itself.
+  static const bool has_both = [] {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    return __builtin_cpu_supports("avx2") != 0 && __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 &&
+           (ecx & bit_F16C) != 0;
+  }();
   return has_both;
 }
 

@@ -16,6 +16,8 @@ namespace {
 // Up to here the bytes of W bound the product, and the kernels that take W as it lies are the
 // fastest.
 constexpr int64_t kFewRows = 16;
+// Up to here dot products that fetch the next rows ahead read W faster than tiles of 16 rows do.
+constexpr int64_t kDotRows = 2;
 // Up to here AMX on plain weights beats oneDNN, even on its own packed ones, since every byte of W
 // is read once.
 constexpr int64_t kAmxRows = 64;
@@ -144,7 +146,8 @@ enum class Path { kOwn, kOwnBf16, kAmx, kOnednn };
 Path path_of(DType dtype, Compute compute, int64_t m, int64_t n, int64_t k) noexcept {
   if (!multiplies_bf16(dtype, compute)) return Path::kOwn;
   const bool is_large = kHasOnednn && m * n * k > kSmallProduct;
-  if (has_amx()) return m > kAmxRows && is_large ? Path::kOnednn : Path::kAmx;
+  if (has_amx())
+    return m <= kDotRows ? Path::kOwnBf16 : m > kAmxRows && is_large ? Path::kOnednn : Path::kAmx;
   return m > kFewRows && is_large ? Path::kOnednn : Path::kOwnBf16;
 }
 }  // namespace
