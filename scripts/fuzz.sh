@@ -7,9 +7,9 @@ seconds=${1:-60}
 shift || true
 scripts/setup.sh --fuzz
 cmake --preset fuzz >/dev/null
-cmake --build --preset fuzz -- -j"$(nproc)"
+if [ $# -gt 0 ]; then targets=("$@"); else mapfile -t targets < <(cd tests/fuzz && ls fuzz_*.cc | sed 's/\.cc$//'); fi
+cmake --build --preset fuzz --target "${targets[@]}" -- -j"$(nproc)"
 mkdir -p build/fuzz/found
-if [ $# -gt 0 ]; then targets=("$@"); else mapfile -t targets < <(cd build/fuzz/fuzz && ls -d fuzz_* | grep -v '\.'); fi
 # Real inputs to start from.
 declare -A seeds=([fuzz_config]="tests/fixtures/malformed_configs tests/fixtures/json_test_suite" [fuzz_job]=tests/fixtures/prompts
   [fuzz_tokenizer]=tests/fixtures/tokenizers [fuzz_checkpoint]=tests/fixtures/checkpoints [fuzz_safetensors]=tests/fixtures/checkpoints)
