@@ -25,8 +25,10 @@ struct Workload {
 struct PlanInput {
   const ModelShape* model = nullptr;
   Workload workload;
-  int64_t memory_budget_bytes = 0;  ///< of the top tier: everything below must fit
-  int64_t program_bytes = 0;        ///< what the process takes already and for itself
+  int64_t memory_budget_bytes = 0;  ///< of host memory, which computes when there is no device
+  int64_t device_budget_bytes = 0;  ///< of device memory; 0: no device, two tiers
+  int64_t disk_budget_bytes = 0;    ///< of offload files; 0: no limit
+  int64_t program_bytes = 0;        ///< host memory that the process takes for itself
   DType kv_dtype = DType::kBF16;
   int64_t row_granule = 1;  ///< rows of a matrix are kept or streamed in multiples of this
   bool resident_rows_are_packed = true;
@@ -42,24 +44,51 @@ struct PlanLine {
   int64_t bytes = 0;
 };
 
+/// The rows of one weight by home and executor, in this order within the matrix. Without a device
+/// `resident` rows are in host memory and inplace = host = 0.
+struct RowSplit {
+  int64_t resident = 0;  ///< where it is computed: device memory, or host memory without a device
+  int64_t inplace = 0;   ///< in host memory, multiplied by the CPU
+  int64_t host = 0;      ///< in host memory, sent up in every pass
+  int64_t disk = 0;      ///< on disk, read in every pass
+};
+
+/// Rows of one matrix that are loaded as one task.
+struct PlanPart {
+  int64_t weight = 0;  ///< index in its sublayer
+  int64_t row = 0;
+  int64_t rows = 0;
+  bool from_disk = false;
+  int64_t bytes = 0;  ///< in the ring; of a part from disk an upper bound with alignment
+};
+
 struct Plan {
   Policy policy;
-  std::vector<std::vector<int64_t>> resident_rows;  ///< [sublayer][weight]
-  std::vector<int64_t> streamed_bytes;              ///< [sublayer], upper bound with alignment
-  int64_t ring_bytes = 0;
-  int64_t page_bytes = 0;    ///< of one layer, rounded up to the disk's block when KV lives on disk
-  int64_t memory_pages = 0;  ///< per layer
-  int64_t disk_pages = 0;    ///< per layer
-  int64_t kv_slot_bytes = 0;  ///< one staging slot; 0 when no KV lives on disk
+  bool has_device = false;
+  std::vector<std::vector<RowSplit>> rows;   ///< [sublayer][weight]
+  std::vector<std::vector<PlanPart>> parts;  ///< [sublayer] what is streamed, in order
+  int64_t ring_bytes = 0;                    ///< of the tier that computes
+  int64_t host_ring_bytes = 0;  ///< with a device: parts from disk pass through here
+  int64_t page_bytes = 0;       ///< of one layer
+  int64_t memory_pages = 0;     ///< per layer, where it is computed
+  int64_t host_pages = 0;       ///< per layer, in host memory under a device
+  int64_t disk_pages = 0;       ///< per layer
+  int64_t kv_slot_pages = 0;    ///< pages of one staging slot; 0 when no KV is staged
+  int64_t attention_slot_rows = 0;  ///< rows of one exchange slot for attention on the host
   int64_t pass_tokens = 0;    ///< hidden-state rows that exist at a time
   int64_t activation_slot_bytes = 0;
+  int64_t activation_host_rows = 0;  ///< hidden-state rows in host memory under a device
   int64_t activation_disk_bytes = 0;
   int64_t weight_bytes = 0;           ///< of the whole model, tied tables once
-  int64_t resident_weight_bytes = 0;  ///< as checkpoint bytes, not as packed
-  int64_t streamed_weight_bytes = 0;  ///< read in every pass
-  std::vector<PlanLine> memory;       ///< every use of the top tier
+  int64_t resident_weight_bytes = 0;  ///< as checkpoint bytes, not as packed; where computed
+  int64_t inplace_weight_bytes = 0;   ///< in host memory, multiplied there
+  int64_t host_weight_bytes = 0;      ///< in host memory, sent up in every pass
+  int64_t streamed_weight_bytes = 0;  ///< on disk, read in every pass
+  std::vector<PlanLine> device;       ///< every use of device memory; empty without one
+  std::vector<PlanLine> memory;       ///< every use of host memory
   std::vector<PlanLine> disk;         ///< offload files (not the checkpoint)
 
+  int64_t device_bytes() const noexcept;
   int64_t memory_bytes() const noexcept;
   int64_t disk_bytes() const noexcept;
   /// Rows of the residual stream that stay in memory, at most.
@@ -68,13 +97,17 @@ struct Plan {
 
 constexpr int32_t kKvSlots = 2;
 constexpr int32_t kActivationSlots = 3;
+constexpr int32_t kAttentionSlots = 3;
 constexpr int64_t kDiskBlock = 4096;
 
 /// Sizes for `policy`; does not look at the budget. Errors: none.
 Plan make_plan(const PlanInput& input, const Policy& policy);
 
-/// Errors: kResource with every line of the plan and the smallest change that helps, when it is
-/// over the budget.
+/// Whether every tier's budget holds.
+bool fits(const PlanInput& input, const Plan& plan) noexcept;
+
+/// Errors: kResource with every line of the plan and the smallest change that helps, when a tier is
+/// over its budget.
 void require_fit(const PlanInput& input, const Plan& plan);
 
 /// The plan's table, one line each: use, size, share of the budget.

@@ -16,10 +16,20 @@ struct TierShares {
   double disk = 0;
 };
 
+/// Where the attention over KV that lives off the device is computed.
+enum class AttentionPlace : uint8_t {
+  kDevice,  ///< its pages are brought up for every pass
+  kHost     ///< queries go down, outputs come up (FlexGen section 4.1: CPU delegation)
+};
+
 struct Policy {
   TierShares weights;
   TierShares kv;
   TierShares activations;
+  /// Of all weights' bytes: rows at home in host memory that the CPU multiplies there instead of
+  /// sending them up; at most weights.host. Needs a device.
+  double inplace_host_fraction = 0;
+  AttentionPlace attention = AttentionPlace::kDevice;
   int64_t micro_batch_sequences = 1;  ///< sequences computed together (FlexGen: gpu batch size)
   int64_t micro_batches =
       1;  ///< micro-batches that share one trip of the weights (FlexGen: num gpu batches)

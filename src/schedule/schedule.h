@@ -13,19 +13,30 @@
 
 namespace sluice {
 
+/// A run of rows of one matrix that is loaded as one task.
+struct SchedulePart {
+  int64_t bytes = 0;      ///< as it lies in the ring
+  bool from_disk = true;  ///< else from host memory (with a device)
+};
+
 struct ScheduleSublayer {
-  /// Weights that come from disk in every pass: bytes of each part, as they lie in the ring.
-  std::vector<int64_t> parts;
+  std::vector<SchedulePart> parts;  ///< weights that are loaded in every pass
   bool has_attention = false;
   int64_t streamed_bytes() const noexcept;
+  int64_t disk_bytes() const noexcept;  ///< of these, from disk
 };
 
 struct ScheduleShape {
   std::vector<ScheduleSublayer> sublayers;  ///< in pass order
+  /// Three tiers: what comes from disk passes through host memory, one more lane each way. Without,
+  /// the disk lanes fill and empty the buffers that compute uses.
+  bool has_device = false;
   /// At least weight_ring_bytes(..., ahead 0): a whole sublayer however the ring is cut up.
   int64_t weight_ring_bytes = 0;
-  int32_t kv_slots = 2;          ///< staging slots for KV that lives on disk
-  int32_t activation_slots = 3;  ///< staging slots for activations that live on disk
+  int64_t host_ring_bytes = 0;   ///< with a device: at least the largest part from disk
+  int32_t kv_slots = 2;          ///< staging slots for KV that lives lower, in each tier it passes
+  int32_t activation_slots = 3;  ///< staging slots for activations that live lower
+  int32_t attention_slots = 3;   ///< exchange slots of attention on the host; at least 2
 };
 
 /// One micro-batch of one pass. Byte counts are per sublayer visit.
@@ -36,6 +47,15 @@ struct MicroBatchLoad {
   /// Reads KV that the micro-batch before it writes in this pass (a prompt cut across
   /// micro-batches).
   bool continues_previous = false;
+  // With a device only:
+  int64_t kv_up_bytes = 0;    ///< staged pages (host's and disk's) sent up for attention, per layer
+  int64_t kv_down_bytes = 0;  ///< staged pages changed by this pass and sent down, per layer
+  int64_t activation_up_bytes = 0;  ///< hidden-state rows that live in host memory or on disk
+  /// Attention on the host: queries, keys and values sent down, outputs sent up; 0, 0: none.
+  /// Pages on disk (kv_load_bytes, kv_store_bytes) then stop in host memory.
+  int64_t query_bytes = 0;
+  int64_t output_bytes = 0;
+  bool attends_on_host() const noexcept { return query_bytes > 0; }
 };
 
 class ScheduleGenerator {

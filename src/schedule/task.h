@@ -28,9 +28,20 @@ enum class TaskKind : uint8_t {
   kLoadActivations,
   kCompute,
   kStoreKv,
-  kStoreActivations
+  kStoreActivations,
+  kSendQueries,   ///< queries and new keys and values down, for attention on the host
+  kReturnOutputs  ///< its outputs up
 };
 std::string_view task_kind_name(TaskKind kind) noexcept;
+
+/// Which part of a sublayer a compute task computes. Attention on the host cuts an attention
+/// sublayer in three, so that the device goes on with other micro-batches meanwhile.
+enum class ComputeStep : uint8_t {
+  kWhole,
+  kBeforeAttention,  ///< norm, q, k, v; attention of the sequences whose KV is on the device
+  kHostAttention,    ///< on the host compute lane
+  kAfterAttention    ///< output projection, residual
+};
 
 using TaskId = int64_t;
 constexpr TaskId kNoTask = -1;
@@ -39,14 +50,18 @@ struct Task {
   TaskId id = kNoTask;  ///< counts up over all passes of a stream
   TaskKind kind = TaskKind::kCompute;
   Lane lane = Lane::kDeviceCompute;
+  ComputeStep step = ComputeStep::kWhole;  ///< of kCompute
   int64_t pass = 0;
   int32_t sublayer = 0;
   int32_t micro_batch =
       0;               ///< of kLoadWeights: the micro-batch during whose step the part is loaded
   int32_t part = 0;    ///< of kLoadWeights: which part of the sublayer's streamed rows
-  int64_t offset = 0;  ///< of kLoadWeights: where the part lies in the weight ring, bytes
+  int64_t offset = 0;  ///< of kLoadWeights: where the part lies in the compute tier's ring, bytes
+  int64_t host_offset = -1;  ///< of kLoadWeights through host memory: where in the host's ring
   int32_t slot =
       -1;  ///< KV tasks and their compute task, activation transfers: staging slot; -1 none
+  int32_t host_slot = -1;    ///< of transfers that pass through host memory: staging slot there
+  int32_t attention_slot = -1;  ///< of the tasks of attention on the host: its exchange slot
   int32_t activation_slot =
       -1;             ///< of kCompute: slot of the hidden-state rows that live on disk; -1 none
   int64_t bytes = 0;  ///< moved by a transfer task

@@ -1,0 +1,29 @@
+#pragma once
+// The cost model: seconds of each lane in one prefill and one mean decode pass of a block, as the
+// sum of its terms; a pass takes as long as its busiest lane (lanes run beside each other; FlexGen,
+// arXiv:2303.06865 appendix A.3, waits for the slowest task of every step instead). docs/cost-model.md
+// has every term with its equation. Pure.
+#include <string>
+#include <vector>
+
+#include "policy/plan.h"
+#include "policy/prediction.h"
+#include "policy/profile.h"
+
+namespace sluice::policy {
+
+/// One term of a lane's time, for people: "weights from disk", 12.6 GiB, 4.5 s a pass.
+struct CostTerm {
+  Lane lane = Lane::kDiskRead;
+  std::string what;
+  bool is_prefill = false;
+  double amount = 0;  ///< bytes, or operations for compute
+  double seconds = 0;  ///< of one block
+};
+
+/// Seconds of `plan`'s policy on `profile` for one block of `job`; `terms`, when given, gets every
+/// term that is not zero. Errors: none for a validated profile.
+Prediction predict(const ModelShape& model, const Plan& plan, const Profile& profile,
+                   DType kv_dtype, const JobShape& job, std::vector<CostTerm>* terms = nullptr);
+
+}  // namespace sluice::policy

@@ -1,0 +1,35 @@
+#pragma once
+// Seconds that one micro-batch takes in one sublayer, on the device and on the host, from a
+// profile. The LP sums these over a pass, the simulator asks for each task: one model, two uses.
+#include "policy/plan.h"
+#include "policy/profile.h"
+#include "src/schedule/task.h"
+#include "src/shape/model_shape.h"
+
+namespace sluice::policy {
+
+/// What one micro-batch computes in every layer of a pass.
+struct BatchWork {
+  int64_t tokens = 0;      ///< rows of the linear layers
+  int64_t logit_rows = 0;  ///< rows whose logits are wanted
+  /// Visible (query, key) pairs of chunks of more than one token, summed over their rows.
+  double prefill_pairs = 0;
+  /// Tokens of history that single-token rows attend to, summed over these rows, by where the
+  /// attention runs.
+  double device_history_tokens = 0;
+  double host_history_tokens = 0;
+  int64_t host_rows = 0;  ///< rows whose attention runs on the host
+};
+
+struct TaskSeconds {
+  double device = 0;  ///< device compute
+  double host = 0;    ///< host compute inside a device task (in-place rows)
+  double exchange = 0;  ///< link time inside a device task (activations of in-place rows, both ways)
+};
+
+/// Seconds of the compute task (sublayer, step) of a micro-batch: norms, products with the rows that
+/// `plan` leaves to the device and to the host, attention. In the embed sublayer: gathered rows.
+TaskSeconds compute_seconds(const ModelShape& model, const Plan& plan, const Profile& profile,
+                            size_t sublayer, ComputeStep step, const BatchWork& work);
+
+}  // namespace sluice::policy

@@ -1,0 +1,47 @@
+#pragma once
+// What a policy is expected to do on a profile: the answer of the cost model and of the simulator,
+// in one form, so that they can be held against each other and against a measured run.
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "src/schedule/task.h"
+
+namespace sluice::policy {
+
+/// The sequences of a job, as the cost model sees them.
+struct JobShape {
+  int64_t sequences = 1;       ///< in all; more than a block takes run in rounds
+  double prompt_tokens = 512;  ///< mean
+  double new_tokens = 32;      ///< mean, the first (from prefill) included
+  int64_t max_prompt_tokens = 0;  ///< longest; 0: the mean
+  int64_t max_new_tokens = 0;
+};
+
+struct Prediction {
+  double prefill_seconds = 0;  ///< of one block: passes that hold prompt tokens
+  double decode_seconds = 0;   ///< of one block: passes that hold none
+  int64_t block_sequences = 0;
+  double new_tokens = 0;  ///< of one block
+  /// Seconds that each lane is busy in prefill and in decode, of one block.
+  std::array<double, kLaneCount> prefill_lanes{};
+  std::array<double, kLaneCount> decode_lanes{};
+
+  double seconds() const noexcept { return prefill_seconds + decode_seconds; }
+  /// Generated tokens per second, as FlexGen counts: new tokens of the block over its seconds.
+  double tokens_per_second() const noexcept { return seconds() > 0 ? new_tokens / seconds() : 0; }
+  /// From a block's start to the last token of its sequences.
+  double latency_seconds() const noexcept { return seconds(); }
+  double lane_seconds(Lane lane) const noexcept {
+    return prefill_lanes[static_cast<size_t>(lane)] + decode_lanes[static_cast<size_t>(lane)];
+  }
+  /// The lane with the most busy seconds.
+  Lane bottleneck() const noexcept {
+    size_t most = 0;
+    for (size_t i = 1; i < kLaneCount; ++i)
+      if (lane_seconds(static_cast<Lane>(i)) > lane_seconds(static_cast<Lane>(most))) most = i;
+    return static_cast<Lane>(most);
+  }
+};
+
+}  // namespace sluice::policy

@@ -1,0 +1,62 @@
+#pragma once
+// The search for a policy: for each micro-batch size, number of micro-batches and yes/no choice, a
+// linear program over the placement fractions (GLPK); the best few are re-ranked by simulating the
+// real schedule. Pure and deterministic.
+#include <optional>
+#include <vector>
+
+#include "policy/plan.h"
+#include "policy/prediction.h"
+#include "policy/profile.h"
+
+namespace sluice::policy {
+
+enum class Objective : uint8_t {
+  kThroughput,             ///< most generated tokens per second over the whole job
+  kLatency,                ///< least seconds for a block of one sequence
+  kThroughputUnderLatency  ///< most tokens per second with a block's seconds below the bound
+};
+
+/// What is decided already; the search keeps to it.
+struct SearchConstraints {
+  std::optional<int64_t> micro_batch_sequences;
+  std::optional<int64_t> micro_batches;
+  std::optional<AttentionPlace> attention;
+  std::optional<TierShares> weights;
+  std::optional<TierShares> kv;
+  std::optional<TierShares> activations;
+  std::optional<double> inplace_host_fraction;
+};
+
+struct SearchRequest {
+  /// Model, budgets, kernels' sizes; workload.sequences is the most that a block may hold.
+  PlanInput input;
+  const Profile* profile = nullptr;
+  JobShape job;
+  Objective objective = Objective::kThroughput;
+  double latency_bound_seconds = 0;  ///< of kThroughputUnderLatency
+  SearchConstraints constraints;
+  int simulated_candidates = 8;  ///< re-ranked by simulation; 0: the LP's word is final
+  Policy start;                  ///< page_tokens, micro_batch_tokens to start from
+};
+
+struct Candidate {
+  Policy policy;
+  Plan plan;
+  Prediction predicted;                 ///< by the cost model, of `plan` as realised
+  std::optional<Prediction> simulated;  ///< by the simulator
+};
+
+struct SearchResult {
+  Candidate best;
+  std::vector<Candidate> ranked;  ///< those simulated (or the best few), best first
+  int64_t candidates = 0;         ///< enumerated
+  int64_t linear_programs = 0;    ///< solved
+  double search_seconds = 0;
+};
+
+/// Errors: kResource when nothing fits: which tier is short by how much, and the smallest change
+/// that would fit. kUser for constraints that contradict each other or the profile.
+SearchResult search_policy(const SearchRequest& request);
+
+}  // namespace sluice::policy
