@@ -14,10 +14,6 @@ constexpr int64_t kLargestBlock = 512;
 
 void set_memory_share(TierShares& shares, double share) { shares = {share, 0, 1 - share}; }
 
-bool fits(const PlanInput& input, const Plan& plan) {
-  return plan.memory_bytes() <= input.memory_budget_bytes;
-}
-
 // The largest share of resident weights that fits, to 1/1024.
 Plan most_resident(const PlanInput& input, Policy policy) {
   int low = 0;

@@ -17,7 +17,7 @@ namespace {
 // gave or took from one matrix is carried to the next.
 class ShareCarry {
  public:
-  ShareCarry(double share, int64_t granule) : share_(share), granule_(granule) {}
+  explicit ShareCarry(double share) : share_(share) {}
 
   int64_t rows_of(const WeightShape& weight, int64_t granule) {
     const auto row_bytes = static_cast<double>(weight.cols);
@@ -25,20 +25,46 @@ class ShareCarry {
     auto rows =
         static_cast<int64_t>(std::llround(wanted / row_bytes / static_cast<double>(granule))) *
         granule;
-    if (share_ >= 1) rows = weight.rows;
+    if (share_ >= 1 - 1e-12) rows = weight.rows;
     if (share_ <= 0) rows = 0;
     rows = std::clamp<int64_t>(rows, 0, weight.rows);
     carry_ = wanted - static_cast<double>(rows) * row_bytes;
     return rows;
   }
-  int64_t rows_of(const WeightShape& weight) {
-    return rows_of(weight, weight.kind == WeightKind::kTable ? 1 : std::min(granule_, weight.rows));
-  }
 
  private:
   double share_;
-  int64_t granule_;
   double carry_ = 0;
+};
+
+// Cuts every matrix at the same three shares: what is computed where it lies, what the CPU
+// computes, what comes from host memory; the rest is on disk.
+class RowSplitter {
+ public:
+  RowSplitter(const Policy& policy, bool has_device, int64_t granule)
+      : has_device_(has_device),
+        granule_(granule),
+        resident_(policy.weights.device + (has_device ? 0 : policy.weights.host)),
+        inplace_(policy.weights.device + policy.inplace_host_fraction),
+        host_(policy.weights.device + policy.weights.host) {}
+
+  RowSplit split(const WeightShape& weight) {
+    const bool is_table = weight.kind == WeightKind::kTable;
+    const int64_t granule = is_table ? 1 : std::min(granule_, weight.rows);
+    const int64_t resident = resident_.rows_of(weight, granule);
+    if (!has_device_) return {resident, 0, 0, weight.rows - resident};
+    const int64_t inplace =
+        is_table ? resident : std::max(inplace_.rows_of(weight, granule), resident);
+    const int64_t host = std::max(host_.rows_of(weight, granule), inplace);
+    return {resident, inplace - resident, host - inplace, weight.rows - host};
+  }
+
+ private:
+  bool has_device_;
+  int64_t granule_;
+  ShareCarry resident_;
+  ShareCarry inplace_;
+  ShareCarry host_;
 };
 
 // So many rows are multiplied in less time than their weights take to read, on any disk.
@@ -48,58 +74,99 @@ int64_t pages_of(int64_t tokens, int64_t page_tokens) {
   return (tokens + page_tokens - 1) / page_tokens;
 }
 
-void place_weights(const PlanInput& input, Plan& plan, int64_t& packed, int64_t& vectors,
-                   int64_t& table) {
-  const ModelShape& model = *input.model;
-  const int64_t element = dtype_bytes(model.weight_dtype);
-  const double share = plan.policy.weights.device + plan.policy.weights.host;
-  int64_t largest_part = 0;
-  ShareCarry carry(share, input.row_granule);
-  std::optional<int64_t> token_rows;  // resident rows of the token table, which comes first
-  for (const SublayerShape& sublayer : model.sublayers) {
-    auto& rows = plan.resident_rows.emplace_back();
-    int64_t streamed = 0;
-    for (const WeightShape& weight : sublayer.weights) {
-      const int64_t bytes = weight.rows * weight.cols * element;
-      if (weight.kind == WeightKind::kVector) {
-        rows.push_back(weight.rows);
-        vectors += weight.cols * 4;
-        plan.weight_bytes += bytes;
-        plan.resident_weight_bytes += bytes;
-        continue;
-      }
-      const int64_t resident = weight.shares_table ? token_rows.value_or(0) : carry.rows_of(weight);
-      rows.push_back(resident);
-      const int64_t resident_bytes = resident * weight.cols * element;
-      if (weight.kind == WeightKind::kTable) {
-        if (!token_rows) token_rows = resident;
-        table += resident_bytes;
-      } else {
-        if (!weight.shares_table && resident > 0)
-          packed += round_up(input.packed_bytes(resident, weight.cols), 64);
-        const int64_t row_bytes = weight.cols * element;
-        const int64_t part_rows = weight_part_rows(row_bytes, input.row_granule);
-        for (int64_t row = resident; row < weight.rows; row += part_rows) {
-          // Where a file's rows begin and end is not known here: up to a block more than needed.
-          const int64_t part_bytes = std::min(part_rows, weight.rows - row) * row_bytes;
-          const int64_t part = round_up(part_bytes, kDiskBlock) + kDiskBlock;
-          streamed += part;
-          largest_part = std::max(largest_part, part);
-        }
-        plan.streamed_weight_bytes += bytes - resident_bytes;
-      }
-      if (!weight.shares_table) {
-        plan.weight_bytes += bytes;
-        plan.resident_weight_bytes += resident_bytes;
-      }
+struct WeightMemory {
+  int64_t packed = 0;
+  int64_t vectors = 0;
+  int64_t table = 0;
+  int64_t inplace = 0;
+  int64_t host = 0;
+};
+
+void add_parts(const PlanInput& input, const WeightShape& weight, int64_t index,
+               const RowSplit& split, std::vector<PlanPart>& parts) {
+  const int64_t row_bytes = weight.cols * dtype_bytes(input.model->weight_dtype);
+  const int64_t step = weight_part_rows(row_bytes, input.row_granule);
+  const auto cut = [&](int64_t begin, int64_t end, bool from_disk) {
+    for (int64_t row = begin; row < end; row += step) {
+      const int64_t rows = std::min(step, end - row);
+      // Where a file's rows begin and end is not known here: up to a block more than needed.
+      const int64_t bytes =
+          round_up(rows * row_bytes, kDiskBlock) + (from_disk ? kDiskBlock : 0);
+      parts.push_back({index, row, rows, from_disk, bytes});
     }
-    plan.streamed_bytes.push_back(streamed);
+  };
+  const int64_t host_begin = split.resident + split.inplace;
+  cut(host_begin, host_begin + split.host, false);
+  cut(host_begin + split.host, weight.rows, true);
+}
+
+void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSplitter& splitter,
+                    std::optional<RowSplit>& tokens, Plan& plan, WeightMemory& memory) {
+  const int64_t element = dtype_bytes(input.model->weight_dtype);
+  auto& rows = plan.rows.emplace_back();
+  auto& parts = plan.parts.emplace_back();
+  for (size_t index = 0; index < sublayer.weights.size(); ++index) {
+    const WeightShape& weight = sublayer.weights[index];
+    const int64_t row_bytes = weight.cols * element;
+    if (weight.kind == WeightKind::kVector) {
+      rows.push_back({weight.rows, 0, 0, 0});
+      memory.vectors += weight.cols * 4;
+      plan.weight_bytes += weight.rows * row_bytes;
+      plan.resident_weight_bytes += weight.rows * row_bytes;
+      continue;
+    }
+    const RowSplit split =
+        weight.shares_table && tokens ? *tokens : splitter.split(weight);
+    rows.push_back(split);
+    if (weight.kind == WeightKind::kTable) {
+      if (!tokens) tokens = split;
+      memory.table += split.resident * row_bytes;
+    } else {
+      if (!weight.shares_table && split.resident > 0)
+        memory.packed += round_up(input.packed_bytes(split.resident, weight.cols), 64);
+      if (split.inplace > 0)
+        memory.inplace += round_up(input.packed_bytes(split.inplace, weight.cols), 64);
+      add_parts(input, weight, static_cast<int64_t>(index), split, parts);
+      plan.streamed_weight_bytes += split.disk * row_bytes;
+      plan.host_weight_bytes += split.host * row_bytes;
+    }
+    if (weight.shares_table) continue;
+    memory.host += round_up(split.host * row_bytes, 64);
+    plan.weight_bytes += weight.rows * row_bytes;
+    plan.resident_weight_bytes += split.resident * row_bytes;
+    plan.inplace_weight_bytes += split.inplace * row_bytes;
+  }
+}
+
+WeightMemory place_weights(const PlanInput& input, Plan& plan) {
+  WeightMemory memory;
+  RowSplitter splitter(plan.policy, plan.has_device, input.row_granule);
+  std::optional<RowSplit> tokens;  // of the token table, which comes first
+  for (const SublayerShape& sublayer : input.model->sublayers)
+    place_sublayer(input, sublayer, splitter, tokens, plan, memory);
+  std::vector<int64_t> all;
+  std::vector<int64_t> from_disk;
+  int64_t largest = 0;
+  int64_t largest_from_disk = 0;
+  for (const auto& parts : plan.parts) {
+    all.push_back(0);
+    from_disk.push_back(0);
+    for (const PlanPart& part : parts) {
+      all.back() += part.bytes;
+      largest = std::max(largest, part.bytes);
+      if (!part.from_disk) continue;
+      from_disk.back() += part.bytes;
+      largest_from_disk = std::max(largest_from_disk, part.bytes);
+    }
   }
   // A sublayer computes for as long as a few tokens take to read the next one; with many, reading
   // rests at its end unless the one after that can begin.
   const int64_t sequences = std::min(plan.policy.block_sequences(), input.workload.sequences);
-  plan.ring_bytes =
-      weight_ring_bytes(plan.streamed_bytes, largest_part, sequences > kFewSequences ? 2 : 1);
+  const int ahead = sequences > kFewSequences ? 2 : 1;
+  plan.ring_bytes = weight_ring_bytes(all, largest, ahead);
+  if (plan.has_device)
+    plan.host_ring_bytes = weight_ring_bytes(from_disk, largest_from_disk, 1);
+  return memory;
 }
 
 void place_kv(const PlanInput& input, Plan& plan) {
@@ -115,20 +182,31 @@ void place_kv(const PlanInput& input, Plan& plan) {
                                          std::max<int64_t>(input.workload.sequences, 1),
                                      policy.page_tokens) +
                                 sequences + longest);
-  const double disk_share = policy.kv.disk;
-  plan.disk_pages =
-      disk_share >= 1 ? pages
-                      : static_cast<int64_t>(std::llround(disk_share * static_cast<double>(pages)));
-  plan.memory_pages = pages - plan.disk_pages;
+  const auto share_of = [](double share, int64_t of) {
+    return share >= 1 ? of : static_cast<int64_t>(std::llround(share * static_cast<double>(of)));
+  };
+  const double host_share = plan.has_device ? policy.kv.host : 0;
+  const double lower_share = host_share + policy.kv.disk;
+  const bool on_host = plan.has_device && policy.attention == AttentionPlace::kHost;
+  plan.memory_pages = pages - share_of(lower_share, pages);
+  // A sequence whose attention runs on the host has all its pages below the device.
+  if (on_host && plan.memory_pages < pages)
+    plan.memory_pages = std::min(pages, (plan.memory_pages + longest / 2) / longest * longest);
+  const int64_t lower = pages - plan.memory_pages;
+  plan.disk_pages = lower_share > 0 ? share_of(policy.kv.disk / lower_share, lower) : 0;
+  plan.host_pages = lower - plan.disk_pages;
   plan.page_bytes =
       model.kv_elements_per_token() * policy.page_tokens * dtype_bytes(input.kv_dtype);
-  if (plan.disk_pages > 0) {
-    const int64_t block_page = round_up(plan.page_bytes, kDiskBlock);
-    const int64_t in_micro_batch =
-        std::min(plan.disk_pages, policy.micro_batch_sequences * longest);
-    plan.kv_slot_bytes = in_micro_batch * block_page;
-    plan.disk.push_back({"KV pages", plan.disk_pages * model.num_layers * block_page});
+  const int64_t in_micro_batch = policy.micro_batch_sequences * longest;
+  if (plan.has_device) {
+    if (!on_host) plan.kv_slot_pages = std::min(plan.lower_pages(), in_micro_batch);
+    plan.host_kv_slot_pages = std::min(plan.disk_pages, in_micro_batch);
+  } else {
+    plan.kv_slot_pages = std::min(plan.disk_pages, in_micro_batch);
   }
+  if (plan.disk_pages > 0)
+    plan.disk.push_back({"KV pages", plan.disk_pages * model.num_layers *
+                                         round_up(plan.page_bytes, kDiskBlock)});
 }
 
 void place_activations(const PlanInput& input, Plan& plan) {
@@ -140,18 +218,63 @@ void place_activations(const PlanInput& input, Plan& plan) {
   int64_t tokens = sequences * std::max<int64_t>(input.workload.max_prompt_tokens, 1);
   if (policy.pass_tokens > 0) tokens = std::min(tokens, policy.pass_tokens);
   plan.pass_tokens = std::max(tokens, sequences);
-  if (policy.activations.disk > 0) {
-    const int64_t widest = std::min(plan.pass_tokens, policy.micro_batch_tokens);
-    const int64_t row = model.hidden_size * 4;
+  const int64_t widest = std::min(plan.pass_tokens, policy.micro_batch_tokens);
+  const int64_t row = model.hidden_size * 4;
+  const double host_share = plan.has_device ? policy.activations.host : 0;
+  // Rows are dealt micro-batch by micro-batch: each boundary may be a row off.
+  if (host_share > 0)
+    plan.activation_host_rows = std::min(
+        plan.pass_tokens,
+        static_cast<int64_t>(std::ceil(host_share * static_cast<double>(plan.pass_tokens))) + 1);
+  if (policy.activations.disk > 0 || host_share > 0)
     plan.activation_slot_bytes = round_up(widest * row, kDiskBlock);
+  if (policy.activations.disk > 0) {
     const int64_t micro_batches = pages_of(plan.pass_tokens, policy.micro_batch_tokens) + sequences;
     plan.activation_disk_bytes = static_cast<int64_t>(policy.activations.disk *
                                                       static_cast<double>(plan.pass_tokens * row)) +
                                  micro_batches * kDiskBlock;
     plan.disk.push_back({"activations", round_up(plan.activation_disk_bytes, kDiskBlock)});
   }
+  if (plan.has_device && policy.attention == AttentionPlace::kHost && plan.lower_pages() > 0) {
+    plan.attention_slot_rows = widest;
+    plan.fresh_pages =
+        pages_of(widest, policy.page_tokens) + std::min(policy.micro_batch_sequences, widest);
+  }
+}
+
+void list_host_memory(const PlanInput& input, const WeightMemory& memory, Plan& plan) {
+  const ModelShape& model = *input.model;
+  const int64_t block_page = round_up(plan.page_bytes, kDiskBlock);
+  const bool has_disk_rows = plan.policy.activations.disk > 0;
+  const int64_t widest = std::min(plan.pass_tokens, plan.policy.micro_batch_tokens);
+  const bool computes = plan.inplace_weight_bytes > 0 || plan.attention_slot_rows > 0;
+  plan.host_workspace_bytes =
+      std::max(input.load_staging_bytes, computes ? input.workspace_bytes(widest) : 0);
+  plan.memory = {
+      {"program", input.program_bytes},
+      {"weights computed in place", memory.inplace},
+      {"weights sent up", memory.host},
+      {"weight ring (from disk)", plan.host_ring_bytes},
+      {"KV pages", plan.host_pages * plan.page_bytes * model.num_layers},
+      {"KV staging", plan.host_kv_slot_pages * block_page * kKvSlots},
+      {"hidden states", plan.activation_host_rows * model.hidden_size * 4},
+      {"activation staging", has_disk_rows ? plan.activation_slot_bytes * kActivationSlots : 0},
+      {"attention exchange", plan.attention_slot_bytes(model) * kAttentionSlots},
+      {"workspace", plan.host_workspace_bytes}};
 }
 }  // namespace
+
+int64_t Plan::attention_slot_bytes(const ModelShape& model) const noexcept {
+  const int64_t q = model.num_heads * model.head_dim;
+  const int64_t kv = model.num_kv_heads * model.head_dim;
+  return round_up(attention_slot_rows * 4 * (2 * q + 2 * kv), 64);
+}
+
+int64_t Plan::device_bytes() const noexcept {
+  int64_t sum = 0;
+  for (const PlanLine& line : device) sum += line.bytes;
+  return sum;
+}
 
 int64_t Plan::memory_bytes() const noexcept {
   int64_t sum = 0;
@@ -166,66 +289,100 @@ int64_t Plan::disk_bytes() const noexcept {
 }
 
 int64_t Plan::hidden_memory_rows() const noexcept {
+  const double lower = policy.activations.disk + (has_device ? policy.activations.host : 0);
   return pass_tokens -
-         static_cast<int64_t>(policy.activations.disk * static_cast<double>(pass_tokens) + 1e-9);
+         static_cast<int64_t>(lower * static_cast<double>(pass_tokens) + 1e-9);
 }
 
 Plan make_plan(const PlanInput& input, const Policy& policy) {
   Plan plan;
   plan.policy = policy;
-  int64_t packed = 0;
-  int64_t vectors = 0;
-  int64_t table = 0;
-  place_weights(input, plan, packed, vectors, table);
+  plan.has_device = input.device_budget_bytes > 0;
+  const WeightMemory memory = place_weights(input, plan);
   place_kv(input, plan);
   place_activations(input, plan);
   const ModelShape& model = *input.model;
   const int64_t widest = std::min(plan.pass_tokens, policy.micro_batch_tokens);
-  plan.memory = {{"program", input.program_bytes},
-                 {"resident weights", packed + vectors + table},
-                 {"weight ring (streamed)", plan.ring_bytes},
-                 {"KV pages", plan.memory_pages * plan.page_bytes * model.num_layers},
-                 {"KV staging", plan.kv_slot_bytes * kKvSlots},
-                 {"hidden states", plan.hidden_memory_rows() * model.hidden_size * 4},
-                 {"activation staging", plan.activation_slot_bytes * kActivationSlots},
-                 {"workspace", input.workspace_bytes(widest)}};
+  const int64_t staged_page =
+      plan.disk_pages > 0 ? round_up(plan.page_bytes, kDiskBlock) : plan.page_bytes;
+  std::vector<PlanLine> compute_tier = {
+      {"resident weights", memory.packed + memory.vectors + memory.table},
+      {"weight ring (streamed)", plan.ring_bytes},
+      {"KV pages", plan.memory_pages * plan.page_bytes * model.num_layers},
+      {"KV staging", plan.kv_slot_pages * staged_page * kKvSlots},
+      {"KV of fresh prompts", plan.fresh_pages * plan.page_bytes},
+      {"hidden states", plan.hidden_memory_rows() * model.hidden_size * 4},
+      {"activation staging", plan.activation_slot_bytes * kActivationSlots},
+      {"attention exchange", plan.attention_slot_bytes(model) * kAttentionSlots},
+      {"workspace", input.workspace_bytes(widest)}};
+  if (plan.has_device) {
+    plan.device = std::move(compute_tier);
+    list_host_memory(input, memory, plan);
+  } else {
+    plan.memory = {{"program", input.program_bytes}};
+    plan.memory.insert(plan.memory.end(), compute_tier.begin(), compute_tier.end());
+  }
   return plan;
 }
 
-std::string plan_table(const Plan& plan, int64_t budget) {
+std::string plan_table(const Plan& plan, int64_t memory_budget_bytes, int64_t device_budget_bytes,
+                       int64_t disk_budget_bytes) {
   std::string text;
-  for (const PlanLine& line : plan.memory)
-    if (line.bytes > 0)
-      text += fmt::format("  memory  {:<24} {:>10}\n", line.what, format_bytes(line.bytes));
-  text += fmt::format("  memory  {:<24} {:>10}  of {}\n", "total",
-                      format_bytes(plan.memory_bytes()), format_bytes(budget));
-  for (const PlanLine& line : plan.disk)
-    if (line.bytes > 0)
-      text += fmt::format("  disk    {:<24} {:>10}\n", line.what, format_bytes(line.bytes));
+  const auto tier = [&](const char* name, const std::vector<PlanLine>& lines, int64_t budget) {
+    int64_t sum = 0;
+    for (const PlanLine& line : lines) {
+      sum += line.bytes;
+      if (line.bytes > 0)
+        text += fmt::format("  {:<7} {:<26} {:>10}\n", name, line.what, format_bytes(line.bytes));
+    }
+    if (budget > 0)
+      text += fmt::format("  {:<7} {:<26} {:>10}  of {}\n", name, "total", format_bytes(sum),
+                          format_bytes(budget));
+  };
+  tier("device", plan.device, device_budget_bytes);
+  tier(plan.has_device ? "host" : "memory", plan.memory, memory_budget_bytes);
+  tier("disk", plan.disk, disk_budget_bytes);
+  if (plan.host_weight_bytes > 0)
+    text += fmt::format("  {:<7} {:<26} {:>10}  sent up in every pass\n", "host", "weights",
+                        format_bytes(plan.host_weight_bytes));
   if (plan.streamed_weight_bytes > 0)
-    text += fmt::format("  disk    {:<24} {:>10}  read in every pass\n", "streamed weights",
+    text += fmt::format("  {:<7} {:<26} {:>10}  read in every pass\n", "disk", "streamed weights",
                         format_bytes(plan.streamed_weight_bytes));
   return text;
 }
 
-void require_fit(const PlanInput& input, const Plan& plan) {
-  const int64_t total = plan.memory_bytes();
-  if (total <= input.memory_budget_bytes) return;
-  std::string lines;
-  for (const PlanLine& line : plan.memory)
+bool fits(const PlanInput& input, const Plan& plan) noexcept {
+  return plan.memory_bytes() <= input.memory_budget_bytes &&
+         (!plan.has_device || plan.device_bytes() <= input.device_budget_bytes) &&
+         (input.disk_budget_bytes <= 0 || plan.disk_bytes() <= input.disk_budget_bytes);
+}
+
+namespace {
+void require_tier(const char* tier, const char* flag, const std::vector<PlanLine>& lines,
+                  int64_t total, int64_t budget) {
+  if (total <= budget) return;
+  std::string uses;
+  for (const PlanLine& line : lines)
     if (line.bytes > 0)
-      lines +=
-          fmt::format("{}{} {}", lines.empty() ? "" : ", ", line.what, format_bytes(line.bytes));
-  throw Error(
-      ErrorKind::kResource,
-      fmt::format("memory budget {} is {} short: {}", format_bytes(input.memory_budget_bytes),
-                  format_bytes(total - input.memory_budget_bytes), lines),
-      fmt::format("raise --cpu-mem to {}, or lower the number of sequences, --ctx-size or "
-                  "--micro-batch-tokens, "
-                  "or put more on disk in the policy",
-                  format_bytes(round_up(total, total >= kGiB        ? 64 * kMiB
-                                               : total >= 64 * kMiB ? kMiB
-                                                                    : 64 * kKiB))));
+      uses += fmt::format("{}{} {}", uses.empty() ? "" : ", ", line.what, format_bytes(line.bytes));
+  const int64_t unit = total >= kGiB ? 64 * kMiB : total >= 64 * kMiB ? kMiB : 64 * kKiB;
+  throw Error(ErrorKind::kResource,
+              fmt::format("{} budget {} is {} short: {}", tier, format_bytes(budget),
+                          format_bytes(total - budget), uses),
+              fmt::format("raise {} to {}, or lower the number of sequences, --ctx-size or "
+                          "--micro-batch-tokens, or put more on a lower tier in the policy",
+                          flag, format_bytes(round_up(total, unit))));
+}
+}  // namespace
+
+void require_fit(const PlanInput& input, const Plan& plan) {
+  if (plan.has_device)
+    require_tier("device memory", "--gpu-mem", plan.device, plan.device_bytes(),
+                 input.device_budget_bytes);
+  require_tier(plan.has_device ? "host memory" : "memory", "--cpu-mem", plan.memory,
+               plan.memory_bytes(), input.memory_budget_bytes);
+  if (input.disk_budget_bytes > 0)
+    require_tier("disk", "--disk-mem", plan.disk, plan.disk_bytes(), input.disk_budget_bytes);
 }
 
 }  // namespace sluice::policy

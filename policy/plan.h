@@ -37,6 +37,7 @@ struct PlanInput {
   /// Workspace of one micro-batch of `tokens` tokens (activations inside a layer, kernels' scratch,
   /// logits).
   std::function<int64_t(int64_t tokens)> workspace_bytes;
+  int64_t load_staging_bytes = 0;  ///< least host memory to load resident weights through
 };
 
 struct PlanLine {
@@ -74,7 +75,10 @@ struct Plan {
   int64_t host_pages = 0;       ///< per layer, in host memory under a device
   int64_t disk_pages = 0;       ///< per layer
   int64_t kv_slot_pages = 0;    ///< pages of one staging slot; 0 when no KV is staged
+  int64_t host_kv_slot_pages = 0;   ///< pages from disk of one staging slot in host memory
+  int64_t fresh_pages = 0;  ///< on the device, for prompts whose KV goes down while it attends
   int64_t attention_slot_rows = 0;  ///< rows of one exchange slot for attention on the host
+  int64_t host_workspace_bytes = 0;  ///< with a device: of what the CPU computes, and of loading
   int64_t pass_tokens = 0;    ///< hidden-state rows that exist at a time
   int64_t activation_slot_bytes = 0;
   int64_t activation_host_rows = 0;  ///< hidden-state rows in host memory under a device
@@ -89,10 +93,14 @@ struct Plan {
   std::vector<PlanLine> disk;         ///< offload files (not the checkpoint)
 
   int64_t device_bytes() const noexcept;
+  /// One exchange slot of attention on the host: queries, keys, values and outputs, f32.
+  int64_t attention_slot_bytes(const ModelShape& model) const noexcept;
   int64_t memory_bytes() const noexcept;
   int64_t disk_bytes() const noexcept;
-  /// Rows of the residual stream that stay in memory, at most.
+  /// Rows of the residual stream that stay where they are computed, at most.
   int64_t hidden_memory_rows() const noexcept;
+  /// Pages of KV that are not where the device computes (or, without one, in memory).
+  int64_t lower_pages() const noexcept { return host_pages + disk_pages; }
 };
 
 constexpr int32_t kKvSlots = 2;
@@ -110,8 +118,9 @@ bool fits(const PlanInput& input, const Plan& plan) noexcept;
 /// over its budget.
 void require_fit(const PlanInput& input, const Plan& plan);
 
-/// The plan's table, one line each: use, size, share of the budget.
-std::string plan_table(const Plan& plan, int64_t memory_budget_bytes);
+/// The plan's table, one line each: tier, use, size; totals against the budgets (0: none).
+std::string plan_table(const Plan& plan, int64_t memory_budget_bytes,
+                       int64_t device_budget_bytes = 0, int64_t disk_budget_bytes = 0);
 
 /// A policy that fills the budget: all resident when that fits; else resident weights first, the
 /// rest streamed, and as many sequences in a block as KV allows (at most half of what is free).

@@ -38,6 +38,12 @@ TierShares parse_shares(const Json& value, std::string_view key, std::string_vie
   return shares;
 }
 
+AttentionPlace parse_attention(const Json& value, std::string_view origin) {
+  if (value == "device") return AttentionPlace::kDevice;
+  if (value == "host") return AttentionPlace::kHost;
+  refuse(origin, fmt::format("\"attention\" is {}", value.dump()), "write \"device\" or \"host\"");
+}
+
 Json shares_json(const TierShares& shares) {
   return Json{{"device", shares.device}, {"host", shares.host}, {"disk", shares.disk}};
 }
@@ -66,7 +72,14 @@ Policy parse_policy(std::string_view json_text, std::string_view origin) {
       policy.kv = parse_shares(value, key, origin);
     else if (key == "activations")
       policy.activations = parse_shares(value, key, origin);
-    else {
+    else if (key == "attention")
+      policy.attention = parse_attention(value, origin);
+    else if (key == "inplace_host_fraction") {
+      if (!value.is_number())
+        refuse(origin, "\"inplace_host_fraction\" is not a number",
+               "write a share between 0 and weights.host");
+      policy.inplace_host_fraction = value.get<double>();
+    } else {
       int64_t* target = key == "micro_batch_sequences" ? &policy.micro_batch_sequences
                         : key == "micro_batches"       ? &policy.micro_batches
                         : key == "micro_batch_tokens"  ? &policy.micro_batch_tokens
@@ -93,6 +106,8 @@ std::string policy_to_json(const Policy& policy) {
   const Json json{{"weights", shares_json(policy.weights)},
                   {"kv", shares_json(policy.kv)},
                   {"activations", shares_json(policy.activations)},
+                  {"attention", attention_name(policy.attention)},
+                  {"inplace_host_fraction", policy.inplace_host_fraction},
                   {"micro_batch_sequences", policy.micro_batch_sequences},
                   {"micro_batches", policy.micro_batches},
                   {"micro_batch_tokens", policy.micro_batch_tokens},
@@ -115,6 +130,11 @@ void validate(const Policy& policy) {
   validate_shares(policy.weights, "weights");
   validate_shares(policy.kv, "KV");
   validate_shares(policy.activations, "activations");
+  if (!(policy.inplace_host_fraction >= 0 &&
+        policy.inplace_host_fraction <= policy.weights.host + 1e-9))
+    throw Error(ErrorKind::kUser,
+                fmt::format("inplace_host_fraction is {}", policy.inplace_host_fraction),
+                fmt::format("write 0 to weights.host, which is {}", policy.weights.host));
   const auto positive = [](int64_t value, const char* name, int64_t largest) {
     if (value < 1 || value > largest)
       throw Error(ErrorKind::kUser, fmt::format("{} is {}", name, value),
@@ -129,16 +149,30 @@ void validate(const Policy& policy) {
                 "write 0 (no limit) or more");
 }
 
-std::string describe(const Policy& policy) {
-  const auto shares = [](const char* name, const TierShares& s) {
-    std::string text = fmt::format("{} {:.4g}% memory", name, 100 * (s.device + s.host));
+const char* attention_name(AttentionPlace place) noexcept {
+  return place == AttentionPlace::kHost ? "host" : "device";
+}
+
+std::string describe(const Policy& policy, bool has_device) {
+  const auto shares = [&](const char* name, const TierShares& s) {
+    std::string text = fmt::format("{} {:.4g}% {}", name, 100 * (has_device ? s.device : s.device + s.host),
+                                   has_device ? "device" : "memory");
+    if (has_device && s.host > 0) text += fmt::format(" {:.4g}% host", 100 * s.host);
     if (s.disk > 0) text += fmt::format(" {:.4g}% disk", 100 * s.disk);
     return text;
   };
-  return fmt::format("{}; {}; {}; block {} sequences x {} micro-batches",
-                     shares("weights", policy.weights), shares("KV", policy.kv),
-                     shares("activations", policy.activations), policy.micro_batch_sequences,
-                     policy.micro_batches);
+  std::string text =
+      fmt::format("{}; {}; {}; block {} sequences x {} micro-batches",
+                  shares("weights", policy.weights), shares("KV", policy.kv),
+                  shares("activations", policy.activations), policy.micro_batch_sequences,
+                  policy.micro_batches);
+  if (has_device && policy.inplace_host_fraction > 0)
+    text += fmt::format("; {:.4g}% of the weights computed by the CPU",
+                        100 * policy.inplace_host_fraction);
+  if (has_device && policy.kv.device < 1)
+    text += fmt::format("; attention over KV below the device on the {}",
+                        attention_name(policy.attention));
+  return text;
 }
 
 }  // namespace sluice::policy

@@ -54,7 +54,11 @@ void apply_percent(Policy& policy, const std::array<double, 6>& percent);
 /// Errors: kUser naming the first field that is out of range.
 void validate(const Policy& policy);
 
-/// "weights 42% memory 58% disk, KV 100% memory, ..., block 8 x 4".
-std::string describe(const Policy& policy);
+/// "device" or "host".
+const char* attention_name(AttentionPlace place) noexcept;
+
+/// "weights 42% memory 58% disk; KV 100% memory; ...; block 8 sequences x 4 micro-batches"; with a
+/// device in three tiers, and what the CPU computes.
+std::string describe(const Policy& policy, bool has_device = false);
 
 }  // namespace sluice::policy

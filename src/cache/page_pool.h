@@ -3,15 +3,29 @@
 // in every layer; its bytes are in memory or in the offload file. Pages are reserved for a
 // sequence's whole length when it is admitted, so a running sequence never lacks one. Pure
 // accounting: no bytes. Not thread safe.
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 namespace sluice {
 
+enum class PageTier : uint8_t {
+  kCompute,  ///< memory of what computes: the device's, or the host's without one
+  kHost,     ///< host memory below a device
+  kDisk
+};
+
 struct PageRef {
-  bool is_on_disk = false;
+  PageTier tier = PageTier::kCompute;
   int32_t slot = 0;  ///< in its tier, 0..pages-1
+};
+
+struct PageCounts {
+  int64_t compute = 0;
+  int64_t host = 0;
+  int64_t disk = 0;
+  int64_t total() const noexcept { return compute + host + disk; }
 };
 
 /// Pages of one sequence, in order of position: page p holds tokens [p * page_tokens, (p + 1) *
@@ -20,25 +34,30 @@ using PageTable = std::vector<PageRef>;
 
 class PagePool {
  public:
-  PagePool(int64_t memory_pages, int64_t disk_pages);
+  /// With `keeps_whole`, a sequence has its pages either all in the compute tier or all below it
+  /// (attention on the host).
+  PagePool(const PageCounts& pages, bool keeps_whole);
 
-  /// `count` pages, taken from both tiers in the proportion of their sizes (to within one page), or
-  /// nothing when fewer are free.
+  /// `count` pages, taken from the tiers in the proportion of their sizes (to within one page each),
+  /// or nothing when fewer are free where they have to be.
   std::optional<PageTable> reserve(int64_t count);
   /// Gives all pages of `table` back and empties it.
   void release(PageTable& table);
 
-  int64_t free_pages() const noexcept {
-    return static_cast<int64_t>(free_memory_.size() + free_disk_.size());
-  }
-  int64_t total_pages() const noexcept { return memory_pages_ + disk_pages_; }
+  int64_t free_pages() const noexcept;
+  int64_t total_pages() const noexcept { return pages_.total(); }
+  /// Pages of the longest sequence that can ever be reserved.
+  int64_t most_pages_of_one() const noexcept;
   int64_t peak_used() const noexcept { return peak_used_; }
 
  private:
-  int64_t memory_pages_;
-  int64_t disk_pages_;
-  std::vector<int32_t> free_memory_;  ///< last one first
-  std::vector<int32_t> free_disk_;
+  static constexpr int kTiers = 3;
+  std::vector<int32_t>& free_of(PageTier tier) { return free_[static_cast<size_t>(tier)]; }
+  std::optional<PageTable> take(int64_t count, PageTier first, PageTier last);
+
+  PageCounts pages_;
+  bool keeps_whole_;
+  std::array<std::vector<int32_t>, kTiers> free_;  ///< by tier, last one first
   int64_t peak_used_ = 0;
 };
 

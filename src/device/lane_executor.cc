@@ -10,18 +10,22 @@ namespace {
 double seconds(std::chrono::steady_clock::duration d) {
   return std::chrono::duration<double>(d).count();
 }
-constexpr std::array kTransferLanes{Lane::kDiskRead, Lane::kDiskWrite};
-bool is_compute(const Task& task) { return task.kind == TaskKind::kCompute; }
+constexpr std::array kTransferLanes{Lane::kDiskRead, Lane::kDiskWrite, Lane::kHostToDevice,
+                                    Lane::kDeviceToHost};
+// In the order in which they are looked at: what the device waits for goes first.
+constexpr std::array kComputeLanes{Lane::kDeviceCompute, Lane::kHostCompute};
 bool is_store(const Task& task) {
   return task.kind == TaskKind::kStoreKv || task.kind == TaskKind::kStoreActivations;
 }
 }  // namespace
 
-LaneExecutor::LaneExecutor(TaskRunner& runner, std::stop_token cancel, bool keep_events)
+LaneExecutor::LaneExecutor(TaskRunner& runner, std::stop_token cancel, bool has_device,
+                           bool keep_events)
     : runner_(runner), cancel_(std::move(cancel)), keep_events_(keep_events) {
-  for (size_t i = 0; i < kTransferLanes.size(); ++i)
-    threads_[i] =
-        std::jthread([this, i](std::stop_token stop) { lane_loop(kTransferLanes[i], stop); });
+  const size_t lanes = has_device ? kTransferLanes.size() : 2;
+  for (size_t i = 0; i < lanes; ++i)
+    threads_.emplace_back(
+        [this, i](std::stop_token stop) { lane_loop(kTransferLanes[i], stop); });
 }
 
 LaneExecutor::~LaneExecutor() {
@@ -109,15 +113,35 @@ void LaneExecutor::lane_loop(Lane lane, std::stop_token stop) {
   }
 }
 
-bool LaneExecutor::run_compute(const Task& task) {
-  {
-    std::unique_lock lock(mutex_);
-    const Clock::time_point before = Clock::now();
-    changed_.wait(lock, [&] { return error_ || all_done(task.waits); });
-    lanes_[static_cast<size_t>(task.lane)].stats.wait_seconds += seconds(Clock::now() - before);
-    if (error_) return false;
-    task_started(task.lane);
-  }
+// The first task of a compute lane whose waits have ended, taken from its queue; waits until there is
+// one. Nothing when all compute lanes are empty or some lane failed.
+std::optional<Task> LaneExecutor::next_compute() {
+  std::unique_lock lock(mutex_);
+  const Clock::time_point before = Clock::now();
+  const auto queue_of = [&](Lane lane) -> std::deque<Task>& {
+    return lanes_[static_cast<size_t>(lane)].queue;
+  };
+  const auto ready = [&]() -> std::deque<Task>* {
+    for (Lane lane : kComputeLanes)
+      if (!queue_of(lane).empty() && all_done(queue_of(lane).front().waits)) return &queue_of(lane);
+    return nullptr;
+  };
+  const auto nothing_left = [&] {
+    return std::all_of(kComputeLanes.begin(), kComputeLanes.end(),
+                       [&](Lane lane) { return queue_of(lane).empty(); });
+  };
+  std::deque<Task>* queue = nullptr;
+  changed_.wait(lock, [&] { return error_ || nothing_left() || (queue = ready()) != nullptr; });
+  lanes_[static_cast<size_t>(Lane::kDeviceCompute)].stats.wait_seconds +=
+      seconds(Clock::now() - before);
+  if (error_ || !queue) return std::nullopt;
+  Task task = std::move(queue->front());
+  queue->pop_front();
+  task_started(task.lane);
+  return task;
+}
+
+void LaneExecutor::run_compute(const Task& task) {
   const Clock::time_point started = Clock::now();
   std::exception_ptr error;
   try {
@@ -127,7 +151,6 @@ bool LaneExecutor::run_compute(const Task& task) {
     error = std::current_exception();
   }
   task_ended(task, started, error);
-  return !error;
 }
 
 void LaneExecutor::wait_for_in_flight(std::unique_lock<std::mutex>& lock) {
@@ -142,16 +165,13 @@ void LaneExecutor::run(std::vector<Task> tasks) {
   {
     std::lock_guard lock(mutex_);
     if (error_) std::rethrow_exception(error_);
-    for (const Task& task : tasks) {
+    for (Task& task : tasks) {
       if (is_store(task)) stores.push_back(task.id);
-      if (!is_compute(task)) lanes_[static_cast<size_t>(task.lane)].queue.push_back(task);
+      lanes_[static_cast<size_t>(task.lane)].queue.push_back(std::move(task));
     }
   }
   changed_.notify_all();
-  for (const Task& task : tasks) {
-    if (!is_compute(task)) continue;
-    if (!run_compute(task)) break;
-  }
+  while (const std::optional<Task> task = next_compute()) run_compute(*task);
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return error_ || all_done(stores_of_last_pass_); });
   stores_of_last_pass_ = std::move(stores);

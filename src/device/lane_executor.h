@@ -1,6 +1,7 @@
 #pragma once
-// Runs a schedule's tasks on lanes: compute on the caller's thread, each transfer lane on a thread
-// of its own that starts its tasks in order as soon as what they wait for is done. Lanes never wait
+// Runs a schedule's tasks on lanes: compute on the caller's thread (the host's too: of the two compute
+// lanes, whichever has a task that may start), each transfer lane on a thread of its own that starts
+// its tasks in order as soon as what they wait for is done. Lanes never wait
 // for each other beyond that (no barriers). Invariants: a task starts after all its waits ended;
 // the first error stops every lane and is rethrown by run(). Thread safety: one thread calls run()
 // and finish(); stats() and events() from that thread too.
@@ -11,6 +12,7 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <thread>
 #include <vector>
@@ -47,8 +49,8 @@ struct TaskEvent {
 class LaneExecutor {
  public:
   /// `cancel` is looked at between tasks; a cancelled run throws kCancelled. With `keep_events`,
-  /// every task's times are kept for events().
-  LaneExecutor(TaskRunner& runner, std::stop_token cancel, bool keep_events);
+  /// every task's times are kept for events(). Link lanes exist only with a device.
+  LaneExecutor(TaskRunner& runner, std::stop_token cancel, bool has_device, bool keep_events);
   ~LaneExecutor();
   LaneExecutor(const LaneExecutor&) = delete;
   LaneExecutor& operator=(const LaneExecutor&) = delete;
@@ -75,7 +77,8 @@ class LaneExecutor {
 
   void lane_loop(Lane lane, std::stop_token stop);
   void start_transfer(const Task& task);
-  bool run_compute(const Task& task);  // false: some lane failed
+  std::optional<Task> next_compute();
+  void run_compute(const Task& task);
   void task_started(Lane lane);        // with mutex_ held
   void task_ended(const Task& task, Clock::time_point started, std::exception_ptr error);
   bool all_done(const std::vector<TaskId>& ids) const;  // with mutex_ held
@@ -96,7 +99,7 @@ class LaneExecutor {
   std::vector<TaskId> stores_of_last_pass_;
   std::exception_ptr error_;
   std::vector<TaskEvent> events_;
-  std::array<std::jthread, 2> threads_;  // last: they use everything above
+  std::vector<std::jthread> threads_;  // last: they use everything above
 };
 
 }  // namespace sluice

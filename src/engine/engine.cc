@@ -6,11 +6,12 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <map>
+#include <thread>
 
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/base/prefault.h"
+#include "src/engine/attention_exchange.h"
 #include "src/engine/engine_plan.h"
 #include "src/engine/hidden_store.h"
 #include "src/engine/kv_store.h"
@@ -55,37 +56,51 @@ struct Engine::Impl final : TaskRunner {
       : options(std::move(chosen)),
         model(std::move(bound)),
         planned(plan_engine(model, options)),
-        memory("memory", planned.memory_budget_bytes),
+        memory(options.device ? "host memory" : "memory", planned.memory_budget_bytes),
         disk("disk", options.disk_budget_bytes > 0 ? options.disk_budget_bytes : INT64_MAX / 2),
         file_engine(make_main_engine(options)),
         gather_engine(make_gather_engine(options)) {
     const ModelShape& shape = model.shape();
+    const policy::Plan& plan = planned.plan;
     const std::string folder = offload_folder(options);
-    weights = std::make_unique<WeightStore>(model, planned.plan, planned.compute, *file_engine,
-                                            *gather_engine, memory);
-    kv = std::make_unique<KvStore>(shape, planned.plan, *file_engine, folder, memory, disk);
-    hidden = std::make_unique<HiddenStore>(shape, planned.plan, *file_engine, folder, memory, disk);
-    workspace = memory.allocate(planned.workspace_bytes, "workspace");
+    if (options.device) device = std::make_unique<EmulatedDevice>(*options.device);
+    Arena& compute_memory = device ? device->memory() : memory;
+    weights = std::make_unique<WeightStore>(model, plan, planned.compute, *file_engine,
+                                            *gather_engine, compute_memory, memory);
+    kv = std::make_unique<KvStore>(shape, plan, *file_engine, folder, compute_memory, memory, disk);
+    hidden = std::make_unique<HiddenStore>(shape, plan, *file_engine, folder, compute_memory,
+                                           memory, disk);
+    exchange = std::make_unique<AttentionExchange>(shape, plan, compute_memory, memory);
+    workspace = compute_memory.allocate(planned.workspace_bytes, "workspace");
+    host_workspace = memory.allocate(plan.host_workspace_bytes, "workspace");
     runner = std::make_unique<LayerRunner>(
-        LayerRunner::Parts{
-            &model, weights.get(), kv.get(), hidden.get(), planned.compute, planned.attention,
-            std::min(planned.plan.pass_tokens, planned.plan.policy.micro_batch_tokens),
-            planned.threads},
-        workspace.span());
+        LayerRunner::Parts{&model, weights.get(), kv.get(), hidden.get(), exchange.get(),
+                           device.get(), planned.compute, planned.attention,
+                           std::min(plan.pass_tokens, plan.policy.micro_batch_tokens),
+                           planned.threads},
+        workspace.span(), host_workspace.span());
+    schedule_shape.has_device = plan.has_device;
     schedule_shape.weight_ring_bytes = weights->ring_bytes();
+    schedule_shape.host_ring_bytes = weights->host_ring_bytes();
+    schedule_shape.attention_slots = policy::kAttentionSlots;
     schedule_shape.kv_slots = policy::kKvSlots;
     schedule_shape.activation_slots = policy::kActivationSlots;
     for (size_t i = 0; i < shape.sublayers.size(); ++i)
       schedule_shape.sublayers.push_back(
-          {weights->part_bytes(i), shape.sublayers[i].kind == SublayerKind::kAttention});
+          {weights->schedule_parts(i), shape.sublayers[i].kind == SublayerKind::kAttention});
   }
 
   // TaskRunner
   void compute(const Task& task) override {
     const auto batch = static_cast<size_t>(task.micro_batch);
+    const Clock::time_point started = Clock::now();
     runner->run(task, *pass_of(task).micro_batches[batch], batch, consumer);
+    if (device && task.lane == Lane::kDeviceCompute)
+      device->finish_compute(started, runner->take_device_flops());
   }
   void transfer(const Task& task, std::function<void(std::exception_ptr)> done) override;
+  void use_disk(const Task& task, std::function<void(std::exception_ptr)> done);
+  void use_link(const Task& task);
 
   void admit(RequestSource& source, GenerationSink& sink);
   bool admit_one(GenerationRequest request, GenerationSink& sink);
@@ -109,10 +124,13 @@ struct Engine::Impl final : TaskRunner {
   Arena disk;
   std::unique_ptr<io::FileEngine> file_engine;
   std::unique_ptr<io::FileEngine> gather_engine;
+  std::unique_ptr<EmulatedDevice> device;  ///< before everything that lives in its memory
   std::unique_ptr<WeightStore> weights;
   std::unique_ptr<KvStore> kv;
   std::unique_ptr<HiddenStore> hidden;
+  std::unique_ptr<AttentionExchange> exchange;
   Buffer workspace;
+  Buffer host_workspace;  ///< below a device
   std::unique_ptr<LayerRunner> runner;
   ScheduleShape schedule_shape;
   bool is_loaded = false;
@@ -127,24 +145,55 @@ struct Engine::Impl final : TaskRunner {
   sampling::Workspace sampling_workspace;
   EngineStats totals;
   std::array<LaneStats, kLaneCount> lane_totals{};
+  int64_t counted_down = 0;  ///< of the runner's exchanged bytes, already in lane_totals
+  int64_t counted_up = 0;
   std::vector<TaskEvent> events;
 };
 
 void Engine::Impl::transfer(const Task& task, std::function<void(std::exception_ptr)> done) {
+  if (task.lane == Lane::kDiskRead || task.lane == Lane::kDiskWrite)
+    return use_disk(task, std::move(done));
+  use_link(task);
+  done(nullptr);
+}
+
+void Engine::Impl::use_disk(const Task& task, std::function<void(std::exception_ptr)> done) {
   const auto index = static_cast<size_t>(task.micro_batch);
   const int64_t layer = model.shape().sublayers[static_cast<size_t>(task.sublayer)].layer_index;
+  const int32_t slot = device ? task.host_slot : task.slot;
   switch (task.kind) {
     case TaskKind::kLoadWeights: return weights->read_part(task, std::move(done));
     case TaskKind::kLoadKv:
-      return kv->load(*pass_of(task).micro_batches[index], layer, task.slot, std::move(done));
+      return kv->load(*pass_of(task).micro_batches[index], layer, slot, std::move(done));
     case TaskKind::kStoreKv:
-      return kv->store(*pass_of(task).micro_batches[index], layer, task.slot, std::move(done));
+      return kv->store(*pass_of(task).micro_batches[index], layer, slot, std::move(done));
     case TaskKind::kLoadActivations:
-      return task.bytes == 0 ? done(nullptr) : hidden->load(index, task.slot, std::move(done));
-    case TaskKind::kStoreActivations: return hidden->store(index, task.slot, std::move(done));
-    case TaskKind::kCompute: break;
+      return task.bytes == 0 ? done(nullptr) : hidden->load(index, slot, std::move(done));
+    case TaskKind::kStoreActivations: return hidden->store(index, slot, std::move(done));
+    default: break;
   }
-  SLUICE_ASSERT(false, "compute runs on the compute lane");
+  SLUICE_ASSERT(false, "the disk moves weights, KV and activations");
+}
+
+// Copies and comes back no sooner than the link would.
+void Engine::Impl::use_link(const Task& task) {
+  const auto index = static_cast<size_t>(task.micro_batch);
+  const int64_t layer = model.shape().sublayers[static_cast<size_t>(task.sublayer)].layer_index;
+  if (task.bytes == 0) return;
+  const auto arrives =
+      (task.lane == Lane::kHostToDevice ? device->up() : device->down()).queue(task.bytes);
+  const auto batch = [&]() -> const MicroBatch& { return *pass_of(task).micro_batches[index]; };
+  switch (task.kind) {
+    case TaskKind::kLoadWeights: weights->copy_part(task); break;
+    case TaskKind::kLoadKv: kv->copy_up(batch(), layer, task.slot); break;
+    case TaskKind::kStoreKv: kv->copy_down(batch(), layer, task.slot); break;
+    case TaskKind::kLoadActivations: hidden->copy_up(index, task.slot); break;
+    case TaskKind::kStoreActivations: hidden->copy_down(index, task.slot); break;
+    case TaskKind::kSendQueries: exchange->copy_down(batch(), task.attention_slot); break;
+    case TaskKind::kReturnOutputs: exchange->copy_up(batch(), task.attention_slot); break;
+    case TaskKind::kCompute: SLUICE_ASSERT(false, "compute runs on the compute lanes");
+  }
+  std::this_thread::sleep_until(arrives);
 }
 
 std::optional<std::string> Engine::Impl::why_refused(const GenerationRequest& request) const {
@@ -165,11 +214,11 @@ std::optional<std::string> Engine::Impl::why_refused(const GenerationRequest& re
   const int64_t total =
       std::min(length + (request.score_prompt ? 0 : int64_t{request.params.max_tokens}),
                planned.context_tokens);
-  if (pages_for(total) > kv->pool().total_pages())
+  if (pages_for(total) > kv->pool().most_pages_of_one())
     return fmt::format(
         "prompt and output of {} tokens need more KV than the plan's {} tokens; raise --cpu-mem or "
         "lower max_tokens",
-        total, kv->pool().total_pages() * planned.plan.policy.page_tokens);
+        total, kv->pool().most_pages_of_one() * planned.plan.policy.page_tokens);
   return std::nullopt;
 }
 
@@ -261,14 +310,23 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
   PassPlan& pass = passes[static_cast<size_t>(schedule.passes() % 2)];
   pass = plan_pass(active, {policy.micro_batch_sequences,
                             std::min(policy.micro_batch_tokens, planned.plan.pass_tokens),
-                            planned.plan.pass_tokens, policy.page_tokens});
+                            planned.plan.pass_tokens, policy.page_tokens,
+                            device && policy.attention == policy::AttentionPlace::kHost});
   is_prefill_pass = pass.prefill_tokens > 0;
   hidden->begin_pass(pass.micro_batches);
   std::vector<MicroBatchLoad> loads;
   for (size_t i = 0; i < pass.micro_batches.size(); ++i) {
     const MicroBatch& batch = *pass.micro_batches[i];
-    loads.push_back({kv->load_bytes(batch), kv->store_bytes(batch), hidden->disk_bytes(i),
-                     batch.continues_previous});
+    MicroBatchLoad& load = loads.emplace_back();
+    load.kv_load_bytes = kv->load_bytes(batch);
+    load.kv_store_bytes = kv->store_bytes(batch);
+    load.activation_bytes = hidden->disk_bytes(i);
+    load.continues_previous = batch.continues_previous;
+    load.kv_up_bytes = kv->up_bytes(batch);
+    load.kv_down_bytes = kv->down_bytes(batch);
+    load.activation_up_bytes = hidden->up_bytes(i);
+    load.query_bytes = exchange->query_bytes(batch);
+    load.output_bytes = exchange->output_bytes(batch);
   }
   // Another pass follows unless every sequence is at its last token and nobody waits.
   bool more_follow = waiting.has_value() || !source_is_empty;
@@ -283,6 +341,7 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
   for (const auto& sequence : running) pending += sequence->pending();
   more_follow = more_follow || pass.prefill_tokens + pass.decode_tokens < pending;
   std::vector<Task> tasks = schedule.next_pass(loads, more_follow);
+  for (const Task& task : tasks) totals.stream_hash = fold_task(totals.stream_hash, task);
   consumer = [&](const MicroBatch& batch, size_t index, std::span<const float> logits) {
     take_logits(batch, index, logits, sink);
   };
@@ -307,6 +366,12 @@ void Engine::Impl::keep_lane_stats(const LaneExecutor& executor) {
     total.busy_seconds += stats.busy_seconds;
     total.wait_seconds += stats.wait_seconds;
   }
+  lane_totals[static_cast<size_t>(Lane::kDeviceToHost)].bytes +=
+      runner->exchanged_down_bytes() - counted_down;
+  lane_totals[static_cast<size_t>(Lane::kHostToDevice)].bytes +=
+      runner->exchanged_up_bytes() - counted_up;
+  counted_down = runner->exchanged_down_bytes();
+  counted_up = runner->exchanged_up_bytes();
   events.insert(events.end(), executor.events().begin(), executor.events().end());
 }
 
@@ -339,11 +404,13 @@ void Engine::load(std::stop_token cancel) {
   const Clock::time_point started = Clock::now();
   // What the passes write first finds its pages there: a budget that the machine can't keep shows
   // now, and the first pass is as fast as the others.
-  Prefault prefault({impl_->weights->resident_memory(), impl_->kv->memory(),
-                     impl_->hidden->memory(), impl_->workspace.span()},
+  Prefault prefault({impl_->weights->resident_memory(), impl_->weights->inplace_memory(),
+                     impl_->weights->host_memory(), impl_->kv->memory(), impl_->kv->host_memory(),
+                     impl_->hidden->memory(), impl_->workspace.span(),
+                     impl_->host_workspace.span()},
                     impl_->planned.threads);
   impl_->weights->load_resident(
-      impl_->workspace.span(),
+      impl_->device ? impl_->host_workspace.span() : impl_->workspace.span(),
       [&](const LoadProgress& progress) {
         impl_->totals.loaded_bytes = progress.done_bytes;
         if (impl_->options.load_progress) impl_->options.load_progress(progress);
@@ -360,7 +427,7 @@ void Engine::generate(RequestSource& source, GenerationSink& sink, std::stop_tok
   const Clock::time_point started = Clock::now();
   Impl& impl = *impl_;
   impl.source_is_empty = false;
-  LaneExecutor executor(impl, cancel, impl.options.keep_trace);
+  LaneExecutor executor(impl, cancel, impl.device != nullptr, impl.options.keep_trace);
   ScheduleGenerator schedule(impl.schedule_shape);
   try {
     for (;;) {
@@ -388,6 +455,10 @@ EngineStats Engine::stats() const {
   EngineStats out = impl_->totals;
   out.peak_memory_bytes = impl_->memory.peak();
   out.peak_disk_bytes = impl_->disk.peak();
+  if (impl_->device) {
+    out.peak_device_bytes = impl_->device->memory().peak();
+    out.device_budget_bytes = impl_->device->memory().limit();
+  }
   out.memory_budget_bytes = impl_->planned.memory_budget_bytes;
   out.disk_budget_bytes = impl_->options.disk_budget_bytes;
   for (int i = 0; i < kLaneCount; ++i)

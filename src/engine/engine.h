@@ -14,6 +14,7 @@
 
 #include "io/file_engine.h"
 #include "policy/plan.h"
+#include "src/device/emulated_device.h"
 #include "src/device/lane_executor.h"
 #include "src/engine/sequence.h"
 #include "src/engine/weight_store.h"
@@ -28,6 +29,8 @@ enum class ComputeChoice : uint8_t {
 };
 
 struct EngineOptions {
+  /// Computes on an emulated device with memory of its own (three tiers); nothing: on the CPU.
+  std::optional<EmulatedSpec> device;
   int64_t memory_budget_bytes =
       0;  ///< of weights, KV, activations and buffers; 0: what is free of the machine or cgroup
   std::string
@@ -58,12 +61,15 @@ struct EngineStats {
   int64_t first_tokens = 0;   ///< of these, chosen in a pass that holds prompt tokens
   int64_t passes = 0;
   int64_t peak_memory_bytes = 0;  ///< of the arena
+  int64_t peak_device_bytes = 0;
+  int64_t device_budget_bytes = 0;  ///< 0: no device
   int64_t peak_disk_bytes = 0;
   int64_t memory_budget_bytes = 0;
   int64_t disk_budget_bytes = 0;
   std::vector<std::pair<Lane, LaneStats>> lanes;  ///< those that did something
   int64_t gathered_bytes = 0;                     ///< table rows read one by one
   double disk_read_busy_seconds = 0;              ///< with a request at the disk
+  uint64_t stream_hash = 0;  ///< of the tasks executed (fold_task); equal for equal schedules
   double wall_seconds = 0;                        ///< of generate()
 };
 

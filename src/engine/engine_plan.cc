@@ -90,6 +90,8 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
   input.workload.max_prompt_tokens = std::min(input.workload.max_prompt_tokens, out.context_tokens);
   if (options.context_tokens > 0) input.workload.max_total_tokens = out.context_tokens;
   input.memory_budget_bytes = out.memory_budget_bytes;
+  input.device_budget_bytes = options.device ? options.device->memory_bytes : 0;
+  input.disk_budget_bytes = options.disk_budget_bytes;
   input.program_bytes = kPageRounding;
   input.kv_dtype = out.kv_dtype;
   input.row_granule = kernels::kRowGranule;
@@ -97,9 +99,12 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
     return kernels::packed_bytes(shape.weight_dtype, rows, cols, out.compute);
   };
   const int64_t load_staging = WeightStore::load_staging_bytes(shape);
-  input.workspace_bytes = [&](int64_t tokens) {
-    return std::max(load_staging, LayerRunner::workspace_bytes(shape, out.compute, out.attention,
-                                                               tokens, out.threads));
+  input.load_staging_bytes = load_staging;
+  // Without a device the workspace is what resident weights are loaded through.
+  const int64_t least_workspace = options.device ? 0 : load_staging;
+  input.workspace_bytes = [&, least_workspace](int64_t tokens) {
+    return std::max(least_workspace, LayerRunner::workspace_bytes(shape, out.compute, out.attention,
+                                                                  tokens, out.threads));
   };
   if (options.policy) {
     out.plan = policy::make_plan(input, start);

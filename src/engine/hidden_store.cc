@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "io/offload_file.h"
 #include "src/base/bytes.h"
@@ -10,15 +11,20 @@
 namespace sluice {
 
 HiddenStore::HiddenStore(const ModelShape& model, const policy::Plan& plan, io::FileEngine& engine,
-                         const std::string& offload_dir, Arena& memory, Arena& disk)
+                         const std::string& offload_dir, Arena& compute, Arena& host, Arena& disk)
     : engine_(engine),
       disk_(disk),
+      has_device_(plan.has_device),
       hidden_size_(model.hidden_size),
+      host_share_(plan.has_device ? plan.policy.activations.host : 0),
       disk_share_(plan.policy.activations.disk),
       slot_bytes_(plan.activation_slot_bytes) {
-  memory_ = memory.allocate(plan.hidden_memory_rows() * hidden_size_ * 4, "hidden states");
+  memory_ = compute.allocate(plan.hidden_memory_rows() * row_bytes(), "hidden states");
+  staging_ = compute.allocate(slot_bytes_ * policy::kActivationSlots, "activation staging");
+  host_rows_ = host.allocate(plan.activation_host_rows * row_bytes(), "hidden states");
   if (disk_share_ <= 0) return;
-  staging_ = memory.allocate(slot_bytes_ * policy::kActivationSlots, "activation staging");
+  if (has_device_)
+    host_staging_ = host.allocate(slot_bytes_ * policy::kActivationSlots, "activation staging");
   const int64_t bytes = round_up(plan.activation_disk_bytes, policy::kDiskBlock);
   disk.charge(bytes, "activations");
   disk_charge_ = bytes;
@@ -34,31 +40,47 @@ HiddenStore::~HiddenStore() {
 void HiddenStore::begin_pass(std::span<const std::unique_ptr<MicroBatch>> batches) {
   placements_.clear();
   int64_t row = 0;
+  int64_t lower_rows = 0;
   int64_t disk_rows = 0;
   int64_t disk_offset = 0;
+  const auto up_to = [](double share, int64_t rows) {
+    return static_cast<int64_t>(std::ceil(share * static_cast<double>(rows) - 1e-9));
+  };
   for (const auto& batch : batches) {
+    const int64_t host_before = lower_rows - disk_rows;
+    const int64_t memory_before = row - lower_rows;
     row += batch->rows();
-    const auto disk_rows_now =
-        static_cast<int64_t>(std::ceil(disk_share_ * static_cast<double>(row) - 1e-9));
-    const int64_t mine = std::min(disk_rows_now - disk_rows, batch->rows());
-    const int64_t memory_row = row - batch->rows() - disk_rows;
-    placements_.push_back({memory_row, batch->rows() - mine, mine, disk_offset});
-    disk_rows += mine;
-    disk_offset += round_up(mine * hidden_size_ * 4, policy::kDiskBlock);
+    const int64_t lower =
+        std::min(std::max(up_to(host_share_ + disk_share_, row) - lower_rows, int64_t{0}),
+                 batch->rows());
+    const int64_t on_disk =
+        std::min(std::max(up_to(disk_share_, row) - disk_rows, int64_t{0}), lower);
+    placements_.push_back({memory_before, batch->rows() - lower, host_before, lower - on_disk,
+                           on_disk, disk_offset});
+    lower_rows += lower;
+    disk_rows += on_disk;
+    disk_offset += round_up(on_disk * row_bytes(), policy::kDiskBlock);
   }
-  SLUICE_ASSERT((row - disk_rows) * hidden_size_ * 4 <= std::max<int64_t>(memory_.size(), 0),
+  SLUICE_ASSERT((row - lower_rows) * row_bytes() <= memory_.size(),
                 "the plan sizes hidden states");
+  SLUICE_ASSERT((lower_rows - disk_rows) * row_bytes() <= host_rows_.size(),
+                "the plan sizes hidden states in host memory");
   SLUICE_ASSERT(disk_offset <= disk_charge_, "the plan sizes the activation file");
 }
 
 int64_t HiddenStore::disk_bytes(size_t batch) const noexcept {
-  return round_up(placements_[batch].disk_rows * hidden_size_ * 4, policy::kDiskBlock);
+  return round_up(placements_[batch].disk_rows * row_bytes(), policy::kDiskBlock);
+}
+
+int64_t HiddenStore::up_bytes(size_t batch) const noexcept {
+  const Placement& placement = placements_[batch];
+  return has_device_ ? (placement.host_rows + placement.disk_rows) * row_bytes() : 0;
 }
 
 io::Extent HiddenStore::extent(size_t batch, int32_t slot) const {
   SLUICE_ASSERT(disk_bytes(batch) <= slot_bytes_, "the plan sizes the staging slots");
   return {file_, placements_[batch].disk_offset, disk_bytes(batch),
-          staging_.data() + slot * slot_bytes_};
+          (has_device_ ? host_staging_ : staging_).data() + slot * slot_bytes_};
 }
 
 void HiddenStore::load(size_t batch, int32_t slot, io::Completion done) {
@@ -73,15 +95,40 @@ void HiddenStore::store(size_t batch, int32_t slot, io::Completion done) {
   engine_.write({&one, 1}, std::move(done));
 }
 
+// Staged rows: those of host memory first, then those of the disk.
+template <typename Copy>
+void HiddenStore::copy_rows(size_t batch, int32_t slot, const Copy& copy) const {
+  const Placement& placement = placements_[batch];
+  std::byte* staged = staging_.data() + slot * slot_bytes_;
+  if (placement.host_rows > 0)
+    copy(staged, host_rows_.data() + placement.host_row * row_bytes(),
+         placement.host_rows * row_bytes());
+  if (placement.disk_rows > 0)
+    copy(staged + placement.host_rows * row_bytes(), host_staging_.data() + slot * slot_bytes_,
+         placement.disk_rows * row_bytes());
+}
+
+void HiddenStore::copy_up(size_t batch, int32_t slot) const {
+  copy_rows(batch, slot, [](std::byte* device, std::byte* host, int64_t bytes) {
+    std::memcpy(device, host, static_cast<size_t>(bytes));
+  });
+}
+
+void HiddenStore::copy_down(size_t batch, int32_t slot) const {
+  copy_rows(batch, slot, [](std::byte* device, std::byte* host, int64_t bytes) {
+    std::memcpy(host, device, static_cast<size_t>(bytes));
+  });
+}
+
 std::vector<HiddenStore::Piece> HiddenStore::pieces(size_t batch, int32_t slot) const {
   const Placement& placement = placements_[batch];
   std::vector<Piece> out;
   if (placement.memory_rows > 0)
     out.push_back(
         {memory_.as<float>() + placement.memory_row * hidden_size_, placement.memory_rows});
-  if (placement.disk_rows > 0)
-    out.push_back(
-        {reinterpret_cast<float*>(staging_.data() + slot * slot_bytes_), placement.disk_rows});
+  const int64_t staged = placement.host_rows + placement.disk_rows;
+  if (staged > 0)
+    out.push_back({reinterpret_cast<float*>(staging_.data() + slot * slot_bytes_), staged});
   return out;
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 // The residual stream of every token of a pass, [tokens, hidden_size] f32, kept between sublayers.
-// A policy may put a share of the rows on disk: then each micro-batch's first rows lie in memory
-// and its last rows pass through a staging slot, loaded before and stored after each sublayer.
+// A policy may put shares of the rows in host memory (below a device) and on disk: then each
+// micro-batch's first rows lie where they are computed, and the others pass through a staging slot,
+// loaded before and stored after each sublayer.
 #include <span>
 #include <string>
 #include <vector>
@@ -15,18 +16,22 @@ namespace sluice {
 
 class HiddenStore {
  public:
-  /// Reserves everything. Errors as KvStore.
+  /// Reserves everything. Arenas and errors as KvStore.
   HiddenStore(const ModelShape& model, const policy::Plan& plan, io::FileEngine& engine,
-              const std::string& offload_dir, Arena& memory, Arena& disk);
+              const std::string& offload_dir, Arena& compute, Arena& host, Arena& disk);
   ~HiddenStore();
 
-  /// Deals the rows of a new pass to memory and disk. The share holds to within one row over the
-  /// whole pass.
+  /// Deals the rows of a new pass to the tiers. Each share holds to within one row over the whole
+  /// pass.
   void begin_pass(std::span<const std::unique_ptr<MicroBatch>> batches);
 
   int64_t disk_bytes(size_t batch) const noexcept;
+  /// Rows in host memory and on disk, as sent up and down; 0 without a device.
+  int64_t up_bytes(size_t batch) const noexcept;
   void load(size_t batch, int32_t slot, io::Completion done);
   void store(size_t batch, int32_t slot, io::Completion done);
+  void copy_up(size_t batch, int32_t slot) const;
+  void copy_down(size_t batch, int32_t slot) const;
 
   /// The micro-batch's rows as up to two contiguous runs, in order.
   struct Piece {
@@ -41,19 +46,28 @@ class HiddenStore {
   struct Placement {
     int64_t memory_row;  // first row in memory_
     int64_t memory_rows;
+    int64_t host_row;  // first row in host_rows_
+    int64_t host_rows;
     int64_t disk_rows;
     int64_t disk_offset;  // of its region in the file
   };
+  int64_t row_bytes() const noexcept { return hidden_size_ * 4; }
   io::Extent extent(size_t batch, int32_t slot) const;
+  template <typename Copy>
+  void copy_rows(size_t batch, int32_t slot, const Copy& copy) const;
 
   io::FileEngine& engine_;
   Arena& disk_;
+  bool has_device_;
   int64_t hidden_size_;
+  double host_share_;
   double disk_share_;
   int64_t slot_bytes_;
   int64_t disk_charge_ = 0;
   Buffer memory_;
   Buffer staging_;
+  Buffer host_rows_;
+  Buffer host_staging_;  // of rows on disk, below a device
   io::FileId file_ = -1;
   std::vector<Placement> placements_;
 };

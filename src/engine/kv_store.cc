@@ -1,5 +1,7 @@
 #include "src/engine/kv_store.h"
 
+#include <cstring>
+
 #include "io/offload_file.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
@@ -7,86 +9,146 @@
 namespace sluice {
 
 KvStore::KvStore(const ModelShape& model, const policy::Plan& plan, io::FileEngine& engine,
-                 const std::string& offload_dir, Arena& memory, Arena& disk)
+                 const std::string& offload_dir, Arena& compute, Arena& host, Arena& disk)
     : engine_(engine),
       disk_(disk),
-      pool_(plan.memory_pages, plan.disk_pages),
+      pool_({plan.memory_pages, plan.host_pages, plan.disk_pages},
+            plan.has_device && plan.policy.attention == policy::AttentionPlace::kHost),
+      has_device_(plan.has_device),
+      host_attends_(plan.has_device && plan.policy.attention == policy::AttentionPlace::kHost),
       page_tokens_(plan.policy.page_tokens),
       page_bytes_(plan.page_bytes),
-      disk_page_bytes_(round_up(plan.page_bytes, policy::kDiskBlock)),
-      memory_pages_(plan.memory_pages),
-      disk_pages_(plan.disk_pages),
-      slot_bytes_(plan.kv_slot_bytes) {
-  pages_ = memory.allocate(model.num_layers * memory_pages_ * page_bytes_, "KV pages");
-  if (disk_pages_ == 0) return;
-  staging_ = memory.allocate(slot_bytes_ * policy::kKvSlots, "KV staging");
-  const int64_t bytes = model.num_layers * disk_pages_ * disk_page_bytes_;
+      staged_page_bytes_(plan.disk_pages > 0 ? round_up(plan.page_bytes, policy::kDiskBlock)
+                                             : plan.page_bytes),
+      pages_count_{plan.memory_pages, plan.host_pages, plan.disk_pages},
+      slot_pages_(plan.kv_slot_pages),
+      host_slot_pages_(plan.host_kv_slot_pages),
+      fresh_pages_(plan.fresh_pages) {
+  pages_ = compute.allocate(model.num_layers * pages_count_.compute * page_bytes_, "KV pages");
+  fresh_ = compute.allocate(fresh_pages_ * page_bytes_, "KV of fresh prompts");
+  staging_ =
+      compute.allocate(slot_pages_ * staged_page_bytes_ * policy::kKvSlots, "KV staging");
+  host_pages_ = host.allocate(model.num_layers * pages_count_.host * page_bytes_, "KV pages");
+  host_staging_ =
+      host.allocate(host_slot_pages_ * staged_page_bytes_ * policy::kKvSlots, "KV staging");
+  if (pages_count_.disk == 0) return;
+  const int64_t bytes = model.num_layers * pages_count_.disk * staged_page_bytes_;
   disk.charge(bytes, "KV pages");
   disk_charge_ = bytes;
   file_ = io::OffloadFile::create(offload_dir, bytes, "KV offload").give_to(engine);
-  engine.register_memory(staging_.span());
+  engine.register_memory(has_device_ ? host_staging_.span() : staging_.span());
 }
 
 KvStore::~KvStore() {
   if (file_ < 0) return;
-  engine_.unregister_memory(staging_.span());
+  engine_.unregister_memory(has_device_ ? host_staging_.span() : staging_.span());
   engine_.close(file_);
   disk_.discharge(disk_charge_);
 }
 
-int64_t KvStore::load_bytes(const MicroBatch& batch) const noexcept {
+int64_t KvStore::count(const MicroBatch& batch, bool StagedPage::*flag,
+                       bool only_disk) const noexcept {
   int64_t pages = 0;
-  for (const StagedPage& page : batch.staged) pages += page.has_history ? 1 : 0;
-  return pages * disk_page_bytes_;
+  for (const StagedPage& page : batch.staged)
+    if (page.*flag && (!only_disk || page.tier == PageTier::kDisk)) ++pages;
+  return pages;
+}
+
+int64_t KvStore::load_bytes(const MicroBatch& batch) const noexcept {
+  return count(batch, &StagedPage::has_history, true) * staged_page_bytes_;
 }
 
 int64_t KvStore::store_bytes(const MicroBatch& batch) const noexcept {
-  int64_t pages = 0;
-  for (const StagedPage& page : batch.staged) pages += page.is_changed ? 1 : 0;
-  return pages * disk_page_bytes_;
+  return count(batch, &StagedPage::is_changed, true) * staged_page_bytes_;
+}
+
+int64_t KvStore::up_bytes(const MicroBatch& batch) const noexcept {
+  if (!has_device_ || host_attends_) return 0;
+  return count(batch, &StagedPage::has_history, false) * page_bytes_;
+}
+
+int64_t KvStore::down_bytes(const MicroBatch& batch) const noexcept {
+  if (!has_device_ || host_attends_) return 0;
+  return count(batch, &StagedPage::is_changed, false) * page_bytes_;
 }
 
 std::byte* KvStore::staged_address(int32_t slot, int64_t index) const noexcept {
-  return staging_.data() + slot * slot_bytes_ + index * disk_page_bytes_;
+  return staging_.data() + (slot * slot_pages_ + index) * staged_page_bytes_;
+}
+
+// Where the bytes of a page below the device are in host memory.
+std::byte* KvStore::lower_address(const StagedPage& page, int64_t layer,
+                                  int32_t slot) const noexcept {
+  if (page.tier == PageTier::kHost)
+    return host_pages_.data() + (layer * pages_count_.host + page.slot) * page_bytes_;
+  return host_staging_.data() + (slot * host_slot_pages_ + page.disk_index) * staged_page_bytes_;
+}
+
+std::vector<io::Extent> KvStore::extents(const MicroBatch& batch, bool StagedPage::*flag,
+                                         int64_t layer, int32_t slot) const {
+  std::vector<io::Extent> out;
+  for (size_t i = 0; i < batch.staged.size(); ++i) {
+    const StagedPage& page = batch.staged[i];
+    if (page.tier != PageTier::kDisk || !(page.*flag)) continue;
+    std::byte* memory = has_device_ ? lower_address(page, layer, slot)
+                                    : staged_address(slot, static_cast<int64_t>(i));
+    out.push_back({file_, (layer * pages_count_.disk + page.slot) * staged_page_bytes_,
+                   staged_page_bytes_, memory});
+  }
+  return out;
 }
 
 void KvStore::load(const MicroBatch& batch, int64_t layer, int32_t slot, io::Completion done) {
-  std::vector<io::Extent> extents;
-  for (size_t i = 0; i < batch.staged.size(); ++i)
-    if (batch.staged[i].has_history)
-      extents.push_back({file_,
-                         (layer * disk_pages_ + batch.staged[i].disk_slot) * disk_page_bytes_,
-                         disk_page_bytes_, staged_address(slot, static_cast<int64_t>(i))});
-  if (extents.empty()) return done(nullptr);
-  engine_.read(extents, std::move(done));
+  const auto pages = extents(batch, &StagedPage::has_history, layer, slot);
+  if (pages.empty()) return done(nullptr);
+  engine_.read(pages, std::move(done));
 }
 
 void KvStore::store(const MicroBatch& batch, int64_t layer, int32_t slot, io::Completion done) {
-  std::vector<io::Extent> extents;
-  for (size_t i = 0; i < batch.staged.size(); ++i)
-    if (batch.staged[i].is_changed)
-      extents.push_back({file_,
-                         (layer * disk_pages_ + batch.staged[i].disk_slot) * disk_page_bytes_,
-                         disk_page_bytes_, staged_address(slot, static_cast<int64_t>(i))});
-  if (extents.empty()) return done(nullptr);
-  engine_.write(extents, std::move(done));
+  const auto pages = extents(batch, &StagedPage::is_changed, layer, slot);
+  if (pages.empty()) return done(nullptr);
+  engine_.write(pages, std::move(done));
 }
 
-void KvStore::page_addresses(const MicroBatch&, const Chunk& chunk, int64_t layer, int32_t slot,
-                             std::vector<std::byte*>& out) const {
+void KvStore::copy_up(const MicroBatch& batch, int64_t layer, int32_t slot) const {
+  for (size_t i = 0; i < batch.staged.size(); ++i)
+    if (batch.staged[i].has_history)
+      std::memcpy(staged_address(slot, static_cast<int64_t>(i)),
+                  lower_address(batch.staged[i], layer, slot), static_cast<size_t>(page_bytes_));
+}
+
+void KvStore::copy_down(const MicroBatch& batch, int64_t layer, int32_t slot) const {
+  for (size_t i = 0; i < batch.staged.size(); ++i)
+    if (batch.staged[i].is_changed)
+      std::memcpy(lower_address(batch.staged[i], layer, slot),
+                  staged_address(slot, static_cast<int64_t>(i)), static_cast<size_t>(page_bytes_));
+}
+
+void KvStore::page_addresses(const MicroBatch& batch, const Chunk& chunk, int64_t layer,
+                             int32_t slot, bool on_host, std::vector<std::byte*>& out) const {
   const int64_t end = int64_t{chunk.first_position} + chunk.count;
   const int64_t pages = (end + page_tokens_ - 1) / page_tokens_;
   int64_t staged = chunk.first_staged;
   for (int64_t page = 0; page < pages; ++page) {
     const PageRef& ref = chunk.sequence->pages[static_cast<size_t>(page)];
-    if (ref.is_on_disk) {
-      SLUICE_ASSERT(slot >= 0 && (staged + 1) * disk_page_bytes_ <= slot_bytes_,
+    if (ref.tier == PageTier::kCompute) {
+      out.push_back(pages_.data() + (layer * pages_count_.compute + ref.slot) * page_bytes_);
+    } else if (on_host) {
+      const StagedPage& lower = batch.staged[static_cast<size_t>(staged++)];
+      SLUICE_ASSERT(lower.tier == PageTier::kHost || (slot >= 0 && lower.disk_index < host_slot_pages_),
                     "the plan sizes the staging slots");
-      out.push_back(staged_address(slot, staged++));
+      out.push_back(lower_address(lower, layer, slot));
     } else {
-      out.push_back(pages_.data() + (layer * memory_pages_ + ref.slot) * page_bytes_);
+      SLUICE_ASSERT(slot >= 0 && staged < slot_pages_, "the plan sizes the staging slots");
+      out.push_back(staged_address(slot, staged++));
     }
   }
+}
+
+void KvStore::fresh_addresses(int64_t first, int64_t pages, std::vector<std::byte*>& out) const {
+  SLUICE_ASSERT(first + pages <= fresh_pages_, "the plan sizes the pages of fresh prompts");
+  for (int64_t page = first; page < first + pages; ++page)
+    out.push_back(fresh_.data() + page * page_bytes_);
 }
 
 }  // namespace sluice

@@ -1,8 +1,9 @@
 #pragma once
-// The bytes of the KV cache: pages in memory, pages in an offload file, and staging slots through
-// which the latter pass. A page of one layer is [K, V][num_kv_heads][page_tokens][head_dim] of the
-// KV element type. Which pages there are is PagePool's business. Transfers run on the disk lanes,
-// page pointers are read on the compute lane; the schedule keeps them apart.
+// The bytes of the KV cache: pages where the tokens are computed, pages in host memory below a
+// device, pages in an offload file, and the staging slots through which the lower ones pass. A page
+// of one layer is [K, V][num_kv_heads][page_tokens][head_dim] of the KV element type. Which pages
+// there are is PagePool's business. Transfers run on their lanes, page pointers are read on the
+// compute lanes; the schedule keeps them apart.
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,41 +17,62 @@ namespace sluice {
 
 class KvStore {
  public:
-  /// Reserves everything. Errors: kResource (memory or disk space), kFile (offload folder).
+  /// Reserves everything; `compute` is the memory of what computes, `host` the same arena without a
+  /// device. Errors: kResource (memory or disk space), kFile (offload folder).
   KvStore(const ModelShape& model, const policy::Plan& plan, io::FileEngine& engine,
-          const std::string& offload_dir, Arena& memory, Arena& disk);
+          const std::string& offload_dir, Arena& compute, Arena& host, Arena& disk);
   ~KvStore();
 
   PagePool& pool() noexcept { return pool_; }
   /// Per layer, what a micro-batch reads from and writes to disk.
   int64_t load_bytes(const MicroBatch& batch) const noexcept;
   int64_t store_bytes(const MicroBatch& batch) const noexcept;
+  /// Per layer, what it sends up to the device and down again; 0 when the host attends.
+  int64_t up_bytes(const MicroBatch& batch) const noexcept;
+  int64_t down_bytes(const MicroBatch& batch) const noexcept;
 
   void load(const MicroBatch& batch, int64_t layer, int32_t slot, io::Completion done);
   void store(const MicroBatch& batch, int64_t layer, int32_t slot, io::Completion done);
+  /// Copies between the device's staging slot and where the pages live in host memory (their own
+  /// place, or the host's staging slot for those on disk).
+  void copy_up(const MicroBatch& batch, int64_t layer, int32_t slot) const;
+  void copy_down(const MicroBatch& batch, int64_t layer, int32_t slot) const;
 
-  /// Addresses of the chunk's pages in `layer`, appended to `out`; those on disk are in staging
-  /// slot `slot`.
+  /// Addresses of the chunk's pages in `layer`, appended to `out`, for attention on the device (all
+  /// of those below in staging slot `slot`) or on the host (those on disk in the host's slot).
   void page_addresses(const MicroBatch& batch, const Chunk& chunk, int64_t layer, int32_t slot,
-                      std::vector<std::byte*>& out) const;
+                      bool on_host, std::vector<std::byte*>& out) const;
+  /// Addresses of `pages` pages for fresh prompts, from the `first`th on.
+  void fresh_addresses(int64_t first, int64_t pages, std::vector<std::byte*>& out) const;
 
   std::span<std::byte> memory() const noexcept { return pages_.span(); }
+  std::span<std::byte> host_memory() const noexcept { return host_pages_.span(); }
 
  private:
   std::byte* staged_address(int32_t slot, int64_t index) const noexcept;
+  std::byte* lower_address(const StagedPage& page, int64_t layer, int32_t slot) const noexcept;
+  int64_t count(const MicroBatch& batch, bool StagedPage::*flag, bool only_disk) const noexcept;
+  std::vector<io::Extent> extents(const MicroBatch& batch, bool StagedPage::*flag, int64_t layer,
+                                  int32_t slot) const;
 
   io::FileEngine& engine_;
   Arena& disk_;
   PagePool pool_;
+  bool has_device_;
+  bool host_attends_;
   int64_t page_tokens_;
   int64_t page_bytes_;
-  int64_t disk_page_bytes_;
-  int64_t memory_pages_;
-  int64_t disk_pages_;
-  int64_t slot_bytes_;
+  int64_t staged_page_bytes_;  // as they lie in staging slots and in the file
+  PageCounts pages_count_;
+  int64_t slot_pages_;
+  int64_t host_slot_pages_;
+  int64_t fresh_pages_;
   int64_t disk_charge_ = 0;
-  Buffer pages_;    // [layer][memory page]
-  Buffer staging_;  // [slot][page in micro-batch]
+  Buffer pages_;         // [layer][page]
+  Buffer staging_;       // [slot][page in micro-batch]
+  Buffer fresh_;         // [page]
+  Buffer host_pages_;    // [layer][page]
+  Buffer host_staging_;  // [slot][page on disk in micro-batch]
   io::FileId file_ = -1;
 };
 

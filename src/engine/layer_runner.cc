@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
+#include <utility>
 
 #include "kernels/elementwise.h"
 #include "kernels/norm.h"
@@ -16,12 +18,12 @@ constexpr int64_t kLine = 64;
 // Matrices a sublayer asks for, at most: each may lose a cache line to alignment.
 constexpr int64_t kMatrices = 8;
 
-struct Areas {
+struct AreaBytes {
   int64_t rows, bf16, linear, attention, logits, gather;
   int64_t total() const { return rows + bf16 + linear + attention + logits + gather; }
 };
 
-Areas areas_for(const ModelShape& model, kernels::Compute compute,
+AreaBytes areas_for(const ModelShape& model, kernels::Compute compute,
                 const kernels::AttentionShape& attention, int64_t tokens, int threads) {
   const int64_t rows = kernels::padded_rows(std::max<int64_t>(tokens, 1));
   const int64_t logit_rows = kernels::padded_rows(std::min(LayerRunner::kLogitRows, rows));
@@ -34,7 +36,7 @@ Areas areas_for(const ModelShape& model, kernels::Compute compute,
       scratch = std::max(scratch, kernels::linear_scratch_bytes(model.weight_dtype, rows,
                                                                 weight.rows, weight.cols, compute));
     }
-  Areas areas{};
+  AreaBytes areas{};
   areas.rows = round_up(rows * model.workspace_columns * 4, kLine) + kMatrices * kLine;
   areas.bf16 = compute == kernels::Compute::kBF16 ? round_up(rows * widest * 2, kLine) : 0;
   areas.linear = round_up(scratch, kLine);
@@ -51,24 +53,37 @@ int64_t LayerRunner::workspace_bytes(const ModelShape& model, kernels::Compute c
   return areas_for(model, compute, attention, tokens, threads).total();
 }
 
-LayerRunner::LayerRunner(const Parts& parts, std::span<std::byte> workspace) : parts_(parts) {
-  const Areas areas = areas_for(parts.model->shape(), parts.compute, parts.attention,
-                                parts.micro_batch_tokens, parts.threads);
-  SLUICE_ASSERT(areas.total() <= static_cast<int64_t>(workspace.size()),
-                "the plan sizes the workspace");
+LayerRunner::LayerRunner(const Parts& parts, std::span<std::byte> workspace,
+                         std::span<std::byte> host_workspace)
+    : parts_(parts), areas_(split(workspace)) {
+  if (parts.device) host_ = split(host_workspace);
+}
+
+LayerRunner::Areas LayerRunner::split(std::span<std::byte> workspace) const {
+  const AreaBytes bytes = areas_for(parts_.model->shape(), parts_.compute, parts_.attention,
+                                    parts_.micro_batch_tokens, parts_.threads);
+  // The host computes nothing beside the device where the plan gave it no room.
+  if (bytes.total() > static_cast<int64_t>(workspace.size())) {
+    SLUICE_ASSERT(parts_.device, "the plan sizes the workspace");
+    return {};
+  }
   int64_t used = 0;
-  const auto take = [&](int64_t bytes) {
-    const auto area = workspace.subspan(static_cast<size_t>(used), static_cast<size_t>(bytes));
-    used += bytes;
+  const auto take = [&](int64_t size) {
+    const auto area = workspace.subspan(static_cast<size_t>(used), static_cast<size_t>(size));
+    used += size;
     return area;
   };
-  gather_area_ = take(areas.gather);  // first: its reads want 4096-aligned memory
-  rows_area_ = take(areas.rows);
-  bf16_area_ = take(areas.bf16);
-  linear_scratch_ = take(areas.linear);
-  attention_scratch_ = take(areas.attention);
-  logits_area_ = take(areas.logits);
+  Areas areas;
+  areas.gather = take(bytes.gather);  // first: its reads want 4096-aligned memory
+  areas.rows = take(bytes.rows);
+  areas.bf16 = take(bytes.bf16);
+  areas.linear = take(bytes.linear);
+  areas.attention = take(bytes.attention);
+  areas.logits = take(bytes.logits);
+  return areas;
 }
+
+double LayerRunner::take_device_flops() noexcept { return std::exchange(device_flops_, 0.0); }
 
 void LayerRunner::run(const Task& task, const MicroBatch& batch, size_t batch_index,
                       const LogitsConsumer& consumer) {
@@ -76,19 +91,21 @@ void LayerRunner::run(const Task& task, const MicroBatch& batch, size_t batch_in
   batch_ = &batch;
   consumer_ = &consumer;
   sublayer_ = &parts_.model->shape().sublayers[static_cast<size_t>(task.sublayer)];
+  if (task.step == ComputeStep::kHostAttention) return host_attention(task, batch);
   hidden_ = parts_.hidden->pieces(batch_index, task.activation_slot);
   rows_ = sublayer_->kind == SublayerKind::kHead ? static_cast<int64_t>(batch.needed_rows.size())
                                                  : batch.rows();
   rows_used_ = 0;
   bf16_source_ = nullptr;
+  skips_ = task.step == ComputeStep::kAfterAttention;
   if (rows_ > 0) parts_.model->family().run(*this);
 }
 
 Rows LayerRunner::workspace(int64_t cols) {
   const int64_t bytes = round_up(kernels::padded_rows(rows_) * cols * 4, kLine);
-  SLUICE_ASSERT(rows_used_ + bytes <= static_cast<int64_t>(rows_area_.size()),
+  SLUICE_ASSERT(rows_used_ + bytes <= static_cast<int64_t>(areas_.rows.size()),
                 "the family says its workspace columns");
-  Rows rows{reinterpret_cast<float*>(rows_area_.data() + rows_used_), rows_, cols, cols};
+  Rows rows{reinterpret_cast<float*>(areas_.rows.data() + rows_used_), rows_, cols, cols};
   rows_used_ += bytes;
   return rows;
 }
@@ -114,7 +131,7 @@ void LayerRunner::written(const Rows& rows) {
 
 void LayerRunner::gather_tokens(std::string_view role, Rows out) {
   parts_.weights->gather(static_cast<size_t>(task_.sublayer), weight_index(role), batch_->token_ids,
-                         out.data, gather_area_);
+                         out.data, areas_.gather);
   written(out);
 }
 
@@ -122,11 +139,12 @@ void LayerRunner::gather_positions(std::string_view role, int64_t offset, Rows o
   ids_.assign(batch_->positions.begin(), batch_->positions.end());
   for (int32_t& id : ids_) id += static_cast<int32_t>(offset);
   parts_.weights->gather(static_cast<size_t>(task_.sublayer), weight_index(role), ids_, out.data,
-                         gather_area_);
+                         areas_.gather);
   written(out);
 }
 
 void LayerRunner::set_hidden(Rows in) {
+  if (skips_) return;
   const float* from = in.data;
   for (const HiddenStore::Piece& piece : hidden_) {
     std::memcpy(piece.data, from, static_cast<size_t>(piece.rows * in.cols) * 4);
@@ -135,6 +153,7 @@ void LayerRunner::set_hidden(Rows in) {
 }
 
 void LayerRunner::read_hidden(Rows out) {
+  if (skips_) return;
   float* to = out.data;
   for (const HiddenStore::Piece& piece : hidden_) {
     std::memcpy(to, piece.data, static_cast<size_t>(piece.rows * out.cols) * 4);
@@ -168,6 +187,7 @@ void LayerRunner::apply_norm(const NormSpec& norm, const float* x, float* y, int
 }
 
 void LayerRunner::norm_hidden(const NormSpec& norm, Rows out) {
+  if (skips_) return;
   float* to = out.data;
   for (const HiddenStore::Piece& piece : hidden_) {
     apply_norm(norm, piece.data, to, piece.rows, out.cols);
@@ -177,11 +197,13 @@ void LayerRunner::norm_hidden(const NormSpec& norm, Rows out) {
 }
 
 void LayerRunner::norm_hidden_in_place(const NormSpec& norm) {
+  if (skips_) return;
   for (const HiddenStore::Piece& piece : hidden_)
     apply_norm(norm, piece.data, piece.data, piece.rows, parts_.model->shape().hidden_size);
 }
 
 void LayerRunner::add_to_hidden(Rows in) {
+  if (skips_) return;
   const float* from = in.data;
   for (const HiddenStore::Piece& piece : hidden_) {
     kernels::add_inplace(piece.data, from, piece.rows * in.cols);
@@ -190,11 +212,13 @@ void LayerRunner::add_to_hidden(Rows in) {
 }
 
 void LayerRunner::norm(const NormSpec& norm, Rows in_out) {
+  if (skips_) return;
   apply_norm(norm, in_out.data, in_out.data, in_out.rows, in_out.cols);
   written(in_out);
 }
 
 void LayerRunner::add(Rows in_out, Rows in) {
+  if (skips_) return;
   kernels::add_inplace(in_out.data, in.data, in_out.rows * in_out.cols);
   written(in_out);
 }
@@ -204,33 +228,77 @@ kernels::Activations LayerRunner::activations(Rows in) {
   if (parts_.compute != kernels::Compute::kBF16) return x;
   if (bf16_source_ != in.data) {
     SLUICE_ASSERT(in.stride == in.cols, "inputs of linear layers are whole workspace matrices");
-    kernels::convert(DType::kF32, in.data, DType::kBF16, bf16_area_.data(), in.rows * in.cols);
+    kernels::convert(DType::kF32, in.data, DType::kBF16, areas_.bf16.data(), in.rows * in.cols);
     bf16_source_ = in.data;
     bf16_elements_ = in.rows * in.cols;
   }
-  x.bf16 = reinterpret_cast<const uint16_t*>(bf16_area_.data());
+  x.bf16 = reinterpret_cast<const uint16_t*>(areas_.bf16.data());
   return x;
 }
 
 void LayerRunner::multiply(const MatrixView& view, const kernels::Activations& x, const float* bias,
                            float* y, int64_t ldy) {
   const int64_t resident = view.resident_rows;
+  Link::Clock::time_point input_arrives;
+  if (view.inplace_rows > 0) {
+    const int64_t bytes = x.m * x.k * (x.bf16 ? 2 : 4);
+    exchanged_down_ += bytes;
+    input_arrives = parts_.device->down().squeeze_in(bytes);
+  }
+  device_flops_ += 2.0 * static_cast<double>(x.m) * static_cast<double>(view.cols) *
+                   static_cast<double>(view.rows - view.inplace_rows);
   if (view.packed)
     kernels::linear_packed(x, view.packed, view.dtype, resident, view.cols, bias, y, ldy,
-                           parts_.compute, linear_scratch_);
+                           parts_.compute, areas_.linear);
   else if (view.resident)
     kernels::linear_plain(x, view.resident, view.dtype, resident, view.cols, bias, y, ldy,
-                          parts_.compute, linear_scratch_);
-  int64_t row = resident;
+                          parts_.compute, areas_.linear);
+  int64_t row = resident + view.inplace_rows;
   for (const PlainRows& part : view.streamed) {
     kernels::linear_plain(x, part.data, view.dtype, part.rows, view.cols,
                           bias ? bias + row : nullptr, y + row, ldy, parts_.compute,
-                          linear_scratch_);
+                          areas_.linear);
     row += part.rows;
   }
+  if (view.inplace_rows > 0)
+    multiply_inplace(view, x, bias ? bias + resident : nullptr, y + resident, ldy, input_arrives);
+}
+
+// Rows at home in host memory: the input comes down while the device multiplies its own rows, the
+// host multiplies, the output goes up.
+void LayerRunner::multiply_inplace(const MatrixView& view, const kernels::Activations& x,
+                                   const float* bias, float* y, int64_t ldy,
+                                   Link::Clock::time_point input_arrives) {
+  const int64_t input_floats = round_up(x.m * x.k, kLine / 4);
+  auto* input = reinterpret_cast<float*>(host_.rows.data());
+  float* output = input + input_floats;
+  const bool is_head = sublayer_->kind == SublayerKind::kHead;
+  if (is_head) output = reinterpret_cast<float*>(host_.logits.data());
+  SLUICE_ASSERT(is_head || (input_floats + x.m * view.inplace_rows) * 4 <=
+                               static_cast<int64_t>(host_.rows.size()),
+                "the plan sizes the host's workspace");
+  kernels::Activations here{nullptr, nullptr, x.m, x.k, x.k};
+  if (x.bf16) {
+    std::memcpy(host_.bf16.data(), x.bf16, static_cast<size_t>(x.m * x.k) * 2);
+    here.bf16 = reinterpret_cast<const uint16_t*>(host_.bf16.data());
+  }
+  for (int64_t i = 0; i < x.m; ++i)
+    std::memcpy(input + i * x.k, x.f32 + i * x.ld, static_cast<size_t>(x.k) * 4);
+  here.f32 = input;
+  std::this_thread::sleep_until(input_arrives);
+  kernels::linear_packed(here, view.inplace, view.dtype, view.inplace_rows, view.cols, bias, output,
+                         view.inplace_rows, parts_.compute, host_.linear);
+  const int64_t bytes = x.m * view.inplace_rows * 4;
+  exchanged_up_ += bytes;
+  const auto output_arrives = parts_.device->up().squeeze_in(bytes);
+  for (int64_t i = 0; i < x.m; ++i)
+    std::memcpy(y + i * ldy, output + i * view.inplace_rows,
+                static_cast<size_t>(view.inplace_rows) * 4);
+  std::this_thread::sleep_until(output_arrives);
 }
 
 void LayerRunner::linear(std::string_view role, std::string_view bias, Rows in, Rows out) {
+  if (skips_) return;
   const MatrixView view = parts_.weights->matrix(static_cast<size_t>(task_.sublayer),
                                                  weight_index(role), task_.part_offsets);
   SLUICE_ASSERT(view.cols == in.cols && view.rows == out.cols && in.rows == out.rows,
@@ -241,6 +309,7 @@ void LayerRunner::linear(std::string_view role, std::string_view bias, Rows in, 
 
 void LayerRunner::rope(Rows in_out, int64_t heads, std::span<const float> inverse_frequencies,
                        float factor) {
+  if (skips_) return;
   const auto head_dim = static_cast<int>(in_out.cols / heads);
   kernels::rope_inplace(in_out.data, in_out.rows, in_out.stride, static_cast<int>(heads), head_dim,
                         static_cast<int>(2 * inverse_frequencies.size()), batch_->positions.data(),
@@ -249,15 +318,41 @@ void LayerRunner::rope(Rows in_out, int64_t heads, std::span<const float> invers
 }
 
 void LayerRunner::attend(Rows q, Rows k, Rows v, Rows out) {
+  if (task_.step == ComputeStep::kAfterAttention) {
+    skips_ = false;
+    std::memcpy(out.data, parts_.exchange->out(AttentionExchange::Side::kDevice, task_.attention_slot),
+                static_cast<size_t>(out.rows * out.cols) * 4);
+    written(out);
+    return;
+  }
+  attend_on_device(q, k, v, out);
+  written(out);
+  if (task_.attention_slot < 0) return;
+  keep_for_host(q, k, v, out);
+  skips_ = task_.step == ComputeStep::kBeforeAttention;
+}
+
+// All chunks but those that the host attends.
+void LayerRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
   page_addresses_.clear();
   std::vector<size_t> first_page;
+  int64_t fresh_pages = 0;
   for (const Chunk& chunk : batch_->chunks) {
     first_page.push_back(page_addresses_.size());
-    parts_.kv->page_addresses(*batch_, chunk, sublayer_->layer_index, task_.slot, page_addresses_);
+    if (chunk.attention == ChunkAttention::kFresh) {
+      const int64_t page = parts_.attention.page_tokens;
+      const int64_t pages = (chunk.count + page - 1) / page;
+      parts_.kv->fresh_addresses(fresh_pages, pages, page_addresses_);
+      fresh_pages += pages;
+    } else if (chunk.attention == ChunkAttention::kDevice) {
+      parts_.kv->page_addresses(*batch_, chunk, sublayer_->layer_index, task_.slot, false,
+                                page_addresses_);
+    }
   }
   std::vector<kernels::AttentionSequence> sequences;
   for (size_t i = 0; i < batch_->chunks.size(); ++i) {
     const Chunk& chunk = batch_->chunks[i];
+    if (chunk.attention == ChunkAttention::kHost) continue;
     std::byte* const* pages = page_addresses_.data() + first_page[i];
     kernels::kv_write(parts_.attention, k.data + chunk.row_begin * k.stride,
                       v.data + chunk.row_begin * v.stride, k.stride, chunk.first_position,
@@ -271,14 +366,75 @@ void LayerRunner::attend(Rows q, Rows k, Rows v, Rows out) {
     sequence.out = out.data + chunk.row_begin * out.stride;
     sequence.out_stride = out.stride;
     sequences.push_back(sequence);
+    const double pairs = (static_cast<double>(chunk.first_position) + (chunk.count + 1) / 2.0) *
+                         static_cast<double>(chunk.count);
+    device_flops_ += 4 * pairs * static_cast<double>(q.cols);
   }
-  kernels::attention(parts_.attention, sequences,
-                     reinterpret_cast<float*>(attention_scratch_.data()),
-                     static_cast<int64_t>(attention_scratch_.size()) / 4);
-  written(out);
+  if (!sequences.empty())
+    kernels::attention(parts_.attention, sequences,
+                       reinterpret_cast<float*>(areas_.attention.data()),
+                       static_cast<int64_t>(areas_.attention.size()) / 4);
+}
+
+// What the host needs, and what the second walk needs of the first, put into the exchange slot.
+void LayerRunner::keep_for_host(Rows q, Rows k, Rows v, Rows out) const {
+  const AttentionExchange& exchange = *parts_.exchange;
+  const auto keep = [](const Chunk& chunk, const Rows& from, float* to) {
+    for (int64_t row = chunk.row_begin; row < chunk.row_begin + chunk.count; ++row)
+      std::memcpy(to + row * from.cols, from.data + row * from.stride,
+                  static_cast<size_t>(from.cols) * 4);
+  };
+  const int32_t slot = task_.attention_slot;
+  constexpr auto kSide = AttentionExchange::Side::kDevice;
+  for (const Chunk& chunk : batch_->chunks) {
+    if (chunk.attention != ChunkAttention::kHost) keep(chunk, out, exchange.out(kSide, slot));
+    if (chunk.attention == ChunkAttention::kDevice) continue;
+    keep(chunk, k, exchange.k(kSide, slot));
+    keep(chunk, v, exchange.v(kSide, slot));
+    if (chunk.attention == ChunkAttention::kHost) keep(chunk, q, exchange.q(kSide, slot));
+  }
+}
+
+void LayerRunner::host_attention(const Task& task, const MicroBatch& batch) {
+  const AttentionExchange& exchange = *parts_.exchange;
+  constexpr auto kSide = AttentionExchange::Side::kHost;
+  const int64_t q_cols = exchange.q_cols();
+  const int64_t kv_cols = exchange.kv_cols();
+  page_addresses_.clear();
+  std::vector<size_t> first_page;
+  for (const Chunk& chunk : batch.chunks) {
+    first_page.push_back(page_addresses_.size());
+    if (chunk.attention != ChunkAttention::kDevice)
+      parts_.kv->page_addresses(batch, chunk, sublayer_->layer_index, task.host_slot, true,
+                                page_addresses_);
+  }
+  std::vector<kernels::AttentionSequence> sequences;
+  for (size_t i = 0; i < batch.chunks.size(); ++i) {
+    const Chunk& chunk = batch.chunks[i];
+    if (chunk.attention == ChunkAttention::kDevice) continue;
+    std::byte* const* pages = page_addresses_.data() + first_page[i];
+    kernels::kv_write(parts_.attention, exchange.k(kSide, task.attention_slot) + chunk.row_begin * kv_cols,
+                      exchange.v(kSide, task.attention_slot) + chunk.row_begin * kv_cols, kv_cols,
+                      chunk.first_position, chunk.count, pages);
+    if (chunk.attention != ChunkAttention::kHost) continue;
+    kernels::AttentionSequence sequence{};
+    sequence.q = exchange.q(kSide, task.attention_slot) + chunk.row_begin * q_cols;
+    sequence.q_stride = q_cols;
+    sequence.first_position = chunk.first_position;
+    sequence.count = chunk.count;
+    sequence.pages = pages;
+    sequence.out = exchange.out(kSide, task.attention_slot) + chunk.row_begin * q_cols;
+    sequence.out_stride = q_cols;
+    sequences.push_back(sequence);
+  }
+  if (!sequences.empty())
+    kernels::attention(parts_.attention, sequences,
+                       reinterpret_cast<float*>(host_.attention.data()),
+                       static_cast<int64_t>(host_.attention.size()) / 4);
 }
 
 void LayerRunner::activate(Activation activation, Rows in_out) {
+  if (skips_) return;
   const int64_t n = in_out.rows * in_out.cols;
   switch (activation) {
     case Activation::kRelu: kernels::relu(in_out.data, n); break;
@@ -290,6 +446,7 @@ void LayerRunner::activate(Activation activation, Rows in_out) {
 }
 
 void LayerRunner::silu_mul(Rows gate, Rows up, Rows out) {
+  if (skips_) return;
   kernels::silu_mul(gate.data, gate.stride, up.data, up.stride, out.data, out.stride, gate.rows,
                     gate.cols);
   written(out);
@@ -298,7 +455,7 @@ void LayerRunner::silu_mul(Rows gate, Rows up, Rows out) {
 void LayerRunner::logits(std::string_view role, Rows in) {
   const MatrixView view = parts_.weights->matrix(static_cast<size_t>(task_.sublayer),
                                                  weight_index(role), task_.part_offsets);
-  auto* out = reinterpret_cast<float*>(logits_area_.data());
+  auto* out = reinterpret_cast<float*>(areas_.logits.data());
   for (int64_t begin = 0; begin < in.rows; begin += kLogitRows) {
     const Rows part{in.data + begin * in.stride, std::min(kLogitRows, in.rows - begin), in.cols,
                     in.stride};

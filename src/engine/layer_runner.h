@@ -1,12 +1,16 @@
 #pragma once
 // The operators of LayerOps on the CPU kernels, for one (sublayer, micro-batch) at a time. Owns the
 // workspace that all of them share; allocates nothing after construction but small index vectors.
+// An attention sublayer that is cut around attention on the host is walked twice: the first walk
+// computes up to attend() and skips the rest, the second skips what comes before it.
 #include <functional>
 #include <span>
 #include <vector>
 
 #include "kernels/attention.h"
 #include "kernels/linear.h"
+#include "src/device/emulated_device.h"
+#include "src/engine/attention_exchange.h"
 #include "src/engine/hidden_store.h"
 #include "src/engine/kv_store.h"
 #include "src/engine/weight_store.h"
@@ -25,14 +29,18 @@ class LayerRunner final : public LayerOps {
     WeightStore* weights;
     KvStore* kv;
     HiddenStore* hidden;
+    AttentionExchange* exchange;
+    EmulatedDevice* device;  ///< null: the CPU itself
     kernels::Compute compute;
     kernels::AttentionShape attention;
     int64_t micro_batch_tokens;  ///< most rows of a micro-batch
     int threads;
   };
 
-  /// `workspace` has at least workspace_bytes() of the same numbers. Errors: none.
-  LayerRunner(const Parts& parts, std::span<std::byte> workspace);
+  /// `workspace` has at least workspace_bytes() of the same numbers, and so has `host_workspace`
+  /// where the host computes beside a device. Errors: none.
+  LayerRunner(const Parts& parts, std::span<std::byte> workspace,
+              std::span<std::byte> host_workspace);
 
   /// What a micro-batch of `tokens` rows needs.
   static int64_t workspace_bytes(const ModelShape& model, kernels::Compute compute,
@@ -42,6 +50,12 @@ class LayerRunner final : public LayerOps {
   /// Computes task's sublayer for `batch` (number `batch_index` of its pass).
   void run(const Task& task, const MicroBatch& batch, size_t batch_index,
            const LogitsConsumer& consumer);
+
+  /// Operations of products and attention on the device since the last call.
+  double take_device_flops() noexcept;
+  /// Bytes that in-place rows have sent over the link in all.
+  int64_t exchanged_down_bytes() const noexcept { return exchanged_down_; }
+  int64_t exchanged_up_bytes() const noexcept { return exchanged_up_; }
 
   const SublayerShape& sublayer() const override { return *sublayer_; }
   Rows workspace(int64_t cols) override;
@@ -75,23 +89,40 @@ class LayerRunner final : public LayerOps {
   void multiply(const MatrixView& view, const kernels::Activations& x, const float* bias, float* y,
                 int64_t ldy);
 
+  void multiply_inplace(const MatrixView& view, const kernels::Activations& x, const float* bias,
+                        float* y, int64_t ldy, Link::Clock::time_point input_arrives);
+  void host_attention(const Task& task, const MicroBatch& batch);
+  void attend_on_device(Rows q, Rows k, Rows v, Rows out);
+  void keep_for_host(Rows q, Rows k, Rows v, Rows out) const;
+
+  /// What one processor works in.
+  struct Areas {
+    std::span<std::byte> rows;  ///< matrices of workspace(); of the host: input and output rows
+    std::span<std::byte> bf16;  ///< bf16 copy of the input of linear layers
+    std::span<std::byte> linear;
+    std::span<std::byte> attention;
+    std::span<std::byte> logits;
+    std::span<std::byte> gather;
+  };
+  Areas split(std::span<std::byte> workspace) const;
+
   Parts parts_;
-  std::span<std::byte> rows_area_;  // matrices of workspace()
-  std::span<std::byte> bf16_area_;  // bf16 copy of the input of linear layers
-  std::span<std::byte> linear_scratch_;
-  std::span<std::byte> attention_scratch_;
-  std::span<std::byte> logits_area_;
-  std::span<std::byte> gather_area_;
+  Areas areas_;
+  Areas host_;
 
   const SublayerShape* sublayer_ = nullptr;
   const MicroBatch* batch_ = nullptr;
   const LogitsConsumer* consumer_ = nullptr;
   Task task_;
+  bool skips_ = false;  // operators do nothing: the other half of a cut sublayer
   std::vector<HiddenStore::Piece> hidden_;
   int64_t rows_ = 0;                    // of workspace() matrices
-  int64_t rows_used_ = 0;               // bytes of rows_area_ in use
-  const float* bf16_source_ = nullptr;  // what bf16_area_ holds a copy of
+  int64_t rows_used_ = 0;               // bytes of areas_.rows in use
+  const float* bf16_source_ = nullptr;  // what areas_.bf16 holds a copy of
   int64_t bf16_elements_ = 0;
+  double device_flops_ = 0;
+  int64_t exchanged_down_ = 0;
+  int64_t exchanged_up_ = 0;
   std::vector<std::byte*> page_addresses_;
   std::vector<int32_t> ids_;
 };

@@ -72,12 +72,18 @@ class MicroBatchBuilder {
                   "pages are reserved for the whole length");
     for (int64_t page = 0; page < pages; ++page) {
       const PageRef& ref = chunk.sequence->pages[static_cast<size_t>(page)];
-      if (!ref.is_on_disk) continue;
+      if (ref.tier == PageTier::kCompute) continue;
       const int64_t page_begin = page * limits_.page_tokens;
-      batch.staged.push_back(
-          {ref.slot, page_begin<chunk.first_position, page_begin + limits_.page_tokens> chunk
-                         .first_position});
+      const int32_t disk_index = ref.tier == PageTier::kDisk ? batch.disk_pages++ : -1;
+      batch.staged.push_back({ref.tier, ref.slot, disk_index, page_begin < chunk.first_position,
+                              page_begin + limits_.page_tokens > chunk.first_position});
     }
+    const bool is_lower = static_cast<int32_t>(batch.staged.size()) > chunk.first_staged;
+    if (!limits_.attends_on_host || !is_lower) return;
+    const bool is_fresh = chunk.first_position == 0 && chunk.count > 1;
+    chunk.attention = is_fresh ? ChunkAttention::kFresh : ChunkAttention::kHost;
+    batch.lower_rows += chunk.count;
+    if (!is_fresh) batch.host_rows += chunk.count;
   }
 
   PassPlan& plan_;

@@ -12,18 +12,29 @@
 
 namespace sluice {
 
+/// Where a chunk's attention runs when KV below the device is attended on the host.
+enum class ChunkAttention : uint8_t {
+  kDevice,  ///< its pages are where the device computes
+  kFresh,   ///< a prompt from its first token: the device attends, its KV goes down
+  kHost     ///< the host attends: queries go down, outputs come up
+};
+
 /// A run of new tokens of one sequence.
 struct Chunk {
   Sequence* sequence = nullptr;
   int32_t first_position = 0;
   int32_t count = 0;
   int32_t row_begin = 0;     ///< of its first token in the micro-batch
-  int32_t first_staged = 0;  ///< index into MicroBatch::staged of its first page on disk
+  int32_t first_staged = 0;  ///< index into MicroBatch::staged of its first page below
+  ChunkAttention attention = ChunkAttention::kDevice;
 };
 
-/// A page on disk that a micro-batch works on in a staging slot; its place there is its index.
+/// A page below the compute tier that a micro-batch works on; its place in a staging slot of the
+/// compute tier is its index.
 struct StagedPage {
-  int32_t disk_slot = 0;
+  PageTier tier = PageTier::kDisk;
+  int32_t slot = 0;          ///< in its tier
+  int32_t disk_index = -1;   ///< of those on disk: which one, its place in the host's staging slot
   bool has_history = false;  ///< holds tokens computed before: read it
   bool is_changed = false;   ///< gets new tokens: write it
 };
@@ -36,6 +47,9 @@ struct MicroBatch {
   std::vector<int32_t> needed_rows;   ///< rows whose logits somebody wants, rising
   std::vector<Chunk*> needed_chunks;  ///< [needed_rows] the chunk of each
   int64_t row_begin = 0;              ///< of its first row in the pass
+  int64_t lower_rows = 0;             ///< of chunks that are kFresh or kHost
+  int64_t host_rows = 0;              ///< of chunks that are kHost
+  int32_t disk_pages = 0;             ///< of `staged`
   bool continues_previous = false;
 
   int64_t rows() const noexcept { return static_cast<int64_t>(token_ids.size()); }
@@ -46,6 +60,7 @@ struct PassLimits {
   int64_t micro_batch_tokens = 1;
   int64_t pass_tokens = 1;
   int64_t page_tokens = 1;
+  bool attends_on_host = false;  ///< sequences whose pages are below the device
 };
 
 struct PassPlan {

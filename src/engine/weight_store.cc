@@ -12,7 +12,6 @@
 #include "kernels/elementwise.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
-#include "src/schedule/weight_ring.h"
 
 namespace sluice {
 
@@ -73,83 +72,108 @@ class Joined {
 
 WeightStore::WeightStore(const BoundModel& model, const policy::Plan& plan,
                          kernels::Compute compute, io::FileEngine& engine, io::FileEngine& gather,
-                         Arena& memory)
-    : model_(model), compute_(compute), engine_(engine), gather_engine_(gather) {
+                         Arena& compute_memory, Arena& host_memory)
+    : model_(model),
+      compute_(compute),
+      engine_(engine),
+      gather_engine_(gather),
+      has_device_(plan.has_device) {
   for (const io::CheckpointFile& file : model.checkpoint().files()) {
     files_.push_back(engine_.open_for_read(file.path.string()));
     gather_files_.push_back(gather_engine_.open_for_read(file.path.string()));
   }
-  reserve(plan, memory);
+  reserve(plan, compute_memory, host_memory);
   for (size_t sublayer = 0; sublayer < model_.shape().sublayers.size(); ++sublayer)
-    lay_out_parts(sublayer);
+    lay_out_parts(plan, sublayer);
 }
 
 WeightStore::~WeightStore() {
-  if (ring_) engine_.unregister_memory(ring_.span());
+  const Buffer& read_into = has_device_ ? host_ring_ : ring_;
+  if (read_into) engine_.unregister_memory(read_into.span());
   for (io::FileId file : files_) engine_.close(file);
   for (io::FileId file : gather_files_) gather_engine_.close(file);
 }
 
-void WeightStore::reserve(const policy::Plan& plan, Arena& memory) {
+void WeightStore::reserve(const policy::Plan& plan, Arena& compute_memory, Arena& host_memory) {
   const ModelShape& shape = model_.shape();
   const int64_t element = dtype_bytes(shape.weight_dtype);
   int64_t resident_bytes = 0;
+  int64_t inplace_bytes = 0;
+  int64_t host_bytes = 0;
   int64_t vector_floats = 0;
+  const auto packed = [&](int64_t rows, int64_t cols) {
+    return rows == 0 ? 0
+                     : round_up(kernels::packed_bytes(shape.weight_dtype, rows, cols, compute_),
+                                kPackAlignment);
+  };
   for (size_t i = 0; i < shape.sublayers.size(); ++i) {
     auto& row = weights_.emplace_back();
     for (size_t w = 0; w < shape.sublayers[i].weights.size(); ++w) {
       const WeightShape& weight = shape.sublayers[i].weights[w];
       Weight& placed = row.emplace_back();
-      placed.resident_rows = plan.resident_rows[i][w];
+      placed.split = plan.rows[i][w];
       if (weight.kind == WeightKind::kVector) {
-        placed.memory_offset = vector_floats;
+        placed.resident_offset = vector_floats;
         vector_floats += round_up(weight.cols, 16);
         continue;
       }
-      if (weight.shares_table) {
-        placed.memory_offset = weights_[0][0].memory_offset;  // the token table is the first weight
+      if (weight.shares_table) {  // the token table is the first weight
+        placed.resident_offset = weights_[0][0].resident_offset;
+        placed.host_offset = weights_[0][0].host_offset;
         continue;
       }
-      placed.memory_offset = resident_bytes;
-      if (placed.resident_rows == 0) continue;
-      const int64_t bytes = weight.kind == WeightKind::kTable
-                                ? placed.resident_rows * weight.cols * element
-                                : kernels::packed_bytes(shape.weight_dtype, placed.resident_rows,
-                                                        weight.cols, compute_);
-      resident_bytes += round_up(bytes, kPackAlignment);
+      placed.resident_offset = resident_bytes;
+      placed.inplace_offset = inplace_bytes;
+      placed.host_offset = host_bytes;
+      const int64_t row_bytes = weight.cols * element;
+      resident_bytes += weight.kind == WeightKind::kTable
+                            ? round_up(placed.split.resident * row_bytes, kPackAlignment)
+                            : packed(placed.split.resident, weight.cols);
+      inplace_bytes += packed(placed.split.inplace, weight.cols);
+      host_bytes += round_up(placed.split.host * row_bytes, kPackAlignment);
     }
   }
-  resident_ = memory.allocate(resident_bytes, "resident weights");
-  vectors_ = memory.allocate(vector_floats * 4, "norms and biases");
-  ring_ = memory.allocate(plan.ring_bytes, "weight ring");
-  if (ring_) engine_.register_memory(ring_.span());
+  resident_ = compute_memory.allocate(resident_bytes, "resident weights");
+  vectors_ = compute_memory.allocate(vector_floats * 4, "norms and biases");
+  ring_ = compute_memory.allocate(plan.ring_bytes, "weight ring");
+  inplace_ = host_memory.allocate(inplace_bytes, "weights computed in place");
+  host_rows_ = host_memory.allocate(host_bytes, "weights sent up");
+  host_ring_ = host_memory.allocate(plan.host_ring_bytes, "weight ring");
+  const Buffer& read_into = has_device_ ? host_ring_ : ring_;
+  if (read_into) engine_.register_memory(read_into.span());
 }
 
-void WeightStore::lay_out_parts(size_t sublayer) {
+void WeightStore::lay_out_parts(const policy::Plan& plan, size_t sublayer) {
   const auto& shapes = model_.shape().sublayers[sublayer].weights;
   std::vector<Part>& parts = parts_.emplace_back();
-  for (size_t w = 0; w < shapes.size(); ++w) {
-    if (shapes[w].kind != WeightKind::kMatrix) continue;
+  for (const policy::PlanPart& planned : plan.parts[sublayer]) {
+    const auto w = static_cast<size_t>(planned.weight);
     const io::TensorEntry& tensor = model_.tensor(sublayer, w);
     const int64_t row_bytes = shapes[w].cols * dtype_bytes(tensor.dtype);
-    const int64_t step = weight_part_rows(row_bytes, kernels::kRowGranule);
-    for (int64_t row = weights_[sublayer][w].resident_rows; row < shapes[w].rows; row += step) {
-      const int64_t rows = std::min(step, shapes[w].rows - row);
-      const int64_t begin = tensor.offset + row * row_bytes;
-      const io::Window window = io::aligned_window(begin, rows * row_bytes);
-      parts.push_back({w, rows, file(tensor), window.offset, window.bytes, begin - window.offset,
-                       begin + rows * row_bytes - window.offset});
+    if (!planned.from_disk) {
+      const Weight& placed = weights_[sublayer][w];
+      const int64_t first = planned.row - placed.split.resident - placed.split.inplace;
+      Part part{w, planned.rows, false, planned.bytes};
+      part.offset = placed.host_offset + first * row_bytes;
+      part.required_bytes = planned.rows * row_bytes;
+      parts.push_back(part);
+      continue;
     }
+    const int64_t begin = tensor.offset + planned.row * row_bytes;
+    const io::Window window = io::aligned_window(begin, planned.rows * row_bytes);
+    parts.push_back({w, planned.rows, true, window.bytes, begin - window.offset, file(tensor),
+                     window.offset, begin + planned.rows * row_bytes - window.offset});
   }
 }
 
-std::vector<int64_t> WeightStore::part_bytes(size_t sublayer) const {
-  std::vector<int64_t> bytes;
-  for (const Part& part : parts_[sublayer]) bytes.push_back(part.bytes);
-  return bytes;
+std::vector<SchedulePart> WeightStore::schedule_parts(size_t sublayer) const {
+  std::vector<SchedulePart> out;
+  for (const Part& part : parts_[sublayer]) out.push_back({part.bytes, part.from_disk});
+  return out;
 }
 
-// Everything resident in pieces of whole rows, in checkpoint order of a pass.
+// Everything that is loaded once, in pieces of whole rows with one home each, in checkpoint order
+// of a pass.
 std::vector<WeightStore::Piece> WeightStore::resident_pieces(int64_t piece_bytes) const {
   const ModelShape& shape = model_.shape();
   std::vector<Piece> pieces;
@@ -158,15 +182,19 @@ std::vector<WeightStore::Piece> WeightStore::resident_pieces(int64_t piece_bytes
       const WeightShape& weight = shape.sublayers[i].weights[w];
       if (weight.shares_table) continue;
       const int64_t row_bytes = weight.cols * dtype_bytes(model_.tensor(i, w).dtype);
-      const int64_t rows = weight.kind == WeightKind::kVector ? 1 : weights_[i][w].resident_rows;
+      const policy::RowSplit& split = weights_[i][w].split;
       int64_t step = std::max<int64_t>(piece_bytes / row_bytes, 1);
       if (step >= kernels::kRowGranule) step = round_down(step, kernels::kRowGranule);
-      SLUICE_ASSERT(step >= std::min(rows, kernels::kRowGranule),
-                    "the staging takes a granule of rows");
-      for (int64_t row = 0; row < rows; row += step) {
-        const int64_t count = std::min(step, rows - row);
-        pieces.push_back(
-            {i, w, row, count, model_.tensor(i, w).offset + row * row_bytes, count * row_bytes});
+      int64_t begin = 0;
+      for (const int64_t rows : {split.resident, split.inplace, split.host}) {
+        SLUICE_ASSERT(step >= std::min(rows, kernels::kRowGranule),
+                      "the staging takes a granule of rows");
+        for (int64_t row = begin; row < begin + rows; row += step) {
+          const int64_t count = std::min(step, begin + rows - row);
+          pieces.push_back(
+              {i, w, row, count, model_.tensor(i, w).offset + row * row_bytes, count * row_bytes});
+        }
+        begin += rows;
       }
     }
   return pieces;
@@ -177,7 +205,8 @@ void WeightStore::load_resident(std::span<std::byte> staging,
                                 std::stop_token cancel) {
   const auto started = std::chrono::steady_clock::now();
   // The ring is idle until the first pass: it is the better staging when it is larger.
-  if (ring_.size() > static_cast<int64_t>(staging.size())) staging = ring_.span();
+  const Buffer& ring = has_device_ ? host_ring_ : ring_;
+  if (ring.size() > static_cast<int64_t>(staging.size())) staging = ring.span();
   const int64_t least = load_staging_bytes(model_.shape()) / 2;
   const auto buffers =
       std::clamp<int64_t>(static_cast<int64_t>(staging.size()) / least, 2, kLoadBuffers);
@@ -217,24 +246,42 @@ void WeightStore::take_rows(size_t sublayer, size_t weight, int64_t row, int64_t
   const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
   const DType dtype = model_.tensor(sublayer, weight).dtype;
   const Weight& placed = weights_[sublayer][weight];
+  const int64_t row_bytes = shape.cols * dtype_bytes(dtype);
   if (shape.kind == WeightKind::kVector) {
-    kernels::convert(dtype, source, DType::kF32, vectors_.as<float>() + placed.memory_offset,
+    kernels::convert(dtype, source, DType::kF32, vectors_.as<float>() + placed.resident_offset,
                      shape.cols);
+    return;
+  }
+  const int64_t inplace_row = row - placed.split.resident;
+  const int64_t host_row = inplace_row - placed.split.inplace;
+  if (host_row >= 0) {
+    std::memcpy(host_rows_.data() + placed.host_offset + host_row * row_bytes, source,
+                static_cast<size_t>(rows * row_bytes));
+  } else if (inplace_row >= 0) {
+    kernels::pack_rows(source, dtype, inplace_row, rows, placed.split.inplace, shape.cols, compute_,
+                       inplace_.data() + placed.inplace_offset);
   } else if (shape.kind == WeightKind::kTable) {
-    const int64_t row_bytes = shape.cols * dtype_bytes(dtype);
-    std::memcpy(resident_.data() + placed.memory_offset + row * row_bytes, source,
+    std::memcpy(resident_.data() + placed.resident_offset + row * row_bytes, source,
                 static_cast<size_t>(rows * row_bytes));
   } else {
-    kernels::pack_rows(source, dtype, row, rows, placed.resident_rows, shape.cols, compute_,
-                       resident_.data() + placed.memory_offset);
+    kernels::pack_rows(source, dtype, row, rows, placed.split.resident, shape.cols, compute_,
+                       resident_.data() + placed.resident_offset);
   }
 }
 
 void WeightStore::read_part(const Task& task, io::Completion done) {
   const Part& part = parts_[static_cast<size_t>(task.sublayer)][static_cast<size_t>(task.part)];
-  const io::Extent extent{part.file, part.offset, part.bytes, ring_.data() + task.offset,
-                          part.required_bytes};
+  std::byte* to =
+      has_device_ ? host_ring_.data() + task.host_offset : ring_.data() + task.offset;
+  const io::Extent extent{part.file, part.offset, part.bytes, to, part.required_bytes};
   engine_.read({&extent, 1}, std::move(done));
+}
+
+void WeightStore::copy_part(const Task& task) const {
+  const Part& part = parts_[static_cast<size_t>(task.sublayer)][static_cast<size_t>(task.part)];
+  const std::byte* from =
+      part.from_disk ? host_ring_.data() + task.host_offset : host_rows_.data() + part.offset;
+  std::memcpy(ring_.data() + task.offset, from, static_cast<size_t>(part.required_bytes));
 }
 
 MatrixView WeightStore::matrix(size_t sublayer, size_t weight,
@@ -245,9 +292,11 @@ MatrixView WeightStore::matrix(size_t sublayer, size_t weight,
   view.dtype = model_.shape().weight_dtype;
   view.rows = shape.rows;
   view.cols = shape.cols;
-  view.resident_rows = placed.resident_rows;
-  if (placed.resident_rows > 0)
-    (shape.shares_table ? view.resident : view.packed) = resident_.data() + placed.memory_offset;
+  view.resident_rows = placed.split.resident;
+  if (view.resident_rows > 0)
+    (shape.shares_table ? view.resident : view.packed) = resident_.data() + placed.resident_offset;
+  view.inplace_rows = placed.split.inplace;
+  if (view.inplace_rows > 0) view.inplace = inplace_.data() + placed.inplace_offset;
   const std::vector<Part>& parts = parts_[sublayer];
   for (size_t i = 0; i < parts.size(); ++i)
     if (parts[i].weight == weight)
@@ -257,7 +306,7 @@ MatrixView WeightStore::matrix(size_t sublayer, size_t weight,
 }
 
 const float* WeightStore::vector(size_t sublayer, size_t weight) const {
-  return vectors_.as<float>() + weights_[sublayer][weight].memory_offset;
+  return vectors_.as<float>() + weights_[sublayer][weight].resident_offset;
 }
 
 int64_t WeightStore::gather_staging_bytes(const ModelShape& model) {
@@ -309,8 +358,13 @@ void WeightStore::gather(size_t sublayer, size_t weight, std::span<const int32_t
     const int64_t id = ids[i];
     SLUICE_ASSERT(id >= 0 && id < shape.rows, "ids are checked at admission");
     const auto index = static_cast<int64_t>(i);
-    if (id < placed.resident_rows) {
-      rows.emplace_back(resident_.data() + placed.memory_offset + id * row_bytes, index);
+    if (id < placed.split.resident) {
+      rows.emplace_back(resident_.data() + placed.resident_offset + id * row_bytes, index);
+      continue;
+    }
+    if (id < placed.split.resident + placed.split.host) {
+      const int64_t host_row = id - placed.split.resident;
+      rows.emplace_back(host_rows_.data() + placed.host_offset + host_row * row_bytes, index);
       continue;
     }
     if (static_cast<int64_t>(extents.size()) == batch) flush();

@@ -1,8 +1,9 @@
 #pragma once
 // The weights of a run: resident row shards (packed for the kernels), vectors, resident table rows,
-// and the ring through which the streamed rows of each sublayer pass. Streamed rows are multiplied
-// as they lie in the checkpoint. Loading happens once on the caller's thread; ring reads are
-// started by the disk lane; the compute lane only looks.
+// shards in host memory below a device (packed ones that the CPU multiplies, plain ones that are
+// sent up), and the rings through which the streamed rows of each sublayer pass. Streamed rows are
+// multiplied as they lie in the checkpoint. Loading happens once on the caller's thread; transfers
+// are started by their lanes; the compute lanes only look.
 #include <functional>
 #include <memory>
 #include <stop_token>
@@ -13,7 +14,7 @@
 #include "policy/plan.h"
 #include "src/base/arena.h"
 #include "src/model/bound_model.h"
-#include "src/schedule/task.h"
+#include "src/schedule/schedule.h"
 
 namespace sluice {
 
@@ -23,7 +24,8 @@ struct PlainRows {
   int64_t rows = 0;
 };
 
-/// Rows [0, resident_rows) are packed or plain in memory; the rest follow in `streamed`, in order.
+/// Rows [0, resident_rows) are packed or plain where they are computed; then come inplace_rows that
+/// the host multiplies; the rest follow in `streamed`, in order.
 struct MatrixView {
   DType dtype = DType::kF32;
   int64_t rows = 0;
@@ -31,6 +33,8 @@ struct MatrixView {
   int64_t resident_rows = 0;
   const std::byte* packed = nullptr;    ///< packed resident rows, or null
   const std::byte* resident = nullptr;  ///< plain resident rows (a tied table), or null
+  int64_t inplace_rows = 0;
+  const std::byte* inplace = nullptr;  ///< packed, in host memory
   std::vector<PlainRows> streamed;
 };
 
@@ -42,10 +46,11 @@ struct LoadProgress {
 
 class WeightStore {
  public:
-  /// Reserves all memory. `gather` reads single table rows beside the streaming. Errors: kResource,
-  /// kFile.
+  /// Reserves all memory; arenas as KvStore. `gather` reads single table rows beside the streaming.
+  /// Errors: kResource, kFile.
   WeightStore(const BoundModel& model, const policy::Plan& plan, kernels::Compute compute,
-              io::FileEngine& engine, io::FileEngine& gather, Arena& memory);
+              io::FileEngine& engine, io::FileEngine& gather, Arena& compute_memory,
+              Arena& host_memory);
   ~WeightStore();
 
   /// Reads and packs everything resident, through `staging` (at least load_staging_bytes). Errors:
@@ -55,12 +60,18 @@ class WeightStore {
                      std::stop_token cancel);
 
   std::span<std::byte> resident_memory() const noexcept { return resident_.span(); }
+  std::span<std::byte> inplace_memory() const noexcept { return inplace_.span(); }
+  std::span<std::byte> host_memory() const noexcept { return host_rows_.span(); }
 
-  /// Starts reading a part of a sublayer's streamed rows to its place in the ring.
+  /// Starts reading a part of a sublayer's streamed rows to its place in the ring that the disk
+  /// fills.
   void read_part(const Task& task, io::Completion done);
-  /// Bytes that each part of the sublayer takes in the ring.
-  std::vector<int64_t> part_bytes(size_t sublayer) const;
+  /// Copies a part from host memory (its home, or the host's ring) to the device's ring.
+  void copy_part(const Task& task) const;
+  /// The sublayer's parts as the schedule knows them.
+  std::vector<SchedulePart> schedule_parts(size_t sublayer) const;
   int64_t ring_bytes() const noexcept { return ring_.size(); }
+  int64_t host_ring_bytes() const noexcept { return host_ring_.size(); }
 
   /// The matrix; the sublayer's parts lie in the ring at `part_offsets`.
   MatrixView matrix(size_t sublayer, size_t weight, std::span<const int64_t> part_offsets) const;
@@ -80,28 +91,30 @@ class WeightStore {
   static constexpr int64_t kGatherStagingRows = 64;
 
  private:
-  struct Part {  // rows of one matrix, read as one aligned range of its file
+  struct Part {  // rows of one matrix, moved as one range
     size_t weight;
     int64_t rows;
-    io::FileId file;
-    int64_t offset;
-    int64_t bytes;
-    int64_t skipped_bytes;   // before the first row
-    int64_t required_bytes;  // up to the end of the last row
+    bool from_disk;
+    int64_t bytes;                // in the ring
+    int64_t skipped_bytes = 0;    // before the first row
+    io::FileId file = -1;         // of a part from disk: its aligned range
+    int64_t offset = 0;           // in the file; of a part in host memory, in host_rows_
+    int64_t required_bytes = 0;   // up to the end of the last row
   };
-  struct Piece {  // rows that are read and packed together
+  struct Piece {  // rows that are read and taken together, all with one home
     size_t sublayer, weight;
     int64_t row, rows;
     int64_t offset, bytes;  // in the file
   };
   struct Weight {
-    int64_t resident_rows = 0;
-    int64_t memory_offset =
-        0;  // in resident_, of packed or plain rows; in vectors_ (floats) for vectors
+    policy::RowSplit split;
+    int64_t resident_offset = 0;  // in resident_, of packed or plain rows; in vectors_ (floats)
+    int64_t inplace_offset = 0;   // in inplace_
+    int64_t host_offset = 0;      // in host_rows_
   };
 
-  void reserve(const policy::Plan& plan, Arena& memory);
-  void lay_out_parts(size_t sublayer);
+  void reserve(const policy::Plan& plan, Arena& compute_memory, Arena& host_memory);
+  void lay_out_parts(const policy::Plan& plan, size_t sublayer);
   std::vector<Piece> resident_pieces(int64_t piece_bytes) const;
   void take_rows(size_t sublayer, size_t weight, int64_t row, int64_t rows,
                  const std::byte* source);
@@ -117,9 +130,13 @@ class WeightStore {
   std::vector<io::FileId> gather_files_;
   std::vector<std::vector<Weight>> weights_;
   std::vector<std::vector<Part>> parts_;  // [sublayer], weight by weight, rows rising
+  bool has_device_;
   Buffer resident_;
   Buffer vectors_;
   Buffer ring_;
+  Buffer inplace_;    // below a device, like the two that follow
+  Buffer host_rows_;
+  Buffer host_ring_;
   int64_t gathered_bytes_ = 0;
 };
 

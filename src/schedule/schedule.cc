@@ -1,7 +1,6 @@
 #include "src/schedule/schedule.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "src/base/error.h"
 
@@ -14,13 +13,22 @@ std::string_view lane_name(Lane lane) noexcept {
 }
 
 std::string_view task_kind_name(TaskKind kind) noexcept {
-  constexpr std::string_view names[] = {"load weights", "load KV",  "load activations",
-                                        "compute",      "store KV", "store activations"};
+  constexpr std::string_view names[] = {"load weights", "load KV",           "load activations",
+                                        "compute",      "store KV",          "store activations",
+                                        "send queries", "return outputs"};
   return names[static_cast<size_t>(kind)];
 }
 
 int64_t ScheduleSublayer::streamed_bytes() const noexcept {
-  return std::accumulate(parts.begin(), parts.end(), int64_t{0});
+  int64_t bytes = 0;
+  for (const SchedulePart& part : parts) bytes += part.bytes;
+  return bytes;
+}
+
+int64_t ScheduleSublayer::disk_bytes() const noexcept {
+  int64_t bytes = 0;
+  for (const SchedulePart& part : parts) bytes += part.from_disk ? part.bytes : 0;
+  return bytes;
 }
 
 ScheduleGenerator::ScheduleGenerator(ScheduleShape shape)
@@ -28,12 +36,21 @@ ScheduleGenerator::ScheduleGenerator(ScheduleShape shape)
       ring_(shape_.weight_ring_bytes),
       weight_loads_(shape_.sublayers.size()),
       weight_offsets_(shape_.sublayers.size()),
-      kv_slots_(static_cast<size_t>(shape_.kv_slots)),
-      activation_slots_(static_cast<size_t>(shape_.activation_slots)),
+      host_ring_(shape_.host_ring_bytes),
+      kv_slots_(static_cast<size_t>(shape_.kv_slots), kNoTask),
+      host_kv_slots_(static_cast<size_t>(shape_.kv_slots), kNoTask),
+      activation_slots_(static_cast<size_t>(shape_.activation_slots), kNoTask),
+      host_activation_slots_(static_cast<size_t>(shape_.activation_slots), kNoTask),
+      attention_slots_(static_cast<size_t>(shape_.attention_slots), kNoTask),
       kv_stores_(shape_.sublayers.size()) {
   SLUICE_ASSERT(!shape_.sublayers.empty(), "a model has sublayers");
-  for (const ScheduleSublayer& sublayer : shape_.sublayers)
+  for (const ScheduleSublayer& sublayer : shape_.sublayers) {
     SLUICE_ASSERT(sublayer.streamed_bytes() <= shape_.weight_ring_bytes, "the plan sizes the ring");
+    if (!shape_.has_device) continue;
+    for (const SchedulePart& part : sublayer.parts)
+      SLUICE_ASSERT(!part.from_disk || part.bytes <= shape_.host_ring_bytes,
+                    "the plan sizes the host's ring");
+  }
 }
 
 Task& ScheduleGenerator::add(std::vector<Task>& out, TaskKind kind, Lane lane, int32_t sublayer,
@@ -58,13 +75,13 @@ void ScheduleGenerator::plan_weight_loads(int64_t running, bool more_follow) {
   pending_.clear();
   for (; next_load_ < limit; ++next_load_, next_part_ = 0) {
     const auto sublayer = static_cast<size_t>(next_load_ % count);
-    const std::vector<int64_t>& parts = shape_.sublayers[sublayer].parts;
+    const std::vector<SchedulePart>& parts = shape_.sublayers[sublayer].parts;
     if (next_part_ == 0) {
       weight_loads_[sublayer].clear();
       weight_offsets_[sublayer].clear();
     }
     for (; next_part_ < static_cast<int32_t>(parts.size()); ++next_part_) {
-      const auto offset = ring_.place(next_load_, parts[static_cast<size_t>(next_part_)]);
+      const auto offset = ring_.place(next_load_, parts[static_cast<size_t>(next_part_)].bytes);
       if (!offset) break;
       weight_offsets_[sublayer].push_back(*offset);
       pending_.push_back({next_load_, next_part_, *offset});
@@ -72,6 +89,31 @@ void ScheduleGenerator::plan_weight_loads(int64_t running, bool more_follow) {
     if (next_part_ < static_cast<int32_t>(parts.size())) break;
   }
   SLUICE_ASSERT(next_load_ > running, "the ring holds at least the current sublayer");
+}
+
+// The disk's half of a load through host memory. It waits only for room there, so that the disk runs
+// ahead of the link as far as the host's ring allows. The caller adds the copy that empties it.
+TaskId ScheduleGenerator::read_to_host(std::vector<Task>& out, const PendingLoad& load,
+                                       int32_t micro_batch, int64_t bytes, int64_t* host_offset) {
+  const auto count = static_cast<int64_t>(shape_.sublayers.size());
+  std::vector<TaskId> waits;
+  auto offset = host_ring_.place(next_host_part_, bytes);
+  while (!offset) {
+    SLUICE_ASSERT(!host_parts_.empty(), "an empty ring takes any part");
+    waits.push_back(host_parts_.front().second);
+    host_ring_.release_before(host_parts_.front().first + 1);
+    host_parts_.pop_front();
+    offset = host_ring_.place(next_host_part_, bytes);
+  }
+  *host_offset = *offset;
+  Task& task = add(out, TaskKind::kLoadWeights, Lane::kDiskRead,
+                   static_cast<int32_t>(load.running % count), micro_batch);
+  task.pass = load.running / count;
+  task.part = load.part;
+  task.host_offset = *offset;
+  task.bytes = bytes;
+  task.waits = std::move(waits);
+  return task.id;
 }
 
 // Tasks for the pending parts [first, last).
@@ -82,122 +124,116 @@ void ScheduleGenerator::load_weights(std::vector<Task>& out, size_t first, size_
     const PendingLoad& load = pending_[i];
     const auto sublayer = static_cast<int32_t>(load.running % count);
     const auto index = static_cast<size_t>(sublayer);
-    Task& task = add(out, TaskKind::kLoadWeights, Lane::kDiskRead, sublayer, micro_batch);
+    const SchedulePart& part = shape_.sublayers[index].parts[static_cast<size_t>(load.part)];
+    const bool goes_through_host = shape_.has_device && part.from_disk;
+    int64_t host_offset = -1;
+    TaskId read = kNoTask;
+    if (goes_through_host) read = read_to_host(out, load, micro_batch, part.bytes, &host_offset);
+    Task& task = add(out, TaskKind::kLoadWeights,
+                     shape_.has_device ? Lane::kHostToDevice : Lane::kDiskRead, sublayer,
+                     micro_batch);
     task.pass = load.running / count;
     task.part = load.part;
     task.offset = load.offset;
-    task.bytes = shape_.sublayers[index].parts[static_cast<size_t>(load.part)];
+    task.host_offset = host_offset;
+    task.bytes = part.bytes;
+    if (goes_through_host) {
+      task.waits.push_back(read);
+      host_parts_.emplace_back(next_host_part_++, task.id);
+    }
     // The ring was placed with everything before the current column released.
     if (last_column_compute_ != kNoTask) task.waits.push_back(last_column_compute_);
     weight_loads_[index].push_back(task.id);
   }
 }
 
-void ScheduleGenerator::load_kv(std::vector<Task>& out, int32_t sublayer, int32_t micro_batch,
-                                const MicroBatchLoad& load) {
-  MicroBatchState& state = state_[static_cast<size_t>(micro_batch)];
-  if (!shape_.sublayers[static_cast<size_t>(sublayer)].has_attention) return;
-  if (load.kv_load_bytes + load.kv_store_bytes == 0 || state.kv_loaded_sublayer >= sublayer) return;
-  state.kv_loaded_sublayer = sublayer;
-  state.kv_slot = static_cast<int32_t>(kv_slot_counter_++ % shape_.kv_slots);
-  Task& task = add(out, TaskKind::kLoadKv, Lane::kDiskRead, sublayer, micro_batch);
-  task.slot = state.kv_slot;
-  task.bytes = load.kv_load_bytes;
-  const SlotUse& use = kv_slots_[static_cast<size_t>(state.kv_slot)];
-  if (use.last_reader != kNoTask) task.waits.push_back(use.last_reader);
-  const KvStores& stores = kv_stores_[static_cast<size_t>(sublayer)];
-  task.waits.insert(task.waits.end(), stores.last_pass.begin(), stores.last_pass.end());
-  if (load.continues_previous)
-    task.waits.insert(task.waits.end(), stores.this_pass.begin(), stores.this_pass.end());
-  state.kv_load = task.id;
+// Whether the sublayer's compute is cut in three around attention on the host. Where only fresh
+// prompts send their keys and values down, nothing comes back up and the device need not stop.
+bool ScheduleGenerator::is_cut(int32_t sublayer, const MicroBatchLoad& load) const noexcept {
+  return shape_.sublayers[static_cast<size_t>(sublayer)].has_attention && load.output_bytes > 0;
 }
 
-void ScheduleGenerator::load_activations(std::vector<Task>& out, int32_t sublayer,
-                                         int32_t micro_batch, const MicroBatchLoad& load) {
-  MicroBatchState& state = state_[static_cast<size_t>(micro_batch)];
-  if (load.activation_bytes == 0 || state.activation_loaded_sublayer >= sublayer) return;
-  state.activation_loaded_sublayer = sublayer;
-  state.activation_slot =
-      static_cast<int32_t>(activation_slot_counter_++ % shape_.activation_slots);
-  const SlotUse& use = activation_slots_[static_cast<size_t>(state.activation_slot)];
-  // The first sublayer writes the hidden state: its task only takes the slot.
-  Task& task = add(out, TaskKind::kLoadActivations, Lane::kDiskRead, sublayer, micro_batch);
-  task.slot = state.activation_slot;
-  task.bytes = sublayer == 0 ? 0 : load.activation_bytes;
-  if (use.last_reader != kNoTask) task.waits.push_back(use.last_reader);
-  if (state.activation_store != kNoTask) task.waits.push_back(state.activation_store);
-  state.activation_load = task.id;
-}
-
-// Loads what the steps after (sublayer, micro_batch) need while that step computes: activations of
-// the next step in column order, KV of the next step that attends.
-void ScheduleGenerator::prefetch(std::vector<Task>& out, const std::vector<MicroBatchLoad>& loads,
-                                 int32_t sublayer, int32_t micro_batch) {
-  const auto micro_batches = static_cast<int32_t>(loads.size());
-  const auto sublayers = static_cast<int32_t>(shape_.sublayers.size());
-  const bool column_ends = micro_batch + 1 == micro_batches;
-  const int32_t next = column_ends ? 0 : micro_batch + 1;
-  int32_t next_sublayer = column_ends ? sublayer + 1 : sublayer;
-  if (next_sublayer < sublayers)
-    load_activations(out, next_sublayer, next, loads[static_cast<size_t>(next)]);
-
-  const auto attends = [&](int32_t index) {
-    return shape_.sublayers[static_cast<size_t>(index)].has_attention;
-  };
-  if (!column_ends && attends(sublayer)) {
-    load_kv(out, sublayer, next, loads[static_cast<size_t>(next)]);
-    return;
-  }
-  next_sublayer = sublayer + 1;
-  while (next_sublayer < sublayers && !attends(next_sublayer)) ++next_sublayer;
-  if (next_sublayer < sublayers) load_kv(out, next_sublayer, 0, loads[0]);
-}
-
-void ScheduleGenerator::compute_and_store(std::vector<Task>& out,
-                                          const std::vector<MicroBatchLoad>& loads,
-                                          int32_t sublayer, int32_t micro_batch) {
+void ScheduleGenerator::compute(std::vector<Task>& out, const Loads& loads, int32_t sublayer,
+                                int32_t micro_batch) {
   const MicroBatchLoad& load = loads[static_cast<size_t>(micro_batch)];
   MicroBatchState& state = state_[static_cast<size_t>(micro_batch)];
   const auto index = static_cast<size_t>(sublayer);
-  const bool is_last = sublayer + 1 == static_cast<int32_t>(shape_.sublayers.size());
-  const bool uses_kv =
-      shape_.sublayers[index].has_attention && load.kv_load_bytes + load.kv_store_bytes > 0;
+  const bool attends = shape_.sublayers[index].has_attention;
+  const bool on_host = attends && load.attends_on_host();
+  const bool stages_kv = attends && moves_kv(load) && !on_host;
 
-  Task& compute = add(out, TaskKind::kCompute, Lane::kDeviceCompute, sublayer, micro_batch);
-  compute.slot = uses_kv ? state.kv_slot : -1;
-  compute.part_offsets = weight_offsets_[index];
-  compute.waits = weight_loads_[index];
-  if (uses_kv) compute.waits.push_back(state.kv_load);
-  if (load.activation_bytes > 0) {
-    compute.activation_slot = state.activation_slot;
-    compute.waits.push_back(state.activation_load);
+  Task& task = add(out, TaskKind::kCompute, Lane::kDeviceCompute, sublayer, micro_batch);
+  if (is_cut(sublayer, load)) task.step = ComputeStep::kBeforeAttention;
+  task.part_offsets = weight_offsets_[index];
+  task.waits = weight_loads_[index];
+  if (stages_kv) {
+    task.slot = state.kv_slot;
+    task.waits.push_back(state.kv_load);
   }
-  state.compute = compute.id;
-  const TaskId compute_id = compute.id;
+  if (moves_activations(load)) {
+    task.activation_slot = state.activation_slot;
+    task.waits.push_back(state.activation_load);
+  }
+  if (on_host) {
+    state.attention_slot =
+        static_cast<int32_t>(attention_slot_counter_++ % shape_.attention_slots);
+    task.attention_slot = state.attention_slot;
+    const TaskId last = attention_slots_[static_cast<size_t>(state.attention_slot)];
+    if (last != kNoTask) task.waits.push_back(last);
+  }
+  state.compute = task.id;
+  const TaskId id = task.id;
+  if (stages_kv) store_kv(out, sublayer, micro_batch, load, id);
+  if (on_host) attend_on_host(out, sublayer, micro_batch, load);
+  if (!is_cut(sublayer, load)) store_activations(out, sublayer, micro_batch, load);
+}
 
-  if (uses_kv) {
-    kv_slots_[static_cast<size_t>(state.kv_slot)].last_reader = compute_id;
-    if (load.kv_store_bytes > 0) {
-      Task& store = add(out, TaskKind::kStoreKv, Lane::kDiskWrite, sublayer, micro_batch);
-      store.slot = state.kv_slot;
-      store.bytes = load.kv_store_bytes;
-      store.waits = {compute_id};
-      kv_slots_[static_cast<size_t>(state.kv_slot)].last_reader = store.id;
-      kv_stores_[index].this_pass.push_back(store.id);
-    }
+void ScheduleGenerator::attend_on_host(std::vector<Task>& out, int32_t sublayer,
+                                       int32_t micro_batch, const MicroBatchLoad& load) {
+  MicroBatchState& state = state_[static_cast<size_t>(micro_batch)];
+  Task& send = add(out, TaskKind::kSendQueries, Lane::kDeviceToHost, sublayer, micro_batch);
+  send.attention_slot = state.attention_slot;
+  send.bytes = load.query_bytes;
+  send.waits = {state.compute};
+  const TaskId sent = send.id;
+  Task& attend = add(out, TaskKind::kCompute, Lane::kHostCompute, sublayer, micro_batch);
+  attend.step = ComputeStep::kHostAttention;
+  attend.attention_slot = state.attention_slot;
+  attend.waits = {sent};
+  const bool stages_kv = moves_kv(load);
+  if (stages_kv) {
+    attend.host_slot = state.kv_slot;
+    attend.waits.push_back(state.kv_load);
   }
-  if (load.activation_bytes > 0) {
-    SlotUse& use = activation_slots_[static_cast<size_t>(state.activation_slot)];
-    use.last_reader = compute_id;
-    if (!is_last) {
-      Task& store = add(out, TaskKind::kStoreActivations, Lane::kDiskWrite, sublayer, micro_batch);
-      store.slot = state.activation_slot;
-      store.bytes = load.activation_bytes;
-      store.waits = {compute_id};
-      use.last_reader = store.id;
-      state.activation_store = store.id;
-    }
-  }
+  state.host_attention = attend.id;
+  attention_slots_[static_cast<size_t>(state.attention_slot)] = attend.id;
+  const TaskId attended = attend.id;
+  if (stages_kv) store_kv(out, sublayer, micro_batch, load, attended);
+}
+
+// The third part of a cut sublayer, one micro-batch later, so that the device computes the next one
+// while the host attends.
+void ScheduleGenerator::finish_attention(std::vector<Task>& out, const Loads& loads,
+                                         int32_t sublayer, int32_t micro_batch) {
+  const MicroBatchLoad& load = loads[static_cast<size_t>(micro_batch)];
+  if (!is_cut(sublayer, load)) return;
+  MicroBatchState& state = state_[static_cast<size_t>(micro_batch)];
+  const auto index = static_cast<size_t>(sublayer);
+  Task& back = add(out, TaskKind::kReturnOutputs, Lane::kHostToDevice, sublayer, micro_batch);
+  back.attention_slot = state.attention_slot;
+  back.bytes = load.output_bytes;
+  back.waits = {state.host_attention};
+  const TaskId returned = back.id;
+  Task& task = add(out, TaskKind::kCompute, Lane::kDeviceCompute, sublayer, micro_batch);
+  task.step = ComputeStep::kAfterAttention;
+  task.attention_slot = state.attention_slot;
+  task.part_offsets = weight_offsets_[index];
+  task.waits = weight_loads_[index];
+  task.waits.push_back(returned);
+  if (moves_activations(load)) task.activation_slot = state.activation_slot;
+  attention_slots_[static_cast<size_t>(state.attention_slot)] = task.id;
+  state.compute = task.id;
+  store_activations(out, sublayer, micro_batch, load);
 }
 
 std::vector<Task> ScheduleGenerator::next_pass(const std::vector<MicroBatchLoad>& micro_batches,
@@ -226,10 +262,14 @@ std::vector<Task> ScheduleGenerator::next_pass(const std::vector<MicroBatchLoad>
                    late + (ahead * (step + 1) + steps - 1) / steps, micro_batch);
       load_activations(out, sublayer, micro_batch, load);
       load_kv(out, sublayer, micro_batch, load);
-      compute_and_store(out, micro_batches, sublayer, micro_batch);
+      compute(out, micro_batches, sublayer, micro_batch);
+      if (micro_batch > 0) finish_attention(out, micro_batches, sublayer, micro_batch - 1);
       prefetch(out, micro_batches, sublayer, micro_batch);
     }
-    last_column_compute_ = state_.back().compute;
+    finish_attention(out, micro_batches, sublayer, count - 1);
+    last_column_compute_ = kNoTask;
+    for (const MicroBatchState& state : state_)
+      last_column_compute_ = std::max(last_column_compute_, state.compute);
   }
   for (KvStores& stores : kv_stores_) {
     if (stores.this_pass.empty())

@@ -6,6 +6,8 @@
 // is refilled only after the tasks that used it; the weight ring never holds more than its bytes.
 // Not thread safe; one generator per stream of passes.
 #include <cstdint>
+#include <deque>
+#include <utility>
 #include <vector>
 
 #include "src/schedule/task.h"
@@ -70,42 +72,56 @@ class ScheduleGenerator {
   int64_t passes() const noexcept { return pass_; }
 
  private:
-  struct SlotUse {
-    TaskId last_reader = kNoTask;  ///< compute or store that must end before the slot is refilled
-  };
-
-  Task& add(std::vector<Task>& out, TaskKind kind, Lane lane, int32_t sublayer,
-            int32_t micro_batch);
-  void plan_weight_loads(int64_t running, bool more_follow);
-  void load_weights(std::vector<Task>& out, size_t first, size_t last, int32_t micro_batch);
-  void load_kv(std::vector<Task>& out, int32_t sublayer, int32_t micro_batch,
-               const MicroBatchLoad& load);
-  void load_activations(std::vector<Task>& out, int32_t sublayer, int32_t micro_batch,
-                        const MicroBatchLoad& load);
-  void prefetch(std::vector<Task>& out, const std::vector<MicroBatchLoad>& loads, int32_t sublayer,
-                int32_t micro_batch);
-  void compute_and_store(std::vector<Task>& out, const std::vector<MicroBatchLoad>& loads,
-                         int32_t sublayer, int32_t micro_batch);
-
-  struct KvStores {
-    std::vector<TaskId> last_pass;
-    std::vector<TaskId> this_pass;
-  };
   struct PendingLoad {
     int64_t running;
     int32_t part;
     int64_t offset;
   };
+  /// Stores that a later load of the same bytes waits for.
+  struct KvStores {
+    std::vector<TaskId> last_pass;
+    std::vector<TaskId> this_pass;
+  };
   struct MicroBatchState {
     TaskId kv_load = kNoTask;
     TaskId activation_load = kNoTask;
     TaskId activation_store = kNoTask;
-    TaskId compute = kNoTask;
+    TaskId compute = kNoTask;       ///< last compute task of the current sublayer
+    TaskId host_attention = kNoTask;
     int32_t kv_slot = -1;
     int32_t activation_slot = -1;
+    int32_t attention_slot = -1;
     int32_t kv_loaded_sublayer = -1;
     int32_t activation_loaded_sublayer = -1;
   };
+  using Loads = std::vector<MicroBatchLoad>;
+
+  Task& add(std::vector<Task>& out, TaskKind kind, Lane lane, int32_t sublayer,
+            int32_t micro_batch);
+  // Weights.
+  void plan_weight_loads(int64_t running, bool more_follow);
+  void load_weights(std::vector<Task>& out, size_t first, size_t last, int32_t micro_batch);
+  TaskId read_to_host(std::vector<Task>& out, const PendingLoad& load, int32_t micro_batch,
+                      int64_t bytes, int64_t* host_offset);
+  // KV and activations that live lower (schedule_state.cc).
+  bool moves_kv(const MicroBatchLoad& load) const noexcept;
+  void load_kv(std::vector<Task>& out, int32_t sublayer, int32_t micro_batch,
+               const MicroBatchLoad& load);
+  void store_kv(std::vector<Task>& out, int32_t sublayer, int32_t micro_batch,
+                const MicroBatchLoad& load, TaskId after);
+  bool moves_activations(const MicroBatchLoad& load) const noexcept;
+  void load_activations(std::vector<Task>& out, int32_t sublayer, int32_t micro_batch,
+                        const MicroBatchLoad& load);
+  void store_activations(std::vector<Task>& out, int32_t sublayer, int32_t micro_batch,
+                         const MicroBatchLoad& load);
+  void prefetch(std::vector<Task>& out, const Loads& loads, int32_t sublayer, int32_t micro_batch);
+  // Compute.
+  void compute(std::vector<Task>& out, const Loads& loads, int32_t sublayer, int32_t micro_batch);
+  void attend_on_host(std::vector<Task>& out, int32_t sublayer, int32_t micro_batch,
+                      const MicroBatchLoad& load);
+  void finish_attention(std::vector<Task>& out, const Loads& loads, int32_t sublayer,
+                        int32_t micro_batch);
+  bool is_cut(int32_t sublayer, const MicroBatchLoad& load) const noexcept;
 
   ScheduleShape shape_;
   WeightRing ring_;
@@ -119,10 +135,20 @@ class ScheduleGenerator {
   std::vector<std::vector<TaskId>> weight_loads_;  ///< by sublayer: loads of its current contents
   std::vector<std::vector<int64_t>> weight_offsets_;  ///< by sublayer: of its parts
   TaskId last_column_compute_ = kNoTask;              ///< last compute task of the column before
-  std::vector<SlotUse> kv_slots_;
-  std::vector<SlotUse> activation_slots_;
+  /// Parts under way in the host's ring, oldest first: number in it, the copy that empties it.
+  WeightRing host_ring_;
+  std::deque<std::pair<int64_t, TaskId>> host_parts_;
+  int64_t next_host_part_ = 0;
+  /// By slot: the last task that must end before it is filled again; in the tier that computes and
+  /// in the host's memory below a device.
+  std::vector<TaskId> kv_slots_;
+  std::vector<TaskId> host_kv_slots_;
+  std::vector<TaskId> activation_slots_;
+  std::vector<TaskId> host_activation_slots_;
+  std::vector<TaskId> attention_slots_;
   int64_t kv_slot_counter_ = 0;
   int64_t activation_slot_counter_ = 0;
+  int64_t attention_slot_counter_ = 0;
   std::vector<KvStores> kv_stores_;  ///< by sublayer
   std::vector<MicroBatchState> state_;
 };

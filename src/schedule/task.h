@@ -69,4 +69,9 @@ struct Task {
   std::vector<TaskId> waits;
 };
 
+/// Folds what a task is (kind, lane, step, pass, sublayer, micro-batch, part, slots, waits; not its
+/// bytes and offsets) into `hash`, which starts as 0: equal streams have equal hashes, so that what
+/// was simulated and what was executed can be held against each other.
+uint64_t fold_task(uint64_t hash, const Task& task) noexcept;
+
 }  // namespace sluice

@@ -19,7 +19,7 @@ struct Split {
 
 Split count(const PageTable& table) {
   Split split;
-  for (const PageRef& page : table) ++(page.is_on_disk ? split.disk : split.memory);
+  for (const PageRef& page : table) ++(page.tier == PageTier::kDisk ? split.disk : split.memory);
   return split;
 }
 
@@ -31,14 +31,14 @@ class NaivePool {
   void take(const PageTable& table) {
     for (const PageRef& page : table) {
       ASSERT_GE(page.slot, 0);
-      ASSERT_LT(page.slot, page.is_on_disk ? disk_ : memory_);
-      ASSERT_TRUE(used_.emplace(page.is_on_disk, page.slot).second)
+      ASSERT_LT(page.slot, page.tier == PageTier::kDisk ? disk_ : memory_);
+      ASSERT_TRUE(used_.emplace(page.tier == PageTier::kDisk, page.slot).second)
           << "slot " << page.slot << " is in use";
     }
     peak_ = std::max(peak_, static_cast<int64_t>(used_.size()));
   }
   void give(const PageTable& table) {
-    for (const PageRef& page : table) used_.erase({page.is_on_disk, page.slot});
+    for (const PageRef& page : table) used_.erase({page.tier == PageTier::kDisk, page.slot});
   }
   int64_t peak() const { return peak_; }
 
@@ -53,7 +53,7 @@ TEST(PagePool, RandomUseMatchesASetOfPages) {
   for (int round = 0; round < 60; ++round) {
     const int64_t memory = random() % 4 == 0 ? 0 : random() % 50;
     const int64_t disk = random() % 4 == 0 ? 0 : random() % 50;
-    PagePool pool(memory, disk);
+    PagePool pool({memory, 0, disk}, false);
     NaivePool naive(memory, disk);
     std::vector<PageTable> held;
     for (int step = 0; step < 400; ++step) {
@@ -86,7 +86,7 @@ TEST(PagePool, BothTiersFillEvenlyToWithinOnePage) {
   for (int round = 0; round < 100; ++round) {
     const int64_t memory = 1 + random() % 200;
     const int64_t disk = 1 + random() % 200;
-    PagePool pool(memory, disk);
+    PagePool pool({memory, 0, disk}, false);
     int64_t used_memory = 0;
     int64_t used_disk = 0;
     while (pool.free_pages() > 0) {
@@ -105,10 +105,10 @@ TEST(PagePool, BothTiersFillEvenlyToWithinOnePage) {
 
 TEST(PagePool, OneTierAloneServesAll) {
   for (const auto& [memory, disk] : {std::pair<int64_t, int64_t>{5, 0}, {0, 5}}) {
-    PagePool pool(memory, disk);
+    PagePool pool({memory, 0, disk}, false);
     auto table = pool.reserve(5);
     ASSERT_TRUE(table);
-    for (const PageRef& page : *table) EXPECT_EQ(page.is_on_disk, disk > 0);
+    for (const PageRef& page : *table) EXPECT_EQ(page.tier == PageTier::kDisk, disk > 0);
     EXPECT_FALSE(pool.reserve(1));
     EXPECT_TRUE(pool.reserve(0));
     pool.release(*table);
@@ -117,7 +117,7 @@ TEST(PagePool, OneTierAloneServesAll) {
 }
 
 TEST(PagePool, RefusesWholeRatherThanGivingLess) {
-  PagePool pool(3, 3);
+  PagePool pool({3, 0, 3}, false);
   auto table = pool.reserve(4);
   ASSERT_TRUE(table);
   EXPECT_FALSE(pool.reserve(3));

@@ -60,7 +60,7 @@ TEST(LaneExecutor, RandomStreamsKeepOrderAndWaits) {
     std::vector<Task> all;
     std::vector<TaskId> stores_before, stores_now;
     {
-      LaneExecutor executor(runner, {}, round % 2 == 0);
+      LaneExecutor executor(runner, {}, false, round % 2 == 0);
       for (int pass = 0; pass < 4; ++pass) {
         const auto first = static_cast<TaskId>(all.size());
         std::vector<Task> tasks = random_tasks(random, first, 1 + static_cast<int>(random() % 40),
@@ -96,12 +96,13 @@ TEST(LaneExecutor, RandomStreamsKeepOrderAndWaits) {
 
 TEST(LaneExecutor, RunsWhatTheGeneratorMakes) {
   const std::vector<ScheduleSublayer> sublayers{
-      {{4096}, false}, {{4096, 4096}, true}, {{12288}, false}, {{8192}, true}, {{4096}, false}};
+      {{{4096}}, false},  {{{4096}, {4096}}, true}, {{{12288}}, false},
+      {{{8192}}, true}, {{{4096}}, false}};
   ScheduleGenerator generator({.sublayers = sublayers, .weight_ring_bytes = 32768});
   ScatteredRunner runner(5);
   std::vector<Task> all;
   {
-    LaneExecutor executor(runner, {}, false);
+    LaneExecutor executor(runner, {}, false, false);
     const MicroBatchLoad load{
         .kv_load_bytes = 8192, .kv_store_bytes = 4096, .activation_bytes = 4096};
     for (int pass = 0; pass < 20; ++pass) {
@@ -130,7 +131,7 @@ TEST(LaneExecutor, LoadsForTheNextPassMayOutliveTheirRun) {
   ScatteredRunner runner(1);
   runner.hold(1);
   {
-    LaneExecutor executor(runner, {}, false);
+    LaneExecutor executor(runner, {}, false, false);
     executor.run(
         {make_task(0, kCompute, {}), make_task(1, kLoad, {}), make_task(2, kCompute, {0})});
     runner.wait_for_start(1);
@@ -145,7 +146,7 @@ TEST(LaneExecutor, ALaneIsNotHeldUpByTheOther) {
   ScatteredRunner runner(1);
   runner.hold(1);  // the store does not end before compute 3 lets it go
   runner.at_compute(3, [&] { runner.let_go(); });
-  LaneExecutor executor(runner, {}, false);
+  LaneExecutor executor(runner, {}, false, false);
   executor.run({make_task(0, kCompute, {}), make_task(1, kStore, {0}), make_task(2, kLoad, {0}),
                 make_task(3, kCompute, {2}), make_task(4, kCompute, {1})});
   EXPECT_TRUE(runner.has_started(4));
@@ -154,7 +155,7 @@ TEST(LaneExecutor, ALaneIsNotHeldUpByTheOther) {
 TEST(LaneExecutor, FinishDropsWhatIsQueuedAndWaitsForTheRest) {
   ScatteredRunner runner(1);
   runner.hold(1);
-  LaneExecutor executor(runner, {}, false);
+  LaneExecutor executor(runner, {}, false, false);
   // Load 2 can't start before load 1 ends; nothing ends load 1 until finish() is already waiting or
   // about to.
   executor.run({make_task(0, kCompute, {}), make_task(1, kLoad, {}), make_task(2, kLoad, {1})});
@@ -171,7 +172,7 @@ TEST(LaneExecutor, DyingWithTransfersQueuedAndUnderWayIsClean) {
   for (unsigned round = 0; round < 100; ++round) {
     ScatteredRunner runner(round);
     {
-      LaneExecutor executor(runner, {}, true);
+      LaneExecutor executor(runner, {}, false, true);
       std::vector<Task> tasks{make_task(0, kCompute, {})};
       for (TaskId id = 1; id < 20; ++id)
         tasks.push_back(make_task(id, id % 3 ? kLoad : kStore,
@@ -184,7 +185,7 @@ TEST(LaneExecutor, DyingWithTransfersQueuedAndUnderWayIsClean) {
 
 TEST(LaneExecutor, KeepsTheTimesOfEveryTaskForATrace) {
   ScatteredRunner runner(3);
-  LaneExecutor executor(runner, {}, true);
+  LaneExecutor executor(runner, {}, false, true);
   executor.run({make_task(0, kLoad, {}), make_task(1, kCompute, {0}), make_task(2, kStore, {1}),
                 make_task(3, kCompute, {2})});
   executor.finish();

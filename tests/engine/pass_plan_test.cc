@@ -12,7 +12,7 @@ Sequence make_sequence(int64_t prompt, int64_t computed, int64_t output, bool sc
   Sequence sequence{0,     {},          prompt, computed, {}, sampling::Sampler(params, {}),
                     score, std::nullopt};
   sequence.tokens.assign(static_cast<size_t>(prompt + output), 1);
-  sequence.pages.assign(200, PageRef{true, 0});
+  sequence.pages.assign(200, PageRef{PageTier::kDisk, 0});
   return sequence;
 }
 
@@ -68,7 +68,7 @@ TEST(PassPlan, APromptCutAcrossMicroBatchesContinuesTheOneBefore) {
 TEST(PassPlan, StagedPagesSayWhatIsReadAndWhatIsWritten) {
   Sequence sequence = make_sequence(10, 10, 1);  // token 10 is new; pages of 4: 0..3 | 4..7 | 8..11
   sequence.computed = 10;
-  sequence.pages[1].is_on_disk = false;
+  sequence.pages[1].tier = PageTier::kCompute;
   Sequence* pointer = &sequence;
   const PassPlan plan = plan_pass({&pointer, 1}, {4, 10, 100, 4});
   const auto& staged = plan.micro_batches[0]->staged;

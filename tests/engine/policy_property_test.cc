@@ -75,6 +75,62 @@ TEST_P(PolicyProperty, AnyPolicyGivesTheResidentRunsTokens) {
   }
 }
 
+policy::TierShares random_three(Random& random) {
+  const auto uniform = [&] { return std::uniform_real_distribution<double>(0, 1)(random); };
+  switch (pick(random, 0, 6)) {
+    case 0: return {1, 0, 0};
+    case 1: return {0, 1, 0};
+    case 2: return {0, 0, 1};
+    case 3: {
+      const double device = uniform();
+      return {device, 1 - device, 0};
+    }
+    case 4: {
+      const double host = uniform();
+      return {0, host, 1 - host};
+    }
+    default: {
+      const double device = uniform() * 0.7;
+      const double host = (1 - device) * uniform();
+      return {device, host, 1 - device - host};
+    }
+  }
+}
+
+TEST_P(PolicyProperty, AnyPolicyGivesTheSameTokensOnAnEmulatedDevice) {
+  const int64_t vocab = BoundModel::open(fixture_model(GetParam())).shape().vocab_size;
+  for (uint32_t seed = 1; seed <= 24; ++seed) {
+    Random random(seed + 100);
+    const auto prompts = random_prompts(random, pick(random, 1, 12), vocab);
+    auto requests = greedy_requests(prompts, 8);
+    for (GenerationRequest& request : requests)
+      request.params.max_tokens = static_cast<int>(pick(random, 1, 12));
+    EngineOptions options = options_for(requests);
+    options.compute = ComputeChoice::kF32;
+    options.kv_dtype = DType::kF32;
+    auto expected = run_all(GetParam(), options, requests);
+    policy::Policy policy = random_policy(random);
+    policy.weights = random_three(random);
+    policy.kv = random_three(random);
+    policy.activations = random_three(random);
+    policy.attention =
+        seed % 2 == 0 ? policy::AttentionPlace::kHost : policy::AttentionPlace::kDevice;
+    if (pick(random, 0, 1) == 0)
+      policy.inplace_host_fraction =
+          policy.weights.host * std::uniform_real_distribution<double>(0, 1)(random);
+    if (policy.pass_tokens > 0)
+      policy.pass_tokens = std::max(policy.pass_tokens, policy.block_sequences());
+    options.policy = policy;
+    options.device = EmulatedSpec{int64_t{256} << 20, 0, 0, 0, 0};
+    SCOPED_TRACE("seed " + std::to_string(seed) + ": " + policy::policy_to_json(policy));
+    auto actual = run_all(GetParam(), options, requests);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(actual[i].tokens, expected[i].tokens) << "sequence " << i;
+      EXPECT_EQ(actual[i].finish, FinishReason::kLength);
+    }
+  }
+}
+
 TEST_P(PolicyProperty, ASequenceGetsTheSameTokensAloneAndInAnyBlock) {
   Random random(7);
   const int64_t vocab = BoundModel::open(fixture_model(GetParam())).shape().vocab_size;

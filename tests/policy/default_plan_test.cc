@@ -42,7 +42,7 @@ TEST(DefaultPlan, StaysWithinTheBudgetOrRefuses) {
     // Made by the same function from the policy that it chose: nothing else went in.
     const Plan again = make_plan(input, plan->policy);
     EXPECT_EQ(again.memory_bytes(), plan->memory_bytes());
-    EXPECT_EQ(again.resident_rows, plan->resident_rows);
+    EXPECT_EQ(again.resident_weight_bytes, plan->resident_weight_bytes);
   }
   EXPECT_GT(made, 40);
   EXPECT_GT(refused, 5);

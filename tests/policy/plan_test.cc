@@ -16,6 +16,16 @@ namespace {
 
 double uniform(std::mt19937& random) { return static_cast<double>(random() % 100001) / 100000.0; }
 
+// Room in the ring that each sublayer's parts take.
+std::vector<int64_t> streamed_bytes(const Plan& plan) {
+  std::vector<int64_t> bytes;
+  for (const auto& parts : plan.parts) {
+    bytes.push_back(0);
+    for (const PlanPart& part : parts) bytes.back() += part.bytes;
+  }
+  return bytes;
+}
+
 // Bytes of matrices and tables that stay in memory, counted from the rows that the plan names.
 int64_t resident_bytes(const ModelShape& model, const Plan& plan) {
   int64_t bytes = 0;
@@ -23,7 +33,7 @@ int64_t resident_bytes(const ModelShape& model, const Plan& plan) {
     for (size_t w = 0; w < model.sublayers[s].weights.size(); ++w) {
       const WeightShape& weight = model.sublayers[s].weights[w];
       if (!weight.shares_table)
-        bytes += plan.resident_rows[s][w] * weight.cols * dtype_bytes(model.weight_dtype);
+        bytes += plan.rows[s][w].resident * weight.cols * dtype_bytes(model.weight_dtype);
     }
   return bytes;
 }
@@ -67,16 +77,16 @@ TEST(Plan, RowsAreWholeGranulesAndTiedHeadsFollowTheTable) {
       Policy policy;
       policy.weights = memory_share(std::pow(uniform(random), 1 + round % 5 * 3));
       const Plan plan = make_plan(input, policy);
-      ASSERT_EQ(plan.resident_rows.size(), model.sublayers.size());
+      ASSERT_EQ(plan.rows.size(), model.sublayers.size());
       for (size_t s = 0; s < model.sublayers.size(); ++s) {
-        ASSERT_EQ(plan.resident_rows[s].size(), model.sublayers[s].weights.size());
+        ASSERT_EQ(plan.rows[s].size(), model.sublayers[s].weights.size());
         for (size_t w = 0; w < model.sublayers[s].weights.size(); ++w) {
           const WeightShape& weight = model.sublayers[s].weights[w];
-          const int64_t rows = plan.resident_rows[s][w];
+          const int64_t rows = plan.rows[s][w].resident;
           ASSERT_GE(rows, 0);
           ASSERT_LE(rows, weight.rows);
           if (weight.shares_table) {
-            ASSERT_EQ(rows, plan.resident_rows[0][0])
+            ASSERT_EQ(rows, plan.rows[0][0].resident)
                 << name << ": the head has the rows that its table has";
           } else if (weight.kind == WeightKind::kMatrix && rows < weight.rows) {
             ASSERT_EQ(rows % std::min(input.row_granule, weight.rows), 0);
@@ -97,7 +107,7 @@ TEST(Plan, ATinyShareLeavesNoTiedHeadRowsThatTheTableLacks) {
     Policy policy;
     policy.weights = memory_share(rows / static_cast<double>(model.vocab_size));
     const Plan plan = make_plan(input, policy);
-    ASSERT_EQ(plan.resident_rows.back().back(), plan.resident_rows[0][0]) << rows;
+    ASSERT_EQ(plan.rows.back().back().resident, plan.rows[0][0].resident) << rows;
   }
 }
 
@@ -118,21 +128,21 @@ TEST(Plan, StreamsExactlyWhatDoesNotStay) {
           const WeightShape& weight = model.sublayers[s].weights[w];
           if (weight.kind != WeightKind::kMatrix) continue;
           const int64_t row_bytes = weight.cols * dtype_bytes(model.weight_dtype);
-          const int64_t rows = weight.rows - plan.resident_rows[s][w];
+          const int64_t rows = weight.rows - plan.rows[s][w].resident;
           const int64_t part_rows = weight_part_rows(row_bytes, input.row_granule);
           wanted += rows * row_bytes;
           parts += (rows + part_rows - 1) / part_rows;
         }
         streamed += wanted;
-        ASSERT_GE(plan.streamed_bytes[s], wanted) << "room for what is read";
-        ASSERT_LE(plan.streamed_bytes[s], wanted + 2 * kDiskBlock * parts);
-        ASSERT_EQ(plan.streamed_bytes[s] % kDiskBlock, 0);
-        ASSERT_EQ(plan.streamed_bytes[s] == 0, wanted == 0);
+        ASSERT_GE(streamed_bytes(plan)[s], wanted) << "room for what is read";
+        ASSERT_LE(streamed_bytes(plan)[s], wanted + 2 * kDiskBlock * parts);
+        ASSERT_EQ(streamed_bytes(plan)[s] % kDiskBlock, 0);
+        ASSERT_EQ(streamed_bytes(plan)[s] == 0, wanted == 0);
       }
       ASSERT_EQ(plan.streamed_weight_bytes, streamed);
-      ASSERT_GE(plan.ring_bytes, weight_ring_bytes(plan.streamed_bytes, 0, 1));
+      ASSERT_GE(plan.ring_bytes, weight_ring_bytes(streamed_bytes(plan), 0, 1));
       ASSERT_LE(plan.ring_bytes,
-                weight_ring_bytes(plan.streamed_bytes, kWeightPartBytes + 2 * kDiskBlock, 2));
+                weight_ring_bytes(streamed_bytes(plan), kWeightPartBytes + 2 * kDiskBlock, 2));
       if (share == 1.0) {
         EXPECT_EQ(plan.streamed_weight_bytes, 0) << name;
         EXPECT_EQ(plan.resident_weight_bytes, plan.weight_bytes) << name;
@@ -172,7 +182,7 @@ TEST(Plan, LinesAddUpAndNameEveryUse) {
     ASSERT_GE(line(plan.memory, "resident weights"), plan.resident_weight_bytes);
     ASSERT_GE(plan.hidden_memory_rows(), 0);
     ASSERT_LE(plan.hidden_memory_rows(), plan.pass_tokens);
-    ASSERT_EQ(plan.kv_slot_bytes > 0, plan.disk_pages > 0);
+    ASSERT_EQ(plan.kv_slot_pages > 0, plan.disk_pages > 0);
     ASSERT_EQ(plan.activation_slot_bytes > 0, policy.activations.disk > 0);
     const int64_t disk =
         std::accumulate(plan.disk.begin(), plan.disk.end(), int64_t{0},

@@ -19,7 +19,7 @@ int64_t ring_for(const ScheduleShape& shape, int ahead) {
   int64_t largest = 0;
   for (const ScheduleSublayer& sublayer : shape.sublayers) {
     bytes.push_back(sublayer.streamed_bytes());
-    for (int64_t part : sublayer.parts) largest = std::max(largest, part);
+    for (const SchedulePart& part : sublayer.parts) largest = std::max(largest, part.bytes);
   }
   return weight_ring_bytes(bytes, largest, ahead);
 }
@@ -32,7 +32,7 @@ ScheduleShape random_shape(std::mt19937& random, bool small_ring) {
   for (ScheduleSublayer& sublayer : shape.sublayers) {
     if (!all_resident && random() % 4 != 0)
       for (size_t parts = 1 + random() % 4; parts > 0; --parts)
-        sublayer.parts.push_back(4096 * (1 + static_cast<int64_t>(random() % 12)));
+        sublayer.parts.push_back({4096 * (1 + static_cast<int64_t>(random() % 12)), true});
     sublayer.has_attention = random() % 2 == 0;
   }
   shape.weight_ring_bytes = ring_for(shape, small_ring ? 0 : 1 + static_cast<int>(random() % 2));

@@ -114,14 +114,14 @@ TEST(ScheduleProperty, EveryPartLoadsOnceInOrderAndComputeWaitsForAll) {
     const SureOrder order(stream.tasks);
     for (const auto& [running, column] : columns_of(stream)) {
       const auto sublayer = static_cast<size_t>(running) % stream.shape.sublayers.size();
-      const std::vector<int64_t>& parts = stream.shape.sublayers[sublayer].parts;
+      const std::vector<SchedulePart>& parts = stream.shape.sublayers[sublayer].parts;
       std::vector<int64_t> offsets;
       for (TaskId id : column.loads) {
         const Task& load = stream.tasks[static_cast<size_t>(id)];
         EXPECT_EQ(load.lane, Lane::kDiskRead);
         ASSERT_EQ(load.part, static_cast<int32_t>(offsets.size()));
         ASSERT_LT(offsets.size(), parts.size());
-        EXPECT_EQ(load.bytes, parts[offsets.size()]);
+        EXPECT_EQ(load.bytes, parts[offsets.size()].bytes);
         offsets.push_back(load.offset);
       }
       // A next pass that never came may have begun to load.

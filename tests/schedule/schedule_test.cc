@@ -41,7 +41,7 @@ TEST(Schedule, AResidentModelIsComputeOnly) {
 
 TEST(Schedule, TheNextSublayerArrivesInPartsSpreadOverTheMicroBatches) {
   ScheduleGenerator generator(
-      {.sublayers = {{{8192}, false}, {{4096, 2048, 1024}, false}, {{}, false}},
+      {.sublayers = {{{{8192}}, false}, {{{4096}, {2048}, {1024}}, false}, {{}, false}},
        .weight_ring_bytes = 16384});
   const std::vector<Task> tasks = generator.next_pass({{}, {}}, false);
   const std::vector<std::string> expected{
@@ -59,7 +59,7 @@ TEST(Schedule, TheNextSublayerArrivesInPartsSpreadOverTheMicroBatches) {
 
 TEST(Schedule, PartsLoadAheadAsFarAsTheRingHoldsThem) {
   ScheduleGenerator generator(
-      {.sublayers = {{{4096}, false}, {{4096, 4096}, false}}, .weight_ring_bytes = 12288 - 4096});
+      {.sublayers = {{{{4096}}, false}, {{{4096}, {4096}}, false}}, .weight_ring_bytes = 12288 - 4096});
   const std::vector<std::string> expected{
       "0 load weights 0 part 0 after", "1 load weights 1 part 0 after", "2 compute 0.0 after 0",
       "3 load weights 1 part 1 after 2", "4 compute 1.0 after 1 3"};
@@ -68,7 +68,7 @@ TEST(Schedule, PartsLoadAheadAsFarAsTheRingHoldsThem) {
 
 TEST(Schedule, TheLastColumnLoadsTheNextPassWhenMoreFollow) {
   ScheduleGenerator generator(
-      {.sublayers = {{{4096}, false}, {{4096}, false}}, .weight_ring_bytes = 8192});
+      {.sublayers = {{{{4096}}, false}, {{{4096}}, false}}, .weight_ring_bytes = 8192});
   const std::vector<std::string> first{"0 load weights 0 part 0 after",
                                        "1 load weights 1 part 0 after", "2 compute 0.0 after 0",
                                        "3 load weights 0 part 0 after 2", "4 compute 1.0 after 1"};
@@ -80,7 +80,7 @@ TEST(Schedule, TheLastColumnLoadsTheNextPassWhenMoreFollow) {
 
 TEST(Schedule, ARingOfOneSublayerLoadsAndComputesInTurn) {
   ScheduleGenerator generator(
-      {.sublayers = {{{4096}, false}, {{4096}, false}}, .weight_ring_bytes = 4096});
+      {.sublayers = {{{{4096}}, false}, {{{4096}}, false}}, .weight_ring_bytes = 4096});
   const std::vector<std::string> expected{"0 load weights 0 part 0 after", "1 compute 0.0 after 0",
                                           "2 load weights 1 part 0 after 1",
                                           "3 compute 1.0 after 2"};
@@ -125,7 +125,7 @@ TEST(Schedule, StoresOfAPassAreRememberedOverAPassThatTouchesNoKv) {
 
 TEST(Schedule, RefusesAShapeThatNoPlanMakes) {
   EXPECT_THROW(ScheduleGenerator({.sublayers = {}}), Error);
-  EXPECT_THROW(ScheduleGenerator({.sublayers = {{{4096}, false}}, .weight_ring_bytes = 4095}),
+  EXPECT_THROW(ScheduleGenerator({.sublayers = {{{{4096}}, false}}, .weight_ring_bytes = 4095}),
                Error);
   ScheduleGenerator generator({.sublayers = {{{}, false}}});
   EXPECT_THROW(generator.next_pass({}, false), Error);

@@ -1,0 +1,68 @@
+#pragma once
+// A device that is not there: a part of this machine's memory with a limit of its own, reached over
+// a link with set rates and latency. What runs on it runs for real, on the host's cores; copies are
+// real copies that end no sooner than the link would let them, by sleeping, not by spinning.
+// Thread safe: one thread a lane.
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string_view>
+
+#include "src/base/arena.h"
+
+namespace sluice {
+
+/// "emulated:mem=4GiB,h2d=12GB/s,d2h=6GB/s,latency=10us,flops=2TFLOP/s"; keys left out keep these.
+struct EmulatedSpec {
+  int64_t memory_bytes = int64_t{4} << 30;
+  double to_device = 12e9;          ///< bytes per second; 0: no limit
+  double to_host = 12e9;            ///< bytes per second; 0: no limit
+  double latency_seconds = 10e-6;   ///< of one copy
+  double flops = 0;                 ///< of products and attention on the device; 0: no limit
+};
+
+/// Errors: kUser naming the key, its value and what it may be.
+EmulatedSpec parse_emulated_spec(std::string_view text);
+
+/// One direction of the link. Copies queue one behind the other.
+class Link {
+ public:
+  using Clock = std::chrono::steady_clock;
+  Link(double bytes_per_second, double latency_seconds)
+      : rate_(bytes_per_second), latency_(latency_seconds) {}
+
+  /// When a copy of `bytes` that is asked for now would end; the link is taken until then.
+  Clock::time_point queue(int64_t bytes);
+  /// The same for a few bytes that go between the pieces of a large copy: it does not wait for the
+  /// queue, the queue waits for it.
+  Clock::time_point squeeze_in(int64_t bytes);
+  double rate() const noexcept { return rate_; }
+
+ private:
+  Clock::duration transfer_time(int64_t bytes) const;
+
+  double rate_;
+  double latency_;
+  std::mutex mutex_;
+  Clock::time_point free_at_{};
+};
+
+class EmulatedDevice {
+ public:
+  explicit EmulatedDevice(const EmulatedSpec& spec);
+
+  const EmulatedSpec& spec() const noexcept { return spec_; }
+  Arena& memory() noexcept { return memory_; }
+  Link& up() noexcept { return up_; }
+  Link& down() noexcept { return down_; }
+  /// Sleeps until `flops` operations begun at `start` would have ended on the device.
+  void finish_compute(std::chrono::steady_clock::time_point start, double flops) const;
+
+ private:
+  EmulatedSpec spec_;
+  Arena memory_;
+  Link up_;
+  Link down_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,50 @@
+#include "src/engine/attention_exchange.h"
+
+#include <cstring>
+
+namespace sluice {
+
+namespace {
+void copy_rows(float* to, const float* from, const Chunk& chunk, int64_t cols) {
+  std::memcpy(to + chunk.row_begin * cols, from + chunk.row_begin * cols,
+              static_cast<size_t>(chunk.count * cols) * sizeof(float));
+}
+}  // namespace
+
+AttentionExchange::AttentionExchange(const ModelShape& model, const policy::Plan& plan,
+                                     Arena& device, Arena& host)
+    : q_cols_(model.num_heads * model.head_dim),
+      kv_cols_(model.num_kv_heads * model.head_dim),
+      rows_(plan.attention_slot_rows),
+      slot_floats_(plan.attention_slot_bytes(model) / 4) {
+  const int64_t bytes = plan.attention_slot_bytes(model) * policy::kAttentionSlots;
+  if (bytes == 0) return;
+  device_ = device.allocate(bytes, "attention exchange");
+  host_ = host.allocate(bytes, "attention exchange");
+}
+
+int64_t AttentionExchange::query_bytes(const MicroBatch& batch) const noexcept {
+  return 4 * (batch.host_rows * q_cols_ + batch.lower_rows * 2 * kv_cols_);
+}
+
+int64_t AttentionExchange::output_bytes(const MicroBatch& batch) const noexcept {
+  return 4 * batch.host_rows * q_cols_;
+}
+
+void AttentionExchange::copy_down(const MicroBatch& batch, int32_t slot) const {
+  for (const Chunk& chunk : batch.chunks) {
+    if (chunk.attention == ChunkAttention::kDevice) continue;
+    copy_rows(k(Side::kHost, slot), k(Side::kDevice, slot), chunk, kv_cols_);
+    copy_rows(v(Side::kHost, slot), v(Side::kDevice, slot), chunk, kv_cols_);
+    if (chunk.attention == ChunkAttention::kHost)
+      copy_rows(q(Side::kHost, slot), q(Side::kDevice, slot), chunk, q_cols_);
+  }
+}
+
+void AttentionExchange::copy_up(const MicroBatch& batch, int32_t slot) const {
+  for (const Chunk& chunk : batch.chunks)
+    if (chunk.attention == ChunkAttention::kHost)
+      copy_rows(out(Side::kDevice, slot), out(Side::kHost, slot), chunk, q_cols_);
+}
+
+}  // namespace sluice
