@@ -36,6 +36,17 @@ void EngineFlags::add_to(CLI::App& parser) {
   parser
       .add_option("-c,--ctx-size,--max-model-len", context, "longest sequence, prompt and output")
       ->group(budgets);
+  parser
+      .add_option("--device", device,
+                  "cpu, or emulated:mem=4GiB,h2d=12GB/s,d2h=12GB/s,latency=10us (three tiers without "
+                  "a GPU: docs/emulated-device.md)")
+      ->envname("SLUICE_DEVICE")
+      ->group(budgets);
+  parser
+      .add_option("--gpu-mem,--gpu-memory", device_memory,
+                  "device memory for weights, KV and buffers (needs a device)")
+      ->envname("SLUICE_GPU_MEM")
+      ->group(budgets);
   const char* policies = "Policy (default: fill the budget)";
   parser.add_option("--policy", policy_file, "policy as JSON (docs/formats/policy.md)")
       ->group(policies);
@@ -72,7 +83,7 @@ void EngineFlags::add_to(CLI::App& parser) {
   parser.add_flag("--json", json, "one JSON object on standard output");
   parser.add_flag("-v,--verbose", verbose, "print the plan's table and the log");
   for (const char* name :
-       {"--n-gpu-layers", "--gpu-layers", "--gpu-memory", "--gpu-mem", "--gpu-memory-utilization",
+       {"--n-gpu-layers", "--gpu-layers", "--gpu-memory-utilization",
         "--n-cpu-moe", "--override-tensor", "--load-mode", "--numa"})
     parser
         .add_option_function<std::string>(
@@ -97,7 +108,8 @@ policy::Policy base_policy(const EngineFlags& flags) {
     } catch (const Error& error) {
       throw error.with_context("--percent (six numbers from 0 to 100)");
     }
-    if (percent[1] + percent[3] + percent[5] > 0)
+    const bool on_cpu = flags.device.empty() || flags.device == "cpu";
+    if (on_cpu && percent[1] + percent[3] + percent[5] > 0)
       std::fprintf(stderr,
                    "sluice: no GPU in use: device and host shares are the same memory here\n");
   }
@@ -129,6 +141,13 @@ EngineOptions EngineFlags::options(const policy::Workload& workload) const {
     kernels::force_isa(*parsed);
   }
   EngineOptions out;
+  if (!device.empty() && device != "cpu") out.device = parse_emulated_spec(device);
+  if (!device_memory.empty()) {
+    if (!out.device)
+      throw Error(ErrorKind::kUser, "--gpu-mem has no effect: this run computes on the CPU",
+                  "leave it out (--cpu-mem sets the budget), or give a --device");
+    out.device->memory_bytes = parse_bytes(device_memory, "--gpu-mem");
+  }
   if (!memory.empty()) out.memory_budget_bytes = parse_bytes(memory, "--cpu-mem");
   if (!disk.empty()) out.disk_budget_bytes = parse_bytes(disk, "--disk-mem");
   if (context < 0 || threads < 0)
@@ -179,20 +198,21 @@ std::unique_ptr<Engine> open_engine(const EngineFlags& flags, const policy::Work
     if (flags.json) {
       const nlohmann::ordered_json json{
           {"policy", nlohmann::ordered_json::parse(policy::policy_to_json(engine->plan().policy))},
-          {"planned_bytes", engine->plan().memory_bytes()},
+          {"planned_bytes", engine->plan().device_bytes() + engine->plan().memory_bytes()},
           {"budget_bytes", engine->stats().memory_budget_bytes},
+          {"device_budget_bytes", engine->stats().device_budget_bytes},
           {"streamed_bytes_per_pass", engine->plan().streamed_weight_bytes}};
       print_json(json);
     } else {
-      std::printf("%s\n%s", policy::describe(engine->plan().policy).c_str(),
-                  policy::plan_table(engine->plan(), engine->stats().memory_budget_bytes).c_str());
+      std::printf("%s\n%s",
+                  policy::describe(engine->plan().policy, engine->plan().has_device).c_str(),
+                  app::engine_plan_table(*engine).c_str());
     }
     return nullptr;
   }
   std::fprintf(stderr, "sluice: %s\n", app::plan_sentence(*engine).c_str());
   if (flags.verbose) {
-    std::fprintf(stderr, "%s",
-                 policy::plan_table(engine->plan(), engine->stats().memory_budget_bytes).c_str());
+    std::fprintf(stderr, "%s", app::engine_plan_table(*engine).c_str());
     std::fprintf(stderr, "sluice: %s; %s\n", engine->compute_name().c_str(),
                  engine->io_name().c_str());
   }

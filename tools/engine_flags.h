@@ -12,6 +12,7 @@ namespace sluice::tools {
 
 struct EngineFlags {
   std::string model;
+  std::string device, device_memory;
   std::string memory, disk, offload_dir;
   std::string policy_file;
   std::vector<double> percent;

@@ -48,9 +48,18 @@ std::string run_table(const Engine& engine) {
       fmt::format("  total   {:>7} tokens  {:>9}  {:8.2f} generated tokens/s in {} passes\n",
                   stats.decode_tokens, format_seconds(stats.wall_seconds),
                   rate(static_cast<double>(stats.decode_tokens), stats.wall_seconds), stats.passes);
-  text += fmt::format("  tier    memory  peak {:>10}  plan {:>10}  budget {:>10}\n",
-                      format_bytes(stats.peak_memory_bytes), format_bytes(plan.memory_bytes()),
-                      format_bytes(stats.memory_budget_bytes));
+  const auto tier = [&](const char* name, int64_t peak, int64_t planned, int64_t budget) {
+    text += fmt::format("  tier    {:<6}  peak {:>10}  plan {:>10}  budget {:>10}\n", name,
+                        format_bytes(peak), format_bytes(planned), format_bytes(budget));
+  };
+  if (plan.has_device)
+    tier("device", stats.peak_device_bytes, plan.device_bytes(), stats.device_budget_bytes);
+  tier(plan.has_device ? "host" : "memory", stats.peak_memory_bytes, plan.memory_bytes(),
+       stats.memory_budget_bytes);
+  if (plan.has_device)
+    text += fmt::format("  tier    host    weights sent up  {:>10} a pass  computed here {:>10}\n",
+                        format_bytes(plan.host_weight_bytes + plan.streamed_weight_bytes),
+                        format_bytes(plan.inplace_weight_bytes));
   text +=
       fmt::format("  tier    disk    weights streamed {:>10} a pass  offloaded {:>10}\n",
                   format_bytes(plan.streamed_weight_bytes), format_bytes(stats.peak_disk_bytes));
@@ -66,6 +75,11 @@ std::string run_table(const Engine& engine) {
 
 nlohmann::ordered_json stats_json(const Engine& engine) {
   const EngineStats stats = engine.stats();
+  // Without a device the top tier is host memory.
+  const auto tiers = [&](int64_t device, int64_t host, int64_t disk) -> nlohmann::ordered_json {
+    const bool has_device = engine.plan().has_device;
+    return {{"device", has_device ? device : host}, {"host", has_device ? host : 0}, {"disk", disk}};
+  };
   nlohmann::ordered_json lanes = nlohmann::ordered_json::object();
   for (const auto& [lane, lane_stats] : stats.lanes)
     lanes[std::string(lane_name(lane))] = {{"bytes", lane_stats.bytes},
@@ -82,11 +96,10 @@ nlohmann::ordered_json stats_json(const Engine& engine) {
       {"tokens_per_s", decode_rate(stats, stats.first_tokens)},
       {"total_tokens_per_s", rate(static_cast<double>(stats.decode_tokens), stats.wall_seconds)},
       {"passes", stats.passes},
-      {"peak_bytes",
-       {{"device", stats.peak_memory_bytes}, {"host", 0}, {"disk", stats.peak_disk_bytes}}},
+      {"peak_bytes", tiers(stats.peak_device_bytes, stats.peak_memory_bytes, stats.peak_disk_bytes)},
       {"budget_bytes",
-       {{"device", stats.memory_budget_bytes}, {"host", 0}, {"disk", stats.disk_budget_bytes}}},
-      {"planned_bytes", engine.plan().memory_bytes()},
+       tiers(stats.device_budget_bytes, stats.memory_budget_bytes, stats.disk_budget_bytes)},
+      {"planned_bytes", engine.plan().device_bytes() + engine.plan().memory_bytes()},
       {"streamed_bytes_per_pass", engine.plan().streamed_weight_bytes},
       {"gathered_bytes", stats.gathered_bytes},
       {"lanes", lanes},
@@ -95,15 +108,30 @@ nlohmann::ordered_json stats_json(const Engine& engine) {
 
 std::string plan_sentence(const Engine& engine) {
   const policy::Plan& plan = engine.plan();
-  return fmt::format("{}; {} of {} in use; {} streamed in each pass", policy::describe(plan.policy),
-                     format_bytes(plan.memory_bytes()),
-                     format_bytes(engine.stats().memory_budget_bytes),
-                     format_bytes(plan.streamed_weight_bytes));
+  const EngineStats stats = engine.stats();
+  std::string text = policy::describe(plan.policy, plan.has_device) + "; ";
+  if (plan.has_device)
+    text += fmt::format("{} of {} of device memory, {} of {} of host memory in use; {} sent up",
+                        format_bytes(plan.device_bytes()), format_bytes(stats.device_budget_bytes),
+                        format_bytes(plan.memory_bytes()), format_bytes(stats.memory_budget_bytes),
+                        format_bytes(plan.host_weight_bytes + plan.streamed_weight_bytes));
+  else
+    text += fmt::format("{} of {} in use", format_bytes(plan.memory_bytes()),
+                        format_bytes(stats.memory_budget_bytes));
+  return text + fmt::format("{} {} streamed in each pass", plan.has_device ? "," : ";",
+                            format_bytes(plan.streamed_weight_bytes) +
+                                (plan.has_device ? " from disk" : ""));
+}
+
+std::string engine_plan_table(const Engine& engine) {
+  const EngineStats stats = engine.stats();
+  return policy::plan_table(engine.plan(), stats.memory_budget_bytes, stats.device_budget_bytes,
+                            stats.disk_budget_bytes);
 }
 
 std::string fit_warning(const Engine& engine) {
   const policy::Plan& plan = engine.plan();
-  if (plan.streamed_weight_bytes == 0) return {};
+  if (plan.streamed_weight_bytes == 0 || plan.has_device) return {};
   if (plan.memory_bytes() - plan.ring_bytes + plan.streamed_weight_bytes >
       engine.stats().memory_budget_bytes)
     return {};

@@ -14,6 +14,8 @@ std::string run_table(const Engine& engine);
 nlohmann::ordered_json stats_json(const Engine& engine);
 /// One sentence: policy, memory planned, bytes streamed in each pass.
 std::string plan_sentence(const Engine& engine);
+/// policy::plan_table of the engine's plan against its budgets.
+std::string engine_plan_table(const Engine& engine);
 /// Says so when the policy streams a model that fits the budget; empty otherwise.
 std::string fit_warning(const Engine& engine);
 

@@ -109,6 +109,9 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
   if (options.policy) {
     out.plan = policy::make_plan(input, start);
     policy::require_fit(input, out.plan);
+  } else if (options.choose_policy) {
+    out.plan = policy::make_plan(input, options.choose_policy(input, start));
+    policy::require_fit(input, out.plan);
   } else {
     out.plan = policy::default_plan(input, start);
   }

@@ -84,6 +84,43 @@ Stream random_stream(std::mt19937& random, bool small_ring) {
   return stream;
 }
 
+Stream random_device_stream(std::mt19937& random) {
+  Stream stream;
+  ScheduleShape& shape = stream.shape;
+  shape = random_shape(random, random() % 3 == 0);
+  shape.has_device = true;
+  shape.kv_slots = 2 + static_cast<int32_t>(random() % 2);
+  shape.activation_slots = 2 + static_cast<int32_t>(random() % 3);
+  shape.attention_slots = 2 + static_cast<int32_t>(random() % 2);
+  for (ScheduleSublayer& sublayer : shape.sublayers)
+    for (SchedulePart& part : sublayer.parts) {
+      part.from_disk = random() % 2 == 0;
+      if (part.from_disk) shape.host_ring_bytes = std::max(shape.host_ring_bytes, part.bytes);
+    }
+  shape.host_ring_bytes += 4096 * static_cast<int64_t>(random() % 40);
+  const bool on_host = random() % 2 == 0;
+  const size_t passes = 1 + random() % 4;
+  for (size_t pass = 0; pass < passes; ++pass) {
+    stream.passes.push_back(random_pass(random));
+    stream.more_follow.push_back(random() % 4 != 0);
+    for (MicroBatchLoad& load : stream.passes.back()) {
+      const auto some = [&] { return static_cast<int64_t>(random() % 3) * 512; };
+      if (load.activation_bytes > 0 || random() % 2 == 0)
+        load.activation_up_bytes = load.activation_bytes + some();
+      if (on_host) {
+        const bool has_lower = load.kv_load_bytes + load.kv_store_bytes > 0 || random() % 2 == 0;
+        load.query_bytes = has_lower ? 512 + some() : 0;
+        load.output_bytes = has_lower ? some() : 0;
+      } else {
+        load.kv_up_bytes = load.kv_load_bytes + some();
+        load.kv_down_bytes = load.kv_store_bytes + some();
+      }
+    }
+  }
+  generate(stream);
+  return stream;
+}
+
 Times simulate(const std::vector<Task>& tasks, std::mt19937& random) {
   std::array<std::vector<size_t>, kLaneCount> queues;
   for (size_t i = 0; i < tasks.size(); ++i) queues[static_cast<size_t>(tasks[i].lane)].push_back(i);

@@ -24,6 +24,9 @@ int64_t ring_for(const ScheduleShape& shape, int ahead);
 /// at least one sublayer ahead (or, with `small_ring`, just holds each); 1..4 passes of 1..5
 /// micro-batches with random loads.
 Stream random_stream(std::mt19937& random, bool small_ring);
+/// The same with a device: parts from disk and from host memory, KV and activations on all tiers,
+/// attention on the host for some micro-batches (then for all that have KV below the device).
+Stream random_device_stream(std::mt19937& random);
 /// Generates the stream's tasks from its shape and passes.
 void generate(Stream& stream);
 
