@@ -21,6 +21,15 @@ if(NOT TARGET DNNL::dnnl)
                         INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
 endif()
 
+# GLPK ships no configuration of its own.
+find_path(GLPK_INCLUDE_DIR glpk.h REQUIRED)
+find_library(GLPK_LIBRARY glpk REQUIRED)
+if(NOT TARGET GLPK::glpk)
+  add_library(GLPK::glpk UNKNOWN IMPORTED)
+  set_target_properties(GLPK::glpk PROPERTIES IMPORTED_LOCATION ${GLPK_LIBRARY}
+                        INTERFACE_INCLUDE_DIRECTORIES ${GLPK_INCLUDE_DIR})
+endif()
+
 set(SLUICE_HAVE_CUDA OFF)
 if(SLUICE_CUDA)
   find_package(CUDAToolkit QUIET)

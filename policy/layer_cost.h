@@ -24,12 +24,19 @@ struct BatchWork {
 struct TaskSeconds {
   double device = 0;  ///< device compute
   double host = 0;    ///< host compute inside a device task (in-place rows)
-  double exchange = 0;  ///< link time inside a device task (activations of in-place rows, both ways)
+  double exchange_down = 0;  ///< link time inside a device task: inputs of in-place rows
+  double exchange_up = 0;    ///< their outputs
 };
 
 /// Seconds of the compute task (sublayer, step) of a micro-batch: norms, products with the rows that
 /// `plan` leaves to the device and to the host, attention. In the embed sublayer: gathered rows.
 TaskSeconds compute_seconds(const ModelShape& model, const Plan& plan, const Profile& profile,
-                            size_t sublayer, ComputeStep step, const BatchWork& work);
+                            DType kv_dtype, size_t sublayer, ComputeStep step,
+                            const BatchWork& work);
+
+/// How long the compute lane is held by such a task. In-place rows: their input goes down while the
+/// device multiplies its own rows, the host multiplies (beside the device unless they share cores),
+/// the output comes up.
+double task_duration(const TaskSeconds& seconds, bool shares_cores);
 
 }  // namespace sluice::policy

@@ -2,6 +2,7 @@
 // Runs the schedule's own task stream against a profile by discrete events: each lane takes its
 // tasks in order, a task starts when its lane is free and all it waits for has ended, and takes as
 // long as the profile says. Nothing here knows what the tasks are for.
+#include <span>
 #include <vector>
 
 #include "policy/layer_cost.h"
@@ -27,32 +28,38 @@ struct SimulatedTask {
 struct Simulation {
   double seconds = 0;
   std::vector<double> pass_ends;  ///< when each pass's last compute task ended
-  std::array<double, kLaneCount> busy_seconds{};
-  uint64_t stream_hash = 0;          ///< of the task stream walked (hash_task over all tasks)
+  /// By pass, seconds that each lane was busy for it.
+  std::vector<std::array<double, kLaneCount>> pass_busy;
+  uint64_t stream_hash = 0;          ///< fold_task over the stream walked
   std::vector<SimulatedTask> tasks;  ///< when asked for
+
+  double busy_seconds(Lane lane) const noexcept;
 };
 
-/// Folds a task's identity (kind, lane, step, pass, sublayer, micro-batch, part, slots, waits; not
-/// bytes) into `hash`. The engine folds what it executes the same way. Start from 0.
-uint64_t hash_task(uint64_t hash, const Task& task) noexcept;
-
-/// Simulates the passes of one schedule of `shape` in order.
+/// Simulates the passes of one schedule of `shape` in order; the tasks of a pass are there once the
+/// last compute task of the one before has ended, as in the engine. Transfers of a lane follow each
+/// other at the lane's rate; the disk's latency counts where the lane stood idle, the link's for
+/// every copy. Both directions of the link, and reading and writing the disk, slow each other down
+/// while they last.
 Simulation simulate(const ModelShape& model, const Plan& plan, const Profile& profile,
-                    const ScheduleShape& shape, std::span<const PassWork> passes, bool keep_tasks);
+                    DType kv_dtype, const ScheduleShape& shape, std::span<const PassWork> passes,
+                    bool keep_tasks);
 
 /// What the generator needs to know of a plan (ring sizes, parts with upper-bound bytes).
 ScheduleShape schedule_shape(const ModelShape& model, const Plan& plan);
 
 /// The passes of one block of `job` under `plan`, cut into micro-batches as the engine cuts them.
-/// Long decodes are sampled: `decode_passes` of them, spread over the context's growth; the
-/// prediction scales them up.
+/// Long prefills and decodes are sampled: so many passes of each, spread evenly; the prediction
+/// scales them up.
 struct BlockPasses {
-  std::vector<PassWork> passes;
-  int64_t prefill_passes = 0;
-  double decode_scale = 1;  ///< real decode passes for each one listed
+  std::vector<PassWork> passes;  ///< prefill, then decode
+  size_t prefill_passes = 0;     ///< of `passes`
+  double prefill_scale = 1;      ///< real passes for each one listed
+  double decode_scale = 1;
+  int64_t sequences = 0;
 };
 BlockPasses block_passes(const ModelShape& model, const Plan& plan, DType kv_dtype,
-                         const JobShape& job, int64_t decode_passes);
+                         const JobShape& job, int64_t most_prefill, int64_t most_decode);
 
 /// Simulates one block of `job`. Errors: none for a plan that fits.
 Prediction simulate_block(const ModelShape& model, const Plan& plan, const Profile& profile,

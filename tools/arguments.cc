@@ -53,6 +53,20 @@ std::string read_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+policy::Profile find_profile(const std::string& name_or_path) {
+  if (auto shipped = policy::shipped_profile(name_or_path)) return *shipped;
+  std::error_code error;
+  if (!std::filesystem::exists(name_or_path, error)) {
+    std::string names;
+    for (const std::string& name : policy::shipped_profile_names())
+      names += (names.empty() ? "" : ", ") + name;
+    throw Error(ErrorKind::kUser,
+                name_or_path + ": neither a shipped profile nor a file of one",
+                "shipped are " + names + "; sluice profile -o FILE writes one of this machine");
+  }
+  return policy::parse_profile(read_text(name_or_path), name_or_path);
+}
+
 void check_utf8(const std::string& text, const std::string& what) {
   if (const auto at = text::first_invalid_utf8(text))
     throw Error(ErrorKind::kUser, fmt::format("{} is not UTF-8 at byte {}", what, *at),

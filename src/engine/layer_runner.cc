@@ -269,12 +269,13 @@ void LayerRunner::multiply(const MatrixView& view, const kernels::Activations& x
 void LayerRunner::multiply_inplace(const MatrixView& view, const kernels::Activations& x,
                                    const float* bias, float* y, int64_t ldy,
                                    Link::Clock::time_point input_arrives) {
-  const int64_t input_floats = round_up(x.m * x.k, kLine / 4);
+  const int64_t rows = kernels::padded_rows(x.m);
+  const int64_t input_floats = round_up(rows * x.k, kLine / 4);
   auto* input = reinterpret_cast<float*>(host_.rows.data());
   float* output = input + input_floats;
   const bool is_head = sublayer_->kind == SublayerKind::kHead;
   if (is_head) output = reinterpret_cast<float*>(host_.logits.data());
-  SLUICE_ASSERT(is_head || (input_floats + x.m * view.inplace_rows) * 4 <=
+  SLUICE_ASSERT(is_head || (input_floats + rows * view.inplace_rows) * 4 <=
                                static_cast<int64_t>(host_.rows.size()),
                 "the plan sizes the host's workspace");
   kernels::Activations here{nullptr, nullptr, x.m, x.k, x.k};

@@ -24,8 +24,12 @@ double ModelShape::matmul_flops_per_token() const noexcept {
   double flops = 0;
   for (const SublayerShape& sublayer : sublayers)
     for (const WeightShape& weight : sublayer.weights)
-      if (weight.kind == WeightKind::kMatrix)
-        flops += 2.0 * static_cast<double>(weight.rows) * static_cast<double>(weight.cols);
+      if (weight.kind == WeightKind::kMatrix) {
+        const double active = weight.is_routed_expert ? static_cast<double>(experts_per_token) /
+                                                            static_cast<double>(num_experts)
+                                                      : 1;
+        flops += 2.0 * active * static_cast<double>(weight.rows) * static_cast<double>(weight.cols);
+      }
   return flops;
 }
 

@@ -27,6 +27,9 @@ struct WeightShape {
       names;  ///< tensor names that checkpoints use for it, the first found wins
   bool shares_table =
       false;  ///< a matrix that is the token table itself (tied embeddings): stored once
+  /// The matrices of all ModelShape::num_experts of its layer, one below the other: a token is
+  /// multiplied with experts_per_token of them, a large block touches all.
+  bool is_routed_expert = false;
 };
 
 enum class SublayerKind : uint8_t { kEmbed, kAttention, kMlp, kHead };
@@ -52,13 +55,18 @@ struct ModelShape {
   int64_t vocab_size = 0;
   int64_t max_positions = 0;   ///< longest sequence the model was made for
   int64_t sliding_window = 0;  ///< 0: none
+  int64_t num_experts = 1;        ///< routed experts of a mixture-of-experts layer
+  int64_t experts_per_token = 1;  ///< of these, how many a token goes to
+  int64_t latent_kv_elements = 0;  ///< of multi-head latent attention: one row for k and v together
   int64_t workspace_columns =
       0;             ///< f32 columns a token takes in the widest sublayer, hidden state not counted
   std::string note;  ///< what a user should know of this checkpoint's shape; may be empty
   std::vector<SublayerShape> sublayers;
 
   /// Elements of K and V that one token adds to one layer.
-  int64_t kv_elements_per_token() const noexcept { return 2 * num_kv_heads * head_dim; }
+  int64_t kv_elements_per_token() const noexcept {
+    return latent_kv_elements > 0 ? latent_kv_elements : 2 * num_kv_heads * head_dim;
+  }
   /// Parameters, tied tables counted once.
   int64_t num_parameters() const noexcept;
   /// Bytes of all weights in weight_dtype, tied tables counted once.

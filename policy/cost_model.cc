@@ -1,0 +1,217 @@
+#include "policy/cost_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+
+#include "policy/simulator.h"
+
+namespace sluice::policy {
+
+namespace {
+// Decode passes looked at: their costs are linear in the context, so two give the sum.
+constexpr int64_t kDecodeSamples = 2;
+constexpr int64_t kPrefillSamples = 2;
+
+// Seconds of compute tasks of one pass. Layers of one shape and split cost the same, and so do
+// micro-batches with the same work: each is asked for once.
+class ComputeCosts {
+ public:
+  ComputeCosts(const ModelShape& model, const Plan& plan, const Profile& profile, DType kv_dtype)
+      : model_(model), plan_(plan), profile_(profile), kv_dtype_(kv_dtype) {
+    std::map<std::vector<int64_t>, size_t> seen;
+    for (size_t i = 0; i < model.sublayers.size(); ++i) {
+      std::vector<int64_t> key{static_cast<int64_t>(model.sublayers[i].kind)};
+      for (size_t w = 0; w < model.sublayers[i].weights.size(); ++w) {
+        const RowSplit& split = plan.rows[i][w];
+        key.insert(key.end(), {split.inplace, model.sublayers[i].weights[w].rows,
+                               model.sublayers[i].weights[w].cols,
+                               model.sublayers[i].kind == SublayerKind::kEmbed ? split.disk : 0});
+      }
+      const auto [found, is_new] = seen.emplace(std::move(key), distinct_.size());
+      if (is_new) distinct_.push_back({i, 0});
+      distinct_[found->second].count += 1;
+    }
+  }
+
+  void add(const BatchWork& work, const MicroBatchLoad& load, double& device, double& host) {
+    if (!has_last_ || !same(work, last_) || load.output_bytes != last_output_) {
+      last_ = work;
+      last_output_ = load.output_bytes;
+      has_last_ = true;
+      last_device_ = last_host_ = 0;
+      for (const Distinct& one : distinct_) add_sublayer(one, work, load);
+    }
+    device += last_device_;
+    host += last_host_;
+  }
+
+ private:
+  struct Distinct {
+    size_t sublayer;
+    double count;
+  };
+  static bool same(const BatchWork& a, const BatchWork& b) {
+    return std::tie(a.tokens, a.logit_rows, a.prefill_pairs, a.device_history_tokens,
+                    a.host_history_tokens, a.host_rows) ==
+           std::tie(b.tokens, b.logit_rows, b.prefill_pairs, b.device_history_tokens,
+                    b.host_history_tokens, b.host_rows);
+  }
+  double seconds(size_t sublayer, ComputeStep step, const BatchWork& work) const {
+    return task_duration(
+        compute_seconds(model_, plan_, profile_, kv_dtype_, sublayer, step, work),
+        profile_.shares_cores);
+  }
+  void add_sublayer(const Distinct& one, const BatchWork& work, const MicroBatchLoad& load) {
+    const bool attends = model_.sublayers[one.sublayer].kind == SublayerKind::kAttention;
+    if (attends && load.attends_on_host())
+      last_host_ += one.count * seconds(one.sublayer, ComputeStep::kHostAttention, work);
+    if (!attends || load.output_bytes == 0) {
+      last_device_ += one.count * seconds(one.sublayer, ComputeStep::kWhole, work);
+      return;
+    }
+    last_device_ += one.count * (seconds(one.sublayer, ComputeStep::kBeforeAttention, work) +
+                                 seconds(one.sublayer, ComputeStep::kAfterAttention, work));
+  }
+
+  const ModelShape& model_;
+  const Plan& plan_;
+  const Profile& profile_;
+  DType kv_dtype_;
+  std::vector<Distinct> distinct_;
+  bool has_last_ = false;
+  BatchWork last_;
+  int64_t last_output_ = 0;
+  double last_device_ = 0;
+  double last_host_ = 0;
+};
+
+// Collects a block's terms, scaled from the sampled passes to all.
+class Terms {
+ public:
+  Terms(Prediction& out, std::vector<CostTerm>* terms) : out_(out), terms_(terms) {}
+  void add(Lane lane, const char* what, bool is_prefill, double amount, double seconds) {
+    (is_prefill ? out_.prefill_lanes : out_.decode_lanes)[static_cast<size_t>(lane)] += seconds;
+    if (!terms_ || amount <= 0) return;
+    for (CostTerm& term : *terms_)
+      if (term.lane == lane && term.is_prefill == is_prefill && term.what == what) {
+        term.amount += amount;
+        term.seconds += seconds;
+        return;
+      }
+    terms_->push_back({lane, what, is_prefill, amount, seconds});
+  }
+
+ private:
+  Prediction& out_;
+  std::vector<CostTerm>* terms_;
+};
+
+struct StreamedBytes {
+  double disk = 0;
+  double up = 0;
+  double parts = 0;  // copies
+};
+
+StreamedBytes streamed_bytes(const Plan& plan) {
+  StreamedBytes out;
+  for (const auto& parts : plan.parts)
+    for (const PlanPart& part : parts) {
+      if (part.from_disk) out.disk += static_cast<double>(part.bytes);
+      if (!plan.has_device) continue;
+      out.up += static_cast<double>(part.bytes);
+      out.parts += 1;
+    }
+  return out;
+}
+
+void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
+              const PassWork& pass, const StreamedBytes& weights, double scale,
+              ComputeCosts& compute, Terms& terms) {
+  const auto layers = static_cast<double>(model.num_layers);
+  const auto visits = static_cast<double>(model.sublayers.size()) - 1;  // that load what one stored
+  const bool p = pass.is_prefill;
+  const Link& link = profile.link;
+  const auto move = [&](Lane lane, const char* what, double bytes, double copies) {
+    double rate = 1;
+    switch (lane) {
+      case Lane::kDiskRead: rate = profile.disk_read(); break;
+      case Lane::kDiskWrite: rate = profile.disk_write(); break;
+      case Lane::kHostToDevice: rate = link.to_device.value; break;
+      default: rate = link.to_host.value; break;
+    }
+    const bool is_link = lane == Lane::kHostToDevice || lane == Lane::kDeviceToHost;
+    const double latency = is_link && bytes > 0 ? copies * link.latency_seconds.value : 0;
+    terms.add(lane, what, p, scale * bytes, scale * (bytes / rate + latency));
+  };
+  move(Lane::kDiskRead, "weights from disk", weights.disk, 0);
+  if (plan.has_device) move(Lane::kHostToDevice, "weights up", weights.up, weights.parts);
+  double device = 0;
+  double host = 0;
+  for (size_t i = 0; i < pass.loads.size(); ++i) {
+    const MicroBatchLoad& load = pass.loads[i];
+    move(Lane::kDiskRead, "KV from disk", layers * static_cast<double>(load.kv_load_bytes), 0);
+    move(Lane::kDiskWrite, "KV to disk", layers * static_cast<double>(load.kv_store_bytes), 0);
+    const auto rows = static_cast<double>(load.activation_bytes);
+    move(Lane::kDiskRead, "activations from disk", visits * rows, 0);
+    move(Lane::kDiskWrite, "activations to disk", visits * rows, 0);
+    if (plan.has_device) {
+      const auto up = static_cast<double>(load.activation_up_bytes);
+      move(Lane::kHostToDevice, "KV up", layers * static_cast<double>(load.kv_up_bytes), layers);
+      move(Lane::kDeviceToHost, "KV down", layers * static_cast<double>(load.kv_down_bytes), layers);
+      move(Lane::kHostToDevice, "activations up", visits * up, visits);
+      move(Lane::kDeviceToHost, "activations down", visits * up, visits);
+      move(Lane::kDeviceToHost, "queries down", layers * static_cast<double>(load.query_bytes),
+           layers);
+      move(Lane::kHostToDevice, "attention outputs up",
+           layers * static_cast<double>(load.output_bytes), layers);
+    }
+    compute.add(pass.work[i], load, device, host);
+  }
+  terms.add(Lane::kDeviceCompute, "layers", p, device > 0 ? 1 : 0, scale * device);
+  terms.add(Lane::kHostCompute, "attention on the host", p, host > 0 ? 1 : 0, scale * host);
+}
+
+// Lanes run beside each other: a phase takes as long as the busiest. Two that share a resource take
+// at least their sum over what it gives both together.
+double phase_seconds(const std::array<double, kLaneCount>& lanes, const Profile& profile) {
+  const auto at = [&](Lane lane) { return lanes[static_cast<size_t>(lane)]; };
+  double seconds = *std::max_element(lanes.begin(), lanes.end());
+  const Disk& disk = profile.disks.front();
+  const double disk_both =
+      disk.mixed_read.value / disk.read.value + disk.mixed_write.value / disk.write.value;
+  const double read = at(Lane::kDiskRead);
+  const double write = at(Lane::kDiskWrite);
+  if (read > 0 && write > 0) seconds = std::max(seconds, (read + write) / std::max(disk_both, 1.0));
+  if (profile.device) {
+    const double up = at(Lane::kHostToDevice);
+    const double down = at(Lane::kDeviceToHost);
+    seconds = std::max(seconds, (up + down) / (2 * profile.link.both_share.value));
+  }
+  if (profile.shares_cores || !profile.device)
+    seconds = std::max(seconds, at(Lane::kDeviceCompute) + at(Lane::kHostCompute));
+  return seconds;
+}
+}  // namespace
+
+Prediction predict(const ModelShape& model, const Plan& plan, const Profile& profile,
+                   DType kv_dtype, const JobShape& job, std::vector<CostTerm>* terms) {
+  const BlockPasses block =
+      block_passes(model, plan, kv_dtype, job, kPrefillSamples, kDecodeSamples);
+  Prediction out;
+  out.block_sequences = block.sequences;
+  out.new_tokens = static_cast<double>(block.sequences) * job.new_tokens;
+  Terms collected(out, terms);
+  ComputeCosts compute(model, plan, profile, kv_dtype);
+  const StreamedBytes weights = streamed_bytes(plan);
+  for (size_t i = 0; i < block.passes.size(); ++i)
+    add_pass(model, plan, profile, block.passes[i], weights,
+             i < block.prefill_passes ? block.prefill_scale : block.decode_scale, compute,
+             collected);
+  out.prefill_seconds = phase_seconds(out.prefill_lanes, profile);
+  out.decode_seconds = phase_seconds(out.decode_lanes, profile);
+  return out;
+}
+
+}  // namespace sluice::policy

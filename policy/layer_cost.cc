@@ -1,0 +1,139 @@
+#include "policy/layer_cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace sluice::policy {
+
+namespace {
+// Table rows that the engine reads from disk at a time.
+constexpr double kGatheredRows = 64;
+// f32 numbers that the elementwise operators of a sublayer read and write for each column of its
+// widest matrices, about: norm, rotation or activation, residual.
+constexpr double kTouches = 6;
+
+bool is_after_attention(const WeightShape& weight) { return weight.role == "o"; }
+
+bool is_computed(const SublayerShape& sublayer, const WeightShape& weight, ComputeStep step) {
+  if (weight.kind != WeightKind::kMatrix || step == ComputeStep::kHostAttention) return false;
+  if (step == ComputeStep::kWhole || sublayer.kind != SublayerKind::kAttention) return true;
+  return is_after_attention(weight) == (step == ComputeStep::kAfterAttention);
+}
+
+double kv_token_bytes(const ModelShape& model, DType kv_dtype) {
+  return static_cast<double>(model.kv_elements_per_token() * dtype_bytes(kv_dtype));
+}
+
+// Of a mixture's stacked experts: the share that `tokens` tokens touch when each goes to its own few,
+// and the rows of x that each of those multiplies. All of them and all rows for other matrices.
+struct Routed {
+  double share = 1;
+  int64_t rows = 0;
+};
+Routed routed(const ModelShape& model, const WeightShape& weight, int64_t tokens) {
+  if (!weight.is_routed_expert || tokens == 0) return {1, tokens};
+  const double one = static_cast<double>(model.experts_per_token) /
+                     static_cast<double>(model.num_experts);
+  const double share = 1 - std::pow(1 - one, static_cast<double>(tokens));
+  const double rows = static_cast<double>(tokens) * one / share;
+  return {share, std::max<int64_t>(std::llround(rows), 1)};
+}
+
+void add_products(const ModelShape& model, const Plan& plan, const Profile& profile,
+                  size_t index, ComputeStep step, int64_t m, TaskSeconds& out) {
+  const SublayerShape& sublayer = model.sublayers[index];
+  const Processor& device = profile.device ? *profile.device : profile.host;
+  for (size_t w = 0; w < sublayer.weights.size(); ++w) {
+    const WeightShape& weight = sublayer.weights[w];
+    if (!is_computed(sublayer, weight, step)) continue;
+    const RowSplit& split = plan.rows[index][w];
+    const Routed used = routed(model, weight, m);
+    const auto touched = [&](int64_t count) {
+      return static_cast<int64_t>(std::ceil(used.share * static_cast<double>(count)));
+    };
+    out.device += matmul_seconds(device, model.weight_dtype, used.rows,
+                                 touched(split.resident + split.host + split.disk), weight.cols);
+    if (split.inplace == 0 || m == 0) continue;
+    out.host += matmul_seconds(profile.host, model.weight_dtype, used.rows, touched(split.inplace),
+                               weight.cols);
+    const auto rows = static_cast<double>(m);
+    const double input_bytes = model.weight_dtype == DType::kBF16 ? 2 : 4;
+    out.exchange_down += rows * static_cast<double>(weight.cols) * input_bytes /
+                             profile.link.to_host.value +
+                         profile.link.latency_seconds.value;
+    out.exchange_up += rows * static_cast<double>(split.inplace) * 4 /
+                           profile.link.to_device.value +
+                       profile.link.latency_seconds.value;
+  }
+}
+
+void add_attention(const ModelShape& model, const Profile& profile, DType kv_dtype,
+                   ComputeStep step, const BatchWork& work, TaskSeconds& out) {
+  const double token_bytes = kv_token_bytes(model, kv_dtype);
+  if (step == ComputeStep::kHostAttention) {
+    out.host += decode_attention_seconds(profile.host, kv_dtype,
+                                         work.host_history_tokens * token_bytes) +
+                profile.host.launch_seconds.value;
+    return;
+  }
+  if (step == ComputeStep::kAfterAttention) return;
+  const Processor& device = profile.device ? *profile.device : profile.host;
+  const double flops = 4 * work.prefill_pairs * static_cast<double>(model.num_heads) *
+                       static_cast<double>(model.head_dim);
+  out.device += prefill_attention_seconds(device, kv_dtype, flops) +
+                decode_attention_seconds(device, kv_dtype, work.device_history_tokens * token_bytes) +
+                device.launch_seconds.value;
+}
+
+void add_rows(const ModelShape& model, const Plan& plan, const Profile& profile, size_t index,
+              ComputeStep step, const BatchWork& work, TaskSeconds& out) {
+  const Processor& device = profile.device ? *profile.device : profile.host;
+  const SublayerShape& sublayer = model.sublayers[index];
+  const auto tokens = static_cast<double>(work.tokens);
+  const auto hidden = static_cast<double>(model.hidden_size);
+  double columns = hidden;
+  switch (sublayer.kind) {
+    case SublayerKind::kEmbed: {
+      const RowSplit& table = plan.rows[index].front();
+      const double on_disk = static_cast<double>(table.disk) /
+                             static_cast<double>(std::max<int64_t>(sublayer.weights.front().rows, 1));
+      if (on_disk > 0 && !profile.disks.empty())
+        out.device += std::ceil(tokens * on_disk / kGatheredRows) *
+                      profile.disks.front().latency_seconds.value;
+      break;
+    }
+    case SublayerKind::kAttention: break;
+    case SublayerKind::kMlp: columns += static_cast<double>(model.intermediate_size); break;
+    case SublayerKind::kHead: {
+      const auto rows = static_cast<double>(work.logit_rows);
+      out.device += rows * static_cast<double>(model.vocab_size) * 8 / device.memory_read.value;
+      return;
+    }
+  }
+  const double half = step == ComputeStep::kWhole ? 1 : 0.5;
+  out.device += half * (tokens * columns * kTouches * 4 / device.memory_read.value +
+                        3 * device.launch_seconds.value);
+}
+}  // namespace
+
+TaskSeconds compute_seconds(const ModelShape& model, const Plan& plan, const Profile& profile,
+                            DType kv_dtype, size_t sublayer, ComputeStep step,
+                            const BatchWork& work) {
+  TaskSeconds out;
+  const SublayerKind kind = model.sublayers[sublayer].kind;
+  const int64_t m = kind == SublayerKind::kHead ? work.logit_rows : work.tokens;
+  if (m == 0) return out;
+  add_products(model, plan, profile, sublayer, step, m, out);
+  if (kind == SublayerKind::kAttention) add_attention(model, profile, kv_dtype, step, work, out);
+  if (step != ComputeStep::kHostAttention)
+    add_rows(model, plan, profile, sublayer, step, work, out);
+  return out;
+}
+
+double task_duration(const TaskSeconds& seconds, bool shares_cores) {
+  const double own = std::max(seconds.device, seconds.exchange_down);
+  const double host = seconds.exchange_down + seconds.host;
+  return (shares_cores ? own + seconds.host : std::max(seconds.device, host)) + seconds.exchange_up;
+}
+
+}  // namespace sluice::policy

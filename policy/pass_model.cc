@@ -1,0 +1,176 @@
+// The passes that the engine would make of a block of equal sequences (src/engine/pass_plan.cc cuts
+// real ones; the tests hold the two against each other).
+#include <algorithm>
+#include <cmath>
+
+#include "policy/simulator.h"
+#include "src/base/bytes.h"
+
+namespace sluice::policy {
+
+namespace {
+struct Chunk {
+  int64_t sequence;
+  int64_t first;
+  int64_t count;
+};
+struct Batch {
+  std::vector<Chunk> chunks;
+  int64_t rows = 0;
+  bool continues_previous = false;
+};
+
+// Appends to the last micro-batch, or opens a new one when it is full.
+void add_tokens(std::vector<Batch>& batches, const Policy& policy, int64_t sequence, int64_t first,
+                int64_t count) {
+  bool is_split = false;
+  while (count > 0) {
+    if (batches.empty() || batches.back().rows >= policy.micro_batch_tokens ||
+        static_cast<int64_t>(batches.back().chunks.size()) >= policy.micro_batch_sequences)
+      batches.emplace_back();
+    Batch& batch = batches.back();
+    batch.continues_previous = batch.continues_previous || is_split;
+    const int64_t piece = std::min(count, policy.micro_batch_tokens - batch.rows);
+    batch.chunks.push_back({sequence, first, piece});
+    batch.rows += piece;
+    first += piece;
+    count -= piece;
+    is_split = true;
+  }
+}
+
+// Of the first `items`, how many a share takes when it is dealt evenly.
+int64_t dealt(double share, int64_t items) {
+  return static_cast<int64_t>(std::floor(share * static_cast<double>(items) + 1e-9));
+}
+
+class Loads {
+ public:
+  Loads(const ModelShape& model, const Plan& plan, int64_t prompt)
+      : model_(model), plan_(plan), policy_(plan.policy), prompt_(prompt) {
+    const auto pages = static_cast<double>(plan.memory_pages + plan.lower_pages());
+    lower_ = pages > 0 ? static_cast<double>(plan.lower_pages()) / pages : 0;
+    disk_ = pages > 0 ? static_cast<double>(plan.disk_pages) / pages : 0;
+    host_attends_ = plan.has_device && policy_.attention == AttentionPlace::kHost;
+  }
+
+  void add(const Batch& batch, PassWork& pass) const {
+    MicroBatchLoad& load = pass.loads.emplace_back();
+    BatchWork& work = pass.work.emplace_back();
+    load.continues_previous = batch.continues_previous;
+    work.tokens = batch.rows;
+    for (const Chunk& chunk : batch.chunks) add_chunk(chunk, load, work);
+    const int64_t row = model_.hidden_size * 4;
+    const auto rows = static_cast<double>(batch.rows);
+    const auto on_disk = static_cast<int64_t>(std::ceil(policy_.activations.disk * rows - 1e-9));
+    load.activation_bytes = round_up(on_disk * row, kDiskBlock);
+    if (plan_.has_device) {
+      const double lower = policy_.activations.disk + policy_.activations.host;
+      load.activation_up_bytes = static_cast<int64_t>(std::ceil(lower * rows - 1e-9)) * row;
+    }
+  }
+
+ private:
+  void add_chunk(const Chunk& chunk, MicroBatchLoad& load, BatchWork& work) const {
+    const int64_t end = chunk.first + chunk.count;
+    if (end >= prompt_) ++work.logit_rows;
+    const auto first = static_cast<double>(chunk.first);
+    const auto count = static_cast<double>(chunk.count);
+    const double pairs = count * first + count * (count + 1) / 2;
+    const bool is_lower =
+        host_attends_ && dealt(lower_, chunk.sequence + 1) > dealt(lower_, chunk.sequence);
+    const bool is_fresh = chunk.first == 0 && chunk.count > 1;
+    if (is_lower) {
+      const int64_t q = model_.num_heads * model_.head_dim;
+      const int64_t kv = model_.num_kv_heads * model_.head_dim;
+      load.query_bytes += 4 * chunk.count * (2 * kv + (is_fresh ? 0 : q));
+      if (!is_fresh) load.output_bytes += 4 * chunk.count * q;
+      if (!is_fresh) work.host_rows += chunk.count;
+    }
+    if (is_lower && !is_fresh)
+      work.host_history_tokens += pairs;
+    else if (chunk.count > 1)
+      work.prefill_pairs += pairs;
+    else
+      work.device_history_tokens += pairs;
+    if (host_attends_ && !is_lower) return;
+    const int64_t page = policy_.page_tokens;
+    const int64_t pages = (end + page - 1) / page;
+    const int64_t with_history = (chunk.first + page - 1) / page;
+    const int64_t first_changed = chunk.first / page;
+    const double lower = host_attends_ ? 1 : lower_;
+    const double disk = host_attends_ && lower_ > 0 ? disk_ / lower_ : disk_;
+    const int64_t staged = plan_.disk_pages > 0 ? round_up(plan_.page_bytes, kDiskBlock) : 0;
+    load.kv_load_bytes += dealt(disk, with_history) * staged;
+    load.kv_store_bytes += (dealt(disk, pages) - dealt(disk, first_changed)) * staged;
+    if (!plan_.has_device || host_attends_) return;
+    load.kv_up_bytes += dealt(lower, with_history) * plan_.page_bytes;
+    load.kv_down_bytes += (dealt(lower, pages) - dealt(lower, first_changed)) * plan_.page_bytes;
+  }
+
+  const ModelShape& model_;
+  const Plan& plan_;
+  const Policy& policy_;
+  int64_t prompt_;
+  double lower_ = 0;
+  double disk_ = 0;
+  bool host_attends_ = false;
+};
+
+// `wanted` of `count` positions, spread evenly: the middle of each of as many equal runs.
+std::vector<int64_t> spread(int64_t count, int64_t wanted) {
+  std::vector<int64_t> out;
+  const int64_t taken = std::min(count, wanted);
+  for (int64_t i = 0; i < taken; ++i) out.push_back((2 * i + 1) * count / (2 * taken));
+  return out;
+}
+}  // namespace
+
+BlockPasses block_passes(const ModelShape& model, const Plan& plan, DType, const JobShape& job,
+                         int64_t most_prefill, int64_t most_decode) {
+  const Policy& policy = plan.policy;
+  BlockPasses out;
+  out.sequences = std::clamp<int64_t>(job.sequences, 1, policy.block_sequences());
+  const int64_t prompt = std::max<int64_t>(std::llround(job.prompt_tokens), 1);
+  const int64_t decodes = std::max<int64_t>(std::llround(job.new_tokens), 1) - 1;
+  const Loads loads(model, plan, prompt);
+
+  std::vector<PassWork> prefill;
+  std::vector<int64_t> computed(static_cast<size_t>(out.sequences), 0);
+  for (int64_t finished = 0; finished < out.sequences;) {
+    PassWork& pass = prefill.emplace_back();
+    pass.is_prefill = true;
+    std::vector<Batch> batches;
+    int64_t room = plan.pass_tokens;
+    // Sequences that have their prompt behind them decode beside the others' prefill; those tokens
+    // are counted with the decode passes, where all sequences decode together.
+    for (int64_t s = finished; s < out.sequences && room > 0; ++s) {
+      int64_t& at = computed[static_cast<size_t>(s)];
+      const int64_t count = std::min(prompt - at, room);
+      add_tokens(batches, policy, s, at, count);
+      at += count;
+      room -= count;
+      if (at == prompt) ++finished;
+    }
+    for (const Batch& batch : batches) loads.add(batch, pass);
+  }
+  const auto chosen = spread(static_cast<int64_t>(prefill.size()), most_prefill);
+  for (const int64_t index : chosen)
+    out.passes.push_back(std::move(prefill[static_cast<size_t>(index)]));
+  out.prefill_passes = out.passes.size();
+  out.prefill_scale = static_cast<double>(prefill.size()) / static_cast<double>(chosen.size());
+
+  const auto steps = spread(decodes, most_decode);
+  for (const int64_t step : steps) {
+    PassWork& pass = out.passes.emplace_back();
+    std::vector<Batch> batches;
+    for (int64_t s = 0; s < out.sequences; ++s) add_tokens(batches, policy, s, prompt + step, 1);
+    for (const Batch& batch : batches) loads.add(batch, pass);
+  }
+  if (!steps.empty())
+    out.decode_scale = static_cast<double>(decodes) / static_cast<double>(steps.size());
+  out.passes.back().more_follow = false;
+  return out;
+}
+
+}  // namespace sluice::policy

@@ -1,0 +1,252 @@
+#include "policy/placement_lp.h"
+
+#include <glpk.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+namespace sluice::policy {
+
+namespace {
+constexpr std::array<std::array<Share, 3>, 3> kKinds{{
+    {Share::kWeightsInplace, Share::kWeightsHost, Share::kWeightsDisk},
+    {Share::kKvHost, Share::kKvDisk, Share::kKvDisk},
+    {Share::kActivationsHost, Share::kActivationsDisk, Share::kActivationsDisk}}};
+
+size_t index(Share share) { return static_cast<size_t>(share); }
+
+bool needs_device(Share share) {
+  return share == Share::kWeightsInplace || share == Share::kWeightsHost ||
+         share == Share::kKvHost || share == Share::kActivationsHost;
+}
+}  // namespace
+
+double PlacementLp::Linear::at(const std::array<double, kShareCount>& shares) const noexcept {
+  double value = base;
+  for (size_t i = 0; i < kShareCount; ++i) value += slope[i] * shares[i];
+  return value;
+}
+
+Policy PlacementLp::policy_with(Policy block, const std::array<double, kShareCount>& shares,
+                                bool has_device) {
+  const auto at = [&](Share share) { return std::clamp(shares[index(share)], 0.0, 1.0); };
+  const auto tiers = [](double host, double disk) {
+    host = std::min(host, 1.0);
+    disk = std::min(disk, 1.0 - host);
+    return TierShares{1 - host - disk, host, disk};
+  };
+  block.weights = tiers(at(Share::kWeightsInplace) + at(Share::kWeightsHost), at(Share::kWeightsDisk));
+  block.kv = tiers(at(Share::kKvHost), at(Share::kKvDisk));
+  block.activations = tiers(at(Share::kActivationsHost), at(Share::kActivationsDisk));
+  block.inplace_host_fraction =
+      has_device ? std::min(at(Share::kWeightsInplace), block.weights.host) : 0;
+  return block;
+}
+
+// Two lanes that share a resource take at least their sum over what it gives both together.
+void PlacementLp::add_time_rows(const std::array<Linear, kLaneCount>& lanes,
+                                std::vector<Linear>& rows) const {
+  const auto sum = [&](Lane a, Lane b, double over) {
+    Linear row = lanes[static_cast<size_t>(a)];
+    const Linear& other = lanes[static_cast<size_t>(b)];
+    row.base = (row.base + other.base) / over;
+    for (size_t i = 0; i < kShareCount; ++i) row.slope[i] = (row.slope[i] + other.slope[i]) / over;
+    rows.push_back(row);
+  };
+  for (const Linear& lane : lanes) rows.push_back(lane);
+  const Profile& profile = *request_.profile;
+  const Disk& disk = profile.disks.front();
+  sum(Lane::kDiskRead, Lane::kDiskWrite,
+      std::max(1.0, disk.mixed_read.value / disk.read.value +
+                        disk.mixed_write.value / disk.write.value));
+  if (profile.device)
+    sum(Lane::kHostToDevice, Lane::kDeviceToHost, 2 * profile.link.both_share.value);
+  if (profile.shares_cores || !profile.device) sum(Lane::kDeviceCompute, Lane::kHostCompute, 1);
+}
+
+PlacementLp::PlacementLp(const SearchRequest& request, const Policy& block) : request_(request) {
+  const PlanInput& input = request.input;
+  const bool has_device = input.device_budget_bytes > 0;
+  struct Corner {
+    Prediction time;
+    std::array<double, 3> bytes;
+  };
+  const std::array<double, 3> budgets{
+      static_cast<double>(std::max<int64_t>(input.device_budget_bytes, 1)),
+      static_cast<double>(std::max<int64_t>(input.memory_budget_bytes, 1)),
+      static_cast<double>(input.disk_budget_bytes > 0 ? input.disk_budget_bytes : INT64_MAX)};
+  const auto corner = [&](const std::array<double, kShareCount>& shares) {
+    const Plan plan = make_plan(input, policy_with(block, shares, has_device));
+    return Corner{predict(*input.model, plan, *request.profile, input.kv_dtype, request.job),
+                  {static_cast<double>(plan.device_bytes()) / budgets[0],
+                   static_cast<double>(plan.memory_bytes()) / budgets[1],
+                   static_cast<double>(plan.disk_bytes()) / budgets[2]}};
+  };
+  const Corner base = corner({});
+  std::array<Linear, kLaneCount> prefill;
+  std::array<Linear, kLaneCount> decode;
+  byte_rows_.resize(3);
+  for (size_t lane = 0; lane < kLaneCount; ++lane) {
+    prefill[lane].base = base.time.prefill_lanes[lane];
+    decode[lane].base = base.time.decode_lanes[lane];
+  }
+  for (size_t tier = 0; tier < 3; ++tier) byte_rows_[tier].base = base.bytes[tier];
+  const SearchConstraints& fixed = request.constraints;
+  for (size_t i = 0; i < kShareCount; ++i) {
+    const auto share = static_cast<Share>(i);
+    varies_[i] = has_device || !needs_device(share);
+    if (share == Share::kWeightsInplace && fixed.inplace_host_fraction == 0.0) varies_[i] = false;
+    if (!varies_[i]) continue;
+    std::array<double, kShareCount> shares{};
+    shares[i] = 1;
+    const Corner one = corner(shares);
+    for (size_t lane = 0; lane < kLaneCount; ++lane) {
+      prefill[lane].slope[i] = one.time.prefill_lanes[lane] - prefill[lane].base;
+      decode[lane].slope[i] = one.time.decode_lanes[lane] - decode[lane].base;
+    }
+    for (size_t tier = 0; tier < 3; ++tier)
+      byte_rows_[tier].slope[i] = one.bytes[tier] - base.bytes[tier];
+  }
+  if (!has_device) byte_rows_.erase(byte_rows_.begin());
+  add_time_rows(prefill, prefill_rows_);
+  add_time_rows(decode, decode_rows_);
+}
+
+double PlacementLp::seconds(const std::array<double, kShareCount>& shares) const {
+  const auto most = [&](const std::vector<Linear>& rows) {
+    double value = 0;
+    for (const Linear& row : rows) value = std::max(value, row.at(shares));
+    return value;
+  };
+  return most(prefill_rows_) + most(decode_rows_);
+}
+
+bool PlacementLp::fits(const std::array<double, kShareCount>& shares) const {
+  return std::all_of(byte_rows_.begin(), byte_rows_.end(),
+                     [&](const Linear& row) { return row.at(shares) <= 1 + 1e-9; });
+}
+
+namespace {
+// The rows of a GLPK problem, collected in its triplet form.
+class Problem {
+ public:
+  explicit Problem(int columns) : problem_(glp_create_prob(), glp_delete_prob) {
+    glp_term_out(GLP_OFF);
+    glp_set_obj_dir(problem_.get(), GLP_MIN);
+    glp_add_cols(problem_.get(), columns);
+  }
+  void bound(int column, double low, double high) {
+    if (low >= high)
+      glp_set_col_bnds(problem_.get(), column, GLP_FX, low, low);
+    else
+      glp_set_col_bnds(problem_.get(), column, std::isinf(high) ? GLP_LO : GLP_DB, low, high);
+  }
+  void cost(int column, double value) { glp_set_obj_coef(problem_.get(), column, value); }
+  /// sum of coefficients[i] * column i + 1 <= most (== most when `is_equal`).
+  void row(const std::vector<double>& coefficients, double most, bool is_equal = false) {
+    const int number = glp_add_rows(problem_.get(), 1);
+    glp_set_row_bnds(problem_.get(), number, is_equal ? GLP_FX : GLP_UP, most, most);
+    for (size_t i = 0; i < coefficients.size(); ++i) {
+      if (coefficients[i] == 0) continue;
+      rows_.push_back(number);
+      columns_.push_back(static_cast<int>(i) + 1);
+      values_.push_back(coefficients[i]);
+    }
+  }
+  bool solve() {
+    glp_load_matrix(problem_.get(), static_cast<int>(values_.size()) - 1, rows_.data(),
+                    columns_.data(), values_.data());
+    glp_smcp options;
+    glp_init_smcp(&options);
+    options.msg_lev = GLP_MSG_OFF;
+    options.presolve = GLP_ON;
+    return glp_simplex(problem_.get(), &options) == 0 &&
+           glp_get_status(problem_.get()) == GLP_OPT;
+  }
+  double value(int column) const { return glp_get_col_prim(problem_.get(), column); }
+
+ private:
+  std::unique_ptr<glp_prob, decltype(&glp_delete_prob)> problem_;
+  std::vector<int> rows_{0};  // GLPK counts from 1
+  std::vector<int> columns_{0};
+  std::vector<double> values_{0};
+};
+
+// Bounds that the constraints put on one kind's shares.
+void constrain(Problem& problem, const std::optional<TierShares>& shares, Share host, Share disk,
+               bool has_device, bool has_inplace) {
+  if (!shares) return;
+  std::vector<double> row(kShareCount, 0.0);
+  row[index(disk)] = 1;
+  problem.row(row, shares->disk, true);
+  if (!has_device) return;
+  std::fill(row.begin(), row.end(), 0.0);
+  row[index(host)] = 1;
+  if (has_inplace) row[index(Share::kWeightsInplace)] = 1;
+  problem.row(row, shares->host, true);
+}
+}  // namespace
+
+std::optional<Placement> PlacementLp::solve(double latency_bound_seconds) const {
+  constexpr int kPrefill = static_cast<int>(kShareCount) + 1;
+  constexpr int kDecode = kPrefill + 1;
+  const double infinity = std::numeric_limits<double>::infinity();
+  Problem problem(kDecode);
+  for (size_t i = 0; i < kShareCount; ++i)
+    problem.bound(static_cast<int>(i) + 1, 0, varies_[i] ? 1 : 0);
+  // Seconds span many orders of magnitude from model to model: count in units of the slowest corner.
+  double unit = 0;
+  for (const auto* rows : {&prefill_rows_, &decode_rows_})
+    for (const Linear& row : *rows) {
+      unit = std::max(unit, std::abs(row.base));
+      for (double slope : row.slope) unit = std::max(unit, std::abs(slope));
+    }
+  if (unit <= 0) unit = 1;
+  for (const int column : {kPrefill, kDecode}) {
+    problem.bound(column, 0, infinity);
+    // A hair for each share, so that what costs nothing stays on the device.
+    problem.cost(column, 1);
+  }
+  for (size_t i = 0; i < kShareCount; ++i) problem.cost(static_cast<int>(i) + 1, 1e-9);
+  for (const auto& kind : kKinds) {
+    std::vector<double> row(kShareCount, 0.0);
+    for (const Share share : kind) row[index(share)] = 1;
+    problem.row(row, 1);
+  }
+  const bool has_device = request_.input.device_budget_bytes > 0;
+  const SearchConstraints& fixed = request_.constraints;
+  constrain(problem, fixed.weights, Share::kWeightsHost, Share::kWeightsDisk, has_device, true);
+  constrain(problem, fixed.kv, Share::kKvHost, Share::kKvDisk, has_device, false);
+  constrain(problem, fixed.activations, Share::kActivationsHost, Share::kActivationsDisk,
+            has_device, false);
+  if (fixed.inplace_host_fraction && varies(Share::kWeightsInplace))
+    problem.bound(static_cast<int>(index(Share::kWeightsInplace)) + 1, *fixed.inplace_host_fraction,
+                  *fixed.inplace_host_fraction);
+  for (const Linear& row : byte_rows_)
+    problem.row({row.slope.begin(), row.slope.end()}, 1 - row.base);
+  const auto time_rows = [&](const std::vector<Linear>& rows, int column) {
+    for (const Linear& row : rows) {
+      std::vector<double> coefficients(static_cast<size_t>(kDecode), 0.0);
+      for (size_t i = 0; i < kShareCount; ++i) coefficients[i] = row.slope[i] / unit;
+      coefficients[static_cast<size_t>(column) - 1] = -1;
+      problem.row(coefficients, -row.base / unit);
+    }
+  };
+  time_rows(prefill_rows_, kPrefill);
+  time_rows(decode_rows_, kDecode);
+  if (latency_bound_seconds > 0) {
+    std::vector<double> row(static_cast<size_t>(kDecode), 0.0);
+    row[static_cast<size_t>(kPrefill) - 1] = row[static_cast<size_t>(kDecode) - 1] = 1;
+    problem.row(row, latency_bound_seconds / unit);
+  }
+  if (!problem.solve()) return std::nullopt;
+  Placement out;
+  for (size_t i = 0; i < kShareCount; ++i)
+    out.shares[i] = std::clamp(problem.value(static_cast<int>(i) + 1), 0.0, 1.0);
+  out.prefill_seconds = problem.value(kPrefill) * unit;
+  out.decode_seconds = problem.value(kDecode) * unit;
+  return out;
+}
+
+}  // namespace sluice::policy

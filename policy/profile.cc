@@ -1,0 +1,155 @@
+#include "policy/profile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "src/base/error.h"
+
+namespace sluice::policy {
+
+namespace {
+[[noreturn]] void refuse(const Profile& profile, const std::string& what, const char* mend) {
+  throw Error(ErrorKind::kUser, fmt::format("profile {}: {}", profile.name, what), mend);
+}
+
+void need_rate(const Profile& profile, const Figure& figure, const std::string& what) {
+  if (!(figure.value > 0) || !std::isfinite(figure.value))
+    refuse(profile, fmt::format("{} is {}", what, figure.value),
+           "a rate is a positive number; measure again (sluice profile) or mend the file");
+}
+
+void need_time(const Profile& profile, const Figure& figure, const std::string& what) {
+  if (!(figure.value >= 0 && figure.value <= 10))
+    refuse(profile, fmt::format("{} is {}", what, figure.value), "write 0 to 10 seconds");
+}
+
+void validate_processor(const Profile& profile, const Processor& processor, const char* which) {
+  need_rate(profile, processor.memory_read, fmt::format("{}.memory_read", which));
+  if (processor.matmul.empty())
+    refuse(profile, fmt::format("{}.matmul has no rates", which), "give at least one row");
+  for (const MatmulRate& row : processor.matmul) {
+    if (row.m < 1 || row.n < 1 || row.k < 1)
+      refuse(profile, fmt::format("{}.matmul has a size of {} x {} x {}", which, row.m, row.n, row.k),
+             "sizes are positive");
+    need_rate(profile, row.flops, fmt::format("{}.matmul m={}", which, row.m));
+  }
+  if (processor.attention.empty())
+    refuse(profile, fmt::format("{}.attention has no rates", which), "give at least one row");
+  for (const AttentionRate& row : processor.attention) {
+    need_rate(profile, row.decode_bytes, fmt::format("{}.attention.decode", which));
+    need_rate(profile, row.prefill_flops, fmt::format("{}.attention.prefill", which));
+  }
+  need_time(profile, processor.launch_seconds, fmt::format("{}.launch_seconds", which));
+  need_time(profile, processor.synchronise_seconds, fmt::format("{}.synchronise_seconds", which));
+}
+
+// The row of an element type that the table has; else of one as wide; else any.
+template <typename Row>
+DType nearest_type(const std::vector<Row>& rows, DType wanted, DType Row::*member) {
+  for (const Row& row : rows)
+    if (row.*member == wanted) return wanted;
+  for (const Row& row : rows)
+    if (dtype_bytes(row.*member) == dtype_bytes(wanted)) return row.*member;
+  return rows.front().*member;
+}
+
+double log_distance(double a, double b) { return std::abs(std::log(a) - std::log(b)); }
+
+// Rate at m, on straight lines of log rate over log m through the rows of one size of W; flat beyond
+// the ends.
+double rate_at(const std::vector<const MatmulRate*>& rows, int64_t m) {
+  const auto above = std::find_if(rows.begin(), rows.end(),
+                                  [&](const MatmulRate* row) { return row->m >= m; });
+  if (above == rows.end()) return rows.back()->flops.value;
+  if (above == rows.begin() || (*above)->m == m) return (*above)->flops.value;
+  const MatmulRate& high = **above;
+  const MatmulRate& low = **(above - 1);
+  const double t = std::log(static_cast<double>(m) / static_cast<double>(low.m)) /
+                   std::log(static_cast<double>(high.m) / static_cast<double>(low.m));
+  return std::exp((1 - t) * std::log(low.flops.value) + t * std::log(high.flops.value));
+}
+
+const AttentionRate& attention_row(const Processor& processor, DType kv_dtype) {
+  const DType type = nearest_type(processor.attention, kv_dtype, &AttentionRate::kv_dtype);
+  for (const AttentionRate& row : processor.attention)
+    if (row.kv_dtype == type) return row;
+  return processor.attention.front();
+}
+}  // namespace
+
+double Profile::disk_read() const noexcept {
+  double sum = 0;
+  for (const Disk& disk : disks) sum += disk.read.value;
+  return sum;
+}
+
+double Profile::disk_write() const noexcept {
+  double sum = 0;
+  for (const Disk& disk : disks) sum += disk.write.value;
+  return sum;
+}
+
+void validate(const Profile& profile) {
+  validate_processor(profile, profile.host, "host");
+  if (profile.device) {
+    validate_processor(profile, *profile.device, "device");
+    need_rate(profile, profile.link.to_device, "link.to_device");
+    need_rate(profile, profile.link.to_host, "link.to_host");
+    need_time(profile, profile.link.latency_seconds, "link.latency_seconds");
+    const double share = profile.link.both_share.value;
+    if (!(share > 0 && share <= 1))
+      refuse(profile, fmt::format("link.both_share is {}", share), "write a share in (0, 1]");
+  }
+  if (profile.disks.empty()) refuse(profile, "there is no disk", "give at least one");
+  for (const Disk& disk : profile.disks) {
+    need_rate(profile, disk.read, "disk.read");
+    need_rate(profile, disk.write, "disk.write");
+    need_rate(profile, disk.mixed_read, "disk.mixed_read");
+    need_rate(profile, disk.mixed_write, "disk.mixed_write");
+    need_time(profile, disk.latency_seconds, "disk.latency_seconds");
+  }
+  for (const auto& [bytes, name] : {std::pair{profile.device_bytes, "device_memory_bytes"},
+                                    std::pair{profile.host_bytes, "host_memory_bytes"},
+                                    std::pair{profile.disk_bytes, "disk_bytes"}})
+    if (bytes < 0) refuse(profile, fmt::format("{} is {}", name, bytes), "sizes are not negative");
+  if (profile.host_bytes == 0) refuse(profile, "host_memory_bytes is 0", "say how much there is");
+  if (profile.device && profile.device_bytes == 0)
+    refuse(profile, "device_memory_bytes is 0", "say how much there is, or leave the device out");
+}
+
+double matmul_seconds(const Processor& processor, DType weight_dtype, int64_t m, int64_t n,
+                      int64_t k) {
+  if (m <= 0 || n <= 0 || k <= 0) return 0;
+  const DType type = nearest_type(processor.matmul, weight_dtype, &MatmulRate::weight_dtype);
+  const double size = static_cast<double>(n) * static_cast<double>(k);
+  double nearest = std::numeric_limits<double>::infinity();
+  for (const MatmulRate& row : processor.matmul)
+    if (row.weight_dtype == type)
+      nearest = std::min(nearest, log_distance(size, static_cast<double>(row.n) *
+                                                         static_cast<double>(row.k)));
+  std::vector<const MatmulRate*> rows;
+  for (const MatmulRate& row : processor.matmul)
+    if (row.weight_dtype == type &&
+        log_distance(size, static_cast<double>(row.n) * static_cast<double>(row.k)) <=
+            nearest + 1e-9)
+      rows.push_back(&row);
+  std::sort(rows.begin(), rows.end(),
+            [](const MatmulRate* a, const MatmulRate* b) { return a->m < b->m; });
+  const double flops = 2 * static_cast<double>(m) * size;
+  const double bytes = size * static_cast<double>(dtype_bytes(weight_dtype));
+  return std::max(flops / rate_at(rows, m), bytes / processor.memory_read.value) +
+         processor.launch_seconds.value;
+}
+
+double decode_attention_seconds(const Processor& processor, DType kv_dtype, double kv_bytes) {
+  return kv_bytes / attention_row(processor, kv_dtype).decode_bytes.value;
+}
+
+double prefill_attention_seconds(const Processor& processor, DType kv_dtype, double flops) {
+  return flops / attention_row(processor, kv_dtype).prefill_flops.value;
+}
+
+}  // namespace sluice::policy

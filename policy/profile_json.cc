@@ -1,0 +1,227 @@
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "policy/profile.h"
+#include "src/base/error.h"
+
+namespace sluice::policy {
+
+namespace {
+using Json = nlohmann::ordered_json;
+constexpr const char* kSources[] = {"measured", "published", "datasheet", "estimate"};
+
+Json figure_json(const Figure& figure) {
+  Json json{{"value", figure.value}};
+  if (figure.spread > 0) json["spread"] = figure.spread;
+  json["source"] = kSources[static_cast<size_t>(figure.source)];
+  if (!figure.note.empty()) json["note"] = figure.note;
+  return json;
+}
+
+// One object of the file: reads its members by name and refuses what it does not know.
+class Reader {
+ public:
+  Reader(const Json& json, std::string path, std::string_view origin)
+      : json_(json), path_(std::move(path)), origin_(origin) {
+    if (!json.is_object()) refuse(path_, "is not an object");
+  }
+
+  [[noreturn]] void refuse(const std::string& where, const std::string& what) const {
+    throw Error(ErrorKind::kUser, fmt::format("profile {}: {} {}", origin_, where, what),
+                "docs/formats/profile.md has the format; sluice profile writes one");
+  }
+  std::string at(const char* key) const { return path_.empty() ? key : path_ + "." + key; }
+
+  const Json& need(const char* key) {
+    seen_.insert(key);
+    const auto found = json_.find(key);
+    if (found == json_.end()) refuse(at(key), "is missing");
+    return *found;
+  }
+  bool has(const char* key) {
+    seen_.insert(key);
+    const auto found = json_.find(key);
+    return found != json_.end() && !found->is_null();
+  }
+  std::string text(const char* key) {
+    if (!has(key)) return {};
+    const Json& value = json_[key];
+    if (!value.is_string()) refuse(at(key), "is not a text");
+    return value.get<std::string>();
+  }
+  int64_t integer(const char* key) {
+    const Json& value = need(key);
+    if (!value.is_number_integer()) refuse(at(key), "is not a whole number");
+    return value.get<int64_t>();
+  }
+  bool boolean(const char* key) {
+    if (!has(key)) return false;
+    if (!json_[key].is_boolean()) refuse(at(key), "is not true or false");
+    return json_[key].get<bool>();
+  }
+  DType dtype(const char* key) {
+    const Json& value = need(key);
+    const auto type = value.is_string() ? parse_dtype(value.get<std::string>()) : std::nullopt;
+    if (!type) refuse(at(key), "is not an element type (f32, f16, bf16)");
+    return *type;
+  }
+  /// A bare number, or an object with value, spread, source and note.
+  Figure figure(const char* key) {
+    const Json& value = need(key);
+    Figure out;
+    if (value.is_number()) {
+      out.value = value.get<double>();
+      return out;
+    }
+    Reader inner(value, at(key), origin_);
+    const Json& number = inner.need("value");
+    if (!number.is_number()) refuse(at(key) + ".value", "is not a number");
+    out.value = number.get<double>();
+    if (inner.has("spread")) {
+      if (!value["spread"].is_number()) refuse(at(key) + ".spread", "is not a number");
+      out.spread = value["spread"].get<double>();
+    }
+    out.note = inner.text("note");
+    const std::string source = inner.text("source");
+    for (size_t i = 0; i < std::size(kSources); ++i)
+      if (source == kSources[i]) out.source = static_cast<FigureSource>(i);
+    if (!source.empty() && source != kSources[static_cast<size_t>(out.source)])
+      refuse(at(key) + ".source", "is none of measured, published, datasheet, estimate");
+    inner.done();
+    return out;
+  }
+  Reader object(const char* key) { return {need(key), at(key), origin_}; }
+  template <typename Each>
+  void list(const char* key, const Each& each) {
+    const Json& value = need(key);
+    if (!value.is_array()) refuse(at(key), "is not a list");
+    for (size_t i = 0; i < value.size(); ++i) {
+      Reader item(value[i], fmt::format("{}[{}]", at(key), i), origin_);
+      each(item);
+      item.done();
+    }
+  }
+  void done() const {
+    for (const auto& [key, value] : json_.items())
+      if (!seen_.contains(key)) refuse(at(key.c_str()), "is not a key of a profile");
+  }
+
+ private:
+  const Json& json_;
+  std::string path_;
+  std::string_view origin_;
+  std::set<std::string> seen_;
+};
+
+Processor read_processor(Reader reader) {
+  Processor out;
+  out.name = reader.text("name");
+  if (reader.has("threads")) out.threads = static_cast<int>(reader.integer("threads"));
+  out.memory_read = reader.figure("memory_read_bytes_per_second");
+  reader.list("matmul", [&](Reader& row) {
+    out.matmul.push_back({row.dtype("weights"), row.integer("m"), row.integer("n"),
+                          row.integer("k"), row.figure("flops")});
+  });
+  reader.list("attention", [&](Reader& row) {
+    out.attention.push_back({row.dtype("kv"), row.figure("decode_bytes_per_second"),
+                             row.figure("prefill_flops")});
+  });
+  out.launch_seconds = reader.figure("launch_seconds");
+  out.synchronise_seconds = reader.figure("synchronise_seconds");
+  reader.done();
+  return out;
+}
+
+Json processor_json(const Processor& processor) {
+  Json json{{"name", processor.name},
+            {"threads", processor.threads},
+            {"memory_read_bytes_per_second", figure_json(processor.memory_read)},
+            {"launch_seconds", figure_json(processor.launch_seconds)},
+            {"synchronise_seconds", figure_json(processor.synchronise_seconds)}};
+  json["matmul"] = Json::array();
+  for (const MatmulRate& row : processor.matmul)
+    json["matmul"].push_back({{"weights", dtype_name(row.weight_dtype)},
+                              {"m", row.m},
+                              {"n", row.n},
+                              {"k", row.k},
+                              {"flops", figure_json(row.flops)}});
+  json["attention"] = Json::array();
+  for (const AttentionRate& row : processor.attention)
+    json["attention"].push_back({{"kv", dtype_name(row.kv_dtype)},
+                                 {"decode_bytes_per_second", figure_json(row.decode_bytes)},
+                                 {"prefill_flops", figure_json(row.prefill_flops)}});
+  return json;
+}
+}  // namespace
+
+Profile parse_profile(std::string_view json_text, std::string_view origin) {
+  const Json json = Json::parse(json_text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object())
+    throw Error(ErrorKind::kUser, fmt::format("profile {}: not a JSON object", origin),
+                "docs/formats/profile.md has the format; sluice profile writes one");
+  Reader reader(json, "", origin);
+  Profile out;
+  out.name = reader.text("name");
+  if (out.name.empty()) out.name = std::string(origin);
+  out.description = reader.text("description");
+  out.date = reader.text("date");
+  if (reader.has("device")) out.device = read_processor(reader.object("device"));
+  out.host = read_processor(reader.object("host"));
+  if (reader.has("link")) {
+    Reader link = reader.object("link");
+    out.link = {link.figure("to_device_bytes_per_second"), link.figure("to_host_bytes_per_second"),
+                link.figure("both_share"), link.figure("latency_seconds")};
+    link.done();
+  }
+  reader.list("disks", [&](Reader& disk) {
+    out.disks.push_back(
+        {disk.text("path"), disk.figure("read_bytes_per_second"),
+         disk.figure("write_bytes_per_second"), disk.figure("mixed_read_bytes_per_second"),
+         disk.figure("mixed_write_bytes_per_second"), disk.figure("latency_seconds")});
+  });
+  out.shares_cores = reader.boolean("shares_cores");
+  if (reader.has("device_memory_bytes")) out.device_bytes = reader.integer("device_memory_bytes");
+  out.host_bytes = reader.integer("host_memory_bytes");
+  if (reader.has("disk_bytes")) out.disk_bytes = reader.integer("disk_bytes");
+  if (reader.has("host_memory"))
+    reader.list("host_memory", [&](Reader& row) {
+      out.host_memory.push_back({static_cast<int>(row.integer("threads")),
+                                 row.figure("read_bytes_per_second")});
+    });
+  reader.done();
+  validate(out);
+  return out;
+}
+
+std::string profile_to_json(const Profile& profile) {
+  Json json{{"name", profile.name}, {"description", profile.description}, {"date", profile.date}};
+  if (profile.device) json["device"] = processor_json(*profile.device);
+  json["host"] = processor_json(profile.host);
+  if (profile.device)
+    json["link"] = {{"to_device_bytes_per_second", figure_json(profile.link.to_device)},
+                    {"to_host_bytes_per_second", figure_json(profile.link.to_host)},
+                    {"both_share", figure_json(profile.link.both_share)},
+                    {"latency_seconds", figure_json(profile.link.latency_seconds)}};
+  json["disks"] = Json::array();
+  for (const Disk& disk : profile.disks)
+    json["disks"].push_back({{"path", disk.path},
+                             {"read_bytes_per_second", figure_json(disk.read)},
+                             {"write_bytes_per_second", figure_json(disk.write)},
+                             {"mixed_read_bytes_per_second", figure_json(disk.mixed_read)},
+                             {"mixed_write_bytes_per_second", figure_json(disk.mixed_write)},
+                             {"latency_seconds", figure_json(disk.latency_seconds)}});
+  json["shares_cores"] = profile.shares_cores;
+  json["device_memory_bytes"] = profile.device_bytes;
+  json["host_memory_bytes"] = profile.host_bytes;
+  json["disk_bytes"] = profile.disk_bytes;
+  json["host_memory"] = Json::array();
+  for (const ThreadRate& row : profile.host_memory)
+    json["host_memory"].push_back({{"threads", row.threads},
+                                   {"read_bytes_per_second", figure_json(row.memory_read)}});
+  return json.dump(1) + "\n";
+}
+
+}  // namespace sluice::policy

@@ -1,0 +1,229 @@
+#include "policy/simulator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <limits>
+#include <optional>
+
+#include "src/base/error.h"
+
+namespace sluice::policy {
+
+namespace {
+constexpr double kNever = std::numeric_limits<double>::infinity();
+// What is left of a task below this is rounding.
+constexpr double kInstant = 1e-12;
+
+bool is_compute(Lane lane) { return lane == Lane::kDeviceCompute || lane == Lane::kHostCompute; }
+
+// The lanes of one machine, by discrete events.
+class Lanes {
+ public:
+  Lanes(const ModelShape& model, const Plan& plan, const Profile& profile, DType kv_dtype,
+        std::span<const PassWork> passes, bool keep_tasks, Simulation& out)
+      : model_(model), plan_(plan), profile_(profile), kv_dtype_(kv_dtype), passes_(passes),
+        keep_tasks_(keep_tasks), out_(out) {}
+
+  /// Queues the tasks of a pass and runs until its last compute task has ended.
+  void run_pass(std::vector<Task> tasks) {
+    done_.resize(done_.size() + tasks.size(), false);
+    int64_t compute_left = 0;
+    for (Task& task : tasks) {
+      if (is_compute(task.lane)) ++compute_left;
+      lanes_[static_cast<size_t>(task.lane)].queue.push_back(std::move(task));
+    }
+    while (compute_left > 0) {
+      start_what_can();
+      const double step = next_end();
+      SLUICE_ASSERT(step < kNever, "a schedule can't block itself");
+      advance(step, compute_left);
+    }
+    out_.pass_ends.push_back(now_);
+  }
+  double now() const noexcept { return now_; }
+
+ private:
+  struct LaneState {
+    std::deque<Task> queue;
+    std::optional<Task> running;
+    double left = 0;  // seconds at the lane's full rate
+    double started = 0;
+    double idle_since = 0;
+  };
+
+  bool is_ready(const Task& task) const {
+    return std::all_of(task.waits.begin(), task.waits.end(),
+                       [&](TaskId id) { return done_[static_cast<size_t>(id)]; });
+  }
+
+  void start_what_can() {
+    for (size_t i = 0; i < lanes_.size(); ++i) {
+      LaneState& lane = lanes_[i];
+      if (lane.running || lane.queue.empty() || !is_ready(lane.queue.front())) continue;
+      const auto kind = static_cast<Lane>(i);
+      const Lane other =
+          kind == Lane::kDeviceCompute ? Lane::kHostCompute : Lane::kDeviceCompute;
+      const bool shares = profile_.shares_cores || !profile_.device;
+      if (is_compute(kind) && shares && lanes_[static_cast<size_t>(other)].running) continue;
+      lane.running = std::move(lane.queue.front());
+      lane.queue.pop_front();
+      lane.left = full_rate_seconds(*lane.running, lane);
+      lane.started = now_;
+    }
+  }
+
+  double full_rate_seconds(const Task& task, const LaneState& lane) const {
+    const auto bytes = static_cast<double>(task.bytes);
+    switch (task.lane) {
+      case Lane::kDiskRead:
+      case Lane::kDiskWrite: {
+        if (task.bytes == 0) return 0;
+        const double latency = lane.idle_since < now_ ? profile_.disks.front().latency_seconds.value : 0;
+        return latency + bytes / (task.lane == Lane::kDiskRead ? profile_.disk_read()
+                                                               : profile_.disk_write());
+      }
+      case Lane::kHostToDevice:
+        if (task.bytes == 0) return 0;
+        return profile_.link.latency_seconds.value + bytes / profile_.link.to_device.value;
+      case Lane::kDeviceToHost:
+        if (task.bytes == 0) return 0;
+        return profile_.link.latency_seconds.value + bytes / profile_.link.to_host.value;
+      case Lane::kDeviceCompute:
+      case Lane::kHostCompute: break;
+    }
+    const BatchWork& work =
+        passes_[static_cast<size_t>(task.pass)].work[static_cast<size_t>(task.micro_batch)];
+    const TaskSeconds seconds =
+        compute_seconds(model_, plan_, profile_, kv_dtype_, static_cast<size_t>(task.sublayer),
+                        task.step, work);
+    return task_duration(seconds, profile_.shares_cores);
+  }
+
+  // Share of its full rate that a lane has now.
+  double speed(Lane lane) const {
+    const auto runs = [&](Lane other) {
+      return lanes_[static_cast<size_t>(other)].running.has_value();
+    };
+    const Disk& disk = profile_.disks.front();
+    switch (lane) {
+      case Lane::kDiskRead:
+        return runs(Lane::kDiskWrite) ? disk.mixed_read.value / disk.read.value : 1;
+      case Lane::kDiskWrite:
+        return runs(Lane::kDiskRead) ? disk.mixed_write.value / disk.write.value : 1;
+      case Lane::kHostToDevice:
+        return runs(Lane::kDeviceToHost) ? profile_.link.both_share.value : 1;
+      case Lane::kDeviceToHost:
+        return runs(Lane::kHostToDevice) ? profile_.link.both_share.value : 1;
+      case Lane::kDeviceCompute:
+      case Lane::kHostCompute: break;
+    }
+    return 1;
+  }
+
+  double next_end() const {
+    double step = kNever;
+    for (size_t i = 0; i < lanes_.size(); ++i)
+      if (lanes_[i].running)
+        step = std::min(step, lanes_[i].left / speed(static_cast<Lane>(i)));
+    return step;
+  }
+
+  void advance(double step, int64_t& compute_left) {
+    std::array<double, kLaneCount> speeds{};
+    for (size_t i = 0; i < lanes_.size(); ++i) speeds[i] = speed(static_cast<Lane>(i));
+    now_ += step;
+    for (size_t i = 0; i < lanes_.size(); ++i) {
+      LaneState& lane = lanes_[i];
+      if (!lane.running) continue;
+      lane.left -= step * speeds[i];
+      const auto pass = static_cast<size_t>(lane.running->pass);
+      if (pass >= out_.pass_busy.size()) out_.pass_busy.resize(pass + 1);
+      out_.pass_busy[pass][i] += step;
+      if (lane.left > kInstant) continue;
+      done_[static_cast<size_t>(lane.running->id)] = true;
+      if (is_compute(static_cast<Lane>(i))) --compute_left;
+      if (keep_tasks_) out_.tasks.push_back({std::move(*lane.running), lane.started, now_});
+      lane.running.reset();
+      lane.idle_since = now_;
+    }
+  }
+
+  const ModelShape& model_;
+  const Plan& plan_;
+  const Profile& profile_;
+  DType kv_dtype_;
+  std::span<const PassWork> passes_;
+  bool keep_tasks_;
+  Simulation& out_;
+  std::array<LaneState, kLaneCount> lanes_;
+  std::vector<bool> done_;
+  double now_ = 0;
+};
+}  // namespace
+
+double Simulation::busy_seconds(Lane lane) const noexcept {
+  double sum = 0;
+  for (const auto& pass : pass_busy) sum += pass[static_cast<size_t>(lane)];
+  return sum;
+}
+
+Simulation simulate(const ModelShape& model, const Plan& plan, const Profile& profile,
+                    DType kv_dtype, const ScheduleShape& shape, std::span<const PassWork> passes,
+                    bool keep_tasks) {
+  Simulation out;
+  ScheduleGenerator generator(shape);
+  Lanes lanes(model, plan, profile, kv_dtype, passes, keep_tasks, out);
+  for (const PassWork& pass : passes) {
+    std::vector<Task> tasks = generator.next_pass(pass.loads, pass.more_follow);
+    for (const Task& task : tasks) out.stream_hash = fold_task(out.stream_hash, task);
+    lanes.run_pass(std::move(tasks));
+  }
+  out.seconds = lanes.now();
+  out.pass_busy.resize(passes.size());
+  return out;
+}
+
+ScheduleShape schedule_shape(const ModelShape& model, const Plan& plan) {
+  ScheduleShape shape;
+  shape.has_device = plan.has_device;
+  shape.weight_ring_bytes = plan.ring_bytes;
+  shape.host_ring_bytes = plan.host_ring_bytes;
+  shape.kv_slots = kKvSlots;
+  shape.activation_slots = kActivationSlots;
+  shape.attention_slots = kAttentionSlots;
+  for (size_t i = 0; i < model.sublayers.size(); ++i) {
+    ScheduleSublayer& sublayer = shape.sublayers.emplace_back();
+    sublayer.has_attention = model.sublayers[i].kind == SublayerKind::kAttention;
+    for (const PlanPart& part : plan.parts[i])
+      sublayer.parts.push_back({part.bytes, part.from_disk});
+  }
+  return shape;
+}
+
+Prediction simulate_block(const ModelShape& model, const Plan& plan, const Profile& profile,
+                          DType kv_dtype, const JobShape& job) {
+  constexpr int64_t kPrefillPasses = 5;
+  constexpr int64_t kDecodePasses = 5;
+  const BlockPasses block =
+      block_passes(model, plan, kv_dtype, job, kPrefillPasses, kDecodePasses);
+  const Simulation simulation = simulate(model, plan, profile, kv_dtype,
+                                         schedule_shape(model, plan), block.passes, false);
+  Prediction out;
+  out.block_sequences = block.sequences;
+  out.new_tokens = static_cast<double>(block.sequences) * job.new_tokens;
+  double before = 0;
+  for (size_t i = 0; i < block.passes.size(); ++i) {
+    const bool is_prefill = i < block.prefill_passes;
+    const double scale = is_prefill ? block.prefill_scale : block.decode_scale;
+    (is_prefill ? out.prefill_seconds : out.decode_seconds) +=
+        scale * (simulation.pass_ends[i] - before);
+    before = simulation.pass_ends[i];
+    for (size_t lane = 0; lane < kLaneCount; ++lane)
+      (is_prefill ? out.prefill_lanes : out.decode_lanes)[lane] +=
+          scale * simulation.pass_busy[i][lane];
+  }
+  return out;
+}
+
+}  // namespace sluice::policy

@@ -1,0 +1,283 @@
+#include "src/app/plan_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "src/base/bytes.h"
+#include "src/base/error.h"
+
+namespace sluice::app {
+
+namespace {
+using policy::Candidate;
+using policy::Plan;
+using policy::Policy;
+using policy::Prediction;
+using policy::SearchRequest;
+using policy::SearchResult;
+using Json = nlohmann::ordered_json;
+
+constexpr double kWorthSaying = 1.03;
+
+TierBytes kv_bytes(const Plan& plan, const ModelShape& model) {
+  const auto per_page = static_cast<double>(plan.page_bytes * model.num_layers);
+  return {static_cast<double>(plan.memory_pages) * per_page,
+          static_cast<double>(plan.host_pages) * per_page,
+          static_cast<double>(plan.disk_pages) * per_page};
+}
+
+TierBytes activation_bytes(const Plan& plan, const ModelShape& model) {
+  const double bytes = static_cast<double>(plan.pass_tokens * model.hidden_size * 4);
+  const policy::TierShares& shares = plan.policy.activations;
+  return {bytes * (shares.device + (plan.has_device ? 0 : shares.host)),
+          plan.has_device ? bytes * shares.host : 0, bytes * shares.disk};
+}
+
+std::string percent_of(double part, double whole) {
+  return whole > 0 ? fmt::format("{:5.1f}%", 100 * part / whole) : std::string("    - ");
+}
+
+std::string tier_row(const char* what, const TierBytes& bytes) {
+  const auto cell = [&](double value) {
+    return fmt::format("{:>10} {}", format_bytes(static_cast<int64_t>(value)),
+                       percent_of(value, bytes.total()));
+  };
+  return fmt::format("  {:<12} {}   {}   {}\n", what, cell(bytes.device), cell(bytes.host),
+                     cell(bytes.disk));
+}
+
+Json shares_json(const policy::TierShares& shares) {
+  return {{"device", shares.device}, {"host", shares.host}, {"disk", shares.disk}};
+}
+
+Json lanes_json(const Prediction& prediction) {
+  Json lanes = Json::object();
+  for (size_t i = 0; i < kLaneCount; ++i) {
+    const auto lane = static_cast<Lane>(i);
+    const double busy = prediction.lane_seconds(lane);
+    if (busy > 0)
+      lanes[std::string(lane_name(lane))] = {
+          {"busy_s", busy}, {"share", busy / std::max(prediction.seconds(), 1e-12)}};
+  }
+  return lanes;
+}
+
+// Twice of one resource, or nothing when the machine has none of it.
+struct Resource {
+  const char* what;
+  bool (*twice)(SearchRequest&, policy::Profile&);
+};
+
+void twice(policy::Figure& figure) { figure.value *= 2; }
+
+void twice(policy::Processor& processor, bool memory) {
+  if (memory) {
+    twice(processor.memory_read);
+    for (policy::AttentionRate& rate : processor.attention) twice(rate.decode_bytes);
+    return;
+  }
+  for (policy::MatmulRate& rate : processor.matmul) twice(rate.flops);
+  for (policy::AttentionRate& rate : processor.attention) twice(rate.prefill_flops);
+}
+
+constexpr Resource kResources[] = {
+    {"the device's memory",
+     [](SearchRequest& request, policy::Profile&) {
+       request.input.device_budget_bytes *= 2;
+       return request.input.device_budget_bytes > 0;
+     }},
+    {"the host memory",
+     [](SearchRequest& request, policy::Profile&) {
+       request.input.memory_budget_bytes *= 2;
+       return true;
+     }},
+    {"the disk's speed",
+     [](SearchRequest&, policy::Profile& profile) {
+       for (policy::Disk& disk : profile.disks)
+         for (policy::Figure* figure :
+              {&disk.read, &disk.write, &disk.mixed_read, &disk.mixed_write})
+           twice(*figure);
+       return true;
+     }},
+    {"the link's speed",
+     [](SearchRequest&, policy::Profile& profile) {
+       twice(profile.link.to_device);
+       twice(profile.link.to_host);
+       return profile.device.has_value();
+     }},
+    {"the device's arithmetic",
+     [](SearchRequest&, policy::Profile& profile) {
+       if (profile.device) twice(*profile.device, false);
+       return profile.device.has_value();
+     }},
+    {"the host's arithmetic",
+     [](SearchRequest&, policy::Profile& profile) {
+       twice(profile.host, false);
+       return true;
+     }},
+    {"the host's memory bandwidth", [](SearchRequest&, policy::Profile& profile) {
+       twice(profile.host, true);
+       return true;
+     }}};
+}  // namespace
+
+const Prediction& prediction_of(const Candidate& candidate) {
+  return candidate.simulated ? *candidate.simulated : candidate.predicted;
+}
+
+double job_tokens_per_second(const Candidate& candidate, const policy::JobShape& job) {
+  const Prediction& prediction = prediction_of(candidate);
+  const double rounds = std::ceil(static_cast<double>(job.sequences) /
+                                  static_cast<double>(std::max<int64_t>(prediction.block_sequences, 1)));
+  const double seconds = rounds * prediction.seconds();
+  return seconds > 0 ? static_cast<double>(job.sequences) * job.new_tokens / seconds : 0;
+}
+
+TierBytes placed_weights(const Plan& plan) {
+  const auto host = static_cast<double>(plan.inplace_weight_bytes + plan.host_weight_bytes);
+  const auto device = static_cast<double>(plan.resident_weight_bytes);
+  return {device, host, std::max(0.0, static_cast<double>(plan.weight_bytes) - device - host)};
+}
+
+double placement_error(const Plan& plan) {
+  const TierBytes placed = placed_weights(plan);
+  const policy::TierShares& asked = plan.policy.weights;
+  const auto all = static_cast<double>(std::max<int64_t>(plan.weight_bytes, 1));
+  const double device = asked.device + (plan.has_device ? 0 : asked.host);
+  return std::max({std::abs(placed.device / all - device),
+                   plan.has_device ? std::abs(placed.host / all - asked.host) : 0,
+                   std::abs(placed.disk / all - asked.disk)});
+}
+
+std::vector<Lift> find_lifts(const SearchRequest& request, const SearchResult& result) {
+  const double now = job_tokens_per_second(result.best, request.job);
+  std::vector<Lift> lifts;
+  for (const Resource& resource : kResources) {
+    SearchRequest more = request;
+    policy::Profile profile = *request.profile;
+    if (!resource.twice(more, profile)) continue;
+    more.profile = &profile;
+    more.simulated_candidates = std::min(request.simulated_candidates, 2);
+    const double then = job_tokens_per_second(policy::search_policy(more).best, request.job);
+    if (now > 0 && then / now >= kWorthSaying) lifts.push_back({resource.what, then / now});
+  }
+  std::sort(lifts.begin(), lifts.end(),
+            [](const Lift& a, const Lift& b) { return a.factor > b.factor; });
+  return lifts;
+}
+
+Json plan_json(const PlanSubject& subject, const SearchRequest& request, const SearchResult& result,
+               const std::vector<Lift>& lifts) {
+  const Candidate& best = result.best;
+  const Plan& plan = best.plan;
+  const Policy& policy = best.policy;
+  const Prediction& prediction = prediction_of(best);
+  const policy::PlanInput& input = request.input;
+  const bool has_device = plan.has_device;
+  const auto tiers = [&](int64_t device, int64_t host, int64_t disk) -> Json {
+    return {{"device", has_device ? device : host}, {"host", has_device ? host : 0}, {"disk", disk}};
+  };
+  Json json;
+  json["model"] = subject.model;
+  json["hardware"] = subject.hardware;
+  json["job"] = {{"sequences", request.job.sequences},
+                 {"prompt_tokens", request.job.prompt_tokens},
+                 {"new_tokens", request.job.new_tokens}};
+  json["policy"] = {{"micro_batch", policy.micro_batch_sequences},
+                    {"micro_batches", policy.micro_batches},
+                    {"weights", shares_json(policy.weights)},
+                    {"kv", shares_json(policy.kv)},
+                    {"activations", shares_json(policy.activations)},
+                    {"attention", policy::attention_name(policy.attention)},
+                    {"weight_dtype", dtype_name(input.model->weight_dtype)},
+                    {"kv_dtype", dtype_name(input.kv_dtype)},
+                    {"inplace_host_fraction", policy.inplace_host_fraction},
+                    {"micro_batch_tokens", policy.micro_batch_tokens},
+                    {"pass_tokens", policy.pass_tokens},
+                    {"page_tokens", policy.page_tokens}};
+  json["policy_file"] = Json::parse(policy::policy_to_json(policy));
+  json["predicted"] = {{"prefill_s", prediction.prefill_seconds},
+                       {"decode_s", prediction.decode_seconds},
+                       {"tokens_per_s", job_tokens_per_second(best, request.job)},
+                       {"latency_s", prediction.latency_seconds()},
+                       {"block_sequences", prediction.block_sequences},
+                       {"lanes", lanes_json(prediction)},
+                       {"bottleneck", lane_name(prediction.bottleneck())},
+                       {"by", best.simulated ? "simulator" : "cost model"}};
+  json["peak_bytes"] = tiers(plan.device_bytes(), plan.memory_bytes(), plan.disk_bytes());
+  json["limits_bytes"] =
+      tiers(input.device_budget_bytes, input.memory_budget_bytes, input.disk_budget_bytes);
+  json["placement_error"] = placement_error(plan);
+  json["lifts"] = Json::array();
+  for (const Lift& lift : lifts) json["lifts"].push_back({{"twice", lift.what}, {"factor", lift.factor}});
+  json["search_s"] = result.search_seconds;
+  json["candidates"] = result.candidates;
+  return json;
+}
+
+std::string plan_text(const PlanSubject& subject, const SearchRequest& request,
+                      const SearchResult& result, const std::vector<Lift>& lifts) {
+  const Candidate& best = result.best;
+  const Plan& plan = best.plan;
+  const Policy& policy = best.policy;
+  const ModelShape& model = *request.input.model;
+  const Prediction& p = prediction_of(best);
+  const double prompt_tokens = static_cast<double>(p.block_sequences) * request.job.prompt_tokens;
+  std::string text = fmt::format(
+      "{} ({:.1f} billion parameters, {} of {}) on {}\n{} sequences, {:.0f} prompt tokens and {:.0f} "
+      "new ones each\n\n",
+      subject.model, static_cast<double>(model.num_parameters()) / 1e9,
+      format_bytes(model.weight_bytes()), dtype_name(model.weight_dtype), subject.hardware,
+      request.job.sequences, request.job.prompt_tokens, request.job.new_tokens);
+  text += fmt::format("  {:<12} {:>17}   {:>17}   {:>17}\n", "",
+                      plan.has_device ? "device" : "memory", plan.has_device ? "host" : "", "disk");
+  text += tier_row("weights", placed_weights(plan));
+  text += tier_row("KV", kv_bytes(plan, model));
+  text += tier_row("activations", activation_bytes(plan, model));
+  text += fmt::format("  {:<12} ", "peak");
+  if (plan.has_device)
+    text += fmt::format("{:>10} of {}   ", format_bytes(plan.device_bytes()),
+                        format_bytes(request.input.device_budget_bytes));
+  text += fmt::format("{:>10} of {}   {:>10} of {}\n\n", format_bytes(plan.memory_bytes()),
+                      format_bytes(request.input.memory_budget_bytes),
+                      format_bytes(plan.disk_bytes() + static_cast<int64_t>(placed_weights(plan).disk)),
+                      request.input.disk_budget_bytes > 0
+                          ? format_bytes(request.input.disk_budget_bytes)
+                          : "any");
+  text += fmt::format("  block        {} sequences x {} micro-batches, {} tokens a prefill pass\n",
+                      policy.micro_batch_sequences, policy.micro_batches, plan.pass_tokens);
+  if (plan.has_device)
+    text += fmt::format(
+        "  computes     device; the CPU multiplies {:.1f}% of the weights in place; attention over KV "
+        "below the device on the {}\n",
+        100 * policy.inplace_host_fraction, policy::attention_name(policy.attention));
+  text += fmt::format("  placed       as asked to within {:.2f}% of the weights' bytes\n\n",
+                      100 * placement_error(plan));
+  text += fmt::format("  prefill      {:>10}  {:10.2f} tokens/s\n", format_seconds(p.prefill_seconds),
+                      p.prefill_seconds > 0 ? prompt_tokens / p.prefill_seconds : 0);
+  const double decoded = p.new_tokens - static_cast<double>(p.block_sequences);
+  text += fmt::format("  decode       {:>10}  {:10.2f} tokens/s\n", format_seconds(p.decode_seconds),
+                      p.decode_seconds > 0 ? decoded / p.decode_seconds : 0);
+  text += fmt::format("  total        {:>10}  {:10.2f} generated tokens/s, {} a block\n",
+                      format_seconds(p.seconds()), job_tokens_per_second(best, request.job),
+                      format_seconds(p.latency_seconds()));
+  for (size_t i = 0; i < kLaneCount; ++i) {
+    const auto lane = static_cast<Lane>(i);
+    if (p.lane_seconds(lane) > 0)
+      text += fmt::format("  lane         {:<16} busy {:5.1f}%\n", lane_name(lane),
+                          100 * p.lane_seconds(lane) / std::max(p.seconds(), 1e-12));
+  }
+  text += fmt::format("  bottleneck   {}", lane_name(p.bottleneck()));
+  if (lifts.empty()) text += "; twice of no single resource gives 3% more";
+  for (const Lift& lift : lifts)
+    text += fmt::format("\n               twice {} would give {:.2f}x", lift.what, lift.factor);
+  text += fmt::format("\n\n  {} blocks and placements looked at in {}; figures by the {}\n",
+                      result.candidates, format_seconds(result.search_seconds),
+                      best.simulated ? "simulated schedule" : "cost model");
+  return text;
+}
+
+}  // namespace sluice::app

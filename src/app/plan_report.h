@@ -1,0 +1,46 @@
+#pragma once
+// What `sluice plan` says: a table for people and one JSON object, of a policy and what it would do.
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "policy/search.h"
+
+namespace sluice::app {
+
+struct PlanSubject {
+  std::string model;
+  std::string hardware;
+};
+
+/// "host memory twice": how much faster the best policy would be with twice of one resource.
+struct Lift {
+  std::string what;
+  double factor = 1;
+};
+/// Searches again with twice of each resource; those that give 3 % or more, best first.
+std::vector<Lift> find_lifts(const policy::SearchRequest& request,
+                             const policy::SearchResult& result);
+
+/// The simulated prediction where there is one, else the cost model's.
+const policy::Prediction& prediction_of(const policy::Candidate& candidate);
+/// Tokens generated per second over the whole job, rounds of blocks included.
+double job_tokens_per_second(const policy::Candidate& candidate, const policy::JobShape& job);
+
+/// Bytes of one kind on (device, host, disk): weights, then KV, then activations.
+struct TierBytes {
+  double device = 0, host = 0, disk = 0;
+  double total() const noexcept { return device + host + disk; }
+};
+TierBytes placed_weights(const policy::Plan& plan);
+/// Largest difference between an asked share and the placed one, of the weights' bytes.
+double placement_error(const policy::Plan& plan);
+
+nlohmann::ordered_json plan_json(const PlanSubject& subject, const policy::SearchRequest& request,
+                                 const policy::SearchResult& result,
+                                 const std::vector<Lift>& lifts);
+std::string plan_text(const PlanSubject& subject, const policy::SearchRequest& request,
+                      const policy::SearchResult& result, const std::vector<Lift>& lifts);
+
+}  // namespace sluice::app

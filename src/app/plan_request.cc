@@ -1,0 +1,199 @@
+#include "src/app/plan_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "kernels/linear.h"
+#include "src/base/bytes.h"
+#include "src/base/error.h"
+#include "src/model/bound_model.h"
+#include "src/model/builtin.h"
+#include "src/model/family.h"
+#include "src/model/planning_shapes.h"
+
+namespace sluice::app {
+
+namespace {
+// Predictions further off than this are told, with the lane that did it.
+constexpr double kWorthTelling = 0.2;
+// Rows of logits made at a time (src/engine/layer_runner.h).
+constexpr int64_t kLogitRows = 64;
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0]++;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t above = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row.back();
+}
+
+[[noreturn]] void refuse_name(const std::string& name) {
+  std::vector<std::string> names = planning_model_names();
+  std::sort(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
+    return edit_distance(name, a) < edit_distance(name, b);
+  });
+  names.resize(std::min<size_t>(names.size(), 4));
+  std::string near;
+  for (const std::string& one : names) near += (near.empty() ? "" : ", ") + one;
+  throw Error(ErrorKind::kUser, fmt::format("{}: neither a model's name nor a file or folder", name),
+              "near names: " + near + "; sluice plan --list-models has all");
+}
+
+int64_t workspace_bytes(const ModelShape& model, int64_t tokens) {
+  int64_t widest = 0;
+  for (const SublayerShape& sublayer : model.sublayers)
+    for (const WeightShape& weight : sublayer.weights)
+      if (weight.kind == WeightKind::kMatrix) widest = std::max(widest, weight.cols);
+  return tokens * (model.workspace_columns * 4 + widest * 2) +
+         std::min(tokens, kLogitRows) * model.vocab_size * 4 + 64 * kMiB;
+}
+}  // namespace
+
+ModelShape planning_model(const std::string& name_or_path) {
+  if (auto shape = planning_shape(name_or_path)) return *shape;
+  std::error_code error;
+  if (std::filesystem::is_directory(name_or_path, error))
+    return BoundModel::open(name_or_path).shape();
+  if (!std::filesystem::exists(name_or_path, error)) refuse_name(name_or_path);
+  std::ifstream file(name_or_path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return make_family_model(ModelConfig(text.str(), name_or_path))->shape();
+}
+
+policy::SearchRequest plan_request(const PlanQuestion& question) {
+  const ModelShape& model = *question.model;
+  const policy::Profile& profile = *question.profile;
+  policy::SearchRequest request;
+  const auto positive = [](double value, const char* flag) {
+    if (!(value >= 1 && value <= 1e9))
+      throw Error(ErrorKind::kUser, fmt::format("{} is {}", flag, value), "write 1 or more");
+  };
+  positive(question.job.prompt_tokens, "--prompt-len");
+  positive(question.job.new_tokens, "--gen-len");
+  positive(static_cast<double>(question.job.sequences), "--sequences");
+  policy::PlanInput& input = request.input;
+  input.model = question.model;
+  input.device_budget_bytes =
+      profile.device ? (question.device_bytes > 0 ? question.device_bytes : profile.device_bytes) : 0;
+  input.memory_budget_bytes = question.host_bytes > 0 ? question.host_bytes : profile.host_bytes;
+  input.disk_budget_bytes = question.disk_bytes > 0 ? question.disk_bytes : profile.disk_bytes;
+  input.program_bytes = 192 * kMiB;
+  input.kv_dtype = question.kv_dtype.value_or(model.weight_dtype);
+  input.row_granule = kernels::kRowGranule;
+  const int64_t element = dtype_bytes(model.weight_dtype);
+  input.packed_bytes = [element](int64_t rows, int64_t cols) { return rows * cols * element; };
+  input.workspace_bytes = [shape = question.model](int64_t tokens) {
+    return workspace_bytes(*shape, tokens);
+  };
+  input.load_staging_bytes = 16 * kMiB;
+  request.job = question.job;
+  const auto longest = [](int64_t most, double mean) {
+    return std::max(most, static_cast<int64_t>(std::llround(mean)));
+  };
+  const int64_t prompt = longest(question.job.max_prompt_tokens, question.job.prompt_tokens);
+  const int64_t fresh = longest(question.job.max_new_tokens, question.job.new_tokens);
+  input.workload.sequences = question.job.sequences;
+  input.workload.max_prompt_tokens = prompt;
+  input.workload.max_total_tokens = prompt + fresh;
+  input.workload.total_tokens = static_cast<int64_t>(
+      static_cast<double>(question.job.sequences) *
+      (question.job.prompt_tokens + question.job.new_tokens));
+  request.profile = question.profile;
+  request.objective = question.objective;
+  request.latency_bound_seconds = question.latency_bound_seconds;
+  request.constraints = question.constraints;
+  request.start = question.start;
+  return request;
+}
+
+policy::JobShape job_of(const policy::Workload& workload) {
+  policy::JobShape job;
+  job.sequences = std::max<int64_t>(workload.sequences, 1);
+  job.max_prompt_tokens = std::max<int64_t>(workload.max_prompt_tokens, 1);
+  const int64_t longest = std::max(workload.max_total_tokens, job.max_prompt_tokens + 1);
+  job.max_new_tokens = longest - job.max_prompt_tokens;
+  const double mean = workload.total_tokens > 0
+                          ? static_cast<double>(workload.total_tokens) /
+                                static_cast<double>(job.sequences)
+                          : static_cast<double>(longest);
+  // Only sums are known: prompts and outputs keep the proportion of the longest.
+  const double share = static_cast<double>(job.max_prompt_tokens) / static_cast<double>(longest);
+  job.prompt_tokens = std::max(mean * share, 1.0);
+  job.new_tokens = std::max(mean * (1 - share), 1.0);
+  return job;
+}
+
+policy::Policy AutoPolicy::choose(const policy::PlanInput& input, const policy::Policy& start) {
+  policy::SearchRequest request;
+  request.input = input;
+  request.profile = &profile_;
+  request.job = job_ = job_of(input.workload);
+  request.start = start;
+  const policy::SearchResult found = policy::search_policy(request);
+  prediction_ = found.best.simulated ? *found.best.simulated : found.best.predicted;
+  candidates_ = found.candidates;
+  search_seconds_ = found.search_seconds;
+  return found.best.policy;
+}
+
+Comparison compare(const policy::Prediction& prediction, const EngineStats& stats) {
+  Comparison out;
+  out.measured_seconds = stats.prefill_seconds + stats.decode_seconds;
+  // What the prediction says for as many tokens as there were.
+  const double blocks = prediction.new_tokens > 0
+                            ? static_cast<double>(stats.decode_tokens) / prediction.new_tokens
+                            : 0;
+  out.predicted_seconds = blocks * prediction.seconds();
+  double most = 0;
+  for (const auto& [lane, lane_stats] : stats.lanes) {
+    const double predicted = blocks * prediction.lane_seconds(lane);
+    const double difference = std::abs(lane_stats.busy_seconds - predicted);
+    const bool is_compute = lane == Lane::kDeviceCompute || lane == Lane::kHostCompute;
+    if (is_compute && predicted > 0 && lane_stats.busy_seconds > 0)
+      out.compute_factors[lane] = lane_stats.busy_seconds / predicted;
+    if (!is_compute && lane_stats.busy_seconds > 0.5)
+      out.transfer_rates[lane] =
+          static_cast<double>(lane_stats.bytes) / lane_stats.busy_seconds;
+    if (difference > most) {
+      most = difference;
+      out.blamed = lane;
+    }
+  }
+  if (std::abs(out.measured_seconds - out.predicted_seconds) <=
+      kWorthTelling * out.predicted_seconds)
+    out.blamed.reset();
+  return out;
+}
+
+std::string comparison_text(const policy::Prediction& prediction, const EngineStats& stats) {
+  const Comparison result = compare(prediction, stats);
+  if (result.predicted_seconds <= 0 || result.measured_seconds <= 0) return {};
+  const auto tokens = static_cast<double>(stats.decode_tokens);
+  std::string text = fmt::format(
+      "predicted {:.3g} tokens/s, measured {:.3g} ({:+.0f}%)", tokens / result.predicted_seconds,
+      tokens / result.measured_seconds,
+      100 * (result.predicted_seconds / result.measured_seconds - 1));
+  if (!result.blamed) return text;
+  const double blocks = tokens / prediction.new_tokens;
+  for (const auto& [lane, lane_stats] : stats.lanes)
+    if (lane == *result.blamed)
+      text += fmt::format("; the lane furthest off is {}: {} predicted, {} measured "
+                          "(--recalibrate takes this run's rates into the profile)",
+                          lane_name(lane), format_seconds(blocks * prediction.lane_seconds(lane)),
+                          format_seconds(lane_stats.busy_seconds));
+  return text;
+}
+
+}  // namespace sluice::app

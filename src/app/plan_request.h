@@ -1,0 +1,71 @@
+#pragma once
+// Questions to the policy search, from what people say: a model by name, folder or config.json, a
+// machine, a job. `sluice plan` asks about any machine; run, batch and bench about this one.
+#include <map>
+#include <memory>
+#include <string>
+
+#include "policy/cost_model.h"
+#include "policy/search.h"
+#include "src/engine/engine.h"
+
+namespace sluice::app {
+
+/// The shape of a built-in name, a model folder, a packed store or a config.json. Errors: kUser for
+/// an unknown name (with the nearest ones), kFile for a bad file.
+ModelShape planning_model(const std::string& name_or_path);
+
+struct PlanQuestion {
+  const ModelShape* model = nullptr;
+  const policy::Profile* profile = nullptr;
+  int64_t device_bytes = 0;  ///< budgets; 0: the profile's sizes
+  int64_t host_bytes = 0;
+  int64_t disk_bytes = 0;
+  policy::JobShape job;
+  std::optional<DType> kv_dtype;  ///< nothing: as the weights
+  policy::Objective objective = policy::Objective::kThroughput;
+  double latency_bound_seconds = 0;
+  policy::SearchConstraints constraints;
+  policy::Policy start;
+};
+
+/// The search request for a machine that need not be here: kernels' sizes are estimated from the
+/// shapes. Errors: kUser for sizes and lengths that make no sense.
+policy::SearchRequest plan_request(const PlanQuestion& question);
+
+/// The policy of a run, found by search, and what it is expected to do.
+class AutoPolicy {
+ public:
+  explicit AutoPolicy(policy::Profile profile) : profile_(std::move(profile)) {}
+
+  /// For EngineOptions::choose_policy. Errors: as search_policy.
+  policy::Policy choose(const policy::PlanInput& input, const policy::Policy& start);
+  const policy::Profile& profile() const noexcept { return profile_; }
+  const std::optional<policy::Prediction>& prediction() const noexcept { return prediction_; }
+  int64_t candidates() const noexcept { return candidates_; }
+  double search_seconds() const noexcept { return search_seconds_; }
+
+ private:
+  policy::Profile profile_;
+  policy::JobShape job_;
+  std::optional<policy::Prediction> prediction_;
+  int64_t candidates_ = 0;
+  double search_seconds_ = 0;
+};
+
+/// The job that a workload stands for: equal sequences of its mean length.
+policy::JobShape job_of(const policy::Workload& workload);
+
+struct Comparison {
+  double predicted_seconds = 0;  ///< of the tokens that the run really made
+  double measured_seconds = 0;
+  std::optional<Lane> blamed;  ///< the lane furthest off, when the two differ by more than 20 %
+  std::map<Lane, double> transfer_rates;   ///< measured, for recalibrating
+  std::map<Lane, double> compute_factors;  ///< measured over predicted seconds
+};
+/// Holds a run against its prediction.
+Comparison compare(const policy::Prediction& prediction, const EngineStats& stats);
+/// "predicted 1.21 tokens/s, measured 1.18 (-2%)", and which lane differs where they do.
+std::string comparison_text(const policy::Prediction& prediction, const EngineStats& stats);
+
+}  // namespace sluice::app

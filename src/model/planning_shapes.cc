@@ -1,0 +1,156 @@
+#include "src/model/planning_shapes.h"
+
+#include <algorithm>
+
+#include "src/model/builtin.h"
+#include "src/model/family.h"
+
+namespace sluice {
+
+namespace {
+// Decoder-only models as their config.json files say. A mixture of experts has `experts` > 1 of
+// `inter` columns each, `shared` of them always used; the first `dense_layers` have one of
+// `dense_inter`.
+struct Row {
+  const char* name;
+  int64_t layers, hidden, inter, heads, kv_heads, head_dim, vocab, positions;
+  bool gated;  // gate, up and down; else two matrices
+  bool tied;
+  int64_t experts = 1, active = 1, shared = 0, dense_layers = 0, dense_inter = 0;
+  int64_t q_rank = 0, kv_rank = 0, rope_dim = 0, v_dim = 0;  // multi-head latent attention
+};
+
+constexpr Row kRows[] = {
+    {"gpt2", 12, 768, 3072, 12, 12, 64, 50257, 1024, false, true},
+    {"gpt2-xl", 48, 1600, 6400, 25, 25, 64, 50257, 1024, false, true},
+    {"gpt-neox-20b", 44, 6144, 24576, 64, 64, 96, 50432, 2048, false, false},
+    {"bloom-176b", 70, 14336, 57344, 112, 112, 128, 250880, 2048, false, true},
+    {"falcon-40b", 60, 8192, 32768, 128, 8, 64, 65024, 2048, false, true},
+    {"falcon-180b", 80, 14848, 59392, 232, 8, 64, 65024, 2048, false, true},
+    {"mistral-7b", 32, 4096, 14336, 32, 8, 128, 32000, 32768, true, false},
+    {"qwen2-7b", 28, 3584, 18944, 28, 4, 128, 152064, 131072, true, false},
+    {"qwen2-72b", 80, 8192, 29568, 64, 8, 128, 152064, 131072, true, false},
+    {"qwen2.5-0.5b", 24, 896, 4864, 14, 2, 64, 151936, 32768, true, true},
+    {"qwen2.5-7b", 28, 3584, 18944, 28, 4, 128, 152064, 131072, true, false},
+    {"qwen2.5-14b", 48, 5120, 13824, 40, 8, 128, 152064, 131072, true, false},
+    {"qwen2.5-32b", 64, 5120, 27648, 40, 8, 128, 152064, 131072, true, false},
+    {"qwen2.5-72b", 80, 8192, 29568, 64, 8, 128, 152064, 131072, true, false},
+    {"qwen3-8b", 36, 4096, 12288, 32, 8, 128, 151936, 40960, true, false},
+    {"qwen3-32b", 64, 5120, 25600, 64, 8, 128, 151936, 40960, true, false},
+    {"qwen3-30b-a3b", 48, 2048, 768, 32, 4, 128, 151936, 40960, true, false, 128, 8},
+    {"qwen3-235b-a22b", 94, 4096, 1536, 64, 4, 128, 151936, 40960, true, false, 128, 8},
+    {"mixtral-8x7b", 32, 4096, 14336, 32, 8, 128, 32000, 32768, true, false, 8, 2},
+    {"mixtral-8x22b", 56, 6144, 16384, 48, 8, 128, 32768, 65536, true, false, 8, 2},
+    {"deepseek-v3", 61, 7168, 2048, 128, 128, 192, 129280, 163840, true, false, 256, 8, 1, 3, 18432,
+     1536, 512, 64, 128}};
+
+WeightShape matrix(std::string role, int64_t rows, int64_t cols) {
+  WeightShape weight;
+  weight.role = std::move(role);
+  weight.kind = WeightKind::kMatrix;
+  weight.rows = rows;
+  weight.cols = cols;
+  return weight;
+}
+
+WeightShape vector(std::string role, int64_t cols) {
+  WeightShape weight;
+  weight.role = std::move(role);
+  weight.kind = WeightKind::kVector;
+  weight.cols = cols;
+  return weight;
+}
+
+void add_attention(const Row& row, SublayerShape& out) {
+  out.weights.push_back(vector("norm", row.hidden));
+  if (row.kv_rank > 0) {  // DeepSeek's latent attention: low-rank q, one latent row for k and v
+    const int64_t nope = row.head_dim - row.rope_dim;
+    out.weights.push_back(matrix("q_a", row.q_rank, row.hidden));
+    out.weights.push_back(matrix("q_b", row.heads * row.head_dim, row.q_rank));
+    out.weights.push_back(matrix("kv_a", row.kv_rank + row.rope_dim, row.hidden));
+    out.weights.push_back(matrix("kv_b", row.heads * (nope + row.v_dim), row.kv_rank));
+    out.weights.push_back(matrix("o", row.hidden, row.heads * row.v_dim));
+    return;
+  }
+  out.weights.push_back(matrix("q", row.heads * row.head_dim, row.hidden));
+  out.weights.push_back(matrix("k", row.kv_heads * row.head_dim, row.hidden));
+  out.weights.push_back(matrix("v", row.kv_heads * row.head_dim, row.hidden));
+  out.weights.push_back(matrix("o", row.hidden, row.heads * row.head_dim));
+}
+
+// The routed experts' matrices lie one below the other: a shard is a run of their rows.
+void add_mlp(const Row& row, int64_t layer, SublayerShape& out) {
+  out.weights.push_back(vector("norm", row.hidden));
+  const bool is_dense = layer < row.dense_layers;
+  const int64_t inter = is_dense ? row.dense_inter : row.inter;
+  const int64_t routed = is_dense ? 1 : row.experts;
+  const auto add = [&](const std::string& suffix, int64_t count) {
+    const auto stack = [&](const char* role, int64_t rows, int64_t cols) {
+      WeightShape weight = matrix(role + suffix, count * rows, cols);
+      weight.is_routed_expert = count > 1;
+      out.weights.push_back(std::move(weight));
+    };
+    if (row.gated) stack("gate", inter, row.hidden);
+    stack("up", inter, row.hidden);
+    stack("down", row.hidden, inter);
+  };
+  if (routed > 1) out.weights.push_back(matrix("router", routed, row.hidden));
+  add("", routed);
+  if (!is_dense && row.shared > 0) add(".shared", row.shared);
+}
+
+ModelShape shape_of(const Row& row) {
+  ModelShape shape;
+  shape.family = row.name;
+  shape.weight_dtype = DType::kBF16;
+  shape.num_layers = row.layers;
+  shape.hidden_size = row.hidden;
+  shape.intermediate_size = row.dense_inter > 0 ? row.dense_inter : row.inter * row.active;
+  shape.num_heads = row.heads;
+  shape.num_kv_heads = row.kv_heads;
+  shape.head_dim = row.head_dim;
+  shape.vocab_size = row.vocab;
+  shape.max_positions = row.positions;
+  shape.num_experts = row.experts;
+  shape.experts_per_token = row.active;
+  if (row.kv_rank > 0) shape.latent_kv_elements = row.kv_rank + row.rope_dim;
+  const int64_t q = row.heads * row.head_dim;
+  const int64_t kv = row.kv_heads * row.head_dim;
+  shape.workspace_columns =
+      std::max(row.hidden + 2 * q + 2 * kv, row.hidden + 2 * shape.intermediate_size);
+  WeightShape tokens = matrix("tokens", row.vocab, row.hidden);
+  tokens.kind = WeightKind::kTable;
+  shape.sublayers.push_back({SublayerKind::kEmbed, -1, {tokens}});
+  for (int64_t layer = 0; layer < row.layers; ++layer) {
+    SublayerShape attention{SublayerKind::kAttention, layer, {}};
+    add_attention(row, attention);
+    shape.sublayers.push_back(std::move(attention));
+    SublayerShape mlp{SublayerKind::kMlp, layer, {}};
+    add_mlp(row, layer, mlp);
+    shape.sublayers.push_back(std::move(mlp));
+  }
+  WeightShape logits = matrix("logits", row.vocab, row.hidden);
+  logits.shares_table = row.tied;
+  shape.sublayers.push_back({SublayerKind::kHead, -1, {vector("norm", row.hidden), logits}});
+  shape.note = "a shape to plan with: no family here runs it yet";
+  return shape;
+}
+}  // namespace
+
+std::vector<std::string> planning_model_names() {
+  std::vector<std::string> names = builtin_model_names();
+  for (const Row& row : kRows) names.emplace_back(row.name);
+  return names;
+}
+
+bool is_runnable_model(std::string_view name) { return builtin_config(name).has_value(); }
+
+std::optional<ModelShape> planning_shape(std::string_view name) {
+  if (const auto config = builtin_config(name))
+    return make_family_model(ModelConfig(*config, std::string(name)))->shape();
+  for (const Row& row : kRows)
+    if (name == row.name) return shape_of(row);
+  return std::nullopt;
+}
+
+}  // namespace sluice

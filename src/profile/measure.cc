@@ -1,0 +1,268 @@
+#include "src/profile/measure.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+
+#include "kernels/attention.h"
+#include "kernels/elementwise.h"
+#include "kernels/linear.h"
+#include "src/base/arena.h"
+#include "src/base/bytes.h"
+#include "src/device/memory_limit.h"
+#include "src/device/memory_probe.h"
+#include "src/profile/measure_parts.h"
+
+namespace sluice {
+
+namespace {
+using Clock = std::chrono::steady_clock;
+using policy::Figure;
+using policy::FigureSource;
+
+template <typename Work>
+double seconds_of(const Work& work) {
+  const auto start = Clock::now();
+  work();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+int usable_processors() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(CPU_COUNT(&set), 1);
+  return 1;
+}
+
+std::string processor_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("model name")) return line.substr(std::min(line.find(':') + 2, line.size()));
+  return "CPU";
+}
+
+std::string now_iso() {
+  const std::time_t now = std::time(nullptr);
+  char text[32];
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
+
+// Products of one size, over weights that are larger together than the caches.
+class ProductBench {
+ public:
+  ProductBench(DType dtype, int64_t n, int64_t k, int64_t most_rows, int64_t weight_bytes)
+      : dtype_(dtype),
+        n_(n),
+        k_(k),
+        matrix_bytes_(n * k * dtype_bytes(dtype)),
+        matrices_(std::max<int64_t>(weight_bytes / matrix_bytes_, 1)),
+        compute_(dtype == DType::kBF16 && kernels::bf16_compute_supported() ? kernels::Compute::kBF16
+                                                                            : kernels::Compute::kF32),
+        arena_("profile", INT64_MAX / 4),
+        weights_(arena_.allocate(matrices_ * matrix_bytes_, "weights")),
+        x_(arena_.allocate(kernels::padded_rows(most_rows) * k * 4, "x")),
+        x16_(arena_.allocate(kernels::padded_rows(most_rows) * k * 2, "x")),
+        y_(arena_.allocate(kernels::padded_rows(most_rows) * n * 4, "y")),
+        scratch_(arena_.allocate(
+            std::max<int64_t>(kernels::linear_scratch_bytes(dtype, most_rows, n, k, compute_), 64),
+            "scratch")) {
+    // Small numbers, so that no sum overflows or meets subnormal arithmetic.
+    if (dtype == DType::kF32)
+      std::fill_n(weights_.as<float>(), matrices_ * n * k, 0.01f);
+    else
+      std::fill_n(weights_.as<uint16_t>(), matrices_ * n * k,
+                  dtype == DType::kBF16 ? f32_to_bf16(0.01f) : f32_to_f16(0.01f));
+    std::fill_n(x_.as<float>(), kernels::padded_rows(most_rows) * k, 0.5f);
+    std::fill_n(x16_.as<uint16_t>(), kernels::padded_rows(most_rows) * k, f32_to_bf16(0.5f));
+  }
+
+  double flops(int64_t m, double least_seconds) {
+    run(m);
+    int64_t rounds = 0;
+    double seconds = 0;
+    while (seconds < least_seconds || rounds < matrices_) {
+      seconds += seconds_of([&] { run(m); });
+      if (++rounds > 4096) break;
+    }
+    return 2.0 * static_cast<double>(m * n_ * k_) * static_cast<double>(rounds) / seconds;
+  }
+
+ private:
+  void run(int64_t m) {
+    const kernels::Activations x{x_.as<float>(), x16_.as<uint16_t>(), m, k_, k_};
+    kernels::linear_plain(x, weights_.data() + (next_++ % matrices_) * matrix_bytes_, dtype_, n_, k_,
+                          nullptr, y_.as<float>(), n_, compute_, scratch_.span());
+  }
+
+  DType dtype_;
+  int64_t n_, k_, matrix_bytes_, matrices_;
+  kernels::Compute compute_;
+  Arena arena_;
+  Buffer weights_, x_, x16_, y_, scratch_;
+  int64_t next_ = 0;
+};
+
+void measure_products(policy::Processor& out, bool quick, int64_t weight_bytes) {
+  struct Size {
+    int64_t n, k;
+  };
+  const std::vector<Size> sizes =
+      quick ? std::vector<Size>{{4096, 2048}} : std::vector<Size>{{768, 768}, {4096, 2048}, {8192, 8192}};
+  const std::vector<int64_t> rows = quick ? std::vector<int64_t>{1, 2, 4, 8, 16, 32, 64, 128, 512}
+                                          : std::vector<int64_t>{1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
+  const int samples = quick ? 2 : 3;
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32})
+    for (const Size& size : sizes) {
+      ProductBench bench(dtype, size.n, size.k, rows.back(), weight_bytes);
+      for (const int64_t m : rows) {
+        std::vector<double> rates;
+        for (int i = 0; i < samples; ++i) rates.push_back(bench.flops(m, quick ? 0.02 : 0.05));
+        out.matmul.push_back({dtype, m, size.n, size.k, measured(rates, "")});
+      }
+    }
+}
+
+policy::AttentionRate measure_attention(DType kv_dtype, int threads, int samples) {
+  constexpr int kHeads = 32, kHeadDim = 128, kPage = 16, kSequences = 8;
+  constexpr int64_t kContext = 1024, kChunk = 384, kColumns = kHeads * kHeadDim;
+  const kernels::AttentionShape shape{kHeads, kHeads, kHeadDim, kPage,
+                                      1.0f / std::sqrt(static_cast<float>(kHeadDim)), kv_dtype, 0};
+  const int64_t page_bytes = 2 * kColumns * kPage * dtype_bytes(kv_dtype);
+  Arena arena("profile", INT64_MAX / 4);
+  const Buffer pages = arena.allocate(kSequences * kContext / kPage * page_bytes, "pages");
+  const Buffer q = arena.allocate(kChunk * kColumns * 4, "q");
+  const Buffer out = arena.allocate(kChunk * kColumns * 4, "out");
+  const int64_t scratch_floats = kernels::attention_scratch_floats(shape, threads);
+  const Buffer scratch = arena.allocate(scratch_floats * 4, "scratch");
+  std::fill_n(q.as<float>(), kChunk * kColumns, 0.1f);
+  std::vector<std::byte*> addresses;
+  for (int64_t i = 0; i < kSequences * kContext / kPage; ++i)
+    addresses.push_back(pages.data() + i * page_bytes);
+  std::vector<kernels::AttentionSequence> decode(kSequences);
+  for (int s = 0; s < kSequences; ++s) {
+    decode[static_cast<size_t>(s)] = {q.as<float>() + s * kColumns, kColumns, kContext - 1, 1,
+                                      addresses.data() + s * kContext / kPage,
+                                      out.as<float>() + s * kColumns, kColumns, nullptr};
+  }
+  const std::vector<kernels::AttentionSequence> prefill{{q.as<float>(), kColumns, 0, kChunk,
+                                                         addresses.data(), out.as<float>(), kColumns,
+                                                         nullptr}};
+  const double decode_bytes = static_cast<double>(pages.size());
+  const double prefill_flops = 4.0 * kChunk * (kChunk + 1) / 2 * kColumns;
+  std::vector<double> decodes, prefills;
+  for (int i = 0; i <= samples; ++i) {
+    const double d = seconds_of(
+        [&] { kernels::attention(shape, decode, scratch.as<float>(), scratch_floats); });
+    const double p = seconds_of(
+        [&] { kernels::attention(shape, prefill, scratch.as<float>(), scratch_floats); });
+    if (i == 0) continue;  // pages and caches
+    decodes.push_back(decode_bytes / d);
+    prefills.push_back(prefill_flops / p);
+  }
+  return {kv_dtype, measured(decodes, "8 sequences of 1024 tokens"), measured(prefills, "384 tokens")};
+}
+
+double measure_launch() {
+  constexpr int64_t kSide = 64;
+  // A product that is too small to matter but goes through the whole call.
+  ProductBench bench(DType::kF32, kSide, kSide, 1, kSide * kSide * 4);
+  return 2.0 * kSide * kSide / bench.flops(1, 0.01);
+}
+}  // namespace
+
+Figure measured(std::vector<double> samples, std::string note) {
+  std::sort(samples.begin(), samples.end());
+  Figure out;
+  out.value = samples[samples.size() / 2];
+  out.spread = out.value > 0 ? (samples.back() - samples.front()) / out.value : 0;
+  out.source = FigureSource::kMeasured;
+  out.note = std::move(note);
+  return out;
+}
+
+policy::Processor measure_host_processor(int threads, bool quick, int64_t weight_bytes) {
+  omp_set_num_threads(threads);
+  policy::Processor out;
+  out.name = processor_name();
+  out.threads = threads;
+  out.memory_read = measured({probe_memory_read_rate(std::min(weight_bytes, 512 * kMiB), threads)},
+                             "plain sum, best of five");
+  measure_products(out, quick, weight_bytes);
+  // What products of few rows read is what decode gets.
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32})
+    out.attention.push_back(measure_attention(dtype, threads, quick ? 2 : 4));
+  const double launch = measure_launch();
+  out.launch_seconds = measured({launch}, "a product of 64 x 64");
+  out.synchronise_seconds = measured({launch}, "as a launch: no queue");
+  return out;
+}
+
+policy::Profile measure_profile(const MeasureOptions& options) {
+  const auto say = [&](std::string_view what) {
+    if (options.progress) options.progress(what);
+  };
+  policy::Profile out;
+  const int threads = options.threads > 0 ? options.threads : usable_processors();
+  const std::string folder = options.offload_dir.empty()
+                                 ? std::filesystem::temp_directory_path().string()
+                                 : options.offload_dir;
+  const MemoryLimit memory = memory_limit();
+  out.host_bytes = memory.total_bytes;
+  out.disk_bytes = disk_space(folder);
+  out.date = now_iso();
+  say("the disk");
+  const int64_t file_bytes = options.disk_bytes > 0 ? options.disk_bytes
+                             : options.quick        ? 512 * kMiB
+                                                    : 2 * kGiB;
+  out.disks = {measure_disk(folder, file_bytes, options.quick ? 1 : 3)};
+  say("memory");
+  const int64_t buffer = std::min<int64_t>(memory.available_bytes / 8, 512 * kMiB);
+  for (int count = 1; count <= threads; count = count < threads ? std::min(2 * count, threads) : count + 1)
+    out.host_memory.push_back(
+        {count, measured({probe_memory_read_rate(buffer, count)}, "plain sum, best of five")});
+  say("products and attention");
+  out.host = measure_host_processor(threads, options.quick, buffer);
+  out.name = fmt::format("{} x{}", out.host.name, threads);
+  out.description = fmt::format("measured by sluice{}; memory limit from {}",
+                                options.quick ? " (quick)" : "", memory.source);
+  validate(out);
+  return out;
+}
+
+policy::Profile emulated_profile(const policy::Profile& cpu, int64_t device_bytes, double to_device,
+                                 double to_host, double latency_seconds, double flops) {
+  constexpr double kUnlimited = 1e12;
+  policy::Profile out = cpu;
+  out.name = cpu.name + " with an emulated device";
+  out.device = cpu.host;
+  if (flops > 0) {
+    for (policy::MatmulRate& row : out.device->matmul)
+      row.flops.value = std::min(row.flops.value, flops);
+    for (policy::AttentionRate& row : out.device->attention)
+      row.prefill_flops.value = std::min(row.prefill_flops.value, flops);
+  }
+  const auto set = [](double value) {
+    return Figure{value, 0, FigureSource::kEstimate, "as set for the emulated link"};
+  };
+  // The copies are real: no link is faster than a core copies.
+  double copy = kUnlimited;
+  if (!cpu.host_memory.empty()) copy = cpu.host_memory.front().memory_read.value * 0.4;
+  out.link.to_device = set(std::min(to_device > 0 ? to_device : kUnlimited, copy));
+  out.link.to_host = set(std::min(to_host > 0 ? to_host : kUnlimited, copy));
+  out.link.both_share = set(1);
+  out.link.latency_seconds = set(latency_seconds);
+  out.shares_cores = true;
+  out.device_bytes = device_bytes;
+  return out;
+}
+
+}  // namespace sluice

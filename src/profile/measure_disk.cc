@@ -1,0 +1,104 @@
+// The disk's rates at the engine's request size and depth: written, read, and both at once.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <vector>
+
+#include "io/disk_probe.h"
+#include "src/base/bytes.h"
+#include "src/base/error.h"
+#include "src/profile/measure_parts.h"
+
+namespace sluice {
+
+namespace {
+constexpr int64_t kRequestBytes = kMiB;
+constexpr int kDepth = 64;
+
+// A file with contents that goes away again.
+class ScratchFile {
+ public:
+  ScratchFile(const std::string& folder, int64_t bytes) : path_(folder + "/sluice-profile-XXXXXX") {
+    const int file = mkstemp(path_.data());
+    if (file < 0) fail("can't be created");
+    std::vector<char> block(static_cast<size_t>(8 * kMiB), 's');
+    for (int64_t done = 0; done < bytes; done += static_cast<int64_t>(block.size()))
+      if (write(file, block.data(), block.size()) != static_cast<ssize_t>(block.size())) {
+        close(file);
+        fail("can't be written");
+      }
+    fdatasync(file);
+    posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+    close(file);
+  }
+  ~ScratchFile() { unlink(path_.c_str()); }
+  ScratchFile(const ScratchFile&) = delete;
+  ScratchFile& operator=(const ScratchFile&) = delete;
+  const std::string& path() const noexcept { return path_; }
+
+ private:
+  [[noreturn]] void fail(const char* what) {
+    const int code = errno;
+    unlink(path_.c_str());
+    throw Error(code == ENOSPC ? ErrorKind::kResource : ErrorKind::kFile,
+                fmt::format("{} {}: {}", path_, what, std::strerror(code)),
+                "give --offload-dir a folder on the disk to measure, with some free space");
+  }
+  std::string path_;
+};
+
+int64_t free_bytes(const std::string& folder) {
+  struct statvfs stats {};
+  if (statvfs(folder.c_str(), &stats) != 0)
+    throw Error(ErrorKind::kFile, fmt::format("{}: {}", folder, std::strerror(errno)),
+                "give --offload-dir a folder that is there");
+  return static_cast<int64_t>(stats.f_bavail) * static_cast<int64_t>(stats.f_frsize);
+}
+}  // namespace
+
+policy::Disk measure_disk(const std::string& folder, int64_t wanted_bytes, int rounds) {
+  const int64_t bytes = round_down(std::min(wanted_bytes, free_bytes(folder) / 4), 8 * kMiB);
+  if (bytes < 64 * kMiB)
+    throw Error(ErrorKind::kResource,
+                fmt::format("{} has too little free space to measure the disk", folder),
+                "free 256MiB, or give --offload-dir another folder");
+  policy::Disk out;
+  out.path = folder;
+  std::vector<double> writes, reads, mixed_reads, mixed_writes;
+  const ScratchFile file(folder, bytes);
+  const auto read = [&] { return io::probe_read_rate(file.path(), bytes, kRequestBytes, kDepth); };
+  const auto write = [&] { return io::probe_write_rate(folder, bytes / 2, kRequestBytes, kDepth); };
+  for (int round = 0; round < rounds; ++round) {
+    reads.push_back(read());
+    writes.push_back(write());
+    auto writing = std::async(std::launch::async, write);
+    mixed_reads.push_back(read());
+    mixed_writes.push_back(writing.get());
+  }
+  const auto latency_start = std::chrono::steady_clock::now();
+  constexpr int kSingles = 32;
+  for (int i = 0; i < kSingles; ++i) io::probe_read_rate(file.path(), 4096, 4096, 1);
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - latency_start).count();
+  out.read = measured(reads, "1 MiB requests, 64 in flight");
+  out.write = measured(writes, "1 MiB requests, 64 in flight");
+  out.mixed_read = measured(mixed_reads, "while writing");
+  out.mixed_write = measured(mixed_writes, "while reading");
+  out.mixed_read.value = std::min(out.mixed_read.value, out.read.value);
+  out.mixed_write.value = std::min(out.mixed_write.value, out.write.value);
+  out.latency_seconds = measured({seconds / kSingles}, "4 KiB, opened anew each time");
+  return out;
+}
+
+int64_t disk_space(const std::string& folder) { return free_bytes(folder); }
+
+}  // namespace sluice

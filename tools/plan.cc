@@ -1,0 +1,303 @@
+// sluice plan: what a model would do on a machine, and with which policy.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "src/app/plan_report.h"
+#include "src/app/plan_request.h"
+#include "src/base/bytes.h"
+#include "src/base/error.h"
+#include "src/model/planning_shapes.h"
+#include "src/profile/profile_cache.h"
+#include "tools/arguments.h"
+#include "tools/command.h"
+#include "tools/output.h"
+
+namespace sluice::tools {
+
+namespace {
+struct PlanFlags {
+  std::string model, hardware, device_memory, host_memory, disk_memory, prompt = "512", fresh = "32";
+  std::string objective = "throughput", policy_file, output_policy, kv_dtype, weights;
+  std::vector<double> percent;
+  std::vector<std::string> sweeps;
+  int64_t sequences = 0, micro_batch = 0, micro_batches = 0;
+  double latency_bound = 0;
+  bool json = false, list_models = false, no_lifts = false, simulate_all = false;
+};
+
+// "512", or "300:1024" for mean and longest.
+void parse_length(const std::string& text, const char* flag, double& mean, int64_t& longest) {
+  const size_t colon = text.find(':');
+  const auto number = [&](const std::string& part) {
+    char* end = nullptr;
+    const double value = std::strtod(part.c_str(), &end);
+    if (part.empty() || *end != '\0' || !(value >= 1 && value <= 1e7))
+      throw Error(ErrorKind::kUser, fmt::format("{}: \"{}\" is no length", flag, text),
+                  "write tokens, or mean:longest, as 512 or 300:1024");
+    return value;
+  };
+  mean = number(text.substr(0, colon));
+  longest = static_cast<int64_t>(
+      std::llround(colon == std::string::npos ? mean : number(text.substr(colon + 1))));
+  if (static_cast<double>(longest) < mean)
+    throw Error(ErrorKind::kUser, fmt::format("{}: the longest of \"{}\" is below the mean", flag, text),
+                "write mean:longest");
+}
+
+int64_t budget(const std::string& text, const char* flag) {
+  if (text.empty()) return 0;
+  const int64_t bytes = parse_bytes(text, flag);
+  if (bytes <= 0)
+    throw Error(ErrorKind::kUser, fmt::format("{} is {}", flag, text), "write a size such as 16GiB");
+  return bytes;
+}
+
+policy::Profile hardware_of(const PlanFlags& flags) {
+  if (!flags.hardware.empty() && flags.hardware != "this") return find_profile(flags.hardware);
+  MeasureOptions options;
+  options.quick = true;
+  options.progress = [](std::string_view what) {
+    std::fprintf(stderr, "sluice: no profile of this machine yet: measuring %.*s\n",
+                 static_cast<int>(what.size()), what.data());
+  };
+  return load_or_measure(options, [](std::string_view line) {
+    std::fprintf(stderr, "sluice: %.*s\n", static_cast<int>(line.size()), line.data());
+  });
+}
+
+policy::SearchConstraints constraints_of(const PlanFlags& flags, policy::Policy& start) {
+  policy::SearchConstraints out;
+  if (!flags.policy_file.empty() && !flags.percent.empty())
+    throw Error(ErrorKind::kUser, "--policy and --percent both say where things go",
+                "give one of them");
+  if (!flags.policy_file.empty()) {
+    start = policy::parse_policy(read_text(flags.policy_file), flags.policy_file);
+    out.micro_batch_sequences = start.micro_batch_sequences;
+    out.micro_batches = start.micro_batches;
+    out.attention = start.attention;
+    out.inplace_host_fraction = start.inplace_host_fraction;
+  }
+  if (!flags.percent.empty()) {
+    std::array<double, 6> percent{};
+    std::copy_n(flags.percent.begin(), 6, percent.begin());
+    policy::apply_percent(start, percent);
+  }
+  if (!flags.policy_file.empty() || !flags.percent.empty()) {
+    out.weights = start.weights;
+    out.kv = start.kv;
+    out.activations = start.activations;
+  }
+  if (flags.micro_batch > 0) out.micro_batch_sequences = flags.micro_batch;
+  if (flags.micro_batches > 0) out.micro_batches = flags.micro_batches;
+  return out;
+}
+
+struct Question {
+  ModelShape model;
+  policy::Profile profile;
+  app::PlanQuestion asked;
+};
+
+void fill(const PlanFlags& flags, Question& q) {
+  q.model = app::planning_model(flags.model);
+  if (!flags.weights.empty()) q.model.weight_dtype = *parse_dtype(flags.weights);
+  q.profile = hardware_of(flags);
+  app::PlanQuestion& asked = q.asked;
+  asked.model = &q.model;
+  asked.profile = &q.profile;
+  if (!flags.device_memory.empty() && !q.profile.device)
+    throw Error(ErrorKind::kUser, "--gpu-mem: this machine has no device",
+                "leave it out, or choose a --hardware with one (sluice profile --list)");
+  asked.device_bytes = budget(flags.device_memory, "--gpu-mem");
+  asked.host_bytes = budget(flags.host_memory, "--cpu-mem");
+  asked.disk_bytes = budget(flags.disk_memory, "--disk-mem");
+  parse_length(flags.prompt, "--prompt-len", asked.job.prompt_tokens, asked.job.max_prompt_tokens);
+  parse_length(flags.fresh, "--gen-len", asked.job.new_tokens, asked.job.max_new_tokens);
+  asked.constraints = constraints_of(flags, asked.start);
+  if (!flags.kv_dtype.empty()) asked.kv_dtype = parse_dtype(flags.kv_dtype);
+  asked.objective = flags.objective == "latency"   ? policy::Objective::kLatency
+                    : flags.objective == "bounded" ? policy::Objective::kThroughputUnderLatency
+                                                   : policy::Objective::kThroughput;
+  asked.latency_bound_seconds = flags.latency_bound;
+  if (flags.latency_bound < 0)
+    throw Error(ErrorKind::kUser, "--latency-bound is negative", "write seconds");
+  const int64_t block = flags.micro_batch * std::max<int64_t>(flags.micro_batches, 1);
+  asked.job.sequences = flags.sequences != 0                                    ? flags.sequences
+                        : asked.objective == policy::Objective::kLatency        ? 1
+                        : block > 0                                             ? block
+                        : asked.constraints.micro_batch_sequences
+                            ? *asked.constraints.micro_batch_sequences *
+                                  asked.constraints.micro_batches.value_or(1)
+                            : 256;
+}
+
+// One "what=value" of a sweep applied to a question.
+void apply(const std::string& what, const std::string& value, Question& q) {
+  const auto rate = [&](policy::Figure& figure) {
+    char* end = nullptr;
+    const double number = std::strtod(value.c_str(), &end);
+    const std::string unit = end;
+    const double scale = unit == "GB/s" ? 1e9 : unit == "MB/s" ? 1e6 : unit.empty() ? 1 : 0;
+    if (!(number * scale > 0))
+      throw Error(ErrorKind::kUser, fmt::format("--sweep {}: \"{}\" is no rate", what, value),
+                  "write 2GB/s");
+    figure.value = number * scale;
+  };
+  const auto length = [&](double& mean, int64_t& longest) {
+    parse_length(value, "--sweep", mean, longest);
+  };
+  if (what == "gpu-mem") q.asked.device_bytes = budget(value, "--sweep gpu-mem");
+  else if (what == "cpu-mem") q.asked.host_bytes = budget(value, "--sweep cpu-mem");
+  else if (what == "disk-mem") q.asked.disk_bytes = budget(value, "--sweep disk-mem");
+  else if (what == "disk-read") {
+    for (policy::Disk& disk : q.profile.disks) {
+      const double mixed = disk.mixed_read.value / disk.read.value;
+      rate(disk.read);
+      disk.mixed_read.value = disk.read.value * mixed;
+    }
+  } else if (what == "h2d") rate(q.profile.link.to_device);
+  else if (what == "d2h") rate(q.profile.link.to_host);
+  else if (what == "prompt-len") length(q.asked.job.prompt_tokens, q.asked.job.max_prompt_tokens);
+  else if (what == "gen-len") length(q.asked.job.new_tokens, q.asked.job.max_new_tokens);
+  else if (what == "sequences" || what == "batch") {
+    double mean = 0;
+    length(mean, q.asked.job.sequences);
+  } else {
+    throw Error(ErrorKind::kUser, fmt::format("--sweep {}: not something to sweep", what),
+                "gpu-mem, cpu-mem, disk-mem, disk-read, h2d, d2h, prompt-len, gen-len, sequences");
+  }
+}
+
+void run_sweep(const PlanFlags& flags, const std::string& sweep) {
+  const size_t equals = sweep.find('=');
+  const std::string what = sweep.substr(0, equals);
+  std::string values = equals == std::string::npos ? "" : sweep.substr(equals + 1);
+  if (values.empty())
+    throw Error(ErrorKind::kUser, fmt::format("--sweep {} has no values", sweep),
+                "write gpu-mem=8GiB,16GiB,24GiB");
+  if (!flags.json)
+    std::printf("%-12s %12s %10s %12s  %s\n", what.c_str(), "tokens/s", "block", "latency",
+                "bottleneck");
+  auto rows = nlohmann::ordered_json::array();
+  while (!values.empty()) {
+    const std::string value = values.substr(0, values.find(','));
+    values.erase(0, value.size() + 1);
+    Question q;
+    fill(flags, q);
+    apply(what, value, q);
+    const policy::SearchRequest request = app::plan_request(q.asked);
+    try {
+      const policy::SearchResult result = policy::search_policy(request);
+      const policy::Prediction& p = app::prediction_of(result.best);
+      if (flags.json) {
+        auto json = app::plan_json({flags.model, q.profile.name}, request, result, {});
+        json[what] = value;
+        rows.push_back(std::move(json));
+      } else {
+        std::printf("%-12s %12.4g %10lld %12s  %s\n", value.c_str(),
+                    app::job_tokens_per_second(result.best, request.job),
+                    static_cast<long long>(p.block_sequences),
+                    format_seconds(p.latency_seconds()).c_str(),
+                    std::string(lane_name(p.bottleneck())).c_str());
+      }
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kResource) throw;
+      if (flags.json)
+        rows.push_back({{what, value}, {"error", error.text()}});
+      else
+        std::printf("%-12s does not fit: %s\n", value.c_str(), error.text().c_str());
+    }
+  }
+  if (flags.json) print_json(rows);
+}
+
+void write_file(const std::string& path, const std::string& text, const char* what) {
+  std::ofstream file(path);
+  file << text;
+  if (!file.flush())
+    throw Error(ErrorKind::kFile, fmt::format("{}: the {} can't be written", path, what),
+                "check the path and free space");
+}
+
+void run_plan(const PlanFlags& flags) {
+  if (flags.list_models) {
+    for (const std::string& name : planning_model_names())
+      std::printf("%-18s %8.1f billion parameters%s\n", name.c_str(),
+                  static_cast<double>(planning_shape(name)->num_parameters()) / 1e9,
+                  is_runnable_model(name) ? "" : "  (to plan with only)");
+    return;
+  }
+  if (flags.model.empty())
+    throw Error(ErrorKind::kUser, "no model given",
+                "sluice plan --model opt-175b --hardware t4; --list-models names the built-in ones");
+  for (const std::string& sweep : flags.sweeps) run_sweep(flags, sweep);
+  if (!flags.sweeps.empty()) return;
+  Question q;
+  fill(flags, q);
+  const policy::SearchRequest request = app::plan_request(q.asked);
+  const policy::SearchResult result = policy::search_policy(request);
+  const auto lifts = flags.no_lifts ? std::vector<app::Lift>{} : app::find_lifts(request, result);
+  const app::PlanSubject subject{flags.model, q.profile.name};
+  if (flags.json)
+    print_json(app::plan_json(subject, request, result, lifts));
+  else
+    std::fputs(app::plan_text(subject, request, result, lifts).c_str(), stdout);
+  if (!flags.output_policy.empty())
+    write_file(flags.output_policy, policy::policy_to_json(result.best.policy) + "\n", "policy");
+}
+}  // namespace
+
+Command add_plan(CLI::App& program) {
+  auto flags = std::make_shared<PlanFlags>();
+  CLI::App* parser = program.add_subcommand(
+      "plan", "what a model would do on a machine, without the machine or the weights");
+  parser->add_option("model,-m,--model", flags->model,
+                     "built-in name (--list-models), model folder or config.json")
+      ->envname("SLUICE_MODEL");
+  parser->add_option("--hardware", flags->hardware,
+                     "profile by name (sluice profile --list) or file (default: this machine)")
+      ->envname("SLUICE_HARDWARE");
+  parser->add_option("--gpu-mem,--gpu-memory", flags->device_memory, "device memory (default: all)")
+      ->envname("SLUICE_GPU_MEM");
+  parser->add_option("--cpu-mem,--cpu-memory", flags->host_memory, "host memory (default: all)")
+      ->envname("SLUICE_CPU_MEM");
+  parser->add_option("--disk-mem,--disk-memory", flags->disk_memory,
+                     "disk for offloaded KV and activations (default: all)")
+      ->envname("SLUICE_DISK_MEM");
+  parser->add_option("--prompt-len", flags->prompt, "prompt tokens, or mean:longest")
+      ->capture_default_str();
+  parser->add_option("--gen-len", flags->fresh, "new tokens, or mean:longest")->capture_default_str();
+  parser->add_option("--sequences,--batch", flags->sequences,
+                     "sequences of the job (default: the policy's block, else 256)");
+  parser->add_option("--objective", flags->objective, "throughput, latency, or bounded")
+      ->check(CLI::IsMember({"throughput", "latency", "bounded"}))
+      ->capture_default_str();
+  parser->add_option("--latency-bound", flags->latency_bound,
+                     "seconds for a block (--objective bounded)");
+  parser->add_option("--policy", flags->policy_file, "evaluate this policy");
+  parser->add_option("--percent", flags->percent,
+                     "evaluate: weights, KV, activations: device and host share each")
+      ->expected(6);
+  parser->add_option("--gpu-batch-size,--micro-batch", flags->micro_batch,
+                     "sequences of a micro-batch");
+  parser->add_option("--num-gpu-batches,--micro-batches", flags->micro_batches,
+                     "micro-batches of a block");
+  parser->add_option("--weights", flags->weights, "weights as f32, f16 or bf16")
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
+  parser->add_option("--kv-dtype", flags->kv_dtype, "f32, f16 or bf16 (default: as the weights)")
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
+  parser->add_option("--sweep", flags->sweeps,
+                     "one row for each value, as gpu-mem=8GiB,16GiB,24GiB");
+  parser->add_option("--output-policy", flags->output_policy,
+                     "write the policy to a file that run and batch take (--policy)");
+  parser->add_flag("--no-lifts", flags->no_lifts, "don't search again with twice of each resource");
+  parser->add_flag("--list-models", flags->list_models, "names of the built-in shapes");
+  parser->add_flag("--json", flags->json, "one JSON object on standard output");
+  return {parser, [flags](std::stop_token) { run_plan(*flags); }};
+}
+
+}  // namespace sluice::tools
