@@ -133,6 +133,8 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
   const auto visits = static_cast<double>(model.sublayers.size()) - 1;  // that load what one stored
   const bool p = pass.is_prefill;
   const Link& link = profile.link;
+  double link_bytes = 0;
+  double read_bytes = 0;
   const auto move = [&](Lane lane, const char* what, double bytes, double copies) {
     double rate = 1;
     switch (lane) {
@@ -143,6 +145,8 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
     }
     const bool is_link = lane == Lane::kHostToDevice || lane == Lane::kDeviceToHost;
     const double latency = is_link && bytes > 0 ? copies * link.latency_seconds.value : 0;
+    if (is_link) link_bytes += bytes;
+    if (lane == Lane::kDiskRead) read_bytes += bytes;
     terms.add(lane, what, p, scale * bytes, scale * (bytes / rate + latency));
   };
   move(Lane::kDiskRead, "weights from disk", weights.disk, 0);
@@ -169,6 +173,10 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
     }
     compute.add(pass.work[i], load, device, host);
   }
+  // On an emulated device copies take the cores' time.
+  if (profile.shares_cores) device += link_bytes * profile.copy_delay.value;
+  // Reading takes some of the host's.
+  if (profile.shares_cores || !profile.device) device += read_bytes * profile.read_delay.value;
   terms.add(Lane::kDeviceCompute, "layers", p, device > 0 ? 1 : 0, scale * device);
   terms.add(Lane::kHostCompute, "attention on the host", p, host > 0 ? 1 : 0, scale * host);
 }

@@ -10,7 +10,9 @@ namespace {
 constexpr double kGatheredRows = 64;
 // f32 numbers that the elementwise operators of a sublayer read and write for each column of its
 // widest matrices, about: norm, rotation or activation, residual.
-constexpr double kTouches = 6;
+constexpr double kTouches = 14;
+// Bytes of memory traffic that one logit costs: written, and looked at by the sampler on one core.
+constexpr double kLogitBytes = 32;
 
 bool is_after_attention(const WeightShape& weight) { return weight.role == "o"; }
 
@@ -70,18 +72,20 @@ void add_products(const ModelShape& model, const Plan& plan, const Profile& prof
 void add_attention(const ModelShape& model, const Profile& profile, DType kv_dtype,
                    ComputeStep step, const BatchWork& work, TaskSeconds& out) {
   const double token_bytes = kv_token_bytes(model, kv_dtype);
+  const double token_flops =
+      4 * static_cast<double>(model.num_heads) * static_cast<double>(model.head_dim);
   if (step == ComputeStep::kHostAttention) {
     out.host += decode_attention_seconds(profile.host, kv_dtype,
-                                         work.host_history_tokens * token_bytes) +
+                                         work.host_history_tokens * token_bytes,
+                                         work.host_history_tokens * token_flops) +
                 profile.host.launch_seconds.value;
     return;
   }
   if (step == ComputeStep::kAfterAttention) return;
   const Processor& device = profile.device ? *profile.device : profile.host;
-  const double flops = 4 * work.prefill_pairs * static_cast<double>(model.num_heads) *
-                       static_cast<double>(model.head_dim);
-  out.device += prefill_attention_seconds(device, kv_dtype, flops) +
-                decode_attention_seconds(device, kv_dtype, work.device_history_tokens * token_bytes) +
+  out.device += prefill_attention_seconds(device, kv_dtype, work.prefill_pairs * token_flops) +
+                decode_attention_seconds(device, kv_dtype, work.device_history_tokens * token_bytes,
+                                         work.device_history_tokens * token_flops) +
                 device.launch_seconds.value;
 }
 
@@ -106,7 +110,7 @@ void add_rows(const ModelShape& model, const Plan& plan, const Profile& profile,
     case SublayerKind::kMlp: columns += static_cast<double>(model.intermediate_size); break;
     case SublayerKind::kHead: {
       const auto rows = static_cast<double>(work.logit_rows);
-      out.device += rows * static_cast<double>(model.vocab_size) * 8 / device.memory_read.value;
+      out.device += rows * static_cast<double>(model.vocab_size) * kLogitBytes / device.memory_read.value;
       return;
     }
   }

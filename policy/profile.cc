@@ -41,6 +41,7 @@ void validate_processor(const Profile& profile, const Processor& processor, cons
   for (const AttentionRate& row : processor.attention) {
     need_rate(profile, row.decode_bytes, fmt::format("{}.attention.decode", which));
     need_rate(profile, row.prefill_flops, fmt::format("{}.attention.prefill", which));
+    need_rate(profile, row.decode_flops, fmt::format("{}.attention.decode_flops", which));
   }
   need_time(profile, processor.launch_seconds, fmt::format("{}.launch_seconds", which));
   need_time(profile, processor.synchronise_seconds, fmt::format("{}.synchronise_seconds", which));
@@ -103,12 +104,18 @@ void validate(const Profile& profile) {
     if (!(share > 0 && share <= 1))
       refuse(profile, fmt::format("link.both_share is {}", share), "write a share in (0, 1]");
   }
+  for (const auto& [delay, name] : {std::pair{profile.copy_delay.value, "copy_delay"},
+                                    std::pair{profile.read_delay.value, "read_delay"}})
+    if (!(delay >= 0 && delay < 1e-6))
+      refuse(profile, fmt::format("{} is {}", name, delay),
+             "write seconds for a byte, 0 where moving bytes costs no computing time");
   if (profile.disks.empty()) refuse(profile, "there is no disk", "give at least one");
   for (const Disk& disk : profile.disks) {
     need_rate(profile, disk.read, "disk.read");
     need_rate(profile, disk.write, "disk.write");
     need_rate(profile, disk.mixed_read, "disk.mixed_read");
     need_rate(profile, disk.mixed_write, "disk.mixed_write");
+    need_rate(profile, disk.busy_read, "disk.busy_read");
     need_time(profile, disk.latency_seconds, "disk.latency_seconds");
   }
   for (const auto& [bytes, name] : {std::pair{profile.device_bytes, "device_memory_bytes"},
@@ -144,8 +151,10 @@ double matmul_seconds(const Processor& processor, DType weight_dtype, int64_t m,
          processor.launch_seconds.value;
 }
 
-double decode_attention_seconds(const Processor& processor, DType kv_dtype, double kv_bytes) {
-  return kv_bytes / attention_row(processor, kv_dtype).decode_bytes.value;
+double decode_attention_seconds(const Processor& processor, DType kv_dtype, double kv_bytes,
+                                double flops) {
+  const AttentionRate& row = attention_row(processor, kv_dtype);
+  return std::max(kv_bytes / row.decode_bytes.value, flops / row.decode_flops.value);
 }
 
 double prefill_attention_seconds(const Processor& processor, DType kv_dtype, double flops) {

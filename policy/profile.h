@@ -42,6 +42,8 @@ struct AttentionRate {
   DType kv_dtype = DType::kBF16;
   Figure decode_bytes;   ///< bytes of K and V read per second, one query token a sequence
   Figure prefill_flops;  ///< operations per second over the visible (query, key) pairs only
+  /// Operations per second of single query tokens whose heads share K and V (GQA, MQA).
+  Figure decode_flops;
 };
 
 /// One thing that computes: the device or the host's cores.
@@ -69,6 +71,7 @@ struct Disk {
   Figure write;
   Figure mixed_read;  ///< while writing as fast as it can
   Figure mixed_write;
+  Figure busy_read;  ///< while the cores compute
   Figure latency_seconds;  ///< of one read
 };
 
@@ -88,6 +91,12 @@ struct Profile {
   std::vector<Disk> disks;  ///< striped: rates add up
   /// Device and host compute on the same cores (an emulated device): their times add up.
   bool shares_cores = false;
+  /// Where copies over the link take the computing cores' time and memory (an emulated device):
+  /// seconds by which one byte delays computing.
+  Figure copy_delay;
+  /// Seconds by which one byte read from disk delays computing on the host's cores (the kernel's
+  /// share, and what the transfer takes of the memory).
+  Figure read_delay;
   int64_t device_bytes = 0;
   int64_t host_bytes = 0;
   int64_t disk_bytes = 0;
@@ -117,8 +126,10 @@ std::optional<Profile> shipped_profile(std::string_view name);
 /// the nearest type's rows) and the bytes of W over memory_read, plus one launch. 0 when n or m is 0.
 double matmul_seconds(const Processor& processor, DType weight_dtype, int64_t m, int64_t n,
                       int64_t k);
-/// Seconds to read `kv_bytes` of K and V in decode attention (launch not included).
-double decode_attention_seconds(const Processor& processor, DType kv_dtype, double kv_bytes);
+/// Seconds of decode attention that reads `kv_bytes` of K and V and does `flops` operations on them,
+/// whichever takes longer (launch not included).
+double decode_attention_seconds(const Processor& processor, DType kv_dtype, double kv_bytes,
+                                double flops);
 /// Seconds of `flops` operations of prefill attention (launch not included).
 double prefill_attention_seconds(const Processor& processor, DType kv_dtype, double flops);
 

@@ -127,7 +127,7 @@ Processor read_processor(Reader reader) {
   });
   reader.list("attention", [&](Reader& row) {
     out.attention.push_back({row.dtype("kv"), row.figure("decode_bytes_per_second"),
-                             row.figure("prefill_flops")});
+                             row.figure("prefill_flops"), row.figure("decode_flops")});
   });
   out.launch_seconds = reader.figure("launch_seconds");
   out.synchronise_seconds = reader.figure("synchronise_seconds");
@@ -152,7 +152,8 @@ Json processor_json(const Processor& processor) {
   for (const AttentionRate& row : processor.attention)
     json["attention"].push_back({{"kv", dtype_name(row.kv_dtype)},
                                  {"decode_bytes_per_second", figure_json(row.decode_bytes)},
-                                 {"prefill_flops", figure_json(row.prefill_flops)}});
+                                 {"prefill_flops", figure_json(row.prefill_flops)},
+                                 {"decode_flops", figure_json(row.decode_flops)}});
   return json;
 }
 }  // namespace
@@ -180,9 +181,14 @@ Profile parse_profile(std::string_view json_text, std::string_view origin) {
     out.disks.push_back(
         {disk.text("path"), disk.figure("read_bytes_per_second"),
          disk.figure("write_bytes_per_second"), disk.figure("mixed_read_bytes_per_second"),
-         disk.figure("mixed_write_bytes_per_second"), disk.figure("latency_seconds")});
+         disk.figure("mixed_write_bytes_per_second"), disk.figure("busy_read_bytes_per_second"),
+         disk.figure("latency_seconds")});
   });
   out.shares_cores = reader.boolean("shares_cores");
+  if (reader.has("copy_delay_seconds_per_byte"))
+    out.copy_delay = reader.figure("copy_delay_seconds_per_byte");
+  if (reader.has("read_delay_seconds_per_byte"))
+    out.read_delay = reader.figure("read_delay_seconds_per_byte");
   if (reader.has("device_memory_bytes")) out.device_bytes = reader.integer("device_memory_bytes");
   out.host_bytes = reader.integer("host_memory_bytes");
   if (reader.has("disk_bytes")) out.disk_bytes = reader.integer("disk_bytes");
@@ -212,8 +218,13 @@ std::string profile_to_json(const Profile& profile) {
                              {"write_bytes_per_second", figure_json(disk.write)},
                              {"mixed_read_bytes_per_second", figure_json(disk.mixed_read)},
                              {"mixed_write_bytes_per_second", figure_json(disk.mixed_write)},
+                             {"busy_read_bytes_per_second", figure_json(disk.busy_read)},
                              {"latency_seconds", figure_json(disk.latency_seconds)}});
   json["shares_cores"] = profile.shares_cores;
+  if (profile.copy_delay.value > 0)
+    json["copy_delay_seconds_per_byte"] = figure_json(profile.copy_delay);
+  if (profile.read_delay.value > 0)
+    json["read_delay_seconds_per_byte"] = figure_json(profile.read_delay);
   json["device_memory_bytes"] = profile.device_bytes;
   json["host_memory_bytes"] = profile.host_bytes;
   json["disk_bytes"] = profile.disk_bytes;

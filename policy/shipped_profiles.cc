@@ -78,6 +78,7 @@ Processor host_processor(const HostRow& row) {
   for (const int64_t m : {1, 16, 64, 512})
     host.matmul.push_back({DType::kF16, m, 8192, 8192, share_of(peak, 0.7, "the cores' peak")});
   host.attention = {{DType::kF16, share_of(memory, 0.6, "the memory channels' peak"),
+                     share_of(peak, 0.3, "the cores' peak"),
                      share_of(peak, 0.3, "the cores' peak")}};
   host.launch_seconds = {5e-6, 0, FigureSource::kEstimate, "a fork and join of threads"};
   host.synchronise_seconds = {5e-6, 0, FigureSource::kEstimate, "a wake-up"};
@@ -90,6 +91,7 @@ Disk disk_of(const HostRow& row) {
   disk.write = datasheet(row.disk_write * 1e9, "typical NVMe of its kind");
   disk.mixed_read = share_of(row.disk_read * 1e9, 0.6, "the read rate");
   disk.mixed_write = share_of(row.disk_write * 1e9, 0.6, "the write rate");
+  disk.busy_read = disk.read;
   disk.latency_seconds = {100e-6, 0, FigureSource::kEstimate, "flash read"};
   return disk;
 }
@@ -107,7 +109,8 @@ Profile gpu_profile(const GpuRow& row) {
   device.memory_read = share_of(memory, 0.85, "the data sheet's memory bandwidth");
   add_products(device, row.tflops * 1e12, "the data sheet's dense 16-bit rate");
   device.attention = {{DType::kF16, share_of(memory, 0.75, "the data sheet's memory bandwidth"),
-                       share_of(row.tflops * 1e12, 0.4, "the data sheet's dense 16-bit rate")}};
+                       share_of(row.tflops * 1e12, 0.4, "the data sheet's dense 16-bit rate"),
+                       share_of(row.tflops * 1e12, 0.1, "the data sheet's dense 16-bit rate")}};
   device.launch_seconds = {6e-6, 0, FigureSource::kEstimate, "a kernel launch"};
   device.synchronise_seconds = {15e-6, 0, FigureSource::kEstimate, "an event"};
   profile.device = device;
@@ -143,7 +146,8 @@ Profile paper_t4() {
                   : Figure{tflops * 1e12, 0, FigureSource::kEstimate,
                            "below the published prefill rate as the units empty"}});
   device.attention = {{DType::kF16, share_of(320e9, 0.7, "the data sheet's 320 GB/s"),
-                       published(9.97e12, "FlexGen's cost model, batched products of prefill")}};
+                       published(9.97e12, "FlexGen's cost model, batched products of prefill"),
+                       share_of(65e12, 0.1, "the data sheet's dense 16-bit rate")}};
   device.launch_seconds = {8e-6, 0, FigureSource::kEstimate, "a kernel launch"};
   device.synchronise_seconds = {20e-6, 0, FigureSource::kEstimate, "an event"};
   profile.device = device;
@@ -158,6 +162,7 @@ Profile paper_t4() {
   disk.write = published(1e9, "paper, section 6: about 1 GB/s");
   disk.mixed_read = share_of(2e9, 0.6, "the read rate");
   disk.mixed_write = share_of(1e9, 0.6, "the write rate");
+  disk.busy_read = disk.read;
   disk.latency_seconds = {100e-6, 0, FigureSource::kEstimate, "flash read"};
   profile.disks = {disk};
   profile.device_bytes = static_cast<int64_t>(14.8 * static_cast<double>(kGiB));
@@ -178,13 +183,15 @@ Profile code_t4() {
                    {DType::kF16, 32, 12288, 12288, published(4.3e12, kNote)},
                    {DType::kF16, 64, 12288, 12288, published(4.3e12, kNote)},
                    {DType::kF16, 512, 12288, 12288, published(21.24e12, kNote)}};
-  device.attention = {{DType::kF16, published(0.079e12, kNote), published(9.97e12, kNote)}};
+  device.attention = {{DType::kF16, published(0.079e12, kNote), published(9.97e12, kNote),
+                       published(0.079e12, kNote)}};
   profile.host.attention = {{DType::kF16, published(0.0123e12, kNote),
-                             Figure{0.2e12, 0, FigureSource::kEstimate, "the cores"}}};
+                             Figure{0.2e12, 0, FigureSource::kEstimate, "the cores"},
+                            published(0.0123e12, kNote)}};
   profile.link.to_device = published(12.89 * gib, kNote);
   profile.link.to_host = published(4.82 * gib, kNote);
   Disk& disk = profile.disks.front();
-  disk.read = disk.mixed_read = published(0.473 * gib, kNote);
+  disk.read = disk.mixed_read = disk.busy_read = published(0.473 * gib, kNote);
   disk.write = disk.mixed_write = published(2.015 * gib, kNote);
   profile.device_bytes = 15 * kGiB;
   profile.host_bytes = 204 * kGiB;

@@ -108,7 +108,8 @@ class Lanes {
     const Disk& disk = profile_.disks.front();
     switch (lane) {
       case Lane::kDiskRead:
-        return runs(Lane::kDiskWrite) ? disk.mixed_read.value / disk.read.value : 1;
+        return (runs(Lane::kDiskWrite) ? disk.mixed_read.value / disk.read.value : 1) *
+               (host_computes() ? disk.busy_read.value / disk.read.value : 1);
       case Lane::kDiskWrite:
         return runs(Lane::kDiskRead) ? disk.mixed_write.value / disk.write.value : 1;
       case Lane::kHostToDevice:
@@ -116,9 +117,39 @@ class Lanes {
       case Lane::kDeviceToHost:
         return runs(Lane::kHostToDevice) ? profile_.link.both_share.value : 1;
       case Lane::kDeviceCompute:
-      case Lane::kHostCompute: break;
+      case Lane::kHostCompute: return compute_speed(lane);
     }
     return 1;
+  }
+
+  bool host_computes() const {
+    const bool on_cores = profile_.shares_cores || !profile_.device;
+    return lanes_[static_cast<size_t>(Lane::kHostCompute)].running ||
+           (on_cores && lanes_[static_cast<size_t>(Lane::kDeviceCompute)].running);
+  }
+
+  // Reading the disk takes some of the host's cores, and so do copies on an emulated device.
+  double compute_speed(Lane lane) const {
+    constexpr double kLeast = 0.2;
+    const bool on_cores =
+        profile_.shares_cores || !profile_.device || lane == Lane::kHostCompute;
+    if (!on_cores) return 1;
+    double taken = 0;
+    if (lanes_[static_cast<size_t>(Lane::kDiskRead)].running)
+      taken += profile_.disks.front().busy_read.value * profile_.read_delay.value;
+    return std::max(1 / (1 + taken + copies_take()), kLeast);
+  }
+
+  double copies_take() const {
+    if (!profile_.shares_cores) return 0;
+    double taken = 0;
+    for (const Lane lane : {Lane::kHostToDevice, Lane::kDeviceToHost}) {
+      if (!lanes_[static_cast<size_t>(lane)].running) continue;
+      const double rate = lane == Lane::kHostToDevice ? profile_.link.to_device.value
+                                                      : profile_.link.to_host.value;
+      taken += rate * speed(lane) * profile_.copy_delay.value;
+    }
+    return taken;
   }
 
   double next_end() const {

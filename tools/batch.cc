@@ -192,7 +192,7 @@ void run(const BatchFlags& flags, std::stop_token stop) {
         {"skipped", reader.skipped()},
         {"output", flags.output},
         {"policy", nlohmann::ordered_json::parse(policy::policy_to_json(engine->plan().policy))},
-        {"stats", app::stats_json(*engine)}};
+        {"stats", app::stats_json(*engine, flags.engine.prediction())}};
     print_json(json);
   } else {
     std::fprintf(stderr, "  %lld requests answered, %lld error records, %lld already there: %s\n",

@@ -125,7 +125,7 @@ nlohmann::ordered_json bench_batch(const BenchFlags& flags, int64_t batch, std::
       {"streamed_bytes_per_pass", engine->plan().streamed_weight_bytes},
       {"resident_weight_bytes", engine->plan().resident_weight_bytes},
       {"policy", nlohmann::ordered_json::parse(policy::policy_to_json(engine->plan().policy))},
-      {"stats", app::stats_json(*engine)}};
+      {"stats", app::stats_json(*engine, flags.engine.prediction())}};
   if (!share.empty()) row["share_of_disk_limit"] = spread(share);
   finish_run(flags.engine, *engine);
   return row;

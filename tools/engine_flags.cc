@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +11,7 @@
 #include "src/app/report.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/profile/profile_cache.h"
 #include "tools/arguments.h"
 #include "tools/output.h"
 #include "tools/progress.h"
@@ -47,7 +49,17 @@ void EngineFlags::add_to(CLI::App& parser) {
                   "device memory for weights, KV and buffers (needs a device)")
       ->envname("SLUICE_GPU_MEM")
       ->group(budgets);
-  const char* policies = "Policy (default: fill the budget)";
+  const char* policies = "Policy (default: searched for on the machine's profile)";
+  parser
+      .add_option("--hardware", hardware,
+                  "profile to search on: a file (sluice profile -o), this (default), or none: fill "
+                  "the budget without searching")
+      ->envname("SLUICE_HARDWARE")
+      ->group(policies);
+  parser
+      .add_flag("--recalibrate", recalibrate,
+                "take the rates that this run measures into the machine's kept profile")
+      ->group(policies);
   parser.add_option("--policy", policy_file, "policy as JSON (docs/formats/policy.md)")
       ->group(policies);
   parser
@@ -182,8 +194,80 @@ EngineOptions EngineFlags::options(const policy::Workload& workload) const {
   return out;
 }
 
+namespace {
+void tell(std::string_view line) {
+  std::fprintf(stderr, "sluice: %.*s\n", static_cast<int>(line.size()), line.data());
+}
+
+// The machine as its profile says, with the emulated device that was asked for.
+policy::Profile machine_profile(const EngineFlags& flags, const EngineOptions& options) {
+  policy::Profile profile;
+  if (flags.hardware.empty() || flags.hardware == "this") {
+    MeasureOptions measure;
+    measure.offload_dir = flags.offload_dir;
+    measure.threads = flags.threads;
+    measure.quick = true;
+    measure.progress = [](std::string_view what) {
+      tell(fmt::format("no profile of this machine yet, measuring {} (once; sluice profile takes "
+                       "longer and is more exact)",
+                       what));
+    };
+    profile = load_or_measure(measure, tell);
+  } else {
+    profile = find_profile(flags.hardware);
+    if (profile.device)
+      throw Error(ErrorKind::kUser,
+                  fmt::format("--hardware {}: that machine has a device, this run has not",
+                              flags.hardware),
+                  "sluice plan answers for other machines; a run takes a profile of this one");
+  }
+  if (options.device)
+    profile = emulated_profile(profile, options.device->memory_bytes, options.device->to_device,
+                               options.device->to_host, options.device->latency_seconds,
+                               options.device->flops);
+  return profile;
+}
+
+// A search only where there is something to decide: everything in memory is the best there is.
+void search_for_policy(const EngineFlags& flags, EngineOptions& options) {
+  if (flags.hardware == "none") return;
+  auto engine_options = std::make_shared<EngineOptions>(options);
+  if (options.policy) {
+    // By hand: expected only where a profile is at hand; nobody asked for a measurement.
+    const auto path = profile_cache_path(flags.offload_dir, flags.threads);
+    const bool is_kept = !path.empty() && std::filesystem::exists(path);
+    if (flags.hardware.empty() && !is_kept) return;
+  }
+  options.choose_policy = [&flags, engine_options](const policy::PlanInput& input,
+                                                   const policy::Policy& start) {
+    flags.chosen = std::make_shared<app::AutoPolicy>(machine_profile(flags, *engine_options));
+    if (!engine_options->policy) return flags.chosen->choose(input, start);
+    flags.chosen->expect(input, *engine_options->policy);
+    return *engine_options->policy;
+  };
+}
+
+void recalibrate(const EngineFlags& flags, const Engine& engine) {
+  if (!flags.prediction()) return;
+  const auto path = profile_cache_path(flags.offload_dir, flags.threads);
+  const auto cached = path.empty() ? std::nullopt : load_cached_profile(path, tell);
+  if (!cached) {
+    tell("--recalibrate: there is no kept profile to change (sluice profile makes one)");
+    return;
+  }
+  const app::Comparison found = app::compare(*flags.chosen->prediction(), engine.stats());
+  store_profile(recalibrated(*cached, found.transfer_rates, found.compute_factors), path);
+  tell(fmt::format("the profile now has this run's rates: {}", path.string()));
+}
+}  // namespace
+
+std::optional<policy::Prediction> EngineFlags::prediction() const {
+  return chosen ? chosen->prediction() : std::nullopt;
+}
+
 std::unique_ptr<Engine> open_engine(const EngineFlags& flags, const policy::Workload& workload) {
   EngineOptions options = flags.options(workload);
+  search_for_policy(flags, options);
   auto bar = std::make_shared<Progress>("loading weights");
   options.load_progress = [bar](const LoadProgress& progress) {
     bar->update(progress.done_bytes, progress.total_bytes,
@@ -211,6 +295,13 @@ std::unique_ptr<Engine> open_engine(const EngineFlags& flags, const policy::Work
     return nullptr;
   }
   std::fprintf(stderr, "sluice: %s\n", app::plan_sentence(*engine).c_str());
+  if (const auto prediction = flags.prediction())
+    std::fprintf(stderr, "sluice: expected %.3g tokens/s%s\n", prediction->tokens_per_second(),
+                 flags.chosen->candidates() > 0
+                     ? fmt::format("; {} policies looked at in {}", flags.chosen->candidates(),
+                                   format_seconds(flags.chosen->search_seconds()))
+                           .c_str()
+                     : "");
   if (flags.verbose) {
     std::fprintf(stderr, "%s", app::engine_plan_table(*engine).c_str());
     std::fprintf(stderr, "sluice: %s; %s\n", engine->compute_name().c_str(),
@@ -232,6 +323,11 @@ void finish_run(const EngineFlags& flags, const Engine& engine) {
                   "check the path and free space");
   }
   if (!flags.json) std::fprintf(stderr, "\n%s", app::run_table(engine).c_str());
+  if (const auto prediction = flags.prediction(); prediction && !flags.json) {
+    const std::string text = app::comparison_text(*prediction, engine.stats());
+    if (!text.empty()) std::fprintf(stderr, "  %s\n", text.c_str());
+  }
+  if (flags.recalibrate) recalibrate(flags, engine);
 }
 
 std::unique_ptr<text::Tokenizer> find_tokenizer(const std::string& model) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "src/app/plan_request.h"
 #include "src/engine/engine.h"
 #include "src/text/tokenizer.h"
 
@@ -20,7 +21,13 @@ struct EngineFlags {
   int64_t context = 0;
   int threads = 0;
   std::string compute = "auto", kv_dtype, io = "auto", isa, trace;
+  std::string hardware;
+  bool recalibrate = false;
   bool dry_run = false, json = false, verbose = false;
+  /// Set by open_engine where there is a profile to expect something from.
+  mutable std::shared_ptr<app::AutoPolicy> chosen;
+  /// What the run is expected to do, or nothing.
+  std::optional<policy::Prediction> prediction() const;
 
   void add_to(CLI::App& parser);
   /// Errors: kUser for contradictions and for flags that have no effect here.

@@ -156,8 +156,10 @@ void apply(const std::string& what, const std::string& value, Question& q) {
   else if (what == "disk-read") {
     for (policy::Disk& disk : q.profile.disks) {
       const double mixed = disk.mixed_read.value / disk.read.value;
+      const double busy = disk.busy_read.value / disk.read.value;
       rate(disk.read);
       disk.mixed_read.value = disk.read.value * mixed;
+      disk.busy_read.value = disk.read.value * busy;
     }
   } else if (what == "h2d") rate(q.profile.link.to_device);
   else if (what == "d2h") rate(q.profile.link.to_host);

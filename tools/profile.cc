@@ -17,7 +17,7 @@ namespace {
 struct ProfileFlags {
   std::string offload_dir, output, show;
   int threads = 0;
-  bool quick = false, json = false, list = false, no_cache = false;
+  bool quick = false, disk_only = false, json = false, list = false, no_cache = false;
 };
 
 const char* source_name(policy::FigureSource source) {
@@ -51,6 +51,8 @@ void print_processor(const char* which, const policy::Processor& processor) {
   for (const policy::AttentionRate& rate : processor.attention) {
     row(fmt::format("attention {} decode", dtype_name(rate.kv_dtype)),
         format_rate(rate.decode_bytes.value), rate.decode_bytes);
+    row(fmt::format("attention {} decode, shared", dtype_name(rate.kv_dtype)),
+        flops_text(rate.decode_flops.value), rate.decode_flops);
     row(fmt::format("attention {} prefill", dtype_name(rate.kv_dtype)),
         flops_text(rate.prefill_flops.value), rate.prefill_flops);
   }
@@ -85,6 +87,7 @@ void print_profile(const policy::Profile& profile) {
     row("write", format_rate(disk.write.value), disk.write);
     row("read while writing", format_rate(disk.mixed_read.value), disk.mixed_read);
     row("write while reading", format_rate(disk.mixed_write.value), disk.mixed_write);
+    row("read while computing", format_rate(disk.busy_read.value), disk.busy_read);
     row("one read", format_seconds(disk.latency_seconds.value), disk.latency_seconds);
   }
 }
@@ -97,9 +100,17 @@ policy::Profile measure(const ProfileFlags& flags) {
   options.progress = [](std::string_view what) {
     std::fprintf(stderr, "sluice: measuring %.*s\n", static_cast<int>(what.size()), what.data());
   };
+  const auto path = profile_cache_path(flags.offload_dir, flags.threads);
+  std::optional<policy::Profile> kept;
+  if (flags.disk_only) {
+    kept = path.empty() ? std::nullopt : load_cached_profile(path, {});
+    if (!kept)
+      throw Error(ErrorKind::kUser, "--disk-only: there is no kept profile of this machine",
+                  "measure all of it once: sluice profile");
+    options.only_disk_of = &*kept;
+  }
   policy::Profile profile = measure_profile(options);
   if (flags.no_cache) return profile;
-  const auto path = profile_cache_path(flags.offload_dir, flags.threads);
   if (path.empty()) {
     std::fprintf(stderr, "sluice: not kept: neither XDG_CACHE_HOME nor HOME is set\n");
     return profile;
@@ -145,6 +156,8 @@ Command add_profile(CLI::App& program) {
       ->envname("SLUICE_THREADS")
       ->check(CLI::NonNegativeNumber);
   parser->add_flag("--quick", flags->quick, "ten seconds rather than a minute");
+  parser->add_flag("--disk-only", flags->disk_only,
+                   "measure the disk again (shared ones drift) and keep the rest");
   parser->add_option("-o,--output", flags->output, "write the JSON to this file too");
   parser->add_option("--show", flags->show, "print a shipped profile (--list) or a file instead");
   parser->add_flag("--list", flags->list, "names of the shipped profiles");

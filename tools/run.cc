@@ -88,7 +88,7 @@ void print_results(const RunFlags& flags, const Engine& engine,
   }
   json["model"] = flags.engine.model;
   json["policy"] = nlohmann::ordered_json::parse(policy::policy_to_json(engine.plan().policy));
-  json["stats"] = app::stats_json(engine);
+  json["stats"] = app::stats_json(engine, flags.engine.prediction());
   print_json(json);
 }
 

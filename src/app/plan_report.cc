@@ -98,7 +98,7 @@ constexpr Resource kResources[] = {
      [](SearchRequest&, policy::Profile& profile) {
        for (policy::Disk& disk : profile.disks)
          for (policy::Figure* figure :
-              {&disk.read, &disk.write, &disk.mixed_read, &disk.mixed_write})
+              {&disk.read, &disk.write, &disk.mixed_read, &disk.mixed_write, &disk.busy_read})
            twice(*figure);
        return true;
      }},

@@ -1,14 +1,17 @@
 #include "src/app/plan_request.h"
 
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <fstream>
 #include <sstream>
 
 #include "kernels/linear.h"
+#include "policy/simulator.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/model/bound_model.h"
@@ -135,11 +138,18 @@ policy::JobShape job_of(const policy::Workload& workload) {
   return job;
 }
 
+void AutoPolicy::expect(const policy::PlanInput& input, const policy::Policy& policy) {
+  const policy::Plan plan = policy::make_plan(input, policy);
+  if (!policy::fits(input, plan)) return;
+  prediction_ = policy::simulate_block(*input.model, plan, profile_, input.kv_dtype,
+                                       job_of(input.workload));
+}
+
 policy::Policy AutoPolicy::choose(const policy::PlanInput& input, const policy::Policy& start) {
   policy::SearchRequest request;
   request.input = input;
   request.profile = &profile_;
-  request.job = job_ = job_of(input.workload);
+  request.job = job_of(input.workload);
   request.start = start;
   const policy::SearchResult found = policy::search_policy(request);
   prediction_ = found.best.simulated ? *found.best.simulated : found.best.predicted;
@@ -175,6 +185,28 @@ Comparison compare(const policy::Prediction& prediction, const EngineStats& stat
       kWorthTelling * out.predicted_seconds)
     out.blamed.reset();
   return out;
+}
+
+nlohmann::ordered_json comparison_json(const policy::Prediction& prediction,
+                                       const EngineStats& stats) {
+  const Comparison result = compare(prediction, stats);
+  const double blocks = prediction.new_tokens > 0
+                            ? static_cast<double>(stats.decode_tokens) / prediction.new_tokens
+                            : 0;
+  auto lanes = nlohmann::ordered_json::object();
+  for (size_t i = 0; i < kLaneCount; ++i) {
+    const auto lane = static_cast<Lane>(i);
+    if (prediction.lane_seconds(lane) > 0)
+      lanes[std::string(lane_name(lane))] = blocks * prediction.lane_seconds(lane);
+  }
+  return {{"predicted_s", result.predicted_seconds},
+          {"predicted_prefill_s", blocks * prediction.prefill_seconds},
+          {"predicted_decode_s", blocks * prediction.decode_seconds},
+          {"measured_s", result.measured_seconds},
+          {"tokens_per_s", result.predicted_seconds > 0
+                               ? static_cast<double>(stats.decode_tokens) / result.predicted_seconds
+                               : 0},
+          {"lanes", lanes}};
 }
 
 std::string comparison_text(const policy::Prediction& prediction, const EngineStats& stats) {

@@ -3,6 +3,7 @@
 // machine, a job. `sluice plan` asks about any machine; run, batch and bench about this one.
 #include <map>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "policy/cost_model.h"
@@ -40,6 +41,9 @@ class AutoPolicy {
 
   /// For EngineOptions::choose_policy. Errors: as search_policy.
   policy::Policy choose(const policy::PlanInput& input, const policy::Policy& start);
+  /// Expects of a policy given by hand what the simulator says of it (nothing when it does not fit).
+  void expect(const policy::PlanInput& input, const policy::Policy& policy);
+
   const policy::Profile& profile() const noexcept { return profile_; }
   const std::optional<policy::Prediction>& prediction() const noexcept { return prediction_; }
   int64_t candidates() const noexcept { return candidates_; }
@@ -47,7 +51,6 @@ class AutoPolicy {
 
  private:
   policy::Profile profile_;
-  policy::JobShape job_;
   std::optional<policy::Prediction> prediction_;
   int64_t candidates_ = 0;
   double search_seconds_ = 0;
@@ -65,6 +68,9 @@ struct Comparison {
 };
 /// Holds a run against its prediction.
 Comparison compare(const policy::Prediction& prediction, const EngineStats& stats);
+/// predicted_s and measured_s of the tokens made, predicted tokens/s, busy seconds by lane.
+nlohmann::ordered_json comparison_json(const policy::Prediction& prediction,
+                                       const EngineStats& stats);
 /// "predicted 1.21 tokens/s, measured 1.18 (-2%)", and which lane differs where they do.
 std::string comparison_text(const policy::Prediction& prediction, const EngineStats& stats);
 

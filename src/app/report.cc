@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/app/plan_request.h"
 #include "src/base/bytes.h"
 
 namespace sluice::app {
@@ -73,7 +74,8 @@ std::string run_table(const Engine& engine) {
   return text;
 }
 
-nlohmann::ordered_json stats_json(const Engine& engine) {
+nlohmann::ordered_json stats_json(const Engine& engine,
+                                  const std::optional<policy::Prediction>& prediction) {
   const EngineStats stats = engine.stats();
   // Without a device the top tier is host memory.
   const auto tiers = [&](int64_t device, int64_t host, int64_t disk) -> nlohmann::ordered_json {
@@ -86,7 +88,7 @@ nlohmann::ordered_json stats_json(const Engine& engine) {
                                            {"busy_s", lane_stats.busy_seconds},
                                            {"wait_s", lane_stats.wait_seconds},
                                            {"tasks", lane_stats.tasks}};
-  return {
+  nlohmann::ordered_json json{
       {"load_s", stats.load_seconds},
       {"loaded_bytes", stats.loaded_bytes},
       {"prefill_s", stats.prefill_seconds},
@@ -104,6 +106,8 @@ nlohmann::ordered_json stats_json(const Engine& engine) {
       {"gathered_bytes", stats.gathered_bytes},
       {"lanes", lanes},
       {"wall_s", stats.wall_seconds}};
+  if (prediction) json["predicted"] = comparison_json(*prediction, stats);
+  return json;
 }
 
 std::string plan_sentence(const Engine& engine) {

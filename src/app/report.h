@@ -4,6 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "policy/prediction.h"
 #include "src/engine/engine.h"
 
 namespace sluice::app {
@@ -11,7 +12,9 @@ namespace sluice::app {
 /// The table of tiers and lanes, for people.
 std::string run_table(const Engine& engine);
 /// The same as JSON: load_s, prefill_s, ..., peak_bytes, budget_bytes, lanes, wall_s.
-nlohmann::ordered_json stats_json(const Engine& engine);
+/// With `prediction`, what it said beside ("predicted").
+nlohmann::ordered_json stats_json(const Engine& engine,
+                                  const std::optional<policy::Prediction>& prediction = {});
 /// One sentence: policy, memory planned, bytes streamed in each pass.
 std::string plan_sentence(const Engine& engine);
 /// policy::plan_table of the engine's plan against its budgets.

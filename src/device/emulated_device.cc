@@ -103,6 +103,12 @@ Link::Clock::time_point Link::squeeze_in(int64_t bytes) {
   return now + time;
 }
 
+void wait_until(Link::Clock::time_point time) {
+  constexpr auto kOvershoot = std::chrono::microseconds(100);
+  if (time - Link::Clock::now() > kOvershoot) std::this_thread::sleep_until(time - kOvershoot);
+  while (Link::Clock::now() < time) std::this_thread::yield();
+}
+
 EmulatedDevice::EmulatedDevice(const EmulatedSpec& spec)
     : spec_(spec),
       memory_("device memory", spec.memory_bytes),
@@ -112,7 +118,7 @@ EmulatedDevice::EmulatedDevice(const EmulatedSpec& spec)
 void EmulatedDevice::finish_compute(std::chrono::steady_clock::time_point start,
                                     double flops) const {
   if (spec_.flops <= 0) return;
-  std::this_thread::sleep_until(
+  wait_until(
       start + std::chrono::duration_cast<Link::Clock::duration>(
                   std::chrono::duration<double>(flops / spec_.flops)));
 }

@@ -47,6 +47,10 @@ class Link {
   Clock::time_point free_at_{};
 };
 
+/// Waits until `time`: sleeps through most of it, and yields through the last tenth of a millisecond,
+/// which a sleep would overshoot. For the thread that computes, which has nothing else to do.
+void wait_until(Link::Clock::time_point time);
+
 class EmulatedDevice {
  public:
   explicit EmulatedDevice(const EmulatedSpec& spec);

@@ -39,8 +39,8 @@ struct EngineOptions {
   std::optional<policy::Policy> policy;  ///< by hand; nothing: the default fills the budget
   policy::Policy
       start_policy;  ///< without `policy`: page and chunk sizes for the default to start from
-  /// Without `policy`: finds one for what the engine knows (shape, budgets, kernels' sizes); nothing:
-  /// the default. What it throws goes to the caller of open().
+  /// Finds the policy from what the engine knows (shape, budgets, kernels' sizes), or looks at the one
+  /// given; nothing: `policy`, or the default. What it throws goes to the caller of open().
   std::function<policy::Policy(const policy::PlanInput&, const policy::Policy& start)>
       choose_policy;
   policy::Workload workload;   ///< what the budget has to hold

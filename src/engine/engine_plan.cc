@@ -106,11 +106,9 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
     return std::max(least_workspace, LayerRunner::workspace_bytes(shape, out.compute, out.attention,
                                                                   tokens, out.threads));
   };
-  if (options.policy) {
-    out.plan = policy::make_plan(input, start);
-    policy::require_fit(input, out.plan);
-  } else if (options.choose_policy) {
-    out.plan = policy::make_plan(input, options.choose_policy(input, start));
+  if (options.policy || options.choose_policy) {
+    out.plan = policy::make_plan(
+        input, options.choose_policy ? options.choose_policy(input, start) : start);
     policy::require_fit(input, out.plan);
   } else {
     out.plan = policy::default_plan(input, start);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "kernels/elementwise.h"
@@ -286,7 +285,7 @@ void LayerRunner::multiply_inplace(const MatrixView& view, const kernels::Activa
   for (int64_t i = 0; i < x.m; ++i)
     std::memcpy(input + i * x.k, x.f32 + i * x.ld, static_cast<size_t>(x.k) * 4);
   here.f32 = input;
-  std::this_thread::sleep_until(input_arrives);
+  wait_until(input_arrives);
   kernels::linear_packed(here, view.inplace, view.dtype, view.inplace_rows, view.cols, bias, output,
                          view.inplace_rows, parts_.compute, host_.linear);
   const int64_t bytes = x.m * view.inplace_rows * 4;
@@ -295,7 +294,7 @@ void LayerRunner::multiply_inplace(const MatrixView& view, const kernels::Activa
   for (int64_t i = 0; i < x.m; ++i)
     std::memcpy(y + i * ldy, output + i * view.inplace_rows,
                 static_cast<size_t>(view.inplace_rows) * 4);
-  std::this_thread::sleep_until(output_arrives);
+  wait_until(output_arrives);
 }
 
 void LayerRunner::linear(std::string_view role, std::string_view bias, Rows in, Rows out) {

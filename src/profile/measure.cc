@@ -5,11 +5,14 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "kernels/attention.h"
 #include "kernels/elementwise.h"
@@ -131,44 +134,123 @@ void measure_products(policy::Processor& out, bool quick, int64_t weight_bytes) 
     }
 }
 
-policy::AttentionRate measure_attention(DType kv_dtype, int threads, int samples) {
+struct AttentionSamples {
+  std::vector<double> decode_bytes, decode_flops, prefill_flops;
+};
+
+AttentionSamples time_attention(DType kv_dtype, int kv_heads, int threads, int samples) {
   constexpr int kHeads = 32, kHeadDim = 128, kPage = 16, kSequences = 8;
-  constexpr int64_t kContext = 1024, kChunk = 384, kColumns = kHeads * kHeadDim;
-  const kernels::AttentionShape shape{kHeads, kHeads, kHeadDim, kPage,
+  constexpr int64_t kContext = 512, kChunk = 384, kColumns = kHeads * kHeadDim;
+  const kernels::AttentionShape shape{kHeads, kv_heads, kHeadDim, kPage,
                                       1.0f / std::sqrt(static_cast<float>(kHeadDim)), kv_dtype, 0};
-  const int64_t page_bytes = 2 * kColumns * kPage * dtype_bytes(kv_dtype);
+  const int64_t page_bytes = int64_t{2} * kv_heads * kHeadDim * kPage * dtype_bytes(kv_dtype);
   Arena arena("profile", INT64_MAX / 4);
   const Buffer pages = arena.allocate(kSequences * kContext / kPage * page_bytes, "pages");
   const Buffer q = arena.allocate(kChunk * kColumns * 4, "q");
   const Buffer out = arena.allocate(kChunk * kColumns * 4, "out");
   const int64_t scratch_floats = kernels::attention_scratch_floats(shape, threads);
   const Buffer scratch = arena.allocate(scratch_floats * 4, "scratch");
+  // Touched, or all pages would be the kernel's one page of zeros.
+  if (kv_dtype == DType::kF32)
+    std::fill_n(pages.as<float>(), pages.size() / 4, 0.01f);
+  else
+    std::fill_n(pages.as<uint16_t>(), pages.size() / 2,
+                kv_dtype == DType::kBF16 ? f32_to_bf16(0.01f) : f32_to_f16(0.01f));
   std::fill_n(q.as<float>(), kChunk * kColumns, 0.1f);
   std::vector<std::byte*> addresses;
   for (int64_t i = 0; i < kSequences * kContext / kPage; ++i)
     addresses.push_back(pages.data() + i * page_bytes);
   std::vector<kernels::AttentionSequence> decode(kSequences);
-  for (int s = 0; s < kSequences; ++s) {
+  for (int s = 0; s < kSequences; ++s)
     decode[static_cast<size_t>(s)] = {q.as<float>() + s * kColumns, kColumns, kContext - 1, 1,
                                       addresses.data() + s * kContext / kPage,
                                       out.as<float>() + s * kColumns, kColumns, nullptr};
-  }
   const std::vector<kernels::AttentionSequence> prefill{{q.as<float>(), kColumns, 0, kChunk,
                                                          addresses.data(), out.as<float>(), kColumns,
                                                          nullptr}};
-  const double decode_bytes = static_cast<double>(pages.size());
-  const double prefill_flops = 4.0 * kChunk * (kChunk + 1) / 2 * kColumns;
-  std::vector<double> decodes, prefills;
+  AttentionSamples rates;
   for (int i = 0; i <= samples; ++i) {
     const double d = seconds_of(
         [&] { kernels::attention(shape, decode, scratch.as<float>(), scratch_floats); });
     const double p = seconds_of(
         [&] { kernels::attention(shape, prefill, scratch.as<float>(), scratch_floats); });
     if (i == 0) continue;  // pages and caches
-    decodes.push_back(decode_bytes / d);
-    prefills.push_back(prefill_flops / p);
+    rates.decode_bytes.push_back(static_cast<double>(pages.size()) / d);
+    rates.decode_flops.push_back(4.0 * kSequences * kContext * kColumns / d);
+    rates.prefill_flops.push_back(4.0 * kChunk * (kChunk + 1) / 2 * kColumns / p);
   }
-  return {kv_dtype, measured(decodes, "8 sequences of 1024 tokens"), measured(prefills, "384 tokens")};
+  return rates;
+}
+
+policy::AttentionRate measure_attention(DType kv_dtype, int threads, int samples) {
+  const AttentionSamples alone = time_attention(kv_dtype, 32, threads, samples);
+  const AttentionSamples shared = time_attention(kv_dtype, 4, threads, samples);
+  return {kv_dtype, measured(alone.decode_bytes, "8 sequences of 512 tokens, 32 heads of 128"),
+          measured(alone.prefill_flops, "384 tokens"),
+          measured(shared.decode_flops, "8 query heads to each K and V")};
+}
+
+// How much slower products get while another thread moves bytes with `move` (which returns how many),
+// for each byte: the mean of a product bound by memory and one bound by arithmetic. `moved_rate`, when
+// given, gets the rate of the other thread beside the products.
+template <typename Move>
+Figure measure_delay(const Move& move, const char* note, Figure* moved_rate) {
+  constexpr double kSeconds = 1.2;
+  std::vector<double> delays;
+  std::vector<double> rates;
+  for (const int64_t m : {1, 64}) {
+    ProductBench bench(DType::kBF16, 4096, 2048, m, 256 * kMiB);
+    const double alone = bench.flops(m, kSeconds);
+    std::atomic<int64_t> moved = 0;
+    std::atomic<bool> is_over = false;
+    const auto start = Clock::now();
+    double beside = 0;
+    double seconds = 0;
+    {
+      const std::jthread mover([&] {
+        while (!is_over) moved += move();
+      });
+      beside = bench.flops(m, kSeconds);
+      seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      is_over = true;
+    }
+    const double rate = static_cast<double>(moved) / seconds;
+    rates.push_back(rate);
+    delays.push_back(rate > 0 ? std::max(0.0, (alone / beside - 1) / rate) : 0);
+  }
+  if (moved_rate) *moved_rate = measured({(rates[0] + rates[1]) / 2}, "while the cores compute");
+  return measured({(delays[0] + delays[1]) / 2}, note);
+}
+
+Figure measure_copy_delay() {
+  constexpr double kRate = 3e9;
+  constexpr int64_t kBlock = 4 * kMiB;
+  Arena arena("profile", INT64_MAX / 4);
+  const Buffer from = arena.allocate(128 * kMiB, "copies");
+  const Buffer to = arena.allocate(128 * kMiB, "copies");
+  std::memset(from.data(), 1, static_cast<size_t>(from.size()));
+  std::memset(to.data(), 1, static_cast<size_t>(to.size()));
+  int64_t block = 0;
+  auto due = Clock::now();
+  const auto copy = [&] {
+    const int64_t offset = block++ * kBlock % from.size();
+    std::memcpy(to.data() + offset, from.data() + offset, static_cast<size_t>(kBlock));
+    due = std::max(due, Clock::now() - std::chrono::milliseconds(1)) +
+          std::chrono::duration_cast<Clock::duration>(
+              std::chrono::duration<double>(static_cast<double>(kBlock) / kRate));
+    std::this_thread::sleep_until(due);
+    return kBlock;
+  };
+  return measure_delay(copy, "products beside copies at 3 GB/s", nullptr);
+}
+
+// The disk and the cores beside each other.
+void measure_read_delay(const std::string& folder, int64_t bytes, policy::Profile& out) {
+  const ReadLoop loop(folder, std::min(bytes, 256 * kMiB));
+  out.read_delay = measure_delay([&] { return loop.read(); }, "products beside reads",
+                                 &out.disks.front().busy_read);
+  Figure& busy = out.disks.front().busy_read;
+  busy.value = std::min(busy.value, out.disks.front().read.value);
 }
 
 double measure_launch() {
@@ -224,6 +306,16 @@ policy::Profile measure_profile(const MeasureOptions& options) {
                              : options.quick        ? 512 * kMiB
                                                     : 2 * kGiB;
   out.disks = {measure_disk(folder, file_bytes, options.quick ? 1 : 3)};
+  if (options.only_disk_of) {
+    policy::Profile same = *options.only_disk_of;
+    const policy::Disk& before = same.disks.front();
+    // The cores are not asked again: their effect on the disk stays in proportion.
+    out.disks.front().busy_read = before.busy_read;
+    out.disks.front().busy_read.value *= out.disks.front().read.value / before.read.value;
+    same.disks = out.disks;
+    same.disk_bytes = out.disk_bytes;
+    return same;
+  }
   say("memory");
   const int64_t buffer = std::min<int64_t>(memory.available_bytes / 8, 512 * kMiB);
   for (int count = 1; count <= threads; count = count < threads ? std::min(2 * count, threads) : count + 1)
@@ -231,6 +323,8 @@ policy::Profile measure_profile(const MeasureOptions& options) {
         {count, measured({probe_memory_read_rate(buffer, count)}, "plain sum, best of five")});
   say("products and attention");
   out.host = measure_host_processor(threads, options.quick, buffer);
+  out.copy_delay = measure_copy_delay();
+  measure_read_delay(folder, file_bytes, out);
   out.name = fmt::format("{} x{}", out.host.name, threads);
   out.description = fmt::format("measured by sluice{}; memory limit from {}",
                                 options.quick ? " (quick)" : "", memory.source);

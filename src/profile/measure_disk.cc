@@ -10,7 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <future>
-#include <memory>
+#include <utility>
 #include <vector>
 
 #include "io/disk_probe.h"
@@ -40,7 +40,11 @@ class ScratchFile {
     posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
     close(file);
   }
-  ~ScratchFile() { unlink(path_.c_str()); }
+  ~ScratchFile() {
+    if (!path_.empty()) unlink(path_.c_str());
+  }
+  /// The file stays; whoever takes the path removes it.
+  std::string release() { return std::exchange(path_, {}); }
   ScratchFile(const ScratchFile&) = delete;
   ScratchFile& operator=(const ScratchFile&) = delete;
   const std::string& path() const noexcept { return path_; }
@@ -97,6 +101,19 @@ policy::Disk measure_disk(const std::string& folder, int64_t wanted_bytes, int r
   out.mixed_write.value = std::min(out.mixed_write.value, out.write.value);
   out.latency_seconds = measured({seconds / kSingles}, "4 KiB, opened anew each time");
   return out;
+}
+
+ReadLoop::ReadLoop(const std::string& folder, int64_t bytes)
+    : bytes_(round_down(std::min(bytes, free_bytes(folder) / 4), 8 * kMiB)) {
+  ScratchFile file(folder, bytes_);
+  path_ = file.release();
+}
+
+ReadLoop::~ReadLoop() { unlink(path_.c_str()); }
+
+int64_t ReadLoop::read() const {
+  io::probe_read_rate(path_, bytes_, kRequestBytes, kDepth);
+  return bytes_;
 }
 
 int64_t disk_space(const std::string& folder) { return free_bytes(folder); }

@@ -57,6 +57,7 @@ void slow_down(policy::Processor& processor, double factor) {
   for (policy::AttentionRate& row : processor.attention) {
     row.decode_bytes.value /= by;
     row.prefill_flops.value /= by;
+    row.decode_flops.value /= by;
   }
 }
 }  // namespace
@@ -142,6 +143,7 @@ policy::Profile recalibrated(policy::Profile profile, const std::map<Lane, doubl
         for (policy::Disk& disk : profile.disks) {
           policy::Figure& figure = lane == Lane::kDiskRead ? disk.read : disk.write;
           policy::Figure& mixed = lane == Lane::kDiskRead ? disk.mixed_read : disk.mixed_write;
+          if (lane == Lane::kDiskRead) disk.busy_read.value *= bounded(disk.read.value, disk.read.value * rate / before) / disk.read.value;
           const double old = figure.value;
           set_measured(figure, old * rate / before);
           mixed.value *= figure.value / old;
