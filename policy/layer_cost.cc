@@ -26,23 +26,24 @@ double kv_token_bytes(const ModelShape& model, DType kv_dtype) {
   return static_cast<double>(model.kv_elements_per_token() * dtype_bytes(kv_dtype));
 }
 
-// Of a mixture's stacked experts: the share that `tokens` tokens touch when each goes to its own few,
-// and the rows of x that each of those multiplies. All of them and all rows for other matrices.
+// Of a mixture's stacked experts: the share that `tokens` tokens touch when each goes to its own
+// few, and the rows of x that each of those multiplies. All of them and all rows for other
+// matrices.
 struct Routed {
   double share = 1;
   int64_t rows = 0;
 };
 Routed routed(const ModelShape& model, const WeightShape& weight, int64_t tokens) {
   if (!weight.is_routed_expert || tokens == 0) return {1, tokens};
-  const double one = static_cast<double>(model.experts_per_token) /
-                     static_cast<double>(model.num_experts);
+  const double one =
+      static_cast<double>(model.experts_per_token) / static_cast<double>(model.num_experts);
   const double share = 1 - std::pow(1 - one, static_cast<double>(tokens));
   const double rows = static_cast<double>(tokens) * one / share;
   return {share, std::max<int64_t>(std::llround(rows), 1)};
 }
 
-void add_products(const ModelShape& model, const Plan& plan, const Profile& profile,
-                  size_t index, ComputeStep step, int64_t m, TaskSeconds& out) {
+void add_products(const ModelShape& model, const Plan& plan, const Profile& profile, size_t index,
+                  ComputeStep step, int64_t m, TaskSeconds& out) {
   const SublayerShape& sublayer = model.sublayers[index];
   const Processor& device = profile.device ? *profile.device : profile.host;
   for (size_t w = 0; w < sublayer.weights.size(); ++w) {
@@ -60,12 +61,18 @@ void add_products(const ModelShape& model, const Plan& plan, const Profile& prof
                                weight.cols);
     const auto rows = static_cast<double>(m);
     const double input_bytes = model.weight_dtype == DType::kBF16 ? 2 : 4;
-    out.exchange_down += rows * static_cast<double>(weight.cols) * input_bytes /
-                             profile.link.to_host.value +
-                         profile.link.latency_seconds.value;
-    out.exchange_up += rows * static_cast<double>(split.inplace) * 4 /
-                           profile.link.to_device.value +
-                       profile.link.latency_seconds.value;
+    // An emulated device's copies are made by the cores: read, written, and the line fetched first.
+    if (profile.shares_cores)
+      out.host += 3 * rows *
+                  (static_cast<double>(weight.cols) * input_bytes +
+                   static_cast<double>(split.inplace) * 4) /
+                  profile.host.memory_read.value;
+    out.exchange_down +=
+        rows * static_cast<double>(weight.cols) * input_bytes / profile.link.to_host.value +
+        profile.link.latency_seconds.value;
+    out.exchange_up +=
+        rows * static_cast<double>(split.inplace) * 4 / profile.link.to_device.value +
+        profile.link.latency_seconds.value;
   }
 }
 
@@ -75,10 +82,10 @@ void add_attention(const ModelShape& model, const Profile& profile, DType kv_dty
   const double token_flops =
       4 * static_cast<double>(model.num_heads) * static_cast<double>(model.head_dim);
   if (step == ComputeStep::kHostAttention) {
-    out.host += decode_attention_seconds(profile.host, kv_dtype,
-                                         work.host_history_tokens * token_bytes,
-                                         work.host_history_tokens * token_flops) +
-                profile.host.launch_seconds.value;
+    out.host +=
+        decode_attention_seconds(profile.host, kv_dtype, work.host_history_tokens * token_bytes,
+                                 work.host_history_tokens * token_flops) +
+        profile.host.launch_seconds.value;
     return;
   }
   if (step == ComputeStep::kAfterAttention) return;
@@ -99,8 +106,9 @@ void add_rows(const ModelShape& model, const Plan& plan, const Profile& profile,
   switch (sublayer.kind) {
     case SublayerKind::kEmbed: {
       const RowSplit& table = plan.rows[index].front();
-      const double on_disk = static_cast<double>(table.disk) /
-                             static_cast<double>(std::max<int64_t>(sublayer.weights.front().rows, 1));
+      const double on_disk =
+          static_cast<double>(table.disk) /
+          static_cast<double>(std::max<int64_t>(sublayer.weights.front().rows, 1));
       if (on_disk > 0 && !profile.disks.empty())
         out.device += std::ceil(tokens * on_disk / kGatheredRows) *
                       profile.disks.front().latency_seconds.value;
@@ -110,7 +118,8 @@ void add_rows(const ModelShape& model, const Plan& plan, const Profile& profile,
     case SublayerKind::kMlp: columns += static_cast<double>(model.intermediate_size); break;
     case SublayerKind::kHead: {
       const auto rows = static_cast<double>(work.logit_rows);
-      out.device += rows * static_cast<double>(model.vocab_size) * kLogitBytes / device.memory_read.value;
+      out.device +=
+          rows * static_cast<double>(model.vocab_size) * kLogitBytes / device.memory_read.value;
       return;
     }
   }

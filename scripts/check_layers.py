@@ -20,8 +20,9 @@ ALLOWED = {
     "src/model": ["src/base", "src/shape", "io"],
     "src/engine": ["src/base", "src/shape", "src/schedule", "policy", "io", "kernels", "src/device", "src/cache",
                    "src/model", "src/sampling"],
+    "src/profile": ["src/base", "src/schedule", "policy", "io", "kernels", "src/device"],
     "src/app": ["src/base", "src/shape", "src/schedule", "policy", "io", "kernels", "src/device", "src/cache",
-                "src/model", "src/sampling", "src/text", "src/jobs", "src/engine"],
+                "src/model", "src/sampling", "src/text", "src/jobs", "src/engine", "src/profile"],
 }
 ALLOWED["tools"] = list(ALLOWED)
 CHECKED_TREES = ("src", "policy", "io", "kernels", "tools")

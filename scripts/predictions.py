@@ -5,8 +5,8 @@
   scripts/predictions.py WORKDIR grid      a grid of >= 30 policies for each of four configurations
 
 WORKDIR takes synthetic models and a profile cache; it should lie on the disk to be measured. Nothing else may run on
-the machine. The disk is measured anew before every run (`sluice profile --disk-only`): shared disks drift within
-minutes, and a drift is not an error of the model. Prints Markdown and writes WORKDIR/NAME.json.
+the machine. A run that reads the disk probes it first (shared ones drift within minutes). Prints Markdown and writes
+WORKDIR/NAME.json.
 """
 import itertools
 import json
@@ -33,7 +33,6 @@ def model(folder, shape, layers=None):
 
 def measure(folder, config, policy=None):
     """One run: predicted and measured generated tokens a second."""
-    sluice("profile", "--disk-only", "--quick", "--offload-dir", folder)
     arguments = ["bench", config["model"], "--batch", config["batch"], "--pp", config["pp"], "--tg", config["tg"],
                  "--offload-dir", folder, "--json", "--no-disk-probe"]
     if "cpu" in config:
@@ -112,17 +111,16 @@ def grid_policies(config, searched):
     """Policies around every corner of the space, for the configuration's tiers."""
     batch = config["batch"]
     if "device" not in config:
-        for resident, block in itertools.product((0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8), (1, 2, 4, 8, 16, 32)):
-            if block <= batch and (batch % block == 0):
-                for tokens in (128, 512):
-                    yield {"weights": {"device": resident, "disk": 1 - resident}, "micro_batch_sequences": block,
-                           "micro_batch_tokens": tokens, "pass_tokens": max(8 * tokens, block)}
+        for resident, block, tokens in itertools.product((0.0, 0.1, 0.2, 0.3, 0.35, 0.4, 0.45, 0.5),
+                                                         (batch, batch // 2), (128, 512)):
+            yield {"weights": {"device": resident, "disk": 1 - resident}, "micro_batch_sequences": block,
+                   "micro_batch_tokens": tokens, "pass_tokens": max(8 * tokens, block)}
         return
     for device, inplace, kv, attention in itertools.product(
-            (0.1, 0.25, 0.35, 0.45), (0.0, 0.3, 1.0), (1.0, 0.0), ("device", "host")):
+            (0.1, 0.25, 0.4), (0.0, 0.3, 0.6, 1.0), (1.0, 0.0), ("device", "host")):
         host = 1 - device
         for size, count in ((batch, 1), (max(batch // 4, 1), 4)):
-            if (kv == 1.0 and attention == "host") or (count > 1 and batch == 1):
+            if (kv == 1.0 and attention == "host") or (count > 1 and (batch == 1 or kv == 1.0 or device != 0.4)):
                 continue
             yield {"weights": {"device": device, "host": host}, "inplace_host_fraction": inplace * host,
                    "kv": {"device": kv, "host": 1 - kv}, "attention": attention, "micro_batch_sequences": size,

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "io/disk_probe.h"
 #include "kernels/cpu/isa.h"
 #include "src/app/report.h"
 #include "src/base/bytes.h"
@@ -39,9 +40,10 @@ void EngineFlags::add_to(CLI::App& parser) {
       .add_option("-c,--ctx-size,--max-model-len", context, "longest sequence, prompt and output")
       ->group(budgets);
   parser
-      .add_option("--device", device,
-                  "cpu, or emulated:mem=4GiB,h2d=12GB/s,d2h=12GB/s,latency=10us (three tiers without "
-                  "a GPU: docs/emulated-device.md)")
+      .add_option(
+          "--device", device,
+          "cpu, or emulated:mem=4GiB,h2d=12GB/s,d2h=12GB/s,latency=10us (three tiers without "
+          "a GPU: docs/emulated-device.md)")
       ->envname("SLUICE_DEVICE")
       ->group(budgets);
   parser
@@ -94,9 +96,8 @@ void EngineFlags::add_to(CLI::App& parser) {
   parser.add_flag("--dry-run", dry_run, "print the plan, read no weights");
   parser.add_flag("--json", json, "one JSON object on standard output");
   parser.add_flag("-v,--verbose", verbose, "print the plan's table and the log");
-  for (const char* name :
-       {"--n-gpu-layers", "--gpu-layers", "--gpu-memory-utilization",
-        "--n-cpu-moe", "--override-tensor", "--load-mode", "--numa"})
+  for (const char* name : {"--n-gpu-layers", "--gpu-layers", "--gpu-memory-utilization",
+                           "--n-cpu-moe", "--override-tensor", "--load-mode", "--numa"})
     parser
         .add_option_function<std::string>(
             name, [this, name](const std::string&) { refused_.emplace_back(name); }, "")
@@ -199,6 +200,37 @@ void tell(std::string_view line) {
   std::fprintf(stderr, "sluice: %.*s\n", static_cast<int>(line.size()), line.data());
 }
 
+// The rate at which the model's own disk reads now: the profile knows the offload folder's, and
+// shared disks drift. 0 when there is nothing large to read.
+double probe_model_disk(const std::string& model) {
+  constexpr int64_t kBytes = 384 * kMiB;
+  std::error_code error;
+  std::filesystem::path largest;
+  uintmax_t most = 0;
+  const auto look = [&](const std::filesystem::path& path) {
+    const uintmax_t bytes = std::filesystem::file_size(path, error);
+    if (!error && bytes > most) most = bytes, largest = path;
+  };
+  if (std::filesystem::is_directory(model, error)) {
+    for (const auto& entry : std::filesystem::directory_iterator(model, error)) look(entry.path());
+  } else {
+    look(model);
+  }
+  if (most < static_cast<uintmax_t>(kBytes / 4)) return 0;
+  try {
+    return io::probe_read_rate(largest.string(), kBytes, kMiB, 64);
+  } catch (const Error&) {
+    return 0;  // no direct I/O here: the profile's rate stands
+  }
+}
+
+void set_disk_rate(policy::Profile& profile, double rate) {
+  policy::Disk& disk = profile.disks.front();
+  const double factor = rate / disk.read.value;
+  for (policy::Figure* figure : {&disk.read, &disk.mixed_read, &disk.busy_read})
+    figure->value *= factor;
+}
+
 // The machine as its profile says, with the emulated device that was asked for.
 policy::Profile machine_profile(const EngineFlags& flags, const EngineOptions& options) {
   policy::Profile profile;
@@ -208,18 +240,19 @@ policy::Profile machine_profile(const EngineFlags& flags, const EngineOptions& o
     measure.threads = flags.threads;
     measure.quick = true;
     measure.progress = [](std::string_view what) {
-      tell(fmt::format("no profile of this machine yet, measuring {} (once; sluice profile takes "
-                       "longer and is more exact)",
-                       what));
+      tell(
+          fmt::format("no profile of this machine yet, measuring {} (once; sluice profile takes "
+                      "longer and is more exact)",
+                      what));
     };
     profile = load_or_measure(measure, tell);
   } else {
     profile = find_profile(flags.hardware);
     if (profile.device)
-      throw Error(ErrorKind::kUser,
-                  fmt::format("--hardware {}: that machine has a device, this run has not",
-                              flags.hardware),
-                  "sluice plan answers for other machines; a run takes a profile of this one");
+      throw Error(
+          ErrorKind::kUser,
+          fmt::format("--hardware {}: that machine has a device, this run has not", flags.hardware),
+          "sluice plan answers for other machines; a run takes a profile of this one");
   }
   if (options.device)
     profile = emulated_profile(profile, options.device->memory_bytes, options.device->to_device,
@@ -232,15 +265,23 @@ policy::Profile machine_profile(const EngineFlags& flags, const EngineOptions& o
 void search_for_policy(const EngineFlags& flags, EngineOptions& options) {
   if (flags.hardware == "none") return;
   auto engine_options = std::make_shared<EngineOptions>(options);
-  if (options.policy) {
-    // By hand: expected only where a profile is at hand; nobody asked for a measurement.
-    const auto path = profile_cache_path(flags.offload_dir, flags.threads);
-    const bool is_kept = !path.empty() && std::filesystem::exists(path);
-    if (flags.hardware.empty() && !is_kept) return;
-  }
-  options.choose_policy = [&flags, engine_options](const policy::PlanInput& input,
-                                                   const policy::Policy& start) {
-    flags.chosen = std::make_shared<app::AutoPolicy>(machine_profile(flags, *engine_options));
+  const auto path = profile_cache_path(flags.offload_dir, flags.threads);
+  const bool is_kept = !path.empty() && std::filesystem::exists(path);
+  const bool is_asked_for = is_kept || !flags.hardware.empty();
+  // By hand: expected only where a profile is at hand; nobody asked for a measurement.
+  if (options.policy && !is_asked_for) return;
+  options.choose_policy = [&flags, engine_options, is_asked_for](const policy::PlanInput& input,
+                                                                 const policy::Policy& start) {
+    if (!is_asked_for && !engine_options->device) {
+      // Everything in memory is the best there is: nothing to measure for.
+      const policy::Plan all = policy::default_plan(input, start);
+      if (all.streamed_weight_bytes == 0 && all.disk_pages == 0) return all.policy;
+    }
+    policy::Profile profile = machine_profile(flags, *engine_options);
+    const int64_t memory = input.memory_budget_bytes + input.device_budget_bytes;
+    if (input.model->weight_bytes() > memory * 9 / 10)  // the disk will matter
+      if (const double rate = probe_model_disk(flags.model); rate > 0) set_disk_rate(profile, rate);
+    flags.chosen = std::make_shared<app::AutoPolicy>(std::move(profile));
     if (!engine_options->policy) return flags.chosen->choose(input, start);
     flags.chosen->expect(input, *engine_options->policy);
     return *engine_options->policy;

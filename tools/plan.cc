@@ -1,11 +1,15 @@
 // sluice plan: what a model would do on a machine, and with which policy.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "policy/flexgen/flexgen.h"
+#include "policy/simulator.h"
+#include "src/app/plan_html.h"
 #include "src/app/plan_report.h"
 #include "src/app/plan_request.h"
 #include "src/base/bytes.h"
@@ -20,7 +24,9 @@ namespace sluice::tools {
 
 namespace {
 struct PlanFlags {
-  std::string model, hardware, device_memory, host_memory, disk_memory, prompt = "512", fresh = "32";
+  std::string model, hardware, device_memory, host_memory, disk_memory, prompt = "512",
+                                                                        fresh = "32";
+  std::string cost_model = "ours", html;
   std::string objective = "throughput", policy_file, output_policy, kv_dtype, weights;
   std::vector<double> percent;
   std::vector<std::string> sweeps;
@@ -44,7 +50,8 @@ void parse_length(const std::string& text, const char* flag, double& mean, int64
   longest = static_cast<int64_t>(
       std::llround(colon == std::string::npos ? mean : number(text.substr(colon + 1))));
   if (static_cast<double>(longest) < mean)
-    throw Error(ErrorKind::kUser, fmt::format("{}: the longest of \"{}\" is below the mean", flag, text),
+    throw Error(ErrorKind::kUser,
+                fmt::format("{}: the longest of \"{}\" is below the mean", flag, text),
                 "write mean:longest");
 }
 
@@ -52,7 +59,8 @@ int64_t budget(const std::string& text, const char* flag) {
   if (text.empty()) return 0;
   const int64_t bytes = parse_bytes(text, flag);
   if (bytes <= 0)
-    throw Error(ErrorKind::kUser, fmt::format("{} is {}", flag, text), "write a size such as 16GiB");
+    throw Error(ErrorKind::kUser, fmt::format("{} is {}", flag, text),
+                "write a size such as 16GiB");
   return bytes;
 }
 
@@ -126,13 +134,13 @@ void fill(const PlanFlags& flags, Question& q) {
   if (flags.latency_bound < 0)
     throw Error(ErrorKind::kUser, "--latency-bound is negative", "write seconds");
   const int64_t block = flags.micro_batch * std::max<int64_t>(flags.micro_batches, 1);
-  asked.job.sequences = flags.sequences != 0                                    ? flags.sequences
-                        : asked.objective == policy::Objective::kLatency        ? 1
-                        : block > 0                                             ? block
-                        : asked.constraints.micro_batch_sequences
-                            ? *asked.constraints.micro_batch_sequences *
-                                  asked.constraints.micro_batches.value_or(1)
-                            : 256;
+  asked.job.sequences =
+      flags.sequences != 0                             ? flags.sequences
+      : asked.objective == policy::Objective::kLatency ? 1
+      : block > 0                                      ? block
+      : asked.constraints.micro_batch_sequences
+          ? *asked.constraints.micro_batch_sequences * asked.constraints.micro_batches.value_or(1)
+          : 256;
 }
 
 // One "what=value" of a sweep applied to a question.
@@ -150,9 +158,12 @@ void apply(const std::string& what, const std::string& value, Question& q) {
   const auto length = [&](double& mean, int64_t& longest) {
     parse_length(value, "--sweep", mean, longest);
   };
-  if (what == "gpu-mem") q.asked.device_bytes = budget(value, "--sweep gpu-mem");
-  else if (what == "cpu-mem") q.asked.host_bytes = budget(value, "--sweep cpu-mem");
-  else if (what == "disk-mem") q.asked.disk_bytes = budget(value, "--sweep disk-mem");
+  if (what == "gpu-mem")
+    q.asked.device_bytes = budget(value, "--sweep gpu-mem");
+  else if (what == "cpu-mem")
+    q.asked.host_bytes = budget(value, "--sweep cpu-mem");
+  else if (what == "disk-mem")
+    q.asked.disk_bytes = budget(value, "--sweep disk-mem");
   else if (what == "disk-read") {
     for (policy::Disk& disk : q.profile.disks) {
       const double mixed = disk.mixed_read.value / disk.read.value;
@@ -161,10 +172,14 @@ void apply(const std::string& what, const std::string& value, Question& q) {
       disk.mixed_read.value = disk.read.value * mixed;
       disk.busy_read.value = disk.read.value * busy;
     }
-  } else if (what == "h2d") rate(q.profile.link.to_device);
-  else if (what == "d2h") rate(q.profile.link.to_host);
-  else if (what == "prompt-len") length(q.asked.job.prompt_tokens, q.asked.job.max_prompt_tokens);
-  else if (what == "gen-len") length(q.asked.job.new_tokens, q.asked.job.max_new_tokens);
+  } else if (what == "h2d")
+    rate(q.profile.link.to_device);
+  else if (what == "d2h")
+    rate(q.profile.link.to_host);
+  else if (what == "prompt-len")
+    length(q.asked.job.prompt_tokens, q.asked.job.max_prompt_tokens);
+  else if (what == "gen-len")
+    length(q.asked.job.new_tokens, q.asked.job.max_new_tokens);
   else if (what == "sequences" || what == "batch") {
     double mean = 0;
     length(mean, q.asked.job.sequences);
@@ -217,6 +232,97 @@ void run_sweep(const PlanFlags& flags, const std::string& sweep) {
   if (flags.json) print_json(rows);
 }
 
+// FlexGen's equations as they are, with the policy given and the constants it ships (or, on other
+// hardware, that profile's).
+void run_flexgen(const PlanFlags& flags) {
+  using namespace policy::flexgen;
+  if (flags.percent.size() != 6 || flags.micro_batch < 1 || flags.micro_batches < 1)
+    throw Error(ErrorKind::kUser, "--cost-model " + flags.cost_model + " evaluates a given policy",
+                "give --percent (six numbers), --gpu-batch-size and --num-gpu-batches");
+  double prompt = 0;
+  double fresh = 0;
+  int64_t longest = 0;
+  parse_length(flags.prompt, "--prompt-len", prompt, longest);
+  parse_length(flags.fresh, "--gen-len", fresh, longest);
+  const ModelShape shape = app::planning_model(flags.model);
+  const Model model{static_cast<double>(shape.num_layers),
+                    static_cast<double>(shape.hidden_size),
+                    static_cast<double>(shape.intermediate_size),
+                    static_cast<double>(shape.num_heads),
+                    prompt,
+                    fresh};
+  Policy given;
+  given.gpu_batch = static_cast<double>(flags.micro_batch);
+  given.num_gpu_batches = static_cast<double>(flags.micro_batches);
+  given.percent = {flags.percent[0] / 100, flags.percent[1] / 100, flags.percent[2] / 100,
+                   flags.percent[3] / 100, flags.percent[4] / 100, flags.percent[5] / 100};
+  const Preset preset = flags.cost_model == "flexgen-paper" ? Preset::kPaper : Preset::kCode;
+  const Evaluation answer = evaluate(preset, model, given, code_t4());
+  if (flags.json) {
+    nlohmann::ordered_json json{{"model", flags.model},
+                                {"hardware", "flexgen-t4"},
+                                {"cost_model", flags.cost_model},
+                                {"predicted",
+                                 {{"prefill_s", answer.prefill_seconds},
+                                  {"decode_s", answer.decode_seconds},
+                                  {"tokens_per_s", answer.tokens_per_second}}}};
+    json["terms"] = nlohmann::ordered_json::array();
+    for (const Evaluation::Row& row : answer.rows())
+      json["terms"].push_back({{"name", row.name}, {"value", row.value}, {"unit", row.unit}});
+    print_json(json);
+    return;
+  }
+  std::printf("%s by %s, the equations and T4 constants as published\n", flags.model.c_str(),
+              flags.cost_model.c_str());
+  for (const Evaluation::Row& row : answer.rows())
+    std::printf("  %-32s %12.4f %s\n", row.name.c_str(), row.value, row.unit.c_str());
+}
+
+// Ours against a grid: is the choice as good as the simulator can tell?
+void simulate_grid(const policy::SearchRequest& request, const policy::SearchResult& result) {
+  struct Row {
+    double rate;
+    std::string what;
+  };
+  std::vector<Row> rows;
+  const bool has_device = request.input.device_budget_bytes > 0;
+  const int64_t block = result.best.policy.block_sequences();
+  for (const double device : {0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0})
+    for (const double host : {0.0, 0.25, 0.5, 0.75, 1.0})
+      for (const double kv : {0.0, 0.5, 1.0})
+        for (const auto place : {policy::AttentionPlace::kDevice, policy::AttentionPlace::kHost})
+          for (const int64_t size :
+               {block, std::max<int64_t>(block / 2, 1), std::max<int64_t>(block / 8, 1)}) {
+            if (!has_device && (host > 0 || place == policy::AttentionPlace::kHost)) continue;
+            policy::Policy one = result.best.policy;
+            one.weights = {device, (1 - device) * host, (1 - device) * (1 - host)};
+            one.kv = {kv, has_device ? 1 - kv : 0, has_device ? 0 : 1 - kv};
+            one.activations = {1, 0, 0};
+            one.attention = place;
+            one.inplace_host_fraction = 0;
+            one.micro_batch_sequences = std::min(size, result.best.policy.micro_batch_sequences);
+            one.micro_batches = std::max<int64_t>(size / one.micro_batch_sequences, 1);
+            policy::Candidate candidate;
+            candidate.policy = one;
+            candidate.plan = policy::make_plan(request.input, one);
+            if (!policy::fits(request.input, candidate.plan)) continue;
+            candidate.simulated =
+                policy::simulate_block(*request.input.model, candidate.plan, *request.profile,
+                                       request.input.kv_dtype, request.job);
+            rows.push_back({app::job_tokens_per_second(candidate, request.job),
+                            policy::describe(one, has_device)});
+          }
+  std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.rate > b.rate; });
+  const double ours = app::job_tokens_per_second(result.best, request.job);
+  const auto better =
+      std::count_if(rows.begin(), rows.end(), [&](const Row& row) { return row.rate > ours; });
+  std::printf("\n  of %zu policies of a grid that fit, %td are faster in the simulator\n",
+              rows.size(), better);
+  if (!rows.empty())
+    std::printf("  the grid's best: %.4g tokens/s against %.4g (%.2fx): %s\n", rows.front().rate,
+                ours, ours / rows.front().rate, rows.front().what.c_str());
+}
+
 void write_file(const std::string& path, const std::string& text, const char* what) {
   std::ofstream file(path);
   file << text;
@@ -234,8 +340,10 @@ void run_plan(const PlanFlags& flags) {
     return;
   }
   if (flags.model.empty())
-    throw Error(ErrorKind::kUser, "no model given",
-                "sluice plan --model opt-175b --hardware t4; --list-models names the built-in ones");
+    throw Error(
+        ErrorKind::kUser, "no model given",
+        "sluice plan --model opt-175b --hardware t4; --list-models names the built-in ones");
+  if (flags.cost_model != "ours") return run_flexgen(flags);
   for (const std::string& sweep : flags.sweeps) run_sweep(flags, sweep);
   if (!flags.sweeps.empty()) return;
   Question q;
@@ -248,6 +356,9 @@ void run_plan(const PlanFlags& flags) {
     print_json(app::plan_json(subject, request, result, lifts));
   else
     std::fputs(app::plan_text(subject, request, result, lifts).c_str(), stdout);
+  if (flags.simulate_all && !flags.json) simulate_grid(request, result);
+  if (!flags.html.empty())
+    write_file(flags.html, app::plan_html(subject, request, result, lifts), "page");
   if (!flags.output_policy.empty())
     write_file(flags.output_policy, policy::policy_to_json(result.best.policy) + "\n", "policy");
 }
@@ -257,22 +368,26 @@ Command add_plan(CLI::App& program) {
   auto flags = std::make_shared<PlanFlags>();
   CLI::App* parser = program.add_subcommand(
       "plan", "what a model would do on a machine, without the machine or the weights");
-  parser->add_option("model,-m,--model", flags->model,
-                     "built-in name (--list-models), model folder or config.json")
+  parser
+      ->add_option("model,-m,--model", flags->model,
+                   "built-in name (--list-models), model folder or config.json")
       ->envname("SLUICE_MODEL");
-  parser->add_option("--hardware", flags->hardware,
-                     "profile by name (sluice profile --list) or file (default: this machine)")
+  parser
+      ->add_option("--hardware", flags->hardware,
+                   "profile by name (sluice profile --list) or file (default: this machine)")
       ->envname("SLUICE_HARDWARE");
   parser->add_option("--gpu-mem,--gpu-memory", flags->device_memory, "device memory (default: all)")
       ->envname("SLUICE_GPU_MEM");
   parser->add_option("--cpu-mem,--cpu-memory", flags->host_memory, "host memory (default: all)")
       ->envname("SLUICE_CPU_MEM");
-  parser->add_option("--disk-mem,--disk-memory", flags->disk_memory,
-                     "disk for offloaded KV and activations (default: all)")
+  parser
+      ->add_option("--disk-mem,--disk-memory", flags->disk_memory,
+                   "disk for offloaded KV and activations (default: all)")
       ->envname("SLUICE_DISK_MEM");
   parser->add_option("--prompt-len", flags->prompt, "prompt tokens, or mean:longest")
       ->capture_default_str();
-  parser->add_option("--gen-len", flags->fresh, "new tokens, or mean:longest")->capture_default_str();
+  parser->add_option("--gen-len", flags->fresh, "new tokens, or mean:longest")
+      ->capture_default_str();
   parser->add_option("--sequences,--batch", flags->sequences,
                      "sequences of the job (default: the policy's block, else 256)");
   parser->add_option("--objective", flags->objective, "throughput, latency, or bounded")
@@ -281,8 +396,9 @@ Command add_plan(CLI::App& program) {
   parser->add_option("--latency-bound", flags->latency_bound,
                      "seconds for a block (--objective bounded)");
   parser->add_option("--policy", flags->policy_file, "evaluate this policy");
-  parser->add_option("--percent", flags->percent,
-                     "evaluate: weights, KV, activations: device and host share each")
+  parser
+      ->add_option("--percent", flags->percent,
+                   "evaluate: weights, KV, activations: device and host share each")
       ->expected(6);
   parser->add_option("--gpu-batch-size,--micro-batch", flags->micro_batch,
                      "sequences of a micro-batch");
@@ -296,6 +412,14 @@ Command add_plan(CLI::App& program) {
                      "one row for each value, as gpu-mem=8GiB,16GiB,24GiB");
   parser->add_option("--output-policy", flags->output_policy,
                      "write the policy to a file that run and batch take (--policy)");
+  parser
+      ->add_option("--cost-model", flags->cost_model,
+                   "ours, or FlexGen's published equations for a given policy")
+      ->check(CLI::IsMember({"ours", "flexgen-code", "flexgen-paper"}))
+      ->capture_default_str();
+  parser->add_option("--html", flags->html, "write one self-contained page with pictures");
+  parser->add_flag("--simulate-all", flags->simulate_all,
+                   "simulate a grid of policies beside the one found");
   parser->add_flag("--no-lifts", flags->no_lifts, "don't search again with twice of each resource");
   parser->add_flag("--list-models", flags->list_models, "names of the built-in shapes");
   parser->add_flag("--json", flags->json, "one JSON object on standard output");

@@ -22,8 +22,19 @@ struct AreaBytes {
   int64_t total() const { return rows + bf16 + linear + attention + logits + gather; }
 };
 
+// `rows` rows of `bytes` bytes, each `*_stride` bytes apart, by all threads.
+void copy_rows(void* to, int64_t to_stride, const void* from, int64_t from_stride, int64_t bytes,
+               int64_t rows) {
+  constexpr int64_t kWorthThreads = 1 << 18;
+#pragma omp parallel for schedule(static) if (rows * bytes > kWorthThreads)
+  for (int64_t row = 0; row < rows; ++row)
+    std::memcpy(static_cast<std::byte*>(to) + row * to_stride,
+                static_cast<const std::byte*>(from) + row * from_stride,
+                static_cast<size_t>(bytes));
+}
+
 AreaBytes areas_for(const ModelShape& model, kernels::Compute compute,
-                const kernels::AttentionShape& attention, int64_t tokens, int threads) {
+                    const kernels::AttentionShape& attention, int64_t tokens, int threads) {
   const int64_t rows = kernels::padded_rows(std::max<int64_t>(tokens, 1));
   const int64_t logit_rows = kernels::padded_rows(std::min(LayerRunner::kLogitRows, rows));
   int64_t widest = 0;
@@ -255,8 +266,7 @@ void LayerRunner::multiply(const MatrixView& view, const kernels::Activations& x
   int64_t row = resident + view.inplace_rows;
   for (const PlainRows& part : view.streamed) {
     kernels::linear_plain(x, part.data, view.dtype, part.rows, view.cols,
-                          bias ? bias + row : nullptr, y + row, ldy, parts_.compute,
-                          areas_.linear);
+                          bias ? bias + row : nullptr, y + row, ldy, parts_.compute, areas_.linear);
     row += part.rows;
   }
   if (view.inplace_rows > 0)
@@ -279,21 +289,20 @@ void LayerRunner::multiply_inplace(const MatrixView& view, const kernels::Activa
                 "the plan sizes the host's workspace");
   kernels::Activations here{nullptr, nullptr, x.m, x.k, x.k};
   if (x.bf16) {
-    std::memcpy(host_.bf16.data(), x.bf16, static_cast<size_t>(x.m * x.k) * 2);
+    copy_rows(host_.bf16.data(), x.k * 2, x.bf16, x.ld * 2, x.k * 2, x.m);
     here.bf16 = reinterpret_cast<const uint16_t*>(host_.bf16.data());
+  } else {
+    copy_rows(input, x.k * 4, x.f32, x.ld * 4, x.k * 4, x.m);
+    here.f32 = input;
   }
-  for (int64_t i = 0; i < x.m; ++i)
-    std::memcpy(input + i * x.k, x.f32 + i * x.ld, static_cast<size_t>(x.k) * 4);
-  here.f32 = input;
   wait_until(input_arrives);
   kernels::linear_packed(here, view.inplace, view.dtype, view.inplace_rows, view.cols, bias, output,
                          view.inplace_rows, parts_.compute, host_.linear);
   const int64_t bytes = x.m * view.inplace_rows * 4;
   exchanged_up_ += bytes;
   const auto output_arrives = parts_.device->up().squeeze_in(bytes);
-  for (int64_t i = 0; i < x.m; ++i)
-    std::memcpy(y + i * ldy, output + i * view.inplace_rows,
-                static_cast<size_t>(view.inplace_rows) * 4);
+  const int64_t row_bytes = view.inplace_rows * 4;
+  copy_rows(y, ldy * 4, output, row_bytes, row_bytes, x.m);
   wait_until(output_arrives);
 }
 
@@ -320,7 +329,8 @@ void LayerRunner::rope(Rows in_out, int64_t heads, std::span<const float> invers
 void LayerRunner::attend(Rows q, Rows k, Rows v, Rows out) {
   if (task_.step == ComputeStep::kAfterAttention) {
     skips_ = false;
-    std::memcpy(out.data, parts_.exchange->out(AttentionExchange::Side::kDevice, task_.attention_slot),
+    std::memcpy(out.data,
+                parts_.exchange->out(AttentionExchange::Side::kDevice, task_.attention_slot),
                 static_cast<size_t>(out.rows * out.cols) * 4);
     written(out);
     return;
@@ -413,7 +423,8 @@ void LayerRunner::host_attention(const Task& task, const MicroBatch& batch) {
     const Chunk& chunk = batch.chunks[i];
     if (chunk.attention == ChunkAttention::kDevice) continue;
     std::byte* const* pages = page_addresses_.data() + first_page[i];
-    kernels::kv_write(parts_.attention, exchange.k(kSide, task.attention_slot) + chunk.row_begin * kv_cols,
+    kernels::kv_write(parts_.attention,
+                      exchange.k(kSide, task.attention_slot) + chunk.row_begin * kv_cols,
                       exchange.v(kSide, task.attention_slot) + chunk.row_begin * kv_cols, kv_cols,
                       chunk.first_position, chunk.count, pages);
     if (chunk.attention != ChunkAttention::kHost) continue;

@@ -1,0 +1,143 @@
+#include "policy/profile.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "src/base/error.h"
+#include "tests/policy/machine_fixture.h"
+
+namespace sluice::policy {
+namespace {
+
+TEST(Profile, ShippedOnesAreValidAndSurviveTheirJson) {
+  const auto names = shipped_profile_names();
+  EXPECT_GE(names.size(), 12u);
+  for (const std::string& name : names) {
+    const auto profile = shipped_profile(name);
+    ASSERT_TRUE(profile) << name;
+    EXPECT_NO_THROW(validate(*profile)) << name;
+    EXPECT_TRUE(profile->device) << name;
+    const std::string json = profile_to_json(*profile);
+    EXPECT_EQ(profile_to_json(parse_profile(json, name)), json) << name;
+    EXPECT_GT(profile->link.to_device.value, 0);
+  }
+  EXPECT_FALSE(shipped_profile("t5"));
+}
+
+TEST(Profile, EveryNumberOfAShippedProfileSaysWhereItComesFrom) {
+  for (const std::string& name : shipped_profile_names()) {
+    const Profile profile = *shipped_profile(name);
+    const auto said = [&](const Figure& figure, const char* what) {
+      EXPECT_FALSE(figure.note.empty()) << name << " " << what;
+      EXPECT_NE(figure.source, FigureSource::kMeasured) << name << " " << what;
+    };
+    for (const Processor* processor : {&*profile.device, &profile.host}) {
+      said(processor->memory_read, "memory");
+      for (const MatmulRate& rate : processor->matmul) said(rate.flops, "products");
+      for (const AttentionRate& rate : processor->attention) {
+        said(rate.decode_bytes, "decode");
+        said(rate.prefill_flops, "prefill");
+        said(rate.decode_flops, "shared decode");
+      }
+      said(processor->launch_seconds, "launch");
+    }
+    for (const Disk& disk : profile.disks) {
+      said(disk.read, "read");
+      said(disk.write, "write");
+    }
+    said(profile.link.to_device, "up");
+    said(profile.link.both_share, "both");
+  }
+}
+
+TEST(Profile, ProductsFollowTheTableAndTheMemory) {
+  Processor processor = plain_machine(false).host;
+  processor.matmul = {{DType::kBF16, 1, 1024, 1024, {1e10}},
+                      {DType::kBF16, 16, 1024, 1024, {1e11}},
+                      {DType::kBF16, 256, 1024, 1024, {1e12}},
+                      {DType::kBF16, 1, 64, 64, {5e9}}};
+  processor.memory_read.value = 1e15;
+  processor.launch_seconds.value = 0;
+  const double flops = 2.0 * 1024 * 1024;
+  EXPECT_DOUBLE_EQ(matmul_seconds(processor, DType::kBF16, 1, 1024, 1024), flops / 1e10);
+  EXPECT_DOUBLE_EQ(matmul_seconds(processor, DType::kBF16, 16, 1024, 1024), 16 * flops / 1e11);
+  EXPECT_DOUBLE_EQ(matmul_seconds(processor, DType::kBF16, 4096, 1024, 1024), 4096 * flops / 1e12)
+      << "flat beyond the end";
+  EXPECT_NEAR(matmul_seconds(processor, DType::kBF16, 4, 1024, 1024),
+              4 * flops / std::sqrt(1e10 * 1e11), 1e-9)
+      << "half-way between on the log scale";
+  double before = 0;
+  for (int64_t m = 1; m < 600; ++m) {
+    const double rate =
+        static_cast<double>(m) * flops / matmul_seconds(processor, DType::kBF16, m, 1024, 1024);
+    EXPECT_GE(rate, before * (1 - 1e-12)) << m;
+    before = rate;
+  }
+  EXPECT_DOUBLE_EQ(matmul_seconds(processor, DType::kBF16, 1, 60, 60), 2.0 * 60 * 60 / 5e9)
+      << "the nearest size's rows";
+  EXPECT_DOUBLE_EQ(matmul_seconds(processor, DType::kF16, 1, 1024, 1024), flops / 1e10)
+      << "a type as wide";
+  EXPECT_EQ(matmul_seconds(processor, DType::kBF16, 0, 1024, 1024), 0);
+  EXPECT_EQ(matmul_seconds(processor, DType::kBF16, 1, 0, 1024), 0);
+  processor.memory_read.value = 1e9;
+  EXPECT_DOUBLE_EQ(matmul_seconds(processor, DType::kBF16, 1, 1024, 1024), 1024 * 1024 * 2 / 1e9)
+      << "bound by the bytes of W";
+  processor.launch_seconds.value = 0.5;
+  EXPECT_DOUBLE_EQ(matmul_seconds(processor, DType::kBF16, 1, 1024, 1024),
+                   0.5 + 1024 * 1024 * 2 / 1e9);
+}
+
+TEST(Profile, DecodeAttentionTakesTheLongerOfBytesAndOperations) {
+  Processor processor = plain_machine(false).host;
+  processor.attention = {{DType::kBF16, {1e9}, {1e12}, {1e10}}};
+  EXPECT_DOUBLE_EQ(decode_attention_seconds(processor, DType::kBF16, 2e9, 1e9), 2);
+  EXPECT_DOUBLE_EQ(decode_attention_seconds(processor, DType::kBF16, 2e9, 4e10), 4);
+  EXPECT_DOUBLE_EQ(prefill_attention_seconds(processor, DType::kF32, 3e12), 3) << "any type";
+}
+
+std::string refusal(const std::function<void(nlohmann::ordered_json&)>& change) {
+  auto json = nlohmann::ordered_json::parse(profile_to_json(plain_machine(true)));
+  change(json);
+  try {
+    parse_profile(json.dump(), "bad.json");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUser);
+    EXPECT_FALSE(error.mend().empty());
+    return error.text();
+  }
+  return "accepted";
+}
+
+TEST(Profile, BadOnesAreRefusedByName) {
+  using Json = nlohmann::ordered_json;
+  const auto has = [](const std::string& text, const char* part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text << " lacks " << part;
+  };
+  has(refusal([](Json& j) { j["disks"][0]["read_bytes_per_second"] = 0; }), "disk.read");
+  has(refusal([](Json& j) { j["disks"][0]["write_bytes_per_second"]["value"] = -1; }),
+      "disk.write");
+  has(refusal([](Json& j) { j["disks"] = Json::array(); }), "no disk");
+  has(refusal([](Json& j) { j["disks"][0].erase("latency_seconds"); }),
+      "disks[0].latency_seconds is missing");
+  has(refusal([](Json& j) { j["host"]["matmul"] = Json::array(); }), "host.matmul");
+  has(refusal([](Json& j) { j["host"]["matmul"][0]["m"] = 0; }), "host.matmul");
+  has(refusal([](Json& j) { j["device"]["attention"][0]["prefill_flops"] = "fast"; }),
+      "prefill_flops");
+  has(refusal([](Json& j) { j["link"]["both_share"] = 1.5; }), "both_share");
+  has(refusal([](Json& j) { j["link"]["to_device_bytes_per_second"]["source"] = "a friend"; }),
+      "source");
+  has(refusal([](Json& j) { j["host_memory_bytes"] = 0; }), "host_memory_bytes");
+  has(refusal([](Json& j) { j["device_memory_bytes"] = -5; }), "device_memory_bytes");
+  has(refusal([](Json& j) { j["read_delay_seconds_per_byte"] = 1; }), "read_delay");
+  has(refusal([](Json& j) { j["speed"] = 9; }), "speed is not a key");
+  has(refusal([](Json& j) { j["host"]["speed"] = 9; }), "host.speed is not a key");
+  has(refusal([](Json& j) { j["host"]["matmul"][0]["weights"] = "int9"; }), "element type");
+  EXPECT_THROW(parse_profile("[1]", "x"), Error);
+  EXPECT_THROW(parse_profile("{", "x"), Error);
+  EXPECT_THROW(parse_profile(std::string(100000, '['), "x"), Error);
+}
+
+}  // namespace
+}  // namespace sluice::policy

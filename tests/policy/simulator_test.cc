@@ -1,0 +1,244 @@
+#include "policy/simulator.h"
+
+#include <gtest/gtest.h>
+
+#include "policy/cost_model.h"
+#include "src/engine/pass_plan.h"
+#include "tests/policy/machine_fixture.h"
+#include "tests/policy/plan_fixture.h"
+
+namespace sluice::policy {
+namespace {
+
+Policy random_policy(std::mt19937& random, bool has_device) {
+  const auto uniform = [&] { return std::uniform_real_distribution<double>(0, 1)(random); };
+  const auto shares = [&]() -> TierShares {
+    if (random() % 3 == 0) return {1, 0, 0};
+    const double device = uniform();
+    const double host = has_device ? (1 - device) * uniform() : 0;
+    return {device, host, 1 - device - host};
+  };
+  Policy policy;
+  policy.weights = shares();
+  policy.kv = shares();
+  policy.activations = shares();
+  policy.micro_batch_sequences = 1 + static_cast<int64_t>(random() % 6);
+  policy.micro_batches = 1 + static_cast<int64_t>(random() % 4);
+  policy.micro_batch_tokens = 16 + static_cast<int64_t>(random() % 200);
+  policy.pass_tokens = random() % 2 ? 0 : 64 + static_cast<int64_t>(random() % 500);
+  if (policy.pass_tokens > 0)
+    policy.pass_tokens = std::max(policy.pass_tokens, policy.block_sequences());
+  if (has_device) {
+    policy.attention = random() % 2 ? AttentionPlace::kHost : AttentionPlace::kDevice;
+    policy.inplace_host_fraction = policy.weights.host * (random() % 2 ? uniform() : 0);
+  }
+  return policy;
+}
+
+struct Case {
+  PlanInput input;
+  Plan plan;
+  Profile profile;
+  JobShape job;
+};
+
+Case random_case(std::mt19937& random) {
+  const bool has_device = random() % 2 == 0;
+  Case out;
+  out.profile = random_machine(random, has_device);
+  out.input = input_for(shape_of(random() % 2 ? "opt-125m" : "tinyllama-1.1b"), int64_t{1} << 40);
+  out.input.device_budget_bytes = has_device ? int64_t{1} << 40 : 0;
+  const Policy policy = random_policy(random, has_device);
+  out.job.sequences = policy.block_sequences();
+  out.job.prompt_tokens = static_cast<double>(1 + random() % 300);
+  out.job.new_tokens = static_cast<double>(1 + random() % 12);
+  out.input.workload = {out.job.sequences, static_cast<int64_t>(out.job.prompt_tokens),
+                        static_cast<int64_t>(out.job.prompt_tokens + out.job.new_tokens), 0};
+  out.plan = make_plan(out.input, policy);
+  return out;
+}
+
+Simulation simulate_all(const Case& one, bool keep_tasks, BlockPasses* passes = nullptr) {
+  const BlockPasses block =
+      block_passes(*one.input.model, one.plan, one.input.kv_dtype, one.job, 1000, 1000);
+  if (passes) *passes = block;
+  return simulate(*one.input.model, one.plan, one.profile, one.input.kv_dtype,
+                  schedule_shape(*one.input.model, one.plan), block.passes, keep_tasks);
+}
+
+TEST(Simulator, NeverFasterThanTheBusiestLaneOrTheLongestWait) {
+  std::mt19937 random(41);
+  for (int round = 0; round < 60; ++round) {
+    const Case one = random_case(random);
+    const Simulation s = simulate_all(one, true);
+    double busiest = 0;
+    for (size_t lane = 0; lane < kLaneCount; ++lane)
+      busiest = std::max(busiest, s.busy_seconds(static_cast<Lane>(lane)));
+    ASSERT_GE(s.seconds * (1 + 1e-9), busiest);
+    std::vector<double> ends;
+    std::array<double, kLaneCount> lane_free{};
+    for (const SimulatedTask& done : s.tasks) {
+      const auto id = static_cast<size_t>(done.task.id);
+      if (ends.size() <= id) ends.resize(id + 1, -1);
+      ends[id] = done.end_seconds;
+    }
+    for (const SimulatedTask& done : s.tasks) {
+      ASSERT_GE(done.end_seconds, done.start_seconds);
+      for (const TaskId wait : done.task.waits)
+        ASSERT_LE(ends[static_cast<size_t>(wait)], done.start_seconds + 1e-9) << "waits hold";
+    }
+    std::vector<const SimulatedTask*> by_start;
+    for (const SimulatedTask& done : s.tasks) by_start.push_back(&done);
+    std::sort(by_start.begin(), by_start.end(),
+              [](auto* a, auto* b) { return a->task.id < b->task.id; });
+    for (const SimulatedTask* done : by_start) {
+      double& free = lane_free[static_cast<size_t>(done->task.lane)];
+      ASSERT_GE(done->start_seconds, free - 1e-9) << "a lane runs one task at a time, in order";
+      free = done->end_seconds;
+    }
+  }
+}
+
+TEST(Simulator, AsFastAsTheBusiestLaneWhereOneLaneIsAll) {
+  // All weights stream from a disk a thousand times slower than the rest.
+  Case one;
+  one.profile = plain_machine(false);
+  Disk& disk = one.profile.disks.front();
+  disk.read.value = disk.mixed_read.value = disk.busy_read.value = 1e6;
+  one.input = input_for(shape_of("opt-125m"), int64_t{1} << 40);
+  one.job = {1, 4, 6, 0, 0};
+  one.input.workload = {1, 4, 10, 0};
+  Policy policy;
+  policy.weights = {0, 0, 1};
+  one.plan = make_plan(one.input, policy);
+  const Simulation s = simulate_all(one, false);
+  const double read = s.busy_seconds(Lane::kDiskRead);
+  EXPECT_NEAR(s.seconds, read, 0.01 * read);
+  const double bytes = static_cast<double>(one.plan.streamed_weight_bytes) * 6;
+  EXPECT_NEAR(read, bytes / 1e6, 0.02 * bytes / 1e6);
+}
+
+TEST(Simulator, SampledDecodeIsTheWholeDecode) {
+  std::mt19937 random(42);
+  for (int round = 0; round < 12; ++round) {
+    Case one = random_case(random);
+    one.job.new_tokens = 40;
+    one.input.workload.max_total_tokens = static_cast<int64_t>(one.job.prompt_tokens) + 40;
+    one.plan = make_plan(one.input, one.plan.policy);
+    BlockPasses all;
+    const Simulation whole = simulate_all(one, false, &all);
+    const Prediction sampled =
+        simulate_block(*one.input.model, one.plan, one.profile, one.input.kv_dtype, one.job);
+    EXPECT_NEAR(sampled.seconds(), whole.seconds, 0.06 * whole.seconds) << round;
+  }
+}
+
+TEST(Simulator, TheSameStreamHasTheSameHashAndOneThatDiffersHasNot) {
+  std::mt19937 random(43);
+  const Case one = random_case(random);
+  const uint64_t hash = simulate_all(one, false).stream_hash;
+  EXPECT_EQ(simulate_all(one, true).stream_hash, hash);
+  Case other = one;
+  other.job.new_tokens += 1;
+  EXPECT_NE(simulate_all(other, false).stream_hash, hash);
+}
+
+// The model of passes and the engine's own planner cut a block the same way.
+TEST(PassModel, CutsBlocksAsTheEngineDoes) {
+  std::mt19937 random(44);
+  for (int round = 0; round < 60; ++round) {
+    const Case one = random_case(random);
+    const Policy& policy = one.plan.policy;
+    const auto prompt = static_cast<int64_t>(one.job.prompt_tokens);
+    std::vector<std::unique_ptr<Sequence>> sequences;
+    std::vector<Sequence*> pointers;
+    for (int64_t i = 0; i < one.job.sequences; ++i) {
+      sequences.push_back(std::make_unique<Sequence>(Sequence{static_cast<uint64_t>(i),
+                                                              {},
+                                                              prompt,
+                                                              0,
+                                                              {},
+                                                              sampling::Sampler({}, {}),
+                                                              false,
+                                                              std::nullopt}));
+      sequences.back()->tokens.assign(static_cast<size_t>(prompt), 1);
+      sequences.back()->pages.assign(static_cast<size_t>(prompt / policy.page_tokens + 2),
+                                     PageRef{PageTier::kCompute, 0});
+      pointers.push_back(sequences.back().get());
+    }
+    const BlockPasses block =
+        block_passes(*one.input.model, one.plan, one.input.kv_dtype, one.job, 1000, 1000);
+    for (size_t pass = 0; pass < block.prefill_passes; ++pass) {
+      const PassPlan real =
+          plan_pass(pointers, {policy.micro_batch_sequences, policy.micro_batch_tokens,
+                               one.plan.pass_tokens, policy.page_tokens, false});
+      const PassWork& modelled = block.passes[pass];
+      ASSERT_EQ(modelled.work.size(), real.micro_batches.size()) << "pass " << pass;
+      for (size_t i = 0; i < real.micro_batches.size(); ++i) {
+        ASSERT_EQ(modelled.work[i].tokens, real.micro_batches[i]->rows());
+        ASSERT_EQ(modelled.work[i].logit_rows,
+                  static_cast<int64_t>(real.micro_batches[i]->needed_rows.size()));
+        ASSERT_EQ(modelled.loads[i].continues_previous, real.micro_batches[i]->continues_previous);
+      }
+      for (const auto& batch : real.micro_batches)
+        for (const Chunk& chunk : batch->chunks) chunk.sequence->computed += chunk.count;
+    }
+    for (const Sequence* sequence : pointers) ASSERT_EQ(sequence->computed, prompt);
+  }
+}
+
+TEST(CostModel, IsABoundBelowTheSimulation) {
+  std::mt19937 random(45);
+  double worst = 1;
+  for (int round = 0; round < 40; ++round) {
+    const Case one = random_case(random);
+    const Prediction bound =
+        predict(*one.input.model, one.plan, one.profile, one.input.kv_dtype, one.job);
+    const Prediction simulated =
+        simulate_block(*one.input.model, one.plan, one.profile, one.input.kv_dtype, one.job);
+    ASSERT_LE(bound.seconds(), simulated.seconds() * 1.08) << round;
+    worst = std::min(worst, bound.seconds() / simulated.seconds());
+  }
+  EXPECT_GT(worst, 0.2) << "and not a useless one";
+}
+
+TEST(CostModel, TermsAreTheLanesSeconds) {
+  std::mt19937 random(46);
+  for (int round = 0; round < 20; ++round) {
+    const Case one = random_case(random);
+    std::vector<CostTerm> terms;
+    const Prediction p =
+        predict(*one.input.model, one.plan, one.profile, one.input.kv_dtype, one.job, &terms);
+    std::array<double, kLaneCount> sums{};
+    for (const CostTerm& term : terms) {
+      EXPECT_GT(term.amount, 0) << term.what;
+      sums[static_cast<size_t>(term.lane)] += term.seconds;
+    }
+    for (size_t lane = 0; lane < kLaneCount; ++lane)
+      EXPECT_NEAR(sums[lane], p.lane_seconds(static_cast<Lane>(lane)), 1e-9 + 1e-9 * sums[lane]);
+  }
+}
+
+TEST(CostModel, StreamedWeightsByHand) {
+  Case one;
+  one.profile = plain_machine(true);
+  one.input = input_for(shape_of("opt-125m"), int64_t{1} << 40);
+  one.input.device_budget_bytes = int64_t{1} << 40;
+  one.job = {1, 8, 5, 0, 0};
+  one.input.workload = {1, 8, 13, 0};
+  Policy policy;
+  policy.weights = {0, 0.5, 0.5};
+  one.plan = make_plan(one.input, policy);
+  const Prediction p =
+      predict(*one.input.model, one.plan, one.profile, one.input.kv_dtype, one.job);
+  const double passes = 1 + 4;
+  const auto disk = static_cast<double>(one.plan.streamed_weight_bytes);
+  const auto up = disk + static_cast<double>(one.plan.host_weight_bytes);
+  EXPECT_NEAR(p.lane_seconds(Lane::kDiskRead), passes * disk / 1e9, 0.02 * passes * disk / 1e9);
+  EXPECT_NEAR(p.lane_seconds(Lane::kHostToDevice), passes * up / 1e10, 0.02 * passes * up / 1e10);
+  EXPECT_EQ(p.lane_seconds(Lane::kDiskWrite), 0);
+  EXPECT_EQ(p.bottleneck(), Lane::kDiskRead);
+}
+
+}  // namespace
+}  // namespace sluice::policy

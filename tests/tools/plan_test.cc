@@ -1,0 +1,141 @@
+// sluice plan and sluice profile: what they answer, and what they refuse.
+#include <gtest/gtest.h>
+
+#include "tests/tools/command.h"
+
+namespace sluice::testing {
+namespace {
+
+using Words = std::vector<std::string>;
+
+nlohmann::json plan(Words more) {
+  Words words{"plan", "--json", "--no-lifts"};
+  words.insert(words.end(), more.begin(), more.end());
+  return succeed(words).json();
+}
+
+TEST(Plan, AnswersForAMachineThatIsNotHere) {
+  const auto json = plan({"--model", "opt-30b", "--hardware", "t4", "--weights", "f16",
+                          "--prompt-len", "512", "--gen-len", "32", "--sequences", "64"});
+  EXPECT_EQ(json["model"], "opt-30b");
+  EXPECT_EQ(json["hardware"], "t4");
+  const auto& policy = json["policy"];
+  for (const char* kind : {"weights", "kv", "activations"}) {
+    double sum = 0;
+    for (const char* tier : {"device", "host", "disk"}) sum += policy[kind][tier].get<double>();
+    EXPECT_NEAR(sum, 1, 1e-6) << kind;
+  }
+  for (const char* field : {"micro_batch", "micro_batches", "attention", "weight_dtype", "kv_dtype",
+                            "inplace_host_fraction"})
+    EXPECT_TRUE(policy.contains(field)) << field;
+  const auto& predicted = json["predicted"];
+  for (const char* field : {"prefill_s", "decode_s", "tokens_per_s", "latency_s"})
+    EXPECT_GT(predicted[field].get<double>(), 0) << field;
+  EXPECT_TRUE(predicted["lanes"].contains(predicted["bottleneck"].get<std::string>()));
+  for (const char* tier : {"device", "host", "disk"})
+    EXPECT_LE(json["peak_bytes"][tier].get<int64_t>(), json["limits_bytes"][tier].get<int64_t>())
+        << tier;
+  EXPECT_LT(json["placement_error"].get<double>(), 0.01);
+  EXPECT_GT(json["candidates"].get<int64_t>(), 10);
+}
+
+TEST(Plan, EveryBuiltInShapeGetsAnAnswer) {
+  const std::string names = succeed({"plan", "--list-models"}).out;
+  for (const char* name : {"opt-175b", "llama-3.1-405b", "mixtral-8x7b", "qwen2.5-72b",
+                           "bloom-176b", "falcon-180b", "deepseek-v3"}) {
+    EXPECT_NE(names.find(name), std::string::npos) << name;
+    const auto json = plan({name, "--hardware", "h100", "--prompt-len", "64", "--gen-len", "8",
+                            "--sequences", "4", "--cpu-mem", "2TiB"});
+    EXPECT_GT(json["predicted"]["tokens_per_s"].get<double>(), 0) << name;
+  }
+}
+
+TEST(Plan, ItsPolicyFileIsWhatRunTakes) {
+  const TemporaryFolder folder;
+  const std::string model = fixture_model("stories260k");
+  succeed({"plan", model, "--hardware", "laptop-8gb", "--gpu-mem", "66MiB", "--cpu-mem", "400MiB",
+           "--prompt-len", "8", "--gen-len", "8", "--sequences", "2", "--output-policy",
+           folder.path("policy.json")});
+  const auto run = [&](Words more) {
+    Words words{"run", model, "-p", "Once upon a time", "-n", "12", "--temp", "0", "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    return succeed(words).json();
+  };
+  const auto planned = run({"--policy", folder.path("policy.json"), "--device",
+                            "emulated:mem=128MiB,h2d=0,d2h=0,latency=0us"});
+  EXPECT_EQ(planned["token_ids"], run({})["token_ids"]);
+}
+
+TEST(Plan, TheEmulatedDeviceGivesTheSameTokensAndItsTable) {
+  const std::string model = fixture_model("stories260k");
+  const Words words{"run", model, "-p", "Once upon a time", "-n", "12", "--temp", "0", "--json"};
+  Words three = words;
+  for (const char* word : {"--device", "emulated:mem=64MiB,h2d=2GB/s,d2h=2GB/s,latency=5us",
+                           "--percent", "20", "30", "0", "50", "50", "50"})
+    three.emplace_back(word);
+  const auto resident = succeed(words).json();
+  const auto streamed = succeed(three).json();
+  EXPECT_EQ(streamed["token_ids"], resident["token_ids"]);
+  EXPECT_GT(streamed["stats"]["lanes"]["host to device"]["bytes"].get<int64_t>(), 0);
+  EXPECT_GT(streamed["stats"]["lanes"]["device to host"]["bytes"].get<int64_t>(), 0);
+  EXPECT_GT(streamed["stats"]["peak_bytes"]["host"].get<int64_t>(), 0);
+}
+
+TEST(Plan, SweepsGiveARowForEachValue) {
+  const auto rows = succeed({"plan", "opt-13b", "--hardware", "rtx-3060", "--sequences", "4",
+                             "--gen-len", "4", "--sweep", "gpu-mem=2GiB,6GiB,12GiB", "--json"})
+                        .json();
+  ASSERT_EQ(rows.size(), 3u);
+  double before = 0;
+  for (const auto& row : rows) {
+    const double rate = row["predicted"]["tokens_per_s"].get<double>();
+    EXPECT_GE(rate, before * 0.98);
+    before = rate;
+  }
+}
+
+TEST(Plan, PublishedEquationsAreEvaluatedAsTheyAre) {
+  const auto json =
+      succeed({"plan", "opt-30b", "--cost-model", "flexgen-code", "--percent", "20", "80", "0",
+               "100", "0", "100", "--gpu-batch-size", "48", "--num-gpu-batches", "3", "--json"})
+          .json();
+  EXPECT_NEAR(json["predicted"]["tokens_per_s"].get<double>(), 7.136, 0.01);
+  EXPECT_GE(json["terms"].size(), 10u);
+}
+
+TEST(Plan, BadQuestionsAreRefusedByName) {
+  const auto refused = [](Words words, int exit_code, const char* says) {
+    const Outcome outcome = Command(words).wait();
+    EXPECT_EQ(outcome.exit_code, exit_code) << outcome.err;
+    EXPECT_NE(outcome.err.find(says), std::string::npos) << outcome.err;
+  };
+  refused({"plan"}, 2, "no model");
+  refused({"plan", "opt-31b", "--hardware", "t4"}, 2, "opt-30b");
+  refused({"plan", "opt-30b", "--hardware", "t5"}, 2, "shipped are t4");
+  refused({"plan", "opt-30b", "--hardware", "t4", "--gpu-mem", "-3GiB"}, 2, "--gpu-mem");
+  refused({"plan", "opt-30b", "--hardware", "t4", "--prompt-len", "0"}, 2, "--prompt-len");
+  refused({"plan", "opt-30b", "--hardware", "t4", "--sequences", "-4"}, 2, "--sequences");
+  refused({"plan", "opt-30b", "--hardware", "t4", "--sweep", "noise=1"}, 2, "noise");
+  refused({"plan", "opt-175b", "--hardware", "t4", "--cpu-mem", "1GiB"}, 4, "host memory is");
+  refused({"plan", "opt-175b", "--hardware", "t4", "--gpu-mem", "64MiB"}, 4, "device memory is");
+  const TemporaryFolder folder;
+  auto profile = nlohmann::ordered_json::parse(succeed({"profile", "--show", "t4", "--json"}).out);
+  profile["disks"][0]["read_bytes_per_second"] = 0;
+  write_file(folder.path("bad.json"), profile.dump());
+  refused({"plan", "opt-30b", "--hardware", folder.path("bad.json")}, 2, "disk.read");
+  refused({"run", fixture_model("stories260k"), "-p", "x", "--device", "emulated:mem=1GiB,hd2=3"},
+          2, "keys are");
+  refused({"run", fixture_model("stories260k"), "-p", "x", "--device", "gpu"}, 2, "no such device");
+  refused({"run", fixture_model("stories260k"), "-p", "x", "--gpu-mem", "1GiB"}, 2, "--gpu-mem");
+}
+
+TEST(Profile, ListsAndShowsTheShippedOnes) {
+  const std::string names = succeed({"profile", "--list"}).out;
+  for (const char* name : {"t4", "flexgen-t4", "rtx-3060", "h200", "laptop-8gb"})
+    EXPECT_NE(names.find(name), std::string::npos) << name;
+  const std::string text = succeed({"profile", "--show", "rtx-4090"}).out;
+  EXPECT_NE(text.find("data sheet"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace sluice::testing
