@@ -135,6 +135,7 @@ void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSp
     plan.weight_bytes += weight.rows * row_bytes;
     plan.resident_weight_bytes += split.resident * row_bytes;
     plan.inplace_weight_bytes += split.inplace * row_bytes;
+    plan.host_home_bytes += (split.inplace + split.host) * row_bytes;
   }
 }
 

@@ -87,6 +87,7 @@ struct Plan {
   int64_t resident_weight_bytes = 0;  ///< as checkpoint bytes, not as packed; where computed
   int64_t inplace_weight_bytes = 0;   ///< in host memory, multiplied there
   int64_t host_weight_bytes = 0;      ///< in host memory, sent up in every pass
+  int64_t host_home_bytes = 0;        ///< all at home in host memory below a device, tables too
   int64_t streamed_weight_bytes = 0;  ///< on disk, read in every pass
   std::vector<PlanLine> device;       ///< every use of device memory; empty without one
   std::vector<PlanLine> memory;       ///< every use of host memory

@@ -130,14 +130,15 @@ const Prediction& prediction_of(const Candidate& candidate) {
 
 double job_tokens_per_second(const Candidate& candidate, const policy::JobShape& job) {
   const Prediction& prediction = prediction_of(candidate);
-  const double rounds = std::ceil(static_cast<double>(job.sequences) /
-                                  static_cast<double>(std::max<int64_t>(prediction.block_sequences, 1)));
+  const double rounds =
+      std::ceil(static_cast<double>(job.sequences) /
+                static_cast<double>(std::max<int64_t>(prediction.block_sequences, 1)));
   const double seconds = rounds * prediction.seconds();
   return seconds > 0 ? static_cast<double>(job.sequences) * job.new_tokens / seconds : 0;
 }
 
 TierBytes placed_weights(const Plan& plan) {
-  const auto host = static_cast<double>(plan.inplace_weight_bytes + plan.host_weight_bytes);
+  const auto host = static_cast<double>(plan.host_home_bytes);
   const auto device = static_cast<double>(plan.resident_weight_bytes);
   return {device, host, std::max(0.0, static_cast<double>(plan.weight_bytes) - device - host)};
 }
@@ -178,7 +179,8 @@ Json plan_json(const PlanSubject& subject, const SearchRequest& request, const S
   const policy::PlanInput& input = request.input;
   const bool has_device = plan.has_device;
   const auto tiers = [&](int64_t device, int64_t host, int64_t disk) -> Json {
-    return {{"device", has_device ? device : host}, {"host", has_device ? host : 0}, {"disk", disk}};
+    return {
+        {"device", has_device ? device : host}, {"host", has_device ? host : 0}, {"disk", disk}};
   };
   Json json;
   json["model"] = subject.model;
@@ -212,7 +214,8 @@ Json plan_json(const PlanSubject& subject, const SearchRequest& request, const S
       tiers(input.device_budget_bytes, input.memory_budget_bytes, input.disk_budget_bytes);
   json["placement_error"] = placement_error(plan);
   json["lifts"] = Json::array();
-  for (const Lift& lift : lifts) json["lifts"].push_back({{"twice", lift.what}, {"factor", lift.factor}});
+  for (const Lift& lift : lifts)
+    json["lifts"].push_back({{"twice", lift.what}, {"factor", lift.factor}});
   json["search_s"] = result.search_seconds;
   json["candidates"] = result.candidates;
   return json;
@@ -227,7 +230,8 @@ std::string plan_text(const PlanSubject& subject, const SearchRequest& request,
   const Prediction& p = prediction_of(best);
   const double prompt_tokens = static_cast<double>(p.block_sequences) * request.job.prompt_tokens;
   std::string text = fmt::format(
-      "{} ({:.1f} billion parameters, {} of {}) on {}\n{} sequences, {:.0f} prompt tokens and {:.0f} "
+      "{} ({:.1f} billion parameters, {} of {}) on {}\n{} sequences, {:.0f} prompt tokens and "
+      "{:.0f} "
       "new ones each\n\n",
       subject.model, static_cast<double>(model.num_parameters()) / 1e9,
       format_bytes(model.weight_bytes()), dtype_name(model.weight_dtype), subject.hardware,
@@ -241,26 +245,28 @@ std::string plan_text(const PlanSubject& subject, const SearchRequest& request,
   if (plan.has_device)
     text += fmt::format("{:>10} of {}   ", format_bytes(plan.device_bytes()),
                         format_bytes(request.input.device_budget_bytes));
-  text += fmt::format("{:>10} of {}   {:>10} of {}\n\n", format_bytes(plan.memory_bytes()),
-                      format_bytes(request.input.memory_budget_bytes),
-                      format_bytes(plan.disk_bytes() + static_cast<int64_t>(placed_weights(plan).disk)),
-                      request.input.disk_budget_bytes > 0
-                          ? format_bytes(request.input.disk_budget_bytes)
-                          : "any");
+  text += fmt::format(
+      "{:>10} of {}   {:>10} of {}\n\n", format_bytes(plan.memory_bytes()),
+      format_bytes(request.input.memory_budget_bytes),
+      format_bytes(plan.disk_bytes() + static_cast<int64_t>(placed_weights(plan).disk)),
+      request.input.disk_budget_bytes > 0 ? format_bytes(request.input.disk_budget_bytes) : "any");
   text += fmt::format("  block        {} sequences x {} micro-batches, {} tokens a prefill pass\n",
                       policy.micro_batch_sequences, policy.micro_batches, plan.pass_tokens);
   if (plan.has_device)
     text += fmt::format(
-        "  computes     device; the CPU multiplies {:.1f}% of the weights in place; attention over KV "
+        "  computes     device; the CPU multiplies {:.1f}% of the weights in place; attention over "
+        "KV "
         "below the device on the {}\n",
         100 * policy.inplace_host_fraction, policy::attention_name(policy.attention));
   text += fmt::format("  placed       as asked to within {:.2f}% of the weights' bytes\n\n",
                       100 * placement_error(plan));
-  text += fmt::format("  prefill      {:>10}  {:10.2f} tokens/s\n", format_seconds(p.prefill_seconds),
-                      p.prefill_seconds > 0 ? prompt_tokens / p.prefill_seconds : 0);
+  text +=
+      fmt::format("  prefill      {:>10}  {:10.2f} tokens/s\n", format_seconds(p.prefill_seconds),
+                  p.prefill_seconds > 0 ? prompt_tokens / p.prefill_seconds : 0);
   const double decoded = p.new_tokens - static_cast<double>(p.block_sequences);
-  text += fmt::format("  decode       {:>10}  {:10.2f} tokens/s\n", format_seconds(p.decode_seconds),
-                      p.decode_seconds > 0 ? decoded / p.decode_seconds : 0);
+  text +=
+      fmt::format("  decode       {:>10}  {:10.2f} tokens/s\n", format_seconds(p.decode_seconds),
+                  p.decode_seconds > 0 ? decoded / p.decode_seconds : 0);
   text += fmt::format("  total        {:>10}  {:10.2f} generated tokens/s, {} a block\n",
                       format_seconds(p.seconds()), job_tokens_per_second(best, request.job),
                       format_seconds(p.latency_seconds()));

@@ -96,8 +96,8 @@ TEST(Search, AnswersFitAndAreDeterministic) {
         found.best.policy.weights.device + (has_device ? 0 : found.best.policy.weights.host);
     EXPECT_NEAR(static_cast<double>(plan.resident_weight_bytes) / all, device_share, 0.01);
     if (has_device) {
-      EXPECT_NEAR(static_cast<double>(plan.host_weight_bytes + plan.inplace_weight_bytes) / all,
-                  found.best.policy.weights.host, 0.01);
+      EXPECT_NEAR(static_cast<double>(plan.host_home_bytes) / all, found.best.policy.weights.host,
+                  0.01);
     }
   }
 }
