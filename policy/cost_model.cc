@@ -59,9 +59,8 @@ class ComputeCosts {
                     b.host_history_tokens, b.host_rows);
   }
   double seconds(size_t sublayer, ComputeStep step, const BatchWork& work) const {
-    return task_duration(
-        compute_seconds(model_, plan_, profile_, kv_dtype_, sublayer, step, work),
-        profile_.shares_cores);
+    return task_duration(compute_seconds(model_, plan_, profile_, kv_dtype_, sublayer, step, work),
+                         profile_.shares_cores);
   }
   void add_sublayer(const Distinct& one, const BatchWork& work, const MicroBatchLoad& load) {
     const bool attends = model_.sublayers[one.sublayer].kind == SublayerKind::kAttention;
@@ -163,7 +162,8 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
     if (plan.has_device) {
       const auto up = static_cast<double>(load.activation_up_bytes);
       move(Lane::kHostToDevice, "KV up", layers * static_cast<double>(load.kv_up_bytes), layers);
-      move(Lane::kDeviceToHost, "KV down", layers * static_cast<double>(load.kv_down_bytes), layers);
+      move(Lane::kDeviceToHost, "KV down", layers * static_cast<double>(load.kv_down_bytes),
+           layers);
       move(Lane::kHostToDevice, "activations up", visits * up, visits);
       move(Lane::kDeviceToHost, "activations down", visits * up, visits);
       move(Lane::kDeviceToHost, "queries down", layers * static_cast<double>(load.query_bytes),

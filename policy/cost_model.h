@@ -1,8 +1,8 @@
 #pragma once
 // The cost model: seconds of each lane in one prefill and one mean decode pass of a block, as the
 // sum of its terms; a pass takes as long as its busiest lane (lanes run beside each other; FlexGen,
-// arXiv:2303.06865 appendix A.3, waits for the slowest task of every step instead). docs/cost-model.md
-// has every term with its equation. Pure.
+// arXiv:2303.06865 appendix A.3, waits for the slowest task of every step instead).
+// docs/cost-model.md has every term with its equation. Pure.
 #include <string>
 #include <vector>
 
@@ -17,7 +17,7 @@ struct CostTerm {
   Lane lane = Lane::kDiskRead;
   std::string what;
   bool is_prefill = false;
-  double amount = 0;  ///< bytes, or operations for compute
+  double amount = 0;   ///< bytes, or operations for compute
   double seconds = 0;  ///< of one block
 };
 

@@ -20,8 +20,9 @@ Policy least_policy(const SearchRequest& request, bool kv_on_disk) {
   policy.micro_batch_tokens = std::min<int64_t>(policy.micro_batch_tokens, 32);
   policy.pass_tokens = std::max<int64_t>(8 * policy.micro_batch_tokens, policy.block_sequences());
   policy.weights = fixed.weights.value_or(TierShares{0, 0, 1});
-  policy.kv = fixed.kv.value_or(kv_on_disk ? TierShares{0, 0, 1}
-                                           : has_device ? TierShares{0, 1, 0} : TierShares{1, 0, 0});
+  policy.kv = fixed.kv.value_or(kv_on_disk   ? TierShares{0, 0, 1}
+                                : has_device ? TierShares{0, 1, 0}
+                                             : TierShares{1, 0, 0});
   policy.activations = fixed.activations.value_or(TierShares{1, 0, 0});
   policy.attention =
       fixed.attention.value_or(has_device ? AttentionPlace::kHost : AttentionPlace::kDevice);
@@ -46,7 +47,8 @@ int64_t shorter_context(const SearchRequest& request) {
     less.input.workload.total_tokens = 0;
     bool does_fit = false;
     for (const bool kv_on_disk : {false, true})
-      does_fit = does_fit || fits(less.input, make_plan(less.input, least_policy(less, kv_on_disk)));
+      does_fit =
+          does_fit || fits(less.input, make_plan(less.input, least_policy(less, kv_on_disk)));
     (does_fit ? low : high) = does_fit ? middle : middle - 1;
   }
   return low;

@@ -4,8 +4,8 @@
 
 namespace sluice::policy {
 
-/// Throws kResource: the tier that is short, by how much, and the least budget (verified by planning
-/// again with it) or the shorter context that fits. Errors: that one.
+/// Throws kResource: the tier that is short, by how much, and the least budget (verified by
+/// planning again with it) or the shorter context that fits. Errors: that one.
 [[noreturn]] void explain_infeasible(const SearchRequest& request);
 
 }  // namespace sluice::policy

@@ -22,14 +22,15 @@ struct BatchWork {
 };
 
 struct TaskSeconds {
-  double device = 0;  ///< device compute
-  double host = 0;    ///< host compute inside a device task (in-place rows)
+  double device = 0;         ///< device compute
+  double host = 0;           ///< host compute inside a device task (in-place rows)
   double exchange_down = 0;  ///< link time inside a device task: inputs of in-place rows
   double exchange_up = 0;    ///< their outputs
 };
 
-/// Seconds of the compute task (sublayer, step) of a micro-batch: norms, products with the rows that
-/// `plan` leaves to the device and to the host, attention. In the embed sublayer: gathered rows.
+/// Seconds of the compute task (sublayer, step) of a micro-batch: norms, products with the rows
+/// that `plan` leaves to the device and to the host, attention. In the embed sublayer: gathered
+/// rows.
 TaskSeconds compute_seconds(const ModelShape& model, const Plan& plan, const Profile& profile,
                             DType kv_dtype, size_t sublayer, ComputeStep step,
                             const BatchWork& work);

@@ -9,10 +9,10 @@
 namespace sluice::policy {
 
 namespace {
-constexpr std::array<std::array<Share, 3>, 3> kKinds{{
-    {Share::kWeightsInplace, Share::kWeightsHost, Share::kWeightsDisk},
-    {Share::kKvHost, Share::kKvDisk, Share::kKvDisk},
-    {Share::kActivationsHost, Share::kActivationsDisk, Share::kActivationsDisk}}};
+constexpr std::array<std::array<Share, 3>, 3> kKinds{
+    {{Share::kWeightsInplace, Share::kWeightsHost, Share::kWeightsDisk},
+     {Share::kKvHost, Share::kKvDisk, Share::kKvDisk},
+     {Share::kActivationsHost, Share::kActivationsDisk, Share::kActivationsDisk}}};
 
 size_t index(Share share) { return static_cast<size_t>(share); }
 
@@ -36,7 +36,8 @@ Policy PlacementLp::policy_with(Policy block, const std::array<double, kShareCou
     disk = std::min(disk, 1.0 - host);
     return TierShares{1 - host - disk, host, disk};
   };
-  block.weights = tiers(at(Share::kWeightsInplace) + at(Share::kWeightsHost), at(Share::kWeightsDisk));
+  block.weights =
+      tiers(at(Share::kWeightsInplace) + at(Share::kWeightsHost), at(Share::kWeightsDisk));
   block.kv = tiers(at(Share::kKvHost), at(Share::kKvDisk));
   block.activations = tiers(at(Share::kActivationsHost), at(Share::kActivationsDisk));
   block.inplace_host_fraction =
@@ -161,8 +162,7 @@ class Problem {
     glp_init_smcp(&options);
     options.msg_lev = GLP_MSG_OFF;
     options.presolve = GLP_ON;
-    return glp_simplex(problem_.get(), &options) == 0 &&
-           glp_get_status(problem_.get()) == GLP_OPT;
+    return glp_simplex(problem_.get(), &options) == 0 && glp_get_status(problem_.get()) == GLP_OPT;
   }
   double value(int column) const { return glp_get_col_prim(problem_.get(), column); }
 
@@ -195,7 +195,8 @@ std::optional<Placement> PlacementLp::solve(double latency_bound_seconds) const 
   Problem problem(kDecode);
   for (size_t i = 0; i < kShareCount; ++i)
     problem.bound(static_cast<int>(i) + 1, 0, varies_[i] ? 1 : 0);
-  // Seconds span many orders of magnitude from model to model: count in units of the slowest corner.
+  // Seconds span many orders of magnitude from model to model: count in units of the slowest
+  // corner.
   double unit = 0;
   for (const auto* rows : {&prefill_rows_, &decode_rows_})
     for (const Linear& row : *rows) {

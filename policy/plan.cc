@@ -90,8 +90,7 @@ void add_parts(const PlanInput& input, const WeightShape& weight, int64_t index,
     for (int64_t row = begin; row < end; row += step) {
       const int64_t rows = std::min(step, end - row);
       // Where a file's rows begin and end is not known here: up to a block more than needed.
-      const int64_t bytes =
-          round_up(rows * row_bytes, kDiskBlock) + (from_disk ? kDiskBlock : 0);
+      const int64_t bytes = round_up(rows * row_bytes, kDiskBlock) + (from_disk ? kDiskBlock : 0);
       parts.push_back({index, row, rows, from_disk, bytes});
     }
   };
@@ -115,8 +114,7 @@ void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSp
       plan.resident_weight_bytes += weight.rows * row_bytes;
       continue;
     }
-    const RowSplit split =
-        weight.shares_table && tokens ? *tokens : splitter.split(weight);
+    const RowSplit split = weight.shares_table && tokens ? *tokens : splitter.split(weight);
     rows.push_back(split);
     if (weight.kind == WeightKind::kTable) {
       if (!tokens) tokens = split;
@@ -165,8 +163,7 @@ WeightMemory place_weights(const PlanInput& input, Plan& plan) {
   const int64_t sequences = std::min(plan.policy.block_sequences(), input.workload.sequences);
   const int ahead = sequences > kFewSequences ? 2 : 1;
   plan.ring_bytes = weight_ring_bytes(all, largest, ahead);
-  if (plan.has_device)
-    plan.host_ring_bytes = weight_ring_bytes(from_disk, largest_from_disk, 1);
+  if (plan.has_device) plan.host_ring_bytes = weight_ring_bytes(from_disk, largest_from_disk, 1);
   return memory;
 }
 
@@ -206,8 +203,8 @@ void place_kv(const PlanInput& input, Plan& plan) {
     plan.kv_slot_pages = std::min(plan.disk_pages, in_micro_batch);
   }
   if (plan.disk_pages > 0)
-    plan.disk.push_back({"KV pages", plan.disk_pages * model.num_layers *
-                                         round_up(plan.page_bytes, kDiskBlock)});
+    plan.disk.push_back(
+        {"KV pages", plan.disk_pages * model.num_layers * round_up(plan.page_bytes, kDiskBlock)});
 }
 
 void place_activations(const PlanInput& input, Plan& plan) {
@@ -291,8 +288,7 @@ int64_t Plan::disk_bytes() const noexcept {
 
 int64_t Plan::hidden_memory_rows() const noexcept {
   const double lower = policy.activations.disk + (has_device ? policy.activations.host : 0);
-  return pass_tokens -
-         static_cast<int64_t>(lower * static_cast<double>(pass_tokens) + 1e-9);
+  return pass_tokens - static_cast<int64_t>(lower * static_cast<double>(pass_tokens) + 1e-9);
 }
 
 Plan make_plan(const PlanInput& input, const Policy& policy) {

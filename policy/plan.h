@@ -69,17 +69,17 @@ struct Plan {
   std::vector<std::vector<RowSplit>> rows;   ///< [sublayer][weight]
   std::vector<std::vector<PlanPart>> parts;  ///< [sublayer] what is streamed, in order
   int64_t ring_bytes = 0;                    ///< of the tier that computes
-  int64_t host_ring_bytes = 0;  ///< with a device: parts from disk pass through here
-  int64_t page_bytes = 0;       ///< of one layer
-  int64_t memory_pages = 0;     ///< per layer, where it is computed
-  int64_t host_pages = 0;       ///< per layer, in host memory under a device
-  int64_t disk_pages = 0;       ///< per layer
-  int64_t kv_slot_pages = 0;    ///< pages of one staging slot; 0 when no KV is staged
-  int64_t host_kv_slot_pages = 0;   ///< pages from disk of one staging slot in host memory
+  int64_t host_ring_bytes = 0;               ///< with a device: parts from disk pass through here
+  int64_t page_bytes = 0;                    ///< of one layer
+  int64_t memory_pages = 0;                  ///< per layer, where it is computed
+  int64_t host_pages = 0;                    ///< per layer, in host memory under a device
+  int64_t disk_pages = 0;                    ///< per layer
+  int64_t kv_slot_pages = 0;                 ///< pages of one staging slot; 0 when no KV is staged
+  int64_t host_kv_slot_pages = 0;            ///< pages from disk of one staging slot in host memory
   int64_t fresh_pages = 0;  ///< on the device, for prompts whose KV goes down while it attends
-  int64_t attention_slot_rows = 0;  ///< rows of one exchange slot for attention on the host
+  int64_t attention_slot_rows = 0;   ///< rows of one exchange slot for attention on the host
   int64_t host_workspace_bytes = 0;  ///< with a device: of what the CPU computes, and of loading
-  int64_t pass_tokens = 0;    ///< hidden-state rows that exist at a time
+  int64_t pass_tokens = 0;           ///< hidden-state rows that exist at a time
   int64_t activation_slot_bytes = 0;
   int64_t activation_host_rows = 0;  ///< hidden-state rows in host memory under a device
   int64_t activation_disk_bytes = 0;

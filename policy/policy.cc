@@ -155,17 +155,17 @@ const char* attention_name(AttentionPlace place) noexcept {
 
 std::string describe(const Policy& policy, bool has_device) {
   const auto shares = [&](const char* name, const TierShares& s) {
-    std::string text = fmt::format("{} {:.4g}% {}", name, 100 * (has_device ? s.device : s.device + s.host),
-                                   has_device ? "device" : "memory");
+    std::string text =
+        fmt::format("{} {:.4g}% {}", name, 100 * (has_device ? s.device : s.device + s.host),
+                    has_device ? "device" : "memory");
     if (has_device && s.host > 0) text += fmt::format(" {:.4g}% host", 100 * s.host);
     if (s.disk > 0) text += fmt::format(" {:.4g}% disk", 100 * s.disk);
     return text;
   };
-  std::string text =
-      fmt::format("{}; {}; {}; block {} sequences x {} micro-batches",
-                  shares("weights", policy.weights), shares("KV", policy.kv),
-                  shares("activations", policy.activations), policy.micro_batch_sequences,
-                  policy.micro_batches);
+  std::string text = fmt::format("{}; {}; {}; block {} sequences x {} micro-batches",
+                                 shares("weights", policy.weights), shares("KV", policy.kv),
+                                 shares("activations", policy.activations),
+                                 policy.micro_batch_sequences, policy.micro_batches);
   if (has_device && policy.inplace_host_fraction > 0)
     text += fmt::format("; {:.4g}% of the weights computed by the CPU",
                         100 * policy.inplace_host_fraction);

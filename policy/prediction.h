@@ -11,9 +11,9 @@ namespace sluice::policy {
 
 /// The sequences of a job, as the cost model sees them.
 struct JobShape {
-  int64_t sequences = 1;       ///< in all; more than a block takes run in rounds
-  double prompt_tokens = 512;  ///< mean
-  double new_tokens = 32;      ///< mean, the first (from prefill) included
+  int64_t sequences = 1;          ///< in all; more than a block takes run in rounds
+  double prompt_tokens = 512;     ///< mean
+  double new_tokens = 32;         ///< mean, the first (from prefill) included
   int64_t max_prompt_tokens = 0;  ///< longest; 0: the mean
   int64_t max_new_tokens = 0;
 };

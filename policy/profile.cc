@@ -32,7 +32,8 @@ void validate_processor(const Profile& profile, const Processor& processor, cons
     refuse(profile, fmt::format("{}.matmul has no rates", which), "give at least one row");
   for (const MatmulRate& row : processor.matmul) {
     if (row.m < 1 || row.n < 1 || row.k < 1)
-      refuse(profile, fmt::format("{}.matmul has a size of {} x {} x {}", which, row.m, row.n, row.k),
+      refuse(profile,
+             fmt::format("{}.matmul has a size of {} x {} x {}", which, row.m, row.n, row.k),
              "sizes are positive");
     need_rate(profile, row.flops, fmt::format("{}.matmul m={}", which, row.m));
   }
@@ -59,11 +60,11 @@ DType nearest_type(const std::vector<Row>& rows, DType wanted, DType Row::*membe
 
 double log_distance(double a, double b) { return std::abs(std::log(a) - std::log(b)); }
 
-// Rate at m, on straight lines of log rate over log m through the rows of one size of W; flat beyond
-// the ends.
+// Rate at m, on straight lines of log rate over log m through the rows of one size of W; flat
+// beyond the ends.
 double rate_at(const std::vector<const MatmulRate*>& rows, int64_t m) {
-  const auto above = std::find_if(rows.begin(), rows.end(),
-                                  [&](const MatmulRate* row) { return row->m >= m; });
+  const auto above =
+      std::find_if(rows.begin(), rows.end(), [&](const MatmulRate* row) { return row->m >= m; });
   if (above == rows.end()) return rows.back()->flops.value;
   if (above == rows.begin() || (*above)->m == m) return (*above)->flops.value;
   const MatmulRate& high = **above;
@@ -135,8 +136,8 @@ double matmul_seconds(const Processor& processor, DType weight_dtype, int64_t m,
   double nearest = std::numeric_limits<double>::infinity();
   for (const MatmulRate& row : processor.matmul)
     if (row.weight_dtype == type)
-      nearest = std::min(nearest, log_distance(size, static_cast<double>(row.n) *
-                                                         static_cast<double>(row.k)));
+      nearest = std::min(
+          nearest, log_distance(size, static_cast<double>(row.n) * static_cast<double>(row.k)));
   std::vector<const MatmulRate*> rows;
   for (const MatmulRate& row : processor.matmul)
     if (row.weight_dtype == type &&

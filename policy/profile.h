@@ -71,7 +71,7 @@ struct Disk {
   Figure write;
   Figure mixed_read;  ///< while writing as fast as it can
   Figure mixed_write;
-  Figure busy_read;  ///< while the cores compute
+  Figure busy_read;        ///< while the cores compute
   Figure latency_seconds;  ///< of one read
 };
 
@@ -102,7 +102,7 @@ struct Profile {
   int64_t disk_bytes = 0;
   std::vector<ThreadRate> host_memory;  ///< by thread count, rising
 
-  double disk_read() const noexcept;   ///< of all disks together
+  double disk_read() const noexcept;  ///< of all disks together
   double disk_write() const noexcept;
 };
 
@@ -121,13 +121,14 @@ std::vector<std::string> shipped_profile_names();
 /// A shipped profile, or nothing when the name is unknown.
 std::optional<Profile> shipped_profile(std::string_view name);
 
-/// Seconds of one product y[m, n] = x[m, k] W[n, k]^T: the larger of operations over the table's rate
-/// (between m's on a log-log line; of the row whose n * k is nearest; types that the table lacks take
-/// the nearest type's rows) and the bytes of W over memory_read, plus one launch. 0 when n or m is 0.
+/// Seconds of one product y[m, n] = x[m, k] W[n, k]^T: the larger of operations over the table's
+/// rate (between m's on a log-log line; of the row whose n * k is nearest; types that the table
+/// lacks take the nearest type's rows) and the bytes of W over memory_read, plus one launch. 0 when
+/// n or m is 0.
 double matmul_seconds(const Processor& processor, DType weight_dtype, int64_t m, int64_t n,
                       int64_t k);
-/// Seconds of decode attention that reads `kv_bytes` of K and V and does `flops` operations on them,
-/// whichever takes longer (launch not included).
+/// Seconds of decode attention that reads `kv_bytes` of K and V and does `flops` operations on
+/// them, whichever takes longer (launch not included).
 double decode_attention_seconds(const Processor& processor, DType kv_dtype, double kv_bytes,
                                 double flops);
 /// Seconds of `flops` operations of prefill attention (launch not included).

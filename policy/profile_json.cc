@@ -194,8 +194,8 @@ Profile parse_profile(std::string_view json_text, std::string_view origin) {
   if (reader.has("disk_bytes")) out.disk_bytes = reader.integer("disk_bytes");
   if (reader.has("host_memory"))
     reader.list("host_memory", [&](Reader& row) {
-      out.host_memory.push_back({static_cast<int>(row.integer("threads")),
-                                 row.figure("read_bytes_per_second")});
+      out.host_memory.push_back(
+          {static_cast<int>(row.integer("threads")), row.figure("read_bytes_per_second")});
     });
   reader.done();
   validate(out);
@@ -230,8 +230,8 @@ std::string profile_to_json(const Profile& profile) {
   json["disk_bytes"] = profile.disk_bytes;
   json["host_memory"] = Json::array();
   for (const ThreadRate& row : profile.host_memory)
-    json["host_memory"].push_back({{"threads", row.threads},
-                                   {"read_bytes_per_second", figure_json(row.memory_read)}});
+    json["host_memory"].push_back(
+        {{"threads", row.threads}, {"read_bytes_per_second", figure_json(row.memory_read)}});
   return json.dump(1) + "\n";
 }
 

@@ -76,15 +76,16 @@ class Search {
  private:
   int64_t most_sequences() const {
     if (request_.objective == Objective::kLatency) return 1;
-    return std::max<int64_t>(std::min(request_.job.sequences, request_.input.workload.sequences), 1);
+    return std::max<int64_t>(std::min(request_.job.sequences, request_.input.workload.sequences),
+                             1);
   }
 
   void enumerate() {
     const SearchConstraints& fixed = request_.constraints;
     const int64_t most = most_sequences();
     // Without a device a micro-batch is bounded by its tokens alone: one shape of block.
-    std::vector<int64_t> micro = has_device_ ? counts_up_to(std::min<int64_t>(most, 256))
-                                             : even_blocks(most, 512);
+    std::vector<int64_t> micro =
+        has_device_ ? counts_up_to(std::min<int64_t>(most, 256)) : even_blocks(most, 512);
     if (fixed.micro_batch_sequences) micro = {*fixed.micro_batch_sequences};
     for (const int64_t size : micro) {
       std::vector<int64_t> counts{1};
@@ -141,7 +142,8 @@ class Search {
   // What the device lacks goes to the host, what the host lacks to disk, until the plan fits.
   std::optional<Plan> shrink_to_fit(Policy policy) const {
     const PlanInput& input = request_.input;
-    const auto weight_bytes = static_cast<double>(std::max<int64_t>(input.model->weight_bytes(), 1));
+    const auto weight_bytes =
+        static_cast<double>(std::max<int64_t>(input.model->weight_bytes(), 1));
     for (int round = 0; round < kShrinkRounds; ++round) {
       Plan plan = make_plan(input, policy);
       if (policy::fits(input, plan)) return plan;
@@ -173,8 +175,8 @@ class Search {
   }
 
   void realise() {
-    const size_t most = kRealisedPerSimulated *
-                        static_cast<size_t>(std::max(request_.simulated_candidates, 2));
+    const size_t most =
+        kRealisedPerSimulated * static_cast<size_t>(std::max(request_.simulated_candidates, 2));
     for (const Block& block : blocks_) {
       if (realised_.size() >= most) break;
       const auto plan = shrink_to_fit(
@@ -190,8 +192,7 @@ class Search {
   }
 
   double value(const Candidate& candidate) const {
-    const Prediction& prediction =
-        candidate.simulated ? *candidate.simulated : candidate.predicted;
+    const Prediction& prediction = candidate.simulated ? *candidate.simulated : candidate.predicted;
     const double rounds = job_rounds(request_, prediction.block_sequences);
     // Over the bound: after everything that keeps it.
     const bool is_late = request_.objective == Objective::kThroughputUnderLatency &&
@@ -202,8 +203,8 @@ class Search {
   void rank() {
     const auto better = [&](const Candidate& a, const Candidate& b) { return value(a) < value(b); };
     std::stable_sort(realised_.begin(), realised_.end(), better);
-    const auto simulated = std::min(realised_.size(),
-                                    static_cast<size_t>(std::max(request_.simulated_candidates, 0)));
+    const auto simulated =
+        std::min(realised_.size(), static_cast<size_t>(std::max(request_.simulated_candidates, 0)));
     if (simulated == 0) return;
     realised_.resize(simulated);
     for (Candidate& candidate : realised_)

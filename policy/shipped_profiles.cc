@@ -1,5 +1,6 @@
-// Machines people ask about. Peaks come from the makers' data sheets; what a kernel reaches of them is
-// an estimate with its factor in the note, until somebody measures that machine with `sluice profile`.
+// Machines people ask about. Peaks come from the makers' data sheets; what a kernel reaches of them
+// is an estimate with its factor in the note, until somebody measures that machine with `sluice
+// profile`.
 #include <fmt/format.h>
 
 #include <array>
@@ -13,8 +14,8 @@ namespace {
 struct HostRow {
   const char* what;
   int cores;
-  double memory_gb;   // GB/s of the memory channels
-  double tflops;      // of all cores, 16-bit or f32, whichever the kernels use
+  double memory_gb;              // GB/s of the memory channels
+  double tflops;                 // of all cores, 16-bit or f32, whichever the kernels use
   double disk_read, disk_write;  // GB/s
   double memory_gib, disk_gib;
 };
@@ -29,11 +30,28 @@ struct GpuRow {
   HostRow host;
 };
 
-constexpr HostRow kDesktop{"desktop, 8 cores, two DDR5-5600 channels, PCIe 4.0 NVMe", 8, 89.6, 1.0, 6.5, 5.0, 64, 1800};
-constexpr HostRow kOldDesktop{"desktop, 8 cores, two DDR4-3200 channels, PCIe 3.0 NVMe", 8, 51.2, 0.8, 3.2, 2.5, 32, 900};
-constexpr HostRow kServer{"server, 32 cores, eight DDR4-3200 channels, PCIe 4.0 NVMe", 32, 204.8, 4.0, 6.5, 4.0, 512, 3500};
-constexpr HostRow kNewServer{"server, 48 cores with AMX, eight DDR5-4800 channels, PCIe 5.0 NVMe", 48, 307.2, 40.0, 12.0, 8.0, 1024, 7000};
-constexpr HostRow kLaptop{"laptop, 8 cores, two DDR5-4800 channels, PCIe 4.0 NVMe", 8, 76.8, 0.7, 5.0, 3.5, 16, 900};
+constexpr HostRow kDesktop{
+    "desktop, 8 cores, two DDR5-5600 channels, PCIe 4.0 NVMe", 8, 89.6, 1.0, 6.5, 5.0, 64, 1800};
+constexpr HostRow kOldDesktop{
+    "desktop, 8 cores, two DDR4-3200 channels, PCIe 3.0 NVMe", 8, 51.2, 0.8, 3.2, 2.5, 32, 900};
+constexpr HostRow kServer{"server, 32 cores, eight DDR4-3200 channels, PCIe 4.0 NVMe",
+                          32,
+                          204.8,
+                          4.0,
+                          6.5,
+                          4.0,
+                          512,
+                          3500};
+constexpr HostRow kNewServer{"server, 48 cores with AMX, eight DDR5-4800 channels, PCIe 5.0 NVMe",
+                             48,
+                             307.2,
+                             40.0,
+                             12.0,
+                             8.0,
+                             1024,
+                             7000};
+constexpr HostRow kLaptop{
+    "laptop, 8 cores, two DDR5-4800 channels, PCIe 4.0 NVMe", 8, 76.8, 0.7, 5.0, 3.5, 16, 900};
 
 // Link: PCIe 3.0 x16 15.75, 4.0 x16 31.5, 4.0 x8 15.75, 5.0 x16 63 GB/s.
 constexpr std::array kGpus{
@@ -56,14 +74,15 @@ Figure published(double value, std::string note) {
 }
 // A share of a peak that well-made kernels usually reach.
 Figure share_of(double peak, double share, const char* what) {
-  return {peak * share, 0, FigureSource::kEstimate, fmt::format("{:.0f}% of {}", 100 * share, what)};
+  return {peak * share, 0, FigureSource::kEstimate,
+          fmt::format("{:.0f}% of {}", 100 * share, what)};
 }
 
 // Rates of products rise with m until the units are full.
 void add_products(Processor& processor, double peak, const char* what) {
-  constexpr std::pair<int64_t, double> kShares[] = {{1, 0.02},  {8, 0.12},  {16, 0.22}, {32, 0.36},
-                                                    {64, 0.5},  {128, 0.6}, {256, 0.68},
-                                                    {512, 0.72}, {2048, 0.75}};
+  constexpr std::pair<int64_t, double> kShares[] = {{1, 0.02},   {8, 0.12},   {16, 0.22},
+                                                    {32, 0.36},  {64, 0.5},   {128, 0.6},
+                                                    {256, 0.68}, {512, 0.72}, {2048, 0.75}};
   for (const auto& [m, share] : kShares)
     processor.matmul.push_back({DType::kF16, m, 8192, 8192, share_of(peak, share, what)});
 }
@@ -132,13 +151,14 @@ Profile paper_t4() {
   Profile profile;
   profile.name = "t4";
   profile.description =
-      "T4 16 GB, 16 cores at 2.0 GHz, 208 GB of memory, NVMe stripe: the machine of the FlexGen paper "
+      "T4 16 GB, 16 cores at 2.0 GHz, 208 GB of memory, NVMe stripe: the machine of the FlexGen "
+      "paper "
       "(table 1), with what good kernels and copies reach on it";
   Processor device;
   device.name = "T4 16 GB";
   device.memory_read = share_of(320e9, 0.75, "the data sheet's 320 GB/s");
-  constexpr std::pair<int64_t, double> kRates[] = {{1, 0.5}, {8, 3.5}, {16, 7}, {32, 12}, {64, 17},
-                                                   {128, 20}, {512, 21.24}, {4096, 21.24}};
+  constexpr std::pair<int64_t, double> kRates[] = {
+      {1, 0.5}, {8, 3.5}, {16, 7}, {32, 12}, {64, 17}, {128, 20}, {512, 21.24}, {4096, 21.24}};
   for (const auto& [m, tflops] : kRates)
     device.matmul.push_back(
         {DType::kF16, m, 12288, 12288,
@@ -151,8 +171,7 @@ Profile paper_t4() {
   device.launch_seconds = {8e-6, 0, FigureSource::kEstimate, "a kernel launch"};
   device.synchronise_seconds = {20e-6, 0, FigureSource::kEstimate, "an event"};
   profile.device = device;
-  profile.host = host_processor(
-      {"Xeon at 2.0 GHz, 16 cores", 16, 100, 1.5, 2, 1, 208, 1500});
+  profile.host = host_processor({"Xeon at 2.0 GHz, 16 cores", 16, 100, 1.5, 2, 1, 208, 1500});
   profile.link = {published(12e9, "paper, figure of the machine: 12 GB/s"),
                   published(12e9, "paper, figure of the machine: 12 GB/s"),
                   {0.85, 0, FigureSource::kEstimate, "both directions meet in host memory"},
@@ -179,15 +198,16 @@ Profile code_t4() {
   profile.name = "flexgen-t4";
   profile.description = "the rates that FlexGen's public cost model carries for its T4 machine";
   Processor& device = *profile.device;
-  device.matmul = {{DType::kF16, 1, 12288, 12288, published(0.14e12, "4.3 TFLOP/s at 32 rows, by rows")},
-                   {DType::kF16, 32, 12288, 12288, published(4.3e12, kNote)},
-                   {DType::kF16, 64, 12288, 12288, published(4.3e12, kNote)},
-                   {DType::kF16, 512, 12288, 12288, published(21.24e12, kNote)}};
+  device.matmul = {
+      {DType::kF16, 1, 12288, 12288, published(0.14e12, "4.3 TFLOP/s at 32 rows, by rows")},
+      {DType::kF16, 32, 12288, 12288, published(4.3e12, kNote)},
+      {DType::kF16, 64, 12288, 12288, published(4.3e12, kNote)},
+      {DType::kF16, 512, 12288, 12288, published(21.24e12, kNote)}};
   device.attention = {{DType::kF16, published(0.079e12, kNote), published(9.97e12, kNote),
                        published(0.079e12, kNote)}};
   profile.host.attention = {{DType::kF16, published(0.0123e12, kNote),
                              Figure{0.2e12, 0, FigureSource::kEstimate, "the cores"},
-                            published(0.0123e12, kNote)}};
+                             published(0.0123e12, kNote)}};
   profile.link.to_device = published(12.89 * gib, kNote);
   profile.link.to_host = published(4.82 * gib, kNote);
   Disk& disk = profile.disks.front();

@@ -22,8 +22,13 @@ class Lanes {
  public:
   Lanes(const ModelShape& model, const Plan& plan, const Profile& profile, DType kv_dtype,
         std::span<const PassWork> passes, bool keep_tasks, Simulation& out)
-      : model_(model), plan_(plan), profile_(profile), kv_dtype_(kv_dtype), passes_(passes),
-        keep_tasks_(keep_tasks), out_(out) {}
+      : model_(model),
+        plan_(plan),
+        profile_(profile),
+        kv_dtype_(kv_dtype),
+        passes_(passes),
+        keep_tasks_(keep_tasks),
+        out_(out) {}
 
   /// Queues the tasks of a pass and runs until its last compute task has ended.
   void run_pass(std::vector<Task> tasks) {
@@ -62,8 +67,7 @@ class Lanes {
       LaneState& lane = lanes_[i];
       if (lane.running || lane.queue.empty() || !is_ready(lane.queue.front())) continue;
       const auto kind = static_cast<Lane>(i);
-      const Lane other =
-          kind == Lane::kDeviceCompute ? Lane::kHostCompute : Lane::kDeviceCompute;
+      const Lane other = kind == Lane::kDeviceCompute ? Lane::kHostCompute : Lane::kDeviceCompute;
       const bool shares = profile_.shares_cores || !profile_.device;
       if (is_compute(kind) && shares && lanes_[static_cast<size_t>(other)].running) continue;
       lane.running = std::move(lane.queue.front());
@@ -79,7 +83,8 @@ class Lanes {
       case Lane::kDiskRead:
       case Lane::kDiskWrite: {
         if (task.bytes == 0) return 0;
-        const double latency = lane.idle_since < now_ ? profile_.disks.front().latency_seconds.value : 0;
+        const double latency =
+            lane.idle_since < now_ ? profile_.disks.front().latency_seconds.value : 0;
         return latency + bytes / (task.lane == Lane::kDiskRead ? profile_.disk_read()
                                                                : profile_.disk_write());
       }
@@ -94,9 +99,8 @@ class Lanes {
     }
     const BatchWork& work =
         passes_[static_cast<size_t>(task.pass)].work[static_cast<size_t>(task.micro_batch)];
-    const TaskSeconds seconds =
-        compute_seconds(model_, plan_, profile_, kv_dtype_, static_cast<size_t>(task.sublayer),
-                        task.step, work);
+    const TaskSeconds seconds = compute_seconds(
+        model_, plan_, profile_, kv_dtype_, static_cast<size_t>(task.sublayer), task.step, work);
     return task_duration(seconds, profile_.shares_cores);
   }
 
@@ -131,8 +135,7 @@ class Lanes {
   // Reading the disk takes some of the host's cores, and so do copies on an emulated device.
   double compute_speed(Lane lane) const {
     constexpr double kLeast = 0.2;
-    const bool on_cores =
-        profile_.shares_cores || !profile_.device || lane == Lane::kHostCompute;
+    const bool on_cores = profile_.shares_cores || !profile_.device || lane == Lane::kHostCompute;
     if (!on_cores) return 1;
     double taken = 0;
     if (lanes_[static_cast<size_t>(Lane::kDiskRead)].running)
@@ -145,8 +148,8 @@ class Lanes {
     double taken = 0;
     for (const Lane lane : {Lane::kHostToDevice, Lane::kDeviceToHost}) {
       if (!lanes_[static_cast<size_t>(lane)].running) continue;
-      const double rate = lane == Lane::kHostToDevice ? profile_.link.to_device.value
-                                                      : profile_.link.to_host.value;
+      const double rate =
+          lane == Lane::kHostToDevice ? profile_.link.to_device.value : profile_.link.to_host.value;
       taken += rate * speed(lane) * profile_.copy_delay.value;
     }
     return taken;
@@ -155,8 +158,7 @@ class Lanes {
   double next_end() const {
     double step = kNever;
     for (size_t i = 0; i < lanes_.size(); ++i)
-      if (lanes_[i].running)
-        step = std::min(step, lanes_[i].left / speed(static_cast<Lane>(i)));
+      if (lanes_[i].running) step = std::min(step, lanes_[i].left / speed(static_cast<Lane>(i)));
     return step;
   }
 
@@ -236,10 +238,9 @@ Prediction simulate_block(const ModelShape& model, const Plan& plan, const Profi
                           DType kv_dtype, const JobShape& job) {
   constexpr int64_t kPrefillPasses = 5;
   constexpr int64_t kDecodePasses = 5;
-  const BlockPasses block =
-      block_passes(model, plan, kv_dtype, job, kPrefillPasses, kDecodePasses);
-  const Simulation simulation = simulate(model, plan, profile, kv_dtype,
-                                         schedule_shape(model, plan), block.passes, false);
+  const BlockPasses block = block_passes(model, plan, kv_dtype, job, kPrefillPasses, kDecodePasses);
+  const Simulation simulation =
+      simulate(model, plan, profile, kv_dtype, schedule_shape(model, plan), block.passes, false);
   Prediction out;
   out.block_sequences = block.sequences;
   out.new_tokens = static_cast<double>(block.sequences) * job.new_tokens;

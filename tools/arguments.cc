@@ -60,8 +60,7 @@ policy::Profile find_profile(const std::string& name_or_path) {
     std::string names;
     for (const std::string& name : policy::shipped_profile_names())
       names += (names.empty() ? "" : ", ") + name;
-    throw Error(ErrorKind::kUser,
-                name_or_path + ": neither a shipped profile nor a file of one",
+    throw Error(ErrorKind::kUser, name_or_path + ": neither a shipped profile nor a file of one",
                 "shipped are " + names + "; sluice profile -o FILE writes one of this machine");
   }
   return policy::parse_profile(read_text(name_or_path), name_or_path);

@@ -16,8 +16,8 @@ std::vector<std::string> normalise_arguments(int argc, char** argv);
 std::vector<int32_t> parse_ids(const std::string& text, const std::string& flag);
 /// A whole text file, or standard input for "-". Errors: kFile.
 std::string read_text(const std::string& path);
-/// A shipped profile by name, or one from a file. Errors: kUser (unknown name, with those there are;
-/// bad file), kFile.
+/// A shipped profile by name, or one from a file. Errors: kUser (unknown name, with those there
+/// are; bad file), kFile.
 policy::Profile find_profile(const std::string& name_or_path);
 /// Errors: kUser naming the first byte of `text` that is not UTF-8; `what` is what messages call
 /// it.

@@ -1,5 +1,6 @@
 #pragma once
-// What `sluice plan` says: a table for people and one JSON object, of a policy and what it would do.
+// What `sluice plan` says: a table for people and one JSON object, of a policy and what it would
+// do.
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>

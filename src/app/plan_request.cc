@@ -1,13 +1,12 @@
 #include "src/app/plan_request.h"
 
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "kernels/linear.h"
@@ -49,7 +48,8 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   names.resize(std::min<size_t>(names.size(), 4));
   std::string near;
   for (const std::string& one : names) near += (near.empty() ? "" : ", ") + one;
-  throw Error(ErrorKind::kUser, fmt::format("{}: neither a model's name nor a file or folder", name),
+  throw Error(ErrorKind::kUser,
+              fmt::format("{}: neither a model's name nor a file or folder", name),
               "near names: " + near + "; sluice plan --list-models has all");
 }
 
@@ -89,7 +89,8 @@ policy::SearchRequest plan_request(const PlanQuestion& question) {
   policy::PlanInput& input = request.input;
   input.model = question.model;
   input.device_budget_bytes =
-      profile.device ? (question.device_bytes > 0 ? question.device_bytes : profile.device_bytes) : 0;
+      profile.device ? (question.device_bytes > 0 ? question.device_bytes : profile.device_bytes)
+                     : 0;
   input.memory_budget_bytes = question.host_bytes > 0 ? question.host_bytes : profile.host_bytes;
   input.disk_budget_bytes = question.disk_bytes > 0 ? question.disk_bytes : profile.disk_bytes;
   input.program_bytes = 192 * kMiB;
@@ -110,9 +111,9 @@ policy::SearchRequest plan_request(const PlanQuestion& question) {
   input.workload.sequences = question.job.sequences;
   input.workload.max_prompt_tokens = prompt;
   input.workload.max_total_tokens = prompt + fresh;
-  input.workload.total_tokens = static_cast<int64_t>(
-      static_cast<double>(question.job.sequences) *
-      (question.job.prompt_tokens + question.job.new_tokens));
+  input.workload.total_tokens =
+      static_cast<int64_t>(static_cast<double>(question.job.sequences) *
+                           (question.job.prompt_tokens + question.job.new_tokens));
   request.profile = question.profile;
   request.objective = question.objective;
   request.latency_bound_seconds = question.latency_bound_seconds;
@@ -127,10 +128,9 @@ policy::JobShape job_of(const policy::Workload& workload) {
   job.max_prompt_tokens = std::max<int64_t>(workload.max_prompt_tokens, 1);
   const int64_t longest = std::max(workload.max_total_tokens, job.max_prompt_tokens + 1);
   job.max_new_tokens = longest - job.max_prompt_tokens;
-  const double mean = workload.total_tokens > 0
-                          ? static_cast<double>(workload.total_tokens) /
-                                static_cast<double>(job.sequences)
-                          : static_cast<double>(longest);
+  const double mean = workload.total_tokens > 0 ? static_cast<double>(workload.total_tokens) /
+                                                      static_cast<double>(job.sequences)
+                                                : static_cast<double>(longest);
   // Only sums are known: prompts and outputs keep the proportion of the longest.
   const double share = static_cast<double>(job.max_prompt_tokens) / static_cast<double>(longest);
   job.prompt_tokens = std::max(mean * share, 1.0);
@@ -141,8 +141,8 @@ policy::JobShape job_of(const policy::Workload& workload) {
 void AutoPolicy::expect(const policy::PlanInput& input, const policy::Policy& policy) {
   const policy::Plan plan = policy::make_plan(input, policy);
   if (!policy::fits(input, plan)) return;
-  prediction_ = policy::simulate_block(*input.model, plan, profile_, input.kv_dtype,
-                                       job_of(input.workload));
+  prediction_ =
+      policy::simulate_block(*input.model, plan, profile_, input.kv_dtype, job_of(input.workload));
 }
 
 policy::Policy AutoPolicy::choose(const policy::PlanInput& input, const policy::Policy& start) {
@@ -174,8 +174,7 @@ Comparison compare(const policy::Prediction& prediction, const EngineStats& stat
     if (is_compute && predicted > 0 && lane_stats.busy_seconds > 0)
       out.compute_factors[lane] = lane_stats.busy_seconds / predicted;
     if (!is_compute && lane_stats.busy_seconds > 0.5)
-      out.transfer_rates[lane] =
-          static_cast<double>(lane_stats.bytes) / lane_stats.busy_seconds;
+      out.transfer_rates[lane] = static_cast<double>(lane_stats.bytes) / lane_stats.busy_seconds;
     if (difference > most) {
       most = difference;
       out.blamed = lane;
@@ -213,18 +212,19 @@ std::string comparison_text(const policy::Prediction& prediction, const EngineSt
   const Comparison result = compare(prediction, stats);
   if (result.predicted_seconds <= 0 || result.measured_seconds <= 0) return {};
   const auto tokens = static_cast<double>(stats.decode_tokens);
-  std::string text = fmt::format(
-      "predicted {:.3g} tokens/s, measured {:.3g} ({:+.0f}%)", tokens / result.predicted_seconds,
-      tokens / result.measured_seconds,
-      100 * (result.predicted_seconds / result.measured_seconds - 1));
+  std::string text =
+      fmt::format("predicted {:.3g} tokens/s, measured {:.3g} ({:+.0f}%)",
+                  tokens / result.predicted_seconds, tokens / result.measured_seconds,
+                  100 * (result.predicted_seconds / result.measured_seconds - 1));
   if (!result.blamed) return text;
   const double blocks = tokens / prediction.new_tokens;
   for (const auto& [lane, lane_stats] : stats.lanes)
     if (lane == *result.blamed)
-      text += fmt::format("; the lane furthest off is {}: {} predicted, {} measured "
-                          "(--recalibrate takes this run's rates into the profile)",
-                          lane_name(lane), format_seconds(blocks * prediction.lane_seconds(lane)),
-                          format_seconds(lane_stats.busy_seconds));
+      text += fmt::format(
+          "; the lane furthest off is {}: {} predicted, {} measured "
+          "(--recalibrate takes this run's rates into the profile)",
+          lane_name(lane), format_seconds(blocks * prediction.lane_seconds(lane)),
+          format_seconds(lane_stats.busy_seconds));
   return text;
 }
 

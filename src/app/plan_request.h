@@ -41,7 +41,8 @@ class AutoPolicy {
 
   /// For EngineOptions::choose_policy. Errors: as search_policy.
   policy::Policy choose(const policy::PlanInput& input, const policy::Policy& start);
-  /// Expects of a policy given by hand what the simulator says of it (nothing when it does not fit).
+  /// Expects of a policy given by hand what the simulator says of it (nothing when it does not
+  /// fit).
   void expect(const policy::PlanInput& input, const policy::Policy& policy);
 
   const policy::Profile& profile() const noexcept { return profile_; }

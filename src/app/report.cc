@@ -80,7 +80,8 @@ nlohmann::ordered_json stats_json(const Engine& engine,
   // Without a device the top tier is host memory.
   const auto tiers = [&](int64_t device, int64_t host, int64_t disk) -> nlohmann::ordered_json {
     const bool has_device = engine.plan().has_device;
-    return {{"device", has_device ? device : host}, {"host", has_device ? host : 0}, {"disk", disk}};
+    return {
+        {"device", has_device ? device : host}, {"host", has_device ? host : 0}, {"disk", disk}};
   };
   nlohmann::ordered_json lanes = nlohmann::ordered_json::object();
   for (const auto& [lane, lane_stats] : stats.lanes)
@@ -98,7 +99,8 @@ nlohmann::ordered_json stats_json(const Engine& engine,
       {"tokens_per_s", decode_rate(stats, stats.first_tokens)},
       {"total_tokens_per_s", rate(static_cast<double>(stats.decode_tokens), stats.wall_seconds)},
       {"passes", stats.passes},
-      {"peak_bytes", tiers(stats.peak_device_bytes, stats.peak_memory_bytes, stats.peak_disk_bytes)},
+      {"peak_bytes",
+       tiers(stats.peak_device_bytes, stats.peak_memory_bytes, stats.peak_disk_bytes)},
       {"budget_bytes",
        tiers(stats.device_budget_bytes, stats.memory_budget_bytes, stats.disk_budget_bytes)},
       {"planned_bytes", engine.plan().device_bytes() + engine.plan().memory_bytes()},

@@ -65,8 +65,8 @@ std::optional<PageTable> PagePool::reserve(int64_t count) {
     table = take(count, PageTier::kCompute, PageTier::kDisk);
   } else {
     const int64_t lower = pages_.host + pages_.disk;
-    const auto lower_free = static_cast<int64_t>(free_of(PageTier::kHost).size() +
-                                                 free_of(PageTier::kDisk).size());
+    const auto lower_free =
+        static_cast<int64_t>(free_of(PageTier::kHost).size() + free_of(PageTier::kDisk).size());
     const auto upper_free = static_cast<int64_t>(free_of(PageTier::kCompute).size());
     const bool lower_first = lower_free * std::max<int64_t>(pages_.compute, 1) >
                              upper_free * std::max<int64_t>(lower, 1);

@@ -38,8 +38,8 @@ class PagePool {
   /// (attention on the host).
   PagePool(const PageCounts& pages, bool keeps_whole);
 
-  /// `count` pages, taken from the tiers in the proportion of their sizes (to within one page each),
-  /// or nothing when fewer are free where they have to be.
+  /// `count` pages, taken from the tiers in the proportion of their sizes (to within one page
+  /// each), or nothing when fewer are free where they have to be.
   std::optional<PageTable> reserve(int64_t count);
   /// Gives all pages of `table` back and empties it.
   void release(PageTable& table);

@@ -73,12 +73,18 @@ EmulatedSpec parse_emulated_spec(std::string_view text) {
     const size_t equals = item.find('=');
     const std::string_view key = item.substr(0, equals);
     const std::string_view value = equals == std::string_view::npos ? "" : item.substr(equals + 1);
-    if (key == "mem") spec.memory_bytes = parse_bytes(value, "--device emulated:mem");
-    else if (key == "h2d") spec.to_device = parse_rate(key, value);
-    else if (key == "d2h") spec.to_host = parse_rate(key, value);
-    else if (key == "latency") spec.latency_seconds = parse_seconds(key, value);
-    else if (key == "flops") spec.flops = parse_flops(key, value);
-    else refuse(key, value, "keys are mem, h2d, d2h, latency and flops");
+    if (key == "mem")
+      spec.memory_bytes = parse_bytes(value, "--device emulated:mem");
+    else if (key == "h2d")
+      spec.to_device = parse_rate(key, value);
+    else if (key == "d2h")
+      spec.to_host = parse_rate(key, value);
+    else if (key == "latency")
+      spec.latency_seconds = parse_seconds(key, value);
+    else if (key == "flops")
+      spec.flops = parse_flops(key, value);
+    else
+      refuse(key, value, "keys are mem, h2d, d2h, latency and flops");
   }
   if (spec.memory_bytes <= 0) refuse("mem", "0", "give the device some memory, such as mem=4GiB");
   return spec;
@@ -118,9 +124,8 @@ EmulatedDevice::EmulatedDevice(const EmulatedSpec& spec)
 void EmulatedDevice::finish_compute(std::chrono::steady_clock::time_point start,
                                     double flops) const {
   if (spec_.flops <= 0) return;
-  wait_until(
-      start + std::chrono::duration_cast<Link::Clock::duration>(
-                  std::chrono::duration<double>(flops / spec_.flops)));
+  wait_until(start + std::chrono::duration_cast<Link::Clock::duration>(
+                         std::chrono::duration<double>(flops / spec_.flops)));
 }
 
 }  // namespace sluice

@@ -15,10 +15,10 @@ namespace sluice {
 /// "emulated:mem=4GiB,h2d=12GB/s,d2h=6GB/s,latency=10us,flops=2TFLOP/s"; keys left out keep these.
 struct EmulatedSpec {
   int64_t memory_bytes = int64_t{4} << 30;
-  double to_device = 12e9;          ///< bytes per second; 0: no limit
-  double to_host = 12e9;            ///< bytes per second; 0: no limit
-  double latency_seconds = 10e-6;   ///< of one copy
-  double flops = 0;                 ///< of products and attention on the device; 0: no limit
+  double to_device = 12e9;         ///< bytes per second; 0: no limit
+  double to_host = 12e9;           ///< bytes per second; 0: no limit
+  double latency_seconds = 10e-6;  ///< of one copy
+  double flops = 0;                ///< of products and attention on the device; 0: no limit
 };
 
 /// Errors: kUser naming the key, its value and what it may be.
@@ -47,8 +47,9 @@ class Link {
   Clock::time_point free_at_{};
 };
 
-/// Waits until `time`: sleeps through most of it, and yields through the last tenth of a millisecond,
-/// which a sleep would overshoot. For the thread that computes, which has nothing else to do.
+/// Waits until `time`: sleeps through most of it, and yields through the last tenth of a
+/// millisecond, which a sleep would overshoot. For the thread that computes, which has nothing else
+/// to do.
 void wait_until(Link::Clock::time_point time);
 
 class EmulatedDevice {

@@ -24,8 +24,7 @@ LaneExecutor::LaneExecutor(TaskRunner& runner, std::stop_token cancel, bool has_
     : runner_(runner), cancel_(std::move(cancel)), keep_events_(keep_events) {
   const size_t lanes = has_device ? kTransferLanes.size() : 2;
   for (size_t i = 0; i < lanes; ++i)
-    threads_.emplace_back(
-        [this, i](std::stop_token stop) { lane_loop(kTransferLanes[i], stop); });
+    threads_.emplace_back([this, i](std::stop_token stop) { lane_loop(kTransferLanes[i], stop); });
 }
 
 LaneExecutor::~LaneExecutor() {
@@ -113,8 +112,8 @@ void LaneExecutor::lane_loop(Lane lane, std::stop_token stop) {
   }
 }
 
-// The first task of a compute lane whose waits have ended, taken from its queue; waits until there is
-// one. Nothing when all compute lanes are empty or some lane failed.
+// The first task of a compute lane whose waits have ended, taken from its queue; waits until there
+// is one. Nothing when all compute lanes are empty or some lane failed.
 std::optional<Task> LaneExecutor::next_compute() {
   std::unique_lock lock(mutex_);
   const Clock::time_point before = Clock::now();

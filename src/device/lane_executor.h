@@ -1,10 +1,10 @@
 #pragma once
-// Runs a schedule's tasks on lanes: compute on the caller's thread (the host's too: of the two compute
-// lanes, whichever has a task that may start), each transfer lane on a thread of its own that starts
-// its tasks in order as soon as what they wait for is done. Lanes never wait
-// for each other beyond that (no barriers). Invariants: a task starts after all its waits ended;
-// the first error stops every lane and is rethrown by run(). Thread safety: one thread calls run()
-// and finish(); stats() and events() from that thread too.
+// Runs a schedule's tasks on lanes: compute on the caller's thread (the host's too: of the two
+// compute lanes, whichever has a task that may start), each transfer lane on a thread of its own
+// that starts its tasks in order as soon as what they wait for is done. Lanes never wait for each
+// other beyond that (no barriers). Invariants: a task starts after all its waits ended; the first
+// error stops every lane and is rethrown by run(). Thread safety: one thread calls run() and
+// finish(); stats() and events() from that thread too.
 #include <array>
 #include <chrono>
 #include <condition_variable>
@@ -79,7 +79,7 @@ class LaneExecutor {
   void start_transfer(const Task& task);
   std::optional<Task> next_compute();
   void run_compute(const Task& task);
-  void task_started(Lane lane);        // with mutex_ held
+  void task_started(Lane lane);  // with mutex_ held
   void task_ended(const Task& task, Clock::time_point started, std::exception_ptr error);
   bool all_done(const std::vector<TaskId>& ids) const;  // with mutex_ held
   void mark_done(TaskId id);                            // with mutex_ held

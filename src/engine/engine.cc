@@ -404,11 +404,11 @@ void Engine::load(std::stop_token cancel) {
   const Clock::time_point started = Clock::now();
   // What the passes write first finds its pages there: a budget that the machine can't keep shows
   // now, and the first pass is as fast as the others.
-  Prefault prefault({impl_->weights->resident_memory(), impl_->weights->inplace_memory(),
-                     impl_->weights->host_memory(), impl_->kv->memory(), impl_->kv->host_memory(),
-                     impl_->hidden->memory(), impl_->workspace.span(),
-                     impl_->host_workspace.span()},
-                    impl_->planned.threads);
+  Prefault prefault(
+      {impl_->weights->resident_memory(), impl_->weights->inplace_memory(),
+       impl_->weights->host_memory(), impl_->kv->memory(), impl_->kv->host_memory(),
+       impl_->hidden->memory(), impl_->workspace.span(), impl_->host_workspace.span()},
+      impl_->planned.threads);
   impl_->weights->load_resident(
       impl_->device ? impl_->host_workspace.span() : impl_->workspace.span(),
       [&](const LoadProgress& progress) {

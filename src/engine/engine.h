@@ -39,8 +39,8 @@ struct EngineOptions {
   std::optional<policy::Policy> policy;  ///< by hand; nothing: the default fills the budget
   policy::Policy
       start_policy;  ///< without `policy`: page and chunk sizes for the default to start from
-  /// Finds the policy from what the engine knows (shape, budgets, kernels' sizes), or looks at the one
-  /// given; nothing: `policy`, or the default. What it throws goes to the caller of open().
+  /// Finds the policy from what the engine knows (shape, budgets, kernels' sizes), or looks at the
+  /// one given; nothing: `policy`, or the default. What it throws goes to the caller of open().
   std::function<policy::Policy(const policy::PlanInput&, const policy::Policy& start)>
       choose_policy;
   policy::Workload workload;   ///< what the budget has to hold
@@ -74,7 +74,7 @@ struct EngineStats {
   int64_t gathered_bytes = 0;                     ///< table rows read one by one
   double disk_read_busy_seconds = 0;              ///< with a request at the disk
   uint64_t stream_hash = 0;  ///< of the tasks executed (fold_task); equal for equal schedules
-  double wall_seconds = 0;                        ///< of generate()
+  double wall_seconds = 0;   ///< of generate()
 };
 
 class Engine {

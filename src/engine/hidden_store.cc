@@ -50,19 +50,17 @@ void HiddenStore::begin_pass(std::span<const std::unique_ptr<MicroBatch>> batche
     const int64_t host_before = lower_rows - disk_rows;
     const int64_t memory_before = row - lower_rows;
     row += batch->rows();
-    const int64_t lower =
-        std::min(std::max(up_to(host_share_ + disk_share_, row) - lower_rows, int64_t{0}),
-                 batch->rows());
+    const int64_t lower = std::min(
+        std::max(up_to(host_share_ + disk_share_, row) - lower_rows, int64_t{0}), batch->rows());
     const int64_t on_disk =
         std::min(std::max(up_to(disk_share_, row) - disk_rows, int64_t{0}), lower);
-    placements_.push_back({memory_before, batch->rows() - lower, host_before, lower - on_disk,
-                           on_disk, disk_offset});
+    placements_.push_back(
+        {memory_before, batch->rows() - lower, host_before, lower - on_disk, on_disk, disk_offset});
     lower_rows += lower;
     disk_rows += on_disk;
     disk_offset += round_up(on_disk * row_bytes(), policy::kDiskBlock);
   }
-  SLUICE_ASSERT((row - lower_rows) * row_bytes() <= memory_.size(),
-                "the plan sizes hidden states");
+  SLUICE_ASSERT((row - lower_rows) * row_bytes() <= memory_.size(), "the plan sizes hidden states");
   SLUICE_ASSERT((lower_rows - disk_rows) * row_bytes() <= host_rows_.size(),
                 "the plan sizes hidden states in host memory");
   SLUICE_ASSERT(disk_offset <= disk_charge_, "the plan sizes the activation file");

@@ -26,8 +26,7 @@ KvStore::KvStore(const ModelShape& model, const policy::Plan& plan, io::FileEngi
       fresh_pages_(plan.fresh_pages) {
   pages_ = compute.allocate(model.num_layers * pages_count_.compute * page_bytes_, "KV pages");
   fresh_ = compute.allocate(fresh_pages_ * page_bytes_, "KV of fresh prompts");
-  staging_ =
-      compute.allocate(slot_pages_ * staged_page_bytes_ * policy::kKvSlots, "KV staging");
+  staging_ = compute.allocate(slot_pages_ * staged_page_bytes_ * policy::kKvSlots, "KV staging");
   host_pages_ = host.allocate(model.num_layers * pages_count_.host * page_bytes_, "KV pages");
   host_staging_ =
       host.allocate(host_slot_pages_ * staged_page_bytes_ * policy::kKvSlots, "KV staging");
@@ -135,8 +134,9 @@ void KvStore::page_addresses(const MicroBatch& batch, const Chunk& chunk, int64_
       out.push_back(pages_.data() + (layer * pages_count_.compute + ref.slot) * page_bytes_);
     } else if (on_host) {
       const StagedPage& lower = batch.staged[static_cast<size_t>(staged++)];
-      SLUICE_ASSERT(lower.tier == PageTier::kHost || (slot >= 0 && lower.disk_index < host_slot_pages_),
-                    "the plan sizes the staging slots");
+      SLUICE_ASSERT(
+          lower.tier == PageTier::kHost || (slot >= 0 && lower.disk_index < host_slot_pages_),
+          "the plan sizes the staging slots");
       out.push_back(lower_address(lower, layer, slot));
     } else {
       SLUICE_ASSERT(slot >= 0 && staged < slot_pages_, "the plan sizes the staging slots");

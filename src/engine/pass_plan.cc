@@ -75,8 +75,9 @@ class MicroBatchBuilder {
       if (ref.tier == PageTier::kCompute) continue;
       const int64_t page_begin = page * limits_.page_tokens;
       const int32_t disk_index = ref.tier == PageTier::kDisk ? batch.disk_pages++ : -1;
-      batch.staged.push_back({ref.tier, ref.slot, disk_index, page_begin < chunk.first_position,
-                              page_begin + limits_.page_tokens > chunk.first_position});
+      batch.staged.push_back({ref.tier, ref.slot, disk_index,
+                              page_begin<chunk.first_position, page_begin + limits_.page_tokens>
+                                  chunk.first_position});
     }
     const bool is_lower = static_cast<int32_t>(batch.staged.size()) > chunk.first_staged;
     if (!limits_.attends_on_host || !is_lower) return;

@@ -271,8 +271,7 @@ void WeightStore::take_rows(size_t sublayer, size_t weight, int64_t row, int64_t
 
 void WeightStore::read_part(const Task& task, io::Completion done) {
   const Part& part = parts_[static_cast<size_t>(task.sublayer)][static_cast<size_t>(task.part)];
-  std::byte* to =
-      has_device_ ? host_ring_.data() + task.host_offset : ring_.data() + task.offset;
+  std::byte* to = has_device_ ? host_ring_.data() + task.host_offset : ring_.data() + task.offset;
   const io::Extent extent{part.file, part.offset, part.bytes, to, part.required_bytes};
   engine_.read({&extent, 1}, std::move(done));
 }

@@ -95,11 +95,11 @@ class WeightStore {
     size_t weight;
     int64_t rows;
     bool from_disk;
-    int64_t bytes;                // in the ring
-    int64_t skipped_bytes = 0;    // before the first row
-    io::FileId file = -1;         // of a part from disk: its aligned range
-    int64_t offset = 0;           // in the file; of a part in host memory, in host_rows_
-    int64_t required_bytes = 0;   // up to the end of the last row
+    int64_t bytes;               // in the ring
+    int64_t skipped_bytes = 0;   // before the first row
+    io::FileId file = -1;        // of a part from disk: its aligned range
+    int64_t offset = 0;          // in the file; of a part in host memory, in host_rows_
+    int64_t required_bytes = 0;  // up to the end of the last row
   };
   struct Piece {  // rows that are read and taken together, all with one home
     size_t sublayer, weight;
@@ -134,7 +134,7 @@ class WeightStore {
   Buffer resident_;
   Buffer vectors_;
   Buffer ring_;
-  Buffer inplace_;    // below a device, like the two that follow
+  Buffer inplace_;  // below a device, like the two that follow
   Buffer host_rows_;
   Buffer host_ring_;
   int64_t gathered_bytes_ = 0;

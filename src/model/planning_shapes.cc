@@ -41,8 +41,8 @@ constexpr Row kRows[] = {
     {"qwen3-235b-a22b", 94, 4096, 1536, 64, 4, 128, 151936, 40960, true, false, 128, 8},
     {"mixtral-8x7b", 32, 4096, 14336, 32, 8, 128, 32000, 32768, true, false, 8, 2},
     {"mixtral-8x22b", 56, 6144, 16384, 48, 8, 128, 32768, 65536, true, false, 8, 2},
-    {"deepseek-v3", 61, 7168, 2048, 128, 128, 192, 129280, 163840, true, false, 256, 8, 1, 3, 18432,
-     1536, 512, 64, 128}};
+    {"deepseek-v3", 61,  7168, 2048, 128, 128,   192,  129280, 163840, true,
+     false,         256, 8,    1,    3,   18432, 1536, 512,    64,     128}};
 
 WeightShape matrix(std::string role, int64_t rows, int64_t cols) {
   WeightShape weight;

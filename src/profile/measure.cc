@@ -46,7 +46,8 @@ int usable_processors() {
 std::string processor_name() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);)
-    if (line.starts_with("model name")) return line.substr(std::min(line.find(':') + 2, line.size()));
+    if (line.starts_with("model name"))
+      return line.substr(std::min(line.find(':') + 2, line.size()));
   return "CPU";
 }
 
@@ -68,8 +69,9 @@ class ProductBench {
         k_(k),
         matrix_bytes_(n * k * dtype_bytes(dtype)),
         matrices_(std::max<int64_t>(weight_bytes / matrix_bytes_, 1)),
-        compute_(dtype == DType::kBF16 && kernels::bf16_compute_supported() ? kernels::Compute::kBF16
-                                                                            : kernels::Compute::kF32),
+        compute_(dtype == DType::kBF16 && kernels::bf16_compute_supported()
+                     ? kernels::Compute::kBF16
+                     : kernels::Compute::kF32),
         arena_("profile", INT64_MAX / 4),
         weights_(arena_.allocate(matrices_ * matrix_bytes_, "weights")),
         x_(arena_.allocate(kernels::padded_rows(most_rows) * k * 4, "x")),
@@ -102,8 +104,8 @@ class ProductBench {
  private:
   void run(int64_t m) {
     const kernels::Activations x{x_.as<float>(), x16_.as<uint16_t>(), m, k_, k_};
-    kernels::linear_plain(x, weights_.data() + (next_++ % matrices_) * matrix_bytes_, dtype_, n_, k_,
-                          nullptr, y_.as<float>(), n_, compute_, scratch_.span());
+    kernels::linear_plain(x, weights_.data() + (next_++ % matrices_) * matrix_bytes_, dtype_, n_,
+                          k_, nullptr, y_.as<float>(), n_, compute_, scratch_.span());
   }
 
   DType dtype_;
@@ -118,10 +120,11 @@ void measure_products(policy::Processor& out, bool quick, int64_t weight_bytes) 
   struct Size {
     int64_t n, k;
   };
-  const std::vector<Size> sizes =
-      quick ? std::vector<Size>{{4096, 2048}} : std::vector<Size>{{768, 768}, {4096, 2048}, {8192, 8192}};
-  const std::vector<int64_t> rows = quick ? std::vector<int64_t>{1, 2, 4, 8, 16, 32, 64, 128, 512}
-                                          : std::vector<int64_t>{1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
+  const std::vector<Size> sizes = quick ? std::vector<Size>{{4096, 2048}}
+                                        : std::vector<Size>{{768, 768}, {4096, 2048}, {8192, 8192}};
+  const std::vector<int64_t> rows =
+      quick ? std::vector<int64_t>{1, 2, 4, 8, 16, 32, 64, 128, 512}
+            : std::vector<int64_t>{1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
   const int samples = quick ? 2 : 3;
   for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32})
     for (const Size& size : sizes) {
@@ -141,8 +144,9 @@ struct AttentionSamples {
 AttentionSamples time_attention(DType kv_dtype, int kv_heads, int threads, int samples) {
   constexpr int kHeads = 32, kHeadDim = 128, kPage = 16, kSequences = 8;
   constexpr int64_t kContext = 512, kChunk = 384, kColumns = kHeads * kHeadDim;
-  const kernels::AttentionShape shape{kHeads, kv_heads, kHeadDim, kPage,
-                                      1.0f / std::sqrt(static_cast<float>(kHeadDim)), kv_dtype, 0};
+  const kernels::AttentionShape shape{
+      kHeads,   kv_heads, kHeadDim, kPage, 1.0f / std::sqrt(static_cast<float>(kHeadDim)),
+      kv_dtype, 0};
   const int64_t page_bytes = int64_t{2} * kv_heads * kHeadDim * kPage * dtype_bytes(kv_dtype);
   Arena arena("profile", INT64_MAX / 4);
   const Buffer pages = arena.allocate(kSequences * kContext / kPage * page_bytes, "pages");
@@ -162,16 +166,20 @@ AttentionSamples time_attention(DType kv_dtype, int kv_heads, int threads, int s
     addresses.push_back(pages.data() + i * page_bytes);
   std::vector<kernels::AttentionSequence> decode(kSequences);
   for (int s = 0; s < kSequences; ++s)
-    decode[static_cast<size_t>(s)] = {q.as<float>() + s * kColumns, kColumns, kContext - 1, 1,
+    decode[static_cast<size_t>(s)] = {q.as<float>() + s * kColumns,
+                                      kColumns,
+                                      kContext - 1,
+                                      1,
                                       addresses.data() + s * kContext / kPage,
-                                      out.as<float>() + s * kColumns, kColumns, nullptr};
-  const std::vector<kernels::AttentionSequence> prefill{{q.as<float>(), kColumns, 0, kChunk,
-                                                         addresses.data(), out.as<float>(), kColumns,
-                                                         nullptr}};
+                                      out.as<float>() + s * kColumns,
+                                      kColumns,
+                                      nullptr};
+  const std::vector<kernels::AttentionSequence> prefill{
+      {q.as<float>(), kColumns, 0, kChunk, addresses.data(), out.as<float>(), kColumns, nullptr}};
   AttentionSamples rates;
   for (int i = 0; i <= samples; ++i) {
-    const double d = seconds_of(
-        [&] { kernels::attention(shape, decode, scratch.as<float>(), scratch_floats); });
+    const double d =
+        seconds_of([&] { kernels::attention(shape, decode, scratch.as<float>(), scratch_floats); });
     const double p = seconds_of(
         [&] { kernels::attention(shape, prefill, scratch.as<float>(), scratch_floats); });
     if (i == 0) continue;  // pages and caches
@@ -190,9 +198,9 @@ policy::AttentionRate measure_attention(DType kv_dtype, int threads, int samples
           measured(shared.decode_flops, "8 query heads to each K and V")};
 }
 
-// How much slower products get while another thread moves bytes with `move` (which returns how many),
-// for each byte: the mean of a product bound by memory and one bound by arithmetic. `moved_rate`, when
-// given, gets the rate of the other thread beside the products.
+// How much slower products get while another thread moves bytes with `move` (which returns how
+// many), for each byte: the mean of a product bound by memory and one bound by arithmetic.
+// `moved_rate`, when given, gets the rate of the other thread beside the products.
 template <typename Move>
 Figure measure_delay(const Move& move, const char* note, Figure* moved_rate) {
   constexpr double kSeconds = 1.2;
@@ -318,7 +326,8 @@ policy::Profile measure_profile(const MeasureOptions& options) {
   }
   say("memory");
   const int64_t buffer = std::min<int64_t>(memory.available_bytes / 8, 512 * kMiB);
-  for (int count = 1; count <= threads; count = count < threads ? std::min(2 * count, threads) : count + 1)
+  for (int count = 1; count <= threads;
+       count = count < threads ? std::min(2 * count, threads) : count + 1)
     out.host_memory.push_back(
         {count, measured({probe_memory_read_rate(buffer, count)}, "plain sum, best of five")});
   say("products and attention");

@@ -14,7 +14,7 @@ struct MeasureOptions {
   int threads = 0;          ///< 0: all the process may use
   bool quick = false;       ///< about ten seconds rather than a minute: fewer sizes and samples
   const policy::Profile* only_disk_of = nullptr;  ///< measures the disk alone, the rest from here
-  int64_t disk_bytes = 0;   ///< of the file that is written and read; 0: chosen
+  int64_t disk_bytes = 0;  ///< of the file that is written and read; 0: chosen
   std::function<void(std::string_view what)> progress;  ///< before each part; may be empty
 };
 
@@ -24,8 +24,8 @@ policy::Profile measure_profile(const MeasureOptions& options);
 /// The processor rates alone, for tests: `elements` bounds the weights that products cycle through.
 policy::Processor measure_host_processor(int threads, bool quick, int64_t weight_bytes);
 
-/// A CPU's profile as that of an emulated device: the same cores compute at both ends of a link with
-/// the given rates (0: no limit) and no more than `flops` operations a second (0: no limit).
+/// A CPU's profile as that of an emulated device: the same cores compute at both ends of a link
+/// with the given rates (0: no limit) and no more than `flops` operations a second (0: no limit).
 policy::Profile emulated_profile(const policy::Profile& cpu, int64_t device_bytes, double to_device,
                                  double to_host, double latency_seconds, double flops);
 

@@ -29,8 +29,8 @@ policy::Profile load_or_measure(const MeasureOptions& options,
                                 const std::function<void(std::string_view)>& log);
 
 /// `profile` with measured lane rates: bytes per second for transfer lanes; for compute lanes the
-/// factor measured seconds / predicted seconds, by which all its rates are divided. Changes beyond a
-/// factor of four are cut to that: they say that something else was wrong.
+/// factor measured seconds / predicted seconds, by which all its rates are divided. Changes beyond
+/// a factor of four are cut to that: they say that something else was wrong.
 policy::Profile recalibrated(policy::Profile profile, const std::map<Lane, double>& transfer_rates,
                              const std::map<Lane, double>& compute_factors);
 

@@ -13,8 +13,8 @@ std::string_view lane_name(Lane lane) noexcept {
 }
 
 std::string_view task_kind_name(TaskKind kind) noexcept {
-  constexpr std::string_view names[] = {"load weights", "load KV",           "load activations",
-                                        "compute",      "store KV",          "store activations",
+  constexpr std::string_view names[] = {"load weights", "load KV",       "load activations",
+                                        "compute",      "store KV",      "store activations",
                                         "send queries", "return outputs"};
   return names[static_cast<size_t>(kind)];
 }
@@ -91,8 +91,9 @@ void ScheduleGenerator::plan_weight_loads(int64_t running, bool more_follow) {
   SLUICE_ASSERT(next_load_ > running, "the ring holds at least the current sublayer");
 }
 
-// The disk's half of a load through host memory. It waits only for room there, so that the disk runs
-// ahead of the link as far as the host's ring allows. The caller adds the copy that empties it.
+// The disk's half of a load through host memory. It waits only for room there, so that the disk
+// runs ahead of the link as far as the host's ring allows. The caller adds the copy that empties
+// it.
 TaskId ScheduleGenerator::read_to_host(std::vector<Task>& out, const PendingLoad& load,
                                        int32_t micro_batch, int64_t bytes, int64_t* host_offset) {
   const auto count = static_cast<int64_t>(shape_.sublayers.size());
@@ -129,9 +130,9 @@ void ScheduleGenerator::load_weights(std::vector<Task>& out, size_t first, size_
     int64_t host_offset = -1;
     TaskId read = kNoTask;
     if (goes_through_host) read = read_to_host(out, load, micro_batch, part.bytes, &host_offset);
-    Task& task = add(out, TaskKind::kLoadWeights,
-                     shape_.has_device ? Lane::kHostToDevice : Lane::kDiskRead, sublayer,
-                     micro_batch);
+    Task& task =
+        add(out, TaskKind::kLoadWeights, shape_.has_device ? Lane::kHostToDevice : Lane::kDiskRead,
+            sublayer, micro_batch);
     task.pass = load.running / count;
     task.part = load.part;
     task.offset = load.offset;
@@ -175,8 +176,7 @@ void ScheduleGenerator::compute(std::vector<Task>& out, const Loads& loads, int3
     task.waits.push_back(state.activation_load);
   }
   if (on_host) {
-    state.attention_slot =
-        static_cast<int32_t>(attention_slot_counter_++ % shape_.attention_slots);
+    state.attention_slot = static_cast<int32_t>(attention_slot_counter_++ % shape_.attention_slots);
     task.attention_slot = state.attention_slot;
     const TaskId last = attention_slots_[static_cast<size_t>(state.attention_slot)];
     if (last != kNoTask) task.waits.push_back(last);

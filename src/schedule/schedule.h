@@ -86,7 +86,7 @@ class ScheduleGenerator {
     TaskId kv_load = kNoTask;
     TaskId activation_load = kNoTask;
     TaskId activation_store = kNoTask;
-    TaskId compute = kNoTask;       ///< last compute task of the current sublayer
+    TaskId compute = kNoTask;  ///< last compute task of the current sublayer
     TaskId host_attention = kNoTask;
     int32_t kv_slot = -1;
     int32_t activation_slot = -1;

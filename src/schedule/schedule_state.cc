@@ -1,4 +1,5 @@
-// KV and activations that live below the tier that computes: staged up before a step, down after it.
+// KV and activations that live below the tier that computes: staged up before a step, down after
+// it.
 #include <algorithm>
 
 #include "src/schedule/schedule.h"
@@ -159,7 +160,8 @@ void ScheduleGenerator::prefetch(std::vector<Task>& out, const Loads& loads, int
   const auto micro_batches = static_cast<int32_t>(loads.size());
   const auto sublayers = static_cast<int32_t>(shape_.sublayers.size());
   const bool column_ends = micro_batch + 1 == micro_batches;
-  // What the first micro-batch needs in the next column may be what it has not computed yet in this.
+  // What the first micro-batch needs in the next column may be what it has not computed yet in
+  // this.
   const int32_t next = column_ends ? 0 : micro_batch + 1;
   int32_t next_sublayer = column_ends ? sublayer + 1 : sublayer;
   const bool is_ready = !column_ends || micro_batches > 1 || !is_cut(sublayer, loads[0]);

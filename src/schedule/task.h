@@ -60,7 +60,7 @@ struct Task {
   int64_t host_offset = -1;  ///< of kLoadWeights through host memory: where in the host's ring
   int32_t slot =
       -1;  ///< KV tasks and their compute task, activation transfers: staging slot; -1 none
-  int32_t host_slot = -1;    ///< of transfers that pass through host memory: staging slot there
+  int32_t host_slot = -1;       ///< of transfers that pass through host memory: staging slot there
   int32_t attention_slot = -1;  ///< of the tasks of attention on the host: its exchange slot
   int32_t activation_slot =
       -1;             ///< of kCompute: slot of the hidden-state rows that live on disk; -1 none

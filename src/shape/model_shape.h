@@ -53,10 +53,10 @@ struct ModelShape {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
   int64_t vocab_size = 0;
-  int64_t max_positions = 0;   ///< longest sequence the model was made for
-  int64_t sliding_window = 0;  ///< 0: none
-  int64_t num_experts = 1;        ///< routed experts of a mixture-of-experts layer
-  int64_t experts_per_token = 1;  ///< of these, how many a token goes to
+  int64_t max_positions = 0;       ///< longest sequence the model was made for
+  int64_t sliding_window = 0;      ///< 0: none
+  int64_t num_experts = 1;         ///< routed experts of a mixture-of-experts layer
+  int64_t experts_per_token = 1;   ///< of these, how many a token goes to
   int64_t latent_kv_elements = 0;  ///< of multi-head latent attention: one row for k and v together
   int64_t workspace_columns =
       0;             ///< f32 columns a token takes in the widest sublayer, hidden state not counted

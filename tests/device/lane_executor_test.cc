@@ -95,9 +95,11 @@ TEST(LaneExecutor, RandomStreamsKeepOrderAndWaits) {
 }
 
 TEST(LaneExecutor, RunsWhatTheGeneratorMakes) {
-  const std::vector<ScheduleSublayer> sublayers{
-      {{{4096}}, false},  {{{4096}, {4096}}, true}, {{{12288}}, false},
-      {{{8192}}, true}, {{{4096}}, false}};
+  const std::vector<ScheduleSublayer> sublayers{{{{4096}}, false},
+                                                {{{4096}, {4096}}, true},
+                                                {{{12288}}, false},
+                                                {{{8192}}, true},
+                                                {{{4096}}, false}};
   ScheduleGenerator generator({.sublayers = sublayers, .weight_ring_bytes = 32768});
   ScatteredRunner runner(5);
   std::vector<Task> all;

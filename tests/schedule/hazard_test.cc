@@ -13,12 +13,18 @@ namespace sluice {
 namespace {
 
 enum class Space : uint8_t {
-  kRing, kHostRing,
-  kKvSlot, kHostKvSlot,
-  kActivationSlot, kHostActivationSlot,
-  kExchange, kHostExchange,
-  kHostKv, kDiskKv,          // of a sublayer; begin = micro-batch
-  kHostRows, kDiskRows,      // begin = micro-batch
+  kRing,
+  kHostRing,
+  kKvSlot,
+  kHostKvSlot,
+  kActivationSlot,
+  kHostActivationSlot,
+  kExchange,
+  kHostExchange,
+  kHostKv,
+  kDiskKv,  // of a sublayer; begin = micro-batch
+  kHostRows,
+  kDiskRows,  // begin = micro-batch
 };
 
 struct Place {
@@ -65,11 +71,13 @@ void touch_load(const Task& task, Touches& t) {
       break;
     case TaskKind::kLoadActivations:
       if (!up) {
-        if (task.bytes > 0) t.reads.push_back({Space::kDiskRows, task.micro_batch, task.micro_batch + 1});
+        if (task.bytes > 0)
+          t.reads.push_back({Space::kDiskRows, task.micro_batch, task.micro_batch + 1});
         t.writes.push_back(slot(Space::kHostActivationSlot, task.host_slot));
         break;
       }
-      if (task.bytes > 0) t.reads.push_back({Space::kHostRows, task.micro_batch, task.micro_batch + 1});
+      if (task.bytes > 0)
+        t.reads.push_back({Space::kHostRows, task.micro_batch, task.micro_batch + 1});
       if (task.host_slot >= 0) t.reads.push_back(slot(Space::kHostActivationSlot, task.host_slot));
       t.writes.push_back(slot(Space::kActivationSlot, task.slot));
       break;
@@ -225,9 +233,9 @@ TEST(ScheduleHazards, RunOneByOneEveryTaskFindsWhatItNeeds) {
       }
       ASSERT_EQ(task.lane, Lane::kDeviceCompute);
       for (size_t i = 0; i < task.part_offsets.size(); ++i)
-        ASSERT_EQ(at(Space::kRing, task.part_offsets[i]),
-                  "part " + std::to_string(task.pass) + "." + std::to_string(task.sublayer) + "." +
-                      std::to_string(i));
+        ASSERT_EQ(at(Space::kRing, task.part_offsets[i]), "part " + std::to_string(task.pass) +
+                                                              "." + std::to_string(task.sublayer) +
+                                                              "." + std::to_string(i));
       if (task.slot >= 0) {
         ASSERT_EQ(at(Space::kKvSlot, task.slot), tag_of(task, "KV"));
       }

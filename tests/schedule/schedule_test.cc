@@ -58,8 +58,8 @@ TEST(Schedule, TheNextSublayerArrivesInPartsSpreadOverTheMicroBatches) {
 }
 
 TEST(Schedule, PartsLoadAheadAsFarAsTheRingHoldsThem) {
-  ScheduleGenerator generator(
-      {.sublayers = {{{{4096}}, false}, {{{4096}, {4096}}, false}}, .weight_ring_bytes = 12288 - 4096});
+  ScheduleGenerator generator({.sublayers = {{{{4096}}, false}, {{{4096}, {4096}}, false}},
+                               .weight_ring_bytes = 12288 - 4096});
   const std::vector<std::string> expected{
       "0 load weights 0 part 0 after", "1 load weights 1 part 0 after", "2 compute 0.0 after 0",
       "3 load weights 1 part 1 after 2", "4 compute 1.0 after 1 3"};
