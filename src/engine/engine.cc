@@ -341,7 +341,10 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
   for (const auto& sequence : running) pending += sequence->pending();
   more_follow = more_follow || pass.prefill_tokens + pass.decode_tokens < pending;
   std::vector<Task> tasks = schedule.next_pass(loads, more_follow);
-  for (const Task& task : tasks) totals.stream_hash = fold_task(totals.stream_hash, task);
+  for (Task& task : tasks) {
+    totals.stream_hash = fold_task(totals.stream_hash, task);
+    if (task.kind == TaskKind::kLoadWeights) task.bytes = weights->moved_bytes(task);
+  }
   consumer = [&](const MicroBatch& batch, size_t index, std::span<const float> logits) {
     take_logits(batch, index, logits, sink);
   };

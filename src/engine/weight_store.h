@@ -68,8 +68,11 @@ class WeightStore {
   void read_part(const Task& task, io::Completion done);
   /// Copies a part from host memory (its home, or the host's ring) to the device's ring.
   void copy_part(const Task& task) const;
-  /// The sublayer's parts as the schedule knows them.
+  /// The sublayer's parts as the schedule knows them: with the plan's sizes, so that a simulation
+  /// of the plan walks the same stream.
   std::vector<SchedulePart> schedule_parts(size_t sublayer) const;
+  /// What really moves for a part: no more than the plan's size.
+  int64_t moved_bytes(const Task& task) const noexcept;
   int64_t ring_bytes() const noexcept { return ring_.size(); }
   int64_t host_ring_bytes() const noexcept { return host_ring_.size(); }
 
@@ -95,7 +98,8 @@ class WeightStore {
     size_t weight;
     int64_t rows;
     bool from_disk;
-    int64_t bytes;               // in the ring
+    int64_t bytes;               // that move
+    int64_t planned_bytes;       // room in the ring
     int64_t skipped_bytes = 0;   // before the first row
     io::FileId file = -1;        // of a part from disk: its aligned range
     int64_t offset = 0;          // in the file; of a part in host memory, in host_rows_

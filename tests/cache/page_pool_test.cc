@@ -125,5 +125,35 @@ TEST(PagePool, RefusesWholeRatherThanGivingLess) {
   EXPECT_EQ(pool.peak_used(), 4);
 }
 
+TEST(PagePool, KeepsASequenceWholeOnOneSideOfTheDevice) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 100; ++round) {
+    const PageCounts pages{static_cast<int64_t>(random() % 30), static_cast<int64_t>(random() % 30),
+                           static_cast<int64_t>(random() % 30)};
+    PagePool pool(pages, true);
+    EXPECT_EQ(pool.most_pages_of_one(), std::max(pages.compute, pages.host + pages.disk));
+    int64_t upper = pages.compute;
+    int64_t lower = pages.host + pages.disk;
+    std::vector<PageTable> held;
+    for (int step = 0; step < 60; ++step) {
+      const auto wanted = static_cast<int64_t>(1 + random() % 8);
+      auto table = pool.reserve(wanted);
+      ASSERT_EQ(table.has_value(), wanted <= upper || wanted <= lower);
+      if (!table) {
+        if (held.empty()) break;
+        for (PageTable& one : held) pool.release(one);
+        held.clear();
+        upper = pages.compute;
+        lower = pages.host + pages.disk;
+        continue;
+      }
+      const bool is_lower = table->front().tier != PageTier::kCompute;
+      for (const PageRef& page : *table) ASSERT_EQ(page.tier != PageTier::kCompute, is_lower);
+      (is_lower ? lower : upper) -= wanted;
+      held.push_back(std::move(*table));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sluice
