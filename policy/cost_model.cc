@@ -143,7 +143,9 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
       default: rate = link.to_host.value; break;
     }
     const bool is_link = lane == Lane::kHostToDevice || lane == Lane::kDeviceToHost;
-    const double latency = is_link && bytes > 0 ? copies * link.latency_seconds.value : 0;
+    const double one =
+        is_link ? link.latency_seconds.value : profile.disks.front().latency_seconds.value;
+    const double latency = bytes > 0 ? copies * one : 0;
     if (is_link) link_bytes += bytes;
     if (lane == Lane::kDiskRead) read_bytes += bytes;
     terms.add(lane, what, p, scale * bytes, scale * (bytes / rate + latency));
@@ -154,8 +156,8 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
   double host = 0;
   for (size_t i = 0; i < pass.loads.size(); ++i) {
     const MicroBatchLoad& load = pass.loads[i];
-    move(Lane::kDiskRead, "KV from disk", layers * static_cast<double>(load.kv_load_bytes), 0);
-    move(Lane::kDiskWrite, "KV to disk", layers * static_cast<double>(load.kv_store_bytes), 0);
+    move(Lane::kDiskRead, "KV from disk", layers * static_cast<double>(load.kv_load_bytes), layers);
+    move(Lane::kDiskWrite, "KV to disk", layers * static_cast<double>(load.kv_store_bytes), layers);
     const auto rows = static_cast<double>(load.activation_bytes);
     move(Lane::kDiskRead, "activations from disk", visits * rows, 0);
     move(Lane::kDiskWrite, "activations to disk", visits * rows, 0);

@@ -83,8 +83,10 @@ class Lanes {
       case Lane::kDiskRead:
       case Lane::kDiskWrite: {
         if (task.bytes == 0) return 0;
+        // Large reads hide it behind each other; pages are few and small, and somebody waits.
+        const bool is_kv = task.kind == TaskKind::kLoadKv || task.kind == TaskKind::kStoreKv;
         const double latency =
-            lane.idle_since < now_ ? profile_.disks.front().latency_seconds.value : 0;
+            is_kv || lane.idle_since < now_ ? profile_.disks.front().latency_seconds.value : 0;
         return latency + bytes / (task.lane == Lane::kDiskRead ? profile_.disk_read()
                                                                : profile_.disk_write());
       }
