@@ -277,7 +277,16 @@ void search_for_policy(const EngineFlags& flags, EngineOptions& options) {
       const policy::Plan all = policy::default_plan(input, start);
       if (all.streamed_weight_bytes == 0 && all.disk_pages == 0) return all.policy;
     }
-    policy::Profile profile = machine_profile(flags, *engine_options);
+    policy::Profile profile;
+    try {
+      profile = machine_profile(flags, *engine_options);
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::kUser) throw;
+      tell(fmt::format("this machine can't be measured ({}): filling the budget without a search",
+                       error.text()));
+      return engine_options->policy ? *engine_options->policy
+                                    : policy::default_plan(input, start).policy;
+    }
     const int64_t memory = input.memory_budget_bytes + input.device_budget_bytes;
     if (input.model->weight_bytes() > memory * 9 / 10)  // the disk will matter
       if (const double rate = probe_model_disk(flags.model); rate > 0) set_disk_rate(profile, rate);

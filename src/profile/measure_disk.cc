@@ -60,6 +60,55 @@ class ScratchFile {
   std::string path_;
 };
 
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Where io_uring or direct I/O is refused (containers often do) the engine falls back to plain
+// calls, and so does the measurement: the pages are dropped first, so that the disk is read.
+double plain_read_rate(const std::string& path, int64_t bytes) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0)
+    throw Error(ErrorKind::kFile, fmt::format("{}: {}", path, std::strerror(errno)),
+                "give --offload-dir a folder on the disk to measure");
+  posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+  std::vector<char> block(static_cast<size_t>(std::min(4 * kMiB, bytes)));
+  const auto start = std::chrono::steady_clock::now();
+  int64_t done = 0;
+  while (done < bytes) {
+    const ssize_t got = pread(file, block.data(), block.size(), done);
+    if (got <= 0) break;
+    done += got;
+  }
+  const double rate = static_cast<double>(std::max<int64_t>(done, 1)) / seconds_since(start);
+  close(file);
+  return rate;
+}
+
+bool is_refused(const Error& error) {
+  return error.kind() == ErrorKind::kDevice || error.kind() == ErrorKind::kFile;
+}
+
+double read_rate(const std::string& path, int64_t bytes, int64_t request, int depth) {
+  try {
+    return io::probe_read_rate(path, bytes, request, depth);
+  } catch (const Error& error) {
+    if (!is_refused(error)) throw;
+    return plain_read_rate(path, bytes);
+  }
+}
+
+double write_rate(const std::string& folder, int64_t bytes, int64_t request, int depth) {
+  try {
+    return io::probe_write_rate(folder, bytes, request, depth);
+  } catch (const Error& error) {
+    if (!is_refused(error)) throw;
+    const auto start = std::chrono::steady_clock::now();
+    const ScratchFile file(folder, bytes);  // written and synced
+    return static_cast<double>(bytes) / seconds_since(start);
+  }
+}
+
 int64_t free_bytes(const std::string& folder) {
   struct statvfs stats {};
   if (statvfs(folder.c_str(), &stats) != 0)
@@ -79,8 +128,8 @@ policy::Disk measure_disk(const std::string& folder, int64_t wanted_bytes, int r
   out.path = folder;
   std::vector<double> writes, reads, mixed_reads, mixed_writes;
   const ScratchFile file(folder, bytes);
-  const auto read = [&] { return io::probe_read_rate(file.path(), bytes, kRequestBytes, kDepth); };
-  const auto write = [&] { return io::probe_write_rate(folder, bytes / 2, kRequestBytes, kDepth); };
+  const auto read = [&] { return read_rate(file.path(), bytes, kRequestBytes, kDepth); };
+  const auto write = [&] { return write_rate(folder, bytes / 2, kRequestBytes, kDepth); };
   for (int round = 0; round < rounds; ++round) {
     reads.push_back(read());
     writes.push_back(write());
@@ -90,7 +139,7 @@ policy::Disk measure_disk(const std::string& folder, int64_t wanted_bytes, int r
   }
   const auto latency_start = std::chrono::steady_clock::now();
   constexpr int kSingles = 32;
-  for (int i = 0; i < kSingles; ++i) io::probe_read_rate(file.path(), 4096, 4096, 1);
+  for (int i = 0; i < kSingles; ++i) read_rate(file.path(), 4096, 4096, 1);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - latency_start).count();
   out.read = measured(reads, "1 MiB requests, 64 in flight");
@@ -112,7 +161,7 @@ ReadLoop::ReadLoop(const std::string& folder, int64_t bytes)
 ReadLoop::~ReadLoop() { unlink(path_.c_str()); }
 
 int64_t ReadLoop::read() const {
-  io::probe_read_rate(path_, bytes_, kRequestBytes, kDepth);
+  read_rate(path_, bytes_, kRequestBytes, kDepth);
   return bytes_;
 }
 
