@@ -20,13 +20,14 @@ TEST(Builtin, ParameterCountsAreThePublishedOnes) {
   // Millions. OPT: sum of the checkpoints' tensors, as the names round it (350m has 331 million);
   // Llama: model cards.
   const std::map<std::string, double> published{
-      {"opt-125m", 125.2},      {"opt-350m", 331.2},        {"opt-1.3b", 1315.8},
-      {"opt-2.7b", 2651.6},     {"opt-6.7b", 6658.5},       {"opt-13b", 12853},
-      {"opt-30b", 29975},       {"opt-66b", 65719},         {"opt-175b", 174600},
-      {"tinyllama-1.1b", 1100}, {"llama-2-7b", 6738.4},     {"llama-2-13b", 13015.9},
-      {"llama-2-70b", 68976.6}, {"llama-3-8b", 8030.3},     {"llama-3-70b", 70553.7},
-      {"llama-3.1-8b", 8030.3}, {"llama-3.1-70b", 70553.7}, {"llama-3.1-405b", 405853},
-      {"llama-3.2-1b", 1235.8}, {"llama-3.2-3b", 3212.7}};
+      {"opt-125m", 125.2},        {"opt-350m", 331.2},      {"opt-1.3b", 1315.8},
+      {"opt-2.7b", 2651.6},       {"opt-6.7b", 6658.5},     {"opt-13b", 12853},
+      {"opt-30b", 29975},         {"opt-66b", 65719},       {"opt-175b", 174600},
+      {"tinyllama-1.1b", 1100},   {"llama-7b", 6738.4},     {"llama-13b", 13015.9},
+      {"llama-33b", 32528.9},     {"llama-65b", 65285.7},   {"llama-2-7b", 6738.4},
+      {"llama-2-13b", 13015.9},   {"llama-2-70b", 68976.6}, {"llama-3-8b", 8030.3},
+      {"llama-3-70b", 70553.7},   {"llama-3.1-8b", 8030.3}, {"llama-3.1-70b", 70553.7},
+      {"llama-3.1-405b", 405853}, {"llama-3.2-1b", 1235.8}, {"llama-3.2-3b", 3212.7}};
   for (const std::string& name : builtin_model_names()) {
     ASSERT_TRUE(published.contains(name)) << name << " has no published count here";
     const double millions = static_cast<double>(builtin(name)->shape().num_parameters()) / 1e6;

@@ -1,0 +1,48 @@
+#include "src/model/planning_shapes.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+namespace sluice {
+namespace {
+
+TEST(PlanningShapes, ParametersAreThePublishedTotals) {
+  const std::pair<const char*, double> published[] = {
+      {"gpt2", 0.124},           {"gpt-neox-20b", 20.55}, {"bloom-176b", 176.2},
+      {"falcon-180b", 179.5},    {"mistral-7b", 7.24},    {"qwen2-7b", 7.62},
+      {"qwen2.5-72b", 72.7},     {"qwen3-30b-a3b", 30.5}, {"mixtral-8x7b", 46.7},
+      {"mixtral-8x22b", 140.6},  {"deepseek-v3", 671},    {"llama-65b", 65.2},
+      {"llama-3.1-405b", 405.9}, {"opt-175b", 174.6}};
+  for (const auto& [name, billions] : published) {
+    const auto shape = planning_shape(name);
+    ASSERT_TRUE(shape) << name;
+    EXPECT_NEAR(static_cast<double>(shape->num_parameters()) / 1e9, billions, 0.015 * billions)
+        << name;
+  }
+}
+
+TEST(PlanningShapes, NamesAreDistinctAndAllHaveAShape) {
+  const auto names = planning_model_names();
+  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), names.size());
+  for (const std::string& name : names) {
+    const auto shape = planning_shape(name);
+    ASSERT_TRUE(shape) << name;
+    EXPECT_EQ(static_cast<int64_t>(shape->sublayers.size()), 2 * shape->num_layers + 2) << name;
+    EXPECT_GT(shape->workspace_columns, shape->hidden_size) << name;
+  }
+  EXPECT_FALSE(planning_shape("opt-31b"));
+}
+
+TEST(PlanningShapes, ATokenOfAMixtureComputesWithItsExpertsOnly) {
+  const ModelShape mixtral = *planning_shape("mixtral-8x7b");
+  EXPECT_NEAR(mixtral.matmul_flops_per_token() / 2e9, 12.7, 0.4)
+      << "12.9 billion active with tables";
+  const ModelShape deepseek = *planning_shape("deepseek-v3");
+  EXPECT_NEAR(deepseek.matmul_flops_per_token() / 2e9, 36.6, 1.2) << "37 billion active";
+  EXPECT_EQ(deepseek.kv_elements_per_token(), 576) << "one latent row for k and v";
+}
+
+}  // namespace
+}  // namespace sluice
