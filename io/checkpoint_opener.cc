@@ -219,12 +219,16 @@ void CheckpointOpener::open_packed_store() {
              std::tie(b.name, b.dtype, b.shape, b.offset, b.bytes);
     };
     const auto by_name = [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; };
-    std::vector<TensorEntry> promised = group.tensors;
+    std::vector<TensorEntry> promised;
+    for (const TensorEntry& tensor : group.tensors) promised.push_back(as_filed(tensor));
     std::sort(here.begin(), here.end(), by_name);
     std::sort(promised.begin(), promised.end(), by_name);
     if (!std::equal(here.begin(), here.end(), promised.begin(), promised.end(), is_same))
       throw Error(ErrorKind::kFile,
                   fmt::format("{}: its tensors are not those of the store's index", where), kMend);
+    // The index knows more: what is quantised, and the shapes of that.
+    std::copy(group.tensors.begin(), group.tensors.end(),
+              result_.tensors_.begin() + static_cast<std::ptrdiff_t>(first));
   }
 }
 

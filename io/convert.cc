@@ -12,6 +12,7 @@
 #include "io/durable_file.h"
 #include "io/element_conversion.h"
 #include "io/packed_store.h"
+#include "io/panel_writer.h"
 #include "io/parallel_ranges.h"
 #include "io/piece_reader.h"
 #include "io/store_checksum.h"
@@ -83,7 +84,7 @@ class Conversion {
   }
 
   void start_or_continue(ConvertJournal& journal) {
-    const std::string identity = run_identity(source_, plan_);
+    const std::string identity = run_identity(source_, plan_, options_.quantiser_name);
     if (!journal.identity() && !options_.overwrite) refuse_finished_store();
     if (journal.identity() == identity) {
       for (const FinishedGroup& group : journal.finished())
@@ -215,6 +216,17 @@ class Conversion {
 
   void write_tensor(const PlannedGroup& group, const PlannedTensor& tensor, PieceReader& reader,
                     DirectWriter& writer) const {
+    if (tensor.target.quantised.is_quantised() && !tensor.source.quantised.is_quantised()) {
+      PanelWriter panels(tensor, options_, writer);
+      for (int64_t read = 0; read < tensor.source.bytes;) {
+        refuse_stop();
+        report_progress(group, writer);
+        const std::span<const std::byte> piece = reader.next();
+        read += static_cast<int64_t>(piece.size());
+        panels.add(piece);
+      }
+      return;
+    }
     const int64_t in_element = dtype_bytes(tensor.source.dtype);
     const int64_t out_element = dtype_bytes(tensor.target.dtype);
     for (int64_t read = 0; read < tensor.source.bytes;) {

@@ -14,14 +14,35 @@
 #include <vector>
 
 #include "io/checkpoint.h"
+#include "src/base/weight_format.h"
 
 namespace sluice::io {
 
 struct StoreTensor {
   std::string source_name;
   std::string store_name;
-  std::optional<DType> to;  // f32, f16 or bf16 from any of these; nothing: bytes as they are
+  // Plain: f32, f16 or bf16 from any of these; quantised: from f32, f16 and bf16 matrices, by
+  // ConvertOptions::quantise; nothing: bytes as they are.
+  std::optional<WeightFormat> to;
+  std::vector<float> importance;  // of a quantised matrix's columns; empty: all the same
+
+  StoreTensor(std::string source, std::string store, std::optional<DType> plain = {})
+      : source_name(std::move(source)), store_name(std::move(store)) {
+    if (plain) to = WeightFormat::plain(*plain);
+  }
+  StoreTensor(std::string source, std::string store, std::optional<WeightFormat> format,
+              std::vector<float> column_importance)
+      : source_name(std::move(source)),
+        store_name(std::move(store)),
+        to(format),
+        importance(std::move(column_importance)) {}
 };
+
+/// Quantises `row_count` (1 to 16) rows of `cols` f32 values into one panel; false: a value can't
+/// be (infinite, NaN, too large). Called from several threads.
+using PanelQuantiser =
+    std::function<bool(const WeightFormat& format, const float* importance, const float* rows,
+                       int64_t row_count, int64_t cols, std::byte* panel)>;
 
 struct StoreGroup {
   std::string name;  // letters, digits, '-', '_' and '.': the file is <name>.safetensors
@@ -41,6 +62,8 @@ struct ConvertOptions {
   bool verify_finished =
       false;        // when continuing: recompute the checksums of finished groups, not only sizes
   int threads = 0;  // for converting element types; 0: all processors
+  PanelQuantiser quantise;     // needed where a StoreTensor says so
+  std::string quantiser_name;  // what else its result depends on; another one starts anew
   std::function<void(const ConvertProgress&)>
       progress;  // on the calling thread, about every 8 MiB; may be empty
   const std::atomic<bool>* stop = nullptr;         // set it to end early with kCancelled

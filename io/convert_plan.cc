@@ -49,8 +49,33 @@ bool is_group_name(const std::string& name) {
 }
 
 TensorEntry plan_target(const TensorEntry& source, const StoreTensor& wanted) {
-  TensorEntry target{
-      .name = wanted.store_name, .dtype = wanted.to.value_or(source.dtype), .shape = source.shape};
+  TensorEntry target{.name = wanted.store_name,
+                     .dtype = source.dtype,
+                     .quantised = source.quantised,
+                     .shape = source.shape,
+                     .bytes = source.bytes};
+  if (source.quantised.is_quantised()) {
+    if (wanted.to && *wanted.to != source.quantised)
+      refuse(fmt::format("tensor {} is {} and cannot become {}", in_quotes(source.name),
+                         format_name(source.quantised), format_name(*wanted.to)),
+             "convert from the checkpoint that it was quantised from");
+    return target;
+  }
+  if (wanted.to && wanted.to->is_quantised()) {
+    if (!is_weight_dtype(source.dtype))
+      refuse(fmt::format("tensor {} is {} and cannot be quantised", in_quotes(source.name),
+                         dtype_name(source.dtype)));
+    const std::optional<int64_t> bytes = quantised_bytes(source.shape, *wanted.to);
+    if (!bytes)
+      refuse(
+          fmt::format("tensor {} of shape {} cannot be {}: it is no matrix of up to 65536 columns",
+                      in_quotes(source.name), format_shape(source.shape), format_name(*wanted.to)));
+    target.dtype = DType::kU8;
+    target.quantised = *wanted.to;
+    target.bytes = *bytes;
+    return target;
+  }
+  if (wanted.to) target.dtype = wanted.to->dtype;
   if (!can_convert(source.dtype, target.dtype))
     refuse(fmt::format("tensor {} is {} and cannot be converted to {}", in_quotes(source.name),
                        dtype_name(source.dtype), dtype_name(target.dtype)));
@@ -70,8 +95,8 @@ void lay_out(PlannedGroup& group, int32_t group_index) {
   for (PlannedTensor& tensor : group.tensors) {
     tensor.target.file_index = group_index;
     tensor.target.offset = at;  // from the start of the data, for now
-    entries.push_back({tensor.target.name, tensor.target.dtype, tensor.target.shape, at,
-                       at + tensor.target.bytes});
+    const TensorEntry filed = as_filed(tensor.target);
+    entries.push_back({filed.name, filed.dtype, filed.shape, at, at + filed.bytes});
     at += tensor.target.bytes;
     const int64_t next = round_up(at, kStoreAlignment);
     if (next > at)
@@ -114,7 +139,7 @@ ConvertPlan plan_conversion(const Checkpoint& source, std::span<const StoreGroup
             fmt::format("{} cannot name a tensor of a packed store", in_quotes(wanted.store_name)));
       if (!tensor_names.insert(wanted.store_name).second)
         refuse(fmt::format("two tensors of the store are called {}", in_quotes(wanted.store_name)));
-      planned.tensors.push_back({*found, plan_target(*found, wanted)});
+      planned.tensors.push_back({*found, plan_target(*found, wanted), wanted.importance});
     }
     lay_out(planned, static_cast<int32_t>(plan.groups.size()));
     plan.total_bytes += planned.file_bytes;
@@ -130,8 +155,10 @@ ConvertPlan plan_conversion(const Checkpoint& source, std::span<const StoreGroup
   return plan;
 }
 
-std::string run_identity(const Checkpoint& source, const ConvertPlan& plan) {
+std::string run_identity(const Checkpoint& source, const ConvertPlan& plan,
+                         std::string_view quantiser_name) {
   TextHash hash;
+  hash.add(quantiser_name);
   hash.add(plan.source_identity);
   for (const CheckpointFile& file : source.files()) {
     std::error_code ignored;
@@ -141,7 +168,10 @@ std::string run_identity(const Checkpoint& source, const ConvertPlan& plan) {
   for (const PlannedGroup& group : plan.groups) {
     hash.add(group.file);
     hash.add(group.header);
-    for (const PlannedTensor& tensor : group.tensors) hash.add(tensor.source);
+    for (const PlannedTensor& tensor : group.tensors) {
+      hash.add(tensor.source);
+      if (tensor.target.quantised.is_quantised()) hash.add(format_name(tensor.target.quantised));
+    }
   }
   return hash.hexadecimal();
 }

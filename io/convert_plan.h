@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/checkpoint.h"
@@ -15,8 +16,9 @@
 namespace sluice::io {
 
 struct PlannedTensor {
-  TensorEntry source;  // in the source checkpoint
-  TensorEntry target;  // in the group's file; offset is a multiple of kStoreAlignment
+  TensorEntry source;             // in the source checkpoint
+  TensorEntry target;             // in the group's file; offset is a multiple of kStoreAlignment
+  std::vector<float> importance;  // StoreTensor's
 };
 
 struct PlannedGroup {
@@ -38,6 +40,7 @@ struct ConvertPlan {
 ConvertPlan plan_conversion(const Checkpoint& source, std::span<const StoreGroup> groups);
 /// Hexadecimal name of the source as it is now (times of change too) and everything that the plan
 /// says.
-std::string run_identity(const Checkpoint& source, const ConvertPlan& plan);
+std::string run_identity(const Checkpoint& source, const ConvertPlan& plan,
+                         std::string_view quantiser_name);
 
 }  // namespace sluice::io

@@ -50,15 +50,24 @@ struct IndexParser {
 
   TensorEntry tensor(const json& value, int64_t file_bytes) const {
     TensorEntry entry{.name = value.at("name").get<std::string>()};
-    const std::optional<DType> dtype = parse_dtype(value.at("dtype").get<std::string>());
-    if (!dtype)
+    const auto element = value.at("dtype").get<std::string>();
+    const std::optional<DType> dtype = parse_dtype(element);
+    const std::optional<WeightFormat> format = parse_weight_format(element);
+    if (format && format->is_quantised()) {  // "int8" is one; plain bytes are "i8"
+      entry.quantised = *format;
+      entry.dtype = DType::kU8;
+    } else if (dtype) {
+      entry.dtype = *dtype;
+    } else {
       fail(fmt::format("tensor {}: unknown element type", in_quotes(entry.name)),
            "use a newer sluice");
-    entry.dtype = *dtype;
+    }
     for (const json& dimension : value.at("shape"))
       entry.shape.push_back(size(dimension, "a dimension"));
     entry.offset = size(value.at("offset"), "an offset");
-    entry.bytes = tensor_bytes(entry.shape, entry.dtype).value_or(-1);
+    entry.bytes = (entry.quantised.is_quantised() ? quantised_bytes(entry.shape, entry.quantised)
+                                                  : tensor_bytes(entry.shape, entry.dtype))
+                      .value_or(-1);
     if (entry.bytes < 0 || entry.offset > file_bytes || entry.bytes > file_bytes - entry.offset)
       fail(fmt::format("tensor {}: shape {} at offset {} does not lie in its file of {} bytes",
                        in_quotes(entry.name), format_shape(entry.shape), entry.offset, file_bytes));
@@ -106,7 +115,7 @@ json describe(const PackedGroup& group) {
   json tensors = json::array();
   for (const TensorEntry& tensor : group.tensors)
     tensors.push_back({{"name", tensor.name},
-                       {"dtype", dtype_name(tensor.dtype)},
+                       {"dtype", element_name(tensor)},
                        {"shape", tensor.shape},
                        {"offset", tensor.offset}});
   return {{"name", group.name},

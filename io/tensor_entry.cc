@@ -26,6 +26,30 @@ std::optional<int64_t> tensor_bytes(std::span<const int64_t> shape, DType dtype)
   return bytes;
 }
 
+std::string element_name(const TensorEntry& tensor) {
+  return tensor.quantised.is_quantised() ? format_name(tensor.quantised)
+                                         : std::string(dtype_name(tensor.dtype));
+}
+
+std::optional<int64_t> quantised_bytes(std::span<const int64_t> shape, const WeightFormat& format) {
+  // Sums over a row must fit 32 bits, and sizes 64.
+  constexpr int64_t kMostColumns = 65536;
+  constexpr int64_t kMostRows = int64_t{1} << 40;
+  if (shape.size() != 2 || shape[0] <= 0 || shape[1] <= 0 || shape[0] > kMostRows ||
+      shape[1] > kMostColumns)
+    return std::nullopt;
+  return format.bytes(shape[0], shape[1]);
+}
+
+TensorEntry as_filed(const TensorEntry& tensor) {
+  if (!tensor.quantised.is_quantised()) return tensor;
+  TensorEntry filed = tensor;
+  const int64_t panel = tensor.quantised.panel_bytes(tensor.shape[1]);
+  filed.shape = {tensor.bytes / panel, panel};
+  filed.quantised = {};
+  return filed;
+}
+
 std::string format_shape(std::span<const int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }

@@ -11,13 +11,15 @@
 #include <vector>
 
 #include "src/base/dtype.h"
+#include "src/base/weight_format.h"
 
 namespace sluice::io {
 
 struct TensorEntry {
   std::string name;
   DType dtype = DType::kF32;
-  std::vector<int64_t> shape;  // row-major, contiguous; empty for a scalar
+  WeightFormat quantised;      // of a quantised matrix, whose dtype is kU8; else kPlain
+  std::vector<int64_t> shape;  // row-major, contiguous; empty for a scalar; logical when quantised
   int32_t file_index = 0;      // into Checkpoint::files()
   int64_t offset = 0;          // of the first byte, from the start of the file
   int64_t bytes = 0;
@@ -28,6 +30,12 @@ struct TensorEntry {
 std::optional<int64_t> element_count(std::span<const int64_t> shape) noexcept;
 /// element_count * element size; nothing on a negative dimension or overflow.
 std::optional<int64_t> tensor_bytes(std::span<const int64_t> shape, DType dtype) noexcept;
+/// "bf16" or "int4-g64".
+std::string element_name(const TensorEntry& tensor);
+/// Bytes of a quantised matrix; nothing when the shape is no matrix or too large for the format.
+std::optional<int64_t> quantised_bytes(std::span<const int64_t> shape, const WeightFormat& format);
+/// The tensor as a safetensors file holds it: of a quantised one its panels, [panels, panel bytes].
+TensorEntry as_filed(const TensorEntry& tensor);
 /// "[50272, 768]", for messages.
 std::string format_shape(std::span<const int64_t> shape);
 /// `text` in double quotes for messages: control characters escaped, cut after 200 bytes. Names

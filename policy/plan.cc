@@ -19,8 +19,8 @@ class ShareCarry {
  public:
   explicit ShareCarry(double share) : share_(share) {}
 
-  int64_t rows_of(const WeightShape& weight, int64_t granule) {
-    const auto row_bytes = static_cast<double>(weight.cols);
+  int64_t rows_of(const WeightShape& weight, int64_t granule, int64_t bytes_a_row) {
+    const auto row_bytes = static_cast<double>(bytes_a_row);
     const double wanted = share_ * static_cast<double>(weight.rows) * row_bytes + carry_;
     auto rows =
         static_cast<int64_t>(std::llround(wanted / row_bytes / static_cast<double>(granule))) *
@@ -41,8 +41,9 @@ class ShareCarry {
 // computes, what comes from host memory; the rest is on disk.
 class RowSplitter {
  public:
-  RowSplitter(const Policy& policy, bool has_device, int64_t granule)
-      : has_device_(has_device),
+  RowSplitter(const ModelShape& model, const Policy& policy, bool has_device, int64_t granule)
+      : model_(model),
+        has_device_(has_device),
         granule_(granule),
         resident_(policy.weights.device + (has_device ? 0 : policy.weights.host)),
         inplace_(policy.weights.device + policy.inplace_host_fraction),
@@ -51,15 +52,17 @@ class RowSplitter {
   RowSplit split(const WeightShape& weight) {
     const bool is_table = weight.kind == WeightKind::kTable;
     const int64_t granule = is_table ? 1 : std::min(granule_, weight.rows);
-    const int64_t resident = resident_.rows_of(weight, granule);
+    const int64_t row_bytes = model_.row_bytes(weight);
+    const int64_t resident = resident_.rows_of(weight, granule, row_bytes);
     if (!has_device_) return {resident, 0, 0, weight.rows - resident};
     const int64_t inplace =
-        is_table ? resident : std::max(inplace_.rows_of(weight, granule), resident);
-    const int64_t host = std::max(host_.rows_of(weight, granule), inplace);
+        is_table ? resident : std::max(inplace_.rows_of(weight, granule, row_bytes), resident);
+    const int64_t host = std::max(host_.rows_of(weight, granule, row_bytes), inplace);
     return {resident, inplace - resident, host - inplace, weight.rows - host};
   }
 
  private:
+  const ModelShape& model_;
   bool has_device_;
   int64_t granule_;
   ShareCarry resident_;
@@ -84,13 +87,13 @@ struct WeightMemory {
 
 void add_parts(const PlanInput& input, const WeightShape& weight, int64_t index,
                const RowSplit& split, std::vector<PlanPart>& parts) {
-  const int64_t row_bytes = weight.cols * dtype_bytes(input.model->weight_dtype);
-  const int64_t step = weight_part_rows(row_bytes, input.row_granule);
+  const int64_t step = weight_part_rows(input.model->row_bytes(weight), input.row_granule);
   const auto cut = [&](int64_t begin, int64_t end, bool from_disk) {
     for (int64_t row = begin; row < end; row += step) {
       const int64_t rows = std::min(step, end - row);
       // Where a file's rows begin and end is not known here: up to a block more than needed.
-      const int64_t bytes = round_up(rows * row_bytes, kDiskBlock) + (from_disk ? kDiskBlock : 0);
+      const int64_t bytes = round_up(input.model->rows_bytes(weight, rows), kDiskBlock) +
+                            (from_disk ? kDiskBlock : 0);
       parts.push_back({index, row, rows, from_disk, bytes});
     }
   };
@@ -101,45 +104,48 @@ void add_parts(const PlanInput& input, const WeightShape& weight, int64_t index,
 
 void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSplitter& splitter,
                     std::optional<RowSplit>& tokens, Plan& plan, WeightMemory& memory) {
-  const int64_t element = dtype_bytes(input.model->weight_dtype);
+  const ModelShape& model = *input.model;
   auto& rows = plan.rows.emplace_back();
   auto& parts = plan.parts.emplace_back();
   for (size_t index = 0; index < sublayer.weights.size(); ++index) {
     const WeightShape& weight = sublayer.weights[index];
-    const int64_t row_bytes = weight.cols * element;
+    const auto bytes = [&](int64_t count) { return model.rows_bytes(weight, count); };
+    const auto packed = [&](int64_t count) {
+      return weight.quantised.is_quantised() ? bytes(count)
+                                             : input.packed_bytes(count, weight.cols);
+    };
     if (weight.kind == WeightKind::kVector) {
       rows.push_back({weight.rows, 0, 0, 0});
       memory.vectors += weight.cols * 4;
-      plan.weight_bytes += weight.rows * row_bytes;
-      plan.resident_weight_bytes += weight.rows * row_bytes;
+      plan.weight_bytes += bytes(weight.rows);
+      plan.resident_weight_bytes += bytes(weight.rows);
       continue;
     }
     const RowSplit split = weight.shares_table && tokens ? *tokens : splitter.split(weight);
     rows.push_back(split);
     if (weight.kind == WeightKind::kTable) {
       if (!tokens) tokens = split;
-      memory.table += split.resident * row_bytes;
+      memory.table += bytes(split.resident);
     } else {
       if (!weight.shares_table && split.resident > 0)
-        memory.packed += round_up(input.packed_bytes(split.resident, weight.cols), 64);
-      if (split.inplace > 0)
-        memory.inplace += round_up(input.packed_bytes(split.inplace, weight.cols), 64);
+        memory.packed += round_up(packed(split.resident), 64);
+      if (split.inplace > 0) memory.inplace += round_up(packed(split.inplace), 64);
       add_parts(input, weight, static_cast<int64_t>(index), split, parts);
-      plan.streamed_weight_bytes += split.disk * row_bytes;
-      plan.host_weight_bytes += split.host * row_bytes;
+      plan.streamed_weight_bytes += bytes(split.disk);
+      plan.host_weight_bytes += bytes(split.host);
     }
     if (weight.shares_table) continue;
-    memory.host += round_up(split.host * row_bytes, 64);
-    plan.weight_bytes += weight.rows * row_bytes;
-    plan.resident_weight_bytes += split.resident * row_bytes;
-    plan.inplace_weight_bytes += split.inplace * row_bytes;
-    plan.host_home_bytes += (split.inplace + split.host) * row_bytes;
+    memory.host += round_up(bytes(split.host), 64);
+    plan.weight_bytes += bytes(weight.rows);
+    plan.resident_weight_bytes += bytes(split.resident);
+    plan.inplace_weight_bytes += bytes(split.inplace);
+    plan.host_home_bytes += bytes(split.inplace) + bytes(split.host);
   }
 }
 
 WeightMemory place_weights(const PlanInput& input, Plan& plan) {
   WeightMemory memory;
-  RowSplitter splitter(plan.policy, plan.has_device, input.row_granule);
+  RowSplitter splitter(*input.model, plan.policy, plan.has_device, input.row_granule);
   std::optional<RowSplit> tokens;  // of the token table, which comes first
   for (const SublayerShape& sublayer : input.model->sublayers)
     place_sublayer(input, sublayer, splitter, tokens, plan, memory);
@@ -295,6 +301,7 @@ Plan make_plan(const PlanInput& input, const Policy& policy) {
   Plan plan;
   plan.policy = policy;
   plan.has_device = input.device_budget_bytes > 0;
+  plan.int8_activations = input.int8_activations;
   const WeightMemory memory = place_weights(input, plan);
   place_kv(input, plan);
   place_activations(input, plan);

@@ -30,7 +30,8 @@ struct PlanInput {
   int64_t disk_budget_bytes = 0;    ///< of offload files; 0: no limit
   int64_t program_bytes = 0;        ///< host memory that the process takes for itself
   DType kv_dtype = DType::kBF16;
-  int64_t row_granule = 1;  ///< rows of a matrix are kept or streamed in multiples of this
+  bool int8_activations = false;  ///< of quantised products
+  int64_t row_granule = 1;        ///< rows of a matrix are kept or streamed in multiples of this
   bool resident_rows_are_packed = true;
   /// Memory of `rows` resident rows of `cols` (a shard), packed by the kernels.
   std::function<int64_t(int64_t rows, int64_t cols)> packed_bytes;
@@ -66,6 +67,7 @@ struct PlanPart {
 struct Plan {
   Policy policy;
   bool has_device = false;
+  bool int8_activations = false;
   std::vector<std::vector<RowSplit>> rows;   ///< [sublayer][weight]
   std::vector<std::vector<PlanPart>> parts;  ///< [sublayer] what is streamed, in order
   int64_t ring_bytes = 0;                    ///< of the tier that computes

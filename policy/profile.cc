@@ -128,28 +128,78 @@ void validate(const Profile& profile) {
     refuse(profile, "device_memory_bytes is 0", "say how much there is, or leave the device out");
 }
 
-double matmul_seconds(const Processor& processor, DType weight_dtype, int64_t m, int64_t n,
-                      int64_t k) {
-  if (m <= 0 || n <= 0 || k <= 0) return 0;
-  const DType type = nearest_type(processor.matmul, weight_dtype, &MatmulRate::weight_dtype);
-  const double size = static_cast<double>(n) * static_cast<double>(k);
-  double nearest = std::numeric_limits<double>::infinity();
-  for (const MatmulRate& row : processor.matmul)
-    if (row.weight_dtype == type)
-      nearest = std::min(
-          nearest, log_distance(size, static_cast<double>(row.n) * static_cast<double>(row.k)));
+namespace {
+// The rows of the table that say most of a product with such weights, and whether they are of such
+// weights.
+struct RateRows {
   std::vector<const MatmulRate*> rows;
+  bool is_same = false;
+};
+
+RateRows rows_for(const Processor& processor, const WeightFormat& weights, bool int8_activations) {
+  RateRows out;
+  if (weights.is_quantised()) {
+    // The same format; else one of its encoding, whose groups cost little.
+    for (const bool exact : {true, false}) {
+      for (const MatmulRate& row : processor.matmul)
+        if (row.int8_activations == int8_activations &&
+            (exact ? row.quantised == weights : row.quantised.encoding == weights.encoding))
+          out.rows.push_back(&row);
+      if (out.rows.empty()) continue;
+      out.is_same = true;
+      return out;
+    }
+  }
+  std::vector<MatmulRate> plain;
   for (const MatmulRate& row : processor.matmul)
-    if (row.weight_dtype == type &&
-        log_distance(size, static_cast<double>(row.n) * static_cast<double>(row.k)) <=
-            nearest + 1e-9)
-      rows.push_back(&row);
+    if (!row.quantised.is_quantised()) plain.push_back(row);
+  if (plain.empty()) {
+    for (const MatmulRate& row : processor.matmul) out.rows.push_back(&row);
+    return out;
+  }
+  const DType wanted = weights.is_quantised() ? DType::kBF16 : weights.dtype;
+  const DType type = nearest_type(plain, wanted, &MatmulRate::weight_dtype);
+  for (const MatmulRate& row : processor.matmul)
+    if (!row.quantised.is_quantised() && row.weight_dtype == type) out.rows.push_back(&row);
+  out.is_same = !weights.is_quantised();
+  return out;
+}
+
+// Up to here quantised weights are unpacked in registers.
+constexpr int64_t kUnpackedRows = 16;
+}  // namespace
+
+double matmul_seconds(const Processor& processor, const WeightFormat& weights,
+                      bool int8_activations, int64_t m, int64_t n, int64_t k) {
+  if (m <= 0 || n <= 0 || k <= 0) return 0;
+  const RateRows all = rows_for(processor, weights, int8_activations);
+  const double size = static_cast<double>(n) * static_cast<double>(k);
+  const auto distance = [&](const MatmulRate* row) {
+    return log_distance(size, static_cast<double>(row->n) * static_cast<double>(row->k));
+  };
+  double nearest = std::numeric_limits<double>::infinity();
+  for (const MatmulRate* row : all.rows) nearest = std::min(nearest, distance(row));
+  std::vector<const MatmulRate*> rows;
+  for (const MatmulRate* row : all.rows)
+    if (distance(row) <= nearest + 1e-9) rows.push_back(row);
   std::sort(rows.begin(), rows.end(),
             [](const MatmulRate* a, const MatmulRate* b) { return a->m < b->m; });
   const double flops = 2 * static_cast<double>(m) * size;
-  const double bytes = size * static_cast<double>(dtype_bytes(weight_dtype));
-  return std::max(flops / rate_at(rows, m), bytes / processor.memory_read.value) +
-         processor.launch_seconds.value;
+  const double bytes = size / static_cast<double>(k) * static_cast<double>(weights.row_bytes(k));
+  double seconds = std::max(flops / rate_at(rows, m), bytes / processor.memory_read.value);
+  if (!all.is_same && weights.is_quantised()) {
+    // A rate that was bound by wider weights says nothing of these: the memory does.
+    if (m <= kUnpackedRows)
+      seconds = bytes / processor.memory_read.value;
+    else
+      seconds += (bytes + 2 * size) / processor.memory_read.value;
+  }
+  return seconds + processor.launch_seconds.value;
+}
+
+double matmul_seconds(const Processor& processor, DType weight_dtype, int64_t m, int64_t n,
+                      int64_t k) {
+  return matmul_seconds(processor, WeightFormat::plain(weight_dtype), false, m, n, k);
 }
 
 double decode_attention_seconds(const Processor& processor, DType kv_dtype, double kv_bytes,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "src/base/dtype.h"
+#include "src/base/weight_format.h"
 
 namespace sluice::policy {
 
@@ -35,6 +36,9 @@ struct MatmulRate {
   int64_t n = 0;
   int64_t k = 0;
   Figure flops;  ///< floating-point operations per second
+  /// Of a quantised W (then weight_dtype says nothing), and whether x is int8.
+  WeightFormat quantised = {};
+  bool int8_activations = false;
 };
 
 /// Attention by KV element type.
@@ -124,7 +128,12 @@ std::optional<Profile> shipped_profile(std::string_view name);
 /// Seconds of one product y[m, n] = x[m, k] W[n, k]^T: the larger of operations over the table's
 /// rate (between m's on a log-log line; of the row whose n * k is nearest; types that the table
 /// lacks take the nearest type's rows) and the bytes of W over memory_read, plus one launch. 0 when
-/// n or m is 0.
+/// n or m is 0. A quantised W that the table has no rows of: the product of the plain type, with
+/// the bytes of the codes, and beyond a few rows of x the unpacking of W (read, and written as
+/// 16-bit elements).
+double matmul_seconds(const Processor& processor, const WeightFormat& weights,
+                      bool int8_activations, int64_t m, int64_t n, int64_t k);
+/// The same of plain weights.
 double matmul_seconds(const Processor& processor, DType weight_dtype, int64_t m, int64_t n,
                       int64_t k);
 /// Seconds of decode attention that reads `kv_bytes` of K and V and does `flops` operations on

@@ -68,6 +68,13 @@ class Reader {
     if (!type) refuse(at(key), "is not an element type (f32, f16, bf16)");
     return *type;
   }
+  WeightFormat weight_format(const char* key) {
+    const Json& value = need(key);
+    const auto format =
+        value.is_string() ? parse_weight_format(value.get<std::string>()) : std::nullopt;
+    if (!format) refuse(at(key), "is not an element type (f32, f16, bf16, int4-g64, int8, ...)");
+    return *format;
+  }
   /// A bare number, or an object with value, spread, source and note.
   Figure figure(const char* key) {
     const Json& value = need(key);
@@ -122,8 +129,10 @@ Processor read_processor(Reader reader) {
   if (reader.has("threads")) out.threads = static_cast<int>(reader.integer("threads"));
   out.memory_read = reader.figure("memory_read_bytes_per_second");
   reader.list("matmul", [&](Reader& row) {
-    out.matmul.push_back({row.dtype("weights"), row.integer("m"), row.integer("n"),
-                          row.integer("k"), row.figure("flops")});
+    const WeightFormat weights = row.weight_format("weights");
+    out.matmul.push_back({weights.dtype, row.integer("m"), row.integer("n"), row.integer("k"),
+                          row.figure("flops"), weights.is_quantised() ? weights : WeightFormat{},
+                          row.boolean("int8_activations")});
   });
   reader.list("attention", [&](Reader& row) {
     out.attention.push_back({row.dtype("kv"), row.figure("decode_bytes_per_second"),
@@ -142,12 +151,17 @@ Json processor_json(const Processor& processor) {
             {"launch_seconds", figure_json(processor.launch_seconds)},
             {"synchronise_seconds", figure_json(processor.synchronise_seconds)}};
   json["matmul"] = Json::array();
-  for (const MatmulRate& row : processor.matmul)
-    json["matmul"].push_back({{"weights", dtype_name(row.weight_dtype)},
-                              {"m", row.m},
-                              {"n", row.n},
-                              {"k", row.k},
-                              {"flops", figure_json(row.flops)}});
+  for (const MatmulRate& row : processor.matmul) {
+    Json& out = json["matmul"].emplace_back(
+        Json{{"weights",
+              format_name(row.quantised.is_quantised() ? row.quantised
+                                                       : WeightFormat::plain(row.weight_dtype))},
+             {"m", row.m},
+             {"n", row.n},
+             {"k", row.k},
+             {"flops", figure_json(row.flops)}});
+    if (row.int8_activations) out["int8_activations"] = true;
+  }
   json["attention"] = Json::array();
   for (const AttentionRate& row : processor.attention)
     json["attention"].push_back({{"kv", dtype_name(row.kv_dtype)},

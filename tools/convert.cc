@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/packed_store.h"
+#include "src/app/panel_quantiser.h"
 #include "src/app/store_layout.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
@@ -17,7 +18,7 @@ namespace sluice::tools {
 
 namespace {
 struct ConvertFlags {
-  std::string model, destination, weights;
+  std::string model, destination, weights, range = "clip";
   bool overwrite = false, verify = false, dry_run = false, json = false;
   int threads = 0;
 };
@@ -31,12 +32,18 @@ struct StopFlag {
 
 void run(const ConvertFlags& flags, std::stop_token stop) {
   const BoundModel model = BoundModel::open(flags.model);
-  std::optional<DType> to;
-  if (!flags.weights.empty()) to = parse_dtype(flags.weights);
+  std::optional<WeightFormat> to;
+  if (!flags.weights.empty()) {
+    to = parse_weight_format(flags.weights);
+    if (!to)
+      throw Error(ErrorKind::kUser,
+                  fmt::format("--weights {} is no format of weights", flags.weights),
+                  "write f32, f16, bf16, int8, int4, nf4, fp8, or one with a group (int4-g128)");
+  }
   const auto groups = app::store_groups(model, to);
   const int64_t bytes = io::packed_store_bytes(model.checkpoint(), groups);
   std::fprintf(stderr, "sluice: %s of %s to %s in %zu groups\n", format_bytes(bytes).c_str(),
-               std::string(dtype_name(to.value_or(model.shape().weight_dtype))).c_str(),
+               (to ? format_name(*to) : model.shape().weights_name()).c_str(),
                flags.destination.c_str(), groups.size());
   if (flags.dry_run) return;
   StopFlag stopping(std::move(stop));
@@ -50,6 +57,9 @@ void run(const ConvertFlags& flags, std::stop_token stop) {
   options.overwrite = flags.overwrite;
   options.verify_finished = flags.verify;
   options.threads = flags.threads;
+  options.quantise = app::panel_quantiser(flags.range == "minmax" ? kernels::RangeSearch::kMinMax
+                                                                  : kernels::RangeSearch::kClip);
+  options.quantiser_name = flags.range;
   options.stop = &stopping.flag;
   options.progress = [&](const io::ConvertProgress& at) {
     progress.update(at.done_bytes, at.total_bytes,
@@ -84,8 +94,14 @@ Command add_convert(CLI::App& program) {
       "convert", "write a packed store: a layer contiguous, aligned, checksummed; resumable");
   parser->add_option("model,-m,--model", flags->model, "model folder")->required();
   parser->add_option("destination,-o,--output", flags->destination, "folder to write")->required();
-  parser->add_option("--weights", flags->weights, "f32, f16 or bf16 (default: as they are)")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
+  parser->add_option(
+      "--weights", flags->weights,
+      "f32, f16, bf16, int8, int4, nf4 or fp8; -g32, -g64, -g128: columns that share "
+      "a scale (int4-g128) (default: as they are)");
+  parser
+      ->add_option("--int4-range", flags->range,
+                   "clip: the range with the least squared error; minmax: of all values")
+      ->check(CLI::IsMember({"clip", "minmax"}));
   parser->add_option("-t,--threads", flags->threads, "threads that convert (default: all)");
   parser->add_flag("--overwrite", flags->overwrite, "replace what is there");
   parser->add_flag("--verify", flags->verify, "read everything back and compare checksums");

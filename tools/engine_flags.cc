@@ -85,6 +85,17 @@ void EngineFlags::add_to(CLI::App& parser) {
   parser.add_option("--compute", compute, "auto, f32 or bf16")
       ->check(CLI::IsMember({"auto", "f32", "bf16"}))
       ->group(machine);
+  parser
+      .add_option("--activations", activations,
+                  "what int4 and int8 weights are multiplied with: 16 (bits) or int8")
+      ->check(CLI::IsMember({"16", "int8"}))
+      ->group(machine);
+  parser
+      .add_option("--outlier-threshold", outlier_threshold,
+                  "LLM.int8(): with int8 activations, columns with a larger value are multiplied "
+                  "apart (6 in the paper; 0: none)")
+      ->check(CLI::Range(0.0, 1e6))
+      ->group(machine);
   parser.add_option("--kv-dtype", kv_dtype, "f32, f16 or bf16 (default: as the weights)")
       ->check(CLI::IsMember({"f32", "f16", "bf16"}))
       ->group(machine);
@@ -173,6 +184,9 @@ EngineOptions EngineFlags::options(const policy::Workload& workload) const {
   out.compute = compute == "f32"    ? ComputeChoice::kF32
                 : compute == "bf16" ? ComputeChoice::kBF16
                                     : ComputeChoice::kAuto;
+  out.activations =
+      activations == "int8" ? kernels::ActivationFormat::kInt8 : kernels::ActivationFormat::k16Bit;
+  out.outlier_threshold = static_cast<float>(outlier_threshold);
   if (!kv_dtype.empty()) out.kv_dtype = parse_dtype(kv_dtype);
   out.io_mode = io == "uring"   ? io::IoMode::kUring
                 : io == "pread" ? io::IoMode::kPread

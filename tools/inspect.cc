@@ -34,7 +34,7 @@ nlohmann::ordered_json shape_json(const ModelShape& shape) {
           {"vocab_size", shape.vocab_size},
           {"max_positions", shape.max_positions},
           {"parameters", shape.num_parameters()},
-          {"weight_dtype", dtype_name(shape.weight_dtype)},
+          {"weight_dtype", shape.weights_name()},
           {"weight_bytes", shape.weight_bytes()},
           {"kv_bytes_per_token",
            shape.kv_elements_per_token() * shape.num_layers * dtype_bytes(shape.weight_dtype)}};

@@ -112,7 +112,14 @@ struct Question {
 
 void fill(const PlanFlags& flags, Question& q) {
   q.model = app::planning_model(flags.model);
-  if (!flags.weights.empty()) q.model.weight_dtype = *parse_dtype(flags.weights);
+  if (!flags.weights.empty()) {
+    const auto format = parse_weight_format(flags.weights);
+    if (!format)
+      throw Error(ErrorKind::kUser,
+                  fmt::format("--weights {} is no format of weights", flags.weights),
+                  "write f32, f16, bf16, int8, int4, nf4, fp8, or one with a group (int4-g128)");
+    q.model.set_weights(*format);
+  }
   q.profile = hardware_of(flags);
   app::PlanQuestion& asked = q.asked;
   asked.model = &q.model;

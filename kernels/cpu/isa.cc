@@ -34,7 +34,8 @@ Isa detect() noexcept {
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   if (!avx512) return Isa::kAvx2;
-  if (!__builtin_cpu_supports("avx512bf16")) return Isa::kAvx512;
+  if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512vnni"))
+    return Isa::kAvx512;
   unsigned a = 7, b = 0, c = 0, d = 0;
   __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
   const bool amx = (d & (1u << 22)) && (d & (1u << 24));

@@ -32,6 +32,8 @@ constexpr int64_t kSmallProduct = int64_t{1} << 23;
 constexpr int64_t kSmallMatrix = int64_t{1} << 19;
 // Bytes of W that a thread takes at a time.
 constexpr int64_t kShareBytes = 512 * 1024;
+// Rows of W that a thread takes at a time when multiply-adds bound a bf16 product.
+constexpr int64_t kPanelShareRows = 256;
 // Scratch is brought to this alignment before use.
 constexpr int64_t kLine = 64;
 
@@ -51,11 +53,9 @@ bool multiplies_bf16(DType dtype, Compute compute) noexcept {
   return compute == Compute::kBF16 && dtype == DType::kBF16 && bf16_compute_supported();
 }
 
-// Only AVX512-BF16 gains from packing: AMX takes plain weights as they lie, and the f32 kernels
-// turn them as they go.
-bool packs(DType dtype, int64_t n, int64_t k, Compute compute) noexcept {
-  return kHasOnednn && multiplies_bf16(dtype, compute) && !has_amx() && n * k >= kSmallMatrix;
-}
+// No kernel of ours gains from packing: AMX takes plain weights as they lie, and the others turn
+// them as they go. oneDNN's packed layout gained on AVX512-BF16, until kernels of ours passed it.
+bool packs(DType, int64_t, int64_t, Compute) noexcept { return false; }
 
 int64_t bucket(int64_t m) noexcept {
   return m <= kFewRows ? m : (m + kBucket - 1) / kBucket * kBucket;
@@ -85,8 +85,14 @@ void own_kernels(const Activations& x, const void* w, DType dtype, int64_t n, in
 void own_bf16_kernels(const Activations& x, const uint16_t* w, int64_t n, int64_t k,
                       const float* bias, float* y, int64_t ldy) {
   const Variant& variant = active_variant();
-  over_rows(n, k * 2, kLinearRun, [&](int64_t begin, int64_t end) {
-    variant.linear_rows_bf16(w, begin, end, k, x.bf16, x.ld, x.m, bias, y, ldy);
+  if (x.m <= kFewRows)
+    return over_rows(n, k * 2, kLinearRun, [&](int64_t begin, int64_t end) {
+      variant.linear_rows_bf16(w, begin, end, k, x.bf16, x.ld, x.m, bias, y, ldy);
+    });
+  // Enough rows of W for a slab of x to be worth fetching, and shares for every thread.
+  const int64_t rows = std::clamp<int64_t>((n / 8 + 31) / 32 * 32, 32, kPanelShareRows);
+  over_rows(n, kShareBytes / rows, kLinearRun, [&](int64_t begin, int64_t end) {
+    variant.linear_panels_bf16(w, begin, end, k, x.bf16, x.ld, x.m, bias, y, ldy);
   });
 }
 
@@ -148,7 +154,7 @@ Path path_of(DType dtype, Compute compute, int64_t m, int64_t n, int64_t k) noex
   const bool is_large = kHasOnednn && m * n * k > kSmallProduct;
   if (has_amx())
     return m <= kDotRows ? Path::kOwnBf16 : m > kAmxRows && is_large ? Path::kOnednn : Path::kAmx;
-  return m > kFewRows && is_large ? Path::kOnednn : Path::kOwnBf16;
+  return Path::kOwnBf16;
 }
 }  // namespace
 
@@ -165,7 +171,7 @@ void linear_plain(const Activations& x, const void* w, DType dtype, int64_t n, i
   const auto* bf16 = static_cast<const uint16_t*>(w);
   for (int64_t begin = 0, rows = 0; begin < x.m && n > 0; begin += rows) {
     const Path path = path_of(dtype, compute, x.m - begin, n, k);
-    rows = path == Path::kOnednn ? kOnednnRows : path == Path::kAmx ? kAmxRows : x.m;
+    rows = path == Path::kAmx ? kAmxRows : path == Path::kOwn ? x.m : kOnednnRows;
     const Activations part = slice(x, begin, rows);
     float* to = y + begin * ldy;
     switch (path) {

@@ -7,6 +7,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/quantise.h"
 
 namespace sluice::kernels {
 
@@ -18,6 +19,22 @@ struct AttentionItem {
   int32_t position_begin, position_end;
   float* out;  ///< null: into the sequence's out; else [rows, head_dim] partial results
   float* lse;  ///< with out: [rows]
+};
+
+/// A product with a quantised matrix; x is prepared (kernels/cpu/quantised_linear.cc).
+struct QuantisedCall {
+  WeightFormat format;
+  const std::byte* w;  ///< panels
+  int64_t n, k, m;
+  const float* x;        ///< [m, padded columns] zero past k; row stride ld, like the others
+  const uint16_t* bf16;  ///< of the bf16 kernels
+  const int8_t* int8;    ///< of the int8 kernels, in the order of the codes
+  int64_t ld;
+  const float* sums;    ///< [m, groups] sum of the bf16 (or dequantised int8) x over each group
+  const float* scales;  ///< [m, groups] of int8
+  const float* bias;
+  float* y;
+  int64_t ldy;
 };
 
 struct Variant {
@@ -47,6 +64,28 @@ struct Variant {
   void (*linear_rows_bf16)(const uint16_t* w, int64_t row_begin, int64_t row_end, int64_t k,
                            const uint16_t* x, int64_t ld, int64_t m, const float* bias, float* y,
                            int64_t ldy);
+  /// Rows [row_begin, row_end) of a quantised product, whole panels but for the last; f32 x.
+  void (*quantised_f32)(const QuantisedCall& call, int64_t row_begin, int64_t row_end);
+  /// The same on bf16 x; null where the CPU has no bf16 dot product.
+  void (*quantised_bf16)(const QuantisedCall& call, int64_t row_begin, int64_t row_end);
+  /// The same on int8 x; kInt4 and kInt8 only.
+  void (*quantised_int8)(const QuantisedCall& call, int64_t row_begin, int64_t row_end);
+  /// One row of x to int8 in the order of the codes, with a scale and a sum a group.
+  void (*quantise_activations)(const WeightFormat& format, const float* x, int64_t k, int8_t* to,
+                               float* scales, float* sums);
+  /// sums[group] of a row of k bf16 values, `columns` a group.
+  void (*sum_groups)(const uint16_t* x, int64_t k, int64_t columns, float* sums);
+  bool (*quantise_rows)(const WeightFormat& format, const QuantiseOptions& options,
+                        const float* rows, int64_t ld, int64_t row_count, int64_t cols,
+                        std::byte* panel);
+  /// block [count][16] = columns [begin, begin + count) of a panel; begin a multiple of 8, count
+  /// too or up to the last column.
+  void (*unpack_panel)(const WeightFormat& format, const std::byte* panel, int64_t cols,
+                       int64_t begin, int64_t count, float* block);
+  /// linear_rows_bf16 for larger m: w is turned into slabs on the stack (16 KiB).
+  void (*linear_panels_bf16)(const uint16_t* w, int64_t row_begin, int64_t row_end, int64_t k,
+                             const uint16_t* x, int64_t ld, int64_t m, const float* bias, float* y,
+                             int64_t ldy);
   void (*attend)(const AttentionShape& shape, const AttentionSequence& sequence,
                  const AttentionItem& item, float* scratch);
 };

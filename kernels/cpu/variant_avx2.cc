@@ -2,6 +2,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/variant.h"
+#include "kernels/quantised_layout.h"
 
 namespace sluice::kernels {
 
@@ -13,6 +14,8 @@ constexpr int kLanes = 8;
 #include "kernels/cpu/vector.inc"
 #include "kernels/cpu/rows_body.inc"
 #include "kernels/cpu/linear_body.inc"
+#include "kernels/cpu/quantise_body.inc"
+#include "kernels/cpu/quantised_linear_body.inc"
 #include "kernels/cpu/attention_body.inc"
 // clang-format on
 }  // namespace
@@ -32,6 +35,14 @@ const Variant kVariantAvx2{
     .linear_rows = linear_rows,
     .linear_panels = linear_panels,
     .linear_rows_bf16 = nullptr,
+    .quantised_f32 = quantised_f32,
+    .quantised_bf16 = nullptr,
+    .quantised_int8 = quantised_int8,
+    .quantise_activations = quantise_activations,
+    .sum_groups = sum_groups,
+    .quantise_rows = quantise_rows,
+    .unpack_panel = unpack_panel,
+    .linear_panels_bf16 = nullptr,
     .attend = attend,
 };
 

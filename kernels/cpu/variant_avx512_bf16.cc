@@ -2,6 +2,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/variant.h"
+#include "kernels/quantised_layout.h"
 
 namespace sluice::kernels {
 
@@ -9,11 +10,14 @@ namespace {
 constexpr int kLanes = 16;
 #define SLUICE_F16C 16
 #define SLUICE_BF16_DOT 1
+#define SLUICE_VNNI 1
 // Each body builds on the one before it.
 // clang-format off
 #include "kernels/cpu/vector.inc"
 #include "kernels/cpu/rows_body.inc"
 #include "kernels/cpu/linear_body.inc"
+#include "kernels/cpu/quantise_body.inc"
+#include "kernels/cpu/quantised_linear_body.inc"
 #include "kernels/cpu/attention_body.inc"
 // clang-format on
 }  // namespace
@@ -33,6 +37,14 @@ const Variant kVariantAvx512Bf16{
     .linear_rows = linear_rows,
     .linear_panels = linear_panels,
     .linear_rows_bf16 = linear_rows_bf16,
+    .quantised_f32 = quantised_f32,
+    .quantised_bf16 = quantised_bf16,
+    .quantised_int8 = quantised_int8,
+    .quantise_activations = quantise_activations,
+    .sum_groups = sum_groups,
+    .quantise_rows = quantise_rows,
+    .unpack_panel = unpack_panel,
+    .linear_panels_bf16 = linear_panels_bf16,
     .attend = attend,
 };
 

@@ -1,5 +1,6 @@
 // The inner loops for generic; compiled with its own flags (kernels/CMakeLists.txt).
 #include "kernels/cpu/variant.h"
+#include "kernels/quantised_layout.h"
 
 namespace sluice::kernels {
 
@@ -10,6 +11,8 @@ constexpr int kLanes = 8;
 #include "kernels/cpu/vector.inc"
 #include "kernels/cpu/rows_body.inc"
 #include "kernels/cpu/linear_body.inc"
+#include "kernels/cpu/quantise_body.inc"
+#include "kernels/cpu/quantised_linear_body.inc"
 #include "kernels/cpu/attention_body.inc"
 // clang-format on
 }  // namespace
@@ -29,6 +32,14 @@ const Variant kVariantGeneric{
     .linear_rows = linear_rows,
     .linear_panels = linear_panels,
     .linear_rows_bf16 = nullptr,
+    .quantised_f32 = quantised_f32,
+    .quantised_bf16 = nullptr,
+    .quantised_int8 = quantised_int8,
+    .quantise_activations = quantise_activations,
+    .sum_groups = sum_groups,
+    .quantise_rows = quantise_rows,
+    .unpack_panel = unpack_panel,
+    .linear_panels_bf16 = nullptr,
     .attend = attend,
 };
 

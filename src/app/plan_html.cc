@@ -217,7 +217,9 @@ std::string roofline(const SearchRequest& request, const SearchResult& result) {
       request.profile->device ? *request.profile->device : request.profile->host;
   double peak = 0;
   for (const policy::MatmulRate& rate : processor.matmul) peak = std::max(peak, rate.flops.value);
-  const auto element = static_cast<double>(dtype_bytes(request.input.model->weight_dtype));
+  const ModelShape& model = *request.input.model;
+  const auto element = static_cast<double>(model.weight_bytes()) /
+                       static_cast<double>(std::max<int64_t>(model.num_parameters(), 1));
   const auto roof = [&](double rows) {
     return std::min(peak, processor.memory_read.value * 2 * rows / element);
   };
@@ -248,7 +250,8 @@ std::string roofline(const SearchRequest& request, const SearchResult& result) {
     constexpr int64_t kSide = 4096;
     const double flops =
         2.0 * static_cast<double>(rows * kSide * kSide) /
-        policy::matmul_seconds(processor, request.input.model->weight_dtype, rows, kSide, kSide);
+        policy::matmul_seconds(processor, *parse_weight_format(model.weights_name()),
+                               request.input.int8_activations, rows, kSide, kSide);
     out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\" fill=\"{}\"/>\n",
                        px(static_cast<double>(rows)), py(flops), colour);
     out += text_at(px(static_cast<double>(rows)) + 8, py(flops) + 16,

@@ -194,7 +194,7 @@ Json plan_json(const PlanSubject& subject, const SearchRequest& request, const S
                     {"kv", shares_json(policy.kv)},
                     {"activations", shares_json(policy.activations)},
                     {"attention", policy::attention_name(policy.attention)},
-                    {"weight_dtype", dtype_name(input.model->weight_dtype)},
+                    {"weight_dtype", input.model->weights_name()},
                     {"kv_dtype", dtype_name(input.kv_dtype)},
                     {"inplace_host_fraction", policy.inplace_host_fraction},
                     {"micro_batch_tokens", policy.micro_batch_tokens},
@@ -234,7 +234,7 @@ std::string plan_text(const PlanSubject& subject, const SearchRequest& request,
       "{:.0f} "
       "new ones each\n\n",
       subject.model, static_cast<double>(model.num_parameters()) / 1e9,
-      format_bytes(model.weight_bytes()), dtype_name(model.weight_dtype), subject.hardware,
+      format_bytes(model.weight_bytes()), model.weights_name(), subject.hardware,
       request.job.sequences, request.job.prompt_tokens, request.job.new_tokens);
   text += fmt::format("  {:<12} {:>17}   {:>17}   {:>17}\n", "",
                       plan.has_device ? "device" : "memory", plan.has_device ? "host" : "", "disk");

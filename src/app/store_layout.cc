@@ -6,7 +6,7 @@
 
 namespace sluice::app {
 
-std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<DType> to) {
+std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<WeightFormat> to) {
   std::vector<io::StoreGroup> groups;
   std::set<std::string> placed;  // a tied table is stored once, where a pass needs it first
   const ModelShape& shape = model.shape();
@@ -19,7 +19,11 @@ std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<
     if (groups.empty() || groups.back().name != name) groups.push_back({name, {}});
     for (size_t w = 0; w < sublayer.weights.size(); ++w) {
       const std::string& tensor = model.tensor(i, w).name;
-      if (placed.insert(tensor).second) groups.back().tensors.push_back({tensor, tensor, to});
+      if (!placed.insert(tensor).second) continue;
+      // What is not multiplied stays as it is: tables are read by the row, vectors are small.
+      const bool is_matrix = sublayer.weights[w].kind == WeightKind::kMatrix;
+      const bool applies = !to || !to->is_quantised() || is_matrix;
+      groups.back().tensors.push_back({tensor, tensor, applies ? to : std::nullopt, {}});
     }
   }
   std::erase_if(groups, [](const io::StoreGroup& group) { return group.tensors.empty(); });

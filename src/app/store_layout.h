@@ -10,6 +10,6 @@
 namespace sluice::app {
 
 /// `to`: the element type of all matrices and vectors; nothing: as they are.
-std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<DType> to);
+std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<WeightFormat> to);
 
 }  // namespace sluice::app

@@ -65,7 +65,7 @@ struct Engine::Impl final : TaskRunner {
     const std::string folder = offload_folder(options);
     if (options.device) device = std::make_unique<EmulatedDevice>(*options.device);
     Arena& compute_memory = device ? device->memory() : memory;
-    weights = std::make_unique<WeightStore>(model, plan, planned.compute, *file_engine,
+    weights = std::make_unique<WeightStore>(model, plan, planned.compute.compute, *file_engine,
                                             *gather_engine, compute_memory, memory);
     kv = std::make_unique<KvStore>(shape, plan, *file_engine, folder, compute_memory, memory, disk);
     hidden = std::make_unique<HiddenStore>(shape, plan, *file_engine, folder, compute_memory,
@@ -395,9 +395,13 @@ std::string Engine::io_name() const { return impl_->file_engine->describe(); }
 const std::vector<TaskEvent>& Engine::trace() const { return impl_->events; }
 
 std::string Engine::compute_name() const {
-  return fmt::format("{} weights, {} products, {} KV, {} threads",
-                     dtype_name(impl_->model.shape().weight_dtype),
-                     impl_->planned.compute == kernels::Compute::kBF16 ? "bf16" : "f32",
+  const kernels::QuantisedOptions& compute = impl_->planned.compute;
+  const std::string_view products = compute.activations == kernels::ActivationFormat::kInt8 ? "int8"
+                                    : compute.compute == kernels::Compute::kBF16            ? "bf16"
+                                                                                            : "f32";
+  return fmt::format("{} weights, {} products{}, {} KV, {} threads",
+                     impl_->model.shape().weights_name(), products,
+                     compute.outlier_threshold > 0 ? " (outliers in f32)" : "",
                      dtype_name(impl_->planned.kv_dtype), impl_->planned.threads);
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "io/file_engine.h"
+#include "kernels/quantised_linear.h"
 #include "policy/plan.h"
 #include "src/device/emulated_device.h"
 #include "src/device/lane_executor.h"
@@ -46,6 +47,9 @@ struct EngineOptions {
   policy::Workload workload;   ///< what the budget has to hold
   int64_t context_tokens = 0;  ///< longest sequence; 0: the workload's, at most the model's
   ComputeChoice compute = ComputeChoice::kAuto;
+  /// What int4 and int8 weights are multiplied with.
+  kernels::ActivationFormat activations = kernels::ActivationFormat::k16Bit;
+  float outlier_threshold = 0;    ///< LLM.int8() with int8 activations; 0: none
   std::optional<DType> kv_dtype;  ///< nothing: as the weights
   int threads = 0;                ///< of compute; 0: all the process may use
   io::IoMode io_mode = io::IoMode::kAuto;

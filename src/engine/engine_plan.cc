@@ -27,7 +27,8 @@ int usable_processors() {
 }
 
 kernels::Compute choose_compute(const BoundModel& model, const EngineOptions& options) {
-  const bool is_bf16 = model.shape().weight_dtype == DType::kBF16;
+  // Quantised codes are exact in bf16, whatever the type of what is not quantised.
+  const bool is_bf16 = model.shape().weight_dtype == DType::kBF16 || model.shape().is_quantised();
   switch (options.compute) {
     case ComputeChoice::kF32: return kernels::Compute::kF32;
     case ComputeChoice::kBF16:
@@ -44,6 +45,31 @@ kernels::Compute choose_compute(const BoundModel& model, const EngineOptions& op
   }
   return is_bf16 && kernels::bf16_compute_supported() ? kernels::Compute::kBF16
                                                       : kernels::Compute::kF32;
+}
+
+// Int8 activations are for the matrices that multiply them; a choice without effect is refused.
+void require_int8_weights(const ModelShape& model, const EngineOptions& options) {
+  if (options.activations != kernels::ActivationFormat::kInt8) {
+    if (options.outlier_threshold > 0)
+      throw Error(ErrorKind::kUser, "--outlier-threshold without int8 activations",
+                  "add --activations int8, or leave it out");
+    return;
+  }
+  bool takes_any = false;
+  for (const SublayerShape& sublayer : model.sublayers)
+    for (const WeightShape& weight : sublayer.weights) {
+      if (!weight.quantised.is_quantised()) continue;
+      if (!kernels::takes_int8_activations(weight.quantised))
+        throw Error(
+            ErrorKind::kUser,
+            fmt::format("--activations int8 with {} weights", format_name(weight.quantised)),
+            "int4 and int8 weights multiply int8 activations; leave --activations out");
+      takes_any = true;
+    }
+  if (!takes_any)
+    throw Error(ErrorKind::kUser,
+                fmt::format("--activations int8 with {} weights", dtype_name(model.weight_dtype)),
+                "quantise the weights first: sluice convert MODEL OUT --weights int8");
 }
 
 int64_t choose_budget(const EngineOptions& options) {
@@ -68,7 +94,8 @@ int64_t choose_context(const BoundModel& model, const EngineOptions& options) {
 EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
   EnginePlan out;
   const ModelShape& shape = model.shape();
-  out.compute = choose_compute(model, options);
+  out.compute = {choose_compute(model, options), options.activations, options.outlier_threshold};
+  require_int8_weights(shape, options);
   out.kv_dtype = options.kv_dtype.value_or(shape.weight_dtype);
   out.threads = options.threads > 0 ? options.threads : usable_processors();
   out.memory_budget_bytes = choose_budget(options);
@@ -94,9 +121,10 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
   input.disk_budget_bytes = options.disk_budget_bytes;
   input.program_bytes = kPageRounding;
   input.kv_dtype = out.kv_dtype;
+  input.int8_activations = options.activations == kernels::ActivationFormat::kInt8;
   input.row_granule = kernels::kRowGranule;
   input.packed_bytes = [&](int64_t rows, int64_t cols) {
-    return kernels::packed_bytes(shape.weight_dtype, rows, cols, out.compute);
+    return kernels::packed_bytes(shape.weight_dtype, rows, cols, out.compute.compute);
   };
   const int64_t load_staging = WeightStore::load_staging_bytes(shape);
   input.load_staging_bytes = load_staging;

@@ -2,14 +2,14 @@
 // From options and a bound model to a plan: the sizes that kernels need, the budget, and the policy
 // by hand or by default.
 #include "kernels/attention.h"
-#include "kernels/linear.h"
+#include "kernels/quantised_linear.h"
 #include "src/engine/engine.h"
 
 namespace sluice {
 
 struct EnginePlan {
   policy::Plan plan;
-  kernels::Compute compute = kernels::Compute::kF32;
+  kernels::QuantisedOptions compute;
   kernels::AttentionShape attention;
   DType kv_dtype = DType::kF32;
   int threads = 1;

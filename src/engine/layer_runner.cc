@@ -33,7 +33,7 @@ void copy_rows(void* to, int64_t to_stride, const void* from, int64_t from_strid
                 static_cast<size_t>(bytes));
 }
 
-AreaBytes areas_for(const ModelShape& model, kernels::Compute compute,
+AreaBytes areas_for(const ModelShape& model, const kernels::QuantisedOptions& compute,
                     const kernels::AttentionShape& attention, int64_t tokens, int threads) {
   const int64_t rows = kernels::padded_rows(std::max<int64_t>(tokens, 1));
   const int64_t logit_rows = kernels::padded_rows(std::min(LayerRunner::kLogitRows, rows));
@@ -43,12 +43,16 @@ AreaBytes areas_for(const ModelShape& model, kernels::Compute compute,
     for (const WeightShape& weight : sublayer.weights) {
       if (weight.kind != WeightKind::kMatrix) continue;
       widest = std::max(widest, weight.cols);
-      scratch = std::max(scratch, kernels::linear_scratch_bytes(model.weight_dtype, rows,
-                                                                weight.rows, weight.cols, compute));
+      scratch = std::max(
+          scratch,
+          weight.quantised.is_quantised()
+              ? kernels::quantised_scratch_bytes(weight.quantised, rows, weight.cols, compute)
+              : kernels::linear_scratch_bytes(model.weight_dtype, rows, weight.rows, weight.cols,
+                                              compute.compute));
     }
   AreaBytes areas{};
   areas.rows = round_up(rows * model.workspace_columns * 4, kLine) + kMatrices * kLine;
-  areas.bf16 = compute == kernels::Compute::kBF16 ? round_up(rows * widest * 2, kLine) : 0;
+  areas.bf16 = compute.compute == kernels::Compute::kBF16 ? round_up(rows * widest * 2, kLine) : 0;
   areas.linear = round_up(scratch, kLine);
   areas.attention = round_up(kernels::attention_scratch_floats(attention, threads) * 4, kLine);
   areas.logits = round_up(logit_rows * model.vocab_size * 4, kLine);
@@ -57,7 +61,8 @@ AreaBytes areas_for(const ModelShape& model, kernels::Compute compute,
 }
 }  // namespace
 
-int64_t LayerRunner::workspace_bytes(const ModelShape& model, kernels::Compute compute,
+int64_t LayerRunner::workspace_bytes(const ModelShape& model,
+                                     const kernels::QuantisedOptions& compute,
                                      const kernels::AttentionShape& attention, int64_t tokens,
                                      int threads) {
   return areas_for(model, compute, attention, tokens, threads).total();
@@ -235,7 +240,7 @@ void LayerRunner::add(Rows in_out, Rows in) {
 
 kernels::Activations LayerRunner::activations(Rows in) {
   kernels::Activations x{in.data, nullptr, in.rows, in.cols, in.stride};
-  if (parts_.compute != kernels::Compute::kBF16) return x;
+  if (parts_.compute.compute != kernels::Compute::kBF16) return x;
   if (bf16_source_ != in.data) {
     SLUICE_ASSERT(in.stride == in.cols, "inputs of linear layers are whole workspace matrices");
     kernels::convert(DType::kF32, in.data, DType::kBF16, areas_.bf16.data(), in.rows * in.cols);
@@ -244,6 +249,19 @@ kernels::Activations LayerRunner::activations(Rows in) {
   }
   x.bf16 = reinterpret_cast<const uint16_t*>(areas_.bf16.data());
   return x;
+}
+
+// `rows` rows of a matrix, packed for the kernels or as they are stored.
+void LayerRunner::product(const kernels::Activations& x, const std::byte* w,
+                          const WeightFormat& format, bool is_packed, int64_t rows,
+                          const float* bias, float* y, int64_t ldy, std::span<std::byte> scratch) {
+  const kernels::Compute compute = parts_.compute.compute;
+  if (format.is_quantised())
+    kernels::linear_quantised(x, w, format, rows, bias, y, ldy, parts_.compute, scratch);
+  else if (is_packed)
+    kernels::linear_packed(x, w, format.dtype, rows, x.k, bias, y, ldy, compute, scratch);
+  else
+    kernels::linear_plain(x, w, format.dtype, rows, x.k, bias, y, ldy, compute, scratch);
 }
 
 void LayerRunner::multiply(const MatrixView& view, const kernels::Activations& x, const float* bias,
@@ -257,16 +275,13 @@ void LayerRunner::multiply(const MatrixView& view, const kernels::Activations& x
   }
   device_flops_ += 2.0 * static_cast<double>(x.m) * static_cast<double>(view.cols) *
                    static_cast<double>(view.rows - view.inplace_rows);
-  if (view.packed)
-    kernels::linear_packed(x, view.packed, view.dtype, resident, view.cols, bias, y, ldy,
-                           parts_.compute, areas_.linear);
-  else if (view.resident)
-    kernels::linear_plain(x, view.resident, view.dtype, resident, view.cols, bias, y, ldy,
-                          parts_.compute, areas_.linear);
+  if (resident > 0)
+    product(x, view.packed ? view.packed : view.resident, view.format, view.packed != nullptr,
+            resident, bias, y, ldy, areas_.linear);
   int64_t row = resident + view.inplace_rows;
   for (const PlainRows& part : view.streamed) {
-    kernels::linear_plain(x, part.data, view.dtype, part.rows, view.cols,
-                          bias ? bias + row : nullptr, y + row, ldy, parts_.compute, areas_.linear);
+    product(x, part.data, view.format, false, part.rows, bias ? bias + row : nullptr, y + row, ldy,
+            areas_.linear);
     row += part.rows;
   }
   if (view.inplace_rows > 0)
@@ -287,8 +302,11 @@ void LayerRunner::multiply_inplace(const MatrixView& view, const kernels::Activa
   SLUICE_ASSERT(is_head || (input_floats + rows * view.inplace_rows) * 4 <=
                                static_cast<int64_t>(host_.rows.size()),
                 "the plan sizes the host's workspace");
+  // Activations become int8 where they are multiplied.
+  const bool needs_f32 =
+      view.format.is_quantised() && parts_.compute.activations == kernels::ActivationFormat::kInt8;
   kernels::Activations here{nullptr, nullptr, x.m, x.k, x.k};
-  if (x.bf16) {
+  if (x.bf16 && !needs_f32) {
     copy_rows(host_.bf16.data(), x.k * 2, x.bf16, x.ld * 2, x.k * 2, x.m);
     here.bf16 = reinterpret_cast<const uint16_t*>(host_.bf16.data());
   } else {
@@ -296,8 +314,8 @@ void LayerRunner::multiply_inplace(const MatrixView& view, const kernels::Activa
     here.f32 = input;
   }
   wait_until(input_arrives);
-  kernels::linear_packed(here, view.inplace, view.dtype, view.inplace_rows, view.cols, bias, output,
-                         view.inplace_rows, parts_.compute, host_.linear);
+  product(here, view.inplace, view.format, true, view.inplace_rows, bias, output, view.inplace_rows,
+          host_.linear);
   const int64_t bytes = x.m * view.inplace_rows * 4;
   exchanged_up_ += bytes;
   const auto output_arrives = parts_.device->up().squeeze_in(bytes);

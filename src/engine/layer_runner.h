@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
-#include "kernels/linear.h"
+#include "kernels/quantised_linear.h"
 #include "src/device/emulated_device.h"
 #include "src/engine/attention_exchange.h"
 #include "src/engine/hidden_store.h"
@@ -31,7 +31,7 @@ class LayerRunner final : public LayerOps {
     HiddenStore* hidden;
     AttentionExchange* exchange;
     EmulatedDevice* device;  ///< null: the CPU itself
-    kernels::Compute compute;
+    kernels::QuantisedOptions compute;
     kernels::AttentionShape attention;
     int64_t micro_batch_tokens;  ///< most rows of a micro-batch
     int threads;
@@ -43,7 +43,7 @@ class LayerRunner final : public LayerOps {
               std::span<std::byte> host_workspace);
 
   /// What a micro-batch of `tokens` rows needs.
-  static int64_t workspace_bytes(const ModelShape& model, kernels::Compute compute,
+  static int64_t workspace_bytes(const ModelShape& model, const kernels::QuantisedOptions& compute,
                                  const kernels::AttentionShape& attention, int64_t tokens,
                                  int threads);
 
@@ -86,6 +86,9 @@ class LayerRunner final : public LayerOps {
   void apply_norm(const NormSpec& norm, const float* x, float* y, int64_t rows, int64_t cols) const;
   kernels::Activations activations(Rows in);
   void written(const Rows& rows);
+  void product(const kernels::Activations& x, const std::byte* w, const WeightFormat& format,
+               bool is_packed, int64_t rows, const float* bias, float* y, int64_t ldy,
+               std::span<std::byte> scratch);
   void multiply(const MatrixView& view, const kernels::Activations& x, const float* bias, float* y,
                 int64_t ldy);
 

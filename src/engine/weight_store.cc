@@ -96,15 +96,16 @@ WeightStore::~WeightStore() {
 
 void WeightStore::reserve(const policy::Plan& plan, Arena& compute_memory, Arena& host_memory) {
   const ModelShape& shape = model_.shape();
-  const int64_t element = dtype_bytes(shape.weight_dtype);
   int64_t resident_bytes = 0;
   int64_t inplace_bytes = 0;
   int64_t host_bytes = 0;
   int64_t vector_floats = 0;
-  const auto packed = [&](int64_t rows, int64_t cols) {
-    return rows == 0 ? 0
-                     : round_up(kernels::packed_bytes(shape.weight_dtype, rows, cols, compute_),
-                                kPackAlignment);
+  const auto packed = [&](const WeightShape& weight, int64_t rows) {
+    if (rows == 0) return int64_t{0};
+    return round_up(weight.quantised.is_quantised()
+                        ? shape.rows_bytes(weight, rows)
+                        : kernels::packed_bytes(shape.weight_dtype, rows, weight.cols, compute_),
+                    kPackAlignment);
   };
   for (size_t i = 0; i < shape.sublayers.size(); ++i) {
     auto& row = weights_.emplace_back();
@@ -125,12 +126,12 @@ void WeightStore::reserve(const policy::Plan& plan, Arena& compute_memory, Arena
       placed.resident_offset = resident_bytes;
       placed.inplace_offset = inplace_bytes;
       placed.host_offset = host_bytes;
-      const int64_t row_bytes = weight.cols * element;
-      resident_bytes += weight.kind == WeightKind::kTable
-                            ? round_up(placed.split.resident * row_bytes, kPackAlignment)
-                            : packed(placed.split.resident, weight.cols);
-      inplace_bytes += packed(placed.split.inplace, weight.cols);
-      host_bytes += round_up(placed.split.host * row_bytes, kPackAlignment);
+      resident_bytes +=
+          weight.kind == WeightKind::kTable
+              ? round_up(shape.rows_bytes(weight, placed.split.resident), kPackAlignment)
+              : packed(weight, placed.split.resident);
+      inplace_bytes += packed(weight, placed.split.inplace);
+      host_bytes += round_up(shape.rows_bytes(weight, placed.split.host), kPackAlignment);
     }
   }
   resident_ = compute_memory.allocate(resident_bytes, "resident weights");
@@ -149,22 +150,22 @@ void WeightStore::lay_out_parts(const policy::Plan& plan, size_t sublayer) {
   for (const policy::PlanPart& planned : plan.parts[sublayer]) {
     const auto w = static_cast<size_t>(planned.weight);
     const io::TensorEntry& tensor = model_.tensor(sublayer, w);
-    const int64_t row_bytes = shapes[w].cols * dtype_bytes(tensor.dtype);
+    const int64_t row_bytes = model_.shape().row_bytes(shapes[w]);
+    const int64_t part_bytes = model_.shape().rows_bytes(shapes[w], planned.rows);
     if (!planned.from_disk) {
       const Weight& placed = weights_[sublayer][w];
       const int64_t first = planned.row - placed.split.resident - placed.split.inplace;
-      Part part{w, planned.rows, false, planned.rows * row_bytes, planned.bytes};
+      Part part{w, planned.rows, false, part_bytes, planned.bytes};
       part.offset = placed.host_offset + first * row_bytes;
-      part.required_bytes = planned.rows * row_bytes;
+      part.required_bytes = part_bytes;
       parts.push_back(part);
       continue;
     }
     const int64_t begin = tensor.offset + planned.row * row_bytes;
-    const io::Window window = io::aligned_window(begin, planned.rows * row_bytes);
+    const io::Window window = io::aligned_window(begin, part_bytes);
     SLUICE_ASSERT(window.bytes <= planned.bytes, "the plan leaves room for alignment");
     parts.push_back({w, planned.rows, true, window.bytes, planned.bytes, begin - window.offset,
-                     file(tensor), window.offset,
-                     begin + planned.rows * row_bytes - window.offset});
+                     file(tensor), window.offset, begin + part_bytes - window.offset});
   }
 }
 
@@ -187,7 +188,10 @@ std::vector<WeightStore::Piece> WeightStore::resident_pieces(int64_t piece_bytes
     for (size_t w = 0; w < shape.sublayers[i].weights.size(); ++w) {
       const WeightShape& weight = shape.sublayers[i].weights[w];
       if (weight.shares_table) continue;
-      const int64_t row_bytes = weight.cols * dtype_bytes(model_.tensor(i, w).dtype);
+      // Vectors have element types of their own.
+      const int64_t row_bytes = weight.kind == WeightKind::kVector
+                                    ? weight.cols * dtype_bytes(model_.tensor(i, w).dtype)
+                                    : shape.row_bytes(weight);
       const policy::RowSplit& split = weights_[i][w].split;
       int64_t step = std::max<int64_t>(piece_bytes / row_bytes, 1);
       if (step >= kernels::kRowGranule) step = round_down(step, kernels::kRowGranule);
@@ -197,8 +201,10 @@ std::vector<WeightStore::Piece> WeightStore::resident_pieces(int64_t piece_bytes
                       "the staging takes a granule of rows");
         for (int64_t row = begin; row < begin + rows; row += step) {
           const int64_t count = std::min(step, begin + rows - row);
-          pieces.push_back(
-              {i, w, row, count, model_.tensor(i, w).offset + row * row_bytes, count * row_bytes});
+          const int64_t bytes = weight.kind == WeightKind::kVector
+                                    ? count * row_bytes
+                                    : shape.rows_bytes(weight, count);
+          pieces.push_back({i, w, row, count, model_.tensor(i, w).offset + row * row_bytes, bytes});
         }
         begin += rows;
       }
@@ -252,23 +258,26 @@ void WeightStore::take_rows(size_t sublayer, size_t weight, int64_t row, int64_t
   const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
   const DType dtype = model_.tensor(sublayer, weight).dtype;
   const Weight& placed = weights_[sublayer][weight];
-  const int64_t row_bytes = shape.cols * dtype_bytes(dtype);
   if (shape.kind == WeightKind::kVector) {
     kernels::convert(dtype, source, DType::kF32, vectors_.as<float>() + placed.resident_offset,
                      shape.cols);
     return;
   }
+  const int64_t row_bytes = model_.shape().row_bytes(shape);
+  const auto bytes = static_cast<size_t>(model_.shape().rows_bytes(shape, rows));
   const int64_t inplace_row = row - placed.split.resident;
   const int64_t host_row = inplace_row - placed.split.inplace;
   if (host_row >= 0) {
-    std::memcpy(host_rows_.data() + placed.host_offset + host_row * row_bytes, source,
-                static_cast<size_t>(rows * row_bytes));
+    std::memcpy(host_rows_.data() + placed.host_offset + host_row * row_bytes, source, bytes);
+  } else if (shape.quantised.is_quantised()) {  // computed on as they are stored
+    std::byte* home = inplace_row >= 0 ? inplace_.data() + placed.inplace_offset
+                                       : resident_.data() + placed.resident_offset;
+    std::memcpy(home + (inplace_row >= 0 ? inplace_row : row) * row_bytes, source, bytes);
   } else if (inplace_row >= 0) {
     kernels::pack_rows(source, dtype, inplace_row, rows, placed.split.inplace, shape.cols, compute_,
                        inplace_.data() + placed.inplace_offset);
   } else if (shape.kind == WeightKind::kTable) {
-    std::memcpy(resident_.data() + placed.resident_offset + row * row_bytes, source,
-                static_cast<size_t>(rows * row_bytes));
+    std::memcpy(resident_.data() + placed.resident_offset + row * row_bytes, source, bytes);
   } else {
     kernels::pack_rows(source, dtype, row, rows, placed.split.resident, shape.cols, compute_,
                        resident_.data() + placed.resident_offset);
@@ -294,7 +303,7 @@ MatrixView WeightStore::matrix(size_t sublayer, size_t weight,
   const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
   const Weight& placed = weights_[sublayer][weight];
   MatrixView view;
-  view.dtype = model_.shape().weight_dtype;
+  view.format = model_.shape().format_of(shape);
   view.rows = shape.rows;
   view.cols = shape.cols;
   view.resident_rows = placed.split.resident;
@@ -333,11 +342,12 @@ int64_t WeightStore::load_staging_bytes(const ModelShape& model) {
   for (const SublayerShape& sublayer : model.sublayers)
     for (const WeightShape& weight : sublayer.weights) {
       // Vectors may be f32 in a checkpoint of 16-bit matrices.
-      const int64_t element =
-          weight.kind == WeightKind::kVector ? 4 : dtype_bytes(model.weight_dtype);
-      const int64_t row = weight.cols * element;
-      half =
-          std::max(half, std::min(weight.rows * row, std::max(piece, kernels::kRowGranule * row)));
+      const int64_t row =
+          weight.kind == WeightKind::kVector ? weight.cols * 4 : model.row_bytes(weight);
+      const int64_t whole = weight.kind == WeightKind::kVector
+                                ? weight.rows * row
+                                : model.rows_bytes(weight, weight.rows);
+      half = std::max(half, std::min(whole, std::max(piece, kernels::kRowGranule * row)));
     }
   return 2 * (round_up(half, kAlign) + 2 * kAlign);
 }

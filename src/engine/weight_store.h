@@ -27,7 +27,7 @@ struct PlainRows {
 /// Rows [0, resident_rows) are packed or plain where they are computed; then come inplace_rows that
 /// the host multiplies; the rest follow in `streamed`, in order.
 struct MatrixView {
-  DType dtype = DType::kF32;
+  WeightFormat format;
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t resident_rows = 0;

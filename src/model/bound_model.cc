@@ -32,6 +32,14 @@ void check_shape(const io::Checkpoint& checkpoint, const WeightShape& weight,
         fmt::format("{}: tensor {} has shape {}, config.json says {}", checkpoint.folder().string(),
                     tensor.name, io::format_shape(tensor.shape), io::format_shape(wanted)),
         "config.json and weights belong to different models");
+  if (tensor.quantised.is_quantised()) {
+    if (weight.kind == WeightKind::kMatrix && !weight.shares_table) return;
+    throw Error(
+        ErrorKind::kFile,
+        fmt::format("{}: tensor {} is {}, but only matrices of linear layers may be",
+                    checkpoint.folder().string(), tensor.name, format_name(tensor.quantised)),
+        "convert the model again");
+  }
   if (!is_weight_dtype(tensor.dtype))
     throw Error(ErrorKind::kFile,
                 fmt::format("{}: tensor {} has element type {}", checkpoint.folder().string(),
@@ -65,14 +73,15 @@ BoundModel BoundModel::open(const std::filesystem::path& path) {
 
   const io::TensorEntry* first_matrix = nullptr;
   std::set<std::string_view> used;
-  for (const SublayerShape& sublayer : model.shape_.sublayers) {
+  for (SublayerShape& sublayer : model.shape_.sublayers) {
     auto& row = model.tensors_.emplace_back();
-    for (const WeightShape& weight : sublayer.weights) {
+    for (WeightShape& weight : sublayer.weights) {
       const io::TensorEntry& tensor = find_tensor(checkpoint, weight);
       check_shape(checkpoint, weight, tensor);
       row.push_back(&tensor);
       used.insert(tensor.name);
-      if (weight.kind == WeightKind::kVector) continue;
+      weight.quantised = tensor.quantised;
+      if (weight.kind == WeightKind::kVector || tensor.quantised.is_quantised()) continue;
       if (!first_matrix) first_matrix = &tensor;
       if (tensor.dtype != first_matrix->dtype)
         throw Error(ErrorKind::kFile,

@@ -1,5 +1,7 @@
 #include "src/shape/model_shape.h"
 
+#include <map>
+
 namespace sluice {
 
 const WeightShape* SublayerShape::find(std::string_view role) const noexcept {
@@ -17,7 +19,42 @@ int64_t ModelShape::num_parameters() const noexcept {
 }
 
 int64_t ModelShape::weight_bytes() const noexcept {
-  return num_parameters() * dtype_bytes(weight_dtype);
+  int64_t bytes = 0;
+  for (const SublayerShape& sublayer : sublayers)
+    for (const WeightShape& weight : sublayer.weights)
+      if (!weight.shares_table) bytes += rows_bytes(weight, weight.rows);
+  return bytes;
+}
+
+bool ModelShape::is_quantised() const noexcept {
+  for (const SublayerShape& sublayer : sublayers)
+    for (const WeightShape& weight : sublayer.weights)
+      if (weight.quantised.is_quantised()) return true;
+  return false;
+}
+
+std::string ModelShape::weights_name() const {
+  std::map<std::string, int64_t> bytes;
+  for (const SublayerShape& sublayer : sublayers)
+    for (const WeightShape& weight : sublayer.weights)
+      if (weight.quantised.is_quantised())
+        bytes[format_name(weight.quantised)] += rows_bytes(weight, weight.rows);
+  std::string name(dtype_name(weight_dtype));
+  int64_t most = 0;
+  for (const auto& [format, size] : bytes)
+    if (size > most) {
+      most = size;
+      name = format;
+    }
+  return name;
+}
+
+void ModelShape::set_weights(const WeightFormat& format) {
+  if (!format.is_quantised()) weight_dtype = format.dtype;
+  for (SublayerShape& sublayer : sublayers)
+    for (WeightShape& weight : sublayer.weights)
+      if (weight.kind == WeightKind::kMatrix && !weight.shares_table)
+        weight.quantised = format.is_quantised() ? format : WeightFormat{};
 }
 
 double ModelShape::matmul_flops_per_token() const noexcept {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/base/dtype.h"
+#include "src/base/weight_format.h"
 
 namespace sluice {
 
@@ -30,6 +31,8 @@ struct WeightShape {
   /// The matrices of all ModelShape::num_experts of its layer, one below the other: a token is
   /// multiplied with experts_per_token of them, a large block touches all.
   bool is_routed_expert = false;
+  /// Of a quantised matrix; kPlain: elements of ModelShape::weight_dtype.
+  WeightFormat quantised;
 };
 
 enum class SublayerKind : uint8_t { kEmbed, kAttention, kMlp, kHead };
@@ -44,8 +47,8 @@ struct SublayerShape {
 };
 
 struct ModelShape {
-  std::string family;  ///< config.json's model_type
-  DType weight_dtype = DType::kBF16;
+  std::string family;                 ///< config.json's model_type
+  DType weight_dtype = DType::kBF16;  ///< of everything that is not quantised
   int64_t num_layers = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
@@ -69,7 +72,25 @@ struct ModelShape {
   }
   /// Parameters, tied tables counted once.
   int64_t num_parameters() const noexcept;
-  /// Bytes of all weights in weight_dtype, tied tables counted once.
+  /// How a weight's elements are stored (vectors as if in weight_dtype).
+  WeightFormat format_of(const WeightShape& weight) const noexcept {
+    return weight.quantised.is_quantised() ? weight.quantised : WeightFormat::plain(weight_dtype);
+  }
+  /// Bytes from one row to the next.
+  int64_t row_bytes(const WeightShape& weight) const noexcept {
+    return format_of(weight).row_bytes(weight.cols);
+  }
+  /// Bytes of `rows` rows that begin at a multiple of the row granule.
+  int64_t rows_bytes(const WeightShape& weight, int64_t rows) const noexcept {
+    return format_of(weight).bytes(rows, weight.cols);
+  }
+  /// Whether any matrix is quantised.
+  bool is_quantised() const noexcept;
+  /// "bf16", or "int4-g64" (of most bytes) where matrices are quantised.
+  std::string weights_name() const;
+  /// Makes every matrix but tied tables `format`; plain formats change weight_dtype.
+  void set_weights(const WeightFormat& format);
+  /// Bytes of all weights as stored, tied tables counted once.
   int64_t weight_bytes() const noexcept;
   /// Multiply-adds of all matrices for one token, times two (the head included once).
   double matmul_flops_per_token() const noexcept;

@@ -32,7 +32,7 @@ TEST_P(StoreGroups, HoldEveryTensorOfTheModelOnceInTheOrderOfAPass) {
 
 TEST_P(StoreGroups, AreEmbedTheLayersAndHead) {
   const BoundModel model = BoundModel::open(testing::fixture_model(GetParam()));
-  const auto groups = store_groups(model, DType::kBF16);
+  const auto groups = store_groups(model, WeightFormat::plain(DType::kBF16));
   ASSERT_GE(groups.size(), static_cast<size_t>(model.shape().num_layers) + 1);
   EXPECT_EQ(groups.front().name, "embed");
   EXPECT_EQ(groups[1].name, "layer-00000");
@@ -40,7 +40,8 @@ TEST_P(StoreGroups, AreEmbedTheLayersAndHead) {
   for (const auto& group : groups) {
     EXPECT_TRUE(names.insert(group.name).second) << group.name << " twice";
     EXPECT_FALSE(group.tensors.empty()) << group.name;
-    for (const auto& tensor : group.tensors) EXPECT_EQ(tensor.to, DType::kBF16);
+    for (const auto& tensor : group.tensors)
+      EXPECT_EQ(tensor.to, WeightFormat::plain(DType::kBF16));
   }
 }
 

@@ -1,11 +1,16 @@
 #include "tests/engine/model_fixtures.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "io/convert.h"
+#include "kernels/quantise.h"
 #include "src/base/bytes.h"
 
 namespace sluice::testing {
@@ -20,8 +25,53 @@ Json read_goldens(const std::string& model) {
 }
 }  // namespace
 
+namespace {
+// Stores that fixtures were quantised to, removed at the end of the program.
+struct QuantisedStores {
+  fs::path root;
+  std::map<std::string, std::string> paths;
+  ~QuantisedStores() {
+    std::error_code ignored;
+    if (!root.empty()) fs::remove_all(root, ignored);
+  }
+};
+
+std::string quantised_fixture(const std::string& name, const WeightFormat& format) {
+  static QuantisedStores stores;
+  if (stores.root.empty())
+    stores.root = fs::temp_directory_path() / ("sluice-quantised-" + std::to_string(getpid()));
+  const std::string key = name + "-" + format_name(format);
+  if (const auto found = stores.paths.find(key); found != stores.paths.end()) return found->second;
+  const BoundModel model = BoundModel::open(fixture_model(name));
+  io::ConvertOptions options;
+  options.destination = stores.root / key;
+  options.threads = 1;
+  options.quantise = [](const WeightFormat& to, const float* importance, const float* rows,
+                        int64_t row_count, int64_t cols, std::byte* panel) {
+    return kernels::quantise_panel(to, {kernels::RangeSearch::kClip, importance}, rows, cols,
+                                   row_count, cols, panel);
+  };
+  std::vector<io::StoreGroup> groups(1);
+  groups[0].name = "all";
+  std::set<std::string> placed;
+  for (size_t i = 0; i < model.shape().sublayers.size(); ++i)
+    for (size_t w = 0; w < model.shape().sublayers[i].weights.size(); ++w) {
+      const std::string& tensor = model.tensor(i, w).name;
+      if (!placed.insert(tensor).second) continue;
+      const bool is_matrix = model.shape().sublayers[i].weights[w].kind == WeightKind::kMatrix;
+      groups[0].tensors.push_back(
+          {tensor, tensor, is_matrix ? std::optional(format) : std::nullopt, {}});
+    }
+  io::convert_checkpoint(model.checkpoint(), groups, options);
+  return stores.paths[key] = options.destination.string();
+}
+}  // namespace
+
 std::string fixture_model(const std::string& name) {
-  return std::string(SLUICE_FIXTURES) + "/models/" + name;
+  const size_t colon = name.find(':');
+  if (colon == std::string::npos) return std::string(SLUICE_FIXTURES) + "/models/" + name;
+  const std::string format = name.substr(colon + 1, name.find('+') - colon - 1);
+  return quantised_fixture(name.substr(0, colon), parse_weight_format(format).value());
 }
 
 std::vector<std::string> fixture_models() {
@@ -125,6 +175,7 @@ EngineOptions options_for(const std::vector<GenerationRequest>& requests) {
 
 std::map<uint64_t, Answer> run_all(const std::string& model, EngineOptions options,
                                    std::vector<GenerationRequest> requests) {
+  if (model.ends_with("+a8")) options.activations = kernels::ActivationFormat::kInt8;
   const auto engine = Engine::open(fixture_model(model), std::move(options));
   ListSource source(std::move(requests));
   CollectingSink sink;

@@ -18,6 +18,8 @@ struct GoldenCase {
   std::vector<float> logits;   ///< [prompt, vocab] f32 of the reference; may be empty
 };
 
+/// "NAME", or "NAME:FORMAT" (":int4-g32"): the fixture quantised; run_all takes "+a8" at the end
+/// for int8 activations.
 std::string fixture_model(const std::string& name);
 std::vector<std::string> fixture_models();
 std::vector<GoldenCase> golden_cases(const std::string& model);

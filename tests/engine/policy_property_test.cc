@@ -140,7 +140,9 @@ TEST_P(PolicyProperty, ASequenceGetsTheSameTokensAloneAndInAnyBlock) {
   options.compute = ComputeChoice::kF32;
   auto together = run_all(GetParam(), options, requests);
   for (size_t i = 0; i < requests.size(); ++i) {
-    auto alone = run_all(GetParam(), options_for({requests[i]}), {requests[i]});
+    EngineOptions one = options_for({requests[i]});
+    one.compute = ComputeChoice::kF32;
+    auto alone = run_all(GetParam(), one, {requests[i]});
     EXPECT_EQ(alone[i].tokens, together[i].tokens) << "sequence " << i;
   }
 }
@@ -148,7 +150,10 @@ TEST_P(PolicyProperty, ASequenceGetsTheSameTokensAloneAndInAnyBlock) {
 INSTANTIATE_TEST_SUITE_P(Fixtures, PolicyProperty,
                          ::testing::Values("stories260k", "opt-tiny", "opt-350m-tiny",
                                            "llama-tiny-gqa", "llama-tiny-sharded",
-                                           "opt-tiny-f16-bin-decoder"),
+                                           "opt-tiny-f16-bin-decoder", "stories260k:int4",
+                                           "stories260k:int4-g32+a8", "opt-tiny:int8+a8",
+                                           "llama-tiny-gqa:nf4", "opt-350m-tiny:int4-g128",
+                                           "llama-tiny-bias:fp8"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name)

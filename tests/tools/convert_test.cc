@@ -124,8 +124,8 @@ TEST(ConvertCommand, RefusesToReplaceWhatItWasNotAskedTo) {
   const Golden golden = goldens("stories260k").front();
   EXPECT_EQ(greedy(store, golden), golden.greedy_ids);
   fail({"convert", folder.path("none"), folder.path("other")}, 3, {folder.path("none")});
-  fail({"convert", fixture_model("opt-tiny"), folder.path("other"), "--weights", "int4"}, 2,
-       {"--weights", "int4"});
+  fail({"convert", fixture_model("opt-tiny"), folder.path("other"), "--weights", "int5"}, 2,
+       {"--weights", "int5"});
   EXPECT_FALSE(std::filesystem::exists(folder.path("other")));
 }
 

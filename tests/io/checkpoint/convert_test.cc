@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <cmath>
+#include <cstring>
+#include <limits>
 
 #include "io/convert_journal.h"
 #include "store_source.h"
@@ -277,6 +280,88 @@ TEST_F(Convert, AnUnfinishedStoreIsNotTakenForACheckpoint) {
   EXPECT_TRUE(fs::exists(folder_ / "store" / "embed.safetensors"));
   expect_refusal([&] { Checkpoint::open(folder_ / "store"); }, ErrorKind::kFile,
                  {"unfinished conversion"});
+}
+
+// A quantiser that stores sums, to see which rows it is given: io knows none of its own.
+PanelQuantiser summing_quantiser() {
+  return [](const WeightFormat& format, const float*, const float* rows, int64_t row_count,
+            int64_t cols, std::byte* panel) {
+    float sum = 0;
+    for (int64_t i = 0; i < row_count * cols; ++i) sum += rows[i];
+    if (!std::isfinite(sum)) return false;
+    std::memset(panel, 0, static_cast<size_t>(format.panel_bytes(cols)));
+    std::memcpy(panel, &sum, 4);
+    std::memcpy(panel + 4, &row_count, 8);
+    return true;
+  };
+}
+
+TEST_F(Convert, QuantisesPanelByPanelWhateverThePieces) {
+  constexpr int64_t kRows = 1003, kCols = 4100;
+  std::vector<float> values(kRows * kCols);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 37 % 1009) - 504;
+  const NewTensor tensor{"w", DType::kF32, {kRows, kCols}};
+  write_sharded_safetensors(
+      folder_ / "from", {&tensor, 1}, [&](size_t, int64_t first, std::span<std::byte> to) {
+        std::memcpy(to.data(), reinterpret_cast<const std::byte*>(values.data()) + first * 4,
+                    to.size());
+      });
+  const Checkpoint from = Checkpoint::open(folder_ / "from");
+  const WeightFormat format = *parse_weight_format("int4-g32");
+  const std::vector<StoreGroup> groups = {{"all", {{"w", "w", format, {}}}}};
+  for (const int threads : {1, 3}) {
+    const fs::path to = folder_ / ("to" + std::to_string(threads));
+    ConvertOptions options{.destination = to, .threads = threads};
+    options.quantise = summing_quantiser();
+    convert_checkpoint(from, groups, options);
+    verify_store(to);
+    const Checkpoint store = Checkpoint::open(to);
+    const TensorEntry* entry = store.find("w");
+    ASSERT_NE(entry, nullptr);
+    EXPECT_EQ(entry->quantised, format);
+    EXPECT_EQ(entry->shape, (std::vector<int64_t>{kRows, kCols}));
+    EXPECT_EQ(entry->bytes, format.bytes(kRows, kCols));
+    const std::vector<std::byte> bytes = read_tensor(store, *entry);
+    for (int64_t panel = 0; panel < (kRows + 15) / 16; ++panel) {
+      float sum = 0, expected = 0;
+      int64_t rows = 0;
+      std::memcpy(&sum, bytes.data() + panel * format.panel_bytes(kCols), 4);
+      std::memcpy(&rows, bytes.data() + panel * format.panel_bytes(kCols) + 4, 8);
+      const int64_t end = std::min(kRows, (panel + 1) * 16);
+      for (int64_t i = panel * 16 * kCols; i < end * kCols; ++i)
+        expected += values[static_cast<size_t>(i)];
+      EXPECT_EQ(rows, end - panel * 16);
+      EXPECT_EQ(sum, expected) << "panel " << panel;
+    }
+  }
+}
+
+TEST_F(Convert, NamesTheRowsThatCannotBeQuantised) {
+  std::vector<float> values(100 * 64, 1.0f);
+  values[50 * 64 + 3] = std::numeric_limits<float>::infinity();
+  const NewTensor tensor{"w", DType::kF32, {100, 64}};
+  write_sharded_safetensors(
+      folder_ / "from", {&tensor, 1}, [&](size_t, int64_t first, std::span<std::byte> to) {
+        std::memcpy(to.data(), reinterpret_cast<const std::byte*>(values.data()) + first * 4,
+                    to.size());
+      });
+  const std::vector<StoreGroup> groups = {{"all", {{"w", "w", *parse_weight_format("int4"), {}}}}};
+  ConvertOptions options{.destination = folder_ / "to"};
+  options.quantise = summing_quantiser();
+  try {
+    convert_checkpoint(Checkpoint::open(folder_ / "from"), groups, options);
+    FAIL() << "an infinity was quantised";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kFile);
+    EXPECT_NE(std::string(error.what()).find("\"w\", rows 48 to 63"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST_F(Convert, RefusesToQuantiseTwiceAndWhatIsNoMatrix) {
+  const std::vector<StoreGroup> vector = {
+      {"all", {{"layers.0.bias", "b", *parse_weight_format("int4"), {}}}}};
+  EXPECT_THROW(packed_store_bytes(source(), vector), Error);
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ inline void expect_store_holds(const std::filesystem::path& folder, const Checkp
       EXPECT_EQ(to.file_index, static_cast<int32_t>(g));
       EXPECT_EQ(to.offset % kStoreAlignment, 0);
       EXPECT_EQ(to.shape, from.shape);
-      EXPECT_EQ(to.dtype, wanted.to.value_or(from.dtype));
+      EXPECT_EQ(to.dtype, wanted.to ? wanted.to->dtype : from.dtype);
       std::vector<std::byte> expected(static_cast<size_t>(to.bytes));
       convert_elements_portable(from.dtype, read_tensor(source, from), to.dtype, expected);
       EXPECT_TRUE(read_tensor(store, to) == expected);

@@ -1,0 +1,221 @@
+#include "kernels/quantised_linear.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cpu/variant.h"
+#include "src/base/bytes.h"
+#include "src/base/error.h"
+
+namespace sluice::kernels {
+
+namespace {
+constexpr int64_t kLine = 64;
+// Rows of x that are prepared and multiplied at a time: one slab of them stays in L2.
+constexpr int64_t kMostRows = 512;
+// Bytes of W that a thread takes at a time while they bound the product.
+constexpr int64_t kShareBytes = 256 * 1024;
+// Rows of W that a thread takes at a time when multiply-adds bound it.
+constexpr int64_t kShareRows = 256;
+constexpr int64_t kRowStep = 32;  // two units of every variant
+constexpr int64_t kFewRows = 8;   // as the kernels
+// Work on x worth several threads.
+constexpr int64_t kWorthThreads = 1 << 15;
+// LLM.int8() handles at most one column in so many apart: more is no outlier.
+constexpr int64_t kOutlierShare = 16;
+
+bool uses_bf16(const QuantisedOptions& options) noexcept {
+  return options.compute == Compute::kBF16 && active_variant().quantised_bf16 != nullptr;
+}
+
+// Takes areas from scratch, each on its own cache lines.
+class Areas {
+ public:
+  explicit Areas(std::span<std::byte> scratch) : scratch_(scratch) {
+    const auto address = reinterpret_cast<uintptr_t>(scratch.data());
+    used_ = static_cast<int64_t>((kLine - address % kLine) % kLine);
+  }
+  template <typename T>
+  T* take(int64_t count) {
+    auto* at = reinterpret_cast<T*>(scratch_.data() + used_);
+    used_ += round_up(count * static_cast<int64_t>(sizeof(T)), kLine);
+    SLUICE_ASSERT(used_ <= static_cast<int64_t>(scratch_.size()),
+                  "quantised_scratch_bytes says how much");
+    return at;
+  }
+
+ private:
+  std::span<std::byte> scratch_;
+  int64_t used_ = 0;
+};
+
+template <typename Work>
+void over_rows_of_x(int64_t m, int64_t k, const Work& work) {
+#pragma omp parallel for schedule(static) if (m > 1 && m * k > kWorthThreads)
+  for (int64_t i = 0; i < m; ++i) work(i);
+}
+
+template <typename Kernel>
+void run(const QuantisedCall& call, Kernel kernel) {
+  int64_t share = kShareRows;
+  if (call.m <= kFewRows)
+    share = round_up(std::max<int64_t>(1, kShareBytes / call.format.row_bytes(call.k)), kRowStep);
+  // A short matrix still has work for each of a few threads.
+  share = std::min(share, std::max(kRowStep, round_up(call.n / 8, kRowStep)));
+  const int64_t shares = (call.n + share - 1) / share;
+#pragma omp parallel for schedule(dynamic) if (shares > 1)
+  for (int64_t i = 0; i < shares; ++i) kernel(call, i * share, std::min(call.n, (i + 1) * share));
+}
+
+void multiply_bf16(QuantisedCall call, const Activations& x, Areas areas) {
+  const int64_t padded = call.format.padded_columns(call.k);
+  const int64_t groups = call.format.groups(call.k);
+  auto* sums = areas.take<float>(call.m * groups);
+  call.bf16 = x.bf16;
+  call.ld = x.ld;
+  if (padded != call.k) {
+    auto* copy = areas.take<uint16_t>(call.m * padded);
+    over_rows_of_x(call.m, padded, [&](int64_t i) {
+      std::memcpy(copy + i * padded, x.bf16 + i * x.ld, static_cast<size_t>(call.k) * 2);
+      std::memset(copy + i * padded + call.k, 0, static_cast<size_t>(padded - call.k) * 2);
+    });
+    call.bf16 = copy;
+    call.ld = padded;
+  }
+  // Only asymmetric codes need them, yet every kernel may read them.
+  const int64_t columns = call.format.group_columns(call.k);
+  over_rows_of_x(call.m, padded, [&](int64_t i) {
+    if (call.format.encoding == Encoding::kInt4)
+      active_variant().sum_groups(call.bf16 + i * call.ld, padded, columns, sums + i * groups);
+    else
+      std::memset(sums + i * groups, 0, static_cast<size_t>(groups) * 4);
+  });
+  call.sums = sums;
+  run(call, active_variant().quantised_bf16);
+}
+
+// y += x_outliers W_outliers^T, a column at a time; `columns` are few.
+void add_outliers(const QuantisedCall& call, const Activations& x, const int32_t* columns,
+                  int64_t count) {
+  constexpr int64_t kRows = WeightFormat::kPanelRows;
+  const int64_t panels = (call.n + kRows - 1) / kRows;
+#pragma omp parallel for schedule(static) if (panels * count * call.m > kWorthThreads)
+  for (int64_t panel = 0; panel < panels; ++panel) {
+    const std::byte* from = call.w + panel * call.format.panel_bytes(call.k);
+    const int64_t rows = std::min(kRows, call.n - panel * kRows);
+    float block[8 * kRows];
+    for (int64_t c = 0; c < count; ++c) {
+      const int64_t begin = round_down(columns[c], 8);
+      active_variant().unpack_panel(call.format, from, call.k, begin,
+                                    std::min<int64_t>(8, call.k - begin), block);
+      const float* weights = block + (columns[c] - begin) * kRows;
+      for (int64_t i = 0; i < call.m; ++i) {
+        const float value = x.f32[i * x.ld + columns[c]];
+        float* to = call.y + i * call.ldy + panel * kRows;
+        for (int64_t row = 0; row < rows; ++row) to[row] += value * weights[row];
+      }
+    }
+  }
+}
+
+// The columns of x with a value of at least `threshold`; nothing when they are too many to be
+// outliers.
+int64_t find_outliers(const Activations& x, float threshold, int32_t* columns) {
+  int64_t count = 0;
+  for (int64_t column = 0; column < x.k; ++column) {
+    bool is_outlier = false;
+    for (int64_t i = 0; i < x.m && !is_outlier; ++i)
+      is_outlier = std::fabs(x.f32[i * x.ld + column]) >= threshold;
+    if (!is_outlier) continue;
+    if (count >= x.k / kOutlierShare) return count;
+    columns[count++] = static_cast<int32_t>(column);
+  }
+  return count;
+}
+
+void multiply_int8(QuantisedCall call, const Activations& x, const QuantisedOptions& options,
+                   Areas areas) {
+  const Variant& variant = active_variant();
+  const int64_t padded = call.format.padded_columns(call.k);
+  const int64_t groups = call.format.groups(call.k);
+  auto* codes = areas.take<int8_t>(call.m * padded);
+  auto* scales = areas.take<float>(call.m * groups);
+  auto* sums = areas.take<float>(call.m * groups);
+  int32_t* outliers = nullptr;
+  int64_t outlier_count = 0;
+  Activations inliers = x;
+  if (options.outlier_threshold > 0) {
+    outliers = areas.take<int32_t>(call.k);
+    outlier_count = find_outliers(x, options.outlier_threshold, outliers);
+    auto* copy = areas.take<float>(call.m * call.k);
+    if (outlier_count > 0) {
+      over_rows_of_x(call.m, call.k, [&](int64_t i) {
+        std::memcpy(copy + i * call.k, x.f32 + i * x.ld, static_cast<size_t>(call.k) * 4);
+        for (int64_t c = 0; c < outlier_count; ++c) copy[i * call.k + outliers[c]] = 0;
+      });
+      inliers.f32 = copy;
+      inliers.ld = call.k;
+    }
+  }
+  over_rows_of_x(call.m, padded, [&](int64_t i) {
+    variant.quantise_activations(call.format, inliers.f32 + i * inliers.ld, call.k,
+                                 codes + i * padded, scales + i * groups, sums + i * groups);
+  });
+  call.int8 = codes;
+  call.ld = padded;
+  call.scales = scales;
+  call.sums = sums;
+  run(call, variant.quantised_int8);
+  if (outlier_count > 0) add_outliers(call, x, outliers, outlier_count);
+}
+}  // namespace
+
+bool takes_int8_activations(const WeightFormat& format) noexcept {
+  return format.encoding == Encoding::kInt4 || format.encoding == Encoding::kInt8;
+}
+
+void linear_quantised(const Activations& x, const std::byte* w, const WeightFormat& format,
+                      int64_t n, const float* bias, float* y, int64_t ldy,
+                      const QuantisedOptions& options, std::span<std::byte> scratch) {
+  for (int64_t begin = 0; begin < x.m && n > 0; begin += kMostRows) {
+    const Activations part{x.f32 ? x.f32 + begin * x.ld : nullptr,
+                           x.bf16 ? x.bf16 + begin * x.ld : nullptr,
+                           std::min(kMostRows, x.m - begin), x.k, x.ld};
+    QuantisedCall call{};
+    call.format = format;
+    call.w = w;
+    call.n = n;
+    call.k = x.k;
+    call.m = part.m;
+    call.bias = bias;
+    call.y = y + begin * ldy;
+    call.ldy = ldy;
+    if (options.activations == ActivationFormat::kInt8) {
+      multiply_int8(call, part, options, Areas(scratch));
+    } else if (uses_bf16(options)) {
+      multiply_bf16(call, part, Areas(scratch));
+    } else {
+      call.x = part.f32;
+      call.ld = part.ld;
+      run(call, active_variant().quantised_f32);
+    }
+  }
+}
+
+int64_t quantised_scratch_bytes(const WeightFormat& format, int64_t max_m, int64_t k,
+                                const QuantisedOptions& options) noexcept {
+  const int64_t m = std::min(max_m, kMostRows);
+  if (m == 0 || k == 0) return 0;
+  const int64_t padded = format.padded_columns(k);
+  const int64_t per_group = round_up(m * format.groups(k) * 4, kLine);
+  if (options.activations == ActivationFormat::kInt8) {
+    int64_t bytes = kLine + round_up(m * padded, kLine) + 2 * per_group;
+    if (options.outlier_threshold > 0) bytes += round_up(k * 4, kLine) + round_up(m * k * 4, kLine);
+    return bytes;
+  }
+  if (!uses_bf16(options)) return 0;
+  return kLine + per_group + (padded != k ? round_up(m * padded * 2, kLine) : 0);
+}
+
+}  // namespace sluice::kernels

@@ -1,0 +1,61 @@
+#pragma once
+// Rows of a weight matrix to quantised panels and back (layout: docs/formats/quantised-weights.md).
+// Callers may run it on any thread, several panels at a time: nothing is shared.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "src/base/weight_format.h"
+
+namespace sluice::kernels {
+
+enum class RangeSearch : uint8_t {
+  kMinMax,  ///< the range is that of the group's values (round to nearest)
+  kClip     ///< the range is shrunk to where the summed squared error is least
+};
+
+struct QuantiseOptions {
+  RangeSearch search = RangeSearch::kClip;
+  /// [cols] how much an error of each column counts, such as the mean square of the inputs that it
+  /// is multiplied with; null: all the same.
+  const float* importance = nullptr;
+};
+
+/// Shares of the range that kClip tries, largest first, one apart by kClipStep.
+constexpr int kClipSteps = 20;
+constexpr float kClipStep = 0.02f;
+
+/// Quantises `row_count` rows (1 to 16) into one panel; missing rows become zeros.
+///   rows  [row_count, cols] f32, row stride `ld`, all finite      panel  format.panel_bytes(cols)
+/// Every scale is a normal number or zero; a group of equal values comes back as close as its scale
+/// is stored. Returns false, with the panel undefined, when a value is not finite or (kInt4) a
+/// scale is past f16.
+bool quantise_panel(const WeightFormat& format, const QuantiseOptions& options, const float* rows,
+                    int64_t ld, int64_t row_count, int64_t cols, std::byte* panel) noexcept;
+
+/// rows [row_count, cols] f32, row stride `ld` = the panel's first rows.
+void dequantise_panel(const WeightFormat& format, const std::byte* panel, int64_t row_count,
+                      int64_t cols, float* rows, int64_t ld) noexcept;
+
+/// The codes of one group of a panel with its scales, for formats that are read from elsewhere:
+/// codes [16][group_columns] (one byte each), scales [16], zeros [16] (kInt4).
+void pack_group(const WeightFormat& format, int64_t cols, int64_t group, const uint8_t* codes,
+                const float* scales, const float* zeros, std::byte* panel) noexcept;
+
+/// The 16 values of NF4, rising; the same to 1e-6 as published.
+extern const float kNf4Values[16];
+/// The value of an e4m3 code; NaN for 0x7f and 0xff.
+float e4m3_to_f32(uint8_t code) noexcept;
+/// The nearest e4m3 code (ties to even mantissa); past 448 the largest.
+uint8_t f32_to_e4m3(float value) noexcept;
+
+namespace reference {
+/// w[row, col] of a quantised matrix of `cols` columns, exact in f32 but for the last rounding.
+float quantised_value(const WeightFormat& format, const std::byte* w, int64_t cols, int64_t row,
+                      int64_t col);
+/// quantise_panel with RangeSearch::kMinMax, the plainest way.
+void quantise_panel(const WeightFormat& format, const float* rows, int64_t ld, int64_t row_count,
+                    int64_t cols, std::byte* panel);
+}  // namespace reference
+
+}  // namespace sluice::kernels

@@ -1,0 +1,50 @@
+#pragma once
+// y = x W^T (+ bias) with W in quantised panels (src/base/weight_format.h), computed on without
+// unpacking it to memory first: for few rows of x the codes are decoded in registers (bound by the
+// bytes of W), for many a slab of them in the cache. One call at a time (OpenMP inside).
+//
+// With 16-bit activations the codes are exact in the product and a group's scale is applied to its
+// f32 sum: the result is that of dequantising and multiplying, within f32 rounding (NF4 on bf16: of
+// its values rounded to bf16). With int8 activations x is quantised on the fly, symmetric, one
+// scale for each row and group of W (W8A8 with one group: per token times per channel), and
+// products are exact in int32.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/linear.h"
+#include "src/base/weight_format.h"
+
+namespace sluice::kernels {
+
+enum class ActivationFormat : uint8_t { k16Bit, kInt8 };
+
+struct QuantisedOptions {
+  Compute compute = Compute::kF32;
+  ActivationFormat activations = ActivationFormat::k16Bit;
+  /// With int8 activations: columns of x that hold a value of at least this magnitude are
+  /// multiplied in f32 (LLM.int8(), arXiv:2208.07339, section 3.2; 6 there); 0: none.
+  float outlier_threshold = 0;
+};
+
+/// Whether `format` multiplies int8 activations: kInt4 and kInt8 do.
+bool takes_int8_activations(const WeightFormat& format) noexcept;
+
+/// x.m rows of x.k columns; w [n, k] panels; y [m, n] f32, row stride ldy; bias [n] or null.
+/// `scratch`: quantised_scratch_bytes().
+void linear_quantised(const Activations& x, const std::byte* w, const WeightFormat& format,
+                      int64_t n, const float* bias, float* y, int64_t ldy,
+                      const QuantisedOptions& options, std::span<std::byte> scratch);
+
+int64_t quantised_scratch_bytes(const WeightFormat& format, int64_t max_m, int64_t k,
+                                const QuantisedOptions& options) noexcept;
+
+namespace reference {
+/// The plainest: dequantised weights, f64 sums; x as Compute takes it; int8 activations quantised
+/// the same way.
+void linear_quantised(const Activations& x, const std::byte* w, const WeightFormat& format,
+                      int64_t n, const float* bias, float* y, int64_t ldy,
+                      const QuantisedOptions& options);
+}  // namespace reference
+
+}  // namespace sluice::kernels

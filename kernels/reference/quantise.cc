@@ -1,0 +1,180 @@
+#include "kernels/quantise.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/quantised_layout.h"
+#include "src/base/dtype.h"
+
+namespace sluice::kernels {
+
+// The quantiles of a normal distribution, as published with QLoRA (arXiv:2305.14314, appendix E).
+const float kNf4Values[16] = {-1.0f,
+                              -0.6961928009986877f,
+                              -0.5250730514526367f,
+                              -0.39491748809814453f,
+                              -0.28444138169288635f,
+                              -0.18477343022823334f,
+                              -0.09105003625154495f,
+                              0.0f,
+                              0.07958029955625534f,
+                              0.16093020141124725f,
+                              0.24611230194568634f,
+                              0.33791524171829224f,
+                              0.44070982933044434f,
+                              0.5626170039176941f,
+                              0.7229568362236023f,
+                              1.0f};
+
+float e4m3_to_f32(uint8_t code) noexcept {
+  const int exponent = (code >> 3) & 15;
+  const int mantissa = code & 7;
+  if (exponent == 15 && mantissa == 7) return std::numeric_limits<float>::quiet_NaN();
+  const float magnitude = exponent == 0
+                              ? std::ldexp(static_cast<float>(mantissa), -9)
+                              : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+  return (code & 0x80) ? -magnitude : magnitude;
+}
+
+uint8_t f32_to_e4m3(float value) noexcept {
+  const uint8_t sign = std::signbit(value) ? 0x80 : 0;
+  const float magnitude = std::fabs(value);
+  if (std::isnan(value)) return 0x7f;
+  if (magnitude >= 448) return sign | 0x7e;
+  if (magnitude == 0) return sign;
+  int exponent = 0;
+  std::frexp(magnitude, &exponent);       // magnitude in [2^(e-1), 2^e)
+  exponent = std::max(exponent - 1, -6);  // of the unit digit; subnormals share -6
+  const float steps = std::ldexp(magnitude, 3 - exponent);       // exact
+  const auto rounded = static_cast<int>(std::nearbyint(steps));  // 0..16
+  // A carry past 15 steps runs into the next exponent by itself.
+  return static_cast<uint8_t>(sign | ((exponent + 6) * 8 + rounded));
+}
+
+void pack_group(const WeightFormat& format, int64_t cols, int64_t group, const uint8_t* codes,
+                const float* scales, const float* zeros, std::byte* panel) noexcept {
+  const int64_t columns = format.group_columns(cols);
+  auto* lines = reinterpret_cast<uint8_t*>(panel + group_offset(format, cols, group));
+  for (int64_t row = 0; row < WeightFormat::kPanelRows; ++row) {
+    const uint8_t* from = codes + row * columns;
+    if (is_four_bit(format.encoding)) {
+      for (int64_t line = 0; line < columns / 8; ++line) {
+        uint32_t word = 0;
+        for (int position = 0; position < 8; ++position)
+          word |= static_cast<uint32_t>(from[line * 8 + nibble_column(position)] & 15)
+                  << (4 * position);
+        std::memcpy(lines + line * kQuantLine + row * 4, &word, 4);
+      }
+    } else {
+      for (int64_t line = 0; line < columns / 4; ++line)
+        for (int position = 0; position < 4; ++position)
+          lines[line * kQuantLine + row * 4 + position] = from[line * 4 + byte_column(position)];
+    }
+  }
+  uint8_t* meta = lines + format.group_code_bytes(cols);
+  for (int64_t row = 0; row < WeightFormat::kPanelRows; ++row) {
+    if (format.encoding == Encoding::kInt4) {
+      const uint16_t scale = f32_to_f16(scales[row]);
+      const uint16_t zero = f32_to_f16(zeros[row]);
+      std::memcpy(meta + row * 2, &scale, 2);
+      std::memcpy(meta + 32 + row * 2, &zero, 2);
+    } else {
+      std::memcpy(meta + row * 4, scales + row, 4);
+    }
+  }
+}
+
+namespace reference {
+
+float quantised_value(const WeightFormat& format, const std::byte* w, int64_t cols, int64_t row,
+                      int64_t col) {
+  const std::byte* panel = w + row / WeightFormat::kPanelRows * format.panel_bytes(cols);
+  const int64_t lane = row % WeightFormat::kPanelRows;
+  const int64_t columns = format.group_columns(cols);
+  const std::byte* lines = panel + group_offset(format, cols, col / columns);
+  const int64_t in_group = col % columns;
+  const int64_t per_line = line_columns(format.encoding);
+  const auto at = static_cast<int>(in_group % per_line);
+  uint32_t word = 0;
+  std::memcpy(&word, lines + in_group / per_line * kQuantLine + lane * 4, 4);
+  uint32_t code = 0;
+  if (is_four_bit(format.encoding)) {
+    for (int position = 0; position < 8; ++position)
+      if (nibble_column(position) == at) code = word >> (4 * position) & 15;
+  } else {
+    for (int position = 0; position < 4; ++position)
+      if (byte_column(position) == at) code = word >> (8 * position) & 255;
+  }
+  const std::byte* meta = lines + format.group_code_bytes(cols);
+  if (format.encoding == Encoding::kInt4) {
+    uint16_t scale = 0, zero = 0;
+    std::memcpy(&scale, meta + lane * 2, 2);
+    std::memcpy(&zero, meta + 32 + lane * 2, 2);
+    return f16_to_f32(scale) * (static_cast<float>(code) - f16_to_f32(zero));
+  }
+  float scale = 0;
+  std::memcpy(&scale, meta + lane * 4, 4);
+  if (format.encoding == Encoding::kInt8) return scale * (static_cast<float>(code) - 128.0f);
+  if (format.encoding == Encoding::kNf4) return scale * kNf4Values[code];
+  return scale * e4m3_to_f32(static_cast<uint8_t>(code));
+}
+
+void quantise_panel(const WeightFormat& format, const float* rows, int64_t ld, int64_t row_count,
+                    int64_t cols, std::byte* panel) {
+  constexpr int64_t kRows = WeightFormat::kPanelRows;
+  const int64_t columns = format.group_columns(cols);
+  std::vector<uint8_t> codes(static_cast<size_t>(kRows * columns));
+  for (int64_t group = 0; group < format.groups(cols); ++group) {
+    float scales[kRows] = {}, zeros[kRows] = {};
+    std::fill(codes.begin(), codes.end(), format.encoding == Encoding::kInt8 ? 128 : 0);
+    if (format.encoding == Encoding::kNf4) std::fill(codes.begin(), codes.end(), 7);
+    for (int64_t row = 0; row < row_count; ++row) {
+      const float* x = rows + row * ld + group * columns;
+      const int64_t count = std::min(columns, cols - group * columns);
+      uint8_t* to = codes.data() + row * columns;
+      const float high = std::max(0.0f, *std::max_element(x, x + count));
+      const float low = std::min(0.0f, *std::min_element(x, x + count));
+      const float most = std::max(high, -low);
+      switch (format.encoding) {
+        case Encoding::kInt4: {
+          const float scale = f16_to_f32(f32_to_f16((high - low) / 15));
+          const float zero = scale > 0 ? f16_to_f32(f32_to_f16(-low / scale)) : 0;
+          for (int64_t i = 0; i < count; ++i)
+            to[i] = scale > 0 ? static_cast<uint8_t>(
+                                    std::clamp(std::nearbyint(x[i] / scale + zero), 0.0f, 15.0f))
+                              : 0;
+          scales[row] = scale;
+          zeros[row] = zero;
+          break;
+        }
+        case Encoding::kInt8:
+          scales[row] = most / 127;
+          for (int64_t i = 0; i < count; ++i)
+            to[i] = static_cast<uint8_t>(
+                128 + (most > 0 ? std::clamp(std::nearbyint(x[i] / scales[row]), -127.0f, 127.0f)
+                                : 0.0f));
+          break;
+        case Encoding::kNf4:
+          scales[row] = most;
+          for (int64_t i = 0; i < count && most > 0; ++i) {
+            int best = 0;
+            for (int code = 1; code < 16; ++code)
+              if (std::fabs(x[i] / most - kNf4Values[code]) <
+                  std::fabs(x[i] / most - kNf4Values[best]))
+                best = code;
+            to[i] = static_cast<uint8_t>(best);
+          }
+          break;
+        default:
+          scales[row] = most / 448;
+          for (int64_t i = 0; i < count && most > 0; ++i) to[i] = f32_to_e4m3(x[i] / scales[row]);
+      }
+    }
+    pack_group(format, cols, group, codes.data(), scales, zeros, panel);
+  }
+}
+
+}  // namespace reference
+}  // namespace sluice::kernels

@@ -1,0 +1,11 @@
+#pragma once
+// What convert quantises with: the CPU kernels.
+#include "io/convert.h"
+#include "kernels/quantise.h"
+
+namespace sluice::app {
+
+/// For io::ConvertOptions::quantise.
+io::PanelQuantiser panel_quantiser(kernels::RangeSearch search);
+
+}  // namespace sluice::app

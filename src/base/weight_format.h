@@ -1,0 +1,57 @@
+#pragma once
+// How the elements of a weight matrix are stored: plain (row-major elements of one type) or
+// quantised. Quantised matrices are panels of 16 rows, so that one vector register holds the same
+// columns of 16 rows; docs/formats/quantised-weights.md has the bytes. One description for kernels,
+// files and plans. Plain values; thread safe.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "src/base/dtype.h"
+
+namespace sluice {
+
+/// Stored on disk (packed store, by name): never rename.
+enum class Encoding : uint8_t {
+  kPlain,  ///< elements of WeightFormat::dtype
+  kInt4,   ///< w = scale (q - zero), q in 0..15; scale and zero f16 for each row and group
+  kInt8,   ///< w = scale (q - 128), q in 1..255; scale f32 for each row and group
+  kNf4,    ///< w = scale codebook[q] (QLoRA, arXiv:2305.14314, appendix E); scale f32
+  kFp8,    ///< w = scale e4m3(q) (arXiv:2209.05433, no infinities); scale f32
+};
+
+struct WeightFormat {
+  Encoding encoding = Encoding::kPlain;
+  DType dtype = DType::kBF16;  ///< of kPlain
+  int32_t group = 0;           ///< columns that share a scale: 32, 64 or 128; 0: the whole row
+
+  static constexpr int64_t kPanelRows = 16;
+
+  bool operator==(const WeightFormat&) const = default;
+  bool is_quantised() const noexcept { return encoding != Encoding::kPlain; }
+  /// Bits of one code: 4 or 8; of plain elements their own.
+  int64_t code_bits() const noexcept;
+  /// Columns of one group as stored: `group`, or the row's columns rounded up to 64.
+  int64_t group_columns(int64_t cols) const noexcept;
+  int64_t groups(int64_t cols) const noexcept;
+  /// Columns as stored: whole groups.
+  int64_t padded_columns(int64_t cols) const noexcept { return groups(cols) * group_columns(cols); }
+  /// Bytes of the codes of one group of a panel; 64 bytes of scales follow them.
+  int64_t group_code_bytes(int64_t cols) const noexcept;
+  /// Bytes of kPanelRows rows; quantised only.
+  int64_t panel_bytes(int64_t cols) const noexcept;
+  /// Bytes from a row to the next; of a panel its sixteenth part.
+  int64_t row_bytes(int64_t cols) const noexcept;
+  /// Bytes of `rows` rows that begin at a panel: the last panel is stored whole.
+  int64_t bytes(int64_t rows, int64_t cols) const noexcept;
+
+  static WeightFormat plain(DType dtype) noexcept { return {Encoding::kPlain, dtype, 0}; }
+};
+
+/// "bf16", "int4-g64", "int8", "int8-g32", "nf4-g64", "fp8".
+std::string format_name(const WeightFormat& format);
+/// The inverse; "int4" and "nf4" mean groups of 64, "int8" and "fp8" one scale a row.
+std::optional<WeightFormat> parse_weight_format(std::string_view name) noexcept;
+
+}  // namespace sluice

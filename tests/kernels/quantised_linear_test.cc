@@ -1,0 +1,175 @@
+#include "kernels/quantised_linear.h"
+
+#include <algorithm>
+
+#include "kernels/quantise.h"
+#include "tests/kernels/kernel_testing.h"
+
+namespace sluice::kernels {
+namespace {
+
+constexpr float kUntouched = 12345.5f;
+
+struct Operands {
+  WeightFormat format;
+  int64_t m, n, k;
+  std::vector<float> x, bias, y, weights;
+  std::vector<std::byte> rounded, w;
+
+  Operands(const std::string& name, int64_t rows, int64_t out, int64_t in, Random& random)
+      : format(parse_weight_format(name).value()), m(rows), n(out), k(in) {
+    x = random.normal(padded_rows(m) * k);
+    rounded = stored_as(DType::kBF16, x);
+    bias = random.normal(n);
+    weights = random.normal(n * k, 0.1f);
+    w.resize(static_cast<size_t>(format.bytes(n, k)));
+    for (int64_t row = 0; row < n; row += 16)
+      EXPECT_TRUE(quantise_panel(format, {}, weights.data() + row * k, k,
+                                 std::min<int64_t>(16, n - row), k,
+                                 w.data() + row * format.row_bytes(k)));
+    y.assign(static_cast<size_t>(padded_rows(m) * ldy()), kUntouched);
+  }
+  int64_t ldy() const { return n + 3; }
+  Activations activations() const {
+    return {x.data(), reinterpret_cast<const uint16_t*>(rounded.data()), m, k, k};
+  }
+  std::string name() const {
+    return format_name(format) + ", m " + std::to_string(m) + ", n " + std::to_string(n) + ", k " +
+           std::to_string(k);
+  }
+
+  void run(const QuantisedOptions& options, bool has_bias = true) {
+    std::vector<std::byte> scratch(
+        static_cast<size_t>(quantised_scratch_bytes(format, m, k, options)));
+    linear_quantised(activations(), w.data(), format, n, has_bias ? bias.data() : nullptr, y.data(),
+                     ldy(), options, scratch);
+  }
+  // Against the reference; `weight_rounding`: relative error that the kernel may add to a weight.
+  void expect_right(const QuantisedOptions& options, double weight_rounding, bool has_bias = true) {
+    SCOPED_TRACE(name());
+    std::vector<float> expected(y.size(), kUntouched);
+    reference::linear_quantised(activations(), w.data(), format, n,
+                                has_bias ? bias.data() : nullptr, expected.data(), ldy(), options);
+    std::vector<float> actual_part, expected_part;
+    std::vector<double> allowed;
+    std::vector<double> sizes;  // of the weights; codes and their zero are multiplied apart
+    for (int64_t r = 0; r < n; ++r)
+      for (int64_t c = 0; c < k; ++c)
+        sizes.push_back(std::fabs(double{reference::quantised_value(format, w.data(), k, r, c)}) +
+                        0.15);
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t r = 0; r < ldy(); ++r) {
+        const auto at = static_cast<size_t>(i * ldy() + r);
+        if (r >= n) {
+          ASSERT_EQ(y[at], kUntouched) << "past the row's end";
+          continue;
+        }
+        double magnitude = std::fabs(bias[static_cast<size_t>(r)]);
+        for (int64_t c = 0; c < k; ++c)
+          magnitude += std::fabs(double{x[static_cast<size_t>(i * k + c)]}) *
+                       sizes[static_cast<size_t>(r * k + c)];
+        actual_part.push_back(y[at]);
+        expected_part.push_back(expected[at]);
+        allowed.push_back(magnitude * (sum_error(k) + weight_rounding) + 1e-12);
+      }
+    expect_close(actual_part, expected_part, [&](size_t i) { return allowed[i]; });
+  }
+};
+
+const std::vector<std::string> kFormats{"int4-g32", "int4-g64", "int4-g128", "int8",
+                                        "int8-g32", "nf4-g64",  "fp8",       "fp8-g64"};
+
+int64_t some_rows(Random& random, int64_t case_index) {
+  constexpr int64_t kRows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17, 33, 64};
+  return case_index < 13 ? kRows[case_index] : random.between(1, 70);
+}
+
+TEST(LinearQuantised, SixteenBitActivationsEqualDequantisingAndMultiplying) {
+  Random random(11);
+  for_each_isa([&] {
+    for (const std::string& name : kFormats)
+      for (int64_t i = 0; i < 15; ++i) {
+        Operands operands(name, some_rows(random, i), random.between(1, 100),
+                          random.between(1, 700), random);
+        SCOPED_TRACE(random.trace());
+        operands.run({Compute::kF32});
+        operands.expect_right({Compute::kF32}, 0);
+        if (!bf16_compute_supported()) continue;
+        operands.run({Compute::kBF16}, false);
+        // NF4's values are rounded to bf16.
+        operands.expect_right({Compute::kBF16}, name.starts_with("nf4") ? 0x1p-9 : 0, false);
+      }
+  });
+}
+
+TEST(LinearQuantised, Int8ActivationsEqualTheQuantisedProduct) {
+  Random random(12);
+  for_each_isa([&] {
+    for (const char* name : {"int4-g32", "int4-g64", "int4-g128", "int8", "int8-g64"})
+      for (int64_t i = 0; i < 15; ++i) {
+        Operands operands(name, some_rows(random, i), random.between(1, 100),
+                          random.between(1, 700), random);
+        SCOPED_TRACE(random.trace());
+        const QuantisedOptions options{Compute::kF32, ActivationFormat::kInt8};
+        operands.run(options);
+        // A value half way between two steps may be rounded to either: one step of one column.
+        operands.expect_right(options, 0.5 / 127 / static_cast<double>(operands.k) * 12 + 1e-5);
+      }
+  });
+}
+
+TEST(LinearQuantised, LargeShapesOnAllThreads) {
+  Random random(13);
+  for (const char* name : {"int4-g64", "int8", "nf4-g64", "fp8"})
+    for (const int64_t m : {1, 8, 37, 520}) {
+      Operands operands(name, m, 641, 1030, random);
+      SCOPED_TRACE(random.trace());
+      operands.run({bf16_compute_supported() ? Compute::kBF16 : Compute::kF32});
+      operands.expect_right({bf16_compute_supported() ? Compute::kBF16 : Compute::kF32},
+                            std::string(name).starts_with("nf4") ? 0x1p-9 : 0);
+    }
+}
+
+// LLM.int8(): with six outlier columns of sixty the int8 product is far off, and right with them
+// apart.
+TEST(LinearQuantised, OutlierColumnsAreMultipliedApart) {
+  Random random(14);
+  for_each_isa([&] {
+    for (const int64_t m : {1, 7, 20}) {
+      Operands operands("int8", m, 48, 480, random);
+      for (int64_t i = 0; i < m; ++i)
+        for (const int64_t c : {3, 70, 71, 200, 333, 479})
+          operands.x[static_cast<size_t>(i * 480 + c)] = 60.0f;
+      QuantisedOptions exact{Compute::kF32};
+      std::vector<float> expected(operands.y.size());
+      reference::linear_quantised(operands.activations(), operands.w.data(), operands.format,
+                                  operands.n, operands.bias.data(), expected.data(), operands.ldy(),
+                                  exact);
+      const auto error = [&](float threshold) {
+        QuantisedOptions options{Compute::kF32, ActivationFormat::kInt8};
+        options.outlier_threshold = threshold;
+        operands.run(options);
+        double off = 0, size = 0;
+        for (int64_t i = 0; i < m; ++i)
+          for (int64_t r = 0; r < operands.n; ++r) {
+            const auto at = static_cast<size_t>(i * operands.ldy() + r);
+            off += std::fabs(double{operands.y[at]} - expected[at]);
+            size += std::fabs(double{expected[at]});
+          }
+        return off / size;
+      };
+      EXPECT_LT(error(6), error(0) / 4);
+      EXPECT_LT(error(6), 0.01);
+    }
+  });
+}
+
+TEST(LinearQuantised, SaysWhichFormatsTakeInt8) {
+  EXPECT_TRUE(takes_int8_activations(*parse_weight_format("int4")));
+  EXPECT_TRUE(takes_int8_activations(*parse_weight_format("int8")));
+  EXPECT_FALSE(takes_int8_activations(*parse_weight_format("nf4")));
+  EXPECT_FALSE(takes_int8_activations(*parse_weight_format("fp8")));
+}
+
+}  // namespace
+}  // namespace sluice::kernels
