@@ -41,8 +41,8 @@ CheckpointSummary summarize(const Checkpoint& checkpoint) {
       ++summary.tied_tensor_count;
       continue;
     }
-    summary.parameters += tensor.bytes / dtype_bytes(tensor.dtype);
-    summary.bytes_by_dtype[tensor.dtype] += tensor.bytes;
+    summary.parameters += element_count(tensor.shape).value_or(0);
+    summary.bytes_by_dtype[element_name(tensor)] += tensor.bytes;
   }
   return summary;
 }

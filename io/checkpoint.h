@@ -74,7 +74,7 @@ struct CheckpointSummary {
   int64_t tied_tensor_count = 0;  // names whose byte range an earlier name already has
   int64_t parameters = 0;         // elements; a shared range counts once
   int64_t tensor_bytes = 0;
-  std::map<DType, int64_t> bytes_by_dtype;
+  std::map<std::string, int64_t> bytes_by_dtype;  // by element_name()
 };
 CheckpointSummary summarize(const Checkpoint& checkpoint);
 

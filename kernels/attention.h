@@ -2,13 +2,13 @@
 // Causal attention of ragged sequences over paged KV, prefill chunks and single decode tokens alike
 // (online softmax, arXiv:1805.02867; tiles as in FlashAttention, arXiv:2205.14135: the s x s matrix
 // is never built). A page of one layer is [2 (K, V)][num_kv_heads][page_tokens][head_dim] of
-// kv_dtype, contiguous. Only positions that have been written are read. One call at a time (OpenMP
-// inside).
+// kv_dtype, contiguous (quantised: src/base/kv_format.h). Only positions that have been written
+// count. One call at a time (OpenMP inside).
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
-#include "src/base/dtype.h"
+#include "src/base/kv_format.h"
 
 namespace sluice::kernels {
 
@@ -17,9 +17,9 @@ struct AttentionShape {
   int num_kv_heads = 0;  ///< divides num_heads
   int head_dim = 0;
   int page_tokens = 0;
-  float scale = 0;               ///< of q k, usually 1 / sqrt(head_dim)
-  DType kv_dtype = DType::kF32;  ///< f32, f16 or bf16
-  int sliding_window = 0;        ///< a position attends itself and the window - 1 before it; 0: all
+  float scale = 0;                  ///< of q k, usually 1 / sqrt(head_dim)
+  KvFormat kv_dtype = DType::kF32;  ///< f32, f16, bf16, int8 or int4
+  int sliding_window = 0;  ///< a position attends itself and the window - 1 before it; 0: all
 };
 
 struct AttentionSequence {

@@ -18,7 +18,7 @@ constexpr int64_t kPrefillSamples = 2;
 // micro-batches with the same work: each is asked for once.
 class ComputeCosts {
  public:
-  ComputeCosts(const ModelShape& model, const Plan& plan, const Profile& profile, DType kv_dtype)
+  ComputeCosts(const ModelShape& model, const Plan& plan, const Profile& profile, KvFormat kv_dtype)
       : model_(model), plan_(plan), profile_(profile), kv_dtype_(kv_dtype) {
     std::map<std::vector<int64_t>, size_t> seen;
     for (size_t i = 0; i < model.sublayers.size(); ++i) {
@@ -77,7 +77,7 @@ class ComputeCosts {
   const ModelShape& model_;
   const Plan& plan_;
   const Profile& profile_;
-  DType kv_dtype_;
+  KvFormat kv_dtype_;
   std::vector<Distinct> distinct_;
   bool has_last_ = false;
   BatchWork last_;
@@ -206,7 +206,7 @@ double phase_seconds(const std::array<double, kLaneCount>& lanes, const Profile&
 }  // namespace
 
 Prediction predict(const ModelShape& model, const Plan& plan, const Profile& profile,
-                   DType kv_dtype, const JobShape& job, std::vector<CostTerm>* terms) {
+                   KvFormat kv_dtype, const JobShape& job, std::vector<CostTerm>* terms) {
   const BlockPasses block =
       block_passes(model, plan, kv_dtype, job, kPrefillSamples, kDecodeSamples);
   Prediction out;

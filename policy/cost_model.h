@@ -24,6 +24,6 @@ struct CostTerm {
 /// Seconds of `plan`'s policy on `profile` for one block of `job`; `terms`, when given, gets every
 /// term that is not zero. Errors: none for a validated profile.
 Prediction predict(const ModelShape& model, const Plan& plan, const Profile& profile,
-                   DType kv_dtype, const JobShape& job, std::vector<CostTerm>* terms = nullptr);
+                   KvFormat kv_dtype, const JobShape& job, std::vector<CostTerm>* terms = nullptr);
 
 }  // namespace sluice::policy

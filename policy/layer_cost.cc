@@ -22,10 +22,6 @@ bool is_computed(const SublayerShape& sublayer, const WeightShape& weight, Compu
   return is_after_attention(weight) == (step == ComputeStep::kAfterAttention);
 }
 
-double kv_token_bytes(const ModelShape& model, DType kv_dtype) {
-  return static_cast<double>(model.kv_elements_per_token() * dtype_bytes(kv_dtype));
-}
-
 // Of a mixture's stacked experts: the share that `tokens` tokens touch when each goes to its own
 // few, and the rows of x that each of those multiplies. All of them and all rows for other
 // matrices.
@@ -79,9 +75,9 @@ void add_products(const ModelShape& model, const Plan& plan, const Profile& prof
   }
 }
 
-void add_attention(const ModelShape& model, const Profile& profile, DType kv_dtype,
+void add_attention(const ModelShape& model, const Profile& profile, KvFormat kv_dtype,
                    ComputeStep step, const BatchWork& work, TaskSeconds& out) {
-  const double token_bytes = kv_token_bytes(model, kv_dtype);
+  const double token_bytes = static_cast<double>(model.kv_token_bytes(kv_dtype));
   const double token_flops =
       4 * static_cast<double>(model.num_heads) * static_cast<double>(model.head_dim);
   if (step == ComputeStep::kHostAttention) {
@@ -133,7 +129,7 @@ void add_rows(const ModelShape& model, const Plan& plan, const Profile& profile,
 }  // namespace
 
 TaskSeconds compute_seconds(const ModelShape& model, const Plan& plan, const Profile& profile,
-                            DType kv_dtype, size_t sublayer, ComputeStep step,
+                            KvFormat kv_dtype, size_t sublayer, ComputeStep step,
                             const BatchWork& work) {
   TaskSeconds out;
   const SublayerKind kind = model.sublayers[sublayer].kind;

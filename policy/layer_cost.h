@@ -32,7 +32,7 @@ struct TaskSeconds {
 /// that `plan` leaves to the device and to the host, attention. In the embed sublayer: gathered
 /// rows.
 TaskSeconds compute_seconds(const ModelShape& model, const Plan& plan, const Profile& profile,
-                            DType kv_dtype, size_t sublayer, ComputeStep step,
+                            KvFormat kv_dtype, size_t sublayer, ComputeStep step,
                             const BatchWork& work);
 
 /// How long the compute lane is held by such a task. In-place rows: their input goes down while the

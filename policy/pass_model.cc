@@ -126,7 +126,7 @@ std::vector<int64_t> spread(int64_t count, int64_t wanted) {
 }
 }  // namespace
 
-BlockPasses block_passes(const ModelShape& model, const Plan& plan, DType, const JobShape& job,
+BlockPasses block_passes(const ModelShape& model, const Plan& plan, KvFormat, const JobShape& job,
                          int64_t most_prefill, int64_t most_decode) {
   const Policy& policy = plan.policy;
   BlockPasses out;

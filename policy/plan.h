@@ -29,7 +29,7 @@ struct PlanInput {
   int64_t device_budget_bytes = 0;  ///< of device memory; 0: no device, two tiers
   int64_t disk_budget_bytes = 0;    ///< of offload files; 0: no limit
   int64_t program_bytes = 0;        ///< host memory that the process takes for itself
-  DType kv_dtype = DType::kBF16;
+  KvFormat kv_dtype = DType::kBF16;
   bool int8_activations = false;  ///< of quantised products
   int64_t row_granule = 1;        ///< rows of a matrix are kept or streamed in multiples of this
   bool resident_rows_are_packed = true;

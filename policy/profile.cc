@@ -74,10 +74,15 @@ double rate_at(const std::vector<const MatmulRate*>& rows, int64_t m) {
   return std::exp((1 - t) * std::log(low.flops.value) + t * std::log(high.flops.value));
 }
 
-const AttentionRate& attention_row(const Processor& processor, DType kv_dtype) {
-  const DType type = nearest_type(processor.attention, kv_dtype, &AttentionRate::kv_dtype);
+const AttentionRate& attention_row(const Processor& processor, KvFormat kv_dtype) {
   for (const AttentionRate& row : processor.attention)
-    if (row.kv_dtype == type) return row;
+    if (row.kv_dtype == kv_dtype) return row;
+  // Bytes a second hardly differ from one type to another: one as wide, else any plain one.
+  const int64_t bits = kv_dtype.is_quantised() ? 16 : dtype_bytes(kv_dtype.dtype) * 8;
+  for (const AttentionRate& row : processor.attention)
+    if (!row.kv_dtype.is_quantised() && dtype_bytes(row.kv_dtype.dtype) * 8 == bits) return row;
+  for (const AttentionRate& row : processor.attention)
+    if (!row.kv_dtype.is_quantised()) return row;
   return processor.attention.front();
 }
 }  // namespace
@@ -202,13 +207,13 @@ double matmul_seconds(const Processor& processor, DType weight_dtype, int64_t m,
   return matmul_seconds(processor, WeightFormat::plain(weight_dtype), false, m, n, k);
 }
 
-double decode_attention_seconds(const Processor& processor, DType kv_dtype, double kv_bytes,
+double decode_attention_seconds(const Processor& processor, KvFormat kv_dtype, double kv_bytes,
                                 double flops) {
   const AttentionRate& row = attention_row(processor, kv_dtype);
   return std::max(kv_bytes / row.decode_bytes.value, flops / row.decode_flops.value);
 }
 
-double prefill_attention_seconds(const Processor& processor, DType kv_dtype, double flops) {
+double prefill_attention_seconds(const Processor& processor, KvFormat kv_dtype, double flops) {
   return flops / attention_row(processor, kv_dtype).prefill_flops.value;
 }
 

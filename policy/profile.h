@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "src/base/dtype.h"
+#include "src/base/kv_format.h"
 #include "src/base/weight_format.h"
 
 namespace sluice::policy {
@@ -43,7 +44,7 @@ struct MatmulRate {
 
 /// Attention by KV element type.
 struct AttentionRate {
-  DType kv_dtype = DType::kBF16;
+  KvFormat kv_dtype = DType::kBF16;
   Figure decode_bytes;   ///< bytes of K and V read per second, one query token a sequence
   Figure prefill_flops;  ///< operations per second over the visible (query, key) pairs only
   /// Operations per second of single query tokens whose heads share K and V (GQA, MQA).
@@ -138,9 +139,9 @@ double matmul_seconds(const Processor& processor, DType weight_dtype, int64_t m,
                       int64_t k);
 /// Seconds of decode attention that reads `kv_bytes` of K and V and does `flops` operations on
 /// them, whichever takes longer (launch not included).
-double decode_attention_seconds(const Processor& processor, DType kv_dtype, double kv_bytes,
+double decode_attention_seconds(const Processor& processor, KvFormat kv_dtype, double kv_bytes,
                                 double flops);
 /// Seconds of `flops` operations of prefill attention (launch not included).
-double prefill_attention_seconds(const Processor& processor, DType kv_dtype, double flops);
+double prefill_attention_seconds(const Processor& processor, KvFormat kv_dtype, double flops);
 
 }  // namespace sluice::policy

@@ -62,10 +62,10 @@ class Reader {
     if (!json_[key].is_boolean()) refuse(at(key), "is not true or false");
     return json_[key].get<bool>();
   }
-  DType dtype(const char* key) {
+  KvFormat kv_format(const char* key) {
     const Json& value = need(key);
-    const auto type = value.is_string() ? parse_dtype(value.get<std::string>()) : std::nullopt;
-    if (!type) refuse(at(key), "is not an element type (f32, f16, bf16)");
+    const auto type = value.is_string() ? parse_kv_format(value.get<std::string>()) : std::nullopt;
+    if (!type) refuse(at(key), "is not an element type of KV (f32, f16, bf16, int8, int4)");
     return *type;
   }
   WeightFormat weight_format(const char* key) {
@@ -135,7 +135,7 @@ Processor read_processor(Reader reader) {
                           row.boolean("int8_activations")});
   });
   reader.list("attention", [&](Reader& row) {
-    out.attention.push_back({row.dtype("kv"), row.figure("decode_bytes_per_second"),
+    out.attention.push_back({row.kv_format("kv"), row.figure("decode_bytes_per_second"),
                              row.figure("prefill_flops"), row.figure("decode_flops")});
   });
   out.launch_seconds = reader.figure("launch_seconds");
@@ -164,7 +164,7 @@ Json processor_json(const Processor& processor) {
   }
   json["attention"] = Json::array();
   for (const AttentionRate& row : processor.attention)
-    json["attention"].push_back({{"kv", dtype_name(row.kv_dtype)},
+    json["attention"].push_back({{"kv", kv_format_name(row.kv_dtype)},
                                  {"decode_bytes_per_second", figure_json(row.decode_bytes)},
                                  {"prefill_flops", figure_json(row.prefill_flops)},
                                  {"decode_flops", figure_json(row.decode_flops)}});

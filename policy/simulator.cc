@@ -20,7 +20,7 @@ bool is_compute(Lane lane) { return lane == Lane::kDeviceCompute || lane == Lane
 // The lanes of one machine, by discrete events.
 class Lanes {
  public:
-  Lanes(const ModelShape& model, const Plan& plan, const Profile& profile, DType kv_dtype,
+  Lanes(const ModelShape& model, const Plan& plan, const Profile& profile, KvFormat kv_dtype,
         std::span<const PassWork> passes, bool keep_tasks, Simulation& out)
       : model_(model),
         plan_(plan),
@@ -187,7 +187,7 @@ class Lanes {
   const ModelShape& model_;
   const Plan& plan_;
   const Profile& profile_;
-  DType kv_dtype_;
+  KvFormat kv_dtype_;
   std::span<const PassWork> passes_;
   bool keep_tasks_;
   Simulation& out_;
@@ -204,7 +204,7 @@ double Simulation::busy_seconds(Lane lane) const noexcept {
 }
 
 Simulation simulate(const ModelShape& model, const Plan& plan, const Profile& profile,
-                    DType kv_dtype, const ScheduleShape& shape, std::span<const PassWork> passes,
+                    KvFormat kv_dtype, const ScheduleShape& shape, std::span<const PassWork> passes,
                     bool keep_tasks) {
   Simulation out;
   ScheduleGenerator generator(shape);
@@ -237,7 +237,7 @@ ScheduleShape schedule_shape(const ModelShape& model, const Plan& plan) {
 }
 
 Prediction simulate_block(const ModelShape& model, const Plan& plan, const Profile& profile,
-                          DType kv_dtype, const JobShape& job) {
+                          KvFormat kv_dtype, const JobShape& job) {
   constexpr int64_t kPrefillPasses = 5;
   constexpr int64_t kDecodePasses = 5;
   const BlockPasses block = block_passes(model, plan, kv_dtype, job, kPrefillPasses, kDecodePasses);

@@ -42,7 +42,7 @@ struct Simulation {
 /// every copy. Both directions of the link, and reading and writing the disk, slow each other down
 /// while they last.
 Simulation simulate(const ModelShape& model, const Plan& plan, const Profile& profile,
-                    DType kv_dtype, const ScheduleShape& shape, std::span<const PassWork> passes,
+                    KvFormat kv_dtype, const ScheduleShape& shape, std::span<const PassWork> passes,
                     bool keep_tasks);
 
 /// What the generator needs to know of a plan (ring sizes, parts with upper-bound bytes).
@@ -58,11 +58,11 @@ struct BlockPasses {
   double decode_scale = 1;
   int64_t sequences = 0;
 };
-BlockPasses block_passes(const ModelShape& model, const Plan& plan, DType kv_dtype,
+BlockPasses block_passes(const ModelShape& model, const Plan& plan, KvFormat kv_dtype,
                          const JobShape& job, int64_t most_prefill, int64_t most_decode);
 
 /// Simulates one block of `job`. Errors: none for a plan that fits.
 Prediction simulate_block(const ModelShape& model, const Plan& plan, const Profile& profile,
-                          DType kv_dtype, const JobShape& job);
+                          KvFormat kv_dtype, const JobShape& job);
 
 }  // namespace sluice::policy

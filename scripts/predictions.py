@@ -111,8 +111,8 @@ def grid_policies(config, searched):
     """Policies around every corner of the space, for the configuration's tiers."""
     batch = config["batch"]
     if "device" not in config:
-        for resident, block, tokens in itertools.product((0.0, 0.1, 0.2, 0.3, 0.35, 0.4, 0.45, 0.5),
-                                                         (batch, batch // 2), (128, 512)):
+        shares = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45)
+        for resident, block, tokens in itertools.product(shares, (batch, batch // 2), (128, 512)):
             yield {"weights": {"device": resident, "disk": 1 - resident}, "micro_batch_sequences": block,
                    "micro_batch_tokens": tokens, "pass_tokens": max(8 * tokens, block)}
         return

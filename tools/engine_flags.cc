@@ -96,8 +96,10 @@ void EngineFlags::add_to(CLI::App& parser) {
                   "apart (6 in the paper; 0: none)")
       ->check(CLI::Range(0.0, 1e6))
       ->group(machine);
-  parser.add_option("--kv-dtype", kv_dtype, "f32, f16 or bf16 (default: as the weights)")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}))
+  parser
+      .add_option("--kv-dtype,--kv", kv_dtype,
+                  "f32, f16, bf16, int8 or int4 (default: as the weights that are not quantised)")
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4"}))
       ->group(machine);
   parser.add_option("--io", io, "auto, uring, pread or buffered")
       ->check(CLI::IsMember({"auto", "uring", "pread", "buffered"}))
@@ -187,7 +189,7 @@ EngineOptions EngineFlags::options(const policy::Workload& workload) const {
   out.activations =
       activations == "int8" ? kernels::ActivationFormat::kInt8 : kernels::ActivationFormat::k16Bit;
   out.outlier_threshold = static_cast<float>(outlier_threshold);
-  if (!kv_dtype.empty()) out.kv_dtype = parse_dtype(kv_dtype);
+  if (!kv_dtype.empty()) out.kv_dtype = parse_kv_format(kv_dtype);
   out.io_mode = io == "uring"   ? io::IoMode::kUring
                 : io == "pread" ? io::IoMode::kPread
                                 : io::IoMode::kAuto;

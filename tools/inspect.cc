@@ -50,8 +50,7 @@ nlohmann::ordered_json describe(const InspectFlags& flags) {
                               {"tensors", summary.tensor_count},
                               {"parameters", summary.parameters},
                               {"tensor_bytes", summary.tensor_bytes}};
-  for (const auto& [dtype, bytes] : summary.bytes_by_dtype)
-    json["bytes_by_dtype"][std::string(dtype_name(dtype))] = bytes;
+  for (const auto& [name, bytes] : summary.bytes_by_dtype) json["bytes_by_dtype"][name] = bytes;
   if (flags.tensors)
     for (const io::TensorEntry& tensor : checkpoint.tensors())
       json["tensor_list"].push_back(

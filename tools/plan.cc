@@ -29,7 +29,7 @@ struct PlanFlags {
   std::string cost_model = "ours", html;
   std::string objective = "throughput", policy_file, output_policy, kv_dtype, weights;
   std::vector<double> percent;
-  std::vector<std::string> sweeps;
+  std::vector<std::string> sweeps, allow;
   int64_t sequences = 0, micro_batch = 0, micro_batches = 0;
   double latency_bound = 0;
   bool json = false, list_models = false, no_lifts = false, simulate_all = false;
@@ -133,7 +133,7 @@ void fill(const PlanFlags& flags, Question& q) {
   parse_length(flags.prompt, "--prompt-len", asked.job.prompt_tokens, asked.job.max_prompt_tokens);
   parse_length(flags.fresh, "--gen-len", asked.job.new_tokens, asked.job.max_new_tokens);
   asked.constraints = constraints_of(flags, asked.start);
-  if (!flags.kv_dtype.empty()) asked.kv_dtype = parse_dtype(flags.kv_dtype);
+  if (!flags.kv_dtype.empty()) asked.kv_dtype = parse_kv_format(flags.kv_dtype);
   asked.objective = flags.objective == "latency"   ? policy::Objective::kLatency
                     : flags.objective == "bounded" ? policy::Objective::kThroughputUnderLatency
                                                    : policy::Objective::kThroughput;
@@ -338,6 +338,68 @@ void write_file(const std::string& path, const std::string& text, const char* wh
                 "check the path and free space");
 }
 
+// A choice of formats that --allow permits, and what it would do; 0 tokens a second: fits nowhere.
+struct FormatChoice {
+  std::optional<WeightFormat> weights;  // nothing: as they are
+  std::optional<KvFormat> kv;
+  double rate = 0;
+  std::string name() const {
+    return fmt::format("{} weights, {} KV", weights ? format_name(*weights) : "own",
+                       kv ? kv_format_name(*kv) : "own");
+  }
+};
+
+void take(const FormatChoice& choice, Question& q) {
+  if (choice.weights) q.model.set_weights(*choice.weights);
+  if (choice.kv) q.asked.kv_dtype = choice.kv;
+}
+
+// The formats that --allow permits, those that are there first; never more than the user allowed.
+std::vector<FormatChoice> allowed_choices(const std::vector<std::string>& allow) {
+  std::vector<std::optional<WeightFormat>> weights{std::nullopt};
+  std::vector<std::optional<KvFormat>> kvs{std::nullopt};
+  for (const std::string& one : allow) {
+    const std::string format = one.substr(0, one.rfind('-'));
+    if (one.ends_with("-weights") && parse_weight_format(format) &&
+        parse_weight_format(format)->is_quantised())
+      weights.push_back(parse_weight_format(format));
+    else if (one.ends_with("-kv") && parse_kv_format(format) &&
+             parse_kv_format(format)->is_quantised())
+      kvs.push_back(parse_kv_format(format));
+    else
+      throw Error(ErrorKind::kUser, fmt::format("--allow {}: nothing of that name", one),
+                  "int4-weights, int8-weights, nf4-weights, fp8-weights, int8-kv, int4-kv, or with "
+                  "a group (int4-g128-weights)");
+  }
+  std::vector<FormatChoice> choices;
+  for (const auto& weight : weights)
+    for (const auto& kv : kvs) choices.push_back({weight, kv});
+  return choices;
+}
+
+FormatChoice choose_formats(const PlanFlags& flags) {
+  std::vector<FormatChoice> choices = allowed_choices(flags.allow);
+  if (choices.size() == 1) return choices.front();
+  for (FormatChoice& choice : choices) {
+    Question q;
+    fill(flags, q);
+    take(choice, q);
+    try {
+      const policy::SearchRequest request = app::plan_request(q.asked);
+      choice.rate = app::job_tokens_per_second(policy::search_policy(request).best, request.job);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kResource) throw;
+    }
+    std::fprintf(
+        stderr, "sluice: with %s: %s\n", choice.name().c_str(),
+        choice.rate > 0 ? fmt::format("{:.4g} tokens/s", choice.rate).c_str() : "does not fit");
+  }
+  // What is there already wins a tie.
+  return *std::max_element(
+      choices.begin(), choices.end(),
+      [](const FormatChoice& a, const FormatChoice& b) { return a.rate * 1.001 < b.rate; });
+}
+
 void run_plan(const PlanFlags& flags) {
   if (flags.list_models) {
     for (const std::string& name : planning_model_names())
@@ -355,6 +417,7 @@ void run_plan(const PlanFlags& flags) {
   if (!flags.sweeps.empty()) return;
   Question q;
   fill(flags, q);
+  take(choose_formats(flags), q);
   const policy::SearchRequest request = app::plan_request(q.asked);
   const policy::SearchResult result = policy::search_policy(request);
   const auto lifts = flags.no_lifts ? std::vector<app::Lift>{} : app::find_lifts(request, result);
@@ -411,10 +474,18 @@ Command add_plan(CLI::App& program) {
                      "sequences of a micro-batch");
   parser->add_option("--num-gpu-batches,--micro-batches", flags->micro_batches,
                      "micro-batches of a block");
-  parser->add_option("--weights", flags->weights, "weights as f32, f16 or bf16")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
-  parser->add_option("--kv-dtype", flags->kv_dtype, "f32, f16 or bf16 (default: as the weights)")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
+  parser->add_option(
+      "--weights", flags->weights,
+      "weights as f32, f16, bf16, int8, int4, nf4 or fp8 (-g32, -g64, -g128: a group's columns)");
+  parser
+      ->add_option("--kv-dtype,--kv", flags->kv_dtype,
+                   "f32, f16, bf16, int8 or int4 (default: as the weights that are not quantised)")
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4"}));
+  parser
+      ->add_option("--allow", flags->allow,
+                   "formats that the plan may choose when they are faster: int4-weights, int4-kv, "
+                   "int8-weights, int8-kv (default: none)")
+      ->delimiter(',');
   parser->add_option("--sweep", flags->sweeps,
                      "one row for each value, as gpu-mem=8GiB,16GiB,24GiB");
   parser->add_option("--output-policy", flags->output_policy,

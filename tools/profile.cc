@@ -46,14 +46,18 @@ void print_processor(const char* which, const policy::Processor& processor) {
   std::printf("%s: %s\n", which, processor.name.c_str());
   row("memory read", format_rate(processor.memory_read.value), processor.memory_read);
   for (const policy::MatmulRate& rate : processor.matmul)
-    row(fmt::format("product {} m={} {}x{}", dtype_name(rate.weight_dtype), rate.m, rate.n, rate.k),
+    row(fmt::format(
+            "product {} m={} {}x{}",
+            format_name(rate.quantised.is_quantised() ? rate.quantised
+                                                      : WeightFormat::plain(rate.weight_dtype)),
+            rate.m, rate.n, rate.k),
         flops_text(rate.flops.value), rate.flops);
   for (const policy::AttentionRate& rate : processor.attention) {
-    row(fmt::format("attention {} decode", dtype_name(rate.kv_dtype)),
+    row(fmt::format("attention {} decode", kv_format_name(rate.kv_dtype)),
         format_rate(rate.decode_bytes.value), rate.decode_bytes);
-    row(fmt::format("attention {} decode, shared", dtype_name(rate.kv_dtype)),
+    row(fmt::format("attention {} decode, shared", kv_format_name(rate.kv_dtype)),
         flops_text(rate.decode_flops.value), rate.decode_flops);
-    row(fmt::format("attention {} prefill", dtype_name(rate.kv_dtype)),
+    row(fmt::format("attention {} prefill", kv_format_name(rate.kv_dtype)),
         flops_text(rate.prefill_flops.value), rate.prefill_flops);
   }
   row("launch", format_seconds(processor.launch_seconds.value), processor.launch_seconds);

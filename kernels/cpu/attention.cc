@@ -195,19 +195,29 @@ void attention(const AttentionShape& shape, std::span<const AttentionSequence> s
 void kv_write(const AttentionShape& shape, const float* k, const float* v, int64_t stride,
               int32_t first_position, int32_t count, std::byte* const* pages) noexcept {
   const Variant& variant = active_variant();
-  const int64_t element = dtype_bytes(shape.kv_dtype);
-  const int64_t row_bytes = shape.head_dim * element;
+  const KvFormat& format = shape.kv_dtype;
+  const int64_t row_bytes = format.code_bytes(shape.head_dim);
+  const int64_t head_bytes = shape.page_tokens * format.row_bytes(shape.head_dim);
 #pragma omp parallel for schedule(static) if (count > 64)
   for (int32_t i = 0; i < count; ++i) {
     const int32_t position = first_position + i;
     std::byte* page = pages[position / shape.page_tokens];
     for (int head = 0; head < shape.num_kv_heads; ++head) {
-      const int64_t row = int64_t{head} * shape.page_tokens + position % shape.page_tokens;
-      const int64_t value_offset = int64_t{shape.num_kv_heads} * shape.page_tokens * row_bytes;
+      const int64_t in_page = position % shape.page_tokens;
       const int64_t source = i * stride + int64_t{head} * shape.head_dim;
-      variant.from_f32(shape.kv_dtype, k + source, page + row * row_bytes, shape.head_dim);
-      variant.from_f32(shape.kv_dtype, v + source, page + value_offset + row * row_bytes,
-                       shape.head_dim);
+      std::byte* key = page + head * head_bytes;
+      std::byte* value = key + shape.num_kv_heads * head_bytes;
+      if (!format.is_quantised()) {
+        variant.from_f32(format.dtype, k + source, key + in_page * row_bytes, shape.head_dim);
+        variant.from_f32(format.dtype, v + source, value + in_page * row_bytes, shape.head_dim);
+        continue;
+      }
+      const int64_t scales = shape.page_tokens * row_bytes + in_page * 2;
+      const int64_t group_stride = 4 * int64_t{shape.page_tokens};
+      variant.kv_quantise(format, k + source, shape.head_dim, key + in_page * row_bytes,
+                          key + scales, group_stride);
+      variant.kv_quantise(format, v + source, shape.head_dim, value + in_page * row_bytes,
+                          value + scales, group_stride);
     }
   }
 }

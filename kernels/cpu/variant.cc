@@ -24,7 +24,10 @@ int64_t attention_most_rows(const AttentionShape& shape) noexcept {
 int64_t attention_thread_floats(const AttentionShape& shape) noexcept {
   const int64_t rows = attention_most_rows(shape);
   const int64_t dim = (shape.head_dim + kAttentionLanes - 1) / kAttentionLanes * kAttentionLanes;
-  return 2 * rows * dim + 2 * kAttentionChunk * dim + rows * kAttentionChunk + 2 * rows;
+  const int64_t plain =
+      2 * rows * dim + 2 * kAttentionChunk * dim + rows * kAttentionChunk + 2 * rows;
+  if (!shape.kv_dtype.is_quantised()) return plain;
+  return plain + rows * KvFormat::kMostHeadDim / KvFormat::kGroup + 2 * kAttentionChunk * dim;
 }
 
 }  // namespace sluice::kernels

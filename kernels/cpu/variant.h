@@ -88,6 +88,10 @@ struct Variant {
                              int64_t ldy);
   void (*attend)(const AttentionShape& shape, const AttentionSequence& sequence,
                  const AttentionItem& item, float* scratch);
+  /// One token's K or V of one head: codes, and f16 scales and minima, those of group g at
+  /// scales + g * stride and stride / 2 behind it.
+  void (*kv_quantise)(const KvFormat& format, const float* from, int head_dim, std::byte* codes,
+                      std::byte* scales, int64_t stride);
 };
 
 extern const Variant kVariantGeneric;

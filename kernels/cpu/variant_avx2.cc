@@ -44,6 +44,7 @@ const Variant kVariantAvx2{
     .unpack_panel = unpack_panel,
     .linear_panels_bf16 = nullptr,
     .attend = attend,
+    .kv_quantise = kv_quantise,
 };
 
 }  // namespace sluice::kernels

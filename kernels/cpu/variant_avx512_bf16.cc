@@ -46,6 +46,7 @@ const Variant kVariantAvx512Bf16{
     .unpack_panel = unpack_panel,
     .linear_panels_bf16 = linear_panels_bf16,
     .attend = attend,
+    .kv_quantise = kv_quantise,
 };
 
 }  // namespace sluice::kernels

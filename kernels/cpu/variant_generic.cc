@@ -41,6 +41,7 @@ const Variant kVariantGeneric{
     .unpack_panel = unpack_panel,
     .linear_panels_bf16 = nullptr,
     .attend = attend,
+    .kv_quantise = kv_quantise,
 };
 
 }  // namespace sluice::kernels

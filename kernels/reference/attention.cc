@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -10,17 +11,83 @@
 namespace sluice::kernels::reference {
 
 namespace {
-// Byte offset of K (0) or V (1) of one head at one place of a page.
-int64_t row_offset(const AttentionShape& shape, int is_value, int head, int64_t in_page) {
-  const int64_t row = (int64_t{is_value} * shape.num_kv_heads + head) * shape.page_tokens + in_page;
-  return row * shape.head_dim * dtype_bytes(shape.kv_dtype);
+// Byte offset of K (0) or V (1) of one head in a page.
+int64_t head_offset(const AttentionShape& shape, int is_value, int head) {
+  return (int64_t{is_value} * shape.num_kv_heads + head) * shape.page_tokens *
+         shape.kv_dtype.row_bytes(shape.head_dim);
+}
+
+// Where the f16 scale (0) or minimum (1) of a group of the row at `in_page` lies in its head.
+int64_t scale_offset(const AttentionShape& shape, int64_t group, int is_minimum, int64_t in_page) {
+  return shape.page_tokens * shape.kv_dtype.code_bytes(shape.head_dim) +
+         ((group * 2 + is_minimum) * shape.page_tokens + in_page) * 2;
+}
+
+// Where the code of element d lies in a row, and the shift of a 4-bit one.
+struct CodePlace {
+  int64_t byte;
+  int shift;
+};
+CodePlace code_place(const AttentionShape& shape, int d) {
+  if (shape.kv_dtype.encoding == KvEncoding::kInt8) return {d, 0};
+  return {d / 32 * 16 + d % 16, d % 32 < 16 ? 0 : 4};
+}
+
+float read_f16(const std::byte* at) {
+  uint16_t bits = 0;
+  std::memcpy(&bits, at, 2);
+  return f16_to_f32(bits);
+}
+
+std::vector<float> dequantised_row(const AttentionShape& shape, const std::byte* head,
+                                   int64_t in_page) {
+  std::vector<float> row;
+  const std::byte* codes = head + in_page * shape.kv_dtype.code_bytes(shape.head_dim);
+  for (int d = 0; d < shape.head_dim; ++d) {
+    const CodePlace place = code_place(shape, d);
+    int code = static_cast<int>(codes[place.byte]) >> place.shift;
+    if (shape.kv_dtype.encoding == KvEncoding::kInt4) code &= 15;
+    const int64_t group = d / KvFormat::kGroup;
+    row.push_back(read_f16(head + scale_offset(shape, group, 0, in_page)) *
+                      static_cast<float>(code) +
+                  read_f16(head + scale_offset(shape, group, 1, in_page)));
+  }
+  return row;
+}
+
+void quantise_row(const AttentionShape& shape, const float* from, std::byte* head,
+                  int64_t in_page) {
+  const KvFormat& format = shape.kv_dtype;
+  std::byte* codes = head + in_page * format.code_bytes(shape.head_dim);
+  std::memset(codes, 0, static_cast<size_t>(format.code_bytes(shape.head_dim)));
+  for (int64_t group = 0; group < format.groups(shape.head_dim); ++group) {
+    const int64_t begin = group * KvFormat::kGroup;
+    const int64_t end = std::min<int64_t>(begin + KvFormat::kGroup, shape.head_dim);
+    const float low = *std::min_element(from + begin, from + end);
+    const float high = *std::max_element(from + begin, from + end);
+    const uint16_t minimum = f32_to_f16(std::clamp(low, -65504.0f, 65504.0f));
+    const float base = f16_to_f32(minimum);
+    const auto levels = static_cast<float>(format.levels());
+    const uint16_t scale = f32_to_f16(std::clamp((high - base) / levels, 0x1p-14f, 65504.0f));
+    for (auto d = static_cast<int>(begin); d < end; ++d) {
+      const float code = std::clamp(
+          std::floor((from[d] - base) * (1.0f / f16_to_f32(scale)) + 0.5f), 0.0f, levels);
+      const CodePlace place = code_place(shape, d);
+      codes[place.byte] |= static_cast<std::byte>(static_cast<int>(code) << place.shift);
+    }
+    std::memcpy(head + scale_offset(shape, group, 0, in_page), &scale, 2);
+    std::memcpy(head + scale_offset(shape, group, 1, in_page), &minimum, 2);
+  }
 }
 
 std::vector<float> cached_row(const AttentionShape& shape, const AttentionSequence& sequence,
                               int is_value, int head, int64_t position) {
+  const std::byte* from =
+      sequence.pages[position / shape.page_tokens] + head_offset(shape, is_value, head);
+  const int64_t in_page = position % shape.page_tokens;
+  if (shape.kv_dtype.is_quantised()) return dequantised_row(shape, from, in_page);
   std::vector<float> row(static_cast<size_t>(shape.head_dim));
-  const std::byte* page = sequence.pages[position / shape.page_tokens];
-  convert(shape.kv_dtype, page + row_offset(shape, is_value, head, position % shape.page_tokens),
+  convert(shape.kv_dtype.dtype, from + in_page * shape.kv_dtype.code_bytes(shape.head_dim),
           DType::kF32, row.data(), shape.head_dim);
   return row;
 }
@@ -71,10 +138,16 @@ void kv_write(const AttentionShape& shape, const float* k, const float* v, int64
       const int64_t position = first_position + i;
       std::byte* page = pages[position / shape.page_tokens];
       const int64_t source = i * stride + int64_t{head} * shape.head_dim;
-      convert(DType::kF32, k + source, shape.kv_dtype,
-              page + row_offset(shape, 0, head, position % shape.page_tokens), shape.head_dim);
-      convert(DType::kF32, v + source, shape.kv_dtype,
-              page + row_offset(shape, 1, head, position % shape.page_tokens), shape.head_dim);
+      const int64_t in_page = position % shape.page_tokens;
+      for (int is_value = 0; is_value < 2; ++is_value) {
+        const float* from = (is_value ? v : k) + source;
+        std::byte* to = page + head_offset(shape, is_value, head);
+        if (shape.kv_dtype.is_quantised())
+          quantise_row(shape, from, to, in_page);
+        else
+          convert(DType::kF32, from, shape.kv_dtype.dtype,
+                  to + in_page * shape.kv_dtype.code_bytes(shape.head_dim), shape.head_dim);
+      }
     }
 }
 

@@ -195,7 +195,7 @@ Json plan_json(const PlanSubject& subject, const SearchRequest& request, const S
                     {"activations", shares_json(policy.activations)},
                     {"attention", policy::attention_name(policy.attention)},
                     {"weight_dtype", input.model->weights_name()},
-                    {"kv_dtype", dtype_name(input.kv_dtype)},
+                    {"kv_dtype", kv_format_name(input.kv_dtype)},
                     {"inplace_host_fraction", policy.inplace_host_fraction},
                     {"micro_batch_tokens", policy.micro_batch_tokens},
                     {"pass_tokens", policy.pass_tokens},

@@ -23,7 +23,7 @@ struct PlanQuestion {
   int64_t host_bytes = 0;
   int64_t disk_bytes = 0;
   policy::JobShape job;
-  std::optional<DType> kv_dtype;  ///< nothing: as the weights
+  std::optional<KvFormat> kv_dtype;  ///< nothing: as the weights
   policy::Objective objective = policy::Objective::kThroughput;
   double latency_bound_seconds = 0;
   policy::SearchConstraints constraints;

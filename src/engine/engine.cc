@@ -402,7 +402,7 @@ std::string Engine::compute_name() const {
   return fmt::format("{} weights, {} products{}, {} KV, {} threads",
                      impl_->model.shape().weights_name(), products,
                      compute.outlier_threshold > 0 ? " (outliers in f32)" : "",
-                     dtype_name(impl_->planned.kv_dtype), impl_->planned.threads);
+                     kv_format_name(impl_->planned.kv_dtype), impl_->planned.threads);
 }
 
 void Engine::load(std::stop_token cancel) {

@@ -49,9 +49,9 @@ struct EngineOptions {
   ComputeChoice compute = ComputeChoice::kAuto;
   /// What int4 and int8 weights are multiplied with.
   kernels::ActivationFormat activations = kernels::ActivationFormat::k16Bit;
-  float outlier_threshold = 0;    ///< LLM.int8() with int8 activations; 0: none
-  std::optional<DType> kv_dtype;  ///< nothing: as the weights
-  int threads = 0;                ///< of compute; 0: all the process may use
+  float outlier_threshold = 0;       ///< LLM.int8() with int8 activations; 0: none
+  std::optional<KvFormat> kv_dtype;  ///< nothing: as the weights
+  int threads = 0;                   ///< of compute; 0: all the process may use
   io::IoMode io_mode = io::IoMode::kAuto;
   bool direct_io = true;
   bool keep_trace = false;

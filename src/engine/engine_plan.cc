@@ -97,6 +97,11 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
   out.compute = {choose_compute(model, options), options.activations, options.outlier_threshold};
   require_int8_weights(shape, options);
   out.kv_dtype = options.kv_dtype.value_or(shape.weight_dtype);
+  if (out.kv_dtype.is_quantised() && shape.head_dim > KvFormat::kMostHeadDim)
+    throw Error(ErrorKind::kUser,
+                fmt::format("--kv-dtype {}: heads of {} elements, at most {} can be quantised",
+                            kv_format_name(out.kv_dtype), shape.head_dim, KvFormat::kMostHeadDim),
+                "leave --kv-dtype out, or use f16 or bf16");
   out.threads = options.threads > 0 ? options.threads : usable_processors();
   out.memory_budget_bytes = choose_budget(options);
   out.context_tokens = choose_context(model, options);

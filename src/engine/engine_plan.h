@@ -11,7 +11,7 @@ struct EnginePlan {
   policy::Plan plan;
   kernels::QuantisedOptions compute;
   kernels::AttentionShape attention;
-  DType kv_dtype = DType::kF32;
+  KvFormat kv_dtype = DType::kF32;
   int threads = 1;
   int64_t memory_budget_bytes = 0;
   int64_t context_tokens = 0;

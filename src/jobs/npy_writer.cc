@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstdio>
@@ -57,6 +58,13 @@ void NpyWriter::append(std::span<const float> values) {
   file_.write(values.data(), std::ssize(values) * kValueBytes,
               kHeaderBytes + rows_ * columns_ * kValueBytes);
   rows_ += std::ssize(values) / columns_;
+}
+
+void NpyWriter::put(int64_t row, std::span<const float> values) {
+  SLUICE_ASSERT(!is_finished_ && row >= 0 && std::ssize(values) == columns_, "one row");
+  constexpr int64_t kValueBytes = sizeof(float);
+  file_.write(values.data(), columns_ * kValueBytes, kHeaderBytes + row * columns_ * kValueBytes);
+  rows_ = std::max(rows_, row + 1);
 }
 
 void NpyWriter::finish() {

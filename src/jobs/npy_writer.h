@@ -22,6 +22,8 @@ class NpyWriter {
 
   /// Appends rows: values [rows, columns]. Errors: kFile (disk full, input/output error).
   void append(std::span<const float> values);
+  /// Puts one row in its place, in any order; rows never put are zeros. Errors as append().
+  void put(int64_t row, std::span<const float> values);
   /// Writes the shape, syncs, and puts the file in its place. Once. Errors: kFile.
   void finish();
 

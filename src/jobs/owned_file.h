@@ -1,7 +1,6 @@
 #pragma once
 // A file descriptor with one owner, and the few calls that result files need, each either whole or
-// an Error that names the path and the system's reason. Internal to this folder. One thread at a
-// time.
+// an Error that names the path and the system's reason. One thread at a time.
 #include <cstdint>
 #include <string>
 

@@ -16,7 +16,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/elementwise.h"
-#include "kernels/linear.h"
+#include "kernels/quantised_linear.h"
 #include "src/base/arena.h"
 #include "src/base/bytes.h"
 #include "src/device/memory_limit.h"
@@ -63,29 +63,38 @@ std::string now_iso() {
 // Products of one size, over weights that are larger together than the caches.
 class ProductBench {
  public:
-  ProductBench(DType dtype, int64_t n, int64_t k, int64_t most_rows, int64_t weight_bytes)
-      : dtype_(dtype),
+  ProductBench(const WeightFormat& format, kernels::ActivationFormat activations, int64_t n,
+               int64_t k, int64_t most_rows, int64_t weight_bytes)
+      : format_(format),
         n_(n),
         k_(k),
-        matrix_bytes_(n * k * dtype_bytes(dtype)),
+        matrix_bytes_(format.bytes(n, k)),
         matrices_(std::max<int64_t>(weight_bytes / matrix_bytes_, 1)),
-        compute_(dtype == DType::kBF16 && kernels::bf16_compute_supported()
+        options_{(format.is_quantised() || format.dtype == DType::kBF16) &&
+                         kernels::bf16_compute_supported()
                      ? kernels::Compute::kBF16
-                     : kernels::Compute::kF32),
+                     : kernels::Compute::kF32,
+                 activations},
         arena_("profile", INT64_MAX / 4),
         weights_(arena_.allocate(matrices_ * matrix_bytes_, "weights")),
         x_(arena_.allocate(kernels::padded_rows(most_rows) * k * 4, "x")),
         x16_(arena_.allocate(kernels::padded_rows(most_rows) * k * 2, "x")),
         y_(arena_.allocate(kernels::padded_rows(most_rows) * n * 4, "y")),
         scratch_(arena_.allocate(
-            std::max<int64_t>(kernels::linear_scratch_bytes(dtype, most_rows, n, k, compute_), 64),
+            std::max<int64_t>(format.is_quantised()
+                                  ? kernels::quantised_scratch_bytes(format, most_rows, k, options_)
+                                  : kernels::linear_scratch_bytes(format.dtype, most_rows, n, k,
+                                                                  options_.compute),
+                              64),
             "scratch")) {
     // Small numbers, so that no sum overflows or meets subnormal arithmetic.
-    if (dtype == DType::kF32)
+    // Any bits are codes, and these are small numbers as f16 or f32 scales too.
+    if (!format.is_quantised() && format.dtype == DType::kF32)
       std::fill_n(weights_.as<float>(), matrices_ * n * k, 0.01f);
     else
-      std::fill_n(weights_.as<uint16_t>(), matrices_ * n * k,
-                  dtype == DType::kBF16 ? f32_to_bf16(0.01f) : f32_to_f16(0.01f));
+      std::fill_n(weights_.as<uint16_t>(), matrices_ * matrix_bytes_ / 2,
+                  !format.is_quantised() && format.dtype == DType::kBF16 ? f32_to_bf16(0.01f)
+                                                                         : f32_to_f16(0.01f));
     std::fill_n(x_.as<float>(), kernels::padded_rows(most_rows) * k, 0.5f);
     std::fill_n(x16_.as<uint16_t>(), kernels::padded_rows(most_rows) * k, f32_to_bf16(0.5f));
   }
@@ -105,13 +114,18 @@ class ProductBench {
  private:
   void run(int64_t m) {
     const kernels::Activations x{x_.as<float>(), x16_.as<uint16_t>(), m, k_, k_};
-    kernels::linear_plain(x, weights_.data() + (next_++ % matrices_) * matrix_bytes_, dtype_, n_,
-                          k_, nullptr, y_.as<float>(), n_, compute_, scratch_.span());
+    const std::byte* w = weights_.data() + (next_++ % matrices_) * matrix_bytes_;
+    if (format_.is_quantised())
+      kernels::linear_quantised(x, w, format_, n_, nullptr, y_.as<float>(), n_, options_,
+                                scratch_.span());
+    else
+      kernels::linear_plain(x, w, format_.dtype, n_, k_, nullptr, y_.as<float>(), n_,
+                            options_.compute, scratch_.span());
   }
 
-  DType dtype_;
+  WeightFormat format_;
   int64_t n_, k_, matrix_bytes_, matrices_;
-  kernels::Compute compute_;
+  kernels::QuantisedOptions options_;
   Arena arena_;
   Buffer weights_, x_, x16_, y_, scratch_;
   int64_t next_ = 0;
@@ -127,13 +141,29 @@ void measure_products(policy::Processor& out, bool quick, int64_t weight_bytes) 
       quick ? std::vector<int64_t>{1, 2, 4, 8, 16, 32, 64, 128, 512}
             : std::vector<int64_t>{1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
   const int samples = quick ? 2 : 3;
+  struct Kind {
+    WeightFormat format;
+    kernels::ActivationFormat activations = kernels::ActivationFormat::k16Bit;
+  };
+  std::vector<Kind> kinds;
   for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32})
+    kinds.push_back({WeightFormat::plain(dtype)});
+  if (!quick)
+    for (const char* name : {"int4-g64", "int8", "nf4-g64", "fp8"}) {
+      const WeightFormat format = *parse_weight_format(name);
+      kinds.push_back({format});
+      if (kernels::takes_int8_activations(format))
+        kinds.push_back({format, kernels::ActivationFormat::kInt8});
+    }
+  for (const auto& [format, activations] : kinds)
     for (const Size& size : sizes) {
-      ProductBench bench(dtype, size.n, size.k, rows.back(), weight_bytes);
+      ProductBench bench(format, activations, size.n, size.k, rows.back(), weight_bytes);
       for (const int64_t m : rows) {
         std::vector<double> rates;
         for (int i = 0; i < samples; ++i) rates.push_back(bench.flops(m, quick ? 0.02 : 0.05));
-        out.matmul.push_back({dtype, m, size.n, size.k, measured(rates, "")});
+        out.matmul.push_back({format.dtype, m, size.n, size.k, measured(rates, ""),
+                              format.is_quantised() ? format : WeightFormat{},
+                              activations == kernels::ActivationFormat::kInt8});
       }
     }
 }
@@ -142,13 +172,13 @@ struct AttentionSamples {
   std::vector<double> decode_bytes, decode_flops, prefill_flops;
 };
 
-AttentionSamples time_attention(DType kv_dtype, int kv_heads, int threads, int samples) {
+AttentionSamples time_attention(KvFormat kv_dtype, int kv_heads, int threads, int samples) {
   constexpr int kHeads = 32, kHeadDim = 128, kPage = 16, kSequences = 8;
   constexpr int64_t kContext = 512, kChunk = 384, kColumns = kHeads * kHeadDim;
   const kernels::AttentionShape shape{
       kHeads,   kv_heads, kHeadDim, kPage, 1.0f / std::sqrt(static_cast<float>(kHeadDim)),
       kv_dtype, 0};
-  const int64_t page_bytes = int64_t{2} * kv_heads * kHeadDim * kPage * dtype_bytes(kv_dtype);
+  const int64_t page_bytes = int64_t{2} * kv_heads * kPage * kv_dtype.row_bytes(kHeadDim);
   Arena arena("profile", INT64_MAX / 4);
   const Buffer pages = arena.allocate(kSequences * kContext / kPage * page_bytes, "pages");
   const Buffer q = arena.allocate(kChunk * kColumns * 4, "q");
@@ -191,7 +221,7 @@ AttentionSamples time_attention(DType kv_dtype, int kv_heads, int threads, int s
   return rates;
 }
 
-policy::AttentionRate measure_attention(DType kv_dtype, int threads, int samples) {
+policy::AttentionRate measure_attention(KvFormat kv_dtype, int threads, int samples) {
   const AttentionSamples alone = time_attention(kv_dtype, 32, threads, samples);
   const AttentionSamples shared = time_attention(kv_dtype, 4, threads, samples);
   return {kv_dtype, measured(alone.decode_bytes, "8 sequences of 512 tokens, 32 heads of 128"),
@@ -208,7 +238,8 @@ Figure measure_delay(const Move& move, const char* note, Figure* moved_rate) {
   std::vector<double> delays;
   std::vector<double> rates;
   for (const int64_t m : {1, 64}) {
-    ProductBench bench(DType::kBF16, 4096, 2048, m, 256 * kMiB);
+    ProductBench bench(WeightFormat::plain(DType::kBF16), kernels::ActivationFormat::k16Bit, 4096,
+                       2048, m, 256 * kMiB);
     const double alone = bench.flops(m, kSeconds);
     std::atomic<int64_t> moved = 0;
     std::atomic<bool> is_over = false;
@@ -265,7 +296,8 @@ void measure_read_delay(const std::string& folder, int64_t bytes, policy::Profil
 double measure_launch() {
   constexpr int64_t kSide = 64;
   // A product that is too small to matter but goes through the whole call.
-  ProductBench bench(DType::kF32, kSide, kSide, 1, kSide * kSide * 4);
+  ProductBench bench(WeightFormat::plain(DType::kF32), kernels::ActivationFormat::k16Bit, kSide,
+                     kSide, 1, kSide * kSide * 4);
   return 2.0 * kSide * kSide / bench.flops(1, 0.01);
 }
 }  // namespace
@@ -289,8 +321,13 @@ policy::Processor measure_host_processor(int threads, bool quick, int64_t weight
                              "plain sum, best of five");
   measure_products(out, quick, weight_bytes);
   // What products of few rows read is what decode gets.
-  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32})
-    out.attention.push_back(measure_attention(dtype, threads, quick ? 2 : 4));
+  std::vector<KvFormat> kv_formats{DType::kBF16, DType::kF16, DType::kF32};
+  if (!quick) {
+    kv_formats.emplace_back(KvEncoding::kInt8);
+    kv_formats.emplace_back(KvEncoding::kInt4);
+  }
+  for (const KvFormat& format : kv_formats)
+    out.attention.push_back(measure_attention(format, threads, quick ? 2 : 4));
   const double launch = measure_launch();
   out.launch_seconds = measured({launch}, "a product of 64 x 64");
   out.synchronise_seconds = measured({launch}, "as a launch: no queue");

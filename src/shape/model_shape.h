@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/base/dtype.h"
+#include "src/base/kv_format.h"
 #include "src/base/weight_format.h"
 
 namespace sluice {
@@ -69,6 +70,11 @@ struct ModelShape {
   /// Elements of K and V that one token adds to one layer.
   int64_t kv_elements_per_token() const noexcept {
     return latent_kv_elements > 0 ? latent_kv_elements : 2 * num_kv_heads * head_dim;
+  }
+  /// Bytes of these in a page.
+  int64_t kv_token_bytes(const KvFormat& format) const noexcept {
+    return latent_kv_elements > 0 ? format.row_bytes(latent_kv_elements)
+                                  : 2 * num_kv_heads * format.row_bytes(head_dim);
   }
   /// Parameters, tied tables counted once.
   int64_t num_parameters() const noexcept;

@@ -10,7 +10,7 @@ namespace sluice::kernels {
 namespace {
 
 AttentionShape make_shape(int heads, int kv_heads, int head_dim, int page_tokens,
-                          DType dtype = DType::kF32, int window = 0) {
+                          KvFormat dtype = DType::kF32, int window = 0) {
   AttentionShape shape;
   shape.num_heads = heads;
   shape.num_kv_heads = kv_heads;
@@ -64,8 +64,8 @@ class Context {
 
  private:
   void lay_out(Random& random) {
-    const int64_t bytes = 2 * int64_t{shape_.num_kv_heads} * shape_.page_tokens * shape_.head_dim *
-                          dtype_bytes(shape_.kv_dtype);
+    const int64_t bytes = 2 * int64_t{shape_.num_kv_heads} * shape_.page_tokens *
+                          shape_.kv_dtype.row_bytes(shape_.head_dim);
     const int count = (length_ + shape_.page_tokens - 1) / shape_.page_tokens;
     memory_.assign(static_cast<size_t>(bytes * count), std::byte{0xff});  // NaN in every type
     std::vector<int> order(static_cast<size_t>(count));
@@ -115,8 +115,7 @@ void compare(const AttentionShape& shape, const std::vector<std::pair<int32_t, i
   SCOPED_TRACE(random.trace() + ", heads " + std::to_string(shape.num_heads) + "/" +
                std::to_string(shape.num_kv_heads) + ", head_dim " + std::to_string(shape.head_dim) +
                ", page " + std::to_string(shape.page_tokens) + ", " +
-               std::string(dtype_name(shape.kv_dtype)) + ", window " +
-               std::to_string(shape.sliding_window));
+               kv_format_name(shape.kv_dtype) + ", window " + std::to_string(shape.sliding_window));
   std::vector<Context> contexts;
   std::vector<std::vector<float>> out(chunks.size()), lse(chunks.size()), expected(chunks.size()),
       expected_lse(chunks.size());
@@ -159,6 +158,76 @@ TEST(Attention, AgreesWithTheReferenceForAllGroups) {
       for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
         compare(make_shape(2 * group, 2, 48, 16, dtype), {{77, 1}, {50, 50}, {64, 2}, {90, 5}},
                 static_cast<uint32_t>(group));
+  });
+}
+
+TEST(Attention, AgreesWithTheReferenceOnQuantisedPages) {
+  // The same codes on both sides; minima and codes are summed apart, so magnitudes are a few times
+  // those of the scores.
+  for_each_isa([] {
+    for (const KvEncoding encoding : {KvEncoding::kInt8, KvEncoding::kInt4})
+      for (const int dim : {1, 8, 16, 20, 33, 64, 80, 96, 128, 160, 256})
+        for (const int page : {1, 3, 16}) {
+          const KvFormat format(encoding);
+          compare(make_shape(8, 2, dim, page, format), {{1, 1}, {77, 1}, {150, 1}}, 81, 0.5f);
+          compare(make_shape(3, 3, dim, page, format), {{65, 1}, {50, 50}, {130, 20}}, 82, 0.5f);
+        }
+    compare(make_shape(4, 1, 64, 16, KvFormat(KvEncoding::kInt4)), {{3001, 1}}, 83, 0.5f);
+    compare(make_shape(2, 2, 128, 16, KvFormat(KvEncoding::kInt8), 70), {{300, 1}, {300, 40}}, 84,
+            0.5f);
+  });
+}
+
+TEST(KvWrite, QuantisedRowsComeBackWithinHalfAStep) {
+  for_each_isa([] {
+    for (const KvEncoding encoding : {KvEncoding::kInt8, KvEncoding::kInt4})
+      for (const int dim : {1, 16, 64, 100, 128}) {
+        const AttentionShape shape = make_shape(2, 2, dim, 4, KvFormat(encoding));
+        Random random(91);
+        const int32_t count = 11;
+        auto k = random.normal(count * 2 * dim), v = random.normal(count * 2 * dim);
+        for (int d = 0; d < dim; ++d) k[static_cast<size_t>(d)] = 3.25f;  // all equal
+        std::vector<std::byte> memory(
+            static_cast<size_t>(3 * 2 * 2 * 4 * shape.kv_dtype.row_bytes(dim)));
+        std::vector<std::byte*> pages;
+        for (int page = 0; page < 3; ++page)
+          pages.push_back(memory.data() + page * 2 * 2 * 4 * shape.kv_dtype.row_bytes(dim));
+        kv_write(shape, k.data(), v.data(), 2 * dim, 0, count, pages.data());
+        // Attention to one position alone gives its V; K comes back by its place in the V half.
+        for (int32_t p = 0; p < count; ++p)
+          for (const bool is_key : {false, true}) {
+            const auto& source = is_key ? k : v;
+            AttentionShape one = shape;
+            one.page_tokens = 4;
+            one.sliding_window = 1;
+            std::vector<std::byte> copy(memory);
+            std::vector<const std::byte*> at;
+            const int64_t half = 2 * 4 * shape.kv_dtype.row_bytes(dim);
+            for (int page = 0; page < 3; ++page) {
+              std::byte* base = copy.data() + page * 2 * half;
+              if (is_key) std::copy_n(base, half, base + half);
+              at.push_back(base);
+            }
+            std::vector<float> q(static_cast<size_t>(2 * dim), 0.0f), out(q.size());
+            std::vector<AttentionSequence> sequences(1);
+            sequences[0] = {q.data(), 2 * dim, p, 1, at.data(), out.data(), 2 * dim, nullptr};
+            reference::attention(one, sequences);
+            for (int head = 0; head < 2; ++head)
+              for (int begin = 0; begin < dim; begin += 64) {
+                const int end = std::min(dim, begin + 64);
+                const float* from = source.data() + (p * 2 + head) * dim;
+                const float low = *std::min_element(from + begin, from + end);
+                const float high = *std::max_element(from + begin, from + end);
+                const double allowed =
+                    (double{high} - low) *
+                        (0.5 / static_cast<double>(shape.kv_dtype.levels()) + 0x1p-9) +
+                    std::fabs(low) * 0x1p-10 + 1e-3;
+                for (int d = begin; d < end; ++d)
+                  ASSERT_NEAR(out[static_cast<size_t>(head * dim + d)], from[d], allowed)
+                      << kv_format_name(shape.kv_dtype) << " position " << p << " element " << d;
+              }
+          }
+      }
   });
 }
 

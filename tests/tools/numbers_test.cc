@@ -106,7 +106,63 @@ TEST(Eval, Errors) {
   write_file(folder.path("empty"), "");
   fail({"eval", kModel, "--text", folder.path("empty")}, 2, {"no token", "longer text"});
   fail({"eval", fixture_model("opt-tiny-bin"), "--text", folder.path("empty")}, 3, {"tokenizer"});
-  fail({"eval", kModel}, 2, {"--text is required"});
+  fail({"eval", kModel}, 2, {"one thing at a time", "--text"});
+  write_file(folder.path("lines"), "{\"text\": \"one\"}\n");
+  fail({"eval", kModel, "--accuracy", folder.path("lines")}, 2, {"line 1", "no word"});
+  write_file(folder.path("lines"), "{\"text\": \"once upon\"}\n[1]\n");
+  fail({"eval", kModel, "--accuracy", folder.path("lines")}, 2, {"line 2", "text nor prompt"});
+  write_file(folder.path("lines"), "once\n");
+  fail({"eval", kModel, "--accuracy", folder.path("lines")}, 2, {"line 1", "not JSON"});
+  const std::string text = fixture("prompts/tiny.txt");
+  fail({"eval", kModel, "--text", text, "--against", text}, 3, {"not a NumPy"});
+  write_file(folder.path("short"), "once upon a time there was");
+  succeed({"eval", kModel, "--text", folder.path("short"), "--save-logits", folder.path("x.npy")});
+  fail({"eval", kModel, "--text", text, "--against", folder.path("x.npy")}, 2,
+       {"x.npy", "same text"});
+}
+
+TEST(Eval, AgainstItsOwnLogitsNothingDiffers) {
+  const TemporaryFolder folder;
+  const Words eval{"eval",     kModel, "--text", fixture("prompts/tiny.txt"), "--window", "64",
+                   "--stride", "32",   "--json"};
+  Words save = eval;
+  save.insert(save.end(), {"--save-logits", folder.path("base.npy")});
+  const auto base = succeed(save).json();
+  Words against = eval;
+  against.insert(against.end(), {"--against", folder.path("base.npy")});
+  const auto same = succeed(against).json();
+  EXPECT_EQ(same["perplexity"], base["perplexity"]);
+  EXPECT_NEAR(same["saved_perplexity"].get<double>(), base["perplexity"].get<double>(), 1e-6);
+  EXPECT_LT(same["kl_max"].get<double>(), 1e-9);
+  EXPECT_EQ(same["top1_agreement"], 1.0);
+  // More context for every token: a lower perplexity than that of windows that share nothing.
+  const auto apart =
+      succeed({"eval", kModel, "--text", fixture("prompts/tiny.txt"), "--window", "64", "--json"})
+          .json();
+  EXPECT_LT(base["perplexity"].get<double>(), apart["perplexity"].get<double>());
+  EXPECT_EQ(base["scored_tokens"], apart["scored_tokens"]);
+
+  const std::string store = folder.path("int4");
+  succeed({"convert", kModel, store, "--weights", "int4-g32"});
+  against[1] = store;
+  const auto int4 = succeed(against).json();
+  EXPECT_GT(int4["kl_mean"].get<double>(), 1e-5);
+  EXPECT_LT(int4["kl_mean"].get<double>(), 0.2);
+  EXPECT_GT(int4["top1_agreement"].get<double>(), 0.7);
+}
+
+TEST(Eval, AccuracyIsTheShareOfLastWordsThatTheModelWouldWrite) {
+  const TemporaryFolder folder;
+  // What the model says itself when it is asked for the next word is right, another word is not.
+  const std::string prompt = "Once upon a time, there was a little girl named";
+  const auto said = succeed({"run", kModel, "-p", prompt, "-n", "3", "--json"}).json();
+  const std::string word = said["text"].get<std::string>();
+  write_file(folder.path("lines"), nlohmann::json{{"prompt", prompt}, {"target", word}}.dump() +
+                                       "\n\n" + nlohmann::json{{"text", prompt + " zebra"}}.dump() +
+                                       "\n");
+  const auto json = succeed({"eval", kModel, "--accuracy", folder.path("lines"), "--json"}).json();
+  EXPECT_EQ(json["lines"], 2);
+  EXPECT_EQ(json["accuracy"], 0.5);
 }
 
 TEST(Bench, JsonHasEveryBatchAndWhatItTook) {

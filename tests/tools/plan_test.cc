@@ -14,6 +14,30 @@ nlohmann::json plan(Words more) {
   return succeed(words).json();
 }
 
+TEST(Plan, ChoosesOnlyFormatsThatAreAllowed) {
+  const Words question{"--model", "opt-30b", "--hardware", "t4", "--sequences", "64"};
+  const auto own = plan(question);
+  EXPECT_EQ(own["policy"]["weight_dtype"], "f16");
+  Words words = question;
+  words.insert(words.end(), {"--allow", "int4-weights,int8-kv"});
+  const auto allowed = plan(words);
+  EXPECT_EQ(allowed["policy"]["weight_dtype"], "int4-g64");
+  EXPECT_GT(allowed["predicted"]["tokens_per_s"].get<double>(),
+            own["predicted"]["tokens_per_s"].get<double>());
+  words = question;
+  words.insert(words.begin(), "plan");
+  words.insert(words.end(), {"--allow", "int5-weights"});
+  fail(words, 2, {"--allow int5-weights", "int4-weights"});
+}
+
+TEST(Plan, CountsTheBytesOfQuantisedWeights) {
+  const auto bf16 = plan({"--model", "llama-2-7b", "--hardware", "t4", "--weights", "bf16"});
+  const auto int4 = plan({"--model", "llama-2-7b", "--hardware", "t4", "--weights", "int4"});
+  EXPECT_EQ(int4["policy"]["weight_dtype"], "int4-g64");
+  EXPECT_GT(int4["predicted"]["tokens_per_s"].get<double>(),
+            bf16["predicted"]["tokens_per_s"].get<double>());
+}
+
 TEST(Plan, AnswersForAMachineThatIsNotHere) {
   const auto json = plan({"--model", "opt-30b", "--hardware", "t4", "--weights", "f16",
                           "--prompt-len", "512", "--gen-len", "32", "--sequences", "64"});
