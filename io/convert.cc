@@ -38,6 +38,11 @@ void refuse_same_folder(const fs::path& source, const fs::path& destination) {
                 "choose another destination");
 }
 
+// What is read for a tensor, in this order.
+std::vector<TensorEntry> read_of(const PlannedTensor& tensor) {
+  return tensor.make ? tensor.sources : std::vector<TensorEntry>{tensor.source};
+}
+
 class Conversion {
  public:
   Conversion(const Checkpoint& source, std::span<const StoreGroup> groups,
@@ -181,7 +186,8 @@ class Conversion {
     for (const PlannedGroup& group : plan_.groups) {
       if (finished_.contains(group.name)) continue;
       for (const PlannedTensor& tensor : group.tensors)
-        append_pieces(pieces, tensor.source.file_index, tensor.source.offset, tensor.source.bytes);
+        for (const TensorEntry& source : read_of(tensor))
+          append_pieces(pieces, source.file_index, source.offset, source.bytes);
     }
     PieceReader reader(std::move(files), std::move(pieces));
     report_ = {.total_bytes = plan_.total_bytes,
@@ -216,6 +222,24 @@ class Conversion {
 
   void write_tensor(const PlannedGroup& group, const PlannedTensor& tensor, PieceReader& reader,
                     DirectWriter& writer) const {
+    if (tensor.make) {
+      std::vector<std::vector<std::byte>> parts;
+      for (const TensorEntry& source : tensor.sources) {
+        std::vector<std::byte>& part = parts.emplace_back();
+        part.reserve(static_cast<size_t>(source.bytes));
+        while (static_cast<int64_t>(part.size()) < source.bytes) {
+          refuse_stop();
+          const std::span<const std::byte> piece = reader.next();
+          part.insert(part.end(), piece.begin(), piece.end());
+        }
+      }
+      const std::vector<std::byte> made = tensor.make(parts);
+      SLUICE_ASSERT(static_cast<int64_t>(made.size()) == tensor.target.bytes,
+                    "what is made has the size that was planned");
+      writer.append(made);
+      report_progress(group, writer);
+      return;
+    }
     if (tensor.target.quantised.is_quantised() && !tensor.source.quantised.is_quantised()) {
       PanelWriter panels(tensor, options_, writer);
       for (int64_t read = 0; read < tensor.source.bytes;) {

@@ -25,6 +25,11 @@ struct StoreTensor {
   // ConvertOptions::quantise; nothing: bytes as they are.
   std::optional<WeightFormat> to;
   std::vector<float> importance;  // of a quantised matrix's columns; empty: all the same
+  // A tensor made of others: `made` says name, type and shape, `sources` which tensors are read
+  // whole, and `make` turns their bytes into its own.
+  std::vector<std::string> sources;
+  TensorEntry made;
+  std::function<std::vector<std::byte>(const std::vector<std::vector<std::byte>>&)> make;
 
   StoreTensor(std::string source, std::string store, std::optional<DType> plain = {})
       : source_name(std::move(source)), store_name(std::move(store)) {
@@ -36,6 +41,14 @@ struct StoreTensor {
         store_name(std::move(store)),
         to(format),
         importance(std::move(column_importance)) {}
+  StoreTensor(
+      TensorEntry tensor, std::vector<std::string> from,
+      std::function<std::vector<std::byte>(const std::vector<std::vector<std::byte>>&)> maker)
+      : source_name(from.front()),
+        store_name(tensor.name),
+        sources(std::move(from)),
+        made(std::move(tensor)),
+        make(std::move(maker)) {}
 };
 
 /// Quantises `row_count` (1 to 16) rows of `cols` f32 values into one panel; false: a value can't

@@ -139,7 +139,18 @@ ConvertPlan plan_conversion(const Checkpoint& source, std::span<const StoreGroup
             fmt::format("{} cannot name a tensor of a packed store", in_quotes(wanted.store_name)));
       if (!tensor_names.insert(wanted.store_name).second)
         refuse(fmt::format("two tensors of the store are called {}", in_quotes(wanted.store_name)));
-      planned.tensors.push_back({*found, plan_target(*found, wanted), wanted.importance});
+      if (!wanted.make) {
+        planned.tensors.push_back({*found, plan_target(*found, wanted), wanted.importance, {}, {}});
+        continue;
+      }
+      PlannedTensor made{*found, wanted.made, {}, {}, wanted.make};
+      for (const std::string& name : wanted.sources) {
+        const TensorEntry* part = source.find(name);
+        if (part == nullptr)
+          refuse(fmt::format("{}: has no tensor {}", source.folder().string(), in_quotes(name)));
+        made.sources.push_back(*part);
+      }
+      planned.tensors.push_back(std::move(made));
     }
     lay_out(planned, static_cast<int32_t>(plan.groups.size()));
     plan.total_bytes += planned.file_bytes;
@@ -170,6 +181,7 @@ std::string run_identity(const Checkpoint& source, const ConvertPlan& plan,
     hash.add(group.header);
     for (const PlannedTensor& tensor : group.tensors) {
       hash.add(tensor.source);
+      for (const TensorEntry& part : tensor.sources) hash.add(part);
       if (tensor.target.quantised.is_quantised()) hash.add(format_name(tensor.target.quantised));
     }
   }

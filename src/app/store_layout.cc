@@ -4,6 +4,9 @@
 
 #include <set>
 
+#include "kernels/quantise.h"
+#include "src/base/error.h"
+
 namespace sluice::app {
 
 std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<WeightFormat> to) {
@@ -20,6 +23,18 @@ std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<
     for (size_t w = 0; w < sublayer.weights.size(); ++w) {
       const std::string& tensor = model.tensor(i, w).name;
       if (!placed.insert(tensor).second) continue;
+      if (const ForeignMatrix* matrix = model.foreign(i, w)) {
+        if (to)
+          throw Error(ErrorKind::kUser,
+                      fmt::format("{} is quantised already, by {}", tensor, model.foreign_method()),
+                      "leave --weights out: it is repacked exactly");
+        std::vector<std::string> parts;
+        for (const io::TensorEntry* part : matrix->parts) parts.push_back(part->name);
+        groups.back().tensors.push_back(
+            {model.tensor(i, w), std::move(parts),
+             [matrix](const auto& bytes) { return repack(*matrix, bytes, &kernels::pack_group); }});
+        continue;
+      }
       // What is not multiplied stays as it is: tables are read by the row, vectors are small.
       const bool is_matrix = sublayer.weights[w].kind == WeightKind::kMatrix;
       const bool applies = !to || !to->is_quantised() || is_matrix;

@@ -383,8 +383,15 @@ Engine::~Engine() = default;
 
 std::unique_ptr<Engine> Engine::open(const std::filesystem::path& model_path,
                                      EngineOptions options) {
+  BoundModel model = BoundModel::open(model_path);
+  if (!model.foreign_method().empty())
+    throw Error(
+        ErrorKind::kUser,
+        fmt::format("{}: {} weights are repacked before they run", model_path.string(),
+                    model.foreign_method()),
+        fmt::format("sluice convert {} STORE (exact), then run STORE", model_path.string()));
   return std::unique_ptr<Engine>(
-      new Engine(std::make_unique<Impl>(BoundModel::open(model_path), std::move(options))));
+      new Engine(std::make_unique<Impl>(std::move(model), std::move(options))));
 }
 
 const BoundModel& Engine::model() const noexcept { return impl_->model; }

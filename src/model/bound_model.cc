@@ -71,12 +71,34 @@ BoundModel BoundModel::open(const std::filesystem::path& path) {
   model.family_ = make_family_model(config);
   model.shape_ = model.family_->shape();
 
+  const std::optional<ForeignQuantisation> foreign =
+      checkpoint.format() == io::CheckpointFormat::kPackedStore ? std::nullopt
+                                                                : ForeignQuantisation::of(config);
+  // The tensor that a foreign matrix becomes, as if it were there.
+  const auto find_foreign = [&](const WeightShape& weight) -> const io::TensorEntry* {
+    if (!foreign || weight.kind != WeightKind::kMatrix || weight.shares_table) return nullptr;
+    for (const std::string& name : weight.names)
+      if (auto matrix = foreign->find(checkpoint, name, weight.rows, weight.cols)) {
+        io::TensorEntry& made = model.made_.emplace_back();
+        made.name = name;
+        made.dtype = DType::kU8;
+        made.quantised = matrix->format;
+        made.shape = {weight.rows, weight.cols};
+        made.bytes = matrix->format.bytes(weight.rows, weight.cols);
+        model.foreign_method_ = foreign->method_name();
+        model.foreign_.emplace(&made, std::move(*matrix));
+        return &made;
+      }
+    return nullptr;
+  };
+
   const io::TensorEntry* first_matrix = nullptr;
   std::set<std::string_view> used;
   for (SublayerShape& sublayer : model.shape_.sublayers) {
     auto& row = model.tensors_.emplace_back();
     for (WeightShape& weight : sublayer.weights) {
-      const io::TensorEntry& tensor = find_tensor(checkpoint, weight);
+      const io::TensorEntry* made = find_foreign(weight);
+      const io::TensorEntry& tensor = made ? *made : find_tensor(checkpoint, weight);
       check_shape(checkpoint, weight, tensor);
       row.push_back(&tensor);
       used.insert(tensor.name);
@@ -95,8 +117,8 @@ BoundModel BoundModel::open(const std::filesystem::path& path) {
   model.eos_token_ids_ = read_eos(checkpoint, config, model.shape_.vocab_size);
   int64_t unused = 0;
   for (const io::TensorEntry& tensor : checkpoint.tensors())
-    if (!used.contains(tensor.name) && !tensor.name.starts_with("__pad") &&
-        tensor.name != "lm_head.weight" &&
+    if (!used.contains(tensor.name) && model.foreign_.empty() &&
+        !tensor.name.starts_with("__pad") && tensor.name != "lm_head.weight" &&
         tensor.name.find("rotary_emb.inv_freq") == std::string::npos)
       ++unused;
   if (unused > 0)
@@ -104,6 +126,11 @@ BoundModel BoundModel::open(const std::filesystem::path& path) {
         "{} tensors of the checkpoint are not part of the {} architecture and are not used", unused,
         model.shape_.family));
   return model;
+}
+
+const ForeignMatrix* BoundModel::foreign(size_t sublayer, size_t weight) const {
+  const auto found = foreign_.find(tensors_[sublayer][weight]);
+  return found == foreign_.end() ? nullptr : &found->second;
 }
 
 }  // namespace sluice

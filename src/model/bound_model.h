@@ -1,12 +1,15 @@
 #pragma once
 // A checkpoint and the family model that its config.json names, with every weight found, its shape
 // checked. Reads no tensor data. Immutable; thread safe; owns the checkpoint.
+#include <deque>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <vector>
 
 #include "io/checkpoint.h"
 #include "src/model/family.h"
+#include "src/model/foreign_quantisation.h"
 
 namespace sluice {
 
@@ -24,6 +27,11 @@ class BoundModel {
   const io::TensorEntry& tensor(size_t sublayer, size_t weight) const {
     return *tensors_[sublayer][weight];
   }
+  /// How the weight lies in a checkpoint of GPTQ or AWQ tools, or null: then tensor() only says
+  /// what it becomes, and convert makes that.
+  const ForeignMatrix* foreign(size_t sublayer, size_t weight) const;
+  /// "GPTQ", "AWQ", or empty: whether any weight is foreign.
+  const std::string& foreign_method() const noexcept { return foreign_method_; }
   /// Token ids that end a sequence, from generation_config.json or config.json; may be empty.
   const std::vector<int32_t>& eos_token_ids() const noexcept { return eos_token_ids_; }
   /// What a user should be told of this checkpoint (tensors that are not used, say); may be empty.
@@ -35,6 +43,9 @@ class BoundModel {
   std::unique_ptr<FamilyModel> family_;
   ModelShape shape_;
   std::vector<std::vector<const io::TensorEntry*>> tensors_;
+  std::map<const io::TensorEntry*, ForeignMatrix> foreign_;  // by what tensor() gives
+  std::deque<io::TensorEntry> made_;                         // tensors that convert would make
+  std::string foreign_method_;
   std::vector<int32_t> eos_token_ids_;
   std::vector<std::string> notes_;
 };

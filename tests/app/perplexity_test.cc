@@ -65,7 +65,9 @@ TEST(PerplexityWindows, WithAStrideEveryTokenIsScoredOnce) {
       }
       Ids expected = ids;
       if (!bos) expected.erase(expected.begin());  // nothing stands before it
-      if (bos || stride < 8) EXPECT_EQ(scored, expected) << "stride " << stride;
+      if (bos || stride < 8) {
+        EXPECT_EQ(scored, expected) << "stride " << stride;
+      }
     }
   const auto windows = perplexity_windows(ids, 1, 8, 3);
   EXPECT_EQ(windows[1].tokens, (Ids{1, 13, 14, 15, 16, 17, 18, 19}));

@@ -1,0 +1,236 @@
+// GPTQ and AWQ checkpoints: made here bit by bit from a fixture, converted, and held against the
+// published formula; both give the same tokens, being the same numbers.
+#include "src/model/foreign_quantisation.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "io/packed_store.h"
+#include "io/safetensors_writer.h"
+#include "kernels/elementwise.h"
+#include "kernels/quantise.h"
+#include "src/app/store_layout.h"
+#include "src/base/error.h"
+#include "tests/engine/model_fixtures.h"
+
+namespace sluice::app {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+constexpr int64_t kGroup = 32;
+const char* const kFixture = "opt-tiny";
+
+struct Matrix {
+  int64_t rows = 0, cols = 0;
+  std::vector<int> codes;     // [rows, cols]
+  std::vector<int> zeros;     // [groups, rows], 1..15
+  std::vector<float> scales;  // [groups, rows], exact in f16
+  float value(int64_t row, int64_t col) const {
+    const auto at = static_cast<size_t>(col / kGroup * rows + row);
+    return scales[at] *
+           static_cast<float>(codes[static_cast<size_t>(row * cols + col)] - zeros[at]);
+  }
+};
+
+struct Made {
+  std::vector<io::NewTensor> tensors;
+  std::vector<std::vector<std::byte>> bytes;
+  template <typename T>
+  void add(const std::string& name, DType dtype, std::vector<int64_t> shape,
+           const std::vector<T>& values) {
+    tensors.push_back({name, dtype, std::move(shape)});
+    bytes.emplace_back(values.size() * sizeof(T));
+    std::memcpy(bytes.back().data(), values.data(), bytes.back().size());
+  }
+};
+
+class ForeignQuantisationTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("sluice-foreign-" + std::to_string(getpid()));
+    fs::create_directories(folder_);
+  }
+  void TearDown() override {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+
+  static std::vector<std::byte> read(const io::Checkpoint& checkpoint,
+                                     const io::TensorEntry& tensor) {
+    std::ifstream file(checkpoint.files()[static_cast<size_t>(tensor.file_index)].path,
+                       std::ios::binary);
+    std::vector<std::byte> bytes(static_cast<size_t>(tensor.bytes));
+    file.seekg(tensor.offset);
+    file.read(reinterpret_cast<char*>(bytes.data()), tensor.bytes);
+    return bytes;
+  }
+
+  // The fixture with every matrix of its layers quantised as `method` packs it.
+  fs::path make(const std::string& method, const Json& settings) {
+    const BoundModel model = BoundModel::open(testing::fixture_model(kFixture));
+    std::mt19937 random(5);
+    Made made;
+    matrices_.clear();
+    std::set<std::string> seen;
+    for (size_t i = 0; i < model.shape().sublayers.size(); ++i)
+      for (size_t w = 0; w < model.shape().sublayers[i].weights.size(); ++w) {
+        const WeightShape& weight = model.shape().sublayers[i].weights[w];
+        const io::TensorEntry& tensor = model.tensor(i, w);
+        if (!seen.insert(tensor.name).second) continue;
+        if (weight.kind != WeightKind::kMatrix || weight.cols % kGroup != 0 ||
+            weight.rows % 8 != 0) {
+          made.tensors.push_back({tensor.name, tensor.dtype, tensor.shape});
+          made.bytes.push_back(read(model.checkpoint(), tensor));
+          continue;
+        }
+        add_packed(made, method, tensor.name, weight, random);
+      }
+    const fs::path path = folder_ / method;
+    io::write_sharded_safetensors(
+        path, made.tensors,
+        [&](size_t index, int64_t first, std::span<std::byte> to) {
+          const int64_t element = dtype_bytes(made.tensors[index].dtype);
+          std::memcpy(to.data(), made.bytes[index].data() + first * element, to.size());
+        },
+        {.overwrite = true, .threads = 1});
+    std::ifstream from(testing::fixture_model(kFixture) + "/config.json");
+    Json config = Json::parse(from);
+    config["quantization_config"] = settings;
+    std::ofstream(path / "config.json") << config.dump();
+    return path;
+  }
+
+  void add_packed(Made& made, const std::string& method, const std::string& name,
+                  const WeightShape& weight, std::mt19937& random) {
+    Matrix matrix{weight.rows, weight.cols, {}, {}, {}};
+    const int64_t groups = matrix.cols / kGroup;
+    for (int64_t i = 0; i < matrix.rows * matrix.cols; ++i)
+      matrix.codes.push_back(static_cast<int>(random() % 16));
+    for (int64_t i = 0; i < groups * matrix.rows; ++i) {
+      matrix.zeros.push_back(static_cast<int>(1 + random() % 15));
+      matrix.scales.push_back(
+          f16_to_f32(f32_to_f16(0.01f + 0.001f * static_cast<float>(random() % 50))));
+    }
+    const std::string stem = name.substr(0, name.size() - std::string(".weight").size());
+    const int64_t n = matrix.rows, k = matrix.cols;
+    // AWQ's order: nibble i of a word is column kOrder[i] of eight.
+    constexpr int kOrder[] = {0, 2, 4, 6, 1, 3, 5, 7};
+    const bool is_awq = method == "awq";
+    std::vector<uint32_t> codes(static_cast<size_t>(n * k / 8)),
+        zeros(static_cast<size_t>(groups * n / 8));
+    for (int64_t row = 0; row < n; row += is_awq ? 8 : 1)
+      for (int64_t col = 0; col < k; col += is_awq ? 1 : 8) {
+        uint32_t word = 0;
+        for (int i = 0; i < 8; ++i) {
+          const int64_t r = is_awq ? row + kOrder[i] : row;
+          const int64_t c = is_awq ? col : col + i;
+          word |= static_cast<uint32_t>(matrix.codes[static_cast<size_t>(r * k + c)]) << (4 * i);
+        }
+        codes[static_cast<size_t>(is_awq ? col * (n / 8) + row / 8 : col / 8 * n + row)] = word;
+      }
+    for (int64_t g = 0; g < groups; ++g)
+      for (int64_t row = 0; row < n; row += 8) {
+        uint32_t word = 0;
+        for (int i = 0; i < 8; ++i) {
+          const int zero =
+              matrix.zeros[static_cast<size_t>(g * n + row + (is_awq ? kOrder[i] : i))];
+          word |= static_cast<uint32_t>(zero - (is_awq ? 0 : 1)) << (4 * i);
+        }
+        zeros[static_cast<size_t>(g * (n / 8) + row / 8)] = word;
+      }
+    std::vector<uint16_t> scales;
+    for (float scale : matrix.scales) scales.push_back(f32_to_f16(scale));
+    made.add(stem + ".qweight", DType::kI32,
+             is_awq ? std::vector<int64_t>{k, n / 8} : std::vector<int64_t>{k / 8, n}, codes);
+    made.add(stem + ".qzeros", DType::kI32, {groups, n / 8}, zeros);
+    made.add(stem + ".scales", DType::kF16, {groups, n}, scales);
+    matrices_[name] = std::move(matrix);
+  }
+
+  fs::path convert(const fs::path& from) {
+    const BoundModel model = BoundModel::open(from);
+    const fs::path to = from.string() + "-store";
+    io::convert_checkpoint(model.checkpoint(), store_groups(model, std::nullopt),
+                           {.destination = to});
+    return to;
+  }
+
+  void expect_values(const fs::path& store) {
+    io::verify_store(store);
+    const io::Checkpoint checkpoint = io::Checkpoint::open(store);
+    ASSERT_FALSE(matrices_.empty());
+    for (const auto& [name, matrix] : matrices_) {
+      const io::TensorEntry* tensor = checkpoint.find(name);
+      ASSERT_NE(tensor, nullptr) << name;
+      EXPECT_EQ(format_name(tensor->quantised), "int4-g32");
+      const std::vector<std::byte> bytes = read(checkpoint, *tensor);
+      for (int64_t row = 0; row < matrix.rows; ++row)
+        for (int64_t col = 0; col < matrix.cols; ++col)
+          ASSERT_EQ(kernels::reference::quantised_value(tensor->quantised, bytes.data(),
+                                                        matrix.cols, row, col),
+                    matrix.value(row, col))
+              << name << " [" << row << ", " << col << "]";
+    }
+  }
+
+  std::vector<int32_t> tokens(const fs::path& store) {
+    const auto requests = testing::greedy_requests({{5, 6, 7, 8}}, 12);
+    const auto engine = Engine::open(store, testing::options_for(requests));
+    testing::ListSource source(requests);
+    testing::CollectingSink sink;
+    engine->generate(source, sink);
+    return sink.answers[0].tokens;
+  }
+
+  fs::path folder_;
+  std::map<std::string, Matrix> matrices_;
+};
+
+TEST_F(ForeignQuantisationTest, GptqAndAwqAreRepackedExactly) {
+  const fs::path gptq =
+      convert(make("gptq", {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", kGroup}}));
+  expect_values(gptq);
+  const fs::path awq = convert(make(
+      "awq", {{"quant_method", "awq"}, {"bits", 4}, {"group_size", kGroup}, {"version", "gemm"}}));
+  expect_values(awq);
+  EXPECT_EQ(tokens(gptq).size(), 12u);
+  EXPECT_EQ(tokens(gptq), tokens(awq));
+}
+
+TEST_F(ForeignQuantisationTest, SaysWhatToDoWhereItDoesNotRun) {
+  const fs::path path =
+      make("gptq", {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", kGroup}});
+  const auto refusal = [&](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& error) {
+      return std::string(error.what()) + " / " + error.mend();
+    }
+    return "nothing was refused";
+  };
+  const auto has = [](const std::string& text, const std::string& word) {
+    EXPECT_NE(text.find(word), std::string::npos) << text;
+  };
+  has(refusal([&] { Engine::open(path, {}); }), "sluice convert");
+  has(refusal([&] { store_groups(BoundModel::open(path), parse_weight_format("int8")); }),
+      "quantised already");
+  const auto with = [&](const Json& settings) {
+    return refusal([&] { BoundModel::open(make("gptq", settings)); });
+  };
+  has(with({{"quant_method", "gptq"}, {"bits", 3}, {"group_size", 32}}), "3 bits");
+  has(with({{"quant_method", "gptq"}, {"bits", 4}, {"group_size", -1}}), "group_size -1");
+  has(with({{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 32}, {"desc_act", true}}),
+      "desc_act");
+  has(with({{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 64}}), "need");
+  has(with({{"quant_method", "aqlm"}}), "aqlm");
+}
+
+}  // namespace
+}  // namespace sluice::app
