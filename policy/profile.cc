@@ -48,16 +48,6 @@ void validate_processor(const Profile& profile, const Processor& processor, cons
   need_time(profile, processor.synchronise_seconds, fmt::format("{}.synchronise_seconds", which));
 }
 
-// The row of an element type that the table has; else of one as wide; else any.
-template <typename Row>
-DType nearest_type(const std::vector<Row>& rows, DType wanted, DType Row::*member) {
-  for (const Row& row : rows)
-    if (row.*member == wanted) return wanted;
-  for (const Row& row : rows)
-    if (dtype_bytes(row.*member) == dtype_bytes(wanted)) return row.*member;
-  return rows.front().*member;
-}
-
 double log_distance(double a, double b) { return std::abs(std::log(a) - std::log(b)); }
 
 // Rate at m, on straight lines of log rate over log m through the rows of one size of W; flat
@@ -134,39 +124,55 @@ void validate(const Profile& profile) {
 }
 
 namespace {
-// The rows of the table that say most of a product with such weights, and whether they are of such
-// weights.
-struct RateRows {
-  std::vector<const MatmulRate*> rows;
+// Which rows of the table say most of a product with such weights, and whether they are of such
+// weights. Asked for every product of every candidate: allocates nothing.
+struct RateChoice {
+  enum class Kind : uint8_t { kFormat, kEncoding, kPlain, kAny };
+  Kind kind = Kind::kAny;
+  WeightFormat weights;
+  bool int8_activations = false;
+  DType dtype = DType::kBF16;
   bool is_same = false;
+
+  bool takes(const MatmulRate& row) const noexcept {
+    switch (kind) {
+      case Kind::kFormat:
+        return row.quantised == weights && row.int8_activations == int8_activations;
+      case Kind::kEncoding:
+        return row.quantised.encoding == weights.encoding &&
+               row.int8_activations == int8_activations;
+      case Kind::kPlain: return !row.quantised.is_quantised() && row.weight_dtype == dtype;
+      case Kind::kAny: break;
+    }
+    return true;
+  }
 };
 
-RateRows rows_for(const Processor& processor, const WeightFormat& weights, bool int8_activations) {
-  RateRows out;
+RateChoice choose_rates(const Processor& processor, const WeightFormat& weights,
+                        bool int8_activations) {
+  RateChoice out{RateChoice::Kind::kFormat, weights, int8_activations, DType::kBF16, true};
+  const auto has = [&] {
+    return std::any_of(processor.matmul.begin(), processor.matmul.end(),
+                       [&](const MatmulRate& row) { return out.takes(row); });
+  };
   if (weights.is_quantised()) {
     // The same format; else one of its encoding, whose groups cost little.
-    for (const bool exact : {true, false}) {
-      for (const MatmulRate& row : processor.matmul)
-        if (row.int8_activations == int8_activations &&
-            (exact ? row.quantised == weights : row.quantised.encoding == weights.encoding))
-          out.rows.push_back(&row);
-      if (out.rows.empty()) continue;
-      out.is_same = true;
-      return out;
-    }
+    if (has()) return out;
+    out.kind = RateChoice::Kind::kEncoding;
+    if (has()) return out;
   }
-  std::vector<MatmulRate> plain;
-  for (const MatmulRate& row : processor.matmul)
-    if (!row.quantised.is_quantised()) plain.push_back(row);
-  if (plain.empty()) {
-    for (const MatmulRate& row : processor.matmul) out.rows.push_back(&row);
-    return out;
-  }
-  const DType wanted = weights.is_quantised() ? DType::kBF16 : weights.dtype;
-  const DType type = nearest_type(plain, wanted, &MatmulRate::weight_dtype);
-  for (const MatmulRate& row : processor.matmul)
-    if (!row.quantised.is_quantised() && row.weight_dtype == type) out.rows.push_back(&row);
+  out.kind = RateChoice::Kind::kPlain;
   out.is_same = !weights.is_quantised();
+  const DType wanted = weights.is_quantised() ? DType::kBF16 : weights.dtype;
+  out.dtype = wanted;
+  if (has()) return out;
+  for (const MatmulRate& row : processor.matmul)
+    if (!row.quantised.is_quantised()) {
+      if (out.dtype == wanted || dtype_bytes(row.weight_dtype) == dtype_bytes(wanted))
+        out.dtype = row.weight_dtype;
+      if (dtype_bytes(out.dtype) == dtype_bytes(wanted)) break;
+    }
+  if (!has()) out.kind = RateChoice::Kind::kAny;
   return out;
 }
 
@@ -177,22 +183,23 @@ constexpr int64_t kUnpackedRows = 16;
 double matmul_seconds(const Processor& processor, const WeightFormat& weights,
                       bool int8_activations, int64_t m, int64_t n, int64_t k) {
   if (m <= 0 || n <= 0 || k <= 0) return 0;
-  const RateRows all = rows_for(processor, weights, int8_activations);
+  const RateChoice choice = choose_rates(processor, weights, int8_activations);
   const double size = static_cast<double>(n) * static_cast<double>(k);
-  const auto distance = [&](const MatmulRate* row) {
-    return log_distance(size, static_cast<double>(row->n) * static_cast<double>(row->k));
+  const auto distance = [&](const MatmulRate& row) {
+    return log_distance(size, static_cast<double>(row.n) * static_cast<double>(row.k));
   };
   double nearest = std::numeric_limits<double>::infinity();
-  for (const MatmulRate* row : all.rows) nearest = std::min(nearest, distance(row));
+  for (const MatmulRate& row : processor.matmul)
+    if (choice.takes(row)) nearest = std::min(nearest, distance(row));
   std::vector<const MatmulRate*> rows;
-  for (const MatmulRate* row : all.rows)
-    if (distance(row) <= nearest + 1e-9) rows.push_back(row);
+  for (const MatmulRate& row : processor.matmul)
+    if (choice.takes(row) && distance(row) <= nearest + 1e-9) rows.push_back(&row);
   std::sort(rows.begin(), rows.end(),
             [](const MatmulRate* a, const MatmulRate* b) { return a->m < b->m; });
   const double flops = 2 * static_cast<double>(m) * size;
   const double bytes = size / static_cast<double>(k) * static_cast<double>(weights.row_bytes(k));
   double seconds = std::max(flops / rate_at(rows, m), bytes / processor.memory_read.value);
-  if (!all.is_same && weights.is_quantised()) {
+  if (!choice.is_same) {
     // A rate that was bound by wider weights says nothing of these: the memory does.
     if (m <= kUnpackedRows)
       seconds = bytes / processor.memory_read.value;

@@ -15,7 +15,7 @@ nlohmann::json plan(Words more) {
 }
 
 TEST(Plan, ChoosesOnlyFormatsThatAreAllowed) {
-  const Words question{"--model", "opt-30b", "--hardware", "t4", "--sequences", "64"};
+  const Words question{"--model", "opt-30b", "--hardware", "t4", "--sequences", "8"};
   const auto own = plan(question);
   EXPECT_EQ(own["policy"]["weight_dtype"], "f16");
   Words words = question;
@@ -140,8 +140,10 @@ TEST(Plan, BadQuestionsAreRefusedByName) {
   refused({"plan", "opt-30b", "--hardware", "t4", "--prompt-len", "0"}, 2, "--prompt-len");
   refused({"plan", "opt-30b", "--hardware", "t4", "--sequences", "-4"}, 2, "--sequences");
   refused({"plan", "opt-30b", "--hardware", "t4", "--sweep", "noise=1"}, 2, "noise");
-  refused({"plan", "opt-175b", "--hardware", "t4", "--cpu-mem", "1GiB"}, 4, "host memory is");
-  refused({"plan", "opt-175b", "--hardware", "t4", "--gpu-mem", "64MiB"}, 4, "device memory is");
+  refused({"plan", "opt-175b", "--hardware", "t4", "--sequences", "1", "--cpu-mem", "1GiB"}, 4,
+          "host memory is");
+  refused({"plan", "opt-175b", "--hardware", "t4", "--sequences", "1", "--gpu-mem", "64MiB"}, 4,
+          "device memory is");
   const TemporaryFolder folder;
   auto profile = nlohmann::ordered_json::parse(succeed({"profile", "--show", "t4", "--json"}).out);
   profile["disks"][0]["read_bytes_per_second"] = 0;
