@@ -1,10 +1,9 @@
 #pragma once
 // Linear layers y = x W^T (+ bias) on weights as a checkpoint stores them: [n, k] row-major, at any
-// address that one element may have. Small m runs on our own kernels (bound by the bytes of W),
-// large m on oneDNN. Resident weights may be packed once into the layout that this CPU multiplies
-// fastest; on some CPUs that is the plain one. Functions may be called from one thread at a time
-// (they use OpenMP inside). The first call with a new shape makes an oneDNN primitive
-// (milliseconds); later ones find it.
+// address that one element may have; no other layout gained on any CPU measured, and this one can
+// be computed on as it arrives. All products run on our own kernels but large bf16 ones on AMX,
+// which go to oneDNN: its first call with a new shape makes a primitive (milliseconds), later ones
+// find it. Functions may be called from one thread at a time (they use OpenMP inside).
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -22,7 +21,7 @@ enum class Compute : uint8_t {
 /// True when the CPU multiplies bf16 faster than f32 (AVX512-BF16 or AMX).
 bool bf16_compute_supported();
 
-/// Rows are kept, packed and streamed in multiples of this (the last run of a matrix may be
+/// Rows are kept and streamed in multiples of this (the last run of a matrix may be
 /// shorter).
 constexpr int64_t kRowGranule = 64;
 
@@ -43,29 +42,18 @@ int64_t padded_rows(int64_t m) noexcept;
 /// y [m, n] f32, row stride ldy = x W^T + bias.   w [n, k] of `dtype`   bias [n] f32 or null
 /// `scratch`: linear_scratch_bytes(). f32: relative error of a k-term f32 sum; bf16: products
 /// exact, f32 sums.
-void linear_plain(const Activations& x, const void* w, DType dtype, int64_t n, int64_t k,
-                  const float* bias, float* y, int64_t ldy, Compute compute,
-                  std::span<std::byte> scratch);
+void linear(const Activations& x, const void* w, DType dtype, int64_t n, int64_t k,
+            const float* bias, float* y, int64_t ldy, Compute compute,
+            std::span<std::byte> scratch);
 
-/// Bytes of n packed rows.
-int64_t packed_bytes(DType dtype, int64_t n, int64_t k, Compute compute);
-/// Packs rows [row_begin, row_begin + row_count) of n into `packed`; row_begin is a multiple of
-/// kRowGranule.
-void pack_rows(const void* rows, DType dtype, int64_t row_begin, int64_t row_count, int64_t n,
-               int64_t k, Compute compute, std::byte* packed);
-/// linear_plain on packed weights.
-void linear_packed(const Activations& x, const std::byte* packed, DType dtype, int64_t n, int64_t k,
-                   const float* bias, float* y, int64_t ldy, Compute compute,
-                   std::span<std::byte> scratch);
-
-/// Scratch that linear_plain and linear_packed need for up to max_m rows of x.
+/// Scratch that linear() needs for up to max_m rows of x.
 int64_t linear_scratch_bytes(DType dtype, int64_t max_m, int64_t n, int64_t k, Compute compute);
 
-/// "bf16: own kernels to m = 8, oneDNN brg:avx512_core_amx_bf16 above; plain".
+/// "bf16: amx up to 64 rows, oneDNN brg:avx512_core_amx_bf16 above; f32: avx512_bf16".
 std::string describe_linear();
 
 namespace reference {
-/// The plainest f32 (f64 sums): the specification of linear_plain.
+/// The plainest f32 (f64 sums): the specification of linear().
 void linear(const Activations& x, const void* w, DType dtype, int64_t n, int64_t k,
             const float* bias, float* y, int64_t ldy, Compute compute);
 }  // namespace reference

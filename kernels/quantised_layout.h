@@ -22,11 +22,18 @@ constexpr int byte_column(int position) noexcept {
   return position == 1 ? 2 : position == 2 ? 1 : position;
 }
 
+/// Column of a line whose code is byte `byte` of a row's codes once they are a byte each: the low
+/// nibbles of the word's bytes before the high ones.
+constexpr int unpacked_column(bool is_four_bit, int byte) noexcept {
+  if (!is_four_bit) return byte_column(byte);
+  return nibble_column(byte < 4 ? 2 * byte : 2 * (byte - 4) + 1);
+}
+
 constexpr bool is_four_bit(Encoding encoding) noexcept {
   return encoding == Encoding::kInt4 || encoding == Encoding::kNf4;
 }
 
-inline int64_t line_columns(Encoding encoding) noexcept { return is_four_bit(encoding) ? 8 : 4; }
+constexpr int64_t line_columns(Encoding encoding) noexcept { return is_four_bit(encoding) ? 8 : 4; }
 
 /// Byte of the panel where the lines of `group` begin.
 inline int64_t group_offset(const WeightFormat& format, int64_t cols, int64_t group) noexcept {

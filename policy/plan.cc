@@ -78,7 +78,7 @@ int64_t pages_of(int64_t tokens, int64_t page_tokens) {
 }
 
 struct WeightMemory {
-  int64_t packed = 0;
+  int64_t resident = 0;
   int64_t vectors = 0;
   int64_t table = 0;
   int64_t inplace = 0;
@@ -110,10 +110,6 @@ void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSp
   for (size_t index = 0; index < sublayer.weights.size(); ++index) {
     const WeightShape& weight = sublayer.weights[index];
     const auto bytes = [&](int64_t count) { return model.rows_bytes(weight, count); };
-    const auto packed = [&](int64_t count) {
-      return weight.quantised.is_quantised() ? bytes(count)
-                                             : input.packed_bytes(count, weight.cols);
-    };
     if (weight.kind == WeightKind::kVector) {
       rows.push_back({weight.rows, 0, 0, 0});
       memory.vectors += weight.cols * 4;
@@ -128,8 +124,8 @@ void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSp
       memory.table += bytes(split.resident);
     } else {
       if (!weight.shares_table && split.resident > 0)
-        memory.packed += round_up(packed(split.resident), 64);
-      if (split.inplace > 0) memory.inplace += round_up(packed(split.inplace), 64);
+        memory.resident += round_up(bytes(split.resident), 64);
+      if (split.inplace > 0) memory.inplace += round_up(bytes(split.inplace), 64);
       add_parts(input, weight, static_cast<int64_t>(index), split, parts);
       plan.streamed_weight_bytes += bytes(split.disk);
       plan.host_weight_bytes += bytes(split.host);
@@ -309,7 +305,7 @@ Plan make_plan(const PlanInput& input, const Policy& policy) {
   const int64_t staged_page =
       plan.disk_pages > 0 ? round_up(plan.page_bytes, kDiskBlock) : plan.page_bytes;
   std::vector<PlanLine> compute_tier = {
-      {"resident weights", memory.packed + memory.vectors + memory.table},
+      {"resident weights", memory.resident + memory.vectors + memory.table},
       {"weight ring (streamed)", plan.ring_bytes},
       {"KV pages", plan.memory_pages * plan.page_bytes * model.num_layers},
       {"KV staging", plan.kv_slot_pages * staged_page * kKvSlots},

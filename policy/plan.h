@@ -32,9 +32,6 @@ struct PlanInput {
   KvFormat kv_dtype = DType::kBF16;
   bool int8_activations = false;  ///< of quantised products
   int64_t row_granule = 1;        ///< rows of a matrix are kept or streamed in multiples of this
-  bool resident_rows_are_packed = true;
-  /// Memory of `rows` resident rows of `cols` (a shard), packed by the kernels.
-  std::function<int64_t(int64_t rows, int64_t cols)> packed_bytes;
   /// Workspace of one micro-batch of `tokens` tokens (activations inside a layer, kernels' scratch,
   /// logits).
   std::function<int64_t(int64_t tokens)> workspace_bytes;
@@ -86,7 +83,7 @@ struct Plan {
   int64_t activation_host_rows = 0;  ///< hidden-state rows in host memory under a device
   int64_t activation_disk_bytes = 0;
   int64_t weight_bytes = 0;           ///< of the whole model, tied tables once
-  int64_t resident_weight_bytes = 0;  ///< as checkpoint bytes, not as packed; where computed
+  int64_t resident_weight_bytes = 0;  ///< where computed
   int64_t inplace_weight_bytes = 0;   ///< in host memory, multiplied there
   int64_t host_weight_bytes = 0;      ///< in host memory, sent up in every pass
   int64_t host_home_bytes = 0;        ///< all at home in host memory below a device, tables too

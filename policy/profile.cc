@@ -127,52 +127,50 @@ namespace {
 // Which rows of the table say most of a product with such weights, and whether they are of such
 // weights. Asked for every product of every candidate: allocates nothing.
 struct RateChoice {
-  enum class Kind : uint8_t { kFormat, kEncoding, kPlain, kAny };
-  Kind kind = Kind::kAny;
+  enum class Kind : uint8_t { kFormat, kEncoding, kAny };
+  Kind kind = Kind::kFormat;
   WeightFormat weights;
   bool int8_activations = false;
-  DType dtype = DType::kBF16;
-  bool is_same = false;
+  bool is_same = true;
 
   bool takes(const MatmulRate& row) const noexcept {
-    switch (kind) {
-      case Kind::kFormat:
-        return row.quantised == weights && row.int8_activations == int8_activations;
-      case Kind::kEncoding:
-        return row.quantised.encoding == weights.encoding &&
-               row.int8_activations == int8_activations;
-      case Kind::kPlain: return !row.quantised.is_quantised() && row.weight_dtype == dtype;
-      case Kind::kAny: break;
-    }
-    return true;
+    if (kind == Kind::kAny) return true;
+    return row.int8_activations == int8_activations &&
+           (kind == Kind::kFormat ? row.weights == weights
+                                  : row.weights.encoding == weights.encoding);
   }
 };
 
 RateChoice choose_rates(const Processor& processor, const WeightFormat& weights,
                         bool int8_activations) {
-  RateChoice out{RateChoice::Kind::kFormat, weights, int8_activations, DType::kBF16, true};
+  RateChoice out;
+  out.weights = weights;
+  out.int8_activations = weights.is_quantised() && int8_activations;
   const auto has = [&] {
     return std::any_of(processor.matmul.begin(), processor.matmul.end(),
                        [&](const MatmulRate& row) { return out.takes(row); });
   };
-  if (weights.is_quantised()) {
-    // The same format; else one of its encoding, whose groups cost little.
-    if (has()) return out;
+  if (has()) return out;
+  if (weights.is_quantised()) {  // another of its encoding: groups cost little
     out.kind = RateChoice::Kind::kEncoding;
     if (has()) return out;
+    out = {RateChoice::Kind::kFormat, WeightFormat::plain(DType::kBF16), false, false};
+    if (has()) return out;
   }
-  out.kind = RateChoice::Kind::kPlain;
-  out.is_same = !weights.is_quantised();
-  const DType wanted = weights.is_quantised() ? DType::kBF16 : weights.dtype;
-  out.dtype = wanted;
-  if (has()) return out;
-  for (const MatmulRate& row : processor.matmul)
-    if (!row.quantised.is_quantised()) {
-      if (out.dtype == wanted || dtype_bytes(row.weight_dtype) == dtype_bytes(wanted))
-        out.dtype = row.weight_dtype;
-      if (dtype_bytes(out.dtype) == dtype_bytes(wanted)) break;
+  // Plain weights, of the same width if there are any.
+  const MatmulRate* found = nullptr;
+  for (const MatmulRate& row : processor.matmul) {
+    if (row.weights.is_quantised()) continue;
+    if (!found) found = &row;
+    if (dtype_bytes(row.weights.dtype) == dtype_bytes(out.weights.dtype)) {
+      found = &row;
+      break;
     }
-  if (!has()) out.kind = RateChoice::Kind::kAny;
+  }
+  if (found)
+    out.weights = found->weights;
+  else
+    out.kind = RateChoice::Kind::kAny;
   return out;
 }
 

@@ -32,14 +32,12 @@ struct Figure {
 
 /// Rate of y[m, n] = x[m, k] W[n, k]^T for one point of the table, multiply-adds counted as two.
 struct MatmulRate {
-  DType weight_dtype = DType::kBF16;
+  WeightFormat weights = WeightFormat::plain(DType::kBF16);
   int64_t m = 1;
   int64_t n = 0;
   int64_t k = 0;
-  Figure flops;  ///< floating-point operations per second
-  /// Of a quantised W (then weight_dtype says nothing), and whether x is int8.
-  WeightFormat quantised = {};
-  bool int8_activations = false;
+  Figure flops;                   ///< floating-point operations per second
+  bool int8_activations = false;  ///< of quantised W
 };
 
 /// Attention by KV element type.

@@ -129,10 +129,8 @@ Processor read_processor(Reader reader) {
   if (reader.has("threads")) out.threads = static_cast<int>(reader.integer("threads"));
   out.memory_read = reader.figure("memory_read_bytes_per_second");
   reader.list("matmul", [&](Reader& row) {
-    const WeightFormat weights = row.weight_format("weights");
-    out.matmul.push_back({weights.dtype, row.integer("m"), row.integer("n"), row.integer("k"),
-                          row.figure("flops"), weights.is_quantised() ? weights : WeightFormat{},
-                          row.boolean("int8_activations")});
+    out.matmul.push_back({row.weight_format("weights"), row.integer("m"), row.integer("n"),
+                          row.integer("k"), row.figure("flops"), row.boolean("int8_activations")});
   });
   reader.list("attention", [&](Reader& row) {
     out.attention.push_back({row.kv_format("kv"), row.figure("decode_bytes_per_second"),
@@ -152,14 +150,11 @@ Json processor_json(const Processor& processor) {
             {"synchronise_seconds", figure_json(processor.synchronise_seconds)}};
   json["matmul"] = Json::array();
   for (const MatmulRate& row : processor.matmul) {
-    Json& out = json["matmul"].emplace_back(
-        Json{{"weights",
-              format_name(row.quantised.is_quantised() ? row.quantised
-                                                       : WeightFormat::plain(row.weight_dtype))},
-             {"m", row.m},
-             {"n", row.n},
-             {"k", row.k},
-             {"flops", figure_json(row.flops)}});
+    Json& out = json["matmul"].emplace_back(Json{{"weights", format_name(row.weights)},
+                                                 {"m", row.m},
+                                                 {"n", row.n},
+                                                 {"k", row.k},
+                                                 {"flops", figure_json(row.flops)}});
     if (row.int8_activations) out["int8_activations"] = true;
   }
   json["attention"] = Json::array();

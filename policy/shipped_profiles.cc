@@ -11,6 +11,8 @@
 namespace sluice::policy {
 
 namespace {
+constexpr WeightFormat kF16{Encoding::kPlain, DType::kF16, 0};
+
 struct HostRow {
   const char* what;
   int cores;
@@ -84,7 +86,7 @@ void add_products(Processor& processor, double peak, const char* what) {
                                                     {32, 0.36},  {64, 0.5},   {128, 0.6},
                                                     {256, 0.68}, {512, 0.72}, {2048, 0.75}};
   for (const auto& [m, share] : kShares)
-    processor.matmul.push_back({DType::kF16, m, 8192, 8192, share_of(peak, share, what)});
+    processor.matmul.push_back({kF16, m, 8192, 8192, share_of(peak, share, what)});
 }
 
 Processor host_processor(const HostRow& row) {
@@ -95,7 +97,7 @@ Processor host_processor(const HostRow& row) {
   host.memory_read = share_of(memory, 0.8, "the memory channels' peak");
   const double peak = row.tflops * 1e12;
   for (const int64_t m : {1, 16, 64, 512})
-    host.matmul.push_back({DType::kF16, m, 8192, 8192, share_of(peak, 0.7, "the cores' peak")});
+    host.matmul.push_back({kF16, m, 8192, 8192, share_of(peak, 0.7, "the cores' peak")});
   host.attention = {{DType::kF16, share_of(memory, 0.6, "the memory channels' peak"),
                      share_of(peak, 0.3, "the cores' peak"),
                      share_of(peak, 0.3, "the cores' peak")}};
@@ -161,7 +163,7 @@ Profile paper_t4() {
       {1, 0.5}, {8, 3.5}, {16, 7}, {32, 12}, {64, 17}, {128, 20}, {512, 21.24}, {4096, 21.24}};
   for (const auto& [m, tflops] : kRates)
     device.matmul.push_back(
-        {DType::kF16, m, 12288, 12288,
+        {kF16, m, 12288, 12288,
          m >= 512 ? published(tflops * 1e12, "FlexGen's cost model, prefill rate on T4")
                   : Figure{tflops * 1e12, 0, FigureSource::kEstimate,
                            "below the published prefill rate as the units empty"}});
@@ -198,11 +200,10 @@ Profile code_t4() {
   profile.name = "flexgen-t4";
   profile.description = "the rates that FlexGen's public cost model carries for its T4 machine";
   Processor& device = *profile.device;
-  device.matmul = {
-      {DType::kF16, 1, 12288, 12288, published(0.14e12, "4.3 TFLOP/s at 32 rows, by rows")},
-      {DType::kF16, 32, 12288, 12288, published(4.3e12, kNote)},
-      {DType::kF16, 64, 12288, 12288, published(4.3e12, kNote)},
-      {DType::kF16, 512, 12288, 12288, published(21.24e12, kNote)}};
+  device.matmul = {{kF16, 1, 12288, 12288, published(0.14e12, "4.3 TFLOP/s at 32 rows, by rows")},
+                   {kF16, 32, 12288, 12288, published(4.3e12, kNote)},
+                   {kF16, 64, 12288, 12288, published(4.3e12, kNote)},
+                   {kF16, 512, 12288, 12288, published(21.24e12, kNote)}};
   device.attention = {{DType::kF16, published(0.079e12, kNote), published(9.97e12, kNote),
                        published(0.079e12, kNote)}};
   profile.host.attention = {{DType::kF16, published(0.0123e12, kNote),

@@ -53,6 +53,14 @@ std::string read_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+WeightFormat weight_format_argument(const std::string& text, const std::string& flag) {
+  const auto format = parse_weight_format(text);
+  if (!format)
+    throw Error(ErrorKind::kUser, fmt::format("{} {} is no format of weights", flag, text),
+                "write f32, f16, bf16, int8, int4, nf4, fp8, or one with a group (int4-g128)");
+  return *format;
+}
+
 policy::Profile find_profile(const std::string& name_or_path) {
   if (auto shipped = policy::shipped_profile(name_or_path)) return *shipped;
   std::error_code error;

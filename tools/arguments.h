@@ -16,6 +16,8 @@ std::vector<std::string> normalise_arguments(int argc, char** argv);
 std::vector<int32_t> parse_ids(const std::string& text, const std::string& flag);
 /// A whole text file, or standard input for "-". Errors: kFile.
 std::string read_text(const std::string& path);
+/// Errors: kUser naming the flag and the formats there are.
+WeightFormat weight_format_argument(const std::string& text, const std::string& flag);
 /// A shipped profile by name, or one from a file. Errors: kUser (unknown name, with those there
 /// are; bad file), kFile.
 policy::Profile find_profile(const std::string& name_or_path);

@@ -10,6 +10,7 @@
 #include "src/app/store_layout.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "tools/arguments.h"
 #include "tools/command.h"
 #include "tools/output.h"
 #include "tools/progress.h"
@@ -33,13 +34,7 @@ struct StopFlag {
 void run(const ConvertFlags& flags, std::stop_token stop) {
   const BoundModel model = BoundModel::open(flags.model);
   std::optional<WeightFormat> to;
-  if (!flags.weights.empty()) {
-    to = parse_weight_format(flags.weights);
-    if (!to)
-      throw Error(ErrorKind::kUser,
-                  fmt::format("--weights {} is no format of weights", flags.weights),
-                  "write f32, f16, bf16, int8, int4, nf4, fp8, or one with a group (int4-g128)");
-  }
+  if (!flags.weights.empty()) to = weight_format_argument(flags.weights, "--weights");
   const auto groups = app::store_groups(model, to);
   const int64_t bytes = io::packed_store_bytes(model.checkpoint(), groups);
   std::fprintf(stderr, "sluice: %s of %s to %s in %zu groups\n", format_bytes(bytes).c_str(),

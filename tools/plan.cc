@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <exception>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "policy/flexgen/flexgen.h"
@@ -112,14 +114,8 @@ struct Question {
 
 void fill(const PlanFlags& flags, Question& q) {
   q.model = app::planning_model(flags.model);
-  if (!flags.weights.empty()) {
-    const auto format = parse_weight_format(flags.weights);
-    if (!format)
-      throw Error(ErrorKind::kUser,
-                  fmt::format("--weights {} is no format of weights", flags.weights),
-                  "write f32, f16, bf16, int8, int4, nf4, fp8, or one with a group (int4-g128)");
-    q.model.set_weights(*format);
-  }
+  if (!flags.weights.empty())
+    q.model.set_weights(weight_format_argument(flags.weights, "--weights"));
   q.profile = hardware_of(flags);
   app::PlanQuestion& asked = q.asked;
   asked.model = &q.model;
@@ -338,11 +334,10 @@ void write_file(const std::string& path, const std::string& text, const char* wh
                 "check the path and free space");
 }
 
-// A choice of formats that --allow permits, and what it would do; 0 tokens a second: fits nowhere.
+// A choice of formats that --allow permits.
 struct FormatChoice {
   std::optional<WeightFormat> weights;  // nothing: as they are
   std::optional<KvFormat> kv;
-  double rate = 0;
   std::string name() const {
     return fmt::format("{} weights, {} KV", weights ? format_name(*weights) : "own",
                        kv ? kv_format_name(*kv) : "own");
@@ -377,27 +372,42 @@ std::vector<FormatChoice> allowed_choices(const std::vector<std::string>& allow)
   return choices;
 }
 
-FormatChoice choose_formats(const PlanFlags& flags) {
-  std::vector<FormatChoice> choices = allowed_choices(flags.allow);
-  if (choices.size() == 1) return choices.front();
-  for (FormatChoice& choice : choices) {
-    Question q;
-    fill(flags, q);
-    take(choice, q);
+struct Answered {
+  Question question;
+  policy::SearchRequest request;
+  policy::SearchResult result;
+};
+
+// The answer with the best of the formats that --allow permits.
+std::unique_ptr<Answered> answer(const PlanFlags& flags) {
+  const std::vector<FormatChoice> choices = allowed_choices(flags.allow);
+  std::unique_ptr<Answered> best;
+  double best_rate = 0;
+  std::exception_ptr shortage;
+  for (const FormatChoice& choice : choices) {
+    auto one = std::make_unique<Answered>();  // the request points into the question
+    fill(flags, one->question);
+    take(choice, one->question);
+    double rate = 0;
     try {
-      const policy::SearchRequest request = app::plan_request(q.asked);
-      choice.rate = app::job_tokens_per_second(policy::search_policy(request).best, request.job);
+      one->request = app::plan_request(one->question.asked);
+      one->result = policy::search_policy(one->request);
+      rate = app::job_tokens_per_second(one->result.best, one->request.job);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kResource) throw;
+      shortage = std::current_exception();  // the last choice's, the smallest
     }
-    std::fprintf(
-        stderr, "sluice: with %s: %s\n", choice.name().c_str(),
-        choice.rate > 0 ? fmt::format("{:.4g} tokens/s", choice.rate).c_str() : "does not fit");
+    if (choices.size() > 1)
+      std::fprintf(stderr, "sluice: with %s: %s\n", choice.name().c_str(),
+                   rate > 0 ? fmt::format("{:.4g} tokens/s", rate).c_str() : "does not fit");
+    // What is there already wins a tie.
+    if (rate > best_rate * 1.001) {
+      best = std::move(one);
+      best_rate = rate;
+    }
   }
-  // What is there already wins a tie.
-  return *std::max_element(
-      choices.begin(), choices.end(),
-      [](const FormatChoice& a, const FormatChoice& b) { return a.rate * 1.001 < b.rate; });
+  if (!best) std::rethrow_exception(shortage);
+  return best;
 }
 
 void run_plan(const PlanFlags& flags) {
@@ -415,13 +425,11 @@ void run_plan(const PlanFlags& flags) {
   if (flags.cost_model != "ours") return run_flexgen(flags);
   for (const std::string& sweep : flags.sweeps) run_sweep(flags, sweep);
   if (!flags.sweeps.empty()) return;
-  Question q;
-  fill(flags, q);
-  take(choose_formats(flags), q);
-  const policy::SearchRequest request = app::plan_request(q.asked);
-  const policy::SearchResult result = policy::search_policy(request);
+  const std::unique_ptr<Answered> answered = answer(flags);
+  const policy::SearchRequest& request = answered->request;
+  const policy::SearchResult& result = answered->result;
   const auto lifts = flags.no_lifts ? std::vector<app::Lift>{} : app::find_lifts(request, result);
-  const app::PlanSubject subject{flags.model, q.profile.name};
+  const app::PlanSubject subject{flags.model, answered->question.profile.name};
   if (flags.json)
     print_json(app::plan_json(subject, request, result, lifts));
   else

@@ -46,11 +46,7 @@ void print_processor(const char* which, const policy::Processor& processor) {
   std::printf("%s: %s\n", which, processor.name.c_str());
   row("memory read", format_rate(processor.memory_read.value), processor.memory_read);
   for (const policy::MatmulRate& rate : processor.matmul)
-    row(fmt::format(
-            "product {} m={} {}x{}",
-            format_name(rate.quantised.is_quantised() ? rate.quantised
-                                                      : WeightFormat::plain(rate.weight_dtype)),
-            rate.m, rate.n, rate.k),
+    row(fmt::format("product {} m={} {}x{}", format_name(rate.weights), rate.m, rate.n, rate.k),
         flops_text(rate.flops.value), rate.flops);
   for (const policy::AttentionRate& rate : processor.attention) {
     row(fmt::format("attention {} decode", kv_format_name(rate.kv_dtype)),

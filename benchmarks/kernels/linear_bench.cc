@@ -1,6 +1,6 @@
-// Linear layers, plain and packed, beside oneDNN on its own packed weights and beside the read rate
-// of the memory. The weights come from RAM: each product takes the next ones of a pool larger than
-// the last-level cache.
+// Linear layers beside oneDNN on its own packed weights and beside the read rate of the memory. The
+// weights come from RAM: each product takes the next ones of a pool larger than the last-level
+// cache.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -50,23 +50,17 @@ double onednn_seconds(DType dtype, int64_t m, int64_t n, int64_t k, const void* 
   return seconds;
 }
 
-enum class Weights { kPlain, kPacked };
-
-void linear(benchmark::State& state, DType dtype, Compute compute, Weights weights) {
+void linear(benchmark::State& state, DType dtype, Compute compute) {
   const int64_t m = state.range(0), n = state.range(1), k = state.range(2);
   WeightPool& pool = WeightPool::instance();
   Operands operands(m, n, k);
   const kernels::Activations x{operands.x.data(), operands.rounded.data(), m, k, k};
   std::vector<std::byte> scratch(
       static_cast<size_t>(kernels::linear_scratch_bytes(dtype, m, n, k, compute)));
-  const int64_t bytes = weights == Weights::kPlain ? n * k * dtype_bytes(dtype)
-                                                   : kernels::packed_bytes(dtype, n, k, compute);
+  const int64_t bytes = n * k * dtype_bytes(dtype);
   const auto product = [&] {
-    const std::byte* w = pool.next(bytes);
-    if (weights == Weights::kPlain)
-      kernels::linear_plain(x, w, dtype, n, k, nullptr, operands.y.data(), n, compute, scratch);
-    else
-      kernels::linear_packed(x, w, dtype, n, k, nullptr, operands.y.data(), n, compute, scratch);
+    kernels::linear(x, pool.next(bytes), dtype, n, k, nullptr, operands.y.data(), n, compute,
+                    scratch);
   };
   const double read_rate = pool.read_rate();
   const DType raw_type = compute == Compute::kBF16 ? DType::kBF16 : DType::kF32;
@@ -89,31 +83,17 @@ void shapes(benchmark::internal::Benchmark* bench) {
     for (const int64_t m : {1, 2, 4, 8, 16, 32, 64, 128, 512}) bench->Args({m, n, k});
 }
 
-void bf16_plain(benchmark::State& state) {
+void bf16(benchmark::State& state) {
   if (!kernels::bf16_compute_supported())
     return state.SkipWithError("this CPU has no bf16 products");
-  linear(state, DType::kBF16, Compute::kBF16, Weights::kPlain);
+  linear(state, DType::kBF16, Compute::kBF16);
 }
-void bf16_packed(benchmark::State& state) {
-  if (!kernels::bf16_compute_supported())
-    return state.SkipWithError("this CPU has no bf16 products");
-  linear(state, DType::kBF16, Compute::kBF16, Weights::kPacked);
-}
-void f16_plain(benchmark::State& state) {
-  linear(state, DType::kF16, Compute::kF32, Weights::kPlain);
-}
-void f32_plain(benchmark::State& state) {
-  linear(state, DType::kF32, Compute::kF32, Weights::kPlain);
-}
-void f32_packed(benchmark::State& state) {
-  linear(state, DType::kF32, Compute::kF32, Weights::kPacked);
-}
+void f16(benchmark::State& state) { linear(state, DType::kF16, Compute::kF32); }
+void f32(benchmark::State& state) { linear(state, DType::kF32, Compute::kF32); }
 
-BENCHMARK(bf16_plain)->Name("linear/bf16/plain")->Apply(shapes);
-BENCHMARK(bf16_packed)->Name("linear/bf16/packed")->Apply(shapes);
-BENCHMARK(f16_plain)->Name("linear/f16/plain")->Apply(shapes);
-BENCHMARK(f32_plain)->Name("linear/f32/plain")->Apply(shapes);
-BENCHMARK(f32_packed)->Name("linear/f32/packed")->Apply(shapes);
+BENCHMARK(bf16)->Name("linear/bf16")->Apply(shapes);
+BENCHMARK(f16)->Name("linear/f16")->Apply(shapes);
+BENCHMARK(f32)->Name("linear/f32")->Apply(shapes);
 
 }  // namespace
 }  // namespace sluice::bench

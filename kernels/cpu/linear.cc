@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/cpu/amx_linear.h"
 #include "kernels/cpu/onednn_matmul.h"
@@ -18,18 +17,16 @@ namespace {
 constexpr int64_t kFewRows = 16;
 // Up to here dot products that fetch the next rows ahead read W faster than tiles of 16 rows do.
 constexpr int64_t kDotRows = 2;
-// Up to here AMX on plain weights beats oneDNN, even on its own packed ones, since every byte of W
-// is read once.
+// Up to here AMX beats oneDNN, even on weights in its own layout, since every byte of W is read
+// once.
 constexpr int64_t kAmxRows = 64;
 // oneDNN multiplies so many rows at a time: by then its rate is flat, and the number of its
 // primitives (one for each multiple of kBucket, and one for each m up to kFewRows) and their
 // scratch stay bounded whatever m the passes have.
 constexpr int64_t kOnednnRows = 512;
 constexpr int64_t kBucket = 16;
-// A product of fewer multiply-adds takes less time than oneDNN's code generation for its shape; a
-// matrix with fewer elements is not worth packing.
+// A product of fewer multiply-adds takes less time than oneDNN's code generation for its shape.
 constexpr int64_t kSmallProduct = int64_t{1} << 23;
-constexpr int64_t kSmallMatrix = int64_t{1} << 19;
 // Bytes of W that a thread takes at a time.
 constexpr int64_t kShareBytes = 512 * 1024;
 // Rows of W that a thread takes at a time when multiply-adds bound a bf16 product.
@@ -52,10 +49,6 @@ bool has_amx() noexcept { return false; }
 bool multiplies_bf16(DType dtype, Compute compute) noexcept {
   return compute == Compute::kBF16 && dtype == DType::kBF16 && bf16_compute_supported();
 }
-
-// No kernel of ours gains from packing: AMX takes plain weights as they lie, and the others turn
-// them as they go. oneDNN's packed layout gained on AVX512-BF16, until kernels of ours passed it.
-bool packs(DType, int64_t, int64_t, Compute) noexcept { return false; }
 
 int64_t bucket(int64_t m) noexcept {
   return m <= kFewRows ? m : (m + kBucket - 1) / kBucket * kBucket;
@@ -119,9 +112,9 @@ void amx_kernels(const Activations&, const uint16_t*, int64_t, int64_t, const fl
                  int64_t, std::byte*) {}
 #endif
 
-MatmulKey onednn_key(WeightLayout layout, int64_t m, int64_t n, int64_t k, int64_t ldx, int64_t ldy,
+MatmulKey onednn_key(int64_t m, int64_t n, int64_t k, int64_t ldx, int64_t ldy,
                      bool has_bias) noexcept {
-  return {DType::kBF16, layout, bucket(m), n, k, ldx, ldy, has_bias};
+  return {bucket(m), n, k, ldx, ldy, has_bias};
 }
 
 // The part of x and y that begins at row `begin`, at most `rows` of it.
@@ -130,31 +123,36 @@ Activations slice(const Activations& x, int64_t begin, int64_t rows) noexcept {
           std::min(rows, x.m - begin), x.k, x.ld};
 }
 
-void onednn_kernels(const Activations& x, const void* w, WeightLayout layout, int64_t n, int64_t k,
-                    const float* bias, float* y, int64_t ldy, std::span<std::byte> scratch) {
-  onednn_matmul(onednn_key(layout, x.m, n, k, x.ld, ldy, bias != nullptr), x.bf16, w, bias, y,
-                scratch);
+void onednn_kernels(const Activations& x, const void* w, int64_t n, int64_t k, const float* bias,
+                    float* y, int64_t ldy, std::span<std::byte> scratch) {
+  onednn_matmul(onednn_key(x.m, n, k, x.ld, ldy, bias != nullptr), x.bf16, w, bias, y, scratch);
 }
 
 // The largest scratch of the primitives that products of up to max_m rows may use.
-int64_t onednn_scratch(WeightLayout layout, int64_t max_m, int64_t n, int64_t k) {
+int64_t onednn_scratch(int64_t max_m, int64_t n, int64_t k) {
   int64_t bytes = 0;
   const int64_t most = bucket(std::min(max_m, kOnednnRows));
-  for (int64_t m = layout == WeightLayout::kBlocked ? 1 : kFewRows; m <= most;
-       m += m < kFewRows ? 1 : kBucket)
+  for (int64_t m = kFewRows; m <= most; m += kBucket)
     for (const bool has_bias : {false, true})
-      bytes = std::max(bytes, onednn_scratch_bytes(onednn_key(layout, m, n, k, k, n, has_bias)));
+      bytes = std::max(bytes, onednn_scratch_bytes(onednn_key(m, n, k, k, n, has_bias)));
   return bytes;
+}
+
+// oneDNN says what it would use; its reference kernels, which some versions pick on CPUs newer than
+// they are, take seconds for a product.
+bool multiplies_with_onednn() {
+  static const bool is_fast =
+      kHasOnednn && onednn_implementation().find("ref") == std::string::npos;
+  return is_fast;
 }
 
 enum class Path { kOwn, kOwnBf16, kAmx, kOnednn };
 
-Path path_of(DType dtype, Compute compute, int64_t m, int64_t n, int64_t k) noexcept {
+Path path_of(DType dtype, Compute compute, int64_t m, int64_t n, int64_t k) {
   if (!multiplies_bf16(dtype, compute)) return Path::kOwn;
-  const bool is_large = kHasOnednn && m * n * k > kSmallProduct;
-  if (has_amx())
-    return m <= kDotRows ? Path::kOwnBf16 : m > kAmxRows && is_large ? Path::kOnednn : Path::kAmx;
-  return Path::kOwnBf16;
+  if (!has_amx() || m <= kDotRows) return Path::kOwnBf16;
+  const bool is_large = m > kAmxRows && m * n * k > kSmallProduct;
+  return is_large && multiplies_with_onednn() ? Path::kOnednn : Path::kAmx;
 }
 }  // namespace
 
@@ -164,9 +162,9 @@ int64_t padded_rows(int64_t m) noexcept {
   return m / kOnednnRows * kOnednnRows + bucket(m % kOnednnRows);
 }
 
-void linear_plain(const Activations& x, const void* w, DType dtype, int64_t n, int64_t k,
-                  const float* bias, float* y, int64_t ldy, Compute compute,
-                  std::span<std::byte> scratch) {
+void linear(const Activations& x, const void* w, DType dtype, int64_t n, int64_t k,
+            const float* bias, float* y, int64_t ldy, Compute compute,
+            std::span<std::byte> scratch) {
   const std::span<std::byte> area = aligned(scratch);
   const auto* bf16 = static_cast<const uint16_t*>(w);
   for (int64_t begin = 0, rows = 0; begin < x.m && n > 0; begin += rows) {
@@ -177,9 +175,7 @@ void linear_plain(const Activations& x, const void* w, DType dtype, int64_t n, i
     switch (path) {
       case Path::kOwn: own_kernels(part, w, dtype, n, k, bias, to, ldy); break;
       case Path::kOwnBf16: own_bf16_kernels(part, bf16, n, k, bias, to, ldy); break;
-      case Path::kOnednn:
-        onednn_kernels(part, w, WeightLayout::kPlain, n, k, bias, to, ldy, area);
-        break;
+      case Path::kOnednn: onednn_kernels(part, w, n, k, bias, to, ldy, area); break;
       case Path::kAmx:
         SLUICE_ASSERT(amx_scratch_bytes(part.m, k) <= static_cast<int64_t>(area.size()),
                       "linear_scratch_bytes says how much");
@@ -188,51 +184,21 @@ void linear_plain(const Activations& x, const void* w, DType dtype, int64_t n, i
   }
 }
 
-int64_t packed_bytes(DType dtype, int64_t n, int64_t k, Compute compute) {
-  if (!packs(dtype, n, k, compute)) return n * k * dtype_bytes(dtype);
-  return onednn_blocked_bytes(dtype, n, k);
-}
-
-void pack_rows(const void* rows, DType dtype, int64_t row_begin, int64_t row_count, int64_t n,
-               int64_t k, Compute compute, std::byte* packed) {
-  const int64_t row_bytes = k * dtype_bytes(dtype);
-  if (packs(dtype, n, k, compute))
-    onednn_pack_rows(dtype, rows, row_begin, row_count, n, k, packed);
-  else
-    std::memcpy(packed + row_begin * row_bytes, rows, static_cast<size_t>(row_count * row_bytes));
-}
-
-void linear_packed(const Activations& x, const std::byte* packed, DType dtype, int64_t n, int64_t k,
-                   const float* bias, float* y, int64_t ldy, Compute compute,
-                   std::span<std::byte> scratch) {
-  if (!packs(dtype, n, k, compute))
-    return linear_plain(x, packed, dtype, n, k, bias, y, ldy, compute, scratch);
-  for (int64_t begin = 0; begin < x.m; begin += kOnednnRows)
-    onednn_kernels(slice(x, begin, kOnednnRows), packed, WeightLayout::kBlocked, n, k, bias,
-                   y + begin * ldy, ldy, aligned(scratch));
-}
-
 int64_t linear_scratch_bytes(DType dtype, int64_t max_m, int64_t n, int64_t k, Compute compute) {
   if (max_m == 0 || n == 0 || !multiplies_bf16(dtype, compute)) return 0;
   int64_t bytes = has_amx() ? amx_scratch_bytes(std::min(max_m, kAmxRows), k) : 0;
   if (path_of(dtype, compute, max_m, n, k) == Path::kOnednn)
-    bytes = std::max(bytes, onednn_scratch(WeightLayout::kPlain, max_m, n, k));
-  if (packs(dtype, n, k, compute))
-    bytes = std::max(bytes, onednn_scratch(WeightLayout::kBlocked, max_m, n, k));
+    bytes = std::max(bytes, onednn_scratch(max_m, n, k));
   return bytes + kLine;
 }
 
 std::string describe_linear() {
   const std::string_view f32 = active_variant().name;
-  if (!bf16_compute_supported())
-    return fmt::format("{} (f32 products of all weight types, weights stay plain)", f32);
-  if (has_amx())
-    return fmt::format("bf16: amx up to {} rows, oneDNN {} above, weights stay plain; f32: {}",
-                       kAmxRows, onednn_implementation(WeightLayout::kPlain), f32);
-  return fmt::format(
-      "bf16: {} up to {} rows of streamed weights, oneDNN {} above and for resident weights, which "
-      "are packed; f32: {}",
-      f32, kFewRows, onednn_implementation(WeightLayout::kBlocked), f32);
+  if (!bf16_compute_supported()) return fmt::format("{} (f32 products of all weight types)", f32);
+  if (!has_amx()) return fmt::format("bf16: avx512_bf16; f32: {}", f32);
+  return fmt::format("bf16: amx up to {} rows, {} above; f32: {}", kAmxRows,
+                     multiplies_with_onednn() ? "oneDNN " + onednn_implementation() : "amx too",
+                     f32);
 }
 
 }  // namespace sluice::kernels

@@ -10,13 +10,7 @@ void onednn_matmul(const MatmulKey&, const void*, const void*, const float*, flo
   SLUICE_ASSERT(false, "a build without oneDNN multiplies with its own kernels");
 }
 int64_t onednn_scratch_bytes(const MatmulKey&) { return 0; }
-int64_t onednn_blocked_bytes(DType dtype, int64_t n, int64_t k) {
-  return n * k * dtype_bytes(dtype);
-}
-void onednn_pack_rows(DType, const void*, int64_t, int64_t, int64_t, int64_t, std::byte*) {
-  SLUICE_ASSERT(false, "a build without oneDNN keeps weights plain");
-}
-std::string onednn_implementation(WeightLayout) { return "(left out of this build)"; }
+std::string onednn_implementation() { return "(left out of this build)"; }
 }  // namespace sluice::kernels
 
 #else
@@ -45,8 +39,7 @@ struct CacheKey {
 struct KeyHash {
   size_t operator()(const CacheKey& key) const noexcept {
     const MatmulKey& matmul = key.matmul;
-    uint64_t hash = static_cast<uint64_t>(matmul.dtype) * 4 +
-                    static_cast<uint64_t>(matmul.layout) * 2 + matmul.has_bias;
+    uint64_t hash = matmul.has_bias;
     for (int64_t value :
          {matmul.m, matmul.n, matmul.k, matmul.ldx, matmul.ldy, int64_t{key.threads}})
       hash = (hash ^ static_cast<uint64_t>(value)) * 0x9e3779b97f4a7c15u + (hash >> 29);
@@ -79,8 +72,6 @@ struct Onednn {
   dnnl::stream stream{engine};
   std::unordered_map<CacheKey, Prepared, KeyHash> prepared;
   std::unordered_map<CacheKey, int64_t, KeyHash> scratch_bytes;
-  std::unordered_map<CacheKey, Memory::desc, KeyHash>
-      blocked;  // m, strides, bias, threads: those of the batch below
 };
 
 Onednn& onednn() {
@@ -88,21 +79,17 @@ Onednn& onednn() {
   return instance;
 }
 
-Memory::data_type type_of(DType dtype) {
-  return dtype == DType::kBF16 ? Memory::data_type::bf16 : Memory::data_type::f32;
-}
-
-Memory::desc strided(int64_t rows, int64_t cols, DType dtype, int64_t row_stride,
-                     int64_t col_stride) {
-  return {{rows, cols}, type_of(dtype), Memory::dims{row_stride, col_stride}};
+Memory::desc bf16(int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride) {
+  return {{rows, cols}, Memory::data_type::bf16, Memory::dims{row_stride, col_stride}};
 }
 
 // oneDNN's matmul is x [m, k] times w [k, n]: our [n, k] row-major is that w with strides (1, k).
-dnnl::matmul::primitive_desc describe(const MatmulKey& key, const Memory::desc& weights) {
+dnnl::matmul::primitive_desc describe(const MatmulKey& key) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  const Memory::desc x = strided(key.m, key.k, key.dtype, key.ldx, 1);
-  const Memory::desc y = strided(key.m, key.n, DType::kF32, key.ldy, 1);
+  const Memory::desc x = bf16(key.m, key.k, key.ldx, 1);
+  const Memory::desc weights = bf16(key.k, key.n, 1, key.k);
+  const Memory::desc y({key.m, key.n}, Memory::data_type::f32, Memory::dims{key.ldy, 1});
   const Memory::desc bias({1, key.n}, Memory::data_type::f32, Memory::format_tag::ab);
 #if DNNL_VERSION_MAJOR >= 3
   if (key.has_bias) return {onednn().engine, x, weights, bias, y, attributes};
@@ -119,23 +106,6 @@ CacheKey now(const MatmulKey& key) noexcept {
 #else
   return {key, 1};
 #endif
-}
-
-// The blocked layout is chosen once per (n, k), for a batch in the middle, and then serves every m.
-const Memory::desc& blocked_weights(DType dtype, int64_t n, int64_t k) {
-  constexpr int64_t kTypicalRows = 64;
-  const CacheKey key{{dtype, WeightLayout::kBlocked, kTypicalRows, n, k, k, n, false}, 0};
-  auto& blocked = onednn().blocked;
-  const auto found = blocked.find(key);
-  if (found != blocked.end()) return found->second;
-  const Memory::desc any({k, n}, type_of(dtype), Memory::format_tag::any);
-  return blocked.emplace(key, describe(key.matmul, any).weights_desc()).first->second;
-}
-
-dnnl::matmul::primitive_desc describe(const MatmulKey& key) {
-  return describe(key, key.layout == WeightLayout::kPlain
-                           ? strided(key.k, key.n, key.dtype, 1, key.k)
-                           : blocked_weights(key.dtype, key.n, key.k));
 }
 
 const Prepared& prepare(const MatmulKey& key) {
@@ -190,28 +160,9 @@ int64_t onednn_scratch_bytes(const MatmulKey& key) {
   });
 }
 
-int64_t onednn_blocked_bytes(DType dtype, int64_t n, int64_t k) {
-  return guarded([&] { return static_cast<int64_t>(blocked_weights(dtype, n, k).get_size()); });
-}
-
-void onednn_pack_rows(DType dtype, const void* rows, int64_t begin, int64_t count, int64_t n,
-                      int64_t k, std::byte* packed) {
-  guarded([&] {
-    Onednn& shared = onednn();
-    const Memory::desc& whole = blocked_weights(dtype, n, k);
-    const Memory::desc part = whole.submemory_desc({k, count}, {0, begin});
-    Memory source(strided(k, count, dtype, 1, k), shared.engine, const_cast<void*>(rows));
-    Memory target(part, shared.engine, packed);
-    dnnl::reorder(source, target).execute(shared.stream, source, target);
-    shared.stream.wait();
-    return 0;
-  });
-}
-
-std::string onednn_implementation(WeightLayout layout) {
+std::string onednn_implementation() {
   return guarded([&] {
-    return std::string(
-        describe({DType::kBF16, layout, 64, 1024, 1024, 1024, 1024, false}).impl_info_str());
+    return std::string(describe({64, 1024, 1024, 1024, 1024, false}).impl_info_str());
   });
 }
 

@@ -19,7 +19,6 @@ constexpr int64_t kShareBytes = 256 * 1024;
 // Rows of W that a thread takes at a time when multiply-adds bound it.
 constexpr int64_t kShareRows = 256;
 constexpr int64_t kRowStep = 32;  // two units of every variant
-constexpr int64_t kFewRows = 8;   // as the kernels
 // Work on x worth several threads.
 constexpr int64_t kWorthThreads = 1 << 15;
 // LLM.int8() handles at most one column in so many apart: more is no outlier.
@@ -59,7 +58,7 @@ void over_rows_of_x(int64_t m, int64_t k, const Work& work) {
 template <typename Kernel>
 void run(const QuantisedCall& call, Kernel kernel) {
   int64_t share = kShareRows;
-  if (call.m <= kFewRows)
+  if (call.m <= kFewQuantRows)
     share = round_up(std::max<int64_t>(1, kShareBytes / call.format.row_bytes(call.k)), kRowStep);
   // A short matrix still has work for each of a few threads.
   share = std::min(share, std::max(kRowStep, round_up(call.n / 8, kRowStep)));
@@ -119,8 +118,7 @@ void add_outliers(const QuantisedCall& call, const Activations& x, const int32_t
   }
 }
 
-// The columns of x with a value of at least `threshold`; nothing when they are too many to be
-// outliers.
+// The first columns of x with a value of at least `threshold`, at most one in kOutlierShare.
 int64_t find_outliers(const Activations& x, float threshold, int32_t* columns) {
   int64_t count = 0;
   for (int64_t column = 0; column < x.k; ++column) {

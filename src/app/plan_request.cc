@@ -96,8 +96,6 @@ policy::SearchRequest plan_request(const PlanQuestion& question) {
   input.program_bytes = 192 * kMiB;
   input.kv_dtype = question.kv_dtype.value_or(model.weight_dtype);
   input.row_granule = kernels::kRowGranule;
-  const int64_t element = dtype_bytes(model.weight_dtype);
-  input.packed_bytes = [element](int64_t rows, int64_t cols) { return rows * cols * element; };
   input.workspace_bytes = [shape = question.model](int64_t tokens) {
     return workspace_bytes(*shape, tokens);
   };

@@ -65,8 +65,8 @@ struct Engine::Impl final : TaskRunner {
     const std::string folder = offload_folder(options);
     if (options.device) device = std::make_unique<EmulatedDevice>(*options.device);
     Arena& compute_memory = device ? device->memory() : memory;
-    weights = std::make_unique<WeightStore>(model, plan, planned.compute.compute, *file_engine,
-                                            *gather_engine, compute_memory, memory);
+    weights = std::make_unique<WeightStore>(model, plan, *file_engine, *gather_engine,
+                                            compute_memory, memory);
     kv = std::make_unique<KvStore>(shape, plan, *file_engine, folder, compute_memory, memory, disk);
     hidden = std::make_unique<HiddenStore>(shape, plan, *file_engine, folder, compute_memory,
                                            memory, disk);

@@ -128,9 +128,6 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
   input.kv_dtype = out.kv_dtype;
   input.int8_activations = options.activations == kernels::ActivationFormat::kInt8;
   input.row_granule = kernels::kRowGranule;
-  input.packed_bytes = [&](int64_t rows, int64_t cols) {
-    return kernels::packed_bytes(shape.weight_dtype, rows, cols, out.compute.compute);
-  };
   const int64_t load_staging = WeightStore::load_staging_bytes(shape);
   input.load_staging_bytes = load_staging;
   // Without a device the workspace is what resident weights are loaded through.

@@ -251,17 +251,13 @@ kernels::Activations LayerRunner::activations(Rows in) {
   return x;
 }
 
-// `rows` rows of a matrix, packed for the kernels or as they are stored.
 void LayerRunner::product(const kernels::Activations& x, const std::byte* w,
-                          const WeightFormat& format, bool is_packed, int64_t rows,
-                          const float* bias, float* y, int64_t ldy, std::span<std::byte> scratch) {
-  const kernels::Compute compute = parts_.compute.compute;
+                          const WeightFormat& format, int64_t rows, const float* bias, float* y,
+                          int64_t ldy, std::span<std::byte> scratch) {
   if (format.is_quantised())
     kernels::linear_quantised(x, w, format, rows, bias, y, ldy, parts_.compute, scratch);
-  else if (is_packed)
-    kernels::linear_packed(x, w, format.dtype, rows, x.k, bias, y, ldy, compute, scratch);
   else
-    kernels::linear_plain(x, w, format.dtype, rows, x.k, bias, y, ldy, compute, scratch);
+    kernels::linear(x, w, format.dtype, rows, x.k, bias, y, ldy, parts_.compute.compute, scratch);
 }
 
 void LayerRunner::multiply(const MatrixView& view, const kernels::Activations& x, const float* bias,
@@ -275,12 +271,10 @@ void LayerRunner::multiply(const MatrixView& view, const kernels::Activations& x
   }
   device_flops_ += 2.0 * static_cast<double>(x.m) * static_cast<double>(view.cols) *
                    static_cast<double>(view.rows - view.inplace_rows);
-  if (resident > 0)
-    product(x, view.packed ? view.packed : view.resident, view.format, view.packed != nullptr,
-            resident, bias, y, ldy, areas_.linear);
+  if (resident > 0) product(x, view.resident, view.format, resident, bias, y, ldy, areas_.linear);
   int64_t row = resident + view.inplace_rows;
-  for (const PlainRows& part : view.streamed) {
-    product(x, part.data, view.format, false, part.rows, bias ? bias + row : nullptr, y + row, ldy,
+  for (const StreamedRows& part : view.streamed) {
+    product(x, part.data, view.format, part.rows, bias ? bias + row : nullptr, y + row, ldy,
             areas_.linear);
     row += part.rows;
   }
@@ -314,7 +308,7 @@ void LayerRunner::multiply_inplace(const MatrixView& view, const kernels::Activa
     here.f32 = input;
   }
   wait_until(input_arrives);
-  product(here, view.inplace, view.format, true, view.inplace_rows, bias, output, view.inplace_rows,
+  product(here, view.inplace, view.format, view.inplace_rows, bias, output, view.inplace_rows,
           host_.linear);
   const int64_t bytes = x.m * view.inplace_rows * 4;
   exchanged_up_ += bytes;

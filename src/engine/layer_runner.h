@@ -87,7 +87,7 @@ class LayerRunner final : public LayerOps {
   kernels::Activations activations(Rows in);
   void written(const Rows& rows);
   void product(const kernels::Activations& x, const std::byte* w, const WeightFormat& format,
-               bool is_packed, int64_t rows, const float* bias, float* y, int64_t ldy,
+               int64_t rows, const float* bias, float* y, int64_t ldy,
                std::span<std::byte> scratch);
   void multiply(const MatrixView& view, const kernels::Activations& x, const float* bias, float* y,
                 int64_t ldy);

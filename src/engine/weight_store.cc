@@ -16,7 +16,7 @@
 namespace sluice {
 
 namespace {
-constexpr int64_t kPackAlignment = 64;
+constexpr int64_t kMatrixAlignment = 64;
 constexpr int64_t kLoadBuffers =
     16;  // pieces in flight while loading: past 64 MiB the disk gets no faster
 constexpr int64_t kAlign = io::kDirectAlignment;
@@ -70,14 +70,9 @@ class Joined {
 };
 }  // namespace
 
-WeightStore::WeightStore(const BoundModel& model, const policy::Plan& plan,
-                         kernels::Compute compute, io::FileEngine& engine, io::FileEngine& gather,
-                         Arena& compute_memory, Arena& host_memory)
-    : model_(model),
-      compute_(compute),
-      engine_(engine),
-      gather_engine_(gather),
-      has_device_(plan.has_device) {
+WeightStore::WeightStore(const BoundModel& model, const policy::Plan& plan, io::FileEngine& engine,
+                         io::FileEngine& gather, Arena& compute_memory, Arena& host_memory)
+    : model_(model), engine_(engine), gather_engine_(gather), has_device_(plan.has_device) {
   for (const io::CheckpointFile& file : model.checkpoint().files()) {
     files_.push_back(engine_.open_for_read(file.path.string()));
     gather_files_.push_back(gather_engine_.open_for_read(file.path.string()));
@@ -100,12 +95,8 @@ void WeightStore::reserve(const policy::Plan& plan, Arena& compute_memory, Arena
   int64_t inplace_bytes = 0;
   int64_t host_bytes = 0;
   int64_t vector_floats = 0;
-  const auto packed = [&](const WeightShape& weight, int64_t rows) {
-    if (rows == 0) return int64_t{0};
-    return round_up(weight.quantised.is_quantised()
-                        ? shape.rows_bytes(weight, rows)
-                        : kernels::packed_bytes(shape.weight_dtype, rows, weight.cols, compute_),
-                    kPackAlignment);
+  const auto bytes = [&](const WeightShape& weight, int64_t rows) {
+    return round_up(shape.rows_bytes(weight, rows), kMatrixAlignment);
   };
   for (size_t i = 0; i < shape.sublayers.size(); ++i) {
     auto& row = weights_.emplace_back();
@@ -126,12 +117,9 @@ void WeightStore::reserve(const policy::Plan& plan, Arena& compute_memory, Arena
       placed.resident_offset = resident_bytes;
       placed.inplace_offset = inplace_bytes;
       placed.host_offset = host_bytes;
-      resident_bytes +=
-          weight.kind == WeightKind::kTable
-              ? round_up(shape.rows_bytes(weight, placed.split.resident), kPackAlignment)
-              : packed(weight, placed.split.resident);
-      inplace_bytes += packed(weight, placed.split.inplace);
-      host_bytes += round_up(shape.rows_bytes(weight, placed.split.host), kPackAlignment);
+      resident_bytes += bytes(weight, placed.split.resident);
+      inplace_bytes += bytes(weight, placed.split.inplace);
+      host_bytes += bytes(weight, placed.split.host);
     }
   }
   resident_ = compute_memory.allocate(resident_bytes, "resident weights");
@@ -267,21 +255,12 @@ void WeightStore::take_rows(size_t sublayer, size_t weight, int64_t row, int64_t
   const auto bytes = static_cast<size_t>(model_.shape().rows_bytes(shape, rows));
   const int64_t inplace_row = row - placed.split.resident;
   const int64_t host_row = inplace_row - placed.split.inplace;
-  if (host_row >= 0) {
-    std::memcpy(host_rows_.data() + placed.host_offset + host_row * row_bytes, source, bytes);
-  } else if (shape.quantised.is_quantised()) {  // computed on as they are stored
-    std::byte* home = inplace_row >= 0 ? inplace_.data() + placed.inplace_offset
-                                       : resident_.data() + placed.resident_offset;
-    std::memcpy(home + (inplace_row >= 0 ? inplace_row : row) * row_bytes, source, bytes);
-  } else if (inplace_row >= 0) {
-    kernels::pack_rows(source, dtype, inplace_row, rows, placed.split.inplace, shape.cols, compute_,
-                       inplace_.data() + placed.inplace_offset);
-  } else if (shape.kind == WeightKind::kTable) {
-    std::memcpy(resident_.data() + placed.resident_offset + row * row_bytes, source, bytes);
-  } else {
-    kernels::pack_rows(source, dtype, row, rows, placed.split.resident, shape.cols, compute_,
-                       resident_.data() + placed.resident_offset);
-  }
+  std::byte* to = resident_.data() + placed.resident_offset + row * row_bytes;
+  if (host_row >= 0)
+    to = host_rows_.data() + placed.host_offset + host_row * row_bytes;
+  else if (inplace_row >= 0)
+    to = inplace_.data() + placed.inplace_offset + inplace_row * row_bytes;
+  std::memcpy(to, source, bytes);
 }
 
 void WeightStore::read_part(const Task& task, io::Completion done) {
@@ -307,8 +286,7 @@ MatrixView WeightStore::matrix(size_t sublayer, size_t weight,
   view.rows = shape.rows;
   view.cols = shape.cols;
   view.resident_rows = placed.split.resident;
-  if (view.resident_rows > 0)
-    (shape.shares_table ? view.resident : view.packed) = resident_.data() + placed.resident_offset;
+  if (view.resident_rows > 0) view.resident = resident_.data() + placed.resident_offset;
   view.inplace_rows = placed.split.inplace;
   if (view.inplace_rows > 0) view.inplace = inplace_.data() + placed.inplace_offset;
   const std::vector<Part>& parts = parts_[sublayer];

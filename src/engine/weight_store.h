@@ -1,8 +1,8 @@
 #pragma once
-// The weights of a run: resident row shards (packed for the kernels), vectors, resident table rows,
-// shards in host memory below a device (packed ones that the CPU multiplies, plain ones that are
-// sent up), and the rings through which the streamed rows of each sublayer pass. Streamed rows are
-// multiplied as they lie in the checkpoint. Loading happens once on the caller's thread; transfers
+// The weights of a run: resident row shards, vectors, resident table rows, shards in host memory
+// below a device (some that the CPU multiplies, others that are sent up), and the rings through
+// which the streamed rows of each sublayer pass. All are multiplied as they lie in the checkpoint.
+// Loading happens once on the caller's thread; transfers
 // are started by their lanes; the compute lanes only look.
 #include <functional>
 #include <memory>
@@ -18,24 +18,23 @@
 
 namespace sluice {
 
-/// Some consecutive rows, plain, at any alignment of one element.
-struct PlainRows {
+/// Some consecutive rows, at any alignment of one element.
+struct StreamedRows {
   const std::byte* data = nullptr;
   int64_t rows = 0;
 };
 
-/// Rows [0, resident_rows) are packed or plain where they are computed; then come inplace_rows that
-/// the host multiplies; the rest follow in `streamed`, in order.
+/// Rows [0, resident_rows) are where they are computed; then come inplace_rows that the host
+/// multiplies; the rest follow in `streamed`, in order.
 struct MatrixView {
   WeightFormat format;
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t resident_rows = 0;
-  const std::byte* packed = nullptr;    ///< packed resident rows, or null
-  const std::byte* resident = nullptr;  ///< plain resident rows (a tied table), or null
+  const std::byte* resident = nullptr;
   int64_t inplace_rows = 0;
-  const std::byte* inplace = nullptr;  ///< packed, in host memory
-  std::vector<PlainRows> streamed;
+  const std::byte* inplace = nullptr;  ///< in host memory
+  std::vector<StreamedRows> streamed;
 };
 
 struct LoadProgress {
@@ -48,12 +47,11 @@ class WeightStore {
  public:
   /// Reserves all memory; arenas as KvStore. `gather` reads single table rows beside the streaming.
   /// Errors: kResource, kFile.
-  WeightStore(const BoundModel& model, const policy::Plan& plan, kernels::Compute compute,
-              io::FileEngine& engine, io::FileEngine& gather, Arena& compute_memory,
-              Arena& host_memory);
+  WeightStore(const BoundModel& model, const policy::Plan& plan, io::FileEngine& engine,
+              io::FileEngine& gather, Arena& compute_memory, Arena& host_memory);
   ~WeightStore();
 
-  /// Reads and packs everything resident, through `staging` (at least load_staging_bytes). Errors:
+  /// Reads everything resident, through `staging` (at least load_staging_bytes). Errors:
   /// kFile, kCancelled.
   void load_resident(std::span<std::byte> staging,
                      const std::function<void(const LoadProgress&)>& progress,
@@ -112,7 +110,7 @@ class WeightStore {
   };
   struct Weight {
     policy::RowSplit split;
-    int64_t resident_offset = 0;  // in resident_, of packed or plain rows; in vectors_ (floats)
+    int64_t resident_offset = 0;  // in resident_; in vectors_ (floats)
     int64_t inplace_offset = 0;   // in inplace_
     int64_t host_offset = 0;      // in host_rows_
   };
@@ -127,7 +125,6 @@ class WeightStore {
   }
 
   const BoundModel& model_;
-  kernels::Compute compute_;
   io::FileEngine& engine_;
   io::FileEngine& gather_engine_;
   std::vector<io::FileId> files_;

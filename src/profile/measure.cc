@@ -119,8 +119,8 @@ class ProductBench {
       kernels::linear_quantised(x, w, format_, n_, nullptr, y_.as<float>(), n_, options_,
                                 scratch_.span());
     else
-      kernels::linear_plain(x, w, format_.dtype, n_, k_, nullptr, y_.as<float>(), n_,
-                            options_.compute, scratch_.span());
+      kernels::linear(x, w, format_.dtype, n_, k_, nullptr, y_.as<float>(), n_, options_.compute,
+                      scratch_.span());
   }
 
   WeightFormat format_;
@@ -161,8 +161,7 @@ void measure_products(policy::Processor& out, bool quick, int64_t weight_bytes) 
       for (const int64_t m : rows) {
         std::vector<double> rates;
         for (int i = 0; i < samples; ++i) rates.push_back(bench.flops(m, quick ? 0.02 : 0.05));
-        out.matmul.push_back({format.dtype, m, size.n, size.k, measured(rates, ""),
-                              format.is_quantised() ? format : WeightFormat{},
+        out.matmul.push_back({format, m, size.n, size.k, measured(rates, ""),
                               activations == kernels::ActivationFormat::kInt8});
       }
     }

@@ -7,10 +7,10 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "io/convert.h"
-#include "kernels/quantise.h"
+#include "src/app/panel_quantiser.h"
+#include "src/app/store_layout.h"
 #include "src/base/bytes.h"
 
 namespace sluice::testing {
@@ -46,23 +46,8 @@ std::string quantised_fixture(const std::string& name, const WeightFormat& forma
   io::ConvertOptions options;
   options.destination = stores.root / key;
   options.threads = 1;
-  options.quantise = [](const WeightFormat& to, const float* importance, const float* rows,
-                        int64_t row_count, int64_t cols, std::byte* panel) {
-    return kernels::quantise_panel(to, {kernels::RangeSearch::kClip, importance}, rows, cols,
-                                   row_count, cols, panel);
-  };
-  std::vector<io::StoreGroup> groups(1);
-  groups[0].name = "all";
-  std::set<std::string> placed;
-  for (size_t i = 0; i < model.shape().sublayers.size(); ++i)
-    for (size_t w = 0; w < model.shape().sublayers[i].weights.size(); ++w) {
-      const std::string& tensor = model.tensor(i, w).name;
-      if (!placed.insert(tensor).second) continue;
-      const bool is_matrix = model.shape().sublayers[i].weights[w].kind == WeightKind::kMatrix;
-      groups[0].tensors.push_back(
-          {tensor, tensor, is_matrix ? std::optional(format) : std::nullopt, {}});
-    }
-  io::convert_checkpoint(model.checkpoint(), groups, options);
+  options.quantise = app::panel_quantiser(kernels::RangeSearch::kClip);
+  io::convert_checkpoint(model.checkpoint(), app::store_groups(model, format), options);
   return stores.paths[key] = options.destination.string();
 }
 }  // namespace

@@ -32,7 +32,6 @@ void check_plan(const sluice::policy::Policy& policy) {
                     .total_tokens = 700000};
   input.memory_budget_bytes = int64_t{1} << 30;
   input.row_granule = 16;
-  input.packed_bytes = [](int64_t rows, int64_t cols) { return 2 * rows * cols; };
   input.workspace_bytes = [](int64_t tokens) {
     return tokens * 4 * model_shape().workspace_columns;
   };

@@ -25,27 +25,8 @@ class Product {
     find_expected();
   }
 
-  void run_plain() {
-    linear_plain(activations(), plain(), dtype_, n_, k_, bias(), y_.data(), ldy_, compute_,
-                 scratch_);
-  }
-  /// Packs in runs of the given numbers of granules, the last run as long as it must be.
-  void run_packed(const std::vector<int64_t>& granules) {
-    std::vector<std::byte> packed(static_cast<size_t>(packed_bytes(dtype_, n_, k_, compute_)) + 64);
-    auto* memory =
-        reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(packed.data()) + 63) / 64 * 64);
-    size_t turn = 0;
-    for (int64_t row = 0; row < n_;) {
-      const int64_t rows = std::min(granules[turn++ % granules.size()] * kRowGranule, n_ - row);
-      // A staging copy, as when weights come from a file piece by piece.
-      const int64_t row_bytes = k_ * dtype_bytes(dtype_);
-      const std::vector<std::byte> staged(plain() + row * row_bytes,
-                                          plain() + (row + rows) * row_bytes);
-      pack_rows(staged.data(), dtype_, row, rows, n_, k_, compute_, memory);
-      row += rows;
-    }
-    linear_packed(activations(), memory, dtype_, n_, k_, bias(), y_.data(), ldy_, compute_,
-                  scratch_);
+  void run() {
+    linear(activations(), weights(), dtype_, n_, k_, bias(), y_.data(), ldy_, compute_, scratch_);
   }
 
   void expect_right() {
@@ -71,18 +52,18 @@ class Product {
   Activations activations() const {
     return {x_.data(), reinterpret_cast<const uint16_t*>(rounded_.data()), m_, k_, k_};
   }
-  const std::byte* plain() const { return w_.data() + dtype_bytes(dtype_); }
+  const std::byte* weights() const { return w_.data() + dtype_bytes(dtype_); }
   const float* bias() const { return bias_.empty() ? nullptr : bias_.data(); }
 
   void find_expected() {
     expected_.resize(static_cast<size_t>(m_ * n_));
-    reference::linear(activations(), plain(), dtype_, n_, k_, bias(), expected_.data(), n_,
+    reference::linear(activations(), weights(), dtype_, n_, k_, bias(), expected_.data(), n_,
                       compute_);
     // Sums of magnitudes: the same product of absolute values.
     auto x = compute_ == Compute::kBF16 ? rounded_to(DType::kBF16, x_) : x_;
     for (float& value : x) value = std::fabs(value);
     std::vector<float> w(static_cast<size_t>(n_ * k_));
-    reference::convert(dtype_, plain(), DType::kF32, w.data(), n_ * k_);
+    reference::convert(dtype_, weights(), DType::kF32, w.data(), n_ * k_);
     for (float& value : w) value = std::fabs(value);
     tolerance_.resize(expected_.size());
     for (int64_t i = 0; i < m_; ++i)
@@ -115,10 +96,10 @@ std::vector<Kind> kinds() {
   return result;
 }
 
-void run_both_ways(const Kind& kind, int64_t m, int64_t n, int64_t k, bool has_bias = true) {
+void check(const Kind& kind, int64_t m, int64_t n, int64_t k, bool has_bias = true) {
   Product product(kind.dtype, kind.compute, m, n, k, static_cast<uint32_t>(m * 10007 + n * 101 + k),
                   has_bias);
-  product.run_plain();
+  product.run_weights();
   product.expect_right();
   product.run_packed({1, 3, 2});
   product.expect_right();
@@ -127,7 +108,7 @@ void run_both_ways(const Kind& kind, int64_t m, int64_t n, int64_t k, bool has_b
 TEST(Linear, AgreesWithTheReferenceForEveryM) {
   for_each_isa([] {
     for (const Kind& kind : kinds())
-      for (int64_t m = 1; m <= 70; m += m < 20 ? 1 : 7) run_both_ways(kind, m, 77, 93);
+      for (int64_t m = 1; m <= 70; m += m < 20 ? 1 : 7) check(kind, m, 77, 93);
   });
 }
 
@@ -135,7 +116,7 @@ TEST(Linear, AgreesWithTheReferenceForEveryN) {
   for_each_isa([] {
     for (const Kind& kind : kinds())
       for (const int64_t n : {1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 130})
-        for (const int64_t m : {1, 9, 21}) run_both_ways(kind, m, n, 40);
+        for (const int64_t m : {1, 9, 21}) check(kind, m, n, 40);
   });
 }
 
@@ -143,51 +124,37 @@ TEST(Linear, AgreesWithTheReferenceForEveryK) {
   for_each_isa([] {
     for (const Kind& kind : kinds())
       for (const int64_t k : {1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 63, 65, 255, 256, 257, 700})
-        for (const int64_t m : {1, 4, 18}) run_both_ways(kind, m, 35, k);
+        for (const int64_t m : {1, 4, 18}) check(kind, m, 35, k);
   });
 }
 
 TEST(Linear, TakesNoBias) {
   for_each_isa([] {
     for (const Kind& kind : kinds())
-      for (const int64_t m : {1, 5, 17, 40}) run_both_ways(kind, m, 66, 70, false);
+      for (const int64_t m : {1, 5, 17, 40}) check(kind, m, 66, 70, false);
   });
 }
 
-// Large enough for oneDNN, for packing, and for every thread to get a share.
+// Large enough for oneDNN, and for every thread to get a share.
 TEST(Linear, AgreesWithTheReferenceOnLargeMatrices) {
   for_each_isa([] {
     for (const Kind& kind : kinds())
-      for (const int64_t m : {1, 16, 37, 70, 131}) run_both_ways(kind, m, 1031, 515);
+      for (const int64_t m : {1, 16, 37, 70, 131}) check(kind, m, 1031, 515);
   });
 }
 
 TEST(Linear, MultipliesMoreRowsThanOnednnTakesAtATime) {
   for (const Kind& kind : kinds())
-    for (const int64_t m : {513, 600}) run_both_ways(kind, m, 300, 260);
-  if (bf16_compute_supported()) run_both_ways({DType::kBF16, Compute::kBF16}, 1030, 768, 700);
+    for (const int64_t m : {513, 600}) check(kind, m, 300, 260);
+  if (bf16_compute_supported()) check({DType::kBF16, Compute::kBF16}, 1030, 768, 700);
 }
 
 // A process of its own under ctest, so that oneDNN, too, is held to the lower instruction set.
 TEST(Linear, AgreesWithTheReferenceWithoutAmx) {
   if (detected_isa() < Isa::kAmx) GTEST_SKIP() << "what runs without AMX is all that runs here";
   force_isa(Isa::kAvx512Bf16);
-  for (const int64_t m : {1, 8, 33, 70})
-    run_both_ways({DType::kBF16, Compute::kBF16}, m, 1031, 515);
+  for (const int64_t m : {1, 8, 33, 70}) check({DType::kBF16, Compute::kBF16}, m, 1031, 515);
   force_isa(detected_isa());
-}
-
-TEST(Linear, PacksAnyRunOfRows) {
-  // A policy keeps rows [0, r) resident: the packed part is a matrix of its own, its y a part of
-  // the columns.
-  for_each_isa([] {
-    for (const Kind& kind : kinds())
-      for (const std::vector<int64_t>& runs : {std::vector<int64_t>{1}, {2, 1}, {100}}) {
-        Product product(kind.dtype, kind.compute, 6, 1100, 520, 91);
-        product.run_packed(runs);
-        product.expect_right();
-      }
-  });
 }
 
 TEST(Linear, NeverMixesRowsOfX) {
@@ -205,8 +172,8 @@ TEST(Linear, NeverMixesRowsOfX) {
         std::vector<float> y(static_cast<size_t>(padded_rows(m) * kN));
         std::vector<std::byte> scratch(
             static_cast<size_t>(linear_scratch_bytes(kind.dtype, m, kN, kK, kind.compute)));
-        linear_plain({x.data(), reinterpret_cast<const uint16_t*>(rounded.data()), m, kK, kK},
-                     w.data(), kind.dtype, kN, kK, nullptr, y.data(), kN, kind.compute, scratch);
+        linear({x.data(), reinterpret_cast<const uint16_t*>(rounded.data()), m, kK, kK}, w.data(),
+               kind.dtype, kN, kK, nullptr, y.data(), kN, kind.compute, scratch);
         for (int64_t i = 0; i < m; ++i)
           for (int64_t j = 0; j < kN; ++j)
             ASSERT_EQ(std::isnan(y[static_cast<size_t>(i * kN + j)]), i == 1)
@@ -218,10 +185,10 @@ TEST(Linear, NeverMixesRowsOfX) {
 TEST(Linear, DoesNothingForNoRows) {
   std::vector<float> y{7};
   const std::vector<float> x{1}, w{1};
-  linear_plain({x.data(), nullptr, 0, 1, 1}, w.data(), DType::kF32, 1, 1, nullptr, y.data(), 1,
-               Compute::kF32, {});
-  linear_plain({x.data(), nullptr, 1, 1, 1}, w.data(), DType::kF32, 0, 1, nullptr, y.data(), 1,
-               Compute::kF32, {});
+  linear({x.data(), nullptr, 0, 1, 1}, w.data(), DType::kF32, 1, 1, nullptr, y.data(), 1,
+         Compute::kF32, {});
+  linear({x.data(), nullptr, 1, 1, 1}, w.data(), DType::kF32, 0, 1, nullptr, y.data(), 1,
+         Compute::kF32, {});
   EXPECT_EQ(y[0], 7);
   EXPECT_EQ(padded_rows(0), 0);
   EXPECT_EQ(linear_scratch_bytes(DType::kF32, 0, 8, 8, Compute::kF32), 0);

@@ -12,7 +12,7 @@ Processor plain_processor(double scale) {
   out.name = "plain";
   out.memory_read = figure(1e11 * scale);
   for (const DType dtype : {DType::kF32, DType::kBF16})
-    out.matmul.push_back({dtype, 1, 1024, 1024, figure(1e12 * scale)});
+    out.matmul.push_back({WeightFormat::plain(dtype), 1, 1024, 1024, figure(1e12 * scale)});
   out.attention = {
       {DType::kBF16, figure(5e10 * scale), figure(1e12 * scale), figure(1e12 * scale)}};
   return out;

@@ -28,8 +28,6 @@ PlanInput input_for(const ModelShape& model, int64_t budget) {
   input.memory_budget_bytes = budget;
   input.program_bytes = 20 * kMiB;
   input.row_granule = 32;
-  const int64_t element = dtype_bytes(model.weight_dtype);
-  input.packed_bytes = [element](int64_t rows, int64_t cols) { return rows * cols * element; };
   const int64_t columns = model.workspace_columns + model.hidden_size;
   input.workspace_bytes = [columns](int64_t tokens) { return tokens * columns * 4 + kMiB; };
   return input;

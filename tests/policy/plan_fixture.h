@@ -17,8 +17,7 @@ const ModelShape& shape_of(const std::string& name);
 /// 15M-like to 405B.
 const std::vector<std::string>& tested_models();
 
-/// An input with `budget`, exact packed bytes in the model's type and a workspace linear in the
-/// tokens.
+/// An input with `budget` and a workspace linear in the tokens.
 PlanInput input_for(const ModelShape& model, int64_t budget);
 
 /// Shares a / (a + b) on device, the rest on disk.

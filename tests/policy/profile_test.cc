@@ -54,10 +54,11 @@ TEST(Profile, EveryNumberOfAShippedProfileSaysWhereItComesFrom) {
 
 TEST(Profile, ProductsFollowTheTableAndTheMemory) {
   Processor processor = plain_machine(false).host;
-  processor.matmul = {{DType::kBF16, 1, 1024, 1024, {1e10}},
-                      {DType::kBF16, 16, 1024, 1024, {1e11}},
-                      {DType::kBF16, 256, 1024, 1024, {1e12}},
-                      {DType::kBF16, 1, 64, 64, {5e9}}};
+  const WeightFormat bf16 = WeightFormat::plain(DType::kBF16);
+  processor.matmul = {{bf16, 1, 1024, 1024, {1e10}},
+                      {bf16, 16, 1024, 1024, {1e11}},
+                      {bf16, 256, 1024, 1024, {1e12}},
+                      {bf16, 1, 64, 64, {5e9}}};
   processor.memory_read.value = 1e15;
   processor.launch_seconds.value = 0;
   const double flops = 2.0 * 1024 * 1024;
