@@ -1,6 +1,7 @@
 #include "io/checkpoint.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
 
@@ -13,9 +14,13 @@ std::string_view checkpoint_format_name(CheckpointFormat format) noexcept {
     case CheckpointFormat::kSafetensors: return "safetensors";
     case CheckpointFormat::kTorchBin: return "PyTorch";
     case CheckpointFormat::kPackedStore: return "packed store";
+    case CheckpointFormat::kGguf: return "GGUF";
   }
   return "unknown";
 }
+
+Checkpoint::Checkpoint()
+    : gguf_metadata_(std::make_shared<nlohmann::json>(nlohmann::json::object())) {}
 
 Checkpoint Checkpoint::open(const std::filesystem::path& path) {
   return CheckpointOpener(path).open();

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,17 +22,18 @@ struct CheckpointFile {
   int64_t bytes = 0;
 };
 
-enum class CheckpointFormat { kSafetensors, kTorchBin, kPackedStore };
+enum class CheckpointFormat { kSafetensors, kTorchBin, kPackedStore, kGguf };
 
-/// "safetensors", "PyTorch", "packed store".
+/// "safetensors", "PyTorch", "packed store", "GGUF".
 std::string_view checkpoint_format_name(CheckpointFormat format) noexcept;
 
 class Checkpoint {
  public:
-  /// `path`: a folder or one .safetensors / .bin / .pt / .pth file. In a folder the first of these
-  /// wins: a packed store (sluice-store.json), model.safetensors.index.json, model.safetensors,
-  /// other *.safetensors files, pytorch_model.bin.index.json, pytorch_model.bin. Errors: kFile with
-  /// path, tensor, offset, what is wrong, mend.
+  /// `path`: a folder or one .safetensors / .bin / .pt / .pth / .gguf file; of a split GGUF model
+  /// any part. In a folder the first of these wins: a packed store (sluice-store.json),
+  /// model.safetensors.index.json, model.safetensors, other *.safetensors files,
+  /// pytorch_model.bin.index.json, pytorch_model.bin, the .gguf file when it is the only one.
+  /// Errors: kFile with path, tensor, offset, what is wrong, mend.
   static Checkpoint open(const std::filesystem::path& path);
 
   CheckpointFormat format() const noexcept { return format_; }
@@ -48,11 +51,13 @@ class Checkpoint {
   const std::string& generation_config_text() const noexcept { return generation_config_text_; }
   /// safetensors' __metadata__ of all files together; the first file to name a key wins.
   const std::map<std::string, std::string>& metadata() const noexcept { return metadata_; }
+  /// Keys and values of a GGUF model's (first) file; else an empty object.
+  const nlohmann::json& gguf_metadata() const noexcept { return *gguf_metadata_; }
   /// Bytes of tensor data; a range that several names share counts once.
   int64_t total_bytes() const noexcept { return total_bytes_; }
 
  private:
-  Checkpoint() = default;
+  Checkpoint();
   friend class CheckpointOpener;
   CheckpointFormat format_ = CheckpointFormat::kSafetensors;
   std::vector<CheckpointFile> files_;
@@ -62,6 +67,7 @@ class Checkpoint {
   std::string config_text_;
   std::string generation_config_text_;
   std::map<std::string, std::string> metadata_;
+  std::shared_ptr<const nlohmann::json> gguf_metadata_;
   int64_t total_bytes_ = 0;
 };
 

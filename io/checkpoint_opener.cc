@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "io/convert_journal.h"
+#include "io/gguf.h"
 #include "io/input_file.h"
 #include "io/json_file.h"
 #include "io/packed_store.h"
@@ -23,8 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kNoModelMend =
-    "give a Hugging Face model folder, a packed store (sluice convert), or one .safetensors or "
-    "PyTorch file";
+    "give a Hugging Face model folder, a packed store (sluice convert), or one .safetensors, .gguf "
+    "or PyTorch file";
 
 bool has_extension(const fs::path& path, std::initializer_list<std::string_view> extensions) {
   return std::find(extensions.begin(), extensions.end(), path.extension().string()) !=
@@ -92,13 +93,12 @@ void CheckpointOpener::open_folder() {
   if (is_there(path_ / kJournalName))
     throw Error(ErrorKind::kFile, fmt::format("{}: an unfinished conversion", path_.string()),
                 "run the same sluice convert command again to finish it");
-  if (open_safetensors_folder() || open_torch_folder()) return;
-  const bool has_gguf = !files_with_extension(path_, ".gguf").empty();
+  if (open_safetensors_folder() || open_torch_folder() || open_gguf_folder()) return;
   throw Error(
       ErrorKind::kFile,
       fmt::format("{}: no model weights here (looked for {}, model.safetensors, *.safetensors, "
-                  "pytorch_model.bin and their index files){}",
-                  path_.string(), kStoreIndexName, has_gguf ? "; GGUF files are not read" : ""),
+                  "pytorch_model.bin and their index files, *.gguf)",
+                  path_.string(), kStoreIndexName),
       kNoModelMend);
 }
 
@@ -111,6 +111,8 @@ void CheckpointOpener::open_lone_file() {
     result_.format_ = CheckpointFormat::kSafetensors;
   } else if (has_extension(path_, {".bin", ".pt", ".pth", ".ckpt"})) {
     result_.format_ = CheckpointFormat::kTorchBin;
+  } else if (has_extension(path_, {".gguf"})) {
+    return open_gguf(path_);
   } else {
     throw Error(ErrorKind::kFile,
                 fmt::format("{}: not a kind of weight file that is read", path_.string()),
@@ -144,6 +146,38 @@ bool CheckpointOpener::open_torch_folder() {
   if (!is_there(single)) return false;
   add_file(single);
   return true;
+}
+
+bool CheckpointOpener::open_gguf_folder() {
+  const std::vector<fs::path> paths = files_with_extension(path_, ".gguf");
+  if (paths.empty()) return false;
+  if (static_cast<int64_t>(paths.size()) != std::max<int64_t>(promised_shards(paths.front()), 1))
+    throw Error(ErrorKind::kFile,
+                fmt::format("{}: {} GGUF files are here", path_.string(), paths.size()),
+                fmt::format("give the one to read: {}", paths.front().string()));
+  open_gguf(paths.front());
+  return true;
+}
+
+// One file, or all parts of a split model (NAME-00001-of-00003.gguf), whose first has the metadata.
+void CheckpointOpener::open_gguf(const fs::path& path) {
+  result_.format_ = CheckpointFormat::kGguf;
+  const int64_t parts = promised_shards(path);
+  if (parts <= 1) return add_file(path);
+  const std::string stem = path.stem().string();
+  const size_t end = stem.rfind("-of-");
+  if (end < 6 || stem[end - 6] != '-')
+    throw Error(ErrorKind::kFile, fmt::format("{}: no name of a part", path.string()),
+                "parts are called NAME-00001-of-00003.gguf");
+  for (int64_t part = 1; part <= parts; ++part) {
+    const fs::path one =
+        path.parent_path() /
+        fmt::format("{}-{:05}{}.gguf", stem.substr(0, end - 6), part, stem.substr(end));
+    if (!is_there(one))
+      throw Error(ErrorKind::kFile, fmt::format("{}: this part is missing", one.string()),
+                  "download all parts into one folder");
+    add_file(one);
+  }
 }
 
 // Shards without an index: all of them, when their names do not say that some are missing.
@@ -237,6 +271,11 @@ void CheckpointOpener::add_file(const fs::path& path) {
   std::vector<TensorEntry> tensors;
   if (result_.format_ == CheckpointFormat::kTorchBin) {
     tensors = read_torch_file(path);
+  } else if (result_.format_ == CheckpointFormat::kGguf) {
+    GgufHeader header = read_gguf_header(path);
+    tensors = std::move(header.tensors);
+    if (index == 0)
+      result_.gguf_metadata_ = std::make_shared<nlohmann::json>(std::move(header.metadata));
   } else {
     SafetensorsHeader header = read_safetensors_header(path);
     tensors = std::move(header.tensors);

@@ -21,6 +21,8 @@ class CheckpointOpener {
   void open_lone_file();
   bool open_safetensors_folder();
   bool open_torch_folder();
+  bool open_gguf_folder();
+  void open_gguf(const std::filesystem::path& path);
   void open_packed_store();
   void open_index(const std::filesystem::path& index_path, CheckpointFormat format);
   void open_unindexed(const std::vector<std::filesystem::path>& paths);

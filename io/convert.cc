@@ -177,6 +177,8 @@ class Conversion {
       refuse_stop();
       copy_file_durably(path, options_.destination / path.filename());
     }
+    for (const auto& [name, text] : options_.texts)
+      write_file_durably(options_.destination / name, text);
   }
 
   void write_groups(ConvertJournal& journal) {

@@ -81,6 +81,7 @@ struct ConvertOptions {
       progress;  // on the calling thread, about every 8 MiB; may be empty
   const std::atomic<bool>* stop = nullptr;         // set it to end early with kCancelled
   std::vector<std::filesystem::path> extra_files;  // copied besides companion_files(); by file name
+  std::vector<std::pair<std::string, std::string>> texts;  // file name and content, written instead
 };
 
 struct ConvertReport {

@@ -27,8 +27,9 @@ std::optional<int64_t> tensor_bytes(std::span<const int64_t> shape, DType dtype)
 }
 
 std::string element_name(const TensorEntry& tensor) {
-  return tensor.quantised.is_quantised() ? format_name(tensor.quantised)
-                                         : std::string(dtype_name(tensor.dtype));
+  if (tensor.quantised.is_quantised()) return format_name(tensor.quantised);
+  if (tensor.blocks != BlockType::kNone) return std::string(block_layout(tensor.blocks).name);
+  return std::string(dtype_name(tensor.dtype));
 }
 
 std::optional<int64_t> quantised_bytes(std::span<const int64_t> shape, const WeightFormat& format) {

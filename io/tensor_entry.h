@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "io/block_type.h"
 #include "src/base/dtype.h"
 #include "src/base/weight_format.h"
 
@@ -18,7 +19,8 @@ namespace sluice::io {
 struct TensorEntry {
   std::string name;
   DType dtype = DType::kF32;
-  WeightFormat quantised;      // of a quantised matrix, whose dtype is kU8; else kPlain
+  WeightFormat quantised;               // of a quantised matrix, whose dtype is kU8; else kPlain
+  BlockType blocks = BlockType::kNone;  // of a GGUF tensor, whose dtype is then kU8
   std::vector<int64_t> shape;  // row-major, contiguous; empty for a scalar; logical when quantised
   int32_t file_index = 0;      // into Checkpoint::files()
   int64_t offset = 0;          // of the first byte, from the start of the file
@@ -30,7 +32,7 @@ struct TensorEntry {
 std::optional<int64_t> element_count(std::span<const int64_t> shape) noexcept;
 /// element_count * element size; nothing on a negative dimension or overflow.
 std::optional<int64_t> tensor_bytes(std::span<const int64_t> shape, DType dtype) noexcept;
-/// "bf16" or "int4-g64".
+/// "bf16", "int4-g64" or "q4_k".
 std::string element_name(const TensorEntry& tensor);
 /// Bytes of a quantised matrix; nothing when the shape is no matrix or too large for the format.
 std::optional<int64_t> quantised_bytes(std::span<const int64_t> shape, const WeightFormat& format);

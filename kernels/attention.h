@@ -20,6 +20,11 @@ struct AttentionShape {
   float scale = 0;                  ///< of q k, usually 1 / sqrt(head_dim)
   KvFormat kv_dtype = DType::kF32;  ///< f32, f16, bf16, int8 or int4
   int sliding_window = 0;  ///< a position attends itself and the window - 1 before it; 0: all
+  /// Share of the visible positions whose values count, those of the highest scores (ties: the
+  /// first), for each head and token; their weights sum to 1 (sparse attention of FlexGen,
+  /// arXiv:2303.06865, section 5, which leaves them as they were). ceil(sparsity visible); 1: all.
+  float sparsity = 1;
+  int sparse_positions = 0;  ///< with sparsity below 1 the longest context
 };
 
 struct AttentionSequence {

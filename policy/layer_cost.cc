@@ -75,11 +75,14 @@ void add_products(const ModelShape& model, const Plan& plan, const Profile& prof
   }
 }
 
-void add_attention(const ModelShape& model, const Profile& profile, KvFormat kv_dtype,
-                   ComputeStep step, const BatchWork& work, TaskSeconds& out) {
-  const double token_bytes = static_cast<double>(model.kv_token_bytes(kv_dtype));
-  const double token_flops =
+void add_attention(const ModelShape& model, const Plan& plan, const Profile& profile,
+                   KvFormat kv_dtype, ComputeStep step, const BatchWork& work, TaskSeconds& out) {
+  // Sparse attention reads all keys and some values.
+  const double read = (1 + plan.attention_sparsity) / 2;
+  const double token_bytes = read * static_cast<double>(model.kv_token_bytes(kv_dtype));
+  const double pair_flops =
       4 * static_cast<double>(model.num_heads) * static_cast<double>(model.head_dim);
+  const double token_flops = read * pair_flops;
   if (step == ComputeStep::kHostAttention) {
     out.host +=
         decode_attention_seconds(profile.host, kv_dtype, work.host_history_tokens * token_bytes,
@@ -89,7 +92,7 @@ void add_attention(const ModelShape& model, const Profile& profile, KvFormat kv_
   }
   if (step == ComputeStep::kAfterAttention) return;
   const Processor& device = profile.device ? *profile.device : profile.host;
-  out.device += prefill_attention_seconds(device, kv_dtype, work.prefill_pairs * token_flops) +
+  out.device += prefill_attention_seconds(device, kv_dtype, work.prefill_pairs * pair_flops) +
                 decode_attention_seconds(device, kv_dtype, work.device_history_tokens * token_bytes,
                                          work.device_history_tokens * token_flops) +
                 device.launch_seconds.value;
@@ -136,7 +139,8 @@ TaskSeconds compute_seconds(const ModelShape& model, const Plan& plan, const Pro
   const int64_t m = kind == SublayerKind::kHead ? work.logit_rows : work.tokens;
   if (m == 0) return out;
   add_products(model, plan, profile, sublayer, step, m, out);
-  if (kind == SublayerKind::kAttention) add_attention(model, profile, kv_dtype, step, work, out);
+  if (kind == SublayerKind::kAttention)
+    add_attention(model, plan, profile, kv_dtype, step, work, out);
   if (step != ComputeStep::kHostAttention)
     add_rows(model, plan, profile, sublayer, step, work, out);
   return out;

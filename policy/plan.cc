@@ -195,6 +195,7 @@ void place_kv(const PlanInput& input, Plan& plan) {
   const int64_t lower = pages - plan.memory_pages;
   plan.disk_pages = lower_share > 0 ? share_of(policy.kv.disk / lower_share, lower) : 0;
   plan.host_pages = lower - plan.disk_pages;
+  plan.attention_sparsity = input.attention_sparsity;
   plan.page_bytes = model.kv_token_bytes(input.kv_dtype) * policy.page_tokens;
   const int64_t in_micro_batch = policy.micro_batch_sequences * longest;
   if (plan.has_device) {

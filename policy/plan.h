@@ -31,6 +31,7 @@ struct PlanInput {
   int64_t program_bytes = 0;        ///< host memory that the process takes for itself
   KvFormat kv_dtype = DType::kBF16;
   bool int8_activations = false;  ///< of quantised products
+  double attention_sparsity = 1;  ///< share of a context's positions whose values are read
   int64_t row_granule = 1;        ///< rows of a matrix are kept or streamed in multiples of this
   /// Workspace of one micro-batch of `tokens` tokens (activations inside a layer, kernels' scratch,
   /// logits).
@@ -82,6 +83,7 @@ struct Plan {
   int64_t activation_slot_bytes = 0;
   int64_t activation_host_rows = 0;  ///< hidden-state rows in host memory under a device
   int64_t activation_disk_bytes = 0;
+  double attention_sparsity = 1;      ///< PlanInput's
   int64_t weight_bytes = 0;           ///< of the whole model, tied tables once
   int64_t resident_weight_bytes = 0;  ///< where computed
   int64_t inplace_weight_bytes = 0;   ///< in host memory, multiplied there

@@ -136,8 +136,8 @@ void run(const BatchFlags& flags, std::stop_token stop) {
     throw Error(ErrorKind::kFile, flags.input + ": can't be read",
                 "check the path and its permissions");
   const std::string name = folder_name(flags.engine.model);
-  const std::string config = fmt::format("{}|{}|{}", name, model.checkpoint().total_bytes(),
-                                         model.checkpoint().config_text());
+  const std::string config =
+      fmt::format("{}|{}|{}", name, model.checkpoint().total_bytes(), model.config_text());
   std::optional<jobs::ResultsFile> results;
   if (!flags.engine.dry_run || std::filesystem::exists(flags.output))
     results.emplace(flags.output, config, name);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/packed_store.h"
+#include "src/app/gguf_tokenizer.h"
 #include "src/app/panel_quantiser.h"
 #include "src/app/store_layout.h"
 #include "src/base/bytes.h"
@@ -31,11 +32,30 @@ struct StopFlag {
   explicit StopFlag(std::stop_token stop) : callback(std::move(stop), [this] { flag = true; }) {}
 };
 
+// What a GGUF file says of the model and its text, as files; a tokenizer beside it is better.
+void add_gguf_files(const BoundModel& model, io::ConvertOptions& options) {
+  options.texts.emplace_back("config.json", model.config_text());
+  const std::filesystem::path& folder = model.checkpoint().folder();
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json"})
+    if (std::filesystem::is_regular_file(folder / name))
+      options.extra_files.push_back(folder / name);
+  if (!options.extra_files.empty()) return;
+  try {
+    for (auto& file : app::gguf_tokenizer_files(model.checkpoint().gguf_metadata(),
+                                                model.checkpoint().files().front().path.string()))
+      options.texts.push_back(std::move(file));
+  } catch (const Error& error) {
+    std::fprintf(stderr, "sluice: no tokenizer is written: %s\n", error.text().c_str());
+  }
+}
+
 void run(const ConvertFlags& flags, std::stop_token stop) {
   const BoundModel model = BoundModel::open(flags.model);
   std::optional<WeightFormat> to;
   if (!flags.weights.empty()) to = weight_format_argument(flags.weights, "--weights");
-  const auto groups = app::store_groups(model, to);
+  const auto search =
+      flags.range == "minmax" ? kernels::RangeSearch::kMinMax : kernels::RangeSearch::kClip;
+  const auto groups = app::store_groups(model, to, search);
   const int64_t bytes = io::packed_store_bytes(model.checkpoint(), groups);
   std::fprintf(stderr, "sluice: %s of %s to %s in %zu groups\n", format_bytes(bytes).c_str(),
                (to ? format_name(*to) : model.shape().weights_name()).c_str(),
@@ -52,9 +72,9 @@ void run(const ConvertFlags& flags, std::stop_token stop) {
   options.overwrite = flags.overwrite;
   options.verify_finished = flags.verify;
   options.threads = flags.threads;
-  options.quantise = app::panel_quantiser(flags.range == "minmax" ? kernels::RangeSearch::kMinMax
-                                                                  : kernels::RangeSearch::kClip);
+  options.quantise = app::panel_quantiser(search);
   options.quantiser_name = flags.range;
+  if (model.checkpoint().format() == io::CheckpointFormat::kGguf) add_gguf_files(model, options);
   options.stop = &stopping.flag;
   options.progress = [&](const io::ConvertProgress& at) {
     progress.update(at.done_bytes, at.total_bytes,

@@ -97,6 +97,11 @@ void EngineFlags::add_to(CLI::App& parser) {
       ->check(CLI::Range(0.0, 1e6))
       ->group(machine);
   parser
+      .add_option("--attn-sparsity", attention_sparsity,
+                  "sparse attention: each head reads the values of this share of its positions, "
+                  "those with the highest scores (0.1; default 1: all)")
+      ->group(machine);
+  parser
       .add_option("--kv-dtype,--kv", kv_dtype,
                   "f32, f16, bf16, int8 or int4 (default: as the weights that are not quantised)")
       ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4"}))
@@ -189,6 +194,7 @@ EngineOptions EngineFlags::options(const policy::Workload& workload) const {
   out.activations =
       activations == "int8" ? kernels::ActivationFormat::kInt8 : kernels::ActivationFormat::k16Bit;
   out.outlier_threshold = static_cast<float>(outlier_threshold);
+  out.attention_sparsity = static_cast<float>(attention_sparsity);
   if (!kv_dtype.empty()) out.kv_dtype = parse_kv_format(kv_dtype);
   out.io_mode = io == "uring"   ? io::IoMode::kUring
                 : io == "pread" ? io::IoMode::kPread

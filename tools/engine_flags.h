@@ -20,7 +20,7 @@ struct EngineFlags {
   int64_t micro_batch_sequences = 0, micro_batches = 0, micro_batch_tokens = 0, page_tokens = 0;
   int64_t context = 0;
   int threads = 0;
-  double outlier_threshold = 0;
+  double outlier_threshold = 0, attention_sparsity = 1;
   std::string activations = "16";
   std::string compute = "auto", kv_dtype, io = "auto", isa, trace;
   std::string hardware;

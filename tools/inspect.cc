@@ -55,17 +55,20 @@ nlohmann::ordered_json describe(const InspectFlags& flags) {
     for (const io::TensorEntry& tensor : checkpoint.tensors())
       json["tensor_list"].push_back(
           {{"name", tensor.name},
-           {"dtype", dtype_name(tensor.dtype)},
+           {"dtype", io::element_name(tensor)},
            {"shape", tensor.shape},
            {"file",
             checkpoint.files()[static_cast<size_t>(tensor.file_index)].path.filename().string()},
            {"offset", tensor.offset},
            {"bytes", tensor.bytes}});
-  if (!checkpoint.config_text().empty()) {
+  if (!checkpoint.config_text().empty() || checkpoint.format() == io::CheckpointFormat::kGguf) {
     try {
       const BoundModel model = BoundModel::open(flags.path);
       json["model"] = shape_json(model.shape());
       for (const std::string& note : model.notes()) json["notes"].push_back(note);
+      if (!model.foreign_method().empty())
+        json["notes"].push_back(fmt::format("{} weights: sluice convert makes a store that runs",
+                                            model.foreign_method()));
     } catch (const Error& error) {
       json["notes"].push_back(fmt::format("does not run: {}", error.what()));
     }

@@ -33,7 +33,7 @@ struct PlanFlags {
   std::vector<double> percent;
   std::vector<std::string> sweeps, allow;
   int64_t sequences = 0, micro_batch = 0, micro_batches = 0;
-  double latency_bound = 0;
+  double latency_bound = 0, attention_sparsity = 1;
   bool json = false, list_models = false, no_lifts = false, simulate_all = false;
 };
 
@@ -130,6 +130,7 @@ void fill(const PlanFlags& flags, Question& q) {
   parse_length(flags.fresh, "--gen-len", asked.job.new_tokens, asked.job.max_new_tokens);
   asked.constraints = constraints_of(flags, asked.start);
   if (!flags.kv_dtype.empty()) asked.kv_dtype = parse_kv_format(flags.kv_dtype);
+  asked.attention_sparsity = flags.attention_sparsity;
   asked.objective = flags.objective == "latency"   ? policy::Objective::kLatency
                     : flags.objective == "bounded" ? policy::Objective::kThroughputUnderLatency
                                                    : policy::Objective::kThroughput;
@@ -485,6 +486,10 @@ Command add_plan(CLI::App& program) {
   parser->add_option(
       "--weights", flags->weights,
       "weights as f32, f16, bf16, int8, int4, nf4 or fp8 (-g32, -g64, -g128: a group's columns)");
+  parser
+      ->add_option("--attn-sparsity", flags->attention_sparsity,
+                   "sparse attention: share of a context's values that is read")
+      ->check(CLI::Range(1e-6, 1.0));
   parser
       ->add_option("--kv-dtype,--kv", flags->kv_dtype,
                    "f32, f16, bf16, int8 or int4 (default: as the weights that are not quantised)")

@@ -42,7 +42,8 @@ std::vector<std::vector<int32_t>> collect_prompts(const RunFlags& flags,
     throw Error(ErrorKind::kUser, "no prompt",
                 "give -p TEXT, --prompt-file FILE (- for standard input) or --prompt-ids 1,2,3");
   if (!texts.empty() && !tokenizer) {
-    BoundModel::open(flags.engine.model);  // a missing or damaged model is the better message
+    BoundModel::open(flags.engine.model)
+        .require_runnable();  // a missing or damaged model is the better message
     throw Error(ErrorKind::kFile, fmt::format("{}: the model has no tokenizer", flags.engine.model),
                 "copy its tokenizer files there, or give token ids with --prompt-ids");
   }

@@ -52,13 +52,16 @@ Cut cut_sequence(const AttentionShape& shape, const AttentionSequence& sequence,
                  int64_t splits_wanted) noexcept {
   const int group = shape.num_heads / shape.num_kv_heads;
   Cut cut{};
-  cut.block_tokens = std::max(1, static_cast<int>(kAttentionRows) / group);
+  cut.block_tokens = std::max(1, static_cast<int>(attention_block_rows(shape)) / group);
   cut.blocks = (sequence.count + cut.block_tokens - 1) / cut.block_tokens;
   int64_t context = sequence.first_position + int64_t{sequence.count};
   if (shape.sliding_window > 0)
     context = std::min<int64_t>(context, int64_t{shape.sliding_window} + cut.block_tokens);
+  // The highest of a context are chosen from all of it.
   cut.splits =
-      static_cast<int32_t>(std::clamp<int64_t>(context / kSplitPositions, 1, splits_wanted));
+      shape.sparsity < 1
+          ? 1
+          : static_cast<int32_t>(std::clamp<int64_t>(context / kSplitPositions, 1, splits_wanted));
   cut.items = int64_t{cut.blocks} * shape.num_kv_heads * cut.splits;
   return cut;
 }

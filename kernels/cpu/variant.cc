@@ -18,14 +18,14 @@ const Variant& active_variant() noexcept {
 }
 
 int64_t attention_most_rows(const AttentionShape& shape) noexcept {
-  return std::max<int64_t>(kAttentionRows, shape.num_heads / shape.num_kv_heads);
+  return std::max<int64_t>(attention_block_rows(shape), shape.num_heads / shape.num_kv_heads);
 }
 
 int64_t attention_thread_floats(const AttentionShape& shape) noexcept {
   const int64_t rows = attention_most_rows(shape);
   const int64_t dim = (shape.head_dim + kAttentionLanes - 1) / kAttentionLanes * kAttentionLanes;
-  const int64_t plain =
-      2 * rows * dim + 2 * kAttentionChunk * dim + rows * kAttentionChunk + 2 * rows;
+  const int64_t plain = 2 * rows * dim + 2 * kAttentionChunk * dim + rows * kAttentionChunk +
+                        2 * rows + (rows + 1) * sparse_stride(shape);
   if (!shape.kv_dtype.is_quantised()) return plain;
   return plain + rows * KvFormat::kMostHeadDim / KvFormat::kGroup + 2 * kAttentionChunk * dim;
 }

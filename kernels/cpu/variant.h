@@ -116,6 +116,24 @@ constexpr int64_t kLinearRun = 32;
 constexpr int64_t kAttentionRows = 96;
 constexpr int64_t kAttentionLanes = 16;  ///< head_dim is padded to this
 constexpr int64_t kAttentionChunk = 64;  ///< positions at a time
+/// With sparsity every row keeps the scores of its whole context: fewer rows at a time.
+constexpr int64_t kSparseRows = 16;
+inline int64_t attention_block_rows(const AttentionShape& shape) noexcept {
+  return shape.sparsity < 1 ? kSparseRows : kAttentionRows;
+}
+/// Floats from one row's scores of its context to the next one's; 0 without sparsity.
+inline int64_t sparse_stride(const AttentionShape& shape) noexcept {
+  return shape.sparsity < 1
+             ? (shape.sparse_positions + kAttentionChunk - 1) / kAttentionChunk * kAttentionChunk
+             : 0;
+}
+/// Of so many visible positions: ceil(sparsity visible), at least one.
+inline int kept_positions(const AttentionShape& shape, int visible) noexcept {
+  const double wanted = static_cast<double>(shape.sparsity) * visible;
+  int kept = static_cast<int>(wanted);
+  if (kept < wanted) ++kept;
+  return kept < 1 ? 1 : kept < visible ? kept : visible;
+}
 int64_t attention_most_rows(const AttentionShape& shape) noexcept;
 /// Floats of scratch for one thread.
 int64_t attention_thread_floats(const AttentionShape& shape) noexcept;

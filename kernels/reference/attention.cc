@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "kernels/elementwise.h"
@@ -107,6 +108,17 @@ void attend_one(const AttentionShape& shape, const AttentionSequence& sequence, 
     for (int d = 0; d < shape.head_dim; ++d) score += double{q[d]} * key[static_cast<size_t>(d)];
     scores.push_back(score * shape.scale);
     maximum = std::max(maximum, scores.back());
+  }
+  if (shape.sparsity < 1) {
+    const auto visible = static_cast<double>(scores.size());
+    const auto kept = static_cast<size_t>(
+        std::clamp(std::ceil(static_cast<double>(shape.sparsity) * visible), 1.0, visible));
+    std::vector<size_t> order(scores.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return scores[a] > scores[b]; });
+    for (size_t i = kept; i < order.size(); ++i)
+      scores[order[i]] = -std::numeric_limits<double>::infinity();
   }
   double sum = 0;
   std::vector<double> out(static_cast<size_t>(shape.head_dim));

@@ -95,6 +95,7 @@ policy::SearchRequest plan_request(const PlanQuestion& question) {
   input.disk_budget_bytes = question.disk_bytes > 0 ? question.disk_bytes : profile.disk_bytes;
   input.program_bytes = 192 * kMiB;
   input.kv_dtype = question.kv_dtype.value_or(model.weight_dtype);
+  input.attention_sparsity = question.attention_sparsity;
   input.row_granule = kernels::kRowGranule;
   input.workspace_bytes = [shape = question.model](int64_t tokens) {
     return workspace_bytes(*shape, tokens);

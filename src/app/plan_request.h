@@ -24,6 +24,7 @@ struct PlanQuestion {
   int64_t disk_bytes = 0;
   policy::JobShape job;
   std::optional<KvFormat> kv_dtype;  ///< nothing: as the weights
+  double attention_sparsity = 1;     ///< policy::PlanInput's
   policy::Objective objective = policy::Objective::kThroughput;
   double latency_bound_seconds = 0;
   policy::SearchConstraints constraints;

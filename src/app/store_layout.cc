@@ -4,12 +4,28 @@
 
 #include <set>
 
-#include "kernels/quantise.h"
-#include "src/base/error.h"
+#include "src/app/foreign_import.h"
+#include "src/app/panel_quantiser.h"
 
 namespace sluice::app {
 
-std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<WeightFormat> to) {
+namespace {
+io::StoreTensor foreign_tensor(const io::TensorEntry& tensor, const ForeignMatrix& matrix,
+                               const WeightShape& weight, std::optional<WeightFormat> asked,
+                               kernels::RangeSearch search) {
+  const WeightFormat to = asked.value_or(matrix.format);
+  std::vector<std::string> parts;
+  for (const io::TensorEntry* part : matrix.parts) parts.push_back(part->name);
+  return {made_tensor(tensor.name, weight, to), std::move(parts),
+          [&matrix, to, name = tensor.name, quantise = panel_quantiser(search)](const auto& bytes) {
+            return import_matrix(name, matrix, to, quantise, 0, bytes);
+          }};
+}
+}  // namespace
+
+std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<WeightFormat> to,
+                                         kernels::RangeSearch search) {
+  if (!to) model.require_one_type();
   std::vector<io::StoreGroup> groups;
   std::set<std::string> placed;  // a tied table is stored once, where a pass needs it first
   const ModelShape& shape = model.shape();
@@ -23,22 +39,22 @@ std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<
     for (size_t w = 0; w < sublayer.weights.size(); ++w) {
       const std::string& tensor = model.tensor(i, w).name;
       if (!placed.insert(tensor).second) continue;
+      // What is not multiplied stays as it is: tables are read by the row, vectors are small.
+      const WeightShape& weight = sublayer.weights[w];
+      const bool applies = to && (!to->is_quantised() ||
+                                  (weight.kind == WeightKind::kMatrix && !weight.shares_table));
       if (const ForeignMatrix* matrix = model.foreign(i, w)) {
-        if (to)
-          throw Error(ErrorKind::kUser,
-                      fmt::format("{} is quantised already, by {}", tensor, model.foreign_method()),
-                      "leave --weights out: it is repacked exactly");
-        std::vector<std::string> parts;
-        for (const io::TensorEntry* part : matrix->parts) parts.push_back(part->name);
-        groups.back().tensors.push_back(
-            {model.tensor(i, w), std::move(parts),
-             [matrix](const auto& bytes) { return repack(*matrix, bytes, &kernels::pack_group); }});
+        groups.back().tensors.push_back(foreign_tensor(model.tensor(i, w), *matrix, weight,
+                                                       applies ? to : std::nullopt, search));
         continue;
       }
-      // What is not multiplied stays as it is: tables are read by the row, vectors are small.
-      const bool is_matrix = sublayer.weights[w].kind == WeightKind::kMatrix;
-      const bool applies = !to || !to->is_quantised() || is_matrix;
-      groups.back().tensors.push_back({tensor, tensor, applies ? to : std::nullopt, {}});
+      std::optional<WeightFormat> wanted = applies ? to : std::nullopt;
+      // Plain matrices of one store have one type.
+      if (!wanted && weight.kind != WeightKind::kVector &&
+          !model.tensor(i, w).quantised.is_quantised() &&
+          model.tensor(i, w).dtype != shape.weight_dtype)
+        wanted = WeightFormat::plain(shape.weight_dtype);
+      groups.back().tensors.push_back({tensor, tensor, wanted, {}});
     }
   }
   std::erase_if(groups, [](const io::StoreGroup& group) { return group.tensors.empty(); });

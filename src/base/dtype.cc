@@ -14,7 +14,7 @@ struct Row {
   std::string_view name;
   std::string_view torch_name;
 };
-constexpr std::array<Row, 10> kRows{{{DType::kF32, 4, "f32", "float32"},
+constexpr std::array<Row, 11> kRows{{{DType::kF32, 4, "f32", "float32"},
                                      {DType::kF16, 2, "f16", "float16"},
                                      {DType::kBF16, 2, "bf16", "bfloat16"},
                                      {DType::kI64, 8, "i64", "int64"},
@@ -23,7 +23,8 @@ constexpr std::array<Row, 10> kRows{{{DType::kF32, 4, "f32", "float32"},
                                      {DType::kI8, 1, "i8", "int8"},
                                      {DType::kU8, 1, "u8", "uint8"},
                                      {DType::kBool, 1, "bool", "bool"},
-                                     {DType::kF64, 8, "f64", "float64"}}};
+                                     {DType::kF64, 8, "f64", "float64"},
+                                     {DType::kF8E4M3, 1, "f8_e4m3", "float8_e4m3fn"}}};
 }  // namespace
 
 int64_t dtype_bytes(DType type) noexcept { return kRows[static_cast<size_t>(type)].bytes; }

@@ -8,7 +8,7 @@
 namespace sluice {
 
 /// Stored on disk (packed store index, by name): never rename.
-enum class DType : uint8_t { kF32, kF16, kBF16, kI64, kI32, kI16, kI8, kU8, kBool, kF64 };
+enum class DType : uint8_t { kF32, kF16, kBF16, kI64, kI32, kI16, kI8, kU8, kBool, kF64, kF8E4M3 };
 
 /// Bytes of one element.
 int64_t dtype_bytes(DType type) noexcept;

@@ -16,7 +16,7 @@ namespace sluice {
 enum class Encoding : uint8_t {
   kPlain,  ///< elements of WeightFormat::dtype
   kInt4,   ///< w = scale (q - zero), q in 0..15; scale and zero f16 for each row and group
-  kInt8,   ///< w = scale (q - 128), q in 1..255; scale f32 for each row and group
+  kInt8,   ///< w = scale (q - 128), q in 0..255; scale f32 for each row and group
   kNf4,    ///< w = scale codebook[q] (QLoRA, arXiv:2305.14314, appendix E); scale f32
   kFp8,    ///< w = scale e4m3(q) (arXiv:2209.05433, no infinities); scale f32
 };

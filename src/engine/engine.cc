@@ -384,12 +384,7 @@ Engine::~Engine() = default;
 std::unique_ptr<Engine> Engine::open(const std::filesystem::path& model_path,
                                      EngineOptions options) {
   BoundModel model = BoundModel::open(model_path);
-  if (!model.foreign_method().empty())
-    throw Error(
-        ErrorKind::kUser,
-        fmt::format("{}: {} weights are repacked before they run", model_path.string(),
-                    model.foreign_method()),
-        fmt::format("sluice convert {} STORE (exact), then run STORE", model_path.string()));
+  model.require_runnable();
   return std::unique_ptr<Engine>(
       new Engine(std::make_unique<Impl>(std::move(model), std::move(options))));
 }
@@ -406,10 +401,13 @@ std::string Engine::compute_name() const {
   const std::string_view products = compute.activations == kernels::ActivationFormat::kInt8 ? "int8"
                                     : compute.compute == kernels::Compute::kBF16            ? "bf16"
                                                                                             : "f32";
-  return fmt::format("{} weights, {} products{}, {} KV, {} threads",
+  const float sparsity = impl_->planned.attention.sparsity;
+  return fmt::format("{} weights, {} products{}, {} KV{}, {} threads",
                      impl_->model.shape().weights_name(), products,
                      compute.outlier_threshold > 0 ? " (outliers in f32)" : "",
-                     kv_format_name(impl_->planned.kv_dtype), impl_->planned.threads);
+                     kv_format_name(impl_->planned.kv_dtype),
+                     sparsity < 1 ? fmt::format(" (values of {:.3g} % read)", 100 * sparsity) : "",
+                     impl_->planned.threads);
 }
 
 void Engine::load(std::stop_token cancel) {

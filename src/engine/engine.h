@@ -51,7 +51,9 @@ struct EngineOptions {
   kernels::ActivationFormat activations = kernels::ActivationFormat::k16Bit;
   float outlier_threshold = 0;       ///< LLM.int8() with int8 activations; 0: none
   std::optional<KvFormat> kv_dtype;  ///< nothing: as the weights
-  int threads = 0;                   ///< of compute; 0: all the process may use
+  /// Share of the visible positions whose values each head reads (kernels/attention.h); 1: all.
+  float attention_sparsity = 1;
+  int threads = 0;  ///< of compute; 0: all the process may use
   io::IoMode io_mode = io::IoMode::kAuto;
   bool direct_io = true;
   bool keep_trace = false;

@@ -102,6 +102,10 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
                 fmt::format("--kv-dtype {}: heads of {} elements, at most {} can be quantised",
                             kv_format_name(out.kv_dtype), shape.head_dim, KvFormat::kMostHeadDim),
                 "leave --kv-dtype out, or use f16 or bf16");
+  if (!(options.attention_sparsity > 0 && options.attention_sparsity <= 1))
+    throw Error(ErrorKind::kUser,
+                fmt::format("--attn-sparsity {} is no share", options.attention_sparsity),
+                "write a number above 0 and up to 1: 0.1 reads a tenth of the values");
   out.threads = options.threads > 0 ? options.threads : usable_processors();
   out.memory_budget_bytes = choose_budget(options);
   out.context_tokens = choose_context(model, options);
@@ -113,7 +117,9 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
                    static_cast<int>(start.page_tokens),
                    1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
                    out.kv_dtype,
-                   static_cast<int>(shape.sliding_window)};
+                   static_cast<int>(shape.sliding_window),
+                   options.attention_sparsity,
+                   static_cast<int>(out.context_tokens)};
 
   policy::PlanInput input;
   input.model = &shape;
@@ -127,6 +133,7 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
   input.program_bytes = kPageRounding;
   input.kv_dtype = out.kv_dtype;
   input.int8_activations = options.activations == kernels::ActivationFormat::kInt8;
+  input.attention_sparsity = options.attention_sparsity;
   input.row_granule = kernels::kRowGranule;
   const int64_t load_staging = WeightStore::load_staging_bytes(shape);
   input.load_staging_bytes = load_staging;

@@ -6,6 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/model/config.h"
+#include "src/model/foreign/gguf_config.h"
 
 namespace sluice {
 
@@ -60,36 +61,49 @@ std::vector<int32_t> read_eos(const io::Checkpoint& checkpoint, const ModelConfi
 }
 }  // namespace
 
+io::TensorEntry made_tensor(const std::string& name, const WeightShape& weight,
+                            const WeightFormat& format) {
+  io::TensorEntry made;
+  made.name = name;
+  made.shape = weight.kind == WeightKind::kVector ? std::vector<int64_t>{weight.cols}
+                                                  : std::vector<int64_t>{weight.rows, weight.cols};
+  made.dtype = format.is_quantised() ? DType::kU8 : format.dtype;
+  if (format.is_quantised()) made.quantised = format;
+  made.bytes = format.is_quantised() ? format.bytes(weight.rows, weight.cols)
+                                     : io::tensor_bytes(made.shape, made.dtype).value_or(0);
+  return made;
+}
+
 BoundModel BoundModel::open(const std::filesystem::path& path) {
   BoundModel model(io::Checkpoint::open(path));
   const io::Checkpoint& checkpoint = model.checkpoint_;
-  const std::string config_path = (checkpoint.folder() / "config.json").string();
-  if (checkpoint.config_text().empty())
+  const bool is_gguf = checkpoint.format() == io::CheckpointFormat::kGguf;
+  const std::string config_path =
+      (is_gguf ? checkpoint.files().front().path : checkpoint.folder() / "config.json").string();
+  model.config_text_ = is_gguf ? gguf_config_json(checkpoint) : checkpoint.config_text();
+  if (model.config_text_.empty())
     throw Error(ErrorKind::kFile, fmt::format("{} is missing", config_path),
                 "give the model's whole folder, with config.json beside the weights");
-  const ModelConfig config(checkpoint.config_text(), config_path);
+  const ModelConfig config(model.config_text_, config_path);
   model.family_ = make_family_model(config);
   model.shape_ = model.family_->shape();
 
-  const std::optional<ForeignQuantisation> foreign =
-      checkpoint.format() == io::CheckpointFormat::kPackedStore ? std::nullopt
-                                                                : ForeignQuantisation::of(config);
+  const std::unique_ptr<ForeignWeights> foreign = foreign_weights(config, checkpoint);
   // The tensor that a foreign matrix becomes, as if it were there.
   const auto find_foreign = [&](const WeightShape& weight) -> const io::TensorEntry* {
-    if (!foreign || weight.kind != WeightKind::kMatrix || weight.shares_table) return nullptr;
-    for (const std::string& name : weight.names)
-      if (auto matrix = foreign->find(checkpoint, name, weight.rows, weight.cols)) {
-        io::TensorEntry& made = model.made_.emplace_back();
-        made.name = name;
-        made.dtype = DType::kU8;
-        made.quantised = matrix->format;
-        made.shape = {weight.rows, weight.cols};
-        made.bytes = matrix->format.bytes(weight.rows, weight.cols);
-        model.foreign_method_ = foreign->method_name();
-        model.foreign_.emplace(&made, std::move(*matrix));
-        return &made;
-      }
-    return nullptr;
+    const bool is_linear = weight.kind == WeightKind::kMatrix && !weight.shares_table;
+    if (!foreign || (!is_linear && !is_gguf)) return nullptr;
+    auto matrix = foreign->find(weight);
+    if (!matrix) return nullptr;
+    if (const auto same = model.made_by_source_.find(matrix->parts.front());
+        same != model.made_by_source_.end())
+      return same->second;  // tied
+    io::TensorEntry& made =
+        model.made_.emplace_back(made_tensor(weight.names.front(), weight, matrix->format));
+    model.made_by_source_.emplace(matrix->parts.front(), &made);
+    model.foreign_method_ = foreign->method();
+    model.foreign_.emplace(&made, std::move(*matrix));
+    return &made;
   };
 
   const io::TensorEntry* first_matrix = nullptr;
@@ -105,12 +119,10 @@ BoundModel BoundModel::open(const std::filesystem::path& path) {
       weight.quantised = tensor.quantised;
       if (weight.kind == WeightKind::kVector || tensor.quantised.is_quantised()) continue;
       if (!first_matrix) first_matrix = &tensor;
-      if (tensor.dtype != first_matrix->dtype)
-        throw Error(ErrorKind::kFile,
-                    fmt::format("{}: {} is {} but {} is {}", checkpoint.folder().string(),
-                                first_matrix->name, dtype_name(first_matrix->dtype), tensor.name,
-                                dtype_name(tensor.dtype)),
-                    "give all matrices one element type: sluice convert MODEL OUT --weights bf16");
+      if (tensor.dtype != first_matrix->dtype && model.mixed_types_.empty())
+        model.mixed_types_ =
+            fmt::format("{}: {} is {} but {} is {}", path.string(), first_matrix->name,
+                        dtype_name(first_matrix->dtype), tensor.name, dtype_name(tensor.dtype));
     }
   }
   model.shape_.weight_dtype = first_matrix->dtype;
@@ -126,6 +138,23 @@ BoundModel BoundModel::open(const std::filesystem::path& path) {
         "{} tensors of the checkpoint are not part of the {} architecture and are not used", unused,
         model.shape_.family));
   return model;
+}
+
+void BoundModel::require_one_type() const {
+  if (!mixed_types_.empty())
+    throw Error(ErrorKind::kUser, mixed_types_,
+                "give all matrices one element type: sluice convert MODEL STORE --weights bf16");
+}
+
+void BoundModel::require_runnable() const {
+  const std::string path = checkpoint_.format() == io::CheckpointFormat::kGguf
+                               ? checkpoint_.files().front().path.string()
+                               : checkpoint_.folder().string();
+  if (!foreign_method_.empty())
+    throw Error(ErrorKind::kUser,
+                fmt::format("{}: {} weights are repacked before they run", path, foreign_method_),
+                fmt::format("sluice convert {} STORE, then run STORE", path));
+  require_one_type();
 }
 
 const ForeignMatrix* BoundModel::foreign(size_t sublayer, size_t weight) const {

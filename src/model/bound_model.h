@@ -9,7 +9,7 @@
 
 #include "io/checkpoint.h"
 #include "src/model/family.h"
-#include "src/model/foreign_quantisation.h"
+#include "src/model/foreign/foreign.h"
 
 namespace sluice {
 
@@ -27,11 +27,17 @@ class BoundModel {
   const io::TensorEntry& tensor(size_t sublayer, size_t weight) const {
     return *tensors_[sublayer][weight];
   }
-  /// How the weight lies in a checkpoint of GPTQ or AWQ tools, or null: then tensor() only says
-  /// what it becomes, and convert makes that.
+  /// How the weight lies in a checkpoint that other tools have quantised or packed, or null: then
+  /// tensor() only says what it becomes, and convert makes that.
   const ForeignMatrix* foreign(size_t sublayer, size_t weight) const;
-  /// "GPTQ", "AWQ", or empty: whether any weight is foreign.
+  /// "GPTQ", "GGUF", ..., or empty: whether any weight is foreign.
   const std::string& foreign_method() const noexcept { return foreign_method_; }
+  /// config.json's text; of a GGUF file what it would be.
+  const std::string& config_text() const noexcept { return config_text_; }
+  /// Errors: kUser when plain matrices have several element types: convert mends that.
+  void require_one_type() const;
+  /// Errors: kUser saying how to convert what does not run as it is.
+  void require_runnable() const;
   /// Token ids that end a sequence, from generation_config.json or config.json; may be empty.
   const std::vector<int32_t>& eos_token_ids() const noexcept { return eos_token_ids_; }
   /// What a user should be told of this checkpoint (tensors that are not used, say); may be empty.
@@ -45,9 +51,16 @@ class BoundModel {
   std::vector<std::vector<const io::TensorEntry*>> tensors_;
   std::map<const io::TensorEntry*, ForeignMatrix> foreign_;  // by what tensor() gives
   std::deque<io::TensorEntry> made_;                         // tensors that convert would make
+  std::map<const io::TensorEntry*, const io::TensorEntry*> made_by_source_;
   std::string foreign_method_;
+  std::string config_text_;
+  std::string mixed_types_;
   std::vector<int32_t> eos_token_ids_;
   std::vector<std::string> notes_;
 };
+
+/// The tensor of a store for a weight that is made from others.
+io::TensorEntry made_tensor(const std::string& name, const WeightShape& weight,
+                            const WeightFormat& format);
 
 }  // namespace sluice

@@ -142,7 +142,7 @@ TEST(DType, NamesReadBackInEverySpelling) {
   EXPECT_EQ(parse_dtype("torch.float16"), DType::kF16);
   EXPECT_EQ(parse_dtype("bfloat16"), DType::kBF16);
   EXPECT_EQ(parse_dtype("float64"), DType::kF64);
-  for (const char* unknown : {"", "f8", "float", "F8_E4M3", "torch.", "f32 ", "bf"})
+  for (const char* unknown : {"", "f8", "float", "F8_E5M2", "torch.", "f32 ", "bf"})
     EXPECT_FALSE(parse_dtype(unknown)) << unknown;
 }
 

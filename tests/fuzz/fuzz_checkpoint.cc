@@ -1,6 +1,6 @@
 // Whole small files: the first byte says whether the rest is a PyTorch file, a safetensors file, a
-// shard index or the index of a packed store. The outcome is an Error of kind kFile or a checkpoint
-// whose ranges lie in its files.
+// shard index, the index of a packed store or a GGUF file. The outcome is an Error of kind kFile or
+// a checkpoint whose ranges lie in its files.
 #include <unistd.h>
 
 #include <cstdint>
@@ -15,7 +15,8 @@
 namespace {
 
 constexpr const char* kNames[] = {"pytorch_model.bin", "model.safetensors",
-                                  "model.safetensors.index.json", "sluice-store.json"};
+                                  "model.safetensors.index.json", "sluice-store.json",
+                                  "model.gguf"};
 
 // One folder for the whole run, in memory where the system has such a place.
 const std::filesystem::path& folder() {
@@ -33,7 +34,7 @@ const std::filesystem::path& folder() {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  const std::filesystem::path path = folder() / kNames[data[0] % 4];
+  const std::filesystem::path path = folder() / kNames[data[0] % 5];
   std::ofstream(path, std::ios::binary)
       .write(reinterpret_cast<const char*>(data + 1), static_cast<std::streamsize>(size - 1));
   try {

@@ -1,6 +1,7 @@
 #include "kernels/attention.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <numeric>
 
@@ -175,6 +176,45 @@ TEST(Attention, AgreesWithTheReferenceOnQuantisedPages) {
     compare(make_shape(4, 1, 64, 16, KvFormat(KvEncoding::kInt4)), {{3001, 1}}, 83, 0.5f);
     compare(make_shape(2, 2, 128, 16, KvFormat(KvEncoding::kInt8), 70), {{300, 1}, {300, 40}}, 84,
             0.5f);
+  });
+}
+
+TEST(Attention, AgreesWithTheReferenceWhereOnlyTheHighestCount) {
+  // Scores are further apart than their errors, so both sides keep the same positions.
+  for_each_isa([] {
+    for (const float sparsity : {0.001f, 0.1f, 0.5f, 0.99f})
+      for (const KvFormat format :
+           {KvFormat(DType::kF32), KvFormat(DType::kBF16), KvFormat(DType::kF16),
+            KvFormat(KvEncoding::kInt8), KvFormat(KvEncoding::kInt4)})
+        for (const auto& [heads, kv_heads, dim, window] :
+             {std::array{4, 2, 64, 0}, std::array{3, 3, 20, 0}, std::array{8, 1, 32, 50}}) {
+          AttentionShape shape = make_shape(heads, kv_heads, dim, 16, format, window);
+          shape.sparsity = sparsity;
+          shape.sparse_positions = 333;
+          compare(shape, {{1, 1}, {333, 1}, {64, 1}, {130, 20}, {40, 40}}, 91, 0.5f);
+        }
+  });
+}
+
+TEST(Attention, KeepsTheFirstOfEqualScores) {
+  for_each_isa([] {
+    constexpr int kLength = 100, kDim = 16;
+    AttentionShape shape = make_shape(1, 1, kDim, 16);
+    shape.sparsity = 0.03f;
+    shape.sparse_positions = kLength;
+    Random random(5);
+    std::vector<float> k(kLength * kDim, 0.0f), v(kLength * kDim);
+    for (size_t i = 0; i < v.size(); ++i) v[i] = static_cast<float>(i / kDim);
+    k[50 * kDim] = 1;  // the highest; all others are equal
+    std::vector<float> q(kLength * kDim, 0.0f);
+    q[(kLength - 1) * kDim] = 4 * static_cast<float>(std::sqrt(kDim));
+    Context context(shape, kLength, random, q, k, v);
+    std::vector<float> out, lse;
+    std::vector<AttentionSequence> sequences{context.chunk(kLength, 1, out, lse)};
+    run(shape, sequences);
+    const double sum = std::exp(4.0) + 2;  // positions 50, 0 and 1
+    EXPECT_NEAR(out[0], (50 * std::exp(4.0) + 1) / sum, 1e-4);
+    EXPECT_NEAR(lse[0], std::log(sum), 1e-5);
   });
 }
 

@@ -118,6 +118,32 @@ TEST(LinearQuantised, Int8ActivationsEqualTheQuantisedProduct) {
   });
 }
 
+// Imported codes may be any byte; those made here leave 0 out.
+TEST(LinearQuantised, Int8TakesEveryCode) {
+  for_each_isa([] {
+    Random random(17);
+    for (const int64_t m : {1, 5, 20})
+      for (const ActivationFormat activations :
+           {ActivationFormat::k16Bit, ActivationFormat::kInt8}) {
+        Operands operands("int8-g32", m, 32, 96, random);
+        for (int64_t panel = 0; panel < 2; ++panel)
+          for (int64_t group = 0; group < 3; ++group) {
+            std::vector<uint8_t> codes(16 * 32);
+            for (uint8_t& code : codes)
+              code = static_cast<uint8_t>(random.engine()() % 3 == 0 ? random.engine()() % 2 * 255
+                                                                     : random.engine()());
+            const std::vector<float> scales(16, 0.001f), zeros(16, 128.0f);
+            pack_group(operands.format, 96, group, codes.data(), scales.data(), zeros.data(),
+                       operands.w.data() + panel * operands.format.panel_bytes(96));
+          }
+        QuantisedOptions options;
+        options.activations = activations;
+        operands.run(options);
+        operands.expect_right(options, 0);
+      }
+  });
+}
+
 TEST(LinearQuantised, LargeShapesOnAllThreads) {
   Random random(13);
   for (const char* name : {"int4-g64", "int8", "nf4-g64", "fp8"})

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Makes tests/fixtures/foreign/: a small random Llama as the packages quantise it, and its matrices as the packages
+dequantise them.
+
+    pip install torch transformers bitsandbytes compressed-tensors safetensors
+    scripts/golden/foreign.py
+
+  NAME/config.json, NAME/model.safetensors   as transformers would save them
+  NAME/expected.safetensors                  some rows of each quantised matrix, f32
+"""
+import json
+import pathlib
+
+import bitsandbytes.functional as bnb
+import torch
+from compressed_tensors.compressors import BaseCompressor
+from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+from compressed_tensors.quantization.utils import calculate_qparams
+from safetensors.torch import save_file
+
+OUT = pathlib.Path(__file__).resolve().parents[2] / "tests" / "fixtures" / "foreign"
+CONFIG = dict(model_type="llama", architectures=["LlamaForCausalLM"], hidden_size=64, intermediate_size=128,
+              num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2, vocab_size=40,
+              max_position_embeddings=64, rms_norm_eps=1e-5, rope_theta=10000.0, torch_dtype="bfloat16",
+              tie_word_embeddings=False)
+SHAPES = {"self_attn.q_proj": (64, 64), "self_attn.k_proj": (32, 64), "self_attn.v_proj": (32, 64),
+          "self_attn.o_proj": (64, 64), "mlp.gate_proj": (128, 64), "mlp.up_proj": (128, 64), "mlp.down_proj": (64, 128)}
+
+
+def sampled(rows):
+    return rows[[0, 1, rows.shape[0] // 2, rows.shape[0] - 1]].float().contiguous()
+
+
+def make(name, settings, quantise):
+    """quantise(weight) -> ({end of name: tensor}, dequantised)"""
+    torch.manual_seed(7)
+    tensors, expected = {}, {}
+    for part, shape in SHAPES.items():
+        stem = f"model.layers.0.{part}"
+        weight = torch.randn(shape) * 0.05
+        parts, values = quantise(weight)
+        tensors |= {stem + "." + end: tensor.contiguous() for end, tensor in parts.items()}
+        expected[stem + ".weight"] = sampled(values)
+    for plain in ("model.embed_tokens.weight", "lm_head.weight"):
+        tensors[plain] = (torch.randn(40, 64) * 0.5).bfloat16()
+    for norm in ("model.norm", "model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm"):
+        tensors[norm + ".weight"] = torch.ones(64).bfloat16()
+    folder = OUT / name
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(expected, folder / "expected.safetensors")
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"quantization_config": settings}, indent=1) + "\n")
+    for path in folder.iterdir():
+        path.chmod(0o644)
+
+
+def bnb4(kind, doubled):
+    def quantise(weight):
+        packed, state = bnb.quantize_4bit(weight.float(), blocksize=64, compress_statistics=doubled, quant_type=kind)
+        parts = {"weight": packed} | {"weight." + key: value for key, value in state.as_dict(packed=True).items()}
+        return parts, bnb.dequantize_4bit(packed, state)
+    return quantise
+
+
+def bnb8(weight):
+    codes, scales, _ = bnb.int8_vectorwise_quant(weight.half())
+    return {"weight": codes, "SCB": scales, "weight_format": torch.tensor(0, dtype=torch.uint8)}, bnb.int8_vectorwise_dequant(
+        codes, scales)
+
+
+def compressed(form, **settings):
+    scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**settings))
+    args = scheme.weights
+    compressor = BaseCompressor.get_value_from_registry(form)
+
+    def quantise(weight):
+        group = args.group_size or weight.shape[1]
+        grouped = weight.reshape(weight.shape[0], -1, group)
+        low, high = grouped.amin(-1), grouped.amax(-1)
+        if args.strategy == "tensor":
+            low, high = weight.min().reshape(1), weight.max().reshape(1)
+        scale, zero = calculate_qparams(low, high, args)
+        state = {"weight": weight.float(), "weight_scale": scale.bfloat16() if args.num_bits == 4 else scale.float(),
+                 "weight_zero_point": zero}
+        if args.symmetric:
+            del state["weight_zero_point"]
+        packed = compressor.compress(state, scheme)
+        return dict(packed), compressor.decompress(packed, scheme)["weight"]
+
+    return {"quant_method": "compressed-tensors", "format": form, "ignore": ["lm_head"],
+            "config_groups": {"group_0": {"targets": ["Linear"], "weights": json.loads(args.model_dump_json())}}}, quantise
+
+
+if __name__ == "__main__":
+    for name, kind, doubled in (("bnb-nf4", "nf4", False), ("bnb-nf4-double", "nf4", True), ("bnb-fp4", "fp4", False)):
+        make(name, {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": kind,
+                    "bnb_4bit_use_double_quant": doubled}, bnb4(kind, doubled))
+    make("bnb-int8", {"quant_method": "bitsandbytes", "load_in_8bit": True}, bnb8)
+    make("ct-int4", *compressed("pack-quantized", num_bits=4, type="int", symmetric=True, strategy="group", group_size=32))
+    make("ct-int4-asymmetric",
+         *compressed("pack-quantized", num_bits=4, type="int", symmetric=False, strategy="group", group_size=64))
+    make("ct-int4-channel", *compressed("pack-quantized", num_bits=4, type="int", symmetric=True, strategy="channel"))
+    make("ct-int8", *compressed("int-quantized", num_bits=8, type="int", symmetric=True, strategy="channel"))
+    make("ct-int8-packed", *compressed("pack-quantized", num_bits=8, type="int", symmetric=True, strategy="channel"))
+    make("ct-fp8", *compressed("float-quantized", num_bits=8, type="float", symmetric=True, strategy="channel"))
+    make("ct-fp8-tensor", *compressed("float-quantized", num_bits=8, type="float", symmetric=True, strategy="tensor"))

@@ -1,0 +1,188 @@
+// Checkpoints of bitsandbytes as transformers saves them. For a linear layer X with weights
+// [rows, cols]:
+//   4 bits (QLoRA, arXiv:2305.14314)
+//     X.weight        u8 [rows cols / 2, 1], two codes a byte, the earlier one high; row-major
+//     X.weight.absmax f32 [blocks], or with double quantisation u8 [blocks] of
+//     X.weight.nested_absmax f32, X.weight.nested_quant_map f32 [256]
+//     X.weight.quant_map f32 [16], the codebook
+//     X.weight.quant_state.bitsandbytes__nf4 (or __fp4)  u8, JSON: blocksize, shape, nested_offset
+//     w = quant_map[q] absmax[block];  double: absmax = nested_quant_map[u8] nested_absmax + offset
+//   8 bits (LLM.int8(), arXiv:2208.07339)
+//     X.weight i8 [rows, cols], X.SCB f32 [rows];  w = q SCB / 127
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "src/base/error.h"
+#include "src/model/foreign/foreign.h"
+
+namespace sluice {
+
+namespace {
+constexpr int64_t kBlock = 64;
+
+[[noreturn]] void refuse(const std::string& problem) {
+  throw Error(ErrorKind::kFile, "bitsandbytes: " + problem, kForeignMend);
+}
+
+class Int8Decoder final : public ForeignDecoder {
+ public:
+  Int8Decoder(int64_t cols, const ForeignBytes& parts) : cols_(cols), parts_(parts) {}
+  void values(int64_t row, float* out) const override {
+    for (int64_t col = 0; col < cols_; ++col)
+      out[col] = scale(row) * static_cast<float>(element<int8_t>(parts_[0], row * cols_ + col));
+  }
+  bool codes(int64_t row, int64_t, uint8_t* out, float& scale_out, float& zero) const override {
+    scale_out = scale(row);
+    zero = 128;
+    for (int64_t col = 0; col < cols_; ++col)
+      out[col] = static_cast<uint8_t>(element<int8_t>(parts_[0], row * cols_ + col) + 128);
+    return true;
+  }
+
+ private:
+  float scale(int64_t row) const { return element<float>(parts_[1], row) / 127.0f; }
+  int64_t cols_;
+  const ForeignBytes& parts_;
+};
+
+// Parts: codes, absmax, codebook, state; then nested absmax and codebook.
+class FourBitDecoder final : public ForeignDecoder {
+ public:
+  FourBitDecoder(const ForeignMatrix& matrix, bool is_nf4, const std::string& name,
+                 const ForeignBytes& parts)
+      : cols_(matrix.cols), group_(matrix.format.group), is_nf4_(is_nf4), parts_(parts) {
+    try {
+      const auto* text = reinterpret_cast<const char*>(parts[3].data());
+      const auto state = nlohmann::json::parse(text, text + parts[3].size());
+      if (state.at("blocksize").get<int64_t>() != kBlock)
+        refuse(fmt::format("{}: blocks of {}: 64 are read", name,
+                           state.at("blocksize").get<int64_t>()));
+      if (state.at("shape").get<std::vector<int64_t>>() !=
+          std::vector<int64_t>{matrix.rows, matrix.cols})
+        refuse(fmt::format("{}: its state says shape {}", name, state.at("shape").dump()));
+      if (parts.size() > 4) {
+        offset_ = state.at("nested_offset").get<float>();
+        nested_block_ = state.at("nested_blocksize").get<int64_t>();
+        const auto blocks = static_cast<int64_t>(parts[1].size());
+        const auto nested = static_cast<int64_t>(parts[4].size()) / 4;
+        if (nested_block_ < 1 || (blocks + nested_block_ - 1) / nested_block_ != nested)
+          refuse(fmt::format("{}: {} nested blocks for {} blocks", name, nested, blocks));
+      }
+    } catch (const nlohmann::json::exception& error) {
+      refuse(fmt::format("{}: quant_state: {}", name, error.what()));
+    }
+  }
+
+  void values(int64_t row, float* out) const override {
+    for (int64_t col = 0; col < cols_; ++col) {
+      const int64_t at = row * cols_ + col;
+      out[col] = element<float>(parts_[2], code(at)) * scale(at / kBlock);
+    }
+  }
+
+  bool codes(int64_t row, int64_t group, uint8_t* out, float& scale_out,
+             float& zero) const override {
+    if (!is_nf4_) return false;
+    const int64_t first = row * cols_ + group * group_;
+    scale_out = scale(first / kBlock);
+    zero = 0;
+    for (int64_t i = 0; i < group_; ++i) out[i] = code(first + i);
+    return true;
+  }
+
+ private:
+  uint8_t code(int64_t at) const {
+    const auto byte = element<uint8_t>(parts_[0], at / 2);
+    return at % 2 == 0 ? byte >> 4 : byte & 15;
+  }
+  float scale(int64_t block) const {
+    if (parts_.size() <= 4) return element<float>(parts_[1], block);
+    const auto code = element<uint8_t>(parts_[1], block);
+    return element<float>(parts_[5], code) * element<float>(parts_[4], block / nested_block_) +
+           offset_;
+  }
+
+  int64_t cols_;
+  int64_t group_;
+  bool is_nf4_;
+  const ForeignBytes& parts_;
+  float offset_ = 0;
+  int64_t nested_block_ = 256;
+};
+
+class BitsAndBytes final : public ForeignWeights {
+ public:
+  explicit BitsAndBytes(const io::Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+
+  std::string method() const override { return "bitsandbytes"; }
+
+  std::optional<ForeignMatrix> find(const WeightShape& weight) const override {
+    if (const auto stem = stem_of(checkpoint_, weight, ".SCB")) return int8(weight, *stem);
+    for (const bool is_nf4 : {true, false})
+      if (const auto stem = stem_of(checkpoint_, weight, state_name(is_nf4)))
+        return four_bit(weight, *stem, is_nf4);
+    return std::nullopt;
+  }
+
+ private:
+  static const char* state_name(bool is_nf4) {
+    return is_nf4 ? ".weight.quant_state.bitsandbytes__nf4"
+                  : ".weight.quant_state.bitsandbytes__fp4";
+  }
+
+  ForeignMatrix int8(const WeightShape& weight, const std::string& stem) const {
+    const PartFinder parts(checkpoint_, stem);
+    ForeignMatrix out{{Encoding::kInt8, DType::kBF16, 0}, weight.rows, weight.cols, {}, {}};
+    out.parts = {parts.need(".weight", {DType::kI8}, {weight.rows, weight.cols}),
+                 parts.need(".SCB", {DType::kF32}, {weight.rows})};
+    out.decoder = [cols = weight.cols](const ForeignBytes& bytes) {
+      return std::make_unique<Int8Decoder>(cols, bytes);
+    };
+    return out;
+  }
+
+  ForeignMatrix four_bit(const WeightShape& weight, const std::string& stem, bool is_nf4) const {
+    const PartFinder parts(checkpoint_, stem);
+    const int64_t elements = weight.rows * weight.cols;
+    if (elements % kBlock != 0 || weight.cols % 2 != 0)
+      parts.refuse(".weight", "is not whole blocks of 64");
+    const int64_t blocks = elements / kBlock;
+    // A block runs on over the end of a row where rows are not whole blocks.
+    const bool keeps_codes = is_nf4 && weight.cols % kBlock == 0;
+    ForeignMatrix out{{keeps_codes ? Encoding::kNf4 : Encoding::kInt8, DType::kBF16,
+                       keeps_codes ? static_cast<int32_t>(kBlock) : 32},
+                      weight.rows,
+                      weight.cols,
+                      {},
+                      {}};
+    const io::TensorEntry* absmax =
+        parts.need(".weight.absmax", {DType::kF32, DType::kU8}, {blocks});
+    const io::TensorEntry* state = parts.look(state_name(is_nf4));
+    out.parts = {parts.need(".weight", {DType::kU8}, {elements / 2, 1}), absmax,
+                 parts.need(".weight.quant_map", {DType::kF32}, {16}), state};
+    if (absmax->dtype == DType::kU8) {
+      const io::TensorEntry* nested = parts.look(".weight.nested_absmax");
+      if (!nested || nested->dtype != DType::kF32)
+        parts.refuse(".weight.nested_absmax", "is missing or not f32");
+      out.parts.push_back(nested);
+      out.parts.push_back(parts.need(".weight.nested_quant_map", {DType::kF32}, {256}));
+    }
+    out.decoder = [format = out.format, rows = weight.rows, cols = weight.cols,
+                   is_nf4 = keeps_codes, name = stem + ".weight"](const ForeignBytes& bytes) {
+      return std::make_unique<FourBitDecoder>(ForeignMatrix{format, rows, cols, {}, {}}, is_nf4,
+                                              name, bytes);
+    };
+    return out;
+  }
+
+  const io::Checkpoint& checkpoint_;
+};
+}  // namespace
+
+std::unique_ptr<ForeignWeights> bitsandbytes_weights(const ModelConfig&,
+                                                     const io::Checkpoint& checkpoint) {
+  return std::make_unique<BitsAndBytes>(checkpoint);
+}
+
+}  // namespace sluice

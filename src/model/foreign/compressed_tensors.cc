@@ -1,0 +1,213 @@
+// Checkpoints of the compressed-tensors library (LLM Compressor, vLLM). For a linear layer X with
+// weights [rows, cols]:
+//   pack-quantized   X.weight_packed i32 [rows, cols / per_word], code i of a word is column
+//                    per_word c + i, stored plus 2^(bits - 1); 4 and 8 bits
+//                    X.weight_zero_point i32 [rows / per_word, groups], packed along rows
+//   int-quantized, naive-quantized   X.weight i8 [rows, cols], X.weight_zero_point i8
+//   float-quantized  X.weight f8_e4m3 [rows, cols]
+//   all              X.weight_scale [rows, groups] (channel: 1; tensor: one element);
+//                    w = scale (q - zero_point)
+//                    X.weight_g_idx i32 [cols] where groups follow activations
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "src/base/error.h"
+#include "src/model/foreign/foreign.h"
+
+namespace sluice {
+
+namespace {
+struct Layout {
+  enum class Storage : uint8_t { kPacked, kInt8, kFp8 };
+  Storage storage = Storage::kPacked;
+  int64_t bits = 4;
+  int64_t rows = 0, cols = 0;
+  int64_t groups = 1;  // scales of a row
+  bool has_one_scale = false;
+  DType scale_dtype = DType::kF32;
+  int zeros = -1, indices = -1;  // which part, or none
+  WeightFormat format;
+};
+
+float fp8_value(uint8_t code) {
+  const int exponent = code >> 3 & 15, mantissa = code & 7;
+  const float magnitude = exponent == 0
+                              ? std::ldexp(static_cast<float>(mantissa), -9)
+                              : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+  return exponent == 15 && mantissa == 7 ? NAN : (code & 0x80 ? -magnitude : magnitude);
+}
+
+class Decoder final : public ForeignDecoder {
+ public:
+  Decoder(const Layout& layout, const ForeignBytes& parts) : layout_(layout), parts_(parts) {
+    if (layout.indices < 0) return;
+    const auto& indices = parts[static_cast<size_t>(layout.indices)];
+    for (int64_t col = 0; col < layout.cols; ++col)
+      if (const auto group = element<int32_t>(indices, col); group < 0 || group >= layout.groups)
+        throw Error(ErrorKind::kFile, fmt::format("weight_g_idx of column {} is {}", col, group),
+                    kForeignMend);
+  }
+
+  void values(int64_t row, float* out) const override {
+    for (int64_t col = 0; col < layout_.cols; ++col) {
+      const int64_t group = group_of(col);
+      const float q = layout_.storage == Layout::Storage::kFp8
+                          ? fp8_value(element<uint8_t>(parts_[0], row * layout_.cols + col))
+                          : static_cast<float>(code(row, col));
+      out[col] = scale(row, group) * (q - static_cast<float>(zero(row, group)));
+    }
+  }
+
+  bool codes(int64_t row, int64_t group, uint8_t* out, float& scale_out,
+             float& zero_out) const override {
+    if (layout_.indices >= 0) return false;
+    const int64_t columns = layout_.format.group > 0 ? layout_.format.group : layout_.cols;
+    const int64_t first = group * columns;
+    scale_out = scale(row, group_of(first));
+    const int64_t offset = layout_.format.encoding == Encoding::kInt4 ? 8 : 128;
+    const int64_t zero_point = zero(row, group_of(first));
+    zero_out = static_cast<float>(zero_point + offset);
+    if (layout_.format.encoding == Encoding::kInt8 && zero_point != 0) return false;
+    for (int64_t i = 0; i < columns; ++i) {
+      if (layout_.format.encoding == Encoding::kFp8) {
+        out[i] = element<uint8_t>(parts_[0], row * layout_.cols + first + i);
+        if ((out[i] & 0x7f) == 0x7f) return false;
+        continue;
+      }
+      out[i] = static_cast<uint8_t>(code(row, first + i) + offset);
+    }
+    return true;
+  }
+
+ private:
+  int64_t group_of(int64_t col) const {
+    if (layout_.indices >= 0)
+      return element<int32_t>(parts_[static_cast<size_t>(layout_.indices)], col);
+    return col / (layout_.cols / layout_.groups);
+  }
+  int64_t unpack(uint32_t word, int64_t place) const {
+    const uint32_t mask = layout_.bits == 4 ? 15u : 255u;
+    return static_cast<int64_t>(word >> (layout_.bits * place) & mask) -
+           (int64_t{1} << (layout_.bits - 1));
+  }
+  int64_t code(int64_t row, int64_t col) const {
+    if (layout_.storage == Layout::Storage::kInt8)
+      return element<int8_t>(parts_[0], row * layout_.cols + col);
+    const int64_t n = 32 / layout_.bits;
+    return unpack(element<uint32_t>(parts_[0], row * (layout_.cols / n) + col / n), col % n);
+  }
+  int64_t zero(int64_t row, int64_t group) const {
+    if (layout_.zeros < 0) return 0;
+    const auto& zeros = parts_[static_cast<size_t>(layout_.zeros)];
+    if (layout_.storage == Layout::Storage::kInt8)
+      return element<int8_t>(zeros, row * layout_.groups + group);
+    const int64_t n = 32 / layout_.bits;
+    return unpack(element<uint32_t>(zeros, row / n * layout_.groups + group), row % n);
+  }
+  float scale(int64_t row, int64_t group) const {
+    return float_element(parts_[1], layout_.scale_dtype,
+                         layout_.has_one_scale ? 0 : row * layout_.groups + group);
+  }
+
+  Layout layout_;
+  const ForeignBytes& parts_;
+};
+
+class CompressedTensors final : public ForeignWeights {
+ public:
+  explicit CompressedTensors(const io::Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+
+  std::string method() const override { return "compressed-tensors"; }
+
+  std::optional<ForeignMatrix> find(const WeightShape& weight) const override {
+    const auto stem = stem_of(checkpoint_, weight, ".weight_scale");
+    if (!stem) return std::nullopt;
+    const PartFinder parts(checkpoint_, *stem);
+    Layout layout;
+    layout.rows = weight.rows;
+    layout.cols = weight.cols;
+    ForeignMatrix out{{}, weight.rows, weight.cols, {}, {}};
+    add_codes(parts, layout, out);
+    add_scales(parts, layout, out);
+    const auto group = group_within(weight.cols / layout.groups, weight.cols);
+    const bool is_scattered = layout.indices >= 0;
+    const bool is_int4 = layout.storage == Layout::Storage::kPacked && layout.bits == 4;
+    // One scale a row stays one where the codes are 8 bits.
+    const bool is_row = layout.groups == 1 && !is_int4;
+    if (!is_row && !group)
+      parts.refuse(".weight_scale",
+                   fmt::format("has {} groups of a row of {}: groups are multiples "
+                               "of 32 columns",
+                               layout.groups, weight.cols));
+    out.format.encoding = layout.storage == Layout::Storage::kFp8 ? Encoding::kFp8
+                          : is_int4 && !is_scattered              ? Encoding::kInt4
+                                                                  : Encoding::kInt8;
+    out.format.group = is_scattered ? 32 : is_row ? 0 : *group;
+    layout.format = out.format;
+    out.decoder = [layout](const ForeignBytes& bytes) {
+      return std::make_unique<Decoder>(layout, bytes);
+    };
+    return out;
+  }
+
+ private:
+  void add_codes(const PartFinder& parts, Layout& layout, ForeignMatrix& out) const {
+    if (const io::TensorEntry* packed = parts.look(".weight_packed")) {
+      layout.bits = packed->shape.size() == 2 && packed->shape[1] * 4 == layout.cols ? 8 : 4;
+      const int64_t n = 32 / layout.bits;
+      if (layout.cols % n != 0) parts.refuse(".weight_packed", "has rows that are no whole words");
+      out.parts = {parts.need(".weight_packed", {DType::kI32}, {layout.rows, layout.cols / n})};
+      return;
+    }
+    out.parts = {parts.need(".weight", {DType::kI8, DType::kF8E4M3}, {layout.rows, layout.cols})};
+    layout.bits = 8;
+    layout.storage =
+        out.parts[0]->dtype == DType::kI8 ? Layout::Storage::kInt8 : Layout::Storage::kFp8;
+  }
+
+  void add_scales(const PartFinder& parts, Layout& layout, ForeignMatrix& out) const {
+    const std::vector<DType> kinds{DType::kBF16, DType::kF16, DType::kF32};
+    const io::TensorEntry* scale = parts.look(".weight_scale");
+    layout.has_one_scale = io::element_count(scale->shape) == 1;
+    if (!layout.has_one_scale) {
+      layout.groups = scale->shape.size() == 2 ? scale->shape[1] : 1;
+      if (layout.groups < 1 || layout.cols % layout.groups != 0)
+        parts.refuse(".weight_scale", fmt::format("has shape {}", io::format_shape(scale->shape)));
+      if (scale->shape.size() != 1)
+        parts.need(".weight_scale", kinds, {layout.rows, layout.groups});
+    }
+    out.parts.push_back(parts.need(".weight_scale", kinds,
+                                   layout.has_one_scale || scale->shape.size() != 1
+                                       ? scale->shape
+                                       : std::vector<int64_t>{layout.rows}));
+    layout.scale_dtype = scale->dtype;
+    if (parts.look(".weight_zero_point") && layout.storage != Layout::Storage::kFp8) {
+      layout.zeros = static_cast<int>(out.parts.size());
+      const bool is_packed = layout.storage == Layout::Storage::kPacked;
+      const int64_t n = 32 / layout.bits;
+      if (layout.has_one_scale && !is_packed)
+        parts.refuse(".weight_zero_point", "of a whole tensor is not read");
+      out.parts.push_back(
+          parts.need(".weight_zero_point", {is_packed ? DType::kI32 : DType::kI8},
+                     {is_packed ? (layout.rows + n - 1) / n : layout.rows, layout.groups}));
+    }
+    if (parts.look(".weight_g_idx")) {
+      layout.indices = static_cast<int>(out.parts.size());
+      out.parts.push_back(parts.need(".weight_g_idx", {DType::kI32}, {layout.cols}));
+    }
+  }
+
+  const io::Checkpoint& checkpoint_;
+};
+}  // namespace
+
+std::unique_ptr<ForeignWeights> compressed_tensors_weights(const ModelConfig& settings,
+                                                           const io::Checkpoint& checkpoint) {
+  if (const auto sparsity = settings.object("sparsity_config");
+      sparsity && sparsity->text_or("format", "dense") != "dense")
+    settings.refuse("sparse weights are not read", kForeignMend);
+  return std::make_unique<CompressedTensors>(checkpoint);
+}
+
+}  // namespace sluice

@@ -1,0 +1,76 @@
+#include "src/model/foreign/foreign.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "src/base/error.h"
+
+namespace sluice {
+
+const char* const kForeignMend =
+    "convert the checkpoint that it was quantised from: sluice convert MODEL STORE --weights int4";
+
+bool ForeignDecoder::codes(int64_t, int64_t, uint8_t*, float&, float&) const { return false; }
+
+std::unique_ptr<ForeignWeights> foreign_weights(const ModelConfig& config,
+                                                const io::Checkpoint& checkpoint) {
+  if (checkpoint.format() == io::CheckpointFormat::kPackedStore) return nullptr;  // ours
+  if (checkpoint.format() == io::CheckpointFormat::kGguf) return gguf_weights(checkpoint);
+  const std::optional<ModelConfig> settings = config.object("quantization_config");
+  if (!settings) return nullptr;
+  const std::string method = settings->text_or("quant_method", "");
+  if (method == "gptq") return gptq_weights(*settings, checkpoint);
+  if (method == "awq") return awq_weights(*settings, checkpoint);
+  if (method == "bitsandbytes") return bitsandbytes_weights(*settings, checkpoint);
+  if (method == "compressed-tensors") return compressed_tensors_weights(*settings, checkpoint);
+  settings->refuse(fmt::format("quantised by \"{}\": gptq, awq, bitsandbytes and "
+                               "compressed-tensors are read",
+                               method),
+                   kForeignMend);
+}
+
+void PartFinder::refuse(const std::string& end, const std::string& problem) const {
+  throw Error(ErrorKind::kFile,
+              fmt::format("{}: tensor {}{} {}", checkpoint_.folder().string(), stem_, end, problem),
+              kForeignMend);
+}
+
+const io::TensorEntry* PartFinder::need(const std::string& end, const std::vector<DType>& dtypes,
+                                        const std::vector<int64_t>& shape) const {
+  const io::TensorEntry* tensor = look(end);
+  if (!tensor) refuse(end, "is missing");
+  if (tensor->shape != shape)
+    refuse(end, fmt::format("has shape {}; {} is needed", io::format_shape(tensor->shape),
+                            io::format_shape(shape)));
+  if (std::find(dtypes.begin(), dtypes.end(), tensor->dtype) == dtypes.end())
+    refuse(end, fmt::format("has element type {}; {} is needed", dtype_name(tensor->dtype),
+                            dtype_name(dtypes.front())));
+  return tensor;
+}
+
+std::optional<std::string> stem_of(const io::Checkpoint& checkpoint, const WeightShape& weight,
+                                   const std::string& end) {
+  constexpr std::string_view kEnd = ".weight";
+  for (const std::string& name : weight.names) {
+    if (!name.ends_with(kEnd)) continue;
+    std::string stem = name.substr(0, name.size() - kEnd.size());
+    if (checkpoint.find(stem + end)) return stem;
+  }
+  return std::nullopt;
+}
+
+std::optional<int32_t> group_within(int64_t group, int64_t cols) {
+  const int64_t whole = group > 0 ? group : cols;
+  for (const int32_t ours : {128, 64, 32})
+    if (whole % ours == 0 && cols % whole == 0) return ours;
+  return std::nullopt;
+}
+
+float float_element(const std::vector<std::byte>& bytes, DType dtype, int64_t index) {
+  if (dtype == DType::kF32) return element<float>(bytes, index);
+  const auto half = element<uint16_t>(bytes, index);
+  return dtype == DType::kF16 ? f16_to_f32(half) : bf16_to_f32(half);
+}
+
+}  // namespace sluice

@@ -1,0 +1,112 @@
+#pragma once
+// Weights that other tools have quantised or packed: what config.json or a GGUF file says of them,
+// which tensors hold a matrix, and its elements by the published formula. Where the codes fit a
+// format of ours they are kept; convert does the packing (src/app/foreign_import.h). One file a
+// tool; nothing else knows any of them. Immutable; thread safe.
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "io/checkpoint.h"
+#include "src/base/weight_format.h"
+#include "src/model/config.h"
+#include "src/shape/model_shape.h"
+
+namespace sluice {
+
+/// The bytes of a matrix's tensors, in the order of ForeignMatrix::parts.
+using ForeignBytes = std::vector<std::vector<std::byte>>;
+
+/// Reads one matrix. Refers to the bytes that it was made from.
+class ForeignDecoder {
+ public:
+  virtual ~ForeignDecoder() = default;
+  /// Row `row` as f32, [cols], by the tool's formula.
+  virtual void values(int64_t row, float* out) const = 0;
+  /// The codes of one group of ForeignMatrix::format, [group columns], with
+  /// w = scale (code - zero), zero 128 of kInt8 and of no meaning for kNf4 and kFp8. False: they
+  /// do not fit that format.
+  virtual bool codes(int64_t row, int64_t group, uint8_t* codes, float& scale, float& zero) const;
+};
+
+struct ForeignMatrix {
+  WeightFormat format;  ///< what it becomes where nothing else is asked; plain or quantised
+  int64_t rows = 0, cols = 0;
+  std::vector<const io::TensorEntry*> parts;
+  std::function<std::unique_ptr<ForeignDecoder>(const ForeignBytes&)> decoder;
+};
+
+class ForeignWeights {
+ public:
+  virtual ~ForeignWeights() = default;
+  /// "GPTQ".
+  virtual std::string method() const = 0;
+  /// The matrix behind a weight, or nothing when the checkpoint has it as it is. Errors: kFile when
+  /// its parts are missing, do not fit or can't be read.
+  virtual std::optional<ForeignMatrix> find(const WeightShape& weight) const = 0;
+};
+
+/// What reads this checkpoint's weights, or null when they are plain. `config` is its config.json;
+/// both must outlive the result. Errors: kFile for a method or setting that can't be read.
+std::unique_ptr<ForeignWeights> foreign_weights(const ModelConfig& config,
+                                                const io::Checkpoint& checkpoint);
+
+// One of these each; `settings` is config.json's quantization_config.
+std::unique_ptr<ForeignWeights> gptq_weights(const ModelConfig& settings,
+                                             const io::Checkpoint& checkpoint);
+std::unique_ptr<ForeignWeights> awq_weights(const ModelConfig& settings,
+                                            const io::Checkpoint& checkpoint);
+std::unique_ptr<ForeignWeights> bitsandbytes_weights(const ModelConfig& settings,
+                                                     const io::Checkpoint& checkpoint);
+std::unique_ptr<ForeignWeights> compressed_tensors_weights(const ModelConfig& settings,
+                                                           const io::Checkpoint& checkpoint);
+std::unique_ptr<ForeignWeights> gguf_weights(const io::Checkpoint& checkpoint);
+
+/// What to do with a checkpoint that can't be read.
+extern const char* const kForeignMend;
+
+/// Looks for one matrix's tensors, "X.qweight" and the like.
+class PartFinder {
+ public:
+  PartFinder(const io::Checkpoint& checkpoint, std::string stem)
+      : checkpoint_(checkpoint), stem_(std::move(stem)) {}
+  /// Null when there is none.
+  const io::TensorEntry* look(const std::string& end) const {
+    return checkpoint_.find(stem_ + end);
+  }
+  /// Errors: kFile when missing, of another type than one of `dtypes` or of another shape.
+  const io::TensorEntry* need(const std::string& end, const std::vector<DType>& dtypes,
+                              const std::vector<int64_t>& shape) const;
+  [[noreturn]] void refuse(const std::string& end, const std::string& problem) const;
+
+ private:
+  const io::Checkpoint& checkpoint_;
+  std::string stem_;
+};
+
+/// "X" of the first of weight.names that ends in ".weight" and has a tensor X + end; else nothing.
+std::optional<std::string> stem_of(const io::Checkpoint& checkpoint, const WeightShape& weight,
+                                   const std::string& end);
+
+/// Our group for one of theirs (0 or less: a whole row): a row's scale is repeated where theirs is
+/// wider than 128. Nothing when no group of ours divides it and the columns.
+std::optional<int32_t> group_within(int64_t group, int64_t cols);
+
+/// Element `index` of little-endian bytes.
+template <typename T>
+T element(const std::vector<std::byte>& bytes, int64_t index);
+/// Element `index` of f32, f16 or bf16 bytes.
+float float_element(const std::vector<std::byte>& bytes, DType dtype, int64_t index);
+
+}  // namespace sluice
+
+#include <cstring>
+
+template <typename T>
+T sluice::element(const std::vector<std::byte>& bytes, int64_t index) {
+  T value;
+  std::memcpy(&value, bytes.data() + index * static_cast<int64_t>(sizeof(T)), sizeof(T));
+  return value;
+}

@@ -1,0 +1,32 @@
+#pragma once
+// Blocks of GGUF's quantised tensors: their elements, and their codes where the format is one of
+// ours with other places for the bits. d, m: f16 scales of the block; sc, mn: 6-bit ones inside a
+// block of 256. Pure functions.
+//   q4_0  d (q - 8)         q4_1  d q + m       32 elements, 4 bits
+//   q5_0  d (q - 16)        q5_1  d q + m       32 elements, 5 bits
+//   q8_0  d q                                   32 elements, 8 bits
+//   q2_k  d sc q - m mn     16 x 16, 2 bits     q3_k  d (sc - 32)(q - 4)   16 x 16, 3 bits
+//   q4_k  d sc q - m mn      8 x 32, 4 bits     q5_k  d sc q - m mn         8 x 32, 5 bits
+//   q6_k  d sc (q - 32)     16 x 16, 6 bits
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "io/block_type.h"
+#include "src/base/weight_format.h"
+
+namespace sluice {
+
+/// The block's elements, block_layout(type).elements of them.
+void decode_block(io::BlockType type, const std::byte* block, float* out) noexcept;
+
+/// Our format that keeps the codes of such blocks, or nothing. kInt4 keeps q4_1's and q4_k's
+/// offsets rounded to f16.
+std::optional<WeightFormat> format_of_blocks(io::BlockType type) noexcept;
+
+/// Codes of elements [32 part, 32 part + 32) of a block with w = scale (code - zero); false for
+/// types without a format_of_blocks.
+bool block_codes(io::BlockType type, const std::byte* block, int64_t part, uint8_t* codes,
+                 float& scale, float& zero) noexcept;
+
+}  // namespace sluice

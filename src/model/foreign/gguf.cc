@@ -1,0 +1,119 @@
+// GGUF's tensors: plain or in blocks, under their own names, the rows of q and k in pairs. All of
+// them are read this way, since none may run as it lies.
+#include <fmt/format.h>
+
+#include "src/base/error.h"
+#include "src/model/foreign/foreign.h"
+#include "src/model/foreign/ggml_blocks.h"
+#include "src/model/foreign/gguf_config.h"
+
+namespace sluice {
+
+namespace {
+class GgufDecoder final : public ForeignDecoder {
+ public:
+  GgufDecoder(const io::TensorEntry& tensor, int64_t rows, int64_t cols, int64_t paired_heads,
+              const ForeignBytes& parts)
+      : type_(tensor.blocks),
+        dtype_(tensor.dtype),
+        cols_(cols),
+        head_rows_(paired_heads > 0 ? rows / paired_heads : 0),
+        data_(parts[0]) {}
+
+  void values(int64_t row, float* out) const override {
+    const int64_t from = source_row(row);
+    if (type_ == io::BlockType::kNone) {
+      for (int64_t col = 0; col < cols_; ++col)
+        out[col] = float_element(data_, dtype_, from * cols_ + col);
+      return;
+    }
+    const io::BlockLayout& layout = io::block_layout(type_);
+    for (int64_t col = 0; col < cols_; col += layout.elements)
+      decode_block(type_, block(from, col), out + col);
+  }
+
+  bool codes(int64_t row, int64_t group, uint8_t* out, float& scale, float& zero) const override {
+    const int64_t col = group * 32;
+    return block_codes(type_, block(source_row(row), col),
+                       col % io::block_layout(type_).elements / 32, out, scale, zero);
+  }
+
+ private:
+  // The file's row for one of Hugging Face's.
+  int64_t source_row(int64_t row) const {
+    if (head_rows_ == 0) return row;
+    const int64_t half = head_rows_ / 2, at = row % head_rows_;
+    return row - at + at % half * 2 + at / half;
+  }
+  const std::byte* block(int64_t row, int64_t col) const {
+    const io::BlockLayout& layout = io::block_layout(type_);
+    return data_.data() + (row * cols_ + col) / layout.elements * layout.bytes;
+  }
+
+  io::BlockType type_;
+  DType dtype_;
+  int64_t cols_;
+  int64_t head_rows_;
+  const std::vector<std::byte>& data_;
+};
+
+class GgufWeights final : public ForeignWeights {
+ public:
+  explicit GgufWeights(const io::Checkpoint& checkpoint)
+      : checkpoint_(checkpoint),
+        config_(gguf_config_json(checkpoint), checkpoint.files().front().path.string()),
+        heads_(config_.integer("num_attention_heads", 1, 1 << 20)),
+        kv_heads_(config_.integer("num_key_value_heads", 1, 1 << 20)) {}
+
+  std::string method() const override { return "GGUF"; }
+
+  std::optional<ForeignMatrix> find(const WeightShape& weight) const override {
+    for (const std::string& name : weight.names) {
+      const auto found = gguf_name(name, heads_, kv_heads_);
+      if (!found) continue;
+      const io::TensorEntry* tensor = checkpoint_.find(found->tensor);
+      if (tensor) return matrix(weight, *tensor, found->paired_heads);
+    }
+    return std::nullopt;
+  }
+
+ private:
+  ForeignMatrix matrix(const WeightShape& weight, const io::TensorEntry& tensor,
+                       int64_t paired_heads) const {
+    const bool is_vector = weight.kind == WeightKind::kVector;
+    PartFinder(checkpoint_, tensor.name)
+        .need("", {tensor.dtype},
+              is_vector ? std::vector<int64_t>{weight.cols}
+                        : std::vector<int64_t>{weight.rows, weight.cols});
+    // A bias of paired rows is a column of one value a row.
+    const bool is_column = is_vector && paired_heads > 0;
+    const int64_t rows = is_column ? weight.cols : is_vector ? 1 : weight.rows;
+    const int64_t cols = is_column ? 1 : weight.cols;
+    if (paired_heads > 0 && rows % (2 * paired_heads) != 0)
+      throw Error(ErrorKind::kFile, fmt::format("{}: rows are no pairs in heads", tensor.name),
+                  kForeignMend);
+    ForeignMatrix out{WeightFormat::plain(tensor.dtype), rows, cols, {&tensor}, {}};
+    if (tensor.blocks != io::BlockType::kNone) {
+      const bool may_be_quantised = weight.kind == WeightKind::kMatrix && !weight.shares_table;
+      out.format = !may_be_quantised
+                       ? WeightFormat::plain(DType::kF16)
+                       : format_of_blocks(tensor.blocks)
+                             .value_or(WeightFormat{Encoding::kInt8, DType::kBF16, 32});
+    }
+    out.decoder = [&tensor, rows, cols, paired_heads](const ForeignBytes& bytes) {
+      return std::make_unique<GgufDecoder>(tensor, rows, cols, paired_heads, bytes);
+    };
+    return out;
+  }
+
+  const io::Checkpoint& checkpoint_;
+  ModelConfig config_;
+  int64_t heads_, kv_heads_;
+};
+}  // namespace
+
+std::unique_ptr<ForeignWeights> gguf_weights(const io::Checkpoint& checkpoint) {
+  return std::make_unique<GgufWeights>(checkpoint);
+}
+
+}  // namespace sluice

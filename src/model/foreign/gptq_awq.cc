@@ -1,0 +1,181 @@
+// Checkpoints that GPTQ (arXiv:2210.17323) and AWQ (arXiv:2306.00978) tools have quantised, as
+// their safetensors files hold them: for a linear layer X with weights [rows, cols] in words of
+// 32 / bits codes
+//   GPTQ  X.qweight i32 [cols / per_word, rows], code i of a word is column per_word r + i
+//   AWQ   X.qweight i32 [cols, rows / 8], codes 0..7 of a word are rows 8 c + 0, 2, 4, 6, 1, 3, 5,
+//   7 both  X.qzeros  i32 [groups, rows / per_word], packed as rows of X.qweight are (GPTQ: in
+//   order,
+//         and one less than the zero unless checkpoint_format is gptq_v2)
+//         X.scales  f16 [groups, rows];  w = scale (q - zero)
+//   GPTQ  X.g_idx   i32 [cols], the group of each column; with desc_act groups are no neighbours
+#include <fmt/format.h>
+
+#include "src/base/error.h"
+#include "src/model/foreign/foreign.h"
+
+namespace sluice {
+
+namespace {
+struct Packing {
+  bool is_awq = false;
+  bool zeros_are_one_less = false;
+  bool is_scattered = false;  // columns of a group are not neighbours
+  bool is_symmetric = false;  // zeros are in the middle
+  int64_t bits = 4;
+  int64_t group = 128;  // 0 or less: the whole row
+  int64_t per_word() const { return 32 / bits; }
+};
+
+class PackedDecoder final : public ForeignDecoder {
+ public:
+  PackedDecoder(const Packing& packing, const ForeignMatrix& matrix, const ForeignBytes& parts)
+      : packing_(packing),
+        rows_(matrix.rows),
+        cols_(matrix.cols),
+        ours_(matrix.format.group),
+        codes_(parts[0]),
+        zeros_(parts[1]),
+        scales_(parts[2]),
+        groups_(packing.is_scattered ? &parts[3] : nullptr) {
+    if (!groups_) return;
+    const auto count = static_cast<int64_t>(scales_.size()) / 2 / rows_;
+    for (int64_t col = 0; col < cols_; ++col)
+      if (const auto group = element<int32_t>(*groups_, col); group < 0 || group >= count)
+        throw Error(ErrorKind::kFile, fmt::format("g_idx of column {} is {}", col, group),
+                    kForeignMend);
+  }
+
+  void values(int64_t row, float* out) const override {
+    for (int64_t col = 0; col < cols_; ++col) {
+      const int64_t group = groups_ ? element<int32_t>(*groups_, col) : group_of(col);
+      out[col] = scale(row, group) * (static_cast<float>(code(row, col)) - zero(row, group));
+    }
+  }
+
+  bool codes(int64_t row, int64_t group, uint8_t* out, float& scale_out,
+             float& zero_out) const override {
+    if (groups_) return false;
+    const int64_t first = group * ours_;
+    scale_out = scale(row, group_of(first));
+    zero_out = zero(row, group_of(first));
+    if (packing_.bits == 8 && zero_out != 128) return false;
+    for (int64_t i = 0; i < ours_; ++i) out[i] = static_cast<uint8_t>(code(row, first + i));
+    return true;
+  }
+
+ private:
+  int64_t group_of(int64_t col) const { return packing_.group > 0 ? col / packing_.group : 0; }
+  uint32_t at(uint32_t word, int64_t place) const {
+    return word >> (packing_.bits * place) & ((1u << packing_.bits) - 1);
+  }
+  // Place in a word of one of its rows.
+  int64_t place_of(int64_t row_in_word) const {
+    constexpr int64_t kAwq[] = {0, 4, 1, 5, 2, 6, 3, 7};
+    return packing_.is_awq ? kAwq[row_in_word] : row_in_word;
+  }
+  uint32_t code(int64_t row, int64_t col) const {
+    const int64_t n = packing_.per_word();
+    if (packing_.is_awq)
+      return at(element<uint32_t>(codes_, col * (rows_ / n) + row / n), place_of(row % n));
+    return at(element<uint32_t>(codes_, col / n * rows_ + row), col % n);
+  }
+  float zero(int64_t row, int64_t group) const {
+    const int64_t n = packing_.per_word();
+    const auto word = element<uint32_t>(zeros_, group * (rows_ / n) + row / n);
+    // One less than 0 is the largest: zeros are codes.
+    const uint32_t zero = at(word, place_of(row % n)) + (packing_.zeros_are_one_less ? 1 : 0);
+    return static_cast<float>(at(zero, 0));
+  }
+  float scale(int64_t row, int64_t group) const {
+    return f16_to_f32(element<uint16_t>(scales_, group * rows_ + row));
+  }
+
+  Packing packing_;
+  int64_t rows_, cols_, ours_;
+  const std::vector<std::byte>& codes_;
+  const std::vector<std::byte>& zeros_;
+  const std::vector<std::byte>& scales_;
+  const std::vector<std::byte>* groups_;
+};
+
+class PackedWeights final : public ForeignWeights {
+ public:
+  PackedWeights(const Packing& packing, const io::Checkpoint& checkpoint)
+      : packing_(packing), checkpoint_(checkpoint) {}
+
+  std::string method() const override { return packing_.is_awq ? "AWQ" : "GPTQ"; }
+
+  std::optional<ForeignMatrix> find(const WeightShape& weight) const override {
+    const auto stem = stem_of(checkpoint_, weight, ".qweight");
+    if (!stem) return std::nullopt;
+    const PartFinder parts(checkpoint_, *stem);
+    ForeignMatrix out;
+    out.rows = weight.rows;
+    out.cols = weight.cols;
+    const auto group = group_within(packing_.group, weight.cols);
+    const int64_t n = packing_.per_word();
+    if (!group || weight.rows % n != 0 || weight.cols % n != 0)
+      parts.refuse(".qweight", fmt::format("is {} of {} x {} in groups of {}: groups are whole "
+                                           "multiples of 32 columns, and divide the row",
+                                           method(), weight.rows, weight.cols, packing_.group));
+    const bool keeps_codes =
+        !packing_.is_scattered && (packing_.bits == 4 || packing_.is_symmetric);
+    out.format = {keeps_codes && packing_.bits == 4 ? Encoding::kInt4 : Encoding::kInt8,
+                  DType::kBF16, keeps_codes ? *group : 32};
+    const int64_t groups = packing_.group > 0 ? weight.cols / packing_.group : 1;
+    out.parts = {parts.need(".qweight", {DType::kI32},
+                            packing_.is_awq ? std::vector<int64_t>{weight.cols, weight.rows / n}
+                                            : std::vector<int64_t>{weight.cols / n, weight.rows}),
+                 parts.need(".qzeros", {DType::kI32}, {groups, weight.rows / n}),
+                 parts.need(".scales", {DType::kF16}, {groups, weight.rows})};
+    if (packing_.is_scattered)
+      out.parts.push_back(parts.need(".g_idx", {DType::kI32}, {weight.cols}));
+    out.decoder = [packing = packing_, rows = out.rows, cols = out.cols,
+                   format = out.format](const ForeignBytes& bytes) {
+      return std::make_unique<PackedDecoder>(packing, ForeignMatrix{format, rows, cols, {}, {}},
+                                             bytes);
+    };
+    return out;
+  }
+
+ private:
+  Packing packing_;
+  const io::Checkpoint& checkpoint_;
+};
+
+int64_t read_group(const ModelConfig& settings) {
+  const int64_t group = settings.integer_or("group_size", 128, -1, 1 << 20);
+  if (group != -1 && (group < 32 || group % 32 != 0))
+    settings.refuse(fmt::format("group_size {}: multiples of 32 and -1 are read", group),
+                    kForeignMend);
+  return group;
+}
+}  // namespace
+
+std::unique_ptr<ForeignWeights> gptq_weights(const ModelConfig& settings,
+                                             const io::Checkpoint& checkpoint) {
+  Packing packing;
+  packing.zeros_are_one_less = settings.text_or("checkpoint_format", "gptq") != "gptq_v2";
+  packing.is_scattered = settings.boolean_or("desc_act", false);
+  packing.is_symmetric = settings.boolean_or("sym", true);
+  packing.bits = settings.integer_or("bits", 4, 1, 64);
+  if (packing.bits != 4 && packing.bits != 8)
+    settings.refuse(fmt::format("{} bits: 4 and 8 are read", packing.bits), kForeignMend);
+  packing.group = read_group(settings);
+  return std::make_unique<PackedWeights>(packing, checkpoint);
+}
+
+std::unique_ptr<ForeignWeights> awq_weights(const ModelConfig& settings,
+                                            const io::Checkpoint& checkpoint) {
+  Packing packing;
+  packing.is_awq = true;
+  if (const std::string version = settings.text_or("version", "gemm");
+      version != "gemm" && version != "GEMM")
+    settings.refuse(fmt::format("AWQ version {} is not read, only gemm", version), kForeignMend);
+  if (const int64_t bits = settings.integer_or("bits", 4, 1, 64); bits != 4)
+    settings.refuse(fmt::format("{} bits: 4 are read", bits), kForeignMend);
+  packing.group = read_group(settings);
+  return std::make_unique<PackedWeights>(packing, checkpoint);
+}
+
+}  // namespace sluice

@@ -1,0 +1,131 @@
+// GGUF models to packed stores: names, the order of rows, codes kept, values by the gguf package's
+// formulas (scripts/golden/gguf_files.py), and the tokens of the model that one was written from.
+#include "io/packed_store.h"
+#include "src/app/panel_quantiser.h"
+#include "src/app/store_layout.h"
+#include "src/base/error.h"
+#include "tests/app/store_values.h"
+#include "tests/engine/model_fixtures.h"
+
+namespace sluice::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+class GgufModel : public ::testing::Test {
+ protected:
+  GgufModel() {
+    std::string pattern = ::testing::TempDir() + "/sluice_gguf_XXXXXX";
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~GgufModel() override { fs::remove_all(folder_); }
+
+  fs::path convert(const std::string& file, std::optional<WeightFormat> to = {}) {
+    const BoundModel model = BoundModel::open(fs::path(SLUICE_FIXTURES) / "gguf" / file);
+    const fs::path store = folder_ / (file + (to ? format_name(*to) : ""));
+    io::ConvertOptions options;
+    options.destination = store;
+    options.quantise = panel_quantiser(kernels::RangeSearch::kClip);
+    options.texts.emplace_back("config.json", model.config_text());
+    io::convert_checkpoint(model.checkpoint(), store_groups(model, to), options);
+    io::verify_store(store);
+    return store;
+  }
+
+  // The largest difference from the golden rows, in steps of 8-bit codes of their 32 columns.
+  double worst_steps(const fs::path& store, const std::string& name) {
+    return 127 * worst_share(store, fs::path(SLUICE_FIXTURES) / "gguf" / "mixed.safetensors", name);
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(GgufModel, IsTheModelThatItWasWrittenFrom) {
+  const fs::path store = convert("plain.gguf");
+  const BoundModel original = BoundModel::open(testing::fixture_model("llama-tiny-gqa"));
+  const BoundModel made = BoundModel::open(store);
+  ASSERT_EQ(made.shape().sublayers.size(), original.shape().sublayers.size());
+  for (size_t i = 0; i < original.shape().sublayers.size(); ++i)
+    for (size_t w = 0; w < original.shape().sublayers[i].weights.size(); ++w)
+      EXPECT_EQ(bytes_of(made.checkpoint(), made.tensor(i, w)),
+                bytes_of(original.checkpoint(), original.tensor(i, w)))
+          << original.tensor(i, w).name;
+  for (const auto& golden : testing::golden_cases("llama-tiny-gqa")) {
+    const auto requests =
+        testing::greedy_requests({golden.prompt}, static_cast<int>(golden.greedy.size()));
+    const auto engine = Engine::open(store, testing::options_for(requests));
+    testing::ListSource source(requests);
+    testing::CollectingSink sink;
+    engine->generate(source, sink);
+    EXPECT_EQ(sink.answers[0].tokens, golden.greedy) << golden.name;
+  }
+}
+
+TEST_F(GgufModel, KeepsCodesWhereItCan) {
+  const fs::path store = convert("mixed.gguf");
+  const io::Checkpoint made = io::Checkpoint::open(store);
+  struct Expected {
+    const char *name, *format;
+    double steps;
+  };
+  const auto layer = [](int i, const char* part) {
+    return "model.layers." + std::to_string(i) + "." + part + ".weight";
+  };
+  // f16 scales and zeros of int4: (15 + |zero|) 2^-11 steps of 4 bits are below half a step of 8;
+  // f16 values: 2^-11 of the largest; what is quantised anew: half a step.
+  const std::pair<std::string, Expected> cases[] = {
+      {layer(0, "self_attn.q_proj"), {"q4_0", "int4-g32", 1e-4}},
+      {layer(0, "self_attn.k_proj"), {"q4_k", "int4-g32", 0.3}},
+      {layer(0, "self_attn.v_proj"), {"q8_0", "int8-g32", 1e-4}},
+      {layer(0, "self_attn.o_proj"), {"q5_0", "int8-g32", 1e-4}},
+      {layer(0, "mlp.gate_proj"), {"q4_k", "int4-g32", 0.3}},
+      {layer(0, "mlp.up_proj"), {"q5_k", "int8-g32", 0.51}},
+      {layer(0, "mlp.down_proj"), {"q6_k", "int8-g32", 0.51}},
+      {layer(1, "self_attn.q_proj"), {"q4_1", "int4-g32", 0.3}},
+      {layer(1, "self_attn.k_proj"), {"q5_1", "int8-g32", 0.51}},
+      {layer(1, "self_attn.v_proj"), {"q2_k", "int8-g32", 0.51}},
+      {layer(1, "self_attn.o_proj"), {"f16", "f16", 0}},
+      {layer(1, "mlp.gate_proj"), {"q3_k", "int8-g32", 0.51}},
+      {layer(1, "mlp.up_proj"), {"q4_0", "int4-g32", 1e-4}},
+      {layer(1, "mlp.down_proj"), {"q8_0", "int8-g32", 1e-4}},
+      {"model.embed_tokens.weight", {"q8_0", "f16", 0.07}},
+      {"lm_head.weight", {"q6_k", "int8-g32", 0.51}}};
+  for (const auto& [name, expected] : cases) {
+    ASSERT_NE(made.find(name), nullptr) << name;
+    EXPECT_EQ(io::element_name(*made.find(name)), expected.format) << name;
+    EXPECT_LE(worst_steps(store, name), expected.steps) << name << ", " << expected.name;
+  }
+  const auto requests = testing::greedy_requests({{5, 6, 7, 8}}, 6);
+  const auto engine = Engine::open(store, testing::options_for(requests));
+  testing::ListSource source(requests);
+  testing::CollectingSink sink;
+  engine->generate(source, sink);
+  EXPECT_EQ(sink.answers[0].tokens.size(), 6u);
+}
+
+TEST_F(GgufModel, BecomesWhatIsAskedFor) {
+  const fs::path plain = convert("mixed.gguf", WeightFormat::plain(DType::kF32));
+  const io::Checkpoint made = io::Checkpoint::open(plain);
+  for (const io::TensorEntry& tensor : made.tensors()) {
+    EXPECT_EQ(io::element_name(tensor), "f32") << tensor.name;
+    if (tensor.shape.size() != 2) continue;
+    EXPECT_LE(worst_steps(plain, tensor.name), 1e-3) << tensor.name;
+  }
+  const fs::path int8 = convert("mixed.gguf", parse_weight_format("int8-g32"));
+  EXPECT_EQ(
+      io::element_name(*io::Checkpoint::open(int8).find("model.layers.0.self_attn.q_proj.weight")),
+      "int8-g32");
+  EXPECT_LE(worst_steps(int8, "model.layers.0.self_attn.q_proj.weight"), 0.51);
+}
+
+TEST_F(GgufModel, SaysThatItIsConvertedFirst) {
+  try {
+    Engine::open(fs::path(SLUICE_FIXTURES) / "gguf" / "mixed.gguf", {});
+    FAIL() << "ran";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.mend()).find("sluice convert"), std::string::npos) << error.mend();
+  }
+}
+
+}  // namespace
+}  // namespace sluice::app

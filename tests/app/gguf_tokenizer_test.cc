@@ -1,0 +1,148 @@
+// Tokenizers inside GGUF files: the files made of them give the ids that are expected.
+#include "src/app/gguf_tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "io/gguf.h"
+#include "src/base/error.h"
+#include "src/text/tokenizer.h"
+
+namespace sluice::app {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+class GgufTokenizer : public ::testing::Test {
+ protected:
+  GgufTokenizer() {
+    std::string pattern = ::testing::TempDir() + "/sluice_gguf_XXXXXX";
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~GgufTokenizer() override { fs::remove_all(folder_); }
+
+  std::unique_ptr<text::Tokenizer> load(const Json& metadata) {
+    for (const auto& [name, content] : gguf_tokenizer_files(metadata, "test.gguf"))
+      std::ofstream(folder_ / name, std::ios::binary) << content;
+    return text::Tokenizer::load(folder_);
+  }
+
+  fs::path folder_;
+  fs::path fixtures_ = fs::path(SLUICE_FIXTURES);
+};
+
+TEST_F(GgufTokenizer, SentencePieceGivesTheExpectedIds) {
+  const fs::path vocab = fixtures_ / "gguf" / "ggml-vocab-llama-spm.gguf";
+  const auto tokenizer = load(io::read_gguf_header(vocab).metadata);
+  EXPECT_EQ(tokenizer->vocab_size(), 32000);
+  EXPECT_EQ(tokenizer->bos(), 1);
+  EXPECT_EQ(tokenizer->eos(), 2);
+  const std::string inputs = read(vocab.string() + ".inp");
+  std::istringstream outputs(read(vocab.string() + ".out"));
+  constexpr std::string_view kBetween = "\n__ggml_vocab_test__\n";
+  int cases = 0;
+  for (size_t at = 0; at < inputs.size();) {
+    const size_t end = inputs.find(kBetween, at);
+    if (end == std::string::npos) break;  // what follows the last is no case
+    const std::string text = inputs.substr(at, end - at);
+    at = end + kBetween.size();
+    std::string line;
+    ASSERT_TRUE(std::getline(outputs, line));
+    std::istringstream numbers(line);
+    const std::vector<int32_t> expected{std::istream_iterator<int32_t>(numbers), {}};
+    EXPECT_EQ(tokenizer->encode(text, text::AddSpecial::kNo), expected) << text;
+    ++cases;
+  }
+  EXPECT_GT(cases, 40);
+  const auto ids = tokenizer->encode("Hello world", text::AddSpecial::kYes);
+  EXPECT_EQ(ids.front(), 1) << "begin of text";
+  EXPECT_EQ(tokenizer->decode(ids, text::SkipSpecial::kYes), "Hello world");
+}
+
+// A byte-level tokenizer.json as a GGUF converter would keep it.
+TEST_F(GgufTokenizer, ByteLevelGivesTheSameAsItsSource) {
+  const std::string source =
+      read(fixtures_ / "tokenizers" / "small_bpe" / "tiny_bpe_tokenizer.json");
+  const auto original = text::Tokenizer::from_json(source);
+  const Json json = Json::parse(source);
+  std::vector<std::string> tokens(static_cast<size_t>(original->vocab_size()));
+  std::vector<int> types(tokens.size(), 1);
+  for (const auto& [token, id] : json["model"]["vocab"].items()) tokens[id.get<size_t>()] = token;
+  for (const Json& added : json["added_tokens"]) {
+    tokens[added["id"].get<size_t>()] = added["content"];
+    types[added["id"].get<size_t>()] = added["special"].get<bool>() ? 3 : 4;
+  }
+  Json merges = Json::array();
+  for (const Json& merge : json["model"]["merges"])
+    merges.push_back(merge.is_string()
+                         ? merge.get<std::string>()
+                         : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+  Json metadata{{"tokenizer.ggml.model", "gpt2"},  {"tokenizer.ggml.pre", "gpt-2"},
+                {"tokenizer.ggml.tokens", tokens}, {"tokenizer.ggml.token_type", types},
+                {"tokenizer.ggml.merges", merges}, {"tokenizer.chat_template", "{{ x }}"}};
+  const auto tokenizer = load(metadata);
+  for (const char* text :
+       {"Hello world", "  two  spaces\n\nlines", "it's 12345 \xc3\xa9t\xc3\xa9", ""}) {
+    const auto ids = original->encode(text, text::AddSpecial::kNo);
+    EXPECT_EQ(tokenizer->encode(text, text::AddSpecial::kNo), ids) << text;
+    EXPECT_EQ(tokenizer->decode(ids, text::SkipSpecial::kNo),
+              original->decode(ids, text::SkipSpecial::kNo));
+  }
+  EXPECT_EQ(Json::parse(read(folder_ / "tokenizer_config.json"))["chat_template"], "{{ x }}");
+
+  metadata["tokenizer.ggml.bos_token_id"] = 0;
+  metadata["tokenizer.ggml.add_bos_token"] = true;
+  EXPECT_EQ(load(metadata)->encode("a", text::AddSpecial::kYes).front(), 0);
+}
+
+TEST_F(GgufTokenizer, RefusesWhatItCanNotRead) {
+  const auto refusal = [&](const Json& metadata) -> std::string {
+    try {
+      gguf_tokenizer_files(metadata, "test.gguf");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kFile);
+      return error.what();
+    }
+    return "nothing was refused";
+  };
+  const auto has = [](const std::string& text, const char* word) {
+    EXPECT_NE(text.find(word), std::string::npos) << text;
+  };
+  Json sound{{"tokenizer.ggml.model", "gpt2"},
+             {"tokenizer.ggml.tokens", {"a", "b"}},
+             {"tokenizer.ggml.merges", Json::array()}};
+  EXPECT_EQ(gguf_tokenizer_files(sound, "x").size(), 2u);
+  EXPECT_TRUE(gguf_tokenizer_files(Json::object(), "x").empty());
+  Json changed = sound;
+  changed["tokenizer.ggml.model"] = "bert";
+  has(refusal(changed), "bert");
+  changed = sound;
+  changed["tokenizer.ggml.pre"] = "tekken";
+  has(refusal(changed), "tekken");
+  changed = sound;
+  changed["tokenizer.ggml.tokens"] = {1, 2};
+  has(refusal(changed), "tokens");
+  changed = sound;
+  changed["tokenizer.ggml.token_type"] = {1};
+  has(refusal(changed), "token_type");
+  changed = sound;
+  changed["tokenizer.ggml.bos_token_id"] = 2;
+  has(refusal(changed), "bos_token_id");
+  changed = sound;
+  changed.erase("tokenizer.ggml.merges");
+  has(refusal(changed), "merges");
+}
+
+}  // namespace
+}  // namespace sluice::app

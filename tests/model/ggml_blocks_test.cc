@@ -1,0 +1,100 @@
+// Blocks of GGUF's types against the gguf package (scripts/golden/gguf_files.py).
+#include "src/model/foreign/ggml_blocks.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "src/base/dtype.h"
+
+namespace sluice {
+namespace {
+
+using io::BlockType;
+
+struct Golden {
+  std::vector<std::byte> bytes;
+  std::vector<float> values;
+};
+
+std::vector<Golden> goldens(BlockType type) {
+  std::ifstream file(std::string(SLUICE_FIXTURES) + "/gguf/blocks.json");
+  const auto json = nlohmann::json::parse(file);
+  std::vector<Golden> out;
+  for (const auto& block : json.at(std::string(io::block_layout(type).name))) {
+    Golden& golden = out.emplace_back();
+    const auto hex = block.at("bytes").get<std::string>();
+    for (size_t i = 0; i < hex.size(); i += 2)
+      golden.bytes.push_back(static_cast<std::byte>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+    golden.values = block.at("values").get<std::vector<float>>();
+  }
+  return out;
+}
+
+class GgmlBlocks : public testing::TestWithParam<BlockType> {};
+
+TEST_P(GgmlBlocks, AreWhatThePackageSays) {
+  const io::BlockLayout& layout = io::block_layout(GetParam());
+  EXPECT_EQ(io::block_type(layout.gguf_type), GetParam());
+  const auto blocks = goldens(GetParam());
+  ASSERT_FALSE(blocks.empty());
+  for (const Golden& golden : blocks) {
+    ASSERT_EQ(static_cast<int64_t>(golden.bytes.size()), layout.bytes);
+    ASSERT_EQ(static_cast<int64_t>(golden.values.size()), layout.elements);
+    std::vector<float> values(golden.values.size());
+    decode_block(GetParam(), golden.bytes.data(), values.data());
+    // The package multiplies in another order: a rounding or two of f32, of terms up to 1.
+    for (size_t i = 0; i < values.size(); ++i)
+      ASSERT_NEAR(values[i], golden.values[i], 1e-6 + 1e-6 * std::fabs(golden.values[i])) << i;
+  }
+}
+
+TEST_P(GgmlBlocks, KeepTheirCodes) {
+  const auto format = format_of_blocks(GetParam());
+  if (!format) {
+    uint8_t codes[32];
+    float scale, zero;
+    EXPECT_FALSE(
+        block_codes(GetParam(), goldens(GetParam())[0].bytes.data(), 0, codes, scale, zero));
+    return;
+  }
+  const int most = format->encoding == Encoding::kInt4 ? 15 : 255;
+  for (const Golden& golden : goldens(GetParam()))
+    for (int64_t part = 0; part < io::block_layout(GetParam()).elements / 32; ++part) {
+      uint8_t codes[32];
+      float scale = 0, zero = 0;
+      ASSERT_TRUE(block_codes(GetParam(), golden.bytes.data(), part, codes, scale, zero));
+      for (int i = 0; i < 32; ++i) {
+        ASSERT_LE(codes[i], most);
+        const float expected = golden.values[static_cast<size_t>(part * 32 + i)];
+        ASSERT_NEAR(scale * (static_cast<float>(codes[i]) - zero), expected,
+                    1e-6 + 1e-5 * std::fabs(expected));
+      }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, GgmlBlocks,
+                         testing::Values(BlockType::kQ4_0, BlockType::kQ4_1, BlockType::kQ5_0,
+                                         BlockType::kQ5_1, BlockType::kQ8_0, BlockType::kQ2_K,
+                                         BlockType::kQ3_K, BlockType::kQ4_K, BlockType::kQ5_K,
+                                         BlockType::kQ6_K),
+                         [](const auto& info) {
+                           return std::string(io::block_layout(info.param).name);
+                         });
+
+TEST(GgmlBlocksEdges, BlocksOfOneValueKeepIt) {
+  uint8_t codes[32];
+  float scale = 0, zero = 0;
+  std::vector<std::byte> block(20, std::byte{0x55});
+  for (const auto& [high_byte, value] : {std::pair{0x3c, 1.0f}, {0xbc, -1.0f}, {0x00, 0.0f}}) {
+    block[0] = block[1] = block[2] = std::byte{0};  // d = 0
+    block[3] = static_cast<std::byte>(high_byte);   // m
+    ASSERT_TRUE(block_codes(BlockType::kQ4_1, block.data(), 0, codes, scale, zero));
+    for (const uint8_t code : codes) EXPECT_EQ(scale * (static_cast<float>(code) - zero), value);
+  }
+}
+
+}  // namespace
+}  // namespace sluice
