@@ -25,6 +25,8 @@ struct StoreTensor {
   // ConvertOptions::quantise; nothing: bytes as they are.
   std::optional<WeightFormat> to;
   std::vector<float> importance;  // of a quantised matrix's columns; empty: all the same
+  // What a quantised matrix's rows and columns are multiplied with first; empty: nothing.
+  std::vector<float> row_scale, column_scale;
   // A tensor made of others: `made` says name, type and shape, `sources` which tensors are read
   // whole, and `make` turns their bytes into its own.
   std::vector<std::string> sources;

@@ -140,10 +140,16 @@ ConvertPlan plan_conversion(const Checkpoint& source, std::span<const StoreGroup
       if (!tensor_names.insert(wanted.store_name).second)
         refuse(fmt::format("two tensors of the store are called {}", in_quotes(wanted.store_name)));
       if (!wanted.make) {
-        planned.tensors.push_back({*found, plan_target(*found, wanted), wanted.importance, {}, {}});
+        planned.tensors.push_back({*found,
+                                   plan_target(*found, wanted),
+                                   wanted.importance,
+                                   wanted.row_scale,
+                                   wanted.column_scale,
+                                   {},
+                                   {}});
         continue;
       }
-      PlannedTensor made{*found, wanted.made, {}, {}, wanted.make};
+      PlannedTensor made{*found, wanted.made, {}, {}, {}, {}, wanted.make};
       for (const std::string& name : wanted.sources) {
         const TensorEntry* part = source.find(name);
         if (part == nullptr)

@@ -16,9 +16,10 @@
 namespace sluice::io {
 
 struct PlannedTensor {
-  TensorEntry source;                // in the source checkpoint
-  TensorEntry target;                // in the group's file; offset is a multiple of kStoreAlignment
-  std::vector<float> importance;     // StoreTensor's
+  TensorEntry source;             // in the source checkpoint
+  TensorEntry target;             // in the group's file; offset is a multiple of kStoreAlignment
+  std::vector<float> importance;  // StoreTensor's, as the next two
+  std::vector<float> row_scale, column_scale;
   std::vector<TensorEntry> sources;  // of one that is made; else empty
   std::function<std::vector<std::byte>(const std::vector<std::vector<std::byte>>&)> make;
 };

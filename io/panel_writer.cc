@@ -46,6 +46,19 @@ void PanelWriter::add(std::span<const std::byte> piece) {
   }
 }
 
+// Rows [first, first + count) of the batch by what the tensor's rows and columns are scaled with.
+void PanelWriter::scale(int64_t first, int64_t count) {
+  const std::vector<float>& rows = tensor_.row_scale;
+  const std::vector<float>& columns = tensor_.column_scale;
+  if (rows.empty() && columns.empty()) return;
+  for (int64_t row = first; row < first + count; ++row) {
+    float* values = values_.data() + row * cols_;
+    const float factor = rows.empty() ? 1.0f : rows[static_cast<size_t>(first_row_ + row)];
+    for (int64_t col = 0; col < cols_; ++col)
+      values[col] *= factor * (columns.empty() ? 1.0f : columns[static_cast<size_t>(col)]);
+  }
+}
+
 void PanelWriter::flush() {
   const WeightFormat& format = tensor_.target.quantised;
   const int64_t rows = gathered_ / (cols_ * element_bytes_);
@@ -63,6 +76,7 @@ void PanelWriter::flush() {
         DType::kF32,
         std::as_writable_bytes(std::span(values_).subspan(static_cast<size_t>(first * cols_),
                                                           static_cast<size_t>(count * cols_))));
+    scale(first, count);
     for (int64_t panel = begin; panel < end; ++panel) {
       const int64_t row = panel * kPanelRows;
       if (!options_.quantise(format, importance, values_.data() + row * cols_,

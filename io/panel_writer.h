@@ -23,6 +23,7 @@ class PanelWriter {
 
  private:
   void flush();
+  void scale(int64_t first, int64_t count);
 
   const PlannedTensor& tensor_;
   const ConvertOptions& options_;

@@ -8,11 +8,13 @@
 #include "io/packed_store.h"
 #include "src/app/gguf_tokenizer.h"
 #include "src/app/panel_quantiser.h"
+#include "src/app/perplexity.h"
 #include "src/app/store_layout.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "tools/arguments.h"
 #include "tools/command.h"
+#include "tools/engine_flags.h"
 #include "tools/output.h"
 #include "tools/progress.h"
 
@@ -20,7 +22,8 @@ namespace sluice::tools {
 
 namespace {
 struct ConvertFlags {
-  std::string model, destination, weights, range = "clip";
+  std::string model, destination, weights, range = "clip", calibration, memory;
+  int64_t calibration_tokens = 16384;
   bool overwrite = false, verify = false, dry_run = false, json = false;
   int threads = 0;
 };
@@ -49,13 +52,46 @@ void add_gguf_files(const BoundModel& model, io::ConvertOptions& options) {
   }
 }
 
+// Runs the calibration text through the model as it is.
+app::Scalings scalings_from(const ConvertFlags& flags, const BoundModel& model,
+                            const std::optional<WeightFormat>& to, kernels::RangeSearch search,
+                            std::stop_token stop) {
+  if (!to || !to->is_quantised())
+    throw Error(ErrorKind::kUser, "--calibrate without a quantised --weights",
+                "add --weights int4, or leave it out");
+  model.require_runnable();
+  const auto tokenizer = need_tokenizer(flags.model);
+  const std::string text = read_text(flags.calibration);
+  check_utf8(text, flags.calibration);
+  std::vector<int32_t> tokens = tokenizer->encode(text, text::AddSpecial::kNo);
+  if (static_cast<int64_t>(tokens.size()) > flags.calibration_tokens)
+    tokens.resize(static_cast<size_t>(flags.calibration_tokens));
+  const int64_t window = std::min<int64_t>(512, model.shape().max_positions);
+  const auto windows = app::perplexity_windows(tokens, tokenizer->bos(), window);
+  EngineOptions options;
+  if (!flags.memory.empty()) options.memory_budget_bytes = parse_bytes(flags.memory, "--cpu-mem");
+  options.workload.sequences = std::min<int64_t>(static_cast<int64_t>(windows.size()), 16);
+  options.workload.max_prompt_tokens = options.workload.max_total_tokens = window;
+  Progress progress("calibrating");
+  const app::Calibration calibration = app::calibrate(
+      flags.model, std::move(options), windows,
+      [&](int64_t done, int64_t total) {
+        progress.update(done, total, fmt::format("{} of {} windows", done, total), "");
+      },
+      stop);
+  std::fprintf(stderr, "sluice: calibrated on %zu tokens; choosing scales\n", tokens.size());
+  return app::choose_scalings(model, calibration, *to, search);
+}
+
 void run(const ConvertFlags& flags, std::stop_token stop) {
   const BoundModel model = BoundModel::open(flags.model);
   std::optional<WeightFormat> to;
   if (!flags.weights.empty()) to = weight_format_argument(flags.weights, "--weights");
   const auto search =
       flags.range == "minmax" ? kernels::RangeSearch::kMinMax : kernels::RangeSearch::kClip;
-  const auto groups = app::store_groups(model, to, search);
+  app::Scalings scalings;
+  if (!flags.calibration.empty()) scalings = scalings_from(flags, model, to, search, stop);
+  const auto groups = app::store_groups(model, to, search, scalings.empty() ? nullptr : &scalings);
   const int64_t bytes = io::packed_store_bytes(model.checkpoint(), groups);
   std::fprintf(stderr, "sluice: %s of %s to %s in %zu groups\n", format_bytes(bytes).c_str(),
                (to ? format_name(*to) : model.shape().weights_name()).c_str(),
@@ -74,6 +110,8 @@ void run(const ConvertFlags& flags, std::stop_token stop) {
   options.threads = flags.threads;
   options.quantise = app::panel_quantiser(search);
   options.quantiser_name = flags.range;
+  if (!scalings.empty())
+    options.quantiser_name += fmt::format(", calibrated {:016x}", app::fingerprint(scalings));
   if (model.checkpoint().format() == io::CheckpointFormat::kGguf) add_gguf_files(model, options);
   options.stop = &stopping.flag;
   options.progress = [&](const io::ConvertProgress& at) {
@@ -117,6 +155,16 @@ Command add_convert(CLI::App& program) {
       ->add_option("--int4-range", flags->range,
                    "clip: the range with the least squared error; minmax: of all values")
       ->check(CLI::IsMember({"clip", "minmax"}));
+  parser->add_option(
+      "--calibrate", flags->calibration,
+      "text file: quantise with a view to what the weights are multiplied with on it "
+      "(AWQ)");
+  parser
+      ->add_option("--calibrate-tokens", flags->calibration_tokens, "tokens of it to use, at most")
+      ->check(CLI::Range(1, 1 << 28))
+      ->capture_default_str();
+  parser->add_option("--cpu-mem,--cpu-memory", flags->memory,
+                     "host memory of the calibration's run (default: what is free)");
   parser->add_option("-t,--threads", flags->threads, "threads that convert (default: all)");
   parser->add_flag("--overwrite", flags->overwrite, "replace what is there");
   parser->add_flag("--verify", flags->verify, "read everything back and compare checksums");

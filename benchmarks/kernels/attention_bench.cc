@@ -16,7 +16,7 @@ namespace {
 using kernels::AttentionSequence;
 using kernels::AttentionShape;
 
-AttentionShape shape_of(int heads, int kv_heads, DType dtype) {
+AttentionShape shape_of(int heads, int kv_heads, KvFormat dtype) {
   AttentionShape shape;
   shape.num_heads = heads;
   shape.num_kv_heads = kv_heads;
@@ -28,8 +28,8 @@ AttentionShape shape_of(int heads, int kv_heads, DType dtype) {
 }
 
 int64_t page_bytes(const AttentionShape& shape) {
-  return 2 * int64_t{shape.num_kv_heads} * shape.page_tokens * shape.head_dim *
-         dtype_bytes(shape.kv_dtype);
+  return 2 * int64_t{shape.num_kv_heads} * shape.page_tokens *
+         shape.kv_dtype.row_bytes(shape.head_dim);
 }
 
 struct Batch {
@@ -62,9 +62,11 @@ struct Batch {
   std::vector<AttentionSequence> list;
 };
 
-void decode(benchmark::State& state, DType dtype) {
-  const AttentionShape shape =
+void decode(benchmark::State& state, KvFormat dtype, float sparsity = 1) {
+  AttentionShape shape =
       shape_of(static_cast<int>(state.range(2)), static_cast<int>(state.range(3)), dtype);
+  shape.sparsity = sparsity;
+  shape.sparse_positions = static_cast<int>(state.range(1));
   Batch batch(shape, state.range(0), static_cast<int32_t>(state.range(1)), 1);
   const double read_rate = WeightPool::instance().read_rate();
   batch.run(shape);
@@ -77,7 +79,7 @@ void decode(benchmark::State& state, DType dtype) {
   state.counters["of_read"] = bytes / seconds / read_rate;
 }
 
-void prefill(benchmark::State& state, DType dtype) {
+void prefill(benchmark::State& state, KvFormat dtype) {
   const AttentionShape shape =
       shape_of(static_cast<int>(state.range(2)), static_cast<int>(state.range(3)), dtype);
   const int64_t context = state.range(1), count = state.range(0);
@@ -114,12 +116,18 @@ void prefill_shapes(benchmark::internal::Benchmark* bench) {
 void decode_bf16(benchmark::State& state) { decode(state, DType::kBF16); }
 void decode_f16(benchmark::State& state) { decode(state, DType::kF16); }
 void decode_f32(benchmark::State& state) { decode(state, DType::kF32); }
+void decode_int8(benchmark::State& state) { decode(state, KvFormat(KvEncoding::kInt8)); }
+void decode_int4(benchmark::State& state) { decode(state, KvFormat(KvEncoding::kInt4)); }
+void decode_sparse(benchmark::State& state) { decode(state, DType::kBF16, 0.1f); }
 void prefill_bf16(benchmark::State& state) { prefill(state, DType::kBF16); }
 void prefill_f32(benchmark::State& state) { prefill(state, DType::kF32); }
 
 BENCHMARK(decode_bf16)->Name("attention/decode/bf16")->Apply(decode_shapes);
 BENCHMARK(decode_f16)->Name("attention/decode/f16")->Apply(decode_shapes);
 BENCHMARK(decode_f32)->Name("attention/decode/f32")->Apply(decode_shapes);
+BENCHMARK(decode_int8)->Name("attention/decode/int8")->Apply(decode_shapes);
+BENCHMARK(decode_int4)->Name("attention/decode/int4")->Apply(decode_shapes);
+BENCHMARK(decode_sparse)->Name("attention/decode/bf16_a_tenth")->Apply(decode_shapes);
 BENCHMARK(prefill_bf16)->Name("attention/prefill/bf16")->Apply(prefill_shapes);
 BENCHMARK(prefill_f32)->Name("attention/prefill/f32")->Apply(prefill_shapes);
 

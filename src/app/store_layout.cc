@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "kernels/elementwise.h"
 #include "src/app/foreign_import.h"
 #include "src/app/panel_quantiser.h"
 
@@ -21,10 +22,30 @@ io::StoreTensor foreign_tensor(const io::TensorEntry& tensor, const ForeignMatri
             return import_matrix(name, matrix, to, quantise, 0, bytes);
           }};
 }
+
+// A vector's scaled elements are kept in f32: they have no bits to spare.
+io::StoreTensor scaled_tensor(const io::TensorEntry& tensor, const WeightShape& weight,
+                              std::optional<WeightFormat> to, const WeightScaling& scaling) {
+  if (weight.kind == WeightKind::kVector)
+    return {made_tensor(tensor.name, weight, WeightFormat::plain(DType::kF32)),
+            {tensor.name},
+            [dtype = tensor.dtype, factors = scaling.rows](const ForeignBytes& bytes) {
+              std::vector<float> values(factors.size());
+              kernels::convert(dtype, bytes.front().data(), DType::kF32, values.data(),
+                               static_cast<int64_t>(values.size()));
+              for (size_t i = 0; i < values.size(); ++i) values[i] *= factors[i];
+              const auto* begin = reinterpret_cast<const std::byte*>(values.data());
+              return std::vector<std::byte>(begin, begin + values.size() * sizeof(float));
+            }};
+  io::StoreTensor out(tensor.name, tensor.name, to, scaling.importance);
+  out.row_scale = scaling.rows;
+  out.column_scale = scaling.columns;
+  return out;
+}
 }  // namespace
 
 std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<WeightFormat> to,
-                                         kernels::RangeSearch search) {
+                                         kernels::RangeSearch search, const Scalings* scalings) {
   if (!to) model.require_one_type();
   std::vector<io::StoreGroup> groups;
   std::set<std::string> placed;  // a tied table is stored once, where a pass needs it first
@@ -54,7 +75,12 @@ std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<
           !model.tensor(i, w).quantised.is_quantised() &&
           model.tensor(i, w).dtype != shape.weight_dtype)
         wanted = WeightFormat::plain(shape.weight_dtype);
-      groups.back().tensors.push_back({tensor, tensor, wanted, {}});
+      const auto scaling = scalings ? scalings->find({i, w}) : Scalings::const_iterator{};
+      if (!scalings || scaling == scalings->end())
+        groups.back().tensors.push_back({tensor, tensor, wanted, {}});
+      else
+        groups.back().tensors.push_back(
+            scaled_tensor(model.tensor(i, w), weight, wanted, scaling->second));
     }
   }
   std::erase_if(groups, [](const io::StoreGroup& group) { return group.tensors.empty(); });

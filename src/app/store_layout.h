@@ -6,6 +6,7 @@
 
 #include "io/convert.h"
 #include "kernels/quantise.h"
+#include "src/app/activation_scaling.h"
 #include "src/model/bound_model.h"
 
 namespace sluice::app {
@@ -13,8 +14,10 @@ namespace sluice::app {
 /// `to`: the element type of all matrices and vectors (quantised: of linear layers' matrices);
 /// nothing: as they are. What other tools have quantised keeps its codes where it can, and is
 /// quantised anew, by `search`, where it can't or another format is asked for. The model must
-/// outlive the result. Errors: kUser when matrices have several types and `to` is nothing.
+/// outlive the result. `scalings`, with quantised `to` only: what weights are multiplied with
+/// first. Errors: kUser when matrices have several types and `to` is nothing.
 std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<WeightFormat> to,
-                                         kernels::RangeSearch search = kernels::RangeSearch::kClip);
+                                         kernels::RangeSearch search = kernels::RangeSearch::kClip,
+                                         const Scalings* scalings = nullptr);
 
 }  // namespace sluice::app

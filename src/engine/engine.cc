@@ -77,7 +77,7 @@ struct Engine::Impl final : TaskRunner {
         LayerRunner::Parts{&model, weights.get(), kv.get(), hidden.get(), exchange.get(),
                            device.get(), planned.compute, planned.attention,
                            std::min(plan.pass_tokens, plan.policy.micro_batch_tokens),
-                           planned.threads},
+                           planned.threads, options.observe_input},
         workspace.span(), host_workspace.span());
     schedule_shape.has_device = plan.has_device;
     schedule_shape.weight_ring_bytes = weights->ring_bytes();

@@ -17,6 +17,7 @@
 #include "policy/plan.h"
 #include "src/device/emulated_device.h"
 #include "src/device/lane_executor.h"
+#include "src/engine/layer_runner.h"
 #include "src/engine/sequence.h"
 #include "src/engine/weight_store.h"
 #include "src/model/bound_model.h"
@@ -59,6 +60,7 @@ struct EngineOptions {
   bool keep_trace = false;
   std::function<void(std::string_view)> log;  ///< one line at a time, no newline; may be empty
   std::function<void(const LoadProgress&)> load_progress;
+  InputObserver observe_input;  ///< for calibration; may be empty
 };
 
 struct EngineStats {

@@ -324,6 +324,7 @@ void LayerRunner::linear(std::string_view role, std::string_view bias, Rows in, 
                                                  weight_index(role), task_.part_offsets);
   SLUICE_ASSERT(view.cols == in.cols && view.rows == out.cols && in.rows == out.rows,
                 "a family's shapes fit together");
+  if (parts_.observe_input) parts_.observe_input(static_cast<size_t>(task_.sublayer), role, in);
   multiply(view, activations(in), vector_or_null(bias), out.data, out.stride);
   written(out);
 }

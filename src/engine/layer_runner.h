@@ -22,6 +22,9 @@ namespace sluice {
 using LogitsConsumer = std::function<void(const MicroBatch& batch, size_t needed_index,
                                           std::span<const float> logits)>;
 
+/// Sees the input rows of every linear layer, on the compute lane, before they are multiplied.
+using InputObserver = std::function<void(size_t sublayer, std::string_view role, const Rows& in)>;
+
 class LayerRunner final : public LayerOps {
  public:
   struct Parts {
@@ -35,6 +38,7 @@ class LayerRunner final : public LayerOps {
     kernels::AttentionShape attention;
     int64_t micro_batch_tokens;  ///< most rows of a micro-batch
     int threads;
+    InputObserver observe_input;  ///< may be empty
   };
 
   /// `workspace` has at least workspace_bytes() of the same numbers, and so has `host_workspace`

@@ -15,6 +15,8 @@ const std::vector<Family>& families() {
   return list;
 }
 
+std::vector<ScalingPlace> FamilyModel::scaling_places(const SublayerShape&) const { return {}; }
+
 std::unique_ptr<FamilyModel> make_family_model(const ModelConfig& config) {
   const std::string type = config.text_or("model_type", "");
   if (type.empty())

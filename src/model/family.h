@@ -3,6 +3,7 @@
 // operators. One small file each in families/ and one line in family.cc's list; nothing else knows
 // any family.
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -12,6 +13,14 @@
 
 namespace sluice {
 
+/// Where the inputs of linear layers can be scaled, column by column, without changing what the
+/// model computes: the producer's outputs (with its bias, "ROLE.bias") are divided by the factors,
+/// the consumers' columns multiplied by them.
+struct ScalingPlace {
+  std::string producer;                ///< role of a norm's gain or of a linear layer
+  std::vector<std::string> consumers;  ///< roles of linear layers
+};
+
 /// One model of a family: immutable, thread safe.
 class FamilyModel {
  public:
@@ -19,6 +28,8 @@ class FamilyModel {
   const ModelShape& shape() const noexcept { return shape_; }
   /// Computes ops.sublayer().
   virtual void run(LayerOps& ops) const = 0;
+  /// In the order of the pass; none by default.
+  virtual std::vector<ScalingPlace> scaling_places(const SublayerShape& sublayer) const;
 
  protected:
   ModelShape shape_;

@@ -1,0 +1,235 @@
+#include "src/app/activation_scaling.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "io/input_file.h"
+#include "io/parallel_ranges.h"
+#include "kernels/elementwise.h"
+#include "src/base/error.h"
+
+namespace sluice::app {
+
+namespace {
+constexpr int kPowers = 20;            // tried: 0, 1/20 .. 1
+constexpr int64_t kSampledPanels = 8;  // of each matrix, evenly spread
+constexpr float kLargestScale = 1e4f;
+
+size_t index_of(const SublayerShape& sublayer, const std::string& role) {
+  for (size_t i = 0; i < sublayer.weights.size(); ++i)
+    if (sublayer.weights[i].role == role) return i;
+  return sublayer.weights.size();
+}
+
+// Some rows of a matrix, whole panels of them, as f32.
+struct Sample {
+  int64_t rows = 0, cols = 0;
+  std::vector<float> values;
+};
+
+Sample sample_rows(const BoundModel& model, size_t sublayer, size_t weight) {
+  constexpr int64_t kPanelRows = WeightFormat::kPanelRows;
+  const io::TensorEntry& tensor = model.tensor(sublayer, weight);
+  if (model.foreign(sublayer, weight) || tensor.quantised.is_quantised())
+    throw Error(ErrorKind::kUser, fmt::format("{} is quantised already", tensor.name),
+                "calibrate on the checkpoint that it was quantised from");
+  const WeightShape& shape = model.shape().sublayers[sublayer].weights[weight];
+  const io::InputFile file(model.checkpoint().files()[static_cast<size_t>(tensor.file_index)].path);
+  const int64_t panels = (shape.rows + kPanelRows - 1) / kPanelRows;
+  const int64_t sampled = std::min(panels, kSampledPanels);
+  const int64_t row_bytes = shape.cols * dtype_bytes(tensor.dtype);
+  Sample out{0, shape.cols, {}};
+  for (int64_t i = 0; i < sampled; ++i) {
+    const int64_t first = panels * i / sampled * kPanelRows;
+    const int64_t count = std::min(kPanelRows, shape.rows - first);
+    std::vector<std::byte> bytes(static_cast<size_t>(count * row_bytes));
+    file.read(tensor.offset + first * row_bytes, bytes, "rows of a weight");
+    const size_t at = out.values.size();
+    out.values.resize(at + static_cast<size_t>(count * shape.cols));
+    kernels::convert(tensor.dtype, bytes.data(), DType::kF32, out.values.data() + at,
+                     count * shape.cols);
+    out.rows += count;
+  }
+  return out;
+}
+
+// Magnitudes to the power, brought to where the largest and the smallest are as far from 1.
+std::vector<float> scales_of(const InputStatistics& inputs, double power) {
+  std::vector<float> scales(inputs.magnitude.size());
+  double mean = 0;
+  for (size_t i = 0; i < scales.size(); ++i) mean += inputs.mean_magnitude(i);
+  mean /= static_cast<double>(scales.size());
+  if (!(mean > 0)) return std::vector<float>(scales.size(), 1.0f);
+  double low = INFINITY, high = 0;
+  for (size_t i = 0; i < scales.size(); ++i) {
+    const double value = std::pow(std::max(inputs.mean_magnitude(i) / mean, 1e-4), power);
+    scales[i] = static_cast<float>(value);
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+  const double middle = std::sqrt(low * high);
+  for (float& scale : scales)
+    scale = std::clamp(static_cast<float>(scale / middle), 1 / kLargestScale, kLargestScale);
+  return scales;
+}
+
+// How much an error of a scaled column counts.
+std::vector<float> importance_of(const InputStatistics& inputs, const std::vector<float>& scales) {
+  std::vector<float> out(scales.size());
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<float>(inputs.mean_square(i) / (double{scales[i]} * scales[i]));
+  // A column that was never used still has some weight, else a group may have none.
+  const float largest = *std::max_element(out.begin(), out.end());
+  for (float& value : out) value = std::max(value, 1e-8f * largest) + 1e-30f;
+  return out;
+}
+
+double squared_error(const Sample& sample, const InputStatistics& inputs,
+                     const std::vector<float>& scales, const WeightFormat& format,
+                     kernels::RangeSearch search) {
+  constexpr int64_t kPanelRows = WeightFormat::kPanelRows;
+  const std::vector<float> importance = importance_of(inputs, scales);
+  const int64_t cols = sample.cols;
+  std::vector<float> scaled(static_cast<size_t>(kPanelRows * cols)), back(scaled.size());
+  std::vector<std::byte> panel(static_cast<size_t>(format.panel_bytes(cols)));
+  double error = 0;
+  for (int64_t first = 0; first < sample.rows; first += kPanelRows) {
+    const int64_t count = std::min(kPanelRows, sample.rows - first);
+    const float* rows = sample.values.data() + first * cols;
+    for (int64_t i = 0; i < count * cols; ++i)
+      scaled[static_cast<size_t>(i)] = rows[i] * scales[static_cast<size_t>(i % cols)];
+    if (!kernels::quantise_panel(format, {search, importance.data()}, scaled.data(), cols, count,
+                                 cols, panel.data()))
+      return INFINITY;
+    kernels::dequantise_panel(format, panel.data(), count, cols, back.data(), cols);
+    for (int64_t i = 0; i < count * cols; ++i) {
+      const auto col = static_cast<size_t>(i % cols);
+      const double difference = double{back[static_cast<size_t>(i)]} / scales[col] - rows[i];
+      error += inputs.mean_square(col) * difference * difference;
+    }
+  }
+  return error;
+}
+
+class Chooser {
+ public:
+  Chooser(const BoundModel& model, const Calibration& calibration, const WeightFormat& format,
+          kernels::RangeSearch search)
+      : model_(model), calibration_(calibration), format_(format), search_(search) {}
+
+  Scalings choose() {
+    for (size_t i = 0; i < model_.shape().sublayers.size(); ++i) {
+      for (const ScalingPlace& place : model_.family().scaling_places(model_.shape().sublayers[i]))
+        scale(i, place);
+      weigh_the_rest(i);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  const InputStatistics* inputs_of(size_t sublayer, const std::string& role) const {
+    const auto found = calibration_.find({sublayer, role});
+    return found == calibration_.end() || found->second.rows == 0 ? nullptr : &found->second;
+  }
+
+  void scale(size_t sublayer, const ScalingPlace& place) {
+    const SublayerShape& shape = model_.shape().sublayers[sublayer];
+    const InputStatistics* inputs = inputs_of(sublayer, place.consumers.front());
+    if (!inputs) return;
+    std::vector<Sample> samples;
+    for (const std::string& role : place.consumers)
+      samples.push_back(sample_rows(model_, sublayer, index_of(shape, role)));
+    std::vector<double> errors(kPowers + 1);
+    io::parallel_ranges(0, kPowers + 1, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t power = begin; power < end; ++power) {
+        const auto scales = scales_of(*inputs, static_cast<double>(power) / kPowers);
+        for (const Sample& sample : samples)
+          errors[static_cast<size_t>(power)] +=
+              squared_error(sample, *inputs, scales, format_, search_);
+      }
+    });
+    const auto best = std::min_element(errors.begin(), errors.end());
+    const std::vector<float> scales =
+        scales_of(*inputs, static_cast<double>(best - errors.begin()) / kPowers);
+    for (const std::string& role : place.consumers) {
+      WeightScaling& consumer = out_[{sublayer, index_of(shape, role)}];
+      consumer.columns = scales;
+      consumer.importance = importance_of(*inputs, scales);
+    }
+    std::vector<float> inverse(scales.size());
+    for (size_t i = 0; i < scales.size(); ++i) inverse[i] = 1 / scales[i];
+    for (const std::string& role : {place.producer, place.producer + ".bias"})
+      if (const size_t weight = index_of(shape, role); weight < shape.weights.size())
+        out_[{sublayer, weight}].rows = inverse;
+  }
+
+  // Linear layers whose inputs nothing can scale still know which columns matter.
+  void weigh_the_rest(size_t sublayer) {
+    const SublayerShape& shape = model_.shape().sublayers[sublayer];
+    for (size_t weight = 0; weight < shape.weights.size(); ++weight) {
+      const InputStatistics* inputs = inputs_of(sublayer, shape.weights[weight].role);
+      if (!inputs || shape.weights[weight].kind != WeightKind::kMatrix) continue;
+      WeightScaling& scaling = out_[{sublayer, weight}];
+      if (scaling.importance.empty())
+        scaling.importance =
+            importance_of(*inputs, std::vector<float>(inputs->magnitude.size(), 1.0f));
+    }
+  }
+
+  const BoundModel& model_;
+  const Calibration& calibration_;
+  WeightFormat format_;
+  kernels::RangeSearch search_;
+  Scalings out_;
+};
+}  // namespace
+
+Calibration calibrate(const std::filesystem::path& model, EngineOptions options,
+                      std::span<const ScoredSequence> windows,
+                      const std::function<void(int64_t, int64_t)>& progress,
+                      std::stop_token cancel) {
+  Calibration out;
+  options.observe_input = [&](size_t sublayer, std::string_view role, const Rows& in) {
+    InputStatistics& sums = out[{sublayer, std::string(role)}];
+    sums.magnitude.resize(static_cast<size_t>(in.cols));
+    sums.square.resize(static_cast<size_t>(in.cols));
+    for (int64_t row = 0; row < in.rows; ++row)
+      for (int64_t col = 0; col < in.cols; ++col) {
+        const double value = in.data[row * in.stride + col];
+        sums.magnitude[static_cast<size_t>(col)] += std::abs(value);
+        sums.square[static_cast<size_t>(col)] += value * value;
+      }
+    sums.rows += in.rows;
+  };
+  const auto engine = Engine::open(model, std::move(options));
+  engine->load(cancel);
+  score(
+      *engine, windows, [](const TokenScore&, std::span<const float>) {}, progress, cancel);
+  return out;
+}
+
+Scalings choose_scalings(const BoundModel& model, const Calibration& calibration,
+                         const WeightFormat& format, kernels::RangeSearch search) {
+  return Chooser(model, calibration, format, search).choose();
+}
+
+uint64_t fingerprint(const Scalings& scalings) noexcept {
+  uint64_t hash = 0xcbf29ce484222325u;
+  const auto add = [&](uint64_t value) { hash = (hash ^ value) * 0x100000001b3u; };
+  for (const auto& [where, scaling] : scalings) {
+    add(where.first);
+    add(where.second);
+    for (const auto* values : {&scaling.importance, &scaling.columns, &scaling.rows})
+      for (const float value : *values) {
+        uint32_t bits;
+        std::memcpy(&bits, &value, sizeof bits);
+        add(bits);
+      }
+  }
+  return hash;
+}
+
+}  // namespace sluice::app

@@ -1,0 +1,57 @@
+#pragma once
+// Quantisation that looks at what the weights are multiplied with. A calibration text gives the
+// mean magnitude and mean square of every input column of the linear layers. Errors of a column
+// then count by its mean square, and columns with large inputs are scaled up before they are
+// quantised, while what makes their inputs is scaled down (AWQ, arXiv:2306.00978, section 3.2): the
+// model computes the same, the error moves to where it costs less.
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/quantise.h"
+#include "src/app/scoring.h"
+#include "src/engine/engine.h"
+
+namespace sluice::app {
+
+/// Inputs of one linear layer, summed over rows.
+struct InputStatistics {
+  std::vector<double> magnitude;  ///< [cols]
+  std::vector<double> square;     ///< [cols]
+  int64_t rows = 0;
+  double mean_magnitude(size_t col) const { return magnitude[col] / static_cast<double>(rows); }
+  double mean_square(size_t col) const { return square[col] / static_cast<double>(rows); }
+};
+
+/// By index of the sublayer and role in it.
+using Calibration = std::map<std::pair<size_t, std::string>, InputStatistics>;
+
+/// Runs the windows' tokens through the model. Errors: those of Engine::open and score().
+Calibration calibrate(const std::filesystem::path& model, EngineOptions options,
+                      std::span<const ScoredSequence> windows,
+                      const std::function<void(int64_t done, int64_t total)>& progress = {},
+                      std::stop_token cancel = {});
+
+/// What a weight is multiplied with before it is stored; empty vectors: nothing.
+struct WeightScaling {
+  std::vector<float> importance;  ///< [cols] for the quantiser, of the scaled columns
+  std::vector<float> columns;     ///< [cols]
+  std::vector<float> rows;        ///< [rows]; of a vector its elements
+};
+
+/// By index of the sublayer and of the weight in it.
+using Scalings = std::map<std::pair<size_t, size_t>, WeightScaling>;
+
+/// The scaling for each place of the family: powers of the mean magnitude in steps of 1 / 20, the
+/// one that brings the summed squared error of a sample of rows down most (none, where none does).
+/// Errors: kUser when the model's weights are quantised already; kFile.
+Scalings choose_scalings(const BoundModel& model, const Calibration& calibration,
+                         const WeightFormat& format, kernels::RangeSearch search);
+
+/// Names the scalings: the same for the same numbers.
+uint64_t fingerprint(const Scalings& scalings) noexcept;
+
+}  // namespace sluice::app

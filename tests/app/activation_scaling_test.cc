@@ -1,0 +1,190 @@
+#include "src/app/activation_scaling.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <random>
+
+#include "io/packed_store.h"
+#include "src/app/panel_quantiser.h"
+#include "src/app/perplexity.h"
+#include "src/app/store_layout.h"
+#include "src/base/error.h"
+#include "tests/engine/model_fixtures.h"
+
+namespace sluice::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<ScoredSequence> windows_of(const std::string& fixture, uint32_t seed) {
+  std::mt19937 random(seed);
+  const int64_t vocab = BoundModel::open(testing::fixture_model(fixture)).shape().vocab_size;
+  std::vector<ScoredSequence> windows(3);
+  for (ScoredSequence& window : windows)
+    for (int i = 0; i < 24; ++i)
+      window.tokens.push_back(
+          static_cast<int32_t>(3 + random() % static_cast<uint64_t>(vocab - 3)));
+  return windows;
+}
+
+EngineOptions options_for(std::span<const ScoredSequence> windows) {
+  EngineOptions options;
+  options.memory_budget_bytes = 64 << 20;
+  options.compute = ComputeChoice::kF32;
+  options.kv_dtype = DType::kF32;
+  options.workload.sequences = static_cast<int64_t>(windows.size());
+  for (const ScoredSequence& window : windows)
+    options.workload.max_prompt_tokens = options.workload.max_total_tokens =
+        std::max(options.workload.max_total_tokens, static_cast<int64_t>(window.tokens.size()) + 1);
+  return options;
+}
+
+std::vector<float> logits_of(const fs::path& model, std::span<const ScoredSequence> windows) {
+  std::vector<std::vector<float>> rows(static_cast<size_t>(scored_tokens(windows)));
+  const auto engine = Engine::open(model, options_for(windows));
+  engine->load();
+  score(*engine, windows, [&](const TokenScore& score, std::span<const float> logits) {
+    rows[static_cast<size_t>(score.row)].assign(logits.begin(), logits.end());
+  });
+  std::vector<float> all;
+  for (const auto& row : rows) all.insert(all.end(), row.begin(), row.end());
+  return all;
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
+    size += double{a[i]} * a[i];
+  }
+  return std::sqrt(difference / size);
+}
+
+class ActivationScaling : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("sluice-scaling-" + std::to_string(getpid()));
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  fs::path convert(const BoundModel& model, const char* format, const Scalings* scalings) {
+    fs::remove_all(folder_);
+    io::ConvertOptions options;
+    options.destination = folder_;
+    options.quantise = panel_quantiser(kernels::RangeSearch::kClip);
+    io::convert_checkpoint(
+        model.checkpoint(),
+        store_groups(model, parse_weight_format(format), kernels::RangeSearch::kClip, scalings),
+        options);
+    return folder_;
+  }
+
+  fs::path folder_;
+};
+
+// Factors of any size at every place of the family: the model computes the same.
+TEST_P(ActivationScaling, ChangesNothingButTheRounding) {
+  const BoundModel model = BoundModel::open(testing::fixture_model(GetParam()));
+  std::mt19937 random(3);
+  Scalings scalings;
+  size_t places = 0;
+  for (size_t i = 0; i < model.shape().sublayers.size(); ++i) {
+    const SublayerShape& sublayer = model.shape().sublayers[i];
+    const auto index = [&](const std::string& role) {
+      const auto found = std::find_if(sublayer.weights.begin(), sublayer.weights.end(),
+                                      [&](const WeightShape& w) { return w.role == role; });
+      return static_cast<size_t>(found - sublayer.weights.begin());
+    };
+    for (const ScalingPlace& place : model.family().scaling_places(sublayer)) {
+      ++places;
+      ASSERT_LT(index(place.producer), sublayer.weights.size()) << place.producer;
+      std::vector<float> factors(
+          static_cast<size_t>(sublayer.weights[index(place.consumers.front())].cols));
+      for (float& factor : factors)
+        factor = std::exp2(static_cast<float>(static_cast<int>(random() % 3)) - 1);
+      for (const std::string& role : place.consumers) {
+        ASSERT_LT(index(role), sublayer.weights.size()) << role;
+        scalings[{i, index(role)}].columns = factors;
+      }
+      for (float& factor : factors) factor = 1 / factor;
+      scalings[{i, index(place.producer)}].rows = factors;
+      if (const size_t bias = index(place.producer + ".bias"); bias < sublayer.weights.size())
+        scalings[{i, bias}].rows = factors;
+    }
+  }
+  ASSERT_GT(places, 0u);
+  const auto windows = windows_of(GetParam(), 5);
+  const auto exact = logits_of(testing::fixture_model(GetParam()), windows);
+  const double plain = distance(exact, logits_of(convert(model, "int8-g32", nullptr), windows));
+  const double scaled = distance(exact, logits_of(convert(model, "int8-g32", &scalings), windows));
+  // Steps up to four times as wide; a place that was wrong would be off by a half and more.
+  EXPECT_LT(plain, 0.05);
+  EXPECT_LT(scaled, 0.12);
+}
+
+TEST_P(ActivationScaling, SumsTheInputsOfEveryLinearLayer) {
+  const BoundModel model = BoundModel::open(testing::fixture_model(GetParam()));
+  const auto windows = windows_of(GetParam(), 6);
+  const Calibration calibration =
+      calibrate(testing::fixture_model(GetParam()), options_for(windows), windows);
+  size_t linear_layers = 0;
+  for (size_t i = 0; i < model.shape().sublayers.size(); ++i)
+    for (const WeightShape& weight : model.shape().sublayers[i].weights) {
+      if (weight.kind != WeightKind::kMatrix || weight.role == "logits") continue;
+      ++linear_layers;
+      const auto found = calibration.find({i, weight.role});
+      ASSERT_NE(found, calibration.end()) << weight.role;
+      EXPECT_EQ(found->second.rows, 3 * 24) << "each row once";
+      EXPECT_EQ(static_cast<int64_t>(found->second.square.size()), weight.cols);
+      for (size_t col = 0; col < found->second.square.size(); ++col)
+        EXPECT_GE(found->second.mean_square(col) * (1 + 1e-9),
+                  found->second.mean_magnitude(col) * found->second.mean_magnitude(col));
+    }
+  EXPECT_EQ(calibration.size(), linear_layers);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, ActivationScaling,
+                         ::testing::Values("stories260k", "llama-tiny-mha", "llama-tiny-bias",
+                                           "opt-tiny"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+// On text that the model was made for.
+class TrainedModel : public ActivationScaling {};
+TEST_P(TrainedModel, IsCloserWhenCalibrated) {
+  std::vector<ScoredSequence> windows;
+  for (const auto& golden : testing::golden_cases(GetParam())) {
+    ScoredSequence& window = windows.emplace_back();
+    window.tokens = golden.prompt;
+    window.tokens.insert(window.tokens.end(), golden.greedy.begin(), golden.greedy.end());
+  }
+  const BoundModel model = BoundModel::open(testing::fixture_model(GetParam()));
+  const auto exact = logits_of(testing::fixture_model(GetParam()), windows);
+  const auto format = parse_weight_format("int4-g32").value();
+  const Scalings scalings = choose_scalings(
+      model, calibrate(testing::fixture_model(GetParam()), options_for(windows), windows), format,
+      kernels::RangeSearch::kClip);
+  EXPECT_NE(fingerprint(scalings), fingerprint({}));
+  const double plain = distance(exact, logits_of(convert(model, "int4-g32", nullptr), windows));
+  const double scaled = distance(exact, logits_of(convert(model, "int4-g32", &scalings), windows));
+  EXPECT_LT(scaled, plain);
+}
+INSTANTIATE_TEST_SUITE_P(Fixtures, TrainedModel, ::testing::Values("stories260k"));
+
+TEST(ActivationScalingErrors, QuantisedModelsCanNotBeScaled) {
+  const BoundModel model = BoundModel::open(testing::fixture_model("opt-tiny:int4"));
+  const auto windows = windows_of("opt-tiny", 8);
+  const auto calibration =
+      calibrate(testing::fixture_model("opt-tiny:int4"), options_for(windows), windows);
+  EXPECT_THROW(choose_scalings(model, calibration, parse_weight_format("int4").value(),
+                               kernels::RangeSearch::kClip),
+               Error);
+}
+
+}  // namespace
+}  // namespace sluice::app
