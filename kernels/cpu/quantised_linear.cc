@@ -14,10 +14,10 @@ namespace {
 constexpr int64_t kLine = 64;
 // Rows of x that are prepared and multiplied at a time: one slab of them stays in L2.
 constexpr int64_t kMostRows = 512;
-// Bytes of W that a thread takes at a time while they bound the product.
+// Bytes of W that a thread takes at a time.
 constexpr int64_t kShareBytes = 256 * 1024;
-// Rows of W that a thread takes at a time when multiply-adds bound it.
-constexpr int64_t kShareRows = 256;
+// From so many rows on x is copied where its rows would meet in the cache.
+constexpr int64_t kSpreadRows = 5;
 constexpr int64_t kRowStep = 32;  // two units of every variant
 // Work on x worth several threads.
 constexpr int64_t kWorthThreads = 1 << 15;
@@ -55,11 +55,14 @@ void over_rows_of_x(int64_t m, int64_t k, const Work& work) {
   for (int64_t i = 0; i < m; ++i) work(i);
 }
 
+// Bytes from a row of x to the next: an odd number of cache lines, so that the same columns of many
+// rows do not meet in the same few sets of the cache.
+int64_t spread_stride(int64_t bytes) noexcept { return round_up(bytes, kLine) | kLine; }
+
 template <typename Kernel>
 void run(const QuantisedCall& call, Kernel kernel) {
-  int64_t share = kShareRows;
-  if (call.m <= kFewQuantRows)
-    share = round_up(std::max<int64_t>(1, kShareBytes / call.format.row_bytes(call.k)), kRowStep);
+  int64_t share =
+      round_up(std::max<int64_t>(1, kShareBytes / call.format.row_bytes(call.k)), kRowStep);
   // A short matrix still has work for each of a few threads.
   share = std::min(share, std::max(kRowStep, round_up(call.n / 8, kRowStep)));
   const int64_t shares = (call.n + share - 1) / share;
@@ -73,14 +76,15 @@ void multiply_bf16(QuantisedCall call, const Activations& x, Areas areas) {
   auto* sums = areas.take<float>(call.m * groups);
   call.bf16 = x.bf16;
   call.ld = x.ld;
-  if (padded != call.k) {
-    auto* copy = areas.take<uint16_t>(call.m * padded);
+  if (padded != call.k || call.m >= kSpreadRows) {
+    const int64_t ld = spread_stride(padded * 2) / 2;
+    auto* copy = areas.take<uint16_t>(call.m * ld);
     over_rows_of_x(call.m, padded, [&](int64_t i) {
-      std::memcpy(copy + i * padded, x.bf16 + i * x.ld, static_cast<size_t>(call.k) * 2);
-      std::memset(copy + i * padded + call.k, 0, static_cast<size_t>(padded - call.k) * 2);
+      std::memcpy(copy + i * ld, x.bf16 + i * x.ld, static_cast<size_t>(call.k) * 2);
+      std::memset(copy + i * ld + call.k, 0, static_cast<size_t>(padded - call.k) * 2);
     });
     call.bf16 = copy;
-    call.ld = padded;
+    call.ld = ld;
   }
   // Only asymmetric codes need them, yet every kernel may read them.
   const int64_t columns = call.format.group_columns(call.k);
@@ -137,7 +141,8 @@ void multiply_int8(QuantisedCall call, const Activations& x, const QuantisedOpti
   const Variant& variant = active_variant();
   const int64_t padded = call.format.padded_columns(call.k);
   const int64_t groups = call.format.groups(call.k);
-  auto* codes = areas.take<int8_t>(call.m * padded);
+  const int64_t ld = spread_stride(padded);
+  auto* codes = areas.take<int8_t>(call.m * ld);
   auto* scales = areas.take<float>(call.m * groups);
   auto* sums = areas.take<float>(call.m * groups);
   int32_t* outliers = nullptr;
@@ -157,11 +162,11 @@ void multiply_int8(QuantisedCall call, const Activations& x, const QuantisedOpti
     }
   }
   over_rows_of_x(call.m, padded, [&](int64_t i) {
-    variant.quantise_activations(call.format, inliers.f32 + i * inliers.ld, call.k,
-                                 codes + i * padded, scales + i * groups, sums + i * groups);
+    variant.quantise_activations(call.format, inliers.f32 + i * inliers.ld, call.k, codes + i * ld,
+                                 scales + i * groups, sums + i * groups);
   });
   call.int8 = codes;
-  call.ld = padded;
+  call.ld = ld;
   call.scales = scales;
   call.sums = sums;
   run(call, variant.quantised_int8);
@@ -208,12 +213,12 @@ int64_t quantised_scratch_bytes(const WeightFormat& format, int64_t max_m, int64
   const int64_t padded = format.padded_columns(k);
   const int64_t per_group = round_up(m * format.groups(k) * 4, kLine);
   if (options.activations == ActivationFormat::kInt8) {
-    int64_t bytes = kLine + round_up(m * padded, kLine) + 2 * per_group;
+    int64_t bytes = kLine + m * spread_stride(padded) + 2 * per_group;
     if (options.outlier_threshold > 0) bytes += round_up(k * 4, kLine) + round_up(m * k * 4, kLine);
     return bytes;
   }
   if (!uses_bf16(options)) return 0;
-  return kLine + per_group + (padded != k ? round_up(m * padded * 2, kLine) : 0);
+  return kLine + per_group + m * spread_stride(padded * 2);
 }
 
 }  // namespace sluice::kernels

@@ -104,10 +104,6 @@ extern const Variant kVariantAvx512Bf16;
 /// The set for active_isa().
 const Variant& active_variant() noexcept;
 
-/// Rows of x up to which quantised products decode W again for every few rows, which costs less
-/// than passing the codes through the cache.
-constexpr int64_t kFewQuantRows = 8;
-
 /// Rows that a thread takes at a time in the linear layers: whole panels of every variant.
 constexpr int64_t kLinearRun = 32;
 
