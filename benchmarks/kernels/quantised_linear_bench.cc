@@ -48,6 +48,7 @@ void product(benchmark::State& state, const char* name, ActivationFormat activat
 void shapes(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"m", "n", "k"})->UseRealTime()->Unit(benchmark::kMillisecond);
   for (const int64_t m : {1, 2, 4, 8, 16, 32, 128, 512}) bench->Args({m, 11008, 4096});
+  bench->Args({512, 28672, 7168})->Args({512, 7168, 28672})->Args({512, 2048, 5632});
 }
 
 void int4_16(benchmark::State& state) { product(state, "int4-g64", ActivationFormat::k16Bit); }

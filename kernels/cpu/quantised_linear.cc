@@ -14,8 +14,11 @@ namespace {
 constexpr int64_t kLine = 64;
 // Rows of x that are prepared and multiplied at a time: one slab of them stays in L2.
 constexpr int64_t kMostRows = 512;
-// Bytes of W that a thread takes at a time.
+// Bytes of W that a thread takes at a time: while they bound the product, and while x does, which
+// passes a share in blocks.
 constexpr int64_t kShareBytes = 256 * 1024;
+constexpr int64_t kManyShareBytes = 1024 * 1024;
+constexpr int64_t kManyRows = 16;
 // From so many rows on x is copied where its rows would meet in the cache.
 constexpr int64_t kSpreadRows = 5;
 constexpr int64_t kRowStep = 32;  // two units of every variant
@@ -61,8 +64,8 @@ int64_t spread_stride(int64_t bytes) noexcept { return round_up(bytes, kLine) | 
 
 template <typename Kernel>
 void run(const QuantisedCall& call, Kernel kernel) {
-  int64_t share =
-      round_up(std::max<int64_t>(1, kShareBytes / call.format.row_bytes(call.k)), kRowStep);
+  const int64_t bytes = call.m < kManyRows ? kShareBytes : kManyShareBytes;
+  int64_t share = round_up(std::max<int64_t>(1, bytes / call.format.row_bytes(call.k)), kRowStep);
   // A short matrix still has work for each of a few threads.
   share = std::min(share, std::max(kRowStep, round_up(call.n / 8, kRowStep)));
   const int64_t shares = (call.n + share - 1) / share;
