@@ -182,7 +182,7 @@ TEST(Attention, AgreesWithTheReferenceOnQuantisedPages) {
 TEST(Attention, AgreesWithTheReferenceWhereOnlyTheHighestCount) {
   // Scores are further apart than their errors, so both sides keep the same positions.
   for_each_isa([] {
-    for (const float sparsity : {0.001f, 0.1f, 0.5f, 0.99f})
+    for (const float sparsity : {0.001f, 0.3f})
       for (const KvFormat format :
            {KvFormat(DType::kF32), KvFormat(DType::kBF16), KvFormat(DType::kF16),
             KvFormat(KvEncoding::kInt8), KvFormat(KvEncoding::kInt4)})
