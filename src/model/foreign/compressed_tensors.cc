@@ -12,7 +12,6 @@
 
 #include <cmath>
 
-#include "src/base/error.h"
 #include "src/model/foreign/foreign.h"
 
 namespace sluice {
@@ -41,12 +40,9 @@ float fp8_value(uint8_t code) {
 class Decoder final : public ForeignDecoder {
  public:
   Decoder(const Layout& layout, const ForeignBytes& parts) : layout_(layout), parts_(parts) {
-    if (layout.indices < 0) return;
-    const auto& indices = parts[static_cast<size_t>(layout.indices)];
-    for (int64_t col = 0; col < layout.cols; ++col)
-      if (const auto group = element<int32_t>(indices, col); group < 0 || group >= layout.groups)
-        throw Error(ErrorKind::kFile, fmt::format("weight_g_idx of column {} is {}", col, group),
-                    kForeignMend);
+    if (layout.indices >= 0)
+      check_groups(parts[static_cast<size_t>(layout.indices)], layout.cols, layout.groups,
+                   "weight_g_idx");
   }
 
   void values(int64_t row, float* out) const override {

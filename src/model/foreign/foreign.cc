@@ -16,7 +16,7 @@ bool ForeignDecoder::codes(int64_t, int64_t, uint8_t*, float&, float&) const { r
 std::unique_ptr<ForeignWeights> foreign_weights(const ModelConfig& config,
                                                 const io::Checkpoint& checkpoint) {
   if (checkpoint.format() == io::CheckpointFormat::kPackedStore) return nullptr;  // ours
-  if (checkpoint.format() == io::CheckpointFormat::kGguf) return gguf_weights(checkpoint);
+  if (checkpoint.format() == io::CheckpointFormat::kGguf) return gguf_weights(config, checkpoint);
   const std::optional<ModelConfig> settings = config.object("quantization_config");
   if (!settings) return nullptr;
   const std::string method = settings->text_or("quant_method", "");
@@ -65,6 +65,14 @@ std::optional<int32_t> group_within(int64_t group, int64_t cols) {
   for (const int32_t ours : {128, 64, 32})
     if (whole % ours == 0 && cols % whole == 0) return ours;
   return std::nullopt;
+}
+
+void check_groups(const std::vector<std::byte>& indices, int64_t cols, int64_t groups,
+                  const std::string& what) {
+  for (int64_t col = 0; col < cols; ++col)
+    if (const auto group = element<int32_t>(indices, col); group < 0 || group >= groups)
+      throw Error(ErrorKind::kFile, fmt::format("{} of column {} is {}", what, col, group),
+                  kForeignMend);
 }
 
 float float_element(const std::vector<std::byte>& bytes, DType dtype, int64_t index) {

@@ -59,11 +59,10 @@ class GgufDecoder final : public ForeignDecoder {
 
 class GgufWeights final : public ForeignWeights {
  public:
-  explicit GgufWeights(const io::Checkpoint& checkpoint)
+  GgufWeights(const ModelConfig& config, const io::Checkpoint& checkpoint)
       : checkpoint_(checkpoint),
-        config_(gguf_config_json(checkpoint), checkpoint.files().front().path.string()),
-        heads_(config_.integer("num_attention_heads", 1, 1 << 20)),
-        kv_heads_(config_.integer("num_key_value_heads", 1, 1 << 20)) {}
+        heads_(config.integer("num_attention_heads", 1, 1 << 20)),
+        kv_heads_(config.integer("num_key_value_heads", 1, 1 << 20)) {}
 
   std::string method() const override { return "GGUF"; }
 
@@ -107,13 +106,13 @@ class GgufWeights final : public ForeignWeights {
   }
 
   const io::Checkpoint& checkpoint_;
-  ModelConfig config_;
   int64_t heads_, kv_heads_;
 };
 }  // namespace
 
-std::unique_ptr<ForeignWeights> gguf_weights(const io::Checkpoint& checkpoint) {
-  return std::make_unique<GgufWeights>(checkpoint);
+std::unique_ptr<ForeignWeights> gguf_weights(const ModelConfig& config,
+                                             const io::Checkpoint& checkpoint) {
+  return std::make_unique<GgufWeights>(config, checkpoint);
 }
 
 }  // namespace sluice

@@ -10,7 +10,6 @@
 //   GPTQ  X.g_idx   i32 [cols], the group of each column; with desc_act groups are no neighbours
 #include <fmt/format.h>
 
-#include "src/base/error.h"
 #include "src/model/foreign/foreign.h"
 
 namespace sluice {
@@ -37,12 +36,8 @@ class PackedDecoder final : public ForeignDecoder {
         zeros_(parts[1]),
         scales_(parts[2]),
         groups_(packing.is_scattered ? &parts[3] : nullptr) {
-    if (!groups_) return;
-    const auto count = static_cast<int64_t>(scales_.size()) / 2 / rows_;
-    for (int64_t col = 0; col < cols_; ++col)
-      if (const auto group = element<int32_t>(*groups_, col); group < 0 || group >= count)
-        throw Error(ErrorKind::kFile, fmt::format("g_idx of column {} is {}", col, group),
-                    kForeignMend);
+    if (groups_)
+      check_groups(*groups_, cols_, static_cast<int64_t>(scales_.size()) / 2 / rows_, "g_idx");
   }
 
   void values(int64_t row, float* out) const override {
