@@ -8,7 +8,7 @@ fail() { echo "check: $*"; status=1; }
 
 python3 scripts/check_layers.py || status=1
 
-mapfile -t code < <(find src policy io kernels tools tests benchmarks \( -name '*.cc' -o -name '*.h' \) | sort)
+mapfile -t code < <(find src policy io kernels tools tests benchmarks \( -name '*.cc' -o -name '*.h' -o -name '*.cu' \) | sort)
 mapfile -t texts < <(find cmake scripts .ci src policy io kernels tools tests benchmarks \
   \( -name '*.inc' -o -name '*.py' -o -name '*.sh' -o -name '*.cmake' -o -name CMakeLists.txt \) -not -path '*/fixtures/*' | sort)
 for file in "${code[@]}" "${texts[@]}"; do
@@ -21,6 +21,13 @@ for header in "${code[@]}"; do
   [ "$(sed -n 1p "$header")" = "#pragma once" ] || fail "$header:1: no #pragma once"
   [[ $(sed -n 2p "$header") == //* ]] || fail "$header:2: does not say what it is for"
 done
+
+# A CUDA kernel that speaks past the vocabulary can't be tried on the host (kernels/cuda/vocabulary.h).
+mapfile -t cuda < <(find kernels tests -name '*.cu' -not -name '*_cuda.cu' | sort)
+if grep -nE '\basm\b|__(shfl|ballot|syncthreads|syncwarp|global__|shared__|device__|half2?float|ldg|ldcs)|threadIdx|blockIdx|blockDim|gridDim|<<<|cuda_runtime|cuda_fp16|cuda_bf16' \
+    "${cuda[@]}" kernels/cuda/*.h; then
+  fail "the lines above use CUDA's own words; use those of kernels/cuda/vocabulary.h"
+fi
 
 # Versions of clang-format differ in details; 14 is the law, others are not asked.
 if command -v clang-format >/dev/null && clang-format --version | grep -q 'version 14\.'; then

@@ -1,0 +1,101 @@
+#pragma once
+// The part of the CUDA runtime that the engine needs, as plain functions with one owner for every
+// handle: device memory, pinned host memory, streams, events, copies. Two sources define them:
+// driver_cuda.cu on the CUDA runtime, shim/host_driver.cc on the host, where streams are queues
+// whose work runs late and in any order that events allow, so that a missing wait shows. Thread
+// safe. Errors: kDevice with CUDA's own text; kResource when memory is short.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/types.h"
+
+namespace sluice::cuda {
+
+struct DeviceProperties {
+  std::string name;
+  int compute_capability = 0;  ///< 75, 80, 86, 90 ...
+  int multiprocessors = 0;
+  int64_t memory_bytes = 0;
+  int64_t free_bytes = 0;
+  int64_t shared_bytes_per_block = 0;  ///< the most a kernel may ask for
+  bool has_bf16 = false;               ///< matrix products of bf16
+};
+
+/// Nothing when there is no GPU or no driver; never throws.
+std::vector<DeviceProperties> devices() noexcept;
+/// The calling thread's device from now on.
+void use_device(int index);
+
+/// Device memory; freed by its end. Aligned to 256 bytes.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  explicit DeviceMemory(int64_t bytes);
+  std::byte* data() const noexcept { return memory_.get(); }
+  int64_t bytes() const noexcept { return bytes_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const noexcept;
+  };
+  std::unique_ptr<std::byte, Free> memory_;
+  int64_t bytes_ = 0;
+};
+
+/// Tells the driver of host memory that copies go from and to (page-locked until its end).
+class PinnedRange {
+ public:
+  PinnedRange() = default;
+  PinnedRange(void* memory, int64_t bytes);
+
+ private:
+  struct Unpin {
+    void operator()(void* memory) const noexcept;
+  };
+  std::unique_ptr<void, Unpin> memory_;
+};
+
+class OwnedStream {
+ public:
+  OwnedStream();
+  Stream get() const noexcept { return stream_.get(); }
+
+ private:
+  struct Destroy {
+    void operator()(Stream stream) const noexcept;
+  };
+  std::unique_ptr<StreamTag, Destroy> stream_;
+};
+
+struct EventTag;
+
+/// A point in a stream's work.
+class Event {
+ public:
+  Event();
+  /// All that `stream` has been given so far.
+  void record(Stream stream);
+  /// `stream` goes on only after the last record(); at once when there was none.
+  void make_wait(Stream stream) const;
+  /// The calling thread does.
+  void synchronize() const;
+
+ private:
+  struct Destroy {
+    void operator()(EventTag* event) const noexcept;
+  };
+  std::unique_ptr<EventTag, Destroy> event_;
+};
+
+/// In `stream`'s order; host memory must stay until then (pinned, or the call may block).
+void copy_to_device(void* device, const void* host, int64_t bytes, Stream stream);
+void copy_to_host(void* host, const void* device, int64_t bytes, Stream stream);
+void copy_on_device(void* to, const void* from, int64_t bytes, Stream stream);
+void fill_zero(void* device, int64_t bytes, Stream stream);
+/// Waits for all of a stream's work; what went wrong in it is thrown.
+void synchronize(Stream stream);
+
+}  // namespace sluice::cuda

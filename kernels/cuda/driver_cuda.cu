@@ -1,0 +1,121 @@
+#include <cuda_runtime.h>
+
+#include <string>
+
+#include "kernels/cuda/driver.h"
+#include "kernels/cuda/vocabulary.h"
+#include "src/base/error.h"
+
+namespace sluice::cuda {
+
+namespace {
+cudaStream_t of(Stream stream) { return reinterpret_cast<cudaStream_t>(stream); }
+cudaEvent_t of(EventTag* event) { return reinterpret_cast<cudaEvent_t>(event); }
+
+void check(cudaError_t status, const char* doing) {
+  if (status == cudaSuccess) return;
+  const bool is_memory = status == cudaErrorMemoryAllocation;
+  throw Error(is_memory ? ErrorKind::kResource : ErrorKind::kDevice,
+              std::string(doing) + ": " + cudaGetErrorString(status) + " (" +
+                  cudaGetErrorName(status) + ")",
+              is_memory ? "lower --gpu-mem, or free memory of the GPU (nvidia-smi shows whose)"
+                        : "sluice doctor shows what the driver says");
+}
+}  // namespace
+
+void check_launch(const char* kernel) {
+  const cudaError_t status = cudaGetLastError();
+  if (status != cudaSuccess) check(status, (std::string("launching ") + kernel).c_str());
+}
+
+std::vector<DeviceProperties> devices() noexcept {
+  std::vector<DeviceProperties> out;
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    cudaGetLastError();
+    return out;
+  }
+  int before = 0;
+  cudaGetDevice(&before);
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp properties{};
+    if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
+    size_t free_bytes = 0;
+    size_t total = 0;
+    if (cudaSetDevice(i) == cudaSuccess) cudaMemGetInfo(&free_bytes, &total);
+    DeviceProperties device;
+    device.name = properties.name;
+    device.compute_capability = properties.major * 10 + properties.minor;
+    device.multiprocessors = properties.multiProcessorCount;
+    device.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
+    device.free_bytes = static_cast<int64_t>(free_bytes);
+    device.shared_bytes_per_block = static_cast<int64_t>(properties.sharedMemPerBlockOptin);
+    device.has_bf16 = device.compute_capability >= 80;
+    out.push_back(device);
+  }
+  cudaSetDevice(before);
+  cudaGetLastError();
+  return out;
+}
+
+void use_device(int index) { check(cudaSetDevice(index), "choosing a GPU"); }
+
+DeviceMemory::DeviceMemory(int64_t bytes) : bytes_(bytes) {
+  void* memory = nullptr;
+  if (bytes > 0) check(cudaMalloc(&memory, static_cast<size_t>(bytes)), "reserving GPU memory");
+  memory_.reset(static_cast<std::byte*>(memory));
+}
+void DeviceMemory::Free::operator()(std::byte* memory) const noexcept { cudaFree(memory); }
+
+PinnedRange::PinnedRange(void* memory, int64_t bytes) {
+  check(cudaHostRegister(memory, static_cast<size_t>(bytes), cudaHostRegisterPortable),
+        "pinning host memory");
+  memory_.reset(memory);
+}
+void PinnedRange::Unpin::operator()(void* memory) const noexcept { cudaHostUnregister(memory); }
+
+OwnedStream::OwnedStream() {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
+  stream_.reset(reinterpret_cast<Stream>(stream));
+}
+void OwnedStream::Destroy::operator()(Stream stream) const noexcept {
+  cudaStreamDestroy(of(stream));
+}
+
+Event::Event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+  event_.reset(reinterpret_cast<EventTag*>(event));
+}
+void Event::Destroy::operator()(EventTag* event) const noexcept { cudaEventDestroy(of(event)); }
+void Event::record(Stream stream) {
+  check(cudaEventRecord(of(event_.get()), of(stream)), "recording an event");
+}
+void Event::make_wait(Stream stream) const {
+  check(cudaStreamWaitEvent(of(stream), of(event_.get()), 0), "waiting for an event");
+}
+void Event::synchronize() const {
+  check(cudaEventSynchronize(of(event_.get())), "waiting for the GPU");
+}
+
+void copy_to_device(void* device, const void* host, int64_t bytes, Stream stream) {
+  check(
+      cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, of(stream)),
+      "copying to the GPU");
+}
+void copy_to_host(void* host, const void* device, int64_t bytes, Stream stream) {
+  check(
+      cudaMemcpyAsync(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, of(stream)),
+      "copying from the GPU");
+}
+void copy_on_device(void* to, const void* from, int64_t bytes, Stream stream) {
+  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, of(stream)),
+        "copying on the GPU");
+}
+void fill_zero(void* device, int64_t bytes, Stream stream) {
+  check(cudaMemsetAsync(device, 0, static_cast<size_t>(bytes), of(stream)), "clearing GPU memory");
+}
+void synchronize(Stream stream) { check(cudaStreamSynchronize(of(stream)), "waiting for the GPU"); }
+
+}  // namespace sluice::cuda

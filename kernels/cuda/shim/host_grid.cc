@@ -1,0 +1,439 @@
+#include "kernels/cuda/shim/host_grid.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/shim/fiber.h"
+#include "src/base/error.h"
+
+namespace sluice::cuda::host {
+
+namespace {
+constexpr int kMostThreads = 1024;
+constexpr int kPoison = 0xff;  // NaN in every float type, -1 in integers
+
+struct Copy {
+  void* shared;
+  const void* global;  // null: zeros
+};
+
+// What a lane brings to a warp operation, and what it takes away.
+struct Operand {
+  const void* in = nullptr;
+  void* out = nullptr;
+};
+using Operands = std::array<Operand, kWarp>;
+using WarpOperation = void (*)(Operands&);
+
+enum class State : uint8_t { kReady, kAtWarp, kAtBarrier, kDone };
+
+struct FiberThread : Thread {
+  Fiber* fiber = nullptr;
+  State state = State::kReady;
+  Place place;
+  std::vector<std::vector<Copy>> committed;
+  std::vector<Copy> issued;
+};
+
+struct WarpState {
+  Operands operands;
+  WarpOperation operation = nullptr;
+  Place place;
+  int arrived = 0;
+};
+
+std::string text_of(const Place& place) {
+  const std::string_view file = place.file;
+  const size_t slash = file.find_last_of('/');
+  return fmt::format("{}:{}", file.substr(slash == std::string_view::npos ? 0 : slash + 1),
+                     place.line);
+}
+
+// One block and its threads; made once for a grid, run for each block of it.
+class BlockRun {
+ public:
+  BlockRun(const char* name, const LaunchShape& shape, uint64_t seed,
+           const std::function<void()>& body)
+      : name_(name), shape_(shape), body_(body), order_(static_cast<size_t>(shape.threads)) {
+    threads_.resize(order_.size());
+    warps_.resize(order_.size() / kWarp);
+    std::iota(order_.begin(), order_.end(), 0);
+    if (seed == 1) std::reverse(order_.begin(), order_.end());
+    if (seed > 1) random_.emplace(seed);
+  }
+
+  void run(int x, int y, int z);
+
+  void wait_at_barrier(FiberThread& self, Place place);
+  void meet(FiberThread& self, WarpOperation operation, Operand operand, Place place);
+  [[noreturn]] void stop(FiberThread& self, std::string message);
+
+ private:
+  void step(FiberThread& thread);
+  void release_barrier();
+  [[noreturn]] void report_deadlock() const;
+  [[noreturn]] void raise(const std::string& message) const {
+    throw Error(ErrorKind::kInternal, fmt::format("kernel {}, block ({}, {}, {}): {}", name_,
+                                                  block_.x, block_.y, block_.z, message));
+  }
+
+  const char* name_;
+  LaunchShape shape_;
+  const std::function<void()>& body_;
+  Block block_{};
+  std::vector<FiberThread> threads_;
+  std::vector<WarpState> warps_;
+  std::vector<int> order_;
+  std::optional<std::mt19937_64> random_;
+  int at_barrier_ = 0;
+  int done_ = 0;
+  std::string problem_;
+};
+
+thread_local FiberThread* current = nullptr;
+thread_local BlockRun* current_run = nullptr;
+
+// Stacks are kept for the next grid: mapping a thousand takes longer than most blocks run.
+Fiber& fiber_of(int index) {
+  static thread_local std::vector<std::unique_ptr<Fiber>> fibers;
+  while (static_cast<int>(fibers.size()) <= index) fibers.push_back(std::make_unique<Fiber>());
+  return *fibers[static_cast<size_t>(index)];
+}
+
+void BlockRun::run(int x, int y, int z) {
+  struct Free {
+    void operator()(std::byte* memory) const noexcept { std::free(memory); }
+  };
+  void* memory = nullptr;
+  const auto bytes = static_cast<size_t>(std::max<int64_t>(shape_.shared_bytes, 1));
+  if (posix_memalign(&memory, 128, bytes) != 0) raise("no memory to stand for shared memory");
+  const std::unique_ptr<std::byte, Free> shared(static_cast<std::byte*>(memory));
+  std::memset(memory, kPoison, bytes);
+  block_ = {x, y, z, shape_.grid.x, shape_.threads, shared.get()};
+  at_barrier_ = done_ = 0;
+  warps_.assign(warps_.size(), {});
+  for (int i = 0; i < shape_.threads; ++i) {
+    FiberThread& thread = threads_[static_cast<size_t>(i)];
+    thread = FiberThread{{i, &block_}, &fiber_of(i), State::kReady, {}, {}, {}};
+    thread.fiber->start(
+        [](void* run) {
+          static_cast<BlockRun*>(run)->body_();
+          FiberThread& self = *current;
+          if (!self.issued.empty() || !self.committed.empty())
+            current_run->stop(self, "it ends without waiting for its asynchronous copies");
+          self.state = State::kDone;
+          ++current_run->done_;
+          self.fiber->leave(Fiber::Leave::kForGood);
+        },
+        this);
+  }
+  current_run = this;
+  while (done_ < shape_.threads) {
+    if (random_) std::shuffle(order_.begin(), order_.end(), *random_);
+    bool has_moved = false;
+    for (const int index : order_) {
+      FiberThread& thread = threads_[static_cast<size_t>(index)];
+      if (thread.state != State::kReady) continue;
+      has_moved = true;
+      step(thread);
+    }
+    if (!has_moved) report_deadlock();
+  }
+}
+
+void BlockRun::step(FiberThread& thread) {
+  current = &thread;
+  thread.fiber->enter();
+  current = nullptr;
+  if (!problem_.empty()) raise(problem_);
+}
+
+void BlockRun::stop(FiberThread& self, std::string message) {
+  problem_ = fmt::format("thread {}: {}", self.index, message);
+  std::string().swap(message);                        // nothing unwinds this stack
+  for (;;) self.fiber->leave(Fiber::Leave::kForNow);  // never entered again
+}
+
+void BlockRun::release_barrier() {
+  at_barrier_ = 0;
+  for (FiberThread& thread : threads_) thread.state = State::kReady;
+}
+
+void BlockRun::wait_at_barrier(FiberThread& self, Place place) {
+  self.place = place;
+  self.state = State::kAtBarrier;
+  if (++at_barrier_ == shape_.threads) return release_barrier();
+  self.fiber->leave(Fiber::Leave::kForNow);
+}
+
+void BlockRun::meet(FiberThread& self, WarpOperation operation, Operand operand, Place place) {
+  WarpState& warp = warps_[static_cast<size_t>(self.index / kWarp)];
+  if (warp.arrived == 0) {
+    warp.operation = operation;
+    warp.place = place;
+  } else if (warp.operation != operation || warp.place.line != place.line) {
+    std::string message =
+        fmt::format("it is at {}, others of its warp at {}", text_of(place), text_of(warp.place));
+    stop(self, std::move(message));
+  }
+  warp.operands[static_cast<size_t>(self.index % kWarp)] = operand;
+  self.place = place;
+  self.state = State::kAtWarp;
+  if (++warp.arrived < kWarp) return self.fiber->leave(Fiber::Leave::kForNow);
+  operation(warp.operands);
+  warp.arrived = 0;
+  const int first = self.index / kWarp * kWarp;
+  for (int lane = 0; lane < kWarp; ++lane)
+    threads_[static_cast<size_t>(first + lane)].state = State::kReady;
+}
+
+void BlockRun::report_deadlock() const {
+  std::string message = "no thread can go on:";
+  State last = State::kReady;
+  int last_line = -1;
+  for (const FiberThread& thread : threads_) {
+    if (thread.state == last && thread.place.line == last_line) continue;
+    last = thread.state;
+    last_line = thread.place.line;
+    message += thread.state == State::kDone
+                   ? fmt::format(" thread {} has ended;", thread.index)
+                   : fmt::format(" thread {} waits {} at {};", thread.index,
+                                 thread.state == State::kAtWarp ? "for its warp" : "for its block",
+                                 text_of(thread.place));
+  }
+  message.pop_back();
+  raise(message);
+}
+
+void meet(WarpOperation operation, const void* in, void* out, Place place) {
+  current_run->meet(*current, operation, {in, out}, place);
+}
+
+float element(uint32_t pair, int index, DType type) {
+  const auto bits = static_cast<uint16_t>(pair >> (16 * index));
+  return type == DType::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+}
+
+// The fragments of one product as the lanes hold them (PTX manual, mma.m16n8k16 and m16n8k32): of
+// its group (lane / 4) and its place in it (lane % 4), each register holds `depth / 8` neighbouring
+// elements.
+template <class Element>
+struct Fragments {
+  const uint32_t* a;
+  const uint32_t* b;
+  Element* d;
+};
+
+template <DType kType>
+void multiply_16_bit(Operands& operands) {
+  using Part = Fragments<float>;
+  float a[16][16], b[16][8];
+  for (int lane = 0; lane < kWarp; ++lane) {
+    const auto& part = *static_cast<const Part*>(operands[static_cast<size_t>(lane)].in);
+    const int group = lane / 4;
+    const int place = lane % 4;
+    for (int r = 0; r < 4; ++r)
+      for (int i = 0; i < 2; ++i)
+        a[group + r % 2 * 8][place * 2 + i + r / 2 * 8] = element(part.a[r], i, kType);
+    for (int r = 0; r < 2; ++r)
+      for (int i = 0; i < 2; ++i) b[place * 2 + i + r * 8][group] = element(part.b[r], i, kType);
+  }
+  for (int lane = 0; lane < kWarp; ++lane) {
+    const auto& part = *static_cast<const Part*>(operands[static_cast<size_t>(lane)].in);
+    for (int r = 0; r < 4; ++r) {
+      const int row = lane / 4 + r / 2 * 8;
+      const int col = lane % 4 * 2 + r % 2;
+      float sum = part.d[r];
+      for (int k = 0; k < 16; ++k) sum += a[row][k] * b[k][col];
+      part.d[r] = sum;
+    }
+  }
+}
+
+void multiply_8_bit(Operands& operands) {
+  using Part = Fragments<int>;
+  int a[16][32], b[32][8];
+  const auto byte = [](uint32_t word, int i) { return static_cast<int8_t>(word >> (8 * i)); };
+  for (int lane = 0; lane < kWarp; ++lane) {
+    const auto& part = *static_cast<const Part*>(operands[static_cast<size_t>(lane)].in);
+    const int group = lane / 4;
+    const int place = lane % 4;
+    for (int r = 0; r < 4; ++r)
+      for (int i = 0; i < 4; ++i)
+        a[group + r % 2 * 8][place * 4 + i + r / 2 * 16] = byte(part.a[r], i);
+    for (int r = 0; r < 2; ++r)
+      for (int i = 0; i < 4; ++i) b[place * 4 + i + r * 16][group] = byte(part.b[r], i);
+  }
+  for (int lane = 0; lane < kWarp; ++lane) {
+    const auto& part = *static_cast<const Part*>(operands[static_cast<size_t>(lane)].in);
+    for (int r = 0; r < 4; ++r)
+      for (int k = 0; k < 32; ++k)
+        part.d[r] += a[lane / 4 + r / 2 * 8][k] * b[k][lane % 4 * 2 + r % 2];
+  }
+}
+
+void load_matrices(Operands& operands, bool is_transposed) {
+  for (int lane = 0; lane < kWarp; ++lane) {
+    auto* out = static_cast<uint32_t*>(operands[static_cast<size_t>(lane)].out);
+    for (int matrix = 0; matrix < 4; ++matrix) {
+      uint16_t pair[2];
+      for (int i = 0; i < 2; ++i) {
+        const int row = is_transposed ? lane % 4 * 2 + i : lane / 4;
+        const int col = is_transposed ? lane / 4 : lane % 4 * 2 + i;
+        const void* from = operands[static_cast<size_t>(matrix * 8 + row)].in;
+        std::memcpy(&pair[i], static_cast<const std::byte*>(from) + col * 2, 2);
+      }
+      out[matrix] = pair[0] | (uint32_t{pair[1]} << 16);
+    }
+  }
+}
+
+struct ShuffleIn {
+  uint32_t value;
+  int lane;
+};
+
+void finish_copies(FiberThread& self, size_t groups_left) {
+  while (self.committed.size() > groups_left) {
+    for (const Copy& copy : self.committed.front())
+      if (copy.global)
+        std::memcpy(copy.shared, copy.global, 16);
+      else
+        std::memset(copy.shared, 0, 16);
+    self.committed.erase(self.committed.begin());
+  }
+}
+
+bool is_aligned(const void* at, uintptr_t bytes) {
+  return reinterpret_cast<uintptr_t>(at) % bytes == 0;
+}
+}  // namespace
+
+void run_grid(const char* name, const LaunchShape& shape, uint64_t seed,
+              const std::function<void()>& body) {
+  const Grid& grid = shape.grid;
+  const auto refuse = [&](const std::string& message) {
+    throw Error(ErrorKind::kInternal, fmt::format("kernel {}: {}", name, message));
+  };
+  if (shape.threads < kWarp || shape.threads > kMostThreads || shape.threads % kWarp != 0)
+    refuse(fmt::format("a block of {} threads; whole warps up to {} can run", shape.threads,
+                       kMostThreads));
+  if (grid.x < 1 || grid.y < 1 || grid.z < 1 || grid.y > 65535 || grid.z > 65535)
+    refuse(fmt::format("a grid of {} x {} x {} blocks", grid.x, grid.y, grid.z));
+  constexpr int64_t kMostShared = 227 << 10;
+  if (shape.shared_bytes > kMostShared)
+    refuse(fmt::format("{} bytes of shared memory; no GPU has more than {}", shape.shared_bytes,
+                       kMostShared));
+  SLUICE_ASSERT(!current, "a kernel launches no kernel");
+  BlockRun run(name, shape, seed, body);
+  const int64_t blocks = int64_t{grid.x} * grid.y * grid.z;
+  for (int64_t i = 0; i < blocks; ++i) {
+    const int64_t block = seed % 2 == 1 ? blocks - 1 - i : i;
+    run.run(static_cast<int>(block % grid.x), static_cast<int>(block / grid.x % grid.y),
+            static_cast<int>(block / grid.x / grid.y));
+  }
+}
+
+const Thread& thread() { return *current; }
+
+void block_barrier(Place place) { current_run->wait_at_barrier(*current, place); }
+
+void warp_sync(Place place) {
+  meet([](Operands&) {}, nullptr, nullptr, place);
+}
+
+uint32_t shuffle(uint32_t value, int lane, Place place) {
+  const ShuffleIn in{value, lane};
+  uint32_t out = 0;
+  meet(
+      [](Operands& operands) {
+        for (Operand& operand : operands) {
+          const auto from = static_cast<size_t>(static_cast<const ShuffleIn*>(operand.in)->lane);
+          *static_cast<uint32_t*>(operand.out) =
+              static_cast<const ShuffleIn*>(operands[from % kWarp].in)->value;
+        }
+      },
+      &in, &out, place);
+  return out;
+}
+
+uint32_t ballot(bool value, Place place) {
+  uint32_t out = 0;
+  meet(
+      [](Operands& operands) {
+        uint32_t votes = 0;
+        for (size_t lane = 0; lane < kWarp; ++lane)
+          votes |= uint32_t{*static_cast<const bool*>(operands[lane].in)} << lane;
+        for (Operand& operand : operands) *static_cast<uint32_t*>(operand.out) = votes;
+      },
+      &value, &out, place);
+  return out;
+}
+
+void copy_async(void* shared, const void* global, bool is_valid) {
+  if (!is_aligned(shared, 16) || (is_valid && !is_aligned(global, 16)))
+    current_run->stop(*current, "an asynchronous copy that is not aligned to 16 bytes");
+  std::memset(shared, kPoison, 16);
+  current->issued.push_back({shared, is_valid ? global : nullptr});
+}
+
+void copy_async_commit() {
+  current->committed.push_back(std::move(current->issued));
+  current->issued.clear();
+}
+
+void copy_async_wait(int groups_left) { finish_copies(*current, static_cast<size_t>(groups_left)); }
+
+void load_matrix_x4(uint32_t (&out)[4], const void* row, bool is_transposed, Place place) {
+  if (!is_aligned(row, 16)) current_run->stop(*current, "a matrix row not aligned to 16 bytes");
+  if (is_transposed)
+    meet([](Operands& operands) { load_matrices(operands, true); }, row, out, place);
+  else
+    meet([](Operands& operands) { load_matrices(operands, false); }, row, out, place);
+}
+
+void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], DType type,
+                 Place place) {
+  const Fragments<float> part{a, b, d};
+  meet(type == DType::kF16 ? multiply_16_bit<DType::kF16> : multiply_16_bit<DType::kBF16>, &part,
+       nullptr, place);
+}
+
+void mma_16x8x32_s8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Place place) {
+  const Fragments<int> part{a, b, d};
+  meet(multiply_8_bit, &part, nullptr, place);
+}
+
+uint32_t fma_half2(uint32_t a, uint32_t b, uint32_t c) {
+  // A double holds the product of two halves exactly, and their sum with a third to within what
+  // matters for one rounding to half.
+  uint32_t out = 0;
+  for (int i = 0; i < 2; ++i) {
+    const double sum = double{element(a, i, DType::kF16)} * double{element(b, i, DType::kF16)} +
+                       double{element(c, i, DType::kF16)};
+    // To f32 rounding to odd: then the second rounding, to half, is the only one that counts.
+    auto narrow = static_cast<float>(sum);
+    if (std::isfinite(narrow) && static_cast<double>(narrow) != sum) {
+      auto bits = std::bit_cast<uint32_t>(narrow);
+      const bool is_above = std::fabs(static_cast<double>(narrow)) > std::fabs(sum);
+      if (is_above) --bits;
+      narrow = std::bit_cast<float>(bits | 1u);
+    }
+    out |= uint32_t{f32_to_f16(narrow)} << (16 * i);
+  }
+  return out;
+}
+
+}  // namespace sluice::cuda::host

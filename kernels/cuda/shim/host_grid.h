@@ -1,0 +1,69 @@
+#pragma once
+// Runs a grid of blocks on the host, one fiber a thread, for tests of CUDA kernels without a GPU. A
+// block's fibers run until they meet a barrier or a warp operation; the order in which they run is
+// drawn from a seed, so that a missing barrier shows. Shared memory is filled with NaN before each
+// block and is exactly as large as asked for (the address sanitizer sees beyond it). Asynchronous
+// copies spoil their destination when issued and land at the wait. Threads that wait for each other
+// in vain, or meet at different places, are an error that names both places. One grid at a time.
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "kernels/cuda/types.h"
+#include "src/base/dtype.h"
+
+namespace sluice::cuda::host {
+
+/// Where in the source a thread waits.
+struct Place {
+  const char* file = "";
+  int line = 0;
+  static constexpr Place here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
+
+struct LaunchShape {
+  Grid grid;
+  int threads = kWarp;  ///< whole warps, at most 1024
+  int64_t shared_bytes = 0;
+};
+
+struct Block {
+  int x, y, z;
+  int grid_x;
+  int threads;
+  std::byte* shared;
+};
+
+struct Thread {
+  int index = 0;
+  const Block* block = nullptr;
+};
+
+/// Runs `body` once for each thread of the grid. `seed` 0: threads in rising order, 1: falling,
+/// else drawn anew whenever they are looked through. Throws Error(kInternal) naming kernel, block
+/// and places when the threads can't go on.
+void run_grid(const char* name, const LaunchShape& shape, uint64_t seed,
+              const std::function<void()>& body);
+
+/// Queues a kernel on a stream of the host's driver (host_driver.cc).
+void enqueue_kernel(const char* name, const LaunchShape& shape, Stream stream,
+                    std::function<void()> body);
+
+// The running thread's side; only within run_grid().
+const Thread& thread();
+void block_barrier(Place place);
+void warp_sync(Place place);
+uint32_t shuffle(uint32_t value, int lane, Place place);
+uint32_t ballot(bool value, Place place);
+void copy_async(void* shared, const void* global, bool is_valid);
+void copy_async_commit();
+void copy_async_wait(int groups_left);
+void load_matrix_x4(uint32_t (&out)[4], const void* row, bool is_transposed, Place place);
+void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], DType type,
+                 Place place);
+void mma_16x8x32_s8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Place place);
+uint32_t fma_half2(uint32_t a, uint32_t b, uint32_t c);
+
+}  // namespace sluice::cuda::host

@@ -1,0 +1,28 @@
+#pragma once
+// Plain types that kernels, the driver and the host's stand-in share.
+#include <cstddef>
+#include <cstdint>
+
+namespace sluice::cuda {
+
+/// A stream of the driver (driver.h); null is the default one.
+struct StreamTag;
+using Stream = StreamTag*;
+
+struct Grid {
+  int x = 1;
+  int y = 1;
+  int z = 1;
+};
+
+constexpr int kWarp = 32;
+
+/// 8 and 16 bytes that one instruction loads.
+struct alignas(8) Words2 {
+  uint32_t word[2];
+};
+struct alignas(16) Words4 {
+  uint32_t word[4];
+};
+
+}  // namespace sluice::cuda

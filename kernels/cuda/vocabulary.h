@@ -1,0 +1,64 @@
+#pragma once
+// The only words a CUDA kernel of ours may use for what is not plain C++: thread and block numbers,
+// barriers, shuffles, asynchronous copies, matrix instructions, packed halves. Compiled by nvcc
+// they are PTX; compiled by any C++ compiler they run on the host, a fiber a thread
+// (shim/host_grid.h), so that every kernel is checked without a GPU. Kernels take no other way to
+// the device: scripts/check.sh refuses inline assembly and intrinsics outside shim/.
+//
+// Rules that both sides keep: blocks are one-dimensional and whole warps; warp operations are met
+// by all 32 lanes; all shared memory is the dynamic block of shared_memory(); no thread waits for
+// another block. 16-bit floats travel as their bits (uint16_t), pairs as uint32_t, first in the low
+// half.
+#include "kernels/cuda/types.h"
+
+#ifdef __CUDACC__
+#include "kernels/cuda/shim/device_vocabulary.h"
+#else
+#include "kernels/cuda/shim/host_vocabulary.h"
+#endif
+
+namespace sluice::cuda {
+
+// Made of the words above, the same on both sides.
+
+SLUICE_DEVICE int lane_index() { return thread_index() % kWarp; }
+SLUICE_DEVICE int warp_index() { return thread_index() / kWarp; }
+
+SLUICE_DEVICE float warp_sum(float value) {
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
+  return value;
+}
+
+SLUICE_DEVICE float warp_max(float value) {
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) {
+    const float other = shuffle_xor(value, mask);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
+/// Sum over the block; `scratch` is shared memory of a float a warp. All threads get it; a barrier
+/// before it and two in it, so that `scratch` may be used again.
+SLUICE_DEVICE float block_sum(float value, float* scratch) {
+  value = warp_sum(value);
+  block_sync();
+  if (lane_index() == 0) scratch[warp_index()] = value;
+  block_sync();
+  const int warps = block_threads() / kWarp;
+  float sum = 0;
+  for (int i = 0; i < warps; ++i) sum += scratch[i];
+  return sum;
+}
+
+SLUICE_DEVICE float block_max(float value, float* scratch) {
+  value = warp_max(value);
+  block_sync();
+  if (lane_index() == 0) scratch[warp_index()] = value;
+  block_sync();
+  const int warps = block_threads() / kWarp;
+  float largest = scratch[0];
+  for (int i = 1; i < warps; ++i) largest = scratch[i] > largest ? scratch[i] : largest;
+  return largest;
+}
+
+}  // namespace sluice::cuda
