@@ -20,6 +20,7 @@ SLUICE_DEVICE int block_x() { return static_cast<int>(blockIdx.x); }
 SLUICE_DEVICE int block_y() { return static_cast<int>(blockIdx.y); }
 SLUICE_DEVICE int block_z() { return static_cast<int>(blockIdx.z); }
 SLUICE_DEVICE int grid_x() { return static_cast<int>(gridDim.x); }
+SLUICE_DEVICE int grid_y() { return static_cast<int>(gridDim.y); }
 
 extern __shared__ __align__(128) std::byte sluice_dynamic_shared[];
 SLUICE_DEVICE std::byte* shared_memory() { return sluice_dynamic_shared; }
@@ -149,6 +150,25 @@ SLUICE_DEVICE uint32_t sub_half2(uint32_t a, uint32_t b) {
 }
 SLUICE_DEVICE uint32_t fma_half2(uint32_t a, uint32_t b, uint32_t c) {
   return bits_of(__hfma2(as_half2(a), as_half2(b), as_half2(c)));
+}
+
+/// a * b + c of bf16 pairs; not on Turing.
+SLUICE_DEVICE uint32_t fma_bf16_pair(uint32_t a, uint32_t b, uint32_t c) {
+#if __CUDA_ARCH__ >= 800
+  uint32_t out;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(c));
+  return out;
+#else
+  asm volatile("trap;");
+  return 0;
+#endif
+}
+SLUICE_DEVICE uint32_t pair_of_half(float low, float high) {
+  return bits_of(__floats2half2_rn(low, high));
+}
+SLUICE_DEVICE uint32_t pair_of_bf16(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return reinterpret_cast<const uint32_t&>(pair);
 }
 
 /// Bytes that are used once: they should not push others out of the caches.

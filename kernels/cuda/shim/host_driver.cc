@@ -114,6 +114,10 @@ void enqueue_kernel(const char* name, const LaunchShape& shape, Stream stream,
                    },
                    nullptr, 0});
 }
+
+void enqueue_work(Stream stream, std::function<void()> work) {
+  enqueue(stream, {std::move(work), nullptr, 0});
+}
 }  // namespace host
 
 std::vector<DeviceProperties> devices() noexcept {

@@ -121,7 +121,7 @@ void BlockRun::run(int x, int y, int z) {
   if (posix_memalign(&memory, 128, bytes) != 0) raise("no memory to stand for shared memory");
   const std::unique_ptr<std::byte, Free> shared(static_cast<std::byte*>(memory));
   std::memset(memory, kPoison, bytes);
-  block_ = {x, y, z, shape_.grid.x, shape_.threads, shared.get()};
+  block_ = {x, y, z, shape_.grid.x, shape_.grid.y, shape_.threads, shared.get()};
   at_barrier_ = done_ = 0;
   warps_.assign(warps_.size(), {});
   for (int i = 0; i < shape_.threads; ++i) {
@@ -316,6 +316,27 @@ void finish_copies(FiberThread& self, size_t groups_left) {
   }
 }
 
+// A double holds the product of two 16-bit floats exactly, and their sum with a third to within
+// what matters for one rounding to 16 bits.
+uint32_t fma_pair(uint32_t a, uint32_t b, uint32_t c, DType type) {
+  uint32_t out = 0;
+  for (int i = 0; i < 2; ++i) {
+    const double sum =
+        double{element(a, i, type)} * double{element(b, i, type)} + double{element(c, i, type)};
+    // To f32 rounding to odd: then the second rounding is the only one that counts.
+    auto narrow = static_cast<float>(sum);
+    if (std::isfinite(narrow) && static_cast<double>(narrow) != sum) {
+      auto bits = std::bit_cast<uint32_t>(narrow);
+      const bool is_above = std::fabs(static_cast<double>(narrow)) > std::fabs(sum);
+      if (is_above) --bits;
+      narrow = std::bit_cast<float>(bits | 1u);
+    }
+    const uint16_t bits = type == DType::kF16 ? f32_to_f16(narrow) : f32_to_bf16(narrow);
+    out |= uint32_t{bits} << (16 * i);
+  }
+  return out;
+}
+
 bool is_aligned(const void* at, uintptr_t bytes) {
   return reinterpret_cast<uintptr_t>(at) % bytes == 0;
 }
@@ -416,24 +437,10 @@ void mma_16x8x32_s8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
   meet(multiply_8_bit, &part, nullptr, place);
 }
 
-uint32_t fma_half2(uint32_t a, uint32_t b, uint32_t c) {
-  // A double holds the product of two halves exactly, and their sum with a third to within what
-  // matters for one rounding to half.
-  uint32_t out = 0;
-  for (int i = 0; i < 2; ++i) {
-    const double sum = double{element(a, i, DType::kF16)} * double{element(b, i, DType::kF16)} +
-                       double{element(c, i, DType::kF16)};
-    // To f32 rounding to odd: then the second rounding, to half, is the only one that counts.
-    auto narrow = static_cast<float>(sum);
-    if (std::isfinite(narrow) && static_cast<double>(narrow) != sum) {
-      auto bits = std::bit_cast<uint32_t>(narrow);
-      const bool is_above = std::fabs(static_cast<double>(narrow)) > std::fabs(sum);
-      if (is_above) --bits;
-      narrow = std::bit_cast<float>(bits | 1u);
-    }
-    out |= uint32_t{f32_to_f16(narrow)} << (16 * i);
-  }
-  return out;
+uint32_t fma_half2(uint32_t a, uint32_t b, uint32_t c) { return fma_pair(a, b, c, DType::kF16); }
+
+uint32_t fma_bf16_pair(uint32_t a, uint32_t b, uint32_t c) {
+  return fma_pair(a, b, c, DType::kBF16);
 }
 
 }  // namespace sluice::cuda::host

@@ -31,7 +31,7 @@ struct LaunchShape {
 
 struct Block {
   int x, y, z;
-  int grid_x;
+  int grid_x, grid_y;
   int threads;
   std::byte* shared;
 };
@@ -51,6 +51,9 @@ void run_grid(const char* name, const LaunchShape& shape, uint64_t seed,
 void enqueue_kernel(const char* name, const LaunchShape& shape, Stream stream,
                     std::function<void()> body);
 
+/// Queues anything else.
+void enqueue_work(Stream stream, std::function<void()> work);
+
 // The running thread's side; only within run_grid().
 const Thread& thread();
 void block_barrier(Place place);
@@ -65,5 +68,6 @@ void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], 
                  Place place);
 void mma_16x8x32_s8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Place place);
 uint32_t fma_half2(uint32_t a, uint32_t b, uint32_t c);
+uint32_t fma_bf16_pair(uint32_t a, uint32_t b, uint32_t c);
 
 }  // namespace sluice::cuda::host

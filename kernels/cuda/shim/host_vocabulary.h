@@ -22,6 +22,7 @@ inline int block_x() { return host::thread().block->x; }
 inline int block_y() { return host::thread().block->y; }
 inline int block_z() { return host::thread().block->z; }
 inline int grid_x() { return host::thread().block->grid_x; }
+inline int grid_y() { return host::thread().block->grid_y; }
 inline std::byte* shared_memory() { return host::thread().block->shared; }
 
 inline void block_sync(host::Place place = host::Place::here()) { host::block_barrier(place); }
@@ -95,6 +96,16 @@ inline float bits_to_float(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline uint32_t float_to_bits(float value) { return std::bit_cast<uint32_t>(value); }
 inline uint32_t sub_half2(uint32_t a, uint32_t b) { return host::fma_half2(b, 0xbc00bc00u, a); }
 inline uint32_t fma_half2(uint32_t a, uint32_t b, uint32_t c) { return host::fma_half2(a, b, c); }
+
+inline uint32_t fma_bf16_pair(uint32_t a, uint32_t b, uint32_t c) {
+  return host::fma_bf16_pair(a, b, c);
+}
+inline uint32_t pair_of_half(float low, float high) {
+  return f32_to_f16(low) | (uint32_t{f32_to_f16(high)} << 16);
+}
+inline uint32_t pair_of_bf16(float low, float high) {
+  return f32_to_bf16(low) | (uint32_t{f32_to_bf16(high)} << 16);
+}
 
 inline Words4 load_streaming16(const void* from) { return *static_cast<const Words4*>(from); }
 inline Words2 load_streaming8(const void* from) { return *static_cast<const Words2*>(from); }

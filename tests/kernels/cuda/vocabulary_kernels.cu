@@ -20,15 +20,21 @@ SLUICE_KERNEL(kThreads) to_16_bit_kernel(const float* in, int n, uint16_t* half,
 }
 
 SLUICE_KERNEL(kThreads)
-words_kernel(const uint32_t* a, const uint32_t* b, const uint32_t* c, int n, uint32_t* out) {
+words_kernel(const uint32_t* a, const uint32_t* b, const uint32_t* c, int n, bool has_bf16,
+             uint32_t* out) {
   const int i = block_x() * block_threads() + thread_index();
   if (i >= n) return;
-  out[i * 5] = and_or(a[i], b[i], c[i]);
-  out[i * 5 + 1] = byte_permute(a[i], b[i], c[i] & 0x7777u);
-  out[i * 5 + 2] = static_cast<uint32_t>(
+  out[i * 8] = and_or(a[i], b[i], c[i]);
+  out[i * 8 + 1] = byte_permute(a[i], b[i], c[i] & 0x7777u);
+  out[i * 8 + 2] = static_cast<uint32_t>(
       dot4(static_cast<int>(a[i]), static_cast<int>(b[i]), static_cast<int>(c[i] >> 8)));
-  out[i * 5 + 3] = fma_half2(a[i], b[i], c[i]);
-  out[i * 5 + 4] = sub_half2(a[i], b[i]);
+  out[i * 8 + 3] = fma_half2(a[i], b[i], c[i]);
+  out[i * 8 + 4] = sub_half2(a[i], b[i]);
+  if (has_bf16) out[i * 8 + 5] = fma_bf16_pair(a[i], b[i], c[i]);
+  const float low = bits_to_float(a[i]);
+  const float high = bits_to_float(b[i]);
+  out[i * 8 + 6] = pair_of_half(low, high);
+  out[i * 8 + 7] = pair_of_bf16(low, high);
 }
 
 SLUICE_KERNEL(1024) across_kernel(const int* in, float* out) {
@@ -180,8 +186,9 @@ void all_halves(float* of_half, float* of_bf16) {
 void to_16_bit(const float* in, int n, uint16_t* half, uint16_t* bf16) {
   launch("to_16_bit", to_16_bit_kernel, {blocks_for(n)}, kThreads, 0, nullptr, in, n, half, bf16);
 }
-void words(const uint32_t* a, const uint32_t* b, const uint32_t* c, int n, uint32_t* out) {
-  launch("words", words_kernel, {blocks_for(n)}, kThreads, 0, nullptr, a, b, c, n, out);
+void words(const uint32_t* a, const uint32_t* b, const uint32_t* c, int n, bool has_bf16,
+           uint32_t* out) {
+  launch("words", words_kernel, {blocks_for(n)}, kThreads, 0, nullptr, a, b, c, n, has_bf16, out);
 }
 void across(const int* in, int threads, float* out) {
   launch("across", across_kernel, {1}, threads, 128, nullptr, in, out);

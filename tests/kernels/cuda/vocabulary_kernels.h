@@ -8,8 +8,10 @@ namespace sluice::cuda {
 void all_halves(float* of_half, float* of_bf16);
 /// out [n] halves, bf16 of f32 values.
 void to_16_bit(const float* in, int n, uint16_t* half, uint16_t* bf16);
-/// out [n][5]: and_or(a, b, c), byte_permute(a, b, c), dot4(a, b, c), fma_half2, sub_half2(a, b).
-void words(const uint32_t* a, const uint32_t* b, const uint32_t* c, int n, uint32_t* out);
+/// out [n][8]: and_or(a, b, c), byte_permute(a, b, c), dot4(a, b, c), fma_half2, sub_half2(a, b),
+/// fma_bf16_pair, pair_of_half(a, b), pair_of_bf16(a, b).
+void words(const uint32_t* a, const uint32_t* b, const uint32_t* c, int n, bool has_bf16,
+           uint32_t* out);
 /// One block of `threads`: out [threads][6]: shuffle from lane in[i] % 32, shuffle_xor 5, ballot of
 /// in[i] & 1, warp_sum, block_sum, block_max of float(in[i]).
 void across(const int* in, int threads, float* out);

@@ -76,6 +76,29 @@ TEST(CudaVocabulary, RoundsTo16BitsToNearestEven) {
   }
 }
 
+// a * b + c is the 16-bit float nearest to it: no neighbour lies closer.
+template <float (*kValue)(uint16_t)>
+void expect_nearest(uint32_t a, uint32_t b, uint32_t c, uint32_t got, int part) {
+  const auto value = [&](uint32_t pair) {
+    return static_cast<double>(kValue(static_cast<uint16_t>(pair >> (16 * part))));
+  };
+  const double exact = value(a) * value(b) + value(c);
+  const double fused = value(got);
+  if (std::isnan(exact)) {
+    EXPECT_TRUE(std::isnan(fused));
+    return;
+  }
+  if (!std::isfinite(fused)) return;
+  for (const int step : {-1, 1}) {
+    const double other = double{kValue(static_cast<uint16_t>((got >> (16 * part)) + step))};
+    if (!std::isfinite(other)) continue;
+    // In f32's steps: bf16 products may lie too far apart for f64 to keep all of them.
+    EXPECT_LE(static_cast<float>(std::fabs(fused - exact)),
+              static_cast<float>(std::fabs(other - exact)))
+        << exact;
+  }
+}
+
 TEST(CudaVocabulary, WorksOnBytesAndPairs) {
   Random random(2);
   constexpr size_t kCount = 20000;
@@ -88,15 +111,16 @@ TEST(CudaVocabulary, WorksOnBytesAndPairs) {
     b[i] = i % 2 ? 0x000f000fu : 0x00f000f0u;
     c[i] = 0x64006400u;
   }
-  DeviceArray<uint32_t> da(a), db(b), dc(c), out(kCount * 5);
-  words(da.data(), db.data(), dc.data(), kCount, out.data());
+  DeviceArray<uint32_t> da(a), db(b), dc(c), out(kCount * 8);
+  const bool has_bf16 = devices()[0].has_bf16;
+  words(da.data(), db.data(), dc.data(), kCount, has_bf16, out.data());
   const auto got = out.values();
   const auto half = [](uint32_t pair, int i) {
     return static_cast<double>(f16_to_f32(static_cast<uint16_t>(pair >> (16 * i))));
   };
   uint64_t hash = 1469598103934665603u;
   for (size_t i = 0; i < kCount; ++i) {
-    ASSERT_EQ(got[i * 5], (a[i] & b[i]) | c[i]);
+    ASSERT_EQ(got[i * 8], (a[i] & b[i]) | c[i]);
     uint32_t permuted = 0;
     int dot = static_cast<int>(c[i] >> 8);
     for (int byte = 0; byte < 4; ++byte) {
@@ -105,29 +129,21 @@ TEST(CudaVocabulary, WorksOnBytesAndPairs) {
       permuted |= ((from >> (8 * (pick % 4))) & 255u) << (8 * byte);
       dot += static_cast<int8_t>(a[i] >> (8 * byte)) * static_cast<int8_t>(b[i] >> (8 * byte));
     }
-    ASSERT_EQ(got[i * 5 + 1], permuted);
-    ASSERT_EQ(static_cast<int>(got[i * 5 + 2]), dot);
+    ASSERT_EQ(got[i * 8 + 1], permuted);
+    ASSERT_EQ(static_cast<int>(got[i * 8 + 2]), dot);
     for (int part = 0; part < 2; ++part) {
-      const double exact = half(a[i], part) * half(b[i], part) + half(c[i], part);
-      const double fused = half(got[i * 5 + 3], part);
-      // Nearest: no half lies closer.
-      if (std::isnan(exact)) {
-        ASSERT_TRUE(std::isnan(fused));
-      } else if (std::fabs(exact) < 65504) {
-        const auto bits = static_cast<uint16_t>(got[i * 5 + 3] >> (16 * part));
-        for (const int step : {-1, 1}) {
-          const double other = static_cast<double>(f16_to_f32(static_cast<uint16_t>(bits + step)));
-          if (std::isfinite(other)) {
-            ASSERT_LE(std::fabs(fused - exact), std::fabs(other - exact)) << exact;
-          }
-        }
-      }
+      expect_nearest<f16_to_f32>(a[i], b[i], c[i], got[i * 8 + 3], part);
+      if (has_bf16) expect_nearest<bf16_to_f32>(a[i], b[i], c[i], got[i * 8 + 5], part);
       const double difference = half(a[i], part) - half(b[i], part);
       const auto expected = f32_to_f16(static_cast<float>(difference));
-      ASSERT_TRUE(same(static_cast<float>(half(got[i * 5 + 4], part)), f16_to_f32(expected)));
+      ASSERT_TRUE(same(static_cast<float>(half(got[i * 8 + 4], part)), f16_to_f32(expected)));
+      const auto source = std::bit_cast<float>(part == 0 ? a[i] : b[i]);
+      if (std::isnan(source)) continue;
+      ASSERT_EQ(static_cast<uint16_t>(got[i * 8 + 6] >> (16 * part)), f32_to_f16(source));
+      ASSERT_EQ(static_cast<uint16_t>(got[i * 8 + 7] >> (16 * part)), f32_to_bf16(source));
     }
     for (int k = 0; k < 3; ++k)
-      hash = (hash ^ got[i * 5 + static_cast<size_t>(k)]) * 1099511628211u;
+      hash = (hash ^ got[i * 8 + static_cast<size_t>(k)]) * 1099511628211u;
   }
   std::printf("vocabulary hash %016llx\n", static_cast<unsigned long long>(hash));
 }

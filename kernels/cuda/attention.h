@@ -1,0 +1,83 @@
+#pragma once
+// Causal attention of ragged sequences over paged KV on the GPU: prompts and single tokens, plain
+// 16-bit, int8 and int4 pages, as kernels/attention.h says (no sparsity, no f32 KV). Rows of the
+// query heads that share a KV head are packed, so that K and V are read once for all of them; K and
+// V become 16 bits in shared memory, scores and sums are f32. The host plans which block does what
+// (plan_attention: plain arrays), the kernels run it.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/cuda/types.h"
+
+namespace sluice::cuda {
+
+/// A run of new tokens of one sequence.
+struct AttentionRun {
+  int64_t row_begin = 0;       ///< of its first token in q and out
+  int64_t first_page = 0;      ///< of its first position in the page table
+  int32_t first_position = 0;  ///< of its first token
+  int32_t count = 0;
+};
+
+/// Packed rows (token, query head of the group) of one run that one block computes, over positions
+/// [begin, end).
+struct AttentionItem {
+  int32_t run = 0;
+  int32_t first_row = 0;
+  int32_t begin = 0;
+  int32_t end = 0;
+  int32_t split = -1;  ///< its place in the workspace; -1: it writes `out`
+};
+
+/// Splits that make up rows [0, rows) of a run.
+struct AttentionMerge {
+  int32_t run = 0;
+  int32_t rows = 0;
+  int32_t first_split = 0;
+  int32_t splits = 0;
+};
+
+struct AttentionPlan {
+  std::vector<AttentionItem> items;  ///< whole tiles of rows first, then those of few rows
+  int64_t tile_items = 0;            ///< of `items`, the former
+  std::vector<AttentionMerge> merges;
+  int64_t workspace_floats = 0;
+};
+
+/// True for what the kernels know: f16, bf16 (not on Turing), int8, int4; heads of at most 256.
+bool takes_attention(const kernels::AttentionShape& shape) noexcept;
+/// Contexts of few tokens are split until `multiprocessors` have enough to do.
+AttentionPlan plan_attention(const kernels::AttentionShape& shape,
+                             std::span<const AttentionRun> runs, int multiprocessors);
+/// Most workspace that any plan of up to `runs` runs asks for.
+int64_t attention_workspace_floats(const kernels::AttentionShape& shape, int64_t runs,
+                                   int multiprocessors) noexcept;
+
+/// All on the device: q [rows, num_heads * head_dim] f32, `out` alike, pages: addresses of pages.
+struct AttentionArguments {
+  const float* q = nullptr;
+  int64_t q_stride = 0;
+  float* out = nullptr;
+  int64_t out_stride = 0;
+  const AttentionRun* runs = nullptr;
+  const std::byte* const* pages = nullptr;
+  const AttentionItem* items = nullptr;    ///< of the plan, copied to the device
+  const AttentionMerge* merges = nullptr;  ///< likewise
+  float* workspace = nullptr;
+};
+void attention(const kernels::AttentionShape& shape, const AttentionPlan& plan,
+               const AttentionArguments& arguments, Stream stream);
+
+/// Where a row's K and V go.
+struct KvPlace {
+  std::byte* page = nullptr;
+  int32_t in_page = 0;
+};
+/// k, v [rows, num_kv_heads * head_dim] f32 (row stride `stride`) into places [rows]; a row whose
+/// page is null goes nowhere.
+void kv_write(const kernels::AttentionShape& shape, const float* k, const float* v, int64_t stride,
+              const KvPlace* places, int64_t rows, Stream stream);
+
+}  // namespace sluice::cuda

@@ -1,0 +1,79 @@
+#include <algorithm>
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_tiles.h"
+
+namespace sluice::cuda {
+
+namespace {
+constexpr int64_t kBlocksEach = 4;        // blocks of a few rows that fill a multiprocessor
+constexpr int64_t kLeastPositions = 256;  // of a split: less is not worth a merge
+
+int64_t most_splits(const kernels::AttentionShape& shape, int multiprocessors) {
+  return std::max<int64_t>(1, kBlocksEach * multiprocessors / shape.num_kv_heads);
+}
+
+int64_t split_floats(const kernels::AttentionShape& shape) {
+  return int64_t{shape.num_kv_heads} * kFewRows * (shape.head_dim + 1);
+}
+}  // namespace
+
+bool takes_attention(const kernels::AttentionShape& shape) noexcept {
+  return shape.head_dim <= 256 && shape.sparsity >= 1 &&
+         (shape.kv_dtype.is_quantised() || shape.kv_dtype.dtype == DType::kF16 ||
+          shape.kv_dtype.dtype == DType::kBF16);
+}
+
+int64_t attention_workspace_floats(const kernels::AttentionShape& shape, int64_t runs,
+                                   int multiprocessors) noexcept {
+  // Splits are shared out by length and rounded up: at most one more for each run.
+  return (most_splits(shape, multiprocessors) + runs) * split_floats(shape);
+}
+
+AttentionPlan plan_attention(const kernels::AttentionShape& shape,
+                             std::span<const AttentionRun> runs, int multiprocessors) {
+  const int32_t group = shape.num_heads / shape.num_kv_heads;
+  const int32_t tile_rows = tile_of(shape.head_dim);
+  const auto oldest = [&](int32_t position) {
+    return shape.sliding_window > 0 ? std::max(0, position - shape.sliding_window + 1) : 0;
+  };
+  AttentionPlan plan;
+  int64_t few_positions = 0;  // that runs of few rows attend
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const AttentionRun& run = runs[i];
+    const int32_t rows = run.count * group;
+    if (rows <= kFewRows) {
+      few_positions += run.first_position + run.count - oldest(run.first_position);
+      continue;
+    }
+    // The last tile attends the most: it goes first.
+    for (int32_t first = (rows - 1) / tile_rows * tile_rows; first >= 0; first -= tile_rows) {
+      const int32_t last_token = (std::min(rows, first + tile_rows) - 1) / group;
+      plan.items.push_back({static_cast<int32_t>(i), first,
+                            oldest(run.first_position + first / group),
+                            run.first_position + last_token + 1, -1});
+    }
+  }
+  plan.tile_items = static_cast<int64_t>(plan.items.size());
+  const int64_t splits = most_splits(shape, multiprocessors);
+  const int64_t each = std::max(kLeastPositions, (few_positions + splits - 1) / splits);
+  int32_t used = 0;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const AttentionRun& run = runs[i];
+    const int32_t rows = run.count * group;
+    if (rows > kFewRows || rows == 0) continue;
+    const int32_t begin = oldest(run.first_position);
+    const int32_t end = run.first_position + run.count;
+    const auto parts = static_cast<int32_t>((end - begin + each - 1) / each);
+    if (parts > 1) plan.merges.push_back({static_cast<int32_t>(i), rows, used, parts});
+    for (int32_t part = 0; part < parts; ++part)
+      plan.items.push_back({static_cast<int32_t>(i), 0,
+                            begin + static_cast<int32_t>(int64_t{end - begin} * part / parts),
+                            begin + static_cast<int32_t>(int64_t{end - begin} * (part + 1) / parts),
+                            parts > 1 ? used++ : -1});
+  }
+  plan.workspace_floats = used * split_floats(shape);
+  return plan;
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,22 @@
+#pragma once
+// Tile sizes of the attention kernels, which the plan must know too.
+#include <cstdint>
+
+namespace sluice::cuda {
+
+/// Packed rows that one matrix instruction takes: runs of at most this many split their context
+/// over the warps instead of their rows.
+constexpr int32_t kFewRows = 16;
+
+/// head_dim as the kernels are made for.
+constexpr int32_t padded_head_dim(int32_t head_dim) noexcept {
+  return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
+}
+/// Warps of a block: heads of 256 leave shared memory for two.
+constexpr int32_t attention_warps(int32_t padded_dim) noexcept { return padded_dim > 128 ? 2 : 4; }
+/// Packed rows of a whole tile, and positions of K and V that are in shared memory at a time.
+constexpr int32_t tile_of(int32_t head_dim) noexcept {
+  return 16 * attention_warps(padded_head_dim(head_dim));
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,35 @@
+#pragma once
+// y = x W^T (+ bias) with plain weights on the GPU: cuBLASLt with f32 sums, one algorithm chosen
+// for each shape and kept (dense_linear_cuda.cu); on the host plain loops
+// (shim/host_dense_linear.cc). One stream at a time for one object: they share its workspace.
+// Errors: kDevice.
+#include <cstdint>
+#include <memory>
+
+#include "kernels/cuda/types.h"
+#include "src/base/dtype.h"
+
+namespace sluice::cuda {
+
+class DenseLinear {
+ public:
+  /// `workspace` [workspace_bytes()] of device memory, aligned to 256 bytes, must outlive this.
+  explicit DenseLinear(std::byte* workspace);
+  ~DenseLinear();
+  DenseLinear(const DenseLinear&) = delete;
+  DenseLinear& operator=(const DenseLinear&) = delete;
+
+  /// Device memory that cuBLASLt may use beside its operands.
+  static constexpr int64_t workspace_bytes() noexcept { return int64_t{32} << 20; }
+
+  /// x [m, k] and w [n, k] row-major of `type` (f32, f16, bf16), row strides ldx and k; y [m, n]
+  /// f32, row stride ldy; bias [n] f32 or null.
+  void run(DType type, const void* x, int64_t ldx, int64_t m, int64_t k, const void* w, int64_t n,
+           const float* bias, float* y, int64_t ldy, Stream stream);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sluice::cuda

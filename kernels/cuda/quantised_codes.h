@@ -1,0 +1,92 @@
+#pragma once
+// Codes of a quantised panel in registers: a word of a row (quantised_layout.h) to pairs of 16-bit
+// numbers, exact, in the order of the columns. Only .cu files include it.
+#include "kernels/cuda/vocabulary.h"
+#include "src/base/weight_format.h"
+
+namespace sluice::cuda {
+
+/// NF4's values (QLoRA, arXiv:2305.14314, appendix E), as kernels::kNf4Values.
+SLUICE_DEVICE float nf4_value(int code) {
+  constexpr float kValues[16] = {-1.0f,
+                                 -0.6961928009986877f,
+                                 -0.5250730514526367f,
+                                 -0.39491748809814453f,
+                                 -0.28444138169288635f,
+                                 -0.18477343022823334f,
+                                 -0.09105003625154495f,
+                                 0.0f,
+                                 0.07958029955625534f,
+                                 0.16093020141124725f,
+                                 0.24611230194568634f,
+                                 0.33791524171829224f,
+                                 0.44070982933044434f,
+                                 0.5626170039176941f,
+                                 0.7229568362236023f,
+                                 1.0f};
+  return kValues[code];
+}
+
+/// Columns of a word: 8 codes of 4 bits or 4 of 8.
+template <Encoding kEncoding>
+constexpr int kColumnsOfWord = kEncoding == Encoding::kInt4 || kEncoding == Encoding::kNf4 ? 8 : 4;
+
+template <Encoding kEncoding, bool kIsBF16>
+class Codes {
+ public:
+  static constexpr int kPairs = kColumnsOfWord<kEncoding> / 2;
+  /// Pairs of NF4 values by two codes, [256], in shared memory; 0 bytes for the others.
+  static constexpr int kTableBytes = kEncoding == Encoding::kNf4 ? 256 * 4 : 0;
+
+  SLUICE_DEVICE static void fill_table([[maybe_unused]] uint32_t* table) {
+    if constexpr (kEncoding == Encoding::kNf4) {
+      for (int i = thread_index(); i < 256; i += block_threads()) {
+        const float low = nf4_value(i % 16);
+        const float high = nf4_value(i / 16);
+        table[i] = kIsBF16 ? pair_of_bf16(low, high) : pair_of_half(low, high);
+      }
+    }
+  }
+
+  /// Columns 2 i and 2 i + 1 of the word: the code (kInt4), the code - 128 (kInt8), the value.
+  SLUICE_DEVICE static uint32_t pair(uint32_t word, int i, const uint32_t* table) {
+    switch (kEncoding) {
+      case Encoding::kInt4: return nibbles(word >> (4 * i));
+      case Encoding::kInt8: return bytes(word >> (8 * i));
+      case Encoding::kNf4: {
+        const uint32_t codes = word >> (4 * i);
+        return table[(codes & 15u) | ((codes >> 12) & 0xf0u)];
+      }
+      case Encoding::kFp8: return e4m3(word >> (8 * i));
+      case Encoding::kPlain: break;
+    }
+    return 0;
+  }
+
+ private:
+  static constexpr uint32_t kMinusOne = 0xbf80bf80u;  // bf16
+
+  // The lowest nibble of each half. 1024 + q in f16, 128 + q in bf16, less that.
+  SLUICE_DEVICE static uint32_t nibbles(uint32_t word) {
+    if (kIsBF16)
+      return fma_bf16_pair(0x43004300u, kMinusOne, and_or(word, 0x000f000fu, 0x43004300u));
+    return sub_half2(and_or(word, 0x000f000fu, 0x64006400u), 0x64006400u);
+  }
+
+  // The lowest byte of each half, less 128. bf16 has 8 bits: 16 (high - 8) + low.
+  SLUICE_DEVICE static uint32_t bytes(uint32_t word) {
+    if (!kIsBF16) return sub_half2(and_or(word, 0x00ff00ffu, 0x64006400u), 0x64806480u);
+    const uint32_t high =
+        fma_bf16_pair(0x43084308u, kMinusOne, and_or(word >> 4, 0x000f000fu, 0x43004300u));
+    return fma_bf16_pair(high, 0x41804180u, nibbles(word));
+  }
+
+  // Sign, exponent and mantissa moved to their places, times the difference of the biases.
+  SLUICE_DEVICE static uint32_t e4m3(uint32_t word) {
+    const uint32_t sign = (word & 0x00800080u) << 8;
+    if (kIsBF16) return fma_bf16_pair(sign | (word & 0x007f007fu) << 4, 0x7b807b80u, 0x80008000u);
+    return fma_half2(sign | (word & 0x007f007fu) << 7, 0x5c005c00u, 0x80008000u);
+  }
+};
+
+}  // namespace sluice::cuda

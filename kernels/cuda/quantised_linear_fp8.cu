@@ -1,0 +1,9 @@
+#include "kernels/cuda/quantised_linear_block.h"
+
+namespace sluice::cuda {
+
+template void run_linear<Encoding::kFp8>(const LinearArguments&, Grid, Stream);
+template void run_dequantise<Encoding::kFp8>(const std::byte*, const PanelShape&, int64_t, int64_t,
+                                             DType, uint16_t*, int64_t, Stream);
+
+}  // namespace sluice::cuda

@@ -1,0 +1,42 @@
+#pragma once
+// What the sources of one format each (quantised_linear_int4.cu ...) offer to quantised_linear.cu,
+// which does not compile their kernels.
+#include "kernels/cuda/quantised_linear.h"
+
+namespace sluice::cuda {
+
+constexpr int kPanelWarps = 8;
+constexpr int kLinearThreads = kPanelWarps * kWarp;
+constexpr int kChunkColumns = 128;
+constexpr int kChunkStages = 3;
+constexpr int kChunkStride = kChunkColumns + 8;  // 16 bytes more: no bank is met twice
+
+/// What the kernel needs of a WeightFormat and its matrix.
+struct PanelShape {
+  int64_t panel_bytes = 0;
+  int64_t group_bytes = 0;  ///< codes and scales
+  int64_t group_columns = 0;
+  int64_t columns = 0;  ///< with padding
+};
+
+struct LinearArguments {
+  Rows16 x;
+  int m = 0;
+  const std::byte* w = nullptr;
+  PanelShape panel;
+  int64_t n = 0;
+  int64_t split_columns = 0;
+  const float* bias = nullptr;
+  float* y = nullptr;  ///< or the workspace, [splits, m, n]
+  int64_t ldy = 0;
+  bool is_split = false;
+};
+
+/// Instantiated in the format's own source.
+template <Encoding kEncoding>
+void run_linear(const LinearArguments& arguments, Grid grid, Stream stream);
+template <Encoding kEncoding>
+void run_dequantise(const std::byte* w, const PanelShape& shape, int64_t n, int64_t k, DType type,
+                    uint16_t* out, int64_t ld, Stream stream);
+
+}  // namespace sluice::cuda

@@ -1,0 +1,40 @@
+// Stands in for cuBLASLt: plain loops, in the stream's order.
+#include <cstring>
+
+#include "kernels/cuda/dense_linear.h"
+#include "kernels/cuda/shim/host_grid.h"
+
+namespace sluice::cuda {
+
+struct DenseLinear::Impl {};
+
+DenseLinear::DenseLinear(std::byte*) {}
+DenseLinear::~DenseLinear() = default;
+
+namespace {
+float element(DType type, const void* from, int64_t index) {
+  if (type == DType::kF32) {
+    float value;
+    std::memcpy(&value, static_cast<const std::byte*>(from) + index * 4, 4);
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, static_cast<const std::byte*>(from) + index * 2, 2);
+  return type == DType::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+}
+}  // namespace
+
+void DenseLinear::run(DType type, const void* x, int64_t ldx, int64_t m, int64_t k, const void* w,
+                      int64_t n, const float* bias, float* y, int64_t ldy, Stream stream) {
+  host::enqueue_work(stream, [=] {
+    for (int64_t row = 0; row < n; ++row)
+      for (int64_t token = 0; token < m; ++token) {
+        float sum = bias ? bias[row] : 0.0f;
+        for (int64_t i = 0; i < k; ++i)
+          sum += element(type, x, token * ldx + i) * element(type, w, row * k + i);
+        y[token * ldy + row] = sum;
+      }
+  });
+}
+
+}  // namespace sluice::cuda

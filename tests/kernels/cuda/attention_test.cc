@@ -1,0 +1,280 @@
+// Attention and KV writes on the device against the reference, over random shapes.
+#include "kernels/cuda/attention.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "tests/kernels/cuda/device_array.h"
+#include "tests/kernels/kernel_testing.h"
+#ifdef SLUICE_CUDA_ON_HOST
+#include "kernels/cuda/shim/host_driver.h"
+#endif
+
+namespace sluice::cuda {
+namespace {
+using kernels::AttentionShape;
+using kernels::Random;
+namespace reference = kernels::reference;
+
+int64_t page_bytes(const AttentionShape& shape) {
+  return 2 * int64_t{shape.num_kv_heads} * shape.page_tokens *
+         shape.kv_dtype.row_bytes(shape.head_dim);
+}
+
+// Sequences with their KV in pages that lie anywhere, on the host and on the device.
+class Case {
+ public:
+  Case(const AttentionShape& shape, const std::vector<std::pair<int32_t, int32_t>>& lengths,
+       uint32_t seed)
+      : shape_(shape), random_(seed) {
+    int64_t pages = 0;
+    for (const auto& [first_position, count] : lengths) {
+      runs_.push_back({rows_, pages, first_position, count});
+      rows_ += count;
+      pages += (first_position + count + shape.page_tokens - 1) / shape.page_tokens;
+    }
+    order_.resize(static_cast<size_t>(pages));
+    std::iota(order_.begin(), order_.end(), size_t{0});
+    std::shuffle(order_.begin(), order_.end(), random_.engine());
+    // What nobody has written is NaN: it must not count.
+    memory_.assign(static_cast<size_t>(pages * page_bytes(shape)), std::byte{0xff});
+    for (const AttentionRun& run : runs_) {
+      const int32_t length = run.first_position + run.count;
+      const auto k = random_.normal(int64_t{length} * kv_cols());
+      auto v = random_.normal(int64_t{length} * kv_cols());
+      for (float& value : v) value += 0.5f;
+      std::vector<std::byte*> table = pages_of(run, memory_.data());
+      reference::kv_write(shape, k.data(), v.data(), kv_cols(), 0, length, table.data());
+    }
+    q_ = random_.normal(rows_ * q_cols(), 2);
+  }
+
+  std::string trace() const {
+    std::string text = random_.trace() + ", " + std::to_string(shape_.num_heads) + "/" +
+                       std::to_string(shape_.num_kv_heads) + " heads of " +
+                       std::to_string(shape_.head_dim) + ", pages of " +
+                       std::to_string(shape_.page_tokens) + ", " + kv_format_name(shape_.kv_dtype) +
+                       ", window " + std::to_string(shape_.sliding_window);
+    for (const AttentionRun& run : runs_)
+      text += ", " + std::to_string(run.first_position) + "+" + std::to_string(run.count);
+    return text;
+  }
+
+  std::vector<float> on_device(int multiprocessors, size_t* merges = nullptr) const {
+    DeviceArray<std::byte> memory(memory_);
+    DeviceArray<float> q(q_), out(q_.size());
+    std::vector<const std::byte*> table;
+    for (const AttentionRun& run : runs_)
+      for (const std::byte* page : pages_of(run, memory.data())) table.push_back(page);
+    const AttentionPlan plan = plan_attention(shape_, runs_, multiprocessors);
+    EXPECT_LE(
+        plan.workspace_floats,
+        attention_workspace_floats(shape_, static_cast<int64_t>(runs_.size()), multiprocessors));
+    if (merges) *merges = plan.merges.size();
+    DeviceArray<AttentionRun> runs(runs_);
+    DeviceArray<const std::byte*> pages(table);
+    DeviceArray<AttentionItem> items(plan.items);
+    DeviceArray<AttentionMerge> merged(plan.merges);
+    DeviceArray<float> workspace(static_cast<size_t>(plan.workspace_floats));
+    attention(shape_, plan,
+              {q.data(), q_cols(), out.data(), q_cols(), runs.data(), pages.data(), items.data(),
+               merged.data(), workspace.data()},
+              nullptr);
+    return out.values();
+  }
+
+  std::vector<float> expected() const {
+    // What the device takes: queries of 16 bits.
+    const std::vector<float> q = kernels::rounded_to(taken_as(), q_);
+    std::vector<float> out(q.size());
+    std::vector<std::vector<std::byte*>> tables;
+    std::vector<kernels::AttentionSequence> sequences;
+    tables.reserve(runs_.size());
+    for (const AttentionRun& run : runs_) {
+      tables.push_back(pages_of(run, const_cast<std::byte*>(memory_.data())));
+      kernels::AttentionSequence sequence;
+      sequence.q = q.data() + run.row_begin * q_cols();
+      sequence.q_stride = q_cols();
+      sequence.first_position = run.first_position;
+      sequence.count = run.count;
+      sequence.pages = tables.back().data();
+      sequence.out = out.data() + run.row_begin * q_cols();
+      sequence.out_stride = q_cols();
+      sequences.push_back(sequence);
+    }
+    reference::attention(shape_, sequences);
+    return out;
+  }
+
+  // Weights are rounded to 16 bits, and so are dequantised K (scores) and V.
+  double tolerance() const {
+    const double rounding = taken_as() == DType::kBF16 ? 0x1p-8 : 0x1p-11;
+    constexpr double kLargestValue = 5.5;
+    return rounding * kLargestValue * (shape_.kv_dtype.is_quantised() ? 6 : 1);
+  }
+
+  int64_t q_cols() const { return int64_t{shape_.num_heads} * shape_.head_dim; }
+  int64_t kv_cols() const { return int64_t{shape_.num_kv_heads} * shape_.head_dim; }
+
+ private:
+  DType taken_as() const {
+    return shape_.kv_dtype == KvFormat(DType::kBF16) ? DType::kBF16 : DType::kF16;
+  }
+  std::vector<std::byte*> pages_of(const AttentionRun& run, std::byte* memory) const {
+    std::vector<std::byte*> table;
+    const int64_t pages =
+        (run.first_position + run.count + shape_.page_tokens - 1) / shape_.page_tokens;
+    for (int64_t i = 0; i < pages; ++i)
+      table.push_back(memory +
+                      static_cast<int64_t>(order_[static_cast<size_t>(run.first_page + i)]) *
+                          page_bytes(shape_));
+    return table;
+  }
+
+  AttentionShape shape_;
+  Random random_;
+  std::vector<AttentionRun> runs_;
+  int64_t rows_ = 0;
+  std::vector<size_t> order_;
+  std::vector<std::byte> memory_;
+  std::vector<float> q_;
+};
+
+AttentionShape shape_of(int group, int kv_heads, int head_dim, int page_tokens,
+                        const KvFormat& format, int window = 0) {
+  AttentionShape shape;
+  shape.num_heads = group * kv_heads;
+  shape.num_kv_heads = kv_heads;
+  shape.head_dim = head_dim;
+  shape.page_tokens = page_tokens;
+  shape.scale = 1 / std::sqrt(static_cast<float>(head_dim));
+  shape.kv_dtype = format;
+  shape.sliding_window = window;
+  return shape;
+}
+
+void expect_as_reference(const Case& one, int multiprocessors) {
+  SCOPED_TRACE(one.trace());
+  const auto got = one.on_device(multiprocessors);
+  const auto expected = one.expected();
+  size_t worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_FALSE(std::isnan(got[i])) << i;
+    if (std::fabs(got[i] - expected[i]) > std::fabs(got[worst] - expected[worst])) worst = i;
+  }
+  EXPECT_NEAR(got[worst], expected[worst], one.tolerance()) << "element " << worst;
+}
+
+std::vector<KvFormat> formats() {
+  std::vector<KvFormat> out{DType::kF16, KvFormat(KvEncoding::kInt8), KvFormat(KvEncoding::kInt4)};
+  if (devices()[0].has_bf16) out.emplace_back(DType::kBF16);
+  return out;
+}
+
+TEST(CudaAttention, DecodesAsTheReference) {
+  uint32_t seed = 1;
+  for (const KvFormat& format : formats())
+    for (const int head_dim : {8, 64, 80, 128, 256, 100})
+      for (const int group : {1, 4, 7})
+        expect_as_reference(Case(shape_of(group, 2, head_dim, 16, format),
+                                 {{0, 1}, {5, 1}, {63, 1}, {64, 1}, {130, 1}}, seed++),
+                            1);
+}
+
+TEST(CudaAttention, PromptsAttendAsTheReference) {
+  uint32_t seed = 100;
+  for (const KvFormat& format : formats())
+    for (const int head_dim : {12, 64, 128, 256})
+      for (const int group : {1, 3})
+        expect_as_reference(Case(shape_of(group, 1, head_dim, 8, format),
+                                 {{0, 1}, {0, 70}, {33, 40}, {10, 3}}, seed++),
+                            1);
+}
+
+TEST(CudaAttention, RandomShapes) {
+  for (uint32_t seed = 1000; seed < 1025; ++seed) {
+    Random random(seed);
+    const auto all = formats();
+    const KvFormat format = all[static_cast<size_t>(random.between(0, 2))];
+    const int window = random.between(0, 1) ? static_cast<int>(random.between(1, 90)) : 0;
+    const AttentionShape shape =
+        shape_of(static_cast<int>(random.between(1, 9)), static_cast<int>(random.between(1, 3)),
+                 static_cast<int>(random.between(1, 140)), static_cast<int>(random.between(1, 40)),
+                 format, window);
+    std::vector<std::pair<int32_t, int32_t>> lengths;
+    for (int64_t i = random.between(1, 4); i > 0; --i)
+      lengths.emplace_back(random.between(0, 200),
+                           random.between(0, 2) ? 1 : random.between(1, 60));
+    expect_as_reference(Case(shape, lengths, seed), static_cast<int>(random.between(1, 4)));
+  }
+}
+
+TEST(CudaAttention, LongContextsAreSplitAndMerged) {
+  const Case one(shape_of(4, 2, 64, 16, DType::kF16), {{1500, 1}, {3, 1}, {2100, 2}}, 5);
+  size_t merges = 0;
+  one.on_device(4, &merges);
+  EXPECT_EQ(merges, 2u);
+  expect_as_reference(one, 1);
+  expect_as_reference(one, 16);
+  const Case windowed(shape_of(4, 2, 64, 16, DType::kF16, 1000), {{1500, 1}, {2100, 2}}, 6);
+  expect_as_reference(windowed, 4);
+}
+
+TEST(CudaAttention, TheOrderOfThreadsDoesNotMatter) {
+#ifdef SLUICE_CUDA_ON_HOST
+  for (const KvFormat& format : formats()) {
+    const Case one(shape_of(4, 2, 64, 16, format), {{700, 1}, {30, 40}}, 7);
+    host::set_seed(0);
+    const auto expected = one.on_device(4);
+    for (const uint64_t seed : {1, 2, 3}) {
+      host::set_seed(seed);
+      EXPECT_EQ(one.on_device(4), expected);
+    }
+    host::set_seed(0);
+  }
+#else
+  GTEST_SKIP() << "a GPU has its own order";
+#endif
+}
+
+TEST(CudaAttention, WritesPagesAsTheReference) {
+  uint32_t seed = 50;
+  for (const KvFormat& format : formats())
+    for (const int head_dim : {1, 12, 64, 80, 100, 128, 256}) {
+      const AttentionShape shape = shape_of(1, 3, head_dim, 5, format);
+      Random random(seed++);
+      SCOPED_TRACE(random.trace() + " " + kv_format_name(format) + " " + std::to_string(head_dim));
+      constexpr int32_t kTokens = 12;
+      const int64_t stride = 3 * head_dim + 2;
+      auto k = random.normal(kTokens * stride, 3);
+      const auto v = random.normal(kTokens * stride);
+      for (int d = 0; d < head_dim; ++d) k[static_cast<size_t>(d)] = 0.25f;  // a constant group
+      std::vector<std::byte> memory(static_cast<size_t>(3 * page_bytes(shape)));
+      DeviceArray<std::byte> device(memory);
+      DeviceArray<float> dk(k), dv(v);
+      std::vector<KvPlace> places;
+      std::vector<std::byte*> table;
+      for (int64_t page = 0; page < 3; ++page)
+        table.push_back(memory.data() + page * page_bytes(shape));
+      for (int32_t i = 0; i < kTokens; ++i)
+        places.push_back({device.data() + i / 5 * page_bytes(shape), i % 5});
+      places[7].page = nullptr;  // goes nowhere
+      DeviceArray<KvPlace> dp(places);
+      kv_write(shape, dk.data(), dv.data(), stride, dp.data(), kTokens, nullptr);
+      reference::kv_write(shape, k.data(), v.data(), stride, 0, 7, table.data());
+      reference::kv_write(shape, k.data() + 8 * stride, v.data() + 8 * stride, stride, 8, 4,
+                          table.data());
+      const auto got = device.values();
+#ifdef SLUICE_CUDA_ON_HOST
+      EXPECT_EQ(got, memory);
+#else
+      // A fused product may round a code the other way.
+      size_t others = 0;
+      for (size_t i = 0; i < got.size(); ++i) others += got[i] != memory[i];
+      EXPECT_LE(others, got.size() / 200);
+#endif
+    }
+}
+
+}  // namespace
+}  // namespace sluice::cuda

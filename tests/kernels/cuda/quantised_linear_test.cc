@@ -1,0 +1,151 @@
+// Quantised products and dequantisation on the device against the reference.
+#include "kernels/cuda/quantised_linear.h"
+
+#include "kernels/quantise.h"
+#include "kernels/quantised_linear.h"
+#include "tests/kernels/cuda/device_array.h"
+#include "tests/kernels/kernel_testing.h"
+#ifdef SLUICE_CUDA_ON_HOST
+#include "kernels/cuda/shim/host_driver.h"
+#endif
+
+namespace sluice::cuda {
+namespace {
+using kernels::Random;
+namespace reference = kernels::reference;
+
+const char* const kFormats[] = {"int4-g32", "int4-g64", "int4-g128", "int8",    "int8-g64",
+                                "nf4-g64",  "nf4-g128", "fp8",       "fp8-g32", "nf4-g32"};
+
+std::vector<std::byte> quantised(const WeightFormat& format, const std::vector<float>& w, int64_t n,
+                                 int64_t k) {
+  std::vector<std::byte> panels(static_cast<size_t>(format.bytes(n, k)), std::byte{0x77});
+  for (int64_t row = 0; row < n; row += WeightFormat::kPanelRows)
+    reference::quantise_panel(
+        format, w.data() + row * k, k, std::min(WeightFormat::kPanelRows, n - row), k,
+        panels.data() + row / WeightFormat::kPanelRows * format.panel_bytes(k));
+  return panels;
+}
+
+std::vector<DType> types() {
+  if (devices()[0].has_bf16) return {DType::kF16, DType::kBF16};
+  return {DType::kF16};
+}
+
+// One product; NF4's values are rounded to 16 bits, the rest is exact but for the f32 sums.
+void expect_as_reference(const char* name, DType type, int64_t m, int64_t n, int64_t k,
+                         int multiprocessors, uint32_t seed) {
+  const WeightFormat format = *parse_weight_format(name);
+  Random random(seed);
+  SCOPED_TRACE(random.trace() + " " + name + " " + std::string(dtype_name(type)) + " m " +
+               std::to_string(m) + " n " + std::to_string(n) + " k " + std::to_string(k));
+  const auto w = random.normal(n * k);
+  const auto x = kernels::rounded_to(type, random.normal(m * k));
+  const auto bias = random.normal(n);
+  const auto panels = quantised(format, w, n, k);
+  const int64_t stride = (format.padded_columns(k) + 7) / 8 * 8;
+  const int64_t ldy = n + 3;
+  DeviceArray<float> dx(x), db(bias), y(static_cast<size_t>(m * ldy));
+  DeviceArray<uint16_t> narrow(static_cast<size_t>(m * stride));
+  DeviceArray<std::byte> dw(panels);
+  const Rows16 rounded{narrow.data(), stride, type};
+  round_rows(dx.data(), {m, k, k}, rounded, nullptr);
+  const LinearPlan plan = plan_linear_quantised(format, m, n, k, multiprocessors);
+  DeviceArray<float> workspace(static_cast<size_t>(plan.workspace_floats));
+  linear_quantised(rounded, m, k, dw.data(), format, n, seed % 2 ? db.data() : nullptr, y.data(),
+                   ldy, plan, workspace.data(), nullptr);
+  const auto got = y.values();
+  const double value_error =
+      format.encoding == Encoding::kNf4 ? (type == DType::kBF16 ? 0x1p-9 : 0x1p-12) : 0.0;
+  double worst = -1;
+  for (int64_t row = 0; row < n; ++row)
+    for (int64_t token = 0; token < m; ++token) {
+      double exact = seed % 2 ? double{bias[static_cast<size_t>(row)]} : 0;
+      double magnitude = std::fabs(exact);
+      for (int64_t col = 0; col < k; ++col) {
+        const double value = double{reference::quantised_value(format, panels.data(), k, row, col)};
+        const double term = value * double{x[static_cast<size_t>(token * k + col)]};
+        exact += term;
+        magnitude += std::fabs(term);
+      }
+      // int4 adds q x and takes zero x away again: both count. Tensor cores cut off: one more bit.
+      const double allowed = magnitude * (value_error + 4 * kernels::sum_error(k)) * 2 +
+                             (format.encoding == Encoding::kInt4 ? 16 * kernels::sum_error(k) : 0) *
+                                 static_cast<double>(k) / 8 +
+                             1e-6;
+      const double error = std::fabs(double{got[static_cast<size_t>(token * ldy + row)]} - exact);
+      ASSERT_LE(error, allowed) << "token " << token << " row " << row << " expected " << exact;
+      worst = std::max(worst, error / allowed);
+    }
+  EXPECT_GE(worst, 0);
+}
+
+TEST(CudaQuantisedLinear, EveryFormatAndNumberOfRows) {
+  uint32_t seed = 1;
+  for (const char* name : kFormats)
+    for (const DType type : types())
+      for (const int64_t m : {1, 8, 9, 17, 64})
+        expect_as_reference(name, type, m, 35, 192, 1, seed++);
+}
+
+TEST(CudaQuantisedLinear, RandomShapes) {
+  for (uint32_t seed = 100; seed < 140; ++seed) {
+    Random random(seed);
+    const auto all = types();
+    expect_as_reference(kFormats[random.between(0, 9)],
+                        all[static_cast<size_t>(random.between(0, 1)) % all.size()],
+                        random.between(1, kFewestDenseRows - 1), random.between(1, 200),
+                        random.between(1, 700), static_cast<int>(random.between(1, 8)), seed);
+  }
+}
+
+TEST(CudaQuantisedLinear, LongRowsAreSplit) {
+  EXPECT_GT(plan_linear_quantised(*parse_weight_format("int4-g64"), 3, 40, 3000, 8).splits, 3);
+  for (const char* name : {"int4-g64", "int8", "nf4-g128", "fp8"})
+    expect_as_reference(name, DType::kF16, 3, 40, 3000, 8, 7);
+}
+
+TEST(CudaQuantisedLinear, ThePlanCoversEveryColumnOnce) {
+  Random random(3);
+  for (int i = 0; i < 2000; ++i) {
+    const WeightFormat format = *parse_weight_format(kFormats[random.between(0, 9)]);
+    const int64_t k = random.between(1, 40000);
+    const LinearPlan plan = plan_linear_quantised(format, 5, random.between(1, 50000), k,
+                                                  static_cast<int>(random.between(1, 200)));
+    ASSERT_GE(plan.splits, 1);
+    ASSERT_EQ(plan.split_columns % 128, 0);
+    ASSERT_GE(plan.splits * plan.split_columns, format.padded_columns(k));
+    ASSERT_LT((plan.splits - 1) * plan.split_columns, format.padded_columns(k));
+  }
+}
+
+TEST(CudaQuantisedLinear, Dequantises) {
+  uint32_t seed = 300;
+  for (const char* name : kFormats)
+    for (const DType type : types()) {
+      const WeightFormat format = *parse_weight_format(name);
+      Random random(seed++);
+      SCOPED_TRACE(random.trace() + " " + name);
+      const int64_t n = random.between(1, 60);
+      const int64_t k = random.between(1, 300);
+      const int64_t ld = k + random.between(0, 9);
+      const auto panels = quantised(format, random.normal(n * k), n, k);
+      DeviceArray<std::byte> dw(panels);
+      DeviceArray<uint16_t> out(static_cast<size_t>(n * ld));
+      dequantise(dw.data(), format, n, k, type, out.data(), ld, nullptr);
+      const auto got = out.values();
+      for (int64_t row = 0; row < n; ++row)
+        for (int64_t col = 0; col < k; ++col) {
+          const float value = reference::quantised_value(format, panels.data(), k, row, col);
+          const uint16_t bits = got[static_cast<size_t>(row * ld + col)];
+          // NF4's values are rounded by whoever wrote them; one step of 16 bits at most.
+          const float read = type == DType::kBF16 ? bf16_to_f32(bits) : f16_to_f32(bits);
+          ASSERT_NEAR(read, value,
+                      std::fabs(value) * (type == DType::kBF16 ? 0x1p-8 : 0x1p-11) + 1e-7)
+              << row << " " << col;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace sluice::cuda
