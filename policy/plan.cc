@@ -248,8 +248,10 @@ void list_host_memory(const PlanInput& input, const WeightMemory& memory, Plan& 
   const bool has_disk_rows = plan.policy.activations.disk > 0;
   const int64_t widest = std::min(plan.pass_tokens, plan.policy.micro_batch_tokens);
   const bool computes = plan.inplace_weight_bytes > 0 || plan.attention_slot_rows > 0;
+  const auto& host_workspace =
+      input.host_workspace_bytes ? input.host_workspace_bytes : input.workspace_bytes;
   plan.host_workspace_bytes =
-      std::max(input.load_staging_bytes, computes ? input.workspace_bytes(widest) : 0);
+      std::max(input.load_staging_bytes, computes ? host_workspace(widest) : 0);
   plan.memory = {
       {"program", input.program_bytes},
       {"weights computed in place", memory.inplace},

@@ -36,6 +36,8 @@ struct PlanInput {
   /// Workspace of one micro-batch of `tokens` tokens (activations inside a layer, kernels' scratch,
   /// logits).
   std::function<int64_t(int64_t tokens)> workspace_bytes;
+  /// The same for what the host computes beside a device; empty: as workspace_bytes.
+  std::function<int64_t(int64_t tokens)> host_workspace_bytes;
   int64_t load_staging_bytes = 0;  ///< least host memory to load resident weights through
 };
 

@@ -104,6 +104,7 @@ class QuantisedLinearBlock {
     SLUICE_UNROLL
     for (int group = 0; group < kMostGroups; ++group) {
       const int64_t col = chunk_begin(chunk) + group * columns;
+      to.scales[group] = {};
       if (group * columns < kChunkColumns && col < end_)
         to.scales[group] = scales_of(col / columns);
     }

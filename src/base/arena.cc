@@ -17,7 +17,9 @@ constexpr int64_t kLargestRange = int64_t{1} << 56;
 
 int64_t mapped_bytes(int64_t size) { return round_up(size, kPage); }
 
-std::byte* map(int64_t bytes) {
+}  // namespace
+
+std::byte* map_memory(int64_t bytes) {
   // Over-map by one huge page so that large ranges start on one; the slack is unmapped at once.
   const bool is_large = bytes >= kHugePage;
   const int64_t total = is_large ? bytes + kHugePage : bytes;
@@ -34,7 +36,10 @@ std::byte* map(int64_t bytes) {
   madvise(reinterpret_cast<void*>(start), static_cast<size_t>(bytes), MADV_HUGEPAGE);
   return reinterpret_cast<std::byte*>(start);
 }
-}  // namespace
+
+void unmap_memory(std::byte* memory, int64_t bytes) noexcept {
+  munmap(memory, static_cast<size_t>(bytes));
+}
 
 Buffer::Buffer(Buffer&& other) noexcept
     : arena_(std::exchange(other.arena_, nullptr)),
@@ -56,12 +61,16 @@ Buffer::~Buffer() { release(); }
 void Buffer::release() noexcept {
   if (!data_) return;
   const int64_t mapped = mapped_bytes(size_);
-  munmap(data_, static_cast<size_t>(mapped));
+  if (arena_->source_)
+    arena_->source_->give_back(data_, mapped);
+  else
+    unmap_memory(data_, mapped);
   arena_->discharge(mapped);
   data_ = nullptr;
 }
 
-Arena::Arena(std::string name, int64_t limit_bytes) : name_(std::move(name)), limit_(limit_bytes) {}
+Arena::Arena(std::string name, int64_t limit_bytes, MemorySource* source)
+    : name_(std::move(name)), limit_(limit_bytes), source_(source) {}
 
 Arena::~Arena() = default;
 
@@ -89,7 +98,8 @@ Buffer Arena::allocate(int64_t bytes, const std::string& what) {
   // Past the end of the address space whole pages can't even be counted.
   const int64_t mapped = bytes < kLargestRange ? mapped_bytes(bytes) : bytes;
   charge(mapped, what);
-  std::byte* data = bytes < kLargestRange ? map(mapped) : nullptr;
+  std::byte* data = nullptr;
+  if (bytes < kLargestRange) data = source_ ? source_->take(mapped) : map_memory(mapped);
   if (!data) {
     discharge(mapped);
     throw Error(ErrorKind::kResource,

@@ -12,6 +12,21 @@ namespace sluice {
 
 class Arena;
 
+/// Where an arena's ranges come from, when it is not anonymous memory: a device's, or host memory
+/// that a device knows of. Thread safe.
+class MemorySource {
+ public:
+  virtual ~MemorySource() = default;
+  /// `bytes` (whole 4 KiB pages), aligned to 256 bytes at least; null when there is no more.
+  virtual std::byte* take(int64_t bytes) = 0;
+  virtual void give_back(std::byte* memory, int64_t bytes) noexcept = 0;
+};
+
+/// Anonymous memory, zeroed, in whole 4 KiB pages; large ranges begin on a huge page and ask for
+/// more of them. Null when the system refuses.
+std::byte* map_memory(int64_t bytes);
+void unmap_memory(std::byte* memory, int64_t bytes) noexcept;
+
 /// Move-only owner of one range of an Arena; gives it back when it dies. Empty when default made or
 /// moved from.
 class Buffer {
@@ -44,8 +59,9 @@ class Buffer {
 
 class Arena {
  public:
-  /// `name` appears in errors ("host"); `limit_bytes` is never exceeded.
-  Arena(std::string name, int64_t limit_bytes);
+  /// `name` appears in errors ("host"); `limit_bytes` is never exceeded. With a `source` (which
+  /// outlives the arena) ranges are as it gives them, not zeroed.
+  Arena(std::string name, int64_t limit_bytes, MemorySource* source = nullptr);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -68,6 +84,7 @@ class Arena {
   friend class Buffer;
   std::string name_;
   int64_t limit_;
+  MemorySource* source_;
   std::atomic<int64_t> used_{0};
   std::atomic<int64_t> peak_{0};
 };

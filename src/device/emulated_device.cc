@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <string>
 #include <thread>
 
@@ -120,6 +121,20 @@ EmulatedDevice::EmulatedDevice(const EmulatedSpec& spec)
       memory_("device memory", spec.memory_bytes),
       up_(spec.to_device, spec.latency_seconds),
       down_(spec.to_host, spec.latency_seconds) {}
+
+void EmulatedDevice::load(std::byte* to, const std::byte* from, int64_t bytes) {
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+// Copies and comes back no sooner than the link would.
+void EmulatedDevice::transfer(Direction direction, int64_t bytes,
+                              const std::function<void(const Copy&)>& copies) {
+  const auto arrives = (direction == Direction::kUp ? up_ : down_).queue(bytes);
+  copies([](std::byte* to, const std::byte* from, int64_t count) {
+    std::memcpy(to, from, static_cast<size_t>(count));
+  });
+  std::this_thread::sleep_until(arrives);
+}
 
 void EmulatedDevice::finish_compute(std::chrono::steady_clock::time_point start,
                                     double flops) const {

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "src/base/arena.h"
+#include "src/device/device.h"
 
 namespace sluice {
 
@@ -52,12 +53,17 @@ class Link {
 /// to do.
 void wait_until(Link::Clock::time_point time);
 
-class EmulatedDevice {
+class EmulatedDevice final : public Device {
  public:
   explicit EmulatedDevice(const EmulatedSpec& spec);
 
+  Arena& memory() noexcept override { return memory_; }
+  void transfer(Direction direction, int64_t bytes,
+                const std::function<void(const Copy&)>& copies) override;
+  void load(std::byte* to, const std::byte* from, int64_t bytes) override;
+  bool is_in_host_memory() const noexcept override { return true; }
+
   const EmulatedSpec& spec() const noexcept { return spec_; }
-  Arena& memory() noexcept { return memory_; }
   Link& up() noexcept { return up_; }
   Link& down() noexcept { return down_; }
   /// Sleeps until `flops` operations begun at `start` would have ended on the device.

@@ -1,13 +1,13 @@
 #include "src/engine/attention_exchange.h"
 
-#include <cstring>
-
 namespace sluice {
 
 namespace {
-void copy_rows(float* to, const float* from, const Chunk& chunk, int64_t cols) {
-  std::memcpy(to + chunk.row_begin * cols, from + chunk.row_begin * cols,
-              static_cast<size_t>(chunk.count * cols) * sizeof(float));
+void copy_rows(const Device::Copy& copy, float* to, const float* from, const Chunk& chunk,
+               int64_t cols) {
+  copy(reinterpret_cast<std::byte*>(to + chunk.row_begin * cols),
+       reinterpret_cast<const std::byte*>(from + chunk.row_begin * cols),
+       chunk.count * cols * static_cast<int64_t>(sizeof(float)));
 }
 }  // namespace
 
@@ -31,20 +31,22 @@ int64_t AttentionExchange::output_bytes(const MicroBatch& batch) const noexcept 
   return 4 * batch.host_rows * q_cols_;
 }
 
-void AttentionExchange::copy_down(const MicroBatch& batch, int32_t slot) const {
+void AttentionExchange::copy_down(const MicroBatch& batch, int32_t slot,
+                                  const Device::Copy& copy) const {
   for (const Chunk& chunk : batch.chunks) {
     if (chunk.attention == ChunkAttention::kDevice) continue;
-    copy_rows(k(Side::kHost, slot), k(Side::kDevice, slot), chunk, kv_cols_);
-    copy_rows(v(Side::kHost, slot), v(Side::kDevice, slot), chunk, kv_cols_);
+    copy_rows(copy, k(Side::kHost, slot), k(Side::kDevice, slot), chunk, kv_cols_);
+    copy_rows(copy, v(Side::kHost, slot), v(Side::kDevice, slot), chunk, kv_cols_);
     if (chunk.attention == ChunkAttention::kHost)
-      copy_rows(q(Side::kHost, slot), q(Side::kDevice, slot), chunk, q_cols_);
+      copy_rows(copy, q(Side::kHost, slot), q(Side::kDevice, slot), chunk, q_cols_);
   }
 }
 
-void AttentionExchange::copy_up(const MicroBatch& batch, int32_t slot) const {
+void AttentionExchange::copy_up(const MicroBatch& batch, int32_t slot,
+                                const Device::Copy& copy) const {
   for (const Chunk& chunk : batch.chunks)
     if (chunk.attention == ChunkAttention::kHost)
-      copy_rows(out(Side::kDevice, slot), out(Side::kHost, slot), chunk, q_cols_);
+      copy_rows(copy, out(Side::kDevice, slot), out(Side::kHost, slot), chunk, q_cols_);
 }
 
 }  // namespace sluice

@@ -6,6 +6,7 @@
 
 #include "policy/plan.h"
 #include "src/base/arena.h"
+#include "src/device/device.h"
 #include "src/engine/pass_plan.h"
 
 namespace sluice {
@@ -28,8 +29,8 @@ class AttentionExchange {
   /// Queries of chunks that the host attends, keys and values of all chunks below the device.
   int64_t query_bytes(const MicroBatch& batch) const noexcept;
   int64_t output_bytes(const MicroBatch& batch) const noexcept;
-  void copy_down(const MicroBatch& batch, int32_t slot) const;
-  void copy_up(const MicroBatch& batch, int32_t slot) const;
+  void copy_down(const MicroBatch& batch, int32_t slot, const Device::Copy& copy) const;
+  void copy_up(const MicroBatch& batch, int32_t slot, const Device::Copy& copy) const;
 
  private:
   // Each kind of row is a block of its own: [slot][q rows | k rows | v rows | output rows].

@@ -56,16 +56,19 @@ struct Engine::Impl final : TaskRunner {
       : options(std::move(chosen)),
         model(std::move(bound)),
         planned(plan_engine(model, options)),
-        memory(options.device ? "host memory" : "memory", planned.memory_budget_bytes),
+        memory(options.device || options.backend ? "host memory" : "memory",
+               planned.memory_budget_bytes,
+               options.backend ? options.backend->device().host_memory_source() : nullptr),
         disk("disk", options.disk_budget_bytes > 0 ? options.disk_budget_bytes : INT64_MAX / 2),
         file_engine(make_main_engine(options)),
         gather_engine(make_gather_engine(options)) {
     const ModelShape& shape = model.shape();
     const policy::Plan& plan = planned.plan;
     const std::string folder = offload_folder(options);
-    if (options.device) device = std::make_unique<EmulatedDevice>(*options.device);
+    if (options.device) emulated = std::make_unique<EmulatedDevice>(*options.device);
+    device = options.backend ? &options.backend->device() : emulated.get();
     Arena& compute_memory = device ? device->memory() : memory;
-    weights = std::make_unique<WeightStore>(model, plan, *file_engine, *gather_engine,
+    weights = std::make_unique<WeightStore>(model, plan, *file_engine, *gather_engine, device,
                                             compute_memory, memory);
     kv = std::make_unique<KvStore>(shape, plan, *file_engine, folder, compute_memory, memory, disk);
     hidden = std::make_unique<HiddenStore>(shape, plan, *file_engine, folder, compute_memory,
@@ -73,12 +76,21 @@ struct Engine::Impl final : TaskRunner {
     exchange = std::make_unique<AttentionExchange>(shape, plan, compute_memory, memory);
     workspace = compute_memory.allocate(planned.workspace_bytes, "workspace");
     host_workspace = memory.allocate(plan.host_workspace_bytes, "workspace");
-    runner = std::make_unique<LayerRunner>(
-        LayerRunner::Parts{&model, weights.get(), kv.get(), hidden.get(), exchange.get(),
-                           device.get(), planned.compute, planned.attention,
-                           std::min(plan.pass_tokens, plan.policy.micro_batch_tokens),
-                           planned.threads, options.observe_input},
-        workspace.span(), host_workspace.span());
+    const RunnerParts parts{&model,
+                            weights.get(),
+                            kv.get(),
+                            hidden.get(),
+                            exchange.get(),
+                            planned.compute,
+                            planned.attention,
+                            std::min(plan.pass_tokens, plan.policy.micro_batch_tokens),
+                            planned.threads,
+                            options.observe_input};
+    if (options.backend)
+      runner = options.backend->make_runner(parts, workspace.span(), host_workspace.span());
+    else
+      runner = std::make_unique<LayerRunner>(parts, emulated.get(), workspace.span(),
+                                             host_workspace.span());
     schedule_shape.has_device = plan.has_device;
     schedule_shape.weight_ring_bytes = weights->ring_bytes();
     schedule_shape.host_ring_bytes = weights->host_ring_bytes();
@@ -93,10 +105,7 @@ struct Engine::Impl final : TaskRunner {
   // TaskRunner
   void compute(const Task& task) override {
     const auto batch = static_cast<size_t>(task.micro_batch);
-    const Clock::time_point started = Clock::now();
     runner->run(task, *pass_of(task).micro_batches[batch], batch, consumer);
-    if (device && task.lane == Lane::kDeviceCompute)
-      device->finish_compute(started, runner->take_device_flops());
   }
   void transfer(const Task& task, std::function<void(std::exception_ptr)> done) override;
   void use_disk(const Task& task, std::function<void(std::exception_ptr)> done);
@@ -124,14 +133,15 @@ struct Engine::Impl final : TaskRunner {
   Arena disk;
   std::unique_ptr<io::FileEngine> file_engine;
   std::unique_ptr<io::FileEngine> gather_engine;
-  std::unique_ptr<EmulatedDevice> device;  ///< before everything that lives in its memory
+  std::unique_ptr<EmulatedDevice> emulated;  ///< before everything that lives in its memory
+  Device* device = nullptr;                  ///< that or the backend's
   std::unique_ptr<WeightStore> weights;
   std::unique_ptr<KvStore> kv;
   std::unique_ptr<HiddenStore> hidden;
   std::unique_ptr<AttentionExchange> exchange;
   Buffer workspace;
   Buffer host_workspace;  ///< below a device
-  std::unique_ptr<LayerRunner> runner;
+  std::unique_ptr<SublayerRunner> runner;
   ScheduleShape schedule_shape;
   bool is_loaded = false;
 
@@ -175,25 +185,25 @@ void Engine::Impl::use_disk(const Task& task, std::function<void(std::exception_
   SLUICE_ASSERT(false, "the disk moves weights, KV and activations");
 }
 
-// Copies and comes back no sooner than the link would.
 void Engine::Impl::use_link(const Task& task) {
   const auto index = static_cast<size_t>(task.micro_batch);
   const int64_t layer = model.shape().sublayers[static_cast<size_t>(task.sublayer)].layer_index;
   if (task.bytes == 0) return;
-  const auto arrives =
-      (task.lane == Lane::kHostToDevice ? device->up() : device->down()).queue(task.bytes);
   const auto batch = [&]() -> const MicroBatch& { return *pass_of(task).micro_batches[index]; };
-  switch (task.kind) {
-    case TaskKind::kLoadWeights: weights->copy_part(task); break;
-    case TaskKind::kLoadKv: kv->copy_up(batch(), layer, task.slot); break;
-    case TaskKind::kStoreKv: kv->copy_down(batch(), layer, task.slot); break;
-    case TaskKind::kLoadActivations: hidden->copy_up(index, task.slot); break;
-    case TaskKind::kStoreActivations: hidden->copy_down(index, task.slot); break;
-    case TaskKind::kSendQueries: exchange->copy_down(batch(), task.attention_slot); break;
-    case TaskKind::kReturnOutputs: exchange->copy_up(batch(), task.attention_slot); break;
-    case TaskKind::kCompute: SLUICE_ASSERT(false, "compute runs on the compute lanes");
-  }
-  std::this_thread::sleep_until(arrives);
+  const auto make_copies = [&](const Device::Copy& copy) {
+    switch (task.kind) {
+      case TaskKind::kLoadWeights: weights->copy_part(task, copy); break;
+      case TaskKind::kLoadKv: kv->copy_up(batch(), layer, task.slot, copy); break;
+      case TaskKind::kStoreKv: kv->copy_down(batch(), layer, task.slot, copy); break;
+      case TaskKind::kLoadActivations: hidden->copy_up(index, task.slot, copy); break;
+      case TaskKind::kStoreActivations: hidden->copy_down(index, task.slot, copy); break;
+      case TaskKind::kSendQueries: exchange->copy_down(batch(), task.attention_slot, copy); break;
+      case TaskKind::kReturnOutputs: exchange->copy_up(batch(), task.attention_slot, copy); break;
+      case TaskKind::kCompute: SLUICE_ASSERT(false, "compute runs on the compute lanes");
+    }
+  };
+  device->transfer(task.lane == Lane::kHostToDevice ? Direction::kUp : Direction::kDown, task.bytes,
+                   make_copies);
 }
 
 std::optional<std::string> Engine::Impl::why_refused(const GenerationRequest& request) const {
@@ -416,11 +426,13 @@ void Engine::load(std::stop_token cancel) {
   const Clock::time_point started = Clock::now();
   // What the passes write first finds its pages there: a budget that the machine can't keep shows
   // now, and the first pass is as fast as the others.
-  Prefault prefault(
-      {impl_->weights->resident_memory(), impl_->weights->inplace_memory(),
-       impl_->weights->host_memory(), impl_->kv->memory(), impl_->kv->host_memory(),
-       impl_->hidden->memory(), impl_->workspace.span(), impl_->host_workspace.span()},
-      impl_->planned.threads);
+  std::vector<std::span<std::byte>> ranges{impl_->weights->inplace_memory(),
+                                           impl_->weights->host_memory(), impl_->kv->host_memory(),
+                                           impl_->host_workspace.span()};
+  if (!impl_->device || impl_->device->is_in_host_memory())
+    ranges.insert(ranges.begin(), {impl_->weights->resident_memory(), impl_->kv->memory(),
+                                   impl_->hidden->memory(), impl_->workspace.span()});
+  Prefault prefault(ranges, impl_->planned.threads);
   impl_->weights->load_resident(
       impl_->device ? impl_->host_workspace.span() : impl_->workspace.span(),
       [&](const LoadProgress& progress) {

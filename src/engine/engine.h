@@ -17,7 +17,7 @@
 #include "policy/plan.h"
 #include "src/device/emulated_device.h"
 #include "src/device/lane_executor.h"
-#include "src/engine/layer_runner.h"
+#include "src/engine/backend.h"
 #include "src/engine/sequence.h"
 #include "src/engine/weight_store.h"
 #include "src/model/bound_model.h"
@@ -33,6 +33,8 @@ enum class ComputeChoice : uint8_t {
 struct EngineOptions {
   /// Computes on an emulated device with memory of its own (three tiers); nothing: on the CPU.
   std::optional<EmulatedSpec> device;
+  /// Computes on this instead (three tiers); it outlives the engine. Not with `device`.
+  std::shared_ptr<Backend> backend;
   int64_t memory_budget_bytes =
       0;  ///< of weights, KV, activations and buffers; 0: what is free of the machine or cgroup
   std::string

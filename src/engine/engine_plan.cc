@@ -9,7 +9,7 @@
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/device/memory_limit.h"
-#include "src/engine/layer_runner.h"
+#include "src/engine/workspace_areas.h"
 
 namespace sluice {
 
@@ -96,7 +96,8 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
   const ModelShape& shape = model.shape();
   out.compute = {choose_compute(model, options), options.activations, options.outlier_threshold};
   require_int8_weights(shape, options);
-  out.kv_dtype = options.kv_dtype.value_or(shape.weight_dtype);
+  out.kv_dtype = options.kv_dtype.value_or(options.backend ? options.backend->default_kv(shape)
+                                                           : KvFormat(shape.weight_dtype));
   if (out.kv_dtype.is_quantised() && shape.head_dim > KvFormat::kMostHeadDim)
     throw Error(ErrorKind::kUser,
                 fmt::format("--kv-dtype {}: heads of {} elements, at most {} can be quantised",
@@ -121,6 +122,8 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
                    options.attention_sparsity,
                    static_cast<int>(out.context_tokens)};
 
+  if (options.backend) options.backend->require_runnable(shape, out.attention, out.compute);
+
   policy::PlanInput input;
   input.model = &shape;
   input.workload = options.workload;
@@ -128,7 +131,10 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
   input.workload.max_prompt_tokens = std::min(input.workload.max_prompt_tokens, out.context_tokens);
   if (options.context_tokens > 0) input.workload.max_total_tokens = out.context_tokens;
   input.memory_budget_bytes = out.memory_budget_bytes;
-  input.device_budget_bytes = options.device ? options.device->memory_bytes : 0;
+  const bool has_device = options.device || options.backend;
+  input.device_budget_bytes = options.backend  ? options.backend->device().memory().limit()
+                              : options.device ? options.device->memory_bytes
+                                               : 0;
   input.disk_budget_bytes = options.disk_budget_bytes;
   input.program_bytes = kPageRounding;
   input.kv_dtype = out.kv_dtype;
@@ -138,11 +144,18 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
   const int64_t load_staging = WeightStore::load_staging_bytes(shape);
   input.load_staging_bytes = load_staging;
   // Without a device the workspace is what resident weights are loaded through.
-  const int64_t least_workspace = options.device ? 0 : load_staging;
-  input.workspace_bytes = [&, least_workspace](int64_t tokens) {
-    return std::max(least_workspace, LayerRunner::workspace_bytes(shape, out.compute, out.attention,
-                                                                  tokens, out.threads));
+  const int64_t least_workspace = has_device ? 0 : load_staging;
+  const auto on_cpu = [&, least_workspace](int64_t tokens) {
+    return std::max(least_workspace,
+                    workspace_bytes({&shape, out.compute, out.attention, tokens, out.threads}));
   };
+  input.workspace_bytes = on_cpu;
+  if (options.backend) {
+    input.host_workspace_bytes = on_cpu;
+    input.workspace_bytes = [&](int64_t tokens) {
+      return options.backend->workspace_bytes(shape, out.attention, tokens);
+    };
+  }
   if (options.policy || options.choose_policy) {
     out.plan = policy::make_plan(
         input, options.choose_policy ? options.choose_policy(input, start) : start);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "io/offload_file.h"
 #include "src/base/bytes.h"
@@ -106,16 +105,13 @@ void HiddenStore::copy_rows(size_t batch, int32_t slot, const Copy& copy) const 
          placement.disk_rows * row_bytes());
 }
 
-void HiddenStore::copy_up(size_t batch, int32_t slot) const {
-  copy_rows(batch, slot, [](std::byte* device, std::byte* host, int64_t bytes) {
-    std::memcpy(device, host, static_cast<size_t>(bytes));
-  });
+void HiddenStore::copy_up(size_t batch, int32_t slot, const Device::Copy& copy) const {
+  copy_rows(batch, slot, copy);
 }
 
-void HiddenStore::copy_down(size_t batch, int32_t slot) const {
-  copy_rows(batch, slot, [](std::byte* device, std::byte* host, int64_t bytes) {
-    std::memcpy(host, device, static_cast<size_t>(bytes));
-  });
+void HiddenStore::copy_down(size_t batch, int32_t slot, const Device::Copy& copy) const {
+  copy_rows(batch, slot,
+            [&](std::byte* device, std::byte* host, int64_t bytes) { copy(host, device, bytes); });
 }
 
 std::vector<HiddenStore::Piece> HiddenStore::pieces(size_t batch, int32_t slot) const {

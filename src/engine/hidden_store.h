@@ -10,6 +10,7 @@
 #include "io/file_engine.h"
 #include "policy/plan.h"
 #include "src/base/arena.h"
+#include "src/device/device.h"
 #include "src/engine/pass_plan.h"
 
 namespace sluice {
@@ -30,8 +31,8 @@ class HiddenStore {
   int64_t up_bytes(size_t batch) const noexcept;
   void load(size_t batch, int32_t slot, io::Completion done);
   void store(size_t batch, int32_t slot, io::Completion done);
-  void copy_up(size_t batch, int32_t slot) const;
-  void copy_down(size_t batch, int32_t slot) const;
+  void copy_up(size_t batch, int32_t slot, const Device::Copy& copy) const;
+  void copy_down(size_t batch, int32_t slot, const Device::Copy& copy) const;
 
   /// The micro-batch's rows as up to two contiguous runs, in order.
   struct Piece {

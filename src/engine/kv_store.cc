@@ -1,7 +1,5 @@
 #include "src/engine/kv_store.h"
 
-#include <cstring>
-
 #include "io/offload_file.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
@@ -109,18 +107,20 @@ void KvStore::store(const MicroBatch& batch, int64_t layer, int32_t slot, io::Co
   engine_.write(pages, std::move(done));
 }
 
-void KvStore::copy_up(const MicroBatch& batch, int64_t layer, int32_t slot) const {
+void KvStore::copy_up(const MicroBatch& batch, int64_t layer, int32_t slot,
+                      const Device::Copy& copy) const {
   for (size_t i = 0; i < batch.staged.size(); ++i)
     if (batch.staged[i].has_history)
-      std::memcpy(staged_address(slot, static_cast<int64_t>(i)),
-                  lower_address(batch.staged[i], layer, slot), static_cast<size_t>(page_bytes_));
+      copy(staged_address(slot, static_cast<int64_t>(i)),
+           lower_address(batch.staged[i], layer, slot), page_bytes_);
 }
 
-void KvStore::copy_down(const MicroBatch& batch, int64_t layer, int32_t slot) const {
+void KvStore::copy_down(const MicroBatch& batch, int64_t layer, int32_t slot,
+                        const Device::Copy& copy) const {
   for (size_t i = 0; i < batch.staged.size(); ++i)
     if (batch.staged[i].is_changed)
-      std::memcpy(lower_address(batch.staged[i], layer, slot),
-                  staged_address(slot, static_cast<int64_t>(i)), static_cast<size_t>(page_bytes_));
+      copy(lower_address(batch.staged[i], layer, slot),
+           staged_address(slot, static_cast<int64_t>(i)), page_bytes_);
 }
 
 void KvStore::page_addresses(const MicroBatch& batch, const Chunk& chunk, int64_t layer,

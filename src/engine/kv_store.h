@@ -11,6 +11,7 @@
 #include "io/file_engine.h"
 #include "policy/plan.h"
 #include "src/base/arena.h"
+#include "src/device/device.h"
 #include "src/engine/pass_plan.h"
 
 namespace sluice {
@@ -35,8 +36,10 @@ class KvStore {
   void store(const MicroBatch& batch, int64_t layer, int32_t slot, io::Completion done);
   /// Copies between the device's staging slot and where the pages live in host memory (their own
   /// place, or the host's staging slot for those on disk).
-  void copy_up(const MicroBatch& batch, int64_t layer, int32_t slot) const;
-  void copy_down(const MicroBatch& batch, int64_t layer, int32_t slot) const;
+  void copy_up(const MicroBatch& batch, int64_t layer, int32_t slot,
+               const Device::Copy& copy) const;
+  void copy_down(const MicroBatch& batch, int64_t layer, int32_t slot,
+                 const Device::Copy& copy) const;
 
   /// Addresses of the chunk's pages in `layer`, appended to `out`, for attention on the device (all
   /// of those below in staging slot `slot`) or on the host (those on disk in the host's slot).

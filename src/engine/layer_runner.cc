@@ -13,15 +13,6 @@
 namespace sluice {
 
 namespace {
-constexpr int64_t kLine = 64;
-// Matrices a sublayer asks for, at most: each may lose a cache line to alignment.
-constexpr int64_t kMatrices = 8;
-
-struct AreaBytes {
-  int64_t rows, bf16, linear, attention, logits, gather;
-  int64_t total() const { return rows + bf16 + linear + attention + logits + gather; }
-};
-
 // `rows` rows of `bytes` bytes, each `*_stride` bytes apart, by all threads.
 void copy_rows(void* to, int64_t to_stride, const void* from, int64_t from_stride, int64_t bytes,
                int64_t rows) {
@@ -33,80 +24,28 @@ void copy_rows(void* to, int64_t to_stride, const void* from, int64_t from_strid
                 static_cast<size_t>(bytes));
 }
 
-AreaBytes areas_for(const ModelShape& model, const kernels::QuantisedOptions& compute,
-                    const kernels::AttentionShape& attention, int64_t tokens, int threads) {
-  const int64_t rows = kernels::padded_rows(std::max<int64_t>(tokens, 1));
-  const int64_t logit_rows = kernels::padded_rows(std::min(LayerRunner::kLogitRows, rows));
-  int64_t widest = 0;
-  int64_t scratch = 0;
-  for (const SublayerShape& sublayer : model.sublayers)
-    for (const WeightShape& weight : sublayer.weights) {
-      if (weight.kind != WeightKind::kMatrix) continue;
-      widest = std::max(widest, weight.cols);
-      scratch = std::max(
-          scratch,
-          weight.quantised.is_quantised()
-              ? kernels::quantised_scratch_bytes(weight.quantised, rows, weight.cols, compute)
-              : kernels::linear_scratch_bytes(model.weight_dtype, rows, weight.rows, weight.cols,
-                                              compute.compute));
-    }
-  AreaBytes areas{};
-  areas.rows = round_up(rows * model.workspace_columns * 4, kLine) + kMatrices * kLine;
-  areas.bf16 = compute.compute == kernels::Compute::kBF16 ? round_up(rows * widest * 2, kLine) : 0;
-  areas.linear = round_up(scratch, kLine);
-  areas.attention = round_up(kernels::attention_scratch_floats(attention, threads) * 4, kLine);
-  areas.logits = round_up(logit_rows * model.vocab_size * 4, kLine);
-  areas.gather = WeightStore::gather_staging_bytes(model);
-  return areas;
-}
 }  // namespace
 
-int64_t LayerRunner::workspace_bytes(const ModelShape& model,
-                                     const kernels::QuantisedOptions& compute,
-                                     const kernels::AttentionShape& attention, int64_t tokens,
-                                     int threads) {
-  return areas_for(model, compute, attention, tokens, threads).total();
+LayerRunner::LayerRunner(const RunnerParts& parts, EmulatedDevice* device,
+                         std::span<std::byte> workspace, std::span<std::byte> host_workspace)
+    : parts_(parts),
+      device_(device),
+      areas_(split_workspace({&parts.model->shape(), parts.compute, parts.attention,
+                              parts.micro_batch_tokens, parts.threads},
+                             workspace)),
+      host_(parts, host_workspace) {
+  SLUICE_ASSERT(!areas_.rows.empty(), "the plan sizes the workspace");
 }
-
-LayerRunner::LayerRunner(const Parts& parts, std::span<std::byte> workspace,
-                         std::span<std::byte> host_workspace)
-    : parts_(parts), areas_(split(workspace)) {
-  if (parts.device) host_ = split(host_workspace);
-}
-
-LayerRunner::Areas LayerRunner::split(std::span<std::byte> workspace) const {
-  const AreaBytes bytes = areas_for(parts_.model->shape(), parts_.compute, parts_.attention,
-                                    parts_.micro_batch_tokens, parts_.threads);
-  // The host computes nothing beside the device where the plan gave it no room.
-  if (bytes.total() > static_cast<int64_t>(workspace.size())) {
-    SLUICE_ASSERT(parts_.device, "the plan sizes the workspace");
-    return {};
-  }
-  int64_t used = 0;
-  const auto take = [&](int64_t size) {
-    const auto area = workspace.subspan(static_cast<size_t>(used), static_cast<size_t>(size));
-    used += size;
-    return area;
-  };
-  Areas areas;
-  areas.gather = take(bytes.gather);  // first: its reads want 4096-aligned memory
-  areas.rows = take(bytes.rows);
-  areas.bf16 = take(bytes.bf16);
-  areas.linear = take(bytes.linear);
-  areas.attention = take(bytes.attention);
-  areas.logits = take(bytes.logits);
-  return areas;
-}
-
-double LayerRunner::take_device_flops() noexcept { return std::exchange(device_flops_, 0.0); }
 
 void LayerRunner::run(const Task& task, const MicroBatch& batch, size_t batch_index,
                       const LogitsConsumer& consumer) {
+  const Link::Clock::time_point started = Link::Clock::now();
   task_ = task;
   batch_ = &batch;
   consumer_ = &consumer;
   sublayer_ = &parts_.model->shape().sublayers[static_cast<size_t>(task.sublayer)];
-  if (task.step == ComputeStep::kHostAttention) return host_attention(task, batch);
+  if (task.step == ComputeStep::kHostAttention)
+    return host_.attention(task, batch, sublayer_->layer_index);
   hidden_ = parts_.hidden->pieces(batch_index, task.activation_slot);
   rows_ = sublayer_->kind == SublayerKind::kHead ? static_cast<int64_t>(batch.needed_rows.size())
                                                  : batch.rows();
@@ -114,10 +53,11 @@ void LayerRunner::run(const Task& task, const MicroBatch& batch, size_t batch_in
   bf16_source_ = nullptr;
   skips_ = task.step == ComputeStep::kAfterAttention;
   if (rows_ > 0) parts_.model->family().run(*this);
+  if (device_) device_->finish_compute(started, std::exchange(device_flops_, 0.0));
 }
 
 Rows LayerRunner::workspace(int64_t cols) {
-  const int64_t bytes = round_up(kernels::padded_rows(rows_) * cols * 4, kLine);
+  const int64_t bytes = round_up(kernels::padded_rows(rows_) * cols * 4, kAreaLine);
   SLUICE_ASSERT(rows_used_ + bytes <= static_cast<int64_t>(areas_.rows.size()),
                 "the family says its workspace columns");
   Rows rows{reinterpret_cast<float*>(areas_.rows.data() + rows_used_), rows_, cols, cols};
@@ -251,15 +191,6 @@ kernels::Activations LayerRunner::activations(Rows in) {
   return x;
 }
 
-void LayerRunner::product(const kernels::Activations& x, const std::byte* w,
-                          const WeightFormat& format, int64_t rows, const float* bias, float* y,
-                          int64_t ldy, std::span<std::byte> scratch) {
-  if (format.is_quantised())
-    kernels::linear_quantised(x, w, format, rows, bias, y, ldy, parts_.compute, scratch);
-  else
-    kernels::linear(x, w, format.dtype, rows, x.k, bias, y, ldy, parts_.compute.compute, scratch);
-}
-
 void LayerRunner::multiply(const MatrixView& view, const kernels::Activations& x, const float* bias,
                            float* y, int64_t ldy) {
   const int64_t resident = view.resident_rows;
@@ -267,15 +198,17 @@ void LayerRunner::multiply(const MatrixView& view, const kernels::Activations& x
   if (view.inplace_rows > 0) {
     const int64_t bytes = x.m * x.k * (x.bf16 ? 2 : 4);
     exchanged_down_ += bytes;
-    input_arrives = parts_.device->down().squeeze_in(bytes);
+    input_arrives = device_->down().squeeze_in(bytes);
   }
   device_flops_ += 2.0 * static_cast<double>(x.m) * static_cast<double>(view.cols) *
                    static_cast<double>(view.rows - view.inplace_rows);
-  if (resident > 0) product(x, view.resident, view.format, resident, bias, y, ldy, areas_.linear);
+  const auto product = [&](const std::byte* w, int64_t rows, const float* part_bias, float* to) {
+    multiply_rows(x, w, view.format, rows, part_bias, to, ldy, parts_.compute, areas_.linear);
+  };
+  if (resident > 0) product(view.resident, resident, bias, y);
   int64_t row = resident + view.inplace_rows;
   for (const StreamedRows& part : view.streamed) {
-    product(x, part.data, view.format, part.rows, bias ? bias + row : nullptr, y + row, ldy,
-            areas_.linear);
+    product(part.data, part.rows, bias ? bias + row : nullptr, y + row);
     row += part.rows;
   }
   if (view.inplace_rows > 0)
@@ -287,32 +220,17 @@ void LayerRunner::multiply(const MatrixView& view, const kernels::Activations& x
 void LayerRunner::multiply_inplace(const MatrixView& view, const kernels::Activations& x,
                                    const float* bias, float* y, int64_t ldy,
                                    Link::Clock::time_point input_arrives) {
-  const int64_t rows = kernels::padded_rows(x.m);
-  const int64_t input_floats = round_up(rows * x.k, kLine / 4);
-  auto* input = reinterpret_cast<float*>(host_.rows.data());
-  float* output = input + input_floats;
-  const bool is_head = sublayer_->kind == SublayerKind::kHead;
-  if (is_head) output = reinterpret_cast<float*>(host_.logits.data());
-  SLUICE_ASSERT(is_head || (input_floats + rows * view.inplace_rows) * 4 <=
-                               static_cast<int64_t>(host_.rows.size()),
-                "the plan sizes the host's workspace");
-  // Activations become int8 where they are multiplied.
-  const bool needs_f32 =
-      view.format.is_quantised() && parts_.compute.activations == kernels::ActivationFormat::kInt8;
-  kernels::Activations here{nullptr, nullptr, x.m, x.k, x.k};
-  if (x.bf16 && !needs_f32) {
-    copy_rows(host_.bf16.data(), x.k * 2, x.bf16, x.ld * 2, x.k * 2, x.m);
-    here.bf16 = reinterpret_cast<const uint16_t*>(host_.bf16.data());
-  } else {
-    copy_rows(input, x.k * 4, x.f32, x.ld * 4, x.k * 4, x.m);
-    here.f32 = input;
-  }
+  const HostCompute::Input here = host_.input(view, x.bf16 != nullptr);
+  if (here.bf16)
+    copy_rows(here.bf16, x.k * 2, x.bf16, x.ld * 2, x.k * 2, x.m);
+  else
+    copy_rows(here.f32, x.k * 4, x.f32, x.ld * 4, x.k * 4, x.m);
   wait_until(input_arrives);
-  product(here, view.inplace, view.format, view.inplace_rows, bias, output, view.inplace_rows,
-          host_.linear);
+  const float* output =
+      host_.multiply(view, x.m, here, bias, sublayer_->kind == SublayerKind::kHead);
   const int64_t bytes = x.m * view.inplace_rows * 4;
   exchanged_up_ += bytes;
-  const auto output_arrives = parts_.device->up().squeeze_in(bytes);
+  const auto output_arrives = device_->up().squeeze_in(bytes);
   const int64_t row_bytes = view.inplace_rows * 4;
   copy_rows(y, ldy * 4, output, row_bytes, row_bytes, x.m);
   wait_until(output_arrives);
@@ -416,45 +334,6 @@ void LayerRunner::keep_for_host(Rows q, Rows k, Rows v, Rows out) const {
     keep(chunk, v, exchange.v(kSide, slot));
     if (chunk.attention == ChunkAttention::kHost) keep(chunk, q, exchange.q(kSide, slot));
   }
-}
-
-void LayerRunner::host_attention(const Task& task, const MicroBatch& batch) {
-  const AttentionExchange& exchange = *parts_.exchange;
-  constexpr auto kSide = AttentionExchange::Side::kHost;
-  const int64_t q_cols = exchange.q_cols();
-  const int64_t kv_cols = exchange.kv_cols();
-  page_addresses_.clear();
-  std::vector<size_t> first_page;
-  for (const Chunk& chunk : batch.chunks) {
-    first_page.push_back(page_addresses_.size());
-    if (chunk.attention != ChunkAttention::kDevice)
-      parts_.kv->page_addresses(batch, chunk, sublayer_->layer_index, task.host_slot, true,
-                                page_addresses_);
-  }
-  std::vector<kernels::AttentionSequence> sequences;
-  for (size_t i = 0; i < batch.chunks.size(); ++i) {
-    const Chunk& chunk = batch.chunks[i];
-    if (chunk.attention == ChunkAttention::kDevice) continue;
-    std::byte* const* pages = page_addresses_.data() + first_page[i];
-    kernels::kv_write(parts_.attention,
-                      exchange.k(kSide, task.attention_slot) + chunk.row_begin * kv_cols,
-                      exchange.v(kSide, task.attention_slot) + chunk.row_begin * kv_cols, kv_cols,
-                      chunk.first_position, chunk.count, pages);
-    if (chunk.attention != ChunkAttention::kHost) continue;
-    kernels::AttentionSequence sequence{};
-    sequence.q = exchange.q(kSide, task.attention_slot) + chunk.row_begin * q_cols;
-    sequence.q_stride = q_cols;
-    sequence.first_position = chunk.first_position;
-    sequence.count = chunk.count;
-    sequence.pages = pages;
-    sequence.out = exchange.out(kSide, task.attention_slot) + chunk.row_begin * q_cols;
-    sequence.out_stride = q_cols;
-    sequences.push_back(sequence);
-  }
-  if (!sequences.empty())
-    kernels::attention(parts_.attention, sequences,
-                       reinterpret_cast<float*>(host_.attention.data()),
-                       static_cast<int64_t>(host_.attention.size()) / 4);
 }
 
 void LayerRunner::activate(Activation activation, Rows in_out) {

@@ -71,8 +71,9 @@ class Joined {
 }  // namespace
 
 WeightStore::WeightStore(const BoundModel& model, const policy::Plan& plan, io::FileEngine& engine,
-                         io::FileEngine& gather, Arena& compute_memory, Arena& host_memory)
-    : model_(model), engine_(engine), gather_engine_(gather), has_device_(plan.has_device) {
+                         io::FileEngine& gather, Device* device, Arena& compute_memory,
+                         Arena& host_memory)
+    : model_(model), engine_(engine), gather_engine_(gather), device_(device) {
   for (const io::CheckpointFile& file : model.checkpoint().files()) {
     files_.push_back(engine_.open_for_read(file.path.string()));
     gather_files_.push_back(gather_engine_.open_for_read(file.path.string()));
@@ -83,7 +84,7 @@ WeightStore::WeightStore(const BoundModel& model, const policy::Plan& plan, io::
 }
 
 WeightStore::~WeightStore() {
-  const Buffer& read_into = has_device_ ? host_ring_ : ring_;
+  const Buffer& read_into = device_ ? host_ring_ : ring_;
   if (read_into) engine_.unregister_memory(read_into.span());
   for (io::FileId file : files_) engine_.close(file);
   for (io::FileId file : gather_files_) gather_engine_.close(file);
@@ -128,7 +129,7 @@ void WeightStore::reserve(const policy::Plan& plan, Arena& compute_memory, Arena
   inplace_ = host_memory.allocate(inplace_bytes, "weights computed in place");
   host_rows_ = host_memory.allocate(host_bytes, "weights sent up");
   host_ring_ = host_memory.allocate(plan.host_ring_bytes, "weight ring");
-  const Buffer& read_into = has_device_ ? host_ring_ : ring_;
+  const Buffer& read_into = device_ ? host_ring_ : ring_;
   if (read_into) engine_.register_memory(read_into.span());
 }
 
@@ -205,7 +206,7 @@ void WeightStore::load_resident(std::span<std::byte> staging,
                                 std::stop_token cancel) {
   const auto started = std::chrono::steady_clock::now();
   // The ring is idle until the first pass: it is the better staging when it is larger.
-  const Buffer& ring = has_device_ ? host_ring_ : ring_;
+  const Buffer& ring = device_ ? host_ring_ : ring_;
   if (ring.size() > static_cast<int64_t>(staging.size())) staging = ring.span();
   const int64_t least = load_staging_bytes(model_.shape()) / 2;
   const auto buffers =
@@ -247,34 +248,46 @@ void WeightStore::take_rows(size_t sublayer, size_t weight, int64_t row, int64_t
   const DType dtype = model_.tensor(sublayer, weight).dtype;
   const Weight& placed = weights_[sublayer][weight];
   if (shape.kind == WeightKind::kVector) {
-    kernels::convert(dtype, source, DType::kF32, vectors_.as<float>() + placed.resident_offset,
-                     shape.cols);
+    std::vector<float> values(static_cast<size_t>(shape.cols));
+    kernels::convert(dtype, source, DType::kF32, values.data(), shape.cols);
+    place(reinterpret_cast<std::byte*>(vectors_.as<float>() + placed.resident_offset),
+          reinterpret_cast<const std::byte*>(values.data()), shape.cols * 4);
     return;
   }
   const int64_t row_bytes = model_.shape().row_bytes(shape);
-  const auto bytes = static_cast<size_t>(model_.shape().rows_bytes(shape, rows));
+  const int64_t bytes = model_.shape().rows_bytes(shape, rows);
   const int64_t inplace_row = row - placed.split.resident;
   const int64_t host_row = inplace_row - placed.split.inplace;
-  std::byte* to = resident_.data() + placed.resident_offset + row * row_bytes;
   if (host_row >= 0)
-    to = host_rows_.data() + placed.host_offset + host_row * row_bytes;
+    std::memcpy(host_rows_.data() + placed.host_offset + host_row * row_bytes, source,
+                static_cast<size_t>(bytes));
   else if (inplace_row >= 0)
-    to = inplace_.data() + placed.inplace_offset + inplace_row * row_bytes;
-  std::memcpy(to, source, bytes);
+    std::memcpy(inplace_.data() + placed.inplace_offset + inplace_row * row_bytes, source,
+                static_cast<size_t>(bytes));
+  else
+    place(resident_.data() + placed.resident_offset + row * row_bytes, source, bytes);
+}
+
+// Into memory that computes.
+void WeightStore::place(std::byte* to, const std::byte* source, int64_t bytes) const {
+  if (device_)
+    device_->load(to, source, bytes);
+  else
+    std::memcpy(to, source, static_cast<size_t>(bytes));
 }
 
 void WeightStore::read_part(const Task& task, io::Completion done) {
   const Part& part = parts_[static_cast<size_t>(task.sublayer)][static_cast<size_t>(task.part)];
-  std::byte* to = has_device_ ? host_ring_.data() + task.host_offset : ring_.data() + task.offset;
+  std::byte* to = device_ ? host_ring_.data() + task.host_offset : ring_.data() + task.offset;
   const io::Extent extent{part.file, part.offset, part.bytes, to, part.required_bytes};
   engine_.read({&extent, 1}, std::move(done));
 }
 
-void WeightStore::copy_part(const Task& task) const {
+void WeightStore::copy_part(const Task& task, const Device::Copy& copy) const {
   const Part& part = parts_[static_cast<size_t>(task.sublayer)][static_cast<size_t>(task.part)];
   const std::byte* from =
       part.from_disk ? host_ring_.data() + task.host_offset : host_rows_.data() + part.offset;
-  std::memcpy(ring_.data() + task.offset, from, static_cast<size_t>(part.required_bytes));
+  copy(ring_.data() + task.offset, from, part.required_bytes);
 }
 
 MatrixView WeightStore::matrix(size_t sublayer, size_t weight,
@@ -299,6 +312,12 @@ MatrixView WeightStore::matrix(size_t sublayer, size_t weight,
 
 const float* WeightStore::vector(size_t sublayer, size_t weight) const {
   return vectors_.as<float>() + weights_[sublayer][weight].resident_offset;
+}
+
+WeightStore::ResidentTable WeightStore::resident_table(size_t sublayer, size_t weight) const {
+  const Weight& placed = weights_[sublayer][weight];
+  return {resident_.data() + placed.resident_offset, placed.split.resident,
+          model_.tensor(sublayer, weight).dtype};
 }
 
 int64_t WeightStore::gather_staging_bytes(const ModelShape& model) {
@@ -352,6 +371,7 @@ void WeightStore::gather(size_t sublayer, size_t weight, std::span<const int32_t
     SLUICE_ASSERT(id >= 0 && id < shape.rows, "ids are checked at admission");
     const auto index = static_cast<int64_t>(i);
     if (id < placed.split.resident) {
+      SLUICE_ASSERT(!device_ || device_->is_in_host_memory(), "the device gathers its own rows");
       rows.emplace_back(resident_.data() + placed.resident_offset + id * row_bytes, index);
       continue;
     }

@@ -13,6 +13,7 @@
 #include "kernels/linear.h"
 #include "policy/plan.h"
 #include "src/base/arena.h"
+#include "src/device/device.h"
 #include "src/model/bound_model.h"
 #include "src/schedule/schedule.h"
 
@@ -48,7 +49,7 @@ class WeightStore {
   /// Reserves all memory; arenas as KvStore. `gather` reads single table rows beside the streaming.
   /// Errors: kResource, kFile.
   WeightStore(const BoundModel& model, const policy::Plan& plan, io::FileEngine& engine,
-              io::FileEngine& gather, Arena& compute_memory, Arena& host_memory);
+              io::FileEngine& gather, Device* device, Arena& compute_memory, Arena& host_memory);
   ~WeightStore();
 
   /// Reads everything resident, through `staging` (at least load_staging_bytes). Errors:
@@ -65,7 +66,7 @@ class WeightStore {
   /// fills.
   void read_part(const Task& task, io::Completion done);
   /// Copies a part from host memory (its home, or the host's ring) to the device's ring.
-  void copy_part(const Task& task) const;
+  void copy_part(const Task& task, const Device::Copy& copy) const;
   /// The sublayer's parts as the schedule knows them: with the plan's sizes, so that a simulation
   /// of the plan walks the same stream.
   std::vector<SchedulePart> schedule_parts(size_t sublayer) const;
@@ -78,8 +79,15 @@ class WeightStore {
   MatrixView matrix(size_t sublayer, size_t weight, std::span<const int64_t> part_offsets) const;
   /// The vector in f32.
   const float* vector(size_t sublayer, size_t weight) const;
+  /// Rows [0, rows) of a table, where they are computed.
+  struct ResidentTable {
+    const std::byte* data;
+    int64_t rows;
+    DType dtype;
+  };
+  ResidentTable resident_table(size_t sublayer, size_t weight) const;
   /// out [count, cols] f32 = rows `ids` of the table. `staging` for rows on disk
-  /// (gather_staging_bytes).
+  /// (gather_staging_bytes). With a device whose memory the host can't read: none of the resident.
   void gather(size_t sublayer, size_t weight, std::span<const int32_t> ids, float* out,
               std::span<std::byte> staging);
 
@@ -120,6 +128,7 @@ class WeightStore {
   std::vector<Piece> resident_pieces(int64_t piece_bytes) const;
   void take_rows(size_t sublayer, size_t weight, int64_t row, int64_t rows,
                  const std::byte* source);
+  void place(std::byte* to, const std::byte* source, int64_t bytes) const;
   io::FileId file(const io::TensorEntry& tensor) const {
     return files_[static_cast<size_t>(tensor.file_index)];
   }
@@ -131,7 +140,7 @@ class WeightStore {
   std::vector<io::FileId> gather_files_;
   std::vector<std::vector<Weight>> weights_;
   std::vector<std::vector<Part>> parts_;  // [sublayer], weight by weight, rows rising
-  bool has_device_;
+  Device* device_;                        // null: the CPU itself
   Buffer resident_;
   Buffer vectors_;
   Buffer ring_;

@@ -137,14 +137,13 @@ TEST(Linear, TakesNoBias) {
 TEST(Linear, AgreesWithTheReferenceOnLargeMatrices) {
   for_each_isa([] {
     for (const Kind& kind : kinds())
-      for (const int64_t m : {1, 16, 37, 70, 131}) check(kind, m, 1031, 515);
+      for (const int64_t m : {1, 37, 131}) check(kind, m, 775, 515);
   });
 }
 
 TEST(Linear, MultipliesMoreRowsThanOnednnTakesAtATime) {
-  for (const Kind& kind : kinds())
-    for (const int64_t m : {513, 600}) check(kind, m, 300, 260);
-  if (bf16_compute_supported()) check({DType::kBF16, Compute::kBF16}, 1030, 768, 700);
+  for (const Kind& kind : kinds()) check(kind, 530, 260, 200);
+  if (bf16_compute_supported()) check({DType::kBF16, Compute::kBF16}, 1030, 520, 400);
 }
 
 // A process of its own under ctest, so that oneDNN, too, is held to the lower instruction set.

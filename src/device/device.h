@@ -1,0 +1,35 @@
+#pragma once
+// A device below which host memory and disk are the lower tiers: memory with a limit of its own and
+// a link in each direction. The engine's stores ask for copies and never look at device memory
+// themselves. Thread safe: one thread a lane, one lane a direction.
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "src/base/arena.h"
+
+namespace sluice {
+
+enum class Direction : uint8_t { kUp, kDown };  ///< host to device, device to host
+
+class Device {
+ public:
+  /// One copy; the pointers and what they point at must live until the transfer has ended.
+  using Copy = std::function<void(std::byte* to, const std::byte* from, int64_t bytes)>;
+
+  virtual ~Device() = default;
+  virtual Arena& memory() noexcept = 0;
+  /// Makes the copies that `copies` asks for, `bytes` in all, and comes back when the last has
+  /// ended. Errors: kDevice.
+  virtual void transfer(Direction direction, int64_t bytes,
+                        const std::function<void(const Copy&)>& copies) = 0;
+  /// Before the first pass, from the loading thread: no lane is busy. `from` may be used again at
+  /// once.
+  virtual void load(std::byte* to, const std::byte* from, int64_t bytes) = 0;
+  /// False when device memory has addresses that the host can't use.
+  virtual bool is_in_host_memory() const noexcept = 0;
+  /// Where host memory that copies go from and to should come from; null: anywhere.
+  virtual MemorySource* host_memory_source() noexcept { return nullptr; }
+};
+
+}  // namespace sluice

@@ -1,0 +1,55 @@
+#pragma once
+// What computes one (sublayer, micro-batch) at a time on the compute lanes: the CPU itself (also as
+// an emulated device), or a GPU. One thread at a time.
+#include <functional>
+#include <span>
+#include <string_view>
+
+#include "kernels/attention.h"
+#include "kernels/quantised_linear.h"
+#include "src/engine/attention_exchange.h"
+#include "src/engine/hidden_store.h"
+#include "src/engine/kv_store.h"
+#include "src/engine/weight_store.h"
+#include "src/model/layer_ops.h"
+#include "src/schedule/task.h"
+
+namespace sluice {
+
+/// Logits of one needed row: handed over as soon as they exist, valid only during the call.
+using LogitsConsumer = std::function<void(const MicroBatch& batch, size_t needed_index,
+                                          std::span<const float> logits)>;
+
+/// Sees the input rows of every linear layer, on the compute lane, before they are multiplied; the
+/// rows are in host memory.
+using InputObserver = std::function<void(size_t sublayer, std::string_view role, const Rows& in)>;
+
+/// What a runner works on.
+struct RunnerParts {
+  const BoundModel* model;
+  WeightStore* weights;
+  KvStore* kv;
+  HiddenStore* hidden;
+  AttentionExchange* exchange;
+  kernels::QuantisedOptions compute;
+  kernels::AttentionShape attention;
+  int64_t micro_batch_tokens;  ///< most rows of a micro-batch
+  int threads;
+  InputObserver observe_input;  ///< may be empty
+};
+
+/// Rows of logits computed at a time.
+constexpr int64_t kLogitRows = 64;
+
+class SublayerRunner {
+ public:
+  virtual ~SublayerRunner() = default;
+  /// Computes task's sublayer for `batch` (number `batch_index` of its pass); done when it returns.
+  virtual void run(const Task& task, const MicroBatch& batch, size_t batch_index,
+                   const LogitsConsumer& consumer) = 0;
+  /// Bytes that in-place rows have sent over the link in all.
+  virtual int64_t exchanged_down_bytes() const noexcept = 0;
+  virtual int64_t exchanged_up_bytes() const noexcept = 0;
+};
+
+}  // namespace sluice

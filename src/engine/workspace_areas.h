@@ -1,0 +1,36 @@
+#pragma once
+// How the memory that a processor computes in is divided.
+#include <span>
+
+#include "kernels/attention.h"
+#include "kernels/quantised_linear.h"
+#include "src/shape/model_shape.h"
+
+namespace sluice {
+
+struct WorkspaceAreas {
+  std::span<std::byte> rows;  ///< matrices of LayerOps::workspace(); beside a device input and
+                              ///< output rows
+  std::span<std::byte> bf16;  ///< bf16 copy of the input of linear layers
+  std::span<std::byte> linear;
+  std::span<std::byte> attention;
+  std::span<std::byte> logits;
+  std::span<std::byte> gather;
+};
+
+/// What a micro-batch of `tokens` rows needs.
+struct WorkspaceNeed {
+  const ModelShape* model;
+  kernels::QuantisedOptions compute;
+  kernels::AttentionShape attention;
+  int64_t tokens;
+  int threads;
+};
+int64_t workspace_bytes(const WorkspaceNeed& need);
+/// Empty areas when `workspace` is smaller than that.
+WorkspaceAreas split_workspace(const WorkspaceNeed& need, std::span<std::byte> workspace);
+
+/// Bytes that areas are aligned to.
+constexpr int64_t kAreaLine = 64;
+
+}  // namespace sluice
