@@ -250,8 +250,10 @@ void list_host_memory(const PlanInput& input, const WeightMemory& memory, Plan& 
   const bool computes = plan.inplace_weight_bytes > 0 || plan.attention_slot_rows > 0;
   const auto& host_workspace =
       input.host_workspace_bytes ? input.host_workspace_bytes : input.workspace_bytes;
+  const int64_t host_computes = computes ? host_workspace(widest) : 0;
   plan.host_workspace_bytes =
-      std::max(input.load_staging_bytes, computes ? host_workspace(widest) : 0);
+      round_up(std::max(input.load_staging_bytes, host_computes), kDiskBlock) +
+      (input.host_staging_bytes ? input.host_staging_bytes(widest) : 0);
   plan.memory = {
       {"program", input.program_bytes},
       {"weights computed in place", memory.inplace},

@@ -51,9 +51,12 @@ bool takes_attention(const kernels::AttentionShape& shape) noexcept;
 /// Contexts of few tokens are split until `multiprocessors` have enough to do.
 AttentionPlan plan_attention(const kernels::AttentionShape& shape,
                              std::span<const AttentionRun> runs, int multiprocessors);
-/// Most workspace that any plan of up to `runs` runs asks for.
-int64_t attention_workspace_floats(const kernels::AttentionShape& shape, int64_t runs,
+/// Most workspace that any plan asks for.
+int64_t attention_workspace_floats(const kernels::AttentionShape& shape,
                                    int multiprocessors) noexcept;
+/// Most items of any plan for `rows` new tokens of at most as many runs.
+int64_t attention_most_items(const kernels::AttentionShape& shape, int64_t rows,
+                             int multiprocessors) noexcept;
 
 /// All on the device: q [rows, num_heads * head_dim] f32, `out` alike, pages: addresses of pages.
 struct AttentionArguments {

@@ -24,10 +24,16 @@ bool takes_attention(const kernels::AttentionShape& shape) noexcept {
           shape.kv_dtype.dtype == DType::kBF16);
 }
 
-int64_t attention_workspace_floats(const kernels::AttentionShape& shape, int64_t runs,
+int64_t attention_workspace_floats(const kernels::AttentionShape& shape,
                                    int multiprocessors) noexcept {
-  // Splits are shared out by length and rounded up: at most one more for each run.
-  return (most_splits(shape, multiprocessors) + runs) * split_floats(shape);
+  // Parts are rounded up, but only runs longer than a part are cut: at most twice as many.
+  return 2 * most_splits(shape, multiprocessors) * split_floats(shape);
+}
+
+int64_t attention_most_items(const kernels::AttentionShape& shape, int64_t rows,
+                             int multiprocessors) noexcept {
+  const int64_t group = shape.num_heads / shape.num_kv_heads;
+  return rows * group / kFewRows + rows + 2 * most_splits(shape, multiprocessors);
 }
 
 AttentionPlan plan_attention(const kernels::AttentionShape& shape,

@@ -20,7 +20,7 @@ class DenseLinear {
   DenseLinear& operator=(const DenseLinear&) = delete;
 
   /// Device memory that cuBLASLt may use beside its operands.
-  static constexpr int64_t workspace_bytes() noexcept { return int64_t{32} << 20; }
+  static int64_t workspace_bytes() noexcept;
 
   /// x [m, k] and w [n, k] row-major of `type` (f32, f16, bf16), row strides ldx and k; y [m, n]
   /// f32, row stride ldy; bias [n] f32 or null.

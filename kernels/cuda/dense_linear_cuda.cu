@@ -134,6 +134,8 @@ DenseLinear::DenseLinear(std::byte* workspace) : impl_(std::make_unique<Impl>())
 
 DenseLinear::~DenseLinear() = default;
 
+int64_t DenseLinear::workspace_bytes() noexcept { return int64_t{32} << 20; }
+
 void DenseLinear::run(DType type, const void* x, int64_t ldx, int64_t m, int64_t k, const void* w,
                       int64_t n, const float* bias, float* y, int64_t ldy, Stream stream) {
   if (m == 0 || n == 0) return;

@@ -94,6 +94,9 @@ class Event {
 void copy_to_device(void* device, const void* host, int64_t bytes, Stream stream);
 void copy_to_host(void* host, const void* device, int64_t bytes, Stream stream);
 void copy_on_device(void* to, const void* from, int64_t bytes, Stream stream);
+/// `rows` rows of row_bytes, from anywhere to anywhere.
+void copy_rows(void* to, int64_t to_stride, const void* from, int64_t from_stride,
+               int64_t row_bytes, int64_t rows, Stream stream);
 void fill_zero(void* device, int64_t bytes, Stream stream);
 /// Waits for all of a stream's work; what went wrong in it is thrown.
 void synchronize(Stream stream);

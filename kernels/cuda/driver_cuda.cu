@@ -113,6 +113,13 @@ void copy_on_device(void* to, const void* from, int64_t bytes, Stream stream) {
   check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, of(stream)),
         "copying on the GPU");
 }
+void copy_rows(void* to, int64_t to_stride, const void* from, int64_t from_stride,
+               int64_t row_bytes, int64_t rows, Stream stream) {
+  check(cudaMemcpy2DAsync(to, static_cast<size_t>(to_stride), from,
+                          static_cast<size_t>(from_stride), static_cast<size_t>(row_bytes),
+                          static_cast<size_t>(rows), cudaMemcpyDefault, of(stream)),
+        "copying rows");
+}
 void fill_zero(void* device, int64_t bytes, Stream stream) {
   check(cudaMemsetAsync(device, 0, static_cast<size_t>(bytes), of(stream)), "clearing GPU memory");
 }

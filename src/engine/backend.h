@@ -24,6 +24,12 @@ class Backend {
   /// Device memory that a micro-batch of `tokens` rows needs beside weights and KV.
   virtual int64_t workspace_bytes(const ModelShape& model, const kernels::AttentionShape& attention,
                                   int64_t tokens) const = 0;
+  /// Host memory that its runner copies through.
+  virtual int64_t host_staging_bytes(const ModelShape& model,
+                                     const kernels::AttentionShape& attention,
+                                     int64_t tokens) const = 0;
+  /// `host_workspace`: what HostCompute needs where the plan has the host compute, and then
+  /// host_staging_bytes() at its end.
   virtual std::unique_ptr<SublayerRunner> make_runner(const RunnerParts& parts,
                                                       std::span<std::byte> workspace,
                                                       std::span<std::byte> host_workspace) = 0;

@@ -155,6 +155,9 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
     input.workspace_bytes = [&](int64_t tokens) {
       return options.backend->workspace_bytes(shape, out.attention, tokens);
     };
+    input.host_staging_bytes = [&](int64_t tokens) {
+      return options.backend->host_staging_bytes(shape, out.attention, tokens);
+    };
   }
   if (options.policy || options.choose_policy) {
     out.plan = policy::make_plan(

@@ -287,7 +287,9 @@ void WeightStore::copy_part(const Task& task, const Device::Copy& copy) const {
   const Part& part = parts_[static_cast<size_t>(task.sublayer)][static_cast<size_t>(task.part)];
   const std::byte* from =
       part.from_disk ? host_ring_.data() + task.host_offset : host_rows_.data() + part.offset;
-  copy(ring_.data() + task.offset, from, part.required_bytes);
+  // From its first row on: so rows begin where the ring's parts do, aligned.
+  copy(ring_.data() + task.offset, from + part.skipped_bytes,
+       part.required_bytes - part.skipped_bytes);
 }
 
 MatrixView WeightStore::matrix(size_t sublayer, size_t weight,
@@ -306,7 +308,7 @@ MatrixView WeightStore::matrix(size_t sublayer, size_t weight,
   for (size_t i = 0; i < parts.size(); ++i)
     if (parts[i].weight == weight)
       view.streamed.push_back(
-          {ring_.data() + part_offsets[i] + parts[i].skipped_bytes, parts[i].rows});
+          {ring_.data() + part_offsets[i] + (device_ ? 0 : parts[i].skipped_bytes), parts[i].rows});
   return view;
 }
 

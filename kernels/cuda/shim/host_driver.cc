@@ -218,6 +218,16 @@ void copy_to_host(void* host, const void* device, int64_t bytes, Stream stream) 
 void copy_on_device(void* to, const void* from, int64_t bytes, Stream stream) {
   enqueue(stream, {[=] { std::memcpy(to, from, static_cast<size_t>(bytes)); }, nullptr, 0});
 }
+void copy_rows(void* to, int64_t to_stride, const void* from, int64_t from_stride,
+               int64_t row_bytes, int64_t rows, Stream stream) {
+  enqueue(stream, {[=] {
+                     for (int64_t row = 0; row < rows; ++row)
+                       std::memcpy(static_cast<std::byte*>(to) + row * to_stride,
+                                   static_cast<const std::byte*>(from) + row * from_stride,
+                                   static_cast<size_t>(row_bytes));
+                   },
+                   nullptr, 0});
+}
 void fill_zero(void* device, int64_t bytes, Stream stream) {
   enqueue(stream, {[=] { std::memset(device, 0, static_cast<size_t>(bytes)); }, nullptr, 0});
 }

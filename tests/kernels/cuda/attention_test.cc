@@ -67,9 +67,9 @@ class Case {
     for (const AttentionRun& run : runs_)
       for (const std::byte* page : pages_of(run, memory.data())) table.push_back(page);
     const AttentionPlan plan = plan_attention(shape_, runs_, multiprocessors);
-    EXPECT_LE(
-        plan.workspace_floats,
-        attention_workspace_floats(shape_, static_cast<int64_t>(runs_.size()), multiprocessors));
+    EXPECT_LE(plan.workspace_floats, attention_workspace_floats(shape_, multiprocessors));
+    EXPECT_LE(static_cast<int64_t>(plan.items.size()),
+              attention_most_items(shape_, rows_, multiprocessors));
     if (merges) *merges = plan.merges.size();
     DeviceArray<AttentionRun> runs(runs_);
     DeviceArray<const std::byte*> pages(table);

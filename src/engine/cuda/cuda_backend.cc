@@ -1,0 +1,58 @@
+#include "src/engine/cuda/cuda_backend.h"
+
+#include <fmt/format.h>
+
+#include "src/base/error.h"
+#include "src/engine/cuda/cuda_runner.h"
+
+namespace sluice {
+
+void CudaBackend::require_runnable(const ModelShape& model,
+                                   const kernels::AttentionShape& attention,
+                                   const kernels::QuantisedOptions& compute) const {
+  const auto refuse = [](const std::string& what, const std::string& mend) {
+    throw Error(ErrorKind::kUser, "--device cuda: " + what, mend);
+  };
+  if (model.weight_dtype == DType::kBF16 && !device_.properties().has_bf16)
+    refuse(fmt::format("{} multiplies no bf16", name()),
+           "convert the weights first: sluice convert MODEL OUT --weights f16");
+  if (compute.activations == kernels::ActivationFormat::kInt8)
+    refuse("int8 activations are for the CPU so far", "leave --activations out");
+  if (attention.sparsity < 1)
+    refuse("sparse attention is for the CPU so far", "leave --attn-sparsity out");
+  if (attention.head_dim > 256)
+    refuse(fmt::format("heads of {} elements, at most 256 are known", attention.head_dim),
+           "run it on the CPU: leave --device out");
+  if (!cuda::takes_attention(attention))
+    refuse(fmt::format("{} KV", kv_format_name(attention.kv_dtype)),
+           "use --kv-dtype f16, bf16, int8 or int4");
+  if (attention.kv_dtype == KvFormat(DType::kBF16) && !device_.properties().has_bf16)
+    refuse(fmt::format("{} multiplies no bf16", name()), "use --kv-dtype f16");
+}
+
+KvFormat CudaBackend::default_kv(const ModelShape& model) const {
+  return model.weight_dtype == DType::kBF16 && device_.properties().has_bf16 ? DType::kBF16
+                                                                             : DType::kF16;
+}
+
+int64_t CudaBackend::workspace_bytes(const ModelShape& model,
+                                     const kernels::AttentionShape& attention,
+                                     int64_t tokens) const {
+  return device_workspace_bytes({&model, attention, tokens, device_.properties().multiprocessors});
+}
+
+int64_t CudaBackend::host_staging_bytes(const ModelShape& model,
+                                        const kernels::AttentionShape& attention,
+                                        int64_t tokens) const {
+  return sluice::host_staging_bytes(
+      {&model, attention, tokens, device_.properties().multiprocessors});
+}
+
+std::unique_ptr<SublayerRunner> CudaBackend::make_runner(const RunnerParts& parts,
+                                                         std::span<std::byte> workspace,
+                                                         std::span<std::byte> host_workspace) {
+  SLUICE_ASSERT(!parts.observe_input, "calibration runs on the CPU");
+  return std::make_unique<CudaRunner>(parts, device_, workspace, host_workspace);
+}
+
+}  // namespace sluice

@@ -1,0 +1,32 @@
+#pragma once
+// The engine's backend on one GPU. Links with the kernels of a GPU, or with their stand-in on the
+// host in tests.
+#include "src/engine/backend.h"
+#include "src/engine/cuda/cuda_device.h"
+
+namespace sluice {
+
+class CudaBackend final : public Backend {
+ public:
+  /// As CudaDevice.
+  CudaBackend(int gpu, int64_t memory_bytes) : device_(gpu, memory_bytes) {}
+
+  std::string name() const override { return device_.properties().name; }
+  Device& device() noexcept override { return device_; }
+  const CudaDevice& cuda_device() const noexcept { return device_; }
+  void require_runnable(const ModelShape& model, const kernels::AttentionShape& attention,
+                        const kernels::QuantisedOptions& compute) const override;
+  KvFormat default_kv(const ModelShape& model) const override;
+  int64_t workspace_bytes(const ModelShape& model, const kernels::AttentionShape& attention,
+                          int64_t tokens) const override;
+  int64_t host_staging_bytes(const ModelShape& model, const kernels::AttentionShape& attention,
+                             int64_t tokens) const override;
+  std::unique_ptr<SublayerRunner> make_runner(const RunnerParts& parts,
+                                              std::span<std::byte> workspace,
+                                              std::span<std::byte> host_workspace) override;
+
+ private:
+  CudaDevice device_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,126 @@
+#include "src/engine/cuda/device_areas.h"
+
+#include <algorithm>
+#include <array>
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/dense_linear.h"
+#include "kernels/cuda/quantised_linear.h"
+#include "src/base/bytes.h"
+#include "src/base/error.h"
+#include "src/engine/sublayer_runner.h"
+
+namespace sluice {
+
+namespace {
+constexpr int64_t kLine = 256;
+constexpr int64_t kMatrices = 8;  // a sublayer asks for, at most
+// Rows of a quantised matrix are dequantised so many bytes at a time where it is multiplied
+// densely: enough for a full wave of blocks.
+constexpr int64_t kSlabBytes = 64 * kMiB;
+
+template <size_t kCount>
+int64_t total_of(const std::array<int64_t, kCount>& sizes) {
+  int64_t total = 0;
+  for (const int64_t size : sizes) total += round_up(size, kLine);
+  return total;
+}
+
+template <size_t kCount>
+std::array<std::span<std::byte>, kCount> split(const std::array<int64_t, kCount>& sizes,
+                                               std::span<std::byte> memory) {
+  SLUICE_ASSERT(total_of(sizes) <= static_cast<int64_t>(memory.size()), "the plan sizes it");
+  std::array<std::span<std::byte>, kCount> out;
+  int64_t used = 0;
+  for (size_t i = 0; i < kCount; ++i) {
+    out[i] = memory.subspan(static_cast<size_t>(used), static_cast<size_t>(sizes[i]));
+    used += round_up(sizes[i], kLine);
+  }
+  return out;
+}
+
+// Partial sums of the widest split product, or a slab of dequantised rows.
+int64_t linear_bytes(const DeviceNeed& need) {
+  int64_t bytes = 0;
+  for (const SublayerShape& sublayer : need.model->sublayers)
+    for (const WeightShape& weight : sublayer.weights) {
+      if (!weight.quantised.is_quantised()) continue;
+      const int64_t few = std::min(need.tokens, cuda::kFewestDenseRows - 1);
+      // Fewer rows of the matrix than all may be split more ways, of fewer sums.
+      for (int64_t rows = kernels::kRowGranule;; rows = std::min(rows * 2, weight.rows)) {
+        bytes = std::max(bytes, 4 * cuda::plan_linear_quantised(weight.quantised, few,
+                                                                std::min(rows, weight.rows),
+                                                                weight.cols, need.multiprocessors)
+                                        .workspace_floats);
+        if (rows >= weight.rows) break;
+      }
+      if (need.tokens >= cuda::kFewestDenseRows)
+        bytes = std::max(bytes, std::min(kSlabBytes, round_up(weight.rows, 64) * weight.cols * 2));
+    }
+  // Between the sizes tried: splits fall as rows rise, so the sums are at most twice either's.
+  return 2 * bytes;
+}
+
+int64_t table_bytes(const DeviceNeed& need) {
+  const int64_t rows = need.tokens;
+  const int64_t context = std::max(need.attention.sparse_positions, 1);
+  const int64_t pages =
+      rows * ((context + need.attention.page_tokens - 1) / need.attention.page_tokens);
+  const int64_t items = cuda::attention_most_items(need.attention, rows, need.multiprocessors);
+  constexpr int64_t kPutsEach = 16;  // each begins on a line of its own
+  return rows * (2 * 4 + static_cast<int64_t>(sizeof(cuda::KvPlace) + sizeof(cuda::AttentionRun) +
+                                              sizeof(cuda::AttentionMerge))) +
+         pages * 8 + items * static_cast<int64_t>(sizeof(cuda::AttentionItem)) +
+         need.model->head_dim * 2 * 4 + kPutsEach * kLine;
+}
+
+int64_t logit_bytes(const DeviceNeed& need) {
+  return std::min(kLogitRows, need.tokens) * need.model->vocab_size * 4;
+}
+
+std::array<int64_t, 7> device_sizes(const DeviceNeed& need) {
+  return {need.tokens * need.model->workspace_columns * 4 + kMatrices * kLine,
+          need.tokens * narrow_stride(*need.model) * 2,
+          linear_bytes(need),
+          cuda::DenseLinear::workspace_bytes(),
+          cuda::attention_workspace_floats(need.attention, need.multiprocessors) * 4,
+          logit_bytes(need),
+          table_bytes(need)};
+}
+
+std::array<int64_t, 4> staging_sizes(const DeviceNeed& need) {
+  int64_t widest_table = 0;
+  for (const SublayerShape& sublayer : need.model->sublayers)
+    for (const WeightShape& weight : sublayer.weights)
+      if (weight.kind == WeightKind::kTable) widest_table = std::max(widest_table, weight.cols);
+  // First what wants memory aligned to 4096.
+  return {WeightStore::gather_staging_bytes(*need.model), table_bytes(need),
+          need.tokens * widest_table * 4, logit_bytes(need)};
+}
+}  // namespace
+
+int64_t narrow_stride(const ModelShape& model) noexcept {
+  int64_t widest = 0;
+  for (const SublayerShape& sublayer : model.sublayers)
+    for (const WeightShape& weight : sublayer.weights)
+      if (weight.kind == WeightKind::kMatrix) widest = std::max(widest, weight.cols);
+  return round_up(widest, 128);
+}
+
+int64_t device_workspace_bytes(const DeviceNeed& need) { return total_of(device_sizes(need)); }
+
+DeviceAreas split_device_workspace(const DeviceNeed& need, std::span<std::byte> workspace) {
+  const auto parts = split(device_sizes(need), workspace);
+  return {parts[0], parts[1], parts[2], parts[3], parts[4], parts[5], parts[6]};
+}
+
+int64_t host_staging_bytes(const DeviceNeed& need) {
+  return round_up(total_of(staging_sizes(need)), 4096);
+}
+
+StagingAreas split_staging(const DeviceNeed& need, std::span<std::byte> staging) {
+  const auto parts = split(staging_sizes(need), staging);
+  return {parts[0], parts[1], parts[2], parts[3]};
+}
+
+}  // namespace sluice

@@ -1,0 +1,42 @@
+#pragma once
+// How the GPU's workspace is divided, and the host memory that goes with it.
+#include <span>
+
+#include "kernels/attention.h"
+#include "src/shape/model_shape.h"
+
+namespace sluice {
+
+/// What the sizes depend on.
+struct DeviceNeed {
+  const ModelShape* model;
+  kernels::AttentionShape attention;  ///< sparse_positions: the longest context
+  int64_t tokens;                     ///< rows of a micro-batch, at most
+  int multiprocessors;
+};
+
+struct DeviceAreas {
+  std::span<std::byte> rows;    ///< matrices of LayerOps::workspace(), f32
+  std::span<std::byte> narrow;  ///< 16-bit copy of the input of linear layers
+  std::span<std::byte> linear;  ///< partial sums, or dequantised rows
+  std::span<std::byte> dense;   ///< of DenseLinear
+  std::span<std::byte> attention;
+  std::span<std::byte> logits;
+  std::span<std::byte> tables;  ///< positions, page tables: what the host plans for each task
+};
+int64_t device_workspace_bytes(const DeviceNeed& need);
+DeviceAreas split_device_workspace(const DeviceNeed& need, std::span<std::byte> workspace);
+
+struct StagingAreas {
+  std::span<std::byte> gather;  ///< WeightStore::gather's
+  std::span<std::byte> tables;  ///< what is sent to DeviceAreas::tables
+  std::span<std::byte> rows;    ///< gathered table rows, f32
+  std::span<std::byte> logits;
+};
+int64_t host_staging_bytes(const DeviceNeed& need);
+StagingAreas split_staging(const DeviceNeed& need, std::span<std::byte> staging);
+
+/// Columns of 16-bit rows that a matrix of `cols` columns is multiplied with.
+int64_t narrow_stride(const ModelShape& model) noexcept;
+
+}  // namespace sluice
