@@ -1,7 +1,8 @@
 # sluice::flags: warnings and sanitizers, linked PRIVATE by every target of ours.
 add_library(sluice_flags INTERFACE)
 add_library(sluice::flags ALIAS sluice_flags)
-target_compile_options(sluice_flags INTERFACE -Wall -Wextra -Wno-missing-field-initializers)
+target_compile_options(sluice_flags INTERFACE
+                       $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-missing-field-initializers>)
 if(SLUICE_SANITIZE)
   target_compile_options(sluice_flags INTERFACE -fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer)
   if(SLUICE_SANITIZE MATCHES "undefined")
@@ -13,4 +14,5 @@ endif()
 find_program(SLUICE_CCACHE ccache)
 if(SLUICE_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${SLUICE_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${SLUICE_CCACHE})
 endif()

@@ -20,6 +20,8 @@ ALLOWED = {
     "src/model": ["src/base", "src/shape", "io"],
     "src/engine": ["src/base", "src/shape", "src/schedule", "policy", "io", "kernels", "src/device", "src/cache",
                    "src/model", "src/sampling"],
+    "src/engine/cuda": ["src/base", "src/shape", "src/schedule", "policy", "io", "kernels", "src/device", "src/cache",
+                        "src/model", "src/engine"],
     "src/profile": ["src/base", "src/schedule", "policy", "io", "kernels", "src/device"],
     "src/app": ["src/base", "src/shape", "src/schedule", "policy", "io", "kernels", "src/device", "src/cache",
                 "src/model", "src/sampling", "src/text", "src/jobs", "src/engine", "src/profile"],

@@ -22,7 +22,7 @@ std::string cuda_report() {
                           properties.minor,
                           format_bytes(static_cast<int64_t>(properties.totalGlobalMem)));
   }
-  return text + " (this version computes on the CPU)";
+  return text + " (--device cuda computes on the first)";
 }
 
 }  // namespace sluice::tools

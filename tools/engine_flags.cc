@@ -14,6 +14,7 @@
 #include "src/base/error.h"
 #include "src/profile/profile_cache.h"
 #include "tools/arguments.h"
+#include "tools/gpu.h"
 #include "tools/output.h"
 #include "tools/progress.h"
 
@@ -42,9 +43,12 @@ void EngineFlags::add_to(CLI::App& parser) {
   parser
       .add_option(
           "--device", device,
-          "cpu, or emulated:mem=4GiB,h2d=12GB/s,d2h=12GB/s,latency=10us (three tiers without "
-          "a GPU: docs/emulated-device.md)")
+          "cpu (default), cuda, or emulated:mem=4GiB,h2d=12GB/s,d2h=12GB/s,latency=10us (three "
+          "tiers without a GPU: docs/emulated-device.md)")
       ->envname("SLUICE_DEVICE")
+      ->group(budgets);
+  parser.add_option("--gpu", gpu, "compute on this GPU, from 0: short for --device cuda")
+      ->check(CLI::NonNegativeNumber)
       ->group(budgets);
   parser
       .add_option("--gpu-mem,--gpu-memory", device_memory,
@@ -139,7 +143,7 @@ policy::Policy base_policy(const EngineFlags& flags) {
     } catch (const Error& error) {
       throw error.with_context("--percent (six numbers from 0 to 100)");
     }
-    const bool on_cpu = flags.device.empty() || flags.device == "cpu";
+    const bool on_cpu = (flags.device.empty() || flags.device == "cpu") && flags.gpu < 0;
     if (on_cpu && percent[1] + percent[3] + percent[5] > 0)
       std::fprintf(stderr,
                    "sluice: no GPU in use: device and host shares are the same memory here\n");
@@ -156,11 +160,35 @@ policy::Policy base_policy(const EngineFlags& flags) {
 }
 }  // namespace
 
+namespace {
+void choose_device(const EngineFlags& flags, EngineOptions& out) {
+  const bool is_cuda = flags.device == "cuda" || (flags.device.empty() && flags.gpu >= 0);
+  if (flags.gpu >= 0 && !is_cuda)
+    throw Error(
+        ErrorKind::kUser,
+        fmt::format("--gpu {} and --device {} contradict each other", flags.gpu, flags.device),
+        "leave one of them out");
+  const int64_t bytes =
+      flags.device_memory.empty() ? 0 : parse_bytes(flags.device_memory, "--gpu-mem");
+  if (is_cuda) {
+    out.backend = open_gpu(std::max(flags.gpu, 0), bytes);
+    return;
+  }
+  if (!flags.device.empty() && flags.device != "cpu")
+    out.device = parse_emulated_spec(flags.device);
+  if (bytes == 0) return;
+  if (!out.device)
+    throw Error(ErrorKind::kUser, "--gpu-mem has no effect: this run computes on the CPU",
+                "leave it out (--cpu-mem sets the budget), or give a --device");
+  out.device->memory_bytes = bytes;
+}
+}  // namespace
+
 EngineOptions EngineFlags::options(const policy::Workload& workload) const {
   if (!refused_.empty())
     throw Error(ErrorKind::kUser,
-                fmt::format("{} has no effect: this build computes on the CPU", refused_.front()),
-                "leave it out; --cpu-mem sets the budget and the policy follows from it");
+                fmt::format("{} has no effect: budgets decide what goes where", refused_.front()),
+                "leave it out; --gpu-mem and --cpu-mem set the budgets and the policy follows");
   if (!policy_file.empty() && !percent.empty())
     throw Error(ErrorKind::kUser, "--policy and --percent both say where things go",
                 "give one of them");
@@ -172,13 +200,7 @@ EngineOptions EngineFlags::options(const policy::Workload& workload) const {
     kernels::force_isa(*parsed);
   }
   EngineOptions out;
-  if (!device.empty() && device != "cpu") out.device = parse_emulated_spec(device);
-  if (!device_memory.empty()) {
-    if (!out.device)
-      throw Error(ErrorKind::kUser, "--gpu-mem has no effect: this run computes on the CPU",
-                  "leave it out (--cpu-mem sets the budget), or give a --device");
-    out.device->memory_bytes = parse_bytes(device_memory, "--gpu-mem");
-  }
+  choose_device(*this, out);
   if (!memory.empty()) out.memory_budget_bytes = parse_bytes(memory, "--cpu-mem");
   if (!disk.empty()) out.disk_budget_bytes = parse_bytes(disk, "--disk-mem");
   if (context < 0 || threads < 0)
@@ -276,6 +298,7 @@ policy::Profile machine_profile(const EngineFlags& flags, const EngineOptions& o
           fmt::format("--hardware {}: that machine has a device, this run has not", flags.hardware),
           "sluice plan answers for other machines; a run takes a profile of this one");
   }
+  if (options.backend) profile = measure_with_gpu(profile, *options.backend);
   if (options.device)
     profile = emulated_profile(profile, options.device->memory_bytes, options.device->to_device,
                                options.device->to_host, options.device->latency_seconds,
@@ -294,7 +317,7 @@ void search_for_policy(const EngineFlags& flags, EngineOptions& options) {
   if (options.policy && !is_asked_for) return;
   options.choose_policy = [&flags, engine_options, is_asked_for](const policy::PlanInput& input,
                                                                  const policy::Policy& start) {
-    if (!is_asked_for && !engine_options->device) {
+    if (!is_asked_for && !engine_options->device && !engine_options->backend) {
       // Everything in memory is the best there is: nothing to measure for.
       const policy::Plan all = policy::default_plan(input, start);
       if (all.streamed_weight_bytes == 0 && all.disk_pages == 0) return all.policy;

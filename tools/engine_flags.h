@@ -14,6 +14,7 @@ namespace sluice::tools {
 struct EngineFlags {
   std::string model;
   std::string device, device_memory;
+  int gpu = -1;  ///< which, where a GPU is asked for
   std::string memory, disk, offload_dir;
   std::string policy_file;
   std::vector<double> percent;

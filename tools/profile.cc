@@ -9,6 +9,7 @@
 #include "src/profile/profile_cache.h"
 #include "tools/arguments.h"
 #include "tools/command.h"
+#include "tools/gpu.h"
 #include "tools/output.h"
 
 namespace sluice::tools {
@@ -17,6 +18,7 @@ namespace {
 struct ProfileFlags {
   std::string offload_dir, output, show;
   int threads = 0;
+  int gpu = -1;
   bool quick = false, disk_only = false, json = false, list = false, no_cache = false;
 };
 
@@ -128,7 +130,9 @@ void run_profile(const ProfileFlags& flags) {
     }
     return;
   }
-  const policy::Profile profile = flags.show.empty() ? measure(flags) : find_profile(flags.show);
+  policy::Profile profile = flags.show.empty() ? measure(flags) : find_profile(flags.show);
+  // The kept profile is the machine's without it: each run measures the GPU that it computes on.
+  if (flags.gpu >= 0) profile = measure_with_gpu(profile, *open_gpu(flags.gpu, 0));
   const std::string json = policy::profile_to_json(profile);
   if (!flags.output.empty()) {
     std::ofstream file(flags.output);
@@ -154,6 +158,10 @@ Command add_profile(CLI::App& program) {
       ->envname("SLUICE_OFFLOAD_DIR");
   parser->add_option("-t,--threads", flags->threads, "compute threads (default: all)")
       ->envname("SLUICE_THREADS")
+      ->check(CLI::NonNegativeNumber);
+  parser
+      ->add_option("--gpu", flags->gpu,
+                   "measure this GPU and its link too, from 0 (with --show FILE: only it)")
       ->check(CLI::NonNegativeNumber);
   parser->add_flag("--quick", flags->quick, "ten seconds rather than a minute");
   parser->add_flag("--disk-only", flags->disk_only,

@@ -14,7 +14,7 @@ namespace sluice::cuda {
 namespace {
 void check(cublasStatus_t status, const char* doing) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw Error(ErrorKind::kDevice, std::string(doing) + ": " + cublasGetStatusString(status),
+  throw Error(ErrorKind::kDevice, std::string(doing) + ": " + cublasLtGetStatusString(status),
               "sluice doctor shows what the driver says");
 }
 

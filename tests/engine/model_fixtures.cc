@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -19,6 +20,12 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 namespace {
+// Where the program was built, or where it was carried to (scripts/gpu-check.sh).
+std::string fixtures_root() {
+  const char* carried = std::getenv("SLUICE_FIXTURES_ROOT");
+  return carried ? carried : SLUICE_FIXTURES;
+}
+
 Json read_goldens(const std::string& model) {
   std::ifstream file(fs::path(fixture_model(model)) / "goldens.json");
   return Json::parse(file);
@@ -54,14 +61,14 @@ std::string quantised_fixture(const std::string& name, const WeightFormat& forma
 
 std::string fixture_model(const std::string& name) {
   const size_t colon = name.find(':');
-  if (colon == std::string::npos) return std::string(SLUICE_FIXTURES) + "/models/" + name;
+  if (colon == std::string::npos) return fixtures_root() + "/models/" + name;
   const std::string format = name.substr(colon + 1, name.find('+') - colon - 1);
   return quantised_fixture(name.substr(0, colon), parse_weight_format(format).value());
 }
 
 std::vector<std::string> fixture_models() {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(std::string(SLUICE_FIXTURES) + "/models"))
+  for (const auto& entry : fs::directory_iterator(fixtures_root() + "/models"))
     if (entry.is_directory()) names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;

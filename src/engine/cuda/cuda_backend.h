@@ -13,7 +13,7 @@ class CudaBackend final : public Backend {
 
   std::string name() const override { return device_.properties().name; }
   Device& device() noexcept override { return device_; }
-  const CudaDevice& cuda_device() const noexcept { return device_; }
+  CudaDevice& cuda_device() noexcept { return device_; }
   void require_runnable(const ModelShape& model, const kernels::AttentionShape& attention,
                         const kernels::QuantisedOptions& compute) const override;
   KvFormat default_kv(const ModelShape& model) const override;

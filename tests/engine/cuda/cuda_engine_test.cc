@@ -10,6 +10,7 @@
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/engine/cuda/cuda_backend.h"
+#include "src/engine/cuda/measure_gpu.h"
 #include "tests/engine/model_fixtures.h"
 #ifdef SLUICE_CUDA_ON_HOST
 #include "kernels/cuda/shim/host_driver.h"
@@ -175,6 +176,8 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, CudaEngine,
                            return name;
                          });
 
+bool devices_have_bf16() { return cuda::devices()[0].has_bf16; }
+
 std::string refusal(EngineOptions options) {
   options.backend = make_backend();
   try {
@@ -194,6 +197,22 @@ TEST(CudaEngineErrors, WhatItDoesNotKnowIsRefusedByName) {
   options.kv_dtype = DType::kF16;
   options.attention_sparsity = 0.5f;
   EXPECT_NE(refusal(options).find("sparse attention"), std::string::npos);
+}
+
+TEST(CudaMeasure, GivesAProfileThatAPlanCanUse) {
+  policy::Profile machine = *policy::shipped_profile("t4");
+  machine.device.reset();
+  CudaDevice device(0, int64_t{64} << 20);
+  const policy::Profile measured = measure_gpu(machine, device, {64 * kKiB, 64, 64, 32, 1});
+  EXPECT_NO_THROW(policy::validate(measured));
+  ASSERT_TRUE(measured.device.has_value());
+  EXPECT_EQ(measured.device_bytes, int64_t{64} << 20);
+  EXPECT_GE(measured.device->matmul.size(), 18u);
+  EXPECT_EQ(measured.device->attention.size(), devices_have_bf16() ? 4u : 3u);
+  for (const policy::MatmulRate& rate : measured.device->matmul) EXPECT_GT(rate.flops.value, 0);
+  const policy::Profile read = policy::parse_profile(policy::profile_to_json(measured), "measured");
+  EXPECT_EQ(read.device->matmul.size(), measured.device->matmul.size());
+  EXPECT_EQ(device.memory().used(), 0);
 }
 
 TEST(CudaEngineErrors, AGpuThatIsNotThereIsNamed) {

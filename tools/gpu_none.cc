@@ -1,0 +1,14 @@
+#include "src/base/error.h"
+#include "tools/gpu.h"
+
+namespace sluice::tools {
+
+std::shared_ptr<Backend> open_gpu(int, int64_t) {
+  throw Error(ErrorKind::kDevice, "--device cuda: this build has no CUDA",
+              "build it where the CUDA toolkit is (nvcc and cuBLAS; cmake says what it found), or "
+              "leave --device out");
+}
+
+policy::Profile measure_with_gpu(const policy::Profile& machine, Backend&) { return machine; }
+
+}  // namespace sluice::tools
