@@ -320,6 +320,8 @@ Plan make_plan(const PlanInput& input, const Policy& policy) {
       {"attention exchange", plan.attention_slot_bytes(model) * kAttentionSlots},
       {"workspace", input.workspace_bytes(widest)}};
   if (plan.has_device) {
+    if (input.device_program_bytes > 0)
+      compute_tier.push_back({"rounding to pages", input.device_program_bytes});
     plan.device = std::move(compute_tier);
     list_host_memory(input, memory, plan);
   } else {

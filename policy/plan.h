@@ -38,6 +38,7 @@ struct PlanInput {
   std::function<int64_t(int64_t tokens)> workspace_bytes;
   /// The same for what the host computes beside a device; empty: as workspace_bytes.
   std::function<int64_t(int64_t tokens)> host_workspace_bytes;
+  int64_t device_program_bytes = 0;  ///< of the device, for what is not in the plan
   /// Host memory that a device's runner copies through, beside that; empty: none.
   std::function<int64_t(int64_t tokens)> host_staging_bytes;
   int64_t load_staging_bytes = 0;  ///< least host memory to load resident weights through

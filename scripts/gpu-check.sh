@@ -63,11 +63,14 @@ bundle() {
   du -sh "$out/bundle"
 }
 
+export out programs
+export -f build_here bundle
+
 part_build() {
   if [ -x "$out/bundle/sluice" ]; then
     say "- build: the bundle's programs"
   else
-    try build 580 build_here native
+    try build 580 bash -c 'build_here native'
   fi
   try version 30 "$bin/sluice" version
   try doctor 60 "$bin/sluice" doctor
@@ -132,7 +135,7 @@ part_peers() {
 
 say "## $(date -u +%Y-%m-%d) $(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader -i "$gpu" 2>/dev/null || echo 'no nvidia-smi'), part $part"
 case $part in
-  bundle) try bundle 3000 bundle ;;
+  bundle) try bundle 3000 bash -c bundle ;;
   build | tests | kernels | e2e | peers) "part_$part" ;;
   all) for one in build tests kernels e2e peers; do "part_$one"; done ;;
   *) echo "gpu-check: no part $part"; exit 2 ;;

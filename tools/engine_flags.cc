@@ -292,6 +292,7 @@ policy::Profile machine_profile(const EngineFlags& flags, const EngineOptions& o
     profile = load_or_measure(measure, tell);
   } else {
     profile = find_profile(flags.hardware);
+    if (profile.device && options.backend) return profile;  // sluice profile --gpu made it
     if (profile.device)
       throw Error(
           ErrorKind::kUser,

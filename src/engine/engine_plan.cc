@@ -135,6 +135,8 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
   input.device_budget_bytes = options.backend  ? options.backend->device().memory().limit()
                               : options.device ? options.device->memory_bytes
                                                : 0;
+  // Buffers there are counted in whole pages too.
+  if (options.backend) input.device_program_bytes = kPageRounding;
   input.disk_budget_bytes = options.disk_budget_bytes;
   input.program_bytes = kPageRounding;
   input.kv_dtype = out.kv_dtype;

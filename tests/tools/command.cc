@@ -89,7 +89,8 @@ Command::Command(const std::vector<std::string>& arguments, const Options& optio
   if (pwrite(in_, options.input.data(), options.input.size(), 0) !=
       static_cast<ssize_t>(options.input.size()))
     throw std::runtime_error("standard input can't be prepared");
-  std::vector<std::string> words{SLUICE_PROGRAM};
+  const std::string program = options.program.empty() ? SLUICE_PROGRAM : options.program;
+  std::vector<std::string> words{program};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<std::string> variables = clean_environment(options.environment);
   posix_spawn_file_actions_t files;
@@ -102,10 +103,10 @@ Command::Command(const std::vector<std::string>& arguments, const Options& optio
                                      0);
   posix_spawn_file_actions_adddup2(&files, err_, STDERR_FILENO);
   const Attributes attributes;
-  const int error = posix_spawn(&pid_, SLUICE_PROGRAM, &files, &attributes.value,
+  const int error = posix_spawn(&pid_, program.c_str(), &files, &attributes.value,
                                 pointers(words).data(), pointers(variables).data());
   posix_spawn_file_actions_destroy(&files);
-  if (error != 0) throw std::system_error(error, std::generic_category(), SLUICE_PROGRAM);
+  if (error != 0) throw std::system_error(error, std::generic_category(), program);
 }
 
 Command::~Command() {

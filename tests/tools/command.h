@@ -31,6 +31,7 @@ class Command {
     std::string input;                     ///< standard input
     std::vector<std::string> environment;  ///< NAME=value, besides the machine's
     std::string output_path;               ///< standard output goes there instead of `out`
+    std::string program;                   ///< another than sluice itself
   };
 
   /// Starts the program. Throws std::runtime_error when it can't be started.
