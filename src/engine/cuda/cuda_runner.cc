@@ -15,6 +15,12 @@ constexpr int64_t kLine = 256;
 
 cuda::RowsShape shape_of(const Rows& rows) { return {rows.rows, rows.cols, rows.stride}; }
 
+// What the task works on passes through a ring or a slot that a transfer fills again.
+bool others_wait_for(const Task& task) {
+  return !task.part_offsets.empty() || task.slot >= 0 || task.activation_slot >= 0 ||
+         task.attention_slot >= 0;
+}
+
 // What the host computes with comes first, the staging is at the end.
 std::span<std::byte> staging_part(const DeviceNeed& need, std::span<std::byte> host_workspace) {
   return host_workspace.last(static_cast<size_t>(host_staging_bytes(need)));
@@ -57,12 +63,20 @@ void CudaRunner::run(const Task& task, const MicroBatch& batch, size_t batch_ind
   hidden_ = parts_.hidden->pieces(batch_index, task.activation_slot);
   rows_ = sublayer_->kind == SublayerKind::kHead ? static_cast<int64_t>(batch.needed_rows.size())
                                                  : batch.rows();
-  rows_used_ = tables_used_ = 0;
+  rows_used_ = 0;
+  // Staging that queued tasks read is not written again before they have run.
+  if (tables_used_ + task_table_bytes(need_) > static_cast<int64_t>(areas_.tables.size()))
+    wait_for_stream();
   positions_ = nullptr;
   narrow_source_ = nullptr;
   skips_ = task.step == ComputeStep::kAfterAttention;
   if (rows_ > 0) parts_.model->family().run(*this);
+  if (others_wait_for(task)) wait_for_stream();
+}
+
+void CudaRunner::wait_for_stream() {
   cuda::synchronize(stream());
+  tables_used_ = 0;
 }
 
 template <typename T>

@@ -1,8 +1,10 @@
 #pragma once
 // The operators of LayerOps on the CUDA kernels, for one (sublayer, micro-batch) at a time: queued
-// on the compute stream and waited for at the task's end. Rows are device memory; what the host
-// plans for a task (positions, page tables, attention items) goes up through pinned staging.
-// Attention on the host cuts a sublayer in two walks, as in LayerRunner.
+// on the compute stream. A task that other lanes wait for (its weights, KV or rows pass through
+// rings and slots) is waited for at its end; of a resident model none is, and the host runs ahead
+// of the GPU up to the logits. Rows are device memory; what the host plans for a task (positions,
+// page tables, attention items) goes up through pinned staging, used round and round. Attention on
+// the host cuts a sublayer in two walks, as in LayerRunner.
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/dense_linear.h"
 #include "kernels/cuda/rows.h"
@@ -63,9 +65,10 @@ class CudaRunner final : public SublayerRunner, private LayerOps {
   void attend_on_device(Rows q, Rows k, Rows v, Rows out);
   void keep_for_host(Rows q, Rows k, Rows v, Rows out);
 
-  /// Sends `values` up: an address on the device, good until the task's end.
+  /// Sends `values` up: an address on the device, good until the task has been computed.
   template <typename T>
   const T* put(std::span<const T> values);
+  void wait_for_stream();
   cuda::Stream stream() const noexcept { return device_.compute_stream(); }
 
   RunnerParts parts_;
@@ -87,7 +90,7 @@ class CudaRunner final : public SublayerRunner, private LayerOps {
   std::vector<HiddenStore::Piece> hidden_;
   int64_t rows_ = 0;                      // of workspace() matrices
   int64_t rows_used_ = 0;                 // bytes of areas_.rows in use
-  int64_t tables_used_ = 0;               // bytes of the tables in use
+  int64_t tables_used_ = 0;               // bytes of the tables that queued work may read
   const int32_t* positions_ = nullptr;    // on the device; null until asked for
   const float* narrow_source_ = nullptr;  // what areas_.narrow holds a copy of
   int64_t narrow_elements_ = 0;

@@ -61,17 +61,10 @@ int64_t linear_bytes(const DeviceNeed& need) {
   return 2 * bytes;
 }
 
+// Tasks that the host may run ahead by: a few layers, or 4 MiB of tables.
 int64_t table_bytes(const DeviceNeed& need) {
-  const int64_t rows = need.tokens;
-  const int64_t context = std::max(need.attention.sparse_positions, 1);
-  const int64_t pages =
-      rows * ((context + need.attention.page_tokens - 1) / need.attention.page_tokens);
-  const int64_t items = cuda::attention_most_items(need.attention, rows, need.multiprocessors);
-  constexpr int64_t kPutsEach = 16;  // each begins on a line of its own
-  return rows * (2 * 4 + static_cast<int64_t>(sizeof(cuda::KvPlace) + sizeof(cuda::AttentionRun) +
-                                              sizeof(cuda::AttentionMerge))) +
-         pages * 8 + items * static_cast<int64_t>(sizeof(cuda::AttentionItem)) +
-         need.model->head_dim * 2 * 4 + kPutsEach * kLine;
+  const int64_t one = task_table_bytes(need);
+  return one * std::clamp<int64_t>(4 * kMiB / one, 2, 64);
 }
 
 int64_t logit_bytes(const DeviceNeed& need) {
@@ -105,6 +98,19 @@ int64_t narrow_stride(const ModelShape& model) noexcept {
     for (const WeightShape& weight : sublayer.weights)
       if (weight.kind == WeightKind::kMatrix) widest = std::max(widest, weight.cols);
   return round_up(widest, 128);
+}
+
+int64_t task_table_bytes(const DeviceNeed& need) {
+  const int64_t rows = need.tokens;
+  const int64_t context = std::max(need.attention.sparse_positions, 1);
+  const int64_t pages =
+      rows * ((context + need.attention.page_tokens - 1) / need.attention.page_tokens);
+  const int64_t items = cuda::attention_most_items(need.attention, rows, need.multiprocessors);
+  constexpr int64_t kPutsEach = 16;  // each begins on a line of its own
+  return rows * (2 * 4 + static_cast<int64_t>(sizeof(cuda::KvPlace) + sizeof(cuda::AttentionRun) +
+                                              sizeof(cuda::AttentionMerge))) +
+         pages * 8 + items * static_cast<int64_t>(sizeof(cuda::AttentionItem)) +
+         need.model->head_dim * 2 * 4 + kPutsEach * kLine;
 }
 
 int64_t device_workspace_bytes(const DeviceNeed& need) { return total_of(device_sizes(need)); }

@@ -24,6 +24,8 @@ struct DeviceAreas {
   std::span<std::byte> logits;
   std::span<std::byte> tables;  ///< positions, page tables: what the host plans for each task
 };
+/// Tables that one task sends up, at most; DeviceAreas::tables takes several tasks'.
+int64_t task_table_bytes(const DeviceNeed& need);
 int64_t device_workspace_bytes(const DeviceNeed& need);
 DeviceAreas split_device_workspace(const DeviceNeed& need, std::span<std::byte> workspace);
 
