@@ -10,24 +10,27 @@
 #
 # --out DIR (default gpu-check): JSON and logs, and summary.md that says it in a table. --gpu N. --models DIR: where random
 # checkpoints are written (default DIR of --out; OPT-30B takes 60 GB).
-# --part bundle, on a machine with nvcc and the libraries but no GPU: the programs and the libraries they need, into
-# OUT/bundle; carry that folder to OUT on the other machine, and --part build finds it there.
+# --part bundle, on a machine with nvcc and the libraries but no GPU: the programs and the libraries they need, as
+# OUT/bundle.tar.xz (--archs 90-real makes it small); carry that file to OUT on the other machine, beside a checkout, and
+# --part build unpacks it.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-part=all out=gpu-check gpu=0 models=
+part=all out=gpu-check gpu=0 models= archs="75-real;80-real;90"
 while [ $# -gt 0 ]; do
   case $1 in
     --part) part=$2; shift 2 ;;
     --out) out=$2; shift 2 ;;
     --gpu) gpu=$2; shift 2 ;;
     --models) models=$2; shift 2 ;;
-    *) sed -n '2,16p' "$0"; exit 2 ;;
+    --archs) archs=$2; shift 2 ;;
+    *) sed -n '2,17p' "$0"; exit 2 ;;
   esac
 done
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 models=${models:-$out/models}
 summary=$out/summary.md
+if [ -f "$out/bundle.tar.xz" ] && [ ! -d "$out/bundle" ]; then tar -xJf "$out/bundle.tar.xz" -C "$out"; fi
 bin=$out/bundle
 [ -x "$bin/sluice" ] || bin=build/gpu/bin
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/cuda/lib64:$out/bundle/lib"
@@ -53,17 +56,17 @@ build_here() {
     cp -f build/gpu/tests/cuda_*_gpu_test build/gpu/bin/
 }
 bundle() {
-  build_here "75-real;80-real;90" || return 1
+  build_here "$archs" || return 1
   rm -rf "$out/bundle" && mkdir -p "$out/bundle/lib"
   for program in $programs; do strip -o "$out/bundle/$program" "build/gpu/bin/$program"; done
   # Everything but the C library, which must be the machine's own, and CUDA, which is too large to carry.
   for program in $programs; do ldd "$out/bundle/$program"; done | awk '{print $3}' | sort -u | grep '^/' |
     grep -vE '/(libc|libm|libpthread|libdl|librt|ld-linux[^/]*|libcublas[^/]*|libcuda[^/]*)\.so' |
     while read -r library; do cp -L "$library" "$out/bundle/lib/"; done
-  du -sh "$out/bundle"
+  tar -C "$out" -cf - bundle | xz -3 -T0 >"$out/bundle.tar.xz" && rm -r "$out/bundle" && ls -l "$out/bundle.tar.xz"
 }
 
-export out programs
+export out programs archs
 export -f build_here bundle
 
 part_build() {
@@ -94,7 +97,7 @@ part_tests() {
 
 part_kernels() {
   try profile 300 "$bin/sluice" profile --quick --gpu "$gpu" --no-cache -o "$out/profile.json"
-  python3 scripts/gpu_table.py "$out/profile.json" | tee -a "$summary"
+  [ ! -f "$out/profile.json" ] || python3 scripts/gpu_table.py "$out/profile.json" | tee -a "$summary"
 }
 
 # model NAME: a random checkpoint of that shape, made once. FORMAT: what it is converted to.
@@ -134,6 +137,10 @@ part_peers() {
 }
 
 say "## $(date -u +%Y-%m-%d) $(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader -i "$gpu" 2>/dev/null || echo 'no nvidia-smi'), part $part"
+if [ "$part" != bundle ] && [ "$part" != build ] && ! nvidia-smi -L >/dev/null 2>&1; then
+  say "- no GPU here (nvidia-smi -L finds none): nothing to check"
+  exit 1
+fi
 case $part in
   bundle) try bundle 3000 bash -c bundle ;;
   build | tests | kernels | e2e | peers) "part_$part" ;;

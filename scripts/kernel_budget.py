@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Holds what each CUDA kernel takes of a multiprocessor against docs/gpu/kernel-budget.tsv, and looks into the PTX.
 
-    scripts/kernel_budget.py [--update] [--archs 75,80,90] [--only-compile]
+    scripts/kernel_budget.py [--update] [--archs 75,80,86,89,90,120] [--only-compile]
 
 Compiles every kernel source for every architecture and fails, naming kernel and figure, where registers, spills or stack grew past
 the table, where a kernel is not in it, or where PTX lacks the instructions that a kernel is made for. --update writes the table
@@ -94,7 +94,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--update", action="store_true")
     parser.add_argument("--only-compile", action="store_true")
-    parser.add_argument("--archs", default="75,80,90")
+    parser.add_argument("--archs", default="75,80,86,89,90,120")
     arguments = parser.parse_args()
     compiler = nvcc()
     table, problems = measure(compiler, arguments.archs.split(","))

@@ -130,9 +130,10 @@ void run_profile(const ProfileFlags& flags) {
     }
     return;
   }
+  const std::shared_ptr<Backend> gpu = flags.gpu >= 0 ? open_gpu(flags.gpu, 0) : nullptr;
   policy::Profile profile = flags.show.empty() ? measure(flags) : find_profile(flags.show);
   // The kept profile is the machine's without it: each run measures the GPU that it computes on.
-  if (flags.gpu >= 0) profile = measure_with_gpu(profile, *open_gpu(flags.gpu, 0));
+  if (gpu) profile = measure_with_gpu(profile, *gpu);
   const std::string json = policy::profile_to_json(profile);
   if (!flags.output.empty()) {
     std::ofstream file(flags.output);

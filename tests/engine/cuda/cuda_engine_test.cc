@@ -176,7 +176,7 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, CudaEngine,
                            return name;
                          });
 
-bool devices_have_bf16() { return cuda::devices()[0].has_bf16; }
+bool devices_have_bf16() { return make_backend()->cuda_device().properties().has_bf16; }
 
 std::string refusal(EngineOptions options) {
   options.backend = make_backend();

@@ -167,7 +167,7 @@ void expect_as_reference(const Case& one, int multiprocessors) {
 
 std::vector<KvFormat> formats() {
   std::vector<KvFormat> out{DType::kF16, KvFormat(KvEncoding::kInt8), KvFormat(KvEncoding::kInt4)};
-  if (devices()[0].has_bf16) out.emplace_back(DType::kBF16);
+  if (first_device().has_bf16) out.emplace_back(DType::kBF16);
   return out;
 }
 

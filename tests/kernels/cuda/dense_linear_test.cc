@@ -20,7 +20,7 @@ TEST(CudaDenseLinear, AgreesWithTheReference) {
                          Shape{70, 96, 64, 64, 96}, Shape{16, 130, 257, 264, 132}})
     for (const DType type : {DType::kF32, DType::kF16, DType::kBF16})
       for (const bool has_bias : {true, false}) {
-        if (type == DType::kBF16 && !devices()[0].has_bf16) continue;
+        if (type == DType::kBF16 && !first_device().has_bf16) continue;
         Random random(seed++);
         SCOPED_TRACE(random.trace() + " " + std::string(dtype_name(type)));
         const auto x = kernels::rounded_to(type, random.normal(s.m * s.ldx));

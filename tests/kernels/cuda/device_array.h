@@ -1,11 +1,19 @@
 #pragma once
 // Arrays on the device for tests, exactly as large as asked for; the same test runs on a GPU and on
 // the host's stand-in.
+#include <stdexcept>
 #include <vector>
 
 #include "kernels/cuda/driver.h"
 
 namespace sluice::cuda {
+
+/// The GPU that tests run on. Throws when there is none.
+inline DeviceProperties first_device() {
+  const auto all = devices();
+  if (all.empty()) throw std::runtime_error("no GPU here");
+  return all.front();
+}
 
 template <class T>
 class DeviceArray {

@@ -28,7 +28,7 @@ std::vector<std::byte> quantised(const WeightFormat& format, const std::vector<f
 }
 
 std::vector<DType> types() {
-  if (devices()[0].has_bf16) return {DType::kF16, DType::kBF16};
+  if (first_device().has_bf16) return {DType::kF16, DType::kBF16};
   return {DType::kF16};
 }
 

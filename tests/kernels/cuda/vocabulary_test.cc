@@ -112,7 +112,7 @@ TEST(CudaVocabulary, WorksOnBytesAndPairs) {
     c[i] = 0x64006400u;
   }
   DeviceArray<uint32_t> da(a), db(b), dc(c), out(kCount * 8);
-  const bool has_bf16 = devices()[0].has_bf16;
+  const bool has_bf16 = first_device().has_bf16;
   words(da.data(), db.data(), dc.data(), kCount, has_bf16, out.data());
   const auto got = out.values();
   const auto half = [](uint32_t pair, int i) {
@@ -246,7 +246,7 @@ TEST(CudaVocabulary, MultipliesTiles) {
     Random random(7);
     for (int round = 0; round < 10; ++round) {
       try_product_16_bit(MmaType::kF16, random, round % 2 == 1);
-      if (devices()[0].has_bf16) try_product_16_bit(MmaType::kBF16, random, round % 2 == 1);
+      if (first_device().has_bf16) try_product_16_bit(MmaType::kBF16, random, round % 2 == 1);
       std::vector<uint8_t> a(16 * 32), b(8 * 32);
       for (uint8_t& x : a) x = static_cast<uint8_t>(random.between(0, 255));
       for (uint8_t& x : b) x = static_cast<uint8_t>(random.between(0, 255));
