@@ -11,6 +11,14 @@ if(SLUICE_SANITIZE)
   target_link_options(sluice_flags INTERFACE -fsanitize=${SLUICE_SANITIZE})
 endif()
 
+# Instrumented code takes two to three times as long to compile with any optimisation: what only calls the product goes
+# without (sluice_unoptimised(TARGET)).
+function(sluice_unoptimised target)
+  if(SLUICE_SANITIZE)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
+  endif()
+endfunction()
+
 find_program(SLUICE_CCACHE ccache)
 if(SLUICE_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${SLUICE_CCACHE})

@@ -196,6 +196,13 @@ void place_kv(const PlanInput& input, Plan& plan) {
   plan.disk_pages = lower_share > 0 ? share_of(policy.kv.disk / lower_share, lower) : 0;
   plan.host_pages = lower - plan.disk_pages;
   plan.attention_sparsity = input.attention_sparsity;
+  if (input.kv_recent_tokens > 0)
+    plan.recent = {input.kv_recent_tokens, sequences,
+                   pages_of(std::min(input.kv_recent_tokens + RecentPlan::kStepTokens,
+                                     input.workload.max_total_tokens),
+                            policy.page_tokens) +
+                       1,
+                   model.kv_token_bytes(input.kv_recent_dtype) * policy.page_tokens};
   plan.page_bytes = model.kv_token_bytes(input.kv_dtype) * policy.page_tokens;
   const int64_t in_micro_batch = policy.micro_batch_sequences * longest;
   if (plan.has_device) {
@@ -315,6 +322,7 @@ Plan make_plan(const PlanInput& input, const Policy& policy) {
       {"KV pages", plan.memory_pages * plan.page_bytes * model.num_layers},
       {"KV staging", plan.kv_slot_pages * staged_page * kKvSlots},
       {"KV of fresh prompts", plan.fresh_pages * plan.page_bytes},
+      {"recent KV in 16 bits", plan.recent.bytes(model.num_layers)},
       {"hidden states", plan.hidden_memory_rows() * model.hidden_size * 4},
       {"activation staging", plan.activation_slot_bytes * kActivationSlots},
       {"attention exchange", plan.attention_slot_bytes(model) * kAttentionSlots},

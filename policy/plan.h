@@ -32,7 +32,9 @@ struct PlanInput {
   KvFormat kv_dtype = DType::kBF16;
   bool int8_activations = false;  ///< of quantised products
   double attention_sparsity = 1;  ///< share of a context's positions whose values are read
-  int64_t row_granule = 1;        ///< rows of a matrix are kept or streamed in multiples of this
+  int64_t kv_recent_tokens = 0;   ///< of each sequence, kept in `kv_recent_dtype` too
+  DType kv_recent_dtype = DType::kF16;
+  int64_t row_granule = 1;  ///< rows of a matrix are kept or streamed in multiples of this
   /// Workspace of one micro-batch of `tokens` tokens (activations inside a layer, kernels' scratch,
   /// logits).
   std::function<int64_t(int64_t tokens)> workspace_bytes;
@@ -67,6 +69,21 @@ struct PlanPart {
   int64_t bytes = 0;  ///< in the ring; of a part from disk an upper bound with alignment
 };
 
+/// The newest tokens of each sequence once more, in 16 bits, beside quantised pages.
+struct RecentPlan {
+  /// New tokens of a sequence that go through attention together, at most: the ring keeps what the
+  /// first of them sees while the last is written.
+  static constexpr int32_t kStepTokens = 64;
+
+  int64_t tokens = 0;      ///< that a query sees in 16 bits; 0: none are kept
+  int64_t slots = 0;       ///< sequences
+  int64_t slot_pages = 0;  ///< of a sequence in a layer
+  int64_t page_bytes = 0;
+  int64_t bytes(int64_t num_layers) const noexcept {
+    return num_layers * slots * slot_pages * page_bytes;
+  }
+};
+
 struct Plan {
   Policy policy;
   bool has_device = false;
@@ -88,7 +105,8 @@ struct Plan {
   int64_t activation_slot_bytes = 0;
   int64_t activation_host_rows = 0;  ///< hidden-state rows in host memory under a device
   int64_t activation_disk_bytes = 0;
-  double attention_sparsity = 1;      ///< PlanInput's
+  double attention_sparsity = 1;  ///< PlanInput's
+  RecentPlan recent;
   int64_t weight_bytes = 0;           ///< of the whole model, tied tables once
   int64_t resident_weight_bytes = 0;  ///< where computed
   int64_t inplace_weight_bytes = 0;   ///< in host memory, multiplied there

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What each format of weights and KV costs in accuracy and saves in bytes, on one model and text.
 
-  scripts/quantisation_table.py MODEL TEXT WORKDIR [--window N]
+  scripts/quantisation_table.py MODEL TEXT WORKDIR [--window N] [--calibration TEXT2]
 
 MODEL is a checkpoint that is not quantised; WORKDIR takes the stores and the f32 logits (vocabulary x tokens x 4 bytes).
 Everything is held against the f32 run: KL divergence and top-token agreement over the tokens of TEXT. Prints Markdown and
@@ -33,7 +33,16 @@ ROWS = [
     ("int4 g64 with int8 activations (W4A8)", "int4", "clip", ["--activations", "int8"]),
     ("f32 weights, KV int8", None, "clip", ["--kv-dtype", "int8"]),
     ("f32 weights, KV int4", None, "clip", ["--kv-dtype", "int4"]),
+    ("f32 weights, KV int4, the newest 32 tokens f16", None, "clip", ["--kv-dtype", "int4", "--kv-recent", "32"]),
+    ("f32 weights, KV int4, the newest 128 tokens f16", None, "clip", ["--kv-dtype", "int4", "--kv-recent", "128"]),
     ("int4 g64 and KV int4", "int4", "clip", ["--kv-dtype", "int4"]),
+    ("f32 weights, values of 10 % of the positions", None, "clip", ["--attn-sparsity", "0.1"]),
+    ("4-bit-S: int4 g64, KV int4, values of 10 %", "int4", "clip", ["--kv-dtype", "int4", "--attn-sparsity", "0.1"]),
+]
+# With --calibration: scaled for what the activations are.
+CALIBRATED = [
+    ("int4 g32, activation-aware", "int4-g32", "calibrated", []),
+    ("int4 g64, activation-aware", "int4", "calibrated", []),
 ]
 
 
@@ -50,6 +59,7 @@ def main():
     parser.add_argument("text")
     parser.add_argument("workdir")
     parser.add_argument("--window", type=int, default=256)
+    parser.add_argument("--calibration", help="text that activation-aware rows are scaled for, other than TEXT")
     options = parser.parse_args()
     os.makedirs(options.workdir, exist_ok=True)
     base_logits = os.path.join(options.workdir, "base.npy")
@@ -61,12 +71,13 @@ def main():
     print("|---|---|---|---|---|---|---|")
     print(f"| f32 | {size / 1024:.0f} KiB | {base['perplexity']:.4f} | | | | |", flush=True)
     results = [{"name": "f32", "bytes": size, **{k: base[k] for k in ("perplexity", "scored_tokens")}}]
-    for name, weights, search, flags in ROWS:
+    for name, weights, search, flags in ROWS + (CALIBRATED if options.calibration else []):
         model = options.model
         if weights:
             model = os.path.join(options.workdir, f"{weights}-{search}")
             if not os.path.exists(os.path.join(model, "sluice-store.json")):
-                sluice("convert", options.model, model, "--weights", weights, "--int4-range", search)
+                choice = ["--calibrate", options.calibration] if search == "calibrated" else ["--int4-range", search]
+                sluice("convert", options.model, model, "--weights", weights, *choice)
         own_kv = [] if "--kv-dtype" in flags else ["--kv-dtype", "f32"]
         row = json.loads(sluice("eval", model, *common, "--against", base_logits, *flags, *own_kv))
         row_bytes = json.loads(sluice("inspect", model, "--json"))["model"]["weight_bytes"]

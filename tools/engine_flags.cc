@@ -110,6 +110,10 @@ void EngineFlags::add_to(CLI::App& parser) {
                   "f32, f16, bf16, int8 or int4 (default: as the weights that are not quantised)")
       ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4"}))
       ->group(machine);
+  parser
+      .add_option("--kv-recent", kv_recent,
+                  "with int8 or int4 KV: newest tokens of each sequence that stay in 16 bits")
+      ->group(machine);
   parser.add_option("--io", io, "auto, uring, pread or buffered")
       ->check(CLI::IsMember({"auto", "uring", "pread", "buffered"}))
       ->group(machine);
@@ -218,6 +222,7 @@ EngineOptions EngineFlags::options(const policy::Workload& workload) const {
   out.outlier_threshold = static_cast<float>(outlier_threshold);
   out.attention_sparsity = static_cast<float>(attention_sparsity);
   if (!kv_dtype.empty()) out.kv_dtype = parse_kv_format(kv_dtype);
+  out.kv_recent_tokens = kv_recent;
   out.io_mode = io == "uring"   ? io::IoMode::kUring
                 : io == "pread" ? io::IoMode::kPread
                                 : io::IoMode::kAuto;

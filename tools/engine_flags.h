@@ -19,7 +19,7 @@ struct EngineFlags {
   std::string policy_file;
   std::vector<double> percent;
   int64_t micro_batch_sequences = 0, micro_batches = 0, micro_batch_tokens = 0, page_tokens = 0;
-  int64_t context = 0;
+  int64_t context = 0, kv_recent = 0;
   int threads = 0;
   double outlier_threshold = 0, attention_sparsity = 1;
   std::string activations = "16";

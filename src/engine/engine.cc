@@ -16,6 +16,7 @@
 #include "src/engine/hidden_store.h"
 #include "src/engine/kv_store.h"
 #include "src/engine/layer_runner.h"
+#include "src/engine/recent_kv.h"
 #include "src/schedule/schedule.h"
 
 namespace sluice {
@@ -71,6 +72,7 @@ struct Engine::Impl final : TaskRunner {
     weights = std::make_unique<WeightStore>(model, plan, *file_engine, *gather_engine, device,
                                             compute_memory, memory);
     kv = std::make_unique<KvStore>(shape, plan, *file_engine, folder, compute_memory, memory, disk);
+    recent = std::make_unique<RecentKv>(shape, plan, planned.recent_attention, compute_memory);
     hidden = std::make_unique<HiddenStore>(shape, plan, *file_engine, folder, compute_memory,
                                            memory, disk);
     exchange = std::make_unique<AttentionExchange>(shape, plan, compute_memory, memory);
@@ -79,6 +81,7 @@ struct Engine::Impl final : TaskRunner {
     const RunnerParts parts{&model,
                             weights.get(),
                             kv.get(),
+                            recent.get(),
                             hidden.get(),
                             exchange.get(),
                             planned.compute,
@@ -137,6 +140,7 @@ struct Engine::Impl final : TaskRunner {
   Device* device = nullptr;                  ///< that or the backend's
   std::unique_ptr<WeightStore> weights;
   std::unique_ptr<KvStore> kv;
+  std::unique_ptr<RecentKv> recent;
   std::unique_ptr<HiddenStore> hidden;
   std::unique_ptr<AttentionExchange> exchange;
   Buffer workspace;
@@ -242,7 +246,8 @@ bool Engine::Impl::admit_one(GenerationRequest request, GenerationSink& sink) {
   const int64_t total =
       std::min(length + (request.score_prompt ? 0 : int64_t{request.params.max_tokens}),
                planned.context_tokens);
-  auto pages = kv->pool().reserve(pages_for(total));
+  std::optional<PageTable> pages;
+  if (recent->has_free_slot()) pages = kv->pool().reserve(pages_for(total));
   if (!pages) {
     waiting = std::move(request);
     return false;
@@ -252,7 +257,7 @@ bool Engine::Impl::admit_one(GenerationRequest request, GenerationSink& sink) {
   running.push_back(std::make_unique<Sequence>(
       Sequence{request.id, std::move(request.prompt), length, 0, std::move(*pages),
                sampling::Sampler(std::move(request.params), std::move(eos)), request.score_prompt,
-               std::nullopt}));
+               std::nullopt, recent->take_slot()}));
   running.back()->tokens.reserve(static_cast<size_t>(total + 1));
   return true;
 }
@@ -306,6 +311,7 @@ void Engine::Impl::retire(GenerationSink& sink) {
   for (auto& sequence : running) {
     if (!sequence->finished) continue;
     kv->pool().release(sequence->pages);
+    recent->give_back(sequence->recent_slot);
     sink.on_finish(sequence->id, *sequence->finished);
   }
   std::erase_if(running, [](const auto& sequence) { return sequence->finished.has_value(); });
@@ -412,10 +418,15 @@ std::string Engine::compute_name() const {
                                     : compute.compute == kernels::Compute::kBF16            ? "bf16"
                                                                                             : "f32";
   const float sparsity = impl_->planned.attention.sparsity;
+  const std::string recent_name =
+      impl_->recent->is_used()
+          ? fmt::format(" (the newest {} tokens {})", impl_->recent->tokens(),
+                        kv_format_name(impl_->planned.recent_attention.kv_dtype))
+          : "";
   return fmt::format("{} weights, {} products{}, {} KV{}, {} threads",
                      impl_->model.shape().weights_name(), products,
                      compute.outlier_threshold > 0 ? " (outliers in f32)" : "",
-                     kv_format_name(impl_->planned.kv_dtype),
+                     kv_format_name(impl_->planned.kv_dtype) + recent_name,
                      sparsity < 1 ? fmt::format(" (values of {:.3g} % read)", 100 * sparsity) : "",
                      impl_->planned.threads);
 }
@@ -430,8 +441,9 @@ void Engine::load(std::stop_token cancel) {
                                            impl_->weights->host_memory(), impl_->kv->host_memory(),
                                            impl_->host_workspace.span()};
   if (!impl_->device || impl_->device->is_in_host_memory())
-    ranges.insert(ranges.begin(), {impl_->weights->resident_memory(), impl_->kv->memory(),
-                                   impl_->hidden->memory(), impl_->workspace.span()});
+    ranges.insert(ranges.begin(),
+                  {impl_->weights->resident_memory(), impl_->kv->memory(), impl_->recent->memory(),
+                   impl_->hidden->memory(), impl_->workspace.span()});
   Prefault prefault(ranges, impl_->planned.threads);
   impl_->weights->load_resident(
       impl_->device ? impl_->host_workspace.span() : impl_->workspace.span(),

@@ -56,6 +56,8 @@ struct EngineOptions {
   std::optional<KvFormat> kv_dtype;  ///< nothing: as the weights
   /// Share of the visible positions whose values each head reads (kernels/attention.h); 1: all.
   float attention_sparsity = 1;
+  /// With quantised KV: newest tokens of each sequence that attention reads in 16 bits; 0: none.
+  int64_t kv_recent_tokens = 0;
   int threads = 0;  ///< of compute; 0: all the process may use
   io::IoMode io_mode = io::IoMode::kAuto;
   bool direct_io = true;

@@ -72,6 +72,28 @@ void require_int8_weights(const ModelShape& model, const EngineOptions& options)
                 "quantise the weights first: sluice convert MODEL OUT --weights int8");
 }
 
+// The newest tokens stay in 16 bits beside quantised pages.
+void keep_recent(const ModelShape& model, const EngineOptions& options, EnginePlan& out) {
+  if (options.kv_recent_tokens == 0) return;
+  const auto refuse = [](const std::string& what, const std::string& mend) {
+    throw Error(ErrorKind::kUser, "--kv-recent " + what, mend);
+  };
+  if (options.kv_recent_tokens < 0) refuse("can't be negative", "write a number of tokens");
+  if (!out.kv_dtype.is_quantised())
+    refuse(fmt::format("has no effect with {} KV", kv_format_name(out.kv_dtype)),
+           "add --kv-dtype int8 or int4, or leave it out");
+  if (options.device || options.backend)
+    refuse("is for runs on the CPU so far", "leave it out, or leave --device out");
+  if (options.attention_sparsity < 1)
+    refuse("and --attn-sparsity don't go together", "leave one of them out");
+  out.recent_attention = out.attention;
+  out.recent_attention.kv_dtype = model.weight_dtype == DType::kBF16 ? DType::kBF16 : DType::kF16;
+  const auto window =
+      static_cast<int>(std::min<int64_t>(options.kv_recent_tokens, model.max_positions));
+  out.recent_attention.sliding_window =
+      model.sliding_window > 0 ? std::min(window, static_cast<int>(model.sliding_window)) : window;
+}
+
 int64_t choose_budget(const EngineOptions& options) {
   if (options.memory_budget_bytes > 0) return options.memory_budget_bytes;
   const MemoryLimit limit = memory_limit();
@@ -122,6 +144,7 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
                    options.attention_sparsity,
                    static_cast<int>(out.context_tokens)};
 
+  keep_recent(shape, options, out);
   if (options.backend) options.backend->require_runnable(shape, out.attention, out.compute);
 
   policy::PlanInput input;
@@ -142,14 +165,16 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
   input.kv_dtype = out.kv_dtype;
   input.int8_activations = options.activations == kernels::ActivationFormat::kInt8;
   input.attention_sparsity = options.attention_sparsity;
+  input.kv_recent_tokens = options.kv_recent_tokens;
+  input.kv_recent_dtype = out.recent_attention.kv_dtype.dtype;
   input.row_granule = kernels::kRowGranule;
   const int64_t load_staging = WeightStore::load_staging_bytes(shape);
   input.load_staging_bytes = load_staging;
   // Without a device the workspace is what resident weights are loaded through.
   const int64_t least_workspace = has_device ? 0 : load_staging;
   const auto on_cpu = [&, least_workspace](int64_t tokens) {
-    return std::max(least_workspace,
-                    workspace_bytes({&shape, out.compute, out.attention, tokens, out.threads}));
+    return std::max(least_workspace, workspace_bytes({&shape, out.compute, out.attention, tokens,
+                                                      out.threads, out.recent_attention}));
   };
   input.workspace_bytes = on_cpu;
   if (options.backend) {

@@ -11,6 +11,7 @@ struct EnginePlan {
   policy::Plan plan;
   kernels::QuantisedOptions compute;
   kernels::AttentionShape attention;
+  kernels::AttentionShape recent_attention;  ///< of the newest tokens, where some are kept
   KvFormat kv_dtype = DType::kF32;
   int threads = 1;
   int64_t memory_budget_bytes = 0;

@@ -31,7 +31,7 @@ LayerRunner::LayerRunner(const RunnerParts& parts, EmulatedDevice* device,
     : parts_(parts),
       device_(device),
       areas_(split_workspace({&parts.model->shape(), parts.compute, parts.attention,
-                              parts.micro_batch_tokens, parts.threads},
+                              parts.micro_batch_tokens, parts.threads, parts.recent_kv->shape()},
                              workspace)),
       host_(parts, host_workspace) {
   SLUICE_ASSERT(!areas_.rows.empty(), "the plan sizes the workspace");
@@ -311,10 +311,34 @@ void LayerRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
                          static_cast<double>(chunk.count);
     device_flops_ += 4 * pairs * static_cast<double>(q.cols);
   }
-  if (!sequences.empty())
-    kernels::attention(parts_.attention, sequences,
-                       reinterpret_cast<float*>(areas_.attention.data()),
-                       static_cast<int64_t>(areas_.attention.size()) / 4);
+  if (sequences.empty()) return;
+  if (parts_.recent_kv->is_used()) return attend_with_recent_kv(sequences, k, v);
+  kernels::attention(parts_.attention, sequences, reinterpret_cast<float*>(areas_.attention.data()),
+                     static_cast<int64_t>(areas_.attention.size()) / 4);
+}
+
+// Where the newest tokens are kept in 16 bits no chunk is the host's.
+void LayerRunner::attend_with_recent_kv(std::span<const kernels::AttentionSequence> sequences,
+                                        Rows k, Rows v) {
+  const RecentKv& recent = *parts_.recent_kv;
+  std::vector<std::byte*> addresses;
+  std::vector<size_t> first_page;
+  for (const Chunk& chunk : batch_->chunks) {
+    first_page.push_back(addresses.size());
+    recent.page_addresses(sublayer_->layer_index, chunk.sequence->recent_slot,
+                          int64_t{chunk.first_position} + chunk.count, addresses);
+  }
+  std::vector<RecentSequence> all;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const int64_t row = batch_->chunks[i].row_begin;
+    all.push_back({sequences[i], addresses.data() + first_page[i], k.data + row * k.stride,
+                   v.data + row * v.stride, k.stride});
+  }
+  const auto floats = [](std::span<std::byte> area) {
+    return std::span<float>(reinterpret_cast<float*>(area.data()), area.size() / 4);
+  };
+  attend_with_recent(parts_.attention, recent.shape(), recent.tokens(), all,
+                     floats(areas_.attention), floats(areas_.recent));
 }
 
 // What the host needs, and what the second walk needs of the first, put into the exchange slot.

@@ -57,6 +57,7 @@ class LayerRunner final : public SublayerRunner, private LayerOps {
   void multiply_inplace(const MatrixView& view, const kernels::Activations& x, const float* bias,
                         float* y, int64_t ldy, Link::Clock::time_point input_arrives);
   void attend_on_device(Rows q, Rows k, Rows v, Rows out);
+  void attend_with_recent_kv(std::span<const kernels::AttentionSequence> sequences, Rows k, Rows v);
   void keep_for_host(Rows q, Rows k, Rows v, Rows out) const;
 
   RunnerParts parts_;

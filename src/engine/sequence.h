@@ -69,6 +69,7 @@ struct Sequence {
   sampling::Sampler sampler;
   bool score_prompt = false;
   std::optional<FinishReason> finished;
+  int32_t recent_slot = -1;  ///< of RecentKv
 
   int64_t pending() const noexcept { return static_cast<int64_t>(tokens.size()) - computed; }
   std::span<const int32_t> prompt() const noexcept {

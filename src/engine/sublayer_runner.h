@@ -10,6 +10,7 @@
 #include "src/engine/attention_exchange.h"
 #include "src/engine/hidden_store.h"
 #include "src/engine/kv_store.h"
+#include "src/engine/recent_kv.h"
 #include "src/engine/weight_store.h"
 #include "src/model/layer_ops.h"
 #include "src/schedule/task.h"
@@ -29,6 +30,7 @@ struct RunnerParts {
   const BoundModel* model;
   WeightStore* weights;
   KvStore* kv;
+  RecentKv* recent_kv;
   HiddenStore* hidden;
   AttentionExchange* exchange;
   kernels::QuantisedOptions compute;

@@ -12,8 +12,8 @@ namespace {
 constexpr int64_t kMatrices = 8;
 
 struct AreaBytes {
-  int64_t rows, bf16, linear, attention, logits, gather;
-  int64_t total() const { return rows + bf16 + linear + attention + logits + gather; }
+  int64_t rows, bf16, linear, attention, recent, logits, gather;
+  int64_t total() const { return rows + bf16 + linear + attention + recent + logits + gather; }
 };
 
 AreaBytes areas_for(const WorkspaceNeed& need) {
@@ -39,8 +39,13 @@ AreaBytes areas_for(const WorkspaceNeed& need) {
   areas.bf16 =
       compute.compute == kernels::Compute::kBF16 ? round_up(rows * widest * 2, kAreaLine) : 0;
   areas.linear = round_up(scratch, kAreaLine);
-  areas.attention =
-      round_up(kernels::attention_scratch_floats(need.attention, need.threads) * 4, kAreaLine);
+  const bool keeps_recent = need.recent.num_heads > 0;
+  int64_t attention = kernels::attention_scratch_floats(need.attention, need.threads);
+  if (keeps_recent)
+    attention = std::max(attention, kernels::attention_scratch_floats(need.recent, need.threads));
+  areas.attention = round_up(attention * 4, kAreaLine);
+  if (keeps_recent)
+    areas.recent = round_up(recent_scratch_floats(need.recent, need.tokens) * 4, kAreaLine);
   areas.logits = round_up(logit_rows * model.vocab_size * 4, kAreaLine);
   areas.gather = WeightStore::gather_staging_bytes(model);
   return areas;
@@ -64,6 +69,7 @@ WorkspaceAreas split_workspace(const WorkspaceNeed& need, std::span<std::byte> w
   areas.bf16 = take(bytes.bf16);
   areas.linear = take(bytes.linear);
   areas.attention = take(bytes.attention);
+  areas.recent = take(bytes.recent);
   areas.logits = take(bytes.logits);
   return areas;
 }

@@ -14,6 +14,7 @@ struct WorkspaceAreas {
   std::span<std::byte> bf16;  ///< bf16 copy of the input of linear layers
   std::span<std::byte> linear;
   std::span<std::byte> attention;
+  std::span<std::byte> recent;  ///< of attend_with_recent
   std::span<std::byte> logits;
   std::span<std::byte> gather;
 };
@@ -25,6 +26,7 @@ struct WorkspaceNeed {
   kernels::AttentionShape attention;
   int64_t tokens;
   int threads;
+  kernels::AttentionShape recent{};  ///< of the newest tokens, where some are kept
 };
 int64_t workspace_bytes(const WorkspaceNeed& need);
 /// Empty areas when `workspace` is smaller than that.
