@@ -140,10 +140,9 @@ class AttentionBlock {
       const int piece = i % pieces;
       const int position = begin + row;
       const bool is_valid = position < item_.end;
-      const std::byte* from = nullptr;
-      if (is_valid)
-        from =
-            head_of(is_value, position) + position % shape_.page_tokens * code_bytes() + piece * 16;
+      const int last = is_valid ? position : item_.end - 1;  // zeros come from no address
+      const std::byte* from =
+          head_of(is_value, last) + last % shape_.page_tokens * code_bytes() + piece * 16;
       copy_async16(to + row * kStride + piece * 8, from, is_valid);
     }
   }

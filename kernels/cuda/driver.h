@@ -19,13 +19,14 @@ struct DeviceProperties {
   int compute_capability = 0;  ///< 75, 80, 86, 90 ...
   int multiprocessors = 0;
   int64_t memory_bytes = 0;
-  int64_t free_bytes = 0;
   int64_t shared_bytes_per_block = 0;  ///< the most a kernel may ask for
   bool has_bf16 = false;               ///< matrix products of bf16
 };
 
 /// Nothing when there is no GPU or no driver; never throws.
 std::vector<DeviceProperties> devices() noexcept;
+/// Memory of GPU `index` that nobody has. Errors: kDevice.
+int64_t free_device_bytes(int index);
 /// The calling thread's device from now on.
 void use_device(int index);
 

@@ -35,27 +35,27 @@ std::vector<DeviceProperties> devices() noexcept {
     cudaGetLastError();
     return out;
   }
-  int before = 0;
-  cudaGetDevice(&before);
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties{};
     if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
-    size_t free_bytes = 0;
-    size_t total = 0;
-    if (cudaSetDevice(i) == cudaSuccess) cudaMemGetInfo(&free_bytes, &total);
     DeviceProperties device;
     device.name = properties.name;
     device.compute_capability = properties.major * 10 + properties.minor;
     device.multiprocessors = properties.multiProcessorCount;
     device.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
-    device.free_bytes = static_cast<int64_t>(free_bytes);
     device.shared_bytes_per_block = static_cast<int64_t>(properties.sharedMemPerBlockOptin);
     device.has_bf16 = device.compute_capability >= 80;
     out.push_back(device);
   }
-  cudaSetDevice(before);
-  cudaGetLastError();
   return out;
+}
+
+int64_t free_device_bytes(int index) {
+  use_device(index);
+  size_t free_bytes = 0;
+  size_t total = 0;
+  check(cudaMemGetInfo(&free_bytes, &total), "asking for free GPU memory");
+  return static_cast<int64_t>(free_bytes);
 }
 
 void use_device(int index) { check(cudaSetDevice(index), "choosing a GPU"); }

@@ -72,7 +72,7 @@ class QuantisedLinearBlock {
         const int64_t col = chunk_begin(chunk) + i % kPieces * 8;
         const bool is_valid = row < args_.m && col < end_;
         copy_async16(to + row * kChunkStride + i % kPieces * 8,
-                     is_valid ? args_.x.data + row * args_.x.stride + col : nullptr, is_valid);
+                     args_.x.data + (is_valid ? row * args_.x.stride + col : 0), is_valid);
       }
     copy_async_commit();
   }

@@ -7,7 +7,8 @@
 //
 // Rules that both sides keep: blocks are one-dimensional and whole warps; warp operations are met
 // by all 32 lanes; all shared memory is the dynamic block of shared_memory(); no thread waits for
-// another block. 16-bit floats travel as their bits (uint16_t), pairs as uint32_t, first in the low
+// another block; an asynchronous copy that is not valid (it writes zeros) still names memory that
+// there is. 16-bit floats travel as their bits (uint16_t), pairs as uint32_t, first in the low
 // half.
 #include "kernels/cuda/types.h"
 

@@ -28,6 +28,8 @@ class Device {
   virtual void load(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   /// False when device memory has addresses that the host can't use.
   virtual bool is_in_host_memory() const noexcept = 0;
+  /// True when it computes while the host's cores do something else.
+  virtual bool has_own_cores() const noexcept = 0;
   /// Where host memory that copies go from and to should come from; null: anywhere.
   virtual MemorySource* host_memory_source() noexcept { return nullptr; }
 };

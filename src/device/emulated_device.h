@@ -62,6 +62,7 @@ class EmulatedDevice final : public Device {
                 const std::function<void(const Copy&)>& copies) override;
   void load(std::byte* to, const std::byte* from, int64_t bytes) override;
   bool is_in_host_memory() const noexcept override { return true; }
+  bool has_own_cores() const noexcept override { return false; }
 
   const EmulatedSpec& spec() const noexcept { return spec_; }
   Link& up() noexcept { return up_; }

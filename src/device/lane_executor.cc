@@ -19,12 +19,23 @@ bool is_store(const Task& task) {
 }
 }  // namespace
 
-LaneExecutor::LaneExecutor(TaskRunner& runner, std::stop_token cancel, bool has_device,
+LaneExecutor::LaneExecutor(TaskRunner& runner, std::stop_token cancel, Lanes lanes,
                            bool keep_events)
-    : runner_(runner), cancel_(std::move(cancel)), keep_events_(keep_events) {
-  const size_t lanes = has_device ? kTransferLanes.size() : 2;
-  for (size_t i = 0; i < lanes; ++i)
-    threads_.emplace_back([this, i](std::stop_token stop) { lane_loop(kTransferLanes[i], stop); });
+    : runner_(runner),
+      cancel_(std::move(cancel)),
+      keep_events_(keep_events),
+      host_has_thread_(lanes == Lanes::kDeviceCores) {
+  const auto start = [this](Lane lane) {
+    threads_.emplace_back([this, lane](std::stop_token stop) { lane_loop(lane, stop); });
+  };
+  const size_t transfers = lanes == Lanes::kNoDevice ? 2 : kTransferLanes.size();
+  for (size_t i = 0; i < transfers; ++i) start(kTransferLanes[i]);
+  if (host_has_thread_) start(Lane::kHostCompute);
+}
+
+// Those that the thread of run() takes tasks from.
+std::span<const Lane> LaneExecutor::own_compute_lanes() const noexcept {
+  return std::span(kComputeLanes).first(host_has_thread_ ? 1 : kComputeLanes.size());
 }
 
 LaneExecutor::~LaneExecutor() {
@@ -107,7 +118,10 @@ void LaneExecutor::lane_loop(Lane lane, std::stop_token stop) {
     state.queue.pop_front();
     task_started(lane);  // before anyone can see neither a queued task nor one in flight
     lock.unlock();
-    start_transfer(task);
+    if (lane == Lane::kHostCompute)
+      run_compute(task);
+    else
+      start_transfer(task);
     lock.lock();
   }
 }
@@ -121,13 +135,13 @@ std::optional<Task> LaneExecutor::next_compute() {
     return lanes_[static_cast<size_t>(lane)].queue;
   };
   const auto ready = [&]() -> std::deque<Task>* {
-    for (Lane lane : kComputeLanes)
+    for (Lane lane : own_compute_lanes())
       if (!queue_of(lane).empty() && all_done(queue_of(lane).front().waits)) return &queue_of(lane);
     return nullptr;
   };
   const auto nothing_left = [&] {
-    return std::all_of(kComputeLanes.begin(), kComputeLanes.end(),
-                       [&](Lane lane) { return queue_of(lane).empty(); });
+    const auto own = own_compute_lanes();
+    return std::all_of(own.begin(), own.end(), [&](Lane lane) { return queue_of(lane).empty(); });
   };
   std::deque<Task>* queue = nullptr;
   changed_.wait(lock, [&] { return error_ || nothing_left() || (queue = ready()) != nullptr; });
@@ -172,7 +186,10 @@ void LaneExecutor::run(std::vector<Task> tasks) {
   changed_.notify_all();
   while (const std::optional<Task> task = next_compute()) run_compute(*task);
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return error_ || all_done(stores_of_last_pass_); });
+  const LaneState& host = lanes_[static_cast<size_t>(Lane::kHostCompute)];
+  changed_.wait(lock, [&] {
+    return error_ || (all_done(stores_of_last_pass_) && host.queue.empty() && host.in_flight == 0);
+  });
   stores_of_last_pass_ = std::move(stores);
   if (error_) {
     wait_for_in_flight(lock);

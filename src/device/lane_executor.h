@@ -1,9 +1,10 @@
 #pragma once
-// Runs a schedule's tasks on lanes: compute on the caller's thread (the host's too: of the two
-// compute lanes, whichever has a task that may start), each transfer lane on a thread of its own
-// that starts its tasks in order as soon as what they wait for is done. Lanes never wait for each
-// other beyond that (no barriers). Invariants: a task starts after all its waits ended; the first
-// error stops every lane and is rethrown by run(). Thread safety: one thread calls run() and
+// Runs a schedule's tasks on lanes: compute on the caller's thread, each transfer lane on a thread
+// of its own. The host's compute lane has a thread of its own beside a device with cores of its
+// own; else it shares the caller's: of the two, whichever has a task that may start. A lane is a
+// thread that starts its tasks in order as soon as what they wait for is done. Lanes never wait for
+// each other beyond that (no barriers). Invariants: a task starts after all its waits ended; the
+// first error stops every lane and is rethrown by run(). Thread safety: one thread calls run() and
 // finish(); stats() and events() from that thread too.
 #include <array>
 #include <chrono>
@@ -13,6 +14,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <thread>
 #include <vector>
@@ -25,7 +27,8 @@ namespace sluice {
 class TaskRunner {
  public:
   virtual ~TaskRunner() = default;
-  /// On the thread that called run(). May throw.
+  /// On the thread that called run(); tasks of the host's compute lane, where that has a thread of
+  /// its own, from that thread meanwhile. May throw.
   virtual void compute(const Task& task) = 0;
   /// Starts a transfer and returns; `done` is called once, from any thread, also when it fails. May
   /// throw instead.
@@ -49,8 +52,13 @@ struct TaskEvent {
 class LaneExecutor {
  public:
   /// `cancel` is looked at between tasks; a cancelled run throws kCancelled. With `keep_events`,
-  /// every task's times are kept for events(). Link lanes exist only with a device.
-  LaneExecutor(TaskRunner& runner, std::stop_token cancel, bool has_device, bool keep_events);
+  /// every task's times are kept for events().
+  enum class Lanes : uint8_t {
+    kNoDevice,     ///< no link, one compute lane
+    kSharedCores,  ///< links; both compute lanes on the caller's thread
+    kDeviceCores   ///< links; the host's compute lane on a thread of its own
+  };
+  LaneExecutor(TaskRunner& runner, std::stop_token cancel, Lanes lanes, bool keep_events);
   ~LaneExecutor();
   LaneExecutor(const LaneExecutor&) = delete;
   LaneExecutor& operator=(const LaneExecutor&) = delete;
@@ -76,6 +84,7 @@ class LaneExecutor {
   };
 
   void lane_loop(Lane lane, std::stop_token stop);
+  std::span<const Lane> own_compute_lanes() const noexcept;
   void start_transfer(const Task& task);
   std::optional<Task> next_compute();
   void run_compute(const Task& task);
@@ -89,6 +98,7 @@ class LaneExecutor {
   TaskRunner& runner_;
   std::stop_token cancel_;
   bool keep_events_;
+  bool host_has_thread_;
   Clock::time_point origin_ = Clock::now();
 
   mutable std::mutex mutex_;

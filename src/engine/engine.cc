@@ -463,7 +463,11 @@ void Engine::generate(RequestSource& source, GenerationSink& sink, std::stop_tok
   const Clock::time_point started = Clock::now();
   Impl& impl = *impl_;
   impl.source_is_empty = false;
-  LaneExecutor executor(impl, cancel, impl.device != nullptr, impl.options.keep_trace);
+  using Lanes = LaneExecutor::Lanes;
+  const Lanes lanes = !impl.device                   ? Lanes::kNoDevice
+                      : impl.device->has_own_cores() ? Lanes::kDeviceCores
+                                                     : Lanes::kSharedCores;
+  LaneExecutor executor(impl, cancel, lanes, impl.options.keep_trace);
   ScheduleGenerator schedule(impl.schedule_shape);
   try {
     for (;;) {

@@ -1,6 +1,7 @@
 #pragma once
 // What the host computes beside a device: attention over KV that lives below it, and rows of
-// matrices at home in host memory. Works in the host's workspace; one thread at a time.
+// matrices at home in host memory. Works in the host's workspace. One thread may attend while
+// another multiplies; neither is called twice at a time.
 #include "src/engine/sublayer_runner.h"
 #include "src/engine/workspace_areas.h"
 

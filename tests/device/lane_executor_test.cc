@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <map>
 #include <random>
 
+#include "src/base/error.h"
 #include "src/schedule/schedule.h"
 #include "tests/device/scattered_runner.h"
 
@@ -26,6 +28,7 @@ std::vector<Task> random_tasks(std::mt19937& random, TaskId first, int count, Ta
                       static_cast<TaskId>(random() % static_cast<unsigned>(id - oldest_wait)));
     const TaskKind kinds[] = {kCompute, kLoad, kStore};
     tasks.push_back(make_task(id, kinds[random() % 3], std::move(waits)));
+    if (tasks.back().kind == kCompute && random() % 2 == 0) tasks.back().lane = Lane::kHostCompute;
   }
   // A pass ends with compute that needs all of its loads.
   std::vector<TaskId> loads;
@@ -60,7 +63,10 @@ TEST(LaneExecutor, RandomStreamsKeepOrderAndWaits) {
     std::vector<Task> all;
     std::vector<TaskId> stores_before, stores_now;
     {
-      LaneExecutor executor(runner, {}, false, round % 2 == 0);
+      const auto lanes = round % 3 == 0   ? LaneExecutor::Lanes::kDeviceCores
+                         : round % 3 == 1 ? LaneExecutor::Lanes::kSharedCores
+                                          : LaneExecutor::Lanes::kNoDevice;
+      LaneExecutor executor(runner, {}, lanes, round % 2 == 0);
       for (int pass = 0; pass < 4; ++pass) {
         const auto first = static_cast<TaskId>(all.size());
         std::vector<Task> tasks = random_tasks(random, first, 1 + static_cast<int>(random() % 40),
@@ -104,7 +110,7 @@ TEST(LaneExecutor, RunsWhatTheGeneratorMakes) {
   ScatteredRunner runner(5);
   std::vector<Task> all;
   {
-    LaneExecutor executor(runner, {}, false, false);
+    LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kNoDevice, false);
     const MicroBatchLoad load{
         .kv_load_bytes = 8192, .kv_store_bytes = 4096, .activation_bytes = 4096};
     for (int pass = 0; pass < 20; ++pass) {
@@ -133,7 +139,7 @@ TEST(LaneExecutor, LoadsForTheNextPassMayOutliveTheirRun) {
   ScatteredRunner runner(1);
   runner.hold(1);
   {
-    LaneExecutor executor(runner, {}, false, false);
+    LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kNoDevice, false);
     executor.run(
         {make_task(0, kCompute, {}), make_task(1, kLoad, {}), make_task(2, kCompute, {0})});
     runner.wait_for_start(1);
@@ -148,16 +154,48 @@ TEST(LaneExecutor, ALaneIsNotHeldUpByTheOther) {
   ScatteredRunner runner(1);
   runner.hold(1);  // the store does not end before compute 3 lets it go
   runner.at_compute(3, [&] { runner.let_go(); });
-  LaneExecutor executor(runner, {}, false, false);
+  LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kNoDevice, false);
   executor.run({make_task(0, kCompute, {}), make_task(1, kStore, {0}), make_task(2, kLoad, {0}),
                 make_task(3, kCompute, {2}), make_task(4, kCompute, {1})});
   EXPECT_TRUE(runner.has_started(4));
 }
 
+TEST(LaneExecutor, TheHostComputesBesideADeviceWithCoresOfItsOwn) {
+  // Each task ends only after the other has begun.
+  class Meeting final : public TaskRunner {
+   public:
+    void compute(const Task& task) override {
+      if (task.id < 2) both_.arrive_and_wait();
+    }
+    void transfer(const Task&, std::function<void(std::exception_ptr)> done) override {
+      done(nullptr);
+    }
+
+   private:
+    std::latch both_{2};
+  } runner;
+  Task host = make_task(0, kCompute, {});
+  host.lane = Lane::kHostCompute;
+  LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kDeviceCores, false);
+  executor.run({host, make_task(1, kCompute, {}), make_task(2, kCompute, {0, 1})});
+  EXPECT_EQ(executor.stats(Lane::kHostCompute).tasks, 1);
+  EXPECT_EQ(executor.stats(Lane::kDeviceCompute).tasks, 2);
+}
+
+TEST(LaneExecutor, AnErrorOfTheHostsOwnThreadStopsTheOthers) {
+  ScatteredRunner runner(2);
+  runner.throw_at(1);
+  Task host = make_task(1, kCompute, {0});
+  host.lane = Lane::kHostCompute;
+  LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kDeviceCores, false);
+  EXPECT_THROW(executor.run({make_task(0, kLoad, {}), host, make_task(2, kCompute, {1})}), Error);
+  EXPECT_FALSE(runner.has_started(2));
+}
+
 TEST(LaneExecutor, FinishDropsWhatIsQueuedAndWaitsForTheRest) {
   ScatteredRunner runner(1);
   runner.hold(1);
-  LaneExecutor executor(runner, {}, false, false);
+  LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kNoDevice, false);
   // Load 2 can't start before load 1 ends; nothing ends load 1 until finish() is already waiting or
   // about to.
   executor.run({make_task(0, kCompute, {}), make_task(1, kLoad, {}), make_task(2, kLoad, {1})});
@@ -174,7 +212,7 @@ TEST(LaneExecutor, DyingWithTransfersQueuedAndUnderWayIsClean) {
   for (unsigned round = 0; round < 100; ++round) {
     ScatteredRunner runner(round);
     {
-      LaneExecutor executor(runner, {}, false, true);
+      LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kNoDevice, true);
       std::vector<Task> tasks{make_task(0, kCompute, {})};
       for (TaskId id = 1; id < 20; ++id)
         tasks.push_back(make_task(id, id % 3 ? kLoad : kStore,
@@ -187,7 +225,7 @@ TEST(LaneExecutor, DyingWithTransfersQueuedAndUnderWayIsClean) {
 
 TEST(LaneExecutor, KeepsTheTimesOfEveryTaskForATrace) {
   ScatteredRunner runner(3);
-  LaneExecutor executor(runner, {}, false, true);
+  LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kNoDevice, true);
   executor.run({make_task(0, kLoad, {}), make_task(1, kCompute, {0}), make_task(2, kStore, {1}),
                 make_task(3, kCompute, {2})});
   executor.finish();

@@ -24,15 +24,15 @@ cuda::DeviceProperties properties_of(int index) {
   return devices[static_cast<size_t>(index)];
 }
 
-int64_t budget(const cuda::DeviceProperties& properties, int64_t asked) {
-  const int64_t most = properties.free_bytes - std::min(kCudaReserve, properties.free_bytes / 8);
-  if (asked > properties.free_bytes)
+int64_t budget(int index, const cuda::DeviceProperties& properties, int64_t asked) {
+  const int64_t free = cuda::free_device_bytes(index);
+  if (asked > free)
     throw Error(
         ErrorKind::kResource,
         fmt::format("--gpu-mem {}: {} has {} free of {}", format_bytes(asked), properties.name,
-                    format_bytes(properties.free_bytes), format_bytes(properties.memory_bytes)),
+                    format_bytes(free), format_bytes(properties.memory_bytes)),
         "ask for less, or end what else uses the GPU (nvidia-smi shows it)");
-  return asked > 0 ? asked : most;
+  return asked > 0 ? asked : free - std::min(kCudaReserve, free / 8);
 }
 }  // namespace
 
@@ -75,7 +75,7 @@ CudaDevice::CudaDevice(int index, int64_t memory_bytes)
     : index_(index),
       properties_(properties_of(index)),
       source_(index),
-      memory_("GPU memory", budget(properties_, memory_bytes), &source_) {}
+      memory_("GPU memory", budget(index, properties_, memory_bytes), &source_) {}
 
 void CudaDevice::transfer(Direction direction, int64_t,
                           const std::function<void(const Copy&)>& copies) {

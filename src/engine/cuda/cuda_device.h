@@ -20,6 +20,7 @@ class CudaDevice final : public Device {
                 const std::function<void(const Copy&)>& copies) override;
   void load(std::byte* to, const std::byte* from, int64_t bytes) override;
   bool is_in_host_memory() const noexcept override { return false; }
+  bool has_own_cores() const noexcept override { return true; }
   MemorySource* host_memory_source() noexcept override { return &pinned_; }
 
   int index() const noexcept { return index_; }

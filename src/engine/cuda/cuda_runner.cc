@@ -1,5 +1,7 @@
 #include "src/engine/cuda/cuda_runner.h"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -53,13 +55,18 @@ CudaRunner::~CudaRunner() {
 
 void CudaRunner::run(const Task& task, const MicroBatch& batch, size_t batch_index,
                      const LogitsConsumer& consumer) {
+  const SublayerShape& sublayer =
+      parts_.model->shape().sublayers[static_cast<size_t>(task.sublayer)];
+  // On the host's own lane, while the device's tasks go on below.
+  if (task.step == ComputeStep::kHostAttention) {
+    omp_set_num_threads(parts_.threads);
+    return host_.attention(task, batch, sublayer.layer_index);
+  }
   cuda::use_device(device_.index());
   task_ = task;
   batch_ = &batch;
   consumer_ = &consumer;
-  sublayer_ = &parts_.model->shape().sublayers[static_cast<size_t>(task.sublayer)];
-  if (task.step == ComputeStep::kHostAttention)
-    return host_.attention(task, batch, sublayer_->layer_index);
+  sublayer_ = &sublayer;
   hidden_ = parts_.hidden->pieces(batch_index, task.activation_slot);
   rows_ = sublayer_->kind == SublayerKind::kHead ? static_cast<int64_t>(batch.needed_rows.size())
                                                  : batch.rows();
