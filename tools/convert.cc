@@ -42,11 +42,12 @@ void add_gguf_files(const BoundModel& model, io::ConvertOptions& options) {
   for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json"})
     if (std::filesystem::is_regular_file(folder / name))
       options.extra_files.push_back(folder / name);
-  if (!options.extra_files.empty()) return;
+  if (text::Tokenizer::exists(folder)) return;
   try {
     for (auto& file : app::gguf_tokenizer_files(model.checkpoint().gguf_metadata(),
                                                 model.checkpoint().files().front().path.string()))
-      options.texts.push_back(std::move(file));
+      if (!std::filesystem::is_regular_file(folder / file.first))
+        options.texts.push_back(std::move(file));
   } catch (const Error& error) {
     std::fprintf(stderr, "sluice: no tokenizer is written: %s\n", error.text().c_str());
   }
