@@ -16,7 +16,6 @@ constexpr int64_t kHugePage = 2 * kMiB;
 constexpr int64_t kLargestRange = int64_t{1} << 56;
 
 int64_t mapped_bytes(int64_t size) { return round_up(size, kPage); }
-
 }  // namespace
 
 std::byte* map_memory(int64_t bytes) {

@@ -15,10 +15,7 @@ void multiply_rows(const kernels::Activations& x, const std::byte* w, const Weig
 }
 
 HostCompute::HostCompute(const RunnerParts& parts, std::span<std::byte> workspace)
-    : parts_(parts),
-      areas_(split_workspace({&parts.model->shape(), parts.compute, parts.attention,
-                              parts.micro_batch_tokens, parts.threads, parts.recent_kv->shape()},
-                             workspace)) {}
+    : parts_(parts), areas_(split_workspace(need_of(parts), workspace)) {}
 
 HostCompute::Input HostCompute::input(const MatrixView& view, bool has_bf16) const noexcept {
   // Activations become int8 where they are multiplied.

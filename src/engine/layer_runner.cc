@@ -23,16 +23,13 @@ void copy_rows(void* to, int64_t to_stride, const void* from, int64_t from_strid
                 static_cast<const std::byte*>(from) + row * from_stride,
                 static_cast<size_t>(bytes));
 }
-
 }  // namespace
 
 LayerRunner::LayerRunner(const RunnerParts& parts, EmulatedDevice* device,
                          std::span<std::byte> workspace, std::span<std::byte> host_workspace)
-    : parts_(parts),
+    : OperatorRunner(parts),
       device_(device),
-      areas_(split_workspace({&parts.model->shape(), parts.compute, parts.attention,
-                              parts.micro_batch_tokens, parts.threads, parts.recent_kv->shape()},
-                             workspace)),
+      areas_(split_workspace(need_of(parts), workspace)),
       host_(parts, host_workspace) {
   SLUICE_ASSERT(!areas_.rows.empty(), "the plan sizes the workspace");
 }
@@ -40,48 +37,15 @@ LayerRunner::LayerRunner(const RunnerParts& parts, EmulatedDevice* device,
 void LayerRunner::run(const Task& task, const MicroBatch& batch, size_t batch_index,
                       const LogitsConsumer& consumer) {
   const Link::Clock::time_point started = Link::Clock::now();
-  task_ = task;
-  batch_ = &batch;
-  consumer_ = &consumer;
-  sublayer_ = &parts_.model->shape().sublayers[static_cast<size_t>(task.sublayer)];
   if (task.step == ComputeStep::kHostAttention)
-    return host_.attention(task, batch, sublayer_->layer_index);
-  hidden_ = parts_.hidden->pieces(batch_index, task.activation_slot);
-  rows_ = sublayer_->kind == SublayerKind::kHead ? static_cast<int64_t>(batch.needed_rows.size())
-                                                 : batch.rows();
-  rows_used_ = 0;
-  bf16_source_ = nullptr;
-  skips_ = task.step == ComputeStep::kAfterAttention;
+    return host_.attention(task, batch, sublayer_of(task).layer_index);
+  begin(task, batch, batch_index, consumer);
   if (rows_ > 0) parts_.model->family().run(*this);
   if (device_) device_->finish_compute(started, std::exchange(device_flops_, 0.0));
 }
 
 Rows LayerRunner::workspace(int64_t cols) {
-  const int64_t bytes = round_up(kernels::padded_rows(rows_) * cols * 4, kAreaLine);
-  SLUICE_ASSERT(rows_used_ + bytes <= static_cast<int64_t>(areas_.rows.size()),
-                "the family says its workspace columns");
-  Rows rows{reinterpret_cast<float*>(areas_.rows.data() + rows_used_), rows_, cols, cols};
-  rows_used_ += bytes;
-  return rows;
-}
-
-size_t LayerRunner::weight_index(std::string_view role) const {
-  for (size_t i = 0; i < sublayer_->weights.size(); ++i)
-    if (sublayer_->weights[i].role == role) return i;
-  SLUICE_ASSERT(false, "a family asks only for weights it has listed");
-  return 0;
-}
-
-const float* LayerRunner::vector_or_null(std::string_view role) const {
-  return role.empty()
-             ? nullptr
-             : parts_.weights->vector(static_cast<size_t>(task_.sublayer), weight_index(role));
-}
-
-void LayerRunner::written(const Rows& rows) {
-  if (!bf16_source_) return;
-  const float* end = rows.data + (rows.rows - 1) * rows.stride + rows.cols;
-  if (rows.data < bf16_source_ + bf16_elements_ && bf16_source_ < end) bf16_source_ = nullptr;
+  return take_rows(areas_.rows, cols, kernels::padded_rows(rows_), kAreaLine);
 }
 
 void LayerRunner::gather_tokens(std::string_view role, Rows out) {
@@ -181,11 +145,10 @@ void LayerRunner::add(Rows in_out, Rows in) {
 kernels::Activations LayerRunner::activations(Rows in) {
   kernels::Activations x{in.data, nullptr, in.rows, in.cols, in.stride};
   if (parts_.compute.compute != kernels::Compute::kBF16) return x;
-  if (bf16_source_ != in.data) {
+  if (rounded_source_ != in.data) {
     SLUICE_ASSERT(in.stride == in.cols, "inputs of linear layers are whole workspace matrices");
     kernels::convert(DType::kF32, in.data, DType::kBF16, areas_.bf16.data(), in.rows * in.cols);
-    bf16_source_ = in.data;
-    bf16_elements_ = in.rows * in.cols;
+    rounded(in);
   }
   x.bf16 = reinterpret_cast<const uint16_t*>(areas_.bf16.data());
   return x;
@@ -238,8 +201,7 @@ void LayerRunner::multiply_inplace(const MatrixView& view, const kernels::Activa
 
 void LayerRunner::linear(std::string_view role, std::string_view bias, Rows in, Rows out) {
   if (skips_) return;
-  const MatrixView view = parts_.weights->matrix(static_cast<size_t>(task_.sublayer),
-                                                 weight_index(role), task_.part_offsets);
+  const MatrixView view = matrix(role);
   SLUICE_ASSERT(view.cols == in.cols && view.rows == out.cols && in.rows == out.rows,
                 "a family's shapes fit together");
   if (parts_.observe_input) parts_.observe_input(static_cast<size_t>(task_.sublayer), role, in);
@@ -269,32 +231,20 @@ void LayerRunner::attend(Rows q, Rows k, Rows v, Rows out) {
   attend_on_device(q, k, v, out);
   written(out);
   if (task_.attention_slot < 0) return;
-  keep_for_host(q, k, v, out);
+  keep_for_host(q, k, v, out, [](float* to, const Rows& from, int64_t first, int64_t count) {
+    for (int64_t row = 0; row < count; ++row)
+      std::memcpy(to + row * from.cols, from.data + (first + row) * from.stride,
+                  static_cast<size_t>(from.cols) * 4);
+  });
   skips_ = task_.step == ComputeStep::kBeforeAttention;
 }
 
 // All chunks but those that the host attends.
 void LayerRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
-  page_addresses_.clear();
-  std::vector<size_t> first_page;
-  int64_t fresh_pages = 0;
-  for (const Chunk& chunk : batch_->chunks) {
-    first_page.push_back(page_addresses_.size());
-    if (chunk.attention == ChunkAttention::kFresh) {
-      const int64_t page = parts_.attention.page_tokens;
-      const int64_t pages = (chunk.count + page - 1) / page;
-      parts_.kv->fresh_addresses(fresh_pages, pages, page_addresses_);
-      fresh_pages += pages;
-    } else if (chunk.attention == ChunkAttention::kDevice) {
-      parts_.kv->page_addresses(*batch_, chunk, sublayer_->layer_index, task_.slot, false,
-                                page_addresses_);
-    }
-  }
   std::vector<kernels::AttentionSequence> sequences;
-  for (size_t i = 0; i < batch_->chunks.size(); ++i) {
-    const Chunk& chunk = batch_->chunks[i];
-    if (chunk.attention == ChunkAttention::kHost) continue;
-    std::byte* const* pages = page_addresses_.data() + first_page[i];
+  for (const ChunkPages& attended : device_chunks()) {
+    const Chunk& chunk = *attended.chunk;
+    std::byte* const* pages = page_addresses_.data() + attended.first_page;
     kernels::kv_write(parts_.attention, k.data + chunk.row_begin * k.stride,
                       v.data + chunk.row_begin * v.stride, k.stride, chunk.first_position,
                       chunk.count, pages);
@@ -341,25 +291,6 @@ void LayerRunner::attend_with_recent_kv(std::span<const kernels::AttentionSequen
                      floats(areas_.attention), floats(areas_.recent));
 }
 
-// What the host needs, and what the second walk needs of the first, put into the exchange slot.
-void LayerRunner::keep_for_host(Rows q, Rows k, Rows v, Rows out) const {
-  const AttentionExchange& exchange = *parts_.exchange;
-  const auto keep = [](const Chunk& chunk, const Rows& from, float* to) {
-    for (int64_t row = chunk.row_begin; row < chunk.row_begin + chunk.count; ++row)
-      std::memcpy(to + row * from.cols, from.data + row * from.stride,
-                  static_cast<size_t>(from.cols) * 4);
-  };
-  const int32_t slot = task_.attention_slot;
-  constexpr auto kSide = AttentionExchange::Side::kDevice;
-  for (const Chunk& chunk : batch_->chunks) {
-    if (chunk.attention != ChunkAttention::kHost) keep(chunk, out, exchange.out(kSide, slot));
-    if (chunk.attention == ChunkAttention::kDevice) continue;
-    keep(chunk, k, exchange.k(kSide, slot));
-    keep(chunk, v, exchange.v(kSide, slot));
-    if (chunk.attention == ChunkAttention::kHost) keep(chunk, q, exchange.q(kSide, slot));
-  }
-}
-
 void LayerRunner::activate(Activation activation, Rows in_out) {
   if (skips_) return;
   const int64_t n = in_out.rows * in_out.cols;
@@ -380,13 +311,12 @@ void LayerRunner::silu_mul(Rows gate, Rows up, Rows out) {
 }
 
 void LayerRunner::logits(std::string_view role, Rows in) {
-  const MatrixView view = parts_.weights->matrix(static_cast<size_t>(task_.sublayer),
-                                                 weight_index(role), task_.part_offsets);
+  const MatrixView view = matrix(role);
   auto* out = reinterpret_cast<float*>(areas_.logits.data());
   for (int64_t begin = 0; begin < in.rows; begin += kLogitRows) {
     const Rows part{in.data + begin * in.stride, std::min(kLogitRows, in.rows - begin), in.cols,
                     in.stride};
-    bf16_source_ = nullptr;
+    rounded_source_ = nullptr;
     multiply(view, activations(part), nullptr, out, view.rows);
     for (int64_t i = 0; i < part.rows; ++i)
       (*consumer_)(*batch_, static_cast<size_t>(begin + i),

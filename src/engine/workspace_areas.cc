@@ -52,6 +52,11 @@ AreaBytes areas_for(const WorkspaceNeed& need) {
 }
 }  // namespace
 
+WorkspaceNeed need_of(const RunnerParts& parts) {
+  return {&parts.model->shape(),    parts.compute, parts.attention,
+          parts.micro_batch_tokens, parts.threads, parts.recent_kv->shape()};
+}
+
 int64_t workspace_bytes(const WorkspaceNeed& need) { return areas_for(need).total(); }
 
 WorkspaceAreas split_workspace(const WorkspaceNeed& need, std::span<std::byte> workspace) {

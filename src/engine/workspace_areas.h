@@ -29,6 +29,9 @@ struct WorkspaceNeed {
   kernels::AttentionShape recent{};  ///< of the newest tokens, where some are kept
 };
 int64_t workspace_bytes(const WorkspaceNeed& need);
+struct RunnerParts;
+/// What a runner of these parts was planned for.
+WorkspaceNeed need_of(const RunnerParts& parts);
 /// Empty areas when `workspace` is smaller than that.
 WorkspaceAreas split_workspace(const WorkspaceNeed& need, std::span<std::byte> workspace);
 

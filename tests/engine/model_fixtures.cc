@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -135,6 +136,25 @@ void CollectingSink::on_logits(uint64_t id, int64_t position, std::span<const fl
   if (all.size() != static_cast<size_t>(position) * logits.size())
     throw std::runtime_error("logits out of order");
   all.insert(all.end(), logits.begin(), logits.end());
+}
+
+int64_t pick(Random& random, int64_t low, int64_t high) {
+  return std::uniform_int_distribution<int64_t>(low, high)(random);
+}
+
+std::vector<std::vector<int32_t>> random_prompts(Random& random, int64_t count, int64_t vocab) {
+  std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(count));
+  for (auto& prompt : prompts) {
+    prompt.resize(static_cast<size_t>(pick(random, 1, 45)));
+    for (int32_t& id : prompt) id = static_cast<int32_t>(pick(random, 3, vocab - 1));
+  }
+  return prompts;
+}
+
+std::string test_name(std::string fixture) {
+  for (char& c : fixture)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  return fixture;
 }
 
 std::vector<GenerationRequest> greedy_requests(const std::vector<std::vector<int32_t>>& prompts,

@@ -3,6 +3,7 @@
 // collect what happens.
 #include <map>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,13 @@ class CollectingSink final : public GenerationSink {
 
   std::map<uint64_t, Answer> answers;
 };
+
+using Random = std::mt19937;
+int64_t pick(Random& random, int64_t low, int64_t high);
+/// `count` prompts of 1 to 45 tokens of a vocabulary of `vocab`, none of the first three.
+std::vector<std::vector<int32_t>> random_prompts(Random& random, int64_t count, int64_t vocab);
+/// A fixture's name as GoogleTest takes names.
+std::string test_name(std::string fixture);
 
 /// Greedy requests with ids 0, 1, ...
 std::vector<GenerationRequest> greedy_requests(const std::vector<std::vector<int32_t>>& prompts,

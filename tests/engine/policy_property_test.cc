@@ -10,12 +10,6 @@
 namespace sluice::testing {
 namespace {
 
-using Random = std::mt19937;
-
-int64_t pick(Random& random, int64_t low, int64_t high) {
-  return std::uniform_int_distribution<int64_t>(low, high)(random);
-}
-
 policy::TierShares random_shares(Random& random) {
   const int64_t kind = pick(random, 0, 4);
   const double share = kind == 0   ? 0
@@ -36,15 +30,6 @@ policy::Policy random_policy(Random& random) {
   policy.pass_tokens = pick(random, 0, 1) == 0 ? 0 : pick(random, 20, 90);
   policy.page_tokens = pick(random, 1, 20);
   return policy;
-}
-
-std::vector<std::vector<int32_t>> random_prompts(Random& random, int64_t count, int64_t vocab) {
-  std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(count));
-  for (auto& prompt : prompts) {
-    prompt.resize(static_cast<size_t>(pick(random, 1, 45)));
-    for (int32_t& id : prompt) id = static_cast<int32_t>(pick(random, 3, vocab - 1));
-  }
-  return prompts;
 }
 
 class PolicyProperty : public ::testing::TestWithParam<std::string> {
@@ -176,12 +161,7 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, PolicyProperty,
                                            "stories260k:int4-g32+a8", "opt-tiny:int8+a8",
                                            "llama-tiny-gqa:nf4", "opt-350m-tiny:int4-g128",
                                            "llama-tiny-bias:fp8"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           for (char& c : name)
-                             if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
-                           return name;
-                         });
+                         [](const auto& info) { return test_name(info.param); });
 
 }  // namespace
 }  // namespace sluice::testing

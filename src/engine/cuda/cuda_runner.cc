@@ -31,7 +31,7 @@ std::span<std::byte> staging_part(const DeviceNeed& need, std::span<std::byte> h
 
 CudaRunner::CudaRunner(const RunnerParts& parts, CudaDevice& device, std::span<std::byte> workspace,
                        std::span<std::byte> host_workspace)
-    : parts_(parts),
+    : OperatorRunner(parts),
       device_(device),
       need_{&parts.model->shape(), parts.attention, parts.micro_batch_tokens,
             device.properties().multiprocessors},
@@ -55,28 +55,17 @@ CudaRunner::~CudaRunner() {
 
 void CudaRunner::run(const Task& task, const MicroBatch& batch, size_t batch_index,
                      const LogitsConsumer& consumer) {
-  const SublayerShape& sublayer =
-      parts_.model->shape().sublayers[static_cast<size_t>(task.sublayer)];
   // On the host's own lane, while the device's tasks go on below.
   if (task.step == ComputeStep::kHostAttention) {
     omp_set_num_threads(parts_.threads);
-    return host_.attention(task, batch, sublayer.layer_index);
+    return host_.attention(task, batch, sublayer_of(task).layer_index);
   }
   cuda::use_device(device_.index());
-  task_ = task;
-  batch_ = &batch;
-  consumer_ = &consumer;
-  sublayer_ = &sublayer;
-  hidden_ = parts_.hidden->pieces(batch_index, task.activation_slot);
-  rows_ = sublayer_->kind == SublayerKind::kHead ? static_cast<int64_t>(batch.needed_rows.size())
-                                                 : batch.rows();
-  rows_used_ = 0;
+  begin(task, batch, batch_index, consumer);
   // Staging that queued tasks read is not written again before they have run.
   if (tables_used_ + task_table_bytes(need_) > static_cast<int64_t>(areas_.tables.size()))
     wait_for_stream();
   positions_ = nullptr;
-  narrow_source_ = nullptr;
-  skips_ = task.step == ComputeStep::kAfterAttention;
   if (rows_ > 0) parts_.model->family().run(*this);
   if (others_wait_for(task)) wait_for_stream();
 }
@@ -101,34 +90,7 @@ const T* CudaRunner::put(std::span<const T> values) {
   return reinterpret_cast<const T*>(there);
 }
 
-Rows CudaRunner::workspace(int64_t cols) {
-  const int64_t bytes = round_up(rows_ * cols * 4, kLine);
-  SLUICE_ASSERT(rows_used_ + bytes <= static_cast<int64_t>(areas_.rows.size()),
-                "the family says its workspace columns");
-  Rows rows{reinterpret_cast<float*>(areas_.rows.data() + rows_used_), rows_, cols, cols};
-  rows_used_ += bytes;
-  return rows;
-}
-
-size_t CudaRunner::weight_index(std::string_view role) const {
-  for (size_t i = 0; i < sublayer_->weights.size(); ++i)
-    if (sublayer_->weights[i].role == role) return i;
-  SLUICE_ASSERT(false, "a family asks only for weights it has listed");
-  return 0;
-}
-
-const float* CudaRunner::vector_or_null(std::string_view role) const {
-  return role.empty()
-             ? nullptr
-             : parts_.weights->vector(static_cast<size_t>(task_.sublayer), weight_index(role));
-}
-
-void CudaRunner::written(const Rows& rows) {
-  if (!narrow_source_) return;
-  const float* end = rows.data + (rows.rows - 1) * rows.stride + rows.cols;
-  if (rows.data < narrow_source_ + narrow_elements_ && narrow_source_ < end)
-    narrow_source_ = nullptr;
-}
+Rows CudaRunner::workspace(int64_t cols) { return take_rows(areas_.rows, cols, rows_, kLine); }
 
 cuda::Rows16 CudaRunner::narrow_area() const noexcept {
   return {reinterpret_cast<uint16_t*>(areas_.narrow.data()), narrow_stride_, narrow_type_};
@@ -136,10 +98,9 @@ cuda::Rows16 CudaRunner::narrow_area() const noexcept {
 
 cuda::Rows16 CudaRunner::narrowed(Rows in) {
   const cuda::Rows16 copy = narrow_area();
-  if (narrow_source_ == in.data) return copy;
+  if (rounded_source_ == in.data) return copy;
   cuda::round_rows(in.data, shape_of(in), copy, stream());
-  narrow_source_ = in.data;
-  narrow_elements_ = in.rows * in.cols;
+  rounded(in);
   return copy;
 }
 
@@ -241,8 +202,7 @@ void CudaRunner::norm_hidden(const NormSpec& norm, Rows out) {
     to += piece.rows * out.cols;
     copy.data += piece.rows * copy.stride;
   }
-  narrow_source_ = out.data;
-  narrow_elements_ = out.rows * out.cols;
+  rounded(out);
 }
 
 void CudaRunner::norm_hidden_in_place(const NormSpec& norm) {
@@ -264,8 +224,7 @@ void CudaRunner::add_to_hidden(Rows in) {
 void CudaRunner::norm(const NormSpec& norm, Rows in_out) {
   if (skips_) return;
   apply_norm(norm, in_out.data, in_out.data, shape_of(in_out), narrow_area());
-  narrow_source_ = in_out.data;
-  narrow_elements_ = in_out.rows * in_out.cols;
+  rounded(in_out);
 }
 
 void CudaRunner::add(Rows in_out, Rows in) {
@@ -346,8 +305,7 @@ void CudaRunner::multiply(const MatrixView& view, Rows in, const float* bias, fl
 
 void CudaRunner::linear(std::string_view role, std::string_view bias, Rows in, Rows out) {
   if (skips_) return;
-  const MatrixView view = parts_.weights->matrix(static_cast<size_t>(task_.sublayer),
-                                                 weight_index(role), task_.part_offsets);
+  const MatrixView view = matrix(role);
   SLUICE_ASSERT(view.cols == in.cols && view.rows == out.cols && in.rows == out.rows,
                 "a family's shapes fit together");
   multiply(view, in, vector_or_null(bias), out.data, out.stride);
@@ -376,28 +334,21 @@ void CudaRunner::attend(Rows q, Rows k, Rows v, Rows out) {
   attend_on_device(q, k, v, out);
   written(out);
   if (task_.attention_slot < 0) return;
-  keep_for_host(q, k, v, out);
+  keep_for_host(q, k, v, out, [&](float* to, const Rows& from, int64_t first, int64_t count) {
+    cuda::copy_rows(to, from.cols * 4, from.data + first * from.stride, from.stride * 4,
+                    from.cols * 4, count, stream());
+  });
   skips_ = task_.step == ComputeStep::kBeforeAttention;
 }
 
 // All chunks but those that the host attends.
 void CudaRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
   const int64_t page_tokens = parts_.attention.page_tokens;
-  page_addresses_.clear();
   std::vector<cuda::AttentionRun> runs;
   std::vector<cuda::KvPlace> places(static_cast<size_t>(batch_->rows()));
-  int64_t fresh_pages = 0;
-  for (const Chunk& chunk : batch_->chunks) {
-    if (chunk.attention == ChunkAttention::kHost) continue;
-    const auto first_page = static_cast<int64_t>(page_addresses_.size());
-    if (chunk.attention == ChunkAttention::kFresh) {
-      const int64_t pages = (chunk.count + page_tokens - 1) / page_tokens;
-      parts_.kv->fresh_addresses(fresh_pages, pages, page_addresses_);
-      fresh_pages += pages;
-    } else {
-      parts_.kv->page_addresses(*batch_, chunk, sublayer_->layer_index, task_.slot, false,
-                                page_addresses_);
-    }
+  for (const ChunkPages& attended : device_chunks()) {
+    const Chunk& chunk = *attended.chunk;
+    const auto first_page = static_cast<int64_t>(attended.first_page);
     runs.push_back({chunk.row_begin, first_page, chunk.first_position, chunk.count});
     for (int32_t i = 0; i < chunk.count; ++i) {
       const int64_t position = chunk.first_position + i;
@@ -422,25 +373,6 @@ void CudaRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
   arguments.merges = put(std::span<const cuda::AttentionMerge>(plan.merges));
   arguments.workspace = reinterpret_cast<float*>(areas_.attention.data());
   cuda::attention(parts_.attention, plan, arguments, stream());
-}
-
-// What the host needs, and what the second walk needs of the first, put into the exchange slot.
-void CudaRunner::keep_for_host(Rows q, Rows k, Rows v, Rows out) {
-  const AttentionExchange& exchange = *parts_.exchange;
-  const auto keep = [&](const Chunk& chunk, const Rows& from, float* to) {
-    cuda::copy_rows(to + chunk.row_begin * from.cols, from.cols * 4,
-                    from.data + chunk.row_begin * from.stride, from.stride * 4, from.cols * 4,
-                    chunk.count, stream());
-  };
-  const int32_t slot = task_.attention_slot;
-  constexpr auto kSide = AttentionExchange::Side::kDevice;
-  for (const Chunk& chunk : batch_->chunks) {
-    if (chunk.attention != ChunkAttention::kHost) keep(chunk, out, exchange.out(kSide, slot));
-    if (chunk.attention == ChunkAttention::kDevice) continue;
-    keep(chunk, k, exchange.k(kSide, slot));
-    keep(chunk, v, exchange.v(kSide, slot));
-    if (chunk.attention == ChunkAttention::kHost) keep(chunk, q, exchange.q(kSide, slot));
-  }
 }
 
 void CudaRunner::activate(Activation activation, Rows in_out) {
@@ -472,15 +404,14 @@ void CudaRunner::silu_mul(Rows gate, Rows up, Rows out) {
 }
 
 void CudaRunner::logits(std::string_view role, Rows in) {
-  const MatrixView view = parts_.weights->matrix(static_cast<size_t>(task_.sublayer),
-                                                 weight_index(role), task_.part_offsets);
+  const MatrixView view = matrix(role);
   auto* out = reinterpret_cast<float*>(areas_.logits.data());
   auto* staged = reinterpret_cast<float*>(staging_.logits.data());
   for (int64_t begin = 0; begin < in.rows; begin += kLogitRows) {
     const Rows part{in.data + begin * in.stride, std::min(kLogitRows, in.rows - begin), in.cols,
                     in.stride};
     // A part of what was rounded begins elsewhere in it: round it again.
-    narrow_source_ = nullptr;
+    rounded_source_ = nullptr;
     multiply(view, part, nullptr, out, view.rows);
     cuda::copy_to_host(staged, out, part.rows * view.rows * 4, stream());
     cuda::synchronize(stream());

@@ -11,11 +11,11 @@
 #include "src/engine/cuda/cuda_device.h"
 #include "src/engine/cuda/device_areas.h"
 #include "src/engine/host_compute.h"
-#include "src/engine/sublayer_runner.h"
+#include "src/engine/operator_runner.h"
 
 namespace sluice {
 
-class CudaRunner final : public SublayerRunner, private LayerOps {
+class CudaRunner final : public OperatorRunner {
  public:
   /// `workspace` is the device's, of device_workspace_bytes(); `host_workspace` as
   /// Backend::make_runner says. Errors: kDevice.
@@ -26,11 +26,8 @@ class CudaRunner final : public SublayerRunner, private LayerOps {
 
   void run(const Task& task, const MicroBatch& batch, size_t batch_index,
            const LogitsConsumer& consumer) override;
-  int64_t exchanged_down_bytes() const noexcept override { return exchanged_down_; }
-  int64_t exchanged_up_bytes() const noexcept override { return exchanged_up_; }
 
  private:
-  const SublayerShape& sublayer() const override { return *sublayer_; }
   Rows workspace(int64_t cols) override;
   void gather_tokens(std::string_view role, Rows out) override;
   void gather_positions(std::string_view role, int64_t offset, Rows out) override;
@@ -50,20 +47,16 @@ class CudaRunner final : public SublayerRunner, private LayerOps {
   void silu_mul(Rows gate, Rows up, Rows out) override;
   void logits(std::string_view role, Rows in) override;
 
-  size_t weight_index(std::string_view role) const;
-  const float* vector_or_null(std::string_view role) const;
   void gather(std::string_view role, std::span<const int32_t> ids, Rows out);
   void apply_norm(const NormSpec& norm, const float* x, float* y, const cuda::RowsShape& shape,
                   const cuda::Rows16& copy);
   /// The 16-bit copy of `in`, made unless it is there.
   cuda::Rows16 narrowed(Rows in);
   cuda::Rows16 narrow_area() const noexcept;
-  void written(const Rows& rows);
   void multiply(const MatrixView& view, Rows in, const float* bias, float* y, int64_t ldy);
   void multiply_rows(const MatrixView& view, Rows in, const std::byte* w, int64_t rows,
                      const float* bias, float* y, int64_t ldy);
   void attend_on_device(Rows q, Rows k, Rows v, Rows out);
-  void keep_for_host(Rows q, Rows k, Rows v, Rows out);
 
   /// Sends `values` up: an address on the device, good until the task has been computed.
   template <typename T>
@@ -71,7 +64,6 @@ class CudaRunner final : public SublayerRunner, private LayerOps {
   void wait_for_stream();
   cuda::Stream stream() const noexcept { return device_.compute_stream(); }
 
-  RunnerParts parts_;
   CudaDevice& device_;
   DeviceNeed need_;
   DeviceAreas areas_;
@@ -81,22 +73,8 @@ class CudaRunner final : public SublayerRunner, private LayerOps {
   cuda::Event input_is_down_;
   DType narrow_type_;
   int64_t narrow_stride_;
-
-  const SublayerShape* sublayer_ = nullptr;
-  const MicroBatch* batch_ = nullptr;
-  const LogitsConsumer* consumer_ = nullptr;
-  Task task_;
-  bool skips_ = false;  // operators do nothing: the other half of a cut sublayer
-  std::vector<HiddenStore::Piece> hidden_;
-  int64_t rows_ = 0;                      // of workspace() matrices
-  int64_t rows_used_ = 0;                 // bytes of areas_.rows in use
-  int64_t tables_used_ = 0;               // bytes of the tables that queued work may read
-  const int32_t* positions_ = nullptr;    // on the device; null until asked for
-  const float* narrow_source_ = nullptr;  // what areas_.narrow holds a copy of
-  int64_t narrow_elements_ = 0;
-  int64_t exchanged_down_ = 0;
-  int64_t exchanged_up_ = 0;
-  std::vector<std::byte*> page_addresses_;
+  int64_t tables_used_ = 0;             // bytes of the tables that queued work may read
+  const int32_t* positions_ = nullptr;  // on the device; null until asked for
 };
 
 }  // namespace sluice

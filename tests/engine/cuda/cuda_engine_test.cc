@@ -19,27 +19,12 @@
 namespace sluice::testing {
 namespace {
 
-using Random = std::mt19937;
-
-int64_t pick(Random& random, int64_t low, int64_t high) {
-  return std::uniform_int_distribution<int64_t>(low, high)(random);
-}
-
 void draw_order(uint32_t seed) {
 #ifdef SLUICE_CUDA_ON_HOST
   cuda::host::set_seed(seed);
 #else
   (void)seed;
 #endif
-}
-
-std::vector<std::vector<int32_t>> random_prompts(Random& random, int64_t count, int64_t vocab) {
-  std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(count));
-  for (auto& prompt : prompts) {
-    prompt.resize(static_cast<size_t>(pick(random, 1, 45)));
-    for (int32_t& id : prompt) id = static_cast<int32_t>(pick(random, 3, vocab - 1));
-  }
-  return prompts;
 }
 
 policy::TierShares random_shares(Random& random) {
@@ -169,12 +154,7 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, CudaEngine,
                                            "llama-tiny-bf16", "stories260k:int4",
                                            "llama-tiny-gqa:nf4", "opt-tiny:int8",
                                            "llama-tiny-bias:fp8"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           for (char& c : name)
-                             if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
-                           return name;
-                         });
+                         [](const auto& info) { return test_name(info.param); });
 
 bool devices_have_bf16() { return make_backend()->cuda_device().properties().has_bf16; }
 

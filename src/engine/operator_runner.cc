@@ -1,0 +1,98 @@
+#include "src/engine/operator_runner.h"
+
+#include "src/base/bytes.h"
+#include "src/base/error.h"
+
+namespace sluice {
+
+void OperatorRunner::begin(const Task& task, const MicroBatch& batch, size_t batch_index,
+                           const LogitsConsumer& consumer) {
+  task_ = task;
+  batch_ = &batch;
+  consumer_ = &consumer;
+  sublayer_ = &sublayer_of(task);
+  hidden_ = parts_.hidden->pieces(batch_index, task.activation_slot);
+  rows_ = sublayer_->kind == SublayerKind::kHead ? static_cast<int64_t>(batch.needed_rows.size())
+                                                 : batch.rows();
+  rows_used_ = 0;
+  rounded_source_ = nullptr;
+  skips_ = task.step == ComputeStep::kAfterAttention;
+}
+
+Rows OperatorRunner::take_rows(std::span<std::byte> area, int64_t cols, int64_t padded_rows,
+                               int64_t line) {
+  const int64_t bytes = round_up(padded_rows * cols * 4, line);
+  SLUICE_ASSERT(rows_used_ + bytes <= static_cast<int64_t>(area.size()),
+                "the family says its workspace columns");
+  Rows rows{reinterpret_cast<float*>(area.data() + rows_used_), rows_, cols, cols};
+  rows_used_ += bytes;
+  return rows;
+}
+
+size_t OperatorRunner::weight_index(std::string_view role) const {
+  for (size_t i = 0; i < sublayer_->weights.size(); ++i)
+    if (sublayer_->weights[i].role == role) return i;
+  SLUICE_ASSERT(false, "a family asks only for weights it has listed");
+  return 0;
+}
+
+const float* OperatorRunner::vector_or_null(std::string_view role) const {
+  return role.empty()
+             ? nullptr
+             : parts_.weights->vector(static_cast<size_t>(task_.sublayer), weight_index(role));
+}
+
+MatrixView OperatorRunner::matrix(std::string_view role) const {
+  return parts_.weights->matrix(static_cast<size_t>(task_.sublayer), weight_index(role),
+                                task_.part_offsets);
+}
+
+void OperatorRunner::rounded(const Rows& rows) noexcept {
+  rounded_source_ = rows.data;
+  rounded_elements_ = rows.rows * rows.cols;
+}
+
+void OperatorRunner::written(const Rows& rows) noexcept {
+  if (!rounded_source_) return;
+  const float* end = rows.data + (rows.rows - 1) * rows.stride + rows.cols;
+  if (rows.data < rounded_source_ + rounded_elements_ && rounded_source_ < end)
+    rounded_source_ = nullptr;
+}
+
+std::vector<OperatorRunner::ChunkPages> OperatorRunner::device_chunks() {
+  const int64_t page_tokens = parts_.attention.page_tokens;
+  std::vector<ChunkPages> chunks;
+  page_addresses_.clear();
+  int64_t fresh_pages = 0;
+  for (const Chunk& chunk : batch_->chunks) {
+    if (chunk.attention == ChunkAttention::kHost) continue;
+    chunks.push_back({&chunk, page_addresses_.size()});
+    if (chunk.attention == ChunkAttention::kFresh) {
+      const int64_t pages = (chunk.count + page_tokens - 1) / page_tokens;
+      parts_.kv->fresh_addresses(fresh_pages, pages, page_addresses_);
+      fresh_pages += pages;
+    } else {
+      parts_.kv->page_addresses(*batch_, chunk, sublayer_->layer_index, task_.slot, false,
+                                page_addresses_);
+    }
+  }
+  return chunks;
+}
+
+void OperatorRunner::keep_for_host(Rows q, Rows k, Rows v, Rows out, const RowCopy& copy) const {
+  const AttentionExchange& exchange = *parts_.exchange;
+  const auto keep = [&](const Chunk& chunk, const Rows& from, float* to) {
+    copy(to + chunk.row_begin * from.cols, from, chunk.row_begin, chunk.count);
+  };
+  const int32_t slot = task_.attention_slot;
+  constexpr auto kSide = AttentionExchange::Side::kDevice;
+  for (const Chunk& chunk : batch_->chunks) {
+    if (chunk.attention != ChunkAttention::kHost) keep(chunk, out, exchange.out(kSide, slot));
+    if (chunk.attention == ChunkAttention::kDevice) continue;
+    keep(chunk, k, exchange.k(kSide, slot));
+    keep(chunk, v, exchange.v(kSide, slot));
+    if (chunk.attention == ChunkAttention::kHost) keep(chunk, q, exchange.q(kSide, slot));
+  }
+}
+
+}  // namespace sluice

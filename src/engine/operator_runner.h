@@ -1,0 +1,69 @@
+#pragma once
+// What every runner of LayerOps does alike, whatever it computes on: which task and micro-batch are
+// at hand, where its weights, pages and rows are, and which rows have a rounded copy. An attention
+// sublayer that is cut around attention on the host is walked twice: the first walk computes up to
+// attend() and skips the rest, the second skips what comes before it. One thread at a time.
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "src/engine/sublayer_runner.h"
+
+namespace sluice {
+
+class OperatorRunner : public SublayerRunner, protected LayerOps {
+ public:
+  int64_t exchanged_down_bytes() const noexcept final { return exchanged_down_; }
+  int64_t exchanged_up_bytes() const noexcept final { return exchanged_up_; }
+
+ protected:
+  explicit OperatorRunner(const RunnerParts& parts) : parts_(parts) {}
+
+  const SublayerShape& sublayer() const final { return *sublayer_; }
+  const SublayerShape& sublayer_of(const Task& task) const {
+    return parts_.model->shape().sublayers[static_cast<size_t>(task.sublayer)];
+  }
+  /// Makes a task's sublayer and rows the ones at hand.
+  void begin(const Task& task, const MicroBatch& batch, size_t batch_index,
+             const LogitsConsumer& consumer);
+
+  /// A matrix of `rows` rows by `cols` columns out of `area`, of which the sublayer has taken
+  /// rows_used_ bytes; `padded_rows` of them are room, begun on a `line`.
+  Rows take_rows(std::span<std::byte> area, int64_t cols, int64_t padded_rows, int64_t line);
+  size_t weight_index(std::string_view role) const;
+  const float* vector_or_null(std::string_view role) const;
+  MatrixView matrix(std::string_view role) const;
+
+  /// `rows` have a rounded copy now; or their memory has been written, and it holds no longer.
+  void rounded(const Rows& rows) noexcept;
+  void written(const Rows& rows) noexcept;
+
+  /// The chunks that are attended here, all but the host's, and where the pages of each begin in
+  /// page_addresses_.
+  struct ChunkPages {
+    const Chunk* chunk;
+    size_t first_page;
+  };
+  std::vector<ChunkPages> device_chunks();
+  /// What the host needs, and what the second walk needs of the first, put into the exchange slot:
+  /// `copy` brings `count` rows of `from` to contiguous rows at `to`.
+  using RowCopy = std::function<void(float* to, const Rows& from, int64_t first, int64_t count)>;
+  void keep_for_host(Rows q, Rows k, Rows v, Rows out, const RowCopy& copy) const;
+
+  RunnerParts parts_;
+  const SublayerShape* sublayer_ = nullptr;
+  const MicroBatch* batch_ = nullptr;
+  const LogitsConsumer* consumer_ = nullptr;
+  Task task_;
+  bool skips_ = false;  // operators do nothing: the other half of a cut sublayer
+  std::vector<HiddenStore::Piece> hidden_;
+  int64_t rows_ = 0;                       // of workspace() matrices
+  int64_t rows_used_ = 0;                  // bytes of their area in use
+  const float* rounded_source_ = nullptr;  // what has a copy of 16 bits
+  int64_t rounded_elements_ = 0;
+  int64_t exchanged_down_ = 0;
+  int64_t exchanged_up_ = 0;
+  std::vector<std::byte*> page_addresses_;
+};
+
+}  // namespace sluice
