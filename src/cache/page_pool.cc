@@ -24,7 +24,9 @@ int64_t pages_in(const PageCounts& pages, PageTier tier) {
 PagePool::PagePool(const PageCounts& pages, bool keeps_whole)
     : pages_(pages),
       keeps_whole_(keeps_whole),
-      free_{all_slots(pages.compute), all_slots(pages.host), all_slots(pages.disk)} {}
+      free_{all_slots(pages.compute), all_slots(pages.host), all_slots(pages.disk)} {
+  for (size_t tier = 0; tier < free_.size(); ++tier) owners_[tier].assign(free_[tier].size(), 0);
+}
 
 int64_t PagePool::free_pages() const noexcept {
   int64_t pages = 0;
@@ -37,53 +39,69 @@ int64_t PagePool::most_pages_of_one() const noexcept {
 }
 
 // From the tiers first..last, always the one of which the larger share is free: they fill evenly.
-std::optional<PageTable> PagePool::take(int64_t count, PageTier first, PageTier last) {
+bool PagePool::take(PageTable& table, int64_t count, PageTier first, PageTier last) {
+  const auto after = [](PageTier tier) {
+    return static_cast<PageTier>(static_cast<int>(tier) + 1);
+  };
   const auto share = [&](PageTier tier) {
     return static_cast<double>(free_of(tier).size()) /
            static_cast<double>(std::max<int64_t>(pages_in(pages_, tier), 1));
   };
   int64_t free = 0;
-  for (auto tier = first; tier <= last; tier = static_cast<PageTier>(static_cast<int>(tier) + 1))
+  for (auto tier = first; tier <= last; tier = after(tier))
     free += static_cast<int64_t>(free_of(tier).size());
-  if (count > free) return std::nullopt;
-  PageTable table;
-  table.reserve(static_cast<size_t>(count));
+  if (count > free) return false;
+  table.reserve(table.size() + static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     PageTier best = first;
-    for (auto tier = first; tier <= last; tier = static_cast<PageTier>(static_cast<int>(tier) + 1))
+    for (auto tier = first; tier <= last; tier = after(tier))
       if (share(tier) > share(best)) best = tier;
     SLUICE_ASSERT(!free_of(best).empty(), "the tier with the larger free share has a free page");
     table.push_back({best, free_of(best).back()});
     free_of(best).pop_back();
+    owners_of(table.back()) = 1;
   }
-  return table;
+  peak_used_ = std::max(peak_used_, total_pages() - free_pages());
+  return true;
+}
+
+bool PagePool::extend(PageTable& table, int64_t count) {
+  if (!keeps_whole_) return take(table, count, PageTier::kCompute, PageTier::kDisk);
+  const auto take_from = [&](bool is_lower) {
+    return is_lower ? take(table, count, PageTier::kHost, PageTier::kDisk)
+                    : take(table, count, PageTier::kCompute, PageTier::kCompute);
+  };
+  if (!table.empty()) return take_from(table.front().tier != PageTier::kCompute);
+  const int64_t lower = pages_.host + pages_.disk;
+  const auto lower_free =
+      static_cast<int64_t>(free_of(PageTier::kHost).size() + free_of(PageTier::kDisk).size());
+  const auto upper_free = static_cast<int64_t>(free_of(PageTier::kCompute).size());
+  const bool lower_first =
+      lower_free * std::max<int64_t>(pages_.compute, 1) > upper_free * std::max<int64_t>(lower, 1);
+  return take_from(lower_first) || take_from(!lower_first);
 }
 
 std::optional<PageTable> PagePool::reserve(int64_t count) {
-  std::optional<PageTable> table;
-  if (!keeps_whole_) {
-    table = take(count, PageTier::kCompute, PageTier::kDisk);
-  } else {
-    const int64_t lower = pages_.host + pages_.disk;
-    const auto lower_free =
-        static_cast<int64_t>(free_of(PageTier::kHost).size() + free_of(PageTier::kDisk).size());
-    const auto upper_free = static_cast<int64_t>(free_of(PageTier::kCompute).size());
-    const bool lower_first = lower_free * std::max<int64_t>(pages_.compute, 1) >
-                             upper_free * std::max<int64_t>(lower, 1);
-    for (const bool is_lower : {lower_first, !lower_first}) {
-      table = is_lower ? take(count, PageTier::kHost, PageTier::kDisk)
-                       : take(count, PageTier::kCompute, PageTier::kCompute);
-      if (table) break;
-    }
-  }
-  peak_used_ = std::max(peak_used_, total_pages() - free_pages());
+  PageTable table;
+  if (!extend(table, count)) return std::nullopt;
   return table;
 }
 
+void PagePool::share(const PageRef& page) {
+  SLUICE_ASSERT(owners_of(page) > 0, "a page without an owner has nothing to share");
+  ++owners_of(page);
+}
+
+int32_t PagePool::owners(const PageRef& page) const noexcept {
+  return owners_[static_cast<size_t>(page.tier)][static_cast<size_t>(page.slot)];
+}
+
 void PagePool::release(PageTable& table) {
-  for (const PageRef& page : table) free_of(page.tier).push_back(page.slot);
+  for (const PageRef& page : table) {
+    SLUICE_ASSERT(owners_of(page) > 0, "a page was given back twice");
+    if (--owners_of(page) == 0) free_of(page.tier).push_back(page.slot);
+  }
   table.clear();
-  SLUICE_ASSERT(free_pages() <= total_pages(), "a page was given back twice");
 }
 
 }  // namespace sluice

@@ -1,8 +1,8 @@
 #pragma once
 // Which KV pages are free and who has them. A page here is a slot number that means the same place
-// in every layer; its bytes are in memory or in the offload file. Pages are reserved for a
-// sequence's whole length when it is admitted, so a running sequence never lacks one. Pure
-// accounting: no bytes. Not thread safe.
+// in every layer; its bytes are in memory or in the offload file. A page may have several owners
+// (sequences with the same beginning, the prefix cache); it is free when the last has given it
+// back. Pure accounting: no bytes. Not thread safe.
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -19,6 +19,8 @@ enum class PageTier : uint8_t {
 struct PageRef {
   PageTier tier = PageTier::kCompute;
   int32_t slot = 0;  ///< in its tier, 0..pages-1
+
+  bool operator==(const PageRef&) const = default;
 };
 
 struct PageCounts {
@@ -41,9 +43,15 @@ class PagePool {
   /// `count` pages, taken from the tiers in the proportion of their sizes (to within one page
   /// each), or nothing when fewer are free where they have to be.
   std::optional<PageTable> reserve(int64_t count);
-  /// Gives all pages of `table` back and empties it.
+  /// Appends `count` pages to those of a sequence. False: fewer are free where they have to be, and
+  /// none was taken.
+  bool extend(PageTable& table, int64_t count);
+  /// One more owner for a page that has one.
+  void share(const PageRef& page);
+  /// Takes an owner from every page of `table` and empties it.
   void release(PageTable& table);
 
+  int32_t owners(const PageRef& page) const noexcept;
   int64_t free_pages() const noexcept;
   int64_t total_pages() const noexcept { return pages_.total(); }
   /// Pages of the longest sequence that can ever be reserved.
@@ -53,11 +61,15 @@ class PagePool {
  private:
   static constexpr int kTiers = 3;
   std::vector<int32_t>& free_of(PageTier tier) { return free_[static_cast<size_t>(tier)]; }
-  std::optional<PageTable> take(int64_t count, PageTier first, PageTier last);
+  int32_t& owners_of(const PageRef& page) {
+    return owners_[static_cast<size_t>(page.tier)][static_cast<size_t>(page.slot)];
+  }
+  bool take(PageTable& table, int64_t count, PageTier first, PageTier last);
 
   PageCounts pages_;
   bool keeps_whole_;
-  std::array<std::vector<int32_t>, kTiers> free_;  ///< by tier, last one first
+  std::array<std::vector<int32_t>, kTiers> free_;    ///< by tier, last one first
+  std::array<std::vector<int32_t>, kTiers> owners_;  ///< by tier and slot
   int64_t peak_used_ = 0;
 };
 

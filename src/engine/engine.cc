@@ -12,6 +12,7 @@
 #include "src/base/error.h"
 #include "src/base/prefault.h"
 #include "src/engine/attention_exchange.h"
+#include "src/engine/batcher.h"
 #include "src/engine/engine_plan.h"
 #include "src/engine/hidden_store.h"
 #include "src/engine/kv_store.h"
@@ -73,6 +74,13 @@ struct Engine::Impl final : TaskRunner {
                                             compute_memory, memory);
     kv = std::make_unique<KvStore>(shape, plan, *file_engine, folder, compute_memory, memory, disk);
     recent = std::make_unique<RecentKv>(shape, plan, planned.recent_attention, compute_memory);
+    batcher = std::make_unique<Batcher>(
+        kv->pool(), *recent,
+        // Every running sequence has a token in every pass.
+        BatcherLimits{std::min(plan.policy.block_sequences(), plan.pass_tokens),
+                      plan.policy.page_tokens, planned.context_tokens, shape.vocab_size,
+                      shape.max_positions, options.predict_lengths, options.cache_prefixes},
+        model.eos_token_ids());
     hidden = std::make_unique<HiddenStore>(shape, plan, *file_engine, folder, compute_memory,
                                            memory, disk);
     exchange = std::make_unique<AttentionExchange>(shape, plan, compute_memory, memory);
@@ -114,19 +122,13 @@ struct Engine::Impl final : TaskRunner {
   void use_disk(const Task& task, std::function<void(std::exception_ptr)> done);
   void use_link(const Task& task);
 
-  void admit(RequestSource& source, GenerationSink& sink);
-  bool admit_one(GenerationRequest request, GenerationSink& sink);
-  std::optional<std::string> why_refused(const GenerationRequest& request) const;
+  PassLimits pass_limits() const;
   void run_pass(LaneExecutor& executor, ScheduleGenerator& schedule, GenerationSink& sink);
   void take_logits(const MicroBatch& batch, size_t index, std::span<const float> logits,
                    GenerationSink& sink);
-  void retire(GenerationSink& sink);
   void keep_lane_stats(const LaneExecutor& executor);
   const PassPlan& pass_of(const Task& task) const {
     return passes[static_cast<size_t>(task.pass % 2)];
-  }
-  int64_t pages_for(int64_t tokens) const {
-    return (tokens + planned.plan.policy.page_tokens - 1) / planned.plan.policy.page_tokens;
   }
 
   EngineOptions options;
@@ -149,9 +151,7 @@ struct Engine::Impl final : TaskRunner {
   ScheduleShape schedule_shape;
   bool is_loaded = false;
 
-  std::vector<std::unique_ptr<Sequence>> running;
-  std::optional<GenerationRequest> waiting;  ///< taken from the source, no room for it yet
-  bool source_is_empty = false;
+  std::unique_ptr<Batcher> batcher;
   bool is_prefill_pass = false;
   /// By parity of the pass: stores of one pass may still run while the next computes.
   std::array<PassPlan, 2> passes;
@@ -210,84 +210,16 @@ void Engine::Impl::use_link(const Task& task) {
                    make_copies);
 }
 
-std::optional<std::string> Engine::Impl::why_refused(const GenerationRequest& request) const {
-  const auto length = static_cast<int64_t>(request.prompt.size());
-  if (length == 0)
-    return "the prompt is empty; give at least one token (most tokenizers add one themselves)";
-  const int64_t room = request.score_prompt ? 0 : 1;
-  if (length + room > planned.context_tokens)
-    return fmt::format(
-        "the prompt has {} tokens, the context holds {}; shorten it or raise --ctx-size (the model "
-        "has {} positions)",
-        length, planned.context_tokens, model.shape().max_positions);
-  for (int32_t id : request.prompt)
-    if (id < 0 || id >= model.shape().vocab_size)
-      return fmt::format(
-          "token id {} is outside the vocabulary of {}; use the model's own tokenizer", id,
-          model.shape().vocab_size);
-  const int64_t total =
-      std::min(length + (request.score_prompt ? 0 : int64_t{request.params.max_tokens}),
-               planned.context_tokens);
-  if (pages_for(total) > kv->pool().most_pages_of_one())
-    return fmt::format(
-        "prompt and output of {} tokens need more KV than the plan's {} tokens; raise --cpu-mem or "
-        "lower max_tokens",
-        total, kv->pool().most_pages_of_one() * planned.plan.policy.page_tokens);
-  return std::nullopt;
-}
-
-// False: no room yet, the request is kept in `waiting`.
-bool Engine::Impl::admit_one(GenerationRequest request, GenerationSink& sink) {
-  if (const auto reason = why_refused(request)) {
-    sink.on_refused(request.id, *reason);
-    return true;
-  }
-  const auto length = static_cast<int64_t>(request.prompt.size());
-  const int64_t total =
-      std::min(length + (request.score_prompt ? 0 : int64_t{request.params.max_tokens}),
-               planned.context_tokens);
-  std::optional<PageTable> pages;
-  if (recent->has_free_slot()) pages = kv->pool().reserve(pages_for(total));
-  if (!pages) {
-    waiting = std::move(request);
-    return false;
-  }
-  std::vector<int32_t> eos =
-      request.params.ignore_eos ? std::vector<int32_t>{} : model.eos_token_ids();
-  running.push_back(std::make_unique<Sequence>(
-      Sequence{request.id, std::move(request.prompt), length, 0, std::move(*pages),
-               sampling::Sampler(std::move(request.params), std::move(eos)), request.score_prompt,
-               std::nullopt, recent->take_slot()}));
-  running.back()->tokens.reserve(static_cast<size_t>(total + 1));
-  return true;
-}
-
-void Engine::Impl::admit(RequestSource& source, GenerationSink& sink) {
-  while (static_cast<int64_t>(running.size()) < planned.plan.policy.block_sequences()) {
-    if (waiting) {
-      GenerationRequest request = std::move(*waiting);
-      waiting.reset();
-      if (!admit_one(std::move(request), sink)) return;
-      continue;
-    }
-    if (source_is_empty) return;
-    std::optional<GenerationRequest> request = source.next();
-    if (!request) {
-      source_is_empty = true;
-      return;
-    }
-    if (!admit_one(std::move(*request), sink)) return;
-  }
-}
-
 void Engine::Impl::take_logits(const MicroBatch& batch, size_t index, std::span<const float> logits,
                                GenerationSink& sink) {
   Sequence& sequence = *batch.needed_chunks[index]->sequence;
   const int64_t position = batch.positions[static_cast<size_t>(batch.needed_rows[index])];
-  if (sequence.score_prompt) {
+  if (sequence.score_prompt && position < sequence.prompt_tokens && position >= sequence.scored) {
     sink.on_logits(sequence.id, position, logits);
-    if (position + 1 == sequence.prompt_tokens) sequence.finished = FinishReason::kScored;
-    return;
+    sequence.scored = position + 1;
+    const bool is_last = sequence.scored == sequence.prompt_tokens;
+    if (is_last && sequence.score_only) sequence.finished = FinishReason::kScored;
+    if (!is_last || sequence.score_only) return;
   }
   const sampling::Choice choice =
       sequence.sampler.pick(logits, {sequence.prompt(), sequence.output()}, sampling_workspace);
@@ -307,27 +239,30 @@ void Engine::Impl::take_logits(const MicroBatch& batch, size_t index, std::span<
     sequence.finished = FinishReason::kLength;
 }
 
-void Engine::Impl::retire(GenerationSink& sink) {
-  for (auto& sequence : running) {
-    if (!sequence->finished) continue;
-    kv->pool().release(sequence->pages);
-    recent->give_back(sequence->recent_slot);
-    sink.on_finish(sequence->id, *sequence->finished);
+PassLimits Engine::Impl::pass_limits() const {
+  const policy::Plan& plan = planned.plan;
+  PassLimits limits;
+  limits.micro_batch_sequences = plan.policy.micro_batch_sequences;
+  limits.micro_batch_tokens = std::min(plan.policy.micro_batch_tokens, plan.pass_tokens);
+  limits.pass_tokens = plan.pass_tokens;
+  limits.page_tokens = plan.policy.page_tokens;
+  limits.attends_on_host = device && plan.policy.attention == policy::AttentionPlace::kHost;
+  if (plan.has_device) {
+    if (!limits.attends_on_host) limits.staged_pages = plan.kv_slot_pages;
+    limits.staged_disk_pages = plan.host_kv_slot_pages;
+  } else {
+    limits.staged_pages = limits.staged_disk_pages = plan.kv_slot_pages;
   }
-  std::erase_if(running, [](const auto& sequence) { return sequence->finished.has_value(); });
+  return limits;
 }
 
 void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
                             GenerationSink& sink) {
   const Clock::time_point started = Clock::now();
   std::vector<Sequence*> active;
-  for (auto& sequence : running) active.push_back(sequence.get());
-  const policy::Policy& policy = planned.plan.policy;
+  for (const auto& sequence : batcher->running()) active.push_back(sequence.get());
   PassPlan& pass = passes[static_cast<size_t>(schedule.passes() % 2)];
-  pass = plan_pass(active, {policy.micro_batch_sequences,
-                            std::min(policy.micro_batch_tokens, planned.plan.pass_tokens),
-                            planned.plan.pass_tokens, policy.page_tokens,
-                            device && policy.attention == policy::AttentionPlace::kHost});
+  pass = plan_pass(active, pass_limits());
   is_prefill_pass = pass.prefill_tokens > 0;
   hidden->begin_pass(pass.micro_batches);
   std::vector<MicroBatchLoad> loads;
@@ -345,16 +280,16 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
     load.output_bytes = exchange->output_bytes(batch);
   }
   // Another pass follows unless every sequence is at its last token and nobody waits.
-  bool more_follow = waiting.has_value() || !source_is_empty;
-  for (const auto& sequence : running) {
-    const int64_t left = sequence->score_prompt
+  bool more_follow = batcher->has_more();
+  for (const Sequence* sequence : active) {
+    const int64_t left = sequence->score_prompt && sequence->score_only
                              ? 0
                              : int64_t{sequence->sampler.params().max_tokens} -
                                    static_cast<int64_t>(sequence->output().size());
     more_follow = more_follow || left > 1;
   }
   int64_t pending = 0;
-  for (const auto& sequence : running) pending += sequence->pending();
+  for (const Sequence* sequence : active) pending += sequence->pending();
   more_follow = more_follow || pass.prefill_tokens + pass.decode_tokens < pending;
   std::vector<Task> tasks = schedule.next_pass(loads, more_follow);
   for (Task& task : tasks) {
@@ -367,13 +302,20 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
   executor.run(std::move(tasks));
   for (const auto& batch : pass.micro_batches)
     for (const Chunk& chunk : batch->chunks) chunk.sequence->computed += chunk.count;
+  batcher->keep_prefixes();
 
   const double seconds = seconds_since(started);
   ++totals.passes;
   totals.prefill_tokens += pass.prefill_tokens;
   (pass.prefill_tokens > 0 ? totals.prefill_seconds : totals.decode_seconds) += seconds;
-  sink.on_pass({totals.passes, pass.prefill_tokens, pass.decode_tokens,
-                static_cast<int64_t>(running.size()), seconds});
+  PassReport report{.pass = totals.passes,
+                    .prefill_tokens = pass.prefill_tokens,
+                    .decode_tokens = pass.decode_tokens,
+                    .seconds = seconds};
+  batcher->report(report);
+  totals.preemptions = report.preemptions;
+  totals.prefix_hit_tokens = report.prefix_hit_tokens;
+  sink.on_pass(report);
 }
 
 void Engine::Impl::keep_lane_stats(const LaneExecutor& executor) {
@@ -462,7 +404,7 @@ void Engine::generate(RequestSource& source, GenerationSink& sink, std::stop_tok
   omp_set_num_threads(impl_->planned.threads);
   const Clock::time_point started = Clock::now();
   Impl& impl = *impl_;
-  impl.source_is_empty = false;
+  impl.batcher->begin();
   using Lanes = LaneExecutor::Lanes;
   const Lanes lanes = !impl.device                   ? Lanes::kNoDevice
                       : impl.device->has_own_cores() ? Lanes::kDeviceCores
@@ -471,18 +413,23 @@ void Engine::generate(RequestSource& source, GenerationSink& sink, std::stop_tok
   ScheduleGenerator schedule(impl.schedule_shape);
   try {
     for (;;) {
-      impl.admit(source, sink);
-      if (impl.running.empty()) break;
-      impl.run_pass(executor, schedule, sink);
-      impl.retire(sink);
+      impl.batcher->admit(source, sink);
+      impl.batcher->secure_pages();
+      if (!impl.batcher->running().empty()) {
+        impl.run_pass(executor, schedule, sink);
+        impl.batcher->retire(sink);
+      } else if (impl.batcher->is_idle()) {
+        source.wait(cancel);
+        if (cancel.stop_requested())
+          throw Error(ErrorKind::kCancelled, "stopped while waiting for requests");
+      } else if (!impl.batcher->has_more()) {
+        break;
+      }
     }
     executor.finish();
   } catch (...) {
     impl.file_engine->cancel_pending();
-    for (auto& sequence : impl.running)
-      if (!sequence->finished) sequence->finished = FinishReason::kCancelled;
-    impl.waiting.reset();
-    impl.retire(sink);
+    impl.batcher->abort(sink);
     impl.keep_lane_stats(executor);
     impl.totals.wall_seconds += seconds_since(started);
     throw;

@@ -1,9 +1,9 @@
 #pragma once
 // The engine: one model, one policy, one loop. Opens a checkpoint, reserves everything the plan
 // names before the first weight is read, then runs ragged passes of a block of sequences, refilled
-// from a source as sequences end. A model that fits runs through the same loop with nothing to
-// stream. Not thread safe: one thread calls generate(); request_stop() on the token's source may
-// come from any thread.
+// from a source as sequences end (src/engine/batcher.h). A model that fits runs through the same
+// loop with nothing to stream. Not thread safe: one thread calls generate(); request_stop() on the
+// token's source may come from any thread.
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -58,6 +58,12 @@ struct EngineOptions {
   float attention_sparsity = 1;
   /// With quantised KV: newest tokens of each sequence that attention reads in 16 bits; 0: none.
   int64_t kv_recent_tokens = 0;
+  /// Reserves KV for the lengths that outputs turn out to have, instead of max_tokens; where it
+  /// runs short, sequences give their pages up and are computed again.
+  bool predict_lengths = false;
+  /// Keeps the KV pages of what was computed for sequences that begin alike. Not with recent tokens
+  /// in 16 bits.
+  bool cache_prefixes = false;
   int threads = 0;  ///< of compute; 0: all the process may use
   io::IoMode io_mode = io::IoMode::kAuto;
   bool direct_io = true;
@@ -76,6 +82,8 @@ struct EngineStats {
   int64_t decode_tokens = 0;  ///< sampled, first tokens of prompts included
   int64_t first_tokens = 0;   ///< of these, chosen in a pass that holds prompt tokens
   int64_t passes = 0;
+  int64_t preemptions = 0;
+  int64_t prefix_hit_tokens = 0;  ///< of prompts, not computed again
   int64_t peak_memory_bytes = 0;  ///< of the arena
   int64_t peak_device_bytes = 0;
   int64_t device_budget_bytes = 0;  ///< 0: no device

@@ -17,7 +17,7 @@ class MicroBatchBuilder {
     const int64_t end = position + count;
     bool is_split = false;
     while (position < end) {
-      MicroBatch& batch = open_batch();
+      MicroBatch& batch = open_batch(sequence);
       batch.continues_previous = batch.continues_previous || is_split;
       const int64_t piece = std::min(end - position, limits_.micro_batch_tokens - batch.rows());
       add_chunk(batch, sequence, position, piece);
@@ -27,11 +27,24 @@ class MicroBatchBuilder {
   }
 
  private:
-  MicroBatch& open_batch() {
+  // Sequences that share pages below the compute tier each stage them: a slot may be full before
+  // the micro-batch is.
+  bool has_slot_room(const MicroBatch& batch, const Sequence& sequence) const {
+    int64_t lower = 0, disk = 0;
+    for (const PageRef& page : sequence.pages) {
+      lower += page.tier != PageTier::kCompute;
+      disk += page.tier == PageTier::kDisk;
+    }
+    return static_cast<int64_t>(batch.staged.size()) + lower <= limits_.staged_pages &&
+           batch.disk_pages + disk <= limits_.staged_disk_pages;
+  }
+
+  MicroBatch& open_batch(const Sequence& sequence) {
     if (!plan_.micro_batches.empty()) {
       MicroBatch& last = *plan_.micro_batches.back();
       if (last.rows() < limits_.micro_batch_tokens &&
-          static_cast<int64_t>(last.chunks.size()) < limits_.micro_batch_sequences)
+          static_cast<int64_t>(last.chunks.size()) < limits_.micro_batch_sequences &&
+          has_slot_room(last, sequence))
         return last;
     }
     auto batch = std::make_unique<MicroBatch>();
@@ -54,7 +67,9 @@ class MicroBatchBuilder {
     for (int64_t i = 0; i < count; ++i) {
       const int64_t at = position + i;
       const bool is_last = at + 1 == static_cast<int64_t>(sequence.tokens.size());
-      if (sequence.score_prompt || is_last) {
+      const bool is_scored =
+          sequence.score_prompt && at < sequence.prompt_tokens && at >= sequence.scored;
+      if (is_scored || is_last) {
         batch.needed_rows.push_back(static_cast<int32_t>(batch.rows()));
         batch.needed_chunks.push_back(&chunk);
       }
@@ -127,6 +142,7 @@ const char* finish_reason_name(FinishReason reason) noexcept {
 }
 
 void GenerationSink::on_logits(uint64_t, int64_t, std::span<const float>) {}
+void GenerationSink::on_admitted(uint64_t, int64_t) {}
 void GenerationSink::on_pass(const PassReport&) {}
 
 }  // namespace sluice

@@ -60,7 +60,9 @@ struct PassLimits {
   int64_t micro_batch_tokens = 1;
   int64_t pass_tokens = 1;
   int64_t page_tokens = 1;
-  bool attends_on_host = false;  ///< sequences whose pages are below the device
+  bool attends_on_host = false;           ///< sequences whose pages are below the device
+  int64_t staged_pages = INT64_MAX;       ///< below the compute tier, of a micro-batch
+  int64_t staged_disk_pages = INT64_MAX;  ///< of these, on disk
 };
 
 struct PassPlan {

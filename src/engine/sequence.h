@@ -4,9 +4,12 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <stop_token>
+#include <string>
 #include <vector>
 
 #include "src/cache/page_pool.h"
+#include "src/cache/prefix_cache.h"
 #include "src/sampling/sampler.h"
 
 namespace sluice {
@@ -15,24 +18,34 @@ struct GenerationRequest {
   uint64_t id = 0;  ///< the caller's; given back with every event
   std::vector<int32_t> prompt;
   sampling::SamplingParams params;
-  bool score_prompt =
-      false;  ///< hand the logits of every prompt position to the sink and generate nothing
+  bool score_prompt = false;  ///< hand the logits of every prompt position to the sink
+  bool score_only = true;     ///< with score_prompt: generate nothing after it
+  int32_t priority = 0;       ///< lower is more urgent: who gives way where KV pages run short
 };
 
 enum class FinishReason : uint8_t {
   kStop,       ///< end-of-text or a stop token; or the sink said so (a stop string)
   kLength,     ///< max_tokens, or the context is full
   kScored,     ///< score_prompt: all logits were handed over
-  kCancelled,  ///< the run ended before the sequence did
+  kCancelled,  ///< the run ended before the sequence did, or the source took it back
 };
 /// "stop", "length", "scored", "cancelled".
 const char* finish_reason_name(FinishReason reason) noexcept;
 
+/// All calls come from the thread that called Engine::generate.
 class RequestSource {
  public:
   virtual ~RequestSource() = default;
-  /// The next request, or nothing when there is no more.
+  /// The next request, or nothing when there is none now.
   virtual std::optional<GenerationRequest> next() = 0;
+  /// After next() gave nothing: whether it may give one later.
+  virtual bool is_open() { return false; }
+  /// Nothing runs, and an open source gave nothing: returns when next() may give one, when the
+  /// source has closed, or when `cancel` is asked for.
+  virtual void wait(const std::stop_token& cancel) { static_cast<void>(cancel); }
+  /// Requests given before that nobody waits for any more, each once: they end with kCancelled
+  /// before the next pass. Ids that have ended are ignored.
+  virtual std::vector<uint64_t> take_cancelled() { return {}; }
 };
 
 /// After each pass: how far things are.
@@ -42,13 +55,19 @@ struct PassReport {
   int64_t decode_tokens = 0;
   int64_t running = 0;
   double seconds = 0;
+  int64_t preempted = 0;      ///< sequences that gave their pages up and wait to be computed again
+  int64_t preemptions = 0;    ///< so far
+  int64_t kv_pages = 0;       ///< all
+  int64_t kv_pages_used = 0;  ///< by sequences; those only the prefix cache holds are free
+  int64_t prefix_queried_tokens = 0;  ///< so far: of prompts admitted
+  int64_t prefix_hit_tokens = 0;      ///< so far: of these, found in the prefix cache
 };
 
 /// All calls come from the thread that called Engine::generate.
 class GenerationSink {
  public:
   virtual ~GenerationSink() = default;
-  /// A token of sequence `id`. Returns false to end the sequence here (kStop).
+  /// A token was chosen. False ends the sequence as kStop.
   virtual bool on_token(uint64_t id, const sampling::Choice& choice) = 0;
   virtual void on_finish(uint64_t id, FinishReason reason) = 0;
   /// A request that can't run (empty or too long prompt); the others go on. `message` says why and
@@ -56,6 +75,9 @@ class GenerationSink {
   virtual void on_refused(uint64_t id, const std::string& message) = 0;
   /// score_prompt: logits [vocab_size] of the prompt's position `position`, in rising order.
   virtual void on_logits(uint64_t id, int64_t position, std::span<const float> logits);
+  /// The sequence runs; `cached_tokens` of its prompt were known to the prefix cache. Not called
+  /// again when it resumes after a preemption.
+  virtual void on_admitted(uint64_t id, int64_t cached_tokens);
   virtual void on_pass(const PassReport& report);
 };
 
@@ -70,6 +92,12 @@ struct Sequence {
   bool score_prompt = false;
   std::optional<FinishReason> finished;
   int32_t recent_slot = -1;  ///< of RecentKv
+  bool score_only = true;
+  int32_t priority = 0;
+  int64_t arrival = 0;      ///< rising in the order of first admission
+  int64_t most_tokens = 0;  ///< it can ever have
+  int64_t scored = 0;       ///< prompt positions whose logits the sink has got
+  PrefixCache::Cursor cached;
 
   int64_t pending() const noexcept { return static_cast<int64_t>(tokens.size()) - computed; }
   std::span<const int32_t> prompt() const noexcept {

@@ -1,0 +1,269 @@
+#include "src/engine/batcher.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "src/base/error.h"
+
+namespace sluice {
+
+namespace {
+// Whether `a` gives way before `b`: less urgent first, then the later one.
+bool gives_way(const Sequence& a, const Sequence& b) {
+  return std::tie(a.priority, a.arrival) > std::tie(b.priority, b.arrival);
+}
+}  // namespace
+
+void LengthPredictor::observe(int64_t output_tokens) {
+  const auto length = static_cast<double>(output_tokens);
+  if (mean_ < 0) {
+    mean_ = length;
+    deviation_ = length / 2;
+    return;
+  }
+  deviation_ += (std::abs(length - mean_) - deviation_) / 4;
+  mean_ += (length - mean_) / 8;
+}
+
+int64_t LengthPredictor::predict(int64_t most) const noexcept {
+  if (mean_ < 0) return most;
+  return std::min(most, static_cast<int64_t>(std::ceil(mean_ + 2 * deviation_)));
+}
+
+Batcher::Batcher(PagePool& pool, RecentKv& recent, const BatcherLimits& limits,
+                 std::vector<int32_t> eos_token_ids)
+    : pool_(pool),
+      recent_(recent),
+      limits_(limits),
+      eos_token_ids_(std::move(eos_token_ids)),
+      prefixes_(pool, limits.page_tokens) {
+  // The newest tokens' 16-bit copies belong to a sequence and can't be shared.
+  limits_.caches_prefixes = limits.caches_prefixes && !recent.is_used();
+}
+
+int64_t Batcher::most_tokens(const GenerationRequest& request) const noexcept {
+  const auto length = static_cast<int64_t>(request.prompt.size());
+  const bool generates = !request.score_prompt || !request.score_only;
+  return std::min(length + (generates ? int64_t{request.params.max_tokens} : 0),
+                  limits_.context_tokens);
+}
+
+std::optional<std::string> Batcher::why_refused(const GenerationRequest& request) const {
+  const auto length = static_cast<int64_t>(request.prompt.size());
+  if (length == 0)
+    return "the prompt is empty; give at least one token (most tokenizers add one themselves)";
+  const int64_t room = request.score_prompt && request.score_only ? 0 : 1;
+  if (length + room > limits_.context_tokens)
+    return fmt::format(
+        "the prompt has {} tokens, the context holds {}; shorten it or raise --ctx-size (the model "
+        "has {} positions)",
+        length, limits_.context_tokens, limits_.max_positions);
+  for (int32_t id : request.prompt)
+    if (id < 0 || id >= limits_.vocab_size)
+      return fmt::format(
+          "token id {} is outside the vocabulary of {}; use the model's own tokenizer", id,
+          limits_.vocab_size);
+  const int64_t total = most_tokens(request);
+  if (pages_for(total) > pool_.most_pages_of_one())
+    return fmt::format(
+        "prompt and output of {} tokens need more KV than the plan's {} tokens; raise --cpu-mem or "
+        "lower max_tokens",
+        total, pool_.most_pages_of_one() * limits_.page_tokens);
+  return std::nullopt;
+}
+
+bool Batcher::extend(PageTable& table, int64_t count) {
+  while (!pool_.extend(table, count))
+    if (!prefixes_.evict_one()) return false;
+  return true;
+}
+
+// Pages for the sequence to start or start again: what is known of its beginning, and new ones.
+bool Batcher::place(Sequence& sequence) {
+  if (!recent_.has_free_slot()) return false;
+  const auto length = static_cast<int64_t>(sequence.tokens.size());
+  int64_t total = sequence.most_tokens;
+  if (limits_.predicts_length) {
+    const auto written = static_cast<int64_t>(sequence.output().size());
+    const int64_t expected =
+        sequence.prompt_tokens + lengths_.predict(sequence.most_tokens - sequence.prompt_tokens);
+    total = std::min(total, std::max(expected, length + (written > 0 ? limits_.page_tokens : 1)));
+  }
+  PageTable pages;
+  PrefixCache::Cursor cached;
+  // At least one token is computed: its logits are wanted. Scored prompts are computed whole.
+  if (limits_.caches_prefixes &&
+      (!sequence.score_prompt || sequence.scored >= sequence.prompt_tokens))
+    pages = prefixes_.match(sequence.tokens, (length - 1) / limits_.page_tokens, cached);
+  const int64_t known = static_cast<int64_t>(pages.size()) * limits_.page_tokens;
+  if (!extend(pages, pages_for(total) - static_cast<int64_t>(pages.size()))) {
+    pool_.release(pages);
+    // Nobody gives pages back, so what was found stands in its own way (it lies in the tier that
+    // is full): without it there is room, or the pool is not as the checks at admission assume.
+    if (!running_.empty()) return false;
+    cached = {};
+    const bool is_placed = extend(pages, pages_for(total));
+    SLUICE_ASSERT(is_placed, "a sequence that fits the pool alone finds room in an empty one");
+    sequence.computed = 0;
+  } else {
+    sequence.computed = known;
+  }
+  sequence.pages = std::move(pages);
+  sequence.cached = cached;
+  sequence.recent_slot = recent_.take_slot();
+  return true;
+}
+
+// False: no room yet, the request is kept.
+bool Batcher::admit_one(GenerationRequest request, GenerationSink& sink) {
+  if (const auto reason = why_refused(request)) {
+    sink.on_refused(request.id, *reason);
+    return true;
+  }
+  std::vector<int32_t> eos = request.params.ignore_eos ? std::vector<int32_t>{} : eos_token_ids_;
+  auto sequence = std::make_unique<Sequence>(
+      Sequence{.id = request.id,
+               .tokens = request.prompt,
+               .prompt_tokens = static_cast<int64_t>(request.prompt.size()),
+               .computed = 0,
+               .pages = {},
+               .sampler = sampling::Sampler(request.params, std::move(eos)),
+               .score_prompt = request.score_prompt,
+               .finished = std::nullopt,
+               .recent_slot = -1,
+               .score_only = request.score_only,
+               .priority = request.priority,
+               .arrival = arrivals_,
+               .most_tokens = most_tokens(request),
+               .scored = 0,
+               .cached = {}});
+  if (!place(*sequence)) {
+    waiting_ = std::move(request);
+    return false;
+  }
+  ++arrivals_;
+  sequence->tokens.reserve(static_cast<size_t>(sequence->most_tokens + 1));
+  sink.on_admitted(sequence->id, sequence->computed);
+  running_.push_back(std::move(sequence));
+  return true;
+}
+
+void Batcher::cancel(uint64_t id, GenerationSink& sink) {
+  for (auto& sequence : running_)
+    if (sequence->id == id && !sequence->finished) sequence->finished = FinishReason::kCancelled;
+  if (std::erase_if(preempted_, [&](const auto& sequence) { return sequence->id == id; }) > 0)
+    sink.on_finish(id, FinishReason::kCancelled);
+  if (waiting_ && waiting_->id == id) {
+    waiting_.reset();
+    sink.on_finish(id, FinishReason::kCancelled);
+  }
+}
+
+void Batcher::admit(RequestSource& source, GenerationSink& sink) {
+  for (uint64_t id : source.take_cancelled()) cancel(id, sink);
+  retire(sink);
+  const auto has_place = [&] { return static_cast<int64_t>(running_.size()) < limits_.sequences; };
+  while (has_place() && !preempted_.empty()) {
+    if (!place(*preempted_.front())) return;
+    running_.push_back(std::move(preempted_.front()));
+    preempted_.pop_front();
+  }
+  source_is_open_ = !source_is_done_;
+  while (has_place()) {
+    std::optional<GenerationRequest> request;
+    if (waiting_) {
+      request = std::move(waiting_);
+      waiting_.reset();
+    } else {
+      if (source_is_done_) break;
+      request = source.next();
+      if (!request) {
+        source_is_open_ = source.is_open();
+        source_is_done_ = !source_is_open_;
+        break;
+      }
+    }
+    if (!admit_one(std::move(*request), sink)) break;
+  }
+}
+
+void Batcher::preempt(size_t index) {
+  std::unique_ptr<Sequence> sequence = std::move(running_[index]);
+  running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(index));
+  pool_.release(sequence->pages);
+  recent_.give_back(sequence->recent_slot);
+  sequence->recent_slot = -1;
+  sequence->computed = 0;
+  sequence->cached = {};
+  ++preemptions_;
+  const auto before = std::find_if(preempted_.begin(), preempted_.end(),
+                                   [&](const auto& other) { return gives_way(*other, *sequence); });
+  preempted_.insert(before, std::move(sequence));
+}
+
+void Batcher::secure_pages() {
+  if (!limits_.predicts_length) return;
+  // The most urgent first, so that whoever needs a page takes it from those after it.
+  std::vector<Sequence*> order;
+  for (const auto& sequence : running_) order.push_back(sequence.get());
+  std::sort(order.begin(), order.end(),
+            [](const Sequence* a, const Sequence* b) { return gives_way(*b, *a); });
+  while (!order.empty()) {
+    Sequence& sequence = *order.front();
+    const int64_t missing = pages_for(static_cast<int64_t>(sequence.tokens.size())) -
+                            static_cast<int64_t>(sequence.pages.size());
+    if (missing <= 0 || extend(sequence.pages, missing)) {
+      order.erase(order.begin());
+      continue;
+    }
+    Sequence* victim = order.back();  // itself at last: it starts again where there is more room
+    order.pop_back();
+    const auto at = std::find_if(running_.begin(), running_.end(),
+                                 [&](const auto& other) { return other.get() == victim; });
+    preempt(static_cast<size_t>(at - running_.begin()));
+  }
+}
+
+void Batcher::keep_prefixes() {
+  if (!limits_.caches_prefixes) return;
+  for (const auto& sequence : running_)
+    prefixes_.insert(sequence->tokens, sequence->computed, sequence->pages, sequence->cached);
+}
+
+void Batcher::retire(GenerationSink& sink) {
+  for (auto& sequence : running_) {
+    if (!sequence->finished) continue;
+    if (*sequence->finished == FinishReason::kStop || *sequence->finished == FinishReason::kLength)
+      lengths_.observe(static_cast<int64_t>(sequence->output().size()));
+    pool_.release(sequence->pages);
+    recent_.give_back(sequence->recent_slot);
+    sink.on_finish(sequence->id, *sequence->finished);
+  }
+  std::erase_if(running_, [](const auto& sequence) { return sequence->finished.has_value(); });
+}
+
+void Batcher::abort(GenerationSink& sink) {
+  for (auto& sequence : running_)
+    if (!sequence->finished) sequence->finished = FinishReason::kCancelled;
+  waiting_.reset();
+  for (const auto& sequence : preempted_) sink.on_finish(sequence->id, FinishReason::kCancelled);
+  preempted_.clear();
+  retire(sink);
+  // A pass that broke off may have left pages half written.
+  prefixes_.clear();
+}
+
+void Batcher::report(PassReport& report) const noexcept {
+  report.running = static_cast<int64_t>(running_.size());
+  report.preempted = static_cast<int64_t>(preempted_.size());
+  report.preemptions = preemptions_;
+  report.kv_pages = pool_.total_pages();
+  report.kv_pages_used = pool_.total_pages() - pool_.free_pages();
+  report.prefix_queried_tokens = prefixes_.queried_tokens();
+  report.prefix_hit_tokens = prefixes_.hit_tokens();
+}
+
+}  // namespace sluice

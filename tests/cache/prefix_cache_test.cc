@@ -1,0 +1,126 @@
+#include "src/cache/prefix_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+namespace sluice {
+namespace {
+
+std::vector<int32_t> tokens_of(std::initializer_list<int32_t> ids) { return ids; }
+
+TEST(PrefixCache, FindsTheLongestKnownBeginning) {
+  PagePool pool({8, 0, 0}, false);
+  PrefixCache cache(pool, 2);
+  PageTable first = *pool.reserve(3);
+  PrefixCache::Cursor cursor;
+  const auto known = tokens_of({1, 2, 3, 4, 5, 6});
+  cache.insert(known, 5, first, cursor);  // the third page is not full yet
+  EXPECT_EQ(cache.pages(), 2);
+  PrefixCache::Cursor other;
+  PageTable found = cache.match(tokens_of({1, 2, 3, 4, 5, 6}), 9, other);
+  EXPECT_EQ(found, PageTable(first.begin(), first.begin() + 2));
+  EXPECT_EQ(pool.owners(found[0]), 3);  // the sequence, the cache, the new one
+  pool.release(found);
+  found = cache.match(tokens_of({1, 2, 3, 9}), 9, other);
+  EXPECT_EQ(found.size(), 1u);
+  pool.release(found);
+  EXPECT_TRUE(cache.match(tokens_of({2, 1, 3, 4}), 9, other).empty());
+  EXPECT_TRUE(cache.match(tokens_of({3, 4}), 9, other).empty())
+      << "equal tokens elsewhere are not the same";
+  EXPECT_EQ(cache.match(tokens_of({1, 2, 3, 4}), 0, other).size(), 0u);
+  pool.release(first);
+  EXPECT_EQ(pool.free_pages(), 6);
+  cache.clear();
+  EXPECT_EQ(pool.free_pages(), 8);
+}
+
+TEST(PrefixCache, GivesUpTheLeastRecentlyUsedLeafThatNobodyElseOwns) {
+  PagePool pool({4, 0, 0}, false);
+  PrefixCache cache(pool, 1);
+  std::map<int32_t, PageRef> page_of;
+  for (int32_t token : {10, 20, 30}) {
+    PageTable table = *pool.reserve(1);
+    page_of[token] = table[0];
+    PrefixCache::Cursor cursor;
+    cache.insert(std::vector<int32_t>{token}, 1, table, cursor);
+    pool.release(table);
+  }
+  PrefixCache::Cursor cursor;
+  PageTable held = cache.match(tokens_of({10}), 1, cursor);  // in use
+  PageTable touched = cache.match(tokens_of({20}), 1, cursor);
+  pool.release(touched);
+  EXPECT_TRUE(cache.evict_one());  // 30: used before 20 was
+  EXPECT_EQ(pool.owners(page_of[30]), 0);
+  EXPECT_TRUE(cache.evict_one());
+  EXPECT_EQ(pool.owners(page_of[20]), 0);
+  EXPECT_FALSE(cache.evict_one());
+  pool.release(held);
+  EXPECT_TRUE(cache.evict_one());
+  EXPECT_EQ(pool.free_pages(), 4);
+}
+
+// Sequences that come, grow, and go, over a small vocabulary so that they begin alike, against a
+// plain map from beginnings to pages: what is found holds the tokens asked for, and no page is
+// lost.
+TEST(PrefixCache, RandomSequencesFindWhatWasComputedForTheirTokens) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 30; ++round) {
+    const int64_t page_tokens = 1 + random() % 3;
+    PagePool pool({12, 0, random() % 2 == 0 ? 0 : 6}, false);
+    PrefixCache cache(pool, page_tokens);
+    std::map<std::pair<int, int32_t>, std::vector<int32_t>>
+        content;  // page: all tokens up to its end
+    struct Held {
+      std::vector<int32_t> tokens;
+      PageTable table;
+      PrefixCache::Cursor cursor;
+    };
+    std::vector<Held> running;
+    for (int step = 0; step < 500; ++step) {
+      if (random() % 2 == 0) {
+        Held held;
+        for (size_t i = 1 + random() % 9; i > 0; --i) held.tokens.push_back(random() % 2);
+        const auto length = static_cast<int64_t>(held.tokens.size());
+        held.table = cache.match(held.tokens, (length - 1) / page_tokens, held.cursor);
+        for (size_t page = 0; page < held.table.size(); ++page) {
+          const PageRef& ref = held.table[page];
+          const std::vector<int32_t> expected(
+              held.tokens.begin(),
+              held.tokens.begin() + static_cast<std::ptrdiff_t>((page + 1) * page_tokens));
+          ASSERT_EQ((content[{static_cast<int>(ref.tier), ref.slot}]), expected);
+        }
+        const int64_t missing =
+            (length + page_tokens - 1) / page_tokens - static_cast<int64_t>(held.table.size());
+        bool is_placed = true;
+        while (is_placed && !pool.extend(held.table, missing)) is_placed = cache.evict_one();
+        if (!is_placed) {
+          pool.release(held.table);
+          continue;
+        }
+        for (int64_t page = held.cursor.pages; page < static_cast<int64_t>(held.table.size());
+             ++page) {
+          const PageRef& ref = held.table[static_cast<size_t>(page)];
+          ASSERT_EQ(pool.owners(ref), 1) << "a page that is written belongs to one sequence";
+          const int64_t end = std::min(length, (page + 1) * page_tokens);
+          content[{static_cast<int>(ref.tier), ref.slot}] = {held.tokens.begin(),
+                                                             held.tokens.begin() + end};
+        }
+        cache.insert(held.tokens, length, held.table, held.cursor);
+        running.push_back(std::move(held));
+      } else if (!running.empty()) {
+        const size_t which = random() % running.size();
+        pool.release(running[which].table);
+        running.erase(running.begin() + static_cast<std::ptrdiff_t>(which));
+      }
+    }
+    EXPECT_GT(cache.hit_tokens(), 0);
+    for (Held& held : running) pool.release(held.table);
+    cache.clear();
+    EXPECT_EQ(pool.free_pages(), pool.total_pages());
+  }
+}
+
+}  // namespace
+}  // namespace sluice
