@@ -1,0 +1,46 @@
+#pragma once
+// A model's own chat template: how messages become the text that it was trained on. Immutable after
+// loading, so any number of threads may use one.
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "src/chat/template.h"
+
+namespace sluice::chat {
+
+struct ChatTemplateSource {
+  std::string text;
+  std::string tools_text;  ///< the one for requests with tools, where the model has two; or empty
+  std::string bos_token, eos_token;
+  std::string origin;  ///< the file, for messages
+};
+
+/// What a model folder says: chat_template.jinja, or "chat_template" of tokenizer_config.json (a
+/// text, or a list of named ones: "default" and "tool_use"), with its special tokens. Nothing: the
+/// model has no template. Errors: kFile.
+std::optional<ChatTemplateSource> find_chat_template(const std::filesystem::path& folder);
+
+class ChatTemplate {
+ public:
+  /// Errors: kFile naming origin and line.
+  explicit ChatTemplate(ChatTemplateSource source);
+
+  /// The prompt for `messages` (an array of {"role", "content", ...}), ending with the beginning of
+  /// the answer when `adds_generation_prompt`. `tools`: null or an array. `variables`: an object of
+  /// further names, or null. The text holds its special tokens: encode it without adding any.
+  /// Errors: kUser with the template's own words where it refuses the messages; kFile where it is
+  /// wrong itself.
+  std::string render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+                     bool adds_generation_prompt, const nlohmann::ordered_json& variables) const;
+
+  const ChatTemplateSource& source() const noexcept { return source_; }
+
+ private:
+  ChatTemplateSource source_;
+  Template template_;
+  std::optional<Template> tools_template_;
+};
+
+}  // namespace sluice::chat

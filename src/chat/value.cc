@@ -1,0 +1,326 @@
+#include "src/chat/value.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "src/text/utf8.h"
+
+namespace sluice::chat {
+
+namespace {
+constexpr int kMostDepth = 200;  // of values inside values: a list may hold itself
+
+std::string float_text(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  // The shortest digits that read back the same, as Python prints them.
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string quoted(const std::string& text) {
+  const char quote =
+      text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
+  std::string out(1, quote);
+  for (char c : text) {
+    if (c == quote || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (c == '\r') {
+      out += "\\r";
+    } else if (c == '\t') {
+      out += "\\t";
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + quote;
+}
+
+std::string repr_at(const Value& value, int depth) {
+  if (depth > kMostDepth) return "...";
+  if (value.is_string()) return quoted(value.string());
+  if (value.is_list()) {
+    std::string out;
+    for (const Value& item : value.list())
+      out += (out.empty() ? "" : ", ") + repr_at(item, depth + 1);
+    if (value.is_tuple()) return "(" + out + (value.list().size() == 1 ? ",)" : ")");
+    return "[" + out + "]";
+  }
+  if (value.is_dict()) {
+    std::string out;
+    for (const auto& [key, item] : value.dict().entries)
+      out += (out.empty() ? "" : ", ") + quoted(key) + ": " + repr_at(item, depth + 1);
+    return "{" + out + "}";
+  }
+  return value.text();
+}
+
+std::string json_string(const std::string& text, bool ascii) {
+  return nlohmann::json(text::mend_utf8(text))
+      .dump(-1, ' ', ascii, nlohmann::json::error_handler_t::replace);
+}
+
+class JsonWriter {
+ public:
+  explicit JsonWriter(const JsonStyle& style) : style_(style) {}
+
+  void write(const Value& value, int depth) {
+    if (depth > kMostDepth) throw TemplateError("tojson: the value holds itself, or is too deep");
+    if (value.is_string()) {
+      out_ += json_string(value.string(), style_.ascii);
+    } else if (value.is_none()) {
+      out_ += "null";
+    } else if (value.is_bool()) {
+      out_ += value.is_true() ? "true" : "false";
+    } else if (value.is_number()) {
+      out_ += value.text();
+    } else if (value.is_list()) {
+      write_all(value.list(), '[', ']', depth, [&](const Value& item) { write(item, depth + 1); });
+    } else if (value.is_dict()) {
+      auto entries = value.dict().entries;
+      if (style_.sorts_keys)
+        std::stable_sort(entries.begin(), entries.end(),
+                         [](const auto& a, const auto& b) { return a.first < b.first; });
+      write_all(entries, '{', '}', depth, [&](const auto& entry) {
+        out_ += json_string(entry.first, style_.ascii) + style_.key_separator;
+        write(entry.second, depth + 1);
+      });
+    } else {
+      throw TemplateError(fmt::format("tojson: {} has no form in JSON", value.type_name()));
+    }
+  }
+
+  std::string take() { return std::move(out_); }
+
+ private:
+  template <typename Items, typename Write>
+  void write_all(const Items& items, char open, char close, int depth, const Write& write_item) {
+    out_ += open;
+    bool is_first = true;
+    for (const auto& item : items) {
+      if (!is_first) {
+        // With an indent, Python leaves no space at the line's end.
+        const bool trims = style_.indent >= 0 && style_.item_separator == ", ";
+        out_ += trims ? "," : style_.item_separator;
+      }
+      is_first = false;
+      break_line(depth + 1);
+      write_item(item);
+    }
+    if (!is_first) break_line(depth);
+    out_ += close;
+  }
+  void break_line(int depth) {
+    if (style_.indent >= 0)
+      out_ +=
+          "\n" + std::string(static_cast<size_t>(style_.indent) * static_cast<size_t>(depth), ' ');
+  }
+
+  const JsonStyle& style_;
+  std::string out_;
+};
+}  // namespace
+
+const Value* Dict::find(std::string_view key) const {
+  for (const auto& [name, value] : entries)
+    if (name == key) return &value;
+  return nullptr;
+}
+
+void Dict::set(std::string key, Value value) {
+  for (auto& [name, held] : entries)
+    if (name == key) {
+      held = std::move(value);
+      return;
+    }
+  entries.emplace_back(std::move(key), std::move(value));
+}
+
+const Value* Arguments::get(size_t position, std::string_view name) const {
+  if (position < positional.size()) return &positional[position];
+  for (const auto& [key, value] : named)
+    if (key == name) return &value;
+  return nullptr;
+}
+
+Value Value::from_json(const nlohmann::ordered_json& json) {
+  switch (json.type()) {
+    case nlohmann::ordered_json::value_t::boolean: return json.get<bool>();
+    case nlohmann::ordered_json::value_t::number_integer: return json.get<int64_t>();
+    case nlohmann::ordered_json::value_t::number_unsigned:
+      if (json.get<uint64_t>() > INT64_MAX) return json.get<double>();
+      return json.get<int64_t>();
+    case nlohmann::ordered_json::value_t::number_float: return json.get<double>();
+    case nlohmann::ordered_json::value_t::string: return json.get<std::string>();
+    case nlohmann::ordered_json::value_t::array: {
+      List list;
+      for (const auto& item : json) list.push_back(from_json(item));
+      return list;
+    }
+    case nlohmann::ordered_json::value_t::object: {
+      Dict dict;
+      for (const auto& [key, item] : json.items()) dict.entries.emplace_back(key, from_json(item));
+      return dict;
+    }
+    default: return None{};
+  }
+}
+
+Value Value::make_tuple(List list) {
+  Value out(std::move(list));
+  out.is_tuple_ = true;
+  return out;
+}
+
+int64_t Value::integer(const char* what) const {
+  if (is_int()) return std::get<int64_t>(data_);
+  if (is_bool()) return std::get<bool>(data_) ? 1 : 0;
+  throw TemplateError(fmt::format("{} takes an integer, not {}", what, type_name()));
+}
+
+double Value::number(const char* what) const {
+  if (is_float()) return std::get<double>(data_);
+  if (is_number()) return static_cast<double>(integer(what));
+  throw TemplateError(fmt::format("{} takes a number, not {}", what, type_name()));
+}
+
+bool Value::is_true() const {
+  if (is_bool()) return std::get<bool>(data_);
+  if (is_int()) return std::get<int64_t>(data_) != 0;
+  if (is_float()) return std::get<double>(data_) != 0;
+  if (is_string()) return !string().empty();
+  if (is_list()) return !list().empty();
+  if (is_dict()) return !dict().entries.empty();
+  return is_callable();
+}
+
+std::string Value::text() const {
+  if (is_undefined()) return "";
+  if (is_none()) return "None";
+  if (is_bool()) return std::get<bool>(data_) ? "True" : "False";
+  if (is_int()) return std::to_string(std::get<int64_t>(data_));
+  if (is_float()) return float_text(std::get<double>(data_));
+  if (is_string()) return string();
+  if (is_callable()) return "<" + callable().name + ">";
+  return repr_at(*this, 0);
+}
+
+std::string Value::repr() const { return repr_at(*this, 0); }
+
+std::string Value::type_name() const {
+  if (is_undefined())
+    return undefined_name().empty() ? "undefined" : "undefined '" + undefined_name() + "'";
+  if (is_none()) return "none";
+  if (is_bool()) return "a boolean";
+  if (is_int()) return "an integer";
+  if (is_float()) return "a float";
+  if (is_string()) return "a string";
+  if (is_list()) return "a list";
+  if (is_dict()) return "a dictionary";
+  return "a function";
+}
+
+int64_t Value::length() const {
+  if (is_string()) return static_cast<int64_t>(characters(string()).size());
+  if (is_list()) return static_cast<int64_t>(list().size());
+  if (is_dict()) return static_cast<int64_t>(dict().entries.size());
+  if (is_undefined()) return 0;
+  throw TemplateError(type_name() + " has no length");
+}
+
+List Value::items() const {
+  if (is_list()) return list();
+  List out;
+  if (is_string()) {
+    for (std::string_view c : characters(string())) out.emplace_back(std::string(c));
+  } else if (is_dict()) {
+    for (const auto& entry : dict().entries) out.emplace_back(entry.first);
+  } else if (!is_undefined()) {
+    throw TemplateError("a loop can't go over " + type_name());
+  }
+  return out;
+}
+
+bool Value::operator==(const Value& other) const {
+  if (is_number() && other.is_number()) {
+    if (is_float() || other.is_float()) return number("==") == other.number("==");
+    return integer("==") == other.integer("==");
+  }
+  if (data_.index() != other.data_.index()) return false;
+  if (is_string()) return string() == other.string();
+  if (is_list()) return list() == other.list();
+  if (is_callable()) return &callable() == &other.callable();
+  if (!is_dict()) return true;
+  if (dict().entries.size() != other.dict().entries.size()) return false;
+  return std::all_of(dict().entries.begin(), dict().entries.end(), [&](const auto& entry) {
+    const Value* found = other.dict().find(entry.first);
+    return found && *found == entry.second;
+  });
+}
+
+int compare(const Value& a, const Value& b) {
+  if (a.is_number() && b.is_number()) {
+    const double x = a.number("<"), y = b.number("<");
+    return x < y ? -1 : x > y ? 1 : 0;
+  }
+  if (a.is_string() && b.is_string()) {
+    const int order = a.string().compare(b.string());
+    return order < 0 ? -1 : order > 0 ? 1 : 0;
+  }
+  if (a.is_list() && b.is_list()) {
+    const List &x = a.list(), &y = b.list();
+    for (size_t i = 0; i < std::min(x.size(), y.size()); ++i)
+      if (!(x[i] == y[i])) return compare(x[i], y[i]);
+    return x.size() < y.size() ? -1 : x.size() > y.size() ? 1 : 0;
+  }
+  throw TemplateError(fmt::format("{} and {} have no order", a.type_name(), b.type_name()));
+}
+
+bool contains(const Value& container, const Value& value) {
+  if (container.is_string()) {
+    if (!value.is_string())
+      throw TemplateError(
+          fmt::format("'in' a string looks for a string, not {}", value.type_name()));
+    return container.string().find(value.string()) != std::string::npos;
+  }
+  if (container.is_list()) {
+    const List& list = container.list();
+    return std::find(list.begin(), list.end(), value) != list.end();
+  }
+  if (container.is_dict()) return value.is_string() && container.dict().find(value.string());
+  if (container.is_undefined()) return false;
+  throw TemplateError(fmt::format("'in' looks into {}", container.type_name()));
+}
+
+std::string to_json(const Value& value, const JsonStyle& style) {
+  JsonWriter writer(style);
+  writer.write(value, 0);
+  return writer.take();
+}
+
+std::vector<std::string_view> characters(std::string_view text) {
+  std::vector<std::string_view> out;
+  const auto is_inside = [&](size_t at) {
+    return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80;
+  };
+  for (size_t begin = 0; begin < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[begin]);
+    const size_t most = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
+    size_t end = begin + 1;
+    while (end - begin < most && is_inside(end)) ++end;
+    out.push_back(text.substr(begin, end - begin));
+    begin = end;
+  }
+  return out;
+}
+
+}  // namespace sluice::chat

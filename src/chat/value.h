@@ -1,0 +1,140 @@
+#pragma once
+// Values of a chat template, as Python has them: what `{{ }}` prints, what tests and filters see.
+// Lists and dictionaries are shared, as Python's references are; strings are UTF-8 and indexed by
+// character. Not thread safe.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace sluice::chat {
+
+/// What is wrong with a template or with what it was given; the line is of the template.
+class TemplateError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+/// The template refused its input itself: raise_exception("...").
+class TemplateRefusal : public TemplateError {
+ public:
+  using TemplateError::TemplateError;
+};
+
+class Value;
+using List = std::vector<Value>;
+
+/// In the order of insertion. Keys are strings (others are turned into them).
+struct Dict {
+  std::vector<std::pair<std::string, Value>> entries;
+  bool is_namespace = false;  ///< the only thing whose attributes a template may set
+
+  const Value* find(std::string_view key) const;
+  void set(std::string key, Value value);
+};
+
+/// Arguments of a call.
+struct Arguments {
+  List positional;
+  std::vector<std::pair<std::string, Value>> named;
+
+  /// By position or else by name; null when absent.
+  const Value* get(size_t position, std::string_view name) const;
+};
+struct Callable {
+  std::string name;
+  std::function<Value(const Arguments&)> call;
+};
+
+struct Undefined {
+  std::string name;  ///< what was looked for
+};
+struct None {};
+
+class Value {
+ public:
+  using ListPtr = std::shared_ptr<List>;
+  using DictPtr = std::shared_ptr<Dict>;
+  using CallablePtr = std::shared_ptr<Callable>;
+
+  Value() : data_(Undefined{}) {}
+  Value(None) : data_(None{}) {}
+  Value(Undefined undefined) : data_(std::move(undefined)) {}
+  Value(bool value) : data_(value) {}
+  Value(int64_t value) : data_(value) {}
+  Value(double value) : data_(value) {}
+  Value(std::string value) : data_(std::move(value)) {}
+  Value(const char* value) : data_(std::string(value)) {}
+  Value(List list) : data_(std::make_shared<List>(std::move(list))) {}
+  Value(Dict dict) : data_(std::make_shared<Dict>(std::move(dict))) {}
+  Value(Callable callable) : data_(std::make_shared<Callable>(std::move(callable))) {}
+  /// Objects keep their order only as an ordered_json has it.
+  static Value from_json(const nlohmann::ordered_json& json);
+  static Value make_tuple(List list);
+
+  bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }
+  bool is_none() const { return std::holds_alternative<None>(data_); }
+  bool is_bool() const { return std::holds_alternative<bool>(data_); }
+  bool is_int() const { return std::holds_alternative<int64_t>(data_); }
+  bool is_float() const { return std::holds_alternative<double>(data_); }
+  bool is_number() const { return is_int() || is_float() || is_bool(); }
+  bool is_string() const { return std::holds_alternative<std::string>(data_); }
+  bool is_list() const { return std::holds_alternative<ListPtr>(data_); }
+  bool is_dict() const { return std::holds_alternative<DictPtr>(data_); }
+  bool is_callable() const { return std::holds_alternative<CallablePtr>(data_); }
+  bool is_tuple() const { return is_tuple_; }
+
+  const std::string& string() const { return std::get<std::string>(data_); }
+  List& list() const { return *std::get<ListPtr>(data_); }
+  Dict& dict() const { return *std::get<DictPtr>(data_); }
+  const Callable& callable() const { return *std::get<CallablePtr>(data_); }
+  const std::string& undefined_name() const { return std::get<Undefined>(data_).name; }
+  /// Of a number: exact for integers and booleans. Errors: TemplateError for anything else.
+  int64_t integer(const char* what) const;
+  double number(const char* what) const;
+
+  /// Python's truth: empty, zero, none and undefined are false.
+  bool is_true() const;
+  /// As {{ }} prints it.
+  std::string text() const;
+  /// Python's repr(): strings in quotes.
+  std::string repr() const;
+  /// "a string", "a list": for messages.
+  std::string type_name() const;
+  /// Characters, items or entries. Errors: TemplateError for what has no length.
+  int64_t length() const;
+  /// What a for loop goes over: items, keys, characters. Errors: TemplateError.
+  List items() const;
+
+  bool operator==(const Value& other) const;
+
+ private:
+  std::variant<Undefined, None, bool, int64_t, double, std::string, ListPtr, DictPtr, CallablePtr>
+      data_;
+  bool is_tuple_ = false;
+};
+
+/// -1, 0, 1 as Python orders them; lists item by item. Errors: TemplateError for what has no order.
+int compare(const Value& a, const Value& b);
+/// Whether `container` holds `value`: part of a string, item of a list, key of a dictionary.
+bool contains(const Value& container, const Value& value);
+
+struct JsonStyle {
+  int indent = -1;  ///< -1: one line
+  std::string item_separator = ", ";
+  std::string key_separator = ": ";
+  bool sorts_keys = false;
+  bool ascii = false;
+};
+/// As Python's json.dumps. Errors: TemplateError for what JSON has no form for.
+std::string to_json(const Value& value, const JsonStyle& style);
+
+/// Characters of valid or invalid UTF-8 (an ill-formed byte counts as one).
+std::vector<std::string_view> characters(std::string_view text);
+
+}  // namespace sluice::chat
