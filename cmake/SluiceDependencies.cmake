@@ -21,6 +21,9 @@ if(NOT TARGET DNNL::dnnl)
                         INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
 endif()
 
+# cpp-httplib: a header alone on newer distributions, a compiled part on others.
+pkg_check_modules(httplib REQUIRED IMPORTED_TARGET cpp-httplib)
+
 # GLPK ships no configuration of its own.
 find_path(GLPK_INCLUDE_DIR glpk.h REQUIRED)
 find_library(GLPK_LIBRARY glpk REQUIRED)

@@ -33,7 +33,7 @@ ALLOWED["tools"] = list(ALLOWED)
 CHECKED_TREES = ("src", "policy", "io", "kernels", "tools")
 # Third-party headers that only the sources (not the headers) of one folder may see; the commands share their flags.
 PRIVATE = {"liburing.h": "io", "zlib.h": "io", "dnnl.hpp": "kernels", "dnnl.h": "kernels", "pcre2.h": "src/text",
-           "utf8proc.h": ("src/text", "src/chat"), "httplib.h": ("src/serve", "tools"), "sentencepiece_processor.h": "src/text", "CLI/CLI.hpp": "tools",
+           "utf8proc.h": ("src/text", "src/chat"), "httplib.h": "src/serve", "sentencepiece_processor.h": "src/text", "CLI/CLI.hpp": "tools",
            "cuda_runtime_api.h": ("tools", "kernels"), "cuda_runtime.h": ("tools", "kernels"), "cublasLt.h": "kernels",
            "cuda_fp16.h": "kernels", "cuda_bf16.h": "kernels"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')

@@ -323,7 +323,8 @@ void search_for_policy(const EngineFlags& flags, EngineOptions& options) {
   if (options.policy && !is_asked_for) return;
   options.choose_policy = [&flags, engine_options, is_asked_for](const policy::PlanInput& input,
                                                                  const policy::Policy& start) {
-    if (!is_asked_for && !engine_options->device && !engine_options->backend) {
+    if ((!is_asked_for || flags.prefers_memory) && !engine_options->policy &&
+        !engine_options->device && !engine_options->backend) {
       // Everything in memory is the best there is: nothing to measure for.
       const policy::Plan all = policy::default_plan(input, start);
       if (all.streamed_weight_bytes == 0 && all.disk_pages == 0) return all.policy;
@@ -366,8 +367,10 @@ std::optional<policy::Prediction> EngineFlags::prediction() const {
   return chosen ? chosen->prediction() : std::nullopt;
 }
 
-std::unique_ptr<Engine> open_engine(const EngineFlags& flags, const policy::Workload& workload) {
+std::unique_ptr<Engine> open_engine(const EngineFlags& flags, const policy::Workload& workload,
+                                    const std::function<void(EngineOptions&)>& adjust) {
   EngineOptions options = flags.options(workload);
+  if (adjust) adjust(options);
   search_for_policy(flags, options);
   auto bar = std::make_shared<Progress>("loading weights");
   options.load_progress = [bar](const LoadProgress& progress) {

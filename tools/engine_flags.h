@@ -1,6 +1,7 @@
 #pragma once
 // The options that every command with an engine shares, and what becomes of them.
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ struct EngineFlags {
   std::string hardware;
   bool recalibrate = false;
   bool dry_run = false, json = false, verbose = false;
+  /// Whole blocks in memory wherever they fit, whatever a search expects of smaller ones.
+  bool prefers_memory = false;
   /// Set by open_engine where there is a profile to expect something from.
   mutable std::shared_ptr<app::AutoPolicy> chosen;
   /// What the run is expected to do, or nothing.
@@ -42,7 +45,9 @@ struct EngineFlags {
 
 /// Opens the engine and says in one line (or, verbose, a table) what it will do. Empty when
 /// --dry-run: the plan has been printed and nothing is left to do.
-std::unique_ptr<Engine> open_engine(const EngineFlags& flags, const policy::Workload& workload);
+/// `adjust` may change the options that the flags gave.
+std::unique_ptr<Engine> open_engine(const EngineFlags& flags, const policy::Workload& workload,
+                                    const std::function<void(EngineOptions&)>& adjust = {});
 /// Writes the trace and prints the end-of-run table (not with --json).
 void finish_run(const EngineFlags& flags, const Engine& engine);
 /// The model's tokenizer, or null when it has none.

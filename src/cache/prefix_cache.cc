@@ -92,6 +92,11 @@ bool PrefixCache::evict_one() {
   return false;
 }
 
+int64_t PrefixCache::idle_pages() const noexcept {
+  return std::count_if(nodes_.begin(), nodes_.end(),
+                       [&](const auto& node) { return pool_.owners(node.second.page) == 1; });
+}
+
 void PrefixCache::clear() {
   while (!leaves_.empty()) drop(leaves_.begin()->second);
 }

@@ -44,6 +44,8 @@ class PrefixCache {
   bool evict_one();
   void clear();
 
+  /// Pages that nobody else owns: as good as free.
+  int64_t idle_pages() const noexcept;
   int64_t pages() const noexcept { return static_cast<int64_t>(nodes_.size()); }
   /// Tokens that match() was asked about, and those it knew.
   int64_t queried_tokens() const noexcept { return queried_tokens_; }

@@ -261,7 +261,7 @@ void Batcher::report(PassReport& report) const noexcept {
   report.preempted = static_cast<int64_t>(preempted_.size());
   report.preemptions = preemptions_;
   report.kv_pages = pool_.total_pages();
-  report.kv_pages_used = pool_.total_pages() - pool_.free_pages();
+  report.kv_pages_used = pool_.total_pages() - pool_.free_pages() - prefixes_.idle_pages();
   report.prefix_queried_tokens = prefixes_.queried_tokens();
   report.prefix_hit_tokens = prefixes_.hit_tokens();
 }

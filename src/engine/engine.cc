@@ -221,8 +221,17 @@ void Engine::Impl::take_logits(const MicroBatch& batch, size_t index, std::span<
     if (is_last && sequence.score_only) sequence.finished = FinishReason::kScored;
     if (!is_last || sequence.score_only) return;
   }
-  const sampling::Choice choice =
-      sequence.sampler.pick(logits, {sequence.prompt(), sequence.output()}, sampling_workspace);
+  sampling::Choice choice;
+  try {
+    choice =
+        sequence.sampler.pick(logits, {sequence.prompt(), sequence.output()}, sampling_workspace);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kUser) throw;
+    // What this request asked for leaves it no token; the others go on.
+    sink.on_refused(sequence.id, error.text());
+    sequence.finished = FinishReason::kCancelled;
+    return;
+  }
   sequence.tokens.push_back(choice.token);
   ++totals.decode_tokens;
   if (is_prefill_pass) ++totals.first_tokens;
@@ -308,6 +317,7 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
   ++totals.passes;
   totals.prefill_tokens += pass.prefill_tokens;
   (pass.prefill_tokens > 0 ? totals.prefill_seconds : totals.decode_seconds) += seconds;
+  batcher->retire(sink);
   PassReport report{.pass = totals.passes,
                     .prefill_tokens = pass.prefill_tokens,
                     .decode_tokens = pass.decode_tokens,
@@ -417,7 +427,6 @@ void Engine::generate(RequestSource& source, GenerationSink& sink, std::stop_tok
       impl.batcher->secure_pages();
       if (!impl.batcher->running().empty()) {
         impl.run_pass(executor, schedule, sink);
-        impl.batcher->retire(sink);
       } else if (impl.batcher->is_idle()) {
         source.wait(cancel);
         if (cancel.stop_requested())

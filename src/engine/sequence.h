@@ -70,8 +70,9 @@ class GenerationSink {
   /// A token was chosen. False ends the sequence as kStop.
   virtual bool on_token(uint64_t id, const sampling::Choice& choice) = 0;
   virtual void on_finish(uint64_t id, FinishReason reason) = 0;
-  /// A request that can't run (empty or too long prompt); the others go on. `message` says why and
-  /// how to mend it.
+  /// A request that can't run (empty or too long prompt, no token left by its penalties); the
+  /// others go on. `message` says why and how to mend it. One that ran already ends as kCancelled
+  /// after it.
   virtual void on_refused(uint64_t id, const std::string& message) = 0;
   /// score_prompt: logits [vocab_size] of the prompt's position `position`, in rising order.
   virtual void on_logits(uint64_t id, int64_t position, std::span<const float> logits);

@@ -4,9 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
-#include <unordered_set>
 
 #include "src/base/error.h"
+#include "src/jobs/bounded_json.h"
 #include "src/jobs/content_key.h"
 #include "src/jobs/request_fields.h"
 #include "src/jobs/utf8.h"
@@ -20,38 +20,6 @@ using nlohmann::json;
 constexpr int kMaxDepth = 8;  // of lists and objects; a request needs 3, metadata may have more
 constexpr const char* kInvalid = "invalid_request";
 constexpr const char* kUnsupported = "unsupported";
-
-// Parses with bounds on depth and number of values, and refuses a key that stands twice in an
-// object: whichever of its values were taken, the other would be lost in silence.
-json parse_bounded(std::string_view line) {
-  std::vector<std::unordered_set<std::string>> keys(kMaxDepth + 2);
-  int64_t values = 0;
-  const auto check = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (event == json::parse_event_t::object_start || event == json::parse_event_t::array_start) {
-      if (depth >= kMaxDepth)
-        throw Refusal{"invalid_json", fmt::format("nested deeper than {} levels", kMaxDepth)};
-      if (event == json::parse_event_t::object_start) keys[static_cast<size_t>(depth) + 1].clear();
-    }
-    if (event == json::parse_event_t::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys[static_cast<size_t>(depth)].insert(key).second) {
-        throw Refusal{kInvalid, fmt::format("the field \"{}\" is given twice", key.substr(0, 100))};
-      }
-    }
-    if (++values > 2 * kMaxLineValues)
-      throw Refusal{"invalid_json", fmt::format("more than {} values", kMaxLineValues)};
-    return true;
-  };
-  try {
-    return json::parse(line.begin(), line.end(), check);
-  } catch (const json::parse_error& error) {
-    throw Refusal{"invalid_json",
-                  fmt::format("the line is not valid JSON: it breaks at byte {} of {}", error.byte,
-                              line.size())};
-  } catch (const json::out_of_range&) {
-    throw Refusal{"invalid_json", "a number in the line is out of range"};
-  }
-}
 
 void check_custom_id(const std::string& name, const std::string& custom_id) {
   if (!custom_id.empty() && custom_id.size() <= kMaxCustomIdBytes) return;
@@ -163,7 +131,7 @@ void read_line(std::string_view line, int64_t vocab_size, Request& request) {
   if (zero != std::string_view::npos) {
     throw Refusal{"invalid_json", fmt::format("the line is not valid JSON: byte {} is zero", zero)};
   }
-  json object = parse_bounded(line);
+  json object = parse_bounded<json>(line, kMaxDepth, "the line");
   if (!object.is_object()) {
     throw Refusal{kInvalid, fmt::format("the line is {}; it must be an object", describe(object))};
   }

@@ -79,26 +79,26 @@ void set_prompt(const char* name, const json& value, Request& request) {
     request.prompt_ids = token_ids(name, value.front());
 }
 
-void set_stop(const char* name, const json& value, Request& request) {
-  request.params.stop.clear();
+void set_stop(const char* name, const json& value, SamplingParams& params) {
+  params.stop.clear();
   if (value.is_string()) {
-    request.params.stop.push_back(value.get<std::string>());
+    params.stop.push_back(value.get<std::string>());
     return;
   }
   if (!value.is_array()) refuse_type(name, value, "a string or a list of strings");
-  for (const json& stop : value) request.params.stop.push_back(string(name, stop));
+  for (const json& stop : value) params.stop.push_back(string(name, stop));
 }
 
-void set_seed(const char* name, const json& value, Request& request) {
+void set_seed(const char* name, const json& value, SamplingParams& params) {
   if (!value.is_number_integer()) refuse_type(name, value, "an integer");
-  request.params.seed = value.is_number_unsigned() ? value.get<uint64_t>()
-                                                   : static_cast<uint64_t>(value.get<int64_t>());
-  request.params.has_seed = true;
+  params.seed = value.is_number_unsigned() ? value.get<uint64_t>()
+                                           : static_cast<uint64_t>(value.get<int64_t>());
+  params.has_seed = true;
 }
 
-void set_logit_bias(const char* name, const json& value, Request& request) {
+void set_logit_bias(const char* name, const json& value, SamplingParams& params) {
   if (!value.is_object()) refuse_type(name, value, "an object of token ids and numbers");
-  request.params.logit_bias.clear();
+  params.logit_bias.clear();
   for (const auto& [text, bias] : value.items()) {
     int32_t token = -1;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), token);
@@ -106,7 +106,7 @@ void set_logit_bias(const char* name, const json& value, Request& request) {
       throw Refusal{kInvalid, fmt::format("{} has the key \"{}\", which is no token id", name,
                                           text.substr(0, 40))};
     }
-    request.params.logit_bias.emplace_back(token, number(name, bias));
+    params.logit_bias.emplace_back(token, number(name, bias));
   }
 }
 
@@ -142,30 +142,29 @@ void expect_no_chat(const char* name, const json&, Request&) {
 
 void ignore(const char*, const json&, Request&) {}
 
+template <typename Target>
 struct Field {
   const char* name;
-  void (*read)(const char* name, const json& value, Request& request);
+  void (*read)(const char* name, const json& value, Target& target);
 };
 
 template <float SamplingParams::*field>
-void set_number(const char* name, const json& value, Request& request) {
-  request.params.*field = number(name, value);
+void set_number(const char* name, const json& value, SamplingParams& params) {
+  params.*field = number(name, value);
 }
 
 template <int SamplingParams::*field>
-void set_integer(const char* name, const json& value, Request& request) {
-  request.params.*field = integer(name, value);
+void set_integer(const char* name, const json& value, SamplingParams& params) {
+  params.*field = integer(name, value);
 }
 
-constexpr Field kFields[] = {
-    {"prompt", set_prompt},
-    {"model", [](const char* n, const json& v, Request& r) { r.model = string(n, v); }},
+constexpr Field<SamplingParams> kSamplingFields[] = {
     {"max_tokens", set_integer<&SamplingParams::max_tokens>},
     {"min_tokens", set_integer<&SamplingParams::min_tokens>},
     {"temperature", set_number<&SamplingParams::temperature>},
     // vLLM writes "off" as -1
     {"top_k", [](const char* n, const json& v,
-                 Request& r) { r.params.top_k = integer(n, v) == -1 ? 0 : integer(n, v); }},
+                 SamplingParams& p) { p.top_k = integer(n, v) == -1 ? 0 : integer(n, v); }},
     {"top_p", set_number<&SamplingParams::top_p>},
     {"min_p", set_number<&SamplingParams::min_p>},
     {"repetition_penalty", set_number<&SamplingParams::repetition_penalty>},
@@ -174,11 +173,17 @@ constexpr Field kFields[] = {
     {"seed", set_seed},
     {"stop", set_stop},
     {"stop_token_ids",
-     [](const char* n, const json& v, Request& r) { r.params.stop_token_ids = token_ids(n, v); }},
+     [](const char* n, const json& v, SamplingParams& p) { p.stop_token_ids = token_ids(n, v); }},
     {"ignore_eos",
-     [](const char* n, const json& v, Request& r) { r.params.ignore_eos = boolean(n, v); }},
-    {"logprobs", set_integer<&SamplingParams::logprobs>},
+     [](const char* n, const json& v, SamplingParams& p) { p.ignore_eos = boolean(n, v); }},
     {"logit_bias", set_logit_bias},
+};
+
+constexpr Field<Request> kFields[] = {
+    {"prompt", set_prompt},
+    {"model", [](const char* n, const json& v, Request& r) { r.model = string(n, v); }},
+    {"logprobs",
+     [](const char* n, const json& v, Request& r) { r.params.logprobs = integer(n, v); }},
     {"n", expect_one},
     {"best_of", expect_one},
     {"echo", expect_false},
@@ -193,6 +198,17 @@ constexpr Field kFields[] = {
     {"metadata", ignore},
 };
 
+template <typename Target, size_t kCount>
+bool read_field(const Field<Target> (&fields)[kCount], const std::string& name, const json& value,
+                Target& target) {
+  for (const Field<Target>& field : fields) {
+    if (name != field.name) continue;
+    if (!value.is_null()) field.read(field.name, value, target);
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string describe(const json& value) {
@@ -205,19 +221,21 @@ std::string describe(const json& value) {
   return value.is_array() ? "a list" : "an object";
 }
 
+bool read_sampling_field(const std::string& name, const json& value, SamplingParams& params) {
+  return read_field(kSamplingFields, name, value, params);
+}
+
+void refuse_unknown_field(const std::string& name) {
+  throw Refusal{kUnsupported,
+                fmt::format("the field \"{}\" is unknown; remove it if the answer does not need it",
+                            name.substr(0, 100))};
+}
+
 void read_body(const json& body, Request& request) {
-  for (const auto& [name, value] : body.items()) {
-    const auto field = std::find_if(std::begin(kFields), std::end(kFields),
-                                    [&name = name](const Field& one) { return name == one.name; });
-    if (field == std::end(kFields)) {
-      throw Refusal{
-          kUnsupported,
-          fmt::format("the field \"{}\" is unknown; remove it if the answer does not need it",
-                      name.substr(0, 100))};
-    }
-    if (value.is_null()) continue;
-    field->read(field->name, value, request);
-  }
+  for (const auto& [name, value] : body.items())
+    if (!read_sampling_field(name, value, request.params) &&
+        !read_field(kFields, name, value, request))
+      refuse_unknown_field(name);
   if (!body.contains("prompt") || body["prompt"].is_null())
     throw Refusal{kInvalid, "prompt is missing"};
   if (request.prompt.empty() && request.prompt_ids.empty())

@@ -1,6 +1,6 @@
 #pragma once
 // The fields of a completion request, one reader each: types and the ranges that parse alone can
-// see; the rest is sampling::validate's. Internal to request.cc.
+// see; the rest is sampling::validate's. For request.cc and the server.
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -13,6 +13,13 @@ struct Refusal {
   std::string code;
   std::string message;
 };
+
+/// Reads the field `name` into `params` when it is one of sampling (all but logprobs, which the
+/// interfaces write differently); a null changes nothing. False: it is another field. Throws
+/// Refusal.
+bool read_sampling_field(const std::string& name, const nlohmann::json& value,
+                         sampling::SamplingParams& params);
+[[noreturn]] void refuse_unknown_field(const std::string& name);
 
 /// Reads every field of `body` into `request`. A null is as if the field were absent.
 /// Throws Refusal naming the field: unknown, of the wrong type, or with a value that is not

@@ -1,0 +1,227 @@
+#include "src/serve/api_answer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "src/text/utf8.h"
+
+namespace sluice::serve {
+
+namespace {
+using nlohmann::ordered_json;
+
+std::string dump(const ordered_json& json) {
+  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+int64_t characters_in(const std::string& text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
+}
+
+// JSON has no -inf; OpenAI's interface writes the least a client would believe.
+double finite(float logprob) { return std::max(static_cast<double>(logprob), -9999.0); }
+
+ordered_json reason_json(const std::string& reason) {
+  if (reason.empty()) return nullptr;
+  // A prompt that was only scored ended because no token was asked for.
+  return reason == "scored" ? "length" : reason == "cancelled" ? "abort" : reason;
+}
+}  // namespace
+
+Answer::Answer(AnswerShape shape, const text::Tokenizer& tokenizer)
+    : shape_(std::move(shape)),
+      tokenizer_(tokenizer),
+      samples_(static_cast<size_t>(shape_.prompts) * static_cast<size_t>(shape_.best_of)) {}
+
+void Answer::add(const Event& event) {
+  Sample& sample = samples_[static_cast<size_t>(event.index)];
+  switch (event.kind) {
+    case Event::Kind::kStarted: sample.cached_tokens = event.cached_tokens; break;
+    case Event::Kind::kPrompt: sample.prompt = event.prompt_tokens; break;
+    case Event::Kind::kText:
+      sample.text += event.text;
+      sample.choices.insert(sample.choices.end(), event.choices.begin(), event.choices.end());
+      break;
+    default:
+      sample.finish_reason = event.finish_reason;
+      sample.output_tokens = event.output_tokens;
+      ++ended_;
+  }
+}
+
+std::string Answer::token_name(int32_t id) const {
+  return text::mend_utf8(tokenizer_.token_bytes(id));
+}
+
+ordered_json Answer::chat_logprobs(const std::vector<sampling::Choice>& choices) const {
+  auto content = ordered_json::array();
+  const auto entry = [&](int32_t id, float logprob) {
+    auto bytes = ordered_json::array();
+    for (char c : tokenizer_.token_bytes(id)) bytes.push_back(static_cast<unsigned char>(c));
+    return ordered_json{{"token", token_name(id)}, {"logprob", finite(logprob)}, {"bytes", bytes}};
+  };
+  for (const sampling::Choice& choice : choices) {
+    ordered_json token = entry(choice.token, choice.logprob);
+    token["top_logprobs"] = ordered_json::array();
+    for (const auto& other : choice.top)
+      token["top_logprobs"].push_back(entry(other.token, other.logprob));
+    content.push_back(std::move(token));
+  }
+  return {{"content", std::move(content)}};
+}
+
+// `offset`: of the first token in the answer's text, in characters; moved behind the last.
+ordered_json Answer::completion_logprobs(const std::vector<PromptToken>& prompt,
+                                         const std::vector<sampling::Choice>& choices,
+                                         int64_t& offset) const {
+  auto tokens = ordered_json::array(), logprobs = tokens, tops = tokens, offsets = tokens;
+  const auto add = [&](int32_t id, float logprob, const std::vector<sampling::TokenLogprob>& top) {
+    const std::string name = token_name(id);
+    tokens.push_back(name);
+    offsets.push_back(offset);
+    offset += characters_in(name);
+    if (std::isnan(logprob)) {
+      logprobs.push_back(nullptr);
+      tops.push_back(nullptr);
+      return;
+    }
+    logprobs.push_back(finite(logprob));
+    ordered_json named = ordered_json::object();
+    for (const auto& other : top) named[token_name(other.token)] = finite(other.logprob);
+    if (!named.contains(name)) named[name] = finite(logprob);
+    tops.push_back(std::move(named));
+  };
+  for (const PromptToken& token : prompt) add(token.token, token.logprob, token.top);
+  for (const sampling::Choice& choice : choices) add(choice.token, choice.logprob, choice.top);
+  return {{"tokens", tokens},
+          {"token_logprobs", logprobs},
+          {"top_logprobs", tops},
+          {"text_offset", offsets}};
+}
+
+ordered_json Answer::usage() const {
+  int64_t prompt = 0, cached = 0, output = 0;
+  for (const auto& ids : shape_.prompt_ids) prompt += static_cast<int64_t>(ids.size());
+  for (size_t i = 0; i < samples_.size(); ++i) {
+    output += samples_[i].output_tokens;
+    if (i % static_cast<size_t>(shape_.best_of) == 0) cached += samples_[i].cached_tokens;
+  }
+  return {{"prompt_tokens", prompt},
+          {"completion_tokens", output},
+          {"total_tokens", prompt + output},
+          {"prompt_tokens_details", {{"cached_tokens", cached}}}};
+}
+
+ordered_json Answer::head(const char* object) const {
+  return {
+      {"id", shape_.id}, {"object", object}, {"created", shape_.created}, {"model", shape_.model}};
+}
+
+std::string Answer::chunk(const ordered_json& choice) const {
+  ordered_json out = head(shape_.is_chat ? "chat.completion.chunk" : "text_completion");
+  out["choices"] = ordered_json::array({choice});
+  if (shape_.includes_usage) out["usage"] = nullptr;
+  return "data: " + dump(out) + "\n\n";
+}
+
+std::string Answer::stream_of(const Event& event) {
+  Sample& sample = samples_[static_cast<size_t>(event.index)];
+  std::string out;
+  const auto send = [&](const std::string& text, const ordered_json& logprobs,
+                        const ordered_json& reason) {
+    ordered_json choice{{"index", event.index}};
+    if (shape_.is_chat) {
+      choice["delta"] = ordered_json::object();
+      if (reason.is_null()) choice["delta"]["content"] = text;
+    } else {
+      choice["text"] = text;
+    }
+    choice["logprobs"] = logprobs;
+    choice["finish_reason"] = reason;
+    out += chunk(choice);
+  };
+  if (!std::exchange(sample.has_begun, true)) {
+    if (shape_.is_chat)
+      out += chunk({{"index", event.index},
+                    {"delta", {{"role", "assistant"}, {"content", ""}}},
+                    {"logprobs", nullptr},
+                    {"finish_reason", nullptr}});
+    else if (shape_.echoes && !shape_.has_logprobs)
+      send(shape_.prompt_texts[prompt_of(static_cast<size_t>(event.index))], nullptr, nullptr);
+  }
+  if (event.kind == Event::Kind::kPrompt && shape_.echoes)
+    send(shape_.prompt_texts[prompt_of(static_cast<size_t>(event.index))],
+         completion_logprobs(event.prompt_tokens, {}, sample.text_offset), nullptr);
+  if (event.kind == Event::Kind::kText) {
+    ordered_json logprobs = nullptr;
+    if (shape_.has_logprobs)
+      logprobs = shape_.is_chat ? chat_logprobs(event.choices)
+                                : completion_logprobs({}, event.choices, sample.text_offset);
+    send(event.text, logprobs, nullptr);
+  }
+  if (event.kind == Event::Kind::kFinished) send("", nullptr, reason_json(event.finish_reason));
+  return out;
+}
+
+std::string Answer::stream_end() const {
+  std::string out;
+  if (shape_.includes_usage) {
+    ordered_json last = head(shape_.is_chat ? "chat.completion.chunk" : "text_completion");
+    last["choices"] = ordered_json::array();
+    last["usage"] = usage();
+    out = "data: " + dump(last) + "\n\n";
+  }
+  return out + "data: [DONE]\n\n";
+}
+
+// The samples that are answered: of each prompt the likeliest by mean log-probability, or all.
+std::vector<size_t> Answer::chosen() const {
+  std::vector<size_t> out;
+  const auto best_of = static_cast<size_t>(shape_.best_of);
+  const auto mean = [&](size_t sample) {
+    double sum = 0;
+    for (const auto& choice : samples_[sample].choices) sum += choice.logprob;
+    return sum / static_cast<double>(std::max<size_t>(samples_[sample].choices.size(), 1));
+  };
+  for (size_t first = 0; first < samples_.size(); first += best_of) {
+    std::vector<size_t> of_prompt(best_of);
+    std::iota(of_prompt.begin(), of_prompt.end(), first);
+    if (shape_.best_of > shape_.samples)
+      std::stable_sort(of_prompt.begin(), of_prompt.end(),
+                       [&](size_t a, size_t b) { return mean(a) > mean(b); });
+    of_prompt.resize(static_cast<size_t>(shape_.samples));
+    out.insert(out.end(), of_prompt.begin(), of_prompt.end());
+  }
+  return out;
+}
+
+std::string Answer::whole() const {
+  ordered_json out = head(shape_.is_chat ? "chat.completion" : "text_completion");
+  out["choices"] = ordered_json::array();
+  for (size_t index : chosen()) {
+    const Sample& sample = samples_[index];
+    ordered_json choice{{"index", out["choices"].size()}};
+    // The prompt is scored once, with the first of its samples.
+    const Sample& first = samples_[index - index % static_cast<size_t>(shape_.best_of)];
+    if (shape_.is_chat) {
+      choice["message"] = {{"role", "assistant"}, {"content", sample.text}};
+      choice["logprobs"] = shape_.has_logprobs ? chat_logprobs(sample.choices) : nullptr;
+    } else {
+      int64_t offset = 0;
+      choice["text"] = (shape_.echoes ? shape_.prompt_texts[prompt_of(index)] : "") +
+                       (shape_.generates ? sample.text : "");
+      choice["logprobs"] = shape_.has_logprobs
+                               ? completion_logprobs(first.prompt, sample.choices, offset)
+                               : ordered_json(nullptr);
+    }
+    choice["finish_reason"] = reason_json(sample.finish_reason);
+    out["choices"].push_back(std::move(choice));
+  }
+  out["usage"] = usage();
+  return dump(out);
+}
+
+}  // namespace sluice::serve

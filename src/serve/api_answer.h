@@ -1,0 +1,73 @@
+#pragma once
+// What a request is answered with, in OpenAI's forms: chunks of a stream as events arrive, or one
+// object at the end. One thread.
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "src/serve/generation_service.h"
+
+namespace sluice::serve {
+
+/// What all chunks of an answer say alike.
+struct AnswerShape {
+  bool is_chat = false;
+  std::string id;       ///< "cmpl-...", "chatcmpl-..."
+  std::string model;    ///< as served
+  int64_t created = 0;  ///< seconds since 1970
+  int prompts = 1;
+  int samples = 1;  ///< answered for each prompt
+  int best_of = 1;  ///< computed for each prompt
+  bool has_logprobs = false;
+  bool includes_usage = false;
+  bool echoes = false;
+  bool generates = true;
+  std::vector<std::string> prompt_texts;         ///< with echoes
+  std::vector<std::vector<int32_t>> prompt_ids;  ///< of each prompt
+};
+
+class Answer {
+ public:
+  /// `tokenizer` outlives it.
+  Answer(AnswerShape shape, const text::Tokenizer& tokenizer);
+
+  /// Takes an event of the submission.
+  void add(const Event& event);
+  /// The "data: ..." lines that `event` is worth in a stream; may be empty. After add().
+  std::string stream_of(const Event& event);
+  /// What closes a stream: usage where asked for, and [DONE].
+  std::string stream_end() const;
+  bool is_complete() const noexcept { return ended_ == samples_.size(); }
+  /// The whole answer as one object, when complete.
+  std::string whole() const;
+
+ private:
+  struct Sample {
+    std::string text;
+    std::vector<sampling::Choice> choices;
+    std::vector<PromptToken> prompt;
+    std::string finish_reason;
+    int64_t output_tokens = 0;
+    int64_t cached_tokens = 0;
+    int64_t text_offset = 0;  ///< of the next streamed token, in characters
+    bool has_begun = false;   ///< its first chunk has gone out
+  };
+
+  std::string token_name(int32_t id) const;
+  nlohmann::ordered_json chat_logprobs(const std::vector<sampling::Choice>& choices) const;
+  nlohmann::ordered_json completion_logprobs(const std::vector<PromptToken>& prompt,
+                                             const std::vector<sampling::Choice>& choices,
+                                             int64_t& offset) const;
+  nlohmann::ordered_json usage() const;
+  nlohmann::ordered_json head(const char* object) const;
+  std::string chunk(const nlohmann::ordered_json& choice) const;
+  std::vector<size_t> chosen() const;
+  size_t prompt_of(size_t sample) const { return sample / static_cast<size_t>(shape_.best_of); }
+
+  AnswerShape shape_;
+  const text::Tokenizer& tokenizer_;
+  std::vector<Sample> samples_;
+  size_t ended_ = 0;
+};
+
+}  // namespace sluice::serve

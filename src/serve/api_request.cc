@@ -1,0 +1,304 @@
+#include "src/serve/api_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "src/base/error.h"
+#include "src/jobs/bounded_json.h"
+#include "src/jobs/request_fields.h"
+#include "src/text/utf8.h"
+
+namespace sluice::serve {
+
+namespace {
+using jobs::Refusal;
+using nlohmann::json;
+using nlohmann::ordered_json;
+using sampling::SamplingParams;
+
+constexpr int kMostDepth = 64;  // of JSON: tools bring schemas
+
+[[noreturn]] void refuse(const std::string& param, const std::string& message) {
+  throw ApiError{400, message, "", param, 0};
+}
+[[noreturn]] void refuse_type(const std::string& name, const json& value, const char* wanted) {
+  refuse(name, fmt::format("{} is {}; it must be {}", name, jobs::describe(value), wanted));
+}
+
+bool boolean(const std::string& name, const json& value) {
+  if (!value.is_boolean()) refuse_type(name, value, "true or false");
+  return value.get<bool>();
+}
+std::string string(const std::string& name, const json& value) {
+  if (!value.is_string()) refuse_type(name, value, "a string");
+  return value.get<std::string>();
+}
+int integer(const std::string& name, const json& value, int low, int high) {
+  if (!value.is_number_integer() || value < low || value > high)
+    refuse(name, fmt::format("{} is {}; it must be an integer from {} to {}", name,
+                             jobs::describe(value), low, high));
+  return value.get<int>();
+}
+
+// Values that ask for nothing that is not there.
+bool is_neutral(const std::string& name, const json& value) {
+  if (name == "response_format")
+    return value.is_object() && value.size() == 1 && value.contains("type") &&
+           value["type"] == "text";
+  if (name == "tool_choice") return value == "none" || value == "auto";
+  if (name == "skip_special_tokens" || name == "spaces_between_special_tokens")
+    return value == true;
+  if (name == "use_beam_search" || name == "store") return value == false;
+  if (name == "length_penalty") return value == 1.0;
+  if (name == "service_tier") return value == "auto" || value == "default";
+  return name == "user" || name == "metadata" || name == "parallel_tool_calls";
+}
+constexpr const char* kKnown[] = {"response_format",
+                                  "tool_choice",
+                                  "parallel_tool_calls",
+                                  "skip_special_tokens",
+                                  "spaces_between_special_tokens",
+                                  "use_beam_search",
+                                  "store",
+                                  "length_penalty",
+                                  "service_tier",
+                                  "suffix",
+                                  "guided_json",
+                                  "guided_regex",
+                                  "guided_choice",
+                                  "guided_grammar",
+                                  "prompt_logprobs",
+                                  "user",
+                                  "metadata"};
+
+// Fields that both kinds have. False: none of them.
+bool read_common(const std::string& name, const json& value, ApiRequest& out) {
+  if (name == "model") {
+    out.model = string(name, value);
+  } else if (name == "n") {
+    out.samples = integer(name, value, 1, kMostSamples);
+  } else if (name == "stream") {
+    out.streams = boolean(name, value);
+  } else if (name == "stream_options") {
+    if (!value.is_object()) refuse_type(name, value, "an object");
+    for (const auto& [option, setting] : value.items()) {
+      if (option == "include_usage")
+        out.includes_usage = boolean("stream_options.include_usage", setting);
+      else if (!(option == "include_obfuscation" && setting == false))
+        refuse(name, fmt::format("stream_options.{} is not supported", option.substr(0, 100)));
+    }
+  } else if (name == "include_stop_str_in_output") {
+    out.keeps_stop = boolean(name, value);
+  } else if (name == "priority") {
+    out.priority = integer(name, value, -1000000, 1000000);
+  } else if (name == "add_special_tokens") {
+    out.adds_special = boolean(name, value);
+  } else if (jobs::read_sampling_field(name, value, out.params)) {
+    out.has_max_tokens = out.has_max_tokens || name == "max_tokens";
+  } else if (std::find(std::begin(kKnown), std::end(kKnown), name) != std::end(kKnown)) {
+    if (!is_neutral(name, value))
+      refuse(name, fmt::format("{} is {}; it is not supported here", name, jobs::describe(value)));
+  } else {
+    return false;
+  }
+  return true;
+}
+
+std::vector<int32_t> token_ids(const json& value) {
+  std::vector<int32_t> ids;
+  ids.reserve(value.size());
+  for (const json& id : value) ids.push_back(integer("prompt", id, 0, INT32_MAX));
+  return ids;
+}
+
+// A text, a list of texts, a list of ids, or a list of lists of ids.
+void read_prompts(const json& value, CompletionRequest& out) {
+  out.prompts.clear();
+  if (value.is_string()) {
+    out.prompts.emplace_back(value.get<std::string>());
+    return;
+  }
+  if (!value.is_array() || value.empty())
+    refuse("prompt",
+           "prompt must be a string, a list of strings, or lists of token ids; and not empty");
+  if (value.front().is_number()) {
+    out.prompts.emplace_back(token_ids(value));
+    return;
+  }
+  if (value.size() > kMostSamples)
+    refuse("prompt", fmt::format("prompt lists {} prompts; at most {} go in one request",
+                                 value.size(), kMostSamples));
+  for (const json& one : value) {
+    if (one.is_string())
+      out.prompts.emplace_back(one.get<std::string>());
+    else if (one.is_array() && !one.empty())
+      out.prompts.emplace_back(token_ids(one));
+    else
+      refuse_type("prompt", one, "a string or a list of token ids");
+  }
+}
+
+void check_tokens(const ApiRequest& request, int64_t vocab_size) {
+  const auto check = [&](const char* name, int32_t id) {
+    if (id < 0 || id >= vocab_size)
+      refuse(name,
+             fmt::format("{} has token id {}; the model's are 0 to {}", name, id, vocab_size - 1));
+  };
+  for (int32_t id : request.params.stop_token_ids) check("stop_token_ids", id);
+  for (const auto& [id, bias] : request.params.logit_bias) check("logit_bias", id);
+}
+
+void finish(ApiRequest& request, int64_t vocab_size) {
+  if (request.includes_usage && !request.streams)
+    refuse("stream_options", "stream_options is only for \"stream\": true");
+  request.best_of = std::max(request.best_of, request.samples);
+  try {
+    sampling::validate(request.params);
+  } catch (const Error& error) {
+    refuse("", error.what());
+  }
+  check_tokens(request, vocab_size);
+}
+
+// Runs `read`, whose refusals are those of batch lines.
+template <typename Read>
+auto with_refusals(const Read& read) {
+  try {
+    return read();
+  } catch (const Refusal& refusal) {
+    throw ApiError{400, refusal.message, refusal.code == "unsupported" ? "unsupported" : "", "", 0};
+  }
+}
+
+ordered_json parse(std::string_view body) {
+  if (const auto at = text::first_invalid_utf8(body))
+    refuse("", fmt::format("byte {} of the body is not UTF-8", *at));
+  ordered_json object = with_refusals(
+      [&] { return jobs::parse_bounded<ordered_json>(body, kMostDepth, "the body"); });
+  if (!object.is_object()) refuse("", "the body must be a JSON object");
+  return object;
+}
+
+void read_message(const ordered_json& message) {
+  if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
+    refuse("messages", "every message is an object with a \"role\" that is a string");
+  const auto content = message.find("content");
+  if (content == message.end() || content->is_null() || content->is_string()) return;
+  if (!content->is_array())
+    refuse("messages", "a message's content is a string or a list of parts");
+  for (const ordered_json& part : *content) {
+    if (!part.is_object() || !part.contains("type"))
+      refuse("messages", "a part of a message's content is an object with a \"type\"");
+    if (part["type"] != "text" || !part.contains("text") || !part["text"].is_string())
+      refuse("messages",
+             "only text parts are supported: this server has no model for images or sound");
+  }
+}
+}  // namespace
+
+std::string ApiError::body() const {
+  const char* type = status == 401   ? "authentication_error"
+                     : status == 404 ? "not_found_error"
+                     : status == 429 ? "rate_limit_error"
+                     : status >= 500 ? "server_error"
+                                     : "invalid_request_error";
+  const ordered_json error{{"error",
+                            {{"message", message},
+                             {"type", type},
+                             {"param", param.empty() ? ordered_json(nullptr) : ordered_json(param)},
+                             {"code", code.empty() ? ordered_json(nullptr) : ordered_json(code)}}}};
+  return error.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+ordered_json parse_object(std::string_view body) { return parse(body); }
+
+CompletionRequest parse_completion(std::string_view body, const SamplingParams& defaults,
+                                   int64_t vocab_size) {
+  const ordered_json object = parse(body);
+  CompletionRequest out;
+  out.params = defaults;
+  return with_refusals([&] {
+    for (const auto& [name, ordered] : object.items()) {
+      if (ordered.is_null()) continue;
+      const json value = ordered;
+      if (name == "prompt") {
+        read_prompts(value, out);
+      } else if (name == "logprobs") {
+        out.params.logprobs = integer(name, value, 0, sampling::kMaxLogprobs);
+      } else if (name == "echo") {
+        out.echoes = boolean(name, value);
+      } else if (name == "best_of") {
+        out.best_of = integer(name, value, 1, kMostSamples);
+      } else if (name == "max_tokens" && value == 0) {
+        out.generates = false;
+        out.has_max_tokens = true;
+        out.params.max_tokens = 1;
+      } else if (!read_common(name, value, out)) {
+        jobs::refuse_unknown_field(name);
+      }
+    }
+    if (out.prompts.empty()) refuse("prompt", "prompt is missing");
+    if (object.contains("best_of") && !object["best_of"].is_null() && out.best_of < out.samples)
+      refuse("best_of", "best_of must be at least n");
+    if (!out.generates && !out.echoes)
+      refuse("max_tokens", "max_tokens is 0, which makes sense with \"echo\": true only");
+    finish(out, vocab_size);
+    if (out.streams && out.best_of > out.samples)
+      refuse("best_of", "best_of above n can't be streamed: the best is known at the end");
+    if (static_cast<int64_t>(out.prompts.size()) * out.best_of > kMostSamples)
+      refuse("best_of", fmt::format("prompts times best_of is more than {}", kMostSamples));
+    return out;
+  });
+}
+
+ChatRequest parse_chat(std::string_view body, const SamplingParams& defaults, int64_t vocab_size) {
+  const ordered_json object = parse(body);
+  ChatRequest out;
+  out.params = defaults;
+  bool wants_logprobs = false;
+  int top_logprobs = -1;
+  return with_refusals([&] {
+    for (const auto& [name, ordered] : object.items()) {
+      if (ordered.is_null()) continue;
+      const json value = ordered;
+      if (name == "messages") {
+        if (!ordered.is_array() || ordered.empty())
+          refuse("messages", "messages must be a list of messages, and not empty");
+        for (const ordered_json& message : ordered) read_message(message);
+        out.messages = ordered;
+      } else if (name == "tools") {
+        if (!ordered.is_array()) refuse_type(name, value, "a list");
+        out.tools = ordered;
+      } else if (name == "chat_template_kwargs") {
+        if (!ordered.is_object()) refuse_type(name, value, "an object");
+        out.variables = ordered;
+      } else if (name == "add_generation_prompt") {
+        out.adds_generation_prompt = boolean(name, value);
+      } else if (name == "logprobs") {
+        wants_logprobs = boolean(name, value);
+      } else if (name == "top_logprobs") {
+        top_logprobs = integer(name, value, 0, sampling::kMaxLogprobs);
+      } else if (name == "max_completion_tokens") {
+        out.params.max_tokens = integer(name, value, 1, INT32_MAX);
+        out.has_max_tokens = true;
+      } else if (!read_common(name, value, out)) {
+        jobs::refuse_unknown_field(name);
+      }
+    }
+    if (out.messages.is_null()) refuse("messages", "messages is missing");
+    if (top_logprobs >= 0 && !wants_logprobs)
+      refuse("top_logprobs", "top_logprobs needs \"logprobs\": true");
+    if (wants_logprobs) out.params.logprobs = std::max(top_logprobs, 0);
+    if (out.tools.is_array() && !out.tools.empty() &&
+        !(object.contains("tool_choice") && object["tool_choice"] == "none"))
+      refuse(
+          "tools",
+          "calls of tools are not read out of the answer here; with \"tool_choice\": \"none\" the "
+          "model is shown the tools and answers in text");
+    finish(out, vocab_size);
+    return out;
+  });
+}
+
+}  // namespace sluice::serve

@@ -1,0 +1,55 @@
+#pragma once
+// Bodies of /v1/completions and /v1/chat/completions: JSON in, checked values out. Nothing in them
+// is ignored in silence: a field that would change the answer and is not supported is an error that
+// names it. Pure, thread safe.
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "src/sampling/params.h"
+#include "src/serve/api_error.h"
+
+namespace sluice::serve {
+
+constexpr int kMostSamples = 128;  // n and best_of, and prompts of a request
+
+/// What both kinds have.
+struct ApiRequest {
+  std::string model;
+  sampling::SamplingParams params;
+  bool has_max_tokens = false;  ///< otherwise params.max_tokens is for the server to choose
+  int samples = 1;              ///< n
+  int best_of = 1;              ///< computed for each prompt; the n likeliest are answered
+  bool streams = false;
+  bool includes_usage = false;  ///< with streams: a last chunk with usage
+  bool keeps_stop = false;      ///< include_stop_str_in_output
+  int32_t priority = 0;
+  std::optional<bool> adds_special;  ///< add_special_tokens
+};
+
+struct CompletionRequest : ApiRequest {
+  std::vector<std::variant<std::string, std::vector<int32_t>>> prompts;
+  bool echoes = false;
+  bool generates = true;  ///< max_tokens is not 0
+};
+
+struct ChatRequest : ApiRequest {
+  nlohmann::ordered_json messages;   ///< an array of objects with "role"
+  nlohmann::ordered_json tools;      ///< null or an array
+  nlohmann::ordered_json variables;  ///< chat_template_kwargs: null or an object
+  bool adds_generation_prompt = true;
+};
+
+/// `defaults` hold for what the body does not give. Token ids must be below `vocab_size`. Throws
+/// ApiError.
+CompletionRequest parse_completion(std::string_view body, const sampling::SamplingParams& defaults,
+                                   int64_t vocab_size);
+ChatRequest parse_chat(std::string_view body, const sampling::SamplingParams& defaults,
+                       int64_t vocab_size);
+/// Any JSON object, bounded. Throws ApiError.
+nlohmann::ordered_json parse_object(std::string_view body);
+
+}  // namespace sluice::serve

@@ -1,0 +1,441 @@
+#include "src/serve/generation_service.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "src/base/error.h"
+
+namespace sluice::serve {
+
+namespace {
+constexpr size_t kMostRaw = 8192;  // tokens that may wait to become text
+
+double seconds_between(std::chrono::steady_clock::time_point from,
+                       std::chrono::steady_clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+// The token that follows a position, under the logits there.
+PromptToken scored(std::span<const float> logits, int32_t token, int alternatives) {
+  double largest = -std::numeric_limits<double>::infinity();
+  for (float logit : logits) largest = std::max(largest, static_cast<double>(logit));
+  double sum = 0;
+  for (float logit : logits) sum += std::exp(static_cast<double>(logit) - largest);
+  const double normaliser = largest + std::log(sum);
+  const auto logprob = [&](int32_t id) {
+    return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(id)]) - normaliser);
+  };
+  PromptToken out{token, logprob(token), {}};
+  std::vector<int32_t> ids(logits.size());
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
+  const auto count = std::min(static_cast<size_t>(std::max(alternatives, 0)), ids.size());
+  std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count), ids.end(),
+                    [&](int32_t a, int32_t b) {
+                      const float x = logits[static_cast<size_t>(a)],
+                                  y = logits[static_cast<size_t>(b)];
+                      return x != y ? x > y : a < b;
+                    });
+  for (size_t i = 0; i < count; ++i) out.top.push_back({ids[i], logprob(ids[i])});
+  return out;
+}
+}  // namespace
+
+void Mailbox::put(Event event) {
+  {
+    const std::lock_guard lock(mutex_);
+    events_.push_back(std::move(event));
+  }
+  filled_.notify_one();
+}
+
+std::optional<Event> Mailbox::take(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  if (!filled_.wait_for(lock, timeout, [&] { return !events_.empty(); })) return std::nullopt;
+  Event event = std::move(events_.front());
+  events_.pop_front();
+  return event;
+}
+
+// Runs in the engine's thread: only passes on.
+class GenerationService::Sink final : public GenerationSink {
+ public:
+  explicit Sink(GenerationService& service) : service_(service) {}
+
+  bool on_token(uint64_t id, const sampling::Choice& choice) override {
+    Raw raw{Raw::Kind::kToken};
+    raw.id = id;
+    raw.choice = choice;
+    service_.push_raw(std::move(raw));
+    return true;
+  }
+  void on_finish(uint64_t id, FinishReason reason) override {
+    Raw raw{Raw::Kind::kFinish};
+    raw.id = id;
+    raw.reason = reason;
+    service_.push_raw(std::move(raw));
+    prompts_.erase(id);
+  }
+  void on_refused(uint64_t id, const std::string& message) override {
+    Raw raw{Raw::Kind::kRefused};
+    raw.id = id;
+    raw.message = message;
+    service_.push_raw(std::move(raw));
+    prompts_.erase(id);
+  }
+  void on_admitted(uint64_t id, int64_t cached_tokens) override {
+    Raw raw{Raw::Kind::kAdmitted};
+    raw.id = id;
+    raw.number = cached_tokens;
+    service_.push_raw(std::move(raw));
+  }
+  void on_logits(uint64_t id, int64_t position, std::span<const float> logits) override {
+    const auto at = prompts_.find(id);
+    if (at == prompts_.end()) return;
+    Scored& of = at->second;
+    const auto next = static_cast<size_t>(position) + 1;
+    if (next < of.prompt.size()) {
+      of.scores.push_back(scored(logits, of.prompt[next], of.alternatives));
+      return;
+    }
+    Raw raw{Raw::Kind::kPrompt};
+    raw.id = id;
+    raw.prompt = std::move(of.scores);
+    service_.push_raw(std::move(raw));
+    prompts_.erase(at);
+  }
+  void on_pass(const PassReport& report) override {
+    Raw raw{Raw::Kind::kPass};
+    raw.report = report;
+    service_.push_raw(std::move(raw));
+  }
+
+  void expect_scores(const GenerationRequest& request) {
+    if (!request.score_prompt) return;
+    Scored& of = prompts_[request.id];
+    of.prompt = request.prompt;
+    of.alternatives = request.params.logprobs;
+    of.scores.push_back({request.prompt.front(), std::numeric_limits<float>::quiet_NaN(), {}});
+  }
+
+ private:
+  struct Scored {
+    std::vector<int32_t> prompt;
+    int alternatives = 0;
+    std::vector<PromptToken> scores;
+  };
+  GenerationService& service_;
+  std::map<uint64_t, Scored> prompts_;
+};
+
+namespace {
+// Tells what the engine takes, in its thread, before it does.
+template <typename Told>
+class ToldSource final : public RequestSource {
+ public:
+  ToldSource(RequestQueue& queue, Told& told) : queue_(queue), told_(told) {}
+  std::optional<GenerationRequest> next() override {
+    auto request = queue_.next();
+    if (request) told_.expect_scores(*request);
+    return request;
+  }
+  bool is_open() override { return queue_.is_open(); }
+  void wait(const std::stop_token& cancel) override { queue_.wait(cancel); }
+  std::vector<uint64_t> take_cancelled() override { return queue_.take_cancelled(); }
+
+ private:
+  RequestQueue& queue_;
+  Told& told_;
+};
+}  // namespace
+
+GenerationService::GenerationService(Engine& engine, const text::Tokenizer& tokenizer,
+                                     std::string model_name, int64_t most_waiting, QueueOrder order)
+    : engine_(engine),
+      tokenizer_(tokenizer),
+      metrics_(std::move(model_name)),
+      queue_(most_waiting, order),
+      post_thread_([this] { post_process(); }),
+      compute_thread_([this] { compute(stop_.get_token()); }) {}
+
+GenerationService::~GenerationService() {
+  queue_.close();
+  stop_.request_stop();
+  compute_thread_.join();
+  post_thread_.join();
+}
+
+void GenerationService::compute(std::stop_token stop) {
+  pthread_setname_np(pthread_self(), "engine");
+  std::string failure = "the server is shutting down";
+  try {
+    Sink sink(*this);
+    ToldSource<Sink> source(queue_, sink);
+    engine_.generate(source, sink, stop);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kCancelled)
+      failure = error.mend().empty() ? error.text() : error.text() + "; " + error.mend();
+  } catch (const std::exception& error) {
+    failure = error.what();
+  }
+  queue_.close();
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = std::move(failure);
+  }
+  {
+    const std::lock_guard lock(raw_mutex_);
+    is_computing_ = false;
+  }
+  raw_filled_.notify_all();
+}
+
+void GenerationService::push_raw(Raw raw) {
+  {
+    std::unique_lock lock(raw_mutex_);
+    raw_emptied_.wait(lock, [&] { return raws_.size() < kMostRaw; });
+    raws_.push_back(std::move(raw));
+  }
+  raw_filled_.notify_one();
+}
+
+void GenerationService::post_process() {
+  pthread_setname_np(pthread_self(), "text");
+  for (;;) {
+    std::deque<Raw> taken;
+    {
+      std::unique_lock lock(raw_mutex_);
+      raw_filled_.wait(lock, [&] { return !raws_.empty() || !is_computing_; });
+      if (raws_.empty()) break;
+      taken.swap(raws_);
+    }
+    raw_emptied_.notify_all();
+    for (Raw& raw : taken) handle(raw);
+  }
+  // The engine has ended: who still waits will not be answered.
+  const std::lock_guard lock(mutex_);
+  while (!samples_.empty()) {
+    Event event{Event::Kind::kFailed};
+    event.text = failure_;
+    finish(samples_.begin(), std::move(event));
+  }
+}
+
+// mutex_ is held.
+void GenerationService::finish(std::map<uint64_t, Sample>::iterator at, Event event) {
+  Sample& sample = at->second;
+  const Clock::time_point now = Clock::now();
+  RequestTimes times;
+  times.started = sample.has_started ? seconds_between(sample.arrival, sample.started) : -1;
+  times.first_token =
+      sample.output_tokens > 0 ? seconds_between(sample.arrival, sample.first_token) : -1;
+  times.finished = seconds_between(sample.arrival, now);
+  times.prompt_tokens = sample.prompt_tokens;
+  times.output_tokens = sample.output_tokens;
+  times.finish_reason = event.kind == Event::Kind::kRefused  ? "refused"
+                        : event.kind == Event::Kind::kFailed ? "failed"
+                        : sample.is_given_up                 ? "abort"
+                                                             : event.finish_reason;
+  metrics_.finished(times);
+  if (sample.has_started) --running_;
+  event.index = sample.index;
+  event.output_tokens = sample.output_tokens;
+  release_followers(sample);
+  sample.mailbox->put(std::move(event));
+  samples_.erase(at);
+  ended_.notify_all();
+}
+
+// mutex_ is held.
+void GenerationService::release_followers(Sample& sample) {
+  if (sample.followers.empty()) return;
+  queue_.push(std::exchange(sample.followers, {}), /*is_bound=*/true);
+}
+
+// mutex_ is held. Tokens travel with the text that they complete.
+void GenerationService::send_text(Sample& sample, std::string text) {
+  if (text.empty() && (sample.unsent.empty() || !sample.keeps_choices)) return;
+  Event event{Event::Kind::kText};
+  event.index = sample.index;
+  event.text = std::move(text);
+  event.choices = std::exchange(sample.unsent, {});
+  sample.mailbox->put(std::move(event));
+}
+
+void GenerationService::handle_token(Sample& sample, uint64_t id, const sampling::Choice& choice) {
+  if (sample.is_stopped || sample.is_given_up) return;
+  const Clock::time_point now = Clock::now();
+  if (sample.output_tokens++ == 0)
+    sample.first_token = now;
+  else
+    metrics_.token_gap(seconds_between(sample.last_token, now));
+  sample.last_token = now;
+  release_followers(sample);
+  if (sample.keeps_choices) sample.unsent.push_back(choice);
+  auto outcome = sample.stops->push(sample.decoder->push(choice.token));
+  if (outcome.stopped && sample.stops_are_kept)
+    outcome.emit += sample.stop_strings[static_cast<size_t>(outcome.which)];
+  if (!outcome.emit.empty() || outcome.stopped) send_text(sample, std::move(outcome.emit));
+  if (!outcome.stopped) return;
+  sample.is_stopped = true;
+  queue_.cancel(id);
+}
+
+void GenerationService::handle(Raw& raw) {
+  if (raw.kind == Raw::Kind::kPass) return metrics_.passed(raw.report);
+  const std::lock_guard lock(mutex_);
+  const auto at = samples_.find(raw.id);
+  if (at == samples_.end()) return;
+  Sample& sample = at->second;
+  switch (raw.kind) {
+    case Raw::Kind::kAdmitted: {
+      sample.has_started = true;
+      sample.started = Clock::now();
+      ++running_;
+      Event event{Event::Kind::kStarted};
+      event.index = sample.index;
+      event.cached_tokens = raw.number;
+      sample.mailbox->put(std::move(event));
+      break;
+    }
+    case Raw::Kind::kToken: handle_token(sample, raw.id, raw.choice); break;
+    case Raw::Kind::kPrompt: {
+      Event event{Event::Kind::kPrompt};
+      event.index = sample.index;
+      event.prompt_tokens = std::move(raw.prompt);
+      sample.mailbox->put(std::move(event));
+      break;
+    }
+    case Raw::Kind::kFinish: {
+      if (!sample.is_stopped && !sample.is_given_up) {
+        auto last = sample.stops->push(sample.decoder->finish());
+        send_text(sample, last.emit + sample.stops->flush());
+      }
+      Event event{Event::Kind::kFinished};
+      event.finish_reason = sample.is_stopped ? "stop" : finish_reason_name(raw.reason);
+      finish(at, std::move(event));
+      break;
+    }
+    case Raw::Kind::kRefused: {
+      Event event{Event::Kind::kRefused};
+      event.text = std::move(raw.message);
+      finish(at, std::move(event));
+      break;
+    }
+    case Raw::Kind::kPass: break;
+  }
+}
+
+GenerationService::Admission GenerationService::submit(std::vector<Submission> submissions) {
+  const auto mailbox = std::make_shared<Mailbox>();
+  std::vector<uint64_t> ids;
+  std::vector<GenerationRequest> leaders;
+  const std::lock_guard lock(mutex_);
+  if (!failure_.empty()) return {RequestQueue::Outcome::kClosed, nullptr};
+  int index = 0;
+  for (Submission& submission : submissions) {
+    uint64_t leader = 0;
+    std::vector<GenerationRequest> followers;
+    for (int i = 0; i < submission.samples; ++i) {
+      GenerationRequest request;
+      request.id = next_id_++;
+      request.prompt = submission.prompt;
+      request.params = submission.params;
+      // The first sample of a seed is what the seed gives alone.
+      if (!request.params.has_seed)
+        request.params.seed = sampling::derive_seed(std::random_device{}(), request.id);
+      else if (i > 0)
+        request.params.seed = sampling::derive_seed(request.params.seed, static_cast<uint64_t>(i));
+      request.score_prompt = submission.scores_prompt && i == 0;
+      request.score_only = !submission.generates;
+      request.priority = submission.priority;
+      Sample& sample = samples_[request.id];
+      sample.mailbox = mailbox;
+      sample.index = index++;
+      sample.decoder = std::make_unique<text::StreamDecoder>(
+          tokenizer_, text::SkipSpecial::kYes, text::StreamDecoder::Position::kContinues);
+      sample.stops = std::make_unique<sampling::StopMatcher>(request.params.stop);
+      sample.stop_strings = request.params.stop;
+      sample.keeps_choices = request.params.logprobs >= 0;
+      sample.stops_are_kept = submission.stops_are_kept;
+      sample.prompt_tokens = static_cast<int64_t>(request.prompt.size());
+      sample.arrival = Clock::now();
+      ids.push_back(request.id);
+      if (i == 0) {
+        leader = request.id;
+        leaders.push_back(std::move(request));
+      } else {
+        followers.push_back(std::move(request));
+      }
+    }
+    samples_.at(leader).followers = std::move(followers);
+  }
+  const RequestQueue::Outcome outcome = queue_.push(std::move(leaders));
+  if (outcome != RequestQueue::Outcome::kTaken) {
+    for (uint64_t id : ids) samples_.erase(id);
+    if (outcome == RequestQueue::Outcome::kFull) metrics_.rejected();
+    return {outcome, nullptr};
+  }
+  return {outcome, std::make_unique<Ticket>(*this, mailbox, std::move(ids))};
+}
+
+void GenerationService::give_up(const std::vector<uint64_t>& ids) {
+  const std::lock_guard lock(mutex_);
+  // Followers go first: what is left of them must not be pushed when their leader ends.
+  for (uint64_t id : ids) {
+    const auto at = samples_.find(id);
+    if (at == samples_.end()) continue;
+    at->second.is_given_up = true;
+    for (const GenerationRequest& follower : std::exchange(at->second.followers, {}))
+      if (const auto its = samples_.find(follower.id); its != samples_.end()) {
+        its->second.is_given_up = true;
+        Event event{Event::Kind::kFinished};
+        event.finish_reason = "cancelled";
+        finish(its, std::move(event));
+      }
+  }
+  for (uint64_t id : ids) {
+    const auto at = samples_.find(id);
+    if (at == samples_.end() || !queue_.cancel(id)) continue;
+    Event event{Event::Kind::kFinished};
+    event.finish_reason = "cancelled";
+    finish(at, std::move(event));
+  }
+}
+
+GenerationService::Ticket::~Ticket() { service_->give_up(ids_); }
+
+void GenerationService::drain(std::chrono::milliseconds timeout) {
+  queue_.close();
+  {
+    std::unique_lock lock(mutex_);
+    ended_.wait_for(lock, timeout, [&] { return samples_.empty() || !failure_.empty(); });
+  }
+  stop_.request_stop();
+}
+
+std::string GenerationService::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+int GenerationService::retry_after_seconds() const {
+  const int64_t together = std::max<int64_t>(engine_.plan().policy.block_sequences(), 1);
+  const double rounds = static_cast<double>(queue_.waiting()) / static_cast<double>(together);
+  return static_cast<int>(std::clamp(std::ceil(metrics_.recent_seconds() * rounds), 1.0, 600.0));
+}
+
+int64_t GenerationService::running() const {
+  const std::lock_guard lock(mutex_);
+  return running_;
+}
+
+int64_t GenerationService::waiting() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(samples_.size()) - running_;
+}
+
+}  // namespace sluice::serve

@@ -1,0 +1,191 @@
+#pragma once
+// One engine that any number of threads ask for text. Three stages with queues between them: the
+// caller's thread brings token ids; the engine's thread computes; a third thread turns tokens into
+// text, watches for stop strings and fills the callers' mailboxes. So computing never waits for
+// text, and never for a slow caller. Thread safe.
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "src/engine/engine.h"
+#include "src/sampling/stop.h"
+#include "src/serve/metrics.h"
+#include "src/serve/request_queue.h"
+#include "src/text/stream_decoder.h"
+#include "src/text/tokenizer.h"
+
+namespace sluice::serve {
+
+/// A prompt token with what the model thought of it; the first has no logprob (NaN).
+struct PromptToken {
+  int32_t token = 0;
+  float logprob = 0;
+  std::vector<sampling::TokenLogprob> top;
+};
+
+/// What a caller hears of one of its samples.
+struct Event {
+  enum class Kind : uint8_t {
+    kStarted,   ///< it is computed; cached_tokens
+    kPrompt,    ///< prompt_tokens, where scores were asked for
+    kText,      ///< text, with the tokens it was made of
+    kFinished,  ///< finish_reason, output_tokens
+    kRefused,   ///< text says why; nothing follows
+    kFailed     ///< the engine has stopped: text says why; nothing follows
+  };
+  Kind kind = Kind::kText;
+  int index = 0;  ///< of the sample
+  std::string text;
+  std::vector<sampling::Choice> choices;  ///< with a logprob where asked for
+  std::vector<PromptToken> prompt_tokens;
+  std::string finish_reason;  ///< "stop", "length", "cancelled"
+  int64_t output_tokens = 0;
+  int64_t cached_tokens = 0;
+
+  bool is_last() const noexcept {
+    return kind == Kind::kFinished || kind == Kind::kRefused || kind == Kind::kFailed;
+  }
+};
+
+/// Where the events of a submission arrive, in order for each sample.
+class Mailbox {
+ public:
+  void put(Event event);
+  /// The next event, or nothing after `timeout`.
+  std::optional<Event> take(std::chrono::milliseconds timeout);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable filled_;
+  std::deque<Event> events_;  // guarded by mutex_
+};
+
+/// A prompt and how often it is to be answered.
+struct Submission {
+  std::vector<int32_t> prompt;
+  sampling::SamplingParams params;
+  int samples = 1;  ///< each with a seed of its own
+  bool scores_prompt = false;
+  bool generates = true;  ///< false: only the prompt is scored
+  int32_t priority = 0;
+  bool stops_are_kept = false;  ///< the stop string stays at the end of the text
+};
+
+class GenerationService {
+ public:
+  /// `engine` and `tokenizer` outlive the service; the engine is used by nobody else.
+  GenerationService(Engine& engine, const text::Tokenizer& tokenizer, std::string model_name,
+                    int64_t most_waiting, QueueOrder order);
+  /// Cancels what still runs.
+  ~GenerationService();
+  GenerationService(const GenerationService&) = delete;
+  GenerationService& operator=(const GenerationService&) = delete;
+
+  /// A submission's place: gives its samples up when it goes before they have ended.
+  class Ticket {
+   public:
+    Ticket(GenerationService& service, std::shared_ptr<Mailbox> mailbox, std::vector<uint64_t> ids)
+        : service_(&service), mailbox_(std::move(mailbox)), ids_(std::move(ids)) {}
+    ~Ticket();
+    Ticket(const Ticket&) = delete;
+    Ticket& operator=(const Ticket&) = delete;
+    Mailbox& mailbox() { return *mailbox_; }
+
+   private:
+    GenerationService* service_;
+    std::shared_ptr<Mailbox> mailbox_;
+    std::vector<uint64_t> ids_;
+  };
+
+  struct Admission {
+    RequestQueue::Outcome outcome;
+    std::unique_ptr<Ticket> ticket;  ///< when taken
+  };
+  /// Sample i of submission s arrives with index s * samples + i (samples of the submissions before
+  /// it counted). All or none are taken.
+  Admission submit(std::vector<Submission> submissions);
+
+  /// Takes no more and waits for what runs, at most so long; then cancels the rest.
+  void drain(std::chrono::milliseconds timeout);
+  /// Why the engine has stopped; empty while it works.
+  std::string failure() const;
+  /// Seconds until a refused caller may try again: the wait of those before it.
+  int retry_after_seconds() const;
+
+  int64_t waiting() const;
+  int64_t running() const;
+  const Metrics& metrics() const noexcept { return metrics_; }
+  const Engine& engine() const noexcept { return engine_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // What the engine's thread says to the one after it.
+  struct Raw {
+    enum class Kind : uint8_t { kAdmitted, kToken, kFinish, kRefused, kPrompt, kPass } kind;
+    uint64_t id = 0;
+    int64_t number = 0;
+    sampling::Choice choice;
+    FinishReason reason = FinishReason::kStop;
+    std::string message;
+    std::vector<PromptToken> prompt;
+    PassReport report;
+  };
+  class Sink;
+
+  struct Sample {
+    std::shared_ptr<Mailbox> mailbox;
+    int index = 0;
+    std::unique_ptr<text::StreamDecoder> decoder;
+    std::unique_ptr<sampling::StopMatcher> stops;
+    std::vector<std::string> stop_strings;
+    std::vector<sampling::Choice> unsent;      ///< tokens whose text is not decided yet
+    std::vector<GenerationRequest> followers;  ///< wait for this one's prompt to be computed
+    bool keeps_choices = false, stops_are_kept = false;
+    bool is_stopped = false;   ///< a stop string was found: what still comes is dropped
+    bool is_given_up = false;  ///< nobody listens
+    int64_t output_tokens = 0, prompt_tokens = 0;
+    Clock::time_point arrival, started, first_token, last_token;
+    bool has_started = false;
+  };
+
+  void compute(std::stop_token stop);
+  void post_process();
+  void push_raw(Raw raw);
+  void handle(Raw& raw);
+  void handle_token(Sample& sample, uint64_t id, const sampling::Choice& choice);
+  void send_text(Sample& sample, std::string text);
+  void finish(std::map<uint64_t, Sample>::iterator at, Event event);
+  void release_followers(Sample& sample);
+  void give_up(const std::vector<uint64_t>& ids);
+
+  Engine& engine_;
+  const text::Tokenizer& tokenizer_;
+  Metrics metrics_;
+  RequestQueue queue_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable ended_;
+  std::map<uint64_t, Sample> samples_;  // guarded by mutex_, like the next three
+  uint64_t next_id_ = 1;
+  int64_t running_ = 0;
+  std::string failure_;
+
+  std::mutex raw_mutex_;
+  std::condition_variable raw_filled_, raw_emptied_;
+  std::deque<Raw> raws_;  // guarded by raw_mutex_, like the next
+  bool is_computing_ = true;
+
+  std::stop_source stop_;
+  std::jthread post_thread_;
+  std::jthread compute_thread_;
+};
+
+}  // namespace sluice::serve

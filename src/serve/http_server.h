@@ -1,0 +1,51 @@
+#pragma once
+// The OpenAI-compatible interface over HTTP: completions and chat (whole or as server-sent events),
+// models, tokenize, health, metrics. One thread a connection; a caller that goes away takes its
+// request with it; a full queue is answered with 429 and Retry-After. Thread safe.
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "src/chat/chat_template.h"
+#include "src/serve/generation_service.h"
+
+namespace sluice::serve {
+
+struct HttpOptions {
+  std::string host = "127.0.0.1";
+  int port = 8000;      ///< 0: any that is free
+  std::string api_key;  ///< empty: none is asked for
+  std::string model_name;
+  std::string cors_origin;  ///< Access-Control-Allow-Origin; empty: none
+  int connections = 256;    ///< served at once
+  int64_t most_body_bytes = int64_t{32} << 20;
+  std::chrono::seconds request_timeout{0};    ///< from arrival to the end; 0: none
+  sampling::SamplingParams defaults;          ///< of what requests leave out
+  std::function<void(std::string_view)> log;  ///< one line at a time; may be empty
+};
+
+class HttpServer {
+ public:
+  /// What is given outlives the server; `chat` may be null: the model has no chat template.
+  HttpServer(GenerationService& service, const text::Tokenizer& tokenizer,
+             const chat::ChatTemplate* chat, HttpOptions options);
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  /// Binds; returns the port. Errors: kUser when address or port can't be had.
+  int bind();
+  /// Serves until stop(). After bind().
+  void serve();
+  /// Takes no more connections; those there are end with their requests. From any thread.
+  void stop();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sluice::serve

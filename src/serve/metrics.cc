@@ -1,0 +1,145 @@
+#include "src/serve/metrics.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace sluice::serve {
+
+namespace {
+const std::vector<double> kShort = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25, 0.5,
+                                    0.75,  1.0,   2.5,  5.0,  7.5,  10.0, 20.0, 40.0, 80.0};
+const std::vector<double> kLong = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,  15,
+                                   20,  30,  40,  50, 60,  120, 240, 480, 960, 1920};
+const std::vector<double> kTokens = {1,   2,    5,    10,   20,    50,    100,   200,
+                                     500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
+
+void head(std::string& out, const char* name, const char* type, const char* help) {
+  out += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
+}
+}  // namespace
+
+void Histogram::observe(double value) {
+  const auto bucket = std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin();
+  ++counts_[static_cast<size_t>(bucket)];
+  sum_ += value;
+  ++count_;
+}
+
+void Histogram::write(const std::string& name, const std::string& labels, std::string& out) const {
+  int64_t below = 0;
+  for (size_t i = 0; i < bounds_.size(); ++i) {
+    below += counts_[i];
+    out += fmt::format("{}_bucket{{{},le=\"{}\"}} {}\n", name, labels, bounds_[i], below);
+  }
+  out +=
+      fmt::format("{0}_bucket{{{1},le=\"+Inf\"}} {2}\n{0}_sum{{{1}}} {3}\n{0}_count{{{1}}} {2}\n",
+                  name, labels, count_, sum_);
+}
+
+Metrics::Metrics(std::string model)
+    : labels_([&] {
+        std::string escaped;
+        for (char c : model) {
+          if (c == '"' || c == '\\') escaped += '\\';
+          escaped += c == '\n' ? ' ' : c;
+        }
+        return fmt::format("model_name=\"{}\"", escaped);
+      }()),
+      first_token_(kShort),
+      token_gap_(kShort),
+      end_to_end_(kLong),
+      queue_(kLong),
+      prefill_(kLong),
+      decode_(kLong),
+      prompt_tokens_(kTokens),
+      output_tokens_(kTokens),
+      pass_tokens_(kTokens) {}
+
+void Metrics::finished(const RequestTimes& times) {
+  const std::lock_guard lock(mutex_);
+  ++finished_[times.finish_reason];
+  all_prompt_tokens_ += times.started >= 0 ? times.prompt_tokens : 0;
+  all_output_tokens_ += times.output_tokens;
+  if (times.started < 0) return;
+  queue_.observe(times.started);
+  prompt_tokens_.observe(static_cast<double>(times.prompt_tokens));
+  output_tokens_.observe(static_cast<double>(times.output_tokens));
+  end_to_end_.observe(times.finished);
+  const double run = times.finished - times.started;
+  recent_seconds_ = recent_seconds_ == 0 ? run : recent_seconds_ + (run - recent_seconds_) / 8;
+  if (times.first_token < 0) return;
+  first_token_.observe(times.first_token);
+  prefill_.observe(times.first_token - times.started);
+  decode_.observe(times.finished - times.first_token);
+}
+
+void Metrics::token_gap(double seconds) {
+  const std::lock_guard lock(mutex_);
+  token_gap_.observe(seconds);
+}
+
+void Metrics::rejected() {
+  const std::lock_guard lock(mutex_);
+  ++rejected_;
+}
+
+void Metrics::passed(const PassReport& report) {
+  const std::lock_guard lock(mutex_);
+  last_ = report;
+  pass_seconds_ += report.seconds;
+  pass_tokens_.observe(static_cast<double>(report.prefill_tokens + report.decode_tokens));
+}
+
+double Metrics::recent_seconds() const {
+  const std::lock_guard lock(mutex_);
+  return recent_seconds_;
+}
+
+std::string Metrics::text(int64_t running, int64_t waiting) const {
+  const std::lock_guard lock(mutex_);
+  std::string out;
+  const auto one = [&](const char* name, const char* type, const char* help, double value) {
+    head(out, name, type, help);
+    out += fmt::format("{}{{{}}} {}\n", name, labels_, value);
+  };
+  const auto count = [](int64_t value) { return static_cast<double>(value); };
+  one("vllm:num_requests_running", "gauge", "Requests that are computed.", count(running));
+  one("vllm:num_requests_waiting", "gauge", "Requests that wait to be computed.", count(waiting));
+  one("vllm:kv_cache_usage_perc", "gauge", "Share of the KV pages in use; 1 is all.",
+      last_.kv_pages > 0 ? count(last_.kv_pages_used) / count(last_.kv_pages) : 0);
+  one("vllm:prefix_cache_queries", "counter", "Prompt tokens looked for in the prefix cache.",
+      count(last_.prefix_queried_tokens));
+  one("vllm:prefix_cache_hits", "counter", "Prompt tokens found in the prefix cache.",
+      count(last_.prefix_hit_tokens));
+  one("vllm:num_preemptions_total", "counter", "Sequences that gave their KV pages up for others.",
+      count(last_.preemptions));
+  one("vllm:prompt_tokens_total", "counter", "Prompt tokens of requests that have ended.",
+      count(all_prompt_tokens_));
+  one("vllm:generation_tokens_total", "counter", "Tokens generated for requests that have ended.",
+      count(all_output_tokens_));
+  one("sluice:passes_total", "counter", "Trips through the model.", count(last_.pass));
+  one("sluice:pass_seconds_total", "counter", "Seconds of these trips.", pass_seconds_);
+  one("sluice:requests_rejected_total", "counter",
+      "Requests answered with 429: the queue was full.", count(rejected_));
+  head(out, "vllm:request_success_total", "counter", "Requests that have ended, by reason.");
+  for (const auto& [reason, number] : finished_)
+    out += fmt::format("vllm:request_success_total{{{},finished_reason=\"{}\"}} {}\n", labels_,
+                       reason, number);
+  const auto histogram = [&](const char* name, const char* help, const Histogram& of) {
+    head(out, name, "histogram", help);
+    of.write(name, labels_, out);
+  };
+  histogram("vllm:time_to_first_token_seconds", "From arrival to the first token.", first_token_);
+  histogram("vllm:inter_token_latency_seconds", "Between two tokens of a request.", token_gap_);
+  histogram("vllm:e2e_request_latency_seconds", "From arrival to the end.", end_to_end_);
+  histogram("vllm:request_queue_time_seconds", "From arrival to the start.", queue_);
+  histogram("vllm:request_prefill_time_seconds", "From the start to the first token.", prefill_);
+  histogram("vllm:request_decode_time_seconds", "From the first token to the end.", decode_);
+  histogram("vllm:request_prompt_tokens", "Prompt tokens of a request.", prompt_tokens_);
+  histogram("vllm:request_generation_tokens", "Tokens generated for a request.", output_tokens_);
+  histogram("vllm:iteration_tokens_total", "Tokens computed in one pass.", pass_tokens_);
+  return out;
+}
+
+}  // namespace sluice::serve

@@ -1,0 +1,68 @@
+#pragma once
+// What a server counts, in Prometheus' text form. Names are vLLM's where the meaning is the same
+// (vllm:...), so that dashboards work; the rest is sluice:... Thread safe.
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "src/engine/sequence.h"
+
+namespace sluice::serve {
+
+/// Counts by upper bounds, as Prometheus accumulates them.
+class Histogram {
+ public:
+  explicit Histogram(std::vector<double> bounds)
+      : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
+  void observe(double value);
+  /// Appends the lines of `name`.
+  void write(const std::string& name, const std::string& labels, std::string& out) const;
+
+ private:
+  std::vector<double> bounds_;
+  std::vector<int64_t> counts_;  // by the first bound that is not below
+  double sum_ = 0;
+  int64_t count_ = 0;
+};
+
+/// Times of one finished request, in seconds from its arrival; negative: did not come to it.
+struct RequestTimes {
+  double started = -1;
+  double first_token = -1;
+  double finished = -1;
+  int64_t prompt_tokens = 0;
+  int64_t output_tokens = 0;
+  std::string finish_reason;
+};
+
+class Metrics {
+ public:
+  explicit Metrics(std::string model);
+
+  void finished(const RequestTimes& times);
+  void token_gap(double seconds);
+  void rejected();
+  void passed(const PassReport& report);
+  /// Mean seconds of a request from start to end, of late; 0 before the first.
+  double recent_seconds() const;
+
+  /// `running`: requests that have started and not ended; `waiting`: that have not started.
+  std::string text(int64_t running, int64_t waiting) const;
+
+ private:
+  const std::string labels_;
+  mutable std::mutex mutex_;
+  PassReport last_;  // guarded by mutex_, like all below
+  Histogram first_token_, token_gap_, end_to_end_, queue_, prefill_, decode_;
+  Histogram prompt_tokens_, output_tokens_, pass_tokens_;
+  std::map<std::string, int64_t> finished_;  // by reason
+  int64_t all_prompt_tokens_ = 0;
+  int64_t all_output_tokens_ = 0;
+  int64_t rejected_ = 0;
+  double pass_seconds_ = 0;
+  double recent_seconds_ = 0;
+};
+
+}  // namespace sluice::serve

@@ -1,0 +1,149 @@
+#include "src/serve/api_answer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace sluice::serve {
+namespace {
+
+using nlohmann::json;
+
+const text::Tokenizer& tokenizer() {
+  static const auto loaded =
+      text::Tokenizer::load(std::string(SLUICE_FIXTURES) + "/models/stories260k");
+  return *loaded;
+}
+
+Event text_event(int index, const std::string& text, std::vector<sampling::Choice> choices = {}) {
+  Event event;
+  event.index = index;
+  event.text = text;
+  event.choices = std::move(choices);
+  return event;
+}
+Event end_event(int index, const std::string& reason, int64_t tokens) {
+  Event event{Event::Kind::kFinished};
+  event.index = index;
+  event.finish_reason = reason;
+  event.output_tokens = tokens;
+  return event;
+}
+sampling::Choice choice(const char* token, float logprob) {
+  const int32_t id = *tokenizer().find(token);
+  return {id, logprob, {{id, logprob}}};
+}
+
+std::vector<json> chunks_of(const std::string& stream) {
+  std::vector<json> out;
+  for (size_t at = 0; (at = stream.find("data: ", at)) != std::string::npos;) {
+    const size_t end = stream.find("\n\n", at);
+    const std::string body = stream.substr(at + 6, end - at - 6);
+    if (body != "[DONE]") out.push_back(json::parse(body));
+    at = end;
+  }
+  return out;
+}
+
+TEST(Answer, WholeChatWithLogprobsAndUsage) {
+  AnswerShape shape;
+  shape.is_chat = true;
+  shape.id = "chatcmpl-1";
+  shape.model = "m";
+  shape.has_logprobs = true;
+  shape.prompt_ids = {{1, 2, 3}};
+  Answer answer(shape, tokenizer());
+  Event started{Event::Kind::kStarted};
+  started.cached_tokens = 2;
+  answer.add(started);
+  answer.add(text_event(0, "Hel", {choice("▁a", -0.5f)}));
+  answer.add(text_event(0, "lo", {choice("▁the", -1.5f)}));
+  EXPECT_FALSE(answer.is_complete());
+  answer.add(end_event(0, "stop", 2));
+  ASSERT_TRUE(answer.is_complete());
+  const json whole = json::parse(answer.whole());
+  EXPECT_EQ(whole["object"], "chat.completion");
+  EXPECT_EQ(whole["choices"][0]["message"]["content"], "Hello");
+  EXPECT_EQ(whole["choices"][0]["finish_reason"], "stop");
+  const json& first = whole["choices"][0]["logprobs"]["content"][0];
+  EXPECT_EQ(first["token"], " a");
+  EXPECT_EQ(first["bytes"], (json{0x20, 'a'}));
+  EXPECT_FLOAT_EQ(first["top_logprobs"][0]["logprob"].get<float>(), -0.5f);
+  EXPECT_EQ(whole["usage"]["prompt_tokens"], 3);
+  EXPECT_EQ(whole["usage"]["completion_tokens"], 2);
+  EXPECT_EQ(whole["usage"]["prompt_tokens_details"]["cached_tokens"], 2);
+}
+
+TEST(Answer, ChatStreamsRoleTextReasonUsage) {
+  AnswerShape shape;
+  shape.is_chat = true;
+  shape.includes_usage = true;
+  shape.prompt_ids = {{1}};
+  Answer answer(shape, tokenizer());
+  std::string stream;
+  for (const Event& event : {Event{Event::Kind::kStarted}, text_event(0, "a"), text_event(0, "b"),
+                             end_event(0, "length", 2)}) {
+    answer.add(event);
+    stream += answer.stream_of(event);
+  }
+  stream += answer.stream_end();
+  EXPECT_TRUE(stream.ends_with("data: [DONE]\n\n"));
+  const auto chunks = chunks_of(stream);
+  ASSERT_EQ(chunks.size(), 5u);
+  EXPECT_EQ(chunks[0]["choices"][0]["delta"]["role"], "assistant");
+  EXPECT_EQ(chunks[1]["choices"][0]["delta"]["content"], "a");
+  EXPECT_TRUE(chunks[1]["usage"].is_null());
+  EXPECT_EQ(chunks[3]["choices"][0]["finish_reason"], "length");
+  EXPECT_TRUE(chunks[3]["choices"][0]["delta"].empty());
+  EXPECT_TRUE(chunks[4]["choices"].empty());
+  EXPECT_EQ(chunks[4]["usage"]["total_tokens"], 3);
+}
+
+TEST(Answer, EchoScoresThePromptOnceForAllItsSamples) {
+  AnswerShape shape;
+  shape.samples = shape.best_of = 2;
+  shape.has_logprobs = shape.echoes = true;
+  shape.prompt_texts = {"the a"};
+  shape.prompt_ids = {{1, 2}};
+  Answer answer(shape, tokenizer());
+  Event prompt{Event::Kind::kPrompt};
+  prompt.prompt_tokens = {{*tokenizer().find("▁the"), NAN, {}},
+                          {*tokenizer().find("▁a"), -2.0f, {}}};
+  answer.add(prompt);
+  answer.add(text_event(0, " a", {choice("▁a", -0.25f)}));
+  answer.add(text_event(1, " the", {choice("▁the", -INFINITY)}));
+  answer.add(end_event(0, "length", 1));
+  answer.add(end_event(1, "length", 1));
+  const json whole = json::parse(answer.whole());
+  EXPECT_EQ(whole["choices"][0]["text"], "the a a");
+  EXPECT_EQ(whole["choices"][1]["text"], "the a the");
+  const json& logprobs = whole["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs["tokens"], (json{" the", " a", " a"}));
+  EXPECT_EQ(logprobs["token_logprobs"], (json{nullptr, -2.0, -0.25}));
+  EXPECT_EQ(logprobs["text_offset"], (json{0, 4, 6}));
+  EXPECT_EQ(whole["choices"][1]["logprobs"]["token_logprobs"][2], -9999.0)
+      << "JSON has no infinity";
+}
+
+TEST(Answer, BestOfAnswersTheLikeliestByMeanLogprob) {
+  AnswerShape shape;
+  shape.samples = 1;
+  shape.best_of = 3;
+  shape.prompts = 2;
+  shape.prompt_ids = {{1}, {2}};
+  Answer answer(shape, tokenizer());
+  const float means[] = {-2, -1, -3, -1, -5, -0.5f};
+  for (int i = 0; i < 6; ++i) {
+    answer.add(text_event(i, std::to_string(i), {choice("▁a", means[i])}));
+    answer.add(end_event(i, "stop", 1));
+  }
+  const json whole = json::parse(answer.whole());
+  ASSERT_EQ(whole["choices"].size(), 2u);
+  EXPECT_EQ(whole["choices"][0]["text"], "1");
+  EXPECT_EQ(whole["choices"][1]["text"], "5");
+  EXPECT_EQ(whole["usage"]["completion_tokens"], 6) << "all that was computed";
+}
+
+}  // namespace
+}  // namespace sluice::serve

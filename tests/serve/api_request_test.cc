@@ -1,0 +1,164 @@
+#include "src/serve/api_request.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace sluice::serve {
+namespace {
+
+constexpr int64_t kVocab = 100;
+
+CompletionRequest completion(const std::string& body) { return parse_completion(body, {}, kVocab); }
+ChatRequest chat(const std::string& body) { return parse_chat(body, {}, kVocab); }
+
+template <typename Parse>
+ApiError error_of(const Parse& parse, const std::string& body) {
+  try {
+    parse(body);
+  } catch (const ApiError& error) {
+    EXPECT_FALSE(error.message.empty()) << body;
+    return error;
+  }
+  ADD_FAILURE() << "taken: " << body;
+  return {};
+}
+
+TEST(ApiRequest, ReadsCompletions) {
+  const CompletionRequest all = completion(
+      R"({"model": "m", "prompt": ["a", "b"], "max_tokens": 7, "temperature": 0.5, "n": 2, "best_of": 3, "logprobs": 2,
+          "stop": "x", "seed": 9, "echo": true, "priority": -2, "logit_bias": {"5": 1.5}, "user": "u", "suffix": null,
+          "add_special_tokens": false, "include_stop_str_in_output": true, "response_format": {"type": "text"}})");
+  EXPECT_EQ(all.prompts.size(), 2u);
+  EXPECT_EQ(std::get<std::string>(all.prompts[1]), "b");
+  EXPECT_EQ(all.params.max_tokens, 7);
+  EXPECT_EQ(all.samples, 2);
+  EXPECT_EQ(all.best_of, 3);
+  EXPECT_EQ(all.params.logprobs, 2);
+  EXPECT_EQ(all.params.stop, std::vector<std::string>{"x"});
+  EXPECT_EQ(all.params.logit_bias.front(), (std::pair<int32_t, float>{5, 1.5f}));
+  EXPECT_TRUE(all.echoes && all.keeps_stop && all.generates);
+  EXPECT_EQ(all.adds_special, false);
+  EXPECT_EQ(all.priority, -2);
+  const CompletionRequest ids = completion(R"({"prompt": [1, 2, 3]})");
+  EXPECT_EQ(std::get<std::vector<int32_t>>(ids.prompts[0]), (std::vector<int32_t>{1, 2, 3}));
+  EXPECT_EQ(ids.params.max_tokens, 16);
+  EXPECT_EQ(completion(R"({"prompt": [[1], [2, 3]]})").prompts.size(), 2u);
+  const CompletionRequest scored =
+      completion(R"({"prompt": "a", "max_tokens": 0, "echo": true, "logprobs": 0})");
+  EXPECT_FALSE(scored.generates);
+  const CompletionRequest streamed =
+      completion(R"({"prompt": "a", "stream": true, "stream_options": {"include_usage": true}})");
+  EXPECT_TRUE(streamed.streams && streamed.includes_usage);
+}
+
+TEST(ApiRequest, ReadsChats) {
+  const ChatRequest all = chat(
+      R"({"messages": [{"role": "user", "content": "hi"}, {"role": "user", "content": [{"type": "text", "text": "a"}]}],
+          "max_completion_tokens": 5, "logprobs": true, "top_logprobs": 3, "chat_template_kwargs": {"enable_thinking": false},
+          "tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "none"})");
+  EXPECT_EQ(all.messages.size(), 2u);
+  EXPECT_EQ(all.params.max_tokens, 5);
+  EXPECT_TRUE(all.has_max_tokens);
+  EXPECT_EQ(all.params.logprobs, 3);
+  EXPECT_EQ(all.tools.size(), 1u);
+  EXPECT_EQ(all.variables["enable_thinking"], false);
+  EXPECT_FALSE(chat(R"({"messages": [{"role": "user", "content": "hi"}]})").has_max_tokens);
+  EXPECT_EQ(chat(R"({"messages": [{"role": "user", "content": "hi"}], "logprobs": true})")
+                .params.logprobs,
+            0);
+}
+
+TEST(ApiRequest, RefusesByName) {
+  const auto refused = [](const std::string& body, const std::string& param,
+                          const std::string& words) {
+    const ApiError error = error_of(completion, body);
+    EXPECT_EQ(error.status, 400);
+    EXPECT_EQ(error.param, param) << body;
+    EXPECT_NE(error.message.find(words), std::string::npos) << error.message;
+  };
+  refused("", "", "not valid JSON");
+  refused("[1]", "", "JSON object");
+  refused("{\"prompt\": \"a\", \"prompt\": \"b\"}", "", "given twice");
+  refused("{\"prompt\": \"\xff\"}", "", "not UTF-8");
+  refused(R"({})", "prompt", "missing");
+  refused(R"({"prompt": []})", "prompt", "not empty");
+  refused(R"({"prompt": [1, "a"]})", "prompt", "integer");
+  refused(R"({"prompt": ["a", 1]})", "prompt", "string");
+  refused(R"({"prompt": "a", "nonsense": 1})", "", "unknown");
+  refused(R"({"prompt": "a", "n": 0})", "n", "1 to");
+  refused(R"({"prompt": "a", "n": 3, "best_of": 2})", "best_of", "at least n");
+  refused(R"({"prompt": "a", "best_of": 3, "stream": true})", "best_of", "streamed");
+  refused(R"({"prompt": "a", "max_tokens": 0})", "max_tokens", "echo");
+  refused(R"({"prompt": "a", "max_tokens": -1})", "", "max_tokens");
+  refused(R"({"prompt": "a", "temperature": 1e9})", "", "temperature");
+  refused(R"({"prompt": "a", "temperature": "hot"})", "", "temperature");
+  refused(R"({"prompt": "a", "suffix": "b"})", "suffix", "not supported");
+  refused(R"({"prompt": "a", "guided_json": {}})", "guided_json", "not supported");
+  refused(R"({"prompt": "a", "response_format": {"type": "json_object"}})", "response_format",
+          "not supported");
+  refused(R"({"prompt": "a", "use_beam_search": true})", "use_beam_search", "not supported");
+  refused(R"({"prompt": "a", "logit_bias": {"100": 1}})", "logit_bias", "0 to 99");
+  refused(R"({"prompt": "a", "stream_options": {"include_usage": true}})", "stream_options",
+          "stream");
+  EXPECT_NE(error_of(completion, std::string(100, '[')).message.find("nested"), std::string::npos);
+
+  const auto chat_refused = [](const std::string& body, const std::string& param) {
+    EXPECT_EQ(error_of(chat, body).param, param) << body;
+  };
+  chat_refused(R"({"messages": []})", "messages");
+  chat_refused(R"({"messages": ["hi"]})", "messages");
+  chat_refused(R"({"messages": [{"content": "hi"}]})", "messages");
+  chat_refused(R"({"messages": [{"role": "user", "content": 5}]})", "messages");
+  chat_refused(R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})",
+               "messages");
+  chat_refused(R"({"messages": [{"role": "user", "content": "a"}], "top_logprobs": 2})",
+               "top_logprobs");
+  chat_refused(R"({"messages": [{"role": "user", "content": "a"}], "tools": [{}]})", "tools");
+}
+
+TEST(ApiError, HasOpenAisForm) {
+  const auto json = nlohmann::json::parse(
+      ApiError{404, "no such \"model\"", "model_not_found", "model", 0}.body());
+  EXPECT_EQ(json["error"]["message"], "no such \"model\"");
+  EXPECT_EQ(json["error"]["type"], "not_found_error");
+  EXPECT_EQ(json["error"]["param"], "model");
+  EXPECT_EQ(json["error"]["code"], "model_not_found");
+}
+
+// Random cuts and doublings of bodies: an ApiError or a request, nothing else.
+TEST(ApiRequest, Nonsense) {
+  const std::vector<std::string> seeds = {
+      R"({"model": "m", "prompt": ["a", "b"], "max_tokens": 7, "temperature": 0.5, "n": 2, "logprobs": 2, "stop": ["x"],
+          "logit_bias": {"5": 1.5}, "stream": true, "stream_options": {"include_usage": true}})",
+      R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "é"}]}], "tools": [{"a": {"b": [1, 2]}}],
+          "tool_choice": "none", "logprobs": true, "top_logprobs": 3, "max_completion_tokens": 5})"};
+  std::mt19937 random(11);
+  int taken = 0;
+  for (int round = 0; round < 4000; ++round) {
+    std::string body = seeds[round % 2];
+    for (int change = 1 + static_cast<int>(random() % 3); change > 0; --change) {
+      const size_t at = random() % body.size(), length = random() % 8;
+      switch (random() % 4) {
+        case 0: body.erase(at, length); break;
+        case 1: body.insert(at, body.substr(random() % body.size(), length)); break;
+        case 2: body[at] = static_cast<char>(random()); break;
+        default: body[at] = "{}[]\",:0-1e9ntf \\"[random() % 17];
+      }
+      if (body.empty()) body = "{";
+    }
+    try {
+      if (round % 2 == 0)
+        completion(body);
+      else
+        chat(body);
+      ++taken;
+    } catch (const ApiError& error) {
+      EXPECT_EQ(error.status, 400);
+    }
+  }
+  EXPECT_GT(taken, 50);
+}
+
+}  // namespace
+}  // namespace sluice::serve

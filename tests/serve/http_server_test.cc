@@ -1,0 +1,261 @@
+// The server over a real connection: forms of answers, errors, streams, callers that leave.
+#include "src/serve/http_server.h"
+
+#include <gtest/gtest.h>
+#include <httplib.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+#include "tests/serve/served_model.h"
+
+namespace sluice::serve {
+namespace {
+
+using nlohmann::json;
+
+class Server {
+ public:
+  explicit Server(HttpOptions options = {}, int64_t most_waiting = 1000, int64_t sequences = 4)
+      : model_(most_waiting, sequences) {
+    chat::ChatTemplateSource source;
+    source.text =
+        "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% "
+        "endif %}"
+        "{{ m.content }}{% endfor %}{{ tools }}";
+    source.origin = "test";
+    chat_.emplace(std::move(source));
+    options.port = 0;
+    options.model_name = "stories";
+    server_ = std::make_unique<HttpServer>(model_.service(), model_.tokenizer(), &*chat_, options);
+    port_ = server_->bind();
+    listener_ = std::jthread([this] { server_->serve(); });
+  }
+  ~Server() { server_->stop(); }
+
+  httplib::Client client() const {
+    httplib::Client client("127.0.0.1", port_);
+    client.set_read_timeout(60);
+    return client;
+  }
+  json post(const std::string& path, const json& body, int status = 200) const {
+    auto response = client().Post(path, body.dump(), "application/json");
+    if (!response) {
+      ADD_FAILURE() << path << ": " << httplib::to_string(response.error());
+      return {};
+    }
+    EXPECT_EQ(response->status, status) << response->body;
+    return json::parse(response->body);
+  }
+  GenerationService& service() { return model_.service(); }
+  ServedModel& model() { return model_; }
+  int port() const { return port_; }
+
+ private:
+  ServedModel model_;
+  std::optional<chat::ChatTemplate> chat_;
+  std::unique_ptr<HttpServer> server_;
+  int port_ = 0;
+  std::jthread listener_;
+};
+
+const json kGreedy = {{"prompt", "Once upon a time"}, {"max_tokens", 12}, {"temperature", 0}};
+const std::string kStory = ", there was a little girl named Lily. S";
+
+json with(json body, const json& more) {
+  body.update(more);
+  return body;
+}
+
+TEST(HttpServer, Completes) {
+  const Server server;
+  const json answer = server.post("/v1/completions", kGreedy);
+  EXPECT_EQ(answer["object"], "text_completion");
+  EXPECT_EQ(answer["model"], "stories");
+  const std::string text = answer["choices"][0]["text"];
+  EXPECT_TRUE(kStory.starts_with(text) || text.starts_with(kStory)) << text;
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 12);
+  EXPECT_EQ(server
+                .post("/v1/completions",
+                      with(kGreedy, {{"prompt", {"Lily", "The dog"}}, {"n", 2}}))["choices"]
+                .size(),
+            4u);
+  const json echoed = server.post(
+      "/v1/completions", with(kGreedy, {{"max_tokens", 0}, {"echo", true}, {"logprobs", 1}}));
+  EXPECT_EQ(echoed["choices"][0]["text"], "Once upon a time");
+  EXPECT_EQ(echoed["choices"][0]["logprobs"]["tokens"].size(), 5u);
+  EXPECT_EQ(server.post("/v1/completions",
+                        with(kGreedy, {{"max_tokens", 0}, {"echo", true}}))["choices"][0]["text"],
+            "Once upon a time");
+}
+
+TEST(HttpServer, ChatsThroughTheTemplate) {
+  const Server server;
+  const json message = {{"role", "user"}, {"content", "Once upon a time"}};
+  const json answer = server.post("/v1/chat/completions",
+                                  {{"messages", {message}}, {"max_tokens", 6}, {"temperature", 0}});
+  EXPECT_EQ(answer["choices"][0]["message"]["role"], "assistant");
+  const json unlimited = server.post("/v1/chat/completions",
+                                     {{"messages", {message}}, {"temperature", 0}, {"stop", "."}});
+  EXPECT_EQ(unlimited["choices"][0]["finish_reason"], "stop");
+  const json refused = server.post("/v1/chat/completions",
+                                   {{"messages", {{{"role", "system"}, {"content", "x"}}}}}, 400);
+  EXPECT_NE(refused["error"]["message"].get<std::string>().find("no system"), std::string::npos);
+}
+
+TEST(HttpServer, StreamsWhatItWouldAnswerWhole) {
+  const Server server;
+  const std::string whole = server.post("/v1/completions", kGreedy)["choices"][0]["text"];
+  auto client = server.client();
+  const auto response =
+      client.Post("/v1/completions", with(kGreedy, {{"stream", true}}).dump(), "application/json");
+  ASSERT_TRUE(response);
+  EXPECT_EQ(response->get_header_value("Content-Type"), "text/event-stream");
+  std::string text, reason;
+  int chunks = 0;
+  for (size_t at = 0; (at = response->body.find("data: {", at)) != std::string::npos;
+       ++at, ++chunks) {
+    const json chunk =
+        json::parse(response->body.substr(at + 6, response->body.find("\n\n", at) - at - 6));
+    text += chunk["choices"][0]["text"].get<std::string>();
+    if (!chunk["choices"][0]["finish_reason"].is_null())
+      reason = chunk["choices"][0]["finish_reason"];
+  }
+  EXPECT_EQ(text, whole);
+  EXPECT_EQ(reason, "length");
+  EXPECT_GT(chunks, 6);
+  EXPECT_TRUE(response->body.ends_with("data: [DONE]\n\n"));
+}
+
+TEST(HttpServer, SaysWhatIsWrong) {
+  HttpOptions options;
+  options.most_body_bytes = 2000;
+  const Server server(options);
+  EXPECT_EQ(
+      server.post("/v1/completions", with(kGreedy, {{"model", "other"}}), 404)["error"]["code"],
+      "model_not_found");
+  EXPECT_EQ(server.post("/v1/completions", with(kGreedy, {{"prompt", std::vector<int>(300, 5)}}),
+                        400)["error"]["code"],
+            "context_length_exceeded");
+  server.post("/v1/completions", with(kGreedy, {{"prompt", {1, 512}}}), 400);
+  server.post("/v1/completions", with(kGreedy, {{"prompt", std::string(3000, 'a')}}), 413);
+  server.post("/v1/completions", with(kGreedy, {{"repetition_penalty", 1e-38}}), 400);
+  server.post("/v1/nothing", {}, 404);
+  auto client = server.client();
+  EXPECT_EQ(client.Post("/v1/completions", "{", "application/json")->status, 400);
+  EXPECT_EQ(client.Get("/v1/completions")->status, 404);
+  EXPECT_EQ(client.Get("/health")->status, 200);
+}
+
+TEST(HttpServer, TellsAboutItself) {
+  const Server server;
+  auto client = server.client();
+  EXPECT_EQ(json::parse(client.Get("/v1/models")->body)["data"][0]["id"], "stories");
+  EXPECT_EQ(json::parse(client.Get("/v1/models")->body)["data"][0]["max_model_len"], 256);
+  EXPECT_TRUE(json::parse(client.Get("/version")->body)["version"].is_string());
+  server.post("/v1/completions", kGreedy);
+  const std::string metrics = client.Get("/metrics")->body;
+  EXPECT_NE(metrics.find("vllm:generation_tokens_total{model_name=\"stories\"} 12"),
+            std::string::npos);
+  const json ids = server.post("/tokenize", {{"prompt", "Once upon"}});
+  EXPECT_EQ(ids["count"], ids["tokens"].size());
+  EXPECT_NE(
+      server.post("/detokenize", {{"tokens", ids["tokens"]}})["prompt"].get<std::string>().find(
+          "Once upon"),
+      std::string::npos);
+  EXPECT_EQ(
+      server.post("/tokenize", {{"messages", {{{"role", "user"}, {"content", "Lily"}}}}})["count"],
+      server.post("/tokenize", {{"prompt", "LilyNone"}, {"add_special_tokens", false}})["count"]);
+  server.post("/tokenize", {{"prompt", 5}}, 400);
+  server.post("/detokenize", {{"tokens", {-1}}}, 400);
+}
+
+TEST(HttpServer, AsksForItsKeyAndAnswersOtherOrigins) {
+  HttpOptions options;
+  options.api_key = "secret";
+  options.cors_origin = "https://a.example";
+  const Server server(options);
+  auto client = server.client();
+  EXPECT_EQ(client.Get("/v1/models")->status, 401);
+  EXPECT_EQ(client.Get("/health")->status, 200);
+  for (const char* wrong : {"Bearer secret2", "Bearer secre", "secret", "Bearer "})
+    EXPECT_EQ(client.Get("/v1/models", {{"Authorization", wrong}})->status, 401) << wrong;
+  const auto right = client.Get("/v1/models", {{"Authorization", "Bearer secret"}});
+  EXPECT_EQ(right->status, 200);
+  EXPECT_EQ(right->get_header_value("Access-Control-Allow-Origin"), "https://a.example");
+  EXPECT_EQ(client.Options("/v1/models")->status, 204);
+}
+
+TEST(HttpServer, ACallerThatLeavesTakesItsRequestWithIt) {
+  Server server({}, 1000, 1);
+  for (const bool streams : {true, false}) {
+    httplib::Client client("127.0.0.1", server.port());
+    client.set_read_timeout(0, 300000);
+    const json body =
+        with(kGreedy, {{"max_tokens", 240}, {"stream", streams}, {"ignore_eos", true}, {"n", 20}});
+    client.Post("/v1/completions", body.dump(), "application/json");  // gives up after 0.3 s
+    client.stop();
+    for (int i = 0; i < 3000 && server.service().running() + server.service().waiting() > 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_EQ(server.service().running() + server.service().waiting(), 0);
+  }
+  EXPECT_EQ(server.post("/v1/completions", kGreedy)["usage"]["completion_tokens"], 12);
+}
+
+TEST(HttpServer, AFullQueueIs429WithRetryAfter) {
+  const Server server({}, 1, 1);
+  std::atomic<int> refused = 0, answered = 0;
+  std::vector<std::jthread> callers;
+  for (int i = 0; i < 12; ++i)
+    callers.emplace_back([&] {
+      auto response = server.client().Post(
+          "/v1/completions", with(kGreedy, {{"max_tokens", 200}, {"ignore_eos", true}}).dump(),
+          "application/json");
+      ASSERT_TRUE(response);
+      if (response->status == 429) {
+        ++refused;
+        EXPECT_GE(std::stoi(response->get_header_value("Retry-After")), 1);
+      } else {
+        EXPECT_EQ(response->status, 200);
+        ++answered;
+      }
+    });
+  callers.clear();
+  EXPECT_GT(refused, 0);
+  EXPECT_GT(answered, 0);
+}
+
+// Bytes that are no HTTP, heads without end, lengths that lie: the server lives.
+TEST(HttpServer, SurvivesNonsense) {
+  const Server server;
+  std::mt19937 random(5);
+  const std::string seed =
+      "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: "
+      "application/json\r\nContent-Length: 40\r\n\r\n"
+      "{\"prompt\": \"Lily\", \"max_tokens\": 3}      ";
+  for (int round = 0; round < 200; ++round) {
+    std::string bytes = seed;
+    for (int change = 1 + static_cast<int>(random() % 4); change > 0; --change) {
+      const size_t at = random() % bytes.size();
+      if (random() % 2 == 0)
+        bytes[at] = static_cast<char>(random());
+      else
+        bytes.erase(at, random() % 20);
+      if (bytes.empty()) bytes = "G";
+    }
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(server.port()));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+    close(fd);
+  }
+  EXPECT_EQ(server.post("/v1/completions", kGreedy)["usage"]["completion_tokens"], 12);
+}
+
+}  // namespace
+}  // namespace sluice::serve

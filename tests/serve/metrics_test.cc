@@ -1,0 +1,59 @@
+#include "src/serve/metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+namespace sluice::serve {
+namespace {
+
+std::string line_of(const std::string& text, const std::string& start) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with(start)) return line;
+  return "no line " + start;
+}
+
+TEST(Metrics, HistogramsAccumulateByBound) {
+  Histogram histogram({1, 2});
+  for (double value : {0.5, 1.0, 1.5, 9.0}) histogram.observe(value);
+  std::string text;
+  histogram.write("h", "m=\"x\"", text);
+  EXPECT_EQ(text,
+            "h_bucket{m=\"x\",le=\"1\"} 2\nh_bucket{m=\"x\",le=\"2\"} "
+            "3\nh_bucket{m=\"x\",le=\"+Inf\"} 4\n"
+            "h_sum{m=\"x\"} 12\nh_count{m=\"x\"} 4\n");
+}
+
+TEST(Metrics, CountsWhatHappened) {
+  Metrics metrics("a \"model\"");
+  metrics.finished({0.5, 1.0, 3.0, 7, 11, "stop"});
+  metrics.finished({-1, -1, 2.0, 5, 0, "abort"});  // never started: no prompt was computed
+  metrics.rejected();
+  PassReport report;
+  report.pass = 4;
+  report.kv_pages = 10;
+  report.kv_pages_used = 5;
+  report.prefix_hit_tokens = 64;
+  metrics.passed(report);
+  const std::string text = metrics.text(3, 2);
+  const std::string model = "{model_name=\"a \\\"model\\\"\"} ";
+  EXPECT_EQ(line_of(text, "vllm:num_requests_running"), "vllm:num_requests_running" + model + "3");
+  EXPECT_EQ(line_of(text, "vllm:num_requests_waiting"), "vllm:num_requests_waiting" + model + "2");
+  EXPECT_EQ(line_of(text, "vllm:kv_cache_usage_perc"), "vllm:kv_cache_usage_perc" + model + "0.5");
+  EXPECT_EQ(line_of(text, "vllm:prompt_tokens_total"), "vllm:prompt_tokens_total" + model + "7");
+  EXPECT_EQ(line_of(text, "vllm:generation_tokens_total"),
+            "vllm:generation_tokens_total" + model + "11");
+  EXPECT_EQ(line_of(text, "vllm:prefix_cache_hits"), "vllm:prefix_cache_hits" + model + "64");
+  EXPECT_EQ(line_of(text, "sluice:requests_rejected_total"),
+            "sluice:requests_rejected_total" + model + "1");
+  EXPECT_EQ(line_of(text, "vllm:time_to_first_token_seconds_sum"),
+            "vllm:time_to_first_token_seconds_sum" + model + "1");
+  EXPECT_EQ(line_of(text, "vllm:request_queue_time_seconds_count"),
+            "vllm:request_queue_time_seconds_count" + model + "1");
+  EXPECT_NE(text.find("finished_reason=\"abort\"} 1"), std::string::npos);
+  EXPECT_DOUBLE_EQ(metrics.recent_seconds(), 2.5);
+}
+
+}  // namespace
+}  // namespace sluice::serve

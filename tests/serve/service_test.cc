@@ -1,0 +1,158 @@
+// The three stages: what many callers ask for at once is what each gets alone; stop strings, prompt
+// scores, samples, callers that leave, a full queue, the end.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <thread>
+
+#include "tests/serve/served_model.h"
+
+namespace sluice::serve {
+namespace {
+
+Told ask(GenerationService& service, Submission submission) {
+  const auto samples = static_cast<size_t>(submission.samples);
+  std::vector<Submission> all;
+  all.push_back(std::move(submission));
+  auto admission = service.submit(std::move(all));
+  EXPECT_EQ(admission.outcome, RequestQueue::Outcome::kTaken);
+  return admission.ticket ? hear(admission.ticket->mailbox(), samples) : Told{};
+}
+
+void wait_until_idle(const GenerationService& service) {
+  for (int i = 0; i < 6000 && service.running() + service.waiting() > 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(service.running() + service.waiting(), 0);
+}
+
+TEST(GenerationService, ManyCallersGetWhatEachGetsAlone) {
+  ServedModel model;
+  const std::vector<std::string> prompts = {"Once upon a time", "Once upon a time there was",
+                                            "The dog", "Lily",
+                                            "Once upon a time there was a little cat who"};
+  std::vector<Told> alone;
+  for (const std::string& prompt : prompts)
+    alone.push_back(ask(model.service(), model.greedy(prompt, 60)));
+  EXPECT_TRUE(alone[0].texts[0].starts_with(", there was a little girl named Lily"));
+  std::vector<std::jthread> callers;
+  for (int caller = 0; caller < 8; ++caller)
+    callers.emplace_back([&, caller] {
+      std::mt19937 random(static_cast<unsigned>(caller));
+      for (int round = 0; round < 6; ++round) {
+        const size_t which = random() % prompts.size();
+        if (random() % 4 == 0) {  // leaves in the middle
+          std::vector<Submission> all;
+          all.push_back(model.greedy(prompts[which], 60));
+          auto admission = model.service().submit(std::move(all));
+          for (int events = static_cast<int>(random() % 5); events > 0; --events)
+            admission.ticket->mailbox().take(std::chrono::seconds(60));
+          continue;
+        }
+        const Told told = ask(model.service(), model.greedy(prompts[which], 60));
+        EXPECT_EQ(told.texts, alone[which].texts);
+        EXPECT_EQ(told.reasons, alone[which].reasons);
+      }
+    });
+  callers.clear();
+  wait_until_idle(model.service());
+}
+
+TEST(GenerationService, StopStringsEndAnAnswerAndAreNotPartOfIt) {
+  ServedModel model;
+  Submission stopped = model.greedy("Once upon a time", 60);
+  stopped.params.stop = {"named Li"};
+  const Told told = ask(model.service(), stopped);
+  EXPECT_EQ(told.texts[0], ", there was a little girl ");
+  EXPECT_EQ(told.reasons[0], "stop");
+  EXPECT_LT(told.tokens[0], 20);
+  stopped.stops_are_kept = true;
+  EXPECT_EQ(ask(model.service(), stopped).texts[0], ", there was a little girl named Li");
+  wait_until_idle(model.service());
+}
+
+TEST(GenerationService, SamplesOfASeedAreRepeatableAndDiffer) {
+  ServedModel model;
+  Submission sampled = model.greedy("Once upon a time", 24);
+  sampled.params.temperature = 1.2f;
+  sampled.params.seed = 5;
+  sampled.params.has_seed = true;
+  const Told one = ask(model.service(), sampled);
+  sampled.samples = 3;
+  const Told three = ask(model.service(), sampled);
+  EXPECT_EQ(three.texts[0], one.texts[0]) << "the first sample is what the seed gives alone";
+  EXPECT_NE(three.texts[1], three.texts[2]);
+  EXPECT_EQ(ask(model.service(), sampled).texts, three.texts);
+}
+
+TEST(GenerationService, ScoresAPromptAndGoesOn) {
+  ServedModel model;
+  Submission scored = model.greedy("Once upon a time", 6);
+  scored.scores_prompt = true;
+  scored.params.logprobs = 2;
+  const Told told = ask(model.service(), scored);
+  ASSERT_EQ(told.prompts[0].size(), scored.prompt.size());
+  EXPECT_TRUE(std::isnan(told.prompts[0][0].logprob));
+  EXPECT_NEAR(told.prompts[0][1].logprob, -0.24374, 1e-3);  // as transformers has it for this model
+  EXPECT_EQ(told.prompts[0][1].top.size(), 2u);
+  EXPECT_GE(told.prompts[0][1].top[0].logprob, told.prompts[0][1].top[1].logprob);
+  EXPECT_TRUE(told.texts[0].starts_with(", there was"));
+  scored.generates = false;
+  const Told only = ask(model.service(), scored);
+  EXPECT_EQ(only.prompts[0].size(), scored.prompt.size());
+  EXPECT_EQ(only.texts[0], "");
+  EXPECT_EQ(only.tokens[0], 0);
+}
+
+TEST(GenerationService, RefusesOneAndServesTheOthers) {
+  ServedModel model;
+  const std::string expected = ask(model.service(), model.greedy("The dog", 20)).texts[0];
+  Submission too_long = model.greedy("x", 5);
+  too_long.prompt.assign(1000, 5);
+  EXPECT_NE(ask(model.service(), too_long).refused.find("1000 tokens"), std::string::npos);
+  Submission impossible = model.greedy("The dog", 20);
+  impossible.params.repetition_penalty = 1e-38f;  // drives logits to infinity
+  EXPECT_NE(ask(model.service(), impossible).refused.find("inf"), std::string::npos);
+  EXPECT_EQ(ask(model.service(), model.greedy("The dog", 20)).texts[0], expected);
+  EXPECT_EQ(model.service().failure(), "");
+}
+
+TEST(GenerationService, AFullQueueRefusesWhole) {
+  ServedModel model(2, 1);
+  std::vector<Submission> three;
+  for (int i = 0; i < 3; ++i) three.push_back(model.greedy("Lily", 5));
+  EXPECT_EQ(model.service().submit(std::move(three)).outcome, RequestQueue::Outcome::kFull);
+  EXPECT_GE(model.service().retry_after_seconds(), 1);
+  EXPECT_EQ(model.service().waiting(), 0);
+  EXPECT_EQ(ask(model.service(), model.greedy("Lily", 5)).reasons[0], "length");
+}
+
+TEST(GenerationService, DrainsWhatRunsThenTellsTheRest) {
+  ServedModel model(100, 1);
+  std::vector<GenerationService::Admission> admissions;
+  for (int i = 0; i < 5; ++i) {
+    std::vector<Submission> one;
+    one.push_back(model.greedy("Once upon a time", 40));
+    admissions.push_back(model.service().submit(std::move(one)));
+  }
+  model.service().drain(std::chrono::seconds(60));
+  for (auto& admission : admissions)
+    EXPECT_EQ(hear(admission.ticket->mailbox(), 1).reasons[0], "length");
+  std::vector<Submission> late;
+  late.push_back(model.greedy("Lily", 5));
+  EXPECT_EQ(model.service().submit(std::move(late)).outcome, RequestQueue::Outcome::kClosed);
+}
+
+TEST(GenerationService, ADrainWithoutTimeEndsWhatRuns) {
+  ServedModel model(100, 1);
+  std::vector<Submission> many;
+  for (int i = 0; i < 20; ++i) many.push_back(model.greedy("Once upon a time", 200));
+  auto admission = model.service().submit(std::move(many));
+  model.service().drain(std::chrono::milliseconds(0));
+  const Told told = hear(admission.ticket->mailbox(), 20);
+  EXPECT_TRUE(!told.failed.empty() ||
+              std::count(told.reasons.begin(), told.reasons.end(), "cancelled") > 0);
+}
+
+}  // namespace
+}  // namespace sluice::serve
