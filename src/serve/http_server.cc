@@ -20,7 +20,8 @@ using nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLook{200};  // how often a silent caller is looked after
-constexpr std::chrono::seconds kMoment{1};      // for an answer's status to wait for its first text
+constexpr std::chrono::seconds kMoment{1};  // for an answer's status to wait for its first text
+constexpr int kBacklog = 1024;
 constexpr std::chrono::seconds kKeepAlive{10};  // a comment in a silent stream
 
 std::string random_id(const char* prefix) {
@@ -100,6 +101,7 @@ struct HttpServer::Impl {
   const chat::ChatTemplate* chat;
   HttpOptions options;
   httplib::Server server;
+  int listening = -1;  ///< the server's socket
   int64_t started = std::time(nullptr);
 };
 
@@ -321,7 +323,11 @@ bool HttpServer::Impl::stream_some(Exchange& exchange, httplib::DataSink& sink) 
 
 bool HttpServer::Impl::collect_some(Exchange& exchange, httplib::DataSink& sink) const {
   std::optional<Event> event = exchange.next();
-  if (!event) return sink.is_writable() && !is_late(exchange);
+  if (!event || Clock::now() - exchange.last_sign > kLook) {
+    exchange.last_sign = Clock::now();
+    if (!sink.is_writable() || is_late(exchange)) return false;
+    if (!event) return true;
+  }
   // The status is out: an answer that breaks off is no answer, and looks like none.
   if (event->kind == Event::Kind::kRefused || event->kind == Event::Kind::kFailed) {
     log(fmt::format("a request was broken off: {}", event->text));
@@ -485,6 +491,12 @@ HttpServer::HttpServer(GenerationService& service, const text::Tokenizer& tokeni
   server.set_tcp_nodelay(true);
   server.set_read_timeout(30);
   server.set_write_timeout(30);  // a caller that does not read is given up
+  // Not SO_REUSEPORT, the library's own choice: a second server on the port would share it unseen.
+  server.set_socket_options([this](int socket) {
+    const int yes = 1;
+    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    impl_->listening = socket;
+  });
   impl_->add_routes();
 }
 
@@ -499,6 +511,8 @@ int HttpServer::bind() {
     throw Error(ErrorKind::kUser, fmt::format("can't listen on {}:{}", options.host, options.port),
                 "choose another --port (0: any that is free) or --host; something may listen there "
                 "already");
+  // The library lets five callers wait to be accepted; the sixth would come again a second later.
+  ::listen(impl_->listening, kBacklog);
   return port;
 }
 
