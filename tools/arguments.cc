@@ -23,6 +23,11 @@ std::vector<std::string> normalise_arguments(int argc, char** argv) {
     const auto it = spellings.find(argv[i]);
     out.push_back(it == spellings.end() ? argv[i] : it->second);
   }
+  // A command of two words.
+  if (out.size() > 1 && out[0] == "bench" && out[1] == "serve") {
+    out.erase(out.begin());
+    out[0] = "bench-serve";
+  }
   return out;
 }
 

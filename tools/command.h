@@ -23,6 +23,7 @@ Command add_logits(CLI::App& program);
 Command add_bench(CLI::App& program);
 Command add_eval(CLI::App& program);
 Command add_serve(CLI::App& program);
+Command add_bench_serve(CLI::App& program);
 Command add_plan(CLI::App& program);
 Command add_profile(CLI::App& program);
 Command add_doctor(CLI::App& program);
