@@ -12,6 +12,7 @@
 #include "src/jobs/job.h"
 #include "src/text/utf8.h"
 #include "tools/arguments.h"
+#include "tools/chat_options.h"
 #include "tools/command.h"
 #include "tools/engine_flags.h"
 #include "tools/output.h"
@@ -122,12 +123,6 @@ jobs::Completion to_completion(const app::TextResult& result, const text::Tokeni
   return completion;
 }
 
-// "opt-30b" however the path was typed: opt-30b, ./opt-30b/, or . from inside.
-std::string folder_name(const std::string& model) {
-  const auto path = std::filesystem::absolute(model).lexically_normal();
-  return (path.has_filename() ? path : path.parent_path()).filename().string();
-}
-
 void run(const BatchFlags& flags, std::stop_token stop) {
   const BoundModel model = BoundModel::open(flags.engine.model);
   const auto tokenizer = find_tokenizer(flags.engine.model);
@@ -135,7 +130,7 @@ void run(const BatchFlags& flags, std::stop_token stop) {
   if (!std::ifstream(flags.input) || std::filesystem::is_directory(flags.input))
     throw Error(ErrorKind::kFile, flags.input + ": can't be read",
                 "check the path and its permissions");
-  const std::string name = folder_name(flags.engine.model);
+  const std::string name = model_name(flags.engine.model);
   const std::string config =
       fmt::format("{}|{}|{}", name, model.checkpoint().total_bytes(), model.config_text());
   std::optional<jobs::ResultsFile> results;

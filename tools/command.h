@@ -22,6 +22,7 @@ Command add_synth(CLI::App& program);
 Command add_logits(CLI::App& program);
 Command add_bench(CLI::App& program);
 Command add_eval(CLI::App& program);
+Command add_chat(CLI::App& program);
 Command add_serve(CLI::App& program);
 Command add_bench_serve(CLI::App& program);
 Command add_plan(CLI::App& program);

@@ -2,16 +2,13 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 
 #include "src/app/report.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/serve/http_server.h"
+#include "tools/chat_options.h"
 #include "tools/command.h"
 #include "tools/engine_flags.h"
 
@@ -22,8 +19,7 @@ struct ServeFlags {
   EngineFlags engine;
   serve::HttpOptions http;
   std::string order = "fcfs";
-  std::string chat_template;
-  std::string generation_config = "auto";
+  ChatOptions chat;
   int64_t sequences = 16;
   int64_t kv_tokens = 0;
   int64_t pass_tokens = 512;
@@ -37,65 +33,6 @@ struct ServeFlags {
 
 constexpr int64_t kDefaultContext = 4096;
 constexpr int64_t kMeanTokens = 1024;  // of a request, where --kv-tokens does not say
-
-// A sampling field of generation_config.json, as vLLM takes it for what requests leave out.
-sampling::SamplingParams generation_defaults(const ServeFlags& flags) {
-  sampling::SamplingParams out;
-  if (flags.generation_config == "none") return out;
-  const bool is_auto = flags.generation_config == "auto";
-  const auto path = is_auto ? std::filesystem::path(flags.engine.model) / "generation_config.json"
-                            : std::filesystem::path(flags.generation_config);
-  std::ifstream file(path);
-  if (!file) {
-    if (is_auto) return out;
-    throw Error(ErrorKind::kFile, path.string() + ": can't be read", "check --generation-config");
-  }
-  const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object())
-    throw Error(ErrorKind::kFile, path.string() + ": is no JSON object",
-                "mend it, or leave it out with --generation-config none");
-  const auto read = [&](const char* name, auto& field) {
-    if (json.contains(name) && json[name].is_number())
-      field = json[name].get<std::decay_t<decltype(field)>>();
-  };
-  read("temperature", out.temperature);
-  read("top_k", out.top_k);
-  read("top_p", out.top_p);
-  read("min_p", out.min_p);
-  read("repetition_penalty", out.repetition_penalty);
-  try {
-    sampling::validate(out);
-  } catch (const Error& error) {
-    throw error.with_context(path.string());
-  }
-  return out;
-}
-
-std::optional<chat::ChatTemplateSource> template_source(const ServeFlags& flags) {
-  auto found = chat::find_chat_template(flags.engine.model);
-  if (flags.chat_template.empty()) return found;
-  std::ifstream file(flags.chat_template, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file)
-    throw Error(ErrorKind::kFile, flags.chat_template + ": can't be read", "check --chat-template");
-  chat::ChatTemplateSource given = found.value_or(chat::ChatTemplateSource{});
-  given.text = text.str();
-  given.tools_text.clear();
-  given.origin = flags.chat_template;
-  return given;
-}
-
-std::unique_ptr<chat::ChatTemplate> load_chat(const ServeFlags& flags,
-                                              const text::Tokenizer& tokenizer) {
-  auto source = template_source(flags);
-  if (!source) return nullptr;
-  if (source->bos_token.empty() && tokenizer.bos())
-    source->bos_token = tokenizer.token_bytes(*tokenizer.bos());
-  if (source->eos_token.empty() && tokenizer.eos())
-    source->eos_token = tokenizer.token_bytes(*tokenizer.eos());
-  return std::make_unique<chat::ChatTemplate>(std::move(*source));
-}
 
 serve::QueueOrder order_of(const std::string& name) {
   return name == "priority"   ? serve::QueueOrder::kPriority
@@ -116,24 +53,19 @@ policy::Workload workload_of(const ServeFlags& flags, int64_t context) {
   return workload;
 }
 
-std::string folder_name(const std::string& model) {
-  const auto path = std::filesystem::absolute(model).lexically_normal();
-  return (path.has_filename() ? path : path.parent_path()).filename().string();
-}
-
 void tell(std::string_view line) {
   std::fprintf(stderr, "sluice: %.*s\n", static_cast<int>(line.size()), line.data());
 }
 
 void run(const ServeFlags& flags, std::stop_token stop) {
   const auto tokenizer = need_tokenizer(flags.engine.model);
-  const auto chat = load_chat(flags, *tokenizer);
+  const auto chat = flags.chat.load_template(flags.engine.model, *tokenizer);
   serve::HttpOptions http = flags.http;
-  http.defaults = generation_defaults(flags);
+  http.defaults = flags.chat.defaults(flags.engine.model);
   http.most_body_bytes = parse_bytes(flags.most_body, "--max-body");
   http.request_timeout = std::chrono::seconds(flags.timeout_seconds);
   http.log = tell;
-  if (http.model_name.empty()) http.model_name = folder_name(flags.engine.model);
+  if (http.model_name.empty()) http.model_name = model_name(flags.engine.model);
   if (const char* key = std::getenv("SLUICE_API_KEY"); key && http.api_key.empty())
     http.api_key = key;
 
@@ -201,16 +133,7 @@ Command add_serve(CLI::App& program) {
       ->add_option("--served-model-name", flags->http.model_name,
                    "name that requests use (default: the folder's)")
       ->group(group);
-  parser
-      ->add_option("--chat-template", flags->chat_template,
-                   "a Jinja file instead of the model's own")
-      ->group(group);
-  parser
-      ->add_option(
-          "--generation-config", flags->generation_config,
-          "defaults of sampling: auto (the model's generation_config.json), none, or a file")
-      ->capture_default_str()
-      ->group(group);
+  flags->chat.add_to(*parser, group);
   parser
       ->add_option("--cors-origin", flags->http.cors_origin,
                    "pages of this origin may ask (* for all)")

@@ -1,0 +1,74 @@
+#include "tools/chat_options.h"
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "src/base/error.h"
+#include "tools/arguments.h"
+
+namespace sluice::tools {
+
+void ChatOptions::add_to(CLI::App& parser, const char* group) {
+  parser.add_option("--chat-template", chat_template, "a Jinja file instead of the model's own")
+      ->group(group);
+  parser
+      .add_option(
+          "--generation-config", generation_config,
+          "defaults of sampling: auto (the model's generation_config.json), none, or a file")
+      ->capture_default_str()
+      ->group(group);
+}
+
+std::unique_ptr<chat::ChatTemplate> ChatOptions::load_template(
+    const std::string& model, const text::Tokenizer& tokenizer) const {
+  auto source = chat::find_chat_template(model);
+  if (!chat_template.empty()) {
+    if (!source) source.emplace();
+    source->text = read_text(chat_template);
+    source->tools_text.clear();
+    source->origin = chat_template;
+  }
+  if (!source) return nullptr;
+  if (source->bos_token.empty() && tokenizer.bos())
+    source->bos_token = tokenizer.token_bytes(*tokenizer.bos());
+  if (source->eos_token.empty() && tokenizer.eos())
+    source->eos_token = tokenizer.token_bytes(*tokenizer.eos());
+  return std::make_unique<chat::ChatTemplate>(std::move(*source));
+}
+
+sampling::SamplingParams ChatOptions::defaults(const std::string& model) const {
+  sampling::SamplingParams out;
+  if (generation_config == "none") return out;
+  const bool is_auto = generation_config == "auto";
+  const std::string path = is_auto
+                               ? (std::filesystem::path(model) / "generation_config.json").string()
+                               : generation_config;
+  if (is_auto && !std::filesystem::exists(path)) return out;
+  const auto json = nlohmann::json::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object())
+    throw Error(ErrorKind::kFile, path + ": is no JSON object",
+                "mend it, or leave it out with --generation-config none");
+  const auto read = [&](const char* name, auto& field) {
+    if (json.contains(name) && json[name].is_number())
+      field = json[name].get<std::decay_t<decltype(field)>>();
+  };
+  read("temperature", out.temperature);
+  read("top_k", out.top_k);
+  read("top_p", out.top_p);
+  read("min_p", out.min_p);
+  read("repetition_penalty", out.repetition_penalty);
+  try {
+    sampling::validate(out);
+  } catch (const Error& error) {
+    throw error.with_context(path);
+  }
+  return out;
+}
+
+std::string model_name(const std::string& path) {
+  const auto whole = std::filesystem::absolute(path).lexically_normal();
+  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+}
+
+}  // namespace sluice::tools
