@@ -28,6 +28,7 @@ struct ServeFlags {
   int drain_seconds = 30;
   bool no_prefix_cache = false;
   bool no_prediction = false;
+  bool static_batches = false;
   std::string most_body = "32MiB";
 };
 
@@ -76,6 +77,7 @@ void run(const ServeFlags& flags, std::stop_token stop) {
   const auto engine = open_engine(
       engine_flags, workload_of(flags, engine_flags.context), [&](EngineOptions& options) {
         options.predict_lengths = !flags.no_prediction;
+        options.static_batches = flags.static_batches;
         options.cache_prefixes = !flags.no_prefix_cache && options.kv_recent_tokens == 0;
         policy::Policy& policy = options.policy ? *options.policy : options.start_policy;
         if (policy.pass_tokens == 0)
@@ -188,6 +190,10 @@ Command add_serve(CLI::App& program) {
   parser
       ->add_flag("--no-length-prediction", flags->no_prediction,
                  "reserve KV for max_tokens instead of what outputs turn out to need")
+      ->group(batching);
+  parser
+      ->add_flag("--static", flags->static_batches,
+                 "whole batches one after the other, to compare with continuous batching")
       ->group(batching);
   return {parser, [flags](std::stop_token stop) { run(*flags, stop); }};
 }

@@ -172,6 +172,7 @@ void Batcher::admit(RequestSource& source, GenerationSink& sink) {
     preempted_.pop_front();
   }
   source_is_open_ = !source_is_done_;
+  if (limits_.is_static && !running_.empty()) return;
   while (has_place()) {
     std::optional<GenerationRequest> request;
     if (waiting_) {

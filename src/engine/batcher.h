@@ -24,6 +24,7 @@ struct BatcherLimits {
   int64_t max_positions = 1;  ///< of the model, for messages
   bool predicts_length = false;
   bool caches_prefixes = false;
+  bool is_static = false;  ///< new requests only when all running ones have ended, for comparison
 };
 
 /// What outputs turn out to be, against what was asked for: a running mean and deviation (weight

@@ -79,7 +79,8 @@ struct Engine::Impl final : TaskRunner {
         // Every running sequence has a token in every pass.
         BatcherLimits{std::min(plan.policy.block_sequences(), plan.pass_tokens),
                       plan.policy.page_tokens, planned.context_tokens, shape.vocab_size,
-                      shape.max_positions, options.predict_lengths, options.cache_prefixes},
+                      shape.max_positions, options.predict_lengths, options.cache_prefixes,
+                      options.static_batches},
         model.eos_token_ids());
     hidden = std::make_unique<HiddenStore>(shape, plan, *file_engine, folder, compute_memory,
                                            memory, disk);

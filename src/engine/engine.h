@@ -64,6 +64,8 @@ struct EngineOptions {
   /// Keeps the KV pages of what was computed for sequences that begin alike. Not with recent tokens
   /// in 16 bits.
   bool cache_prefixes = false;
+  /// Whole batches one after the other, as engines without continuous batching: for comparison.
+  bool static_batches = false;
   int threads = 0;  ///< of compute; 0: all the process may use
   io::IoMode io_mode = io::IoMode::kAuto;
   bool direct_io = true;

@@ -246,6 +246,29 @@ TEST(BatchingSource, AStopTokenEndsTheWait) {
   }
 }
 
+TEST(BatchingSource, StaticBatchesTakeMorePassesForTheSameTokens) {
+  auto requests = greedy_requests({{5, 6, 7}, {8, 9}, {4, 4}, {11, 3}}, 4);
+  for (size_t i = 0; i < requests.size(); ++i) requests[i].params.max_tokens = i % 2 == 0 ? 12 : 2;
+  EngineOptions options = options_for(requests);
+  options.policy = policy::Policy{};
+  options.policy->micro_batch_sequences = 2;
+  int64_t passes[2] = {};
+  std::map<uint64_t, Answer> answers[2];
+  for (const bool is_static : {false, true}) {
+    options.static_batches = is_static;
+    const auto engine = Engine::open(fixture_model("llama-tiny-gqa"), options);
+    ListSource source(requests);
+    CollectingSink sink;
+    engine->generate(source, sink);
+    passes[is_static] = engine->stats().passes;
+    answers[is_static] = sink.answers;
+  }
+  EXPECT_EQ(passes[true], 24) << "two batches, each as long as its longest";
+  EXPECT_LT(passes[false], 20);
+  for (size_t i = 0; i < requests.size(); ++i)
+    EXPECT_EQ(answers[0][i].tokens, answers[1][i].tokens);
+}
+
 TEST(BatchingPrefixes, ASharedPromptIsComputedOnce) {
   std::vector<int32_t> shared(40);
   for (size_t i = 0; i < shared.size(); ++i) shared[i] = static_cast<int32_t>(3 + i % 17);
