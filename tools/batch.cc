@@ -25,20 +25,38 @@ namespace {
 struct BatchFlags {
   EngineFlags engine;
   SamplingFlags sampling;
+  ChatOptions chat;
   std::string input;
   std::string output;
 };
 
-GenerationRequest to_generation(const jobs::Request& request, const text::Tokenizer* tokenizer) {
-  GenerationRequest out;
-  out.id = static_cast<uint64_t>(request.line_number);
-  out.params = request.params;
-  if (!out.params.has_seed) out.params.seed = sampling::derive_seed(out.params.seed, out.id);
-  out.prompt = request.prompt_ids;
-  if (out.prompt.empty() && tokenizer)
-    out.prompt = tokenizer->encode(request.prompt, text::AddSpecial::kYes);
-  return out;
-}
+// What turns lines into token ids.
+struct Encoder {
+  const text::Tokenizer* tokenizer;  ///< null: ids only
+  const chat::ChatTemplate* chat;    ///< null: no chats
+
+  /// Errors: kUser, kFile from the chat template.
+  GenerationRequest encode(const jobs::Request& request) const {
+    GenerationRequest out;
+    out.id = static_cast<uint64_t>(request.line_number);
+    out.params = request.params;
+    if (!out.params.has_seed) out.params.seed = sampling::derive_seed(out.params.seed, out.id);
+    out.prompt = request.prompt_ids;
+    if (!out.prompt.empty() || !tokenizer) return out;
+    if (!request.is_chat) {
+      out.prompt = tokenizer->encode(request.prompt, text::AddSpecial::kYes);
+      return out;
+    }
+    if (!chat)
+      throw Error(ErrorKind::kUser, "the model has no chat template",
+                  "give one with --chat-template FILE, or the finished text as \"prompt\"");
+    // The template writes the special tokens itself.
+    out.prompt = tokenizer->encode(
+        chat->render(nlohmann::ordered_json::parse(request.prompt), nullptr, true, nullptr),
+        text::AddSpecial::kNo);
+    return out;
+  }
+};
 
 // Reads the input once beforehand, to know what the memory has to hold.
 struct Survey {
@@ -46,17 +64,22 @@ struct Survey {
   int64_t requests = 0;
 };
 
-Survey survey(const BatchFlags& flags, const jobs::ResultsFile* results,
-              const text::Tokenizer* tokenizer, int32_t vocab_size, int64_t longest) {
+Survey survey(const BatchFlags& flags, const jobs::ResultsFile* results, const Encoder& encoder,
+              int32_t vocab_size, int64_t longest) {
   std::ifstream input(flags.input);
   jobs::JobReader reader(input, flags.input, flags.sampling.checked(), results, vocab_size);
   Survey out;
   while (auto line = reader.next()) {
     const auto* request = std::get_if<jobs::Request>(&*line);
     if (!request) continue;
-    const auto generation = to_generation(*request, tokenizer);
-    const auto length = static_cast<int64_t>(generation.prompt.size());
     ++out.requests;
+    GenerationRequest generation;
+    try {
+      generation = encoder.encode(*request);
+    } catch (const Error&) {
+      continue;  // becomes an error record when its turn comes
+    }
+    const auto length = static_cast<int64_t>(generation.prompt.size());
     if (length < longest)
       app::add_to_workload(out.workload, length,
                            std::min<int64_t>(generation.params.max_tokens, longest - length));
@@ -69,8 +92,8 @@ Survey survey(const BatchFlags& flags, const jobs::ResultsFile* results,
 class JobSource final : public RequestSource {
  public:
   JobSource(jobs::JobReader& reader, jobs::ResultsFile& results, app::TextSink& sink,
-            const text::Tokenizer* tokenizer)
-      : reader_(reader), results_(results), sink_(sink), tokenizer_(tokenizer) {}
+            const Encoder& encoder)
+      : reader_(reader), results_(results), sink_(sink), encoder_(encoder) {}
 
   std::optional<GenerationRequest> next() override {
     while (auto line = reader_.next()) {
@@ -80,13 +103,20 @@ class JobSource final : public RequestSource {
         continue;
       }
       auto& request = std::get<jobs::Request>(*line);
-      if (request.prompt_ids.empty() && !tokenizer_) {
+      if (request.prompt_ids.empty() && !encoder_.tokenizer) {
         results_.write_error(request, "no_tokenizer",
                              "the model has no tokenizer; give prompts as lists of token ids");
         ++failed;
         continue;
       }
-      GenerationRequest generation = to_generation(request, tokenizer_);
+      GenerationRequest generation;
+      try {
+        generation = encoder_.encode(request);
+      } catch (const Error& error) {
+        results_.write_error(request, "chat_template", error.what());
+        ++failed;
+        continue;
+      }
       sink_.expect(generation);
       running.emplace(generation.id, std::move(request));
       return generation;
@@ -101,7 +131,7 @@ class JobSource final : public RequestSource {
   jobs::JobReader& reader_;
   jobs::ResultsFile& results_;
   app::TextSink& sink_;
-  const text::Tokenizer* tokenizer_;
+  const Encoder& encoder_;
 };
 
 jobs::Completion to_completion(const app::TextResult& result, const text::Tokenizer* tokenizer) {
@@ -126,13 +156,17 @@ jobs::Completion to_completion(const app::TextResult& result, const text::Tokeni
 void run(const BatchFlags& flags, std::stop_token stop) {
   const BoundModel model = BoundModel::open(flags.engine.model);
   const auto tokenizer = find_tokenizer(flags.engine.model);
+  const auto chat = tokenizer ? flags.chat.load_template(flags.engine.model, *tokenizer) : nullptr;
+  const Encoder encoder{tokenizer.get(), chat.get()};
   const auto vocab_size = static_cast<int32_t>(model.shape().vocab_size);
   if (!std::ifstream(flags.input) || std::filesystem::is_directory(flags.input))
     throw Error(ErrorKind::kFile, flags.input + ": can't be read",
                 "check the path and its permissions");
   const std::string name = model_name(flags.engine.model);
-  const std::string config =
+  std::string config =
       fmt::format("{}|{}|{}", name, model.checkpoint().total_bytes(), model.config_text());
+  // Another template makes other prompts of the same lines.
+  if (!flags.chat.chat_template.empty()) config += "|" + chat->source().text;
   std::optional<jobs::ResultsFile> results;
   if (!flags.engine.dry_run || std::filesystem::exists(flags.output))
     results.emplace(flags.output, config, name);
@@ -141,8 +175,7 @@ void run(const BatchFlags& flags, std::stop_token stop) {
                  flags.output.c_str(), static_cast<long long>(results->resumed_records()));
   const int64_t longest =
       flags.engine.context > 0 ? flags.engine.context : model.shape().max_positions;
-  const Survey found =
-      survey(flags, results ? &*results : nullptr, tokenizer.get(), vocab_size, longest);
+  const Survey found = survey(flags, results ? &*results : nullptr, encoder, vocab_size, longest);
   std::fprintf(stderr, "sluice: %lld requests to run\n", static_cast<long long>(found.requests));
 
   const auto engine = open_engine(flags.engine, found.workload);
@@ -150,7 +183,7 @@ void run(const BatchFlags& flags, std::stop_token stop) {
   std::ifstream input(flags.input);
   jobs::JobReader reader(input, flags.input, flags.sampling.checked(), &*results, vocab_size);
   app::TextSink sink(tokenizer.get());
-  JobSource source(reader, *results, sink, tokenizer.get());
+  JobSource source(reader, *results, sink, encoder);
   Progress progress("batch");
   int64_t done = 0;
   int64_t tokens = 0;
@@ -203,6 +236,7 @@ Command add_batch(CLI::App& program) {
       "batch", "answer a JSONL file of requests; started again, it continues");
   flags->engine.add_to(*parser);
   flags->sampling.add_to(*parser, 128);
+  flags->chat.add_to(*parser, "Chat", ChatOptions::Has::kTemplateOnly);
   parser
       ->add_option("input,-i,--input", flags->input,
                    "OpenAI batch lines or {\"prompt\": ...} lines")

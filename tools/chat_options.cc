@@ -9,9 +9,10 @@
 
 namespace sluice::tools {
 
-void ChatOptions::add_to(CLI::App& parser, const char* group) {
+void ChatOptions::add_to(CLI::App& parser, const char* group, Has has) {
   parser.add_option("--chat-template", chat_template, "a Jinja file instead of the model's own")
       ->group(group);
+  if (has == Has::kTemplateOnly) return;
   parser
       .add_option(
           "--generation-config", generation_config,

@@ -14,7 +14,8 @@ struct ChatOptions {
   std::string chat_template;
   std::string generation_config = "auto";
 
-  void add_to(CLI::App& parser, const char* group);
+  enum class Has { kBoth, kTemplateOnly };
+  void add_to(CLI::App& parser, const char* group, Has has = Has::kBoth);
   /// Null when neither the model nor the command line has a template. Errors: kFile.
   std::unique_ptr<chat::ChatTemplate> load_template(const std::string& model,
                                                     const text::Tokenizer& tokenizer) const;

@@ -64,6 +64,12 @@ std::string run_table(const Engine& engine) {
   text +=
       fmt::format("  tier    disk    weights streamed {:>10} a pass  offloaded {:>10}\n",
                   format_bytes(plan.streamed_weight_bytes), format_bytes(stats.peak_disk_bytes));
+  if (stats.prefix_hit_tokens > 0)
+    text += fmt::format("  prefix  {:>7} prompt tokens were known, not computed again\n",
+                        stats.prefix_hit_tokens);
+  if (stats.preemptions > 0)
+    text += fmt::format("  KV ran short {} times: sequences gave way and were computed again\n",
+                        stats.preemptions);
   Lane busiest = Lane::kDeviceCompute;
   double most = -1;
   for (const auto& [lane, lane_stats] : stats.lanes) {
@@ -99,6 +105,8 @@ nlohmann::ordered_json stats_json(const Engine& engine,
       {"tokens_per_s", decode_rate(stats, stats.first_tokens)},
       {"total_tokens_per_s", rate(static_cast<double>(stats.decode_tokens), stats.wall_seconds)},
       {"passes", stats.passes},
+      {"preemptions", stats.preemptions},
+      {"prefix_hit_tokens", stats.prefix_hit_tokens},
       {"peak_bytes",
        tiers(stats.peak_device_bytes, stats.peak_memory_bytes, stats.peak_disk_bytes)},
       {"budget_bytes",

@@ -81,6 +81,21 @@ bool Batcher::extend(PageTable& table, int64_t count) {
   return true;
 }
 
+// Whether a running prompt is computing full pages that this one begins with too, beyond those that
+// are known already: soon they need not be computed twice.
+bool Batcher::is_being_computed(std::span<const int32_t> prompt) const {
+  if (!limits_.caches_prefixes) return false;
+  const int64_t usable = (static_cast<int64_t>(prompt.size()) - 1) / limits_.page_tokens;
+  for (const auto& sequence : running_) {
+    if (sequence->computed >= sequence->prompt_tokens) continue;
+    const auto other = sequence->prompt();
+    const auto differ = std::mismatch(prompt.begin(), prompt.end(), other.begin(), other.end());
+    const int64_t alike = (differ.first - prompt.begin()) / limits_.page_tokens;
+    if (std::min(alike, usable) > sequence->computed / limits_.page_tokens) return true;
+  }
+  return false;
+}
+
 // Pages for the sequence to start or start again: what is known of its beginning, and new ones.
 bool Batcher::place(Sequence& sequence) {
   if (!recent_.has_free_slot()) return false;
@@ -140,7 +155,8 @@ bool Batcher::admit_one(GenerationRequest request, GenerationSink& sink) {
                .most_tokens = most_tokens(request),
                .scored = 0,
                .cached = {}});
-  if (!place(*sequence)) {
+  const bool waits = !request.score_prompt && is_being_computed(sequence->tokens);
+  if (waits || !place(*sequence)) {
     waiting_ = std::move(request);
     return false;
   }

@@ -4,7 +4,8 @@
 // whole length, or, where lengths are predicted, those of its prompt and the output that earlier
 // ones let expect; when the pool then runs dry, the least urgent of the latest gives its pages up
 // and is computed again later (its tokens stay, so the result is the same). The most urgent, oldest
-// sequence never gives way and fits the pool alone: there is always progress. Not thread safe.
+// sequence never gives way and fits the pool alone: there is always progress. A request whose
+// beginning is just being computed by another waits for it. Not thread safe.
 #include <deque>
 #include <memory>
 #include <optional>
@@ -75,6 +76,7 @@ class Batcher {
   std::optional<std::string> why_refused(const GenerationRequest& request) const;
   bool admit_one(GenerationRequest request, GenerationSink& sink);
   bool place(Sequence& sequence);
+  bool is_being_computed(std::span<const int32_t> prompt) const;
   bool extend(PageTable& table, int64_t count);
   void preempt(size_t index);
   void cancel(uint64_t id, GenerationSink& sink);

@@ -46,6 +46,22 @@ Json logprobs_of(const std::vector<TokenText>& tokens) {
           {"text_offset", std::move(offsets)}};
 }
 
+// The same of a chat's answer.
+Json chat_logprobs_of(const std::vector<TokenText>& tokens) {
+  const auto entry = [](const std::string& text, float logprob) {
+    return Json{{"token", text}, {"logprob", shortest(logprob)}, {"bytes", nullptr}};
+  };
+  Json content = Json::array();
+  for (const TokenText& token : tokens) {
+    Json one = entry(token.text, token.logprob);
+    one["top_logprobs"] = Json::array();
+    for (const auto& [text, logprob] : token.top)
+      one["top_logprobs"].push_back(entry(text, logprob));
+    content.push_back(std::move(one));
+  }
+  return {{"content", std::move(content)}};
+}
+
 std::string line_of(const Json& record) {
   return record.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -54,13 +70,18 @@ std::string line_of(const Json& record) {
 
 std::string answer_line(const Request& request, const Completion& completion,
                         const std::string& model, const std::string& config, int64_t created) {
-  Json choice = {{"index", 0},
-                 {"text", completion.text},
-                 {"logprobs", nullptr},
-                 {"finish_reason", completion.finish_reason}};
-  if (completion.logprobs) choice["logprobs"] = logprobs_of(*completion.logprobs);
-  const Json body = {{"id", "cmpl-" + request.key},
-                     {"object", "text_completion"},
+  Json choice = {{"index", 0}};
+  if (request.is_chat)
+    choice["message"] = {{"role", "assistant"}, {"content", completion.text}};
+  else
+    choice["text"] = completion.text;
+  choice["logprobs"] = nullptr;
+  choice["finish_reason"] = completion.finish_reason;
+  if (completion.logprobs)
+    choice["logprobs"] = request.is_chat ? chat_logprobs_of(*completion.logprobs)
+                                         : logprobs_of(*completion.logprobs);
+  const Json body = {{"id", (request.is_chat ? "chatcmpl-" : "cmpl-") + request.key},
+                     {"object", request.is_chat ? "chat.completion" : "text_completion"},
                      {"created", created},
                      {"model", model},
                      {"choices", Json::array({std::move(choice)})},

@@ -65,14 +65,10 @@ std::string take_string(json& object, const char* name) {
 json open_envelope(json& object, Request& request) {
   request.url = take_string(object, "url");
   request.method = take_string(object, "method");
-  if (request.url == "/v1/chat/completions") {
-    throw Refusal{kUnsupported,
-                  "chat lines need the model's chat template, which batch jobs do not apply yet; "
-                  "send the finished text "
-                  "as \"prompt\" to /v1/completions"};
-  }
-  if (request.url != "/v1/completions") {
-    throw Refusal{kUnsupported, fmt::format("url is \"{}\"; only /v1/completions is supported",
+  request.is_chat = request.url == "/v1/chat/completions";
+  if (!request.is_chat && request.url != "/v1/completions") {
+    throw Refusal{kUnsupported, fmt::format("url is \"{}\"; only /v1/completions and "
+                                            "/v1/chat/completions are supported",
                                             request.url.substr(0, 100))};
   }
   if (request.method != "POST") {
@@ -106,6 +102,7 @@ std::string key_of(const Request& request) {
   for (const auto& [token, bias] : p.logit_bias) biases += fmt::format("{}:{},", token, bias);
   parts.push_back(std::move(biases));
   parts.insert(parts.end(), p.stop.begin(), p.stop.end());
+  if (request.is_chat) parts.push_back("chat");
   return hash_parts(parts).hex();
 }
 
@@ -138,7 +135,10 @@ void read_line(std::string_view line, int64_t vocab_size, Request& request) {
   const bool is_plain =
       !object.contains("body") && !object.contains("url") && !object.contains("method");
   take_custom_id(object, is_plain, request);
-  if (!is_plain) object = open_envelope(object, request);
+  if (is_plain)
+    request.is_chat = object.contains("messages");
+  else
+    object = open_envelope(object, request);
   read_body(object, request);
   try {
     sampling::validate(request.params);

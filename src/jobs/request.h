@@ -1,8 +1,8 @@
 #pragma once
-// One line of a batch job: an OpenAI batch line for /v1/completions, or a plain {"prompt": ...,
-// "max_tokens": ...}. A line is either a Request or a RequestError; nothing in it is ignored in
-// silence: a field that would change the answer and is not supported is an error that names it.
-// Pure functions, thread-safe.
+// One line of a batch job: an OpenAI batch line for /v1/completions or /v1/chat/completions, or a
+// plain {"prompt": ..., "max_tokens": ...} or {"messages": [...], ...}. A line is either a Request
+// or a RequestError; nothing in it is ignored in silence: a field that would change the answer and
+// is not supported is an error that names it. Pure functions, thread-safe.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -19,8 +19,9 @@ constexpr int64_t kMaxLineValues =
 constexpr int kMaxCustomIdBytes = 1024;
 
 struct Request {
-  std::string custom_id;            // "line-<n>" where a plain line gives none
-  std::string prompt;               // text, when prompt_ids is empty
+  std::string custom_id;  // "line-<n>" where a plain line gives none
+  std::string prompt;     // text, when prompt_ids is empty; of a chat: its messages as JSON
+  bool is_chat = false;
   std::vector<int32_t> prompt_ids;  // token ids, when the line gives those
   sampling::SamplingParams params;  // validated
   std::string method, url, model;   // as given; empty in plain lines

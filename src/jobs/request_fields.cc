@@ -135,9 +135,47 @@ void expect_null(const char* name, const json& value, Request&) {
                 fmt::format("{} is {}; it is not supported here", name, describe(value))};
 }
 
-void expect_no_chat(const char* name, const json&, Request&) {
-  throw Refusal{kUnsupported,
-                fmt::format("{} is a chat field; give the finished text as \"prompt\"", name)};
+// The messages of a chat: each with its role and a text, or parts of text that become one.
+void set_messages(const char* name, const json& value, Request& request) {
+  if (!request.is_chat)
+    throw Refusal{kUnsupported, fmt::format("{} belongs to /v1/chat/completions", name)};
+  if (!value.is_array() || value.empty())
+    refuse_type(name, value, "a list of messages, and not empty");
+  json messages = value;
+  for (json& message : messages) {
+    if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
+      throw Refusal{kInvalid, "every message is an object with a \"role\" that is a string"};
+    const auto content = message.find("content");
+    if (content == message.end() || content->is_null() || content->is_string()) continue;
+    if (!content->is_array()) refuse_type("content", *content, "a string or a list of parts");
+    std::string text;
+    for (const json& part : *content) {
+      if (!part.is_object() || part.value("type", json()) != "text" || !part.contains("text") ||
+          !part["text"].is_string())
+        throw Refusal{kUnsupported, "a part of a message is no text; only texts are supported"};
+      text += (text.empty() ? "" : "\n") + part["text"].get<std::string>();
+    }
+    *content = std::move(text);
+  }
+  request.prompt = messages.dump();
+}
+
+// Completions ask for a number, chats for true and top_logprobs.
+void set_logprobs(const char* name, const json& value, Request& request) {
+  if (!request.is_chat)
+    request.params.logprobs = integer(name, value);
+  else if (boolean(name, value))
+    request.params.logprobs = std::max(request.params.logprobs, 0);
+}
+void set_top_logprobs(const char* name, const json& value, Request& request) {
+  if (!request.is_chat)
+    throw Refusal{kUnsupported, fmt::format("{} belongs to /v1/chat/completions", name)};
+  request.params.logprobs = integer(name, value);
+}
+void set_chat_tokens(const char* name, const json& value, Request& request) {
+  if (!request.is_chat)
+    throw Refusal{kUnsupported, fmt::format("{} belongs to /v1/chat/completions", name)};
+  request.params.max_tokens = integer(name, value);
 }
 
 void ignore(const char*, const json&, Request&) {}
@@ -182,8 +220,8 @@ constexpr Field<SamplingParams> kSamplingFields[] = {
 constexpr Field<Request> kFields[] = {
     {"prompt", set_prompt},
     {"model", [](const char* n, const json& v, Request& r) { r.model = string(n, v); }},
-    {"logprobs",
-     [](const char* n, const json& v, Request& r) { r.params.logprobs = integer(n, v); }},
+    {"logprobs", set_logprobs},
+    {"top_logprobs", set_top_logprobs},
     {"n", expect_one},
     {"best_of", expect_one},
     {"echo", expect_false},
@@ -192,8 +230,8 @@ constexpr Field<Request> kFields[] = {
     {"suffix", expect_null},
     {"use_beam_search", expect_false},
     {"skip_special_tokens", expect_true},
-    {"messages", expect_no_chat},
-    {"max_completion_tokens", expect_no_chat},
+    {"messages", set_messages},
+    {"max_completion_tokens", set_chat_tokens},
     {"user", ignore},
     {"metadata", ignore},
 };
@@ -236,8 +274,14 @@ void read_body(const json& body, Request& request) {
     if (!read_sampling_field(name, value, request.params) &&
         !read_field(kFields, name, value, request))
       refuse_unknown_field(name);
-  if (!body.contains("prompt") || body["prompt"].is_null())
-    throw Refusal{kInvalid, "prompt is missing"};
+  const char* asked = request.is_chat ? "messages" : "prompt";
+  if (!body.contains(asked) || body[asked].is_null())
+    throw Refusal{kInvalid, fmt::format("{} is missing", asked)};
+  if (request.is_chat && body.contains("prompt") && !body["prompt"].is_null())
+    throw Refusal{kInvalid, "prompt and messages are both given; keep one"};
+  if (request.is_chat && body.contains("top_logprobs") && !body["top_logprobs"].is_null() &&
+      !(body.contains("logprobs") && body["logprobs"] == true))
+    throw Refusal{kInvalid, "top_logprobs needs \"logprobs\": true"};
   if (request.prompt.empty() && request.prompt_ids.empty())
     throw Refusal{kInvalid, "prompt is empty"};
 }

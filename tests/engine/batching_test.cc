@@ -293,6 +293,30 @@ TEST(BatchingPrefixes, ASharedPromptIsComputedOnce) {
   EXPECT_EQ(run.stats.prefix_hit_tokens, 5 * 40);
 }
 
+// All at once: the others wait for the first to have computed what they share.
+TEST(BatchingPrefixes, RequestsThatComeTogetherComputeTheirBeginningOnce) {
+  std::vector<int32_t> shared(32, 9);
+  std::vector<std::vector<int32_t>> prompts(5, shared);
+  for (size_t i = 0; i < prompts.size(); ++i) prompts[i].push_back(static_cast<int32_t>(20 + i));
+  prompts.push_back({4, 5, 6});
+  auto requests = greedy_requests(prompts, 5);
+  EngineOptions options = options_for(requests);
+  options.compute = ComputeChoice::kF32;
+  const auto expected = run_all("llama-tiny-gqa", options, requests);
+  options.cache_prefixes = true;
+  options.policy = policy::Policy{};
+  options.policy->page_tokens = 8;
+  options.policy->micro_batch_sequences = 8;
+  options.policy->pass_tokens = 12;  // the first prompt takes several passes
+  const auto engine = Engine::open(fixture_model("llama-tiny-gqa"), options);
+  ListSource source(requests);
+  CollectingSink sink;
+  engine->generate(source, sink);
+  for (size_t i = 0; i < requests.size(); ++i)
+    EXPECT_EQ(sink.answers.at(i).tokens, expected.at(i).tokens);
+  EXPECT_EQ(engine->stats().prefill_tokens, 33 + 4 + 3);
+}
+
 TEST(LengthPredictor, LearnsAndStaysBelowWhatWasAskedFor) {
   LengthPredictor lengths;
   EXPECT_EQ(lengths.predict(100), 100);

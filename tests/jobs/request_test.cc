@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <functional>
 #include <set>
 
@@ -55,6 +56,26 @@ TEST(Request, OpenAiBatchLineWithEveryField) {
   expected.logprobs = 3;
   expected.logit_bias = {{17, 2.5F}, {5, -100.0F}};  // in the order of the keys' text
   EXPECT_EQ(request.params, expected);
+}
+
+TEST(Request, ChatLines) {
+  std::ifstream file(SLUICE_FIXTURES "/jobs/openai_example_batch.jsonl");
+  int lines = 0;
+  for (std::string line; std::getline(file, line); ++lines) {
+    const Request request = parse(line);
+    EXPECT_TRUE(request.is_chat);
+    EXPECT_EQ(request.params.max_tokens, 1000);
+    EXPECT_NE(request.prompt.find(R"("content":"Hello world!")"), std::string::npos);
+  }
+  EXPECT_EQ(lines, 2);
+  const Request plain = parse(
+      R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}],
+          "logprobs": true, "top_logprobs": 2})");
+  EXPECT_TRUE(plain.is_chat);
+  EXPECT_EQ(plain.prompt, R"([{"content":"a\nb","role":"user"}])");
+  EXPECT_EQ(plain.params.logprobs, 2);
+  EXPECT_EQ(parse(R"({"messages": [{"role": "user"}], "logprobs": true})").params.logprobs, 0);
+  EXPECT_EQ(parse(R"({"messages": [{"role": "user"}], "logprobs": false})").params.logprobs, -1);
 }
 
 TEST(Request, PlainLineTakesDefaults) {

@@ -85,6 +85,50 @@ TEST(Batch, OpenAiLinesGetOpenAiRecords) {
   EXPECT_EQ(story.rfind(text_of(records.at("ids-6")), 0), 0u);
 }
 
+TEST(Batch, ChatLinesGoThroughTheTemplate) {
+  const TemporaryFolder folder;
+  write_file(folder.path("t.jinja"),
+             "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') "
+             "}}{% endif %}"
+             "{{ bos_token if loop.first }}{{ m.content }}{% endfor %}");
+  write_file(
+      folder.path("in.jsonl"),
+      R"({"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": )"
+      R"([{"role": "user", "content": "Once upon a time"}], "max_tokens": 9, "logprobs": true}})"
+      "\n"
+      R"({"custom_id": "b", "messages": [{"role": "system", "content": "x"}]})"
+      "\n");
+  const std::vector<std::string> job{"batch",
+                                     kModel,
+                                     folder.path("in.jsonl"),
+                                     "-o",
+                                     folder.path("out.jsonl"),
+                                     "--chat-template",
+                                     folder.path("t.jinja"),
+                                     "--json"};
+  const auto json = succeed(job).json();
+  EXPECT_EQ(json["requests"], 1);
+  EXPECT_EQ(json["failed"], 1);
+  const Records records = by_custom_id(read_json_lines(folder.path("out.jsonl")));
+  const auto& body = records.at("a")["response"]["body"];
+  EXPECT_EQ(body["object"], "chat.completion");
+  EXPECT_EQ(body["choices"][0]["message"]["content"],
+            succeed({"run", kModel, "--json", "-p", "Once upon a time", "-n", "9"}).json()["text"]);
+  EXPECT_EQ(body["choices"][0]["logprobs"]["content"].size(), 9u);
+  EXPECT_NE(records.at("b")["error"]["message"].get<std::string>().find("no system"),
+            std::string::npos);
+  EXPECT_EQ(succeed(job).json()["skipped"], 2) << "started again, it has nothing to do";
+  // Another template makes other prompts of the same lines: other answers, not these.
+  write_file(folder.path("t.jinja"), "{{ messages[0].content }}");
+  EXPECT_EQ(sluice(job).exit_code, 2);
+  std::filesystem::remove(folder.path("out.jsonl"));
+  const std::vector<std::string> without(job.begin(), job.begin() + 5);
+  succeed(without);
+  const Records refused = by_custom_id(read_json_lines(folder.path("out.jsonl")));
+  EXPECT_NE(refused.at("a")["error"]["message"].get<std::string>().find("--chat-template"),
+            std::string::npos);
+}
+
 TEST(Batch, BadLinesBecomeErrorRecordsAndTheOthersRun) {
   const TemporaryFolder folder;
   const auto outcome = succeed(
