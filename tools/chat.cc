@@ -20,8 +20,6 @@ namespace sluice::tools {
 namespace {
 using nlohmann::ordered_json;
 
-constexpr int64_t kDefaultContext = 4096;
-
 struct ChatFlags {
   EngineFlags engine;
   ChatOptions chat;
@@ -151,18 +149,13 @@ void run(const ChatFlags& flags, std::stop_token stop) {
                 "give one with --chat-template FILE, or use sluice run for models that were not "
                 "trained to chat");
   const sampling::SamplingParams params = sampling_of(flags);
-  EngineFlags engine_flags = flags.engine;
-  engine_flags.prefers_memory = true;
-  if (engine_flags.context == 0)
-    engine_flags.context =
-        std::min(BoundModel::open(flags.engine.model).shape().max_positions, kDefaultContext);
+  const EngineFlags engine_flags = serving_flags(flags.engine);
   policy::Workload workload;
   workload.sequences = 1;
   workload.max_total_tokens = workload.max_prompt_tokens = engine_flags.context;
   const auto engine = open_engine(engine_flags, workload, [](EngineOptions& options) {
     options.cache_prefixes = options.kv_recent_tokens == 0;
-    policy::Policy& policy = options.policy ? *options.policy : options.start_policy;
-    if (policy.pass_tokens == 0) policy.pass_tokens = 512;
+    limit_pass(options, 512);
   });
   if (!engine) return;
   engine->load(stop);

@@ -1,5 +1,6 @@
 #include "tools/chat_options.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -65,6 +66,20 @@ sampling::SamplingParams ChatOptions::defaults(const std::string& model) const {
     throw error.with_context(path);
   }
   return out;
+}
+
+EngineFlags serving_flags(const EngineFlags& flags) {
+  constexpr int64_t kDefaultContext = 4096;
+  EngineFlags out = flags;
+  out.prefers_memory = true;
+  if (out.context == 0)
+    out.context = std::min(BoundModel::open(flags.model).shape().max_positions, kDefaultContext);
+  return out;
+}
+
+void limit_pass(EngineOptions& options, int64_t tokens) {
+  policy::Policy& policy = options.policy ? *options.policy : options.start_policy;
+  if (policy.pass_tokens == 0) policy.pass_tokens = tokens;
 }
 
 std::string model_name(const std::string& path) {

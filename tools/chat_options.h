@@ -7,6 +7,7 @@
 #include "src/chat/chat_template.h"
 #include "src/sampling/params.h"
 #include "src/text/tokenizer.h"
+#include "tools/engine_flags.h"
 
 namespace sluice::tools {
 
@@ -23,6 +24,12 @@ struct ChatOptions {
   /// Errors: kFile, kUser (out of range).
   sampling::SamplingParams defaults(const std::string& model) const;
 };
+
+/// Flags for a model that answers people: in memory wherever it fits, a context of 4096 tokens (or
+/// the model's) where none is given.
+EngineFlags serving_flags(const EngineFlags& flags);
+/// Prompts go in chunks of so many tokens, unless a policy by hand says otherwise.
+void limit_pass(EngineOptions& options, int64_t tokens);
 
 /// "opt-30b" however the path was typed: opt-30b, ./opt-30b/, or . from inside.
 std::string model_name(const std::string& path);

@@ -32,7 +32,6 @@ struct ServeFlags {
   std::string most_body = "32MiB";
 };
 
-constexpr int64_t kDefaultContext = 4096;
 constexpr int64_t kMeanTokens = 1024;  // of a request, where --kv-tokens does not say
 
 serve::QueueOrder order_of(const std::string& name) {
@@ -70,18 +69,13 @@ void run(const ServeFlags& flags, std::stop_token stop) {
   if (const char* key = std::getenv("SLUICE_API_KEY"); key && http.api_key.empty())
     http.api_key = key;
 
-  EngineFlags engine_flags = flags.engine;
-  engine_flags.prefers_memory = true;
-  const int64_t positions = BoundModel::open(flags.engine.model).shape().max_positions;
-  if (engine_flags.context == 0) engine_flags.context = std::min(positions, kDefaultContext);
+  const EngineFlags engine_flags = serving_flags(flags.engine);
   const auto engine = open_engine(
       engine_flags, workload_of(flags, engine_flags.context), [&](EngineOptions& options) {
         options.predict_lengths = !flags.no_prediction;
         options.static_batches = flags.static_batches;
         options.cache_prefixes = !flags.no_prefix_cache && options.kv_recent_tokens == 0;
-        policy::Policy& policy = options.policy ? *options.policy : options.start_policy;
-        if (policy.pass_tokens == 0)
-          policy.pass_tokens = std::max(flags.pass_tokens, flags.sequences);
+        limit_pass(options, std::max(flags.pass_tokens, flags.sequences));
       });
   if (!engine) return;
   engine->load(stop);

@@ -54,7 +54,7 @@ class Batcher {
   void admit(RequestSource& source, GenerationSink& sink);
   /// Gives every running sequence the pages of its pending tokens, preempting others where needed.
   void secure_pages();
-  /// Counts what a pass computed and keeps full pages for later sequences.
+  /// Keeps the pages that a pass has filled for later sequences.
   void keep_prefixes();
   /// Ends finished sequences.
   void retire(GenerationSink& sink);

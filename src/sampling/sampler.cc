@@ -73,6 +73,14 @@ std::vector<TokenLogprob> likeliest(std::span<const float> logits, size_t count)
   return top;
 }
 
+Choice with_logprobs(int32_t token, std::span<const float> logits, float max, int alternatives) {
+  const double normaliser = log_sum_exp(logits, max);
+  Choice choice{token, static_cast<float>(logits[static_cast<size_t>(token)] - normaliser), {}};
+  if (alternatives > 0) choice.top = likeliest(logits, static_cast<size_t>(alternatives));
+  for (TokenLogprob& one : choice.top) one.logprob = static_cast<float>(one.logprob - normaliser);
+  return choice;
+}
+
 int32_t draw(std::span<const int32_t> tokens, std::span<const float> weights,
              double target) noexcept {
   double sum = 0;
@@ -210,13 +218,12 @@ Choice Sampler::pick(std::span<const float> logits, const History& history,
     choice.token =
         draw(workspace.tokens_, workspace.weights_, uniform(params_.seed, position) * total);
   }
-  if (params_.logprobs < 0) return choice;
+  return params_.logprobs < 0 ? choice
+                              : with_logprobs(choice.token, logits, raw_max, params_.logprobs);
+}
 
-  const double normaliser = log_sum_exp(logits, raw_max);
-  choice.logprob = static_cast<float>(logits[static_cast<size_t>(choice.token)] - normaliser);
-  if (params_.logprobs > 0) choice.top = likeliest(logits, static_cast<size_t>(params_.logprobs));
-  for (TokenLogprob& one : choice.top) one.logprob = static_cast<float>(one.logprob - normaliser);
-  return choice;
+Choice score_token(std::span<const float> logits, int32_t token, int alternatives) {
+  return with_logprobs(token, logits, largest(logits).value, alternatives);
 }
 
 std::vector<float> Sampler::distribution(std::span<const float> logits, const History& history,

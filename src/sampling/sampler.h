@@ -80,6 +80,10 @@ class Sampler {
   std::vector<int32_t> eos_token_ids_;
 };
 
+/// A token that is given, not chosen, with its log-softmax under `logits` and the `alternatives`
+/// likeliest. Logits that no model should give (NaN, +inf) give NaN.
+Choice score_token(std::span<const float> logits, int32_t token, int alternatives);
+
 /// distribution() of a sampler made for the occasion. Errors: as validate() and Sampler::pick().
 std::vector<float> distribution(std::span<const float> logits, const SamplingParams& params,
                                 const History& history,

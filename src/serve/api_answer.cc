@@ -74,7 +74,7 @@ ordered_json Answer::chat_logprobs(const std::vector<sampling::Choice>& choices)
 }
 
 // `offset`: of the first token in the answer's text, in characters; moved behind the last.
-ordered_json Answer::completion_logprobs(const std::vector<PromptToken>& prompt,
+ordered_json Answer::completion_logprobs(const std::vector<sampling::Choice>& prompt,
                                          const std::vector<sampling::Choice>& choices,
                                          int64_t& offset) const {
   auto tokens = ordered_json::array(), logprobs = tokens, tops = tokens, offsets = tokens;
@@ -94,7 +94,7 @@ ordered_json Answer::completion_logprobs(const std::vector<PromptToken>& prompt,
     if (!named.contains(name)) named[name] = finite(logprob);
     tops.push_back(std::move(named));
   };
-  for (const PromptToken& token : prompt) add(token.token, token.logprob, token.top);
+  for (const sampling::Choice& token : prompt) add(token.token, token.logprob, token.top);
   for (const sampling::Choice& choice : choices) add(choice.token, choice.logprob, choice.top);
   return {{"tokens", tokens},
           {"token_logprobs", logprobs},

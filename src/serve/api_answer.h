@@ -45,7 +45,7 @@ class Answer {
   struct Sample {
     std::string text;
     std::vector<sampling::Choice> choices;
-    std::vector<PromptToken> prompt;
+    std::vector<sampling::Choice> prompt;
     std::string finish_reason;
     int64_t output_tokens = 0;
     int64_t cached_tokens = 0;
@@ -55,7 +55,7 @@ class Answer {
 
   std::string token_name(int32_t id) const;
   nlohmann::ordered_json chat_logprobs(const std::vector<sampling::Choice>& choices) const;
-  nlohmann::ordered_json completion_logprobs(const std::vector<PromptToken>& prompt,
+  nlohmann::ordered_json completion_logprobs(const std::vector<sampling::Choice>& prompt,
                                              const std::vector<sampling::Choice>& choices,
                                              int64_t& offset) const;
   nlohmann::ordered_json usage() const;

@@ -3,7 +3,6 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <random>
 
@@ -19,29 +18,6 @@ double seconds_between(std::chrono::steady_clock::time_point from,
   return std::chrono::duration<double>(to - from).count();
 }
 
-// The token that follows a position, under the logits there.
-PromptToken scored(std::span<const float> logits, int32_t token, int alternatives) {
-  double largest = -std::numeric_limits<double>::infinity();
-  for (float logit : logits) largest = std::max(largest, static_cast<double>(logit));
-  double sum = 0;
-  for (float logit : logits) sum += std::exp(static_cast<double>(logit) - largest);
-  const double normaliser = largest + std::log(sum);
-  const auto logprob = [&](int32_t id) {
-    return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(id)]) - normaliser);
-  };
-  PromptToken out{token, logprob(token), {}};
-  std::vector<int32_t> ids(logits.size());
-  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
-  const auto count = std::min(static_cast<size_t>(std::max(alternatives, 0)), ids.size());
-  std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count), ids.end(),
-                    [&](int32_t a, int32_t b) {
-                      const float x = logits[static_cast<size_t>(a)],
-                                  y = logits[static_cast<size_t>(b)];
-                      return x != y ? x > y : a < b;
-                    });
-  for (size_t i = 0; i < count; ++i) out.top.push_back({ids[i], logprob(ids[i])});
-  return out;
-}
 }  // namespace
 
 void Mailbox::put(Event event) {
@@ -98,7 +74,7 @@ class GenerationService::Sink final : public GenerationSink {
     Scored& of = at->second;
     const auto next = static_cast<size_t>(position) + 1;
     if (next < of.prompt.size()) {
-      of.scores.push_back(scored(logits, of.prompt[next], of.alternatives));
+      of.scores.push_back(sampling::score_token(logits, of.prompt[next], of.alternatives));
       return;
     }
     Raw raw{Raw::Kind::kPrompt};
@@ -125,7 +101,7 @@ class GenerationService::Sink final : public GenerationSink {
   struct Scored {
     std::vector<int32_t> prompt;
     int alternatives = 0;
-    std::vector<PromptToken> scores;
+    std::vector<sampling::Choice> scores;
   };
   GenerationService& service_;
   std::map<uint64_t, Scored> prompts_;

@@ -23,13 +23,6 @@
 
 namespace sluice::serve {
 
-/// A prompt token with what the model thought of it; the first has no logprob (NaN).
-struct PromptToken {
-  int32_t token = 0;
-  float logprob = 0;
-  std::vector<sampling::TokenLogprob> top;
-};
-
 /// What a caller hears of one of its samples.
 struct Event {
   enum class Kind : uint8_t {
@@ -43,9 +36,9 @@ struct Event {
   Kind kind = Kind::kText;
   int index = 0;  ///< of the sample
   std::string text;
-  std::vector<sampling::Choice> choices;  ///< with a logprob where asked for
-  std::vector<PromptToken> prompt_tokens;
-  std::string finish_reason;  ///< "stop", "length", "cancelled"
+  std::vector<sampling::Choice> choices;        ///< with a logprob where asked for
+  std::vector<sampling::Choice> prompt_tokens;  ///< the first has no logprob: NaN
+  std::string finish_reason;                    ///< "stop", "length", "cancelled"
   int64_t output_tokens = 0;
   int64_t cached_tokens = 0;
 
@@ -135,7 +128,7 @@ class GenerationService {
     sampling::Choice choice;
     FinishReason reason = FinishReason::kStop;
     std::string message;
-    std::vector<PromptToken> prompt;
+    std::vector<sampling::Choice> prompt;
     PassReport report;
   };
   class Sink;

@@ -269,19 +269,29 @@ TEST(BatchingSource, StaticBatchesTakeMorePassesForTheSameTokens) {
     EXPECT_EQ(answers[0][i].tokens, answers[1][i].tokens);
 }
 
-TEST(BatchingPrefixes, ASharedPromptIsComputedOnce) {
-  std::vector<int32_t> shared(40);
-  for (size_t i = 0; i < shared.size(); ++i) shared[i] = static_cast<int32_t>(3 + i % 17);
-  std::vector<std::vector<int32_t>> prompts(6, shared);
-  for (size_t i = 0; i < prompts.size(); ++i) prompts[i].push_back(static_cast<int32_t>(20 + i));
-  auto requests = greedy_requests(prompts, 5);
-  EngineOptions options = options_for(requests);
-  options.compute = ComputeChoice::kF32;
-  const auto expected = run_all("llama-tiny-gqa", options, requests);
+// `count` prompts that begin with `shared` and end each with a token of its own.
+std::vector<std::vector<int32_t>> prompts_after(const std::vector<int32_t>& shared, size_t count) {
+  std::vector<std::vector<int32_t>> prompts(count, shared);
+  for (size_t i = 0; i < count; ++i) prompts[i].push_back(static_cast<int32_t>(20 + i));
+  return prompts;
+}
+
+void cache_pages_of_8(EngineOptions& options) {
   options.cache_prefixes = true;
   options.policy = policy::Policy{};
   options.policy->page_tokens = 8;
   options.policy->micro_batch_sequences = 8;
+}
+
+TEST(BatchingPrefixes, ASharedPromptIsComputedOnce) {
+  std::vector<int32_t> shared(40);
+  for (size_t i = 0; i < shared.size(); ++i) shared[i] = static_cast<int32_t>(3 + i % 17);
+  auto prompts = prompts_after(shared, 6);
+  auto requests = greedy_requests(prompts, 5);
+  EngineOptions options = options_for(requests);
+  options.compute = ComputeChoice::kF32;
+  const auto expected = run_all("llama-tiny-gqa", options, requests);
+  cache_pages_of_8(options);
   std::vector<TimedSource::Arrival> arrivals{{0, requests[0]}};
   for (size_t i = 1; i < requests.size(); ++i) arrivals.push_back({1, requests[i]});
   const Outcome run = run_timed("llama-tiny-gqa", options, arrivals, {});
@@ -296,17 +306,13 @@ TEST(BatchingPrefixes, ASharedPromptIsComputedOnce) {
 // All at once: the others wait for the first to have computed what they share.
 TEST(BatchingPrefixes, RequestsThatComeTogetherComputeTheirBeginningOnce) {
   std::vector<int32_t> shared(32, 9);
-  std::vector<std::vector<int32_t>> prompts(5, shared);
-  for (size_t i = 0; i < prompts.size(); ++i) prompts[i].push_back(static_cast<int32_t>(20 + i));
+  auto prompts = prompts_after(shared, 5);
   prompts.push_back({4, 5, 6});
   auto requests = greedy_requests(prompts, 5);
   EngineOptions options = options_for(requests);
   options.compute = ComputeChoice::kF32;
   const auto expected = run_all("llama-tiny-gqa", options, requests);
-  options.cache_prefixes = true;
-  options.policy = policy::Policy{};
-  options.policy->page_tokens = 8;
-  options.policy->micro_batch_sequences = 8;
+  cache_pages_of_8(options);
   options.policy->pass_tokens = 12;  // the first prompt takes several passes
   const auto engine = Engine::open(fixture_model("llama-tiny-gqa"), options);
   ListSource source(requests);

@@ -55,7 +55,7 @@ struct Told {
   std::vector<std::string> texts;
   std::vector<std::string> reasons;
   std::vector<int64_t> tokens;
-  std::vector<std::vector<PromptToken>> prompts;
+  std::vector<std::vector<sampling::Choice>> prompts;
   std::string refused, failed;
 };
 
@@ -63,7 +63,7 @@ inline Told hear(Mailbox& mailbox, size_t samples) {
   Told told{std::vector<std::string>(samples),
             std::vector<std::string>(samples),
             std::vector<int64_t>(samples),
-            std::vector<std::vector<PromptToken>>(samples),
+            std::vector<std::vector<sampling::Choice>>(samples),
             "",
             ""};
   for (size_t ended = 0; ended < samples;) {
