@@ -175,13 +175,15 @@ void place_kv(const PlanInput& input, Plan& plan) {
   const int64_t sequences =
       std::min(policy.block_sequences(), std::max<int64_t>(input.workload.sequences, 1));
   const int64_t longest = pages_of(input.workload.max_total_tokens, policy.page_tokens);
+  // The sequences of a beam search share pages, and find room together.
+  const int64_t together = longest * std::clamp<int64_t>(input.workload.beams, 1, sequences);
   int64_t pages = sequences * longest;
   if (input.workload.total_tokens >
-      0)  // mean length, a partial page each, and room for one longest
+      0)  // mean length, a partial page each, and room for the longest
     pages = std::min(pages, pages_of(input.workload.total_tokens * sequences /
                                          std::max<int64_t>(input.workload.sequences, 1),
                                      policy.page_tokens) +
-                                sequences + longest);
+                                sequences + together);
   const auto share_of = [](double share, int64_t of) {
     return share >= 1 ? of : static_cast<int64_t>(std::llround(share * static_cast<double>(of)));
   };
@@ -189,9 +191,10 @@ void place_kv(const PlanInput& input, Plan& plan) {
   const double lower_share = host_share + policy.kv.disk;
   const bool on_host = plan.has_device && policy.attention == AttentionPlace::kHost;
   plan.memory_pages = pages - share_of(lower_share, pages);
-  // A sequence whose attention runs on the host has all its pages below the device.
+  // A sequence whose attention runs on the host has all its pages below the device, and so have the
+  // others of its beam search.
   if (on_host && plan.memory_pages < pages)
-    plan.memory_pages = std::min(pages, (plan.memory_pages + longest / 2) / longest * longest);
+    plan.memory_pages = std::min(pages, (plan.memory_pages + together / 2) / together * together);
   const int64_t lower = pages - plan.memory_pages;
   plan.disk_pages = lower_share > 0 ? share_of(policy.kv.disk / lower_share, lower) : 0;
   plan.host_pages = lower - plan.disk_pages;

@@ -15,19 +15,20 @@ ALLOWED = {
     "src/text": ["src/base"],
     "src/chat": ["src/base", "src/text"],
     "src/sampling": ["src/base"],
+    "src/guide": ["src/base", "src/text", "src/sampling"],
     "src/jobs": ["src/base", "src/sampling"],
     "src/device": ["src/base", "src/schedule"],
     "src/cache": ["src/base"],
     "src/model": ["src/base", "src/shape", "io"],
     "src/engine": ["src/base", "src/shape", "src/schedule", "policy", "io", "kernels", "src/device", "src/cache",
-                   "src/model", "src/sampling"],
+                   "src/model", "src/sampling", "src/guide"],
     "src/engine/cuda": ["src/base", "src/shape", "src/schedule", "policy", "io", "kernels", "src/device", "src/cache",
                         "src/model", "src/engine"],
     "src/profile": ["src/base", "src/schedule", "policy", "io", "kernels", "src/device"],
-    "src/serve": ["src/base", "src/shape", "src/schedule", "policy", "src/cache", "src/model", "src/sampling", "src/text", "src/chat",
+    "src/serve": ["src/base", "src/shape", "src/schedule", "policy", "src/cache", "src/model", "src/sampling", "src/text", "src/guide", "src/chat",
                   "src/jobs", "src/engine", "src/app"],
     "src/app": ["src/base", "src/shape", "src/schedule", "policy", "io", "kernels", "src/device", "src/cache",
-                "src/model", "src/sampling", "src/text", "src/jobs", "src/engine", "src/profile"],
+                "src/model", "src/sampling", "src/text", "src/guide", "src/jobs", "src/engine", "src/profile"],
 }
 ALLOWED["tools"] = list(ALLOWED)
 CHECKED_TREES = ("src", "policy", "io", "kernels", "tools")

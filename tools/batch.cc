@@ -9,6 +9,7 @@
 #include "src/app/generate_text.h"
 #include "src/app/report.h"
 #include "src/base/error.h"
+#include "src/guide/guide_maker.h"
 #include "src/jobs/job.h"
 #include "src/text/utf8.h"
 #include "tools/arguments.h"
@@ -34,13 +35,15 @@ struct BatchFlags {
 struct Encoder {
   const text::Tokenizer* tokenizer;  ///< null: ids only
   const chat::ChatTemplate* chat;    ///< null: no chats
+  guide::GuideMaker* guides;         ///< null without a tokenizer
 
-  /// Errors: kUser, kFile from the chat template.
+  /// Errors: kUser, kFile from the chat template or the guide.
   GenerationRequest encode(const jobs::Request& request) const {
     GenerationRequest out;
     out.id = static_cast<uint64_t>(request.line_number);
     out.params = request.params;
     if (!out.params.has_seed) out.params.seed = sampling::derive_seed(out.params.seed, out.id);
+    if (guides) out.guide = guides->make(request.params.guide);
     out.prompt = request.prompt_ids;
     if (!out.prompt.empty() || !tokenizer) return out;
     if (!request.is_chat) {
@@ -82,7 +85,8 @@ Survey survey(const BatchFlags& flags, const jobs::ResultsFile* results, const E
     const auto length = static_cast<int64_t>(generation.prompt.size());
     if (length < longest)
       app::add_to_workload(out.workload, length,
-                           std::min<int64_t>(generation.params.max_tokens, longest - length));
+                           std::min<int64_t>(generation.params.max_tokens, longest - length),
+                           generation.params.num_beams);
   }
   return out;
 }
@@ -113,7 +117,7 @@ class JobSource final : public RequestSource {
       try {
         generation = encoder_.encode(request);
       } catch (const Error& error) {
-        results_.write_error(request, "chat_template", error.what());
+        results_.write_error(request, request.is_chat ? "chat_template" : "guide", error.what());
         ++failed;
         continue;
       }
@@ -157,7 +161,9 @@ void run(const BatchFlags& flags, std::stop_token stop) {
   const BoundModel model = BoundModel::open(flags.engine.model);
   const auto tokenizer = find_tokenizer(flags.engine.model);
   const auto chat = tokenizer ? flags.chat.load_template(flags.engine.model, *tokenizer) : nullptr;
-  const Encoder encoder{tokenizer.get(), chat.get()};
+  std::optional<guide::GuideMaker> guides;
+  if (tokenizer) guides.emplace(*tokenizer, model.eos_token_ids());
+  const Encoder encoder{tokenizer.get(), chat.get(), guides ? &*guides : nullptr};
   const auto vocab_size = static_cast<int32_t>(model.shape().vocab_size);
   if (!std::ifstream(flags.input) || std::filesystem::is_directory(flags.input))
     throw Error(ErrorKind::kFile, flags.input + ": can't be read",

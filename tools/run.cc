@@ -7,6 +7,7 @@
 #include "src/app/generate_text.h"
 #include "src/app/report.h"
 #include "src/base/error.h"
+#include "src/guide/guide_maker.h"
 #include "src/text/utf8.h"
 #include "tools/arguments.h"
 #include "tools/command.h"
@@ -59,6 +60,11 @@ nlohmann::ordered_json result_json(const app::TextResult& result,
                               {"prompt_token_ids", result.prompt_ids},
                               {"finish_reason", result.finish_reason}};
   if (!result.refused.empty()) json["error"] = result.refused;
+  for (const app::TextHypothesis& beam : result.beams)
+    json["beams"].push_back({{"text", beam.text},
+                             {"token_ids", beam.token_ids},
+                             {"score", beam.score},
+                             {"finish_reason", beam.finish_reason}});
   if (!result.choices.empty()) {
     const auto name = [&](int32_t id) {
       return tokenizer ? text::mend_utf8(tokenizer->token_bytes(id)) : std::to_string(id);
@@ -97,6 +103,9 @@ void run(const RunFlags& flags, std::stop_token stop) {
   const auto tokenizer = find_tokenizer(flags.engine.model);
   const sampling::SamplingParams params = flags.sampling.checked();
   const auto prompts = collect_prompts(flags, tokenizer.get());
+  std::optional<guide::GuideMaker> guides;
+  if (tokenizer && params.guide.kind != sampling::GuideKind::kNone)
+    guides.emplace(*tokenizer, BoundModel::open(flags.engine.model).eos_token_ids());
   std::deque<GenerationRequest> requests;
   policy::Workload workload;
   for (const auto& prompt : prompts) {
@@ -104,8 +113,10 @@ void run(const RunFlags& flags, std::stop_token stop) {
     request.id = requests.size() - 1;
     request.prompt = prompt;
     request.params = params;
+    if (guides) request.guide = guides->make(params.guide);
     if (!params.has_seed) request.params.seed = sampling::derive_seed(params.seed, request.id);
-    app::add_to_workload(workload, static_cast<int64_t>(prompt.size()), params.max_tokens);
+    app::add_to_workload(workload, static_cast<int64_t>(prompt.size()), params.max_tokens,
+                         params.num_beams);
   }
   const auto engine = open_engine(flags.engine, workload);
   if (!engine) return;

@@ -1,5 +1,7 @@
 #include "tools/sampling_flags.h"
 
+#include "tools/arguments.h"
+
 namespace sluice::tools {
 
 void SamplingFlags::add_to(CLI::App& parser, int max_tokens) {
@@ -33,12 +35,65 @@ void SamplingFlags::add_to(CLI::App& parser, int max_tokens) {
       .add_option("--logprobs", params.logprobs,
                   "log-probabilities of the chosen token and the N likeliest")
       ->group(group);
+  parser.add_option("--num-beams,--beams", params.num_beams, "beam search with so many; 1: off")
+      ->group(group);
+  parser
+      .add_option("--length-penalty", params.length_penalty,
+                  "beams: scores are divided by length to this power")
+      ->group(group);
+  parser
+      .add_option("--early-stopping", params.early_stopping,
+                  "beams: true ends at the first num-beams that end, never waits for all that may "
+                  "be better")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, sampling::EarlyStopping>{
+              {"false", sampling::EarlyStopping::kHeuristic},
+              {"true", sampling::EarlyStopping::kAtOnce},
+              {"never", sampling::EarlyStopping::kNever}},
+          CLI::ignore_case))
+      ->group(group);
+  const char* guided = "Guided output (one of them)";
+  auto* of_schema =
+      parser.add_option("--json-schema", schema, "JSON that this schema allows")->group(guided);
+  auto* of_file = parser.add_option("--json-schema-file", schema_file, "the schema in a file")
+                      ->excludes(of_schema)
+                      ->group(guided);
+  auto* of_regex =
+      parser.add_option("--regex", regex, "text that this regular expression describes")
+          ->excludes(of_schema)
+          ->excludes(of_file)
+          ->group(guided);
+  auto* of_choice =
+      parser.add_option("--choice", choices, "one of these texts (given again for each)")
+          ->expected(1)
+          ->take_all()
+          ->excludes(of_schema)
+          ->excludes(of_file)
+          ->excludes(of_regex)
+          ->group(guided);
+  parser.add_flag("--json-object", is_json, "any JSON object")
+      ->excludes(of_schema)
+      ->excludes(of_file)
+      ->excludes(of_regex)
+      ->excludes(of_choice)
+      ->group(guided);
   parser.add_flag("--ignore-eos", params.ignore_eos, "go on past the end-of-text token")
       ->group(group);
 }
 
 sampling::SamplingParams SamplingFlags::checked() const {
   sampling::SamplingParams out = params;
+  using sampling::GuideKind;
+  if (!schema_file.empty())
+    out.guide = {GuideKind::kJsonSchema, read_text(schema_file), {}};
+  else if (!schema.empty())
+    out.guide = {GuideKind::kJsonSchema, schema, {}};
+  else if (!regex.empty())
+    out.guide = {GuideKind::kRegex, regex, {}};
+  else if (!choices.empty())
+    out.guide = {GuideKind::kChoice, {}, choices};
+  else if (is_json)
+    out.guide.kind = GuideKind::kJson;
   out.seed = seed;
   out.has_seed = seed_option_ && seed_option_->count() > 0;
   sampling::validate(out);

@@ -31,6 +31,26 @@ bool TextSink::on_token(uint64_t id, const sampling::Choice& choice) {
   return !outcome.stopped;
 }
 
+void TextSink::on_hypotheses(uint64_t id, const std::vector<sampling::Hypothesis>& best_first) {
+  Running& running = running_.at(id);
+  for (const sampling::Hypothesis& hypothesis : best_first) {
+    TextHypothesis& beam = running.result.beams.emplace_back();
+    beam.score = hypothesis.score;
+    beam.finish_reason =
+        finish_reason_name(hypothesis.is_stopped ? FinishReason::kStop : FinishReason::kLength);
+    std::optional<text::StreamDecoder> decoder;
+    if (tokenizer_)
+      decoder.emplace(*tokenizer_, text::SkipSpecial::kYes,
+                      text::StreamDecoder::Position::kContinues);
+    for (const sampling::Choice& choice : hypothesis.choices) {
+      beam.token_ids.push_back(choice.token);
+      if (decoder) beam.text += decoder->push(choice.token);
+    }
+    if (decoder) beam.text += decoder->finish();
+  }
+  for (const sampling::Choice& choice : best_first.front().choices) on_token(id, choice);
+}
+
 void TextSink::on_finish(uint64_t id, FinishReason reason) {
   const auto it = running_.find(id);
   if (it == running_.end()) return;
@@ -69,12 +89,14 @@ std::optional<GenerationRequest> PromptSource::next() {
   return request;
 }
 
-void add_to_workload(policy::Workload& workload, int64_t prompt_tokens, int64_t new_tokens) {
+void add_to_workload(policy::Workload& workload, int64_t prompt_tokens, int64_t new_tokens,
+                     int beams) {
   if (workload.total_tokens == 0) workload.sequences = 0;
-  ++workload.sequences;
+  workload.sequences += beams;
+  workload.beams = std::max<int64_t>(workload.beams, beams);
   workload.max_prompt_tokens = std::max(workload.max_prompt_tokens, prompt_tokens);
   workload.max_total_tokens = std::max(workload.max_total_tokens, prompt_tokens + new_tokens);
-  workload.total_tokens += prompt_tokens + new_tokens;
+  workload.total_tokens += beams * (prompt_tokens + new_tokens);
 }
 
 }  // namespace sluice::app

@@ -16,6 +16,14 @@
 
 namespace sluice::app {
 
+/// One of the sequences that a beam search ended with.
+struct TextHypothesis {
+  std::string text;
+  std::vector<int32_t> token_ids;
+  double score = 0;  ///< sum of log-probabilities / length ^ length_penalty
+  std::string finish_reason;
+};
+
 /// What came out of one request.
 struct TextResult {
   uint64_t id = 0;
@@ -25,6 +33,7 @@ struct TextResult {
   std::vector<sampling::Choice> choices;  ///< when logprobs were asked for
   std::string finish_reason;              ///< "stop", "length", "cancelled"; empty when refused
   std::string refused;                    ///< why it could not run; empty otherwise
+  std::vector<TextHypothesis> beams;      ///< of a beam search, best first; the first is the result
 };
 
 /// Sequences as they run. The sink of a generate() call.
@@ -42,6 +51,7 @@ class TextSink final : public GenerationSink {
   void expect(const GenerationRequest& request);
 
   bool on_token(uint64_t id, const sampling::Choice& choice) override;
+  void on_hypotheses(uint64_t id, const std::vector<sampling::Hypothesis>& best_first) override;
   void on_finish(uint64_t id, FinishReason reason) override;
   void on_refused(uint64_t id, const std::string& message) override;
   void on_pass(const PassReport& report) override;
@@ -71,7 +81,8 @@ class PromptSource final : public RequestSource {
   TextSink& sink_;
 };
 
-/// Adds a request's lengths to a workload.
-void add_to_workload(policy::Workload& workload, int64_t prompt_tokens, int64_t new_tokens);
+/// Adds a request's lengths to a workload, once for each of its beams.
+void add_to_workload(policy::Workload& workload, int64_t prompt_tokens, int64_t new_tokens,
+                     int beams = 1);
 
 }  // namespace sluice::app

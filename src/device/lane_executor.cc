@@ -197,6 +197,14 @@ void LaneExecutor::run(std::vector<Task> tasks) {
   }
 }
 
+void LaneExecutor::settle() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return error_ || all_done(stores_of_last_pass_); });
+  if (!error_) return;
+  wait_for_in_flight(lock);
+  std::rethrow_exception(error_);
+}
+
 void LaneExecutor::finish() {
   std::unique_lock lock(mutex_);
   for (LaneState& lane : lanes_) lane.queue.clear();

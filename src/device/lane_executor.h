@@ -67,6 +67,8 @@ class LaneExecutor {
   /// be under way). Stores of the pass before have ended by then. Rethrows the first error of any
   /// lane, after all transfers ended, and the same error again whenever it is called after that.
   void run(std::vector<Task> tasks);
+  /// Waits until the stores of the last pass have ended. Rethrows the first error of any lane.
+  void settle();
   /// Drops what has not started and waits for what has. Rethrows the first error of a store.
   void finish();
 

@@ -51,6 +51,28 @@ int64_t Batcher::most_tokens(const GenerationRequest& request) const noexcept {
                   limits_.context_tokens);
 }
 
+// Every beam may come to write all pages behind those that the prompt fills.
+int64_t Batcher::most_pages_of_beams(int64_t prompt_tokens, int64_t total,
+                                     int64_t beams) const noexcept {
+  const int64_t shared = prompt_tokens / limits_.page_tokens;
+  return shared + beams * (pages_for(total) - shared);
+}
+
+int64_t Batcher::most_pages(const GenerationRequest& request) const noexcept {
+  const int64_t total = most_tokens(request);
+  return request.params.num_beams == 1
+             ? pages_for(total)
+             : most_pages_of_beams(static_cast<int64_t>(request.prompt.size()), total,
+                                   request.params.num_beams);
+}
+
+int64_t Batcher::places() const noexcept {
+  int64_t places = 0;
+  for (const auto& sequence : running_)
+    if (sequence->beam == 0) places += sequence->sampler.params().num_beams;
+  return places;
+}
+
 std::optional<std::string> Batcher::why_refused(const GenerationRequest& request) const {
   const auto length = static_cast<int64_t>(request.prompt.size());
   if (length == 0)
@@ -66,12 +88,26 @@ std::optional<std::string> Batcher::why_refused(const GenerationRequest& request
       return fmt::format(
           "token id {} is outside the vocabulary of {}; use the model's own tokenizer", id,
           limits_.vocab_size);
-  const int64_t total = most_tokens(request);
-  if (pages_for(total) > pool_.most_pages_of_one())
+  const int beams = request.params.num_beams;
+  if (beams > 1 && request.score_prompt)
+    return "a beam search does not score its prompt; score it in a request of its own";
+  if (beams > 1 && recent_.is_used())
+    return "beam search does not go with --kv-recent: beams share their KV pages";
+  if (beams > limits_.sequences)
     return fmt::format(
-        "prompt and output of {} tokens need more KV than the plan's {} tokens; raise --cpu-mem or "
-        "lower max_tokens",
-        total, pool_.most_pages_of_one() * limits_.page_tokens);
+        "{} beams run as so many sequences, and {} run together here; lower num_beams or let more "
+        "run together (--parallel of serve, --batch and --micro-batches)",
+        beams, limits_.sequences);
+  if (request.params.guide.kind != sampling::GuideKind::kNone && !request.guide)
+    return "guided output needs the model's tokenizer; copy its files beside the weights";
+  if (beams > 1 && request.guide && request.guide->end_tokens().empty())
+    return "a guided beam search needs an end-of-text token, and the model has none";
+  if (most_pages(request) > pool_.most_pages_of_one())
+    return fmt::format(
+        "prompt and output of {} tokens{} need more KV than the plan's {} tokens; raise --cpu-mem "
+        "or lower max_tokens",
+        most_tokens(request), beams > 1 ? fmt::format(" in {} beams", beams) : "",
+        pool_.most_pages_of_one() * limits_.page_tokens);
   return std::nullopt;
 }
 
@@ -114,17 +150,26 @@ bool Batcher::place(Sequence& sequence) {
       (!sequence.score_prompt || sequence.scored >= sequence.prompt_tokens))
     pages = prefixes_.match(sequence.tokens, (length - 1) / limits_.page_tokens, cached);
   const int64_t known = static_cast<int64_t>(pages.size()) * limits_.page_tokens;
-  if (!extend(pages, pages_for(total) - static_cast<int64_t>(pages.size()))) {
+  const int64_t wanted = sequence.group
+                             ? most_pages_of_beams(sequence.prompt_tokens, sequence.most_tokens,
+                                                   sequence.sampler.params().num_beams)
+                             : pages_for(total);
+  if (!extend(pages, wanted - static_cast<int64_t>(pages.size()))) {
     pool_.release(pages);
     // Nobody gives pages back, so what was found stands in its own way (it lies in the tier that
     // is full): without it there is room, or the pool is not as the checks at admission assume.
     if (!running_.empty()) return false;
     cached = {};
-    const bool is_placed = extend(pages, pages_for(total));
+    const bool is_placed = extend(pages, wanted);
     SLUICE_ASSERT(is_placed, "a sequence that fits the pool alone finds room in an empty one");
     sequence.computed = 0;
   } else {
     sequence.computed = known;
+  }
+  if (sequence.group) {
+    const auto others = pages.begin() + static_cast<std::ptrdiff_t>(pages_for(length));
+    sequence.group->reserve.assign(others, pages.end());
+    pages.erase(others, pages.end());
   }
   sequence.pages = std::move(pages);
   sequence.cached = cached;
@@ -154,9 +199,28 @@ bool Batcher::admit_one(GenerationRequest request, GenerationSink& sink) {
                .arrival = arrivals_,
                .most_tokens = most_tokens(request),
                .scored = 0,
-               .cached = {}});
+               .cached = {},
+               .group = nullptr,
+               .beam = 0,
+               .guide = request.guide,
+               .guide_state = request.guide ? request.guide->start() : 0});
+  const sampling::SamplingParams& params = sequence->sampler.params();
+  if (params.num_beams > 1) {
+    std::vector<int32_t> ends = sequence->sampler.eos_token_ids();
+    ends.insert(ends.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
+    if (request.guide)
+      for (int32_t token : request.guide->end_tokens())
+        if (std::find(ends.begin(), ends.end(), token) == ends.end()) ends.push_back(token);
+    sequence->group = std::make_shared<BeamGroup>(
+        BeamGroup{.search = sampling::BeamSearch(params, std::move(ends),
+                                                 sequence->most_tokens - sequence->prompt_tokens),
+                  .reserve = {},
+                  .candidates = std::vector<std::vector<sampling::BeamCandidate>>(1),
+                  .alternatives = std::vector<std::vector<sampling::TokenLogprob>>(1),
+                  .refusal = {}});
+  }
   const bool waits = !request.score_prompt && is_being_computed(sequence->tokens);
-  if (waits || !place(*sequence)) {
+  if (waits || places() + params.num_beams > limits_.sequences || !place(*sequence)) {
     waiting_ = std::move(request);
     return false;
   }
@@ -181,7 +245,7 @@ void Batcher::cancel(uint64_t id, GenerationSink& sink) {
 void Batcher::admit(RequestSource& source, GenerationSink& sink) {
   for (uint64_t id : source.take_cancelled()) cancel(id, sink);
   retire(sink);
-  const auto has_place = [&] { return static_cast<int64_t>(running_.size()) < limits_.sequences; };
+  const auto has_place = [&] { return places() < limits_.sequences; };
   while (has_place() && !preempted_.empty()) {
     if (!place(*preempted_.front())) return;
     running_.push_back(std::move(preempted_.front()));
@@ -221,11 +285,114 @@ void Batcher::preempt(size_t index) {
   preempted_.insert(before, std::move(sequence));
 }
 
-void Batcher::secure_pages() {
-  if (!limits_.predicts_length) return;
+// A page for what the beam writes next, and one of its own in place of one that others read too.
+void Batcher::secure_beam(Sequence& sequence, std::vector<PageCopy>& copies) {
+  PageTable& reserve = sequence.group->reserve;
+  const auto take = [&] {
+    SLUICE_ASSERT(!reserve.empty(), "a beam search has all pages it may need");
+    const PageRef page = reserve.back();
+    reserve.pop_back();
+    return page;
+  };
+  const auto written = static_cast<size_t>(sequence.computed / limits_.page_tokens);
+  if (written < sequence.pages.size() && pool_.owners(sequence.pages[written]) > 1) {
+    PageTable shared{sequence.pages[written]};
+    sequence.pages[written] = take();
+    copies.push_back({shared.front(), sequence.pages[written]});
+    pool_.release(shared);
+  }
+  while (static_cast<int64_t>(sequence.pages.size()) <
+         pages_for(static_cast<int64_t>(sequence.tokens.size())))
+    sequence.pages.push_back(take());
+}
+
+// Pages that nobody else has stay the group's.
+void Batcher::take_back(BeamGroup& group, PageTable& pages) {
+  for (const PageRef& page : pages) {
+    PageTable one{page};
+    if (pool_.owners(page) == 1)
+      group.reserve.push_back(page);
+    else
+      pool_.release(one);
+  }
+  pages.clear();
+}
+
+void Batcher::fork(const std::vector<std::unique_ptr<Sequence>>& beams,
+                   std::span<const sampling::BeamSearch::Step> steps,
+                   std::span<const guide::Guide::State> guide_states) {
+  std::vector<std::unique_ptr<Sequence>> next;
+  for (const auto& [parent, token] : steps) {
+    auto& child = next.emplace_back(std::make_unique<Sequence>(*beams[parent]));
+    child->beam = next.size() - 1;
+    child->tokens.push_back(token);
+    child->guide_state = guide_states[child->beam];
+    for (const PageRef& page : child->pages) pool_.share(page);
+  }
+  for (const auto& beam : beams) take_back(*beam->group, beam->pages);
+  std::move(next.begin(), next.end(), std::back_inserter(running_));
+}
+
+void Batcher::advance_beams(GenerationSink& sink) {
+  std::vector<BeamGroup*> groups;
+  for (const auto& sequence : running_)
+    if (sequence->group && sequence->beam == 0 && !sequence->finished)
+      groups.push_back(sequence->group.get());
+  for (BeamGroup* group : groups) {
+    const auto is_member = [&](const auto& sequence) { return sequence->group.get() == group; };
+    const auto first = std::stable_partition(running_.begin(), running_.end(),
+                                             [&](const auto& one) { return !is_member(one); });
+    const auto end_all = [&](FinishReason reason) {
+      for (auto it = first; it != running_.end(); ++it) (*it)->finished = reason;
+    };
+    const uint64_t id = (*first)->id;
+    if (!group->refusal.empty()) {
+      sink.on_refused(id, group->refusal);
+      end_all(FinishReason::kCancelled);
+      continue;
+    }
+    // A prompt that takes several passes brings nothing yet.
+    if (std::any_of(group->candidates.begin(), group->candidates.end(),
+                    [](const auto& of_beam) { return of_beam.empty(); }))
+      continue;
+    const auto steps = group->search.advance(group->candidates, group->alternatives);
+    std::vector<guide::Guide::State> guide_states;
+    try {
+      for (const auto& [parent, token] : steps) {
+        const Sequence& beam = **(first + static_cast<std::ptrdiff_t>(parent));
+        guide_states.push_back(beam.guide ? beam.guide->after(beam.guide_state, token) : 0);
+      }
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kUser) throw;
+      sink.on_refused(id, error.text());
+      end_all(FinishReason::kCancelled);
+      continue;
+    }
+    if (steps.empty()) {
+      const auto& found = group->search.hypotheses();
+      SLUICE_ASSERT(!found.empty(), "a search ends with what it has found");
+      sink.on_hypotheses(id, found);
+      end_all(found.front().is_stopped ? FinishReason::kStop : FinishReason::kLength);
+      continue;
+    }
+    group->candidates.assign(steps.size(), {});
+    group->alternatives.assign(steps.size(), {});
+    std::vector<std::unique_ptr<Sequence>> beams(std::make_move_iterator(first),
+                                                 std::make_move_iterator(running_.end()));
+    running_.erase(first, running_.end());
+    fork(beams, steps, guide_states);
+  }
+}
+
+std::vector<PageCopy> Batcher::secure_pages() {
+  std::vector<PageCopy> copies;
+  for (const auto& sequence : running_)
+    if (sequence->group) secure_beam(*sequence, copies);
+  if (!limits_.predicts_length) return copies;
   // The most urgent first, so that whoever needs a page takes it from those after it.
   std::vector<Sequence*> order;
-  for (const auto& sequence : running_) order.push_back(sequence.get());
+  for (const auto& sequence : running_)
+    if (!sequence->group) order.push_back(sequence.get());
   std::sort(order.begin(), order.end(),
             [](const Sequence* a, const Sequence* b) { return gives_way(*b, *a); });
   while (!order.empty()) {
@@ -242,21 +409,30 @@ void Batcher::secure_pages() {
                                  [&](const auto& other) { return other.get() == victim; });
     preempt(static_cast<size_t>(at - running_.begin()));
   }
+  return copies;
 }
 
 void Batcher::keep_prefixes() {
   if (!limits_.caches_prefixes) return;
-  for (const auto& sequence : running_)
-    prefixes_.insert(sequence->tokens, sequence->computed, sequence->pages, sequence->cached);
+  for (const auto& sequence : running_) {
+    // The pages behind a beam search's prompt are the group's, to be used again.
+    const int64_t computed = sequence->group ? std::min(sequence->computed, sequence->prompt_tokens)
+                                             : sequence->computed;
+    prefixes_.insert(sequence->tokens, computed, sequence->pages, sequence->cached);
+  }
 }
 
 void Batcher::retire(GenerationSink& sink) {
   for (auto& sequence : running_) {
     if (!sequence->finished) continue;
-    if (*sequence->finished == FinishReason::kStop || *sequence->finished == FinishReason::kLength)
+    const bool is_complete =
+        *sequence->finished == FinishReason::kStop || *sequence->finished == FinishReason::kLength;
+    if (is_complete && !sequence->group)
       lengths_.observe(static_cast<int64_t>(sequence->output().size()));
     pool_.release(sequence->pages);
     recent_.give_back(sequence->recent_slot);
+    if (sequence->beam > 0) continue;
+    if (sequence->group) pool_.release(sequence->group->reserve);
     sink.on_finish(sequence->id, *sequence->finished);
   }
   std::erase_if(running_, [](const auto& sequence) { return sequence->finished.has_value(); });

@@ -5,7 +5,8 @@
 // ones let expect; when the pool then runs dry, the least urgent of the latest gives its pages up
 // and is computed again later (its tokens stay, so the result is the same). The most urgent, oldest
 // sequence never gives way and fits the pool alone: there is always progress. A request whose
-// beginning is just being computed by another waits for it. Not thread safe.
+// beginning is just being computed by another waits for it. A beam search has all places and pages
+// that it may need from the start; its beams share pages until they write to them. Not thread safe.
 #include <deque>
 #include <memory>
 #include <optional>
@@ -26,6 +27,11 @@ struct BatcherLimits {
   bool predicts_length = false;
   bool caches_prefixes = false;
   bool is_static = false;  ///< new requests only when all running ones have ended, for comparison
+};
+
+/// A page whose tokens are wanted in another one too, before the next pass.
+struct PageCopy {
+  PageRef from, to;
 };
 
 /// What outputs turn out to be, against what was asked for: a running mean and deviation (weight
@@ -53,7 +59,10 @@ class Batcher {
   /// there is room.
   void admit(RequestSource& source, GenerationSink& sink);
   /// Gives every running sequence the pages of its pending tokens, preempting others where needed.
-  void secure_pages();
+  /// Returns what has to be copied before they are written: pages that several beams have.
+  std::vector<PageCopy> secure_pages();
+  /// After a pass: beam searches go on with the best of what their beams bring, or end.
+  void advance_beams(GenerationSink& sink);
   /// Keeps the pages that a pass has filled for later sequences.
   void keep_prefixes();
   /// Ends finished sequences.
@@ -78,9 +87,18 @@ class Batcher {
   bool place(Sequence& sequence);
   bool is_being_computed(std::span<const int32_t> prompt) const;
   bool extend(PageTable& table, int64_t count);
+  void secure_beam(Sequence& sequence, std::vector<PageCopy>& copies);
+  void fork(const std::vector<std::unique_ptr<Sequence>>& beams,
+            std::span<const sampling::BeamSearch::Step> steps,
+            std::span<const guide::Guide::State> guide_states);
+  void take_back(BeamGroup& group, PageTable& pages);
   void preempt(size_t index);
   void cancel(uint64_t id, GenerationSink& sink);
   int64_t most_tokens(const GenerationRequest& request) const noexcept;
+  int64_t most_pages(const GenerationRequest& request) const noexcept;
+  int64_t most_pages_of_beams(int64_t prompt_tokens, int64_t total, int64_t beams) const noexcept;
+  /// Places of the block that are taken or promised to beams.
+  int64_t places() const noexcept;
   int64_t pages_for(int64_t tokens) const noexcept {
     return (tokens + limits_.page_tokens - 1) / limits_.page_tokens;
   }

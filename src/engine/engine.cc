@@ -127,6 +127,8 @@ struct Engine::Impl final : TaskRunner {
   void run_pass(LaneExecutor& executor, ScheduleGenerator& schedule, GenerationSink& sink);
   void take_logits(const MicroBatch& batch, size_t index, std::span<const float> logits,
                    GenerationSink& sink);
+  void take_beam_logits(Sequence& sequence, std::span<const float> logits);
+  void copy_pages(LaneExecutor& executor, const std::vector<PageCopy>& copies);
   void keep_lane_stats(const LaneExecutor& executor);
   const PassPlan& pass_of(const Task& task) const {
     return passes[static_cast<size_t>(task.pass % 2)];
@@ -222,10 +224,12 @@ void Engine::Impl::take_logits(const MicroBatch& batch, size_t index, std::span<
     if (is_last && sequence.score_only) sequence.finished = FinishReason::kScored;
     if (!is_last || sequence.score_only) return;
   }
+  if (sequence.group) return take_beam_logits(sequence, logits);
   sampling::Choice choice;
   try {
-    choice =
-        sequence.sampler.pick(logits, {sequence.prompt(), sequence.output()}, sampling_workspace);
+    choice = sequence.sampler.pick(logits, sequence.history(), sampling_workspace);
+    if (sequence.guide)
+      sequence.guide_state = sequence.guide->after(sequence.guide_state, choice.token);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kUser) throw;
     // What this request asked for leaves it no token; the others go on.
@@ -242,11 +246,36 @@ void Engine::Impl::take_logits(const MicroBatch& batch, size_t index, std::span<
     return std::find(ids.begin(), ids.end(), choice.token) != ids.end();
   };
   const bool goes_on = sink.on_token(sequence.id, choice);
-  if (!goes_on || is_in(eos) || is_in(params.stop_token_ids))
+  const bool is_complete = sequence.guide && sequence.guide->is_complete(sequence.guide_state);
+  if (!goes_on || is_complete || is_in(eos) || is_in(params.stop_token_ids))
     sequence.finished = FinishReason::kStop;
   else if (static_cast<int64_t>(sequence.output().size()) >= params.max_tokens ||
            static_cast<int64_t>(sequence.tokens.size()) >= planned.context_tokens)
     sequence.finished = FinishReason::kLength;
+}
+
+void Engine::Impl::take_beam_logits(Sequence& sequence, std::span<const float> logits) {
+  BeamGroup& group = *sequence.group;
+  try {
+    group.candidates[sequence.beam] = sequence.sampler.beam_candidates(
+        logits, sequence.history(), group.search.candidates_wanted(), sampling_workspace);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kUser) throw;
+    group.refusal = error.text();
+    return;
+  }
+  const int alternatives = sequence.sampler.params().logprobs;
+  if (alternatives > 0)
+    group.alternatives[sequence.beam] = sampling::score_token(logits, 0, alternatives).top;
+  ++totals.decode_tokens;
+  if (is_prefill_pass) ++totals.first_tokens;
+}
+
+void Engine::Impl::copy_pages(LaneExecutor& executor, const std::vector<PageCopy>& copies) {
+  if (copies.empty()) return;
+  executor.settle();
+  for (const auto& [from, to] : copies) kv->copy_page(from, to, device);
+  totals.copied_pages += static_cast<int64_t>(copies.size());
 }
 
 PassLimits Engine::Impl::pass_limits() const {
@@ -313,6 +342,7 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
   for (const auto& batch : pass.micro_batches)
     for (const Chunk& chunk : batch->chunks) chunk.sequence->computed += chunk.count;
   batcher->keep_prefixes();
+  batcher->advance_beams(sink);
 
   const double seconds = seconds_since(started);
   ++totals.passes;
@@ -425,7 +455,7 @@ void Engine::generate(RequestSource& source, GenerationSink& sink, std::stop_tok
   try {
     for (;;) {
       impl.batcher->admit(source, sink);
-      impl.batcher->secure_pages();
+      impl.copy_pages(executor, impl.batcher->secure_pages());
       if (!impl.batcher->running().empty()) {
         impl.run_pass(executor, schedule, sink);
       } else if (impl.batcher->is_idle()) {

@@ -86,6 +86,7 @@ struct EngineStats {
   int64_t passes = 0;
   int64_t preemptions = 0;
   int64_t prefix_hit_tokens = 0;  ///< of prompts, not computed again
+  int64_t copied_pages = 0;       ///< that beams shared until one wrote to them
   int64_t peak_memory_bytes = 0;  ///< of the arena
   int64_t peak_device_bytes = 0;
   int64_t device_budget_bytes = 0;  ///< 0: no device

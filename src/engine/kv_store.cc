@@ -1,5 +1,7 @@
 #include "src/engine/kv_store.h"
 
+#include <cstring>
+
 #include "io/offload_file.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
@@ -14,6 +16,7 @@ KvStore::KvStore(const ModelShape& model, const policy::Plan& plan, io::FileEngi
             plan.has_device && plan.policy.attention == policy::AttentionPlace::kHost),
       has_device_(plan.has_device),
       host_attends_(plan.has_device && plan.policy.attention == policy::AttentionPlace::kHost),
+      num_layers_(model.num_layers),
       page_tokens_(plan.policy.page_tokens),
       page_bytes_(plan.page_bytes),
       staged_page_bytes_(plan.disk_pages > 0 ? round_up(plan.page_bytes, policy::kDiskBlock)
@@ -69,6 +72,53 @@ int64_t KvStore::down_bytes(const MicroBatch& batch) const noexcept {
   return count(batch, &StagedPage::is_changed, false) * page_bytes_;
 }
 
+// Where a page lives that is not on disk.
+std::byte* KvStore::own_address(const PageRef& page, int64_t layer) const noexcept {
+  return page.tier == PageTier::kCompute
+             ? pages_.data() + (layer * pages_count_.compute + page.slot) * page_bytes_
+             : host_pages_.data() + (layer * pages_count_.host + page.slot) * page_bytes_;
+}
+
+io::Extent KvStore::extent_of(const PageRef& page, int64_t layer,
+                              std::byte* memory) const noexcept {
+  return {file_, (layer * pages_count_.disk + page.slot) * staged_page_bytes_, staged_page_bytes_,
+          memory};
+}
+
+void KvStore::copy_page(const PageRef& from, const PageRef& to, Device* device) {
+  const auto is_on_device = [&](const PageRef& page) {
+    return device && page.tier == PageTier::kCompute;
+  };
+  const auto is_in_host_memory = [&](const PageRef& page) {
+    return page.tier != PageTier::kDisk && !is_on_device(page);
+  };
+  // Passing through: a staging slot where there is a disk, which no pass uses now.
+  std::vector<std::byte> plain;
+  std::byte* between = has_device_ ? host_staging_.data() : staging_.data();
+  if (pages_count_.disk == 0) {
+    plain.resize(static_cast<size_t>(page_bytes_));
+    between = plain.data();
+  }
+  for (int64_t layer = 0; layer < num_layers_; ++layer) {
+    const std::byte* source = is_in_host_memory(from) ? own_address(from, layer) : between;
+    if (from.tier == PageTier::kDisk) engine_.read_now({{extent_of(from, layer, between)}});
+    if (is_on_device(from))
+      device->transfer(Direction::kDown, page_bytes_, [&](const Device::Copy& copy) {
+        copy(between, own_address(from, layer), page_bytes_);
+      });
+    if (is_on_device(to)) {
+      device->transfer(Direction::kUp, page_bytes_, [&](const Device::Copy& copy) {
+        copy(own_address(to, layer), source, page_bytes_);
+      });
+    } else if (is_in_host_memory(to)) {
+      std::memcpy(own_address(to, layer), source, static_cast<size_t>(page_bytes_));
+    } else {
+      if (source != between) std::memcpy(between, source, static_cast<size_t>(page_bytes_));
+      engine_.write_now({{extent_of(to, layer, between)}});
+    }
+  }
+}
+
 std::byte* KvStore::staged_address(int32_t slot, int64_t index) const noexcept {
   return staging_.data() + (slot * slot_pages_ + index) * staged_page_bytes_;
 }
@@ -76,8 +126,7 @@ std::byte* KvStore::staged_address(int32_t slot, int64_t index) const noexcept {
 // Where the bytes of a page below the device are in host memory.
 std::byte* KvStore::lower_address(const StagedPage& page, int64_t layer,
                                   int32_t slot) const noexcept {
-  if (page.tier == PageTier::kHost)
-    return host_pages_.data() + (layer * pages_count_.host + page.slot) * page_bytes_;
+  if (page.tier == PageTier::kHost) return own_address({page.tier, page.slot}, layer);
   return host_staging_.data() + (slot * host_slot_pages_ + page.disk_index) * staged_page_bytes_;
 }
 
@@ -89,8 +138,7 @@ std::vector<io::Extent> KvStore::extents(const MicroBatch& batch, bool StagedPag
     if (page.tier != PageTier::kDisk || !(page.*flag)) continue;
     std::byte* memory = has_device_ ? lower_address(page, layer, slot)
                                     : staged_address(slot, static_cast<int64_t>(i));
-    out.push_back({file_, (layer * pages_count_.disk + page.slot) * staged_page_bytes_,
-                   staged_page_bytes_, memory});
+    out.push_back(extent_of({page.tier, page.slot}, layer, memory));
   }
   return out;
 }
@@ -131,7 +179,7 @@ void KvStore::page_addresses(const MicroBatch& batch, const Chunk& chunk, int64_
   for (int64_t page = 0; page < pages; ++page) {
     const PageRef& ref = chunk.sequence->pages[static_cast<size_t>(page)];
     if (ref.tier == PageTier::kCompute) {
-      out.push_back(pages_.data() + (layer * pages_count_.compute + ref.slot) * page_bytes_);
+      out.push_back(own_address(ref, layer));
     } else if (on_host) {
       const StagedPage& lower = batch.staged[static_cast<size_t>(staged++)];
       SLUICE_ASSERT(

@@ -48,10 +48,16 @@ class KvStore {
   /// Addresses of `pages` pages for fresh prompts, from the `first`th on.
   void fresh_addresses(int64_t first, int64_t pages, std::vector<std::byte*>& out) const;
 
+  /// Copies a page's tokens of every layer into another page, wherever both are. Between passes: no
+  /// store may be under way. `device` as the arenas given. Errors: kFile, kDevice.
+  void copy_page(const PageRef& from, const PageRef& to, Device* device);
+
   std::span<std::byte> memory() const noexcept { return pages_.span(); }
   std::span<std::byte> host_memory() const noexcept { return host_pages_.span(); }
 
  private:
+  std::byte* own_address(const PageRef& page, int64_t layer) const noexcept;
+  io::Extent extent_of(const PageRef& page, int64_t layer, std::byte* memory) const noexcept;
   std::byte* staged_address(int32_t slot, int64_t index) const noexcept;
   std::byte* lower_address(const StagedPage& page, int64_t layer, int32_t slot) const noexcept;
   int64_t count(const MicroBatch& batch, bool StagedPage::*flag, bool only_disk) const noexcept;
@@ -63,6 +69,7 @@ class KvStore {
   PagePool pool_;
   bool has_device_;
   bool host_attends_;
+  int64_t num_layers_;
   int64_t page_tokens_;
   int64_t page_bytes_;
   int64_t staged_page_bytes_;  // as they lie in staging slots and in the file

@@ -141,6 +141,7 @@ const char* finish_reason_name(FinishReason reason) noexcept {
   return "stop";
 }
 
+void GenerationSink::on_hypotheses(uint64_t, const std::vector<sampling::Hypothesis>&) {}
 void GenerationSink::on_logits(uint64_t, int64_t, std::span<const float>) {}
 void GenerationSink::on_admitted(uint64_t, int64_t) {}
 void GenerationSink::on_pass(const PassReport&) {}

@@ -2,6 +2,7 @@
 // What the engine is asked for and how it answers; and one running sequence. Requests come from a
 // source whenever the block has room, tokens go to a sink as they are chosen.
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <stop_token>
@@ -10,6 +11,8 @@
 
 #include "src/cache/page_pool.h"
 #include "src/cache/prefix_cache.h"
+#include "src/guide/guide.h"
+#include "src/sampling/beam_search.h"
 #include "src/sampling/sampler.h"
 
 namespace sluice {
@@ -21,6 +24,7 @@ struct GenerationRequest {
   bool score_prompt = false;  ///< hand the logits of every prompt position to the sink
   bool score_only = true;     ///< with score_prompt: generate nothing after it
   int32_t priority = 0;       ///< lower is more urgent: who gives way where KV pages run short
+  std::shared_ptr<guide::Guide> guide;  ///< of params.guide (GuideMaker); null: none is asked for
 };
 
 enum class FinishReason : uint8_t {
@@ -67,8 +71,10 @@ struct PassReport {
 class GenerationSink {
  public:
   virtual ~GenerationSink() = default;
-  /// A token was chosen. False ends the sequence as kStop.
+  /// A token was chosen. False ends the sequence as kStop. Not called for beam searches.
   virtual bool on_token(uint64_t id, const sampling::Choice& choice) = 0;
+  /// A beam search has ended: at most num_beams, best first, at least one. on_finish follows.
+  virtual void on_hypotheses(uint64_t id, const std::vector<sampling::Hypothesis>& best_first);
   virtual void on_finish(uint64_t id, FinishReason reason) = 0;
   /// A request that can't run (empty or too long prompt, no token left by its penalties); the
   /// others go on. `message` says why and how to mend it. One that ran already ends as kCancelled
@@ -80,6 +86,17 @@ class GenerationSink {
   /// again when it resumes after a preemption.
   virtual void on_admitted(uint64_t id, int64_t cached_tokens);
   virtual void on_pass(const PassReport& report);
+};
+
+/// The beams of one request, which run as sequences of the same id.
+struct BeamGroup {
+  sampling::BeamSearch search;
+  /// Pages that nobody uses now: what the group may ever need is its own from the start, so that it
+  /// never waits and never gives way.
+  PageTable reserve;
+  std::vector<std::vector<sampling::BeamCandidate>> candidates;   ///< by beam; of this pass
+  std::vector<std::vector<sampling::TokenLogprob>> alternatives;  ///< by beam; where asked for
+  std::string refusal;  ///< why the search can't go on; empty: it can
 };
 
 /// A running sequence. tokens = prompt, then output.
@@ -99,7 +116,15 @@ struct Sequence {
   int64_t most_tokens = 0;  ///< it can ever have
   int64_t scored = 0;       ///< prompt positions whose logits the sink has got
   PrefixCache::Cursor cached;
+  std::shared_ptr<BeamGroup> group;     ///< null: no beam search
+  size_t beam = 0;                      ///< its rank in the group
+  std::shared_ptr<guide::Guide> guide;  ///< null: every token may come
+  guide::Guide::State guide_state = 0;
 
+  /// What may come next, and what is there. Errors: kUser where a guide has grown too large.
+  sampling::History history() {
+    return {prompt(), output(), guide ? guide->allowed(guide_state) : std::span<const uint64_t>()};
+  }
   int64_t pending() const noexcept { return static_cast<int64_t>(tokens.size()) - computed; }
   std::span<const int32_t> prompt() const noexcept {
     return {tokens.data(), static_cast<size_t>(prompt_tokens)};

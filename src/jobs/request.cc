@@ -15,9 +15,9 @@ namespace sluice::jobs {
 
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;
 
-constexpr int kMaxDepth = 8;  // of lists and objects; a request needs 3, metadata may have more
+constexpr int kMaxDepth = 64;  // of lists and objects; schemas nest
 constexpr const char* kInvalid = "invalid_request";
 constexpr const char* kUnsupported = "unsupported";
 
@@ -103,6 +103,14 @@ std::string key_of(const Request& request) {
   parts.push_back(std::move(biases));
   parts.insert(parts.end(), p.stop.begin(), p.stop.end());
   if (request.is_chat) parts.push_back("chat");
+  if (p.num_beams > 1)
+    parts.push_back(fmt::format("beams {} {} {}", p.num_beams, p.length_penalty,
+                                static_cast<int>(p.early_stopping)));
+  if (p.guide.kind != sampling::GuideKind::kNone) {
+    parts.push_back(fmt::format("guide {}", static_cast<int>(p.guide.kind)));
+    parts.push_back(p.guide.text);
+    parts.insert(parts.end(), p.guide.choices.begin(), p.guide.choices.end());
+  }
   return hash_parts(parts).hex();
 }
 

@@ -6,12 +6,14 @@
 #include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace sluice::jobs {
 
 namespace {
 
-using nlohmann::json;
+// Ordered: the properties of a schema come in its order.
+using json = nlohmann::ordered_json;
 using sampling::SamplingParams;
 
 constexpr const char* kInvalid = "invalid_request";
@@ -99,7 +101,9 @@ void set_seed(const char* name, const json& value, SamplingParams& params) {
 void set_logit_bias(const char* name, const json& value, SamplingParams& params) {
   if (!value.is_object()) refuse_type(name, value, "an object of token ids and numbers");
   params.logit_bias.clear();
-  for (const auto& [text, bias] : value.items()) {
+  // By name, as files of results know them from before.
+  const nlohmann::json by_name(value);
+  for (const auto& [text, bias] : by_name.items()) {
     int32_t token = -1;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), token);
     if (error != std::errc() || end != text.data() + text.size() || token < 0) {
@@ -107,6 +111,71 @@ void set_logit_bias(const char* name, const json& value, SamplingParams& params)
                                           text.substr(0, 40))};
     }
     params.logit_bias.emplace_back(token, number(name, bias));
+  }
+}
+
+// Hugging Face's: a boolean or "never".
+void set_early_stopping(const char* name, const json& value, SamplingParams& params) {
+  using sampling::EarlyStopping;
+  if (value == "never")
+    params.early_stopping = EarlyStopping::kNever;
+  else if (value.is_boolean())
+    params.early_stopping = value.get<bool>() ? EarlyStopping::kAtOnce : EarlyStopping::kHeuristic;
+  else
+    refuse_type(name, value, "true, false or \"never\"");
+}
+
+// A schema comes as an object, or as its text.
+void set_schema(const char* name, const json& value, SamplingParams& params) {
+  if (!value.is_object() && !value.is_string() && !value.is_boolean())
+    refuse_type(name, value, "a JSON schema");
+  params.guide = {sampling::GuideKind::kJsonSchema,
+                  value.is_string() ? value.get<std::string>() : value.dump(),
+                  {}};
+}
+void set_regex(const char* name, const json& value, SamplingParams& params) {
+  params.guide = {sampling::GuideKind::kRegex, string(name, value), {}};
+}
+void set_choice(const char* name, const json& value, SamplingParams& params) {
+  if (!value.is_array()) refuse_type(name, value, "a list of strings");
+  params.guide = {sampling::GuideKind::kChoice, {}, {}};
+  for (const json& choice : value) params.guide.choices.push_back(string(name, choice));
+}
+
+// OpenAI's: text, any JSON object, or JSON by a schema.
+void set_response_format(const char* name, const json& value, SamplingParams& params) {
+  const bool has_type = value.is_object() && value.contains("type");
+  const auto is_type = [&](const char* type) { return has_type && value["type"] == type; };
+  if (is_type("text")) return;
+  if (is_type("json_object")) {
+    params.guide = {sampling::GuideKind::kJson, {}, {}};
+    return;
+  }
+  if (!is_type("json_schema"))
+    refuse_type(name, value, "an object whose type is text, json_object or json_schema");
+  if (!value.contains("json_schema") || !value["json_schema"].is_object() ||
+      !value["json_schema"].contains("schema"))
+    throw Refusal{kInvalid, "response_format.json_schema must be an object with a \"schema\""};
+  set_schema("response_format.json_schema.schema", value["json_schema"]["schema"], params);
+}
+
+// vLLM's: one of json, regex and choice.
+void set_structured_outputs(const char* name, const json& value, SamplingParams& params) {
+  if (!value.is_object()) refuse_type(name, value, "an object");
+  for (const auto& [kind, of] : value.items()) {
+    if (of.is_null()) continue;
+    if (kind == "json")
+      set_schema("structured_outputs.json", of, params);
+    else if (kind == "regex")
+      set_regex("structured_outputs.regex", of, params);
+    else if (kind == "choice")
+      set_choice("structured_outputs.choice", of, params);
+    else if (kind == "json_object" && of == true)
+      params.guide = {sampling::GuideKind::kJson, {}, {}};
+    else
+      throw Refusal{kUnsupported, fmt::format("structured_outputs.{} is not supported; json, "
+                                              "json_object, regex and choice are",
+                                              kind.substr(0, 100))};
   }
 }
 
@@ -123,6 +192,12 @@ void expect_one(const char* name, const json& value, Request&) {
 void expect_false(const char* name, const json& value, Request&) {
   if (boolean(name, value))
     throw Refusal{kUnsupported, fmt::format("{} is true; it is not supported here", name)};
+}
+
+void expect_no_vllm_beams(const char* name, const json& value, Request&) {
+  if (boolean(name, value))
+    throw Refusal{kUnsupported,
+                  fmt::format("{} is true; say how many beams with num_beams instead", name)};
 }
 
 void expect_true(const char* name, const json& value, Request&) {
@@ -157,7 +232,7 @@ void set_messages(const char* name, const json& value, Request& request) {
     }
     *content = std::move(text);
   }
-  request.prompt = messages.dump();
+  request.prompt = nlohmann::json(messages).dump();  // by name, as files of results know them
 }
 
 // Completions ask for a number, chats for true and top_logprobs.
@@ -215,6 +290,15 @@ constexpr Field<SamplingParams> kSamplingFields[] = {
     {"ignore_eos",
      [](const char* n, const json& v, SamplingParams& p) { p.ignore_eos = boolean(n, v); }},
     {"logit_bias", set_logit_bias},
+    {"num_beams", set_integer<&SamplingParams::num_beams>},
+    {"length_penalty", set_number<&SamplingParams::length_penalty>},
+    {"early_stopping", set_early_stopping},
+    {"response_format", set_response_format},
+    {"structured_outputs", set_structured_outputs},
+    {"guided_json", set_schema},
+    {"guided_regex", set_regex},
+    {"guided_choice", set_choice},
+    {"json_schema", set_schema},
 };
 
 constexpr Field<Request> kFields[] = {
@@ -228,7 +312,7 @@ constexpr Field<Request> kFields[] = {
     {"stream", expect_false},
     {"stream_options", expect_null},
     {"suffix", expect_null},
-    {"use_beam_search", expect_false},
+    {"use_beam_search", expect_no_vllm_beams},
     {"skip_special_tokens", expect_true},
     {"messages", set_messages},
     {"max_completion_tokens", set_chat_tokens},
@@ -260,7 +344,13 @@ std::string describe(const json& value) {
 }
 
 bool read_sampling_field(const std::string& name, const json& value, SamplingParams& params) {
-  return read_field(kSamplingFields, name, value, params);
+  const sampling::GuideSpec before = std::exchange(params.guide, {});
+  const bool is_known = read_field(kSamplingFields, name, value, params);
+  const bool has_one = params.guide.kind != sampling::GuideKind::kNone;
+  if (has_one && before.kind != sampling::GuideKind::kNone)
+    throw Refusal{kInvalid, fmt::format("{} asks for a second guided output; keep one", name)};
+  if (!has_one) params.guide = before;
+  return is_known;
 }
 
 void refuse_unknown_field(const std::string& name) {

@@ -17,17 +17,17 @@ struct Refusal {
 /// Reads the field `name` into `params` when it is one of sampling (all but logprobs, which the
 /// interfaces write differently); a null changes nothing. False: it is another field. Throws
 /// Refusal.
-bool read_sampling_field(const std::string& name, const nlohmann::json& value,
+bool read_sampling_field(const std::string& name, const nlohmann::ordered_json& value,
                          sampling::SamplingParams& params);
 [[noreturn]] void refuse_unknown_field(const std::string& name);
 
 /// Reads every field of `body` into `request`. A null is as if the field were absent.
 /// Throws Refusal naming the field: unknown, of the wrong type, or with a value that is not
 /// supported.
-void read_body(const nlohmann::json& body, Request& request);
+void read_body(const nlohmann::ordered_json& body, Request& request);
 
 /// "a string", "the number 1.5", "an object": what a message says was found. Long values are not
 /// repeated.
-std::string describe(const nlohmann::json& value);
+std::string describe(const nlohmann::ordered_json& value);
 
 }  // namespace sluice::jobs

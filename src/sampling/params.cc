@@ -39,6 +39,28 @@ void check_stop(const SamplingParams& params) {
 
 }  // namespace
 
+namespace {
+constexpr size_t kMostGuideBytes = size_t{1} << 20, kMostChoices = 10'000;
+
+void check_guide(const GuideSpec& guide) {
+  size_t bytes = guide.text.size();
+  for (const std::string& choice : guide.choices) {
+    if (choice.empty()) {
+      throw Error(ErrorKind::kUser, "a choice of guided output is empty",
+                  "give texts that can be told from nothing");
+    }
+    bytes += choice.size();
+  }
+  if (guide.kind == GuideKind::kChoice &&
+      (guide.choices.empty() || guide.choices.size() > kMostChoices)) {
+    refuse("the number of choices", guide.choices.size(), fmt::format("1 to {}", kMostChoices));
+  }
+  if (bytes > kMostGuideBytes) {
+    refuse("the size of the guide", bytes, fmt::format("at most {} bytes", kMostGuideBytes));
+  }
+}
+}  // namespace
+
 void validate(const SamplingParams& params) {
   check_range("temperature", params.temperature, 0, kMaxTemperature);
   if (params.top_k < 0) refuse("top_k", params.top_k, "0 (off) or more");
@@ -57,6 +79,15 @@ void validate(const SamplingParams& params) {
     refuse("logprobs", params.logprobs, fmt::format("-1 (none) to {}", kMaxLogprobs));
   }
   check_stop(params);
+  if (params.num_beams < 1 || params.num_beams > kMaxBeams) {
+    refuse("num_beams", params.num_beams, fmt::format("1 (off) to {}", kMaxBeams));
+  }
+  check_guide(params.guide);
+  check_range("length_penalty", params.length_penalty, -100, 100);
+  if (params.num_beams > 1 && !params.stop.empty()) {
+    throw Error(ErrorKind::kUser, "stop strings are given with beam search",
+                "beams end at tokens: use stop_token_ids, or num_beams 1");
+  }
   for (const auto& [token, bias] : params.logit_bias) {
     if (token < 0) refuse("logit_bias: a token id", token, "0 or more");
     check_range("logit_bias: a bias", bias, -100, 100);

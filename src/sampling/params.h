@@ -14,6 +14,31 @@ constexpr int kMaxLogprobs = 20;     // alternatives a token may report (as vLLM
 constexpr int kMaxStopStrings = 64;  // bounds the stop automaton together with the next
 constexpr int kMaxStopBytes = 4096;  // length of one stop string
 constexpr float kMaxTemperature = 100.0F;
+constexpr int kMaxBeams = 64;
+
+/// When a beam search that has its num_beams finished sequences ends (Hugging Face's names: false,
+/// true, "never").
+enum class EarlyStopping : uint8_t {
+  kHeuristic,  // when the best running beam, as long as it is now, can't beat the worst of them
+  kAtOnce,     // as soon as it has them
+  kNever       // when no running beam can, however long it gets
+};
+
+/// What the whole output has to be.
+enum class GuideKind : uint8_t {
+  kNone,
+  kJson,        // any JSON object
+  kJsonSchema,  // JSON that `text`, a schema, allows
+  kRegex,       // what `text`, a regular expression, describes
+  kChoice       // one of `choices`
+};
+struct GuideSpec {
+  GuideKind kind = GuideKind::kNone;
+  std::string text;
+  std::vector<std::string> choices;
+
+  bool operator==(const GuideSpec&) const = default;
+};
 
 struct SamplingParams {
   float temperature = 1.0F;         // [0, 100]; 0 = greedy
@@ -34,6 +59,11 @@ struct SamplingParams {
   int logprobs = -1;        // [-1, 20]: -1 none; 0 the chosen token's only; n with the n likeliest
   std::vector<std::pair<int32_t, float>>
       logit_bias;  // token, what is added to its logit: [-100, 100]
+  // Beam search: 2 or more beams. Temperature, top_k, top_p, min_p and seed then play no part.
+  int num_beams = 1;            // [1, 64]
+  float length_penalty = 1.0F;  // [-100, 100]: scores are divided by length to its power
+  EarlyStopping early_stopping = EarlyStopping::kHeuristic;
+  GuideSpec guide;  // src/guide masks the tokens that would lead elsewhere
 
   bool operator==(const SamplingParams&) const = default;
 };

@@ -47,7 +47,7 @@ TokenLogprob best_of(std::span<const float> adjusted, std::span<const float> log
   if (!std::isfinite(best)) {
     throw Error(ErrorKind::kUser,
                 fmt::format("{} at output position {}",
-                            best < 0 ? "logit_bias and min_tokens leave no token to choose"
+                            best < 0 ? "logit_bias, min_tokens and masks leave no token to choose"
                                      : "logit_bias and penalties push a logit to +inf",
                             position),
                 "loosen logit_bias, repetition_penalty or min_tokens");
@@ -101,7 +101,8 @@ bool is_token(int32_t token, std::span<const float> logits) noexcept {
 
 int64_t Workspace::bytes() const noexcept {
   return static_cast<int64_t>(
-      (adjusted_.capacity() + selection_.capacity() + weights_.capacity()) * sizeof(float) +
+      (adjusted_.capacity() + selection_.capacity() + weights_.capacity() + logprobs_.capacity()) *
+          sizeof(float) +
       (counts_.capacity() + touched_.capacity() + tokens_.capacity()) * sizeof(int32_t) +
       ranked_.capacity() * sizeof(Ranked));
 }
@@ -152,7 +153,7 @@ std::span<const float> Sampler::adjust(std::span<const float> logits, const Hist
   const bool masks = history.output.size() < static_cast<size_t>(params_.min_tokens);
   const bool penalises = params_.repetition_penalty != 1.0F || params_.presence_penalty != 0 ||
                          params_.frequency_penalty != 0;
-  if (params_.logit_bias.empty() && !masks && !penalises) return logits;
+  if (params_.logit_bias.empty() && !masks && !penalises && history.allowed.empty()) return logits;
 
   workspace.adjusted_.assign(logits.begin(), logits.end());
   const std::span<float> adjusted(workspace.adjusted_);
@@ -169,6 +170,15 @@ std::span<const float> Sampler::adjust(std::span<const float> logits, const Hist
       for (const int32_t token : *ids) {
         if (is_token(token, logits)) adjusted[static_cast<size_t>(token)] = kNothing;
       }
+    }
+  }
+  if (!history.allowed.empty()) {
+    // Tokens that the mask does not reach are padding of the logits' rows.
+    for (size_t token = 0; token < adjusted.size(); ++token) {
+      const size_t word = token / 64;
+      const bool may_come =
+          word < history.allowed.size() && (history.allowed[word] >> token % 64 & 1) != 0;
+      if (!may_come) adjusted[token] = kNothing;
     }
   }
   return adjusted;
@@ -220,6 +230,27 @@ Choice Sampler::pick(std::span<const float> logits, const History& history,
   }
   return params_.logprobs < 0 ? choice
                               : with_logprobs(choice.token, logits, raw_max, params_.logprobs);
+}
+
+std::vector<BeamCandidate> Sampler::beam_candidates(std::span<const float> logits,
+                                                    const History& history, size_t count,
+                                                    Workspace& workspace) const {
+  SLUICE_ASSERT(!logits.empty(), "a model has a vocabulary");
+  const size_t position = history.output.size();
+  const double normaliser = log_sum_exp(logits, checked_max(logits, position));
+  workspace.logprobs_.resize(logits.size());
+  std::transform(logits.begin(), logits.end(), workspace.logprobs_.begin(), [&](float logit) {
+    return static_cast<float>(static_cast<double>(logit) - normaliser);
+  });
+  const std::span<const float> logprobs(workspace.logprobs_);
+  const std::span<const float> adjusted = adjust(logprobs, history, workspace);
+  best_of(adjusted, logprobs, largest(logprobs).value, position);  // refuses when nothing is left
+  std::vector<BeamCandidate> candidates;
+  candidates.reserve(count);
+  for (const TokenLogprob& one : likeliest(adjusted, count))
+    if (one.logprob > kNothing)
+      candidates.push_back({one.token, one.logprob, logprobs[static_cast<size_t>(one.token)]});
+  return candidates;
 }
 
 Choice score_token(std::span<const float> logits, int32_t token, int alternatives) {

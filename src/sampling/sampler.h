@@ -2,8 +2,9 @@
 // Chooses the next token of one sequence from the model's logits. Holds no state but its
 // parameters: the random number of output position i depends on (seed, i) only, so neither batch
 // composition nor pausing a sequence changes its tokens. Order: logit bias, repetition penalty,
-// presence and frequency penalty, min_tokens, temperature, top-k, top-p, min-p; the sets that are
-// kept are those of Hugging Face's processors. Thread-safe: one Workspace a thread.
+// presence and frequency penalty, min_tokens, the mask of a guide, temperature, top-k, top-p,
+// min-p; the sets that are kept are those of Hugging Face's processors. Thread-safe: one Workspace
+// a thread.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -17,6 +18,8 @@ namespace sluice::sampling {
 struct History {
   std::span<const int32_t> prompt;
   std::span<const int32_t> output;  // its length is the position that is being sampled
+  /// Bit t of the words: token t may come. Empty: every token may.
+  std::span<const uint64_t> allowed = {};
 };
 
 struct TokenLogprob {
@@ -33,7 +36,14 @@ struct Choice {
       top;  // params.logprobs likeliest of the unmodified logits, likeliest first
 };
 
-/// Buffers of about 24 bytes x vocab_size, kept between calls and shared by all sequences of a
+/// A token that a beam may go on with.
+struct BeamCandidate {
+  int32_t token = 0;
+  float score = 0;    // log-softmax of the logits, after bias, penalties and masks
+  float logprob = 0;  // log-softmax of the unmodified logits
+};
+
+/// Buffers of about 28 bytes x vocab_size, kept between calls and shared by all sequences of a
 /// thread.
 class Workspace {
  public:
@@ -49,6 +59,7 @@ class Workspace {
   std::vector<int32_t> tokens_;   // what is kept, by rising id
   std::vector<float> weights_;    // [tokens_] exp((logit - max) / temperature)
   std::vector<Ranked> ranked_;    // top-p
+  std::vector<float> logprobs_;   // [vocab_size] of beams
 };
 
 class Sampler {
@@ -66,6 +77,12 @@ class Sampler {
   /// as pick().
   std::vector<float> distribution(std::span<const float> logits, const History& history,
                                   Workspace& workspace) const;
+
+  /// The `count` tokens of highest score, best first, fewer when masks leave fewer: how beam search
+  /// goes on. As Hugging Face does it, bias and penalties change the log-softmax, not the logits;
+  /// temperature and filters play no part. Errors: as pick().
+  std::vector<BeamCandidate> beam_candidates(std::span<const float> logits, const History& history,
+                                             size_t count, Workspace& workspace) const;
 
   const SamplingParams& params() const noexcept { return params_; }
   const std::vector<int32_t>& eos_token_ids() const noexcept { return eos_token_ids_; }

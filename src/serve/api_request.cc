@@ -13,8 +13,8 @@ namespace sluice::serve {
 
 namespace {
 using jobs::Refusal;
-using nlohmann::json;
 using nlohmann::ordered_json;
+using json = ordered_json;  // properties of schemas come in their order
 using sampling::SamplingParams;
 
 constexpr int kMostDepth = 64;  // of JSON: tools bring schemas
@@ -43,30 +43,20 @@ int integer(const std::string& name, const json& value, int low, int high) {
 
 // Values that ask for nothing that is not there.
 bool is_neutral(const std::string& name, const json& value) {
-  if (name == "response_format")
-    return value.is_object() && value.size() == 1 && value.contains("type") &&
-           value["type"] == "text";
   if (name == "tool_choice") return value == "none" || value == "auto";
   if (name == "skip_special_tokens" || name == "spaces_between_special_tokens")
     return value == true;
-  if (name == "use_beam_search" || name == "store") return value == false;
-  if (name == "length_penalty") return value == 1.0;
+  if (name == "store") return value == false;
   if (name == "service_tier") return value == "auto" || value == "default";
   return name == "user" || name == "metadata" || name == "parallel_tool_calls";
 }
-constexpr const char* kKnown[] = {"response_format",
-                                  "tool_choice",
+constexpr const char* kKnown[] = {"tool_choice",
                                   "parallel_tool_calls",
                                   "skip_special_tokens",
                                   "spaces_between_special_tokens",
-                                  "use_beam_search",
                                   "store",
-                                  "length_penalty",
                                   "service_tier",
                                   "suffix",
-                                  "guided_json",
-                                  "guided_regex",
-                                  "guided_choice",
                                   "guided_grammar",
                                   "prompt_logprobs",
                                   "user",
@@ -94,6 +84,8 @@ bool read_common(const std::string& name, const json& value, ApiRequest& out) {
     out.priority = integer(name, value, -1000000, 1000000);
   } else if (name == "add_special_tokens") {
     out.adds_special = boolean(name, value);
+  } else if (name == "use_beam_search") {
+    out.uses_beams = boolean(name, value);
   } else if (jobs::read_sampling_field(name, value, out.params)) {
     out.has_max_tokens = out.has_max_tokens || name == "max_tokens";
   } else if (std::find(std::begin(kKnown), std::end(kKnown), name) != std::end(kKnown)) {
@@ -149,10 +141,32 @@ void check_tokens(const ApiRequest& request, int64_t vocab_size) {
   for (const auto& [id, bias] : request.params.logit_bias) check("logit_bias", id);
 }
 
-void finish(ApiRequest& request, int64_t vocab_size) {
+// As many beams as num_beams says, or, as vLLM's use_beam_search has it, best_of or n.
+void finish_beams(ApiRequest& request, const ordered_json& body) {
+  SamplingParams& params = request.params;
+  if (request.uses_beams && params.num_beams == 1)
+    params.num_beams = std::max(request.best_of, request.samples);
+  if (request.uses_beams && params.num_beams < 2)
+    refuse("use_beam_search", "a beam search needs 2 or more beams: give num_beams, best_of or n");
+  if (params.num_beams == 1) return;
+  if (request.samples > params.num_beams)
+    refuse("n", fmt::format("n is {}; a search with {} beams ends with at most so many",
+                            request.samples, params.num_beams));
+  const std::pair<const char*, double> ignored[] = {{"top_p", 1}, {"top_k", 0}, {"min_p", 0}};
+  for (const auto& [name, neutral] : ignored)
+    if (body.contains(name) && !body[name].is_null() && body[name] != neutral)
+      refuse(name, fmt::format("{} has no effect on a beam search; leave it out", name));
+  if (params.num_beams > 1 && body.contains("temperature") && body["temperature"].is_number() &&
+      body["temperature"] != 0 && body["temperature"] != 1)
+    refuse("temperature", "temperature has no effect on a beam search; leave it out");
+  request.best_of = request.samples;
+}
+
+void finish(ApiRequest& request, const ordered_json& body, int64_t vocab_size) {
   if (request.includes_usage && !request.streams)
     refuse("stream_options", "stream_options is only for \"stream\": true");
   request.best_of = std::max(request.best_of, request.samples);
+  finish_beams(request, body);
   try {
     sampling::validate(request.params);
   } catch (const Error& error) {
@@ -219,9 +233,8 @@ CompletionRequest parse_completion(std::string_view body, const SamplingParams& 
   CompletionRequest out;
   out.params = defaults;
   return with_refusals([&] {
-    for (const auto& [name, ordered] : object.items()) {
-      if (ordered.is_null()) continue;
-      const json value = ordered;
+    for (const auto& [name, value] : object.items()) {
+      if (value.is_null()) continue;
       if (name == "prompt") {
         read_prompts(value, out);
       } else if (name == "logprobs") {
@@ -243,7 +256,9 @@ CompletionRequest parse_completion(std::string_view body, const SamplingParams& 
       refuse("best_of", "best_of must be at least n");
     if (!out.generates && !out.echoes)
       refuse("max_tokens", "max_tokens is 0, which makes sense with \"echo\": true only");
-    finish(out, vocab_size);
+    finish(out, object, vocab_size);
+    if (out.params.num_beams > 1 && (!out.generates || (out.echoes && out.params.logprobs >= 0)))
+      refuse("echo", "a beam search does not score its prompt; ask for that in another request");
     if (out.streams && out.best_of > out.samples)
       refuse("best_of", "best_of above n can't be streamed: the best is known at the end");
     if (static_cast<int64_t>(out.prompts.size()) * out.best_of > kMostSamples)
@@ -259,20 +274,19 @@ ChatRequest parse_chat(std::string_view body, const SamplingParams& defaults, in
   bool wants_logprobs = false;
   int top_logprobs = -1;
   return with_refusals([&] {
-    for (const auto& [name, ordered] : object.items()) {
-      if (ordered.is_null()) continue;
-      const json value = ordered;
+    for (const auto& [name, value] : object.items()) {
+      if (value.is_null()) continue;
       if (name == "messages") {
-        if (!ordered.is_array() || ordered.empty())
+        if (!value.is_array() || value.empty())
           refuse("messages", "messages must be a list of messages, and not empty");
-        for (const ordered_json& message : ordered) read_message(message);
-        out.messages = ordered;
+        for (const json& message : value) read_message(message);
+        out.messages = value;
       } else if (name == "tools") {
-        if (!ordered.is_array()) refuse_type(name, value, "a list");
-        out.tools = ordered;
+        if (!value.is_array()) refuse_type(name, value, "a list");
+        out.tools = value;
       } else if (name == "chat_template_kwargs") {
-        if (!ordered.is_object()) refuse_type(name, value, "an object");
-        out.variables = ordered;
+        if (!value.is_object()) refuse_type(name, value, "an object");
+        out.variables = value;
       } else if (name == "add_generation_prompt") {
         out.adds_generation_prompt = boolean(name, value);
       } else if (name == "logprobs") {
@@ -296,7 +310,7 @@ ChatRequest parse_chat(std::string_view body, const SamplingParams& defaults, in
           "tools",
           "calls of tools are not read out of the answer here; with \"tool_choice\": \"none\" the "
           "model is shown the tools and answers in text");
-    finish(out, vocab_size);
+    finish(out, object, vocab_size);
     return out;
   });
 }

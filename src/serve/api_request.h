@@ -26,6 +26,7 @@ struct ApiRequest {
   bool streams = false;
   bool includes_usage = false;  ///< with streams: a last chunk with usage
   bool keeps_stop = false;      ///< include_stop_str_in_output
+  bool uses_beams = false;      ///< use_beam_search; params.num_beams says how many
   int32_t priority = 0;
   std::optional<bool> adds_special;  ///< add_special_tokens
 };

@@ -48,6 +48,12 @@ class GenerationService::Sink final : public GenerationSink {
     service_.push_raw(std::move(raw));
     return true;
   }
+  void on_hypotheses(uint64_t id, const std::vector<sampling::Hypothesis>& best_first) override {
+    Raw raw{Raw::Kind::kHypotheses};
+    raw.id = id;
+    raw.hypotheses = best_first;
+    service_.push_raw(std::move(raw));
+  }
   void on_finish(uint64_t id, FinishReason reason) override {
     Raw raw{Raw::Kind::kFinish};
     raw.id = id;
@@ -132,6 +138,7 @@ GenerationService::GenerationService(Engine& engine, const text::Tokenizer& toke
                                      std::string model_name, int64_t most_waiting, QueueOrder order)
     : engine_(engine),
       tokenizer_(tokenizer),
+      guides_(tokenizer, engine.model().eos_token_ids()),
       metrics_(std::move(model_name)),
       queue_(most_waiting, order),
       post_thread_([this] { post_process(); }),
@@ -220,8 +227,12 @@ void GenerationService::finish(std::map<uint64_t, Sample>::iterator at, Event ev
   event.index = sample.index;
   event.output_tokens = sample.output_tokens;
   release_followers(sample);
-  sample.mailbox->put(std::move(event));
+  // What ends a beam search before it has found anything ends all of its samples.
+  const auto siblings = std::exchange(sample.siblings, {});
+  sample.mailbox->put(event);
   samples_.erase(at);
+  for (uint64_t id : siblings)
+    if (const auto its = samples_.find(id); its != samples_.end()) finish(its, event);
   ended_.notify_all();
 }
 
@@ -260,6 +271,33 @@ void GenerationService::handle_token(Sample& sample, uint64_t id, const sampling
   queue_.cancel(id);
 }
 
+// mutex_ is held. What decoder and stop strings have held back.
+void GenerationService::end_text(Sample& sample) {
+  if (sample.is_stopped || sample.is_given_up) return;
+  auto last = sample.stops->push(sample.decoder->finish());
+  send_text(sample, last.emit + sample.stops->flush());
+}
+
+// mutex_ is held. The samples are the best of the search; where masks left fewer, the rest is
+// empty.
+void GenerationService::handle_hypotheses(Sample& sample, const Raw& raw) {
+  std::vector<uint64_t> ids{raw.id};
+  for (uint64_t id : std::exchange(sample.siblings, {})) ids.push_back(id);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const auto at = samples_.find(ids[i]);
+    if (at == samples_.end()) continue;
+    Event event{Event::Kind::kFinished};
+    event.finish_reason = "stop";
+    if (i < raw.hypotheses.size()) {
+      for (const sampling::Choice& choice : raw.hypotheses[i].choices)
+        handle_token(at->second, ids[i], choice);
+      end_text(at->second);
+      if (!raw.hypotheses[i].is_stopped) event.finish_reason = "length";
+    }
+    finish(at, std::move(event));
+  }
+}
+
 void GenerationService::handle(Raw& raw) {
   if (raw.kind == Raw::Kind::kPass) return metrics_.passed(raw.report);
   const std::lock_guard lock(mutex_);
@@ -278,6 +316,7 @@ void GenerationService::handle(Raw& raw) {
       break;
     }
     case Raw::Kind::kToken: handle_token(sample, raw.id, raw.choice); break;
+    case Raw::Kind::kHypotheses: handle_hypotheses(sample, raw); break;
     case Raw::Kind::kPrompt: {
       Event event{Event::Kind::kPrompt};
       event.index = sample.index;
@@ -286,10 +325,7 @@ void GenerationService::handle(Raw& raw) {
       break;
     }
     case Raw::Kind::kFinish: {
-      if (!sample.is_stopped && !sample.is_given_up) {
-        auto last = sample.stops->push(sample.decoder->finish());
-        send_text(sample, last.emit + sample.stops->flush());
-      }
+      end_text(sample);
       Event event{Event::Kind::kFinished};
       event.finish_reason = sample.is_stopped ? "stop" : finish_reason_name(raw.reason);
       finish(at, std::move(event));
@@ -309,10 +345,14 @@ GenerationService::Admission GenerationService::submit(std::vector<Submission> s
   const auto mailbox = std::make_shared<Mailbox>();
   std::vector<uint64_t> ids;
   std::vector<GenerationRequest> leaders;
+  std::vector<std::shared_ptr<guide::Guide>> guides;
+  for (const Submission& submission : submissions)
+    guides.push_back(guides_.make(submission.params.guide));
   const std::lock_guard lock(mutex_);
   if (!failure_.empty()) return {RequestQueue::Outcome::kClosed, nullptr};
   int index = 0;
-  for (Submission& submission : submissions) {
+  for (size_t which = 0; which < submissions.size(); ++which) {
+    const Submission& submission = submissions[which];
     uint64_t leader = 0;
     std::vector<GenerationRequest> followers;
     for (int i = 0; i < submission.samples; ++i) {
@@ -328,6 +368,7 @@ GenerationService::Admission GenerationService::submit(std::vector<Submission> s
       request.score_prompt = submission.scores_prompt && i == 0;
       request.score_only = !submission.generates;
       request.priority = submission.priority;
+      request.guide = guides[which];
       Sample& sample = samples_[request.id];
       sample.mailbox = mailbox;
       sample.index = index++;
@@ -343,6 +384,8 @@ GenerationService::Admission GenerationService::submit(std::vector<Submission> s
       if (i == 0) {
         leader = request.id;
         leaders.push_back(std::move(request));
+      } else if (submission.params.num_beams > 1) {
+        samples_.at(leader).siblings.push_back(request.id);
       } else {
         followers.push_back(std::move(request));
       }

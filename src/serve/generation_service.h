@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "src/engine/engine.h"
+#include "src/guide/guide_maker.h"
 #include "src/sampling/stop.h"
 #include "src/serve/metrics.h"
 #include "src/serve/request_queue.h"
@@ -64,7 +65,7 @@ class Mailbox {
 struct Submission {
   std::vector<int32_t> prompt;
   sampling::SamplingParams params;
-  int samples = 1;  ///< each with a seed of its own
+  int samples = 1;  ///< each with a seed of its own; of a beam search the best that it ends with
   bool scores_prompt = false;
   bool generates = true;  ///< false: only the prompt is scored
   int32_t priority = 0;
@@ -102,7 +103,7 @@ class GenerationService {
     std::unique_ptr<Ticket> ticket;  ///< when taken
   };
   /// Sample i of submission s arrives with index s * samples + i (samples of the submissions before
-  /// it counted). All or none are taken.
+  /// it counted). All or none are taken. Errors: kUser for a guide that can't be made.
   Admission submit(std::vector<Submission> submissions);
 
   /// Takes no more and waits for what runs, at most so long; then cancels the rest.
@@ -122,13 +123,22 @@ class GenerationService {
 
   // What the engine's thread says to the one after it.
   struct Raw {
-    enum class Kind : uint8_t { kAdmitted, kToken, kFinish, kRefused, kPrompt, kPass } kind;
+    enum class Kind : uint8_t {
+      kAdmitted,
+      kToken,
+      kHypotheses,
+      kFinish,
+      kRefused,
+      kPrompt,
+      kPass
+    } kind;
     uint64_t id = 0;
     int64_t number = 0;
     sampling::Choice choice;
     FinishReason reason = FinishReason::kStop;
     std::string message;
     std::vector<sampling::Choice> prompt;
+    std::vector<sampling::Hypothesis> hypotheses;
     PassReport report;
   };
   class Sink;
@@ -141,6 +151,7 @@ class GenerationService {
     std::vector<std::string> stop_strings;
     std::vector<sampling::Choice> unsent;      ///< tokens whose text is not decided yet
     std::vector<GenerationRequest> followers;  ///< wait for this one's prompt to be computed
+    std::vector<uint64_t> siblings;            ///< the other samples of this one's beam search
     bool keeps_choices = false, stops_are_kept = false;
     bool is_stopped = false;   ///< a stop string was found: what still comes is dropped
     bool is_given_up = false;  ///< nobody listens
@@ -153,6 +164,8 @@ class GenerationService {
   void post_process();
   void push_raw(Raw raw);
   void handle(Raw& raw);
+  void handle_hypotheses(Sample& sample, const Raw& raw);
+  void end_text(Sample& sample);
   void handle_token(Sample& sample, uint64_t id, const sampling::Choice& choice);
   void send_text(Sample& sample, std::string text);
   void finish(std::map<uint64_t, Sample>::iterator at, Event event);
@@ -161,6 +174,7 @@ class GenerationService {
 
   Engine& engine_;
   const text::Tokenizer& tokenizer_;
+  guide::GuideMaker guides_;
   Metrics metrics_;
   RequestQueue queue_;
 

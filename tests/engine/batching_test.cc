@@ -59,6 +59,9 @@ class TimedSink final : public GenerationSink {
   bool on_token(uint64_t id, const sampling::Choice& choice) override {
     return inner.on_token(id, choice);
   }
+  void on_hypotheses(uint64_t id, const std::vector<sampling::Hypothesis>& best_first) override {
+    inner.on_hypotheses(id, best_first);
+  }
   void on_finish(uint64_t id, FinishReason reason) override { inner.on_finish(id, reason); }
   void on_refused(uint64_t id, const std::string& message) override {
     inner.on_refused(id, message);
@@ -126,15 +129,22 @@ Outcome run_timed(const std::string& model, const EngineOptions& options,
   return {std::move(sink.inner.answers), std::move(sink.cached_tokens), engine->stats(), sink.last};
 }
 
+std::vector<int32_t> tokens_of(const sampling::Hypothesis& hypothesis) {
+  std::vector<int32_t> tokens;
+  for (const sampling::Choice& choice : hypothesis.choices) tokens.push_back(choice.token);
+  return tokens;
+}
+
 class Batching : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Batching, GivesEveryRequestTheTokensItGetsAlone) {
   const int64_t vocab = BoundModel::open(fixture_model(GetParam())).shape().vocab_size;
-  int64_t preemptions = 0, hits = 0;
+  int64_t preemptions = 0, hits = 0, copied = 0;
   for (uint32_t seed = 1; seed <= 24; ++seed) {
     Random random(seed + 900);
     const auto prompts = related_prompts(random, pick(random, 6, 20), vocab);
     auto requests = greedy_requests(prompts, 1);
+    const policy::Policy policy = batching_policy(random);
     for (GenerationRequest& request : requests) {
       // Mostly short, so that a long one is longer than expected.
       request.params.max_tokens =
@@ -146,13 +156,19 @@ TEST_P(Batching, GivesEveryRequestTheTokensItGetsAlone) {
         request.params.temperature = 0.8f;
         request.params.seed = seed;
       }
+      if (pick(random, 0, 4) == 0 && !request.score_prompt) {
+        request.params.num_beams =
+            static_cast<int>(std::min(pick(random, 1, 4), policy.block_sequences()));
+        if (request.params.num_beams > 1)
+          request.params.stop_token_ids = {static_cast<int32_t>(pick(random, 3, vocab - 1))};
+      }
     }
     EngineOptions options = options_for(requests);
     options.compute = ComputeChoice::kF32;
     options.kv_dtype = KvFormat(DType::kF32);
     const auto expected = run_all(GetParam(), options, requests);
 
-    options.policy = batching_policy(random);
+    options.policy = policy;
     options.predict_lengths = seed % 4 != 0;
     options.cache_prefixes = seed % 3 != 0;
     if (seed % 2 == 0) {
@@ -161,7 +177,7 @@ TEST_P(Batching, GivesEveryRequestTheTokensItGetsAlone) {
           seed % 4 == 0 ? policy::AttentionPlace::kHost : policy::AttentionPlace::kDevice;
     }
     // Room for little more than the longest.
-    options.workload.sequences = 1;
+    options.workload.sequences = options.workload.beams;
     options.workload.total_tokens = 0;
     std::vector<TimedSource::Arrival> arrivals;
     std::map<int64_t, std::vector<uint64_t>> cancels;
@@ -185,8 +201,14 @@ TEST_P(Batching, GivesEveryRequestTheTokensItGetsAlone) {
         EXPECT_EQ(actual.tokens, alone.tokens) << "request " << request.id;
         EXPECT_EQ(actual.finish, alone.finish);
         EXPECT_EQ(actual.logits.size(), alone.logits.size());
+        ASSERT_EQ(actual.hypotheses.size(), alone.hypotheses.size());
+        for (size_t i = 0; i < alone.hypotheses.size(); ++i)
+          EXPECT_EQ(tokens_of(actual.hypotheses[i]), tokens_of(alone.hypotheses[i]));
       }
     }
+    EXPECT_EQ(run.last.running, 0);
+    EXPECT_EQ(run.last.kv_pages_used, 0) << "pages leaked";
+    copied += run.stats.copied_pages;
     EXPECT_EQ(run.last.preempted, 0);
     preemptions += run.stats.preemptions;
     hits += run.stats.prefix_hit_tokens;
@@ -199,6 +221,7 @@ TEST_P(Batching, GivesEveryRequestTheTokensItGetsAlone) {
   }
   EXPECT_GT(preemptions, 0) << "the pools were meant to be too small";
   EXPECT_GT(hits, 0);
+  EXPECT_GT(copied, 0) << "beams were meant to write to shared pages";
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Batching,

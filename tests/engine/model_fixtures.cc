@@ -127,6 +127,13 @@ bool CollectingSink::on_token(uint64_t id, const sampling::Choice& choice) {
   answers[id].choices.push_back(choice);
   return true;
 }
+void CollectingSink::on_hypotheses(uint64_t id,
+                                   const std::vector<sampling::Hypothesis>& best_first) {
+  Answer& answer = answers[id];
+  answer.hypotheses = best_first;
+  for (const sampling::Choice& choice : best_first.front().choices)
+    answer.tokens.push_back(choice.token);
+}
 void CollectingSink::on_finish(uint64_t id, FinishReason reason) { answers[id].finish = reason; }
 void CollectingSink::on_refused(uint64_t id, const std::string& message) {
   answers[id].refused = message;
@@ -174,13 +181,16 @@ std::vector<GenerationRequest> greedy_requests(const std::vector<std::vector<int
 EngineOptions options_for(const std::vector<GenerationRequest>& requests) {
   EngineOptions options;
   options.memory_budget_bytes = 64 * kMiB;
-  options.workload.sequences = static_cast<int64_t>(requests.size());
+  options.workload.sequences = 0;
   for (const GenerationRequest& request : requests) {
     const auto prompt = static_cast<int64_t>(request.prompt.size());
     const int64_t total = prompt + (request.score_prompt ? 0 : request.params.max_tokens);
     options.workload.max_prompt_tokens = std::max(options.workload.max_prompt_tokens, prompt);
     options.workload.max_total_tokens = std::max(options.workload.max_total_tokens, total);
-    options.workload.total_tokens += total;
+    const int64_t beams = request.params.num_beams;
+    options.workload.sequences += beams;
+    options.workload.beams = std::max(options.workload.beams, beams);
+    options.workload.total_tokens += beams * total;
   }
   return options;
 }

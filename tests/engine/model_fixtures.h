@@ -36,6 +36,7 @@ struct Answer {
   std::optional<FinishReason> finish;
   std::string refused;
   std::vector<float> logits;
+  std::vector<sampling::Hypothesis> hypotheses;
 };
 
 class ListSource final : public RequestSource {
@@ -51,6 +52,7 @@ class ListSource final : public RequestSource {
 class CollectingSink final : public GenerationSink {
  public:
   bool on_token(uint64_t id, const sampling::Choice& choice) override;
+  void on_hypotheses(uint64_t id, const std::vector<sampling::Hypothesis>& best_first) override;
   void on_finish(uint64_t id, FinishReason reason) override;
   void on_refused(uint64_t id, const std::string& message) override;
   void on_logits(uint64_t id, int64_t position, std::span<const float> logits) override;

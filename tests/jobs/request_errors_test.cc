@@ -19,7 +19,7 @@ RequestError refuse(const std::string& line) {
 }
 
 struct Case {
-  const char* line;
+  std::string line;
   const char* code;
   const char* words;  // in the message
 };
@@ -35,7 +35,20 @@ TEST(RequestErrors, PlainLines) {
       {R"({"prompt": "x"} {})", "invalid_json", "not valid JSON"},
       {R"({"prompt": "\ud800"})", "invalid_json", "not valid JSON"},
       {R"({"prompt": "x", "temperature": 1e999})", "invalid_json", "out of range"},
-      {R"({"metadata": [[[[[[[[1]]]]]]]]})", "invalid_json", "deeper"},
+      {R"({"metadata": )" + std::string(70, '[') + "1" + std::string(70, ']') + "}", "invalid_json",
+       "deeper"},
+      {R"({"prompt": "x", "response_format": {"type": "xml"}})", "invalid_request", "json_schema"},
+      {R"({"prompt": "x", "response_format": {"type": "json_schema"}})", "invalid_request",
+       "\"schema\""},
+      {R"({"prompt": "x", "guided_choice": "a"})", "invalid_request", "list of strings"},
+      {R"({"prompt": "x", "guided_choice": []})", "invalid_request", "choices"},
+      {R"({"prompt": "x", "guided_choice": [""]})", "invalid_request", "choice"},
+      {R"({"prompt": "x", "guided_regex": "a", "guided_json": {}})", "invalid_request", "second"},
+      {R"({"prompt": "x", "structured_outputs": {"grammar": "a"}})", "unsupported", "grammar"},
+      {R"({"prompt": "x", "num_beams": 0})", "invalid_request", "num_beams"},
+      {R"({"prompt": "x", "num_beams": 2, "stop": "a"})", "invalid_request", "stop"},
+      {R"({"prompt": "x", "early_stopping": "soon"})", "invalid_request", "never"},
+      {R"({"prompt": "x", "use_beam_search": true})", "unsupported", "num_beams"},
       {R"([1])", "invalid_request", "a list"},
       {R"("x")", "invalid_request", "must be an object"},
       {R"({})", "invalid_request", "prompt is missing"},

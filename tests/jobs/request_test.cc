@@ -152,7 +152,16 @@ TEST(Request, KeyChangesWithAllThatDecidesTheAnswerAndNothingElse) {
                                             R"(, "stop_token_ids": [1, 1])",
                                             R"(, "ignore_eos": true)",
                                             R"(, "logprobs": 0)",
-                                            R"(, "logit_bias": {"1": 1})"};
+                                            R"(, "logit_bias": {"1": 1})",
+                                            R"(, "num_beams": 2)",
+                                            R"(, "num_beams": 3)",
+                                            R"(, "num_beams": 3, "length_penalty": 0.5)",
+                                            R"(, "num_beams": 3, "early_stopping": true)",
+                                            R"(, "guided_regex": "a")",
+                                            R"(, "guided_regex": "b")",
+                                            R"(, "guided_choice": ["a"])",
+                                            R"(, "guided_json": {"type": "null"})",
+                                            R"(, "response_format": {"type": "json_object"})"};
   for (const std::string& change : changes) keys.insert(parse(base + change + "}").key);
   keys.insert(parse(R"({"custom_id": "b", "prompt": "x"})").key);
   keys.insert(parse(R"({"custom_id": "a", "prompt": "y"})").key);

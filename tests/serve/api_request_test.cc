@@ -69,6 +69,33 @@ TEST(ApiRequest, ReadsChats) {
             0);
 }
 
+TEST(ApiRequest, ReadsBeamsAndGuides) {
+  const CompletionRequest beams = completion(
+      R"({"prompt": "a", "num_beams": 4, "n": 2, "length_penalty": 0.5, "early_stopping": "never", "temperature": 0})");
+  EXPECT_EQ(beams.params.num_beams, 4);
+  EXPECT_EQ(beams.best_of, 2) << "the search ranks them itself";
+  EXPECT_EQ(beams.params.length_penalty, 0.5f);
+  EXPECT_EQ(beams.params.early_stopping, sampling::EarlyStopping::kNever);
+  EXPECT_EQ(completion(R"({"prompt": "a", "use_beam_search": true, "n": 3})").params.num_beams, 3);
+  EXPECT_EQ(
+      completion(R"({"prompt": "a", "use_beam_search": true, "best_of": 5})").params.num_beams, 5);
+
+  using sampling::GuideKind;
+  const auto guide = [](const std::string& fields) {
+    return chat(R"({"messages": [{"role": "user", "content": "hi"}], )" + fields + "}")
+        .params.guide;
+  };
+  const auto by_schema = guide(
+      R"("response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object", "properties": {"b": {}, "a": {}}}}})");
+  EXPECT_EQ(by_schema.kind, GuideKind::kJsonSchema);
+  EXPECT_EQ(by_schema.text, R"({"type":"object","properties":{"b":{},"a":{}}})") << "in its order";
+  EXPECT_EQ(guide(R"("guided_json": "{\"type\": \"null\"}")").text, R"({"type": "null"})");
+  EXPECT_EQ(guide(R"("response_format": {"type": "json_object"})").kind, GuideKind::kJson);
+  EXPECT_EQ(guide(R"("response_format": {"type": "text"})").kind, GuideKind::kNone);
+  EXPECT_EQ(guide(R"("guided_regex": "a+")").text, "a+");
+  EXPECT_EQ(guide(R"("structured_outputs": {"choice": ["a", "b"]})").choices.size(), 2u);
+}
+
 TEST(ApiRequest, RefusesByName) {
   const auto refused = [](const std::string& body, const std::string& param,
                           const std::string& words) {
@@ -94,10 +121,13 @@ TEST(ApiRequest, RefusesByName) {
   refused(R"({"prompt": "a", "temperature": 1e9})", "", "temperature");
   refused(R"({"prompt": "a", "temperature": "hot"})", "", "temperature");
   refused(R"({"prompt": "a", "suffix": "b"})", "suffix", "not supported");
-  refused(R"({"prompt": "a", "guided_json": {}})", "guided_json", "not supported");
-  refused(R"({"prompt": "a", "response_format": {"type": "json_object"}})", "response_format",
-          "not supported");
-  refused(R"({"prompt": "a", "use_beam_search": true})", "use_beam_search", "not supported");
+  refused(R"({"prompt": "a", "guided_grammar": "x"})", "guided_grammar", "not supported");
+  refused(R"({"prompt": "a", "response_format": {"type": "xml"}})", "", "json_object");
+  refused(R"({"prompt": "a", "use_beam_search": true})", "use_beam_search", "2 or more");
+  refused(R"({"prompt": "a", "num_beams": 2, "n": 3})", "n", "2 beams");
+  refused(R"({"prompt": "a", "num_beams": 2, "temperature": 0.7})", "temperature", "no effect");
+  refused(R"({"prompt": "a", "num_beams": 2, "top_p": 0.7})", "top_p", "no effect");
+  refused(R"({"prompt": "a", "num_beams": 2, "echo": true, "logprobs": 1})", "echo", "score");
   refused(R"({"prompt": "a", "logit_bias": {"100": 1}})", "logit_bias", "0 to 99");
   refused(R"({"prompt": "a", "stream_options": {"include_usage": true}})", "stream_options",
           "stream");

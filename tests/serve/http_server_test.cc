@@ -104,6 +104,29 @@ TEST(HttpServer, ChatsThroughTheTemplate) {
   EXPECT_NE(refused["error"]["message"].get<std::string>().find("no system"), std::string::npos);
 }
 
+TEST(HttpServer, AnswersBeamsAndGuides) {
+  const Server server;
+  const json beams =
+      server.post("/v1/completions", with(kGreedy, {{"use_beam_search", true}, {"n", 3}}));
+  ASSERT_EQ(beams["choices"].size(), 3u);
+  EXPECT_NE(beams["choices"][0]["text"], beams["choices"][1]["text"]);
+  EXPECT_EQ(beams["usage"]["completion_tokens"], 36);
+  const json schema = json::parse(
+      R"({"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "old": {"type": "boolean"}}, "required": ["name", "old"]})");
+  const json guided = server.post(
+      "/v1/completions",
+      with(kGreedy,
+           {{"max_tokens", 100},
+            {"response_format",
+             {{"type", "json_schema"}, {"json_schema", {{"name", "x"}, {"schema", schema}}}}}}));
+  EXPECT_EQ(guided["choices"][0]["finish_reason"], "stop");
+  const json content = json::parse(guided["choices"][0]["text"].get<std::string>());
+  EXPECT_TRUE(content["old"].is_boolean()) << content;
+  const json refused =
+      server.post("/v1/completions", with(kGreedy, {{"guided_json", {{"not", true}}}}), 400);
+  EXPECT_NE(refused["error"]["message"].get<std::string>().find("\"not\""), std::string::npos);
+}
+
 TEST(HttpServer, StreamsWhatItWouldAnswerWhole) {
   const Server server;
   const std::string whole = server.post("/v1/completions", kGreedy)["choices"][0]["text"];

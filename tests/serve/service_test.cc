@@ -6,6 +6,7 @@
 #include <random>
 #include <thread>
 
+#include "src/base/error.h"
 #include "tests/serve/served_model.h"
 
 namespace sluice::serve {
@@ -68,6 +69,60 @@ TEST(GenerationService, StopStringsEndAnAnswerAndAreNotPartOfIt) {
   EXPECT_LT(told.tokens[0], 20);
   stopped.stops_are_kept = true;
   EXPECT_EQ(ask(model.service(), stopped).texts[0], ", there was a little girl named Li");
+  wait_until_idle(model.service());
+}
+
+TEST(GenerationService, BeamsAnswerWithTheBestOfTheirSearch) {
+  ServedModel model;
+  Submission search = model.greedy("Once upon a time", 20);
+  search.params.num_beams = 3;
+  search.params.logprobs = 0;
+  search.samples = 3;
+  const Told alone = ask(model.service(), search);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_FALSE(alone.texts[i].empty());
+    EXPECT_EQ(alone.reasons[i], "length");
+    EXPECT_EQ(alone.tokens[i], 20);
+    EXPECT_NE(alone.texts[i], alone.texts[(i + 1) % 3]);
+  }
+  // Among others, and with callers that leave in the middle.
+  std::vector<std::jthread> callers;
+  for (int caller = 0; caller < 4; ++caller)
+    callers.emplace_back([&, caller] {
+      for (int round = 0; round < 4; ++round) {
+        if ((caller + round) % 3 == 0) {
+          std::vector<Submission> all{search};
+          auto admission = model.service().submit(std::move(all));
+          admission.ticket->mailbox().take(std::chrono::milliseconds(5));
+          continue;
+        }
+        EXPECT_EQ(ask(model.service(), search).texts, alone.texts);
+        ask(model.service(), model.greedy("Lily", 10));
+      }
+    });
+  callers.clear();
+  wait_until_idle(model.service());
+  search.params.num_beams = 9;
+  EXPECT_NE(ask(model.service(), search).refused.find("9 beams"), std::string::npos);
+}
+
+TEST(GenerationService, GuidedAnswersAreWhatWasAskedFor) {
+  ServedModel model;
+  Submission guided = model.greedy("Once upon a time", 100);
+  guided.params.guide = {sampling::GuideKind::kChoice, {}, {"the cat", "a dog", "ünïcode"}};
+  const Told told = ask(model.service(), guided);
+  EXPECT_TRUE(told.texts[0] == "the cat" || told.texts[0] == "a dog" || told.texts[0] == "ünïcode")
+      << told.texts[0];
+  EXPECT_EQ(told.reasons[0], "stop");
+  guided.params.guide = {sampling::GuideKind::kRegex, "[0-9]{3}-[a-f]{2}", {}};
+  guided.params.temperature = 1;
+  guided.samples = 4;
+  for (const std::string& text : ask(model.service(), guided).texts) {
+    ASSERT_EQ(text.size(), 6u) << text;
+    EXPECT_EQ(text[3], '-');
+  }
+  guided.params.guide.text = "(";
+  EXPECT_THROW(ask(model.service(), guided), Error);
   wait_until_idle(model.service());
 }
 

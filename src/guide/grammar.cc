@@ -1,0 +1,141 @@
+#include "src/guide/grammar.h"
+
+#include "src/base/error.h"
+
+namespace sluice::guide {
+
+namespace {
+constexpr size_t kMostNodes = 500'000;
+
+ExprPtr make(Expr expr) { return std::make_shared<const Expr>(std::move(expr)); }
+
+// Builds from the end: every part is told which node follows it.
+class Builder {
+ public:
+  int32_t add(Node node) {
+    if (nodes.size() >= kMostNodes)
+      throw Error(ErrorKind::kUser, "the guide (JSON schema, regex or choice) is too large",
+                  "shorten its bounded repetitions, such as {1000} or maxLength");
+    nodes.push_back(node);
+    return static_cast<int32_t>(nodes.size()) - 1;
+  }
+
+  int32_t build(const Expr& expr, int32_t next) {
+    switch (expr.kind) {
+      case Expr::Kind::kRange: return add({Node::Kind::kRange, expr.low, expr.high, next, -1});
+      case Expr::Kind::kSequence:
+        for (auto child = expr.children.rbegin(); child != expr.children.rend(); ++child)
+          next = build(**child, next);
+        return next;
+      case Expr::Kind::kEither: {
+        int32_t start = build(*expr.children.back(), next);
+        for (auto child = expr.children.rbegin() + 1; child != expr.children.rend(); ++child)
+          start = split(build(**child, next), start);
+        return start;
+      }
+      case Expr::Kind::kRepeat: return build_repeat(expr, next);
+      case Expr::Kind::kRule: {
+        const int32_t node = add({Node::Kind::kCall, 0, 0, next, -1});
+        calls.emplace_back(node, expr.rule);
+        return node;
+      }
+    }
+    return next;
+  }
+
+  std::vector<Node> nodes;
+  std::vector<std::pair<int32_t, int32_t>> calls;  // node, rule that it calls
+
+ private:
+  int32_t split(int32_t a, int32_t b) { return add({Node::Kind::kSplit, 0, 0, a, b}); }
+
+  int32_t build_repeat(const Expr& expr, int32_t next) {
+    const Expr& child = *expr.children.front();
+    int32_t start = next;
+    if (expr.most < 0) {
+      start = split(next, next);
+      const int32_t again = build(child, start);
+      nodes[static_cast<size_t>(start)].next = again;
+    } else {
+      for (int32_t i = expr.least; i < expr.most; ++i) start = split(build(child, start), next);
+    }
+    for (int32_t i = 0; i < expr.least; ++i) start = build(child, start);
+    return start;
+  }
+};
+}  // namespace
+
+ExprPtr range(uint8_t low, uint8_t high) {
+  Expr expr;
+  expr.kind = Expr::Kind::kRange;
+  expr.low = low;
+  expr.high = high;
+  return make(std::move(expr));
+}
+
+ExprPtr literal(std::string_view bytes) {
+  std::vector<ExprPtr> parts;
+  for (char c : bytes) parts.push_back(range(static_cast<uint8_t>(c), static_cast<uint8_t>(c)));
+  return sequence(std::move(parts));
+}
+
+ExprPtr sequence(std::vector<ExprPtr> parts) {
+  Expr expr;
+  expr.kind = Expr::Kind::kSequence;
+  expr.children = std::move(parts);
+  return make(std::move(expr));
+}
+
+ExprPtr either(std::vector<ExprPtr> ways) {
+  SLUICE_ASSERT(!ways.empty(), "a choice has ways");
+  if (ways.size() == 1) return ways.front();
+  Expr expr;
+  expr.kind = Expr::Kind::kEither;
+  expr.children = std::move(ways);
+  return make(std::move(expr));
+}
+
+ExprPtr repeat(ExprPtr what, int32_t least, int32_t most) {
+  Expr expr;
+  expr.kind = Expr::Kind::kRepeat;
+  expr.children = {std::move(what)};
+  expr.least = least;
+  expr.most = most;
+  return make(std::move(expr));
+}
+
+ExprPtr optional(ExprPtr what) { return repeat(std::move(what), 0, 1); }
+
+ExprPtr call(int32_t rule) {
+  Expr expr;
+  expr.kind = Expr::Kind::kRule;
+  expr.rule = rule;
+  return make(std::move(expr));
+}
+
+int32_t Grammar::add_rule() {
+  rules_.push_back(nullptr);
+  return static_cast<int32_t>(rules_.size()) - 1;
+}
+
+void Grammar::define(int32_t rule, ExprPtr what) {
+  rules_[static_cast<size_t>(rule)] = std::move(what);
+}
+
+Grammar::Network Grammar::build(const ExprPtr& start) const {
+  Builder builder;
+  const int32_t end = builder.add({});
+  Network network;
+  network.start = builder.build(*start, end);
+  std::vector<int32_t> starts;
+  for (const ExprPtr& rule : rules_) {
+    SLUICE_ASSERT(rule != nullptr, "every rule is defined");
+    starts.push_back(builder.build(*rule, end));
+  }
+  for (const auto& [node, rule] : builder.calls)
+    builder.nodes[static_cast<size_t>(node)].other = starts[static_cast<size_t>(rule)];
+  network.nodes = std::move(builder.nodes);
+  return network;
+}
+
+}  // namespace sluice::guide

@@ -1,0 +1,65 @@
+#pragma once
+// What a guided output may be, as an expression over bytes with rules that may call each other, and
+// the network of nodes that it becomes (Thompson's construction; rules are called as in a recursive
+// transition network). Pure.
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace sluice::guide {
+
+class Expr;
+using ExprPtr = std::shared_ptr<const Expr>;
+
+class Expr {
+ public:
+  enum class Kind : uint8_t { kRange, kSequence, kEither, kRepeat, kRule };
+  Kind kind = Kind::kSequence;
+  uint8_t low = 0, high = 0;      ///< kRange: the bytes, both included
+  std::vector<ExprPtr> children;  ///< kSequence (none: the empty text), kEither, kRepeat (one)
+  int32_t least = 0, most = 0;    ///< kRepeat; most -1: any number
+  int32_t rule = 0;               ///< kRule
+};
+
+ExprPtr range(uint8_t low, uint8_t high);
+ExprPtr literal(std::string_view bytes);
+ExprPtr sequence(std::vector<ExprPtr> parts);
+ExprPtr either(std::vector<ExprPtr> ways);
+ExprPtr repeat(ExprPtr what, int32_t least, int32_t most = -1);
+ExprPtr optional(ExprPtr what);
+ExprPtr call(int32_t rule);
+
+/// A point in the network.
+struct Node {
+  enum class Kind : uint8_t {
+    kRange,   ///< reads a byte of low..high, then next
+    kSplit,   ///< next or other, reading nothing
+    kCall,    ///< reads what `other` begins, then next
+    kReturn,  ///< the end of a rule
+  };
+  Kind kind = Kind::kReturn;
+  uint8_t low = 0, high = 0;
+  int32_t next = -1, other = -1;
+};
+
+class Grammar {
+ public:
+  /// A rule to be defined later; rules may call each other and themselves, but not before they have
+  /// read a byte.
+  int32_t add_rule();
+  void define(int32_t rule, ExprPtr what);
+
+  struct Network {
+    std::vector<Node> nodes;
+    int32_t start = 0;
+  };
+  /// The network of what `start` says. Errors: kUser when it would have more than 500 000 nodes
+  /// (long bounded repetitions of large expressions).
+  Network build(const ExprPtr& start) const;
+
+ private:
+  std::vector<ExprPtr> rules_;
+};
+
+}  // namespace sluice::guide

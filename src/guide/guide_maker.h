@@ -1,0 +1,38 @@
+#pragma once
+// Guides for requests: what was asked for becomes an automaton over the model's tokens. Guides of
+// the same text are shared and stay known for a while, with all that they have learnt. Thread safe;
+// the guides themselves belong to the thread that generates.
+#include <list>
+#include <memory>
+#include <mutex>
+
+#include "src/guide/guide.h"
+#include "src/sampling/params.h"
+#include "src/text/tokenizer.h"
+
+namespace sluice::guide {
+
+class GuideMaker {
+ public:
+  /// `tokenizer` outlives it; its tokens are read when the first guide is made. `end_tokens`: the
+  /// model's end-of-text tokens.
+  GuideMaker(const text::Tokenizer& tokenizer, std::vector<int32_t> end_tokens);
+
+  /// Null when `spec` asks for none. Errors: kUser naming what can't be.
+  std::shared_ptr<Guide> make(const sampling::GuideSpec& spec);
+
+ private:
+  static constexpr size_t kMostKept = 32;
+
+  const text::Tokenizer& tokenizer_;
+  std::vector<int32_t> end_tokens_;
+  std::mutex mutex_;
+  std::shared_ptr<const TokenTrie> tokens_;  // guarded by mutex_
+  std::list<std::pair<sampling::GuideSpec, std::shared_ptr<Guide>>>
+      kept_;  // likewise; newest first
+};
+
+/// The network of what `spec` allows. Errors: kUser.
+Grammar::Network network_of(const sampling::GuideSpec& spec);
+
+}  // namespace sluice::guide

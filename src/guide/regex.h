@@ -1,0 +1,22 @@
+#pragma once
+// Regular expressions as guides: the syntax of Python's re and ECMAScript's that describes regular
+// languages (groups, classes, alternatives, repetitions, escapes, Unicode). \d, \w and \s are
+// ASCII. Lazy and greedy are the same here: the text matches as a whole. Pure.
+#include <string_view>
+
+#include "src/guide/characters.h"
+#include "src/guide/grammar.h"
+
+namespace sluice::guide {
+
+enum class Anchoring : uint8_t {
+  kWhole,  ///< the text is what the expression describes
+  kSearch  ///< the text contains it, unless ^ and $ say otherwise (JSON schema's pattern)
+};
+
+/// Errors: kUser naming the position and what can't be there: a syntax error, or something that is
+/// not regular (back references, look-around, word boundaries).
+ExprPtr parse_regex(std::string_view pattern, Anchoring anchoring = Anchoring::kWhole,
+                    Spelling spelling = Spelling::kPlain);
+
+}  // namespace sluice::guide
