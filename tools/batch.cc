@@ -11,6 +11,7 @@
 #include "src/base/error.h"
 #include "src/guide/guide_maker.h"
 #include "src/jobs/job.h"
+#include "src/serve/job_prompt.h"
 #include "src/text/utf8.h"
 #include "tools/arguments.h"
 #include "tools/chat_options.h"
@@ -37,26 +38,14 @@ struct Encoder {
   const chat::ChatTemplate* chat;    ///< null: no chats
   guide::GuideMaker* guides;         ///< null without a tokenizer
 
-  /// Errors: kUser, kFile from the chat template or the guide.
+  /// Errors: kUser, kFile from the prompt or the guide.
   GenerationRequest encode(const jobs::Request& request) const {
     GenerationRequest out;
     out.id = static_cast<uint64_t>(request.line_number);
     out.params = request.params;
     if (!out.params.has_seed) out.params.seed = sampling::derive_seed(out.params.seed, out.id);
     if (guides) out.guide = guides->make(request.params.guide);
-    out.prompt = request.prompt_ids;
-    if (!out.prompt.empty() || !tokenizer) return out;
-    if (!request.is_chat) {
-      out.prompt = tokenizer->encode(request.prompt, text::AddSpecial::kYes);
-      return out;
-    }
-    if (!chat)
-      throw Error(ErrorKind::kUser, "the model has no chat template",
-                  "give one with --chat-template FILE, or the finished text as \"prompt\"");
-    // The template writes the special tokens itself.
-    out.prompt = tokenizer->encode(
-        chat->render(nlohmann::ordered_json::parse(request.prompt), nullptr, true, nullptr),
-        text::AddSpecial::kNo);
+    out.prompt = serve::prompt_of(request, tokenizer, chat);
     return out;
   }
 };
@@ -169,10 +158,7 @@ void run(const BatchFlags& flags, std::stop_token stop) {
     throw Error(ErrorKind::kFile, flags.input + ": can't be read",
                 "check the path and its permissions");
   const std::string name = model_name(flags.engine.model);
-  std::string config =
-      fmt::format("{}|{}|{}", name, model.checkpoint().total_bytes(), model.config_text());
-  // Another template makes other prompts of the same lines.
-  if (!flags.chat.chat_template.empty()) config += "|" + chat->source().text;
+  const std::string config = answers_key(name, model, chat.get(), flags.chat);
   std::optional<jobs::ResultsFile> results;
   if (!flags.engine.dry_run || std::filesystem::exists(flags.output))
     results.emplace(flags.output, config, name);

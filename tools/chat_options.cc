@@ -1,5 +1,7 @@
 #include "tools/chat_options.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -80,6 +82,15 @@ EngineFlags serving_flags(const EngineFlags& flags) {
 void limit_pass(EngineOptions& options, int64_t tokens) {
   policy::Policy& policy = options.policy ? *options.policy : options.start_policy;
   if (policy.pass_tokens == 0) policy.pass_tokens = tokens;
+}
+
+std::string answers_key(const std::string& model_name, const BoundModel& model,
+                        const chat::ChatTemplate* chat, const ChatOptions& options) {
+  std::string key =
+      fmt::format("{}|{}|{}", model_name, model.checkpoint().total_bytes(), model.config_text());
+  // Another template makes other prompts of the same lines.
+  if (!options.chat_template.empty()) key += "|" + chat->source().text;
+  return key;
 }
 
 std::string model_name(const std::string& path) {

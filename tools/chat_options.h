@@ -31,6 +31,10 @@ EngineFlags serving_flags(const EngineFlags& flags);
 /// Prompts go in chunks of so many tokens, unless a policy by hand says otherwise.
 void limit_pass(EngineOptions& options, int64_t tokens);
 
+/// All that decides the answers to batch lines beside the lines: model and template.
+std::string answers_key(const std::string& model_name, const BoundModel& model,
+                        const chat::ChatTemplate* chat, const ChatOptions& options);
+
 /// "opt-30b" however the path was typed: opt-30b, ./opt-30b/, or . from inside.
 std::string model_name(const std::string& path);
 

@@ -30,6 +30,7 @@ struct ServeFlags {
   bool no_prediction = false;
   bool static_batches = false;
   std::string most_body = "32MiB";
+  std::string batch_dir;
 };
 
 constexpr int64_t kMeanTokens = 1024;  // of a request, where --kv-tokens does not say
@@ -81,7 +82,17 @@ void run(const ServeFlags& flags, std::stop_token stop) {
   engine->load(stop);
   serve::GenerationService service(*engine, *tokenizer, http.model_name, flags.waiting,
                                    order_of(flags.order));
-  serve::HttpServer server(service, *tokenizer, chat.get(), http);
+  std::unique_ptr<serve::Batches> batches;
+  if (!flags.batch_dir.empty())
+    batches = std::make_unique<serve::Batches>(
+        service, *tokenizer, chat.get(),
+        serve::BatchOptions{
+            .folder = flags.batch_dir,
+            .model_name = http.model_name,
+            .config = answers_key(http.model_name, engine->model(), chat.get(), flags.chat),
+            .defaults = http.defaults,
+            .log = tell});
+  serve::HttpServer server(service, *tokenizer, chat.get(), http, batches.get());
   const int port = server.bind();
   const std::string shown =
       http.host.find(':') == std::string::npos ? http.host : "[" + http.host + "]";
@@ -96,6 +107,7 @@ void run(const ServeFlags& flags, std::stop_token stop) {
     while (!stop.stop_requested() && service.failure().empty())
       stopped.wait_for(lock, stop, std::chrono::seconds(1), [] { return false; });
   }
+  if (batches) batches->stop();
   const std::string failure = service.failure();
   if (failure.empty() && service.running() + service.waiting() > 0)
     tell(fmt::format("finishing {} requests, at most {} s", service.running() + service.waiting(),
@@ -152,6 +164,11 @@ Command add_serve(CLI::App& program) {
                    "seconds that running requests get when the server stops")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber)
+      ->group(group);
+  parser
+      ->add_option("--batch-dir", flags->batch_dir,
+                   "keep files and batches (/v1/files, /v1/batches) here; the next start goes on "
+                   "with them (default: none)")
       ->group(group);
   const char* batching = "Batching";
   parser->add_option("--max-num-seqs,--parallel", flags->sequences, "sequences that run together")

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
+#include <fstream>
 #include <system_error>
 
 #include "src/base/error.h"
@@ -174,6 +175,35 @@ Progress ResultsFile::progress(const Request& request) const {
 
 bool ResultsFile::is_finished(const RequestError& error) const {
   return keys_.contains(key_of(error.key));
+}
+
+SplitCounts split_results(const std::string& results, const std::string& answers,
+                          const std::string& errors) {
+  std::ifstream input(results);
+  OwnedFile to_answers(answers, O_WRONLY | O_CREAT | O_TRUNC);
+  OwnedFile to_errors(errors, O_WRONLY | O_CREAT | O_TRUNC);
+  SplitCounts counts;
+  int64_t answer_bytes = 0, error_bytes = 0;
+  for (std::string line; std::getline(input, line);) {
+    const auto record = read_record(line);
+    if (!record) continue;  // a torn last line
+    line += '\n';
+    const auto bytes = static_cast<int64_t>(line.size());
+    if (record->is_answer) {
+      to_answers.write(line.data(), bytes, answer_bytes);
+      answer_bytes += bytes;
+      ++counts.answers;
+    } else {
+      to_errors.write(line.data(), bytes, error_bytes);
+      error_bytes += bytes;
+      ++counts.errors;
+    }
+  }
+  if (input.bad() || !input.eof())
+    throw Error(ErrorKind::kFile, fmt::format("reading {} broke off", results), "check the disk");
+  to_answers.sync();
+  to_errors.sync();
+  return counts;
 }
 
 }  // namespace sluice::jobs

@@ -66,6 +66,8 @@ class ResultsFile {
   const std::string& path() const noexcept { return file_.path(); }
   /// Records in the file: found at opening plus written since.
   int64_t records() const noexcept { return records_; }
+  /// Of these, answers; the others are error records.
+  int64_t answers() const noexcept { return static_cast<int64_t>(answer_keys_.size()); }
   /// Found at opening.
   int64_t resumed_records() const noexcept { return resumed_records_; }
   /// Bytes of a torn last line that were cut off at opening.
@@ -91,5 +93,13 @@ class ResultsFile {
   std::unordered_map<ContentKey, ContentKey>
       answer_keys_;  // hash of custom_id -> key of its answer
 };
+
+struct SplitCounts {
+  int64_t answers = 0, errors = 0;
+};
+/// Copies the records of `results` to one file of answers and one of errors, written anew, on disk
+/// when it returns. Errors: kFile.
+SplitCounts split_results(const std::string& results, const std::string& answers,
+                          const std::string& errors);
 
 }  // namespace sluice::jobs

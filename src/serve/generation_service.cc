@@ -341,8 +341,10 @@ void GenerationService::handle(Raw& raw) {
   }
 }
 
-GenerationService::Admission GenerationService::submit(std::vector<Submission> submissions) {
-  const auto mailbox = std::make_shared<Mailbox>();
+GenerationService::Admission GenerationService::submit(std::vector<Submission> submissions,
+                                                       std::shared_ptr<Mailbox> mailbox,
+                                                       int first_index) {
+  if (!mailbox) mailbox = std::make_shared<Mailbox>();
   std::vector<uint64_t> ids;
   std::vector<GenerationRequest> leaders;
   std::vector<std::shared_ptr<guide::Guide>> guides;
@@ -350,7 +352,7 @@ GenerationService::Admission GenerationService::submit(std::vector<Submission> s
     guides.push_back(guides_.make(submission.params.guide));
   const std::lock_guard lock(mutex_);
   if (!failure_.empty()) return {RequestQueue::Outcome::kClosed, nullptr};
-  int index = 0;
+  int index = first_index;
   for (size_t which = 0; which < submissions.size(); ++which) {
     const Submission& submission = submissions[which];
     uint64_t leader = 0;

@@ -104,7 +104,9 @@ class GenerationService {
   };
   /// Sample i of submission s arrives with index s * samples + i (samples of the submissions before
   /// it counted). All or none are taken. Errors: kUser for a guide that can't be made.
-  Admission submit(std::vector<Submission> submissions);
+  /// With a `mailbox`, the events go there, the first sample's with `first_index`.
+  Admission submit(std::vector<Submission> submissions, std::shared_ptr<Mailbox> mailbox = nullptr,
+                   int first_index = 0);
 
   /// Takes no more and waits for what runs, at most so long; then cancels the rest.
   void drain(std::chrono::milliseconds timeout);

@@ -4,14 +4,16 @@
 #include <httplib.h>
 
 #include <algorithm>
+#include <charconv>
 #include <ctime>
 #include <deque>
+#include <fstream>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "src/base/error.h"
 #include "src/serve/api_answer.h"
 #include "src/serve/api_request.h"
+#include "src/text/utf8.h"
 
 namespace sluice::serve {
 
@@ -23,11 +25,6 @@ constexpr std::chrono::milliseconds kLook{200};  // how often a silent caller is
 constexpr std::chrono::seconds kMoment{1};  // for an answer's status to wait for its first text
 constexpr int kBacklog = 1024;
 constexpr std::chrono::seconds kKeepAlive{10};  // a comment in a silent stream
-
-std::string random_id(const char* prefix) {
-  thread_local std::mt19937_64 random{std::random_device{}()};
-  return fmt::format("{}-{:016x}{:016x}", prefix, random(), random());
-}
 
 std::string dump(const ordered_json& json) {
   return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
@@ -68,10 +65,15 @@ struct Exchange {
 
 struct HttpServer::Impl {
   Impl(GenerationService& of, const text::Tokenizer& with, const chat::ChatTemplate* templ,
-       HttpOptions chosen)
-      : service(of), tokenizer(with), chat(templ), options(std::move(chosen)) {}
+       HttpOptions chosen, Batches* kept)
+      : service(of), tokenizer(with), chat(templ), batches(kept), options(std::move(chosen)) {}
 
+  using Handler = std::function<void(const httplib::Request&, httplib::Response&)>;
+  Handler guarded(Handler handler) const;
   void add_routes();
+  void add_file_routes();
+  void add_batch_routes();
+  Batches& kept_batches() const;
   void complete(const httplib::Request& request, httplib::Response& response);
   void chat_complete(const httplib::Request& request, httplib::Response& response);
   void tokenize(const httplib::Request& request, httplib::Response& response) const;
@@ -99,6 +101,7 @@ struct HttpServer::Impl {
   GenerationService& service;
   const text::Tokenizer& tokenizer;
   const chat::ChatTemplate* chat;
+  Batches* batches;
   HttpOptions options;
   httplib::Server server;
   int listening = -1;  ///< the server's socket
@@ -139,7 +142,7 @@ void HttpServer::Impl::complete(const httplib::Request& request, httplib::Respon
   CompletionRequest call = parse_completion(request.body, options.defaults, vocab);
   check_model(call.model);
   AnswerShape shape;
-  shape.id = random_id("cmpl");
+  shape.id = random_name("cmpl-");
   shape.prompts = static_cast<int>(call.prompts.size());
   shape.samples = call.samples;
   shape.best_of = call.best_of;
@@ -224,7 +227,7 @@ void HttpServer::Impl::chat_complete(const httplib::Request& request, httplib::R
   one.stops_are_kept = call.keeps_stop;
   AnswerShape shape;
   shape.is_chat = true;
-  shape.id = random_id("chatcmpl");
+  shape.id = random_name("chatcmpl-");
   shape.samples = shape.best_of = call.samples;
   shape.has_logprobs = call.params.logprobs >= 0;
   shape.includes_usage = call.includes_usage;
@@ -408,30 +411,137 @@ void HttpServer::Impl::health(httplib::Response& response) const {
       "application/json");
 }
 
-void HttpServer::Impl::add_routes() {
-  using Handler = std::function<void(const httplib::Request&, httplib::Response&)>;
-  const auto guarded = [this](Handler handler) {
-    return [this, handler = std::move(handler)](const httplib::Request& request,
-                                                httplib::Response& response) {
-      try {
-        handler(request, response);
-      } catch (const ApiError& error) {
-        answer_error(response, error);
-      } catch (const Error& error) {
-        answer_error(response,
-                     {error.kind() == ErrorKind::kUser ? 400 : 500, error.text(), "", "", 0});
-      } catch (const std::exception& error) {
-        log(fmt::format("{} {}: {}", request.method, request.path, error.what()));
-        answer_error(response, {500, "an error of the server's own; its log says more", "", "", 0});
-      }
-    };
+// What a handler throws becomes the answer.
+HttpServer::Impl::Handler HttpServer::Impl::guarded(Handler handler) const {
+  return [this, handler = std::move(handler)](const httplib::Request& request,
+                                              httplib::Response& response) {
+    try {
+      handler(request, response);
+    } catch (const ApiError& error) {
+      answer_error(response, error);
+    } catch (const Error& error) {
+      answer_error(response,
+                   {error.kind() == ErrorKind::kUser ? 400 : 500, error.text(), "", "", 0});
+    } catch (const std::exception& error) {
+      log(fmt::format("{} {}: {}", request.method, request.path, error.what()));
+      answer_error(response, {500, "an error of the server's own; its log says more", "", "", 0});
+    }
   };
+}
+
+Batches& HttpServer::Impl::kept_batches() const {
+  if (!batches)
+    throw ApiError{404, "this server keeps no files; start it with --batch-dir FOLDER", "", "", 0};
+  return *batches;
+}
+
+void HttpServer::Impl::add_file_routes() {
+  constexpr const char* kOne = R"(/v1/files/([\w-]{1,100}))";
+  constexpr const char* kContent = R"(/v1/files/([\w-]{1,100})/content)";
+  const auto describe = [](const StoredFile& file) -> ordered_json {
+    return {{"id", file.id},
+            {"object", "file"},
+            {"bytes", file.bytes},
+            {"created_at", file.created},
+            {"filename", file.filename},
+            {"purpose", file.purpose},
+            {"status", "processed"},
+            {"status_details", nullptr}};
+  };
+  const auto find = [this](const httplib::Request& request) {
+    const auto file = kept_batches().files().find(request.matches[1]);
+    if (!file)
+      throw ApiError{404, fmt::format("there is no file {}", request.matches[1].str()), "not_found",
+                     "file_id", 0};
+    return *file;
+  };
+  server.Post("/v1/files", guarded([=, this](const auto& request, auto& response) {
+                FileStore& files = kept_batches().files();
+                if (!request.has_file("file") || !request.has_file("purpose"))
+                  throw ApiError{400,
+                                 "send a form (multipart/form-data) with \"file\" and \"purpose\"",
+                                 "", "file", 0};
+                const auto file = request.get_file_value("file");
+                if (request.get_file_value("purpose").content != "batch")
+                  throw ApiError{400, "purpose must be \"batch\"", "", "purpose", 0};
+                const std::string name = text::mend_utf8(file.filename.substr(0, 255));
+                response.set_content(dump(describe(files.add(name, "batch", file.content))),
+                                     "application/json");
+              }));
+  server.Get(
+      "/v1/files", guarded([=, this](const auto& request, auto& response) {
+        auto data = ordered_json::array();
+        for (const StoredFile& file : kept_batches().files().list())
+          if (!request.has_param("purpose") || request.get_param_value("purpose") == file.purpose)
+            data.push_back(describe(file));
+        response.set_content(dump({{"object", "list"}, {"data", data}, {"has_more", false}}),
+                             "application/json");
+      }));
+  server.Get(kOne, guarded([=](const auto& request, auto& response) {
+               response.set_content(dump(describe(find(request))), "application/json");
+             }));
+  server.Get(kContent, guarded([=, this](const auto& request, auto& response) {
+               const StoredFile file = find(request);
+               const auto input = std::make_shared<std::ifstream>(
+                   kept_batches().files().path_of(file.id), std::ios::binary);
+               response.set_content_provider(
+                   static_cast<size_t>(file.bytes), "application/jsonl",
+                   [input](size_t offset, size_t length, httplib::DataSink& sink) {
+                     std::vector<char> piece(std::min<size_t>(length, size_t{1} << 20));
+                     input->seekg(static_cast<std::streamoff>(offset));
+                     input->read(piece.data(), static_cast<std::streamsize>(piece.size()));
+                     return input->gcount() > 0 &&
+                            sink.write(piece.data(), static_cast<size_t>(input->gcount()));
+                   });
+             }));
+  server.Delete(
+      kOne, guarded([=, this](const auto& request, auto& response) {
+        const StoredFile file = find(request);
+        if (kept_batches().is_in_use(file.id))
+          throw ApiError{409, "a batch that has not ended reads the file; cancel it first", "",
+                         "file_id", 0};
+        kept_batches().files().remove(file.id);
+        response.set_content(dump({{"id", file.id}, {"object", "file"}, {"deleted", true}}),
+                             "application/json");
+      }));
+}
+
+void HttpServer::Impl::add_batch_routes() {
+  const auto answer = [](httplib::Response& response, const ordered_json& json) {
+    response.set_content(dump(json), "application/json");
+  };
+  server.Post("/v1/batches", guarded([=, this](const auto& request, auto& response) {
+                answer(response, kept_batches().create(parse_object(request.body)));
+              }));
+  server.Get(
+      "/v1/batches", guarded([=, this](const auto& request, auto& response) {
+        size_t limit = 20;
+        if (request.has_param("limit")) {
+          const std::string text = request.get_param_value("limit");
+          const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
+          if (error != std::errc() || end != text.data() + text.size() || limit < 1 || limit > 100)
+            throw ApiError{400, "limit must be from 1 to 100", "", "limit", 0};
+        }
+        answer(response, kept_batches().list(request.get_param_value("after"), limit));
+      }));
+  server.Get(R"(/v1/batches/(\w{1,100}))", guarded([=, this](const auto& request, auto& response) {
+               answer(response, kept_batches().find(request.matches[1]));
+             }));
+  server.Post(R"(/v1/batches/(\w{1,100})/cancel)",
+              guarded([=, this](const auto& request, auto& response) {
+                answer(response, kept_batches().cancel(request.matches[1]));
+              }));
+}
+
+void HttpServer::Impl::add_routes() {
   const auto post = [&](const char* path, Handler handler) {
     server.Post(path, guarded(std::move(handler)));
   };
   const auto get = [&](const char* path, Handler handler) {
     server.Get(path, guarded(std::move(handler)));
   };
+  add_file_routes();
+  add_batch_routes();
   post("/v1/completions",
        [this](const auto& request, auto& response) { complete(request, response); });
   post("/v1/chat/completions",
@@ -453,7 +563,7 @@ void HttpServer::Impl::add_routes() {
         if (!options.cors_origin.empty()) {
           response.set_header("Access-Control-Allow-Origin", options.cors_origin);
           response.set_header("Access-Control-Allow-Headers", "authorization, content-type");
-          response.set_header("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+          response.set_header("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
           if (request.method == "OPTIONS") {
             response.status = 204;
             return httplib::Server::HandlerResponse::Handled;
@@ -480,8 +590,8 @@ void HttpServer::Impl::add_routes() {
 }
 
 HttpServer::HttpServer(GenerationService& service, const text::Tokenizer& tokenizer,
-                       const chat::ChatTemplate* chat, HttpOptions options)
-    : impl_(std::make_unique<Impl>(service, tokenizer, chat, std::move(options))) {
+                       const chat::ChatTemplate* chat, HttpOptions options, Batches* batches)
+    : impl_(std::make_unique<Impl>(service, tokenizer, chat, std::move(options), batches)) {
   httplib::Server& server = impl_->server;
   const int connections = impl_->options.connections;
   server.new_task_queue = [connections] {

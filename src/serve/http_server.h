@@ -1,7 +1,7 @@
 #pragma once
 // The OpenAI-compatible interface over HTTP: completions and chat (whole or as server-sent events),
-// models, tokenize, health, metrics. One thread a connection; a caller that goes away takes its
-// request with it; a full queue is answered with 429 and Retry-After. Thread safe.
+// models, tokenize, files and batches, health, metrics. One thread a connection; a caller that goes
+// away takes its request with it; a full queue is answered with 429 and Retry-After. Thread safe.
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -10,6 +10,7 @@
 #include <string>
 
 #include "src/chat/chat_template.h"
+#include "src/serve/batches.h"
 #include "src/serve/generation_service.h"
 
 namespace sluice::serve {
@@ -29,9 +30,10 @@ struct HttpOptions {
 
 class HttpServer {
  public:
-  /// What is given outlives the server; `chat` may be null: the model has no chat template.
+  /// What is given outlives the server; `chat` may be null: the model has no chat template; so may
+  /// `batches`: no files are kept.
   HttpServer(GenerationService& service, const text::Tokenizer& tokenizer,
-             const chat::ChatTemplate* chat, HttpOptions options);
+             const chat::ChatTemplate* chat, HttpOptions options, Batches* batches = nullptr);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;

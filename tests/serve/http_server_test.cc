@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <httplib.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
@@ -17,7 +18,9 @@ using nlohmann::json;
 
 class Server {
  public:
-  explicit Server(HttpOptions options = {}, int64_t most_waiting = 1000, int64_t sequences = 4)
+  /// `folder`: of files and batches; empty: none are kept.
+  explicit Server(HttpOptions options = {}, int64_t most_waiting = 1000, int64_t sequences = 4,
+                  const std::string& folder = {})
       : model_(most_waiting, sequences) {
     chat::ChatTemplateSource source;
     source.text =
@@ -28,7 +31,14 @@ class Server {
     chat_.emplace(std::move(source));
     options.port = 0;
     options.model_name = "stories";
-    server_ = std::make_unique<HttpServer>(model_.service(), model_.tokenizer(), &*chat_, options);
+    if (!folder.empty()) {
+      BatchOptions batching;
+      batching.folder = folder;
+      batching.model_name = "stories";
+      batches_ = std::make_unique<Batches>(model_.service(), model_.tokenizer(), &*chat_, batching);
+    }
+    server_ = std::make_unique<HttpServer>(model_.service(), model_.tokenizer(), &*chat_, options,
+                                           batches_.get());
     port_ = server_->bind();
     listener_ = std::jthread([this] { server_->serve(); });
   }
@@ -55,6 +65,7 @@ class Server {
  private:
   ServedModel model_;
   std::optional<chat::ChatTemplate> chat_;
+  std::unique_ptr<Batches> batches_;
   std::unique_ptr<HttpServer> server_;
   int port_ = 0;
   std::jthread listener_;
@@ -125,6 +136,55 @@ TEST(HttpServer, AnswersBeamsAndGuides) {
   const json refused =
       server.post("/v1/completions", with(kGreedy, {{"guided_json", {{"not", true}}}}), 400);
   EXPECT_NE(refused["error"]["message"].get<std::string>().find("\"not\""), std::string::npos);
+}
+
+TEST(HttpServer, KeepsFilesAndRunsBatches) {
+  std::string folder = (std::filesystem::temp_directory_path() / "sluice-http-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  {
+    const Server server({}, 1000, 4, folder);
+    auto client = server.client();
+    const std::string lines =
+        R"({"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": [{"role": "user", "content": "Once upon a time"}], "max_tokens": 5}})"
+        "\n";
+    const httplib::MultipartFormDataItems form = {{"purpose", "batch", "", ""},
+                                                  {"file", lines, "in.jsonl", "application/jsonl"}};
+    const json file = json::parse(client.Post("/v1/files", form)->body);
+    EXPECT_EQ(file["bytes"], lines.size());
+    EXPECT_EQ(file["filename"], "in.jsonl");
+    const std::string at = "/v1/files/" + file["id"].get<std::string>();
+    EXPECT_EQ(client.Get(at + "/content")->body, lines);
+    EXPECT_EQ(json::parse(client.Get("/v1/files?purpose=batch")->body)["data"].size(), 1u);
+    const json batch = server.post("/v1/batches", {{"input_file_id", file["id"]},
+                                                   {"endpoint", "/v1/chat/completions"},
+                                                   {"completion_window", "24h"},
+                                                   {"metadata", {{"for", "a test"}}}});
+    EXPECT_EQ(batch["object"], "batch");
+    const std::string path = "/v1/batches/" + batch["id"].get<std::string>();
+    json now = json::object();
+    for (int i = 0; i < 500 && now.value("status", "") != "completed"; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      now = json::parse(client.Get(path)->body);
+    }
+    ASSERT_EQ(now["status"], "completed");
+    EXPECT_EQ(now["metadata"]["for"], "a test");
+    const json record = json::parse(
+        client.Get("/v1/files/" + now["output_file_id"].get<std::string>() + "/content")->body);
+    EXPECT_EQ(record["response"]["body"]["choices"][0]["message"]["role"], "assistant");
+    EXPECT_EQ(json::parse(client.Get("/v1/batches?limit=5")->body)["data"].size(), 1u);
+    EXPECT_EQ(client.Get("/v1/batches?limit=x")->status, 400);
+    EXPECT_EQ(client.Post(path + "/cancel", "", "application/json")->status, 409);
+    EXPECT_EQ(json::parse(client.Delete(at)->body)["deleted"], true);
+    EXPECT_EQ(client.Get(at)->status, 404);
+    EXPECT_EQ(client.Get("/v1/files/..%2Flock/content")->status, 404);
+    EXPECT_EQ(client.Post("/v1/files", "x", "text/plain")->status, 400);
+    const httplib::MultipartFormDataItems wrong = {{"purpose", "fine-tune", "", ""},
+                                                   {"file", lines, "in.jsonl", ""}};
+    EXPECT_EQ(client.Post("/v1/files", wrong)->status, 400);
+  }
+  std::filesystem::remove_all(folder);
+  const Server without;
+  EXPECT_EQ(without.client().Get("/v1/files")->status, 404);
 }
 
 TEST(HttpServer, StreamsWhatItWouldAnswerWhole) {

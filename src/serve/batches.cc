@@ -1,0 +1,416 @@
+#include "src/serve/batches.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <pthread.h>
+#include <sys/file.h>
+
+#include <algorithm>
+#include <ctime>
+#include <fstream>
+#include <map>
+
+#include "io/durable_file.h"
+#include "src/base/error.h"
+#include "src/jobs/content_key.h"
+#include "src/jobs/job.h"
+#include "src/serve/api_error.h"
+#include "src/serve/job_prompt.h"
+#include "src/text/utf8.h"
+
+namespace sluice::serve {
+
+namespace {
+using nlohmann::ordered_json;
+using std::chrono::milliseconds;
+
+constexpr std::string_view kPrefix = "batch_";
+constexpr int64_t kWindowSeconds = 24 * 3600;
+// Callers of the moment come first: lines are added while fewer than so many requests wait.
+constexpr int64_t kMostWaitingBefore = 4;
+
+[[noreturn]] void refuse(int status, const char* param, const std::string& message) {
+  throw ApiError{status, message, status == 404 ? "not_found" : "", param, 0};
+}
+
+bool has_ended(const ordered_json& batch) {
+  const auto& status = batch["status"];
+  return status == "completed" || status == "failed" || status == "cancelled";
+}
+}  // namespace
+
+// A batch as it runs.
+struct Batches::Job {
+  struct Line {
+    jobs::Request request;
+    std::unique_ptr<GenerationService::Ticket> ticket;
+    int64_t prompt_tokens = 0;
+    std::string text;
+    std::vector<sampling::Choice> choices;
+  };
+  jobs::ResultsFile results;
+  std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
+  std::map<int, Line> running;  // by the index of its events
+  int next_index = 0;
+};
+
+Batches::Batches(GenerationService& service, const text::Tokenizer& tokenizer,
+                 const chat::ChatTemplate* chat, BatchOptions options)
+    : service_(service),
+      tokenizer_(tokenizer),
+      chat_(chat),
+      options_(std::move(options)),
+      files_(options_.folder / "files"),
+      lock_((options_.folder / "lock").string(), O_RDWR | O_CREAT) {
+  if (::flock(lock_.fd(), LOCK_EX | LOCK_NB) != 0)
+    throw Error(ErrorKind::kUser,
+                fmt::format("another server keeps its batches in {}", options_.folder.string()),
+                "give each server a --batch-dir of its own");
+  load();
+  worker_ = std::jthread([this](const std::stop_token& stop) { work(stop); });
+}
+
+Batches::~Batches() { stop(); }
+
+void Batches::stop() {
+  if (!worker_.joinable()) return;
+  worker_.request_stop();
+  worker_.join();
+}
+
+void Batches::load() {
+  std::filesystem::create_directories(options_.folder / "batches");
+  for (const auto& entry : std::filesystem::directory_iterator(options_.folder / "batches")) {
+    const std::string id = entry.path().stem().string();
+    if (entry.path().extension() != ".json" || !is_random_name(id, kPrefix)) continue;
+    std::ifstream file(entry.path());
+    auto batch = ordered_json::parse(file, nullptr, /*allow_exceptions=*/false);
+    const bool is_whole = batch.is_object() && batch.value("id", "") == id &&
+                          batch.contains("status") && batch.contains("created_at");
+    if (is_whole) batches_.push_back(std::move(batch));
+  }
+  std::sort(batches_.begin(), batches_.end(), [](const Json& a, const Json& b) {
+    return std::pair(a["created_at"].get<int64_t>(), a["id"].get<std::string>()) <
+           std::pair(b["created_at"].get<int64_t>(), b["id"].get<std::string>());
+  });
+}
+
+const Batches::Json* Batches::at(const std::string& id) const {
+  const auto found = std::find_if(batches_.begin(), batches_.end(),
+                                  [&](const Json& batch) { return batch["id"] == id; });
+  return found == batches_.end() ? nullptr : &*found;
+}
+
+void Batches::change(const std::string& id, const std::function<void(Json&)>& how,
+                     bool is_durable) {
+  const std::lock_guard writing(writing_);
+  std::string text;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(batches_.begin(), batches_.end(),
+                                    [&](const Json& batch) { return batch["id"] == id; });
+    how(*found);
+    text = found->dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  }
+  if (is_durable) io::write_file_durably(path_of(id, ".json"), text);
+  changed_.notify_all();
+}
+
+std::string Batches::status_of(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  return (*at(id))["status"].get<std::string>();
+}
+
+Batches::Json Batches::create(const Json& body) {
+  const auto text_of = [&](const char* name) {
+    if (!body.contains(name) || !body[name].is_string())
+      refuse(400, name, fmt::format("{} is missing or no string", name));
+    return body[name].get<std::string>();
+  };
+  for (const auto& [name, value] : body.items())
+    if (name != "input_file_id" && name != "endpoint" && name != "completion_window" &&
+        name != "metadata" && !value.is_null())
+      refuse(400, "", fmt::format("the field \"{}\" is unknown", name.substr(0, 100)));
+  const std::string file = text_of("input_file_id"), endpoint = text_of("endpoint");
+  if (endpoint != "/v1/completions" && endpoint != "/v1/chat/completions")
+    refuse(400, "endpoint", "endpoint must be /v1/completions or /v1/chat/completions");
+  if (body.contains("completion_window") && body["completion_window"] != "24h")
+    refuse(400, "completion_window", "completion_window must be \"24h\"");
+  if (body.contains("metadata") && !body["metadata"].is_null() && !body["metadata"].is_object())
+    refuse(400, "metadata", "metadata must be an object");
+  if (!files_.find(file))
+    refuse(404, "input_file_id", fmt::format("there is no file {}", file.substr(0, 100)));
+  const std::string id = random_name(kPrefix);
+  const int64_t now = std::time(nullptr);
+  const Json batch{{"id", id},
+                   {"object", "batch"},
+                   {"endpoint", endpoint},
+                   {"errors", nullptr},
+                   {"input_file_id", file},
+                   {"completion_window", "24h"},
+                   {"status", "validating"},
+                   {"output_file_id", nullptr},
+                   {"error_file_id", nullptr},
+                   {"created_at", now},
+                   {"in_progress_at", nullptr},
+                   {"expires_at", now + kWindowSeconds},
+                   {"finalizing_at", nullptr},
+                   {"completed_at", nullptr},
+                   {"failed_at", nullptr},
+                   {"expired_at", nullptr},
+                   {"cancelling_at", nullptr},
+                   {"cancelled_at", nullptr},
+                   {"request_counts", {{"total", 0}, {"completed", 0}, {"failed", 0}}},
+                   {"metadata", body.contains("metadata") ? body["metadata"] : Json(nullptr)}};
+  {
+    const std::lock_guard lock(mutex_);
+    batches_.push_back(batch);
+  }
+  change(id, [](Json&) {});
+  return batch;
+}
+
+Batches::Json Batches::find(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  const Json* batch = at(id);
+  if (!batch) refuse(404, "batch_id", fmt::format("there is no batch {}", id.substr(0, 100)));
+  return *batch;
+}
+
+Batches::Json Batches::list(const std::string& after, size_t limit) const {
+  const std::lock_guard lock(mutex_);
+  Json data = Json::array();
+  bool is_behind = after.empty(), has_more = false;
+  for (auto batch = batches_.rbegin(); batch != batches_.rend(); ++batch) {
+    if (is_behind && data.size() == limit) {
+      has_more = true;
+      break;
+    }
+    if (is_behind) data.push_back(*batch);
+    is_behind = is_behind || (*batch)["id"] == after;
+  }
+  return {{"object", "list"},
+          {"data", data},
+          {"first_id", data.empty() ? Json(nullptr) : data.front()["id"]},
+          {"last_id", data.empty() ? Json(nullptr) : data.back()["id"]},
+          {"has_more", has_more}};
+}
+
+Batches::Json Batches::cancel(const std::string& id) {
+  find(id);
+  change(id, [&](Json& batch) {
+    if (has_ended(batch) || batch["status"] == "finalizing")
+      refuse(409, "batch_id",
+             fmt::format("the batch is {} already", batch["status"].get<std::string>()));
+    batch["status"] = "cancelling";
+    batch["cancelling_at"] = std::time(nullptr);
+  });
+  return find(id);
+}
+
+bool Batches::is_in_use(const std::string& file_id) const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(batches_.begin(), batches_.end(), [&](const Json& batch) {
+    return !has_ended(batch) && batch["input_file_id"] == file_id;
+  });
+}
+
+void Batches::work(const std::stop_token& stop) {
+  pthread_setname_np(pthread_self(), "batches");
+  while (!stop.stop_requested()) {
+    std::string id;
+    {
+      std::unique_lock lock(mutex_);
+      const auto next = [&] {
+        const auto found = std::find_if(batches_.begin(), batches_.end(), [&](const Json& batch) {
+          return !has_ended(batch) && is_for_us(batch);
+        });
+        id = found == batches_.end() ? "" : (*found)["id"].get<std::string>();
+        return !id.empty();
+      };
+      if (!changed_.wait(lock, stop, next)) return;
+    }
+    if (!service_.failure().empty()) return;  // the next start goes on
+    try {
+      run(id, stop);
+    } catch (const Error& error) {
+      fail(id, error.what());
+    } catch (const std::exception& error) {
+      fail(id, error.what());
+    }
+  }
+}
+
+// What another model has begun is left to it.
+bool Batches::is_for_us(const Json& batch) const {
+  return !batch.contains("sluice") ||
+         batch["sluice"]["config"] == jobs::hash_bytes(options_.config).hex();
+}
+
+void Batches::fail(const std::string& id, const std::string& message) {
+  if (options_.log) options_.log(fmt::format("batch {}: {}", id, message));
+  const auto how = [&](Json& batch) {
+    batch["status"] = "failed";
+    batch["failed_at"] = std::time(nullptr);
+    batch["errors"] = {
+        {"object", "list"},
+        {"data",
+         Json::array(
+             {{{"code", "failed"}, {"message", message}, {"param", nullptr}, {"line", nullptr}}})}};
+  };
+  try {
+    change(id, how);
+  } catch (const std::exception&) {
+    change(id, how,
+           /*is_durable=*/false);  // the disk is what failed; tried again at the next start
+  }
+}
+
+// False: the engine takes no more now.
+bool Batches::submit(Job& job, jobs::Request request) {
+  Submission one;
+  try {
+    one.prompt = prompt_of(request, &tokenizer_, chat_);
+    one.params = request.params;
+    one.priority = options_.priority;
+    std::vector<Submission> all;
+    const auto prompt_tokens = static_cast<int64_t>(one.prompt.size());
+    all.push_back(std::move(one));
+    auto admission = service_.submit(std::move(all), job.mailbox, job.next_index);
+    if (admission.outcome != RequestQueue::Outcome::kTaken) return false;
+    job.running[job.next_index++] = {
+        std::move(request), std::move(admission.ticket), prompt_tokens, {}, {}};
+  } catch (const Error& error) {
+    job.results.write_error(request, "invalid_request", error.what());
+  }
+  return true;
+}
+
+void Batches::take_event(Job& job, const Event& event) {
+  const auto found = job.running.find(event.index);
+  if (found == job.running.end()) return;
+  Job::Line& line = found->second;
+  if (event.kind == Event::Kind::kText) {
+    line.text += event.text;
+    line.choices.insert(line.choices.end(), event.choices.begin(), event.choices.end());
+  }
+  if (!event.is_last()) return;
+  if (event.kind == Event::Kind::kRefused) {
+    job.results.write_error(line.request, "refused", event.text);
+  } else if (event.kind == Event::Kind::kFinished && event.finish_reason != "cancelled") {
+    jobs::Completion completion;
+    completion.text = std::move(line.text);
+    completion.finish_reason = event.finish_reason;
+    completion.prompt_tokens = line.prompt_tokens;
+    completion.completion_tokens = event.output_tokens;
+    if (line.request.params.logprobs >= 0) {
+      const auto name = [&](int32_t id) { return text::mend_utf8(tokenizer_.token_bytes(id)); };
+      completion.logprobs.emplace();
+      for (const sampling::Choice& choice : line.choices) {
+        auto& token = completion.logprobs->emplace_back();
+        token = {name(choice.token), choice.logprob, {}};
+        for (const auto& other : choice.top)
+          token.top.emplace_back(name(other.token), other.logprob);
+      }
+    }
+    job.results.write(line.request, completion);
+  }
+  job.running.erase(found);
+}
+
+void Batches::run(const std::string& id, const std::stop_token& stop) {
+  const Json batch = find(id);
+  const std::string input = files_.path_of(batch["input_file_id"].get<std::string>()).string();
+  const std::string endpoint = batch["endpoint"];
+  std::ifstream counted(input);
+  if (!counted) throw Error(ErrorKind::kFile, "the input file is gone");
+  const auto total = jobs::count_requests(counted, input).requests;
+  Job job{jobs::ResultsFile(path_of(id, ".results.jsonl").string(), options_.config,
+                            options_.model_name)};
+  const auto count = [&](Json& of) {
+    of["request_counts"] = {{"total", total},
+                            {"completed", job.results.answers()},
+                            {"failed", job.results.records() - job.results.answers()}};
+  };
+  if (status_of(id) == "validating")
+    change(id, [&](Json& of) {
+      of["status"] = "in_progress";
+      of["in_progress_at"] = std::time(nullptr);
+      of["sluice"] = {{"config", jobs::hash_bytes(options_.config).hex()}};
+      count(of);
+    });
+  std::ifstream stream(input);
+  jobs::JobReader reader(stream, input, options_.defaults, &job.results,
+                         service_.engine().model().shape().vocab_size);
+  const auto together =
+      static_cast<size_t>(std::max<int64_t>(service_.engine().plan().policy.block_sequences(), 1));
+  std::optional<jobs::Request> held;  // the engine had no room for it
+  bool is_at_end = false;
+  while (!stop.stop_requested() && status_of(id) != "cancelling") {
+    while (!is_at_end && job.running.size() < together &&
+           (job.running.empty() || service_.waiting() < kMostWaitingBefore)) {
+      if (!held) {
+        auto line = reader.next();
+        if (!line) {
+          is_at_end = true;
+          break;
+        }
+        if (const auto* error = std::get_if<jobs::RequestError>(&*line)) {
+          job.results.write_error(*error);
+          continue;
+        }
+        held = std::move(std::get<jobs::Request>(*line));
+        if (!held->url.empty() && held->url != endpoint) {
+          job.results.write_error(
+              *held, "invalid_request",
+              fmt::format("url is {}; the batch is for {}", held->url, endpoint));
+          held.reset();
+          continue;
+        }
+      }
+      if (!submit(job, *held)) break;
+      held.reset();
+    }
+    if (is_at_end && job.running.empty()) break;
+    if (!service_.failure().empty()) return;
+    if (const auto event = job.mailbox->take(milliseconds(held ? 50 : 200))) {
+      take_event(job, *event);
+      if (event->is_last()) change(id, count, /*is_durable=*/false);
+    }
+  }
+  if (stop.stop_requested()) return;
+  change(id, count);
+  job.running.clear();
+  finish(id, status_of(id) == "cancelling" ? "cancelled" : "completed");
+}
+
+// What there is becomes the output and the error file.
+void Batches::finish(const std::string& id, const std::string& status) {
+  if (status == "completed")
+    change(id, [](Json& batch) {
+      batch["status"] = "finalizing";
+      batch["finalizing_at"] = std::time(nullptr);
+    });
+  const std::string results = path_of(id, ".results.jsonl").string();
+  const auto output = path_of(id, ".output.jsonl"), errors = path_of(id, ".errors.jsonl");
+  const jobs::SplitCounts counts = jobs::split_results(results, output.string(), errors.string());
+  const auto stored = [&](const std::filesystem::path& path, int64_t lines) -> Json {
+    if (lines > 0)
+      return files_
+          .take(fmt::format("{}_{}", id, path.stem().extension().string().substr(1)) + ".jsonl",
+                "batch_output", path)
+          .id;
+    std::filesystem::remove(path);
+    return nullptr;
+  };
+  const Json output_id = stored(output, counts.answers), error_id = stored(errors, counts.errors);
+  change(id, [&](Json& batch) {
+    batch["status"] = status;
+    batch[status + "_at"] = std::time(nullptr);
+    batch["output_file_id"] = output_id;
+    batch["error_file_id"] = error_id;
+  });
+  std::filesystem::remove(results);
+}
+
+}  // namespace sluice::serve

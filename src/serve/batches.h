@@ -1,0 +1,87 @@
+#pragma once
+// Batches (/v1/batches): files of requests that are answered when the engine has room beside its
+// callers. One after the other, in a thread of its own. Answers are on disk one by one as they end,
+// and a batch that a stop or a crash broke off goes on where it was at the next start. Thread safe.
+#include <condition_variable>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "src/chat/chat_template.h"
+#include "src/jobs/owned_file.h"
+#include "src/jobs/results_file.h"
+#include "src/serve/file_store.h"
+#include "src/serve/generation_service.h"
+
+namespace sluice::serve {
+
+struct BatchOptions {
+  std::filesystem::path folder;
+  std::string model_name;
+  std::string config;                 ///< all that decides the answers beside the lines
+  sampling::SamplingParams defaults;  ///< of what lines leave out
+  int32_t priority = 1000;            ///< of its requests (RequestQueue, preemption)
+  std::function<void(std::string_view)> log;
+};
+
+class Batches {
+ public:
+  /// Goes on with what an earlier server has not finished. `service`, `tokenizer` and `chat` (may
+  /// be null) outlive it. Errors: kFile; kUser when another server uses the folder.
+  Batches(GenerationService& service, const text::Tokenizer& tokenizer,
+          const chat::ChatTemplate* chat, BatchOptions options);
+  /// Breaks off what runs, to go on at the next start.
+  ~Batches();
+
+  /// Runs no more: what was running goes on at the next start.
+  void stop();
+  FileStore& files() noexcept { return files_; }
+  /// OpenAI's batch object. `body`: input_file_id, endpoint, completion_window, metadata. Throws
+  /// ApiError.
+  nlohmann::ordered_json create(const nlohmann::ordered_json& body);
+  nlohmann::ordered_json find(const std::string& id) const;
+  /// Newest first; those after `after` (empty: from the newest), at most `limit`.
+  nlohmann::ordered_json list(const std::string& after, size_t limit) const;
+  nlohmann::ordered_json cancel(const std::string& id);
+  /// Whether a batch that has not ended reads the file.
+  bool is_in_use(const std::string& file_id) const;
+
+ private:
+  struct Job;
+  using Json = nlohmann::ordered_json;
+
+  std::filesystem::path path_of(const std::string& id, const char* suffix) const {
+    return options_.folder / "batches" / (id + suffix);
+  }
+  void load();
+  void work(const std::stop_token& stop);
+  void run(const std::string& id, const std::stop_token& stop);
+  bool submit(Job& job, jobs::Request request);
+  void take_event(Job& job, const Event& event);
+  void finish(const std::string& id, const std::string& status);
+  void fail(const std::string& id, const std::string& message);
+  void change(const std::string& id, const std::function<void(Json&)>& how, bool is_durable = true);
+  std::string status_of(const std::string& id) const;
+  const Json* at(const std::string& id) const;  // with mutex_ held
+  bool is_for_us(const Json& batch) const;
+
+  GenerationService& service_;
+  const text::Tokenizer& tokenizer_;
+  const chat::ChatTemplate* chat_;
+  BatchOptions options_;
+  FileStore files_;
+  jobs::OwnedFile lock_;
+
+  std::mutex writing_;  // held while a batch's file is written; before mutex_
+  mutable std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::vector<Json> batches_;  // guarded by mutex_; oldest first
+  std::jthread worker_;        // last: it uses everything above
+};
+
+}  // namespace sluice::serve

@@ -1,0 +1,131 @@
+#include "src/serve/file_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "io/durable_file.h"
+#include "src/base/error.h"
+
+namespace sluice::serve {
+
+namespace {
+using nlohmann::ordered_json;
+constexpr std::string_view kPrefix = "file-";
+constexpr size_t kDigits = 32;
+
+std::optional<StoredFile> read_description(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  const auto json = ordered_json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return std::nullopt;
+  try {
+    return StoredFile{json.at("id"), json.at("filename"), json.at("purpose"),
+                      json.at("bytes").get<int64_t>(), json.at("created_at").get<int64_t>()};
+  } catch (const ordered_json::exception&) {
+    return std::nullopt;
+  }
+}
+}  // namespace
+
+std::string random_name(std::string_view prefix) {
+  thread_local std::mt19937_64 random{(uint64_t{std::random_device{}()} << 32) ^
+                                      std::random_device{}()};
+  return fmt::format("{}{:016x}{:016x}", prefix, random(), random());
+}
+
+bool is_random_name(std::string_view name, std::string_view prefix) {
+  if (!name.starts_with(prefix) || name.size() != prefix.size() + kDigits) return false;
+  return std::all_of(name.begin() + static_cast<std::ptrdiff_t>(prefix.size()), name.end(),
+                     [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+}
+
+FileStore::FileStore(std::filesystem::path folder) : folder_(std::move(folder)) {
+  std::error_code error;
+  std::filesystem::create_directories(folder_, error);
+  if (!std::filesystem::is_directory(folder_))
+    throw Error(ErrorKind::kFile,
+                fmt::format("{}: the folder can't be made: {}", folder_.string(), error.message()),
+                "choose another --batch-dir");
+  std::vector<std::filesystem::path> unknown;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.path().extension() == ".json" &&
+        is_random_name(entry.path().stem().string(), kPrefix)) {
+      auto file = read_description(entry.path());
+      if (file && file->id == entry.path().stem() && std::filesystem::exists(path_of(file->id)))
+        files_.push_back(std::move(*file));
+    } else if (is_random_name(name.substr(0, kPrefix.size() + kDigits), kPrefix) &&
+               !std::filesystem::exists(description_of(name))) {
+      unknown.push_back(entry.path());
+    }
+  }
+  for (const auto& path : unknown) std::filesystem::remove(path, error);
+  std::sort(files_.begin(), files_.end(), [](const StoredFile& a, const StoredFile& b) {
+    return std::tie(a.created, a.id) < std::tie(b.created, b.id);
+  });
+}
+
+StoredFile FileStore::describe(std::string id, const std::string& filename,
+                               const std::string& purpose, int64_t bytes) {
+  StoredFile file{std::move(id), filename, purpose, bytes, std::time(nullptr)};
+  const ordered_json json{{"id", file.id},
+                          {"filename", filename},
+                          {"purpose", purpose},
+                          {"bytes", bytes},
+                          {"created_at", file.created}};
+  io::write_file_durably(description_of(file.id),
+                         json.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+  const std::lock_guard lock(mutex_);
+  files_.push_back(file);
+  return file;
+}
+
+StoredFile FileStore::add(const std::string& filename, const std::string& purpose,
+                          std::string_view content) {
+  std::string id = random_name(kPrefix);
+  io::write_file_durably(path_of(id), content);
+  return describe(std::move(id), filename, purpose, static_cast<int64_t>(content.size()));
+}
+
+StoredFile FileStore::take(const std::string& filename, const std::string& purpose,
+                           const std::filesystem::path& path) {
+  std::string id = random_name(kPrefix);
+  std::error_code error;
+  std::filesystem::rename(path, path_of(id), error);
+  if (error)
+    throw Error(ErrorKind::kFile, fmt::format("{}: it can't be moved to {}: {}", path.string(),
+                                              path_of(id).string(), error.message()));
+  const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path_of(id)));
+  return describe(std::move(id), filename, purpose, bytes);
+}
+
+std::optional<StoredFile> FileStore::find(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = std::find_if(files_.begin(), files_.end(),
+                               [&](const StoredFile& file) { return file.id == id; });
+  if (at == files_.end()) return std::nullopt;
+  return *at;
+}
+
+std::vector<StoredFile> FileStore::list() const {
+  const std::lock_guard lock(mutex_);
+  return files_;
+}
+
+bool FileStore::remove(const std::string& id) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::erase_if(files_, [&](const StoredFile& file) { return file.id == id; }) == 0)
+      return false;
+  }
+  std::error_code error;  // gone already is as good
+  std::filesystem::remove(description_of(id), error);
+  std::filesystem::remove(path_of(id), error);
+  return true;
+}
+
+}  // namespace sluice::serve
