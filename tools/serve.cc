@@ -31,6 +31,8 @@ struct ServeFlags {
   bool static_batches = false;
   std::string most_body = "32MiB";
   std::string batch_dir;
+  std::string swap_space = "0";
+  std::string preemption = "auto";
 };
 
 constexpr int64_t kMeanTokens = 1024;  // of a request, where --kv-tokens does not say
@@ -76,6 +78,8 @@ void run(const ServeFlags& flags, std::stop_token stop) {
         options.predict_lengths = !flags.no_prediction;
         options.static_batches = flags.static_batches;
         options.cache_prefixes = !flags.no_prefix_cache && options.kv_recent_tokens == 0;
+        options.swaps_always = flags.preemption == "swap";
+        options.swap_bytes = parse_bytes(flags.swap_space, "--swap-space");
         limit_pass(options, std::max(flags.pass_tokens, flags.sequences));
       });
   if (!engine) return;
@@ -195,6 +199,19 @@ Command add_serve(CLI::App& program) {
   parser->add_option("--scheduling-policy", flags->order, "who is next: fcfs, priority or shortest")
       ->capture_default_str()
       ->check(CLI::IsMember({"fcfs", "priority", "shortest"}))
+      ->group(batching);
+  parser
+      ->add_option("--swap-space", flags->swap_space,
+                   "room for KV that the pool gives up, to be copied back where that is cheaper "
+                   "than computing it again: host memory below a device, else disk")
+      ->capture_default_str()
+      ->group(batching);
+  parser
+      ->add_option("--preemption-mode", flags->preemption,
+                   "auto: copied back or computed again, whichever was cheaper of late; swap: "
+                   "always copied (--swap-space)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "swap"}))
       ->group(batching);
   parser->add_flag("--no-prefix-cache", flags->no_prefix_cache, "compute every prompt anew")
       ->group(batching);

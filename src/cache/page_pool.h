@@ -13,7 +13,8 @@ namespace sluice {
 enum class PageTier : uint8_t {
   kCompute,  ///< memory of what computes: the device's, or the host's without one
   kHost,     ///< host memory below a device
-  kDisk
+  kDisk,
+  kSwap  ///< pages that nobody reads there, kept to be copied back; not of the pool
 };
 
 struct PageRef {
@@ -28,6 +29,13 @@ struct PageCounts {
   int64_t host = 0;
   int64_t disk = 0;
   int64_t total() const noexcept { return compute + host + disk; }
+};
+
+/// A page whose tokens are wanted in another one too.
+struct PageCopy {
+  PageRef from, to;
+
+  bool operator==(const PageCopy&) const = default;
 };
 
 /// Pages of one sequence, in order of position: page p holds tokens [p * page_tokens, (p + 1) *

@@ -4,6 +4,11 @@
 
 namespace sluice {
 
+PrefixCache::PrefixCache(PagePool& pool, int64_t page_tokens, int64_t swap_pages)
+    : pool_(pool), page_tokens_(page_tokens), swap_pages_(swap_pages) {
+  for (int64_t slot = swap_pages; slot-- > 0;) free_slots_.push_back(static_cast<int32_t>(slot));
+}
+
 // FNV-1a over the words.
 size_t PrefixCache::KeyHash::operator()(const Key& key) const noexcept {
   uint64_t hash = 0xcbf29ce484222325u;
@@ -22,9 +27,87 @@ PrefixCache::Key PrefixCache::key_at(int64_t parent, std::span<const int32_t> to
 
 void PrefixCache::touch(int64_t id) {
   Node& node = nodes_.at(id);
-  if (node.children == 0) leaves_.erase({node.used, id});
+  const std::pair before{node.used, id};
   node.used = ++clock_;
-  if (node.children == 0) leaves_.insert({node.used, id});
+  if (leaves_.erase(before) > 0) leaves_.insert({node.used, id});
+  if (swapped_.erase(before) > 0) swapped_.insert({node.used, id});
+}
+
+void PrefixCache::make_resident(int64_t id, const PageRef& page) {
+  Node& node = nodes_.at(id);
+  node.page = page;
+  if (node.resident_children == 0) leaves_.insert({node.used, id});
+  if (const int64_t parent = node.key->first; parent > 0) {
+    Node& above = nodes_.at(parent);
+    if (above.resident_children++ == 0) leaves_.erase({above.used, parent});
+  }
+}
+
+// The page goes back to the pool.
+void PrefixCache::make_absent(int64_t id) {
+  Node& node = nodes_.at(id);
+  PageTable page{*node.page};
+  node.page.reset();
+  pool_.release(page);
+  leaves_.erase({node.used, id});
+  if (const int64_t parent = node.key->first; parent > 0) {
+    Node& above = nodes_.at(parent);
+    if (--above.resident_children == 0 && above.page) leaves_.insert({above.used, parent});
+  }
+}
+
+// A slot of the swap space for a page last used at `used`: a free one, or that of one older; -1.
+int32_t PrefixCache::take_slot(int64_t used) {
+  if (!free_slots_.empty()) {
+    const int32_t slot = free_slots_.back();
+    free_slots_.pop_back();
+    return slot;
+  }
+  for (const auto& [its_use, id] : swapped_) {
+    if (its_use > used) break;
+    Node& node = nodes_.at(id);
+    if (!node.page && node.children > 0) continue;  // others follow it
+    const int32_t slot = node.slot;
+    if (node.page) {
+      node.slot = -1;
+      swapped_.erase({its_use, id});
+    } else {
+      drop(id);
+      free_slots_.pop_back();  // where drop put it
+    }
+    return slot;
+  }
+  return -1;
+}
+
+// Whether the node's tokens are in the swap space from here on.
+bool PrefixCache::save(int64_t id) {
+  Node& node = nodes_.at(id);
+  if (node.slot >= 0) return true;
+  if (!is_copy_cheaper()) return false;
+  const int32_t slot = take_slot(node.used);
+  if (slot < 0) return false;
+  node.slot = slot;
+  swapped_.insert({node.used, id});
+  copies_.push_back({*node.page, {PageTier::kSwap, slot}});
+  ++saved_pages_;
+  return true;
+}
+
+bool PrefixCache::restore(int64_t id) {
+  if (!is_copy_cheaper()) return false;
+  // Not given up while room is made: others may be.
+  const std::pair place{nodes_.at(id).used, id};
+  swapped_.erase(place);
+  PageTable page;
+  bool has_page = pool_.extend(page, 1);
+  while (!has_page && evict_one()) has_page = pool_.extend(page, 1);
+  swapped_.insert(place);
+  if (!has_page) return false;
+  copies_.push_back({{PageTier::kSwap, nodes_.at(id).slot}, page.front()});
+  make_resident(id, page.front());  // the pool's first owner is the cache
+  ++restored_pages_;
+  return true;
 }
 
 PageTable PrefixCache::match(std::span<const int32_t> tokens, int64_t most_pages, Cursor& cursor) {
@@ -34,14 +117,37 @@ PageTable PrefixCache::match(std::span<const int32_t> tokens, int64_t most_pages
   for (int64_t page = 0; page < std::min(full, most_pages); ++page) {
     const auto found = ids_.find(key_at(cursor.node, tokens, page));
     if (found == ids_.end()) break;
-    cursor = {found->second, page + 1};
-    touch(cursor.node);
-    table.push_back(nodes_.at(cursor.node).page);
+    const int64_t id = found->second;
+    if (!nodes_.at(id).page && !restore(id)) break;
+    cursor = {id, page + 1};
+    touch(id);
+    table.push_back(*nodes_.at(id).page);
     pool_.share(table.back());
   }
   queried_tokens_ += static_cast<int64_t>(tokens.size());
   hit_tokens_ += cursor.pages * page_tokens_;
   return table;
+}
+
+PrefixCache::Found PrefixCache::find(std::span<const int32_t> tokens, int64_t most_pages) const {
+  Found out;
+  int64_t node = 0;
+  const int64_t full = static_cast<int64_t>(tokens.size()) / page_tokens_;
+  for (int64_t page = 0; page < std::min(full, most_pages); ++page) {
+    const auto found = ids_.find(key_at(node, tokens, page));
+    if (found == ids_.end()) break;
+    node = found->second;
+    const Node& at = nodes_.at(node);
+    if (at.page) {
+      ++out.resident;
+      out.idle += pool_.owners(*at.page) == 1;
+    } else if (is_copy_cheaper()) {
+      ++out.swapped;
+    } else {
+      break;
+    }
+  }
+  return out;
 }
 
 void PrefixCache::insert(std::span<const int32_t> tokens, int64_t computed, const PageTable& table,
@@ -56,49 +162,72 @@ void PrefixCache::insert(std::span<const int32_t> tokens, int64_t computed, cons
     const int64_t id = entry->second;
     if (is_new) {
       ++next_id_;
-      nodes_[id] = {&entry->first, table[static_cast<size_t>(cursor.pages)], 0, ++clock_};
-      leaves_.insert({clock_, id});
-      pool_.share(nodes_[id].page);
-      if (cursor.node > 0) {
-        Node& parent = nodes_.at(cursor.node);
-        if (parent.children++ == 0) leaves_.erase({parent.used, cursor.node});
-      }
+      Node& node = nodes_[id];
+      node.key = &entry->first;
+      node.used = ++clock_;
+      if (cursor.node > 0) ++nodes_.at(cursor.node).children;
     } else {
       touch(id);
+    }
+    if (!nodes_.at(id).page) {
+      const PageRef& page = table[static_cast<size_t>(cursor.pages)];
+      pool_.share(page);
+      make_resident(id, page);
     }
     cursor.node = id;
   }
 }
 
+// A node that no other follows.
 void PrefixCache::drop(int64_t id) {
+  if (nodes_.at(id).page) make_absent(id);
   const Node node = nodes_.at(id);
-  leaves_.erase({node.used, id});
-  if (const int64_t parent = node.key->first; parent > 0) {
-    Node& above = nodes_.at(parent);
-    if (--above.children == 0) leaves_.insert({above.used, parent});
+  if (node.slot >= 0) {
+    swapped_.erase({node.used, id});
+    free_slots_.push_back(node.slot);
   }
+  if (const int64_t parent = node.key->first; parent > 0) --nodes_.at(parent).children;
   nodes_.erase(id);
   ids_.erase(ids_.find(*node.key));
-  PageTable page{node.page};
-  pool_.release(page);
+}
+
+// None of those that follow is resident.
+void PrefixCache::drop_with_children(int64_t id) {
+  while (nodes_.at(id).children > 0) {
+    const auto child = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& node) {
+      return node.second.key->first == id;
+    });
+    drop_with_children(child->first);
+  }
+  drop(id);
 }
 
 bool PrefixCache::evict_one() {
   for (const auto& [used, id] : leaves_) {
-    if (pool_.owners(nodes_.at(id).page) > 1) continue;
-    drop(id);
+    if (pool_.owners(*nodes_.at(id).page) > 1) continue;
+    if (save(id))
+      make_absent(id);
+    else
+      drop_with_children(id);
     return true;
   }
   return false;
 }
 
 int64_t PrefixCache::idle_pages() const noexcept {
-  return std::count_if(nodes_.begin(), nodes_.end(),
-                       [&](const auto& node) { return pool_.owners(node.second.page) == 1; });
+  return std::count_if(nodes_.begin(), nodes_.end(), [&](const auto& node) {
+    return node.second.page && pool_.owners(*node.second.page) == 1;
+  });
 }
 
 void PrefixCache::clear() {
-  while (!leaves_.empty()) drop(leaves_.begin()->second);
+  while (!leaves_.empty()) make_absent(leaves_.begin()->second);
+  ids_.clear();
+  nodes_.clear();
+  swapped_.clear();
+  copies_.clear();
+  free_slots_.clear();
+  for (int64_t slot = swap_pages_; slot-- > 0;) free_slots_.push_back(static_cast<int32_t>(slot));
 }
 
 }  // namespace sluice

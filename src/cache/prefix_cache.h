@@ -3,9 +3,12 @@
 // nodes are full pages of tokens. Equal tokens at equal positions have equal KV, so a new sequence
 // takes over the pages of its longest known beginning and computes only the rest. Tokens are
 // compared, not only their hashes. Pages nobody else owns are given up, least recently used first,
-// when the pool runs dry. Not thread safe.
+// when the pool runs dry. Where there is swap space and copying a page costs less than computing it
+// again, its tokens are kept there and come back into a page of the pool when they are asked for: so
+// what was preempted is resumed, too. Not thread safe.
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <unordered_map>
@@ -24,14 +27,15 @@ class PrefixCache {
     int64_t pages = 0;  ///< of the sequence, from its first
   };
 
-  /// `pool` outlives the cache. `page_tokens` >= 1.
-  PrefixCache(PagePool& pool, int64_t page_tokens) : pool_(pool), page_tokens_(page_tokens) {}
+  /// `pool` outlives the cache. `page_tokens` >= 1. `swap_pages`: that fit into the swap space.
+  PrefixCache(PagePool& pool, int64_t page_tokens, int64_t swap_pages = 0);
   ~PrefixCache() { clear(); }
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
   /// The pages of the longest known beginning of `tokens`, at most `most_pages`; the caller becomes
-  /// an owner of each and releases them as its own. `cursor` is set for insert().
+  /// an owner of each and releases them as its own. `cursor` is set for insert(). Pages in the swap
+  /// space get one of the pool, as far as there is room (others may be given up for it).
   PageTable match(std::span<const int32_t> tokens, int64_t most_pages, Cursor& cursor);
 
   /// Keeps the pages of `table` that are full with the first `computed` of `tokens`. Where another
@@ -39,14 +43,29 @@ class PrefixCache {
   void insert(std::span<const int32_t> tokens, int64_t computed, const PageTable& table,
               Cursor& cursor);
 
+  /// How many of the pages that match() would find lie in the pool, and how many in the swap space.
+  struct Found {
+    int64_t resident = 0, idle = 0, swapped = 0;  ///< idle: of the resident, those nobody else owns
+  };
+  Found find(std::span<const int32_t> tokens, int64_t most_pages) const;
+
   /// Gives up the least recently used page that nobody else owns and no other page follows. False:
   /// there is none.
   bool evict_one();
+  /// What has to be copied, in this order, before the next pass; and nothing the next time.
+  std::vector<PageCopy> take_copies() { return std::exchange(copies_, {}); }
+  /// Seconds to copy a page to or from the swap space, and to compute one; as measured.
+  void set_costs(double copy, double compute) noexcept {
+    copy_seconds_ = copy;
+    compute_seconds_ = compute;
+  }
   void clear();
 
   /// Pages that nobody else owns: as good as free.
   int64_t idle_pages() const noexcept;
   int64_t pages() const noexcept { return static_cast<int64_t>(nodes_.size()); }
+  int64_t saved_pages() const noexcept { return saved_pages_; }        ///< to the swap space
+  int64_t restored_pages() const noexcept { return restored_pages_; }  ///< from there
   /// Tokens that match() was asked about, and those it knew.
   int64_t queried_tokens() const noexcept { return queried_tokens_; }
   int64_t hit_tokens() const noexcept { return hit_tokens_; }
@@ -58,20 +77,39 @@ class PrefixCache {
   };
   struct Node {
     const Key* key = nullptr;
-    PageRef page;
+    std::optional<PageRef> page;  // in the pool: the node is resident
+    int32_t slot = -1;            // in the swap space
     int64_t children = 0;
+    int64_t resident_children = 0;
     int64_t used = 0;  // the clock when it was last asked for
   };
 
   Key key_at(int64_t parent, std::span<const int32_t> tokens, int64_t page) const;
   void touch(int64_t id);
+  bool is_copy_cheaper() const noexcept {
+    return swap_pages_ > 0 && 2 * copy_seconds_ <= compute_seconds_;
+  }
+  void make_resident(int64_t id, const PageRef& page);
+  void make_absent(int64_t id);
+  bool restore(int64_t id);
+  bool save(int64_t id);
+  int32_t take_slot(int64_t used);
   void drop(int64_t id);
+  void drop_with_children(int64_t id);
 
   PagePool& pool_;
   int64_t page_tokens_;
   std::unordered_map<Key, int64_t, KeyHash> ids_;
   std::unordered_map<int64_t, Node> nodes_;
-  std::set<std::pair<int64_t, int64_t>> leaves_;  // (used, id) of nodes without children
+  // (used, id) of resident nodes without resident children, and of nodes in the swap space.
+  std::set<std::pair<int64_t, int64_t>> leaves_, swapped_;
+  int64_t swap_pages_;
+  std::vector<int32_t> free_slots_;
+  std::vector<PageCopy> copies_;
+  double copy_seconds_ = 0;  // not measured yet: worth a try
+  double compute_seconds_ = 0;
+  int64_t saved_pages_ = 0;
+  int64_t restored_pages_ = 0;
   int64_t next_id_ = 1;
   int64_t clock_ = 0;
   int64_t queried_tokens_ = 0;

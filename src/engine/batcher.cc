@@ -39,7 +39,7 @@ Batcher::Batcher(PagePool& pool, RecentKv& recent, const BatcherLimits& limits,
       recent_(recent),
       limits_(limits),
       eos_token_ids_(std::move(eos_token_ids)),
-      prefixes_(pool, limits.page_tokens) {
+      prefixes_(pool, limits.page_tokens, limits.swap_pages) {
   // The newest tokens' 16-bit copies belong to a sequence and can't be shared.
   limits_.caches_prefixes = limits.caches_prefixes && !recent.is_used();
 }
@@ -146,14 +146,21 @@ bool Batcher::place(Sequence& sequence) {
   PageTable pages;
   PrefixCache::Cursor cached;
   // At least one token is computed: its logits are wanted. Scored prompts are computed whole.
+  const int64_t wanted =
+      sequence.group ? most_pages_of_beams(sequence.prompt_tokens, sequence.most_tokens,
+                                           sequence.sampler.params().num_beams)
+                     : pages_for(total);
   if (limits_.caches_prefixes &&
-      (!sequence.score_prompt || sequence.scored >= sequence.prompt_tokens))
-    pages = prefixes_.match(sequence.tokens, (length - 1) / limits_.page_tokens, cached);
+      (!sequence.score_prompt || sequence.scored >= sequence.prompt_tokens)) {
+    const int64_t usable = (length - 1) / limits_.page_tokens;
+    // Nothing is brought back from the swap space for a sequence that finds no room in the end.
+    const PrefixCache::Found found = prefixes_.find(sequence.tokens, usable);
+    const int64_t missing = wanted - found.resident - pool_.free_pages();
+    if (!running_.empty() && missing > 0 && missing > prefixes_.idle_pages() - found.idle)
+      return false;
+    pages = prefixes_.match(sequence.tokens, usable, cached);
+  }
   const int64_t known = static_cast<int64_t>(pages.size()) * limits_.page_tokens;
-  const int64_t wanted = sequence.group
-                             ? most_pages_of_beams(sequence.prompt_tokens, sequence.most_tokens,
-                                                   sequence.sampler.params().num_beams)
-                             : pages_for(total);
   if (!extend(pages, wanted - static_cast<int64_t>(pages.size()))) {
     pool_.release(pages);
     // Nobody gives pages back, so what was found stands in its own way (it lies in the tier that
@@ -385,10 +392,18 @@ void Batcher::advance_beams(GenerationSink& sink) {
 }
 
 std::vector<PageCopy> Batcher::secure_pages() {
-  std::vector<PageCopy> copies;
+  std::vector<PageCopy> of_beams;
   for (const auto& sequence : running_)
-    if (sequence->group) secure_beam(*sequence, copies);
-  if (!limits_.predicts_length) return copies;
+    if (sequence->group) secure_beam(*sequence, of_beams);
+  if (limits_.predicts_length) secure_expected();
+  // A page that a beam gets may be one whose tokens go to the swap space: that comes first.
+  std::vector<PageCopy> copies = prefixes_.take_copies();
+  copies.insert(copies.end(), of_beams.begin(), of_beams.end());
+  return copies;
+}
+
+// Where lengths are predicted, pages may lack.
+void Batcher::secure_expected() {
   // The most urgent first, so that whoever needs a page takes it from those after it.
   std::vector<Sequence*> order;
   for (const auto& sequence : running_)
@@ -409,7 +424,6 @@ std::vector<PageCopy> Batcher::secure_pages() {
                                  [&](const auto& other) { return other.get() == victim; });
     preempt(static_cast<size_t>(at - running_.begin()));
   }
-  return copies;
 }
 
 void Batcher::keep_prefixes() {
@@ -457,6 +471,8 @@ void Batcher::report(PassReport& report) const noexcept {
   report.kv_pages_used = pool_.total_pages() - pool_.free_pages() - prefixes_.idle_pages();
   report.prefix_queried_tokens = prefixes_.queried_tokens();
   report.prefix_hit_tokens = prefixes_.hit_tokens();
+  report.saved_pages = prefixes_.saved_pages();
+  report.restored_pages = prefixes_.restored_pages();
 }
 
 }  // namespace sluice

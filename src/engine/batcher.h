@@ -26,12 +26,8 @@ struct BatcherLimits {
   int64_t max_positions = 1;  ///< of the model, for messages
   bool predicts_length = false;
   bool caches_prefixes = false;
+  int64_t swap_pages = 0;  ///< for the prefix cache
   bool is_static = false;  ///< new requests only when all running ones have ended, for comparison
-};
-
-/// A page whose tokens are wanted in another one too, before the next pass.
-struct PageCopy {
-  PageRef from, to;
 };
 
 /// What outputs turn out to be, against what was asked for: a running mean and deviation (weight
@@ -59,12 +55,15 @@ class Batcher {
   /// there is room.
   void admit(RequestSource& source, GenerationSink& sink);
   /// Gives every running sequence the pages of its pending tokens, preempting others where needed.
-  /// Returns what has to be copied before they are written: pages that several beams have.
+  /// Returns what has to be copied before they are written, in this order: pages to and from the
+  /// swap space, and those that several beams have.
   std::vector<PageCopy> secure_pages();
   /// After a pass: beam searches go on with the best of what their beams bring, or end.
   void advance_beams(GenerationSink& sink);
   /// Keeps the pages that a pass has filled for later sequences.
   void keep_prefixes();
+  /// Seconds to copy a page to or from the swap space, and to compute one.
+  void set_page_costs(double copy, double compute) noexcept { prefixes_.set_costs(copy, compute); }
   /// Ends finished sequences.
   void retire(GenerationSink& sink);
   /// Ends everything as kCancelled.
@@ -87,6 +86,7 @@ class Batcher {
   bool place(Sequence& sequence);
   bool is_being_computed(std::span<const int32_t> prompt) const;
   bool extend(PageTable& table, int64_t count);
+  void secure_expected();
   void secure_beam(Sequence& sequence, std::vector<PageCopy>& copies);
   void fork(const std::vector<std::unique_ptr<Sequence>>& beams,
             std::span<const sampling::BeamSearch::Step> steps,

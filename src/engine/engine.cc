@@ -28,6 +28,10 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+void keep_average(double& average, double latest) {
+  average = average == 0 ? latest : 0.75 * average + 0.25 * latest;
+}
+
 std::unique_ptr<io::FileEngine> make_main_engine(const EngineOptions& options) {
   io::FileEngineOptions io;
   io.mode = options.io_mode;
@@ -72,7 +76,8 @@ struct Engine::Impl final : TaskRunner {
     Arena& compute_memory = device ? device->memory() : memory;
     weights = std::make_unique<WeightStore>(model, plan, *file_engine, *gather_engine, device,
                                             compute_memory, memory);
-    kv = std::make_unique<KvStore>(shape, plan, *file_engine, folder, compute_memory, memory, disk);
+    kv = std::make_unique<KvStore>(shape, plan, *file_engine, folder, options.swap_bytes, compute_memory,
+                                   memory, disk);
     recent = std::make_unique<RecentKv>(shape, plan, planned.recent_attention, compute_memory);
     batcher = std::make_unique<Batcher>(
         kv->pool(), *recent,
@@ -80,7 +85,7 @@ struct Engine::Impl final : TaskRunner {
         BatcherLimits{std::min(plan.policy.block_sequences(), plan.pass_tokens),
                       plan.policy.page_tokens, planned.context_tokens, shape.vocab_size,
                       shape.max_positions, options.predict_lengths, options.cache_prefixes,
-                      options.static_batches},
+                      kv->swap_pages(), options.static_batches},
         model.eos_token_ids());
     hidden = std::make_unique<HiddenStore>(shape, plan, *file_engine, folder, compute_memory,
                                            memory, disk);
@@ -156,6 +161,8 @@ struct Engine::Impl final : TaskRunner {
 
   std::unique_ptr<Batcher> batcher;
   bool is_prefill_pass = false;
+  double page_copy_seconds = 0;  ///< of late; 0: not known yet
+  double page_seconds = 0;       ///< to compute a page of a prompt
   /// By parity of the pass: stores of one pass may still run while the next computes.
   std::array<PassPlan, 2> passes;
   LogitsConsumer consumer;
@@ -274,8 +281,10 @@ void Engine::Impl::take_beam_logits(Sequence& sequence, std::span<const float> l
 void Engine::Impl::copy_pages(LaneExecutor& executor, const std::vector<PageCopy>& copies) {
   if (copies.empty()) return;
   executor.settle();
+  const Clock::time_point started = Clock::now();
   for (const auto& [from, to] : copies) kv->copy_page(from, to, device);
   totals.copied_pages += static_cast<int64_t>(copies.size());
+  keep_average(page_copy_seconds, seconds_since(started) / static_cast<double>(copies.size()));
 }
 
 PassLimits Engine::Impl::pass_limits() const {
@@ -345,6 +354,12 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
   batcher->advance_beams(sink);
 
   const double seconds = seconds_since(started);
+  if (pass.prefill_tokens > 0) {
+    const auto tokens = static_cast<double>(pass.prefill_tokens + pass.decode_tokens);
+    keep_average(page_seconds,
+                 seconds / tokens * static_cast<double>(planned.plan.policy.page_tokens));
+  }
+  if (!options.swaps_always) batcher->set_page_costs(page_copy_seconds, page_seconds);
   ++totals.passes;
   totals.prefill_tokens += pass.prefill_tokens;
   (pass.prefill_tokens > 0 ? totals.prefill_seconds : totals.decode_seconds) += seconds;
@@ -356,6 +371,8 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
   batcher->report(report);
   totals.preemptions = report.preemptions;
   totals.prefix_hit_tokens = report.prefix_hit_tokens;
+  totals.saved_pages = report.saved_pages;
+  totals.restored_pages = report.restored_pages;
   sink.on_pass(report);
 }
 
@@ -422,6 +439,7 @@ void Engine::load(std::stop_token cancel) {
   // now, and the first pass is as fast as the others.
   std::vector<std::span<std::byte>> ranges{impl_->weights->inplace_memory(),
                                            impl_->weights->host_memory(), impl_->kv->host_memory(),
+                                           impl_->kv->swap_memory(),
                                            impl_->host_workspace.span()};
   if (!impl_->device || impl_->device->is_in_host_memory())
     ranges.insert(ranges.begin(),

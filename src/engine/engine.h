@@ -64,6 +64,10 @@ struct EngineOptions {
   /// Keeps the KV pages of what was computed for sequences that begin alike. Not with recent tokens
   /// in 16 bits.
   bool cache_prefixes = false;
+  /// With cache_prefixes: room for pages that are given up, in host memory below a device, else on
+  /// disk; they come back where copying is cheaper than computing.
+  int64_t swap_bytes = 0;
+  bool swaps_always = false;  ///< whatever copying and computing cost
   /// Whole batches one after the other, as engines without continuous batching: for comparison.
   bool static_batches = false;
   int threads = 0;  ///< of compute; 0: all the process may use
@@ -86,7 +90,9 @@ struct EngineStats {
   int64_t passes = 0;
   int64_t preemptions = 0;
   int64_t prefix_hit_tokens = 0;  ///< of prompts, not computed again
-  int64_t copied_pages = 0;       ///< that beams shared until one wrote to them
+  int64_t copied_pages = 0;       ///< that beams shared until one wrote to them; or below
+  int64_t saved_pages = 0;        ///< to the swap space
+  int64_t restored_pages = 0;     ///< from there, instead of being computed again
   int64_t peak_memory_bytes = 0;  ///< of the arena
   int64_t peak_device_bytes = 0;
   int64_t device_budget_bytes = 0;  ///< 0: no device

@@ -161,7 +161,7 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
   // Buffers there are counted in whole pages too.
   if (options.backend) input.device_program_bytes = kPageRounding;
   input.disk_budget_bytes = options.disk_budget_bytes;
-  input.program_bytes = kPageRounding;
+  input.program_bytes = kPageRounding + (has_device ? options.swap_bytes : 0);
   input.kv_dtype = out.kv_dtype;
   input.int8_activations = options.activations == kernels::ActivationFormat::kInt8;
   input.attention_sparsity = options.attention_sparsity;

@@ -9,7 +9,8 @@
 namespace sluice {
 
 KvStore::KvStore(const ModelShape& model, const policy::Plan& plan, io::FileEngine& engine,
-                 const std::string& offload_dir, Arena& compute, Arena& host, Arena& disk)
+                 const std::string& offload_dir, int64_t swap_bytes, Arena& compute, Arena& host,
+                 Arena& disk)
     : engine_(engine),
       disk_(disk),
       pool_({plan.memory_pages, plan.host_pages, plan.disk_pages},
@@ -24,26 +25,36 @@ KvStore::KvStore(const ModelShape& model, const policy::Plan& plan, io::FileEngi
       pages_count_{plan.memory_pages, plan.host_pages, plan.disk_pages},
       slot_pages_(plan.kv_slot_pages),
       host_slot_pages_(plan.host_kv_slot_pages),
-      fresh_pages_(plan.fresh_pages) {
+      fresh_pages_(plan.fresh_pages),
+      block_page_bytes_(round_up(plan.page_bytes, policy::kDiskBlock)) {
   pages_ = compute.allocate(model.num_layers * pages_count_.compute * page_bytes_, "KV pages");
   fresh_ = compute.allocate(fresh_pages_ * page_bytes_, "KV of fresh prompts");
   staging_ = compute.allocate(slot_pages_ * staged_page_bytes_ * policy::kKvSlots, "KV staging");
   host_pages_ = host.allocate(model.num_layers * pages_count_.host * page_bytes_, "KV pages");
   host_staging_ =
       host.allocate(host_slot_pages_ * staged_page_bytes_ * policy::kKvSlots, "KV staging");
+  swap_pages_ = swap_bytes / (num_layers_ * block_page_bytes_);
+  const int64_t swapped = swap_pages_ * num_layers_ * block_page_bytes_;
+  const auto on_disk = [&](int64_t bytes, const char* what) {
+    disk.charge(bytes, what);
+    disk_charge_ += bytes;
+    return io::OffloadFile::create(offload_dir, bytes, what).give_to(engine);
+  };
+  if (has_device_)
+    swap_ = host.allocate(swapped, "KV swap space");
+  else if (swapped > 0)
+    swap_file_ = on_disk(swapped, "KV swap space");
   if (pages_count_.disk == 0) return;
-  const int64_t bytes = model.num_layers * pages_count_.disk * staged_page_bytes_;
-  disk.charge(bytes, "KV pages");
-  disk_charge_ = bytes;
-  file_ = io::OffloadFile::create(offload_dir, bytes, "KV offload").give_to(engine);
+  file_ = on_disk(num_layers_ * pages_count_.disk * staged_page_bytes_, "KV pages");
   engine.register_memory(has_device_ ? host_staging_.span() : staging_.span());
 }
 
 KvStore::~KvStore() {
+  if (swap_file_ >= 0) engine_.close(swap_file_);
+  disk_.discharge(disk_charge_);
   if (file_ < 0) return;
   engine_.unregister_memory(has_device_ ? host_staging_.span() : staging_.span());
   engine_.close(file_);
-  disk_.discharge(disk_charge_);
 }
 
 int64_t KvStore::count(const MicroBatch& batch, bool StagedPage::*flag,
@@ -85,38 +96,52 @@ io::Extent KvStore::extent_of(const PageRef& page, int64_t layer,
           memory};
 }
 
+bool KvStore::is_in_host_memory(const PageRef& page) const noexcept {
+  return page.tier == PageTier::kHost || (page.tier == PageTier::kCompute && !has_device_);
+}
+
+// A page of the pool, in one layer; `to` has room for whole blocks.
+void KvStore::read_layer(const PageRef& page, int64_t layer, std::byte* to, Device* device) {
+  if (page.tier == PageTier::kDisk) {
+    engine_.read_now({{extent_of(page, layer, to)}});
+  } else if (is_in_host_memory(page)) {
+    std::memcpy(to, own_address(page, layer), static_cast<size_t>(page_bytes_));
+  } else {
+    device->transfer(Direction::kDown, page_bytes_, [&](const Device::Copy& copy) {
+      copy(to, own_address(page, layer), page_bytes_);
+    });
+  }
+}
+
+void KvStore::write_layer(const PageRef& page, int64_t layer, const std::byte* from,
+                          Device* device) {
+  if (page.tier == PageTier::kDisk) {
+    engine_.write_now({{extent_of(page, layer, const_cast<std::byte*>(from))}});
+  } else if (is_in_host_memory(page)) {
+    std::memcpy(own_address(page, layer), from, static_cast<size_t>(page_bytes_));
+  } else {
+    device->transfer(Direction::kUp, page_bytes_, [&](const Device::Copy& copy) {
+      copy(own_address(page, layer), from, page_bytes_);
+    });
+  }
+}
+
 void KvStore::copy_page(const PageRef& from, const PageRef& to, Device* device) {
-  const auto is_on_device = [&](const PageRef& page) {
-    return device && page.tier == PageTier::kCompute;
-  };
-  const auto is_in_host_memory = [&](const PageRef& page) {
-    return page.tier != PageTier::kDisk && !is_on_device(page);
-  };
-  // Passing through: a staging slot where there is a disk, which no pass uses now.
-  std::vector<std::byte> plain;
-  std::byte* between = has_device_ ? host_staging_.data() : staging_.data();
-  if (pages_count_.disk == 0) {
-    plain.resize(static_cast<size_t>(page_bytes_));
-    between = plain.data();
-  }
+  const bool is_saved = to.tier == PageTier::kSwap, is_restored = from.tier == PageTier::kSwap;
+  const int64_t all_layers = num_layers_ * block_page_bytes_;
+  const int32_t slot = is_saved ? to.slot : from.slot;
+  if (between_.size() == 0) between_ = io::AlignedMemory(all_layers);
+  // In the swap space a page's layers lie one behind the other: one request for all.
+  std::byte* layers = (is_saved || is_restored) && has_device_ ? swap_.data() + slot * all_layers
+                                                               : between_.data();
+  const io::Extent swapped{swap_file_, slot * all_layers, all_layers, layers};
+  if (is_restored && !has_device_) engine_.read_now({{swapped}});
   for (int64_t layer = 0; layer < num_layers_; ++layer) {
-    const std::byte* source = is_in_host_memory(from) ? own_address(from, layer) : between;
-    if (from.tier == PageTier::kDisk) engine_.read_now({{extent_of(from, layer, between)}});
-    if (is_on_device(from))
-      device->transfer(Direction::kDown, page_bytes_, [&](const Device::Copy& copy) {
-        copy(between, own_address(from, layer), page_bytes_);
-      });
-    if (is_on_device(to)) {
-      device->transfer(Direction::kUp, page_bytes_, [&](const Device::Copy& copy) {
-        copy(own_address(to, layer), source, page_bytes_);
-      });
-    } else if (is_in_host_memory(to)) {
-      std::memcpy(own_address(to, layer), source, static_cast<size_t>(page_bytes_));
-    } else {
-      if (source != between) std::memcpy(between, source, static_cast<size_t>(page_bytes_));
-      engine_.write_now({{extent_of(to, layer, between)}});
-    }
+    std::byte* one = layers + layer * block_page_bytes_;
+    if (!is_restored) read_layer(from, layer, one, device);
+    if (!is_saved) write_layer(to, layer, one, device);
   }
+  if (is_saved && !has_device_) engine_.write_now({{swapped}});
 }
 
 std::byte* KvStore::staged_address(int32_t slot, int64_t index) const noexcept {

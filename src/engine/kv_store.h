@@ -1,6 +1,7 @@
 #pragma once
 // The bytes of the KV cache: pages where the tokens are computed, pages in host memory below a
-// device, pages in an offload file, and the staging slots through which the lower ones pass. A page
+// device, pages in an offload file, and the staging slots through which the lower ones pass; and the
+// swap space, where pages wait that nobody reads: host memory below a device, else a file. A page
 // of one layer is [K, V][num_kv_heads][page_tokens][head_dim] of the KV element type. Which pages
 // there are is PagePool's business. Transfers run on their lanes, page pointers are read on the
 // compute lanes; the schedule keeps them apart.
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "io/aligned_memory.h"
 #include "io/file_engine.h"
 #include "policy/plan.h"
 #include "src/base/arena.h"
@@ -21,7 +23,8 @@ class KvStore {
   /// Reserves everything; `compute` is the memory of what computes, `host` the same arena without a
   /// device. Errors: kResource (memory or disk space), kFile (offload folder).
   KvStore(const ModelShape& model, const policy::Plan& plan, io::FileEngine& engine,
-          const std::string& offload_dir, Arena& compute, Arena& host, Arena& disk);
+          const std::string& offload_dir, int64_t swap_bytes, Arena& compute, Arena& host,
+          Arena& disk);
   ~KvStore();
 
   PagePool& pool() noexcept { return pool_; }
@@ -51,11 +54,16 @@ class KvStore {
   /// Copies a page's tokens of every layer into another page, wherever both are. Between passes: no
   /// store may be under way. `device` as the arenas given. Errors: kFile, kDevice.
   void copy_page(const PageRef& from, const PageRef& to, Device* device);
+  int64_t swap_pages() const noexcept { return swap_pages_; }
 
   std::span<std::byte> memory() const noexcept { return pages_.span(); }
   std::span<std::byte> host_memory() const noexcept { return host_pages_.span(); }
+  std::span<std::byte> swap_memory() const noexcept { return swap_.span(); }
 
  private:
+  void read_layer(const PageRef& page, int64_t layer, std::byte* to, Device* device);
+  void write_layer(const PageRef& page, int64_t layer, const std::byte* from, Device* device);
+  bool is_in_host_memory(const PageRef& page) const noexcept;
   std::byte* own_address(const PageRef& page, int64_t layer) const noexcept;
   io::Extent extent_of(const PageRef& page, int64_t layer, std::byte* memory) const noexcept;
   std::byte* staged_address(int32_t slot, int64_t index) const noexcept;
@@ -77,13 +85,18 @@ class KvStore {
   int64_t slot_pages_;
   int64_t host_slot_pages_;
   int64_t fresh_pages_;
-  int64_t disk_charge_ = 0;
+  int64_t disk_charge_ = 0;  // of the pages and the swap space
   Buffer pages_;         // [layer][page]
   Buffer staging_;       // [slot][page in micro-batch]
   Buffer fresh_;         // [page]
   Buffer host_pages_;    // [layer][page]
   Buffer host_staging_;  // [slot][page on disk in micro-batch]
   io::FileId file_ = -1;
+  int64_t block_page_bytes_;  // a page in whole blocks of the disk
+  int64_t swap_pages_ = 0;
+  Buffer swap_;  // [page][layer], where it is host memory
+  io::FileId swap_file_ = -1;
+  io::AlignedMemory between_;  // what passes from one place to another
 };
 
 }  // namespace sluice

@@ -65,6 +65,8 @@ struct PassReport {
   int64_t kv_pages_used = 0;  ///< by sequences; those only the prefix cache holds are free
   int64_t prefix_queried_tokens = 0;  ///< so far: of prompts admitted
   int64_t prefix_hit_tokens = 0;      ///< so far: of these, found in the prefix cache
+  int64_t saved_pages = 0;            ///< so far: of the prefix cache, to the swap space
+  int64_t restored_pages = 0;         ///< so far: from there
 };
 
 /// All calls come from the thread that called Engine::generate.

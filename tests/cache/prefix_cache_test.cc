@@ -36,6 +36,54 @@ TEST(PrefixCache, FindsTheLongestKnownBeginning) {
   EXPECT_EQ(pool.free_pages(), 8);
 }
 
+// A page's "bytes": what the copies move about. Every page that match() gives holds the tokens asked
+// for, wherever they were meanwhile.
+TEST(PrefixCache, WhatComesBackFromTheSwapSpaceIsWhatWentThere) {
+  std::mt19937 random(6);
+  const auto pick = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  int64_t restored = 0;
+  for (int round = 0; round < 60; ++round) {
+    const int64_t pool_pages = pick(3, 9);
+    PagePool pool({pool_pages, 0, 0}, false);
+    PrefixCache cache(pool, 2, pick(0, 8));
+    std::map<std::pair<int, int32_t>, std::vector<int32_t>> bytes;  // by tier and slot
+    const auto key = [](const PageRef& page) {
+      return std::pair(static_cast<int>(page.tier), page.slot);
+    };
+    for (int step = 0; step < 150; ++step) {
+      if (step % 40 == 39) cache.set_costs(pick(0, 1), pick(0, 2));
+      std::vector<int32_t> tokens;
+      const int length = 2 * pick(1, static_cast<int>(pool_pages) - 1);
+      for (int i = 0; i < length; ++i) tokens.push_back(pick(0, 1));
+      PrefixCache::Cursor cursor;
+      const auto expected = cache.find(tokens, length / 2);
+      PageTable table = cache.match(tokens, length / 2, cursor);
+      EXPECT_LE(static_cast<int64_t>(table.size()), expected.resident + expected.swapped);
+      EXPECT_GE(static_cast<int64_t>(table.size()), std::min<int64_t>(expected.resident, 1));
+      const size_t known = table.size();
+      while (!pool.extend(table, length / 2 - static_cast<int64_t>(known)))
+        ASSERT_TRUE(cache.evict_one()) << "one sequence fits the pool";
+      for (const PageCopy& copy : cache.take_copies()) bytes[key(copy.to)] = bytes.at(key(copy.from));
+      for (size_t page = 0; page < table.size(); ++page) {
+        const std::vector<int32_t> prefix(tokens.begin(), tokens.begin() + 2 * static_cast<int>(page) + 2);
+        if (page < known)
+          ASSERT_EQ(bytes.at(key(table[page])), prefix) << "page " << page;
+        else
+          bytes[key(table[page])] = prefix;
+      }
+      cache.insert(tokens, length, table, cursor);
+      pool.release(table);
+    }
+    restored += cache.restored_pages();
+    EXPECT_LE(cache.restored_pages(), cache.saved_pages() * 40);
+    cache.clear();
+    EXPECT_EQ(pool.free_pages(), pool_pages);
+  }
+  EXPECT_GT(restored, 100);
+}
+
 TEST(PrefixCache, GivesUpTheLeastRecentlyUsedLeafThatNobodyElseOwns) {
   PagePool pool({4, 0, 0}, false);
   PrefixCache cache(pool, 1);

@@ -139,7 +139,7 @@ class Batching : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Batching, GivesEveryRequestTheTokensItGetsAlone) {
   const int64_t vocab = BoundModel::open(fixture_model(GetParam())).shape().vocab_size;
-  int64_t preemptions = 0, hits = 0, copied = 0;
+  int64_t preemptions = 0, hits = 0, copied = 0, saved = 0, restored = 0;
   for (uint32_t seed = 1; seed <= 24; ++seed) {
     Random random(seed + 900);
     const auto prompts = related_prompts(random, pick(random, 6, 20), vocab);
@@ -171,6 +171,8 @@ TEST_P(Batching, GivesEveryRequestTheTokensItGetsAlone) {
     options.policy = policy;
     options.predict_lengths = seed % 4 != 0;
     options.cache_prefixes = seed % 3 != 0;
+    options.swap_bytes = seed % 5 < 3 ? pick(random, 0, 400'000) : 0;
+    options.swaps_always = seed % 5 != 2;
     if (seed % 2 == 0) {
       options.device = EmulatedSpec{int64_t{256} << 20, 0, 0, 0, 0};
       options.policy->attention =
@@ -208,7 +210,9 @@ TEST_P(Batching, GivesEveryRequestTheTokensItGetsAlone) {
     }
     EXPECT_EQ(run.last.running, 0);
     EXPECT_EQ(run.last.kv_pages_used, 0) << "pages leaked";
-    copied += run.stats.copied_pages;
+    copied += run.stats.copied_pages - run.stats.saved_pages - run.stats.restored_pages;
+    saved += run.stats.saved_pages;
+    restored += run.stats.restored_pages;
     EXPECT_EQ(run.last.preempted, 0);
     preemptions += run.stats.preemptions;
     hits += run.stats.prefix_hit_tokens;
@@ -222,6 +226,8 @@ TEST_P(Batching, GivesEveryRequestTheTokensItGetsAlone) {
   EXPECT_GT(preemptions, 0) << "the pools were meant to be too small";
   EXPECT_GT(hits, 0);
   EXPECT_GT(copied, 0) << "beams were meant to write to shared pages";
+  EXPECT_GT(saved, 0) << "pages were meant to go to the swap space";
+  EXPECT_GT(restored, 0) << "and to come back";
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Batching,
