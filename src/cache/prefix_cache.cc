@@ -194,9 +194,8 @@ void PrefixCache::drop(int64_t id) {
 // None of those that follow is resident.
 void PrefixCache::drop_with_children(int64_t id) {
   while (nodes_.at(id).children > 0) {
-    const auto child = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& node) {
-      return node.second.key->first == id;
-    });
+    const auto child = std::find_if(nodes_.begin(), nodes_.end(),
+                                    [&](const auto& node) { return node.second.key->first == id; });
     drop_with_children(child->first);
   }
   drop(id);

@@ -4,8 +4,8 @@
 // takes over the pages of its longest known beginning and computes only the rest. Tokens are
 // compared, not only their hashes. Pages nobody else owns are given up, least recently used first,
 // when the pool runs dry. Where there is swap space and copying a page costs less than computing it
-// again, its tokens are kept there and come back into a page of the pool when they are asked for: so
-// what was preempted is resumed, too. Not thread safe.
+// again, its tokens are kept there and come back into a page of the pool when they are asked for:
+// so what was preempted is resumed, too. Not thread safe.
 #include <cstdint>
 #include <map>
 #include <optional>

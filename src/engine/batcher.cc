@@ -132,34 +132,80 @@ bool Batcher::is_being_computed(std::span<const int32_t> prompt) const {
   return false;
 }
 
+// Whether the pages suffice at all times to come, each sequence a token longer at every step and
+// gone where it is expected to end: what matters is not what all need in the end, but what they
+// need together. `known`: pages of the new sequence that are there; `used`: of all sequences now.
+bool Batcher::has_room_later(const Sequence& sequence, int64_t known, int64_t used) const {
+  struct Growth {
+    int64_t steps;  // until it ends
+    int64_t tokens, pages;
+    int64_t given_back;  // of its pages, when it ends
+  };
+  std::vector<Growth> all;
+  const auto add = [&](const Sequence& one, int64_t pages, int64_t given_back) {
+    const auto tokens = static_cast<int64_t>(one.tokens.size());
+    // Longer than expected already: no end in sight.
+    const int64_t end = one.expected_tokens > tokens ? one.expected_tokens : one.most_tokens;
+    all.push_back({end - tokens, tokens, pages, given_back});
+  };
+  add(sequence, known, 0);
+  for (const auto& one : running_)
+    if (!one->group) {
+      const auto pages = static_cast<int64_t>(one->pages.size());
+      add(*one, pages, pages - one->known_pages);
+    }
+  std::sort(all.begin(), all.end(),
+            [](const Growth& a, const Growth& b) { return a.steps > b.steps; });
+  int64_t given_back = 0, tokens = 0, pages = 0, alive = 0;
+  for (const Growth& one : all) given_back += one.given_back;
+  // From the last to end to the first: each time just before one ends.
+  for (const Growth& one : all) {
+    ++alive;
+    tokens += one.tokens;
+    pages += one.pages;
+    given_back -= one.given_back;
+    // Half a page of each is empty on average.
+    const int64_t needed = (tokens + alive * one.steps) / limits_.page_tokens + (alive + 1) / 2;
+    if (used + std::max<int64_t>(needed - pages, 0) - given_back > pool_.total_pages())
+      return false;
+  }
+  return true;
+}
+
 // Pages for the sequence to start or start again: what is known of its beginning, and new ones.
 bool Batcher::place(Sequence& sequence) {
   if (!recent_.has_free_slot()) return false;
   const auto length = static_cast<int64_t>(sequence.tokens.size());
-  int64_t total = sequence.most_tokens;
-  if (limits_.predicts_length) {
-    const auto written = static_cast<int64_t>(sequence.output().size());
-    const int64_t expected =
-        sequence.prompt_tokens + lengths_.predict(sequence.most_tokens - sequence.prompt_tokens);
-    total = std::min(total, std::max(expected, length + (written > 0 ? limits_.page_tokens : 1)));
+  int64_t wanted = 0;
+  if (sequence.group) {
+    wanted = most_pages_of_beams(sequence.prompt_tokens, sequence.most_tokens,
+                                 sequence.sampler.params().num_beams);
+  } else if (limits_.predicts_length) {
+    sequence.expected_tokens = std::min(
+        sequence.most_tokens,
+        sequence.prompt_tokens + lengths_.predict(sequence.most_tokens - sequence.prompt_tokens));
+    // The rest comes as it is written.
+    wanted = pages_for(std::min(length + 1, sequence.most_tokens));
+  } else {
+    wanted = pages_for(sequence.most_tokens);
   }
   PageTable pages;
   PrefixCache::Cursor cached;
   // At least one token is computed: its logits are wanted. Scored prompts are computed whole.
-  const int64_t wanted =
-      sequence.group ? most_pages_of_beams(sequence.prompt_tokens, sequence.most_tokens,
-                                           sequence.sampler.params().num_beams)
-                     : pages_for(total);
-  if (limits_.caches_prefixes &&
-      (!sequence.score_prompt || sequence.scored >= sequence.prompt_tokens)) {
-    const int64_t usable = (length - 1) / limits_.page_tokens;
+  const bool may_know = limits_.caches_prefixes &&
+                        (!sequence.score_prompt || sequence.scored >= sequence.prompt_tokens);
+  const int64_t usable = may_know ? (length - 1) / limits_.page_tokens : 0;
+  const PrefixCache::Found found = prefixes_.find(sequence.tokens, usable);
+  if (!running_.empty()) {
+    const int64_t idle = prefixes_.idle_pages();
     // Nothing is brought back from the swap space for a sequence that finds no room in the end.
-    const PrefixCache::Found found = prefixes_.find(sequence.tokens, usable);
-    const int64_t missing = wanted - found.resident - pool_.free_pages();
-    if (!running_.empty() && missing > 0 && missing > prefixes_.idle_pages() - found.idle)
+    if (wanted - found.resident > pool_.free_pages() + idle - found.idle) return false;
+    const int64_t used = pool_.total_pages() - pool_.free_pages() - idle + found.idle;
+    if (limits_.predicts_length && !sequence.group &&
+        !has_room_later(sequence, found.resident, used))
       return false;
-    pages = prefixes_.match(sequence.tokens, usable, cached);
   }
+  if (may_know) pages = prefixes_.match(sequence.tokens, usable, cached);
   const int64_t known = static_cast<int64_t>(pages.size()) * limits_.page_tokens;
   if (!extend(pages, wanted - static_cast<int64_t>(pages.size()))) {
     pool_.release(pages);
@@ -178,6 +224,7 @@ bool Batcher::place(Sequence& sequence) {
     sequence.group->reserve.assign(others, pages.end());
     pages.erase(others, pages.end());
   }
+  sequence.known_pages = sequence.computed / limits_.page_tokens;
   sequence.pages = std::move(pages);
   sequence.cached = cached;
   sequence.recent_slot = recent_.take_slot();
@@ -205,6 +252,8 @@ bool Batcher::admit_one(GenerationRequest request, GenerationSink& sink) {
                .priority = request.priority,
                .arrival = arrivals_,
                .most_tokens = most_tokens(request),
+               .expected_tokens = 0,
+               .known_pages = 0,
                .scored = 0,
                .cached = {},
                .group = nullptr,

@@ -1,9 +1,10 @@
 #pragma once
 // Which sequences run: admission, KV pages, preemption, the prefix cache, retirement. Computes
 // nothing. A sequence is admitted when the block has a place and its pages can be had: those of its
-// whole length, or, where lengths are predicted, those of its prompt and the output that earlier
-// ones let expect; when the pool then runs dry, the least urgent of the latest gives its pages up
-// and is computed again later (its tokens stay, so the result is the same). The most urgent, oldest
+// whole length, or, where lengths are predicted, those of its prompt, if all that run fit at every
+// time until they are expected to end (sequences at different steps share room: staggered blocks);
+// when the pool then runs dry, the least urgent of the latest gives its pages up and is computed
+// again later, or copied back (its tokens stay, so the result is the same). The most urgent, oldest
 // sequence never gives way and fits the pool alone: there is always progress. A request whose
 // beginning is just being computed by another waits for it. A beam search has all places and pages
 // that it may need from the start; its beams share pages until they write to them. Not thread safe.
@@ -84,6 +85,7 @@ class Batcher {
   std::optional<std::string> why_refused(const GenerationRequest& request) const;
   bool admit_one(GenerationRequest request, GenerationSink& sink);
   bool place(Sequence& sequence);
+  bool has_room_later(const Sequence& sequence, int64_t known, int64_t used) const;
   bool is_being_computed(std::span<const int32_t> prompt) const;
   bool extend(PageTable& table, int64_t count);
   void secure_expected();

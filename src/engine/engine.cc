@@ -76,8 +76,8 @@ struct Engine::Impl final : TaskRunner {
     Arena& compute_memory = device ? device->memory() : memory;
     weights = std::make_unique<WeightStore>(model, plan, *file_engine, *gather_engine, device,
                                             compute_memory, memory);
-    kv = std::make_unique<KvStore>(shape, plan, *file_engine, folder, options.swap_bytes, compute_memory,
-                                   memory, disk);
+    kv = std::make_unique<KvStore>(shape, plan, *file_engine, folder, options.swap_bytes,
+                                   compute_memory, memory, disk);
     recent = std::make_unique<RecentKv>(shape, plan, planned.recent_attention, compute_memory);
     batcher = std::make_unique<Batcher>(
         kv->pool(), *recent,
@@ -439,8 +439,7 @@ void Engine::load(std::stop_token cancel) {
   // now, and the first pass is as fast as the others.
   std::vector<std::span<std::byte>> ranges{impl_->weights->inplace_memory(),
                                            impl_->weights->host_memory(), impl_->kv->host_memory(),
-                                           impl_->kv->swap_memory(),
-                                           impl_->host_workspace.span()};
+                                           impl_->kv->swap_memory(), impl_->host_workspace.span()};
   if (!impl_->device || impl_->device->is_in_host_memory())
     ranges.insert(ranges.begin(),
                   {impl_->weights->resident_memory(), impl_->kv->memory(), impl_->recent->memory(),

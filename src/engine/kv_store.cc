@@ -132,8 +132,8 @@ void KvStore::copy_page(const PageRef& from, const PageRef& to, Device* device) 
   const int32_t slot = is_saved ? to.slot : from.slot;
   if (between_.size() == 0) between_ = io::AlignedMemory(all_layers);
   // In the swap space a page's layers lie one behind the other: one request for all.
-  std::byte* layers = (is_saved || is_restored) && has_device_ ? swap_.data() + slot * all_layers
-                                                               : between_.data();
+  std::byte* layers =
+      (is_saved || is_restored) && has_device_ ? swap_.data() + slot * all_layers : between_.data();
   const io::Extent swapped{swap_file_, slot * all_layers, all_layers, layers};
   if (is_restored && !has_device_) engine_.read_now({{swapped}});
   for (int64_t layer = 0; layer < num_layers_; ++layer) {

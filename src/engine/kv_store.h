@@ -1,10 +1,10 @@
 #pragma once
 // The bytes of the KV cache: pages where the tokens are computed, pages in host memory below a
-// device, pages in an offload file, and the staging slots through which the lower ones pass; and the
-// swap space, where pages wait that nobody reads: host memory below a device, else a file. A page
-// of one layer is [K, V][num_kv_heads][page_tokens][head_dim] of the KV element type. Which pages
-// there are is PagePool's business. Transfers run on their lanes, page pointers are read on the
-// compute lanes; the schedule keeps them apart.
+// device, pages in an offload file, and the staging slots through which the lower ones pass; and
+// the swap space, where pages wait that nobody reads: host memory below a device, else a file. A
+// page of one layer is [K, V][num_kv_heads][page_tokens][head_dim] of the KV element type. Which
+// pages there are is PagePool's business. Transfers run on their lanes, page pointers are read on
+// the compute lanes; the schedule keeps them apart.
 #include <memory>
 #include <string>
 #include <vector>
@@ -86,11 +86,11 @@ class KvStore {
   int64_t host_slot_pages_;
   int64_t fresh_pages_;
   int64_t disk_charge_ = 0;  // of the pages and the swap space
-  Buffer pages_;         // [layer][page]
-  Buffer staging_;       // [slot][page in micro-batch]
-  Buffer fresh_;         // [page]
-  Buffer host_pages_;    // [layer][page]
-  Buffer host_staging_;  // [slot][page on disk in micro-batch]
+  Buffer pages_;             // [layer][page]
+  Buffer staging_;           // [slot][page in micro-batch]
+  Buffer fresh_;             // [page]
+  Buffer host_pages_;        // [layer][page]
+  Buffer host_staging_;      // [slot][page on disk in micro-batch]
   io::FileId file_ = -1;
   int64_t block_page_bytes_;  // a page in whole blocks of the disk
   int64_t swap_pages_ = 0;

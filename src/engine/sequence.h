@@ -114,9 +114,11 @@ struct Sequence {
   int32_t recent_slot = -1;  ///< of RecentKv
   bool score_only = true;
   int32_t priority = 0;
-  int64_t arrival = 0;      ///< rising in the order of first admission
-  int64_t most_tokens = 0;  ///< it can ever have
-  int64_t scored = 0;       ///< prompt positions whose logits the sink has got
+  int64_t arrival = 0;          ///< rising in the order of first admission
+  int64_t most_tokens = 0;      ///< it can ever have
+  int64_t expected_tokens = 0;  ///< it will have, where lengths are predicted
+  int64_t known_pages = 0;      ///< that the prefix cache had when it was placed
+  int64_t scored = 0;           ///< prompt positions whose logits the sink has got
   PrefixCache::Cursor cached;
   std::shared_ptr<BeamGroup> group;     ///< null: no beam search
   size_t beam = 0;                      ///< its rank in the group

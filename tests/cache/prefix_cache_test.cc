@@ -36,8 +36,8 @@ TEST(PrefixCache, FindsTheLongestKnownBeginning) {
   EXPECT_EQ(pool.free_pages(), 8);
 }
 
-// A page's "bytes": what the copies move about. Every page that match() gives holds the tokens asked
-// for, wherever they were meanwhile.
+// A page's "bytes": what the copies move about. Every page that match() gives holds the tokens
+// asked for, wherever they were meanwhile.
 TEST(PrefixCache, WhatComesBackFromTheSwapSpaceIsWhatWentThere) {
   std::mt19937 random(6);
   const auto pick = [&](int low, int high) {
@@ -65,9 +65,11 @@ TEST(PrefixCache, WhatComesBackFromTheSwapSpaceIsWhatWentThere) {
       const size_t known = table.size();
       while (!pool.extend(table, length / 2 - static_cast<int64_t>(known)))
         ASSERT_TRUE(cache.evict_one()) << "one sequence fits the pool";
-      for (const PageCopy& copy : cache.take_copies()) bytes[key(copy.to)] = bytes.at(key(copy.from));
+      for (const PageCopy& copy : cache.take_copies())
+        bytes[key(copy.to)] = bytes.at(key(copy.from));
       for (size_t page = 0; page < table.size(); ++page) {
-        const std::vector<int32_t> prefix(tokens.begin(), tokens.begin() + 2 * static_cast<int>(page) + 2);
+        const std::vector<int32_t> prefix(tokens.begin(),
+                                          tokens.begin() + 2 * static_cast<int>(page) + 2);
         if (page < known)
           ASSERT_EQ(bytes.at(key(table[page])), prefix) << "page " << page;
         else

@@ -298,6 +298,44 @@ TEST(BatchingSource, StaticBatchesTakeMorePassesForTheSameTokens) {
     EXPECT_EQ(answers[0][i].tokens, answers[1][i].tokens);
 }
 
+// Of a model that streams, the time is that of the passes: how many there are for the same tokens
+// with the same pages, when sequences of scattered lengths are admitted by what they need in the
+// end, or by what all need together at each time to come.
+TEST(BatchingSource, AdmissionByWhatIsNeededTogetherTakesFewerPasses) {
+  Random random(17);
+  std::vector<std::vector<int32_t>> prompts(120, {5, 6, 7, 8});
+  auto requests = greedy_requests(prompts, 1);
+  for (GenerationRequest& request : requests) {
+    const double length = std::exponential_distribution<double>(1.0 / 24)(random);
+    request.params.max_tokens = static_cast<int>(std::clamp(length, 1.0, 90.0));
+    request.params.ignore_eos = true;
+  }
+  EngineOptions options = options_for(requests);
+  options.workload.sequences = 40;
+  options.workload.total_tokens = 40 * 8;  // the pages of some ten sequences
+  options.policy = policy::Policy{};
+  options.policy->page_tokens = 4;
+  options.policy->micro_batch_sequences = 40;
+  EngineStats stats[2];
+  std::map<uint64_t, Answer> answers[2];
+  for (const bool predicts : {false, true}) {
+    options.predict_lengths = predicts;
+    const auto engine = Engine::open(fixture_model("llama-tiny-gqa"), options);
+    ListSource source(requests);
+    CollectingSink sink;
+    engine->generate(source, sink);
+    stats[predicts] = engine->stats();
+    answers[predicts] = sink.answers;
+  }
+  for (size_t i = 0; i < requests.size(); ++i)
+    EXPECT_EQ(answers[0][i].tokens, answers[1][i].tokens);
+  RecordProperty("passes_by_whole_lengths", static_cast<int>(stats[0].passes));
+  RecordProperty("passes_by_need", static_cast<int>(stats[1].passes));
+  EXPECT_LT(stats[1].passes * 5, stats[0].passes * 4)
+      << stats[1].passes << " of " << stats[0].passes;
+  EXPECT_LT(stats[1].preemptions, 12);
+}
+
 // `count` prompts that begin with `shared` and end each with a token of its own.
 std::vector<std::vector<int32_t>> prompts_after(const std::vector<int32_t>& shared, size_t count) {
   std::vector<std::vector<int32_t>> prompts(count, shared);
