@@ -54,6 +54,11 @@ class PagePool {
   /// Appends `count` pages to those of a sequence. False: fewer are free where they have to be, and
   /// none was taken.
   bool extend(PageTable& table, int64_t count);
+  /// Whether a sequence with the pages of `table` can have `page` too (see the constructor).
+  bool may_follow(const PageTable& table, const PageRef& page) const noexcept {
+    return !keeps_whole_ || table.empty() ||
+           (table.front().tier == PageTier::kCompute) == (page.tier == PageTier::kCompute);
+  }
   /// One more owner for a page that has one.
   void share(const PageRef& page);
   /// Takes an owner from every page of `table` and empties it.

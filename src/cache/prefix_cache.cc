@@ -94,18 +94,19 @@ bool PrefixCache::save(int64_t id) {
   return true;
 }
 
-bool PrefixCache::restore(int64_t id) {
+// `before`: the pages that it is to follow.
+bool PrefixCache::restore(int64_t id, const PageTable& before) {
   if (!is_copy_cheaper()) return false;
   // Not given up while room is made: others may be.
   const std::pair place{nodes_.at(id).used, id};
   swapped_.erase(place);
-  PageTable page;
-  bool has_page = pool_.extend(page, 1);
-  while (!has_page && evict_one()) has_page = pool_.extend(page, 1);
+  PageTable pages(before.begin(), before.begin() + (before.empty() ? 0 : 1));
+  bool has_page = pool_.extend(pages, 1);
+  while (!has_page && evict_one()) has_page = pool_.extend(pages, 1);
   swapped_.insert(place);
   if (!has_page) return false;
-  copies_.push_back({{PageTier::kSwap, nodes_.at(id).slot}, page.front()});
-  make_resident(id, page.front());  // the pool's first owner is the cache
+  copies_.push_back({{PageTier::kSwap, nodes_.at(id).slot}, pages.back()});
+  make_resident(id, pages.back());  // the pool's first owner is the cache
   ++restored_pages_;
   return true;
 }
@@ -118,7 +119,8 @@ PageTable PrefixCache::match(std::span<const int32_t> tokens, int64_t most_pages
     const auto found = ids_.find(key_at(cursor.node, tokens, page));
     if (found == ids_.end()) break;
     const int64_t id = found->second;
-    if (!nodes_.at(id).page && !restore(id)) break;
+    if (!nodes_.at(id).page && !restore(id, table)) break;
+    if (!pool_.may_follow(table, *nodes_.at(id).page)) break;
     cursor = {id, page + 1};
     touch(id);
     table.push_back(*nodes_.at(id).page);
@@ -131,6 +133,7 @@ PageTable PrefixCache::match(std::span<const int32_t> tokens, int64_t most_pages
 
 PrefixCache::Found PrefixCache::find(std::span<const int32_t> tokens, int64_t most_pages) const {
   Found out;
+  PageTable first;
   int64_t node = 0;
   const int64_t full = static_cast<int64_t>(tokens.size()) / page_tokens_;
   for (int64_t page = 0; page < std::min(full, most_pages); ++page) {
@@ -139,6 +142,8 @@ PrefixCache::Found PrefixCache::find(std::span<const int32_t> tokens, int64_t mo
     node = found->second;
     const Node& at = nodes_.at(node);
     if (at.page) {
+      if (!pool_.may_follow(first, *at.page)) break;
+      if (first.empty()) first.push_back(*at.page);
       ++out.resident;
       out.idle += pool_.owners(*at.page) == 1;
     } else if (is_copy_cheaper()) {

@@ -35,7 +35,8 @@ class PrefixCache {
 
   /// The pages of the longest known beginning of `tokens`, at most `most_pages`; the caller becomes
   /// an owner of each and releases them as its own. `cursor` is set for insert(). Pages in the swap
-  /// space get one of the pool, as far as there is room (others may be given up for it).
+  /// space get one of the pool, as far as there is room (others may be given up for it). All can be
+  /// one sequence's (PagePool::may_follow): where they can't, the beginning ends.
   PageTable match(std::span<const int32_t> tokens, int64_t most_pages, Cursor& cursor);
 
   /// Keeps the pages of `table` that are full with the first `computed` of `tokens`. Where another
@@ -91,7 +92,7 @@ class PrefixCache {
   }
   void make_resident(int64_t id, const PageRef& page);
   void make_absent(int64_t id);
-  bool restore(int64_t id);
+  bool restore(int64_t id, const PageTable& before);
   bool save(int64_t id);
   int32_t take_slot(int64_t used);
   void drop(int64_t id);

@@ -369,6 +369,10 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
                     .decode_tokens = pass.decode_tokens,
                     .seconds = seconds};
   batcher->report(report);
+  for (int i = 0; i < kLaneCount; ++i) {
+    const LaneStats lane = executor.stats(static_cast<Lane>(i));
+    report.lanes[static_cast<size_t>(i)] = {lane.bytes, lane.busy_seconds};
+  }
   totals.preemptions = report.preemptions;
   totals.prefix_hit_tokens = report.prefix_hit_tokens;
   totals.saved_pages = report.saved_pages;

@@ -1,6 +1,7 @@
 #pragma once
 // What the engine is asked for and how it answers; and one running sequence. Requests come from a
 // source whenever the block has room, tokens go to a sink as they are chosen.
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "src/guide/guide.h"
 #include "src/sampling/beam_search.h"
 #include "src/sampling/sampler.h"
+#include "src/schedule/task.h"
 
 namespace sluice {
 
@@ -67,6 +69,11 @@ struct PassReport {
   int64_t prefix_hit_tokens = 0;      ///< so far: of these, found in the prefix cache
   int64_t saved_pages = 0;            ///< so far: of the prefix cache, to the swap space
   int64_t restored_pages = 0;         ///< so far: from there
+  struct LaneReport {
+    int64_t bytes = 0;        ///< so far in this run
+    double busy_seconds = 0;  ///< likewise
+  };
+  std::array<LaneReport, kLaneCount> lanes{};
 };
 
 /// All calls come from the thread that called Engine::generate.

@@ -118,6 +118,22 @@ std::string Metrics::text(int64_t running, int64_t waiting) const {
       count(all_prompt_tokens_));
   one("vllm:generation_tokens_total", "counter", "Tokens generated for requests that have ended.",
       count(all_output_tokens_));
+  one("sluice:kv_pages_saved_total", "counter", "KV pages copied to the swap space.",
+      count(last_.saved_pages));
+  one("sluice:kv_pages_restored_total", "counter",
+      "KV pages copied back from the swap space instead of being computed again.",
+      count(last_.restored_pages));
+  const auto by_lane = [&](const char* name, const char* help, const auto& value_of) {
+    head(out, name, "counter", help);
+    for (int i = 0; i < kLaneCount; ++i)
+      out +=
+          fmt::format("{}{{{},lane=\"{}\"}} {}\n", name, labels_, lane_name(static_cast<Lane>(i)),
+                      value_of(last_.lanes[static_cast<size_t>(i)]));
+  };
+  by_lane("sluice:lane_bytes_total", "Bytes that a lane has moved.",
+          [](const PassReport::LaneReport& lane) { return static_cast<double>(lane.bytes); });
+  by_lane("sluice:lane_busy_seconds_total", "Seconds with a task of the lane running.",
+          [](const PassReport::LaneReport& lane) { return lane.busy_seconds; });
   one("sluice:passes_total", "counter", "Trips through the model.", count(last_.pass));
   one("sluice:pass_seconds_total", "counter", "Seconds of these trips.", pass_seconds_);
   one("sluice:requests_rejected_total", "counter",

@@ -86,6 +86,55 @@ TEST(PrefixCache, WhatComesBackFromTheSwapSpaceIsWhatWentThere) {
   EXPECT_GT(restored, 100);
 }
 
+// Where attention below the device runs on the host, a sequence's pages are all there or all on the
+// device; what different sequences have left may not be mixed.
+TEST(PrefixCache, NeverMixesPagesThatASequenceCanNotHaveTogether) {
+  std::mt19937 random(12);
+  const auto pick = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  int64_t found = 0, stopped = 0;
+  for (int round = 0; round < 40; ++round) {
+    PagePool pool({pick(4, 8), pick(2, 6), pick(0, 4)}, true);
+    PrefixCache cache(pool, 1, pick(0, 6));
+    std::vector<std::pair<PageTable, PrefixCache::Cursor>> running;
+    for (int step = 0; step < 200; ++step) {
+      if (!running.empty() && pick(0, 2) == 0) {
+        pool.release(running.back().first);
+        running.pop_back();
+        continue;
+      }
+      std::vector<int32_t> tokens(static_cast<size_t>(pick(1, 4)));
+      for (int32_t& token : tokens) token = pick(0, 1);
+      PrefixCache::Cursor cursor;
+      const auto length = static_cast<int64_t>(tokens.size());
+      PageTable table = pick(0, 1) == 0 ? PageTable{} : cache.match(tokens, length, cursor);
+      found += static_cast<int64_t>(table.size());
+      const auto known = cache.find(tokens, length);
+      stopped += known.resident + known.swapped > 0 && table.empty();
+      bool is_placed = false;
+      while (!(is_placed = pool.extend(table, length - static_cast<int64_t>(table.size()))))
+        if (!cache.evict_one()) break;
+      cache.take_copies();
+      for (const PageRef& page : table) {
+        ASSERT_NE(page.tier, PageTier::kSwap);
+        ASSERT_EQ(page.tier == PageTier::kCompute, table.front().tier == PageTier::kCompute);
+      }
+      if (!is_placed) {
+        pool.release(table);
+        continue;
+      }
+      cache.insert(tokens, length, table, cursor);
+      running.emplace_back(std::move(table), cursor);
+    }
+    for (auto& [table, cursor] : running) pool.release(table);
+    cache.clear();
+    EXPECT_EQ(pool.free_pages(), pool.total_pages());
+  }
+  EXPECT_GT(found, 500);
+  EXPECT_GT(stopped, 0);
+}
+
 TEST(PrefixCache, GivesUpTheLeastRecentlyUsedLeafThatNobodyElseOwns) {
   PagePool pool({4, 0, 0}, false);
   PrefixCache cache(pool, 1);

@@ -35,6 +35,8 @@ TEST(Metrics, CountsWhatHappened) {
   report.kv_pages = 10;
   report.kv_pages_used = 5;
   report.prefix_hit_tokens = 64;
+  report.restored_pages = 9;
+  report.lanes[static_cast<size_t>(Lane::kDiskRead)] = {4096, 1.5};
   metrics.passed(report);
   const std::string text = metrics.text(3, 2);
   const std::string model = "{model_name=\"a \\\"model\\\"\"} ";
@@ -45,6 +47,11 @@ TEST(Metrics, CountsWhatHappened) {
   EXPECT_EQ(line_of(text, "vllm:generation_tokens_total"),
             "vllm:generation_tokens_total" + model + "11");
   EXPECT_EQ(line_of(text, "vllm:prefix_cache_hits"), "vllm:prefix_cache_hits" + model + "64");
+  EXPECT_EQ(line_of(text, "sluice:kv_pages_restored_total"),
+            "sluice:kv_pages_restored_total" + model + "9");
+  const std::string disk = R"(lane=")" + std::string(lane_name(Lane::kDiskRead)) + R"("} )";
+  EXPECT_NE(text.find(disk + "4096"), std::string::npos) << text;
+  EXPECT_NE(text.find(disk + "1.5"), std::string::npos);
   EXPECT_EQ(line_of(text, "sluice:requests_rejected_total"),
             "sluice:requests_rejected_total" + model + "1");
   EXPECT_EQ(line_of(text, "vllm:time_to_first_token_seconds_sum"),

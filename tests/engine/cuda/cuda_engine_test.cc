@@ -148,6 +148,59 @@ TEST_P(CudaEngine, AnyPolicyGivesTheResidentRunsTokens) {
 #endif
 }
 
+class CudaPages : public CudaEngine {};
+
+// Few pages: beams copy shared ones, sequences give theirs up, which go to host memory and come
+// back.
+TEST_P(CudaPages, AreCopiedBetweenPasses) {
+  Random random(23);
+  auto prompts = random_prompts(random, 8, vocab());
+  for (size_t i = 4; i < prompts.size(); ++i) prompts[i] = prompts[i - 4];
+  auto requests = greedy_requests(prompts, 12);
+  for (GenerationRequest& request : requests) request.params.logprobs = 2;
+  requests[2].params.num_beams = requests[6].params.num_beams = 3;
+  EngineOptions options = options_for(requests);
+  options.compute = ComputeChoice::kF32;
+  options.kv_dtype = DType::kF16;
+  options.backend = make_backend();
+  draw_order(0);
+  auto expected = run_all(GetParam(), options, requests);
+  for (const bool attends_on_host : {false, true}) {
+    SCOPED_TRACE(attends_on_host ? "attention on the host" : "attention on the device");
+    options.policy = policy::Policy{};
+    options.policy->kv = {0.5, 0.25, 0.25};
+    options.policy->micro_batch_sequences = 4;
+    options.policy->page_tokens = 5;
+    options.policy->attention =
+        attends_on_host ? policy::AttentionPlace::kHost : policy::AttentionPlace::kDevice;
+    options.predict_lengths = options.cache_prefixes = options.swaps_always = true;
+    options.swap_bytes = 1 << 20;
+    options.workload.sequences = options.workload.beams;
+    options.workload.total_tokens = 0;
+    options.backend = make_backend();
+    draw_order(9);
+    const auto engine = Engine::open(fixture_model(GetParam()), options);
+    ListSource source(requests);
+    CollectingSink sink;
+    engine->generate(source, sink);
+    draw_order(0);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      SCOPED_TRACE("sequence " + std::to_string(i));
+      ASSERT_EQ(sink.answers[i].refused, "");
+      if (requests[i].params.num_beams == 1) {
+        expect_same_tokens(sink.answers[i], expected[i], tie());
+        continue;
+      }
+      ASSERT_EQ(sink.answers[i].hypotheses.size(), expected[i].hypotheses.size());
+      EXPECT_NEAR(sink.answers[i].hypotheses[0].score, expected[i].hypotheses[0].score, tie());
+    }
+    EXPECT_GT(engine->stats().copied_pages, 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, CudaPages, ::testing::Values("stories260k", "llama-tiny-gqa"),
+                         [](const auto& info) { return test_name(info.param); });
+
 INSTANTIATE_TEST_SUITE_P(Fixtures, CudaEngine,
                          ::testing::Values("stories260k", "opt-tiny", "opt-350m-tiny",
                                            "llama-tiny-gqa", "opt-tiny-f16-bin-decoder",
