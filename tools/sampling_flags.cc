@@ -42,15 +42,11 @@ void SamplingFlags::add_to(CLI::App& parser, int max_tokens) {
                   "beams: scores are divided by length to this power")
       ->group(group);
   parser
-      .add_option("--early-stopping", params.early_stopping,
+      .add_option("--early-stopping", early_stopping,
                   "beams: true ends at the first num-beams that end, never waits for all that may "
                   "be better")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, sampling::EarlyStopping>{
-              {"false", sampling::EarlyStopping::kHeuristic},
-              {"true", sampling::EarlyStopping::kAtOnce},
-              {"never", sampling::EarlyStopping::kNever}},
-          CLI::ignore_case))
+      ->capture_default_str()
+      ->check(CLI::IsMember({"false", "true", "never"}))
       ->group(group);
   const char* guided = "Guided output (one of them)";
   auto* of_schema =
@@ -83,6 +79,9 @@ void SamplingFlags::add_to(CLI::App& parser, int max_tokens) {
 
 sampling::SamplingParams SamplingFlags::checked() const {
   sampling::SamplingParams out = params;
+  out.early_stopping = early_stopping == "true"    ? sampling::EarlyStopping::kAtOnce
+                       : early_stopping == "never" ? sampling::EarlyStopping::kNever
+                                                   : sampling::EarlyStopping::kHeuristic;
   using sampling::GuideKind;
   if (!schema_file.empty())
     out.guide = {GuideKind::kJsonSchema, read_text(schema_file), {}};

@@ -12,6 +12,7 @@ struct SamplingFlags {
   std::string schema, schema_file, regex;  ///< of guided output
   std::vector<std::string> choices;
   bool is_json = false;
+  std::string early_stopping = "false";
 
   /// Default: greedy, `max_tokens` tokens.
   void add_to(CLI::App& parser, int max_tokens);

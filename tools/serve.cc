@@ -60,7 +60,21 @@ void tell(std::string_view line) {
   std::fprintf(stderr, "sluice: %.*s\n", static_cast<int>(line.size()), line.data());
 }
 
+// What would have no effect is refused.
+void check_swap(const ServeFlags& flags) {
+  const int64_t bytes = parse_bytes(flags.swap_space, "--swap-space");
+  if (bytes > 0 && (flags.no_prefix_cache || flags.engine.kv_recent > 0))
+    throw Error(ErrorKind::kUser,
+                "--swap-space keeps pages of the prefix cache, which is off (--no-prefix-cache, "
+                "--kv-recent)",
+                "leave one of them out");
+  if (bytes == 0 && flags.preemption == "swap")
+    throw Error(ErrorKind::kUser, "--preemption-mode swap has no space to swap to",
+                "say how much with --swap-space, such as 4GiB");
+}
+
 void run(const ServeFlags& flags, std::stop_token stop) {
+  check_swap(flags);
   const auto tokenizer = need_tokenizer(flags.engine.model);
   const auto chat = flags.chat.load_template(flags.engine.model, *tokenizer);
   serve::HttpOptions http = flags.http;

@@ -37,6 +37,21 @@ TEST(RunErrors, APromptLongerThanTheContext) {
   fail(run_with({"-p", "Once upon a time", "-c", "3"}), 2, {"5 tokens", "holds 3", "--ctx-size"});
 }
 
+TEST(RunErrors, BeamsAndGuides) {
+  const auto with = [](Words more) {
+    more.insert(more.begin(), {"-p", "Once"});
+    return run_with(more);
+  };
+  fail(with({"--beams", "100"}), 2, {"num_beams is 100", "64"});
+  fail(with({"--beams", "2", "--stop", "x"}), 2, {"stop strings", "stop_token_ids"});
+  fail(with({"--early-stopping", "soon"}), 2, {"--early-stopping", "never"});
+  fail(with({"--regex", "(a"}), 2, {"(a", "byte 2"});
+  fail(with({"--json-schema", R"({"type": "objekt"})"}), 2, {"objekt"});
+  fail(with({"--json-schema", "{"}), 2, {"not valid JSON"});
+  fail(with({"--json-schema-file", "/nowhere.json"}), 3, {"/nowhere.json"});
+  fail(with({"--regex", "a", "--choice", "b"}), 2, {"--regex"});
+}
+
 TEST(RunErrors, BadTokenIds) {
   fail(run_with({"--prompt-ids", "1,512"}), 2, {"token id 512", "512"});
   fail(run_with({"--prompt-ids", "1,x"}), 2, {"--prompt-ids", "\"x\"", "1,2,3"});

@@ -202,5 +202,22 @@ TEST(Run, CtrlCEndsCleanly) {
   }
 }
 
+TEST(Run, BeamsAndGuidesThroughTheCommandLine) {
+  const std::string model = fixture_model("stories260k");
+  const auto beams =
+      succeed({"run", model, "-p", "Once upon a time", "-n", "8", "--beams", "3", "--json"}).json();
+  ASSERT_EQ(beams["beams"].size(), 3u);
+  EXPECT_EQ(beams["text"], beams["beams"][0]["text"]);
+  EXPECT_GE(beams["beams"][0]["score"], beams["beams"][2]["score"]);
+  const auto guided =
+      succeed({"run", model, "-p", "Once", "-n", "60", "--json", "--json-schema",
+               R"({"type":"object","properties":{"a":{"type":"boolean"}},"required":["a"]})"})
+          .json();
+  EXPECT_TRUE(nlohmann::json::parse(guided["text"].get<std::string>())["a"].is_boolean());
+  const auto choice =
+      succeed({"run", model, "-p", "Once", "--choice", "red", "--choice", "blue", "--json"}).json();
+  EXPECT_TRUE(choice["text"] == "red" || choice["text"] == "blue");
+}
+
 }  // namespace
 }  // namespace sluice::testing

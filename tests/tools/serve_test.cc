@@ -89,6 +89,11 @@ TEST(Serve, SaysWhatIsWrongBeforeItListens) {
        3, {"/nowhere.jinja"});
   fail({"serve", "-m", fixture_model("stories260k"), "--host", "203.0.113.7"}, 2,
        {"can't listen on 203.0.113.7"});
+  const std::string model = fixture_model("stories260k");
+  fail({"serve", model, "--swap-space", "1GiB", "--no-prefix-cache"}, 2, {"prefix cache"});
+  fail({"serve", model, "--preemption-mode", "swap"}, 2, {"--swap-space"});
+  fail({"serve", model, "--swap-space", "much"}, 2, {"much", "is not a size"});
+  fail({"serve", model, "--port", "0", "--batch-dir", "/proc/x"}, 3, {"/proc/x", "--batch-dir"});
   fail({"bench", "serve", "--url", "ftp://x"}, 2, {"http://"});
   EXPECT_NE(sluice({"bench", "serve", "--url", "http://127.0.0.1:1", "--requests", "1"}).exit_code,
             0);
