@@ -11,8 +11,7 @@
 #include "src/base/error.h"
 #include "src/guide/guide_maker.h"
 #include "src/jobs/job.h"
-#include "src/serve/job_prompt.h"
-#include "src/text/utf8.h"
+#include "src/serve/job_line.h"
 #include "tools/arguments.h"
 #include "tools/chat_options.h"
 #include "tools/command.h"
@@ -133,16 +132,7 @@ jobs::Completion to_completion(const app::TextResult& result, const text::Tokeni
   completion.finish_reason = result.finish_reason;
   completion.prompt_tokens = static_cast<int64_t>(result.prompt_ids.size());
   completion.completion_tokens = static_cast<int64_t>(result.token_ids.size());
-  if (result.choices.empty()) return completion;
-  const auto name = [&](int32_t id) {
-    return tokenizer ? text::mend_utf8(tokenizer->token_bytes(id)) : std::to_string(id);
-  };
-  completion.logprobs.emplace();
-  for (const sampling::Choice& choice : result.choices) {
-    jobs::TokenText token{name(choice.token), choice.logprob, {}};
-    for (const auto& other : choice.top) token.top.emplace_back(name(other.token), other.logprob);
-    completion.logprobs->push_back(std::move(token));
-  }
+  if (!result.choices.empty()) completion.logprobs = serve::token_texts(result.choices, tokenizer);
   return completion;
 }
 

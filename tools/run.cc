@@ -103,9 +103,10 @@ void run(const RunFlags& flags, std::stop_token stop) {
   const auto tokenizer = find_tokenizer(flags.engine.model);
   const sampling::SamplingParams params = flags.sampling.checked();
   const auto prompts = collect_prompts(flags, tokenizer.get());
-  std::optional<guide::GuideMaker> guides;
+  std::shared_ptr<guide::Guide> guide;
   if (tokenizer && params.guide.kind != sampling::GuideKind::kNone)
-    guides.emplace(*tokenizer, BoundModel::open(flags.engine.model).eos_token_ids());
+    guide = guide::GuideMaker(*tokenizer, BoundModel::open(flags.engine.model).eos_token_ids())
+                .make(params.guide);
   std::deque<GenerationRequest> requests;
   policy::Workload workload;
   for (const auto& prompt : prompts) {
@@ -113,7 +114,7 @@ void run(const RunFlags& flags, std::stop_token stop) {
     request.id = requests.size() - 1;
     request.prompt = prompt;
     request.params = params;
-    if (guides) request.guide = guides->make(params.guide);
+    request.guide = guide;
     if (!params.has_seed) request.params.seed = sampling::derive_seed(params.seed, request.id);
     app::add_to_workload(workload, static_cast<int64_t>(prompt.size()), params.max_tokens,
                          params.num_beams);

@@ -60,8 +60,8 @@ void tell(std::string_view line) {
   std::fprintf(stderr, "sluice: %.*s\n", static_cast<int>(line.size()), line.data());
 }
 
-// What would have no effect is refused.
-void check_swap(const ServeFlags& flags) {
+// Bytes of swap space; what would have no effect is refused.
+int64_t checked_swap(const ServeFlags& flags) {
   const int64_t bytes = parse_bytes(flags.swap_space, "--swap-space");
   if (bytes > 0 && (flags.no_prefix_cache || flags.engine.kv_recent > 0))
     throw Error(ErrorKind::kUser,
@@ -71,10 +71,11 @@ void check_swap(const ServeFlags& flags) {
   if (bytes == 0 && flags.preemption == "swap")
     throw Error(ErrorKind::kUser, "--preemption-mode swap has no space to swap to",
                 "say how much with --swap-space, such as 4GiB");
+  return bytes;
 }
 
 void run(const ServeFlags& flags, std::stop_token stop) {
-  check_swap(flags);
+  const int64_t swap_bytes = checked_swap(flags);
   const auto tokenizer = need_tokenizer(flags.engine.model);
   const auto chat = flags.chat.load_template(flags.engine.model, *tokenizer);
   serve::HttpOptions http = flags.http;
@@ -93,7 +94,7 @@ void run(const ServeFlags& flags, std::stop_token stop) {
         options.static_batches = flags.static_batches;
         options.cache_prefixes = !flags.no_prefix_cache && options.kv_recent_tokens == 0;
         options.swaps_always = flags.preemption == "swap";
-        options.swap_bytes = parse_bytes(flags.swap_space, "--swap-space");
+        options.swap_bytes = swap_bytes;
         limit_pass(options, std::max(flags.pass_tokens, flags.sequences));
       });
   if (!engine) return;

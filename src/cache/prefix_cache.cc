@@ -6,7 +6,7 @@ namespace sluice {
 
 PrefixCache::PrefixCache(PagePool& pool, int64_t page_tokens, int64_t swap_pages)
     : pool_(pool), page_tokens_(page_tokens), swap_pages_(swap_pages) {
-  for (int64_t slot = swap_pages; slot-- > 0;) free_slots_.push_back(static_cast<int32_t>(slot));
+  clear();
 }
 
 // FNV-1a over the words.
@@ -56,28 +56,28 @@ void PrefixCache::make_absent(int64_t id) {
   }
 }
 
-// A slot of the swap space for a page last used at `used`: a free one, or that of one older; -1.
-int32_t PrefixCache::take_slot(int64_t used) {
-  if (!free_slots_.empty()) {
-    const int32_t slot = free_slots_.back();
-    free_slots_.pop_back();
-    return slot;
-  }
+void PrefixCache::free_slot(int64_t id) {
+  Node& node = nodes_.at(id);
+  if (node.slot < 0) return;
+  swapped_.erase({node.used, id});
+  free_slots_.push_back(node.slot);
+  node.slot = -1;
+}
+
+// Frees the slot of the least recently used page in the swap space that was last used before `used`
+// and whose loss leaves no other without its beginning. False: there is none.
+bool PrefixCache::free_older_slot(int64_t used) {
   for (const auto& [its_use, id] : swapped_) {
     if (its_use > used) break;
-    Node& node = nodes_.at(id);
-    if (!node.page && node.children > 0) continue;  // others follow it
-    const int32_t slot = node.slot;
-    if (node.page) {
-      node.slot = -1;
-      swapped_.erase({its_use, id});
-    } else {
+    const Node& node = nodes_.at(id);
+    if (!node.page && node.children > 0) continue;
+    if (node.page)
+      free_slot(id);
+    else
       drop(id);
-      free_slots_.pop_back();  // where drop put it
-    }
-    return slot;
+    return true;
   }
-  return -1;
+  return false;
 }
 
 // Whether the node's tokens are in the swap space from here on.
@@ -85,11 +85,11 @@ bool PrefixCache::save(int64_t id) {
   Node& node = nodes_.at(id);
   if (node.slot >= 0) return true;
   if (!is_copy_cheaper()) return false;
-  const int32_t slot = take_slot(node.used);
-  if (slot < 0) return false;
-  node.slot = slot;
+  if (free_slots_.empty() && !free_older_slot(node.used)) return false;
+  node.slot = free_slots_.back();
+  free_slots_.pop_back();
   swapped_.insert({node.used, id});
-  copies_.push_back({*node.page, {PageTier::kSwap, slot}});
+  copies_.push_back({*node.page, {PageTier::kSwap, node.slot}});
   ++saved_pages_;
   return true;
 }
@@ -186,14 +186,11 @@ void PrefixCache::insert(std::span<const int32_t> tokens, int64_t computed, cons
 // A node that no other follows.
 void PrefixCache::drop(int64_t id) {
   if (nodes_.at(id).page) make_absent(id);
-  const Node node = nodes_.at(id);
-  if (node.slot >= 0) {
-    swapped_.erase({node.used, id});
-    free_slots_.push_back(node.slot);
-  }
-  if (const int64_t parent = node.key->first; parent > 0) --nodes_.at(parent).children;
+  free_slot(id);
+  const Key* key = nodes_.at(id).key;
+  if (key->first > 0) --nodes_.at(key->first).children;
   nodes_.erase(id);
-  ids_.erase(ids_.find(*node.key));
+  ids_.erase(ids_.find(*key));
 }
 
 // None of those that follow is resident.

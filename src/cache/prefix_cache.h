@@ -94,7 +94,8 @@ class PrefixCache {
   void make_absent(int64_t id);
   bool restore(int64_t id, const PageTable& before);
   bool save(int64_t id);
-  int32_t take_slot(int64_t used);
+  void free_slot(int64_t id);
+  bool free_older_slot(int64_t used);
   void drop(int64_t id);
   void drop_with_children(int64_t id);
 

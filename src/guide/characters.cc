@@ -4,6 +4,7 @@
 #include <array>
 
 #include "src/base/error.h"
+#include "src/text/utf8.h"
 
 namespace sluice::guide {
 
@@ -11,12 +12,10 @@ namespace {
 using Range = std::pair<uint32_t, uint32_t>;
 constexpr uint32_t kFirstSurrogate = 0xD800, kLastSurrogate = 0xDFFF;
 
-std::vector<uint8_t> encode(uint32_t c) {
-  const auto tail = [&](int shift) { return static_cast<uint8_t>(0x80 | (c >> shift & 0x3F)); };
-  if (c < 0x80) return {static_cast<uint8_t>(c)};
-  if (c < 0x800) return {static_cast<uint8_t>(0xC0 | c >> 6), tail(0)};
-  if (c < 0x10000) return {static_cast<uint8_t>(0xE0 | c >> 12), tail(6), tail(0)};
-  return {static_cast<uint8_t>(0xF0 | c >> 18), tail(12), tail(6), tail(0)};
+std::string encode(uint32_t c) {
+  std::string out;
+  text::append_utf8(out, c);
+  return out;
 }
 
 // Cuts the range until each piece has one byte range at every place.
@@ -44,7 +43,8 @@ void add_utf8(uint32_t first, uint32_t last, std::vector<ExprPtr>& out) {
     }
   const auto low = encode(first), high = encode(last);
   std::vector<ExprPtr> bytes;
-  for (size_t i = 0; i < low.size(); ++i) bytes.push_back(range(low[i], high[i]));
+  for (size_t i = 0; i < low.size(); ++i)
+    bytes.push_back(range(static_cast<uint8_t>(low[i]), static_cast<uint8_t>(high[i])));
   out.push_back(sequence(std::move(bytes)));
 }
 }  // namespace

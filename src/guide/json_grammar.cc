@@ -3,6 +3,7 @@
 #include <map>
 
 #include "src/guide/number_ranges.h"
+#include "src/text/utf8.h"
 
 namespace sluice::guide {
 
@@ -22,20 +23,6 @@ ExprPtr string_character() {
   for (char c : std::string_view("\"\\/bfnrt")) escapes.push_back(literal({&c, 1}));
   escapes.push_back(sequence({literal("u"), code}));
   return either({utf8_of(raw), sequence({literal("\\"), either(std::move(escapes))})});
-}
-
-std::vector<uint32_t> characters_of(std::string_view text) {
-  std::vector<uint32_t> out;
-  for (size_t i = 0; i < text.size();) {
-    const auto first = static_cast<uint8_t>(text[i]);
-    const size_t length = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-    uint32_t c = length == 1 ? first : first & (0xFFu >> (length + 1));
-    for (size_t tail = 1; tail < length && i + tail < text.size(); ++tail)
-      c = c << 6 | (static_cast<uint8_t>(text[i + tail]) & 0x3F);
-    out.push_back(c);
-    i += length;
-  }
-  return out;
 }
 
 struct NameTree {
@@ -90,7 +77,7 @@ ExprPtr key_other_than(const std::vector<std::string>& names) {
   NameTree tree;
   for (const std::string& name : names) {
     NameTree* at = &tree;
-    for (uint32_t c : characters_of(name)) at = &at->below[c];
+    for (std::string_view rest = name; !rest.empty();) at = &at->below[text::take_character(rest)];
     at->is_name = true;
   }
   return quoted(other_than(tree));

@@ -28,9 +28,9 @@ class JsonGrammar {
   ExprPtr character_;  // of a string
 };
 
-/// A value as it is written in the output.
+/// `content` between the quotes of a string.
 ExprPtr quoted(const ExprPtr& content);
-/// A string whose text is none of `names`, as a key of an object.
+/// A string whose text is none of `names` (valid UTF-8), as a key of an object.
 ExprPtr key_other_than(const std::vector<std::string>& names);
 
 }  // namespace sluice::guide

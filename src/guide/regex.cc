@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "src/base/error.h"
+#include "src/text/utf8.h"
 
 namespace sluice::guide {
 
@@ -20,6 +21,10 @@ class Parser {
       : text_(pattern), anchoring_(anchoring), spelling_(spelling) {}
 
   ExprPtr parse() {
+    if (const auto invalid = text::first_invalid_utf8(text_)) {
+      at_ = *invalid;
+      refuse("a byte that is not UTF-8");
+    }
     ExprPtr expr = parse_ways(0);
     if (at_ < text_.size()) refuse("a ')' that closes nothing");
     return expr;
@@ -236,21 +241,11 @@ class Parser {
     return set;
   }
 
-  // The next character of the pattern, which is UTF-8.
   uint32_t take_character() {
-    const auto byte = [&](size_t i) { return static_cast<uint8_t>(text_[i]); };
-    const uint8_t first = byte(at_);
-    const size_t length = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-    if (at_ + length > text_.size() || (first >= 0x80 && first < 0xC2) || first > 0xF4)
-      refuse("a byte that is not UTF-8");
-    uint32_t c = length == 1 ? first : first & (0xFFu >> (length + 1));
-    for (size_t i = 1; i < length; ++i) {
-      if ((byte(at_ + i) & 0xC0) != 0x80) refuse("a byte that is not UTF-8");
-      c = c << 6 | (byte(at_ + i) & 0x3F);
-    }
-    if (CharacterSet({{c, c}}).is_empty() || c > kLastCharacter) refuse("a byte that is not UTF-8");
-    at_ += length;
-    return c;
+    std::string_view rest = text_.substr(at_);
+    const uint32_t character = text::take_character(rest);
+    at_ = text_.size() - rest.size();
+    return character;
   }
 
   std::string_view text_;

@@ -11,6 +11,8 @@ namespace sluice::sampling {
 
 namespace {
 
+constexpr size_t kMostGuideBytes = size_t{1} << 20, kMostChoices = 10'000;
+
 template <typename Value>
 [[noreturn]] void refuse(const char* field, Value value, const std::string& range) {
   throw Error(ErrorKind::kUser, fmt::format("{} is {}", field, value),
@@ -37,11 +39,6 @@ void check_stop(const SamplingParams& params) {
   }
 }
 
-}  // namespace
-
-namespace {
-constexpr size_t kMostGuideBytes = size_t{1} << 20, kMostChoices = 10'000;
-
 void check_guide(const GuideSpec& guide) {
   size_t bytes = guide.text.size();
   for (const std::string& choice : guide.choices) {
@@ -59,6 +56,7 @@ void check_guide(const GuideSpec& guide) {
     refuse("the size of the guide", bytes, fmt::format("at most {} bytes", kMostGuideBytes));
   }
 }
+
 }  // namespace
 
 void validate(const SamplingParams& params) {

@@ -5,16 +5,13 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "src/serve/json_text.h"
 #include "src/text/utf8.h"
 
 namespace sluice::serve {
 
 namespace {
 using nlohmann::ordered_json;
-
-std::string dump(const ordered_json& json) {
-  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
 
 int64_t characters_in(const std::string& text) {
   return std::count_if(text.begin(), text.end(),

@@ -7,6 +7,7 @@
 #include "src/base/error.h"
 #include "src/jobs/bounded_json.h"
 #include "src/jobs/request_fields.h"
+#include "src/serve/json_text.h"
 #include "src/text/utf8.h"
 
 namespace sluice::serve {
@@ -156,8 +157,8 @@ void finish_beams(ApiRequest& request, const ordered_json& body) {
   for (const auto& [name, neutral] : ignored)
     if (body.contains(name) && !body[name].is_null() && body[name] != neutral)
       refuse(name, fmt::format("{} has no effect on a beam search; leave it out", name));
-  if (params.num_beams > 1 && body.contains("temperature") && body["temperature"].is_number() &&
-      body["temperature"] != 0 && body["temperature"] != 1)
+  if (body.contains("temperature") && body["temperature"].is_number() && body["temperature"] != 0 &&
+      body["temperature"] != 1)
     refuse("temperature", "temperature has no effect on a beam search; leave it out");
   request.best_of = request.samples;
 }
@@ -222,7 +223,7 @@ std::string ApiError::body() const {
                              {"type", type},
                              {"param", param.empty() ? ordered_json(nullptr) : ordered_json(param)},
                              {"code", code.empty() ? ordered_json(nullptr) : ordered_json(code)}}}};
-  return error.dump(-1, ' ', false, json::error_handler_t::replace);
+  return dump(error);
 }
 
 ordered_json parse_object(std::string_view body) { return parse(body); }

@@ -10,16 +10,13 @@
 
 #include "src/serve/api_error.h"
 #include "src/serve/api_request.h"
+#include "src/serve/json_text.h"
 #include "src/text/utf8.h"
 
 namespace sluice::serve {
 
 namespace {
 using nlohmann::ordered_json;
-
-std::string dump(const ordered_json& json) {
-  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
 
 Batches& kept(Batches* batches) {
   if (!batches)

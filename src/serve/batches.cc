@@ -15,8 +15,8 @@
 #include "src/jobs/content_key.h"
 #include "src/jobs/job.h"
 #include "src/serve/api_error.h"
-#include "src/serve/job_prompt.h"
-#include "src/text/utf8.h"
+#include "src/serve/job_line.h"
+#include "src/serve/json_text.h"
 
 namespace sluice::serve {
 
@@ -60,6 +60,7 @@ Batches::Batches(GenerationService& service, const text::Tokenizer& tokenizer,
       tokenizer_(tokenizer),
       chat_(chat),
       options_(std::move(options)),
+      config_hash_(jobs::hash_bytes(options_.config).hex()),
       files_(options_.folder / "files"),
       lock_((options_.folder / "lock").string(), O_RDWR | O_CREAT) {
   if (::flock(lock_.fd(), LOCK_EX | LOCK_NB) != 0)
@@ -100,6 +101,7 @@ const Batches::Json* Batches::at(const std::string& id) const {
                                   [&](const Json& batch) { return batch["id"] == id; });
   return found == batches_.end() ? nullptr : &*found;
 }
+Batches::Json& Batches::known(const std::string& id) { return const_cast<Json&>(*at(id)); }
 
 void Batches::change(const std::string& id, const std::function<void(Json&)>& how,
                      bool is_durable) {
@@ -107,10 +109,9 @@ void Batches::change(const std::string& id, const std::function<void(Json&)>& ho
   std::string text;
   {
     const std::lock_guard lock(mutex_);
-    const auto found = std::find_if(batches_.begin(), batches_.end(),
-                                    [&](const Json& batch) { return batch["id"] == id; });
-    how(*found);
-    text = found->dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    Json& batch = known(id);
+    how(batch);
+    text = dump(batch) + "\n";
   }
   if (is_durable) io::write_file_durably(path_of(id, ".json"), text);
   changed_.notify_all();
@@ -233,8 +234,6 @@ void Batches::work(const std::stop_token& stop) {
     if (!service_.failure().empty()) return;  // the next start goes on
     try {
       run(id, stop);
-    } catch (const Error& error) {
-      fail(id, error.what());
     } catch (const std::exception& error) {
       fail(id, error.what());
     }
@@ -243,8 +242,7 @@ void Batches::work(const std::stop_token& stop) {
 
 // What another model has begun is left to it.
 bool Batches::is_for_us(const Json& batch) const {
-  return !batch.contains("sluice") ||
-         batch["sluice"]["config"] == jobs::hash_bytes(options_.config).hex();
+  return !batch.contains("sluice") || batch["sluice"]["config"] == config_hash_;
 }
 
 void Batches::fail(const std::string& id, const std::string& message) {
@@ -268,14 +266,13 @@ void Batches::fail(const std::string& id, const std::string& message) {
 
 // False: the engine takes no more now.
 bool Batches::submit(Job& job, jobs::Request request) {
-  Submission one;
   try {
+    std::vector<Submission> all(1);
+    Submission& one = all.front();
     one.prompt = prompt_of(request, &tokenizer_, chat_);
     one.params = request.params;
     one.priority = options_.priority;
-    std::vector<Submission> all;
     const auto prompt_tokens = static_cast<int64_t>(one.prompt.size());
-    all.push_back(std::move(one));
     auto admission = service_.submit(std::move(all), job.mailbox, job.next_index);
     if (admission.outcome != RequestQueue::Outcome::kTaken) return false;
     job.running[job.next_index++] = {
@@ -303,16 +300,8 @@ void Batches::take_event(Job& job, const Event& event) {
     completion.finish_reason = event.finish_reason;
     completion.prompt_tokens = line.prompt_tokens;
     completion.completion_tokens = event.output_tokens;
-    if (line.request.params.logprobs >= 0) {
-      const auto name = [&](int32_t id) { return text::mend_utf8(tokenizer_.token_bytes(id)); };
-      completion.logprobs.emplace();
-      for (const sampling::Choice& choice : line.choices) {
-        auto& token = completion.logprobs->emplace_back();
-        token = {name(choice.token), choice.logprob, {}};
-        for (const auto& other : choice.top)
-          token.top.emplace_back(name(other.token), other.logprob);
-      }
-    }
+    if (line.request.params.logprobs >= 0)
+      completion.logprobs = token_texts(line.choices, &tokenizer_);
     job.results.write(line.request, completion);
   }
   job.running.erase(found);
@@ -336,7 +325,7 @@ void Batches::run(const std::string& id, const std::stop_token& stop) {
     change(id, [&](Json& of) {
       of["status"] = "in_progress";
       of["in_progress_at"] = std::time(nullptr);
-      of["sluice"] = {{"config", jobs::hash_bytes(options_.config).hex()}};
+      of["sluice"] = {{"config", config_hash_}};
       count(of);
     });
   std::ifstream stream(input);

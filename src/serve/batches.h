@@ -67,13 +67,15 @@ class Batches {
   void fail(const std::string& id, const std::string& message);
   void change(const std::string& id, const std::function<void(Json&)>& how, bool is_durable = true);
   std::string status_of(const std::string& id) const;
-  const Json* at(const std::string& id) const;  // with mutex_ held
+  const Json* at(const std::string& id) const;  // with mutex_ held; null: there is none
+  Json& known(const std::string& id);           // likewise; there is one
   bool is_for_us(const Json& batch) const;
 
   GenerationService& service_;
   const text::Tokenizer& tokenizer_;
   const chat::ChatTemplate* chat_;
   BatchOptions options_;
+  std::string config_hash_;
   FileStore files_;
   jobs::OwnedFile lock_;
 

@@ -10,6 +10,7 @@
 
 #include "io/durable_file.h"
 #include "src/base/error.h"
+#include "src/serve/json_text.h"
 
 namespace sluice::serve {
 
@@ -77,8 +78,7 @@ StoredFile FileStore::describe(std::string id, const std::string& filename,
                           {"purpose", purpose},
                           {"bytes", bytes},
                           {"created_at", file.created}};
-  io::write_file_durably(description_of(file.id),
-                         json.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+  io::write_file_durably(description_of(file.id), dump(json) + "\n");
   const std::lock_guard lock(mutex_);
   files_.push_back(file);
   return file;

@@ -12,6 +12,7 @@
 #include "src/serve/api_answer.h"
 #include "src/serve/api_request.h"
 #include "src/serve/batch_routes.h"
+#include "src/serve/json_text.h"
 
 namespace sluice::serve {
 
@@ -23,10 +24,6 @@ constexpr std::chrono::milliseconds kLook{200};  // how often a silent caller is
 constexpr std::chrono::seconds kMoment{1};  // for an answer's status to wait for its first text
 constexpr int kBacklog = 1024;
 constexpr std::chrono::seconds kKeepAlive{10};  // a comment in a silent stream
-
-std::string dump(const ordered_json& json) {
-  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
 
 // Takes as long for a wrong key as for the right one.
 bool is_same(const std::string& a, const std::string& b) {

@@ -76,6 +76,17 @@ size_t complete_prefix(std::string_view text) {
 
 size_t character_bytes(std::string_view text) { return step(text).bytes; }
 
+uint32_t take_character(std::string_view& text) {
+  const size_t bytes = character_bytes(text);
+  const auto lead = static_cast<unsigned char>(text.front());
+  // The lead byte has as many ones before its bits as the character has bytes.
+  uint32_t code = bytes == 1 ? lead : lead & (0xffu >> (bytes + 1));
+  for (size_t i = 1; i < bytes; ++i)
+    code = code << 6 | (static_cast<unsigned char>(text[i]) & 0x3fu);
+  text.remove_prefix(bytes);
+  return code;
+}
+
 void append_utf8(std::string& to, uint32_t code) {
   if (code < 0x80) {
     to += static_cast<char>(code);

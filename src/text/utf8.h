@@ -16,6 +16,8 @@ std::string mend_utf8(std::string_view text);
 size_t complete_prefix(std::string_view text);
 /// Bytes of the character at the start of valid, non-empty `text`.
 size_t character_bytes(std::string_view text);
+/// Takes the first character off valid, non-empty `text`; its code point.
+uint32_t take_character(std::string_view& text);
 /// Appends a code point.
 void append_utf8(std::string& to, uint32_t code_point);
 

@@ -1,7 +1,9 @@
 // sluice serve and bench serve as a user runs them: start, load, an interrupt in the middle.
 #include <gtest/gtest.h>
+#include <httplib.h>
 
 #include <csignal>
+#include <sstream>
 
 #include "tests/tools/command.h"
 
@@ -64,22 +66,28 @@ TEST(Serve, AnswersLoadAndStopsWhenAsked) {
   EXPECT_TRUE(served.said("generated tokens/s"));
 }
 
+// Whether the server computes something just now.
+bool is_busy(const Served& served) {
+  const auto answer = httplib::Client(served.url()).Get("/metrics");
+  if (!answer) return false;
+  std::istringstream lines(answer->body);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("vllm:num_requests_running{")) return !line.ends_with(" 0");
+  throw std::runtime_error("no vllm:num_requests_running in /metrics");
+}
+
 TEST(Serve, FinishesWhatRunsWhenInterrupted) {
   Served served({"--max-num-seqs", "2"});
-  Command load({"bench", "serve", "--url", served.url(), "--users", "8", "--requests", "8", "--pp",
-                "8", "--tg", "150", "--vocab", "500", "--json"});
-  served.command().wait_until([&] {
-    return succeed({"bench", "serve", "--url", served.url(), "--users", "1", "--requests", "1",
-                    "--tg", "1", "--pp", "4", "--vocab", "500", "--json"})
-               .json()["results"][0]["answered"] == 1;
-  });
+  Command load({"bench", "serve", "--url", served.url(), "--users", "8", "--requests", "64", "--pp",
+                "8", "--tg", "240", "--vocab", "500", "--json"});
+  ASSERT_TRUE(served.command().wait_until([&] { return is_busy(served); }));
   served.command().send(SIGINT);
   EXPECT_EQ(served.command().wait().exit_code, 0);
   const Outcome outcome = load.wait();
   const auto row = outcome.json()["results"][0];
   // Those taken before the interrupt are answered; those that came after it are refused.
   EXPECT_GT(row["answered"], 0);
-  EXPECT_EQ(row["answered"].get<int>() + row["failed"].get<int>(), 8);
+  EXPECT_EQ(row["answered"].get<int>() + row["failed"].get<int>(), 64);
 }
 
 TEST(Serve, SaysWhatIsWrongBeforeItListens) {

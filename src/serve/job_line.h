@@ -1,10 +1,13 @@
 #pragma once
-// Prompts of batch lines: the token ids of a text, a chat or ids. Pure, thread safe.
+// What batch lines need of a model, for the command and the server: prompts as token ids, tokens as
+// texts. Pure, thread safe.
 #include <cstdint>
 #include <vector>
 
 #include "src/chat/chat_template.h"
 #include "src/jobs/request.h"
+#include "src/jobs/results_file.h"
+#include "src/sampling/sampler.h"
 #include "src/text/tokenizer.h"
 
 namespace sluice::serve {
@@ -13,5 +16,10 @@ namespace sluice::serve {
 /// template; kUser where either is missing.
 std::vector<int32_t> prompt_of(const jobs::Request& request, const text::Tokenizer* tokenizer,
                                const chat::ChatTemplate* chat);
+
+/// The tokens with their log-probabilities as an answer reports them; ids as text without a
+/// tokenizer.
+std::vector<jobs::TokenText> token_texts(const std::vector<sampling::Choice>& choices,
+                                         const text::Tokenizer* tokenizer);
 
 }  // namespace sluice::serve

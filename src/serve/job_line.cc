@@ -1,8 +1,9 @@
-#include "src/serve/job_prompt.h"
+#include "src/serve/job_line.h"
 
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
+#include "src/text/utf8.h"
 
 namespace sluice::serve {
 
@@ -20,6 +21,20 @@ std::vector<int32_t> prompt_of(const jobs::Request& request, const text::Tokeniz
   return tokenizer->encode(
       chat->render(nlohmann::ordered_json::parse(request.prompt), nullptr, true, nullptr),
       text::AddSpecial::kNo);
+}
+
+std::vector<jobs::TokenText> token_texts(const std::vector<sampling::Choice>& choices,
+                                         const text::Tokenizer* tokenizer) {
+  const auto name = [&](int32_t id) {
+    return tokenizer ? text::mend_utf8(tokenizer->token_bytes(id)) : std::to_string(id);
+  };
+  std::vector<jobs::TokenText> out;
+  for (const sampling::Choice& choice : choices) {
+    jobs::TokenText& token = out.emplace_back();
+    token = {name(choice.token), choice.logprob, {}};
+    for (const auto& other : choice.top) token.top.emplace_back(name(other.token), other.logprob);
+  }
+  return out;
 }
 
 }  // namespace sluice::serve
