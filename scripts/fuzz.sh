@@ -12,7 +12,7 @@ cmake --build --preset fuzz --target "${targets[@]}" -- -j"$(nproc)"
 mkdir -p build/fuzz/found
 # Real inputs to start from.
 declare -A seeds=([fuzz_config]="tests/fixtures/malformed_configs tests/fixtures/json_test_suite" [fuzz_job]=tests/fixtures/prompts
-  [fuzz_tokenizer]=tests/fixtures/tokenizers [fuzz_checkpoint]=tests/fixtures/checkpoints [fuzz_safetensors]=tests/fixtures/checkpoints)
+  [fuzz_tokenizer]=tests/fixtures/tokenizers [fuzz_checkpoint]=tests/fixtures/checkpoints [fuzz_safetensors]=tests/fixtures/checkpoints [fuzz_chat_template]=tests/fixtures/chat/templates)
 status=0
 for target in "${targets[@]}"; do
   echo "== $target, $seconds s"

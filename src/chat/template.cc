@@ -16,7 +16,7 @@ namespace sluice::chat {
 namespace {
 constexpr size_t kMostSourceBytes = 4 << 20;
 constexpr size_t kMostOutputBytes = 64 << 20;
-constexpr int64_t kMostSteps = 5'000'000;  // expressions and statements evaluated
+constexpr int64_t kMostSteps = 2'000'000;  // expressions and statements evaluated
 constexpr int64_t kMostRange = 1'000'000;
 constexpr int kMostDepth = 800;  // of statements, expressions and calls inside one another
 

@@ -12,11 +12,20 @@ constexpr size_t kMostMaskBytes = size_t{64} << 20;  // kept for one guide
 }  // namespace
 
 Guide::Guide(Grammar::Network network, std::shared_ptr<const TokenTrie> tokens,
-             std::vector<int32_t> end_tokens)
+             std::vector<int32_t> end_tokens, Trigger trigger)
     : automaton_(std::move(network)),
       tokens_(std::move(tokens)),
       end_tokens_(std::move(end_tokens)),
+      trigger_(std::move(trigger)),
+      shorter_(trigger_.text.size(), 0),
       path_(static_cast<size_t>(tokens_->most_depth()) + 1) {
+  // Knuth, Morris and Pratt's table.
+  for (size_t n = 2; n < trigger_.text.size(); ++n) {
+    State k = shorter_[n - 1];
+    while (k > 0 && trigger_.text[static_cast<size_t>(k)] != trigger_.text[n - 1])
+      k = shorter_[static_cast<size_t>(k)];
+    shorter_[n] = k + (trigger_.text[static_cast<size_t>(k)] == trigger_.text[n - 1] ? 1 : 0);
+  }
   if (start() == Automaton::kDead) throw Error(ErrorKind::kUser, "the guide allows no text at all");
 }
 
@@ -47,6 +56,7 @@ std::vector<uint64_t> Guide::find_allowed(State state) {
 }
 
 std::span<const uint64_t> Guide::allowed(State state) {
+  if (state <= kFree) return {};
   const auto index = static_cast<size_t>(state);
   if (masks_.size() <= index) masks_.resize(index + 1);
   if (masks_[index].empty()) {
@@ -64,11 +74,29 @@ std::span<const uint64_t> Guide::allowed(State state) {
 
 Guide::State Guide::after(State state, int32_t token) {
   if (std::find(end_tokens_.begin(), end_tokens_.end(), token) != end_tokens_.end()) return kEnded;
+  const bool is_free = state <= kFree;
   for (char c : tokens_->bytes(token)) {
-    state = automaton_.after(state, static_cast<uint8_t>(c));
+    state = after_byte(state, static_cast<uint8_t>(c));
+    // One token may hold the trigger and what can't follow it: then no call has begun.
+    if (state == Automaton::kDead && is_free) return kFree;
     SLUICE_ASSERT(state != Automaton::kDead, "only tokens that are allowed are taken");
   }
   return state;
+}
+
+Guide::State Guide::after_byte(State state, uint8_t byte) {
+  if (state > kFree) {
+    state = automaton_.after(state, byte);
+    const bool is_over = state >= 0 && trigger_.repeats && automaton_.is_final(state);
+    return is_over ? kFree : state;
+  }
+  State n = kFree - state;
+  const auto at = [&](State index) {
+    return static_cast<uint8_t>(trigger_.text[static_cast<size_t>(index)]);
+  };
+  while (n > 0 && at(n) != byte) n = shorter_[static_cast<size_t>(n)];
+  if (at(n) == byte) ++n;
+  return n == static_cast<State>(trigger_.text.size()) ? automaton_.start() : kFree - n;
 }
 
 }  // namespace sluice::guide

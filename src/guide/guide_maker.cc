@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/base/error.h"
+#include "src/guide/call_guide.h"
 #include "src/guide/json_grammar.h"
 #include "src/guide/json_schema.h"
 #include "src/guide/regex.h"
@@ -23,6 +24,7 @@ Grammar::Network network_of(const GuideSpec& spec) {
       for (const std::string& choice : spec.choices) ways.push_back(literal(choice));
       return grammar.build(either(std::move(ways)));
     }
+    case GuideKind::kCalls: return call_guide(spec.text).network;
     case GuideKind::kNone: break;
   }
   SLUICE_ASSERT(false, "no guide was asked for");
@@ -42,12 +44,36 @@ std::shared_ptr<Guide> GuideMaker::make(const GuideSpec& spec) {
     kept_.splice(kept_.begin(), kept_, known);
     return kept_.front().second;
   }
-  Grammar::Network network = network_of(spec);
-  if (!tokens_) tokens_ = std::make_shared<const TokenTrie>(tokenizer_);
-  auto guide = std::make_shared<Guide>(std::move(network), tokens_, end_tokens_);
+  auto guide = make_new(spec);
   kept_.emplace_front(spec, guide);
   if (kept_.size() > kMostKept) kept_.pop_back();
   return guide;
+}
+
+std::shared_ptr<Guide> GuideMaker::make_new(const GuideSpec& spec) {
+  if (spec.kind != GuideKind::kCalls) {
+    Grammar::Network network = network_of(spec);
+    return std::make_shared<Guide>(std::move(network), tokens_with({}), end_tokens_);
+  }
+  CallGuide calls = call_guide(spec.text);
+  return std::make_shared<Guide>(std::move(calls.network), tokens_with(calls.marks), end_tokens_,
+                                 Trigger{calls.trigger, calls.repeats});
+}
+
+// The vocabulary, with the special tokens that `marks` hold.
+std::shared_ptr<const TokenTrie> GuideMaker::tokens_with(const std::vector<std::string>& marks) {
+  std::vector<int32_t> special;
+  for (int32_t token = 0; !marks.empty() && token < tokenizer_.vocab_size(); ++token) {
+    if (!tokenizer_.is_special(token)) continue;
+    const std::string bytes = tokenizer_.token_bytes(token);
+    if (!bytes.empty() && std::any_of(marks.begin(), marks.end(), [&](const std::string& mark) {
+          return mark.find(bytes) != std::string::npos;
+        }))
+      special.push_back(token);
+  }
+  auto& tokens = tokens_[special];
+  if (!tokens) tokens = std::make_shared<const TokenTrie>(tokenizer_, special);
+  return tokens;
 }
 
 }  // namespace sluice::guide

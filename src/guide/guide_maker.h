@@ -3,6 +3,7 @@
 // the same text are shared and stay known for a while, with all that they have learnt. Thread safe;
 // the guides themselves belong to the thread that generates.
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 
@@ -22,17 +23,21 @@ class GuideMaker {
   std::shared_ptr<Guide> make(const sampling::GuideSpec& spec);
 
  private:
+  std::shared_ptr<Guide> make_new(const sampling::GuideSpec& spec);
+  std::shared_ptr<const TokenTrie> tokens_with(const std::vector<std::string>& marks);
+
   static constexpr size_t kMostKept = 32;
 
   const text::Tokenizer& tokenizer_;
   std::vector<int32_t> end_tokens_;
   std::mutex mutex_;
-  std::shared_ptr<const TokenTrie> tokens_;  // guarded by mutex_
+  // By the special tokens that are in them; guarded by mutex_.
+  std::map<std::vector<int32_t>, std::shared_ptr<const TokenTrie>> tokens_;
   std::list<std::pair<sampling::GuideSpec, std::shared_ptr<Guide>>>
       kept_;  // likewise; newest first
 };
 
-/// The network of what `spec` allows. Errors: kUser.
+/// The network of what `spec` allows, behind the trigger of a kCalls. Errors: kUser.
 Grammar::Network network_of(const sampling::GuideSpec& spec);
 
 }  // namespace sluice::guide

@@ -5,13 +5,15 @@
 
 namespace sluice::guide {
 
-TokenTrie::TokenTrie(const text::Tokenizer& tokenizer) {
+TokenTrie::TokenTrie(const text::Tokenizer& tokenizer, const std::vector<int32_t>& special) {
   const int32_t count = tokenizer.vocab_size();
   bytes_.resize(static_cast<size_t>(count));
   next_alike_.assign(static_cast<size_t>(count), -1);
   std::vector<int32_t> order;
   for (int32_t token = 0; token < count; ++token) {
-    if (tokenizer.is_special(token)) continue;
+    if (tokenizer.is_special(token) &&
+        std::find(special.begin(), special.end(), token) == special.end())
+      continue;
     bytes_[static_cast<size_t>(token)] = tokenizer.token_bytes(token);
     if (!bytes(token).empty()) order.push_back(token);
   }

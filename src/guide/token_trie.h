@@ -11,8 +11,8 @@ namespace sluice::guide {
 
 class TokenTrie {
  public:
-  /// Special tokens, and those without bytes, are left out.
-  explicit TokenTrie(const text::Tokenizer& tokenizer);
+  /// Special tokens but those in `special`, and those without bytes, are left out.
+  explicit TokenTrie(const text::Tokenizer& tokenizer, const std::vector<int32_t>& special = {});
 
   struct Node {
     uint8_t byte = 0;

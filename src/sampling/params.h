@@ -30,7 +30,8 @@ enum class GuideKind : uint8_t {
   kJson,        // any JSON object
   kJsonSchema,  // JSON that `text`, a schema, allows
   kRegex,       // what `text`, a regular expression, describes
-  kChoice       // one of `choices`
+  kChoice,      // one of `choices`
+  kCalls        // calls of tools; `text` is what chat::tool_guide() wrote
 };
 struct GuideSpec {
   GuideKind kind = GuideKind::kNone;

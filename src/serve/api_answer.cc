@@ -4,6 +4,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <random>
+#include <utility>
 
 #include "src/serve/json_text.h"
 #include "src/text/utf8.h"
@@ -21,6 +23,17 @@ int64_t characters_in(const std::string& text) {
 // JSON has no -inf; OpenAI's interface writes the least a client would believe.
 double finite(float logprob) { return std::max(static_cast<double>(logprob), -9999.0); }
 
+// Mistral's templates take ids of nine letters and digits and no others.
+std::string call_id(int length) {
+  static constexpr std::string_view kLetters =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+  thread_local std::mt19937_64 random{std::random_device{}()};
+  std::string id = length > 0 ? "" : "call_";
+  for (int i = 0; i < (length > 0 ? length : 24); ++i)
+    id += kLetters[std::uniform_int_distribution<size_t>(0, kLetters.size() - 1)(random)];
+  return id;
+}
+
 ordered_json reason_json(const std::string& reason) {
   if (reason.empty()) return nullptr;
   // A prompt that was only scored ended because no token was asked for.
@@ -31,7 +44,11 @@ ordered_json reason_json(const std::string& reason) {
 Answer::Answer(AnswerShape shape, const text::Tokenizer& tokenizer)
     : shape_(std::move(shape)),
       tokenizer_(tokenizer),
-      samples_(static_cast<size_t>(shape_.prompts) * static_cast<size_t>(shape_.best_of)) {}
+      samples_(static_cast<size_t>(shape_.prompts) * static_cast<size_t>(shape_.best_of)) {
+  if (!shape_.is_chat) return;
+  for (Sample& sample : samples_)
+    sample.reader = std::make_unique<chat::MessageReader>(shape_.form);
+}
 
 void Answer::add(const Event& event) {
   Sample& sample = samples_[static_cast<size_t>(event.index)];
@@ -40,13 +57,69 @@ void Answer::add(const Event& event) {
     case Event::Kind::kPrompt: sample.prompt = event.prompt_tokens; break;
     case Event::Kind::kText:
       sample.text += event.text;
+      if (sample.reader) read(sample, sample.reader->add(event.text));
       sample.choices.insert(sample.choices.end(), event.choices.begin(), event.choices.end());
       break;
     default:
+      if (sample.reader) read(sample, sample.reader->finish());
       sample.finish_reason = event.finish_reason;
+      if (!sample.call_ids.empty() && event.finish_reason == "stop")
+        sample.finish_reason = "tool_calls";
       sample.output_tokens = event.output_tokens;
       ++ended_;
   }
+}
+
+void Answer::read(Sample& sample, std::vector<chat::MessagePart> parts) const {
+  for (chat::MessagePart& part : parts) {
+    if (part.kind == chat::MessagePart::Kind::kCall)
+      sample.call_ids.push_back(call_id(shape_.form.calls->id_length));
+    sample.parts.push_back(std::move(part));
+  }
+}
+
+// A part of a message as a stream gives it.
+ordered_json Answer::delta_of(const Sample& sample, const chat::MessagePart& part) {
+  using Kind = chat::MessagePart::Kind;
+  switch (part.kind) {
+    case Kind::kText: return {{"content", part.text}};
+    case Kind::kThought: return {{"reasoning_content", part.text}};
+    case Kind::kCall:
+      return {{"tool_calls",
+               ordered_json::array({{{"index", part.call},
+                                     {"id", sample.call_ids[static_cast<size_t>(part.call)]},
+                                     {"type", "function"},
+                                     {"function", {{"name", part.text}, {"arguments", ""}}}}})}};
+    case Kind::kArguments:
+      return {{"tool_calls", ordered_json::array({{{"index", part.call},
+                                                   {"function", {{"arguments", part.text}}}}})}};
+  }
+  return nullptr;
+}
+
+ordered_json Answer::message_of(const Sample& sample) {
+  using Kind = chat::MessagePart::Kind;
+  std::string content, thought;
+  auto calls = ordered_json::array();
+  for (const chat::MessagePart& part : sample.parts) {
+    if (part.kind == Kind::kText) {
+      content += part.text;
+    } else if (part.kind == Kind::kThought) {
+      thought += part.text;
+    } else if (part.kind == Kind::kCall) {
+      calls.push_back({{"id", sample.call_ids[static_cast<size_t>(part.call)]},
+                       {"type", "function"},
+                       {"function", {{"name", part.text}, {"arguments", ""}}}});
+    } else {
+      auto& arguments = calls.back()["function"]["arguments"].get_ref<std::string&>();
+      arguments += part.text;
+    }
+  }
+  ordered_json message{{"role", "assistant"}, {"content", content}};
+  if (content.empty() && !calls.empty()) message["content"] = nullptr;
+  if (!thought.empty()) message["reasoning_content"] = thought;
+  if (!calls.empty()) message["tool_calls"] = std::move(calls);
+  return message;
 }
 
 std::string Answer::token_name(int32_t id) const {
@@ -127,39 +200,49 @@ std::string Answer::chunk(const ordered_json& choice) const {
 std::string Answer::stream_of(const Event& event) {
   Sample& sample = samples_[static_cast<size_t>(event.index)];
   std::string out;
+  const auto send_delta = [&](const ordered_json& delta, const ordered_json& logprobs,
+                              const ordered_json& reason) {
+    out += chunk({{"index", event.index},
+                  {"delta", delta},
+                  {"logprobs", logprobs},
+                  {"finish_reason", reason}});
+  };
   const auto send = [&](const std::string& text, const ordered_json& logprobs,
                         const ordered_json& reason) {
-    ordered_json choice{{"index", event.index}};
-    if (shape_.is_chat) {
-      choice["delta"] = ordered_json::object();
-      if (reason.is_null()) choice["delta"]["content"] = text;
-    } else {
-      choice["text"] = text;
-    }
-    choice["logprobs"] = logprobs;
-    choice["finish_reason"] = reason;
-    out += chunk(choice);
+    out += chunk({{"index", event.index},
+                  {"text", text},
+                  {"logprobs", logprobs},
+                  {"finish_reason", reason}});
   };
   if (!std::exchange(sample.has_begun, true)) {
     if (shape_.is_chat)
-      out += chunk({{"index", event.index},
-                    {"delta", {{"role", "assistant"}, {"content", ""}}},
-                    {"logprobs", nullptr},
-                    {"finish_reason", nullptr}});
+      send_delta({{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
     else if (shape_.echoes && !shape_.has_logprobs)
       send(shape_.prompt_texts[prompt_of(static_cast<size_t>(event.index))], nullptr, nullptr);
   }
   if (event.kind == Event::Kind::kPrompt && shape_.echoes)
     send(shape_.prompt_texts[prompt_of(static_cast<size_t>(event.index))],
          completion_logprobs(event.prompt_tokens, {}, sample.text_offset), nullptr);
-  if (event.kind == Event::Kind::kText) {
+  const bool has_text = event.kind == Event::Kind::kText;
+  const bool is_last = event.kind == Event::Kind::kFinished;
+  if (shape_.is_chat) {
+    // The tokens' log-probabilities go with the first part that they have led to.
     ordered_json logprobs = nullptr;
-    if (shape_.has_logprobs)
-      logprobs = shape_.is_chat ? chat_logprobs(event.choices)
-                                : completion_logprobs({}, event.choices, sample.text_offset);
-    send(event.text, logprobs, nullptr);
+    if (has_text && shape_.has_logprobs) logprobs = chat_logprobs(event.choices);
+    if (!logprobs.is_null() && sample.streamed == sample.parts.size())
+      send_delta(ordered_json::object(), std::exchange(logprobs, nullptr), nullptr);
+    while (sample.streamed < sample.parts.size())
+      send_delta(delta_of(sample, sample.parts[sample.streamed++]),
+                 std::exchange(logprobs, nullptr), nullptr);
+    if (is_last) send_delta(ordered_json::object(), nullptr, reason_json(sample.finish_reason));
+    return out;
   }
-  if (event.kind == Event::Kind::kFinished) send("", nullptr, reason_json(event.finish_reason));
+  if (has_text)
+    send(event.text,
+         shape_.has_logprobs ? completion_logprobs({}, event.choices, sample.text_offset)
+                             : ordered_json(nullptr),
+         nullptr);
+  if (is_last) send("", nullptr, reason_json(sample.finish_reason));
   return out;
 }
 
@@ -204,7 +287,7 @@ std::string Answer::whole() const {
     // The prompt is scored once, with the first of its samples.
     const Sample& first = samples_[index - index % static_cast<size_t>(shape_.best_of)];
     if (shape_.is_chat) {
-      choice["message"] = {{"role", "assistant"}, {"content", sample.text}};
+      choice["message"] = message_of(sample);
       choice["logprobs"] = shape_.has_logprobs ? chat_logprobs(sample.choices) : nullptr;
     } else {
       int64_t offset = 0;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "src/chat/message_reader.h"
 #include "src/serve/generation_service.h"
 
 namespace sluice::serve {
@@ -12,9 +13,10 @@ namespace sluice::serve {
 /// What all chunks of an answer say alike.
 struct AnswerShape {
   bool is_chat = false;
-  std::string id;       ///< "cmpl-...", "chatcmpl-..."
-  std::string model;    ///< as served
-  int64_t created = 0;  ///< seconds since 1970
+  chat::MessageForm form;  ///< of a chat's answers
+  std::string id;          ///< "cmpl-...", "chatcmpl-..."
+  std::string model;       ///< as served
+  int64_t created = 0;     ///< seconds since 1970
   int prompts = 1;
   int samples = 1;  ///< answered for each prompt
   int best_of = 1;  ///< computed for each prompt
@@ -49,8 +51,12 @@ class Answer {
     std::string finish_reason;
     int64_t output_tokens = 0;
     int64_t cached_tokens = 0;
-    int64_t text_offset = 0;  ///< of the next streamed token, in characters
-    bool has_begun = false;   ///< its first chunk has gone out
+    int64_t text_offset = 0;                      ///< of the next streamed token, in characters
+    bool has_begun = false;                       ///< its first chunk has gone out
+    std::unique_ptr<chat::MessageReader> reader;  ///< of a chat
+    std::vector<chat::MessagePart> parts;         ///< of a chat: all so far
+    size_t streamed = 0;                          ///< of them, how many have gone out
+    std::vector<std::string> call_ids;
   };
 
   std::string token_name(int32_t id) const;
@@ -61,6 +67,9 @@ class Answer {
   nlohmann::ordered_json usage() const;
   nlohmann::ordered_json head(const char* object) const;
   std::string chunk(const nlohmann::ordered_json& choice) const;
+  void read(Sample& sample, std::vector<chat::MessagePart> parts) const;
+  static nlohmann::ordered_json delta_of(const Sample& sample, const chat::MessagePart& part);
+  static nlohmann::ordered_json message_of(const Sample& sample);
   std::vector<size_t> chosen() const;
   size_t prompt_of(size_t sample) const { return sample / static_cast<size_t>(shape_.best_of); }
 

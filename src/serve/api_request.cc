@@ -19,6 +19,7 @@ using json = ordered_json;  // properties of schemas come in their order
 using sampling::SamplingParams;
 
 constexpr int kMostDepth = 64;  // of JSON: tools bring schemas
+constexpr size_t kLongestToolName = 64;
 
 [[noreturn]] void refuse(const std::string& param, const std::string& message) {
   throw ApiError{400, message, "", param, 0};
@@ -44,16 +45,13 @@ int integer(const std::string& name, const json& value, int low, int high) {
 
 // Values that ask for nothing that is not there.
 bool is_neutral(const std::string& name, const json& value) {
-  if (name == "tool_choice") return value == "none" || value == "auto";
   if (name == "skip_special_tokens" || name == "spaces_between_special_tokens")
     return value == true;
   if (name == "store") return value == false;
   if (name == "service_tier") return value == "auto" || value == "default";
-  return name == "user" || name == "metadata" || name == "parallel_tool_calls";
+  return name == "user" || name == "metadata";
 }
-constexpr const char* kKnown[] = {"tool_choice",
-                                  "parallel_tool_calls",
-                                  "skip_special_tokens",
+constexpr const char* kKnown[] = {"skip_special_tokens",
                                   "spaces_between_special_tokens",
                                   "store",
                                   "service_tier",
@@ -195,6 +193,66 @@ ordered_json parse(std::string_view body) {
   return object;
 }
 
+bool is_tool_name(const std::string& name) {
+  return !name.empty() && name.size() <= kLongestToolName &&
+         std::all_of(name.begin(), name.end(), [](unsigned char c) {
+           return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.';
+         });
+}
+
+chat::Tool read_tool(const ordered_json& tool) {
+  if (!tool.is_object() || tool.value("type", "") != "function" || !tool.contains("function") ||
+      !tool["function"].is_object())
+    refuse("tools", "a tool is {\"type\": \"function\", \"function\": {...}}");
+  const ordered_json& function = tool["function"];
+  chat::Tool out;
+  if (!function.contains("name") || !function["name"].is_string() ||
+      !is_tool_name(function["name"].get<std::string>()))
+    refuse("tools", fmt::format("a function's name is at most {} letters, digits, '_', '-' and '.'",
+                                kLongestToolName));
+  out.name = function["name"].get<std::string>();
+  if (function.contains("parameters") && !function["parameters"].is_null()) {
+    out.parameters = function["parameters"];
+    if (!out.parameters.is_object())
+      refuse_type("function.parameters", out.parameters, "a JSON schema");
+  }
+  if (function.contains("strict") && !function["strict"].is_null())
+    out.is_strict = boolean("function.strict", function["strict"]);
+  return out;
+}
+
+// Which of `tools` may or must be called: "auto" (as without a word), "none", "required", or one.
+void read_tool_choice(const ordered_json& choice, std::vector<chat::Tool> tools, ChatRequest& out) {
+  if (choice == "none") return;
+  if (choice != "auto" && tools.empty()) refuse("tool_choice", "tool_choice needs \"tools\"");
+  out.must_call = choice != "auto";
+  if (choice.is_object() && choice.value("type", "") == "function" && choice.contains("function") &&
+      choice["function"].is_object() && choice["function"].contains("name")) {
+    const ordered_json& name = choice["function"]["name"];
+    std::erase_if(tools, [&](const chat::Tool& tool) { return name != tool.name; });
+    if (tools.empty())
+      refuse("tool_choice",
+             fmt::format("tool_choice asks for {}, which is none of the tools", name.dump()));
+  } else if (choice != "auto" && choice != "required") {
+    refuse("tool_choice",
+           "tool_choice is \"none\", \"auto\", \"required\", or {\"type\": \"function\", "
+           "\"function\": {\"name\": ...}}");
+  }
+  out.callable = std::move(tools);
+}
+
+void finish_tools(const ordered_json& body, ChatRequest& out) {
+  std::vector<chat::Tool> tools;
+  for (const ordered_json& tool : out.tools) tools.push_back(read_tool(tool));
+  const bool has_choice = body.contains("tool_choice") && !body["tool_choice"].is_null();
+  read_tool_choice(has_choice ? body["tool_choice"] : ordered_json("auto"), std::move(tools), out);
+  if (out.callable.empty()) return;
+  if (out.params.guide.kind != sampling::GuideKind::kNone)
+    refuse("tools",
+           "guided output leaves no room for calls of tools; leave out one of them, or add "
+           "\"tool_choice\": \"none\"");
+}
+
 void read_message(const ordered_json& message) {
   if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
     refuse("messages", "every message is an object with a \"role\" that is a string");
@@ -284,7 +342,11 @@ ChatRequest parse_chat(std::string_view body, const SamplingParams& defaults, in
         out.messages = value;
       } else if (name == "tools") {
         if (!value.is_array()) refuse_type(name, value, "a list");
-        out.tools = value;
+        out.tools = value.empty() ? json(nullptr) : value;
+      } else if (name == "parallel_tool_calls") {
+        out.calls_many = boolean(name, value);
+      } else if (name == "tool_choice") {
+        // With the tools, below.
       } else if (name == "chat_template_kwargs") {
         if (!value.is_object()) refuse_type(name, value, "an object");
         out.variables = value;
@@ -305,12 +367,7 @@ ChatRequest parse_chat(std::string_view body, const SamplingParams& defaults, in
     if (top_logprobs >= 0 && !wants_logprobs)
       refuse("top_logprobs", "top_logprobs needs \"logprobs\": true");
     if (wants_logprobs) out.params.logprobs = std::max(top_logprobs, 0);
-    if (out.tools.is_array() && !out.tools.empty() &&
-        !(object.contains("tool_choice") && object["tool_choice"] == "none"))
-      refuse(
-          "tools",
-          "calls of tools are not read out of the answer here; with \"tool_choice\": \"none\" the "
-          "model is shown the tools and answers in text");
+    finish_tools(object, out);
     finish(out, object, vocab_size);
     return out;
   });

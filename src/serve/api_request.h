@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "src/chat/tool_format.h"
 #include "src/sampling/params.h"
 #include "src/serve/api_error.h"
 
@@ -39,7 +40,10 @@ struct CompletionRequest : ApiRequest {
 
 struct ChatRequest : ApiRequest {
   nlohmann::ordered_json messages;   ///< an array of objects with "role"
-  nlohmann::ordered_json tools;      ///< null or an array
+  nlohmann::ordered_json tools;      ///< as the template is shown them: null or an array
+  std::vector<chat::Tool> callable;  ///< what tool_choice allows to be called; empty: nothing
+  bool must_call = false;            ///< "required", or one by name
+  bool calls_many = true;            ///< parallel_tool_calls
   nlohmann::ordered_json variables;  ///< chat_template_kwargs: null or an object
   bool adds_generation_prompt = true;
 };

@@ -375,7 +375,8 @@ GenerationService::Admission GenerationService::submit(std::vector<Submission> s
       sample.mailbox = mailbox;
       sample.index = index++;
       sample.decoder = std::make_unique<text::StreamDecoder>(
-          tokenizer_, text::SkipSpecial::kYes, text::StreamDecoder::Position::kContinues);
+          tokenizer_, submission.keeps_special ? text::SkipSpecial::kNo : text::SkipSpecial::kYes,
+          text::StreamDecoder::Position::kContinues);
       sample.stops = std::make_unique<sampling::StopMatcher>(request.params.stop);
       sample.stop_strings = request.params.stop;
       sample.keeps_choices = request.params.logprobs >= 0;

@@ -12,6 +12,7 @@
 #include "src/serve/api_answer.h"
 #include "src/serve/api_request.h"
 #include "src/serve/batch_routes.h"
+#include "src/serve/chat_prompt.h"
 #include "src/serve/json_text.h"
 
 namespace sluice::serve {
@@ -74,7 +75,9 @@ struct HttpServer::Impl {
 
   void check_model(const std::string& model) const;
   int64_t room_for(const std::vector<int32_t>& prompt, bool generates) const;
-  std::string chat_text(const ChatRequest& request) const;
+  ChatPrompt prompt_of(const ChatRequest& call) const {
+    return chat_prompt(call, chat, tokenizer, options.tool_format, options.splits_thoughts);
+  }
   void start(std::vector<Submission> submissions, AnswerShape shape, bool streams,
              httplib::Response& response);
   bool is_late(const Exchange& exchange) const {
@@ -176,41 +179,20 @@ void HttpServer::Impl::complete(const httplib::Request& request, httplib::Respon
   start(std::move(submissions), std::move(shape), call.streams, response);
 }
 
-std::string HttpServer::Impl::chat_text(const ChatRequest& request) const {
-  if (!chat)
-    throw ApiError{
-        400,
-        "the model has no chat template: send the finished text to /v1/completions, or start "
-        "the server with --chat-template FILE",
-        "", "messages", 0};
-  // Parts of text become one text, as templates expect it that know no parts.
-  ordered_json messages = request.messages;
-  for (ordered_json& message : messages) {
-    const auto content = message.find("content");
-    if (content == message.end() || !content->is_array()) continue;
-    std::string text;
-    for (const ordered_json& part : *content)
-      text += (text.empty() ? "" : "\n") + part["text"].get<std::string>();
-    *content = std::move(text);
-  }
-  try {
-    return chat->render(messages, request.tools, request.adds_generation_prompt, request.variables);
-  } catch (const Error& error) {
-    throw ApiError{error.kind() == ErrorKind::kUser ? 400 : 500, error.text(), "", "messages", 0};
-  }
-}
-
 void HttpServer::Impl::chat_complete(const httplib::Request& request, httplib::Response& response) {
   ChatRequest call =
       parse_chat(request.body, options.defaults, service.engine().model().shape().vocab_size);
   check_model(call.model);
+  const ChatPrompt prompt = prompt_of(call);
   Submission one;
+  one.params = call.params;
+  if (prompt.guide.kind != sampling::GuideKind::kNone) one.params.guide = prompt.guide;
+  one.keeps_special = prompt.keeps_special;
   // The template writes the special tokens itself.
   one.prompt =
-      tokenizer.encode(chat_text(call), call.adds_special.value_or(false) ? text::AddSpecial::kYes
-                                                                          : text::AddSpecial::kNo);
+      tokenizer.encode(prompt.text, call.adds_special.value_or(false) ? text::AddSpecial::kYes
+                                                                      : text::AddSpecial::kNo);
   const int64_t room = room_for(one.prompt, true);
-  one.params = call.params;
   if (!call.has_max_tokens)
     one.params.max_tokens = static_cast<int>(std::max<int64_t>(room, one.params.min_tokens));
   one.samples = call.samples;
@@ -218,6 +200,7 @@ void HttpServer::Impl::chat_complete(const httplib::Request& request, httplib::R
   one.stops_are_kept = call.keeps_stop;
   AnswerShape shape;
   shape.is_chat = true;
+  shape.form = prompt.form;
   shape.id = random_name("chatcmpl-");
   shape.samples = shape.best_of = call.samples;
   shape.has_logprobs = call.params.logprobs >= 0;
@@ -352,9 +335,9 @@ void HttpServer::Impl::tokenize(const httplib::Request& request,
     const ChatRequest checked = parse_chat(dump({{"messages", call.messages}}), options.defaults,
                                            service.engine().model().shape().vocab_size);
     call.messages = checked.messages;
-    ids = tokenizer.encode(chat_text(call), flag("add_special_tokens", false)
-                                                ? text::AddSpecial::kYes
-                                                : text::AddSpecial::kNo);
+    ids = tokenizer.encode(prompt_of(call).text, flag("add_special_tokens", false)
+                                                     ? text::AddSpecial::kYes
+                                                     : text::AddSpecial::kNo);
   } else {
     const char* field = body.contains("prompt") ? "prompt" : "content";  // vLLM's name, llama.cpp's
     if (!body.contains(field) || !body[field].is_string())

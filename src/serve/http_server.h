@@ -10,6 +10,7 @@
 #include <string>
 
 #include "src/chat/chat_template.h"
+#include "src/chat/tool_format.h"
 #include "src/serve/batches.h"
 #include "src/serve/generation_service.h"
 
@@ -23,8 +24,10 @@ struct HttpOptions {
   std::string cors_origin;  ///< Access-Control-Allow-Origin; empty: none
   int connections = 256;    ///< served at once
   int64_t most_body_bytes = int64_t{32} << 20;
-  std::chrono::seconds request_timeout{0};    ///< from arrival to the end; 0: none
-  sampling::SamplingParams defaults;          ///< of what requests leave out
+  std::chrono::seconds request_timeout{0};        ///< from arrival to the end; 0: none
+  sampling::SamplingParams defaults;              ///< of what requests leave out
+  const chat::ToolFormat* tool_format = nullptr;  ///< of calls; null: tools are refused
+  bool splits_thoughts = false;  ///< what is between <think> and </think> is reasoning_content
   std::function<void(std::string_view)> log;  ///< one line at a time; may be empty
 };
 

@@ -75,6 +75,79 @@ TEST(Answer, WholeChatWithLogprobsAndUsage) {
   EXPECT_EQ(whole["usage"]["prompt_tokens_details"]["cached_tokens"], 2);
 }
 
+// Whole and streamed, an answer with thoughts, text and two calls.
+TEST(Answer, HasCallsOfToolsAndThoughts) {
+  AnswerShape shape;
+  shape.is_chat = true;
+  shape.form.calls = chat::find_tool_format("hermes");
+  shape.form.has_thoughts = true;
+  Answer answer(shape, tokenizer());
+  std::string stream;
+  const auto add = [&](const Event& event) {
+    answer.add(event);
+    stream += answer.stream_of(event);
+  };
+  for (const char* piece : {"<think>Hm", "m.</think>", "\nI call.\n<tool_",
+                            "call>{\"name\": \"f\", ", "\"arguments\": {\"a\": ", "1}}</tool_call>",
+                            "<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>"})
+    add(text_event(0, piece));
+  add(end_event(0, "stop", 20));
+  const json choice = json::parse(answer.whole())["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  const json& message = choice["message"];
+  EXPECT_EQ(message["reasoning_content"], "Hmm.");
+  EXPECT_EQ(message["content"], "I call.");
+  ASSERT_EQ(message["tool_calls"].size(), 2u);
+  EXPECT_EQ(message["tool_calls"][0]["type"], "function");
+  EXPECT_EQ(message["tool_calls"][0]["function"],
+            (json{{"name", "f"}, {"arguments", "{\"a\": 1}"}}));
+  EXPECT_EQ(message["tool_calls"][1]["function"], (json{{"name", "g"}, {"arguments", "{}"}}));
+
+  json told = {{"content", ""}, {"reasoning_content", ""}};
+  std::vector<json> calls;
+  std::string reason;
+  for (const json& chunk : chunks_of(stream)) {
+    const json& part = chunk["choices"][0];
+    for (const char* field : {"content", "reasoning_content"})
+      if (part["delta"].contains(field))
+        told[field] = told[field].get<std::string>() + part["delta"][field].get<std::string>();
+    if (part["delta"].contains("tool_calls"))
+      for (const json& call : part["delta"]["tool_calls"]) {
+        if (call["index"] == calls.size()) {
+          calls.push_back(call);
+          continue;
+        }
+        auto& arguments = calls.at(call["index"])["function"]["arguments"];
+        arguments = arguments.get<std::string>() + call["function"]["arguments"].get<std::string>();
+      }
+    if (!part["finish_reason"].is_null()) reason = part["finish_reason"];
+  }
+  EXPECT_EQ(told["reasoning_content"], "Hmm.");
+  EXPECT_EQ(told["content"], "I call.");
+  EXPECT_EQ(reason, "tool_calls");
+  ASSERT_EQ(calls.size(), 2u);
+  for (size_t i = 0; i < calls.size(); ++i) {
+    EXPECT_EQ(calls[i]["function"], message["tool_calls"][i]["function"]);
+    EXPECT_EQ(calls[i]["id"], message["tool_calls"][i]["id"]);
+  }
+  EXPECT_NE(calls[0]["id"], calls[1]["id"]);
+}
+
+// Mistral's own ids; no text; cut short by max_tokens.
+TEST(Answer, HasACallThatWasCutShort) {
+  AnswerShape shape;
+  shape.is_chat = true;
+  shape.form.calls = chat::find_tool_format("mistral");
+  Answer answer(shape, tokenizer());
+  answer.add(text_event(0, "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a"));
+  answer.add(end_event(0, "length", 9));
+  const json choice = json::parse(answer.whole())["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "length");
+  EXPECT_TRUE(choice["message"]["content"].is_null());
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["id"].get<std::string>().size(), 9u);
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["arguments"], "{\"a");
+}
+
 TEST(Answer, ChatStreamsRoleTextReasonUsage) {
   AnswerShape shape;
   shape.is_chat = true;

@@ -69,6 +69,33 @@ TEST(ApiRequest, ReadsChats) {
             0);
 }
 
+TEST(ApiRequest, ReadsTools) {
+  const auto with = [](const std::string& more) {
+    return chat(R"({"messages": [{"role": "user", "content": "hi"}],
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}, "strict": true}},
+                  {"type": "function", "function": {"name": "g-1.x"}}])" +
+                more + "}");
+  };
+  const ChatRequest all = with("");
+  EXPECT_EQ(all.tools.size(), 2u);
+  ASSERT_EQ(all.callable.size(), 2u);
+  EXPECT_EQ(all.callable[0].name, "f");
+  EXPECT_TRUE(all.callable[0].is_strict);
+  EXPECT_EQ(all.callable[0].parameters["type"], "object");
+  EXPECT_TRUE(all.callable[1].parameters.is_null());
+  EXPECT_TRUE(!all.must_call && all.calls_many);
+  EXPECT_TRUE(with(R"(, "tool_choice": "required")").must_call);
+  EXPECT_TRUE(with(R"(, "tool_choice": "none")").callable.empty());
+  EXPECT_FALSE(with(R"(, "tool_choice": "auto", "parallel_tool_calls": false)").calls_many);
+  const ChatRequest one =
+      with(R"(, "tool_choice": {"type": "function", "function": {"name": "g-1.x"}})");
+  ASSERT_EQ(one.callable.size(), 1u);
+  EXPECT_EQ(one.callable[0].name, "g-1.x");
+  EXPECT_TRUE(one.must_call);
+  EXPECT_TRUE(
+      chat(R"({"messages": [{"role": "user", "content": "hi"}], "tools": []})").tools.is_null());
+}
+
 TEST(ApiRequest, ReadsBeamsAndGuides) {
   const CompletionRequest beams = completion(
       R"({"prompt": "a", "num_beams": 4, "n": 2, "length_penalty": 0.5, "early_stopping": "never", "temperature": 0})");
@@ -144,7 +171,21 @@ TEST(ApiRequest, RefusesByName) {
                "messages");
   chat_refused(R"({"messages": [{"role": "user", "content": "a"}], "top_logprobs": 2})",
                "top_logprobs");
-  chat_refused(R"({"messages": [{"role": "user", "content": "a"}], "tools": [{}]})", "tools");
+  const auto tools_refused = [&](const std::string& more, const std::string& param) {
+    chat_refused(R"({"messages": [{"role": "user", "content": "a"}], )" + more + "}", param);
+  };
+  const std::string tool = R"("tools": [{"type": "function", "function": {"name": "f"}}])";
+  tools_refused(R"("tools": [{}])", "tools");
+  tools_refused(R"("tools": {})", "tools");
+  tools_refused(R"("tools": [{"type": "function", "function": {"name": "a b"}}])", "tools");
+  tools_refused(R"("tools": [{"type": "function", "function": {"name": "a", "parameters": 1}}])",
+                "function.parameters");
+  tools_refused(R"("tools": [{"type": "web_search", "function": {"name": "a"}}])", "tools");
+  tools_refused(R"("tool_choice": "required")", "tool_choice");
+  tools_refused(tool + R"(, "tool_choice": "sometimes")", "tool_choice");
+  tools_refused(tool + R"(, "tool_choice": {"type": "function", "function": {"name": "g"}})",
+                "tool_choice");
+  tools_refused(tool + R"(, "response_format": {"type": "json_object"})", "tools");
 }
 
 TEST(ApiError, HasOpenAisForm) {
@@ -161,8 +202,8 @@ TEST(ApiRequest, Nonsense) {
   const std::vector<std::string> seeds = {
       R"({"model": "m", "prompt": ["a", "b"], "max_tokens": 7, "temperature": 0.5, "n": 2, "logprobs": 2, "stop": ["x"],
           "logit_bias": {"5": 1.5}, "stream": true, "stream_options": {"include_usage": true}})",
-      R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "é"}]}], "tools": [{"a": {"b": [1, 2]}}],
-          "tool_choice": "none", "logprobs": true, "top_logprobs": 3, "max_completion_tokens": 5})"};
+      R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "é"}]}], "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
+          "tool_choice": "auto", "logprobs": true, "top_logprobs": 3, "max_completion_tokens": 5})"};
   std::mt19937 random(11);
   int taken = 0;
   for (int round = 0; round < 4000; ++round) {

@@ -26,7 +26,7 @@ class Server {
     source.text =
         "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% "
         "endif %}"
-        "{{ m.content }}{% endfor %}{{ tools }}";
+        "{{ m.content }}{% endfor %}{% if tools %}{{ tools | length }}{% endif %}";
     source.origin = "test";
     chat_.emplace(std::move(source));
     options.port = 0;
@@ -77,6 +77,128 @@ const std::string kStory = ", there was a little girl named Lily. S";
 json with(json body, const json& more) {
   body.update(more);
   return body;
+}
+
+const json kTool = json::parse(R"({"type": "function", "function": {"name": "weather", "parameters":
+    {"type": "object", "properties": {"place": {"type": "string", "maxLength": 8}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+     "required": ["place", "days"]}}})");
+const json kClock = json::parse(R"({"type": "function", "function": {"name": "clock"}})");
+
+HttpOptions with_tools(const char* format) {
+  HttpOptions options;
+  options.tool_format = chat::find_tool_format(format);
+  return options;
+}
+
+TEST(HttpServer, CallsTools) {
+  for (const char* format : {"hermes", "mistral", "llama3_json", "deepseek_v31"}) {
+    SCOPED_TRACE(format);
+    const Server server(with_tools(format));
+    for (int seed = 0; seed < 5; ++seed) {
+      const json body = {{"messages", {{{"role", "user"}, {"content", "Once upon a time"}}}},
+                         {"tools", {kTool}},
+                         {"tool_choice", "required"},
+                         {"parallel_tool_calls", false},
+                         {"seed", seed},
+                         {"temperature", 1.2},
+                         {"max_tokens", 150}};
+      const json choice = server.post("/v1/chat/completions", body)["choices"][0];
+      ASSERT_EQ(choice["finish_reason"], "tool_calls") << choice.dump();
+      EXPECT_TRUE(choice["message"]["content"].is_null());
+      ASSERT_EQ(choice["message"]["tool_calls"].size(), 1u);
+      const json& function = choice["message"]["tool_calls"][0]["function"];
+      EXPECT_EQ(function["name"], "weather");
+      const json arguments = json::parse(function["arguments"].get<std::string>());
+      EXPECT_LE(arguments.at("place").get<std::string>().size(), 8u * 4);
+      EXPECT_GE(arguments.at("days").get<int>(), 1);
+      EXPECT_LE(arguments.at("days").get<int>(), 9);
+
+      json streamed = body;
+      streamed["stream"] = true;
+      const auto response =
+          server.client().Post("/v1/chat/completions", streamed.dump(), "application/json");
+      ASSERT_TRUE(response);
+      std::string told;
+      for (size_t at = 0; (at = response->body.find("data: {", at)) != std::string::npos; ++at) {
+        const json chunk =
+            json::parse(response->body.substr(at + 6, response->body.find("\n\n", at) - at - 6));
+        const json& delta = chunk["choices"][0]["delta"];
+        if (delta.contains("tool_calls"))
+          told += delta["tool_calls"][0]["function"]["arguments"].get<std::string>();
+      }
+      EXPECT_EQ(told, function["arguments"]);
+    }
+  }
+}
+
+TEST(HttpServer, OffersToolsAndAnswersInText) {
+  const Server server(with_tools("hermes"));
+  const json plain = {{"messages", {{{"role", "user"}, {"content", "Once upon a time"}}}},
+                      {"temperature", 0},
+                      {"max_tokens", 12},
+                      {"tools", {kTool, kClock}}};
+  const json offered = server.post("/v1/chat/completions", plain)["choices"][0];
+  EXPECT_EQ(offered["finish_reason"], "length");
+  EXPECT_FALSE(offered["message"].contains("tool_calls"));
+  EXPECT_EQ(server.post("/v1/chat/completions",
+                        with(plain, {{"tool_choice", "none"}}))["choices"][0]["message"],
+            offered["message"])
+      << "a guide that waits changes nothing";
+  const json named = server.post(
+      "/v1/chat/completions",
+      with(plain, {{"max_tokens", 100},
+                   {"tool_choice", {{"type", "function"}, {"function", {{"name", "clock"}}}}}}));
+  EXPECT_EQ(named["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "clock");
+  // What was called goes back to the template, with the tool's answer.
+  const json again = server.post(
+      "/v1/chat/completions",
+      with(plain,
+           {{"messages",
+             {{{"role", "user"}, {"content", "Once"}},
+              {{"role", "assistant"},
+               {"content", ""},
+               {"tool_calls",
+                {{{"id", "call_1"},
+                  {"type", "function"},
+                  {"function", {{"name", "clock"}, {"arguments", "{\"a\": 1}"}}}}}}},
+              {{"role", "tool"}, {"tool_call_id", "call_1"}, {"content", " upon a time"}}}}}));
+  EXPECT_EQ(again["choices"][0]["finish_reason"], "length");
+  json strict = kTool;
+  strict["function"]["strict"] = true;
+  strict["function"]["parameters"] = {{"type", "object"}, {"patternProperties", json::object()}};
+  const json refused = server.post("/v1/chat/completions", with(plain, {{"tools", {strict}}}), 400);
+  EXPECT_NE(refused["error"]["message"].get<std::string>().find("patternProperties"),
+            std::string::npos);
+}
+
+TEST(HttpServer, RefusesToolsThatTheModelIsNotShown) {
+  const Server server;
+  const json refused =
+      server.post("/v1/chat/completions",
+                  {{"messages", {{{"role", "user"}, {"content", "a"}}}}, {"tools", {kTool}}}, 400);
+  EXPECT_EQ(refused["error"]["param"], "tools");
+  EXPECT_NE(refused["error"]["message"].get<std::string>().find("--tool-call-parser"),
+            std::string::npos);
+}
+
+TEST(HttpServer, TellsThoughtsFromAnswers) {
+  HttpOptions options;
+  options.splits_thoughts = true;
+  const Server server(options);
+  const auto message = [&](const std::string& prompt, const json& more) {
+    return server.post("/v1/chat/completions",
+                       with({{"messages", {{{"role", "user"}, {"content", prompt}}}},
+                             {"max_tokens", 8},
+                             {"temperature", 0}},
+                            more))["choices"][0]["message"];
+  };
+  const json thought = message("Once upon a time <think>", json::object());
+  EXPECT_EQ(thought["content"], "");
+  EXPECT_FALSE(thought["reasoning_content"].get<std::string>().empty());
+  EXPECT_FALSE(message("Once upon a time", json::object()).contains("reasoning_content"));
+  const json guided = message("Once <think>", {{"guided_choice", {"yes"}}});
+  EXPECT_EQ(guided["content"], "yes");
+  EXPECT_FALSE(guided.contains("reasoning_content"));
 }
 
 TEST(HttpServer, Completes) {
@@ -249,7 +371,7 @@ TEST(HttpServer, TellsAboutItself) {
       std::string::npos);
   EXPECT_EQ(
       server.post("/tokenize", {{"messages", {{{"role", "user"}, {"content", "Lily"}}}}})["count"],
-      server.post("/tokenize", {{"prompt", "LilyNone"}, {"add_special_tokens", false}})["count"]);
+      server.post("/tokenize", {{"prompt", "Lily"}, {"add_special_tokens", false}})["count"]);
   server.post("/tokenize", {{"prompt", 5}}, 400);
   server.post("/detokenize", {{"tokens", {-1}}}, 400);
 }

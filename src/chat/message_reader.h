@@ -1,0 +1,91 @@
+#pragma once
+// Reads a model's answer as it comes: thoughts, text, and calls of tools, each in the form that an
+// interface gives it. What turns out to be no call stays text. One thread.
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/chat/tool_format.h"
+
+namespace sluice::chat {
+
+struct MessagePart {
+  enum class Kind : uint8_t {
+    kText,
+    kThought,   ///< between <think> and </think>
+    kCall,      ///< a call begins; text is the function's name
+    kArguments  ///< more of the call's arguments, which are JSON
+  };
+  Kind kind = Kind::kText;
+  std::string text;
+  int call = 0;  ///< kCall, kArguments: which, from 0
+
+  bool operator==(const MessagePart&) const = default;
+};
+
+struct MessageForm {
+  const ToolFormat* calls = nullptr;  ///< null: there are none
+  bool has_thoughts = false;
+  bool begins_in_thought = false;  ///< the prompt ends with <think>
+  bool begins_in_call = false;     ///< the prompt ends with the calls' trigger
+};
+
+class MessageReader {
+ public:
+  explicit MessageReader(MessageForm form);
+
+  /// What is certain once `text` (whole characters) has come.
+  std::vector<MessagePart> add(std::string_view text);
+  /// The rest, at the answer's end.
+  std::vector<MessagePart> finish();
+  /// Calls so far.
+  int calls() const noexcept { return calls_; }
+
+ private:
+  enum class State : uint8_t {
+    kStart,  // thoughts may begin
+    kThought,
+    kText,
+    kBeforeCall,  // behind the trigger, or behind a call
+    kObject,      // in a call that is an object, before its arguments
+    kName,
+    kArguments,
+    kObjectRest,  // behind the arguments
+    kTail
+  };
+
+  bool step();
+  bool step_start();
+  bool step_thought();
+  bool step_text();
+  bool step_whole_output();
+  bool step_before_call();
+  bool step_object();
+  bool step_name();
+  bool step_arguments();
+  bool step_object_rest();
+  bool step_tail();
+
+  void emit(MessagePart::Kind kind, std::string_view text);
+  void begin_call(std::string_view name);
+  void take(size_t bytes);
+  bool skip(std::string_view which);
+  size_t scan_json(bool& has_ended);
+  bool give_up_call();
+  bool to_text();
+
+  MessageForm form_;
+  State state_ = State::kStart;
+  std::string pending_;   // not decided
+  std::string raw_;       // taken since the trigger, while no call is certain
+  bool is_first_ = true;  // nothing of the text has been told
+  bool skips_space_ = false;
+  bool tag_has_call_ = false;
+  bool is_over_ = false;  // no more comes
+  int calls_ = 0;
+  int depth_ = 0;  // of JSON, in kArguments and kObjectRest
+  bool in_string_ = false, is_escaped_ = false;
+  std::vector<MessagePart> out_;
+};
+
+}  // namespace sluice::chat

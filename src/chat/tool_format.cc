@@ -1,0 +1,134 @@
+#include "src/chat/tool_format.h"
+
+namespace sluice::chat {
+
+namespace {
+constexpr std::string_view kBegin = "<｜tool▁calls▁begin｜>";
+
+constexpr ToolFormat kFormats[] = {
+    {.name = "hermes",
+     .trigger = "<tool_call>",
+     .open = "\n",
+     .head = R"({"name": ")",
+     .middle = R"(", "arguments": )",
+     .tail = "}",
+     .between = {},
+     .close = "\n</tool_call>",
+     .next = "\n"},
+    {.name = "mistral",
+     .trigger = "[TOOL_CALLS]",
+     .open = " [",
+     .head = R"({"name": ")",
+     .middle = R"(", "arguments": )",
+     .tail = "}",
+     .between = ", ",
+     .close = "]",
+     .next = {},
+     .is_json = true,
+     .id_length = 9},
+    {.name = "mistral_args",
+     .trigger = "[TOOL_CALLS]",
+     .open = {},
+     .head = {},
+     .middle = "[ARGS]",
+     .tail = {},
+     .between = {},
+     .close = {},
+     .next = {},
+     .is_json = false,
+     .id_length = 9},
+    {.name = "llama3_json",
+     .trigger = {},
+     .open = {},
+     .head = R"({"name": ")",
+     .middle = R"(", "parameters": )",
+     .tail = "}",
+     .between = "; ",
+     .close = {},
+     .next = {}},
+    {.name = "granite",
+     .trigger = "<|tool_call|>",
+     .open = "[",
+     .head = R"({"name": ")",
+     .middle = R"(", "arguments": )",
+     .tail = "}",
+     .between = ", ",
+     .close = "]",
+     .next = {}},
+    {.name = "deepseek_v3",
+     .trigger = kBegin,
+     .open = {},
+     .head = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+     .middle = "\n```json\n",
+     .tail = "\n```<｜tool▁call▁end｜>",
+     .between = "\n",
+     .close = "<｜tool▁calls▁end｜>",
+     .next = {},
+     .is_json = false},
+    {.name = "deepseek_v31",
+     .trigger = kBegin,
+     .open = {},
+     .head = "<｜tool▁call▁begin｜>",
+     .middle = "<｜tool▁sep｜>",
+     .tail = "<｜tool▁call▁end｜>",
+     .between = {},
+     .close = "<｜tool▁calls▁end｜>",
+     .next = {},
+     .is_json = false},
+};
+
+bool has(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+}  // namespace
+
+const ToolFormat* find_tool_format(std::string_view name) {
+  for (const ToolFormat& format : kFormats)
+    if (format.name == name) return &format;
+  return nullptr;
+}
+
+std::vector<std::string> tool_format_names() {
+  std::vector<std::string> out;
+  for (const ToolFormat& format : kFormats) out.emplace_back(format.name);
+  return out;
+}
+
+const ToolFormat* tool_format_of(const ChatTemplateSource& source) {
+  const std::string& text = source.tools_text.empty() ? source.text : source.tools_text;
+  if (!has(text, "tools")) return nullptr;
+  const char* name =
+      has(text, kBegin)            ? has(text, "```json") ? "deepseek_v3" : "deepseek_v31"
+      : has(text, "[TOOL_CALLS]")  ? has(text, "[ARGS]") ? "mistral_args" : "mistral"
+      : has(text, "<|tool_call|>") ? "granite"
+      : has(text, "<tool_call>")
+          // Others write calls as XML between the same marks.
+          ? has(text, "<function=") || has(text, "<arg_key>") ? "" : "hermes"
+          : has(text, "<|start_header_id|>") && has(text, R"("parameters": )") ? "llama3_json" : "";
+  return find_tool_format(name);
+}
+
+bool has_thoughts(const ChatTemplateSource& source) {
+  return has(source.text, "<think>") || has(source.text, "</think>");
+}
+
+std::string tool_guide(const ToolFormat& format, const std::vector<Tool>& tools, ToolGuideUse use,
+                       bool many) {
+  nlohmann::ordered_json calls = nlohmann::ordered_json::array();
+  for (const Tool& tool : tools)
+    calls.push_back({{"head", std::string(format.head) + tool.name + std::string(format.middle)},
+                     {"schema", tool.parameters},
+                     {"strict", tool.is_strict},
+                     {"tail", format.tail}});
+  return nlohmann::ordered_json{{"forced", use == ToolGuideUse::kForced},
+                                {"many", many},
+                                {"trigger", format.trigger},
+                                {"open", format.open},
+                                {"between", format.between},
+                                {"close", format.close},
+                                {"next", format.next},
+                                {"calls", std::move(calls)}}
+      .dump();
+}
+
+}  // namespace sluice::chat

@@ -1,0 +1,54 @@
+#pragma once
+// How models write calls of tools. The format follows from the chat template, for it is what the
+// template shows them. Pure, thread safe.
+//
+//   text before  TRIGGER open  head NAME middle ARGUMENTS tail  between ...  close
+//
+// hermes (Qwen2.5, Qwen3, Hermes):
+//   <tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/chat/chat_template.h"
+
+namespace sluice::chat {
+
+struct ToolFormat {
+  const char* name;
+  /// What a call begins with, often one token; empty: the whole output is calls, if it begins as
+  /// one.
+  std::string_view trigger;
+  std::string_view open, head, middle, tail, between, close;
+  std::string_view next;  ///< between close and the next trigger
+  bool is_json = true;    ///< head, middle and tail are an object's; its keys come in any order
+  int id_length = 0;      ///< ids are so many letters and digits; 0: "call_" and 24
+};
+
+/// The format of that name, or null. "none" is none.
+const ToolFormat* find_tool_format(std::string_view name);
+/// The names that find_tool_format() knows.
+std::vector<std::string> tool_format_names();
+/// What the template has its model write; null: it shows no tools, or in a format not known here.
+const ToolFormat* tool_format_of(const ChatTemplateSource& source);
+/// Whether the model thinks before it answers, between <think> and </think>.
+bool has_thoughts(const ChatTemplateSource& source);
+
+/// A function that a model may call.
+struct Tool {
+  std::string name;
+  nlohmann::ordered_json parameters;  ///< a JSON schema; null: none was given
+  bool is_strict = false;             ///< arguments must match the schema
+};
+
+enum class ToolGuideUse : uint8_t {
+  kOffered,  ///< text, until a call begins
+  kForced    ///< calls from the start: the prompt ends with the trigger
+};
+/// What the output may be once a call has begun, as sampling::GuideKind::kCalls reads it.
+/// `many`: more than one call.
+std::string tool_guide(const ToolFormat& format, const std::vector<Tool>& tools, ToolGuideUse use,
+                       bool many);
+
+}  // namespace sluice::chat

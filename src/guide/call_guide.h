@@ -1,0 +1,24 @@
+#pragma once
+// Calls of tools as guides: free text until a trigger comes, then calls as the model's format and
+// the tools' schemas have them. So what a model begins as a call is one. Pure.
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/guide/grammar.h"
+
+namespace sluice::guide {
+
+struct CallGuide {
+  Grammar::Network network;        ///< of what follows the trigger
+  std::string trigger;             ///< text is free up to it; empty: calls from the start
+  bool repeats = false;            ///< free text and more calls may follow
+  std::vector<std::string> marks;  ///< texts of the format: special tokens in them are allowed
+};
+
+/// `spec` as chat::tool_guide() writes it. Arguments match their tool's schema; where it has words
+/// that guides don't know they are any object, unless the tool is strict. Errors: kUser naming the
+/// tool and the place in its schema.
+CallGuide call_guide(std::string_view spec);
+
+}  // namespace sluice::guide

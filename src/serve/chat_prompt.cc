@@ -1,0 +1,122 @@
+#include "src/serve/chat_prompt.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/jobs/bounded_json.h"
+#include "src/jobs/request_fields.h"
+
+namespace sluice::serve {
+
+namespace {
+using nlohmann::ordered_json;
+
+constexpr int kMostArgumentDepth = 64;
+
+// Arguments of calls in earlier messages, which are JSON in a text, become JSON: as most templates
+// take them. False: there are none.
+bool open_arguments(ordered_json& messages) {
+  bool has_some = false;
+  for (ordered_json& message : messages) {
+    if (!message.contains("tool_calls") || !message["tool_calls"].is_array()) continue;
+    for (ordered_json& call : message["tool_calls"]) {
+      if (!call.is_object() || !call.contains("function") || !call["function"].is_object() ||
+          !call["function"].contains("arguments") || !call["function"]["arguments"].is_string())
+        continue;
+      ordered_json& arguments = call["function"]["arguments"];
+      try {
+        auto opened = jobs::parse_bounded<ordered_json>(arguments.get_ref<const std::string&>(),
+                                                        kMostArgumentDepth, "arguments");
+        if (!opened.is_object()) continue;
+        arguments = std::move(opened);
+        has_some = true;
+      } catch (const jobs::Refusal&) {
+        // Not JSON: shown to the template as it is.
+      }
+    }
+  }
+  return has_some;
+}
+
+bool ends_in_thought(std::string_view prompt) {
+  const size_t last = prompt.find_last_not_of(" \t\r\n");
+  return last != std::string_view::npos && prompt.substr(0, last + 1).ends_with("<think>");
+}
+
+std::string render(const ChatRequest& request, const chat::ChatTemplate* chat) {
+  if (!chat)
+    throw ApiError{
+        400,
+        "the model has no chat template: send the finished text to /v1/completions, or start "
+        "the server with --chat-template FILE",
+        "", "messages", 0};
+  // Parts of text become one text, as templates expect it that know no parts.
+  ordered_json messages = request.messages;
+  for (ordered_json& message : messages) {
+    const auto content = message.find("content");
+    if (content == message.end() || !content->is_array()) continue;
+    std::string text;
+    for (const ordered_json& part : *content)
+      text += (text.empty() ? "" : "\n") + part["text"].get<std::string>();
+    *content = std::move(text);
+  }
+  const auto rendered = [&](const ordered_json& with) {
+    return chat->render(with, request.tools, request.adds_generation_prompt, request.variables);
+  };
+  try {
+    ordered_json opened = messages;
+    if (!open_arguments(opened)) return rendered(messages);
+    try {
+      return rendered(opened);
+    } catch (const Error&) {
+      return rendered(messages);  // a few templates take the arguments as text
+    }
+  } catch (const Error& error) {
+    throw ApiError{error.kind() == ErrorKind::kUser ? 400 : 500, error.text(), "", "messages", 0};
+  }
+}
+
+// Where tools may be called, the output is guided once a call has begun; where one must be, the
+// prompt begins it.
+void offer_tools(const ChatRequest& call, const chat::ToolFormat* format,
+                 const text::Tokenizer& tokenizer, ChatPrompt& out) {
+  if (!format)
+    throw ApiError{400,
+                   "the model's chat template shows it no tools in a form that is known here; name "
+                   "the form with --tool-call-parser, or add \"tool_choice\": \"none\"",
+                   "", "tools", 0};
+  out.form.calls = format;
+  out.form.begins_in_call = call.must_call;
+  if (call.must_call) {
+    if (std::exchange(out.form.begins_in_thought, false)) out.text += "\n</think>\n\n";
+    out.text += format->trigger;
+  } else if (format->trigger.empty()) {
+    return;  // nothing tells the beginning of a call
+  }
+  out.guide = {
+      sampling::GuideKind::kCalls,
+      chat::tool_guide(*format, call.callable,
+                       call.must_call ? chat::ToolGuideUse::kForced : chat::ToolGuideUse::kOffered,
+                       call.calls_many),
+      {}};
+  const auto trigger = tokenizer.encode(format->trigger, text::AddSpecial::kNo);
+  out.keeps_special = std::any_of(trigger.begin(), trigger.end(),
+                                  [&](int32_t id) { return tokenizer.is_special(id); });
+}
+}  // namespace
+
+ChatPrompt chat_prompt(const ChatRequest& request, const chat::ChatTemplate* chat,
+                       const text::Tokenizer& tokenizer, const chat::ToolFormat* tools,
+                       bool splits_thoughts) {
+  ChatPrompt out;
+  out.text = render(request, chat);
+  // A guided answer is what was asked for, from its first character on.
+  out.form.has_thoughts =
+      splits_thoughts && request.params.guide.kind == sampling::GuideKind::kNone;
+  out.form.begins_in_thought = out.form.has_thoughts && ends_in_thought(out.text);
+  if (!request.callable.empty()) offer_tools(request, tools, tokenizer, out);
+  return out;
+}
+
+}  // namespace sluice::serve

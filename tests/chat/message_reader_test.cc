@@ -1,0 +1,222 @@
+// Answers in every format, however they are cut into pieces; and what looks like a call but is
+// none.
+#include "src/chat/message_reader.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace sluice::chat {
+namespace {
+
+using Kind = MessagePart::Kind;
+
+// Parts of one kind and call that follow each other are one.
+void append(std::vector<MessagePart>& to, const std::vector<MessagePart>& parts) {
+  for (const MessagePart& part : parts) {
+    const bool goes_on = !to.empty() && to.back().kind == part.kind &&
+                         to.back().call == part.call && part.kind != Kind::kCall;
+    if (goes_on)
+      to.back().text += part.text;
+    else
+      to.push_back(part);
+  }
+}
+
+std::vector<MessagePart> read(const MessageForm& form, const std::vector<std::string>& pieces) {
+  MessageReader reader(form);
+  std::vector<MessagePart> out;
+  for (const std::string& piece : pieces) append(out, reader.add(piece));
+  append(out, reader.finish());
+  return out;
+}
+
+std::string shown(const std::vector<MessagePart>& parts) {
+  static constexpr const char* kNames[] = {"text", "thought", "call", "arguments"};
+  std::string out;
+  for (const MessagePart& part : parts)
+    out += std::string(kNames[static_cast<int>(part.kind)]) + std::to_string(part.call) + "[" +
+           part.text + "]";
+  return out;
+}
+
+MessageForm form(const char* name) {
+  MessageForm out;
+  out.calls = find_tool_format(name);
+  EXPECT_TRUE(out.calls || std::string(name) == "none") << name;
+  return out;
+}
+
+struct Case {
+  const char* format;
+  const char* text;
+  const char* parts;
+};
+
+constexpr Case kCases[] = {
+    {"none", "Hello <tool_call>{\"name\": \"a\"}", "text0[Hello <tool_call>{\"name\": \"a\"}]"},
+    {"hermes",
+     "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": [2]}}\n</tool_call>",
+     "call0[add]arguments0[{\"a\": 1, \"b\": [2]}]"},
+    {"hermes",
+     "Let me see.\n\n<tool_call>{\"arguments\": {\"q\": \"a}\\\"b\"}, \"name\": "
+     "\"f\"}</tool_call>\n"
+     "<tool_call>\n{\"name\": \"g\"}\n</tool_call> Done.",
+     "text0[Let me see.]call0[f]arguments0[{\"q\": "
+     "\"a}\\\"b\"}]call1[g]arguments1[{}]text0[Done.]"},
+    {"hermes", "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}</tool_call>",
+     "call0[f]arguments0[{\"a\": 1}]"},
+    {"hermes", "<tool_call>{\"id\": 3, \"name\": \"f\", \"arguments\": {}, \"more\": {\"a\": []}}",
+     "call0[f]arguments0[{}]"},
+    // Cut short: within the arguments, within the name, within the end.
+    {"hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"b",
+     "call0[f]arguments0[{\"a\": \"b]"},
+    {"hermes", "<tool_call>\n{\"name\": \"f", "text0[<tool_call>\n{\"name\": \"f]"},
+    {"hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {}}\n</tool_c",
+     "call0[f]arguments0[{}]"},
+    // No calls.
+    {"hermes", "a < b <tool_cal", "text0[a < b <tool_cal]"},
+    {"hermes", "x <tool_call> nothing", "text0[x <tool_call> nothing]"},
+    {"hermes", "<tool_call></tool_call>b", "text0[<tool_call></tool_call>b]"},
+    {"hermes", "<tool_call>{abc <tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>",
+     "text0[<tool_call>{abc]call0[f]arguments0[{}]"},
+    {"hermes", "<tool_call>{\"name\": \"\", \"arguments\": {}}</tool_call>",
+     "text0[<tool_call>{\"name\": \"\", \"arguments\": {}}</tool_call>]"},
+    {"mistral",
+     "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g\", "
+     "\"arguments\": {}}]",
+     "call0[f]arguments0[{\"a\": 1}]call1[g]arguments1[{}]"},
+    {"mistral_args", "[TOOL_CALLS]f[ARGS]{\"a\": {}}[TOOL_CALLS]g[ARGS]{}",
+     "call0[f]arguments0[{\"a\": {}}]call1[g]arguments1[{}]"},
+    {"mistral_args", "[TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]{\"a\": 1}",
+     "call0[f]arguments0[{\"a\": 1}]"},
+    {"mistral_args", "[TOOL_CALLS]f and no more", "text0[[TOOL_CALLS]f and no more]"},
+    {"llama3_json", "{\"name\": \"f\", \"parameters\": {\"a\": 1}}",
+     "call0[f]arguments0[{\"a\": 1}]"},
+    {"llama3_json",
+     " <|python_tag|>{\"type\": \"function\", \"name\": \"f\", \"parameters\": {}}; {\"name\": "
+     "\"g\", "
+     "\"parameters\": {}}",
+     "call0[f]arguments0[{}]call1[g]arguments1[{}]"},
+    {"llama3_json", "{\"answer\": 42}", "text0[{\"answer\": 42}]"},
+    {"llama3_json", "The call is {\"name\": \"f\", \"parameters\": {}}",
+     "text0[The call is {\"name\": \"f\", \"parameters\": {}}]"},
+    {"granite", "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}]", "call0[f]arguments0[{}]"},
+    {"deepseek_v3",
+     "Wait.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": "
+     "\"é\"}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{}\n``"
+     "`<｜"
+     "tool▁call▁end｜><｜tool▁calls▁end｜>",
+     "text0[Wait.]call0[f]arguments0[{\"a\": \"é\"}]call1[g]arguments1[{}]"},
+    {"deepseek_v31",
+     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\": "
+     "1}<｜tool▁call▁end｜><｜tool▁"
+     "call▁begin｜>g<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+     "call0[f]arguments0[{\"a\": 1}]call1[g]arguments1[{}]"},
+};
+
+// All cuts into two, single bytes, and random pieces.
+TEST(MessageReader, ReadsEveryFormatHoweverItIsCut) {
+  std::mt19937 random(1);
+  for (const Case& one : kCases) {
+    const std::string text = one.text;
+    SCOPED_TRACE(std::string(one.format) + ": " + text);
+    const MessageForm with = form(one.format);
+    ASSERT_EQ(shown(read(with, {text})), one.parts);
+    for (size_t cut = 0; cut <= text.size(); ++cut)
+      ASSERT_EQ(shown(read(with, {text.substr(0, cut), text.substr(cut)})), one.parts)
+          << "cut at " << cut;
+    for (int round = 0; round < 20; ++round) {
+      std::vector<std::string> pieces;
+      for (size_t at = 0; at < text.size();) {
+        const size_t bytes = round == 0 ? 1 : 1 + random() % 9;
+        pieces.push_back(text.substr(at, bytes));
+        at += bytes;
+      }
+      ASSERT_EQ(shown(read(with, pieces)), one.parts);
+    }
+  }
+}
+
+TEST(MessageReader, TellsThoughtsFromTheAnswer) {
+  MessageForm thinks = form("hermes");
+  thinks.has_thoughts = true;
+  const auto parts = [&](const std::string& text) { return shown(read(thinks, {text})); };
+  EXPECT_EQ(parts("<think>\nHm. a < b\n</think>\n\nYes."), "thought0[Hm. a < b]text0[Yes.]");
+  EXPECT_EQ(parts("\n<think>\n\n</think>\n\nYes."), "text0[Yes.]");
+  EXPECT_EQ(parts("Yes. <think>no</think>"), "text0[Yes. <think>no</think>]");
+  EXPECT_EQ(parts("<think>no end"), "thought0[no end]");
+  EXPECT_EQ(parts("<think>a</think>\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>"),
+            "thought0[a]call0[f]arguments0[{}]");
+  EXPECT_EQ(parts("<thi"), "text0[<thi]");
+  thinks.begins_in_thought = true;
+  EXPECT_EQ(parts("Hm.</think>Yes."), "thought0[Hm.]text0[Yes.]");
+  MessageForm plain;
+  EXPECT_EQ(shown(read(plain, {"<think>a</think>"})), "text0[<think>a</think>]");
+}
+
+TEST(MessageReader, GoesOnWhereThePromptHasBegunTheCall) {
+  MessageForm forced = form("hermes");
+  forced.begins_in_call = true;
+  EXPECT_EQ(shown(read(forced, {"\n{\"name\": \"f\", \"argu", "ments\": {}}\n</tool_call>"})),
+            "call0[f]arguments0[{}]");
+  EXPECT_EQ(shown(read(forced, {"oh"})), "text0[<tool_call>oh]");
+}
+
+// Arguments go out as they come, not only when they are whole.
+TEST(MessageReader, StreamsArguments) {
+  MessageReader reader(form("hermes"));
+  EXPECT_TRUE(reader.add("<tool_call>{\"name\": \"f\", ").empty());
+  EXPECT_EQ(shown(reader.add("\"arguments\": {\"a\": ")), "call0[f]arguments0[{\"a\": ]");
+  EXPECT_EQ(shown(reader.add("\"long ")), "arguments0[\"long ]");
+  EXPECT_EQ(shown(reader.add("text\"}")), "arguments0[text\"}]");
+  EXPECT_EQ(reader.calls(), 1);
+}
+
+// Made-up texts of the formats' own marks: never lost, never read otherwise for being cut.
+TEST(MessageReader, ReadsAlikeHoweverAnyTextIsCut) {
+  std::mt19937 random(7);
+  const std::vector<std::string> marks{"<tool_call>",
+                                       "</tool_call>",
+                                       "{\"name\": \"f\"",
+                                       ", \"arguments\": ",
+                                       "{\"a\": [1]}",
+                                       "}",
+                                       "{",
+                                       "\"",
+                                       "\\",
+                                       "[",
+                                       "]",
+                                       "\n",
+                                       " ",
+                                       "[TOOL_CALLS]",
+                                       "[ARGS]",
+                                       "f",
+                                       "<think>",
+                                       "</think>",
+                                       "<|tool_call|>",
+                                       "<|python_tag|>",
+                                       ", \"parameters\": ",
+                                       "; ",
+                                       "x",
+                                       "<",
+                                       "</"};
+  for (int round = 0; round < 4000; ++round) {
+    std::string text;
+    for (int i = 0; i < 14; ++i) text += marks[random() % marks.size()];
+    const auto names = tool_format_names();
+    MessageForm with = form(names[random() % names.size()].c_str());
+    with.has_thoughts = random() % 2 == 0;
+    std::vector<std::string> pieces;
+    for (size_t at = 0; at < text.size();) {
+      const size_t bytes = 1 + random() % 6;
+      pieces.push_back(text.substr(at, bytes));
+      at += bytes;
+    }
+    ASSERT_EQ(shown(read(with, {text})), shown(read(with, pieces)))
+        << with.calls->name << ": " << text;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::chat

@@ -1,0 +1,203 @@
+// Calls of tools: free text up to the trigger, then nothing but what the format and the tools'
+// schemas allow; and all that a guide allows is read as calls again.
+#include "src/guide/call_guide.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "src/base/error.h"
+#include "src/chat/message_reader.h"
+#include "src/guide/guide_maker.h"
+#include "tests/guide/byte_tokenizer.h"
+
+namespace sluice::guide {
+namespace {
+
+using chat::ToolGuideUse;
+using nlohmann::ordered_json;
+
+constexpr int32_t kEnd = 2;
+
+// Bytes, JSON's usual pieces, and each mark of the formats, as one token that is special or not.
+testing::ListTokenizer tokenizer_with(bool marks_are_special) {
+  std::vector<std::string> tokens;
+  const auto plain = testing::json_tokenizer(118);
+  for (int32_t id = 0; id < plain.vocab_size(); ++id) tokens.push_back(plain.token_bytes(id));
+  for (int byte = 0x80; byte < 0xF5; ++byte)
+    tokens.push_back(std::string(1, static_cast<char>(byte)));
+  std::set<int32_t> special{0, 1, 2};
+  for (const char* mark : {"<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<|tool_call|>",
+                           "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>",
+                           "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"}) {
+    if (marks_are_special) special.insert(static_cast<int32_t>(tokens.size()));
+    tokens.push_back(mark);
+  }
+  return {std::move(tokens), std::move(special)};
+}
+
+int32_t find(const text::Tokenizer& tokenizer, const std::string& text) {
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id)
+    if (tokenizer.token_bytes(id) == text) return id;
+  ADD_FAILURE() << text;
+  return 0;
+}
+
+std::vector<chat::Tool> tools() {
+  return {{"weather", ordered_json::parse(R"({"type": "object", "properties": {
+               "place": {"type": "string", "maxLength": 6}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+               "required": ["place"]})"),
+           false},
+          {"now", ordered_json::parse(R"({"type": "object", "properties": {}})"), false}};
+}
+
+bool is_allowed(std::span<const uint64_t> mask, int32_t token) {
+  const auto word = static_cast<size_t>(token) / 64;
+  return word < mask.size() && (mask[word] >> token % 64 & 1) != 0;
+}
+
+// Goes on at random while the guide says what may come; ends where it may, or after `most` tokens.
+std::string walk(Guide& guide, const text::Tokenizer& tokenizer, Guide::State& state,
+                 std::mt19937& random, int most = 400) {
+  std::string text;
+  for (int i = 0; i < most && !guide.is_complete(state); ++i) {
+    const auto mask = guide.allowed(state);
+    if (mask.empty()) break;
+    std::vector<int32_t> ways;
+    for (int32_t token = 0; token < tokenizer.vocab_size(); ++token)
+      if (is_allowed(mask, token)) ways.push_back(token);
+    if (ways.empty()) {
+      ADD_FAILURE() << "a dead end behind " << text;
+      break;
+    }
+    const bool may_end = is_allowed(mask, kEnd);
+    const int32_t token = may_end && random() % 2 == 0 ? kEnd : ways[random() % ways.size()];
+    if (token != kEnd) text += tokenizer.token_bytes(token);
+    state = guide.after(state, token);
+  }
+  return text;
+}
+
+void expect_calls(const chat::ToolFormat& format, const std::string& behind_trigger) {
+  chat::MessageForm form;
+  form.calls = &format;
+  form.begins_in_call = true;
+  chat::MessageReader reader(form);
+  auto parts = reader.add(behind_trigger);
+  for (auto& part : reader.finish()) parts.push_back(part);
+  ASSERT_GE(parts.size(), 2u) << behind_trigger;
+  for (size_t i = 0; i + 1 < parts.size(); i += 2) {
+    ASSERT_EQ(parts[i].kind, chat::MessagePart::Kind::kCall) << behind_trigger;
+    ASSERT_EQ(parts[i + 1].kind, chat::MessagePart::Kind::kArguments) << behind_trigger;
+    const auto arguments = ordered_json::parse(parts[i + 1].text, nullptr, false);
+    ASSERT_TRUE(arguments.is_object()) << behind_trigger;
+    if (parts[i].text == "now") {
+      EXPECT_TRUE(arguments.empty());
+      continue;
+    }
+    EXPECT_EQ(parts[i].text, "weather");
+    EXPECT_TRUE(arguments.at("place").is_string());
+    if (arguments.contains("days")) {
+      EXPECT_LE(arguments["days"].get<int>(), 9);
+    }
+  }
+}
+
+TEST(CallGuide, WhatItAllowsIsReadAsCallsInEveryFormat) {
+  std::mt19937 random(3);
+  for (const std::string& name : chat::tool_format_names())
+    for (const bool marks_are_special : {false, true})
+      for (const bool many : {false, true}) {
+        SCOPED_TRACE(name + (marks_are_special ? ", special marks" : "") + (many ? ", many" : ""));
+        const auto tokenizer = tokenizer_with(marks_are_special);
+        const chat::ToolFormat& format = *chat::find_tool_format(name);
+        GuideMaker maker(tokenizer, {kEnd});
+        const auto guide =
+            maker.make({sampling::GuideKind::kCalls,
+                        chat::tool_guide(format, tools(), ToolGuideUse::kForced, many),
+                        {}});
+        int ended = 0;
+        size_t most_calls = 0;
+        for (int i = 0; i < 30; ++i) {
+          Guide::State state = guide->start();
+          const std::string text = walk(*guide, tokenizer, state, random);
+          if (!guide->is_complete(state)) continue;
+          ++ended;
+          expect_calls(format, text);
+          size_t calls = 0;
+          for (size_t at = 0; (at = text.find(format.middle, at)) != std::string::npos; ++at)
+            ++calls;
+          most_calls = std::max(most_calls, calls);
+        }
+        EXPECT_GT(ended, 15);
+        if (!many) {
+          EXPECT_EQ(most_calls, 1u);
+        } else {
+          EXPECT_GT(most_calls, 1u);
+        }
+      }
+}
+
+TEST(CallGuide, LeavesTextFreeUpToTheTrigger) {
+  std::mt19937 random(5);
+  for (const bool is_special : {false, true}) {
+    const auto tokenizer = tokenizer_with(is_special);
+    const chat::ToolFormat& format = *chat::find_tool_format("hermes");
+    for (const bool many : {false, true}) {
+      GuideMaker maker(tokenizer, {kEnd});
+      const auto guide =
+          maker.make({sampling::GuideKind::kCalls,
+                      chat::tool_guide(format, tools(), ToolGuideUse::kOffered, many),
+                      {}});
+      Guide::State state = guide->start();
+      EXPECT_TRUE(guide->allowed(state).empty());
+      EXPECT_FALSE(guide->is_complete(state));
+      // Nearly the trigger, and a special token of another kind.
+      for (const char* text : {"<", "<", "<", "t", "o", "o", "l", "ab", "<s>", " "}) {
+        state = guide->after(state, find(tokenizer, text));
+        EXPECT_TRUE(guide->allowed(state).empty()) << text;
+      }
+      Guide::State spelled = state;
+      for (char c : std::string("<<tool_call>"))
+        spelled = guide->after(spelled, find(tokenizer, std::string(1, c)));
+      state = guide->after(state, find(tokenizer, "<tool_call>"));
+      EXPECT_EQ(spelled, state);
+      ASSERT_FALSE(guide->allowed(state).empty());
+      EXPECT_FALSE(is_allowed(guide->allowed(state), kEnd));
+      EXPECT_FALSE(is_allowed(guide->allowed(state), find(tokenizer, "ab")));
+      const std::string text = walk(*guide, tokenizer, state, random);
+      expect_calls(format, text);
+      EXPECT_EQ(guide->is_complete(state), !many) << text;
+      EXPECT_EQ(guide->allowed(state).empty(), many);
+      EXPECT_EQ(guide->after(guide->start(), kEnd), Guide::kEnded);
+    }
+  }
+}
+
+TEST(CallGuide, FallsBackToAnyObjectUnlessTheToolIsStrict) {
+  const auto tokenizer = tokenizer_with(false);
+  const chat::ToolFormat& format = *chat::find_tool_format("hermes");
+  std::vector<chat::Tool> odd{
+      {"f", ordered_json::parse(R"({"type": "object", "patternProperties": {"a": {}}})"), false}};
+  GuideMaker maker(tokenizer, {kEnd});
+  const auto spec = [&] {
+    return sampling::GuideSpec{sampling::GuideKind::kCalls,
+                               chat::tool_guide(format, odd, ToolGuideUse::kForced, false),
+                               {}};
+  };
+  const auto guide = maker.make(spec());
+  Guide::State state = guide->start();
+  for (char c : std::string(R"({"name": "f", "arguments": {"x": [1, {}]}})"))
+    state = guide->after(state, find(tokenizer, std::string(1, c)));
+  odd[0].is_strict = true;
+  try {
+    maker.make(spec());
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("patternProperties"), std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace sluice::guide
