@@ -24,9 +24,10 @@ std::vector<std::string> normalise_arguments(int argc, char** argv) {
     out.push_back(it == spellings.end() ? argv[i] : it->second);
   }
   // A command of two words.
-  if (out.size() > 1 && out[0] == "bench" && out[1] == "serve") {
+  if (out.size() > 1 && out[0] == "bench" &&
+      (out[1] == "serve" || out[1] == "throughput" || out[1] == "latency")) {
     out.erase(out.begin());
-    out[0] = "bench-serve";
+    out[0] = "bench-" + out[0];
   }
   return out;
 }

@@ -25,6 +25,8 @@ Command add_eval(CLI::App& program);
 Command add_chat(CLI::App& program);
 Command add_serve(CLI::App& program);
 Command add_bench_serve(CLI::App& program);
+Command add_bench_throughput(CLI::App& program);
+Command add_bench_latency(CLI::App& program);
 Command add_plan(CLI::App& program);
 Command add_profile(CLI::App& program);
 Command add_doctor(CLI::App& program);
