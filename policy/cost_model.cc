@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "policy/simulator.h"
+#include "src/base/bytes.h"
 
 namespace sluice::policy {
 
@@ -134,7 +135,9 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
   const Link& link = profile.link;
   double link_bytes = 0;
   double read_bytes = 0;
-  const auto move = [&](Lane lane, const char* what, double bytes, double copies) {
+  const auto staged = static_cast<double>(round_up(plan.page_bytes, kDiskBlock));
+  const auto move = [&](Lane lane, const char* what, double bytes, double copies,
+                        double requests_seconds = 0) {
     double rate = 1;
     switch (lane) {
       case Lane::kDiskRead: rate = profile.disk_read(); break;
@@ -148,7 +151,7 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
     const double latency = bytes > 0 ? copies * one : 0;
     if (is_link) link_bytes += bytes;
     if (lane == Lane::kDiskRead) read_bytes += bytes;
-    terms.add(lane, what, p, scale * bytes, scale * (bytes / rate + latency));
+    terms.add(lane, what, p, scale * bytes, scale * (bytes / rate + latency + requests_seconds));
   };
   move(Lane::kDiskRead, "weights from disk", weights.disk, 0);
   if (plan.has_device) move(Lane::kHostToDevice, "weights up", weights.up, weights.parts);
@@ -156,8 +159,12 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
   double host = 0;
   for (size_t i = 0; i < pass.loads.size(); ++i) {
     const MicroBatchLoad& load = pass.loads[i];
-    move(Lane::kDiskRead, "KV from disk", layers * static_cast<double>(load.kv_load_bytes), layers);
-    move(Lane::kDiskWrite, "KV to disk", layers * static_cast<double>(load.kv_store_bytes), layers);
+    const double loaded = layers * static_cast<double>(load.kv_load_bytes);
+    const double stored = layers * static_cast<double>(load.kv_store_bytes);
+    move(Lane::kDiskRead, "KV from disk", loaded, layers,
+         profile.page_read_seconds(loaded / staged));
+    move(Lane::kDiskWrite, "KV to disk", stored, layers,
+         profile.page_write_seconds(stored / staged));
     const auto rows = static_cast<double>(load.activation_bytes);
     move(Lane::kDiskRead, "activations from disk", visits * rows, 0);
     move(Lane::kDiskWrite, "activations to disk", visits * rows, 0);

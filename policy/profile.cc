@@ -89,6 +89,14 @@ double Profile::disk_write() const noexcept {
   return sum;
 }
 
+double Profile::page_read_seconds(double pages) const noexcept {
+  return pages * disks.front().read_request_seconds.value / static_cast<double>(disks.size());
+}
+
+double Profile::page_write_seconds(double pages) const noexcept {
+  return pages * disks.front().write_request_seconds.value / static_cast<double>(disks.size());
+}
+
 void validate(const Profile& profile) {
   validate_processor(profile, profile.host, "host");
   if (profile.device) {
@@ -113,6 +121,8 @@ void validate(const Profile& profile) {
     need_rate(profile, disk.mixed_write, "disk.mixed_write");
     need_rate(profile, disk.busy_read, "disk.busy_read");
     need_time(profile, disk.latency_seconds, "disk.latency_seconds");
+    need_time(profile, disk.read_request_seconds, "disk.read_request_seconds");
+    need_time(profile, disk.write_request_seconds, "disk.write_request_seconds");
   }
   for (const auto& [bytes, name] : {std::pair{profile.device_bytes, "device_memory_bytes"},
                                     std::pair{profile.host_bytes, "host_memory_bytes"},

@@ -76,6 +76,9 @@ struct Disk {
   Figure mixed_write;
   Figure busy_read;        ///< while the cores compute
   Figure latency_seconds;  ///< of one read
+  /// What a request takes besides its bytes, many in flight (KV pages are small). 0: not known.
+  Figure read_request_seconds;
+  Figure write_request_seconds;
 };
 
 struct ThreadRate {
@@ -107,6 +110,9 @@ struct Profile {
 
   double disk_read() const noexcept;  ///< of all disks together
   double disk_write() const noexcept;
+  /// What `pages` requests of KV pages take besides their bytes, of all disks together.
+  double page_read_seconds(double pages) const noexcept;
+  double page_write_seconds(double pages) const noexcept;
 };
 
 /// Reads a profile from JSON text. `origin` (a path or a name) appears in errors. Errors: kUser for

@@ -191,7 +191,9 @@ Profile parse_profile(std::string_view json_text, std::string_view origin) {
         {disk.text("path"), disk.figure("read_bytes_per_second"),
          disk.figure("write_bytes_per_second"), disk.figure("mixed_read_bytes_per_second"),
          disk.figure("mixed_write_bytes_per_second"), disk.figure("busy_read_bytes_per_second"),
-         disk.figure("latency_seconds")});
+         disk.figure("latency_seconds"),
+         disk.has("read_request_seconds") ? disk.figure("read_request_seconds") : Figure{},
+         disk.has("write_request_seconds") ? disk.figure("write_request_seconds") : Figure{}});
   });
   out.shares_cores = reader.boolean("shares_cores");
   if (reader.has("copy_delay_seconds_per_byte"))
@@ -221,14 +223,20 @@ std::string profile_to_json(const Profile& profile) {
                     {"both_share", figure_json(profile.link.both_share)},
                     {"latency_seconds", figure_json(profile.link.latency_seconds)}};
   json["disks"] = Json::array();
-  for (const Disk& disk : profile.disks)
-    json["disks"].push_back({{"path", disk.path},
-                             {"read_bytes_per_second", figure_json(disk.read)},
-                             {"write_bytes_per_second", figure_json(disk.write)},
-                             {"mixed_read_bytes_per_second", figure_json(disk.mixed_read)},
-                             {"mixed_write_bytes_per_second", figure_json(disk.mixed_write)},
-                             {"busy_read_bytes_per_second", figure_json(disk.busy_read)},
-                             {"latency_seconds", figure_json(disk.latency_seconds)}});
+  for (const Disk& disk : profile.disks) {
+    Json& out = json["disks"].emplace_back(
+        Json{{"path", disk.path},
+             {"read_bytes_per_second", figure_json(disk.read)},
+             {"write_bytes_per_second", figure_json(disk.write)},
+             {"mixed_read_bytes_per_second", figure_json(disk.mixed_read)},
+             {"mixed_write_bytes_per_second", figure_json(disk.mixed_write)},
+             {"busy_read_bytes_per_second", figure_json(disk.busy_read)},
+             {"latency_seconds", figure_json(disk.latency_seconds)}});
+    if (disk.read_request_seconds.value > 0)
+      out["read_request_seconds"] = figure_json(disk.read_request_seconds);
+    if (disk.write_request_seconds.value > 0)
+      out["write_request_seconds"] = figure_json(disk.write_request_seconds);
+  }
   json["shares_cores"] = profile.shares_cores;
   if (profile.copy_delay.value > 0)
     json["copy_delay_seconds_per_byte"] = figure_json(profile.copy_delay);

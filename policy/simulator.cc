@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 
+#include "src/base/bytes.h"
 #include "src/base/error.h"
 
 namespace sluice::policy {
@@ -87,8 +88,11 @@ class Lanes {
         const bool is_kv = task.kind == TaskKind::kLoadKv || task.kind == TaskKind::kStoreKv;
         const double latency =
             is_kv || lane.idle_since < now_ ? profile_.disks.front().latency_seconds.value : 0;
-        return latency + bytes / (task.lane == Lane::kDiskRead ? profile_.disk_read()
-                                                               : profile_.disk_write());
+        const bool is_read = task.lane == Lane::kDiskRead;
+        const double pages =
+            is_kv ? bytes / static_cast<double>(round_up(plan_.page_bytes, kDiskBlock)) : 0;
+        return latency + bytes / (is_read ? profile_.disk_read() : profile_.disk_write()) +
+               (is_read ? profile_.page_read_seconds(pages) : profile_.page_write_seconds(pages));
       }
       case Lane::kHostToDevice:
         if (task.bytes == 0) return 0;

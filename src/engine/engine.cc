@@ -161,7 +161,7 @@ struct Engine::Impl final : TaskRunner {
 
   std::unique_ptr<Batcher> batcher;
   bool is_prefill_pass = false;
-  double page_copy_seconds = 0;  ///< of late; 0: not known yet
+  double swap_copy_seconds = 0;  ///< of a page, of late; 0: not known yet
   double page_seconds = 0;       ///< to compute a page of a prompt
   /// By parity of the pass: stores of one pass may still run while the next computes.
   std::array<PassPlan, 2> passes;
@@ -281,10 +281,18 @@ void Engine::Impl::take_beam_logits(Sequence& sequence, std::span<const float> l
 void Engine::Impl::copy_pages(LaneExecutor& executor, const std::vector<PageCopy>& copies) {
   if (copies.empty()) return;
   executor.settle();
-  const Clock::time_point started = Clock::now();
-  for (const auto& [from, to] : copies) kv->copy_page(from, to, device);
+  // What is copied for a beam says nothing of the swap space.
+  double swap_seconds = 0;
+  int64_t swapped = 0;
+  for (const auto& [from, to] : copies) {
+    const Clock::time_point started = Clock::now();
+    kv->copy_page(from, to, device);
+    if (from.tier != PageTier::kSwap && to.tier != PageTier::kSwap) continue;
+    swap_seconds += seconds_since(started);
+    ++swapped;
+  }
   totals.copied_pages += static_cast<int64_t>(copies.size());
-  keep_average(page_copy_seconds, seconds_since(started) / static_cast<double>(copies.size()));
+  if (swapped > 0) keep_average(swap_copy_seconds, swap_seconds / static_cast<double>(swapped));
 }
 
 PassLimits Engine::Impl::pass_limits() const {
@@ -359,7 +367,7 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
     keep_average(page_seconds,
                  seconds / tokens * static_cast<double>(planned.plan.policy.page_tokens));
   }
-  if (!options.swaps_always) batcher->set_page_costs(page_copy_seconds, page_seconds);
+  if (!options.swaps_always) batcher->set_page_costs(swap_copy_seconds, page_seconds);
   ++totals.passes;
   totals.prefill_tokens += pass.prefill_tokens;
   (pass.prefill_tokens > 0 ? totals.prefill_seconds : totals.decode_seconds) += seconds;

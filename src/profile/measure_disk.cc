@@ -23,6 +23,8 @@ namespace sluice {
 namespace {
 constexpr int64_t kRequestBytes = kMiB;
 constexpr int kDepth = 64;
+constexpr int64_t kPageRequest = 16 * kKiB;  // about a KV page of a layer
+constexpr int64_t kMostPageBytes = 64 * kMiB;
 
 // A file with contents that goes away again.
 class ScratchFile {
@@ -109,6 +111,13 @@ double write_rate(const std::string& folder, int64_t bytes, int64_t request, int
   }
 }
 
+// What a request of a KV page takes besides its bytes at the large requests' `rate`.
+policy::Figure request_seconds(std::vector<double> rates, double rate) {
+  for (double& one : rates)
+    one = std::max(0.0, static_cast<double>(kPageRequest) * (1 / one - 1 / rate));
+  return measured(rates, "16 KiB requests, 64 in flight, less their bytes at the large ones' rate");
+}
+
 int64_t free_bytes(const std::string& folder) {
   struct statvfs stats {};
   if (statvfs(folder.c_str(), &stats) != 0)
@@ -130,7 +139,11 @@ policy::Disk measure_disk(const std::string& folder, int64_t wanted_bytes, int r
   const ScratchFile file(folder, bytes);
   const auto read = [&] { return read_rate(file.path(), bytes, kRequestBytes, kDepth); };
   const auto write = [&] { return write_rate(folder, bytes / 2, kRequestBytes, kDepth); };
+  std::vector<double> page_reads, page_writes;
+  const int64_t page_bytes = std::min(bytes, kMostPageBytes);
   for (int round = 0; round < rounds; ++round) {
+    page_reads.push_back(read_rate(file.path(), page_bytes, kPageRequest, kDepth));
+    page_writes.push_back(write_rate(folder, page_bytes, kPageRequest, kDepth));
     reads.push_back(read());
     writes.push_back(write());
     auto writing = std::async(std::launch::async, write);
@@ -148,6 +161,8 @@ policy::Disk measure_disk(const std::string& folder, int64_t wanted_bytes, int r
   out.mixed_write = measured(mixed_writes, "while reading");
   out.mixed_read.value = std::min(out.mixed_read.value, out.read.value);
   out.mixed_write.value = std::min(out.mixed_write.value, out.write.value);
+  out.read_request_seconds = request_seconds(page_reads, out.read.value);
+  out.write_request_seconds = request_seconds(page_writes, out.write.value);
   out.latency_seconds = measured({seconds / kSingles}, "4 KiB, opened anew each time");
   return out;
 }

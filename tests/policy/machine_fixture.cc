@@ -64,6 +64,8 @@ Profile random_machine(std::mt19937& random, bool has_device) {
   disk.mixed_read.value = disk.read.value * (random() % 2 ? 1 : 0.6);
   disk.mixed_write.value = disk.write.value * (random() % 2 ? 1 : 0.6);
   disk.latency_seconds.value = 1e-5 * static_cast<double>(random() % 10);
+  disk.read_request_seconds.value = 1e-6 * static_cast<double>(random() % 30);
+  disk.write_request_seconds.value = 1e-6 * static_cast<double>(random() % 30);
   return out;
 }
 
