@@ -1,5 +1,6 @@
 #include "src/engine/kv_store.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "io/offload_file.h"
@@ -7,6 +8,10 @@
 #include "src/base/error.h"
 
 namespace sluice {
+
+namespace {
+constexpr int64_t kMostBetween = 8 * kMiB;  // of a page on its way from one place to another
+}
 
 KvStore::KvStore(const ModelShape& model, const policy::Plan& plan, io::FileEngine& engine,
                  const std::string& offload_dir, int64_t swap_bytes, Arena& compute, Arena& host,
@@ -128,20 +133,27 @@ void KvStore::write_layer(const PageRef& page, int64_t layer, const std::byte* f
 
 void KvStore::copy_page(const PageRef& from, const PageRef& to, Device* device) {
   const bool is_saved = to.tier == PageTier::kSwap, is_restored = from.tier == PageTier::kSwap;
-  const int64_t all_layers = num_layers_ * block_page_bytes_;
-  const int32_t slot = is_saved ? to.slot : from.slot;
-  if (between_.size() == 0) between_ = io::AlignedMemory(all_layers);
-  // In the swap space a page's layers lie one behind the other: one request for all.
-  std::byte* layers =
-      (is_saved || is_restored) && has_device_ ? swap_.data() + slot * all_layers : between_.data();
-  const io::Extent swapped{swap_file_, slot * all_layers, all_layers, layers};
-  if (is_restored && !has_device_) engine_.read_now({{swapped}});
-  for (int64_t layer = 0; layer < num_layers_; ++layer) {
-    std::byte* one = layers + layer * block_page_bytes_;
-    if (!is_restored) read_layer(from, layer, one, device);
-    if (!is_saved) write_layer(to, layer, one, device);
+  const bool is_in_memory = (is_saved || is_restored) && has_device_;
+  // In the swap space a page's layers lie one behind the other: one request for many.
+  const int64_t together =
+      is_in_memory ? num_layers_
+                   : std::clamp<int64_t>(kMostBetween / block_page_bytes_, 1, num_layers_);
+  if (!is_in_memory && between_.size() == 0)
+    between_ = io::AlignedMemory(together * block_page_bytes_);
+  const int64_t swapped = (is_saved ? to.slot : from.slot) * num_layers_ * block_page_bytes_;
+  for (int64_t first = 0; first < num_layers_; first += together) {
+    const int64_t count = std::min(together, num_layers_ - first);
+    const int64_t at = swapped + first * block_page_bytes_;
+    std::byte* layers = is_in_memory ? swap_.data() + at : between_.data();
+    const io::Extent in_file{swap_file_, at, count * block_page_bytes_, layers};
+    if (is_restored && !has_device_) engine_.read_now({{in_file}});
+    for (int64_t i = 0; i < count; ++i) {
+      std::byte* one = layers + i * block_page_bytes_;
+      if (!is_restored) read_layer(from, first + i, one, device);
+      if (!is_saved) write_layer(to, first + i, one, device);
+    }
+    if (is_saved && !has_device_) engine_.write_now({{in_file}});
   }
-  if (is_saved && !has_device_) engine_.write_now({{swapped}});
 }
 
 std::byte* KvStore::staged_address(int32_t slot, int64_t index) const noexcept {

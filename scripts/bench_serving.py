@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""The measurements of docs/perf-notes.md, "Serving", that need more than one server.
+
+    scripts/bench_serving.py swap MODEL       old prompts from swap space beside computing them again
+    scripts/bench_serving.py admission MODEL  static batches, continuous batching, and KV by expected length
+    scripts/bench_serving.py streamed MODEL   the same for a model of which CPU_MEM (400MiB) stays in memory
+
+MODEL: a folder or store; TinyLlama's shape in int4 for the figures there (`sluice synth tinyllama-1.1b DIR`, `sluice convert DIR
+STORE --weights int4`). Each server runs alone, ROUNDS times in turn (default 1). Environment: SLUICE, ROUNDS, CPU_MEM.
+"""
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+import urllib.request
+
+from served import SLUICE, served
+
+ROUNDS = int(os.environ.get("ROUNDS", 1))
+
+
+def ask(url, prompt, tokens):
+    body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
+    request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    began = time.monotonic()
+    answer = json.load(urllib.request.urlopen(request, timeout=600))
+    return time.monotonic() - began, answer["usage"]["prompt_tokens_details"]["cached_tokens"], answer["choices"][0]["text"]
+
+
+def swap(model):
+    """Eight prompts of 800 tokens in turn, three times, and KV for three of them."""
+    draw = random.Random(3)
+    prompts = [[draw.randrange(100, 30000) for _ in range(800)] for _ in range(8)]
+    texts = {}
+    print("| swap space | round | mean s to 4 tokens | tokens copied or known |\n|---|---|---|---|")
+    for space in ["0", "2GiB"] * ROUNDS:
+        flags = ["-c", "1024", "--kv-tokens", "2600", "--max-num-seqs", "4"]
+        flags += ["--swap-space", space] if space != "0" else []
+        with served(model, *flags) as url:
+            for number in range(3):
+                seconds, known = 0, 0
+                for i, prompt in enumerate(prompts):
+                    took, cached, text = ask(url, prompt, 4)
+                    seconds += took
+                    known += cached
+                    if texts.setdefault(i, text) != text:
+                        sys.exit(f"prompt {i} has another answer than before")
+                print(f"| {space} | {number + 1} | {seconds / len(prompts):.2f} | {known} of {800 * len(prompts)} |", flush=True)
+
+
+def load(url, *flags):
+    done = subprocess.run([SLUICE, "bench", "serve", "--url", url, "--vocab", "30000", "--json", *flags], capture_output=True,
+                          text=True, timeout=1800)
+    if done.returncode != 0:
+        sys.exit(done.stderr)
+    return json.loads(done.stdout)["results"][0]
+
+
+def metric(url, name):
+    for line in urllib.request.urlopen(url + "/metrics").read().decode().splitlines():
+        if line.startswith(name):
+            return float(line.split()[-1])
+    return float("nan")
+
+
+KINDS = {"static": ["--static", "--no-length-prediction"], "continuous": ["--no-length-prediction"],
+         "continuous, KV by expected length": []}
+
+
+def compare(model, serve_flags, loads):
+    print("| load | batching | output tok/s | passes | TTFT s p50 | E2E s p50 / p99 |\n|---|---|---|---|---|---|")
+    for name, load_flags in loads.items():
+        for kind, kind_flags in list(KINDS.items()) * ROUNDS:
+            with served(model, "--no-prefix-cache", *serve_flags, *kind_flags) as url:
+                row = load(url, *load_flags)
+                passes = metric(url, "vllm:iteration_tokens_total_count")
+            ms = lambda measure, share: row[measure][share] / 1000
+            print(f"| {name} | {kind} | {row['output_tokens_per_s']:.1f} | {passes:.0f} | {ms('ttft_ms', 'p50'):.1f} | "
+                  f"{ms('e2e_ms', 'p50'):.1f} / {ms('e2e_ms', 'p99'):.1f} |", flush=True)
+
+
+def admission(model):
+    compare(model, ["-c", "256", "--kv-tokens", "1024", "--max-num-seqs", "32"], {
+        "16 + 112, all alike": ["--users", "32", "--requests", "48", "--pp", "16", "--tg", "112"],
+        "16 + about 80": ["--users", "32", "--requests", "48", "--pp", "16", "--tg", "80", "--lengths", "exponential",
+                          "--max-gen-len", "230"]})
+
+
+def streamed(model):
+    compare(model, ["-c", "256", "--cpu-mem", os.environ.get("CPU_MEM", "400MiB"), "--activations", "int8"], {
+        "about 24 + 24": ["--users", "64", "--requests", "64", "--pp", "24", "--tg", "24", "--lengths", "exponential"]})
+
+
+if __name__ == "__main__":
+    modes = {"swap": swap, "admission": admission, "streamed": streamed}
+    if len(sys.argv) != 3 or sys.argv[1] not in modes:
+        sys.exit(__doc__)
+    modes[sys.argv[1]](sys.argv[2])
