@@ -11,7 +11,7 @@ constexpr std::string_view kSpace = " \t\r\n";
 constexpr std::string_view kBeginThought = "<think>", kEndThought = "</think>";
 constexpr std::string_view kPythonTag = "<|python_tag|>";
 constexpr std::string_view kCallId = "[CALL_ID]";
-constexpr size_t kLongestName = 256;
+constexpr size_t kLongestName = 256;  // with an id behind it
 
 std::string_view without_lead(std::string_view text) {
   const size_t first = text.find_first_not_of(kSpace);
@@ -359,18 +359,17 @@ bool MessageReader::step_object() {
 
 bool MessageReader::step_name() {
   const size_t end = pending_.find(form_.calls->middle);
-  if (end == std::string::npos) {
-    if (!is_over_ && pending_.size() < kLongestName + form_.calls->middle.size()) return false;
-    return give_up_call();
-  }
+  if (end == std::string::npos && !is_over_ &&
+      pending_.size() < kLongestName + form_.calls->middle.size())
+    return false;
+  if (end == std::string::npos || end > kLongestName) return give_up_call();
   const std::string_view all = pending_;
   const std::string_view arguments = without_lead(all.substr(end + form_.calls->middle.size()));
   if (arguments.empty() && !is_over_) return false;
   // Some of Mistral's models put an id between name and arguments.
   const std::string_view before = all.substr(0, std::min(end, all.find(kCallId)));
   const std::string_view name = without_lead(before.substr(0, length_without_trail(before)));
-  if (name.empty() || name.size() > kLongestName || !arguments.starts_with('{'))
-    return give_up_call();
+  if (name.empty() || !arguments.starts_with('{')) return give_up_call();
   begin_call(name);
   pending_ = std::string(arguments);
   depth_ = 0;

@@ -163,6 +163,19 @@ TEST(MessageReader, GoesOnWhereThePromptHasBegunTheCall) {
   EXPECT_EQ(shown(read(forced, {"oh"})), "text0[<tool_call>oh]");
 }
 
+// The name's end is looked for so far and no further, however much has come.
+TEST(MessageReader, GivesUpNamesWithoutEndAlikeHoweverTheyAreCut) {
+  const MessageForm with = form("mistral_args");
+  for (const size_t filler : {200, 250, 256, 257, 262, 300}) {
+    const std::string text =
+        "[TOOL_CALLS]f[CALL_ID]" + std::string(filler - 10, 'x') + "[ARGS]{\"a\": 1}";
+    std::vector<std::string> pieces;
+    for (char c : text) pieces.push_back(std::string(1, c));
+    EXPECT_EQ(shown(read(with, pieces)), shown(read(with, {text}))) << filler;
+    EXPECT_EQ(shown(read(with, {text})).starts_with("call0"), filler <= 256) << filler;
+  }
+}
+
 // Arguments go out as they come, not only when they are whole.
 TEST(MessageReader, StreamsArguments) {
   MessageReader reader(form("hermes"));
