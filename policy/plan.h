@@ -19,7 +19,9 @@ struct Workload {
   int64_t max_prompt_tokens = 1;
   int64_t max_total_tokens = 1;  ///< prompt + new, of the longest sequence
   int64_t total_tokens =
-      0;              ///< prompt + new, summed over `sequences`; 0: sequences * max_total_tokens
+      0;  ///< prompt + new, summed over `sequences`; 0: sequences * max_total_tokens
+  /// Of total_tokens, those of prompts; 0: in the longest sequence's proportion.
+  int64_t prompt_tokens = 0;
   int64_t beams = 1;  ///< sequences that belong together: their KV is all where it is attended
 };
 

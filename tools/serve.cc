@@ -54,6 +54,8 @@ policy::Workload workload_of(const ServeFlags& flags, int64_t context) {
   const int64_t tokens =
       flags.kv_tokens > 0 ? flags.kv_tokens : flags.sequences * std::min(context, kMeanTokens);
   workload.total_tokens = std::max(tokens, context);
+  // Nothing is known of them yet: as much is generated as is asked.
+  workload.prompt_tokens = workload.total_tokens / 2;
   return workload;
 }
 

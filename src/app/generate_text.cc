@@ -97,6 +97,7 @@ void add_to_workload(policy::Workload& workload, int64_t prompt_tokens, int64_t 
   workload.max_prompt_tokens = std::max(workload.max_prompt_tokens, prompt_tokens);
   workload.max_total_tokens = std::max(workload.max_total_tokens, prompt_tokens + new_tokens);
   workload.total_tokens += beams * (prompt_tokens + new_tokens);
+  workload.prompt_tokens += beams * prompt_tokens;
 }
 
 }  // namespace sluice::app

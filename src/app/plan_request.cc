@@ -130,8 +130,10 @@ policy::JobShape job_of(const policy::Workload& workload) {
   const double mean = workload.total_tokens > 0 ? static_cast<double>(workload.total_tokens) /
                                                       static_cast<double>(job.sequences)
                                                 : static_cast<double>(longest);
-  // Only sums are known: prompts and outputs keep the proportion of the longest.
-  const double share = static_cast<double>(job.max_prompt_tokens) / static_cast<double>(longest);
+  const double share =
+      workload.prompt_tokens > 0 && workload.total_tokens > 0
+          ? static_cast<double>(workload.prompt_tokens) / static_cast<double>(workload.total_tokens)
+          : static_cast<double>(job.max_prompt_tokens) / static_cast<double>(longest);
   job.prompt_tokens = std::max(mean * share, 1.0);
   job.new_tokens = std::max(mean * (1 - share), 1.0);
   return job;

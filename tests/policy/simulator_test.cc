@@ -118,6 +118,34 @@ TEST(Simulator, AsFastAsTheBusiestLaneWhereOneLaneIsAll) {
   EXPECT_NEAR(read, bytes / 1e6, 0.02 * bytes / 1e6);
 }
 
+// KV pages are small requests: each takes its time beside its bytes, in the model and simulated.
+TEST(Simulator, PagesTakeWhatSmallRequestsTake) {
+  Case one;
+  one.profile = plain_machine(false);
+  one.input = input_for(shape_of("opt-125m"), int64_t{1} << 40);
+  one.job = {2, 64, 2, 0, 0};
+  one.input.workload = {2, 64, 66, 0};
+  Policy policy;
+  policy.kv = {0, 0, 1};
+  policy.micro_batch_sequences = 2;
+  policy.page_tokens = 16;
+  one.plan = make_plan(one.input, policy);
+  const auto reads = [&](double request_seconds) {
+    one.profile.disks.front().read_request_seconds.value = request_seconds;
+    std::vector<CostTerm> terms;
+    predict(*one.input.model, one.plan, one.profile, one.input.kv_dtype, one.job, &terms);
+    double told = 0;
+    for (const CostTerm& term : terms)
+      if (term.what == "KV from disk") told += term.seconds;
+    return std::pair{told, simulate_all(one, false).busy_seconds(Lane::kDiskRead)};
+  };
+  const auto free = reads(0), dear = reads(1e-3);
+  // Of the second token alone is KV read: four whole pages and one begun (of 65 tokens) of two
+  // sequences, or what the mean of passes makes of it; 12 layers.
+  EXPECT_NEAR(dear.second - free.second, 2 * 4 * 12 * 1e-3, 2 * 12 * 1e-3 + 1e-9);
+  EXPECT_NEAR(dear.first - free.first, dear.second - free.second, 2 * 12 * 1e-3 + 1e-9);
+}
+
 TEST(Simulator, SampledDecodeIsTheWholeDecode) {
   std::mt19937 random(42);
   for (int round = 0; round < 12; ++round) {
