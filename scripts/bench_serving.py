@@ -3,10 +3,12 @@
 
     scripts/bench_serving.py swap MODEL       old prompts from swap space beside computing them again
     scripts/bench_serving.py admission MODEL  static batches, continuous batching, and KV by expected length
+    scripts/bench_serving.py ladder MODEL     one request at a time, static, continuous, by expected length, with the prefix cache
     scripts/bench_serving.py streamed MODEL   the same for a model of which CPU_MEM (400MiB) stays in memory
 
 MODEL: a folder or store; TinyLlama's shape in int4 for the figures there (`sluice synth tinyllama-1.1b DIR`, `sluice convert DIR
-STORE --weights int4`). Each server runs alone, ROUNDS times in turn (default 1). Environment: SLUICE, ROUNDS, CPU_MEM.
+STORE --weights int4`). Each server runs alone, ROUNDS times in turn (default 1). Environment: SLUICE, ROUNDS, CPU_MEM; TRACE, a file of
+"seconds,prompt tokens,new tokens" whose lengths the ladder takes (cut at 160 and 160) instead of exponential ones.
 """
 import json
 import os
@@ -88,13 +90,34 @@ def admission(model):
                           "--max-gen-len", "230"]})
 
 
+def ladder(model):
+    flags = ["--users", "64", "--requests", "64", "--shared-prefix", "64"]
+    trace = os.environ.get("TRACE")
+    flags += (["--trace", trace, "--max-prompt-len", "160", "--max-gen-len", "160"] if trace else
+              ["--pp", "96", "--tg", "48", "--lengths", "exponential"])
+    steps = {"one at a time": ["--max-num-seqs", "1", "--no-prefix-cache"],
+             "static batches of 16": ["--static", "--no-prefix-cache", "--no-length-prediction"],
+             "continuous": ["--no-prefix-cache", "--no-length-prediction"],
+             "and KV by expected length": ["--no-prefix-cache"],
+             "and the prefix cache": []}
+    print("| batching | req/s | output tok/s | passes | TTFT s p50 / p99 | E2E s p50 / p99 |\n|---|---|---|---|---|---|")
+    for step, step_flags in list(steps.items()) * ROUNDS:
+        with served(model, "-c", "1024", *step_flags) as url:
+            row = load(url, *flags)
+            passes = metric(url, "vllm:iteration_tokens_total_count")
+        ms = lambda measure, share: row[measure][share] / 1000
+        print(f"| {step} | {row['requests_per_s']:.2f} | {row['output_tokens_per_s']:.1f} | {passes:.0f} | "
+              f"{ms('ttft_ms', 'p50'):.1f} / {ms('ttft_ms', 'p99'):.1f} | {ms('e2e_ms', 'p50'):.1f} / {ms('e2e_ms', 'p99'):.1f} |",
+              flush=True)
+
+
 def streamed(model):
     compare(model, ["-c", "256", "--cpu-mem", os.environ.get("CPU_MEM", "400MiB"), "--activations", "int8"], {
         "about 24 + 24": ["--users", "64", "--requests", "64", "--pp", "24", "--tg", "24", "--lengths", "exponential"]})
 
 
 if __name__ == "__main__":
-    modes = {"swap": swap, "admission": admission, "streamed": streamed}
+    modes = {"swap": swap, "admission": admission, "ladder": ladder, "streamed": streamed}
     if len(sys.argv) != 3 or sys.argv[1] not in modes:
         sys.exit(__doc__)
     modes[sys.argv[1]](sys.argv[2])
