@@ -32,6 +32,7 @@ def check(what, holds, shown=""):
 
 
 def completions(client, model):
+    check("models", client.models.retrieve(model).id == client.models.list().data[0].id == model)
     greedy = dict(model=model, prompt=STORY, max_tokens=30, temperature=0)
     alone = client.completions.create(**greedy, logprobs=2).choices[0]
     check("completion", alone.text and len(alone.logprobs.tokens) == 30, repr(alone.text))

@@ -25,7 +25,10 @@ PagePool::PagePool(const PageCounts& pages, bool keeps_whole)
     : pages_(pages),
       keeps_whole_(keeps_whole),
       free_{all_slots(pages.compute), all_slots(pages.host), all_slots(pages.disk)} {
-  for (size_t tier = 0; tier < free_.size(); ++tier) owners_[tier].assign(free_[tier].size(), 0);
+  for (size_t tier = 0; tier < free_.size(); ++tier) {
+    owners_[tier].assign(free_[tier].size(), 0);
+    kept_[tier].assign(free_[tier].size(), false);
+  }
 }
 
 int64_t PagePool::free_pages() const noexcept {
@@ -89,7 +92,19 @@ std::optional<PageTable> PagePool::reserve(int64_t count) {
 
 void PagePool::share(const PageRef& page) {
   SLUICE_ASSERT(owners_of(page) > 0, "a page without an owner has nothing to share");
+  idle_pages_ -= is_idle(page);
   ++owners_of(page);
+}
+
+void PagePool::keep(const PageRef& page) {
+  SLUICE_ASSERT(owners_of(page) > 0, "who keeps a page owns it");
+  kept_[static_cast<size_t>(page.tier)][static_cast<size_t>(page.slot)] = true;
+  idle_pages_ += is_idle(page);
+}
+
+void PagePool::unkeep(const PageRef& page) {
+  idle_pages_ -= is_idle(page);
+  kept_[static_cast<size_t>(page.tier)][static_cast<size_t>(page.slot)] = false;
 }
 
 int32_t PagePool::owners(const PageRef& page) const noexcept {
@@ -100,6 +115,7 @@ void PagePool::release(PageTable& table) {
   for (const PageRef& page : table) {
     SLUICE_ASSERT(owners_of(page) > 0, "a page was given back twice");
     if (--owners_of(page) == 0) free_of(page.tier).push_back(page.slot);
+    idle_pages_ += is_idle(page);
   }
   table.clear();
 }

@@ -64,7 +64,14 @@ class PagePool {
   /// Takes an owner from every page of `table` and empties it.
   void release(PageTable& table);
 
+  /// One of the page's owners keeps it only in case it is asked for again (the prefix cache).
+  void keep(const PageRef& page);
+  /// Before that owner releases it.
+  void unkeep(const PageRef& page);
+
   int32_t owners(const PageRef& page) const noexcept;
+  /// Pages that are only kept.
+  int64_t idle_pages() const noexcept { return idle_pages_; }
   int64_t free_pages() const noexcept;
   int64_t total_pages() const noexcept { return pages_.total(); }
   /// Pages of the longest sequence that can ever be reserved.
@@ -77,12 +84,18 @@ class PagePool {
   int32_t& owners_of(const PageRef& page) {
     return owners_[static_cast<size_t>(page.tier)][static_cast<size_t>(page.slot)];
   }
+  bool is_idle(const PageRef& page) {
+    return owners_of(page) == 1 &&
+           kept_[static_cast<size_t>(page.tier)][static_cast<size_t>(page.slot)];
+  }
   bool take(PageTable& table, int64_t count, PageTier first, PageTier last);
 
   PageCounts pages_;
   bool keeps_whole_;
   std::array<std::vector<int32_t>, kTiers> free_;    ///< by tier, last one first
   std::array<std::vector<int32_t>, kTiers> owners_;  ///< by tier and slot
+  std::array<std::vector<bool>, kTiers> kept_;       ///< likewise
+  int64_t idle_pages_ = 0;
   int64_t peak_used_ = 0;
 };
 

@@ -36,6 +36,7 @@ void PrefixCache::touch(int64_t id) {
 void PrefixCache::make_resident(int64_t id, const PageRef& page) {
   Node& node = nodes_.at(id);
   node.page = page;
+  pool_.keep(page);
   if (node.resident_children == 0) leaves_.insert({node.used, id});
   if (const int64_t parent = node.key->first; parent > 0) {
     Node& above = nodes_.at(parent);
@@ -48,6 +49,7 @@ void PrefixCache::make_absent(int64_t id) {
   Node& node = nodes_.at(id);
   PageTable page{*node.page};
   node.page.reset();
+  pool_.unkeep(page.front());
   pool_.release(page);
   leaves_.erase({node.used, id});
   if (const int64_t parent = node.key->first; parent > 0) {
@@ -213,12 +215,6 @@ bool PrefixCache::evict_one() {
     return true;
   }
   return false;
-}
-
-int64_t PrefixCache::idle_pages() const noexcept {
-  return std::count_if(nodes_.begin(), nodes_.end(), [&](const auto& node) {
-    return node.second.page && pool_.owners(*node.second.page) == 1;
-  });
 }
 
 void PrefixCache::clear() {

@@ -63,7 +63,7 @@ class PrefixCache {
   void clear();
 
   /// Pages that nobody else owns: as good as free.
-  int64_t idle_pages() const noexcept;
+  int64_t idle_pages() const noexcept { return pool_.idle_pages(); }
   int64_t pages() const noexcept { return static_cast<int64_t>(nodes_.size()); }
   int64_t saved_pages() const noexcept { return saved_pages_; }        ///< to the swap space
   int64_t restored_pages() const noexcept { return restored_pages_; }  ///< from there

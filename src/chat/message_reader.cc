@@ -130,7 +130,7 @@ ObjectHead scan_object(std::string_view text) {
 }
 }  // namespace
 
-MessageReader::MessageReader(MessageForm form) : form_(form) {
+MessageReader::MessageReader(MessageForm form) : form_(std::move(form)) {
   state_ = form_.begins_in_call                            ? State::kBeforeCall
            : form_.has_thoughts && form_.begins_in_thought ? State::kThought
            : form_.has_thoughts                            ? State::kStart
@@ -329,8 +329,14 @@ bool MessageReader::step_before_call() {
   return true;
 }
 
+bool MessageReader::may_be_called(const std::string& name) const {
+  return !form_.calls->trigger.empty() || form_.names.empty() ||
+         std::find(form_.names.begin(), form_.names.end(), name) != form_.names.end();
+}
+
 bool MessageReader::step_object() {
-  const ObjectHead head = scan_object(pending_);
+  ObjectHead head = scan_object(pending_);
+  if (!head.name.empty() && !may_be_called(head.name)) head.found = ObjectHead::Found::kNoCall;
   switch (head.found) {
     case ObjectHead::Found::kWaits:
       if (!is_over_) return false;

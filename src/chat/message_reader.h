@@ -25,6 +25,8 @@ struct MessagePart {
 
 struct MessageForm {
   const ToolFormat* calls = nullptr;  ///< null: there are none
+  /// Where nothing but the call itself tells that it is one: calls of others are text. None: any.
+  std::vector<std::string> names;
   bool has_thoughts = false;
   bool begins_in_thought = false;  ///< the prompt ends with <think>
   bool begins_in_call = false;     ///< the prompt ends with the calls' trigger
@@ -72,6 +74,7 @@ class MessageReader {
   bool skip(std::string_view which);
   size_t scan_json(bool& has_ended);
   bool give_up_call();
+  bool may_be_called(const std::string& name) const;
   bool to_text();
 
   MessageForm form_;

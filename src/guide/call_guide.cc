@@ -60,6 +60,9 @@ CallGuide call_guide(std::string_view spec) {
   const ExprPtr tag = sequence({with_optional_space(text("open")), calls, literal(text("close"))});
   if (!is_forced) {
     out.trigger = text("trigger");
+    if (out.trigger.empty())
+      for (const ordered_json& one : format["calls"])
+        out.beginnings.push_back(text("open") + one["head"].get<std::string>());
     out.repeats = many;
     out.network = grammar.build(tag);
     return out;

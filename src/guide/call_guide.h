@@ -10,8 +10,10 @@
 namespace sluice::guide {
 
 struct CallGuide {
-  Grammar::Network network;        ///< of what follows the trigger
-  std::string trigger;             ///< text is free up to it; empty: calls from the start
+  Grammar::Network network;  ///< of what follows the trigger
+  std::string trigger;       ///< text is free up to it
+  /// Without one: text that begins with none of these is free. Both empty: calls from the start.
+  std::vector<std::string> beginnings;
   bool repeats = false;            ///< free text and more calls may follow
   std::vector<std::string> marks;  ///< texts of the format: special tokens in them are allowed
 };

@@ -26,7 +26,14 @@ Guide::Guide(Grammar::Network network, std::shared_ptr<const TokenTrie> tokens,
       k = shorter_[static_cast<size_t>(k)];
     shorter_[n] = k + (trigger_.text[static_cast<size_t>(k)] == trigger_.text[n - 1] ? 1 : 0);
   }
-  if (start() == Automaton::kDead) throw Error(ErrorKind::kUser, "the guide allows no text at all");
+  for (const std::string& beginning : trigger_.beginnings) {
+    State state = automaton_.start();
+    for (char c : beginning) state = automaton_.after(state, static_cast<uint8_t>(c));
+    SLUICE_ASSERT(state != Automaton::kDead, "the network begins with every beginning");
+    begun_.push_back(state);
+  }
+  if (automaton_.start() == Automaton::kDead)
+    throw Error(ErrorKind::kUser, "the guide allows no text at all");
 }
 
 std::vector<uint64_t> Guide::find_allowed(State state) {
@@ -56,7 +63,7 @@ std::vector<uint64_t> Guide::find_allowed(State state) {
 }
 
 std::span<const uint64_t> Guide::allowed(State state) {
-  if (state <= kFree) return {};
+  if (is_free(state)) return {};
   const auto index = static_cast<size_t>(state);
   if (masks_.size() <= index) masks_.resize(index + 1);
   if (masks_[index].empty()) {
@@ -74,18 +81,24 @@ std::span<const uint64_t> Guide::allowed(State state) {
 
 Guide::State Guide::after(State state, int32_t token) {
   if (std::find(end_tokens_.begin(), end_tokens_.end(), token) != end_tokens_.end()) return kEnded;
-  const bool is_free = state <= kFree;
+  const bool was_free = is_free(state);
   for (char c : tokens_->bytes(token)) {
     state = after_byte(state, static_cast<uint8_t>(c));
     // One token may hold the trigger and what can't follow it: then no call has begun.
-    if (state == Automaton::kDead && is_free) return kFree;
+    if (state == Automaton::kDead && was_free) return trigger_.text.empty() ? kFreeForGood : kFree;
     SLUICE_ASSERT(state != Automaton::kDead, "only tokens that are allowed are taken");
   }
   return state;
 }
 
 Guide::State Guide::after_byte(State state, uint8_t byte) {
-  if (state > kFree) {
+  if (state == kFreeForGood) return state;
+  if (state <= kMayBegin) {
+    state = automaton_.after(kMayBegin - state, byte);
+    const bool has_begun = std::find(begun_.begin(), begun_.end(), state) != begun_.end();
+    return state == Automaton::kDead || has_begun ? state : kMayBegin - state;
+  }
+  if (!is_free(state)) {
     state = automaton_.after(state, byte);
     const bool is_over = state >= 0 && trigger_.repeats && automaton_.is_final(state);
     return is_over ? kFree : state;

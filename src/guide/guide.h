@@ -13,10 +13,13 @@
 
 namespace sluice::guide {
 
-/// Text that the guide waits for; what comes before it is free.
+/// What the guide waits for; until then text is free. Nothing: it holds from the start.
 struct Trigger {
-  std::string text;      ///< empty: the guide holds from the start
+  std::string text;      ///< anywhere; the network describes what follows it
   bool repeats = false;  ///< free again behind what the network describes
+  /// Instead of `text`: a text that begins with one of these, which the network begins with too, is
+  /// guided from there on; any other is free to its end.
+  std::vector<std::string> beginnings;
 };
 
 class Guide {
@@ -26,7 +29,10 @@ class Guide {
         std::vector<int32_t> end_tokens, Trigger trigger = {});
 
   using State = Automaton::State;
-  State start() const noexcept { return trigger_.text.empty() ? automaton_.start() : kFree; }
+  State start() const noexcept {
+    if (!trigger_.text.empty()) return kFree;
+    return trigger_.beginnings.empty() ? automaton_.start() : kMayBegin - automaton_.start();
+  }
   /// Bit t: token t may come; no bits at all: every token may. Valid until the next call. Errors:
   /// as Automaton::after().
   std::span<const uint64_t> allowed(State state);
@@ -42,8 +48,10 @@ class Guide {
   const std::vector<int32_t>& end_tokens() const noexcept { return end_tokens_; }
 
  private:
-  // Free text of which the last n bytes are the trigger's first ones: kFree - n.
-  static constexpr State kFree = -100;
+  // No mask: free to the end; free text of which the last n bytes are the trigger's first ones
+  // (kFree - n); text that may become a beginning, at a state of the automaton (kMayBegin - state).
+  static constexpr State kFreeForGood = -50, kFree = -100, kMayBegin = -100'000;
+  static constexpr bool is_free(State state) { return state <= kFreeForGood; }
 
   std::vector<uint64_t> find_allowed(State state);
   State after_byte(State state, uint8_t byte);
@@ -52,8 +60,9 @@ class Guide {
   std::shared_ptr<const TokenTrie> tokens_;
   std::vector<int32_t> end_tokens_;
   Trigger trigger_;
-  std::vector<State>
-      shorter_;  // by n: the longest beginning of the trigger that its n bytes end with
+  std::vector<State> begun_;  // where the trigger's beginnings lead
+  // By n: the longest beginning of the trigger that its n bytes end with.
+  std::vector<State> shorter_;
   std::vector<std::vector<uint64_t>> masks_;  // by state; empty: not looked at
   size_t kept_masks_ = 0;
   std::vector<State> path_;  // by depth, during a walk

@@ -56,8 +56,9 @@ std::shared_ptr<Guide> GuideMaker::make_new(const GuideSpec& spec) {
     return std::make_shared<Guide>(std::move(network), tokens_with({}), end_tokens_);
   }
   CallGuide calls = call_guide(spec.text);
-  return std::make_shared<Guide>(std::move(calls.network), tokens_with(calls.marks), end_tokens_,
-                                 Trigger{calls.trigger, calls.repeats});
+  return std::make_shared<Guide>(
+      std::move(calls.network), tokens_with(calls.marks), end_tokens_,
+      Trigger{calls.trigger, calls.repeats && !calls.trigger.empty(), calls.beginnings});
 }
 
 // The vocabulary, with the special tokens that `marks` hold.

@@ -87,12 +87,11 @@ void offer_tools(const ChatRequest& call, const chat::ToolFormat* format,
                    "the form with --tool-call-parser, or add \"tool_choice\": \"none\"",
                    "", "tools", 0};
   out.form.calls = format;
+  for (const chat::Tool& tool : call.callable) out.form.names.push_back(tool.name);
   out.form.begins_in_call = call.must_call;
   if (call.must_call) {
     if (std::exchange(out.form.begins_in_thought, false)) out.text += "\n</think>\n\n";
     out.text += format->trigger;
-  } else if (format->trigger.empty()) {
-    return;  // nothing tells the beginning of a call
   }
   out.guide = {
       sampling::GuideKind::kCalls,

@@ -70,7 +70,7 @@ struct HttpServer::Impl {
   void chat_complete(const httplib::Request& request, httplib::Response& response);
   void tokenize(const httplib::Request& request, httplib::Response& response) const;
   void detokenize(const httplib::Request& request, httplib::Response& response) const;
-  void models(httplib::Response& response) const;
+  ordered_json model_json() const;
   void health(httplib::Response& response) const;
 
   void check_model(const std::string& model) const;
@@ -186,7 +186,10 @@ void HttpServer::Impl::chat_complete(const httplib::Request& request, httplib::R
   const ChatPrompt prompt = prompt_of(call);
   Submission one;
   one.params = call.params;
-  if (prompt.guide.kind != sampling::GuideKind::kNone) one.params.guide = prompt.guide;
+  if (prompt.guide.kind != sampling::GuideKind::kNone) {
+    one.params.guide = prompt.guide;
+    sampling::validate(one.params);
+  }
   one.keeps_special = prompt.keeps_special;
   // The template writes the special tokens itself.
   one.prompt =
@@ -367,14 +370,12 @@ void HttpServer::Impl::detokenize(const httplib::Request& request,
   response.set_content(dump({{"prompt", text}, {"content", text}}), "application/json");
 }
 
-void HttpServer::Impl::models(httplib::Response& response) const {
-  const ordered_json model{{"id", options.model_name},
-                           {"object", "model"},
-                           {"created", started},
-                           {"owned_by", "sluice"},
-                           {"max_model_len", service.engine().context_tokens()}};
-  response.set_content(dump({{"object", "list"}, {"data", ordered_json::array({model})}}),
-                       "application/json");
+ordered_json HttpServer::Impl::model_json() const {
+  return {{"id", options.model_name},
+          {"object", "model"},
+          {"created", started},
+          {"owned_by", "sluice"},
+          {"max_model_len", service.engine().context_tokens()}};
 }
 
 void HttpServer::Impl::health(httplib::Response& response) const {
@@ -419,7 +420,14 @@ void HttpServer::Impl::add_routes() {
   post("/tokenize", [this](const auto& request, auto& response) { tokenize(request, response); });
   post("/detokenize",
        [this](const auto& request, auto& response) { detokenize(request, response); });
-  get("/v1/models", [this](const auto&, auto& response) { models(response); });
+  get("/v1/models", [this](const auto&, auto& response) {
+    response.set_content(dump({{"object", "list"}, {"data", ordered_json::array({model_json()})}}),
+                         "application/json");
+  });
+  get("/v1/models/(.+)", [this](const auto& request, auto& response) {
+    check_model(request.matches[1]);
+    response.set_content(dump(model_json()), "application/json");
+  });
   get("/health", [this](const auto&, auto& response) { health(response); });
   get("/version", [](const auto&, auto& response) {
     response.set_content(dump({{"version", SLUICE_VERSION}}), "application/json");

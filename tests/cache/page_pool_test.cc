@@ -81,6 +81,54 @@ TEST(PagePool, RandomUseMatchesASetOfPages) {
   }
 }
 
+TEST(PagePool, CountsThePagesThatAreOnlyKept) {
+  std::mt19937 random(3);
+  PagePool pool({20, 0, 10}, false);
+  PageTable kept;                 // whose keeper is an owner
+  std::vector<PageTable> others;  // one page each, kept or not
+  for (int step = 0; step < 3000; ++step) {
+    const auto pick = [&](size_t size) { return static_cast<size_t>(random()) % size; };
+    switch (random() % 5) {
+      case 0:
+        if (auto table = pool.reserve(1)) others.push_back(std::move(*table));
+        break;
+      case 1:
+        if (!others.empty()) {
+          const PageRef page = others[pick(others.size())].front();
+          if (std::find(kept.begin(), kept.end(), page) != kept.end()) break;
+          pool.share(page);
+          pool.keep(page);
+          kept.push_back(page);
+        }
+        break;
+      case 2:
+        if (!kept.empty()) {
+          others.push_back({kept[pick(kept.size())]});
+          pool.share(others.back().front());
+        }
+        break;
+      case 3:
+        if (!others.empty()) {
+          std::swap(others[pick(others.size())], others.back());
+          pool.release(others.back());
+          others.pop_back();
+        }
+        break;
+      default:
+        if (!kept.empty()) {
+          std::swap(kept[pick(kept.size())], kept.back());
+          PageTable one{kept.back()};
+          kept.pop_back();
+          pool.unkeep(one.front());
+          pool.release(one);
+        }
+    }
+    const auto idle = std::count_if(kept.begin(), kept.end(),
+                                    [&](const PageRef& page) { return pool.owners(page) == 1; });
+    ASSERT_EQ(pool.idle_pages(), idle) << "step " << step;
+  }
+}
+
 TEST(PagePool, BothTiersFillEvenlyToWithinOnePage) {
   std::mt19937 random(2);
   for (int round = 0; round < 100; ++round) {

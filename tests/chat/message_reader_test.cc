@@ -163,6 +163,21 @@ TEST(MessageReader, GoesOnWhereThePromptHasBegunTheCall) {
   EXPECT_EQ(shown(read(forced, {"oh"})), "text0[<tool_call>oh]");
 }
 
+// Without a trigger, JSON of another kind is an answer.
+TEST(MessageReader, TakesNoJsonForACallOfWhatIsNoTool) {
+  MessageForm with = form("llama3_json");
+  with.names = {"add", "list"};
+  for (const char* text :
+       {"{\"name\": \"Bob\", \"age\": 3}", "{\"name\": \"Bob\", \"parameters\": {\"a\": 1}}"}) {
+    EXPECT_EQ(shown(read(with, {text})), "text0[" + std::string(text) + "]");
+    std::vector<std::string> pieces;
+    for (char c : std::string(text)) pieces.push_back(std::string(1, c));
+    EXPECT_EQ(shown(read(with, pieces)), "text0[" + std::string(text) + "]");
+  }
+  EXPECT_EQ(shown(read(with, {"{\"name\": \"add\", \"parameters\": {}}"})),
+            "call0[add]arguments0[{}]");
+}
+
 // The name's end is looked for so far and no further, however much has come.
 TEST(MessageReader, GivesUpNamesWithoutEndAlikeHoweverTheyAreCut) {
   const MessageForm with = form("mistral_args");

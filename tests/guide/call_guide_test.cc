@@ -174,6 +174,39 @@ TEST(CallGuide, LeavesTextFreeUpToTheTrigger) {
   }
 }
 
+// A format without a trigger: guided once the output has begun as a call of one of the tools.
+TEST(CallGuide, WaitsForTheBeginningOfACall) {
+  std::mt19937 random(6);
+  const auto tokenizer = tokenizer_with(false);
+  const chat::ToolFormat& format = *chat::find_tool_format("llama3_json");
+  GuideMaker maker(tokenizer, {kEnd});
+  const auto guide = maker.make({sampling::GuideKind::kCalls,
+                                 chat::tool_guide(format, tools(), ToolGuideUse::kOffered, false),
+                                 {}});
+  const auto spelled = [&](const std::string& text) {
+    Guide::State state = guide->start();
+    for (char c : text) {
+      EXPECT_TRUE(guide->allowed(state).empty()) << text;
+      state = guide->after(state, find(tokenizer, std::string(1, c)));
+    }
+    return state;
+  };
+  const std::string head = R"({"name": "weather", "parameters": )";
+  Guide::State state = spelled(head);
+  ASSERT_FALSE(guide->allowed(state).empty());
+  EXPECT_FALSE(is_allowed(guide->allowed(state), find(tokenizer, "a")));
+  const std::string text = walk(*guide, tokenizer, state, random);
+  EXPECT_TRUE(guide->is_complete(state));
+  expect_calls(format, head + text);
+  for (const char* other :
+       {R"({"name": "Bob", "age": 3})", "It is warm.", R"({"name": "weather", "x)"}) {
+    const Guide::State free = spelled(other);
+    EXPECT_TRUE(guide->allowed(free).empty()) << other;
+    EXPECT_FALSE(guide->is_complete(free));
+    EXPECT_EQ(guide->after(free, kEnd), Guide::kEnded);
+  }
+}
+
 TEST(CallGuide, FallsBackToAnyObjectUnlessTheToolIsStrict) {
   const auto tokenizer = tokenizer_with(false);
   const chat::ToolFormat& format = *chat::find_tool_format("hermes");

@@ -358,6 +358,8 @@ TEST(HttpServer, TellsAboutItself) {
   auto client = server.client();
   EXPECT_EQ(json::parse(client.Get("/v1/models")->body)["data"][0]["id"], "stories");
   EXPECT_EQ(json::parse(client.Get("/v1/models")->body)["data"][0]["max_model_len"], 256);
+  EXPECT_EQ(json::parse(client.Get("/v1/models/stories")->body)["object"], "model");
+  EXPECT_EQ(client.Get("/v1/models/others")->status, 404);
   EXPECT_TRUE(json::parse(client.Get("/version")->body)["version"].is_string());
   server.post("/v1/completions", kGreedy);
   const std::string metrics = client.Get("/metrics")->body;
