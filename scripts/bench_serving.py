@@ -67,6 +67,18 @@ def metric(url, name):
     return float("nan")
 
 
+def measure(model, serve_flags, load_flags):
+    """What the load felt of a server of its own, with the passes that it took."""
+    with served(model, *serve_flags) as url:
+        row = load(url, *load_flags)
+        row["passes"] = metric(url, "vllm:iteration_tokens_total_count")
+    return row
+
+
+def in_seconds(row, name, *shares):
+    return " / ".join(f"{row[name][share] / 1000:.1f}" for share in shares)
+
+
 KINDS = {"static": ["--static", "--no-length-prediction"], "continuous": ["--no-length-prediction"],
          "continuous, KV by expected length": []}
 
@@ -75,12 +87,9 @@ def compare(model, serve_flags, loads):
     print("| load | batching | output tok/s | passes | TTFT s p50 | E2E s p50 / p99 |\n|---|---|---|---|---|---|")
     for name, load_flags in loads.items():
         for kind, kind_flags in list(KINDS.items()) * ROUNDS:
-            with served(model, "--no-prefix-cache", *serve_flags, *kind_flags) as url:
-                row = load(url, *load_flags)
-                passes = metric(url, "vllm:iteration_tokens_total_count")
-            ms = lambda measure, share: row[measure][share] / 1000
-            print(f"| {name} | {kind} | {row['output_tokens_per_s']:.1f} | {passes:.0f} | {ms('ttft_ms', 'p50'):.1f} | "
-                  f"{ms('e2e_ms', 'p50'):.1f} / {ms('e2e_ms', 'p99'):.1f} |", flush=True)
+            row = measure(model, ["--no-prefix-cache", *serve_flags, *kind_flags], load_flags)
+            print(f"| {name} | {kind} | {row['output_tokens_per_s']:.1f} | {row['passes']:.0f} | {in_seconds(row, 'ttft_ms', 'p50')} | "
+                  f"{in_seconds(row, 'e2e_ms', 'p50', 'p99')} |", flush=True)
 
 
 def admission(model):
@@ -102,13 +111,9 @@ def ladder(model):
              "and the prefix cache": []}
     print("| batching | req/s | output tok/s | passes | TTFT s p50 / p99 | E2E s p50 / p99 |\n|---|---|---|---|---|---|")
     for step, step_flags in list(steps.items()) * ROUNDS:
-        with served(model, "-c", "1024", *step_flags) as url:
-            row = load(url, *flags)
-            passes = metric(url, "vllm:iteration_tokens_total_count")
-        ms = lambda measure, share: row[measure][share] / 1000
-        print(f"| {step} | {row['requests_per_s']:.2f} | {row['output_tokens_per_s']:.1f} | {passes:.0f} | "
-              f"{ms('ttft_ms', 'p50'):.1f} / {ms('ttft_ms', 'p99'):.1f} | {ms('e2e_ms', 'p50'):.1f} / {ms('e2e_ms', 'p99'):.1f} |",
-              flush=True)
+        row = measure(model, ["-c", "1024", *step_flags], flags)
+        print(f"| {step} | {row['requests_per_s']:.2f} | {row['output_tokens_per_s']:.1f} | {row['passes']:.0f} | "
+              f"{in_seconds(row, 'ttft_ms', 'p50', 'p99')} | {in_seconds(row, 'e2e_ms', 'p50', 'p99')} |", flush=True)
 
 
 def streamed(model):

@@ -181,6 +181,21 @@ bool MessageReader::skip(std::string_view which) {
   return !pending_.empty();
 }
 
+// Passes over the space before a text or thought. False: nothing else has come.
+bool MessageReader::skip_lead() {
+  if (!skips_space_) return true;
+  pending_ = without_lead(pending_);
+  skips_space_ = pending_.empty();
+  return !skips_space_;
+}
+
+bool MessageReader::begin_arguments() {
+  depth_ = 0;
+  in_string_ = is_escaped_ = false;
+  state_ = State::kArguments;
+  return true;
+}
+
 bool MessageReader::to_text() {
   state_ = State::kText;
   skips_space_ = tag_has_call_;
@@ -227,11 +242,7 @@ bool MessageReader::step_start() {
 }
 
 bool MessageReader::step_thought() {
-  if (skips_space_) {
-    pending_ = without_lead(pending_);
-    if (pending_.empty()) return false;
-    skips_space_ = false;
-  }
+  if (!skip_lead()) return false;
   const size_t end = pending_.find(kEndThought);
   const std::string_view thought = std::string_view(pending_).substr(0, end);
   if (end != std::string::npos) {
@@ -249,11 +260,7 @@ bool MessageReader::step_thought() {
 }
 
 bool MessageReader::step_text() {
-  if (skips_space_) {
-    pending_ = without_lead(pending_);
-    if (pending_.empty()) return false;
-    skips_space_ = false;
-  }
+  if (!skip_lead()) return false;
   if (!form_.calls) {
     emit(MessagePart::Kind::kText, std::exchange(pending_, {}));
     return false;
@@ -346,10 +353,7 @@ bool MessageReader::step_object() {
     case ObjectHead::Found::kArguments:
       begin_call(head.name);
       pending_.erase(0, head.at);
-      depth_ = 0;
-      in_string_ = is_escaped_ = false;
-      state_ = State::kArguments;
-      return true;
+      return begin_arguments();
     case ObjectHead::Found::kEnd: break;
   }
   begin_call(head.name);
@@ -378,10 +382,7 @@ bool MessageReader::step_name() {
   if (name.empty() || !arguments.starts_with('{')) return give_up_call();
   begin_call(name);
   pending_ = std::string(arguments);
-  depth_ = 0;
-  in_string_ = is_escaped_ = false;
-  state_ = State::kArguments;
-  return true;
+  return begin_arguments();
 }
 
 // Goes on through JSON to where `depth_` falls to 0: the bytes up to there, or all.

@@ -72,6 +72,8 @@ class MessageReader {
   void begin_call(std::string_view name);
   void take(size_t bytes);
   bool skip(std::string_view which);
+  bool skip_lead();
+  bool begin_arguments();
   size_t scan_json(bool& has_ended);
   bool give_up_call();
   bool may_be_called(const std::string& name) const;

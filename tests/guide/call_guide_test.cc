@@ -10,6 +10,7 @@
 #include "src/chat/message_reader.h"
 #include "src/guide/guide_maker.h"
 #include "tests/guide/byte_tokenizer.h"
+#include "tests/guide/reading.h"
 
 namespace sluice::guide {
 namespace {
@@ -49,11 +50,6 @@ std::vector<chat::Tool> tools() {
                "required": ["place"]})"),
            false},
           {"now", ordered_json::parse(R"({"type": "object", "properties": {}})"), false}};
-}
-
-bool is_allowed(std::span<const uint64_t> mask, int32_t token) {
-  const auto word = static_cast<size_t>(token) / 64;
-  return word < mask.size() && (mask[word] >> token % 64 & 1) != 0;
 }
 
 // Goes on at random while the guide says what may come; ends where it may, or after `most` tokens.

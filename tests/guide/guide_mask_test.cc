@@ -22,11 +22,6 @@ const GuideSpec kPerson{
     R"({"type":"object","properties":{"name":{"type":"string","maxLength":12},"age":{"type":"integer","minimum":0,"maximum":130},"tags":{"type":"array","items":{"enum":["a","ab","abc"]},"maxItems":3}},"required":["name","age"]})",
     {}};
 
-bool is_allowed(std::span<const uint64_t> mask, int32_t token) {
-  const auto word = static_cast<size_t>(token) / 64;
-  return word < mask.size() && (mask[word] >> token % 64 & 1) != 0;
-}
-
 // Walks at random from mask to mask; what ends has to be what the specification says.
 std::optional<std::string> walk(Guide& guide, const text::Tokenizer& tokenizer,
                                 std::mt19937& random, int32_t end, Automaton* oracle) {

@@ -1,5 +1,7 @@
 #pragma once
-// Whole texts against grammars.
+// Whole texts against grammars, and masks.
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -28,6 +30,13 @@ inline Automaton::State read(Automaton& automaton, std::string_view text) {
   }
   return state;
 }
+
+/// Whether a guide's mask has the token's bit.
+inline bool is_allowed(std::span<const uint64_t> mask, int32_t token) {
+  const auto word = static_cast<size_t>(token) / 64;
+  return word < mask.size() && (mask[word] >> token % 64 & 1) != 0;
+}
+
 inline bool matches(Automaton& automaton, std::string_view text) {
   const auto state = read(automaton, text);
   return state != Automaton::kDead && automaton.is_accepting(state);
