@@ -23,7 +23,7 @@ ALLOWED = {
     "src/engine": ["src/base", "src/shape", "src/schedule", "policy", "io", "kernels", "src/device", "src/cache",
                    "src/model", "src/sampling", "src/guide"],
     "src/engine/cuda": ["src/base", "src/shape", "src/schedule", "policy", "io", "kernels", "src/device", "src/cache",
-                        "src/model", "src/engine"],
+                        "src/model", "src/sampling", "src/engine"],
     "src/profile": ["src/base", "src/schedule", "policy", "io", "kernels", "src/device"],
     "src/serve": ["src/base", "src/shape", "src/schedule", "policy", "io", "src/cache", "src/model", "src/sampling", "src/text", "src/guide", "src/chat",
                   "src/jobs", "src/engine", "src/app"],

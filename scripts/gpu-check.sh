@@ -49,10 +49,10 @@ try() {
   fi
 }
 
-programs="sluice cuda_kernels_gpu_test cuda_engine_gpu_test"
+programs="sluice cuda_kernels_gpu_test cuda_engine_gpu_test sluice_cuda_bench"
 build_here() {
-  cmake --preset release -B build/gpu -DSLUICE_CUDA_ARCHS="$1" -DSLUICE_BENCHMARKS=OFF &&
-    cmake --build build/gpu --target sluice_tool cuda_kernels_gpu_test cuda_engine_gpu_test -- -j"$(nproc)" &&
+  cmake --preset release -B build/gpu -DSLUICE_CUDA_ARCHS="$1" -DSLUICE_BENCHMARKS=ON &&
+    cmake --build build/gpu --target sluice_tool cuda_kernels_gpu_test cuda_engine_gpu_test sluice_cuda_bench -- -j"$(nproc)" &&
     cp -f build/gpu/tests/cuda_*_gpu_test build/gpu/bin/
 }
 bundle() {
@@ -88,7 +88,7 @@ part_tests() {
   if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck synccheck initcheck; do
       try "sanitizer-$tool" 120 compute-sanitizer --tool "$tool" --error-exitcode 9 "$bin/cuda_kernels_gpu_test" \
-        --gtest_filter='CudaVocabulary.A*:CudaRows.N*:CudaAttention.Dec*:CudaQuantisedLinear.Long*'
+        --gtest_filter='CudaVocabulary.A*:CudaRows.N*:CudaAttention.Dec*:CudaQuantisedLinear.Long*:CudaSampling.Extremes*:CudaGraph*'
     done
   else
     say "- compute-sanitizer: not on this machine"
@@ -97,6 +97,8 @@ part_tests() {
 
 part_kernels() {
   try profile 300 "$bin/sluice" profile --quick --gpu "$gpu" --no-cache -o "$out/profile.json"
+  try sampling-bench 200 "$bin/sluice_cuda_bench" --benchmark_min_time=0.1
+  grep -E 'OnDevice|OnHost' "$out/sampling-bench.log" | sed 's/^/      /' | tee -a "$summary"
   [ ! -f "$out/profile.json" ] || python3 scripts/gpu_table.py "$out/profile.json" | tee -a "$summary"
 }
 
@@ -116,6 +118,7 @@ part_e2e() {
   mkdir -p "$models"
   model opt-6.7b
   bench opt-6.7b-resident "$models/opt-6.7b" --batch 1,16 --pp 512 --tg 32
+  bench opt-6.7b-resident-no-graphs "$models/opt-6.7b" --batch 1,16 --pp 512 --tg 32 --no-cuda-graphs
   model opt-30b int4
   bench opt-30b-int4-16gib "$models/opt-30b-int4" --gpu-mem 16GiB --batch 16 --pp 512 --tg 32
   bench opt-30b-f16-16gib "$models/opt-30b" --gpu-mem 16GiB --batch 16 --pp 512 --tg 32

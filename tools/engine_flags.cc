@@ -55,6 +55,11 @@ void EngineFlags::add_to(CLI::App& parser) {
                   "device memory for weights, KV and buffers (needs a device)")
       ->envname("SLUICE_GPU_MEM")
       ->group(budgets);
+  parser
+      .add_flag("--no-cuda-graphs", has_no_cuda_graphs,
+                "launch every kernel of a resident model by itself instead of decode passes as a "
+                "whole, for comparison")
+      ->group(budgets);
   const char* policies = "Policy (default: searched for on the machine's profile)";
   parser
       .add_option("--hardware", hardware,
@@ -175,9 +180,12 @@ void choose_device(const EngineFlags& flags, EngineOptions& out) {
   const int64_t bytes =
       flags.device_memory.empty() ? 0 : parse_bytes(flags.device_memory, "--gpu-mem");
   if (is_cuda) {
-    out.backend = open_gpu(std::max(flags.gpu, 0), bytes);
+    out.backend = open_gpu(std::max(flags.gpu, 0), bytes, !flags.has_no_cuda_graphs);
     return;
   }
+  if (flags.has_no_cuda_graphs)
+    throw Error(ErrorKind::kUser, "--no-cuda-graphs has no effect without --device cuda",
+                "leave it out");
   if (!flags.device.empty() && flags.device != "cpu")
     out.device = parse_emulated_spec(flags.device);
   if (bytes == 0) return;

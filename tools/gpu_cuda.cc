@@ -4,8 +4,8 @@
 
 namespace sluice::tools {
 
-std::shared_ptr<Backend> open_gpu(int gpu, int64_t memory_bytes) {
-  return std::make_shared<CudaBackend>(gpu, memory_bytes);
+std::shared_ptr<Backend> open_gpu(int gpu, int64_t memory_bytes, bool uses_graphs) {
+  return std::make_shared<CudaBackend>(gpu, memory_bytes, uses_graphs);
 }
 
 policy::Profile measure_with_gpu(const policy::Profile& machine, Backend& backend) {

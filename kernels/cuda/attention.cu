@@ -8,8 +8,9 @@ template <KvKind kKind, int kDim>
 SLUICE_KERNEL(attention_warps(kDim) * kWarp)
 attention_kernel(kernels::AttentionShape shape, AttentionArguments arguments, int first_item,
                  bool has_few_rows) {
-  AttentionBlock<kKind, kDim> block(shape, arguments, arguments.items[first_item + block_x()],
-                                    block_y(), has_few_rows);
+  const AttentionItem item = arguments.items[first_item + block_x()];
+  if (item.run < 0) return;
+  AttentionBlock<kKind, kDim> block(shape, arguments, item, block_y(), has_few_rows);
   block.run();
 }
 
@@ -18,6 +19,7 @@ constexpr int kMergeThreads = 128;
 SLUICE_KERNEL(kMergeThreads)
 merge_kernel(kernels::AttentionShape shape, AttentionArguments arguments) {
   const AttentionMerge merge = arguments.merges[block_x()];
+  if (merge.run < 0) return;
   const AttentionRun run = arguments.runs[merge.run];
   const int group = shape.num_heads / shape.num_kv_heads;
   const int head_dim = shape.head_dim;
@@ -129,14 +131,14 @@ SLUICE_DEVICE void write_quantised(const kernels::AttentionShape& shape, const f
 template <KvKind kKind>
 SLUICE_KERNEL(kWriteThreads)
 kv_write_kernel(kernels::AttentionShape shape, int64_t row_bytes, const float* k, const float* v,
-                int64_t stride, const KvPlace* places) {
+                int64_t stride, const KvPlace* places, int64_t page_offset) {
   const int64_t row = block_x();
   const KvPlace place = places[row];
   if (!place.page) return;
   for (int i = warp_index(); i < 2 * shape.num_kv_heads; i += kWriteThreads / kWarp) {
     const float* from =
         (i < shape.num_kv_heads ? k : v) + row * stride + i % shape.num_kv_heads * shape.head_dim;
-    std::byte* head = place.page + int64_t{i} * shape.page_tokens * row_bytes;
+    std::byte* head = place.page + page_offset + int64_t{i} * shape.page_tokens * row_bytes;
     if (kKind == KvKind::kInt8 || kKind == KvKind::kInt4) {
       write_quantised<kKind == KvKind::kInt8>(shape, from, head, place.in_page);
       continue;
@@ -172,12 +174,12 @@ void attention(const kernels::AttentionShape& shape, const AttentionPlan& plan,
 }
 
 void kv_write(const kernels::AttentionShape& shape, const float* k, const float* v, int64_t stride,
-              const KvPlace* places, int64_t rows, Stream stream) {
+              const KvPlace* places, int64_t page_offset, int64_t rows, Stream stream) {
   if (rows == 0) return;
   const int64_t row_bytes = shape.kv_dtype.row_bytes(shape.head_dim);
   const auto run = [&](auto kernel) {
     launch("kv_write", kernel, {static_cast<int>(rows)}, kWriteThreads, 0, stream, shape, row_bytes,
-           k, v, stride, places);
+           k, v, stride, places, page_offset);
   };
   switch (kind_of(shape.kv_dtype)) {
     case KvKind::kF16: return run(kv_write_kernel<KvKind::kF16>);

@@ -24,7 +24,7 @@ struct AttentionRun {
 /// Packed rows (token, query head of the group) of one run that one block computes, over positions
 /// [begin, end).
 struct AttentionItem {
-  int32_t run = 0;
+  int32_t run = 0;  ///< -1: nothing to do
   int32_t first_row = 0;
   int32_t begin = 0;
   int32_t end = 0;
@@ -33,7 +33,7 @@ struct AttentionItem {
 
 /// Splits that make up rows [0, rows) of a run.
 struct AttentionMerge {
-  int32_t run = 0;
+  int32_t run = 0;  ///< -1: nothing to do
   int32_t rows = 0;
   int32_t first_split = 0;
   int32_t splits = 0;
@@ -66,6 +66,7 @@ struct AttentionArguments {
   int64_t out_stride = 0;
   const AttentionRun* runs = nullptr;
   const std::byte* const* pages = nullptr;
+  int64_t page_offset = 0;  ///< bytes added to every address: pages of a layer lie alike
   const AttentionItem* items = nullptr;    ///< of the plan, copied to the device
   const AttentionMerge* merges = nullptr;  ///< likewise
   float* workspace = nullptr;
@@ -79,8 +80,8 @@ struct KvPlace {
   int32_t in_page = 0;
 };
 /// k, v [rows, num_kv_heads * head_dim] f32 (row stride `stride`) into places [rows]; a row whose
-/// page is null goes nowhere.
+/// page is null goes nowhere. `page_offset` as AttentionArguments.
 void kv_write(const kernels::AttentionShape& shape, const float* k, const float* v, int64_t stride,
-              const KvPlace* places, int64_t rows, Stream stream);
+              const KvPlace* places, int64_t page_offset, int64_t rows, Stream stream);
 
 }  // namespace sluice::cuda

@@ -114,6 +114,7 @@ class AttentionBlock {
         code_bytes() +
         (kIsPlain ? 0 : (shape_.head_dim + KvFormat::kGroup - 1) / KvFormat::kGroup * 4);
     return arguments_.pages[run_.first_page + position / shape_.page_tokens] +
+           arguments_.page_offset +
            (int64_t{is_value} * shape_.num_kv_heads + kv_head_) * shape_.page_tokens * row_bytes;
   }
   // Bytes of a row's elements or codes (KvFormat::code_bytes).

@@ -91,6 +91,29 @@ class Event {
   std::unique_ptr<EventTag, Destroy> event_;
 };
 
+struct GraphTag;
+
+/// Work of a stream, recorded once, to be run as a whole again and again: with the addresses and
+/// sizes it was recorded with, and what is in memory when it runs.
+class Graph {
+ public:
+  /// Until end(), what the calling thread gives `stream` is recorded instead of run; it must not
+  /// wait for the stream or an event.
+  static void begin(Stream stream);
+  /// Errors: kDevice, where the driver can't make a graph of it.
+  static Graph end(Stream stream);
+  /// Instead of end(): forgets what was recorded.
+  static void abandon(Stream stream) noexcept;
+
+  void launch(Stream stream) const;
+
+ private:
+  struct Destroy {
+    void operator()(GraphTag* graph) const noexcept;
+  };
+  std::unique_ptr<GraphTag, Destroy> graph_;
+};
+
 /// In `stream`'s order; host memory must stay until then (pinned, or the call may block).
 void copy_to_device(void* device, const void* host, int64_t bytes, Stream stream);
 void copy_to_host(void* host, const void* device, int64_t bytes, Stream stream);

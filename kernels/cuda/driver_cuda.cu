@@ -99,6 +99,35 @@ void Event::synchronize() const {
   check(cudaEventSynchronize(of(event_.get())), "waiting for the GPU");
 }
 
+void Graph::begin(Stream stream) {
+  check(cudaStreamBeginCapture(of(stream), cudaStreamCaptureModeThreadLocal),
+        "beginning to record a graph");
+}
+Graph Graph::end(Stream stream) {
+  cudaGraph_t recorded = nullptr;
+  check(cudaStreamEndCapture(of(stream), &recorded), "recording a graph");
+  cudaGraphExec_t runnable = nullptr;
+  const cudaError_t status = cudaGraphInstantiateWithFlags(&runnable, recorded, 0);
+  cudaGraphDestroy(recorded);
+  check(status, "making a graph");
+  Graph graph;
+  graph.graph_.reset(reinterpret_cast<GraphTag*>(runnable));
+  return graph;
+}
+void Graph::abandon(Stream stream) noexcept {
+  cudaGraph_t recorded = nullptr;
+  if (cudaStreamEndCapture(of(stream), &recorded) == cudaSuccess && recorded)
+    cudaGraphDestroy(recorded);
+  cudaGetLastError();
+}
+void Graph::Destroy::operator()(GraphTag* graph) const noexcept {
+  cudaGraphExecDestroy(reinterpret_cast<cudaGraphExec_t>(graph));
+}
+void Graph::launch(Stream stream) const {
+  check(cudaGraphLaunch(reinterpret_cast<cudaGraphExec_t>(graph_.get()), of(stream)),
+        "launching a graph");
+}
+
 void copy_to_device(void* device, const void* host, int64_t bytes, Stream stream) {
   check(
       cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, of(stream)),

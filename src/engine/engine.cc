@@ -18,6 +18,7 @@
 #include "src/engine/kv_store.h"
 #include "src/engine/layer_runner.h"
 #include "src/engine/recent_kv.h"
+#include "src/engine/token_taker.h"
 #include "src/schedule/schedule.h"
 
 namespace sluice {
@@ -62,6 +63,7 @@ struct Engine::Impl final : TaskRunner {
       : options(std::move(chosen)),
         model(std::move(bound)),
         planned(plan_engine(model, options)),
+        tokens(planned.context_tokens),
         memory(options.device || options.backend ? "host memory" : "memory",
                planned.memory_budget_bytes,
                options.backend ? options.backend->device().host_memory_source() : nullptr),
@@ -122,7 +124,7 @@ struct Engine::Impl final : TaskRunner {
   // TaskRunner
   void compute(const Task& task) override {
     const auto batch = static_cast<size_t>(task.micro_batch);
-    runner->run(task, *pass_of(task).micro_batches[batch], batch, consumer);
+    runner->run(task, *pass_of(task).micro_batches[batch], batch, tokens);
   }
   void transfer(const Task& task, std::function<void(std::exception_ptr)> done) override;
   void use_disk(const Task& task, std::function<void(std::exception_ptr)> done);
@@ -130,9 +132,6 @@ struct Engine::Impl final : TaskRunner {
 
   PassLimits pass_limits() const;
   void run_pass(LaneExecutor& executor, ScheduleGenerator& schedule, GenerationSink& sink);
-  void take_logits(const MicroBatch& batch, size_t index, std::span<const float> logits,
-                   GenerationSink& sink);
-  void take_beam_logits(Sequence& sequence, std::span<const float> logits);
   void copy_pages(LaneExecutor& executor, const std::vector<PageCopy>& copies);
   void keep_lane_stats(const LaneExecutor& executor);
   const PassPlan& pass_of(const Task& task) const {
@@ -142,6 +141,7 @@ struct Engine::Impl final : TaskRunner {
   EngineOptions options;
   BoundModel model;
   EnginePlan planned;
+  TokenTaker tokens;
   Arena memory;
   Arena disk;
   std::unique_ptr<io::FileEngine> file_engine;
@@ -160,13 +160,10 @@ struct Engine::Impl final : TaskRunner {
   bool is_loaded = false;
 
   std::unique_ptr<Batcher> batcher;
-  bool is_prefill_pass = false;
   double swap_copy_seconds = 0;  ///< of a page, of late; 0: not known yet
   double page_seconds = 0;       ///< to compute a page of a prompt
   /// By parity of the pass: stores of one pass may still run while the next computes.
   std::array<PassPlan, 2> passes;
-  LogitsConsumer consumer;
-  sampling::Workspace sampling_workspace;
   EngineStats totals;
   std::array<LaneStats, kLaneCount> lane_totals{};
   int64_t counted_down = 0;  ///< of the runner's exchanged bytes, already in lane_totals
@@ -220,64 +217,6 @@ void Engine::Impl::use_link(const Task& task) {
                    make_copies);
 }
 
-void Engine::Impl::take_logits(const MicroBatch& batch, size_t index, std::span<const float> logits,
-                               GenerationSink& sink) {
-  Sequence& sequence = *batch.needed_chunks[index]->sequence;
-  const int64_t position = batch.positions[static_cast<size_t>(batch.needed_rows[index])];
-  if (sequence.score_prompt && position < sequence.prompt_tokens && position >= sequence.scored) {
-    sink.on_logits(sequence.id, position, logits);
-    sequence.scored = position + 1;
-    const bool is_last = sequence.scored == sequence.prompt_tokens;
-    if (is_last && sequence.score_only) sequence.finished = FinishReason::kScored;
-    if (!is_last || sequence.score_only) return;
-  }
-  if (sequence.group) return take_beam_logits(sequence, logits);
-  sampling::Choice choice;
-  try {
-    choice = sequence.sampler.pick(logits, sequence.history(), sampling_workspace);
-    if (sequence.guide)
-      sequence.guide_state = sequence.guide->after(sequence.guide_state, choice.token);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kUser) throw;
-    // What this request asked for leaves it no token; the others go on.
-    sink.on_refused(sequence.id, error.text());
-    sequence.finished = FinishReason::kCancelled;
-    return;
-  }
-  sequence.tokens.push_back(choice.token);
-  ++totals.decode_tokens;
-  if (is_prefill_pass) ++totals.first_tokens;
-  const sampling::SamplingParams& params = sequence.sampler.params();
-  const auto& eos = sequence.sampler.eos_token_ids();
-  const auto is_in = [&](const std::vector<int32_t>& ids) {
-    return std::find(ids.begin(), ids.end(), choice.token) != ids.end();
-  };
-  const bool goes_on = sink.on_token(sequence.id, choice);
-  const bool is_complete = sequence.guide && sequence.guide->is_complete(sequence.guide_state);
-  if (!goes_on || is_complete || is_in(eos) || is_in(params.stop_token_ids))
-    sequence.finished = FinishReason::kStop;
-  else if (static_cast<int64_t>(sequence.output().size()) >= params.max_tokens ||
-           static_cast<int64_t>(sequence.tokens.size()) >= planned.context_tokens)
-    sequence.finished = FinishReason::kLength;
-}
-
-void Engine::Impl::take_beam_logits(Sequence& sequence, std::span<const float> logits) {
-  BeamGroup& group = *sequence.group;
-  try {
-    group.candidates[sequence.beam] = sequence.sampler.beam_candidates(
-        logits, sequence.history(), group.search.candidates_wanted(), sampling_workspace);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kUser) throw;
-    group.refusal = error.text();
-    return;
-  }
-  const int alternatives = sequence.sampler.params().logprobs;
-  if (alternatives > 0)
-    group.alternatives[sequence.beam] = sampling::score_token(logits, 0, alternatives).top;
-  ++totals.decode_tokens;
-  if (is_prefill_pass) ++totals.first_tokens;
-}
-
 void Engine::Impl::copy_pages(LaneExecutor& executor, const std::vector<PageCopy>& copies) {
   if (copies.empty()) return;
   executor.settle();
@@ -319,7 +258,7 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
   for (const auto& sequence : batcher->running()) active.push_back(sequence.get());
   PassPlan& pass = passes[static_cast<size_t>(schedule.passes() % 2)];
   pass = plan_pass(active, pass_limits());
-  is_prefill_pass = pass.prefill_tokens > 0;
+  tokens.begin_pass(sink, pass.prefill_tokens > 0);
   hidden->begin_pass(pass.micro_batches);
   std::vector<MicroBatchLoad> loads;
   for (size_t i = 0; i < pass.micro_batches.size(); ++i) {
@@ -352,9 +291,6 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
     totals.stream_hash = fold_task(totals.stream_hash, task);
     if (task.kind == TaskKind::kLoadWeights) task.bytes = weights->moved_bytes(task);
   }
-  consumer = [&](const MicroBatch& batch, size_t index, std::span<const float> logits) {
-    take_logits(batch, index, logits, sink);
-  };
   executor.run(std::move(tasks));
   for (const auto& batch : pass.micro_batches)
     for (const Chunk& chunk : batch->chunks) chunk.sequence->computed += chunk.count;
@@ -363,9 +299,9 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
 
   const double seconds = seconds_since(started);
   if (pass.prefill_tokens > 0) {
-    const auto tokens = static_cast<double>(pass.prefill_tokens + pass.decode_tokens);
+    const auto computed = static_cast<double>(pass.prefill_tokens + pass.decode_tokens);
     keep_average(page_seconds,
-                 seconds / tokens * static_cast<double>(planned.plan.policy.page_tokens));
+                 seconds / computed * static_cast<double>(planned.plan.policy.page_tokens));
   }
   if (!options.swaps_always) batcher->set_page_costs(swap_copy_seconds, page_seconds);
   ++totals.passes;
@@ -509,6 +445,8 @@ void Engine::generate(RequestSource& source, GenerationSink& sink, std::stop_tok
 
 EngineStats Engine::stats() const {
   EngineStats out = impl_->totals;
+  out.decode_tokens = impl_->tokens.tokens();
+  out.first_tokens = impl_->tokens.first_tokens();
   out.peak_memory_bytes = impl_->memory.peak();
   out.peak_disk_bytes = impl_->disk.peak();
   if (impl_->device) {

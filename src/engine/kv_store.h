@@ -48,6 +48,8 @@ class KvStore {
   /// of those below in staging slot `slot`) or on the host (those on disk in the host's slot).
   void page_addresses(const MicroBatch& batch, const Chunk& chunk, int64_t layer, int32_t slot,
                       bool on_host, std::vector<std::byte*>& out) const;
+  /// How far apart a page's layers are, of pages that live where the device computes.
+  int64_t layer_bytes() const noexcept { return pages_count_.compute * page_bytes_; }
   /// Addresses of `pages` pages for fresh prompts, from the `first`th on.
   void fresh_addresses(int64_t first, int64_t pages, std::vector<std::byte*>& out) const;
 

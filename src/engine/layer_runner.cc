@@ -35,7 +35,7 @@ LayerRunner::LayerRunner(const RunnerParts& parts, EmulatedDevice* device,
 }
 
 void LayerRunner::run(const Task& task, const MicroBatch& batch, size_t batch_index,
-                      const LogitsConsumer& consumer) {
+                      LogitsConsumer& consumer) {
   const Link::Clock::time_point started = Link::Clock::now();
   if (task.step == ComputeStep::kHostAttention)
     return host_.attention(task, batch, sublayer_of(task).layer_index);
@@ -242,7 +242,7 @@ void LayerRunner::attend(Rows q, Rows k, Rows v, Rows out) {
 // All chunks but those that the host attends.
 void LayerRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
   std::vector<kernels::AttentionSequence> sequences;
-  for (const ChunkPages& attended : device_chunks()) {
+  for (const ChunkPages& attended : device_chunks(sublayer_->layer_index)) {
     const Chunk& chunk = *attended.chunk;
     std::byte* const* pages = page_addresses_.data() + attended.first_page;
     kernels::kv_write(parts_.attention, k.data + chunk.row_begin * k.stride,
@@ -319,8 +319,8 @@ void LayerRunner::logits(std::string_view role, Rows in) {
     rounded_source_ = nullptr;
     multiply(view, activations(part), nullptr, out, view.rows);
     for (int64_t i = 0; i < part.rows; ++i)
-      (*consumer_)(*batch_, static_cast<size_t>(begin + i),
-                   {out + i * view.rows, static_cast<size_t>(view.rows)});
+      consumer_->take_logits(*batch_, static_cast<size_t>(begin + i),
+                             {out + i * view.rows, static_cast<size_t>(view.rows)});
   }
 }
 

@@ -19,7 +19,7 @@ class LayerRunner final : public OperatorRunner {
               std::span<std::byte> host_workspace);
 
   void run(const Task& task, const MicroBatch& batch, size_t batch_index,
-           const LogitsConsumer& consumer) override;
+           LogitsConsumer& consumer) override;
 
  private:
   Rows workspace(int64_t cols) override;

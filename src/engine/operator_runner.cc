@@ -6,7 +6,7 @@
 namespace sluice {
 
 void OperatorRunner::begin(const Task& task, const MicroBatch& batch, size_t batch_index,
-                           const LogitsConsumer& consumer) {
+                           LogitsConsumer& consumer) {
   task_ = task;
   batch_ = &batch;
   consumer_ = &consumer;
@@ -59,7 +59,7 @@ void OperatorRunner::written(const Rows& rows) noexcept {
     rounded_source_ = nullptr;
 }
 
-std::vector<OperatorRunner::ChunkPages> OperatorRunner::device_chunks() {
+std::vector<ChunkPages> OperatorRunner::device_chunks(int64_t layer) {
   const int64_t page_tokens = parts_.attention.page_tokens;
   std::vector<ChunkPages> chunks;
   page_addresses_.clear();
@@ -72,8 +72,7 @@ std::vector<OperatorRunner::ChunkPages> OperatorRunner::device_chunks() {
       parts_.kv->fresh_addresses(fresh_pages, pages, page_addresses_);
       fresh_pages += pages;
     } else {
-      parts_.kv->page_addresses(*batch_, chunk, sublayer_->layer_index, task_.slot, false,
-                                page_addresses_);
+      parts_.kv->page_addresses(*batch_, chunk, layer, task_.slot, false, page_addresses_);
     }
   }
   return chunks;

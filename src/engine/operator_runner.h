@@ -11,6 +11,12 @@
 
 namespace sluice {
 
+/// A chunk that is attended where its runner computes, and where its pages begin among all chunks'.
+struct ChunkPages {
+  const Chunk* chunk;
+  size_t first_page;
+};
+
 class OperatorRunner : public SublayerRunner, protected LayerOps {
  public:
   int64_t exchanged_down_bytes() const noexcept final { return exchanged_down_; }
@@ -25,7 +31,7 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   }
   /// Makes a task's sublayer and rows the ones at hand.
   void begin(const Task& task, const MicroBatch& batch, size_t batch_index,
-             const LogitsConsumer& consumer);
+             LogitsConsumer& consumer);
 
   /// A matrix of `rows` rows by `cols` columns out of `area`, of which the sublayer has taken
   /// rows_used_ bytes; `padded_rows` of them are room, begun on a `line`.
@@ -38,13 +44,9 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   void rounded(const Rows& rows) noexcept;
   void written(const Rows& rows) noexcept;
 
-  /// The chunks that are attended here, all but the host's, and where the pages of each begin in
-  /// page_addresses_.
-  struct ChunkPages {
-    const Chunk* chunk;
-    size_t first_page;
-  };
-  std::vector<ChunkPages> device_chunks();
+  /// The chunks that are attended here, all but the host's; page_addresses_ has their pages in
+  /// `layer`.
+  std::vector<ChunkPages> device_chunks(int64_t layer);
   /// What the host needs, and what the second walk needs of the first, put into the exchange slot:
   /// `copy` brings `count` rows of `from` to contiguous rows at `to`.
   using RowCopy = std::function<void(float* to, const Rows& from, int64_t first, int64_t count)>;
@@ -53,7 +55,7 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   RunnerParts parts_;
   const SublayerShape* sublayer_ = nullptr;
   const MicroBatch* batch_ = nullptr;
-  const LogitsConsumer* consumer_ = nullptr;
+  LogitsConsumer* consumer_ = nullptr;
   Task task_;
   bool skips_ = false;  // operators do nothing: the other half of a cut sublayer
   std::vector<HiddenStore::Piece> hidden_;

@@ -128,6 +128,7 @@ PassPlan plan_pass(std::span<Sequence* const> sequences, const PassLimits& limit
     plan.prefill_tokens += count;
     room -= count;
   }
+  if (plan.micro_batches.size() == 1) plan.micro_batches.front()->is_alone = true;
   return plan;
 }
 

@@ -51,6 +51,7 @@ struct MicroBatch {
   int64_t host_rows = 0;              ///< of chunks that are kHost
   int32_t disk_pages = 0;             ///< of `staged`
   bool continues_previous = false;
+  bool is_alone = false;  ///< the only one of its pass
 
   int64_t rows() const noexcept { return static_cast<int64_t>(token_ids.size()); }
 };

@@ -2,6 +2,7 @@
 // What computes one (sublayer, micro-batch) at a time on the compute lanes: the CPU itself (also as
 // an emulated device), or a GPU. One thread at a time.
 #include <functional>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -17,9 +18,26 @@
 
 namespace sluice {
 
-/// Logits of one needed row: handed over as soon as they exist, valid only during the call.
-using LogitsConsumer = std::function<void(const MicroBatch& batch, size_t needed_index,
-                                          std::span<const float> logits)>;
+/// How the token after a needed row is to be chosen.
+struct TokenRequest {
+  const sampling::Sampler* sampler;
+  sampling::History history;  ///< its mask is valid until the next request
+};
+
+/// Takes what the last sublayer gives, of one needed row at a time, in rising order.
+class LogitsConsumer {
+ public:
+  virtual ~LogitsConsumer() = default;
+  /// Where a row's logits are for choosing a token and nothing else: how. A runner whose logits are
+  /// elsewhere may then choose it there and call take_token(); else it calls take_logits().
+  virtual std::optional<TokenRequest> wanted_token(const MicroBatch& batch,
+                                                   size_t needed_index) = 0;
+  virtual void take_token(const MicroBatch& batch, size_t needed_index,
+                          sampling::Choice choice) = 0;
+  /// [vocab_size], valid only during the call.
+  virtual void take_logits(const MicroBatch& batch, size_t needed_index,
+                           std::span<const float> logits) = 0;
+};
 
 /// Sees the input rows of every linear layer, on the compute lane, before they are multiplied; the
 /// rows are in host memory.
@@ -48,7 +66,7 @@ class SublayerRunner {
   virtual ~SublayerRunner() = default;
   /// Computes task's sublayer for `batch` (number `batch_index` of its pass); done when it returns.
   virtual void run(const Task& task, const MicroBatch& batch, size_t batch_index,
-                   const LogitsConsumer& consumer) = 0;
+                   LogitsConsumer& consumer) = 0;
   /// Bytes that in-place rows have sent over the link in all.
   virtual int64_t exchanged_down_bytes() const noexcept = 0;
   virtual int64_t exchanged_up_bytes() const noexcept = 0;

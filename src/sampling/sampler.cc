@@ -93,18 +93,14 @@ int32_t draw(std::span<const int32_t> tokens, std::span<const float> weights,
   return tokens[last];
 }
 
-bool is_token(int32_t token, std::span<const float> logits) noexcept {
-  return token >= 0 && static_cast<size_t>(token) < logits.size();
-}
-
 }  // namespace
 
 int64_t Workspace::bytes() const noexcept {
-  return static_cast<int64_t>(
-      (adjusted_.capacity() + selection_.capacity() + weights_.capacity() + logprobs_.capacity()) *
-          sizeof(float) +
-      (counts_.capacity() + touched_.capacity() + tokens_.capacity()) * sizeof(int32_t) +
-      ranked_.capacity() * sizeof(Ranked));
+  return changes_.bytes() + static_cast<int64_t>((adjusted_.capacity() + selection_.capacity() +
+                                                  weights_.capacity() + logprobs_.capacity()) *
+                                                     sizeof(float) +
+                                                 tokens_.capacity() * sizeof(int32_t) +
+                                                 ranked_.capacity() * sizeof(Ranked));
 }
 
 Sampler::Sampler(SamplingParams params, std::vector<int32_t> eos_token_ids)
@@ -112,65 +108,22 @@ Sampler::Sampler(SamplingParams params, std::vector<int32_t> eos_token_ids)
   validate(params_);
 }
 
-void Sampler::penalise(const History& history, std::span<float> logits,
-                       Workspace& workspace) const {
-  auto& counts = workspace.counts_;
-  auto& touched = workspace.touched_;
-  if (counts.size() < logits.size()) counts.resize(logits.size());
-  const auto count = [&](std::span<const int32_t> tokens) {
-    for (const int32_t token : tokens) {
-      if (!is_token(token, logits)) continue;
-      if (counts[static_cast<size_t>(token)]++ == 0) touched.push_back(token);
-    }
-  };
-  const auto forget = [&] {
-    for (const int32_t token : touched) counts[static_cast<size_t>(token)] = 0;
-    touched.clear();
-  };
-
-  if (params_.repetition_penalty != 1.0F) {
-    count(history.prompt);
-    count(history.output);
-    for (const int32_t token : touched) {
-      float& logit = logits[static_cast<size_t>(token)];
-      logit = logit < 0 ? logit * params_.repetition_penalty : logit / params_.repetition_penalty;
-    }
-    forget();
-  }
-  if (params_.presence_penalty != 0 || params_.frequency_penalty != 0) {
-    count(history.output);
-    for (const int32_t token : touched) {
-      const auto times = static_cast<float>(counts[static_cast<size_t>(token)]);
-      logits[static_cast<size_t>(token)] -=
-          params_.frequency_penalty * times + params_.presence_penalty;
-    }
-    forget();
-  }
+std::span<const LogitChange> Sampler::changes(const History& history, int64_t vocab_size,
+                                              Workspace& workspace) const {
+  return workspace.changes_.find(params_, history.prompt, history.output, eos_token_ids_,
+                                 vocab_size);
 }
 
 std::span<const float> Sampler::adjust(std::span<const float> logits, const History& history,
                                        Workspace& workspace) const {
-  const bool masks = history.output.size() < static_cast<size_t>(params_.min_tokens);
-  const bool penalises = params_.repetition_penalty != 1.0F || params_.presence_penalty != 0 ||
-                         params_.frequency_penalty != 0;
-  if (params_.logit_bias.empty() && !masks && !penalises && history.allowed.empty()) return logits;
+  const auto changed = changes(history, std::ssize(logits), workspace);
+  if (changed.empty() && history.allowed.empty()) return logits;
 
   workspace.adjusted_.assign(logits.begin(), logits.end());
   const std::span<float> adjusted(workspace.adjusted_);
-  for (const auto& [token, bias] : params_.logit_bias) {
-    if (!is_token(token, logits)) {
-      throw Error(ErrorKind::kUser, fmt::format("logit_bias names token {}", token),
-                  fmt::format("the model's vocabulary has 0 to {}", std::ssize(logits) - 1));
-    }
-    adjusted[static_cast<size_t>(token)] += bias;
-  }
-  if (penalises) penalise(history, adjusted, workspace);
-  if (masks) {
-    for (const auto* ids : {&eos_token_ids_, &params_.stop_token_ids}) {
-      for (const int32_t token : *ids) {
-        if (is_token(token, logits)) adjusted[static_cast<size_t>(token)] = kNothing;
-      }
-    }
+  for (const LogitChange& change : changed) {
+    float& logit = adjusted[static_cast<size_t>(change.token)];
+    logit = change.apply(logit);
   }
   if (!history.allowed.empty()) {
     // Tokens that the mask does not reach are padding of the logits' rows.

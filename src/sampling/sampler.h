@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "src/sampling/candidates.h"
+#include "src/sampling/logit_changes.h"
 #include "src/sampling/params.h"
 
 namespace sluice::sampling {
@@ -53,8 +54,7 @@ class Workspace {
  private:
   friend class Sampler;
   std::vector<float> adjusted_;   // [vocab_size] logits after bias, penalties and masks
-  std::vector<int32_t> counts_;   // [vocab_size] zero between calls
-  std::vector<int32_t> touched_;  // the tokens whose counts_ are not zero
+  LogitChanges changes_;          // bias, penalties, min_tokens
   std::vector<float> selection_;  // top-k
   std::vector<int32_t> tokens_;   // what is kept, by rising id
   std::vector<float> weights_;    // [tokens_] exp((logit - max) / temperature)
@@ -84,13 +84,17 @@ class Sampler {
   std::vector<BeamCandidate> beam_candidates(std::span<const float> logits, const History& history,
                                              size_t count, Workspace& workspace) const;
 
+  /// What pick() does to single logits first, for who picks where the logits are. Valid until the
+  /// workspace is used again. Errors: kUser, of logit_bias.
+  std::span<const LogitChange> changes(const History& history, int64_t vocab_size,
+                                       Workspace& workspace) const;
+
   const SamplingParams& params() const noexcept { return params_; }
   const std::vector<int32_t>& eos_token_ids() const noexcept { return eos_token_ids_; }
 
  private:
   std::span<const float> adjust(std::span<const float> logits, const History& history,
                                 Workspace& workspace) const;
-  void penalise(const History& history, std::span<float> logits, Workspace& workspace) const;
   double keep(std::span<const float> adjusted, float max_logit, Workspace& workspace) const;
 
   SamplingParams params_;

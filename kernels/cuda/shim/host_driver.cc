@@ -28,16 +28,26 @@ struct Work {
   const EventTag* wait_for = nullptr;
   int64_t wait_count = 0;
 };
+}  // namespace
+
+struct GraphTag {
+  std::vector<Work> works;
+};
+
+namespace {
 
 struct Driver {
   std::mutex mutex;  // guards all below
   std::map<StreamTag*, std::deque<Work>> streams;
+  std::map<StreamTag*, std::vector<Work>> recorded;  // of streams that are being recorded
   uint64_t seed = 0;
   std::mt19937_64 random{0};
   std::exception_ptr error;
   std::map<std::byte*, int64_t> allocations;
   int64_t bytes_in_use = 0;
   int64_t kernels = 0;
+  int64_t graphs = 0;
+  bool refuses_graphs = false;
 };
 
 Driver& driver() {
@@ -79,7 +89,15 @@ void run_until(Driver& the, const std::function<bool()>& is_reached) {
 void enqueue(Stream stream, Work work) {
   Driver& the = driver();
   const std::lock_guard lock(the.mutex);
-  the.streams[stream].push_back(std::move(work));
+  const auto recording = the.recorded.find(stream);
+  (recording != the.recorded.end() ? recording->second.emplace_back()
+                                   : the.streams[stream].emplace_back()) = std::move(work);
+}
+
+// As CUDA does, and sooner. With the mutex held.
+void refuse_recorded(const Driver& the, Stream stream) {
+  if (the.recorded.contains(stream))
+    throw Error(ErrorKind::kDevice, "a stream that is being recorded can't be waited for");
 }
 
 constexpr int64_t kMemoryBytes = int64_t{8} << 30;
@@ -93,10 +111,22 @@ void set_seed(uint64_t seed) {
   the.random.seed(seed);
 }
 
+void refuse_graphs(bool refuses) {
+  Driver& the = driver();
+  const std::lock_guard lock(the.mutex);
+  the.refuses_graphs = refuses;
+}
+
 int64_t device_bytes_in_use() {
   Driver& the = driver();
   const std::lock_guard lock(the.mutex);
   return the.bytes_in_use;
+}
+
+int64_t graphs_run() {
+  Driver& the = driver();
+  const std::lock_guard lock(the.mutex);
+  return the.graphs;
 }
 
 int64_t kernels_run() {
@@ -194,6 +224,7 @@ void Event::record(Stream stream) {
   EventTag* event = event_.get();
   Driver& the = driver();
   const std::lock_guard lock(the.mutex);
+  refuse_recorded(the, stream);
   const int64_t count = ++event->recorded;
   the.streams[stream].push_back(
       {[event, count] { event->reached = std::max(event->reached, count); }, nullptr, 0});
@@ -201,6 +232,7 @@ void Event::record(Stream stream) {
 void Event::make_wait(Stream stream) const {
   Driver& the = driver();
   const std::lock_guard lock(the.mutex);
+  refuse_recorded(the, stream);
   the.streams[stream].push_back({{}, event_.get(), event_->recorded});
 }
 void Event::synchronize() const {
@@ -208,6 +240,35 @@ void Event::synchronize() const {
   const std::lock_guard lock(the.mutex);
   const int64_t count = event_->recorded;
   run_until(the, [&] { return event_->reached >= count; });
+}
+
+void Graph::begin(Stream stream) {
+  Driver& the = driver();
+  const std::lock_guard lock(the.mutex);
+  refuse_recorded(the, stream);
+  the.recorded[stream];
+}
+Graph Graph::end(Stream stream) {
+  Driver& the = driver();
+  const std::lock_guard lock(the.mutex);
+  Graph graph;
+  graph.graph_.reset(new GraphTag{std::move(the.recorded.at(stream))});
+  the.recorded.erase(stream);
+  if (the.refuses_graphs)
+    throw Error(ErrorKind::kDevice, "recording a graph: refused, as a test wants it");
+  return graph;
+}
+void Graph::abandon(Stream stream) noexcept {
+  Driver& the = driver();
+  const std::lock_guard lock(the.mutex);
+  the.recorded.erase(stream);
+}
+void Graph::Destroy::operator()(GraphTag* graph) const noexcept { delete graph; }
+void Graph::launch(Stream stream) const {
+  Driver& the = driver();
+  const std::lock_guard lock(the.mutex);
+  ++the.graphs;
+  for (const Work& work : graph_->works) the.streams[stream].push_back(work);
 }
 
 void copy_to_device(void* device, const void* host, int64_t bytes, Stream stream) {
@@ -235,6 +296,7 @@ void fill_zero(void* device, int64_t bytes, Stream stream) {
 void synchronize(Stream stream) {
   Driver& the = driver();
   const std::lock_guard lock(the.mutex);
+  refuse_recorded(the, stream);
   run_until(the, [&] { return the.streams[stream].empty(); });
 }
 

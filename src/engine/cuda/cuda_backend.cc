@@ -52,7 +52,7 @@ std::unique_ptr<SublayerRunner> CudaBackend::make_runner(const RunnerParts& part
                                                          std::span<std::byte> workspace,
                                                          std::span<std::byte> host_workspace) {
   SLUICE_ASSERT(!parts.observe_input, "calibration runs on the CPU");
-  return std::make_unique<CudaRunner>(parts, device_, workspace, host_workspace);
+  return std::make_unique<CudaRunner>(parts, device_, workspace, host_workspace, uses_graphs_);
 }
 
 }  // namespace sluice

@@ -8,8 +8,9 @@ namespace sluice {
 
 class CudaBackend final : public Backend {
  public:
-  /// As CudaDevice.
-  CudaBackend(int gpu, int64_t memory_bytes) : device_(gpu, memory_bytes) {}
+  /// As CudaDevice. `uses_graphs`: decode passes of resident models are launched as a whole.
+  CudaBackend(int gpu, int64_t memory_bytes, bool uses_graphs = true)
+      : device_(gpu, memory_bytes), uses_graphs_(uses_graphs) {}
 
   std::string name() const override { return device_.properties().name; }
   Device& device() noexcept override { return device_; }
@@ -27,6 +28,7 @@ class CudaBackend final : public Backend {
 
  private:
   CudaDevice device_;
+  bool uses_graphs_;
 };
 
 }  // namespace sluice

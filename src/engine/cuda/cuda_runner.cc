@@ -3,20 +3,13 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
-#include "kernels/cuda/quantised_linear.h"
-#include "kernels/elementwise.h"
-#include "src/base/bytes.h"
 #include "src/base/error.h"
 
 namespace sluice {
 
 namespace {
-constexpr int64_t kLine = 256;
-
-cuda::RowsShape shape_of(const Rows& rows) { return {rows.rows, rows.cols, rows.stride}; }
-
 // What the task works on passes through a ring or a slot that a transfer fills again.
 bool others_wait_for(const Task& task) {
   return !task.part_offsets.empty() || task.slot >= 0 || task.activation_slot >= 0 ||
@@ -30,7 +23,7 @@ std::span<std::byte> staging_part(const DeviceNeed& need, std::span<std::byte> h
 }  // namespace
 
 CudaRunner::CudaRunner(const RunnerParts& parts, CudaDevice& device, std::span<std::byte> workspace,
-                       std::span<std::byte> host_workspace)
+                       std::span<std::byte> host_workspace, bool uses_graphs)
     : OperatorRunner(parts),
       device_(device),
       need_{&parts.model->shape(), parts.attention, parts.micro_batch_tokens,
@@ -40,10 +33,14 @@ CudaRunner::CudaRunner(const RunnerParts& parts, CudaDevice& device, std::span<s
       host_(parts, host_workspace.first(host_workspace.size() -
                                         staging_part(need_, host_workspace).size())),
       dense_(areas_.dense.data()),
+      sampler_(parts.model->shape().vocab_size, logit_rows(need_), areas_.sampling,
+               staging_.sampling),
       narrow_type_(parts.model->shape().weight_dtype == DType::kBF16 && device.properties().has_bf16
                        ? DType::kBF16
                        : DType::kF16),
-      narrow_stride_(narrow_stride(parts.model->shape())) {}
+      narrow_stride_(narrow_stride(parts.model->shape())),
+      tables_(areas_.tables, staging_.tables, device.compute_stream()),
+      graphs_(device.compute_stream(), uses_graphs && is_resident()) {}
 
 CudaRunner::~CudaRunner() {
   try {
@@ -54,7 +51,7 @@ CudaRunner::~CudaRunner() {
 }
 
 void CudaRunner::run(const Task& task, const MicroBatch& batch, size_t batch_index,
-                     const LogitsConsumer& consumer) {
+                     LogitsConsumer& consumer) {
   // On the host's own lane, while the device's tasks go on below.
   if (task.step == ComputeStep::kHostAttention) {
     omp_set_num_threads(parts_.threads);
@@ -63,361 +60,136 @@ void CudaRunner::run(const Task& task, const MicroBatch& batch, size_t batch_ind
   cuda::use_device(device_.index());
   begin(task, batch, batch_index, consumer);
   // Staging that queued tasks read is not written again before they have run.
-  if (tables_used_ + task_table_bytes(need_) > static_cast<int64_t>(areas_.tables.size()))
-    wait_for_stream();
-  positions_ = nullptr;
-  if (rows_ > 0) parts_.model->family().run(*this);
+  if (!tables_.has_room(task_table_bytes(need_))) wait_for_stream();
+  if (sublayer_->kind == SublayerKind::kEmbed || tables_of_ != batch_) begin_batch();
+  try {
+    if (step_ == PassGraphs::Step::kRecord) recorded_.push_back(task);
+    if (rows_ > 0 && step_ != PassGraphs::Step::kReplay) parts_.model->family().run(*this);
+    if (sublayer_->kind == SublayerKind::kHead && step_ != PassGraphs::Step::kRun)
+      finish_graph(batch_index);
+  } catch (...) {
+    graphs_.abandon();
+    recorded_.clear();
+    step_ = PassGraphs::Step::kRun;
+    throw;
+  }
   if (others_wait_for(task)) wait_for_stream();
 }
 
 void CudaRunner::wait_for_stream() {
   cuda::synchronize(stream());
-  tables_used_ = 0;
+  tables_.reset();
+  attention_.reset();
 }
 
-template <typename T>
-const T* CudaRunner::put(std::span<const T> values) {
-  const auto bytes = static_cast<int64_t>(values.size_bytes());
-  SLUICE_ASSERT(tables_used_ + bytes <= static_cast<int64_t>(areas_.tables.size()),
-                "the plan sizes the tables");
-  std::byte* here = staging_.tables.data() + tables_used_;
-  std::byte* there = areas_.tables.data() + tables_used_;
-  tables_used_ += round_up(bytes, kLine);
-  if (bytes > 0) {
-    std::memcpy(here, values.data(), static_cast<size_t>(bytes));
-    cuda::copy_to_device(there, here, bytes, stream());
-  }
-  return reinterpret_cast<const T*>(there);
+bool CudaRunner::is_resident() const {
+  const WeightStore& weights = *parts_.weights;
+  if (weights.ring_bytes() > 0 || weights.host_ring_bytes() > 0 ||
+      !weights.inplace_memory().empty())
+    return false;
+  const auto& sublayers = parts_.model->shape().sublayers;
+  for (size_t i = 0; i < sublayers.size(); ++i)
+    for (size_t j = 0; j < sublayers[i].weights.size(); ++j)
+      if (sublayers[i].weights[j].kind == WeightKind::kTable &&
+          weights.resident_table(i, j).rows < sublayers[i].weights[j].rows)
+        return false;
+  return true;
 }
 
-Rows CudaRunner::workspace(int64_t cols) { return take_rows(areas_.rows, cols, rows_, kLine); }
-
-cuda::Rows16 CudaRunner::narrow_area() const noexcept {
-  return {reinterpret_cast<uint16_t*>(areas_.narrow.data()), narrow_stride_, narrow_type_};
+// Layers' pages lie alike.
+bool CudaRunner::shares_pages() const noexcept {
+  return batch_->staged.empty() && batch_->lower_rows == 0;
 }
 
-cuda::Rows16 CudaRunner::narrowed(Rows in) {
-  const cuda::Rows16 copy = narrow_area();
-  if (rounded_source_ == in.data) return copy;
-  cuda::round_rows(in.data, shape_of(in), copy, stream());
-  rounded(in);
-  return copy;
+// One token of each sequence, and nothing of it or its sequences elsewhere.
+bool CudaRunner::may_be_graph() const {
+  const auto is_one = [](const Chunk& chunk) { return chunk.count == 1; };
+  return graphs_.is_used() && batch_->is_alone && shares_pages() &&
+         task_.step == ComputeStep::kWhole && rows_ > 0 && rows_ <= logit_rows(need_) &&
+         std::ssize(batch_->needed_rows) == rows_ && hidden_.front().rows == rows_ &&
+         std::all_of(batch_->chunks.begin(), batch_->chunks.end(), is_one);
 }
 
-// Rows that the device has are gathered there; the others come from the host, one by one where they
-// lie between.
-void CudaRunner::gather(std::string_view role, std::span<const int32_t> ids, Rows out) {
-  const auto sublayer = static_cast<size_t>(task_.sublayer);
-  const size_t weight = weight_index(role);
-  const WeightStore::ResidentTable table = parts_.weights->resident_table(sublayer, weight);
-  std::vector<int32_t> here, below;
-  std::vector<int64_t> below_rows;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const bool is_here = ids[i] < table.rows;
-    here.push_back(is_here ? ids[i] : 0);
-    if (is_here) continue;
-    below.push_back(ids[i]);
-    below_rows.push_back(static_cast<int64_t>(i));
-  }
-  if (below.size() < ids.size())
-    cuda::gather_rows(table.data, table.dtype, out.cols, put(std::span<const int32_t>(here)), 0,
-                      out.rows, out.data, stream());
-  auto* staged = reinterpret_cast<float*>(staging_.rows.data());
-  if (!below.empty()) parts_.weights->gather(sublayer, weight, below, staged, staging_.gather);
-  const int64_t row_bytes = out.cols * 4;
-  for (size_t i = 0; i < below.size();) {
-    size_t end = i + 1;
-    while (end < below.size() && below_rows[end] == below_rows[end - 1] + 1) ++end;
-    cuda::copy_to_device(out.data + below_rows[i] * out.cols,
-                         staged + static_cast<int64_t>(i) * out.cols,
-                         static_cast<int64_t>(end - i) * row_bytes, stream());
-    i = end;
-  }
-  // Staging is used again by the next table of this task.
-  if (!below.empty()) cuda::synchronize(stream());
-  written(out);
+void CudaRunner::begin_batch() {
+  tables_.forget();
+  attention_.reset();
+  tables_of_ = batch_;
+  step_ = PassGraphs::Step::kRun;
+  if (sublayer_->kind != SublayerKind::kEmbed || !may_be_graph()) return;
+  // Tables are where they were when the graph was recorded.
+  if (!tables_.is_empty()) wait_for_stream();
+  tables_.collect();
+  tables_.ids(*batch_);
+  tables_.positions(*batch_);
+  tables_.needed(*batch_);
+  const auto chunks = device_chunks(0);
+  attention_ = tables_.attention(
+      parts_.attention, chunks, page_addresses_, rows_, need_.multiprocessors,
+      cuda::attention_most_items(parts_.attention, need_.tokens, need_.multiprocessors));
+  tables_.send();
+  const cuda::AttentionPlan& plan = attention_->plan;
+  if (plan.tile_items == 0)
+    step_ = graphs_.begin({rows_, std::ssize(plan.items), std::ssize(plan.merges)});
 }
 
-void CudaRunner::gather_tokens(std::string_view role, Rows out) {
-  gather(role, batch_->token_ids, out);
-}
-
-void CudaRunner::gather_positions(std::string_view role, int64_t offset, Rows out) {
-  std::vector<int32_t> ids(batch_->positions.begin(), batch_->positions.end());
-  for (int32_t& id : ids) id += static_cast<int32_t>(offset);
-  gather(role, ids, out);
-}
-
-void CudaRunner::set_hidden(Rows in) {
-  if (skips_) return;
-  const float* from = in.data;
-  for (const HiddenStore::Piece& piece : hidden_) {
-    cuda::copy_on_device(piece.data, from, piece.rows * in.cols * 4, stream());
-    from += piece.rows * in.cols;
-  }
-}
-
-void CudaRunner::read_hidden(Rows out) {
-  if (skips_) return;
-  float* to = out.data;
-  for (const HiddenStore::Piece& piece : hidden_) {
-    cuda::copy_on_device(to, piece.data, piece.rows * out.cols * 4, stream());
-    to += piece.rows * out.cols;
-  }
-  written(out);
-}
-
-void CudaRunner::read_needed_hidden(Rows out) {
-  int64_t first = 0;  // row of the micro-batch that the piece begins with
-  int64_t done = 0;
-  for (const HiddenStore::Piece& piece : hidden_) {
-    std::vector<int32_t> ids;
-    for (const int32_t row : batch_->needed_rows)
-      if (row >= first && row < first + piece.rows)
-        ids.push_back(static_cast<int32_t>(row - first));
-    cuda::gather_rows(piece.data, DType::kF32, out.cols, put(std::span<const int32_t>(ids)), 0,
-                      static_cast<int64_t>(ids.size()), out.data + done * out.cols, stream());
-    done += static_cast<int64_t>(ids.size());
-    first += piece.rows;
-  }
-  written(out);
-}
-
-void CudaRunner::apply_norm(const NormSpec& norm, const float* x, float* y,
-                            const cuda::RowsShape& shape, const cuda::Rows16& copy) {
-  if (norm.kind == NormSpec::Kind::kRms)
-    cuda::rms_norm(x, vector_or_null(norm.gain), norm.eps, y, shape, copy, stream());
-  else
-    cuda::layer_norm(x, vector_or_null(norm.gain), vector_or_null(norm.bias), norm.eps, y, shape,
-                     copy, stream());
-}
-
-// The 16-bit copy that products take is made in the same pass.
-void CudaRunner::norm_hidden(const NormSpec& norm, Rows out) {
-  if (skips_) return;
-  float* to = out.data;
-  cuda::Rows16 copy = narrow_area();
-  for (const HiddenStore::Piece& piece : hidden_) {
-    apply_norm(norm, piece.data, to, {piece.rows, out.cols, out.cols}, copy);
-    to += piece.rows * out.cols;
-    copy.data += piece.rows * copy.stride;
-  }
-  rounded(out);
-}
-
-void CudaRunner::norm_hidden_in_place(const NormSpec& norm) {
-  if (skips_) return;
-  const int64_t cols = parts_.model->shape().hidden_size;
-  for (const HiddenStore::Piece& piece : hidden_)
-    apply_norm(norm, piece.data, piece.data, {piece.rows, cols, cols}, {});
-}
-
-void CudaRunner::add_to_hidden(Rows in) {
-  if (skips_) return;
-  const float* from = in.data;
-  for (const HiddenStore::Piece& piece : hidden_) {
-    cuda::add_inplace(piece.data, from, piece.rows * in.cols, stream());
-    from += piece.rows * in.cols;
-  }
-}
-
-void CudaRunner::norm(const NormSpec& norm, Rows in_out) {
-  if (skips_) return;
-  apply_norm(norm, in_out.data, in_out.data, shape_of(in_out), narrow_area());
-  rounded(in_out);
-}
-
-void CudaRunner::add(Rows in_out, Rows in) {
-  if (skips_) return;
-  cuda::add_inplace(in_out.data, in.data, in_out.rows * in_out.cols, stream());
-  written(in_out);
-}
-
-void CudaRunner::multiply_rows(const MatrixView& view, Rows in, const std::byte* w, int64_t rows,
-                               const float* bias, float* y, int64_t ldy) {
-  const WeightFormat& format = view.format;
-  if (!format.is_quantised()) {
-    if (format.dtype == DType::kF32)
-      return dense_.run(DType::kF32, in.data, in.stride, in.rows, in.cols, w, rows, bias, y, ldy,
-                        stream());
-    const cuda::Rows16 x = narrowed(in);
-    return dense_.run(x.type, x.data, x.stride, in.rows, in.cols, w, rows, bias, y, ldy, stream());
-  }
-  const cuda::Rows16 x = narrowed(in);
-  if (in.rows < cuda::kFewestDenseRows) {
-    const cuda::LinearPlan plan =
-        cuda::plan_linear_quantised(format, in.rows, rows, in.cols, need_.multiprocessors);
-    SLUICE_ASSERT(plan.workspace_floats * 4 <= static_cast<int64_t>(areas_.linear.size()),
-                  "the plan sizes partial sums");
-    return cuda::linear_quantised(x, in.rows, in.cols, w, format, rows, bias, y, ldy, plan,
-                                  reinterpret_cast<float*>(areas_.linear.data()), stream());
-  }
-  auto* slab = reinterpret_cast<uint16_t*>(areas_.linear.data());
-  const int64_t step = round_down(static_cast<int64_t>(areas_.linear.size()) / (in.cols * 2),
-                                  WeightFormat::kPanelRows);
-  SLUICE_ASSERT(step > 0, "the plan sizes dequantised rows");
-  for (int64_t row = 0; row < rows; row += step) {
-    const int64_t count = std::min(step, rows - row);
-    cuda::dequantise(w + format.bytes(row, in.cols), format, count, in.cols, x.type, slab, in.cols,
-                     stream());
-    dense_.run(x.type, x.data, x.stride, in.rows, in.cols, slab, count, bias ? bias + row : nullptr,
-               y + row, ldy, stream());
-  }
-}
-
-void CudaRunner::multiply(const MatrixView& view, Rows in, const float* bias, float* y,
-                          int64_t ldy) {
-  const bool has_inplace = view.inplace_rows > 0;
-  const bool takes_bf16 = parts_.compute.compute == kernels::Compute::kBF16;
-  const HostCompute::Input below =
-      has_inplace ? host_.input(view, takes_bf16) : HostCompute::Input{};
-  if (has_inplace) {
-    // bf16 is made where it is multiplied: the GPU's copy may be f16.
-    float* arrives = below.f32 ? below.f32 : host_.input(view, false).f32;
-    const int64_t bytes = in.rows * in.cols * 4;
-    exchanged_down_ += bytes;
-    cuda::copy_rows(arrives, in.cols * 4, in.data, in.stride * 4, in.cols * 4, in.rows, stream());
-    input_is_down_.record(stream());
-  }
-  if (view.resident_rows > 0)
-    multiply_rows(view, in, view.resident, view.resident_rows, bias, y, ldy);
-  int64_t row = view.resident_rows + view.inplace_rows;
-  for (const StreamedRows& part : view.streamed) {
-    multiply_rows(view, in, part.data, part.rows, bias ? bias + row : nullptr, y + row, ldy);
-    row += part.rows;
-  }
-  if (!has_inplace) return;
-  input_is_down_.synchronize();
-  if (below.bf16)
-    kernels::convert(DType::kF32, host_.input(view, false).f32, DType::kBF16, below.bf16,
-                     in.rows * in.cols);
-  const float* output =
-      host_.multiply(view, in.rows, below, nullptr, sublayer_->kind == SublayerKind::kHead);
-  const int64_t row_bytes = view.inplace_rows * 4;
-  exchanged_up_ += in.rows * row_bytes;
-  float* to = y + view.resident_rows;
-  cuda::copy_rows(to, ldy * 4, output, row_bytes, row_bytes, in.rows, stream());
-  if (bias)
-    cuda::add_bias(to, bias + view.resident_rows, {in.rows, view.inplace_rows, ldy}, stream());
-  // The host's output is used again by the next matrix.
-  cuda::synchronize(stream());
-}
-
-void CudaRunner::linear(std::string_view role, std::string_view bias, Rows in, Rows out) {
-  if (skips_) return;
-  const MatrixView view = matrix(role);
-  SLUICE_ASSERT(view.cols == in.cols && view.rows == out.cols && in.rows == out.rows,
-                "a family's shapes fit together");
-  multiply(view, in, vector_or_null(bias), out.data, out.stride);
-  written(out);
-}
-
-void CudaRunner::rope(Rows in_out, int64_t heads, std::span<const float> inverse_frequencies,
-                      float factor) {
-  if (skips_) return;
-  if (!positions_) positions_ = put(std::span<const int32_t>(batch_->positions));
-  cuda::rope_inplace(in_out.data, shape_of(in_out), static_cast<int>(heads),
-                     static_cast<int>(2 * inverse_frequencies.size()), positions_,
-                     put(inverse_frequencies), factor, stream());
-  written(in_out);
-}
-
-void CudaRunner::attend(Rows q, Rows k, Rows v, Rows out) {
-  if (task_.step == ComputeStep::kAfterAttention) {
-    skips_ = false;
-    cuda::copy_on_device(
-        out.data, parts_.exchange->out(AttentionExchange::Side::kDevice, task_.attention_slot),
-        out.rows * out.cols * 4, stream());
-    written(out);
+void CudaRunner::finish_graph(size_t batch_index) {
+  const std::vector<Task> recorded = std::exchange(recorded_, {});
+  if (std::exchange(step_, PassGraphs::Step::kRun) == PassGraphs::Step::kRecord &&
+      !graphs_.finish()) {
+    for (const Task& task : recorded) {
+      begin(task, *batch_, batch_index, *consumer_);
+      parts_.model->family().run(*this);
+    }
     return;
   }
-  attend_on_device(q, k, v, out);
-  written(out);
-  if (task_.attention_slot < 0) return;
-  keep_for_host(q, k, v, out, [&](float* to, const Rows& from, int64_t first, int64_t count) {
-    cuda::copy_rows(to, from.cols * 4, from.data + first * from.stride, from.stride * 4,
-                    from.cols * 4, count, stream());
-  });
-  skips_ = task_.step == ComputeStep::kBeforeAttention;
+  hand_over(reinterpret_cast<float*>(areas_.logits.data()), 0, rows_,
+            parts_.model->shape().vocab_size);
 }
 
-// All chunks but those that the host attends.
-void CudaRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
-  const int64_t page_tokens = parts_.attention.page_tokens;
-  std::vector<cuda::AttentionRun> runs;
-  std::vector<cuda::KvPlace> places(static_cast<size_t>(batch_->rows()));
-  for (const ChunkPages& attended : device_chunks()) {
-    const Chunk& chunk = *attended.chunk;
-    const auto first_page = static_cast<int64_t>(attended.first_page);
-    runs.push_back({chunk.row_begin, first_page, chunk.first_position, chunk.count});
-    for (int32_t i = 0; i < chunk.count; ++i) {
-      const int64_t position = chunk.first_position + i;
-      places[static_cast<size_t>(chunk.row_begin + i)] = {
-          page_addresses_[static_cast<size_t>(first_page + position / page_tokens)],
-          static_cast<int32_t>(position % page_tokens)};
-    }
-  }
-  if (runs.empty()) return;
-  cuda::kv_write(parts_.attention, k.data, v.data, k.stride,
-                 put(std::span<const cuda::KvPlace>(places)), batch_->rows(), stream());
-  const cuda::AttentionPlan plan =
-      cuda::plan_attention(parts_.attention, runs, need_.multiprocessors);
-  cuda::AttentionArguments arguments;
-  arguments.q = q.data;
-  arguments.q_stride = q.stride;
-  arguments.out = out.data;
-  arguments.out_stride = out.stride;
-  arguments.runs = put(std::span<const cuda::AttentionRun>(runs));
-  arguments.pages = put(std::span<std::byte* const>(page_addresses_));
-  arguments.items = put(std::span<const cuda::AttentionItem>(plan.items));
-  arguments.merges = put(std::span<const cuda::AttentionMerge>(plan.merges));
-  arguments.workspace = reinterpret_cast<float*>(areas_.attention.data());
-  cuda::attention(parts_.attention, plan, arguments, stream());
+const float* CudaRunner::constant(std::span<const float> values) {
+  for (const auto& [here, there] : constants_)
+    if (here == values.data()) return there;
+  const int64_t begin = std::ssize(constants_) * constant_bytes(need_);
+  SLUICE_ASSERT(begin + static_cast<int64_t>(values.size_bytes()) <=
+                    static_cast<int64_t>(areas_.constants.size()),
+                "a family has few tables of frequencies");
+  auto* there = reinterpret_cast<float*>(areas_.constants.data() + begin);
+  cuda::copy_to_device(there, values.data(), static_cast<int64_t>(values.size_bytes()), stream());
+  constants_.emplace_back(values.data(), there);
+  return there;
 }
 
-void CudaRunner::activate(Activation activation, Rows in_out) {
-  if (skips_) return;
-  const int64_t n = in_out.rows * in_out.cols;
-  switch (activation) {
-    case Activation::kRelu:
-      cuda::activate(cuda::RowActivation::kRelu, in_out.data, n, stream());
-      break;
-    case Activation::kGelu:
-      cuda::activate(cuda::RowActivation::kGeluErf, in_out.data, n, stream());
-      break;
-    case Activation::kGeluTanh:
-      cuda::activate(cuda::RowActivation::kGeluTanh, in_out.data, n, stream());
-      break;
-    case Activation::kSilu:
-      cuda::activate(cuda::RowActivation::kSilu, in_out.data, n, stream());
-      break;
-  }
-  written(in_out);
-}
-
-void CudaRunner::silu_mul(Rows gate, Rows up, Rows out) {
-  if (skips_) return;
-  SLUICE_ASSERT(gate.stride == up.stride && gate.stride == out.stride,
-                "a family gates whole matrices");
-  cuda::silu_mul(gate.data, up.data, out.data, shape_of(gate), stream());
-  written(out);
-}
-
-void CudaRunner::logits(std::string_view role, Rows in) {
-  const MatrixView view = matrix(role);
-  auto* out = reinterpret_cast<float*>(areas_.logits.data());
+// Tokens are chosen where the logits are; rows that are wanted themselves come to the host.
+void CudaRunner::hand_over(float* logits, int64_t first, int64_t rows, int64_t vocab_size) {
   auto* staged = reinterpret_cast<float*>(staging_.logits.data());
-  for (int64_t begin = 0; begin < in.rows; begin += kLogitRows) {
-    const Rows part{in.data + begin * in.stride, std::min(kLogitRows, in.rows - begin), in.cols,
-                    in.stride};
-    // A part of what was rounded begins elsewhere in it: round it again.
-    rounded_source_ = nullptr;
-    multiply(view, part, nullptr, out, view.rows);
-    cuda::copy_to_host(staged, out, part.rows * view.rows * 4, stream());
-    cuda::synchronize(stream());
-    for (int64_t i = 0; i < part.rows; ++i)
-      (*consumer_)(*batch_, static_cast<size_t>(begin + i),
-                   {staged + i * view.rows, static_cast<size_t>(view.rows)});
+  const auto fetch = [&](int64_t row) {
+    cuda::copy_to_host(staged + row * vocab_size, logits + row * vocab_size, vocab_size * 4,
+                       stream());
+  };
+  constexpr int64_t kHost = -1;
+  std::vector<int64_t> places;  // among what the sampler has
+  int64_t sampled = 0;
+  sampler_.begin();
+  for (int64_t row = 0; row < rows; ++row) {
+    const auto request = consumer_->wanted_token(*batch_, static_cast<size_t>(first + row));
+    places.push_back(request && sampler_.add(row, *request) ? sampled++ : kHost);
+    if (places.back() == kHost) fetch(row);
+  }
+  sampler_.queue(logits, stream());
+  wait_for_stream();
+  for (int64_t row = 0; row < rows; ++row) {
+    const auto index = static_cast<size_t>(first + row);
+    const int64_t place = places[static_cast<size_t>(row)];
+    if (place != kHost) {
+      if (auto choice = sampler_.choice(static_cast<size_t>(place))) {
+        consumer_->take_token(*batch_, index, std::move(*choice));
+        continue;
+      }
+      fetch(row);
+      wait_for_stream();
+    }
+    consumer_->take_logits(*batch_, index,
+                           {staged + row * vocab_size, static_cast<size_t>(vocab_size)});
   }
 }
 

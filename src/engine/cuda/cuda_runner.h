@@ -2,14 +2,17 @@
 // The operators of LayerOps on the CUDA kernels, for one (sublayer, micro-batch) at a time: queued
 // on the compute stream. A task that other lanes wait for (its weights, KV or rows pass through
 // rings and slots) is waited for at its end; of a resident model none is, and the host runs ahead
-// of the GPU up to the logits. Rows are device memory; what the host plans for a task (positions,
-// page tables, attention items) goes up through pinned staging, used round and round. Attention on
-// the host cuts a sublayer in two walks, as in LayerRunner.
+// of the GPU up to the logits. A decode pass of a resident model is recorded as a graph and, when
+// another of its kind comes, launched as a whole by its first task; the others then do nothing.
+// Rows are device memory. Attention on the host cuts a sublayer in two walks, as in LayerRunner.
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/dense_linear.h"
 #include "kernels/cuda/rows.h"
+#include "src/engine/cuda/batch_tables.h"
 #include "src/engine/cuda/cuda_device.h"
 #include "src/engine/cuda/device_areas.h"
+#include "src/engine/cuda/device_sampler.h"
+#include "src/engine/cuda/pass_graphs.h"
 #include "src/engine/host_compute.h"
 #include "src/engine/operator_runner.h"
 
@@ -20,12 +23,12 @@ class CudaRunner final : public OperatorRunner {
   /// `workspace` is the device's, of device_workspace_bytes(); `host_workspace` as
   /// Backend::make_runner says. Errors: kDevice.
   CudaRunner(const RunnerParts& parts, CudaDevice& device, std::span<std::byte> workspace,
-             std::span<std::byte> host_workspace);
+             std::span<std::byte> host_workspace, bool uses_graphs);
   /// Waits for what an error may have left queued: it works in memory that goes next.
   ~CudaRunner() override;
 
   void run(const Task& task, const MicroBatch& batch, size_t batch_index,
-           const LogitsConsumer& consumer) override;
+           LogitsConsumer& consumer) override;
 
  private:
   Rows workspace(int64_t cols) override;
@@ -47,7 +50,10 @@ class CudaRunner final : public OperatorRunner {
   void silu_mul(Rows gate, Rows up, Rows out) override;
   void logits(std::string_view role, Rows in) override;
 
-  void gather(std::string_view role, std::span<const int32_t> ids, Rows out);
+  /// Rows ids[i] + offset of a table; `on_device`: the ids there.
+  void gather(std::string_view role, std::span<const int32_t> ids, const int32_t* on_device,
+              int32_t offset, Rows out);
+  void gather_below(std::string_view role, std::span<const int32_t> ids, int32_t offset, Rows out);
   void apply_norm(const NormSpec& norm, const float* x, float* y, const cuda::RowsShape& shape,
                   const cuda::Rows16& copy);
   /// The 16-bit copy of `in`, made unless it is there.
@@ -58,9 +64,20 @@ class CudaRunner final : public OperatorRunner {
                      const float* bias, float* y, int64_t ldy);
   void attend_on_device(Rows q, Rows k, Rows v, Rows out);
 
-  /// Sends `values` up: an address on the device, good until the task has been computed.
-  template <typename T>
-  const T* put(std::span<const T> values);
+  /// All weights, KV and rows are on the device.
+  bool is_resident() const;
+  /// A task of another micro-batch, or of a new pass.
+  void begin_batch();
+  bool may_be_graph() const;
+  /// After the head of a pass that is recorded or replayed.
+  void finish_graph(size_t batch_index);
+  bool shares_pages() const noexcept;
+  /// On the device for good: what a family computes once.
+  const float* constant(std::span<const float> values);
+
+  /// Hands over the rows of one part of the logits, of which the first is needed row `first`.
+  void hand_over(float* logits, int64_t first, int64_t rows, int64_t vocab_size);
+
   void wait_for_stream();
   cuda::Stream stream() const noexcept { return device_.compute_stream(); }
 
@@ -70,11 +87,17 @@ class CudaRunner final : public OperatorRunner {
   StagingAreas staging_;
   HostCompute host_;
   cuda::DenseLinear dense_;
+  DeviceSampler sampler_;
   cuda::Event input_is_down_;
   DType narrow_type_;
   int64_t narrow_stride_;
-  int64_t tables_used_ = 0;             // bytes of the tables that queued work may read
-  const int32_t* positions_ = nullptr;  // on the device; null until asked for
+  BatchTables tables_;
+  const MicroBatch* tables_of_ = nullptr;
+  std::optional<AttentionTables> attention_;                      // that all layers share
+  std::vector<std::pair<const float*, const float*>> constants_;  // where they are on both sides
+  PassGraphs graphs_;
+  PassGraphs::Step step_ = PassGraphs::Step::kRun;
+  std::vector<Task> recorded_;
 };
 
 }  // namespace sluice

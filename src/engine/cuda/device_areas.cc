@@ -8,12 +8,13 @@
 #include "kernels/cuda/quantised_linear.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
-#include "src/engine/sublayer_runner.h"
+#include "src/engine/cuda/device_sampler.h"
 
 namespace sluice {
 
 namespace {
 constexpr int64_t kLine = 256;
+constexpr int64_t kMostConstants = 8;
 constexpr int64_t kMatrices = 8;  // a sublayer asks for, at most
 // Rows of a quantised matrix are dequantised so many bytes at a time where it is multiplied
 // densely: enough for a full wave of blocks.
@@ -68,29 +69,41 @@ int64_t table_bytes(const DeviceNeed& need) {
 }
 
 int64_t logit_bytes(const DeviceNeed& need) {
-  return std::min(kLogitRows, need.tokens) * need.model->vocab_size * 4;
+  return logit_rows(need) * need.model->vocab_size * 4;
 }
 
-std::array<int64_t, 7> device_sizes(const DeviceNeed& need) {
+int64_t sampling_bytes(const DeviceNeed& need) {
+  return DeviceSampler::area_bytes(need.model->vocab_size, logit_rows(need));
+}
+
+std::array<int64_t, 9> device_sizes(const DeviceNeed& need) {
   return {need.tokens * need.model->workspace_columns * 4 + kMatrices * kLine,
           need.tokens * narrow_stride(*need.model) * 2,
           linear_bytes(need),
           cuda::DenseLinear::workspace_bytes(),
           cuda::attention_workspace_floats(need.attention, need.multiprocessors) * 4,
           logit_bytes(need),
-          table_bytes(need)};
+          table_bytes(need),
+          sampling_bytes(need),
+          kMostConstants * constant_bytes(need)};
 }
 
-std::array<int64_t, 4> staging_sizes(const DeviceNeed& need) {
+std::array<int64_t, 5> staging_sizes(const DeviceNeed& need) {
   int64_t widest_table = 0;
   for (const SublayerShape& sublayer : need.model->sublayers)
     for (const WeightShape& weight : sublayer.weights)
       if (weight.kind == WeightKind::kTable) widest_table = std::max(widest_table, weight.cols);
   // First what wants memory aligned to 4096.
   return {WeightStore::gather_staging_bytes(*need.model), table_bytes(need),
-          need.tokens * widest_table * 4, logit_bytes(need)};
+          need.tokens * widest_table * 4, logit_bytes(need), sampling_bytes(need)};
 }
 }  // namespace
+
+int64_t constant_bytes(const DeviceNeed& need) noexcept {
+  return round_up(int64_t{need.model->head_dim} * 4, kLine);
+}
+
+int64_t logit_rows(const DeviceNeed& need) noexcept { return std::min(kLogitRows, need.tokens); }
 
 int64_t narrow_stride(const ModelShape& model) noexcept {
   int64_t widest = 0;
@@ -107,17 +120,16 @@ int64_t task_table_bytes(const DeviceNeed& need) {
       rows * ((context + need.attention.page_tokens - 1) / need.attention.page_tokens);
   const int64_t items = cuda::attention_most_items(need.attention, rows, need.multiprocessors);
   constexpr int64_t kPutsEach = 16;  // each begins on a line of its own
-  return rows * (2 * 4 + static_cast<int64_t>(sizeof(cuda::KvPlace) + sizeof(cuda::AttentionRun) +
+  return rows * (3 * 4 + static_cast<int64_t>(sizeof(cuda::KvPlace) + sizeof(cuda::AttentionRun) +
                                               sizeof(cuda::AttentionMerge))) +
-         pages * 8 + items * static_cast<int64_t>(sizeof(cuda::AttentionItem)) +
-         need.model->head_dim * 2 * 4 + kPutsEach * kLine;
+         pages * 8 + items * static_cast<int64_t>(sizeof(cuda::AttentionItem)) + kPutsEach * kLine;
 }
 
 int64_t device_workspace_bytes(const DeviceNeed& need) { return total_of(device_sizes(need)); }
 
 DeviceAreas split_device_workspace(const DeviceNeed& need, std::span<std::byte> workspace) {
   const auto parts = split(device_sizes(need), workspace);
-  return {parts[0], parts[1], parts[2], parts[3], parts[4], parts[5], parts[6]};
+  return {parts[0], parts[1], parts[2], parts[3], parts[4], parts[5], parts[6], parts[7], parts[8]};
 }
 
 int64_t host_staging_bytes(const DeviceNeed& need) {
@@ -126,7 +138,7 @@ int64_t host_staging_bytes(const DeviceNeed& need) {
 
 StagingAreas split_staging(const DeviceNeed& need, std::span<std::byte> staging) {
   const auto parts = split(staging_sizes(need), staging);
-  return {parts[0], parts[1], parts[2], parts[3]};
+  return {parts[0], parts[1], parts[2], parts[3], parts[4]};
 }
 
 }  // namespace sluice

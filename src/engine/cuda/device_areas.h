@@ -22,7 +22,9 @@ struct DeviceAreas {
   std::span<std::byte> dense;   ///< of DenseLinear
   std::span<std::byte> attention;
   std::span<std::byte> logits;
-  std::span<std::byte> tables;  ///< positions, page tables: what the host plans for each task
+  std::span<std::byte> tables;     ///< positions, page tables: what the host plans for each task
+  std::span<std::byte> sampling;   ///< of DeviceSampler
+  std::span<std::byte> constants;  ///< a few tables of constant_bytes()
 };
 /// Tables that one task sends up, at most; DeviceAreas::tables takes several tasks'.
 int64_t task_table_bytes(const DeviceNeed& need);
@@ -34,10 +36,15 @@ struct StagingAreas {
   std::span<std::byte> tables;  ///< what is sent to DeviceAreas::tables
   std::span<std::byte> rows;    ///< gathered table rows, f32
   std::span<std::byte> logits;
+  std::span<std::byte> sampling;
 };
 int64_t host_staging_bytes(const DeviceNeed& need);
 StagingAreas split_staging(const DeviceNeed& need, std::span<std::byte> staging);
 
+/// Of a table of frequencies, at most.
+int64_t constant_bytes(const DeviceNeed& need) noexcept;
+/// Rows of logits at a time.
+int64_t logit_rows(const DeviceNeed& need) noexcept;
 /// Columns of 16-bit rows that a matrix of `cols` columns is multiplied with.
 int64_t narrow_stride(const ModelShape& model) noexcept;
 

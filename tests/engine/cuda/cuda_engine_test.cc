@@ -11,6 +11,7 @@
 #include "src/base/error.h"
 #include "src/engine/cuda/cuda_backend.h"
 #include "src/engine/cuda/measure_gpu.h"
+#include "src/sampling/philox.h"
 #include "tests/engine/model_fixtures.h"
 #ifdef SLUICE_CUDA_ON_HOST
 #include "kernels/cuda/shim/host_driver.h"
@@ -147,6 +148,183 @@ TEST_P(CudaEngine, AnyPolicyGivesTheResidentRunsTokens) {
   EXPECT_EQ(cuda::host::device_bytes_in_use(), 0);
 #endif
 }
+
+class CudaSampled : public CudaEngine {};
+
+// What a request asks for beside its prompt: a share of everything that sampling knows.
+sampling::SamplingParams random_params(Random& random, int64_t vocab) {
+  const auto uniform = [&](double low, double high) {
+    return static_cast<float>(std::uniform_real_distribution<double>(low, high)(random));
+  };
+  sampling::SamplingParams params;
+  params.max_tokens = static_cast<int>(pick(random, 1, 8));
+  params.temperature = uniform(0.3, 1.5);
+  params.seed = random();
+  params.logprobs = static_cast<int>(pick(random, -1, 3));
+  if (pick(random, 0, 1) == 0) params.top_k = static_cast<int>(pick(random, 1, 60));
+  if (pick(random, 0, 1) == 0) params.top_p = uniform(0.5, 1);
+  if (pick(random, 0, 1) == 0) params.repetition_penalty = uniform(1, 1.5);
+  if (pick(random, 0, 1) == 0) params.frequency_penalty = uniform(0, 1);
+  if (pick(random, 0, 1) == 0) params.min_tokens = params.max_tokens;
+  for (int i = 0; i < 3; ++i)
+    params.logit_bias.emplace_back(static_cast<int32_t>(i * vocab / 3), uniform(-2, 2));
+  return params;
+}
+
+// The tokens are those that the host's sampler chooses from the logits that scoring the whole text
+// afterwards gives: within what random numbers near a boundary, and filters near theirs, make of
+// their last bits.
+TEST_P(CudaSampled, TokensAreChosenAsTheHostWould) {
+  Random random(31);
+  auto requests = greedy_requests(random_prompts(random, 10, vocab()), 8);
+  for (GenerationRequest& request : requests) request.params = random_params(random, vocab());
+  EngineOptions options = options_for(requests);
+  options.compute = ComputeChoice::kF32;
+  options.kv_dtype = DType::kF16;
+  options.backend = make_backend();
+  draw_order(3);
+  auto answers = run_all(GetParam(), options, requests);
+  auto scored = requests;
+  for (GenerationRequest& request : scored) {
+    const auto& tokens = answers[request.id].tokens;
+    request.prompt.insert(request.prompt.end(), tokens.begin(), tokens.end() - 1);
+    request.score_prompt = true;
+    request.params = {};
+  }
+  options = options_for(scored);
+  options.compute = ComputeChoice::kF32;
+  options.kv_dtype = DType::kF16;
+  options.backend = make_backend();
+  auto rows = run_all(GetParam(), options, scored);
+  draw_order(0);
+  const std::vector<int32_t> eos = BoundModel::open(fixture_model(GetParam())).eos_token_ids();
+  const auto width = static_cast<size_t>(vocab());
+  int checked = 0;
+  for (const GenerationRequest& request : requests) {
+    const Answer& answer = answers[request.id];
+    ASSERT_EQ(answer.refused, "");
+    ASSERT_FALSE(answer.tokens.empty());
+    for (size_t i = 0; i < answer.tokens.size(); ++i, ++checked) {
+      SCOPED_TRACE("sequence " + std::to_string(request.id) + ", token " + std::to_string(i));
+      const std::span<const float> logits(
+          rows[request.id].logits.data() + (request.prompt.size() + i - 1) * width, width);
+      const std::span<const int32_t> output(answer.tokens.data(), i);
+      const auto kept =
+          sampling::distribution(logits, request.params, {request.prompt, output, {}}, eos);
+      const double u = sampling::uniform(request.params.seed, i);
+      double below = 0;
+      const auto token = static_cast<size_t>(answer.tokens[i]);
+      for (size_t other = 0; other < token; ++other) below += kept[other];
+      EXPECT_LE(below, u + tie());
+      EXPECT_GE(below + kept[token], u - tie());
+      const sampling::Choice& choice = answer.choices[i];
+      if (request.params.logprobs < 0) {
+        EXPECT_TRUE(std::isnan(choice.logprob));
+        continue;
+      }
+      const auto expected = sampling::score_token(logits, choice.token, request.params.logprobs);
+      EXPECT_NEAR(choice.logprob, expected.logprob, tie());
+      ASSERT_EQ(choice.top.size(), expected.top.size());
+      for (size_t j = 0; j < expected.top.size(); ++j)
+        EXPECT_NEAR(choice.top[j].logprob, expected.top[j].logprob, tie());
+    }
+  }
+  EXPECT_GT(checked, 30);
+}
+
+// Of the rows of one part, some want their logits (beams), one is left without a token, the others
+// are chosen on the device.
+TEST_P(CudaSampled, RowsThatTheHostWantsComeToIt) {
+  Random random(37);
+  auto requests = greedy_requests(random_prompts(random, 6, vocab()), 6);
+  requests[1].params.num_beams = 3;
+  requests[3].params.logit_bias = {{static_cast<int32_t>(vocab()), 1.0F}};
+  for (const size_t i : {0, 2, 4, 5}) requests[i].params.logprobs = 2;
+  EngineOptions options = options_for(requests);
+  options.compute = ComputeChoice::kF32;
+  options.kv_dtype = DType::kF16;
+  auto expected = run_all(GetParam(), options, requests);
+  options.backend = make_backend();
+  auto actual = run_all(GetParam(), options, requests);
+  EXPECT_NE(actual[3].refused.find("logit_bias names token"), std::string::npos)
+      << actual[3].refused;
+  EXPECT_EQ(actual[3].refused, expected[3].refused);
+  ASSERT_EQ(actual[1].hypotheses.size(), expected[1].hypotheses.size());
+  EXPECT_NEAR(actual[1].hypotheses[0].score, expected[1].hypotheses[0].score, tie());
+  for (const size_t i : {0, 2, 4, 5}) expect_same_tokens(actual[i], expected[i], tie());
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, CudaSampled, ::testing::Values("stories260k", "opt-tiny:int8"),
+                         [](const auto& info) { return test_name(info.param); });
+
+class CudaGraphs : public CudaEngine {
+ protected:
+  // Sequences that start and end at different times, so that passes have different numbers of rows;
+  // contexts that come to be split.
+  std::vector<GenerationRequest> requests() {
+    Random random(43);
+    auto out = greedy_requests(random_prompts(random, 7, vocab()), 24);
+    for (size_t i = 0; i < out.size(); ++i) {
+      out[i].params.max_tokens = static_cast<int>(6 + 3 * i);
+      out[i].params.logprobs = 1;
+      if (i % 2 == 1) out[i].params.temperature = 0.7F;
+      out[i].params.seed = i;
+    }
+    return out;
+  }
+  std::map<uint64_t, Answer> run(bool uses_graphs) {
+    const auto all = requests();
+    EngineOptions options = options_for(all);
+    options.compute = ComputeChoice::kF32;
+    options.kv_dtype = DType::kF16;
+    options.backend = std::make_shared<CudaBackend>(0, int64_t{256} << 20, uses_graphs);
+    options.start_policy.page_tokens = 5;
+    return run_all(GetParam(), options, all);
+  }
+  static void expect_equal(const std::map<uint64_t, Answer>& actual,
+                           const std::map<uint64_t, Answer>& expected) {
+    ASSERT_EQ(actual.size(), expected.size());
+    for (const auto& [id, answer] : expected) {
+      EXPECT_FALSE(answer.tokens.empty());
+      EXPECT_EQ(actual.at(id).tokens, answer.tokens) << "sequence " << id;
+      for (size_t i = 0; i < answer.choices.size(); ++i) {
+        EXPECT_EQ(actual.at(id).choices[i].logprob, answer.choices[i].logprob);
+        EXPECT_EQ(actual.at(id).choices[i].top, answer.choices[i].top);
+      }
+    }
+  }
+};
+
+// The same kernels with the same sizes: the same bits.
+TEST_P(CudaGraphs, APassLaunchedAsAWholeGivesTheSame) {
+  const auto expected = run(false);
+#ifdef SLUICE_CUDA_ON_HOST
+  const int64_t before = cuda::host::graphs_run();
+#endif
+  draw_order(7);
+  expect_equal(run(true), expected);
+  draw_order(0);
+#ifdef SLUICE_CUDA_ON_HOST
+  EXPECT_GT(cuda::host::graphs_run(), before + 8);
+#endif
+}
+
+#ifdef SLUICE_CUDA_ON_HOST
+TEST_P(CudaGraphs, ADriverThatMakesNoneRunsPassesAsTheyAre) {
+  const auto expected = run(false);
+  const int64_t before = cuda::host::graphs_run();
+  cuda::host::refuse_graphs(true);
+  const auto actual = run(true);
+  cuda::host::refuse_graphs(false);
+  expect_equal(actual, expected);
+  EXPECT_EQ(cuda::host::graphs_run(), before);
+}
+#endif
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, CudaGraphs,
+                         ::testing::Values("stories260k", "opt-tiny", "opt-350m-tiny",
+                                           "llama-tiny-gqa:nf4"),
+                         [](const auto& info) { return test_name(info.param); });
 
 class CudaPages : public CudaEngine {};
 

@@ -1,0 +1,353 @@
+// The operators of CudaRunner.
+#include <algorithm>
+
+#include "kernels/cuda/quantised_linear.h"
+#include "kernels/elementwise.h"
+#include "src/base/bytes.h"
+#include "src/base/error.h"
+#include "src/engine/cuda/cuda_runner.h"
+
+namespace sluice {
+
+namespace {
+constexpr int64_t kLine = 256;
+
+cuda::RowsShape shape_of(const Rows& rows) { return {rows.rows, rows.cols, rows.stride}; }
+}  // namespace
+
+Rows CudaRunner::workspace(int64_t cols) { return take_rows(areas_.rows, cols, rows_, kLine); }
+
+cuda::Rows16 CudaRunner::narrow_area() const noexcept {
+  return {reinterpret_cast<uint16_t*>(areas_.narrow.data()), narrow_stride_, narrow_type_};
+}
+
+cuda::Rows16 CudaRunner::narrowed(Rows in) {
+  const cuda::Rows16 copy = narrow_area();
+  if (rounded_source_ == in.data) return copy;
+  cuda::round_rows(in.data, shape_of(in), copy, stream());
+  rounded(in);
+  return copy;
+}
+
+void CudaRunner::gather(std::string_view role, std::span<const int32_t> ids,
+                        const int32_t* on_device, int32_t offset, Rows out) {
+  const WeightStore::ResidentTable table =
+      parts_.weights->resident_table(static_cast<size_t>(task_.sublayer), weight_index(role));
+  if (table.rows < sublayer_->weights[weight_index(role)].rows)
+    return gather_below(role, ids, offset, out);
+  cuda::gather_rows(table.data, table.dtype, out.cols, on_device, offset, out.rows, out.data,
+                    stream());
+  written(out);
+}
+
+// Rows that the device has are gathered there; the others come from the host, one by one where they
+// lie between.
+void CudaRunner::gather_below(std::string_view role, std::span<const int32_t> ids, int32_t offset,
+                              Rows out) {
+  const auto sublayer = static_cast<size_t>(task_.sublayer);
+  const size_t weight = weight_index(role);
+  const WeightStore::ResidentTable table = parts_.weights->resident_table(sublayer, weight);
+  std::vector<int32_t> here, below;
+  std::vector<int64_t> below_rows;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const int32_t id = ids[i] + offset;
+    const bool is_here = id < table.rows;
+    here.push_back(is_here ? id : 0);
+    if (is_here) continue;
+    below.push_back(id);
+    below_rows.push_back(static_cast<int64_t>(i));
+  }
+  if (below.size() < ids.size())
+    cuda::gather_rows(table.data, table.dtype, out.cols,
+                      tables_.put(std::span<const int32_t>(here)), 0, out.rows, out.data, stream());
+  auto* staged = reinterpret_cast<float*>(staging_.rows.data());
+  if (!below.empty()) parts_.weights->gather(sublayer, weight, below, staged, staging_.gather);
+  const int64_t row_bytes = out.cols * 4;
+  for (size_t i = 0; i < below.size();) {
+    size_t end = i + 1;
+    while (end < below.size() && below_rows[end] == below_rows[end - 1] + 1) ++end;
+    cuda::copy_to_device(out.data + below_rows[i] * out.cols,
+                         staged + static_cast<int64_t>(i) * out.cols,
+                         static_cast<int64_t>(end - i) * row_bytes, stream());
+    i = end;
+  }
+  // Staging is used again by the next table of this task.
+  if (!below.empty()) cuda::synchronize(stream());
+  written(out);
+}
+
+void CudaRunner::gather_tokens(std::string_view role, Rows out) {
+  gather(role, batch_->token_ids, tables_.ids(*batch_), 0, out);
+}
+
+void CudaRunner::gather_positions(std::string_view role, int64_t offset, Rows out) {
+  gather(role, batch_->positions, tables_.positions(*batch_), static_cast<int32_t>(offset), out);
+}
+
+void CudaRunner::set_hidden(Rows in) {
+  if (skips_) return;
+  const float* from = in.data;
+  for (const HiddenStore::Piece& piece : hidden_) {
+    cuda::copy_on_device(piece.data, from, piece.rows * in.cols * 4, stream());
+    from += piece.rows * in.cols;
+  }
+}
+
+void CudaRunner::read_hidden(Rows out) {
+  if (skips_) return;
+  float* to = out.data;
+  for (const HiddenStore::Piece& piece : hidden_) {
+    cuda::copy_on_device(to, piece.data, piece.rows * out.cols * 4, stream());
+    to += piece.rows * out.cols;
+  }
+  written(out);
+}
+
+void CudaRunner::read_needed_hidden(Rows out) {
+  if (hidden_.front().rows == batch_->rows()) {
+    cuda::gather_rows(hidden_.front().data, DType::kF32, out.cols, tables_.needed(*batch_), 0,
+                      out.rows, out.data, stream());
+    return written(out);
+  }
+  int64_t first = 0;  // row of the micro-batch that the piece begins with
+  int64_t done = 0;
+  for (const HiddenStore::Piece& piece : hidden_) {
+    std::vector<int32_t> ids;
+    for (const int32_t row : batch_->needed_rows)
+      if (row >= first && row < first + piece.rows)
+        ids.push_back(static_cast<int32_t>(row - first));
+    cuda::gather_rows(piece.data, DType::kF32, out.cols, tables_.put(std::span<const int32_t>(ids)),
+                      0, static_cast<int64_t>(ids.size()), out.data + done * out.cols, stream());
+    done += static_cast<int64_t>(ids.size());
+    first += piece.rows;
+  }
+  written(out);
+}
+
+void CudaRunner::apply_norm(const NormSpec& norm, const float* x, float* y,
+                            const cuda::RowsShape& shape, const cuda::Rows16& copy) {
+  if (norm.kind == NormSpec::Kind::kRms)
+    cuda::rms_norm(x, vector_or_null(norm.gain), norm.eps, y, shape, copy, stream());
+  else
+    cuda::layer_norm(x, vector_or_null(norm.gain), vector_or_null(norm.bias), norm.eps, y, shape,
+                     copy, stream());
+}
+
+// The 16-bit copy that products take is made in the same pass.
+void CudaRunner::norm_hidden(const NormSpec& norm, Rows out) {
+  if (skips_) return;
+  float* to = out.data;
+  cuda::Rows16 copy = narrow_area();
+  for (const HiddenStore::Piece& piece : hidden_) {
+    apply_norm(norm, piece.data, to, {piece.rows, out.cols, out.cols}, copy);
+    to += piece.rows * out.cols;
+    copy.data += piece.rows * copy.stride;
+  }
+  rounded(out);
+}
+
+void CudaRunner::norm_hidden_in_place(const NormSpec& norm) {
+  if (skips_) return;
+  const int64_t cols = parts_.model->shape().hidden_size;
+  for (const HiddenStore::Piece& piece : hidden_)
+    apply_norm(norm, piece.data, piece.data, {piece.rows, cols, cols}, {});
+}
+
+void CudaRunner::add_to_hidden(Rows in) {
+  if (skips_) return;
+  const float* from = in.data;
+  for (const HiddenStore::Piece& piece : hidden_) {
+    cuda::add_inplace(piece.data, from, piece.rows * in.cols, stream());
+    from += piece.rows * in.cols;
+  }
+}
+
+void CudaRunner::norm(const NormSpec& norm, Rows in_out) {
+  if (skips_) return;
+  apply_norm(norm, in_out.data, in_out.data, shape_of(in_out), narrow_area());
+  rounded(in_out);
+}
+
+void CudaRunner::add(Rows in_out, Rows in) {
+  if (skips_) return;
+  cuda::add_inplace(in_out.data, in.data, in_out.rows * in_out.cols, stream());
+  written(in_out);
+}
+
+void CudaRunner::multiply_rows(const MatrixView& view, Rows in, const std::byte* w, int64_t rows,
+                               const float* bias, float* y, int64_t ldy) {
+  const WeightFormat& format = view.format;
+  if (!format.is_quantised()) {
+    if (format.dtype == DType::kF32)
+      return dense_.run(DType::kF32, in.data, in.stride, in.rows, in.cols, w, rows, bias, y, ldy,
+                        stream());
+    const cuda::Rows16 x = narrowed(in);
+    return dense_.run(x.type, x.data, x.stride, in.rows, in.cols, w, rows, bias, y, ldy, stream());
+  }
+  const cuda::Rows16 x = narrowed(in);
+  if (in.rows < cuda::kFewestDenseRows) {
+    const cuda::LinearPlan plan =
+        cuda::plan_linear_quantised(format, in.rows, rows, in.cols, need_.multiprocessors);
+    SLUICE_ASSERT(plan.workspace_floats * 4 <= static_cast<int64_t>(areas_.linear.size()),
+                  "the plan sizes partial sums");
+    return cuda::linear_quantised(x, in.rows, in.cols, w, format, rows, bias, y, ldy, plan,
+                                  reinterpret_cast<float*>(areas_.linear.data()), stream());
+  }
+  auto* slab = reinterpret_cast<uint16_t*>(areas_.linear.data());
+  const int64_t step = round_down(static_cast<int64_t>(areas_.linear.size()) / (in.cols * 2),
+                                  WeightFormat::kPanelRows);
+  SLUICE_ASSERT(step > 0, "the plan sizes dequantised rows");
+  for (int64_t row = 0; row < rows; row += step) {
+    const int64_t count = std::min(step, rows - row);
+    cuda::dequantise(w + format.bytes(row, in.cols), format, count, in.cols, x.type, slab, in.cols,
+                     stream());
+    dense_.run(x.type, x.data, x.stride, in.rows, in.cols, slab, count, bias ? bias + row : nullptr,
+               y + row, ldy, stream());
+  }
+}
+
+void CudaRunner::multiply(const MatrixView& view, Rows in, const float* bias, float* y,
+                          int64_t ldy) {
+  const bool has_inplace = view.inplace_rows > 0;
+  const bool takes_bf16 = parts_.compute.compute == kernels::Compute::kBF16;
+  const HostCompute::Input below =
+      has_inplace ? host_.input(view, takes_bf16) : HostCompute::Input{};
+  if (has_inplace) {
+    // bf16 is made where it is multiplied: the GPU's copy may be f16.
+    float* arrives = below.f32 ? below.f32 : host_.input(view, false).f32;
+    const int64_t bytes = in.rows * in.cols * 4;
+    exchanged_down_ += bytes;
+    cuda::copy_rows(arrives, in.cols * 4, in.data, in.stride * 4, in.cols * 4, in.rows, stream());
+    input_is_down_.record(stream());
+  }
+  if (view.resident_rows > 0)
+    multiply_rows(view, in, view.resident, view.resident_rows, bias, y, ldy);
+  int64_t row = view.resident_rows + view.inplace_rows;
+  for (const StreamedRows& part : view.streamed) {
+    multiply_rows(view, in, part.data, part.rows, bias ? bias + row : nullptr, y + row, ldy);
+    row += part.rows;
+  }
+  if (!has_inplace) return;
+  input_is_down_.synchronize();
+  if (below.bf16)
+    kernels::convert(DType::kF32, host_.input(view, false).f32, DType::kBF16, below.bf16,
+                     in.rows * in.cols);
+  const float* output =
+      host_.multiply(view, in.rows, below, nullptr, sublayer_->kind == SublayerKind::kHead);
+  const int64_t row_bytes = view.inplace_rows * 4;
+  exchanged_up_ += in.rows * row_bytes;
+  float* to = y + view.resident_rows;
+  cuda::copy_rows(to, ldy * 4, output, row_bytes, row_bytes, in.rows, stream());
+  if (bias)
+    cuda::add_bias(to, bias + view.resident_rows, {in.rows, view.inplace_rows, ldy}, stream());
+  // The host's output is used again by the next matrix.
+  cuda::synchronize(stream());
+}
+
+void CudaRunner::linear(std::string_view role, std::string_view bias, Rows in, Rows out) {
+  if (skips_) return;
+  const MatrixView view = matrix(role);
+  SLUICE_ASSERT(view.cols == in.cols && view.rows == out.cols && in.rows == out.rows,
+                "a family's shapes fit together");
+  multiply(view, in, vector_or_null(bias), out.data, out.stride);
+  written(out);
+}
+
+void CudaRunner::rope(Rows in_out, int64_t heads, std::span<const float> inverse_frequencies,
+                      float factor) {
+  if (skips_) return;
+  cuda::rope_inplace(in_out.data, shape_of(in_out), static_cast<int>(heads),
+                     static_cast<int>(2 * inverse_frequencies.size()), tables_.positions(*batch_),
+                     constant(inverse_frequencies), factor, stream());
+  written(in_out);
+}
+
+void CudaRunner::attend(Rows q, Rows k, Rows v, Rows out) {
+  if (task_.step == ComputeStep::kAfterAttention) {
+    skips_ = false;
+    cuda::copy_on_device(
+        out.data, parts_.exchange->out(AttentionExchange::Side::kDevice, task_.attention_slot),
+        out.rows * out.cols * 4, stream());
+    written(out);
+    return;
+  }
+  attend_on_device(q, k, v, out);
+  written(out);
+  if (task_.attention_slot < 0) return;
+  keep_for_host(q, k, v, out, [&](float* to, const Rows& from, int64_t first, int64_t count) {
+    cuda::copy_rows(to, from.cols * 4, from.data + first * from.stride, from.stride * 4,
+                    from.cols * 4, count, stream());
+  });
+  skips_ = task_.step == ComputeStep::kBeforeAttention;
+}
+
+// All chunks but those that the host attends.
+void CudaRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
+  const bool is_shared = shares_pages();
+  if (!is_shared || !attention_) {
+    const auto chunks = device_chunks(is_shared ? 0 : sublayer_->layer_index);
+    attention_ = tables_.attention(parts_.attention, chunks, page_addresses_, batch_->rows(),
+                                   need_.multiprocessors);
+  }
+  const AttentionTables& tables = *attention_;
+  if (!tables.runs) return;
+  cuda::AttentionArguments arguments;
+  arguments.q = q.data;
+  arguments.q_stride = q.stride;
+  arguments.out = out.data;
+  arguments.out_stride = out.stride;
+  arguments.runs = tables.runs;
+  arguments.pages = tables.pages;
+  arguments.page_offset = is_shared ? sublayer_->layer_index * parts_.kv->layer_bytes() : 0;
+  arguments.items = tables.items;
+  arguments.merges = tables.merges;
+  arguments.workspace = reinterpret_cast<float*>(areas_.attention.data());
+  cuda::kv_write(parts_.attention, k.data, v.data, k.stride, tables.places, arguments.page_offset,
+                 batch_->rows(), stream());
+  cuda::attention(parts_.attention, tables.plan, arguments, stream());
+}
+
+void CudaRunner::activate(Activation activation, Rows in_out) {
+  if (skips_) return;
+  const int64_t n = in_out.rows * in_out.cols;
+  switch (activation) {
+    case Activation::kRelu:
+      cuda::activate(cuda::RowActivation::kRelu, in_out.data, n, stream());
+      break;
+    case Activation::kGelu:
+      cuda::activate(cuda::RowActivation::kGeluErf, in_out.data, n, stream());
+      break;
+    case Activation::kGeluTanh:
+      cuda::activate(cuda::RowActivation::kGeluTanh, in_out.data, n, stream());
+      break;
+    case Activation::kSilu:
+      cuda::activate(cuda::RowActivation::kSilu, in_out.data, n, stream());
+      break;
+  }
+  written(in_out);
+}
+
+void CudaRunner::silu_mul(Rows gate, Rows up, Rows out) {
+  if (skips_) return;
+  SLUICE_ASSERT(gate.stride == up.stride && gate.stride == out.stride,
+                "a family gates whole matrices");
+  cuda::silu_mul(gate.data, up.data, out.data, shape_of(gate), stream());
+  written(out);
+}
+
+void CudaRunner::logits(std::string_view role, Rows in) {
+  const MatrixView view = matrix(role);
+  SLUICE_ASSERT(view.rows == parts_.model->shape().vocab_size, "a row of logits is a vocabulary");
+  auto* out = reinterpret_cast<float*>(areas_.logits.data());
+  for (int64_t begin = 0; begin < in.rows; begin += logit_rows(need_)) {
+    const Rows part{in.data + begin * in.stride, std::min(logit_rows(need_), in.rows - begin),
+                    in.cols, in.stride};
+    // A part of what was rounded begins elsewhere in it: round it again.
+    rounded_source_ = nullptr;
+    multiply(view, part, nullptr, out, view.rows);
+    if (step_ == PassGraphs::Step::kRecord) return;  // the only part
+    hand_over(out, begin, part.rows, view.rows);
+  }
+}
+
+}  // namespace sluice

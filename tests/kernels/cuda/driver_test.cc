@@ -1,0 +1,71 @@
+// Streams recorded as graphs: what runs, with what memory, and what may not be asked meanwhile.
+#include "kernels/cuda/driver.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/rows.h"
+#include "src/base/error.h"
+#include "tests/kernels/cuda/device_array.h"
+
+namespace sluice::cuda {
+namespace {
+
+class CudaGraph : public ::testing::Test {
+ protected:
+  // y += x, twice.
+  Graph record() {
+    Graph::begin(stream.get());
+    add_inplace(y.data(), x.data(), 3, stream.get());
+    add_inplace(y.data(), x.data(), 3, stream.get());
+    return Graph::end(stream.get());
+  }
+  void set(const DeviceArray<float>& array, const std::vector<float>& values) {
+    copy_to_device(array.data(), values.data(), 12, stream.get());
+    synchronize(stream.get());
+  }
+  std::vector<float> values(const DeviceArray<float>& array) {
+    synchronize(stream.get());
+    return array.values();
+  }
+  OwnedStream stream;
+  DeviceArray<float> x{std::vector<float>{1, 2, 3}};
+  DeviceArray<float> y{std::vector<float>{0, 0, 0}};
+};
+
+TEST_F(CudaGraph, RunsOnlyWhenItIsLaunchedAndThenWithWhatIsInMemory) {
+  const Graph graph = record();
+  EXPECT_EQ(values(y), (std::vector<float>{0, 0, 0}));
+  graph.launch(stream.get());
+  EXPECT_EQ(values(y), (std::vector<float>{2, 4, 6}));
+  set(x, {10, 0, -1});
+  graph.launch(stream.get());
+  graph.launch(stream.get());
+  EXPECT_EQ(values(y), (std::vector<float>{42, 4, 2}));
+}
+
+TEST_F(CudaGraph, RunsInTheOrderOfItsStream) {
+  const Graph graph = record();
+  graph.launch(stream.get());
+  copy_on_device(y.data(), x.data(), 12, stream.get());
+  graph.launch(stream.get());
+  EXPECT_EQ(values(y), (std::vector<float>{3, 6, 9}));
+}
+
+TEST_F(CudaGraph, WhatIsAbandonedNeverRuns) {
+  Graph::begin(stream.get());
+  add_inplace(y.data(), x.data(), 3, stream.get());
+  Graph::abandon(stream.get());
+  EXPECT_EQ(values(y), (std::vector<float>{0, 0, 0}));
+  record().launch(stream.get());
+  EXPECT_EQ(values(y), (std::vector<float>{2, 4, 6}));
+}
+
+TEST_F(CudaGraph, AStreamThatIsRecordedCannotBeWaitedFor) {
+  Graph::begin(stream.get());
+  EXPECT_THROW(synchronize(stream.get()), Error);
+  Graph::abandon(stream.get());
+  EXPECT_NO_THROW(synchronize(stream.get()));
+}
+
+}  // namespace
+}  // namespace sluice::cuda
