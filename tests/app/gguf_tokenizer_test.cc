@@ -11,6 +11,7 @@
 #include "io/gguf.h"
 #include "src/base/error.h"
 #include "src/text/tokenizer.h"
+#include "tests/whole_file.h"
 
 namespace sluice::app {
 namespace {
@@ -18,11 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-std::string read(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  EXPECT_TRUE(file) << path;
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+std::string read(const fs::path& path) { return whole_file(path); }
 
 class GgufTokenizer : public ::testing::Test {
  protected:

@@ -13,16 +13,14 @@
 #include "src/model/bound_model.h"
 #include "src/model/config.h"
 #include "tests/engine/model_fixtures.h"
+#include "tests/whole_file.h"
 
 namespace sluice::app {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::string read_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+std::string read_file(const fs::path& path) { return whole_file(path); }
 
 class Synthetic : public ::testing::Test {
  protected:

@@ -14,6 +14,7 @@
 #include "src/app/panel_quantiser.h"
 #include "src/app/store_layout.h"
 #include "src/base/bytes.h"
+#include "tests/whole_file.h"
 
 namespace sluice::testing {
 
@@ -76,8 +77,7 @@ std::vector<std::string> fixture_models() {
 }
 
 std::vector<float> read_npy(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+  const std::string bytes = whole_file(path);
   if (bytes.size() < 10) throw std::runtime_error("no .npy file: " + path);
   const size_t header =
       static_cast<unsigned char>(bytes[8]) + 256u * static_cast<unsigned char>(bytes[9]);

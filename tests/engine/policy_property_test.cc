@@ -6,6 +6,7 @@
 #include <random>
 
 #include "tests/engine/model_fixtures.h"
+#include "tests/rounds.h"
 
 namespace sluice::testing {
 namespace {
@@ -36,7 +37,7 @@ class PolicyProperty : public ::testing::TestWithParam<std::string> {
  protected:
   // Quantised models differ in their products only: a third of the policies for each of them.
   static uint32_t seeds(uint32_t all) {
-    return GetParam().find(':') == std::string::npos ? all : all / 3;
+    return rounds(GetParam().find(':') == std::string::npos ? all : all / 3);
   }
   // Some with sparse attention, on KV that has no steps of its own.
   static float sparsity(uint32_t seed) {

@@ -6,8 +6,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <string>
+
+#include "tests/whole_file.h"
 
 namespace sluice::jobs {
 
@@ -31,11 +32,7 @@ class TemporaryFolder {
   std::string path_;
 };
 
-inline std::string read_all(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  EXPECT_TRUE(file) << path;
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+inline std::string read_all(const std::string& path) { return whole_file(path); }
 
 inline void write_all(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);

@@ -10,6 +10,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "tests/whole_file.h"
+
 namespace sluice::testing {
 
 namespace fs = std::filesystem;
@@ -32,11 +34,7 @@ std::string id_list(const std::vector<int32_t>& ids) {
   return out;
 }
 
-std::string read_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw std::runtime_error("can't read " + path.string());
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+std::string read_file(const fs::path& path) { return whole_file(path); }
 
 void write_file(const fs::path& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);

@@ -19,6 +19,7 @@
 #include "io/input_file.h"
 #include "io/safetensors.h"
 #include "src/base/error.h"
+#include "tests/whole_file.h"
 
 namespace sluice::io {
 
@@ -46,11 +47,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-inline std::string read_all(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  EXPECT_TRUE(file) << path;
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+inline std::string read_all(const std::filesystem::path& path) { return whole_file(path); }
 
 inline void write_all(const std::filesystem::path& path, std::string_view text) {
   std::filesystem::create_directories(path.parent_path());

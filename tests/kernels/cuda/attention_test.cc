@@ -6,6 +6,7 @@
 
 #include "tests/kernels/cuda/device_array.h"
 #include "tests/kernels/kernel_testing.h"
+#include "tests/rounds.h"
 #ifdef SLUICE_CUDA_ON_HOST
 #include "kernels/cuda/shim/host_driver.h"
 #endif
@@ -199,7 +200,7 @@ TEST(CudaAttention, PromptsAttendAsTheReference) {
 }
 
 TEST(CudaAttention, RandomShapes) {
-  for (uint32_t seed = 1000; seed < 1025; ++seed) {
+  for (uint32_t seed = 1000; seed < 1000 + rounds(25u); ++seed) {
     Random random(seed);
     const auto all = formats();
     const KvFormat format = all[static_cast<size_t>(random.between(0, 2))];

@@ -5,6 +5,7 @@
 #include "kernels/quantised_linear.h"
 #include "tests/kernels/cuda/device_array.h"
 #include "tests/kernels/kernel_testing.h"
+#include "tests/rounds.h"
 #ifdef SLUICE_CUDA_ON_HOST
 #include "kernels/cuda/shim/host_driver.h"
 #endif
@@ -89,7 +90,7 @@ TEST(CudaQuantisedLinear, EveryFormatAndNumberOfRows) {
 }
 
 TEST(CudaQuantisedLinear, RandomShapes) {
-  for (uint32_t seed = 100; seed < 140; ++seed) {
+  for (uint32_t seed = 100; seed < 100 + rounds(40u); ++seed) {
     Random random(seed);
     const auto all = types();
     expect_as_reference(kFormats[random.between(0, 9)],
