@@ -72,7 +72,7 @@ bool PrefixCache::free_older_slot(int64_t used) {
   for (const auto& [its_use, id] : swapped_) {
     if (its_use > used) break;
     const Node& node = nodes_.at(id);
-    if (!node.page && node.children > 0) continue;
+    if (!node.page && node.first_child != 0) continue;
     if (node.page)
       free_slot(id);
     else
@@ -172,7 +172,7 @@ void PrefixCache::insert(std::span<const int32_t> tokens, int64_t computed, cons
       Node& node = nodes_[id];
       node.key = &entry->first;
       node.used = ++clock_;
-      if (cursor.node > 0) ++nodes_.at(cursor.node).children;
+      link(id, cursor.node);
     } else {
       touch(id);
     }
@@ -185,24 +185,46 @@ void PrefixCache::insert(std::span<const int32_t> tokens, int64_t computed, cons
   }
 }
 
+void PrefixCache::link(int64_t id, int64_t parent) {
+  if (parent == 0) return;
+  int64_t& first = nodes_.at(parent).first_child;
+  nodes_.at(id).next = first;
+  if (first != 0) nodes_.at(first).previous = id;
+  first = id;
+}
+
+void PrefixCache::unlink(int64_t id) {
+  const Node& node = nodes_.at(id);
+  if (node.next != 0) nodes_.at(node.next).previous = node.previous;
+  if (node.previous != 0)
+    nodes_.at(node.previous).next = node.next;
+  else if (node.key->first != 0)
+    nodes_.at(node.key->first).first_child = node.next;
+}
+
 // A node that no other follows.
 void PrefixCache::drop(int64_t id) {
   if (nodes_.at(id).page) make_absent(id);
   free_slot(id);
+  unlink(id);
   const Key* key = nodes_.at(id).key;
-  if (key->first > 0) --nodes_.at(key->first).children;
   nodes_.erase(id);
   ids_.erase(ids_.find(*key));
 }
 
-// None of those that follow is resident.
+// None of those that follow is resident. Without recursion: a beginning may be long.
 void PrefixCache::drop_with_children(int64_t id) {
-  while (nodes_.at(id).children > 0) {
-    const auto child = std::find_if(nodes_.begin(), nodes_.end(),
-                                    [&](const auto& node) { return node.second.key->first == id; });
-    drop_with_children(child->first);
+  for (int64_t at = id;;) {
+    const Node& node = nodes_.at(at);
+    if (node.first_child != 0) {
+      at = node.first_child;
+      continue;
+    }
+    const int64_t parent = node.key->first;
+    drop(at);
+    if (at == id) return;
+    at = parent;
   }
-  drop(id);
 }
 
 bool PrefixCache::evict_one() {

@@ -80,9 +80,10 @@ class PrefixCache {
     const Key* key = nullptr;
     std::optional<PageRef> page;  // in the pool: the node is resident
     int32_t slot = -1;            // in the swap space
-    int64_t children = 0;
     int64_t resident_children = 0;
-    int64_t used = 0;  // the clock when it was last asked for
+    int64_t first_child = 0;         // 0: none
+    int64_t next = 0, previous = 0;  // of the same parent; 0: none. The root's have neither
+    int64_t used = 0;                // the clock when it was last asked for
   };
 
   Key key_at(int64_t parent, std::span<const int32_t> tokens, int64_t page) const;
@@ -96,6 +97,8 @@ class PrefixCache {
   bool save(int64_t id);
   void free_slot(int64_t id);
   bool free_older_slot(int64_t used);
+  void link(int64_t id, int64_t parent);
+  void unlink(int64_t id);
   void drop(int64_t id);
   void drop_with_children(int64_t id);
 

@@ -86,6 +86,28 @@ TEST(PrefixCache, WhatComesBackFromTheSwapSpaceIsWhatWentThere) {
   EXPECT_GT(restored, 100);
 }
 
+// Its later pages are in the swap space when a long beginning is given up: they go with it.
+TEST(PrefixCache, ALongBeginningGoesWithAllThatFollows) {
+  constexpr int32_t kPages = 30000;
+  PagePool pool({kPages, 0, 0}, false);
+  PrefixCache cache(pool, 1, kPages);
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < kPages; ++i) tokens.push_back(i % 7);
+  PageTable table = *pool.reserve(kPages);
+  PrefixCache::Cursor cursor;
+  cache.insert(tokens, kPages, table, cursor);
+  pool.release(table);
+  cache.set_costs(0, 1);
+  for (int32_t i = 0; i + 1 < kPages; ++i) ASSERT_TRUE(cache.evict_one());
+  EXPECT_EQ(cache.saved_pages(), kPages - 1);
+  EXPECT_EQ(cache.pages(), kPages);
+  cache.set_costs(1, 0);  // copying no longer pays: the first page is given up
+  EXPECT_TRUE(cache.evict_one());
+  EXPECT_EQ(cache.pages(), 0);
+  EXPECT_EQ(pool.free_pages(), kPages);
+  EXPECT_FALSE(cache.evict_one());
+}
+
 // Where attention below the device runs on the host, a sequence's pages are all there or all on the
 // device; what different sequences have left may not be mixed.
 TEST(PrefixCache, NeverMixesPagesThatASequenceCanNotHaveTogether) {
