@@ -362,7 +362,9 @@ policy::Profile measure_profile(const MeasureOptions& options) {
     return same;
   }
   say("memory");
-  const int64_t buffer = std::min<int64_t>(memory.available_bytes / 8, 512 * kMiB);
+  const int64_t buffer = options.memory_bytes > 0
+                             ? options.memory_bytes
+                             : std::min<int64_t>(memory.available_bytes / 8, 512 * kMiB);
   for (int count = 1; count <= threads;
        count = count < threads ? std::min(2 * count, threads) : count + 1)
     out.host_memory.push_back(

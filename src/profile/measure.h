@@ -14,7 +14,8 @@ struct MeasureOptions {
   int threads = 0;          ///< 0: all the process may use
   bool quick = false;       ///< about ten seconds rather than a minute: fewer sizes and samples
   const policy::Profile* only_disk_of = nullptr;  ///< measures the disk alone, the rest from here
-  int64_t disk_bytes = 0;  ///< of the file that is written and read; 0: chosen
+  int64_t disk_bytes = 0;    ///< of the file that is written and read; 0: chosen
+  int64_t memory_bytes = 0;  ///< that sums and products go through; 0: chosen, more than the caches
   std::function<void(std::string_view what)> progress;  ///< before each part; may be empty
 };
 

@@ -42,6 +42,7 @@ TEST_F(Measure, FiguresArePositiveAndNothingStaysBehind) {
   options.threads = 1;
   options.quick = true;
   options.disk_bytes = 64 * kMiB;
+  options.memory_bytes = 32 * kMiB;
   std::string told;
   options.progress = [&](std::string_view what) { told += std::string(what) + ";"; };
   policy::Profile profile;
