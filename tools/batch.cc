@@ -31,20 +31,34 @@ struct BatchFlags {
   std::string output;
 };
 
+// A line as the engine takes it, and how its answer is to be read.
+struct Encoded {
+  GenerationRequest request;
+  chat::MessageForm form;
+  bool keeps_special = false;
+};
+
 // What turns lines into token ids.
 struct Encoder {
   const text::Tokenizer* tokenizer;  ///< null: ids only
-  const chat::ChatTemplate* chat;    ///< null: no chats
-  guide::GuideMaker* guides;         ///< null without a tokenizer
+  serve::ChatStyle style;
+  guide::GuideMaker* guides;  ///< null without a tokenizer
 
   /// Errors: kUser, kFile from the prompt or the guide.
-  GenerationRequest encode(const jobs::Request& request) const {
-    GenerationRequest out;
-    out.id = static_cast<uint64_t>(request.line_number);
-    out.params = request.params;
-    if (!out.params.has_seed) out.params.seed = sampling::derive_seed(out.params.seed, out.id);
-    if (guides) out.guide = guides->make(request.params.guide);
-    out.prompt = serve::prompt_of(request, tokenizer, chat);
+  Encoded encode(const jobs::Request& request) const {
+    Encoded out;
+    GenerationRequest& generation = out.request;
+    generation.id = static_cast<uint64_t>(request.line_number);
+    generation.params = request.params;
+    if (!generation.params.has_seed)
+      generation.params.seed = sampling::derive_seed(generation.params.seed, generation.id);
+    serve::LinePrompt prompt = serve::line_prompt(request, tokenizer, style);
+    generation.params.guide = std::move(prompt.guide);
+    sampling::validate(generation.params);
+    if (guides) generation.guide = guides->make(generation.params.guide);
+    generation.prompt = std::move(prompt.ids);
+    out.form = std::move(prompt.form);
+    out.keeps_special = prompt.keeps_special;
     return out;
   }
 };
@@ -66,7 +80,7 @@ Survey survey(const BatchFlags& flags, const jobs::ResultsFile* results, const E
     ++out.requests;
     GenerationRequest generation;
     try {
-      generation = encoder.encode(*request);
+      generation = encoder.encode(*request).request;
     } catch (const Error&) {
       continue;  // becomes an error record when its turn comes
     }
@@ -101,22 +115,26 @@ class JobSource final : public RequestSource {
         ++failed;
         continue;
       }
-      GenerationRequest generation;
+      Encoded encoded;
       try {
-        generation = encoder_.encode(request);
+        encoded = encoder_.encode(request);
       } catch (const Error& error) {
         results_.write_error(request, request.is_chat ? "chat_template" : "guide", error.what());
         ++failed;
         continue;
       }
-      sink_.expect(generation);
-      running.emplace(generation.id, std::move(request));
-      return generation;
+      sink_.expect(encoded.request, encoded.keeps_special);
+      running.emplace(encoded.request.id, Running{std::move(request), std::move(encoded.form)});
+      return std::move(encoded.request);
     }
     return std::nullopt;
   }
 
-  std::map<uint64_t, jobs::Request> running;
+  struct Running {
+    jobs::Request request;
+    chat::MessageForm form;
+  };
+  std::map<uint64_t, Running> running;
   int64_t failed = 0;
 
  private:
@@ -142,7 +160,7 @@ void run(const BatchFlags& flags, std::stop_token stop) {
   const auto chat = tokenizer ? flags.chat.load_template(flags.engine.model, *tokenizer) : nullptr;
   std::optional<guide::GuideMaker> guides;
   if (tokenizer) guides.emplace(*tokenizer, model.eos_token_ids());
-  const Encoder encoder{tokenizer.get(), chat.get(), guides ? &*guides : nullptr};
+  const Encoder encoder{tokenizer.get(), flags.chat.style(chat.get()), guides ? &*guides : nullptr};
   const auto vocab_size = static_cast<int32_t>(model.shape().vocab_size);
   if (!std::ifstream(flags.input) || std::filesystem::is_directory(flags.input))
     throw Error(ErrorKind::kFile, flags.input + ": can't be read",
@@ -164,7 +182,7 @@ void run(const BatchFlags& flags, std::stop_token stop) {
   if (!engine) return;
   std::ifstream input(flags.input);
   jobs::JobReader reader(input, flags.input, flags.sampling.checked(), &*results, vocab_size);
-  app::TextSink sink(tokenizer.get());
+  app::TextSink sink(tokenizer.get(), model.eos_token_ids());
   JobSource source(reader, *results, sink, encoder);
   Progress progress("batch");
   int64_t done = 0;
@@ -173,10 +191,12 @@ void run(const BatchFlags& flags, std::stop_token stop) {
   sink.on_result = [&](app::TextResult&& result) {
     const auto it = source.running.find(result.id);
     if (!result.refused.empty()) {
-      results->write_error(it->second, "refused", result.refused);
+      results->write_error(it->second.request, "refused", result.refused);
       ++source.failed;
     } else if (result.finish_reason != "cancelled") {
-      results->write(it->second, to_completion(result, tokenizer.get()));
+      jobs::Completion completion = to_completion(result, tokenizer.get());
+      serve::read_answer(it->second.request, it->second.form, completion);
+      results->write(it->second.request, completion);
     }
     source.running.erase(it);
     ++done;
@@ -219,6 +239,7 @@ Command add_batch(CLI::App& program) {
   flags->engine.add_to(*parser);
   flags->sampling.add_to(*parser, 128);
   flags->chat.add_to(*parser, "Chat", ChatOptions::Has::kTemplateOnly);
+  flags->chat.add_reading_to(*parser, "Chat");
   parser
       ->add_option("input,-i,--input", flags->input,
                    "OpenAI batch lines or {\"prompt\": ...} lines")

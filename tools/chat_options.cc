@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
+#include "src/chat/tool_format.h"
 #include "tools/arguments.h"
 
 namespace sluice::tools {
@@ -22,6 +23,36 @@ void ChatOptions::add_to(CLI::App& parser, const char* group, Has has) {
           "defaults of sampling: auto (the model's generation_config.json), none, or a file")
       ->capture_default_str()
       ->group(group);
+}
+
+void ChatOptions::add_reading_to(CLI::App& parser, const char* group) {
+  std::vector<std::string> formats = chat::tool_format_names();
+  formats.insert(formats.begin(), {"auto", "none"});
+  parser
+      .add_option("--tool-call-parser", tool_format,
+                  "how the model writes calls of tools: auto (as its chat template has it), none, "
+                  "or a form's name")
+      ->capture_default_str()
+      ->check(CLI::IsMember(formats))
+      ->group(group);
+  parser
+      .add_option("--reasoning-parser", thoughts,
+                  "what is between <think> and </think> is answered as reasoning_content: auto "
+                  "(where the chat template speaks of it), think or none")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "think", "none"}))
+      ->group(group);
+}
+
+serve::ChatStyle ChatOptions::style(const chat::ChatTemplate* chat) const {
+  serve::ChatStyle out{chat};
+  if (tool_format != "auto")
+    out.tools = chat::find_tool_format(tool_format);
+  else if (chat)
+    out.tools = chat::tool_format_of(chat->source());
+  out.splits_thoughts =
+      thoughts == "think" || (thoughts == "auto" && chat && chat::has_thoughts(chat->source()));
+  return out;
 }
 
 std::unique_ptr<chat::ChatTemplate> ChatOptions::load_template(
@@ -90,6 +121,8 @@ std::string answers_key(const std::string& model_name, const BoundModel& model,
       fmt::format("{}|{}|{}", model_name, model.checkpoint().total_bytes(), model.config_text());
   // Another template makes other prompts of the same lines.
   if (!options.chat_template.empty()) key += "|" + chat->source().text;
+  if (options.tool_format != "auto") key += "|tools " + options.tool_format;
+  if (options.style(chat).splits_thoughts) key += "|thoughts";
   return key;
 }
 

@@ -6,6 +6,7 @@
 
 #include "src/chat/chat_template.h"
 #include "src/sampling/params.h"
+#include "src/serve/job_line.h"
 #include "src/text/tokenizer.h"
 #include "tools/engine_flags.h"
 
@@ -14,9 +15,14 @@ namespace sluice::tools {
 struct ChatOptions {
   std::string chat_template;
   std::string generation_config = "auto";
+  std::string tool_format = "auto", thoughts = "auto";
 
   enum class Has { kBoth, kTemplateOnly };
   void add_to(CLI::App& parser, const char* group, Has has = Has::kBoth);
+  /// How answers are read: --tool-call-parser and --reasoning-parser.
+  void add_reading_to(CLI::App& parser, const char* group);
+  /// What the flags and the template (may be null) say of that.
+  serve::ChatStyle style(const chat::ChatTemplate* chat) const;
   /// Null when neither the model nor the command line has a template. Errors: kFile.
   std::unique_ptr<chat::ChatTemplate> load_template(const std::string& model,
                                                     const text::Tokenizer& tokenizer) const;
@@ -31,7 +37,8 @@ EngineFlags serving_flags(const EngineFlags& flags);
 /// Prompts go in chunks of so many tokens, unless a policy by hand says otherwise.
 void limit_pass(EngineOptions& options, int64_t tokens);
 
-/// All that decides the answers to batch lines beside the lines: model and template.
+/// All that decides the answers to batch lines beside the lines: model, template, how they are
+/// read.
 std::string answers_key(const std::string& model_name, const BoundModel& model,
                         const chat::ChatTemplate* chat, const ChatOptions& options);
 

@@ -33,7 +33,6 @@ struct ServeFlags {
   std::string batch_dir;
   std::string swap_space = "0";
   std::string preemption = "auto";
-  std::string tool_format = "auto", thoughts = "auto";
 };
 
 constexpr int64_t kMeanTokens = 1024;  // of a request, where --kv-tokens does not say
@@ -86,11 +85,9 @@ void run(const ServeFlags& flags, std::stop_token stop) {
   http.most_body_bytes = parse_bytes(flags.most_body, "--max-body");
   http.request_timeout = std::chrono::seconds(flags.timeout_seconds);
   http.log = tell;
-  http.tool_format = flags.tool_format != "auto" ? chat::find_tool_format(flags.tool_format)
-                     : chat                      ? chat::tool_format_of(chat->source())
-                                                 : nullptr;
-  http.splits_thoughts = flags.thoughts == "think" ||
-                         (flags.thoughts == "auto" && chat && chat::has_thoughts(chat->source()));
+  const serve::ChatStyle style = flags.chat.style(chat.get());
+  http.tool_format = style.tools;
+  http.splits_thoughts = style.splits_thoughts;
   if (http.model_name.empty()) http.model_name = model_name(flags.engine.model);
   if (const char* key = std::getenv("SLUICE_API_KEY"); key && http.api_key.empty())
     http.api_key = key;
@@ -116,6 +113,8 @@ void run(const ServeFlags& flags, std::stop_token stop) {
         serve::BatchOptions{
             .folder = flags.batch_dir,
             .model_name = http.model_name,
+            .tool_format = style.tools,
+            .splits_thoughts = style.splits_thoughts,
             .config = answers_key(http.model_name, engine->model(), chat.get(), flags.chat),
             .defaults = http.defaults,
             .log = tell});
@@ -169,22 +168,7 @@ Command add_serve(CLI::App& program) {
                    "name that requests use (default: the folder's)")
       ->group(group);
   flags->chat.add_to(*parser, group);
-  std::vector<std::string> formats = chat::tool_format_names();
-  formats.insert(formats.begin(), {"auto", "none"});
-  parser
-      ->add_option("--tool-call-parser", flags->tool_format,
-                   "how the model writes calls of tools: auto (as its chat template has it), none, "
-                   "or a form's name")
-      ->capture_default_str()
-      ->check(CLI::IsMember(formats))
-      ->group(group);
-  parser
-      ->add_option("--reasoning-parser", flags->thoughts,
-                   "what is between <think> and </think> is answered as reasoning_content: auto "
-                   "(where the chat template speaks of it), think or none")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "think", "none"}))
-      ->group(group);
+  flags->chat.add_reading_to(*parser, group);
   parser
       ->add_option("--cors-origin", flags->http.cors_origin,
                    "pages of this origin may ask (* for all)")

@@ -4,14 +4,16 @@
 
 namespace sluice::app {
 
-void TextSink::expect(const GenerationRequest& request) {
+void TextSink::expect(const GenerationRequest& request, bool keeps_special) {
   Running& running = running_[request.id];
   running.result.id = request.id;
   running.result.prompt_ids = request.prompt;
   running.keeps_choices = request.params.logprobs >= 0;
   if (tokenizer_)
     running.decoder = std::make_unique<text::StreamDecoder>(
-        *tokenizer_, text::SkipSpecial::kYes, text::StreamDecoder::Position::kContinues);
+        *tokenizer_, keeps_special ? text::SkipSpecial::kNo : text::SkipSpecial::kYes,
+        text::StreamDecoder::Position::kContinues,
+        keeps_special ? end_ids_ : std::vector<int32_t>());
   running.stops = std::make_unique<sampling::StopMatcher>(request.params.stop);
 }
 

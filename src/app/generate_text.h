@@ -8,6 +8,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "src/engine/engine.h"
 #include "src/sampling/stop.h"
@@ -39,16 +41,18 @@ struct TextResult {
 /// Sequences as they run. The sink of a generate() call.
 class TextSink final : public GenerationSink {
  public:
-  /// `tokenizer` may be null (ids only). The callbacks may be empty.
-  explicit TextSink(const text::Tokenizer* tokenizer) : tokenizer_(tokenizer) {}
+  /// `tokenizer` may be null (ids only). The callbacks may be empty. `end_ids`: tokens that end a
+  /// text, and are none where special tokens are.
+  explicit TextSink(const text::Tokenizer* tokenizer, std::vector<int32_t> end_ids = {})
+      : tokenizer_(tokenizer), end_ids_(std::move(end_ids)) {}
 
   std::function<void(uint64_t id, const std::string& piece)>
       on_text;  ///< complete characters, never part of a stop string
   std::function<void(TextResult&& result)> on_result;  ///< once a request, ended or refused
   std::function<void(const PassReport&)> on_pass_report;
 
-  /// Announces a request before the engine takes it.
-  void expect(const GenerationRequest& request);
+  /// Announces a request before the engine takes it. `keeps_special`: special tokens are text.
+  void expect(const GenerationRequest& request, bool keeps_special = false);
 
   bool on_token(uint64_t id, const sampling::Choice& choice) override;
   void on_hypotheses(uint64_t id, const std::vector<sampling::Hypothesis>& best_first) override;
@@ -66,6 +70,7 @@ class TextSink final : public GenerationSink {
   void emit(Running& running, const std::string& piece);
 
   const text::Tokenizer* tokenizer_;
+  std::vector<int32_t> end_ids_;
   std::map<uint64_t, Running> running_;
 };
 

@@ -71,7 +71,9 @@ std::string line_of(const Json& record) {
 std::string answer_line(const Request& request, const Completion& completion,
                         const std::string& model, const std::string& config, int64_t created) {
   Json choice = {{"index", 0}};
-  if (request.is_chat)
+  if (!completion.message.empty())
+    choice["message"] = Json::parse(completion.message);
+  else if (request.is_chat)
     choice["message"] = {{"role", "assistant"}, {"content", completion.text}};
   else
     choice["text"] = completion.text;

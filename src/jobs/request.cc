@@ -103,6 +103,7 @@ std::string key_of(const Request& request) {
   parts.push_back(std::move(biases));
   parts.insert(parts.end(), p.stop.begin(), p.stop.end());
   if (request.is_chat) parts.push_back("chat");
+  if (!request.chat.empty()) parts.push_back(request.chat);
   if (p.num_beams > 1)
     parts.push_back(fmt::format("beams {} {} {}", p.num_beams, p.length_penalty,
                                 static_cast<int>(p.early_stopping)));

@@ -22,6 +22,7 @@ struct Request {
   std::string custom_id;  // "line-<n>" where a plain line gives none
   std::string prompt;     // text, when prompt_ids is empty; of a chat: its messages as JSON
   bool is_chat = false;
+  std::string chat;  // of a chat: tools, tool_choice and the like as one JSON object; empty: none
   std::vector<int32_t> prompt_ids;  // token ids, when the line gives those
   sampling::SamplingParams params;  // validated
   std::string method, url, model;   // as given; empty in plain lines

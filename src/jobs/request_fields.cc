@@ -235,6 +235,15 @@ void set_messages(const char* name, const json& value, Request& request) {
   request.prompt = nlohmann::json(messages).dump();  // by name, as files of results know them
 }
 
+// What only whoever writes the chat's prompt understands.
+void keep_for_chat(const char* name, const json& value, Request& request) {
+  if (!request.is_chat)
+    throw Refusal{kUnsupported, fmt::format("{} belongs to /v1/chat/completions", name)};
+  json kept = request.chat.empty() ? json::object() : json::parse(request.chat);
+  kept[name] = value;
+  request.chat = kept.dump();
+}
+
 // Completions ask for a number, chats for true and top_logprobs.
 void set_logprobs(const char* name, const json& value, Request& request) {
   if (!request.is_chat)
@@ -315,6 +324,10 @@ constexpr Field<Request> kFields[] = {
     {"use_beam_search", expect_no_vllm_beams},
     {"skip_special_tokens", expect_true},
     {"messages", set_messages},
+    {"tools", keep_for_chat},
+    {"tool_choice", keep_for_chat},
+    {"parallel_tool_calls", keep_for_chat},
+    {"chat_template_kwargs", keep_for_chat},
     {"max_completion_tokens", set_chat_tokens},
     {"user", ignore},
     {"metadata", ignore},

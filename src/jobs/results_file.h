@@ -27,10 +27,11 @@ struct TokenText {
 
 struct Completion {
   std::string text;
-  std::string finish_reason;  // "stop" or "length"
+  std::string finish_reason;  // "stop", "length" or "tool_calls"
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
   std::optional<std::vector<TokenText>> logprobs;  // when the request asked for them
+  std::string message;  // of a chat: the whole message as JSON; empty: it is the text
 };
 
 enum class Progress {

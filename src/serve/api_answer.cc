@@ -4,10 +4,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <random>
 #include <utility>
 
 #include "src/serve/json_text.h"
+#include "src/serve/message_json.h"
 #include "src/text/utf8.h"
 
 namespace sluice::serve {
@@ -22,17 +22,6 @@ int64_t characters_in(const std::string& text) {
 
 // JSON has no -inf; OpenAI's interface writes the least a client would believe.
 double finite(float logprob) { return std::max(static_cast<double>(logprob), -9999.0); }
-
-// Mistral's templates take ids of nine letters and digits and no others.
-std::string call_id(int length) {
-  static constexpr std::string_view kLetters =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
-  thread_local std::mt19937_64 random{std::random_device{}()};
-  std::string id = length > 0 ? "" : "call_";
-  for (int i = 0; i < (length > 0 ? length : 24); ++i)
-    id += kLetters[std::uniform_int_distribution<size_t>(0, kLetters.size() - 1)(random)];
-  return id;
-}
 
 ordered_json reason_json(const std::string& reason) {
   if (reason.empty()) return nullptr;
@@ -73,7 +62,7 @@ void Answer::add(const Event& event) {
 void Answer::read(Sample& sample, std::vector<chat::MessagePart> parts) const {
   for (chat::MessagePart& part : parts) {
     if (part.kind == chat::MessagePart::Kind::kCall)
-      sample.call_ids.push_back(call_id(shape_.form.calls->id_length));
+      sample.call_ids.push_back(random_call_id(shape_.form.calls->id_length));
     sample.parts.push_back(std::move(part));
   }
 }
@@ -95,31 +84,6 @@ ordered_json Answer::delta_of(const Sample& sample, const chat::MessagePart& par
                                                    {"function", {{"arguments", part.text}}}}})}};
   }
   return nullptr;
-}
-
-ordered_json Answer::message_of(const Sample& sample) {
-  using Kind = chat::MessagePart::Kind;
-  std::string content, thought;
-  auto calls = ordered_json::array();
-  for (const chat::MessagePart& part : sample.parts) {
-    if (part.kind == Kind::kText) {
-      content += part.text;
-    } else if (part.kind == Kind::kThought) {
-      thought += part.text;
-    } else if (part.kind == Kind::kCall) {
-      calls.push_back({{"id", sample.call_ids[static_cast<size_t>(part.call)]},
-                       {"type", "function"},
-                       {"function", {{"name", part.text}, {"arguments", ""}}}});
-    } else {
-      auto& arguments = calls.back()["function"]["arguments"].get_ref<std::string&>();
-      arguments += part.text;
-    }
-  }
-  ordered_json message{{"role", "assistant"}, {"content", content}};
-  if (content.empty() && !calls.empty()) message["content"] = nullptr;
-  if (!thought.empty()) message["reasoning_content"] = thought;
-  if (!calls.empty()) message["tool_calls"] = std::move(calls);
-  return message;
 }
 
 std::string Answer::token_name(int32_t id) const {
@@ -287,7 +251,7 @@ std::string Answer::whole() const {
     // The prompt is scored once, with the first of its samples.
     const Sample& first = samples_[index - index % static_cast<size_t>(shape_.best_of)];
     if (shape_.is_chat) {
-      choice["message"] = message_of(sample);
+      choice["message"] = message_json(sample.parts, sample.call_ids);
       choice["logprobs"] = shape_.has_logprobs ? chat_logprobs(sample.choices) : nullptr;
     } else {
       int64_t offset = 0;

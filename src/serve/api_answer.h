@@ -69,7 +69,6 @@ class Answer {
   std::string chunk(const nlohmann::ordered_json& choice) const;
   void read(Sample& sample, std::vector<chat::MessagePart> parts) const;
   static nlohmann::ordered_json delta_of(const Sample& sample, const chat::MessagePart& part);
-  static nlohmann::ordered_json message_of(const Sample& sample);
   std::vector<size_t> chosen() const;
   size_t prompt_of(size_t sample) const { return sample / static_cast<size_t>(shape_.best_of); }
 

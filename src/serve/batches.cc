@@ -43,6 +43,7 @@ bool has_ended(const ordered_json& batch) {
 struct Batches::Job {
   struct Line {
     jobs::Request request;
+    chat::MessageForm form;
     std::unique_ptr<GenerationService::Ticket> ticket;
     int64_t prompt_tokens = 0;
     std::string text;
@@ -269,14 +270,23 @@ bool Batches::submit(Job& job, jobs::Request request) {
   try {
     std::vector<Submission> all(1);
     Submission& one = all.front();
-    one.prompt = prompt_of(request, &tokenizer_, chat_);
+    LinePrompt prompt =
+        line_prompt(request, &tokenizer_, {chat_, options_.tool_format, options_.splits_thoughts});
+    one.prompt = std::move(prompt.ids);
     one.params = request.params;
+    one.params.guide = std::move(prompt.guide);
+    sampling::validate(one.params);
+    one.keeps_special = prompt.keeps_special;
     one.priority = options_.priority;
     const auto prompt_tokens = static_cast<int64_t>(one.prompt.size());
     auto admission = service_.submit(std::move(all), job.mailbox, job.next_index);
     if (admission.outcome != RequestQueue::Outcome::kTaken) return false;
-    job.running[job.next_index++] = {
-        std::move(request), std::move(admission.ticket), prompt_tokens, {}, {}};
+    job.running[job.next_index++] = {std::move(request),
+                                     std::move(prompt.form),
+                                     std::move(admission.ticket),
+                                     prompt_tokens,
+                                     {},
+                                     {}};
   } catch (const Error& error) {
     job.results.write_error(request, "invalid_request", error.what());
   }
@@ -300,6 +310,7 @@ void Batches::take_event(Job& job, const Event& event) {
     completion.finish_reason = event.finish_reason;
     completion.prompt_tokens = line.prompt_tokens;
     completion.completion_tokens = event.output_tokens;
+    read_answer(line.request, line.form, completion);
     if (line.request.params.logprobs >= 0)
       completion.logprobs = token_texts(line.choices, &tokenizer_);
     job.results.write(line.request, completion);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "src/chat/chat_template.h"
+#include "src/chat/tool_format.h"
 #include "src/jobs/owned_file.h"
 #include "src/jobs/results_file.h"
 #include "src/serve/file_store.h"
@@ -23,6 +24,8 @@ namespace sluice::serve {
 struct BatchOptions {
   std::filesystem::path folder;
   std::string model_name;
+  const chat::ToolFormat* tool_format = nullptr;  ///< null: no calls of tools
+  bool splits_thoughts = false;
   std::string config;                 ///< all that decides the answers beside the lines
   sampling::SamplingParams defaults;  ///< of what lines leave out
   int32_t priority = 1000;            ///< of its requests (RequestQueue, preemption)

@@ -70,7 +70,7 @@ struct Submission {
   bool generates = true;  ///< false: only the prompt is scored
   int32_t priority = 0;
   bool stops_are_kept = false;  ///< the stop string stays at the end of the text
-  bool keeps_special = false;   ///< special tokens are text
+  bool keeps_special = false;   ///< special tokens are text, but for the one that ends it
 };
 
 class GenerationService {

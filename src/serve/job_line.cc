@@ -3,24 +3,67 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
+#include "src/serve/chat_prompt.h"
+#include "src/serve/json_text.h"
+#include "src/serve/message_json.h"
 #include "src/text/utf8.h"
 
 namespace sluice::serve {
 
-std::vector<int32_t> prompt_of(const jobs::Request& request, const text::Tokenizer* tokenizer,
-                               const chat::ChatTemplate* chat) {
-  if (!request.prompt_ids.empty()) return request.prompt_ids;
+namespace {
+// A line's chat as a body of /v1/chat/completions: what it says of sampling has been read.
+ChatRequest chat_of(const jobs::Request& request, int64_t vocab_size) {
+  using nlohmann::ordered_json;
+  ordered_json body =
+      request.chat.empty() ? ordered_json::object() : ordered_json::parse(request.chat);
+  body["messages"] = ordered_json::parse(request.prompt);
+  return parse_chat(body.dump(), request.params, vocab_size);
+}
+}  // namespace
+
+LinePrompt line_prompt(const jobs::Request& request, const text::Tokenizer* tokenizer,
+                       const ChatStyle& style) {
+  LinePrompt out;
+  out.guide = request.params.guide;
+  out.ids = request.prompt_ids;
+  if (!out.ids.empty()) return out;
   if (!tokenizer)
     throw Error(ErrorKind::kUser, "the model has no tokenizer",
                 "give prompts as lists of token ids");
-  if (!request.is_chat) return tokenizer->encode(request.prompt, text::AddSpecial::kYes);
-  if (!chat)
+  if (!request.is_chat) {
+    out.ids = tokenizer->encode(request.prompt, text::AddSpecial::kYes);
+    return out;
+  }
+  if (!style.chat)
     throw Error(ErrorKind::kUser, "the model has no chat template",
                 "give one with --chat-template FILE, or the finished text as \"prompt\"");
-  // The template writes the special tokens itself.
-  return tokenizer->encode(
-      chat->render(nlohmann::ordered_json::parse(request.prompt), nullptr, true, nullptr),
-      text::AddSpecial::kNo);
+  try {
+    // Ids in the parameters were checked when the line was read.
+    ChatPrompt prompt = chat_prompt(chat_of(request, INT32_MAX), style.chat, *tokenizer,
+                                    style.tools, style.splits_thoughts);
+    // The template writes the special tokens itself.
+    out.ids = tokenizer->encode(prompt.text, text::AddSpecial::kNo);
+    out.form = std::move(prompt.form);
+    out.keeps_special = prompt.keeps_special;
+    if (prompt.guide.kind != sampling::GuideKind::kNone) out.guide = std::move(prompt.guide);
+  } catch (const ApiError& error) {
+    throw Error(ErrorKind::kUser, error.message);
+  }
+  return out;
+}
+
+void read_answer(const jobs::Request& request, const chat::MessageForm& form,
+                 jobs::Completion& completion) {
+  if (!request.is_chat || (!form.calls && !form.has_thoughts)) return;
+  chat::MessageReader reader(form);
+  std::vector<chat::MessagePart> parts = reader.add(completion.text);
+  for (chat::MessagePart& part : reader.finish()) parts.push_back(std::move(part));
+  std::vector<std::string> call_ids;
+  for (int i = 0; i < reader.calls(); ++i)
+    call_ids.push_back(random_call_id(form.calls->id_length));
+  completion.message = dump(message_json(parts, call_ids));
+  if (!call_ids.empty() && completion.finish_reason == "stop")
+    completion.finish_reason = "tool_calls";
 }
 
 std::vector<jobs::TokenText> token_texts(const std::vector<sampling::Choice>& choices,

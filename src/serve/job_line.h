@@ -1,10 +1,11 @@
 #pragma once
-// What batch lines need of a model, for the command and the server: prompts as token ids, tokens as
-// texts. Pure, thread safe.
+// What batch lines need of a model, for the command and the server: prompts as token ids, answers
+// as texts and messages. Pure, thread safe.
 #include <cstdint>
 #include <vector>
 
 #include "src/chat/chat_template.h"
+#include "src/chat/message_reader.h"
 #include "src/jobs/request.h"
 #include "src/jobs/results_file.h"
 #include "src/sampling/sampler.h"
@@ -12,10 +13,28 @@
 
 namespace sluice::serve {
 
-/// `tokenizer` may be null (ids only), `chat` too (no chats). Errors: kUser, kFile from the
-/// template; kUser where either is missing.
-std::vector<int32_t> prompt_of(const jobs::Request& request, const text::Tokenizer* tokenizer,
-                               const chat::ChatTemplate* chat);
+/// How the model's chats are written and read.
+struct ChatStyle {
+  const chat::ChatTemplate* chat = nullptr;  ///< null: it has none, and no chats
+  const chat::ToolFormat* tools = nullptr;   ///< null: no calls
+  bool splits_thoughts = false;
+};
+
+/// What the model is given for a line, and how its answer is to be read.
+struct LinePrompt {
+  std::vector<int32_t> ids;
+  sampling::GuideSpec guide;   ///< the request's, or that of its calls
+  chat::MessageForm form;      ///< of a chat
+  bool keeps_special = false;  ///< the answer's text has special tokens
+};
+/// `tokenizer` may be null (ids only). Errors: kUser, of the template, the tools, or where the
+/// tokenizer or the template is missing; kFile from the template.
+LinePrompt line_prompt(const jobs::Request& request, const text::Tokenizer* tokenizer,
+                       const ChatStyle& style);
+
+/// Of a chat: makes of the completion's text the message that it is, where that is more than text.
+void read_answer(const jobs::Request& request, const chat::MessageForm& form,
+                 jobs::Completion& completion);
 
 /// The tokens with their log-probabilities as an answer reports them; ids as text without a
 /// tokenizer.

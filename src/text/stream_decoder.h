@@ -1,6 +1,9 @@
 #pragma once
 // Text of one sequence while its tokens arrive; never gives out a part of a character. One thread;
 // the tokenizer must outlive it.
+#include <utility>
+#include <vector>
+
 #include "src/text/tokenizer.h"
 
 namespace sluice::text {
@@ -11,9 +14,13 @@ class StreamDecoder {
   /// there, or goes on with one (an answer after its prompt).
   enum class Position { kBegins, kContinues };
 
-  /// `tokenizer` must outlive this.
-  StreamDecoder(const Tokenizer& tokenizer, SkipSpecial skip, Position position = Position::kBegins)
-      : tokenizer_(tokenizer), skip_(skip), is_first_(position == Position::kBegins) {}
+  /// `tokenizer` must outlive this. `never`: tokens that are no text whatever `skip` says.
+  StreamDecoder(const Tokenizer& tokenizer, SkipSpecial skip, Position position = Position::kBegins,
+                std::vector<int32_t> never = {})
+      : tokenizer_(tokenizer),
+        skip_(skip),
+        never_(std::move(never)),
+        is_first_(position == Position::kBegins) {}
 
   /// The text that `id` completes; may be empty.
   std::string push(int32_t id);
@@ -23,6 +30,7 @@ class StreamDecoder {
  private:
   const Tokenizer& tokenizer_;
   SkipSpecial skip_;
+  std::vector<int32_t> never_;
   std::string pending_;
   bool is_first_;
 };

@@ -45,6 +45,20 @@ TEST(Record, LogprobsHaveOpenAisShape) {
     "token_logprobs": [-0.1, -9999.0], "top_logprobs": [{"é": -0.1, "e": -2.5}, null], "text_offset": [0, 1]})"));
 }
 
+TEST(Record, AMessageIsWrittenWhole) {
+  Request chat = request();
+  chat.is_chat = true;
+  Completion completion{"<call>", "tool_calls", 1, 2, std::nullopt};
+  const auto choice = [&] {
+    return json::parse(
+        answer_line(chat, completion, "m", kConfig, 0))["response"]["body"]["choices"][0];
+  };
+  EXPECT_EQ(choice()["message"], json::parse(R"({"role": "assistant", "content": "<call>"})"));
+  completion.message = R"({"role": "assistant", "content": null, "tool_calls": [1]})";
+  EXPECT_EQ(choice()["message"], json::parse(completion.message));
+  EXPECT_EQ(choice()["finish_reason"], "tool_calls");
+}
+
 TEST(Record, TextThatIsNotUtf8IsStillWritten) {
   const Completion completion{"a\xC3", "length", 1, 1, std::nullopt};
   const json record = json::parse(answer_line(request(), completion, "m", kConfig, 0));

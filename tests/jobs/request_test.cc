@@ -78,6 +78,19 @@ TEST(Request, ChatLines) {
   EXPECT_EQ(parse(R"({"messages": [{"role": "user"}], "logprobs": false})").params.logprobs, -1);
 }
 
+TEST(Request, ToolsOfAChatAreKeptAndMakeItAnotherRequest) {
+  const std::string before = R"({"messages": [{"role": "user", "content": "x"}])";
+  const Request plain = parse(before + "}");
+  EXPECT_EQ(plain.chat, "");
+  EXPECT_EQ(parse(before + R"(, "tools": null})").key, plain.key);
+  const Request tools =
+      parse(before + R"(, "tools": [{"type": "function"}], "tool_choice": "auto"})");
+  EXPECT_EQ(tools.chat, R"({"tools":[{"type":"function"}],"tool_choice":"auto"})");
+  EXPECT_NE(tools.key, plain.key);
+  EXPECT_NE(parse(before + R"(, "tools": [{"type": "function"}], "tool_choice": "none"})").key,
+            tools.key);
+}
+
 TEST(Request, PlainLineTakesDefaults) {
   SamplingParams defaults;
   defaults.temperature = 0;

@@ -32,12 +32,14 @@ class TemporaryFolder {
 };
 
 std::unique_ptr<Batches> open(ServedModel& model, const TemporaryFolder& folder,
-                              const std::string& config = "stories") {
+                              const std::string& config = "stories",
+                              const chat::ChatTemplate* chat = nullptr) {
   BatchOptions options;
   options.folder = folder.path();
   options.model_name = "stories";
   options.config = config;
-  return std::make_unique<Batches>(model.service(), model.tokenizer(), nullptr, options);
+  options.tool_format = chat::find_tool_format("hermes");
+  return std::make_unique<Batches>(model.service(), model.tokenizer(), chat, options);
 }
 
 std::string line(const std::string& id, const std::string& prompt, int max_tokens) {
@@ -115,6 +117,27 @@ TEST(Batches, AnswerEveryLineAsItWouldBeAlone) {
   EXPECT_EQ(batch["request_counts"]["failed"], 5);
   EXPECT_THROW(batches->cancel(id), ApiError);
   EXPECT_EQ(batches->list("", 10)["data"].size(), 1u);
+}
+
+TEST(Batches, ChatsCallTools) {
+  ServedModel model;
+  const TemporaryFolder folder;
+  const chat::ChatTemplate chat({.text = "{{ messages[0].content }}"});
+  const auto batches = open(model, folder, "stories", &chat);
+  const StoredFile file = batches->files().add(
+      "in.jsonl", "batch",
+      R"({"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"max_tokens": 100,)"
+      R"( "messages": [{"role": "user", "content": "Lily"}], "tool_choice": "required", "parallel_tool_calls": false, "tools": [{"type":)"
+      R"( "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}}}}]}})"
+      "\n");
+  const std::string id =
+      batches->create({{"input_file_id", file.id}, {"endpoint", "/v1/chat/completions"}})["id"];
+  const ordered_json batch = wait_for(*batches, id, "completed");
+  const auto answers = records(*batches, batch["output_file_id"]);
+  ASSERT_EQ(answers.size(), 1u) << records(*batches, batch["error_file_id"]).begin()->second;
+  const auto& choice = answers.at("a")["response"]["body"]["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice["message"]["tool_calls"].at(0)["function"]["name"], "clock");
 }
 
 TEST(Batches, GoOnWhereAStopBrokeThemOff) {

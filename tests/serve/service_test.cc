@@ -72,6 +72,23 @@ TEST(GenerationService, StopStringsEndAnAnswerAndAreNotPartOfIt) {
   wait_until_idle(model.service());
 }
 
+TEST(GenerationService, SpecialTokensAreTextWhereTheyAreAskedForButTheEndIsNot) {
+  ServedModel model;
+  const int32_t end = *model.tokenizer().eos(), begin = *model.tokenizer().bos();
+  Submission ended = model.greedy("Once upon a time", 5);
+  ended.params.logit_bias = {{end, 100.0F}};
+  ended.keeps_special = true;
+  Told told = ask(model.service(), ended);
+  EXPECT_EQ(told.texts[0], "");
+  EXPECT_EQ(told.reasons[0], "stop");
+  ended.params.logit_bias = {{begin, 100.0F}};
+  told = ask(model.service(), ended);
+  EXPECT_NE(told.texts[0].find(model.tokenizer().token_bytes(begin)), std::string::npos)
+      << told.texts[0];
+  ended.keeps_special = false;
+  EXPECT_EQ(ask(model.service(), ended).texts[0], "");
+}
+
 TEST(GenerationService, BeamsAnswerWithTheBestOfTheirSearch) {
   ServedModel model;
   Submission search = model.greedy("Once upon a time", 20);

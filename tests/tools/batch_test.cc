@@ -129,6 +129,53 @@ TEST(Batch, ChatLinesGoThroughTheTemplate) {
             std::string::npos);
 }
 
+TEST(Batch, ChatLinesCallTools) {
+  const TemporaryFolder folder;
+  write_file(folder.path("t.jinja"),
+             "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %} {{ tools | length "
+             "}}{% endif %}");
+  const std::string head =
+      R"(, "method": "POST", "url": "/v1/chat/completions", "body": {"max_tokens": 150, "temperature": 1.1, "seed": 3, "parallel_tool_calls": false,)"
+      R"( "messages": [{"role": "user", "content": "Once upon a time"}],)"
+      R"( "tools": [{"type": "function", "function": {"name": "count", "parameters": {"type": "object",)"
+      R"( "properties": {"n": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["n"]}}}])";
+  write_file(folder.path("in.jsonl"),
+             R"({"custom_id": "must")" + head + R"(, "tool_choice": "required"}})" + "\n" +
+                 R"({"custom_id": "none")" + head + R"(, "tool_choice": "none"}})" + "\n" +
+                 R"({"custom_id": "wrong")" + head + R"(, "tool_choice": "sometimes"}})" + "\n");
+  for (const char* format : {"hermes", "mistral"}) {
+    SCOPED_TRACE(format);
+    const std::string out = folder.path(std::string(format) + ".jsonl");
+    const auto json =
+        succeed({"batch", kModel, folder.path("in.jsonl"), "-o", out, "--chat-template",
+                 folder.path("t.jinja"), "--tool-call-parser", format, "--json"})
+            .json();
+    EXPECT_EQ(json["failed"], 1);
+    const Records records = by_custom_id(read_json_lines(out));
+    const auto& must = records.at("must")["response"]["body"]["choices"][0];
+    EXPECT_EQ(must["finish_reason"], "tool_calls") << must;
+    EXPECT_TRUE(must["message"]["content"].is_null());
+    const auto& call = must["message"]["tool_calls"].at(0)["function"];
+    EXPECT_EQ(call["name"], "count");
+    const int n = nlohmann::json::parse(call["arguments"].get<std::string>()).at("n").get<int>();
+    EXPECT_TRUE(n >= 1 && n <= 9) << n;
+    const auto& none = records.at("none")["response"]["body"]["choices"][0];
+    EXPECT_FALSE(none["message"].contains("tool_calls"));
+    EXPECT_FALSE(none["message"]["content"].get<std::string>().empty());
+    EXPECT_NE(records.at("wrong")["error"]["message"].get<std::string>().find("tool_choice"),
+              std::string::npos);
+  }
+  const Outcome outcome =
+      sluice({"batch", kModel, folder.path("in.jsonl"), "-o", folder.path("no.jsonl"),
+              "--chat-template", folder.path("t.jinja")});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(by_custom_id(read_json_lines(folder.path("no.jsonl")))
+                .at("must")["error"]["message"]
+                .get<std::string>()
+                .find("--tool-call-parser"),
+            std::string::npos);
+}
+
 TEST(Batch, BadLinesBecomeErrorRecordsAndTheOthersRun) {
   const TemporaryFolder folder;
   const auto outcome = succeed(
