@@ -49,12 +49,10 @@ struct Encoder {
     Encoded out;
     GenerationRequest& generation = out.request;
     generation.id = static_cast<uint64_t>(request.line_number);
-    generation.params = request.params;
+    serve::LinePrompt prompt = serve::line_prompt(request, tokenizer, style);
+    generation.params = std::move(prompt.params);
     if (!generation.params.has_seed)
       generation.params.seed = sampling::derive_seed(generation.params.seed, generation.id);
-    serve::LinePrompt prompt = serve::line_prompt(request, tokenizer, style);
-    generation.params.guide = std::move(prompt.guide);
-    sampling::validate(generation.params);
     if (guides) generation.guide = guides->make(generation.params.guide);
     generation.prompt = std::move(prompt.ids);
     out.form = std::move(prompt.form);

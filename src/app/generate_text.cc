@@ -12,8 +12,7 @@ void TextSink::expect(const GenerationRequest& request, bool keeps_special) {
   if (tokenizer_)
     running.decoder = std::make_unique<text::StreamDecoder>(
         *tokenizer_, keeps_special ? text::SkipSpecial::kNo : text::SkipSpecial::kYes,
-        text::StreamDecoder::Position::kContinues,
-        keeps_special ? end_ids_ : std::vector<int32_t>());
+        text::StreamDecoder::Position::kContinues, end_ids_);
   running.stops = std::make_unique<sampling::StopMatcher>(request.params.stop);
 }
 

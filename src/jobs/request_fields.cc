@@ -210,10 +210,14 @@ void expect_null(const char* name, const json& value, Request&) {
                 fmt::format("{} is {}; it is not supported here", name, describe(value))};
 }
 
-// The messages of a chat: each with its role and a text, or parts of text that become one.
-void set_messages(const char* name, const json& value, Request& request) {
+void expect_chat(const char* name, const Request& request) {
   if (!request.is_chat)
     throw Refusal{kUnsupported, fmt::format("{} belongs to /v1/chat/completions", name)};
+}
+
+// The messages of a chat: each with its role and a text, or parts of text that become one.
+void set_messages(const char* name, const json& value, Request& request) {
+  expect_chat(name, request);
   if (!value.is_array() || value.empty())
     refuse_type(name, value, "a list of messages, and not empty");
   json messages = value;
@@ -237,8 +241,7 @@ void set_messages(const char* name, const json& value, Request& request) {
 
 // What only whoever writes the chat's prompt understands.
 void keep_for_chat(const char* name, const json& value, Request& request) {
-  if (!request.is_chat)
-    throw Refusal{kUnsupported, fmt::format("{} belongs to /v1/chat/completions", name)};
+  expect_chat(name, request);
   json kept = request.chat.empty() ? json::object() : json::parse(request.chat);
   kept[name] = value;
   request.chat = kept.dump();
@@ -252,13 +255,11 @@ void set_logprobs(const char* name, const json& value, Request& request) {
     request.params.logprobs = std::max(request.params.logprobs, 0);
 }
 void set_top_logprobs(const char* name, const json& value, Request& request) {
-  if (!request.is_chat)
-    throw Refusal{kUnsupported, fmt::format("{} belongs to /v1/chat/completions", name)};
+  expect_chat(name, request);
   request.params.logprobs = integer(name, value);
 }
 void set_chat_tokens(const char* name, const json& value, Request& request) {
-  if (!request.is_chat)
-    throw Refusal{kUnsupported, fmt::format("{} belongs to /v1/chat/completions", name)};
+  expect_chat(name, request);
   request.params.max_tokens = integer(name, value);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // What a request's bias, penalties and min_tokens do to the logits of a row, as a list of the few
 // tokens they touch: applied by the sampler on the host, or sent to where the logits are.
-// Internal state is scratch only; one object a thread.
+// What an object holds between calls is scratch; one a thread.
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -28,8 +28,8 @@ struct LogitChange {
 
 class LogitChanges {
  public:
-  /// Every token at most once; valid until the next call. Tokens outside the vocabulary are passed
-  /// over. `banned`: the ids that min_tokens keeps away, where the output is still too short.
+  /// Every token at most once; valid until the next call. Tokens of the prompt, the output and the
+  /// stop ids outside the vocabulary are passed over.
   /// Errors: kUser when logit_bias names a token outside the vocabulary.
   std::span<const LogitChange> find(const SamplingParams& params, std::span<const int32_t> prompt,
                                     std::span<const int32_t> output,

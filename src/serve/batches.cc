@@ -273,9 +273,7 @@ bool Batches::submit(Job& job, jobs::Request request) {
     LinePrompt prompt =
         line_prompt(request, &tokenizer_, {chat_, options_.tool_format, options_.splits_thoughts});
     one.prompt = std::move(prompt.ids);
-    one.params = request.params;
-    one.params.guide = std::move(prompt.guide);
-    sampling::validate(one.params);
+    one.params = std::move(prompt.params);
     one.keeps_special = prompt.keeps_special;
     one.priority = options_.priority;
     const auto prompt_tokens = static_cast<int64_t>(one.prompt.size());

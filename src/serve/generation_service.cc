@@ -376,8 +376,7 @@ GenerationService::Admission GenerationService::submit(std::vector<Submission> s
       sample.index = index++;
       sample.decoder = std::make_unique<text::StreamDecoder>(
           tokenizer_, submission.keeps_special ? text::SkipSpecial::kNo : text::SkipSpecial::kYes,
-          text::StreamDecoder::Position::kContinues,
-          submission.keeps_special ? engine_.model().eos_token_ids() : std::vector<int32_t>());
+          text::StreamDecoder::Position::kContinues, engine_.model().eos_token_ids());
       sample.stops = std::make_unique<sampling::StopMatcher>(request.params.stop);
       sample.stop_strings = request.params.stop;
       sample.keeps_choices = request.params.logprobs >= 0;

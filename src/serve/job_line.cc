@@ -24,7 +24,7 @@ ChatRequest chat_of(const jobs::Request& request, int64_t vocab_size) {
 LinePrompt line_prompt(const jobs::Request& request, const text::Tokenizer* tokenizer,
                        const ChatStyle& style) {
   LinePrompt out;
-  out.guide = request.params.guide;
+  out.params = request.params;
   out.ids = request.prompt_ids;
   if (!out.ids.empty()) return out;
   if (!tokenizer)
@@ -45,7 +45,10 @@ LinePrompt line_prompt(const jobs::Request& request, const text::Tokenizer* toke
     out.ids = tokenizer->encode(prompt.text, text::AddSpecial::kNo);
     out.form = std::move(prompt.form);
     out.keeps_special = prompt.keeps_special;
-    if (prompt.guide.kind != sampling::GuideKind::kNone) out.guide = std::move(prompt.guide);
+    if (prompt.guide.kind != sampling::GuideKind::kNone) {
+      out.params.guide = std::move(prompt.guide);
+      sampling::validate(out.params);
+    }
   } catch (const ApiError& error) {
     throw Error(ErrorKind::kUser, error.message);
   }

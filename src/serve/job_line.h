@@ -23,9 +23,9 @@ struct ChatStyle {
 /// What the model is given for a line, and how its answer is to be read.
 struct LinePrompt {
   std::vector<int32_t> ids;
-  sampling::GuideSpec guide;   ///< the request's, or that of its calls
-  chat::MessageForm form;      ///< of a chat
-  bool keeps_special = false;  ///< the answer's text has special tokens
+  sampling::SamplingParams params;  ///< the request's, guided to its calls; validated
+  chat::MessageForm form;           ///< of a chat
+  bool keeps_special = false;       ///< the answer's text has special tokens
 };
 /// `tokenizer` may be null (ids only). Errors: kUser, of the template, the tools, or where the
 /// tokenizer or the template is missing; kFile from the template.

@@ -7,8 +7,9 @@
 namespace sluice::text {
 
 std::string StreamDecoder::push(int32_t id) {
-  if (skip_ == SkipSpecial::kYes && tokenizer_.is_special(id)) return {};
-  if (std::find(never_.begin(), never_.end(), id) != never_.end()) return {};
+  if (skip_ == SkipSpecial::kYes ? tokenizer_.is_special(id)
+                                 : std::find(ends_.begin(), ends_.end(), id) != ends_.end())
+    return {};
   if (is_first_) {
     // The tokenizer itself knows what a first token loses (a leading space, mostly).
     const std::string whole = tokenizer_.token_bytes(id);

@@ -14,12 +14,13 @@ class StreamDecoder {
   /// there, or goes on with one (an answer after its prompt).
   enum class Position { kBegins, kContinues };
 
-  /// `tokenizer` must outlive this. `never`: tokens that are no text whatever `skip` says.
+  /// `tokenizer` must outlive this. `ends`: tokens that end a text, and so are none where special
+  /// tokens are text.
   StreamDecoder(const Tokenizer& tokenizer, SkipSpecial skip, Position position = Position::kBegins,
-                std::vector<int32_t> never = {})
+                std::vector<int32_t> ends = {})
       : tokenizer_(tokenizer),
         skip_(skip),
-        never_(std::move(never)),
+        ends_(std::move(ends)),
         is_first_(position == Position::kBegins) {}
 
   /// The text that `id` completes; may be empty.
@@ -30,7 +31,7 @@ class StreamDecoder {
  private:
   const Tokenizer& tokenizer_;
   SkipSpecial skip_;
-  std::vector<int32_t> never_;
+  std::vector<int32_t> ends_;
   std::string pending_;
   bool is_first_;
 };

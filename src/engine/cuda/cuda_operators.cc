@@ -13,6 +13,16 @@ namespace {
 constexpr int64_t kLine = 256;
 
 cuda::RowsShape shape_of(const Rows& rows) { return {rows.rows, rows.cols, rows.stride}; }
+
+cuda::RowActivation row_activation(Activation activation) {
+  switch (activation) {
+    case Activation::kRelu: return cuda::RowActivation::kRelu;
+    case Activation::kGelu: return cuda::RowActivation::kGeluErf;
+    case Activation::kGeluTanh: return cuda::RowActivation::kGeluTanh;
+    case Activation::kSilu: break;
+  }
+  return cuda::RowActivation::kSilu;
+}
 }  // namespace
 
 Rows CudaRunner::workspace(int64_t cols) { return take_rows(areas_.rows, cols, rows_, kLine); }
@@ -309,21 +319,7 @@ void CudaRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
 
 void CudaRunner::activate(Activation activation, Rows in_out) {
   if (skips_) return;
-  const int64_t n = in_out.rows * in_out.cols;
-  switch (activation) {
-    case Activation::kRelu:
-      cuda::activate(cuda::RowActivation::kRelu, in_out.data, n, stream());
-      break;
-    case Activation::kGelu:
-      cuda::activate(cuda::RowActivation::kGeluErf, in_out.data, n, stream());
-      break;
-    case Activation::kGeluTanh:
-      cuda::activate(cuda::RowActivation::kGeluTanh, in_out.data, n, stream());
-      break;
-    case Activation::kSilu:
-      cuda::activate(cuda::RowActivation::kSilu, in_out.data, n, stream());
-      break;
-  }
+  cuda::activate(row_activation(activation), in_out.data, in_out.rows * in_out.cols, stream());
   written(in_out);
 }
 

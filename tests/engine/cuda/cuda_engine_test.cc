@@ -65,6 +65,14 @@ std::shared_ptr<CudaBackend> make_backend() {
   return std::make_shared<CudaBackend>(0, int64_t{256} << 20);
 }
 
+// Products as exact as they are to be had, the same KV on both sides.
+EngineOptions exact_options_for(const std::vector<GenerationRequest>& requests) {
+  EngineOptions options = options_for(requests);
+  options.compute = ComputeChoice::kF32;
+  options.kv_dtype = DType::kF16;
+  return options;
+}
+
 // The same tokens, up to the first that both runs nearly tied over: 16-bit products and attention
 // differ in their last bits with the shapes they are computed in.
 void expect_same_tokens(const Answer& actual, const Answer& expected, double tie) {
@@ -94,9 +102,7 @@ TEST_P(CudaEngine, LogitsAreTheCpusWithinRounding) {
   Random random(3);
   auto requests = greedy_requests(random_prompts(random, 4, vocab()), 1);
   for (GenerationRequest& request : requests) request.score_prompt = true;
-  EngineOptions options = options_for(requests);
-  options.compute = ComputeChoice::kF32;
-  options.kv_dtype = DType::kF16;
+  EngineOptions options = exact_options_for(requests);
   auto expected = run_all(GetParam(), options, requests);
   options.backend = make_backend();
   draw_order(5);
@@ -179,9 +185,7 @@ TEST_P(CudaSampled, TokensAreChosenAsTheHostWould) {
   Random random(31);
   auto requests = greedy_requests(random_prompts(random, 10, vocab()), 8);
   for (GenerationRequest& request : requests) request.params = random_params(random, vocab());
-  EngineOptions options = options_for(requests);
-  options.compute = ComputeChoice::kF32;
-  options.kv_dtype = DType::kF16;
+  EngineOptions options = exact_options_for(requests);
   options.backend = make_backend();
   draw_order(3);
   auto answers = run_all(GetParam(), options, requests);
@@ -192,9 +196,7 @@ TEST_P(CudaSampled, TokensAreChosenAsTheHostWould) {
     request.score_prompt = true;
     request.params = {};
   }
-  options = options_for(scored);
-  options.compute = ComputeChoice::kF32;
-  options.kv_dtype = DType::kF16;
+  options = exact_options_for(scored);
   options.backend = make_backend();
   auto rows = run_all(GetParam(), options, scored);
   draw_order(0);
@@ -241,9 +243,7 @@ TEST_P(CudaSampled, RowsThatTheHostWantsComeToIt) {
   requests[1].params.num_beams = 3;
   requests[3].params.logit_bias = {{static_cast<int32_t>(vocab()), 1.0F}};
   for (const size_t i : {0, 2, 4, 5}) requests[i].params.logprobs = 2;
-  EngineOptions options = options_for(requests);
-  options.compute = ComputeChoice::kF32;
-  options.kv_dtype = DType::kF16;
+  EngineOptions options = exact_options_for(requests);
   auto expected = run_all(GetParam(), options, requests);
   options.backend = make_backend();
   auto actual = run_all(GetParam(), options, requests);
@@ -275,9 +275,7 @@ class CudaGraphs : public CudaEngine {
   }
   std::map<uint64_t, Answer> run(bool uses_graphs) {
     const auto all = requests();
-    EngineOptions options = options_for(all);
-    options.compute = ComputeChoice::kF32;
-    options.kv_dtype = DType::kF16;
+    EngineOptions options = exact_options_for(all);
     options.backend = std::make_shared<CudaBackend>(0, int64_t{256} << 20, uses_graphs);
     options.start_policy.page_tokens = 5;
     return run_all(GetParam(), options, all);
@@ -338,9 +336,7 @@ TEST_P(CudaPages, AreCopiedBetweenPasses) {
   auto requests = greedy_requests(prompts, 12);
   for (GenerationRequest& request : requests) request.params.logprobs = 2;
   requests[2].params.num_beams = requests[6].params.num_beams = 3;
-  EngineOptions options = options_for(requests);
-  options.compute = ComputeChoice::kF32;
-  options.kv_dtype = DType::kF16;
+  EngineOptions options = exact_options_for(requests);
   options.backend = make_backend();
   draw_order(0);
   auto expected = run_all(GetParam(), options, requests);
