@@ -1,10 +1,14 @@
-# sluice::flags: warnings and sanitizers, linked PRIVATE by every target of ours.
+# sluice::warnings, and sluice::flags: those and sanitizers, linked PRIVATE by every target of ours.
+add_library(sluice_warnings INTERFACE)
+add_library(sluice::warnings ALIAS sluice_warnings)
+target_compile_options(sluice_warnings INTERFACE
+                       $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-missing-field-initializers>)
 add_library(sluice_flags INTERFACE)
 add_library(sluice::flags ALIAS sluice_flags)
-target_compile_options(sluice_flags INTERFACE
-                       $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-missing-field-initializers>)
+target_link_libraries(sluice_flags INTERFACE sluice::warnings)
 if(SLUICE_SANITIZE)
-  target_compile_options(sluice_flags INTERFACE -fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer)
+  target_compile_options(sluice_flags INTERFACE $<IF:$<BOOL:$<TARGET_PROPERTY:SLUICE_UNOPTIMISED>>,-O0,-O1> -UNDEBUG
+                         -fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer)
   if(SLUICE_SANITIZE MATCHES "undefined")
     # A null pointer ends the program anyway, with its place; checks of it before every access are a tenth of the compile.
     target_compile_options(sluice_flags INTERFACE -fno-sanitize-recover=undefined -fno-sanitize=null,object-size,vptr)
@@ -15,9 +19,7 @@ endif()
 # Instrumented code takes two to three times as long to compile with any optimisation: what only calls the product goes
 # without (sluice_unoptimised(TARGET)).
 function(sluice_unoptimised target)
-  if(SLUICE_SANITIZE)
-    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
-  endif()
+  set_target_properties(${target} PROPERTIES SLUICE_UNOPTIMISED ON)
 endfunction()
 
 find_program(SLUICE_CCACHE ccache)

@@ -31,10 +31,14 @@ struct QuantisedOptions {
 bool takes_int8_activations(const WeightFormat& format) noexcept;
 
 /// x.m rows of x.k columns; w [n, k] panels; y [m, n] f32, row stride ldy; bias [n] or null.
-/// `scratch`: quantised_scratch_bytes().
+/// `scratch`: quantised_scratch_bytes(). `is_prepared`: it is as a call with the same x, format and
+/// options left it, so that x is not laid out (or quantised) again; has no effect above
+/// kMostPreparedRows.
 void linear_quantised(const Activations& x, const std::byte* w, const WeightFormat& format,
                       int64_t n, const float* bias, float* y, int64_t ldy,
-                      const QuantisedOptions& options, std::span<std::byte> scratch);
+                      const QuantisedOptions& options, std::span<std::byte> scratch,
+                      bool is_prepared = false);
+constexpr int64_t kMostPreparedRows = 512;
 
 int64_t quantised_scratch_bytes(const WeightFormat& format, int64_t max_m, int64_t k,
                                 const QuantisedOptions& options) noexcept;

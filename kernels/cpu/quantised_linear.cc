@@ -13,7 +13,7 @@ namespace sluice::kernels {
 namespace {
 constexpr int64_t kLine = 64;
 // Rows of x that are prepared and multiplied at a time: one slab of them stays in L2.
-constexpr int64_t kMostRows = 512;
+constexpr int64_t kMostRows = kMostPreparedRows;
 // Bytes of W that a thread takes at a time: while they bound the product, and while x does, which
 // passes a share in blocks.
 constexpr int64_t kShareBytes = 256 * 1024;
@@ -73,7 +73,7 @@ void run(const QuantisedCall& call, Kernel kernel) {
   for (int64_t i = 0; i < shares; ++i) kernel(call, i * share, std::min(call.n, (i + 1) * share));
 }
 
-void multiply_bf16(QuantisedCall call, const Activations& x, Areas areas) {
+void multiply_bf16(QuantisedCall call, const Activations& x, Areas areas, bool is_prepared) {
   const int64_t padded = call.format.padded_columns(call.k);
   const int64_t groups = call.format.groups(call.k);
   auto* sums = areas.take<float>(call.m * groups);
@@ -82,21 +82,23 @@ void multiply_bf16(QuantisedCall call, const Activations& x, Areas areas) {
   if (padded != call.k || call.m >= kSpreadRows) {
     const int64_t ld = spread_stride(padded * 2) / 2;
     auto* copy = areas.take<uint16_t>(call.m * ld);
-    over_rows_of_x(call.m, padded, [&](int64_t i) {
-      std::memcpy(copy + i * ld, x.bf16 + i * x.ld, static_cast<size_t>(call.k) * 2);
-      std::memset(copy + i * ld + call.k, 0, static_cast<size_t>(padded - call.k) * 2);
-    });
+    if (!is_prepared)
+      over_rows_of_x(call.m, padded, [&](int64_t i) {
+        std::memcpy(copy + i * ld, x.bf16 + i * x.ld, static_cast<size_t>(call.k) * 2);
+        std::memset(copy + i * ld + call.k, 0, static_cast<size_t>(padded - call.k) * 2);
+      });
     call.bf16 = copy;
     call.ld = ld;
   }
   // Only asymmetric codes need them, yet every kernel may read them.
   const int64_t columns = call.format.group_columns(call.k);
-  over_rows_of_x(call.m, padded, [&](int64_t i) {
-    if (call.format.encoding == Encoding::kInt4)
-      active_variant().sum_groups(call.bf16 + i * call.ld, padded, columns, sums + i * groups);
-    else
-      std::memset(sums + i * groups, 0, static_cast<size_t>(groups) * 4);
-  });
+  if (!is_prepared)
+    over_rows_of_x(call.m, padded, [&](int64_t i) {
+      if (call.format.encoding == Encoding::kInt4)
+        active_variant().sum_groups(call.bf16 + i * call.ld, padded, columns, sums + i * groups);
+      else
+        std::memset(sums + i * groups, 0, static_cast<size_t>(groups) * 4);
+    });
   call.sums = sums;
   run(call, active_variant().quantised_bf16);
 }
@@ -140,7 +142,7 @@ int64_t find_outliers(const Activations& x, float threshold, int32_t* columns) {
 }
 
 void multiply_int8(QuantisedCall call, const Activations& x, const QuantisedOptions& options,
-                   Areas areas) {
+                   Areas areas, bool is_prepared) {
   const Variant& variant = active_variant();
   const int64_t padded = call.format.padded_columns(call.k);
   const int64_t groups = call.format.groups(call.k);
@@ -155,7 +157,7 @@ void multiply_int8(QuantisedCall call, const Activations& x, const QuantisedOpti
     outliers = areas.take<int32_t>(call.k);
     outlier_count = find_outliers(x, options.outlier_threshold, outliers);
     auto* copy = areas.take<float>(call.m * call.k);
-    if (outlier_count > 0) {
+    if (outlier_count > 0 && !is_prepared) {
       over_rows_of_x(call.m, call.k, [&](int64_t i) {
         std::memcpy(copy + i * call.k, x.f32 + i * x.ld, static_cast<size_t>(call.k) * 4);
         for (int64_t c = 0; c < outlier_count; ++c) copy[i * call.k + outliers[c]] = 0;
@@ -164,10 +166,11 @@ void multiply_int8(QuantisedCall call, const Activations& x, const QuantisedOpti
       inliers.ld = call.k;
     }
   }
-  over_rows_of_x(call.m, padded, [&](int64_t i) {
-    variant.quantise_activations(call.format, inliers.f32 + i * inliers.ld, call.k, codes + i * ld,
-                                 scales + i * groups, sums + i * groups);
-  });
+  if (!is_prepared)
+    over_rows_of_x(call.m, padded, [&](int64_t i) {
+      variant.quantise_activations(call.format, inliers.f32 + i * inliers.ld, call.k,
+                                   codes + i * ld, scales + i * groups, sums + i * groups);
+    });
   call.int8 = codes;
   call.ld = ld;
   call.scales = scales;
@@ -183,7 +186,9 @@ bool takes_int8_activations(const WeightFormat& format) noexcept {
 
 void linear_quantised(const Activations& x, const std::byte* w, const WeightFormat& format,
                       int64_t n, const float* bias, float* y, int64_t ldy,
-                      const QuantisedOptions& options, std::span<std::byte> scratch) {
+                      const QuantisedOptions& options, std::span<std::byte> scratch,
+                      bool is_prepared) {
+  is_prepared = is_prepared && x.m <= kMostRows;
   for (int64_t begin = 0; begin < x.m && n > 0; begin += kMostRows) {
     const Activations part{x.f32 ? x.f32 + begin * x.ld : nullptr,
                            x.bf16 ? x.bf16 + begin * x.ld : nullptr,
@@ -198,9 +203,9 @@ void linear_quantised(const Activations& x, const std::byte* w, const WeightForm
     call.y = y + begin * ldy;
     call.ldy = ldy;
     if (options.activations == ActivationFormat::kInt8) {
-      multiply_int8(call, part, options, Areas(scratch));
+      multiply_int8(call, part, options, Areas(scratch), is_prepared);
     } else if (uses_bf16(options)) {
-      multiply_bf16(call, part, Areas(scratch));
+      multiply_bf16(call, part, Areas(scratch), is_prepared);
     } else {
       call.x = part.f32;
       call.ld = part.ld;

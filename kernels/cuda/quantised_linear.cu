@@ -8,7 +8,6 @@ namespace sluice::cuda {
 
 namespace {
 constexpr int kReduceThreads = 256;
-constexpr int64_t kBlocksEach = 3;  // blocks that fill a multiprocessor's memory pipeline
 
 SLUICE_KERNEL(kReduceThreads)
 add_splits_kernel(const float* workspace, int splits, int64_t n, const float* bias, float* y,
@@ -23,24 +22,37 @@ add_splits_kernel(const float* workspace, int splits, int64_t n, const float* bi
   y[row * ldy + col] = sum;
 }
 
-PanelShape shape_of(const WeightFormat& format, int64_t k) {
+}  // namespace
+
+PanelShape panel_shape(const WeightFormat& format, int64_t k) {
   return {format.panel_bytes(k), format.panel_bytes(k) / format.groups(k), format.group_columns(k),
           format.padded_columns(k)};
 }
-}  // namespace
 
-LinearPlan plan_linear_quantised(const WeightFormat& format, int64_t m, int64_t n, int64_t k,
-                                 int multiprocessors) {
-  const int64_t columns = format.padded_columns(k);
-  const int64_t blocks = (n + 16 * kPanelWarps - 1) / (16 * kPanelWarps);
+ColumnSplit split_columns(int64_t columns, int64_t blocks, int multiprocessors) {
   const int64_t wanted = std::max<int64_t>(1, kBlocksEach * multiprocessors / blocks);
-  LinearPlan plan;
   const int64_t each = (columns + wanted - 1) / wanted;
   // Fewer columns than this are not worth a pass over the sums.
   constexpr int64_t kLeastColumns = 4 * kChunkColumns;
-  plan.split_columns =
+  ColumnSplit split;
+  split.columns =
       (std::max(each, kLeastColumns) + kChunkColumns - 1) / kChunkColumns * kChunkColumns;
-  plan.splits = static_cast<int>((columns + plan.split_columns - 1) / plan.split_columns);
+  split.splits = static_cast<int>((columns + split.columns - 1) / split.columns);
+  return split;
+}
+
+void add_splits(const float* workspace, int splits, int64_t m, int64_t n, const float* bias,
+                float* y, int64_t ldy, Stream stream) {
+  launch("add_splits", add_splits_kernel,
+         {static_cast<int>((n + kReduceThreads - 1) / kReduceThreads), static_cast<int>(m)},
+         kReduceThreads, 0, stream, workspace, splits, n, bias, y, ldy);
+}
+
+LinearPlan plan_linear_quantised(const WeightFormat& format, int64_t m, int64_t n, int64_t k,
+                                 int multiprocessors) {
+  const int64_t blocks = (n + 16 * kPanelWarps - 1) / (16 * kPanelWarps);
+  const ColumnSplit split = split_columns(format.padded_columns(k), blocks, multiprocessors);
+  LinearPlan plan{split.splits, split.columns, 0};
   if (plan.splits > 1) plan.workspace_floats = plan.splits * m * n;
   return plan;
 }
@@ -53,7 +65,7 @@ void linear_quantised(const Rows16& x, int64_t m, int64_t k, const std::byte* w,
   arguments.x = x;
   arguments.m = static_cast<int>(m);
   arguments.w = w;
-  arguments.panel = shape_of(format, k);
+  arguments.panel = panel_shape(format, k);
   arguments.n = n;
   arguments.split_columns = plan.split_columns;
   arguments.bias = bias;
@@ -68,17 +80,13 @@ void linear_quantised(const Rows16& x, int64_t m, int64_t k, const std::byte* w,
     case Encoding::kFp8: run_linear<Encoding::kFp8>(arguments, grid, stream); break;
     case Encoding::kPlain: return;
   }
-  if (arguments.is_split)
-    launch("add_splits", add_splits_kernel,
-           {static_cast<int>((n + kReduceThreads - 1) / kReduceThreads), static_cast<int>(m)},
-           kReduceThreads, 0, stream, static_cast<const float*>(workspace), plan.splits, n, bias, y,
-           ldy);
+  if (arguments.is_split) add_splits(workspace, plan.splits, m, n, bias, y, ldy, stream);
 }
 
 void dequantise(const std::byte* w, const WeightFormat& format, int64_t n, int64_t k, DType type,
                 uint16_t* out, int64_t ld, Stream stream) {
   if (n == 0 || k == 0) return;
-  const PanelShape shape = shape_of(format, k);
+  const PanelShape shape = panel_shape(format, k);
   switch (format.encoding) {
     case Encoding::kInt4:
       return run_dequantise<Encoding::kInt4>(w, shape, n, k, type, out, ld, stream);

@@ -1,6 +1,7 @@
 #pragma once
-// What the sources of one format each (quantised_linear_int4.cu ...) offer to quantised_linear.cu,
-// which does not compile their kernels.
+// What products with quantised panels share, and what the sources of one format each
+// (quantised_linear_int4.cu ...) offer to quantised_linear.cu, which does not compile their
+// kernels.
 #include "kernels/cuda/quantised_linear.h"
 
 namespace sluice::cuda {
@@ -11,13 +12,28 @@ constexpr int kChunkColumns = 128;
 constexpr int kChunkStages = 3;
 constexpr int kChunkStride = kChunkColumns + 8;  // 16 bytes more: no bank is met twice
 
-/// What the kernel needs of a WeightFormat and its matrix.
+constexpr int64_t kBlocksEach = 3;  ///< that fill a multiprocessor's memory pipeline
+
+/// What the kernels need of a WeightFormat and its matrix.
 struct PanelShape {
   int64_t panel_bytes = 0;
   int64_t group_bytes = 0;  ///< codes and scales
   int64_t group_columns = 0;
   int64_t columns = 0;  ///< with padding
 };
+
+PanelShape panel_shape(const WeightFormat& format, int64_t k);
+
+/// Columns shared out so that, times the `blocks` that have the same columns, a GPU is filled: at
+/// most kBlocksEach a multiprocessor where there is more than one split.
+struct ColumnSplit {
+  int splits;
+  int64_t columns;  ///< whole chunks; the last split has what is left
+};
+ColumnSplit split_columns(int64_t columns, int64_t blocks, int multiprocessors);
+/// y [m, n] = the sum of `splits` matrices [m, n] (+ bias).
+void add_splits(const float* workspace, int splits, int64_t m, int64_t n, const float* bias,
+                float* y, int64_t ldy, Stream stream);
 
 struct LinearArguments {
   Rows16 x;

@@ -1,72 +1,25 @@
+#include "kernels/cuda/row_block.h"
 #include "kernels/cuda/rows.h"
-#include "kernels/cuda/vocabulary.h"
 
 namespace sluice::cuda {
 
 namespace {
 constexpr int kThreads = 256;
-constexpr int64_t kScratchBytes = kThreads / kWarp * static_cast<int64_t>(sizeof(float));
+// Columns that a block takes of a row where a row is several blocks': whole groups.
+constexpr int64_t kSliceColumns = 4 * kThreads;
 
-SLUICE_DEVICE void keep_rounded(const Rows16& copy, int64_t row, int64_t col, float value) {
-  if (!copy.data) return;
-  copy.data[row * copy.stride + col] =
-      copy.type == DType::kBF16 ? float_to_bf16(value) : float_to_half(value);
-}
-
-SLUICE_DEVICE void clear_padding(const Rows16& copy, int64_t row, int64_t cols) {
-  if (!copy.data) return;
-  for (int64_t col = cols + thread_index(); col < copy.stride; col += block_threads())
-    copy.data[row * copy.stride + col] = 0;
-}
-
-// A block a row: the sums, then the row again (from the cache).
-SLUICE_KERNEL(kThreads)
-rms_norm_kernel(const float* x, const float* gain, float eps, float* y, RowsShape shape,
-                Rows16 copy) {
-  auto* scratch = reinterpret_cast<float*>(shared_memory());
+SLUICE_KERNEL(kMostRowThreads)
+copy_rows_kernel(const float* x, RowsShape shape, RowCopies copies) {
   const int64_t row = block_x();
   const float* from = x + row * shape.stride;
-  float squares = 0;
-  for (int64_t col = thread_index(); col < shape.cols; col += block_threads())
-    squares += from[col] * from[col];
-  squares = block_sum(squares, scratch);
-  const float scale = 1.0f / sqrt_of(squares / static_cast<float>(shape.cols) + eps);
-  for (int64_t col = thread_index(); col < shape.cols; col += block_threads()) {
-    const float value = from[col] * scale * (gain ? gain[col] : 1.0f);
-    if (y) y[row * shape.stride + col] = value;
-    keep_rounded(copy, row, col, value);
+  if (copies.narrow.data) {
+    for (int64_t col = thread_index(); col < shape.cols; col += block_threads())
+      keep_rounded(copies.narrow, row, col, from[col]);
+    clear_padding(copies.narrow, row, shape.cols);
   }
-  clear_padding(copy, row, shape.cols);
-}
-
-SLUICE_KERNEL(kThreads)
-layer_norm_kernel(const float* x, const float* gain, const float* bias, float eps, float* y,
-                  RowsShape shape, Rows16 copy) {
-  auto* scratch = reinterpret_cast<float*>(shared_memory());
-  const int64_t row = block_x();
-  const float* from = x + row * shape.stride;
-  const auto cols = static_cast<float>(shape.cols);
-  float sum = 0;
-  for (int64_t col = thread_index(); col < shape.cols; col += block_threads()) sum += from[col];
-  const float mean = block_sum(sum, scratch) / cols;
-  float squares = 0;
-  for (int64_t col = thread_index(); col < shape.cols; col += block_threads())
-    squares += (from[col] - mean) * (from[col] - mean);
-  const float scale = 1.0f / sqrt_of(block_sum(squares, scratch) / cols + eps);
-  for (int64_t col = thread_index(); col < shape.cols; col += block_threads()) {
-    const float value =
-        (from[col] - mean) * scale * (gain ? gain[col] : 1.0f) + (bias ? bias[col] : 0.0f);
-    if (y) y[row * shape.stride + col] = value;
-    keep_rounded(copy, row, col, value);
-  }
-  clear_padding(copy, row, shape.cols);
-}
-
-SLUICE_KERNEL(kThreads) round_rows_kernel(const float* x, RowsShape shape, Rows16 copy) {
-  const int64_t row = block_x();
-  for (int64_t col = thread_index(); col < shape.cols; col += block_threads())
-    keep_rounded(copy, row, col, x[row * shape.stride + col]);
-  clear_padding(copy, row, shape.cols);
+  if (copies.int8.codes)
+    RowQuantiser(from, shape.cols, copies.int8, row, reinterpret_cast<float*>(shared_memory()))
+        .run();
 }
 
 SLUICE_DEVICE int64_t element_index() {
@@ -99,16 +52,31 @@ SLUICE_DEVICE float activated(RowActivation activation, float x) {
   return silu(x);
 }
 
-SLUICE_KERNEL(kThreads) activate_kernel(RowActivation activation, float* x, int64_t n) {
-  const int64_t i = element_index();
-  if (i < n) x[i] = activated(activation, x[i]);
+// A block has kSliceColumns of a row: y = value(col) and the copies of it.
+template <class Value>
+SLUICE_DEVICE void write_slice(float* y, const RowsShape& shape, const RowCopies& copies,
+                               const Value& value) {
+  const int64_t row = block_x();
+  const int64_t begin = block_y() * kSliceColumns;
+  for (int64_t col = begin + thread_index(); col < begin + kSliceColumns; col += block_threads()) {
+    const float out = col < shape.cols ? value(row * shape.stride + col) : 0.0f;
+    if (col < shape.cols) y[row * shape.stride + col] = out;
+    if (col < copies.narrow.stride) keep_rounded(copies.narrow, row, col, out);
+  }
+  if (!copies.int8.codes) return;
+  block_sync();  // the quantiser reads what other threads wrote
+  RowQuantiser(y + row * shape.stride, shape.cols, copies.int8, row, nullptr)
+      .run_slice(begin / 4, kSliceColumns / 4);
 }
 
 SLUICE_KERNEL(kThreads)
-silu_mul_kernel(const float* gate, const float* up, float* y, RowsShape shape) {
-  const int64_t begin = int64_t{block_x()} * shape.stride;
-  for (int64_t col = thread_index(); col < shape.cols; col += block_threads())
-    y[begin + col] = silu(gate[begin + col]) * up[begin + col];
+activate_kernel(RowActivation activation, float* x, RowsShape shape, RowCopies copies) {
+  write_slice(x, shape, copies, [&](int64_t i) { return activated(activation, x[i]); });
+}
+
+SLUICE_KERNEL(kThreads)
+silu_mul_kernel(const float* gate, const float* up, float* y, RowsShape shape, RowCopies copies) {
+  write_slice(y, shape, copies, [&](int64_t i) { return silu(gate[i]) * up[i]; });
 }
 
 // A block a row, a thread a pair.
@@ -152,26 +120,22 @@ gather_rows_kernel(const void* table, DType type, int64_t cols, const int32_t* i
 
 Grid one_block_a_row(int64_t rows) { return {static_cast<int>(rows)}; }
 Grid one_thread_each(int64_t n) { return {static_cast<int>((n + kThreads - 1) / kThreads)}; }
+
+// Slices of the widest of a row and its copies.
+Grid slices_of(const RowsShape& shape, const RowCopies& copies) {
+  int64_t columns = shape.cols;
+  if (copies.narrow.data && copies.narrow.stride > columns) columns = copies.narrow.stride;
+  if (copies.int8.codes && copies.int8.columns > columns) columns = copies.int8.columns;
+  return {static_cast<int>(shape.rows),
+          static_cast<int>((columns + kSliceColumns - 1) / kSliceColumns)};
+}
 }  // namespace
 
-void rms_norm(const float* x, const float* gain, float eps, float* y, const RowsShape& shape,
-              const Rows16& copy, Stream stream) {
+void copy_rows_for_products(const float* x, const RowsShape& shape, const RowCopies& copies,
+                            Stream stream) {
   if (shape.rows == 0) return;
-  launch("rms_norm", rms_norm_kernel, one_block_a_row(shape.rows), kThreads, kScratchBytes, stream,
-         x, gain, eps, y, shape, copy);
-}
-
-void layer_norm(const float* x, const float* gain, const float* bias, float eps, float* y,
-                const RowsShape& shape, const Rows16& copy, Stream stream) {
-  if (shape.rows == 0) return;
-  launch("layer_norm", layer_norm_kernel, one_block_a_row(shape.rows), kThreads, kScratchBytes,
-         stream, x, gain, bias, eps, y, shape, copy);
-}
-
-void round_rows(const float* x, const RowsShape& shape, const Rows16& copy, Stream stream) {
-  if (shape.rows == 0) return;
-  launch("round_rows", round_rows_kernel, one_block_a_row(shape.rows), kThreads, 0, stream, x,
-         shape, copy);
+  launch("copy_rows", copy_rows_kernel, one_block_a_row(shape.rows), row_threads(shape.cols),
+         kRowScratchBytes, stream, x, shape, copies);
 }
 
 void add_inplace(float* y, const float* x, int64_t n, Stream stream) {
@@ -185,15 +149,22 @@ void add_bias(float* y, const float* bias, const RowsShape& shape, Stream stream
          shape);
 }
 
-void activate(RowActivation activation, float* x, int64_t n, Stream stream) {
-  if (n == 0) return;
-  launch("activate", activate_kernel, one_thread_each(n), kThreads, 0, stream, activation, x, n);
+void activate(RowActivation activation, float* x, const RowsShape& shape, const RowCopies& copies,
+              Stream stream) {
+  if (shape.rows == 0) return;
+  launch("activate", activate_kernel, slices_of(shape, copies), kThreads, 0, stream, activation, x,
+         shape, copies);
 }
 
-void silu_mul(const float* gate, const float* up, float* y, const RowsShape& shape, Stream stream) {
+void silu_mul(const float* gate, const float* up, float* y, const RowsShape& shape,
+              const RowCopies& copies, Stream stream) {
   if (shape.rows == 0) return;
-  launch("silu_mul", silu_mul_kernel, one_block_a_row(shape.rows), kThreads, 0, stream, gate, up, y,
-         shape);
+  launch("silu_mul", silu_mul_kernel, slices_of(shape, copies), kThreads, 0, stream, gate, up, y,
+         shape, copies);
+}
+
+bool can_quantise_slices(const Int8Rows& rows) noexcept {
+  return rows.group_columns <= RowQuantiser::kWarpColumns;
 }
 
 void rope_inplace(float* x, const RowsShape& shape, int heads, int rotary_dim,

@@ -1,33 +1,14 @@
 #pragma once
-// Operators on rows of f32 in GPU memory; what each computes is said in kernels/norm.h, rope.h and
+// Operators on rows of f32 in GPU memory; what each computes is said in kernels/rope.h and
 // elementwise.h. Pointers are the device's; strides count elements; calls return at once, in the
 // stream's order. Bound by memory: each reads and writes its rows once.
-#include "kernels/cuda/types.h"
-#include "src/base/dtype.h"
+#include "kernels/cuda/row_copies.h"
 
 namespace sluice::cuda {
 
-struct RowsShape {
-  int64_t rows = 0;
-  int64_t cols = 0;
-  int64_t stride = 0;
-};
-
-/// The same rows rounded to 16 bits, for matrix products: columns from `cols` to `stride` become
-/// zeros. Nothing where data is null.
-struct Rows16 {
-  uint16_t* data = nullptr;
-  int64_t stride = 0;
-  DType type = DType::kF16;  ///< f16 or bf16
-};
-
-/// x [rows, cols] -> y, of the same stride, equal to x or disjoint; gain and bias [cols] or null.
-void rms_norm(const float* x, const float* gain, float eps, float* y, const RowsShape& shape,
-              const Rows16& copy, Stream stream);
-void layer_norm(const float* x, const float* gain, const float* bias, float eps, float* y,
-                const RowsShape& shape, const Rows16& copy, Stream stream);
-/// Rounds only.
-void round_rows(const float* x, const RowsShape& shape, const Rows16& copy, Stream stream);
+/// Makes the copies of x, nothing else.
+void copy_rows_for_products(const float* x, const RowsShape& shape, const RowCopies& copies,
+                            Stream stream);
 
 /// y += x; both contiguous.
 void add_inplace(float* y, const float* x, int64_t n, Stream stream);
@@ -35,9 +16,15 @@ void add_inplace(float* y, const float* x, int64_t n, Stream stream);
 void add_bias(float* y, const float* bias, const RowsShape& shape, Stream stream);
 
 enum class RowActivation : uint8_t { kRelu, kGeluErf, kGeluTanh, kSilu };
-void activate(RowActivation activation, float* x, int64_t n, Stream stream);
-/// y = silu(gate) * up, all of one shape; y may be gate or up.
-void silu_mul(const float* gate, const float* up, float* y, const RowsShape& shape, Stream stream);
+/// In place. Quantised copies only where can_quantise_slices().
+void activate(RowActivation activation, float* x, const RowsShape& shape, const RowCopies& copies,
+              Stream stream);
+/// y = silu(gate) * up, all of one shape; y may be gate or up. Copies of y as activate() makes
+/// them.
+void silu_mul(const float* gate, const float* up, float* y, const RowsShape& shape,
+              const RowCopies& copies, Stream stream);
+/// Whether several blocks can quantise a row: its groups are small.
+bool can_quantise_slices(const Int8Rows& rows) noexcept;
 
 /// x [rows, heads * head_dim]: half-split rotation of the first rotary_dim of each head.
 void rope_inplace(float* x, const RowsShape& shape, int heads, int rotary_dim,

@@ -23,6 +23,7 @@ class Backend {
   virtual KvFormat default_kv(const ModelShape& model) const = 0;
   /// Device memory that a micro-batch of `tokens` rows needs beside weights and KV.
   virtual int64_t workspace_bytes(const ModelShape& model, const kernels::AttentionShape& attention,
+                                  const kernels::QuantisedOptions& compute,
                                   int64_t tokens) const = 0;
   /// Host memory that its runner copies through.
   virtual int64_t host_staging_bytes(const ModelShape& model,

@@ -180,7 +180,7 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
   if (options.backend) {
     input.host_workspace_bytes = on_cpu;
     input.workspace_bytes = [&](int64_t tokens) {
-      return options.backend->workspace_bytes(shape, out.attention, tokens);
+      return options.backend->workspace_bytes(shape, out.attention, out.compute, tokens);
     };
     input.host_staging_bytes = [&](int64_t tokens) {
       return options.backend->host_staging_bytes(shape, out.attention, tokens);

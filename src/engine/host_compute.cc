@@ -7,9 +7,10 @@ namespace sluice {
 
 void multiply_rows(const kernels::Activations& x, const std::byte* w, const WeightFormat& format,
                    int64_t rows, const float* bias, float* y, int64_t ldy,
-                   const kernels::QuantisedOptions& compute, std::span<std::byte> scratch) {
+                   const kernels::QuantisedOptions& compute, std::span<std::byte> scratch,
+                   bool is_prepared) {
   if (format.is_quantised())
-    kernels::linear_quantised(x, w, format, rows, bias, y, ldy, compute, scratch);
+    kernels::linear_quantised(x, w, format, rows, bias, y, ldy, compute, scratch, is_prepared);
   else
     kernels::linear(x, w, format.dtype, rows, x.k, bias, y, ldy, compute.compute, scratch);
 }

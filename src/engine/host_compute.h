@@ -32,9 +32,11 @@ class HostCompute {
   std::vector<std::byte*> page_addresses_;
 };
 
-/// y [m, rows] = x w^T (+ bias), whatever the format of w.
+/// y [m, rows] = x w^T (+ bias), whatever the format of w. `is_prepared`: as linear_quantised has
+/// it.
 void multiply_rows(const kernels::Activations& x, const std::byte* w, const WeightFormat& format,
                    int64_t rows, const float* bias, float* y, int64_t ldy,
-                   const kernels::QuantisedOptions& compute, std::span<std::byte> scratch);
+                   const kernels::QuantisedOptions& compute, std::span<std::byte> scratch,
+                   bool is_prepared = false);
 
 }  // namespace sluice

@@ -40,8 +40,19 @@ void LayerRunner::run(const Task& task, const MicroBatch& batch, size_t batch_in
   if (task.step == ComputeStep::kHostAttention)
     return host_.attention(task, batch, sublayer_of(task).layer_index);
   begin(task, batch, batch_index, consumer);
+  forget_copies();
   if (rows_ > 0) parts_.model->family().run(*this);
   if (device_) device_->finish_compute(started, std::exchange(device_flops_, 0.0));
+}
+
+void LayerRunner::written(const Rows& rows) noexcept {
+  rounded_.written(rows);
+  prepared_.written(rows);
+}
+
+void LayerRunner::forget_copies() noexcept {
+  rounded_.forget();
+  prepared_.forget();
 }
 
 Rows LayerRunner::workspace(int64_t cols) {
@@ -145,17 +156,18 @@ void LayerRunner::add(Rows in_out, Rows in) {
 kernels::Activations LayerRunner::activations(Rows in) {
   kernels::Activations x{in.data, nullptr, in.rows, in.cols, in.stride};
   if (parts_.compute.compute != kernels::Compute::kBF16) return x;
-  if (rounded_source_ != in.data) {
+  if (!rounded_.are(in)) {
     SLUICE_ASSERT(in.stride == in.cols, "inputs of linear layers are whole workspace matrices");
     kernels::convert(DType::kF32, in.data, DType::kBF16, areas_.bf16.data(), in.rows * in.cols);
-    rounded(in);
+    rounded_.set(in);
   }
   x.bf16 = reinterpret_cast<const uint16_t*>(areas_.bf16.data());
   return x;
 }
 
-void LayerRunner::multiply(const MatrixView& view, const kernels::Activations& x, const float* bias,
-                           float* y, int64_t ldy) {
+void LayerRunner::multiply(const MatrixView& view, Rows in, const float* bias, float* y,
+                           int64_t ldy) {
+  const kernels::Activations x = activations(in);
   const int64_t resident = view.resident_rows;
   Link::Clock::time_point input_arrives;
   if (view.inplace_rows > 0) {
@@ -165,8 +177,13 @@ void LayerRunner::multiply(const MatrixView& view, const kernels::Activations& x
   }
   device_flops_ += 2.0 * static_cast<double>(x.m) * static_cast<double>(view.cols) *
                    static_cast<double>(view.rows - view.inplace_rows);
+  // Neighbours (q, k, v; gate, up) share what the first made of their input.
   const auto product = [&](const std::byte* w, int64_t rows, const float* part_bias, float* to) {
-    multiply_rows(x, w, view.format, rows, part_bias, to, ldy, parts_.compute, areas_.linear);
+    const bool is_prepared = prepared_.are(in) && prepared_format_ == view.format;
+    multiply_rows(x, w, view.format, rows, part_bias, to, ldy, parts_.compute, areas_.linear,
+                  is_prepared);
+    prepared_.set(in);
+    prepared_format_ = view.format;
   };
   if (resident > 0) product(view.resident, resident, bias, y);
   int64_t row = resident + view.inplace_rows;
@@ -205,7 +222,7 @@ void LayerRunner::linear(std::string_view role, std::string_view bias, Rows in, 
   SLUICE_ASSERT(view.cols == in.cols && view.rows == out.cols && in.rows == out.rows,
                 "a family's shapes fit together");
   if (parts_.observe_input) parts_.observe_input(static_cast<size_t>(task_.sublayer), role, in);
-  multiply(view, activations(in), vector_or_null(bias), out.data, out.stride);
+  multiply(view, in, vector_or_null(bias), out.data, out.stride);
   written(out);
 }
 
@@ -316,8 +333,8 @@ void LayerRunner::logits(std::string_view role, Rows in) {
   for (int64_t begin = 0; begin < in.rows; begin += kLogitRows) {
     const Rows part{in.data + begin * in.stride, std::min(kLogitRows, in.rows - begin), in.cols,
                     in.stride};
-    rounded_source_ = nullptr;
-    multiply(view, activations(part), nullptr, out, view.rows);
+    forget_copies();
+    multiply(view, part, nullptr, out, view.rows);
     for (int64_t i = 0; i < part.rows; ++i)
       consumer_->take_logits(*batch_, static_cast<size_t>(begin + i),
                              {out + i * view.rows, static_cast<size_t>(view.rows)});

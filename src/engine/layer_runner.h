@@ -41,11 +41,12 @@ class LayerRunner final : public OperatorRunner {
   void silu_mul(Rows gate, Rows up, Rows out) override;
   void logits(std::string_view role, Rows in) override;
 
+  /// `rows` have been written: copies of them hold no longer.
+  void written(const Rows& rows) noexcept;
+  void forget_copies() noexcept;
   void apply_norm(const NormSpec& norm, const float* x, float* y, int64_t rows, int64_t cols) const;
   kernels::Activations activations(Rows in);
-  void multiply(const MatrixView& view, const kernels::Activations& x, const float* bias, float* y,
-                int64_t ldy);
-
+  void multiply(const MatrixView& view, Rows in, const float* bias, float* y, int64_t ldy);
   void multiply_inplace(const MatrixView& view, const kernels::Activations& x, const float* bias,
                         float* y, int64_t ldy, Link::Clock::time_point input_arrives);
   void attend_on_device(Rows q, Rows k, Rows v, Rows out);
@@ -54,6 +55,8 @@ class LayerRunner final : public OperatorRunner {
   EmulatedDevice* device_;
   WorkspaceAreas areas_;
   HostCompute host_;
+  CopiedRows prepared_;           // what areas_.linear was prepared of
+  WeightFormat prepared_format_;  // for products with this
   double device_flops_ = 0;
   std::vector<int32_t> ids_;
 };

@@ -5,6 +5,17 @@
 
 namespace sluice {
 
+void CopiedRows::set(const Rows& rows) noexcept {
+  source_ = rows.data;
+  elements_ = rows.rows * rows.cols;
+}
+
+void CopiedRows::written(const Rows& rows) noexcept {
+  if (!source_) return;
+  const float* end = rows.data + (rows.rows - 1) * rows.stride + rows.cols;
+  if (rows.data < source_ + elements_ && source_ < end) source_ = nullptr;
+}
+
 void OperatorRunner::begin(const Task& task, const MicroBatch& batch, size_t batch_index,
                            LogitsConsumer& consumer) {
   task_ = task;
@@ -15,7 +26,7 @@ void OperatorRunner::begin(const Task& task, const MicroBatch& batch, size_t bat
   rows_ = sublayer_->kind == SublayerKind::kHead ? static_cast<int64_t>(batch.needed_rows.size())
                                                  : batch.rows();
   rows_used_ = 0;
-  rounded_source_ = nullptr;
+  rounded_.forget();
   skips_ = task.step == ComputeStep::kAfterAttention;
 }
 
@@ -45,18 +56,6 @@ const float* OperatorRunner::vector_or_null(std::string_view role) const {
 MatrixView OperatorRunner::matrix(std::string_view role) const {
   return parts_.weights->matrix(static_cast<size_t>(task_.sublayer), weight_index(role),
                                 task_.part_offsets);
-}
-
-void OperatorRunner::rounded(const Rows& rows) noexcept {
-  rounded_source_ = rows.data;
-  rounded_elements_ = rows.rows * rows.cols;
-}
-
-void OperatorRunner::written(const Rows& rows) noexcept {
-  if (!rounded_source_) return;
-  const float* end = rows.data + (rows.rows - 1) * rows.stride + rows.cols;
-  if (rows.data < rounded_source_ + rounded_elements_ && rounded_source_ < end)
-    rounded_source_ = nullptr;
 }
 
 std::vector<ChunkPages> OperatorRunner::device_chunks(int64_t layer) {

@@ -17,6 +17,20 @@ struct ChunkPages {
   size_t first_page;
 };
 
+/// Which rows a copy for products was made of, until their memory is written.
+class CopiedRows {
+ public:
+  void set(const Rows& rows) noexcept;
+  bool are(const Rows& rows) const noexcept { return source_ == rows.data; }
+  void forget() noexcept { source_ = nullptr; }
+  /// `rows` have been written.
+  void written(const Rows& rows) noexcept;
+
+ private:
+  const float* source_ = nullptr;
+  int64_t elements_ = 0;
+};
+
 class OperatorRunner : public SublayerRunner, protected LayerOps {
  public:
   int64_t exchanged_down_bytes() const noexcept final { return exchanged_down_; }
@@ -40,10 +54,6 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   const float* vector_or_null(std::string_view role) const;
   MatrixView matrix(std::string_view role) const;
 
-  /// `rows` have a rounded copy now; or their memory has been written, and it holds no longer.
-  void rounded(const Rows& rows) noexcept;
-  void written(const Rows& rows) noexcept;
-
   /// The chunks that are attended here, all but the host's; page_addresses_ has their pages in
   /// `layer`.
   std::vector<ChunkPages> device_chunks(int64_t layer);
@@ -59,10 +69,9 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   Task task_;
   bool skips_ = false;  // operators do nothing: the other half of a cut sublayer
   std::vector<HiddenStore::Piece> hidden_;
-  int64_t rows_ = 0;                       // of workspace() matrices
-  int64_t rows_used_ = 0;                  // bytes of their area in use
-  const float* rounded_source_ = nullptr;  // what has a copy of 16 bits
-  int64_t rounded_elements_ = 0;
+  int64_t rows_ = 0;       // of workspace() matrices
+  int64_t rows_used_ = 0;  // bytes of their area in use
+  CopiedRows rounded_;     // what has a copy of 16 bits
   int64_t exchanged_down_ = 0;
   int64_t exchanged_up_ = 0;
   std::vector<std::byte*> page_addresses_;

@@ -178,12 +178,17 @@ TEST(Attention, AgreesWithTheReferenceOnQuantisedPages) {
                                       {96, 16},
                                       {128, 16},
                                       {160, 16},
+                                      {192, 64},
                                       {256, 16}}) {
         const KvFormat format(encoding);
         compare(make_shape(8, 2, dim, page, format), {{1, 1}, {77, 1}, {150, 1}}, 81, 0.5f);
         compare(make_shape(3, 3, dim, page, format), {{65, 1}, {50, 50}, {130, 20}}, 82, 0.5f);
       }
     compare(make_shape(4, 1, 64, 16, KvFormat(KvEncoding::kInt4)), {{3001, 1}}, 83, 0.5f);
+    for (const KvEncoding encoding : {KvEncoding::kInt8, KvEncoding::kInt4})
+      for (const int group : {1, 2, 5, 7, 8})
+        compare(make_shape(2 * group, 2, 128, 64, KvFormat(encoding)), {{203, 1}, {64, 1}}, 85,
+                0.5f);
     compare(make_shape(2, 2, 128, 16, KvFormat(KvEncoding::kInt8), 70), {{300, 1}, {300, 40}}, 84,
             0.5f);
   });

@@ -118,6 +118,38 @@ TEST(LinearQuantised, Int8ActivationsEqualTheQuantisedProduct) {
   });
 }
 
+// Matrices with one input take what the first of them made of it: the same bits.
+TEST(LinearQuantised, InputsAreKeptForTheNextMatrix) {
+  Random random(19);
+  for_each_isa([&] {
+    for (const char* name : {"int4-g64", "int8", "int4-g32"})
+      for (const int64_t m : {1, 4, 7, 40, int(kMostPreparedRows) + 5})
+        for (const QuantisedOptions& options :
+             {QuantisedOptions{Compute::kF32, ActivationFormat::kInt8},
+              QuantisedOptions{Compute::kF32, ActivationFormat::kInt8, 2.5f},
+              QuantisedOptions{Compute::kBF16}, QuantisedOptions{Compute::kF32}}) {
+          if (options.compute == Compute::kBF16 && !bf16_compute_supported()) continue;
+          const Operands first(name, m, 40, 200, random);
+          Operands second(name, m, 33, 200, random);
+          second.x = first.x;
+          second.rounded = first.rounded;
+          SCOPED_TRACE(second.name());
+          second.run(options);
+          const auto expected = second.y;
+          second.y.assign(second.y.size(), kUntouched);
+          std::vector<std::byte> scratch(
+              static_cast<size_t>(quantised_scratch_bytes(first.format, m, 200, options)));
+          std::vector<float> other(static_cast<size_t>(m * 40));
+          linear_quantised(first.activations(), first.w.data(), first.format, 40, nullptr,
+                           other.data(), 40, options, scratch);
+          linear_quantised(second.activations(), second.w.data(), second.format, 33,
+                           second.bias.data(), second.y.data(), second.ldy(), options, scratch,
+                           true);
+          ASSERT_EQ(second.y, expected);
+        }
+  });
+}
+
 // Imported codes may be any byte; those made here leave 0 out.
 TEST(LinearQuantised, Int8TakesEveryCode) {
   for_each_isa([] {

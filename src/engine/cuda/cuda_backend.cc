@@ -16,8 +16,8 @@ void CudaBackend::require_runnable(const ModelShape& model,
   if (model.weight_dtype == DType::kBF16 && !device_.properties().has_bf16)
     refuse(fmt::format("{} multiplies no bf16", name()),
            "convert the weights first: sluice convert MODEL OUT --weights f16");
-  if (compute.activations == kernels::ActivationFormat::kInt8)
-    refuse("int8 activations are for the CPU so far", "leave --activations out");
+  if (compute.outlier_threshold > 0)
+    refuse("outliers are set apart on the CPU only so far", "leave --outlier-threshold out");
   if (attention.sparsity < 1)
     refuse("sparse attention is for the CPU so far", "leave --attn-sparsity out");
   if (attention.head_dim > 256)
@@ -37,15 +37,17 @@ KvFormat CudaBackend::default_kv(const ModelShape& model) const {
 
 int64_t CudaBackend::workspace_bytes(const ModelShape& model,
                                      const kernels::AttentionShape& attention,
+                                     const kernels::QuantisedOptions& compute,
                                      int64_t tokens) const {
-  return device_workspace_bytes({&model, attention, tokens, device_.properties().multiprocessors});
+  return device_workspace_bytes(
+      {&model, attention, tokens, device_.properties().multiprocessors, compute.activations});
 }
 
 int64_t CudaBackend::host_staging_bytes(const ModelShape& model,
                                         const kernels::AttentionShape& attention,
                                         int64_t tokens) const {
   return sluice::host_staging_bytes(
-      {&model, attention, tokens, device_.properties().multiprocessors});
+      {&model, attention, tokens, device_.properties().multiprocessors, {}});
 }
 
 std::unique_ptr<SublayerRunner> CudaBackend::make_runner(const RunnerParts& parts,

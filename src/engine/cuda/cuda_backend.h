@@ -19,7 +19,7 @@ class CudaBackend final : public Backend {
                         const kernels::QuantisedOptions& compute) const override;
   KvFormat default_kv(const ModelShape& model) const override;
   int64_t workspace_bytes(const ModelShape& model, const kernels::AttentionShape& attention,
-                          int64_t tokens) const override;
+                          const kernels::QuantisedOptions& compute, int64_t tokens) const override;
   int64_t host_staging_bytes(const ModelShape& model, const kernels::AttentionShape& attention,
                              int64_t tokens) const override;
   std::unique_ptr<SublayerRunner> make_runner(const RunnerParts& parts,

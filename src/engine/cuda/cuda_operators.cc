@@ -1,6 +1,8 @@
 // The operators of CudaRunner.
 #include <algorithm>
+#include <utility>
 
+#include "kernels/cuda/int8_linear.h"
 #include "kernels/cuda/quantised_linear.h"
 #include "kernels/elementwise.h"
 #include "src/base/bytes.h"
@@ -27,15 +29,65 @@ cuda::RowActivation row_activation(Activation activation) {
 
 Rows CudaRunner::workspace(int64_t cols) { return take_rows(areas_.rows, cols, rows_, kLine); }
 
-cuda::Rows16 CudaRunner::narrow_area() const noexcept {
-  return {reinterpret_cast<uint16_t*>(areas_.narrow.data()), narrow_stride_, narrow_type_};
+cuda::Rows16 CudaRunner::narrow_area(int64_t cols) const noexcept {
+  return {reinterpret_cast<uint16_t*>(areas_.narrow.data()), narrow_stride(cols), narrow_type_};
+}
+
+bool CudaRunner::multiplies_int8(const WeightFormat& format) const noexcept {
+  return parts_.compute.activations == kernels::ActivationFormat::kInt8 &&
+         kernels::takes_int8_activations(format);
+}
+
+void CudaRunner::forget_copies() noexcept {
+  rounded_.forget();
+  int8_copied_.forget();
+}
+
+void CudaRunner::written(const Rows& rows, const cuda::RowCopies& copies) noexcept {
+  rounded_.written(rows);
+  int8_copied_.written(rows);
+  if (copies.narrow.data) rounded_.set(rows);
+  if (copies.int8.codes) int8_copied_.set(rows);
+}
+
+cuda::RowCopies CudaRunner::copies_of(const Rows& rows) {
+  cuda::RowCopies copies;
+  for (const WeightShape& weight : sublayer_->weights) {
+    if (weight.kind != WeightKind::kMatrix || weight.cols != rows.cols) continue;
+    // What was copied before is overwritten, whatever rows it was of.
+    if (multiplies_int8(weight.quantised) && !copies.int8.codes) {
+      int8_copied_.forget();
+      int8_format_ = weight.quantised;
+      copies.int8 = cuda::int8_rows(int8_format_, rows.rows, rows.cols, areas_.int8.data());
+    } else if (!multiplies_int8(weight.quantised) && !copies.narrow.data) {
+      rounded_.forget();
+      copies.narrow = narrow_area(rows.cols);
+    }
+  }
+  return copies;
+}
+
+// A whole row's scale wants all of the row: quantised where it is multiplied.
+cuda::RowCopies CudaRunner::sliced_copies_of(const Rows& rows) {
+  cuda::RowCopies copies = copies_of(rows);
+  if (!cuda::can_quantise_slices(copies.int8)) copies.int8 = {};
+  return copies;
 }
 
 cuda::Rows16 CudaRunner::narrowed(Rows in) {
-  const cuda::Rows16 copy = narrow_area();
-  if (rounded_source_ == in.data) return copy;
-  cuda::round_rows(in.data, shape_of(in), copy, stream());
-  rounded(in);
+  const cuda::Rows16 copy = narrow_area(in.cols);
+  if (rounded_.are(in)) return copy;
+  cuda::copy_rows_for_products(in.data, shape_of(in), {copy, {}}, stream());
+  rounded_.set(in);
+  return copy;
+}
+
+cuda::Int8Rows CudaRunner::quantised(Rows in, const WeightFormat& format) {
+  const cuda::Int8Rows copy = cuda::int8_rows(format, in.rows, in.cols, areas_.int8.data());
+  if (int8_copied_.are(in) && int8_format_ == format) return copy;
+  cuda::copy_rows_for_products(in.data, shape_of(in), {{}, copy}, stream());
+  int8_format_ = format;
+  int8_copied_.set(in);
   return copy;
 }
 
@@ -94,6 +146,13 @@ void CudaRunner::gather_positions(std::string_view role, int64_t offset, Rows ou
   gather(role, batch_->positions, tables_.positions(*batch_), static_cast<int32_t>(offset), out);
 }
 
+void CudaRunner::settle_hidden() {
+  const Addition addition = std::exchange(addition_, {});
+  if (addition.hidden)
+    cuda::add_inplace(addition.hidden, addition.in.data, addition.in.rows * addition.in.cols,
+                      stream());
+}
+
 void CudaRunner::set_hidden(Rows in) {
   if (skips_) return;
   const float* from = in.data;
@@ -105,6 +164,7 @@ void CudaRunner::set_hidden(Rows in) {
 
 void CudaRunner::read_hidden(Rows out) {
   if (skips_) return;
+  settle_hidden();
   float* to = out.data;
   for (const HiddenStore::Piece& piece : hidden_) {
     cuda::copy_on_device(to, piece.data, piece.rows * out.cols * 4, stream());
@@ -114,6 +174,7 @@ void CudaRunner::read_hidden(Rows out) {
 }
 
 void CudaRunner::read_needed_hidden(Rows out) {
+  settle_hidden();
   if (hidden_.front().rows == batch_->rows()) {
     cuda::gather_rows(hidden_.front().data, DType::kF32, out.cols, tables_.needed(*batch_), 0,
                       out.rows, out.data, stream());
@@ -134,37 +195,55 @@ void CudaRunner::read_needed_hidden(Rows out) {
   written(out);
 }
 
-void CudaRunner::apply_norm(const NormSpec& norm, const float* x, float* y,
-                            const cuda::RowsShape& shape, const cuda::Rows16& copy) {
+void CudaRunner::apply_norm(const NormSpec& norm, const cuda::NormRows& rows) {
   if (norm.kind == NormSpec::Kind::kRms)
-    cuda::rms_norm(x, vector_or_null(norm.gain), norm.eps, y, shape, copy, stream());
+    cuda::rms_norm(rows, vector_or_null(norm.gain), norm.eps, stream());
   else
-    cuda::layer_norm(x, vector_or_null(norm.gain), vector_or_null(norm.bias), norm.eps, y, shape,
-                     copy, stream());
+    cuda::layer_norm(rows, vector_or_null(norm.gain), vector_or_null(norm.bias), norm.eps,
+                     stream());
 }
 
-// The 16-bit copy that products take is made in the same pass.
+// The addition of the sublayer before and the copies that products take are made in the same pass.
 void CudaRunner::norm_hidden(const NormSpec& norm, Rows out) {
   if (skips_) return;
-  float* to = out.data;
-  cuda::Rows16 copy = narrow_area();
+  const Addition addition = std::exchange(addition_, {});
+  SLUICE_ASSERT(
+      !addition.hidden || (hidden_.size() == 1 && addition.hidden == hidden_.front().data),
+      "a micro-batch's rows stay where they are during a pass");
+  const cuda::RowCopies all = copies_of(out);
+  cuda::NormRows rows;
+  rows.addend = addition.in.data;
+  rows.y = out.data;
+  rows.copies = all;
   for (const HiddenStore::Piece& piece : hidden_) {
-    apply_norm(norm, piece.data, to, {piece.rows, out.cols, out.cols}, copy);
-    to += piece.rows * out.cols;
-    copy.data += piece.rows * copy.stride;
+    rows.x = piece.data;
+    rows.shape = {piece.rows, out.cols, out.cols};
+    apply_norm(norm, rows);
+    rows.y += piece.rows * out.cols;
+    if (rows.copies.narrow.data) rows.copies.narrow.data += piece.rows * all.narrow.stride;
+    if (!rows.copies.int8.codes) continue;
+    rows.copies.int8.codes += piece.rows * all.int8.columns;
+    rows.copies.int8.scales += piece.rows;
   }
-  rounded(out);
+  written(out, all);
 }
 
 void CudaRunner::norm_hidden_in_place(const NormSpec& norm) {
   if (skips_) return;
+  settle_hidden();
   const int64_t cols = parts_.model->shape().hidden_size;
   for (const HiddenStore::Piece& piece : hidden_)
-    apply_norm(norm, piece.data, piece.data, {piece.rows, cols, cols}, {});
+    apply_norm(norm, {piece.data, nullptr, piece.data, {piece.rows, cols, cols}, {}});
 }
 
+// Left to the next sublayer's norm where the rows stay in one place: `in` is not written before it.
 void CudaRunner::add_to_hidden(Rows in) {
   if (skips_) return;
+  settle_hidden();
+  if (hidden_.size() == 1 && task_.activation_slot < 0) {
+    addition_ = {hidden_.front().data, in, batch_, task_.sublayer};
+    return;
+  }
   const float* from = in.data;
   for (const HiddenStore::Piece& piece : hidden_) {
     cuda::add_inplace(piece.data, from, piece.rows * in.cols, stream());
@@ -174,8 +253,9 @@ void CudaRunner::add_to_hidden(Rows in) {
 
 void CudaRunner::norm(const NormSpec& norm, Rows in_out) {
   if (skips_) return;
-  apply_norm(norm, in_out.data, in_out.data, shape_of(in_out), narrow_area());
-  rounded(in_out);
+  const cuda::RowCopies copies = copies_of(in_out);
+  apply_norm(norm, {in_out.data, nullptr, in_out.data, shape_of(in_out), copies});
+  written(in_out, copies);
 }
 
 void CudaRunner::add(Rows in_out, Rows in) {
@@ -194,6 +274,7 @@ void CudaRunner::multiply_rows(const MatrixView& view, Rows in, const std::byte*
     const cuda::Rows16 x = narrowed(in);
     return dense_.run(x.type, x.data, x.stride, in.rows, in.cols, w, rows, bias, y, ldy, stream());
   }
+  if (multiplies_int8(format)) return multiply_int8(format, in, w, rows, bias, y, ldy);
   const cuda::Rows16 x = narrowed(in);
   if (in.rows < cuda::kFewestDenseRows) {
     const cuda::LinearPlan plan =
@@ -214,6 +295,16 @@ void CudaRunner::multiply_rows(const MatrixView& view, Rows in, const std::byte*
     dense_.run(x.type, x.data, x.stride, in.rows, in.cols, slab, count, bias ? bias + row : nullptr,
                y + row, ldy, stream());
   }
+}
+
+void CudaRunner::multiply_int8(const WeightFormat& format, Rows in, const std::byte* w,
+                               int64_t rows, const float* bias, float* y, int64_t ldy) {
+  const cuda::Int8LinearPlan plan =
+      cuda::plan_linear_int8(format, in.rows, rows, in.cols, need_.multiprocessors);
+  SLUICE_ASSERT(plan.workspace_floats * 4 <= static_cast<int64_t>(areas_.linear.size()),
+                "the plan sizes partial sums");
+  cuda::linear_int8(quantised(in, format), in.rows, in.cols, w, format, rows, bias, y, ldy, plan,
+                    reinterpret_cast<float*>(areas_.linear.data()), stream());
 }
 
 void CudaRunner::multiply(const MatrixView& view, Rows in, const float* bias, float* y,
@@ -256,6 +347,8 @@ void CudaRunner::multiply(const MatrixView& view, Rows in, const float* bias, fl
 
 void CudaRunner::linear(std::string_view role, std::string_view bias, Rows in, Rows out) {
   if (skips_) return;
+  // Rows that wait to be added are written next: a family that has no norm there.
+  settle_hidden();
   const MatrixView view = matrix(role);
   SLUICE_ASSERT(view.cols == in.cols && view.rows == out.cols && in.rows == out.rows,
                 "a family's shapes fit together");
@@ -319,16 +412,18 @@ void CudaRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
 
 void CudaRunner::activate(Activation activation, Rows in_out) {
   if (skips_) return;
-  cuda::activate(row_activation(activation), in_out.data, in_out.rows * in_out.cols, stream());
-  written(in_out);
+  const cuda::RowCopies copies = sliced_copies_of(in_out);
+  cuda::activate(row_activation(activation), in_out.data, shape_of(in_out), copies, stream());
+  written(in_out, copies);
 }
 
 void CudaRunner::silu_mul(Rows gate, Rows up, Rows out) {
   if (skips_) return;
   SLUICE_ASSERT(gate.stride == up.stride && gate.stride == out.stride,
                 "a family gates whole matrices");
-  cuda::silu_mul(gate.data, up.data, out.data, shape_of(gate), stream());
-  written(out);
+  const cuda::RowCopies copies = sliced_copies_of(out);
+  cuda::silu_mul(gate.data, up.data, out.data, shape_of(gate), copies, stream());
+  written(out, copies);
 }
 
 void CudaRunner::logits(std::string_view role, Rows in) {
@@ -338,8 +433,8 @@ void CudaRunner::logits(std::string_view role, Rows in) {
   for (int64_t begin = 0; begin < in.rows; begin += logit_rows(need_)) {
     const Rows part{in.data + begin * in.stride, std::min(logit_rows(need_), in.rows - begin),
                     in.cols, in.stride};
-    // A part of what was rounded begins elsewhere in it: round it again.
-    rounded_source_ = nullptr;
+    // Copies are of all rows.
+    if (part.rows != in.rows) forget_copies();
     multiply(view, part, nullptr, out, view.rows);
     if (step_ == PassGraphs::Step::kRecord) return;  // the only part
     hand_over(out, begin, part.rows, view.rows);

@@ -27,7 +27,7 @@ CudaRunner::CudaRunner(const RunnerParts& parts, CudaDevice& device, std::span<s
     : OperatorRunner(parts),
       device_(device),
       need_{&parts.model->shape(), parts.attention, parts.micro_batch_tokens,
-            device.properties().multiprocessors},
+            device.properties().multiprocessors, parts.compute.activations},
       areas_(split_device_workspace(need_, workspace)),
       staging_(split_staging(need_, staging_part(need_, host_workspace))),
       host_(parts, host_workspace.first(host_workspace.size() -
@@ -38,7 +38,6 @@ CudaRunner::CudaRunner(const RunnerParts& parts, CudaDevice& device, std::span<s
       narrow_type_(parts.model->shape().weight_dtype == DType::kBF16 && device.properties().has_bf16
                        ? DType::kBF16
                        : DType::kF16),
-      narrow_stride_(narrow_stride(parts.model->shape())),
       tables_(areas_.tables, staging_.tables, device.compute_stream()),
       graphs_(device.compute_stream(), uses_graphs && is_resident()) {}
 
@@ -59,6 +58,8 @@ void CudaRunner::run(const Task& task, const MicroBatch& batch, size_t batch_ind
   }
   cuda::use_device(device_.index());
   begin(task, batch, batch_index, consumer);
+  forget_copies();
+  if (addition_.batch != batch_ || addition_.sublayer + 1 != task.sublayer) settle_hidden();
   // Staging that queued tasks read is not written again before they have run.
   if (!tables_.has_room(task_table_bytes(need_))) wait_for_stream();
   if (sublayer_->kind == SublayerKind::kEmbed || tables_of_ != batch_) begin_batch();
@@ -70,6 +71,7 @@ void CudaRunner::run(const Task& task, const MicroBatch& batch, size_t batch_ind
   } catch (...) {
     graphs_.abandon();
     recorded_.clear();
+    addition_ = {};
     step_ = PassGraphs::Step::kRun;
     throw;
   }
@@ -138,6 +140,7 @@ void CudaRunner::finish_graph(size_t batch_index) {
       !graphs_.finish()) {
     for (const Task& task : recorded) {
       begin(task, *batch_, batch_index, *consumer_);
+      forget_copies();
       parts_.model->family().run(*this);
     }
     return;

@@ -4,9 +4,12 @@
 // rings and slots) is waited for at its end; of a resident model none is, and the host runs ahead
 // of the GPU up to the logits. A decode pass of a resident model is recorded as a graph and, when
 // another of its kind comes, launched as a whole by its first task; the others then do nothing.
-// Rows are device memory. Attention on the host cuts a sublayer in two walks, as in LayerRunner.
+// What a sublayer adds to the residual stream is added by the next one's norm where nothing comes
+// between. Rows are device memory. Attention on the host cuts a sublayer in two walks, as in
+// LayerRunner.
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/dense_linear.h"
+#include "kernels/cuda/norm.h"
 #include "kernels/cuda/rows.h"
 #include "src/engine/cuda/batch_tables.h"
 #include "src/engine/cuda/cuda_device.h"
@@ -54,13 +57,24 @@ class CudaRunner final : public OperatorRunner {
   void gather(std::string_view role, std::span<const int32_t> ids, const int32_t* on_device,
               int32_t offset, Rows out);
   void gather_below(std::string_view role, std::span<const int32_t> ids, int32_t offset, Rows out);
-  void apply_norm(const NormSpec& norm, const float* x, float* y, const cuda::RowsShape& shape,
-                  const cuda::Rows16& copy);
-  /// The 16-bit copy of `in`, made unless it is there.
+  void apply_norm(const NormSpec& norm, const cuda::NormRows& rows);
+  /// The copy of `in` that a product takes, made unless it is there.
   cuda::Rows16 narrowed(Rows in);
-  cuda::Rows16 narrow_area() const noexcept;
+  cuda::Int8Rows quantised(Rows in, const WeightFormat& format);
+  cuda::Rows16 narrow_area(int64_t cols) const noexcept;
+  bool multiplies_int8(const WeightFormat& format) const noexcept;
+  /// Where the sublayer's products with `rows` want their copy, made by who writes the rows.
+  cuda::RowCopies copies_of(const Rows& rows);
+  cuda::RowCopies sliced_copies_of(const Rows& rows);
+  /// `rows` have been written, with `copies` of them.
+  void written(const Rows& rows, const cuda::RowCopies& copies = {}) noexcept;
+  void forget_copies() noexcept;
+  /// Adds what is still to be added to the residual stream.
+  void settle_hidden();
   void multiply(const MatrixView& view, Rows in, const float* bias, float* y, int64_t ldy);
   void multiply_rows(const MatrixView& view, Rows in, const std::byte* w, int64_t rows,
+                     const float* bias, float* y, int64_t ldy);
+  void multiply_int8(const WeightFormat& format, Rows in, const std::byte* w, int64_t rows,
                      const float* bias, float* y, int64_t ldy);
   void attend_on_device(Rows q, Rows k, Rows v, Rows out);
 
@@ -90,11 +104,20 @@ class CudaRunner final : public OperatorRunner {
   DeviceSampler sampler_;
   cuda::Event input_is_down_;
   DType narrow_type_;
-  int64_t narrow_stride_;
+  CopiedRows int8_copied_;
+  WeightFormat int8_format_;  // that they were quantised for
   BatchTables tables_;
   const MicroBatch* tables_of_ = nullptr;
   std::optional<AttentionTables> attention_;                      // that all layers share
   std::vector<std::pair<const float*, const float*>> constants_;  // where they are on both sides
+  // A sublayer's last addition, and the sublayer; null: none.
+  struct Addition {
+    float* hidden = nullptr;
+    Rows in;
+    const MicroBatch* batch = nullptr;
+    int32_t sublayer = -1;
+  };
+  Addition addition_;
   PassGraphs graphs_;
   PassGraphs::Step step_ = PassGraphs::Step::kRun;
   std::vector<Task> recorded_;

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/dense_linear.h"
+#include "kernels/cuda/int8_linear.h"
 #include "kernels/cuda/quantised_linear.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
@@ -40,12 +41,46 @@ std::array<std::span<std::byte>, kCount> split(const std::array<int64_t, kCount>
   return out;
 }
 
+template <class Take>
+void for_each_matrix(const DeviceNeed& need, const Take& take) {
+  for (const SublayerShape& sublayer : need.model->sublayers)
+    for (const WeightShape& weight : sublayer.weights)
+      if (weight.kind == WeightKind::kMatrix) take(weight);
+}
+
+bool multiplies_int8(const DeviceNeed& need, const WeightShape& weight) {
+  return need.activations == kernels::ActivationFormat::kInt8 &&
+         kernels::takes_int8_activations(weight.quantised);
+}
+
+int64_t narrow_bytes(const DeviceNeed& need) {
+  int64_t bytes = 0;
+  for_each_matrix(need, [&](const WeightShape& weight) {
+    bytes = std::max(bytes, need.tokens * narrow_stride(weight.cols) * 2);
+  });
+  return bytes;
+}
+
+int64_t int8_bytes(const DeviceNeed& need) {
+  int64_t bytes = 0;
+  for_each_matrix(need, [&](const WeightShape& weight) {
+    if (multiplies_int8(need, weight))
+      bytes = std::max(bytes, cuda::int8_rows_bytes(weight.quantised, need.tokens, weight.cols));
+  });
+  return bytes;
+}
+
 // Partial sums of the widest split product, or a slab of dequantised rows.
 int64_t linear_bytes(const DeviceNeed& need) {
   int64_t bytes = 0;
+  int64_t int8_sums = 0;
   for (const SublayerShape& sublayer : need.model->sublayers)
     for (const WeightShape& weight : sublayer.weights) {
       if (!weight.quantised.is_quantised()) continue;
+      if (multiplies_int8(need, weight)) {
+        int8_sums = 4 * cuda::linear_int8_workspace_floats(need.multiprocessors);
+        continue;
+      }
       const int64_t few = std::min(need.tokens, cuda::kFewestDenseRows - 1);
       // Fewer rows of the matrix than all may be split more ways, of fewer sums.
       for (int64_t rows = kernels::kRowGranule;; rows = std::min(rows * 2, weight.rows)) {
@@ -59,7 +94,7 @@ int64_t linear_bytes(const DeviceNeed& need) {
         bytes = std::max(bytes, std::min(kSlabBytes, round_up(weight.rows, 64) * weight.cols * 2));
     }
   // Between the sizes tried: splits fall as rows rise, so the sums are at most twice either's.
-  return 2 * bytes;
+  return std::max(2 * bytes, int8_sums);
 }
 
 // Tasks that the host may run ahead by: a few layers, or 4 MiB of tables.
@@ -76,9 +111,10 @@ int64_t sampling_bytes(const DeviceNeed& need) {
   return DeviceSampler::area_bytes(need.model->vocab_size, logit_rows(need));
 }
 
-std::array<int64_t, 9> device_sizes(const DeviceNeed& need) {
+std::array<int64_t, 10> device_sizes(const DeviceNeed& need) {
   return {need.tokens * need.model->workspace_columns * 4 + kMatrices * kLine,
-          need.tokens * narrow_stride(*need.model) * 2,
+          narrow_bytes(need),
+          int8_bytes(need),
           linear_bytes(need),
           cuda::DenseLinear::workspace_bytes(),
           cuda::attention_workspace_floats(need.attention, need.multiprocessors) * 4,
@@ -105,13 +141,7 @@ int64_t constant_bytes(const DeviceNeed& need) noexcept {
 
 int64_t logit_rows(const DeviceNeed& need) noexcept { return std::min(kLogitRows, need.tokens); }
 
-int64_t narrow_stride(const ModelShape& model) noexcept {
-  int64_t widest = 0;
-  for (const SublayerShape& sublayer : model.sublayers)
-    for (const WeightShape& weight : sublayer.weights)
-      if (weight.kind == WeightKind::kMatrix) widest = std::max(widest, weight.cols);
-  return round_up(widest, 128);
-}
+int64_t narrow_stride(int64_t cols) noexcept { return round_up(cols, 128); }
 
 int64_t task_table_bytes(const DeviceNeed& need) {
   const int64_t rows = need.tokens;
@@ -129,7 +159,8 @@ int64_t device_workspace_bytes(const DeviceNeed& need) { return total_of(device_
 
 DeviceAreas split_device_workspace(const DeviceNeed& need, std::span<std::byte> workspace) {
   const auto parts = split(device_sizes(need), workspace);
-  return {parts[0], parts[1], parts[2], parts[3], parts[4], parts[5], parts[6], parts[7], parts[8]};
+  return {parts[0], parts[1], parts[2], parts[3], parts[4],
+          parts[5], parts[6], parts[7], parts[8], parts[9]};
 }
 
 int64_t host_staging_bytes(const DeviceNeed& need) {

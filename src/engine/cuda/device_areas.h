@@ -3,6 +3,7 @@
 #include <span>
 
 #include "kernels/attention.h"
+#include "kernels/quantised_linear.h"
 #include "src/shape/model_shape.h"
 
 namespace sluice {
@@ -13,11 +14,13 @@ struct DeviceNeed {
   kernels::AttentionShape attention;  ///< sparse_positions: the longest context
   int64_t tokens;                     ///< rows of a micro-batch, at most
   int multiprocessors;
+  kernels::ActivationFormat activations;  ///< of quantised products
 };
 
 struct DeviceAreas {
   std::span<std::byte> rows;    ///< matrices of LayerOps::workspace(), f32
   std::span<std::byte> narrow;  ///< 16-bit copy of the input of linear layers
+  std::span<std::byte> int8;    ///< the same quantised, of kInt8 activations
   std::span<std::byte> linear;  ///< partial sums, or dequantised rows
   std::span<std::byte> dense;   ///< of DenseLinear
   std::span<std::byte> attention;
@@ -46,6 +49,6 @@ int64_t constant_bytes(const DeviceNeed& need) noexcept;
 /// Rows of logits at a time.
 int64_t logit_rows(const DeviceNeed& need) noexcept;
 /// Columns of 16-bit rows that a matrix of `cols` columns is multiplied with.
-int64_t narrow_stride(const ModelShape& model) noexcept;
+int64_t narrow_stride(int64_t cols) noexcept;
 
 }  // namespace sluice

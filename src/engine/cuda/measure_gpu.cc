@@ -7,7 +7,9 @@
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/dense_linear.h"
+#include "kernels/cuda/int8_linear.h"
 #include "kernels/cuda/quantised_linear.h"
+#include "kernels/cuda/rows.h"
 #include "src/base/bytes.h"
 
 namespace sluice {
@@ -114,11 +116,12 @@ class Measurement {
     for (const Buffer* buffer : {&w, &x, &y})
       cuda::fill_zero(buffer->data(), buffer->size(), stream_);
     cuda::DenseLinear dense(workspace.data());
-    const auto add = [&](const WeightFormat& format, int64_t m,
-                         const std::function<void()>& queue) {
+    const auto add = [&](const WeightFormat& format, int64_t m, const std::function<void()>& queue,
+                         bool int8_activations = false) {
       const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(size * size);
-      gpu.matmul.push_back(
-          {format, m, size, size, rate_of(flops, time_of(options_.samples, 8, stream_, queue))});
+      gpu.matmul.push_back({format, m, size, size,
+                            rate_of(flops, time_of(options_.samples, 8, stream_, queue)),
+                            int8_activations});
     };
     const DType narrow = device_.properties().has_bf16 ? DType::kBF16 : DType::kF16;
     for (const DType type : {DType::kF16, narrow, DType::kF32})
@@ -151,6 +154,29 @@ class Measurement {
         dense.run(narrow, x.data(), size, most_rows, size, plain.data(), size, nullptr,
                   y.as<float>(), size, stream_);
       });
+      products_of_int8(format, most_rows, x, w, y, add);
+    }
+  }
+
+  // With what quantising the rows takes.
+  template <class Add>
+  void products_of_int8(const WeightFormat& format, int64_t most_rows, const Buffer& x,
+                        const Buffer& w, const Buffer& y, const Add& add) {
+    const int64_t size = options_.matrix_size;
+    const int processors = device_.properties().multiprocessors;
+    const Buffer codes = device_.memory().allocate(cuda::int8_rows_bytes(format, most_rows, size),
+                                                   "quantised rows to measure");
+    const Buffer sums =
+        device_.memory().allocate(cuda::linear_int8_workspace_floats(processors) * 4, "sums");
+    for (const int64_t m : {int64_t{1}, int64_t{8}, int64_t{32}, int64_t{64}, most_rows}) {
+      const cuda::Int8Rows rows = cuda::int8_rows(format, m, size, codes.data());
+      const cuda::Int8LinearPlan plan = cuda::plan_linear_int8(format, m, size, size, processors);
+      const auto multiply = [&] {
+        cuda::copy_rows_for_products(x.as<float>(), {m, size, size}, {{}, rows}, stream_);
+        cuda::linear_int8(rows, m, size, w.data(), format, size, nullptr, y.as<float>(), size, plan,
+                          sums.as<float>(), stream_);
+      };
+      add(format, m, multiply, true);
     }
   }
 

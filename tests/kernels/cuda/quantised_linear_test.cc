@@ -50,7 +50,7 @@ void expect_as_reference(const char* name, DType type, int64_t m, int64_t n, int
   DeviceArray<uint16_t> narrow(static_cast<size_t>(m * stride));
   DeviceArray<std::byte> dw(panels);
   const Rows16 rounded{narrow.data(), stride, type};
-  round_rows(dx.data(), {m, k, k}, rounded, nullptr);
+  copy_rows_for_products(dx.data(), {m, k, k}, {rounded, {}}, nullptr);
   const LinearPlan plan = plan_linear_quantised(format, m, n, k, multiprocessors);
   DeviceArray<float> workspace(static_cast<size_t>(plan.workspace_floats));
   linear_quantised(rounded, m, k, dw.data(), format, n, seed % 2 ? db.data() : nullptr, y.data(),

@@ -1,92 +1,14 @@
 // Row operators on the device against the reference.
 #include "kernels/cuda/rows.h"
 
-#include "kernels/norm.h"
 #include "kernels/rope.h"
-#include "tests/kernels/cuda/device_array.h"
-#include "tests/kernels/kernel_testing.h"
+#include "tests/kernels/cuda/int8_copy.h"
+#include "tests/kernels/cuda/row_testing.h"
 
 namespace sluice::cuda {
 namespace {
 using kernels::Random;
 namespace reference = kernels::reference;
-
-const RowsShape kShapes[] = {{1, 1, 1},     {1, 7, 7},     {3, 64, 64},    {2, 255, 300},
-                             {5, 257, 257}, {33, 96, 128}, {2, 4099, 4100}};
-
-// The rows of `shape` without what lies between them.
-std::vector<float> dense(const std::vector<float>& x, const RowsShape& shape) {
-  std::vector<float> out;
-  for (int64_t row = 0; row < shape.rows; ++row)
-    out.insert(out.end(), x.begin() + row * shape.stride,
-               x.begin() + row * shape.stride + shape.cols);
-  return out;
-}
-
-void expect_near(const std::vector<float>& got, const std::vector<float>& expected, double relative,
-                 double absolute) {
-  ASSERT_EQ(got.size(), expected.size());
-  for (size_t i = 0; i < got.size(); ++i)
-    ASSERT_NEAR(got[i], expected[i], relative * std::fabs(expected[i]) + absolute) << i;
-}
-
-// The rounded copy holds y's values, and zeros up to its stride.
-void expect_rounded(const std::vector<uint16_t>& copy, int64_t stride, DType type,
-                    const std::vector<float>& y, const RowsShape& shape) {
-  for (int64_t row = 0; row < shape.rows; ++row)
-    for (int64_t col = 0; col < stride; ++col) {
-      const uint16_t bits = copy[static_cast<size_t>(row * stride + col)];
-      if (col >= shape.cols) {
-        ASSERT_EQ(bits, 0);
-        continue;
-      }
-      const float value = y[static_cast<size_t>(row * shape.cols + col)];
-      ASSERT_EQ(bits, type == DType::kBF16 ? f32_to_bf16(value) : f32_to_f16(value));
-    }
-}
-
-TEST(CudaRows, NormsAgreeWithTheReference) {
-  for (const RowsShape& shape : kShapes)
-    for (const bool is_rms : {true, false})
-      for (const DType type : {DType::kF16, DType::kBF16}) {
-        Random random(static_cast<uint32_t>(shape.rows * 10000 + shape.cols));
-        SCOPED_TRACE(random.trace());
-        const auto x = random.normal(shape.rows * shape.stride, 3);
-        const auto gain = random.normal(shape.cols);
-        const auto bias = random.normal(shape.cols);
-        const int64_t stride = (shape.cols + 63) / 64 * 64;
-        DeviceArray<float> in(x), g(gain), b(bias), out(x.size());
-        DeviceArray<uint16_t> copy(static_cast<size_t>(shape.rows * stride));
-        const Rows16 rounded{copy.data(), stride, type};
-        const auto rows = dense(x, shape);
-        std::vector<float> expected(rows.size());
-        if (is_rms) {
-          rms_norm(in.data(), g.data(), 1e-5f, out.data(), shape, rounded, nullptr);
-          reference::rms_norm(rows.data(), gain.data(), 1e-5f, expected.data(), shape.rows,
-                              shape.cols);
-        } else {
-          layer_norm(in.data(), g.data(), b.data(), 1e-5f, out.data(), shape, rounded, nullptr);
-          reference::layer_norm(rows.data(), gain.data(), bias.data(), 1e-5f, expected.data(),
-                                shape.rows, shape.cols);
-        }
-        const auto got = dense(out.values(), shape);
-        expect_near(got, expected, 1e-5, is_rms ? 1e-30 : 3e-5);
-        expect_rounded(copy.values(), stride, type, got, shape);
-      }
-}
-
-TEST(CudaRows, NormsWorkInPlaceAndWithoutGain) {
-  const RowsShape shape{4, 100, 100};
-  Random random(3);
-  const auto x = random.normal(400);
-  DeviceArray<float> in(x), out(x.size());
-  layer_norm(in.data(), nullptr, nullptr, 1e-5f, out.data(), shape, {}, nullptr);
-  layer_norm(in.data(), nullptr, nullptr, 1e-5f, in.data(), shape, {}, nullptr);
-  EXPECT_EQ(in.values(), out.values());
-  std::vector<float> expected(x.size());
-  reference::layer_norm(x.data(), nullptr, nullptr, 1e-5f, expected.data(), 4, 100);
-  expect_near(out.values(), expected, 1e-5, 1e-5);
-}
 
 TEST(CudaRows, RoundsAndAdds) {
   for (const RowsShape& shape : kShapes) {
@@ -96,7 +18,7 @@ TEST(CudaRows, RoundsAndAdds) {
     const int64_t stride = (shape.cols + 31) / 32 * 32;
     DeviceArray<float> in(x), b(bias), y(x);
     DeviceArray<uint16_t> copy(static_cast<size_t>(shape.rows * stride));
-    round_rows(in.data(), shape, {copy.data(), stride, DType::kBF16}, nullptr);
+    copy_rows_for_products(in.data(), shape, {{copy.data(), stride, DType::kBF16}, {}}, nullptr);
     expect_rounded(copy.values(), stride, DType::kBF16, dense(x, shape), shape);
     add_inplace(y.data(), in.data(), shape.rows * shape.stride, nullptr);
     add_bias(y.data(), b.data(), shape, nullptr);
@@ -122,7 +44,7 @@ TEST(CudaRows, ActivationsAgreeWithTheReference) {
   for (const auto& [activation, plainest] : all) {
     DeviceArray<float> y(x);
     auto expected = x;
-    activate(activation, y.data(), n, nullptr);
+    activate(activation, y.data(), {1, n, n}, {}, nullptr);
     plainest(expected.data(), n);
     expect_near(y.values(), expected, 1e-5, 2e-6);
   }
@@ -134,12 +56,38 @@ TEST(CudaRows, GatesRows) {
     const auto gate = random.normal(shape.rows * shape.stride, 3);
     const auto up = random.normal(shape.rows * shape.stride);
     DeviceArray<float> g(gate), u(up);
-    silu_mul(g.data(), u.data(), g.data(), shape, nullptr);
+    silu_mul(g.data(), u.data(), g.data(), shape, {}, nullptr);
     auto expected = gate;
     reference::silu_mul(gate.data(), shape.stride, up.data(), shape.stride, expected.data(),
                         shape.stride, shape.rows, shape.cols);
     expect_near(g.values(), expected, 1e-5, 1e-6);
   }
+}
+
+// Rows that several blocks write, with copies wider than the rows.
+TEST(CudaRows, ActivationsMakeTheCopiesOfProducts) {
+  for (const RowsShape& shape : kShapes)
+    for (const char* name : {"int4-g32", "int4-g64", "int8-g128"}) {
+      Random random(static_cast<uint32_t>(shape.cols));
+      SCOPED_TRACE(random.trace() + " " + name + " columns " + std::to_string(shape.cols));
+      const auto gate = random.normal(shape.rows * shape.stride, 3);
+      DeviceArray<float> g(gate), u(gate), y(gate);
+      const int64_t stride = (shape.cols + 127) / 128 * 128;
+      DeviceArray<uint16_t> narrow(static_cast<size_t>(shape.rows * stride));
+      const Int8Copy int8(*parse_weight_format(name), shape.rows, shape.cols);
+      const RowCopies copies{{narrow.data(), stride, DType::kF16}, int8.rows()};
+      ASSERT_TRUE(can_quantise_slices(copies.int8));
+      silu_mul(g.data(), u.data(), g.data(), shape, copies, nullptr);
+      auto written = dense(g.values(), shape);
+      expect_rounded(narrow.values(), stride, DType::kF16, written, shape);
+      int8.expect_of(written);
+      activate(RowActivation::kRelu, y.data(), shape, copies, nullptr);
+      written = dense(y.values(), shape);
+      expect_rounded(narrow.values(), stride, DType::kF16, written, shape);
+      int8.expect_of(written);
+    }
+  const Int8Copy whole(*parse_weight_format("int8"), 1, 200);
+  EXPECT_FALSE(can_quantise_slices(whole.rows()));
 }
 
 TEST(CudaRows, RotatesAsTheReference) {
