@@ -255,6 +255,12 @@ void CheckpointOpener::open_packed_store() {
     const auto by_name = [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; };
     std::vector<TensorEntry> promised;
     for (const TensorEntry& tensor : group.tensors) promised.push_back(as_filed(tensor));
+    if (!group.repeats.empty()) {  // the index is read: there is such a group, alike but for names
+      const auto repeated =
+          std::find_if(index.groups.begin(), index.groups.end(),
+                       [&](const PackedGroup& other) { return other.name == group.repeats; });
+      for (size_t i = 0; i < promised.size(); ++i) promised[i].name = repeated->tensors[i].name;
+    }
     std::sort(here.begin(), here.end(), by_name);
     std::sort(promised.begin(), promised.end(), by_name);
     if (!std::equal(here.begin(), here.end(), promised.begin(), promised.end(), is_same))

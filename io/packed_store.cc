@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <tuple>
 #include <unordered_set>
 
 #include "io/checksum.h"
@@ -83,11 +86,28 @@ struct IndexParser {
         group.file.find_first_of(std::string_view("/\0", 2)) != std::string::npos ||
         group.file == "." || group.file == "..")
       fail(fmt::format("{} is not the name of a file in the store", in_quotes(group.file)));
+    if (value.contains("repeats")) group.repeats = value["repeats"].get<std::string>();
     for (const json& item : value.at("tensors")) {
       group.tensors.push_back(tensor(item, group.bytes));
       group.tensors.back().file_index = group_index;
     }
     return group;
+  }
+
+  // The groups differ in their tensors' names only.
+  void require_alike(const PackedGroup& group, std::span<const PackedGroup> earlier) const {
+    const auto repeated =
+        std::find_if(earlier.begin(), earlier.end(),
+                     [&](const PackedGroup& other) { return other.name == group.repeats; });
+    const auto is_alike = [](const TensorEntry& a, const TensorEntry& b) {
+      return std::tie(a.dtype, a.quantised, a.shape, a.offset) ==
+             std::tie(b.dtype, b.quantised, b.shape, b.offset);
+    };
+    if (repeated == earlier.end() || repeated->bytes != group.bytes ||
+        !std::equal(repeated->tensors.begin(), repeated->tensors.end(), group.tensors.begin(),
+                    group.tensors.end(), is_alike))
+      fail(
+          fmt::format("group {} can't repeat {}", in_quotes(group.name), in_quotes(group.repeats)));
   }
 
   PackedIndex index(const json& root) const {
@@ -103,7 +123,9 @@ struct IndexParser {
                       .source_identity = source.at("identity").get<std::string>()};
     std::unordered_set<std::string> files;
     for (const json& item : root.at("groups")) {
-      index.groups.push_back(group(item, static_cast<int32_t>(index.groups.size())));
+      PackedGroup next = group(item, static_cast<int32_t>(index.groups.size()));
+      if (!next.repeats.empty()) require_alike(next, index.groups);
+      index.groups.push_back(std::move(next));
       if (!files.insert(index.groups.back().file).second)
         fail(fmt::format("file {} appears twice", in_quotes(index.groups.back().file)));
     }
@@ -118,11 +140,13 @@ json describe(const PackedGroup& group) {
                        {"dtype", element_name(tensor)},
                        {"shape", tensor.shape},
                        {"offset", tensor.offset}});
-  return {{"name", group.name},
-          {"file", group.file},
-          {"bytes", group.bytes},
-          {"checksum", fmt::format("{}{:08x}", kChecksumPrefix, group.checksum)},
-          {"tensors", std::move(tensors)}};
+  json out = {{"name", group.name},
+              {"file", group.file},
+              {"bytes", group.bytes},
+              {"checksum", fmt::format("{}{:08x}", kChecksumPrefix, group.checksum)},
+              {"tensors", std::move(tensors)}};
+  if (!group.repeats.empty()) out["repeats"] = group.repeats;
+  return out;
 }
 
 }  // namespace

@@ -31,6 +31,9 @@ struct PackedGroup {
   int64_t bytes = 0;                 // whole file
   uint32_t checksum = 0;             // CRC32C of the whole file
   std::vector<TensorEntry> tensors;  // file_index is the group's position in the store
+  /// An earlier group whose file this one's is a copy of (a hard link), so that the file's header
+  /// has that group's names; empty: none.
+  std::string repeats;
 };
 
 struct PackedIndex {

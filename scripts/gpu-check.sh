@@ -5,6 +5,7 @@
 #   scripts/gpu-check.sh --part tests    vocabulary first, then every kernel and the engine, then compute-sanitizer
 #   scripts/gpu-check.sh --part kernels  rates of copies, products and attention as shares of what was measured on the spot
 #   scripts/gpu-check.sh --part e2e      models of random weights: resident, offloaded, their lanes, expected and measured
+#   scripts/gpu-check.sh --part large    OPT-175B and Llama-3-70B in int4, out of 100 and 40 GB of host memory (3 GB of disk)
 #   scripts/gpu-check.sh --part peers    the same models on FlexGen and Accelerate where Python has them
 #   scripts/gpu-check.sh                 all of them
 #
@@ -88,7 +89,7 @@ part_tests() {
   if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck synccheck initcheck; do
       try "sanitizer-$tool" 120 compute-sanitizer --tool "$tool" --error-exitcode 9 "$bin/cuda_kernels_gpu_test" \
-        --gtest_filter='CudaVocabulary.A*:CudaRows.N*:CudaAttention.Dec*:CudaQuantisedLinear.Long*:CudaSampling.Extremes*:CudaGraph*'
+        --gtest_filter='CudaVocabulary.A*:CudaNorm.A*:CudaRows.A*:CudaInt8Linear.Long*:CudaAttention.Dec*:CudaQuantisedLinear.Long*:CudaSampling.Extremes*:CudaGraph*'
     done
   else
     say "- compute-sanitizer: not on this machine"
@@ -116,13 +117,27 @@ bench() {
 }
 part_e2e() {
   mkdir -p "$models"
-  model opt-6.7b
+  model opt-6.7b int8
   bench opt-6.7b-resident "$models/opt-6.7b" --batch 1,16 --pp 512 --tg 32
   bench opt-6.7b-resident-no-graphs "$models/opt-6.7b" --batch 1,16 --pp 512 --tg 32 --no-cuda-graphs
   model opt-30b int4
   bench opt-30b-int4-16gib "$models/opt-30b-int4" --gpu-mem 16GiB --batch 16 --pp 512 --tg 32
   bench opt-30b-f16-16gib "$models/opt-30b" --gpu-mem 16GiB --batch 16 --pp 512 --tg 32
-  python3 scripts/gpu_table.py --runs "$out"/*.json | tee -a "$summary"
+  bench opt-6.7b-w8a8 "$models/opt-6.7b-int8" --batch 1,16 --pp 512 --tg 32 --activations int8
+  python3 scripts/gpu_table.py --runs "$out"/opt-*.json | tee -a "$summary"
+}
+
+# large NAME: a store of that shape in int4 whose layers are one, made once.
+large() {
+  [ -d "$models/$1-int4" ] || "$bin/sluice" synth "$1" "$models/$1-int4" --dtype f16 --weights int4 --repeat-layers >"$out/synth-$1.log" 2>&1
+}
+part_large() {
+  mkdir -p "$models"
+  large llama-3-70b
+  bench llama-3-70b-int4-24gib "$models/llama-3-70b-int4" --gpu-mem 24GiB --batch 16 --pp 512 --tg 16
+  large opt-175b
+  bench opt-175b-int4-16gib "$models/opt-175b-int4" --gpu-mem 16GiB --batch 8 --pp 512 --tg 8
+  python3 scripts/gpu_table.py --runs "$out"/*-int4-*.json | tee -a "$summary"
 }
 
 part_peers() {
@@ -146,8 +161,8 @@ if [ "$part" != bundle ] && [ "$part" != build ] && ! nvidia-smi -L >/dev/null 2
 fi
 case $part in
   bundle) try bundle 3000 bash -c bundle ;;
-  build | tests | kernels | e2e | peers) "part_$part" ;;
-  all) for one in build tests kernels e2e peers; do "part_$one"; done ;;
+  build | tests | kernels | e2e | large | peers) "part_$part" ;;
+  all) for one in build tests kernels e2e large peers; do "part_$one"; done ;;
   *) echo "gpu-check: no part $part"; exit 2 ;;
 esac
 say "$failures failures; everything is in $(basename "$out")"

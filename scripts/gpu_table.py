@@ -32,8 +32,9 @@ def kernels(path):
     for row in gpu["matmul"]:
         flops = value(row["flops"])
         read = flops / (2 * row["m"]) * code_bytes(row["weights"])
-        bound = max(read / memory, flops / dense)
-        print(f"| {row['weights']} m={row['m']} {row['n']}x{row['k']} | {flops / 1e12:.2f} TFLOP/s, {read / 1e9:.0f} GB/s of weights | "
+        is_int8 = row.get("int8_activations", False)
+        bound = max(read / memory, flops / (2 * dense if is_int8 else dense))
+        print(f"| {row['weights']}{', int8 inputs,' if is_int8 else ''} m={row['m']} {row['n']}x{row['k']} | {flops / 1e12:.2f} TFLOP/s, {read / 1e9:.0f} GB/s of weights | "
               f"{100 * bound:.0f} % |")
     for row in gpu["attention"]:
         read = value(row["decode_bytes_per_second"])

@@ -1,9 +1,13 @@
 // sluice synth: a checkpoint of any shape with random weights.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "src/app/panel_quantiser.h"
+#include "src/app/repeated_layers.h"
+#include "src/app/store_layout.h"
 #include "src/app/synthetic.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
@@ -17,12 +21,20 @@ namespace sluice::tools {
 
 namespace {
 struct SynthFlags {
-  std::string shape, folder, dtype = "bf16";
+  std::string shape, folder, dtype = "bf16", weights;
   uint64_t seed = 1;
   int64_t layers = 0;
-  bool overwrite = false, dry_run = false;
+  bool overwrite = false, dry_run = false, repeats_layers = false;
   int threads = 0;
 };
+
+std::string with_layers(const std::string& config, const std::string& name, int64_t layers) {
+  auto json = nlohmann::ordered_json::parse(config, nullptr, false);
+  if (!json.is_object())
+    throw Error(ErrorKind::kFile, name + ": not a JSON object", "give a Hugging Face config.json");
+  json["num_hidden_layers"] = layers;
+  return json.dump(2);
+}
 
 std::string find_config(const SynthFlags& flags) {
   std::string config;
@@ -36,18 +48,63 @@ std::string find_config(const SynthFlags& flags) {
     throw Error(ErrorKind::kUser,
                 fmt::format("\"{}\" is neither a built-in shape nor a config.json", flags.shape),
                 fmt::format("built in: {}", fmt::join(builtin_model_names(), ", ")));
-  if (flags.layers == 0) return config;
-  auto json = nlohmann::ordered_json::parse(config, nullptr, false);
-  if (!json.is_object())
-    throw Error(ErrorKind::kFile, flags.shape + ": not a JSON object",
-                "give a Hugging Face config.json");
-  json["num_hidden_layers"] = flags.layers;
-  return json.dump(2);
+  return flags.layers == 0 ? config : with_layers(config, flags.shape, flags.layers);
+}
+
+// A folder of our own beside the one to write; goes with all it holds.
+class ScratchFolder {
+ public:
+  explicit ScratchFolder(const std::filesystem::path& beside)
+      : path_(std::filesystem::absolute(beside).parent_path() /
+              fmt::format(".sluice-synth-{}", getpid())) {}
+  ~ScratchFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  const std::filesystem::path& path() const noexcept { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// The checkpoint at `source` to a packed store in the folder asked for.
+void pack(const SynthFlags& flags, const WeightFormat& format, const std::filesystem::path& source,
+          const std::atomic<bool>& stopped) {
+  const BoundModel model = BoundModel::open(source);
+  const auto search = kernels::RangeSearch::kMinMax;
+  Progress progress("converting");
+  io::ConvertOptions options;
+  options.destination = flags.folder;
+  options.overwrite = flags.overwrite;
+  options.threads = flags.threads;
+  options.quantise = app::panel_quantiser(search);
+  options.quantiser_name = "minmax";
+  options.stop = &stopped;
+  options.progress = [&](const io::ConvertProgress& at) {
+    progress.update(at.done_bytes, at.total_bytes,
+                    fmt::format("{} of {}, {}", format_bytes(at.done_bytes),
+                                format_bytes(at.total_bytes), at.group),
+                    "");
+  };
+  io::convert_checkpoint(model.checkpoint(), app::store_groups(model, format, search), options);
 }
 
 void run(const SynthFlags& flags, std::stop_token stop) {
-  const std::string config = find_config(flags);
+  if (flags.repeats_layers && flags.weights.empty())
+    throw Error(ErrorKind::kUser, "--repeat-layers is for packed stores",
+                "add --weights int4 (or bf16, ...)");
+  std::optional<WeightFormat> format;
+  if (!flags.weights.empty()) format = weight_format_argument(flags.weights, "--weights");
+  const std::string whole_config = find_config(flags);
+  const auto whole = make_family_model(ModelConfig(whole_config, flags.shape));
+  const std::string config =
+      flags.repeats_layers ? with_layers(whole_config, flags.shape, 1) : whole_config;
   const auto model = make_family_model(ModelConfig(config, flags.shape));
+  const ScratchFolder scratch(flags.folder);
+  const std::filesystem::path folder =
+      format ? scratch.path() : std::filesystem::path(flags.folder);
   app::SyntheticOptions options;
   options.dtype = *parse_dtype(flags.dtype);
   options.seed = flags.seed;
@@ -58,7 +115,7 @@ void run(const SynthFlags& flags, std::stop_token stop) {
   options.write.stop = &stopped;
   const int64_t bytes = model->shape().num_parameters() * dtype_bytes(options.dtype);
   std::fprintf(stderr, "sluice: %s, %.4g billion parameters, %s of %s to %s\n", flags.shape.c_str(),
-               static_cast<double>(model->shape().num_parameters()) / 1e9,
+               static_cast<double>(whole->shape().num_parameters()) / 1e9,
                format_bytes(bytes).c_str(), flags.dtype.c_str(), flags.folder.c_str());
   if (flags.dry_run) return;
   Progress progress("writing");
@@ -73,7 +130,15 @@ void run(const SynthFlags& flags, std::stop_token stop) {
         fmt::format("{} of {}", format_bytes(at.done_bytes), format_bytes(at.total_bytes)),
         format_rate(static_cast<double>(at.done_bytes) / elapsed()));
   };
-  app::write_synthetic_model(model->shape(), config, flags.folder, options);
+  app::write_synthetic_model(model->shape(), config, folder, options);
+  if (format) {
+    pack(flags, *format, folder, stopped);
+    if (flags.repeats_layers)
+      app::repeat_layer(
+          flags.folder, whole->shape(),
+          with_layers(read_text((std::filesystem::path(flags.folder) / "config.json").string()),
+                      flags.folder, whole->shape().num_layers));
+  }
   std::fprintf(stderr, "sluice: written in %s, %s\n", format_seconds(elapsed()).c_str(),
                format_rate(static_cast<double>(bytes) / elapsed()).c_str());
 }
@@ -91,6 +156,11 @@ Command add_synth(CLI::App& program) {
   parser->add_option("--dtype", flags->dtype, "bf16, f16 or f32")
       ->check(CLI::IsMember({"bf16", "f16", "f32"}))
       ->capture_default_str();
+  parser->add_option("--weights", flags->weights,
+                     "write a packed store in this format, as convert does: int4, int8, bf16, ...");
+  parser->add_flag("--repeat-layers", flags->repeats_layers,
+                   "a packed store whose layers are all one (hard links): a 175B model on 3 GB of "
+                   "disk, for all but the disk's speed");
   parser->add_option("--seed", flags->seed, "of the random weights")->capture_default_str();
   parser->add_option("--layers", flags->layers, "another number of layers")
       ->check(CLI::Range(1, 4096));

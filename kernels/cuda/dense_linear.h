@@ -1,6 +1,6 @@
 #pragma once
-// y = x W^T (+ bias) with plain weights on the GPU: cuBLASLt with f32 sums, one algorithm chosen
-// for each shape and kept (dense_linear_cuda.cu); on the host plain loops
+// y = x W^T (+ bias) with plain weights on the GPU: cuBLASLt with f32 sums (i32 of int8), one
+// algorithm chosen for each shape and kept (dense_linear_cuda.cu); on the host plain loops
 // (shim/host_dense_linear.cc). One stream at a time for one object: they share its workspace.
 // Errors: kDevice.
 #include <cstdint>
@@ -26,6 +26,10 @@ class DenseLinear {
   /// f32, row stride ldy; bias [n] f32 or null.
   void run(DType type, const void* x, int64_t ldx, int64_t m, int64_t k, const void* w, int64_t n,
            const float* bias, float* y, int64_t ldy, Stream stream);
+  /// x [m, k] and w [n, k] of int8, y [m, n] of i32; n and k multiples of 16, all aligned to 16
+  /// bytes.
+  void run_int8(const int8_t* x, int64_t m, int64_t k, const int8_t* w, int64_t n, int32_t* y,
+                Stream stream);
 
  private:
   struct Impl;

@@ -1,5 +1,6 @@
 #include <cublasLt.h>
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -43,9 +44,21 @@ using Product = Owned<cublasLtMatmulDesc_t, DestroyProduct>;
 using Layout = Owned<cublasLtMatrixLayout_t, DestroyLayout>;
 using Preference = Owned<cublasLtMatmulPreference_t, DestroyPreference>;
 
-cudaDataType_t cuda_type(DType type) {
-  return type == DType::kF32 ? CUDA_R_32F : type == DType::kF16 ? CUDA_R_16F : CUDA_R_16BF;
+// What a product computes on.
+struct Types {
+  cudaDataType_t operands;
+  cudaDataType_t sums;
+  cublasComputeType_t compute;
+
+  auto operator<=>(const Types&) const = default;
+};
+Types types_of(DType type) {
+  const cudaDataType_t operands = type == DType::kF32   ? CUDA_R_32F
+                                  : type == DType::kF16 ? CUDA_R_16F
+                                                        : CUDA_R_16BF;
+  return {operands, CUDA_R_32F, CUBLAS_COMPUTE_32F};
 }
+constexpr Types kInt8Types{CUDA_R_8I, CUDA_R_32I, CUBLAS_COMPUTE_32I};
 
 Layout make_layout(cudaDataType_t type, int64_t rows, int64_t cols, int64_t ld) {
   cublasLtMatrixLayout_t layout = nullptr;
@@ -67,7 +80,7 @@ struct Shape {
   Layout w, x, y;
   cublasLtMatmulAlgo_t algorithm{};
 };
-using Key = std::tuple<DType, int64_t, int64_t, int64_t, int64_t, int64_t, bool, uint32_t, uint32_t,
+using Key = std::tuple<Types, int64_t, int64_t, int64_t, int64_t, int64_t, bool, uint32_t, uint32_t,
                        uint32_t>;
 }  // namespace
 
@@ -77,13 +90,17 @@ struct DenseLinear::Impl {
   std::map<Key, Shape> shapes;
 
   Shape make(const Key& key);
+  const Shape& find(const Key& key);
+  /// `one` and `zero` of the sums' type.
+  void multiply(const Shape& shape, const void* one, const void* zero, const void* w, const void* x,
+                void* y, Stream stream);
 };
 
 Shape DenseLinear::Impl::make(const Key& key) {
-  const auto& [type, m, n, k, ldx, ldy, has_bias, w_alignment, x_alignment, y_alignment] = key;
+  const auto& [types, m, n, k, ldx, ldy, has_bias, w_alignment, x_alignment, y_alignment] = key;
   Shape shape;
   cublasLtMatmulDesc_t product = nullptr;
-  check(cublasLtMatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
+  check(cublasLtMatmulDescCreate(&product, types.compute, types.sums), "describing a product");
   shape.product.reset(product);
   const cublasOperation_t transposed = CUBLAS_OP_T;
   cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
@@ -96,9 +113,9 @@ Shape DenseLinear::Impl::make(const Key& key) {
     cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type,
                                    sizeof(bias_type));
   }
-  shape.w = make_layout(cuda_type(type), k, n, k);
-  shape.x = make_layout(cuda_type(type), k, m, ldx);
-  shape.y = make_layout(CUDA_R_32F, n, m, ldy);
+  shape.w = make_layout(types.operands, k, n, k);
+  shape.x = make_layout(types.operands, k, m, ldx);
+  shape.y = make_layout(types.sums, n, m, ldy);
   cublasLtMatmulPreference_t made = nullptr;
   check(cublasLtMatmulPreferenceCreate(&made), "choosing an algorithm");
   const Preference preference(made);
@@ -125,6 +142,21 @@ Shape DenseLinear::Impl::make(const Key& key) {
   return shape;
 }
 
+const Shape& DenseLinear::Impl::find(const Key& key) {
+  auto found = shapes.find(key);
+  if (found == shapes.end()) found = shapes.emplace(key, make(key)).first;
+  return found->second;
+}
+
+void DenseLinear::Impl::multiply(const Shape& shape, const void* one, const void* zero,
+                                 const void* w, const void* x, void* y, Stream stream) {
+  check(cublasLtMatmul(handle.get(), shape.product.get(), one, w, shape.w.get(), x, shape.x.get(),
+                       zero, y, shape.y.get(), y, shape.y.get(), &shape.algorithm, workspace,
+                       static_cast<size_t>(workspace_bytes()),
+                       reinterpret_cast<cudaStream_t>(stream)),
+        "multiplying matrices");
+}
+
 DenseLinear::DenseLinear(std::byte* workspace) : impl_(std::make_unique<Impl>()) {
   cublasLtHandle_t handle = nullptr;
   check(cublasLtCreate(&handle), "starting cuBLASLt");
@@ -139,21 +171,24 @@ int64_t DenseLinear::workspace_bytes() noexcept { return int64_t{32} << 20; }
 void DenseLinear::run(DType type, const void* x, int64_t ldx, int64_t m, int64_t k, const void* w,
                       int64_t n, const float* bias, float* y, int64_t ldy, Stream stream) {
   if (m == 0 || n == 0) return;
-  const Key key{
-      type, m, n, k, ldx, ldy, bias != nullptr, alignment_of(w), alignment_of(x), alignment_of(y)};
-  auto found = impl_->shapes.find(key);
-  if (found == impl_->shapes.end()) found = impl_->shapes.emplace(key, impl_->make(key)).first;
-  const Shape& shape = found->second;
+  const Shape& shape = impl_->find({types_of(type), m, n, k, ldx, ldy, bias != nullptr,
+                                    alignment_of(w), alignment_of(x), alignment_of(y)});
   if (bias)
     cublasLtMatmulDescSetAttribute(shape.product.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
                                    sizeof(bias));
   const float one = 1;
   const float zero = 0;
-  check(cublasLtMatmul(impl_->handle.get(), shape.product.get(), &one, w, shape.w.get(), x,
-                       shape.x.get(), &zero, y, shape.y.get(), y, shape.y.get(), &shape.algorithm,
-                       impl_->workspace, static_cast<size_t>(workspace_bytes()),
-                       reinterpret_cast<cudaStream_t>(stream)),
-        "multiplying matrices");
+  impl_->multiply(shape, &one, &zero, w, x, y, stream);
+}
+
+void DenseLinear::run_int8(const int8_t* x, int64_t m, int64_t k, const int8_t* w, int64_t n,
+                           int32_t* y, Stream stream) {
+  if (m == 0 || n == 0) return;
+  const int32_t one = 1;
+  const int32_t zero = 0;
+  impl_->multiply(impl_->find({kInt8Types, m, n, k, k, n, false, alignment_of(w), alignment_of(x),
+                               alignment_of(y)}),
+                  &one, &zero, w, x, y, stream);
 }
 
 }  // namespace sluice::cuda

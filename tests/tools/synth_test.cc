@@ -61,6 +61,48 @@ TEST(SynthCommand, LayersAndBuiltInShapes) {
   EXPECT_FALSE(std::filesystem::exists(folder.path("no")));
 }
 
+// A packed store, and one whose layers are links to the first: it runs, and converts on.
+TEST(SynthCommand, PackedStoresAndRepeatedLayers) {
+  const TemporaryFolder folder;
+  const auto tokens = [&](const std::string& model) {
+    return succeed({"run", folder.path(model), "--prompt-ids", "2,3,4", "-n", "12", "--ignore-eos",
+                    "--json", "--percent", "30", "0", "0", "0", "0", "0"})
+        .json()["token_ids"];
+  };
+  succeed({"synth", fixture_model("llama-tiny-gqa"), folder.path("packed"), "--weights", "int4-g32",
+           "--layers", "3"});
+  EXPECT_EQ(tokens("packed").size(), 12u);
+  succeed({"synth", fixture_model("llama-tiny-gqa"), folder.path("repeated"), "--weights",
+           "int4-g32", "--layers", "3", "--repeat-layers"});
+  const auto packed = succeed({"inspect", folder.path("packed"), "--json"}).json();
+  auto repeated = succeed({"inspect", folder.path("repeated"), "--json", "--verify"}).json();
+  EXPECT_EQ(repeated["model"]["layers"], 3);
+  EXPECT_EQ(repeated["tensor_bytes"], packed["tensor_bytes"]);
+  const std::filesystem::path first = folder.path("repeated/layer-00000.safetensors");
+  EXPECT_EQ(std::filesystem::hard_link_count(first), 3u);
+  EXPECT_TRUE(std::filesystem::equivalent(first, folder.path("repeated/layer-00002.safetensors")));
+  const auto chosen = tokens("repeated");
+  EXPECT_EQ(chosen.size(), 12u);
+  succeed({"convert", folder.path("repeated"), folder.path("own")});
+  EXPECT_EQ(std::filesystem::hard_link_count(folder.path("own/layer-00000.safetensors")), 1u);
+  EXPECT_EQ(tokens("own"), chosen);
+  size_t entries = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    EXPECT_NE(entry.path().filename().string().front(), '.') << entry.path();
+    ++entries;
+  }
+  EXPECT_EQ(entries, 3u);
+}
+
+TEST(SynthErrors, RepeatedLayersAreForStores) {
+  const TemporaryFolder folder;
+  fail({"synth", fixture_model("opt-tiny"), folder.path("no"), "--repeat-layers"}, 2,
+       {"--repeat-layers", "--weights"});
+  fail({"synth", fixture_model("opt-tiny"), folder.path("no"), "--weights", "int5"}, 2,
+       {"--weights", "int5"});
+  EXPECT_FALSE(std::filesystem::exists(folder.path("no")));
+}
+
 TEST(SynthErrors, AModelThatIsThereStays) {
   const TemporaryFolder folder;
   succeed({"synth", fixture_model("opt-tiny"), folder.path("model")});

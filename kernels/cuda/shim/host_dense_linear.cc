@@ -38,4 +38,16 @@ void DenseLinear::run(DType type, const void* x, int64_t ldx, int64_t m, int64_t
   });
 }
 
+void DenseLinear::run_int8(const int8_t* x, int64_t m, int64_t k, const int8_t* w, int64_t n,
+                           int32_t* y, Stream stream) {
+  host::enqueue_work(stream, [=] {
+    for (int64_t token = 0; token < m; ++token)
+      for (int64_t row = 0; row < n; ++row) {
+        int32_t sum = 0;
+        for (int64_t i = 0; i < k; ++i) sum += int32_t{x[token * k + i]} * w[row * k + i];
+        y[token * n + row] = sum;
+      }
+  });
+}
+
 }  // namespace sluice::cuda

@@ -299,12 +299,36 @@ void CudaRunner::multiply_rows(const MatrixView& view, Rows in, const std::byte*
 
 void CudaRunner::multiply_int8(const WeightFormat& format, Rows in, const std::byte* w,
                                int64_t rows, const float* bias, float* y, int64_t ldy) {
+  if (cuda::is_dense_int8(format, in.rows, in.cols))
+    return multiply_dense_int8(format, in, w, rows, bias, y, ldy);
   const cuda::Int8LinearPlan plan =
       cuda::plan_linear_int8(format, in.rows, rows, in.cols, need_.multiprocessors);
   SLUICE_ASSERT(plan.workspace_floats * 4 <= static_cast<int64_t>(areas_.linear.size()),
                 "the plan sizes partial sums");
   cuda::linear_int8(quantised(in, format), in.rows, in.cols, w, format, rows, bias, y, ldy, plan,
                     reinterpret_cast<float*>(areas_.linear.data()), stream());
+}
+
+// A slab of codes and its products at a time.
+void CudaRunner::multiply_dense_int8(const WeightFormat& format, Rows in, const std::byte* w,
+                                     int64_t rows, const float* bias, float* y, int64_t ldy) {
+  const cuda::Int8Rows x = quantised(in, format);
+  const int64_t step = std::min(round_up(rows, WeightFormat::kPanelRows),
+                                round_down(static_cast<int64_t>(areas_.linear.size()) /
+                                               dense_int8_row_bytes(x.columns, in.rows),
+                                           WeightFormat::kPanelRows));
+  SLUICE_ASSERT(step > 0, "the plan sizes slabs of codes");
+  auto* codes = reinterpret_cast<int8_t*>(areas_.linear.data());
+  auto* products = reinterpret_cast<int32_t*>(areas_.linear.data() + step * x.columns);
+  for (int64_t row = 0; row < rows; row += step) {
+    const int64_t count = std::min(step, rows - row);
+    const std::byte* part = w + format.bytes(row, in.cols);
+    cuda::unpack_int8(part, format, count, in.cols, codes, stream());
+    dense_.run_int8(x.codes, in.rows, x.columns, codes, round_up(count, WeightFormat::kPanelRows),
+                    products, stream());
+    cuda::scale_int8(products, x, in.rows, in.cols, part, format, count,
+                     bias ? bias + row : nullptr, y + row, ldy, stream());
+  }
 }
 
 void CudaRunner::multiply(const MatrixView& view, Rows in, const float* bias, float* y,

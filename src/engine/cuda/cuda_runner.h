@@ -76,6 +76,8 @@ class CudaRunner final : public OperatorRunner {
                      const float* bias, float* y, int64_t ldy);
   void multiply_int8(const WeightFormat& format, Rows in, const std::byte* w, int64_t rows,
                      const float* bias, float* y, int64_t ldy);
+  void multiply_dense_int8(const WeightFormat& format, Rows in, const std::byte* w, int64_t rows,
+                           const float* bias, float* y, int64_t ldy);
   void attend_on_device(Rows q, Rows k, Rows v, Rows out);
 
   /// All weights, KV and rows are on the device.

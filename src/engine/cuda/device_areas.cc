@@ -78,7 +78,14 @@ int64_t linear_bytes(const DeviceNeed& need) {
     for (const WeightShape& weight : sublayer.weights) {
       if (!weight.quantised.is_quantised()) continue;
       if (multiplies_int8(need, weight)) {
-        int8_sums = 4 * cuda::linear_int8_workspace_floats(need.multiprocessors);
+        int8_sums =
+            std::max(int8_sums, 4 * cuda::linear_int8_workspace_floats(need.multiprocessors));
+        if (cuda::is_dense_int8(weight.quantised, need.tokens, weight.cols))
+          int8_sums = std::max(
+              int8_sums, std::min(kSlabBytes, round_up(weight.rows, 16) *
+                                                  dense_int8_row_bytes(
+                                                      weight.quantised.padded_columns(weight.cols),
+                                                      need.tokens)));
         continue;
       }
       const int64_t few = std::min(need.tokens, cuda::kFewestDenseRows - 1);
@@ -140,6 +147,8 @@ int64_t constant_bytes(const DeviceNeed& need) noexcept {
 }
 
 int64_t logit_rows(const DeviceNeed& need) noexcept { return std::min(kLogitRows, need.tokens); }
+
+int64_t dense_int8_row_bytes(int64_t columns, int64_t rows) noexcept { return columns + 4 * rows; }
 
 int64_t narrow_stride(int64_t cols) noexcept { return round_up(cols, 128); }
 

@@ -48,6 +48,9 @@ StagingAreas split_staging(const DeviceNeed& need, std::span<std::byte> staging)
 int64_t constant_bytes(const DeviceNeed& need) noexcept;
 /// Rows of logits at a time.
 int64_t logit_rows(const DeviceNeed& need) noexcept;
+/// Bytes of one row of W in a dense int8 product: its codes, and a sum for each of `rows` rows of
+/// x.
+int64_t dense_int8_row_bytes(int64_t columns, int64_t rows) noexcept;
 /// Columns of 16-bit rows that a matrix of `cols` columns is multiplied with.
 int64_t narrow_stride(int64_t cols) noexcept;
 

@@ -109,6 +109,46 @@ TEST_F(Convert, RecordsWhatTheStoreWasMadeOf) {
   EXPECT_EQ(index.groups[1].bytes % kStoreAlignment, 0);
 }
 
+TEST_F(Convert, AGroupMayRepeatAnEarlierOnesFile) {
+  const fs::path store = folder_ / "store";
+  convert(make_groups(kLayers), {.destination = store});
+  PackedIndex index = read_packed_index(store);
+  const PackedGroup& first = index.groups[1];
+  PackedGroup& second = index.groups[2];
+  const auto write = [&](const std::string& repeats) {
+    second.repeats = repeats;
+    fs::remove(store / second.file);
+    fs::create_hard_link(store / first.file, store / second.file);
+    second.checksum = first.checksum;
+    write_all(store / std::string(kStoreIndexName), format_packed_index(index));
+  };
+  write(first.name);
+  EXPECT_EQ(read_packed_index(store).groups[2].repeats, first.name);
+  const Checkpoint opened = Checkpoint::open(store);
+  EXPECT_TRUE(read_tensor(opened, *opened.find("layers.1.w")) ==
+              read_tensor(opened, *opened.find("layers.0.w")));
+  EXPECT_FALSE(read_tensor(opened, *opened.find("layers.2.w")) ==
+               read_tensor(opened, *opened.find("layers.0.w")));
+  EXPECT_GT(verify_store(store), 0);
+  const std::string mended = second.repeats;
+  for (const std::string& wrong :
+       {std::string("embed"), std::string("none"), second.name, index.groups[3].name}) {
+    write(wrong);
+    try {
+      Checkpoint::open(store);
+      FAIL() << wrong;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("can't repeat"), std::string::npos) << error.what();
+    }
+  }
+  write("");
+  EXPECT_THROW(Checkpoint::open(store), Error) << "names of another group";
+  write(mended);
+  second.tensors[1].shape[0] -= 1;
+  write(mended);
+  EXPECT_THROW(Checkpoint::open(store), Error) << "another shape";
+}
+
 TEST_F(Convert, WeightFilesLeaveNoGapBetweenTensors) {
   convert(make_groups(kLayers), {.destination = folder_ / "store"});
   for (const PackedGroup& group : read_packed_index(folder_ / "store").groups) {

@@ -1,8 +1,10 @@
 // Products of int8 activations on the device against the reference.
 #include "kernels/cuda/int8_linear.h"
 
+#include <array>
 #include <limits>
 
+#include "kernels/cuda/dense_linear.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/quantise.h"
 #include "kernels/quantised_linear.h"
@@ -131,6 +133,41 @@ TEST(CudaInt8Linear, QuantisesRowsAsTheFormulaSays) {
       copy_rows_for_products(device.data(), {5, cols, cols}, {{}, copy.rows()}, nullptr);
       copy.expect_of(x);
     }
+}
+
+// Exact sums, the same scales in the same order: the same bits.
+TEST(CudaInt8Linear, DenseProductsGiveTheSame) {
+  const DeviceMemory dense_workspace(DenseLinear::workspace_bytes());
+  DenseLinear dense(dense_workspace.data());
+  uint32_t seed = 50;
+  for (const auto& [m, n, k] :
+       {std::array<int64_t, 3>{5, 16, 64}, {300, 50, 130}, {257, 33, 700}}) {
+    const Operands operands("int8", m, n, k, ++seed);
+    const WeightFormat& format = operands.format;
+    const bool has_bias = seed % 2 != 0;
+    EXPECT_EQ(is_dense_int8(format, m, k), m >= kFewestDenseInt8Rows);
+    const int64_t ldy = n + 3, padded = (n + 15) / 16 * 16;
+    DeviceArray<float> dx(operands.x), db(operands.bias), y(static_cast<size_t>(m * ldy));
+    DeviceArray<std::byte> dw(operands.panels);
+    const Int8Copy copy(format, m, k);
+    const Int8Rows rows = copy.rows();
+    copy_rows_for_products(dx.data(), {m, k, k}, {{}, rows}, nullptr);
+    DeviceArray<int8_t> codes(static_cast<size_t>(padded * rows.columns));
+    DeviceArray<int32_t> products(static_cast<size_t>(m * padded));
+    unpack_int8(dw.data(), format, n, k, codes.data(), nullptr);
+    dense.run_int8(rows.codes, m, rows.columns, codes.data(), padded, products.data(), nullptr);
+    scale_int8(products.data(), rows, m, k, dw.data(), format, n, has_bias ? db.data() : nullptr,
+               y.data(), ldy, nullptr);
+    const auto expected = operands.multiply(has_bias, 1);
+    const auto got = y.values();
+    for (int64_t token = 0; token < m; ++token)
+      for (int64_t row = 0; row < n; ++row) {
+        const auto i = static_cast<size_t>(token * ldy + row);
+        ASSERT_EQ(got[i], expected[i]) << "token " << token << " row " << row;
+      }
+  }
+  EXPECT_FALSE(is_dense_int8(*parse_weight_format("int8-g64"), 1000, 700));
+  EXPECT_FALSE(is_dense_int8(*parse_weight_format("int4-g64"), 1000, 64));
 }
 
 // A number that is none is not rounded to one.
