@@ -131,15 +131,15 @@ class ProductBench {
   int64_t next_ = 0;
 };
 
-void measure_products(policy::Processor& out, bool quick, int64_t weight_bytes) {
+void measure_products(policy::Processor& out, bool quick, int64_t weight_bytes, int64_t most_rows) {
   struct Size {
     int64_t n, k;
   };
   const std::vector<Size> sizes = quick ? std::vector<Size>{{4096, 2048}}
                                         : std::vector<Size>{{768, 768}, {4096, 2048}, {8192, 8192}};
-  const std::vector<int64_t> rows =
-      quick ? std::vector<int64_t>{1, 2, 4, 8, 16, 32, 64, 128, 512}
-            : std::vector<int64_t>{1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
+  std::vector<int64_t> rows = quick ? std::vector<int64_t>{1, 2, 4, 8, 16, 32, 64, 128, 512}
+                                    : std::vector<int64_t>{1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
+  std::erase_if(rows, [&](int64_t m) { return m > most_rows; });
   const int samples = quick ? 2 : 3;
   struct Kind {
     WeightFormat format;
@@ -299,26 +299,17 @@ double measure_launch() {
                      kSide, 1, kSide * kSide * 4);
   return 2.0 * kSide * kSide / bench.flops(1, 0.01);
 }
-}  // namespace
 
-Figure measured(std::vector<double> samples, std::string note) {
-  std::sort(samples.begin(), samples.end());
-  Figure out;
-  out.value = samples[samples.size() / 2];
-  out.spread = out.value > 0 ? (samples.back() - samples.front()) / out.value : 0;
-  out.source = FigureSource::kMeasured;
-  out.note = std::move(note);
-  return out;
-}
-
-policy::Processor measure_host_processor(int threads, bool quick, int64_t weight_bytes) {
+policy::Processor measure_host_processor(int threads, int64_t weight_bytes,
+                                         const MeasureOptions& options) {
+  const bool quick = options.quick;
   omp_set_num_threads(threads);
   policy::Processor out;
   out.name = processor_name();
   out.threads = threads;
   out.memory_read = measured({probe_memory_read_rate(std::min(weight_bytes, 512 * kMiB), threads)},
                              "plain sum, best of five");
-  measure_products(out, quick, weight_bytes);
+  measure_products(out, quick, weight_bytes, options.most_rows);
   // What products of few rows read is what decode gets.
   std::vector<KvFormat> kv_formats{DType::kBF16, DType::kF16, DType::kF32};
   if (!quick) {
@@ -330,6 +321,17 @@ policy::Processor measure_host_processor(int threads, bool quick, int64_t weight
   const double launch = measure_launch();
   out.launch_seconds = measured({launch}, "a product of 64 x 64");
   out.synchronise_seconds = measured({launch}, "as a launch: no queue");
+  return out;
+}
+}  // namespace
+
+Figure measured(std::vector<double> samples, std::string note) {
+  std::sort(samples.begin(), samples.end());
+  Figure out;
+  out.value = samples[samples.size() / 2];
+  out.spread = out.value > 0 ? (samples.back() - samples.front()) / out.value : 0;
+  out.source = FigureSource::kMeasured;
+  out.note = std::move(note);
   return out;
 }
 
@@ -370,7 +372,7 @@ policy::Profile measure_profile(const MeasureOptions& options) {
     out.host_memory.push_back(
         {count, measured({probe_memory_read_rate(buffer, count)}, "plain sum, best of five")});
   say("products and attention");
-  out.host = measure_host_processor(threads, options.quick, buffer);
+  out.host = measure_host_processor(threads, buffer, options);
   out.copy_delay = measure_copy_delay();
   measure_read_delay(folder, file_bytes, out);
   out.name = fmt::format("{} x{}", out.host.name, threads);

@@ -16,14 +16,12 @@ struct MeasureOptions {
   const policy::Profile* only_disk_of = nullptr;  ///< measures the disk alone, the rest from here
   int64_t disk_bytes = 0;    ///< of the file that is written and read; 0: chosen
   int64_t memory_bytes = 0;  ///< that sums and products go through; 0: chosen, more than the caches
+  int64_t most_rows = INT64_MAX;                        ///< of products: no more are tried
   std::function<void(std::string_view what)> progress;  ///< before each part; may be empty
 };
 
 /// Errors: kFile (folder), kResource (space for the file).
 policy::Profile measure_profile(const MeasureOptions& options);
-
-/// The processor rates alone, for tests: `elements` bounds the weights that products cycle through.
-policy::Processor measure_host_processor(int threads, bool quick, int64_t weight_bytes);
 
 /// A CPU's profile as that of an emulated device: the same cores compute at both ends of a link
 /// with the given rates (0: no limit) and no more than `flops` operations a second (0: no limit).

@@ -43,6 +43,7 @@ TEST_F(Measure, FiguresArePositiveAndNothingStaysBehind) {
   options.quick = true;
   options.disk_bytes = 64 * kMiB;
   options.memory_bytes = 32 * kMiB;
+  options.most_rows = 16;
   std::string told;
   options.progress = [&](std::string_view what) { told += std::string(what) + ";"; };
   policy::Profile profile;
