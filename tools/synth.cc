@@ -1,9 +1,10 @@
 // sluice synth: a checkpoint of any shape with random weights.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "src/app/panel_quantiser.h"
 #include "src/app/repeated_layers.h"
@@ -54,9 +55,17 @@ std::string find_config(const SynthFlags& flags) {
 // A folder of our own beside the one to write; goes with all it holds.
 class ScratchFolder {
  public:
-  explicit ScratchFolder(const std::filesystem::path& beside)
-      : path_(std::filesystem::absolute(beside).parent_path() /
-              fmt::format(".sluice-synth-{}", getpid())) {}
+  explicit ScratchFolder(const std::filesystem::path& beside) {
+    std::filesystem::path name = std::filesystem::absolute(beside).lexically_normal();
+    if (!name.has_filename()) name = name.parent_path();  // "folder/"
+    std::error_code ignored;
+    std::filesystem::create_directories(name.parent_path(), ignored);
+    std::string pattern = (name.parent_path() / ".sluice-synth-XXXXXX").string();
+    if (!mkdtemp(pattern.data()))
+      throw Error(ErrorKind::kFile, fmt::format("{}: no folder can be made there", pattern),
+                  "write to a folder whose parent can be written");
+    path_ = pattern;
+  }
   ~ScratchFolder() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
@@ -68,6 +77,16 @@ class ScratchFolder {
  private:
   std::filesystem::path path_;
 };
+
+// Before minutes of work.
+void require_free(const SynthFlags& flags) {
+  std::error_code ignored;
+  if (flags.overwrite || !std::filesystem::exists(flags.folder, ignored) ||
+      std::filesystem::is_empty(flags.folder, ignored))
+    return;
+  throw Error(ErrorKind::kUser, fmt::format("{}: is not empty", flags.folder),
+              "choose another folder, or pass --overwrite");
+}
 
 // The checkpoint at `source` to a packed store in the folder asked for.
 void pack(const SynthFlags& flags, const WeightFormat& format, const std::filesystem::path& source,
@@ -88,7 +107,14 @@ void pack(const SynthFlags& flags, const WeightFormat& format, const std::filesy
                                 format_bytes(at.total_bytes), at.group),
                     "");
   };
-  io::convert_checkpoint(model.checkpoint(), app::store_groups(model, format, search), options);
+  try {
+    io::convert_checkpoint(model.checkpoint(), app::store_groups(model, format, search), options);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kCancelled) throw;
+    // What it was made of goes with this run.
+    throw Error(ErrorKind::kCancelled, flags.folder + ": stopped before it was complete",
+                "to write it anew, add --overwrite");
+  }
 }
 
 void run(const SynthFlags& flags, std::stop_token stop) {
@@ -102,9 +128,6 @@ void run(const SynthFlags& flags, std::stop_token stop) {
   const std::string config =
       flags.repeats_layers ? with_layers(whole_config, flags.shape, 1) : whole_config;
   const auto model = make_family_model(ModelConfig(config, flags.shape));
-  const ScratchFolder scratch(flags.folder);
-  const std::filesystem::path folder =
-      format ? scratch.path() : std::filesystem::path(flags.folder);
   app::SyntheticOptions options;
   options.dtype = *parse_dtype(flags.dtype);
   options.seed = flags.seed;
@@ -118,6 +141,14 @@ void run(const SynthFlags& flags, std::stop_token stop) {
                static_cast<double>(whole->shape().num_parameters()) / 1e9,
                format_bytes(bytes).c_str(), flags.dtype.c_str(), flags.folder.c_str());
   if (flags.dry_run) return;
+  std::optional<ScratchFolder> scratch;
+  if (format) {
+    require_free(flags);
+    scratch.emplace(flags.folder);
+  }
+  // The writer wants a folder that holds nothing.
+  const std::filesystem::path folder =
+      scratch ? scratch->path() / "source" : std::filesystem::path(flags.folder);
   Progress progress("writing");
   const auto started = std::chrono::steady_clock::now();
   const auto elapsed = [&] {

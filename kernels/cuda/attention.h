@@ -79,9 +79,19 @@ struct KvPlace {
   std::byte* page = nullptr;
   int32_t in_page = 0;
 };
+/// Rotary positions (kernels/rope.h), in place, of k before it is written and of q on the way;
+/// rotary_dim 0: none.
+struct Rotation {
+  float* q = nullptr;  ///< [rows, num_heads * head_dim], row stride as k's
+  const int32_t* positions = nullptr;
+  const float* inverse_frequencies = nullptr;  ///< [rotary_dim / 2]
+  int rotary_dim = 0;
+  float factor = 1;
+};
 /// k, v [rows, num_kv_heads * head_dim] f32 (row stride `stride`) into places [rows]; a row whose
-/// page is null goes nowhere. `page_offset` as AttentionArguments.
-void kv_write(const kernels::AttentionShape& shape, const float* k, const float* v, int64_t stride,
-              const KvPlace* places, int64_t page_offset, int64_t rows, Stream stream);
+/// page is null is rotated and goes nowhere. `page_offset` as AttentionArguments.
+void kv_write(const kernels::AttentionShape& shape, float* k, const float* v, int64_t stride,
+              const KvPlace* places, int64_t page_offset, int64_t rows, const Rotation& rotation,
+              Stream stream);
 
 }  // namespace sluice::cuda

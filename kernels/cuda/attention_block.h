@@ -6,12 +6,10 @@
 // the end. Only .cu files include it.
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_tiles.h"
+#include "kernels/cuda/kv_kind.h"
 #include "kernels/cuda/vocabulary.h"
 
 namespace sluice::cuda {
-
-/// How K and V lie in their pages.
-enum class KvKind : uint8_t { kF16, kBF16, kInt8, kInt4 };
 
 template <KvKind kKind, int kDim>
 class AttentionBlock {

@@ -1,3 +1,4 @@
+#include "kernels/cuda/rotate_head.h"
 #include "kernels/cuda/row_block.h"
 #include "kernels/cuda/rows.h"
 
@@ -89,15 +90,8 @@ rope_kernel(float* x, RowsShape shape, int heads, int rotary_dim, const int32_t*
   const auto position = static_cast<float>(positions[row]);
   for (int i = thread_index(); i < heads * half; i += block_threads()) {
     const int pair = i % half;
-    float sine, cosine;
-    sin_cos_of(position * inverse_frequencies[pair], sine, cosine);
-    sine *= factor;
-    cosine *= factor;
-    float* low = x + row * shape.stride + i / half * head_dim + pair;
-    const float a = low[0];
-    const float b = low[half];
-    low[0] = a * cosine - b * sine;
-    low[half] = b * cosine + a * sine;
+    rotate_pair(x + row * shape.stride + i / half * head_dim, pair, half, position,
+                inverse_frequencies[pair], factor);
   }
 }
 

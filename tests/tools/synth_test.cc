@@ -72,7 +72,7 @@ TEST(SynthCommand, PackedStoresAndRepeatedLayers) {
   succeed({"synth", fixture_model("llama-tiny-gqa"), folder.path("packed"), "--weights", "int4-g32",
            "--layers", "3"});
   EXPECT_EQ(tokens("packed").size(), 12u);
-  succeed({"synth", fixture_model("llama-tiny-gqa"), folder.path("repeated"), "--weights",
+  succeed({"synth", fixture_model("llama-tiny-gqa"), folder.path("repeated/"), "--weights",
            "int4-g32", "--layers", "3", "--repeat-layers"});
   const auto packed = succeed({"inspect", folder.path("packed"), "--json"}).json();
   auto repeated = succeed({"inspect", folder.path("repeated"), "--json", "--verify"}).json();
@@ -101,6 +101,10 @@ TEST(SynthErrors, RepeatedLayersAreForStores) {
   fail({"synth", fixture_model("opt-tiny"), folder.path("no"), "--weights", "int5"}, 2,
        {"--weights", "int5"});
   EXPECT_FALSE(std::filesystem::exists(folder.path("no")));
+  write_file(folder.path("own"), "mine");
+  fail({"synth", fixture_model("opt-tiny"), folder.path(), "--weights", "int8"}, 2,
+       {"not empty", "--overwrite"});
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
 }
 
 TEST(SynthErrors, AModelThatIsThereStays) {

@@ -371,8 +371,9 @@ void CudaRunner::multiply(const MatrixView& view, Rows in, const float* bias, fl
 
 void CudaRunner::linear(std::string_view role, std::string_view bias, Rows in, Rows out) {
   if (skips_) return;
-  // Rows that wait to be added are written next: a family that has no norm there.
+  // What waits for a norm or for attention, in a family that has none there.
   settle_hidden();
+  settle_turnings();
   const MatrixView view = matrix(role);
   SLUICE_ASSERT(view.cols == in.cols && view.rows == out.cols && in.rows == out.rows,
                 "a family's shapes fit together");
@@ -383,10 +384,36 @@ void CudaRunner::linear(std::string_view role, std::string_view bias, Rows in, R
 void CudaRunner::rope(Rows in_out, int64_t heads, std::span<const float> inverse_frequencies,
                       float factor) {
   if (skips_) return;
-  cuda::rope_inplace(in_out.data, shape_of(in_out), static_cast<int>(heads),
-                     static_cast<int>(2 * inverse_frequencies.size()), tables_.positions(*batch_),
-                     constant(inverse_frequencies), factor, stream());
+  turnings_.push_back({in_out, heads, inverse_frequencies, factor});
   written(in_out);
+}
+
+void CudaRunner::settle_turnings() {
+  for (const Turning& turning : turnings_)
+    cuda::rope_inplace(turning.rows.data, shape_of(turning.rows), static_cast<int>(turning.heads),
+                       static_cast<int>(2 * turning.inverse_frequencies.size()),
+                       tables_.positions(*batch_), constant(turning.inverse_frequencies),
+                       turning.factor, stream());
+  turnings_.clear();
+}
+
+cuda::Rotation CudaRunner::take_rotation(const Rows& q, const Rows& k) {
+  const auto is_of = [&](const Turning& turning, const Rows& rows, int64_t heads) {
+    return turning.rows.data == rows.data && turning.rows.cols == rows.cols &&
+           turning.heads == heads &&
+           turning.inverse_frequencies.data() == turnings_.front().inverse_frequencies.data() &&
+           turning.factor == turnings_.front().factor;
+  };
+  if (turnings_.size() != 2 || q.stride != k.stride ||
+      !is_of(turnings_[0], q, parts_.attention.num_heads) ||
+      !is_of(turnings_[1], k, parts_.attention.num_kv_heads)) {
+    settle_turnings();
+    return {};
+  }
+  const Turning turning = turnings_.front();
+  turnings_.clear();
+  return {q.data, tables_.positions(*batch_), constant(turning.inverse_frequencies),
+          static_cast<int>(2 * turning.inverse_frequencies.size()), turning.factor};
 }
 
 void CudaRunner::attend(Rows q, Rows k, Rows v, Rows out) {
@@ -417,7 +444,8 @@ void CudaRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
                                    need_.multiprocessors);
   }
   const AttentionTables& tables = *attention_;
-  if (!tables.runs) return;
+  if (!tables.runs) return settle_turnings();
+  const cuda::Rotation rotation = take_rotation(q, k);
   cuda::AttentionArguments arguments;
   arguments.q = q.data;
   arguments.q_stride = q.stride;
@@ -430,7 +458,7 @@ void CudaRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
   arguments.merges = tables.merges;
   arguments.workspace = reinterpret_cast<float*>(areas_.attention.data());
   cuda::kv_write(parts_.attention, k.data, v.data, k.stride, tables.places, arguments.page_offset,
-                 batch_->rows(), stream());
+                 batch_->rows(), rotation, stream());
   cuda::attention(parts_.attention, tables.plan, arguments, stream());
 }
 

@@ -2,8 +2,10 @@
 #include "kernels/cuda/attention.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
+#include "kernels/cuda/rows.h"
 #include "tests/kernels/cuda/device_array.h"
 #include "tests/kernels/kernel_testing.h"
 #include "tests/rounds.h"
@@ -268,7 +270,8 @@ TEST(CudaAttention, WritesPagesAsTheReference) {
         places.push_back({device.data() + (i / 5 - 1) * page_bytes(shape), i % 5});
       places[7].page = nullptr;  // goes nowhere
       DeviceArray<KvPlace> dp(places);
-      kv_write(shape, dk.data(), dv.data(), stride, dp.data(), page_bytes(shape), kTokens, nullptr);
+      kv_write(shape, dk.data(), dv.data(), stride, dp.data(), page_bytes(shape), kTokens, {},
+               nullptr);
       reference::kv_write(shape, k.data(), v.data(), stride, 0, 7, table.data());
       reference::kv_write(shape, k.data() + 8 * stride, v.data() + 8 * stride, stride, 8, 4,
                           table.data());
@@ -281,6 +284,50 @@ TEST(CudaAttention, WritesPagesAsTheReference) {
       for (size_t i = 0; i < got.size(); ++i) others += got[i] != memory[i];
       EXPECT_LE(others, got.size() / 200);
 #endif
+    }
+}
+
+// The same bits as rotating first: rows that go nowhere too, and nothing but Q and K.
+TEST(CudaAttention, RotatesWhatItWrites) {
+  uint32_t seed = 70;
+  for (const KvFormat& format : formats())
+    for (const auto& [head_dim, rotary_dim] : {std::pair{64, 64}, {100, 32}, {128, 128}}) {
+      const AttentionShape shape = shape_of(3, 2, head_dim, 4, format);
+      Random random(seed++);
+      SCOPED_TRACE(random.trace() + " " + kv_format_name(format) + " " + std::to_string(head_dim));
+      constexpr int64_t kRows = 7;
+      const int64_t q_cols = int64_t{shape.num_heads} * head_dim;
+      const int64_t kv_cols = int64_t{shape.num_kv_heads} * head_dim;
+      const int64_t stride = q_cols + 2 * kv_cols + 3;
+      const auto qkv = random.normal(kRows * stride);
+      std::vector<float> frequencies;
+      for (int i = 0; i < rotary_dim / 2; ++i)
+        frequencies.push_back(std::pow(10000.0f, -2.0f * static_cast<float>(i) / 64.0f));
+      DeviceArray<float> apart(qkv), joined(qkv), inverse(frequencies);
+      DeviceArray<int32_t> positions(std::vector<int32_t>{0, 5, 6, 100, 3000, 1, 2});
+      const auto pages = static_cast<size_t>(2 * page_bytes(shape));
+      DeviceArray<std::byte> first{std::vector<std::byte>(pages)},
+          second{std::vector<std::byte>(pages)};
+      const auto places_in = [&](const DeviceArray<std::byte>& memory) {
+        std::vector<KvPlace> places;
+        for (int32_t i = 0; i < kRows; ++i)
+          places.push_back({memory.data() + i / 4 * page_bytes(shape), i % 4});
+        places[5].page = nullptr;
+        return places;
+      };
+      DeviceArray<KvPlace> first_places(places_in(first)), second_places(places_in(second));
+      rope_inplace(apart.data(), {kRows, q_cols, stride}, shape.num_heads, rotary_dim,
+                   positions.data(), inverse.data(), 1.25f, nullptr);
+      rope_inplace(apart.data() + q_cols, {kRows, kv_cols, stride}, shape.num_kv_heads, rotary_dim,
+                   positions.data(), inverse.data(), 1.25f, nullptr);
+      kv_write(shape, apart.data() + q_cols, apart.data() + q_cols + kv_cols, stride,
+               first_places.data(), 0, kRows, {}, nullptr);
+      const Rotation rotation{joined.data(), positions.data(), inverse.data(), rotary_dim, 1.25f};
+      kv_write(shape, joined.data() + q_cols, joined.data() + q_cols + kv_cols, stride,
+               second_places.data(), 0, kRows, rotation, nullptr);
+      EXPECT_EQ(joined.values(), apart.values());
+      EXPECT_NE(joined.values(), qkv);
+      EXPECT_EQ(second.values(), first.values());
     }
 }
 
