@@ -68,7 +68,7 @@ case $what in
   memory)
     need tinyllama-1.1b bf16
     model=$folder/tinyllama-1.1b-bf16
-    "$sluice" bench "$model" --batch 1 --pp 512 --tg 32 --reps "$reps" --memory-probe 2GiB --no-disk-probe 2>&1 | table
+    "$sluice" bench "$model" --batch 1 --pp 512 --tg 32 --reps "$reps" --memory-probe 1GiB --no-disk-probe 2>&1 | table
     "$sluice" bench "$model" --batch 8,32 --pp 128 --tg 16 --reps "$reps" --no-disk-probe 2>&1 | table
     if peer LLAMA_1B; then
       "$LLAMA_BIN/llama-bench" -m "$LLAMA_1B" -t "$(nproc)" -p 512 -n 32 -r "$reps" 2>&1 | table

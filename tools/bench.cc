@@ -91,28 +91,69 @@ nlohmann::ordered_json spread(std::vector<double> values) {
   return {{"min", values.front()}, {"median", values[values.size() / 2]}, {"max", values.back()}};
 }
 
-// The disk drifts within seconds on shared hosts: a probe stands before and after each repetition,
-// and a repetition is held against its own two.
+double probe_memory(const BenchFlags& flags) {
+  const int threads = flags.engine.threads ? flags.engine.threads
+                                           : static_cast<int>(std::thread::hardware_concurrency());
+  return probe_memory_read_rate(parse_bytes(flags.memory_probe, "--memory-probe"),
+                                std::max(1, threads));
+}
+
+// Bytes of weights that a pass multiplies.
+int64_t multiplied_bytes(const ModelShape& shape) {
+  int64_t bytes = 0;
+  for (const SublayerShape& sublayer : shape.sublayers)
+    for (const WeightShape& weight : sublayer.weights)
+      if (weight.kind == WeightKind::kMatrix) bytes += shape.rows_bytes(weight, weight.rows);
+  return bytes;
+}
+
+// Disk and memory drift within seconds on shared hosts: a probe stands before and after each
+// repetition, and a repetition is held against its own two: how much of the time of its decode
+// passes reading `bytes` would take.
+class Probes {
+ public:
+  Probes(std::function<double()> probe, int64_t bytes)
+      : probe_(std::move(probe)), bytes_(static_cast<double>(bytes)) {
+    if (probe_) rates_.push_back(probe_());
+  }
+  void repeated(double pass_seconds) {
+    if (!probe_) return;
+    rates_.push_back(probe_());
+    const double rate = (rates_[rates_.size() - 2] + rates_.back()) / 2;
+    if (bytes_ > 0 && rate > 0 && pass_seconds > 0) shares_.push_back(bytes_ / rate / pass_seconds);
+  }
+  const std::vector<double>& rates() const noexcept { return rates_; }
+  const std::vector<double>& shares() const noexcept { return shares_; }
+
+ private:
+  std::function<double()> probe_;  // none: not asked for
+  double bytes_;
+  std::vector<double> rates_;
+  std::vector<double> shares_;
+};
+
 nlohmann::ordered_json bench_batch(const BenchFlags& flags, int64_t batch, std::stop_token stop) {
   policy::Workload workload;
   for (int64_t i = 0; i < batch; ++i)
     app::add_to_workload(workload, flags.prompt_tokens, flags.new_tokens);
   const auto engine = open_engine(flags.engine, workload);
   if (!engine) return {};
-  const auto streamed = static_cast<double>(engine->plan().streamed_weight_bytes);
   engine->load(stop);
-  std::vector<double> prefill, decode, pass, probes, share;
-  if (!flags.no_disk_probe) probes.push_back(probe_disk(*engine));
+  std::vector<double> prefill, decode, pass;
+  const auto on = [](bool is_asked, std::function<double()> probe) {
+    return is_asked ? std::move(probe) : std::function<double()>();
+  };
+  Probes disk(on(!flags.no_disk_probe, [&] { return probe_disk(*engine); }),
+              engine->plan().streamed_weight_bytes);
+  Probes memory(on(!flags.memory_probe.empty(), [&] { return probe_memory(flags); }),
+                multiplied_bytes(engine->model().shape()));
   for (int i = 0; i < flags.repetitions; ++i) {
     const Sample sample = run_once(*engine, flags, batch, stop);
     prefill.push_back(sample.prefill_rate);
     decode.push_back(sample.decode_rate);
     pass.push_back(sample.decode_pass_seconds);
-    if (flags.no_disk_probe) continue;
-    probes.push_back(probe_disk(*engine));
-    const double rate = (probes[probes.size() - 2] + probes.back()) / 2;
-    if (streamed > 0 && rate > 0 && sample.decode_pass_seconds > 0)
-      share.push_back(streamed / rate / sample.decode_pass_seconds);
+    disk.repeated(sample.decode_pass_seconds);
+    memory.repeated(sample.decode_pass_seconds);
   }
   nlohmann::ordered_json row{
       {"batch", batch},
@@ -121,12 +162,14 @@ nlohmann::ordered_json bench_batch(const BenchFlags& flags, int64_t batch, std::
       {"prefill_tokens_per_s", spread(prefill)},
       {"decode_tokens_per_s", spread(decode)},
       {"decode_pass_s", spread(pass)},
-      {"disk_probe_bytes_per_s", probes},
+      {"disk_probe_bytes_per_s", disk.rates()},
+      {"memory_probe_bytes_per_s", memory.rates()},
       {"streamed_bytes_per_pass", engine->plan().streamed_weight_bytes},
       {"resident_weight_bytes", engine->plan().resident_weight_bytes},
       {"policy", nlohmann::ordered_json::parse(policy::policy_to_json(engine->plan().policy))},
       {"stats", app::stats_json(*engine, flags.engine.prediction())}};
-  if (!share.empty()) row["share_of_disk_limit"] = spread(share);
+  if (!disk.shares().empty()) row["share_of_disk_limit"] = spread(disk.shares());
+  if (!memory.shares().empty()) row["share_of_memory_limit"] = spread(memory.shares());
   finish_run(flags.engine, *engine);
   return row;
 }
@@ -138,30 +181,30 @@ double median(std::vector<double> values) {
 
 void print_row(const nlohmann::ordered_json& row) {
   const auto middle = [&](const char* field) { return row[field]["median"].get<double>(); };
-  const auto probes = row["disk_probe_bytes_per_s"].get<std::vector<double>>();
-  std::printf("| %lld | %.2f | %.3f | %.3f | %s | %s | %s |\n",
+  const auto probe = [&](const char* field) {
+    const auto rates = row[field].get<std::vector<double>>();
+    return rates.empty() ? "-" : format_rate(median(rates));
+  };
+  const auto share = [&](const char* field) {
+    return row.contains(field) ? fmt::format("{:.1f}%", 100 * middle(field)) : "-";
+  };
+  std::printf("| %lld | %.2f | %.3f | %.3f | %s | %s | %s | %s | %s |\n",
               static_cast<long long>(row["batch"].get<int64_t>()), middle("prefill_tokens_per_s"),
               middle("decode_tokens_per_s"), middle("decode_pass_s"),
               format_bytes(row["streamed_bytes_per_pass"].get<int64_t>()).c_str(),
-              probes.empty() ? "-" : format_rate(median(probes)).c_str(),
-              row.contains("share_of_disk_limit")
-                  ? fmt::format("{:.1f}%", 100 * middle("share_of_disk_limit")).c_str()
-                  : "-");
+              probe("disk_probe_bytes_per_s").c_str(), share("share_of_disk_limit").c_str(),
+              probe("memory_probe_bytes_per_s").c_str(), share("share_of_memory_limit").c_str());
   std::fflush(stdout);
 }
 
 void run(const BenchFlags& flags, std::stop_token stop) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   nlohmann::ordered_json out{{"model", flags.engine.model}};
-  if (!flags.memory_probe.empty())
-    out["memory_probe_bytes_per_s"] = probe_memory_read_rate(
-        parse_bytes(flags.memory_probe, "--memory-probe"),
-        std::max(1, flags.engine.threads ? flags.engine.threads
-                                         : static_cast<int>(std::thread::hardware_concurrency())));
   if (!flags.engine.json)
     std::printf(
         "| batch | prefill tok/s (pp%lld) | decode tok/s (tg%lld) | s per decode pass | streamed a "
-        "pass | disk probe | of disk limit |\n|---|---|---|---|---|---|---|\n",
+        "pass | disk probe | of disk limit | memory probe | of memory limit |\n"
+        "|---|---|---|---|---|---|---|---|---|\n",
         static_cast<long long>(flags.prompt_tokens), static_cast<long long>(flags.new_tokens));
   for (int32_t batch : parse_ids(flags.batches, "--batch")) {
     if (batch < 1) throw Error(ErrorKind::kUser, "--batch: sizes begin at 1", "write 1,8,32");
@@ -171,11 +214,7 @@ void run(const BenchFlags& flags, std::stop_token stop) {
     if (!flags.engine.json) print_row(row);
   }
   out["results"] = rows;
-  if (flags.engine.json)
-    print_json(out);
-  else if (out.contains("memory_probe_bytes_per_s"))
-    std::printf("memory read probe: %s\n",
-                format_rate(out["memory_probe_bytes_per_s"].get<double>()).c_str());
+  if (flags.engine.json) print_json(out);
 }
 }  // namespace
 
@@ -194,8 +233,9 @@ Command add_bench(CLI::App& program) {
   parser->add_option("--reps", flags->repetitions, "repetitions")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  parser->add_option("--memory-probe", flags->memory_probe,
-                     "also measure memory reads over a buffer of this size");
+  parser->add_option(
+      "--memory-probe", flags->memory_probe,
+      "also measure memory reads over a buffer of this size, around each repetition");
   parser->add_flag("--no-disk-probe", flags->no_disk_probe, "leave the disk probe out");
   return {parser, [flags](std::stop_token stop) { run(*flags, stop); }};
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/amx_linear.h"
+#include "kernels/cpu/deal_rows.h"
 #include "kernels/cpu/onednn_matmul.h"
 #include "kernels/cpu/variant.h"
 #include "src/base/error.h"
@@ -27,8 +28,8 @@ constexpr int64_t kOnednnRows = 512;
 constexpr int64_t kBucket = 16;
 // A product of fewer multiply-adds takes less time than oneDNN's code generation for its shape.
 constexpr int64_t kSmallProduct = int64_t{1} << 23;
-// Bytes of W that a thread takes at a time.
-constexpr int64_t kShareBytes = 512 * 1024;
+// Bytes of W that a thread takes at a time, at least.
+constexpr int64_t kShareBytes = 64 * 1024;
 // Rows of W that a thread takes at a time when multiply-adds bound a bf16 product.
 constexpr int64_t kPanelShareRows = 256;
 // Scratch is brought to this alignment before use.
@@ -54,14 +55,10 @@ int64_t bucket(int64_t m) noexcept {
   return m <= kFewRows ? m : (m + kBucket - 1) / kBucket * kBucket;
 }
 
-// Rows of W dealt to the threads: work(row_begin, row_end), whole multiples of `granule` but for
-// the last.
+// deal_rows() by what a row costs: its bytes, or products that take as long.
 template <typename Work>
-void over_rows(int64_t n, int64_t row_bytes, int64_t granule, const Work& work) {
-  const int64_t share = std::max<int64_t>(1, kShareBytes / row_bytes / granule) * granule;
-  const int64_t shares = (n + share - 1) / share;
-#pragma omp parallel for schedule(dynamic) if (shares > 1)
-  for (int64_t i = 0; i < shares; ++i) work(i * share, std::min(n, (i + 1) * share));
+void over_rows(int64_t n, int64_t cost, int64_t granule, const Work& work) {
+  deal_rows(n, granule, std::min(n, std::max<int64_t>(1, kShareBytes / cost)), n, work);
 }
 
 void own_kernels(const Activations& x, const void* w, DType dtype, int64_t n, int64_t k,
@@ -84,7 +81,7 @@ void own_bf16_kernels(const Activations& x, const uint16_t* w, int64_t n, int64_
     });
   // Enough rows of W for a slab of x to be worth fetching, and shares for every thread.
   const int64_t rows = std::clamp<int64_t>((n / 8 + 31) / 32 * 32, 32, kPanelShareRows);
-  over_rows(n, kShareBytes / rows, kLinearRun, [&](int64_t begin, int64_t end) {
+  deal_rows(n, kLinearRun, rows, rows, [&](int64_t begin, int64_t end) {
     variant.linear_panels_bf16(w, begin, end, k, x.bf16, x.ld, x.m, bias, y, ldy);
   });
 }

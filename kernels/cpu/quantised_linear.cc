@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/cpu/deal_rows.h"
 #include "kernels/cpu/variant.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
@@ -14,11 +15,8 @@ namespace {
 constexpr int64_t kLine = 64;
 // Rows of x that are prepared and multiplied at a time: one slab of them stays in L2.
 constexpr int64_t kMostRows = kMostPreparedRows;
-// Bytes of W that a thread takes at a time: while they bound the product, and while x does, which
-// passes a share in blocks.
-constexpr int64_t kShareBytes = 256 * 1024;
-constexpr int64_t kManyShareBytes = 1024 * 1024;
-constexpr int64_t kManyRows = 16;
+// Bytes of W that a thread takes at a time, at least.
+constexpr int64_t kShareBytes = 64 * 1024;
 // From so many rows on x is copied where its rows would meet in the cache.
 constexpr int64_t kSpreadRows = 5;
 constexpr int64_t kRowStep = 32;  // two units of every variant
@@ -64,13 +62,9 @@ int64_t spread_stride(int64_t bytes) noexcept { return round_up(bytes, kLine) | 
 
 template <typename Kernel>
 void run(const QuantisedCall& call, Kernel kernel) {
-  const int64_t bytes = call.m < kManyRows ? kShareBytes : kManyShareBytes;
-  int64_t share = round_up(std::max<int64_t>(1, bytes / call.format.row_bytes(call.k)), kRowStep);
-  // A short matrix still has work for each of a few threads.
-  share = std::min(share, std::max(kRowStep, round_up(call.n / 8, kRowStep)));
-  const int64_t shares = (call.n + share - 1) / share;
-#pragma omp parallel for schedule(dynamic) if (shares > 1)
-  for (int64_t i = 0; i < shares; ++i) kernel(call, i * share, std::min(call.n, (i + 1) * share));
+  const int64_t least = std::max<int64_t>(1, kShareBytes / call.format.row_bytes(call.k));
+  deal_rows(call.n, kRowStep, std::min(least, call.n), call.n,
+            [&](int64_t begin, int64_t end) { kernel(call, begin, end); });
 }
 
 void multiply_bf16(QuantisedCall call, const Activations& x, Areas areas, bool is_prepared) {

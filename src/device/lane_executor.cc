@@ -44,8 +44,8 @@ LaneExecutor::~LaneExecutor() {
     for (LaneState& lane : lanes_) lane.queue.clear();
     wait_for_in_flight(lock);
     for (std::jthread& thread : threads_) thread.request_stop();
+    for (LaneState& lane : lanes_) lane.may_start.notify_all();
   }
-  changed_.notify_all();
 }
 
 double LaneExecutor::seconds_since_start() const { return seconds(Clock::now() - origin_); }
@@ -55,6 +55,18 @@ bool LaneExecutor::all_done(const std::vector<TaskId>& ids) const {
     return id < first_id_ || (id - first_id_ < static_cast<TaskId>(done_.size()) &&
                               done_[static_cast<size_t>(id - first_id_)]);
   });
+}
+
+bool LaneExecutor::may_start(const LaneState& lane) const {
+  return !lane.queue.empty() && all_done(lane.queue.front().waits);
+}
+
+// The caller, and the lanes that have something to do: a lane without would take a core from
+// computing just to find that out.
+void LaneExecutor::wake() {
+  changed_.notify_all();
+  for (LaneState& lane : lanes_)
+    if (may_start(lane)) lane.may_start.notify_all();
 }
 
 void LaneExecutor::mark_done(TaskId id) {
@@ -91,7 +103,7 @@ void LaneExecutor::task_ended(const Task& task, Clock::time_point started,
     else
       mark_done(task.id);
     if (keep_events_) events_.push_back({task, seconds(started - origin_), seconds(now - origin_)});
-    changed_.notify_all();  // with the mutex held: the executor may die as soon as it is free
+    wake();  // with the mutex held: the executor may die as soon as it is free
   }
 }
 
@@ -110,9 +122,7 @@ void LaneExecutor::lane_loop(Lane lane, std::stop_token stop) {
   LaneState& state = lanes_[static_cast<size_t>(lane)];
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] {
-      return stop.stop_requested() || (!state.queue.empty() && all_done(state.queue.front().waits));
-    });
+    state.may_start.wait(lock, [&] { return stop.stop_requested() || may_start(state); });
     if (stop.stop_requested()) return;
     const Task task = std::move(state.queue.front());
     state.queue.pop_front();
@@ -136,7 +146,7 @@ std::optional<Task> LaneExecutor::next_compute() {
   };
   const auto ready = [&]() -> std::deque<Task>* {
     for (Lane lane : own_compute_lanes())
-      if (!queue_of(lane).empty() && all_done(queue_of(lane).front().waits)) return &queue_of(lane);
+      if (may_start(lanes_[static_cast<size_t>(lane)])) return &queue_of(lane);
     return nullptr;
   };
   const auto nothing_left = [&] {
@@ -182,8 +192,8 @@ void LaneExecutor::run(std::vector<Task> tasks) {
       if (is_store(task)) stores.push_back(task.id);
       lanes_[static_cast<size_t>(task.lane)].queue.push_back(std::move(task));
     }
+    wake();
   }
-  changed_.notify_all();
   while (const std::optional<Task> task = next_compute()) run_compute(*task);
   std::unique_lock lock(mutex_);
   const LaneState& host = lanes_[static_cast<size_t>(Lane::kHostCompute)];

@@ -80,6 +80,7 @@ class LaneExecutor {
   using Clock = std::chrono::steady_clock;
   struct LaneState {
     std::deque<Task> queue;
+    std::condition_variable may_start;  // of a lane with a thread: its first task, or to stop
     LaneStats stats;
     int in_flight = 0;
     Clock::time_point busy_since;
@@ -93,6 +94,8 @@ class LaneExecutor {
   void task_started(Lane lane);  // with mutex_ held
   void task_ended(const Task& task, Clock::time_point started, std::exception_ptr error);
   bool all_done(const std::vector<TaskId>& ids) const;  // with mutex_ held
+  bool may_start(const LaneState& lane) const;          // with mutex_ held
+  void wake();                                          // with mutex_ held
   void mark_done(TaskId id);                            // with mutex_ held
   void fail(std::exception_ptr error);                  // with mutex_ held
   void wait_for_in_flight(std::unique_lock<std::mutex>& lock);
@@ -104,7 +107,7 @@ class LaneExecutor {
   Clock::time_point origin_ = Clock::now();
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable changed_;  // what the caller's thread waits for
   std::array<LaneState, kLaneCount> lanes_;
   std::deque<bool> done_;  // of task ids from first_id_ on
   TaskId first_id_ = 0;
