@@ -119,7 +119,7 @@ StreamedBytes streamed_bytes(const Plan& plan) {
   for (const auto& parts : plan.parts)
     for (const PlanPart& part : parts) {
       if (part.from_disk) out.disk += static_cast<double>(part.bytes);
-      if (!plan.has_device) continue;
+      if (!plan.has_device || (part.from_disk && plan.disk_reaches_device)) continue;
       out.up += static_cast<double>(part.bytes);
       out.parts += 1;
     }

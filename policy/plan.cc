@@ -165,7 +165,8 @@ WeightMemory place_weights(const PlanInput& input, Plan& plan) {
   const int64_t sequences = std::min(plan.policy.block_sequences(), input.workload.sequences);
   const int ahead = sequences > kFewSequences ? 2 : 1;
   plan.ring_bytes = weight_ring_bytes(all, largest, ahead);
-  if (plan.has_device) plan.host_ring_bytes = weight_ring_bytes(from_disk, largest_from_disk, 1);
+  if (plan.has_device && !plan.disk_reaches_device)
+    plan.host_ring_bytes = weight_ring_bytes(from_disk, largest_from_disk, 1);
   return memory;
 }
 
@@ -311,6 +312,7 @@ Plan make_plan(const PlanInput& input, const Policy& policy) {
   Plan plan;
   plan.policy = policy;
   plan.has_device = input.device_budget_bytes > 0;
+  plan.disk_reaches_device = plan.has_device && input.disk_reaches_device;
   plan.int8_activations = input.int8_activations;
   const WeightMemory memory = place_weights(input, plan);
   place_kv(input, plan);

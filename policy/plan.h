@@ -46,7 +46,8 @@ struct PlanInput {
   int64_t device_program_bytes = 0;  ///< of the device, for what is not in the plan
   /// Host memory that a device's runner copies through, beside that; empty: none.
   std::function<int64_t(int64_t tokens)> host_staging_bytes;
-  int64_t load_staging_bytes = 0;  ///< least host memory to load resident weights through
+  bool disk_reaches_device = false;  ///< weights need no host memory on their way up
+  int64_t load_staging_bytes = 0;    ///< least host memory to load resident weights through
 };
 
 struct PlanLine {
@@ -90,11 +91,12 @@ struct RecentPlan {
 struct Plan {
   Policy policy;
   bool has_device = false;
+  bool disk_reaches_device = false;  ///< PlanInput's
   bool int8_activations = false;
   std::vector<std::vector<RowSplit>> rows;   ///< [sublayer][weight]
   std::vector<std::vector<PlanPart>> parts;  ///< [sublayer] what is streamed, in order
   int64_t ring_bytes = 0;                    ///< of the tier that computes
-  int64_t host_ring_bytes = 0;               ///< with a device: parts from disk pass through here
+  int64_t host_ring_bytes = 0;               ///< what parts from disk pass through to a device
   int64_t page_bytes = 0;                    ///< of one layer
   int64_t memory_pages = 0;                  ///< per layer, where it is computed
   int64_t host_pages = 0;                    ///< per layer, in host memory under a device

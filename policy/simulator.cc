@@ -226,6 +226,7 @@ Simulation simulate(const ModelShape& model, const Plan& plan, const Profile& pr
 ScheduleShape schedule_shape(const ModelShape& model, const Plan& plan) {
   ScheduleShape shape;
   shape.has_device = plan.has_device;
+  shape.disk_reaches_device = plan.disk_reaches_device;
   shape.weight_ring_bytes = plan.ring_bytes;
   shape.host_ring_bytes = plan.host_ring_bytes;
   shape.kv_slots = kKvSlots;

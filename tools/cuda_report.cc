@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "src/base/bytes.h"
+#include "src/engine/cuda/gpu_direct_engine.h"
 
 namespace sluice::tools {
 
@@ -22,7 +23,8 @@ std::string cuda_report() {
                           properties.minor,
                           format_bytes(static_cast<int64_t>(properties.totalGlobalMem)));
   }
-  return text + " (--device cuda computes on the first)";
+  return text + " (--device cuda computes on the first); " +
+         GpuDirectEngine::report(GpuDirectEngine::kLibrary);
 }
 
 }  // namespace sluice::tools

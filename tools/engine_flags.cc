@@ -60,6 +60,11 @@ void EngineFlags::add_to(CLI::App& parser) {
                 "launch every kernel of a resident model by itself instead of decode passes as a "
                 "whole, for comparison")
       ->group(budgets);
+  parser
+      .add_flag("--gpu-direct", is_gpu_direct,
+                "read weights from disk straight into the GPU's memory (NVIDIA's GPUDirect "
+                "Storage, libcufile)")
+      ->group(budgets);
   const char* policies = "Policy (default: searched for on the machine's profile)";
   parser
       .add_option("--hardware", hardware,
@@ -180,9 +185,13 @@ void choose_device(const EngineFlags& flags, EngineOptions& out) {
   const int64_t bytes =
       flags.device_memory.empty() ? 0 : parse_bytes(flags.device_memory, "--gpu-mem");
   if (is_cuda) {
-    out.backend = open_gpu(std::max(flags.gpu, 0), bytes, !flags.has_no_cuda_graphs);
+    out.backend =
+        open_gpu(std::max(flags.gpu, 0), bytes, {!flags.has_no_cuda_graphs, flags.is_gpu_direct});
     return;
   }
+  if (flags.is_gpu_direct)
+    throw Error(ErrorKind::kUser, "--gpu-direct has no effect without --device cuda",
+                "leave it out");
   if (flags.has_no_cuda_graphs)
     throw Error(ErrorKind::kUser, "--no-cuda-graphs has no effect without --device cuda",
                 "leave it out");

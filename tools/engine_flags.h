@@ -16,7 +16,7 @@ struct EngineFlags {
   std::string model;
   std::string device, device_memory;
   int gpu = -1;  ///< which, where a GPU is asked for
-  bool has_no_cuda_graphs = false;
+  bool has_no_cuda_graphs = false, is_gpu_direct = false;
   std::string memory, disk, offload_dir;
   std::string policy_file;
   std::vector<double> percent;

@@ -3,7 +3,7 @@
 
 namespace sluice::tools {
 
-std::shared_ptr<Backend> open_gpu(int, int64_t, bool) {
+std::shared_ptr<Backend> open_gpu(int, int64_t, const GpuOptions&) {
   throw Error(ErrorKind::kDevice, "--device cuda: this build has no CUDA",
               "build it where the CUDA toolkit is (nvcc and cuBLAS; cmake says what it found), or "
               "leave --device out");

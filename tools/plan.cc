@@ -35,6 +35,7 @@ struct PlanFlags {
   int64_t sequences = 0, micro_batch = 0, micro_batches = 0;
   double latency_bound = 0, attention_sparsity = 1;
   bool json = false, list_models = false, no_lifts = false, simulate_all = false;
+  bool is_gpu_direct = false;
 };
 
 // "512", or "300:1024" for mean and longest.
@@ -131,6 +132,10 @@ void fill(const PlanFlags& flags, Question& q) {
   asked.constraints = constraints_of(flags, asked.start);
   if (!flags.kv_dtype.empty()) asked.kv_dtype = parse_kv_format(flags.kv_dtype);
   asked.attention_sparsity = flags.attention_sparsity;
+  if (flags.is_gpu_direct && !q.profile.device)
+    throw Error(ErrorKind::kUser, "--gpu-direct: this machine has no device",
+                "leave it out, or choose a --hardware with one (sluice profile --list)");
+  asked.disk_reaches_device = flags.is_gpu_direct;
   asked.objective = flags.objective == "latency"   ? policy::Objective::kLatency
                     : flags.objective == "bounded" ? policy::Objective::kThroughputUnderLatency
                                                    : policy::Objective::kThroughput;
@@ -486,6 +491,8 @@ Command add_plan(CLI::App& program) {
   parser->add_option(
       "--weights", flags->weights,
       "weights as f32, f16, bf16, int8, int4, nf4 or fp8 (-g32, -g64, -g128: a group's columns)");
+  parser->add_flag("--gpu-direct", flags->is_gpu_direct,
+                   "weights come from disk straight into the GPU's memory (GPUDirect Storage)");
   parser
       ->add_option("--attn-sparsity", flags->attention_sparsity,
                    "sparse attention: share of a context's values that is read")

@@ -96,6 +96,7 @@ policy::SearchRequest plan_request(const PlanQuestion& question) {
   input.program_bytes = 192 * kMiB;
   input.kv_dtype = question.kv_dtype.value_or(model.weight_dtype);
   input.attention_sparsity = question.attention_sparsity;
+  input.disk_reaches_device = question.disk_reaches_device;
   input.row_granule = kernels::kRowGranule;
   input.workspace_bytes = [shape = question.model](int64_t tokens) {
     return workspace_bytes(*shape, tokens);

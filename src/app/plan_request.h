@@ -25,6 +25,7 @@ struct PlanQuestion {
   policy::JobShape job;
   std::optional<KvFormat> kv_dtype;  ///< nothing: as the weights
   double attention_sparsity = 1;     ///< policy::PlanInput's
+  bool disk_reaches_device = false;  ///< likewise
   policy::Objective objective = policy::Objective::kThroughput;
   double latency_bound_seconds = 0;
   policy::SearchConstraints constraints;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "io/file_engine.h"
 #include "src/device/device.h"
 #include "src/engine/sublayer_runner.h"
 
@@ -16,6 +17,8 @@ class Backend {
   /// "NVIDIA H100".
   virtual std::string name() const = 0;
   virtual Device& device() noexcept = 0;
+  /// What reads files straight into device().memory(); null: they pass through host memory.
+  virtual io::FileEngine* direct_reader() noexcept { return nullptr; }
   /// Errors: kUser, when it can't run the model so.
   virtual void require_runnable(const ModelShape& model, const kernels::AttentionShape& attention,
                                 const kernels::QuantisedOptions& compute) const = 0;

@@ -76,8 +76,11 @@ struct Engine::Impl final : TaskRunner {
     if (options.device) emulated = std::make_unique<EmulatedDevice>(*options.device);
     device = options.backend ? &options.backend->device() : emulated.get();
     Arena& compute_memory = device ? device->memory() : memory;
-    weights = std::make_unique<WeightStore>(model, plan, *file_engine, *gather_engine, device,
-                                            compute_memory, memory);
+    weights = std::make_unique<WeightStore>(
+        model, plan,
+        WeightReaders{*file_engine, *gather_engine,
+                      options.backend ? options.backend->direct_reader() : nullptr},
+        device, compute_memory, memory);
     kv = std::make_unique<KvStore>(shape, plan, *file_engine, folder, options.swap_bytes,
                                    compute_memory, memory, disk);
     recent = std::make_unique<RecentKv>(shape, plan, planned.recent_attention, compute_memory);
@@ -111,6 +114,7 @@ struct Engine::Impl final : TaskRunner {
       runner = std::make_unique<LayerRunner>(parts, emulated.get(), workspace.span(),
                                              host_workspace.span());
     schedule_shape.has_device = plan.has_device;
+    schedule_shape.disk_reaches_device = plan.disk_reaches_device;
     schedule_shape.weight_ring_bytes = weights->ring_bytes();
     schedule_shape.host_ring_bytes = weights->host_ring_bytes();
     schedule_shape.attention_slots = policy::kAttentionSlots;

@@ -70,13 +70,20 @@ class Joined {
 };
 }  // namespace
 
-WeightStore::WeightStore(const BoundModel& model, const policy::Plan& plan, io::FileEngine& engine,
-                         io::FileEngine& gather, Device* device, Arena& compute_memory,
+WeightStore::WeightStore(const BoundModel& model, const policy::Plan& plan,
+                         const WeightReaders& readers, Device* device, Arena& compute_memory,
                          Arena& host_memory)
-    : model_(model), engine_(engine), gather_engine_(gather), device_(device) {
+    : model_(model),
+      engine_(readers.engine),
+      gather_engine_(readers.gather),
+      direct_engine_(plan.disk_reaches_device ? readers.direct : nullptr),
+      device_(device) {
+  SLUICE_ASSERT(!plan.disk_reaches_device || (device && readers.direct), "something reads there");
   for (const io::CheckpointFile& file : model.checkpoint().files()) {
     files_.push_back(engine_.open_for_read(file.path.string()));
     gather_files_.push_back(gather_engine_.open_for_read(file.path.string()));
+    if (direct_engine_ && plan.streamed_weight_bytes > 0)
+      direct_files_.push_back(direct_engine_->open_for_read(file.path.string()));
   }
   reserve(plan, compute_memory, host_memory);
   for (size_t sublayer = 0; sublayer < model_.shape().sublayers.size(); ++sublayer)
@@ -84,8 +91,9 @@ WeightStore::WeightStore(const BoundModel& model, const policy::Plan& plan, io::
 }
 
 WeightStore::~WeightStore() {
-  const Buffer& read_into = device_ ? host_ring_ : ring_;
-  if (read_into) engine_.unregister_memory(read_into.span());
+  if (read_ring()) engine_.unregister_memory(read_ring().span());
+  if (!direct_files_.empty()) direct_engine_->unregister_memory(ring_.span());
+  for (io::FileId file : direct_files_) direct_engine_->close(file);
   for (io::FileId file : files_) engine_.close(file);
   for (io::FileId file : gather_files_) gather_engine_.close(file);
 }
@@ -129,8 +137,8 @@ void WeightStore::reserve(const policy::Plan& plan, Arena& compute_memory, Arena
   inplace_ = host_memory.allocate(inplace_bytes, "weights computed in place");
   host_rows_ = host_memory.allocate(host_bytes, "weights sent up");
   host_ring_ = host_memory.allocate(plan.host_ring_bytes, "weight ring");
-  const Buffer& read_into = device_ ? host_ring_ : ring_;
-  if (read_into) engine_.register_memory(read_into.span());
+  if (read_ring()) engine_.register_memory(read_ring().span());
+  if (!direct_files_.empty()) direct_engine_->register_memory(ring_.span());
 }
 
 void WeightStore::lay_out_parts(const policy::Plan& plan, size_t sublayer) {
@@ -154,7 +162,8 @@ void WeightStore::lay_out_parts(const policy::Plan& plan, size_t sublayer) {
     const io::Window window = io::aligned_window(begin, part_bytes);
     SLUICE_ASSERT(window.bytes <= planned.bytes, "the plan leaves room for alignment");
     parts.push_back({w, planned.rows, true, window.bytes, planned.bytes, begin - window.offset,
-                     file(tensor), window.offset, begin + part_bytes - window.offset});
+                     static_cast<size_t>(tensor.file_index), window.offset,
+                     begin + part_bytes - window.offset});
   }
 }
 
@@ -206,8 +215,7 @@ void WeightStore::load_resident(std::span<std::byte> staging,
                                 std::stop_token cancel) {
   const auto started = std::chrono::steady_clock::now();
   // The ring is idle until the first pass: it is the better staging when it is larger.
-  const Buffer& ring = device_ ? host_ring_ : ring_;
-  if (ring.size() > static_cast<int64_t>(staging.size())) staging = ring.span();
+  if (read_ring().size() > static_cast<int64_t>(staging.size())) staging = read_ring().span();
   const int64_t least = load_staging_bytes(model_.shape()) / 2;
   const auto buffers =
       std::clamp<int64_t>(static_cast<int64_t>(staging.size()) / least, 2, kLoadBuffers);
@@ -278,8 +286,15 @@ void WeightStore::place(std::byte* to, const std::byte* source, int64_t bytes) c
 
 void WeightStore::read_part(const Task& task, io::Completion done) {
   const Part& part = parts_[static_cast<size_t>(task.sublayer)][static_cast<size_t>(task.part)];
+  if (direct_engine_) {  // the rows alone: as copy_part would bring them
+    const int64_t bytes = part.required_bytes - part.skipped_bytes;
+    const io::Extent rows{direct_files_[part.file], part.offset + part.skipped_bytes, bytes,
+                          ring_.data() + task.offset, bytes};
+    direct_engine_->read({&rows, 1}, std::move(done));
+    return;
+  }
   std::byte* to = device_ ? host_ring_.data() + task.host_offset : ring_.data() + task.offset;
-  const io::Extent extent{part.file, part.offset, part.bytes, to, part.required_bytes};
+  const io::Extent extent{files_[part.file], part.offset, part.bytes, to, part.required_bytes};
   engine_.read({&extent, 1}, std::move(done));
 }
 

@@ -44,12 +44,17 @@ struct LoadProgress {
   double seconds = 0;
 };
 
+struct WeightReaders {
+  io::FileEngine& engine;
+  io::FileEngine& gather;            ///< single table rows, beside the streaming
+  io::FileEngine* direct = nullptr;  ///< into device memory, where the plan says so
+};
+
 class WeightStore {
  public:
-  /// Reserves all memory; arenas as KvStore. `gather` reads single table rows beside the streaming.
-  /// Errors: kResource, kFile.
-  WeightStore(const BoundModel& model, const policy::Plan& plan, io::FileEngine& engine,
-              io::FileEngine& gather, Device* device, Arena& compute_memory, Arena& host_memory);
+  /// Reserves all memory; arenas as KvStore. Errors: kResource, kFile.
+  WeightStore(const BoundModel& model, const policy::Plan& plan, const WeightReaders& readers,
+              Device* device, Arena& compute_memory, Arena& host_memory);
   ~WeightStore();
 
   /// Reads everything resident, through `staging` (at least load_staging_bytes). Errors:
@@ -63,7 +68,7 @@ class WeightStore {
   std::span<std::byte> host_memory() const noexcept { return host_rows_.span(); }
 
   /// Starts reading a part of a sublayer's streamed rows to its place in the ring that the disk
-  /// fills.
+  /// fills: the host's below a device, the device's where the disk reaches it.
   void read_part(const Task& task, io::Completion done);
   /// Copies a part from host memory (its home, or the host's ring) to the device's ring.
   void copy_part(const Task& task, const Device::Copy& copy) const;
@@ -104,11 +109,11 @@ class WeightStore {
     size_t weight;
     int64_t rows;
     bool from_disk;
-    int64_t bytes;               // that move
-    int64_t planned_bytes;       // room in the ring
-    int64_t skipped_bytes = 0;   // before the first row
-    io::FileId file = -1;        // of a part from disk: its aligned range
-    int64_t offset = 0;          // in the file; of a part in host memory, in host_rows_
+    int64_t bytes;              // that move
+    int64_t planned_bytes;      // room in the ring
+    int64_t skipped_bytes = 0;  // before the first row
+    size_t file = 0;            // of a part from disk: the checkpoint's
+    int64_t offset = 0;  // of its aligned range there; of a part in host memory, in host_rows_
     int64_t required_bytes = 0;  // up to the end of the last row
   };
   struct Piece {  // rows that are read and taken together, all with one home
@@ -132,12 +137,16 @@ class WeightStore {
   io::FileId file(const io::TensorEntry& tensor) const {
     return files_[static_cast<size_t>(tensor.file_index)];
   }
+  /// The ring that the disk fills, if host memory.
+  const Buffer& read_ring() const noexcept { return device_ ? host_ring_ : ring_; }
 
   const BoundModel& model_;
   io::FileEngine& engine_;
   io::FileEngine& gather_engine_;
+  io::FileEngine* direct_engine_;  // null: what goes to a device passes through host_ring_
   std::vector<io::FileId> files_;
   std::vector<io::FileId> gather_files_;
+  std::vector<io::FileId> direct_files_;
   std::vector<std::vector<Weight>> weights_;
   std::vector<std::vector<Part>> parts_;  // [sublayer], weight by weight, rows rising
   Device* device_;                        // null: the CPU itself

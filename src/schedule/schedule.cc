@@ -46,7 +46,7 @@ ScheduleGenerator::ScheduleGenerator(ScheduleShape shape)
   SLUICE_ASSERT(!shape_.sublayers.empty(), "a model has sublayers");
   for (const ScheduleSublayer& sublayer : shape_.sublayers) {
     SLUICE_ASSERT(sublayer.streamed_bytes() <= shape_.weight_ring_bytes, "the plan sizes the ring");
-    if (!shape_.has_device) continue;
+    if (!shape_.has_device || shape_.disk_reaches_device) continue;
     for (const SchedulePart& part : sublayer.parts)
       SLUICE_ASSERT(!part.from_disk || part.bytes <= shape_.host_ring_bytes,
                     "the plan sizes the host's ring");
@@ -126,13 +126,13 @@ void ScheduleGenerator::load_weights(std::vector<Task>& out, size_t first, size_
     const auto sublayer = static_cast<int32_t>(load.running % count);
     const auto index = static_cast<size_t>(sublayer);
     const SchedulePart& part = shape_.sublayers[index].parts[static_cast<size_t>(load.part)];
-    const bool goes_through_host = shape_.has_device && part.from_disk;
+    const bool is_only_read = part.from_disk && (!shape_.has_device || shape_.disk_reaches_device);
+    const bool goes_through_host = part.from_disk && !is_only_read;
     int64_t host_offset = -1;
     TaskId read = kNoTask;
     if (goes_through_host) read = read_to_host(out, load, micro_batch, part.bytes, &host_offset);
-    Task& task =
-        add(out, TaskKind::kLoadWeights, shape_.has_device ? Lane::kHostToDevice : Lane::kDiskRead,
-            sublayer, micro_batch);
+    Task& task = add(out, TaskKind::kLoadWeights,
+                     is_only_read ? Lane::kDiskRead : Lane::kHostToDevice, sublayer, micro_batch);
     task.pass = load.running / count;
     task.part = load.part;
     task.offset = load.offset;

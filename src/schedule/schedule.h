@@ -33,9 +33,12 @@ struct ScheduleShape {
   /// Three tiers: what comes from disk passes through host memory, one more lane each way. Without,
   /// the disk lanes fill and empty the buffers that compute uses.
   bool has_device = false;
+  /// With a device: weights come from disk straight into its ring, on the disk's lane alone.
+  bool disk_reaches_device = false;
   /// At least weight_ring_bytes(..., ahead 0): a whole sublayer however the ring is cut up.
   int64_t weight_ring_bytes = 0;
-  int64_t host_ring_bytes = 0;   ///< with a device: at least the largest part from disk
+  /// With a device that the disk does not reach: at least the largest part from disk.
+  int64_t host_ring_bytes = 0;
   int32_t kv_slots = 2;          ///< staging slots for KV that lives lower, in each tier it passes
   int32_t activation_slots = 3;  ///< staging slots for activations that live lower
   int32_t attention_slots = 3;   ///< exchange slots of attention on the host; at least 2

@@ -48,6 +48,7 @@ Case random_case(std::mt19937& random) {
   out.profile = random_machine(random, has_device);
   out.input = input_for(shape_of(random() % 2 ? "opt-125m" : "tinyllama-1.1b"), int64_t{1} << 40);
   out.input.device_budget_bytes = has_device ? int64_t{1} << 40 : 0;
+  out.input.disk_reaches_device = random() % 3 == 0;
   const Policy policy = random_policy(random, has_device);
   out.job.sequences = policy.block_sequences();
   out.job.prompt_tokens = static_cast<double>(1 + random() % 300);

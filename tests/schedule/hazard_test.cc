@@ -49,15 +49,21 @@ Place kv_home(Space space, const Task& task) {
   return {space, task.micro_batch, task.micro_batch + 1, task.sublayer};
 }
 
+// Up the link, or straight from disk.
+bool fills_ring(const Task& task) {
+  return task.lane == Lane::kHostToDevice || task.host_offset < 0;
+}
+
 void touch_load(const Task& task, Touches& t) {
   const bool up = task.lane == Lane::kHostToDevice;
   switch (task.kind) {
     case TaskKind::kLoadWeights:
-      if (!up || task.host_offset >= 0) {
+      if (task.host_offset >= 0) {
         const Place host{Space::kHostRing, task.host_offset, task.host_offset + task.bytes};
         (up ? t.reads : t.writes).push_back(host);
       }
-      if (up) t.writes.push_back({Space::kRing, task.offset, task.offset + task.bytes});
+      if (fills_ring(task))
+        t.writes.push_back({Space::kRing, task.offset, task.offset + task.bytes});
       break;
     case TaskKind::kLoadKv:
       if (!up) {
@@ -194,7 +200,7 @@ Tag tag_of(const Task& task, const char* what) {
 }
 
 TEST(ScheduleHazards, RunOneByOneEveryTaskFindsWhatItNeeds) {
-  int64_t cut = 0;
+  int64_t cut = 0, direct = 0;
   for_random_streams(33, 250, [&](const Stream& stream) {
     std::map<std::pair<Space, int64_t>, Tag> held;
     for (const Task& task : stream.tasks) {
@@ -203,11 +209,13 @@ TEST(ScheduleHazards, RunOneByOneEveryTaskFindsWhatItNeeds) {
                        "." + std::to_string(task.part);
       const bool up = task.lane == Lane::kHostToDevice;
       if (task.kind == TaskKind::kLoadWeights) {
-        if (!up) at(Space::kHostRing, task.host_offset) = part;
+        ASSERT_TRUE(!stream.shape.disk_reaches_device || task.host_offset < 0);
+        direct += !up && task.host_offset < 0 ? 1 : 0;
+        if (!up && task.host_offset >= 0) at(Space::kHostRing, task.host_offset) = part;
         if (up && task.host_offset >= 0) {
           ASSERT_EQ(at(Space::kHostRing, task.host_offset), part);
         }
-        if (up) at(Space::kRing, task.offset) = part;
+        if (fills_ring(task)) at(Space::kRing, task.offset) = part;
       }
       if (task.kind == TaskKind::kLoadKv)
         (up ? at(Space::kKvSlot, task.slot) : at(Space::kHostKvSlot, task.host_slot)) =
@@ -250,6 +258,7 @@ TEST(ScheduleHazards, RunOneByOneEveryTaskFindsWhatItNeeds) {
     }
   });
   EXPECT_GT(cut, 500);
+  EXPECT_GT(direct, 100);
 }
 
 TEST(ScheduleHazards, EqualStreamsHaveEqualHashesAndOthersDiffer) {

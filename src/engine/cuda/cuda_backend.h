@@ -3,17 +3,21 @@
 // host in tests.
 #include "src/engine/backend.h"
 #include "src/engine/cuda/cuda_device.h"
+#include "src/engine/cuda/gpu_direct_engine.h"
 
 namespace sluice {
 
 class CudaBackend final : public Backend {
  public:
   /// As CudaDevice. `uses_graphs`: decode passes of resident models are launched as a whole.
-  CudaBackend(int gpu, int64_t memory_bytes, bool uses_graphs = true)
-      : device_(gpu, memory_bytes), uses_graphs_(uses_graphs) {}
+  /// `direct` (may be null) reads weights from disk into the GPU's memory.
+  CudaBackend(int gpu, int64_t memory_bytes, bool uses_graphs = true,
+              std::unique_ptr<GpuDirectEngine> direct = nullptr)
+      : device_(gpu, memory_bytes), uses_graphs_(uses_graphs), direct_(std::move(direct)) {}
 
   std::string name() const override { return device_.properties().name; }
   Device& device() noexcept override { return device_; }
+  io::FileEngine* direct_reader() noexcept override { return direct_.get(); }
   CudaDevice& cuda_device() noexcept { return device_; }
   void require_runnable(const ModelShape& model, const kernels::AttentionShape& attention,
                         const kernels::QuantisedOptions& compute) const override;
@@ -29,6 +33,7 @@ class CudaBackend final : public Backend {
  private:
   CudaDevice device_;
   bool uses_graphs_;
+  std::unique_ptr<GpuDirectEngine> direct_;
 };
 
 }  // namespace sluice

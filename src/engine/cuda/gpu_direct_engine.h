@@ -1,0 +1,58 @@
+#pragma once
+// Reads files straight into a GPU's memory with NVIDIA's libcufile (GPUDirect Storage), which is
+// loaded at run time: threads that call cuFileRead, so that the bytes pass neither through host
+// memory nor a core. What libcufile can't do that way it does by copying itself. Thread safe as
+// FileEngine.
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "io/queued_engine.h"
+
+namespace sluice {
+
+class GpuDirectEngine final : public io::QueuedEngine {
+ public:
+  /// `library` as dlopen takes it. Errors: kDevice, with what is missing; kResource.
+  GpuDirectEngine(int gpu, const std::string& library, const io::FileEngineOptions& options);
+  ~GpuDirectEngine() override;
+
+  /// libcufile as NVIDIA's packages install it.
+  static constexpr const char* kLibrary = "libcufile.so.0";
+  /// 8 MiB requests, 8 in flight.
+  static io::FileEngineOptions default_options();
+  /// "libcufile.so.0 is there" or what dlopen says.
+  static std::string report(const std::string& library);
+
+  /// The memory of an Extent is device memory; offsets and lengths may be any.
+  io::FileId open_for_read(const std::string& path) override;
+  /// Only reads.
+  void write(std::span<const io::Extent> extents, io::Completion done) override;
+  int64_t register_memory(std::span<std::byte> memory) override;
+  void unregister_memory(std::span<std::byte> memory) override;
+  std::string describe() const override;
+
+ private:
+  class Library;
+  struct KnownFile {  // as libcufile knows it; of a descriptor of its own, which outlives that
+    io::OwnedFd fd;
+    void* handle = nullptr;
+  };
+
+  void run();
+  int64_t carry_out(const io::Request& request);
+  void forget(KnownFile& file);
+
+  int gpu_;
+  std::unique_ptr<Library> library_;
+  std::mutex known_mutex_;          // guards what follows
+  std::map<int, KnownFile> files_;  // by the queue's descriptor
+  std::vector<std::span<std::byte>> memory_;
+  bool has_warned_ = false;
+  std::vector<std::jthread> threads_;
+};
+
+}  // namespace sluice
