@@ -3,9 +3,10 @@
 
     scripts/compare_llama_cpp.py LLAMA_BIN MODEL.gguf STORE [options of sluice bench for STORE ...]
 
-LLAMA_BIN: folder with llama-batched-bench. STORE: `sluice convert MODEL.gguf STORE`. Each batch runs on one engine and
+LLAMA_BIN: folder with llama-batched-bench, of llama.cpp or of ik_llama.cpp. STORE: `sluice convert MODEL.gguf STORE`. Each batch runs on one engine and
 then on the other, ROUNDS times (default 2); the table has the best of each, tokens a second, and sluice over llama.cpp.
-Environment: SLUICE, THREADS (default: all), BATCHES (1,8,32), PP (128), TG (32), ROUNDS.
+Environment: SLUICE, THREADS (default: all), BATCHES (1,8,32), PP (128), TG (32), ROUNDS, PEER_OPTIONS (more for the peer,
+as "-rtr").
 """
 import json
 import os
@@ -23,20 +24,23 @@ def run(command):
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}: {done.stderr[-2000:]}")
-    return done.stdout
+    return done
 
 
 def peer(folder, model, batch):
     out = run([f"{folder}/llama-batched-bench", "-m", model, "-npp", str(PP), "-ntg", str(TG), "-npl", str(batch), "-c",
-               str((PP + TG) * batch), "-t", THREADS, "-tb", THREADS, "-b", "2048", "-ub", "512", "--output-format", "jsonl"])
-    line = next(json.loads(row) for row in out.splitlines() if row.startswith("{"))
-    return line["speed_pp"], line["speed_tg"]
+               str((PP + TG) * batch), "-t", THREADS, "-tb", THREADS, "-b", "2048", "-ub", "512",
+               *os.environ.get("PEER_OPTIONS", "").split()])
+    out = out.stdout + out.stderr  # ik_llama.cpp's table goes there
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in out.splitlines() if row.startswith("|")]
+    named = dict(zip(rows[0], rows[-1]))
+    return float(named["S_PP t/s"]), float(named["S_TG t/s"])
 
 
 def ours(store, batch, options):
     out = run([SLUICE, "bench", store, "--batch", str(batch), "--pp", str(PP), "--tg", str(TG), "--reps", "1", "--json",
                "--no-disk-probe", "--threads", THREADS, *options])
-    row = json.loads(out)["results"][0]
+    row = json.loads(out.stdout)["results"][0]
     return row["prefill_tokens_per_s"]["median"], row["decode_tokens_per_s"]["median"]
 
 

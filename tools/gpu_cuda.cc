@@ -7,15 +7,15 @@
 namespace sluice::tools {
 
 std::shared_ptr<Backend> open_gpu(int gpu, int64_t memory_bytes, const GpuOptions& options) {
-  std::unique_ptr<GpuDirectEngine> direct;
+  auto backend = std::make_shared<CudaBackend>(gpu, memory_bytes, options.uses_graphs);
   if (options.reads_disk) {
     io::FileEngineOptions reading = GpuDirectEngine::default_options();
     reading.log = [](std::string_view line) {
       std::fprintf(stderr, "sluice: %.*s\n", static_cast<int>(line.size()), line.data());
     };
-    direct = std::make_unique<GpuDirectEngine>(gpu, GpuDirectEngine::kLibrary, reading);
+    backend->read_with(std::make_unique<GpuDirectEngine>(gpu, GpuDirectEngine::kLibrary, reading));
   }
-  return std::make_shared<CudaBackend>(gpu, memory_bytes, options.uses_graphs, std::move(direct));
+  return backend;
 }
 
 policy::Profile measure_with_gpu(const policy::Profile& machine, Backend& backend) {

@@ -10,10 +10,10 @@ namespace sluice {
 class CudaBackend final : public Backend {
  public:
   /// As CudaDevice. `uses_graphs`: decode passes of resident models are launched as a whole.
-  /// `direct` (may be null) reads weights from disk into the GPU's memory.
-  CudaBackend(int gpu, int64_t memory_bytes, bool uses_graphs = true,
-              std::unique_ptr<GpuDirectEngine> direct = nullptr)
-      : device_(gpu, memory_bytes), uses_graphs_(uses_graphs), direct_(std::move(direct)) {}
+  CudaBackend(int gpu, int64_t memory_bytes, bool uses_graphs = true)
+      : device_(gpu, memory_bytes), uses_graphs_(uses_graphs) {}
+  /// Weights come from disk into the GPU's memory by `direct`; before an engine is opened.
+  void read_with(std::unique_ptr<GpuDirectEngine> direct) { direct_ = std::move(direct); }
 
   std::string name() const override { return device_.properties().name; }
   Device& device() noexcept override { return device_; }

@@ -41,8 +41,9 @@ class GpuDirect : public ::testing::Test {
     return options;
   }
   static std::shared_ptr<CudaBackend> backend(io::FileEngineOptions options = small_requests()) {
-    return std::make_shared<CudaBackend>(
-        0, 256 * kMiB, true, std::make_unique<GpuDirectEngine>(0, fake_library(), options));
+    auto out = std::make_shared<CudaBackend>(0, 256 * kMiB);
+    out->read_with(std::make_unique<GpuDirectEngine>(0, fake_library(), options));
+    return out;
   }
   // Half of the weights on disk, the others in both memories.
   static policy::Policy half_on_disk() {
