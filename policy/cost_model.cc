@@ -110,15 +110,19 @@ class Terms {
 
 struct StreamedBytes {
   double disk = 0;
+  double small_reads_seconds = 0;  // beside the bytes
   double up = 0;
   double parts = 0;  // copies
 };
 
-StreamedBytes streamed_bytes(const Plan& plan) {
+StreamedBytes streamed_bytes(const Plan& plan, const Profile& profile) {
   StreamedBytes out;
   for (const auto& parts : plan.parts)
     for (const PlanPart& part : parts) {
-      if (part.from_disk) out.disk += static_cast<double>(part.bytes);
+      if (part.from_disk) {
+        out.disk += static_cast<double>(part.bytes);
+        out.small_reads_seconds += profile.part_read_seconds(static_cast<double>(part.bytes));
+      }
       if (!plan.has_device || (part.from_disk && plan.disk_reaches_device)) continue;
       out.up += static_cast<double>(part.bytes);
       out.parts += 1;
@@ -153,7 +157,7 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
     if (lane == Lane::kDiskRead) read_bytes += bytes;
     terms.add(lane, what, p, scale * bytes, scale * (bytes / rate + latency + requests_seconds));
   };
-  move(Lane::kDiskRead, "weights from disk", weights.disk, 0);
+  move(Lane::kDiskRead, "weights from disk", weights.disk, 0, weights.small_reads_seconds);
   if (plan.has_device) move(Lane::kHostToDevice, "weights up", weights.up, weights.parts);
   double device = 0;
   double host = 0;
@@ -221,7 +225,7 @@ Prediction predict(const ModelShape& model, const Plan& plan, const Profile& pro
   out.new_tokens = static_cast<double>(block.sequences) * job.new_tokens;
   Terms collected(out, terms);
   ComputeCosts compute(model, plan, profile, kv_dtype);
-  const StreamedBytes weights = streamed_bytes(plan);
+  const StreamedBytes weights = streamed_bytes(plan, profile);
   for (size_t i = 0; i < block.passes.size(); ++i)
     add_pass(model, plan, profile, block.passes[i], weights,
              i < block.prefill_passes ? block.prefill_scale : block.decode_scale, compute,

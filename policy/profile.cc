@@ -97,6 +97,11 @@ double Profile::page_write_seconds(double pages) const noexcept {
   return pages * disks.front().write_request_seconds.value / static_cast<double>(disks.size());
 }
 
+double Profile::part_read_seconds(double bytes) const noexcept {
+  constexpr double kWholeRequest = 1 << 20;
+  return bytes > 0 && bytes < kWholeRequest ? page_read_seconds(1 - bytes / kWholeRequest) : 0;
+}
+
 void validate(const Profile& profile) {
   validate_processor(profile, profile.host, "host");
   if (profile.device) {

@@ -113,6 +113,9 @@ struct Profile {
   /// What `pages` requests of KV pages take besides their bytes, of all disks together.
   double page_read_seconds(double pages) const noexcept;
   double page_write_seconds(double pages) const noexcept;
+  /// The same for a read of `bytes` in one piece: nothing from a whole request (1 MiB) on, whose
+  /// time is in the disk's rate.
+  double part_read_seconds(double bytes) const noexcept;
 };
 
 /// Reads a profile from JSON text. `origin` (a path or a name) appears in errors. Errors: kUser for

@@ -91,6 +91,8 @@ class Lanes {
         const bool is_read = task.lane == Lane::kDiskRead;
         const double pages =
             is_kv ? bytes / static_cast<double>(round_up(plan_.page_bytes, kDiskBlock)) : 0;
+        if (task.kind == TaskKind::kLoadWeights)
+          return latency + bytes / profile_.disk_read() + profile_.part_read_seconds(bytes);
         return latency + bytes / (is_read ? profile_.disk_read() : profile_.disk_write()) +
                (is_read ? profile_.page_read_seconds(pages) : profile_.page_write_seconds(pages));
       }

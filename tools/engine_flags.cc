@@ -417,7 +417,8 @@ std::unique_ptr<Engine> open_engine(const EngineFlags& flags, const policy::Work
   }
   std::fprintf(stderr, "sluice: %s\n", app::plan_sentence(*engine).c_str());
   if (const auto prediction = flags.prediction())
-    std::fprintf(stderr, "sluice: expected %.3g tokens/s%s\n", prediction->tokens_per_second(),
+    std::fprintf(stderr, "sluice: expected %s tokens/s%s\n",
+                 app::format_three_digits(prediction->tokens_per_second()).c_str(),
                  flags.chosen->candidates() > 0
                      ? fmt::format("; {} policies looked at in {}", flags.chosen->candidates(),
                                    format_seconds(flags.chosen->search_seconds()))

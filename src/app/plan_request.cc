@@ -210,14 +210,18 @@ nlohmann::ordered_json comparison_json(const policy::Prediction& prediction,
           {"lanes", lanes}};
 }
 
+std::string format_three_digits(double value) {
+  return value >= 1000 ? fmt::format("{:.0f}", value) : fmt::format("{:.3g}", value);
+}
+
 std::string comparison_text(const policy::Prediction& prediction, const EngineStats& stats) {
   const Comparison result = compare(prediction, stats);
   if (result.predicted_seconds <= 0 || result.measured_seconds <= 0) return {};
   const auto tokens = static_cast<double>(stats.decode_tokens);
-  std::string text =
-      fmt::format("predicted {:.3g} tokens/s, measured {:.3g} ({:+.0f}%)",
-                  tokens / result.predicted_seconds, tokens / result.measured_seconds,
-                  100 * (result.predicted_seconds / result.measured_seconds - 1));
+  std::string text = fmt::format("predicted {} tokens/s, measured {} ({:+.0f}%)",
+                                 format_three_digits(tokens / result.predicted_seconds),
+                                 format_three_digits(tokens / result.measured_seconds),
+                                 100 * (result.predicted_seconds / result.measured_seconds - 1));
   if (!result.blamed) return text;
   const double blocks = tokens / prediction.new_tokens;
   for (const auto& [lane, lane_stats] : stats.lanes)
