@@ -18,6 +18,8 @@ namespace {
 constexpr int64_t kFewRows = 16;
 // Up to here dot products that fetch the next rows ahead read W faster than tiles of 16 rows do.
 constexpr int64_t kDotRows = 2;
+// Without AMX: up to here tiles of dot products, which take W as it lies, are ahead of turning it.
+constexpr int64_t kDotTileRows = 128;
 // Up to here AMX beats oneDNN, even on weights in its own layout, since every byte of W is read
 // once.
 constexpr int64_t kAmxRows = 64;
@@ -75,8 +77,8 @@ void own_kernels(const Activations& x, const void* w, DType dtype, int64_t n, in
 void own_bf16_kernels(const Activations& x, const uint16_t* w, int64_t n, int64_t k,
                       const float* bias, float* y, int64_t ldy) {
   const Variant& variant = active_variant();
-  if (x.m <= kFewRows)
-    return over_rows(n, k * 2, kLinearRun, [&](int64_t begin, int64_t end) {
+  if (x.m <= kDotTileRows)
+    return over_rows(n, k * 2 * ((x.m + 15) / 16), kLinearRun, [&](int64_t begin, int64_t end) {
       variant.linear_rows_bf16(w, begin, end, k, x.bf16, x.ld, x.m, bias, y, ldy);
     });
   // Enough rows of W for a slab of x to be worth fetching, and shares for every thread.
