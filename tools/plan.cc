@@ -416,6 +416,20 @@ std::unique_ptr<Answered> answer(const PlanFlags& flags) {
   return best;
 }
 
+void refuse_without_effect(const PlanFlags& flags) {
+  const auto refuse = [](bool is_given, const char* flag, const char* with) {
+    if (is_given)
+      throw Error(ErrorKind::kUser, fmt::format("{} has no effect with {}", flag, with),
+                  "leave one of them out");
+  };
+  if (!flags.sweeps.empty()) {
+    refuse(!flags.html.empty(), "--html", "--sweep");
+    refuse(!flags.output_policy.empty(), "--output-policy", "--sweep");
+    refuse(flags.simulate_all, "--simulate-all", "--sweep");
+  }
+  refuse(flags.simulate_all && flags.json, "--simulate-all", "--json");
+}
+
 void run_plan(const PlanFlags& flags) {
   if (flags.list_models) {
     for (const std::string& name : planning_model_names())
@@ -429,6 +443,7 @@ void run_plan(const PlanFlags& flags) {
         ErrorKind::kUser, "no model given",
         "sluice plan --model opt-175b --hardware t4; --list-models names the built-in ones");
   if (flags.cost_model != "ours") return run_flexgen(flags);
+  refuse_without_effect(flags);
   for (const std::string& sweep : flags.sweeps) run_sweep(flags, sweep);
   if (!flags.sweeps.empty()) return;
   const std::unique_ptr<Answered> answered = answer(flags);

@@ -140,6 +140,10 @@ TEST(Plan, BadQuestionsAreRefusedByName) {
   refused({"plan", "opt-30b", "--hardware", "t4", "--prompt-len", "0"}, 2, "--prompt-len");
   refused({"plan", "opt-30b", "--hardware", "t4", "--sequences", "-4"}, 2, "--sequences");
   refused({"plan", "opt-30b", "--hardware", "t4", "--sweep", "noise=1"}, 2, "noise");
+  refused({"plan", "opt-30b", "--hardware", "t4", "--sweep", "gpu-mem=8GiB", "--html", "page.html"},
+          2, "--html has no effect with --sweep");
+  refused({"plan", "opt-30b", "--hardware", "t4", "--simulate-all", "--json"}, 2,
+          "--simulate-all has no effect with --json");
   refused({"plan", "opt-175b", "--hardware", "t4", "--sequences", "1", "--cpu-mem", "1GiB"}, 4,
           "host memory is");
   refused({"plan", "opt-175b", "--hardware", "t4", "--sequences", "1", "--gpu-mem", "64MiB"}, 4,
