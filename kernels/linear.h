@@ -1,9 +1,8 @@
 #pragma once
 // Linear layers y = x W^T (+ bias) on weights as a checkpoint stores them: [n, k] row-major, at any
-// address that one element may have, so that they can be computed on as they arrive. (oneDNN on
-// weights packed for it is faster from 8 rows on where there is AVX512-BF16 but no AMX:
-// docs/perf-notes.md.) All products run on our own kernels but large bf16 ones on AMX, which go to
-// oneDNN: its first call with a new shape makes a primitive (milliseconds), later ones find it.
+// address that one element may have, so that they can be computed on as they arrive. All products
+// run on our own kernels but large bf16 ones on AMX, which go to oneDNN: its first call with a new
+// shape makes a primitive (milliseconds), later ones find it.
 // Functions may be called from one thread at a time (they use OpenMP inside).
 #include <cstddef>
 #include <cstdint>

@@ -18,8 +18,8 @@ namespace {
 constexpr int64_t kFewRows = 16;
 // Up to here dot products that fetch the next rows ahead read W faster than tiles of 16 rows do.
 constexpr int64_t kDotRows = 2;
-// Without AMX: up to here tiles of dot products, which take W as it lies, are ahead of turning it.
-constexpr int64_t kDotTileRows = 128;
+// Without AMX: x is arranged in so many bytes at a time, so that it stays in L3 beside W's slabs.
+constexpr int64_t kArrangedBytes = 6 << 20;
 // Up to here AMX beats oneDNN, even on weights in its own layout, since every byte of W is read
 // once.
 constexpr int64_t kAmxRows = 64;
@@ -32,8 +32,6 @@ constexpr int64_t kBucket = 16;
 constexpr int64_t kSmallProduct = int64_t{1} << 23;
 // Bytes of W that a thread takes at a time, at least.
 constexpr int64_t kShareBytes = 64 * 1024;
-// Rows of W that a thread takes at a time when multiply-adds bound a bf16 product.
-constexpr int64_t kPanelShareRows = 256;
 // Scratch is brought to this alignment before use.
 constexpr int64_t kLine = 64;
 
@@ -74,17 +72,33 @@ void own_kernels(const Activations& x, const void* w, DType dtype, int64_t n, in
   });
 }
 
+// Tiles of x that linear_panels_bf16 is given at a time.
+int64_t most_bf16_tiles(int64_t m, int64_t k) noexcept {
+  return std::min(bf16_tiles(m), std::max<int64_t>(4, kArrangedBytes / bf16_tile_bytes(k)));
+}
+
+// Of m rows that are left, those that own_bf16_kernels takes: even parts.
+int64_t own_bf16_rows(int64_t m, int64_t k) noexcept {
+  const int64_t most = most_bf16_tiles(m, k);
+  const int64_t parts = (bf16_tiles(m) + most - 1) / most;
+  return (m + parts - 1) / parts;
+}
+
 void own_bf16_kernels(const Activations& x, const uint16_t* w, int64_t n, int64_t k,
-                      const float* bias, float* y, int64_t ldy) {
+                      const float* bias, float* y, int64_t ldy, std::span<std::byte> scratch) {
   const Variant& variant = active_variant();
-  if (x.m <= kDotTileRows)
-    return over_rows(n, k * 2 * ((x.m + 15) / 16), kLinearRun, [&](int64_t begin, int64_t end) {
+  if (x.m <= kBf16DotRows)
+    return over_rows(n, k * 2, kLinearRun, [&](int64_t begin, int64_t end) {
       variant.linear_rows_bf16(w, begin, end, k, x.bf16, x.ld, x.m, bias, y, ldy);
     });
-  // Enough rows of W for a slab of x to be worth fetching, and shares for every thread.
-  const int64_t rows = std::clamp<int64_t>((n / 8 + 31) / 32 * 32, 32, kPanelShareRows);
-  deal_rows(n, kLinearRun, rows, rows, [&](int64_t begin, int64_t end) {
-    variant.linear_panels_bf16(w, begin, end, k, x.bf16, x.ld, x.m, bias, y, ldy);
+  const int64_t tiles = bf16_tiles(x.m);
+  SLUICE_ASSERT(tiles * bf16_tile_bytes(k) <= static_cast<int64_t>(scratch.size()),
+                "linear_scratch_bytes says how much");
+#pragma omp parallel for schedule(static) if (tiles > 1)
+  for (int64_t tile = 0; tile < tiles; ++tile)
+    variant.bf16_arrange(x.bf16, x.ld, x.m, k, tile, scratch.data());
+  over_rows(n, k * 2 * ((x.m + 15) / 16), kLinearRun, [&](int64_t begin, int64_t end) {
+    variant.linear_panels_bf16(w, begin, end, k, scratch.data(), x.m, bias, y, ldy);
   });
 }
 
@@ -168,12 +182,15 @@ void linear(const Activations& x, const void* w, DType dtype, int64_t n, int64_t
   const auto* bf16 = static_cast<const uint16_t*>(w);
   for (int64_t begin = 0, rows = 0; begin < x.m && n > 0; begin += rows) {
     const Path path = path_of(dtype, compute, x.m - begin, n, k);
-    rows = path == Path::kAmx ? kAmxRows : path == Path::kOwn ? x.m : kOnednnRows;
+    rows = path == Path::kAmx       ? kAmxRows
+           : path == Path::kOwn     ? x.m
+           : path == Path::kOwnBf16 ? own_bf16_rows(x.m - begin, k)
+                                    : kOnednnRows;
     const Activations part = slice(x, begin, rows);
     float* to = y + begin * ldy;
     switch (path) {
       case Path::kOwn: own_kernels(part, w, dtype, n, k, bias, to, ldy); break;
-      case Path::kOwnBf16: own_bf16_kernels(part, bf16, n, k, bias, to, ldy); break;
+      case Path::kOwnBf16: own_bf16_kernels(part, bf16, n, k, bias, to, ldy, area); break;
       case Path::kOnednn: onednn_kernels(part, w, n, k, bias, to, ldy, area); break;
       case Path::kAmx:
         SLUICE_ASSERT(amx_scratch_bytes(part.m, k) <= static_cast<int64_t>(area.size()),
@@ -185,7 +202,8 @@ void linear(const Activations& x, const void* w, DType dtype, int64_t n, int64_t
 
 int64_t linear_scratch_bytes(DType dtype, int64_t max_m, int64_t n, int64_t k, Compute compute) {
   if (max_m == 0 || n == 0 || !multiplies_bf16(dtype, compute)) return 0;
-  int64_t bytes = has_amx() ? amx_scratch_bytes(std::min(max_m, kAmxRows), k) : 0;
+  int64_t bytes = has_amx() ? amx_scratch_bytes(std::min(max_m, kAmxRows), k)
+                            : most_bf16_tiles(max_m, k) * bf16_tile_bytes(k);
   if (path_of(dtype, compute, max_m, n, k) == Path::kOnednn)
     bytes = std::max(bytes, onednn_scratch(max_m, n, k));
   return bytes + kLine;

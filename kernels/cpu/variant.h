@@ -37,6 +37,16 @@ struct QuantisedCall {
   int64_t ldy;
 };
 
+constexpr int64_t kBf16DotRows = 5;
+/// x of linear_panels_bf16 is arranged in tiles of up to so many rows, as even as can be: a line of
+/// 16 pairs of bf16, one of each row, for every two columns.
+constexpr int64_t kBf16TileRows = 12;
+inline int64_t bf16_tiles(int64_t m) noexcept { return (m + kBf16TileRows - 1) / kBf16TileRows; }
+inline int64_t bf16_tile_begin(int64_t m, int64_t tile) noexcept {
+  return m * tile / bf16_tiles(m);
+}
+inline int64_t bf16_tile_bytes(int64_t k) noexcept { return (k + 1) / 2 * 64; }
+
 struct Variant {
   const char* name;
   void (*rms_norm)(const float* x, const float* gain, float eps, float* y, int64_t rows,
@@ -60,7 +70,7 @@ struct Variant {
   void (*linear_panels)(const void* w, DType dtype, int64_t row_begin, int64_t row_end, int64_t k,
                         const float* x, int64_t ld, int64_t m, const float* bias, float* y,
                         int64_t ldy);
-  /// linear_rows on bf16 x and w; null where the CPU has no bf16 dot product.
+  /// linear_rows on bf16 x and w, m up to kBf16DotRows; null where the CPU has no bf16 dot product.
   void (*linear_rows_bf16)(const uint16_t* w, int64_t row_begin, int64_t row_end, int64_t k,
                            const uint16_t* x, int64_t ld, int64_t m, const float* bias, float* y,
                            int64_t ldy);
@@ -82,9 +92,12 @@ struct Variant {
   /// too or up to the last column.
   void (*unpack_panel)(const WeightFormat& format, const std::byte* panel, int64_t cols,
                        int64_t begin, int64_t count, float* block);
-  /// linear_rows_bf16 for larger m: w is turned into slabs on the stack (16 KiB).
+  /// One tile of x [m, k] bf16 as linear_panels_bf16 takes it.
+  void (*bf16_arrange)(const uint16_t* x, int64_t ld, int64_t m, int64_t k, int64_t tile,
+                       std::byte* tiles);
+  /// linear_rows_bf16 for larger m, on arranged x: w is turned into slabs on the stack (64 KiB).
   void (*linear_panels_bf16)(const uint16_t* w, int64_t row_begin, int64_t row_end, int64_t k,
-                             const uint16_t* x, int64_t ld, int64_t m, const float* bias, float* y,
+                             const std::byte* x, int64_t m, const float* bias, float* y,
                              int64_t ldy);
   void (*attend)(const AttentionShape& shape, const AttentionSequence& sequence,
                  const AttentionItem& item, float* scratch);
