@@ -16,9 +16,12 @@ namespace {
 // Up to here the bytes of W bound the product, and the kernels that take W as it lies are the
 // fastest.
 constexpr int64_t kFewRows = 16;
+// Up to here f32 products take W as it lies.
+constexpr int64_t kF32DotRows = 12;
 // Up to here dot products that fetch the next rows ahead read W faster than tiles of 16 rows do.
 constexpr int64_t kDotRows = 2;
-// Without AMX: x is arranged in so many bytes at a time, so that it stays in L3 beside W's slabs.
+// x is arranged for the panel kernels in so many bytes at a time, so that it stays in L3 beside W's
+// slabs.
 constexpr int64_t kArrangedBytes = 6 << 20;
 // Up to here AMX beats oneDNN, even on weights in its own layout, since every byte of W is read
 // once.
@@ -61,27 +64,55 @@ void over_rows(int64_t n, int64_t cost, int64_t granule, const Work& work) {
   deal_rows(n, granule, std::min(n, std::max<int64_t>(1, kShareBytes / cost)), n, work);
 }
 
-void own_kernels(const Activations& x, const void* w, DType dtype, int64_t n, int64_t k,
-                 const float* bias, float* y, int64_t ldy) {
-  const Variant& variant = active_variant();
-  const auto kernel = x.m <= kFewRows ? variant.linear_rows : variant.linear_panels;
-  // Compute-bound products take smaller shares, so that no thread waits long for the last.
-  const int64_t cost = x.m <= kFewRows ? k * dtype_bytes(dtype) : k * x.m;
-  over_rows(n, cost, kLinearRun, [&](int64_t begin, int64_t end) {
-    kernel(w, dtype, begin, end, k, x.f32, x.ld, x.m, bias, y, ldy);
-  });
+std::span<std::byte> aligned(std::span<std::byte> scratch) noexcept {
+  const auto address = reinterpret_cast<uintptr_t>(scratch.data());
+  const size_t skip = (kLine - address % kLine) % kLine;
+  return skip <= scratch.size() ? scratch.subspan(skip) : std::span<std::byte>{};
 }
 
-// Tiles of x that linear_panels_bf16 is given at a time.
-int64_t most_bf16_tiles(int64_t m, int64_t k) noexcept {
-  return std::min(bf16_tiles(m), std::max<int64_t>(4, kArrangedBytes / bf16_tile_bytes(k)));
+// Bytes of a tile of x as the panel kernels take it.
+int64_t tile_bytes(Compute compute, int64_t k) noexcept {
+  return compute == Compute::kBF16 ? bf16_tile_bytes(k) : k * active_variant().lanes * 4;
 }
 
-// Of m rows that are left, those that own_bf16_kernels takes: even parts.
-int64_t own_bf16_rows(int64_t m, int64_t k) noexcept {
-  const int64_t most = most_bf16_tiles(m, k);
-  const int64_t parts = (bf16_tiles(m) + most - 1) / most;
+// Tiles of x that the panel kernels are given at a time.
+int64_t most_tiles(Compute compute, int64_t m, int64_t k) noexcept {
+  const int64_t fit = std::max<int64_t>(4, kArrangedBytes / tile_bytes(compute, k));
+  return std::min(tile_count(m, active_variant().tile_rows), fit);
+}
+
+// Of m rows that are left, those that the panel kernels are given next: even parts.
+int64_t next_rows(Compute compute, int64_t m, int64_t k) noexcept {
+  const int64_t parts =
+      tile_count(tile_count(m, active_variant().tile_rows), most_tiles(compute, m, k));
   return (m + parts - 1) / parts;
+}
+
+// Calls arrange(tile) for each tile of m rows of x.
+template <typename Arrange>
+void over_tiles(Compute compute, int64_t m, int64_t k, std::span<std::byte> scratch,
+                const Arrange& arrange) {
+  const int64_t tiles = tile_count(m, active_variant().tile_rows);
+  SLUICE_ASSERT(tiles * tile_bytes(compute, k) <= static_cast<int64_t>(scratch.size()),
+                "linear_scratch_bytes says how much");
+#pragma omp parallel for schedule(static) if (tiles > 1)
+  for (int64_t tile = 0; tile < tiles; ++tile) arrange(tile);
+}
+
+void own_kernels(const Activations& x, const void* w, DType dtype, int64_t n, int64_t k,
+                 const float* bias, float* y, int64_t ldy, std::span<std::byte> scratch) {
+  const Variant& variant = active_variant();
+  if (x.m <= kF32DotRows)
+    return over_rows(n, k * dtype_bytes(dtype), kLinearRun, [&](int64_t begin, int64_t end) {
+      variant.linear_rows(w, dtype, begin, end, k, x.f32, x.ld, x.m, bias, y, ldy);
+    });
+  auto* const tiles = reinterpret_cast<float*>(scratch.data());
+  over_tiles(Compute::kF32, x.m, k, scratch,
+             [&](int64_t tile) { variant.f32_arrange(x.f32, x.ld, x.m, k, tile, tiles); });
+  // Compute-bound products take smaller shares, so that no thread waits long for the last.
+  over_rows(n, k * x.m, kLinearRun, [&](int64_t begin, int64_t end) {
+    variant.linear_panels(w, dtype, begin, end, k, tiles, x.m, bias, y, ldy);
+  });
 }
 
 void own_bf16_kernels(const Activations& x, const uint16_t* w, int64_t n, int64_t k,
@@ -91,21 +122,12 @@ void own_bf16_kernels(const Activations& x, const uint16_t* w, int64_t n, int64_
     return over_rows(n, k * 2, kLinearRun, [&](int64_t begin, int64_t end) {
       variant.linear_rows_bf16(w, begin, end, k, x.bf16, x.ld, x.m, bias, y, ldy);
     });
-  const int64_t tiles = bf16_tiles(x.m);
-  SLUICE_ASSERT(tiles * bf16_tile_bytes(k) <= static_cast<int64_t>(scratch.size()),
-                "linear_scratch_bytes says how much");
-#pragma omp parallel for schedule(static) if (tiles > 1)
-  for (int64_t tile = 0; tile < tiles; ++tile)
+  over_tiles(Compute::kBF16, x.m, k, scratch, [&](int64_t tile) {
     variant.bf16_arrange(x.bf16, x.ld, x.m, k, tile, scratch.data());
+  });
   over_rows(n, k * 2 * ((x.m + 15) / 16), kLinearRun, [&](int64_t begin, int64_t end) {
     variant.linear_panels_bf16(w, begin, end, k, scratch.data(), x.m, bias, y, ldy);
   });
-}
-
-std::span<std::byte> aligned(std::span<std::byte> scratch) noexcept {
-  const auto address = reinterpret_cast<uintptr_t>(scratch.data());
-  const size_t skip = (kLine - address % kLine) % kLine;
-  return skip <= scratch.size() ? scratch.subspan(skip) : std::span<std::byte>{};
 }
 
 #ifdef __x86_64__
@@ -182,14 +204,16 @@ void linear(const Activations& x, const void* w, DType dtype, int64_t n, int64_t
   const auto* bf16 = static_cast<const uint16_t*>(w);
   for (int64_t begin = 0, rows = 0; begin < x.m && n > 0; begin += rows) {
     const Path path = path_of(dtype, compute, x.m - begin, n, k);
-    rows = path == Path::kAmx       ? kAmxRows
-           : path == Path::kOwn     ? x.m
-           : path == Path::kOwnBf16 ? own_bf16_rows(x.m - begin, k)
-                                    : kOnednnRows;
+    switch (path) {
+      case Path::kOwn: rows = next_rows(Compute::kF32, x.m - begin, k); break;
+      case Path::kOwnBf16: rows = next_rows(Compute::kBF16, x.m - begin, k); break;
+      case Path::kAmx: rows = kAmxRows; break;
+      case Path::kOnednn: rows = kOnednnRows;
+    }
     const Activations part = slice(x, begin, rows);
     float* to = y + begin * ldy;
     switch (path) {
-      case Path::kOwn: own_kernels(part, w, dtype, n, k, bias, to, ldy); break;
+      case Path::kOwn: own_kernels(part, w, dtype, n, k, bias, to, ldy, area); break;
       case Path::kOwnBf16: own_bf16_kernels(part, bf16, n, k, bias, to, ldy, area); break;
       case Path::kOnednn: onednn_kernels(part, w, n, k, bias, to, ldy, area); break;
       case Path::kAmx:
@@ -201,12 +225,17 @@ void linear(const Activations& x, const void* w, DType dtype, int64_t n, int64_t
 }
 
 int64_t linear_scratch_bytes(DType dtype, int64_t max_m, int64_t n, int64_t k, Compute compute) {
-  if (max_m == 0 || n == 0 || !multiplies_bf16(dtype, compute)) return 0;
-  int64_t bytes = has_amx() ? amx_scratch_bytes(std::min(max_m, kAmxRows), k)
-                            : most_bf16_tiles(max_m, k) * bf16_tile_bytes(k);
+  if (n == 0) return 0;
+  const bool in_bf16 = multiplies_bf16(dtype, compute);
+  const Compute with = in_bf16 ? Compute::kBF16 : Compute::kF32;
+  int64_t bytes = 0;
+  if (in_bf16 && has_amx())
+    bytes = amx_scratch_bytes(std::min(max_m, kAmxRows), k);
+  else if (max_m > (in_bf16 ? kBf16DotRows : kF32DotRows))
+    bytes = most_tiles(with, max_m, k) * tile_bytes(with, k);
   if (path_of(dtype, compute, max_m, n, k) == Path::kOnednn)
     bytes = std::max(bytes, onednn_scratch(max_m, n, k));
-  return bytes + kLine;
+  return bytes > 0 ? bytes + kLine : 0;
 }
 
 std::string describe_linear() {

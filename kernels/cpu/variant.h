@@ -38,17 +38,19 @@ struct QuantisedCall {
 };
 
 constexpr int64_t kBf16DotRows = 5;
-/// x of linear_panels_bf16 is arranged in tiles of up to so many rows, as even as can be: a line of
-/// 16 pairs of bf16, one of each row, for every two columns.
-constexpr int64_t kBf16TileRows = 12;
-inline int64_t bf16_tiles(int64_t m) noexcept { return (m + kBf16TileRows - 1) / kBf16TileRows; }
-inline int64_t bf16_tile_begin(int64_t m, int64_t tile) noexcept {
-  return m * tile / bf16_tiles(m);
+
+/// x of the panel kernels is arranged in tiles of up to Variant::tile_rows rows, as even as can be.
+inline int64_t tile_count(int64_t m, int64_t most) noexcept { return (m + most - 1) / most; }
+inline int64_t tile_begin(int64_t m, int64_t most, int64_t tile) noexcept {
+  return m * tile / tile_count(m, most);
 }
+/// Bytes of a tile of bf16: for every two columns a line of 16 pairs, one of each row.
 inline int64_t bf16_tile_bytes(int64_t k) noexcept { return (k + 1) / 2 * 64; }
 
 struct Variant {
   const char* name;
+  int64_t lanes;      ///< floats of a vector
+  int64_t tile_rows;  ///< rows of a tile of x
   void (*rms_norm)(const float* x, const float* gain, float eps, float* y, int64_t rows,
                    int64_t cols);
   void (*layer_norm)(const float* x, const float* gain, const float* bias, float eps, float* y,
@@ -66,10 +68,11 @@ struct Variant {
   void (*linear_rows)(const void* w, DType dtype, int64_t row_begin, int64_t row_end, int64_t k,
                       const float* x, int64_t ld, int64_t m, const float* bias, float* y,
                       int64_t ldy);
-  /// The same for larger m: w is turned into panels on the stack (32 KiB).
+  /// One tile of x [m, k] as linear_panels takes it: `lanes` floats a column, one of each row.
+  void (*f32_arrange)(const float* x, int64_t ld, int64_t m, int64_t k, int64_t tile, float* tiles);
+  /// linear_rows for larger m, on arranged x: w is turned into panels on the stack (32 KiB).
   void (*linear_panels)(const void* w, DType dtype, int64_t row_begin, int64_t row_end, int64_t k,
-                        const float* x, int64_t ld, int64_t m, const float* bias, float* y,
-                        int64_t ldy);
+                        const float* x, int64_t m, const float* bias, float* y, int64_t ldy);
   /// linear_rows on bf16 x and w, m up to kBf16DotRows; null where the CPU has no bf16 dot product.
   void (*linear_rows_bf16)(const uint16_t* w, int64_t row_begin, int64_t row_end, int64_t k,
                            const uint16_t* x, int64_t ld, int64_t m, const float* bias, float* y,

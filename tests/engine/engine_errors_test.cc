@@ -45,7 +45,7 @@ TEST(EngineErrors, ABudgetTooSmallForOneLayerNamesEveryUseAndTheMend) {
 
 TEST(EngineErrors, PeakMemoryNeverPassesTheBudget) {
   const auto requests = greedy_requests({{1, 403, 407}, {1, 5, 6, 7, 8}}, 12);
-  for (int64_t budget : {700 * kKiB, 800 * kKiB, 1000 * kKiB, 2 * kMiB}) {
+  for (int64_t budget : {720 * kKiB, 800 * kKiB, 1000 * kKiB, 2 * kMiB}) {
     EngineOptions options = options_for(requests);
     options.memory_budget_bytes = budget;
     const auto engine = Engine::open(fixture_model("stories260k"), options);

@@ -205,7 +205,7 @@ TEST(Linear, ScratchStaysSmallHoweverManyRows) {
   const int64_t of_few = linear_scratch_bytes(DType::kBF16, 1000, 4096, 4096, Compute::kBF16);
   EXPECT_EQ(linear_scratch_bytes(DType::kBF16, 100000, 4096, 4096, Compute::kBF16), of_few);
   EXPECT_LE(of_few, int64_t{64} << 20);
-  EXPECT_EQ(linear_scratch_bytes(DType::kF16, 100000, 4096, 4096, Compute::kF32), 0);
+  EXPECT_LE(linear_scratch_bytes(DType::kF16, 100000, 4096, 4096, Compute::kF32), 8 << 20);
 }
 
 TEST(Linear, DescribesItself) { EXPECT_FALSE(describe_linear().empty()); }
