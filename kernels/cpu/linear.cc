@@ -13,21 +13,15 @@
 namespace sluice::kernels {
 
 namespace {
-// Up to here the bytes of W bound the product, and the kernels that take W as it lies are the
-// fastest.
-constexpr int64_t kFewRows = 16;
 // Up to here f32 products take W as it lies.
 constexpr int64_t kF32DotRows = 12;
 // Up to here dot products that fetch the next rows ahead read W faster than tiles of 16 rows do.
 constexpr int64_t kDotRows = 2;
-// x is arranged for the panel kernels in so many bytes at a time, so that it stays in L3 beside W's
-// slabs.
-constexpr int64_t kArrangedBytes = 6 << 20;
 // Up to here AMX beats oneDNN, even on weights in its own layout, since every byte of W is read
 // once.
 constexpr int64_t kAmxRows = 64;
 // oneDNN multiplies so many rows at a time: by then its rate is flat, and the number of its
-// primitives (one for each multiple of kBucket, and one for each m up to kFewRows) and their
+// primitives (one for each multiple of kBucket, and one for each m up to kBucket) and their
 // scratch stay bounded whatever m the passes have.
 constexpr int64_t kOnednnRows = 512;
 constexpr int64_t kBucket = 16;
@@ -55,7 +49,7 @@ bool multiplies_bf16(DType dtype, Compute compute) noexcept {
 }
 
 int64_t bucket(int64_t m) noexcept {
-  return m <= kFewRows ? m : (m + kBucket - 1) / kBucket * kBucket;
+  return m <= kBucket ? m : (m + kBucket - 1) / kBucket * kBucket;
 }
 
 // deal_rows() by what a row costs: its bytes, or products that take as long.
@@ -72,20 +66,7 @@ std::span<std::byte> aligned(std::span<std::byte> scratch) noexcept {
 
 // Bytes of a tile of x as the panel kernels take it.
 int64_t tile_bytes(Compute compute, int64_t k) noexcept {
-  return compute == Compute::kBF16 ? bf16_tile_bytes(k) : k * active_variant().lanes * 4;
-}
-
-// Tiles of x that the panel kernels are given at a time.
-int64_t most_tiles(Compute compute, int64_t m, int64_t k) noexcept {
-  const int64_t fit = std::max<int64_t>(4, kArrangedBytes / tile_bytes(compute, k));
-  return std::min(tile_count(m, active_variant().tile_rows), fit);
-}
-
-// Of m rows that are left, those that the panel kernels are given next: even parts.
-int64_t next_rows(Compute compute, int64_t m, int64_t k) noexcept {
-  const int64_t parts =
-      tile_count(tile_count(m, active_variant().tile_rows), most_tiles(compute, m, k));
-  return (m + parts - 1) / parts;
+  return compute == Compute::kBF16 ? pair_tile_bytes(k) : k * active_variant().lanes * 4;
 }
 
 // Calls arrange(tile) for each tile of m rows of x.
@@ -123,7 +104,7 @@ void own_bf16_kernels(const Activations& x, const uint16_t* w, int64_t n, int64_
       variant.linear_rows_bf16(w, begin, end, k, x.bf16, x.ld, x.m, bias, y, ldy);
     });
   over_tiles(Compute::kBF16, x.m, k, scratch, [&](int64_t tile) {
-    variant.bf16_arrange(x.bf16, x.ld, x.m, k, tile, scratch.data());
+    variant.arrange_pairs(x.bf16, x.ld, x.m, k, tile, scratch.data());
   });
   over_rows(n, k * 2 * ((x.m + 15) / 16), kLinearRun, [&](int64_t begin, int64_t end) {
     variant.linear_panels_bf16(w, begin, end, k, scratch.data(), x.m, bias, y, ldy);
@@ -167,7 +148,7 @@ void onednn_kernels(const Activations& x, const void* w, int64_t n, int64_t k, c
 int64_t onednn_scratch(int64_t max_m, int64_t n, int64_t k) {
   int64_t bytes = 0;
   const int64_t most = bucket(std::min(max_m, kOnednnRows));
-  for (int64_t m = kFewRows; m <= most; m += kBucket)
+  for (int64_t m = kBucket; m <= most; m += kBucket)
     for (const bool has_bias : {false, true})
       bytes = std::max(bytes, onednn_scratch_bytes(onednn_key(m, n, k, k, n, has_bias)));
   return bytes;
@@ -201,12 +182,17 @@ void linear(const Activations& x, const void* w, DType dtype, int64_t n, int64_t
             const float* bias, float* y, int64_t ldy, Compute compute,
             std::span<std::byte> scratch) {
   const std::span<std::byte> area = aligned(scratch);
+  const int64_t tile_rows = active_variant().tile_rows;
   const auto* bf16 = static_cast<const uint16_t*>(w);
   for (int64_t begin = 0, rows = 0; begin < x.m && n > 0; begin += rows) {
     const Path path = path_of(dtype, compute, x.m - begin, n, k);
     switch (path) {
-      case Path::kOwn: rows = next_rows(Compute::kF32, x.m - begin, k); break;
-      case Path::kOwnBf16: rows = next_rows(Compute::kBF16, x.m - begin, k); break;
+      case Path::kOwn:
+        rows = rows_at_a_time(x.m - begin, tile_rows, tile_bytes(Compute::kF32, k));
+        break;
+      case Path::kOwnBf16:
+        rows = rows_at_a_time(x.m - begin, tile_rows, tile_bytes(Compute::kBF16, k));
+        break;
       case Path::kAmx: rows = kAmxRows; break;
       case Path::kOnednn: rows = kOnednnRows;
     }
@@ -232,7 +218,8 @@ int64_t linear_scratch_bytes(DType dtype, int64_t max_m, int64_t n, int64_t k, C
   if (in_bf16 && has_amx())
     bytes = amx_scratch_bytes(std::min(max_m, kAmxRows), k);
   else if (max_m > (in_bf16 ? kBf16DotRows : kF32DotRows))
-    bytes = most_tiles(with, max_m, k) * tile_bytes(with, k);
+    bytes = tiles_at_a_time(max_m, active_variant().tile_rows, tile_bytes(with, k)) *
+            tile_bytes(with, k);
   if (path_of(dtype, compute, max_m, n, k) == Path::kOnednn)
     bytes = std::max(bytes, onednn_scratch(max_m, n, k));
   return bytes > 0 ? bytes + kLine : 0;

@@ -20,6 +20,8 @@ constexpr int64_t kShareBytes = 64 * 1024;
 // From so many rows on x is copied where its rows would meet in the cache.
 constexpr int64_t kSpreadRows = 5;
 constexpr int64_t kRowStep = 32;  // two units of every variant
+// From so many rows on bf16 x is arranged in tiles.
+constexpr int64_t kTiledRows = 48;
 // Work on x worth several threads.
 constexpr int64_t kWorthThreads = 1 << 15;
 // LLM.int8() handles at most one column in so many apart: more is no outlier.
@@ -54,6 +56,12 @@ template <typename Work>
 void over_rows_of_x(int64_t m, int64_t k, const Work& work) {
 #pragma omp parallel for schedule(static) if (m > 1 && m * k > kWorthThreads)
   for (int64_t i = 0; i < m; ++i) work(i);
+}
+
+// Bytes of the tiles of m rows of bf16 x that are multiplied at a time.
+int64_t tiles_bytes(int64_t m, int64_t padded) noexcept {
+  const int64_t bytes = pair_tile_bytes(padded);
+  return tiles_at_a_time(m, active_variant().tile_rows, bytes) * bytes;
 }
 
 // Bytes from a row of x to the next: an odd number of cache lines, so that the same columns of many
@@ -94,7 +102,21 @@ void multiply_bf16(QuantisedCall call, const Activations& x, Areas areas, bool i
         std::memset(sums + i * groups, 0, static_cast<size_t>(groups) * 4);
     });
   call.sums = sums;
-  run(call, active_variant().quantised_bf16);
+  if (call.m < kTiledRows) return run(call, active_variant().quantised_bf16);
+  const int64_t tile_rows = active_variant().tile_rows;
+  auto* const tiles = areas.take<std::byte>(tiles_bytes(call.m, padded));
+  const QuantisedCall whole = call;
+  for (int64_t begin = 0; begin < whole.m; begin += call.m) {
+    call.m = rows_at_a_time(whole.m - begin, tile_rows, pair_tile_bytes(padded));
+    call.bf16 = whole.bf16 + begin * call.ld;
+    call.sums = whole.sums + begin * groups;
+    call.y = whole.y + begin * call.ldy;
+    over_rows_of_x(tile_count(call.m, tile_rows), padded, [&](int64_t tile) {
+      active_variant().arrange_pairs(call.bf16, call.ld, call.m, padded, tile, tiles);
+    });
+    call.tiles = tiles;
+    run(call, active_variant().quantised_panels_bf16);
+  }
 }
 
 // y += x_outliers W_outliers^T, a column at a time; `columns` are few.
@@ -220,7 +242,8 @@ int64_t quantised_scratch_bytes(const WeightFormat& format, int64_t max_m, int64
     return bytes;
   }
   if (!uses_bf16(options)) return 0;
-  return kLine + per_group + m * spread_stride(padded * 2);
+  const int64_t tiles = m < kTiledRows ? 0 : tiles_bytes(m, padded);
+  return kLine + per_group + m * spread_stride(padded * 2) + tiles;
 }
 
 }  // namespace sluice::kernels

@@ -7,6 +7,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/tiles.h"
 #include "kernels/quantise.h"
 
 namespace sluice::kernels {
@@ -32,6 +33,8 @@ struct QuantisedCall {
   int64_t ld;
   const float* sums;    ///< [m, groups] sum of the bf16 (or dequantised int8) x over each group
   const float* scales;  ///< [m, groups] of int8
+  const std::byte*
+      tiles;  ///< of quantised_panels_bf16: padded columns, as arrange_pairs leaves them
   const float* bias;
   float* y;
   int64_t ldy;
@@ -39,18 +42,10 @@ struct QuantisedCall {
 
 constexpr int64_t kBf16DotRows = 5;
 
-/// x of the panel kernels is arranged in tiles of up to Variant::tile_rows rows, as even as can be.
-inline int64_t tile_count(int64_t m, int64_t most) noexcept { return (m + most - 1) / most; }
-inline int64_t tile_begin(int64_t m, int64_t most, int64_t tile) noexcept {
-  return m * tile / tile_count(m, most);
-}
-/// Bytes of a tile of bf16: for every two columns a line of 16 pairs, one of each row.
-inline int64_t bf16_tile_bytes(int64_t k) noexcept { return (k + 1) / 2 * 64; }
-
 struct Variant {
   const char* name;
   int64_t lanes;      ///< floats of a vector
-  int64_t tile_rows;  ///< rows of a tile of x
+  int64_t tile_rows;  ///< rows of a tile of x, at most (kernels/cpu/tiles.h)
   void (*rms_norm)(const float* x, const float* gain, float eps, float* y, int64_t rows,
                    int64_t cols);
   void (*layer_norm)(const float* x, const float* gain, const float* bias, float eps, float* y,
@@ -83,6 +78,8 @@ struct Variant {
   void (*quantised_bf16)(const QuantisedCall& call, int64_t row_begin, int64_t row_end);
   /// The same on int8 x; kInt4 and kInt8 only.
   void (*quantised_int8)(const QuantisedCall& call, int64_t row_begin, int64_t row_end);
+  /// quantised_bf16 for many rows, on QuantisedCall::tiles.
+  void (*quantised_panels_bf16)(const QuantisedCall& call, int64_t row_begin, int64_t row_end);
   /// One row of x to int8 in the order of the codes, with a scale and a sum a group.
   void (*quantise_activations)(const WeightFormat& format, const float* x, int64_t k, int8_t* to,
                                float* scales, float* sums);
@@ -95,9 +92,9 @@ struct Variant {
   /// too or up to the last column.
   void (*unpack_panel)(const WeightFormat& format, const std::byte* panel, int64_t cols,
                        int64_t begin, int64_t count, float* block);
-  /// One tile of x [m, k] bf16 as linear_panels_bf16 takes it.
-  void (*bf16_arrange)(const uint16_t* x, int64_t ld, int64_t m, int64_t k, int64_t tile,
-                       std::byte* tiles);
+  /// One tile of x [m, k] bf16 as linear_panels_bf16 and QuantisedCall::tiles have it.
+  void (*arrange_pairs)(const uint16_t* x, int64_t ld, int64_t m, int64_t k, int64_t tile,
+                        std::byte* tiles);
   /// linear_rows_bf16 for larger m, on arranged x: w is turned into slabs on the stack (64 KiB).
   void (*linear_panels_bf16)(const uint16_t* w, int64_t row_begin, int64_t row_end, int64_t k,
                              const std::byte* x, int64_t m, const float* bias, float* y,

@@ -146,6 +146,11 @@ TEST(Linear, MultipliesMoreRowsThanOnednnTakesAtATime) {
   if (bf16_compute_supported()) check({DType::kBF16, Compute::kBF16}, 1030, 520, 400);
 }
 
+// Rows of x that are as long as these are arranged and multiplied in parts.
+TEST(Linear, ManyLongRowsGoInParts) {
+  for (const Kind& kind : kinds()) check(kind, 121, 35, 25001);
+}
+
 // A process of its own under ctest, so that oneDNN, too, is held to the lower instruction set.
 TEST(Linear, AgreesWithTheReferenceWithoutAmx) {
   if (detected_isa() < Isa::kAmx) GTEST_SKIP() << "what runs without AMX is all that runs here";

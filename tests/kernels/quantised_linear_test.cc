@@ -188,6 +188,18 @@ TEST(LinearQuantised, LargeShapesOnAllThreads) {
     }
 }
 
+// Rows of x that are as long as these are arranged and multiplied in parts.
+TEST(LinearQuantised, ManyLongRowsGoInParts) {
+  if (!bf16_compute_supported()) GTEST_SKIP() << "other products take x as it lies";
+  Random random(15);
+  for (const char* name : {"int4-g128", "int8"}) {
+    Operands operands(name, 120, 35, 25000, random);
+    SCOPED_TRACE(random.trace());
+    operands.run({Compute::kBF16});
+    operands.expect_right({Compute::kBF16}, 0);
+  }
+}
+
 // LLM.int8(): with six outlier columns of sixty the int8 product is far off, and right with them
 // apart.
 TEST(LinearQuantised, OutlierColumnsAreMultipliedApart) {
