@@ -140,6 +140,11 @@ FileId QueuedEngine::add(std::shared_ptr<OpenFile> file) {
   return next_file_++;
 }
 
+void QueuedEngine::set_known_as(FileId file, std::shared_ptr<void> handle) {
+  const std::lock_guard lock(mutex_);
+  find(file)->known_as = std::move(handle);
+}
+
 void QueuedEngine::close(FileId file) {
   std::shared_ptr<OpenFile> last;  // closes, perhaps slowly, after the lock is given back
   const std::lock_guard lock(mutex_);

@@ -32,6 +32,9 @@ class QueuedEngine : public FileEngine {
   /// `requests_in_flight`: bound for each direction. Errors: kUser for sizes out of range.
   QueuedEngine(const FileEngineOptions& options, int requests_in_flight);
 
+  /// Sets OpenFile::known_as of a file that has had no request yet.
+  void set_known_as(FileId file, std::shared_ptr<void> handle);
+
   /// Called without the lock when there may be something new to do; wakes a transport that does not
   /// use wait_next().
   virtual void wake() {}

@@ -28,6 +28,7 @@ enum class Direction { kRead = 0, kWrite = 1 };
 struct OpenFile {
   OwnedFd fd;
   std::string name;
+  std::shared_ptr<void> known_as;  ///< a transport's own handle of it, given up before fd
   std::atomic<bool> is_direct{false};
   std::atomic<bool> drops_cache{
       false};  // read through the page cache although direct I/O was wanted

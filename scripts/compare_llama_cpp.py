@@ -12,8 +12,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 
-SLUICE = os.environ.get("SLUICE", "build/release/bin/sluice")
+SLUICE = os.path.abspath(os.environ.get("SLUICE", "build/release/bin/sluice"))
 THREADS = os.environ.get("THREADS", str(os.cpu_count()))
 BATCHES = [int(b) for b in os.environ.get("BATCHES", "1,8,32").split(",")]
 PP, TG = int(os.environ.get("PP", 128)), int(os.environ.get("TG", 32))
@@ -21,7 +22,8 @@ ROUNDS = int(os.environ.get("ROUNDS", 2))
 
 
 def run(command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    with tempfile.TemporaryDirectory() as folder:  # peers leave logs where they are run
+        done = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=folder)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}: {done.stderr[-2000:]}")
     return done

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "io/disk_probe.h"
@@ -91,11 +92,9 @@ nlohmann::ordered_json spread(std::vector<double> values) {
   return {{"min", values.front()}, {"median", values[values.size() / 2]}, {"max", values.back()}};
 }
 
-double probe_memory(const BenchFlags& flags) {
-  const int threads = flags.engine.threads ? flags.engine.threads
-                                           : static_cast<int>(std::thread::hardware_concurrency());
-  return probe_memory_read_rate(parse_bytes(flags.memory_probe, "--memory-probe"),
-                                std::max(1, threads));
+int probing_threads(const BenchFlags& flags) {
+  return std::max(1, flags.engine.threads ? flags.engine.threads
+                                          : static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 // Bytes of weights that a pass multiplies.
@@ -136,6 +135,9 @@ nlohmann::ordered_json bench_batch(const BenchFlags& flags, int64_t batch, std::
   policy::Workload workload;
   for (int64_t i = 0; i < batch; ++i)
     app::add_to_workload(workload, flags.prompt_tokens, flags.new_tokens);
+  std::unique_ptr<MemoryProbe> probed;  // before the engine takes what is free
+  if (!flags.memory_probe.empty())
+    probed = std::make_unique<MemoryProbe>(parse_bytes(flags.memory_probe, "--memory-probe"));
   const auto engine = open_engine(flags.engine, workload);
   if (!engine) return {};
   engine->load(stop);
@@ -145,7 +147,7 @@ nlohmann::ordered_json bench_batch(const BenchFlags& flags, int64_t batch, std::
   };
   Probes disk(on(!flags.no_disk_probe, [&] { return probe_disk(*engine); }),
               engine->plan().streamed_weight_bytes);
-  Probes memory(on(!flags.memory_probe.empty(), [&] { return probe_memory(flags); }),
+  Probes memory(on(probed != nullptr, [&] { return probed->read_rate(probing_threads(flags)); }),
                 multiplied_bytes(engine->model().shape()));
   for (int i = 0; i < flags.repetitions; ++i) {
     const Sample sample = run_once(*engine, flags, batch, stop);

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <exception>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -198,49 +199,6 @@ void apply(const std::string& what, const std::string& value, Question& q) {
   }
 }
 
-void run_sweep(const PlanFlags& flags, const std::string& sweep) {
-  const size_t equals = sweep.find('=');
-  const std::string what = sweep.substr(0, equals);
-  std::string values = equals == std::string::npos ? "" : sweep.substr(equals + 1);
-  if (values.empty())
-    throw Error(ErrorKind::kUser, fmt::format("--sweep {} has no values", sweep),
-                "write gpu-mem=8GiB,16GiB,24GiB");
-  if (!flags.json)
-    std::printf("%-12s %12s %10s %12s  %s\n", what.c_str(), "tokens/s", "block", "latency",
-                "bottleneck");
-  auto rows = nlohmann::ordered_json::array();
-  while (!values.empty()) {
-    const std::string value = values.substr(0, values.find(','));
-    values.erase(0, value.size() + 1);
-    Question q;
-    fill(flags, q);
-    apply(what, value, q);
-    const policy::SearchRequest request = app::plan_request(q.asked);
-    try {
-      const policy::SearchResult result = policy::search_policy(request);
-      const policy::Prediction& p = app::prediction_of(result.best);
-      if (flags.json) {
-        auto json = app::plan_json({flags.model, q.profile.name}, request, result, {});
-        json[what] = value;
-        rows.push_back(std::move(json));
-      } else {
-        std::printf("%-12s %12.4g %10lld %12s  %s\n", value.c_str(),
-                    app::job_tokens_per_second(result.best, request.job),
-                    static_cast<long long>(p.block_sequences),
-                    format_seconds(p.latency_seconds()).c_str(),
-                    std::string(lane_name(p.bottleneck())).c_str());
-      }
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::kResource) throw;
-      if (flags.json)
-        rows.push_back({{what, value}, {"error", error.text()}});
-      else
-        std::printf("%-12s does not fit: %s\n", value.c_str(), error.text().c_str());
-    }
-  }
-  if (flags.json) print_json(rows);
-}
-
 // FlexGen's equations as they are, with the policy given and the constants it ships (or, on other
 // hardware, that profile's).
 void run_flexgen(const PlanFlags& flags) {
@@ -384,8 +342,9 @@ struct Answered {
   policy::SearchResult result;
 };
 
-// The answer with the best of the formats that --allow permits.
-std::unique_ptr<Answered> answer(const PlanFlags& flags) {
+// The answer with the best of the formats that --allow permits; `change` sees each question first.
+std::unique_ptr<Answered> answer(const PlanFlags& flags,
+                                 const std::function<void(Question&)>& change = {}) {
   const std::vector<FormatChoice> choices = allowed_choices(flags.allow);
   std::unique_ptr<Answered> best;
   double best_rate = 0;
@@ -393,6 +352,7 @@ std::unique_ptr<Answered> answer(const PlanFlags& flags) {
   for (const FormatChoice& choice : choices) {
     auto one = std::make_unique<Answered>();  // the request points into the question
     fill(flags, one->question);
+    if (change) change(one->question);
     take(choice, one->question);
     double rate = 0;
     try {
@@ -416,6 +376,48 @@ std::unique_ptr<Answered> answer(const PlanFlags& flags) {
   return best;
 }
 
+void run_sweep(const PlanFlags& flags, const std::string& sweep) {
+  const size_t equals = sweep.find('=');
+  const std::string what = sweep.substr(0, equals);
+  std::string values = equals == std::string::npos ? "" : sweep.substr(equals + 1);
+  if (values.empty())
+    throw Error(ErrorKind::kUser, fmt::format("--sweep {} has no values", sweep),
+                "write gpu-mem=8GiB,16GiB,24GiB");
+  if (!flags.json)
+    std::printf("%-12s %12s %10s %12s  %s\n", what.c_str(), "tokens/s", "block", "latency",
+                "bottleneck");
+  auto rows = nlohmann::ordered_json::array();
+  while (!values.empty()) {
+    const std::string value = values.substr(0, values.find(','));
+    values.erase(0, value.size() + 1);
+    try {
+      const auto answered = answer(flags, [&](Question& q) { apply(what, value, q); });
+      const policy::SearchRequest& request = answered->request;
+      const policy::SearchResult& result = answered->result;
+      const policy::Prediction& p = app::prediction_of(result.best);
+      if (flags.json) {
+        auto json =
+            app::plan_json({flags.model, answered->question.profile.name}, request, result, {});
+        json[what] = value;
+        rows.push_back(std::move(json));
+      } else {
+        std::printf("%-12s %12.4g %10lld %12s  %s\n", value.c_str(),
+                    app::job_tokens_per_second(result.best, request.job),
+                    static_cast<long long>(p.block_sequences),
+                    format_seconds(p.latency_seconds()).c_str(),
+                    std::string(lane_name(p.bottleneck())).c_str());
+      }
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kResource) throw;
+      if (flags.json)
+        rows.push_back({{what, value}, {"error", error.text()}});
+      else
+        std::printf("%-12s does not fit: %s\n", value.c_str(), error.text().c_str());
+    }
+  }
+  if (flags.json) print_json(rows);
+}
+
 void refuse_without_effect(const PlanFlags& flags) {
   const auto refuse = [](bool is_given, const char* flag, const char* with) {
     if (is_given)
@@ -428,6 +430,14 @@ void refuse_without_effect(const PlanFlags& flags) {
     refuse(flags.simulate_all, "--simulate-all", "--sweep");
   }
   refuse(flags.simulate_all && flags.json, "--simulate-all", "--json");
+  if (flags.cost_model == "ours") return;
+  const std::string flexgen = "--cost-model " + flags.cost_model;
+  refuse(!flags.html.empty(), "--html", flexgen.c_str());
+  refuse(!flags.output_policy.empty(), "--output-policy", flexgen.c_str());
+  refuse(flags.simulate_all, "--simulate-all", flexgen.c_str());
+  refuse(!flags.sweeps.empty(), "--sweep", flexgen.c_str());
+  refuse(!flags.allow.empty(), "--allow", flexgen.c_str());
+  refuse(flags.is_gpu_direct, "--gpu-direct", flexgen.c_str());
 }
 
 void run_plan(const PlanFlags& flags) {
@@ -442,8 +452,8 @@ void run_plan(const PlanFlags& flags) {
     throw Error(
         ErrorKind::kUser, "no model given",
         "sluice plan --model opt-175b --hardware t4; --list-models names the built-in ones");
-  if (flags.cost_model != "ours") return run_flexgen(flags);
   refuse_without_effect(flags);
+  if (flags.cost_model != "ours") return run_flexgen(flags);
   for (const std::string& sweep : flags.sweeps) run_sweep(flags, sweep);
   if (!flags.sweeps.empty()) return;
   const std::unique_ptr<Answered> answered = answer(flags);

@@ -211,7 +211,9 @@ nlohmann::ordered_json comparison_json(const policy::Prediction& prediction,
 }
 
 std::string format_three_digits(double value) {
-  return value >= 1000 ? fmt::format("{:.0f}", value) : fmt::format("{:.3g}", value);
+  if (value >= 999.5) return fmt::format("{:.0f}", value);
+  if (value >= 0.001 || value <= 0) return fmt::format("{:.3g}", value);
+  return fmt::format("{:.{}f}", value, 2 - static_cast<int>(std::floor(std::log10(value))));
 }
 
 std::string comparison_text(const policy::Prediction& prediction, const EngineStats& stats) {

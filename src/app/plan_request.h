@@ -74,7 +74,7 @@ Comparison compare(const policy::Prediction& prediction, const EngineStats& stat
 /// predicted_s and measured_s of the tokens made, predicted tokens/s, busy seconds by lane.
 nlohmann::ordered_json comparison_json(const policy::Prediction& prediction,
                                        const EngineStats& stats);
-/// "12.3", "1690": never with an exponent.
+/// "12.3", "1690", "0.0000412": never with an exponent.
 std::string format_three_digits(double value);
 /// "predicted 1.21 tokens/s, measured 1.18 (-2%)", and which lane differs where they do.
 std::string comparison_text(const policy::Prediction& prediction, const EngineStats& stats);

@@ -21,13 +21,15 @@ uint64_t sum_of(const uint64_t* data, int64_t count) {
 }
 }  // namespace
 
-double probe_memory_read_rate(int64_t bytes, int threads) {
+MemoryProbe::MemoryProbe(int64_t bytes)
+    : arena_("probe", bytes + 4096), buffer_(arena_.allocate(bytes, "memory probe")) {
+  std::fill_n(buffer_.as<uint64_t>(), bytes / 8, uint64_t{1});
+}
+
+double MemoryProbe::read_rate(int threads) const {
   constexpr int kRounds = 5;
-  Arena arena("probe", bytes + 4096);
-  const Buffer buffer = arena.allocate(bytes, "memory probe");
-  auto* words = buffer.as<uint64_t>();
-  const int64_t count = bytes / 8;
-  std::fill_n(words, count, uint64_t{1});
+  const auto* words = buffer_.as<const uint64_t>();
+  const int64_t count = buffer_.size() / 8;
   std::atomic<uint64_t> sink{0};
   double best = 0;
   for (int round = 0; round < kRounds; ++round) {
@@ -40,9 +42,13 @@ double probe_memory_read_rate(int64_t bytes, int threads) {
     }
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    best = std::max(best, static_cast<double>(bytes) / seconds);
+    best = std::max(best, static_cast<double>(buffer_.size()) / seconds);
   }
   return best;
+}
+
+double probe_memory_read_rate(int64_t bytes, int threads) {
+  return MemoryProbe(bytes).read_rate(threads);
 }
 
 }  // namespace sluice

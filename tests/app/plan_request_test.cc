@@ -35,5 +35,15 @@ TEST(JobOf, TakesThePromptsShareWhereItIsKnown) {
   EXPECT_DOUBLE_EQ(served.new_tokens, 64);
 }
 
+TEST(PlanRequest, NumbersForPeopleHaveNoExponent) {
+  EXPECT_EQ(format_three_digits(0), "0");
+  EXPECT_EQ(format_three_digits(0.0000412345), "0.0000412");
+  EXPECT_EQ(format_three_digits(0.0123), "0.0123");
+  EXPECT_EQ(format_three_digits(12.34), "12.3");
+  EXPECT_EQ(format_three_digits(999.4), "999");
+  EXPECT_EQ(format_three_digits(999.6), "1000");
+  EXPECT_EQ(format_three_digits(1690.2), "1690");
+}
+
 }  // namespace
 }  // namespace sluice::app

@@ -142,6 +142,10 @@ TEST(Plan, BadQuestionsAreRefusedByName) {
   refused({"plan", "opt-30b", "--hardware", "t4", "--sweep", "noise=1"}, 2, "noise");
   refused({"plan", "opt-30b", "--hardware", "t4", "--sweep", "gpu-mem=8GiB", "--html", "page.html"},
           2, "--html has no effect with --sweep");
+  refused({"plan", "opt-30b", "--hardware", "t4", "--sweep", "gpu-mem=8GiB", "--allow", "what"}, 2,
+          "--allow what");
+  refused({"plan", "opt-30b", "--hardware", "t4", "--cost-model", "flexgen-code", "--html", "p"}, 2,
+          "--html has no effect with --cost-model flexgen-code");
   refused({"plan", "opt-30b", "--hardware", "t4", "--simulate-all", "--json"}, 2,
           "--simulate-all has no effect with --json");
   refused({"plan", "opt-175b", "--hardware", "t4", "--sequences", "1", "--cpu-mem", "1GiB"}, 4,

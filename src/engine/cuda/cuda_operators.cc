@@ -373,7 +373,7 @@ void CudaRunner::linear(std::string_view role, std::string_view bias, Rows in, R
   if (skips_) return;
   // What waits for a norm or for attention, in a family that has none there.
   settle_hidden();
-  settle_turnings();
+  settle_rotations();
   const MatrixView view = matrix(role);
   SLUICE_ASSERT(view.cols == in.cols && view.rows == out.cols && in.rows == out.rows,
                 "a family's shapes fit together");
@@ -384,36 +384,36 @@ void CudaRunner::linear(std::string_view role, std::string_view bias, Rows in, R
 void CudaRunner::rope(Rows in_out, int64_t heads, std::span<const float> inverse_frequencies,
                       float factor) {
   if (skips_) return;
-  turnings_.push_back({in_out, heads, inverse_frequencies, factor});
+  rotations_.push_back({in_out, heads, inverse_frequencies, factor});
   written(in_out);
 }
 
-void CudaRunner::settle_turnings() {
-  for (const Turning& turning : turnings_)
-    cuda::rope_inplace(turning.rows.data, shape_of(turning.rows), static_cast<int>(turning.heads),
-                       static_cast<int>(2 * turning.inverse_frequencies.size()),
-                       tables_.positions(*batch_), constant(turning.inverse_frequencies),
-                       turning.factor, stream());
-  turnings_.clear();
+void CudaRunner::settle_rotations() {
+  for (const Rotation& rotation : rotations_)
+    cuda::rope_inplace(
+        rotation.rows.data, shape_of(rotation.rows), static_cast<int>(rotation.heads),
+        static_cast<int>(2 * rotation.inverse_frequencies.size()), tables_.positions(*batch_),
+        constant(rotation.inverse_frequencies), rotation.factor, stream());
+  rotations_.clear();
 }
 
 cuda::Rotation CudaRunner::take_rotation(const Rows& q, const Rows& k) {
-  const auto is_of = [&](const Turning& turning, const Rows& rows, int64_t heads) {
-    return turning.rows.data == rows.data && turning.rows.cols == rows.cols &&
-           turning.heads == heads &&
-           turning.inverse_frequencies.data() == turnings_.front().inverse_frequencies.data() &&
-           turning.factor == turnings_.front().factor;
+  const auto is_of = [&](const Rotation& rotation, const Rows& rows, int64_t heads) {
+    return rotation.rows.data == rows.data && rotation.rows.cols == rows.cols &&
+           rotation.heads == heads &&
+           rotation.inverse_frequencies.data() == rotations_.front().inverse_frequencies.data() &&
+           rotation.factor == rotations_.front().factor;
   };
-  if (turnings_.size() != 2 || q.stride != k.stride ||
-      !is_of(turnings_[0], q, parts_.attention.num_heads) ||
-      !is_of(turnings_[1], k, parts_.attention.num_kv_heads)) {
-    settle_turnings();
+  if (rotations_.size() != 2 || q.stride != k.stride ||
+      !is_of(rotations_[0], q, parts_.attention.num_heads) ||
+      !is_of(rotations_[1], k, parts_.attention.num_kv_heads)) {
+    settle_rotations();
     return {};
   }
-  const Turning turning = turnings_.front();
-  turnings_.clear();
-  return {q.data, tables_.positions(*batch_), constant(turning.inverse_frequencies),
-          static_cast<int>(2 * turning.inverse_frequencies.size()), turning.factor};
+  const Rotation rotation = rotations_.front();
+  rotations_.clear();
+  return {q.data, tables_.positions(*batch_), constant(rotation.inverse_frequencies),
+          static_cast<int>(2 * rotation.inverse_frequencies.size()), rotation.factor};
 }
 
 void CudaRunner::attend(Rows q, Rows k, Rows v, Rows out) {
@@ -444,7 +444,7 @@ void CudaRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
                                    need_.multiprocessors);
   }
   const AttentionTables& tables = *attention_;
-  if (!tables.runs) return settle_turnings();
+  if (!tables.runs) return settle_rotations();
   const cuda::Rotation rotation = take_rotation(q, k);
   cuda::AttentionArguments arguments;
   arguments.q = q.data;

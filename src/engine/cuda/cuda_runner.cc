@@ -72,7 +72,7 @@ void CudaRunner::run(const Task& task, const MicroBatch& batch, size_t batch_ind
     graphs_.abandon();
     recorded_.clear();
     addition_ = {};
-    turnings_.clear();
+    rotations_.clear();
     step_ = PassGraphs::Step::kRun;
     throw;
   }

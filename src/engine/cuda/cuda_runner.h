@@ -72,8 +72,8 @@ class CudaRunner final : public OperatorRunner {
   /// Adds what is still to be added to the residual stream.
   void settle_hidden();
   /// Rotates what is still to be rotated.
-  void settle_turnings();
-  /// Takes the turnings where they are q's and k's, and can be done in one.
+  void settle_rotations();
+  /// Takes the rotations where they are q's and k's, and can be done in one.
   cuda::Rotation take_rotation(const Rows& q, const Rows& k);
   void multiply(const MatrixView& view, Rows in, const float* bias, float* y, int64_t ldy);
   void multiply_rows(const MatrixView& view, Rows in, const std::byte* w, int64_t rows,
@@ -125,13 +125,13 @@ class CudaRunner final : public OperatorRunner {
   };
   Addition addition_;
   // Rotations of the sublayer that attend() joins with writing K, where they are those of q and k.
-  struct Turning {
+  struct Rotation {
     Rows rows;
     int64_t heads;
     std::span<const float> inverse_frequencies;
     float factor;
   };
-  std::vector<Turning> turnings_;
+  std::vector<Rotation> rotations_;
   PassGraphs graphs_;
   PassGraphs::Step step_ = PassGraphs::Step::kRun;
   std::vector<Task> recorded_;

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include "io/io_errors.h"
 #include "kernels/cuda/driver.h"
@@ -97,11 +98,31 @@ class GpuDirectEngine::Library {
   ssize_t (*read_)(void*, void*, size_t, off_t, off_t) = nullptr;
 };
 
+// A file as libcufile knows it.
+struct GpuDirectEngine::KnownFile {
+  KnownFile(std::shared_ptr<Library> of, int fd, const std::string& path)
+      : library(std::move(of)), handle(library->register_file(fd, path)) {}
+  ~KnownFile() { library->deregister_file(handle); }
+  KnownFile(const KnownFile&) = delete;
+  KnownFile& operator=(const KnownFile&) = delete;
+
+  std::shared_ptr<Library> library;
+  void* handle;
+};
+
+namespace {
+constexpr int kThreads = 8;
+
+io::FileEngineOptions with_threads(io::FileEngineOptions options) {
+  if (options.threads == 0) options.threads = kThreads;
+  return options;
+}
+}  // namespace
+
 io::FileEngineOptions GpuDirectEngine::default_options() {
   io::FileEngineOptions options;
   options.request_bytes = 8 * kMiB;
-  options.threads = 8;
-  return options;
+  return with_threads(options);
 }
 
 std::string GpuDirectEngine::report(const std::string& library) {
@@ -109,36 +130,31 @@ std::string GpuDirectEngine::report(const std::string& library) {
     ::dlclose(found);
     return library + " is there (--gpu-direct)";
   }
-  return fmt::format("no {}", library);
+  return fmt::format("no {} ({})", library, ::dlerror());
 }
 
 GpuDirectEngine::GpuDirectEngine(int gpu, const std::string& library,
-                                 const io::FileEngineOptions& options)
-    : QueuedEngine(options, options.threads), gpu_(gpu) {
+                                 const io::FileEngineOptions& asked)
+    : QueuedEngine(with_threads(asked), with_threads(asked).threads), gpu_(gpu) {
   cuda::use_device(gpu);
-  library_ = std::make_unique<Library>(library);
+  library_ = std::make_shared<Library>(library);
   try {
-    while (static_cast<int>(threads_.size()) < options.threads)
+    while (static_cast<int>(threads_.size()) < options().threads)
       threads_.emplace_back([this] { run(); });
   } catch (const std::system_error& error) {
     begin_stop();
     threads_.clear();
-    throw Error(ErrorKind::kResource,
-                fmt::format("starting {} I/O threads: {}", options.threads, error.code().message()),
-                "raise the limit of processes (ulimit -u)");
+    throw Error(
+        ErrorKind::kResource,
+        fmt::format("starting {} I/O threads: {}", options().threads, error.code().message()),
+        "raise the limit of processes (ulimit -u)");
   }
 }
 
 GpuDirectEngine::~GpuDirectEngine() {
   begin_stop();
   threads_.clear();
-  for (auto& [fd, file] : files_) forget(file);
   for (const std::span<std::byte> memory : memory_) library_->deregister_memory(memory);
-}
-
-void GpuDirectEngine::forget(KnownFile& file) {
-  if (file.handle) library_->deregister_file(file.handle);
-  file = {};
 }
 
 io::FileId GpuDirectEngine::open_for_read(const std::string& path) {
@@ -146,18 +162,11 @@ io::FileId GpuDirectEngine::open_for_read(const std::string& path) {
   io::OwnedFd fd(::open(path.c_str(), kFlags | O_DIRECT));
   if (!fd) fd.reset(::open(path.c_str(), kFlags));
   if (!fd) throw io::system_error(errno, "opening " + path);
-  KnownFile known;
-  known.fd.reset(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
-  if (!known.fd) throw io::system_error(errno, "opening " + path);
-  known.handle = library_->register_file(known.fd.get(), path);
-  {
-    const std::lock_guard lock(known_mutex_);
-    KnownFile& place = files_[fd.get()];  // perhaps of a file that was closed since
-    forget(place);
-    place = std::move(known);
-  }
+  auto known = std::make_shared<KnownFile>(library_, fd.get(), path);
   // Not direct to the queue: libcufile reads any range.
-  return adopt(std::move(fd), path, false);
+  const io::FileId file = adopt(std::move(fd), path, false);
+  set_known_as(file, std::move(known));
+  return file;
 }
 
 void GpuDirectEngine::write(std::span<const io::Extent>, io::Completion) {
@@ -172,13 +181,13 @@ int64_t GpuDirectEngine::register_memory(std::span<std::byte> memory) {
                     format_bytes(static_cast<int64_t>(memory.size())), Library::text(status)));
     return 0;
   }
-  const std::lock_guard lock(known_mutex_);
+  const std::lock_guard lock(memory_mutex_);
   memory_.push_back(memory);
   return static_cast<int64_t>(memory.size());
 }
 
 void GpuDirectEngine::unregister_memory(std::span<std::byte> memory) {
-  const std::lock_guard lock(known_mutex_);
+  const std::lock_guard lock(memory_mutex_);
   for (auto i = memory_.begin(); i != memory_.end(); ++i) {
     if (i->data() != memory.data() || i->size() != memory.size()) continue;
     library_->deregister_memory(memory);
@@ -196,11 +205,10 @@ std::string GpuDirectEngine::describe() const {
 int64_t GpuDirectEngine::carry_out(const io::Request& request) {
   std::byte* base = request.memory + request.progress;
   const auto bytes = static_cast<size_t>(request.bytes - request.progress);
+  void* const handle = static_cast<const KnownFile*>(request.file->known_as.get())->handle;
   int64_t at = 0;
-  void* handle = nullptr;
   {
-    const std::lock_guard lock(known_mutex_);
-    handle = files_.at(request.file->fd.get()).handle;
+    const std::lock_guard lock(memory_mutex_);
     for (const std::span<std::byte> memory : memory_)
       if (base >= memory.data() && base < memory.data() + memory.size()) {
         at = base - memory.data();
@@ -211,7 +219,7 @@ int64_t GpuDirectEngine::carry_out(const io::Request& request) {
   const ssize_t moved = library_->read(handle, base, bytes, request.offset + request.progress, at);
   if (moved >= 0) return moved;
   if (moved == -1) return -errno;
-  const std::lock_guard lock(known_mutex_);
+  const std::lock_guard lock(memory_mutex_);
   if (!has_warned_)
     log(fmt::format("GPUDirect: reading {}: {}", request.file->name,
                     Library::text({static_cast<int>(-moved), 0})));

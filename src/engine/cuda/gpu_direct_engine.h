@@ -3,7 +3,6 @@
 // loaded at run time: threads that call cuFileRead, so that the bytes pass neither through host
 // memory nor a core. What libcufile can't do that way it does by copying itself. Thread safe as
 // FileEngine.
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -17,14 +16,14 @@ namespace sluice {
 class GpuDirectEngine final : public io::QueuedEngine {
  public:
   /// `library` as dlopen takes it. Errors: kDevice, with what is missing; kResource.
-  GpuDirectEngine(int gpu, const std::string& library, const io::FileEngineOptions& options);
+  GpuDirectEngine(int gpu, const std::string& library, const io::FileEngineOptions& asked);
   ~GpuDirectEngine() override;
 
   /// libcufile as NVIDIA's packages install it.
   static constexpr const char* kLibrary = "libcufile.so.0";
-  /// 8 MiB requests, 8 in flight.
+  /// 8 MiB requests, 8 in flight (which options without a number of threads get too).
   static io::FileEngineOptions default_options();
-  /// "libcufile.so.0 is there" or what dlopen says.
+  /// "libcufile.so.0 is there" or "no libcufile.so.0" and what dlopen says.
   static std::string report(const std::string& library);
 
   /// The memory of an Extent is device memory; offsets and lengths may be any.
@@ -37,19 +36,14 @@ class GpuDirectEngine final : public io::QueuedEngine {
 
  private:
   class Library;
-  struct KnownFile {  // as libcufile knows it; of a descriptor of its own, which outlives that
-    io::OwnedFd fd;
-    void* handle = nullptr;
-  };
+  struct KnownFile;
 
   void run();
   int64_t carry_out(const io::Request& request);
-  void forget(KnownFile& file);
 
   int gpu_;
-  std::unique_ptr<Library> library_;
-  std::mutex known_mutex_;          // guards what follows
-  std::map<int, KnownFile> files_;  // by the queue's descriptor
+  std::shared_ptr<Library> library_;
+  std::mutex memory_mutex_;  // guards what follows
   std::vector<std::span<std::byte>> memory_;
   bool has_warned_ = false;
   std::vector<std::jthread> threads_;

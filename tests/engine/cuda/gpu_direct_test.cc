@@ -82,8 +82,8 @@ TEST_F(GpuDirect, GivesTheTokensThatHostMemoryGives) {
       options.backend = backend();
       const auto actual = run_all(model, options, asked);
       EXPECT_GT(fake_->reads, 0);
+      EXPECT_EQ(fake_->open_files, 0) << "the backend outlives the engine that opened them";
       options.backend.reset();
-      EXPECT_EQ(fake_->open_files, 0);
       EXPECT_EQ(fake_->mapped_ranges, 0);
       for (const GenerationRequest& request : asked)
         EXPECT_EQ(actual.at(request.id).tokens, expected.at(request.id).tokens);
@@ -132,6 +132,16 @@ TEST_F(GpuDirect, MemoryThatCantBeMappedIsReadIntoAllTheSame) {
     EXPECT_EQ(actual.at(request.id).tokens, expected.at(request.id).tokens);
 }
 
+TEST_F(GpuDirect, ReadsWithAFittingNumberOfThreads) {
+  const auto asked = requests(5);
+  EngineOptions options = options_for(asked);
+  options.policy = half_on_disk();
+  io::FileEngineOptions reading = small_requests();
+  reading.threads = 0;
+  options.backend = backend(reading);
+  EXPECT_EQ(run_all("stories260k", options, asked).size(), asked.size());
+}
+
 TEST_F(GpuDirect, AFailedReadEndsTheRunWithTheFileAndTheNumber) {
   const auto asked = requests(4);
   EngineOptions options = options_for(asked);
@@ -167,7 +177,8 @@ TEST_F(GpuDirect, SaysWhatIsMissing) {
   EXPECT_NE(refusal("libm.so.6").find("no cuFileDriverOpen"), std::string::npos);
   fake_->has_no_driver = true;
   EXPECT_NE(refusal(fake_library()).find("cuFile error 5001"), std::string::npos);
-  EXPECT_EQ(GpuDirectEngine::report("libcufile_of_nobody.so"), "no libcufile_of_nobody.so");
+  const std::string report = GpuDirectEngine::report("libcufile_of_nobody.so");
+  EXPECT_TRUE(report.starts_with("no libcufile_of_nobody.so (")) << report;
 }
 
 }  // namespace
