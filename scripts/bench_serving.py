@@ -8,7 +8,8 @@
 
 MODEL: a folder or store; TinyLlama's shape in int4 for the figures there (`sluice synth tinyllama-1.1b DIR`, `sluice convert DIR
 STORE --weights int4`). Each server runs alone, ROUNDS times in turn (default 1). Environment: SLUICE, ROUNDS, CPU_MEM; TRACE, a file of
-"seconds,prompt tokens,new tokens" whose lengths the ladder takes (cut at 160 and 160) instead of exponential ones.
+"seconds,prompt tokens,new tokens" whose lengths the ladder takes (cut at LONGEST, 160) instead of exponential ones; STEPS, the
+names of the ladder's steps to climb, with commas between.
 """
 import json
 import os
@@ -102,7 +103,8 @@ def admission(model):
 def ladder(model):
     flags = ["--users", "64", "--requests", "64", "--shared-prefix", "64"]
     trace = os.environ.get("TRACE")
-    flags += (["--trace", trace, "--max-prompt-len", "160", "--max-gen-len", "160"] if trace else
+    longest = os.environ.get("LONGEST", "160")
+    flags += (["--trace", trace, "--max-prompt-len", longest, "--max-gen-len", longest] if trace else
               ["--pp", "96", "--tg", "48", "--lengths", "exponential"])
     steps = {"one at a time": ["--max-num-seqs", "1", "--no-prefix-cache"],
              "static batches of 16": ["--static", "--no-prefix-cache", "--no-length-prediction"],
@@ -110,7 +112,8 @@ def ladder(model):
              "and KV by expected length": ["--no-prefix-cache"],
              "and the prefix cache": []}
     print("| batching | req/s | output tok/s | passes | TTFT s p50 / p99 | E2E s p50 / p99 |\n|---|---|---|---|---|---|")
-    for step, step_flags in list(steps.items()) * ROUNDS:
+    asked = os.environ.get("STEPS", ",".join(steps)).split(",")
+    for step, step_flags in [step for step in steps.items() if step[0] in asked] * ROUNDS:
         row = measure(model, ["-c", "1024", *step_flags], flags)
         print(f"| {step} | {row['requests_per_s']:.2f} | {row['output_tokens_per_s']:.1f} | {row['passes']:.0f} | "
               f"{in_seconds(row, 'ttft_ms', 'p50', 'p99')} | {in_seconds(row, 'e2e_ms', 'p50', 'p99')} |", flush=True)
