@@ -102,8 +102,8 @@ def admission(model):
 
 def ladder(model):
     flags = ["--users", "64", "--requests", "64", "--shared-prefix", "64"]
-    trace = os.environ.get("TRACE")
     longest = os.environ.get("LONGEST", "160")
+    trace = os.environ.get("TRACE")
     flags += (["--trace", trace, "--max-prompt-len", longest, "--max-gen-len", longest] if trace else
               ["--pp", "96", "--tg", "48", "--lengths", "exponential"])
     steps = {"one at a time": ["--max-num-seqs", "1", "--no-prefix-cache"],
@@ -112,9 +112,11 @@ def ladder(model):
              "and KV by expected length": ["--no-prefix-cache"],
              "and the prefix cache": []}
     print("| batching | req/s | output tok/s | passes | TTFT s p50 / p99 | E2E s p50 / p99 |\n|---|---|---|---|---|---|")
-    asked = os.environ.get("STEPS", ",".join(steps)).split(",")
+    asked = [step.strip() for step in os.environ.get("STEPS", ",".join(steps)).split(",")]
+    if unknown := set(asked) - set(steps):
+        sys.exit(f"STEPS: {', '.join(unknown)} is none of {', '.join(steps)}")
     for step, step_flags in [step for step in steps.items() if step[0] in asked] * ROUNDS:
-        row = measure(model, ["-c", "1024", *step_flags], flags)
+        row = measure(model, ["-c", str(max(1024, 64 + 2 * int(longest))), *step_flags], flags)
         print(f"| {step} | {row['requests_per_s']:.2f} | {row['output_tokens_per_s']:.1f} | {row['passes']:.0f} | "
               f"{in_seconds(row, 'ttft_ms', 'p50', 'p99')} | {in_seconds(row, 'e2e_ms', 'p50', 'p99')} |", flush=True)
 

@@ -14,25 +14,25 @@ import subprocess
 import sys
 import tempfile
 
-SLUICE = os.path.abspath(os.environ.get("SLUICE", "build/release/bin/sluice"))
+SLUICE = os.environ.get("SLUICE", "build/release/bin/sluice")
 THREADS = os.environ.get("THREADS", str(os.cpu_count()))
 BATCHES = [int(b) for b in os.environ.get("BATCHES", "1,8,32").split(",")]
 PP, TG = int(os.environ.get("PP", 128)), int(os.environ.get("TG", 32))
 ROUNDS = int(os.environ.get("ROUNDS", 2))
 
 
-def run(command):
-    with tempfile.TemporaryDirectory() as folder:  # peers leave logs where they are run
-        done = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=folder)
+def run(command, folder=None):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=folder)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}: {done.stderr[-2000:]}")
     return done
 
 
 def peer(folder, model, batch):
-    out = run([f"{folder}/llama-batched-bench", "-m", model, "-npp", str(PP), "-ntg", str(TG), "-npl", str(batch), "-c",
-               str((PP + TG) * batch), "-t", THREADS, "-tb", THREADS, "-b", "2048", "-ub", "512",
-               *os.environ.get("PEER_OPTIONS", "").split()])
+    with tempfile.TemporaryDirectory() as scratch:  # peers leave logs where they are run
+        out = run([f"{folder}/llama-batched-bench", "-m", model, "-npp", str(PP), "-ntg", str(TG), "-npl", str(batch), "-c",
+                   str((PP + TG) * batch), "-t", THREADS, "-tb", THREADS, "-b", "2048", "-ub", "512",
+                   *os.environ.get("PEER_OPTIONS", "").split()], scratch)
     out = out.stdout + out.stderr  # ik_llama.cpp's table goes there
     rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in out.splitlines() if row.startswith("|")]
     named = dict(zip(rows[0], rows[-1]))
@@ -47,6 +47,7 @@ def ours(store, batch, options):
 
 
 def main(folder, model, store, *options):
+    folder, model = os.path.abspath(folder), os.path.abspath(model)
     print("| batch | llama.cpp prefill | sluice prefill | ratio | llama.cpp decode | sluice decode | ratio |")
     print("|---|---|---|---|---|---|---|")
     for batch in BATCHES:

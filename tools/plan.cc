@@ -199,8 +199,7 @@ void apply(const std::string& what, const std::string& value, Question& q) {
   }
 }
 
-// FlexGen's equations as they are, with the policy given and the constants it ships (or, on other
-// hardware, that profile's).
+// FlexGen's equations as they are, with the policy given and the constants of the T4 that it ships.
 void run_flexgen(const PlanFlags& flags) {
   using namespace policy::flexgen;
   if (flags.percent.size() != 6 || flags.micro_batch < 1 || flags.micro_batches < 1)
@@ -338,6 +337,7 @@ std::vector<FormatChoice> allowed_choices(const std::vector<std::string>& allow)
 
 struct Answered {
   Question question;
+  std::string choice;  // of formats
   policy::SearchRequest request;
   policy::SearchResult result;
 };
@@ -354,6 +354,7 @@ std::unique_ptr<Answered> answer(const PlanFlags& flags,
     fill(flags, one->question);
     if (change) change(one->question);
     take(choice, one->question);
+    one->choice = choice.name();
     double rate = 0;
     try {
       one->request = app::plan_request(one->question.asked);
@@ -401,11 +402,12 @@ void run_sweep(const PlanFlags& flags, const std::string& sweep) {
         json[what] = value;
         rows.push_back(std::move(json));
       } else {
-        std::printf("%-12s %12.4g %10lld %12s  %s\n", value.c_str(),
+        std::printf("%-12s %12.4g %10lld %12s  %s%s\n", value.c_str(),
                     app::job_tokens_per_second(result.best, request.job),
                     static_cast<long long>(p.block_sequences),
                     format_seconds(p.latency_seconds()).c_str(),
-                    std::string(lane_name(p.bottleneck())).c_str());
+                    std::string(lane_name(p.bottleneck())).c_str(),
+                    flags.allow.empty() ? "" : (", with " + answered->choice).c_str());
       }
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kResource) throw;
@@ -438,6 +440,11 @@ void refuse_without_effect(const PlanFlags& flags) {
   refuse(!flags.sweeps.empty(), "--sweep", flexgen.c_str());
   refuse(!flags.allow.empty(), "--allow", flexgen.c_str());
   refuse(flags.is_gpu_direct, "--gpu-direct", flexgen.c_str());
+  refuse(!flags.weights.empty(), "--weights", flexgen.c_str());
+  refuse(!flags.kv_dtype.empty(), "--kv-dtype", flexgen.c_str());
+  refuse(!flags.policy_file.empty(), "--policy", flexgen.c_str());
+  refuse(flags.sequences != 0, "--sequences", flexgen.c_str());
+  refuse(flags.attention_sparsity != 1, "--attn-sparsity", flexgen.c_str());
 }
 
 void run_plan(const PlanFlags& flags) {

@@ -13,9 +13,9 @@
 namespace sluice::kernels {
 
 namespace {
-// Up to here f32 products take W as it lies.
+// Up to here f32 products take W as it lies: one tile of x, for which turning W does not pay.
 constexpr int64_t kF32DotRows = 12;
-// Up to here dot products that fetch the next rows ahead read W faster than tiles of 16 rows do.
+// With AMX: up to here dot products that fetch the next rows ahead read W faster than tiles do.
 constexpr int64_t kDotRows = 2;
 // Up to here AMX beats oneDNN, even on weights in its own layout, since every byte of W is read
 // once.

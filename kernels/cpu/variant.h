@@ -40,6 +40,7 @@ struct QuantisedCall {
   int64_t ldy;
 };
 
+/// Up to here linear_rows_bf16 is ahead of linear_panels_bf16 (docs/perf-notes.md, bf16 products).
 constexpr int64_t kBf16DotRows = 5;
 
 struct Variant {

@@ -123,7 +123,7 @@ TEST(LinearQuantised, InputsAreKeptForTheNextMatrix) {
   Random random(19);
   for_each_isa([&] {
     for (const char* name : {"int4-g64", "int8", "int4-g32"})
-      for (const int64_t m : {1, 4, 7, 40, int(kMostPreparedRows) + 5})
+      for (const int64_t m : {1, 4, 7, 40, 100, int(kMostPreparedRows) + 5})
         for (const QuantisedOptions& options :
              {QuantisedOptions{Compute::kF32, ActivationFormat::kInt8},
               QuantisedOptions{Compute::kF32, ActivationFormat::kInt8, 2.5f},
