@@ -101,22 +101,26 @@ def admission(model):
 
 
 def ladder(model):
+    """Every step has KV for 16 sequences of the longest length, which is what batches of fixed slots can hold."""
     flags = ["--users", "64", "--requests", "64", "--shared-prefix", "64"]
-    longest = os.environ.get("LONGEST", "160")
+    longest = int(os.environ.get("LONGEST", 160))
     trace = os.environ.get("TRACE")
-    flags += (["--trace", trace, "--max-prompt-len", longest, "--max-gen-len", longest] if trace else
+    flags += (["--trace", trace, "--max-prompt-len", str(longest), "--max-gen-len", str(longest)] if trace else
               ["--pp", "96", "--tg", "48", "--lengths", "exponential"])
+    context = max(1024, 64 + 2 * longest)
+    sixteen, uncached = ["--max-num-seqs", "16"], ["--no-prefix-cache", "--no-length-prediction"]
     steps = {"one at a time": ["--max-num-seqs", "1", "--no-prefix-cache"],
-             "static batches of 16": ["--static", "--no-prefix-cache", "--no-length-prediction"],
-             "continuous": ["--no-prefix-cache", "--no-length-prediction"],
-             "and KV by expected length": ["--no-prefix-cache"],
-             "and the prefix cache": []}
+             "static batches of 16": ["--static", *sixteen, *uncached],
+             "16 at a time continuously": [*sixteen, *uncached],
+             "as many as the pages hold": ["--max-num-seqs", "64", *uncached],
+             "and KV by expected length": ["--max-num-seqs", "64", "--no-prefix-cache"],
+             "and the prefix cache": ["--max-num-seqs", "64"]}
     print("| batching | req/s | output tok/s | passes | TTFT s p50 / p99 | E2E s p50 / p99 |\n|---|---|---|---|---|---|")
     asked = [step.strip() for step in os.environ.get("STEPS", ",".join(steps)).split(",")]
     if unknown := set(asked) - set(steps):
         sys.exit(f"STEPS: {', '.join(unknown)} is none of {', '.join(steps)}")
     for step, step_flags in [step for step in steps.items() if step[0] in asked] * ROUNDS:
-        row = measure(model, ["-c", str(max(1024, 64 + 2 * int(longest))), *step_flags], flags)
+        row = measure(model, ["-c", str(context), "--kv-tokens", str(16 * context), *step_flags], flags)
         print(f"| {step} | {row['requests_per_s']:.2f} | {row['output_tokens_per_s']:.1f} | {row['passes']:.0f} | "
               f"{in_seconds(row, 'ttft_ms', 'p50', 'p99')} | {in_seconds(row, 'e2e_ms', 'p50', 'p99')} |", flush=True)
 
