@@ -5,12 +5,12 @@
 #   scripts/gpu-check.sh --part tests    vocabulary first, then every kernel and the engine, then compute-sanitizer
 #   scripts/gpu-check.sh --part kernels  rates of copies, products and attention as shares of what was measured on the spot
 #   scripts/gpu-check.sh --part e2e      models of random weights: resident, offloaded, their lanes, expected and measured
-#   scripts/gpu-check.sh --part large    OPT-175B and Llama-3-70B in int4, out of 100 and 40 GB of host memory (3 GB of disk)
+#   scripts/gpu-check.sh --part large    OPT-175B and Llama-3-70B in int4, out of 100 and 40 GB of host memory
 #   scripts/gpu-check.sh --part peers    the same models on FlexGen and Accelerate where Python has them
 #   scripts/gpu-check.sh                 all of them
 #
 # --out DIR (default gpu-check): JSON and logs, and summary.md that says it in a table. --gpu N. --models DIR: where random
-# checkpoints are written (default DIR of --out; OPT-30B takes 60 GB).
+# models are written (default DIR of --out): 10 GB, since a store's layers are one file; Accelerate's OPT-30B takes 60.
 # --part bundle, on a machine with nvcc and the libraries but no GPU: the programs and the libraries they need, as
 # OUT/bundle.tar.xz (--archs 90-real makes it small); carry that file to OUT on the other machine, beside a checkout, and
 # --part build unpacks it.
@@ -103,11 +103,10 @@ part_kernels() {
   [ ! -f "$out/profile.json" ] || python3 scripts/gpu_table.py "$out/profile.json" | tee -a "$summary"
 }
 
-# model NAME: a random checkpoint of that shape, made once. FORMAT: what it is converted to.
-model() {
-  [ -d "$models/$1" ] || "$bin/sluice" synth "$1" "$models/$1" --dtype f16 >"$out/synth-$1.log" 2>&1
-  [ -z "${2:-}" ] || [ -d "$models/$1-$2" ] ||
-    "$bin/sluice" convert "$models/$1" "$models/$1-$2" --weights "$2" >"$out/convert-$1-$2.log" 2>&1
+# store NAME FORMAT: a random store of that shape whose layers are one, made once.
+store() {
+  [ -d "$models/$1-$2" ] ||
+    "$bin/sluice" synth "$1" "$models/$1-$2" --dtype f16 --weights "$2" --repeat-layers >"$out/synth-$1-$2.log" 2>&1
 }
 bench() {
   local name=$1 path=$2
@@ -117,25 +116,22 @@ bench() {
 }
 part_e2e() {
   mkdir -p "$models"
-  model opt-6.7b int8
-  bench opt-6.7b-resident "$models/opt-6.7b" --batch 1,16 --pp 512 --tg 32
-  bench opt-6.7b-resident-no-graphs "$models/opt-6.7b" --batch 1,16 --pp 512 --tg 32 --no-cuda-graphs
-  model opt-30b int4
-  bench opt-30b-int4-16gib "$models/opt-30b-int4" --gpu-mem 16GiB --batch 16 --pp 512 --tg 32
-  bench opt-30b-f16-16gib "$models/opt-30b" --gpu-mem 16GiB --batch 16 --pp 512 --tg 32
+  for format in f16 int8 fp8; do store opt-6.7b $format; done
+  bench opt-6.7b-resident "$models/opt-6.7b-f16" --batch 1,16 --pp 512 --tg 32
+  bench opt-6.7b-resident-no-graphs "$models/opt-6.7b-f16" --batch 1,16 --pp 512 --tg 32 --no-cuda-graphs
   bench opt-6.7b-w8a8 "$models/opt-6.7b-int8" --batch 1,16 --pp 512 --tg 32 --activations int8
+  bench opt-6.7b-fp8 "$models/opt-6.7b-fp8" --batch 1,16 --pp 512 --tg 32 --activations fp8
+  for format in f16 int4; do store opt-30b $format; done
+  bench opt-30b-int4-16gib "$models/opt-30b-int4" --gpu-mem 16GiB --batch 16 --pp 512 --tg 32
+  bench opt-30b-f16-16gib "$models/opt-30b-f16" --gpu-mem 16GiB --batch 16 --pp 512 --tg 32
   python3 scripts/gpu_table.py --runs "$out"/opt-*.json | tee -a "$summary"
 }
 
-# large NAME: a store of that shape in int4 whose layers are one, made once.
-large() {
-  [ -d "$models/$1-int4" ] || "$bin/sluice" synth "$1" "$models/$1-int4" --dtype f16 --weights int4 --repeat-layers >"$out/synth-$1.log" 2>&1
-}
 part_large() {
   mkdir -p "$models"
-  large llama-3-70b
+  store llama-3-70b int4
   bench llama-3-70b-int4-24gib "$models/llama-3-70b-int4" --gpu-mem 24GiB --batch 16 --pp 512 --tg 16
-  large opt-175b
+  store opt-175b int4
   bench opt-175b-int4-16gib "$models/opt-175b-int4" --gpu-mem 16GiB --batch 8 --pp 512 --tg 8
   python3 scripts/gpu_table.py --runs "$out"/*-int4-*.json | tee -a "$summary"
 }
@@ -148,6 +144,8 @@ part_peers() {
     say "- flexgen: not installed here (carry its wheel and pip install --no-deps it)"
   fi
   if python3 -c 'import accelerate, transformers' 2>/dev/null; then
+    # Accelerate reads checkpoints, whose layers are all there: 60 GB.
+    [ -d "$models/opt-30b" ] || try synth-opt-30b 300 "$bin/sluice" synth opt-30b "$models/opt-30b" --dtype f16
     try accelerate-opt-30b 580 python3 scripts/peer_accelerate.py "$models/opt-30b" --gpu-gib 16 --batch 16 --pp 512 --tg 32
   else
     say "- accelerate: not installed here"
