@@ -44,10 +44,13 @@ void pack_group(const WeightFormat& format, int64_t cols, int64_t group, const u
 
 /// The 16 values of NF4, rising; the same to 1e-6 as published.
 extern const float kNf4Values[16];
-/// The value of an e4m3 code; NaN for 0x7f and 0xff.
-float e4m3_to_f32(uint8_t code) noexcept;
 /// The nearest e4m3 code (ties to even mantissa); past 448 the largest.
 uint8_t f32_to_e4m3(float value) noexcept;
+
+/// The power of two, 2^-117 or more, that fp8 activations of a row are codes times: the smallest
+/// that takes `largest`, the row's largest magnitude, to 448 or below; NaN where that is not
+/// finite.
+float e4m3_row_scale(float largest) noexcept;
 
 namespace reference {
 /// w[row, col] of a quantised matrix of `cols` columns, exact in f32 but for the last rounding.

@@ -8,7 +8,9 @@
 // f32 sum: the result is that of dequantising and multiplying, within f32 rounding (NF4 on bf16: of
 // its values rounded to bf16). With int8 activations x is quantised on the fly, symmetric, one
 // scale for each row and group of W (W8A8 with one group: per token times per channel), and
-// products are exact in int32.
+// products are exact in int32. With fp8 activations each row of x is rounded to e4m3 times a power
+// of two (e4m3_row_scale in kernels/quantise.h), which 16 bits hold exactly: the result is that of
+// 16-bit activations on the rounded x.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -18,7 +20,7 @@
 
 namespace sluice::kernels {
 
-enum class ActivationFormat : uint8_t { k16Bit, kInt8 };
+enum class ActivationFormat : uint8_t { k16Bit, kInt8, kFp8 };
 
 struct QuantisedOptions {
   Compute compute = Compute::kF32;
@@ -30,6 +32,8 @@ struct QuantisedOptions {
 
 /// Whether `format` multiplies int8 activations: kInt4 and kInt8 do.
 bool takes_int8_activations(const WeightFormat& format) noexcept;
+/// Whether `format` multiplies fp8 activations: kFp8 does.
+bool takes_fp8_activations(const WeightFormat& format) noexcept;
 
 /// x.m rows of x.k columns; w [n, k] panels; y [m, n] f32, row stride ldy; bias [n] or null.
 /// `scratch`: quantised_scratch_bytes(). `is_prepared`: it is as a call with the same x, format and

@@ -51,15 +51,15 @@ void add_products(const ModelShape& model, const Plan& plan, const Profile& prof
       return static_cast<int64_t>(std::ceil(used.share * static_cast<double>(count)));
     };
     const WeightFormat format = model.format_of(weight);
-    const bool int8 = plan.int8_activations && format.is_quantised();
-    out.device += matmul_seconds(device, format, int8, used.rows,
+    const bool is_eight_bit = plan.eight_bit_activations && format.is_quantised();
+    out.device += matmul_seconds(device, format, is_eight_bit, used.rows,
                                  touched(split.resident + split.host + split.disk), weight.cols);
     if (split.inplace == 0 || m == 0) continue;
-    out.host +=
-        matmul_seconds(profile.host, format, int8, used.rows, touched(split.inplace), weight.cols);
+    out.host += matmul_seconds(profile.host, format, is_eight_bit, used.rows,
+                               touched(split.inplace), weight.cols);
     const auto rows = static_cast<double>(m);
     const bool is_bf16 = model.weight_dtype == DType::kBF16 || format.is_quantised();
-    const double input_bytes = is_bf16 && !int8 ? 2 : 4;
+    const double input_bytes = is_bf16 && !is_eight_bit ? 2 : 4;
     // An emulated device's copies are made by the cores: read, written, and the line fetched first.
     if (profile.shares_cores)
       out.host += 3 * rows *

@@ -313,7 +313,7 @@ Plan make_plan(const PlanInput& input, const Policy& policy) {
   plan.policy = policy;
   plan.has_device = input.device_budget_bytes > 0;
   plan.disk_reaches_device = plan.has_device && input.disk_reaches_device;
-  plan.int8_activations = input.int8_activations;
+  plan.eight_bit_activations = input.eight_bit_activations;
   const WeightMemory memory = place_weights(input, plan);
   place_kv(input, plan);
   place_activations(input, plan);

@@ -33,9 +33,9 @@ struct PlanInput {
   int64_t disk_budget_bytes = 0;    ///< of offload files; 0: no limit
   int64_t program_bytes = 0;        ///< host memory that the process takes for itself
   KvFormat kv_dtype = DType::kBF16;
-  bool int8_activations = false;  ///< of quantised products
-  double attention_sparsity = 1;  ///< share of a context's positions whose values are read
-  int64_t kv_recent_tokens = 0;   ///< of each sequence, kept in `kv_recent_dtype` too
+  bool eight_bit_activations = false;  ///< of quantised products
+  double attention_sparsity = 1;       ///< share of a context's positions whose values are read
+  int64_t kv_recent_tokens = 0;        ///< of each sequence, kept in `kv_recent_dtype` too
   DType kv_recent_dtype = DType::kF16;
   int64_t row_granule = 1;  ///< rows of a matrix are kept or streamed in multiples of this
   /// Workspace of one micro-batch of `tokens` tokens (activations inside a layer, kernels' scratch,
@@ -92,7 +92,7 @@ struct Plan {
   Policy policy;
   bool has_device = false;
   bool disk_reaches_device = false;  ///< PlanInput's
-  bool int8_activations = false;
+  bool eight_bit_activations = false;
   std::vector<std::vector<RowSplit>> rows;   ///< [sublayer][weight]
   std::vector<std::vector<PlanPart>> parts;  ///< [sublayer] what is streamed, in order
   int64_t ring_bytes = 0;                    ///< of the tier that computes

@@ -145,22 +145,22 @@ struct RateChoice {
   enum class Kind : uint8_t { kFormat, kEncoding, kAny };
   Kind kind = Kind::kFormat;
   WeightFormat weights;
-  bool int8_activations = false;
+  bool eight_bit_activations = false;
   bool is_same = true;
 
   bool takes(const MatmulRate& row) const noexcept {
     if (kind == Kind::kAny) return true;
-    return row.int8_activations == int8_activations &&
+    return row.eight_bit_activations == eight_bit_activations &&
            (kind == Kind::kFormat ? row.weights == weights
                                   : row.weights.encoding == weights.encoding);
   }
 };
 
 RateChoice choose_rates(const Processor& processor, const WeightFormat& weights,
-                        bool int8_activations) {
+                        bool eight_bit_activations) {
   RateChoice out;
   out.weights = weights;
-  out.int8_activations = weights.is_quantised() && int8_activations;
+  out.eight_bit_activations = weights.is_quantised() && eight_bit_activations;
   const auto has = [&] {
     return std::any_of(processor.matmul.begin(), processor.matmul.end(),
                        [&](const MatmulRate& row) { return out.takes(row); });
@@ -169,6 +169,7 @@ RateChoice choose_rates(const Processor& processor, const WeightFormat& weights,
   if (weights.is_quantised()) {  // another of its encoding: groups cost little
     out.kind = RateChoice::Kind::kEncoding;
     if (has()) return out;
+    if (out.eight_bit_activations) return choose_rates(processor, weights, false);
     out = {RateChoice::Kind::kFormat, WeightFormat::plain(DType::kBF16), false, false};
     if (has()) return out;
   }
@@ -194,9 +195,9 @@ constexpr int64_t kUnpackedRows = 16;
 }  // namespace
 
 double matmul_seconds(const Processor& processor, const WeightFormat& weights,
-                      bool int8_activations, int64_t m, int64_t n, int64_t k) {
+                      bool eight_bit_activations, int64_t m, int64_t n, int64_t k) {
   if (m <= 0 || n <= 0 || k <= 0) return 0;
-  const RateChoice choice = choose_rates(processor, weights, int8_activations);
+  const RateChoice choice = choose_rates(processor, weights, eight_bit_activations);
   const double size = static_cast<double>(n) * static_cast<double>(k);
   const auto distance = [&](const MatmulRate& row) {
     return log_distance(size, static_cast<double>(row.n) * static_cast<double>(row.k));

@@ -36,8 +36,8 @@ struct MatmulRate {
   int64_t m = 1;
   int64_t n = 0;
   int64_t k = 0;
-  Figure flops;                   ///< floating-point operations per second
-  bool int8_activations = false;  ///< of quantised W
+  Figure flops;                        ///< floating-point operations per second
+  bool eight_bit_activations = false;  ///< int8, or fp8 where W is kFp8
 };
 
 /// Attention by KV element type.
@@ -140,7 +140,7 @@ std::optional<Profile> shipped_profile(std::string_view name);
 /// the bytes of the codes, and beyond a few rows of x the unpacking of W (read, and written as
 /// 16-bit elements).
 double matmul_seconds(const Processor& processor, const WeightFormat& weights,
-                      bool int8_activations, int64_t m, int64_t n, int64_t k);
+                      bool eight_bit_activations, int64_t m, int64_t n, int64_t k);
 /// The same of plain weights.
 double matmul_seconds(const Processor& processor, DType weight_dtype, int64_t m, int64_t n,
                       int64_t k);

@@ -130,7 +130,9 @@ Processor read_processor(Reader reader) {
   out.memory_read = reader.figure("memory_read_bytes_per_second");
   reader.list("matmul", [&](Reader& row) {
     out.matmul.push_back({row.weight_format("weights"), row.integer("m"), row.integer("n"),
-                          row.integer("k"), row.figure("flops"), row.boolean("int8_activations")});
+                          row.integer("k"), row.figure("flops"),
+                          row.boolean("eight_bit_activations") ||
+                              row.boolean("int8_activations")});  // as it was called
   });
   reader.list("attention", [&](Reader& row) {
     out.attention.push_back({row.kv_format("kv"), row.figure("decode_bytes_per_second"),
@@ -155,7 +157,7 @@ Json processor_json(const Processor& processor) {
                                                  {"n", row.n},
                                                  {"k", row.k},
                                                  {"flops", figure_json(row.flops)}});
-    if (row.int8_activations) out["int8_activations"] = true;
+    if (row.eight_bit_activations) out["eight_bit_activations"] = true;
   }
   json["attention"] = Json::array();
   for (const AttentionRate& row : processor.attention)

@@ -21,6 +21,7 @@ ROWS = [
     ("int8 (W8A16)", "int8", "clip", []),
     ("int8, groups of 32", "int8-g32", "clip", []),
     ("fp8 e4m3", "fp8", "clip", []),
+    ("fp8 e4m3 with fp8 activations", "fp8", "clip", ["--activations", "fp8"]),
     ("W8A8", "int8", "clip", ["--activations", "int8"]),
     ("LLM.int8() (W8A8, outliers over 6 apart)", "int8", "clip", ["--activations", "int8", "--outlier-threshold", "6"]),
     ("NF4 g64", "nf4", "clip", []),

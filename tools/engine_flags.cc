@@ -101,8 +101,9 @@ void EngineFlags::add_to(CLI::App& parser) {
       ->group(machine);
   parser
       .add_option("--activations", activations,
-                  "what int4 and int8 weights are multiplied with: 16 (bits) or int8")
-      ->check(CLI::IsMember({"16", "int8"}))
+                  "what quantised weights are multiplied with: 16 (bits), int8 (int4 and int8 "
+                  "weights) or fp8 (fp8 weights)")
+      ->check(CLI::IsMember({"16", "int8", "fp8"}))
       ->group(machine);
   parser
       .add_option("--outlier-threshold", outlier_threshold,
@@ -234,8 +235,9 @@ EngineOptions EngineFlags::options(const policy::Workload& workload) const {
   out.compute = compute == "f32"    ? ComputeChoice::kF32
                 : compute == "bf16" ? ComputeChoice::kBF16
                                     : ComputeChoice::kAuto;
-  out.activations =
-      activations == "int8" ? kernels::ActivationFormat::kInt8 : kernels::ActivationFormat::k16Bit;
+  out.activations = activations == "int8"  ? kernels::ActivationFormat::kInt8
+                    : activations == "fp8" ? kernels::ActivationFormat::kFp8
+                                           : kernels::ActivationFormat::k16Bit;
   out.outlier_threshold = static_cast<float>(outlier_threshold);
   out.attention_sparsity = static_cast<float>(attention_sparsity);
   if (!kv_dtype.empty()) out.kv_dtype = parse_kv_format(kv_dtype);

@@ -75,18 +75,22 @@ void run(const QuantisedCall& call, Kernel kernel) {
             [&](int64_t begin, int64_t end) { kernel(call, begin, end); });
 }
 
-void multiply_bf16(QuantisedCall call, const Activations& x, Areas areas, bool is_prepared) {
+void multiply_bf16(QuantisedCall call, const Activations& x, bool rounds_to_e4m3, Areas areas,
+                   bool is_prepared) {
   const int64_t padded = call.format.padded_columns(call.k);
   const int64_t groups = call.format.groups(call.k);
   auto* sums = areas.take<float>(call.m * groups);
   call.bf16 = x.bf16;
   call.ld = x.ld;
-  if (padded != call.k || call.m >= kSpreadRows) {
+  if (padded != call.k || call.m >= kSpreadRows || rounds_to_e4m3) {
     const int64_t ld = spread_stride(padded * 2) / 2;
     auto* copy = areas.take<uint16_t>(call.m * ld);
     if (!is_prepared)
       over_rows_of_x(call.m, padded, [&](int64_t i) {
-        std::memcpy(copy + i * ld, x.bf16 + i * x.ld, static_cast<size_t>(call.k) * 2);
+        if (rounds_to_e4m3)
+          active_variant().round_e4m3(x.f32 + i * x.ld, call.k, nullptr, copy + i * ld);
+        else
+          std::memcpy(copy + i * ld, x.bf16 + i * x.ld, static_cast<size_t>(call.k) * 2);
         std::memset(copy + i * ld + call.k, 0, static_cast<size_t>(padded - call.k) * 2);
       });
     call.bf16 = copy;
@@ -118,6 +122,22 @@ void multiply_bf16(QuantisedCall call, const Activations& x, Areas areas, bool i
     call.tiles = tiles;
     run(call, active_variant().quantised_panels_bf16);
   }
+}
+
+void multiply_f32(QuantisedCall call, const Activations& x, bool rounds_to_e4m3, Areas areas,
+                  bool is_prepared) {
+  call.x = x.f32;
+  call.ld = x.ld;
+  if (rounds_to_e4m3) {
+    auto* copy = areas.take<float>(padded_rows(call.m) * call.k);
+    if (!is_prepared)
+      over_rows_of_x(call.m, call.k, [&](int64_t i) {
+        active_variant().round_e4m3(x.f32 + i * x.ld, call.k, copy + i * call.k, nullptr);
+      });
+    call.x = copy;
+    call.ld = call.k;
+  }
+  run(call, active_variant().quantised_f32);
 }
 
 // y += x_outliers W_outliers^T, a column at a time; `columns` are few.
@@ -201,6 +221,10 @@ bool takes_int8_activations(const WeightFormat& format) noexcept {
   return format.encoding == Encoding::kInt4 || format.encoding == Encoding::kInt8;
 }
 
+bool takes_fp8_activations(const WeightFormat& format) noexcept {
+  return format.encoding == Encoding::kFp8;
+}
+
 void linear_quantised(const Activations& x, const std::byte* w, const WeightFormat& format,
                       int64_t n, const float* bias, float* y, int64_t ldy,
                       const QuantisedOptions& options, std::span<std::byte> scratch,
@@ -219,15 +243,13 @@ void linear_quantised(const Activations& x, const std::byte* w, const WeightForm
     call.bias = bias;
     call.y = y + begin * ldy;
     call.ldy = ldy;
-    if (options.activations == ActivationFormat::kInt8) {
+    const bool is_fp8 = options.activations == ActivationFormat::kFp8;
+    if (options.activations == ActivationFormat::kInt8)
       multiply_int8(call, part, options, Areas(scratch), is_prepared);
-    } else if (uses_bf16(options)) {
-      multiply_bf16(call, part, Areas(scratch), is_prepared);
-    } else {
-      call.x = part.f32;
-      call.ld = part.ld;
-      run(call, active_variant().quantised_f32);
-    }
+    else if (uses_bf16(options))
+      multiply_bf16(call, part, is_fp8, Areas(scratch), is_prepared);
+    else
+      multiply_f32(call, part, is_fp8, Areas(scratch), is_prepared);
   }
 }
 
@@ -242,7 +264,10 @@ int64_t quantised_scratch_bytes(const WeightFormat& format, int64_t max_m, int64
     if (options.outlier_threshold > 0) bytes += round_up(k * 4, kLine) + round_up(m * k * 4, kLine);
     return bytes;
   }
-  if (!uses_bf16(options)) return 0;
+  if (!uses_bf16(options))
+    return options.activations == ActivationFormat::kFp8
+               ? kLine + round_up(padded_rows(m) * k * 4, kLine)
+               : 0;
   const int64_t tiles = m < kTiledRows ? 0 : tiles_bytes(m, padded);
   return kLine + per_group + m * spread_stride(padded * 2) + tiles;
 }

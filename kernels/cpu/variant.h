@@ -84,6 +84,8 @@ struct Variant {
   /// One row of x to int8 in the order of the codes, with a scale and a sum a group.
   void (*quantise_activations)(const WeightFormat& format, const float* x, int64_t k, int8_t* to,
                                float* scales, float* sums);
+  /// One row of x as fp8 activations, to f32 or to bf16: the other is null.
+  void (*round_e4m3)(const float* x, int64_t k, float* f32, uint16_t* bf16);
   /// sums[group] of a row of k bf16 values, `columns` a group.
   void (*sum_groups)(const uint16_t* x, int64_t k, int64_t columns, float* sums);
   bool (*quantise_rows)(const WeightFormat& format, const QuantiseOptions& options,

@@ -30,6 +30,9 @@ class DenseLinear {
   /// bytes.
   void run_int8(const int8_t* x, int64_t m, int64_t k, const int8_t* w, int64_t n, int32_t* y,
                 Stream stream);
+  /// The same with e4m3 codes and y of f32, on a device with DeviceProperties::has_fp8.
+  void run_fp8(const uint8_t* x, int64_t m, int64_t k, const uint8_t* w, int64_t n, float* y,
+               Stream stream);
 
  private:
   struct Impl;

@@ -59,6 +59,7 @@ Types types_of(DType type) {
   return {operands, CUDA_R_32F, CUBLAS_COMPUTE_32F};
 }
 constexpr Types kInt8Types{CUDA_R_8I, CUDA_R_32I, CUBLAS_COMPUTE_32I};
+constexpr Types kFp8Types{CUDA_R_8F_E4M3, CUDA_R_32F, CUBLAS_COMPUTE_32F};
 
 Layout make_layout(cudaDataType_t type, int64_t rows, int64_t cols, int64_t ld) {
   cublasLtMatrixLayout_t layout = nullptr;
@@ -187,6 +188,16 @@ void DenseLinear::run_int8(const int8_t* x, int64_t m, int64_t k, const int8_t* 
   const int32_t one = 1;
   const int32_t zero = 0;
   impl_->multiply(impl_->find({kInt8Types, m, n, k, k, n, false, alignment_of(w), alignment_of(x),
+                               alignment_of(y)}),
+                  &one, &zero, w, x, y, stream);
+}
+
+void DenseLinear::run_fp8(const uint8_t* x, int64_t m, int64_t k, const uint8_t* w, int64_t n,
+                          float* y, Stream stream) {
+  if (m == 0 || n == 0) return;
+  const float one = 1;
+  const float zero = 0;
+  impl_->multiply(impl_->find({kFp8Types, m, n, k, k, n, false, alignment_of(w), alignment_of(x),
                                alignment_of(y)}),
                   &one, &zero, w, x, y, stream);
 }

@@ -21,6 +21,7 @@ struct DeviceProperties {
   int64_t memory_bytes = 0;
   int64_t shared_bytes_per_block = 0;  ///< the most a kernel may ask for
   bool has_bf16 = false;               ///< matrix products of bf16
+  bool has_fp8 = false;                ///< matrix products of e4m3
 };
 
 /// Nothing when there is no GPU or no driver; never throws.

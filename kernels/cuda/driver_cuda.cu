@@ -45,6 +45,7 @@ std::vector<DeviceProperties> devices() noexcept {
     device.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
     device.shared_bytes_per_block = static_cast<int64_t>(properties.sharedMemPerBlockOptin);
     device.has_bf16 = device.compute_capability >= 80;
+    device.has_fp8 = device.compute_capability >= 89;
     out.push_back(device);
   }
   return out;

@@ -17,38 +17,6 @@ int8_linear_kernel(Int8LinearArguments arguments) {
   block.run();
 }
 
-constexpr int kCodeThreads = 256;
-
-// A thread has 16 columns of a row: four words, which lie 64 bytes apart.
-SLUICE_KERNEL(kCodeThreads)
-unpack_int8_kernel(const std::byte* w, PanelShape shape, int8_t* out) {
-  const int64_t index = int64_t{block_x()} * kCodeThreads + thread_index();
-  const int64_t row = index % 16;
-  const int64_t col = index / 16 * 16;
-  if (col >= shape.columns) return;
-  const int64_t panel = block_y();
-  const auto* from =
-      reinterpret_cast<const uint32_t*>(w + panel * shape.panel_bytes + col / 4 * 64) + row;
-  Words4 codes;
-  SLUICE_UNROLL
-  for (int i = 0; i < 4; ++i) codes.word[i] = from[16 * i] ^ 0x80808080u;
-  *reinterpret_cast<Words4*>(out + (panel * 16 + row) * shape.columns + col) = codes;
-}
-
-SLUICE_KERNEL(kCodeThreads)
-scale_int8_kernel(const int32_t* products, Int8Rows x, const std::byte* w, PanelShape shape,
-                  int64_t n, const float* bias, float* y, int64_t ldy) {
-  const int64_t row = int64_t{block_x()} * kCodeThreads + thread_index();
-  const int64_t token = block_y();
-  if (row >= n) return;
-  const int64_t stride = (n + 15) / 16 * 16;
-  const auto* scales =
-      reinterpret_cast<const float*>(w + row / 16 * shape.panel_bytes + shape.group_bytes - 64);
-  const float value = scales[row % 16] *
-                      (x.scales[token].scale * static_cast<float>(products[token * stride + row]));
-  y[token * ldy + row] = value + (bias ? bias[row] : 0.0f);
-}
-
 template <Encoding kEncoding>
 void run_linear_int8(const Int8LinearArguments& arguments, int splits, Stream stream) {
   const auto run = [&](auto kernel, int64_t tokens, int64_t shared_bytes) {
@@ -104,29 +72,6 @@ void linear_int8(const Int8Rows& x, int64_t m, int64_t k, const std::byte* w,
   else
     run_linear_int8<Encoding::kInt8>(arguments, plan.splits, stream);
   if (arguments.is_split) add_splits(workspace, plan.splits, m, n, bias, y, ldy, stream);
-}
-
-bool is_dense_int8(const WeightFormat& format, int64_t m, int64_t k) noexcept {
-  return format.encoding == Encoding::kInt8 && format.groups(k) == 1 && m >= kFewestDenseInt8Rows;
-}
-
-void unpack_int8(const std::byte* w, const WeightFormat& format, int64_t n, int64_t k, int8_t* out,
-                 Stream stream) {
-  if (n == 0 || k == 0) return;
-  const PanelShape shape = panel_shape(format, k);
-  launch("unpack_int8", unpack_int8_kernel,
-         {static_cast<int>(blocks_of(shape.columns, kCodeThreads)),
-          static_cast<int>(blocks_of(n, 16))},
-         kCodeThreads, 0, stream, w, shape, out);
-}
-
-void scale_int8(const int32_t* products, const Int8Rows& x, int64_t m, int64_t k,
-                const std::byte* w, const WeightFormat& format, int64_t n, const float* bias,
-                float* y, int64_t ldy, Stream stream) {
-  if (m == 0 || n == 0) return;
-  launch("scale_int8", scale_int8_kernel,
-         {static_cast<int>(blocks_of(n, kCodeThreads)), static_cast<int>(m)}, kCodeThreads, 0,
-         stream, products, x, w, panel_shape(format, k), n, bias, y, ldy);
 }
 
 }  // namespace sluice::cuda

@@ -27,16 +27,4 @@ void linear_int8(const Int8Rows& x, int64_t m, int64_t k, const std::byte* w,
                  const WeightFormat& format, int64_t n, const float* bias, float* y, int64_t ldy,
                  const Int8LinearPlan& plan, float* workspace, Stream stream);
 
-/// The same through DenseLinear::run_int8 where W is kInt8 with one scale a row: the codes of n
-/// rows less 128, as they lie in words, -> out [padded_rows, x.columns], and the products back to
-/// y.
-constexpr int64_t kFewestDenseInt8Rows = 256;  ///< of x; an estimate, before any GPU was measured
-bool is_dense_int8(const WeightFormat& format, int64_t m, int64_t k) noexcept;
-void unpack_int8(const std::byte* w, const WeightFormat& format, int64_t n, int64_t k, int8_t* out,
-                 Stream stream);
-/// products [m, padded_rows of n] -> y [m, n] (+ bias).
-void scale_int8(const int32_t* products, const Int8Rows& x, int64_t m, int64_t k,
-                const std::byte* w, const WeightFormat& format, int64_t n, const float* bias,
-                float* y, int64_t ldy, Stream stream);
-
 }  // namespace sluice::cuda

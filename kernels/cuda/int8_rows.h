@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/dense_codes.h"
 #include "kernels/cuda/types.h"
 #include "src/base/weight_format.h"
 
@@ -27,6 +28,8 @@ struct Int8Rows {
   bool is_four_bit = false;
 
   int64_t groups() const noexcept { return columns / group_columns; }
+  /// Of rows with one group.
+  TokenScales token_scales() const noexcept { return {&scales->scale, 2}; }
 };
 
 /// `rows` rows of `cols` columns for products with `format`, in memory aligned to 16 bytes, of

@@ -6,6 +6,23 @@
 
 namespace sluice::cuda {
 
+/// The larger of two magnitudes, as bits: a NaN is the largest.
+SLUICE_DEVICE float larger_bits(float a, float b) {
+  return float_to_bits(a) > float_to_bits(b) ? a : b;
+}
+
+/// That of a block; `scratch`: a word a warp of shared memory, which other threads may have read
+/// before.
+SLUICE_DEVICE float block_larger_bits(float largest, float* scratch) {
+  for (int mask = kWarp / 2; mask > 0; mask /= 2)
+    largest = larger_bits(largest, shuffle_xor(largest, mask));
+  block_sync();
+  if (lane_index() == 0) scratch[warp_index()] = largest;
+  block_sync();
+  for (int i = 0; i < block_threads() / kWarp; ++i) largest = larger_bits(largest, scratch[i]);
+  return largest;
+}
+
 class RowQuantiser {
  public:
   /// Columns that a warp takes at a time: a word of codes a lane.
@@ -34,7 +51,7 @@ class RowQuantiser {
       const Values values = values_of(index);  // zeros past the end
       float largest = values.largest;
       for (int mask = group_lanes / 2; mask > 0; mask /= 2)
-        largest = larger(largest, shuffle_xor(largest, mask));
+        largest = larger_bits(largest, shuffle_xor(largest, mask));
       const float scale = largest / 127.0f;
       int sum = index < end ? store(index, values, scale) : 0;
       for (int mask = group_lanes / 2; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
@@ -66,10 +83,6 @@ class RowQuantiser {
     return out;
   }
 
-  SLUICE_DEVICE static float larger(float a, float b) {
-    return float_to_bits(a) > float_to_bits(b) ? a : b;
-  }
-
   SLUICE_DEVICE static int code_of(float value, float scale) {
     const float code = scale > 0 ? round_of(value / scale) : 0.0f;
     return static_cast<int>(code > -127.0f ? (code < 127.0f ? code : 127.0f) : -127.0f);
@@ -97,13 +110,8 @@ class RowQuantiser {
     const int64_t words = to_.columns / 4;
     float largest = 0;
     for (int64_t i = thread_index(); i < words; i += block_threads())
-      largest = larger(largest, values_of(i).largest);
-    for (int mask = kWarp / 2; mask > 0; mask /= 2)
-      largest = larger(largest, shuffle_xor(largest, mask));
-    block_sync();
-    if (lane_index() == 0) scratch_[warp_index()] = largest;
-    block_sync();
-    for (int i = 0; i < block_threads() / kWarp; ++i) largest = larger(largest, scratch_[i]);
+      largest = larger_bits(largest, values_of(i).largest);
+    largest = block_larger_bits(largest, scratch_);
     const float scale = largest / 127.0f;
     int sum = 0;
     for (int64_t i = thread_index(); i < words; i += block_threads())

@@ -28,16 +28,6 @@ const float kNf4Values[16] = {-1.0f,
                               0.7229568362236023f,
                               1.0f};
 
-float e4m3_to_f32(uint8_t code) noexcept {
-  const int exponent = (code >> 3) & 15;
-  const int mantissa = code & 7;
-  if (exponent == 15 && mantissa == 7) return std::numeric_limits<float>::quiet_NaN();
-  const float magnitude = exponent == 0
-                              ? std::ldexp(static_cast<float>(mantissa), -9)
-                              : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
-  return (code & 0x80) ? -magnitude : magnitude;
-}
-
 uint8_t f32_to_e4m3(float value) noexcept {
   const uint8_t sign = std::signbit(value) ? 0x80 : 0;
   const float magnitude = std::fabs(value);
@@ -51,6 +41,14 @@ uint8_t f32_to_e4m3(float value) noexcept {
   const auto rounded = static_cast<int>(std::nearbyint(steps));  // 0..16
   // A carry past 15 steps runs into the next exponent by itself.
   return static_cast<uint8_t>(sign | ((exponent + 6) * 8 + rounded));
+}
+
+float e4m3_row_scale(float largest) noexcept {
+  if (!std::isfinite(largest)) return std::numeric_limits<float>::quiet_NaN();
+  if (largest == 0) return 0x1p-117f;
+  int exponent = 0;
+  const float fraction = std::frexp(largest, &exponent);  // in [0.5, 1); 448 = 0.875 * 2^9
+  return std::ldexp(1.0f, std::max(exponent - (fraction > 0.875f ? 8 : 9), -117));
 }
 
 void pack_group(const WeightFormat& format, int64_t cols, int64_t group, const uint8_t* codes,

@@ -13,6 +13,15 @@ namespace {
 std::vector<double> taken(const Activations& x, int64_t row, const WeightFormat& format,
                           const QuantisedOptions& options) {
   std::vector<double> out(static_cast<size_t>(x.k));
+  if (options.activations == ActivationFormat::kFp8) {
+    float largest = 0;
+    for (int64_t i = 0; i < x.k; ++i) largest = std::max(largest, std::fabs(x.f32[row * x.ld + i]));
+    const float scale = e4m3_row_scale(largest);
+    for (int64_t i = 0; i < x.k; ++i)
+      out[static_cast<size_t>(i)] =
+          static_cast<double>(scale * e4m3_to_f32(f32_to_e4m3(x.f32[row * x.ld + i] / scale)));
+    return out;
+  }
   for (int64_t i = 0; i < x.k; ++i)
     out[static_cast<size_t>(i)] =
         options.activations == ActivationFormat::k16Bit && options.compute == Compute::kBF16

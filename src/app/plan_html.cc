@@ -251,7 +251,7 @@ std::string roofline(const SearchRequest& request, const SearchResult& result) {
     const double flops =
         2.0 * static_cast<double>(rows * kSide * kSide) /
         policy::matmul_seconds(processor, *parse_weight_format(model.weights_name()),
-                               request.input.int8_activations, rows, kSide, kSide);
+                               request.input.eight_bit_activations, rows, kSide, kSide);
     out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\" fill=\"{}\"/>\n",
                        px(static_cast<double>(rows)), py(flops), colour);
     out += text_at(px(static_cast<double>(rows)) + 8, py(flops) + 16,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cmath>
+#include <limits>
 #include <string>
 
 namespace sluice {
@@ -43,6 +45,16 @@ std::optional<DType> parse_dtype(std::string_view name) noexcept {
 
 bool is_weight_dtype(DType type) noexcept {
   return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16;
+}
+
+float e4m3_to_f32(uint8_t code) noexcept {
+  const int exponent = (code >> 3) & 15;
+  const int mantissa = code & 7;
+  if (exponent == 15 && mantissa == 7) return std::numeric_limits<float>::quiet_NaN();
+  const float magnitude = exponent == 0
+                              ? std::ldexp(static_cast<float>(mantissa), -9)
+                              : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+  return (code & 0x80) ? -magnitude : magnitude;
 }
 
 float f16_to_f32(uint16_t bits) noexcept {

@@ -32,6 +32,8 @@ inline uint16_t f32_to_bf16(float value) noexcept {
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
+/// e4m3 code (arXiv:2209.05433: no infinities) -> f32, exact; NaN for 0x7f and 0xff.
+float e4m3_to_f32(uint8_t code) noexcept;
 /// f16 bits -> f32, exact, subnormals included.
 float f16_to_f32(uint16_t bits) noexcept;
 /// f32 -> f16 bits, round to nearest even; overflow becomes infinity; NaN stays NaN.

@@ -366,9 +366,11 @@ const std::vector<TaskEvent>& Engine::trace() const { return impl_->events; }
 
 std::string Engine::compute_name() const {
   const kernels::QuantisedOptions& compute = impl_->planned.compute;
-  const std::string_view products = compute.activations == kernels::ActivationFormat::kInt8 ? "int8"
-                                    : compute.compute == kernels::Compute::kBF16            ? "bf16"
-                                                                                            : "f32";
+  const auto is = [&](kernels::ActivationFormat format) { return compute.activations == format; };
+  const std::string_view products = is(kernels::ActivationFormat::kInt8)         ? "int8"
+                                    : is(kernels::ActivationFormat::kFp8)        ? "fp8"
+                                    : compute.compute == kernels::Compute::kBF16 ? "bf16"
+                                                                                 : "f32";
   const float sparsity = impl_->planned.attention.sparsity;
   const std::string recent_name =
       impl_->recent->is_used()

@@ -47,29 +47,34 @@ kernels::Compute choose_compute(const BoundModel& model, const EngineOptions& op
                                                       : kernels::Compute::kF32;
 }
 
-// Int8 activations are for the matrices that multiply them; a choice without effect is refused.
-void require_int8_weights(const ModelShape& model, const EngineOptions& options) {
-  if (options.activations != kernels::ActivationFormat::kInt8) {
-    if (options.outlier_threshold > 0)
-      throw Error(ErrorKind::kUser, "--outlier-threshold without int8 activations",
-                  "add --activations int8, or leave it out");
-    return;
-  }
+// 8-bit activations are for the matrices that multiply them; a choice without effect is refused.
+void require_fitting_weights(const ModelShape& model, const EngineOptions& options) {
+  using kernels::ActivationFormat;
+  const bool is_int8 = options.activations == ActivationFormat::kInt8;
+  if (!is_int8 && options.outlier_threshold > 0)
+    throw Error(ErrorKind::kUser, "--outlier-threshold without int8 activations",
+                "add --activations int8, or leave it out");
+  if (options.activations == ActivationFormat::k16Bit) return;
+  const std::string flag = is_int8 ? "--activations int8" : "--activations fp8";
   bool takes_any = false;
   for (const SublayerShape& sublayer : model.sublayers)
     for (const WeightShape& weight : sublayer.weights) {
       if (!weight.quantised.is_quantised()) continue;
-      if (!kernels::takes_int8_activations(weight.quantised))
-        throw Error(
-            ErrorKind::kUser,
-            fmt::format("--activations int8 with {} weights", format_name(weight.quantised)),
-            "int4 and int8 weights multiply int8 activations; leave --activations out");
+      const bool takes = is_int8 ? kernels::takes_int8_activations(weight.quantised)
+                                 : kernels::takes_fp8_activations(weight.quantised);
+      if (!takes)
+        throw Error(ErrorKind::kUser,
+                    fmt::format("{} with {} weights", flag, format_name(weight.quantised)),
+                    is_int8
+                        ? "int4 and int8 weights multiply int8 activations; leave --activations out"
+                        : "fp8 weights multiply fp8 activations; leave --activations out");
       takes_any = true;
     }
   if (!takes_any)
     throw Error(ErrorKind::kUser,
-                fmt::format("--activations int8 with {} weights", dtype_name(model.weight_dtype)),
-                "quantise the weights first: sluice convert MODEL OUT --weights int8");
+                fmt::format("{} with {} weights", flag, dtype_name(model.weight_dtype)),
+                fmt::format("quantise the weights first: sluice convert MODEL OUT --weights {}",
+                            is_int8 ? "int8" : "fp8"));
 }
 
 // The newest tokens stay in 16 bits beside quantised pages.
@@ -117,7 +122,7 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
   EnginePlan out;
   const ModelShape& shape = model.shape();
   out.compute = {choose_compute(model, options), options.activations, options.outlier_threshold};
-  require_int8_weights(shape, options);
+  require_fitting_weights(shape, options);
   out.kv_dtype = options.kv_dtype.value_or(options.backend ? options.backend->default_kv(shape)
                                                            : KvFormat(shape.weight_dtype));
   if (out.kv_dtype.is_quantised() && shape.head_dim > KvFormat::kMostHeadDim)
@@ -164,7 +169,7 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
   input.disk_budget_bytes = options.disk_budget_bytes;
   input.program_bytes = kPageRounding + (has_device ? options.swap_bytes : 0);
   input.kv_dtype = out.kv_dtype;
-  input.int8_activations = options.activations == kernels::ActivationFormat::kInt8;
+  input.eight_bit_activations = options.activations != kernels::ActivationFormat::k16Bit;
   input.attention_sparsity = options.attention_sparsity;
   input.kv_recent_tokens = options.kv_recent_tokens;
   input.kv_recent_dtype = out.recent_attention.kv_dtype.dtype;

@@ -19,9 +19,9 @@ HostCompute::HostCompute(const RunnerParts& parts, std::span<std::byte> workspac
     : parts_(parts), areas_(split_workspace(need_of(parts), workspace)) {}
 
 HostCompute::Input HostCompute::input(const MatrixView& view, bool has_bf16) const noexcept {
-  // Activations become int8 where they are multiplied.
+  // Activations become 8-bit numbers where they are multiplied.
   const bool needs_f32 =
-      view.format.is_quantised() && parts_.compute.activations == kernels::ActivationFormat::kInt8;
+      view.format.is_quantised() && parts_.compute.activations != kernels::ActivationFormat::k16Bit;
   if (has_bf16 && !needs_f32) return {nullptr, reinterpret_cast<uint16_t*>(areas_.bf16.data())};
   return {reinterpret_cast<float*>(areas_.rows.data()), nullptr};
 }

@@ -195,9 +195,14 @@ EngineOptions options_for(const std::vector<GenerationRequest>& requests) {
   return options;
 }
 
+bool has_8_bit_inputs(const std::string& name) {
+  return name.ends_with("+a8") || name.ends_with("+f8");
+}
+
 std::map<uint64_t, Answer> run_all(const std::string& model, EngineOptions options,
                                    std::vector<GenerationRequest> requests) {
   if (model.ends_with("+a8")) options.activations = kernels::ActivationFormat::kInt8;
+  if (model.ends_with("+f8")) options.activations = kernels::ActivationFormat::kFp8;
   const auto engine = Engine::open(fixture_model(model), std::move(options));
   ListSource source(std::move(requests));
   CollectingSink sink;

@@ -20,8 +20,9 @@ struct GoldenCase {
 };
 
 /// "NAME", or "NAME:FORMAT" (":int4-g32"): the fixture quantised; run_all takes "+a8" at the end
-/// for int8 activations.
+/// for int8 activations, "+f8" for fp8.
 std::string fixture_model(const std::string& name);
+bool has_8_bit_inputs(const std::string& name);
 std::vector<std::string> fixture_models();
 std::vector<GoldenCase> golden_cases(const std::string& model);
 /// Relative error (max |a-b| / max |b|) that the reference itself shows in the stored half

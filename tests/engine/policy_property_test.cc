@@ -57,9 +57,9 @@ TEST_P(PolicyProperty, AnyPolicyGivesTheResidentRunsTokens) {
     options.compute = ComputeChoice::kF32;
     const KvFormat formats[] = {DType::kF32, KvFormat(KvEncoding::kInt8),
                                 KvFormat(KvEncoding::kInt4), DType::kBF16};
-    // Codes of KV and of int8 activations turn the last bit of an f32 sum, which kernels for more
+    // Codes of KV and of 8-bit activations turn the last bit of an f32 sum, which kernels for more
     // rows may change, into a step: both at once bring steps near enough to a tie.
-    options.kv_dtype = GetParam().ends_with("+a8") ? formats[0] : formats[seed % 4];
+    options.kv_dtype = has_8_bit_inputs(GetParam()) ? formats[0] : formats[seed % 4];
     options.attention_sparsity = sparsity(seed);
     if (options.kv_dtype->is_quantised() && seed % 3 == 0)
       options.kv_recent_tokens = pick(random, 1, 50);
@@ -114,7 +114,7 @@ TEST_P(PolicyProperty, AnyPolicyGivesTheSameTokensOnAnEmulatedDevice) {
                                 KvFormat(KvEncoding::kInt4), DType::kBF16};
     // Codes of KV and of int8 activations turn the last bit of an f32 sum, which kernels for more
     // rows may change, into a step: both at once bring steps near enough to a tie.
-    options.kv_dtype = GetParam().ends_with("+a8") ? formats[0] : formats[seed % 4];
+    options.kv_dtype = has_8_bit_inputs(GetParam()) ? formats[0] : formats[seed % 4];
     options.attention_sparsity = sparsity(seed);
     auto expected = run_all(GetParam(), options, requests);
     policy::Policy policy = random_policy(random);
@@ -161,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, PolicyProperty,
                                            "opt-tiny-f16-bin-decoder", "stories260k:int4",
                                            "stories260k:int4-g32+a8", "opt-tiny:int8+a8",
                                            "llama-tiny-gqa:nf4", "opt-350m-tiny:int4-g128",
-                                           "llama-tiny-bias:fp8"),
+                                           "llama-tiny-bias:fp8", "llama-tiny-gqa:fp8+f8"),
                          [](const auto& info) { return test_name(info.param); });
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "kernels/quantised_linear.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "kernels/quantise.h"
 #include "tests/kernels/kernel_testing.h"
@@ -118,16 +120,108 @@ TEST(LinearQuantised, Int8ActivationsEqualTheQuantisedProduct) {
   });
 }
 
+TEST(LinearQuantised, Fp8ActivationsEqualTheRoundedProduct) {
+  Random random(20);
+  for_each_isa([&] {
+    for (const char* name : {"fp8", "fp8-g64"})
+      for (int64_t i = 0; i < 15; ++i) {
+        Operands operands(name, some_rows(random, i), random.between(1, 100),
+                          random.between(1, 700), random);
+        // Rows of very small and very large values, and one of zeros.
+        for (int64_t row = 0; row < operands.m; ++row)
+          for (int64_t c = 0; c < operands.k; ++c)
+            operands.x[static_cast<size_t>(row * operands.k + c)] *=
+                row % 4 == 3 ? 0.0f : std::ldexp(1.0f, static_cast<int>(row % 4 - 1) * 10);
+        SCOPED_TRACE(random.trace());
+        for (const Compute compute : {Compute::kF32, Compute::kBF16}) {
+          if (compute == Compute::kBF16 && !bf16_compute_supported()) continue;
+          const QuantisedOptions options{compute, ActivationFormat::kFp8};
+          operands.run(options, i % 2 == 0);
+          operands.expect_right(options, 0, i % 2 == 0);
+        }
+      }
+  });
+}
+
+// With the identity for weights what comes out are the rounded inputs, to the bit.
+TEST(LinearQuantised, Fp8ActivationsAreRoundedAsTheFormulaSays) {
+  constexpr int64_t kSize = 48;
+  Random random(21);
+  for_each_isa([&] {
+    Operands operands("fp8", 40, kSize, kSize, random);
+    std::vector<float> identity(kSize * kSize);
+    for (size_t i = 0; i < kSize; ++i) identity[i * kSize + i] = 448;  // the largest: scale 1
+    for (int64_t row = 0; row < kSize; row += 16)
+      ASSERT_TRUE(quantise_panel(operands.format, {}, identity.data() + row * kSize, kSize, 16,
+                                 kSize,
+                                 operands.w.data() + row * operands.format.row_bytes(kSize)));
+    for (size_t i = 0; i < 40 * kSize; ++i)
+      operands.x[i] = std::ldexp(operands.x[i], static_cast<int>(i % 23) - 11);
+    for (const Compute compute : {Compute::kF32, Compute::kBF16}) {
+      if (compute == Compute::kBF16 && !bf16_compute_supported()) continue;
+      operands.run({compute, ActivationFormat::kFp8}, false);
+      for (int64_t row = 0; row < 40; ++row) {
+        const float* x = operands.x.data() + row * kSize;
+        float largest = 0;
+        for (int64_t i = 0; i < kSize; ++i) largest = std::max(largest, std::fabs(x[i]));
+        const float scale = e4m3_row_scale(largest);
+        ASSERT_LE(largest / scale, 448);
+        ASSERT_GT(largest / scale, 224);
+        for (int64_t i = 0; i < kSize; ++i)
+          ASSERT_EQ(operands.y[static_cast<size_t>(row * operands.ldy() + i)],
+                    448 * scale * e4m3_to_f32(f32_to_e4m3(x[i] / scale)))
+              << row << " " << i;
+      }
+    }
+  });
+}
+
+TEST(LinearQuantised, Fp8ActivationsShowWhatIsNoNumber) {
+  Random random(22);
+  for_each_isa([&] {
+    for (const float broken :
+         {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+      Operands operands("fp8", 3, 20, 77, random);
+      operands.x[77 + 76] = broken;
+      operands.run(
+          {bf16_compute_supported() ? Compute::kBF16 : Compute::kF32, ActivationFormat::kFp8});
+      for (int64_t row = 0; row < 3; ++row)
+        for (int64_t i = 0; i < 20; ++i)
+          ASSERT_EQ(std::isfinite(operands.y[static_cast<size_t>(row * operands.ldy() + i)]),
+                    row != 1);
+    }
+  });
+}
+
+TEST(LinearQuantised, PowersOfTwoForFp8Rows) {
+  EXPECT_EQ(e4m3_row_scale(448), 1);
+  EXPECT_EQ(e4m3_row_scale(448.01f), 2);
+  EXPECT_EQ(e4m3_row_scale(224), 0.5);
+  EXPECT_EQ(e4m3_row_scale(0), 0x1p-117f);
+  EXPECT_EQ(e4m3_row_scale(1e-44f), 0x1p-117f);
+  EXPECT_LE(std::numeric_limits<float>::max() / e4m3_row_scale(std::numeric_limits<float>::max()),
+            448);
+  EXPECT_TRUE(std::isnan(e4m3_row_scale(std::numeric_limits<float>::infinity())));
+  EXPECT_TRUE(std::isnan(e4m3_row_scale(std::numeric_limits<float>::quiet_NaN())));
+}
+
 // Matrices with one input take what the first of them made of it: the same bits.
 TEST(LinearQuantised, InputsAreKeptForTheNextMatrix) {
   Random random(19);
   for_each_isa([&] {
-    for (const char* name : {"int4-g64", "int8", "int4-g32"})
+    for (const char* name : {"int4-g64", "int8", "int4-g32", "fp8"})
       for (const int64_t m : {1, 4, 7, 40, 100, int(kMostPreparedRows) + 5})
         for (const QuantisedOptions& options :
              {QuantisedOptions{Compute::kF32, ActivationFormat::kInt8},
               QuantisedOptions{Compute::kF32, ActivationFormat::kInt8, 2.5f},
+              QuantisedOptions{Compute::kF32, ActivationFormat::kFp8},
+              QuantisedOptions{Compute::kBF16, ActivationFormat::kFp8},
               QuantisedOptions{Compute::kBF16}, QuantisedOptions{Compute::kF32}}) {
+          const WeightFormat format = parse_weight_format(name).value();
+          if (options.activations == ActivationFormat::kInt8 && !takes_int8_activations(format))
+            continue;
+          if (options.activations == ActivationFormat::kFp8 && !takes_fp8_activations(format))
+            continue;
           if (options.compute == Compute::kBF16 && !bf16_compute_supported()) continue;
           const Operands first(name, m, 40, 200, random);
           Operands second(name, m, 33, 200, random);
@@ -234,7 +328,9 @@ TEST(LinearQuantised, OutlierColumnsAreMultipliedApart) {
   });
 }
 
-TEST(LinearQuantised, SaysWhichFormatsTakeInt8) {
+TEST(LinearQuantised, SaysWhichFormatsTakeWhat) {
+  EXPECT_TRUE(takes_fp8_activations(*parse_weight_format("fp8")));
+  EXPECT_FALSE(takes_fp8_activations(*parse_weight_format("int8")));
   EXPECT_TRUE(takes_int8_activations(*parse_weight_format("int4")));
   EXPECT_TRUE(takes_int8_activations(*parse_weight_format("int8")));
   EXPECT_FALSE(takes_int8_activations(*parse_weight_format("nf4")));

@@ -90,6 +90,39 @@ TEST(Profile, ProductsFollowTheTableAndTheMemory) {
                    0.5 + 1024 * 1024 * 2 / 1e9);
 }
 
+TEST(Profile, ProductsOfEightBitActivationsHaveRatesOfTheirOwn) {
+  Processor processor = plain_machine(false).host;
+  const WeightFormat fp8 = *parse_weight_format("fp8");
+  processor.matmul = {{WeightFormat::plain(DType::kBF16), 1, 64, 64, {1e9}},
+                      {fp8, 1, 64, 64, {2e9}},
+                      {*parse_weight_format("int8-g64"), 1, 64, 64, {3e9}, true}};
+  processor.memory_read.value = 1e15;
+  processor.launch_seconds.value = 0;
+  const double flops = 2.0 * 64 * 64;
+  const auto seconds = [&](const char* format, bool is_eight_bit) {
+    return matmul_seconds(processor, *parse_weight_format(format), is_eight_bit, 1, 64, 64);
+  };
+  EXPECT_DOUBLE_EQ(seconds("int8", true), flops / 3e9);
+  EXPECT_DOUBLE_EQ(seconds("fp8", true), flops / 2e9) << "as with 16 bits where it lacks them";
+  processor.matmul.push_back({fp8, 1, 64, 64, {4e9}, true});
+  EXPECT_DOUBLE_EQ(seconds("fp8", true), flops / 4e9);
+  EXPECT_DOUBLE_EQ(seconds("fp8", false), flops / 2e9);
+  EXPECT_DOUBLE_EQ(matmul_seconds(processor, WeightFormat::plain(DType::kBF16), true, 1, 64, 64),
+                   flops / 1e9)
+      << "of plain weights there are none";
+}
+
+TEST(Profile, ReadsWhatEightBitActivationsWereCalled) {
+  Profile profile = *shipped_profile("t4");
+  profile.host.matmul.push_back({*parse_weight_format("int8"), 1, 64, 64, {3e9}, true});
+  std::string json = profile_to_json(profile);
+  const std::string now = "eight_bit_activations";
+  const size_t at = json.find(now);
+  ASSERT_NE(at, std::string::npos);
+  json.replace(at, now.size(), "int8_activations");
+  EXPECT_EQ(profile_to_json(parse_profile(json, "old")), profile_to_json(profile));
+}
+
 TEST(Profile, DecodeAttentionTakesTheLongerOfBytesAndOperations) {
   Processor processor = plain_machine(false).host;
   processor.attention = {{DType::kBF16, {1e9}, {1e12}, {1e10}}};

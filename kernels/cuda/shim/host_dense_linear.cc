@@ -38,6 +38,19 @@ void DenseLinear::run(DType type, const void* x, int64_t ldx, int64_t m, int64_t
   });
 }
 
+void DenseLinear::run_fp8(const uint8_t* x, int64_t m, int64_t k, const uint8_t* w, int64_t n,
+                          float* y, Stream stream) {
+  host::enqueue_work(stream, [=] {
+    for (int64_t token = 0; token < m; ++token)
+      for (int64_t row = 0; row < n; ++row) {
+        float sum = 0;
+        for (int64_t i = 0; i < k; ++i)
+          sum += e4m3_to_f32(x[token * k + i]) * e4m3_to_f32(w[row * k + i]);
+        y[token * n + row] = sum;
+      }
+  });
+}
+
 void DenseLinear::run_int8(const int8_t* x, int64_t m, int64_t k, const int8_t* w, int64_t n,
                            int32_t* y, Stream stream) {
   host::enqueue_work(stream, [=] {

@@ -153,11 +153,12 @@ void enqueue_work(Stream stream, std::function<void()> work) {
 std::vector<DeviceProperties> devices() noexcept {
   DeviceProperties host;
   host.name = "host (CUDA kernels on fibers)";
-  host.compute_capability = 80;
+  host.compute_capability = 90;
   host.multiprocessors = 4;
   host.memory_bytes = kMemoryBytes;
   host.shared_bytes_per_block = 163 << 10;
   host.has_bf16 = true;
+  host.has_fp8 = true;
   return {host};
 }
 

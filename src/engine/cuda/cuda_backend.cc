@@ -39,8 +39,8 @@ int64_t CudaBackend::workspace_bytes(const ModelShape& model,
                                      const kernels::AttentionShape& attention,
                                      const kernels::QuantisedOptions& compute,
                                      int64_t tokens) const {
-  return device_workspace_bytes(
-      {&model, attention, tokens, device_.properties().multiprocessors, compute.activations});
+  return device_workspace_bytes({&model, attention, tokens, device_.properties().multiprocessors,
+                                 compute.activations, device_.properties().has_fp8});
 }
 
 int64_t CudaBackend::host_staging_bytes(const ModelShape& model,

@@ -38,27 +38,38 @@ bool CudaRunner::multiplies_int8(const WeightFormat& format) const noexcept {
          kernels::takes_int8_activations(format);
 }
 
+bool CudaRunner::multiplies_fp8(const WeightFormat& format) const noexcept {
+  return parts_.compute.activations == kernels::ActivationFormat::kFp8 &&
+         kernels::takes_fp8_activations(format);
+}
+
 void CudaRunner::forget_copies() noexcept {
   rounded_.forget();
-  int8_copied_.forget();
+  coded_.forget();
 }
 
 void CudaRunner::written(const Rows& rows, const cuda::RowCopies& copies) noexcept {
   rounded_.written(rows);
-  int8_copied_.written(rows);
-  if (copies.narrow.data) rounded_.set(rows);
-  if (copies.int8.codes) int8_copied_.set(rows);
+  coded_.written(rows);
+  if (copies.narrow.data) {
+    rounded_.set(rows);
+    narrow_is_fp8_ = false;
+  }
+  if (copies.int8.codes) coded_.set(rows);
 }
 
 cuda::RowCopies CudaRunner::copies_of(const Rows& rows) {
   cuda::RowCopies copies;
   for (const WeightShape& weight : sublayer_->weights) {
-    if (weight.kind != WeightKind::kMatrix || weight.cols != rows.cols) continue;
+    // Rounding to fp8 wants all of a row first: done where it is multiplied.
+    if (weight.kind != WeightKind::kMatrix || weight.cols != rows.cols ||
+        multiplies_fp8(weight.quantised))
+      continue;
     // What was copied before is overwritten, whatever rows it was of.
     if (multiplies_int8(weight.quantised) && !copies.int8.codes) {
-      int8_copied_.forget();
-      int8_format_ = weight.quantised;
-      copies.int8 = cuda::int8_rows(int8_format_, rows.rows, rows.cols, areas_.int8.data());
+      coded_.forget();
+      coded_format_ = weight.quantised;
+      copies.int8 = cuda::int8_rows(coded_format_, rows.rows, rows.cols, areas_.codes.data());
     } else if (!multiplies_int8(weight.quantised) && !copies.narrow.data) {
       rounded_.forget();
       copies.narrow = narrow_area(rows.cols);
@@ -74,20 +85,33 @@ cuda::RowCopies CudaRunner::sliced_copies_of(const Rows& rows) {
   return copies;
 }
 
-cuda::Rows16 CudaRunner::narrowed(Rows in) {
+cuda::Rows16 CudaRunner::narrowed(Rows in, bool as_fp8) {
   const cuda::Rows16 copy = narrow_area(in.cols);
-  if (rounded_.are(in)) return copy;
-  cuda::copy_rows_for_products(in.data, shape_of(in), {copy, {}}, stream());
+  if (rounded_.are(in) && narrow_is_fp8_ == as_fp8) return copy;
+  if (as_fp8)
+    cuda::round_rows_to_fp8(in.data, shape_of(in), {}, copy, stream());
+  else
+    cuda::copy_rows_for_products(in.data, shape_of(in), {copy, {}}, stream());
   rounded_.set(in);
+  narrow_is_fp8_ = as_fp8;
+  return copy;
+}
+
+cuda::Fp8Rows CudaRunner::fp8_codes(Rows in, const WeightFormat& format) {
+  const cuda::Fp8Rows copy = cuda::fp8_rows(format, in.rows, in.cols, areas_.codes.data());
+  if (coded_.are(in) && coded_format_ == format) return copy;
+  cuda::round_rows_to_fp8(in.data, shape_of(in), copy, {}, stream());
+  coded_format_ = format;
+  coded_.set(in);
   return copy;
 }
 
 cuda::Int8Rows CudaRunner::quantised(Rows in, const WeightFormat& format) {
-  const cuda::Int8Rows copy = cuda::int8_rows(format, in.rows, in.cols, areas_.int8.data());
-  if (int8_copied_.are(in) && int8_format_ == format) return copy;
+  const cuda::Int8Rows copy = cuda::int8_rows(format, in.rows, in.cols, areas_.codes.data());
+  if (coded_.are(in) && coded_format_ == format) return copy;
   cuda::copy_rows_for_products(in.data, shape_of(in), {{}, copy}, stream());
-  int8_format_ = format;
-  int8_copied_.set(in);
+  coded_format_ = format;
+  coded_.set(in);
   return copy;
 }
 
@@ -275,7 +299,10 @@ void CudaRunner::multiply_rows(const MatrixView& view, Rows in, const std::byte*
     return dense_.run(x.type, x.data, x.stride, in.rows, in.cols, w, rows, bias, y, ldy, stream());
   }
   if (multiplies_int8(format)) return multiply_int8(format, in, w, rows, bias, y, ldy);
-  const cuda::Rows16 x = narrowed(in);
+  const bool is_fp8 = multiplies_fp8(format);
+  if (is_fp8 && need_.has_fp8 && cuda::is_dense_codes(format, in.rows, in.cols))
+    return multiply_dense_codes(format, in, w, rows, bias, y, ldy);
+  const cuda::Rows16 x = narrowed(in, is_fp8);
   if (in.rows < cuda::kFewestDenseRows) {
     const cuda::LinearPlan plan =
         cuda::plan_linear_quantised(format, in.rows, rows, in.cols, need_.multiprocessors);
@@ -299,8 +326,8 @@ void CudaRunner::multiply_rows(const MatrixView& view, Rows in, const std::byte*
 
 void CudaRunner::multiply_int8(const WeightFormat& format, Rows in, const std::byte* w,
                                int64_t rows, const float* bias, float* y, int64_t ldy) {
-  if (cuda::is_dense_int8(format, in.rows, in.cols))
-    return multiply_dense_int8(format, in, w, rows, bias, y, ldy);
+  if (cuda::is_dense_codes(format, in.rows, in.cols))
+    return multiply_dense_codes(format, in, w, rows, bias, y, ldy);
   const cuda::Int8LinearPlan plan =
       cuda::plan_linear_int8(format, in.rows, rows, in.cols, need_.multiprocessors);
   SLUICE_ASSERT(plan.workspace_floats * 4 <= static_cast<int64_t>(areas_.linear.size()),
@@ -310,24 +337,40 @@ void CudaRunner::multiply_int8(const WeightFormat& format, Rows in, const std::b
 }
 
 // A slab of codes and its products at a time.
-void CudaRunner::multiply_dense_int8(const WeightFormat& format, Rows in, const std::byte* w,
-                                     int64_t rows, const float* bias, float* y, int64_t ldy) {
-  const cuda::Int8Rows x = quantised(in, format);
-  const int64_t step = std::min(round_up(rows, WeightFormat::kPanelRows),
-                                round_down(static_cast<int64_t>(areas_.linear.size()) /
-                                               dense_int8_row_bytes(x.columns, in.rows),
-                                           WeightFormat::kPanelRows));
+void CudaRunner::multiply_dense_codes(const WeightFormat& format, Rows in, const std::byte* w,
+                                      int64_t rows, const float* bias, float* y, int64_t ldy) {
+  const int64_t columns = format.padded_columns(in.cols);
+  const int64_t step = std::min(
+      round_up(rows, WeightFormat::kPanelRows),
+      round_down(static_cast<int64_t>(areas_.linear.size()) / dense_row_bytes(columns, in.rows),
+                 WeightFormat::kPanelRows));
   SLUICE_ASSERT(step > 0, "the plan sizes slabs of codes");
-  auto* codes = reinterpret_cast<int8_t*>(areas_.linear.data());
-  auto* products = reinterpret_cast<int32_t*>(areas_.linear.data() + step * x.columns);
-  for (int64_t row = 0; row < rows; row += step) {
-    const int64_t count = std::min(step, rows - row);
-    const std::byte* part = w + format.bytes(row, in.cols);
-    cuda::unpack_int8(part, format, count, in.cols, codes, stream());
-    dense_.run_int8(x.codes, in.rows, x.columns, codes, round_up(count, WeightFormat::kPanelRows),
-                    products, stream());
-    cuda::scale_int8(products, x, in.rows, in.cols, part, format, count,
-                     bias ? bias + row : nullptr, y + row, ldy, stream());
+  std::byte* const codes = areas_.linear.data();
+  std::byte* const sums = codes + step * columns;
+  const auto multiply_slabs = [&](const auto& x, auto* products, const auto& product) {
+    for (int64_t row = 0; row < rows; row += step) {
+      const int64_t count = std::min(step, rows - row);
+      const std::byte* part = w + format.bytes(row, in.cols);
+      cuda::unpack_codes(part, format, count, in.cols, codes, stream());
+      product(round_up(count, WeightFormat::kPanelRows));
+      cuda::scale_products(products, x.token_scales(), in.rows, in.cols, part, format, count,
+                           bias ? bias + row : nullptr, y + row, ldy, stream());
+    }
+  };
+  if (format.encoding == Encoding::kInt8) {
+    const cuda::Int8Rows x = quantised(in, format);
+    auto* products = reinterpret_cast<int32_t*>(sums);
+    multiply_slabs(x, products, [&](int64_t count) {
+      dense_.run_int8(x.codes, in.rows, columns, reinterpret_cast<int8_t*>(codes), count, products,
+                      stream());
+    });
+  } else {
+    const cuda::Fp8Rows x = fp8_codes(in, format);
+    auto* products = reinterpret_cast<float*>(sums);
+    multiply_slabs(x, products, [&](int64_t count) {
+      dense_.run_fp8(x.codes, in.rows, columns, reinterpret_cast<uint8_t*>(codes), count, products,
+                     stream());
+    });
   }
 }
 

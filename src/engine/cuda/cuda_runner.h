@@ -9,6 +9,7 @@
 // LayerRunner.
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/dense_linear.h"
+#include "kernels/cuda/fp8_rows.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/rows.h"
 #include "src/engine/cuda/batch_tables.h"
@@ -58,11 +59,14 @@ class CudaRunner final : public OperatorRunner {
               int32_t offset, Rows out);
   void gather_below(std::string_view role, std::span<const int32_t> ids, int32_t offset, Rows out);
   void apply_norm(const NormSpec& norm, const cuda::NormRows& rows);
-  /// The copy of `in` that a product takes, made unless it is there.
-  cuda::Rows16 narrowed(Rows in);
+  /// The copy of `in` that a product takes, made unless it is there; `as_fp8`: of its values
+  /// rounded to fp8 activations.
+  cuda::Rows16 narrowed(Rows in, bool as_fp8 = false);
+  cuda::Fp8Rows fp8_codes(Rows in, const WeightFormat& format);
   cuda::Int8Rows quantised(Rows in, const WeightFormat& format);
   cuda::Rows16 narrow_area(int64_t cols) const noexcept;
   bool multiplies_int8(const WeightFormat& format) const noexcept;
+  bool multiplies_fp8(const WeightFormat& format) const noexcept;
   /// Where the sublayer's products with `rows` want their copy, made by who writes the rows.
   cuda::RowCopies copies_of(const Rows& rows);
   cuda::RowCopies sliced_copies_of(const Rows& rows);
@@ -80,8 +84,9 @@ class CudaRunner final : public OperatorRunner {
                      const float* bias, float* y, int64_t ldy);
   void multiply_int8(const WeightFormat& format, Rows in, const std::byte* w, int64_t rows,
                      const float* bias, float* y, int64_t ldy);
-  void multiply_dense_int8(const WeightFormat& format, Rows in, const std::byte* w, int64_t rows,
-                           const float* bias, float* y, int64_t ldy);
+  /// The codes of x and W in a dense product, of int8 or fp8.
+  void multiply_dense_codes(const WeightFormat& format, Rows in, const std::byte* w, int64_t rows,
+                            const float* bias, float* y, int64_t ldy);
   void attend_on_device(Rows q, Rows k, Rows v, Rows out);
 
   /// All weights, KV and rows are on the device.
@@ -110,8 +115,9 @@ class CudaRunner final : public OperatorRunner {
   DeviceSampler sampler_;
   cuda::Event input_is_down_;
   DType narrow_type_;
-  CopiedRows int8_copied_;
-  WeightFormat int8_format_;  // that they were quantised for
+  bool narrow_is_fp8_ = false;  // what rounded_ are
+  CopiedRows coded_;
+  WeightFormat coded_format_;  // that their codes are for
   BatchTables tables_;
   const MicroBatch* tables_of_ = nullptr;
   std::optional<AttentionTables> attention_;                      // that all layers share

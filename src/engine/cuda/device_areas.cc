@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/dense_linear.h"
+#include "kernels/cuda/fp8_rows.h"
 #include "kernels/cuda/int8_linear.h"
 #include "kernels/cuda/quantised_linear.h"
 #include "src/base/bytes.h"
@@ -61,33 +62,45 @@ int64_t narrow_bytes(const DeviceNeed& need) {
   return bytes;
 }
 
-int64_t int8_bytes(const DeviceNeed& need) {
+bool multiplies_fp8(const DeviceNeed& need, const WeightShape& weight) {
+  return need.has_fp8 && need.activations == kernels::ActivationFormat::kFp8 &&
+         kernels::takes_fp8_activations(weight.quantised);
+}
+
+int64_t code_bytes(const DeviceNeed& need) {
   int64_t bytes = 0;
   for_each_matrix(need, [&](const WeightShape& weight) {
     if (multiplies_int8(need, weight))
       bytes = std::max(bytes, cuda::int8_rows_bytes(weight.quantised, need.tokens, weight.cols));
+    if (multiplies_fp8(need, weight))
+      bytes = std::max(bytes, cuda::fp8_rows_bytes(weight.quantised, need.tokens, weight.cols));
   });
   return bytes;
+}
+
+// A slab of codes and their products.
+int64_t dense_code_bytes(const DeviceNeed& need, const WeightShape& weight) {
+  if (!cuda::is_dense_codes(weight.quantised, need.tokens, weight.cols)) return 0;
+  return std::min(kSlabBytes,
+                  round_up(weight.rows, 16) *
+                      dense_row_bytes(weight.quantised.padded_columns(weight.cols), need.tokens));
 }
 
 // Partial sums of the widest split product, or a slab of dequantised rows.
 int64_t linear_bytes(const DeviceNeed& need) {
   int64_t bytes = 0;
-  int64_t int8_sums = 0;
+  int64_t code_sums = 0;
   for (const SublayerShape& sublayer : need.model->sublayers)
     for (const WeightShape& weight : sublayer.weights) {
       if (!weight.quantised.is_quantised()) continue;
       if (multiplies_int8(need, weight)) {
-        int8_sums =
-            std::max(int8_sums, 4 * cuda::linear_int8_workspace_floats(need.multiprocessors));
-        if (cuda::is_dense_int8(weight.quantised, need.tokens, weight.cols))
-          int8_sums = std::max(
-              int8_sums, std::min(kSlabBytes, round_up(weight.rows, 16) *
-                                                  dense_int8_row_bytes(
-                                                      weight.quantised.padded_columns(weight.cols),
-                                                      need.tokens)));
+        code_sums =
+            std::max({code_sums, 4 * cuda::linear_int8_workspace_floats(need.multiprocessors),
+                      dense_code_bytes(need, weight)});
         continue;
       }
+      if (multiplies_fp8(need, weight))
+        code_sums = std::max(code_sums, dense_code_bytes(need, weight));
       const int64_t few = std::min(need.tokens, cuda::kFewestDenseRows - 1);
       // Fewer rows of the matrix than all may be split more ways, of fewer sums.
       for (int64_t rows = kernels::kRowGranule;; rows = std::min(rows * 2, weight.rows)) {
@@ -101,7 +114,7 @@ int64_t linear_bytes(const DeviceNeed& need) {
         bytes = std::max(bytes, std::min(kSlabBytes, round_up(weight.rows, 64) * weight.cols * 2));
     }
   // Between the sizes tried: splits fall as rows rise, so the sums are at most twice either's.
-  return std::max(2 * bytes, int8_sums);
+  return std::max(2 * bytes, code_sums);
 }
 
 // Tasks that the host may run ahead by: a few layers, or 4 MiB of tables.
@@ -121,7 +134,7 @@ int64_t sampling_bytes(const DeviceNeed& need) {
 std::array<int64_t, 10> device_sizes(const DeviceNeed& need) {
   return {need.tokens * need.model->workspace_columns * 4 + kMatrices * kLine,
           narrow_bytes(need),
-          int8_bytes(need),
+          code_bytes(need),
           linear_bytes(need),
           cuda::DenseLinear::workspace_bytes(),
           cuda::attention_workspace_floats(need.attention, need.multiprocessors) * 4,
@@ -148,7 +161,7 @@ int64_t constant_bytes(const DeviceNeed& need) noexcept {
 
 int64_t logit_rows(const DeviceNeed& need) noexcept { return std::min(kLogitRows, need.tokens); }
 
-int64_t dense_int8_row_bytes(int64_t columns, int64_t rows) noexcept { return columns + 4 * rows; }
+int64_t dense_row_bytes(int64_t columns, int64_t rows) noexcept { return columns + 4 * rows; }
 
 int64_t narrow_stride(int64_t cols) noexcept { return round_up(cols, 128); }
 

@@ -15,12 +15,13 @@ struct DeviceNeed {
   int64_t tokens;                     ///< rows of a micro-batch, at most
   int multiprocessors;
   kernels::ActivationFormat activations;  ///< of quantised products
+  bool has_fp8;                           ///< the device multiplies fp8 codes
 };
 
 struct DeviceAreas {
   std::span<std::byte> rows;    ///< matrices of LayerOps::workspace(), f32
   std::span<std::byte> narrow;  ///< 16-bit copy of the input of linear layers
-  std::span<std::byte> int8;    ///< the same quantised, of kInt8 activations
+  std::span<std::byte> codes;   ///< the same in 8 bits, of kInt8 and kFp8 activations
   std::span<std::byte> linear;  ///< partial sums, or dequantised rows
   std::span<std::byte> dense;   ///< of DenseLinear
   std::span<std::byte> attention;
@@ -48,9 +49,8 @@ StagingAreas split_staging(const DeviceNeed& need, std::span<std::byte> staging)
 int64_t constant_bytes(const DeviceNeed& need) noexcept;
 /// Rows of logits at a time.
 int64_t logit_rows(const DeviceNeed& need) noexcept;
-/// Bytes of one row of W in a dense int8 product: its codes, and a sum for each of `rows` rows of
-/// x.
-int64_t dense_int8_row_bytes(int64_t columns, int64_t rows) noexcept;
+/// Bytes of one row of W in a dense product of codes: they, and a sum for each of `rows` rows of x.
+int64_t dense_row_bytes(int64_t columns, int64_t rows) noexcept;
 /// Columns of 16-bit rows that a matrix of `cols` columns is multiplied with.
 int64_t narrow_stride(int64_t cols) noexcept;
 

@@ -7,9 +7,11 @@
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/dense_linear.h"
+#include "kernels/cuda/fp8_rows.h"
 #include "kernels/cuda/int8_linear.h"
 #include "kernels/cuda/quantised_linear.h"
 #include "kernels/cuda/rows.h"
+#include "kernels/quantised_linear.h"
 #include "src/base/bytes.h"
 
 namespace sluice {
@@ -117,11 +119,11 @@ class Measurement {
       cuda::fill_zero(buffer->data(), buffer->size(), stream_);
     cuda::DenseLinear dense(workspace.data());
     const auto add = [&](const WeightFormat& format, int64_t m, const std::function<void()>& queue,
-                         bool int8_activations = false) {
+                         bool eight_bit_activations = false) {
       const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(size * size);
       gpu.matmul.push_back({format, m, size, size,
                             rate_of(flops, time_of(options_.samples, 8, stream_, queue)),
-                            int8_activations});
+                            eight_bit_activations});
     };
     const DType narrow = device_.properties().has_bf16 ? DType::kBF16 : DType::kF16;
     for (const DType type : {DType::kF16, narrow, DType::kF32})
@@ -134,7 +136,7 @@ class Measurement {
                     stream_);
         });
       }
-    for (const char* name : {"int4-g64", "int8"}) {
+    for (const char* name : {"int4-g64", "int8", "fp8"}) {
       const WeightFormat format = *parse_weight_format(name);
       const cuda::Rows16 rows{x.as<uint16_t>(), size, narrow};
       for (const int64_t m : {1, 8, 32, 64}) {
@@ -154,7 +156,49 @@ class Measurement {
         dense.run(narrow, x.data(), size, most_rows, size, plain.data(), size, nullptr,
                   y.as<float>(), size, stream_);
       });
-      products_of_int8(format, most_rows, x, w, y, add);
+      if (kernels::takes_int8_activations(format))
+        products_of_int8(format, most_rows, x, w, y, add);
+      else if (device_.properties().has_fp8)
+        products_of_fp8(format, most_rows, x, w, y, dense, add);
+    }
+  }
+
+  // As the engine makes them, from rounding x on: of 16-bit values for few rows, of codes for many.
+  template <class Add>
+  void products_of_fp8(const WeightFormat& format, int64_t most_rows, const Buffer& x,
+                       const Buffer& w, const Buffer& y, cuda::DenseLinear& dense, const Add& add) {
+    const int64_t size = options_.matrix_size;
+    const int processors = device_.properties().multiprocessors;
+    const Buffer memory = device_.memory().allocate(
+        std::max(cuda::fp8_rows_bytes(format, most_rows, size), most_rows * size * 2),
+        "rounded rows to measure");
+    const Buffer codes = device_.memory().allocate(size * size, "codes to measure");
+    const Buffer sums = device_.memory().allocate(
+        std::max(most_rows * size, cuda::linear_int8_workspace_floats(processors)) * 4, "sums");
+    const cuda::Rows16 narrow{memory.as<uint16_t>(), size, DType::kBF16};
+    for (const int64_t m :
+         {int64_t{1}, int64_t{8}, int64_t{64}, cuda::kFewestDenseFp8Rows, most_rows}) {
+      if (m > most_rows) continue;
+      const cuda::RowsShape shape{m, size, size};
+      const cuda::Fp8Rows rows = cuda::fp8_rows(format, m, size, memory.data());
+      const cuda::LinearPlan plan = cuda::plan_linear_quantised(format, m, size, size, processors);
+      const auto multiply_codes = [&] {
+        cuda::round_rows_to_fp8(x.as<float>(), shape, rows, {}, stream_);
+        cuda::unpack_codes(w.data(), format, size, size, codes.data(), stream_);
+        dense.run_fp8(rows.codes, m, rows.columns, codes.as<uint8_t>(), size, sums.as<float>(),
+                      stream_);
+        cuda::scale_products(sums.as<float>(), rows.token_scales(), m, size, w.data(), format, size,
+                             nullptr, y.as<float>(), size, stream_);
+      };
+      const auto multiply_values = [&] {
+        cuda::round_rows_to_fp8(x.as<float>(), shape, {}, narrow, stream_);
+        cuda::linear_quantised(narrow, m, size, w.data(), format, size, nullptr, y.as<float>(),
+                               size, plan, sums.as<float>(), stream_);
+      };
+      if (cuda::is_dense_codes(format, m, size))
+        add(format, m, multiply_codes, true);
+      else
+        add(format, m, multiply_values, true);
     }
   }
 

@@ -29,14 +29,6 @@ struct Layout {
   WeightFormat format;
 };
 
-float fp8_value(uint8_t code) {
-  const int exponent = code >> 3 & 15, mantissa = code & 7;
-  const float magnitude = exponent == 0
-                              ? std::ldexp(static_cast<float>(mantissa), -9)
-                              : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
-  return exponent == 15 && mantissa == 7 ? NAN : (code & 0x80 ? -magnitude : magnitude);
-}
-
 class Decoder final : public ForeignDecoder {
  public:
   Decoder(const Layout& layout, const ForeignBytes& parts) : layout_(layout), parts_(parts) {
@@ -49,7 +41,7 @@ class Decoder final : public ForeignDecoder {
     for (int64_t col = 0; col < layout_.cols; ++col) {
       const int64_t group = group_of(col);
       const float q = layout_.storage == Layout::Storage::kFp8
-                          ? fp8_value(element<uint8_t>(parts_[0], row * layout_.cols + col))
+                          ? e4m3_to_f32(element<uint8_t>(parts_[0], row * layout_.cols + col))
                           : static_cast<float>(code(row, col));
       out[col] = scale(row, group) * (q - static_cast<float>(zero(row, group)));
     }

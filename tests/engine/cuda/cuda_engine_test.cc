@@ -92,7 +92,7 @@ void expect_same_tokens(const Answer& actual, const Answer& expected, double tie
 class CudaEngine : public ::testing::TestWithParam<std::string> {
  protected:
   // Difference of log-probabilities that rounding may make.
-  static double tie() { return is_of("bf16") || is_of("+a8") ? 0.1 : 0.02; }
+  static double tie() { return is_of("bf16") || has_8_bit_inputs(GetParam()) ? 0.1 : 0.02; }
   static bool is_of(const char* kind) { return GetParam().find(kind) != std::string::npos; }
   int64_t vocab() const { return BoundModel::open(fixture_model(GetParam())).shape().vocab_size; }
 };
@@ -122,8 +122,12 @@ void expect_logits_of_the_cpu(const std::string& model, std::vector<GenerationRe
 TEST_P(CudaEngine, LogitsAreTheCpusWithinRounding) {
   Random random(3);
   // Inputs of products keep 8 bits in bf16, 11 in f16; of f32 weights all. A code of an int8 input
-  // that falls the other way is a step of 1/127 of the largest.
-  const double allowed = is_of("+a8") ? 4e-2 : is_of("bf16") ? 2e-2 : is_of(":") ? 8e-3 : 3e-3;
+  // that falls the other way is a step of 1/127 of the largest, one of an fp8 input 1/16 of itself.
+  const double allowed = is_of("+f8")    ? 0.15
+                         : is_of("+a8")  ? 4e-2
+                         : is_of("bf16") ? 2e-2
+                         : is_of(":")    ? 8e-3
+                                         : 3e-3;
   expect_logits_of_the_cpu(GetParam(), greedy_requests(random_prompts(random, 4, vocab()), 1),
                            allowed);
 }
@@ -134,6 +138,14 @@ TEST(CudaEngineInt8, LongPromptsGiveTheCpusLogits) {
   std::vector<int32_t> prompt(300);
   for (int32_t& id : prompt) id = static_cast<int32_t>(pick(random, 3, 500));
   expect_logits_of_the_cpu("stories260k:int8+a8", greedy_requests({prompt}, 1), 4e-2);
+}
+
+TEST(CudaEngineFp8, LongPromptsGiveTheCpusLogits) {
+  Random random(8);
+  std::vector<int32_t> prompt(300);
+  for (int32_t& id : prompt) id = static_cast<int32_t>(pick(random, 3, 500));
+  expect_logits_of_the_cpu("stories260k:fp8+f8", greedy_requests({prompt}, 1), 0.15);
+  expect_logits_of_the_cpu("stories260k:fp8-g64+f8", greedy_requests({prompt}, 1), 0.15);
 }
 
 TEST_P(CudaEngine, AnyPolicyGivesTheResidentRunsTokens) {
@@ -397,7 +409,7 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, CudaEngine,
                                            "llama-tiny-bf16", "stories260k:int4",
                                            "llama-tiny-gqa:nf4", "opt-tiny:int8",
                                            "llama-tiny-bias:fp8", "stories260k:int4-g32+a8",
-                                           "opt-tiny:int8+a8"),
+                                           "opt-tiny:int8+a8", "llama-tiny-gqa:fp8+f8"),
                          [](const auto& info) { return test_name(info.param); });
 
 bool devices_have_bf16() { return make_backend()->cuda_device().properties().has_bf16; }
@@ -424,6 +436,13 @@ TEST(CudaEngineErrors, WhatItDoesNotKnowIsRefusedByName) {
   options.attention_sparsity = 1;
   options.activations = kernels::ActivationFormat::kInt8;
   EXPECT_NE(refusal(options).find("--activations int8 with f32 weights"), std::string::npos);
+  options.activations = kernels::ActivationFormat::kFp8;
+  EXPECT_NE(refusal(options).find("--activations fp8 with f32 weights"), std::string::npos);
+  EXPECT_NE(refusal(options, "stories260k:int8").find("--activations fp8 with int8 weights"),
+            std::string::npos);
+  options.activations = kernels::ActivationFormat::kInt8;
+  EXPECT_NE(refusal(options, "stories260k:fp8").find("--activations int8 with fp8 weights"),
+            std::string::npos);
   options.outlier_threshold = 6;
   EXPECT_NE(refusal(options, "stories260k:int8").find("--outlier-threshold"), std::string::npos);
 }

@@ -145,7 +145,7 @@ TEST(CudaInt8Linear, DenseProductsGiveTheSame) {
     const Operands operands("int8", m, n, k, ++seed);
     const WeightFormat& format = operands.format;
     const bool has_bias = seed % 2 != 0;
-    EXPECT_EQ(is_dense_int8(format, m, k), m >= kFewestDenseInt8Rows);
+    EXPECT_EQ(is_dense_codes(format, m, k), m >= kFewestDenseInt8Rows);
     const int64_t ldy = n + 3, padded = (n + 15) / 16 * 16;
     DeviceArray<float> dx(operands.x), db(operands.bias), y(static_cast<size_t>(m * ldy));
     DeviceArray<std::byte> dw(operands.panels);
@@ -154,10 +154,10 @@ TEST(CudaInt8Linear, DenseProductsGiveTheSame) {
     copy_rows_for_products(dx.data(), {m, k, k}, {{}, rows}, nullptr);
     DeviceArray<int8_t> codes(static_cast<size_t>(padded * rows.columns));
     DeviceArray<int32_t> products(static_cast<size_t>(m * padded));
-    unpack_int8(dw.data(), format, n, k, codes.data(), nullptr);
+    unpack_codes(dw.data(), format, n, k, codes.data(), nullptr);
     dense.run_int8(rows.codes, m, rows.columns, codes.data(), padded, products.data(), nullptr);
-    scale_int8(products.data(), rows, m, k, dw.data(), format, n, has_bias ? db.data() : nullptr,
-               y.data(), ldy, nullptr);
+    scale_products(products.data(), rows.token_scales(), m, k, dw.data(), format, n,
+                   has_bias ? db.data() : nullptr, y.data(), ldy, nullptr);
     const auto expected = operands.multiply(has_bias, 1);
     const auto got = y.values();
     for (int64_t token = 0; token < m; ++token)
@@ -166,8 +166,8 @@ TEST(CudaInt8Linear, DenseProductsGiveTheSame) {
         ASSERT_EQ(got[i], expected[i]) << "token " << token << " row " << row;
       }
   }
-  EXPECT_FALSE(is_dense_int8(*parse_weight_format("int8-g64"), 1000, 700));
-  EXPECT_FALSE(is_dense_int8(*parse_weight_format("int4-g64"), 1000, 64));
+  EXPECT_FALSE(is_dense_codes(*parse_weight_format("int8-g64"), 1000, 700));
+  EXPECT_FALSE(is_dense_codes(*parse_weight_format("int4-g64"), 1000, 64));
 }
 
 // A number that is none is not rounded to one.
