@@ -45,6 +45,28 @@ void linear_quantised(const Activations& x, const std::byte* w, const WeightForm
                       bool is_prepared = false);
 constexpr int64_t kMostPreparedRows = 512;
 
+/// What linear_quantised() makes of int8 activations first, made row by row by who writes x, while
+/// a row is in the cache; linear_quantised() is then told that it is prepared. Rows may be prepared
+/// on any threads.
+class RowPreparer {
+ public:
+  /// Arguments as linear_quantised()'s; x.f32 may be written later.
+  RowPreparer(const Activations& x, const WeightFormat& format, const QuantisedOptions& options,
+              std::span<std::byte> scratch);
+  /// Whether such products take their rows so: int8, without outliers, kMostPreparedRows at most.
+  static bool is_for(const WeightFormat& format, int64_t m,
+                     const QuantisedOptions& options) noexcept;
+  void prepare(int64_t row) const noexcept;
+
+ private:
+  Activations x_;
+  WeightFormat format_;
+  int8_t* codes_;
+  int64_t ld_;
+  float* scales_;
+  float* sums_;
+};
+
 int64_t quantised_scratch_bytes(const WeightFormat& format, int64_t max_m, int64_t k,
                                 const QuantisedOptions& options) noexcept;
 

@@ -178,15 +178,26 @@ int64_t find_outliers(const Activations& x, float threshold, int32_t* columns) {
   return count;
 }
 
+// Rows of x in int8, as all products with them have them.
+struct Int8Rows {
+  Int8Rows(const WeightFormat& format, int64_t m, int64_t k, Areas& areas)
+      : ld(spread_stride(format.padded_columns(k))),
+        codes(areas.take<int8_t>(m * ld)),
+        scales(areas.take<float>(m * format.groups(k))),
+        sums(areas.take<float>(m * format.groups(k))) {}
+
+  int64_t ld;
+  int8_t* codes;
+  float* scales;
+  float* sums;
+};
+
 void multiply_int8(QuantisedCall call, const Activations& x, const QuantisedOptions& options,
                    Areas areas, bool is_prepared) {
   const Variant& variant = active_variant();
   const int64_t padded = call.format.padded_columns(call.k);
   const int64_t groups = call.format.groups(call.k);
-  const int64_t ld = spread_stride(padded);
-  auto* codes = areas.take<int8_t>(call.m * ld);
-  auto* scales = areas.take<float>(call.m * groups);
-  auto* sums = areas.take<float>(call.m * groups);
+  const Int8Rows rows(call.format, call.m, call.k, areas);
   int32_t* outliers = nullptr;
   int64_t outlier_count = 0;
   Activations inliers = x;
@@ -206,12 +217,13 @@ void multiply_int8(QuantisedCall call, const Activations& x, const QuantisedOpti
   if (!is_prepared)
     over_rows_of_x(call.m, padded, [&](int64_t i) {
       variant.quantise_activations(call.format, inliers.f32 + i * inliers.ld, call.k,
-                                   codes + i * ld, scales + i * groups, sums + i * groups);
+                                   rows.codes + i * rows.ld, rows.scales + i * groups,
+                                   rows.sums + i * groups);
     });
-  call.int8 = codes;
-  call.ld = ld;
-  call.scales = scales;
-  call.sums = sums;
+  call.int8 = rows.codes;
+  call.ld = rows.ld;
+  call.scales = rows.scales;
+  call.sums = rows.sums;
   run(call, variant.quantised_int8);
   if (outlier_count > 0) add_outliers(call, x, outliers, outlier_count);
 }
@@ -223,6 +235,30 @@ bool takes_int8_activations(const WeightFormat& format) noexcept {
 
 bool takes_fp8_activations(const WeightFormat& format) noexcept {
   return format.encoding == Encoding::kFp8;
+}
+
+RowPreparer::RowPreparer(const Activations& x, const WeightFormat& format,
+                         const QuantisedOptions& options, std::span<std::byte> scratch)
+    : x_(x), format_(format) {
+  SLUICE_ASSERT(is_for(format, x.m, options), "others take x as it is written");
+  Areas areas(scratch);
+  const Int8Rows rows(format, x.m, x.k, areas);
+  codes_ = rows.codes;
+  ld_ = rows.ld;
+  scales_ = rows.scales;
+  sums_ = rows.sums;
+}
+
+bool RowPreparer::is_for(const WeightFormat& format, int64_t m,
+                         const QuantisedOptions& options) noexcept {
+  return options.activations == ActivationFormat::kInt8 && options.outlier_threshold <= 0 &&
+         takes_int8_activations(format) && m > 0 && m <= kMostPreparedRows;
+}
+
+void RowPreparer::prepare(int64_t row) const noexcept {
+  const int64_t groups = format_.groups(x_.k);
+  active_variant().quantise_activations(format_, x_.f32 + row * x_.ld, x_.k, codes_ + row * ld_,
+                                        scales_ + row * groups, sums_ + row * groups);
 }
 
 void linear_quantised(const Activations& x, const std::byte* w, const WeightFormat& format,

@@ -50,6 +50,12 @@ void LayerRunner::written(const Rows& rows) noexcept {
   prepared_.written(rows);
 }
 
+void LayerRunner::set_prepared(const Rows& rows, const WeightFormat& format) noexcept {
+  prepared_.set(rows);
+  prepared_rows_ = rows.rows;
+  prepared_format_ = format;
+}
+
 void LayerRunner::forget_copies() noexcept {
   rounded_.forget();
   prepared_.forget();
@@ -108,22 +114,37 @@ void LayerRunner::read_needed_hidden(Rows out) {
 }
 
 void LayerRunner::apply_norm(const NormSpec& norm, const float* x, float* y, int64_t rows,
-                             int64_t cols) const {
+                             int64_t cols, const kernels::AfterNorm& after) const {
   if (norm.kind == NormSpec::Kind::kRms)
-    kernels::rms_norm(x, vector_or_null(norm.gain), norm.eps, y, rows, cols);
+    kernels::rms_norm(x, vector_or_null(norm.gain), norm.eps, y, rows, cols, after);
   else
     kernels::layer_norm(x, vector_or_null(norm.gain), vector_or_null(norm.bias), norm.eps, y, rows,
-                        cols);
+                        cols, after);
+}
+
+std::optional<kernels::RowPreparer> LayerRunner::preparer_for(const Rows& rows) {
+  for (const WeightShape& weight : sublayer_->weights)
+    if (weight.kind == WeightKind::kMatrix && weight.cols == rows.cols &&
+        kernels::RowPreparer::is_for(weight.quantised, rows.rows, parts_.compute)) {
+      set_prepared(rows, weight.quantised);
+      return kernels::RowPreparer({rows.data, nullptr, rows.rows, rows.cols, rows.stride},
+                                  weight.quantised, parts_.compute, areas_.linear);
+    }
+  return {};
 }
 
 void LayerRunner::norm_hidden(const NormSpec& norm, Rows out) {
   if (skips_) return;
+  const std::optional<kernels::RowPreparer> preparer = preparer_for(out);
+  kernels::AfterNorm after{preparer ? &*preparer : nullptr};
   float* to = out.data;
   for (const HiddenStore::Piece& piece : hidden_) {
-    apply_norm(norm, piece.data, to, piece.rows, out.cols);
+    apply_norm(norm, piece.data, to, piece.rows, out.cols, after);
     to += piece.rows * out.cols;
+    after.first_row += piece.rows;
   }
   written(out);
+  if (preparer) set_prepared(out, prepared_format_);
 }
 
 void LayerRunner::norm_hidden_in_place(const NormSpec& norm) {
@@ -153,9 +174,9 @@ void LayerRunner::add(Rows in_out, Rows in) {
   written(in_out);
 }
 
-kernels::Activations LayerRunner::activations(Rows in) {
+kernels::Activations LayerRunner::activations(Rows in, const WeightFormat& format) {
   kernels::Activations x{in.data, nullptr, in.rows, in.cols, in.stride};
-  if (parts_.compute.compute != kernels::Compute::kBF16) return x;
+  if (parts_.compute.compute != kernels::Compute::kBF16 || parts_.takes_f32(format)) return x;
   if (!rounded_.are(in)) {
     SLUICE_ASSERT(in.stride == in.cols, "inputs of linear layers are whole workspace matrices");
     kernels::convert(DType::kF32, in.data, DType::kBF16, areas_.bf16.data(), in.rows * in.cols);
@@ -167,7 +188,7 @@ kernels::Activations LayerRunner::activations(Rows in) {
 
 void LayerRunner::multiply(const MatrixView& view, Rows in, const float* bias, float* y,
                            int64_t ldy) {
-  const kernels::Activations x = activations(in);
+  const kernels::Activations x = activations(in, view.format);
   const int64_t resident = view.resident_rows;
   Link::Clock::time_point input_arrives;
   if (view.inplace_rows > 0) {
@@ -179,11 +200,11 @@ void LayerRunner::multiply(const MatrixView& view, Rows in, const float* bias, f
                    static_cast<double>(view.rows - view.inplace_rows);
   // Neighbours (q, k, v; gate, up) share what the first made of their input.
   const auto product = [&](const std::byte* w, int64_t rows, const float* part_bias, float* to) {
-    const bool is_prepared = prepared_.are(in) && prepared_format_ == view.format;
+    const bool is_prepared =
+        prepared_.are(in) && prepared_rows_ == in.rows && prepared_format_ == view.format;
     multiply_rows(x, w, view.format, rows, part_bias, to, ldy, parts_.compute, areas_.linear,
                   is_prepared);
-    prepared_.set(in);
-    prepared_format_ = view.format;
+    set_prepared(in, view.format);
   };
   if (resident > 0) product(view.resident, resident, bias, y);
   int64_t row = resident + view.inplace_rows;

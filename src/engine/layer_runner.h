@@ -1,9 +1,11 @@
 #pragma once
 // The operators of LayerOps on the CPU kernels, for one (sublayer, micro-batch) at a time. Owns the
 // workspace that all of them share; allocates nothing after construction but small index vectors.
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "kernels/norm.h"
 #include "src/device/emulated_device.h"
 #include "src/engine/host_compute.h"
 #include "src/engine/operator_runner.h"
@@ -44,8 +46,12 @@ class LayerRunner final : public OperatorRunner {
   /// `rows` have been written: copies of them hold no longer.
   void written(const Rows& rows) noexcept;
   void forget_copies() noexcept;
-  void apply_norm(const NormSpec& norm, const float* x, float* y, int64_t rows, int64_t cols) const;
-  kernels::Activations activations(Rows in);
+  void set_prepared(const Rows& rows, const WeightFormat& format) noexcept;
+  void apply_norm(const NormSpec& norm, const float* x, float* y, int64_t rows, int64_t cols,
+                  const kernels::AfterNorm& after = {}) const;
+  /// Makes int8 rows of `rows` as they are written, where the sublayer's products take them so.
+  std::optional<kernels::RowPreparer> preparer_for(const Rows& rows);
+  kernels::Activations activations(Rows in, const WeightFormat& format);
   void multiply(const MatrixView& view, Rows in, const float* bias, float* y, int64_t ldy);
   void multiply_inplace(const MatrixView& view, const kernels::Activations& x, const float* bias,
                         float* y, int64_t ldy, Link::Clock::time_point input_arrives);
@@ -55,7 +61,8 @@ class LayerRunner final : public OperatorRunner {
   EmulatedDevice* device_;
   WorkspaceAreas areas_;
   HostCompute host_;
-  CopiedRows prepared_;           // what areas_.linear was prepared of
+  CopiedRows prepared_;  // what areas_.linear was prepared of
+  int64_t prepared_rows_ = 0;
   WeightFormat prepared_format_;  // for products with this
   double device_flops_ = 0;
   std::vector<int32_t> ids_;

@@ -56,6 +56,12 @@ struct RunnerParts {
   int64_t micro_batch_tokens;  ///< most rows of a micro-batch
   int threads;
   InputObserver observe_input;  ///< may be empty
+
+  /// Whether products with such weights take x in f32, whatever others compute in: activations
+  /// become 8-bit numbers where they are multiplied.
+  bool takes_f32(const WeightFormat& format) const noexcept {
+    return format.is_quantised() && compute.activations != kernels::ActivationFormat::k16Bit;
+  }
 };
 
 /// Rows of logits computed at a time.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/norm.h"
 #include "kernels/quantise.h"
 #include "tests/kernels/kernel_testing.h"
 
@@ -242,6 +243,53 @@ TEST(LinearQuantised, InputsAreKeptForTheNextMatrix) {
           ASSERT_EQ(second.y, expected);
         }
   });
+}
+
+// Rows made one by one, in any order, by a norm or alone: the same bits as those of the product.
+TEST(LinearQuantised, RowsArePreparedByWhoWritesThem) {
+  Random random(23);
+  for_each_isa([&] {
+    for (const char* name : {"int4-g64", "int8", "int4-g32", "int8-g128"})
+      for (const int64_t m : {1, 5, 64, int(kMostPreparedRows)}) {
+        const QuantisedOptions options{Compute::kF32, ActivationFormat::kInt8};
+        Operands operands(name, m, 33, 200, random);
+        SCOPED_TRACE(operands.name());
+        const std::vector<float> gain = random.normal(200);
+        const std::vector<float> hidden = operands.x;
+        for (const bool is_rms : {true, false}) {
+          const auto norm = [&](const RowPreparer* preparer, int64_t first, int64_t rows) {
+            const float* from = hidden.data() + first * 200;
+            float* to = operands.x.data() + first * 200;
+            if (is_rms)
+              rms_norm(from, gain.data(), 1e-5f, to, rows, 200, {preparer, first});
+            else
+              layer_norm(from, gain.data(), nullptr, 1e-5f, to, rows, 200, {preparer, first});
+          };
+          norm(nullptr, 0, m);
+          operands.run(options);
+          const auto expected = operands.y;
+          operands.x.assign(operands.x.size(), -1.0f);
+          operands.y.assign(operands.y.size(), kUntouched);
+          std::vector<std::byte> scratch(
+              static_cast<size_t>(quantised_scratch_bytes(operands.format, m, 200, options)));
+          ASSERT_TRUE(RowPreparer::is_for(operands.format, m, options));
+          const RowPreparer preparer(operands.activations(), operands.format, options, scratch);
+          norm(&preparer, m / 2, m - m / 2);  // two pieces, the later first
+          norm(&preparer, 0, m / 2);
+          linear_quantised(operands.activations(), operands.w.data(), operands.format, operands.n,
+                           operands.bias.data(), operands.y.data(), operands.ldy(), options,
+                           scratch, true);
+          ASSERT_EQ(operands.y, expected);
+        }
+      }
+  });
+  const WeightFormat int8 = *parse_weight_format("int8");
+  EXPECT_FALSE(
+      RowPreparer::is_for(int8, kMostPreparedRows + 1, {Compute::kF32, ActivationFormat::kInt8}));
+  EXPECT_FALSE(RowPreparer::is_for(int8, 5, {Compute::kF32, ActivationFormat::kInt8, 6.0f}));
+  EXPECT_FALSE(RowPreparer::is_for(int8, 5, {Compute::kBF16}));
+  EXPECT_FALSE(RowPreparer::is_for(*parse_weight_format("nf4"), 5,
+                                   {Compute::kF32, ActivationFormat::kInt8}));
 }
 
 // Imported codes may be any byte; those made here leave 0 out.
