@@ -21,8 +21,11 @@ constexpr double kRateSeconds =
 uint64_t read_chunk(const std::byte* p) {
   typedef uint64_t Vector __attribute__((vector_size(16), aligned(8)));
   Vector sums[8] = {};
-  for (int64_t i = 0; i < kChunk; i += 128)
+  for (int64_t i = 0; i < kChunk; i += 128) {
+    __builtin_prefetch(p + i + 4096);
+    __builtin_prefetch(p + i + 4096 + 64);
     for (int v = 0; v < 8; ++v) sums[v] ^= *reinterpret_cast<const Vector*>(p + i + 16 * v);
+  }
   const Vector all =
       ((sums[0] ^ sums[1]) ^ (sums[2] ^ sums[3])) ^ ((sums[4] ^ sums[5]) ^ (sums[6] ^ sums[7]));
   return all[0] ^ all[1];
