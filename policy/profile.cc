@@ -166,6 +166,9 @@ RateChoice choose_rates(const Processor& processor, const WeightFormat& weights,
                        [&](const MatmulRate& row) { return out.takes(row); });
   };
   if (has()) return out;
+  // Codes of fp8 are multiplied as they are only with one scale a row: other groups say nothing.
+  if (out.eight_bit_activations && weights.encoding == Encoding::kFp8)
+    return choose_rates(processor, weights, false);
   if (weights.is_quantised()) {  // another of its encoding: groups cost little
     out.kind = RateChoice::Kind::kEncoding;
     if (has()) return out;

@@ -129,10 +129,10 @@ Processor read_processor(Reader reader) {
   if (reader.has("threads")) out.threads = static_cast<int>(reader.integer("threads"));
   out.memory_read = reader.figure("memory_read_bytes_per_second");
   reader.list("matmul", [&](Reader& row) {
+    const bool was_called = row.boolean("int8_activations");
     out.matmul.push_back({row.weight_format("weights"), row.integer("m"), row.integer("n"),
                           row.integer("k"), row.figure("flops"),
-                          row.boolean("eight_bit_activations") ||
-                              row.boolean("int8_activations")});  // as it was called
+                          row.boolean("eight_bit_activations") || was_called});
   });
   reader.list("attention", [&](Reader& row) {
     out.attention.push_back({row.kv_format("kv"), row.figure("decode_bytes_per_second"),

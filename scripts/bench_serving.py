@@ -107,7 +107,7 @@ def ladder(model):
     trace = os.environ.get("TRACE")
     flags += (["--trace", trace, "--max-prompt-len", str(longest), "--max-gen-len", str(longest)] if trace else
               ["--pp", "96", "--tg", "48", "--lengths", "exponential"])
-    context = max(1024, 64 + 2 * longest)
+    most = 64 + (2 * longest if trace else 4 * (96 + 48))  # exponential lengths are cut at four times their mean
     sixteen, uncached = ["--max-num-seqs", "16"], ["--no-prefix-cache", "--no-length-prediction"]
     steps = {"one at a time": ["--max-num-seqs", "1", "--no-prefix-cache"],
              "static batches of 16": ["--static", *sixteen, *uncached],
@@ -120,7 +120,7 @@ def ladder(model):
     if unknown := set(asked) - set(steps):
         sys.exit(f"STEPS: {', '.join(unknown)} is none of {', '.join(steps)}")
     for step, step_flags in [step for step in steps.items() if step[0] in asked] * ROUNDS:
-        row = measure(model, ["-c", str(context), "--kv-tokens", str(16 * context), *step_flags], flags)
+        row = measure(model, ["-c", str(max(1024, most)), "--kv-tokens", str(16 * most), *step_flags], flags)
         print(f"| {step} | {row['requests_per_s']:.2f} | {row['output_tokens_per_s']:.1f} | {row['passes']:.0f} | "
               f"{in_seconds(row, 'ttft_ms', 'p50', 'p99')} | {in_seconds(row, 'e2e_ms', 'p50', 'p99')} |", flush=True)
 

@@ -24,7 +24,7 @@ while [ $# -gt 0 ]; do
     --gpu) gpu=$2; shift 2 ;;
     --models) models=$2; shift 2 ;;
     --archs) archs=$2; shift 2 ;;
-    *) sed -n '2,17p' "$0"; exit 2 ;;
+    *) sed -n '2,16p' "$0"; exit 2 ;;
   esac
 done
 mkdir -p "$out"
@@ -89,7 +89,7 @@ part_tests() {
   if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck synccheck initcheck; do
       try "sanitizer-$tool" 120 compute-sanitizer --tool "$tool" --error-exitcode 9 "$bin/cuda_kernels_gpu_test" \
-        --gtest_filter='CudaVocabulary.A*:CudaNorm.A*:CudaRows.A*:CudaInt8Linear.Long*:CudaAttention.Dec*:CudaQuantisedLinear.Long*:CudaSampling.Extremes*:CudaGraph*'
+        --gtest_filter='CudaVocabulary.A*:CudaNorm.A*:CudaRows.A*:CudaInt8Linear.Long*:CudaInt8Linear.Dense*:CudaFp8Rows.Dense*:CudaFp8Rows.Nan*:CudaAttention.Dec*:CudaQuantisedLinear.Long*:CudaSampling.Extremes*:CudaGraph*'
     done
   else
     say "- compute-sanitizer: not on this machine"
@@ -103,11 +103,17 @@ part_kernels() {
   [ ! -f "$out/profile.json" ] || python3 scripts/gpu_table.py "$out/profile.json" | tee -a "$summary"
 }
 
-# store NAME FORMAT: a random store of that shape whose layers are one, made once.
-store() {
-  [ -d "$models/$1-$2" ] ||
-    "$bin/sluice" synth "$1" "$models/$1-$2" --dtype f16 --weights "$2" --repeat-layers >"$out/synth-$1-$2.log" 2>&1
+# made DIR SECONDS SHAPE options...: `sluice synth SHAPE DIR options...`, once; what was broken off is made again.
+made() {
+  local at=$1 limit=$2 shape=$3 before=$failures
+  shift 3
+  [ -d "$at" ] && return
+  rm -rf "$at.part"
+  try "synth-$(basename "$at")" "$limit" "$bin/sluice" synth "$shape" "$at.part" "$@"
+  [ "$failures" -eq "$before" ] && mv "$at.part" "$at"
 }
+# store NAME FORMAT: a random store of that shape whose layers are one.
+store() { made "$models/$1-$2" 300 "$1" --dtype f16 --weights "$2" --repeat-layers; }
 bench() {
   local name=$1 path=$2
   shift 2
@@ -145,7 +151,7 @@ part_peers() {
   fi
   if python3 -c 'import accelerate, transformers' 2>/dev/null; then
     # Accelerate reads checkpoints, whose layers are all there: 60 GB.
-    [ -d "$models/opt-30b" ] || try synth-opt-30b 300 "$bin/sluice" synth opt-30b "$models/opt-30b" --dtype f16
+    made "$models/opt-30b" 550 opt-30b --dtype f16
     try accelerate-opt-30b 580 python3 scripts/peer_accelerate.py "$models/opt-30b" --gpu-gib 16 --batch 16 --pp 512 --tg 32
   else
     say "- accelerate: not installed here"

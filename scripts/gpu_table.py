@@ -16,7 +16,7 @@ def value(figure):
 
 
 def code_bytes(weights):
-    return {"int4-g64": 4.5 / 8, "int8": 1.0, "f32": 4.0}.get(weights, 2.0)
+    return {"int4-g64": 4.5 / 8, "int8": 1.0, "fp8": 1.0, "f32": 4.0}.get(weights, 2.0)
 
 
 def kernels(path):
@@ -32,9 +32,13 @@ def kernels(path):
     for row in gpu["matmul"]:
         flops = value(row["flops"])
         read = flops / (2 * row["m"]) * code_bytes(row["weights"])
-        is_int8 = row.get("int8_activations", False)
-        bound = max(read / memory, flops / (2 * dense if is_int8 else dense))
-        print(f"| {row['weights']}{', int8 inputs,' if is_int8 else ''} m={row['m']} {row['n']}x{row['k']} | {flops / 1e12:.2f} TFLOP/s, {read / 1e9:.0f} GB/s of weights | "
+        is_eight_bit = row.get("eight_bit_activations", row.get("int8_activations", False))
+        is_fp8 = row["weights"].startswith("fp8")
+        inputs = "" if not is_eight_bit else ", fp8 inputs," if is_fp8 else ", int8 inputs,"
+        # Few rows of fp8 are multiplied as 16-bit numbers.
+        has_fast_cores = is_eight_bit and (not is_fp8 or row["m"] >= 65)
+        bound = max(read / memory, flops / (2 * dense if has_fast_cores else dense))
+        print(f"| {row['weights']}{inputs} m={row['m']} {row['n']}x{row['k']} | {flops / 1e12:.2f} TFLOP/s, {read / 1e9:.0f} GB/s of weights | "
               f"{100 * bound:.0f} % |")
     for row in gpu["attention"]:
         read = value(row["decode_bytes_per_second"])

@@ -1,7 +1,8 @@
 #pragma once
 // Rows of x as fp8 activations (kernels/quantised_linear.h): e4m3 codes times a power of two a row.
-// Products take the codes where the device multiplies such, else the same values in 16 bits. A row
-// with a NaN or an infinity has no finite product. Pointers are the device's.
+// Products take the codes where the device multiplies such, else the same values in 16 bits: exact
+// in bf16, in f16 unless they are past its range or among its subnormals. A row with a NaN or an
+// infinity has no finite product. Pointers are the device's.
 #include <cstddef>
 #include <cstdint>
 

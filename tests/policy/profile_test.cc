@@ -107,6 +107,7 @@ TEST(Profile, ProductsOfEightBitActivationsHaveRatesOfTheirOwn) {
   processor.matmul.push_back({fp8, 1, 64, 64, {4e9}, true});
   EXPECT_DOUBLE_EQ(seconds("fp8", true), flops / 4e9);
   EXPECT_DOUBLE_EQ(seconds("fp8", false), flops / 2e9);
+  EXPECT_DOUBLE_EQ(seconds("fp8-g64", true), flops / 2e9) << "groups are multiplied in 16 bits";
   EXPECT_DOUBLE_EQ(matmul_seconds(processor, WeightFormat::plain(DType::kBF16), true, 1, 64, 64),
                    flops / 1e9)
       << "of plain weights there are none";

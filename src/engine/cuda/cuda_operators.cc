@@ -86,7 +86,9 @@ cuda::RowCopies CudaRunner::sliced_copies_of(const Rows& rows) {
 }
 
 cuda::Rows16 CudaRunner::narrowed(Rows in, bool as_fp8) {
-  const cuda::Rows16 copy = narrow_area(in.cols);
+  cuda::Rows16 copy = narrow_area(in.cols);
+  // bf16 holds what was rounded to fp8 exactly, whatever its magnitude.
+  if (as_fp8 && device_.properties().has_bf16) copy.type = DType::kBF16;
   if (rounded_.are(in) && narrow_is_fp8_ == as_fp8) return copy;
   if (as_fp8)
     cuda::round_rows_to_fp8(in.data, shape_of(in), {}, copy, stream());

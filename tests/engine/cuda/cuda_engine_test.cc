@@ -451,13 +451,20 @@ TEST(CudaMeasure, GivesAProfileThatAPlanCanUse) {
   policy::Profile machine = *policy::shipped_profile("t4");
   machine.device.reset();
   CudaDevice device(0, int64_t{64} << 20);
-  const policy::Profile measured = measure_gpu(machine, device, {64 * kKiB, 64, 64, 32, 1});
+  const policy::Profile measured = measure_gpu(machine, device, {64 * kKiB, 64, 72, 32, 1});
   EXPECT_NO_THROW(policy::validate(measured));
   ASSERT_TRUE(measured.device.has_value());
   EXPECT_EQ(measured.device_bytes, int64_t{64} << 20);
   EXPECT_GE(measured.device->matmul.size(), 18u);
   EXPECT_EQ(measured.device->attention.size(), devices_have_bf16() ? 4u : 3u);
   for (const policy::MatmulRate& rate : measured.device->matmul) EXPECT_GT(rate.flops.value, 0);
+  if (device.properties().has_fp8) {
+    EXPECT_TRUE(std::any_of(measured.device->matmul.begin(), measured.device->matmul.end(),
+                            [](const policy::MatmulRate& rate) {
+                              return rate.weights.encoding == Encoding::kFp8 &&
+                                     rate.eight_bit_activations && rate.m >= 65;
+                            }));
+  }
   const policy::Profile read = policy::parse_profile(policy::profile_to_json(measured), "measured");
   EXPECT_EQ(read.device->matmul.size(), measured.device->matmul.size());
   EXPECT_EQ(device.memory().used(), 0);
