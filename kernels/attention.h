@@ -40,12 +40,21 @@ struct AttentionSequence {
       nullptr;  ///< [count, num_heads] log-sum-exp of the scaled scores, for merging; may be null
 };
 
+/// Queries that meet int4 keys are rounded, wherever and in however many rows they are computed:
+/// each 64 elements (KvFormat::kGroup) of a head to whole multiples of the largest magnitude over
+/// kQueryLevels, ties to even, so that their products with codes are products of bytes; where the
+/// largest is kLeastQuery or below they stay. It moves scores by a sixteenth of what int4 itself
+/// does.
+constexpr float kQueryLevels = 127;
+constexpr float kLeastQuery = 1e-30f;
+
 /// `scratch`: attention_scratch_floats() for at least one thread; for fewer threads than OpenMP
 /// has, fewer run. f32 products and sums of the KV as stored: the error is that of f32 dot products
 /// of head_dim and of the context. Where the CPU has AVX512-VNNI, int8 and int4 KV with head_dim a
-/// multiple of 64 is multiplied as codes by up to 16 rows that share it: queries and softmax
-/// weights are then rounded to 15 bits of the largest of their 64. Work is split over (sequence,
-/// block of tokens, KV head) and, where that leaves threads idle, over pieces of the context.
+/// multiple of 64 is multiplied as codes by up to 16 rows that share it: queries beside int8 keys
+/// and softmax weights are then rounded to 15 bits of the largest of their 64. Work is split over
+/// (sequence, block of tokens, KV head) and, where that leaves threads idle, over pieces of the
+/// context.
 void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences,
                float* scratch, int64_t scratch_floats) noexcept;
 int64_t attention_scratch_floats(const AttentionShape& shape, int threads) noexcept;

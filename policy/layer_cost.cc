@@ -75,10 +75,16 @@ void add_products(const ModelShape& model, const Plan& plan, const Profile& prof
   }
 }
 
+// Sparse attention reads all keys and some values. Quantised values of four positions lie together:
+// all are read where one is, by chance (1 - the chance of none).
+double values_read(double sparsity, KvFormat kv_dtype) {
+  if (!kv_dtype.is_quantised()) return sparsity;
+  return 1 - std::pow(1 - sparsity, static_cast<double>(KvFormat::kValueBlock));
+}
+
 void add_attention(const ModelShape& model, const Plan& plan, const Profile& profile,
                    KvFormat kv_dtype, ComputeStep step, const BatchWork& work, TaskSeconds& out) {
-  // Sparse attention reads all keys and some values.
-  const double read = (1 + plan.attention_sparsity) / 2;
+  const double read = (1 + values_read(plan.attention_sparsity, kv_dtype)) / 2;
   const double token_bytes = read * static_cast<double>(model.kv_token_bytes(kv_dtype));
   const double pair_flops =
       4 * static_cast<double>(model.num_heads) * static_cast<double>(model.head_dim);

@@ -119,8 +119,12 @@ void decode_f32(benchmark::State& state) { decode(state, DType::kF32); }
 void decode_int8(benchmark::State& state) { decode(state, KvFormat(KvEncoding::kInt8)); }
 void decode_int4(benchmark::State& state) { decode(state, KvFormat(KvEncoding::kInt4)); }
 void decode_sparse(benchmark::State& state) { decode(state, DType::kBF16, 0.1f); }
+void decode_sparse_int4(benchmark::State& state) {
+  decode(state, KvFormat(KvEncoding::kInt4), 0.1f);
+}
 void prefill_bf16(benchmark::State& state) { prefill(state, DType::kBF16); }
 void prefill_f32(benchmark::State& state) { prefill(state, DType::kF32); }
+void prefill_int4(benchmark::State& state) { prefill(state, KvFormat(KvEncoding::kInt4)); }
 
 BENCHMARK(decode_bf16)->Name("attention/decode/bf16")->Apply(decode_shapes);
 BENCHMARK(decode_f16)->Name("attention/decode/f16")->Apply(decode_shapes);
@@ -128,8 +132,10 @@ BENCHMARK(decode_f32)->Name("attention/decode/f32")->Apply(decode_shapes);
 BENCHMARK(decode_int8)->Name("attention/decode/int8")->Apply(decode_shapes);
 BENCHMARK(decode_int4)->Name("attention/decode/int4")->Apply(decode_shapes);
 BENCHMARK(decode_sparse)->Name("attention/decode/bf16_a_tenth")->Apply(decode_shapes);
+BENCHMARK(decode_sparse_int4)->Name("attention/decode/int4_a_tenth")->Apply(decode_shapes);
 BENCHMARK(prefill_bf16)->Name("attention/prefill/bf16")->Apply(prefill_shapes);
 BENCHMARK(prefill_f32)->Name("attention/prefill/f32")->Apply(prefill_shapes);
+BENCHMARK(prefill_int4)->Name("attention/prefill/int4")->Apply(prefill_shapes);
 
 }  // namespace
 }  // namespace sluice::bench

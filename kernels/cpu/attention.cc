@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "kernels/cpu/variant.h"
@@ -73,17 +74,24 @@ AttentionItem make_item(const AttentionShape& shape, const AttentionSequence& se
   const int64_t split = index % cut.splits;
   const int64_t base = index / cut.splits;
   AttentionItem item{};
+  item.sequence = &sequence;
   item.kv_head = static_cast<int>(base % shape.num_kv_heads);
   item.token_begin =
       (cut.blocks - 1 - static_cast<int32_t>(base / shape.num_kv_heads)) * cut.block_tokens;
   item.token_end = std::min(sequence.count, item.token_begin + cut.block_tokens);
   const int32_t whole_end = sequence.first_position + item.token_end;
+  const int32_t unit = shape.kv_dtype.is_quantised() && has_whole_blocks(shape)
+                           ? static_cast<int32_t>(KvFormat::kKeyBlock)
+                           : 1;
   const int32_t whole_begin =
       shape.sliding_window > 0
-          ? std::max(0, sequence.first_position + item.token_begin - shape.sliding_window + 1)
+          ? std::max(0, sequence.first_position + item.token_begin - shape.sliding_window + 1) /
+                unit * unit
           : 0;
   const auto at = [&](int64_t i) {
-    return whole_begin + static_cast<int32_t>((whole_end - whole_begin) * i / cut.splits);
+    if (i == cut.splits) return whole_end;
+    return whole_begin +
+           static_cast<int32_t>((whole_end - whole_begin) * i / cut.splits) / unit * unit;
   };
   item.position_begin = at(split);
   item.position_end = at(split + 1);
@@ -169,20 +177,40 @@ void attention(const AttentionShape& shape, std::span<const AttentionSequence> s
   const int64_t most_items = threads * kItemsPerThread;
   const int64_t items = std::max<int64_t>(1, count_items(shape, sequences, 1));
   const int64_t splits_wanted = threads > 1 && items < most_items ? most_items / items : 1;
+  // Threads take their next item early, so that its K and V come while the last is finished; not
+  // the last items, for which whoever is idle comes first.
+  const int64_t early_items = count_items(shape, sequences, splits_wanted) - most_items;
   std::atomic<int64_t> next{0};
   std::atomic<int64_t> next_merge{0};
 #pragma omp parallel num_threads(threads)
   {
     float* own = scratch + this_thread() * mine;
-    ItemCursor cursor(shape, sequences, splits_wanted);
-    for (int64_t number; cursor.seek(number = next.fetch_add(1, std::memory_order_relaxed));) {
+    const auto take = [&] { return next.fetch_add(1, std::memory_order_relaxed); };
+    const auto item_at = [&](const ItemCursor& cursor, int64_t number) {
       AttentionItem item = cursor.item();
       if (cursor.cut().splits > 1) {
         item.out = slots + number * slot_floats(shape);
         item.lse = item.out + int64_t{item.token_end - item.token_begin} *
                                   (shape.num_heads / shape.num_kv_heads) * shape.head_dim;
       }
-      variant.attend(shape, cursor.sequence(), item, own);
+      return item;
+    };
+    ItemCursor cursor(shape, sequences, splits_wanted);
+    for (int64_t number = take(); cursor.seek(number);) {
+      AttentionItem item = item_at(cursor, number);
+      if (number < early_items) {
+        number = take();
+        if (!cursor.seek(number)) {
+          variant.attend(shape, item, own);
+          break;
+        }
+        const AttentionItem following = item_at(cursor, number);
+        item.next = &following;
+        variant.attend(shape, item, own);
+      } else {
+        variant.attend(shape, item, own);
+        number = take();
+      }
     }
     if (splits_wanted > 1) {
 #pragma omp barrier
@@ -195,6 +223,21 @@ void attention(const AttentionShape& shape, std::span<const AttentionSequence> s
   }
 }
 
+namespace {
+// A row of codes to its place among the turned ones of its head.
+void put_codes(const AttentionShape& shape, bool is_value, int64_t in_page, const std::byte* row,
+               std::byte* head) noexcept {
+  const int64_t bytes = shape.kv_dtype.code_bytes(shape.head_dim);
+  if (is_value) {
+    for (int64_t i = 0; i < bytes; ++i)
+      head[value_code_offset(bytes, shape.page_tokens, in_page, i)] = row[i];
+  } else {
+    for (int64_t i = 0; i < bytes; i += 4)
+      std::memcpy(head + key_code_offset(bytes, shape.page_tokens, in_page, i), row + i, 4);
+  }
+}
+}  // namespace
+
 void kv_write(const AttentionShape& shape, const float* k, const float* v, int64_t stride,
               int32_t first_position, int32_t count, std::byte* const* pages) noexcept {
   const Variant& variant = active_variant();
@@ -204,23 +247,21 @@ void kv_write(const AttentionShape& shape, const float* k, const float* v, int64
 #pragma omp parallel for schedule(static) if (count > 64)
   for (int32_t i = 0; i < count; ++i) {
     const int32_t position = first_position + i;
-    std::byte* page = pages[position / shape.page_tokens];
-    for (int head = 0; head < shape.num_kv_heads; ++head) {
-      const int64_t in_page = position % shape.page_tokens;
-      const int64_t source = i * stride + int64_t{head} * shape.head_dim;
-      std::byte* key = page + head * head_bytes;
-      std::byte* value = key + shape.num_kv_heads * head_bytes;
+    const int64_t in_page = position % shape.page_tokens;
+    for (int head = 0; head < 2 * shape.num_kv_heads; ++head) {
+      const bool is_value = head >= shape.num_kv_heads;
+      const float* from =
+          (is_value ? v : k) + i * stride + int64_t{head} % shape.num_kv_heads * shape.head_dim;
+      std::byte* to = pages[position / shape.page_tokens] + head * head_bytes;
       if (!format.is_quantised()) {
-        variant.from_f32(format.dtype, k + source, key + in_page * row_bytes, shape.head_dim);
-        variant.from_f32(format.dtype, v + source, value + in_page * row_bytes, shape.head_dim);
+        variant.from_f32(format.dtype, from, to + in_page * row_bytes, shape.head_dim);
         continue;
       }
-      const int64_t scales = shape.page_tokens * row_bytes + in_page * 2;
-      const int64_t group_stride = 4 * int64_t{shape.page_tokens};
-      variant.kv_quantise(format, k + source, shape.head_dim, key + in_page * row_bytes,
-                          key + scales, group_stride);
-      variant.kv_quantise(format, v + source, shape.head_dim, value + in_page * row_bytes,
-                          value + scales, group_stride);
+      std::byte row[KvFormat::kMostHeadDim];
+      variant.kv_quantise(format, from, shape.head_dim, row,
+                          to + shape.page_tokens * row_bytes + in_page * 2,
+                          4 * int64_t{shape.page_tokens});
+      put_codes(shape, is_value, in_page, row, to);
     }
   }
 }

@@ -25,9 +25,10 @@ int64_t attention_thread_floats(const AttentionShape& shape) noexcept {
   const int64_t rows = attention_most_rows(shape);
   const int64_t dim = (shape.head_dim + kAttentionLanes - 1) / kAttentionLanes * kAttentionLanes;
   const int64_t plain = 2 * rows * dim + 2 * kAttentionChunk * dim + rows * kAttentionChunk +
-                        2 * rows + (rows + 1) * sparse_stride(shape);
+                        (2 + kAttentionLanes) * rows + (rows + 1) * sparse_stride(shape);
   if (!shape.kv_dtype.is_quantised()) return plain;
-  return plain + rows * KvFormat::kMostHeadDim / KvFormat::kGroup + 2 * kAttentionChunk * dim;
+  return plain + rows * KvFormat::kMostHeadDim / KvFormat::kGroup +
+         2 * kAttentionChunk * shape.kv_dtype.code_bytes(shape.head_dim) / 4;
 }
 
 }  // namespace sluice::kernels

@@ -15,11 +15,13 @@ namespace sluice::kernels {
 /// A piece of attention work: query rows [token_begin, token_end) x the heads of one KV head,
 /// positions [position_begin, position_end) of the context.
 struct AttentionItem {
+  const AttentionSequence* sequence;
   int kv_head;
   int32_t token_begin, token_end;
   int32_t position_begin, position_end;
   float* out;  ///< null: into the sequence's out; else [rows, head_dim] partial results
   float* lse;  ///< with out: [rows]
+  const AttentionItem* next;  ///< what the thread does after it, to be fetched early; may be null
 };
 
 /// A product with a quantised matrix; x is prepared (kernels/cpu/quantised_linear.cc).
@@ -102,9 +104,8 @@ struct Variant {
   void (*linear_panels_bf16)(const uint16_t* w, int64_t row_begin, int64_t row_end, int64_t k,
                              const std::byte* x, int64_t m, const float* bias, float* y,
                              int64_t ldy);
-  void (*attend)(const AttentionShape& shape, const AttentionSequence& sequence,
-                 const AttentionItem& item, float* scratch);
-  /// One token's K or V of one head: codes, and f16 scales and minima, those of group g at
+  void (*attend)(const AttentionShape& shape, const AttentionItem& item, float* scratch);
+  /// One token's K or V of one head: a row of codes, and f16 scales and minima, those of group g at
   /// scales + g * stride and stride / 2 behind it.
   void (*kv_quantise)(const KvFormat& format, const float* from, int head_dim, std::byte* codes,
                       std::byte* scales, int64_t stride);
@@ -130,6 +131,10 @@ constexpr int64_t kAttentionLanes = 16;  ///< head_dim is padded to this
 constexpr int64_t kAttentionChunk = 64;  ///< positions at a time
 /// With sparsity every row keeps the scores of its whole context: fewer rows at a time.
 constexpr int64_t kSparseRows = 16;
+/// Whether quantised pages are whole blocks of turned keys: pieces of a context then begin at one.
+inline bool has_whole_blocks(const AttentionShape& shape) noexcept {
+  return shape.page_tokens % KvFormat::kKeyBlock == 0;
+}
 inline int64_t attention_block_rows(const AttentionShape& shape) noexcept {
   return shape.sparsity < 1 ? kSparseRows : kAttentionRows;
 }

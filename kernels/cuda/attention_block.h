@@ -7,6 +7,7 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_tiles.h"
 #include "kernels/cuda/kv_kind.h"
+#include "kernels/cuda/kv_layout.h"
 #include "kernels/cuda/vocabulary.h"
 
 namespace sluice::cuda {
@@ -85,16 +86,40 @@ class AttentionBlock {
     return run_.first_position + (item_.first_row + row) / group_;
   }
 
+  // Element d of a packed row of the block, 0 past the last.
+  SLUICE_DEVICE float query(int row, int d) const {
+    const int packed = item_.first_row + row;
+    if (packed >= rows_ || d >= shape_.head_dim) return 0;
+    return arguments_.q[(run_.row_begin + packed / group_) * arguments_.q_stride +
+                        (int64_t{kv_head_} * group_ + packed % group_) * shape_.head_dim + d];
+  }
+
   SLUICE_DEVICE void load_queries() {
-    for (int i = thread_index(); i < block_rows() * kDim; i += kThreads) {
-      const int row = i / kDim;
-      const int d = i % kDim;
-      const int packed = item_.first_row + row;
-      float value = 0;
-      if (packed < rows_ && d < shape_.head_dim)
-        value = arguments_.q[(run_.row_begin + packed / group_) * arguments_.q_stride +
-                             (int64_t{kv_head_} * group_ + packed % group_) * shape_.head_dim + d];
-      q_[row * kStride + d] = narrow(value);
+    if constexpr (kKind == KvKind::kInt4) {
+      load_rounded_queries();
+    } else {
+      for (int i = thread_index(); i < block_rows() * kDim; i += kThreads)
+        q_[i / kDim * kStride + i % kDim] = narrow(query(i / kDim, i % kDim));
+    }
+  }
+
+  // As kernels/attention.h rounds them beside int4 keys: a warp a group, two elements a lane.
+  SLUICE_DEVICE void load_rounded_queries() {
+    constexpr int kGroup = static_cast<int>(KvFormat::kGroup);
+    constexpr int kGroups = kDim / kGroup;
+    for (int i = warp_index(); i < block_rows() * kGroups; i += kWarps) {
+      const int row = i / kGroups;
+      const int d = i % kGroups * kGroup + lane_index();
+      float value[2] = {query(row, d), query(row, d + kWarp)};
+      const float low = value[0] < 0 ? -value[0] : value[0];
+      const float high = value[1] < 0 ? -value[1] : value[1];
+      const float largest = warp_max(low > high ? low : high);
+      const float inverse = kernels::kQueryLevels / largest;
+      const float step = largest / kernels::kQueryLevels;
+      for (int part = 0; part < 2; ++part) {
+        if (largest > kernels::kLeastQuery) value[part] = round_of(value[part] * inverse) * step;
+        q_[row * kStride + d + part * kWarp] = narrow(value[part]);
+      }
     }
   }
 
@@ -109,18 +134,13 @@ class AttentionBlock {
 
   SLUICE_DEVICE const std::byte* head_of(int is_value, int position) const {
     const int64_t row_bytes =
-        code_bytes() +
+        int64_t{code_bytes()} +
         (kIsPlain ? 0 : (shape_.head_dim + KvFormat::kGroup - 1) / KvFormat::kGroup * 4);
     return arguments_.pages[run_.first_page + position / shape_.page_tokens] +
            arguments_.page_offset +
            (int64_t{is_value} * shape_.num_kv_heads + kv_head_) * shape_.page_tokens * row_bytes;
   }
-  // Bytes of a row's elements or codes (KvFormat::code_bytes).
-  SLUICE_DEVICE int64_t code_bytes() const {
-    if (kKind == KvKind::kInt8) return (shape_.head_dim + 15) / 16 * 16;
-    if (kKind == KvKind::kInt4) return (shape_.head_dim + 31) / 32 * 16;
-    return int64_t{shape_.head_dim} * 2;
-  }
+  SLUICE_DEVICE int code_bytes() const { return code_bytes_of<kKind>(shape_.head_dim); }
 
   // K (0) or V (1) of kTile positions from `begin` on into shared memory; zeros past the end.
   SLUICE_DEVICE void load_tile(int is_value, int begin, uint16_t* to) {
@@ -141,7 +161,7 @@ class AttentionBlock {
       const bool is_valid = position < item_.end;
       const int last = is_valid ? position : item_.end - 1;  // zeros come from no address
       const std::byte* from =
-          head_of(is_value, last) + last % shape_.page_tokens * code_bytes() + piece * 16;
+          head_of(is_value, last) + int64_t{last % shape_.page_tokens} * code_bytes() + piece * 16;
       copy_async16(to + row * kStride + piece * 8, from, is_valid);
     }
   }
@@ -159,61 +179,108 @@ class AttentionBlock {
     }
   }
 
-  // Pages of an odd number of tokens put their later heads at multiples of 4 bytes only.
-  SLUICE_DEVICE Words4 load_16_bytes(const std::byte* from) const {
-    const int groups = (shape_.head_dim + static_cast<int>(KvFormat::kGroup) - 1) /
-                       static_cast<int>(KvFormat::kGroup);
-    if (shape_.page_tokens * groups % 4 == 0) return *reinterpret_cast<const Words4*>(from);
-    const auto* words = reinterpret_cast<const uint32_t*>(from);
-    return {{words[0], words[1], words[2], words[3]}};
+  // scale * code + minimum: exact integers in f16, one rounding.
+  SLUICE_DEVICE void load_codes(int is_value, int begin, uint16_t* to) {
+    if (shape_.page_tokens % static_cast<int>(KvFormat::kKeyBlock) == 0)
+      load_blocks(is_value, begin, to);
+    else
+      load_bytes(is_value, begin, to);
   }
 
-  // scale * code + minimum, the codes of 16 bytes at a time: exact integers in f16, one rounding.
-  SLUICE_DEVICE void load_codes(int is_value, int begin, uint16_t* to) {
-    constexpr int kElements = kKind == KvKind::kInt8 ? 16 : 32;  // of a piece
-    const int pieces = static_cast<int>(code_bytes() / 16);
-    for (int i = thread_index(); i < kTile * pieces; i += kThreads) {
-      const int row = i / pieces;
-      const int piece = i % pieces;
+  // Scales (0) or minima (1) of a group of a head.
+  SLUICE_DEVICE const uint16_t* scales_of(const std::byte* head, int group, int is_minimum) const {
+    return reinterpret_cast<const uint16_t*>(head + int64_t{shape_.page_tokens} * code_bytes()) +
+           (int64_t{group} * 2 + is_minimum) * shape_.page_tokens;
+  }
+
+  // Pages of whole blocks: 16 bytes are a word of each of four positions (K) or four bytes of four
+  // positions (V), which become words.
+  SLUICE_DEVICE void load_blocks(int is_value, int begin, uint16_t* to) {
+    constexpr int kElements = kKind == KvKind::kInt8 ? 4 : 8;  // of a word
+    const int words = code_bytes() / 4;
+    for (int i = thread_index(); i < kTile / 4 * words; i += kThreads) {
+      const int word = is_value ? i % words : i / 4 % words;
+      const int row = is_value ? i / words * 4 : i / (4 * words) * 16 + i % 4 * 4;
       const int position = begin + row;
       Words4 codes{};
-      uint32_t scale = 0, minimum = 0;
+      uint32_t scale[4] = {}, minimum[4] = {};
       if (position < item_.end) {
         const int in_page = position % shape_.page_tokens;
         const std::byte* head = head_of(is_value, position);
-        codes = load_16_bytes(head + in_page * code_bytes() + piece * 16);
-        const auto* scales =
-            reinterpret_cast<const uint16_t*>(head + shape_.page_tokens * code_bytes());
-        const int64_t group = int64_t{piece} * kElements / KvFormat::kGroup;
-        scale = scales[(group * 2) * shape_.page_tokens + in_page] * 0x00010001u;
-        minimum = scales[(group * 2 + 1) * shape_.page_tokens + in_page] * 0x00010001u;
+        codes = *reinterpret_cast<const Words4*>(
+            head + code_offset(is_value, code_bytes(), shape_.page_tokens, in_page, word * 4));
+        if (is_value) turn_bytes(codes);
+        const int group = word * kElements / static_cast<int>(KvFormat::kGroup);
+        const uint16_t* scales = scales_of(head, group, 0) + in_page;
+        const uint16_t* minima = scales_of(head, group, 1) + in_page;
+        for (int t = 0; t < 4 && position + t < item_.end; ++t) {
+          scale[t] = scales[t] * 0x00010001u;
+          minimum[t] = minima[t] * 0x00010001u;
+        }
       }
-      uint16_t* out = to + row * kStride + piece * kElements;
-      for (int word = 0; word < 4; ++word) {
+      SLUICE_UNROLL
+      for (int t = 0; t < 4; ++t) {
+        uint16_t* out = to + (row + t) * kStride;
         if (kKind == KvKind::kInt8) {
-          write_four(codes.word[word], scale, minimum, out, piece * kElements, word * 4);
+          write_four(codes.word[t], scale[t], minimum[t], out, word * 4);
         } else {
-          write_four(codes.word[word] & 0x0f0f0f0fu, scale, minimum, out, piece * kElements,
-                     word * 4);
-          write_four((codes.word[word] >> 4) & 0x0f0f0f0fu, scale, minimum, out, piece * kElements,
-                     16 + word * 4);
+          const int element = word / 4 * 32 + word % 4 * 4;
+          write_four(codes.word[t] & 0x0f0f0f0fu, scale[t], minimum[t], out, element);
+          write_four((codes.word[t] >> 4) & 0x0f0f0f0fu, scale[t], minimum[t], out, element + 16);
         }
       }
     }
   }
 
-  // Four codes, a byte each, to elements [at, at + 4) of a piece.
-  SLUICE_DEVICE void write_four(uint32_t codes, uint32_t scale, uint32_t minimum, uint16_t* out,
-                                int piece_begin, int at) const {
-    constexpr uint32_t k1024 = 0x64006400u;
-    for (int half = 0; half < 2; ++half) {
-      const int d = piece_begin + at + half * 2;
+  // Byte t of each word becomes word t.
+  SLUICE_DEVICE static void turn_bytes(Words4& words) {
+    const uint32_t low_ab = byte_permute(words.word[0], words.word[1], 0x5140u);
+    const uint32_t high_ab = byte_permute(words.word[0], words.word[1], 0x7362u);
+    const uint32_t low_cd = byte_permute(words.word[2], words.word[3], 0x5140u);
+    const uint32_t high_cd = byte_permute(words.word[2], words.word[3], 0x7362u);
+    words = {{byte_permute(low_ab, low_cd, 0x5410u), byte_permute(low_ab, low_cd, 0x7632u),
+              byte_permute(high_ab, high_cd, 0x5410u), byte_permute(high_ab, high_cd, 0x7632u)}};
+  }
+
+  // Four codes, a byte each, to elements [d, d + 4) of a row.
+  SLUICE_DEVICE void write_four(uint32_t codes, uint32_t scale, uint32_t minimum, uint16_t* row,
+                                int d) const {
+    for (int half = 0; half < 2; ++half, d += 2) {
       const uint32_t raised = byte_permute(codes, 0x64646464u, half == 0 ? 0x4140u : 0x4342u);
-      const uint32_t pair = fma_half2(sub_half2(raised, k1024), scale, minimum);
+      const uint32_t pair = dequantise(raised, scale, minimum);
       if (d + 1 < shape_.head_dim)
-        *reinterpret_cast<uint32_t*>(out + at + half * 2) = pair;
+        *reinterpret_cast<uint32_t*>(row + d) = pair;
       else if (d < shape_.head_dim)
-        out[at + half * 2] = static_cast<uint16_t>(pair);
+        row[d] = static_cast<uint16_t>(pair);
+    }
+  }
+
+  // Two codes, each as f16 plus 1024.
+  SLUICE_DEVICE static uint32_t dequantise(uint32_t raised, uint32_t scale, uint32_t minimum) {
+    return fma_half2(sub_half2(raised, 0x64006400u), scale, minimum);
+  }
+
+  // Pages of any number of tokens, byte by byte.
+  SLUICE_DEVICE void load_bytes(int is_value, int begin, uint16_t* to) {
+    for (int i = thread_index(); i < kTile * code_bytes(); i += kThreads) {
+      const int byte = i % code_bytes();
+      const int position = begin + i / code_bytes();
+      const int low = kKind == KvKind::kInt8 ? byte : byte / 16 * 32 + byte % 16;
+      uint32_t pair = 0;  // of int4 elements low and low + 16
+      if (position < item_.end) {
+        const int in_page = position % shape_.page_tokens;
+        const std::byte* head = head_of(is_value, position);
+        const auto code = static_cast<uint32_t>(
+            head[code_offset(is_value, code_bytes(), shape_.page_tokens, in_page, byte)]);
+        const int group = low / static_cast<int>(KvFormat::kGroup);
+        const uint32_t raised = kKind == KvKind::kInt8 ? code : (code & 15) | (code >> 4) << 16;
+        pair = dequantise(raised | 0x64006400u, scales_of(head, group, 0)[in_page] * 0x00010001u,
+                          scales_of(head, group, 1)[in_page] * 0x00010001u);
+      }
+      uint16_t* out = to + i / code_bytes() * kStride;
+      if (low < shape_.head_dim) out[low] = static_cast<uint16_t>(pair);
+      if (kKind == KvKind::kInt4 && low + 16 < shape_.head_dim)
+        out[low + 16] = static_cast<uint16_t>(pair >> 16);
     }
   }
 

@@ -40,8 +40,14 @@ AttentionPlan plan_attention(const kernels::AttentionShape& shape,
                              std::span<const AttentionRun> runs, int multiprocessors) {
   const int32_t group = shape.num_heads / shape.num_kv_heads;
   const int32_t tile_rows = tile_of(shape.head_dim);
+  // Items begin at a block of turned keys.
+  const auto unit = static_cast<int32_t>(shape.kv_dtype.is_quantised() &&
+                                                 shape.page_tokens % KvFormat::kKeyBlock == 0
+                                             ? KvFormat::kKeyBlock
+                                             : 1);
   const auto oldest = [&](int32_t position) {
-    return shape.sliding_window > 0 ? std::max(0, position - shape.sliding_window + 1) : 0;
+    return shape.sliding_window > 0 ? std::max(0, position - shape.sliding_window + 1) / unit * unit
+                                    : 0;
   };
   AttentionPlan plan;
   int64_t few_positions = 0;  // that runs of few rows attend
@@ -72,11 +78,13 @@ AttentionPlan plan_attention(const kernels::AttentionShape& shape,
     const int32_t end = run.first_position + run.count;
     const auto parts = static_cast<int32_t>((end - begin + each - 1) / each);
     if (parts > 1) plan.merges.push_back({static_cast<int32_t>(i), rows, used, parts});
+    const auto at = [&](int32_t part) {
+      if (part == parts) return end;
+      return begin + static_cast<int32_t>(int64_t{end - begin} * part / parts) / unit * unit;
+    };
     for (int32_t part = 0; part < parts; ++part)
-      plan.items.push_back({static_cast<int32_t>(i), 0,
-                            begin + static_cast<int32_t>(int64_t{end - begin} * part / parts),
-                            begin + static_cast<int32_t>(int64_t{end - begin} * (part + 1) / parts),
-                            parts > 1 ? used++ : -1});
+      plan.items.push_back(
+          {static_cast<int32_t>(i), 0, at(part), at(part + 1), parts > 1 ? used++ : -1});
   }
   plan.workspace_floats = used * split_floats(shape);
   return plan;

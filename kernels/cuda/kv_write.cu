@@ -1,5 +1,6 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/kv_kind.h"
+#include "kernels/cuda/kv_layout.h"
 #include "kernels/cuda/rotate_head.h"
 #include "kernels/cuda/vocabulary.h"
 
@@ -8,16 +9,20 @@ namespace sluice::cuda {
 namespace {
 constexpr int kWriteThreads = 128;
 
-template <bool kIsInt8>
+template <KvKind kKind>
 SLUICE_DEVICE void write_quantised(const kernels::AttentionShape& shape, const float* from,
-                                   std::byte* head, int in_page) {
+                                   bool is_value, std::byte* head, int in_page) {
+  constexpr bool kIsInt8 = kKind == KvKind::kInt8;
   constexpr float kLevels = kIsInt8 ? 255.0f : 15.0f;
   constexpr int kGroup = static_cast<int>(KvFormat::kGroup);
   const int head_dim = shape.head_dim;
-  const int code_bytes = kIsInt8 ? (head_dim + 15) / 16 * 16 : (head_dim + 31) / 32 * 16;
+  const int code_bytes = code_bytes_of<kKind>(head_dim);
   auto* scales =
       reinterpret_cast<uint16_t*>(head + static_cast<int64_t>(shape.page_tokens) * code_bytes);
-  auto* codes = reinterpret_cast<uint8_t*>(head) + static_cast<int64_t>(in_page) * code_bytes;
+  const auto put = [&](int byte, int code) {
+    head[code_offset(is_value, code_bytes, shape.page_tokens, in_page, byte)] =
+        static_cast<std::byte>(code);
+  };
   for (int begin = 0; begin < head_dim; begin += kGroup) {
     // Two elements a lane, kWarp apart: those that a 4-bit byte holds are 16 apart.
     float value[2];
@@ -45,13 +50,13 @@ SLUICE_DEVICE void write_quantised(const kernels::AttentionShape& shape, const f
     for (int i = 0; i < 2; ++i) {
       const int d = begin + i * kWarp + lane_index();
       if (kIsInt8) {
-        if (d < head_dim) codes[d] = static_cast<uint8_t>(code[i]);
+        if (d < head_dim) put(d, code[i]);
         continue;
       }
       const int upper = shuffle(code[i], lane_index() % 16 + 16);
       const int block = begin + i * kWarp;
       if (lane_index() < 16 && block < head_dim)
-        codes[block / 2 + lane_index()] = static_cast<uint8_t>(
+        put(block / 2 + lane_index(),
             (d < head_dim ? code[i] : 0) | (d + 16 < head_dim ? upper << 4 : 0));
     }
     if (lane_index() == 0) {
@@ -94,7 +99,7 @@ kv_write_kernel(kernels::AttentionShape shape, int64_t row_bytes, float* k, cons
     const float* from = is_key ? k + at : v + at;
     std::byte* head = place.page + page_offset + int64_t{i} * shape.page_tokens * row_bytes;
     if (kKind == KvKind::kInt8 || kKind == KvKind::kInt4) {
-      write_quantised<kKind == KvKind::kInt8>(shape, from, head, place.in_page);
+      write_quantised<kKind>(shape, from, !is_key, head, place.in_page);
       continue;
     }
     auto* to = reinterpret_cast<uint16_t*>(head) + int64_t{place.in_page} * shape.head_dim;

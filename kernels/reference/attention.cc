@@ -24,14 +24,34 @@ int64_t scale_offset(const AttentionShape& shape, int64_t group, int is_minimum,
          ((group * 2 + is_minimum) * shape.page_tokens + in_page) * 2;
 }
 
-// Where the code of element d lies in a row, and the shift of a 4-bit one.
+// Where the code of element d of a row of K (0) or V (1) lies in its head, and the shift of a 4-bit
+// one.
 struct CodePlace {
   int64_t byte;
   int shift;
 };
-CodePlace code_place(const AttentionShape& shape, int d) {
-  if (shape.kv_dtype.encoding == KvEncoding::kInt8) return {d, 0};
-  return {d / 32 * 16 + d % 16, d % 32 < 16 ? 0 : 4};
+CodePlace code_place(const AttentionShape& shape, int is_value, int64_t in_page, int d) {
+  const bool is_int8 = shape.kv_dtype.encoding == KvEncoding::kInt8;
+  const int64_t byte = is_int8 ? d : d / 32 * 16 + d % 16;
+  const int64_t code_bytes = shape.kv_dtype.code_bytes(shape.head_dim);
+  return {is_value ? value_code_offset(code_bytes, shape.page_tokens, in_page, byte)
+                   : key_code_offset(code_bytes, shape.page_tokens, in_page, byte),
+          is_int8 || d % 32 < 16 ? 0 : 4};
+}
+
+// Queries beside int4 keys, as whole numbers of up to 7 bits of the largest of their group.
+std::vector<float> rounded_queries(const AttentionShape& shape, const float* q) {
+  std::vector<float> out(q, q + shape.head_dim);
+  if (shape.kv_dtype.encoding != KvEncoding::kInt4) return out;
+  for (size_t begin = 0; begin < out.size(); begin += KvFormat::kGroup) {
+    const size_t end = std::min(out.size(), begin + KvFormat::kGroup);
+    float largest = 0;
+    for (size_t d = begin; d < end; ++d) largest = std::max(largest, std::fabs(out[d]));
+    if (!(largest > kLeastQuery)) continue;
+    for (size_t d = begin; d < end; ++d)
+      out[d] = std::nearbyint(out[d] * (kQueryLevels / largest)) * (largest / kQueryLevels);
+  }
+  return out;
 }
 
 float read_f16(const std::byte* at) {
@@ -40,13 +60,12 @@ float read_f16(const std::byte* at) {
   return f16_to_f32(bits);
 }
 
-std::vector<float> dequantised_row(const AttentionShape& shape, const std::byte* head,
+std::vector<float> dequantised_row(const AttentionShape& shape, const std::byte* head, int is_value,
                                    int64_t in_page) {
   std::vector<float> row;
-  const std::byte* codes = head + in_page * shape.kv_dtype.code_bytes(shape.head_dim);
   for (int d = 0; d < shape.head_dim; ++d) {
-    const CodePlace place = code_place(shape, d);
-    int code = static_cast<int>(codes[place.byte]) >> place.shift;
+    const CodePlace place = code_place(shape, is_value, in_page, d);
+    int code = static_cast<int>(head[place.byte]) >> place.shift;
     if (shape.kv_dtype.encoding == KvEncoding::kInt4) code &= 15;
     const int64_t group = d / KvFormat::kGroup;
     row.push_back(read_f16(head + scale_offset(shape, group, 0, in_page)) *
@@ -56,11 +75,11 @@ std::vector<float> dequantised_row(const AttentionShape& shape, const std::byte*
   return row;
 }
 
-void quantise_row(const AttentionShape& shape, const float* from, std::byte* head,
+void quantise_row(const AttentionShape& shape, const float* from, std::byte* head, int is_value,
                   int64_t in_page) {
   const KvFormat& format = shape.kv_dtype;
-  std::byte* codes = head + in_page * format.code_bytes(shape.head_dim);
-  std::memset(codes, 0, static_cast<size_t>(format.code_bytes(shape.head_dim)));
+  const int64_t elements = format.code_bytes(shape.head_dim) * (format.levels() == 15 ? 2 : 1);
+  for (int d = 0; d < elements; ++d) head[code_place(shape, is_value, in_page, d).byte] = {};
   for (int64_t group = 0; group < format.groups(shape.head_dim); ++group) {
     const int64_t begin = group * KvFormat::kGroup;
     const int64_t end = std::min<int64_t>(begin + KvFormat::kGroup, shape.head_dim);
@@ -73,8 +92,8 @@ void quantise_row(const AttentionShape& shape, const float* from, std::byte* hea
     for (auto d = static_cast<int>(begin); d < end; ++d) {
       const float code = std::clamp(
           std::floor((from[d] - base) * (1.0f / f16_to_f32(scale)) + 0.5f), 0.0f, levels);
-      const CodePlace place = code_place(shape, d);
-      codes[place.byte] |= static_cast<std::byte>(static_cast<int>(code) << place.shift);
+      const CodePlace place = code_place(shape, is_value, in_page, d);
+      head[place.byte] |= static_cast<std::byte>(static_cast<int>(code) << place.shift);
     }
     std::memcpy(head + scale_offset(shape, group, 0, in_page), &scale, 2);
     std::memcpy(head + scale_offset(shape, group, 1, in_page), &minimum, 2);
@@ -86,7 +105,7 @@ std::vector<float> cached_row(const AttentionShape& shape, const AttentionSequen
   const std::byte* from =
       sequence.pages[position / shape.page_tokens] + head_offset(shape, is_value, head);
   const int64_t in_page = position % shape.page_tokens;
-  if (shape.kv_dtype.is_quantised()) return dequantised_row(shape, from, in_page);
+  if (shape.kv_dtype.is_quantised()) return dequantised_row(shape, from, is_value, in_page);
   std::vector<float> row(static_cast<size_t>(shape.head_dim));
   convert(shape.kv_dtype.dtype, from + in_page * shape.kv_dtype.code_bytes(shape.head_dim),
           DType::kF32, row.data(), shape.head_dim);
@@ -99,13 +118,15 @@ void attend_one(const AttentionShape& shape, const AttentionSequence& sequence, 
   const int64_t position = sequence.first_position + token;
   const int64_t oldest =
       shape.sliding_window > 0 ? std::max<int64_t>(0, position - shape.sliding_window + 1) : 0;
-  const float* q = sequence.q + token * sequence.q_stride + int64_t{head} * shape.head_dim;
+  const std::vector<float> q = rounded_queries(
+      shape, sequence.q + token * sequence.q_stride + int64_t{head} * shape.head_dim);
   std::vector<double> scores;
   double maximum = -std::numeric_limits<double>::infinity();
   for (int64_t p = oldest; p <= position; ++p) {
     const std::vector<float> key = cached_row(shape, sequence, 0, kv_head, p);
     double score = 0;
-    for (int d = 0; d < shape.head_dim; ++d) score += double{q[d]} * key[static_cast<size_t>(d)];
+    for (int d = 0; d < shape.head_dim; ++d)
+      score += double{q[static_cast<size_t>(d)]} * key[static_cast<size_t>(d)];
     scores.push_back(score * shape.scale);
     maximum = std::max(maximum, scores.back());
   }
@@ -155,7 +176,7 @@ void kv_write(const AttentionShape& shape, const float* k, const float* v, int64
         const float* from = (is_value ? v : k) + source;
         std::byte* to = page + head_offset(shape, is_value, head);
         if (shape.kv_dtype.is_quantised())
-          quantise_row(shape, from, to, in_page);
+          quantise_row(shape, from, to, is_value, in_page);
         else
           convert(DType::kF32, from, shape.kv_dtype.dtype,
                   to + in_page * shape.kv_dtype.code_bytes(shape.head_dim), shape.head_dim);

@@ -1,10 +1,13 @@
 #pragma once
 // How K and V are stored in pages: elements of one type, or quantised. A page of one layer is
 // [K, V][KV heads] heads; a plain head is [page_tokens][head_dim] elements. A quantised head is the
-// codes, [page_tokens] rows of code_bytes(), and then f16 scales and minima,
-// [groups][scale, minimum][page_tokens]: value = scale * code + minimum. An 8-bit row is head_dim
-// bytes (a multiple of 16); a 4-bit row is blocks of 16 bytes, byte i holding elements i (low) and
-// i + 16. Plain values; thread safe.
+// codes, page_tokens * code_bytes(), and then f16 scales and minima,
+// [groups][scale, minimum][page_tokens]: value = scale * code + minimum. A row of 8-bit codes is
+// head_dim bytes (a multiple of 16); one of 4-bit codes is pieces of 16 bytes, byte i holding
+// elements i (low) and i + 16. Rows do not lie one behind the other but turned, as products of
+// bytes take them: keys word by word, [16 positions][word of 4 bytes][position], values byte by
+// byte, [4 positions][byte][position]. Where page_tokens ends inside 16 (or 4) positions, the last
+// are as many as there are. Plain values; thread safe.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -22,6 +25,8 @@ struct KvFormat {
 
   static constexpr int64_t kGroup = 64;         ///< elements of a head that share a scale
   static constexpr int64_t kMostHeadDim = 256;  ///< of quantised heads
+  static constexpr int64_t kKeyBlock = 16;      ///< positions whose keys are turned together
+  static constexpr int64_t kValueBlock = 4;     ///< positions whose values are
 
   constexpr KvFormat() = default;
   // A type is a format: most code knows no other.
@@ -48,6 +53,25 @@ struct KvFormat {
     return code_bytes(head_dim) + groups(head_dim) * 4;
   }
 };
+
+/// Where byte `byte` of the codes of a key lies in its head's page; `in_page` counts positions. The
+/// 4 bytes of a word lie together.
+constexpr int64_t key_code_offset(int64_t code_bytes, int64_t page_tokens, int64_t in_page,
+                                  int64_t byte) noexcept {
+  const int64_t first = in_page / KvFormat::kKeyBlock * KvFormat::kKeyBlock;
+  const int64_t left = page_tokens - first;
+  const int64_t together = left < KvFormat::kKeyBlock ? left : KvFormat::kKeyBlock;
+  return first * code_bytes + (byte / 4 * together + in_page - first) * 4 + byte % 4;
+}
+
+/// The same of a value.
+constexpr int64_t value_code_offset(int64_t code_bytes, int64_t page_tokens, int64_t in_page,
+                                    int64_t byte) noexcept {
+  const int64_t first = in_page / KvFormat::kValueBlock * KvFormat::kValueBlock;
+  const int64_t left = page_tokens - first;
+  const int64_t together = left < KvFormat::kValueBlock ? left : KvFormat::kValueBlock;
+  return first * code_bytes + byte * together + in_page - first;
+}
 
 /// "bf16", "int8", "int4".
 std::string kv_format_name(const KvFormat& format);

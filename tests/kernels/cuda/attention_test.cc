@@ -94,8 +94,9 @@ class Case {
   }
 
   std::vector<float> expected() const {
-    // What the device takes: queries of 16 bits.
-    const std::vector<float> q = kernels::rounded_to(taken_as(), q_);
+    // What the device takes: queries of 16 bits, beside int4 keys of the reference's 7.
+    const std::vector<float> q =
+        shape_.kv_dtype == KvFormat(KvEncoding::kInt4) ? q_ : kernels::rounded_to(taken_as(), q_);
     std::vector<float> out(q.size());
     std::vector<std::vector<std::byte*>> tables;
     std::vector<kernels::AttentionSequence> sequences;
@@ -186,9 +187,20 @@ TEST(CudaAttention, DecodesAsTheReference) {
   for (const KvFormat& format : formats())
     for (const int head_dim : {8, 64, 80, 128, 256, 100})
       for (const int group : {1, 4, 7})
-        expect_as_reference(Case(shape_of(group, 2, head_dim, 16, format),
-                                 {{0, 1}, {5, 1}, {63, 1}, {64, 1}, {130, 1}}, seed++),
-                            1);
+        for (const int page : {16, 5})
+          expect_as_reference(Case(shape_of(group, 2, head_dim, page, format),
+                                   {{0, 1}, {5, 1}, {63, 1}, {64, 1}, {130, 1}}, seed++),
+                              1);
+}
+
+TEST(CudaAttention, WindowsAndSplitsOfQuantisedPagesBeginAtBlocks) {
+  uint32_t seed = 200;
+  for (const KvEncoding encoding : {KvEncoding::kInt8, KvEncoding::kInt4})
+    for (const int page : {16, 64, 9})
+      for (const int window : {0, 7, 900})
+        expect_as_reference(Case(shape_of(4, 2, 64, page, KvFormat(encoding), window),
+                                 {{1500, 1}, {3, 1}, {1001, 2}, {70, 40}}, seed++),
+                            4);
 }
 
 TEST(CudaAttention, PromptsAttendAsTheReference) {
@@ -207,10 +219,11 @@ TEST(CudaAttention, RandomShapes) {
     const auto all = formats();
     const KvFormat format = all[static_cast<size_t>(random.between(0, 2))];
     const int window = random.between(0, 1) ? static_cast<int>(random.between(1, 90)) : 0;
-    const AttentionShape shape =
-        shape_of(static_cast<int>(random.between(1, 9)), static_cast<int>(random.between(1, 3)),
-                 static_cast<int>(random.between(1, 140)), static_cast<int>(random.between(1, 40)),
-                 format, window);
+    const AttentionShape shape = shape_of(
+        static_cast<int>(random.between(1, 9)), static_cast<int>(random.between(1, 3)),
+        static_cast<int>(random.between(1, 140)),
+        static_cast<int>(random.between(0, 1) ? 16 * random.between(1, 3) : random.between(1, 40)),
+        format, window);
     std::vector<std::pair<int32_t, int32_t>> lengths;
     for (int64_t i = random.between(1, 4); i > 0; --i)
       lengths.emplace_back(random.between(0, 200),
