@@ -20,9 +20,8 @@ HostCompute::HostCompute(const RunnerParts& parts, std::span<std::byte> workspac
 
 HostCompute::Input HostCompute::input(const MatrixView& view, bool has_bf16) const noexcept {
   // Activations become 8-bit numbers where they are multiplied.
-  const bool needs_f32 =
-      view.format.is_quantised() && parts_.compute.activations != kernels::ActivationFormat::k16Bit;
-  if (has_bf16 && !needs_f32) return {nullptr, reinterpret_cast<uint16_t*>(areas_.bf16.data())};
+  if (has_bf16 && !parts_.takes_f32(view.format))
+    return {nullptr, reinterpret_cast<uint16_t*>(areas_.bf16.data())};
   return {reinterpret_cast<float*>(areas_.rows.data()), nullptr};
 }
 

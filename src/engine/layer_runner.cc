@@ -135,6 +135,7 @@ std::optional<kernels::RowPreparer> LayerRunner::preparer_for(const Rows& rows) 
 
 void LayerRunner::norm_hidden(const NormSpec& norm, Rows out) {
   if (skips_) return;
+  written(out);
   const std::optional<kernels::RowPreparer> preparer = preparer_for(out);
   kernels::AfterNorm after{preparer ? &*preparer : nullptr};
   float* to = out.data;
@@ -143,8 +144,6 @@ void LayerRunner::norm_hidden(const NormSpec& norm, Rows out) {
     to += piece.rows * out.cols;
     after.first_row += piece.rows;
   }
-  written(out);
-  if (preparer) set_prepared(out, prepared_format_);
 }
 
 void LayerRunner::norm_hidden_in_place(const NormSpec& norm) {
