@@ -45,6 +45,20 @@ Isa detect() noexcept {
 #endif
 }
 
+bool is_zen5_or_later() noexcept {
+#ifdef __x86_64__
+  __builtin_cpu_init();
+  constexpr unsigned kZen5Family = 0x1a;
+  unsigned a = 1, b = 0, c = 0, d = 0;
+  __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+  const unsigned base = a >> 8 & 0xf;
+  const unsigned family = base == 0xf ? base + (a >> 20 & 0xff) : base;
+  return __builtin_cpu_is("amd") && family >= kZen5Family;
+#else
+  return false;
+#endif
+}
+
 std::atomic<int> g_forced{-1};
 }  // namespace
 
@@ -64,6 +78,11 @@ Isa detected_isa() noexcept {
 Isa active_isa() noexcept {
   const int forced = g_forced.load(std::memory_order_relaxed);
   return forced < 0 ? detected_isa() : static_cast<Isa>(forced);
+}
+
+bool takes_many_misses() noexcept {
+  static const bool many = is_zen5_or_later();
+  return many;
 }
 
 void force_isa(Isa isa) {

@@ -17,6 +17,9 @@ Isa detected_isa() noexcept;
 Isa active_isa() noexcept;
 /// Uses `isa` from now on. Errors: kUser when the CPU lacks it. Not while kernels run.
 void force_isa(Isa isa);
+/// Whether a core's first level of cache takes so many misses at once that memory is read no slower
+/// through it: Zen 5's does. Elsewhere lines needed later are fetched into the second level.
+bool takes_many_misses() noexcept;
 /// A line per operator: which variant runs here.
 std::string describe_kernels();
 
