@@ -249,9 +249,8 @@ void kv_write(const AttentionShape& shape, const float* k, const float* v, int64
     const int32_t position = first_position + i;
     const int64_t in_page = position % shape.page_tokens;
     for (int head = 0; head < 2 * shape.num_kv_heads; ++head) {
-      const bool is_value = head >= shape.num_kv_heads;
-      const float* from =
-          (is_value ? v : k) + i * stride + int64_t{head} % shape.num_kv_heads * shape.head_dim;
+      const bool is_value = head % 2 == 1;
+      const float* from = (is_value ? v : k) + i * stride + int64_t{head / 2} * shape.head_dim;
       std::byte* to = pages[position / shape.page_tokens] + head * head_bytes;
       if (!format.is_quantised()) {
         variant.from_f32(format.dtype, from, to + in_page * row_bytes, shape.head_dim);

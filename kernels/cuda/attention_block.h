@@ -138,7 +138,7 @@ class AttentionBlock {
         (kIsPlain ? 0 : (shape_.head_dim + KvFormat::kGroup - 1) / KvFormat::kGroup * 4);
     return arguments_.pages[run_.first_page + position / shape_.page_tokens] +
            arguments_.page_offset +
-           (int64_t{is_value} * shape_.num_kv_heads + kv_head_) * shape_.page_tokens * row_bytes;
+           (int64_t{kv_head_} * 2 + is_value) * shape_.page_tokens * row_bytes;
   }
   SLUICE_DEVICE int code_bytes() const { return code_bytes_of<kKind>(shape_.head_dim); }
 

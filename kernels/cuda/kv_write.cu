@@ -89,8 +89,8 @@ kv_write_kernel(kernels::AttentionShape shape, int64_t row_bytes, float* k, cons
                   position);
       continue;
     }
-    const int64_t at = row * stride + i % shape.num_kv_heads * shape.head_dim;
-    const bool is_key = i < shape.num_kv_heads;
+    const int64_t at = row * stride + int64_t{i / 2} * shape.head_dim;
+    const bool is_key = i % 2 == 0;
     if (is_key && rotates) {
       rotate_head(k + at, rotation, position);
       warp_sync();  // a lane writes what others rotated

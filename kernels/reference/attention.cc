@@ -14,7 +14,7 @@ namespace sluice::kernels::reference {
 namespace {
 // Byte offset of K (0) or V (1) of one head in a page.
 int64_t head_offset(const AttentionShape& shape, int is_value, int head) {
-  return (int64_t{is_value} * shape.num_kv_heads + head) * shape.page_tokens *
+  return (int64_t{head} * 2 + is_value) * shape.page_tokens *
          shape.kv_dtype.row_bytes(shape.head_dim);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // How K and V are stored in pages: elements of one type, or quantised. A page of one layer is
-// [K, V][KV heads] heads; a plain head is [page_tokens][head_dim] elements. A quantised head is the
+// [KV heads][K, V] heads; a plain head is [page_tokens][head_dim] elements. A quantised head is the
 // codes, page_tokens * code_bytes(), and then f16 scales and minima,
 // [groups][scale, minimum][page_tokens]: value = scale * code + minimum. A row of 8-bit codes is
 // head_dim bytes (a multiple of 16); one of 4-bit codes is pieces of 16 bytes, byte i holding

@@ -2,7 +2,7 @@
 // The bytes of the KV cache: pages where the tokens are computed, pages in host memory below a
 // device, pages in an offload file, and the staging slots through which the lower ones pass; and
 // the swap space, where pages wait that nobody reads: host memory below a device, else a file. A
-// page of one layer is [K, V][num_kv_heads][page_tokens][head_dim] of the KV element type. Which
+// page of one layer is [num_kv_heads][K, V][page_tokens][head_dim] of the KV element type. Which
 // pages there are is PagePool's business. Transfers run on their lanes, page pointers are read on
 // the compute lanes; the schedule keeps them apart.
 #include <memory>

@@ -95,6 +95,13 @@ double code_error(const AttentionShape& shape) {
   return shape.kv_dtype.is_quantised() && shape.head_dim % KvFormat::kGroup == 0 ? 0x1p-15 : 0.0;
 }
 
+// Weights beside int4 values are of 8 bits of the largest of their chunk: half of a 2^8th, an
+// eighth of that left.
+double weight_error(const AttentionShape& shape) {
+  return shape.kv_dtype.encoding == KvEncoding::kInt4 && code_error(shape) > 0 ? 0x1p-12
+                                                                               : code_error(shape);
+}
+
 double score_error(const AttentionShape& shape, double score) {
   return (sum_error(shape.head_dim) + 2 * kRounding + code_error(shape)) * score;
 }
@@ -104,7 +111,7 @@ double score_error(const AttentionShape& shape, double score) {
 // with each chunk.
 double tolerance_of(const AttentionShape& shape, int32_t context, double score, double value) {
   return 2 *
-         (std::expm1(score_error(shape, score)) + 4e-7 + sum_error(context) + code_error(shape) +
+         (std::expm1(score_error(shape, score)) + 4e-7 + sum_error(context) + weight_error(shape) +
           (context / 64.0 + 1) * 3 * kRounding) *
          value;
 }
@@ -267,8 +274,8 @@ float stored_element(const AttentionShape& shape, const std::byte* page, bool is
   const KvFormat& format = shape.kv_dtype;
   const bool is_int4 = format.encoding == KvEncoding::kInt4;
   const int64_t code_bytes = format.code_bytes(shape.head_dim);
-  const std::byte* codes = page + (int64_t{is_value} * shape.num_kv_heads + head) *
-                                      shape.page_tokens * format.row_bytes(shape.head_dim);
+  const std::byte* codes =
+      page + (int64_t{head} * 2 + is_value) * shape.page_tokens * format.row_bytes(shape.head_dim);
   const int64_t byte = is_int4 ? d / 32 * 16 + d % 16 : d;
   int code = static_cast<int>(codes[(is_value ? value_code_offset : key_code_offset)(
       code_bytes, shape.page_tokens, in_page, byte)]);
