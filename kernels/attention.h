@@ -50,13 +50,13 @@ constexpr float kLeastQuery = 1e-30f;
 
 /// `scratch`: attention_scratch_floats() for at least one thread; for fewer threads than OpenMP
 /// has, fewer run. f32 products and sums of the KV as stored: the error is that of f32 dot products
-/// of head_dim and of the context. Where the CPU has AVX512-VNNI, int8 and int4 KV with head_dim a
-/// multiple of 64 is multiplied as codes by up to 16 rows that share it. Queries beside int8 keys,
-/// and softmax weights times the scales of int8 values, are then rounded to 15 bits of the largest
-/// of their 64; weights times the scales of int4 values to 8 bits, and what rounding takes or gives
-/// meets the middle of the codes: it moves sums by a twentieth of what int4 itself does. Work is
-/// split over (sequence, block of tokens, KV head) and, where that leaves threads idle, over pieces
-/// of the context.
+/// of head_dim and of the context. With AVX512-VNNI, and with AVX2 alone, int8 and int4 KV with
+/// head_dim a multiple of 64 is multiplied as codes by up to 16 rows that share it. Queries beside
+/// int8 keys, and softmax weights times the scales of int8 values, are then rounded to 15 bits of
+/// the largest of their 64; weights times the scales of int4 values to 8 bits, and what rounding
+/// takes or gives meets the middle of the codes: it moves sums by a twentieth of what int4 itself
+/// does. Work is split over (sequence, block of tokens, KV head) and, where that leaves threads
+/// idle, over pieces of the context.
 void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences,
                float* scratch, int64_t scratch_floats) noexcept;
 int64_t attention_scratch_floats(const AttentionShape& shape, int threads) noexcept;

@@ -20,8 +20,10 @@ constexpr int64_t kShareBytes = 64 * 1024;
 // From so many rows on x is copied where its rows would meet in the cache.
 constexpr int64_t kSpreadRows = 5;
 constexpr int64_t kRowStep = 32;  // two units of every variant
-// From so many rows on bf16 x is arranged in tiles: below, 16 and 32 rows were no faster so.
+// From so many rows on x is arranged in tiles, and the codes of a few rows of W decoded once for
+// all of them. bf16: 16 and 32 rows were no faster so.
 constexpr int64_t kTiledRows = 48;
+constexpr int64_t kLookedUpRows = 12;  // of f32 x, where codes take long to decode
 // Work on x worth several threads.
 constexpr int64_t kWorthThreads = 1 << 15;
 // LLM.int8() handles at most one column in so many apart: more is no outlier.
@@ -58,10 +60,17 @@ void over_rows_of_x(int64_t m, int64_t k, const Work& work) {
   for (int64_t i = 0; i < m; ++i) work(i);
 }
 
-// Bytes of the tiles of m rows of bf16 x that are multiplied at a time.
-int64_t tiles_bytes(int64_t m, int64_t padded) noexcept {
-  const int64_t bytes = pair_tile_bytes(padded);
-  return tiles_at_a_time(m, active_variant().tile_rows, bytes) * bytes;
+// Bytes of a tile of f32 x: a vector a column.
+int64_t f32_tile_bytes(int64_t k) noexcept { return k * active_variant().lanes * 4; }
+
+// Bytes of the tiles of m rows of x that are multiplied at a time.
+int64_t tiles_bytes(int64_t m, int64_t tile_bytes) noexcept {
+  return tiles_at_a_time(m, active_variant().tile_rows, tile_bytes) * tile_bytes;
+}
+
+int64_t tiled_f32_rows(const WeightFormat& format) noexcept {
+  const bool is_quick = format.encoding == Encoding::kInt4 || format.encoding == Encoding::kInt8;
+  return is_quick ? kTiledRows : kLookedUpRows;
 }
 
 // Bytes from a row of x to the next: an odd number of cache lines, so that the same columns of many
@@ -73,6 +82,27 @@ void run(const QuantisedCall& call, Kernel kernel) {
   const int64_t least = std::max<int64_t>(1, kShareBytes / call.format.row_bytes(call.k));
   deal_rows(call.n, kRowStep, std::min(least, call.n), call.n,
             [&](int64_t begin, int64_t end) { kernel(call, begin, end); });
+}
+
+// All rows of x in tiles: as many at a time as stay in the cache beside W. arrange(part, tile)
+// makes a tile of a part's rows.
+template <typename Arrange, typename Kernel>
+void run_tiles(const QuantisedCall& whole, std::byte* tiles, int64_t tile_bytes, bool is_prepared,
+               const Arrange& arrange, Kernel kernel) {
+  const int64_t tile_rows = active_variant().tile_rows;
+  QuantisedCall part = whole;
+  part.tiles = tiles;
+  for (int64_t begin = 0; begin < whole.m; begin += part.m) {
+    part.m = rows_at_a_time(whole.m - begin, tile_rows, tile_bytes);
+    part.x = whole.x + begin * whole.ld;
+    part.bf16 = whole.bf16 + begin * whole.ld;
+    part.sums = whole.sums + begin * whole.format.groups(whole.k);
+    part.y = whole.y + begin * whole.ldy;
+    if (!is_prepared || part.m < whole.m)  // of several parts the last one's tiles are left
+      over_rows_of_x(tile_count(part.m, tile_rows), whole.k,
+                     [&](int64_t tile) { arrange(part, tile); });
+    run(part, kernel);
+  }
 }
 
 void multiply_bf16(QuantisedCall call, const Activations& x, bool rounds_to_e4m3, Areas areas,
@@ -107,37 +137,47 @@ void multiply_bf16(QuantisedCall call, const Activations& x, bool rounds_to_e4m3
     });
   call.sums = sums;
   if (call.m < kTiledRows) return run(call, active_variant().quantised_bf16);
-  const int64_t tile_rows = active_variant().tile_rows;
-  auto* const tiles = areas.take<std::byte>(tiles_bytes(call.m, padded));
-  const QuantisedCall whole = call;
-  for (int64_t begin = 0; begin < whole.m; begin += call.m) {
-    call.m = rows_at_a_time(whole.m - begin, tile_rows, pair_tile_bytes(padded));
-    call.bf16 = whole.bf16 + begin * call.ld;
-    call.sums = whole.sums + begin * groups;
-    call.y = whole.y + begin * call.ldy;
-    if (!is_prepared || call.m < whole.m)  // of several parts the last one's tiles are left
-      over_rows_of_x(tile_count(call.m, tile_rows), padded, [&](int64_t tile) {
-        active_variant().arrange_pairs(call.bf16, call.ld, call.m, padded, tile, tiles);
-      });
-    call.tiles = tiles;
-    run(call, active_variant().quantised_panels_bf16);
-  }
+  const int64_t tile_bytes = pair_tile_bytes(padded);
+  auto* const tiles = areas.take<std::byte>(tiles_bytes(call.m, tile_bytes));
+  run_tiles(
+      call, tiles, tile_bytes, is_prepared,
+      [&](const QuantisedCall& part, int64_t tile) {
+        active_variant().arrange_pairs(part.bf16, part.ld, part.m, padded, tile, tiles);
+      },
+      active_variant().quantised_panels_bf16);
 }
 
 void multiply_f32(QuantisedCall call, const Activations& x, bool rounds_to_e4m3, Areas areas,
                   bool is_prepared) {
-  call.x = x.f32;
-  call.ld = x.ld;
-  if (rounds_to_e4m3) {
-    auto* copy = areas.take<float>(padded_rows(call.m) * call.k);
-    if (!is_prepared)
-      over_rows_of_x(call.m, call.k, [&](int64_t i) {
-        active_variant().round_e4m3(x.f32 + i * x.ld, call.k, copy + i * call.k, nullptr);
-      });
-    call.x = copy;
-    call.ld = call.k;
-  }
-  run(call, active_variant().quantised_f32);
+  const Variant& variant = active_variant();
+  const int64_t padded = call.format.padded_columns(call.k);
+  const int64_t groups = call.format.groups(call.k);
+  const int64_t ld = spread_stride(padded * 4) / 4;
+  const bool in_tiles = call.m >= tiled_f32_rows(call.format);
+  auto* sums = areas.take<float>(call.m * groups);
+  auto* copy = areas.take<float>(in_tiles && !rounds_to_e4m3 ? 0 : call.m * ld);
+  call.x = in_tiles && !rounds_to_e4m3 ? x.f32 : copy;
+  call.ld = call.x == copy ? ld : x.ld;
+  if (!is_prepared && call.x == copy)
+    over_rows_of_x(call.m, padded, [&](int64_t i) {
+      const float* from = x.f32 + i * x.ld;
+      float* to = copy + i * ld;
+      if (rounds_to_e4m3) {
+        variant.round_e4m3(from, call.k, to, nullptr);
+        from = to;
+      }
+      if (!in_tiles) variant.arrange_f32_codes(call.format, from, call.k, to, sums + i * groups);
+    });
+  call.sums = sums;
+  if (!in_tiles) return run(call, variant.quantised_f32);
+  const int64_t tile_bytes = f32_tile_bytes(call.k);
+  auto* const tiles = areas.take<std::byte>(tiles_bytes(call.m, tile_bytes));
+  run_tiles(
+      call, tiles, tile_bytes, is_prepared,
+      [&](const QuantisedCall& part, int64_t tile) {
+        variant.f32_arrange(part.x, part.ld, part.m, part.k, tile, reinterpret_cast<float*>(tiles));
+      },
+      variant.quantised_panels_f32);
 }
 
 // y += x_outliers W_outliers^T, a column at a time; `columns` are few.
@@ -178,15 +218,20 @@ int64_t find_outliers(const Activations& x, float threshold, int32_t* columns) {
   return count;
 }
 
+// Bytes of a value of int8 x beside such codes.
+int64_t int8_bytes(const WeightFormat& format) noexcept {
+  return format.encoding == Encoding::kInt8 && active_variant().widens_int8 ? 2 : 1;
+}
+
 // Rows of x in int8, as all products with them have them.
 struct Int8Rows {
   Int8Rows(const WeightFormat& format, int64_t m, int64_t k, Areas& areas)
-      : ld(spread_stride(format.padded_columns(k))),
+      : ld(spread_stride(format.padded_columns(k) * int8_bytes(format))),
         codes(areas.take<int8_t>(m * ld)),
         scales(areas.take<float>(m * format.groups(k))),
         sums(areas.take<float>(m * format.groups(k))) {}
 
-  int64_t ld;
+  int64_t ld;  // bytes
   int8_t* codes;
   float* scales;
   float* sums;
@@ -221,7 +266,7 @@ void multiply_int8(QuantisedCall call, const Activations& x, const QuantisedOpti
                                    rows.sums + i * groups);
     });
   call.int8 = rows.codes;
-  call.ld = rows.ld;
+  call.ld = rows.ld / int8_bytes(call.format);
   call.scales = rows.scales;
   call.sums = rows.sums;
   run(call, variant.quantised_int8);
@@ -296,16 +341,19 @@ int64_t quantised_scratch_bytes(const WeightFormat& format, int64_t max_m, int64
   const int64_t padded = format.padded_columns(k);
   const int64_t per_group = round_up(m * format.groups(k) * 4, kLine);
   if (options.activations == ActivationFormat::kInt8) {
-    int64_t bytes = kLine + m * spread_stride(padded) + 2 * per_group;
+    int64_t bytes = kLine + m * spread_stride(padded * int8_bytes(format)) + 2 * per_group;
     if (options.outlier_threshold > 0) bytes += round_up(k * 4, kLine) + round_up(m * k * 4, kLine);
     return bytes;
   }
-  if (!uses_bf16(options))
-    return options.activations == ActivationFormat::kFp8
-               ? kLine + round_up(padded_rows(m) * k * 4, kLine)
-               : 0;
-  const int64_t tiles = m < kTiledRows ? 0 : tiles_bytes(m, padded);
-  return kLine + per_group + m * spread_stride(padded * 2) + tiles;
+  const bool is_f32 = !uses_bf16(options);
+  const int64_t tile_bytes = is_f32 ? f32_tile_bytes(k) : pair_tile_bytes(padded);
+  const int64_t tiles =
+      m < (is_f32 ? tiled_f32_rows(format) : kTiledRows) ? 0 : tiles_bytes(m, tile_bytes);
+  int64_t copied = m;
+  if (is_f32 && options.activations != ActivationFormat::kFp8)
+    copied = std::min(m, tiled_f32_rows(format) - 1);
+  return kLine + per_group + copied * spread_stride(padded * (is_f32 ? 4 : 2)) +
+         round_up(tiles, kLine);
 }
 
 }  // namespace sluice::kernels

@@ -29,14 +29,18 @@ struct QuantisedCall {
   WeightFormat format;
   const std::byte* w;  ///< panels
   int64_t n, k, m;
-  const float* x;        ///< [m, padded columns] zero past k; row stride ld, like the others
+  const float*
+      x;  ///< of the f32 kernels, as arrange_f32_codes leaves it; row stride ld, like the others
   const uint16_t* bf16;  ///< of the bf16 kernels
-  const int8_t* int8;    ///< of the int8 kernels, in the order of the codes
-  int64_t ld;
-  const float* sums;    ///< [m, groups] sum of the bf16 (or dequantised int8) x over each group
+  /// Of the int8 kernels, in the order of the codes; int16 where Variant::widens_int8 and they have
+  /// 8 bits.
+  const int8_t* int8;
+  int64_t ld;           ///< values from a row to the next
+  const float* sums;    ///< [m, groups] sum of the f32, bf16 or dequantised int8 x over each group
   const float* scales;  ///< [m, groups] of int8
-  const std::byte*
-      tiles;  ///< of quantised_panels_bf16: padded columns, as arrange_pairs leaves them
+  /// Of quantised_panels_bf16: padded columns, as arrange_pairs leaves them; of
+  /// quantised_panels_f32: as f32_arrange does.
+  const std::byte* tiles;
   const float* bias;
   float* y;
   int64_t ldy;
@@ -49,6 +53,7 @@ struct Variant {
   const char* name;
   int64_t lanes;      ///< floats of a vector
   int64_t tile_rows;  ///< rows of a tile of x, at most (kernels/cpu/tiles.h)
+  bool widens_int8;   ///< int8 x beside 8-bit codes is kept as int16
   void (*rms_norm)(const float* x, const float* gain, float eps, float* y, int64_t rows,
                    int64_t cols);
   void (*layer_norm)(const float* x, const float* gain, const float* bias, float eps, float* y,
@@ -75,15 +80,20 @@ struct Variant {
   void (*linear_rows_bf16)(const uint16_t* w, int64_t row_begin, int64_t row_end, int64_t k,
                            const uint16_t* x, int64_t ld, int64_t m, const float* bias, float* y,
                            int64_t ldy);
+  /// One row of f32 x as quantised_f32 takes it, padded, and the sums of its groups; to may be x.
+  void (*arrange_f32_codes)(const WeightFormat& format, const float* x, int64_t k, float* to,
+                            float* sums);
   /// Rows [row_begin, row_end) of a quantised product, whole panels but for the last; f32 x.
   void (*quantised_f32)(const QuantisedCall& call, int64_t row_begin, int64_t row_end);
-  /// The same on bf16 x; null where the CPU has no bf16 dot product.
+  /// The same for many rows, on QuantisedCall::tiles.
+  void (*quantised_panels_f32)(const QuantisedCall& call, int64_t row_begin, int64_t row_end);
+  /// quantised_f32 on bf16 x; null where the CPU has no bf16 dot product.
   void (*quantised_bf16)(const QuantisedCall& call, int64_t row_begin, int64_t row_end);
-  /// The same on int8 x; kInt4 and kInt8 only.
+  /// quantised_f32 on int8 x; kInt4 and kInt8 only.
   void (*quantised_int8)(const QuantisedCall& call, int64_t row_begin, int64_t row_end);
   /// quantised_bf16 for many rows, on QuantisedCall::tiles.
   void (*quantised_panels_bf16)(const QuantisedCall& call, int64_t row_begin, int64_t row_end);
-  /// One row of x to int8 in the order of the codes, with a scale and a sum a group.
+  /// One row of x to int8 (or int16) in the order of the codes, with a scale and a sum a group.
   void (*quantise_activations)(const WeightFormat& format, const float* x, int64_t k, int8_t* to,
                                float* scales, float* sums);
   /// One row of x as fp8 activations, to f32 or to bf16: the other is null.

@@ -73,7 +73,7 @@ struct Operands {
                        sizes[static_cast<size_t>(r * k + c)];
         actual_part.push_back(y[at]);
         expected_part.push_back(expected[at]);
-        allowed.push_back(magnitude * (sum_error(k) + weight_rounding) + 1e-12);
+        allowed.push_back(magnitude * (sum_error(k) + weight_rounding) + 1e-37);
       }
     expect_close(actual_part, expected_part, [&](size_t i) { return allowed[i]; });
   }
@@ -332,14 +332,36 @@ TEST(LinearQuantised, LargeShapesOnAllThreads) {
 
 // Rows of x that are as long as these are arranged and multiplied in parts.
 TEST(LinearQuantised, ManyLongRowsGoInParts) {
-  if (!bf16_compute_supported()) GTEST_SKIP() << "other products take x as it lies";
   Random random(15);
-  for (const char* name : {"int4-g128", "int8"}) {
-    Operands operands(name, 120, 35, 25000, random);
-    SCOPED_TRACE(random.trace());
-    operands.run({Compute::kBF16});
-    operands.expect_right({Compute::kBF16}, 0);
-  }
+  for_each_isa([&] {
+    for (const char* name : {"int4-g128", "int8", "nf4-g64"}) {
+      Operands operands(name, 120, 35, 25000, random);
+      SCOPED_TRACE(random.trace());
+      operands.run({Compute::kF32});
+      operands.expect_right({Compute::kF32}, 0);
+      if (!bf16_compute_supported()) continue;
+      operands.run({Compute::kBF16});
+      operands.expect_right({Compute::kBF16}, std::string(name).starts_with("nf4") ? 0x1p-9 : 0);
+    }
+  });
+}
+
+// Codes are converted where they lie in their words, and x makes up for it: exactly, small or
+// large.
+TEST(LinearQuantised, SmallAndLargeInputsKeepTheirPrecision) {
+  Random random(24);
+  for_each_isa([&] {
+    for (const char* name : {"int4-g32", "int8-g32"})
+      for (const float size : {1e-28f, 1e28f})
+        for (const int64_t m : {1, 3, 60}) {
+          Operands operands(name, m, 20, 128, random);
+          for (float& value : operands.x) value *= size;
+          for (float& value : operands.bias) value *= size;
+          SCOPED_TRACE(random.trace());
+          operands.run({Compute::kF32});
+          operands.expect_right({Compute::kF32}, 0);
+        }
+  });
 }
 
 // LLM.int8(): with six outlier columns of sixty the int8 product is far off, and right with them
