@@ -35,7 +35,7 @@ const char* source_name(policy::FigureSource source) {
 void row(const std::string& what, const std::string& value, const policy::Figure& figure) {
   std::string spread =
       figure.spread > 0 ? fmt::format("+-{:.0f}%", 50 * figure.spread) : std::string();
-  std::printf("  %-34s %14s  %-6s %s%s%s\n", what.c_str(), value.c_str(), spread.c_str(),
+  std::printf("  %-42s %14s  %-6s %s%s%s\n", what.c_str(), value.c_str(), spread.c_str(),
               source_name(figure.source), figure.note.empty() ? "" : ": ", figure.note.c_str());
 }
 
@@ -48,7 +48,8 @@ void print_processor(const char* which, const policy::Processor& processor) {
   std::printf("%s: %s\n", which, processor.name.c_str());
   row("memory read", format_rate(processor.memory_read.value), processor.memory_read);
   for (const policy::MatmulRate& rate : processor.matmul)
-    row(fmt::format("product {} m={} {}x{}", format_name(rate.weights), rate.m, rate.n, rate.k),
+    row(fmt::format("product {}{} m={} {}x{}", format_name(rate.weights),
+                    rate.eight_bit_activations ? ", 8-bit x" : "", rate.m, rate.n, rate.k),
         flops_text(rate.flops.value), rate.flops);
   for (const policy::AttentionRate& rate : processor.attention) {
     row(fmt::format("attention {} decode", kv_format_name(rate.kv_dtype)),
@@ -164,7 +165,7 @@ Command add_profile(CLI::App& program) {
       ->add_option("--gpu", flags->gpu,
                    "measure this GPU and its link too, from 0 (with --show FILE: only it)")
       ->check(CLI::NonNegativeNumber);
-  parser->add_flag("--quick", flags->quick, "ten seconds rather than a minute");
+  parser->add_flag("--quick", flags->quick, "twenty seconds rather than two minutes");
   parser->add_flag("--disk-only", flags->disk_only,
                    "measure the disk again (shared ones drift) and keep the rest");
   parser->add_option("-o,--output", flags->output, "write the JSON to this file too");

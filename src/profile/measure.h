@@ -12,7 +12,7 @@ namespace sluice {
 struct MeasureOptions {
   std::string offload_dir;  ///< folder of the disk to measure; empty: the temporary folder
   int threads = 0;          ///< 0: all the process may use
-  bool quick = false;       ///< about ten seconds rather than a minute: fewer sizes and samples
+  bool quick = false;  ///< about twenty seconds rather than two minutes: fewer sizes and samples
   const policy::Profile* only_disk_of = nullptr;  ///< measures the disk alone, the rest from here
   int64_t disk_bytes = 0;    ///< of the file that is written and read; 0: chosen
   int64_t memory_bytes = 0;  ///< that sums and products go through; 0: chosen, more than the caches

@@ -72,8 +72,8 @@ std::filesystem::path profile_cache_path(const std::string& offload_dir, int thr
   cpu_set_t set;
   const int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
   const std::string key =
-      fmt::format("{}|{}|{}|{}|{}", processor_line(), cores, threads, memory_limit().total_bytes,
-                  is_there ? static_cast<uint64_t>(stats.st_dev) : 0);
+      fmt::format("{}|{}|{}|{}|{}|{}", processor_line(), cores, threads, memory_limit().total_bytes,
+                  is_there ? static_cast<uint64_t>(stats.st_dev) : 0, SLUICE_KERNELS);
   return folder / fmt::format("profile-{:016x}.json", fold(0xcbf29ce484222325u, key));
 }
 

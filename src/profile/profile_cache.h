@@ -1,6 +1,8 @@
 #pragma once
 // Where a machine's profile is kept: one JSON file in the user's cache folder for each (processor,
-// memory, disk of the offload folder). Written whole or not at all; a broken one is measured again.
+// memory, disk of the offload folder, the kernels that this program has: after an update with other
+// kernels the machine is measured again). Written whole or not at all; a broken one is measured
+// again.
 #include <filesystem>
 #include <functional>
 #include <map>

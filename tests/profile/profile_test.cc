@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -59,6 +60,16 @@ TEST_F(Measure, FiguresArePositiveAndNothingStaysBehind) {
   EXPECT_EQ(profile.disks.front().read.source, policy::FigureSource::kMeasured);
   EXPECT_LE(profile.disks.front().mixed_read.value, profile.disks.front().read.value);
   EXPECT_TRUE(std::filesystem::is_empty(folder_)) << "scratch files vanish";
+  // A first run of a quantised store is planned with these.
+  for (const bool is_eight_bit : {false, true})
+    for (const char* name : {"int4-g64", "int8"})
+      EXPECT_EQ(std::count_if(profile.host.matmul.begin(), profile.host.matmul.end(),
+                              [&](const policy::MatmulRate& rate) {
+                                return rate.weights == *parse_weight_format(name) &&
+                                       rate.eight_bit_activations == is_eight_bit && rate.m == 16;
+                              }),
+                1)
+          << name;
   options.only_disk_of = &profile;
   const policy::Profile again = measure_profile(options);
   EXPECT_EQ(again.host.matmul.front().flops.value, profile.host.matmul.front().flops.value);
