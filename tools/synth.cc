@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "io/durable_file.h"
 #include "src/app/panel_quantiser.h"
 #include "src/app/repeated_layers.h"
 #include "src/app/store_layout.h"
@@ -88,6 +89,13 @@ void require_free(const SynthFlags& flags) {
               "choose another folder, or pass --overwrite");
 }
 
+// Of a store of so many parameters, about: tables are counted as matrices are.
+int64_t store_bytes(const WeightFormat& format, int64_t parameters) {
+  constexpr int64_t kColumns = 8192;
+  return static_cast<int64_t>(static_cast<double>(parameters) / kColumns *
+                              static_cast<double>(format.row_bytes(kColumns)));
+}
+
 // The checkpoint at `source` to a packed store in the folder asked for.
 void pack(const SynthFlags& flags, const WeightFormat& format, const std::filesystem::path& source,
           const std::atomic<bool>& stopped) {
@@ -145,6 +153,9 @@ void run(const SynthFlags& flags, std::stop_token stop) {
   if (format) {
     require_free(flags);
     scratch.emplace(flags.folder);
+    // For the checkpoint and the store that is made of it beside it: before minutes of writing.
+    io::require_disk_space(scratch->path(),
+                           bytes + store_bytes(*format, model->shape().num_parameters()));
   }
   // The writer wants a folder that holds nothing.
   const std::filesystem::path folder =
