@@ -96,6 +96,15 @@ int64_t store_bytes(const WeightFormat& format, int64_t parameters) {
                               static_cast<double>(format.row_bytes(kColumns)));
 }
 
+// Of what --overwrite replaces.
+int64_t replaced_bytes(const SynthFlags& flags) {
+  int64_t bytes = 0;
+  std::error_code problem;
+  for (const auto& entry : std::filesystem::directory_iterator(flags.folder, problem))
+    if (entry.is_regular_file(problem)) bytes += static_cast<int64_t>(entry.file_size(problem));
+  return bytes;
+}
+
 // The checkpoint at `source` to a packed store in the folder asked for.
 void pack(const SynthFlags& flags, const WeightFormat& format, const std::filesystem::path& source,
           const std::atomic<bool>& stopped) {
@@ -155,7 +164,8 @@ void run(const SynthFlags& flags, std::stop_token stop) {
     scratch.emplace(flags.folder);
     // For the checkpoint and the store that is made of it beside it: before minutes of writing.
     io::require_disk_space(scratch->path(),
-                           bytes + store_bytes(*format, model->shape().num_parameters()));
+                           bytes + store_bytes(*format, model->shape().num_parameters()),
+                           replaced_bytes(flags));
   }
   // The writer wants a folder that holds nothing.
   const std::filesystem::path folder =

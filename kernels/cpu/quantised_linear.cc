@@ -84,8 +84,8 @@ void run(const QuantisedCall& call, Kernel kernel) {
             [&](int64_t begin, int64_t end) { kernel(call, begin, end); });
 }
 
-// All rows of x in tiles: as many at a time as stay in the cache beside W. arrange(part, tile)
-// makes a tile of a part's rows.
+// All rows of x in tiles: as many at a time as stay in the cache beside W. arrange(begin, rows,
+// tile) makes a tile of the rows from `begin` on.
 template <typename Arrange, typename Kernel>
 void run_tiles(const QuantisedCall& whole, std::byte* tiles, int64_t tile_bytes, bool is_prepared,
                const Arrange& arrange, Kernel kernel) {
@@ -94,13 +94,11 @@ void run_tiles(const QuantisedCall& whole, std::byte* tiles, int64_t tile_bytes,
   part.tiles = tiles;
   for (int64_t begin = 0; begin < whole.m; begin += part.m) {
     part.m = rows_at_a_time(whole.m - begin, tile_rows, tile_bytes);
-    part.x = whole.x + begin * whole.ld;
-    part.bf16 = whole.bf16 + begin * whole.ld;
     part.sums = whole.sums + begin * whole.format.groups(whole.k);
     part.y = whole.y + begin * whole.ldy;
     if (!is_prepared || part.m < whole.m)  // of several parts the last one's tiles are left
       over_rows_of_x(tile_count(part.m, tile_rows), whole.k,
-                     [&](int64_t tile) { arrange(part, tile); });
+                     [&](int64_t tile) { arrange(begin, part.m, tile); });
     run(part, kernel);
   }
 }
@@ -141,8 +139,9 @@ void multiply_bf16(QuantisedCall call, const Activations& x, bool rounds_to_e4m3
   auto* const tiles = areas.take<std::byte>(tiles_bytes(call.m, tile_bytes));
   run_tiles(
       call, tiles, tile_bytes, is_prepared,
-      [&](const QuantisedCall& part, int64_t tile) {
-        active_variant().arrange_pairs(part.bf16, part.ld, part.m, padded, tile, tiles);
+      [&](int64_t begin, int64_t rows, int64_t tile) {
+        active_variant().arrange_pairs(call.bf16 + begin * call.ld, call.ld, rows, padded, tile,
+                                       tiles);
       },
       active_variant().quantised_panels_bf16);
 }
@@ -174,8 +173,9 @@ void multiply_f32(QuantisedCall call, const Activations& x, bool rounds_to_e4m3,
   auto* const tiles = areas.take<std::byte>(tiles_bytes(call.m, tile_bytes));
   run_tiles(
       call, tiles, tile_bytes, is_prepared,
-      [&](const QuantisedCall& part, int64_t tile) {
-        variant.f32_arrange(part.x, part.ld, part.m, part.k, tile, reinterpret_cast<float*>(tiles));
+      [&](int64_t begin, int64_t rows, int64_t tile) {
+        variant.f32_arrange(call.x + begin * call.ld, call.ld, rows, call.k, tile,
+                            reinterpret_cast<float*>(tiles));
       },
       variant.quantised_panels_f32);
 }
