@@ -311,6 +311,7 @@ int64_t Plan::hidden_memory_rows() const noexcept {
 Plan make_plan(const PlanInput& input, const Policy& policy) {
   Plan plan;
   plan.policy = policy;
+  plan.policy.page_tokens = page_tokens_of(policy, input.kv_dtype, input.workload.max_total_tokens);
   plan.has_device = input.device_budget_bytes > 0;
   plan.disk_reaches_device = plan.has_device && input.disk_reaches_device;
   plan.eight_bit_activations = input.eight_bit_activations;

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "src/base/bytes.h"
 #include "src/base/error.h"
 
 namespace sluice::policy {
@@ -126,6 +128,13 @@ void apply_percent(Policy& policy, const std::array<double, 6>& percent) {
   validate(policy);
 }
 
+int64_t page_tokens_of(const Policy& policy, const KvFormat& kv,
+                       int64_t max_total_tokens) noexcept {
+  if (policy.page_tokens > 0) return policy.page_tokens;
+  const int64_t least = KvFormat::kKeyBlock;
+  return std::clamp(round_up(max_total_tokens, least), least, std::max(kv.page_tokens(), least));
+}
+
 void validate(const Policy& policy) {
   validate_shares(policy.weights, "weights");
   validate_shares(policy.kv, "KV");
@@ -143,7 +152,7 @@ void validate(const Policy& policy) {
   positive(policy.micro_batch_sequences, "micro_batch_sequences", 1 << 20);
   positive(policy.micro_batches, "micro_batches", 1 << 16);
   positive(policy.micro_batch_tokens, "micro_batch_tokens", 1 << 20);
-  positive(policy.page_tokens, "page_tokens", 1 << 16);
+  if (policy.page_tokens != 0) positive(policy.page_tokens, "page_tokens", 1 << 16);
   if (policy.pass_tokens < 0)
     throw Error(ErrorKind::kUser, fmt::format("pass_tokens is {}", policy.pass_tokens),
                 "write 0 (no limit) or more");

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "src/base/kv_format.h"
+
 namespace sluice::policy {
 
 /// Shares of one kind of bytes on each tier, each in [0, 1], together 1.
@@ -35,8 +37,8 @@ struct Policy {
       1;  ///< micro-batches that share one trip of the weights (FlexGen: num gpu batches)
   int64_t micro_batch_tokens =
       512;  ///< at most so many tokens in one micro-batch; longer prompts are cut in chunks
-  int64_t pass_tokens = 0;   ///< at most so many tokens in one pass; 0: as many as the block has
-  int64_t page_tokens = 16;  ///< tokens of one KV page
+  int64_t pass_tokens = 0;  ///< at most so many tokens in one pass; 0: as many as the block has
+  int64_t page_tokens = 0;  ///< tokens of one KV page; 0: page_tokens_of() the KV's format
 
   int64_t block_sequences() const noexcept { return micro_batch_sequences * micro_batches; }
 };
@@ -53,6 +55,10 @@ void apply_percent(Policy& policy, const std::array<double, 6>& percent);
 
 /// Errors: kUser naming the first field that is out of range.
 void validate(const Policy& policy);
+
+/// The policy's page_tokens; where it names none KvFormat::page_tokens(), but of quantised KV no
+/// more than the longest sequence takes, in whole 16s.
+int64_t page_tokens_of(const Policy& policy, const KvFormat& kv, int64_t max_total_tokens) noexcept;
 
 /// "device" or "host".
 const char* attention_name(AttentionPlace place) noexcept;

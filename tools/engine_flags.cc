@@ -91,7 +91,10 @@ void EngineFlags::add_to(CLI::App& parser) {
       ->group(policies);
   parser.add_option("--micro-batch-tokens", micro_batch_tokens, "tokens of a micro-batch, at most")
       ->group(policies);
-  parser.add_option("--page-tokens", page_tokens, "tokens of a KV page")->group(policies);
+  parser
+      .add_option("--page-tokens", page_tokens,
+                  "tokens of a KV page (default: 16, of int8 and int4 KV 64)")
+      ->group(policies);
   const char* machine = "Machine";
   parser.add_option("-t,--threads", threads, "compute threads (default: all)")
       ->envname("SLUICE_THREADS")

@@ -21,7 +21,7 @@ AttentionShape shape_of(int heads, int kv_heads, KvFormat dtype) {
   shape.num_heads = heads;
   shape.num_kv_heads = kv_heads;
   shape.head_dim = 128;
-  shape.page_tokens = 16;  // the engine's own
+  shape.page_tokens = static_cast<int>(dtype.page_tokens());
   shape.scale = 1 / std::sqrt(128.0f);
   shape.kv_dtype = dtype;
   return shape;

@@ -119,6 +119,8 @@ policy::SearchRequest plan_request(const PlanQuestion& question) {
   request.latency_bound_seconds = question.latency_bound_seconds;
   request.constraints = question.constraints;
   request.start = question.start;
+  request.start.page_tokens =
+      policy::page_tokens_of(question.start, input.kv_dtype, input.workload.max_total_tokens);
   return request;
 }
 

@@ -35,6 +35,10 @@ struct KvFormat {
 
   bool operator==(const KvFormat&) const = default;
   bool is_quantised() const noexcept { return encoding != KvEncoding::kPlain; }
+  /// Tokens of a page where no policy says otherwise. A head's K and V of a page are one run of
+  /// memory: 16 tokens of 128 elements are 8 KiB of bf16, but 2 KiB of int4, and runs so short are
+  /// read at two thirds of the memory's rate (docs/perf-notes.md, longer pages).
+  int64_t page_tokens() const noexcept { return is_quantised() ? 64 : 16; }
   int64_t levels() const noexcept { return encoding == KvEncoding::kInt8 ? 255 : 15; }
   int64_t groups(int64_t head_dim) const noexcept {
     return is_quantised() ? (head_dim + kGroup - 1) / kGroup : 0;

@@ -139,6 +139,7 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
   out.context_tokens = choose_context(model, options);
   policy::Policy start = options.policy.value_or(options.start_policy);
   policy::validate(start);
+  start.page_tokens = policy::page_tokens_of(start, out.kv_dtype, out.context_tokens);
   out.attention = {static_cast<int>(shape.num_heads),
                    static_cast<int>(shape.num_kv_heads),
                    static_cast<int>(shape.head_dim),
@@ -199,6 +200,8 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
   } else {
     out.plan = policy::default_plan(input, start);
   }
+  SLUICE_ASSERT(out.plan.policy.page_tokens == out.attention.page_tokens,
+                "a policy starts from the page that attention was planned with");
   out.workspace_bytes =
       input.workspace_bytes(std::min(out.plan.pass_tokens, out.plan.policy.micro_batch_tokens));
   return out;

@@ -172,14 +172,15 @@ struct AttentionSamples {
 };
 
 AttentionSamples time_attention(KvFormat kv_dtype, int kv_heads, int threads, int samples) {
-  constexpr int kHeads = 32, kHeadDim = 128, kPage = 16, kSequences = 8;
+  constexpr int kHeads = 32, kHeadDim = 128, kSequences = 8;
+  const auto page = static_cast<int>(kv_dtype.page_tokens());
   constexpr int64_t kContext = 512, kChunk = 384, kColumns = kHeads * kHeadDim;
   const kernels::AttentionShape shape{
-      kHeads,   kv_heads, kHeadDim, kPage, 1.0f / std::sqrt(static_cast<float>(kHeadDim)),
+      kHeads,   kv_heads, kHeadDim, page, 1.0f / std::sqrt(static_cast<float>(kHeadDim)),
       kv_dtype, 0};
-  const int64_t page_bytes = int64_t{2} * kv_heads * kPage * kv_dtype.row_bytes(kHeadDim);
+  const int64_t page_bytes = int64_t{2} * kv_heads * page * kv_dtype.row_bytes(kHeadDim);
   Arena arena("profile", INT64_MAX / 4);
-  const Buffer pages = arena.allocate(kSequences * kContext / kPage * page_bytes, "pages");
+  const Buffer pages = arena.allocate(kSequences * kContext / page * page_bytes, "pages");
   const Buffer q = arena.allocate(kChunk * kColumns * 4, "q");
   const Buffer out = arena.allocate(kChunk * kColumns * 4, "out");
   const int64_t scratch_floats = kernels::attention_scratch_floats(shape, threads);
@@ -192,7 +193,7 @@ AttentionSamples time_attention(KvFormat kv_dtype, int kv_heads, int threads, in
                 kv_dtype == DType::kBF16 ? f32_to_bf16(0.01f) : f32_to_f16(0.01f));
   std::fill_n(q.as<float>(), kChunk * kColumns, 0.1f);
   std::vector<std::byte*> addresses;
-  for (int64_t i = 0; i < kSequences * kContext / kPage; ++i)
+  for (int64_t i = 0; i < kSequences * kContext / page; ++i)
     addresses.push_back(pages.data() + i * page_bytes);
   std::vector<kernels::AttentionSequence> decode(kSequences);
   for (int s = 0; s < kSequences; ++s)
@@ -200,7 +201,7 @@ AttentionSamples time_attention(KvFormat kv_dtype, int kv_heads, int threads, in
                                       kColumns,
                                       kContext - 1,
                                       1,
-                                      addresses.data() + s * kContext / kPage,
+                                      addresses.data() + s * kContext / page,
                                       out.as<float>() + s * kColumns,
                                       kColumns,
                                       nullptr};

@@ -215,6 +215,29 @@ TEST(Plan, KvPagesSplitAsAskedAndHoldOneLongestSequence) {
   }
 }
 
+TEST(Plan, PagesOfQuantisedKvAreLongerUnlessThePolicyNamesTheirLength) {
+  const ModelShape& model = shape_of("llama-2-7b");
+  PlanInput input = input_for(model, 0);
+  input.workload = {.sequences = 3, .max_prompt_tokens = 900, .max_total_tokens = 1000};
+  const auto page_tokens = [&](KvFormat kv, int64_t longest, int64_t asked) {
+    input.kv_dtype = kv;
+    input.workload.max_total_tokens = longest;
+    Policy policy;
+    policy.micro_batch_sequences = 3;
+    policy.page_tokens = asked;
+    const Plan plan = make_plan(input, policy);
+    EXPECT_EQ(plan.page_bytes, model.kv_token_bytes(kv) * plan.policy.page_tokens);
+    EXPECT_EQ(plan.memory_pages,
+              3 * ((longest + plan.policy.page_tokens - 1) / plan.policy.page_tokens));
+    return plan.policy.page_tokens;
+  };
+  EXPECT_EQ(page_tokens(DType::kBF16, 1000, 0), 16);
+  EXPECT_EQ(page_tokens(KvFormat(KvEncoding::kInt4), 1000, 0), 64);
+  EXPECT_EQ(page_tokens(KvFormat(KvEncoding::kInt8), 1000, 0), 64);
+  EXPECT_EQ(page_tokens(KvFormat(KvEncoding::kInt8), 901, 0), 64);
+  EXPECT_EQ(page_tokens(KvFormat(KvEncoding::kInt4), 1000, 16), 16);
+}
+
 TEST(RequireFit, SaysWhatIsShortWhatTakesItAndHowToMendIt) {
   const ModelShape& model = shape_of("opt-125m");
   PlanInput input = input_for(model, 100 * kMiB);

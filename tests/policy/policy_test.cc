@@ -36,7 +36,7 @@ TEST(Policy, ComesBackFromItsOwnJson) {
     policy.micro_batches = 1 + random() % 1000;
     policy.micro_batch_tokens = 1 + random() % 10000;
     policy.pass_tokens = random() % 10000;
-    policy.page_tokens = 1 + random() % 1000;
+    policy.page_tokens = random() % 1000;
     const std::string json = policy_to_json(policy);
     EXPECT_EQ(json.find('\n'), std::string::npos);
     const Policy back = parse_policy(json, "test");
@@ -60,6 +60,22 @@ TEST(Policy, LeftOutFieldsKeepTheirDefaults) {
   EXPECT_EQ(policy.micro_batches, 3);
   EXPECT_EQ(policy.micro_batch_tokens, Policy().micro_batch_tokens);
   EXPECT_EQ(parse_policy("{}", "test").page_tokens, Policy().page_tokens);
+}
+
+TEST(Policy, PagesAreAsLongAsTheKvFormatWantsWherePoliciesNameNoLength) {
+  const KvFormat int8(KvEncoding::kInt8), int4(KvEncoding::kInt4);
+  Policy policy;
+  EXPECT_EQ(page_tokens_of(policy, DType::kBF16, 4096), 16);
+  EXPECT_EQ(page_tokens_of(policy, DType::kF32, 1), 16);
+  EXPECT_EQ(page_tokens_of(policy, int4, 4096), 64);
+  EXPECT_EQ(page_tokens_of(policy, int8, 4096), 64);
+  // Not longer than the longest sequence, in whole blocks of keys.
+  EXPECT_EQ(page_tokens_of(policy, int4, 40), 48);
+  EXPECT_EQ(page_tokens_of(policy, int8, 16), 16);
+  EXPECT_EQ(page_tokens_of(policy, int4, 0), 16);
+  policy.page_tokens = 7;
+  EXPECT_EQ(page_tokens_of(policy, int4, 4096), 7);
+  EXPECT_EQ(page_tokens_of(policy, DType::kBF16, 4096), 7);
 }
 
 TEST(Policy, RefusesWithTheKeyThatIsWrong) {
