@@ -17,7 +17,6 @@ namespace {
 constexpr std::array<std::string_view, 4> kWrappers = {"state_dict", "model_state_dict", "model",
                                                        "module"};
 constexpr int kMaxWrapping = 4;
-constexpr size_t kMaxDimensions = 64;
 constexpr size_t kMaxKeyBytes = 256;  // of a storage's name; copied for every tensor
 
 // Turns the machine's values into tensors; `where` is for errors.
@@ -88,7 +87,7 @@ class StateDictReader {
 
   std::vector<int64_t> integers(const Node& tuple, const std::string& name,
                                 const char* what) const {
-    if (tuple.items.size() > kMaxDimensions)
+    if (tuple.items.size() > kMaxTensorDimensions)
       fail(fmt::format("tensor {}: too many dimensions", in_quotes(name)));
     std::vector<int64_t> values;
     for (const NodeId id : tuple.items) {

@@ -25,7 +25,6 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kLengthBytes = 8;
-constexpr size_t kMaxDimensions = 64;
 constexpr const char* kMetadataKey = "__metadata__";
 constexpr const char* kDamagedMend = "the file is cut short or damaged: download it again";
 
@@ -75,7 +74,7 @@ struct TensorParser {
   }
 
   std::vector<int64_t> shape(const json& value) const {
-    if (!value.is_array() || value.size() > kMaxDimensions)
+    if (!value.is_array() || value.size() > kMaxTensorDimensions)
       fail("\"shape\" is not an array of dimensions");
     std::vector<int64_t> sizes;
     for (const json& size : value) sizes.push_back(whole_number(size, "a dimension"));

@@ -3,6 +3,7 @@
 // it. Made by the checkpoint readers after validation, so the range is inside its file and bytes ==
 // product(shape) * dtype. A plain value; used by the checkpoint readers, the packed store and the
 // model code.
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -15,6 +16,8 @@
 #include "src/base/weight_format.h"
 
 namespace sluice::io {
+
+constexpr size_t kMaxTensorDimensions = 64;  ///< more in a file is damage
 
 struct TensorEntry {
   std::string name;

@@ -24,7 +24,7 @@ namespace {
 using nlohmann::ordered_json;
 using std::chrono::milliseconds;
 
-constexpr std::string_view kPrefix = "batch_";
+constexpr std::string_view kBatchPrefix = "batch_";
 constexpr int64_t kWindowSeconds = 24 * 3600;
 // Callers of the moment come first: lines are added while fewer than so many requests wait.
 constexpr int64_t kMostWaitingBefore = 4;
@@ -84,7 +84,7 @@ void Batches::load() {
   std::filesystem::create_directories(options_.folder / "batches");
   for (const auto& entry : std::filesystem::directory_iterator(options_.folder / "batches")) {
     const std::string id = entry.path().stem().string();
-    if (entry.path().extension() != ".json" || !is_random_name(id, kPrefix)) continue;
+    if (entry.path().extension() != ".json" || !is_random_name(id, kBatchPrefix)) continue;
     std::ifstream file(entry.path());
     auto batch = ordered_json::parse(file, nullptr, /*allow_exceptions=*/false);
     const bool is_whole = batch.is_object() && batch.value("id", "") == id &&
@@ -142,7 +142,7 @@ Batches::Json Batches::create(const Json& body) {
     refuse(400, "metadata", "metadata must be an object");
   if (!files_.find(file))
     refuse(404, "input_file_id", fmt::format("there is no file {}", file.substr(0, 100)));
-  const std::string id = random_name(kPrefix);
+  const std::string id = random_name(kBatchPrefix);
   const int64_t now = std::time(nullptr);
   const Json batch{{"id", id},
                    {"object", "batch"},

@@ -16,7 +16,7 @@ namespace sluice::serve {
 
 namespace {
 using nlohmann::ordered_json;
-constexpr std::string_view kPrefix = "file-";
+constexpr std::string_view kFilePrefix = "file-";
 constexpr size_t kDigits = 32;
 
 std::optional<StoredFile> read_description(const std::filesystem::path& path) {
@@ -55,11 +55,11 @@ FileStore::FileStore(std::filesystem::path folder) : folder_(std::move(folder)) 
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
     const std::string name = entry.path().filename().string();
     if (entry.path().extension() == ".json" &&
-        is_random_name(entry.path().stem().string(), kPrefix)) {
+        is_random_name(entry.path().stem().string(), kFilePrefix)) {
       auto file = read_description(entry.path());
       if (file && file->id == entry.path().stem() && std::filesystem::exists(path_of(file->id)))
         files_.push_back(std::move(*file));
-    } else if (is_random_name(name.substr(0, kPrefix.size() + kDigits), kPrefix) &&
+    } else if (is_random_name(name.substr(0, kFilePrefix.size() + kDigits), kFilePrefix) &&
                !std::filesystem::exists(description_of(name))) {
       unknown.push_back(entry.path());
     }
@@ -86,14 +86,14 @@ StoredFile FileStore::describe(std::string id, const std::string& filename,
 
 StoredFile FileStore::add(const std::string& filename, const std::string& purpose,
                           std::string_view content) {
-  std::string id = random_name(kPrefix);
+  std::string id = random_name(kFilePrefix);
   io::write_file_durably(path_of(id), content);
   return describe(std::move(id), filename, purpose, static_cast<int64_t>(content.size()));
 }
 
 StoredFile FileStore::take(const std::string& filename, const std::string& purpose,
                            const std::filesystem::path& path) {
-  std::string id = random_name(kPrefix);
+  std::string id = random_name(kFilePrefix);
   std::error_code error;
   std::filesystem::rename(path, path_of(id), error);
   if (error)

@@ -8,7 +8,6 @@
 namespace sluice::testing {
 namespace {
 
-const std::string kModel = fixture_model("stories260k");
 using Records = std::map<std::string, nlohmann::json>;
 
 Records by_custom_id(const std::vector<nlohmann::json>& lines) {

@@ -7,8 +7,6 @@
 namespace sluice::testing {
 namespace {
 
-const std::string kModel = fixture_model("stories260k");
-
 class DiskFull : public ::testing::Test {
  protected:
   void SetUp() override {

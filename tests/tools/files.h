@@ -15,6 +15,8 @@ namespace sluice::testing {
 std::string fixture(const std::string& name);
 /// A model of tests/fixtures/models.
 std::string fixture_model(const std::string& name);
+/// The smallest model that writes English.
+inline const std::string kModel = fixture_model("stories260k");
 
 /// A case of a model's goldens.json.
 struct Golden {

@@ -11,7 +11,6 @@ namespace sluice::testing {
 namespace {
 
 using Words = std::vector<std::string>;
-const std::string kModel = fixture_model("stories260k");
 
 struct Npy {
   std::string header;

@@ -9,7 +9,6 @@ namespace sluice::testing {
 namespace {
 
 using Words = std::vector<std::string>;
-const std::string kModel = fixture_model("stories260k");
 
 Words run_with(Words more, const std::string& model = kModel) {
   Words out{"run", model, "-n", "4"};

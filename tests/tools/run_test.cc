@@ -9,7 +9,6 @@ namespace sluice::testing {
 namespace {
 
 using Ids = std::vector<int32_t>;
-const std::string kModel = fixture_model("stories260k");
 
 std::string answer_of(const Golden& golden) { return golden.text.substr(golden.prompt.size()); }
 

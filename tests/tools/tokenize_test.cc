@@ -7,7 +7,6 @@ namespace sluice::testing {
 namespace {
 
 using Ids = std::vector<int32_t>;
-const std::string kModel = fixture_model("stories260k");
 
 TEST(Tokenize, IdsAreTheReferences) {
   for (const Golden& golden : goldens("stories260k")) {
