@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <tuple>
 
 #include "policy/simulator.h"
 #include "src/base/bytes.h"
@@ -21,31 +19,33 @@ class ComputeCosts {
  public:
   ComputeCosts(const ModelShape& model, const Plan& plan, const Profile& profile, KvFormat kv_dtype)
       : model_(model), plan_(plan), profile_(profile), kv_dtype_(kv_dtype) {
-    std::map<std::vector<int64_t>, size_t> seen;
-    for (size_t i = 0; i < model.sublayers.size(); ++i) {
-      std::vector<int64_t> key{static_cast<int64_t>(model.sublayers[i].kind)};
-      for (size_t w = 0; w < model.sublayers[i].weights.size(); ++w) {
-        const RowSplit& split = plan.rows[i][w];
-        key.insert(key.end(), {split.inplace, model.sublayers[i].weights[w].rows,
-                               model.sublayers[i].weights[w].cols,
-                               model.sublayers[i].kind == SublayerKind::kEmbed ? split.disk : 0});
+    const std::vector<size_t> alike = alike_sublayers(model, plan);
+    std::vector<size_t> place(alike.size());
+    for (size_t i = 0; i < alike.size(); ++i) {
+      if (alike[i] == i) {
+        place[i] = distinct_.size();
+        distinct_.push_back({i, 0});
       }
-      const auto [found, is_new] = seen.emplace(std::move(key), distinct_.size());
-      if (is_new) distinct_.push_back({i, 0});
-      distinct_[found->second].count += 1;
+      distinct_[place[alike[i]]].count += 1;
     }
   }
 
-  void add(const BatchWork& work, const MicroBatchLoad& load, double& device, double& host) {
-    if (!has_last_ || !same(work, last_) || load.output_bytes != last_output_) {
+  struct Sums {
+    double device = 0;      // seconds of the device's lane
+    double host = 0;        // seconds of the host's
+    double host_bytes = 0;  // of host memory, read by its cores
+  };
+  void add(const BatchWork& work, const MicroBatchLoad& load, Sums& sums) {
+    if (!has_last_ || work != last_ || load.output_bytes != last_output_) {
       last_ = work;
       last_output_ = load.output_bytes;
       has_last_ = true;
-      last_device_ = last_host_ = 0;
+      last_sums_ = {};
       for (const Distinct& one : distinct_) add_sublayer(one, work, load);
     }
-    device += last_device_;
-    host += last_host_;
+    sums.device += last_sums_.device;
+    sums.host += last_sums_.host;
+    sums.host_bytes += last_sums_.host_bytes;
   }
 
  private:
@@ -53,26 +53,22 @@ class ComputeCosts {
     size_t sublayer;
     double count;
   };
-  static bool same(const BatchWork& a, const BatchWork& b) {
-    return std::tie(a.tokens, a.logit_rows, a.prefill_pairs, a.device_history_tokens,
-                    a.host_history_tokens, a.host_rows) ==
-           std::tie(b.tokens, b.logit_rows, b.prefill_pairs, b.device_history_tokens,
-                    b.host_history_tokens, b.host_rows);
-  }
-  double seconds(size_t sublayer, ComputeStep step, const BatchWork& work) const {
-    return task_duration(compute_seconds(model_, plan_, profile_, kv_dtype_, sublayer, step, work),
-                         profile_.shares_cores);
+  double seconds(const Distinct& one, ComputeStep step, const BatchWork& work) {
+    const TaskSeconds task =
+        compute_seconds(model_, plan_, profile_, kv_dtype_, one.sublayer, step, work);
+    last_sums_.host_bytes += one.count * task.host_bytes;
+    return one.count * task_duration(task, profile_.shares_cores);
   }
   void add_sublayer(const Distinct& one, const BatchWork& work, const MicroBatchLoad& load) {
     const bool attends = model_.sublayers[one.sublayer].kind == SublayerKind::kAttention;
     if (attends && load.attends_on_host())
-      last_host_ += one.count * seconds(one.sublayer, ComputeStep::kHostAttention, work);
+      last_sums_.host += seconds(one, ComputeStep::kHostAttention, work);
     if (!attends || load.output_bytes == 0) {
-      last_device_ += one.count * seconds(one.sublayer, ComputeStep::kWhole, work);
+      last_sums_.device += seconds(one, ComputeStep::kWhole, work);
       return;
     }
-    last_device_ += one.count * (seconds(one.sublayer, ComputeStep::kBeforeAttention, work) +
-                                 seconds(one.sublayer, ComputeStep::kAfterAttention, work));
+    last_sums_.device += seconds(one, ComputeStep::kBeforeAttention, work);
+    last_sums_.device += seconds(one, ComputeStep::kAfterAttention, work);
   }
 
   const ModelShape& model_;
@@ -83,8 +79,7 @@ class ComputeCosts {
   bool has_last_ = false;
   BatchWork last_;
   int64_t last_output_ = 0;
-  double last_device_ = 0;
-  double last_host_ = 0;
+  Sums last_sums_;
 };
 
 // Collects a block's terms, scaled from the sampled passes to all.
@@ -101,6 +96,9 @@ class Terms {
         return;
       }
     terms_->push_back({lane, what, is_prefill, amount, seconds});
+  }
+  void add_host_memory(bool is_prefill, double seconds) {
+    (is_prefill ? out_.prefill_host_memory_seconds : out_.decode_host_memory_seconds) += seconds;
   }
 
  private:
@@ -139,6 +137,7 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
   const Link& link = profile.link;
   double link_bytes = 0;
   double read_bytes = 0;
+  double memory_bytes = plan.disk_reaches_device ? -weights.disk : 0;  // of the host's
   const auto staged = static_cast<double>(round_up(plan.page_bytes, kDiskBlock));
   const auto move = [&](Lane lane, const char* what, double bytes, double copies,
                         double requests_seconds = 0) {
@@ -155,12 +154,12 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
     const double latency = bytes > 0 ? copies * one : 0;
     if (is_link) link_bytes += bytes;
     if (lane == Lane::kDiskRead) read_bytes += bytes;
+    memory_bytes += bytes;
     terms.add(lane, what, p, scale * bytes, scale * (bytes / rate + latency + requests_seconds));
   };
   move(Lane::kDiskRead, "weights from disk", weights.disk, 0, weights.small_reads_seconds);
   if (plan.has_device) move(Lane::kHostToDevice, "weights up", weights.up, weights.parts);
-  double device = 0;
-  double host = 0;
+  ComputeCosts::Sums sums;
   for (size_t i = 0; i < pass.loads.size(); ++i) {
     const MicroBatchLoad& load = pass.loads[i];
     const double loaded = layers * static_cast<double>(load.kv_load_bytes);
@@ -184,21 +183,27 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
       move(Lane::kHostToDevice, "attention outputs up",
            layers * static_cast<double>(load.output_bytes), layers);
     }
-    compute.add(pass.work[i], load, device, host);
+    compute.add(pass.work[i], load, sums);
   }
   // On an emulated device copies take the cores' time.
+  double device = sums.device;
   if (profile.shares_cores) device += link_bytes * profile.copy_delay.value;
   // Reading takes some of the host's.
   if (profile.shares_cores || !profile.device) device += read_bytes * profile.read_delay.value;
   terms.add(Lane::kDeviceCompute, "layers", p, device > 0 ? 1 : 0, scale * device);
-  terms.add(Lane::kHostCompute, "attention on the host", p, host > 0 ? 1 : 0, scale * host);
+  terms.add(Lane::kHostCompute, "attention on the host", p, sums.host > 0 ? 1 : 0,
+            scale * sums.host);
+  if (profile.shares_host_memory())
+    terms.add_host_memory(
+        p, scale * (memory_bytes + sums.host_bytes) / profile.host.memory_read.value);
 }
 
 // Lanes run beside each other: a phase takes as long as the busiest. Two that share a resource take
 // at least their sum over what it gives both together.
-double phase_seconds(const std::array<double, kLaneCount>& lanes, const Profile& profile) {
+double phase_seconds(const std::array<double, kLaneCount>& lanes, double host_memory_seconds,
+                     const Profile& profile) {
   const auto at = [&](Lane lane) { return lanes[static_cast<size_t>(lane)]; };
-  double seconds = *std::max_element(lanes.begin(), lanes.end());
+  double seconds = std::max(*std::max_element(lanes.begin(), lanes.end()), host_memory_seconds);
   const Disk& disk = profile.disks.front();
   const double disk_both =
       disk.mixed_read.value / disk.read.value + disk.mixed_write.value / disk.write.value;
@@ -230,8 +235,8 @@ Prediction predict(const ModelShape& model, const Plan& plan, const Profile& pro
     add_pass(model, plan, profile, block.passes[i], weights,
              i < block.prefill_passes ? block.prefill_scale : block.decode_scale, compute,
              collected);
-  out.prefill_seconds = phase_seconds(out.prefill_lanes, profile);
-  out.decode_seconds = phase_seconds(out.decode_lanes, profile);
+  out.prefill_seconds = phase_seconds(out.prefill_lanes, out.prefill_host_memory_seconds, profile);
+  out.decode_seconds = phase_seconds(out.decode_lanes, out.decode_host_memory_seconds, profile);
   return out;
 }
 

@@ -10,15 +10,17 @@
 namespace sluice::policy {
 
 namespace {
-// The policy that needs least of every tier above the disk: one sequence, everything below.
+// The policy that needs least of every tier above the disk: one sequence, everything below, as far
+// as the constraints leave it.
 Policy least_policy(const SearchRequest& request, bool kv_on_disk) {
   Policy policy = request.start;
   const SearchConstraints& fixed = request.constraints;
   const bool has_device = request.input.device_budget_bytes > 0;
   policy.micro_batch_sequences = fixed.micro_batch_sequences.value_or(1);
   policy.micro_batches = fixed.micro_batches.value_or(1);
-  policy.micro_batch_tokens = std::min<int64_t>(policy.micro_batch_tokens, 32);
-  policy.pass_tokens = std::max<int64_t>(8 * policy.micro_batch_tokens, policy.block_sequences());
+  policy.micro_batch_tokens = fixed.micro_batch_tokens.value_or(32);
+  policy.pass_tokens = fixed.pass_tokens.value_or(
+      std::max<int64_t>(8 * policy.micro_batch_tokens, policy.block_sequences()));
   policy.weights = fixed.weights.value_or(TierShares{0, 0, 1});
   policy.kv = fixed.kv.value_or(kv_on_disk   ? TierShares{0, 0, 1}
                                 : has_device ? TierShares{0, 1, 0}
@@ -28,6 +30,17 @@ Policy least_policy(const SearchRequest& request, bool kv_on_disk) {
       fixed.attention.value_or(has_device ? AttentionPlace::kHost : AttentionPlace::kDevice);
   policy.inplace_host_fraction = 0;
   return policy;
+}
+
+// "one sequence with everything below it": what the least policy holds.
+std::string least_block(const SearchRequest& request) {
+  const SearchConstraints& fixed = request.constraints;
+  const int64_t sequences = std::min(least_policy(request, true).block_sequences(),
+                                     std::max<int64_t>(request.input.workload.sequences, 1));
+  const bool is_placed = fixed.weights || fixed.kv || fixed.activations;
+  return fmt::format(
+      "{} {}", sequences == 1 ? "one sequence" : fmt::format("a block of {} sequences", sequences),
+      is_placed ? "placed as asked" : "with everything below it");
 }
 
 int64_t rounded(int64_t bytes) {
@@ -61,9 +74,8 @@ void explain_infeasible(const SearchRequest& request) {
   if (input.disk_budget_bytes > 0 && plan.disk_bytes() > input.disk_budget_bytes)
     plan = make_plan(input, least_policy(request, false));
   if (fits(input, plan))
-    throw Error(ErrorKind::kResource,
-                "no policy within the bounds and constraints given fits the budgets",
-                "loosen --latency-bound, or leave constraints out");
+    throw Error(ErrorKind::kResource, "no policy within the constraints given fits the budgets",
+                "leave constraints out, or raise the budgets");
   struct Tier {
     const char* name;
     const char* flag;
@@ -79,9 +91,9 @@ void explain_infeasible(const SearchRequest& request) {
         Tier{"disk", "--disk-mem", plan.disk_bytes(),
              input.disk_budget_bytes > 0 ? input.disk_budget_bytes : plan.disk_bytes()}}) {
     if (tier.needs <= tier.budget) continue;
-    what += fmt::format("{}{} is {} short: of {}, one sequence with everything below it needs {}",
-                        what.empty() ? "" : "; ", tier.name, format_bytes(tier.needs - tier.budget),
-                        format_bytes(tier.budget), format_bytes(tier.needs));
+    what += fmt::format("{}{} is {} short: of {}, {} needs {}", what.empty() ? "" : "; ", tier.name,
+                        format_bytes(tier.needs - tier.budget), format_bytes(tier.budget),
+                        least_block(request), format_bytes(tier.needs));
     mend += fmt::format("{} {} {}", mend.empty() ? "the smallest change that fits:" : " and",
                         tier.flag, format_bytes(rounded(tier.needs)));
   }

@@ -57,6 +57,7 @@ void add_products(const ModelShape& model, const Plan& plan, const Profile& prof
     if (split.inplace == 0 || m == 0) continue;
     out.host += matmul_seconds(profile.host, format, is_eight_bit, used.rows,
                                touched(split.inplace), weight.cols);
+    out.host_bytes += static_cast<double>(model.rows_bytes(weight, touched(split.inplace)));
     const auto rows = static_cast<double>(m);
     const bool is_bf16 = model.weight_dtype == DType::kBF16 || format.is_quantised();
     const double input_bytes = is_bf16 && !is_eight_bit ? 2 : 4;
@@ -93,7 +94,9 @@ void add_attention(const ModelShape& model, const Plan& plan, const Profile& pro
     out.host +=
         decode_attention_seconds(profile.host, kv_dtype, work.host_history_tokens * token_bytes,
                                  work.host_history_tokens * token_flops) +
+        prefill_attention_seconds(profile.host, kv_dtype, work.host_prefill_pairs * pair_flops) +
         profile.host.launch_seconds.value;
+    out.host_bytes += (work.host_history_tokens + work.host_prefill_tokens) * token_bytes;
     return;
   }
   if (step == ComputeStep::kAfterAttention) return;
@@ -149,6 +152,37 @@ TaskSeconds compute_seconds(const ModelShape& model, const Plan& plan, const Pro
     add_attention(model, plan, profile, kv_dtype, step, work, out);
   if (step != ComputeStep::kHostAttention)
     add_rows(model, plan, profile, sublayer, step, work, out);
+  return out;
+}
+
+namespace {
+bool is_alike(const ModelShape& model, const Plan& plan, size_t a, size_t b) {
+  const SublayerShape& one = model.sublayers[a];
+  const SublayerShape& other = model.sublayers[b];
+  if (one.kind != other.kind || one.weights.size() != other.weights.size()) return false;
+  for (size_t w = 0; w < one.weights.size(); ++w) {
+    const WeightShape& x = one.weights[w];
+    const WeightShape& y = other.weights[w];
+    if (x.rows != y.rows || x.cols != y.cols || x.kind != y.kind || x.role != y.role ||
+        x.is_routed_expert != y.is_routed_expert || model.format_of(x) != model.format_of(y) ||
+        plan.rows[a][w].inplace != plan.rows[b][w].inplace)
+      return false;
+    if (one.kind == SublayerKind::kEmbed && plan.rows[a][w].disk != plan.rows[b][w].disk)
+      return false;
+  }
+  return true;
+}
+}  // namespace
+
+std::vector<size_t> alike_sublayers(const ModelShape& model, const Plan& plan) {
+  std::vector<size_t> distinct;
+  std::vector<size_t> out;
+  for (size_t i = 0; i < model.sublayers.size(); ++i) {
+    const auto found = std::find_if(distinct.begin(), distinct.end(),
+                                    [&](size_t other) { return is_alike(model, plan, i, other); });
+    out.push_back(found == distinct.end() ? i : *found);
+    if (out.back() == i) distinct.push_back(i);
+  }
   return out;
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 // Seconds that one micro-batch takes in one sublayer, on the device and on the host, from a
 // profile. The LP sums these over a pass, the simulator asks for each task: one model, two uses.
+#include <vector>
+
 #include "policy/plan.h"
 #include "policy/profile.h"
 #include "src/schedule/task.h"
@@ -12,13 +14,18 @@ namespace sluice::policy {
 struct BatchWork {
   int64_t tokens = 0;      ///< rows of the linear layers
   int64_t logit_rows = 0;  ///< rows whose logits are wanted
-  /// Visible (query, key) pairs of chunks of more than one token, summed over their rows.
+  /// Visible (query, key) pairs of chunks of more than one token, summed over their rows, by where
+  /// the attention runs.
   double prefill_pairs = 0;
+  double host_prefill_pairs = 0;
+  double host_prefill_tokens = 0;  ///< of history and their own, of chunks attended on the host
   /// Tokens of history that single-token rows attend to, summed over these rows, by where the
   /// attention runs.
   double device_history_tokens = 0;
   double host_history_tokens = 0;
   int64_t host_rows = 0;  ///< rows whose attention runs on the host
+
+  bool operator==(const BatchWork&) const = default;
 };
 
 struct TaskSeconds {
@@ -26,6 +33,7 @@ struct TaskSeconds {
   double host = 0;           ///< host compute inside a device task (in-place rows)
   double exchange_down = 0;  ///< link time inside a device task: inputs of in-place rows
   double exchange_up = 0;    ///< their outputs
+  double host_bytes = 0;     ///< of host memory, that the host's part reads (not those of the link)
 };
 
 /// Seconds of the compute task (sublayer, step) of a micro-batch: norms, products with the rows
@@ -34,6 +42,10 @@ struct TaskSeconds {
 TaskSeconds compute_seconds(const ModelShape& model, const Plan& plan, const Profile& profile,
                             KvFormat kv_dtype, size_t sublayer, ComputeStep step,
                             const BatchWork& work);
+
+/// For each sublayer the first one whose tasks cost the same under `plan`: of one kind, with
+/// weights of the same shapes cut alike.
+std::vector<size_t> alike_sublayers(const ModelShape& model, const Plan& plan);
 
 /// How long the compute lane is held by such a task. In-place rows: their input goes down while the
 /// device multiplies its own rows, the host multiplies (beside the device unless they share cores),

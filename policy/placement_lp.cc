@@ -16,6 +16,11 @@ constexpr std::array<std::array<Share, 3>, 3> kKinds{
 
 size_t index(Share share) { return static_cast<size_t>(share); }
 
+// What a byte on disk counts for beside one in host memory, where both are as fast: the disk is
+// somebody else's too, and writing wears it out.
+constexpr double kReadOnDisk = 4;
+constexpr double kWrittenOnDisk = 16;
+
 bool needs_device(Share share) {
   return share == Share::kWeightsInplace || share == Share::kWeightsHost ||
          share == Share::kKvHost || share == Share::kActivationsHost;
@@ -45,17 +50,26 @@ Policy PlacementLp::policy_with(Policy block, const std::array<double, kShareCou
   return block;
 }
 
+std::array<double, kLaneCount + 1> PlacementLp::loads_of(const Prediction& prediction,
+                                                         bool is_prefill) {
+  std::array<double, kLaneCount + 1> out{};
+  const auto& lanes = is_prefill ? prediction.prefill_lanes : prediction.decode_lanes;
+  std::copy(lanes.begin(), lanes.end(), out.begin());
+  out.back() =
+      is_prefill ? prediction.prefill_host_memory_seconds : prediction.decode_host_memory_seconds;
+  return out;
+}
+
 // Two lanes that share a resource take at least their sum over what it gives both together.
-void PlacementLp::add_time_rows(const std::array<Linear, kLaneCount>& lanes,
-                                std::vector<Linear>& rows) const {
+void PlacementLp::add_time_rows(const Loads& loads, std::vector<Linear>& rows) const {
   const auto sum = [&](Lane a, Lane b, double over) {
-    Linear row = lanes[static_cast<size_t>(a)];
-    const Linear& other = lanes[static_cast<size_t>(b)];
+    Linear row = loads[static_cast<size_t>(a)];
+    const Linear& other = loads[static_cast<size_t>(b)];
     row.base = (row.base + other.base) / over;
     for (size_t i = 0; i < kShareCount; ++i) row.slope[i] = (row.slope[i] + other.slope[i]) / over;
     rows.push_back(row);
   };
-  for (const Linear& lane : lanes) rows.push_back(lane);
+  for (const Linear& load : loads) rows.push_back(load);
   const Profile& profile = *request_.profile;
   const Disk& disk = profile.disks.front();
   sum(Lane::kDiskRead, Lane::kDiskWrite,
@@ -66,31 +80,37 @@ void PlacementLp::add_time_rows(const std::array<Linear, kLaneCount>& lanes,
   if (profile.shares_cores || !profile.device) sum(Lane::kDeviceCompute, Lane::kHostCompute, 1);
 }
 
-PlacementLp::PlacementLp(const SearchRequest& request, const Policy& block) : request_(request) {
+PlacementLp::PlacementLp(const SearchRequest& request, const Policy& block, PlanMaker& make_plan)
+    : request_(request) {
   const PlanInput& input = request.input;
   const bool has_device = input.device_budget_bytes > 0;
   struct Corner {
     Prediction time;
     std::array<double, 3> bytes;
+    double kv_bytes;
+    double activation_bytes;
   };
   const std::array<double, 3> budgets{
       static_cast<double>(std::max<int64_t>(input.device_budget_bytes, 1)),
       static_cast<double>(std::max<int64_t>(input.memory_budget_bytes, 1)),
       static_cast<double>(input.disk_budget_bytes > 0 ? input.disk_budget_bytes : INT64_MAX)};
   const auto corner = [&](const std::array<double, kShareCount>& shares) {
-    const Plan plan = make_plan(input, policy_with(block, shares, has_device));
-    return Corner{predict(*input.model, plan, *request.profile, input.kv_dtype, request.job),
-                  {static_cast<double>(plan.device_bytes()) / budgets[0],
-                   static_cast<double>(plan.memory_bytes()) / budgets[1],
-                   static_cast<double>(plan.disk_bytes()) / budgets[2]}};
+    const Plan plan = make_plan(policy_with(block, shares, has_device));
+    return Corner{
+        predict(*input.model, plan, *request.profile, input.kv_dtype, request.job),
+        {static_cast<double>(plan.device_bytes()) / budgets[0],
+         static_cast<double>(plan.memory_bytes()) / budgets[1],
+         static_cast<double>(plan.disk_bytes()) / budgets[2]},
+        static_cast<double>(plan.memory_pages * plan.page_bytes * input.model->num_layers),
+        static_cast<double>(plan.pass_tokens * input.model->hidden_size * 4)};
   };
   const Corner base = corner({});
-  std::array<Linear, kLaneCount> prefill;
-  std::array<Linear, kLaneCount> decode;
+  Loads prefill;
+  Loads decode;
   byte_rows_.resize(3);
-  for (size_t lane = 0; lane < kLaneCount; ++lane) {
-    prefill[lane].base = base.time.prefill_lanes[lane];
-    decode[lane].base = base.time.decode_lanes[lane];
+  for (auto* phase : {&prefill, &decode}) {
+    const auto loads = loads_of(base.time, phase == &prefill);
+    for (size_t i = 0; i < loads.size(); ++i) (*phase)[i].base = loads[i];
   }
   for (size_t tier = 0; tier < 3; ++tier) byte_rows_[tier].base = base.bytes[tier];
   const SearchConstraints& fixed = request.constraints;
@@ -102,25 +122,37 @@ PlacementLp::PlacementLp(const SearchRequest& request, const Policy& block) : re
     std::array<double, kShareCount> shares{};
     shares[i] = 1;
     const Corner one = corner(shares);
-    for (size_t lane = 0; lane < kLaneCount; ++lane) {
-      prefill[lane].slope[i] = one.time.prefill_lanes[lane] - prefill[lane].base;
-      decode[lane].slope[i] = one.time.decode_lanes[lane] - decode[lane].base;
+    for (auto* phase : {&prefill, &decode}) {
+      const auto loads = loads_of(one.time, phase == &prefill);
+      for (size_t load = 0; load < loads.size(); ++load)
+        (*phase)[load].slope[i] = loads[load] - (*phase)[load].base;
     }
     for (size_t tier = 0; tier < 3; ++tier)
       byte_rows_[tier].slope[i] = one.bytes[tier] - base.bytes[tier];
   }
   if (!has_device) byte_rows_.erase(byte_rows_.begin());
+  const auto weights = static_cast<double>(input.model->weight_bytes());
+  const auto dislike = [&](Share share, double bytes) { dislike_[index(share)] = bytes; };
+  dislike(Share::kWeightsInplace, weights);
+  dislike(Share::kWeightsHost, weights);
+  dislike(Share::kWeightsDisk, kReadOnDisk * weights);
+  dislike(Share::kKvHost, base.kv_bytes);
+  dislike(Share::kKvDisk, kWrittenOnDisk * base.kv_bytes);
+  dislike(Share::kActivationsHost, base.activation_bytes);
+  dislike(Share::kActivationsDisk, kWrittenOnDisk * base.activation_bytes);
   add_time_rows(prefill, prefill_rows_);
   add_time_rows(decode, decode_rows_);
 }
 
+double PlacementLp::most_of(const std::vector<Linear>& rows,
+                            const std::array<double, kShareCount>& shares) {
+  double value = 0;
+  for (const Linear& row : rows) value = std::max(value, row.at(shares));
+  return value;
+}
+
 double PlacementLp::seconds(const std::array<double, kShareCount>& shares) const {
-  const auto most = [&](const std::vector<Linear>& rows) {
-    double value = 0;
-    for (const Linear& row : rows) value = std::max(value, row.at(shares));
-    return value;
-  };
-  return most(prefill_rows_) + most(decode_rows_);
+  return most_of(prefill_rows_, shares) + most_of(decode_rows_, shares);
 }
 
 bool PlacementLp::fits(const std::array<double, kShareCount>& shares) const {
@@ -128,9 +160,8 @@ bool PlacementLp::fits(const std::array<double, kShareCount>& shares) const {
                      [&](const Linear& row) { return row.at(shares) <= 1 + 1e-9; });
 }
 
-namespace {
 // The rows of a GLPK problem, collected in its triplet form.
-class Problem {
+class PlacementLp::Problem {
  public:
   explicit Problem(int columns) : problem_(glp_create_prob(), glp_delete_prob) {
     glp_term_out(GLP_OFF);
@@ -174,8 +205,8 @@ class Problem {
 };
 
 // Bounds that the constraints put on one kind's shares.
-void constrain(Problem& problem, const std::optional<TierShares>& shares, Share host, Share disk,
-               bool has_device, bool has_inplace) {
+void PlacementLp::constrain(Problem& problem, const std::optional<TierShares>& shares, Share host,
+                            Share disk, bool has_device, bool has_inplace) {
   if (!shares) return;
   std::vector<double> row(kShareCount, 0.0);
   row[index(disk)] = 1;
@@ -186,30 +217,10 @@ void constrain(Problem& problem, const std::optional<TierShares>& shares, Share 
   if (has_inplace) row[index(Share::kWeightsInplace)] = 1;
   problem.row(row, shares->host, true);
 }
-}  // namespace
 
-std::optional<Placement> PlacementLp::solve(double latency_bound_seconds) const {
-  constexpr int kPrefill = static_cast<int>(kShareCount) + 1;
-  constexpr int kDecode = kPrefill + 1;
-  const double infinity = std::numeric_limits<double>::infinity();
-  Problem problem(kDecode);
-  for (size_t i = 0; i < kShareCount; ++i)
-    problem.bound(static_cast<int>(i) + 1, 0, varies_[i] ? 1 : 0);
-  // Seconds span many orders of magnitude from model to model: count in units of the slowest
-  // corner.
-  double unit = 0;
-  for (const auto* rows : {&prefill_rows_, &decode_rows_})
-    for (const Linear& row : *rows) {
-      unit = std::max(unit, std::abs(row.base));
-      for (double slope : row.slope) unit = std::max(unit, std::abs(slope));
-    }
-  if (unit <= 0) unit = 1;
-  for (const int column : {kPrefill, kDecode}) {
-    problem.bound(column, 0, infinity);
-    // A hair for each share, so that what costs nothing stays on the device.
-    problem.cost(column, 1);
-  }
-  for (size_t i = 0; i < kShareCount; ++i) problem.cost(static_cast<int>(i) + 1, 1e-9);
+// What any answer keeps to: sums of shares, constraints, budgets, and each phase at least as long
+// as every load.
+void PlacementLp::add_rows(Problem& problem, double unit) const {
   for (const auto& kind : kKinds) {
     std::vector<double> row(kShareCount, 0.0);
     for (const Share share : kind) row[index(share)] = 1;
@@ -226,28 +237,72 @@ std::optional<Placement> PlacementLp::solve(double latency_bound_seconds) const 
                   *fixed.inplace_host_fraction);
   for (const Linear& row : byte_rows_)
     problem.row({row.slope.begin(), row.slope.end()}, 1 - row.base);
-  const auto time_rows = [&](const std::vector<Linear>& rows, int column) {
+  const auto time_rows = [&](const std::vector<Linear>& rows, size_t column) {
     for (const Linear& row : rows) {
-      std::vector<double> coefficients(static_cast<size_t>(kDecode), 0.0);
+      std::vector<double> coefficients(kShareCount + 2, 0.0);
       for (size_t i = 0; i < kShareCount; ++i) coefficients[i] = row.slope[i] / unit;
-      coefficients[static_cast<size_t>(column) - 1] = -1;
+      coefficients[column] = -1;
       problem.row(coefficients, -row.base / unit);
     }
   };
-  time_rows(prefill_rows_, kPrefill);
-  time_rows(decode_rows_, kDecode);
-  if (latency_bound_seconds > 0) {
-    std::vector<double> row(static_cast<size_t>(kDecode), 0.0);
-    row[static_cast<size_t>(kPrefill) - 1] = row[static_cast<size_t>(kDecode) - 1] = 1;
-    problem.row(row, latency_bound_seconds / unit);
-  }
-  if (!problem.solve()) return std::nullopt;
-  Placement out;
-  for (size_t i = 0; i < kShareCount; ++i)
-    out.shares[i] = std::clamp(problem.value(static_cast<int>(i) + 1), 0.0, 1.0);
-  out.prefill_seconds = problem.value(kPrefill) * unit;
-  out.decode_seconds = problem.value(kDecode) * unit;
-  return out;
+  time_rows(prefill_rows_, kShareCount);
+  time_rows(decode_rows_, kShareCount + 1);
+}
+
+// Seconds span many orders of magnitude from model to model: count in units of the slowest corner.
+double PlacementLp::unit() const {
+  double unit = 0;
+  for (const auto* rows : {&prefill_rows_, &decode_rows_})
+    for (const Linear& row : *rows) {
+      unit = std::max(unit, std::abs(row.base));
+      for (double slope : row.slope) unit = std::max(unit, std::abs(slope));
+    }
+  return unit > 0 ? unit : 1;
+}
+
+std::optional<Placement> PlacementLp::solve(double latency_bound_seconds) const {
+  constexpr int kPrefill = static_cast<int>(kShareCount) + 1;
+  constexpr int kDecode = kPrefill + 1;
+  const double unit = this->unit();
+  // Least seconds within `bound` (0: any); or, of shares within it, those that are disliked least.
+  const auto solve_for = [&](double bound, bool is_fast_enough) -> std::optional<Placement> {
+    Problem problem(kDecode);
+    for (size_t i = 0; i < kShareCount; ++i)
+      problem.bound(static_cast<int>(i) + 1, 0, varies_[i] ? 1 : 0);
+    for (const int column : {kPrefill, kDecode}) {
+      problem.bound(column, 0, std::numeric_limits<double>::infinity());
+      problem.cost(column, is_fast_enough ? 0 : 1);
+    }
+    if (is_fast_enough) {
+      const double most = std::max(*std::max_element(dislike_.begin(), dislike_.end()), 1.0);
+      for (size_t i = 0; i < kShareCount; ++i)
+        problem.cost(static_cast<int>(i) + 1, dislike_[i] / most);
+    }
+    add_rows(problem, unit);
+    if (bound > 0) {
+      std::vector<double> row(static_cast<size_t>(kDecode), 0.0);
+      row[static_cast<size_t>(kPrefill) - 1] = row[static_cast<size_t>(kDecode) - 1] = 1;
+      problem.row(row, bound / unit);
+    }
+    if (!problem.solve()) return std::nullopt;
+    Placement out;
+    for (size_t i = 0; i < kShareCount; ++i)
+      out.shares[i] = std::clamp(problem.value(static_cast<int>(i) + 1), 0.0, 1.0);
+    out.prefill_seconds = problem.value(kPrefill) * unit;
+    out.decode_seconds = problem.value(kDecode) * unit;
+    return out;
+  };
+  const auto fastest = solve_for(latency_bound_seconds, false);
+  if (!fastest) return std::nullopt;
+  const double seconds = fastest->prefill_seconds + fastest->decode_seconds;
+  double bound = seconds * (1 + kAsFast);
+  if (latency_bound_seconds > 0) bound = std::min(bound, latency_bound_seconds);
+  auto highest = solve_for(bound, true);
+  if (!highest) return fastest;
+  // Its seconds are bounds there, not sums of what is least.
+  highest->prefill_seconds = most_of(prefill_rows_, highest->shares);
+  highest->decode_seconds = most_of(decode_rows_, highest->shares);
+  return highest;
 }
 
 }  // namespace sluice::policy

@@ -3,7 +3,9 @@
 // activations on each tier that make the block's seconds least within the budgets (FlexGen,
 // arXiv:2303.06865 section 4.3, with lanes in the place of steps). Every cost and every size is
 // linear in the shares, so its coefficients are the differences between corner policies, asked of
-// the same cost model and the same plan that the rest uses: nothing is written down twice.
+// the same cost model and the same plan that the rest uses: nothing is written down twice. Of
+// shares that are as fast, those with the most bytes high up are taken: memory before disk, and
+// least on disk of what is written there in every pass.
 #include <array>
 #include <optional>
 
@@ -24,6 +26,9 @@ enum class Share : uint8_t {
 };
 constexpr size_t kShareCount = 7;
 
+/// Shares slower than the fastest by less than this share of its seconds are as fast.
+constexpr double kAsFast = 1e-3;
+
 struct Placement {
   std::array<double, kShareCount> shares{};
   double prefill_seconds = 0;
@@ -32,8 +37,9 @@ struct Placement {
 
 class PlacementLp {
  public:
-  /// Block and choices from `block` (its shares are ignored).
-  PlacementLp(const SearchRequest& request, const Policy& block);
+  /// Block and choices from `block` (its shares are ignored). `make_plan` makes plans of
+  /// request.input.
+  PlacementLp(const SearchRequest& request, const Policy& block, PlanMaker& make_plan);
 
   /// The best shares, or nothing when no shares fit the budgets. `latency_bound_seconds` > 0 bounds
   /// prefill + decode.
@@ -54,13 +60,24 @@ class PlacementLp {
     std::array<double, kShareCount> slope{};
     double at(const std::array<double, kShareCount>& shares) const noexcept;
   };
-  void add_time_rows(const std::array<Linear, kLaneCount>& lanes, std::vector<Linear>& rows) const;
+  // The lanes' seconds in a phase, and those of the host's memory.
+  using Loads = std::array<Linear, kLaneCount + 1>;
+  static std::array<double, kLaneCount + 1> loads_of(const Prediction& prediction, bool is_prefill);
+  void add_time_rows(const Loads& loads, std::vector<Linear>& rows) const;
+  class Problem;
+  void add_rows(Problem& problem, double unit) const;
+  static void constrain(Problem& problem, const std::optional<TierShares>& shares, Share host,
+                        Share disk, bool has_device, bool has_inplace);
+  static double most_of(const std::vector<Linear>& rows,
+                        const std::array<double, kShareCount>& shares);
+  double unit() const;
 
   const SearchRequest& request_;
   std::array<bool, kShareCount> varies_{};
   std::vector<Linear> prefill_rows_;  ///< each at most the phase's seconds
   std::vector<Linear> decode_rows_;
-  std::vector<Linear> byte_rows_;  ///< each at most 1: bytes over budget, by tier
+  std::vector<Linear> byte_rows_;              ///< each at most 1: bytes over budget, by tier
+  std::array<double, kShareCount> dislike_{};  ///< of a whole share, where seconds say nothing
 };
 
 }  // namespace sluice::policy

@@ -139,7 +139,7 @@ void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSp
   }
 }
 
-WeightMemory place_weights(const PlanInput& input, Plan& plan) {
+WeightMemory place_weights(const PlanInput& input, bool is_many, Plan& plan) {
   WeightMemory memory;
   RowSplitter splitter(*input.model, plan.policy, plan.has_device, input.row_granule);
   std::optional<RowSplit> tokens;  // of the token table, which comes first
@@ -162,9 +162,7 @@ WeightMemory place_weights(const PlanInput& input, Plan& plan) {
   }
   // A sublayer computes for as long as a few tokens take to read the next one; with many, reading
   // rests at its end unless the one after that can begin.
-  const int64_t sequences = std::min(plan.policy.block_sequences(), input.workload.sequences);
-  const int ahead = sequences > kFewSequences ? 2 : 1;
-  plan.ring_bytes = weight_ring_bytes(all, largest, ahead);
+  plan.ring_bytes = weight_ring_bytes(all, largest, is_many ? 2 : 1);
   if (plan.has_device && !plan.disk_reaches_device)
     plan.host_ring_bytes = weight_ring_bytes(from_disk, largest_from_disk, 1);
   return memory;
@@ -308,14 +306,46 @@ int64_t Plan::hidden_memory_rows() const noexcept {
   return pass_tokens - static_cast<int64_t>(lower * static_cast<double>(pass_tokens) + 1e-9);
 }
 
-Plan make_plan(const PlanInput& input, const Policy& policy) {
-  Plan plan;
+struct PlanMaker::Placed {
+  TierShares shares;
+  double inplace_host_fraction = 0;
+  bool is_many = false;
+  Plan plan;  // all that place_weights says
+  WeightMemory memory;
+};
+
+PlanMaker::PlanMaker(const PlanInput& input) : input_(input) {}
+PlanMaker::~PlanMaker() = default;
+
+const PlanMaker::Placed& PlanMaker::placed(const Policy& policy) {
+  const bool is_many =
+      std::min(policy.block_sequences(), input_.workload.sequences) > kFewSequences;
+  for (const auto& one : placed_)
+    if (one->shares == policy.weights && one->is_many == is_many &&
+        one->inplace_host_fraction == policy.inplace_host_fraction)
+      return *one;
+  constexpr size_t kMostKept = 16;  // an LP asks for eight corners
+  if (placed_.size() >= kMostKept) placed_.erase(placed_.begin());
+  auto made = std::make_unique<Placed>();
+  made->shares = policy.weights;
+  made->inplace_host_fraction = policy.inplace_host_fraction;
+  made->is_many = is_many;
+  made->plan.policy = policy;
+  made->plan.has_device = input_.device_budget_bytes > 0;
+  made->plan.disk_reaches_device = made->plan.has_device && input_.disk_reaches_device;
+  made->plan.eight_bit_activations = input_.eight_bit_activations;
+  made->memory = place_weights(input_, is_many, made->plan);
+  placed_.push_back(std::move(made));
+  return *placed_.back();
+}
+
+Plan PlanMaker::operator()(const Policy& policy) {
+  const PlanInput& input = input_;
+  const Placed& weights = placed(policy);
+  const WeightMemory& memory = weights.memory;
+  Plan plan = weights.plan;
   plan.policy = policy;
   plan.policy.page_tokens = page_tokens_of(policy, input.kv_dtype, input.workload.max_total_tokens);
-  plan.has_device = input.device_budget_bytes > 0;
-  plan.disk_reaches_device = plan.has_device && input.disk_reaches_device;
-  plan.eight_bit_activations = input.eight_bit_activations;
-  const WeightMemory memory = place_weights(input, plan);
   place_kv(input, plan);
   place_activations(input, plan);
   const ModelShape& model = *input.model;
@@ -344,6 +374,8 @@ Plan make_plan(const PlanInput& input, const Policy& policy) {
   }
   return plan;
 }
+
+Plan make_plan(const PlanInput& input, const Policy& policy) { return PlanMaker(input)(policy); }
 
 std::string plan_table(const Plan& plan, int64_t memory_budget_bytes, int64_t device_budget_bytes,
                        int64_t disk_budget_bytes) {

@@ -5,6 +5,7 @@
 // line of this plan.
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -140,6 +141,23 @@ constexpr int64_t kDiskBlock = 4096;
 
 /// Sizes for `policy`; does not look at the budget. Errors: none.
 Plan make_plan(const PlanInput& input, const Policy& policy);
+
+/// Makes plans of one input, as make_plan() does, for many policies: what is the same for the same
+/// shares of weights is worked out once. Not for several threads.
+class PlanMaker {
+ public:
+  /// `input` stays where it is, and as it is.
+  explicit PlanMaker(const PlanInput& input);
+  ~PlanMaker();
+  Plan operator()(const Policy& policy);
+
+ private:
+  struct Placed;
+  const Placed& placed(const Policy& policy);
+
+  const PlanInput& input_;
+  std::vector<std::unique_ptr<Placed>> placed_;
+};
 
 /// Whether every tier's budget holds.
 bool fits(const PlanInput& input, const Plan& plan) noexcept;

@@ -16,6 +16,8 @@ struct TierShares {
   double device = 1;
   double host = 0;
   double disk = 0;
+
+  bool operator==(const TierShares&) const = default;
 };
 
 /// Where the attention over KV that lives off the device is computed.

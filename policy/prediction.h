@@ -26,6 +26,11 @@ struct Prediction {
   /// Seconds that each lane is busy in prefill and in decode, of one block.
   std::array<double, kLaneCount> prefill_lanes{};
   std::array<double, kLaneCount> decode_lanes{};
+  /// Seconds that the host's memory is busy for all of them together, beside a device with a memory
+  /// of its own: copies, reading and writing the disk, rows multiplied in place, attention on the
+  /// host.
+  double prefill_host_memory_seconds = 0;
+  double decode_host_memory_seconds = 0;
 
   double seconds() const noexcept { return prefill_seconds + decode_seconds; }
   /// Generated tokens per second, as FlexGen counts: new tokens of the block over its seconds.
@@ -34,6 +39,9 @@ struct Prediction {
   double latency_seconds() const noexcept { return seconds(); }
   double lane_seconds(Lane lane) const noexcept {
     return prefill_lanes[static_cast<size_t>(lane)] + decode_lanes[static_cast<size_t>(lane)];
+  }
+  double host_memory_seconds() const noexcept {
+    return prefill_host_memory_seconds + decode_host_memory_seconds;
   }
   /// The lane with the most busy seconds.
   Lane bottleneck() const noexcept {

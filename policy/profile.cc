@@ -48,22 +48,6 @@ void validate_processor(const Profile& profile, const Processor& processor, cons
   need_time(profile, processor.synchronise_seconds, fmt::format("{}.synchronise_seconds", which));
 }
 
-double log_distance(double a, double b) { return std::abs(std::log(a) - std::log(b)); }
-
-// Rate at m, on straight lines of log rate over log m through the rows of one size of W; flat
-// beyond the ends.
-double rate_at(const std::vector<const MatmulRate*>& rows, int64_t m) {
-  const auto above =
-      std::find_if(rows.begin(), rows.end(), [&](const MatmulRate* row) { return row->m >= m; });
-  if (above == rows.end()) return rows.back()->flops.value;
-  if (above == rows.begin() || (*above)->m == m) return (*above)->flops.value;
-  const MatmulRate& high = **above;
-  const MatmulRate& low = **(above - 1);
-  const double t = std::log(static_cast<double>(m) / static_cast<double>(low.m)) /
-                   std::log(static_cast<double>(high.m) / static_cast<double>(low.m));
-  return std::exp((1 - t) * std::log(low.flops.value) + t * std::log(high.flops.value));
-}
-
 const AttentionRate& attention_row(const Processor& processor, KvFormat kv_dtype) {
   for (const AttentionRate& row : processor.attention)
     if (row.kv_dtype == kv_dtype) return row;
@@ -193,8 +177,74 @@ RateChoice choose_rates(const Processor& processor, const WeightFormat& weights,
   return out;
 }
 
-// Up to here quantised weights are unpacked in registers.
-constexpr int64_t kUnpackedRows = 16;
+// Up to here a GPU unpacks quantised weights in registers (kernels/cuda/quantised_linear.h); for
+// more rows it unpacks them to memory first. The CPU's kernels never do.
+constexpr int64_t kUnpackedRows = 64;
+// A row whose operations take less than so many times what its weights take to read was bound by
+// the memory: it says nothing of the arithmetic.
+constexpr double kBoundByMemory = 1.25;
+
+bool is_bound_by_memory(const Processor& processor, const MatmulRate& row) noexcept {
+  const double operations = 2 * static_cast<double>(row.m) * static_cast<double>(row.k);
+  const double bytes = static_cast<double>(row.weights.row_bytes(row.k));
+  return operations / row.flops.value <= kBoundByMemory * bytes / processor.memory_read.value;
+}
+
+// The rows of the table that say something of one product: those chosen, of the size of W nearest
+// to its own; of other weights' rows only those that were not bound by reading those weights, or
+// the fastest alone.
+class Rates {
+ public:
+  Rates(const Processor& processor, const RateChoice& choice, double size)
+      : processor_(processor), choice_(choice), size_(size) {
+    for (const MatmulRate& row : processor.matmul)
+      if (choice.takes(row)) nearest_ = std::min(nearest_, distance(row));
+    if (choice.is_same) return;
+    const MatmulRate* fastest = nullptr;
+    bool has_arithmetic = false;
+    for (const MatmulRate& row : processor.matmul) {
+      if (!is_near(row)) continue;
+      if (!fastest || row.flops.value > fastest->flops.value) fastest = &row;
+      has_arithmetic = has_arithmetic || !is_bound_by_memory(processor, row);
+    }
+    if (!has_arithmetic) only_ = fastest;
+  }
+
+  /// At m, on straight lines of log rate over log m; flat beyond the ends.
+  double at(int64_t m) const {
+    const MatmulRate* low = nullptr;
+    const MatmulRate* high = nullptr;
+    for (const MatmulRate& row : processor_.matmul) {
+      if (!takes(row)) continue;
+      if (row.m <= m && (!low || row.m > low->m)) low = &row;
+      if (row.m >= m && (!high || row.m < high->m)) high = &row;
+    }
+    if (!low || !high) return (low ? low : high)->flops.value;
+    if (low->m == high->m) return low->flops.value;
+    const double t = std::log(static_cast<double>(m) / static_cast<double>(low->m)) /
+                     std::log(static_cast<double>(high->m) / static_cast<double>(low->m));
+    return std::exp((1 - t) * std::log(low->flops.value) + t * std::log(high->flops.value));
+  }
+
+ private:
+  double distance(const MatmulRate& row) const {
+    const double other = static_cast<double>(row.n) * static_cast<double>(row.k);
+    return std::max(size_ / other, other / size_);
+  }
+  bool is_near(const MatmulRate& row) const {
+    return choice_.takes(row) && distance(row) <= nearest_ * (1 + 1e-9);
+  }
+  bool takes(const MatmulRate& row) const {
+    if (only_) return &row == only_;
+    return is_near(row) && (choice_.is_same || !is_bound_by_memory(processor_, row));
+  }
+
+  const Processor& processor_;
+  const RateChoice& choice_;
+  double size_;
+  double nearest_ = std::numeric_limits<double>::infinity();
+  const MatmulRate* only_ = nullptr;
+};
 }  // namespace
 
 double matmul_seconds(const Processor& processor, const WeightFormat& weights,
@@ -202,27 +252,13 @@ double matmul_seconds(const Processor& processor, const WeightFormat& weights,
   if (m <= 0 || n <= 0 || k <= 0) return 0;
   const RateChoice choice = choose_rates(processor, weights, eight_bit_activations);
   const double size = static_cast<double>(n) * static_cast<double>(k);
-  const auto distance = [&](const MatmulRate& row) {
-    return log_distance(size, static_cast<double>(row.n) * static_cast<double>(row.k));
-  };
-  double nearest = std::numeric_limits<double>::infinity();
-  for (const MatmulRate& row : processor.matmul)
-    if (choice.takes(row)) nearest = std::min(nearest, distance(row));
-  std::vector<const MatmulRate*> rows;
-  for (const MatmulRate& row : processor.matmul)
-    if (choice.takes(row) && distance(row) <= nearest + 1e-9) rows.push_back(&row);
-  std::sort(rows.begin(), rows.end(),
-            [](const MatmulRate* a, const MatmulRate* b) { return a->m < b->m; });
   const double flops = 2 * static_cast<double>(m) * size;
-  const double bytes = size / static_cast<double>(k) * static_cast<double>(weights.row_bytes(k));
-  double seconds = std::max(flops / rate_at(rows, m), bytes / processor.memory_read.value);
-  if (!choice.is_same) {
-    // A rate that was bound by wider weights says nothing of these: the memory does.
-    if (m <= kUnpackedRows)
-      seconds = bytes / processor.memory_read.value;
-    else
-      seconds += (bytes + 2 * size) / processor.memory_read.value;
-  }
+  const double bytes = static_cast<double>(n) * static_cast<double>(weights.row_bytes(k));
+  double seconds =
+      std::max(flops / Rates(processor, choice, size).at(m), bytes / processor.memory_read.value);
+  const bool is_gpu = processor.threads == 0;
+  if (!choice.is_same && is_gpu && m > kUnpackedRows)
+    seconds += (bytes + 2 * size) / processor.memory_read.value;
   return seconds + processor.launch_seconds.value;
 }
 

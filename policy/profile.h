@@ -108,6 +108,9 @@ struct Profile {
   int64_t disk_bytes = 0;
   std::vector<ThreadRate> host_memory;  ///< by thread count, rising
 
+  /// Whether the device has a memory and copy engines of its own: then copies, reading the disk and
+  /// the host's cores share the host's memory, and nothing else does.
+  bool shares_host_memory() const noexcept { return device && !shares_cores; }
   double disk_read() const noexcept;  ///< of all disks together
   double disk_write() const noexcept;
   /// What `pages` requests of KV pages take besides their bytes, of all disks together.
@@ -136,9 +139,9 @@ std::optional<Profile> shipped_profile(std::string_view name);
 /// Seconds of one product y[m, n] = x[m, k] W[n, k]^T: the larger of operations over the table's
 /// rate (between m's on a log-log line; of the row whose n * k is nearest; types that the table
 /// lacks take the nearest type's rows) and the bytes of W over memory_read, plus one launch. 0 when
-/// n or m is 0. A quantised W that the table has no rows of: the product of the plain type, with
-/// the bytes of the codes, and beyond a few rows of x the unpacking of W (read, and written as
-/// 16-bit elements).
+/// n or m is 0. A quantised W that the table has no rows of: the bytes of the codes, and the
+/// operations at the plain type's rates where those were not bound by reading plain weights; on a
+/// GPU beyond 64 rows of x also the unpacking of W (read, and written as 16-bit elements).
 double matmul_seconds(const Processor& processor, const WeightFormat& weights,
                       bool eight_bit_activations, int64_t m, int64_t n, int64_t k);
 /// The same of plain weights.

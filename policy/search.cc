@@ -3,12 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <functional>
+#include <set>
+#include <tuple>
+#include <utility>
 
 #include "policy/infeasible.h"
 #include "policy/placement_lp.h"
 #include "policy/simulator.h"
+#include "src/base/bytes.h"
 #include "src/base/error.h"
 
 namespace sluice::policy {
@@ -20,6 +26,22 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kRealisedPerSimulated = 4;
 // Realising a placement rounds and adds staging: so often is the overshoot taken off again.
 constexpr int kShrinkRounds = 24;
+// Other prefills of the best block that are simulated.
+constexpr int kVariants = 5;
+// Prefill micro-batches of fewer tokens than this waste a processor's arithmetic, smaller than the
+// least its launches; beyond the most nothing is gained.
+constexpr int64_t kFewTokens = 512;
+constexpr int64_t kLeastTokens = 32;
+constexpr int64_t kMostTokens = 64 << 10;
+// The smallest prefill pass worth a trip of the streamed weights.
+constexpr int64_t kPassMicroBatches = 8;
+constexpr int64_t kPassTokens = 4096;
+// Micro-batches of one pass, at most: each is tasks in every sublayer.
+constexpr int64_t kMostMicroBatches = 256;
+// A block is in time up to this share of its bound.
+constexpr double kInTime = 1.02;
+constexpr int kTighterBounds = 5;
+constexpr double kTighter = 0.98;
 
 struct Block {
   Policy policy;
@@ -36,10 +58,11 @@ std::vector<int64_t> counts_up_to(int64_t most) {
   return out;
 }
 
-// Block sizes that split the job evenly over rounds: no round is nearly empty.
+// Block sizes that split the job evenly over rounds, where no round is nearly empty, and others.
 std::vector<int64_t> even_blocks(int64_t sequences, int64_t most) {
   std::vector<int64_t> out;
-  for (int64_t rounds = 1; rounds <= sequences && rounds <= 64; ++rounds) {
+  constexpr int64_t kMostRounds = 12;  // of more, sizes apart by powers of two do as well
+  for (int64_t rounds = 1; rounds <= sequences && rounds <= kMostRounds; ++rounds) {
     const int64_t block = (sequences + rounds - 1) / rounds;
     if (block <= most && (out.empty() || out.back() != block)) out.push_back(block);
   }
@@ -53,20 +76,45 @@ double job_rounds(const SearchRequest& request, int64_t block) {
                    static_cast<double>(std::max<int64_t>(block, 1)));
 }
 
+// Seconds on a scale of steps of 0.3 %: what is on one step is as fast.
+int64_t step_of(double seconds) {
+  return static_cast<int64_t>(std::floor(std::log(std::max(seconds, 1e-9)) / 0.003));
+}
+
+void stop_if_asked(const SearchRequest& request) {
+  if (request.stop.stop_requested())
+    throw Error(ErrorKind::kCancelled, "the search for a policy was stopped", "");
+}
+
 class Search {
  public:
   explicit Search(const SearchRequest& request)
-      : request_(request), has_device_(request.input.device_budget_bytes > 0) {}
+      : request_(request),
+        has_device_(request.input.device_budget_bytes > 0),
+        make_plan_(request.input) {}
 
-  SearchResult run() {
+  /// The best, or nothing where none fits the budgets and the bound.
+  std::optional<SearchResult> run() {
     const auto started = Clock::now();
-    enumerate();
-    if (blocks_.empty()) explain_infeasible(request_);
-    std::sort(blocks_.begin(), blocks_.end(),
-              [](const Block& a, const Block& b) { return a.job_seconds < b.job_seconds; });
-    realise();
-    if (realised_.empty()) explain_infeasible(request_);
-    rank();
+    const bool is_bounded = request_.objective == Objective::kThroughputUnderLatency;
+    bound_seconds_ = is_bounded ? request_.latency_bound_seconds : 0;
+    // What the linear program thinks is in time may be late when it is simulated: ask it for less.
+    for (int round = 0; round < kTighterBounds; ++round) {
+      blocks_.clear();
+      realised_.clear();
+      enumerate();
+      std::stable_sort(blocks_.begin(), blocks_.end(), [](const Block& a, const Block& b) {
+        return std::pair{step_of(a.job_seconds), a.policy.micro_batch_tokens} <
+               std::pair{step_of(b.job_seconds), b.policy.micro_batch_tokens};
+      });
+      realise();
+      if (realised_.empty()) return std::nullopt;
+      rank();
+      if (!is_late(realised_.front())) break;
+      bound_seconds_ *=
+          kTighter * request_.latency_bound_seconds / prediction_of(realised_.front()).seconds();
+    }
+    if (is_late(realised_.front())) return std::nullopt;
     result_.best = realised_.front();
     result_.ranked = std::move(realised_);
     result_.search_seconds = std::chrono::duration<double>(Clock::now() - started).count();
@@ -84,17 +132,21 @@ class Search {
     const SearchConstraints& fixed = request_.constraints;
     const int64_t most = most_sequences();
     // Without a device a micro-batch is bounded by its tokens alone: one shape of block.
-    std::vector<int64_t> micro =
-        has_device_ ? counts_up_to(std::min<int64_t>(most, 256)) : even_blocks(most, 512);
-    if (fixed.micro_batch_sequences) micro = {*fixed.micro_batch_sequences};
-    for (const int64_t size : micro) {
+    constexpr int64_t kMostCount = 32;
+    constexpr int64_t kMostSize = 256;
+    std::set<std::pair<int64_t, int64_t>> shapes;  // sequences of a micro-batch, micro-batches
+    for (const int64_t block : even_blocks(most, has_device_ ? kMostSize * kMostCount : 512)) {
       std::vector<int64_t> counts{1};
-      if (fixed.micro_batches)
-        counts = {*fixed.micro_batches};
-      else if (has_device_)
-        counts = counts_up_to(std::min<int64_t>(32, (most + size - 1) / size));
-      for (const int64_t count : counts) add_block(size, count);
+      if (has_device_) counts = counts_up_to(std::min(kMostCount, block));
+      if (fixed.micro_batches) counts = {*fixed.micro_batches};
+      for (const int64_t count : counts) {
+        const int64_t size = fixed.micro_batch_sequences.value_or((block + count - 1) / count);
+        const bool is_small = !has_device_ || fixed.micro_batch_sequences || size <= kMostSize;
+        if (is_small && (fixed.micro_batches || size * (count - 1) < most))
+          shapes.emplace(size, count);
+      }
     }
+    for (const auto& [size, count] : shapes) add_block(size, count);
   }
 
   void add_block(int64_t size, int64_t count) {
@@ -102,7 +154,6 @@ class Search {
     block.micro_batch_sequences = size;
     block.micro_batches = count;
     const int64_t sequences = std::min(block.block_sequences(), most_sequences());
-    const int64_t all = sequences * std::max<int64_t>(request_.input.workload.max_prompt_tokens, 1);
     std::vector<AttentionPlace> places{AttentionPlace::kDevice};
     if (request_.constraints.attention)
       places = {*request_.constraints.attention};
@@ -111,28 +162,85 @@ class Search {
     for (const AttentionPlace place : places) {
       block.attention = place;
       bool is_found = false;
-      for (const int64_t tokens : {request_.start.micro_batch_tokens, int64_t{128}, int64_t{32}}) {
-        if (tokens > request_.start.micro_batch_tokens) continue;
+      for (const int64_t tokens : micro_batch_tokens(std::min(size, sequences))) {
+        // Tiny micro-batches only where nothing else fits.
+        if (is_found && tokens < kFewTokens && tokens < prompt_tokens()) break;
         block.micro_batch_tokens = tokens;
-        // Fewer prefill passes read the streamed weights less often and hold more hidden states.
-        for (const int64_t passes : {1, 4, 16}) {
-          const int64_t least = std::max<int64_t>(8 * tokens, sequences);
-          const int64_t wanted = (all + passes - 1) / passes;
-          if (passes > 1 && wanted < least && is_found) break;
-          block.pass_tokens = std::max(std::min(all, least), wanted);
-          is_found = try_block(block, sequences) || is_found;
-        }
-        if (is_found) break;  // smaller micro-batches only where nothing else fits
+        is_found = add_passes(block, sequences) || is_found;
       }
     }
   }
 
+  int64_t prompt_tokens() const {
+    return std::max<int64_t>(std::llround(request_.job.prompt_tokens), 1);
+  }
+
+  // Tokens of a micro-batch, largest first: whole prompts of `sequences` sequences, 1, 4, 16, ...
+  // of them (fewer than 512 tokens only where more would be too many), the longest prompt, and
+  // parts of one prompt.
+  std::vector<int64_t> micro_batch_tokens(int64_t sequences) const {
+    if (request_.constraints.micro_batch_tokens) return {*request_.constraints.micro_batch_tokens};
+    const int64_t prompt = prompt_tokens();
+    std::vector<int64_t> out{kLeastTokens, 4 * kLeastTokens};
+    for (int64_t part = kFewTokens; part < prompt && part <= kMostTokens; part *= 4)
+      out.push_back(part);
+    for (int64_t count = std::max<int64_t>(kFewTokens / prompt, 1);; count *= 4) {
+      count = std::min(count, sequences);
+      if (count * prompt > kMostTokens) break;
+      out.push_back(count * prompt);
+      if (count == sequences) break;
+    }
+    const int64_t longest = request_.input.workload.max_prompt_tokens;
+    if (longest > prompt && longest <= kMostTokens) out.push_back(longest);
+    // More than all prompts of a micro-batch together is as much.
+    for (int64_t& tokens : out)
+      tokens = std::min(tokens, std::max(sequences * std::max(longest, prompt), kLeastTokens));
+    std::sort(out.begin(), out.end(), std::greater<>());
+    out.erase(std::unique(out.begin(), out.end()), out.end());
+    return out;
+  }
+
+  // Fewer prefill passes read the streamed weights less often and hold more hidden states.
+  bool add_passes(Policy block, int64_t sequences) {
+    if (request_.constraints.pass_tokens) {
+      block.pass_tokens = *request_.constraints.pass_tokens;
+      return try_block(block, sequences);
+    }
+    const int64_t tokens = block.micro_batch_tokens;
+    const int64_t prompt = prompt_tokens();
+    const int64_t all = sequences * std::max<int64_t>(request_.input.workload.max_prompt_tokens, 1);
+    const int64_t least = std::min(
+        all, std::max({std::min(kPassMicroBatches * tokens, kPassTokens), tokens, sequences}));
+    bool is_found = false;
+    for (int64_t passes = 1;; passes *= 4) {
+      // Whole micro-batches of whole prompts.
+      const int64_t wanted = std::max((all + passes - 1) / passes, least);
+      const int64_t unit = tokens >= prompt || wanted < prompt ? tokens : prompt;
+      block.pass_tokens = std::max(std::min(round_up(wanted, unit), all), sequences);
+      if (is_sensible(block)) is_found = try_block(block, sequences) || is_found;
+      if (wanted == least || (is_found && passes >= 16)) break;
+    }
+    return is_found;
+  }
+
+  // Whether a pass can be held and simulated at all.
+  bool is_sensible(const Policy& block) const {
+    const PlanInput& input = request_.input;
+    const double bytes =
+        static_cast<double>(block.pass_tokens) * static_cast<double>(input.model->hidden_size) * 4;
+    const double room = static_cast<double>(input.device_budget_bytes) +
+                        static_cast<double>(input.memory_budget_bytes) +
+                        static_cast<double>(input.disk_budget_bytes);
+    return (input.disk_budget_bytes <= 0 || bytes <= room) &&
+           block.pass_tokens <= kMostMicroBatches * block.micro_batch_tokens;
+  }
+
   bool try_block(const Policy& block, int64_t sequences) {
+    stop_if_asked(request_);
     ++result_.candidates;
-    const PlacementLp lp(request_, block);
+    const PlacementLp lp(request_, block, make_plan_);
     ++result_.linear_programs;
-    const bool is_bounded = request_.objective == Objective::kThroughputUnderLatency;
-    const auto placement = lp.solve(is_bounded ? request_.latency_bound_seconds : 0);
+    const auto placement = lp.solve(bound_seconds_);
     if (!placement) return false;
     const double seconds = placement->prefill_seconds + placement->decode_seconds;
     blocks_.push_back({block, *placement, seconds * job_rounds(request_, sequences)});
@@ -140,12 +248,12 @@ class Search {
   }
 
   // What the device lacks goes to the host, what the host lacks to disk, until the plan fits.
-  std::optional<Plan> shrink_to_fit(Policy policy) const {
+  std::optional<Plan> shrink_to_fit(Policy policy) {
     const PlanInput& input = request_.input;
     const auto weight_bytes =
         static_cast<double>(std::max<int64_t>(input.model->weight_bytes(), 1));
     for (int round = 0; round < kShrinkRounds; ++round) {
-      Plan plan = make_plan(input, policy);
+      Plan plan = make_plan_(policy);
       if (policy::fits(input, plan)) return plan;
       const double device_over =
           has_device_ ? static_cast<double>(plan.device_bytes() - input.device_budget_bytes) : 0;
@@ -174,47 +282,95 @@ class Search {
     kv_to += step;
   }
 
+  // Sequences, micro-batches and place of attention: what a block looks like in decode.
+  using BlockForm = std::array<int64_t, 3>;
+  static BlockForm form_of(const Policy& policy) {
+    return {policy.micro_batch_sequences, policy.micro_batches,
+            static_cast<int64_t>(policy.attention)};
+  }
+
+  std::optional<Candidate> realise(const Block& block) {
+    stop_if_asked(request_);
+    const auto plan =
+        shrink_to_fit(PlacementLp::policy_with(block.policy, block.placement.shares, has_device_));
+    if (!plan) return std::nullopt;
+    Candidate candidate;
+    candidate.policy = plan->policy;
+    candidate.plan = *plan;
+    candidate.predicted = predict(*request_.input.model, *plan, *request_.profile,
+                                  request_.input.kv_dtype, request_.job);
+    return candidate;
+  }
+
+  // The best of each form, best forms first.
   void realise() {
     const size_t most =
         kRealisedPerSimulated * static_cast<size_t>(std::max(request_.simulated_candidates, 2));
+    std::set<BlockForm> forms;
     for (const Block& block : blocks_) {
       if (realised_.size() >= most) break;
-      const auto plan = shrink_to_fit(
-          PlacementLp::policy_with(block.policy, block.placement.shares, has_device_));
-      if (!plan) continue;
-      Candidate candidate;
-      candidate.policy = plan->policy;
-      candidate.plan = *plan;
-      candidate.predicted = predict(*request_.input.model, *plan, *request_.profile,
-                                    request_.input.kv_dtype, request_.job);
-      realised_.push_back(std::move(candidate));
+      if (forms.contains(form_of(block.policy))) continue;
+      auto candidate = realise(block);
+      if (!candidate) continue;
+      forms.insert(form_of(block.policy));
+      realised_.push_back(std::move(*candidate));
     }
   }
 
-  double value(const Candidate& candidate) const {
-    const Prediction& prediction = candidate.simulated ? *candidate.simulated : candidate.predicted;
-    const double rounds = job_rounds(request_, prediction.block_sequences);
-    // Over the bound: after everything that keeps it.
-    const bool is_late = request_.objective == Objective::kThroughputUnderLatency &&
-                         prediction.seconds() > request_.latency_bound_seconds * 1.02;
-    return prediction.seconds() * rounds + (is_late ? 1e12 : 0);
+  // The best candidate's form with other micro-batches and passes of its prompts.
+  void add_variants_of_best() {
+    const BlockForm form = form_of(realised_.front().policy);
+    int left = std::min(request_.simulated_candidates, kVariants);
+    for (const Block& block : blocks_) {
+      if (left <= 0) return;
+      if (form_of(block.policy) != form) continue;
+      --left;
+      auto candidate = realise(block);
+      if (!candidate) continue;
+      simulate(*candidate);
+      realised_.push_back(std::move(*candidate));
+    }
+  }
+
+  bool is_late(const Candidate& candidate) const {
+    return request_.objective == Objective::kThroughputUnderLatency &&
+           prediction_of(candidate).seconds() > request_.latency_bound_seconds * kInTime;
+  }
+
+  double job_seconds(const Candidate& candidate) const {
+    const Prediction& prediction = prediction_of(candidate);
+    return prediction.seconds() * job_rounds(request_, prediction.block_sequences);
   }
 
   void rank() {
-    const auto better = [&](const Candidate& a, const Candidate& b) { return value(a) < value(b); };
+    // Over the bound: after everything that keeps it. Of those that are as fast, the one that
+    // writes less to disk, then the one with smaller micro-batches.
+    const auto key = [&](const Candidate& one) {
+      return std::tuple{is_late(one), step_of(job_seconds(one)), one.plan.disk_bytes(),
+                        one.policy.micro_batch_tokens};
+    };
+    const auto better = [&](const Candidate& a, const Candidate& b) { return key(a) < key(b); };
     std::stable_sort(realised_.begin(), realised_.end(), better);
     const auto simulated =
         std::min(realised_.size(), static_cast<size_t>(std::max(request_.simulated_candidates, 0)));
     if (simulated == 0) return;
     realised_.resize(simulated);
-    for (Candidate& candidate : realised_)
-      candidate.simulated = simulate_block(*request_.input.model, candidate.plan, *request_.profile,
-                                           request_.input.kv_dtype, request_.job);
+    for (Candidate& candidate : realised_) simulate(candidate);
     std::stable_sort(realised_.begin(), realised_.end(), better);
+    add_variants_of_best();
+    std::stable_sort(realised_.begin(), realised_.end(), better);
+  }
+
+  void simulate(Candidate& candidate) const {
+    stop_if_asked(request_);
+    candidate.simulated = simulate_block(*request_.input.model, candidate.plan, *request_.profile,
+                                         request_.input.kv_dtype, request_.job);
   }
 
   const SearchRequest& request_;
   bool has_device_;
+  PlanMaker make_plan_;
+  double bound_seconds_ = 0;  // that the linear programs keep to; 0: none
   std::vector<Block> blocks_;
   std::vector<Candidate> realised_;
   SearchResult result_;
@@ -237,12 +393,69 @@ void check(const SearchRequest& request) {
       request.input.device_budget_bytes <= 0)
     refuse("attention on the host needs a device to be beside", "leave that constraint out");
 }
+
+std::string count_of(int64_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+// Seconds as one writes them, never less.
+std::string rounded_up(double seconds) {
+  const double unit = std::pow(10, std::floor(std::log10(std::max(seconds, 1e-9))) - 2);
+  return fmt::format("{:.6g}", std::ceil(seconds / unit) * unit);
+}
+
+// The fastest block of one sequence (or of those that the constraints name), whatever the
+// objective.
+std::optional<SearchResult> fastest_block(const SearchRequest& request) {
+  SearchRequest fastest = request;
+  fastest.objective = Objective::kLatency;
+  return Search(fastest).run();
+}
 }  // namespace
+
+const Prediction& prediction_of(const Candidate& candidate) noexcept {
+  return candidate.simulated ? *candidate.simulated : candidate.predicted;
+}
 
 SearchResult search_policy(const SearchRequest& request) {
   check(request);
   validate(*request.profile);
-  return Search(request).run();
+  if (auto found = Search(request).run()) return std::move(*found);
+  if (request.objective != Objective::kThroughputUnderLatency) explain_infeasible(request);
+  auto fastest = fastest_block(request);
+  if (!fastest) explain_infeasible(request);
+  const double least = prediction_of(fastest->best).seconds();
+  if (least <= request.latency_bound_seconds * kInTime) return std::move(*fastest);
+  throw Error(
+      ErrorKind::kResource,
+      fmt::format("no policy answers within {}: the fastest block, of {}, takes {}",
+                  format_seconds(request.latency_bound_seconds),
+                  count_of(fastest->best.policy.block_sequences(), "sequence"),
+                  format_seconds(least)),
+      fmt::format("the smallest bound that can be kept: --latency-bound {}", rounded_up(least)));
+}
+
+SearchResult evaluate_policy(const SearchRequest& request, const Policy& policy) {
+  check(request);
+  validate(*request.profile);
+  validate(policy);
+  const auto started = Clock::now();
+  Candidate one;
+  one.plan = make_plan(request.input, policy);
+  one.policy = one.plan.policy;
+  require_fit(request.input, one.plan);
+  const ModelShape& model = *request.input.model;
+  one.predicted = predict(model, one.plan, *request.profile, request.input.kv_dtype, request.job);
+  stop_if_asked(request);
+  if (request.simulated_candidates > 0)
+    one.simulated =
+        simulate_block(model, one.plan, *request.profile, request.input.kv_dtype, request.job);
+  SearchResult out;
+  out.best = one;
+  out.ranked = {std::move(one)};
+  out.candidates = 1;
+  out.search_seconds = std::chrono::duration<double>(Clock::now() - started).count();
+  return out;
 }
 
 }  // namespace sluice::policy

@@ -1,8 +1,10 @@
 #pragma once
-// The search for a policy: for each micro-batch size, number of micro-batches and yes/no choice, a
-// linear program over the placement fractions (GLPK); the best few are re-ranked by simulating the
-// real schedule. Pure and deterministic.
+// The search for a policy: for each micro-batch size in sequences and in tokens, number of
+// micro-batches, size of a prefill pass and yes/no choice, a linear program over the placement
+// fractions (GLPK); the best few are re-ranked by simulating the real schedule. Pure and
+// deterministic.
 #include <optional>
+#include <stop_token>
 #include <vector>
 
 #include "policy/plan.h"
@@ -21,6 +23,8 @@ enum class Objective : uint8_t {
 struct SearchConstraints {
   std::optional<int64_t> micro_batch_sequences;
   std::optional<int64_t> micro_batches;
+  std::optional<int64_t> micro_batch_tokens;
+  std::optional<int64_t> pass_tokens;
   std::optional<AttentionPlace> attention;
   std::optional<TierShares> weights;
   std::optional<TierShares> kv;
@@ -36,8 +40,11 @@ struct SearchRequest {
   Objective objective = Objective::kThroughput;
   double latency_bound_seconds = 0;  ///< of kThroughputUnderLatency
   SearchConstraints constraints;
-  int simulated_candidates = 8;  ///< re-ranked by simulation; 0: the LP's word is final
-  Policy start;                  ///< page_tokens, micro_batch_tokens to start from
+  /// Block shapes re-ranked by simulation, and of the best as many prefills; 0: the LP's word is
+  /// final.
+  int simulated_candidates = 12;
+  Policy start;          ///< page_tokens
+  std::stop_token stop;  ///< ends the search with an error of kind kCancelled
 };
 
 struct Candidate {
@@ -56,7 +63,16 @@ struct SearchResult {
 };
 
 /// Errors: kResource when nothing fits: which tier is short by how much, and the smallest change
-/// that would fit. kUser for constraints that contradict each other or the profile.
+/// that would fit; or the smallest latency bound that can be kept. kUser for constraints that
+/// contradict each other or the profile. kCancelled.
 SearchResult search_policy(const SearchRequest& request);
+
+/// What `policy` would do, exactly as it is: the only candidate. Objective and constraints of
+/// `request` are not looked at. Errors: kResource when it does not fit, with every line of its
+/// plan; kUser, kCancelled.
+SearchResult evaluate_policy(const SearchRequest& request, const Policy& policy);
+
+/// Seconds of the candidate's block as far as is known: by simulation, else by the cost model.
+const Prediction& prediction_of(const Candidate& candidate) noexcept;
 
 }  // namespace sluice::policy

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <deque>
 #include <limits>
+#include <map>
 #include <optional>
 
 #include "src/base/bytes.h"
@@ -15,6 +16,10 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 // What is left of a task below this is rounding.
 constexpr double kInstant = 1e-12;
+// Tasks simulated for one candidate, about: fewer passes stand for all where each has many.
+constexpr int64_t kSimulatedTasks = 100'000;
+constexpr int64_t kTasksOfVisit =
+    6;  // of a micro-batch in a sublayer, with what it loads and stores
 
 bool is_compute(Lane lane) { return lane == Lane::kDeviceCompute || lane == Lane::kHostCompute; }
 
@@ -29,10 +34,12 @@ class Lanes {
         kv_dtype_(kv_dtype),
         passes_(passes),
         keep_tasks_(keep_tasks),
+        alike_(alike_sublayers(model, plan)),
         out_(out) {}
 
   /// Queues the tasks of a pass and runs until its last compute task has ended.
   void run_pass(std::vector<Task> tasks) {
+    sort_work();
     done_.resize(done_.size() + tasks.size(), false);
     int64_t compute_left = 0;
     for (Task& task : tasks) {
@@ -53,7 +60,8 @@ class Lanes {
   struct LaneState {
     std::deque<Task> queue;
     std::optional<Task> running;
-    double left = 0;  // seconds at the lane's full rate
+    double left = 0;                   // seconds at the lane's full rate
+    double host_bytes_per_second = 0;  // that its task takes of the host's memory at that rate
     double started = 0;
     double idle_since = 0;
   };
@@ -74,6 +82,7 @@ class Lanes {
       lane.running = std::move(lane.queue.front());
       lane.queue.pop_front();
       lane.left = full_rate_seconds(*lane.running, lane);
+      lane.host_bytes_per_second = lane.left > 0 ? host_memory_bytes(*lane.running) / lane.left : 0;
       lane.started = now_;
     }
   }
@@ -105,15 +114,55 @@ class Lanes {
       case Lane::kDeviceCompute:
       case Lane::kHostCompute: break;
     }
-    const BatchWork& work =
-        passes_[static_cast<size_t>(task.pass)].work[static_cast<size_t>(task.micro_batch)];
-    const TaskSeconds seconds = compute_seconds(
-        model_, plan_, profile_, kv_dtype_, static_cast<size_t>(task.sublayer), task.step, work);
-    return task_duration(seconds, profile_.shares_cores);
+    return task_duration(seconds_of(task), profile_.shares_cores);
   }
 
-  // Share of its full rate that a lane has now.
+  // Micro-batches with the same work, and sublayers that are alike, take as long: each is asked for
+  // once a pass.
+  void sort_work() {
+    const std::vector<BatchWork>& work = passes_[out_.pass_ends.size()].work;
+    same_work_.clear();
+    for (size_t i = 0; i < work.size(); ++i) {
+      size_t first = i;
+      if (i > 0 && work[i] == work[i - 1]) first = same_work_[i - 1];
+      same_work_.push_back(first);
+    }
+    costs_.clear();
+  }
+
+  const TaskSeconds& seconds_of(const Task& task) const {
+    const auto batch = static_cast<size_t>(task.micro_batch);
+    const size_t sublayer = alike_[static_cast<size_t>(task.sublayer)];
+    const auto [found, is_new] =
+        costs_.try_emplace({sublayer, static_cast<size_t>(task.step), same_work_[batch]});
+    if (is_new)
+      found->second = compute_seconds(model_, plan_, profile_, kv_dtype_, sublayer, task.step,
+                                      passes_[static_cast<size_t>(task.pass)].work[batch]);
+    return found->second;
+  }
+
+  // Bytes of the host's memory that a task reads or writes.
+  double host_memory_bytes(const Task& task) const {
+    if (!profile_.shares_host_memory()) return 0;
+    if (is_compute(task.lane)) return seconds_of(task).host_bytes;
+    const bool passes_by = task.kind == TaskKind::kLoadWeights && task.lane == Lane::kDiskRead &&
+                           plan_.disk_reaches_device;
+    return passes_by ? 0 : static_cast<double>(task.bytes);
+  }
+
+  // Share of its full rate that a lane has now: of what two lanes share, and of the host's memory,
+  // which all that want more of it than there is get in proportion.
   double speed(Lane lane) const {
+    const double own = speed_beside_others(lane);
+    if (lanes_[static_cast<size_t>(lane)].host_bytes_per_second <= 0) return own;
+    double wanted = 0;
+    for (size_t i = 0; i < lanes_.size(); ++i)
+      if (lanes_[i].running && lanes_[i].host_bytes_per_second > 0)
+        wanted += lanes_[i].host_bytes_per_second * speed_beside_others(static_cast<Lane>(i));
+    return own * std::min(1.0, profile_.host.memory_read.value / wanted);
+  }
+
+  double speed_beside_others(Lane lane) const {
     const auto runs = [&](Lane other) {
       return lanes_[static_cast<size_t>(other)].running.has_value();
     };
@@ -158,7 +207,7 @@ class Lanes {
       if (!lanes_[static_cast<size_t>(lane)].running) continue;
       const double rate =
           lane == Lane::kHostToDevice ? profile_.link.to_device.value : profile_.link.to_host.value;
-      taken += rate * speed(lane) * profile_.copy_delay.value;
+      taken += rate * speed_beside_others(lane) * profile_.copy_delay.value;
     }
     return taken;
   }
@@ -179,8 +228,12 @@ class Lanes {
       if (!lane.running) continue;
       lane.left -= step * speeds[i];
       const auto pass = static_cast<size_t>(lane.running->pass);
-      if (pass >= out_.pass_busy.size()) out_.pass_busy.resize(pass + 1);
+      if (pass >= out_.pass_busy.size()) {
+        out_.pass_busy.resize(pass + 1);
+        out_.pass_host_memory_bytes.resize(pass + 1);
+      }
       out_.pass_busy[pass][i] += step;
+      out_.pass_host_memory_bytes[pass] += step * speeds[i] * lane.host_bytes_per_second;
       if (lane.left > kInstant) continue;
       done_[static_cast<size_t>(lane.running->id)] = true;
       if (is_compute(static_cast<Lane>(i))) --compute_left;
@@ -196,6 +249,9 @@ class Lanes {
   KvFormat kv_dtype_;
   std::span<const PassWork> passes_;
   bool keep_tasks_;
+  std::vector<size_t> alike_;      // [sublayer]
+  std::vector<size_t> same_work_;  // [micro-batch] of the pass: an earlier one with the same work
+  mutable std::map<std::array<size_t, 3>, TaskSeconds> costs_;  // sublayer, step, micro-batch
   Simulation& out_;
   std::array<LaneState, kLaneCount> lanes_;
   std::vector<bool> done_;
@@ -222,6 +278,7 @@ Simulation simulate(const ModelShape& model, const Plan& plan, const Profile& pr
   }
   out.seconds = lanes.now();
   out.pass_busy.resize(passes.size());
+  out.pass_host_memory_bytes.resize(passes.size());
   return out;
 }
 
@@ -245,9 +302,17 @@ ScheduleShape schedule_shape(const ModelShape& model, const Plan& plan) {
 
 Prediction simulate_block(const ModelShape& model, const Plan& plan, const Profile& profile,
                           KvFormat kv_dtype, const JobShape& job) {
-  constexpr int64_t kPrefillPasses = 5;
-  constexpr int64_t kDecodePasses = 5;
-  const BlockPasses block = block_passes(model, plan, kv_dtype, job, kPrefillPasses, kDecodePasses);
+  int64_t loads = 0;
+  for (const auto& parts : plan.parts)
+    for (const PlanPart& part : parts) loads += part.from_disk && plan.has_device ? 2 : 1;
+  const auto sampled = [&](int64_t micro_batches) {
+    const auto visits = static_cast<int64_t>(model.sublayers.size()) * micro_batches;
+    return std::clamp<int64_t>(kSimulatedTasks / 2 / (visits * kTasksOfVisit + loads), 2, 5);
+  };
+  const BlockPasses block =
+      block_passes(model, plan, kv_dtype, job,
+                   sampled((plan.pass_tokens - 1) / plan.policy.micro_batch_tokens + 1),
+                   sampled(plan.policy.micro_batches));
   const Simulation simulation =
       simulate(model, plan, profile, kv_dtype, schedule_shape(model, plan), block.passes, false);
   Prediction out;
@@ -263,6 +328,8 @@ Prediction simulate_block(const ModelShape& model, const Plan& plan, const Profi
     for (size_t lane = 0; lane < kLaneCount; ++lane)
       (is_prefill ? out.prefill_lanes : out.decode_lanes)[lane] +=
           scale * simulation.pass_busy[i][lane];
+    (is_prefill ? out.prefill_host_memory_seconds : out.decode_host_memory_seconds) +=
+        scale * simulation.pass_host_memory_bytes[i] / profile.host.memory_read.value;
   }
   return out;
 }

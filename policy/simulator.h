@@ -30,8 +30,9 @@ struct Simulation {
   std::vector<double> pass_ends;  ///< when each pass's last compute task ended
   /// By pass, seconds that each lane was busy for it.
   std::vector<std::array<double, kLaneCount>> pass_busy;
-  uint64_t stream_hash = 0;          ///< fold_task over the stream walked
-  std::vector<SimulatedTask> tasks;  ///< when asked for
+  std::vector<double> pass_host_memory_bytes;  ///< of the host's memory, moved for it by all lanes
+  uint64_t stream_hash = 0;                    ///< fold_task over the stream walked
+  std::vector<SimulatedTask> tasks;            ///< when asked for
 
   double busy_seconds(Lane lane) const noexcept;
 };
@@ -40,7 +41,8 @@ struct Simulation {
 /// last compute task of the one before has ended, as in the engine. Transfers of a lane follow each
 /// other at the lane's rate; the disk's latency counts where the lane stood idle, the link's for
 /// every copy. Both directions of the link, and reading and writing the disk, slow each other down
-/// while they last.
+/// while they last. What moves through the host's memory beside a device gets no more of it
+/// together than it gives.
 Simulation simulate(const ModelShape& model, const Plan& plan, const Profile& profile,
                     KvFormat kv_dtype, const ScheduleShape& shape, std::span<const PassWork> passes,
                     bool keep_tasks);

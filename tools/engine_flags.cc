@@ -365,7 +365,9 @@ void search_for_policy(const EngineFlags& flags, EngineOptions& options) {
     if (input.model->weight_bytes() > memory * 9 / 10)  // the disk will matter
       if (const double rate = probe_model_disk(flags.model); rate > 0) set_disk_rate(profile, rate);
     flags.chosen = std::make_shared<app::AutoPolicy>(std::move(profile));
-    if (!engine_options->policy) return flags.chosen->choose(input, start);
+    policy::SearchConstraints constraints;
+    if (flags.micro_batch_tokens > 0) constraints.micro_batch_tokens = flags.micro_batch_tokens;
+    if (!engine_options->policy) return flags.chosen->choose(input, start, constraints);
     flags.chosen->expect(input, *engine_options->policy);
     return *engine_options->policy;
   };

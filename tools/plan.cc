@@ -86,19 +86,11 @@ policy::SearchConstraints constraints_of(const PlanFlags& flags, policy::Policy&
   if (!flags.policy_file.empty() && !flags.percent.empty())
     throw Error(ErrorKind::kUser, "--policy and --percent both say where things go",
                 "give one of them");
-  if (!flags.policy_file.empty()) {
-    start = policy::parse_policy(read_text(flags.policy_file), flags.policy_file);
-    out.micro_batch_sequences = start.micro_batch_sequences;
-    out.micro_batches = start.micro_batches;
-    out.attention = start.attention;
-    out.inplace_host_fraction = start.inplace_host_fraction;
-  }
+  if (!flags.policy_file.empty()) return out;  // nothing is searched for
   if (!flags.percent.empty()) {
     std::array<double, 6> percent{};
     std::copy_n(flags.percent.begin(), 6, percent.begin());
     policy::apply_percent(start, percent);
-  }
-  if (!flags.policy_file.empty() || !flags.percent.empty()) {
     out.weights = start.weights;
     out.kv = start.kv;
     out.activations = start.activations;
@@ -108,10 +100,20 @@ policy::SearchConstraints constraints_of(const PlanFlags& flags, policy::Policy&
   return out;
 }
 
+// The policy of --policy, with the block of the flags beside it.
+std::optional<policy::Policy> given_policy(const PlanFlags& flags) {
+  if (flags.policy_file.empty()) return std::nullopt;
+  policy::Policy out = policy::parse_policy(read_text(flags.policy_file), flags.policy_file);
+  if (flags.micro_batch > 0) out.micro_batch_sequences = flags.micro_batch;
+  if (flags.micro_batches > 0) out.micro_batches = flags.micro_batches;
+  return out;
+}
+
 struct Question {
   ModelShape model;
   policy::Profile profile;
   app::PlanQuestion asked;
+  std::optional<policy::Policy> policy;  // to evaluate, instead of searching
 };
 
 void fill(const PlanFlags& flags, Question& q) {
@@ -131,6 +133,7 @@ void fill(const PlanFlags& flags, Question& q) {
   parse_length(flags.prompt, "--prompt-len", asked.job.prompt_tokens, asked.job.max_prompt_tokens);
   parse_length(flags.fresh, "--gen-len", asked.job.new_tokens, asked.job.max_new_tokens);
   asked.constraints = constraints_of(flags, asked.start);
+  q.policy = given_policy(flags);
   if (!flags.kv_dtype.empty()) asked.kv_dtype = parse_kv_format(flags.kv_dtype);
   asked.attention_sparsity = flags.attention_sparsity;
   if (flags.is_gpu_direct && !q.profile.device)
@@ -144,13 +147,11 @@ void fill(const PlanFlags& flags, Question& q) {
   if (flags.latency_bound < 0)
     throw Error(ErrorKind::kUser, "--latency-bound is negative", "write seconds");
   const int64_t block = flags.micro_batch * std::max<int64_t>(flags.micro_batches, 1);
-  asked.job.sequences =
-      flags.sequences != 0                             ? flags.sequences
-      : asked.objective == policy::Objective::kLatency ? 1
-      : block > 0                                      ? block
-      : asked.constraints.micro_batch_sequences
-          ? *asked.constraints.micro_batch_sequences * asked.constraints.micro_batches.value_or(1)
-          : 256;
+  asked.job.sequences = flags.sequences != 0                             ? flags.sequences
+                        : asked.objective == policy::Objective::kLatency ? 1
+                        : block > 0                                      ? block
+                        : q.policy ? q.policy->block_sequences()
+                                   : 256;
 }
 
 // One "what=value" of a sweep applied to a question.
@@ -343,7 +344,7 @@ struct Answered {
 };
 
 // The answer with the best of the formats that --allow permits; `change` sees each question first.
-std::unique_ptr<Answered> answer(const PlanFlags& flags,
+std::unique_ptr<Answered> answer(const PlanFlags& flags, const std::stop_token& stop,
                                  const std::function<void(Question&)>& change = {}) {
   const std::vector<FormatChoice> choices = allowed_choices(flags.allow);
   std::unique_ptr<Answered> best;
@@ -358,7 +359,10 @@ std::unique_ptr<Answered> answer(const PlanFlags& flags,
     double rate = 0;
     try {
       one->request = app::plan_request(one->question.asked);
-      one->result = policy::search_policy(one->request);
+      one->request.stop = stop;
+      one->result = one->question.policy
+                        ? policy::evaluate_policy(one->request, *one->question.policy)
+                        : policy::search_policy(one->request);
       rate = app::job_tokens_per_second(one->result.best, one->request.job);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kResource) throw;
@@ -377,7 +381,7 @@ std::unique_ptr<Answered> answer(const PlanFlags& flags,
   return best;
 }
 
-void run_sweep(const PlanFlags& flags, const std::string& sweep) {
+void run_sweep(const PlanFlags& flags, const std::string& sweep, const std::stop_token& stop) {
   const size_t equals = sweep.find('=');
   const std::string what = sweep.substr(0, equals);
   std::string values = equals == std::string::npos ? "" : sweep.substr(equals + 1);
@@ -392,21 +396,20 @@ void run_sweep(const PlanFlags& flags, const std::string& sweep) {
     const std::string value = values.substr(0, values.find(','));
     values.erase(0, value.size() + 1);
     try {
-      const auto answered = answer(flags, [&](Question& q) { apply(what, value, q); });
+      const auto answered = answer(flags, stop, [&](Question& q) { apply(what, value, q); });
       const policy::SearchRequest& request = answered->request;
       const policy::SearchResult& result = answered->result;
-      const policy::Prediction& p = app::prediction_of(result.best);
+      const policy::Prediction& p = policy::prediction_of(result.best);
       if (flags.json) {
-        auto json =
-            app::plan_json({flags.model, answered->question.profile.name}, request, result, {});
+        auto json = app::plan_json({flags.model, answered->question.profile.name}, request, result,
+                                   std::nullopt);
         json[what] = value;
         rows.push_back(std::move(json));
       } else {
         std::printf("%-12s %12.4g %10lld %12s  %s%s\n", value.c_str(),
                     app::job_tokens_per_second(result.best, request.job),
                     static_cast<long long>(p.block_sequences),
-                    format_seconds(p.latency_seconds()).c_str(),
-                    std::string(lane_name(p.bottleneck())).c_str(),
+                    format_seconds(p.latency_seconds()).c_str(), app::bottleneck_name(p).c_str(),
                     flags.allow.empty() ? "" : (", with " + answered->choice).c_str());
       }
     } catch (const Error& error) {
@@ -447,7 +450,7 @@ void refuse_without_effect(const PlanFlags& flags) {
   refuse(flags.attention_sparsity != 1, "--attn-sparsity", flexgen.c_str());
 }
 
-void run_plan(const PlanFlags& flags) {
+void run_plan(const PlanFlags& flags, const std::stop_token& stop) {
   if (flags.list_models) {
     for (const std::string& name : planning_model_names())
       std::printf("%-18s %8.1f billion parameters%s\n", name.c_str(),
@@ -461,12 +464,15 @@ void run_plan(const PlanFlags& flags) {
         "sluice plan --model opt-175b --hardware t4; --list-models names the built-in ones");
   refuse_without_effect(flags);
   if (flags.cost_model != "ours") return run_flexgen(flags);
-  for (const std::string& sweep : flags.sweeps) run_sweep(flags, sweep);
+  for (const std::string& sweep : flags.sweeps) run_sweep(flags, sweep, stop);
   if (!flags.sweeps.empty()) return;
-  const std::unique_ptr<Answered> answered = answer(flags);
+  const std::unique_ptr<Answered> answered = answer(flags, stop);
   const policy::SearchRequest& request = answered->request;
   const policy::SearchResult& result = answered->result;
-  const auto lifts = flags.no_lifts ? std::vector<app::Lift>{} : app::find_lifts(request, result);
+  // What twice of a resource would give is asked of a search: a policy that is given stays as it
+  // is.
+  std::optional<std::vector<app::Lift>> lifts;
+  if (!flags.no_lifts && !answered->question.policy) lifts = app::find_lifts(request, result);
   const app::PlanSubject subject{flags.model, answered->question.profile.name};
   if (flags.json)
     print_json(app::plan_json(subject, request, result, lifts));
@@ -553,7 +559,7 @@ Command add_plan(CLI::App& program) {
   parser->add_flag("--no-lifts", flags->no_lifts, "don't search again with twice of each resource");
   parser->add_flag("--list-models", flags->list_models, "names of the built-in shapes");
   parser->add_flag("--json", flags->json, "one JSON object on standard output");
-  return {parser, [flags](std::stop_token) { run_plan(*flags); }};
+  return {parser, [flags](std::stop_token stop) { run_plan(*flags, stop); }};
 }
 
 }  // namespace sluice::tools

@@ -264,7 +264,7 @@ std::string roofline(const SearchRequest& request, const SearchResult& result) {
 }  // namespace
 
 std::string plan_html(const PlanSubject& subject, const SearchRequest& request,
-                      const SearchResult& result, const std::vector<Lift>& lifts) {
+                      const SearchResult& result, const std::optional<std::vector<Lift>>& lifts) {
   const std::string title = fmt::format("{} on {}", subject.model, subject.hardware);
   std::string out = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta "

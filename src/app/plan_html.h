@@ -11,6 +11,7 @@ namespace sluice::app {
 /// Searches again for the two curves (a few seconds for a large model). Errors: none beyond
 /// search_policy's for the request itself.
 std::string plan_html(const PlanSubject& subject, const policy::SearchRequest& request,
-                      const policy::SearchResult& result, const std::vector<Lift>& lifts);
+                      const policy::SearchResult& result,
+                      const std::optional<std::vector<Lift>>& lifts);
 
 }  // namespace sluice::app

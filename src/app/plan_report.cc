@@ -124,8 +124,10 @@ constexpr Resource kResources[] = {
      }}};
 }  // namespace
 
-const Prediction& prediction_of(const Candidate& candidate) {
-  return candidate.simulated ? *candidate.simulated : candidate.predicted;
+std::string bottleneck_name(const Prediction& prediction) {
+  const Lane lane = prediction.bottleneck();
+  if (prediction.host_memory_seconds() > prediction.lane_seconds(lane)) return "host memory";
+  return std::string(lane_name(lane));
 }
 
 double job_tokens_per_second(const Candidate& candidate, const policy::JobShape& job) {
@@ -162,6 +164,8 @@ std::vector<Lift> find_lifts(const SearchRequest& request, const SearchResult& r
     if (!resource.twice(more, profile)) continue;
     more.profile = &profile;
     more.simulated_candidates = std::min(request.simulated_candidates, 2);
+    // As many again for each resource: micro-batches of the size found will do.
+    more.constraints.micro_batch_tokens = result.best.policy.micro_batch_tokens;
     const double then = job_tokens_per_second(policy::search_policy(more).best, request.job);
     if (now > 0 && then / now >= kWorthSaying) lifts.push_back({resource.what, then / now});
   }
@@ -171,7 +175,7 @@ std::vector<Lift> find_lifts(const SearchRequest& request, const SearchResult& r
 }
 
 Json plan_json(const PlanSubject& subject, const SearchRequest& request, const SearchResult& result,
-               const std::vector<Lift>& lifts) {
+               const std::optional<std::vector<Lift>>& lifts) {
   const Candidate& best = result.best;
   const Plan& plan = best.plan;
   const Policy& policy = best.policy;
@@ -207,14 +211,16 @@ Json plan_json(const PlanSubject& subject, const SearchRequest& request, const S
                        {"latency_s", prediction.latency_seconds()},
                        {"block_sequences", prediction.block_sequences},
                        {"lanes", lanes_json(prediction)},
-                       {"bottleneck", lane_name(prediction.bottleneck())},
+                       {"host_memory_s", prediction.host_memory_seconds()},
+                       {"bottleneck", bottleneck_name(prediction)},
                        {"by", best.simulated ? "simulator" : "cost model"}};
   json["peak_bytes"] = tiers(plan.device_bytes(), plan.memory_bytes(), plan.disk_bytes());
   json["limits_bytes"] =
       tiers(input.device_budget_bytes, input.memory_budget_bytes, input.disk_budget_bytes);
   json["placement_error"] = placement_error(plan);
-  json["lifts"] = Json::array();
-  for (const Lift& lift : lifts)
+  json["lifts"] = nullptr;  // not asked for
+  if (lifts) json["lifts"] = Json::array();
+  for (const Lift& lift : lifts.value_or(std::vector<Lift>{}))
     json["lifts"].push_back({{"twice", lift.what}, {"factor", lift.factor}});
   json["search_s"] = result.search_seconds;
   json["candidates"] = result.candidates;
@@ -222,7 +228,7 @@ Json plan_json(const PlanSubject& subject, const SearchRequest& request, const S
 }
 
 std::string plan_text(const PlanSubject& subject, const SearchRequest& request,
-                      const SearchResult& result, const std::vector<Lift>& lifts) {
+                      const SearchResult& result, const std::optional<std::vector<Lift>>& lifts) {
   const Candidate& best = result.best;
   const Plan& plan = best.plan;
   const Policy& policy = best.policy;
@@ -250,8 +256,11 @@ std::string plan_text(const PlanSubject& subject, const SearchRequest& request,
       format_bytes(request.input.memory_budget_bytes),
       format_bytes(plan.disk_bytes() + static_cast<int64_t>(placed_weights(plan).disk)),
       request.input.disk_budget_bytes > 0 ? format_bytes(request.input.disk_budget_bytes) : "any");
-  text += fmt::format("  block        {} sequences x {} micro-batches, {} tokens a prefill pass\n",
-                      policy.micro_batch_sequences, policy.micro_batches, plan.pass_tokens);
+  text += fmt::format(
+      "  block        {} sequences x {} micro-batches; prefill: micro-batches of {} tokens, {} a "
+      "pass\n",
+      policy.micro_batch_sequences, policy.micro_batches,
+      std::min(policy.micro_batch_tokens, plan.pass_tokens), plan.pass_tokens);
   if (plan.has_device)
     text += fmt::format(
         "  computes     device; the CPU multiplies {:.1f}% of the weights in place; attention over "
@@ -276,9 +285,12 @@ std::string plan_text(const PlanSubject& subject, const SearchRequest& request,
       text += fmt::format("  lane         {:<16} busy {:5.1f}%\n", lane_name(lane),
                           100 * p.lane_seconds(lane) / std::max(p.seconds(), 1e-12));
   }
-  text += fmt::format("  bottleneck   {}", lane_name(p.bottleneck()));
-  if (lifts.empty()) text += "; twice of no single resource gives 3% more";
-  for (const Lift& lift : lifts)
+  if (p.host_memory_seconds() > 0)
+    text += fmt::format("  memory       {:<16} busy {:5.1f}%\n", "of the host",
+                        100 * p.host_memory_seconds() / std::max(p.seconds(), 1e-12));
+  text += fmt::format("  bottleneck   {}", bottleneck_name(p));
+  if (lifts && lifts->empty()) text += "; twice of no single resource gives 3% more";
+  for (const Lift& lift : lifts.value_or(std::vector<Lift>{}))
     text += fmt::format("\n               twice {} would give {:.2f}x", lift.what, lift.factor);
   text += fmt::format("\n\n  {} blocks and placements looked at in {}; figures by the {}\n",
                       result.candidates, format_seconds(result.search_seconds),

@@ -2,6 +2,7 @@
 // What `sluice plan` says: a table for people and one JSON object, of a policy and what it would
 // do.
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,8 +25,9 @@ struct Lift {
 std::vector<Lift> find_lifts(const policy::SearchRequest& request,
                              const policy::SearchResult& result);
 
-/// The simulated prediction where there is one, else the cost model's.
-const policy::Prediction& prediction_of(const policy::Candidate& candidate);
+/// The lane with the most busy seconds, or "host memory" where all that moves through it takes
+/// longer.
+std::string bottleneck_name(const policy::Prediction& prediction);
 /// Tokens generated per second over the whole job, rounds of blocks included.
 double job_tokens_per_second(const policy::Candidate& candidate, const policy::JobShape& job);
 
@@ -38,10 +40,12 @@ TierBytes placed_weights(const policy::Plan& plan);
 /// Largest difference between an asked share and the placed one, of the weights' bytes.
 double placement_error(const policy::Plan& plan);
 
+/// `lifts`: nothing where nobody searched for them.
 nlohmann::ordered_json plan_json(const PlanSubject& subject, const policy::SearchRequest& request,
                                  const policy::SearchResult& result,
-                                 const std::vector<Lift>& lifts);
+                                 const std::optional<std::vector<Lift>>& lifts);
 std::string plan_text(const PlanSubject& subject, const policy::SearchRequest& request,
-                      const policy::SearchResult& result, const std::vector<Lift>& lifts);
+                      const policy::SearchResult& result,
+                      const std::optional<std::vector<Lift>>& lifts);
 
 }  // namespace sluice::app

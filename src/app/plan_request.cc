@@ -149,14 +149,16 @@ void AutoPolicy::expect(const policy::PlanInput& input, const policy::Policy& po
       policy::simulate_block(*input.model, plan, profile_, input.kv_dtype, job_of(input.workload));
 }
 
-policy::Policy AutoPolicy::choose(const policy::PlanInput& input, const policy::Policy& start) {
+policy::Policy AutoPolicy::choose(const policy::PlanInput& input, const policy::Policy& start,
+                                  const policy::SearchConstraints& constraints) {
   policy::SearchRequest request;
+  request.constraints = constraints;
   request.input = input;
   request.profile = &profile_;
   request.job = job_of(input.workload);
   request.start = start;
   const policy::SearchResult found = policy::search_policy(request);
-  prediction_ = found.best.simulated ? *found.best.simulated : found.best.predicted;
+  prediction_ = prediction_of(found.best);
   candidates_ = found.candidates;
   search_seconds_ = found.search_seconds;
   return found.best.policy;

@@ -41,8 +41,9 @@ class AutoPolicy {
  public:
   explicit AutoPolicy(policy::Profile profile) : profile_(std::move(profile)) {}
 
-  /// For EngineOptions::choose_policy. Errors: as search_policy.
-  policy::Policy choose(const policy::PlanInput& input, const policy::Policy& start);
+  /// For EngineOptions::choose_policy; keeps to `constraints`. Errors: as search_policy.
+  policy::Policy choose(const policy::PlanInput& input, const policy::Policy& start,
+                        const policy::SearchConstraints& constraints = {});
   /// Expects of a policy given by hand what the simulator says of it (nothing when it does not
   /// fit).
   void expect(const policy::PlanInput& input, const policy::Policy& policy);

@@ -12,12 +12,12 @@ class MicroBatchBuilder {
  public:
   MicroBatchBuilder(PassPlan& plan, const PassLimits& limits) : plan_(plan), limits_(limits) {}
 
-  void add(Sequence& sequence, int64_t count) {
+  void add(Sequence& sequence, int64_t count, bool is_whole) {
     int64_t position = sequence.computed;
     const int64_t end = position + count;
     bool is_split = false;
     while (position < end) {
-      MicroBatch& batch = open_batch(sequence);
+      MicroBatch& batch = open_batch(sequence, is_whole ? count : 1);
       batch.continues_previous = batch.continues_previous || is_split;
       const int64_t piece = std::min(end - position, limits_.micro_batch_tokens - batch.rows());
       add_chunk(batch, sequence, position, piece);
@@ -39,10 +39,11 @@ class MicroBatchBuilder {
            batch.disk_pages + disk <= limits_.staged_disk_pages;
   }
 
-  MicroBatch& open_batch(const Sequence& sequence) {
+  // One with room for `rows` more.
+  MicroBatch& open_batch(const Sequence& sequence, int64_t rows) {
     if (!plan_.micro_batches.empty()) {
       MicroBatch& last = *plan_.micro_batches.back();
-      if (last.rows() < limits_.micro_batch_tokens &&
+      if (last.rows() + rows <= limits_.micro_batch_tokens &&
           static_cast<int64_t>(last.chunks.size()) < limits_.micro_batch_sequences &&
           has_slot_room(last, sequence))
         return last;
@@ -105,6 +106,17 @@ class MicroBatchBuilder {
   PassPlan& plan_;
   const PassLimits& limits_;
 };
+
+// Whether what is known of a sequence lies below the compute tier: a later chunk of its prompt
+// would bring that up again, or be attended on the host.
+bool has_lower_pages(const Sequence& sequence, int64_t page_tokens) {
+  const size_t pages = (sequence.tokens.size() + static_cast<size_t>(page_tokens) - 1) /
+                       static_cast<size_t>(page_tokens);
+  const auto end =
+      sequence.pages.begin() + static_cast<std::ptrdiff_t>(std::min(pages, sequence.pages.size()));
+  return std::any_of(sequence.pages.begin(), end,
+                     [](const PageRef& page) { return page.tier != PageTier::kCompute; });
+}
 }  // namespace
 
 PassPlan plan_pass(std::span<Sequence* const> sequences, const PassLimits& limits) {
@@ -116,15 +128,20 @@ PassPlan plan_pass(std::span<Sequence* const> sequences, const PassLimits& limit
   };
   for (Sequence* sequence : sequences) {
     if (sequence->finished || !is_decoding(*sequence)) continue;
-    builder.add(*sequence, 1);
+    builder.add(*sequence, 1, false);
     ++plan.decode_tokens;
     --room;
   }
+  const int64_t room_of_prompts = room;
   for (Sequence* sequence : sequences) {
     if (sequence->finished || is_decoding(*sequence) || sequence->pending() == 0) continue;
-    const int64_t count = std::min(sequence->pending(), room);
+    const int64_t pending = sequence->pending();
+    const int64_t count = std::min(pending, room);
     if (count <= 0) break;
-    builder.add(*sequence, count);
+    const bool is_lower = has_lower_pages(*sequence, limits.page_tokens);
+    // It goes whole into the next pass, as the first there.
+    if (is_lower && count < pending && pending <= room_of_prompts) break;
+    builder.add(*sequence, count, is_lower && count <= limits.micro_batch_tokens);
     plan.prefill_tokens += count;
     room -= count;
   }

@@ -1,8 +1,9 @@
 #pragma once
 // One ragged pass: which tokens of which sequences are computed, cut into micro-batches, and which
 // KV pages on disk each micro-batch reads and changes. Decoding sequences advance one token; a
-// prompt goes in whole where the limits allow, else in chunks over micro-batches and passes. No
-// padding anywhere. Pure.
+// prompt goes in whole where the limits allow, else in chunks over micro-batches and passes. One
+// with pages below the compute tier is not cut where a fresh micro-batch, or the next pass, takes
+// it whole: each chunk after the first would bring those pages up again. No padding anywhere. Pure.
 #include <cstdint>
 #include <memory>
 #include <span>

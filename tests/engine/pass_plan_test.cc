@@ -65,6 +65,42 @@ TEST(PassPlan, APromptCutAcrossMicroBatchesContinuesTheOneBefore) {
   EXPECT_EQ(plan.micro_batches[2]->needed_rows, std::vector<int32_t>{4});
 }
 
+// A later chunk of a prompt with pages below would bring them up again, or be attended on the host.
+TEST(PassPlan, APromptWithPagesBelowIsNotCutWhereAFreshMicroBatchTakesIt) {
+  for (const bool is_lower : {false, true}) {
+    std::vector<Sequence> sequences;
+    for (int i = 0; i < 3; ++i) sequences.push_back(make_sequence(6, 0, 0));
+    std::vector<Sequence*> pointers;
+    for (Sequence& sequence : sequences) {
+      if (!is_lower) sequence.pages.assign(200, PageRef{PageTier::kCompute, 0});
+      pointers.push_back(&sequence);
+    }
+    const PassPlan plan = plan_pass(pointers, {4, 10, 100, 4});
+    std::vector<int64_t> rows;
+    for (const auto& batch : plan.micro_batches) rows.push_back(batch->rows());
+    EXPECT_EQ(rows, is_lower ? (std::vector<int64_t>{6, 6, 6}) : (std::vector<int64_t>{10, 8}));
+  }
+}
+
+TEST(PassPlan, APromptWithPagesBelowWaitsForAPassThatTakesItWhole) {
+  std::vector<Sequence> sequences;
+  sequences.push_back(make_sequence(1, 4, 4));  // decodes
+  for (int i = 0; i < 2; ++i) sequences.push_back(make_sequence(60, 0, 0));
+  sequences.push_back(make_sequence(100, 0, 0));
+  std::vector<Sequence*> pointers;
+  for (Sequence& sequence : sequences) pointers.push_back(&sequence);
+  std::vector<int64_t> tokens;
+  for (int pass = 0; pass < 5; ++pass) {
+    const PassPlan plan = plan_pass(pointers, {4, 64, 100, 4});
+    tokens.push_back(plan.prefill_tokens);
+    for (const auto& batch : plan.micro_batches)
+      for (const Chunk& chunk : batch->chunks)
+        if (chunk.sequence != pointers[0]) chunk.sequence->computed += chunk.count;
+  }
+  // 100 beside a decoding sequence fits no pass: it is cut, also behind another.
+  EXPECT_EQ(tokens, (std::vector<int64_t>{60, 99, 61, 0, 0}));
+}
+
 TEST(PassPlan, StagedPagesSayWhatIsReadAndWhatIsWritten) {
   Sequence sequence = make_sequence(10, 10, 1);  // token 10 is new; pages of 4: 0..3 | 4..7 | 8..11
   sequence.computed = 10;

@@ -90,6 +90,50 @@ TEST(Profile, ProductsFollowTheTableAndTheMemory) {
                    0.5 + 1024 * 1024 * 2 / 1e9);
 }
 
+// Codes are a quarter of the bytes; the arithmetic is what it is.
+TEST(Profile, QuantisedProductsWithoutRowsOfTheirOwnKeepToTheArithmetic) {
+  const WeightFormat int4 = *parse_weight_format("int4");
+  for (const std::string& name : shipped_profile_names()) {
+    const Profile profile = *shipped_profile(name);
+    for (const Processor* processor :
+         {&profile.host, profile.device ? &*profile.device : &profile.host}) {
+      double peak = 0;
+      for (const MatmulRate& row : processor->matmul) peak = std::max(peak, row.flops.value);
+      double before = 0;
+      for (int64_t m = 1; m <= 4096; m = m < 70 ? m + 1 : m * 2) {
+        const double seconds = matmul_seconds(*processor, int4, false, m, 8192, 8192);
+        const double flops = 2.0 * static_cast<double>(m) * 8192 * 8192;
+        EXPECT_GE(seconds, flops / peak) << name << ", " << m << " rows";
+        EXPECT_GE(seconds, 8192.0 * 8192 / 2 / processor->memory_read.value) << name << " " << m;
+        // One row more is not another world: 16 took 26 s and 17 took 261.
+        if (m > 1 && m < 65) EXPECT_LT(seconds, before * 1.5) << name << ", " << m << " rows";
+        before = seconds;
+      }
+    }
+  }
+}
+
+TEST(Profile, RowsThatReadingPlainWeightsBoundSayNothingOfCodes) {
+  Processor processor = plain_machine(false).host;
+  processor.threads = 8;
+  processor.memory_read.value = 1e11;
+  processor.launch_seconds.value = 0;
+  const WeightFormat bf16 = WeightFormat::plain(DType::kBF16);
+  // Bound by memory up to 16 rows, as measured on CPUs; arithmetic from 64 on.
+  processor.matmul = {{bf16, 1, 1024, 1024, {1e11}},
+                      {bf16, 16, 1024, 1024, {16e11}},
+                      {bf16, 64, 1024, 1024, {2e12}}};
+  const WeightFormat int4 = *parse_weight_format("int4");
+  const double size = 1024.0 * 1024;
+  const auto seconds = [&](int64_t m) {
+    return matmul_seconds(processor, int4, false, m, 1024, 1024);
+  };
+  const double codes = 1024.0 * static_cast<double>(int4.row_bytes(1024));
+  EXPECT_DOUBLE_EQ(seconds(1), codes / 1e11);
+  EXPECT_DOUBLE_EQ(seconds(16), 32 * size / 2e12);
+  EXPECT_DOUBLE_EQ(seconds(64), 128 * size / 2e12);
+}
+
 TEST(Profile, ProductsOfEightBitActivationsHaveRatesOfTheirOwn) {
   Processor processor = plain_machine(false).host;
   const WeightFormat fp8 = *parse_weight_format("fp8");

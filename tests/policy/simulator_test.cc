@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "policy/cost_model.h"
 #include "src/engine/pass_plan.h"
 #include "tests/policy/machine_fixture.h"
@@ -172,10 +174,22 @@ TEST(Simulator, TheSameStreamHasTheSameHashAndOneThatDiffersHasNot) {
   EXPECT_NE(simulate_all(other, false).stream_hash, hash);
 }
 
+// The tier of a sequence's pages as the engine deals them: whole sequences where the host attends,
+// else pages.
+PageTier tier_of(const Plan& plan, int64_t sequence, int64_t page) {
+  const double share =
+      static_cast<double>(plan.lower_pages()) /
+      static_cast<double>(std::max<int64_t>(plan.memory_pages + plan.lower_pages(), 1));
+  const bool is_dealt_whole = plan.has_device && plan.policy.attention == AttentionPlace::kHost;
+  const auto item = static_cast<double>(is_dealt_whole ? sequence : page);
+  const bool is_lower = std::floor(share * (item + 1) + 1e-9) > std::floor(share * item + 1e-9);
+  return is_lower ? PageTier::kDisk : PageTier::kCompute;
+}
+
 // The model of passes and the engine's own planner cut a block the same way.
 TEST(PassModel, CutsBlocksAsTheEngineDoes) {
   std::mt19937 random(44);
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < 120; ++round) {
     const Case one = random_case(random);
     const Policy& policy = one.plan.policy;
     const auto prompt = static_cast<int64_t>(one.job.prompt_tokens);
@@ -191,8 +205,8 @@ TEST(PassModel, CutsBlocksAsTheEngineDoes) {
                                                               false,
                                                               std::nullopt}));
       sequences.back()->tokens.assign(static_cast<size_t>(prompt), 1);
-      sequences.back()->pages.assign(static_cast<size_t>(prompt / policy.page_tokens + 2),
-                                     PageRef{PageTier::kCompute, 0});
+      for (int64_t page = 0; page < prompt / policy.page_tokens + 2; ++page)
+        sequences.back()->pages.push_back({tier_of(one.plan, i, page), 0});
       pointers.push_back(sequences.back().get());
     }
     const BlockPasses block =
@@ -200,7 +214,8 @@ TEST(PassModel, CutsBlocksAsTheEngineDoes) {
     for (size_t pass = 0; pass < block.prefill_passes; ++pass) {
       const PassPlan real =
           plan_pass(pointers, {policy.micro_batch_sequences, policy.micro_batch_tokens,
-                               one.plan.pass_tokens, policy.page_tokens, false});
+                               one.plan.pass_tokens, policy.page_tokens,
+                               one.plan.has_device && policy.attention == AttentionPlace::kHost});
       const PassWork& modelled = block.passes[pass];
       ASSERT_EQ(modelled.work.size(), real.micro_batches.size()) << "pass " << pass;
       for (size_t i = 0; i < real.micro_batches.size(); ++i) {
@@ -208,6 +223,7 @@ TEST(PassModel, CutsBlocksAsTheEngineDoes) {
         ASSERT_EQ(modelled.work[i].logit_rows,
                   static_cast<int64_t>(real.micro_batches[i]->needed_rows.size()));
         ASSERT_EQ(modelled.loads[i].continues_previous, real.micro_batches[i]->continues_previous);
+        ASSERT_EQ(modelled.work[i].host_rows, real.micro_batches[i]->host_rows);
       }
       for (const auto& batch : real.micro_batches)
         for (const Chunk& chunk : batch->chunks) chunk.sequence->computed += chunk.count;

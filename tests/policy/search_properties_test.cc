@@ -1,0 +1,315 @@
+// What every plan that the search finds must keep to, on the machines that are shipped: nothing
+// moves or computes faster than the machine can, no hand-made policy is much better, prompts of one
+// length are not worse than longer ones.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "policy/search.h"
+#include "policy/simulator.h"
+#include "src/base/bytes.h"
+#include "src/base/error.h"
+#include "tests/policy/machine_fixture.h"
+#include "tests/policy/plan_fixture.h"
+
+namespace sluice::policy {
+namespace {
+
+struct Question {
+  std::string machine;
+  std::string model;
+  std::string weights;  // "" or a quantised format
+  int64_t sequences;
+  int64_t prompt;
+  int64_t fresh;
+};
+
+struct Asked {
+  Profile profile;
+  ModelShape model;
+  SearchRequest request;
+};
+
+std::unique_ptr<Asked> ask(const Question& q) {
+  auto out = std::make_unique<Asked>();
+  out->profile = *shipped_profile(q.machine);
+  out->model = shape_of(q.model);
+  if (!q.weights.empty()) out->model.set_weights(*parse_weight_format(q.weights));
+  SearchRequest& request = out->request;
+  request.input = input_for(out->model, out->profile.host_bytes);
+  request.input.device_budget_bytes = out->profile.device_bytes;
+  request.input.disk_budget_bytes = out->profile.disk_bytes;
+  request.input.kv_dtype = DType::kF16;
+  request.input.load_staging_bytes = 16 * kMiB;
+  request.input.workload = {q.sequences, q.prompt, q.prompt + q.fresh,
+                            q.sequences * (q.prompt + q.fresh)};
+  request.profile = &out->profile;
+  request.job = {q.sequences, static_cast<double>(q.prompt), static_cast<double>(q.fresh), q.prompt,
+                 q.fresh};
+  request.simulated_candidates = 6;
+  return out;
+}
+
+double rate_of(const SearchResult& result, const Question& q) {
+  const Prediction& p = prediction_of(result.best);
+  const double rounds =
+      std::ceil(static_cast<double>(q.sequences) / static_cast<double>(p.block_sequences));
+  return static_cast<double>(q.sequences * q.fresh) / (rounds * p.seconds());
+}
+
+// What a block moves and computes, counted from its passes without the cost model.
+struct Moved {
+  double up = 0, down = 0, disk_read = 0, disk_write = 0;
+  double host_memory = 0;
+  double device_flops = 0, host_flops = 0;
+};
+
+double product_flops(const ModelShape& model, const Plan& plan, const BatchWork& work,
+                     bool on_host) {
+  double sum = 0;
+  for (size_t i = 0; i < model.sublayers.size(); ++i)
+    for (size_t w = 0; w < model.sublayers[i].weights.size(); ++w) {
+      const WeightShape& weight = model.sublayers[i].weights[w];
+      if (weight.kind != WeightKind::kMatrix) continue;
+      const bool is_head = model.sublayers[i].kind == SublayerKind::kHead;
+      const auto rows = static_cast<double>(is_head ? work.logit_rows : work.tokens);
+      const RowSplit& split = plan.rows[i][w];
+      const int64_t here = on_host ? split.inplace : weight.rows - split.inplace;
+      sum += 2 * rows * static_cast<double>(here) * static_cast<double>(weight.cols);
+    }
+  return sum;
+}
+
+void count_pass(const ModelShape& model, const Plan& plan, KvFormat kv, const PassWork& pass,
+                double scale, Moved& out) {
+  const auto layers = static_cast<double>(model.num_layers);
+  const auto visits = static_cast<double>(model.sublayers.size()) - 1;
+  double inplace_bytes = 0;
+  for (size_t i = 0; i < model.sublayers.size(); ++i)
+    for (size_t w = 0; w < model.sublayers[i].weights.size(); ++w)
+      inplace_bytes += static_cast<double>(
+          model.rows_bytes(model.sublayers[i].weights[w], plan.rows[i][w].inplace));
+  const auto disk_weights = static_cast<double>(plan.streamed_weight_bytes);
+  const double up_weights = disk_weights + static_cast<double>(plan.host_weight_bytes);
+  double up = up_weights, down = 0, read = disk_weights, write = 0, attended = 0;
+  for (size_t i = 0; i < pass.loads.size(); ++i) {
+    const MicroBatchLoad& load = pass.loads[i];
+    const BatchWork& work = pass.work[i];
+    const auto rows = static_cast<double>(load.activation_up_bytes);
+    up += layers * static_cast<double>(load.kv_up_bytes + load.output_bytes) + visits * rows;
+    down += layers * static_cast<double>(load.kv_down_bytes + load.query_bytes) + visits * rows;
+    read += layers * static_cast<double>(load.kv_load_bytes) +
+            visits * static_cast<double>(load.activation_bytes);
+    write += layers * static_cast<double>(load.kv_store_bytes) +
+             visits * static_cast<double>(load.activation_bytes);
+    attended += layers * work.host_history_tokens * static_cast<double>(model.kv_token_bytes(kv));
+    out.device_flops += scale * product_flops(model, plan, work, false);
+    out.host_flops += scale * product_flops(model, plan, work, true);
+  }
+  if (!plan.has_device) up = down = 0;
+  out.up += scale * up;
+  out.down += scale * down;
+  out.disk_read += scale * read;
+  out.disk_write += scale * write;
+  // Every micro-batch reads the rows that are multiplied in place.
+  out.host_memory += scale * (up + down + read + write + attended +
+                              inplace_bytes * static_cast<double>(pass.loads.size()));
+}
+
+double peak(const Processor& processor) {
+  double most = 0;
+  for (const MatmulRate& row : processor.matmul) most = std::max(most, row.flops.value);
+  return most;
+}
+
+const std::vector<Question>& questions() {
+  static const std::vector<Question> list{{"t4", "opt-30b", "", 80, 600, 32},
+                                          {"t4", "llama-3.1-70b", "int4", 96, 2048, 64},
+                                          {"rtx-4090", "opt-30b", "", 64, 1024, 64},
+                                          {"rtx-4090", "llama-3.1-70b", "int4", 16, 512, 128},
+                                          {"rtx-4090", "llama-3.1-70b", "int4", 17, 512, 128},
+                                          {"laptop-8gb", "llama-2-7b", "", 24, 100, 50},
+                                          {"rtx-3060", "opt-66b", "int4", 40, 300, 40},
+                                          {"rtx-3090", "llama-2-13b", "", 1, 1000, 100}};
+  return list;
+}
+
+TEST(SearchProperties, NoPlanMovesOrComputesFasterThanTheMachine) {
+  for (const Question& q : questions()) {
+    const auto asked = ask(q);
+    const SearchResult found = search_policy(asked->request);
+    const std::string name = q.machine + " " + q.model + " " + std::to_string(q.sequences);
+    for (const Candidate& one : found.ranked) {
+      const Prediction& p = prediction_of(one);
+      const double seconds = p.seconds() * 1.03;  // passes are sampled
+      const BlockPasses block = block_passes(asked->model, one.plan, asked->request.input.kv_dtype,
+                                             asked->request.job, 1000, 1000);
+      Moved moved;
+      for (size_t i = 0; i < block.passes.size(); ++i)
+        count_pass(asked->model, one.plan, asked->request.input.kv_dtype, block.passes[i],
+                   i < block.prefill_passes ? block.prefill_scale : block.decode_scale, moved);
+      const Profile& profile = asked->profile;
+      EXPECT_LE(moved.up, seconds * profile.link.to_device.value) << name;
+      EXPECT_LE(moved.down, seconds * profile.link.to_host.value) << name;
+      EXPECT_LE(moved.disk_read, seconds * profile.disk_read()) << name;
+      EXPECT_LE(moved.disk_write, seconds * profile.disk_write()) << name;
+      EXPECT_LE(moved.host_memory, seconds * profile.host.memory_read.value) << name;
+      EXPECT_LE(moved.host_flops, seconds * peak(profile.host)) << name;
+      EXPECT_LE(moved.device_flops, seconds * peak(*profile.device)) << name;
+    }
+  }
+}
+
+TEST(SearchProperties, APromptIsNotWorseThanALongerOne) {
+  for (const auto& [machine, model, weights] :
+       {std::tuple{"t4", "opt-30b", ""}, std::tuple{"rtx-4090", "llama-3.1-70b", "int4"}}) {
+    double before = 1e300;
+    for (const int64_t prompt : {512, 513, 600, 1000, 1024, 1500}) {
+      const Question q{machine, model, weights, 24, prompt, 32};
+      const double rate = rate_of(search_policy(ask(q)->request), q);
+      EXPECT_LE(rate, before * 1.03)
+          << "a longer prompt is not faster: " << machine << " " << prompt;
+      before = rate;
+    }
+  }
+}
+
+// By hand: any size of micro-batch in sequences and in tokens, with the shares that the search
+// found.
+TEST(SearchProperties, NoHandMadeBlockIsMuchBetter) {
+  for (const Question& q :
+       {Question{"t4", "opt-30b", "", 80, 1024, 32}, Question{"t4", "opt-6.7b", "", 48, 700, 32}}) {
+    const auto asked = ask(q);
+    const SearchResult found = search_policy(asked->request);
+    const double ours = rate_of(found, q);
+    for (const int64_t size : {1, 10, 20, 80})
+      for (const int64_t tokens : {int64_t{512}, q.prompt, 4 * q.prompt}) {
+        if (size > q.sequences) continue;
+        SearchRequest by_hand = asked->request;
+        by_hand.constraints.micro_batch_sequences = size;
+        by_hand.constraints.micro_batches = (q.sequences + size - 1) / size;
+        by_hand.constraints.micro_batch_tokens = tokens;
+        by_hand.simulated_candidates = 2;
+        double rate = 0;
+        try {
+          rate = rate_of(search_policy(by_hand), q);
+        } catch (const Error&) {
+          continue;  // does not fit
+        }
+        EXPECT_LE(rate, ours * 1.03)
+            << q.machine << " " << q.model << ": " << size << " sequences, " << tokens << " tokens";
+      }
+  }
+}
+
+TEST(SearchProperties, KvIsNotOnDiskWhereMemoryIsFree) {
+  std::mt19937 random(77);
+  int below = 0;
+  for (int round = 0; round < 24; ++round) {
+    const bool has_device = round % 2 == 0;
+    const Profile profile = random_machine(random, has_device);
+    SearchRequest request;
+    const ModelShape& model = shape_of("tinyllama-1.1b");
+    const int64_t sequences = 1 + static_cast<int64_t>(random() % 40);
+    request.input = input_for(model, static_cast<int64_t>(1 + random() % 12) * kGiB / 2);
+    request.input.device_budget_bytes = has_device ? kGiB : 0;
+    request.profile = &profile;
+    request.job = {sequences, 64, 32, 64, 32};
+    request.input.workload = {sequences, 64, 96, 96 * sequences};
+    const Plan plan = search_policy(request).best.plan;
+    const int64_t free = request.input.memory_budget_bytes - plan.memory_bytes();
+    const int64_t kv_on_disk = plan.disk_pages * plan.page_bytes * model.num_layers;
+    if (plan.streamed_weight_bytes > 0) ++below;
+    EXPECT_TRUE(kv_on_disk == 0 || free < kv_on_disk)
+        << "round " << round << ": " << format_bytes(kv_on_disk) << " of KV on disk, "
+        << format_bytes(free) << " of memory free";
+    // Whatever is read in every pass is better kept in memory than nothing.
+    EXPECT_TRUE(plan.streamed_weight_bytes == 0 || free < request.input.memory_budget_bytes / 8 ||
+                has_device)
+        << "round " << round;
+  }
+  EXPECT_GT(below, 3) << "some stream";
+}
+
+TEST(SearchProperties, LongPromptsAreSampledNotWalked) {
+  for (const int64_t prompt : {32768, 200000}) {
+    const Question q{"rtx-4090", "llama-2-7b", "", 8, prompt, 32};
+    const SearchResult found = search_policy(ask(q)->request);
+    EXPECT_GT(rate_of(found, q), 0);
+    EXPECT_LT(found.linear_programs, 4000);
+  }
+}
+
+TEST(SearchProperties, AStopEndsTheSearch) {
+  const auto asked = ask(questions().front());
+  std::stop_source stop;
+  stop.request_stop();
+  asked->request.stop = stop.get_token();
+  try {
+    search_policy(asked->request);
+    FAIL() << "went on";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kCancelled);
+  }
+}
+
+TEST(SearchProperties, APolicyGivenIsEvaluatedAsItIs) {
+  const auto asked = ask(questions().front());
+  Policy policy;
+  policy.weights = {0.125, 0.625, 0.25};
+  policy.kv = {0, 1, 0};
+  policy.attention = AttentionPlace::kHost;
+  policy.micro_batch_sequences = 16;
+  policy.micro_batches = 5;
+  policy.micro_batch_tokens = 333;
+  policy.pass_tokens = 7777;
+  policy.page_tokens = 32;
+  policy.inplace_host_fraction = 0.125;
+  const SearchResult result = evaluate_policy(asked->request, policy);
+  EXPECT_EQ(policy_to_json(result.best.policy), policy_to_json(policy));
+  EXPECT_EQ(result.candidates, 1);
+  const Prediction again = simulate_block(asked->model, result.best.plan, asked->profile,
+                                          asked->request.input.kv_dtype, asked->request.job);
+  EXPECT_EQ(prediction_of(result.best).seconds(), again.seconds());
+  policy.weights = {1, 0, 0};
+  EXPECT_THROW(evaluate_policy(asked->request, policy), Error) << "60 GB in 16";
+}
+
+TEST(SearchProperties, ABoundThatCanNotBeKeptNamesTheSmallestThatCan) {
+  const auto asked = ask({"t4", "opt-6.7b", "", 32, 200, 16});
+  SearchRequest& request = asked->request;
+  request.objective = Objective::kThroughputUnderLatency;
+  request.latency_bound_seconds = 1e-3;
+  try {
+    search_policy(request);
+    FAIL() << "in a millisecond";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kResource);
+    const std::string mend = error.mend();
+    const size_t at = mend.find("--latency-bound ");
+    ASSERT_NE(at, std::string::npos) << mend;
+    request.latency_bound_seconds = std::stod(mend.substr(at + 16));
+    EXPECT_LE(prediction_of(search_policy(request).best).seconds(),
+              request.latency_bound_seconds * 1.03);
+    request.latency_bound_seconds *= 0.9;
+    EXPECT_THROW(search_policy(request), Error) << "and it is the smallest";
+  }
+}
+
+TEST(SearchProperties, AShortageNamesAsManySequencesAsWereAsked) {
+  const auto asked = ask({"t4", "opt-30b", "", 32, 512, 32});
+  SearchRequest& request = asked->request;
+  request.constraints.micro_batch_sequences = 32;
+  request.constraints.micro_batches = 1;
+  request.input.device_budget_bytes = 64 * kMiB;
+  request.input.memory_budget_bytes = 128 * kMiB;
+  try {
+    search_policy(request);
+    FAIL() << "32 sequences of 30B in 192 MiB";
+  } catch (const Error& error) {
+    EXPECT_NE(error.text().find("32 sequences"), std::string::npos) << error.text();
+  }
+}
+
+}  // namespace
+}  // namespace sluice::policy
