@@ -112,11 +112,16 @@ class Loads {
     const double lower = host_attends_ ? 1 : lower_;
     const double disk = host_attends_ && lower_ > 0 ? disk_ / lower_ : disk_;
     const int64_t staged = plan_.disk_pages > 0 ? round_up(plan_.page_bytes, kDiskBlock) : 0;
-    load.kv_load_bytes += dealt(disk, with_history) * staged;
-    load.kv_store_bytes += (dealt(disk, pages) - dealt(disk, first_changed)) * staged;
+    // Pages are dealt over all sequences: a mean, since passes are sampled and sequences are equal.
+    // Whole pages would be none at all, or one of every sequence.
+    const auto bytes = [](double share, int64_t count, int64_t each) {
+      return std::llround(share * static_cast<double>(count * each));
+    };
+    load.kv_load_bytes += bytes(disk, with_history, staged);
+    load.kv_store_bytes += bytes(disk, pages - first_changed, staged);
     if (!plan_.has_device || host_attends_) return;
-    load.kv_up_bytes += dealt(lower, with_history) * plan_.page_bytes;
-    load.kv_down_bytes += (dealt(lower, pages) - dealt(lower, first_changed)) * plan_.page_bytes;
+    load.kv_up_bytes += bytes(lower, with_history, plan_.page_bytes);
+    load.kv_down_bytes += bytes(lower, pages - first_changed, plan_.page_bytes);
   }
 
   const ModelShape& model_;

@@ -393,6 +393,7 @@ void run_sweep(const PlanFlags& flags, const std::string& sweep, const std::stop
                 "bottleneck");
   auto rows = nlohmann::ordered_json::array();
   while (!values.empty()) {
+    std::fflush(stdout);  // each row as it comes
     const std::string value = values.substr(0, values.find(','));
     values.erase(0, value.size() + 1);
     try {

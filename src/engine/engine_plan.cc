@@ -165,7 +165,7 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
                               : options.device ? options.device->memory_bytes
                                                : 0;
   // Buffers there are counted in whole pages too.
-  if (options.backend) input.device_program_bytes = kPageRounding;
+  if (has_device) input.device_program_bytes = kPageRounding;
   input.disk_reaches_device = options.backend && options.backend->direct_reader();
   input.disk_budget_bytes = options.disk_budget_bytes;
   input.program_bytes = kPageRounding + (has_device ? options.swap_bytes : 0);

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "policy/cost_model.h"
+#include "src/base/bytes.h"
 #include "src/engine/pass_plan.h"
 #include "tests/policy/machine_fixture.h"
 #include "tests/policy/plan_fixture.h"
@@ -262,6 +263,32 @@ TEST(CostModel, TermsAreTheLanesSeconds) {
     }
     for (size_t lane = 0; lane < kLaneCount; ++lane)
       EXPECT_NEAR(sums[lane], p.lane_seconds(static_cast<Lane>(lane)), 1e-9 + 1e-9 * sums[lane]);
+  }
+}
+
+// Two passes stand for all: a share of the pages on disk is written as that share, not as none or
+// as all.
+TEST(CostModel, WritesOfKvAreTheirShareHoweverSmall) {
+  for (const double share : {0.03, 0.2, 0.5, 1.0}) {
+    Case one;
+    one.profile = plain_machine(false);
+    one.input = input_for(shape_of("opt-125m"), int64_t{1} << 40);
+    one.job = {8, 100, 64, 100, 64};
+    one.input.workload = {8, 100, 164, 0};
+    Policy policy;
+    policy.micro_batch_sequences = 8;
+    policy.kv = {1 - share, 0, share};
+    one.plan = make_plan(one.input, policy);
+    const Prediction p =
+        predict(*one.input.model, one.plan, one.profile, one.input.kv_dtype, one.job);
+    // Every token after the prompt writes its sequence's last page anew.
+    const double real_share = static_cast<double>(one.plan.disk_pages) /
+                              static_cast<double>(one.plan.disk_pages + one.plan.memory_pages);
+    const auto page = static_cast<double>(round_up(one.plan.page_bytes, kDiskBlock));
+    const double pages = 12.0 * 8 * 63;
+    EXPECT_NEAR(p.decode_lanes[static_cast<size_t>(Lane::kDiskWrite)],
+                real_share * pages * page / 5e8, 0.02 * real_share * pages * page / 5e8)
+        << share;
   }
 }
 

@@ -1,6 +1,8 @@
 // sluice plan and sluice profile: what they answer, and what they refuse.
 #include <gtest/gtest.h>
 
+#include <csignal>
+
 #include "tests/tools/command.h"
 
 namespace sluice::testing {
@@ -88,6 +90,43 @@ TEST(Plan, ItsPolicyFileIsWhatRunTakes) {
   const auto planned = run({"--policy", folder.path("policy.json"), "--device",
                             "emulated:mem=128MiB,h2d=0,d2h=0,latency=0us"});
   EXPECT_EQ(planned["token_ids"], run({})["token_ids"]);
+}
+
+TEST(Plan, EvaluatesAPolicyFileAsItIs) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path("policy.json");
+  write_file(path,
+             R"({"weights": {"device": 0.125, "host": 0.625, "disk": 0.25}, "kv": {"device": 0,
+ "host": 1, "disk": 0}, "activations": {"device": 1, "host": 0, "disk": 0}, "attention": "host",
+ "inplace_host_fraction": 0.0625, "micro_batch_sequences": 16, "micro_batches": 5,
+ "micro_batch_tokens": 333, "pass_tokens": 7777, "page_tokens": 32})");
+  const Words question{"--model", "opt-30b", "--hardware", "t4", "--policy", path};
+  const auto json = plan(question);
+  EXPECT_EQ(json["policy_file"], nlohmann::json::parse(read_file(path)));
+  EXPECT_EQ(json["job"]["sequences"], 80) << "its block";
+  EXPECT_EQ(json["candidates"], 1);
+  EXPECT_TRUE(json["lifts"].is_null());
+  Words words{"plan"};
+  words.insert(words.end(), question.begin(), question.end());
+  EXPECT_EQ(succeed(words).out.find("twice of no single"), std::string::npos)
+      << "what nobody searched for is not claimed";
+  words.insert(words.end(), {"--gpu-mem", "4GiB"});
+  fail(words, 4, {"device memory budget 4.00GiB", "raise --gpu-mem"});
+}
+
+TEST(Plan, ABoundThatNoPolicyKeepsIsRefusedWithOneThatSomeKeeps) {
+  fail({"plan", "opt-6.7b", "--hardware", "t4", "--sequences", "8", "--objective", "bounded",
+        "--latency-bound", "0.01"},
+       4, {"no policy answers within", "--latency-bound "});
+}
+
+TEST(Plan, CtrlCEndsASearch) {
+  Command command({"plan", "llama-3.1-8b", "--hardware", "rtx-4090", "--sequences", "64", "--sweep",
+                   "prompt-len=16,100000,100001,100002"});
+  ASSERT_TRUE(command.wait_until(
+      [&] { return command.output_so_far().find("\n16 ") != std::string::npos; }));
+  command.send(SIGINT);
+  EXPECT_EQ(command.wait().exit_code, 130);
 }
 
 TEST(Plan, TheEmulatedDeviceGivesTheSameTokensAndItsTable) {
