@@ -15,10 +15,38 @@ namespace {
   throw Error(ErrorKind::kUser, fmt::format("profile {}: {}", profile.name, what), mend);
 }
 
-void need_rate(const Profile& profile, const Figure& figure, const std::string& what) {
-  if (!(figure.value > 0) || !std::isfinite(figure.value))
-    refuse(profile, fmt::format("{} is {}", what, figure.value),
-           "a rate is a positive number; measure again (sluice profile) or mend the file");
+// What some machine could do: beyond it a unit was mistaken (GB for bytes, TFLOP/s for FLOP/s).
+constexpr double kLeastBytes = 1e4, kMostBytes = 1e15;  // a second
+constexpr double kLeastFlops = 1e4, kMostFlops = 1e19;  // a second
+
+void need_between(const Profile& profile, const Figure& figure, const std::string& what,
+                  const char* unit, double least, double most) {
+  if (figure.value >= least && figure.value <= most) return;
+  refuse(profile, fmt::format("{} is {} {} a second", what, figure.value, unit),
+         fmt::format("a rate is {:.0e} to {:.0e} {} a second; measure again (sluice profile) or "
+                     "mend the file",
+                     least, most, unit)
+             .c_str());
+}
+
+void need_bytes(const Profile& profile, const Figure& figure, const std::string& what) {
+  need_between(profile, figure, what, "bytes", kLeastBytes, kMostBytes);
+}
+
+void need_flops(const Profile& profile, const Figure& figure, const std::string& what) {
+  need_between(profile, figure, what, "operations", kLeastFlops, kMostFlops);
+}
+
+// A disk's rate beside something else is no higher than its own.
+void need_shared(const Profile& profile, const Figure& figure, const Figure& alone,
+                 const std::string& what) {
+  constexpr double kRounding = 1.001;
+  need_bytes(profile, figure, what);
+  if (figure.value > kRounding * alone.value)
+    refuse(
+        profile,
+        fmt::format("{} is {}, more than the disk's {} by itself", what, figure.value, alone.value),
+        "write what the disk gives beside other work, or the same");
 }
 
 void need_time(const Profile& profile, const Figure& figure, const std::string& what) {
@@ -27,7 +55,7 @@ void need_time(const Profile& profile, const Figure& figure, const std::string& 
 }
 
 void validate_processor(const Profile& profile, const Processor& processor, const char* which) {
-  need_rate(profile, processor.memory_read, fmt::format("{}.memory_read", which));
+  need_bytes(profile, processor.memory_read, fmt::format("{}.memory_read", which));
   if (processor.matmul.empty())
     refuse(profile, fmt::format("{}.matmul has no rates", which), "give at least one row");
   for (const MatmulRate& row : processor.matmul) {
@@ -35,14 +63,14 @@ void validate_processor(const Profile& profile, const Processor& processor, cons
       refuse(profile,
              fmt::format("{}.matmul has a size of {} x {} x {}", which, row.m, row.n, row.k),
              "sizes are positive");
-    need_rate(profile, row.flops, fmt::format("{}.matmul m={}", which, row.m));
+    need_flops(profile, row.flops, fmt::format("{}.matmul m={}", which, row.m));
   }
   if (processor.attention.empty())
     refuse(profile, fmt::format("{}.attention has no rates", which), "give at least one row");
   for (const AttentionRate& row : processor.attention) {
-    need_rate(profile, row.decode_bytes, fmt::format("{}.attention.decode", which));
-    need_rate(profile, row.prefill_flops, fmt::format("{}.attention.prefill", which));
-    need_rate(profile, row.decode_flops, fmt::format("{}.attention.decode_flops", which));
+    need_bytes(profile, row.decode_bytes, fmt::format("{}.attention.decode", which));
+    need_flops(profile, row.prefill_flops, fmt::format("{}.attention.prefill", which));
+    need_flops(profile, row.decode_flops, fmt::format("{}.attention.decode_flops", which));
   }
   need_time(profile, processor.launch_seconds, fmt::format("{}.launch_seconds", which));
   need_time(profile, processor.synchronise_seconds, fmt::format("{}.synchronise_seconds", which));
@@ -61,17 +89,18 @@ const AttentionRate& attention_row(const Processor& processor, KvFormat kv_dtype
 }
 }  // namespace
 
-double Profile::disk_read() const noexcept {
-  double sum = 0;
-  for (const Disk& disk : disks) sum += disk.read.value;
-  return sum;
+namespace {
+// A stripe has the same bytes on each disk: it ends when the slowest has.
+double striped(const std::vector<Disk>& disks, Figure Disk::*rate) noexcept {
+  double least = std::numeric_limits<double>::infinity();
+  for (const Disk& disk : disks) least = std::min(least, (disk.*rate).value);
+  return disks.empty() ? 0 : least * static_cast<double>(disks.size());
 }
+}  // namespace
 
-double Profile::disk_write() const noexcept {
-  double sum = 0;
-  for (const Disk& disk : disks) sum += disk.write.value;
-  return sum;
-}
+double Profile::disk_read() const noexcept { return striped(disks, &Disk::read); }
+
+double Profile::disk_write() const noexcept { return striped(disks, &Disk::write); }
 
 double Profile::page_read_seconds(double pages) const noexcept {
   return pages * disks.front().read_request_seconds.value / static_cast<double>(disks.size());
@@ -90,8 +119,8 @@ void validate(const Profile& profile) {
   validate_processor(profile, profile.host, "host");
   if (profile.device) {
     validate_processor(profile, *profile.device, "device");
-    need_rate(profile, profile.link.to_device, "link.to_device");
-    need_rate(profile, profile.link.to_host, "link.to_host");
+    need_bytes(profile, profile.link.to_device, "link.to_device");
+    need_bytes(profile, profile.link.to_host, "link.to_host");
     need_time(profile, profile.link.latency_seconds, "link.latency_seconds");
     const double share = profile.link.both_share.value;
     if (!(share > 0 && share <= 1))
@@ -104,11 +133,11 @@ void validate(const Profile& profile) {
              "write seconds for a byte, 0 where moving bytes costs no computing time");
   if (profile.disks.empty()) refuse(profile, "there is no disk", "give at least one");
   for (const Disk& disk : profile.disks) {
-    need_rate(profile, disk.read, "disk.read");
-    need_rate(profile, disk.write, "disk.write");
-    need_rate(profile, disk.mixed_read, "disk.mixed_read");
-    need_rate(profile, disk.mixed_write, "disk.mixed_write");
-    need_rate(profile, disk.busy_read, "disk.busy_read");
+    need_bytes(profile, disk.read, "disk.read");
+    need_bytes(profile, disk.write, "disk.write");
+    need_shared(profile, disk.mixed_read, disk.read, "disk.mixed_read");
+    need_shared(profile, disk.mixed_write, disk.write, "disk.mixed_write");
+    need_shared(profile, disk.busy_read, disk.read, "disk.busy_read");
     need_time(profile, disk.latency_seconds, "disk.latency_seconds");
     need_time(profile, disk.read_request_seconds, "disk.read_request_seconds");
     need_time(profile, disk.write_request_seconds, "disk.write_request_seconds");

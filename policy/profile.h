@@ -94,7 +94,7 @@ struct Profile {
   std::optional<Processor> device;
   Processor host;
   Link link;                ///< only with a device
-  std::vector<Disk> disks;  ///< striped: rates add up
+  std::vector<Disk> disks;  ///< striped: as many times the slowest's rate
   /// Device and host compute on the same cores (an emulated device): their times add up.
   bool shares_cores = false;
   /// Where copies over the link take the computing cores' time and memory (an emulated device):

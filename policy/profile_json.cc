@@ -182,6 +182,9 @@ Profile parse_profile(std::string_view json_text, std::string_view origin) {
   out.date = reader.text("date");
   if (reader.has("device")) out.device = read_processor(reader.object("device"));
   out.host = read_processor(reader.object("host"));
+  if (out.device && !reader.has("link"))
+    reader.refuse("link", "is missing: a machine with a device has one");
+  if (!out.device && reader.has("link")) reader.refuse("link", "has no device at its other end");
   if (reader.has("link")) {
     Reader link = reader.object("link");
     out.link = {link.figure("to_device_bytes_per_second"), link.figure("to_host_bytes_per_second"),

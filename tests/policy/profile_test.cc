@@ -189,6 +189,51 @@ std::string refusal(const std::function<void(nlohmann::ordered_json&)>& change) 
   return "accepted";
 }
 
+TEST(Profile, RatesThatNoMachineHasAreRefusedWithTheirUnit) {
+  using Json = nlohmann::ordered_json;
+  const auto has = [](const std::string& text, const char* part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text << " lacks " << part;
+  };
+  const auto set_read = [](double rate) {
+    return [rate](Json& j) { j["disks"][0]["read_bytes_per_second"] = rate; };
+  };
+  has(refusal(set_read(6.5)), "disk.read is 6.5 bytes a second");
+  has(refusal(set_read(6.5e16)), "disk.read");
+  has(refusal([](Json& j) { j["host"]["memory_read_bytes_per_second"] = 80; }),
+      "host.memory_read is 80 bytes");
+  has(refusal([](Json& j) { j["host"]["matmul"][0]["flops"] = 1.5; }), "operations a second");
+  has(refusal([](Json& j) { j["link"]["to_host_bytes_per_second"] = 12; }), "link.to_host");
+  has(refusal([](Json& j) { j["disks"][0]["mixed_read_bytes_per_second"] = 3e9; }),
+      "more than the disk's");
+  has(refusal([](Json& j) { j["disks"][0]["busy_read_bytes_per_second"] = 3e9; }),
+      "more than the disk's");
+}
+
+TEST(Profile, AStripeIsAsFastAsItsSlowestDiskAllowsIt) {
+  Profile profile = plain_machine(false);
+  profile.disks.push_back(profile.disks.front());
+  EXPECT_DOUBLE_EQ(profile.disk_read(), 2e9);
+  profile.disks.back().read.value = 4e9;
+  profile.disks.back().write.value = 1e8;
+  EXPECT_DOUBLE_EQ(profile.disk_read(), 2e9) << "each has half of the bytes";
+  EXPECT_DOUBLE_EQ(profile.disk_write(), 2e8);
+}
+
+TEST(Profile, ShippedCardsHaveTheMemoryThatProgramsGet) {
+  for (const std::string& name : shipped_profile_names()) {
+    const Profile profile = *shipped_profile(name);
+    EXPECT_NO_THROW(validate(profile)) << name;
+    if (name == "flexgen-t4") continue;  // as its cost model has it
+    // The name says how many GiB (of the H200 GB) there are.
+    const std::string& title = profile.device->name;
+    const double gib = std::stod(title.substr(title.rfind(' ', title.size() - 4) + 1));
+    const double bytes = gib * (gib > 100 ? 1e9 : 1024.0 * 1024 * 1024);
+    EXPECT_LT(static_cast<double>(profile.device_bytes), bytes * (gib > 100 ? 1.07 : 1)) << title;
+    EXPECT_GT(static_cast<double>(profile.device_bytes), 0.9 * bytes) << title;
+  }
+  EXPECT_EQ(shipped_profile("t4")->host_bytes, int64_t{204} << 30);
+}
+
 TEST(Profile, BadOnesAreRefusedByName) {
   using Json = nlohmann::ordered_json;
   const auto has = [](const std::string& text, const char* part) {
@@ -211,6 +256,12 @@ TEST(Profile, BadOnesAreRefusedByName) {
   has(refusal([](Json& j) { j["device_memory_bytes"] = -5; }), "device_memory_bytes");
   has(refusal([](Json& j) { j["read_delay_seconds_per_byte"] = 1; }), "read_delay");
   has(refusal([](Json& j) { j["speed"] = 9; }), "speed is not a key");
+  has(refusal([](Json& j) { j.erase("link"); }), "link is missing");
+  has(refusal([](Json& j) {
+        j.erase("device");
+        j.erase("device_memory_bytes");
+      }),
+      "link has no device");
   has(refusal([](Json& j) { j["host"]["speed"] = 9; }), "host.speed is not a key");
   has(refusal([](Json& j) { j["host"]["matmul"][0]["weights"] = "int9"; }), "element type");
   EXPECT_THROW(parse_profile("[1]", "x"), Error);
