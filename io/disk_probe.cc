@@ -59,11 +59,17 @@ class ProbeRing {
 struct Probe {
   int fd;
   std::string name;
-  int64_t bytes;
-  int64_t request_bytes;
-  int depth;
+  ProbeRequest request;
   bool is_write;
 };
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+[[noreturn]] void stopped(const Probe& probe) {
+  throw Error(ErrorKind::kCancelled, "probing " + probe.name + " was stopped");
+}
 
 void check_sizes(int64_t bytes, int64_t request_bytes, int depth) {
   if (request_bytes < kDirectAlignment || request_bytes % kDirectAlignment != 0 ||
@@ -89,28 +95,30 @@ uint64_t take_completion(io_uring* ring, const Probe& probe) {
   const int moved = cqe->res;
   io_uring_cqe_seen(ring, cqe);
   if (moved < 0) throw system_error(-moved, "probing " + probe.name);
-  if (moved != probe.request_bytes) {
+  if (moved != probe.request.request_bytes) {
     throw Error(ErrorKind::kFile,
                 fmt::format("probing {}: a request of {} moved {} bytes only", probe.name,
-                            format_bytes(probe.request_bytes), moved),
+                            format_bytes(probe.request.request_bytes), moved),
                 "probe again while nobody changes the file");
   }
   return slot;
 }
 
-double run(const Probe& probe) {
+ProbeResult run(const Probe& probe) {
+  const ProbeRequest& wanted = probe.request;
+  const int64_t requests = wanted.bytes / wanted.request_bytes;
+  const int64_t depth = std::min<int64_t>(requests, wanted.depth);
   // Before the ring: it is gone, with all that it had in flight, before the memory goes.
-  const ProbeMemory memory(probe.request_bytes * probe.depth);
-  ProbeRing ring(probe.depth);
+  const ProbeMemory memory(wanted.request_bytes * depth);
+  ProbeRing ring(static_cast<int>(depth));
   const iovec whole{memory.at(0), memory.size()};
   const bool is_fixed = io_uring_register_buffers(ring.get(), &whole, 1) == 0;
-  const int64_t requests = probe.bytes / probe.request_bytes;
   int64_t issued = 0;
   const auto issue = [&](uint64_t slot) {
     io_uring_sqe* sqe = io_uring_get_sqe(ring.get());
-    std::byte* at = memory.at(static_cast<int64_t>(slot) * probe.request_bytes);
-    const auto bytes = static_cast<unsigned>(probe.request_bytes);
-    const auto offset = static_cast<uint64_t>(issued++ * probe.request_bytes);
+    std::byte* at = memory.at(static_cast<int64_t>(slot) * wanted.request_bytes);
+    const auto bytes = static_cast<unsigned>(wanted.request_bytes);
+    const auto offset = static_cast<uint64_t>(wanted.offset + issued++ * wanted.request_bytes);
     if (is_fixed) {
       probe.is_write ? io_uring_prep_write_fixed(sqe, probe.fd, at, bytes, offset, 0)
                      : io_uring_prep_read_fixed(sqe, probe.fd, at, bytes, offset, 0);
@@ -121,17 +129,64 @@ double run(const Probe& probe) {
     sqe->user_data = slot;
   };
   const auto start = std::chrono::steady_clock::now();
-  const int64_t first = std::min<int64_t>(requests, probe.depth);
-  for (int64_t slot = 0; slot < first; ++slot) issue(static_cast<uint64_t>(slot));
-  for (int64_t completed = 0; completed < requests; ++completed) {
+  for (int64_t slot = 0; slot < depth; ++slot) issue(static_cast<uint64_t>(slot));
+  int64_t completed = 0;
+  while (completed < issued) {
     const uint64_t slot = take_completion(ring.get(), probe);
-    if (issued < requests) issue(slot);
+    ++completed;
+    const bool is_over =
+        wanted.cancel.stop_requested() || seconds_since(start) > wanted.most_seconds;
+    if (issued < requests && !is_over) issue(slot);
   }
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  return static_cast<double>(requests * probe.request_bytes) / seconds.count();
+  if (wanted.cancel.stop_requested()) stopped(probe);
+  return {completed * wanted.request_bytes, seconds_since(start)};
+}
+
+// One request after the other, where io_uring or direct I/O is refused (containers often do): what
+// the engine falls back to. The pages are dropped first, so that the disk is read.
+ProbeResult run_plain(const Probe& probe) {
+  const ProbeRequest& wanted = probe.request;
+  const ProbeMemory memory(wanted.request_bytes);
+  posix_fadvise(probe.fd, wanted.offset, wanted.bytes, POSIX_FADV_DONTNEED);
+  const auto start = std::chrono::steady_clock::now();
+  int64_t done = 0;
+  while (done + wanted.request_bytes <= wanted.bytes &&
+         seconds_since(start) < wanted.most_seconds) {
+    if (wanted.cancel.stop_requested()) stopped(probe);
+    const auto bytes = static_cast<size_t>(wanted.request_bytes);
+    const off_t at = wanted.offset + done;
+    const ssize_t moved = probe.is_write ? ::pwrite(probe.fd, memory.at(0), bytes, at)
+                                         : ::pread(probe.fd, memory.at(0), bytes, at);
+    if (moved < 0 && errno == EINTR) continue;
+    if (moved < 0) throw system_error(errno, "probing " + probe.name);
+    if (moved == 0) break;
+    done += moved;
+  }
+  if (probe.is_write) ::fdatasync(probe.fd);
+  return {std::max<int64_t>(done, 1), seconds_since(start)};
+}
+
+ProbeResult probe_file(const OffloadFile& file, const ProbeRequest& request, bool is_write) {
+  check_sizes(request.bytes, request.request_bytes, request.depth);
+  const Probe probe{file.fd(), file.name(), request, is_write};
+  if (!file.is_direct()) return run_plain(probe);
+  try {
+    return run(probe);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kDevice) throw;
+    return run_plain(probe);
+  }
 }
 
 }  // namespace
+
+ProbeResult probe_reads(const OffloadFile& file, const ProbeRequest& request) {
+  return probe_file(file, request, false);
+}
+
+ProbeResult probe_writes(const OffloadFile& file, const ProbeRequest& request) {
+  return probe_file(file, request, true);
+}
 
 double probe_read_rate(const std::string& path, int64_t bytes, int64_t request_bytes, int depth) {
   check_sizes(bytes, request_bytes, depth);
@@ -149,8 +204,12 @@ double probe_read_rate(const std::string& path, int64_t bytes, int64_t request_b
         fmt::format("probing {}: not a file of at least {}", path, format_bytes(request_bytes)),
         "name a large file");
   }
-  return run(
-      {fd.get(), path, std::min<int64_t>(bytes, status.st_size), request_bytes, depth, false});
+  const int64_t there = std::min<int64_t>(bytes, status.st_size);
+  return run({fd.get(),
+              path,
+              {.bytes = there, .request_bytes = request_bytes, .depth = depth},
+              false})
+      .rate();
 }
 
 double probe_write_rate(const std::string& directory, int64_t bytes, int64_t request_bytes,
@@ -161,7 +220,8 @@ double probe_write_rate(const std::string& directory, int64_t bytes, int64_t req
     throw Error(ErrorKind::kFile, "probing " + directory + ": its file system refuses direct I/O",
                 "probe a folder on a local disk");
   }
-  return run({file.fd(), file.name(), bytes, request_bytes, depth, true});
+  return probe_writes(file, {.bytes = bytes, .request_bytes = request_bytes, .depth = depth})
+      .rate();
 }
 
 }  // namespace sluice::io

@@ -176,7 +176,7 @@ void run(const BatchFlags& flags, std::stop_token stop) {
   const Survey found = survey(flags, results ? &*results : nullptr, encoder, vocab_size, longest);
   std::fprintf(stderr, "sluice: %lld requests to run\n", static_cast<long long>(found.requests));
 
-  const auto engine = open_engine(flags.engine, found.workload);
+  const auto engine = open_engine(flags.engine, found.workload, stop);
   if (!engine) return;
   std::ifstream input(flags.input);
   jobs::JobReader reader(input, flags.input, flags.sampling.checked(), &*results, vocab_size);

@@ -138,7 +138,7 @@ nlohmann::ordered_json bench_batch(const BenchFlags& flags, int64_t batch, std::
   std::unique_ptr<MemoryProbe> probed;  // before the engine takes what is free
   if (!flags.memory_probe.empty())
     probed = std::make_unique<MemoryProbe>(parse_bytes(flags.memory_probe, "--memory-probe"));
-  const auto engine = open_engine(flags.engine, workload);
+  const auto engine = open_engine(flags.engine, workload, stop);
   if (!engine) return {};
   engine->load(stop);
   std::vector<double> prefill, decode, pass;

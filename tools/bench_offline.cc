@@ -119,7 +119,7 @@ std::unique_ptr<Engine> engine_for(const OfflineFlags& flags,
   policy::Workload workload;
   for (const serve::LoadRequest& one : together)
     app::add_to_workload(workload, static_cast<int64_t>(one.prompt.size()), one.max_tokens);
-  auto engine = open_engine(flags.engine, workload);
+  auto engine = open_engine(flags.engine, workload, stop);
   if (engine) engine->load(stop);
   return engine;
 }

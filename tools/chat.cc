@@ -153,7 +153,7 @@ void run(const ChatFlags& flags, std::stop_token stop) {
   policy::Workload workload;
   workload.sequences = 1;
   workload.max_total_tokens = workload.max_prompt_tokens = engine_flags.context;
-  const auto engine = open_engine(engine_flags, workload, [](EngineOptions& options) {
+  const auto engine = open_engine(engine_flags, workload, stop, [](EngineOptions& options) {
     options.cache_prefixes = options.kv_recent_tokens == 0;
     limit_pass(options, 512);
   });

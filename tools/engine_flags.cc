@@ -7,16 +7,15 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "io/disk_probe.h"
 #include "kernels/cpu/isa.h"
 #include "src/app/report.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
-#include "src/profile/profile_cache.h"
 #include "tools/arguments.h"
 #include "tools/gpu.h"
 #include "tools/output.h"
 #include "tools/progress.h"
+#include "tools/run_policy.h"
 
 namespace sluice::tools {
 
@@ -73,8 +72,10 @@ void EngineFlags::add_to(CLI::App& parser) {
       ->envname("SLUICE_HARDWARE")
       ->group(policies);
   parser
-      .add_flag("--recalibrate", recalibrate,
-                "take the rates that this run measures into the machine's kept profile")
+      .add_flag(
+          "--recalibrate", recalibrate,
+          "take what this run measures into the machine's kept profile as it is (runs teach it by "
+          "and by: what was faster, and in quiet runs what was slower)")
       ->group(policies);
   parser.add_option("--policy", policy_file, "policy as JSON (docs/formats/policy.md)")
       ->group(policies);
@@ -266,136 +267,16 @@ EngineOptions EngineFlags::options(const policy::Workload& workload) const {
   return out;
 }
 
-namespace {
-void tell(std::string_view line) {
-  std::fprintf(stderr, "sluice: %.*s\n", static_cast<int>(line.size()), line.data());
-}
-
-// The rate at which the model's own disk reads now: the profile knows the offload folder's, and
-// shared disks drift. 0 when there is nothing large to read.
-double probe_model_disk(const std::string& model) {
-  constexpr int64_t kBytes = 384 * kMiB;
-  std::error_code error;
-  std::filesystem::path largest;
-  uintmax_t most = 0;
-  const auto look = [&](const std::filesystem::path& path) {
-    const uintmax_t bytes = std::filesystem::file_size(path, error);
-    if (!error && bytes > most) most = bytes, largest = path;
-  };
-  if (std::filesystem::is_directory(model, error)) {
-    for (const auto& entry : std::filesystem::directory_iterator(model, error)) look(entry.path());
-  } else {
-    look(model);
-  }
-  if (most < static_cast<uintmax_t>(kBytes / 4)) return 0;
-  try {
-    return io::probe_read_rate(largest.string(), kBytes, kMiB, 64);
-  } catch (const Error&) {
-    return 0;  // no direct I/O here: the profile's rate stands
-  }
-}
-
-void set_disk_rate(policy::Profile& profile, double rate) {
-  policy::Disk& disk = profile.disks.front();
-  const double factor = rate / disk.read.value;
-  for (policy::Figure* figure : {&disk.read, &disk.mixed_read, &disk.busy_read})
-    figure->value *= factor;
-}
-
-// The machine as its profile says, with the emulated device that was asked for.
-policy::Profile machine_profile(const EngineFlags& flags, const EngineOptions& options) {
-  policy::Profile profile;
-  if (flags.hardware.empty() || flags.hardware == "this") {
-    MeasureOptions measure;
-    measure.offload_dir = flags.offload_dir;
-    measure.threads = flags.threads;
-    measure.quick = true;
-    measure.progress = [](std::string_view what) {
-      tell(
-          fmt::format("no profile of this machine yet, measuring {} (once; sluice profile takes "
-                      "longer and is more exact)",
-                      what));
-    };
-    profile = load_or_measure(measure, tell);
-  } else {
-    profile = find_profile(flags.hardware);
-    if (profile.device && options.backend) return profile;  // sluice profile --gpu made it
-    if (profile.device)
-      throw Error(
-          ErrorKind::kUser,
-          fmt::format("--hardware {}: that machine has a device, this run has not", flags.hardware),
-          "sluice plan answers for other machines; a run takes a profile of this one");
-  }
-  if (options.backend) profile = measure_with_gpu(profile, *options.backend);
-  if (options.device)
-    profile = emulated_profile(profile, options.device->memory_bytes, options.device->to_device,
-                               options.device->to_host, options.device->latency_seconds,
-                               options.device->flops);
-  return profile;
-}
-
-// A search only where there is something to decide: everything in memory is the best there is.
-void search_for_policy(const EngineFlags& flags, EngineOptions& options) {
-  if (flags.hardware == "none") return;
-  auto engine_options = std::make_shared<EngineOptions>(options);
-  const auto path = profile_cache_path(flags.offload_dir, flags.threads);
-  const bool is_kept = !path.empty() && std::filesystem::exists(path);
-  const bool is_asked_for = is_kept || !flags.hardware.empty();
-  // By hand: expected only where a profile is at hand; nobody asked for a measurement.
-  if (options.policy && !is_asked_for) return;
-  options.choose_policy = [&flags, engine_options, is_asked_for](const policy::PlanInput& input,
-                                                                 const policy::Policy& start) {
-    if ((!is_asked_for || flags.prefers_memory) && !engine_options->policy &&
-        !engine_options->device && !engine_options->backend) {
-      // Everything in memory is the best there is: nothing to measure for.
-      const policy::Plan all = policy::default_plan(input, start);
-      if (all.streamed_weight_bytes == 0 && all.disk_pages == 0) return all.policy;
-    }
-    policy::Profile profile;
-    try {
-      profile = machine_profile(flags, *engine_options);
-    } catch (const Error& error) {
-      if (error.kind() == ErrorKind::kUser) throw;
-      tell(fmt::format("this machine can't be measured ({}): filling the budget without a search",
-                       error.text()));
-      return engine_options->policy ? *engine_options->policy
-                                    : policy::default_plan(input, start).policy;
-    }
-    const int64_t memory = input.memory_budget_bytes + input.device_budget_bytes;
-    if (input.model->weight_bytes() > memory * 9 / 10)  // the disk will matter
-      if (const double rate = probe_model_disk(flags.model); rate > 0) set_disk_rate(profile, rate);
-    flags.chosen = std::make_shared<app::AutoPolicy>(std::move(profile));
-    policy::SearchConstraints constraints;
-    if (flags.micro_batch_tokens > 0) constraints.micro_batch_tokens = flags.micro_batch_tokens;
-    if (!engine_options->policy) return flags.chosen->choose(input, start, constraints);
-    flags.chosen->expect(input, *engine_options->policy);
-    return *engine_options->policy;
-  };
-}
-
-void recalibrate(const EngineFlags& flags, const Engine& engine) {
-  if (!flags.prediction()) return;
-  const auto path = profile_cache_path(flags.offload_dir, flags.threads);
-  const auto cached = path.empty() ? std::nullopt : load_cached_profile(path, tell);
-  if (!cached) {
-    tell("--recalibrate: there is no kept profile to change (sluice profile makes one)");
-    return;
-  }
-  const app::Comparison found = app::compare(*flags.chosen->prediction(), engine.stats());
-  store_profile(recalibrated(*cached, found.transfer_rates, found.compute_factors), path);
-  tell(fmt::format("the profile now has this run's rates: {}", path.string()));
-}
-}  // namespace
-
 std::optional<policy::Prediction> EngineFlags::prediction() const {
   return chosen ? chosen->prediction() : std::nullopt;
 }
 
 std::unique_ptr<Engine> open_engine(const EngineFlags& flags, const policy::Workload& workload,
+                                    std::stop_token cancel,
                                     const std::function<void(EngineOptions&)>& adjust) {
   EngineOptions options = flags.options(workload);
   if (adjust) adjust(options);
-  search_for_policy(flags, options);
+  search_for_policy(flags, options, std::move(cancel));
   auto bar = std::make_shared<Progress>("loading weights");
   options.load_progress = [bar](const LoadProgress& progress) {
     bar->update(progress.done_bytes, progress.total_bytes,
@@ -440,6 +321,7 @@ std::unique_ptr<Engine> open_engine(const EngineFlags& flags, const policy::Work
     std::fprintf(stderr, "sluice: note: %s\n", note.c_str());
   const std::string warning = app::fit_warning(*engine);
   if (!warning.empty()) std::fprintf(stderr, "sluice: warning: %s\n", warning.c_str());
+  if (flags.others) flags.others->begin();
   return engine;
 }
 
@@ -456,7 +338,7 @@ void finish_run(const EngineFlags& flags, const Engine& engine) {
     const std::string text = app::comparison_text(*prediction, engine.stats());
     if (!text.empty()) std::fprintf(stderr, "  %s\n", text.c_str());
   }
-  if (flags.recalibrate) recalibrate(flags, engine);
+  learn_from_run(flags, engine);
 }
 
 std::unique_ptr<text::Tokenizer> find_tokenizer(const std::string& model) {

@@ -3,11 +3,13 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
 #include "src/app/plan_request.h"
 #include "src/engine/engine.h"
+#include "src/profile/other_load.h"
 #include "src/text/tokenizer.h"
 
 namespace sluice::tools {
@@ -33,6 +35,8 @@ struct EngineFlags {
   bool prefers_memory = false;
   /// Set by open_engine where there is a profile to expect something from.
   mutable std::shared_ptr<app::AutoPolicy> chosen;
+  /// Likewise, where the profile is the machine's kept one: what others do to the cores meanwhile.
+  mutable std::shared_ptr<OtherLoad> others;
   /// What the run is expected to do, or nothing.
   std::optional<policy::Prediction> prediction() const;
 
@@ -46,10 +50,12 @@ struct EngineFlags {
 
 /// Opens the engine and says in one line (or, verbose, a table) what it will do. Empty when
 /// --dry-run: the plan has been printed and nothing is left to do.
-/// `adjust` may change the options that the flags gave.
+/// `adjust` may change the options that the flags gave; `cancel` stops a first measurement.
 std::unique_ptr<Engine> open_engine(const EngineFlags& flags, const policy::Workload& workload,
+                                    std::stop_token cancel = {},
                                     const std::function<void(EngineOptions&)>& adjust = {});
-/// Writes the trace and prints the end-of-run table (not with --json).
+/// Writes the trace, prints the end-of-run table (not with --json), and has the machine's kept
+/// profile learn from the run.
 void finish_run(const EngineFlags& flags, const Engine& engine);
 /// The model's tokenizer, or null when it has none.
 std::unique_ptr<text::Tokenizer> find_tokenizer(const std::string& model);

@@ -178,7 +178,7 @@ void run(const EvalFlags& flags, std::stop_token stop) {
   policy::Workload workload;
   workload.sequences = std::min<int64_t>(static_cast<int64_t>(job.sequences.size()), 16);
   workload.max_prompt_tokens = workload.max_total_tokens = job.window;
-  const auto engine = open_engine(flags.engine, workload);
+  const auto engine = open_engine(flags.engine, workload, stop);
   if (!engine) return;
   const int64_t rows = app::scored_tokens(job.sequences);
   std::optional<jobs::NpyWriter> saved;

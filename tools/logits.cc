@@ -54,7 +54,7 @@ void run(const LogitsFlags& flags, std::stop_token stop) {
           : parse_ids(flags.prompt_ids, "--prompt-ids");
   policy::Workload workload;
   app::add_to_workload(workload, static_cast<int64_t>(request.prompt.size()), 0);
-  const auto engine = open_engine(flags.engine, workload);
+  const auto engine = open_engine(flags.engine, workload, stop);
   if (!engine) return;
   jobs::NpyWriter writer(flags.output, engine->model().shape().vocab_size);
   NpySink sink(writer);

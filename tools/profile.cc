@@ -95,11 +95,12 @@ void print_profile(const policy::Profile& profile) {
   }
 }
 
-policy::Profile measure(const ProfileFlags& flags) {
+policy::Profile measure(const ProfileFlags& flags, std::stop_token cancel) {
   MeasureOptions options;
   options.offload_dir = flags.offload_dir;
   options.threads = flags.threads;
   options.quick = flags.quick;
+  options.cancel = std::move(cancel);
   options.progress = [](std::string_view what) {
     std::fprintf(stderr, "sluice: measuring %.*s\n", static_cast<int>(what.size()), what.data());
   };
@@ -123,7 +124,7 @@ policy::Profile measure(const ProfileFlags& flags) {
   return profile;
 }
 
-void run_profile(const ProfileFlags& flags) {
+void run_profile(const ProfileFlags& flags, std::stop_token cancel) {
   if (flags.list) {
     for (const std::string& name : policy::shipped_profile_names()) {
       const policy::Profile profile = *policy::shipped_profile(name);
@@ -132,7 +133,8 @@ void run_profile(const ProfileFlags& flags) {
     return;
   }
   const std::shared_ptr<Backend> gpu = flags.gpu >= 0 ? open_gpu(flags.gpu, 0) : nullptr;
-  policy::Profile profile = flags.show.empty() ? measure(flags) : find_profile(flags.show);
+  policy::Profile profile =
+      flags.show.empty() ? measure(flags, std::move(cancel)) : find_profile(flags.show);
   // The kept profile is the machine's without it: each run measures the GPU that it computes on.
   if (gpu) profile = measure_with_gpu(profile, *gpu);
   const std::string json = policy::profile_to_json(profile);
@@ -165,7 +167,7 @@ Command add_profile(CLI::App& program) {
       ->add_option("--gpu", flags->gpu,
                    "measure this GPU and its link too, from 0 (with --show FILE: only it)")
       ->check(CLI::NonNegativeNumber);
-  parser->add_flag("--quick", flags->quick, "twenty seconds rather than two minutes");
+  parser->add_flag("--quick", flags->quick, "ten seconds rather than a minute");
   parser->add_flag("--disk-only", flags->disk_only,
                    "measure the disk again (shared ones drift) and keep the rest");
   parser->add_option("-o,--output", flags->output, "write the JSON to this file too");
@@ -173,7 +175,7 @@ Command add_profile(CLI::App& program) {
   parser->add_flag("--list", flags->list, "names of the shipped profiles");
   parser->add_flag("--no-cache", flags->no_cache, "don't keep the result");
   parser->add_flag("--json", flags->json, "the profile's JSON on standard output");
-  return {parser, [flags](std::stop_token) { run_profile(*flags); }};
+  return {parser, [flags](std::stop_token cancel) { run_profile(*flags, std::move(cancel)); }};
 }
 
 }  // namespace sluice::tools

@@ -23,6 +23,10 @@ Progress::~Progress() {
 void Progress::update(int64_t done, int64_t total, const std::string& amount,
                       const std::string& rate) {
   const auto now = Clock::now();
+  if (done_at_start_ < 0) {
+    done_at_start_ = done;
+    started_ = last_ = now;
+  }
   const double elapsed = std::chrono::duration<double>(now - started_).count();
   const double since = std::chrono::duration<double>(now - last_).count();
   // The first line within a second; on a log every ten.
@@ -31,9 +35,9 @@ void Progress::update(int64_t done, int64_t total, const std::string& amount,
   last_ = now;
   has_shown_ = true;
   std::string line = fmt::format("{}: {} {}", what_, amount, rate);
-  if (done > 0 && total > done)
+  if (done > done_at_start_ && total > done)
     line += fmt::format(", {} left", format_seconds(elapsed * static_cast<double>(total - done) /
-                                                    static_cast<double>(done)));
+                                                    static_cast<double>(done - done_at_start_)));
   if (is_terminal())
     std::fprintf(stderr, "\r\x1b[K%s", line.c_str());
   else

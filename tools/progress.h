@@ -14,15 +14,16 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Shows "<what>: <amount> <rate>, <time left>" when it is time for a line again. done = total
-  /// ends the line.
+  /// Shows "<what>: <amount> <rate>, <time left>" when it is time for a line again. The clock
+  /// starts with the first call: what is done by then says nothing of the time left.
   void update(int64_t done, int64_t total, const std::string& amount, const std::string& rate);
 
  private:
   using Clock = std::chrono::steady_clock;
   std::string what_;
-  Clock::time_point started_ = Clock::now();
-  Clock::time_point last_ = started_;
+  Clock::time_point started_;
+  Clock::time_point last_;
+  int64_t done_at_start_ = -1;
   bool has_shown_ = false;
 };
 

@@ -119,7 +119,7 @@ void run(const RunFlags& flags, std::stop_token stop) {
     app::add_to_workload(workload, static_cast<int64_t>(prompt.size()), params.max_tokens,
                          params.num_beams);
   }
-  const auto engine = open_engine(flags.engine, workload);
+  const auto engine = open_engine(flags.engine, workload, stop);
   if (!engine) return;
   app::TextSink sink(tokenizer.get());
   const bool is_streaming = prompts.size() == 1 && !flags.engine.json && tokenizer;

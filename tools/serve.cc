@@ -94,7 +94,7 @@ void run(const ServeFlags& flags, std::stop_token stop) {
 
   const EngineFlags engine_flags = serving_flags(flags.engine);
   const auto engine = open_engine(
-      engine_flags, workload_of(flags, engine_flags.context), [&](EngineOptions& options) {
+      engine_flags, workload_of(flags, engine_flags.context), stop, [&](EngineOptions& options) {
         options.predict_lengths = !flags.no_prediction;
         options.static_batches = flags.static_batches;
         options.cache_prefixes = !flags.no_prefix_cache && options.kv_recent_tokens == 0;

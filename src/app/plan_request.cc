@@ -232,11 +232,9 @@ std::string comparison_text(const policy::Prediction& prediction, const EngineSt
   const double blocks = tokens / prediction.new_tokens;
   for (const auto& [lane, lane_stats] : stats.lanes)
     if (lane == *result.blamed)
-      text += fmt::format(
-          "; the lane furthest off is {}: {} predicted, {} measured "
-          "(--recalibrate takes this run's rates into the profile)",
-          lane_name(lane), format_seconds(blocks * prediction.lane_seconds(lane)),
-          format_seconds(lane_stats.busy_seconds));
+      text += fmt::format("; the lane furthest off is {}: {} predicted, {} measured",
+                          lane_name(lane), format_seconds(blocks * prediction.lane_seconds(lane)),
+                          format_seconds(lane_stats.busy_seconds));
   return text;
 }
 

@@ -12,6 +12,16 @@ namespace sluice::app {
 namespace {
 double rate(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
 
+// Of less than this a rate says nothing but what the clock and the first touch cost.
+constexpr double kTellingSeconds = 0.01;
+std::string rate_text(double bytes, double seconds) {
+  return seconds < kTellingSeconds ? "-" : format_rate(bytes / seconds);
+}
+std::string token_rate(double tokens, double seconds) {
+  return seconds < kTellingSeconds ? fmt::format("{:>8}         ", "-")
+                                   : fmt::format("{:8.2f} tokens/s", tokens / seconds);
+}
+
 // Tokens that came out of passes without a prompt: each running sequence's but its first.
 double decode_rate(const EngineStats& stats, int64_t first_tokens) {
   return rate(static_cast<double>(stats.decode_tokens - first_tokens), stats.decode_seconds);
@@ -22,9 +32,8 @@ std::string lane_row(Lane lane, const LaneStats& lane_stats, double wall) {
   std::string row = fmt::format("  lane    {:<16} busy {:5.1f}%  {:>9}", lane_name(lane), share,
                                 format_seconds(lane_stats.busy_seconds));
   if (lane_stats.bytes > 0)
-    row += fmt::format(
-        "  {:>9}  {:>10}", format_bytes(lane_stats.bytes),
-        format_rate(rate(static_cast<double>(lane_stats.bytes), lane_stats.busy_seconds)));
+    row += fmt::format("  {:>9}  {:>10}", format_bytes(lane_stats.bytes),
+                       rate_text(static_cast<double>(lane_stats.bytes), lane_stats.busy_seconds));
   else if (lane_stats.wait_seconds > 0)
     row += fmt::format("  waited {} for transfers", format_seconds(lane_stats.wait_seconds));
   return row + "\n";
@@ -35,16 +44,16 @@ std::string run_table(const Engine& engine) {
   const EngineStats stats = engine.stats();
   const policy::Plan& plan = engine.plan();
   std::string text;
-  text +=
-      fmt::format("  load    {:>10}  {:>9}  {}\n", format_bytes(stats.loaded_bytes),
-                  format_seconds(stats.load_seconds),
-                  format_rate(rate(static_cast<double>(stats.loaded_bytes), stats.load_seconds)));
-  text += fmt::format("  prefill {:>7} tokens  {:>9}  {:8.2f} tokens/s\n", stats.prefill_tokens,
+  text += fmt::format("  load    {:>10}  {:>9}  {}\n", format_bytes(stats.loaded_bytes),
+                      format_seconds(stats.load_seconds),
+                      rate_text(static_cast<double>(stats.loaded_bytes), stats.load_seconds));
+  text += fmt::format("  prefill {:>7} tokens  {:>9}  {}\n", stats.prefill_tokens,
                       format_seconds(stats.prefill_seconds),
-                      rate(static_cast<double>(stats.prefill_tokens), stats.prefill_seconds));
-  text += fmt::format("  decode  {:>7} tokens  {:>9}  {:8.2f} tokens/s\n",
-                      stats.decode_tokens - stats.first_tokens,
-                      format_seconds(stats.decode_seconds), decode_rate(stats, stats.first_tokens));
+                      token_rate(static_cast<double>(stats.prefill_tokens), stats.prefill_seconds));
+  const int64_t decoded = stats.decode_tokens - stats.first_tokens;
+  text += fmt::format("  decode  {:>7} tokens  {:>9}  {}\n", decoded,
+                      format_seconds(stats.decode_seconds),
+                      token_rate(static_cast<double>(decoded), stats.decode_seconds));
   text +=
       fmt::format("  total   {:>7} tokens  {:>9}  {:8.2f} generated tokens/s in {} passes\n",
                   stats.decode_tokens, format_seconds(stats.wall_seconds),

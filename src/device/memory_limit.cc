@@ -48,16 +48,44 @@ std::optional<std::string> cgroup_path(const std::string& controller) {
   return std::nullopt;
 }
 
+// What a group counts of files in the page cache, and can give back: what nobody has used of late
+// and, as the system reckons for itself, half of what somebody has.
+int64_t reclaimable_bytes(const std::string& stat_path, const std::string& prefix) {
+  std::ifstream file(stat_path);
+  int64_t bytes = 0;
+  std::string name;
+  for (int64_t value = 0; file >> name >> value;) {
+    if (name == prefix + "inactive_file") bytes += value;
+    if (name == prefix + "active_file") bytes += value / 2;
+  }
+  return bytes;
+}
+
+struct GroupFiles {
+  const char* limit;
+  const char* usage;
+  const char* stat_prefix;  ///< of the names in memory.stat that count the groups below too
+  const char* source;
+};
+constexpr GroupFiles kV1{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_", "cgroup v1"};
+constexpr GroupFiles kV2{"memory.max", "memory.current", "", "cgroup v2"};
+
 // The tightest limit from the process's group up to the root, with that group's usage.
-void tighten(MemoryLimit& limit, const std::string& mount, std::string path, const char* limit_file,
-             const char* usage_file, const char* source) {
+void tighten(MemoryLimit& limit, const std::string& mount, std::string path,
+             const GroupFiles& files) {
+  const int64_t machine_bytes = meminfo_bytes("MemTotal");
   for (;;) {
-    const auto bytes = read_number(mount + path + "/" + limit_file);
-    if (bytes && *bytes > 0 && *bytes < limit.total_bytes) {
-      limit.total_bytes = *bytes;
-      limit.source = source;
-      const int64_t used = read_number(mount + path + "/" + usage_file).value_or(0);
-      limit.available_bytes = std::min(limit.available_bytes, std::max<int64_t>(*bytes - used, 0));
+    const std::string folder = mount + path + "/";
+    const auto bytes = read_number(folder + files.limit);
+    if (bytes && *bytes > 0 && *bytes < machine_bytes) {
+      if (*bytes < limit.total_bytes) {
+        limit.total_bytes = *bytes;
+        limit.source = files.source;
+      }
+      const int64_t used = read_number(folder + files.usage).value_or(0) -
+                           reclaimable_bytes(folder + "memory.stat", files.stat_prefix);
+      limit.available_bytes =
+          std::min(limit.available_bytes, std::clamp<int64_t>(*bytes - used, 0, *bytes));
     }
     if (path.empty() || path == "/") return;
     path.erase(path.find_last_of('/'));
@@ -67,12 +95,10 @@ void tighten(MemoryLimit& limit, const std::string& mount, std::string path, con
 
 MemoryLimit memory_limit() {
   MemoryLimit limit{meminfo_bytes("MemTotal"), meminfo_bytes("MemAvailable"), "machine"};
-  if (const auto path = cgroup_path("memory"))
-    tighten(limit, "/sys/fs/cgroup/memory", *path, "memory.limit_in_bytes", "memory.usage_in_bytes",
-            "cgroup v1");
+  if (const auto path = cgroup_path("memory")) tighten(limit, "/sys/fs/cgroup/memory", *path, kV1);
   if (const auto path = cgroup_path("")) {
-    tighten(limit, "/sys/fs/cgroup", *path, "memory.max", "memory.current", "cgroup v2");
-    tighten(limit, "/sys/fs/cgroup/unified", *path, "memory.max", "memory.current", "cgroup v2");
+    tighten(limit, "/sys/fs/cgroup", *path, kV2);
+    tighten(limit, "/sys/fs/cgroup/unified", *path, kV2);
   }
   return limit;
 }

@@ -27,6 +27,13 @@ uint64_t sum_of(const uint64_t* data, int64_t count) {
 }
 }  // namespace
 
+void evict_from_caches(std::span<const std::byte> memory) noexcept {
+  constexpr size_t kLineBytes = 64;
+  for (size_t at = 0; at < memory.size(); at += kLineBytes)
+    __builtin_ia32_clflush(memory.data() + at);
+  __builtin_ia32_mfence();
+}
+
 MemoryProbe::MemoryProbe(int64_t bytes)
     : arena_("probe", bytes + 4096), buffer_(arena_.allocate(bytes, "memory probe")) {
   std::fill_n(buffer_.as<uint64_t>(), bytes / 8, uint64_t{1});
@@ -39,6 +46,7 @@ double MemoryProbe::read_rate(int threads) const {
   std::atomic<uint64_t> sink{0};
   double best = 0;
   for (int round = 0; round < kRounds; ++round) {
+    if (buffer_.size() < kBeyondCaches) evict_from_caches(buffer_.span());
     const auto start = std::chrono::steady_clock::now();
     {
       std::vector<std::jthread> workers;

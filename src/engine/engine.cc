@@ -107,7 +107,8 @@ struct Engine::Impl final : TaskRunner {
                             planned.attention,
                             std::min(plan.pass_tokens, plan.policy.micro_batch_tokens),
                             planned.threads,
-                            options.observe_input};
+                            options.observe_input,
+                            &tally};
     if (options.backend)
       runner = options.backend->make_runner(parts, workspace.span(), host_workspace.span());
     else
@@ -158,7 +159,8 @@ struct Engine::Impl final : TaskRunner {
   std::unique_ptr<HiddenStore> hidden;
   std::unique_ptr<AttentionExchange> exchange;
   Buffer workspace;
-  Buffer host_workspace;  ///< below a device
+  Buffer host_workspace;      ///< below a device
+  policy::KernelTally tally;  ///< before the runner that adds to it
   std::unique_ptr<SublayerRunner> runner;
   ScheduleShape schedule_shape;
   bool is_loaded = false;
@@ -466,6 +468,7 @@ EngineStats Engine::stats() const {
       out.lanes.emplace_back(static_cast<Lane>(i), impl_->lane_totals[static_cast<size_t>(i)]);
   out.gathered_bytes = impl_->weights->gathered_bytes();
   out.disk_read_busy_seconds = impl_->file_engine->counters().read_busy_seconds;
+  out.kernels = impl_->tally.times();
   return out;
 }
 

@@ -14,6 +14,7 @@
 
 #include "io/file_engine.h"
 #include "kernels/quantised_linear.h"
+#include "policy/kernel_times.h"
 #include "policy/plan.h"
 #include "src/device/emulated_device.h"
 #include "src/device/lane_executor.h"
@@ -102,8 +103,9 @@ struct EngineStats {
   std::vector<std::pair<Lane, LaneStats>> lanes;  ///< those that did something
   int64_t gathered_bytes = 0;                     ///< table rows read one by one
   double disk_read_busy_seconds = 0;              ///< with a request at the disk
-  uint64_t stream_hash = 0;  ///< of the tasks executed (fold_task); equal for equal schedules
-  double wall_seconds = 0;   ///< of generate()
+  uint64_t stream_hash = 0;     ///< of the tasks executed (fold_task); equal for equal schedules
+  double wall_seconds = 0;      ///< of generate()
+  policy::KernelTimes kernels;  ///< on the host's cores
 };
 
 class Engine {

@@ -16,7 +16,9 @@ void multiply_rows(const kernels::Activations& x, const std::byte* w, const Weig
 }
 
 HostCompute::HostCompute(const RunnerParts& parts, std::span<std::byte> workspace)
-    : parts_(parts), areas_(split_workspace(need_of(parts), workspace)) {}
+    : parts_(parts),
+      areas_(split_workspace(need_of(parts), workspace)),
+      watch_(parts.tally, parts.compute) {}
 
 HostCompute::Input HostCompute::input(const MatrixView& view, bool has_bf16) const noexcept {
   // Activations become 8-bit numbers where they are multiplied.
@@ -34,8 +36,11 @@ const float* HostCompute::multiply(const MatrixView& view, int64_t m, const Inpu
   SLUICE_ASSERT(is_head || (input_floats + rows * view.inplace_rows) * 4 <=
                                static_cast<int64_t>(areas_.rows.size()),
                 "the plan sizes the host's workspace");
-  multiply_rows({x.f32, x.bf16, m, view.cols, view.cols}, view.inplace, view.format,
-                view.inplace_rows, bias, output, view.inplace_rows, parts_.compute, areas_.linear);
+  watch_.product(view.format, m, view.inplace_rows, view.cols, [&] {
+    multiply_rows({x.f32, x.bf16, m, view.cols, view.cols}, view.inplace, view.format,
+                  view.inplace_rows, bias, output, view.inplace_rows, parts_.compute,
+                  areas_.linear);
+  });
   return output;
 }
 
@@ -71,10 +76,12 @@ void HostCompute::attention(const Task& task, const MicroBatch& batch, int64_t l
     sequence.out_stride = q_cols;
     sequences.push_back(sequence);
   }
-  if (!sequences.empty())
+  if (sequences.empty()) return;
+  watch_.attention(parts_.attention, sequences, [&] {
     kernels::attention(parts_.attention, sequences,
                        reinterpret_cast<float*>(areas_.attention.data()),
                        static_cast<int64_t>(areas_.attention.size()) / 4);
+  });
 }
 
 }  // namespace sluice

@@ -29,6 +29,7 @@ class HostCompute {
  private:
   RunnerParts parts_;
   WorkspaceAreas areas_;
+  KernelWatch watch_;
   std::vector<std::byte*> page_addresses_;
 };
 

@@ -30,7 +30,8 @@ LayerRunner::LayerRunner(const RunnerParts& parts, EmulatedDevice* device,
     : OperatorRunner(parts),
       device_(device),
       areas_(split_workspace(need_of(parts), workspace)),
-      host_(parts, host_workspace) {
+      host_(parts, host_workspace),
+      watch_(parts.tally, parts.compute) {
   SLUICE_ASSERT(!areas_.rows.empty(), "the plan sizes the workspace");
 }
 
@@ -201,8 +202,10 @@ void LayerRunner::multiply(const MatrixView& view, Rows in, const float* bias, f
   const auto product = [&](const std::byte* w, int64_t rows, const float* part_bias, float* to) {
     const bool is_prepared =
         prepared_.are(in) && prepared_rows_ == in.rows && prepared_format_ == view.format;
-    multiply_rows(x, w, view.format, rows, part_bias, to, ldy, parts_.compute, areas_.linear,
-                  is_prepared);
+    watch_.product(view.format, x.m, rows, x.k, [&] {
+      multiply_rows(x, w, view.format, rows, part_bias, to, ldy, parts_.compute, areas_.linear,
+                    is_prepared);
+    });
     set_prepared(in, view.format);
   };
   if (resident > 0) product(view.resident, resident, bias, y);
@@ -300,8 +303,11 @@ void LayerRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
   }
   if (sequences.empty()) return;
   if (parts_.recent_kv->is_used()) return attend_with_recent_kv(sequences, k, v);
-  kernels::attention(parts_.attention, sequences, reinterpret_cast<float*>(areas_.attention.data()),
-                     static_cast<int64_t>(areas_.attention.size()) / 4);
+  watch_.attention(parts_.attention, sequences, [&] {
+    kernels::attention(parts_.attention, sequences,
+                       reinterpret_cast<float*>(areas_.attention.data()),
+                       static_cast<int64_t>(areas_.attention.size()) / 4);
+  });
 }
 
 // Where the newest tokens are kept in 16 bits no chunk is the host's.

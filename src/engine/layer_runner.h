@@ -61,6 +61,7 @@ class LayerRunner final : public OperatorRunner {
   EmulatedDevice* device_;
   WorkspaceAreas areas_;
   HostCompute host_;
+  KernelWatch watch_;
   CopiedRows prepared_;  // what areas_.linear was prepared of
   int64_t prepared_rows_ = 0;
   WeightFormat prepared_format_;  // for products with this

@@ -10,6 +10,7 @@
 #include "kernels/quantised_linear.h"
 #include "src/engine/attention_exchange.h"
 #include "src/engine/hidden_store.h"
+#include "src/engine/kernel_watch.h"
 #include "src/engine/kv_store.h"
 #include "src/engine/recent_kv.h"
 #include "src/engine/weight_store.h"
@@ -55,7 +56,8 @@ struct RunnerParts {
   kernels::AttentionShape attention;
   int64_t micro_batch_tokens;  ///< most rows of a micro-batch
   int threads;
-  InputObserver observe_input;  ///< may be empty
+  InputObserver observe_input;           ///< may be empty
+  policy::KernelTally* tally = nullptr;  ///< of the kernels on the host; may be null
 
   /// Whether products with such weights take x in f32, whatever others compute in: activations
   /// become 8-bit numbers where they are multiplied.

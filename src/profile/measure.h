@@ -1,8 +1,10 @@
 #pragma once
 // Measures this machine with the kernels and the file engine's own request sizes and writes down a
-// policy::Profile: what the cost model and the simulator compute with. Takes the cores for itself;
-// one call at a time.
+// policy::Profile: what the cost model and the simulator compute with. Takes the cores for itself,
+// and notices when it does not have them; never more memory than the process's limit leaves; one
+// call at a time.
 #include <functional>
+#include <stop_token>
 #include <string>
 
 #include "policy/profile.h"
@@ -12,15 +14,16 @@ namespace sluice {
 struct MeasureOptions {
   std::string offload_dir;  ///< folder of the disk to measure; empty: the temporary folder
   int threads = 0;          ///< 0: all the process may use
-  bool quick = false;  ///< about twenty seconds rather than two minutes: fewer sizes and samples
+  bool quick = false;       ///< about ten seconds rather than a minute: fewer sizes and samples
   const policy::Profile* only_disk_of = nullptr;  ///< measures the disk alone, the rest from here
-  int64_t disk_bytes = 0;    ///< of the file that is written and read; 0: chosen
-  int64_t memory_bytes = 0;  ///< that sums and products go through; 0: chosen, more than the caches
-  int64_t most_rows = INT64_MAX;                        ///< of products: no more are tried
+  int64_t disk_bytes = 0;         ///< of the file that is written and read; 0: chosen
+  int64_t memory_bytes = 0;       ///< that everything together may take; 0: a share of what is free
+  int64_t most_rows = INT64_MAX;  ///< of products: no more are tried
+  std::stop_token cancel;         ///< looked at between samples
   std::function<void(std::string_view what)> progress;  ///< before each part; may be empty
 };
 
-/// Errors: kFile (folder), kResource (space for the file).
+/// Errors: kFile (folder), kResource (space, memory), kCancelled.
 policy::Profile measure_profile(const MeasureOptions& options);
 
 /// A CPU's profile as that of an emulated device: the same cores compute at both ends of a link

@@ -8,114 +8,33 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <filesystem>
 #include <future>
-#include <utility>
-#include <vector>
+#include <memory>
 
 #include "io/disk_probe.h"
+#include "io/file_engine.h"
+#include "src/base/arena.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/profile/measure_delay.h"
 #include "src/profile/measure_parts.h"
 
 namespace sluice {
 
 namespace {
 constexpr int64_t kRequestBytes = kMiB;
-constexpr int kDepth = 64;
+constexpr int64_t kMostInFlight = 64 * kMiB;
 constexpr int64_t kPageRequest = 16 * kKiB;  // about a KV page of a layer
-constexpr int64_t kMostPageBytes = 64 * kMiB;
-
-// A file with contents that goes away again.
-class ScratchFile {
- public:
-  ScratchFile(const std::string& folder, int64_t bytes) : path_(folder + "/sluice-profile-XXXXXX") {
-    const int file = mkstemp(path_.data());
-    if (file < 0) fail("can't be created");
-    std::vector<char> block(static_cast<size_t>(8 * kMiB), 's');
-    for (int64_t done = 0; done < bytes; done += static_cast<int64_t>(block.size()))
-      if (write(file, block.data(), block.size()) != static_cast<ssize_t>(block.size())) {
-        close(file);
-        fail("can't be written");
-      }
-    fdatasync(file);
-    posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
-    close(file);
-  }
-  ~ScratchFile() {
-    if (!path_.empty()) unlink(path_.c_str());
-  }
-  /// The file stays; whoever takes the path removes it.
-  std::string release() { return std::exchange(path_, {}); }
-  ScratchFile(const ScratchFile&) = delete;
-  ScratchFile& operator=(const ScratchFile&) = delete;
-  const std::string& path() const noexcept { return path_; }
-
- private:
-  [[noreturn]] void fail(const char* what) {
-    const int code = errno;
-    unlink(path_.c_str());
-    throw Error(code == ENOSPC ? ErrorKind::kResource : ErrorKind::kFile,
-                fmt::format("{} {}: {}", path_, what, std::strerror(code)),
-                "give --offload-dir a folder on the disk to measure, with some free space");
-  }
-  std::string path_;
-};
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-// Where io_uring or direct I/O is refused (containers often do) the engine falls back to plain
-// calls, and so does the measurement: the pages are dropped first, so that the disk is read.
-double plain_read_rate(const std::string& path, int64_t bytes) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0)
-    throw Error(ErrorKind::kFile, fmt::format("{}: {}", path, std::strerror(errno)),
-                "give --offload-dir a folder on the disk to measure");
-  posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
-  std::vector<char> block(static_cast<size_t>(std::min(4 * kMiB, bytes)));
-  const auto start = std::chrono::steady_clock::now();
-  int64_t done = 0;
-  while (done < bytes) {
-    const ssize_t got = pread(file, block.data(), block.size(), done);
-    if (got <= 0) break;
-    done += got;
-  }
-  const double rate = static_cast<double>(std::max<int64_t>(done, 1)) / seconds_since(start);
-  close(file);
-  return rate;
-}
-
-bool is_refused(const Error& error) {
-  return error.kind() == ErrorKind::kDevice || error.kind() == ErrorKind::kFile;
-}
-
-double read_rate(const std::string& path, int64_t bytes, int64_t request, int depth) {
-  try {
-    return io::probe_read_rate(path, bytes, request, depth);
-  } catch (const Error& error) {
-    if (!is_refused(error)) throw;
-    return plain_read_rate(path, bytes);
-  }
-}
-
-double write_rate(const std::string& folder, int64_t bytes, int64_t request, int depth) {
-  try {
-    return io::probe_write_rate(folder, bytes, request, depth);
-  } catch (const Error& error) {
-    if (!is_refused(error)) throw;
-    const auto start = std::chrono::steady_clock::now();
-    const ScratchFile file(folder, bytes);  // written and synced
-    return static_cast<double>(bytes) / seconds_since(start);
-  }
-}
+constexpr int64_t kMostPageBytes = 32 * kMiB;
+constexpr int64_t kLeastFile = 16 * kMiB;
+constexpr double kMostSeconds = 0.8;  // of one sample
 
 // What a request of a KV page takes besides its bytes at the large requests' `rate`.
 policy::Figure request_seconds(std::vector<double> rates, double rate) {
   for (double& one : rates)
     one = std::max(0.0, static_cast<double>(kPageRequest) * (1 / one - 1 / rate));
-  return measured(rates, "16 KiB requests, 64 in flight, less their bytes at the large ones' rate");
+  return median_of(rates,
+                   "16 KiB requests, 64 in flight, less their bytes at the large ones' rate");
 }
 
 int64_t free_bytes(const std::string& folder) {
@@ -125,59 +44,128 @@ int64_t free_bytes(const std::string& folder) {
                 "give --offload-dir a folder that is there");
   return static_cast<int64_t>(stats.f_bavail) * static_cast<int64_t>(stats.f_frsize);
 }
-}  // namespace
 
-policy::Disk measure_disk(const std::string& folder, int64_t wanted_bytes, int rounds) {
-  const int64_t bytes = round_down(std::min(wanted_bytes, free_bytes(folder) / 4), 8 * kMiB);
-  if (bytes < 64 * kMiB)
+int64_t file_bytes(const std::string& folder, int64_t wanted, const MeasureLimits& limits) {
+  int64_t bytes = std::min(wanted, free_bytes(folder) / 4);
+  // Bytes of a file on tmpfs are memory.
+  if (io::OffloadFile::create(folder, 0, "a disk to measure").is_in_memory())
+    bytes = std::min(bytes, limits.memory_bytes / 2);
+  bytes = round_down(bytes, 2 * kMiB);
+  if (bytes < std::min(kLeastFile, limits.memory_bytes / 2))
     throw Error(ErrorKind::kResource,
                 fmt::format("{} has too little free space to measure the disk", folder),
-                "free 256MiB, or give --offload-dir another folder");
-  policy::Disk out;
-  out.path = folder;
-  std::vector<double> writes, reads, mixed_reads, mixed_writes;
-  const ScratchFile file(folder, bytes);
-  const auto read = [&] { return read_rate(file.path(), bytes, kRequestBytes, kDepth); };
-  const auto write = [&] { return write_rate(folder, bytes / 2, kRequestBytes, kDepth); };
-  std::vector<double> page_reads, page_writes;
-  const int64_t page_bytes = std::min(bytes, kMostPageBytes);
-  for (int round = 0; round < rounds; ++round) {
-    page_reads.push_back(read_rate(file.path(), page_bytes, kPageRequest, kDepth));
-    page_writes.push_back(write_rate(folder, page_bytes, kPageRequest, kDepth));
-    reads.push_back(read());
-    writes.push_back(write());
-    auto writing = std::async(std::launch::async, write);
-    mixed_reads.push_back(read());
-    mixed_writes.push_back(writing.get());
+                "free 64MiB, or give --offload-dir another folder");
+  return std::max(bytes, 2 * kMiB);
+}
+}  // namespace
+
+DiskMeasurement::DiskMeasurement(const std::string& folder, int64_t wanted_bytes,
+                                 const MeasureLimits& limits)
+    : limits_(limits),
+      folder_(folder),
+      file_(io::OffloadFile::create(folder, file_bytes(folder, wanted_bytes, limits),
+                                    "a disk to measure")),
+      bytes_(file_.bytes()) {
+  // What has never been written is not read from the disk.
+  const io::ProbeResult done = io::probe_writes(file_, {.bytes = bytes_,
+                                                        .depth = depth(kRequestBytes),
+                                                        .most_seconds = 4 * kMostSeconds,
+                                                        .cancel = limits_.cancel});
+  written_ = round_down(done.bytes, kRequestBytes);
+  SLUICE_ASSERT(written_ > 0, "a probe moves one request at least");
+}
+
+// Beside a second probe and the products' buffers.
+int DiskMeasurement::depth(int64_t request_bytes) const {
+  const int64_t in_flight = std::min(kMostInFlight, limits_.memory_bytes / 4);
+  return static_cast<int>(std::clamp<int64_t>(in_flight / request_bytes, 1, 64));
+}
+
+double DiskMeasurement::read(int64_t bytes, int64_t request_bytes, double most_seconds) {
+  return io::probe_reads(file_, {.bytes = std::min(bytes, written_),
+                                 .request_bytes = request_bytes,
+                                 .depth = depth(request_bytes),
+                                 .most_seconds = most_seconds,
+                                 .cancel = limits_.cancel})
+      .rate();
+}
+
+double DiskMeasurement::write(int64_t bytes, int64_t request_bytes, double most_seconds) {
+  return io::probe_writes(file_, {.bytes = std::min(bytes, written_),
+                                  .request_bytes = request_bytes,
+                                  .depth = depth(request_bytes),
+                                  .most_seconds = most_seconds,
+                                  .cancel = limits_.cancel})
+      .rate();
+}
+
+// As somebody waits who can't go on without: through the engine, from thread to thread and back.
+double DiskMeasurement::single_read_seconds() {
+  constexpr int64_t kBytes = 4 * kKiB;
+  constexpr int64_t kReads = 48;
+  const std::unique_ptr<io::FileEngine> engine = io::make_file_engine({});
+  const io::FileId file =
+      engine->adopt(io::OwnedFd(dup(file_.fd())), file_.name(), file_.is_direct());
+  Arena arena("profile", kMiB);
+  const Buffer memory = arena.allocate(kBytes, "a read");
+  const int64_t stride = std::max(round_down(written_ / kReads, kBytes), kBytes);
+  std::vector<double> seconds;
+  for (int64_t i = 0; i < kReads && (i + 1) * stride <= written_; ++i) {
+    stop_if_asked(limits_.cancel);
+    const auto start = std::chrono::steady_clock::now();
+    const io::Extent extent{file, i * stride, kBytes, memory.data()};
+    engine->read_now({&extent, 1});
+    seconds.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
-  const auto latency_start = std::chrono::steady_clock::now();
-  constexpr int kSingles = 32;
-  for (int i = 0; i < kSingles; ++i) read_rate(file.path(), 4096, 4096, 1);
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - latency_start).count();
-  out.read = measured(reads, "1 MiB requests, 64 in flight");
-  out.write = measured(writes, "1 MiB requests, 64 in flight");
-  out.mixed_read = measured(mixed_reads, "while writing");
-  out.mixed_write = measured(mixed_writes, "while reading");
+  return median_of(seconds, "").value;
+}
+
+policy::Disk DiskMeasurement::measure() {
+  policy::Disk out;
+  out.path = folder_;
+  std::vector<double> writes, reads, mixed_reads, mixed_writes, page_reads, page_writes, latencies;
+  const int rounds = limits_.quick ? 2 : 3;
+  for (int round = 0; round < rounds; ++round) {
+    page_reads.push_back(read(kMostPageBytes, kPageRequest, kMostSeconds / 2));
+    page_writes.push_back(write(kMostPageBytes, kPageRequest, kMostSeconds / 2));
+    reads.push_back(read(bytes_, kRequestBytes, kMostSeconds));
+    writes.push_back(write(bytes_, kRequestBytes, kMostSeconds));
+    auto writing =
+        std::async(std::launch::async, [&] { return write(bytes_, kRequestBytes, kMostSeconds); });
+    mixed_reads.push_back(read(bytes_, kRequestBytes, kMostSeconds));
+    mixed_writes.push_back(writing.get());
+    latencies.push_back(single_read_seconds());
+  }
+  out.read = best_of(reads, "1 MiB requests, 64 in flight");
+  out.write = best_of(writes, "1 MiB requests, 64 in flight");
+  out.mixed_read = median_of(mixed_reads, "while writing");
+  out.mixed_write = median_of(mixed_writes, "while reading");
   out.mixed_read.value = std::min(out.mixed_read.value, out.read.value);
   out.mixed_write.value = std::min(out.mixed_write.value, out.write.value);
+  out.busy_read = out.read;  // until it is measured beside products
   out.read_request_seconds = request_seconds(page_reads, out.read.value);
   out.write_request_seconds = request_seconds(page_writes, out.write.value);
-  out.latency_seconds = measured({seconds / kSingles}, "4 KiB, opened anew each time");
+  out.latency_seconds = median_of(latencies, "4 KiB by the engine, each waited for");
   return out;
 }
 
-ReadLoop::ReadLoop(const std::string& folder, int64_t bytes)
-    : bytes_(round_down(std::min(bytes, free_bytes(folder) / 4), 8 * kMiB)) {
-  ScratchFile file(folder, bytes_);
-  path_ = file.release();
-}
-
-ReadLoop::~ReadLoop() { unlink(path_.c_str()); }
-
-int64_t ReadLoop::read() const {
-  read_rate(path_, bytes_, kRequestBytes, kDepth);
-  return bytes_;
+void DiskMeasurement::measure_beside_products(policy::Profile& out) {
+  const Delay found = measure_delay(
+      limits_,
+      [&] {
+        const io::ProbeResult done = io::probe_reads(file_, {.bytes = std::min(64 * kMiB, written_),
+                                                             .request_bytes = kRequestBytes,
+                                                             .depth = depth(kRequestBytes),
+                                                             .most_seconds = 0.1,
+                                                             .cancel = limits_.cancel});
+        return done.bytes;
+      },
+      "products beside reads");
+  out.read_delay = found.seconds_per_byte;
+  policy::Disk& disk = out.disks.front();
+  disk.busy_read = found.moved_rate;
+  disk.busy_read.value = std::clamp(disk.busy_read.value, disk.read.value / 8, disk.read.value);
 }
 
 int64_t disk_space(const std::string& folder) { return free_bytes(folder); }

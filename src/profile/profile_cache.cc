@@ -1,25 +1,29 @@
 #include "src/profile/profile_cache.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
-#include <sched.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <thread>
+#include <utility>
 
+#include "kernels/cpu/isa.h"
 #include "src/base/error.h"
 #include "src/device/memory_limit.h"
+#include "src/profile/other_load.h"
 
 namespace sluice {
 
 namespace {
-constexpr double kMostChange = 4;
-
 std::filesystem::path cache_folder() {
   if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg && *xdg)
     return std::filesystem::path(xdg) / "sluice";
@@ -40,26 +44,33 @@ std::string processor_line() {
   return "unknown";
 }
 
-double bounded(double old, double measured) {
-  return std::clamp(measured, old / kMostChange, old * kMostChange);
-}
-
-void set_measured(policy::Figure& figure, double value) {
-  figure.value = bounded(figure.value, value);
-  figure.source = policy::FigureSource::kMeasured;
-  figure.note = "from a run";
-}
-
-void slow_down(policy::Processor& processor, double factor) {
-  const double by = std::clamp(factor, 1 / kMostChange, kMostChange);
-  for (policy::MatmulRate& row : processor.matmul) row.flops.value /= by;
-  processor.memory_read.value /= by;
-  for (policy::AttentionRate& row : processor.attention) {
-    row.decode_bytes.value /= by;
-    row.prefill_flops.value /= by;
-    row.decode_flops.value /= by;
+// One at a time in the folder, whatever process; nothing where that can't be had.
+class FolderLock {
+ public:
+  /// `waits` is called once when somebody has it. Errors: kCancelled.
+  FolderLock(const std::filesystem::path& folder, const std::stop_token& cancel,
+             const std::function<void()>& waits)
+      : fd_(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    constexpr std::chrono::milliseconds kLookAgain{50};
+    bool has_told = false;
+    while (fd_ >= 0 && flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      if (!std::exchange(has_told, true) && waits) waits();
+      if (cancel.stop_requested()) {
+        close(fd_);
+        throw Error(ErrorKind::kCancelled, "waiting for another sluice's measurement was stopped");
+      }
+      std::this_thread::sleep_for(kLookAgain);
+    }
   }
-}
+  ~FolderLock() {
+    if (fd_ >= 0) close(fd_);
+  }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int fd_;
+};
 }  // namespace
 
 std::filesystem::path profile_cache_path(const std::string& offload_dir, int threads) {
@@ -69,10 +80,10 @@ std::filesystem::path profile_cache_path(const std::string& offload_dir, int thr
   const std::string disk =
       offload_dir.empty() ? std::filesystem::temp_directory_path().string() : offload_dir;
   const bool is_there = stat(disk.c_str(), &stats) == 0;
-  cpu_set_t set;
-  const int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  const int cores = usable_processors();
   const std::string key =
-      fmt::format("{}|{}|{}|{}|{}|{}", processor_line(), cores, threads, memory_limit().total_bytes,
+      fmt::format("{}|{}|{}|{}|{}|{}", processor_line(), cores, threads > 0 ? threads : cores,
+                  kernels::isa_name(kernels::active_isa()),
                   is_there ? static_cast<uint64_t>(stats.st_dev) : 0, SLUICE_KERNELS);
   return folder / fmt::format("profile-{:016x}.json", fold(0xcbf29ce484222325u, key));
 }
@@ -115,13 +126,29 @@ void store_profile(const policy::Profile& profile, const std::filesystem::path& 
   }
 }
 
+namespace {
+std::optional<policy::Profile> kept_profile(const std::filesystem::path& path,
+                                            const std::function<void(std::string_view)>& log) {
+  auto kept = load_cached_profile(path, log);
+  // What this process may use, which differs from group to group.
+  if (kept) kept->host_bytes = memory_limit().total_bytes;
+  return kept;
+}
+}  // namespace
+
 policy::Profile load_or_measure(const MeasureOptions& options,
                                 const std::function<void(std::string_view)>& log) {
   const std::filesystem::path path = profile_cache_path(options.offload_dir, options.threads);
-  if (!path.empty())
-    if (auto cached = load_cached_profile(path, log)) return *cached;
+  if (path.empty()) return measure_profile(options);
+  if (const auto kept = kept_profile(path, log)) return *kept;
+  std::error_code error;
+  std::filesystem::create_directories(path.parent_path(), error);
+  // Two measurements at once would each take the other for the machine.
+  const FolderLock lock(path.parent_path(), options.cancel, [&] {
+    if (log) log("another sluice measures this machine: waiting for what it finds");
+  });
+  if (const auto kept = kept_profile(path, log)) return *kept;
   policy::Profile profile = measure_profile(options);
-  if (path.empty()) return profile;
   try {
     store_profile(profile, path);
   } catch (const Error& error) {
@@ -130,38 +157,15 @@ policy::Profile load_or_measure(const MeasureOptions& options,
   return profile;
 }
 
-policy::Profile recalibrated(policy::Profile profile, const std::map<Lane, double>& transfer_rates,
-                             const std::map<Lane, double>& compute_factors) {
-  for (const auto& [lane, rate] : transfer_rates) {
-    if (!(rate > 0)) continue;
-    switch (lane) {
-      case Lane::kDiskRead:
-      case Lane::kDiskWrite: {
-        // Several disks keep their proportions.
-        const double before = lane == Lane::kDiskRead ? profile.disk_read() : profile.disk_write();
-        for (policy::Disk& disk : profile.disks) {
-          policy::Figure& figure = lane == Lane::kDiskRead ? disk.read : disk.write;
-          policy::Figure& mixed = lane == Lane::kDiskRead ? disk.mixed_read : disk.mixed_write;
-          const double old = figure.value;
-          set_measured(figure, old * rate / before);
-          mixed.value *= figure.value / old;
-          if (lane == Lane::kDiskRead) disk.busy_read.value *= figure.value / old;
-        }
-        break;
-      }
-      case Lane::kHostToDevice: set_measured(profile.link.to_device, rate); break;
-      case Lane::kDeviceToHost: set_measured(profile.link.to_host, rate); break;
-      default: break;
-    }
-  }
-  for (const auto& [lane, factor] : compute_factors) {
-    if (!(factor > 0)) continue;
-    if (lane == Lane::kDeviceCompute && profile.device)
-      slow_down(*profile.device, factor);
-    else if (lane == Lane::kDeviceCompute || lane == Lane::kHostCompute)
-      slow_down(profile.host, factor);
-  }
-  return profile;
+void change_cached_profile(
+    const std::filesystem::path& path,
+    const std::function<std::optional<policy::Profile>(const policy::Profile&)>& change,
+    const std::function<void(std::string_view)>& log) {
+  if (path.empty()) return;
+  const FolderLock lock(path.parent_path(), {}, {});
+  const auto cached = load_cached_profile(path, log);
+  if (!cached) return;
+  if (const auto changed = change(*cached)) store_profile(*changed, path);
 }
 
 }  // namespace sluice

@@ -1,17 +1,15 @@
 #pragma once
 // Where a machine's profile is kept: one JSON file in the user's cache folder for each (processor,
-// memory, disk of the offload folder, the kernels that this program has: after an update with other
-// kernels the machine is measured again). Written whole or not at all; a broken one is measured
-// again.
+// cores and threads, instruction set, disk of the offload folder, the kernels that this program
+// has: after an update with other kernels the machine is measured again). Not for each memory
+// limit: rates don't follow it. Written whole or not at all; a broken one is measured again.
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 
 #include "policy/profile.h"
 #include "src/profile/measure.h"
-#include "src/schedule/task.h"
 
 namespace sluice {
 
@@ -30,10 +28,11 @@ void store_profile(const policy::Profile& profile, const std::filesystem::path& 
 policy::Profile load_or_measure(const MeasureOptions& options,
                                 const std::function<void(std::string_view)>& log);
 
-/// `profile` with measured lane rates: bytes per second for transfer lanes; for compute lanes the
-/// factor measured seconds / predicted seconds, by which all its rates are divided. Changes beyond
-/// a factor of four are cut to that: they say that something else was wrong.
-policy::Profile recalibrated(policy::Profile profile, const std::map<Lane, double>& transfer_rates,
-                             const std::map<Lane, double>& compute_factors);
+/// Replaces the cached profile, if there is one, by what `change` makes of it (nothing: it stays);
+/// no other process does so meanwhile. Errors: kFile.
+void change_cached_profile(
+    const std::filesystem::path& path,
+    const std::function<std::optional<policy::Profile>(const policy::Profile&)>& change,
+    const std::function<void(std::string_view)>& log);
 
 }  // namespace sluice

@@ -1,16 +1,23 @@
 #include "policy/profile.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <thread>
+#include <vector>
 
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/device/memory_limit.h"
 #include "src/profile/measure.h"
+#include "src/profile/other_load.h"
 #include "src/profile/profile_cache.h"
 
 namespace sluice {
@@ -47,14 +54,7 @@ TEST_F(Measure, FiguresArePositiveAndNothingStaysBehind) {
   options.most_rows = 16;
   std::string told;
   options.progress = [&](std::string_view what) { told += std::string(what) + ";"; };
-  policy::Profile profile;
-  try {
-    profile = measure_profile(options);
-  } catch (const Error& error) {
-    if (error.kind() == ErrorKind::kDevice || error.kind() == ErrorKind::kFile)
-      GTEST_SKIP() << error.text();  // io_uring or direct I/O refused here
-    throw;
-  }
+  const policy::Profile profile = measure_profile(options);
   EXPECT_NO_THROW(policy::validate(profile));
   EXPECT_NE(told.find("disk"), std::string::npos);
   EXPECT_EQ(profile.disks.front().read.source, policy::FigureSource::kMeasured);
@@ -73,6 +73,82 @@ TEST_F(Measure, FiguresArePositiveAndNothingStaysBehind) {
   options.only_disk_of = &profile;
   const policy::Profile again = measure_profile(options);
   EXPECT_EQ(again.host.matmul.front().flops.value, profile.host.matmul.front().flops.value);
+}
+
+TEST_F(Measure, TakesNoMoreMemoryThanItMay) {
+  // What has been touched stays counted: each size in a process of its own.
+  const auto peak_of = [&](int64_t memory_bytes) {
+    const pid_t child = fork();
+    if (child == 0) {
+      try {
+        MeasureOptions options;
+        options.offload_dir = folder_.string();
+        options.threads = 1;
+        options.quick = true;
+        options.memory_bytes = memory_bytes;
+        options.disk_bytes = 16 * kMiB;
+        options.most_rows = 1;
+        measure_profile(options);
+        _exit(0);
+      } catch (...) {
+        _exit(1);
+      }
+    }
+    int status = 0;
+    rusage usage{};
+    wait4(child, &status, 0, &usage);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    return int64_t{usage.ru_maxrss} * 1024;
+  };
+  const int64_t little = peak_of(8 * kMiB);
+  const int64_t more = peak_of(72 * kMiB);
+  EXPECT_GT(more - little, 24 * kMiB) << "what it may use it uses";
+  EXPECT_LT(more - little, 128 * kMiB);
+}
+
+TEST_F(Measure, StopsWhenAsked) {
+  MeasureOptions options;
+  options.offload_dir = folder_.string();
+  options.threads = 1;
+  options.quick = true;
+  options.memory_bytes = 16 * kMiB;
+  options.disk_bytes = 16 * kMiB;
+  // At each part in turn.
+  for (const char* part : {"the disk", "memory", "products and attention"}) {
+    std::stop_source stop;
+    options.cancel = stop.get_token();
+    options.progress = [&](std::string_view what) {
+      if (what == part) stop.request_stop();
+    };
+    try {
+      measure_profile(options);
+      ADD_FAILURE() << part << ": it went on";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kCancelled) << error.text();
+    }
+    EXPECT_TRUE(std::filesystem::is_empty(folder_));
+  }
+}
+
+TEST_F(Measure, KilledItLeavesNothingBehind) {
+  const pid_t child = fork();
+  if (child == 0) {
+    MeasureOptions options;
+    options.offload_dir = folder_.string();
+    options.threads = 1;
+    options.quick = true;
+    options.memory_bytes = 16 * kMiB;
+    options.disk_bytes = 32 * kMiB;
+    options.progress = [](std::string_view what) {
+      if (what == "memory") raise(SIGKILL);  // the disk's file is there
+    };
+    measure_profile(options);
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 
 TEST_F(Measure, AFolderThatIsNotThereIsAnError) {
@@ -107,6 +183,45 @@ TEST_F(ProfileCache, AFolderThatCannotBeWrittenIsAnError) {
   EXPECT_THROW(store_profile(shipped_cpu(), folder_ / "file" / "profile.json"), Error);
 }
 
+TEST_F(ProfileCache, IsChangedByOneAtATime) {
+  const auto path = folder_ / "profile.json";
+  change_cached_profile(path, [](const policy::Profile& kept) { return kept; }, {});
+  EXPECT_FALSE(std::filesystem::exists(path)) << "there was none to change";
+  policy::Profile first = shipped_cpu();
+  first.host.memory_read.value = 1e9;
+  store_profile(first, path);
+  constexpr int kThreads = 4, kTimes = 8;
+  {
+    std::vector<std::jthread> changing;
+    for (int i = 0; i < kThreads; ++i)
+      changing.emplace_back([&] {
+        for (int k = 0; k < kTimes; ++k)
+          change_cached_profile(path,
+                                [](policy::Profile kept) {
+                                  kept.host.memory_read.value += 1e6;
+                                  return kept;
+                                },
+                                {});
+      });
+  }
+  const auto last = load_cached_profile(path, {});
+  ASSERT_TRUE(last);
+  EXPECT_DOUBLE_EQ(last->host.memory_read.value, 1e9 + kThreads * kTimes * 1e6)
+      << "no change was lost";
+}
+
+TEST_F(ProfileCache, AKeptProfileHasTheMemoryOfThisProcess) {
+  setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
+  policy::Profile other_limit = shipped_cpu();
+  other_limit.host_bytes = 12345;
+  store_profile(other_limit, profile_cache_path(folder_.string(), 1));
+  MeasureOptions options;
+  options.offload_dir = folder_.string();
+  options.threads = 1;
+  EXPECT_EQ(load_or_measure(options, {}).host_bytes, memory_limit().total_bytes);
+  unsetenv("XDG_CACHE_HOME");
+}
+
 TEST_F(ProfileCache, TheKeyFollowsTheFolderAndTheThreads) {
   setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
   const auto one = profile_cache_path(folder_.string(), 1);
@@ -114,23 +229,10 @@ TEST_F(ProfileCache, TheKeyFollowsTheFolderAndTheThreads) {
   EXPECT_EQ(profile_cache_path(folder_.string(), 1), one);
   EXPECT_NE(profile_cache_path(folder_.string(), 2), one);
   EXPECT_NE(profile_cache_path("/proc", 1), one) << "another device";
+  EXPECT_EQ(profile_cache_path(folder_.string(), 0),
+            profile_cache_path(folder_.string(), usable_processors()))
+      << "all threads are so many";
   unsetenv("XDG_CACHE_HOME");
-}
-
-TEST(Recalibrated, TakesMeasuredRatesButNoWildOnes) {
-  const policy::Profile before = *policy::shipped_profile("t4");
-  const policy::Profile after =
-      recalibrated(before, {{Lane::kDiskRead, 1.5e9}, {Lane::kHostToDevice, 100e9}},
-                   {{Lane::kDeviceCompute, 2.0}});
-  EXPECT_DOUBLE_EQ(after.disks.front().read.value, 1.5e9);
-  EXPECT_EQ(after.disks.front().read.source, policy::FigureSource::kMeasured);
-  EXPECT_DOUBLE_EQ(after.disks.front().busy_read.value / after.disks.front().read.value,
-                   before.disks.front().busy_read.value / before.disks.front().read.value);
-  EXPECT_DOUBLE_EQ(after.link.to_device.value, 4 * before.link.to_device.value) << "cut to four";
-  EXPECT_DOUBLE_EQ(after.device->matmul.front().flops.value,
-                   before.device->matmul.front().flops.value / 2);
-  EXPECT_DOUBLE_EQ(after.host.matmul.front().flops.value, before.host.matmul.front().flops.value);
-  EXPECT_NO_THROW(policy::validate(after));
 }
 
 TEST(EmulatedProfile, IsTheSameProcessorBehindALink) {
