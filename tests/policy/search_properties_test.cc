@@ -160,6 +160,34 @@ TEST(SearchProperties, NoPlanMovesOrComputesFasterThanTheMachine) {
   }
 }
 
+// Copies up, attention on the host and rows in place at once, on a memory that is slower than each
+// alone.
+TEST(SearchProperties, WhatMovesThroughTheHostsMemoryIsNoFasterThanItIs) {
+  const auto asked = ask({"t4", "opt-30b", "", 32, 128, 32});
+  Policy policy;
+  policy.weights = {0.125, 0.875, 0};
+  policy.inplace_host_fraction = 0.25;
+  policy.kv = {0, 1, 0};
+  policy.attention = AttentionPlace::kHost;
+  policy.micro_batch_sequences = 8;
+  policy.micro_batches = 4;
+  const KvFormat kv = asked->request.input.kv_dtype;
+  for (const double memory : {3e9, 10e9, 30e9}) {
+    asked->profile.host.memory_read.value = memory;
+    const SearchResult result = evaluate_policy(asked->request, policy);
+    const BlockPasses block =
+        block_passes(asked->model, result.best.plan, kv, asked->request.job, 1000, 1000);
+    Moved moved;
+    for (size_t i = 0; i < block.passes.size(); ++i)
+      count_pass(asked->model, result.best.plan, kv, block.passes[i], 1, moved);
+    for (const Prediction& p : {result.best.predicted, *result.best.simulated}) {
+      EXPECT_GE(p.seconds() * 1.03, moved.host_memory / memory) << memory;
+      EXPECT_NEAR(p.host_memory_seconds(), moved.host_memory / memory,
+                  0.05 * moved.host_memory / memory);
+    }
+  }
+}
+
 TEST(SearchProperties, APromptIsNotWorseThanALongerOne) {
   for (const auto& [machine, model, weights] :
        {std::tuple{"t4", "opt-30b", ""}, std::tuple{"rtx-4090", "llama-3.1-70b", "int4"}}) {
