@@ -7,6 +7,7 @@ find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(ZLIB REQUIRED)
+find_package(Boost 1.74 REQUIRED)  # headers: Asio and Beast
 pkg_check_modules(liburing REQUIRED IMPORTED_TARGET liburing)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)

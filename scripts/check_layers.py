@@ -25,7 +25,8 @@ ALLOWED = {
     "src/engine/cuda": ["src/base", "src/shape", "src/schedule", "policy", "io", "kernels", "src/device", "src/cache",
                         "src/model", "src/sampling", "src/engine"],
     "src/profile": ["src/base", "src/schedule", "policy", "io", "kernels", "src/device"],
-    "src/serve": ["src/base", "src/shape", "src/schedule", "policy", "io", "src/cache", "src/model", "src/sampling", "src/text", "src/guide", "src/chat",
+    "src/http": ["src/base"],
+    "src/serve": ["src/base", "src/http", "src/shape", "src/schedule", "policy", "io", "src/cache", "src/model", "src/sampling", "src/text", "src/guide", "src/chat",
                   "src/jobs", "src/engine", "src/app"],
     "src/app": ["src/base", "src/shape", "src/schedule", "policy", "io", "kernels", "src/device", "src/cache",
                 "src/model", "src/sampling", "src/text", "src/guide", "src/jobs", "src/engine", "src/profile"],
@@ -33,10 +34,11 @@ ALLOWED = {
 ALLOWED["tools"] = list(ALLOWED)
 CHECKED_TREES = ("src", "policy", "io", "kernels", "tools")
 # Third-party headers that only the sources (not the headers) of one folder may see; the commands share their flags.
-PRIVATE = {"liburing.h": "io", "zlib.h": "io", "dnnl.hpp": "kernels", "dnnl.h": "kernels", "pcre2.h": "src/text",
+PRIVATE = {"liburing.h": "io", "zlib.h": ("io", "src/http"), "dnnl.hpp": "kernels", "dnnl.h": "kernels", "pcre2.h": "src/text",
            "utf8proc.h": ("src/text", "src/chat"), "httplib.h": "src/serve", "sentencepiece_processor.h": "src/text", "CLI/CLI.hpp": "tools",
            "cuda_runtime_api.h": ("tools", "kernels"), "cuda_runtime.h": ("tools", "kernels"), "cublasLt.h": "kernels",
            "cuda_fp16.h": "kernels", "cuda_bf16.h": "kernels"}
+PRIVATE_FOLDERS = {"boost/": "src/http"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 
 
@@ -47,7 +49,7 @@ def folder_of(path):
 
 def problem_of(path, home, quote, target):
     """What is wrong with one #include, or None."""
-    owner = PRIVATE.get(target)
+    owner = PRIVATE.get(target) or next((o for f, o in PRIVATE_FOLDERS.items() if target.startswith(f)), None)
     if owner and home not in (owner if isinstance(owner, tuple) else (owner,)):
         return f"{target} belongs to {owner}"
     if owner and path.endswith(".h") and home != "tools" and path != "kernels/cuda/shim/device_vocabulary.h":

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -13,6 +14,7 @@
 #include "src/jobs/job.h"
 #include "src/serve/job_line.h"
 #include "tools/arguments.h"
+#include "tools/batch_files.h"
 #include "tools/chat_options.h"
 #include "tools/command.h"
 #include "tools/engine_flags.h"
@@ -43,6 +45,7 @@ struct Encoder {
   const text::Tokenizer* tokenizer;  ///< null: ids only
   serve::ChatStyle style;
   guide::GuideMaker* guides;  ///< null without a tokenizer
+  std::string model_name;     ///< what lines may call the model
 
   /// Errors: kUser, kFile from the prompt or the guide.
   Encoded encode(const jobs::Request& request) const {
@@ -67,14 +70,14 @@ struct Survey {
   int64_t requests = 0;
 };
 
-Survey survey(const BatchFlags& flags, const jobs::ResultsFile* results, const Encoder& encoder,
-              int32_t vocab_size, int64_t longest) {
-  std::ifstream input(flags.input);
-  jobs::JobReader reader(input, flags.input, flags.sampling.checked(), results, vocab_size);
+Survey survey(const BatchFlags& flags, const BatchInput& from, const jobs::ResultsFile* results,
+              const Encoder& encoder, int32_t vocab_size, int64_t longest) {
+  std::ifstream input(from.path());
+  jobs::JobReader reader(input, from.name(), flags.sampling.checked(), results, vocab_size);
   Survey out;
   while (auto line = reader.next()) {
     const auto* request = std::get_if<jobs::Request>(&*line);
-    if (!request) continue;
+    if (!request || !serve::other_model(*request, encoder.model_name).empty()) continue;
     ++out.requests;
     GenerationRequest generation;
     try {
@@ -103,14 +106,19 @@ class JobSource final : public RequestSource {
     while (auto line = reader_.next()) {
       if (const auto* error = std::get_if<jobs::RequestError>(&*line)) {
         results_.write_error(*error);
-        ++failed;
+        on_failure();
         continue;
       }
       auto& request = std::get<jobs::Request>(*line);
+      if (const auto why = serve::other_model(request, encoder_.model_name); !why.empty()) {
+        results_.write_error(request, "model_not_found", why);
+        on_failure();
+        continue;
+      }
       if (request.prompt_ids.empty() && !encoder_.tokenizer) {
         results_.write_error(request, "no_tokenizer",
                              "the model has no tokenizer; give prompts as lists of token ids");
-        ++failed;
+        on_failure();
         continue;
       }
       Encoded encoded;
@@ -118,7 +126,7 @@ class JobSource final : public RequestSource {
         encoded = encoder_.encode(request);
       } catch (const Error& error) {
         results_.write_error(request, request.is_chat ? "chat_template" : "guide", error.what());
-        ++failed;
+        on_failure();
         continue;
       }
       sink_.expect(encoded.request, encoded.keeps_special);
@@ -133,7 +141,7 @@ class JobSource final : public RequestSource {
     chat::MessageForm form;
   };
   std::map<uint64_t, Running> running;
-  int64_t failed = 0;
+  std::function<void()> on_failure;  ///< after each error record
 
  private:
   jobs::JobReader& reader_;
@@ -158,46 +166,59 @@ void run(const BatchFlags& flags, std::stop_token stop) {
   const auto chat = tokenizer ? flags.chat.load_template(flags.engine.model, *tokenizer) : nullptr;
   std::optional<guide::GuideMaker> guides;
   if (tokenizer) guides.emplace(*tokenizer, model.eos_token_ids());
-  const Encoder encoder{tokenizer.get(), flags.chat.style(chat.get()), guides ? &*guides : nullptr};
+  const Encoder encoder{tokenizer.get(), flags.chat.style(chat.get()), guides ? &*guides : nullptr,
+                        model_name(flags.engine.model)};
   const auto vocab_size = static_cast<int32_t>(model.shape().vocab_size);
-  if (!std::ifstream(flags.input) || std::filesystem::is_directory(flags.input))
-    throw Error(ErrorKind::kFile, flags.input + ": can't be read",
-                "check the path and its permissions");
-  const std::string name = model_name(flags.engine.model);
+  const BatchInput from(flags.input);
+  if (flags.output == "-" && flags.engine.json)
+    throw Error(ErrorKind::kUser, "--json and -o - both write to standard output",
+                "leave one of them out");
+  const std::string& name = encoder.model_name;
   const std::string config = answers_key(name, model, chat.get(), flags.chat);
+  std::optional<BatchOutput> to;
   std::optional<jobs::ResultsFile> results;
-  if (!flags.engine.dry_run || std::filesystem::exists(flags.output))
-    results.emplace(flags.output, config, name);
+  if (!flags.engine.dry_run || std::filesystem::exists(flags.output)) {
+    to.emplace(flags.output);
+    results.emplace(to->path(), config, name);
+  }
   if (results && results->resumed_records() > 0)
     std::fprintf(stderr, "sluice: %s holds %lld answers; going on after them\n",
                  flags.output.c_str(), static_cast<long long>(results->resumed_records()));
   const int64_t longest =
       flags.engine.context > 0 ? flags.engine.context : model.shape().max_positions;
-  const Survey found = survey(flags, results ? &*results : nullptr, encoder, vocab_size, longest);
+  const Survey found =
+      survey(flags, from, results ? &*results : nullptr, encoder, vocab_size, longest);
   std::fprintf(stderr, "sluice: %lld requests to run\n", static_cast<long long>(found.requests));
 
   const auto engine = open_engine(flags.engine, found.workload, stop);
   if (!engine) return;
-  std::ifstream input(flags.input);
-  jobs::JobReader reader(input, flags.input, flags.sampling.checked(), &*results, vocab_size);
+  std::ifstream input(from.path());
+  jobs::JobReader reader(input, from.name(), flags.sampling.checked(), &*results, vocab_size);
   app::TextSink sink(tokenizer.get(), model.eos_token_ids());
   JobSource source(reader, *results, sink, encoder);
   Progress progress("batch");
-  int64_t done = 0;
+  int64_t answered = 0, failed = 0;
+  source.on_failure = [&] {
+    ++failed;
+    to->forward();
+  };
+  int64_t done = 0;  // of the requests that run
   int64_t tokens = 0;
   double seconds = 0;
   sink.on_result = [&](app::TextResult&& result) {
     const auto it = source.running.find(result.id);
     if (!result.refused.empty()) {
       results->write_error(it->second.request, "refused", result.refused);
-      ++source.failed;
+      ++failed;
     } else if (result.finish_reason != "cancelled") {
       jobs::Completion completion = to_completion(result, tokenizer.get());
       serve::read_answer(it->second.request, it->second.form, completion);
       results->write(it->second.request, completion);
+      ++answered;
     }
     source.running.erase(it);
     ++done;
+    to->forward();
   };
   sink.on_pass_report = [&](const PassReport& report) {
     tokens += report.decode_tokens;
@@ -215,8 +236,9 @@ void run(const BatchFlags& flags, std::stop_token stop) {
   finish_run(flags.engine, *engine);
   if (flags.engine.json) {
     const nlohmann::ordered_json json{
-        {"requests", done},
-        {"failed", source.failed},
+        {"requests", answered + failed},
+        {"answered", answered},
+        {"failed", failed},
         {"skipped", reader.skipped()},
         {"output", flags.output},
         {"policy", nlohmann::ordered_json::parse(policy::policy_to_json(engine->plan().policy))},
@@ -224,9 +246,15 @@ void run(const BatchFlags& flags, std::stop_token stop) {
     print_json(json);
   } else {
     std::fprintf(stderr, "  %lld requests answered, %lld error records, %lld already there: %s\n",
-                 static_cast<long long>(done), static_cast<long long>(source.failed),
-                 static_cast<long long>(reader.skipped()), flags.output.c_str());
+                 static_cast<long long>(answered), static_cast<long long>(failed),
+                 static_cast<long long>(reader.skipped()), to->name().c_str());
   }
+  const int64_t errors = results->records() - results->answers();
+  if (errors > 0)
+    throw Error(ErrorKind::kUser,
+                fmt::format("{} of {} lines have error records instead of answers", errors,
+                            results->records()),
+                fmt::format("they are in {}, each with its reason", to->name()));
 }
 }  // namespace
 
@@ -240,9 +268,12 @@ Command add_batch(CLI::App& program) {
   flags->chat.add_reading_to(*parser, "Chat");
   parser
       ->add_option("input,-i,--input", flags->input,
-                   "OpenAI batch lines or {\"prompt\": ...} lines")
+                   "OpenAI batch lines or {\"prompt\": ...} lines; - for standard input")
       ->required();
-  parser->add_option("-o,--output", flags->output, "answers, one line each, synced as they end")
+  parser
+      ->add_option("-o,--output", flags->output,
+                   "answers, one line each, in the order they end (custom_id says whose), synced; "
+                   "- for standard output")
       ->required();
   return {parser, [flags](std::stop_token stop) { run(*flags, stop); }};
 }

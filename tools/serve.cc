@@ -29,7 +29,7 @@ struct ServeFlags {
   bool no_prefix_cache = false;
   bool no_prediction = false;
   bool static_batches = false;
-  std::string most_body = "32MiB";
+  std::string most_body = "32MiB", most_bodies;
   std::string batch_dir;
   std::string swap_space = "0";
   std::string preemption = "auto";
@@ -83,6 +83,13 @@ void run(const ServeFlags& flags, std::stop_token stop) {
   serve::HttpOptions http = flags.http;
   http.defaults = flags.chat.defaults(flags.engine.model);
   http.most_body_bytes = parse_bytes(flags.most_body, "--max-body");
+  if (!flags.most_bodies.empty())
+    http.most_bytes_together = parse_bytes(flags.most_bodies, "--max-body-total");
+  if (http.most_bytes_together > 0 && http.most_bytes_together < http.most_body_bytes)
+    throw Error(ErrorKind::kUser,
+                fmt::format("--max-body-total {} is less than one body may have (--max-body {})",
+                            flags.most_bodies, flags.most_body),
+                "raise the one or lower the other");
   http.request_timeout = std::chrono::seconds(flags.timeout_seconds);
   http.log = tell;
   const serve::ChatStyle style = flags.chat.style(chat.get());
@@ -173,12 +180,21 @@ Command add_serve(CLI::App& program) {
       ->add_option("--cors-origin", flags->http.cors_origin,
                    "pages of this origin may ask (* for all)")
       ->group(group);
-  parser->add_option("--max-connections", flags->http.connections, "served at once")
+  parser
+      ->add_option("--max-connections", flags->http.connections,
+                   "open at once; never fewer than requests may run and wait")
       ->capture_default_str()
-      ->check(CLI::Range(1, 4096))
+      ->check(CLI::Range(1, 1 << 20))
       ->group(group);
-  parser->add_option("--max-body", flags->most_body, "largest request body")
+  parser
+      ->add_option("--max-body", flags->most_body,
+                   "largest request body, also once it is decompressed")
       ->capture_default_str()
+      ->group(group);
+  parser
+      ->add_option("--max-body-total", flags->most_bodies,
+                   "of all bodies that are being read together; more are answered with 503 "
+                   "(default: 4 times --max-body)")
       ->group(group);
   parser
       ->add_option("--request-timeout", flags->timeout_seconds,
@@ -217,7 +233,7 @@ Command add_serve(CLI::App& program) {
       ->add_option("--max-waiting", flags->waiting,
                    "requests that may wait; more are answered with 429")
       ->capture_default_str()
-      ->check(CLI::Range(0, 1 << 20))
+      ->check(CLI::Range(1, 1 << 20))
       ->group(batching);
   parser->add_option("--scheduling-policy", flags->order, "who is next: fcfs, priority or shortest")
       ->capture_default_str()

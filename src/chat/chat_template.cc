@@ -109,9 +109,11 @@ std::string ChatTemplate::render(const ordered_json& messages, const ordered_jso
                 fmt::format("the model's chat template refuses: {}", refusal.what()),
                 "change the messages as it asks");
   } catch (const TemplateError& error) {
-    throw Error(ErrorKind::kFile,
-                fmt::format("{}: the chat template: {}", source_.origin, error.what()),
-                "check that the messages have the form it expects, or give another template");
+    // Of these messages, and told to whoever sent them, who knows nothing of this machine's files.
+    throw Error(
+        ErrorKind::kUser,
+        fmt::format("the model's chat template does not take these messages: {}", error.what()),
+        "check that the messages have the form it expects, or give another template");
   }
 }
 

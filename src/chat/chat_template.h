@@ -30,12 +30,16 @@ class ChatTemplate {
   /// The prompt for `messages` (an array of {"role", "content", ...}), ending with the beginning of
   /// the answer when `adds_generation_prompt`. `tools`: null or an array. `variables`: an object of
   /// further names, or null. The text holds its special tokens: encode it without adding any.
-  /// Errors: kUser with the template's own words where it refuses the messages; kFile where it is
-  /// wrong itself.
+  /// Errors: kUser where it refuses the messages, or can't be rendered with them.
   std::string render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
                      bool adds_generation_prompt, const nlohmann::ordered_json& variables) const;
 
   const ChatTemplateSource& source() const noexcept { return source_; }
+  /// Whether its text has the word: a variable that is not there changes nothing.
+  bool mentions(std::string_view word) const {
+    return source_.text.find(word) != std::string::npos ||
+           source_.tools_text.find(word) != std::string::npos;
+  }
 
  private:
   ChatTemplateSource source_;

@@ -232,7 +232,7 @@ std::function<Value(const Arguments&)> dict_method(const Value& self, const std:
     return [self](const Arguments&) -> Value {
       List out;
       for (const auto& [key, value] : self.dict().entries)
-        out.push_back(Value::make_tuple({Value(key), value}));
+        out.push_back(Value::make_tuple({self.dict().key_value(key), value}));
       return out;
     };
   if (name == "keys") return [self](const Arguments&) -> Value { return self.items(); };

@@ -380,6 +380,7 @@ class Interpreter {
         Dict dict;
         for (size_t i = 0; i + 1 < e.children.size(); i += 2) {
           Value key = evaluate(*e.children[i]);
+          dict.has_integer_keys = key.is_int() && (i == 0 || dict.has_integer_keys);
           dict.set(key.text(), evaluate(*e.children[i + 1]));
         }
         return dict;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -58,7 +59,8 @@ std::string repr_at(const Value& value, int depth) {
   if (value.is_dict()) {
     std::string out;
     for (const auto& [key, item] : value.dict().entries)
-      out += (out.empty() ? "" : ", ") + quoted(key) + ": " + repr_at(item, depth + 1);
+      out += (out.empty() ? "" : ", ") + repr_at(value.dict().key_value(key), depth + 1) + ": " +
+             repr_at(item, depth + 1);
     return "{" + out + "}";
   }
   return value.text();
@@ -129,6 +131,13 @@ class JsonWriter {
   std::string out_;
 };
 }  // namespace
+
+Value Dict::key_value(const std::string& key) const {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), number);
+  if (has_integer_keys && error == std::errc() && end == key.data() + key.size()) return number;
+  return key;
+}
 
 const Value* Dict::find(std::string_view key) const {
   for (const auto& [name, value] : entries)
@@ -243,7 +252,7 @@ List Value::items() const {
   if (is_string()) {
     for (std::string_view c : characters(string())) out.emplace_back(std::string(c));
   } else if (is_dict()) {
-    for (const auto& entry : dict().entries) out.emplace_back(entry.first);
+    for (const auto& entry : dict().entries) out.push_back(dict().key_value(entry.first));
   } else if (!is_undefined()) {
     throw TemplateError("a loop can't go over " + type_name());
   }
@@ -296,7 +305,11 @@ bool contains(const Value& container, const Value& value) {
     const List& list = container.list();
     return std::find(list.begin(), list.end(), value) != list.end();
   }
-  if (container.is_dict()) return value.is_string() && container.dict().find(value.string());
+  if (container.is_dict()) {
+    const Dict& dict = container.dict();
+    const bool is_key = dict.has_integer_keys ? value.is_int() : value.is_string();
+    return is_key && dict.find(value.text());
+  }
   if (container.is_undefined()) return false;
   throw TemplateError(fmt::format("'in' looks into {}", container.type_name()));
 }

@@ -29,11 +29,14 @@ class TemplateRefusal : public TemplateError {
 class Value;
 using List = std::vector<Value>;
 
-/// In the order of insertion. Keys are strings (others are turned into them).
+/// In the order of insertion. Keys are strings (others are turned into them), or all integers.
 struct Dict {
   std::vector<std::pair<std::string, Value>> entries;
-  bool is_namespace = false;  ///< the only thing whose attributes a template may set
+  bool is_namespace = false;      ///< the only thing whose attributes a template may set
+  bool has_integer_keys = false;  ///< they are read, sorted and printed as numbers
 
+  /// A key of `entries` as a template sees it.
+  Value key_value(const std::string& key) const;
   const Value* find(std::string_view key) const;
   void set(std::string key, Value value);
 };

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "src/jobs/bounded_json.h"
+
 namespace sluice::jobs {
 
 namespace {
@@ -16,6 +18,7 @@ namespace {
 using json = nlohmann::ordered_json;
 using sampling::SamplingParams;
 
+constexpr int kMostSchemaDepth = 64;
 constexpr const char* kInvalid = "invalid_request";
 constexpr const char* kUnsupported = "unsupported";
 
@@ -129,6 +132,9 @@ void set_early_stopping(const char* name, const json& value, SamplingParams& par
 void set_schema(const char* name, const json& value, SamplingParams& params) {
   if (!value.is_object() && !value.is_string() && !value.is_boolean())
     refuse_type(name, value, "a JSON schema");
+  // Its text is read again by who makes the guide: bounded here, where it came as a text.
+  if (value.is_string())
+    parse_bounded<json>(value.get_ref<const std::string&>(), kMostSchemaDepth, "the schema");
   params.guide = {sampling::GuideKind::kJsonSchema,
                   value.is_string() ? value.get<std::string>() : value.dump(),
                   {}};
@@ -200,11 +206,6 @@ void expect_no_vllm_beams(const char* name, const json& value, Request&) {
                   fmt::format("{} is true; say how many beams with num_beams instead", name)};
 }
 
-void expect_true(const char* name, const json& value, Request&) {
-  if (!boolean(name, value))
-    throw Refusal{kUnsupported, fmt::format("{} is false; it is not supported here", name)};
-}
-
 void expect_null(const char* name, const json& value, Request&) {
   throw Refusal{kUnsupported,
                 fmt::format("{} is {}; it is not supported here", name, describe(value))};
@@ -242,7 +243,9 @@ void set_messages(const char* name, const json& value, Request& request) {
 // What only whoever writes the chat's prompt understands.
 void keep_for_chat(const char* name, const json& value, Request& request) {
   expect_chat(name, request);
-  json kept = request.chat.empty() ? json::object() : json::parse(request.chat);
+  json kept = request.chat.empty()
+                  ? json::object()
+                  : parse_bounded<json>(request.chat, INT32_MAX, "the chat's fields");
   kept[name] = value;
   request.chat = kept.dump();
 }
@@ -258,12 +261,57 @@ void set_top_logprobs(const char* name, const json& value, Request& request) {
   expect_chat(name, request);
   request.params.logprobs = integer(name, value);
 }
-void set_chat_tokens(const char* name, const json& value, Request& request) {
-  expect_chat(name, request);
+void set_completion_tokens(const char* name, const json& value, Request& request) {
   request.params.max_tokens = integer(name, value);
 }
 
-void ignore(const char*, const json&, Request&) {}
+// What a neutral field may be.
+using IsNeutral = bool (*)(const json& value);
+bool is_any(const json&) { return true; }
+bool is_text(const json& value) { return value.is_string(); }
+bool is_true(const json& value) { return value == true; }
+bool is_false(const json& value) { return value == false; }
+bool is_flag(const json& value) { return value.is_boolean(); }
+bool is_nothing(const json& value) {
+  return (value.is_structured() || value.is_string()) && (value.empty() || value == "");
+}
+bool is_text_only(const json& value) { return value == json::array({"text"}); }
+
+struct NeutralField {
+  const char* name;
+  IsNeutral takes;
+};
+constexpr NeutralField kNeutralFields[] = {
+    // Who asks, and how that is kept there.
+    {"user", is_any},
+    {"metadata", is_any},
+    {"safety_identifier", is_text},
+    {"request_id", is_text},
+    {"store", is_false},
+    {"service_tier", [](const json& v) { return v == "auto" || v == "default"; }},
+    // How fast, not what.
+    {"prompt_cache_key", is_text},
+    {"prompt_cache_retention", is_text},
+    {"cache_salt", is_text},
+    {"cache_prompt", is_flag},
+    {"prediction", [](const json& v) { return v.is_object(); }},
+    // What is done here as it is.
+    {"modalities", is_text_only},
+    {"suffix", [](const json& v) { return v == ""; }},
+    {"skip_special_tokens", is_true},
+    {"spaces_between_special_tokens", is_true},
+    {"include_reasoning", is_true},
+    {"return_token_ids", is_false},
+    {"return_tokens_as_token_ids", is_false},
+    {"continue_final_message", is_false},
+    {"documents", is_nothing},
+    {"bad_words", is_nothing},
+    {"mm_processor_kwargs", is_nothing},
+    {"vllm_xargs", is_nothing},
+    // Known, and not here.
+    {"guided_grammar", nullptr},
+    {"prompt_logprobs", nullptr},
+};
 
 template <typename Target>
 struct Field {
@@ -321,17 +369,15 @@ constexpr Field<Request> kFields[] = {
     {"echo", expect_false},
     {"stream", expect_false},
     {"stream_options", expect_null},
-    {"suffix", expect_null},
     {"use_beam_search", expect_no_vllm_beams},
-    {"skip_special_tokens", expect_true},
     {"messages", set_messages},
     {"tools", keep_for_chat},
     {"tool_choice", keep_for_chat},
     {"parallel_tool_calls", keep_for_chat},
     {"chat_template_kwargs", keep_for_chat},
-    {"max_completion_tokens", set_chat_tokens},
-    {"user", ignore},
-    {"metadata", ignore},
+    {"max_completion_tokens", set_completion_tokens},
+    {"reasoning_effort", keep_for_chat},
+    {"verbosity", keep_for_chat},
 };
 
 template <typename Target, size_t kCount>
@@ -339,7 +385,12 @@ bool read_field(const Field<Target> (&fields)[kCount], const std::string& name, 
                 Target& target) {
   for (const Field<Target>& field : fields) {
     if (name != field.name) continue;
-    if (!value.is_null()) field.read(field.name, value, target);
+    try {
+      if (!value.is_null()) field.read(field.name, value, target);
+    } catch (Refusal& refusal) {
+      if (refusal.param.empty()) refusal.param = field.name;
+      throw;
+    }
     return true;
   }
   return false;
@@ -362,7 +413,8 @@ bool read_sampling_field(const std::string& name, const json& value, SamplingPar
   const bool is_known = read_field(kSamplingFields, name, value, params);
   const bool has_one = params.guide.kind != sampling::GuideKind::kNone;
   if (has_one && before.kind != sampling::GuideKind::kNone)
-    throw Refusal{kInvalid, fmt::format("{} asks for a second guided output; keep one", name)};
+    throw Refusal{kInvalid, fmt::format("{} asks for a second guided output; keep one", name),
+                  name};
   if (!has_one) params.guide = before;
   return is_known;
 }
@@ -370,17 +422,29 @@ bool read_sampling_field(const std::string& name, const json& value, SamplingPar
 void refuse_unknown_field(const std::string& name) {
   throw Refusal{kUnsupported,
                 fmt::format("the field \"{}\" is unknown; remove it if the answer does not need it",
-                            name.substr(0, 100))};
+                            name.substr(0, 100)),
+                name.substr(0, 100)};
+}
+
+bool read_neutral_field(const std::string& name, const json& value) {
+  for (const NeutralField& field : kNeutralFields) {
+    if (name != field.name) continue;
+    if (!value.is_null() && !(field.takes && field.takes(value)))
+      throw Refusal{kUnsupported,
+                    fmt::format("{} is {}; it is not supported here", name, describe(value)), name};
+    return true;
+  }
+  return false;
 }
 
 void read_body(const json& body, Request& request) {
   for (const auto& [name, value] : body.items())
     if (!read_sampling_field(name, value, request.params) &&
-        !read_field(kFields, name, value, request))
+        !read_field(kFields, name, value, request) && !read_neutral_field(name, value))
       refuse_unknown_field(name);
   const char* asked = request.is_chat ? "messages" : "prompt";
   if (!body.contains(asked) || body[asked].is_null())
-    throw Refusal{kInvalid, fmt::format("{} is missing", asked)};
+    throw Refusal{kInvalid, fmt::format("{} is missing", asked), asked};
   if (request.is_chat && body.contains("prompt") && !body["prompt"].is_null())
     throw Refusal{kInvalid, "prompt and messages are both given; keep one"};
   if (request.is_chat && body.contains("top_logprobs") && !body["top_logprobs"].is_null() &&

@@ -12,6 +12,7 @@ namespace sluice::jobs {
 struct Refusal {
   std::string code;
   std::string message;
+  std::string param;  ///< the field; empty: no single one
 };
 
 /// Reads the field `name` into `params` when it is one of sampling (all but logprobs, which the
@@ -20,6 +21,11 @@ struct Refusal {
 bool read_sampling_field(const std::string& name, const nlohmann::ordered_json& value,
                          sampling::SamplingParams& params);
 [[noreturn]] void refuse_unknown_field(const std::string& name);
+
+/// Fields of OpenAI's and vLLM's interfaces that change nothing of the answer here, or nothing with
+/// the value that is taken (docs/serving.md lists them). False: it is none. Throws Refusal for a
+/// value that would change something.
+bool read_neutral_field(const std::string& name, const nlohmann::ordered_json& value);
 
 /// Reads every field of `body` into `request`. A null is as if the field were absent.
 /// Throws Refusal naming the field: unknown, of the wrong type, or with a value that is not

@@ -34,6 +34,8 @@ Answer::Answer(AnswerShape shape, const text::Tokenizer& tokenizer)
     : shape_(std::move(shape)),
       tokenizer_(tokenizer),
       samples_(static_cast<size_t>(shape_.prompts) * static_cast<size_t>(shape_.best_of)) {
+  for (Sample& sample : samples_)
+    sample.decoder = std::make_unique<text::StreamDecoder>(answer_decoder());
   if (!shape_.is_chat) return;
   for (Sample& sample : samples_)
     sample.reader = std::make_unique<chat::MessageReader>(shape_.form);
@@ -107,16 +109,36 @@ ordered_json Answer::chat_logprobs(const std::vector<sampling::Choice>& choices)
   return {{"content", std::move(content)}};
 }
 
-// `offset`: of the first token in the answer's text, in characters; moved behind the last.
+// Tokens of a prompt and where each begins in its text, which was given or is what ids decode to. A
+// token in front that the text does not have (the beginning of all texts) takes no room in it; nor
+// does the space that a sentencepiece model puts there.
+Answer::Offsets Answer::prompt_offsets(const std::vector<sampling::Choice>& prompt,
+                                       const std::string& text) const {
+  Offsets out;
+  text::StreamDecoder decoder(tokenizer_, text::SkipSpecial::kNo);
+  std::string decoded;
+  for (const sampling::Choice& token : prompt) {
+    const bool is_in_front = decoded.empty() && tokenizer_.is_special(token.token) &&
+                             !text.starts_with(tokenizer_.token_bytes(token.token));
+    out.tokens.push_back(characters_in(decoded));
+    if (!is_in_front) decoded += decoder.push(token.token);
+  }
+  out.end = characters_in(text);
+  for (int64_t& offset : out.tokens) offset = std::min(offset, out.end);
+  return out;
+}
+
+// `offset`: of the first choice in the answer's text, in characters; moved behind the last.
 ordered_json Answer::completion_logprobs(const std::vector<sampling::Choice>& prompt,
+                                         const std::string& prompt_text,
                                          const std::vector<sampling::Choice>& choices,
-                                         int64_t& offset) const {
+                                         text::StreamDecoder& decoder, int64_t& offset) const {
   auto tokens = ordered_json::array(), logprobs = tokens, tops = tokens, offsets = tokens;
-  const auto add = [&](int32_t id, float logprob, const std::vector<sampling::TokenLogprob>& top) {
+  const auto add = [&](int32_t id, int64_t at, float logprob,
+                       const std::vector<sampling::TokenLogprob>& top) {
     const std::string name = token_name(id);
     tokens.push_back(name);
-    offsets.push_back(offset);
-    offset += characters_in(name);
+    offsets.push_back(at);
     if (std::isnan(logprob)) {
       logprobs.push_back(nullptr);
       tops.push_back(nullptr);
@@ -128,8 +150,14 @@ ordered_json Answer::completion_logprobs(const std::vector<sampling::Choice>& pr
     if (!named.contains(name)) named[name] = finite(logprob);
     tops.push_back(std::move(named));
   };
-  for (const sampling::Choice& token : prompt) add(token.token, token.logprob, token.top);
-  for (const sampling::Choice& choice : choices) add(choice.token, choice.logprob, choice.top);
+  const Offsets before = prompt_offsets(prompt, prompt_text);
+  for (size_t i = 0; i < prompt.size(); ++i)
+    add(prompt[i].token, before.tokens[i], prompt[i].logprob, prompt[i].top);
+  if (!prompt.empty()) offset = before.end;
+  for (const sampling::Choice& choice : choices) {
+    add(choice.token, offset, choice.logprob, choice.top);
+    offset += characters_in(decoder.push(choice.token));
+  }
   return {{"tokens", tokens},
           {"token_logprobs", logprobs},
           {"top_logprobs", tops},
@@ -178,15 +206,20 @@ std::string Answer::stream_of(const Event& event) {
                   {"logprobs", logprobs},
                   {"finish_reason", reason}});
   };
+  // The prompt is scored with the first of its samples.
+  const bool scores_prompt = shape_.has_logprobs && event.index % shape_.best_of == 0;
   if (!std::exchange(sample.has_begun, true)) {
     if (shape_.is_chat)
       send_delta({{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
-    else if (shape_.echoes && !shape_.has_logprobs)
-      send(shape_.prompt_texts[prompt_of(static_cast<size_t>(event.index))], nullptr, nullptr);
+    else if (shape_.echoes && !scores_prompt)
+      send(echoed(event.index), nullptr, nullptr);
+    if (!shape_.is_chat && shape_.echoes) sample.text_offset = characters_in(echoed(event.index));
   }
   if (event.kind == Event::Kind::kPrompt && shape_.echoes)
-    send(shape_.prompt_texts[prompt_of(static_cast<size_t>(event.index))],
-         completion_logprobs(event.prompt_tokens, {}, sample.text_offset), nullptr);
+    send(echoed(event.index),
+         completion_logprobs(event.prompt_tokens, echoed(event.index), {}, *sample.decoder,
+                             sample.text_offset),
+         nullptr);
   const bool has_text = event.kind == Event::Kind::kText;
   const bool is_last = event.kind == Event::Kind::kFinished;
   if (shape_.is_chat) {
@@ -203,8 +236,9 @@ std::string Answer::stream_of(const Event& event) {
   }
   if (has_text)
     send(event.text,
-         shape_.has_logprobs ? completion_logprobs({}, event.choices, sample.text_offset)
-                             : ordered_json(nullptr),
+         shape_.has_logprobs
+             ? completion_logprobs({}, {}, event.choices, *sample.decoder, sample.text_offset)
+             : ordered_json(nullptr),
          nullptr);
   if (is_last) send("", nullptr, reason_json(sample.finish_reason));
   return out;
@@ -255,11 +289,13 @@ std::string Answer::whole() const {
       choice["logprobs"] = shape_.has_logprobs ? chat_logprobs(sample.choices) : nullptr;
     } else {
       int64_t offset = 0;
-      choice["text"] = (shape_.echoes ? shape_.prompt_texts[prompt_of(index)] : "") +
-                       (shape_.generates ? sample.text : "");
-      choice["logprobs"] = shape_.has_logprobs
-                               ? completion_logprobs(first.prompt, sample.choices, offset)
-                               : ordered_json(nullptr);
+      const std::string echo = shape_.echoes ? echoed(static_cast<int>(index)) : "";
+      choice["text"] = echo + (shape_.generates ? sample.text : "");
+      auto decoder = answer_decoder();
+      choice["logprobs"] =
+          shape_.has_logprobs
+              ? completion_logprobs(first.prompt, echo, sample.choices, decoder, offset)
+              : ordered_json(nullptr);
     }
     choice["finish_reason"] = reason_json(sample.finish_reason);
     out["choices"].push_back(std::move(choice));

@@ -7,6 +7,7 @@
 
 #include "src/chat/message_reader.h"
 #include "src/serve/generation_service.h"
+#include "src/text/stream_decoder.h"
 
 namespace sluice::serve {
 
@@ -51,25 +52,39 @@ class Answer {
     std::string finish_reason;
     int64_t output_tokens = 0;
     int64_t cached_tokens = 0;
-    int64_t text_offset = 0;                      ///< of the next streamed token, in characters
-    bool has_begun = false;                       ///< its first chunk has gone out
-    std::unique_ptr<chat::MessageReader> reader;  ///< of a chat
-    std::vector<chat::MessagePart> parts;         ///< of a chat: all so far
-    size_t streamed = 0;                          ///< of them, how many have gone out
+    int64_t text_offset = 0;                       ///< of the next streamed token, in characters
+    std::unique_ptr<text::StreamDecoder> decoder;  ///< of the streamed tokens, for their offsets
+    bool has_begun = false;                        ///< its first chunk has gone out
+    std::unique_ptr<chat::MessageReader> reader;   ///< of a chat
+    std::vector<chat::MessagePart> parts;          ///< of a chat: all so far
+    size_t streamed = 0;                           ///< of them, how many have gone out
     std::vector<std::string> call_ids;
   };
 
   std::string token_name(int32_t id) const;
   nlohmann::ordered_json chat_logprobs(const std::vector<sampling::Choice>& choices) const;
   nlohmann::ordered_json completion_logprobs(const std::vector<sampling::Choice>& prompt,
+                                             const std::string& prompt_text,
                                              const std::vector<sampling::Choice>& choices,
-                                             int64_t& offset) const;
+                                             text::StreamDecoder& decoder, int64_t& offset) const;
+  struct Offsets {
+    std::vector<int64_t> tokens;  // characters before each
+    int64_t end = 0;              // and all
+  };
+  Offsets prompt_offsets(const std::vector<sampling::Choice>& prompt,
+                         const std::string& text) const;
   nlohmann::ordered_json usage() const;
   nlohmann::ordered_json head(const char* object) const;
   std::string chunk(const nlohmann::ordered_json& choice) const;
   void read(Sample& sample, std::vector<chat::MessagePart> parts) const;
   static nlohmann::ordered_json delta_of(const Sample& sample, const chat::MessagePart& part);
   std::vector<size_t> chosen() const;
+  text::StreamDecoder answer_decoder() const {
+    return {tokenizer_, text::SkipSpecial::kYes, text::StreamDecoder::Position::kContinues};
+  }
+  const std::string& echoed(int sample) const {
+    return shape_.prompt_texts[prompt_of(static_cast<size_t>(sample))];
+  }
   size_t prompt_of(size_t sample) const { return sample / static_cast<size_t>(shape_.best_of); }
 
   AnswerShape shape_;

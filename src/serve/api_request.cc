@@ -43,24 +43,6 @@ int integer(const std::string& name, const json& value, int low, int high) {
   return value.get<int>();
 }
 
-// Values that ask for nothing that is not there.
-bool is_neutral(const std::string& name, const json& value) {
-  if (name == "skip_special_tokens" || name == "spaces_between_special_tokens")
-    return value == true;
-  if (name == "store") return value == false;
-  if (name == "service_tier") return value == "auto" || value == "default";
-  return name == "user" || name == "metadata";
-}
-constexpr const char* kKnown[] = {"skip_special_tokens",
-                                  "spaces_between_special_tokens",
-                                  "store",
-                                  "service_tier",
-                                  "suffix",
-                                  "guided_grammar",
-                                  "prompt_logprobs",
-                                  "user",
-                                  "metadata"};
-
 // Fields that both kinds have. False: none of them.
 bool read_common(const std::string& name, const json& value, ApiRequest& out) {
   if (name == "model") {
@@ -74,7 +56,8 @@ bool read_common(const std::string& name, const json& value, ApiRequest& out) {
     for (const auto& [option, setting] : value.items()) {
       if (option == "include_usage")
         out.includes_usage = boolean("stream_options.include_usage", setting);
-      else if (!(option == "include_obfuscation" && setting == false))
+      else if (!(option == "include_obfuscation" && setting.is_boolean()) &&
+               !(option == "continuous_usage_stats" && setting == false) && !setting.is_null())
         refuse(name, fmt::format("stream_options.{} is not supported", option.substr(0, 100)));
     }
   } else if (name == "include_stop_str_in_output") {
@@ -87,11 +70,13 @@ bool read_common(const std::string& name, const json& value, ApiRequest& out) {
     out.uses_beams = boolean(name, value);
   } else if (jobs::read_sampling_field(name, value, out.params)) {
     out.has_max_tokens = out.has_max_tokens || name == "max_tokens";
-  } else if (std::find(std::begin(kKnown), std::end(kKnown), name) != std::end(kKnown)) {
-    if (!is_neutral(name, value))
-      refuse(name, fmt::format("{} is {}; it is not supported here", name, jobs::describe(value)));
+    if (out.params.guide.kind != sampling::GuideKind::kNone && out.guide_field.empty())
+      out.guide_field = name;
+  } else if (name == "max_completion_tokens") {
+    out.params.max_tokens = integer(name, value, 1, INT32_MAX);
+    out.has_max_tokens = true;
   } else {
-    return false;
+    return jobs::read_neutral_field(name, value);
   }
   return true;
 }
@@ -169,7 +154,10 @@ void finish(ApiRequest& request, const ordered_json& body, int64_t vocab_size) {
   try {
     sampling::validate(request.params);
   } catch (const Error& error) {
-    refuse("", error.what());
+    // It begins with the name of its field.
+    const std::string text = error.what();
+    const std::string name = text.substr(0, text.find_first_of(" [:"));
+    refuse(body.contains(name) ? name : "", text);
   }
   check_tokens(request, vocab_size);
 }
@@ -180,7 +168,8 @@ auto with_refusals(const Read& read) {
   try {
     return read();
   } catch (const Refusal& refusal) {
-    throw ApiError{400, refusal.message, refusal.code == "unsupported" ? "unsupported" : "", "", 0};
+    throw ApiError{400, refusal.message, refusal.code == "unsupported" ? "unsupported" : "",
+                   refusal.param, 0};
   }
 }
 
@@ -200,9 +189,14 @@ bool is_tool_name(const std::string& name) {
          });
 }
 
+// {"type": "function", "function": {...}}.
+bool is_function(const ordered_json& value) {
+  return value.is_object() && value.contains("type") && value["type"] == "function" &&
+         value.contains("function") && value["function"].is_object();
+}
+
 chat::Tool read_tool(const ordered_json& tool) {
-  if (!tool.is_object() || tool.value("type", "") != "function" || !tool.contains("function") ||
-      !tool["function"].is_object())
+  if (!is_function(tool))
     refuse("tools", "a tool is {\"type\": \"function\", \"function\": {...}}");
   const ordered_json& function = tool["function"];
   chat::Tool out;
@@ -214,10 +208,15 @@ chat::Tool read_tool(const ordered_json& tool) {
   if (function.contains("parameters") && !function["parameters"].is_null()) {
     out.parameters = function["parameters"];
     if (!out.parameters.is_object())
-      refuse_type("function.parameters", out.parameters, "a JSON schema");
+      refuse("tools",
+             fmt::format("the parameters of the function {} are {}; they must be a JSON schema",
+                         out.name, jobs::describe(out.parameters)));
   }
-  if (function.contains("strict") && !function["strict"].is_null())
-    out.is_strict = boolean("function.strict", function["strict"]);
+  if (function.contains("strict") && !function["strict"].is_null()) {
+    if (!function["strict"].is_boolean())
+      refuse("tools", fmt::format("\"strict\" of the function {} must be true or false", out.name));
+    out.is_strict = function["strict"].get<bool>();
+  }
   return out;
 }
 
@@ -226,8 +225,8 @@ void read_tool_choice(const ordered_json& choice, std::vector<chat::Tool> tools,
   if (choice == "none") return;
   if (choice != "auto" && tools.empty()) refuse("tool_choice", "tool_choice needs \"tools\"");
   out.must_call = choice != "auto";
-  if (choice.is_object() && choice.value("type", "") == "function" && choice.contains("function") &&
-      choice["function"].is_object() && choice["function"].contains("name")) {
+  if (is_function(choice) && choice["function"].contains("name")) {
+    out.calls_many = false;  // the one that is named, once
     const ordered_json& name = choice["function"]["name"];
     std::erase_if(tools, [&](const chat::Tool& tool) { return name != tool.name; });
     if (tools.empty())
@@ -257,7 +256,12 @@ void read_message(const ordered_json& message) {
   if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
     refuse("messages", "every message is an object with a \"role\" that is a string");
   const auto content = message.find("content");
-  if (content == message.end() || content->is_null() || content->is_string()) return;
+  const bool has_none = content == message.end() || content->is_null();
+  // Templates would write "None", or break. An assistant may have called instead.
+  if (has_none && message["role"] != "assistant")
+    refuse("messages", fmt::format("a message of the role {} has no content; give it a text",
+                                   jobs::describe(message["role"])));
+  if (has_none || content->is_string()) return;
   if (!content->is_array())
     refuse("messages", "a message's content is a string or a list of parts");
   for (const ordered_json& part : *content) {
@@ -356,9 +360,8 @@ ChatRequest parse_chat(std::string_view body, const SamplingParams& defaults, in
         wants_logprobs = boolean(name, value);
       } else if (name == "top_logprobs") {
         top_logprobs = integer(name, value, 0, sampling::kMaxLogprobs);
-      } else if (name == "max_completion_tokens") {
-        out.params.max_tokens = integer(name, value, 1, INT32_MAX);
-        out.has_max_tokens = true;
+      } else if (name == "reasoning_effort" || name == "verbosity") {
+        out.hints[name] = string(name, value);
       } else if (!read_common(name, value, out)) {
         jobs::refuse_unknown_field(name);
       }

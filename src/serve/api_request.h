@@ -2,6 +2,7 @@
 // Bodies of /v1/completions and /v1/chat/completions: JSON in, checked values out. Nothing in them
 // is ignored in silence: a field that would change the answer and is not supported is an error that
 // names it. Pure, thread safe.
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -30,6 +31,7 @@ struct ApiRequest {
   bool uses_beams = false;      ///< use_beam_search; params.num_beams says how many
   int32_t priority = 0;
   std::optional<bool> adds_special;  ///< add_special_tokens
+  std::string guide_field;           ///< the one that asked for params.guide
 };
 
 struct CompletionRequest : ApiRequest {
@@ -46,6 +48,7 @@ struct ChatRequest : ApiRequest {
   bool calls_many = true;            ///< parallel_tool_calls
   nlohmann::ordered_json variables;  ///< chat_template_kwargs: null or an object
   bool adds_generation_prompt = true;
+  std::map<std::string, std::string> hints;  ///< reasoning_effort, verbosity: for the template
 };
 
 /// `defaults` hold for what the body does not give. Token ids must be below `vocab_size`. Throws

@@ -316,6 +316,13 @@ void Batches::take_event(Job& job, const Event& event) {
   job.running.erase(found);
 }
 
+// Why a line can't be answered in a batch for `endpoint`; empty: it can.
+std::string Batches::misfit(const jobs::Request& line, const std::string& endpoint) const {
+  if (!line.url.empty() && line.url != endpoint)
+    return fmt::format("url is {}; the batch is for {}", line.url, endpoint);
+  return other_model(line, options_.model_name);
+}
+
 void Batches::run(const std::string& id, const std::stop_token& stop) {
   const Json batch = find(id);
   const std::string input = files_.path_of(batch["input_file_id"].get<std::string>()).string();
@@ -358,10 +365,8 @@ void Batches::run(const std::string& id, const std::stop_token& stop) {
           continue;
         }
         held = std::move(std::get<jobs::Request>(*line));
-        if (!held->url.empty() && held->url != endpoint) {
-          job.results.write_error(
-              *held, "invalid_request",
-              fmt::format("url is {}; the batch is for {}", held->url, endpoint));
+        if (const std::string why = misfit(*held, endpoint); !why.empty()) {
+          job.results.write_error(*held, "invalid_request", why);
           held.reset();
           continue;
         }

@@ -65,6 +65,7 @@ class Batches {
   void work(const std::stop_token& stop);
   void run(const std::string& id, const std::stop_token& stop);
   bool submit(Job& job, jobs::Request request);
+  std::string misfit(const jobs::Request& line, const std::string& endpoint) const;
   void take_event(Job& job, const Event& event);
   void finish(const std::string& id, const std::string& status);
   void fail(const std::string& id, const std::string& message);

@@ -44,6 +44,22 @@ bool ends_in_thought(std::string_view prompt) {
   return last != std::string_view::npos && prompt.substr(0, last + 1).ends_with("<think>");
 }
 
+// What the template is told beside the messages. A hint that it does not read is refused where it
+// would change the answer elsewhere; how wordy an answer is, models are told in other ways.
+ordered_json variables_of(const ChatRequest& request, const chat::ChatTemplate& chat) {
+  ordered_json out = request.variables.is_object() ? request.variables : ordered_json::object();
+  for (const auto& [name, value] : request.hints) {
+    const bool is_read = chat.mentions(name);
+    if (!is_read && name == "reasoning_effort")
+      throw ApiError{400,
+                     "reasoning_effort is given, and the model's chat template does not know it; "
+                     "leave it out",
+                     "unsupported", name, 0};
+    if (is_read && !out.contains(name)) out[name] = value;
+  }
+  return out;
+}
+
 std::string render(const ChatRequest& request, const chat::ChatTemplate* chat) {
   if (!chat)
     throw ApiError{
@@ -61,8 +77,12 @@ std::string render(const ChatRequest& request, const chat::ChatTemplate* chat) {
       text += (text.empty() ? "" : "\n") + part["text"].get<std::string>();
     *content = std::move(text);
   }
+  const ordered_json variables = variables_of(request, *chat);
+  const auto rendered_with = [&](const ordered_json& with, const ordered_json& tools) {
+    return chat->render(with, tools, request.adds_generation_prompt, variables);
+  };
   const auto rendered = [&](const ordered_json& with) {
-    return chat->render(with, request.tools, request.adds_generation_prompt, request.variables);
+    return rendered_with(with, request.tools);
   };
   try {
     ordered_json opened = messages;
@@ -73,7 +93,14 @@ std::string render(const ChatRequest& request, const chat::ChatTemplate* chat) {
       return rendered(messages);  // a few templates take the arguments as text
     }
   } catch (const Error& error) {
-    throw ApiError{error.kind() == ErrorKind::kUser ? 400 : 500, error.text(), "", "messages", 0};
+    if (error.kind() != ErrorKind::kUser) throw;
+    const char* param = "messages";
+    try {
+      if (!request.tools.is_null() && !rendered_with(messages, nullptr).empty()) param = "tools";
+    } catch (const Error&) {
+      // The messages alone are enough to break it.
+    }
+    throw ApiError{400, error.text(), "", param, 0};
   }
 }
 

@@ -24,8 +24,14 @@ void Mailbox::put(Event event) {
   {
     const std::lock_guard lock(mutex_);
     events_.push_back(std::move(event));
+    if (watcher_) watcher_();
   }
   filled_.notify_one();
+}
+
+void Mailbox::watch(std::function<void()> filled) {
+  const std::lock_guard lock(mutex_);
+  watcher_ = std::move(filled);
 }
 
 std::optional<Event> Mailbox::take(std::chrono::milliseconds timeout) {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -54,11 +55,15 @@ class Mailbox {
   void put(Event event);
   /// The next event, or nothing after `timeout`.
   std::optional<Event> take(std::chrono::milliseconds timeout);
+  /// `filled` is called after each put(), in its thread; it is cheap and asks nothing of the
+  /// mailbox. Once this returns, what was given before is not called any more.
+  void watch(std::function<void()> filled);
 
  private:
   std::mutex mutex_;
   std::condition_variable filled_;
-  std::deque<Event> events_;  // guarded by mutex_
+  std::deque<Event> events_;  // guarded by mutex_, like the next
+  std::function<void()> watcher_;
 };
 
 /// A prompt and how often it is to be answered.
@@ -118,6 +123,10 @@ class GenerationService {
 
   int64_t waiting() const;
   int64_t running() const;
+  int64_t most_waiting() const noexcept { return queue_.most_waiting(); }
+  int64_t most_running() const noexcept { return engine_.plan().policy.block_sequences(); }
+  /// Whether one more request would be refused just now.
+  bool is_full() const { return queue_.waiting() >= queue_.most_waiting(); }
   const Metrics& metrics() const noexcept { return metrics_; }
   const Engine& engine() const noexcept { return engine_; }
 

@@ -1,8 +1,7 @@
 #pragma once
 // The OpenAI-compatible interface over HTTP: completions and chat (whole or as server-sent events),
-// models, tokenize, files and batches, health, metrics. One thread a connection; a caller that goes
-// away takes its request with it; a full queue is answered with 429 and Retry-After. Thread safe.
-#include <atomic>
+// models, tokenize, files and batches, health, metrics, on src/http. A caller that goes away takes
+// its request with it; a full queue is answered with 429 and Retry-After. Thread safe.
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -22,8 +21,9 @@ struct HttpOptions {
   std::string api_key;  ///< empty: none is asked for
   std::string model_name;
   std::string cors_origin;  ///< Access-Control-Allow-Origin; empty: none
-  int connections = 256;    ///< served at once
+  int connections = 1024;   ///< at least as many as may run and wait
   int64_t most_body_bytes = int64_t{32} << 20;
+  int64_t most_bytes_together = 0;  ///< of bodies that are read or not answered; 0: four largest
   std::chrono::seconds request_timeout{0};        ///< from arrival to the end; 0: none
   sampling::SamplingParams defaults;              ///< of what requests leave out
   const chat::ToolFormat* tool_format = nullptr;  ///< of calls; null: tools are refused

@@ -1,8 +1,11 @@
 #include "src/serve/job_line.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
+#include "src/jobs/bounded_json.h"
 #include "src/serve/chat_prompt.h"
 #include "src/serve/json_text.h"
 #include "src/serve/message_json.h"
@@ -14,12 +17,20 @@ namespace {
 // A line's chat as a body of /v1/chat/completions: what it says of sampling has been read.
 ChatRequest chat_of(const jobs::Request& request, int64_t vocab_size) {
   using nlohmann::ordered_json;
-  ordered_json body =
-      request.chat.empty() ? ordered_json::object() : ordered_json::parse(request.chat);
-  body["messages"] = ordered_json::parse(request.prompt);
+  const auto parse = [](const std::string& text) {
+    return jobs::parse_bounded<ordered_json>(text, INT32_MAX, "the chat");
+  };
+  ordered_json body = request.chat.empty() ? ordered_json::object() : parse(request.chat);
+  body["messages"] = parse(request.prompt);
   return parse_chat(body.dump(), request.params, vocab_size);
 }
 }  // namespace
+
+std::string other_model(const jobs::Request& request, const std::string& model_name) {
+  if (request.model.empty() || request.model == model_name) return {};
+  return fmt::format("model is \"{}\"; this is \"{}\": name it so, or leave \"model\" out",
+                     request.model.substr(0, 200), model_name);
+}
 
 LinePrompt line_prompt(const jobs::Request& request, const text::Tokenizer* tokenizer,
                        const ChatStyle& style) {

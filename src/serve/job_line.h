@@ -32,6 +32,9 @@ struct LinePrompt {
 LinePrompt line_prompt(const jobs::Request& request, const text::Tokenizer* tokenizer,
                        const ChatStyle& style);
 
+/// Why a line is for another model than `model_name`; empty: it names this one, or none.
+std::string other_model(const jobs::Request& request, const std::string& model_name);
+
 /// Of a chat: makes of the completion's text the message that it is, where that is more than text.
 void read_answer(const jobs::Request& request, const chat::MessageForm& form,
                  jobs::Completion& completion);

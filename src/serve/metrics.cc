@@ -7,10 +7,12 @@
 namespace sluice::serve {
 
 namespace {
-const std::vector<double> kShort = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25, 0.5,
-                                    0.75,  1.0,   2.5,  5.0,  7.5,  10.0, 20.0, 40.0, 80.0};
-const std::vector<double> kLong = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,  15,
-                                   20,  30,  40,  50, 60,  120, 240, 480, 960, 1920};
+// Up to an hour: a model that streams from disk takes that long.
+const std::vector<double> kShort = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,
+                                    0.25,  0.5,   0.75, 1.0,  2.5,  5.0,  7.5,  10.0,
+                                    20.0,  40.0,  80.0, 160,  320,  640,  1280, 3600};
+const std::vector<double> kLong = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+                                   30,  40,  50,  60, 120, 240, 480, 960, 1920, 3600};
 const std::vector<double> kTokens = {1,   2,    5,    10,   20,    50,    100,   200,
                                      500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
 
@@ -108,9 +110,9 @@ std::string Metrics::text(int64_t running, int64_t waiting) const {
   one("vllm:num_requests_waiting", "gauge", "Requests that wait to be computed.", count(waiting));
   one("vllm:kv_cache_usage_perc", "gauge", "Share of the KV pages in use; 1 is all.",
       last_.kv_pages > 0 ? count(last_.kv_pages_used) / count(last_.kv_pages) : 0);
-  one("vllm:prefix_cache_queries", "counter", "Prompt tokens looked for in the prefix cache.",
+  one("vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked for in the prefix cache.",
       count(last_.prefix_queried_tokens));
-  one("vllm:prefix_cache_hits", "counter", "Prompt tokens found in the prefix cache.",
+  one("vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.",
       count(last_.prefix_hit_tokens));
   one("vllm:num_preemptions_total", "counter", "Sequences that gave their KV pages up for others.",
       count(last_.preemptions));

@@ -32,6 +32,7 @@ class RequestQueue final : public RequestSource {
   /// Takes no more; what waits is still given out.
   void close();
   int64_t waiting() const;
+  int64_t most_waiting() const noexcept { return most_waiting_; }
 
   std::optional<GenerationRequest> next() override;
   bool is_open() override;

@@ -73,11 +73,29 @@ TEST(ChatTemplate, ErrorsSayWhoseFaultItIs) {
     return ErrorKind::kCancelled;
   };
   EXPECT_EQ(kind_of("{{ raise_exception('roles must alternate') }}"), ErrorKind::kUser);
-  EXPECT_EQ(kind_of("{{ messages.nothing.more }}"), ErrorKind::kFile);
+  EXPECT_EQ(kind_of("{{ messages.nothing.more }}"), ErrorKind::kUser);
   EXPECT_EQ(kind_of("{% if %}"), ErrorKind::kFile);
   const Folder folder;
   folder.write("tokenizer_config.json", "[]");
   EXPECT_THROW(find_chat_template(folder.path()), Error);
+}
+
+// As Seed-OSS's template finds the interval of a thinking budget.
+TEST(ChatTemplate, IntegerKeysAreNumbers) {
+  const auto render = [](const std::string& text) {
+    return ChatTemplate({.text = text}).render(kMessages, nullptr, true, {{"budget", 700}});
+  };
+  const std::string table = "{% set t = {512: 128, 0: 0, 16384: 1024, 1024: 256} %}";
+  EXPECT_EQ(render(table + "{% for k, v in t | dictsort %}{{ k }}:{{ v }} {% endfor %}"),
+            "0:0 512:128 1024:256 16384:1024 ");
+  EXPECT_EQ(render(table + "{% set ns = namespace(i=none) %}{% for k, v in t | dictsort %}"
+                           "{% if ns.i is none and budget <= k %}{% set ns.i = v %}{% endif %}"
+                           "{% endfor %}{{ ns.i }}"),
+            "256");
+  EXPECT_EQ(render(table +
+                   "{{ t[512] }} {{ 512 in t }} {{ t }} {% for k in t %}{{ k + 1 }} {% endfor %}"),
+            "128 True {512: 128, 0: 0, 16384: 1024, 1024: 256} 513 1 16385 1025 ");
+  EXPECT_EQ(render("{% for k, v in {'b': 1, 'a': 2}.items() %}{{ k }}{% endfor %}"), "ba");
 }
 
 }  // namespace

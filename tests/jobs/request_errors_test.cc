@@ -108,7 +108,6 @@ TEST(RequestErrors, PlainLines) {
       {R"({"messages": [{"role": "user", "content": "x"}], "functions": []})", "unsupported",
        "functions"},
       {R"({"prompt": "x", "top_logprobs": 3})", "unsupported", "chat"},
-      {R"({"prompt": "x", "max_completion_tokens": 3})", "unsupported", "chat"},
       {R"({"id": "", "prompt": "x"})", "invalid_request", "id has 0 bytes"},
       {R"({"id": 1.5, "prompt": "x"})", "invalid_request", "id is the number 1.5"},
       {R"({"custom_id": 7, "prompt": "x"})", "invalid_request", "custom_id is the number 7"},

@@ -194,9 +194,49 @@ TEST(Answer, EchoScoresThePromptOnceForAllItsSamples) {
   const json& logprobs = whole["choices"][0]["logprobs"];
   EXPECT_EQ(logprobs["tokens"], (json{" the", " a", " a"}));
   EXPECT_EQ(logprobs["token_logprobs"], (json{nullptr, -2.0, -0.25}));
-  EXPECT_EQ(logprobs["text_offset"], (json{0, 4, 6}));
+  EXPECT_EQ(logprobs["text_offset"], (json{0, 3, 5})) << "of the text, not of the tokens' names";
+  for (size_t i = 1; i < 3; ++i) {
+    const std::string name = logprobs["tokens"][i];
+    EXPECT_EQ(whole["choices"][0]["text"].get<std::string>().substr(logprobs["text_offset"][i],
+                                                                    name.size()),
+              name);
+  }
   EXPECT_EQ(whole["choices"][1]["logprobs"]["token_logprobs"][2], -9999.0)
       << "JSON has no infinity";
+}
+
+// In a stream each sample begins with the prompt, and its tokens stand behind it.
+TEST(Answer, StreamsEchoTheSameOffsets) {
+  AnswerShape shape;
+  shape.samples = shape.best_of = 2;
+  shape.has_logprobs = shape.echoes = true;
+  shape.prompt_texts = {"the a"};
+  shape.prompt_ids = {{1, 2}};
+  Answer answer(shape, tokenizer());
+  Event prompt{Event::Kind::kPrompt};
+  prompt.prompt_tokens = {{*tokenizer().find("▁the"), NAN, {}},
+                          {*tokenizer().find("▁a"), -2.0f, {}}};
+  std::string streamed;
+  const auto tell = [&](const Event& event) {
+    answer.add(event);
+    streamed += answer.stream_of(event);
+  };
+  tell(prompt);
+  tell(text_event(0, " a", {choice("▁a", -0.25f)}));
+  tell(text_event(1, " the", {choice("▁the", -1)}));
+  std::vector<std::string> texts(2);
+  std::vector<std::vector<int64_t>> offsets(2);
+  for (size_t at = 0; (at = streamed.find("data: {", at)) != std::string::npos; ++at) {
+    const json choice =
+        json::parse(streamed.substr(at + 6, streamed.find("\n\n", at) - at - 6))["choices"][0];
+    texts[choice["index"]] += choice["text"].get<std::string>();
+    if (!choice["logprobs"].is_null())
+      for (const json& offset : choice["logprobs"]["text_offset"])
+        offsets[choice["index"]].push_back(offset);
+  }
+  EXPECT_EQ(texts, (std::vector<std::string>{"the a a", "the a the"}));
+  EXPECT_EQ(offsets[0], (std::vector<int64_t>{0, 3, 5}));
+  EXPECT_EQ(offsets[1], (std::vector<int64_t>{5}));
 }
 
 TEST(Answer, BestOfAnswersTheLikeliestByMeanLogprob) {

@@ -1,11 +1,14 @@
 #include "src/serve/api_request.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <random>
 
 namespace sluice::serve {
 namespace {
+
+using nlohmann::ordered_json;
 
 constexpr int64_t kVocab = 100;
 
@@ -139,17 +142,18 @@ TEST(ApiRequest, RefusesByName) {
   refused(R"({"prompt": []})", "prompt", "not empty");
   refused(R"({"prompt": [1, "a"]})", "prompt", "integer");
   refused(R"({"prompt": ["a", 1]})", "prompt", "string");
-  refused(R"({"prompt": "a", "nonsense": 1})", "", "unknown");
+  refused(R"({"prompt": "a", "nonsense": 1})", "nonsense", "unknown");
   refused(R"({"prompt": "a", "n": 0})", "n", "1 to");
   refused(R"({"prompt": "a", "n": 3, "best_of": 2})", "best_of", "at least n");
   refused(R"({"prompt": "a", "best_of": 3, "stream": true})", "best_of", "streamed");
   refused(R"({"prompt": "a", "max_tokens": 0})", "max_tokens", "echo");
-  refused(R"({"prompt": "a", "max_tokens": -1})", "", "max_tokens");
-  refused(R"({"prompt": "a", "temperature": 1e9})", "", "temperature");
-  refused(R"({"prompt": "a", "temperature": "hot"})", "", "temperature");
+  refused(R"({"prompt": "a", "max_tokens": -1})", "max_tokens", "max_tokens");
+  refused(R"({"prompt": "a", "temperature": 1e9})", "temperature", "temperature");
+  refused(R"({"prompt": "a", "temperature": "hot"})", "temperature", "temperature");
   refused(R"({"prompt": "a", "suffix": "b"})", "suffix", "not supported");
   refused(R"({"prompt": "a", "guided_grammar": "x"})", "guided_grammar", "not supported");
-  refused(R"({"prompt": "a", "response_format": {"type": "xml"}})", "", "json_object");
+  refused(R"({"prompt": "a", "response_format": {"type": "xml"}})", "response_format",
+          "json_object");
   refused(R"({"prompt": "a", "use_beam_search": true})", "use_beam_search", "2 or more");
   refused(R"({"prompt": "a", "num_beams": 2, "n": 3})", "n", "2 beams");
   refused(R"({"prompt": "a", "num_beams": 2, "temperature": 0.7})", "temperature", "no effect");
@@ -179,7 +183,7 @@ TEST(ApiRequest, RefusesByName) {
   tools_refused(R"("tools": {})", "tools");
   tools_refused(R"("tools": [{"type": "function", "function": {"name": "a b"}}])", "tools");
   tools_refused(R"("tools": [{"type": "function", "function": {"name": "a", "parameters": 1}}])",
-                "function.parameters");
+                "tools");
   tools_refused(R"("tools": [{"type": "web_search", "function": {"name": "a"}}])", "tools");
   tools_refused(R"("tool_choice": "required")", "tool_choice");
   tools_refused(tool + R"(, "tool_choice": "sometimes")", "tool_choice");
@@ -229,6 +233,145 @@ TEST(ApiRequest, Nonsense) {
     }
   }
   EXPECT_GT(taken, 50);
+}
+
+// docs/serving.md lists them: each is taken with what changes nothing, and refused by name
+// otherwise.
+TEST(ApiRequest, TakesStandardFieldsThatChangeNothing) {
+  struct Field {
+    const char* name;
+    const char* taken;
+    const char* refused;  // null: anything of the kind is taken
+  };
+  const Field fields[] = {
+      {"user", "\"u\"", nullptr},
+      {"metadata", R"({"a": "b"})", nullptr},
+      {"safety_identifier", "\"x\"", "5"},
+      {"request_id", "\"x\"", "[]"},
+      {"store", "false", "true"},
+      {"service_tier", "\"auto\"", "\"flex\""},
+      {"prompt_cache_key", "\"x\"", "1"},
+      {"prompt_cache_retention", "\"24h\"", "1"},
+      {"cache_salt", "\"x\"", "1"},
+      {"cache_prompt", "true", "1"},
+      {"prediction", R"({"type": "content", "content": "x"})", "1"},
+      {"modalities", R"(["text"])", R"(["text", "audio"])"},
+      {"suffix", "\"\"", "\"x\""},
+      {"skip_special_tokens", "true", "false"},
+      {"spaces_between_special_tokens", "true", "false"},
+      {"include_reasoning", "true", "false"},
+      {"return_token_ids", "false", "true"},
+      {"return_tokens_as_token_ids", "false", "true"},
+      {"continue_final_message", "false", "true"},
+      {"documents", "[]", R"([{"text": "x"}])"},
+      {"bad_words", "[]", R"(["x"])"},
+      {"mm_processor_kwargs", "{}", R"({"a": 1})"},
+      {"vllm_xargs", "{}", R"({"a": 1})"},
+      {"guided_grammar", "null", "\"root ::= x\""},
+      {"prompt_logprobs", "null", "1"},
+      {"stream_options", R"({"include_obfuscation": true})", R"({"more": true})"},
+      {"max_completion_tokens", "5", "0"}};
+  for (const Field& field : fields) {
+    SCOPED_TRACE(field.name);
+    const auto bodies = [&](const char* value) {
+      const std::string more = fmt::format(", \"{}\": {}}}", field.name, value);
+      const std::string streams =
+          std::string(field.name) == "stream_options" ? ", \"stream\": true" : "";
+      return std::pair{"{\"prompt\": \"a\"" + streams + more,
+                       R"({"messages": [{"role": "user", "content": "hi"}])" + streams + more};
+    };
+    const auto [text, messages] = bodies(field.taken);
+    EXPECT_NO_THROW(completion(text)) << text;
+    EXPECT_NO_THROW(chat(messages)) << messages;
+    if (!field.refused) continue;
+    const auto [bad_text, bad_messages] = bodies(field.refused);
+    EXPECT_EQ(error_of(completion, bad_text).param, field.name);
+    EXPECT_EQ(error_of(chat, bad_messages).param, field.name);
+  }
+  EXPECT_EQ(completion(R"({"prompt": "a", "max_completion_tokens": 5})").params.max_tokens, 5);
+  const ChatRequest hinted = chat(
+      R"({"messages": [{"role": "user", "content": "hi"}], "reasoning_effort": "low", "verbosity": "high"})");
+  EXPECT_EQ(hinted.hints.at("reasoning_effort"), "low");
+  EXPECT_EQ(hinted.hints.at("verbosity"), "high");
+}
+
+// Clients' mistakes: a 400 that names the field.
+TEST(ApiRequest, NamesTheFieldOfEveryMistake) {
+  const std::pair<const char*, const char*> completions[] = {
+      {R"({"prompt": "a", "temperature": -1})", "temperature"},
+      {R"({"prompt": "a", "temperature": "hot"})", "temperature"},
+      {R"({"prompt": "a", "max_tokens": -1})", "max_tokens"},
+      {R"({"prompt": "a", "stop": ["a", 5]})", "stop"},
+      {R"({"prompt": "a", "stop": [""]})", "stop"},
+      {R"({"prompt": "a", "logit_bias": {"x": 1}})", "logit_bias"},
+      {R"({"prompt": "a", "logit_bias": {"5": 1000}})", "logit_bias"},
+      {R"({"prompt": "a", "logit_bias": {"100": 1}})", "logit_bias"},
+      {R"({"prompt": "a", "seed": "x"})", "seed"},
+      {R"({"prompt": "a", "response_format": {"type": {}}})", "response_format"},
+      {R"({"prompt": "a", "guided_json": 5})", "guided_json"},
+      {R"({"prompt": "a", "guided_json": "{"})", "guided_json"},
+      {R"({"prompt": "a", "wat": 1})", "wat"},
+      {R"({"prompt": {}})", "prompt"},
+      {R"({"max_tokens": 1})", "prompt"}};
+  for (const auto& [body, param] : completions) {
+    const ApiError error = error_of(completion, body);
+    EXPECT_EQ(error.status, 400);
+    EXPECT_EQ(error.param, param) << body << ": " << error.message;
+  }
+  const std::string hi = R"("messages": [{"role": "user", "content": "hi"}])";
+  const std::pair<std::string, const char*> chats[] = {
+      {R"({"messages": [{"role": "user", "content": null}]})", "messages"},
+      {R"({"messages": [{"role": "user"}]})", "messages"},
+      {R"({"messages": [{"role": "user", "content": {}}]})", "messages"},
+      {R"({"messages": [{"role": {}, "content": "a"}]})", "messages"},
+      {R"({"messages": [{"role": "user", "content": [{"type": {}}]}]})", "messages"},
+      {"{" + hi + R"(, "tools": [{"type": {}, "function": {"name": "f"}}]})", "tools"},
+      {"{" + hi + R"(, "tools": [{"type": "function", "function": {"name": {}}}]})", "tools"},
+      {"{" + hi +
+           R"(, "tools": [{"type": "function", "function": {"name": "f", "parameters": 5}}]})",
+       "tools"},
+      {"{" + hi + R"(, "tools": [{"type": "function", "function": {"name": "f", "strict": 5}}]})",
+       "tools"},
+      {"{" + hi + R"(, "tools": [5]})", "tools"},
+      {"{" + hi +
+           R"(, "tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": {"type": {}}})",
+       "tool_choice"},
+      {"{" + hi + R"(, "stream_options": 5, "stream": true})", "stream_options"},
+      {"{" + hi + R"(, "top_logprobs": 3})", "top_logprobs"},
+      {"{" + hi + R"(, "reasoning_effort": 3})", "reasoning_effort"}};
+  for (const auto& [body, param] : chats) {
+    const ApiError error = error_of(chat, body);
+    EXPECT_EQ(error.status, 400);
+    EXPECT_EQ(error.param, param) << body << ": " << error.message;
+  }
+  EXPECT_NO_THROW(chat(
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null}, {"role": "user", "content": "b"}]})"));
+}
+
+TEST(ApiRequest, AToolByNameIsCalledOnce) {
+  EXPECT_FALSE(
+      chat(
+          R"({"messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function", "function": {"name": "f"}}],
+      "tool_choice": {"type": "function", "function": {"name": "f"}}})")
+          .calls_many);
+}
+
+// As many keys as go, in many objects: time by their number. One more is refused.
+TEST(ApiRequest, BoundsKeys) {
+  std::string bias, objects;
+  for (int i = 0; i < 4096; ++i) bias += fmt::format("{}\"{}\": 1", i ? "," : "", i);
+  for (int i = 0; i < 100; ++i) objects += fmt::format("{}{{{}}}", i ? "," : "", bias);
+  EXPECT_EQ(parse_completion("{\"prompt\": \"a\", \"logit_bias\": {" + bias + "}}", {}, 5000)
+                .params.logit_bias.size(),
+            4096u);
+  EXPECT_NO_THROW(completion(R"({"prompt": "a", "metadata": [)" + objects + "]}"));
+  EXPECT_NE(
+      error_of(completion, "{\"prompt\": \"a\", \"logit_bias\": {" + bias + R"(, "5000": 1}})")
+          .message.find("4096"),
+      std::string::npos);
+  const std::string text = ordered_json("{\"properties\": {" + bias + ", \"x\": 1}}").dump();
+  EXPECT_EQ(error_of(completion, R"({"prompt": "a", "guided_json": )" + text + "}").param,
+            "guided_json");
 }
 
 }  // namespace

@@ -97,6 +97,8 @@ TEST(Batches, AnswerEveryLineAsItWouldBeAlone) {
       "not json\n" + line("r3", "again", 3) +
       R"({"custom_id": "chat", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": [{"role": "user", "content": "hi"}]}})" +
       "\n" + line("long", std::string(4000, 'x'), 3) +
+      R"({"custom_id": "other", "method": "POST", "url": "/v1/completions", "body": {"model": "gpt-4", "prompt": "a"}})" +
+      "\n" +
       R"({"custom_id": "guide", "method": "POST", "url": "/v1/completions", "body": {"prompt": "a", "guided_regex": "("}})" +
       "\n";
   const std::string id = create(*batches, lines);
@@ -106,15 +108,17 @@ TEST(Batches, AnswerEveryLineAsItWouldBeAlone) {
   for (const auto& [custom_id, text] : alone)
     EXPECT_EQ(answers.at(custom_id)["response"]["body"]["choices"][0]["text"], text) << custom_id;
   const auto errors = records(*batches, batch["error_file_id"]);
-  EXPECT_EQ(errors.size(), 5u);
+  EXPECT_EQ(errors.size(), 6u);
+  EXPECT_NE(errors.at("other")["error"]["message"].get<std::string>().find("gpt-4"),
+            std::string::npos);
   EXPECT_NE(errors.at("chat")["error"]["message"].get<std::string>().find("the batch is for"),
             std::string::npos);
   EXPECT_NE(errors.at("guide")["error"]["message"].get<std::string>().find("')'"),
             std::string::npos);
   EXPECT_EQ(errors.at("long")["error"]["code"], "refused");
-  EXPECT_EQ(batch["request_counts"]["total"], 17);
+  EXPECT_EQ(batch["request_counts"]["total"], 18);
   EXPECT_EQ(batch["request_counts"]["completed"], 12);
-  EXPECT_EQ(batch["request_counts"]["failed"], 5);
+  EXPECT_EQ(batch["request_counts"]["failed"], 6);
   EXPECT_THROW(batches->cancel(id), ApiError);
   EXPECT_EQ(batches->list("", 10)["data"].size(), 1u);
 }

@@ -26,7 +26,8 @@ class Server {
     source.text =
         "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% "
         "endif %}"
-        "{{ m.content }}{% endfor %}{% if tools %}{{ tools | length }}{% endif %}";
+        "{% if breaks %}{{ m.content.upper() }}{% endif %}{{ m.content }}{% endfor %}{% if tools "
+        "%}{{ tools | length }}{% endif %}";
     source.origin = "test";
     chat_.emplace(std::move(source));
     options.port = 0;
@@ -392,6 +393,73 @@ TEST(HttpServer, AsksForItsKeyAndAnswersOtherOrigins) {
   EXPECT_EQ(right->status, 200);
   EXPECT_EQ(right->get_header_value("Access-Control-Allow-Origin"), "https://a.example");
   EXPECT_EQ(client.Options("/v1/models")->status, 204);
+}
+
+TEST(HttpServer, RefusesPromptsByTheirBytes) {
+  const Server server;
+  const std::string long_text(200000, 'a');
+  const json refused = server.post("/v1/completions", with(kGreedy, {{"prompt", long_text}}), 400);
+  EXPECT_EQ(refused["error"]["code"], "context_length_exceeded");
+  EXPECT_EQ(refused["error"]["param"], "prompt");
+  EXPECT_NE(refused["error"]["message"].get<std::string>().find("bytes"), std::string::npos);
+  const json chat = server.post("/v1/chat/completions",
+                                {{"messages", {{{"role", "user"}, {"content", long_text}}}}}, 400);
+  EXPECT_EQ(chat["error"]["param"], "messages");
+  // What can't be mended by a flag names none: this model was made for 512 tokens, and serves 256.
+  const json tokens =
+      server.post("/v1/completions", with(kGreedy, {{"prompt", std::vector<int>(300, 5)}}), 400);
+  EXPECT_NE(tokens["error"]["message"].get<std::string>().find("--ctx-size"), std::string::npos);
+  EXPECT_EQ(
+      server.post("/tokenize", {{"prompt", std::string(2 << 20, 'a')}}, 400)["error"]["param"],
+      "prompt");
+}
+
+TEST(HttpServer, NamesFieldsAndNoPaths) {
+  const Server server(with_tools("hermes"));
+  EXPECT_EQ(server.post("/detokenize", {{"tokens", {1, 512}}}, 400)["error"]["param"], "tokens");
+  EXPECT_EQ(
+      server.post("/v1/completions", with(kGreedy, {{"guided_regex", "("}}), 400)["error"]["param"],
+      "guided_regex");
+  // The template concatenates what there is: a message that it can't take is the caller's mistake.
+  const json broken =
+      server.post("/v1/chat/completions",
+                  {{"messages", {{{"role", "user"}, {"content", "a"}}, {{"role", "assistant"}}}},
+                   {"chat_template_kwargs", {{"breaks", true}}}},
+                  400);
+  EXPECT_EQ(broken["error"]["param"], "messages");
+  EXPECT_EQ(broken["error"]["message"].get<std::string>().find('/'), std::string::npos) << broken;
+  const json effort = server.post(
+      "/v1/chat/completions",
+      {{"messages", {{{"role", "user"}, {"content", "a"}}}}, {"reasoning_effort", "low"}}, 400);
+  EXPECT_EQ(effort["error"]["param"], "reasoning_effort");
+  server.post("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", "Once"}}}},
+                                       {"max_tokens", 2},
+                                       {"verbosity", "low"}});
+}
+
+// What takes longer than it may is told so, with a status where none has gone out.
+TEST(HttpServer, TellsOfATimeoutProperly) {
+  HttpOptions options;
+  options.request_timeout = std::chrono::seconds(1);
+  const Server server(options, 1000, 1);
+  const json busy = with(kGreedy, {{"max_tokens", 250}, {"ignore_eos", true}, {"n", 120}});
+  const json late = server.post("/v1/completions", busy, 504);
+  EXPECT_EQ(late["error"]["code"], "timeout");
+  auto response = server.client().Post("/v1/completions", with(busy, {{"stream", true}}).dump(),
+                                       "application/json");
+  ASSERT_TRUE(response);
+  EXPECT_EQ(response->status, 200);
+  EXPECT_NE(response->body.find("--request-timeout"), std::string::npos);
+  EXPECT_TRUE(response->body.ends_with("data: [DONE]\n\n"));
+}
+
+TEST(HttpServer, TakesCompressedBodies) {
+  const Server server;
+  auto client = server.client();
+  client.set_compress(true);
+  const auto response = client.Post("/v1/completions", kGreedy.dump(), "application/json");
+  ASSERT_TRUE(response);
+  EXPECT_EQ(response->status, 200) << response->body;
 }
 
 TEST(HttpServer, ACallerThatLeavesTakesItsRequestWithIt) {

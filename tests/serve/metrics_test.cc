@@ -46,7 +46,8 @@ TEST(Metrics, CountsWhatHappened) {
   EXPECT_EQ(line_of(text, "vllm:prompt_tokens_total"), "vllm:prompt_tokens_total" + model + "7");
   EXPECT_EQ(line_of(text, "vllm:generation_tokens_total"),
             "vllm:generation_tokens_total" + model + "11");
-  EXPECT_EQ(line_of(text, "vllm:prefix_cache_hits"), "vllm:prefix_cache_hits" + model + "64");
+  EXPECT_EQ(line_of(text, "vllm:prefix_cache_hits_total"),
+            "vllm:prefix_cache_hits_total" + model + "64");
   EXPECT_EQ(line_of(text, "sluice:kv_pages_restored_total"),
             "sluice:kv_pages_restored_total" + model + "9");
   const std::string disk = R"(lane=")" + std::string(lane_name(Lane::kDiskRead)) + R"("} )";
@@ -60,6 +61,21 @@ TEST(Metrics, CountsWhatHappened) {
             "vllm:request_queue_time_seconds_count" + model + "1");
   EXPECT_NE(text.find("finished_reason=\"abort\"} 1"), std::string::npos);
   EXPECT_DOUBLE_EQ(metrics.recent_seconds(), 2.5);
+}
+
+// Prometheus' own client ends counters in _total, so vLLM's do. Times have buckets up to an hour.
+TEST(Metrics, NamesAndBucketsAreThoseOfDashboards) {
+  const std::string text = Metrics("m").text(0, 0);
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("# TYPE ") && line.ends_with(" counter"))
+      EXPECT_TRUE(line.ends_with("_total counter")) << line;
+  for (const char* name : {"time_to_first_token_seconds", "inter_token_latency_seconds",
+                           "e2e_request_latency_seconds", "request_queue_time_seconds",
+                           "request_prefill_time_seconds", "request_decode_time_seconds"})
+    EXPECT_NE(text.find(std::string("vllm:") + name + "_bucket{model_name=\"m\",le=\"3600\"} 0"),
+              std::string::npos)
+        << name;
 }
 
 }  // namespace

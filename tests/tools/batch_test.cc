@@ -20,6 +20,14 @@ Records by_custom_id(const std::vector<nlohmann::json>& lines) {
   return out;
 }
 
+// Runs a batch of which some lines can't be answered.
+Outcome half_succeed(const std::vector<std::string>& arguments) {
+  Outcome outcome = sluice(arguments);
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+  EXPECT_NE(outcome.err.find("error records instead of answers"), std::string::npos) << outcome.err;
+  return outcome;
+}
+
 std::string text_of(const nlohmann::json& record) {
   return record["response"]["body"]["choices"][0]["text"];
 }
@@ -58,7 +66,8 @@ TEST(Batch, PlainLinesGetTheTextThatRunGives) {
 
 TEST(Batch, OpenAiLinesGetOpenAiRecords) {
   const TemporaryFolder folder;
-  succeed({"batch", kModel, fixture("prompts/openai_batch.jsonl"), "-o", folder.path("out.jsonl")});
+  half_succeed(
+      {"batch", kModel, fixture("prompts/openai_batch.jsonl"), "-o", folder.path("out.jsonl")});
   const auto input = read_json_lines(fixture("prompts/openai_batch.jsonl"));
   const Records records = by_custom_id(read_json_lines(folder.path("out.jsonl")));
   ASSERT_EQ(records.size(), input.size());
@@ -105,8 +114,9 @@ TEST(Batch, ChatLinesGoThroughTheTemplate) {
                                      "--chat-template",
                                      folder.path("t.jinja"),
                                      "--json"};
-  const auto json = succeed(job).json();
-  EXPECT_EQ(json["requests"], 1);
+  const auto json = half_succeed(job).json();
+  EXPECT_EQ(json["requests"], 2);
+  EXPECT_EQ(json["answered"], 1);
   EXPECT_EQ(json["failed"], 1);
   const Records records = by_custom_id(read_json_lines(folder.path("out.jsonl")));
   const auto& body = records.at("a")["response"]["body"];
@@ -116,13 +126,13 @@ TEST(Batch, ChatLinesGoThroughTheTemplate) {
   EXPECT_EQ(body["choices"][0]["logprobs"]["content"].size(), 9u);
   EXPECT_NE(records.at("b")["error"]["message"].get<std::string>().find("no system"),
             std::string::npos);
-  EXPECT_EQ(succeed(job).json()["skipped"], 2) << "started again, it has nothing to do";
+  EXPECT_EQ(half_succeed(job).json()["skipped"], 2) << "started again, it has nothing to do";
   // Another template makes other prompts of the same lines: other answers, not these.
   write_file(folder.path("t.jinja"), "{{ messages[0].content }}");
   EXPECT_EQ(sluice(job).exit_code, 2);
   std::filesystem::remove(folder.path("out.jsonl"));
   const std::vector<std::string> without(job.begin(), job.begin() + 5);
-  succeed(without);
+  half_succeed(without);
   const Records refused = by_custom_id(read_json_lines(folder.path("out.jsonl")));
   EXPECT_NE(refused.at("a")["error"]["message"].get<std::string>().find("--chat-template"),
             std::string::npos);
@@ -146,8 +156,8 @@ TEST(Batch, ChatLinesCallTools) {
     SCOPED_TRACE(format);
     const std::string out = folder.path(std::string(format) + ".jsonl");
     const auto json =
-        succeed({"batch", kModel, folder.path("in.jsonl"), "-o", out, "--chat-template",
-                 folder.path("t.jinja"), "--tool-call-parser", format, "--json"})
+        half_succeed({"batch", kModel, folder.path("in.jsonl"), "-o", out, "--chat-template",
+                      folder.path("t.jinja"), "--tool-call-parser", format, "--json"})
             .json();
     EXPECT_EQ(json["failed"], 1);
     const Records records = by_custom_id(read_json_lines(out));
@@ -167,7 +177,7 @@ TEST(Batch, ChatLinesCallTools) {
   const Outcome outcome =
       sluice({"batch", kModel, folder.path("in.jsonl"), "-o", folder.path("no.jsonl"),
               "--chat-template", folder.path("t.jinja")});
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
   EXPECT_NE(by_custom_id(read_json_lines(folder.path("no.jsonl")))
                 .at("must")["error"]["message"]
                 .get<std::string>()
@@ -177,7 +187,7 @@ TEST(Batch, ChatLinesCallTools) {
 
 TEST(Batch, BadLinesBecomeErrorRecordsAndTheOthersRun) {
   const TemporaryFolder folder;
-  const auto outcome = succeed(
+  const auto outcome = half_succeed(
       {"batch", kModel, fixture("prompts/bad_lines.jsonl"), "-o", folder.path("out.jsonl")});
   EXPECT_NE(outcome.err.find("22 error records"), std::string::npos) << outcome.err;
   std::set<int> bad_lines;
@@ -206,7 +216,8 @@ TEST(Batch, ARequestThatCannotRunIsRefusedAlone) {
   write_file(folder.path("in.jsonl"), "{\"custom_id\": \"long\", \"prompt\": \"" + prompt +
                                           "\"}\n" +
                                           "{\"custom_id\": \"short\", \"prompt\": \"Once\"}\n");
-  succeed({"batch", kModel, folder.path("in.jsonl"), "-o", folder.path("out.jsonl"), "-n", "4"});
+  half_succeed(
+      {"batch", kModel, folder.path("in.jsonl"), "-o", folder.path("out.jsonl"), "-n", "4"});
   const Records records = by_custom_id(read_json_lines(folder.path("out.jsonl")));
   EXPECT_EQ(records.at("long")["error"]["code"], "refused");
   EXPECT_NE(records.at("long")["error"]["message"].get<std::string>().find("512"),
@@ -221,8 +232,8 @@ TEST(Batch, WithoutATokenizerPromptsOfTextAreErrorsAndIdsRun) {
       folder.path("in.jsonl"),
       "{\"custom_id\": \"text\", \"prompt\": \"hello\"}\n{\"custom_id\": \"ids\", \"prompt\": [" +
           id_list(golden.prompt_ids) + "], \"max_tokens\": 24, \"ignore_eos\": true}\n");
-  succeed({"batch", fixture_model("opt-tiny-bin"), folder.path("in.jsonl"), "-o",
-           folder.path("out.jsonl")});
+  half_succeed({"batch", fixture_model("opt-tiny-bin"), folder.path("in.jsonl"), "-o",
+                folder.path("out.jsonl")});
   const Records records = by_custom_id(read_json_lines(folder.path("out.jsonl")));
   EXPECT_EQ(records.at("text")["error"]["code"], "no_tokenizer");
   EXPECT_EQ(text_of(records.at("ids")), id_list(golden.greedy_ids));
@@ -245,9 +256,9 @@ TEST(Batch, AFinishedJobIsLeftAsItIsAndReadsNoWeights) {
   const std::vector<std::string> job{
       "batch", kModel, fixture("prompts/bad_lines.jsonl"), "-o", folder.path("out.jsonl"),
       "--json"};
-  succeed(job);
+  half_succeed(job);
   const std::string before = read_file(folder.path("out.jsonl"));
-  const auto again = succeed(job).json();
+  const auto again = half_succeed(job).json();
   EXPECT_EQ(again["requests"], 0);
   EXPECT_EQ(again["skipped"], 24);
   EXPECT_EQ(again["stats"]["loaded_bytes"], 0);
@@ -255,7 +266,38 @@ TEST(Batch, AFinishedJobIsLeftAsItIsAndReadsNoWeights) {
   // The same folder, written otherwise, is the same job.
   auto slash = job;
   slash[1] += "/";
-  EXPECT_EQ(succeed(slash).json()["skipped"], 24);
+  EXPECT_EQ(half_succeed(slash).json()["skipped"], 24);
+}
+
+TEST(Batch, ALineForAnotherModelIsAnErrorLine) {
+  const TemporaryFolder folder;
+  write_file(folder.path("in.jsonl"),
+             "{\"custom_id\": \"other\", \"model\": \"gpt-4\", \"prompt\": \"Once\"}\n"
+             "{\"custom_id\": \"ours\", \"model\": \"stories260k\", \"prompt\": \"Once\"}\n");
+  half_succeed(
+      {"batch", kModel, folder.path("in.jsonl"), "-o", folder.path("out.jsonl"), "-n", "4"});
+  const Records records = by_custom_id(read_json_lines(folder.path("out.jsonl")));
+  EXPECT_EQ(records.at("other")["error"]["code"], "model_not_found");
+  EXPECT_EQ(text_of(records.at("ours")), " upon a time,");
+}
+
+TEST(Batch, ReadsAndWritesPipes) {
+  const TemporaryFolder folder;
+  write_file(folder.path("in.jsonl"), "{\"prompt\": \"Once\"}\n{\"prompt\": \"Lily\"}\n");
+  Command::Options options;
+  options.program = "/bin/sh";
+  Command command({"-c", "\"$0\" batch \"$1\" - -o - -n 4 <\"$2\" >\"$3\"", SLUICE_PROGRAM, kModel,
+                   folder.path("in.jsonl"), folder.path("piped.jsonl")},
+                  options);
+  const Outcome outcome = command.wait();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  succeed({"batch", kModel, folder.path("in.jsonl"), "-o", folder.path("out.jsonl"), "-n", "4"});
+  const Records piped = by_custom_id(read_json_lines(folder.path("piped.jsonl")));
+  const Records kept = by_custom_id(read_json_lines(folder.path("out.jsonl")));
+  ASSERT_EQ(piped.size(), 2u);
+  for (const auto& [id, record] : kept) EXPECT_EQ(text_of(piped.at(id)), text_of(record));
+  EXPECT_FALSE(std::filesystem::exists("-"));
+  fail({"batch", kModel, folder.path("in.jsonl"), "-o", "-", "--json"}, 2, {"standard output"});
 }
 
 TEST(Batch, ADryRunWritesNothing) {

@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+"""What strangers can do to `sluice serve`: runs each attack against a served tiny model and prints the attack's outcome, how long it
+took, the server's memory at its peak and afterwards, and the longest that another caller waited for /health meanwhile.
+
+    scripts/check_server_attacks.py [ATTACK...]      default: all; the server is $SLUICE, as for the other scripts here
+"""
+import contextlib
+import gzip
+import json
+import multiprocessing
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+SLUICE = os.environ.get("SLUICE", "build/release/bin/sluice")
+MODEL = str(pathlib.Path(__file__).parent.parent / "tests/fixtures/models/stories260k")
+LONG = float(os.environ.get("SECONDS", "60"))  # nothing is waited for longer
+
+
+class Server:
+    """One server, and a caller who asks it again and again how it goes."""
+
+    def __init__(self, *flags):
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen([SLUICE, "serve", MODEL, "--port", "0", "-c", "256", "-t", "1", *flags],
+                                        stderr=self.log, stdout=self.log)
+        found = None
+        while not found:
+            time.sleep(0.1)
+            self.log.seek(0)
+            found = re.search(r"at http://127.0.0.1:(\d+)/v1", self.log.read())
+            if self.process.poll() is not None:
+                raise SystemExit("sluice serve ended at once")
+        self.port = int(found[1])
+        # A process of its own: what this one is busy with delays nobody there.
+        self.worst, self.is_over = multiprocessing.Value("d", 0.0), multiprocessing.Event()
+        self.watcher = multiprocessing.Process(target=self.watch, daemon=True)
+
+    def connect(self, timeout=LONG):
+        made = socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return made
+
+    def say(self, data, timeout=LONG):
+        """The status of the answer to these bytes; 0: none within the time, or the connection broke."""
+        try:
+            with contextlib.closing(self.connect(timeout)) as to:
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    to.sendall(data)
+                heard, until = b"", time.monotonic() + timeout
+                while b"\r\n\r\n" not in heard and time.monotonic() < until:
+                    some = to.recv(65536)
+                    if not some:
+                        break
+                    heard += some
+                return int(heard.split(b" ")[1]) if heard else 0
+        except OSError:
+            return 0
+
+    def watch(self):
+        while not self.is_over.is_set():
+            begin = time.monotonic()
+            self.say(b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+            self.worst.value = max(self.worst.value, time.monotonic() - begin)
+            time.sleep(0.02)
+
+    def memory(self, name):
+        text = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(name + r":\s+(\d+)", text)[1]) / 1024
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def post(path, body, *headers):
+    head = f"POST {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {len(body)}\r\n" + "".join(h + "\r\n" for h in headers)
+    return head.encode() + b"\r\n" + body
+
+
+def together(count, what):
+    """`what(i)` in so many threads; the results."""
+    results = [None] * count
+
+    def one(i):
+        results[i] = what(i)
+
+    threads = [threading.Thread(target=one, args=(i,), daemon=True) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def counted(results):
+    return ", ".join(f"{results.count(r)} x {r or 'no answer'}" for r in sorted(set(results)))
+
+
+def compressed(server):
+    """1 MB of gzip that holds 1 GB"""
+    body = gzip.compress(b'{"prompt": "' + b"a" * (1 << 30) + b'"}', 6)
+    yield
+    yield counted([server.say(post("/v1/completions", body, "Content-Encoding: gzip"))])
+
+
+def many_keys(server):
+    """a million keys of logit_bias"""
+    body = json.dumps({"prompt": "a", "max_tokens": 1, "logit_bias": {str(i): 1 for i in range(10 ** 6)}}).encode()
+    yield
+    yield counted([server.say(post("/v1/completions", body))])
+
+
+def dripping(server, count):
+    """so many connections that say a byte now and then; how many of them still hold on after 40 s"""
+    yield
+    held = [server.connect() for _ in range(count)]
+    head = b"POST /v1/completions HTTP/1.1\r\nX: "
+    for one in held:
+        one.sendall(head)
+        one.setblocking(False)
+    until = time.monotonic() + 40
+    while time.monotonic() < until:
+        time.sleep(9)
+        for one in held:
+            with contextlib.suppress(OSError):
+                one.send(b"x")
+    left = 0
+    for one in held:
+        try:
+            left += bool(one.recv(1)) * 0
+        except BlockingIOError:
+            left += 1
+        except OSError:
+            pass
+        one.close()
+    yield f"{left} of {count} still held"
+
+
+def crowd(server):
+    """400 users at once, 16 run and 256 may wait"""
+    body = json.dumps({"prompt": "Once upon a time", "max_tokens": 100, "temperature": 0, "ignore_eos": True}).encode()
+    yield
+    yield counted(together(400, lambda i: server.say(post("/v1/completions", body))))
+
+
+def no_body(server):
+    """a POST without a body"""
+    yield
+    yield counted([server.say(b"POST /v1/batches/x/cancel HTTP/1.1\r\nHost: a\r\n\r\n")])
+
+
+def lying_lengths(server):
+    """Content-Length 10^12, -1, two of them"""
+    lengths = ["Content-Length: 1000000000000", "Content-Length: -1", "Content-Length: 3\r\nContent-Length: 4"]
+    yield
+    yield counted([server.say(f"POST /v1/completions HTTP/1.1\r\n{length}\r\n\r\n".encode(), 20) for length in lengths])
+
+
+def large_bodies(server):
+    """24 bodies of 30 MB at once"""
+    body = json.dumps({"prompt": [1] * (10 ** 7)}).encode()
+    yield
+    yield counted(together(24, lambda i: server.say(post("/v1/completions", body))))
+
+
+def long_prompt(server):
+    """a prompt of 30 MB of text"""
+    words = "the cat sat on a mat and Lily said hello to it while Tom ran ".encode() * 500000
+    body = b'{"prompt": "' + words[: 30 * 10 ** 6] + b'"}'
+    yield
+    yield counted([server.say(post("/v1/completions", body))])
+
+
+def leavers(server):
+    """64 who leave before their answer; how many requests are left a second later"""
+    body = json.dumps({"prompt": "Once", "max_tokens": 250, "ignore_eos": True, "n": 16}).encode()
+    yield
+    for _ in range(64):
+        with contextlib.closing(server.connect()) as gone:
+            gone.sendall(post("/v1/completions", body))
+    time.sleep(2)
+    with contextlib.closing(server.connect()) as to:
+        to.sendall(b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+        heard = b""
+        while some := to.recv(65536):
+            heard += some
+    yield heard.split(b"\r\n\r\n")[-1].decode()
+
+
+def half_closed(server):
+    """a caller who says that nothing more will come"""
+    body = json.dumps({"prompt": "Once", "max_tokens": 200, "ignore_eos": True}).encode()
+    yield
+    with contextlib.closing(server.connect()) as to:
+        to.sendall(post("/v1/completions", body))
+        to.shutdown(socket.SHUT_WR)
+        heard = b""
+        while some := to.recv(65536):
+            heard += some
+    yield "answered" if b'"text_completion"' in heard else "no answer"
+
+
+ATTACKS = {"compressed": compressed, "many-keys": many_keys, "slow-256": lambda s: dripping(s, 256),
+           "slow-2000": lambda s: dripping(s, 2000), "crowd": crowd, "no-body": no_body, "lying-lengths": lying_lengths,
+           "large-bodies": large_bodies, "long-prompt": long_prompt, "leavers": leavers, "half-closed": half_closed}
+
+unknown = set(sys.argv[1:]) - set(ATTACKS)
+if unknown:
+    raise SystemExit(f"no such attack: {', '.join(sorted(unknown))}; there are {', '.join(ATTACKS)}")
+print(f"{'attack':14} {'seconds':>8} {'peak MB':>8} {'after MB':>8} {'worst /health s':>15}  outcome", flush=True)
+for name in sys.argv[1:] or ATTACKS:
+    attacked = Server()
+    try:
+        attack = ATTACKS[name](attacked)
+        next(attack)  # what it will say is ready
+        attacked.watcher.start()
+        time.sleep(0.5)
+        begin = time.monotonic()
+        outcome = next(attack)
+        seconds = time.monotonic() - begin
+        attacked.is_over.set()
+        attacked.watcher.join(LONG + 5)
+        time.sleep(0.5)
+        print(f"{name:14} {seconds:8.2f} {attacked.memory('VmHWM'):8.0f} {attacked.memory('VmRSS'):8.0f} {attacked.worst.value:15.2f}"
+              f"  {outcome}", flush=True)
+    finally:
+        attacked.close()

@@ -1,0 +1,45 @@
+#pragma once
+// Threads that run what is posted to them: at once, or at a time. With one thread, in order.
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace sluice::http {
+
+class Crew {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Task = std::function<void()>;
+
+  /// `name`: of the threads, up to 15 characters.
+  Crew(std::string name, int threads);
+  /// finish().
+  ~Crew();
+  Crew(const Crew&) = delete;
+  Crew& operator=(const Crew&) = delete;
+
+  /// Tasks don't throw. From any thread; after finish() a task is dropped.
+  void post(Task task);
+  /// Not before `time`; dropped when the crew finishes before.
+  void post_at(Clock::time_point time, Task task);
+  /// Runs what was posted, then joins. Not from a task.
+  void finish();
+
+ private:
+  void work();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Task> tasks_;  // guarded by mutex_, like the next two
+  std::multimap<Clock::time_point, Task> later_;
+  bool is_finishing_ = false;
+  std::vector<std::jthread> threads_;
+};
+
+}  // namespace sluice::http

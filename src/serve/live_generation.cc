@@ -1,0 +1,128 @@
+#include "src/serve/live_generation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace sluice::serve {
+
+namespace {
+using http::Piece;
+using std::chrono::milliseconds;
+
+constexpr std::chrono::seconds kMoment{1};      // for a stream's status to wait for its first text
+constexpr std::chrono::seconds kKeepAlive{10};  // a comment in a silent stream
+constexpr size_t kPieceBytes = 64 << 10;        // of a stream, at once
+constexpr const char* kComment = ": waiting\n\n";  // a comment, as server-sent events have them
+
+bool is_end(const Event& event) {
+  return event.kind == Event::Kind::kRefused || event.kind == Event::Kind::kFailed;
+}
+ApiError error_of(const Event& event) {
+  if (event.kind == Event::Kind::kRefused) return {400, event.text, "", "", 0};
+  return {503, "the engine has stopped: " + event.text, "", "", 0};
+}
+}  // namespace
+
+http::Response error_response(const ApiError& error) {
+  http::Response response;
+  response.status = error.status;
+  if (error.retry_after_seconds > 0)
+    response.set_header("Retry-After", std::to_string(error.retry_after_seconds));
+  if (error.status == 401) response.set_header("WWW-Authenticate", "Bearer");
+  response.set_content(error.body(), "application/json");
+  return response;
+}
+
+LiveGeneration::LiveGeneration(std::unique_ptr<GenerationService::Ticket> ticket,
+                               std::unique_ptr<Answer> answer, Options options)
+    : ticket_(std::move(ticket)),
+      answer_(std::move(answer)),
+      options_(options),
+      deadline_(options.request_time.count() > 0 ? Clock::now() + options.request_time
+                                                 : Clock::time_point::max()) {}
+
+LiveGeneration::~LiveGeneration() { ticket_->mailbox().watch(nullptr); }
+
+void LiveGeneration::watch(std::function<void()> wake) {
+  ticket_->mailbox().watch(std::move(wake));
+}
+
+std::string LiveGeneration::sign_of_life() { return has_begun_ ? kComment : ""; }
+
+ApiError LiveGeneration::lateness() const {
+  return {504,
+          fmt::format("the request was not finished within {} s (--request-timeout)",
+                      options_.request_time.count()),
+          "timeout", "", 0};
+}
+
+Piece LiveGeneration::next() {
+  if (!options_.streams) return next_whole();
+  return has_begun_ ? stream() : begin();
+}
+
+Piece LiveGeneration::next_whole() {
+  while (auto event = ticket_->mailbox().take(milliseconds(0))) {
+    if (is_end(*event)) return Piece::whole(error_response(error_of(*event)));
+    answer_->add(*event);
+    if (!answer_->is_complete()) continue;
+    http::Response response;
+    response.set_content(answer_->whole(), "application/json");
+    return Piece::whole(std::move(response));
+  }
+  if (is_late()) return Piece::whole(error_response(lateness()));
+  return Piece::nothing_until(deadline_);
+}
+
+// What is refused still gets a status of its own: the head waits for the engine's first sign, and a
+// moment for what it computes first.
+Piece LiveGeneration::begin() {
+  bool is_answered = options_.begins_at_once;
+  while (!is_answered) {
+    auto event = ticket_->mailbox().take(milliseconds(0));
+    if (!event) break;
+    if (is_end(*event)) return Piece::whole(error_response(error_of(*event)));
+    is_answered = event->kind != Event::Kind::kStarted;
+    started_ = started_.value_or(Clock::now());
+    early_.push_back(std::move(*event));
+  }
+  if (!is_answered && is_late()) return Piece::whole(error_response(lateness()));
+  if (!is_answered && !(started_ && Clock::now() >= *started_ + kMoment))
+    return Piece::nothing_until(started_ ? std::min(*started_ + kMoment, deadline_) : deadline_);
+  has_begun_ = true;
+  http::Response head;
+  head.set_header("Content-Type", "text/event-stream");
+  head.set_header("Cache-Control", "no-cache");
+  head.set_header("X-Accel-Buffering", "no");
+  return Piece::begin(std::move(head));
+}
+
+Piece LiveGeneration::stream() {
+  const auto end_with = [](std::string before, const ApiError& error) {
+    return Piece::end(std::move(before) + "data: " + error.body() + "\n\ndata: [DONE]\n\n");
+  };
+  std::string out;
+  while (out.size() < kPieceBytes) {
+    std::optional<Event> event;
+    if (!early_.empty()) {
+      event = std::move(early_.front());
+      early_.pop_front();
+    } else {
+      event = ticket_->mailbox().take(milliseconds(0));
+    }
+    if (!event) break;
+    if (is_end(*event)) return end_with(std::move(out), error_of(*event));
+    answer_->add(*event);
+    out += answer_->stream_of(*event);
+    if (answer_->is_complete()) return Piece::end(out + answer_->stream_end());
+  }
+  if (out.empty() && is_late()) return end_with({}, lateness());
+  if (out.empty() && Clock::now() >= last_sign_ + kKeepAlive) out = kComment;
+  if (out.empty()) return Piece::nothing_until(std::min(last_sign_ + kKeepAlive, deadline_));
+  last_sign_ = Clock::now();
+  return Piece::more(std::move(out));
+}
+
+}  // namespace sluice::serve

@@ -1,0 +1,266 @@
+#include "src/serve/text_routes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "src/base/error.h"
+#include "src/serve/api_request.h"
+#include "src/serve/file_store.h"
+#include "src/serve/json_text.h"
+#include "src/serve/live_generation.h"
+
+namespace sluice::serve {
+
+namespace {
+using nlohmann::ordered_json;
+
+constexpr int64_t kLeastLongest = 16;  // bytes: unknown characters in a row may be one token
+constexpr int64_t kMostTokenizedBytes = 1 << 20;  // of /tokenize, or what the context may hold
+
+text::AddSpecial special(bool adds) {
+  return adds ? text::AddSpecial::kYes : text::AddSpecial::kNo;
+}
+
+// Bytes that a prompt of `context` tokens may have, at most.
+int64_t most_bytes(const text::Tokenizer& tokenizer, int64_t context) {
+  int64_t longest = kLeastLongest;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id)
+    longest = std::max(longest, static_cast<int64_t>(tokenizer.token_bytes(id).size()));
+  return (context + 1) * longest;
+}
+}  // namespace
+
+TextRoutes::TextRoutes(GenerationService& service, const text::Tokenizer& tokenizer,
+                       const chat::ChatTemplate* chat, const HttpOptions& options)
+    : service_(service),
+      tokenizer_(tokenizer),
+      chat_(chat),
+      options_(options),
+      most_prompt_bytes_(most_bytes(tokenizer, service.engine().context_tokens())) {}
+
+void TextRoutes::check_model(const std::string& model) const {
+  if (model.empty() || model == options_.model_name) return;
+  throw ApiError{404,
+                 fmt::format("the model \"{}\" is not served here; this server has \"{}\"",
+                             model.substr(0, 200), options_.model_name),
+                 "model_not_found", "model", 0};
+}
+
+// Before the work of reading it: whether there is room for one more request.
+void TextRoutes::check_room() const {
+  if (service_.is_full())
+    throw ApiError{429, "too many requests are waiting; try again later", "", "",
+                   service_.retry_after_seconds()};
+}
+
+std::vector<int32_t> TextRoutes::encode(const std::string& text, text::AddSpecial adds_special,
+                                        const char* param) const {
+  if (static_cast<int64_t>(text.size()) > most_prompt_bytes_)
+    throw ApiError{400,
+                   fmt::format("this server's context is {} tokens, which are at most {} bytes of "
+                               "text; the prompt has {}: shorten it",
+                               service_.engine().context_tokens(), most_prompt_bytes_, text.size()),
+                   "context_length_exceeded", param, 0};
+  return tokenizer_.encode(text, adds_special);
+}
+
+// Tokens that may follow the prompt.
+int64_t TextRoutes::room_for(const std::vector<int32_t>& prompt, bool generates,
+                             const char* param) const {
+  const int64_t context = service_.engine().context_tokens();
+  const auto length = static_cast<int64_t>(prompt.size());
+  if (length == 0) throw ApiError{400, "the prompt has no tokens; give at least one", "", param, 0};
+  if (length + (generates ? 1 : 0) > context)
+    throw ApiError{
+        400,
+        fmt::format("this server's context is {} tokens; the prompt has {}: shorten it{}", context,
+                    length,
+                    service_.engine().model().shape().max_positions > context
+                        ? ", or start the server with a larger --ctx-size"
+                        : ""),
+        "context_length_exceeded", param, 0};
+  return context - length;
+}
+
+ChatPrompt TextRoutes::prompt_of(const ChatRequest& call) const {
+  return chat_prompt(call, chat_, tokenizer_, options_.tool_format, options_.splits_thoughts);
+}
+
+Submission TextRoutes::submission_of(const CompletionRequest& call,
+                                     std::vector<int32_t> prompt) const {
+  Submission one;
+  one.prompt = std::move(prompt);
+  one.params = call.params;
+  // The likeliest of best_of are found by their log-probabilities.
+  if (call.best_of > call.samples) one.params.logprobs = std::max(one.params.logprobs, 0);
+  one.samples = call.best_of;
+  one.scores_prompt = call.echoes && call.params.logprobs >= 0;
+  // Without a token to generate and without scores there is nothing to compute but the echo; one
+  // token is computed and left out.
+  one.generates = call.generates || !one.scores_prompt;
+  one.priority = call.priority;
+  one.stops_are_kept = call.keeps_stop;
+  return one;
+}
+
+void TextRoutes::complete(const http::Request& request, http::Response& response) const {
+  check_room();
+  const int64_t vocab = service_.engine().model().shape().vocab_size;
+  const CompletionRequest call = parse_completion(request.body, options_.defaults, vocab);
+  check_model(call.model);
+  const auto prompts = static_cast<int64_t>(call.prompts.size());
+  if (prompts > service_.most_waiting())
+    throw ApiError{400,
+                   fmt::format("prompt lists {} prompts; at most {} requests may wait here "
+                               "(--max-waiting): send them in parts",
+                               prompts, service_.most_waiting()),
+                   "", "prompt", 0};
+  AnswerShape shape;
+  shape.id = random_name("cmpl-");
+  shape.prompts = static_cast<int>(prompts);
+  shape.samples = call.samples;
+  shape.best_of = call.best_of;
+  shape.has_logprobs = call.params.logprobs >= 0;
+  shape.includes_usage = call.includes_usage;
+  shape.echoes = call.echoes;
+  shape.generates = call.generates;
+  std::vector<Submission> submissions;
+  for (const auto& prompt : call.prompts) {
+    const auto* text = std::get_if<std::string>(&prompt);
+    std::vector<int32_t> ids =
+        text ? encode(*text, special(call.adds_special.value_or(true)), "prompt")
+             : std::get<std::vector<int32_t>>(prompt);
+    for (int32_t id : ids)
+      if (id >= vocab)
+        throw ApiError{
+            400, fmt::format("prompt has token id {}; the model's are 0 to {}", id, vocab - 1), "",
+            "prompt", 0};
+    room_for(ids, call.generates, "prompt");
+    shape.prompt_ids.push_back(ids);
+    if (call.echoes)
+      shape.prompt_texts.push_back(text ? *text : tokenizer_.decode(ids, text::SkipSpecial::kNo));
+    submissions.push_back(submission_of(call, std::move(ids)));
+  }
+  start(std::move(submissions), std::move(shape), call.streams, call.guide_field, response);
+}
+
+void TextRoutes::chat_complete(const http::Request& request, http::Response& response) const {
+  check_room();
+  ChatRequest call =
+      parse_chat(request.body, options_.defaults, service_.engine().model().shape().vocab_size);
+  check_model(call.model);
+  const ChatPrompt prompt = prompt_of(call);
+  Submission one;
+  one.params = call.params;
+  if (prompt.guide.kind != sampling::GuideKind::kNone) {
+    one.params.guide = prompt.guide;
+    sampling::validate(one.params);
+  }
+  one.keeps_special = prompt.keeps_special;
+  // The template writes the special tokens itself.
+  one.prompt = encode(prompt.text, special(call.adds_special.value_or(false)), "messages");
+  const int64_t room = room_for(one.prompt, true, "messages");
+  if (!call.has_max_tokens)
+    one.params.max_tokens = static_cast<int>(std::max<int64_t>(room, one.params.min_tokens));
+  one.samples = call.samples;
+  one.priority = call.priority;
+  one.stops_are_kept = call.keeps_stop;
+  AnswerShape shape;
+  shape.is_chat = true;
+  shape.form = prompt.form;
+  shape.id = random_name("chatcmpl-");
+  shape.samples = shape.best_of = call.samples;
+  shape.has_logprobs = call.params.logprobs >= 0;
+  shape.includes_usage = call.includes_usage;
+  shape.prompt_ids = {one.prompt};
+  std::vector<Submission> submissions;
+  submissions.push_back(std::move(one));
+  start(std::move(submissions), std::move(shape), call.streams,
+        call.callable.empty() ? call.guide_field : "tools", response);
+}
+
+void TextRoutes::start(std::vector<Submission> submissions, AnswerShape shape, bool streams,
+                       const std::string& guide_field, http::Response& response) const {
+  shape.model = options_.model_name;
+  shape.created = std::time(nullptr);
+  LiveGeneration::Options how;
+  how.streams = streams;
+  // Where others wait before it, a caller sees that the request was taken.
+  how.begins_at_once = service_.waiting() > 0;
+  how.request_time = options_.request_timeout;
+  GenerationService::Admission admission;
+  try {
+    admission = service_.submit(std::move(submissions));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kUser) throw;
+    throw ApiError{400, error.text(), "", guide_field, 0};
+  }
+  if (admission.outcome == RequestQueue::Outcome::kFull)
+    throw ApiError{429, "too many requests are waiting; try again later", "", "",
+                   service_.retry_after_seconds()};
+  if (admission.outcome == RequestQueue::Outcome::kClosed) {
+    const std::string failure = service_.failure();
+    throw ApiError{
+        503, failure.empty() ? "the server is shutting down" : "the engine has stopped: " + failure,
+        "", "", 0};
+  }
+  response.live = std::make_shared<LiveGeneration>(
+      std::move(admission.ticket), std::make_unique<Answer>(std::move(shape), tokenizer_), how);
+}
+
+void TextRoutes::tokenize(const http::Request& request, http::Response& response) const {
+  const ordered_json body = parse_object(request.body);
+  std::vector<int32_t> ids;
+  const auto flag = [&](const char* name, bool fallback) {
+    if (!body.contains(name) || body[name].is_null()) return fallback;
+    if (!body[name].is_boolean())
+      throw ApiError{400, fmt::format("{} must be true or false", name), "", name, 0};
+    return body[name].get<bool>();
+  };
+  if (body.contains("messages")) {
+    ChatRequest call;
+    call.adds_generation_prompt = flag("add_generation_prompt", true);
+    call.messages = parse_chat(dump({{"messages", body["messages"]}}), options_.defaults,
+                               service_.engine().model().shape().vocab_size)
+                        .messages;
+    ids = encode(prompt_of(call).text, special(flag("add_special_tokens", false)), "messages");
+  } else {
+    const char* field = body.contains("prompt") ? "prompt" : "content";  // vLLM's name, llama.cpp's
+    if (!body.contains(field) || !body[field].is_string())
+      throw ApiError{400, "give \"prompt\", a string, or \"messages\"", "", "prompt", 0};
+    const auto& text = body[field].get_ref<const std::string&>();
+    const int64_t most = std::max(kMostTokenizedBytes, most_prompt_bytes_);
+    if (static_cast<int64_t>(text.size()) > most)
+      throw ApiError{
+          400,
+          fmt::format("{} has {} bytes; at most {} are tokenised at once: send it in parts", field,
+                      text.size(), most),
+          "", field, 0};
+    ids = tokenizer_.encode(text, special(flag("add_special_tokens", true)));
+  }
+  response.set_content(dump({{"count", ids.size()},
+                             {"max_model_len", service_.engine().context_tokens()},
+                             {"tokens", ids}}),
+                       "application/json");
+}
+
+void TextRoutes::detokenize(const http::Request& request, http::Response& response) const {
+  const ordered_json body = parse_object(request.body);
+  if (!body.contains("tokens") || !body["tokens"].is_array())
+    throw ApiError{400, "give \"tokens\", a list of token ids", "", "tokens", 0};
+  const int64_t vocab = service_.engine().model().shape().vocab_size;
+  std::vector<int32_t> ids;
+  for (const ordered_json& id : body["tokens"]) {
+    if (!id.is_number_integer() || id < 0 || id >= vocab)
+      throw ApiError{400, fmt::format("tokens must be a list of token ids, 0 to {}", vocab - 1), "",
+                     "tokens", 0};
+    ids.push_back(id.get<int32_t>());
+  }
+  const std::string text = tokenizer_.decode(ids, text::SkipSpecial::kNo);
+  response.set_content(dump({{"prompt", text}, {"content", text}}), "application/json");
+}
+
+}  // namespace sluice::serve

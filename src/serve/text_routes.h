@@ -1,0 +1,44 @@
+#pragma once
+// /v1/completions, /v1/chat/completions, /tokenize and /detokenize over HTTP. Thread safe.
+#include <string>
+#include <vector>
+
+#include "src/chat/chat_template.h"
+#include "src/http/message.h"
+#include "src/serve/api_answer.h"
+#include "src/serve/chat_prompt.h"
+#include "src/serve/http_server.h"
+
+namespace sluice::serve {
+
+class TextRoutes {
+ public:
+  /// What is given outlives the routes; `chat` may be null.
+  TextRoutes(GenerationService& service, const text::Tokenizer& tokenizer,
+             const chat::ChatTemplate* chat, const HttpOptions& options);
+
+  /// These throw ApiError.
+  void complete(const http::Request& request, http::Response& response) const;
+  void chat_complete(const http::Request& request, http::Response& response) const;
+  void tokenize(const http::Request& request, http::Response& response) const;
+  void detokenize(const http::Request& request, http::Response& response) const;
+  void check_model(const std::string& model) const;
+
+ private:
+  std::vector<int32_t> encode(const std::string& text, text::AddSpecial adds_special,
+                              const char* param) const;
+  int64_t room_for(const std::vector<int32_t>& prompt, bool generates, const char* param) const;
+  ChatPrompt prompt_of(const ChatRequest& call) const;
+  Submission submission_of(const CompletionRequest& call, std::vector<int32_t> prompt) const;
+  void check_room() const;
+  void start(std::vector<Submission> submissions, AnswerShape shape, bool streams,
+             const std::string& guide_field, http::Response& response) const;
+
+  GenerationService& service_;
+  const text::Tokenizer& tokenizer_;
+  const chat::ChatTemplate* chat_;
+  const HttpOptions& options_;
+  const int64_t most_prompt_bytes_;  ///< more can't be as few tokens as the context holds
+};
+
+}  // namespace sluice::serve
