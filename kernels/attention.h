@@ -3,7 +3,7 @@
 // (online softmax, arXiv:1805.02867; tiles as in FlashAttention, arXiv:2205.14135: the s x s matrix
 // is never built). A page of one layer is [num_kv_heads][2 (K, V)][page_tokens][head_dim] of
 // kv_dtype, contiguous (quantised: src/base/kv_format.h). Only positions that have been written
-// count. One call at a time (OpenMP inside).
+// count. Runs on the calling thread's team (src/base/team.h).
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -48,15 +48,15 @@ struct AttentionSequence {
 constexpr float kQueryLevels = 127;
 constexpr float kLeastQuery = 1e-30f;
 
-/// `scratch`: attention_scratch_floats() for at least one thread; for fewer threads than OpenMP
-/// has, fewer run. f32 products and sums of the KV as stored: the error is that of f32 dot products
-/// of head_dim and of the context. With AVX512-VNNI, and with AVX2 alone, int8 and int4 KV with
-/// head_dim a multiple of 64 is multiplied as codes by up to 16 rows that share it. Queries beside
-/// int8 keys, and softmax weights times the scales of int8 values, are then rounded to 15 bits of
-/// the largest of their 64; weights times the scales of int4 values to 8 bits, and what rounding
-/// takes or gives meets the middle of the codes: it moves sums by a twentieth of what int4 itself
-/// does. Work is split over (sequence, block of tokens, KV head) and, where that leaves threads
-/// idle, over pieces of the context.
+/// `scratch`: attention_scratch_floats() for at least one thread; for fewer than the
+/// team has, fewer run. f32 products and sums of the KV as stored: the error is that of f32 dot
+/// products of head_dim and of the context. With AVX512-VNNI, and with AVX2 alone, int8 and int4 KV
+/// with head_dim a multiple of 64 is multiplied as codes by up to 16 rows that share it. Queries
+/// beside int8 keys, and softmax weights times the scales of int8 values, are then rounded to 15
+/// bits of the largest of their 64; weights times the scales of int4 values to 8 bits, and what
+/// rounding takes or gives meets the middle of the codes: it moves sums by a twentieth of what int4
+/// itself does. Work is split over (sequence, block of tokens, KV head) and, where that leaves
+/// threads idle, over pieces of the context.
 void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences,
                float* scratch, int64_t scratch_floats) noexcept;
 int64_t attention_scratch_floats(const AttentionShape& shape, int threads) noexcept;

@@ -1,6 +1,6 @@
 #pragma once
-// Elementwise operators and conversions on f32 rows. All run on OpenMP threads when there is enough
-// to do.
+// Elementwise operators and conversions on f32 rows. All run on the calling thread's team when
+// there is enough to do.
 #include <cstdint>
 
 #include "src/base/dtype.h"

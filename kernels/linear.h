@@ -3,7 +3,7 @@
 // address that one element may have, so that they can be computed on as they arrive. All products
 // run on our own kernels but large bf16 ones on AMX, which go to oneDNN: its first call with a new
 // shape makes a primitive (milliseconds), later ones find it.
-// Functions may be called from one thread at a time (they use OpenMP inside).
+// They run on the calling thread's team (src/base/team.h).
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -46,7 +46,7 @@ void linear(const Activations& x, const void* w, DType dtype, int64_t n, int64_t
             const float* bias, float* y, int64_t ldy, Compute compute,
             std::span<std::byte> scratch);
 
-/// Scratch that linear() needs for up to max_m rows of x.
+/// Scratch that linear() needs for up to max_m rows of x; more threads than processors share it.
 int64_t linear_scratch_bytes(DType dtype, int64_t max_m, int64_t n, int64_t k, Compute compute);
 
 /// "bf16: amx up to 64 rows, oneDNN brg:avx512_core_amx_bf16 above; f32: avx512_bf16".

@@ -1,5 +1,5 @@
 #pragma once
-// Row norms, f32. Rows run on OpenMP threads.
+// Row norms, f32. Rows run on the calling thread's team.
 #include <cstdint>
 
 namespace sluice::kernels {

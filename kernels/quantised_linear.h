@@ -1,8 +1,8 @@
 #pragma once
 // y = x W^T (+ bias) with W in quantised panels (src/base/weight_format.h), computed on without
 // unpacking it to memory first: codes are decoded in registers (for few rows of x: bound by the
-// bytes of W), for many rows of 16-bit x into a slab in the cache. One call at a time (OpenMP
-// inside).
+// bytes of W), for many rows of 16-bit x into a slab in the cache. Runs on the calling
+// thread's team (src/base/team.h).
 //
 // With 16-bit activations the codes are exact in the product and a group's scale is applied to its
 // f32 sum: the result is that of dequantising and multiplying, within f32 rounding (NF4 on bf16: of

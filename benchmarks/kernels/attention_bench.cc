@@ -1,7 +1,6 @@
 // Attention over paged KV: decode against the memory's read rate, prefill in FLOP/s (4 head_dim per
 // visible pair).
 #include <benchmark/benchmark.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +8,7 @@
 
 #include "benchmarks/kernels/weight_pool.h"
 #include "kernels/attention.h"
+#include "src/base/team.h"
 
 namespace sluice::bench {
 namespace {
@@ -48,8 +48,7 @@ struct Batch {
       s.pages = pages.data() + i * pages_each;
       s.out = out.data() + i * count * row;
     }
-    scratch.resize(
-        static_cast<size_t>(kernels::attention_scratch_floats(shape, omp_get_max_threads())));
+    scratch.resize(static_cast<size_t>(kernels::attention_scratch_floats(shape, loop_threads())));
   }
   void run(const AttentionShape& shape) {
     for (const std::byte*& page : pages) page = WeightPool::instance().next(page_bytes(shape));

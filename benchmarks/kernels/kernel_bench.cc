@@ -1,14 +1,17 @@
-// Every kernel that a pass spends time in, on all OpenMP threads (OMP_NUM_THREADS), with its rate
-// beside what bounds it: of_read is the share of the memory's read rate measured just before,
-// of_onednn that of oneDNN's own packed product. Google Benchmark's flags apply:
+// Every kernel that a pass spends time in, on as many threads as OMP_NUM_THREADS says (default:
+// all), with its rate beside what bounds it: of_read is the share of the memory's read rate
+// measured just before, of_onednn that of oneDNN's own packed product. Google Benchmark's flags
+// apply:
 // --benchmark_filter=linear/bf16, --benchmark_format=json. SLUICE_BENCH_ISA lowers the instruction
 // set.
 #include <benchmark/benchmark.h>
+#include <omp.h>
 
 #include <cstdlib>
 #include <iostream>
 
 #include "kernels/cpu/isa.h"
+#include "src/base/team.h"
 
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
@@ -23,6 +26,8 @@ int main(int argc, char** argv) {
     sluice::kernels::force_isa(*isa);
   }
   benchmark::AddCustomContext("kernels", sluice::kernels::describe_kernels());
+  sluice::Team team(omp_get_max_threads());
+  const sluice::Team::Use use(team);
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }

@@ -1,9 +1,5 @@
 #include "kernels/attention.h"
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -11,26 +7,11 @@
 #include <limits>
 
 #include "kernels/cpu/variant.h"
+#include "src/base/team.h"
 
 namespace sluice::kernels {
 
 namespace {
-int max_threads() noexcept {
-#ifdef _OPENMP
-  return omp_get_max_threads();
-#else
-  return 1;
-#endif
-}
-
-int this_thread() noexcept {
-#ifdef _OPENMP
-  return omp_get_thread_num();
-#else
-  return 0;
-#endif
-}
-
 // A context is split only into pieces of so many positions: less is not worth a merge.
 constexpr int64_t kSplitPositions = 256;
 // Items that each thread should find, so that none waits long for the last.
@@ -159,6 +140,60 @@ void merge_splits(const AttentionShape& shape, const AttentionSequence& sequence
     if (sequence.lse) sequence.lse[token * shape.num_heads + head] = lse[r];
   }
 }
+// What the threads share while they work on the items of one call.
+struct Items {
+  const AttentionShape& shape;
+  std::span<const AttentionSequence> sequences;
+  int64_t splits_wanted;
+  // Threads take their next item early, so that its K and V come while the last is finished; not
+  // the last items, for which whoever is idle comes first.
+  int64_t early;
+  float* slots;
+  std::atomic<int64_t> next = 0;
+  std::atomic<int64_t> next_merge = 0;
+
+  ItemCursor cursor() const noexcept { return {shape, sequences, splits_wanted}; }
+  float* slot(int64_t number) const noexcept { return slots + number * slot_floats(shape); }
+  AttentionItem at(const ItemCursor& cursor, int64_t number) const noexcept {
+    AttentionItem item = cursor.item();
+    if (cursor.cut().splits > 1) {
+      item.out = slot(number);
+      item.lse = item.out + int64_t{item.token_end - item.token_begin} *
+                                (shape.num_heads / shape.num_kv_heads) * shape.head_dim;
+    }
+    return item;
+  }
+};
+
+// Items until there are none, or until the turn is over while no other is taken.
+void attend_items(Items& items, const Team::Turn& turn, float* scratch) noexcept {
+  const Variant& variant = active_variant();
+  const auto take = [&] { return items.next.fetch_add(1, std::memory_order_relaxed); };
+  ItemCursor cursor = items.cursor();
+  for (int64_t number = take(); cursor.seek(number);) {
+    AttentionItem item = items.at(cursor, number);
+    if (number >= items.early) {
+      variant.attend(items.shape, item, scratch);
+      if (turn.is_over()) return;
+      number = take();
+      continue;
+    }
+    number = take();
+    const bool has_following = cursor.seek(number);
+    const AttentionItem following = has_following ? items.at(cursor, number) : AttentionItem{};
+    if (has_following) item.next = &following;
+    variant.attend(items.shape, item, scratch);
+    if (!has_following) return;
+  }
+}
+
+void merge_items(Items& items) noexcept {
+  ItemCursor cursor = items.cursor();
+  for (int64_t number;
+       cursor.seek(number = items.next_merge.fetch_add(1, std::memory_order_relaxed));)
+    if (const int64_t splits = cursor.cut().splits; splits > 1 && cursor.index() % splits == 0)
+      merge_splits(items.shape, cursor.sequence(), cursor.item(), splits, items.slot(number));
+}
 }  // namespace
 
 int64_t attention_scratch_floats(const AttentionShape& shape, int threads) noexcept {
@@ -167,60 +202,21 @@ int64_t attention_scratch_floats(const AttentionShape& shape, int threads) noexc
 
 void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences,
                float* scratch, int64_t scratch_floats) noexcept {
-  const Variant& variant = active_variant();
   const int64_t mine = attention_thread_floats(shape);
   const int threads = static_cast<int>(
-      std::clamp<int64_t>(scratch_floats / attention_scratch_floats(shape, 1), 1, max_threads()));
-  float* slots = scratch + threads * mine;
+      std::clamp<int64_t>(scratch_floats / attention_scratch_floats(shape, 1), 1, loop_threads()));
   // Contexts are split only when whole items would leave threads idle; all pieces then fit the
   // slots.
   const int64_t most_items = threads * kItemsPerThread;
-  const int64_t items = std::max<int64_t>(1, count_items(shape, sequences, 1));
-  const int64_t splits_wanted = threads > 1 && items < most_items ? most_items / items : 1;
-  // Threads take their next item early, so that its K and V come while the last is finished; not
-  // the last items, for which whoever is idle comes first.
-  const int64_t early_items = count_items(shape, sequences, splits_wanted) - most_items;
-  std::atomic<int64_t> next{0};
-  std::atomic<int64_t> next_merge{0};
-#pragma omp parallel num_threads(threads)
-  {
-    float* own = scratch + this_thread() * mine;
-    const auto take = [&] { return next.fetch_add(1, std::memory_order_relaxed); };
-    const auto item_at = [&](const ItemCursor& cursor, int64_t number) {
-      AttentionItem item = cursor.item();
-      if (cursor.cut().splits > 1) {
-        item.out = slots + number * slot_floats(shape);
-        item.lse = item.out + int64_t{item.token_end - item.token_begin} *
-                                  (shape.num_heads / shape.num_kv_heads) * shape.head_dim;
-      }
-      return item;
-    };
-    ItemCursor cursor(shape, sequences, splits_wanted);
-    for (int64_t number = take(); cursor.seek(number);) {
-      AttentionItem item = item_at(cursor, number);
-      if (number < early_items) {
-        number = take();
-        if (!cursor.seek(number)) {
-          variant.attend(shape, item, own);
-          break;
-        }
-        const AttentionItem following = item_at(cursor, number);
-        item.next = &following;
-        variant.attend(shape, item, own);
-      } else {
-        variant.attend(shape, item, own);
-        number = take();
-      }
-    }
-    if (splits_wanted > 1) {
-#pragma omp barrier
-      ItemCursor merge(shape, sequences, splits_wanted);
-      for (int64_t number; merge.seek(number = next_merge.fetch_add(1, std::memory_order_relaxed));)
-        if (const int64_t splits = merge.cut().splits; splits > 1 && merge.index() % splits == 0)
-          merge_splits(shape, merge.sequence(), merge.item(), splits,
-                       slots + number * slot_floats(shape));
-    }
-  }
+  const int64_t whole = std::max<int64_t>(1, count_items(shape, sequences, 1));
+  const int64_t splits_wanted = threads > 1 && whole < most_items ? most_items / whole : 1;
+  const int64_t count = count_items(shape, sequences, splits_wanted);
+  Items items{shape, sequences, splits_wanted, count - most_items, scratch + threads * mine};
+  const auto attend = [&](const Team::Turn& turn) {
+    attend_items(items, turn, scratch + turn.member() * mine);
+  };
+  run_loop(static_cast<int>(std::min<int64_t>(threads, count)), attend);
+  if (splits_wanted > 1) run_loop(threads, [&](const Team::Turn&) { merge_items(items); });
 }
 
 namespace {
@@ -244,9 +240,9 @@ void kv_write(const AttentionShape& shape, const float* k, const float* v, int64
   const KvFormat& format = shape.kv_dtype;
   const int64_t row_bytes = format.code_bytes(shape.head_dim);
   const int64_t head_bytes = shape.page_tokens * format.row_bytes(shape.head_dim);
-#pragma omp parallel for schedule(static) if (count > 64)
-  for (int32_t i = 0; i < count; ++i) {
-    const int32_t position = first_position + i;
+  constexpr int64_t kShareTokens = 32;
+  deal_each(count, kShareTokens, [&](int64_t i) {
+    const int32_t position = first_position + static_cast<int32_t>(i);
     const int64_t in_page = position % shape.page_tokens;
     for (int head = 0; head < 2 * shape.num_kv_heads; ++head) {
       const bool is_value = head % 2 == 1;
@@ -262,7 +258,7 @@ void kv_write(const AttentionShape& shape, const float* k, const float* v, int64
                           4 * int64_t{shape.page_tokens});
       put_codes(shape, is_value, in_page, row, to);
     }
-  }
+  });
 }
 
 void merge_attention(float* out, float* lse, const float* other_out, const float* other_lse,

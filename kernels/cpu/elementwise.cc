@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/cpu/variant.h"
+#include "src/base/team.h"
 
 namespace sluice::kernels {
 
@@ -14,10 +15,12 @@ constexpr int64_t kBlock = 1 << 14;  // elements a thread takes at a time: 64 Ki
 template <typename Work>
 void in_blocks(int64_t n, const Work& work) {
   const int64_t blocks = (n + kBlock - 1) / kBlock;
-#pragma omp parallel for schedule(static) if (blocks > 2)
-  for (int64_t block = 0; block < blocks; ++block)
-    work(block * kBlock, std::min(kBlock, n - block * kBlock));
+  deal_each(blocks, 2,
+            [&](int64_t block) { work(block * kBlock, std::min(kBlock, n - block * kBlock)); });
 }
+
+// Rows of so many columns that a thread takes at a time, at least.
+int64_t least_rows(int64_t cols) noexcept { return 2 * kBlock / std::max<int64_t>(cols, 1); }
 }  // namespace
 
 void add_inplace(float* y, const float* x, int64_t n) noexcept {
@@ -28,9 +31,9 @@ void add_inplace(float* y, const float* x, int64_t n) noexcept {
 void silu_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride, float* y,
               int64_t y_stride, int64_t rows, int64_t cols) noexcept {
   const Variant& variant = active_variant();
-#pragma omp parallel for schedule(static) if (rows > 1 && rows * cols > 2 * kBlock)
-  for (int64_t row = 0; row < rows; ++row)
+  deal_each(rows, least_rows(cols), [&](int64_t row) {
     variant.silu_mul(gate + row * gate_stride, up + row * up_stride, y + row * y_stride, cols);
+  });
 }
 
 void relu(float* x, int64_t n) noexcept {
@@ -86,9 +89,9 @@ void gather_rows(const void* table, DType dtype, int64_t cols, const int32_t* id
   const Variant& variant = active_variant();
   const auto* rows = static_cast<const std::byte*>(table);
   const int64_t row_bytes = cols * dtype_bytes(dtype);
-#pragma omp parallel for schedule(static) if (count * cols > 2 * kBlock)
-  for (int64_t i = 0; i < count; ++i)
+  deal_each(count, least_rows(cols), [&](int64_t i) {
     variant.to_f32(dtype, rows + ids[i] * row_bytes, out + i * cols, cols);
+  });
 }
 
 }  // namespace sluice::kernels

@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "kernels/cpu/amx_linear.h"
-#include "kernels/cpu/deal_rows.h"
 #include "kernels/cpu/onednn_matmul.h"
 #include "kernels/cpu/variant.h"
 #include "src/base/error.h"
+#include "src/base/team.h"
 
 namespace sluice::kernels {
 
@@ -20,15 +21,12 @@ constexpr int64_t kDotRows = 2;
 // Up to here AMX beats oneDNN, even on weights in its own layout, since every byte of W is read
 // once.
 constexpr int64_t kAmxRows = 64;
-// oneDNN multiplies so many rows at a time: by then its rate is flat, and the number of its
-// primitives (one for each multiple of kBucket, and one for each m up to kBucket) and their
-// scratch stay bounded whatever m the passes have.
-constexpr int64_t kOnednnRows = 512;
-constexpr int64_t kBucket = 16;
 // A product of fewer multiply-adds takes less time than oneDNN's code generation for its shape.
 constexpr int64_t kSmallProduct = int64_t{1} << 23;
-// Bytes of W that a thread takes at a time, at least.
+// Bytes of W that a thread takes at a time, at least, and products at most: half a millisecond or
+// so, that a helper that is about to lose its core soon holds none.
 constexpr int64_t kShareBytes = 64 * 1024;
+constexpr int64_t kShareProducts = int64_t{1} << 25;
 // Scratch is brought to this alignment before use.
 constexpr int64_t kLine = 64;
 
@@ -48,14 +46,14 @@ bool multiplies_bf16(DType dtype, Compute compute) noexcept {
   return compute == Compute::kBF16 && dtype == DType::kBF16 && bf16_compute_supported();
 }
 
-int64_t bucket(int64_t m) noexcept {
-  return m <= kBucket ? m : (m + kBucket - 1) / kBucket * kBucket;
-}
-
-// deal_rows() by what a row costs: its bytes, or products that take as long.
+// deal() of n rows of W by what each costs: its bytes, or products that take as long, and products.
 template <typename Work>
-void over_rows(int64_t n, int64_t cost, int64_t granule, const Work& work) {
-  deal_rows(n, granule, std::min(n, std::max<int64_t>(1, kShareBytes / cost)), n, work);
+void over_rows(int64_t n, int64_t cost, int64_t products, int64_t granule, const Work& work) {
+  deal(n,
+       {.granule = granule,
+        .least = std::max<int64_t>(1, kShareBytes / cost),
+        .most = kShareProducts / std::max<int64_t>(products, 1)},
+       work);
 }
 
 std::span<std::byte> aligned(std::span<std::byte> scratch) noexcept {
@@ -76,22 +74,22 @@ void over_tiles(Compute compute, int64_t m, int64_t k, std::span<std::byte> scra
   const int64_t tiles = tile_count(m, active_variant().tile_rows);
   SLUICE_ASSERT(tiles * tile_bytes(compute, k) <= static_cast<int64_t>(scratch.size()),
                 "linear_scratch_bytes says how much");
-#pragma omp parallel for schedule(static) if (tiles > 1)
-  for (int64_t tile = 0; tile < tiles; ++tile) arrange(tile);
+  deal_each(tiles, 1, arrange);
 }
 
 void own_kernels(const Activations& x, const void* w, DType dtype, int64_t n, int64_t k,
                  const float* bias, float* y, int64_t ldy, std::span<std::byte> scratch) {
   const Variant& variant = active_variant();
   if (x.m <= kF32DotRows)
-    return over_rows(n, k * dtype_bytes(dtype), kLinearRun, [&](int64_t begin, int64_t end) {
-      variant.linear_rows(w, dtype, begin, end, k, x.f32, x.ld, x.m, bias, y, ldy);
-    });
+    return over_rows(n, k * dtype_bytes(dtype), k * x.m, kLinearRun,
+                     [&](int64_t begin, int64_t end) {
+                       variant.linear_rows(w, dtype, begin, end, k, x.f32, x.ld, x.m, bias, y, ldy);
+                     });
   auto* const tiles = reinterpret_cast<float*>(scratch.data());
   over_tiles(Compute::kF32, x.m, k, scratch,
              [&](int64_t tile) { variant.f32_arrange(x.f32, x.ld, x.m, k, tile, tiles); });
   // Compute-bound products take smaller shares, so that no thread waits long for the last.
-  over_rows(n, k * x.m, kLinearRun, [&](int64_t begin, int64_t end) {
+  over_rows(n, k * x.m, k * x.m, kLinearRun, [&](int64_t begin, int64_t end) {
     variant.linear_panels(w, dtype, begin, end, k, tiles, x.m, bias, y, ldy);
   });
 }
@@ -100,13 +98,13 @@ void own_bf16_kernels(const Activations& x, const uint16_t* w, int64_t n, int64_
                       const float* bias, float* y, int64_t ldy, std::span<std::byte> scratch) {
   const Variant& variant = active_variant();
   if (x.m <= kBf16DotRows)
-    return over_rows(n, k * 2, kLinearRun, [&](int64_t begin, int64_t end) {
+    return over_rows(n, k * 2, k * x.m, kLinearRun, [&](int64_t begin, int64_t end) {
       variant.linear_rows_bf16(w, begin, end, k, x.bf16, x.ld, x.m, bias, y, ldy);
     });
   over_tiles(Compute::kBF16, x.m, k, scratch, [&](int64_t tile) {
     variant.arrange_pairs(x.bf16, x.ld, x.m, k, tile, scratch.data());
   });
-  over_rows(n, k * 2 * ((x.m + 15) / 16), kLinearRun, [&](int64_t begin, int64_t end) {
+  over_rows(n, k * 2 * ((x.m + 15) / 16), k * x.m, kLinearRun, [&](int64_t begin, int64_t end) {
     variant.linear_panels_bf16(w, begin, end, k, scratch.data(), x.m, bias, y, ldy);
   });
 }
@@ -116,10 +114,9 @@ void amx_kernels(const Activations& x, const uint16_t* w, int64_t n, int64_t k, 
                  float* y, int64_t ldy, std::byte* scratch) {
   const int64_t tiles = amx_scratch_bytes(x.m, k) / kAmxTileBytes;
   constexpr int64_t kRun = 32;
-#pragma omp parallel for schedule(static) if (tiles > 4 * kRun)
-  for (int64_t run = 0; run < (tiles + kRun - 1) / kRun; ++run)
-    amx_arrange(x.bf16, x.m, k, x.ld, run * kRun, std::min(tiles, (run + 1) * kRun), scratch);
-  over_rows(n, k * 2, kAmxRowBlock, [&](int64_t begin, int64_t end) {
+  deal(tiles, {.granule = kRun, .least = 4 * kRun},
+       [&](int64_t begin, int64_t end) { amx_arrange(x.bf16, x.m, k, x.ld, begin, end, scratch); });
+  over_rows(n, k * 2, k * x.m / 16, kAmxRowBlock, [&](int64_t begin, int64_t end) {
     amx_linear_rows(w, begin, end, k, scratch, x.m, bias, y, ldy);
   });
 }
@@ -128,30 +125,15 @@ void amx_kernels(const Activations&, const uint16_t*, int64_t, int64_t, const fl
                  int64_t, std::byte*) {}
 #endif
 
-MatmulKey onednn_key(int64_t m, int64_t n, int64_t k, int64_t ldx, int64_t ldy,
-                     bool has_bias) noexcept {
-  return {bucket(m), n, k, ldx, ldy, has_bias};
-}
-
 // The part of x and y that begins at row `begin`, at most `rows` of it.
 Activations slice(const Activations& x, int64_t begin, int64_t rows) noexcept {
   return {x.f32 ? x.f32 + begin * x.ld : nullptr, x.bf16 ? x.bf16 + begin * x.ld : nullptr,
           std::min(rows, x.m - begin), x.k, x.ld};
 }
 
-void onednn_kernels(const Activations& x, const void* w, int64_t n, int64_t k, const float* bias,
-                    float* y, int64_t ldy, std::span<std::byte> scratch) {
-  onednn_matmul(onednn_key(x.m, n, k, x.ld, ldy, bias != nullptr), x.bf16, w, bias, y, scratch);
-}
-
-// The largest scratch of the primitives that products of up to max_m rows may use.
-int64_t onednn_scratch(int64_t max_m, int64_t n, int64_t k) {
-  int64_t bytes = 0;
-  const int64_t most = bucket(std::min(max_m, kOnednnRows));
-  for (int64_t m = kBucket; m <= most; m += kBucket)
-    for (const bool has_bias : {false, true})
-      bytes = std::max(bytes, onednn_scratch_bytes(onednn_key(m, n, k, k, n, has_bias)));
-  return bytes;
+// Helpers beyond these get no scratch and leave oneDNN's products to others.
+int processors() noexcept {
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 // oneDNN says what it would use; its reference kernels, which some versions pick on CPUs newer than
@@ -175,7 +157,7 @@ Path path_of(DType dtype, Compute compute, int64_t m, int64_t n, int64_t k) {
 bool bf16_compute_supported() { return active_isa() >= Isa::kAvx512Bf16; }
 
 int64_t padded_rows(int64_t m) noexcept {
-  return m / kOnednnRows * kOnednnRows + bucket(m % kOnednnRows);
+  return m / kOnednnRows * kOnednnRows + onednn_rows(m % kOnednnRows);
 }
 
 void linear(const Activations& x, const void* w, DType dtype, int64_t n, int64_t k,
@@ -201,7 +183,7 @@ void linear(const Activations& x, const void* w, DType dtype, int64_t n, int64_t
     switch (path) {
       case Path::kOwn: own_kernels(part, w, dtype, n, k, bias, to, ldy, area); break;
       case Path::kOwnBf16: own_bf16_kernels(part, bf16, n, k, bias, to, ldy, area); break;
-      case Path::kOnednn: onednn_kernels(part, w, n, k, bias, to, ldy, area); break;
+      case Path::kOnednn: onednn_linear(part, w, n, bias, to, ldy, area); break;
       case Path::kAmx:
         SLUICE_ASSERT(amx_scratch_bytes(part.m, k) <= static_cast<int64_t>(area.size()),
                       "linear_scratch_bytes says how much");
@@ -221,7 +203,7 @@ int64_t linear_scratch_bytes(DType dtype, int64_t max_m, int64_t n, int64_t k, C
     bytes = tiles_at_a_time(max_m, active_variant().tile_rows, tile_bytes(with, k)) *
             tile_bytes(with, k);
   if (path_of(dtype, compute, max_m, n, k) == Path::kOnednn)
-    bytes = std::max(bytes, onednn_scratch(max_m, n, k));
+    bytes = std::max(bytes, onednn_scratch_bytes(max_m, n, k, processors()));
   return bytes > 0 ? bytes + kLine : 0;
 }
 

@@ -1,21 +1,23 @@
 #include "kernels/norm.h"
 
+#include <algorithm>
+
 #include "kernels/cpu/variant.h"
 #include "kernels/quantised_linear.h"
+#include "src/base/team.h"
 
 namespace sluice::kernels {
 
 namespace {
-// Below so many elements a parallel region costs more than the work.
-constexpr int64_t kParallelElements = 1 << 15;
+// Fewer are no share of their own: calling a thread takes longer.
+constexpr int64_t kShareElements = 1 << 15;
 
 template <typename Norm>
 void over_rows(int64_t rows, int64_t cols, const AfterNorm& after, const Norm& norm) {
-#pragma omp parallel for schedule(static) if (rows > 1 && rows * cols > kParallelElements)
-  for (int64_t row = 0; row < rows; ++row) {
+  deal_each(rows, kShareElements / std::max<int64_t>(cols, 1), [&](int64_t row) {
     norm(row);
     if (after.preparer) after.preparer->prepare(after.first_row + row);
-  }
+  });
 }
 }  // namespace
 

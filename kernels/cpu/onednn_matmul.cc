@@ -1,47 +1,66 @@
 #include "kernels/cpu/onednn_matmul.h"
 
+#include <algorithm>
+
 #include "src/base/error.h"
+
+namespace sluice::kernels {
+
+namespace {
+constexpr int64_t kBucket = 16;
+}  // namespace
+
+// One primitive for each multiple of kBucket, and one for each m up to kBucket.
+int64_t onednn_rows(int64_t m) noexcept {
+  return m <= kBucket ? m : (m + kBucket - 1) / kBucket * kBucket;
+}
+
+}  // namespace sluice::kernels
 
 #ifdef SLUICE_NO_ONEDNN
 
 namespace sluice::kernels {
-void onednn_matmul(const MatmulKey&, const void*, const void*, const float*, float*,
+void onednn_linear(const Activations&, const void*, int64_t, const float*, float*, int64_t,
                    std::span<std::byte>) {
   SLUICE_ASSERT(false, "a build without oneDNN multiplies with its own kernels");
 }
-int64_t onednn_scratch_bytes(const MatmulKey&) { return 0; }
+int64_t onednn_scratch_bytes(int64_t, int64_t, int64_t, int) { return 0; }
 std::string onednn_implementation() { return "(left out of this build)"; }
 }  // namespace sluice::kernels
 
 #else
 
-#ifdef _OPENMP
 #include <omp.h>
-#endif
 
 #include <dnnl.hpp>
+#include <exception>
+#include <mutex>
 #include <unordered_map>
 
 #include "kernels/cpu/isa.h"
+#include "src/base/bytes.h"
+#include "src/base/team.h"
 
 namespace sluice::kernels {
 
 namespace {
 using Memory = dnnl::memory;
 
-// A primitive is made for a number of threads.
-struct CacheKey {
-  MatmulKey matmul;
-  int threads;
-  bool operator==(const CacheKey&) const = default;
+// Columns of y that a thread takes at a time: half a millisecond of a core with AMX at 512 rows,
+// and sixteen shares of a matrix of 2048 rows.
+constexpr int64_t kColumns = 128;
+constexpr int64_t kLine = 64;
+
+struct MatmulKey {
+  int64_t m, n, k, ldx, ldy;
+  bool has_bias;
+  bool operator==(const MatmulKey&) const = default;
 };
 
 struct KeyHash {
-  size_t operator()(const CacheKey& key) const noexcept {
-    const MatmulKey& matmul = key.matmul;
-    uint64_t hash = matmul.has_bias;
-    for (int64_t value :
-         {matmul.m, matmul.n, matmul.k, matmul.ldx, matmul.ldy, int64_t{key.threads}})
+  size_t operator()(const MatmulKey& key) const noexcept {
+    uint64_t hash = key.has_bias;
+    for (int64_t value : {key.m, key.n, key.k, key.ldx, key.ldy})
       hash = (hash ^ static_cast<uint64_t>(value)) * 0x9e3779b97f4a7c15u + (hash >> 29);
     return static_cast<size_t>(hash);
   }
@@ -50,6 +69,18 @@ struct KeyHash {
 struct Prepared {
   dnnl::matmul::primitive_desc description;
   dnnl::matmul primitive;
+};
+
+// While it lives, oneDNN starts no threads for the calling one.
+class OneThread {
+ public:
+  OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~OneThread() { omp_set_num_threads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
 };
 
 // Fails harmlessly when another user of oneDNN in this process was first.
@@ -69,9 +100,9 @@ bool lower_isa() noexcept {
 struct Onednn {
   bool is_lowered = lower_isa();
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
-  dnnl::stream stream{engine};
-  std::unordered_map<CacheKey, Prepared, KeyHash> prepared;
-  std::unordered_map<CacheKey, int64_t, KeyHash> scratch_bytes;
+  std::mutex mutex;  // of the tables; what is in them stays where it is
+  std::unordered_map<MatmulKey, Prepared, KeyHash> prepared;
+  std::unordered_map<MatmulKey, int64_t, KeyHash> scratch_bytes;
 };
 
 Onednn& onednn() {
@@ -85,6 +116,7 @@ Memory::desc bf16(int64_t rows, int64_t cols, int64_t row_stride, int64_t col_st
 
 // oneDNN's matmul is x [m, k] times w [k, n]: our [n, k] row-major is that w with strides (1, k).
 dnnl::matmul::primitive_desc describe(const MatmulKey& key) {
+  const OneThread one;
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   const Memory::desc x = bf16(key.m, key.k, key.ldx, 1);
@@ -100,21 +132,22 @@ dnnl::matmul::primitive_desc describe(const MatmulKey& key) {
 #endif
 }
 
-CacheKey now(const MatmulKey& key) noexcept {
-#ifdef _OPENMP
-  return {key, omp_get_max_threads()};
-#else
-  return {key, 1};
-#endif
-}
-
 const Prepared& prepare(const MatmulKey& key) {
-  auto& prepared = onednn().prepared;
-  const auto found = prepared.find(now(key));
-  if (found != prepared.end()) return found->second;
+  Onednn& shared = onednn();
+  const std::lock_guard lock(shared.mutex);
+  const auto found = shared.prepared.find(key);
+  if (found != shared.prepared.end()) return found->second;
   dnnl::matmul::primitive_desc description = describe(key);
   dnnl::matmul primitive(description);
-  return prepared.emplace(now(key), Prepared{description, primitive}).first->second;
+  return shared.prepared.emplace(key, Prepared{description, primitive}).first->second;
+}
+
+int64_t scratch_of(const MatmulKey& key) {
+  Onednn& shared = onednn();
+  const std::lock_guard lock(shared.mutex);
+  const auto [place, is_new] = shared.scratch_bytes.try_emplace(key, 0);
+  if (is_new) place->second = static_cast<int64_t>(describe(key).scratchpad_desc().get_size());
+  return place->second;
 }
 
 template <typename Call>
@@ -126,38 +159,75 @@ auto guarded(const Call& call) {
                 "please report the model's shape and this CPU");
   }
 }
-}  // namespace
 
-void onednn_matmul(const MatmulKey& key, const void* x, const void* w, const float* bias, float* y,
-                   std::span<std::byte> scratch) {
-  guarded([&] {
-    const Prepared& prepared = prepare(key);
-    const Memory::desc scratch_desc = prepared.description.scratchpad_desc();
-    SLUICE_ASSERT(scratch_desc.get_size() <= scratch.size(),
-                  "the scratch is sized for the same number of threads");
-    Onednn& shared = onednn();
-    const auto wrap = [&](const Memory::desc& desc, const void* data) {
-      return Memory(desc, shared.engine, const_cast<void*>(data));
-    };
-    std::unordered_map<int, Memory> arguments{
-        {DNNL_ARG_SRC, wrap(prepared.description.src_desc(), x)},
-        {DNNL_ARG_WEIGHTS, wrap(prepared.description.weights_desc(), w)},
-        {DNNL_ARG_DST, wrap(prepared.description.dst_desc(), y)},
-        {DNNL_ARG_SCRATCHPAD, wrap(scratch_desc, scratch.data())}};
-    if (key.has_bias)
-      arguments.emplace(DNNL_ARG_BIAS, wrap(prepared.description.bias_desc(), bias));
-    prepared.primitive.execute(shared.stream, arguments);
-    shared.stream.wait();
-    return 0;
-  });
+void execute(const Prepared& prepared, const void* x, const void* w, const float* bias, float* y,
+             std::byte* scratch) {
+  const OneThread one;
+  const dnnl::engine& engine = onednn().engine;
+  dnnl::stream stream(engine);
+  const auto wrap = [&](const Memory::desc& desc, const void* data) {
+    return Memory(desc, engine, const_cast<void*>(data));
+  };
+  std::unordered_map<int, Memory> arguments{
+      {DNNL_ARG_SRC, wrap(prepared.description.src_desc(), x)},
+      {DNNL_ARG_WEIGHTS, wrap(prepared.description.weights_desc(), w)},
+      {DNNL_ARG_DST, wrap(prepared.description.dst_desc(), y)},
+      {DNNL_ARG_SCRATCHPAD, wrap(prepared.description.scratchpad_desc(), scratch)}};
+  // A product without bias reads none.
+  if (bias) arguments.emplace(DNNL_ARG_BIAS, wrap(prepared.description.bias_desc(), bias));
+  prepared.primitive.execute(stream, arguments);
+  stream.wait();
 }
 
-int64_t onednn_scratch_bytes(const MatmulKey& key) {
-  return guarded([&] {
-    const auto [place, is_new] = onednn().scratch_bytes.try_emplace(now(key), 0);
-    if (is_new) place->second = static_cast<int64_t>(describe(key).scratchpad_desc().get_size());
-    return place->second;
-  });
+// The largest scratch of a share of a product of up to max_m rows, whole lines.
+int64_t share_scratch(int64_t max_m, int64_t n, int64_t k) {
+  int64_t bytes = 0;
+  const int64_t most = onednn_rows(std::min(max_m, kOnednnRows));
+  for (const int64_t columns : {std::min(n, kColumns), n % kColumns}) {
+    if (columns == 0) continue;
+    for (int64_t m = std::min(most, kBucket); m <= most; m += kBucket)
+      for (const bool has_bias : {false, true})
+        bytes = std::max(bytes, scratch_of({m, columns, k, k, n, has_bias}));
+  }
+  return round_up(std::max<int64_t>(bytes, 1), kLine);
+}
+}  // namespace
+
+void onednn_linear(const Activations& x, const void* w, int64_t n, const float* bias, float* y,
+                   int64_t ldy, std::span<std::byte> scratch) {
+  const auto prepared_for = [&](int64_t columns) {
+    return columns == 0 ? nullptr : guarded([&] {
+      return &prepare({onednn_rows(x.m), columns, x.k, x.ld, ldy, bias != nullptr});
+    });
+  };
+  const Prepared* const of_whole = prepared_for(n >= kColumns ? kColumns : 0);
+  const Prepared* const of_rest = prepared_for(n % kColumns);
+  const int64_t each = share_scratch(x.m, n, x.k);
+  const int64_t members = static_cast<int64_t>(scratch.size()) / each;
+  SLUICE_ASSERT(members > 0, "linear_scratch_bytes says how much");
+  std::mutex mutex;
+  std::exception_ptr error;
+  const auto multiply = [&](int64_t begin, int64_t end, int member) noexcept {
+    try {
+      for (int64_t share = begin; share < end; ++share) {
+        const int64_t row = share * kColumns;
+        execute(n - row >= kColumns ? *of_whole : *of_rest, x.bf16,
+                static_cast<const uint16_t*>(w) + row * x.k, bias ? bias + row : nullptr, y + row,
+                scratch.data() + member * each);
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      error = std::current_exception();
+    }
+  };
+  deal_to_members((n + kColumns - 1) / kColumns,
+                  {.members = static_cast<int>(std::min<int64_t>(members, loop_threads()))},
+                  multiply);
+  if (error) guarded([&] { std::rethrow_exception(error); });
+}
+
+int64_t onednn_scratch_bytes(int64_t max_m, int64_t n, int64_t k, int threads) {
+  return guarded([&] { return threads * share_scratch(max_m, n, k); });
 }
 
 std::string onednn_implementation() {

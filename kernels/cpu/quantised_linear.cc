@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/cpu/deal_rows.h"
 #include "kernels/cpu/variant.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/team.h"
 
 namespace sluice::kernels {
 
@@ -15,8 +15,10 @@ namespace {
 constexpr int64_t kLine = 64;
 // Rows of x that are prepared and multiplied at a time.
 constexpr int64_t kMostRows = kMostPreparedRows;
-// Bytes of W that a thread takes at a time, at least.
+// Bytes of W that a thread takes at a time, at least, and products at most: half a millisecond, so
+// that a helper that is about to lose its core soon holds none.
 constexpr int64_t kShareBytes = 64 * 1024;
+constexpr int64_t kShareProducts = int64_t{1} << 25;
 // From so many rows on x is copied where its rows would meet in the cache.
 constexpr int64_t kSpreadRows = 5;
 constexpr int64_t kRowStep = 32;  // two units of every variant
@@ -24,8 +26,8 @@ constexpr int64_t kRowStep = 32;  // two units of every variant
 // all of them. bf16: 16 and 32 rows were no faster so.
 constexpr int64_t kTiledRows = 48;
 constexpr int64_t kLookedUpRows = 12;  // of f32 x, where codes take long to decode
-// Work on x worth several threads.
-constexpr int64_t kWorthThreads = 1 << 15;
+// Values of x, or products with outliers, that a thread takes at a time, at least.
+constexpr int64_t kShareValues = 1 << 15;
 // LLM.int8() handles at most one column in so many apart: more is no outlier.
 constexpr int64_t kOutlierShare = 16;
 
@@ -56,8 +58,7 @@ class Areas {
 
 template <typename Work>
 void over_rows_of_x(int64_t m, int64_t k, const Work& work) {
-#pragma omp parallel for schedule(static) if (m > 1 && m * k > kWorthThreads)
-  for (int64_t i = 0; i < m; ++i) work(i);
+  deal_each(m, kShareValues / std::max<int64_t>(k, 1), work);
 }
 
 // Bytes of a tile of f32 x: a vector a column.
@@ -80,8 +81,9 @@ int64_t spread_stride(int64_t bytes) noexcept { return round_up(bytes, kLine) | 
 template <typename Kernel>
 void run(const QuantisedCall& call, Kernel kernel) {
   const int64_t least = std::max<int64_t>(1, kShareBytes / call.format.row_bytes(call.k));
-  deal_rows(call.n, kRowStep, std::min(least, call.n), call.n,
-            [&](int64_t begin, int64_t end) { kernel(call, begin, end); });
+  const int64_t most = std::max<int64_t>(1, kShareProducts / std::max<int64_t>(call.k * call.m, 1));
+  deal(call.n, {.granule = kRowStep, .least = least, .most = most},
+       [&](int64_t begin, int64_t end) { kernel(call, begin, end); });
 }
 
 // All rows of x in tiles: as many at a time as stay in the cache beside W. arrange(begin, rows,
@@ -185,8 +187,7 @@ void add_outliers(const QuantisedCall& call, const Activations& x, const int32_t
                   int64_t count) {
   constexpr int64_t kRows = WeightFormat::kPanelRows;
   const int64_t panels = (call.n + kRows - 1) / kRows;
-#pragma omp parallel for schedule(static) if (panels * count * call.m > kWorthThreads)
-  for (int64_t panel = 0; panel < panels; ++panel) {
+  deal_each(panels, kShareValues / (count * call.m), [&](int64_t panel) {
     const std::byte* from = call.w + panel * call.format.panel_bytes(call.k);
     const int64_t rows = std::min(kRows, call.n - panel * kRows);
     float block[8 * kRows];
@@ -201,7 +202,7 @@ void add_outliers(const QuantisedCall& call, const Activations& x, const int32_t
         for (int64_t row = 0; row < rows; ++row) to[row] += value * weights[row];
       }
     }
-  }
+  });
 }
 
 // The first columns of x with a value of at least `threshold`, at most one in kOutlierShare.

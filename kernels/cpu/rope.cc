@@ -2,14 +2,19 @@
 
 #include <cmath>
 
+#include "src/base/team.h"
+
 namespace sluice::kernels {
+
+namespace {
+constexpr int64_t kShareTokens = 4;  // of a thread, at least: some microseconds
+}  // namespace
 
 void rope_inplace(float* x, int64_t tokens, int64_t stride, int heads, int head_dim, int rotary_dim,
                   const int32_t* positions, const float* inverse_frequencies,
                   float factor) noexcept {
   const int half = rotary_dim / 2;
-#pragma omp parallel for schedule(static) if (tokens > 1)
-  for (int64_t token = 0; token < tokens; ++token) {
+  deal_each(tokens, kShareTokens, [&](int64_t token) {
     float cosines[512];
     float sines[512];
     for (int j = 0; j < half; ++j) {
@@ -28,7 +33,7 @@ void rope_inplace(float* x, int64_t tokens, int64_t stride, int heads, int head_
         high[j] = b * cosines[j] + a * sines[j];
       }
     }
-  }
+  });
 }
 
 }  // namespace sluice::kernels

@@ -1,13 +1,15 @@
 #include "kernels/softmax.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cpu/variant.h"
+#include "src/base/team.h"
 
 namespace sluice::kernels {
 
 namespace {
-constexpr int64_t kParallelElements = 1 << 15;
+constexpr int64_t kShareElements = 1 << 15;  // of a thread, at least
 
 float largest(const float* x, int64_t n) noexcept {
   float best = x[0];
@@ -18,8 +20,8 @@ float largest(const float* x, int64_t n) noexcept {
 
 void softmax(float* x, int64_t rows, int64_t cols) noexcept {
   const Variant& variant = active_variant();
-#pragma omp parallel for schedule(static) if (rows > 1 && rows * cols > kParallelElements)
-  for (int64_t row = 0; row < rows; ++row) variant.softmax(x + row * cols, cols);
+  deal_each(rows, kShareElements / std::max<int64_t>(cols, 1),
+            [&](int64_t row) { variant.softmax(x + row * cols, cols); });
 }
 
 double log_softmax(const float* x, int64_t n, float* y) noexcept {

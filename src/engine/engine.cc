@@ -1,7 +1,6 @@
 #include "src/engine/engine.h"
 
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,6 +10,7 @@
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/base/prefault.h"
+#include "src/base/team.h"
 #include "src/engine/attention_exchange.h"
 #include "src/engine/batcher.h"
 #include "src/engine/engine_plan.h"
@@ -63,6 +63,7 @@ struct Engine::Impl final : TaskRunner {
       : options(std::move(chosen)),
         model(std::move(bound)),
         planned(plan_engine(model, options)),
+        team(planned.threads),
         tokens(planned.context_tokens),
         memory(options.device || options.backend ? "host memory" : "memory",
                planned.memory_budget_bytes,
@@ -146,6 +147,7 @@ struct Engine::Impl final : TaskRunner {
   EngineOptions options;
   BoundModel model;
   EnginePlan planned;
+  Team team;
   TokenTaker tokens;
   Arena memory;
   Arena disk;
@@ -389,7 +391,7 @@ std::string Engine::compute_name() const {
 
 void Engine::load(std::stop_token cancel) {
   if (impl_->is_loaded) return;
-  omp_set_num_threads(impl_->planned.threads);
+  const Team::Use use(impl_->team);
   const Clock::time_point started = Clock::now();
   // What the passes write first finds its pages there: a budget that the machine can't keep shows
   // now, and the first pass is as fast as the others.
@@ -415,7 +417,7 @@ void Engine::load(std::stop_token cancel) {
 
 void Engine::generate(RequestSource& source, GenerationSink& sink, std::stop_token cancel) {
   load(cancel);
-  omp_set_num_threads(impl_->planned.threads);
+  const Team::Use use(impl_->team);
   const Clock::time_point started = Clock::now();
   Impl& impl = *impl_;
   impl.batcher->begin();

@@ -9,6 +9,7 @@
 #include "kernels/rope.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/team.h"
 
 namespace sluice {
 
@@ -16,12 +17,12 @@ namespace {
 // `rows` rows of `bytes` bytes, each `*_stride` bytes apart, by all threads.
 void copy_rows(void* to, int64_t to_stride, const void* from, int64_t from_stride, int64_t bytes,
                int64_t rows) {
-  constexpr int64_t kWorthThreads = 1 << 18;
-#pragma omp parallel for schedule(static) if (rows * bytes > kWorthThreads)
-  for (int64_t row = 0; row < rows; ++row)
+  constexpr int64_t kShareBytes = 1 << 18;
+  deal_each(rows, kShareBytes / std::max<int64_t>(bytes, 1), [&](int64_t row) {
     std::memcpy(static_cast<std::byte*>(to) + row * to_stride,
                 static_cast<const std::byte*>(from) + row * from_stride,
                 static_cast<size_t>(bytes));
+  });
 }
 }  // namespace
 

@@ -10,6 +10,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/team.h"
 #include "src/device/memory_limit.h"
 #include "src/device/memory_probe.h"
 #include "src/profile/measure_parts.h"
@@ -110,6 +111,8 @@ policy::Profile measure_profile(const MeasureOptions& options) {
   say("memory");
   measure_memory(limits, out.host_memory);
   say("products and attention");
+  Team team(limits.threads);
+  const Team::Use use(team);
   double cores_taken = 0;
   out.host = measure_host_processor(limits, cores_taken);
   measure_memory(limits, out.host_memory);

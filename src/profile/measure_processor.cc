@@ -1,7 +1,5 @@
 // Products, attention and memory of the host's cores, in rounds: the same figures again and again,
 // so that each has samples that lie seconds apart.
-#include <omp.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -279,7 +277,6 @@ policy::Processor measure_host_processor(const MeasureLimits& limits, double& co
   constexpr size_t kLeastRounds = 2;
   const size_t wanted = limits.quick ? 2 : 3;
   const size_t most = wanted + 2;
-  omp_set_num_threads(limits.threads);
   std::vector<policy::Processor> rounds;
   const auto start = Clock::now();
   OtherLoad others(limits.threads);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/elementwise.h"
 #include "src/base/dtype.h"
+#include "src/base/team.h"
 
 namespace sluice::kernels {
 
@@ -25,6 +27,24 @@ constexpr double kRounding = 0x1p-24;
 inline double sum_error(int64_t n) {
   return 6 * std::sqrt(static_cast<double>(n) + 16) * kRounding;
 }
+
+/// All tests of kernels run on a few threads.
+class OnTeam : public ::testing::Environment {
+ public:
+  void SetUp() override {
+    team_.emplace(3);
+    use_.emplace(*team_);
+  }
+  void TearDown() override {
+    use_.reset();
+    team_.reset();
+  }
+
+ private:
+  std::optional<Team> team_;
+  std::optional<Team::Use> use_;
+};
+inline ::testing::Environment* const on_team = ::testing::AddGlobalTestEnvironment(new OnTeam);
 
 /// Runs `test` once for each instruction set that this machine has, best first: oneDNN keeps what
 /// it sees first.

@@ -1,7 +1,5 @@
 #include "src/engine/cuda/cuda_runner.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -54,7 +52,8 @@ void CudaRunner::run(const Task& task, const MicroBatch& batch, size_t batch_ind
                      LogitsConsumer& consumer) {
   // On the host's own lane, while the device's tasks go on below.
   if (task.step == ComputeStep::kHostAttention) {
-    omp_set_num_threads(parts_.threads);
+    if (!lane_team_) lane_team_.emplace(parts_.threads);
+    const Team::Use use(*lane_team_);
     return host_.attention(task, batch, sublayer_of(task).layer_index);
   }
   cuda::use_device(device_.index());

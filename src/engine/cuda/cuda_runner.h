@@ -12,6 +12,7 @@
 #include "kernels/cuda/fp8_rows.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/rows.h"
+#include "src/base/team.h"
 #include "src/engine/cuda/batch_tables.h"
 #include "src/engine/cuda/cuda_device.h"
 #include "src/engine/cuda/device_areas.h"
@@ -111,6 +112,7 @@ class CudaRunner final : public OperatorRunner {
   DeviceAreas areas_;
   StagingAreas staging_;
   HostCompute host_;
+  std::optional<Team> lane_team_;  // of the host's lane, whose thread is not the other tasks'
   cuda::DenseLinear dense_;
   DeviceSampler sampler_;
   cuda::Event input_is_down_;
