@@ -106,7 +106,9 @@ TEST(Profile, QuantisedProductsWithoutRowsOfTheirOwnKeepToTheArithmetic) {
         EXPECT_GE(seconds, flops / peak) << name << ", " << m << " rows";
         EXPECT_GE(seconds, 8192.0 * 8192 / 2 / processor->memory_read.value) << name << " " << m;
         // One row more is not another world: 16 took 26 s and 17 took 261.
-        if (m > 1 && m < 65) EXPECT_LT(seconds, before * 1.5) << name << ", " << m << " rows";
+        if (m > 1 && m < 65) {
+          EXPECT_LT(seconds, before * 1.5) << name << ", " << m << " rows";
+        }
         before = seconds;
       }
     }
