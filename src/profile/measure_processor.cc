@@ -22,10 +22,6 @@ using policy::Figure;
 // A product that takes longer is not tried with more rows: the rate is flat by then.
 constexpr double kLongProduct = 0.25;
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 template <typename Work>
 double seconds_of(const Work& work) {
   const auto start = Clock::now();

@@ -16,10 +16,6 @@ namespace {
 constexpr uint16_t kWeightBits = 0x3c24;
 constexpr int64_t kLeastSize = 256;
 constexpr int64_t kLine = 4096;
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 }  // namespace
 
 ProductMemory::ProductMemory(int64_t bytes)

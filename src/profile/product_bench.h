@@ -1,6 +1,7 @@
 #pragma once
 // Times products of one weight format and size, over weights that the caches don't hold. One thread
 // at a time.
+#include <chrono>
 #include <span>
 #include <vector>
 
@@ -8,6 +9,11 @@
 #include "src/base/arena.h"
 
 namespace sluice {
+
+/// From `start` to now.
+inline double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
 /// What products of every format and size share. Its contents are numbers in all of them.
 class ProductMemory {
