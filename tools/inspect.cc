@@ -9,6 +9,7 @@
 #include "kernels/cpu/isa.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/printable.h"
 #include "src/model/bound_model.h"
 #include "src/text/tokenizer.h"
 #include "tools/command.h"
@@ -119,12 +120,12 @@ void print_plain(const nlohmann::ordered_json& json) {
     std::printf("  tokenizer  %s\n", json["tokenizer"].get<std::string>().c_str());
   if (json.contains("notes"))
     for (const auto& note : json["notes"])
-      std::printf("  note       %s\n", note.get<std::string>().c_str());
+      std::printf("  note       %s\n", printable(note.get<std::string>()).c_str());
   if (json.contains("tensor_list"))
     for (const auto& tensor : json["tensor_list"])
       std::printf(
           "  %-5s %-60s %-18s %12s at %lld in %s\n", tensor["dtype"].get<std::string>().c_str(),
-          tensor["name"].get<std::string>().c_str(), tensor["shape"].dump().c_str(),
+          printable(tensor["name"].get<std::string>()).c_str(), tensor["shape"].dump().c_str(),
           bytes(tensor["bytes"]).c_str(), static_cast<long long>(tensor["offset"].get<int64_t>()),
           tensor["file"].get<std::string>().c_str());
 }

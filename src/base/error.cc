@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "src/base/printable.h"
+
 namespace sluice {
 
 namespace {
@@ -22,11 +24,12 @@ int exit_code(ErrorKind kind) noexcept {
   return 70;
 }
 
+// Both may quote what a file says.
 Error::Error(ErrorKind kind, std::string what, std::string mend)
-    : std::runtime_error(join(what, mend)),
+    : std::runtime_error(join(printable(what), printable(mend))),
       kind_(kind),
-      text_(std::move(what)),
-      mend_(std::move(mend)) {}
+      text_(printable(what)),
+      mend_(printable(mend)) {}
 
 Error Error::with_context(const std::string& context) const {
   return Error(kind_, context + ": " + text_, mend_);

@@ -130,5 +130,18 @@ TEST(InspectCommand, PathsNeedNotBeUtf8) {
             5);
 }
 
+TEST(InspectNames, AreShownWithoutTheControlCharactersThatTheyHold) {
+  const TemporaryFolder folder;
+  const std::string header = R"({"\u001b[2Jname":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+  std::string file(1, static_cast<char>(header.size()));
+  file.resize(8);
+  write_file(folder.path("model.safetensors"), file + header + "x");
+  write_file(folder.path("config.json"), R"({"model_type": "\u001b[31mred"})");
+  const auto out = succeed({"inspect", folder.path(), "--tensors"}).out;
+  EXPECT_EQ(out.find('\x1b'), std::string::npos) << out;
+  EXPECT_NE(out.find("\\x1b[2Jname"), std::string::npos) << out;
+  EXPECT_NE(out.find("\\x1b[31mred"), std::string::npos) << out;
+}
+
 }  // namespace
 }  // namespace sluice::testing
