@@ -1,36 +1,36 @@
 #!/usr/bin/env bash
-# Builds the libFuzzer targets with clang and runs each for SECONDS (first argument, default 60; the others name targets,
-# default all). What a target learns stays in build/fuzz/corpus; an input that breaks it, in build/fuzz/found.
+# Builds the libFuzzer targets with clang and runs each for some time, as many at once as there are cores:
+#   scripts/fuzz.sh [-DOPTION=VALUE...] [SECONDS [TARGET...]]     (60 seconds, all targets; options go to CMake)
+# They start from scripts/fuzz_seeds.py's inputs. What a target learns stays in build/fuzz/corpus; an input that breaks it, in
+# build/fuzz/found: mend the fault, then keep the input in tests/fixtures/fuzz_found/TARGET.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-seconds=${1:-60}
+options=()
+while [[ ${1:-} == -D* ]]; do options+=("$1"); shift; done
+export seconds=${1:-60}
 shift || true
 scripts/setup.sh --fuzz
-cmake --preset fuzz >/dev/null
+cmake --preset fuzz "${options[@]}" >/dev/null
 if [ $# -gt 0 ]; then targets=("$@"); else mapfile -t targets < <(cd tests/fuzz && ls fuzz_*.cc | sed 's/\.cc$//'); fi
 cmake --build --preset fuzz --target "${targets[@]}" -- -j"$(nproc)"
+scripts/fuzz_seeds.py build/fuzz/seeds "${targets[@]}"
 mkdir -p build/fuzz/found
-# Real inputs to start from.
-declare -A seeds=([fuzz_config]="tests/fixtures/malformed_configs tests/fixtures/json_test_suite" [fuzz_job]=tests/fixtures/prompts
-  [fuzz_tokenizer]=tests/fixtures/tokenizers [fuzz_checkpoint]=tests/fixtures/checkpoints [fuzz_safetensors]=tests/fixtures/checkpoints [fuzz_chat_template]=tests/fixtures/chat/templates)
-status=0
-for target in "${targets[@]}"; do
-  echo "== $target, $seconds s"
-  corpus=build/fuzz/corpus/$target
-  mkdir -p "$corpus"
-  for folder in ${seeds[$target]:-}; do
-    if [ -d "$folder" ]; then find "$folder" -type f -size -64k -exec cp {} "$corpus" \; ; fi
-  done
-  if [ "$target" = fuzz_config ]; then
-    for config in tests/fixtures/models/*/config.json; do cp "$config" "$corpus/$(basename "$(dirname "$config")").json"; done
+
+run_target() {
+  local target=$1 log=build/fuzz/$1.log
+  mkdir -p "build/fuzz/corpus/$target"
+  if ! "build/fuzz/fuzz/$target" -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=20 -max_len=524288 -print_final_stats=1 \
+    -artifact_prefix="build/fuzz/found/$target-" "build/fuzz/corpus/$target" "build/fuzz/seeds/$target" >"$log" 2>&1; then
+    tail -40 "$log"
+    echo "fuzz: $target FAILED; its input is in build/fuzz/found, all its output in $log"
+    return 1
   fi
-  if "build/fuzz/fuzz/$target" -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=20 -max_len=65536 -print_final_stats=1 \
-    -artifact_prefix=build/fuzz/found/"$target"- "$corpus" >"build/fuzz/$target.log" 2>&1; then
-    grep -E 'number_of_executed_units|peak_rss_mb|^Done' "build/fuzz/$target.log" || true
-  else
-    tail -40 "build/fuzz/$target.log"
-    echo "fuzz: $target FAILED; its input is in build/fuzz/found, all its output in build/fuzz/$target.log"
-    status=1
+  # Nothing valid ever came by: what the target is for was not reached.
+  if ! grep -q '^accepted: [1-9]' "$log"; then
+    echo "fuzz: $target FAILED: it took none of its seeds; mend them in scripts/fuzz_seeds.py"
+    return 1
   fi
-done
-exit $status
+  echo "$target: $(grep -oE '[0-9]+$' <(grep number_of_executed_units "$log")) inputs, $(grep -oE '[0-9]+ inputs' <(grep '^accepted' "$log")) valid"
+}
+export -f run_target
+printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I{} bash -c 'run_target {}'

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "src/serve/api_request.h"
+#include "tests/fuzz/fuzzing.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
@@ -13,10 +14,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     if (data[0] % 2 == 0) {
       const auto request = serve::parse_completion(body, {}, 100);
+      sluice::fuzz::accepted();
       if (request.prompts.empty() || request.best_of < request.samples) std::abort();
       sluice::sampling::validate(request.params);
     } else {
       const auto request = serve::parse_chat(body, {}, 100);
+      sluice::fuzz::accepted();
       if (!request.messages.is_array() || request.messages.empty()) std::abort();
       sluice::sampling::validate(request.params);
     }

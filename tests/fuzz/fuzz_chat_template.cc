@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "src/chat/template.h"
+#include "tests/fuzz/fuzzing.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   namespace chat = sluice::chat;
@@ -17,6 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     variables.set("add_generation_prompt", true);
     variables.set("bos_token", "<s>");
     parsed.render(variables);
+    sluice::fuzz::accepted();
   } catch (const chat::TemplateError&) {
   }
   return 0;

@@ -1,51 +1,57 @@
-// Whole small files: the first byte says whether the rest is a PyTorch file, a safetensors file, a
-// shard index, the index of a packed store or a GGUF file. The outcome is an Error of kind kFile or
-// a checkpoint whose ranges lie in its files.
-#include <unistd.h>
-
-#include <cstdint>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <string>
-
+// One file of a checkpoint, the others beside it being whole (tests/fixtures/checkpoints): the
+// first byte says which file the rest is, from kFiles. The outcome is an Error of kind kFile or a
+// checkpoint whose ranges lie in its files.
 #include "io/checkpoint.h"
 #include "src/base/error.h"
+#include "tests/fuzz/fuzzing.h"
 
 namespace {
+namespace fs = std::filesystem;
 
-constexpr const char* kNames[] = {"pytorch_model.bin", "model.safetensors",
-                                  "model.safetensors.index.json", "sluice-store.json",
-                                  "model.gguf"};
+struct Place {
+  const char* name;
+  const char* beside;  // a folder of fixtures, or empty: the file is alone
+};
+// The order is that of scripts/fuzz_seeds.py.
+constexpr Place kFiles[] = {
+    {"pytorch_model.bin", ""},
+    {"model.safetensors", ""},
+    {"model.safetensors.index.json", "sharded"},
+    {"sluice-store.json", "store"},
+    {"model.gguf", ""},
+    {"pytorch_model.bin.index.json", "torch_sharded"},
+    {"model-00001-of-00002.safetensors", "sharded"},
+    {"layer-00000.safetensors", "store"},
+};
 
-// One folder for the whole run, in memory where the system has such a place.
-const std::filesystem::path& folder() {
-  static const std::filesystem::path path = [] {
-    std::string pattern = std::filesystem::exists("/dev/shm") ? "/dev/shm/sluice_fuzz_XXXXXX"
-                                                              : "/tmp/sluice_fuzz_XXXXXX";
-    if (mkdtemp(pattern.data()) == nullptr) std::abort();
-    std::atexit([] { std::filesystem::remove_all(folder()); });
-    return pattern;
+const sluice::fuzz::Folder& folder_of(size_t which) {
+  static sluice::fuzz::Folder folders[std::size(kFiles)];
+  static const bool is_filled = [] {
+    for (size_t i = 0; i < std::size(kFiles); ++i)
+      if (*kFiles[i].beside)
+        fs::copy(fs::path(SLUICE_FIXTURES) / "checkpoints/made" / kFiles[i].beside,
+                 folders[i].path());
+    return true;
   }();
-  return path;
+  sluice::fuzz::require(is_filled);
+  return folders[which];
 }
-
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  const std::filesystem::path path = folder() / kNames[data[0] % 5];
-  std::ofstream(path, std::ios::binary)
-      .write(reinterpret_cast<const char*>(data + 1), static_cast<std::streamsize>(size - 1));
+  const size_t which = data[0] % std::size(kFiles);
+  const auto& folder = folder_of(which);
+  folder.write(kFiles[which].name, sluice::fuzz::text_of(data + 1, size - 1));
   try {
-    const auto checkpoint = sluice::io::Checkpoint::open(folder());
+    const auto checkpoint = sluice::io::Checkpoint::open(folder.path());
+    sluice::fuzz::accepted();
     for (const sluice::io::TensorEntry& tensor : checkpoint.tensors()) {
       const auto& file = checkpoint.files().at(static_cast<size_t>(tensor.file_index));
-      if (tensor.offset < 0 || tensor.offset + tensor.bytes > file.bytes) std::abort();
+      sluice::fuzz::require(tensor.offset >= 0 && tensor.offset + tensor.bytes <= file.bytes);
     }
   } catch (const sluice::Error& error) {
-    if (error.kind() != sluice::ErrorKind::kFile) std::abort();
+    sluice::fuzz::require(error.kind() == sluice::ErrorKind::kFile && !error.text().empty());
   }
-  std::filesystem::remove(path);
   return 0;
 }

@@ -7,12 +7,12 @@
 
 #include "src/base/error.h"
 #include "src/model/family.h"
+#include "tests/fuzz/fuzzing.h"
 
 namespace {
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
+using sluice::fuzz::accepted;
+using sluice::fuzz::require;
 
 void check(const sluice::ModelShape& shape) {
   require(shape.num_layers > 0 && shape.hidden_size > 0 && shape.head_dim > 0 &&
@@ -34,6 +34,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const sluice::ModelConfig config(std::string_view(reinterpret_cast<const char*>(data), size),
                                      "fuzz");
     check(sluice::make_family_model(config)->shape());
+    accepted();
   } catch (const sluice::Error& error) {
     require(error.kind() == sluice::ErrorKind::kFile && !error.text().empty());
   }

@@ -7,6 +7,7 @@
 #include "src/base/error.h"
 #include "src/guide/automaton.h"
 #include "src/guide/guide_maker.h"
+#include "tests/fuzz/fuzzing.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
@@ -15,6 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     sluice::guide::Automaton automaton(sluice::guide::network_of(
         {data[0] % 2 == 0 ? GuideKind::kJsonSchema : GuideKind::kRegex, text, {}}));
+    sluice::fuzz::accepted();
     auto state = automaton.start();
     for (int step = 0; step < 200 && state >= 0 && !automaton.is_final(state); ++step) {
       // The first byte at or after one of the input's that leads on.

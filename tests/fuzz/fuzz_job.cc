@@ -10,12 +10,12 @@
 #include "src/jobs/job.h"
 #include "src/jobs/record.h"
 #include "src/sampling/stop.h"
+#include "tests/fuzz/fuzzing.h"
 
 namespace {
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
+using sluice::fuzz::accepted;
+using sluice::fuzz::require;
 
 void check_request(const sluice::jobs::Request& request) {
   sluice::sampling::validate(
@@ -43,6 +43,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       continue;
     }
     const auto& request = std::get<sluice::jobs::Request>(*parsed);
+    accepted();
     check_request(request);
     require(names.insert(request.custom_id).second);
     const auto line =

@@ -7,11 +7,13 @@
 #include "io/pickle.h"
 #include "io/tensor_entry.h"
 #include "src/base/error.h"
+#include "tests/fuzz/fuzzing.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     for (const auto& tensor :
          sluice::io::read_torch_pickle(std::as_bytes(std::span(data, size)), "fuzz")) {
+      sluice::fuzz::accepted();
       const auto count = sluice::io::element_count(tensor.shape);
       if (!count || tensor.storage_offset < 0 ||
           *count > tensor.storage_elements - tensor.storage_offset)

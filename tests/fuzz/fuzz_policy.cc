@@ -10,12 +10,12 @@
 #include "src/base/error.h"
 #include "src/model/builtin.h"
 #include "src/model/family.h"
+#include "tests/fuzz/fuzzing.h"
 
 namespace {
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
+using sluice::fuzz::accepted;
+using sluice::fuzz::require;
 
 const sluice::ModelShape& model_shape() {
   static const auto model = sluice::make_family_model(
@@ -54,6 +54,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         parse_policy(std::string_view(reinterpret_cast<const char*>(data), size), "fuzz");
     require(policy_to_json(parse_policy(policy_to_json(policy), "again")) ==
             policy_to_json(policy));
+    accepted();
     check_plan(policy);
   } catch (const sluice::Error& error) {
     require(error.kind() == sluice::ErrorKind::kUser && !error.text().empty());

@@ -1,20 +1,16 @@
-// A tokenizer.json up to the first NUL, then a text to encode.
-#include <cstdint>
-#include <string_view>
-
+// A tokenizer.json up to the first NUL, then tokenizer_config.json up to the next, then a text.
 #include "src/base/error.h"
-#include "src/text/tokenizer.h"
+#include "tests/fuzz/token_checks.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string_view input(reinterpret_cast<const char*>(data), size);
-  const size_t split = input.find('\0');
+  std::string_view rest = sluice::fuzz::text_of(data, size);
+  const std::string_view json = sluice::fuzz::cut(rest), config = sluice::fuzz::cut(rest);
   try {
-    const auto tokenizer = sluice::text::Tokenizer::from_json(input.substr(0, split));
-    const auto text =
-        split == std::string_view::npos ? std::string_view("Hello") : input.substr(split + 1);
-    const auto ids = tokenizer->encode(text, sluice::text::AddSpecial::kYes);
-    tokenizer->decode(ids, sluice::text::SkipSpecial::kNo);
-  } catch (const sluice::Error&) {
+    const auto tokenizer = sluice::text::Tokenizer::from_json(json, config);
+    sluice::fuzz::accepted();
+    sluice::fuzz::check_tokenizer(*tokenizer, rest.empty() ? sluice::fuzz::kText : rest);
+  } catch (const sluice::Error& error) {
+    sluice::fuzz::require(error.kind() == sluice::ErrorKind::kFile && !error.text().empty());
   }
   return 0;
 }

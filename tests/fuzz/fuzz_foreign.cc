@@ -1,0 +1,67 @@
+// Checkpoints that other tools have quantised, bound to a model and decoded: config.json up to the
+// first NUL, the header of a safetensors file up to the next, then tensor data, zeros where they
+// end early. What begins with "GGUF" is a GGUF file as it is.
+#include "io/input_file.h"
+#include "src/base/error.h"
+#include "src/model/bound_model.h"
+#include "tests/fuzz/fuzzing.h"
+
+namespace {
+using namespace sluice;
+
+constexpr int64_t kMostData = 1 << 20;  // bytes of tensor data that a header may claim
+
+void write_safetensors(const fuzz::Folder& folder, std::string_view rest) {
+  folder.write("config.json", fuzz::cut(rest));
+  const std::string_view header = fuzz::cut(rest);
+  std::string file(8, '\0');
+  for (size_t i = 0; i < 8; ++i) file[i] = static_cast<char>(uint64_t{header.size()} >> (8 * i));
+  file += header;
+  const int64_t bytes = fuzz::claimed_bytes(header, kMostData);
+  const int64_t total = static_cast<int64_t>(file.size()) + bytes;
+  file += rest.substr(0, static_cast<size_t>(bytes));
+  folder.write("model.safetensors", file, total);
+}
+
+void decode(const BoundModel& model, const ForeignMatrix& matrix) {
+  fuzz::require(matrix.rows > 0 && matrix.cols > 0);
+  ForeignBytes bytes;
+  for (const io::TensorEntry* part : matrix.parts) {
+    const auto& file = model.checkpoint().files()[static_cast<size_t>(part->file_index)];
+    bytes.emplace_back(static_cast<size_t>(part->bytes));
+    io::InputFile(file.path).read(part->offset, bytes.back(), "a part");
+  }
+  const auto decoder = matrix.decoder(bytes);
+  std::vector<float> row(static_cast<size_t>(matrix.cols));
+  for (const int64_t at : {int64_t{0}, matrix.rows / 2, matrix.rows - 1}) {
+    decoder->values(at, row.data());
+    if (!matrix.format.is_quantised()) continue;
+    const int64_t group = matrix.format.group_columns(matrix.cols);
+    std::vector<uint8_t> codes(static_cast<size_t>(group));
+    float scale = 0, zero = 0;
+    decoder->codes(at, 0, codes.data(), scale, zero);
+    decoder->codes(at, matrix.format.groups(matrix.cols) - 1, codes.data(), scale, zero);
+  }
+}
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const fuzz::Folder safetensors, gguf;
+  const std::string_view text = fuzz::text_of(data, size);
+  const bool is_gguf = text.starts_with("GGUF");
+  try {
+    if (is_gguf) {
+      gguf.write("model.gguf", text);
+    } else {
+      write_safetensors(safetensors, text);
+    }
+    const BoundModel model = BoundModel::open((is_gguf ? gguf : safetensors).path());
+    if (!model.foreign_method().empty()) fuzz::accepted();
+    for (size_t i = 0; i < model.shape().sublayers.size(); ++i)
+      for (size_t w = 0; w < model.shape().sublayers[i].weights.size(); ++w)
+        if (const ForeignMatrix* matrix = model.foreign(i, w)) decode(model, *matrix);
+  } catch (const Error& error) {
+    fuzz::require(error.kind() == ErrorKind::kFile && !error.text().empty());
+  }
+  return 0;
+}
