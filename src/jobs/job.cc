@@ -12,6 +12,7 @@ namespace sluice::jobs {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+constexpr int64_t kMostPassedOver = 16 * kMaxLineBytes;  // of one line: what is longer has no end
 
 enum class Line { kEnd, kWhole, kTooLong };
 
@@ -20,6 +21,7 @@ Line read_line(std::istream& input, const std::string& name, std::string& line) 
   std::array<char, 65536> buffer;
   line.clear();
   bool has_read = false, is_too_long = false;
+  int64_t passed_over = 0;
   for (bool at_end = false; !at_end;) {
     input.getline(buffer.data(), buffer.size());
     auto got = static_cast<size_t>(input.gcount());
@@ -30,10 +32,16 @@ Line read_line(std::istream& input, const std::string& name, std::string& line) 
     if (!at_end) input.clear();         // only the buffer was full
     if (!at_end && got == 0)
       throw Error(ErrorKind::kFile, fmt::format("reading {} broke off", name));
-    if (static_cast<int64_t>(line.size()) > kMaxLineBytes)
-      is_too_long = true;
-    else
+    if (static_cast<int64_t>(line.size()) <= kMaxLineBytes) {
       line.append(buffer.data(), got);
+      continue;
+    }
+    is_too_long = true;
+    passed_over += static_cast<int64_t>(got);
+    if (passed_over > kMostPassedOver)
+      throw Error(ErrorKind::kFile,
+                  fmt::format("{}: a line of more than {} bytes", name, kMostPassedOver),
+                  "give JSON lines, each a request");
   }
   if (!has_read) return Line::kEnd;
   is_too_long = is_too_long || static_cast<int64_t>(line.size()) >

@@ -21,8 +21,10 @@ constexpr int64_t kReadBytes = int64_t{1} << 20;
 constexpr int64_t kMaxRecordBytes =
     int64_t{1} << 30;  // a longer line is no record: bounds memory on foreign files
 
+constexpr int64_t kMostZeros = int64_t{16} << 20;  // that a crash leaves
+
 // Can a crash have left this line? A record cut short, or the zeros that a file system shows for
-// data it lost.
+// data it lost. Also of the beginning of a line: can it become a record?
 bool is_torn(std::string_view tail) {
   const size_t end = tail.find_last_not_of('\0');
   const std::string_view text = tail.substr(0, end == std::string_view::npos ? 0 : end + 1);
@@ -77,7 +79,11 @@ void ResultsFile::load() {
       rest.remove_prefix(end + 1);
     }
     line += rest;
-    if (static_cast<int64_t>(line.size()) > kMaxRecordBytes) load_line({}, line_number);
+    const bool is_record = is_torn(std::string_view(line).substr(0, kRecordStart.size()));
+    const bool has_zeros = !line.empty() && line.back() == '\0';
+    const auto bytes = static_cast<int64_t>(line.size());
+    if (!is_record || bytes > (has_zeros ? kMostZeros : kMaxRecordBytes))
+      load_line({}, line_number);  // refuses it
   }
   if (!line.empty()) mend_tail(line, line_number);
 }

@@ -86,6 +86,35 @@ TEST(JobReader, ALineThatIsTooLongIsAnErrorAndTheNextIsRead) {
   EXPECT_EQ(seen.requests[0].custom_id, "line-2");
 }
 
+// Gives zeros without end and counts them.
+class Zeros : public std::streambuf {
+ public:
+  int64_t given() const { return given_; }
+
+ private:
+  int_type underflow() override {
+    given_ += static_cast<int64_t>(block_.size());
+    setg(block_.data(), block_.data(), block_.data() + block_.size());
+    return traits_type::to_int_type(block_[0]);
+  }
+  std::vector<char> block_ = std::vector<char>(1 << 20);
+  int64_t given_ = 0;
+};
+
+TEST(JobReader, ALineWithoutEndIsRefused) {
+  Zeros zeros;
+  std::istream input(&zeros);
+  JobReader reader(input, "/dev/zero", {});
+  try {
+    reader.next();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kFile);
+    EXPECT_NE(error.text().find("/dev/zero: a line of more than"), std::string::npos);
+  }
+  EXPECT_LT(zeros.given(), 20 * kMaxLineBytes);
+}
+
 TEST(JobReader, ASecondLineWithACustomIdIsAnError) {
   const Seen seen = read_job(
       "{\"custom_id\": \"line-3\", \"prompt\": \"a\"}\n{\"custom_id\": \"line-3\", \"prompt\": "

@@ -1,6 +1,7 @@
 #include "src/jobs/results_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -109,6 +110,18 @@ TEST(ResultsFile, ForeignFilesAreRefusedAndKept) {
     EXPECT_NE(error.text().find("line 1"), std::string::npos) << error.text();
     EXPECT_EQ(read_all(path), text);
   }
+}
+
+TEST(ResultsFile, AnotherKindOfLineIsRefusedByItsBeginning) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("huge");
+  write_all(path, "{");
+  std::filesystem::resize_file(path, uintmax_t{1} << 40);  // a hole: takes no room
+  rusage before{}, after{};
+  getrusage(RUSAGE_SELF, &before);
+  EXPECT_EQ(error_of([&] { ResultsFile results(path, "c", "m"); }).kind(), ErrorKind::kFile);
+  getrusage(RUSAGE_SELF, &after);
+  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 100 << 10);  // KiB
 }
 
 TEST(ResultsFile, WhatCannotBeContinuedIsRefused) {
