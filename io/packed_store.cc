@@ -153,7 +153,9 @@ json describe(const PackedGroup& group) {
 
 bool is_packed_store(const std::filesystem::path& folder) {
   std::error_code ignored;
-  return std::filesystem::exists(folder / kStoreIndexName, ignored);
+  // A dangling link is one too: opening it says what is wrong.
+  return std::filesystem::exists(
+      std::filesystem::symlink_status(folder / kStoreIndexName, ignored));
 }
 
 PackedIndex read_packed_index(const std::filesystem::path& folder) {

@@ -128,6 +128,15 @@ TEST(Checkpoint, RefusesIndicesThatAreNone) {
   }
 }
 
+// Its weight files would be taken for shards without an index.
+TEST(Checkpoint, AStoreWhoseIndexIsADanglingLinkIsRefused) {
+  TemporaryFolder folder;
+  copy_fixture("made/store", folder);
+  std::filesystem::remove(folder / "sluice-store.json");
+  std::filesystem::create_symlink("nowhere", folder / "sluice-store.json");
+  expect_refusal([&] { Checkpoint::open(folder.path()); }, ErrorKind::kFile, {"sluice-store.json"});
+}
+
 TEST(Checkpoint, ShardsMayBeLinksToFilesElsewhere) {
   TemporaryFolder elsewhere;
   TemporaryFolder folder;
