@@ -188,7 +188,7 @@ def gguf_cases():
         for value in (0.0, -1.0, float("nan"), float("inf"), 1e38):
             yield case(f"{name}={value}", made.gguf_llama(keys={name: (made.F32, value)}))
     for name in ("gpt2", "", "llama\0", "x" * 10**6, "\u001b[31m"):
-        yield case(f"architecture-{label(name)}", made.gguf_llama(keys={"general.architecture": (made.STRING, name)}), inspect, REFUSED)
+        yield case(f"architecture-{label(name)}", made.gguf_llama(keys={"general.architecture": (made.STRING, name)}))
     tensor = ("token_embd.weight", (32, 265), 0, b"")
     for what, one in {"dimension-0": (*tensor[:1], (0, 265), 0, b""), "dimensions-huge": (*tensor[:1], (2**40, 2**40), 0, b""), "no-dimensions": (*tensor[:1], (), 0, b""),
                       "9-dimensions": (*tensor[:1], (1,) * 9, 0, b"1234"), "type-99": (*tensor[:2], 99, b""), "type-4": (*tensor[:2], 4, b""), "odd-columns": (*tensor[:1], (33, 2), 2, bytes(36)),
