@@ -42,6 +42,13 @@ HfTokenizer::HfTokenizer(HfParts parts) : parts_(std::move(parts)) {
   bpe_ = std::make_unique<Bpe>(parts_.vocabulary, parts_.merges, parts_.bpe);
   parts_.merges.clear();
   parts_.merges.shrink_to_fit();
+  for (const auto* around : {&parts_.around.before, &parts_.around.after})
+    for (const int32_t id : *around)
+      if (id < 0 || id > last)
+        throw Error(
+            ErrorKind::kFile,
+            fmt::format("tokenizer: post_processor adds token {}, the last is {}", id, last),
+            "the tokenizer file is damaged");
   bos_ = parts_.bos;
   eos_ = parts_.eos;
 }

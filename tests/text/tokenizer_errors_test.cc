@@ -43,6 +43,27 @@ TEST(TokenizerErrors, FlippedBytesAreSurvived) {
   }
 }
 
+// What is put round a text must be tokens: the run would end with a prompt that is out of range.
+TEST(TokenizerErrors, TheTemplatesTokensAreOfTheVocabulary) {
+  const auto with = [](const std::string& id) {
+    return R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []},
+        "post_processor": {"type": "TemplateProcessing", "pair": [],
+          "single": [{"SpecialToken": {"id": "b", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+          "special_tokens": {"b": {"id": "b", "ids": [)" +
+           id + R"(], "tokens": ["b"]}}}})";
+  };
+  EXPECT_EQ(Tokenizer::from_json(with("1"))->encode("a", AddSpecial::kYes),
+            (std::vector<int32_t>{1, 0}));
+  for (const std::string id : {"2", "5000", "2147483647", "-1"}) {
+    try {
+      Tokenizer::from_json(with(id));
+      FAIL() << id;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kFile) << error.text();
+    }
+  }
+}
+
 TEST(TokenizerErrors, NameTheFieldThatIsWrong) {
   const auto message = [](const std::string& json) {
     try {
