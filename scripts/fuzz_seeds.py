@@ -229,8 +229,17 @@ def api():
     return out | {"tools": b"\1" + json.dumps(chat).encode()}
 
 
+def multipart():
+    purpose = b'Content-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+    file = b'Content-Disposition: form-data; name="file"; filename="a.jsonl"\r\nContent-Type: application/jsonl\r\n\r\n{"a":\r\n--1}\r\n'
+    form = b"--x\r\n" + purpose + b"--x\r\n" + file + b"--x--\r\n"
+    empty = b'--x\r\nContent-Disposition: form-data; name=a\r\n\r\n\r\n--x--'
+    return {"two": b"multipart/form-data; boundary=x\n" + form, "quoted": b'Multipart/Form-Data; charset=utf-8; boundary="x"\n' + form,
+            "preamble": b"multipart/form-data; boundary=x\nhello\r\n" + form, "empty": b"multipart/form-data; boundary=x\n" + empty}
+
+
 TARGETS = {f"fuzz_{make.__name__}": make for make in (config, policy, profile, job, results, npy, tokenizer, tokenizer_model, gguf_tokenizer,
-                                                      checkpoint, journal, pickle, safetensors, foreign, guide, chat_template, message, api)}
+                                                      checkpoint, journal, pickle, safetensors, foreign, guide, chat_template, message, api, multipart)}
 
 
 def main(folder, wanted):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Hostile files of every format that sluice reads, and what the program makes of them.
 
-    scripts/hostile_files.py run PROGRAM [--of MODULE] [--only REGEX] [--every N] [--jobs N] [--keep FOLDER]
+    scripts/hostile_files.py run PROGRAM [--of MODULE] [--only REGEX] [--but REGEX] [--every N] [--jobs N] [--keep FOLDER]
     scripts/hostile_files.py write FOLDER [--only REGEX]
     scripts/hostile_files.py list [--only REGEX]
 
@@ -135,8 +135,8 @@ class Runner:
 
 
 def chosen(cases, options):
-    pattern = re.compile(options.only or "")
-    for index, case in enumerate(case for case in cases if pattern.search(case.name)):
+    pattern, known = re.compile(options.only or ""), re.compile(options.but or "(?!)")
+    for index, case in enumerate(case for case in cases if pattern.search(case.name) and not known.search(case.name)):
         if index % options.every == options.every - 1 or case.name.endswith("/good"):
             yield case
 
@@ -182,6 +182,7 @@ def main():
     parser.add_argument("program", nargs="?", help="the program, or the folder to write to")
     parser.add_argument("--of", choices=["configs", "weights", "texts", "stores"], help="cases of one module")
     parser.add_argument("--only", help="cases whose names have this regular expression")
+    parser.add_argument("--but", help="cases without this regular expression: faults that are known")
     parser.add_argument("--every", type=int, default=1, help="only each Nth case (and the good ones)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="so many at once")
     parser.add_argument("--seconds", type=float, default=120, help="longest time of a case")

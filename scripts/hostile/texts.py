@@ -28,6 +28,12 @@ def tokenizer_json_cases():
     for key in token:
         for value in WRONG_VALUES + [2**31 - 1, 5, "lo", "\u0000"]:
             yield case(f"added.{key}={label(value)}", {**good, "added_tokens": [{**token, key: value}]})
+    for number in (-5, 2**31 - 1, 10**9, 1 << 25):  # of a token that the vocabulary has, too
+        yield case(f"added-again-as-{number}", {**good, "added_tokens": [{**token, "content": "lo", "id": number}]}, REFUSED)
+    for number in (-1, 98, 5000, 2**31 - 1):
+        around = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<|end|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}], "pair": [],
+                  "special_tokens": {"<|end|>": {"id": "<|end|>", "ids": [number], "tokens": ["<|end|>"]}}}
+        yield case(f"template-token-{number}", {**good, "post_processor": around}, REFUSED)
     yield case("added-many", {**good, "added_tokens": [{**token, "id": 98 + i, "content": f"<|{i}|>"} for i in range(50000)]})
     yield case("vocabulary-gap", {**good, "model": {**good["model"], "vocab": {**good["model"]["vocab"], "zz": 2**30}}})
     steps = {"normalizer": ["Replace", "Prepend", "NFC", "Strip", "Sequence", "Precompiled", "BertNormalizer", "Nope", ""],
