@@ -68,10 +68,11 @@ int64_t budget(const std::string& text, const char* flag) {
   return bytes;
 }
 
-policy::Profile hardware_of(const PlanFlags& flags) {
+policy::Profile hardware_of(const PlanFlags& flags, const std::stop_token& stop) {
   if (!flags.hardware.empty() && flags.hardware != "this") return find_profile(flags.hardware);
   MeasureOptions options;
   options.quick = true;
+  options.cancel = stop;
   options.progress = [](std::string_view what) {
     std::fprintf(stderr, "sluice: no profile of this machine yet: measuring %.*s\n",
                  static_cast<int>(what.size()), what.data());
@@ -116,11 +117,11 @@ struct Question {
   std::optional<policy::Policy> policy;  // to evaluate, instead of searching
 };
 
-void fill(const PlanFlags& flags, Question& q) {
+void fill(const PlanFlags& flags, const std::stop_token& stop, Question& q) {
   q.model = app::planning_model(flags.model);
   if (!flags.weights.empty())
     q.model.set_weights(weight_format_argument(flags.weights, "--weights"));
-  q.profile = hardware_of(flags);
+  q.profile = hardware_of(flags, stop);
   app::PlanQuestion& asked = q.asked;
   asked.model = &q.model;
   asked.profile = &q.profile;
@@ -352,7 +353,7 @@ std::unique_ptr<Answered> answer(const PlanFlags& flags, const std::stop_token& 
   std::exception_ptr shortage;
   for (const FormatChoice& choice : choices) {
     auto one = std::make_unique<Answered>();  // the request points into the question
-    fill(flags, one->question);
+    fill(flags, stop, one->question);
     if (change) change(one->question);
     take(choice, one->question);
     one->choice = choice.name();

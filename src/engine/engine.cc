@@ -11,6 +11,7 @@
 #include "src/base/error.h"
 #include "src/base/prefault.h"
 #include "src/base/team.h"
+#include "src/device/memory_limit.h"
 #include "src/engine/attention_exchange.h"
 #include "src/engine/batcher.h"
 #include "src/engine/engine_plan.h"
@@ -33,10 +34,23 @@ void keep_average(double& average, double latest) {
   average = average == 0 ? latest : 0.75 * average + 0.25 * latest;
 }
 
-std::unique_ptr<io::FileEngine> make_main_engine(const EngineOptions& options) {
+// The page cache is in the same memory group as we are. What a pass streams and the rest can't hold
+// is not there when the next pass reads it in the same order: with less in flight than by default
+// the file engine drops what it has read. Some kernels kill a group rather than take such pages
+// back in time.
+int64_t buffered_bytes_in_flight(const policy::Plan& plan, int64_t wanted) {
+  constexpr int64_t kPlenty = 256 * kMiB;
+  const int64_t rest = std::max<int64_t>(memory_limit().available_bytes - plan.memory_bytes(), 0);
+  if (rest >= kPlenty && rest >= plan.streamed_weight_bytes + kPlenty / 4) return wanted;
+  return std::clamp(rest / 8, 2 * kMiB, wanted / 2);
+}
+
+std::unique_ptr<io::FileEngine> make_main_engine(const EngineOptions& options,
+                                                 const policy::Plan& plan) {
   io::FileEngineOptions io;
   io.mode = options.io_mode;
   io.direct = options.direct_io;
+  if (!io.direct) io.bytes_in_flight = buffered_bytes_in_flight(plan, io.bytes_in_flight);
   io.log = options.log;
   return io::make_file_engine(io);
 }
@@ -47,7 +61,7 @@ std::unique_ptr<io::FileEngine> make_gather_engine(const EngineOptions& options)
   io::FileEngineOptions io;
   io.mode = options.io_mode;
   io.direct = options.direct_io;
-  io.bytes_in_flight = 8 * kMiB;
+  if (io.direct) io.bytes_in_flight = 8 * kMiB;  // else it would drop rows that others ask for too
   io.request_bytes = 512 * kKiB;
   return io::make_file_engine(io);
 }
@@ -69,7 +83,7 @@ struct Engine::Impl final : TaskRunner {
                planned.memory_budget_bytes,
                options.backend ? options.backend->device().host_memory_source() : nullptr),
         disk("disk", options.disk_budget_bytes > 0 ? options.disk_budget_bytes : INT64_MAX / 2),
-        file_engine(make_main_engine(options)),
+        file_engine(make_main_engine(options, planned.plan)),
         gather_engine(make_gather_engine(options)) {
     const ModelShape& shape = model.shape();
     const policy::Plan& plan = planned.plan;

@@ -100,6 +100,20 @@ TEST_F(FirstRun, MeasuresWithinTheMemoryThatThereIsAndForEveryLimitOnce) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path("tmp")));
 }
 
+TEST_F(FirstRun, ReadsThroughThePageCacheWithinTheGroupToo) {
+  if (kIsSanitized) GTEST_SKIP() << "a sanitizer's own memory fills the group";
+  const auto group = MemoryGroup::make(160 * kMiB);
+  if (!group) GTEST_SKIP() << "no right to make a memory cgroup";
+  const std::string model = folder_.path("opt-125m");
+  ASSERT_EQ(Command({"synth", "opt-125m", model, "--dtype", "bf16"}, options_).wait().exit_code, 0);
+  const Outcome run = group->run("run -m " + model +
+                                     " --prompt-ids 1,2,3 -n 2 --ignore-eos --io buffered"
+                                     " --cpu-mem 126MiB --hardware none",
+                                 options_);
+  EXPECT_EQ(run.signal, 0) << "killed: " << run.err;
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+}
+
 TEST_F(FirstRun, StopsWhenItIsAskedToWhileItMeasures) {
   Command command(
       {"run", "-m", kModel, "-p", "Once", "-n", "4", "--cpu-mem", "900KiB", "--hardware", "this"},
