@@ -57,6 +57,7 @@ std::vector<Kind> product_kinds(bool quick) {
 }
 
 void measure_products(policy::Processor& out, const MeasureLimits& limits) {
+  const auto start = Clock::now();
   struct Size {
     int64_t n, k;
   };
@@ -64,7 +65,6 @@ void measure_products(policy::Processor& out, const MeasureLimits& limits) {
                                       ? std::vector<Size>{{4096, 2048}}
                                       : std::vector<Size>{{768, 768}, {4096, 2048}, {8192, 8192}};
   const std::vector<int64_t> rows{1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
-  const double least_seconds = limits.quick ? 0.015 : 0.012;
   const ProductMemory memory(limits.memory_bytes);
   const int64_t most_rows = std::min(limits.most_rows, rows.back());
   for (const auto& [format, activations] : product_kinds(limits.quick))
@@ -73,7 +73,9 @@ void measure_products(policy::Processor& out, const MeasureLimits& limits) {
       for (const int64_t m : rows) {
         if (m > bench.most_rows() || (limits.quick && m == 256)) continue;
         stop_if_asked(limits.cancel);
-        const double flops = bench.flops(m, least_seconds);
+        // Where others have the cores a call each is all that there is time for.
+        const bool is_late = seconds_since(start) > limits.product_seconds / 2;
+        const double flops = bench.flops(m, is_late ? 0 : 0.012);
         out.matmul.push_back({format, m, bench.n(), bench.k(), best_of({flops}, ""),
                               activations == kernels::ActivationFormat::kInt8});
         const double call = 2.0 * static_cast<double>(m * bench.n() * bench.k()) / flops;
@@ -125,7 +127,8 @@ class AttentionBench {
         sequence(0, 0, static_cast<int32_t>(size_.chunk()))};
     double best_decode = INFINITY;
     double best_prefill = INFINITY;
-    for (int i = 0; i < kCalls; ++i) {
+    const auto start = Clock::now();
+    for (int i = 0; i < kCalls && (i == 0 || seconds_since(start) < kEnoughSeconds); ++i) {
       if (pages_.size() < kBeyondCaches) evict_from_caches(pages_.span());
       best_decode = std::min(best_decode, seconds_of([&] { attend(decode); }));
       best_prefill = std::min(best_prefill, seconds_of([&] { attend(prefill); }));
@@ -137,7 +140,8 @@ class AttentionBench {
   }
 
  private:
-  static constexpr int kHeads = 32, kHeadDim = 128, kColumns = kHeads * kHeadDim, kCalls = 4;
+  static constexpr int kHeads = 32, kHeadDim = 128, kColumns = kHeads * kHeadDim, kCalls = 5;
+  static constexpr double kEnoughSeconds = 0.3;
 
   int64_t pages_bytes(const AttentionSize& size) const {
     return size.sequences * size.context / page_ * page_bytes_;

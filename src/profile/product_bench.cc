@@ -92,13 +92,14 @@ double ProductBench::flops_in(int64_t m, double seconds) const noexcept {
 double ProductBench::flops(int64_t m, double least_seconds) {
   constexpr size_t kLeastCalls = 3;
   constexpr size_t kMostCalls = 4096;
-  run(m);
   std::vector<double> calls;
   const auto start = std::chrono::steady_clock::now();
+  if (least_seconds > 0) run(m);
   double seconds = 0;
   // Of long calls fewer say enough.
-  while (calls.size() < kMostCalls &&
-         (seconds < least_seconds || (calls.size() < kLeastCalls && seconds < 4 * least_seconds))) {
+  while (calls.empty() || (calls.size() < kMostCalls &&
+                           (seconds < least_seconds ||
+                            (calls.size() < kLeastCalls && seconds < 4 * least_seconds)))) {
     calls.push_back(run(m));
     seconds = seconds_since(start);
   }

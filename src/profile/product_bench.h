@@ -38,8 +38,8 @@ class ProductBench {
   int64_t k() const noexcept { return k_; }
   int64_t most_rows() const noexcept { return most_rows_; }
 
-  /// Operations per second: of calls in `least_seconds` (three calls, unless they are long), the
-  /// one that an eighth are faster than. What interrupts most calls does not show.
+  /// Operations per second: of calls in `least_seconds` (three calls, unless they are long; one of
+  /// 0), the one that an eighth are faster than. What interrupts most calls does not show.
   double flops(int64_t m, double least_seconds);
   /// The mean over at least `least_seconds`.
   double mean_flops(int64_t m, double least_seconds);
