@@ -12,8 +12,10 @@ std::string bytes_to_characters(std::string_view bytes);
 /// The inverse; nothing when a character stands for no byte.
 std::optional<std::string> characters_to_bytes(std::string_view characters);
 
-/// GPT-2's split pattern, Llama 3's and Qwen 2's.
+/// How text is cut before merging, as OpenAI (GPT-2, o200k), Meta (Llama 3; Llama 4's is o200k) and
+/// Alibaba (Qwen 2) published it with their models.
 extern const char* const kGpt2Pattern;
+extern const char* const kO200kPattern;
 extern const char* const kLlama3Pattern;
 extern const char* const kQwen2Pattern;
 

@@ -6,6 +6,7 @@
 #include "src/base/error.h"
 #include "src/text/byte_level.h"
 #include "src/text/hf_tokenizer.h"
+#include "src/text/tokenizer_config.h"
 #include "src/text/utf8.h"
 
 namespace sluice::text {
@@ -52,26 +53,6 @@ void read_model(const Field& model, HfParts& parts) {
   }
 }
 
-AddedToken read_added(const Field& json, int32_t id) {
-  AddedToken token;
-  token.id = id;
-  token.content = json.at("content").text();
-  token.is_special = json.boolean_or("special", false);
-  token.single_word = json.boolean_or("single_word", false);
-  token.lstrip = json.boolean_or("lstrip", false);
-  token.rstrip = json.boolean_or("rstrip", false);
-  token.normalized = json.boolean_or("normalized", !token.is_special);
-  return token;
-}
-
-// "bos_token": "<s>" or {"content": "<s>"}.
-std::optional<std::string> token_text(const Field& config, std::string_view key) {
-  if (!config.has(key)) return std::nullopt;
-  const Field value = config.at(key);
-  if (value.json->is_object()) return value.at("content").text();
-  return value.text();
-}
-
 std::optional<int32_t> id_of(const HfParts& parts, const std::optional<std::string>& token) {
   if (!token) return std::nullopt;
   for (const AddedToken& added : parts.added)
@@ -92,29 +73,17 @@ void add_special(HfParts& parts, int32_t id, const std::string& content) {
 }
 
 // Bos, eos and added tokens as tokenizer_config.json has them.
-void read_config(const Field& config, HfParts& parts) {
-  if (!config.json->is_object()) config.refuse("not an object");
-  if (config.has("added_tokens_decoder")) {
-    const Field decoder = config.at("added_tokens_decoder");
-    if (!decoder.json->is_object()) decoder.refuse("not an object");
-    for (const auto& [key, value] : decoder.json->items()) {
-      const Field entry{&value, decoder.path + "." + key};
-      const bool is_number =
-          !key.empty() && key.size() < 9 &&
-          std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; });
-      if (!is_number) entry.refuse("its name is not a token id");
-      const AddedToken token = read_added(entry, std::stoi(key));
-      const bool is_known =
-          std::any_of(parts.added.begin(), parts.added.end(),
-                      [&](const AddedToken& other) { return other.content == token.content; });
-      if (!is_known) parts.added.push_back(token);
-    }
+void apply_config(const TokenizerConfig& config, HfParts& parts) {
+  for (const AddedToken& token : config.added) {
+    const bool is_known =
+        std::any_of(parts.added.begin(), parts.added.end(),
+                    [&](const AddedToken& other) { return other.content == token.content; });
+    if (!is_known) parts.added.push_back(token);
   }
-  for (const char* key : {"bos_token", "eos_token", "unk_token", "pad_token"})
-    if (const auto text = token_text(config, key))
-      if (const auto id = id_of(parts, text)) add_special(parts, *id, *text);
-  parts.bos = id_of(parts, token_text(config, "bos_token"));
-  parts.eos = id_of(parts, token_text(config, "eos_token"));
+  for (const std::string& text : config.special())
+    if (const auto id = id_of(parts, text)) add_special(parts, *id, text);
+  parts.bos = id_of(parts, config.bos);
+  parts.eos = id_of(parts, config.eos);
 }
 
 std::vector<std::pair<std::string, std::string>> parse_merges_text(std::string_view text,
@@ -153,17 +122,14 @@ std::unique_ptr<Tokenizer> load_tokenizer_json(std::string_view text, std::strin
   if (root.has("added_tokens")) {
     const Field added = root.at("added_tokens");
     for (size_t i = 0; i < added.size(); ++i)
-      parts.added.push_back(read_added(added.at(i), added.at(i).at("id").integer()));
+      parts.added.push_back(read_added_token(added.at(i), added.at(i).at("id").integer()));
   }
   if (root.has("normalizer")) parts.normalize = make_normalizer(root.at("normalizer"));
   if (root.has("pre_tokenizer")) parts.split = make_pre_tokenizer(root.at("pre_tokenizer"));
   if (root.has("decoder")) parts.decode = make_decoder(root.at("decoder"));
   if (root.has("post_processor")) parts.around = make_template(root.at("post_processor"));
   parts.kind = parts.bpe.byte_fallback ? "BPE with byte fallback" : "byte-level BPE";
-  if (!config_text.empty()) {
-    const Json config = parse_json(config_text, origin + " (tokenizer_config.json)");
-    read_config({&config, "tokenizer_config.json"}, parts);
-  }
+  if (!config_text.empty()) apply_config(read_tokenizer_config(config_text, origin), parts);
   return std::make_unique<HfTokenizer>(std::move(parts));
 }
 
@@ -177,26 +143,19 @@ std::unique_ptr<Tokenizer> load_vocab_merges(std::string_view vocab_text, std::s
   parts.merges = parse_merges_text(merges, origin);
   parts.kind = "byte-level BPE";
   parts.decode = byte_level_decode();
-  std::string tokenizer_class;
-  bool adds_bos = family_hint == "opt";
-  bool has_prefix_space = false;
-  if (!config_text.empty()) {
-    const Json config = parse_json(config_text, origin + " (tokenizer_config.json)");
-    const Field root{&config, "tokenizer_config.json"};
-    read_config(root, parts);
-    tokenizer_class = root.text_or("tokenizer_class", "");
-    adds_bos = root.boolean_or("add_bos_token", adds_bos);
-    has_prefix_space = root.boolean_or("add_prefix_space", false);
-  }
-  const bool is_qwen = tokenizer_class.starts_with("Qwen2");
+  const TokenizerConfig config = read_tokenizer_config(config_text, origin);
+  apply_config(config, parts);
+  const bool is_qwen = config.tokenizer_class.starts_with("Qwen2");
   if (is_qwen) parts.normalize = nfc_normalizer();
-  parts.split = byte_level_split(is_qwen ? kQwen2Pattern : kGpt2Pattern, has_prefix_space);
+  parts.split = byte_level_split(is_qwen ? kQwen2Pattern : kGpt2Pattern,
+                                 config.adds_prefix_space.value_or(false));
   // OPT's and GPT-2's own names, where no configuration says otherwise.
   for (const char* token : {"<s>", "<pad>", "</s>", "<unk>", "<|endoftext|>"})
     if (const auto id = id_of(parts, token)) add_special(parts, *id, token);
   if (!parts.bos) parts.bos = id_of(parts, family_hint == "opt" ? "</s>" : "<|endoftext|>");
   if (!parts.eos) parts.eos = id_of(parts, family_hint == "opt" ? "</s>" : "<|endoftext|>");
-  if (adds_bos && parts.bos) parts.around.before = {*parts.bos};
+  if (config.adds_bos.value_or(family_hint == "opt") && parts.bos)
+    parts.around.before = {*parts.bos};
   return std::make_unique<HfTokenizer>(std::move(parts));
 }
 

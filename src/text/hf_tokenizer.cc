@@ -15,24 +15,25 @@ constexpr int32_t kLargestId = 1 << 24;
 }  // namespace
 
 HfTokenizer::HfTokenizer(HfParts parts) : parts_(std::move(parts)) {
-  for (const AddedToken& token : parts_.added)
-    parts_.vocabulary.try_emplace(token.content, token.id);
   int32_t last = -1;
-  for (const auto& [text, id] : parts_.vocabulary) {
+  const auto count = [&](const std::string& text, int32_t id) {
     if (id < 0 || id > kLargestId)
       throw Error(ErrorKind::kFile, fmt::format("tokenizer: token \"{}\" has id {}", text, id),
                   "the tokenizer file is damaged");
     last = std::max(last, id);
-  }
+  };
+  for (const auto& [text, id] : parts_.vocabulary) count(text, id);
+  for (const AddedToken& token : parts_.added) count(token.content, token.id);
   if (last < 0)
     throw Error(ErrorKind::kFile, "tokenizer: the vocabulary is empty",
                 "the tokenizer file is damaged");
-  for (const AddedToken& token : parts_.added) last = std::max(last, token.id);
   texts_.resize(static_cast<size_t>(last) + 1);
   for (const auto& [text, id] : parts_.vocabulary) texts_[static_cast<size_t>(id)] = text;
   for (const AddedToken& token : parts_.added) {
     texts_[static_cast<size_t>(token.id)] = token.content;
     added_ids_.insert(token.id);
+    // Not into the vocabulary: merging and whole words know only the model's own tokens.
+    added_by_text_.try_emplace(token.content, token.id);
     if (token.is_special) special_.insert(token.id);
     AddedToken placed = token;
     // Looked for in normalised text, so in its normalised spelling.
@@ -109,7 +110,8 @@ std::string HfTokenizer::decode(std::span<const int32_t> ids, SkipSpecial skip) 
     if (i > 0 && !parts_.decode) out += ' ';
     out += tokens[i];
   }
-  return mend_utf8(out);
+  return mend_utf8(out,
+                   parts_.bpe.byte_fallback ? Replacement::kEveryByte : Replacement::kEveryPart);
 }
 
 std::string HfTokenizer::token_bytes(int32_t id) const {
@@ -126,9 +128,10 @@ std::string HfTokenizer::token_bytes(int32_t id) const {
 }
 
 std::optional<int32_t> HfTokenizer::find(std::string_view token) const {
-  const auto it = parts_.vocabulary.find(token);
-  if (it == parts_.vocabulary.end()) return std::nullopt;
-  return it->second;
+  if (const auto it = parts_.vocabulary.find(token); it != parts_.vocabulary.end())
+    return it->second;
+  if (const auto it = added_by_text_.find(token); it != added_by_text_.end()) return it->second;
+  return std::nullopt;
 }
 
 std::string HfTokenizer::description() const {

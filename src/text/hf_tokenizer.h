@@ -43,6 +43,7 @@ class HfTokenizer final : public Tokenizer {
   HfParts parts_;
   std::unique_ptr<Bpe> bpe_;  // looks into parts_.vocabulary
   AddedTokens added_;
+  Vocabulary added_by_text_;
   std::vector<std::string> texts_;  // by id; empty where there is no token
   std::unordered_set<int32_t> special_;
   std::unordered_set<int32_t> added_ids_;

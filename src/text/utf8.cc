@@ -50,7 +50,8 @@ std::optional<size_t> first_invalid_utf8(std::string_view text) {
   return std::nullopt;
 }
 
-std::string mend_utf8(std::string_view text) {
+std::string mend_utf8(std::string_view text, Replacement replacement) {
+  constexpr std::string_view kReplaced = "\xef\xbf\xbd";
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
@@ -58,7 +59,8 @@ std::string mend_utf8(std::string_view text) {
     if (s.is_valid)
       out += text.substr(0, s.bytes);
     else
-      out += "\xef\xbf\xbd";
+      for (size_t i = 0; i < (replacement == Replacement::kEveryByte ? s.bytes : 1); ++i)
+        out += kReplaced;
     text.remove_prefix(s.bytes);
   }
   return out;

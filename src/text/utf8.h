@@ -9,8 +9,11 @@ namespace sluice::text {
 
 /// Offset of the first byte that is not part of a well-formed character, or nothing.
 std::optional<size_t> first_invalid_utf8(std::string_view text);
-/// `text` with each ill-formed byte run as U+FFFD.
-std::string mend_utf8(std::string_view text);
+/// What becomes a U+FFFD: the longest beginning of a character that is not one (the Unicode
+/// standard's practice), or every byte of it (tokens of single bytes).
+enum class Replacement { kEveryPart, kEveryByte };
+/// `text` with what is ill-formed as U+FFFD.
+std::string mend_utf8(std::string_view text, Replacement replacement = Replacement::kEveryPart);
 /// Bytes of the longest beginning of `text` that ends no character in the middle (ill-formed bytes
 /// count as ended).
 size_t complete_prefix(std::string_view text);

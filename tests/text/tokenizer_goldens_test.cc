@@ -91,10 +91,21 @@ TEST(Tokenizer, SpecialTokensInTheTextAreTheirIds) {
   EXPECT_EQ(qwen->decode(ids, SkipSpecial::kYes), "user\nhi");
 }
 
-TEST(Tokenizer, ReadsTiktokenFiles) {
-  const auto tokenizer = Tokenizer::load(fixture("tokenizers/small_bpe/tiktoken_small.model"));
-  const std::string text = "Hello tiktoken: naïve 日本 123";
-  EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, AddSpecial::kYes), SkipSpecial::kYes), text);
+TEST(Tokenizer, AddedTokensAreNoneOfTheModelsOwn) {
+  // ignore_merges takes words that are tokens of the model; "b" is one only where it stands alone,
+  // and no merge or character of the model gives it.
+  const auto tokenizer = Tokenizer::from_json(R"({
+    "model": {"type": "BPE", "vocab": {"a": 0, "c": 1, "ac": 2, "<unk>": 3}, "merges": ["a c"],
+              "ignore_merges": true, "unk_token": "<unk>"},
+    "added_tokens": [
+      {"id": 4, "content": "ca", "single_word": true, "normalized": false},
+      {"id": 5, "content": "b", "single_word": true, "normalized": false}]})");
+  const auto ids = [&](const char* text) { return tokenizer->encode(text, AddSpecial::kNo); };
+  EXPECT_EQ(ids("ca"), (std::vector<int32_t>{4}));
+  EXPECT_EQ(ids("caca"), (std::vector<int32_t>{1, 2, 0}));
+  EXPECT_EQ(ids("ab"), (std::vector<int32_t>{0, 3}));
+  EXPECT_EQ(ids("ac"), (std::vector<int32_t>{2}));
+  EXPECT_EQ(tokenizer->find("ca"), 4);
 }
 
 TEST(Tokenizer, AMegabyteWithoutASpaceTakesNoQuadraticTime) {

@@ -52,6 +52,27 @@ TEST(Tokenize, TextComesFromAFileOrStandardInput) {
       << "a tokenizer file instead of a folder";
 }
 
+TEST(Tokenize, ManyTextsAndListsOfIdsAreAnsweredLineByLine) {
+  const std::string lines = "\"Once upon a time\"\n[403,407,261,378]\n\"\"\n[]\n\"a\\nb\"";
+  const std::string out = succeed({"tokenize", kModel, "--jsonl", "-"}, {.input = lines}).out;
+  EXPECT_TRUE(out.starts_with("[1,403,407,261,378]\n\"Once upon a time\"\n[1]\n\"\"\n[1,")) << out;
+  EXPECT_TRUE(succeed({"tokenize", kModel, "--jsonl", "-", "--no-special"}, {.input = lines})
+                  .out.starts_with("[403,407,261,378]\n"));
+  for (const auto& [line, word] : {std::pair{"[1,512]", "512"},
+                                   {"[-1]", "-1"},
+                                   {"[1.5]", "1.5"},
+                                   {"{}", "neither"},
+                                   {"\"", "neither"},
+                                   {"[18446744073709551615]", "18446744073709551615"},
+                                   {"", "line 2"}}) {
+    const auto outcome = sluice({"tokenize", kModel, "--jsonl", "-"},
+                                {.input = "\"a\"\n" + std::string(line) + "\n"});
+    EXPECT_EQ(outcome.exit_code, 2) << line;
+    EXPECT_NE(outcome.err.find("line 2"), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find(word), std::string::npos) << outcome.err;
+  }
+}
+
 TEST(Tokenize, PartsOfCharactersPrintAsReplacements) {
   const auto json = succeed({"tokenize", kModel, "--decode", "198", "--json"}).json();
   EXPECT_EQ(json["text"], "\uFFFD");
