@@ -70,7 +70,8 @@ DecodeStep make_strip(const Field& json) {
 
 DecodeStep make_metaspace(const Field& json) {
   const std::string mark = json.text_or("replacement", "\xe2\x96\x81");
-  if (mark.empty()) json.refuse("replacement is empty");
+  if (mark.empty() || character_bytes(mark) != mark.size())
+    json.refuse("replacement is not one character");
   const bool prepends =
       json.text_or("prepend_scheme",
                    json.boolean_or("add_prefix_space", true) ? "always" : "never") != "never";

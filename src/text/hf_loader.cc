@@ -124,6 +124,8 @@ std::unique_ptr<Tokenizer> load_tokenizer_json(std::string_view text, std::strin
     for (size_t i = 0; i < added.size(); ++i)
       parts.added.push_back(read_added_token(added.at(i), added.at(i).at("id").integer()));
   }
+  for (const char* steps : {"normalizer", "decoder"})
+    if (root.has(steps)) refuse_growth(root.at(steps));
   if (root.has("normalizer")) parts.normalize = make_normalizer(root.at("normalizer"));
   if (root.has("pre_tokenizer")) parts.split = make_pre_tokenizer(root.at("pre_tokenizer"));
   if (root.has("decoder")) parts.decode = make_decoder(root.at("decoder"));

@@ -5,6 +5,7 @@
 #include "src/text/byte_level.h"
 #include "src/text/regex.h"
 #include "src/text/steps.h"
+#include "src/text/utf8.h"
 
 namespace sluice::text {
 
@@ -131,7 +132,8 @@ SplitStep make_metaspace(const Field& json) {
                                     json.boolean_or("add_prefix_space", true) ? "always" : "never");
   if (scheme != "always" && scheme != "first" && scheme != "never")
     json.refuse(fmt::format("prepend_scheme \"{}\" is not supported", scheme));
-  if (mark.empty()) json.refuse("replacement is empty");
+  if (mark.empty() || character_bytes(mark) != mark.size())
+    json.refuse("replacement is not one character");
   const bool splits = json.boolean_or("split", true);
   const auto regex = std::make_shared<const Regex>(quote(mark));
   return [mark, scheme, splits, regex](std::vector<std::string>& pieces, bool is_start) {

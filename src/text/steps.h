@@ -22,6 +22,11 @@ struct Template {
   std::vector<int32_t> after;
 };
 
+/// A few hundred bytes of JSON could make terabytes of a word: every step that replaces text
+/// multiplies what the steps before it made. Errors: kFile when the steps of a normalizer or
+/// decoder together make more than 64 bytes of one.
+void refuse_growth(const Field& json);
+
 /// Errors of all: kFile naming a type or value that sluice does not know.
 NormalizeStep make_normalizer(const Field& json);
 SplitStep make_pre_tokenizer(const Field& json);

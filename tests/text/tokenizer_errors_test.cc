@@ -95,6 +95,41 @@ TEST(TokenizerErrors, NameTheFieldThatIsWrong) {
       std::string::npos);
 }
 
+TEST(TokenizerErrors, StepsThatMultiplyTextAreRefused) {
+  const auto chain = [](const std::string& field, const std::string& list, int steps,
+                        const std::string& content) {
+    std::string all;
+    for (int i = 0; i < steps; ++i)
+      all += std::string(all.empty() ? "" : ",") +
+             R"({"type":"Replace","pattern":{"String":"a"},"content":")" + content + "\"}";
+    return R"({"model":{"type":"BPE","vocab":{"a":0},"merges":[]},")" + field +
+           R"(":{"type":"Sequence",")" + list + "\":[" + all + "]}}";
+  };
+  const auto message = [](const std::string& json) {
+    try {
+      Tokenizer::from_json(json);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kFile);
+      return error.text();
+    }
+    return std::string();
+  };
+  const std::string hundred(100, 'a');
+  for (const auto& [field, list] :
+       {std::pair{"normalizer", "normalizers"}, {"decoder", "decoders"}}) {
+    const std::string said = message(chain(field, list, 5, hundred));
+    EXPECT_NE(said.find(field), std::string::npos) << said;
+    EXPECT_NE(said.find("1e+10"), std::string::npos) << said;
+    EXPECT_NE(message(chain(field, list, 1, hundred)), "");
+    EXPECT_NE(message(chain(field, list, 7, "aa")), "");
+    EXPECT_EQ(message(chain(field, list, 6, "aa")), "");
+    EXPECT_EQ(message(chain(field, list, 100, "b")), "");
+  }
+  EXPECT_NE(message(R"({"model":{"type":"BPE","vocab":{"a":0},"merges":[]},
+                        "pre_tokenizer":{"type":"Metaspace","replacement":"  "}})"),
+            "");
+}
+
 TEST(TokenizerErrors, AMissingFolderSaysHowToGoOn) {
   try {
     Tokenizer::load("/nonexistent/model");
