@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "src/base/error.h"
+#include "src/text/newer_characters.h"
 #include "src/text/regex.h"
 #include "src/text/steps.h"
 #include "src/text/utf8.h"
@@ -24,8 +25,24 @@ std::string map_unicode(const std::string& text, int options) {
   return {reinterpret_cast<const char*>(mapped), static_cast<size_t>(length)};
 }
 
+// Characters that Hugging Face's tables do not know stay where they are: marks around them neither
+// pass nor join them.
 NormalizeStep unicode_form(int options) {
-  return [options](std::string text) { return map_unicode(text, options); };
+  return [options](std::string text) {
+    std::string out;
+    size_t done = 0;
+    for (size_t at = 0; at < text.size();) {
+      std::string_view rest(text.data() + at, text.size() - at);
+      const size_t bytes = character_bytes(rest);
+      if (bytes > 1 && is_unknown_to_normalizers(take_character(rest))) {
+        out += map_unicode(text.substr(done, at - done), options);
+        out.append(text, at, bytes);
+        done = at + bytes;
+      }
+      at += bytes;
+    }
+    return out + map_unicode(text.substr(done), options);
+  };
 }
 
 std::string strip_accents(std::string text) {

@@ -5,6 +5,7 @@
 #include <pcre2.h>
 
 #include "src/base/error.h"
+#include "src/text/newer_characters.h"
 
 namespace sluice::text {
 
@@ -35,7 +36,8 @@ struct Regex::Code {
 Regex::Regex(std::string pattern) : pattern_(std::move(pattern)), code_(std::make_unique<Code>()) {
   int error = 0;
   PCRE2_SIZE offset = 0;
-  code_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern_.data()), pattern_.size(),
+  const std::string translated = pcre2_pattern(pattern_);
+  code_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
                               PCRE2_UTF | PCRE2_UCP, &error, &offset, nullptr);
   if (!code_->code)
     throw Error(ErrorKind::kFile,
