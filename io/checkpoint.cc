@@ -15,6 +15,7 @@ std::string_view checkpoint_format_name(CheckpointFormat format) noexcept {
     case CheckpointFormat::kTorchBin: return "PyTorch";
     case CheckpointFormat::kPackedStore: return "packed store";
     case CheckpointFormat::kGguf: return "GGUF";
+    case CheckpointFormat::kGenerated: return "generated";
   }
   return "unknown";
 }
@@ -24,6 +25,10 @@ Checkpoint::Checkpoint()
 
 Checkpoint Checkpoint::open(const std::filesystem::path& path) {
   return CheckpointOpener(path).open();
+}
+
+Checkpoint Checkpoint::describe(std::vector<TensorEntry> tensors, std::string config_text) {
+  return CheckpointOpener({}).describe(std::move(tensors), std::move(config_text));
 }
 
 const TensorEntry* Checkpoint::find(std::string_view name) const noexcept {

@@ -22,9 +22,9 @@ struct CheckpointFile {
   int64_t bytes = 0;
 };
 
-enum class CheckpointFormat { kSafetensors, kTorchBin, kPackedStore, kGguf };
+enum class CheckpointFormat { kSafetensors, kTorchBin, kPackedStore, kGguf, kGenerated };
 
-/// "safetensors", "PyTorch", "packed store", "GGUF".
+/// "safetensors", "PyTorch", "packed store", "GGUF", "generated".
 std::string_view checkpoint_format_name(CheckpointFormat format) noexcept;
 
 class Checkpoint {
@@ -35,6 +35,10 @@ class Checkpoint {
   /// pytorch_model.bin.index.json, pytorch_model.bin, the .gguf file when it is the only one.
   /// Errors: kFile with path, tensor, offset, what is wrong, mend.
   static Checkpoint open(const std::filesystem::path& path);
+  /// A checkpoint that lies nowhere: its tensors' bytes are made when they are asked for
+  /// (ConvertOptions::source_bytes). Each tensor is a "file" of its own, in this order, by its
+  /// name. Errors: kFile for repeated names.
+  static Checkpoint describe(std::vector<TensorEntry> tensors, std::string config_text);
 
   CheckpointFormat format() const noexcept { return format_; }
   const std::vector<CheckpointFile>& files() const noexcept { return files_; }

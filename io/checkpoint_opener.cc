@@ -16,6 +16,7 @@
 #include "io/safetensors.h"
 #include "io/torch_zip.h"
 #include "src/base/error.h"
+#include "src/base/files.h"
 
 namespace sluice::io {
 
@@ -32,21 +33,19 @@ bool has_extension(const fs::path& path, std::initializer_list<std::string_view>
          extensions.end();
 }
 
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(
-      fs::symlink_status(path, ignored));  // a dangling link exists: opening it says what is wrong
+// A dangling link counts: opening it says what is wrong.
+bool is_named(const fs::path& path) {
+  std::error_code problem;
+  return fs::exists(fs::symlink_status(path, problem)) || is_there(path);
 }
 
 std::string optional_text(const fs::path& path) {
-  return is_there(path) ? read_text_file(path) : std::string();
+  return read_file_if_there(path, kMostSettingsBytes).value_or(std::string());
 }
 
 std::vector<fs::path> files_with_extension(const fs::path& folder, std::string_view extension) {
-  std::vector<fs::path> paths;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-    if (entry.path().extension().string() == extension) paths.push_back(entry.path());
-  std::sort(paths.begin(), paths.end());
+  std::vector<fs::path> paths = folder_entries(folder);
+  std::erase_if(paths, [&](const fs::path& path) { return path.extension() != extension; });
   return paths;
 }
 
@@ -66,20 +65,28 @@ int64_t promised_shards(const fs::path& path) {
 }  // namespace
 
 Checkpoint CheckpointOpener::open() {
-  std::error_code problem;
-  const fs::file_status status = fs::status(path_, problem);
-  if (!fs::exists(status))
+  const PathKind kind = path_kind(path_);
+  if (kind == PathKind::kMissing)
     throw Error(ErrorKind::kFile, fmt::format("{}: no such file or folder", path_.string()),
                 kNoModelMend);
-  try {
-    if (fs::is_directory(status)) {
-      open_folder();
-    } else {
-      open_lone_file();
-    }
-  } catch (const fs::filesystem_error& error) {
-    throw Error(ErrorKind::kFile, fmt::format("{}: {}", path_.string(), error.code().message()));
+  if (kind == PathKind::kFolder) {
+    open_folder();
+  } else {
+    open_lone_file();
   }
+  finish();
+  return std::move(result_);
+}
+
+Checkpoint CheckpointOpener::describe(std::vector<TensorEntry> tensors, std::string config_text) {
+  result_.format_ = CheckpointFormat::kGenerated;
+  result_.config_text_ = std::move(config_text);
+  for (TensorEntry& tensor : tensors) {
+    tensor.file_index = static_cast<int32_t>(result_.files_.size());
+    tensor.offset = 0;
+    result_.files_.push_back({tensor.name, tensor.bytes});
+  }
+  result_.tensors_ = std::move(tensors);
   finish();
   return std::move(result_);
 }
@@ -90,7 +97,7 @@ void CheckpointOpener::open_folder() {
   result_.generation_config_text_ = optional_text(path_ / "generation_config.json");
   if (is_packed_store(path_)) return open_packed_store();
   // Its finished weight files would look like a checkpoint of which the rest is missing.
-  if (is_there(path_ / kJournalName))
+  if (is_named(path_ / kJournalName))
     throw Error(ErrorKind::kFile, fmt::format("{}: an unfinished conversion", path_.string()),
                 "run the same sluice convert command again to finish it");
   if (open_safetensors_folder() || open_torch_folder() || open_gguf_folder()) return;
@@ -122,12 +129,12 @@ void CheckpointOpener::open_lone_file() {
 }
 
 bool CheckpointOpener::open_safetensors_folder() {
-  if (const fs::path index = path_ / "model.safetensors.index.json"; is_there(index)) {
+  if (const fs::path index = path_ / "model.safetensors.index.json"; is_named(index)) {
     open_index(index, CheckpointFormat::kSafetensors);
     return true;
   }
   result_.format_ = CheckpointFormat::kSafetensors;
-  if (const fs::path single = path_ / "model.safetensors"; is_there(single)) {
+  if (const fs::path single = path_ / "model.safetensors"; is_named(single)) {
     add_file(single);
     return true;
   }
@@ -137,13 +144,13 @@ bool CheckpointOpener::open_safetensors_folder() {
 }
 
 bool CheckpointOpener::open_torch_folder() {
-  if (const fs::path index = path_ / "pytorch_model.bin.index.json"; is_there(index)) {
+  if (const fs::path index = path_ / "pytorch_model.bin.index.json"; is_named(index)) {
     open_index(index, CheckpointFormat::kTorchBin);
     return true;
   }
   result_.format_ = CheckpointFormat::kTorchBin;
   const fs::path single = path_ / "pytorch_model.bin";
-  if (!is_there(single)) return false;
+  if (!is_named(single)) return false;
   add_file(single);
   return true;
 }
@@ -173,7 +180,7 @@ void CheckpointOpener::open_gguf(const fs::path& path) {
     const fs::path one =
         path.parent_path() /
         fmt::format("{}-{:05}{}.gguf", stem.substr(0, end - 6), part, stem.substr(end));
-    if (!is_there(one))
+    if (!is_named(one))
       throw Error(ErrorKind::kFile, fmt::format("{}: this part is missing", one.string()),
                   "download all parts into one folder");
     add_file(one);
@@ -194,7 +201,7 @@ void CheckpointOpener::open_unindexed(const std::vector<fs::path>& paths) {
 void CheckpointOpener::open_index(const fs::path& index_path, CheckpointFormat format) {
   result_.format_ = format;
   const ShardIndex index =
-      parse_shard_index(read_text_file(index_path, JsonLimits{}.max_bytes), index_path.string());
+      parse_shard_index(read_file(index_path, JsonLimits{}.max_bytes), index_path.string());
   refuse_missing_shards(index, index_path);
   for (const auto& [shard, tensors] : index.tensors_by_shard) add_file(path_ / shard);
   refuse_broken_promises(index, index_path);
@@ -204,7 +211,7 @@ void CheckpointOpener::refuse_missing_shards(const ShardIndex& index,
                                              const fs::path& index_path) const {
   std::vector<std::string> missing;
   for (const auto& [shard, tensors] : index.tensors_by_shard)
-    if (!is_there(path_ / shard)) missing.push_back(shard);
+    if (!is_named(path_ / shard)) missing.push_back(shard);
   if (missing.empty()) return;
   throw Error(ErrorKind::kFile,
               fmt::format("{}: {} of {} shards that {} names are missing, the first is {}",

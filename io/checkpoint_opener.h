@@ -15,6 +15,8 @@ class CheckpointOpener {
  public:
   explicit CheckpointOpener(const std::filesystem::path& path) : path_(path) {}
   Checkpoint open();
+  /// Checkpoint::describe.
+  Checkpoint describe(std::vector<TensorEntry> tensors, std::string config_text);
 
  private:
   void open_folder();

@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <set>
 
 #include "io/convert_journal.h"
 #include "io/convert_plan.h"
 #include "io/direct_writer.h"
 #include "io/durable_file.h"
 #include "io/element_conversion.h"
+#include "io/folder_lock.h"
 #include "io/packed_store.h"
 #include "io/panel_writer.h"
 #include "io/parallel_ranges.h"
@@ -18,6 +21,7 @@
 #include "io/store_checksum.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/files.h"
 
 namespace sluice::io {
 
@@ -29,7 +33,9 @@ constexpr int64_t kSmallestRange =
     256 << 10;  // elements a thread converts at least: some 0.1 ms, ten times its start
 constexpr int64_t kRoomForSmallFiles = 4 << 20;  // index, journal and folder entries
 
-void refuse_same_folder(const fs::path& source, const fs::path& destination) {
+void refuse_same_folder(const Checkpoint& checkpoint, const fs::path& destination) {
+  if (checkpoint.format() == CheckpointFormat::kGenerated) return;
+  const fs::path& source = checkpoint.folder();
   std::error_code ignored;
   const fs::path from = source.empty() ? fs::path(".") : source;
   if (fs::exists(destination, ignored) && fs::equivalent(from, destination, ignored))
@@ -43,6 +49,13 @@ std::vector<TensorEntry> read_of(const PlannedTensor& tensor) {
   return tensor.make ? tensor.sources : std::vector<TensorEntry>{tensor.source};
 }
 
+[[noreturn]] void refuse_overflow(const std::string& tensor, DType to) {
+  throw Error(
+      ErrorKind::kUser,
+      fmt::format("tensor {}: a value is too large for {}", in_quotes(tensor), dtype_name(to)),
+      "choose a type with the range of the source's: --weights bf16 or f32");
+}
+
 class Conversion {
  public:
   Conversion(const Checkpoint& source, std::span<const StoreGroup> groups,
@@ -50,8 +63,10 @@ class Conversion {
       : source_(source), options_(options), plan_(plan_conversion(source, groups)) {}
 
   ConvertReport run() {
-    refuse_same_folder(source_.folder(), options_.destination);
-    prepare_folder();
+    refuse_same_folder(source_, options_.destination);
+    make_folder(options_.destination);
+    const FolderLock lock(options_.destination);
+    require_free_folder();
     ConvertJournal journal(options_.destination);
     try {
       start_or_continue(journal);
@@ -67,16 +82,10 @@ class Conversion {
   }
 
  private:
-  void prepare_folder() {
-    std::error_code problem;
-    fs::create_directories(options_.destination, problem);
-    if (!fs::is_directory(options_.destination))
-      throw Error(ErrorKind::kFile,
-                  fmt::format("{}: cannot make this folder: {}", options_.destination.string(),
-                              problem ? problem.message() : "something else has its name"));
-    if (options_.overwrite || fs::exists(options_.destination / kJournalName)) return;
+  void require_free_folder() {
+    if (options_.overwrite || is_there(options_.destination / kJournalName)) return;
     refuse_finished_store();
-    if (!fs::is_empty(options_.destination))
+    if (!folder_entries(options_.destination).empty())
       throw Error(ErrorKind::kUser, fmt::format("{}: is not empty", options_.destination.string()),
                   "choose a new folder, or pass --overwrite to write into this one");
   }
@@ -160,25 +169,23 @@ class Conversion {
     std::vector<fs::path> paths = old_files(journal);
     paths.insert(paths.begin(),
                  options_.destination / kStoreIndexName);  // first: without it nothing is a store
-    for (const fs::path& path : paths) {
-      std::error_code problem;
-      fs::remove(path, problem);
-      if (problem)
-        throw Error(ErrorKind::kFile,
-                    fmt::format("{}: removing it: {}", path.string(), problem.message()));
-    }
+    for (const fs::path& path : paths) remove_file(path);
   }
 
-  void copy_small_files() const {
+  void copy_small_files() {
     std::vector<fs::path> paths;
-    if (!source_.config_text().empty()) paths = companion_files(source_.folder());
+    if (!source_.config_text().empty() && source_.format() != CheckpointFormat::kGenerated)
+      paths = companion_files(source_.folder());
     paths.insert(paths.end(), options_.extra_files.begin(), options_.extra_files.end());
     for (const fs::path& path : paths) {
       refuse_stop();
       copy_file_durably(path, options_.destination / path.filename());
+      small_files_.insert(path.filename().string());
     }
-    for (const auto& [name, text] : options_.texts)
+    for (const auto& [name, text] : options_.texts) {
       write_file_durably(options_.destination / name, text);
+      small_files_.insert(name);
+    }
   }
 
   void write_groups(ConvertJournal& journal) {
@@ -191,7 +198,7 @@ class Conversion {
         for (const TensorEntry& source : read_of(tensor))
           append_pieces(pieces, source.file_index, source.offset, source.bytes);
     }
-    PieceReader reader(std::move(files), std::move(pieces));
+    PieceReader reader(std::move(files), std::move(pieces), options_.source_bytes);
     report_ = {.total_bytes = plan_.total_bytes,
                .groups = static_cast<int64_t>(plan_.groups.size()),
                .resumed_groups = static_cast<int64_t>(finished_.size())};
@@ -273,6 +280,9 @@ class Conversion {
           };
           convert_elements(tensor.source.dtype, part(piece, in_element), tensor.target.dtype,
                            part(space, out_element));
+          if (first_overflow(tensor.source.dtype, part(piece, in_element), tensor.target.dtype,
+                             part(space, out_element)) >= 0)
+            refuse_overflow(tensor.source.name, tensor.target.dtype);
         });
         writer.advance(static_cast<size_t>(count * out_element));
         piece = piece.subspan(static_cast<size_t>(count * in_element));
@@ -283,6 +293,10 @@ class Conversion {
   void write_index() const {
     std::string name = source_.folder().filename().string();
     if (name.empty()) name = source_.folder().parent_path().filename().string();
+    // Folders may be called anything, JSON is UTF-8; hours of work must not end at a name.
+    name = nlohmann::json::parse(
+               nlohmann::json(name).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))
+               .get<std::string>();
     PackedIndex index{.source_name = std::move(name),
                       .source_format = std::string(checkpoint_format_name(source_.format())),
                       .source_identity = plan_.source_identity};
@@ -294,6 +308,8 @@ class Conversion {
       for (const PlannedTensor& tensor : group.tensors) entry.tensors.push_back(tensor.target);
       index.groups.push_back(std::move(entry));
     }
+    for (const std::string& name : small_files_)
+      index.small_files.push_back(describe_small_file(options_.destination / name));
     write_file_durably(options_.destination / kStoreIndexName, format_packed_index(index));
   }
 
@@ -313,6 +329,7 @@ class Conversion {
   const ConvertOptions& options_;
   ConvertPlan plan_;
   std::map<std::string, FinishedGroup> finished_;  // by group name
+  std::set<std::string> small_files_;              // names, in the destination
   int64_t done_bytes_ = 0;                         // of finished groups
   ConvertReport report_;
 };
@@ -321,12 +338,7 @@ class Conversion {
 
 ConvertReport convert_checkpoint(const Checkpoint& source, std::span<const StoreGroup> groups,
                                  const ConvertOptions& options) {
-  try {
-    return Conversion(source, groups, options).run();
-  } catch (const fs::filesystem_error& error) {
-    throw Error(ErrorKind::kFile,
-                fmt::format("{}: {}", error.path1().string(), error.code().message()));
-  }
+  return Conversion(source, groups, options).run();
 }
 
 std::vector<fs::path> companion_files(const fs::path& folder) {
@@ -346,10 +358,8 @@ std::vector<fs::path> companion_files(const fs::path& folder) {
                                  "LICENSE.txt",
                                  "LICENSE.md"};
   std::vector<fs::path> paths;
-  for (const char* name : kNames) {
-    std::error_code ignored;
-    if (fs::is_regular_file(folder / name, ignored)) paths.push_back(folder / name);
-  }
+  for (const char* name : kNames)
+    if (is_file(folder / name)) paths.push_back(folder / name);
   return paths;
 }
 

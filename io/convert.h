@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "io/checkpoint.h"
+#include "io/piece_reader.h"
 #include "src/base/weight_format.h"
 
 namespace sluice::io {
@@ -77,6 +78,9 @@ struct ConvertOptions {
   bool verify_finished =
       false;        // when continuing: recompute the checksums of finished groups, not only sizes
   int threads = 0;  // for converting element types; 0: all processors
+  /// Of a generated checkpoint (Checkpoint::describe): makes the bytes of a piece of a file of it.
+  /// Called from several threads.
+  std::function<void(const Piece& piece, std::span<std::byte> to)> source_bytes;
   PanelQuantiser quantise;     // needed where a StoreTensor says so
   std::string quantiser_name;  // what else its result depends on; another one starts anew
   std::function<void(const ConvertProgress&)>

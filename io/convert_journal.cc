@@ -2,16 +2,14 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "io/durable_file.h"
-#include "io/input_file.h"
-#include "src/base/error.h"
+#include "src/base/files.h"
+#include "src/base/system_error.h"
 
 namespace sluice::io {
 
@@ -21,11 +19,10 @@ using nlohmann::json;
 
 constexpr const char* kVersionKey = "sluice-convert";
 constexpr int kJournalVersion = 1;
+constexpr int64_t kMostJournalBytes = 64 << 20;  // 100 bytes a group
 
 [[noreturn]] void fail(const std::filesystem::path& path, const char* action) {
-  const bool is_space = errno == ENOSPC || errno == EDQUOT || errno == EFBIG;
-  throw Error(is_space ? ErrorKind::kResource : ErrorKind::kFile,
-              fmt::format("{}: {}: {}", path.string(), action, std::strerror(errno)));
+  throw system_error(errno, fmt::format("{}: {}", path.string(), action));
 }
 
 std::optional<FinishedGroup> parse_group(const json& line) {
@@ -44,16 +41,7 @@ std::optional<FinishedGroup> parse_group(const json& line) {
 ConvertJournal::ConvertJournal(const std::filesystem::path& folder) : path_(folder / kJournalName) {
   fd_.reset(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!fd_) fail(path_, "opening the journal");
-  if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK)
-      throw Error(
-          ErrorKind::kUser,
-          fmt::format("{}: another conversion into this folder is running", folder.string()),
-          "wait for it, or choose another destination");
-    if (errno != ENOTSUP && errno != ENOLCK) fail(path_, "locking the journal");
-  }
-  const InputFile file(path_);
-  load(file.read_text(0, file.size(), "journal"));
+  load(read_file(path_, kMostJournalBytes));
 }
 
 void ConvertJournal::load(const std::string& text) {

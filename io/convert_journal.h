@@ -1,8 +1,8 @@
 #pragma once
 // The journal of a conversion, sluice-store.journal in its destination: one JSON line for the run,
 // then one for each finished group, each on the disk before the next group begins. A torn last line
-// (the process was killed) is dropped. Holds the lock that keeps a second conversion out. Private
-// to conversion; one thread.
+// (the process was killed) is dropped. The folder's lock (io/folder_lock.h) keeps a second
+// conversion out. Private to conversion; one thread.
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -25,8 +25,7 @@ struct FinishedGroup {
 
 class ConvertJournal {
  public:
-  /// Opens or makes the journal in `folder` and locks it.
-  /// Errors: kFile; kUser when another conversion into the folder is running.
+  /// Opens or makes the journal in `folder`. Errors: kFile, kResource.
   explicit ConvertJournal(const std::filesystem::path& folder);
 
   /// Which run wrote it; nothing when it is new or not a journal of this version.

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "io/checksum.h"
-#include "src/base/error.h"
+#include "src/base/system_error.h"
 
 namespace sluice::io {
 
@@ -50,10 +50,11 @@ void DirectWriter::stop() noexcept {
 }
 
 void DirectWriter::fail(const char* action, int error) const {
-  const bool is_space = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  throw Error(is_space ? ErrorKind::kResource : ErrorKind::kFile,
-              fmt::format("{}: {}: {}", path_.string(), action, std::strerror(error)),
-              is_space ? "free space on that disk, or choose a destination on another" : "");
+  const Error found = system_error(error, fmt::format("{}: {}", path_.string(), action));
+  const bool is_space = error == ENOSPC || error == EDQUOT;
+  throw Error(
+      found.kind(), found.text(),
+      is_space ? "free space on that disk, or choose a destination on another" : found.mend());
 }
 
 // Space that is there from the start is written faster, and too little of it is known before the

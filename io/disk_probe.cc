@@ -12,11 +12,11 @@
 #include <memory>
 
 #include "io/file_engine.h"
-#include "io/io_errors.h"
 #include "io/offload_file.h"
 #include "io/owned_fd.h"
 #include "src/base/arena.h"
 #include "src/base/bytes.h"
+#include "src/base/system_error.h"
 
 namespace sluice::io {
 

@@ -7,22 +7,20 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <span>
 
 #include "io/direct_writer.h"
 #include "io/input_file.h"
 #include "io/owned_fd.h"
 #include "src/base/bytes.h"
-#include "src/base/error.h"
+#include "src/base/system_error.h"
 
 namespace sluice::io {
 
 namespace {
 
 [[noreturn]] void fail(const std::filesystem::path& path, const char* action) {
-  throw Error(ErrorKind::kFile,
-              fmt::format("{}: {}: {}", path.string(), action, std::strerror(errno)));
+  throw system_error(errno, fmt::format("{}: {}", path.string(), action));
 }
 
 }  // namespace
@@ -34,7 +32,8 @@ std::filesystem::path partial_path(const std::filesystem::path& path) {
 }
 
 void sync_folder(const std::filesystem::path& folder) {
-  const OwnedFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const std::filesystem::path& named = folder.empty() ? std::filesystem::path(".") : folder;
+  const OwnedFd fd(::open(named.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd) fail(folder, "opening the folder");
   // Some file systems cannot sync a folder and need not.
   if (::fsync(fd.get()) != 0 && errno != EINVAL) fail(folder, "syncing the folder");

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "io/element_conversion_avx2.h"
@@ -83,6 +84,38 @@ void convert_from(const std::byte* in, DType to, std::byte* out, int64_t count, 
   }
 }
 
+template <typename T>
+T load_element(std::span<const std::byte> bytes, int64_t index) {
+  T value;
+  std::memcpy(&value, bytes.data() + index * static_cast<int64_t>(sizeof(T)), sizeof(T));
+  return value;
+}
+
+// Is element `index` of `bytes` infinite, by its bits? NaN is not.
+bool is_infinite(DType type, std::span<const std::byte> bytes, int64_t index) {
+  switch (type) {
+    case DType::kF64: return std::isinf(load_element<double>(bytes, index));
+    case DType::kF32: return (load_element<uint32_t>(bytes, index) & 0x7fffffffu) == 0x7f800000u;
+    case DType::kF16: return (load_element<uint16_t>(bytes, index) & 0x7fffu) == 0x7c00u;
+    case DType::kBF16: return (load_element<uint16_t>(bytes, index) & 0x7fffu) == 0x7f80u;
+    default: return false;
+  }
+}
+
+// Quickly, of a whole array: is there an element of these bits, its sign apart?
+template <typename Word>
+bool has_magnitude(std::span<const std::byte> bytes, Word mask, Word wanted) {
+  bool found = false;
+  for (int64_t i = 0; i < static_cast<int64_t>(bytes.size() / sizeof(Word)); ++i)
+    found |= (load_element<Word>(bytes, i) & mask) == wanted;
+  return found;
+}
+
+bool has_infinite(DType type, std::span<const std::byte> bytes) {
+  if (type == DType::kF32) return has_magnitude<uint32_t>(bytes, 0x7fffffffu, 0x7f800000u);
+  return has_magnitude<uint16_t>(bytes, 0x7fff, type == DType::kF16 ? 0x7c00 : 0x7f80);
+}
+
 }  // namespace
 
 bool can_convert(DType from, DType to) noexcept {
@@ -119,6 +152,16 @@ void convert_elements_portable(DType from, std::span<const std::byte> in, DType 
       return;
     default: SLUICE_ASSERT(false, "callers ask can_convert first");
   }
+}
+
+int64_t first_overflow(DType from, std::span<const std::byte> in, DType to,
+                       std::span<const std::byte> out) noexcept {
+  if (from == to || from == DType::kF16 || !is_weight_dtype(to) || !has_infinite(to, out))
+    return -1;
+  const auto count = static_cast<int64_t>(out.size()) / dtype_bytes(to);
+  for (int64_t i = 0; i < count; ++i)
+    if (is_infinite(to, out, i) && !is_infinite(from, in, i)) return i;
+  return -1;
 }
 
 void convert_elements(DType from, std::span<const std::byte> in, DType to,

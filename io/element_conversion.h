@@ -20,5 +20,9 @@ void convert_elements(DType from, std::span<const std::byte> in, DType to,
 /// The same without special instructions: for other processors, and for tests.
 void convert_elements_portable(DType from, std::span<const std::byte> in, DType to,
                                std::span<std::byte> out);
+/// The first element that is finite in `in` and infinite in `out`, which convert_elements has made
+/// of it: too large for `to`. -1: none.
+int64_t first_overflow(DType from, std::span<const std::byte> in, DType to,
+                       std::span<const std::byte> out) noexcept;
 
 }  // namespace sluice::io

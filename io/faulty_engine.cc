@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "io/io_errors.h"
 #include "src/base/bytes.h"
+#include "src/base/system_error.h"
 
 namespace sluice::io {
 

@@ -70,7 +70,7 @@ std::unique_ptr<FileEngine> make_file_engine(const FileEngineOptions& options) {
   } catch (const Error& error) {
     if (options.mode == IoMode::kUring || error.kind() != ErrorKind::kDevice) throw;
     auto engine = make_pread_engine(options);
-    if (options.log) options.log(fmt::format("{}; using {}", error.text(), engine->describe()));
+    if (options.warn) options.warn(fmt::format("{}; using {}", error.text(), engine->describe()));
     return engine;
   }
 }

@@ -67,6 +67,8 @@ struct FileEngineOptions {
   bool direct = true;
   /// Gets one line at a time, without newline, from any thread; may be empty.
   std::function<void(std::string_view)> log;
+  /// The same for what somebody should know who did not ask: a slower way than the one asked for.
+  std::function<void(std::string_view)> warn;
 };
 
 class FileEngine {
@@ -78,8 +80,8 @@ class FileEngine {
   virtual ~FileEngine() = default;
 
   /// Opens an existing regular file (or block device) for direct reading. Where the file system
-  /// refuses direct I/O it reads through the page cache, drops from it what was read, and the log
-  /// says so once. Errors: kFile with path and cause.
+  /// refuses direct I/O it reads through the page cache, drops from it what was read, and warns
+  /// once. Errors: kFile with path and cause.
   virtual FileId open_for_read(const std::string& path) = 0;
   /// Takes over an open file; `name` stands in error texts, `is_direct` says that it was opened
   /// with O_DIRECT.
@@ -120,9 +122,9 @@ class FileEngine {
   virtual std::string describe() const = 0;
 };
 
-/// io_uring where the kernel allows it, else threads with pread and pwrite, and the log says why in
-/// one line. Errors: kUser for sizes out of range; kDevice when IoMode::kUring was asked for and is
-/// refused.
+/// io_uring where the kernel allows it, else threads with pread and pwrite, and a warning says why
+/// in one line. Errors: kUser for sizes out of range; kDevice when IoMode::kUring was asked for and
+/// is refused.
 std::unique_ptr<FileEngine> make_file_engine(const FileEngineOptions& options);
 
 struct Window {

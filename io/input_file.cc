@@ -6,9 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
-#include "src/base/error.h"
+#include "src/base/system_error.h"
 
 namespace sluice::io {
 
@@ -16,13 +15,12 @@ InputFile::InputFile(const std::filesystem::path& path) : path_(path) {
   // O_NONBLOCK: opening a named pipe must not wait for a writer; regular files ignore it.
   fd_.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd_) {
-    const bool is_missing = errno == ENOENT;
-    throw Error(ErrorKind::kFile, fmt::format("{}: {}", path.string(), std::strerror(errno)),
-                is_missing ? "check the path, or download the file again" : "");
+    if (errno != ENOENT) throw system_error(errno, path.string());
+    throw Error(ErrorKind::kFile, fmt::format("{}: {}", path.string(), error_text(ENOENT)),
+                "check the path, or download the file again");
   }
   struct stat status {};
-  if (::fstat(fd_.get(), &status) != 0)
-    throw Error(ErrorKind::kFile, fmt::format("{}: {}", path.string(), std::strerror(errno)));
+  if (::fstat(fd_.get(), &status) != 0) throw system_error(errno, path.string());
   if (!S_ISREG(status.st_mode))
     throw Error(ErrorKind::kFile, fmt::format("{}: not a regular file", path.string()));
   size_ = status.st_size;
@@ -40,11 +38,13 @@ void InputFile::read(int64_t offset, std::span<std::byte> to, const char* what) 
     const ssize_t got = ::pread(fd_.get(), to.data() + done, to.size() - done,
                                 static_cast<off_t>(offset) + static_cast<off_t>(done));
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0)
-      throw Error(ErrorKind::kFile,
-                  fmt::format("{}: reading {} at offset {}: {}", path_.string(), what,
-                              offset + static_cast<int64_t>(done),
-                              got < 0 ? std::strerror(errno) : "the file ends there now"));
+    if (got <= 0) {
+      const int problem = errno;
+      const std::string where = fmt::format("{}: reading {} at offset {}", path_.string(), what,
+                                            offset + static_cast<int64_t>(done));
+      if (got < 0) throw system_error(problem, where);
+      throw Error(ErrorKind::kFile, where + ": the file ends there now");
+    }
     done += static_cast<size_t>(got);
   }
 }

@@ -5,18 +5,16 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "io/input_file.h"
 #include "io/tensor_entry.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/files.h"
 
 namespace sluice::io {
 
 namespace {
 
 using nlohmann::json;
-
-constexpr std::string_view kLfsPrefix = "version https://git-lfs";
 
 // Builds the document value by value, so that limits hold before memory is spent and a repeated key
 // is seen.
@@ -91,26 +89,6 @@ class LimitedBuilder : public nlohmann::json_sax<json> {
 
 }  // namespace
 
-void refuse_lfs_pointer(std::string_view first_bytes, const std::filesystem::path& path) {
-  if (!first_bytes.starts_with(kLfsPrefix)) return;
-  throw Error(ErrorKind::kFile,
-              fmt::format("{}: this is a Git LFS pointer, a small text that stands for the file, "
-                          "not the file itself",
-                          path.string()),
-              "run \"git lfs pull\" in the model's folder, or download the file again");
-}
-
-std::string read_text_file(const std::filesystem::path& path, int64_t max_bytes) {
-  const InputFile file(path);
-  if (file.size() > max_bytes)
-    throw Error(ErrorKind::kFile,
-                fmt::format("{}: {} is more than such a file may have ({})", path.string(),
-                            format_bytes(file.size()), format_bytes(max_bytes)));
-  std::string text = file.read_text(0, file.size(), "text");
-  refuse_lfs_pointer(text, path);
-  return text;
-}
-
 json parse_json(std::string_view text, const std::string& where, const JsonLimits& limits) {
   std::string problem;
   if (static_cast<int64_t>(text.size()) > limits.max_bytes) {
@@ -127,7 +105,7 @@ json parse_json(std::string_view text, const std::string& where, const JsonLimit
 }
 
 json read_json_file(const std::filesystem::path& path, const JsonLimits& limits) {
-  return parse_json(read_text_file(path, limits.max_bytes), path.string(), limits);
+  return parse_json(read_file(path, limits.max_bytes), path.string(), limits);
 }
 
 }  // namespace sluice::io

@@ -17,16 +17,10 @@ struct JsonLimits {
   int max_depth = 64;
 };
 
-/// The whole file. Errors: kFile (missing, not a regular file, larger than `max_bytes`, Git LFS
-/// pointer).
-std::string read_text_file(const std::filesystem::path& path, int64_t max_bytes = 16 << 20);
 /// `where` is for errors (a path). Errors: kFile (syntax with position, duplicate key, a limit).
 nlohmann::json parse_json(std::string_view text, const std::string& where,
                           const JsonLimits& limits = {});
-/// read_text_file + parse_json.
+/// sluice::read_file + parse_json.
 nlohmann::json read_json_file(const std::filesystem::path& path, const JsonLimits& limits = {});
-
-/// Throws the kFile error for a Git LFS pointer when `first_bytes` of the file `path` are one.
-void refuse_lfs_pointer(std::string_view first_bytes, const std::filesystem::path& path);
 
 }  // namespace sluice::io

@@ -12,8 +12,8 @@
 #include <cerrno>
 #include <limits>
 
-#include "io/io_errors.h"
 #include "src/base/bytes.h"
+#include "src/base/system_error.h"
 
 namespace sluice::io {
 

@@ -15,6 +15,7 @@
 #include "io/piece_reader.h"
 #include "io/store_checksum.h"
 #include "src/base/error.h"
+#include "src/base/files.h"
 
 namespace sluice::io {
 
@@ -82,10 +83,7 @@ struct IndexParser {
                       .file = value.at("file").get<std::string>(),
                       .bytes = size(value.at("bytes"), "a file's size"),
                       .checksum = checksum(value.at("checksum").get<std::string>())};
-    if (group.file.empty() ||
-        group.file.find_first_of(std::string_view("/\0", 2)) != std::string::npos ||
-        group.file == "." || group.file == "..")
-      fail(fmt::format("{} is not the name of a file in the store", in_quotes(group.file)));
+    require_file_name(group.file);
     if (value.contains("repeats")) group.repeats = value["repeats"].get<std::string>();
     for (const json& item : value.at("tensors")) {
       group.tensors.push_back(tensor(item, group.bytes));
@@ -110,6 +108,20 @@ struct IndexParser {
           fmt::format("group {} can't repeat {}", in_quotes(group.name), in_quotes(group.repeats)));
   }
 
+  void require_file_name(const std::string& name) const {
+    if (name.empty() || name.find_first_of(std::string_view("/\0", 2)) != std::string::npos ||
+        name == "." || name == "..")
+      fail(fmt::format("{} is not the name of a file in the store", in_quotes(name)));
+  }
+
+  PackedSmallFile small_file(const json& value) const {
+    PackedSmallFile file{.name = value.at("name").get<std::string>(),
+                         .bytes = size(value.at("bytes"), "a file's size"),
+                         .checksum = checksum(value.at("checksum").get<std::string>())};
+    require_file_name(file.name);
+    return file;
+  }
+
   PackedIndex index(const json& root) const {
     if (!root.is_object() || root.value("format", json()) != json(kFormatName))
       fail("not the index of a packed store");
@@ -129,9 +141,15 @@ struct IndexParser {
       if (!files.insert(index.groups.back().file).second)
         fail(fmt::format("file {} appears twice", in_quotes(index.groups.back().file)));
     }
+    if (root.contains("small_files"))
+      for (const json& item : root["small_files"]) index.small_files.push_back(small_file(item));
     return index;
   }
 };
+
+std::string format_checksum(uint32_t checksum) {
+  return fmt::format("{}{:08x}", kChecksumPrefix, checksum);
+}
 
 json describe(const PackedGroup& group) {
   json tensors = json::array();
@@ -143,7 +161,7 @@ json describe(const PackedGroup& group) {
   json out = {{"name", group.name},
               {"file", group.file},
               {"bytes", group.bytes},
-              {"checksum", fmt::format("{}{:08x}", kChecksumPrefix, group.checksum)},
+              {"checksum", format_checksum(group.checksum)},
               {"tensors", std::move(tensors)}};
   if (!group.repeats.empty()) out["repeats"] = group.repeats;
   return out;
@@ -152,10 +170,11 @@ json describe(const PackedGroup& group) {
 }  // namespace
 
 bool is_packed_store(const std::filesystem::path& folder) {
-  std::error_code ignored;
+  std::error_code problem;
   // A dangling link is one too: opening it says what is wrong.
-  return std::filesystem::exists(
-      std::filesystem::symlink_status(folder / kStoreIndexName, ignored));
+  const std::filesystem::path index = folder / kStoreIndexName;
+  return std::filesystem::exists(std::filesystem::symlink_status(index, problem)) ||
+         is_there(index);
 }
 
 PackedIndex read_packed_index(const std::filesystem::path& folder) {
@@ -172,6 +191,10 @@ PackedIndex read_packed_index(const std::filesystem::path& folder) {
 std::string format_packed_index(const PackedIndex& index) {
   json groups = json::array();
   for (const PackedGroup& group : index.groups) groups.push_back(describe(group));
+  json small_files = json::array();
+  for (const PackedSmallFile& file : index.small_files)
+    small_files.push_back(
+        {{"name", file.name}, {"bytes", file.bytes}, {"checksum", format_checksum(file.checksum)}});
   const json root = {{"format", kFormatName},
                      {"version", kStoreVersion},
                      {"alignment", kStoreAlignment},
@@ -179,7 +202,8 @@ std::string format_packed_index(const PackedIndex& index) {
                       {{"name", index.source_name},
                        {"format", index.source_format},
                        {"identity", index.source_identity}}},
-                     {"groups", std::move(groups)}};
+                     {"groups", std::move(groups)},
+                     {"small_files", std::move(small_files)}};
   try {
     return root.dump(1) + '\n';
   } catch (const json::exception&) {
@@ -208,32 +232,54 @@ uint32_t file_checksum(const std::filesystem::path& path, int64_t bytes,
   return checksum;
 }
 
+PackedSmallFile describe_small_file(const std::filesystem::path& path) {
+  const int64_t bytes = InputFile(path).size();
+  return {path.filename().string(), bytes, file_checksum(path, bytes, {}, nullptr)};
+}
+
 int64_t verify_store(const std::filesystem::path& folder,
                      const std::function<void(const VerifyProgress&)>& progress,
                      const std::atomic<bool>* stop) {
   const PackedIndex index = read_packed_index(folder);
+  struct Promise {
+    std::string name, file;
+    int64_t bytes;
+    uint32_t checksum;
+    const char* mend;
+  };
+  std::vector<Promise> promises;
+  for (const PackedSmallFile& file : index.small_files)
+    promises.push_back({file.name, file.name, file.bytes, file.checksum,
+                        "copy the model's own file there again, or convert the model again; if the "
+                        "change was meant, nothing needs mending"});
+  for (const PackedGroup& group : index.groups)
+    promises.push_back(
+        {group.name, group.file, group.bytes, group.checksum,
+         "the file was changed or damaged after it was written: convert the model again"});
   int64_t total = 0;
-  for (const PackedGroup& group : index.groups) total += group.bytes;
+  for (const Promise& promise : promises) total += promise.bytes;
   int64_t done = 0;
-  for (const PackedGroup& group : index.groups) {
-    const std::filesystem::path path = folder / group.file;
+  for (const Promise& promise : promises) {
+    const std::filesystem::path path = folder / promise.file;
     const auto fail = [&](const std::string& problem) {
-      throw Error(ErrorKind::kFile,
-                  fmt::format("{}: group {}: {}", path.string(), in_quotes(group.name), problem),
-                  "the file was changed or damaged after it was written: convert the model again");
+      const std::string group = promise.name == promise.file
+                                    ? std::string()
+                                    : fmt::format("group {}: ", in_quotes(promise.name));
+      throw Error(ErrorKind::kFile, fmt::format("{}: {}{}", path.string(), group, problem),
+                  promise.mend);
     };
-    if (const int64_t size = InputFile(path).size(); size != group.bytes)
-      fail(fmt::format("{} bytes, but the store's index says {}", size, group.bytes));
+    if (const int64_t size = InputFile(path).size(); size != promise.bytes)
+      fail(fmt::format("{} bytes, but the store's index says {}", size, promise.bytes));
     const uint32_t checksum = file_checksum(
-        path, group.bytes,
+        path, promise.bytes,
         [&](int64_t done_in_file) {
-          if (progress) progress({done + done_in_file, total, group.name});
+          if (progress) progress({done + done_in_file, total, promise.name});
         },
         stop);
-    if (checksum != group.checksum)
+    if (checksum != promise.checksum)
       fail(fmt::format("its checksum is {:08x}, but the store's index says {:08x}", checksum,
-                       group.checksum));
-    done += group.bytes;
+                       promise.checksum));
+    done += promise.bytes;
   }
   return done;
 }

@@ -36,11 +36,21 @@ struct PackedGroup {
   std::string repeats;
 };
 
+/// A small file that a conversion has put beside the weights (config.json, the tokenizer).
+struct PackedSmallFile {
+  std::string name;  // inside the folder
+  int64_t bytes = 0;
+  uint32_t checksum = 0;  // CRC32C
+};
+/// As the file is now. Errors: kFile.
+PackedSmallFile describe_small_file(const std::filesystem::path& path);
+
 struct PackedIndex {
   std::string source_name;      // folder or file that was converted
   std::string source_format;    // checkpoint_format_name of it
   std::string source_identity;  // hexadecimal; of its file names, sizes and tensor table
   std::vector<PackedGroup> groups;
+  std::vector<PackedSmallFile> small_files;  // of stores from before they were listed: none
 };
 
 /// True when `folder` has a store index (finished conversion).
@@ -58,9 +68,9 @@ struct VerifyProgress {
   std::string_view group;
 };
 
-/// Reads every weight file and compares size and checksum with the index. Returns the bytes read.
-/// `progress` may be empty; `stop` may be null. Errors: kFile naming the first group that differs;
-/// kCancelled.
+/// Reads every weight file and every small file that the index lists and compares size and
+/// checksum. Returns the bytes read. `progress` may be empty; `stop` may be null. Errors: kFile
+/// naming the first file that differs; kCancelled.
 int64_t verify_store(const std::filesystem::path& folder,
                      const std::function<void(const VerifyProgress&)>& progress = {},
                      const std::atomic<bool>* stop = nullptr);

@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "io/owned_fd.h"
-#include "src/base/error.h"
+#include "src/base/system_error.h"
 
 namespace sluice::io {
 
@@ -38,7 +38,7 @@ class FileCursor {
         leave_direct();
         continue;
       }
-      if (got < 0) fail(piece, std::strerror(errno));
+      if (got < 0) throw system_error(errno, where(piece));
       if (got == 0) fail(piece, "the file ends before it");
       done += got;
       // A direct read that stops short of a block is the end of the file; going on from there would
@@ -60,7 +60,7 @@ class FileCursor {
       is_direct_ = false;
       fd_.reset(::open(path, O_RDONLY | O_CLOEXEC));
     }
-    if (!fd_) throw Error(ErrorKind::kFile, fmt::format("{}: {}", path, std::strerror(errno)));
+    if (!fd_) throw system_error(errno, path);
     file_index_ = file_index;
   }
 
@@ -70,11 +70,13 @@ class FileCursor {
     ::fcntl(fd_.get(), F_SETFL, flags & ~O_DIRECT);
   }
 
+  std::string where(const Piece& piece) const {
+    return fmt::format("{}: reading {} bytes at offset {}",
+                       files_[static_cast<size_t>(piece.file_index)].string(), piece.bytes,
+                       piece.offset);
+  }
   [[noreturn]] void fail(const Piece& piece, const char* problem) const {
-    throw Error(ErrorKind::kFile,
-                fmt::format("{}: reading {} bytes at offset {}: {}",
-                            files_[static_cast<size_t>(piece.file_index)].string(), piece.bytes,
-                            piece.offset, problem));
+    throw Error(ErrorKind::kFile, fmt::format("{}: {}", where(piece), problem));
   }
 
   const std::vector<std::filesystem::path>& files_;
@@ -90,9 +92,11 @@ void append_pieces(std::vector<Piece>& pieces, int32_t file_index, int64_t offse
     pieces.push_back({file_index, offset + done, std::min(kPieceBytes, bytes - done)});
 }
 
-PieceReader::PieceReader(std::vector<std::filesystem::path> files, std::vector<Piece> pieces)
+PieceReader::PieceReader(std::vector<std::filesystem::path> files, std::vector<Piece> pieces,
+                         Maker make)
     : files_(std::move(files)),
       pieces_(std::move(pieces)),
+      make_(std::move(make)),
       slots_(std::min(kSlots, pieces_.size())) {
   // A piece may start and end anywhere in a block: one block more on each side.
   for (Slot& slot : slots_)
@@ -144,7 +148,13 @@ void PieceReader::read_pieces() {
     std::span<const std::byte> bytes;
     std::exception_ptr error;
     try {
-      bytes = cursor.read(piece, slot.memory);
+      if (make_) {
+        const std::span<std::byte> to = slot.memory.span().first(static_cast<size_t>(piece.bytes));
+        make_(piece, to);
+        bytes = to;
+      } else {
+        bytes = cursor.read(piece, slot.memory);
+      }
     } catch (...) {
       error = std::current_exception();
     }

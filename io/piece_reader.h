@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <span>
 #include <thread>
@@ -31,8 +32,12 @@ void append_pieces(std::vector<Piece>& pieces, int32_t file_index, int64_t offse
 
 class PieceReader {
  public:
-  /// Starts reading at once. Pieces name `files` by position.
-  PieceReader(std::vector<std::filesystem::path> files, std::vector<Piece> pieces);
+  /// Makes a piece's bytes instead of reading them; called from several threads.
+  using Maker = std::function<void(const Piece& piece, std::span<std::byte> to)>;
+
+  /// Starts reading at once. Pieces name `files` by position. With `make`, no file is opened.
+  PieceReader(std::vector<std::filesystem::path> files, std::vector<Piece> pieces,
+              Maker make = nullptr);
   ~PieceReader();
   PieceReader(const PieceReader&) = delete;
   PieceReader& operator=(const PieceReader&) = delete;
@@ -53,6 +58,7 @@ class PieceReader {
 
   const std::vector<std::filesystem::path> files_;
   const std::vector<Piece> pieces_;
+  const Maker make_;
   std::mutex
       mutex_;  // guards all below, except the memory of slots that a reading thread has claimed
   std::condition_variable changed_;

@@ -13,8 +13,8 @@
 #include <limits>
 #include <utility>
 
-#include "io/io_errors.h"
 #include "src/base/bytes.h"
+#include "src/base/system_error.h"
 
 namespace sluice::io {
 
@@ -363,8 +363,8 @@ void QueuedEngine::give_up_direct(OpenFile& file) {
   if (flags >= 0 && (flags & O_DIRECT) != 0) ::fcntl(file.fd.get(), F_SETFL, flags & ~O_DIRECT);
   file.is_direct = false;
   file.drops_cache = true;
-  if (!direct_was_refused_.exchange(true)) {
-    log(
+  if (!direct_was_refused_.exchange(true) && options_.warn) {
+    options_.warn(
         fmt::format("{}: the file system refuses direct I/O; going through the page cache "
                     "(slower; said once)",
                     file.name));

@@ -14,6 +14,7 @@
 #include "io/json_file.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/files.h"
 
 static_assert(std::endian::native == std::endian::little,
               "safetensors are little-endian and read in place");

@@ -5,14 +5,17 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <unordered_set>
 
 #include "io/direct_writer.h"
 #include "io/durable_file.h"
+#include "io/folder_lock.h"
 #include "io/parallel_ranges.h"
 #include "io/safetensors.h"
 #include "io/tensor_entry.h"
 #include "src/base/error.h"
+#include "src/base/files.h"
 
 namespace sluice::io {
 
@@ -119,14 +122,10 @@ class ShardedWriter {
   }
 
   void prepare_folder() {
-    std::error_code problem;
-    fs::create_directories(folder_, problem);
-    if (!fs::is_directory(folder_))
-      throw Error(ErrorKind::kFile,
-                  fmt::format("{}: cannot make this folder: {}", folder_.string(),
-                              problem ? problem.message() : "something else has its name"));
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder_))
-      if (is_model_file(entry.path())) old_files_.push_back(entry.path());
+    make_folder(folder_);
+    lock_.emplace(folder_);
+    for (const fs::path& path : folder_entries(folder_))
+      if (is_model_file(path)) old_files_.push_back(path);
     if (!old_files_.empty() && !options_.overwrite)
       refuse(fmt::format("{}: already holds a model ({})", folder_.string(),
                          old_files_.front().filename().string()),
@@ -179,7 +178,7 @@ class ShardedWriter {
 
   // The old model goes only when the new one is complete.
   void publish() {
-    for (const fs::path& path : old_files_) fs::remove(path);
+    for (const fs::path& path : old_files_) remove_file(path);
     for (const Shard& shard : shards_) publish_file(folder_ / shard.name);
     if (shards_.size() == 1) return;
     nlohmann::json weight_map = nlohmann::json::object();
@@ -195,6 +194,7 @@ class ShardedWriter {
   }
 
   const fs::path& folder_;
+  std::optional<FolderLock> lock_;
   std::span<const NewTensor> tensors_;
   const TensorGenerator& generator_;
   const SafetensorsWriteOptions& options_;
@@ -211,12 +211,7 @@ std::vector<std::string> write_sharded_safetensors(const fs::path& folder,
                                                    std::span<const NewTensor> tensors,
                                                    const TensorGenerator& generator,
                                                    const SafetensorsWriteOptions& options) {
-  try {
-    return ShardedWriter(folder, tensors, generator, options).run();
-  } catch (const fs::filesystem_error& error) {
-    throw Error(ErrorKind::kFile,
-                fmt::format("{}: {}", error.path1().string(), error.code().message()));
-  }
+  return ShardedWriter(folder, tensors, generator, options).run();
 }
 
 }  // namespace sluice::io

@@ -13,6 +13,7 @@
 #include "io/pickle.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/files.h"
 
 namespace sluice::io {
 

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "io/io_errors.h"
 #include "src/base/bytes.h"
+#include "src/base/system_error.h"
 
 namespace sluice::io {
 

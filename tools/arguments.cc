@@ -3,9 +3,6 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 #include <map>
 
 #include "src/base/error.h"
@@ -51,12 +48,9 @@ std::vector<int32_t> parse_ids(const std::string& text, const std::string& flag)
   return ids;
 }
 
-std::string read_text(const std::string& path) {
-  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
-  std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path))
-    throw Error(ErrorKind::kFile, path + ": can't be read", "check the path and its permissions");
-  return {std::istreambuf_iterator<char>(file), {}};
+std::string read_text(const std::string& path, int64_t max_bytes) {
+  if (path == "-") return read_standard_input(max_bytes);
+  return read_file(path, max_bytes, Streams::kAllow);
 }
 
 WeightFormat weight_format_argument(const std::string& text, const std::string& flag) {
@@ -69,15 +63,14 @@ WeightFormat weight_format_argument(const std::string& text, const std::string& 
 
 policy::Profile find_profile(const std::string& name_or_path) {
   if (auto shipped = policy::shipped_profile(name_or_path)) return *shipped;
-  std::error_code error;
-  if (!std::filesystem::exists(name_or_path, error)) {
+  if (!is_there(name_or_path)) {
     std::string names;
     for (const std::string& name : policy::shipped_profile_names())
       names += (names.empty() ? "" : ", ") + name;
     throw Error(ErrorKind::kUser, name_or_path + ": neither a shipped profile nor a file of one",
                 "shipped are " + names + "; sluice profile -o FILE writes one of this machine");
   }
-  return policy::parse_profile(read_text(name_or_path), name_or_path);
+  return policy::parse_profile(read_text(name_or_path, kMostSettingsBytes), name_or_path);
 }
 
 void check_utf8(const std::string& text, const std::string& what) {

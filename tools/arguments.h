@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "policy/profile.h"
+#include "src/base/files.h"
 
 namespace sluice::tools {
 
@@ -14,8 +15,9 @@ namespace sluice::tools {
 std::vector<std::string> normalise_arguments(int argc, char** argv);
 /// "1,2,3" to ids. Errors: kUser naming the flag.
 std::vector<int32_t> parse_ids(const std::string& text, const std::string& flag);
-/// A whole text file, or standard input for "-". Errors: kFile.
-std::string read_text(const std::string& path);
+/// A whole text file (a pipe will do), or standard input for "-". Errors: kFile, for more than
+/// `max_bytes` too.
+std::string read_text(const std::string& path, int64_t max_bytes);
 /// Errors: kUser naming the flag and the formats there are.
 WeightFormat weight_format_argument(const std::string& text, const std::string& flag);
 /// A shipped profile by name, or one from a file. Errors: kUser (unknown name, with those there

@@ -177,7 +177,7 @@ void run(const BatchFlags& flags, std::stop_token stop) {
   const std::string config = answers_key(name, model, chat.get(), flags.chat);
   std::optional<BatchOutput> to;
   std::optional<jobs::ResultsFile> results;
-  if (!flags.engine.dry_run || std::filesystem::exists(flags.output)) {
+  if (!flags.engine.dry_run || is_there(flags.output)) {
     to.emplace(flags.output);
     results.emplace(to->path(), config, name);
   }

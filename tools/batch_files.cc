@@ -8,25 +8,16 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 
 #include "src/base/error.h"
+#include "src/base/files.h"
 
 namespace sluice::tools {
 
-namespace {
-std::string temporary_folder() {
-  std::error_code error;
-  const auto folder = std::filesystem::temp_directory_path(error);
-  return error ? "/tmp" : folder.string();
-}
-}  // namespace
-
 BatchInput::BatchInput(const std::string& path) : path_(path), name_(path) {
   if (path != "-") {
-    std::error_code error;
-    if (!std::ifstream(path) || std::filesystem::is_directory(path, error))
+    if (is_folder(path) || !std::ifstream(path))
       throw Error(ErrorKind::kFile, path + ": can't be read", "check the path and its permissions");
     return;
   }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
+#include "src/base/files.h"
 #include "src/serve/load.h"
 #include "tools/command.h"
 #include "tools/load_shape.h"
@@ -76,11 +77,8 @@ void run(const BenchServeFlags& flags, std::stop_token stop) {
   }
   if (flags.json) print_json({{"url", flags.url}, {"seed", flags.shape.seed}, {"results", rows}});
   if (!flags.svg.empty()) {
-    std::ofstream file(flags.svg);
-    file << serve::latency_svg(rows, flags.rates.empty() ? "users" : "requests per second");
-    if (!file.flush())
-      throw Error(ErrorKind::kFile, flags.svg + ": can't be written",
-                  "check the path and free space");
+    write_file(flags.svg,
+               serve::latency_svg(rows, flags.rates.empty() ? "users" : "requests per second"));
   }
   if (!first_error.empty())
     throw Error(ErrorKind::kResource, "some requests failed; the first: " + first_error,

@@ -14,6 +14,7 @@
 #include "tools/chat_options.h"
 #include "tools/command.h"
 #include "tools/engine_flags.h"
+#include "tools/output.h"
 
 namespace sluice::tools {
 
@@ -116,21 +117,20 @@ class Conversation {
     all.push_back(std::move(submission));
     auto admission = service_.submit(std::move(all));
     if (!admission.ticket)
-      throw Error(ErrorKind::kInternal, "the engine has stopped: " + service_.failure());
+      throw Error(service_.failure_kind(), "the engine has stopped: " + service_.failure());
     std::string answer;
     for (;;) {
       const auto event = admission.ticket->mailbox().take(std::chrono::milliseconds(200));
       if (stop.stop_requested()) throw Error(ErrorKind::kCancelled, "stopped");
       if (!event) continue;
-      if (event->kind == serve::Event::Kind::kRefused || event->kind == serve::Event::Kind::kFailed)
-        throw Error(ErrorKind::kUser, event->text);
-      std::fwrite(event->text.data(), 1, event->text.size(), stdout);
-      std::fflush(stdout);
+      if (event->kind == serve::Event::Kind::kRefused) throw Error(ErrorKind::kUser, event->text);
+      if (event->kind == serve::Event::Kind::kFailed)
+        throw Error(service_.failure_kind(), event->text);
+      write_text(event->text);
       answer += event->text;
       if (event->is_last()) break;
     }
-    std::printf("\n");
-    std::fflush(stdout);
+    write_text("\n");
     return answer;
   }
 
@@ -183,7 +183,7 @@ void run(const ChatFlags& flags, std::stop_token stop) {
     } catch (const Error& error) {
       // A person can go on after a message that the template or the context refuses.
       if (!is_terminal || error.kind() != ErrorKind::kUser) throw;
-      std::fprintf(stderr, "sluice: %s\n", error.what());
+      std::fprintf(stderr, "%ssluice: %s\n", message_start(), error.what());
     }
   }
   service.drain(std::chrono::seconds(0));

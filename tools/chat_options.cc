@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
+#include "src/base/files.h"
 #include "src/chat/tool_format.h"
 #include "tools/arguments.h"
 
@@ -60,7 +60,7 @@ std::unique_ptr<chat::ChatTemplate> ChatOptions::load_template(
   auto source = chat::find_chat_template(model);
   if (!chat_template.empty()) {
     if (!source) source.emplace();
-    source->text = read_text(chat_template);
+    source->text = read_text(chat_template, kMostSettingsBytes);
     source->tools_text.clear();
     source->origin = chat_template;
   }
@@ -79,8 +79,9 @@ sampling::SamplingParams ChatOptions::defaults(const std::string& model) const {
   const std::string path = is_auto
                                ? (std::filesystem::path(model) / "generation_config.json").string()
                                : generation_config;
-  if (is_auto && !std::filesystem::exists(path)) return out;
-  const auto json = nlohmann::json::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
+  if (is_auto && !is_there(path)) return out;
+  const auto json = nlohmann::json::parse(read_text(path, kMostSettingsBytes), nullptr,
+                                          /*allow_exceptions=*/false);
   if (!json.is_object())
     throw Error(ErrorKind::kFile, path + ": is no JSON object",
                 "mend it, or leave it out with --generation-config none");
@@ -127,7 +128,9 @@ std::string answers_key(const std::string& model_name, const BoundModel& model,
 }
 
 std::string model_name(const std::string& path) {
-  const auto whole = std::filesystem::absolute(path).lexically_normal();
+  std::error_code gone;  // the folder that the command was started in
+  auto whole = std::filesystem::absolute(path, gone).lexically_normal();
+  if (gone) whole = path;
   return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
 }
 

@@ -12,6 +12,7 @@
 #include "src/app/store_layout.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/files.h"
 #include "tools/arguments.h"
 #include "tools/command.h"
 #include "tools/engine_flags.h"
@@ -40,14 +41,12 @@ void add_gguf_files(const BoundModel& model, io::ConvertOptions& options) {
   options.texts.emplace_back("config.json", model.config_text());
   const std::filesystem::path& folder = model.checkpoint().folder();
   for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json"})
-    if (std::filesystem::is_regular_file(folder / name))
-      options.extra_files.push_back(folder / name);
+    if (is_file(folder / name)) options.extra_files.push_back(folder / name);
   if (text::Tokenizer::exists(folder)) return;
   try {
     for (auto& file : app::gguf_tokenizer_files(model.checkpoint().gguf_metadata(),
                                                 model.checkpoint().files().front().path.string()))
-      if (!std::filesystem::is_regular_file(folder / file.first))
-        options.texts.push_back(std::move(file));
+      if (!is_file(folder / file.first)) options.texts.push_back(std::move(file));
   } catch (const Error& error) {
     std::fprintf(stderr, "sluice: no tokenizer is written: %s\n", error.text().c_str());
   }
@@ -62,7 +61,7 @@ app::Scalings scalings_from(const ConvertFlags& flags, const BoundModel& model,
                 "add --weights int4, or leave it out");
   model.require_runnable();
   const auto tokenizer = need_tokenizer(flags.model);
-  const std::string text = read_text(flags.calibration);
+  const std::string text = read_text(flags.calibration, kMostTextBytes);
   check_utf8(text, flags.calibration);
   std::vector<int32_t> tokens = tokenizer->encode(text, text::AddSpecial::kNo);
   if (static_cast<int64_t>(tokens.size()) > flags.calibration_tokens)

@@ -15,6 +15,7 @@
 #include "kernels/linear.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/files.h"
 #include "src/device/memory_limit.h"
 #include "tools/command.h"
 #include "tools/output.h"
@@ -115,7 +116,8 @@ std::vector<Finding> examine(const DoctorFlags& flags) {
   return findings;
 }
 
-void run(const DoctorFlags& flags) {
+void run(DoctorFlags flags) {
+  if (flags.folder.empty()) flags.folder = temporary_folder();
   const auto findings = examine(flags);
   if (flags.json) {
     auto json = nlohmann::ordered_json::object();
@@ -132,10 +134,10 @@ void run(const DoctorFlags& flags) {
 
 Command add_doctor(CLI::App& program) {
   auto flags = std::make_shared<DoctorFlags>();
-  flags->folder = std::filesystem::temp_directory_path().string();
   CLI::App* parser = program.add_subcommand("doctor", "what this machine has, and what is missing");
-  parser->add_option("--dir", flags->folder, "folder to check for models and offload files")
-      ->capture_default_str();
+  parser->add_option(
+      "--dir", flags->folder,
+      "folder to check for models and offload files (default: the temporary folder)");
   parser->add_flag("--no-speed", flags->no_speed, "leave out the disk's speed");
   parser->add_flag("--json", flags->json, "one JSON object on standard output");
   return {parser, [flags](std::stop_token) { run(*flags); }};

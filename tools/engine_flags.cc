@@ -11,6 +11,7 @@
 #include "src/app/report.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/files.h"
 #include "tools/arguments.h"
 #include "tools/gpu.h"
 #include "tools/output.h"
@@ -153,7 +154,8 @@ namespace {
 policy::Policy base_policy(const EngineFlags& flags) {
   policy::Policy policy;
   if (!flags.policy_file.empty())
-    policy = policy::parse_policy(read_text(flags.policy_file), flags.policy_file);
+    policy =
+        policy::parse_policy(read_text(flags.policy_file, kMostSettingsBytes), flags.policy_file);
   if (!flags.percent.empty()) {
     std::array<double, 6> percent{};
     std::copy_n(flags.percent.begin(), 6, percent.begin());
@@ -264,6 +266,9 @@ EngineOptions EngineFlags::options(const policy::Workload& workload) const {
   out.log = [verbose = verbose](std::string_view line) {
     if (verbose) std::fprintf(stderr, "sluice: %.*s\n", static_cast<int>(line.size()), line.data());
   };
+  out.warn = [](std::string_view line) {
+    std::fprintf(stderr, "sluice: %.*s\n", static_cast<int>(line.size()), line.data());
+  };
   return out;
 }
 
@@ -327,11 +332,7 @@ std::unique_ptr<Engine> open_engine(const EngineFlags& flags, const policy::Work
 
 void finish_run(const EngineFlags& flags, const Engine& engine) {
   if (!flags.trace.empty()) {
-    std::ofstream file(flags.trace);
-    file << chrome_trace_json(engine.trace(), engine.model().shape());
-    if (!file.flush())
-      throw Error(ErrorKind::kFile, flags.trace + ": the trace can't be written",
-                  "check the path and free space");
+    write_file(flags.trace, chrome_trace_json(engine.trace(), engine.model().shape()));
   }
   if (!flags.json) std::fprintf(stderr, "\n%s", app::run_table(engine).c_str());
   if (const auto prediction = flags.prediction(); prediction && !flags.json) {

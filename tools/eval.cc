@@ -71,7 +71,7 @@ app::ScoredSequence last_word(const text::Tokenizer& tokenizer, const nlohmann::
 
 Job accuracy_job(const text::Tokenizer& tokenizer, const std::string& path) {
   Job job;
-  std::istringstream lines(read_text(path));
+  std::istringstream lines(read_text(path, kMostTextBytes));
   std::string line;
   for (int64_t number = 1; std::getline(lines, line); ++number) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
@@ -90,7 +90,7 @@ Job accuracy_job(const text::Tokenizer& tokenizer, const std::string& path) {
 }
 
 Job text_job(const EvalFlags& flags, const text::Tokenizer& tokenizer, int64_t max_positions) {
-  const std::string text = read_text(flags.text);
+  const std::string text = read_text(flags.text, kMostTextBytes);
   check_utf8(text, flags.text);
   Job job;
   job.window = std::min(flags.window, max_positions);

@@ -13,6 +13,7 @@ std::shared_ptr<Backend> open_gpu(int gpu, int64_t memory_bytes, const GpuOption
     reading.log = [](std::string_view line) {
       std::fprintf(stderr, "sluice: %.*s\n", static_cast<int>(line.size()), line.data());
     };
+    reading.warn = reading.log;
     backend->read_with(std::make_unique<GpuDirectEngine>(gpu, GpuDirectEngine::kLibrary, reading));
   }
   return backend;

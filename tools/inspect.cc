@@ -130,6 +130,14 @@ void print_plain(const nlohmann::ordered_json& json) {
           tensor["file"].get<std::string>().c_str());
 }
 
+void print_verified(const nlohmann::ordered_json& json) {
+  const auto small = json["verified_small_files"].get<int64_t>();
+  std::printf(
+      "  checksums  %s verified, %s\n", format_bytes(json["verified_bytes"].get<int64_t>()).c_str(),
+      small > 0 ? fmt::format("weights and {} small files (config, tokenizer)", small).c_str()
+                : "weights alone: a store from before config and tokenizer had checksums");
+}
+
 void run(const InspectFlags& flags, std::stop_token stop) {
   if (flags.kernels && !flags.json) std::printf("%s", kernels::describe_kernels().c_str());
   if (flags.path.empty()) {
@@ -155,14 +163,13 @@ void run(const InspectFlags& flags, std::stop_token stop) {
               "");
         },
         &stopped);
+    json["verified_small_files"] = io::read_packed_index(flags.path).small_files.size();
   }
   if (flags.json)
     print_json(json);
   else
     print_plain(json);
-  if (flags.verify && !flags.json)
-    std::printf("  checksums  %s verified\n",
-                format_bytes(json["verified_bytes"].get<int64_t>()).c_str());
+  if (flags.verify && !flags.json) print_verified(json);
 }
 }  // namespace
 
@@ -172,7 +179,8 @@ Command add_inspect(CLI::App& program) {
       program.add_subcommand("inspect", "what is in a checkpoint, a packed store or a weight file");
   parser->add_option("path", flags->path, "model folder or weight file");
   parser->add_flag("--tensors", flags->tensors, "list every tensor");
-  parser->add_flag("--verify", flags->verify, "read a packed store and compare its checksums");
+  parser->add_flag("--verify", flags->verify,
+                   "read a packed store, config and tokenizer too, and compare its checksums");
   parser->add_flag("--kernels", flags->kernels, "which kernels this CPU runs");
   parser->add_flag("--json", flags->json, "one JSON object on standard output");
   return {parser, [flags](std::stop_token stop) { run(*flags, stop); }};

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <random>
 #include <sstream>
 
 #include "src/base/error.h"
+#include "src/base/files.h"
 
 namespace sluice::tools {
 
@@ -20,8 +20,7 @@ struct Arrival {
 
 // A trace's rows: arrived_at,num_prefill_tokens,num_decode_tokens, with a line of names first.
 std::vector<Arrival> read_trace(const LoadShape& shape) {
-  std::ifstream file(shape.trace);
-  if (!file) throw Error(ErrorKind::kFile, shape.trace + ": can't be read", "check the path");
+  std::istringstream file(read_file(shape.trace, kMostTextBytes, Streams::kAllow));
   std::vector<Arrival> out;
   std::string line;
   for (int64_t number = 0;

@@ -2,17 +2,17 @@
 // code.
 #include <signal.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
-#include <new>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "src/base/error.h"
+#include "src/base/system_error.h"
 #include "tools/arguments.h"
 #include "tools/command.h"
+#include "tools/nearest.h"
 #include "tools/output.h"
 
 namespace {
@@ -21,7 +21,8 @@ using sluice::Error;
 using sluice::ErrorKind;
 
 int report(const Error& error) {
-  std::fprintf(stderr, "sluice: error: %s\n", error.text().c_str());
+  std::fprintf(stderr, "%ssluice: error: %s\n", sluice::tools::message_start(),
+               error.text().c_str());
   if (!error.mend().empty()) std::fprintf(stderr, "  %s\n", error.mend().c_str());
   return sluice::exit_code(error.kind());
 }
@@ -37,11 +38,40 @@ void watch_signals(std::stop_source stop) {
   std::thread([set, stop]() mutable {
     int signal = 0;
     sigwait(&set, &signal);
+    sluice::tools::message_start();  // the line ends in any case: a terminal shows ^C
     std::fprintf(stderr, "\nsluice: stopping (once more to end at once)\n");
     stop.request_stop();
     sigwait(&set, &signal);
     std::_Exit(130);
   }).detach();
+}
+
+// "did you mean run? ", for a command or an option that nobody knows but that is near one; else
+// empty.
+std::string meant(const CLI::App& program, int argc, char** argv) {
+  std::vector<std::string> words = sluice::tools::normalise_arguments(argc, argv);
+  if (words.empty()) return {};
+  std::vector<std::string> known;
+  const CLI::App* command = nullptr;
+  for (const CLI::App* one : program.get_subcommands({})) {
+    known.push_back(one->get_name());
+    if (one->get_name() == words.front()) command = one;
+  }
+  std::string asked = words.front();
+  if (command) {
+    known.clear();
+    for (const CLI::Option* option : command->get_options())
+      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    asked.clear();  // the first option of the line that the command has not
+    for (const std::string& word : words) {
+      const std::string name = word.substr(0, word.find('='));
+      const bool is_unknown =
+          name.starts_with("--") && std::find(known.begin(), known.end(), name) == known.end();
+      if (asked.empty() && is_unknown) asked = name;
+    }
+  }
+  const auto found = sluice::tools::nearest(asked, known);
+  return found ? "did you mean " + *found + "? " : std::string();
 }
 
 int run(int argc, char** argv) {
@@ -67,8 +97,12 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForAllHelp& help) {
     return program.exit(help);
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "sluice: error: %s\n  sluice COMMAND --help lists the options\n",
-                 error.what());
+    const std::string word = argc > 1 ? argv[1] : "";
+    const bool is_word = !word.empty() && word.front() != '-' && program.get_subcommands().empty();
+    std::fprintf(stderr, "sluice: error: %s\n  %ssluice %s\n",
+                 is_word ? ("\"" + word + "\" is no command").c_str() : error.what(),
+                 meant(program, argc, argv).c_str(),
+                 is_word ? "--help lists the commands" : "COMMAND --help lists the options");
     return 2;
   }
   std::stop_source stop;
@@ -86,13 +120,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return run(argc, argv);
-  } catch (const Error& error) {
-    return report(error);
-  } catch (const std::bad_alloc&) {
-    return report(Error(ErrorKind::kResource, "the system gave no more memory",
-                        "close other programs or lower --cpu-mem"));
-  } catch (const std::exception& error) {
-    return report(Error(ErrorKind::kInternal, error.what(),
-                        "this is a bug in sluice; please report it with the command"));
+  } catch (...) {
+    return report(sluice::current_error());
   }
 }

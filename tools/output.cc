@@ -1,5 +1,9 @@
 #include "tools/output.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -13,6 +17,26 @@ void print_json(const nlohmann::ordered_json& json) {
   std::printf("%s\n",
               json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
 }
+
+namespace {
+std::atomic<bool> is_in_line = false;  // write_text's last letter was no line end
+
+// Do both outputs go to one place?
+bool share_a_place() {
+  struct stat out {
+  }, err{};
+  return fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
+         out.st_dev == err.st_dev && out.st_ino == err.st_ino;
+}
+}  // namespace
+
+void write_text(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);  // it may hold zero bytes
+  std::fflush(stdout);
+  if (!text.empty()) is_in_line = text.back() != '\n';
+}
+
+const char* message_start() { return is_in_line.exchange(false) && share_a_place() ? "\n" : ""; }
 
 void check_output() {
   errno = 0;

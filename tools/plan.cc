@@ -104,7 +104,8 @@ policy::SearchConstraints constraints_of(const PlanFlags& flags, policy::Policy&
 // The policy of --policy, with the block of the flags beside it.
 std::optional<policy::Policy> given_policy(const PlanFlags& flags) {
   if (flags.policy_file.empty()) return std::nullopt;
-  policy::Policy out = policy::parse_policy(read_text(flags.policy_file), flags.policy_file);
+  policy::Policy out =
+      policy::parse_policy(read_text(flags.policy_file, kMostSettingsBytes), flags.policy_file);
   if (flags.micro_batch > 0) out.micro_batch_sequences = flags.micro_batch;
   if (flags.micro_batches > 0) out.micro_batches = flags.micro_batches;
   return out;
@@ -291,14 +292,6 @@ void simulate_grid(const policy::SearchRequest& request, const policy::SearchRes
                 ours, ours / rows.front().rate, rows.front().what.c_str());
 }
 
-void write_file(const std::string& path, const std::string& text, const char* what) {
-  std::ofstream file(path);
-  file << text;
-  if (!file.flush())
-    throw Error(ErrorKind::kFile, fmt::format("{}: the {} can't be written", path, what),
-                "check the path and free space");
-}
-
 // A choice of formats that --allow permits.
 struct FormatChoice {
   std::optional<WeightFormat> weights;  // nothing: as they are
@@ -481,10 +474,9 @@ void run_plan(const PlanFlags& flags, const std::stop_token& stop) {
   else
     std::fputs(app::plan_text(subject, request, result, lifts).c_str(), stdout);
   if (flags.simulate_all && !flags.json) simulate_grid(request, result);
-  if (!flags.html.empty())
-    write_file(flags.html, app::plan_html(subject, request, result, lifts), "page");
+  if (!flags.html.empty()) write_file(flags.html, app::plan_html(subject, request, result, lifts));
   if (!flags.output_policy.empty())
-    write_file(flags.output_policy, policy::policy_to_json(result.best.policy) + "\n", "policy");
+    write_file(flags.output_policy, policy::policy_to_json(result.best.policy) + "\n");
 }
 }  // namespace
 

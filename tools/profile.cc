@@ -6,6 +6,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/files.h"
 #include "src/profile/profile_cache.h"
 #include "tools/arguments.h"
 #include "tools/command.h"
@@ -138,13 +139,7 @@ void run_profile(const ProfileFlags& flags, std::stop_token cancel) {
   // The kept profile is the machine's without it: each run measures the GPU that it computes on.
   if (gpu) profile = measure_with_gpu(profile, *gpu);
   const std::string json = policy::profile_to_json(profile);
-  if (!flags.output.empty()) {
-    std::ofstream file(flags.output);
-    file << json;
-    if (!file.flush())
-      throw Error(ErrorKind::kFile, flags.output + ": the profile can't be written",
-                  "check the path and free space");
-  }
+  if (!flags.output.empty()) write_file(flags.output, json);
   if (flags.json)
     std::fputs(json.c_str(), stdout);
   else

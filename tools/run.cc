@@ -38,7 +38,8 @@ std::vector<std::vector<int32_t>> collect_prompts(const RunFlags& flags,
   std::vector<std::vector<int32_t>> out;
   for (const std::string& ids : flags.prompt_ids) out.push_back(parse_ids(ids, "--prompt-ids"));
   std::vector<std::string> texts = flags.prompts;
-  for (const std::string& path : flags.prompt_files) texts.push_back(read_text(path));
+  for (const std::string& path : flags.prompt_files)
+    texts.push_back(read_text(path, kMostTextBytes));
   if (texts.empty() && out.empty())
     throw Error(ErrorKind::kUser, "no prompt",
                 "give -p TEXT, --prompt-file FILE (- for standard input) or --prompt-ids 1,2,3");
@@ -124,11 +125,7 @@ void run(const RunFlags& flags, std::stop_token stop) {
   app::TextSink sink(tokenizer.get());
   const bool is_streaming = prompts.size() == 1 && !flags.engine.json && tokenizer;
   std::vector<app::TextResult> results(prompts.size());
-  if (is_streaming)
-    sink.on_text = [](uint64_t, const std::string& piece) {
-      std::fwrite(piece.data(), 1, piece.size(), stdout);
-      std::fflush(stdout);
-    };
+  if (is_streaming) sink.on_text = [](uint64_t, const std::string& piece) { write_text(piece); };
   sink.on_result = [&](app::TextResult&& result) {
     if (!is_streaming && !flags.engine.json && result.refused.empty()) {
       if (prompts.size() > 1)
@@ -136,14 +133,13 @@ void run(const RunFlags& flags, std::stop_token stop) {
                     result.finish_reason.c_str());
       const std::string line =
           (tokenizer ? result.text : fmt::format("{}", fmt::join(result.token_ids, ","))) + "\n";
-      std::fwrite(line.data(), 1, line.size(), stdout);  // text may hold zero bytes
-      std::fflush(stdout);
+      write_text(line);
     }
     results[result.id] = std::move(result);
   };
   app::PromptSource source(std::move(requests), sink);
   engine->generate(source, sink, stop);
-  if (is_streaming && results.front().refused.empty()) std::printf("\n");
+  if (is_streaming && results.front().refused.empty()) write_text("\n");
   if (flags.engine.json) print_results(flags, *engine, results, tokenizer.get());
   for (const app::TextResult& result : results)
     if (!result.refused.empty())

@@ -10,6 +10,7 @@
 #include "io/disk_probe.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/files.h"
 #include "src/device/memory_limit.h"
 #include "src/profile/learn.h"
 #include "src/profile/profile_cache.h"
@@ -39,8 +40,8 @@ double probe_model_disk(const std::string& model) {
     const uintmax_t bytes = std::filesystem::file_size(path, error);
     if (!error && bytes > most) most = bytes, largest = path;
   };
-  if (std::filesystem::is_directory(model, error)) {
-    for (const auto& entry : std::filesystem::directory_iterator(model, error)) look(entry.path());
+  if (is_folder(model)) {
+    for (const std::filesystem::path& path : folder_entries(model)) look(path);
   } else {
     look(model);
   }
@@ -104,7 +105,8 @@ void search_for_policy(const EngineFlags& flags, EngineOptions& options, std::st
   if (flags.hardware == "none") return;
   auto engine_options = std::make_shared<EngineOptions>(options);
   const auto path = profile_cache_path(flags.offload_dir, flags.threads);
-  const bool is_kept = !path.empty() && std::filesystem::exists(path);
+  std::error_code unreadable;  // then it is measured, and said why it is not kept
+  const bool is_kept = !path.empty() && std::filesystem::exists(path, unreadable);
   const bool is_asked_for = is_kept || !flags.hardware.empty();
   // By hand: expected only where a profile is at hand; nobody asked for a measurement.
   if (options.policy && !is_asked_for) return;
@@ -120,7 +122,10 @@ void search_for_policy(const EngineFlags& flags, EngineOptions& options, std::st
     try {
       profile = machine_profile(flags, *engine_options, cancel);
     } catch (const Error& error) {
-      if (error.kind() == ErrorKind::kUser || error.kind() == ErrorKind::kCancelled) throw;
+      // A profile that somebody named is used or refused.
+      if (!is_this_machine(flags) || error.kind() == ErrorKind::kUser ||
+          error.kind() == ErrorKind::kCancelled)
+        throw;
       tell(fmt::format("this machine can't be measured ({}): filling the budget without a search",
                        error.text()));
       return engine_options->policy ? *engine_options->policy

@@ -84,7 +84,7 @@ sampling::SamplingParams SamplingFlags::checked() const {
                                                    : sampling::EarlyStopping::kHeuristic;
   using sampling::GuideKind;
   if (!schema_file.empty())
-    out.guide = {GuideKind::kJsonSchema, read_text(schema_file), {}};
+    out.guide = {GuideKind::kJsonSchema, read_text(schema_file, kMostSettingsBytes), {}};
   else if (!schema.empty())
     out.guide = {GuideKind::kJsonSchema, schema, {}};
   else if (!regex.empty())

@@ -148,7 +148,7 @@ void run(const ServeFlags& flags, std::stop_token stop) {
   service.drain(std::chrono::seconds(flags.drain_seconds));
   server.stop();
   listener.join();
-  if (!failure.empty()) throw Error(ErrorKind::kInternal, "the engine has stopped: " + failure);
+  if (!failure.empty()) throw Error(service.failure_kind(), "the engine has stopped: " + failure);
   finish_run(engine_flags, *engine);
 }
 }  // namespace

@@ -2,17 +2,16 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "io/durable_file.h"
 #include "src/app/panel_quantiser.h"
 #include "src/app/repeated_layers.h"
 #include "src/app/store_layout.h"
 #include "src/app/synthetic.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/files.h"
 #include "src/model/builtin.h"
 #include "src/model/family.h"
 #include "tools/arguments.h"
@@ -42,10 +41,11 @@ std::string find_config(const SynthFlags& flags) {
   std::string config;
   if (auto builtin = builtin_config(flags.shape))
     config = *builtin;
-  else if (std::filesystem::is_directory(flags.shape))
-    config = read_text((std::filesystem::path(flags.shape) / "config.json").string());
-  else if (std::filesystem::exists(flags.shape))
-    config = read_text(flags.shape);
+  else if (is_folder(flags.shape))
+    config = read_text((std::filesystem::path(flags.shape) / "config.json").string(),
+                       kMostSettingsBytes);
+  else if (is_there(flags.shape))
+    config = read_text(flags.shape, kMostSettingsBytes);
   else
     throw Error(ErrorKind::kUser,
                 fmt::format("\"{}\" is neither a built-in shape nor a config.json", flags.shape),
@@ -53,85 +53,31 @@ std::string find_config(const SynthFlags& flags) {
   return flags.layers == 0 ? config : with_layers(config, flags.shape, flags.layers);
 }
 
-// A folder of our own beside the one to write; goes with all it holds.
-class ScratchFolder {
- public:
-  explicit ScratchFolder(const std::filesystem::path& beside) {
-    std::filesystem::path name = std::filesystem::absolute(beside).lexically_normal();
-    if (!name.has_filename()) name = name.parent_path();  // "folder/"
-    std::error_code ignored;
-    std::filesystem::create_directories(name.parent_path(), ignored);
-    std::string pattern = (name.parent_path() / ".sluice-synth-XXXXXX").string();
-    if (!mkdtemp(pattern.data()))
-      throw Error(ErrorKind::kFile, fmt::format("{}: no folder can be made there", pattern),
-                  "write to a folder whose parent can be written");
-    path_ = pattern;
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  const std::filesystem::path& path() const noexcept { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
-// Before minutes of work.
-void require_free(const SynthFlags& flags) {
-  std::error_code ignored;
-  if (flags.overwrite || !std::filesystem::exists(flags.folder, ignored) ||
-      std::filesystem::is_empty(flags.folder, ignored))
-    return;
-  throw Error(ErrorKind::kUser, fmt::format("{}: is not empty", flags.folder),
-              "choose another folder, or pass --overwrite");
-}
-
-// Of a store of so many parameters, about: tables are counted as matrices are.
-int64_t store_bytes(const WeightFormat& format, int64_t parameters) {
-  constexpr int64_t kColumns = 8192;
-  return static_cast<int64_t>(static_cast<double>(parameters) / kColumns *
-                              static_cast<double>(format.row_bytes(kColumns)));
-}
-
-// Of what --overwrite replaces.
-int64_t replaced_bytes(const SynthFlags& flags) {
-  int64_t bytes = 0;
-  std::error_code problem;
-  for (const auto& entry : std::filesystem::directory_iterator(flags.folder, problem))
-    if (entry.is_regular_file(problem)) bytes += static_cast<int64_t>(entry.file_size(problem));
-  return bytes;
-}
-
-// The checkpoint at `source` to a packed store in the folder asked for.
-void pack(const SynthFlags& flags, const WeightFormat& format, const std::filesystem::path& source,
-          const std::atomic<bool>& stopped) {
-  const BoundModel model = BoundModel::open(source);
+// Straight to a packed store: what it is made of is never on disk. Returns the bytes written.
+int64_t pack(const SynthFlags& flags, const WeightFormat& format, const ModelShape& shape,
+             const std::string& config, const app::SyntheticOptions& options) {
+  app::SyntheticCheckpoint source = app::synthetic_checkpoint(shape, config, options);
+  const BoundModel model = BoundModel::bind(std::move(source.checkpoint), flags.shape);
   const auto search = kernels::RangeSearch::kMinMax;
-  Progress progress("converting");
-  io::ConvertOptions options;
-  options.destination = flags.folder;
-  options.overwrite = flags.overwrite;
-  options.threads = flags.threads;
-  options.quantise = app::panel_quantiser(search);
-  options.quantiser_name = "minmax";
-  options.stop = &stopped;
-  options.progress = [&](const io::ConvertProgress& at) {
+  Progress progress("writing");
+  io::ConvertOptions convert;
+  convert.destination = flags.folder;
+  convert.overwrite = flags.overwrite;
+  convert.threads = flags.threads;
+  convert.quantise = app::panel_quantiser(search);
+  convert.quantiser_name = fmt::format("minmax, synth seed {}", flags.seed);
+  convert.source_bytes = source.source_bytes;
+  convert.texts.emplace_back("config.json", source.config_json);
+  convert.stop = options.write.stop;
+  convert.progress = [&](const io::ConvertProgress& at) {
     progress.update(at.done_bytes, at.total_bytes,
                     fmt::format("{} of {}, {}", format_bytes(at.done_bytes),
                                 format_bytes(at.total_bytes), at.group),
                     "");
   };
-  try {
-    io::convert_checkpoint(model.checkpoint(), app::store_groups(model, format, search), options);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kCancelled) throw;
-    // What it was made of goes with this run.
-    throw Error(ErrorKind::kCancelled, flags.folder + ": stopped before it was complete",
-                "to write it anew, add --overwrite");
-  }
+  const auto report =
+      io::convert_checkpoint(model.checkpoint(), app::store_groups(model, format, search), convert);
+  return report.total_bytes;
 }
 
 void run(const SynthFlags& flags, std::stop_token stop) {
@@ -158,41 +104,33 @@ void run(const SynthFlags& flags, std::stop_token stop) {
                static_cast<double>(whole->shape().num_parameters()) / 1e9,
                format_bytes(bytes).c_str(), flags.dtype.c_str(), flags.folder.c_str());
   if (flags.dry_run) return;
-  std::optional<ScratchFolder> scratch;
-  if (format) {
-    require_free(flags);
-    scratch.emplace(flags.folder);
-    // For the checkpoint and the store that is made of it beside it: before minutes of writing.
-    io::require_disk_space(scratch->path(),
-                           bytes + store_bytes(*format, model->shape().num_parameters()),
-                           replaced_bytes(flags));
-  }
-  // The writer wants a folder that holds nothing.
-  const std::filesystem::path folder =
-      scratch ? scratch->path() / "source" : std::filesystem::path(flags.folder);
-  Progress progress("writing");
   const auto started = std::chrono::steady_clock::now();
   const auto elapsed = [&] {
     return std::max(
         std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count(), 1e-9);
   };
-  options.write.progress = [&](const io::WriteProgress& at) {
-    progress.update(
-        at.done_bytes, at.total_bytes,
-        fmt::format("{} of {}", format_bytes(at.done_bytes), format_bytes(at.total_bytes)),
-        format_rate(static_cast<double>(at.done_bytes) / elapsed()));
-  };
-  app::write_synthetic_model(model->shape(), config, folder, options);
+  int64_t written = 0;
   if (format) {
-    pack(flags, *format, folder, stopped);
-    if (flags.repeats_layers)
-      app::repeat_layer(
-          flags.folder, whole->shape(),
-          with_layers(read_text((std::filesystem::path(flags.folder) / "config.json").string()),
-                      flags.folder, whole->shape().num_layers));
+    written = pack(flags, *format, model->shape(), config, options);
+    if (flags.repeats_layers) {
+      const auto path = std::filesystem::path(flags.folder) / "config.json";
+      app::repeat_layer(flags.folder, whole->shape(),
+                        with_layers(read_text(path.string(), kMostSettingsBytes), flags.folder,
+                                    whole->shape().num_layers));
+    }
+  } else {
+    Progress progress("writing");
+    options.write.progress = [&](const io::WriteProgress& at) {
+      progress.update(
+          at.done_bytes, at.total_bytes,
+          fmt::format("{} of {}", format_bytes(at.done_bytes), format_bytes(at.total_bytes)),
+          format_rate(static_cast<double>(at.done_bytes) / elapsed()));
+    };
+    written = app::write_synthetic_model(model->shape(), config, flags.folder, options);
   }
-  std::fprintf(stderr, "sluice: written in %s, %s\n", format_seconds(elapsed()).c_str(),
-               format_rate(static_cast<double>(bytes) / elapsed()).c_str());
+  std::fprintf(stderr, "sluice: %s written in %s, %s\n", format_bytes(written).c_str(),
+               format_seconds(elapsed()).c_str(),
+               format_rate(static_cast<double>(written) / elapsed()).c_str());
 }
 }  // namespace
 

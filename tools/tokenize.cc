@@ -46,7 +46,8 @@ void print_text(const TokenizeFlags& flags, const text::Tokenizer& tokenizer) {
 }
 
 void print_ids(const TokenizeFlags& flags, const text::Tokenizer& tokenizer) {
-  const std::string input = !flags.file.empty() ? read_text(flags.file) : *flags.prompt;
+  const std::string input =
+      !flags.file.empty() ? read_text(flags.file, kMostTextBytes) : *flags.prompt;
   check_utf8(input, "the text");
   const auto ids = tokenizer.encode(input, flags.add_special());
   if (flags.json) {

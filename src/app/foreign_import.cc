@@ -6,6 +6,7 @@
 #include <atomic>
 #include <limits>
 
+#include "io/element_conversion.h"
 #include "io/parallel_ranges.h"
 #include "kernels/elementwise.h"
 #include "kernels/quantise.h"
@@ -54,9 +55,17 @@ std::vector<std::byte> import_matrix(const std::string& name, const ForeignMatri
       std::vector<float> row(static_cast<size_t>(cols));
       for (int64_t i = begin; i < end; ++i) {
         decoder->values(i, row.data());
-        kernels::convert(DType::kF32, row.data(), to.dtype, out.data() + i * row_bytes, cols);
+        const auto made = std::span(out).subspan(static_cast<size_t>(i * row_bytes),
+                                                 static_cast<size_t>(row_bytes));
+        kernels::convert(DType::kF32, row.data(), to.dtype, made.data(), cols);
+        if (io::first_overflow(DType::kF32, std::as_bytes(std::span(row)), to.dtype, made) >= 0)
+          is_bad = true;
       }
     });
+    if (is_bad)
+      throw Error(ErrorKind::kUser,
+                  fmt::format("tensor {}: a value is too large for {}", name, format_name(to)),
+                  "choose a type with a wider range: --weights bf16 or f32");
     return out;
   }
   out.resize(static_cast<size_t>(to.bytes(matrix.rows, cols)));

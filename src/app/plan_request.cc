@@ -4,15 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "kernels/linear.h"
 #include "policy/simulator.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/files.h"
 #include "src/model/bound_model.h"
 #include "src/model/builtin.h"
 #include "src/model/family.h"
@@ -65,14 +63,11 @@ int64_t workspace_bytes(const ModelShape& model, int64_t tokens) {
 
 ModelShape planning_model(const std::string& name_or_path) {
   if (auto shape = planning_shape(name_or_path)) return *shape;
-  std::error_code error;
-  if (std::filesystem::is_directory(name_or_path, error))
-    return BoundModel::open(name_or_path).shape();
-  if (!std::filesystem::exists(name_or_path, error)) refuse_name(name_or_path);
-  std::ifstream file(name_or_path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return make_family_model(ModelConfig(text.str(), name_or_path))->shape();
+  const PathKind kind = path_kind(name_or_path);
+  if (kind == PathKind::kFolder) return BoundModel::open(name_or_path).shape();
+  if (kind == PathKind::kMissing) refuse_name(name_or_path);
+  const std::string text = read_file(name_or_path, kMostSettingsBytes, Streams::kAllow);
+  return make_family_model(ModelConfig(text, name_or_path))->shape();
 }
 
 policy::SearchRequest plan_request(const PlanQuestion& question) {

@@ -57,6 +57,8 @@ void repeat_layer(const std::filesystem::path& store, const ModelShape& shape,
   index.groups.insert(first + 1, others.begin(), others.end());
   io::sync_folder(store);
   io::write_file_durably(store / "config.json", config_json);
+  for (io::PackedSmallFile& file : index.small_files)
+    if (file.name == "config.json") file = io::describe_small_file(store / "config.json");
   io::write_file_durably(store / io::kStoreIndexName, io::format_packed_index(index));
 }
 

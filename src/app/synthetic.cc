@@ -2,10 +2,10 @@
 
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
+#include "src/base/files.h"
 
 namespace sluice::app {
 
@@ -50,46 +50,74 @@ std::string with_dtype(const std::string& config_json, DType dtype) {
                                                : "bfloat16";
   return json.dump(2) + "\n";
 }
-}  // namespace
 
-int64_t write_synthetic_model(const ModelShape& shape, const std::string& config_json,
-                              const std::filesystem::path& folder,
-                              const SyntheticOptions& options) {
+// What there is to make: names, shapes, and how each element comes about.
+struct Weights {
   std::vector<io::NewTensor> tensors;
-  std::vector<Source> sources;
+  io::TensorGenerator generate;
   int64_t bytes = 0;
+};
+
+Weights weights_of(const ModelShape& shape, const SyntheticOptions& options) {
+  Weights out;
+  std::vector<Source> sources;
   for (const SublayerShape& sublayer : shape.sublayers)
     for (const WeightShape& weight : sublayer.weights) {
       if (weight.shares_table) continue;
       std::vector<int64_t> dims = weight.kind == WeightKind::kVector
                                       ? std::vector<int64_t>{weight.cols}
                                       : std::vector<int64_t>{weight.rows, weight.cols};
-      tensors.push_back({weight.names.front(), options.dtype, std::move(dims)});
+      out.tensors.push_back({weight.names.front(), options.dtype, std::move(dims)});
       sources.push_back(source_for(weight));
-      bytes += weight.rows * weight.cols * dtype_bytes(options.dtype);
+      out.bytes += weight.rows * weight.cols * dtype_bytes(options.dtype);
     }
   const auto seed = static_cast<uint32_t>(options.seed * 0x9e3779b97f4a7c15u >> 32);
-  const io::TensorGenerator generate = [&](size_t tensor, int64_t first, std::span<std::byte> to) {
+  out.generate = [sources = std::move(sources), seed, dtype = options.dtype](
+                     size_t tensor, int64_t first, std::span<std::byte> to) {
     const uint32_t key = mix(seed + static_cast<uint32_t>(tensor));
-    const int64_t count = static_cast<int64_t>(to.size()) / dtype_bytes(options.dtype);
+    const int64_t count = static_cast<int64_t>(to.size()) / dtype_bytes(dtype);
     const Source& source = sources[tensor];
-    if (options.dtype == DType::kF32)
+    if (dtype == DType::kF32)
       fill(key, first, reinterpret_cast<float*>(to.data()), count, source,
            [](float v) { return v; });
-    else if (options.dtype == DType::kBF16)
+    else if (dtype == DType::kBF16)
       fill(key, first, reinterpret_cast<uint16_t*>(to.data()), count, source,
            [](float v) { return f32_to_bf16(v); });
     else
       fill(key, first, reinterpret_cast<uint16_t*>(to.data()), count, source,
            [](float v) { return f32_to_f16(v); });
   };
-  io::write_sharded_safetensors(folder, tensors, generate, options.write);
-  std::ofstream file(folder / "config.json");
-  file << with_dtype(config_json, options.dtype);
-  if (!file.flush())
-    throw Error(ErrorKind::kFile, (folder / "config.json").string() + ": can't be written",
-                "check free space and permissions");
-  return bytes;
+  return out;
+}
+}  // namespace
+
+int64_t write_synthetic_model(const ModelShape& shape, const std::string& config_json,
+                              const std::filesystem::path& folder,
+                              const SyntheticOptions& options) {
+  const Weights weights = weights_of(shape, options);
+  io::write_sharded_safetensors(folder, weights.tensors, weights.generate, options.write);
+  write_file(folder / "config.json", with_dtype(config_json, options.dtype));
+  return weights.bytes;
+}
+
+SyntheticCheckpoint synthetic_checkpoint(const ModelShape& shape, const std::string& config_json,
+                                         const SyntheticOptions& options) {
+  Weights weights = weights_of(shape, options);
+  std::vector<io::TensorEntry> entries;
+  for (const io::NewTensor& tensor : weights.tensors)
+    entries.push_back({.name = tensor.name,
+                       .dtype = tensor.dtype,
+                       .shape = tensor.shape,
+                       .bytes = io::tensor_bytes(tensor.shape, tensor.dtype).value()});
+  std::string config = with_dtype(config_json, options.dtype);
+  io::Checkpoint checkpoint = io::Checkpoint::describe(std::move(entries), config);
+  const int64_t element = dtype_bytes(options.dtype);
+  return {std::move(checkpoint),
+          [generate = std::move(weights.generate), element](const io::Piece& piece,
+                                                            std::span<std::byte> to) {
+            generate(static_cast<size_t>(piece.file_index), piece.offset / element, to);
+          },
+          std::move(config)};
 }
 
 }  // namespace sluice::app

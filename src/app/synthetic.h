@@ -6,6 +6,8 @@
 #include <functional>
 #include <string>
 
+#include "io/checkpoint.h"
+#include "io/piece_reader.h"
 #include "io/safetensors_writer.h"
 #include "src/shape/model_shape.h"
 
@@ -21,5 +23,15 @@ struct SyntheticOptions {
 /// weights. Errors: those of io::write_sharded_safetensors.
 int64_t write_synthetic_model(const ModelShape& shape, const std::string& config_json,
                               const std::filesystem::path& folder, const SyntheticOptions& options);
+
+/// The same weights as a checkpoint that is never on disk, for conversion: `source_bytes` is for
+/// io::ConvertOptions. Errors: kFile (config.json).
+struct SyntheticCheckpoint {
+  io::Checkpoint checkpoint;
+  std::function<void(const io::Piece& piece, std::span<std::byte> to)> source_bytes;
+  std::string config_json;  ///< with the weights' type
+};
+SyntheticCheckpoint synthetic_checkpoint(const ModelShape& shape, const std::string& config_json,
+                                         const SyntheticOptions& options);
 
 }  // namespace sluice::app

@@ -2,26 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "src/base/error.h"
+#include "src/base/files.h"
 
 namespace sluice::chat {
 
 namespace {
 using nlohmann::ordered_json;
-
-std::optional<std::string> read_if_there(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return std::nullopt;
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (file.bad() || text.bad())
-    throw Error(ErrorKind::kFile, fmt::format("{}: can't be read", path.string()));
-  return text.str();
-}
 
 // "</s>", or {"content": "</s>", ...}.
 std::string token_text(const ordered_json& config, const char* name) {
@@ -67,7 +56,7 @@ std::optional<ChatTemplateSource> find_chat_template(const std::filesystem::path
   ChatTemplateSource out;
   const auto config_path = folder / "tokenizer_config.json";
   out.origin = config_path.string();
-  if (const auto text = read_if_there(config_path)) {
+  if (const auto text = read_file_if_there(config_path, kMostTokenizerBytes)) {
     const ordered_json config = ordered_json::parse(*text, nullptr, /*allow_exceptions=*/false);
     if (!config.is_object())
       throw Error(ErrorKind::kFile, fmt::format("{}: is no JSON object", config_path.string()),
@@ -77,7 +66,7 @@ std::optional<ChatTemplateSource> find_chat_template(const std::filesystem::path
     if (config.contains("chat_template")) read_templates(config["chat_template"], out);
   }
   const auto template_path = folder / "chat_template.jinja";
-  if (auto text = read_if_there(template_path)) {
+  if (auto text = read_file_if_there(template_path, kMostSettingsBytes)) {
     out.text = std::move(*text);
     out.origin = template_path.string();
   }

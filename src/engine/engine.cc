@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <thread>
 
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/files.h"
 #include "src/base/prefault.h"
 #include "src/base/team.h"
 #include "src/device/memory_limit.h"
@@ -52,6 +52,7 @@ std::unique_ptr<io::FileEngine> make_main_engine(const EngineOptions& options,
   io.direct = options.direct_io;
   if (!io.direct) io.bytes_in_flight = buffered_bytes_in_flight(plan, io.bytes_in_flight);
   io.log = options.log;
+  io.warn = options.warn;
   return io::make_file_engine(io);
 }
 
@@ -66,9 +67,10 @@ std::unique_ptr<io::FileEngine> make_gather_engine(const EngineOptions& options)
   return io::make_file_engine(io);
 }
 
-std::string offload_folder(const EngineOptions& options) {
-  return options.offload_dir.empty() ? std::filesystem::temp_directory_path().string()
-                                     : options.offload_dir;
+// Empty where nothing will be written: a missing temporary folder is no trouble then.
+std::string offload_folder(const EngineOptions& options, const policy::Plan& plan) {
+  if (!options.offload_dir.empty()) return options.offload_dir;
+  return plan.disk_bytes() > 0 || options.swap_bytes > 0 ? temporary_folder() : std::string();
 }
 }  // namespace
 
@@ -87,7 +89,7 @@ struct Engine::Impl final : TaskRunner {
         gather_engine(make_gather_engine(options)) {
     const ModelShape& shape = model.shape();
     const policy::Plan& plan = planned.plan;
-    const std::string folder = offload_folder(options);
+    const std::string folder = offload_folder(options, plan);
     if (options.device) emulated = std::make_unique<EmulatedDevice>(*options.device);
     device = options.backend ? &options.backend->device() : emulated.get();
     Arena& compute_memory = device ? device->memory() : memory;

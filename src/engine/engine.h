@@ -75,7 +75,8 @@ struct EngineOptions {
   io::IoMode io_mode = io::IoMode::kAuto;
   bool direct_io = true;
   bool keep_trace = false;
-  std::function<void(std::string_view)> log;  ///< one line at a time, no newline; may be empty
+  std::function<void(std::string_view)> log;   ///< one line at a time, no newline; may be empty
+  std::function<void(std::string_view)> warn;  ///< the same: a slower way of reading than planned
   std::function<void(const LoadProgress&)> load_progress;
   InputObserver observe_input;  ///< for calibration; may be empty
 };

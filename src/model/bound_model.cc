@@ -75,7 +75,11 @@ io::TensorEntry made_tensor(const std::string& name, const WeightShape& weight,
 }
 
 BoundModel BoundModel::open(const std::filesystem::path& path) {
-  BoundModel model(io::Checkpoint::open(path));
+  return bind(io::Checkpoint::open(path), path.string());
+}
+
+BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name) {
+  BoundModel model(std::move(opened));
   const io::Checkpoint& checkpoint = model.checkpoint_;
   const bool is_gguf = checkpoint.format() == io::CheckpointFormat::kGguf;
   const std::string config_path =
@@ -121,7 +125,7 @@ BoundModel BoundModel::open(const std::filesystem::path& path) {
       if (!first_matrix) first_matrix = &tensor;
       if (tensor.dtype != first_matrix->dtype && model.mixed_types_.empty())
         model.mixed_types_ =
-            fmt::format("{}: {} is {} but {} is {}", path.string(), first_matrix->name,
+            fmt::format("{}: {} is {} but {} is {}", name, first_matrix->name,
                         dtype_name(first_matrix->dtype), tensor.name, dtype_name(tensor.dtype));
     }
   }

@@ -18,6 +18,8 @@ class BoundModel {
   /// Opens `path` and binds. Errors: kFile naming what is missing or has the wrong shape or element
   /// type.
   static BoundModel open(const std::filesystem::path& path);
+  /// The same of a checkpoint that is open already; `name` stands in errors.
+  static BoundModel bind(io::Checkpoint checkpoint, const std::string& name);
 
   const FamilyModel& family() const noexcept { return *family_; }
   /// The family's shape with weight_dtype as the checkpoint's matrices really have it.

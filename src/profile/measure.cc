@@ -10,6 +10,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/files.h"
 #include "src/base/team.h"
 #include "src/device/memory_limit.h"
 #include "src/device/memory_probe.h"
@@ -94,9 +95,7 @@ policy::Profile measure_profile(const MeasureOptions& options) {
                              .quick = options.quick,
                              .most_rows = options.most_rows,
                              .cancel = options.cancel};
-  const std::string folder = options.offload_dir.empty()
-                                 ? std::filesystem::temp_directory_path().string()
-                                 : options.offload_dir;
+  const std::string folder = options.offload_dir.empty() ? temporary_folder() : options.offload_dir;
   policy::Profile out;
   out.host_bytes = memory.total_bytes;
   out.disk_bytes = disk_space(folder);

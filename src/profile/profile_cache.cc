@@ -12,12 +12,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 #include <thread>
 #include <utility>
 
 #include "kernels/cpu/isa.h"
 #include "src/base/error.h"
+#include "src/base/files.h"
 #include "src/device/memory_limit.h"
 #include "src/profile/other_load.h"
 
@@ -77,8 +77,7 @@ std::filesystem::path profile_cache_path(const std::string& offload_dir, int thr
   const std::filesystem::path folder = cache_folder();
   if (folder.empty()) return {};
   struct stat stats {};
-  const std::string disk =
-      offload_dir.empty() ? std::filesystem::temp_directory_path().string() : offload_dir;
+  const std::string disk = offload_dir.empty() ? temporary_folder() : offload_dir;
   const bool is_there = stat(disk.c_str(), &stats) == 0;
   const int cores = usable_processors();
   const std::string key =
@@ -90,12 +89,10 @@ std::filesystem::path profile_cache_path(const std::string& offload_dir, int thr
 
 std::optional<policy::Profile> load_cached_profile(
     const std::filesystem::path& path, const std::function<void(std::string_view)>& log) {
-  std::ifstream file(path);
-  if (!file) return std::nullopt;
-  std::ostringstream text;
-  text << file.rdbuf();
   try {
-    return policy::parse_profile(text.str(), path.string());
+    const auto text = read_file_if_there(path, kMostSettingsBytes);
+    if (!text) return std::nullopt;
+    return policy::parse_profile(*text, path.string());
   } catch (const Error& error) {
     if (log) log(fmt::format("{}; it is measured again", error.text()));
     return std::nullopt;
@@ -119,7 +116,8 @@ void store_profile(const policy::Profile& profile, const std::filesystem::path& 
   }
   std::filesystem::rename(partial, path, error);
   if (error) {
-    std::filesystem::remove(partial);
+    std::error_code ignored;
+    std::filesystem::remove(partial, ignored);
     throw Error(ErrorKind::kFile,
                 fmt::format("{} can't be written: {}", path.string(), error.message()),
                 "check the folder");

@@ -16,20 +16,24 @@ namespace {
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
+constexpr const char* kDamagedMend =
+    "its weights are damaged or overflowed when they were saved: download the model again (sluice "
+    "inspect STORE --verify finds what has happened to a packed store)";
+
 [[noreturn]] void refuse_logits(std::span<const float> logits, size_t position) {
   for (size_t token = 0; token < logits.size(); ++token) {
     if (logits[token] <= std::numeric_limits<float>::max()) continue;
     throw Error(
-        ErrorKind::kInternal,
+        ErrorKind::kFile,
         fmt::format("the model produced {} at token {} of {} (output position {})",
                     std::isnan(logits[token]) ? "NaN" : "+inf", token, logits.size(), position),
-        "check the weights (sluice inspect --verify) or use a wider type (--dtype f32)");
+        kDamagedMend);
   }
   throw Error(
-      ErrorKind::kInternal,
+      ErrorKind::kFile,
       fmt::format("the model gave no token a finite logit: all {} are -inf (output position {})",
                   logits.size(), position),
-      "check the weights (sluice inspect --verify)");
+      kDamagedMend);
 }
 
 // The largest logit, checked: no NaN, no +inf, not all -inf.

@@ -69,7 +69,7 @@ class Sampler {
 
   /// The token of position history.output.size().  logits [vocab_size] f32, of the last position.
   /// Allocates nothing once the workspace has grown, except `top`.
-  /// Errors: kInternal when a logit is NaN or +inf (naming the token) or all are -inf; kUser when
+  /// Errors: kFile when a logit is NaN or +inf (naming the token) or all are -inf; kUser when
   /// bias and masks leave no token, or logit_bias names a token outside the vocabulary.
   Choice pick(std::span<const float> logits, const History& history, Workspace& workspace) const;
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <random>
 
-#include "src/base/error.h"
+#include "src/base/system_error.h"
 
 namespace sluice::serve {
 
@@ -160,20 +160,21 @@ GenerationService::~GenerationService() {
 void GenerationService::compute(std::stop_token stop) {
   pthread_setname_np(pthread_self(), "engine");
   std::string failure = "the server is shutting down";
+  ErrorKind kind = ErrorKind::kCancelled;
   try {
     Sink sink(*this);
     ToldSource<Sink> source(queue_, sink);
     engine_.generate(source, sink, stop);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kCancelled)
-      failure = error.mend().empty() ? error.text() : error.text() + "; " + error.mend();
-  } catch (const std::exception& error) {
-    failure = error.what();
+  } catch (...) {
+    const Error error = current_error();
+    kind = error.kind();
+    if (kind != ErrorKind::kCancelled) failure = error.what();
   }
   queue_.close();
   {
     const std::lock_guard lock(mutex_);
     failure_ = std::move(failure);
+    failure_kind_ = kind;
   }
   {
     const std::lock_guard lock(raw_mutex_);
@@ -448,6 +449,11 @@ void GenerationService::drain(std::chrono::milliseconds timeout) {
 std::string GenerationService::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;
+}
+
+ErrorKind GenerationService::failure_kind() const {
+  const std::lock_guard lock(mutex_);
+  return failure_kind_;
 }
 
 int GenerationService::retry_after_seconds() const {

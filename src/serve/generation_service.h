@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "src/base/error.h"
 #include "src/engine/engine.h"
 #include "src/guide/guide_maker.h"
 #include "src/sampling/stop.h"
@@ -118,6 +119,8 @@ class GenerationService {
   void drain(std::chrono::milliseconds timeout);
   /// Why the engine has stopped; empty while it works.
   std::string failure() const;
+  /// Of what kind that is; kCancelled while it works.
+  ErrorKind failure_kind() const;
   /// Seconds until a refused caller may try again: the wait of those before it.
   int retry_after_seconds() const;
 
@@ -196,6 +199,7 @@ class GenerationService {
   uint64_t next_id_ = 1;
   int64_t running_ = 0;
   std::string failure_;
+  ErrorKind failure_kind_ = ErrorKind::kCancelled;
 
   std::mutex raw_mutex_;
   std::condition_variable raw_filled_, raw_emptied_;

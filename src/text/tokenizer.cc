@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-
 #include "src/base/error.h"
+#include "src/base/files.h"
 #include "src/text/hf_tokenizer.h"
 
 namespace sluice::text {
@@ -12,24 +11,12 @@ namespace sluice::text {
 namespace fs = std::filesystem;
 
 namespace {
-constexpr uintmax_t kLargestFile =
-    512u << 20;  // tokenizers are megabytes; a wrong path may be a checkpoint
-
-std::string read_file(const fs::path& path) {
-  std::error_code error;
-  const uintmax_t size = fs::file_size(path, error);
-  std::ifstream file(path, std::ios::binary);
-  if (error || !file)
-    throw Error(ErrorKind::kFile, fmt::format("{}: can't be read", path.string()),
-                "check the path and its permissions");
-  if (size > kLargestFile)
-    throw Error(ErrorKind::kFile, fmt::format("{}: too large for a tokenizer file", path.string()),
-                "give the tokenizer, not the weights");
-  return {std::istreambuf_iterator<char>(file), {}};
+std::string read_tokenizer_file(const fs::path& path) {
+  return read_file(path, kMostTokenizerBytes);
 }
 
 std::string read_if_there(const fs::path& path) {
-  return fs::is_regular_file(path) ? read_file(path) : std::string();
+  return read_file_if_there(path, kMostTokenizerBytes).value_or(std::string());
 }
 
 struct VocabAndMerges {
@@ -40,7 +27,7 @@ std::optional<VocabAndMerges> find_vocab_merges(const fs::path& folder) {
   for (const char* prefix : {"", "gpt2-"}) {
     VocabAndMerges files{folder / (std::string(prefix) + "vocab.json"),
                          folder / (std::string(prefix) + "merges.txt")};
-    if (fs::is_regular_file(files.vocab) && fs::is_regular_file(files.merges)) return files;
+    if (is_file(files.vocab) && is_file(files.merges)) return files;
   }
   return std::nullopt;
 }
@@ -53,15 +40,15 @@ std::string model_type(const fs::path& folder) {
 }
 
 std::unique_ptr<Tokenizer> load_model_file(const fs::path& path, const std::string& config) {
-  const std::string bytes = read_file(path);
+  const std::string bytes = read_tokenizer_file(path);
   if (looks_like_tiktoken(bytes)) return load_tiktoken(bytes, config, path.string());
   return load_sentencepiece(bytes, config, path.string());
 }
 }  // namespace
 
 bool Tokenizer::exists(const fs::path& folder) {
-  return fs::is_regular_file(folder / "tokenizer.json") ||
-         fs::is_regular_file(folder / "tokenizer.model") || find_vocab_merges(folder).has_value();
+  return is_file(folder / "tokenizer.json") || is_file(folder / "tokenizer.model") ||
+         find_vocab_merges(folder).has_value();
 }
 
 std::unique_ptr<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json,
@@ -70,24 +57,24 @@ std::unique_ptr<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json,
 }
 
 std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& path) {
-  const bool is_folder = fs::is_directory(path);
-  const fs::path folder = is_folder ? path : path.parent_path();
+  const bool is_whole_folder = is_folder(path);
+  const fs::path folder = is_whole_folder ? path : path.parent_path();
   const std::string config = read_if_there(folder / "tokenizer_config.json");
-  if (!is_folder && !fs::exists(path))
+  if (!is_whole_folder && !is_there(path))
     throw Error(ErrorKind::kFile, fmt::format("{}: no such file or folder", path.string()),
                 "give a model folder or a tokenizer file");
-  const fs::path json = is_folder ? folder / "tokenizer.json" : path;
-  if ((is_folder && fs::is_regular_file(json)) ||
-      (!is_folder && path.extension() == ".json" &&
+  const fs::path json = is_whole_folder ? folder / "tokenizer.json" : path;
+  if ((is_whole_folder && is_file(json)) ||
+      (!is_whole_folder && path.extension() == ".json" &&
        path.filename().string().find("vocab") == std::string::npos))
-    return load_tokenizer_json(read_file(json), config, json.string());
-  if (is_folder && fs::is_regular_file(folder / "tokenizer.model"))
+    return load_tokenizer_json(read_tokenizer_file(json), config, json.string());
+  if (is_whole_folder && is_file(folder / "tokenizer.model"))
     return load_model_file(folder / "tokenizer.model", config);
-  if (!is_folder && path.extension() != ".json" && path.extension() != ".txt")
+  if (!is_whole_folder && path.extension() != ".json" && path.extension() != ".txt")
     return load_model_file(path, config);
   if (const auto files = find_vocab_merges(folder))
-    return load_vocab_merges(read_file(files->vocab), read_file(files->merges), config,
-                             model_type(folder), files->vocab.string());
+    return load_vocab_merges(read_tokenizer_file(files->vocab), read_tokenizer_file(files->merges),
+                             config, model_type(folder), files->vocab.string());
   throw Error(ErrorKind::kFile,
               fmt::format("{}: no tokenizer.json, tokenizer.model or vocab.json with merges.txt",
                           folder.string()),

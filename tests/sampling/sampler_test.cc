@@ -182,7 +182,8 @@ TEST(Sampler, NamesTheTokenWhoseLogitIsNoNumber) {
       SamplingParams params;
       params.temperature = temperature;
       const Error error = error_of([&] { pick(params, {1, 2, bad, 9}); });
-      EXPECT_EQ(error.kind(), ErrorKind::kInternal);
+      EXPECT_EQ(error.kind(), ErrorKind::kFile);
+      EXPECT_EQ(std::string(error.what()).find("--dtype"), std::string::npos) << "no such flag";
       EXPECT_NE(std::string(error.what()).find("token 2"), std::string::npos) << error.what();
       EXPECT_NE(std::string(error.what()).find(std::isnan(bad) ? "NaN" : "inf"), std::string::npos);
     }
@@ -190,7 +191,7 @@ TEST(Sampler, NamesTheTokenWhoseLogitIsNoNumber) {
 }
 
 TEST(Sampler, NoTokenLeftIsAnError) {
-  EXPECT_EQ(error_of([] { pick(greedy(), {-kInf, -kInf}); }).kind(), ErrorKind::kInternal);
+  EXPECT_EQ(error_of([] { pick(greedy(), {-kInf, -kInf}); }).kind(), ErrorKind::kFile);
   SamplingParams params;
   params.min_tokens = 1;
   params.stop_token_ids = {1};

@@ -32,7 +32,13 @@ TEST(Program, EveryCommandHasHelp) {
 
 TEST(Program, UnknownWordsAreErrorsOfUse) {
   fail({}, 2, {"subcommand is required", "--help"});
-  fail({"rum"}, 2, {"--help"});
+  fail({"rum"}, 2, {"rum", "did you mean run?", "--help"});
+  fail({"sevre", "model"}, 2, {"did you mean serve?"});
+  EXPECT_EQ(fail({"xylophone"}, 2, {"xylophone"}).err.find("did you mean"), std::string::npos);
+  fail({"run", fixture_model("stories260k"), "-p", "a", "--cpu-men", "1GiB"}, 2,
+       {"--cpu-men", "did you mean --cpu-mem?"});
+  fail({"run", fixture_model("stories260k"), "-p", "a", "--tempreature=1"}, 2,
+       {"did you mean --temperature?"});
   fail({"run", fixture_model("stories260k"), "-p", "a", "--bogus"}, 2, {"--bogus", "--help"});
   fail({"run", fixture_model("stories260k"), "-p", "a", "-n"}, 2, {"--help"});
   fail({"inspect", fixture_model("stories260k"), "extra"}, 2, {"extra"});

@@ -94,6 +94,39 @@ TEST(SynthCommand, PackedStoresAndRepeatedLayers) {
   EXPECT_EQ(entries, 3u);
 }
 
+// The store is the one that converting the same weights gives, though they are never on disk.
+TEST(SynthCommand, AStoreIsThatOfTheSameWeightsConverted) {
+  const TemporaryFolder folder;
+  for (const std::string format : {"int4-g32", "bf16"}) {
+    const std::string model = fixture_model("llama-tiny-bias");
+    const std::string direct = folder.path("direct-" + format);
+    succeed({"synth", model, direct, "--weights", format, "--dtype", "f16", "--seed", "7"});
+    const std::string plain = folder.path("plain-" + format);
+    succeed({"synth", model, plain, "--dtype", "f16", "--seed", "7"});
+    const std::string converted = folder.path("converted-" + format);
+    succeed({"convert", plain, converted, "--weights", format, "--int4-range", "minmax"});
+    auto a = read_folder(direct), b = read_folder(converted);
+    for (auto* store : {&a, &b}) store->erase("sluice-store.json");  // says where it came from
+    EXPECT_TRUE(a == b) << format;
+    succeed({"inspect", direct, "--verify"});
+  }
+}
+
+// Needs the room of the store, not that of the weights too.
+TEST(SynthCommand, AStoreNeedsItsOwnRoomOnly) {
+  const auto disk = SmallFileSystem::mount("size=12m");
+  if (!disk) GTEST_SKIP() << "mounting is not allowed here";
+  // 6.3 million parameters: 3.6 MB as int4, 25 MB as f32.
+  write_file(disk->path("config.json"),
+             R"({"model_type": "opt", "hidden_size": 256, "ffn_dim": 1024, "num_hidden_layers": 8,
+                 "num_attention_heads": 4, "vocab_size": 256, "max_position_embeddings": 64})");
+  succeed({"synth", disk->path("config.json"), disk->path("store"), "--weights", "int4", "--dtype",
+           "f32"});
+  succeed({"inspect", disk->path("store"), "--verify"});
+  const Outcome outcome = fail(
+      {"synth", disk->path("config.json"), disk->path("plain"), "--dtype", "f32"}, 4, {"needed"});
+}
+
 TEST(SynthErrors, RepeatedLayersAreForStores) {
   const TemporaryFolder folder;
   fail({"synth", fixture_model("opt-tiny"), folder.path("no"), "--repeat-layers"}, 2,

@@ -9,10 +9,10 @@
 #include <system_error>
 #include <utility>
 
-#include "io/io_errors.h"
 #include "kernels/cuda/driver.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/system_error.h"
 
 namespace sluice {
 
@@ -161,7 +161,7 @@ io::FileId GpuDirectEngine::open_for_read(const std::string& path) {
   constexpr int kFlags = O_RDONLY | O_CLOEXEC;
   io::OwnedFd fd(::open(path.c_str(), kFlags | O_DIRECT));
   if (!fd) fd.reset(::open(path.c_str(), kFlags));
-  if (!fd) throw io::system_error(errno, "opening " + path);
+  if (!fd) throw system_error(errno, "opening " + path);
   auto known = std::make_shared<KnownFile>(library_, fd.get(), path);
   // Not direct to the queue: libcufile reads any range.
   const io::FileId file = adopt(std::move(fd), path, false);

@@ -144,6 +144,31 @@ TEST(ElementConversion, NarrowsDoublesAndCopiesEqualTypes) {
   EXPECT_EQ(copy, ids);
 }
 
+TEST(ElementConversion, FindsWhatBecameInfinite) {
+  const auto overflow = [](const auto& in, DType from, DType to) {
+    std::vector<std::byte> out(in.size() * static_cast<size_t>(dtype_bytes(to)));
+    const auto bytes = std::as_bytes(std::span(in));
+    convert_elements(from, bytes, to, out);
+    return first_overflow(from, bytes, to, out);
+  };
+  const std::vector<float> fine = {65504, -65519, 0, INFINITY, -INFINITY, NAN, 1e-30f};
+  EXPECT_EQ(overflow(fine, DType::kF32, DType::kF16), -1);
+  for (size_t at = 0; at < 40; ++at) {
+    std::vector<float> one(40, -INFINITY);
+    one[at] = at % 2 == 0 ? 65520.0f : -1e30f;
+    EXPECT_EQ(overflow(one, DType::kF32, DType::kF16), static_cast<int64_t>(at));
+    EXPECT_EQ(overflow(one, DType::kF32, DType::kBF16), -1);
+  }
+  EXPECT_EQ(overflow(std::vector<float>{1, 3.4e38f}, DType::kF32, DType::kBF16), 1);
+  EXPECT_EQ(overflow(std::vector<double>{1e38, 1e39}, DType::kF64, DType::kF32), 1);
+  EXPECT_EQ(overflow(std::vector<uint16_t>{f32_to_bf16(65504), f32_to_bf16(70000)}, DType::kBF16,
+                     DType::kF16),
+            0);  // 65504 is 65536 in bf16
+  EXPECT_EQ(overflow(std::vector<uint16_t>{0x7c00, 0x7bff}, DType::kF16, DType::kBF16), -1);
+  EXPECT_EQ(overflow(std::vector<float>{INFINITY}, DType::kF32, DType::kF32), -1);
+  EXPECT_EQ(overflow(std::vector<int8_t>{127, -128}, DType::kI8, DType::kI8), -1);
+}
+
 TEST(ElementConversion, KnowsWhatItCannotDo) {
   EXPECT_TRUE(can_convert(DType::kU8, DType::kU8));
   EXPECT_TRUE(can_convert(DType::kF64, DType::kBF16));

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "files.h"
+#include "src/base/files.h"
 
 namespace sluice::io {
 namespace {
@@ -46,11 +47,12 @@ TEST(JsonFile, HoldsItsLimits) {
 
 TEST(JsonFile, FileErrorsNamePathAndCause) {
   TemporaryFolder folder;
-  expect_refusal([&] { read_text_file(folder / "absent.json"); }, ErrorKind::kFile,
+  expect_refusal([&] { sluice::read_file(folder / "absent.json", 100); }, ErrorKind::kFile,
                  {"absent.json", "No such file"});
-  expect_refusal([&] { read_text_file(folder.path()); }, ErrorKind::kFile, {"not a regular file"});
+  expect_refusal([&] { sluice::read_file(folder.path(), 100); }, ErrorKind::kFile,
+                 {"Is a directory"});
   write_all(folder / "large.json", std::string(100, ' '));
-  expect_refusal([&] { read_text_file(folder / "large.json", 99); }, ErrorKind::kFile,
+  expect_refusal([&] { sluice::read_file(folder / "large.json", 99); }, ErrorKind::kFile,
                  {"large.json", "more than"});
   write_all(folder / "lfs.json",
             "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n");

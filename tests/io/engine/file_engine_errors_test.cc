@@ -230,12 +230,12 @@ TEST(FileEngineFallback, UsesThreadsWhereIoUringIsForbiddenAndSaysWhy) {
   std::thread([&] {
     was_forbidden = forbid_io_uring();
     if (!was_forbidden) return;
-    const auto engine = make_file_engine({.log = log.sink()});
+    const auto engine = make_file_engine({.warn = log.sink()});
     description = engine->describe();
     const Extent extent{engine->open_for_read(folder.file("a")), 0, 100 * kKiB, memory.at(0)};
     engine->read_now({&extent, 1});
     try {
-      make_file_engine({.mode = IoMode::kUring, .log = log.sink()});
+      make_file_engine({.mode = IoMode::kUring, .warn = log.sink()});
     } catch (...) {
       uring_error = std::current_exception();
     }

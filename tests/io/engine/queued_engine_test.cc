@@ -17,6 +17,7 @@ class QueuedEngineTest : public testing::Test {
     options_.request_bytes = 16 * kKiB;
     options_.bytes_in_flight = 64 * kKiB;
     options_.log = log_.sink();
+    options_.warn = log_.sink();
     engine_ = std::make_unique<ScriptedEngine>(options_);
     write_file(folder_.file("a"), random_bytes(kMiB, 1));
     const auto open = [&](bool is_direct) {
