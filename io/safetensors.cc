@@ -118,15 +118,26 @@ std::map<std::string, std::string> parse_metadata(const json& value, const std::
   return metadata;
 }
 
-void refuse_overlaps(const std::vector<TensorEntry>& by_offset, const std::string& path) {
-  const TensorEntry* furthest = nullptr;  // of all tensors so far, the one that ends last
+// The format's rule: tensors follow each other without gaps from the first byte of the data to the
+// file's last. A header of another length, or data put in or cut out, would otherwise give every
+// tensor bytes that are not its own.
+void require_whole_cover(const std::vector<TensorEntry>& by_offset, int64_t data_offset,
+                         int64_t file_bytes, const std::string& path) {
+  int64_t at = data_offset;
+  const TensorEntry* before = nullptr;
   for (const TensorEntry& tensor : by_offset) {
-    if (tensor.bytes == 0) continue;
-    if (furthest != nullptr && furthest->offset + furthest->bytes > tensor.offset)
-      refuse(path, fmt::format("tensors {} and {} overlap at offset {}", in_quotes(furthest->name),
+    if (tensor.offset < at)
+      refuse(path, fmt::format("tensors {} and {} overlap at offset {}", in_quotes(before->name),
                                in_quotes(tensor.name), tensor.offset));
-    furthest = &tensor;
+    if (tensor.offset > at)
+      refuse(path, fmt::format("{} bytes before tensor {} at offset {} belong to no tensor",
+                               tensor.offset - at, in_quotes(tensor.name), tensor.offset));
+    at += tensor.bytes;
+    before = &tensor;
   }
+  if (at != file_bytes)
+    refuse(path, fmt::format("{} bytes after the last tensor, from offset {} on, belong to none",
+                             file_bytes - at, at));
 }
 
 json describe(const HeaderTensor& tensor) {
@@ -156,7 +167,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view text, int64_t data_o
             [](const TensorEntry& a, const TensorEntry& b) {
               return std::tie(a.offset, a.bytes, a.name) < std::tie(b.offset, b.bytes, b.name);
             });
-  refuse_overlaps(header.tensors, path);
+  require_whole_cover(header.tensors, data_offset, file_bytes, path);
   return header;
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 // Reads the header of a safetensors file: 8 bytes of length, that many bytes of JSON, then tensor
-// data. Tensor data is never read. Gaps between and bytes after the tensors are accepted, overlaps
-// are not. Used by Checkpoint; the bytes come from anywhere, so every number is checked against the
-// file's size. Functions share nothing and are thread safe.
+// data. Tensor data is never read. Tensors cover the data exactly, as the format demands: a gap,
+// an overlap or a byte too many is refused. Used by Checkpoint; the bytes come from anywhere, so
+// every number is checked against the file's size. Functions share nothing and are thread safe.
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -26,8 +26,8 @@ struct SafetensorsHeader {
 
 /// `json`: the header text. `data_offset`: 8 + its length. `file_bytes`: size of the file. `path`
 /// is for errors only. Errors: kFile (not JSON, duplicate names, unknown dtype, bad shape, byte
-/// range outside the file, of the wrong length or overlapping another) with tensor, offsets and
-/// mend.
+/// range outside the file, of the wrong length or not where the tensor before it ends, bytes after
+/// the last) with tensor, offsets and mend.
 SafetensorsHeader parse_safetensors_header(std::string_view json, int64_t data_offset,
                                            int64_t file_bytes, const std::string& path);
 

@@ -36,12 +36,51 @@ TEST(Safetensors, PlacesTensorsFromTheStartOfTheFile) {
   EXPECT_EQ(header.metadata.at("format"), "pt");
 }
 
-TEST(Safetensors, AcceptsGapsTrailingBytesEmptyTensorsAndScalars) {
+TEST(Safetensors, AcceptsEmptyTensorsAndScalars) {
   const SafetensorsHeader header = parse(
-      R"({"a":{"dtype":"F32","shape":[],"data_offsets":[4,8]},"b":{"dtype":"F16","shape":[0,5],"data_offsets":[6,6]},)"
-      R"("c":{"dtype":"U8","shape":[3],"data_offsets":[16,19]},"__metadata__":null})",
-      100);
+      R"({"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]},"b":{"dtype":"F16","shape":[0,5],"data_offsets":[4,4]},)"
+      R"("c":{"dtype":"U8","shape":[3],"data_offsets":[4,7]},"__metadata__":null})",
+      7);
   EXPECT_EQ(header.tensors.size(), 3u);
+}
+
+TEST(Safetensors, RefusesBytesThatBelongToNoTensor) {
+  const auto two = [](int first, int second) {
+    return fmt::format(
+        R"({{"a":{{"dtype":"U8","shape":[2],"data_offsets":[{},{}]}},"b":{{"dtype":"U8","shape":[2],"data_offsets":[{},{}]}}}})",
+        first, first + 2, second, second + 2);
+  };
+  EXPECT_EQ(parse(two(0, 2), 4).tensors.size(), 2u);
+  expect_header_refused(two(0, 3), 5, {"1 bytes before tensor \"b\"", "belong to no tensor"});
+  expect_header_refused(two(1, 3), 5, {"1 bytes before tensor \"a\""});
+  expect_header_refused(two(0, 2), 5, {"1 bytes after the last tensor"});
+  expect_header_refused("{}", 1, {"1 bytes after the last tensor"});
+  // An empty tensor has its place too.
+  expect_header_refused(
+      R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"e":{"dtype":"U8","shape":[0],"data_offsets":[1,1]}})",
+      2, {"overlap"});
+}
+
+TEST(Safetensors, RefusesAHeaderLengthThatIsOffByOne) {
+  TemporaryFolder folder;
+  const std::filesystem::path path = folder / "x.safetensors";
+  const std::string header = format_safetensors_header({{"t", DType::kU8, {4}, 0, 4}}, {}, 512);
+  ASSERT_TRUE(header.ends_with("   ")) << "spaces that another length takes or leaves";
+  const auto with_length = [&](int change, const std::string& more) {
+    std::string bytes = header + "1234" + more;
+    const auto length = static_cast<uint64_t>(static_cast<int64_t>(header.size()) - 8 + change);
+    std::memcpy(bytes.data(), &length, 8);
+    write_all(path, bytes);
+  };
+  with_length(0, "");
+  EXPECT_EQ(read_safetensors_header(path).tensors.front().offset,
+            static_cast<int64_t>(header.size()));
+  for (const int change : {-2, -1, 1, 2}) {
+    with_length(change, "");
+    expect_refusal([&] { read_safetensors_header(path); }, ErrorKind::kFile, {"x.safetensors"});
+  }
+  with_length(0, "\n");
+  expect_refusal([&] { read_safetensors_header(path); }, ErrorKind::kFile, {"1 bytes after"});
 }
 
 TEST(Safetensors, RefusesOverlaps) {
