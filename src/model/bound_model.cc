@@ -7,6 +7,7 @@
 #include "src/base/error.h"
 #include "src/model/config.h"
 #include "src/model/foreign/gguf_config.h"
+#include "src/model/left_over.h"
 
 namespace sluice {
 
@@ -131,16 +132,10 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name) {
   }
   model.shape_.weight_dtype = first_matrix->dtype;
   model.eos_token_ids_ = read_eos(checkpoint, config, model.shape_.vocab_size);
-  int64_t unused = 0;
-  for (const io::TensorEntry& tensor : checkpoint.tensors())
-    if (!used.contains(tensor.name) && model.foreign_.empty() &&
-        !tensor.name.starts_with("__pad") && tensor.name != "lm_head.weight" &&
-        tensor.name.find("rotary_emb.inv_freq") == std::string::npos)
-      ++unused;
-  if (unused > 0)
-    model.notes_.push_back(fmt::format(
-        "{} tensors of the checkpoint are not part of the {} architecture and are not used", unused,
-        model.shape_.family));
+  for (const auto& [made, matrix] : model.foreign_)
+    for (const io::TensorEntry* part : matrix.parts) used.insert(part->name);
+  if (std::string note = judge_left_over(checkpoint, config, model.shape_, used); !note.empty())
+    model.notes_.push_back(std::move(note));
   return model;
 }
 

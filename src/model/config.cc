@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -136,6 +137,19 @@ std::vector<int32_t> ModelConfig::integers(std::string_view key) const {
   return out;
 }
 
+std::vector<std::string> ModelConfig::texts(std::string_view key) const {
+  const nlohmann::json* value = json_->find(key);
+  std::vector<std::string> out;
+  if (!value) return out;
+  if (!value->is_array()) refuse(fmt::format("\"{}\" is not a list", key), "mend the config.json");
+  for (const nlohmann::json& element : *value) {
+    if (!element.is_string())
+      refuse(fmt::format("\"{}\" is not a list of strings", key), "mend the config.json");
+    out.push_back(element.get<std::string>());
+  }
+  return out;
+}
+
 std::optional<ModelConfig> ModelConfig::object(std::string_view key) const {
   const nlohmann::json* value = json_->find(key);
   if (!value) return std::nullopt;
@@ -144,6 +158,21 @@ std::optional<ModelConfig> ModelConfig::object(std::string_view key) const {
   auto nested = std::make_unique<Json>();
   nested->value = *value;
   return ModelConfig(std::move(nested), fmt::format("{}: {}", origin_, key));
+}
+
+std::vector<std::string> ModelConfig::keys() const {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : json_->value.items())
+    if (!value.is_null()) names.push_back(name);
+  return names;
+}
+
+void ModelConfig::require_known(std::initializer_list<std::string_view> known,
+                                const std::string& mend) const {
+  for (const std::string& name : keys())
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      refuse(fmt::format("\"{}\" is not known here, and what it asks for would not be done", name),
+             mend);
 }
 
 }  // namespace sluice

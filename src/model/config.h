@@ -2,6 +2,7 @@
 // config.json with checked access: every getter names the field, what it holds and what it should
 // hold in its error.
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,8 +30,16 @@ class ModelConfig {
   std::string text_or(std::string_view key, std::string fallback) const;
   /// One integer or a list of them; empty when absent.
   std::vector<int32_t> integers(std::string_view key) const;
+  /// The strings of a list; empty when absent.
+  std::vector<std::string> texts(std::string_view key) const;
   /// A nested object (rope_scaling), or nothing when absent or null.
   std::optional<ModelConfig> object(std::string_view key) const;
+
+  /// The names of what is present and not null.
+  std::vector<std::string> keys() const;
+  /// Errors: kFile naming the first key that is neither in `known` nor null: what it asks for would
+  /// not be done. `mend` is the error's.
+  void require_known(std::initializer_list<std::string_view> known, const std::string& mend) const;
 
   const std::string& origin() const noexcept { return origin_; }
   [[noreturn]] void refuse(const std::string& what, const std::string& mend) const;

@@ -247,6 +247,29 @@ TEST_F(GptqAwq, SaysWhatToDoWhereItDoesNotRun) {
   has(with({{"quant_method", "gptq"}, {"bits", 3}, {"group_size", 32}}), "3 bits");
   has(with({{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 40}}), "group_size 40");
   has(with({{"quant_method", "aqlm"}}), "aqlm");
+  Json settings{{"quant_method", "gptq"}, {"bits", 4}, {"group_size", kGroup}};
+  for (const auto& [key, value] : {std::pair<const char*, Json>{"checkpoint_format", "marlin"},
+                                   {"format", "bitblas"},
+                                   {"is_marlin_format", true},
+                                   {"pack_dtype", "int16"},
+                                   {"rotation", "hadamard"},
+                                   {"adapter", {{"rank", 8}}},
+                                   {"dynamic", {{"+:.*down.*", {{"bits", 8}}}}}}) {
+    Json changed = settings;
+    changed[key] = value;
+    const std::string text = with(changed);
+    has(text, value.is_string() ? value.get<std::string>() : value.is_boolean() ? "Marlin" : key);
+  }
+  // How the tool searched changes nothing of what is in the file; nor do modules left as they are.
+  settings.update({{"damp_percent", 0.01},
+                   {"true_sequential", true},
+                   {"meta", {{"quantizer", "gptqmodel:2"}}},
+                   {"dynamic", {{"-:.*lm_head.*", Json::object()}}}});
+  has(with(settings), "nothing was refused");
+  has(refusal([&] {
+        BoundModel::open(make("awq", {{"quant_method", "awq"}, {"bits", 4}, {"apply_clip", true}}));
+      }),
+      "apply_clip");
 }
 
 }  // namespace

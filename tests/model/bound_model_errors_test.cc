@@ -42,6 +42,17 @@ class ChangedModel {
   Json header;
   Json config;
 
+  /// Another tensor, at the end.
+  void add(const std::string& name, const Json& dtype, const Json& shape, const std::string& data) {
+    header[name] = {{"dtype", dtype},
+                    {"shape", shape},
+                    {"data_offsets", {data_.size(), data_.size() + data.size()}}};
+    data_ += data;
+  }
+  std::string data_of(const std::string& name) const {
+    const auto& offsets = header[name]["data_offsets"];
+    return data_.substr(offsets[0], offsets[1].get<size_t>() - offsets[0].get<size_t>());
+  }
   void save() const {
     const std::string text = header.dump();
     const uint64_t length = text.size();
@@ -182,6 +193,53 @@ TEST(BoundModelErrors, TensorsThatNobodyUsesAreNoted) {
   const BoundModel bound = BoundModel::open(model.folder());
   ASSERT_EQ(bound.notes().size(), 1u);
   EXPECT_NE(bound.notes()[0].find("not used"), std::string::npos) << bound.notes()[0];
+}
+
+// A matrix of its own beside tied embeddings: which one is the model's?
+TEST(BoundModelErrors, AnotherOutputMatrixBesideTiedEmbeddingsIsRefused) {
+  const std::string table = "model.embed_tokens.weight";
+  for (const bool is_same : {true, false}) {
+    ChangedModel model("llama-tiny-gqa");
+    ASSERT_TRUE(model.config["tie_word_embeddings"]);
+    std::string data = model.data_of(table);
+    if (!is_same) data.back() = static_cast<char>(data.back() ^ 1);
+    model.add("lm_head.weight", model.header[table]["dtype"], model.header[table]["shape"], data);
+    if (is_same) {
+      model.save();
+      EXPECT_NO_THROW(BoundModel::open(model.folder()));
+    } else {
+      expect_words(model.refusal(), {"lm_head.weight", table, "tie_word_embeddings"});
+      model.config["tie_word_embeddings"] = false;  // as the error advises
+      model.save();
+      EXPECT_NO_THROW(BoundModel::open(model.folder()));
+    }
+  }
+}
+
+TEST(BoundModelErrors, AClassifierIsNoLanguageModel) {
+  ChangedModel model("llama-tiny-mha");
+  model.add("score.weight", "F32", {1, 2}, std::string(8, 'x'));
+  expect_words(model.refusal(), {"score.weight", "classifier", "lm_head"});
+  ChangedModel by_name("llama-tiny-mha");
+  by_name.config["architectures"] = {"LlamaForSequenceClassification"};
+  expect_words(by_name.refusal(), {"LlamaForSequenceClassification", "no language model"});
+}
+
+TEST(BoundModelErrors, ABiasThatTheConfigLeavesOutMustBeZero) {
+  const int64_t rows = 4;
+  for (const char value : {'\0', '\1'}) {
+    ChangedModel model("llama-tiny-mha");
+    ASSERT_TRUE(model.header.contains(kQuery));
+    std::string name = kQuery;
+    name.replace(name.size() - 6, 6, "bias");
+    model.add(name, "F32", {rows}, std::string(static_cast<size_t>(rows * 4), value));
+    if (value == 0) {
+      model.save();
+      EXPECT_NO_THROW(BoundModel::open(model.folder()));
+    } else {
+      expect_words(model.refusal(), {name, "not zero", "attention_bias"});
+    }
+  }
 }
 
 TEST(BoundModelErrors, EndTokensOutsideTheVocabularyAreLeftOut) {

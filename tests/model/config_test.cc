@@ -105,6 +105,11 @@ TEST(FamilyConfig, LlamaAcceptsWhatItKnows) {
   EXPECT_EQ(llama_refusal("rope_scaling", "null"), "accepted");
   EXPECT_EQ(llama_refusal("rope_parameters", R"({"rope_type": "default", "rope_theta": 300})"),
             "accepted");
+  // Both spellings, as long as they say the same.
+  EXPECT_EQ(llama_refusal("rope_parameters",
+                          R"({"rope_type": "linear", "factor": 2, "rope_theta": 300},
+                              "rope_scaling": {"type": "linear", "factor": 2.0}, "rope_theta": 300)"),
+            "accepted");
   EXPECT_EQ(llama_refusal("head_dim", "24"), "accepted");
   EXPECT_EQ(llama_refusal("num_key_value_heads", ""), "accepted");
 }
@@ -135,6 +140,17 @@ TEST(FamilyConfig, LlamaRefusesWhatItCanNotRunNamingTheField) {
        R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1,
                            "original_max_position_embeddings": 8192})",
        "high_freq_factor"},
+      {"rope_scaling", R"({"type": "linear", "rope_type": "default", "factor": 2})", "differ"},
+      {"rope_scaling", R"({"rope_type": "default", "mscale": 2})", "mscale"},
+      {"rope_parameters", R"({"full_attention": {"rope_theta": 5}})", "full_attention"},
+      {"rope_parameters", R"({"rope_theta": 300, "partial_rotary_factor": 0.5})", "part of each"},
+      {"rope_parameters", R"({"rope_theta": 300}, "rope_theta": 400)", "rope_theta"},
+      {"rope_parameters",
+       R"({"rope_type": "linear", "factor": 2}, "rope_scaling": {"type": "linear", "factor": 4})",
+       "rope_scaling"},
+      {"rope_parameters",
+       R"({"rope_type": "default"}, "rope_scaling": {"type": "linear", "factor": 4})",
+       "rope_scaling"},
       {"rms_norm_eps", "-1", "rms_norm_eps"},
       {"rms_norm_eps", "1e39", "rms_norm_eps"},
       {"torch_dtype", "\"int8\"", "torch_dtype"},

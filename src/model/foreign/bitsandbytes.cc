@@ -9,6 +9,7 @@
 //     w = quant_map[q] absmax[block];  double: absmax = nested_quant_map[u8] nested_absmax + offset
 //   8 bits (LLM.int8(), arXiv:2208.07339)
 //     X.weight i8 [rows, cols], X.SCB f32 [rows];  w = q SCB / 127
+//     X.weight_format u8, 0 where rows lie as they are
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -27,7 +28,12 @@ constexpr int64_t kBlock = 64;
 
 class Int8Decoder final : public ForeignDecoder {
  public:
-  Int8Decoder(int64_t cols, const ForeignBytes& parts) : cols_(cols), parts_(parts) {}
+  Int8Decoder(int64_t cols, const ForeignBytes& parts) : cols_(cols), parts_(parts) {
+    // 0: rows as they are; others are tiles of single GPUs.
+    if (parts.size() > 2 && element<uint8_t>(parts[2], 0) != 0)
+      refuse(fmt::format("weight_format {}: rows in tiles are not read",
+                         element<uint8_t>(parts[2], 0)));
+  }
   void values(int64_t row, float* out) const override {
     for (int64_t col = 0; col < cols_; ++col)
       out[col] = scale(row) * static_cast<float>(element<int8_t>(parts_[0], row * cols_ + col));
@@ -136,6 +142,11 @@ class BitsAndBytes final : public ForeignWeights {
     ForeignMatrix out{{Encoding::kInt8, DType::kBF16, 0}, weight.rows, weight.cols, {}, {}};
     out.parts = {parts.need(".weight", {DType::kI8}, {weight.rows, weight.cols}),
                  parts.need(".SCB", {DType::kF32}, {weight.rows})};
+    if (const io::TensorEntry* form = parts.look(".weight_format")) {
+      if (form->dtype != DType::kU8 || form->bytes != 1)
+        parts.refuse(".weight_format", "is not one u8");
+      out.parts.push_back(form);
+    }
     out.decoder = [cols = weight.cols](const ForeignBytes& bytes) {
       return std::make_unique<Int8Decoder>(cols, bytes);
     };
@@ -180,8 +191,19 @@ class BitsAndBytes final : public ForeignWeights {
 };
 }  // namespace
 
-std::unique_ptr<ForeignWeights> bitsandbytes_weights(const ModelConfig&,
+std::unique_ptr<ForeignWeights> bitsandbytes_weights(const ModelConfig& settings,
                                                      const io::Checkpoint& checkpoint) {
+  // The tensors say what each layer is; the rest is how transformers would compute.
+  settings.require_known(
+      {"quant_method", "load_in_4bit", "load_in_8bit", "_load_in_4bit", "_load_in_8bit",
+       "bnb_4bit_quant_type", "bnb_4bit_use_double_quant", "bnb_4bit_compute_dtype",
+       "bnb_4bit_quant_storage", "llm_int8_enable_fp32_cpu_offload", "llm_int8_has_fp16_weight",
+       "llm_int8_skip_modules", "llm_int8_threshold", "modules_to_not_convert"},
+      kForeignMend);
+  if (const std::string storage = settings.text_or("bnb_4bit_quant_storage", "uint8");
+      storage != "uint8")
+    settings.refuse(fmt::format("codes stored as {} are not read, only uint8", storage),
+                    kForeignMend);
   return std::make_unique<BitsAndBytes>(checkpoint);
 }
 

@@ -9,7 +9,9 @@
 //                    w = scale (q - zero_point)
 //                    X.weight_g_idx i32 [cols] where groups follow activations
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "src/model/foreign/foreign.h"
@@ -102,9 +104,80 @@ class Decoder final : public ForeignDecoder {
   const ForeignBytes& parts_;
 };
 
+// What config.json says of all groups of layers together; each matrix's tensors must agree.
+struct Schemes {
+  bool has_int4 = false, has_int8 = false, has_fp8 = false;
+  bool are_all_asymmetric = true;
+};
+
+void require_one_of(const ModelConfig& settings, const char* key, const std::string& value,
+                    std::initializer_list<std::string_view> known) {
+  if (std::find(known.begin(), known.end(), value) != known.end()) return;
+  settings.refuse(fmt::format("{} \"{}\" is not read, only {}", key, value, fmt::join(known, ", ")),
+                  kForeignMend);
+}
+
+const std::initializer_list<std::string_view> kFormats = {"pack-quantized",  "int-quantized",
+                                                          "naive-quantized", "float-quantized",
+                                                          "dense",           "mixed-precision"};
+
+// A group's "weights".
+void read_scheme(const ModelConfig& weights, Schemes& schemes) {
+  // Scales and zeros are read with the types that their tensors have; observers are the tool's own.
+  weights.require_known({"num_bits", "type", "symmetric", "group_size", "strategy", "dynamic",
+                         "actorder", "observer", "observer_kwargs", "scale_dtype", "zp_dtype"},
+                        kForeignMend);
+  const std::string type = weights.text_or("type", "int");
+  require_one_of(weights, "type", type, {"int", "float"});
+  const int64_t bits = weights.integer_or("num_bits", 8, 1, 64);
+  if (type == "float" ? bits != 8 : bits != 4 && bits != 8)
+    weights.refuse(
+        fmt::format("num_bits {} of type {}: int of 4 and 8 and float of 8 are read", bits, type),
+        kForeignMend);
+  if (weights.has("strategy"))
+    require_one_of(weights, "strategy", weights.text_or("strategy", ""),
+                   {"tensor", "channel", "group"});
+  if (weights.has("actorder"))
+    require_one_of(weights, "actorder", weights.text_or("actorder", ""),
+                   {"group", "weight", "dynamic", "static"});
+  if (weights.boolean_or("dynamic", false))
+    weights.refuse("weights that are quantised while they run are not read", kForeignMend);
+  (type == "float" ? schemes.has_fp8 : bits == 4 ? schemes.has_int4 : schemes.has_int8) = true;
+  if (weights.boolean_or("symmetric", true)) schemes.are_all_asymmetric = false;
+}
+
+Schemes read_schemes(const ModelConfig& settings) {
+  // Inputs and KV stay as exact as they are here, whatever the tool would have rounded them to.
+  settings.require_known({"quant_method", "format", "ignore", "config_groups", "kv_cache_scheme",
+                          "quantization_status", "global_compression_ratio", "sparsity_config",
+                          "transform_config", "version", "run_compressed"},
+                         kForeignMend);
+  if (settings.has("format"))
+    require_one_of(settings, "format", settings.text_or("format", ""), kFormats);
+  if (const auto sparsity = settings.object("sparsity_config");
+      sparsity && sparsity->text_or("format", "dense") != "dense")
+    settings.refuse("sparse weights are not read", kForeignMend);
+  // Rotations that the model's inputs need while it runs (SpinQuant, QuIP).
+  if (const auto transform = settings.object("transform_config");
+      transform && !transform->keys().empty())
+    settings.refuse("transform_config: rotations of inputs are not read", kForeignMend);
+  Schemes schemes;
+  const auto groups = settings.object("config_groups");
+  if (!groups || groups->keys().empty())
+    settings.refuse("\"config_groups\" is missing", kForeignMend);
+  for (const std::string& name : groups->keys()) {
+    const ModelConfig group = *groups->object(name);
+    group.require_known({"targets", "weights", "input_activations", "format"}, kForeignMend);
+    if (group.has("format")) require_one_of(group, "format", group.text_or("format", ""), kFormats);
+    if (const auto weights = group.object("weights")) read_scheme(*weights, schemes);
+  }
+  return schemes;
+}
+
 class CompressedTensors final : public ForeignWeights {
  public:
-  explicit CompressedTensors(const io::Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+  CompressedTensors(const io::Checkpoint& checkpoint, const Schemes& schemes)
+      : checkpoint_(checkpoint), schemes_(schemes) {}
 
   std::string method() const override { return "compressed-tensors"; }
 
@@ -116,7 +189,10 @@ class CompressedTensors final : public ForeignWeights {
     layout.rows = weight.rows;
     layout.cols = weight.cols;
     ForeignMatrix out{{}, weight.rows, weight.cols, {}, {}};
+    if (parts.look(".weight_global_scale"))
+      parts.refuse(".weight_global_scale", "is of NVFP4, which is not read");
     add_codes(parts, layout, out);
+    require_declared(parts, layout);
     add_scales(parts, layout, out);
     const auto group = group_within(weight.cols / layout.groups, weight.cols);
     const bool is_scattered = layout.indices >= 0;
@@ -140,6 +216,15 @@ class CompressedTensors final : public ForeignWeights {
   }
 
  private:
+  void require_declared(const PartFinder& parts, const Layout& layout) const {
+    const bool is_fp8 = layout.storage == Layout::Storage::kFp8;
+    if (is_fp8 ? schemes_.has_fp8 : layout.bits == 4 ? schemes_.has_int4 : schemes_.has_int8)
+      return;
+    parts.refuse(layout.storage == Layout::Storage::kPacked ? ".weight_packed" : ".weight",
+                 fmt::format("has {} of {} bits, which no group of config.json's quantisation is",
+                             is_fp8 ? "floats" : "integers", layout.bits));
+  }
+
   void add_codes(const PartFinder& parts, Layout& layout, ForeignMatrix& out) const {
     if (const io::TensorEntry* packed = parts.look(".weight_packed")) {
       layout.bits = packed->shape.size() == 2 && packed->shape[1] * 4 == layout.cols ? 8 : 4;
@@ -180,6 +265,8 @@ class CompressedTensors final : public ForeignWeights {
           parts.need(".weight_zero_point", {is_packed ? DType::kI32 : DType::kI8},
                      {is_packed ? (layout.rows + n - 1) / n : layout.rows, layout.groups}));
     }
+    if (schemes_.are_all_asymmetric && layout.zeros < 0)
+      parts.refuse(".weight_zero_point", "is missing, though config.json says asymmetric");
     if (parts.look(".weight_g_idx")) {
       layout.indices = static_cast<int>(out.parts.size());
       out.parts.push_back(parts.need(".weight_g_idx", {DType::kI32}, {layout.cols}));
@@ -187,15 +274,13 @@ class CompressedTensors final : public ForeignWeights {
   }
 
   const io::Checkpoint& checkpoint_;
+  Schemes schemes_;
 };
 }  // namespace
 
 std::unique_ptr<ForeignWeights> compressed_tensors_weights(const ModelConfig& settings,
                                                            const io::Checkpoint& checkpoint) {
-  if (const auto sparsity = settings.object("sparsity_config");
-      sparsity && sparsity->text_or("format", "dense") != "dense")
-    settings.refuse("sparse weights are not read", kForeignMend);
-  return std::make_unique<CompressedTensors>(checkpoint);
+  return std::make_unique<CompressedTensors>(checkpoint, read_schemes(settings));
 }
 
 }  // namespace sluice

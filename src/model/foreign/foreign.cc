@@ -17,7 +17,9 @@ std::unique_ptr<ForeignWeights> foreign_weights(const ModelConfig& config,
                                                 const io::Checkpoint& checkpoint) {
   if (checkpoint.format() == io::CheckpointFormat::kPackedStore) return nullptr;  // ours
   if (checkpoint.format() == io::CheckpointFormat::kGguf) return gguf_weights(config, checkpoint);
-  const std::optional<ModelConfig> settings = config.object("quantization_config");
+  // The older name is what early writers of compressed-tensors gave it.
+  std::optional<ModelConfig> settings = config.object("quantization_config");
+  if (!settings) settings = config.object("compression_config");
   if (!settings) return nullptr;
   const std::string method = settings->text_or("quant_method", "");
   if (method == "gptq") return gptq_weights(*settings, checkpoint);

@@ -28,6 +28,11 @@ class Keys {
     const auto found = metadata_.find(key);
     return found == metadata_.end() ? nullptr : &*found;
   }
+  std::vector<std::string> names() const {
+    std::vector<std::string> out;
+    for (const auto& [name, value] : metadata_.items()) out.push_back(name);
+    return out;
+  }
   std::string text_or(const std::string& key, std::string fallback) const {
     const Json* value = find(key);
     if (!value) return fallback;
@@ -69,9 +74,9 @@ class Keys {
   std::string where_;
 };
 
-// Llama 3's rule of scaling, which the file has as one factor for each frequency.
-Json rope_scaling(const Keys& keys, const io::Checkpoint& checkpoint, double theta,
-                  int64_t head_dim) {
+// Llama 3's rule of scaling, which the file has as one factor for each frequency; null without it.
+Json llama3_scaling(const Keys& keys, const io::Checkpoint& checkpoint, double theta,
+                    int64_t head_dim) {
   const io::TensorEntry* tensor = checkpoint.find("rope_freqs.weight");
   if (!tensor) return nullptr;
   const int64_t count = head_dim / 2;
@@ -105,6 +110,65 @@ Json rope_scaling(const Keys& keys, const io::Checkpoint& checkpoint, double the
           {"original_max_position_embeddings", static_cast<int64_t>(kOriginal)}};
 }
 
+// A factor without a type is linear, and so is the key that older writers gave it; null: none.
+Json rope_scaling(const Keys& keys, const std::string& p, const io::Checkpoint& checkpoint,
+                  double theta, int64_t head_dim) {
+  const std::string type = keys.text_or(p + "rope.scaling.type", "linear");
+  if (type != "linear" && type != "none")
+    keys.refuse(fmt::format("rotary positions are scaled by \"{}\"", type),
+                "none, linear and Llama 3's are read");
+  if (keys.number(p + "rope.scaling.attn_factor").value_or(1) != 1)
+    keys.refuse("rope.scaling.attn_factor is not 1", "such models are not read");
+  double factor = keys.number(p + "rope.scaling.factor")
+                      .value_or(keys.number(p + "rope.scale_linear").value_or(1));
+  if (factor == 0 || type == "none") factor = 1;  // as the readers of the format have it
+  Json llama3 = llama3_scaling(keys, checkpoint, theta, head_dim);
+  if (factor == 1) return llama3;
+  if (!llama3.is_null())
+    keys.refuse(fmt::format("rotary positions are scaled by {} and by rope_freqs.weight", factor),
+                "such models are not read");
+  return {{"rope_type", "linear"}, {"factor", factor}};
+}
+
+// What the architecture's keys may say beside those that are read: sizes that tensors show, and
+// features that are off.
+void refuse_unknown_keys(const Keys& keys, const std::string& p, int64_t head_dim) {
+  constexpr std::string_view kRead[] = {"context_length",
+                                        "embedding_length",
+                                        "block_count",
+                                        "feed_forward_length",
+                                        "vocab_size",
+                                        "expert_count",
+                                        "expert_used_count",
+                                        "tensor_data_layout",
+                                        "attention.head_count",
+                                        "attention.head_count_kv",
+                                        "attention.key_length",
+                                        "attention.value_length",
+                                        "attention.layer_norm_rms_epsilon",
+                                        "rope.dimension_count",
+                                        "rope.freq_base",
+                                        "rope.scale_linear",
+                                        "rope.scaling.type",
+                                        "rope.scaling.factor",
+                                        "rope.scaling.attn_factor",
+                                        "rope.scaling.original_context_length",
+                                        "rope.scaling.finetuned"};
+  for (const std::string& name : keys.names()) {
+    if (!name.starts_with(p)) continue;
+    if (std::find(std::begin(kRead), std::end(kRead), name.substr(p.size())) == std::end(kRead))
+      keys.refuse(fmt::format("key {} is not known, and what it asks for would not be done", name),
+                  "convert the Hugging Face checkpoint of the model instead");
+  }
+  if (keys.integer(p + "attention.value_length").value_or(head_dim) != head_dim)
+    keys.refuse("heads of keys and of values differ in length", "such models are not read");
+  if (keys.text_or(p + "tensor_data_layout", "reference") != "Meta AI original pth" &&
+      keys.text_or(p + "tensor_data_layout", "reference") != "reference")
+    keys.refuse(fmt::format("tensor_data_layout \"{}\" is not read",
+                            keys.text_or(p + "tensor_data_layout", "")),
+                "download another file of the model");
+}
+
 int64_t vocabulary(const Keys& keys, const io::Checkpoint& checkpoint) {
   const io::TensorEntry* table = checkpoint.find("token_embd.weight");
   if (!table || table->shape.size() != 2)
@@ -128,6 +192,7 @@ std::string gguf_config_json(const io::Checkpoint& checkpoint) {
   const int64_t head_dim = keys.integer(p + "attention.key_length").value_or(hidden / heads);
   if (keys.integer(p + "rope.dimension_count").value_or(head_dim) != head_dim)
     keys.refuse("only a part of each head is rotated", "such models are not read");
+  refuse_unknown_keys(keys, p, head_dim);
   const double theta = keys.number(p + "rope.freq_base").value_or(10000.0);
   Json config{{"architectures", {"LlamaForCausalLM"}},
               {"model_type", "llama"},
@@ -146,15 +211,8 @@ std::string gguf_config_json(const io::Checkpoint& checkpoint) {
               {"attention_bias", checkpoint.find("blk.0.attn_q.bias") != nullptr},
               {"mlp_bias", checkpoint.find("blk.0.ffn_up.bias") != nullptr},
               {"tie_word_embeddings", checkpoint.find("output.weight") == nullptr}};
-  const std::string scaling = keys.text_or(p + "rope.scaling.type", "none");
-  if (scaling == "linear")
-    config["rope_scaling"] = {{"rope_type", "linear"},
-                              {"factor", keys.number(p + "rope.scaling.factor").value_or(1.0)}};
-  else if (scaling != "none")
-    keys.refuse(fmt::format("rotary positions are scaled by \"{}\"", scaling),
-                "none, linear and Llama 3's are read");
-  else if (Json found = rope_scaling(keys, checkpoint, theta, head_dim); !found.is_null())
-    config["rope_scaling"] = std::move(found);
+  if (Json scaling = rope_scaling(keys, p, checkpoint, theta, head_dim); !scaling.is_null())
+    config["rope_scaling"] = std::move(scaling);
   for (const auto& [theirs, ours] : {std::pair{"tokenizer.ggml.bos_token_id", "bos_token_id"},
                                      std::pair{"tokenizer.ggml.eos_token_id", "eos_token_id"}})
     if (const auto id = keys.integer(theirs)) config[ours] = *id;

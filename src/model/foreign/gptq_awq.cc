@@ -10,6 +10,7 @@
 //   GPTQ  X.g_idx   i32 [cols], the group of each column; with desc_act groups are no neighbours
 #include <fmt/format.h>
 
+#include "src/base/error.h"
 #include "src/model/foreign/foreign.h"
 
 namespace sluice {
@@ -38,6 +39,8 @@ class PackedDecoder final : public ForeignDecoder {
         groups_(packing.is_scattered ? &parts[3] : nullptr) {
     if (groups_)
       check_groups(*groups_, cols_, static_cast<int64_t>(scales_.size()) / 2 / rows_, "g_idx");
+    else if (parts.size() > 3)
+      require_in_order(parts[3]);
   }
 
   void values(int64_t row, float* out) const override {
@@ -59,6 +62,15 @@ class PackedDecoder final : public ForeignDecoder {
   }
 
  private:
+  void require_in_order(const std::vector<std::byte>& indices) const {
+    for (int64_t col = 0; col < cols_; ++col)
+      if (element<int32_t>(indices, col) != group_of(col))
+        throw Error(ErrorKind::kFile,
+                    fmt::format("g_idx puts column {} into group {}, but config.json has desc_act "
+                                "false: columns in order",
+                                col, element<int32_t>(indices, col)),
+                    "set \"desc_act\" to true if the file is right");
+  }
   int64_t group_of(int64_t col) const { return packing_.group > 0 ? col / packing_.group : 0; }
   uint32_t at(uint32_t word, int64_t place) const {
     return word >> (packing_.bits * place) & ((1u << packing_.bits) - 1);
@@ -123,7 +135,7 @@ class PackedWeights final : public ForeignWeights {
                                             : std::vector<int64_t>{weight.cols / n, weight.rows}),
                  parts.need(".qzeros", {DType::kI32}, {groups, weight.rows / n}),
                  parts.need(".scales", {DType::kF16}, {groups, weight.rows})};
-    if (packing_.is_scattered)
+    if (packing_.is_scattered || (!packing_.is_awq && parts.look(".g_idx")))
       out.parts.push_back(parts.need(".g_idx", {DType::kI32}, {weight.cols}));
     out.decoder = [packing = packing_, rows = out.rows, cols = out.cols,
                    format = out.format](const ForeignBytes& bytes) {
@@ -145,12 +157,51 @@ int64_t read_group(const ModelConfig& settings) {
                     kForeignMend);
   return group;
 }
+
+// Settings of single modules (GPTQModel): only that some stay as they are, which tensors show.
+void refuse_other_modules(const ModelConfig& settings) {
+  const auto rules = settings.object("dynamic");
+  if (!rules) return;
+  for (const std::string& pattern : rules->keys())
+    if (!pattern.starts_with("-:"))
+      rules->refuse(fmt::format("\"{}\" has settings of its own, which are not read", pattern),
+                    kForeignMend);
+}
+
+void require_gptq_settings(const ModelConfig& settings) {
+  settings.require_known(
+      {// read here
+       "quant_method", "bits", "group_size", "sym", "desc_act", "checkpoint_format", "format",
+       "dynamic", "pack_dtype", "is_marlin_format",
+       // which modules: their tensors show it
+       "lm_head", "modules_in_block_to_quantize", "modules_to_not_convert",
+       "block_name_to_quantize", "module_name_preceding_first_block",
+       // how the codes were searched for, and by which kernels the tool multiplies
+       "damp_percent", "damp_auto_increment", "static_groups", "true_sequential", "mse", "dataset",
+       "tokenizer", "batch_size", "pad_token_id", "model_seqlen", "max_input_length",
+       "cache_block_outputs", "use_cuda_fp16", "use_exllama", "disable_exllama", "exllama_config",
+       "backend", "act_group_aware", "hyb_act", "offload_to_disk",
+       // where it came from
+       "meta", "quantizer", "version", "model_name_or_path", "model_file_base_name"},
+      kForeignMend);
+  for (const char* key : {"checkpoint_format", "format"})
+    if (const std::string form = settings.text_or(key, "gptq"); form != "gptq" && form != "gptq_v2")
+      settings.refuse(fmt::format("{} \"{}\" is not read, only gptq and gptq_v2", key, form),
+                      kForeignMend);
+  if (settings.boolean_or("is_marlin_format", false))
+    settings.refuse("weights packed for Marlin are not read", kForeignMend);
+  if (const std::string type = settings.text_or("pack_dtype", "int32"); type != "int32")
+    settings.refuse(fmt::format("codes packed in {} are not read, only int32", type), kForeignMend);
+  refuse_other_modules(settings);
+}
 }  // namespace
 
 std::unique_ptr<ForeignWeights> gptq_weights(const ModelConfig& settings,
                                              const io::Checkpoint& checkpoint) {
+  require_gptq_settings(settings);
   Packing packing;
-  packing.zeros_are_one_less = settings.text_or("checkpoint_format", "gptq") != "gptq_v2";
+  packing.zeros_are_one_less =
+      settings.text_or("checkpoint_format", settings.text_or("format", "gptq")) != "gptq_v2";
   packing.is_scattered = settings.boolean_or("desc_act", false);
   packing.is_symmetric = settings.boolean_or("sym", true);
   packing.bits = settings.integer_or("bits", 4, 1, 64);
@@ -162,6 +213,11 @@ std::unique_ptr<ForeignWeights> gptq_weights(const ModelConfig& settings,
 
 std::unique_ptr<ForeignWeights> awq_weights(const ModelConfig& settings,
                                             const io::Checkpoint& checkpoint) {
+  // Zeros are read as the file has them; modules that are not quantised have plain tensors.
+  settings.require_known(
+      {"quant_method", "bits", "group_size", "version", "zero_point", "modules_to_not_convert",
+       "backend", "do_fuse", "modules_to_fuse", "fuse_max_seq_len", "exllama_config"},
+      kForeignMend);
   Packing packing;
   packing.is_awq = true;
   if (const std::string version = settings.text_or("version", "gemm");
