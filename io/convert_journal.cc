@@ -21,10 +21,6 @@ constexpr const char* kVersionKey = "sluice-convert";
 constexpr int kJournalVersion = 1;
 constexpr int64_t kMostJournalBytes = 64 << 20;  // 100 bytes a group
 
-[[noreturn]] void fail(const std::filesystem::path& path, const char* action) {
-  throw system_error(errno, fmt::format("{}: {}", path.string(), action));
-}
-
 std::optional<FinishedGroup> parse_group(const json& line) {
   try {
     return FinishedGroup{.name = line.at("group").get<std::string>(),
@@ -40,7 +36,7 @@ std::optional<FinishedGroup> parse_group(const json& line) {
 
 ConvertJournal::ConvertJournal(const std::filesystem::path& folder) : path_(folder / kJournalName) {
   fd_.reset(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (!fd_) fail(path_, "opening the journal");
+  if (!fd_) fail_with_errno(path_, "opening the journal");
   load(read_file(path_, kMostJournalBytes));
 }
 
@@ -87,20 +83,20 @@ void ConvertJournal::add(const FinishedGroup& group) {
 
 void ConvertJournal::append(const std::string& line) {
   const std::string text = line + '\n';
-  if (::ftruncate(fd_.get(), end_) != 0) fail(path_, "writing the journal");
+  if (::ftruncate(fd_.get(), end_) != 0) fail_with_errno(path_, "writing the journal");
   for (size_t done = 0; done < text.size();) {
     const ssize_t put = ::pwrite(fd_.get(), text.data() + done, text.size() - done,
                                  end_ + static_cast<off_t>(done));
     if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) fail(path_, "writing the journal");
+    if (put <= 0) fail_with_errno(path_, "writing the journal");
     done += static_cast<size_t>(put);
   }
-  if (::fdatasync(fd_.get()) != 0) fail(path_, "writing the journal");
+  if (::fdatasync(fd_.get()) != 0) fail_with_errno(path_, "writing the journal");
   end_ += static_cast<int64_t>(text.size());
 }
 
 void ConvertJournal::remove() {
-  if (::unlink(path_.c_str()) != 0) fail(path_, "removing the journal");
+  if (::unlink(path_.c_str()) != 0) fail_with_errno(path_, "removing the journal");
   sync_folder(path_.parent_path());
 }
 

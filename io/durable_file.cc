@@ -17,13 +17,9 @@
 
 namespace sluice::io {
 
-namespace {
-
-[[noreturn]] void fail(const std::filesystem::path& path, const char* action) {
+void fail_with_errno(const std::filesystem::path& path, const char* action) {
   throw system_error(errno, fmt::format("{}: {}", path.string(), action));
 }
-
-}  // namespace
 
 std::filesystem::path partial_path(const std::filesystem::path& path) {
   std::filesystem::path partial = path;
@@ -34,14 +30,14 @@ std::filesystem::path partial_path(const std::filesystem::path& path) {
 void sync_folder(const std::filesystem::path& folder) {
   const std::filesystem::path& named = folder.empty() ? std::filesystem::path(".") : folder;
   const OwnedFd fd(::open(named.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd) fail(folder, "opening the folder");
+  if (!fd) fail_with_errno(folder, "opening the folder");
   // Some file systems cannot sync a folder and need not.
-  if (::fsync(fd.get()) != 0 && errno != EINVAL) fail(folder, "syncing the folder");
+  if (::fsync(fd.get()) != 0 && errno != EINVAL) fail_with_errno(folder, "syncing the folder");
 }
 
 void publish_file(const std::filesystem::path& path) {
   if (::rename(partial_path(path).c_str(), path.c_str()) != 0)
-    fail(path, "giving the file its name");
+    fail_with_errno(path, "giving the file its name");
   sync_folder(path.parent_path());
 }
 
@@ -73,7 +69,7 @@ void copy_file_durably(const std::filesystem::path& from, const std::filesystem:
 
 int64_t free_disk_bytes(const std::filesystem::path& folder) {
   struct statvfs status {};
-  if (::statvfs(folder.c_str(), &status) != 0) fail(folder, "asking for the free space");
+  if (::statvfs(folder.c_str(), &status) != 0) fail_with_errno(folder, "asking for the free space");
   return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
 }
 

@@ -9,6 +9,10 @@
 
 namespace sluice::io {
 
+/// Throws what errno says (src/base/system_error.h): "<path>: <action>: ...", as in "opening the
+/// folder".
+[[noreturn]] void fail_with_errno(const std::filesystem::path& path, const char* action);
+
 constexpr std::string_view kPartialSuffix = ".partial";  // of a file that is being written
 
 /// `path` with kPartialSuffix.
