@@ -75,7 +75,7 @@ std::vector<int32_t> ids_of(const nlohmann::json& line, const std::string& where
 
 // One answer a line, in order: ids of a text, the text of ids.
 void print_lines(const TokenizeFlags& flags, const text::Tokenizer& tokenizer) {
-  const std::string input = read_text(flags.jsonl);
+  const std::string input = read_text(flags.jsonl, kMostTextBytes);
   size_t number = 0;
   for (size_t at = 0; at < input.size();) {
     const size_t end = std::min(input.find('\n', at), input.size());
