@@ -20,6 +20,7 @@ void print_json(const nlohmann::ordered_json& json) {
 
 namespace {
 std::atomic<bool> is_in_line = false;  // write_text's last letter was no line end
+std::atomic<int> first_failure = 0;    // errno of the first write that came to nothing
 
 // Do both outputs go to one place?
 bool share_a_place() {
@@ -31,8 +32,12 @@ bool share_a_place() {
 }  // namespace
 
 void write_text(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);  // it may hold zero bytes
-  std::fflush(stdout);
+  errno = 0;
+  const bool is_written =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&  // it may hold zero bytes
+      std::fflush(stdout) == 0;
+  int none = 0;
+  if (!is_written) first_failure.compare_exchange_strong(none, errno);
   if (!text.empty()) is_in_line = text.back() != '\n';
 }
 
@@ -41,8 +46,9 @@ const char* message_start() { return is_in_line.exchange(false) && share_a_place
 void check_output() {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  const int failure = first_failure != 0 ? first_failure.load() : errno;
   const std::string why =
-      errno ? std::generic_category().message(errno) : "an earlier write came to nothing";
+      failure ? std::generic_category().message(failure) : "an earlier write came to nothing";
   throw Error(ErrorKind::kFile, "standard output: " + why,
               "make room, or keep what reads it open to the end");
 }

@@ -64,7 +64,8 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& path) {
     throw Error(ErrorKind::kFile, fmt::format("{}: no such file or folder", path.string()),
                 "give a model folder or a tokenizer file");
   const fs::path json = is_whole_folder ? folder / "tokenizer.json" : path;
-  if ((is_whole_folder && is_file(json)) ||
+  // What is there in its name is what was meant, even if it is no file.
+  if ((is_whole_folder && is_there(json)) ||
       (!is_whole_folder && path.extension() == ".json" &&
        path.filename().string().find("vocab") == std::string::npos))
     return load_tokenizer_json(read_tokenizer_file(json), config, json.string());

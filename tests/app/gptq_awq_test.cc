@@ -258,7 +258,10 @@ TEST_F(GptqAwq, SaysWhatToDoWhereItDoesNotRun) {
     Json changed = settings;
     changed[key] = value;
     const std::string text = with(changed);
-    has(text, value.is_string() ? value.get<std::string>() : value.is_boolean() ? "Marlin" : key);
+    const bool is_known = std::string(key) != "rotation";  // of others the value is named
+    has(text, value.is_boolean()              ? "Marlin"
+              : value.is_string() && is_known ? value.get<std::string>()
+                                              : key);
   }
   // How the tool searched changes nothing of what is in the file; nor do modules left as they are.
   settings.update({{"damp_percent", 0.01},

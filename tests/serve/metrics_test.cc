@@ -68,8 +68,9 @@ TEST(Metrics, NamesAndBucketsAreThoseOfDashboards) {
   const std::string text = Metrics("m").text(0, 0);
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);)
-    if (line.starts_with("# TYPE ") && line.ends_with(" counter"))
+    if (line.starts_with("# TYPE ") && line.ends_with(" counter")) {
       EXPECT_TRUE(line.ends_with("_total counter")) << line;
+    }
   for (const char* name : {"time_to_first_token_seconds", "inter_token_latency_seconds",
                            "e2e_request_latency_seconds", "request_queue_time_seconds",
                            "request_prefill_time_seconds", "request_decode_time_seconds"})

@@ -142,7 +142,8 @@ TEST_F(FirstRun, RunsMendAPoisonedProfile) {
   write_file(path, poisoned.dump());
   const auto best_single = [&] {  // of the kind that the model is multiplied with
     double best = 0;
-    for (const auto& row : nlohmann::json::parse(read_file(path))["host"]["matmul"])
+    const auto profile = nlohmann::json::parse(read_file(path));
+    for (const auto& row : profile["host"]["matmul"])
       if (row["weights"] == "f32" && row["m"] == 1)
         best = std::max(best, row["flops"]["value"].get<double>());
     return best;

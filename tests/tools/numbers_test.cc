@@ -99,7 +99,7 @@ TEST(Eval, PerplexityIsTheReferencesResidentAndStreamed) {
 
 TEST(Eval, Errors) {
   const TemporaryFolder folder;
-  fail({"eval", kModel, "--text", folder.path("none")}, 3, {"none", "can't be read"});
+  fail({"eval", kModel, "--text", folder.path("none")}, 3, {"none", "No such file"});
   write_file(folder.path("latin1"), "d\xe9j\xe0 vu");
   fail({"eval", kModel, "--text", folder.path("latin1")}, 2, {"latin1", "not UTF-8"});
   write_file(folder.path("empty"), "");

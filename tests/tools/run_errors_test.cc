@@ -107,7 +107,7 @@ TEST(RunErrors, BadPolicyFiles) {
   refused(R"({"micro_batches": 0})", {"micro_batches", "0"});
   refused(R"({"micro_batches": "two"})", {path, "micro_batches"});
   fail(run_with({"-p", "a", "--policy", folder.path("none.json")}), 3,
-       {"none.json", "can't be read"});
+       {"none.json", "No such file"});
   write_file(path, "{}");
   fail(run_with({"-p", "a", "--policy", path, "--percent", "1", "0", "1", "0", "1", "0"}), 2,
        {"--policy", "--percent", "one of them"});

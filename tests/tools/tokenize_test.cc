@@ -84,7 +84,7 @@ TEST(TokenizeErrors, NameWhatIsWrong) {
   fail({"tokenize", kModel, "-p", "caf\xc3"}, 2, {"not UTF-8", "byte 3"});
   fail({"tokenize", kModel, "--decode", "1,512"}, 2, {"--decode", "512", "vocabulary"});
   fail({"tokenize", kModel, "--decode", "1;2"}, 2, {"--decode", "1;2", "1,2,3"});
-  fail({"tokenize", kModel, "-f", folder.path("none")}, 3, {"none", "can't be read"});
+  fail({"tokenize", kModel, "-f", folder.path("none")}, 3, {"none", "No such file"});
   fail({"tokenize", folder.path("none"), "-p", "a"}, 3, {folder.path("none"), "no such file"});
   fail({"tokenize", fixture_model("opt-tiny-bin"), "-p", "a"}, 3, {"opt-tiny-bin", "tokenizer"});
 }

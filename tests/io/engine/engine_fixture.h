@@ -140,7 +140,7 @@ class EveryEngine : public testing::TestWithParam<EngineKind> {
     options.direct = GetParam().direct;
     options.request_bytes = request_bytes;
     options.bytes_in_flight = bytes_in_flight;
-    options.log = log_.sink();
+    options.log = options.warn = log_.sink();
     return make_file_engine(options);
   }
 
