@@ -10,6 +10,7 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "tests/tools/command.h"
 
@@ -17,11 +18,7 @@ namespace sluice::testing {
 namespace {
 
 constexpr int64_t kMiB = 1 << 20;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kIsSanitized = true;
-#else
-constexpr bool kIsSanitized = false;
-#endif
+constexpr bool kIsSanitized = !std::string_view(SLUICE_PROGRAM_SANITIZER).empty();
 
 // A memory cgroup of its own for what is started in it.
 class MemoryGroup {
