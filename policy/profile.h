@@ -52,8 +52,9 @@ struct AttentionRate {
 /// One thing that computes: the device or the host's cores.
 struct Processor {
   std::string name;
-  int threads = 0;     ///< of a CPU; 0 for a GPU
-  Figure memory_read;  ///< bytes per second
+  std::string conditions;  ///< clocks and temperature of a GPU while it was measured; may be empty
+  int threads = 0;         ///< of a CPU; 0 for a GPU
+  Figure memory_read;      ///< bytes per second
   std::vector<MatmulRate> matmul;
   std::vector<AttentionRate> attention;
   Figure launch_seconds;       ///< of one operator, whatever its size

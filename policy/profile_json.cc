@@ -126,6 +126,7 @@ class Reader {
 Processor read_processor(Reader reader) {
   Processor out;
   out.name = reader.text("name");
+  out.conditions = reader.text("conditions");
   if (reader.has("threads")) out.threads = static_cast<int>(reader.integer("threads"));
   out.memory_read = reader.figure("memory_read_bytes_per_second");
   reader.list("matmul", [&](Reader& row) {
@@ -150,6 +151,7 @@ Json processor_json(const Processor& processor) {
             {"memory_read_bytes_per_second", figure_json(processor.memory_read)},
             {"launch_seconds", figure_json(processor.launch_seconds)},
             {"synchronise_seconds", figure_json(processor.synchronise_seconds)}};
+  if (!processor.conditions.empty()) json["conditions"] = processor.conditions;
   json["matmul"] = Json::array();
   for (const MatmulRate& row : processor.matmul) {
     Json& out = json["matmul"].emplace_back(Json{{"weights", format_name(row.weights)},

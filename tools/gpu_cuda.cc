@@ -1,5 +1,6 @@
 #include <cstdio>
 
+#include "src/base/bytes.h"
 #include "src/engine/cuda/cuda_backend.h"
 #include "src/engine/cuda/measure_gpu.h"
 #include "tools/gpu.h"
@@ -20,7 +21,16 @@ std::shared_ptr<Backend> open_gpu(int gpu, int64_t memory_bytes, const GpuOption
 }
 
 policy::Profile measure_with_gpu(const policy::Profile& machine, Backend& backend) {
-  return measure_gpu(machine, static_cast<CudaBackend&>(backend).cuda_device(), {});
+  MeasureGpuOptions options;
+#ifdef SLUICE_CUDA_ON_HOST  // a fiber a thread: a millionth of a GPU's rates
+  options.copy_bytes = kMiB;
+  options.rotate_bytes = 16 * kKiB;
+  options.sizes = {{64, 64}};
+  options.prompt_rows = 72;
+  options.context_tokens = 32;
+  options.samples = 1;
+#endif
+  return measure_gpu(machine, static_cast<CudaBackend&>(backend).cuda_device(), options);
 }
 
 }  // namespace sluice::tools

@@ -47,6 +47,7 @@ std::string flops_text(double flops) {
 
 void print_processor(const char* which, const policy::Processor& processor) {
   std::printf("%s: %s\n", which, processor.name.c_str());
+  if (!processor.conditions.empty()) std::printf("  at %s\n", processor.conditions.c_str());
   row("memory read", format_rate(processor.memory_read.value), processor.memory_read);
   for (const policy::MatmulRate& rate : processor.matmul)
     row(fmt::format("product {}{} m={} {}x{}", format_name(rate.weights),

@@ -1,8 +1,8 @@
-// Choosing tokens where the logits are, against their way to the host and the sampler there. On a
-// GPU; items are tokens.
+// Choosing tokens where the logits are, against their way to the host and the sampler there. Items
+// are tokens; copies of the logits take turns, so that they come from memory.
 #include <benchmark/benchmark.h>
 
-#include <cstdio>
+#include <algorithm>
 #include <optional>
 #include <random>
 #include <vector>
@@ -22,6 +22,8 @@ sampling::SamplingParams params_of(int64_t kind) {
   if (kind == 2) params.top_p = 0.9F;
   return params;
 }
+// More than a GPU's cache holds.
+constexpr int64_t kRotateBytes = int64_t{512} << 20;
 const char* const kKinds[] = {"greedy", "top_p", "top_k_top_p", "temperature"};
 
 // Rows as models give them: a few tokens stand out.
@@ -46,15 +48,22 @@ class Rows : public benchmark::Fixture {
     rows = state.range(0);
     vocab = state.range(1);
     logits = logits_of(rows, vocab);
-    device = DeviceMemory(rows * vocab * 4);
-    copy_to_device(device.data(), logits.data(), rows * vocab * 4, stream);
+    const int64_t bytes = rows * vocab * 4;
+    copies = kRotateBytes / bytes + 1;
+    device = DeviceMemory(copies * bytes);
+    for (int64_t copy = 0; copy < copies; ++copy)
+      copy_to_device(device.data() + copy * bytes, logits.data(), bytes, stream);
     synchronize(stream);
+  }
+  /// Those of call number `round`.
+  std::byte* device_logits(int64_t round) const {
+    return device.data() + round % copies * rows * vocab * 4;
   }
   void finish(benchmark::State& state) {
     state.SetItemsProcessed(state.iterations() * rows);
     state.SetLabel(kKinds[state.range(2)]);
   }
-  int64_t rows = 0, vocab = 0;
+  int64_t rows = 0, vocab = 0, copies = 1;
   std::vector<float> logits;
   DeviceMemory device;
   std::optional<OwnedStream> own_stream;  // there is no GPU yet where benchmarks are registered
@@ -76,11 +85,12 @@ BENCHMARK_DEFINE_F(Rows, OnDevice)(benchmark::State& state) {
   const auto out_bytes = static_cast<int64_t>(out.size() * sizeof(SampledRow));
   const DeviceMemory device_how(how_bytes), device_out(out_bytes);
   SamplingArguments arguments;
-  arguments.logits = reinterpret_cast<float*>(device.data());
   arguments.vocab_size = static_cast<int32_t>(vocab);
   arguments.rows = reinterpret_cast<const SamplingRow*>(device_how.data());
   arguments.sampled = reinterpret_cast<SampledRow*>(device_out.data());
+  int64_t round = 0;
   for (auto _ : state) {
+    arguments.logits = reinterpret_cast<float*>(device_logits(round++));
     copy_to_device(device_how.data(), how.data(), how_bytes, stream);
     sample(arguments, rows, stream);
     copy_to_host(out.data(), device_out.data(), out_bytes, stream);
@@ -93,8 +103,9 @@ BENCHMARK_DEFINE_F(Rows, OnHost)(benchmark::State& state) {
   const sampling::Sampler sampler(params_of(state.range(2)), {});
   sampling::Workspace workspace;
   const PinnedRange pinned(logits.data(), rows * vocab * 4);
+  int64_t round = 0;
   for (auto _ : state) {
-    copy_to_host(logits.data(), device.data(), rows * vocab * 4, stream);
+    copy_to_host(logits.data(), device_logits(round++), rows * vocab * 4, stream);
     synchronize(stream);
     for (int64_t row = 0; row < rows; ++row)
       benchmark::DoNotOptimize(sampler.pick(
@@ -115,12 +126,3 @@ BENCHMARK_REGISTER_F(Rows, OnHost)->Apply(arguments);
 
 }  // namespace
 }  // namespace sluice::cuda
-
-int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  if (sluice::cuda::devices().empty()) {
-    std::fputs("sluice_cuda_bench: no GPU here\n", stderr);
-    return 1;
-  }
-  benchmark::RunSpecifiedBenchmarks();
-}

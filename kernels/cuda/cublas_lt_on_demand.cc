@@ -5,22 +5,32 @@
 #include <dlfcn.h>
 
 #include <string>
+#include <vector>
 
+#include "kernels/cuda/library_places.h"
 #include "src/base/error.h"
 
 namespace {
 using sluice::Error;
 using sluice::ErrorKind;
 
-// By the name that the loader looks for, else where it was when this was built.
+// By the name that the loader looks for, else where it was when this was built, else where toolkits
+// and Python's packages have it.
 void* open_library() {
-  for (const char* name : {SLUICE_CUBLASLT_NAME, SLUICE_CUBLASLT_PATH})
-    if (void* library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL)) return library;
-  const char* reason = ::dlerror();
+  std::vector<std::string> places{SLUICE_CUBLASLT_NAME, SLUICE_CUBLASLT_PATH};
+  for (std::string& place : sluice::cuda::toolkit_libraries(SLUICE_CUBLASLT_NAME))
+    places.push_back(std::move(place));
+  std::string reason;  // the first: of what the loader found, or that it found nothing
+  for (const std::string& place : places) {
+    if (void* library = ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+    const char* said = ::dlerror();
+    if (reason.empty() && said) reason = said;
+  }
   throw Error(ErrorKind::kDevice,
-              std::string("cuBLASLt can't be loaded: ") + (reason ? reason : SLUICE_CUBLASLT_NAME),
-              "install the cuBLAS of the CUDA toolkit that this was built with, or say where it is "
-              "with LD_LIBRARY_PATH");
+              "cuBLASLt can't be loaded: " + reason + "; nor from " SLUICE_CUBLASLT_PATH ", " +
+                  sluice::cuda::toolkit_folders(),
+              "install the cuBLAS of CUDA's version that this was built with (pip install "
+              "nvidia-cublas has it too), or say where it is with LD_LIBRARY_PATH");
 }
 
 template <typename Function>

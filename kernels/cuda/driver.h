@@ -22,6 +22,7 @@ struct DeviceProperties {
   int64_t shared_bytes_per_block = 0;  ///< the most a kernel may ask for
   bool has_bf16 = false;               ///< matrix products of bf16
   bool has_fp8 = false;                ///< matrix products of e4m3
+  std::string pci_bus_id;              ///< "0000:3b:00.0"; empty where there is no bus
 };
 
 /// Nothing when there is no GPU or no driver; never throws.

@@ -170,6 +170,15 @@ TEST(Profile, ReadsWhatEightBitActivationsWereCalled) {
   EXPECT_EQ(profile_to_json(parse_profile(json, "old")), profile_to_json(profile));
 }
 
+TEST(Profile, WhatAGpuWasMeasuredAtIsKept) {
+  Profile profile = *shipped_profile("t4");
+  EXPECT_EQ(profile_to_json(profile).find("conditions"), std::string::npos);
+  profile.device->conditions = "SM 1980 MHz, 61 C";
+  const Profile read = parse_profile(profile_to_json(profile), "test");
+  EXPECT_EQ(read.device->conditions, "SM 1980 MHz, 61 C");
+  EXPECT_EQ(read.host.conditions, "");
+}
+
 TEST(Profile, DecodeAttentionTakesTheLongerOfBytesAndOperations) {
   Processor processor = plain_machine(false).host;
   processor.attention = {{DType::kBF16, {1e9}, {1e12}, {1e10}}};

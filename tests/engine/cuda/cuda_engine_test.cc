@@ -10,7 +10,6 @@
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/engine/cuda/cuda_backend.h"
-#include "src/engine/cuda/measure_gpu.h"
 #include "src/sampling/philox.h"
 #include "tests/engine/model_fixtures.h"
 #include "tests/rounds.h"
@@ -412,8 +411,6 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, CudaEngine,
                                            "opt-tiny:int8+a8", "llama-tiny-gqa:fp8+f8"),
                          [](const auto& info) { return test_name(info.param); });
 
-bool devices_have_bf16() { return make_backend()->cuda_device().properties().has_bf16; }
-
 std::string refusal(EngineOptions options, const std::string& model = "stories260k") {
   options.backend = make_backend();
   try {
@@ -445,29 +442,6 @@ TEST(CudaEngineErrors, WhatItDoesNotKnowIsRefusedByName) {
             std::string::npos);
   options.outlier_threshold = 6;
   EXPECT_NE(refusal(options, "stories260k:int8").find("--outlier-threshold"), std::string::npos);
-}
-
-TEST(CudaMeasure, GivesAProfileThatAPlanCanUse) {
-  policy::Profile machine = *policy::shipped_profile("t4");
-  machine.device.reset();
-  CudaDevice device(0, int64_t{64} << 20);
-  const policy::Profile measured = measure_gpu(machine, device, {64 * kKiB, 64, 72, 32, 1});
-  EXPECT_NO_THROW(policy::validate(measured));
-  ASSERT_TRUE(measured.device.has_value());
-  EXPECT_EQ(measured.device_bytes, int64_t{64} << 20);
-  EXPECT_GE(measured.device->matmul.size(), 18u);
-  EXPECT_EQ(measured.device->attention.size(), devices_have_bf16() ? 4u : 3u);
-  for (const policy::MatmulRate& rate : measured.device->matmul) EXPECT_GT(rate.flops.value, 0);
-  if (device.properties().has_fp8) {
-    EXPECT_TRUE(std::any_of(measured.device->matmul.begin(), measured.device->matmul.end(),
-                            [](const policy::MatmulRate& rate) {
-                              return rate.weights.encoding == Encoding::kFp8 &&
-                                     rate.eight_bit_activations && rate.m >= 65;
-                            }));
-  }
-  const policy::Profile read = policy::parse_profile(policy::profile_to_json(measured), "measured");
-  EXPECT_EQ(read.device->matmul.size(), measured.device->matmul.size());
-  EXPECT_EQ(device.memory().used(), 0);
 }
 
 TEST(CudaEngineErrors, AGpuThatIsNotThereIsNamed) {
