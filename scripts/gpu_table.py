@@ -19,32 +19,57 @@ def code_bytes(weights):
     return {"int4-g64": 4.5 / 8, "int8": 1.0, "fp8": 1.0, "f32": 4.0}.get(weights, 2.0)
 
 
+def operations(flops):
+    return f"{flops / 1e12:.1f} TFLOP/s" if flops >= 1e11 else f"{flops / 1e9:.2f} GFLOP/s"
+
+
+def product_share(row, memory, dense):
+    """(text, share): what bounds a product, as a rate and as a share of its ceiling."""
+    flops = value(row["flops"])
+    read = flops / (2 * row["m"]) * code_bytes(row["weights"])
+    is_eight_bit = row.get("eight_bit_activations", row.get("int8_activations", False))
+    # Few rows of fp8 are multiplied as 16-bit numbers.
+    has_fast_cores = is_eight_bit and (not row["weights"].startswith("fp8") or row["m"] >= 65)
+    of_cores = flops / (2 * dense if has_fast_cores else dense)
+    if read / memory >= of_cores:
+        return f"{read / 1e9:.0f} GB/s", read / memory
+    return operations(flops), of_cores
+
+
+def product_name(row):
+    if not row.get("eight_bit_activations", row.get("int8_activations", False)):
+        return row["weights"]
+    return row["weights"] + (", fp8 x" if row["weights"].startswith("fp8") else ", int8 x")
+
+
 def kernels(path):
     with open(path, encoding="utf-8") as file:
         profile = json.load(file)
+    if not profile.get("device"):
+        sys.exit(f"gpu_table: {path} is the profile of a machine without a GPU: sluice profile --gpu 0 -o {path}")
     gpu, link = profile["device"], profile["link"]
     memory = value(gpu["memory_read_bytes_per_second"])
     dense = max(value(row["flops"]) for row in gpu["matmul"] if row["weights"] in ("bf16", "f16"))
-    print(f"{gpu['name']}: memory {memory / 1e9:.0f} GB/s, 16-bit products {dense / 1e12:.0f} TFLOP/s, link "
+    print(f"{gpu['name']}{', at ' + gpu['conditions'] if gpu.get('conditions') else ', clocks not known'}: "
+          f"memory {memory / 1e9:.0f} GB/s, 16-bit products {operations(dense)}, link "
           f"{value(link['to_device_bytes_per_second']) / 1e9:.1f} up, {value(link['to_host_bytes_per_second']) / 1e9:.1f} down GB/s, "
           f"launch {1e6 * value(gpu['launch_seconds']):.1f} us\n")
-    print("| kernel | rate | share of its ceiling |\n| --- | --- | --- |")
+    rows_of_x = sorted({row["m"] for row in gpu["matmul"]})
+    print("Products: bytes of weights, or operations, a second, and the share of the ceiling that bounds them.\n")
+    print("| weights, n x k | " + " | ".join(f"m={m}" for m in rows_of_x) + " |")
+    print("| --- |" + " --- |" * len(rows_of_x))
+    lines = {}
     for row in gpu["matmul"]:
-        flops = value(row["flops"])
-        read = flops / (2 * row["m"]) * code_bytes(row["weights"])
-        is_eight_bit = row.get("eight_bit_activations", row.get("int8_activations", False))
-        is_fp8 = row["weights"].startswith("fp8")
-        inputs = "" if not is_eight_bit else ", fp8 inputs," if is_fp8 else ", int8 inputs,"
-        # Few rows of fp8 are multiplied as 16-bit numbers.
-        has_fast_cores = is_eight_bit and (not is_fp8 or row["m"] >= 65)
-        bound = max(read / memory, flops / (2 * dense if has_fast_cores else dense))
-        print(f"| {row['weights']}{inputs} m={row['m']} {row['n']}x{row['k']} | {flops / 1e12:.2f} TFLOP/s, {read / 1e9:.0f} GB/s of weights | "
-              f"{100 * bound:.0f} % |")
+        text, share = product_share(row, memory, dense)
+        lines.setdefault(f"{product_name(row)}, {row['n']} x {row['k']}", {})[row["m"]] = f"{text}, {100 * share:.0f} %"
+    for name, cells in lines.items():
+        print(f"| {name} | " + " | ".join(cells.get(m, "") for m in rows_of_x) + " |")
+    print("\n| attention | rate | share of its ceiling |\n| --- | --- | --- |")
     for row in gpu["attention"]:
         read = value(row["decode_bytes_per_second"])
-        print(f"| decode attention, {row['kv']} KV | {read / 1e9:.0f} GB/s | {100 * read / memory:.0f} % of memory |")
+        print(f"| decode, {row['kv']} KV | {read / 1e9:.0f} GB/s | {100 * read / memory:.0f} % of memory |")
         flops = value(row["prefill_flops"])
-        print(f"| prompt attention, {row['kv']} KV | {flops / 1e12:.1f} TFLOP/s | {100 * flops / dense:.0f} % of products |")
+        print(f"| prompt, {row['kv']} KV | {operations(flops)} | {100 * flops / dense:.0f} % of products |")
 
 
 def runs(paths):
@@ -54,7 +79,8 @@ def runs(paths):
             with open(path, encoding="utf-8") as file:
                 text = file.read()
             results = json.loads(text[text.index("{"):])["results"]
-        except (ValueError, KeyError):
+        except (OSError, ValueError, KeyError):
+            print(f"| {path.rsplit('/', 1)[-1][:-5]} | failed | | |")
             continue
         for row in results:
             print(f"| {path.rsplit('/', 1)[-1][:-5]} | {row['batch']} | {row['prefill_tokens_per_s']['median']:.1f} | "

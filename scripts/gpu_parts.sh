@@ -1,0 +1,216 @@
+# The parts of gpu-check.sh, each a few steps (gpu_steps.sh), the most valuable first.
+
+bin=$PWD/bin
+[ -x "$bin/sluice" ] || bin=$PWD/build/gpu/bin
+start_with=()  # what a program is started with: the bundle's own C library where the machine's is older
+large=opt-30b small=opt-6.7b gpu_mem=16GiB many="--batch 16 --pp 512 --tg 32" both="--batch 1,16 --pp 512 --tg 32"
+if [ -n "$rehearses" ]; then
+  small=$PWD/tests/fixtures/models/opt-tiny/config.json large=$small gpu_mem=4MiB
+  many="--batch 2 --pp 8 --tg 4" both="--batch 1,2 --pp 8 --tg 4"
+fi
+
+# Says what stops everything else: no programs, no GPU, a driver that is too old, no cuBLASLt.
+look_at_machine() {
+  if [ ! -x "$bin/sluice" ]; then
+    say "- no programs: unpack a bundle (scripts/gpu_bundle.sh makes one) or run --part build"
+    failures=1
+    return 1
+  fi
+  find_driver
+  find_cublas
+  choose_loader || { failures=1; return 1; }
+  step doctor 40 sluice doctor --no-speed || return 1
+  grep -hE '^(ok|look) +(CUDA|cuBLASLt|memory) ' "$work/doctor.log" | cut -c -400 | sed 's/^ */      /' | tee -a "$out/summary.md"
+  [ -n "$rehearses" ] && return 0
+  if grep -q 'no GPU in use\|built without it' "$work/doctor.log"; then
+    say "- no GPU that CUDA can use (doctor says why, nvidia-smi what the driver is): nothing to check"
+    failures=1
+    return 1
+  fi
+}
+
+# The bundle's libraries are found by the programs themselves; an old C library can only be replaced as a whole, loader and all.
+choose_loader() {
+  "$bin/sluice" version >"$work/version.log" 2>&1 && return 0
+  local own=$bin/lib/glibc
+  if [ -x "$own/ld-linux-x86-64.so.2" ]; then
+    start_with=("$own/ld-linux-x86-64.so.2" --library-path "$own:$bin/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}")
+    if "${start_with[@]}" "$bin/sluice" version >"$work/version-own-libc.log" 2>&1; then
+      say "- the programs run with the bundle's own C library: $(tail -n 1 "$work/version.log" | cut -c -200)"
+      return 0
+    fi
+  fi
+  say "- the programs don't start here: $(tail -n 1 "$work/version.log" | cut -c -300)"
+  return 1
+}
+
+# cuBLASLt is too large to carry. Where the loader does not find it, a link beside the bundle's libraries is what it finds: to
+# the toolkit's or pip's.
+find_cublas() {
+  [ -z "$rehearses" ] && [ -d "$bin/lib" ] || return 0
+  local name place folder
+  name=$(cat "$bin/lib/cublas-name" 2>/dev/null || echo libcublasLt.so.13)
+  rm -f "$bin/lib/$name"
+  for place in "${CUDA_HOME:-/usr/local/cuda}" "${CUDA_PATH:-/usr/local/cuda}" /usr/local/cuda /usr/local/cuda-*/ /opt/cuda \
+    $(python3 -c 'import nvidia, glob
+for root in nvidia.__path__:
+    print(*glob.glob(root + "/*/"))' 2>/dev/null); do
+    for folder in "$place/lib64" "$place/targets/x86_64-linux/lib" "$place/lib"; do
+      [ -e "$folder/$name" ] || continue
+      ln -s "$folder/$name" "$bin/lib/$name" 2>/dev/null || export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
+      return 0
+    done
+  done
+  ldconfig -p 2>/dev/null | grep -q "$name" ||
+    say "- no $name in the toolkit's or pip's folders: products of plain weights will fail (pip install nvidia-cublas)"
+}
+
+# Containers mount the driver where the loader does not look unless they say so.
+find_driver() {
+  ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1' && return 0
+  local folder
+  for folder in /usr/local/nvidia/lib64 /usr/lib64-nvidia /usr/lib/wsl/lib; do
+    case ":${LD_LIBRARY_PATH:-}:" in *":$folder:"*) return 0 ;; esac
+    [ -e "$folder/libcuda.so.1" ] || continue
+    export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
+    return 0
+  done
+}
+
+part_build() {
+  step build 580 bash -c "cmake --preset release -B build/gpu -DSLUICE_CUDA_ARCHS=native -DSLUICE_BENCHMARKS=ON &&
+    cmake --build build/gpu --target sluice_tool cuda_kernels_gpu_test cuda_engine_gpu_test sluice_cuda_bench -- -j$(nproc) &&
+    cp -f build/gpu/tests/cuda_*_gpu_test build/gpu/bin/"
+}
+
+part_tests() {
+  export SLUICE_FIXTURES_ROOT=$PWD/tests/fixtures SLUICE_HARDWARE=none
+  step vocabulary 60 cuda_kernels_gpu_test --gtest_filter='CudaVocabulary*'
+  grep -h 'vocabulary hash' "$work/vocabulary.log" 2>/dev/null | tee -a "$out/summary.md"
+  step kernels-test 150 cuda_kernels_gpu_test --gtest_filter='-CudaVocabulary*'
+  step engine-test 120 cuda_engine_gpu_test
+  unset SLUICE_HARDWARE
+}
+
+part_kernels() {
+  step profile 120 sluice profile --quick --gpu "$gpu" --no-cache -o "$work/profile.json" &&
+    python3 scripts/gpu_table.py "$work/profile.json" 2>&1 | tee -a "$out/summary.md"
+  local filter=.
+  [ -z "$rehearses" ] || filter='OnHost/1/50272/0|norm_with_residual/1/4096'
+  step kernel-bench 90 sluice_cuda_bench --benchmark_min_time=0.02 --benchmark_filter="$filter" &&
+    grep -E '/' "$work/kernel-bench.log" | cut -c -120 | sed 's/^/      /' | tee -a "$out/summary.md"
+}
+
+# A tool finds in minutes what runs in seconds: some tests of every kernel, and each tool bounded.
+part_sanitizer() {
+  if ! command -v compute-sanitizer >/dev/null; then
+    say "- compute-sanitizer: not on this machine"
+    return
+  fi
+  local tool
+  for tool in memcheck racecheck synccheck initcheck; do
+    step "sanitizer-$tool" 60 compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 \
+      "${start_with[@]}" "$bin/cuda_kernels_gpu_test" \
+      --gtest_filter='CudaVocabulary.A*:CudaNorm.A*:CudaRows.A*:CudaInt8Linear.Long*:CudaInt8Linear.Dense*:CudaFp8Rows.Dense*:CudaFp8Rows.Nan*:CudaAttention.Dec*:CudaQuantisedLinear.Long*:CudaSampling.Extremes*:CudaGraph*'
+  done
+}
+
+# Random models lie in memory: reading them is not what is measured.
+models_folder() {
+  if [ -n "$models" ]; then
+    mkdir -p "$models" && return
+    say "- can't make $models"
+    return 1
+  fi
+  local place=${TMPDIR:-/tmp}
+  [ -w /dev/shm ] && [ "$(kib /dev/shm)" -gt 6000000 ] && place=/dev/shm
+  own_models=$(mktemp -d "$place/sluice-models.XXXXXX") && models=$own_models
+}
+
+# store NAME SHAPE FORMAT: the path of a random store whose layers are one, made where it is not there yet.
+store() {
+  stored=$models/$1-$3
+  [ ! -d "$stored" ] || return 0
+  rm -rf "$stored.part"
+  step "synth-$1-$3" 120 sluice synth "$2" "$stored.part" --dtype f16 --weights "$3" --repeat-layers && mv "$stored.part" "$stored"
+}
+
+# Four fifths of what is available to this machine or container, in MiB.
+host_budget() {
+  [ -n "$cpu_mem" ] && { echo "$cpu_mem"; return; }
+  local available most used
+  available=$(awk '/^MemAvailable/ { print int($2 / 1024) }' /proc/meminfo)
+  most=$(cat /sys/fs/cgroup/memory.max 2>/dev/null) used=$(cat /sys/fs/cgroup/memory.current 2>/dev/null)
+  if [[ $most =~ ^[0-9]+$ && $used =~ ^[0-9]+$ ]] && [ $(((most - used) / 1048576)) -lt "$available" ]; then
+    available=$(((most - used) / 1048576))
+  fi
+  echo $((available * 4 / 5))MiB
+}
+
+# bench NAME SECONDS SHAPE FORMAT options...: of a random model; its JSON joins the table.
+bench() {
+  local name=$1 limit=$2 shape=$3 format=$4
+  shift 4
+  if ! store "$(basename "${shape%/config.json}")" "$shape" "$format"; then
+    say "- $name: not run, its model was not made"
+    return
+  fi
+  measure_once
+  step "$name" "$limit" sluice bench "$stored" --gpu "$gpu" --cpu-mem "$(host_budget)" --io buffered --hardware "$hardware" \
+    --reps 1 --no-disk-probe --json "$@"
+  cp -f "$work/$name.log" "$work/$name.json" 2>/dev/null
+  table+=("$work/$name.json")
+}
+
+# The profile of this call's `kernels`, or measured now: once, not by each run.
+measure_once() {
+  hardware=$work/profile.json
+  [ -e "$hardware" ] || step profile 120 sluice profile --quick --gpu "$gpu" --no-cache -o "$hardware" || hardware=none
+}
+
+table=()
+show_table() {
+  [ ${#table[@]} -eq 0 ] || python3 scripts/gpu_table.py --runs "${table[@]}" 2>&1 | tee -a "$out/summary.md"
+  table=()
+}
+
+part_e2e_resident() {
+  models_folder || return
+  bench resident-f16 120 "$small" f16 $both
+  bench resident-int4 100 "$small" int4 $both
+  bench resident-f16-no-graphs 100 "$small" f16 $both --no-cuda-graphs
+  bench resident-w8a8 100 "$small" int8 $both --activations int8
+  bench resident-fp8 100 "$small" fp8 $both --activations fp8
+  show_table
+}
+
+part_e2e_offload() {
+  models_folder || return
+  bench offload-int4 180 "$large" int4 --gpu-mem $gpu_mem $many
+  bench offload-f16 240 "$large" f16 --gpu-mem $gpu_mem $many
+  show_table
+}
+
+part_large() {
+  models_folder || return
+  local seventy=llama-3-70b most=opt-175b seventy_mem=24GiB
+  [ -z "$rehearses" ] || seventy=$PWD/tests/fixtures/models/llama-tiny-gqa/config.json most=$small seventy_mem=$gpu_mem
+  bench llama-3-70b-int4 200 "$seventy" int4 --gpu-mem $seventy_mem ${many/--tg 32/--tg 16}
+  bench opt-175b-int4 280 "$most" int4 --gpu-mem $gpu_mem ${many/--tg 32/--tg 8}
+  show_table
+}
+
+part_peers() {
+  if python3 -c 'import torch, accelerate, transformers' 2>"$work/peers.log"; then
+    step accelerate-opt-30b 400 python3 scripts/peer_accelerate.py "$large" --gpu-gib 16 $many
+  else
+    say "- accelerate: not installed here ($(tail -n 1 "$work/peers.log"))"
+  fi
+  # FlexGen asks the network for a tokenizer: without one it ends at once, which its log says.
+  if python3 -c 'import flexgen' 2>/dev/null; then
+    step flexgen-opt-30b 400 env HF_HUB_OFFLINE=1 python3 -m flexgen.flex_opt --model facebook/opt-30b --path _DUMMY_ \
+      --percent 20 80 0 100 0 100 --gpu-batch-size 16 --prompt-len 512 --gen-len 32
+  else
+    say "- flexgen: not installed here"
+  fi
+}
