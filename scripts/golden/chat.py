@@ -91,6 +91,15 @@ y
 {% endif %}
 {{ n is nosuch }}
 {{ 'abc }}
+{{ {16384: 1, 0: 2, 512: 3, 4096: 4}|dictsort }}|{{ {3: 'a', 1: 'b'}|dictsort(reverse=true) }}|{{ {10: 'b', 9: 'a'}|dictsort(by='value') }}
+{% set gear = namespace(v=none) %}{% for k, v in {1024: 256, 0: 0, 16384: 9, 512: 128} | dictsort %}{% if gear.v is none and 600 <= k %}{% set gear.v = v %}{% endif %}{% endfor %}{{ gear.v }}
+{{ {1: 'a', true: 'b', 1.0: 'c'} }}|{{ {2: 1, 'x': 2, none: 3, 2.5: 4, false: 5}|tojson }}|{{ {10: 1, 9: 2}|tojson(sort_keys=true) }}
+{{ 512 in {512: 1} }}|{{ '512' in {512: 1} }}|{{ {512: 1}['512'] is defined }}|{{ {512: 1}[512.0] }}|{{ {(1, 2): 't'}[(1, 2)] }}
+{% for k, v in {10: 'a', 9: 'b'}.items() %}{{ k + 1 }}{{ v }} {% endfor %}{% for k in {10: 1, 9: 2} %}{{ k }},{% endfor %}{{ {5: 6}|items|list }}
+{{ {1: 'a'}.get(1) }}|{{ {1: 'a'}.get('1', 'none') }}|{{ dict([(3, 'x')]) }}|{{ {1: 'a'} == {1.0: 'a'} }}|{{ {1: 'a'} == {'1': 'a'} }}
+{{ {[1]: 2} }}
+{{ {(1, 2): 't'}|tojson }}
+{{ {'a': 1, 2: 3}|dictsort }}
 """.strip("\n")
 
 

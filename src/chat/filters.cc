@@ -113,15 +113,14 @@ Value dictsort_filter(const Value& value, const Arguments& arguments) {
   const bool is_reversed = flag(arguments, 2, "reverse", false);
   auto entries = value.dict().entries;
   const auto key = [&](const auto& entry) {
-    Value found = by_value ? entry.second : value.dict().key_value(entry.first);
+    Value found = by_value ? entry.second : entry.first;
     return found.is_string() && !has_case ? Value(lower(found.string())) : found;
   };
   std::stable_sort(entries.begin(), entries.end(), [&](const auto& a, const auto& b) {
     return is_reversed ? compare(key(b), key(a)) < 0 : compare(key(a), key(b)) < 0;
   });
   List out;
-  for (const auto& [name, held] : entries)
-    out.push_back(Value::make_tuple({value.dict().key_value(name), held}));
+  for (const auto& [name, held] : entries) out.push_back(Value::make_tuple({name, held}));
   return out;
 }
 
@@ -328,7 +327,7 @@ Value items_filter(const Value& value, const Arguments&) {
   if (!value.is_dict()) throw TemplateError("items takes a dictionary, not " + value.type_name());
   List out;
   for (const auto& [key, held] : value.dict().entries)
-    out.push_back(Value::make_tuple({value.dict().key_value(key), held}));
+    out.push_back(Value::make_tuple({key, held}));
   return out;
 }
 

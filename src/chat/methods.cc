@@ -232,7 +232,7 @@ std::function<Value(const Arguments&)> dict_method(const Value& self, const std:
     return [self](const Arguments&) -> Value {
       List out;
       for (const auto& [key, value] : self.dict().entries)
-        out.push_back(Value::make_tuple({self.dict().key_value(key), value}));
+        out.push_back(Value::make_tuple({key, value}));
       return out;
     };
   if (name == "keys") return [self](const Arguments&) -> Value { return self.items(); };
@@ -246,7 +246,7 @@ std::function<Value(const Arguments&)> dict_method(const Value& self, const std:
     return [self](const Arguments& arguments) -> Value {
       const Value* key = arguments.get(0, "key");
       if (!key) throw TemplateError("get takes a key");
-      const Value* found = self.dict().find(key->text());
+      const Value* found = self.dict().find_key(*key);
       if (found) return *found;
       const Value* fallback = arguments.get(1, "default");
       return fallback ? *fallback : Value(None{});
@@ -303,7 +303,7 @@ Value item(const Value& value, const Value& index) {
   if (value.is_undefined())
     throw TemplateError(fmt::format("'{}' is undefined: it has no items", value.undefined_name()));
   if (value.is_dict()) {
-    const Value* found = value.dict().find(index.text());
+    const Value* found = value.dict().find_key(index);
     if (found) return *found;
     return index.is_string() ? attribute(value, index.string()) : Value(Undefined{index.text()});
   }

@@ -70,7 +70,7 @@ class Interpreter {
  public:
   explicit Interpreter(const Dict& variables) {
     scope_ = open(nullptr);
-    for (const auto& [name, value] : variables.entries) scope_->set(name, value);
+    for (const auto& [name, value] : variables.entries) scope_->set(name.string(), value);
     const auto add = [&](const char* name, std::function<Value(const Arguments&)> call) {
       if (!scope_->find(name)) scope_->set(name, Callable{name, std::move(call)});
     };
@@ -110,7 +110,7 @@ class Interpreter {
       for (const Value& pair : from.items()) {
         if (!pair.is_list() || pair.list().size() != 2)
           throw TemplateError("dict takes a dictionary or a list of pairs");
-        dict.set(pair.list()[0].text(), pair.list()[1]);
+        dict.set(pair.list()[0], pair.list()[1]);
       }
     }
     for (const auto& [key, value] : arguments.named) dict.set(key, value);
@@ -380,8 +380,7 @@ class Interpreter {
         Dict dict;
         for (size_t i = 0; i + 1 < e.children.size(); i += 2) {
           Value key = evaluate(*e.children[i]);
-          dict.has_integer_keys = key.is_int() && (i == 0 || dict.has_integer_keys);
-          dict.set(key.text(), evaluate(*e.children[i + 1]));
+          dict.set(std::move(key), evaluate(*e.children[i + 1]));
         }
         return dict;
       }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -59,11 +58,25 @@ std::string repr_at(const Value& value, int depth) {
   if (value.is_dict()) {
     std::string out;
     for (const auto& [key, item] : value.dict().entries)
-      out += (out.empty() ? "" : ", ") + repr_at(value.dict().key_value(key), depth + 1) + ": " +
-             repr_at(item, depth + 1);
+      out += (out.empty() ? "" : ", ") + repr_at(key, depth + 1) + ": " + repr_at(item, depth + 1);
     return "{" + out + "}";
   }
   return value.text();
+}
+
+// A dictionary's key in JSON, where all are strings.
+std::string key_text(const Value& key) {
+  if (key.is_none()) return "null";
+  if (key.is_bool()) return key.is_true() ? "true" : "false";
+  if (!key.is_string() && !key.is_number())
+    throw TemplateError(fmt::format("tojson: {} is no key in JSON", key.type_name()));
+  return key.text();
+}
+
+bool can_be_key(const Value& value) {
+  if (value.is_list())
+    return value.is_tuple() && std::all_of(value.list().begin(), value.list().end(), can_be_key);
+  return !value.is_dict();
 }
 
 std::string json_string(const std::string& text, bool ascii) {
@@ -90,10 +103,11 @@ class JsonWriter {
     } else if (value.is_dict()) {
       auto entries = value.dict().entries;
       if (style_.sorts_keys)
-        std::stable_sort(entries.begin(), entries.end(),
-                         [](const auto& a, const auto& b) { return a.first < b.first; });
+        std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+          return compare(a.first, b.first) < 0;
+        });
       write_all(entries, '{', '}', depth, [&](const auto& entry) {
-        out_ += json_string(entry.first, style_.ascii) + style_.key_separator;
+        out_ += json_string(key_text(entry.first), style_.ascii) + style_.key_separator;
         write(entry.second, depth + 1);
       });
     } else {
@@ -132,20 +146,21 @@ class JsonWriter {
 };
 }  // namespace
 
-Value Dict::key_value(const std::string& key) const {
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), number);
-  if (has_integer_keys && error == std::errc() && end == key.data() + key.size()) return number;
-  return key;
+const Value* Dict::find(std::string_view key) const {
+  for (const auto& [name, value] : entries)
+    if (name.is_string() && name.string() == key) return &value;
+  return nullptr;
 }
 
-const Value* Dict::find(std::string_view key) const {
+const Value* Dict::find_key(const Value& key) const {
   for (const auto& [name, value] : entries)
     if (name == key) return &value;
   return nullptr;
 }
 
-void Dict::set(std::string key, Value value) {
+void Dict::set(Value key, Value value) {
+  if (!can_be_key(key))
+    throw TemplateError(fmt::format("a dictionary's key can't be {}", key.type_name()));
   for (auto& [name, held] : entries)
     if (name == key) {
       held = std::move(value);
@@ -177,7 +192,8 @@ Value Value::from_json(const nlohmann::ordered_json& json) {
     }
     case nlohmann::ordered_json::value_t::object: {
       Dict dict;
-      for (const auto& [key, item] : json.items()) dict.entries.emplace_back(key, from_json(item));
+      for (const auto& [key, item] : json.items())
+        dict.entries.emplace_back(Value(key), from_json(item));
       return dict;
     }
     default: return None{};
@@ -252,7 +268,7 @@ List Value::items() const {
   if (is_string()) {
     for (std::string_view c : characters(string())) out.emplace_back(std::string(c));
   } else if (is_dict()) {
-    for (const auto& entry : dict().entries) out.push_back(dict().key_value(entry.first));
+    for (const auto& entry : dict().entries) out.push_back(entry.first);
   } else if (!is_undefined()) {
     throw TemplateError("a loop can't go over " + type_name());
   }
@@ -271,7 +287,7 @@ bool Value::operator==(const Value& other) const {
   if (!is_dict()) return true;
   if (dict().entries.size() != other.dict().entries.size()) return false;
   return std::all_of(dict().entries.begin(), dict().entries.end(), [&](const auto& entry) {
-    const Value* found = other.dict().find(entry.first);
+    const Value* found = other.dict().find_key(entry.first);
     return found && *found == entry.second;
   });
 }
@@ -305,11 +321,7 @@ bool contains(const Value& container, const Value& value) {
     const List& list = container.list();
     return std::find(list.begin(), list.end(), value) != list.end();
   }
-  if (container.is_dict()) {
-    const Dict& dict = container.dict();
-    const bool is_key = dict.has_integer_keys ? value.is_int() : value.is_string();
-    return is_key && dict.find(value.text());
-  }
+  if (container.is_dict()) return container.dict().find_key(value) != nullptr;
   if (container.is_undefined()) return false;
   throw TemplateError(fmt::format("'in' looks into {}", container.type_name()));
 }

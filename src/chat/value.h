@@ -29,16 +29,16 @@ class TemplateRefusal : public TemplateError {
 class Value;
 using List = std::vector<Value>;
 
-/// In the order of insertion. Keys are strings (others are turned into them), or all integers.
+/// In the order of insertion. Keys are as Python has them: strings, numbers, booleans, none and
+/// tuples; 1, 1.0 and true are one key.
 struct Dict {
-  std::vector<std::pair<std::string, Value>> entries;
-  bool is_namespace = false;      ///< the only thing whose attributes a template may set
-  bool has_integer_keys = false;  ///< they are read, sorted and printed as numbers
+  std::vector<std::pair<Value, Value>> entries;
+  bool is_namespace = false;  ///< the only thing whose attributes a template may set
 
-  /// A key of `entries` as a template sees it.
-  Value key_value(const std::string& key) const;
   const Value* find(std::string_view key) const;
-  void set(std::string key, Value value);
+  const Value* find_key(const Value& key) const;
+  /// Errors: TemplateError for a key that Python could not hash.
+  void set(Value key, Value value);
 };
 
 /// Arguments of a call.
