@@ -12,6 +12,7 @@ pkg_check_modules(liburing REQUIRED IMPORTED_TARGET liburing)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
+pkg_check_modules(libedit REQUIRED IMPORTED_TARGET libedit)
 
 # Not by its own config file: Debian's demands OpenCL headers, which nothing here needs.
 find_path(DNNL_INCLUDE_DIR dnnl.hpp REQUIRED)

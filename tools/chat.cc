@@ -1,8 +1,6 @@
-// sluice chat: a conversation in the terminal. Each turn is the whole conversation through the
-// model's chat template; what was computed before comes from the prefix cache.
+// sluice chat: a conversation in the terminal, or over a pipe. Each turn is the whole conversation
+// through the model's chat template; what was computed before comes from the prefix cache.
 #include <fmt/format.h>
-#include <poll.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -14,6 +12,7 @@
 #include "tools/chat_options.h"
 #include "tools/command.h"
 #include "tools/engine_flags.h"
+#include "tools/line_reader.h"
 #include "tools/output.h"
 
 namespace sluice::tools {
@@ -29,6 +28,7 @@ struct ChatFlags {
   std::optional<float> temperature, top_p, min_p;
   std::optional<int> top_k;
   std::optional<uint64_t> seed;
+  bool keeps_no_history = false;
 };
 
 sampling::SamplingParams sampling_of(const ChatFlags& flags) {
@@ -43,40 +43,12 @@ sampling::SamplingParams sampling_of(const ChatFlags& flags) {
   return out;
 }
 
-// The next line of standard input; nothing at its end or when asked to stop.
-class Lines {
- public:
-  std::optional<std::string> next(std::stop_token stop) {
-    for (;;) {
-      if (const size_t end = pending_.find('\n'); end != std::string::npos) {
-        std::string line = pending_.substr(0, end);
-        pending_.erase(0, end + 1);
-        return line;
-      }
-      if (is_at_end_)
-        return pending_.empty() ? std::nullopt : std::optional(std::exchange(pending_, {}));
-      pollfd input{STDIN_FILENO, POLLIN, 0};
-      if (stop.stop_requested()) return std::nullopt;
-      if (poll(&input, 1, 200) <= 0) continue;
-      char bytes[4096];
-      const ssize_t count = read(STDIN_FILENO, bytes, sizeof bytes);
-      if (count <= 0)
-        is_at_end_ = true;
-      else
-        pending_.append(bytes, static_cast<size_t>(count));
-    }
-  }
-
- private:
-  std::string pending_;
-  bool is_at_end_ = false;
-};
-
 class Conversation {
  public:
   Conversation(const ChatFlags& flags, const text::Tokenizer& tokenizer,
-               const chat::ChatTemplate& templ, serve::GenerationService& service)
-      : flags_(flags), tokenizer_(tokenizer), template_(templ), service_(service) {
+               const chat::ChatTemplate& templ, serve::GenerationService& service,
+               LineReader& reader)
+      : flags_(flags), tokenizer_(tokenizer), template_(templ), service_(service), reader_(reader) {
     reset();
   }
 
@@ -86,12 +58,17 @@ class Conversation {
       messages_.push_back({{"role", "system"}, {"content", flags_.system}});
   }
 
-  /// Prints the answer as it comes and keeps it. What can't be answered leaves no trace.
-  void say(const std::string& text, const sampling::SamplingParams& params, std::stop_token stop) {
+  /// Prints the answer as it comes and keeps it; of an interrupted one what came. What is not
+  /// answered leaves no trace. Whether it was interrupted.
+  bool say(const std::string& text, const sampling::SamplingParams& params, std::stop_token stop) {
     messages_.push_back({{"role", "user"}, {"content", text}});
     try {
-      const std::string answer = answer_to_all(params, stop);
-      messages_.push_back({{"role", "assistant"}, {"content", answer}});
+      const Answer answer = answer_to_all(params, stop);
+      if (answer.is_cut && answer.text.empty())
+        messages_.erase(messages_.size() - 1);
+      else
+        messages_.push_back({{"role", "assistant"}, {"content", answer.text}});
+      return answer.is_cut;
     } catch (...) {
       messages_.erase(messages_.size() - 1);
       throw;
@@ -99,7 +76,12 @@ class Conversation {
   }
 
  private:
-  std::string answer_to_all(sampling::SamplingParams params, std::stop_token stop) {
+  struct Answer {
+    std::string text;
+    bool is_cut = false;
+  };
+
+  Answer answer_to_all(sampling::SamplingParams params, std::stop_token stop) {
     serve::Submission submission;
     submission.prompt = tokenizer_.encode(template_.render(messages_, nullptr, true, nullptr),
                                           text::AddSpecial::kNo);
@@ -118,16 +100,18 @@ class Conversation {
     auto admission = service_.submit(std::move(all));
     if (!admission.ticket)
       throw Error(service_.failure_kind(), "the engine has stopped: " + service_.failure());
-    std::string answer;
+    Answer answer;
     for (;;) {
-      const auto event = admission.ticket->mailbox().take(std::chrono::milliseconds(200));
+      const auto event = admission.ticket->mailbox().take(std::chrono::milliseconds(100));
       if (stop.stop_requested()) throw Error(ErrorKind::kCancelled, "stopped");
+      answer.is_cut = reader_.was_interrupted();
+      if (answer.is_cut) break;  // the ticket gives the rest up
       if (!event) continue;
       if (event->kind == serve::Event::Kind::kRefused) throw Error(ErrorKind::kUser, event->text);
       if (event->kind == serve::Event::Kind::kFailed)
         throw Error(service_.failure_kind(), event->text);
       write_text(event->text);
-      answer += event->text;
+      answer.text += event->text;
       if (event->is_last()) break;
     }
     write_text("\n");
@@ -138,8 +122,40 @@ class Conversation {
   const text::Tokenizer& tokenizer_;
   const chat::ChatTemplate& template_;
   serve::GenerationService& service_;
+  LineReader& reader_;
   ordered_json messages_;
 };
+
+// Turn by turn until the input ends. In a terminal Ctrl-C ends an answer, or drops what is typed;
+// once more where nothing is, it leaves.
+void converse(Conversation& conversation, LineReader& reader,
+              const sampling::SamplingParams& params, std::stop_token stop) {
+  bool was_interrupted = false;
+  for (;;) {
+    const LineReader::Line line = reader.next(stop);
+    if (line.kind == LineReader::Line::Kind::kInterrupted) {
+      if (was_interrupted && !line.had_text) return;
+      if (!line.had_text) std::fprintf(stderr, "sluice: once more, or Ctrl-D, ends\n");
+      was_interrupted = true;
+      continue;
+    }
+    was_interrupted = false;
+    if (line.kind == LineReader::Line::Kind::kEnd || line.text == "/exit") return;
+    if (line.text == "/reset") {
+      conversation.reset();
+      continue;
+    }
+    if (line.text.empty()) continue;
+    check_utf8(line.text, "the message");
+    try {
+      was_interrupted = conversation.say(line.text, params, stop);
+    } catch (const Error& error) {
+      // A person can go on after a message that the template or the context refuses.
+      if (!reader.is_terminal() || error.kind() != ErrorKind::kUser) throw;
+      std::fprintf(stderr, "%ssluice: %s\n", message_start(), error.what());
+    }
+  }
+}
 
 void run(const ChatFlags& flags, std::stop_token stop) {
   const auto tokenizer = need_tokenizer(flags.engine.model);
@@ -161,31 +177,12 @@ void run(const ChatFlags& flags, std::stop_token stop) {
   engine->load(stop);
   serve::GenerationService service(*engine, *tokenizer, model_name(flags.engine.model), 4,
                                    serve::QueueOrder::kFirstCome);
-  Conversation conversation(flags, *tokenizer, *chat, service);
-  const bool is_terminal = isatty(STDIN_FILENO) != 0;
-  if (is_terminal) std::fprintf(stderr, "sluice: /reset begins anew, /exit or Ctrl-D ends\n");
-  Lines lines;
-  for (;;) {
-    if (is_terminal) {
-      std::printf("> ");
-      std::fflush(stdout);
-    }
-    const auto line = lines.next(stop);
-    if (!line || *line == "/exit") break;
-    if (*line == "/reset") {
-      conversation.reset();
-      continue;
-    }
-    if (line->empty()) continue;
-    check_utf8(*line, "the message");
-    try {
-      conversation.say(*line, params, stop);
-    } catch (const Error& error) {
-      // A person can go on after a message that the template or the context refuses.
-      if (!is_terminal || error.kind() != ErrorKind::kUser) throw;
-      std::fprintf(stderr, "%ssluice: %s\n", message_start(), error.what());
-    }
-  }
+  const auto reader = LineReader::open(flags.keeps_no_history ? std::nullopt : chat_history_path());
+  if (reader->is_terminal())
+    std::fprintf(stderr,
+                 "sluice: Ctrl-C ends an answer, /reset begins anew, /exit or Ctrl-D leaves\n");
+  Conversation conversation(flags, *tokenizer, *chat, service, *reader);
+  converse(conversation, *reader, params, stop);
   service.drain(std::chrono::seconds(0));
 }
 }  // namespace
@@ -207,6 +204,11 @@ Command add_chat(CLI::App& program) {
   parser->add_option("--top-k", flags->top_k, "keep the k likeliest")->group(group);
   parser->add_option("--top-p", flags->top_p, "keep the likeliest that add up to p")->group(group);
   parser->add_option("--min-p", flags->min_p, "keep those above min-p times the likeliest")
+      ->group(group);
+  parser
+      ->add_flag("--no-history", flags->keeps_no_history,
+                 "keep what is typed only until the end (else also for the next time, in "
+                 "~/.local/state/sluice/chat_history, for your eyes only)")
       ->group(group);
   parser->add_option("-s,--seed", flags->seed, "of the random numbers")->group(group);
   return {parser, [flags](std::stop_token stop) { run(*flags, stop); }};

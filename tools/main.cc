@@ -4,14 +4,13 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "src/base/system_error.h"
 #include "tools/arguments.h"
 #include "tools/command.h"
+#include "tools/interrupts.h"
 #include "tools/nearest.h"
 #include "tools/output.h"
 
@@ -25,25 +24,6 @@ int report(const Error& error) {
                error.text().c_str());
   if (!error.mend().empty()) std::fprintf(stderr, "  %s\n", error.mend().c_str());
   return sluice::exit_code(error.kind());
-}
-
-// Ctrl-C: the first asks for a clean stop, the second ends at once. A thread takes the signals, so
-// nothing is interrupted half-way.
-void watch_signals(std::stop_source stop) {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  std::thread([set, stop]() mutable {
-    int signal = 0;
-    sigwait(&set, &signal);
-    sluice::tools::message_start();  // the line ends in any case: a terminal shows ^C
-    std::fprintf(stderr, "\nsluice: stopping (once more to end at once)\n");
-    stop.request_stop();
-    sigwait(&set, &signal);
-    std::_Exit(130);
-  }).detach();
 }
 
 // "did you mean run? ", for a command or an option that nobody knows but that is near one; else
@@ -106,7 +86,7 @@ int run(int argc, char** argv) {
     return 2;
   }
   std::stop_source stop;
-  watch_signals(stop);
+  sluice::tools::watch_signals(stop);
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
   for (const sluice::tools::Command& command : commands)

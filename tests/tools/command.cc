@@ -39,23 +39,6 @@ std::string read_whole(int fd) {
   return text;
 }
 
-std::vector<std::string> clean_environment(const std::vector<std::string>& more) {
-  std::vector<std::string> out;
-  for (char** entry = environ; *entry; ++entry)
-    if (std::strncmp(*entry, "SLUICE_", 7) != 0) out.emplace_back(*entry);
-  out.emplace_back("SLUICE_THREADS=1");
-  out.emplace_back("SLUICE_HARDWARE=none");  // no test waits for a machine to be measured
-  out.insert(out.end(), more.begin(), more.end());
-  return out;
-}
-
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-  std::vector<char*> out;
-  for (std::string& text : texts) out.push_back(text.data());
-  out.push_back(nullptr);
-  return out;
-}
-
 // The program gets the signals of a shell's foreground job, whatever the test runner blocked or
 // ignored.
 class Attributes {
@@ -84,6 +67,23 @@ nlohmann::json Outcome::json() const {
   return nullptr;
 }
 
+std::vector<std::string> Command::environment(const std::vector<std::string>& more) {
+  std::vector<std::string> out;
+  for (char** entry = environ; *entry; ++entry)
+    if (std::strncmp(*entry, "SLUICE_", 7) != 0) out.emplace_back(*entry);
+  out.emplace_back("SLUICE_THREADS=1");
+  out.emplace_back("SLUICE_HARDWARE=none");  // no test waits for a machine to be measured
+  out.insert(out.end(), more.begin(), more.end());
+  return out;
+}
+
+std::vector<char*> Command::pointers(std::vector<std::string>& texts) {
+  std::vector<char*> out;
+  for (std::string& text : texts) out.push_back(text.data());
+  out.push_back(nullptr);
+  return out;
+}
+
 Command::Command(const std::vector<std::string>& arguments, const Options& options)
     : in_(anonymous_file("stdin")), out_(anonymous_file("stdout")), err_(anonymous_file("stderr")) {
   if (pwrite(in_, options.input.data(), options.input.size(), 0) !=
@@ -92,7 +92,7 @@ Command::Command(const std::vector<std::string>& arguments, const Options& optio
   const std::string program = options.program.empty() ? SLUICE_PROGRAM : options.program;
   std::vector<std::string> words{program};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<std::string> variables = clean_environment(options.environment);
+  std::vector<std::string> variables = environment(options.environment);
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_adddup2(&files, in_, STDIN_FILENO);

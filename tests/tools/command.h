@@ -51,6 +51,11 @@ class Command {
   /// What it has written to standard output so far.
   std::string output_so_far() const;
 
+  /// The machine's environment less the program's own variables, what every test sets, and `more`.
+  static std::vector<std::string> environment(const std::vector<std::string>& more);
+  /// As exec takes them; into `texts`.
+  static std::vector<char*> pointers(std::vector<std::string>& texts);
+
  private:
   void look(int options);
 
