@@ -146,6 +146,11 @@ class EditedLines final : public LineReader {
     return text;
   }
 
+  static bool is_empty(EditLine* editor) {
+    const LineInfoW* line = el_wline(editor);
+    return line->lastchar == line->buffer;
+  }
+
   // One character; 0 ends the line: at the input's end, when asked to stop, and for Ctrl-C.
   static int read_character(EditLine* editor, wchar_t* to) {
     void* data = nullptr;
@@ -155,8 +160,7 @@ class EditedLines final : public LineReader {
     for (;;) {
       if (self.interrupts_.take()) {
         self.was_interrupted_ = true;
-        const LineInfoW* line = el_wline(editor);
-        self.has_typed_ = line->lastchar > line->buffer;
+        self.has_typed_ = !is_empty(editor);
         return 0;
       }
       if (self.stop_.stop_requested()) return 0;
@@ -165,6 +169,8 @@ class EditedLines final : public LineReader {
       const ssize_t count = read_input(&byte, 1);
       if (count < 0) continue;
       if (count == 0) return 0;
+      // Ctrl-D of before the prompt, when the terminal took it for the end of a line.
+      if (byte == 0 && is_empty(editor)) return 0;
       bytes += byte;
       if (text::complete_prefix(bytes) < bytes.size()) continue;
       const bool is_character = !text::first_invalid_utf8(bytes);

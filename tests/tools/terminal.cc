@@ -5,6 +5,7 @@
 #include <pty.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -41,6 +42,12 @@ Terminal::Terminal(const std::vector<std::string>& arguments, const Command::Opt
   if (pid_ < 0) throw std::system_error(errno, std::generic_category(), "forkpty");
   if (pid_ == 0) become(word_pointers, variable_pointers);
   fcntl(fd_, F_SETFD, FD_CLOEXEC);
+  // As terminals of people do: what is typed ahead is erased by characters.
+  termios mode{};
+  if (tcgetattr(fd_, &mode) == 0) {
+    mode.c_iflag |= IUTF8;
+    tcsetattr(fd_, TCSANOW, &mode);
+  }
 }
 
 Terminal::~Terminal() {
