@@ -149,15 +149,15 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
       default: rate = link.to_host.value; break;
     }
     const bool is_link = lane == Lane::kHostToDevice || lane == Lane::kDeviceToHost;
-    const double one =
-        is_link ? link.latency_seconds.value : profile.disks.front().latency_seconds.value;
+    const double one = is_link ? link.latency_seconds.value : profile.disk().latency_seconds.value;
     const double latency = bytes > 0 ? copies * one : 0;
     if (is_link) link_bytes += bytes;
     if (lane == Lane::kDiskRead) read_bytes += bytes;
     memory_bytes += bytes;
     terms.add(lane, what, p, scale * bytes, scale * (bytes / rate + latency + requests_seconds));
   };
-  move(Lane::kDiskRead, "weights from disk", weights.disk, 0, weights.small_reads_seconds);
+  move(Lane::kDiskRead, "weights from disk", weights.disk, ring_waits(plan, weights.disk),
+       weights.small_reads_seconds);
   if (plan.has_device) move(Lane::kHostToDevice, "weights up", weights.up, weights.parts);
   ComputeCosts::Sums sums;
   for (size_t i = 0; i < pass.loads.size(); ++i) {
@@ -204,7 +204,7 @@ double phase_seconds(const std::array<double, kLaneCount>& lanes, double host_me
                      const Profile& profile) {
   const auto at = [&](Lane lane) { return lanes[static_cast<size_t>(lane)]; };
   double seconds = std::max(*std::max_element(lanes.begin(), lanes.end()), host_memory_seconds);
-  const Disk& disk = profile.disks.front();
+  const Disk& disk = profile.disk();
   const double disk_both =
       disk.mixed_read.value / disk.read.value + disk.mixed_write.value / disk.write.value;
   const double read = at(Lane::kDiskRead);

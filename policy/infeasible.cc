@@ -21,7 +21,9 @@ Policy least_policy(const SearchRequest& request, bool kv_on_disk) {
   policy.micro_batch_tokens = fixed.micro_batch_tokens.value_or(32);
   policy.pass_tokens = fixed.pass_tokens.value_or(
       std::max<int64_t>(8 * policy.micro_batch_tokens, policy.block_sequences()));
-  policy.weights = fixed.weights.value_or(TierShares{0, 0, 1});
+  policy.weights = fixed.weights.value_or(request.input.has_disk ? TierShares{0, 0, 1}
+                                          : has_device           ? TierShares{0, 1, 0}
+                                                                 : TierShares{1, 0, 0});
   policy.kv = fixed.kv.value_or(kv_on_disk   ? TierShares{0, 0, 1}
                                 : has_device ? TierShares{0, 1, 0}
                                              : TierShares{1, 0, 0});
@@ -40,7 +42,27 @@ std::string least_block(const SearchRequest& request) {
   const bool is_placed = fixed.weights || fixed.kv || fixed.activations;
   return fmt::format(
       "{} {}", sequences == 1 ? "one sequence" : fmt::format("a block of {} sequences", sequences),
-      is_placed ? "placed as asked" : "with everything below it");
+      is_placed                ? "placed as asked"
+      : request.input.has_disk ? "with everything below it"
+                               : "with all weights in memory and no disk");
+}
+
+// Where there is no disk: as much on the device as it holds, the rest in host memory.
+Plan fullest(const SearchRequest& request) {
+  const PlanInput& input = request.input;
+  Policy policy = least_policy(request, false);
+  Plan plan = make_plan(input, policy);
+  if (request.constraints.weights || input.device_budget_bytes <= 0) return plan;
+  double low = 0;
+  for (double step = 0.5; step > 1e-4; step /= 2) {
+    const double share = low + step;
+    policy.weights = {share, 1 - share, 0};
+    Plan more = make_plan(input, policy);
+    if (more.device_bytes() > input.device_budget_bytes) continue;
+    low = share;
+    plan = std::move(more);
+  }
+  return plan;
 }
 
 int64_t rounded(int64_t bytes) {
@@ -62,6 +84,7 @@ int64_t shorter_context(const SearchRequest& request) {
     for (const bool kv_on_disk : {false, true})
       does_fit =
           does_fit || fits(less.input, make_plan(less.input, least_policy(less, kv_on_disk)));
+    if (!less.input.has_disk) does_fit = fits(less.input, fullest(less));
     (does_fit ? low : high) = does_fit ? middle : middle - 1;
   }
   return low;
@@ -70,7 +93,7 @@ int64_t shorter_context(const SearchRequest& request) {
 
 void explain_infeasible(const SearchRequest& request) {
   const PlanInput& input = request.input;
-  Plan plan = make_plan(input, least_policy(request, true));
+  Plan plan = input.has_disk ? make_plan(input, least_policy(request, true)) : fullest(request);
   if (input.disk_budget_bytes > 0 && plan.disk_bytes() > input.disk_budget_bytes)
     plan = make_plan(input, least_policy(request, false));
   if (fits(input, plan))

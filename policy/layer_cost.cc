@@ -120,9 +120,9 @@ void add_rows(const ModelShape& model, const Plan& plan, const Profile& profile,
       const double on_disk =
           static_cast<double>(table.disk) /
           static_cast<double>(std::max<int64_t>(sublayer.weights.front().rows, 1));
-      if (on_disk > 0 && !profile.disks.empty())
-        out.device += std::ceil(tokens * on_disk / kGatheredRows) *
-                      profile.disks.front().latency_seconds.value;
+      if (on_disk > 0)
+        out.device +=
+            std::ceil(tokens * on_disk / kGatheredRows) * profile.disk().latency_seconds.value;
       break;
     }
     case SublayerKind::kAttention: break;

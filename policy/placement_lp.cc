@@ -21,6 +21,11 @@ size_t index(Share share) { return static_cast<size_t>(share); }
 constexpr double kReadOnDisk = 4;
 constexpr double kWrittenOnDisk = 16;
 
+bool is_on_disk(Share share) {
+  return share == Share::kWeightsDisk || share == Share::kKvDisk ||
+         share == Share::kActivationsDisk;
+}
+
 bool needs_device(Share share) {
   return share == Share::kWeightsInplace || share == Share::kWeightsHost ||
          share == Share::kKvHost || share == Share::kActivationsHost;
@@ -71,7 +76,7 @@ void PlacementLp::add_time_rows(const Loads& loads, std::vector<Linear>& rows) c
   };
   for (const Linear& load : loads) rows.push_back(load);
   const Profile& profile = *request_.profile;
-  const Disk& disk = profile.disks.front();
+  const Disk& disk = profile.disk();
   sum(Lane::kDiskRead, Lane::kDiskWrite,
       std::max(1.0, disk.mixed_read.value / disk.read.value +
                         disk.mixed_write.value / disk.write.value));
@@ -117,6 +122,7 @@ PlacementLp::PlacementLp(const SearchRequest& request, const Policy& block, Plan
   for (size_t i = 0; i < kShareCount; ++i) {
     const auto share = static_cast<Share>(i);
     varies_[i] = has_device || !needs_device(share);
+    if (is_on_disk(share) && !input.has_disk) varies_[i] = false;
     if (share == Share::kWeightsInplace && fixed.inplace_host_fraction == 0.0) varies_[i] = false;
     if (!varies_[i]) continue;
     std::array<double, kShareCount> shares{};

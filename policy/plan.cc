@@ -403,8 +403,22 @@ std::string plan_table(const Plan& plan, int64_t memory_budget_bytes, int64_t de
   return text;
 }
 
+double ring_waits(const Plan& plan, double bytes) noexcept {
+  const int64_t ring =
+      plan.has_device && !plan.disk_reaches_device ? plan.host_ring_bytes : plan.ring_bytes;
+  return ring > 0 ? 2 * bytes / static_cast<double>(ring) : 0;
+}
+
+bool uses_disk(const Plan& plan) noexcept {
+  const auto is_below = [](const RowSplit& split) { return split.disk > 0; };
+  return plan.disk_bytes() > 0 ||
+         std::any_of(plan.rows.begin(), plan.rows.end(), [&](const std::vector<RowSplit>& rows) {
+           return std::any_of(rows.begin(), rows.end(), is_below);
+         });
+}
+
 bool fits(const PlanInput& input, const Plan& plan) noexcept {
-  return plan.memory_bytes() <= input.memory_budget_bytes &&
+  return (input.has_disk || !uses_disk(plan)) && plan.memory_bytes() <= input.memory_budget_bytes &&
          (!plan.has_device || plan.device_bytes() <= input.device_budget_bytes) &&
          (input.disk_budget_bytes <= 0 || plan.disk_bytes() <= input.disk_budget_bytes);
 }
@@ -433,6 +447,9 @@ void require_fit(const PlanInput& input, const Plan& plan) {
                  input.device_budget_bytes);
   require_tier(plan.has_device ? "host memory" : "memory", "--cpu-mem", plan.memory,
                plan.memory_bytes(), input.memory_budget_bytes);
+  if (!input.has_disk && uses_disk(plan))
+    throw Error(ErrorKind::kUser, "the policy has a share on disk, and the machine has no disk",
+                "give the disk's shares to host and device");
   if (input.disk_budget_bytes > 0)
     require_tier("disk", "--disk-mem", plan.disk, plan.disk_bytes(), input.disk_budget_bytes);
 }

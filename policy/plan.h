@@ -47,6 +47,7 @@ struct PlanInput {
   int64_t device_program_bytes = 0;  ///< of the device, for what is not in the plan
   /// Host memory that a device's runner copies through, beside that; empty: none.
   std::function<int64_t(int64_t tokens)> host_staging_bytes;
+  bool has_disk = true;              ///< false: nothing may lie below the memory, weights neither
   bool disk_reaches_device = false;  ///< weights need no host memory on their way up
   int64_t load_staging_bytes = 0;    ///< least host memory to load resident weights through
 };
@@ -159,11 +160,19 @@ class PlanMaker {
   std::vector<std::unique_ptr<Placed>> placed_;
 };
 
-/// Whether every tier's budget holds.
+/// How often weights of `bytes`, on their way from the disk through the ring, wait for an answer of
+/// the disk: what there is room for is asked for together, comes together and is computed on
+/// together, half of the ring at a time.
+double ring_waits(const Plan& plan, double bytes) noexcept;
+
+/// Whether anything of the model or of its state lies on disk.
+bool uses_disk(const Plan& plan) noexcept;
+
+/// Whether every tier's budget holds, and nothing lies on a disk that is not there.
 bool fits(const PlanInput& input, const Plan& plan) noexcept;
 
 /// Errors: kResource with every line of the plan and the smallest change that helps, when a tier is
-/// over its budget.
+/// over its budget, or kUser when something lies on a disk that is not there.
 void require_fit(const PlanInput& input, const Plan& plan);
 
 /// The plan's table, one line each: tier, use, size; totals against the budgets (0: none).

@@ -54,7 +54,8 @@ void need_time(const Profile& profile, const Figure& figure, const std::string& 
     refuse(profile, fmt::format("{} is {}", what, figure.value), "write 0 to 10 seconds");
 }
 
-void validate_processor(const Profile& profile, const Processor& processor, const char* which) {
+void validate_processor(const Profile& profile, const Processor& processor,
+                        const std::string& which) {
   need_bytes(profile, processor.memory_read, fmt::format("{}.memory_read", which));
   if (processor.matmul.empty())
     refuse(profile, fmt::format("{}.matmul has no rates", which), "give at least one row");
@@ -76,6 +77,15 @@ void validate_processor(const Profile& profile, const Processor& processor, cons
   need_time(profile, processor.synchronise_seconds, fmt::format("{}.synchronise_seconds", which));
 }
 
+void validate_link(const Profile& profile, const Link& link, const std::string& which) {
+  need_bytes(profile, link.to_device, which + ".to_device");
+  need_bytes(profile, link.to_host, which + ".to_host");
+  need_time(profile, link.latency_seconds, which + ".latency_seconds");
+  const double share = link.both_share.value;
+  if (!(share > 0 && share <= 1))
+    refuse(profile, fmt::format("{}.both_share is {}", which, share), "write a share in (0, 1]");
+}
+
 const AttentionRate& attention_row(const Processor& processor, KvFormat kv_dtype) {
   for (const AttentionRate& row : processor.attention)
     if (row.kv_dtype == kv_dtype) return row;
@@ -94,20 +104,49 @@ namespace {
 double striped(const std::vector<Disk>& disks, Figure Disk::*rate) noexcept {
   double least = std::numeric_limits<double>::infinity();
   for (const Disk& disk : disks) least = std::min(least, (disk.*rate).value);
-  return disks.empty() ? 0 : least * static_cast<double>(disks.size());
+  return disks.empty() ? 1 : least * static_cast<double>(disks.size());
 }
 }  // namespace
+
+const Disk& Profile::disk() const noexcept {
+  static const Disk kNone = [] {
+    Disk out;
+    for (Figure* rate : {&out.read, &out.write, &out.mixed_read, &out.mixed_write, &out.busy_read})
+      rate->value = 1;
+    return out;
+  }();
+  return disks.empty() ? kNone : disks.front();
+}
+
+Profile Profile::with_device(int64_t index) const {
+  const auto count = static_cast<int64_t>(more_devices.size()) + (device ? 1 : 0);
+  if (index < 0 || index >= count)
+    throw Error(ErrorKind::kUser,
+                count == 0 ? fmt::format("{} has no device", name)
+                           : fmt::format("{} has no device {}: it has {}", name, index, count),
+                count == 0 ? "leave --gpu out, or choose a --hardware with one"
+                           : fmt::format("give --gpu a number from 0 to {}", count - 1));
+  Profile out = *this;
+  if (index == 0) return out;
+  OtherDevice& other = out.more_devices[static_cast<size_t>(index) - 1];
+  std::swap(*out.device, other.processor);
+  std::swap(out.link, other.link);
+  std::swap(out.device_bytes, other.bytes);
+  return out;
+}
 
 double Profile::disk_read() const noexcept { return striped(disks, &Disk::read); }
 
 double Profile::disk_write() const noexcept { return striped(disks, &Disk::write); }
 
 double Profile::page_read_seconds(double pages) const noexcept {
-  return pages * disks.front().read_request_seconds.value / static_cast<double>(disks.size());
+  return pages * disk().read_request_seconds.value /
+         static_cast<double>(std::max<size_t>(disks.size(), 1));
 }
 
 double Profile::page_write_seconds(double pages) const noexcept {
-  return pages * disks.front().write_request_seconds.value / static_cast<double>(disks.size());
+  return pages * disk().write_request_seconds.value /
+         static_cast<double>(std::max<size_t>(disks.size(), 1));
 }
 
 double Profile::part_read_seconds(double bytes) const noexcept {
@@ -119,19 +158,27 @@ void validate(const Profile& profile) {
   validate_processor(profile, profile.host, "host");
   if (profile.device) {
     validate_processor(profile, *profile.device, "device");
-    need_bytes(profile, profile.link.to_device, "link.to_device");
-    need_bytes(profile, profile.link.to_host, "link.to_host");
-    need_time(profile, profile.link.latency_seconds, "link.latency_seconds");
-    const double share = profile.link.both_share.value;
-    if (!(share > 0 && share <= 1))
-      refuse(profile, fmt::format("link.both_share is {}", share), "write a share in (0, 1]");
+    validate_link(profile, profile.link, "link");
   }
+  for (size_t i = 0; i < profile.more_devices.size(); ++i) {
+    const OtherDevice& other = profile.more_devices[i];
+    const std::string which = fmt::format("more_devices[{}]", i);
+    validate_processor(profile, other.processor, which + ".device");
+    validate_link(profile, other.link, which + ".link");
+    if (other.bytes <= 0)
+      refuse(profile, fmt::format("{}.device_memory_bytes is {}", which, other.bytes),
+             "say how much there is");
+  }
+  if (!profile.more_devices.empty() && !profile.device)
+    refuse(profile, "there are more_devices, and no device", "describe the first one as `device`");
   for (const auto& [delay, name] : {std::pair{profile.copy_delay.value, "copy_delay"},
                                     std::pair{profile.read_delay.value, "read_delay"}})
     if (!(delay >= 0 && delay < 1e-6))
       refuse(profile, fmt::format("{} is {}", name, delay),
              "write seconds for a byte, 0 where moving bytes costs no computing time");
-  if (profile.disks.empty()) refuse(profile, "there is no disk", "give at least one");
+  if (profile.disks.empty() && profile.disk_bytes != 0)
+    refuse(profile, fmt::format("disk_bytes is {}, and there is no disk", profile.disk_bytes),
+           "describe the disk in `disks`, or leave disk_bytes out");
   for (const Disk& disk : profile.disks) {
     need_bytes(profile, disk.read, "disk.read");
     need_bytes(profile, disk.write, "disk.write");

@@ -82,6 +82,13 @@ struct Disk {
   Figure write_request_seconds;
 };
 
+/// A device beside the one that plans are for: a machine may have several, a run computes on one.
+struct OtherDevice {
+  Processor processor;
+  Link link;
+  int64_t bytes = 0;  ///< of its memory
+};
+
 struct ThreadRate {
   int threads = 1;
   Figure memory_read;
@@ -94,8 +101,10 @@ struct Profile {
   /// Nothing: the host's cores compute, and host memory is the top tier (two tiers).
   std::optional<Processor> device;
   Processor host;
-  Link link;                ///< only with a device
-  std::vector<Disk> disks;  ///< striped: as many times the slowest's rate
+  Link link;                              ///< only with a device
+  std::vector<OtherDevice> more_devices;  ///< beside `device`, numbered from 1
+  /// Striped: as many times the slowest's rate. None: nothing of a model can lie below the memory.
+  std::vector<Disk> disks;
   /// Device and host compute on the same cores (an emulated device): their times add up.
   bool shares_cores = false;
   /// Where copies over the link take the computing cores' time and memory (an emulated device):
@@ -112,6 +121,11 @@ struct Profile {
   /// Whether the device has a memory and copy engines of its own: then copies, reading the disk and
   /// the host's cores share the host's memory, and nothing else does.
   bool shares_host_memory() const noexcept { return device && !shares_cores; }
+  /// The first disk; without one a disk that nothing should be on: a byte a second.
+  const Disk& disk() const noexcept;
+  /// The same machine with its device `index` (0: `device`) in the place of `device`. Errors: kUser
+  /// when it has no such device.
+  Profile with_device(int64_t index) const;
   double disk_read() const noexcept;  ///< of all disks together
   double disk_write() const noexcept;
   /// What `pages` requests of KV pages take besides their bytes, of all disks together.

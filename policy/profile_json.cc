@@ -145,6 +145,20 @@ Processor read_processor(Reader reader) {
   return out;
 }
 
+Link read_link(Reader link) {
+  const Link out{link.figure("to_device_bytes_per_second"), link.figure("to_host_bytes_per_second"),
+                 link.figure("both_share"), link.figure("latency_seconds")};
+  link.done();
+  return out;
+}
+
+Json link_json(const Link& link) {
+  return {{"to_device_bytes_per_second", figure_json(link.to_device)},
+          {"to_host_bytes_per_second", figure_json(link.to_host)},
+          {"both_share", figure_json(link.both_share)},
+          {"latency_seconds", figure_json(link.latency_seconds)}};
+}
+
 Json processor_json(const Processor& processor) {
   Json json{{"name", processor.name},
             {"threads", processor.threads},
@@ -188,11 +202,15 @@ Profile parse_profile(std::string_view json_text, std::string_view origin) {
     reader.refuse("link", "is missing: a machine with a device has one");
   if (!out.device && reader.has("link")) reader.refuse("link", "has no device at its other end");
   if (reader.has("link")) {
-    Reader link = reader.object("link");
-    out.link = {link.figure("to_device_bytes_per_second"), link.figure("to_host_bytes_per_second"),
-                link.figure("both_share"), link.figure("latency_seconds")};
-    link.done();
+    out.link = read_link(reader.object("link"));
   }
+  if (reader.has("more_devices"))
+    reader.list("more_devices", [&](Reader& one) {
+      OtherDevice& other = out.more_devices.emplace_back();
+      other.processor = read_processor(one.object("device"));
+      other.link = read_link(one.object("link"));
+      other.bytes = one.integer("device_memory_bytes");
+    });
   reader.list("disks", [&](Reader& disk) {
     out.disks.push_back(
         {disk.text("path"), disk.figure("read_bytes_per_second"),
@@ -224,11 +242,11 @@ std::string profile_to_json(const Profile& profile) {
   Json json{{"name", profile.name}, {"description", profile.description}, {"date", profile.date}};
   if (profile.device) json["device"] = processor_json(*profile.device);
   json["host"] = processor_json(profile.host);
-  if (profile.device)
-    json["link"] = {{"to_device_bytes_per_second", figure_json(profile.link.to_device)},
-                    {"to_host_bytes_per_second", figure_json(profile.link.to_host)},
-                    {"both_share", figure_json(profile.link.both_share)},
-                    {"latency_seconds", figure_json(profile.link.latency_seconds)}};
+  if (profile.device) json["link"] = link_json(profile.link);
+  for (const OtherDevice& other : profile.more_devices)
+    json["more_devices"].push_back({{"device", processor_json(other.processor)},
+                                    {"link", link_json(other.link)},
+                                    {"device_memory_bytes", other.bytes}});
   json["disks"] = Json::array();
   for (const Disk& disk : profile.disks) {
     Json& out = json["disks"].emplace_back(

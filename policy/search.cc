@@ -247,7 +247,8 @@ class Search {
     return true;
   }
 
-  // What the device lacks goes to the host, what the host lacks to disk, until the plan fits.
+  // What the device lacks goes to the host, what the host lacks to disk (where there is none to the
+  // device), until the plan fits.
   std::optional<Plan> shrink_to_fit(Policy policy) {
     const PlanInput& input = request_.input;
     const auto weight_bytes =
@@ -258,15 +259,28 @@ class Search {
       const double device_over =
           has_device_ ? static_cast<double>(plan.device_bytes() - input.device_budget_bytes) : 0;
       const auto memory_over = static_cast<double>(plan.memory_bytes() - input.memory_budget_bytes);
-      if (device_over > 0) move(policy, device_over / weight_bytes, true);
-      if (memory_over > 0) move(policy, memory_over / weight_bytes, false);
+      if (device_over > 0) move_down(policy, device_over / weight_bytes, true);
+      if (memory_over > 0 && input.has_disk) move_down(policy, memory_over / weight_bytes, false);
+      if (memory_over > 0 && !input.has_disk)
+        if (device_over > 0 || !move_up(policy, memory_over / weight_bytes)) return std::nullopt;
       if (device_over <= 0 && memory_over <= 0) return std::nullopt;  // the disk is full
     }
     return std::nullopt;
   }
 
-  void move(Policy& policy, double share, bool from_device) const {
-    share = share * 1.02 + 1e-4;
+  static double rounded_share(double share) noexcept { return share * 1.02 + 1e-4; }
+
+  // Weights of the host to the device; whether there were any.
+  bool move_up(Policy& policy, double share) const {
+    const double taken = has_device_ ? std::min(rounded_share(share), policy.weights.host) : 0;
+    policy.weights.host -= taken;
+    policy.weights.device += taken;
+    policy.inplace_host_fraction = std::min(policy.inplace_host_fraction, policy.weights.host);
+    return taken > 0;
+  }
+
+  void move_down(Policy& policy, double share, bool from_device) const {
+    share = rounded_share(share);
     double& from = from_device || !has_device_ ? policy.weights.device : policy.weights.host;
     double& to = from_device ? policy.weights.host : policy.weights.disk;
     const double taken = std::min(share, from);

@@ -93,10 +93,14 @@ class Lanes {
       case Lane::kDiskRead:
       case Lane::kDiskWrite: {
         if (task.bytes == 0) return 0;
-        // Large reads hide it behind each other; pages are few and small, and somebody waits.
+        // Requests hide it behind each other, as far as the ring has room for them; pages are few
+        // and small, and somebody waits.
         const bool is_kv = task.kind == TaskKind::kLoadKv || task.kind == TaskKind::kStoreKv;
-        const double latency =
-            is_kv || lane.idle_since < now_ ? profile_.disks.front().latency_seconds.value : 0;
+        const double waits = is_kv || lane.idle_since < now_ ? 1
+                             : task.kind == TaskKind::kLoadWeights
+                                 ? std::min(1.0, ring_waits(plan_, bytes))
+                                 : 0;
+        const double latency = waits * profile_.disk().latency_seconds.value;
         const bool is_read = task.lane == Lane::kDiskRead;
         const double pages =
             is_kv ? bytes / static_cast<double>(round_up(plan_.page_bytes, kDiskBlock)) : 0;
@@ -166,7 +170,7 @@ class Lanes {
     const auto runs = [&](Lane other) {
       return lanes_[static_cast<size_t>(other)].running.has_value();
     };
-    const Disk& disk = profile_.disks.front();
+    const Disk& disk = profile_.disk();
     switch (lane) {
       case Lane::kDiskRead:
         return (runs(Lane::kDiskWrite) ? disk.mixed_read.value / disk.read.value : 1) *
@@ -196,7 +200,7 @@ class Lanes {
     if (!on_cores) return 1;
     double taken = 0;
     if (lanes_[static_cast<size_t>(Lane::kDiskRead)].running)
-      taken += profile_.disks.front().busy_read.value * profile_.read_delay.value;
+      taken += profile_.disk().busy_read.value * profile_.read_delay.value;
     return std::max(1 / (1 + taken + copies_take()), kLeast);
   }
 

@@ -34,6 +34,7 @@ struct PlanFlags {
   std::vector<double> percent;
   std::vector<std::string> sweeps, allow;
   int64_t sequences = 0, micro_batch = 0, micro_batches = 0;
+  std::optional<int64_t> gpu;
   double latency_bound = 0, attention_sparsity = 1;
   bool json = false, list_models = false, no_lifts = false, simulate_all = false;
   bool is_gpu_direct = false;
@@ -68,7 +69,7 @@ int64_t budget(const std::string& text, const char* flag) {
   return bytes;
 }
 
-policy::Profile hardware_of(const PlanFlags& flags, const std::stop_token& stop) {
+policy::Profile machine_of(const PlanFlags& flags, const std::stop_token& stop) {
   if (!flags.hardware.empty() && flags.hardware != "this") return find_profile(flags.hardware);
   MeasureOptions options;
   options.quick = true;
@@ -80,6 +81,12 @@ policy::Profile hardware_of(const PlanFlags& flags, const std::stop_token& stop)
   return load_or_measure(options, [](std::string_view line) {
     std::fprintf(stderr, "sluice: %.*s\n", static_cast<int>(line.size()), line.data());
   });
+}
+
+// The machine with the device that --gpu names.
+policy::Profile hardware_of(const PlanFlags& flags, const std::stop_token& stop) {
+  const policy::Profile machine = machine_of(flags, stop);
+  return flags.gpu ? machine.with_device(*flags.gpu) : machine;
 }
 
 policy::SearchConstraints constraints_of(const PlanFlags& flags, policy::Policy& start) {
@@ -168,16 +175,25 @@ void apply(const std::string& what, const std::string& value, Question& q) {
                   "write 2GB/s");
     figure.value = number * scale;
   };
+  const auto need = [&](bool is_there, const char* part) {
+    if (!is_there)
+      throw Error(ErrorKind::kUser, fmt::format("--sweep {}: this machine has no {}", what, part),
+                  "leave it out, or choose another --hardware (sluice profile --list)");
+  };
+  const auto need_device = [&] { need(q.profile.device.has_value(), "device"); };
   const auto length = [&](double& mean, int64_t& longest) {
     parse_length(value, "--sweep", mean, longest);
   };
-  if (what == "gpu-mem")
+  if (what == "gpu-mem") {
+    need_device();
     q.asked.device_bytes = budget(value, "--sweep gpu-mem");
-  else if (what == "cpu-mem")
+  } else if (what == "cpu-mem") {
     q.asked.host_bytes = budget(value, "--sweep cpu-mem");
-  else if (what == "disk-mem")
+  } else if (what == "disk-mem") {
+    need(!q.profile.disks.empty(), "disk");
     q.asked.disk_bytes = budget(value, "--sweep disk-mem");
-  else if (what == "disk-read") {
+  } else if (what == "disk-read") {
+    need(!q.profile.disks.empty(), "disk");
     for (policy::Disk& disk : q.profile.disks) {
       const double mixed = disk.mixed_read.value / disk.read.value;
       const double busy = disk.busy_read.value / disk.read.value;
@@ -185,15 +201,17 @@ void apply(const std::string& what, const std::string& value, Question& q) {
       disk.mixed_read.value = disk.read.value * mixed;
       disk.busy_read.value = disk.read.value * busy;
     }
-  } else if (what == "h2d")
+  } else if (what == "h2d") {
+    need_device();
     rate(q.profile.link.to_device);
-  else if (what == "d2h")
+  } else if (what == "d2h") {
+    need_device();
     rate(q.profile.link.to_host);
-  else if (what == "prompt-len")
+  } else if (what == "prompt-len") {
     length(q.asked.job.prompt_tokens, q.asked.job.max_prompt_tokens);
-  else if (what == "gen-len")
+  } else if (what == "gen-len") {
     length(q.asked.job.new_tokens, q.asked.job.max_new_tokens);
-  else if (what == "sequences" || what == "batch") {
+  } else if (what == "sequences" || what == "batch") {
     double mean = 0;
     length(mean, q.asked.job.sequences);
   } else {
@@ -442,6 +460,7 @@ void refuse_without_effect(const PlanFlags& flags) {
   refuse(!flags.kv_dtype.empty(), "--kv-dtype", flexgen.c_str());
   refuse(!flags.policy_file.empty(), "--policy", flexgen.c_str());
   refuse(flags.sequences != 0, "--sequences", flexgen.c_str());
+  refuse(flags.gpu.has_value(), "--gpu", flexgen.c_str());
   refuse(flags.attention_sparsity != 1, "--attn-sparsity", flexgen.c_str());
 }
 
@@ -469,6 +488,10 @@ void run_plan(const PlanFlags& flags, const std::stop_token& stop) {
   std::optional<std::vector<app::Lift>> lifts;
   if (!flags.no_lifts && !answered->question.policy) lifts = app::find_lifts(request, result);
   const app::PlanSubject subject{flags.model, answered->question.profile.name};
+  if (const size_t others = answered->question.profile.more_devices.size(); others > 0)
+    std::fprintf(stderr, "sluice: %s has %zu devices; the plan is for one, %s (--gpu chooses)\n",
+                 subject.hardware.c_str(), others + 1,
+                 answered->question.profile.device->name.c_str());
   if (flags.json)
     print_json(app::plan_json(subject, request, result, lifts));
   else
@@ -492,6 +515,10 @@ Command add_plan(CLI::App& program) {
       ->add_option("--hardware", flags->hardware,
                    "profile by name (sluice profile --list) or file (default: this machine)")
       ->envname("SLUICE_HARDWARE");
+  parser
+      ->add_option("--gpu", flags->gpu,
+                   "which device of a machine with several, from 0 (a run computes on one)")
+      ->check(CLI::NonNegativeNumber);
   parser->add_option("--gpu-mem,--gpu-memory", flags->device_memory, "device memory (default: all)")
       ->envname("SLUICE_GPU_MEM");
   parser->add_option("--cpu-mem,--cpu-memory", flags->host_memory, "host memory (default: all)")

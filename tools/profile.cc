@@ -64,23 +64,32 @@ void print_processor(const char* which, const policy::Processor& processor) {
   row("launch", format_seconds(processor.launch_seconds.value), processor.launch_seconds);
 }
 
+void print_link(const policy::Link& link) {
+  std::printf("link\n");
+  row("host to device", format_rate(link.to_device.value), link.to_device);
+  row("device to host", format_rate(link.to_host.value), link.to_host);
+  row("share of each when both run", fmt::format("{:.2f}", link.both_share.value), link.both_share);
+  row("one copy", format_seconds(link.latency_seconds.value), link.latency_seconds);
+}
+
 void print_profile(const policy::Profile& profile) {
   std::printf("%s\n%s%s%s\n", profile.name.c_str(), profile.description.c_str(),
               profile.date.empty() ? "" : ", ", profile.date.c_str());
   if (profile.device) {
     std::printf("device memory %s, ", format_bytes(profile.device_bytes).c_str());
   }
-  std::printf("host memory %s, disk %s\n", format_bytes(profile.host_bytes).c_str(),
-              format_bytes(profile.disk_bytes).c_str());
+  std::printf(
+      "host memory %s, %s\n", format_bytes(profile.host_bytes).c_str(),
+      profile.disks.empty() ? "no disk" : ("disk " + format_bytes(profile.disk_bytes)).c_str());
   if (profile.device) {
     print_processor("device", *profile.device);
-    std::printf("link\n");
-    row("host to device", format_rate(profile.link.to_device.value), profile.link.to_device);
-    row("device to host", format_rate(profile.link.to_host.value), profile.link.to_host);
-    row("share of each when both run", fmt::format("{:.2f}", profile.link.both_share.value),
-        profile.link.both_share);
-    row("one copy", format_seconds(profile.link.latency_seconds.value),
-        profile.link.latency_seconds);
+    print_link(profile.link);
+  }
+  for (size_t i = 0; i < profile.more_devices.size(); ++i) {
+    const policy::OtherDevice& other = profile.more_devices[i];
+    std::printf("device %zu, memory %s\n", i + 1, format_bytes(other.bytes).c_str());
+    print_processor("device", other.processor);
+    print_link(other.link);
   }
   print_processor("host", profile.host);
   for (const policy::ThreadRate& rate : profile.host_memory)

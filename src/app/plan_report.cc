@@ -100,7 +100,7 @@ constexpr Resource kResources[] = {
          for (policy::Figure* figure :
               {&disk.read, &disk.write, &disk.mixed_read, &disk.mixed_write, &disk.busy_read})
            twice(*figure);
-       return true;
+       return !profile.disks.empty();
      }},
     {"the link's speed",
      [](SearchRequest&, policy::Profile& profile) {
@@ -255,7 +255,9 @@ std::string plan_text(const PlanSubject& subject, const SearchRequest& request,
       "{:>10} of {}   {:>10} of {}\n\n", format_bytes(plan.memory_bytes()),
       format_bytes(request.input.memory_budget_bytes),
       format_bytes(plan.disk_bytes() + static_cast<int64_t>(placed_weights(plan).disk)),
-      request.input.disk_budget_bytes > 0 ? format_bytes(request.input.disk_budget_bytes) : "any");
+      !request.input.has_disk               ? "none"
+      : request.input.disk_budget_bytes > 0 ? format_bytes(request.input.disk_budget_bytes)
+                                            : "any");
   text += fmt::format(
       "  block        {} sequences x {} micro-batches; prefill: micro-batches of {} tokens, {} a "
       "pass\n",

@@ -87,6 +87,9 @@ policy::SearchRequest plan_request(const PlanQuestion& question) {
       profile.device ? (question.device_bytes > 0 ? question.device_bytes : profile.device_bytes)
                      : 0;
   input.memory_budget_bytes = question.host_bytes > 0 ? question.host_bytes : profile.host_bytes;
+  input.has_disk = !profile.disks.empty();
+  if (!input.has_disk && question.disk_bytes > 0)
+    throw Error(ErrorKind::kUser, "--disk-mem: this machine has no disk", "leave it out");
   input.disk_budget_bytes = question.disk_bytes > 0 ? question.disk_bytes : profile.disk_bytes;
   input.program_bytes = 192 * kMiB;
   input.kv_dtype = question.kv_dtype.value_or(model.weight_dtype);
@@ -149,6 +152,7 @@ policy::Policy AutoPolicy::choose(const policy::PlanInput& input, const policy::
   policy::SearchRequest request;
   request.constraints = constraints;
   request.input = input;
+  request.input.has_disk = input.has_disk && !profile_.disks.empty();
   request.profile = &profile_;
   request.job = job_of(input.workload);
   request.start = start;

@@ -220,6 +220,65 @@ TEST(Profile, RatesThatNoMachineHasAreRefusedWithTheirUnit) {
       "more than the disk's");
 }
 
+TEST(Profile, AMachineMayHaveNoDisk) {
+  Profile machine = plain_machine(true);
+  machine.disks.clear();
+  machine.disk_bytes = 0;
+  const Profile read = parse_profile(profile_to_json(machine), "x");
+  EXPECT_TRUE(read.disks.empty());
+  EXPECT_EQ(profile_to_json(read), profile_to_json(machine));
+}
+
+TEST(Profile, AMachineMayHaveSeveralDevices) {
+  Profile machine = plain_machine(true);
+  machine.device->name = "first";
+  OtherDevice other{*machine.device, machine.link, int64_t{48} << 30};
+  other.processor.name = "second";
+  other.link.to_device.value = 2e9;
+  machine.more_devices = {other};
+  const Profile read = parse_profile(profile_to_json(machine), "x");
+  EXPECT_EQ(profile_to_json(read), profile_to_json(machine));
+  EXPECT_EQ(read.with_device(0).device->name, "first");
+  const Profile second = read.with_device(1);
+  EXPECT_EQ(second.device->name, "second");
+  EXPECT_EQ(second.device_bytes, int64_t{48} << 30);
+  EXPECT_EQ(second.link.to_device.value, 2e9);
+  EXPECT_EQ(second.with_device(1).device->name, "first") << "none is lost";
+  EXPECT_THROW(read.with_device(2), Error);
+  EXPECT_THROW(read.with_device(-1), Error);
+  EXPECT_THROW(plain_machine(false).with_device(0), Error);
+
+  using Json = nlohmann::ordered_json;
+  const auto mended = [&](const std::function<void(Json&)>& change) {
+    Json json = Json::parse(profile_to_json(machine));
+    change(json);
+    try {
+      parse_profile(json.dump(), "x");
+    } catch (const Error& error) {
+      return error.text();
+    }
+    return std::string("accepted");
+  };
+  EXPECT_NE(mended([](Json& j) {
+              j["more_devices"][0]["link"]["both_share"] = 2;
+            }).find("more_devices[0].link.both_share"),
+            std::string::npos);
+  EXPECT_NE(mended([](Json& j) {
+              j["more_devices"][0].erase("device_memory_bytes");
+            }).find("more_devices[0].device_memory_bytes"),
+            std::string::npos);
+  EXPECT_NE(mended([](Json& j) {
+              j["more_devices"][0]["device"]["matmul"] = Json::array();
+            }).find("more_devices[0].device.matmul"),
+            std::string::npos);
+  EXPECT_NE(mended([](Json& j) {
+              j.erase("device");
+              j.erase("link");
+              j.erase("device_memory_bytes");
+            }).find("more_devices"),
+            std::string::npos);
+}
+
 TEST(Profile, AStripeIsAsFastAsItsSlowestDiskAllowsIt) {
   Profile profile = plain_machine(false);
   profile.disks.push_back(profile.disks.front());
@@ -253,7 +312,8 @@ TEST(Profile, BadOnesAreRefusedByName) {
   has(refusal([](Json& j) { j["disks"][0]["read_bytes_per_second"] = 0; }), "disk.read");
   has(refusal([](Json& j) { j["disks"][0]["write_bytes_per_second"]["value"] = -1; }),
       "disk.write");
-  has(refusal([](Json& j) { j["disks"] = Json::array(); }), "no disk");
+  has(refusal([](Json& j) { j["disks"] = Json::array(); }), "there is no disk");
+  has(refusal([](Json& j) { j.erase("disks"); }), "disks is missing");
   has(refusal([](Json& j) { j["disks"][0].erase("latency_seconds"); }),
       "disks[0].latency_seconds is missing");
   has(refusal([](Json& j) { j["host"]["matmul"] = Json::array(); }), "host.matmul");

@@ -324,6 +324,54 @@ TEST(SearchProperties, ABoundThatCanNotBeKeptNamesTheSmallestThatCan) {
   }
 }
 
+// As on a machine whose disk is full from the start, but told so: plans use what there is, and a
+// shortage names the memory with which there is a plan.
+TEST(SearchProperties, WithoutADiskEverythingLiesInMemory) {
+  int planned = 0;
+  int refused = 0;
+  for (const Question& q : std::vector<Question>{{"t4", "opt-6.7b", "", 32, 200, 16},
+                                                 {"t4", "opt-13b", "", 7, 33, 5},
+                                                 {"t4", "opt-30b", "int4", 1, 512, 8},
+                                                 {"rtx-4090", "llama-2-7b", "", 64, 1000, 16},
+                                                 {"rtx-4090", "opt-175b", "", 4, 64, 4}}) {
+    for (const int64_t host : {8 * kGiB, 30 * kGiB, 200 * kGiB}) {
+      const auto asked = ask(q);
+      asked->profile.disks.clear();
+      asked->profile.disk_bytes = 0;
+      SearchRequest& request = asked->request;
+      request.input.disk_budget_bytes = 0;
+      request.input.memory_budget_bytes = host;
+      request.input.has_disk = false;
+      const std::string what = q.machine + " " + q.model + " " + format_bytes(host);
+      try {
+        const SearchResult result = search_policy(request);
+        EXPECT_FALSE(uses_disk(result.best.plan)) << what;
+        EXPECT_TRUE(fits(request.input, result.best.plan)) << what;
+        EXPECT_TRUE(std::isfinite(prediction_of(result.best).seconds())) << what;
+        EXPECT_EQ(prediction_of(result.best).lane_seconds(Lane::kDiskRead), 0) << what;
+        ++planned;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::kResource) << what;
+        EXPECT_NE(error.text().find("no disk"), std::string::npos) << error.text();
+        const std::string mend = error.mend();
+        const size_t at = mend.find("--cpu-mem ");
+        ASSERT_NE(at, std::string::npos) << what << ": " << error.text() << "; " << mend;
+        const std::string size = mend.substr(at + 10, mend.find_first_of("; ", at + 10) - at - 10);
+        request.input.memory_budget_bytes = parse_bytes(size, "--cpu-mem");
+        EXPECT_NO_THROW(search_policy(request)) << what << " with " << size;
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GT(planned, 5);
+  EXPECT_GT(refused, 2);
+  const auto asked = ask({"t4", "opt-6.7b", "", 32, 200, 16});
+  asked->request.input.has_disk = false;
+  Policy policy;
+  policy.weights = {0.2, 0.3, 0.5};
+  EXPECT_THROW(evaluate_policy(asked->request, policy), Error);
+}
+
 TEST(SearchProperties, AShortageNamesAsManySequencesAsWereAsked) {
   const auto asked = ask({"t4", "opt-30b", "", 32, 512, 32});
   SearchRequest& request = asked->request;

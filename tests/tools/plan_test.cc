@@ -202,6 +202,33 @@ TEST(Plan, BadQuestionsAreRefusedByName) {
   refused({"run", fixture_model("stories260k"), "-p", "x", "--gpu-mem", "1GiB"}, 2, "--gpu-mem");
 }
 
+TEST(Plan, KnowsMachinesWithoutADiskAndWithSeveralDevices) {
+  const TemporaryFolder folder;
+  auto machine = nlohmann::ordered_json::parse(succeed({"profile", "--show", "t4", "--json"}).out);
+  machine["disks"] = nlohmann::ordered_json::array();
+  machine["disk_bytes"] = 0;
+  auto other = machine["device"];
+  other["name"] = "another card";
+  machine["more_devices"] = {
+      {{"device", other}, {"link", machine["link"]}, {"device_memory_bytes", int64_t{48} << 30}}};
+  const std::string file = folder.path("m.json");
+  write_file(file, machine.dump());
+  const Outcome first = succeed({"plan", "opt-6.7b", "--hardware", file, "--no-lifts"});
+  EXPECT_NE(first.out.find("of none"), std::string::npos) << first.out;
+  EXPECT_NE(first.err.find("has 2 devices"), std::string::npos) << first.err;
+  const Outcome second = succeed({"plan", "opt-6.7b", "--hardware", file, "--gpu", "1", "--json"});
+  EXPECT_NE(second.err.find("another card"), std::string::npos) << second.err;
+  EXPECT_EQ(nlohmann::json::parse(second.out)["limits_bytes"]["device"], int64_t{48} << 30);
+  fail({"plan", "opt-6.7b", "--hardware", file, "--gpu", "2"}, 2, {"no device 2", "0 to 1"});
+  fail({"plan", "opt-6.7b", "--hardware", file, "--disk-mem", "1GiB"}, 2, {"has no disk"});
+  const Outcome swept =
+      sluice({"plan", "opt-6.7b", "--hardware", file, "--sweep", "disk-read=1GB/s"});
+  EXPECT_EQ(swept.exit_code, 2);
+  EXPECT_NE(swept.err.find("has no disk"), std::string::npos) << swept.err;
+  fail({"plan", "opt-175b", "--hardware", file}, 4, {"no disk", "--cpu-mem"});
+  EXPECT_NE(succeed({"profile", "--show", file}).out.find("no disk"), std::string::npos);
+}
+
 TEST(Profile, ListsAndShowsTheShippedOnes) {
   const std::string names = succeed({"profile", "--list"}).out;
   for (const char* name : {"t4", "flexgen-t4", "rtx-3060", "h200", "laptop-8gb"})
