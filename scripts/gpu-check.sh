@@ -11,14 +11,15 @@
 # Parts: build, tests, kernels, sanitizer, e2e-resident, e2e-offload, large, peers; several with commas between, or "all". The
 # programs are those of a bundle (scripts/gpu_bundle.sh; this script lies in it), else of --part build.
 # --out DIR (default gpu-check): summary.md, and one NAME.tar.gz a call with the logs and the JSON, whole after every step:
-# whoever ends a call early has what was done. --seconds N (default 540): of the call. --gpu N. --cpu-mem SIZE (default: four
+# whoever ends a call early has what was done. --seconds N (default 540, of all parts 4800): of the call. --gpu N. --cpu-mem SIZE (default: four
 # fifths of what is available). --models DIR: keeps the random models there (default: made in memory or the temporary folder
 # and removed; 3 GB, since a store's layers are one; Accelerate makes its own in memory, 60 GB). --rehearse: tiny models, and
 # no GPU needed: tries this script itself with a bundle of the host's stand-in (gpu_bundle.sh --stand-in).
 set -uo pipefail
+called_from=$PWD
 cd "$(dirname "$0")/.." || exit 2
 usage() { echo "gpu-check: $1" >&2; sed -n '2,21p' scripts/gpu-check.sh >&2; exit 2; }
-parts=tests,kernels,sanitizer out=gpu-check gpu=0 models= seconds=540 cpu_mem= rehearses=
+parts=tests,kernels,sanitizer out=gpu-check gpu=0 models= seconds= cpu_mem= rehearses=
 while [ $# -gt 0 ]; do
   case $1 in
     --rehearse) rehearses=yes; shift; continue ;;
@@ -36,6 +37,7 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 [[ $gpu =~ ^[0-9]+$ ]] || usage "--gpu $gpu is no number"
+[ -n "$seconds" ] || { [ "$parts" = all ] && seconds=4800 || seconds=540; }
 [[ $seconds =~ ^[1-9][0-9]*$ ]] || usage "--seconds $seconds is no number of seconds"
 [ "$parts" != all ] || parts=build,tests,kernels,sanitizer,e2e-resident,e2e-offload,large,peers
 for part in ${parts//,/ }; do
@@ -44,6 +46,9 @@ for part in ${parts//,/ }; do
     *) usage "no part $part" ;;
   esac
 done
+# absolute PATH: as seen from where the script was called.
+absolute() { [[ -z $1 || $1 == /* ]] && echo "$1" || echo "$called_from/$1"; }
+out=$(absolute "$out") models=$(absolute "$models")
 mkdir -p "$out" && out=$(cd "$out" && pwd) && touch "$out/summary.md" || { echo "gpu-check: can't write to $out" >&2; exit 2; }
 # kib FOLDER: free there.
 kib() { df -Pk "$1" 2>/dev/null | awk 'NR == 2 { print $4 }'; }
@@ -58,9 +63,11 @@ work=$(mktemp -d) || { echo "gpu-check: no temporary folder: set TMPDIR" >&2; ex
 . scripts/gpu_parts.sh
 
 say "## $(date -u +%Y-%m-%d) ${rehearses:+rehearsal on the host, no GPU: }$parts"
-say "$(nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.mem,temperature.gpu --format=csv,noheader -i "$gpu" 2>/dev/null ||
+say "$(timeout 10 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.mem,temperature.gpu --format=csv,noheader -i "$gpu" 2>/dev/null ||
   echo 'no nvidia-smi'), commit $(cat VERSION 2>/dev/null || git rev-parse --short HEAD 2>/dev/null || echo unknown)"
-[ "$parts" = build ] || look_at_machine || { finish; exit 1; }
-for part in ${parts//,/ }; do "part_${part//-/_}"; done
+for part in ${parts//,/ }; do
+  [ "$part" = build ] || [ -n "$looked" ] || look_at_machine || { finish; exit 1; }
+  "part_${part//-/_}"
+done
 finish
 [ "$failures" -eq 0 ]

@@ -76,7 +76,10 @@ for library in libpthread.so.0 libdl.so.2 librt.so.1; do
   found=$(ldconfig -p | awk -v name="$library" '$1 == name { print $NF; exit }')
   [ -z "$found" ] || cp -nL "$found" "$root/bin/lib/glibc/"
 done
-[ -n "$stand_in" ] || grep -o 'libcublasLt\.so\.[0-9]*' "$root/bin/sluice" | head -1 >"$root/bin/lib/cublas-name"
+if [ -z "$stand_in" ]; then
+  grep -a -o 'libcublasLt\.so\.[0-9]*' "$root/bin/sluice" | sort -u | head -1 >"$root/bin/lib/cublas-name"
+  [ -s "$root/bin/lib/cublas-name" ] || { echo "gpu_bundle: the programs name no libcublasLt" >&2; exit 1; }
+fi
 cp scripts/gpu-check.sh scripts/gpu_steps.sh scripts/gpu_parts.sh scripts/gpu_table.py scripts/peer_accelerate.py "$root/scripts/"
 cp -r tests/fixtures/models "$root/tests/fixtures/"
 echo "$(git rev-parse --short HEAD 2>/dev/null || echo unknown)$([ -z "$stand_in" ] || echo ', stand-in'), $(date -u +%Y-%m-%d)" >"$root/VERSION"

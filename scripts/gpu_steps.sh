@@ -54,6 +54,9 @@ begin() {
     echo "gpu-check: another call uses GPU $gpu (a step of one that was killed runs on until its limit): wait for it" >&2
     exit 1
   fi
+  # Of calls that were killed: nobody else uses this GPU.
+  local stale
+  for stale in "${TMPDIR:-/tmp}/sluice-models-$gpu."* "/dev/shm/sluice-models-$gpu."*; do [ ! -O "$stale" ] || rm -rf "$stale"; done
   SECONDS=0
   trap 'ended 143 SIGTERM' TERM
   trap 'ended 130 SIGINT' INT

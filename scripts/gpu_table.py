@@ -8,6 +8,7 @@ The aims: products of 4-bit weights with few rows and decode attention at 80 % o
 bf16 products' rate.
 """
 import json
+import re
 import sys
 
 
@@ -23,6 +24,10 @@ def operations(flops):
     return f"{flops / 1e12:.1f} TFLOP/s" if flops >= 1e11 else f"{flops / 1e9:.2f} GFLOP/s"
 
 
+def traffic(bytes_per_second):
+    return f"{bytes_per_second / 1e9:.0f} GB/s" if bytes_per_second >= 1e10 else f"{bytes_per_second / 1e6:.1f} MB/s"
+
+
 def product_share(row, memory, dense):
     """(text, share): what bounds a product, as a rate and as a share of its ceiling."""
     flops = value(row["flops"])
@@ -32,7 +37,7 @@ def product_share(row, memory, dense):
     has_fast_cores = is_eight_bit and (not row["weights"].startswith("fp8") or row["m"] >= 65)
     of_cores = flops / (2 * dense if has_fast_cores else dense)
     if read / memory >= of_cores:
-        return f"{read / 1e9:.0f} GB/s", read / memory
+        return traffic(read), read / memory
     return operations(flops), of_cores
 
 
@@ -51,7 +56,7 @@ def kernels(path):
     memory = value(gpu["memory_read_bytes_per_second"])
     dense = max(value(row["flops"]) for row in gpu["matmul"] if row["weights"] in ("bf16", "f16"))
     print(f"{gpu['name']}{', at ' + gpu['conditions'] if gpu.get('conditions') else ', clocks not known'}: "
-          f"memory {memory / 1e9:.0f} GB/s, 16-bit products {operations(dense)}, link "
+          f"memory {traffic(memory)}, 16-bit products {operations(dense)}, link "
           f"{value(link['to_device_bytes_per_second']) / 1e9:.1f} up, {value(link['to_host_bytes_per_second']) / 1e9:.1f} down GB/s, "
           f"launch {1e6 * value(gpu['launch_seconds']):.1f} us\n")
     rows_of_x = sorted({row["m"] for row in gpu["matmul"]})
@@ -67,24 +72,38 @@ def kernels(path):
     print("\n| attention | rate | share of its ceiling |\n| --- | --- | --- |")
     for row in gpu["attention"]:
         read = value(row["decode_bytes_per_second"])
-        print(f"| decode, {row['kv']} KV | {read / 1e9:.0f} GB/s | {100 * read / memory:.0f} % of memory |")
+        print(f"| decode, {row['kv']} KV | {traffic(read)} | {100 * read / memory:.0f} % of memory |")
         flops = value(row["prefill_flops"])
         print(f"| prompt, {row['kv']} KV | {operations(flops)} | {100 * flops / dense:.0f} % of products |")
 
 
+def busiest(stats):
+    """The lane that was busy longest, and for what share of the passes."""
+    seconds = stats["prefill_s"] + stats["decode_s"]
+    name, lane = max(stats["lanes"].items(), key=lambda item: item[1]["busy_s"])
+    return f"{name}, {100 * lane['busy_s'] / max(seconds, 1e-9):.0f} %"
+
+
 def runs(paths):
-    print("| run | batch | prefill tok/s | decode tok/s |\n| --- | --- | --- | --- |")
+    print("| run | batch | prompt tok/s | decode tok/s | all tok/s | expected | busiest lane | GPU memory |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for path in paths:
+        name = path.rsplit("/", 1)[-1][:-5]
         try:
             with open(path, encoding="utf-8") as file:
                 text = file.read()
-            results = json.loads(text[text.index("{"):])["results"]
+            begin = text.index("\n{\n") + 1 if "\n{\n" in text else text.index("{")
+            results = json.loads(text[begin:])["results"]
         except (OSError, ValueError, KeyError):
-            print(f"| {path.rsplit('/', 1)[-1][:-5]} | failed | | |")
+            print(f"| {name} | failed | | | | | | |")
             continue
-        for row in results:
-            print(f"| {path.rsplit('/', 1)[-1][:-5]} | {row['batch']} | {row['prefill_tokens_per_s']['median']:.1f} | "
-                  f"{row['decode_tokens_per_s']['median']:.2f} |")
+        # The search says what it expects before each batch's run.
+        expected = re.findall(r"expected ([0-9.e+]+) tokens/s", text[:begin])
+        for i, row in enumerate(results):
+            stats = row["stats"]
+            print(f"| {name} | {row['batch']} | {row['prefill_tokens_per_s']['median']:.1f} | {row['decode_tokens_per_s']['median']:.2f} | "
+                  f"{stats['total_tokens_per_s']:.2f} | {expected[i] if len(expected) == len(results) else ''} | {busiest(stats)} | "
+                  f"{stats['peak_bytes']['device'] / 2**30:.1f} GiB |")
 
 
 if __name__ == "__main__":

@@ -55,6 +55,11 @@ class Rows : public benchmark::Fixture {
       copy_to_device(device.data() + copy * bytes, logits.data(), bytes, stream);
     synchronize(stream);
   }
+  // Benchmarks live until after the driver has ended.
+  void TearDown(const benchmark::State&) override {
+    device = {};
+    own_stream.reset();
+  }
   /// Those of call number `round`.
   std::byte* device_logits(int64_t round) const {
     return device.data() + round % copies * rows * vocab * 4;

@@ -101,6 +101,17 @@ TEST_F(GpuCheck, LeavesTwoFilesWithEveryLog) {
     EXPECT_EQ(left.path().filename(), "sluice-gpu-check-0.lock");
 }
 
+TEST_F(GpuCheck, AFolderIsAsSeenFromWhereItIsCalled) {
+  Command::Options shell = options();
+  const std::string script = shell.program;
+  shell.program = "/bin/sh";
+  const Outcome outcome = Command({"-c", "cd '" + folder_.path("tmp") + "' && exec '" + script +
+                                             "' --out here --part tests --seconds 9"},
+                                  shell)
+                              .wait();
+  EXPECT_TRUE(fs::exists(folder_.path("tmp/here/summary.md"))) << outcome.err;
+}
+
 TEST_F(GpuCheck, AFailureIsShownAndTheRestGoesOn) {
   program("cuda_kernels_gpu_test", "echo 'a wrong sum'; exit 7");
   const Outcome outcome = Command(words({"--part", "tests"}), options()).wait();
@@ -138,6 +149,14 @@ TEST_F(GpuCheck, KilledItLeavesTheStepsBeforeAndTheRunningLog) {
   EXPECT_EQ(second.exit_code, 1);
   EXPECT_TRUE(is_in(second.err, "another call uses GPU 0")) << second.err;
   ::kill(step, SIGKILL);
+}
+
+TEST_F(GpuCheck, WhatAKilledCallLeftInMemoryIsRemoved) {
+  fs::create_directories(folder_.path("tmp/sluice-models-0.abcdef/opt"));
+  fs::create_directories(folder_.path("tmp/sluice-models-1.abcdef"));  // another GPU's
+  Command(words({"--part", "tests"}), options()).wait();
+  EXPECT_FALSE(fs::exists(folder_.path("tmp/sluice-models-0.abcdef")));
+  EXPECT_TRUE(fs::exists(folder_.path("tmp/sluice-models-1.abcdef")));
 }
 
 TEST_F(GpuCheck, WithoutTimeStepsAreNotBegun) {
