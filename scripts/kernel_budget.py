@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Holds what each CUDA kernel takes of a multiprocessor against docs/gpu/kernel-budget.tsv, and looks into the PTX.
 
-    scripts/kernel_budget.py [--update] [--archs 75,80,86,89,90,120] [--only-compile]
+    scripts/kernel_budget.py [--update] [--archs 75,80,86,89,90,120] [--only-compile] [--nvdisasm PATH]
 
-Compiles every kernel source for every architecture and fails, naming kernel and figure, where registers, spills or stack grew past
-the table, where a kernel is not in it, or where PTX lacks the instructions that a kernel is made for. --update writes the table
-anew: run it after every change below kernels/cuda. Another nvcc than the table's counts differently: then it only compiles.
-Needs nvcc and c++filt, no GPU.
+Compiles every kernel source for every architecture and fails, naming kernel and figure, where one is worse than in the table, where
+a kernel is not in it, or where PTX lacks the instructions that a kernel is made for. Counted are registers, stack and spills, and
+of the machine code (scripts/sass.py) the instructions and calls of the hot loop (of the whole kernel, where it has no loop). What a
+kernel says of itself (state_budget() in kernels/cuda/vocabulary.h) gives instructions of a warp for each KB of weights or KV, the blocks that
+fit a multiprocessor, and the bytes that these have under way; fewer of either fail too, and so do fewer blocks than the host plans
+for. --update writes the table anew: run it after every change below kernels/cuda. Another nvcc than the table's counts differently:
+then it only compiles. --nvdisasm holds our reading of the machine code against NVIDIA's. Needs nvcc and c++filt, no GPU.
 """
 import argparse
 import concurrent.futures
@@ -16,12 +19,22 @@ import subprocess
 import sys
 import tempfile
 
+import sass
+
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 TABLE = os.path.join(ROOT, "docs/gpu/kernel-budget.tsv")
 SOURCES = sorted(f for f in os.listdir(os.path.join(ROOT, "kernels/cuda")) if f.endswith(".cu") and not f.endswith("_cuda.cu"))
-COLUMNS = ("registers", "stack", "spill_stores", "spill_loads")
+COLUMNS = ("registers", "stack", "spill_stores", "spill_loads", "calls", "loop", "per_kb", "blocks", "in_flight")
+MORE_IS_BETTER = ("blocks", "in_flight")
 PTX = {"attention.cu": ["cp.async.cg", "mma.sync.aligned.m16n8k16", "ldmatrix", "ex2.approx"],
-       "quantised_linear_int4.cu": ["cp.async.cg", "mma.sync.aligned.m16n8k16", "lop3", "ld.global.cs.v2"]}
+       "quantised_linear_int4.cu": ["cp.async.cg", "mma.sync.aligned.m16n8k16", "lop3"]}
+WARP = 32
+# Of a multiprocessor (CUDA programming guide, table of compute capabilities): threads, blocks, shared memory for them, and what each
+# block takes of that beside its own.
+PROCESSORS = {"75": (1024, 16, 64 << 10, 0), "80": (2048, 32, 164 << 10, 1 << 10), "86": (1536, 16, 100 << 10, 1 << 10),
+              "89": (1536, 24, 100 << 10, 1 << 10), "90": (2048, 32, 228 << 10, 1 << 10), "120": (1536, 24, 100 << 10, 1 << 10)}
+REGISTERS = 1 << 16
+ROOMY = ("80", "90")  # where shared memory must leave room for the planned blocks too
 
 
 def nvcc():
@@ -35,49 +48,97 @@ def release(compiler):
     return re.search(r"release (\S+),", subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout).group(1)
 
 
-def compile_one(compiler, source, arch, kind, folder):
-    out = os.path.join(folder, f"{source}.{arch}.{kind}")
-    done = subprocess.run([compiler, "-std=c++20", f"-I{ROOT}", f"-arch={'compute' if kind == 'ptx' else 'sm'}_{arch}", f"-{kind}",
-                           "-Werror=all-warnings", "--resource-usage", os.path.join(ROOT, "kernels/cuda", source), "-o", out],
+def compile_one(compiler, source, arch, folder):
+    """What ptxas says of a source, and the paths of its PTX and machine code."""
+    kept = os.path.join(folder, f"{source}.{arch}")
+    os.mkdir(kept)
+    cubin = os.path.join(kept, "cubin")
+    done = subprocess.run([compiler, "-std=c++20", f"-I{ROOT}", f"-arch=sm_{arch}", "-cubin", "-keep", "-keep-dir", kept,
+                           "-Werror=all-warnings", "--resource-usage", os.path.join(ROOT, "kernels/cuda", source), "-o", cubin],
                           capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"kernel_budget: {source} for sm_{arch}:\n{done.stdout}{done.stderr}")
-    return done.stdout + done.stderr, out
+    return done.stdout + done.stderr, os.path.join(kept, source[:-len(".cu")] + ".ptx"), cubin
 
 
-def plain_name(mangled):
-    name = subprocess.run(["c++filt", mangled], capture_output=True, text=True).stdout.strip()
-    name = re.sub(r"(\(anonymous namespace\)|_GLOBAL__N__\w+)::", "", name)
-    name = re.sub(r"^void ", "", name).replace("sluice::cuda::", "").replace("sluice::", "")
-    return re.sub(r"\(.*$", "", re.sub(r"\((\w+)\)", r"\1:", name))
+def plain_names(mangled):
+    """{mangled: as people read it}."""
+    names = subprocess.run(["c++filt"], input="\n".join(mangled), capture_output=True, text=True).stdout.splitlines()
+    for i, name in enumerate(names):
+        name = re.sub(r"(\(anonymous namespace\)|_GLOBAL__N__\w+)::", "", name)
+        name = re.sub(r"^void ", "", name).replace("sluice::cuda::", "").replace("sluice::", "")
+        names[i] = re.sub(r"\(.*$", "", re.sub(r"\((\w+)\)", r"\1:", name))
+    return dict(zip(mangled, names))
 
 
-def figures(text):
+def stated(ptx):
+    """{mangled: (threads of a block, what state_budget() says)} of PTX."""
     found = {}
-    for part in re.split(r"ptxas info\s*: Compiling entry function ", text)[1:]:
-        name = plain_name(re.match(r"'(\w+)'", part).group(1))
-        stack, stores, loads = map(int, re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads",
-                                                  part).groups())
-        found[name] = (int(re.search(r"Used (\d+) registers", part).group(1)), stack, stores, loads)
+    for part in re.split(r"\.entry ", ptx)[1:]:
+        threads = int(re.search(r"\.maxntid (\d+)", part).group(1))
+        said = re.search(r"// budget: shared (\d+) turn (\d+) ahead (\d+) blocks (\d+)", part)
+        found[re.match(r"\w+", part).group()] = (threads, tuple(map(int, said.groups())) if said else None)
     return found
 
 
-def measure(compiler, archs):
-    jobs = [(source, arch) for source in SOURCES for arch in archs]
-    table = {}
+def handed_out(registers):
+    """What a thread that asks for so many is given: the hardware hands registers out by eights."""
+    return -(-registers // 8) * 8
+
+
+def blocks_of(arch, registers, threads, shared):
+    most_threads, most_blocks, most_shared, beside = PROCESSORS[arch]
+    warps = threads // WARP
+    # A quarter of the registers belongs to each of the four schedulers, which have whole warps.
+    by_registers = REGISTERS // 4 // (handed_out(registers) * WARP) * 4 // warps
+    return min(most_blocks, most_threads // threads, by_registers, most_shared // (shared + beside) if shared + beside else most_blocks)
+
+
+def figures(text, ptx, cubin, arch):
+    """{kernel: values in the order of COLUMNS}, and what is wrong with the plan's blocks."""
+    said = stated(ptx)
+    codes = sass.kernels_of(cubin, int(arch))
+    parts = {re.match(r"'(\w+)'", part).group(1): part
+             for part in re.split(r"ptxas info\s*: Compiling entry function ", text)[1:]}
+    names = plain_names(list(parts))
+    found, problems = {}, []
+    for mangled, part in parts.items():
+        stack, stores, loads = map(int, re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads",
+                                                  part).groups())
+        registers = int(re.search(r"Used (\d+) registers", part).group(1))
+        loop = codes[mangled].hot_loop()
+        threads, facts = said[mangled]
+        shared, turn, ahead, planned = facts or (0, 0, 0, 0)
+        blocks = blocks_of(arch, registers, threads, shared)
+        if (blocks if arch in ROOMY else blocks_of(arch, registers, threads, 0)) < planned:
+            problems.append(f"{names[mangled]}, sm_{arch}: the host plans {planned} blocks a multiprocessor, {blocks} fit")
+        per_kb = round(len(loop) * 1024 / turn) if turn else 0
+        found[names[mangled]] = (registers, stack, stores, loads, codes[mangled].count(loop, sass.CALLS), len(loop), per_kb, blocks,
+                                 blocks * threads // WARP * turn * ahead)
+    return found, problems
+
+
+def measure(compiler, archs, nvdisasm):
+    table, problems = {}, []
+
+    def one(job):
+        text, ptx, cubin = compile_one(compiler, *job, folder)
+        wrong = sass.differences(nvdisasm, cubin, int(job[1])) if nvdisasm else []
+        with open(ptx, encoding="utf-8") as read_ptx, open(cubin, "rb") as read_cubin:
+            return *figures(text, read_ptx.read(), read_cubin.read(), job[1]), wrong, ptx
+
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        texts = pool.map(lambda job: compile_one(compiler, job[0], job[1], "cubin", folder)[0], jobs)
-        for (source, arch), text in zip(jobs, texts):
-            for name, values in figures(text).items():
-                table[(source, name, arch)] = values
-        missing = []
-        for source, words in PTX.items():
-            _, path = compile_one(compiler, source, "80", "ptx", folder)
-            ptx = open(path, encoding="utf-8").read()
-            missing += [f"{source}: no {word} in its PTX" for word in words if word not in ptx]
-            if ".f64" in ptx:
-                missing.append(f"{source}: computes in f64")
-    return table, missing
+        jobs = [(source, arch) for source in SOURCES for arch in archs]
+        for (source, arch), (found, *wrong, ptx) in zip(jobs, pool.map(one, jobs)):
+            table.update({(source, name, arch): values for name, values in found.items()})
+            problems += sum(wrong, [])
+            if source in PTX and arch == "80":
+                with open(ptx, encoding="utf-8") as file:
+                    ptx = file.read()
+                problems += [f"{source}: no {word} in its PTX" for word in PTX[source] if word not in ptx]
+                if ".f64" in ptx:
+                    problems.append(f"{source}: computes in f64")
+    return table, problems
 
 
 def read_table():
@@ -90,9 +151,17 @@ def read_table():
     return version, {(row[0], row[1], row[2]): tuple(map(int, row[3:])) for row in rows}
 
 
-def handed_out(registers):
-    """What a thread that asks for so many is given: the hardware hands registers out by eights."""
-    return -(-registers // 8) * 8
+def growth(values, budget):
+    """What is worse than in the table: texts."""
+    worse = []
+    for column, value, allowed in zip(COLUMNS, values, budget):
+        if column == "registers":
+            value, allowed = handed_out(value), handed_out(allowed)
+        if column == "loop" and values[COLUMNS.index("per_kb")]:
+            continue  # a longer loop that does more
+        if value < allowed if column in MORE_IS_BETTER else value > allowed:
+            worse.append(f"{column} {allowed} -> {value}")
+    return worse
 
 
 def main():
@@ -100,9 +169,10 @@ def main():
     parser.add_argument("--update", action="store_true")
     parser.add_argument("--only-compile", action="store_true")
     parser.add_argument("--archs", default="75,80,86,89,90,120")
+    parser.add_argument("--nvdisasm")
     arguments = parser.parse_args()
     compiler = nvcc()
-    table, problems = measure(compiler, arguments.archs.split(","))
+    table, problems = measure(compiler, arguments.archs.split(","), arguments.nvdisasm)
     version, budget = read_table()
     if arguments.update:
         with open(TABLE, "w", encoding="utf-8") as out:
@@ -112,12 +182,11 @@ def main():
                 out.write("\t".join(key + tuple(map(str, table[key]))) + "\n")
     elif version == release(compiler) and not arguments.only_compile:
         for key, values in sorted(table.items()):
-            values = (handed_out(values[0]), *values[1:])
+            name = f"{key[0]}, {key[1]}, sm_{key[2]}"
             if key not in budget:
-                problems.append(f"{key[0]}, {key[1]}, sm_{key[2]}: not in the table (scripts/kernel_budget.py --update)")
-                continue
-            problems += [f"{key[0]}, {key[1]}, sm_{key[2]}: {column} {budget[key][i]} -> {values[i]}"
-                         for i, column in enumerate(COLUMNS) if values[i] > (handed_out(budget[key][i]) if i == 0 else budget[key][i])]
+                problems.append(f"{name}: not in the table (scripts/kernel_budget.py --update)")
+            elif worse := growth(values, budget[key]):
+                problems.append(f"{name}: {', '.join(worse)}")
     else:
         print(f"kernel_budget: nvcc {release(compiler)}, the table is of {version}: compiled, not compared")
     if problems:

@@ -10,14 +10,16 @@ constexpr int64_t kPanelRows = 16 * kPanelWarps;
 
 int64_t blocks_of(int64_t all, int64_t each) { return (all + each - 1) / each; }
 
-template <Encoding kEncoding, int kTiles>
-SLUICE_KERNEL(kLinearThreads)
+template <Encoding kEncoding, int kTiles, int kRun>
+SLUICE_KERNEL_OF_BLOCKS(kLinearThreads, kBlocksEach)
 int8_linear_kernel(Int8LinearArguments arguments) {
-  Int8LinearBlock<kEncoding, kTiles> block(arguments);
+  using Block = Int8LinearBlock<kEncoding, kTiles, kRun>;
+  state_budget<typename Block::Budget>();
+  Block block(arguments);
   block.run();
 }
 
-template <Encoding kEncoding>
+template <Encoding kEncoding, int kRun>
 void run_linear_int8(const Int8LinearArguments& arguments, int splits, Stream stream) {
   const auto run = [&](auto kernel, int64_t tokens, int64_t shared_bytes) {
     // Blocks that share panels are neighbours: their codes come from memory once.
@@ -27,13 +29,32 @@ void run_linear_int8(const Int8LinearArguments& arguments, int splits, Stream st
            kLinearThreads, shared_bytes, stream, arguments);
   };
   if (arguments.m <= 8)
-    run(int8_linear_kernel<kEncoding, 1>, 8, Int8LinearBlock<kEncoding, 1>::kSharedBytes);
+    run(int8_linear_kernel<kEncoding, 1, kRun>, 8,
+        Int8LinearBlock<kEncoding, 1, kRun>::Budget::kSharedBytes);
   else if (arguments.m <= 16)
-    run(int8_linear_kernel<kEncoding, 2>, 16, Int8LinearBlock<kEncoding, 2>::kSharedBytes);
+    run(int8_linear_kernel<kEncoding, 2, kRun>, 16,
+        Int8LinearBlock<kEncoding, 2, kRun>::Budget::kSharedBytes);
   else if (arguments.m <= 32)
-    run(int8_linear_kernel<kEncoding, 4>, 32, Int8LinearBlock<kEncoding, 4>::kSharedBytes);
+    run(int8_linear_kernel<kEncoding, 4, kRun>, 32,
+        Int8LinearBlock<kEncoding, 4, kRun>::Budget::kSharedBytes);
   else
-    run(int8_linear_kernel<kEncoding, 8>, kMostTokens, Int8LinearBlock<kEncoding, 8>::kSharedBytes);
+    run(int8_linear_kernel<kEncoding, 8, kRun>, kMostTokens,
+        Int8LinearBlock<kEncoding, 8, kRun>::Budget::kSharedBytes);
+}
+
+void run_linear_int8(const WeightFormat& format, const Int8LinearArguments& arguments, int splits,
+                     Stream stream) {
+  const PanelShape& panel = arguments.panel;
+  if (format.encoding == Encoding::kInt8) {
+    if (panel.columns == panel.group_columns && panel.columns % 64 == 0)
+      return run_linear_int8<Encoding::kInt8, 0>(arguments, splits, stream);
+    return run_linear_int8<Encoding::kInt8, 32>(arguments, splits, stream);
+  }
+  switch (panel.group_columns) {
+    case 32: return run_linear_int8<Encoding::kInt4, 32>(arguments, splits, stream);
+    case 64: return run_linear_int8<Encoding::kInt4, 64>(arguments, splits, stream);
+    default: return run_linear_int8<Encoding::kInt4, 128>(arguments, splits, stream);
+  }
 }
 }  // namespace
 
@@ -47,9 +68,9 @@ Int8LinearPlan plan_linear_int8(const WeightFormat& format, int64_t m, int64_t n
   return plan;
 }
 
-// Splits times the blocks that a split has are at most what split_columns() wants.
+// Splits times the blocks that a split has are at most what split_columns() allows.
 int64_t linear_int8_workspace_floats(int multiprocessors) noexcept {
-  return kBlocksEach * multiprocessors * kMostTokens * kPanelRows;
+  return kMostWaves * kBlocksEach * multiprocessors * kMostTokens * kPanelRows;
 }
 
 void linear_int8(const Int8Rows& x, int64_t m, int64_t k, const std::byte* w,
@@ -67,10 +88,7 @@ void linear_int8(const Int8Rows& x, int64_t m, int64_t k, const std::byte* w,
   arguments.is_split = plan.splits > 1;
   arguments.y = arguments.is_split ? workspace : y;
   arguments.ldy = arguments.is_split ? n : ldy;
-  if (format.encoding == Encoding::kInt4)
-    run_linear_int8<Encoding::kInt4>(arguments, plan.splits, stream);
-  else
-    run_linear_int8<Encoding::kInt8>(arguments, plan.splits, stream);
+  run_linear_int8(format, arguments, plan.splits, stream);
   if (arguments.is_split) add_splits(workspace, plan.splits, m, n, bias, y, ldy, stream);
 }
 

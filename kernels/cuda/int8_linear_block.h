@@ -1,12 +1,11 @@
 #pragma once
 // The product of up to 64 rows of int8 x with panels of int4 or int8 codes by one block: eight
-// warps have a panel each, x and its scales go through shared memory in chunks of columns. A
-// panel's 16 rows are the rows of the matrix instruction, tokens its columns. Since a dot product
-// may take its terms in any order, each lane feeds the words it loads as they lie, and x was
-// quantised in that order. Only .cu files include it.
+// warps have a panel each (panel_stream.h), x and its scales go through shared memory of the block
+// in the same chunks of columns. A panel's 16 rows are the rows of the matrix instruction, tokens
+// its columns. Since a dot product may take its terms in any order, each lane feeds the words it
+// has as they lie, and x was quantised in that order. Only .cu files include it.
 #include "kernels/cuda/int8_linear.h"
-#include "kernels/cuda/quantised_linear_launch.h"
-#include "kernels/cuda/vocabulary.h"
+#include "kernels/cuda/panel_stream.h"
 
 namespace sluice::cuda {
 
@@ -23,81 +22,93 @@ struct Int8LinearArguments {
   bool is_split = false;
 };
 
-template <Encoding kEncoding, int kTiles>
+/// kRun as PanelStream's; of int4 it is the group, whose zero is taken away once.
+template <Encoding kEncoding, int kTiles, int kRun>
 class Int8LinearBlock {
  public:
+  static constexpr bool kIsFourBit = kEncoding == Encoding::kInt4;
   static constexpr int kTokens = 8 * kTiles;
-  static constexpr int kMostGroups = kChunkColumns / 32;
-  static constexpr int kRowBytes = kChunkColumns + 32;  // no bank is met twice by eight rows
-  static constexpr int kCodeBytes = kTokens * kRowBytes;
-  static constexpr int kStageBytes =
-      kCodeBytes + kMostGroups * kTokens * static_cast<int>(sizeof(Int8Scale));
-  static constexpr int64_t kSharedBytes = int64_t{kChunkStages} * kStageBytes;
+  static constexpr int kChunk = kIsFourBit && (kTiles < 8 || kRun == 128) ? 128 : 64;
+  using Panel = PanelStream<kEncoding, kChunk, kRun>;
+  static constexpr int kRuns = Panel::kRuns;
+  static constexpr int kRowBytes = kChunk + (kIsFourBit ? 32 : 16);  // no bank is met twice
+  static constexpr int kScaleBytes = kRun > 0 ? kRuns* kTokens* static_cast<int>(sizeof(Int8Scale))
+                                              : 0;
+  static constexpr int kXBytes = kTokens * kRowBytes + kScaleBytes;
+  static constexpr int kStageBytes = kPanelWarps * Panel::kChunkBytes + kXBytes;
+
+  // As QuantisedLinearBlock's.
+  static constexpr int stages() {
+    constexpr int kMost = kTiles == 1 ? 49 << 10 : 64 << 10;
+    return kMost / kStageBytes < 6 ? kMost / kStageBytes : 6;
+  }
+  static constexpr int kStages = stages();
+  static_assert(kStages >= 3);
+
+  struct Budget {
+    static constexpr int kSharedBytes = kStages * kStageBytes;
+    static constexpr int kTurnBytes = Panel::kChunkBytes;
+    static constexpr int kTurnsAhead = kStages - 1;
+    static constexpr int kPlannedBlocks = kBlocksEach;
+  };
 
   SLUICE_DEVICE explicit Int8LinearBlock(const Int8LinearArguments& arguments)
       : args_(arguments),
         first_token_(block_x() * kTokens),
-        panel_(int64_t{block_y()} * kPanelWarps + warp_index()),
-        has_panel_(panel_ * 16 < arguments.n),
-        begin_(block_z() * arguments.split_columns),
-        end_(begin_ + arguments.split_columns < arguments.panel.columns
-                 ? begin_ + arguments.split_columns
-                 : arguments.panel.columns) {}
+        panel_index_(block_y() * kPanelWarps + warp_index()),
+        has_panel_(int64_t{panel_index_} * 16 < arguments.n),
+        begin_(block_z() * static_cast<int>(arguments.split_columns)),
+        end_(static_cast<int>(begin_ + arguments.split_columns < arguments.panel.columns
+                                  ? begin_ + arguments.split_columns
+                                  : arguments.panel.columns)),
+        panel_(arguments.w + (has_panel_ ? panel_index_ * arguments.panel.panel_bytes : 0),
+               arguments.panel, end_) {}
 
   SLUICE_DEVICE void run() {
-    const int chunks = static_cast<int>((end_ - begin_ + kChunkColumns - 1) / kChunkColumns);
-    for (int chunk = 0; chunk < kChunkStages - 1; ++chunk) stage(chunk);
-    Loaded next;
-    load(0, next);
+    const int chunks = (end_ - begin_ + kChunk - 1) / kChunk;
+    for (int chunk = 0; chunk < kStages - 1; ++chunk) stage(chunk, chunk * kStageBytes);
+    Ring<kStages, kStageBytes> ring;  // what is multiplied
     for (int chunk = 0; chunk < chunks; ++chunk) {
-      copy_async_wait<kChunkStages - 2>();
+      copy_async_wait<kStages - 2>();
       block_sync();
-      stage(chunk + kChunkStages - 1);
-      const Loaded now = next;
-      if (chunk + 1 < chunks) load(chunk + 1, next);
-      if (has_panel_) multiply(chunk, now);
+      stage(chunk + kStages - 1, ring.before());
+      if (has_panel_) multiply(shared_memory() + ring.at);
+      ring.at = ring.after();
     }
     copy_async_wait<0>();
-    if (!has_panel_) return;
-    if (is_whole_row()) apply(args_.x.scales + first_token_, scales_of(0));
-    write();
+    if (has_panel_) write();
   }
 
  private:
-  static constexpr bool kIsFourBit = kEncoding == Encoding::kInt4;
   static constexpr int kUnit = 32;  // columns of one matrix instruction
-  static constexpr int kUnits = kChunkColumns / kUnit;
+  static constexpr int kUnits = Panel::kRunColumns / kUnit;
 
-  // A lane's part of a chunk: of each unit the codes of 8 columns of its two rows, and the scales
-  // (and zeros) of its groups.
-  struct Loaded {
-    Words2 codes[kUnits][kIsFourBit ? 1 : 2];
-    Words2 scales[kMostGroups];
-  };
+  // A stage is [kPanelWarps][Panel::kChunkBytes], the codes of x, [kTokens][kRowBytes], and its
+  // scales, [kRuns][kTokens].
+  SLUICE_DEVICE static int codes_at() { return warp_index() * Panel::kChunkBytes; }
+  static constexpr int kXAt = kPanelWarps * Panel::kChunkBytes;
+  static constexpr int kScalesAt = kXAt + kTokens * kRowBytes;
 
-  SLUICE_DEVICE bool is_whole_row() const { return args_.panel.group_columns > kChunkColumns; }
-  SLUICE_DEVICE int64_t chunk_begin(int chunk) const {
-    return begin_ + int64_t{chunk} * kChunkColumns;
-  }
-  SLUICE_DEVICE std::byte* stage_at(int chunk) const {
-    return shared_memory() + chunk % kChunkStages * kStageBytes;
-  }
-
-  SLUICE_DEVICE void stage(int chunk) const {
-    if (chunk_begin(chunk) < end_) {
-      stage_codes(chunk);
-      if (!is_whole_row()) stage_scales(chunk);
+  SLUICE_DEVICE void stage(int chunk, int at) const {
+    const int begin = begin_ + chunk * kChunk;
+    if (begin < end_) {
+      std::byte* to = shared_memory() + at;
+      stage_codes(begin, to + kXAt);
+      if (kRun > 0) stage_scales(begin, to + kScalesAt);
+      if (has_panel_) panel_.copy(begin, to + codes_at());
     }
     copy_async_commit();
   }
 
-  SLUICE_DEVICE void stage_codes(int chunk) const {
-    constexpr int kPieces = kChunkColumns / 16;
-    std::byte* to = stage_at(chunk);
-    for (int i = thread_index(); i < kTokens * kPieces; i += kLinearThreads) {
+  SLUICE_DEVICE void stage_codes(int begin, std::byte* to) const {
+    constexpr int kPieces = kChunk / 16;
+    SLUICE_UNROLL
+    for (int first = 0; first < kTokens * kPieces; first += kLinearThreads) {
+      const int i = first + thread_index();
+      if (i >= kTokens * kPieces) break;
       const int row = i / kPieces;
       const int token = first_token_ + row;
-      const int64_t col = chunk_begin(chunk) + i % kPieces * 16;
+      const int col = begin + i % kPieces * 16;
       const bool is_valid = token < args_.m && col < end_;
       copy_async16(to + row * kRowBytes + i % kPieces * 16,
                    args_.x.codes + (is_valid ? token * args_.x.columns + col : 0), is_valid);
@@ -105,132 +116,106 @@ class Int8LinearBlock {
   }
 
   // Two tokens at a time; their number is rounded up to an even one where they lie.
-  SLUICE_DEVICE void stage_scales(int chunk) const {
+  SLUICE_DEVICE void stage_scales(int begin, std::byte* to) const {
     constexpr int kPairs = kTokens / 2;
-    std::byte* to = stage_at(chunk) + kCodeBytes;
-    const auto columns = static_cast<int>(args_.panel.group_columns);
-    const int64_t first_group = chunk_begin(chunk) / columns;
-    for (int i = thread_index(); i < kChunkColumns / columns * kPairs; i += kLinearThreads) {
-      const int group = i / kPairs;
-      const int token = first_token_ + i % kPairs * 2;
-      const bool is_valid = token < args_.m && chunk_begin(chunk) + group * columns < end_;
-      copy_async16(
-          to + i * 16,
-          args_.x.scales + (is_valid ? (first_group + group) * args_.x.scale_stride + token : 0),
-          is_valid);
-    }
+    static_assert(kRuns * kPairs <= kLinearThreads);
+    const int i = thread_index();
+    if (i >= kRuns * kPairs) return;
+    const int col = begin + i / kPairs * Panel::kRunColumns;
+    const int token = first_token_ + i % kPairs * 2;
+    const bool is_valid = token < args_.m && col < end_;
+    const int group = col >> args_.panel.group_shift;
+    copy_async16(to + i * 16,
+                 args_.x.scales + (is_valid ? group * args_.x.scale_stride + token : 0), is_valid);
   }
 
-  // Rows 2 g and 2 g + 1 of the panel are this lane's, g = lane / 4.
-  SLUICE_DEVICE const std::byte* group_at(int64_t group) const {
-    return args_.w + panel_ * args_.panel.panel_bytes + group * args_.panel.group_bytes;
-  }
-  SLUICE_DEVICE Words2 scales_of(int64_t group) const {
-    const std::byte* scales = group_at(group) + args_.panel.group_bytes - 64;
-    const int pair = lane_index() / 4;
-    if (!kIsFourBit) return reinterpret_cast<const Words2*>(scales)[pair];
-    const auto* words = reinterpret_cast<const uint32_t*>(scales);
-    return {{words[pair], words[8 + pair]}};
-  }
-
-  // A unit is four lines of 8 columns, one a lane of four, or eight lines of 4, two a lane.
-  SLUICE_DEVICE void load(int chunk, Loaded& to) const {
-    if (!has_panel_) return;
-    constexpr int kLines = kIsFourBit ? 1 : 2;
-    const int64_t columns = args_.panel.group_columns;
+  SLUICE_DEVICE void multiply(const std::byte* stage) {
     SLUICE_UNROLL
-    for (int unit = 0; unit < kUnits; ++unit) {
-      const int64_t col = chunk_begin(chunk) + unit * kUnit;
+    for (int run = 0; run < kRuns; ++run)
+      multiply_run(stage + codes_at() + run * Panel::kRunBytes,
+                   stage + kXAt + run * Panel::kRunColumns,
+                   reinterpret_cast<const Int8Scale*>(stage + kScalesAt) + run * kTokens);
+  }
+
+  SLUICE_DEVICE void multiply_run(const std::byte* codes, const std::byte* x,
+                                  const Int8Scale* x_scales) {
+    uint32_t a[kUnits][4];  // the first columns of both rows, then the others
+    SLUICE_UNROLL
+    for (int unit = 0; unit < kUnits; ++unit) unpack(codes, unit, a[unit]);
+    if constexpr (kRun == 0) {
       SLUICE_UNROLL
-      for (int i = 0; i < kLines; ++i) {
-        to.codes[unit][i] = {};
-        if (col >= end_) continue;
-        const int64_t line = col % columns / (8 / kLines) + lane_index() % 4 * kLines + i;
-        to.codes[unit][i] =
-            load_streaming8(group_at(col / columns) + line * 64 + lane_index() / 4 * 8);
+      for (int tile = 0; tile < kTiles; ++tile) add_run(sums_[tile], a, x, tile);
+    } else {
+      const RowScales<kEncoding> scales(Panel::scales(codes + Panel::kRunCodeBytes));
+      SLUICE_UNROLL
+      for (int tile = 0; tile < kTiles; ++tile) {
+        int sums[4] = {};
+        add_run(sums, a, x, tile);
+        apply(tile, sums, x_scales + tile * 8, scales);
       }
     }
-    if (is_whole_row()) return;
-    SLUICE_UNROLL
-    for (int group = 0; group < kMostGroups; ++group) {
-      const int64_t col = chunk_begin(chunk) + group * columns;
-      to.scales[group] = {};
-      if (group * columns < kChunkColumns && col < end_)
-        to.scales[group] = scales_of(col / columns);
-    }
   }
 
-  SLUICE_DEVICE void multiply(int chunk, const Loaded& loaded) {
-    const std::byte* stage = stage_at(chunk);
-    const auto* x_scales = reinterpret_cast<const Int8Scale*>(stage + kCodeBytes);
-    const auto columns = static_cast<int>(args_.panel.group_columns);
-    SLUICE_UNROLL
-    for (int unit = 0; unit < kUnits; ++unit) {
-      add_unit(stage + unit * kUnit, loaded.codes[unit]);
-      if (is_whole_row() || (unit + 1) * kUnit % columns != 0) continue;
-      const int group = (unit + 1) * kUnit / columns - 1;
-      SLUICE_UNROLL
-      for (int i = 0; i < kMostGroups; ++i)
-        if (i == group) apply(x_scales + i * kTokens, loaded.scales[i]);
-    }
-  }
-
-  template <int kWords>
-  SLUICE_DEVICE void add_unit(const std::byte* x, const Words2 (&codes)[kWords]) {
-    uint32_t a[4];  // the first four columns of both rows, then the other four
+  // Four bits: a lane has a line of 8 columns, low nibbles first. Eight: a line of 4, and the one
+  // four lines on.
+  SLUICE_DEVICE static void unpack(const std::byte* codes, int unit, uint32_t (&a)[4]) {
+    constexpr uint32_t kLess128 = 0x80808080u;
+    const Words2 first = Panel::codes(codes, unit * (kIsFourBit ? 4 : 8));
+    const Words2 second = kIsFourBit ? first : Panel::codes(codes, unit * 8 + 4);
     SLUICE_UNROLL
     for (int row = 0; row < 2; ++row) {
+      a[row] = kIsFourBit ? first.word[row] & 0x0f0f0f0fu : first.word[row] ^ kLess128;
+      a[2 + row] = kIsFourBit ? second.word[row] >> 4 & 0x0f0f0f0fu : second.word[row] ^ kLess128;
+    }
+  }
+
+  SLUICE_DEVICE static void add_run(int (&sums)[4], const uint32_t (&a)[kUnits][4],
+                                    const std::byte* x, int tile) {
+    const std::byte* row = x + (tile * 8 + lane_index() / 4) * kRowBytes;
+    SLUICE_UNROLL
+    for (int unit = 0; unit < kUnits; ++unit) {
+      Words2 b;
       if constexpr (kIsFourBit) {
-        a[row] = codes[0].word[row] & 0x0f0f0f0fu;
-        a[2 + row] = codes[0].word[row] >> 4 & 0x0f0f0f0fu;
+        b = *reinterpret_cast<const Words2*>(row + unit * kUnit + lane_index() % 4 * 8);
       } else {
-        constexpr uint32_t kLess128 = 0x80808080u;
-        a[row] = codes[0].word[row] ^ kLess128;
-        a[2 + row] = codes[1].word[row] ^ kLess128;
+        const auto* words = reinterpret_cast<const uint32_t*>(row + unit * kUnit);
+        b = {{words[lane_index() % 4], words[4 + lane_index() % 4]}};
       }
-    }
-    SLUICE_UNROLL
-    for (int tile = 0; tile < kTiles; ++tile) {
-      const Words2 b = *reinterpret_cast<const Words2*>(
-          x + (tile * 8 + lane_index() / 4) * kRowBytes + lane_index() % 4 * 8);
-      mma_16x8x32_s8(sums_[tile], a, b.word);
+      mma_16x8x32_s8(sums, a[unit], b.word);
     }
   }
 
-  // A group has ended: its sums, scaled, join the totals. `x_scales`: the tokens' of the group.
-  SLUICE_DEVICE void apply(const Int8Scale* x_scales, const Words2& scales) {
-    float scale[2], zero[2];
+  // Sums of a group, scaled, join the totals. `x_scales`: of the tile's tokens.
+  SLUICE_DEVICE void apply(int tile, const int (&sums)[4], const Int8Scale* x_scales,
+                           const RowScales<kEncoding>& scales) {
+    const Words4 pair = *reinterpret_cast<const Words4*>(x_scales + lane_index() % 4 * 2);
     SLUICE_UNROLL
-    for (int row = 0; row < 2; ++row) {
-      scale[row] = kIsFourBit ? half_to_float(static_cast<uint16_t>(scales.word[0] >> (16 * row)))
-                              : bits_to_float(scales.word[row]);
-      zero[row] =
-          kIsFourBit ? half_to_float(static_cast<uint16_t>(scales.word[1] >> (16 * row))) : 0.0f;
-    }
-    SLUICE_UNROLL
-    for (int tile = 0; tile < kTiles; ++tile) {
-      const int token = tile * 8 + lane_index() % 4 * 2;
-      if (is_whole_row() && first_token_ + token >= args_.m) break;  // not staged: there is no more
-      const Words4 pair = *reinterpret_cast<const Words4*>(x_scales + token);
-      SLUICE_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const float x_scale = bits_to_float(pair.word[i % 2 * 2]);
-        const float x_sum = bits_to_float(pair.word[i % 2 * 2 + 1]);
-        float sum = x_scale * static_cast<float>(sums_[tile][i]);
-        if (kIsFourBit) sum -= zero[i / 2] * x_sum;
-        totals_[tile][i] += scale[i / 2] * sum;
-        sums_[tile][i] = 0;
-      }
+    for (int i = 0; i < 4; ++i) {
+      float sum = bits_to_float(pair.word[i % 2 * 2]) * static_cast<float>(sums[i]);
+      if (kIsFourBit) sum -= scales.zero[i / 2] * bits_to_float(pair.word[i % 2 * 2 + 1]);
+      totals_[tile][i] += scales.scale[i / 2] * sum;
     }
   }
 
-  SLUICE_DEVICE void write() const {
+  SLUICE_DEVICE void apply_row() {
+    const RowScales<kEncoding> scales(
+        Panel::scales(args_.w + (panel_index_ + int64_t{1}) * args_.panel.panel_bytes - 64));
+    SLUICE_UNROLL
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const int token = first_token_ + tile * 8;
+      if (token + lane_index() % 4 * 2 >= args_.m) break;
+      apply(tile, sums_[tile], args_.x.scales + token, scales);
+    }
+  }
+
+  SLUICE_DEVICE void write() {
+    if (kRun == 0) apply_row();
     float* y = args_.y + (args_.is_split ? int64_t{block_z()} * args_.m * args_.ldy : 0);
     SLUICE_UNROLL
     for (int tile = 0; tile < kTiles; ++tile) SLUICE_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int token = first_token_ + tile * 8 + lane_index() % 4 * 2 + i % 2;
-      const int64_t row = panel_ * 16 + lane_index() / 4 * 2 + i / 2;
+      const int64_t row = int64_t{panel_index_} * 16 + lane_index() / 4 * 2 + i / 2;
       if (token >= args_.m || row >= args_.n) continue;
       const float bias = args_.bias && !args_.is_split ? args_.bias[row] : 0.0f;
       y[token * args_.ldy + row] = totals_[tile][i] + bias;
@@ -239,11 +224,12 @@ class Int8LinearBlock {
 
   const Int8LinearArguments& args_;
   int first_token_;
-  int64_t panel_;
+  int panel_index_;
   bool has_panel_;
-  int64_t begin_;  // columns of this block
-  int64_t end_;
-  int sums_[kTiles][4] = {};  // of the group
+  int begin_;  // columns of this block
+  int end_;
+  Panel panel_;
+  int sums_[kRun == 0 ? kTiles : 1][4] = {};  // of the whole row
   float totals_[kTiles][4] = {};
 };
 

@@ -8,22 +8,22 @@ namespace sluice::cuda {
 
 /// NF4's values (QLoRA, arXiv:2305.14314, appendix E), as kernels::kNf4Values.
 SLUICE_DEVICE float nf4_value(int code) {
-  constexpr float kValues[16] = {-1.0f,
-                                 -0.6961928009986877f,
-                                 -0.5250730514526367f,
-                                 -0.39491748809814453f,
-                                 -0.28444138169288635f,
-                                 -0.18477343022823334f,
-                                 -0.09105003625154495f,
-                                 0.0f,
-                                 0.07958029955625534f,
-                                 0.16093020141124725f,
-                                 0.24611230194568634f,
-                                 0.33791524171829224f,
-                                 0.44070982933044434f,
-                                 0.5626170039176941f,
-                                 0.7229568362236023f,
-                                 1.0f};
+  static constexpr float kValues[16] = {-1.0f,
+                                        -0.6961928009986877f,
+                                        -0.5250730514526367f,
+                                        -0.39491748809814453f,
+                                        -0.28444138169288635f,
+                                        -0.18477343022823334f,
+                                        -0.09105003625154495f,
+                                        0.0f,
+                                        0.07958029955625534f,
+                                        0.16093020141124725f,
+                                        0.24611230194568634f,
+                                        0.33791524171829224f,
+                                        0.44070982933044434f,
+                                        0.5626170039176941f,
+                                        0.7229568362236023f,
+                                        1.0f};
   return kValues[code];
 }
 
@@ -51,7 +51,7 @@ class Codes {
   /// Columns 2 i and 2 i + 1 of the word: the code (kInt4), the code - 128 (kInt8), the value.
   SLUICE_DEVICE static uint32_t pair(uint32_t word, int i, const uint32_t* table) {
     switch (kEncoding) {
-      case Encoding::kInt4: return nibbles(word >> (4 * i));
+      case Encoding::kInt4: return nibbles(word, i);
       case Encoding::kInt8: return bytes(word >> (8 * i));
       case Encoding::kNf4: {
         const uint32_t codes = word >> (4 * i);
@@ -66,11 +66,15 @@ class Codes {
  private:
   static constexpr uint32_t kMinusOne = 0xbf80bf80u;  // bf16
 
-  // The lowest nibble of each half. 1024 + q in f16, 128 + q in bf16, less that.
-  SLUICE_DEVICE static uint32_t nibbles(uint32_t word) {
+  // Nibble i of each half. 1024 + q in f16, 128 + q in bf16, less that. Nibbles 1 and 3 of f16 are
+  // taken where they lie, as 1024 + 16 q; bf16 has no bits for that.
+  SLUICE_DEVICE static uint32_t nibbles(uint32_t word, int i) {
     if (kIsBF16)
-      return fma_bf16_pair(0x43004300u, kMinusOne, and_or(word, 0x000f000fu, 0x43004300u));
-    return sub_half2(and_or(word, 0x000f000fu, 0x64006400u), 0x64006400u);
+      return fma_bf16_pair(0x43004300u, kMinusOne,
+                           and_or(word >> (4 * i), 0x000f000fu, 0x43004300u));
+    const uint32_t shifted = i < 2 ? word : word >> 8;
+    if (i % 2 == 0) return sub_half2(and_or(shifted, 0x000f000fu, 0x64006400u), 0x64006400u);
+    return fma_half2(and_or(shifted, 0x00f000f0u, 0x64006400u), 0x2c002c00u, 0xd400d400u);
   }
 
   // The lowest byte of each half, less 128. bf16 has 8 bits: 16 (high - 8) + low.
@@ -78,7 +82,7 @@ class Codes {
     if (!kIsBF16) return sub_half2(and_or(word, 0x00ff00ffu, 0x64006400u), 0x64806480u);
     const uint32_t high =
         fma_bf16_pair(0x43084308u, kMinusOne, and_or(word >> 4, 0x000f000fu, 0x43004300u));
-    return fma_bf16_pair(high, 0x41804180u, nibbles(word));
+    return fma_bf16_pair(high, 0x41804180u, nibbles(word, 0));
   }
 
   // Sign, exponent and mantissa moved to their places, times the difference of the biases.

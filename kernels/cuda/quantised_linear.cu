@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 
 #include "kernels/cuda/quantised_linear.h"
 #include "kernels/cuda/quantised_linear_launch.h"
@@ -25,20 +26,34 @@ add_splits_kernel(const float* workspace, int splits, int64_t n, const float* bi
 }  // namespace
 
 PanelShape panel_shape(const WeightFormat& format, int64_t k) {
-  return {format.panel_bytes(k), format.panel_bytes(k) / format.groups(k), format.group_columns(k),
-          format.padded_columns(k)};
+  const int64_t columns = format.group_columns(k);
+  const int shift = format.groups(k) == 1 ? 31 : std::countr_zero(static_cast<uint64_t>(columns));
+  return {format.panel_bytes(k), format.panel_bytes(k) / format.groups(k), columns,
+          format.padded_columns(k), shift};
 }
 
+// Blocks that fit the GPU run at once, in waves; each takes as long as its columns and what it
+// takes to begin, in columns.
 ColumnSplit split_columns(int64_t columns, int64_t blocks, int multiprocessors) {
-  const int64_t wanted = std::max<int64_t>(1, kBlocksEach * multiprocessors / blocks);
-  const int64_t each = (columns + wanted - 1) / wanted;
-  // Fewer columns than this are not worth a pass over the sums.
-  constexpr int64_t kLeastColumns = 4 * kChunkColumns;
-  ColumnSplit split;
-  split.columns =
-      (std::max(each, kLeastColumns) + kChunkColumns - 1) / kChunkColumns * kChunkColumns;
-  split.splits = static_cast<int>((columns + split.columns - 1) / split.columns);
-  return split;
+  constexpr int64_t kLeastColumns = 2 * kChunkColumns;  // fewer are not worth a pass over the sums
+  constexpr int64_t kBeginColumns = 2 * kChunkColumns;  // 1 us of a block's share of 4.8 TB/s
+  const int64_t fit = int64_t{kBlocksEach} * multiprocessors;
+  ColumnSplit best{1, (columns + kChunkColumns - 1) / kChunkColumns * kChunkColumns};
+  int64_t least = (blocks + fit - 1) / fit * (best.columns + kBeginColumns);
+  for (int64_t wanted = 2; wanted * blocks <= kMostWaves * fit; ++wanted) {
+    const int64_t each = std::max((columns + wanted - 1) / wanted, kLeastColumns);
+    ColumnSplit split;
+    split.columns = (each + kChunkColumns - 1) / kChunkColumns * kChunkColumns;
+    split.splits = static_cast<int>((columns + split.columns - 1) / split.columns);
+    const int64_t waves = (split.splits * blocks + fit - 1) / fit;
+    const int64_t cost = waves * (split.columns + kBeginColumns);
+    if (cost < least) {
+      least = cost;
+      best = split;
+    }
+    if (each == kLeastColumns) break;
+  }
+  return best;
 }
 
 void add_splits(const float* workspace, int splits, int64_t m, int64_t n, const float* bias,
@@ -55,6 +70,10 @@ LinearPlan plan_linear_quantised(const WeightFormat& format, int64_t m, int64_t 
   LinearPlan plan{split.splits, split.columns, 0};
   if (plan.splits > 1) plan.workspace_floats = plan.splits * m * n;
   return plan;
+}
+
+int64_t linear_workspace_floats(int64_t m, int multiprocessors) noexcept {
+  return kMostWaves * kBlocksEach * multiprocessors * 16 * kPanelWarps * m;
 }
 
 void linear_quantised(const Rows16& x, int64_t m, int64_t k, const std::byte* w,

@@ -1,46 +1,96 @@
 #pragma once
 // The product of few rows of x with quantised panels by one block: eight warps have a panel each,
-// x goes through shared memory in chunks of columns. The panel's 16 rows are the rows of the matrix
-// instruction, tokens its columns; since a dot product may take its terms in any order, each lane
-// feeds the words it loads as they lie, and x in the same order. Only .cu files include it.
-#include "kernels/cuda/quantised_codes.h"
-#include "kernels/cuda/quantised_linear_launch.h"
-#include "kernels/cuda/vocabulary.h"
+// whose codes and scales go through shared memory of their own (panel_stream.h); x goes through
+// shared memory of the block, in the same chunks of columns. The panel's 16 rows are the rows of
+// the matrix instruction, tokens its columns; since a dot product may take its terms in any order,
+// each lane feeds the words it has as they lie, and x in the same order. What a group's zeros take
+// away needs the sums of x, which the warps share out. Only .cu files include it.
+#include "kernels/cuda/panel_stream.h"
 
 namespace sluice::cuda {
 
-template <Encoding kEncoding, bool kIsBF16, int kTiles>
+template <Encoding kEncoding, bool kIsBF16, int kTiles, int kRun>
 class QuantisedLinearBlock {
  public:
   using Code = Codes<kEncoding, kIsBF16>;
-  static constexpr int kStageElements = kTiles * 8 * kChunkStride;
-  static constexpr int64_t kSharedBytes =
-      int64_t{kChunkStages} * kStageElements * 2 + Code::kTableBytes;
+  static constexpr bool kHasZeros = kEncoding == Encoding::kInt4;
+  static constexpr bool kIsFourBit = kColumnsOfWord<kEncoding> == 8;
+  static constexpr int kTokens = 8 * kTiles;
+  static constexpr int kChunk = kIsFourBit && kTiles < 4 ? 128 : 64;
+  using Panel = PanelStream<kEncoding, kChunk, kRun>;
+  static constexpr int kRuns = Panel::kRuns;
+  // Chunks of x are there one ahead of the panel's where their sums are wanted.
+  static constexpr int kAhead = kHasZeros ? 1 : 0;
+  static constexpr int kStride = kChunk + 8;  // 16 bytes more: no bank is met twice
+  static constexpr int kSumElements = kHasZeros ? kRuns * kTokens : 0;
+
+  static constexpr int shared_bytes(int stages) {
+    return stages * kPanelWarps * Panel::kChunkBytes + (stages + kAhead) * kTokens * kStride * 2 +
+           2 * kSumElements * 4 + Code::kTableBytes;
+  }
+  // As many as a multiprocessor of 100 KiB has for two blocks, or a Turing for one.
+  static constexpr int stages() {
+    constexpr int kMost = kTiles == 1 ? 49 << 10 : 64 << 10;
+    int count = 6;
+    while (shared_bytes(count) > kMost) --count;
+    return count;
+  }
+  static constexpr int kStages = stages();
+  static constexpr int kXStages = kStages + kAhead;
+  static constexpr int kStageBytes = kPanelWarps * Panel::kChunkBytes;
+  static constexpr int kXBytes = kTokens * kStride * 2;
+  static_assert(kStages >= 3);
+
+  struct Budget {
+    static constexpr int kSharedBytes = shared_bytes(kStages);
+    static constexpr int kTurnBytes = Panel::kChunkBytes;
+    static constexpr int kTurnsAhead = kStages - 1;
+    static constexpr int kPlannedBlocks = kBlocksEach;
+  };
 
   SLUICE_DEVICE explicit QuantisedLinearBlock(const LinearArguments& arguments)
       : args_(arguments),
-        stages_(reinterpret_cast<uint16_t*>(shared_memory())),
-        table_(reinterpret_cast<uint32_t*>(stages_ + kChunkStages * kStageElements)),
-        panel_(int64_t{block_x()} * kPanelWarps + warp_index()),
-        has_panel_(panel_ * 16 < arguments.n),
-        begin_(block_y() * arguments.split_columns),
-        end_(begin_ + arguments.split_columns < arguments.panel.columns
-                 ? begin_ + arguments.split_columns
-                 : arguments.panel.columns) {}
+        panel_index_(block_x() * kPanelWarps + warp_index()),
+        has_panel_(int64_t{panel_index_} * 16 < arguments.n),
+        begin_(block_y() * static_cast<int>(arguments.split_columns)),
+        end_(static_cast<int>(begin_ + arguments.split_columns < arguments.panel.columns
+                                  ? begin_ + arguments.split_columns
+                                  : arguments.panel.columns)),
+        panel_(arguments.w + (has_panel_ ? panel_index_ * arguments.panel.panel_bytes : 0),
+               arguments.panel, end_),
+        codes_(shared_memory() + warp_index() * Panel::kChunkBytes),
+        x_(reinterpret_cast<uint16_t*>(shared_memory() +
+                                       kStages * kPanelWarps * Panel::kChunkBytes)),
+        x_sums_(reinterpret_cast<float*>(x_ + kXStages * kTokens * kStride)),
+        table_(reinterpret_cast<uint32_t*>(x_sums_ + 2 * kSumElements)) {
+    SLUICE_UNROLL
+    for (int i = 0; i < kXCopies; ++i) {
+      const int piece = i * kLinearThreads + thread_index();
+      x_from_[i] = piece / kXPieces * static_cast<int>(args_.x.stride) + piece % kXPieces * 8;
+    }
+  }
 
   SLUICE_DEVICE void run() {
     Code::fill_table(table_);
-    const int chunks = static_cast<int>((end_ - begin_ + kChunkColumns - 1) / kChunkColumns);
-    for (int chunk = 0; chunk < kChunkStages - 1; ++chunk) stage(chunk);
-    Loaded next;
-    load(0, next);
-    for (int chunk = 0; chunk < chunks; ++chunk) {
-      copy_async_wait<kChunkStages - 2>();
+    const int chunks = (end_ - begin_ + kChunk - 1) / kChunk;
+    if (kAhead > 0) stage_x(0, 0);
+    for (int chunk = 0; chunk < kStages - 1; ++chunk)
+      stage(chunk, chunk * kStageBytes, (chunk + kAhead) * kXBytes);
+    if (kHasZeros) {
+      copy_async_wait<kStages - 2>();
       block_sync();
-      stage(chunk + kChunkStages - 1);
-      const Loaded now = next;
-      if (chunk + 1 < chunks) load(chunk + 1, next);
-      if (has_panel_) multiply(chunk, now, chunk + 1 == chunks);
+      sum_x(0, 0);
+    }
+    Ring<kStages, kStageBytes> panel;  // what is multiplied
+    Ring<kXStages, kXBytes> rows;
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      copy_async_wait<kStages - 2>();
+      block_sync();
+      stage(chunk + kStages - 1, panel.before(), rows.before());
+      if (kHasZeros && chunk + 1 < chunks) sum_x(chunk + 1, rows.after());
+      if (has_panel_) multiply(chunk, panel.at, rows.at);
+      panel.at = panel.after();
+      rows.at = rows.after();
     }
     copy_async_wait<0>();
     if (has_panel_) write();
@@ -49,64 +99,36 @@ class QuantisedLinearBlock {
  private:
   static constexpr int kWordColumns = kColumnsOfWord<kEncoding>;
   static constexpr int kUnit = 4 * kWordColumns;  // columns of the lines that a warp reads at once
-  static constexpr int kUnits = kChunkColumns / kUnit;
-  static constexpr int kMostGroups = kChunkColumns / 32;
-  static constexpr bool kHasZeros = kEncoding == Encoding::kInt4;
+  static constexpr int kUnits = Panel::kRunColumns / kUnit;
+  static constexpr int kProducts = kWordColumns / 4;  // of a unit
+  static constexpr int kXPieces = kChunk / 8;         // of a row of x, 16 bytes each
+  static constexpr int kXCopies = (kTokens * kXPieces + kLinearThreads - 1) / kLinearThreads;
 
-  // A lane's part of a chunk: words of its two rows, and the scales (and zeros) of its groups.
-  struct Loaded {
-    Words2 codes[kUnits];
-    Words2 scales[kMostGroups];
-  };
+  SLUICE_DEVICE int chunk_begin(int chunk) const { return begin_ + chunk * kChunk; }
+  // At so many bytes of their rings.
+  SLUICE_DEVICE uint16_t* x_at(int at) const { return x_ + at / 2; }
+  SLUICE_DEVICE std::byte* codes_at(int at) const { return codes_ + at; }
 
-  SLUICE_DEVICE int64_t chunk_begin(int chunk) const {
-    return begin_ + int64_t{chunk} * kChunkColumns;
-  }
-
-  SLUICE_DEVICE void stage(int chunk) {
-    constexpr int kPieces = kChunkColumns / 8;
-    uint16_t* to = stages_ + chunk % kChunkStages * kStageElements;
-    if (chunk_begin(chunk) < end_)
-      for (int i = thread_index(); i < kTiles * 8 * kPieces; i += kLinearThreads) {
-        const int row = i / kPieces;
-        const int64_t col = chunk_begin(chunk) + i % kPieces * 8;
-        const bool is_valid = row < args_.m && col < end_;
-        copy_async16(to + row * kChunkStride + i % kPieces * 8,
-                     args_.x.data + (is_valid ? row * args_.x.stride + col : 0), is_valid);
-      }
+  // A chunk of the panel, and one of x, which may be a later one.
+  SLUICE_DEVICE void stage(int chunk, int at, int rows_at) {
+    stage_x(chunk + kAhead, rows_at);
+    if (has_panel_ && chunk_begin(chunk) < end_) panel_.copy(chunk_begin(chunk), codes_at(at));
     copy_async_commit();
   }
 
-  // Rows 2 g and 2 g + 1 of the panel are this lane's, g = lane / 4.
-  SLUICE_DEVICE const std::byte* group_at(int64_t group) const {
-    return args_.w + panel_ * args_.panel.panel_bytes + group * args_.panel.group_bytes;
-  }
-  SLUICE_DEVICE Words2 scales_of(int64_t group) const {
-    const std::byte* scales = group_at(group) + args_.panel.group_bytes - 64;
-    const int pair = lane_index() / 4;
-    if (!kHasZeros) return reinterpret_cast<const Words2*>(scales)[pair];
-    const auto* words = reinterpret_cast<const uint32_t*>(scales);
-    return {{words[pair], words[8 + pair]}};
-  }
-
-  SLUICE_DEVICE void load(int chunk, Loaded& to) const {
-    if (!has_panel_) return;
-    const int64_t columns = args_.panel.group_columns;
+  SLUICE_DEVICE void stage_x(int chunk, int at) {
+    const int begin = chunk_begin(chunk);
+    if (begin >= end_) return;
     SLUICE_UNROLL
-    for (int unit = 0; unit < kUnits; ++unit) {
-      const int64_t col = chunk_begin(chunk) + unit * kUnit;
-      to.codes[unit] = {};
-      if (col >= end_) continue;
-      const int64_t line = col % columns / kWordColumns + lane_index() % 4;
-      to.codes[unit] = load_streaming8(group_at(col / columns) + line * 64 + lane_index() / 4 * 8);
-    }
-    if (columns > kChunkColumns) return;  // one scale for the row: at the end
-    SLUICE_UNROLL
-    for (int group = 0; group < kMostGroups; ++group) {
-      const int64_t col = chunk_begin(chunk) + group * columns;
-      to.scales[group] = {};
-      if (group * columns < kChunkColumns && col < end_)
-        to.scales[group] = scales_of(col / columns);
+    for (int i = 0; i < kXCopies; ++i) {
+      const int piece = i * kLinearThreads + thread_index();
+      if (piece >= kTokens * kXPieces) break;
+      const int row = piece / kXPieces;
+      const int col = piece % kXPieces * 8;
+      const bool is_valid = row < args_.m && begin + col < end_;
+      copy_async16(x_at(at) + row * kStride + col,
+                   args_.x.data + static_cast<uint32_t>(is_valid ? x_from_[i] + begin : 0),
+                   is_valid);
     }
   }
 
@@ -118,147 +140,203 @@ class QuantisedLinearBlock {
       mma_16x8x16_f16(sum, a, b);
   }
 
-  SLUICE_DEVICE void multiply(int chunk, const Loaded& loaded, bool is_last) {
-    const uint16_t* x = stages_ + chunk % kChunkStages * kStageElements;
-    const auto columns = static_cast<int>(
-        args_.panel.group_columns < kChunkColumns ? args_.panel.group_columns : kChunkColumns);
-    const bool is_whole_row = args_.panel.group_columns > kChunkColumns;
-    SLUICE_UNROLL
-    for (int unit = 0; unit < kUnits; ++unit) {
-      add_unit(x + unit * kUnit, loaded.codes[unit]);
-      if ((unit + 1) * kUnit % columns != 0 || is_whole_row) continue;
-      // Which group it is the compiler knows where the groups' size is a constant to it.
-      const int group = (unit + 1) * kUnit / columns - 1;
-      SLUICE_UNROLL
-      for (int i = 0; i < kMostGroups; ++i)
-        if (i == group) apply(loaded.scales[i]);
+  // x of a unit as the right operands of its products.
+  SLUICE_DEVICE static void load_x(const uint16_t* x, int tile, uint32_t (&b)[kProducts][2]) {
+    const uint16_t* from =
+        x + (tile * 8 + lane_index() / 4) * kStride + lane_index() % 4 * kWordColumns;
+    if constexpr (kProducts == 2) {
+      const Words4 words = *reinterpret_cast<const Words4*>(from);
+      for (int i = 0; i < 4; ++i) b[i / 2 % kProducts][i % 2] = words.word[i];
+    } else {
+      const Words2 words = *reinterpret_cast<const Words2*>(from);
+      for (int i = 0; i < 2; ++i) b[0][i] = words.word[i];
     }
-    if (is_whole_row && is_last) apply(scales_of(0));
   }
 
-  SLUICE_DEVICE void add_unit(const uint16_t* x, const Words2& codes) {
-    constexpr int kProducts = kWordColumns / 4;
-    uint32_t a[kProducts][4];
-    SLUICE_UNROLL
-    for (int i = 0; i < kProducts; ++i) SLUICE_UNROLL
-    for (int j = 0; j < 4; ++j) a[i][j] = Code::pair(codes.word[j % 2], 2 * i + j / 2, table_);
+  // Sums of x over each run of a chunk, [kRuns][kTokens]: each warp has some runs of some tiles.
+  SLUICE_DEVICE void sum_x(int chunk, int at) {
     constexpr uint32_t kOne = kIsBF16 ? 0x3f803f80u : 0x3c003c00u;
     const uint32_t ones[4] = {kOne, kOne, kOne, kOne};
+    float* sums = x_sums_ + chunk % 2 * kSumElements;
     SLUICE_UNROLL
-    for (int tile = 0; tile < kTiles; ++tile) {
-      const uint16_t* from =
-          x + (tile * 8 + lane_index() / 4) * kChunkStride + lane_index() % 4 * kWordColumns;
-      uint32_t b[kProducts][2];
-      if constexpr (kProducts == 2) {
-        const Words4 words = *reinterpret_cast<const Words4*>(from);
-        for (int i = 0; i < 4; ++i) b[i / 2 % kProducts][i % 2] = words.word[i];
-      } else {
-        const Words2 words = *reinterpret_cast<const Words2*>(from);
-        for (int i = 0; i < 2; ++i) b[0][i] = words.word[i];
-      }
+    for (int first = 0; first < kRuns * kTiles; first += kPanelWarps) {
+      const int i = first + warp_index();
+      if (i >= kRuns * kTiles) break;
+      const int run = i % kRuns;
+      const int tile = i / kRuns;
+      float sum[4] = {};
       SLUICE_UNROLL
-      for (int i = 0; i < kProducts; ++i) {
-        multiply_tile(sums_[tile], a[i], b[i]);
-        if (kHasZeros) multiply_tile(x_sums_[tile], ones, b[i]);
+      for (int unit = 0; unit < kUnits; ++unit) {
+        uint32_t b[kProducts][2];
+        load_x(x_at(at) + run * Panel::kRunColumns + unit * kUnit, tile, b);
+        SLUICE_UNROLL
+        for (int j = 0; j < kProducts; ++j) multiply_tile(sum, ones, b[j]);
+      }
+      if (lane_index() >= 4) continue;
+      float* to = sums + run * kTokens + tile * 8 + lane_index() * 2;
+      to[0] = sum[0];
+      to[1] = sum[1];
+    }
+  }
+
+  SLUICE_DEVICE void multiply(int chunk, int at, int rows_at) {
+    const std::byte* codes = codes_at(at);
+    const uint16_t* x = x_at(rows_at);
+    const float* sums = x_sums_ + chunk % 2 * kSumElements;
+    SLUICE_UNROLL
+    for (int run = 0; run < kRuns; ++run)
+      multiply_run(codes + run * Panel::kRunBytes, x + run * Panel::kRunColumns,
+                   sums + run * kTokens);
+  }
+
+  SLUICE_DEVICE void multiply_run(const std::byte* codes, const uint16_t* x, const float* x_sums) {
+    uint32_t a[kUnits][kProducts][4];
+    SLUICE_UNROLL
+    for (int unit = 0; unit < kUnits; ++unit) {
+      const Words2 words = Panel::codes(codes, 4 * unit);
+      SLUICE_UNROLL
+      for (int i = 0; i < kProducts; ++i) SLUICE_UNROLL
+      for (int j = 0; j < 4; ++j)
+        a[unit][i][j] = Code::pair(words.word[j % 2], 2 * i + j / 2, table_);
+    }
+    if constexpr (kRun == 0) {
+      SLUICE_UNROLL
+      for (int tile = 0; tile < kTiles; ++tile) add_run(totals_[tile], a, x, tile);
+    } else {
+      const RowScales<kEncoding> scales(Panel::scales(codes + Panel::kRunCodeBytes));
+      SLUICE_UNROLL
+      for (int tile = 0; tile < kTiles; ++tile) {
+        float sums[4] = {};
+        add_run(sums, a, x, tile);
+        float x_sum[2] = {};
+        if constexpr (kHasZeros) {
+          const Words2 pair =
+              *reinterpret_cast<const Words2*>(x_sums + tile * 8 + lane_index() % 4 * 2);
+          for (int i = 0; i < 2; ++i) x_sum[i] = bits_to_float(pair.word[i]);
+        }
+        SLUICE_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          if (kHasZeros) sums[i] -= scales.zero[i / 2] * x_sum[i % 2];
+          totals_[tile][i] += scales.scale[i / 2] * sums[i];
+        }
       }
     }
   }
 
-  // A group has ended: its sums, scaled, join the totals.
-  SLUICE_DEVICE void apply(const Words2& scales) {
-    float scale[2], zero[2];
+  SLUICE_DEVICE static void add_run(float (&sums)[4], const uint32_t (&a)[kUnits][kProducts][4],
+                                    const uint16_t* x, int tile) {
     SLUICE_UNROLL
-    for (int row = 0; row < 2; ++row) {
-      scale[row] = kHasZeros ? half_to_float(static_cast<uint16_t>(scales.word[0] >> (16 * row)))
-                             : bits_to_float(scales.word[row]);
-      zero[row] =
-          kHasZeros ? half_to_float(static_cast<uint16_t>(scales.word[1] >> (16 * row))) : 0.0f;
-    }
-    SLUICE_UNROLL
-    for (int tile = 0; tile < kTiles; ++tile) {
+    for (int unit = 0; unit < kUnits; ++unit) {
+      uint32_t b[kProducts][2];
+      load_x(x + unit * kUnit, tile, b);
       SLUICE_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        float sum = sums_[tile][i];
-        if (kHasZeros) sum -= zero[i / 2] * x_sums_[tile][i % 2];
-        totals_[tile][i] += scale[i / 2] * sum;
-        sums_[tile][i] = 0;
-      }
-      SLUICE_UNROLL
-      for (int i = 0; i < 4; ++i) x_sums_[tile][i] = 0;
+      for (int i = 0; i < kProducts; ++i) multiply_tile(sums, a[unit][i], b[i]);
     }
   }
 
   SLUICE_DEVICE void write() const {
+    float factor[2] = {1, 1};
+    if constexpr (kRun == 0) {
+      const RowScales<kEncoding> scales(
+          Panel::scales(args_.w + (panel_index_ + int64_t{1}) * args_.panel.panel_bytes - 64));
+      factor[0] = scales.scale[0];
+      factor[1] = scales.scale[1];
+    }
     float* y = args_.y + (args_.is_split ? int64_t{block_y()} * args_.m * args_.ldy : 0);
     SLUICE_UNROLL
     for (int tile = 0; tile < kTiles; ++tile) SLUICE_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int token = tile * 8 + lane_index() % 4 * 2 + i % 2;
-      const int64_t row = panel_ * 16 + lane_index() / 4 * 2 + i / 2;
+      const int64_t row = int64_t{panel_index_} * 16 + lane_index() / 4 * 2 + i / 2;
       if (token >= args_.m || row >= args_.n) continue;
       const float bias = args_.bias && !args_.is_split ? args_.bias[row] : 0.0f;
-      y[token * args_.ldy + row] = totals_[tile][i] + bias;
+      y[token * args_.ldy + row] = factor[i / 2] * totals_[tile][i] + bias;
     }
   }
 
   const LinearArguments& args_;
-  uint16_t* stages_;  // [kChunkStages][kTiles * 8][kChunkStride]
-  uint32_t* table_;
-  int64_t panel_;
+  int panel_index_;
   bool has_panel_;
-  int64_t begin_;  // columns of this block
-  int64_t end_;
-  float sums_[kTiles][4] = {};    // of the group, codes as they are
-  float x_sums_[kTiles][4] = {};  // of x over the group, for the zeros
+  int begin_;  // columns of this block
+  int end_;
+  Panel panel_;
+  std::byte* codes_;  // [kStages][kPanelWarps][Panel::kChunkBytes], from this warp's on
+  uint16_t* x_;       // [kXStages][kTokens][kStride]
+  float* x_sums_;     // [2][kRuns][kTokens]
+  uint32_t* table_;
+  int x_from_[kXCopies];  // the pieces that this thread copies, in a chunk
   float totals_[kTiles][4] = {};
 };
 
-template <Encoding kEncoding, bool kIsBF16, int kTiles>
-SLUICE_KERNEL(kLinearThreads)
+template <Encoding kEncoding, bool kIsBF16, int kTiles, int kRun>
+SLUICE_KERNEL_OF_BLOCKS(kLinearThreads, kBlocksEach)
 quantised_linear_kernel(LinearArguments arguments) {
-  QuantisedLinearBlock<kEncoding, kIsBF16, kTiles> block(arguments);
+  using Block = QuantisedLinearBlock<kEncoding, kIsBF16, kTiles, kRun>;
+  state_budget<typename Block::Budget>();
+  Block block(arguments);
   block.run();
 }
 
-template <Encoding kEncoding, bool kIsBF16>
+template <Encoding kEncoding, bool kIsBF16, int kRun>
 void launch_linear(const LinearArguments& arguments, Grid grid, Stream stream) {
   const auto run = [&](auto kernel, int64_t shared_bytes) {
     launch("quantised_linear", kernel, grid, kLinearThreads, shared_bytes, stream, arguments);
   };
   if (arguments.m <= 8)
-    run(quantised_linear_kernel<kEncoding, kIsBF16, 1>,
-        QuantisedLinearBlock<kEncoding, kIsBF16, 1>::kSharedBytes);
+    run(quantised_linear_kernel<kEncoding, kIsBF16, 1, kRun>,
+        QuantisedLinearBlock<kEncoding, kIsBF16, 1, kRun>::Budget::kSharedBytes);
   else if (arguments.m <= 16)
-    run(quantised_linear_kernel<kEncoding, kIsBF16, 2>,
-        QuantisedLinearBlock<kEncoding, kIsBF16, 2>::kSharedBytes);
+    run(quantised_linear_kernel<kEncoding, kIsBF16, 2, kRun>,
+        QuantisedLinearBlock<kEncoding, kIsBF16, 2, kRun>::Budget::kSharedBytes);
   else if (arguments.m <= 32)
-    run(quantised_linear_kernel<kEncoding, kIsBF16, 4>,
-        QuantisedLinearBlock<kEncoding, kIsBF16, 4>::kSharedBytes);
+    run(quantised_linear_kernel<kEncoding, kIsBF16, 4, kRun>,
+        QuantisedLinearBlock<kEncoding, kIsBF16, 4, kRun>::Budget::kSharedBytes);
   else
-    run(quantised_linear_kernel<kEncoding, kIsBF16, 8>,
-        QuantisedLinearBlock<kEncoding, kIsBF16, 8>::kSharedBytes);
+    run(quantised_linear_kernel<kEncoding, kIsBF16, 8, kRun>,
+        QuantisedLinearBlock<kEncoding, kIsBF16, 8, kRun>::Budget::kSharedBytes);
+}
+
+template <Encoding kEncoding, bool kIsBF16>
+void launch_runs(const LinearArguments& arguments, Grid grid, Stream stream) {
+  constexpr bool kIsFourBit = kColumnsOfWord<kEncoding> == 8;
+  const bool is_long = kIsFourBit ? arguments.panel.group_columns % 64 == 0
+                                  : arguments.panel.columns == arguments.panel.group_columns &&
+                                        arguments.panel.columns % 64 == 0;
+  if (is_long)
+    launch_linear<kEncoding, kIsBF16, kIsFourBit ? 64 : 0>(arguments, grid, stream);
+  else
+    launch_linear<kEncoding, kIsBF16, 32>(arguments, grid, stream);
 }
 
 constexpr int kDequantiseThreads = 256;
 
-// A thread a word: of 16 rows in turn, so that reads are whole lines.
+// A thread has eight columns of a row, the lanes of a warp two such pieces of 16 rows: reads are
+// whole lines, writes whole sectors of 32 bytes where `is_wide` (rows aligned to 16 bytes).
 template <Encoding kEncoding, bool kIsBF16>
 SLUICE_KERNEL(kDequantiseThreads)
-dequantise_kernel(const std::byte* w, PanelShape shape, int64_t n, int64_t k, uint16_t* out,
-                  int64_t ld) {
+dequantise_kernel(const std::byte* w, PanelShape shape, int n, int k, uint16_t* out, int64_t ld,
+                  bool is_wide) {
   using Code = Codes<kEncoding, false>;
   constexpr int kColumns = kColumnsOfWord<kEncoding>;
-  const int64_t index = int64_t{block_x()} * kDequantiseThreads + thread_index();
-  const int64_t panel = block_y();
-  const int in_panel = static_cast<int>(index % 16);
-  const int64_t row = panel * 16 + in_panel;
-  const int64_t col = index / 16 * kColumns;
+  constexpr int kWords = 8 / kColumns;
+  auto* table = reinterpret_cast<float*>(shared_memory());
+  if constexpr (kEncoding == Encoding::kNf4) {
+    if (thread_index() < 16) table[thread_index()] = nf4_value(thread_index());
+    block_sync();
+  }
+  const int index = block_x() * kDequantiseThreads + thread_index();
+  const int in_panel = index % 16;
+  const int row = block_y() * 16 + in_panel;
+  const int col = index / 16 * 8;
   if (row >= n || col >= k) return;
+  const auto group_bytes = static_cast<int>(shape.group_bytes);
   const std::byte* group =
-      w + panel * shape.panel_bytes + col / shape.group_columns * shape.group_bytes;
-  const std::byte* scales = group + shape.group_bytes - 64;
-  const uint32_t word = *reinterpret_cast<const uint32_t*>(
-      group + col % shape.group_columns / kColumns * 64 + in_panel * 4);
+      w + block_y() * shape.panel_bytes + (col >> shape.group_shift) * group_bytes;
+  const std::byte* scales = group + group_bytes - 64;
+  const auto* words =
+      reinterpret_cast<const uint32_t*>(
+          group + (col & static_cast<int>((1u << shape.group_shift) - 1)) / kColumns * 64) +
+      in_panel;
   float scale, zero = 0;
   if (kEncoding == Encoding::kInt4) {
     scale = half_to_float(reinterpret_cast<const uint16_t*>(scales)[in_panel]);
@@ -266,40 +344,51 @@ dequantise_kernel(const std::byte* w, PanelShape shape, int64_t n, int64_t k, ui
   } else {
     scale = reinterpret_cast<const float*>(scales)[in_panel];
   }
+  uint32_t pairs[4];
   SLUICE_UNROLL
-  for (int i = 0; i < kColumns; ++i) {
-    float value;
-    if (kEncoding == Encoding::kNf4) {
-      const int pair_shift = 4 * (i / 2) + 16 * (i % 2);
-      value = nf4_value(static_cast<int>((word >> pair_shift) & 15u));
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t word = words[i * 2 / kColumns % kWords * 16];
+    float value[2];
+    if constexpr (kEncoding == Encoding::kNf4) {
+      for (int j = 0; j < 2; ++j) value[j] = table[(word >> (4 * i + 16 * j)) & 15u];
     } else {
-      value =
-          half_to_float(static_cast<uint16_t>(Code::pair(word, i / 2, nullptr) >> (16 * (i % 2))));
+      const uint32_t pair = Code::pair(word, i % (kColumns / 2), nullptr);
+      for (int j = 0; j < 2; ++j) value[j] = half_to_float(static_cast<uint16_t>(pair >> (16 * j)));
     }
-    value = scale * (value - zero);
-    if (col + i < k)
-      out[row * ld + col + i] = kIsBF16 ? float_to_bf16(value) : float_to_half(value);
+    for (int j = 0; j < 2; ++j) value[j] = scale * (value[j] - zero);
+    pairs[i] = kIsBF16 ? pair_of_bf16(value[0], value[1]) : pair_of_half(value[0], value[1]);
   }
+  uint16_t* to = out + row * ld + col;
+  if (is_wide && col + 8 <= k) {
+    *reinterpret_cast<Words4*>(to) = {{pairs[0], pairs[1], pairs[2], pairs[3]}};
+    return;
+  }
+  SLUICE_UNROLL
+  for (int i = 0; i < 8; ++i)
+    if (col + i < k) to[i] = static_cast<uint16_t>(pairs[i / 2] >> (16 * (i % 2)));
 }
 
 template <Encoding kEncoding>
 void run_linear(const LinearArguments& arguments, Grid grid, Stream stream) {
   if (arguments.x.type == DType::kBF16)
-    launch_linear<kEncoding, true>(arguments, grid, stream);
+    launch_runs<kEncoding, true>(arguments, grid, stream);
   else
-    launch_linear<kEncoding, false>(arguments, grid, stream);
+    launch_runs<kEncoding, false>(arguments, grid, stream);
 }
 
 template <Encoding kEncoding>
 void run_dequantise(const std::byte* w, const PanelShape& shape, int64_t n, int64_t k, DType type,
                     uint16_t* out, int64_t ld, Stream stream) {
-  const int64_t words = shape.columns / kColumnsOfWord<kEncoding> * 16;
-  const Grid grid{static_cast<int>((words + kDequantiseThreads - 1) / kDequantiseThreads),
+  const int64_t pieces = shape.columns / 8 * 16;
+  const Grid grid{static_cast<int>((pieces + kDequantiseThreads - 1) / kDequantiseThreads),
                   static_cast<int>((n + 15) / 16)};
+  const bool is_wide = ld % 8 == 0 && reinterpret_cast<uintptr_t>(out) % 16 == 0;
+  constexpr int64_t kTableBytes = kEncoding == Encoding::kNf4 ? 64 : 0;
   launch("dequantise",
          type == DType::kBF16 ? dequantise_kernel<kEncoding, true>
                               : dequantise_kernel<kEncoding, false>,
-         grid, kDequantiseThreads, 0, stream, w, shape, n, k, out, ld);
+         grid, kDequantiseThreads, kTableBytes, stream, w, shape, static_cast<int>(n),
+         static_cast<int>(k), out, ld, is_wide);
 }
 
 }  // namespace sluice::cuda

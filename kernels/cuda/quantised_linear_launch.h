@@ -8,11 +8,11 @@ namespace sluice::cuda {
 
 constexpr int kPanelWarps = 8;
 constexpr int kLinearThreads = kPanelWarps * kWarp;
-constexpr int kChunkColumns = 128;
-constexpr int kChunkStages = 3;
-constexpr int kChunkStride = kChunkColumns + 8;  // 16 bytes more: no bank is met twice
+constexpr int kChunkColumns =
+    128;  ///< what splits are multiples of; blocks have chunks of this or half
 
-constexpr int64_t kBlocksEach = 3;  ///< that fill a multiprocessor's memory pipeline
+/// Blocks of these products that a multiprocessor holds: what their registers are held to.
+constexpr int kBlocksEach = 2;
 
 /// What the kernels need of a WeightFormat and its matrix.
 struct PanelShape {
@@ -20,12 +20,14 @@ struct PanelShape {
   int64_t group_bytes = 0;  ///< codes and scales
   int64_t group_columns = 0;
   int64_t columns = 0;  ///< with padding
+  int group_shift = 0;  ///< log2 of group_columns; 31 where one group is the row
 };
 
 PanelShape panel_shape(const WeightFormat& format, int64_t k);
 
-/// Columns shared out so that, times the `blocks` that have the same columns, a GPU is filled: at
-/// most kBlocksEach a multiprocessor where there is more than one split.
+/// Columns shared out so that, times the `blocks` that have the same columns, the last blocks of a
+/// GPU end together: at most kMostWaves of all that fit it where there is more than one split.
+constexpr int64_t kMostWaves = 2;
 struct ColumnSplit {
   int splits;
   int64_t columns;  ///< whole chunks; the last split has what is left

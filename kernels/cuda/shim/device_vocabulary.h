@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #define SLUICE_KERNEL(threads) __global__ void __launch_bounds__(threads)
+#define SLUICE_KERNEL_OF_BLOCKS(threads, blocks) __global__ void __launch_bounds__(threads, blocks)
 #define SLUICE_DEVICE __device__ __forceinline__
 #define SLUICE_BOTH __host__ __device__ __forceinline__
 #define SLUICE_UNROLL _Pragma("unroll")
@@ -13,6 +14,12 @@ namespace sluice::cuda {
 
 /// Throws Error(kDevice) when the launch just made was refused; `kernel` is its name.
 void check_launch(const char* kernel);
+
+template <class Facts>
+SLUICE_DEVICE void state_budget() {
+  asm volatile("// budget: shared %0 turn %1 ahead %2 blocks %3" ::"n"(Facts::kSharedBytes),
+               "n"(Facts::kTurnBytes), "n"(Facts::kTurnsAhead), "n"(Facts::kPlannedBlocks));
+}
 
 SLUICE_DEVICE int thread_index() { return static_cast<int>(threadIdx.x); }
 SLUICE_DEVICE int block_threads() { return static_cast<int>(blockDim.x); }

@@ -10,11 +10,18 @@
 #include "src/base/dtype.h"
 
 #define SLUICE_KERNEL(threads) void
+#define SLUICE_KERNEL_OF_BLOCKS(threads, blocks) void
 #define SLUICE_DEVICE inline
 #define SLUICE_BOTH inline
 #define SLUICE_UNROLL
 
 namespace sluice::cuda {
+
+template <class Facts>
+void state_budget() {
+  static_assert(Facts::kSharedBytes >= 0 && Facts::kTurnBytes > 0 && Facts::kTurnsAhead > 0 &&
+                Facts::kPlannedBlocks > 0);
+}
 
 inline int thread_index() { return host::thread().index; }
 inline int block_threads() { return host::thread().block->threads; }

@@ -86,9 +86,10 @@ int64_t dense_code_bytes(const DeviceNeed& need, const WeightShape& weight) {
                       dense_row_bytes(weight.quantised.padded_columns(weight.cols), need.tokens));
 }
 
-// Partial sums of the widest split product, or a slab of dequantised rows.
+// Partial sums of any split product, or a slab of dequantised rows.
 int64_t linear_bytes(const DeviceNeed& need) {
   int64_t bytes = 0;
+  int64_t sums = 0;
   int64_t code_sums = 0;
   for (const SublayerShape& sublayer : need.model->sublayers)
     for (const WeightShape& weight : sublayer.weights) {
@@ -102,19 +103,11 @@ int64_t linear_bytes(const DeviceNeed& need) {
       if (multiplies_fp8(need, weight))
         code_sums = std::max(code_sums, dense_code_bytes(need, weight));
       const int64_t few = std::min(need.tokens, cuda::kFewestDenseRows - 1);
-      // Fewer rows of the matrix than all may be split more ways, of fewer sums.
-      for (int64_t rows = kernels::kRowGranule;; rows = std::min(rows * 2, weight.rows)) {
-        bytes = std::max(bytes, 4 * cuda::plan_linear_quantised(weight.quantised, few,
-                                                                std::min(rows, weight.rows),
-                                                                weight.cols, need.multiprocessors)
-                                        .workspace_floats);
-        if (rows >= weight.rows) break;
-      }
+      sums = 4 * cuda::linear_workspace_floats(few, need.multiprocessors);
       if (need.tokens >= cuda::kFewestDenseRows)
         bytes = std::max(bytes, std::min(kSlabBytes, round_up(weight.rows, 64) * weight.cols * 2));
     }
-  // Between the sizes tried: splits fall as rows rise, so the sums are at most twice either's.
-  return std::max(2 * bytes, code_sums);
+  return std::max({bytes, sums, code_sums});
 }
 
 // Tasks that the host may run ahead by: a few layers, or 4 MiB of tables.

@@ -111,8 +111,10 @@ TEST(CudaQuantisedLinear, ThePlanCoversEveryColumnOnce) {
   for (int i = 0; i < 2000; ++i) {
     const WeightFormat format = *parse_weight_format(kFormats[random.between(0, 9)]);
     const int64_t k = random.between(1, 40000);
-    const LinearPlan plan = plan_linear_quantised(format, 5, random.between(1, 50000), k,
-                                                  static_cast<int>(random.between(1, 200)));
+    const int processors = static_cast<int>(random.between(1, 200));
+    const LinearPlan plan =
+        plan_linear_quantised(format, 5, random.between(1, 50000), k, processors);
+    ASSERT_LE(plan.workspace_floats, linear_workspace_floats(5, processors));
     ASSERT_GE(plan.splits, 1);
     ASSERT_EQ(plan.split_columns % 128, 0);
     ASSERT_GE(plan.splits * plan.split_columns, format.padded_columns(k));
@@ -120,19 +122,34 @@ TEST(CudaQuantisedLinear, ThePlanCoversEveryColumnOnce) {
   }
 }
 
+// Two blocks each fit the 132 multiprocessors of an H200: how many of their places are taken.
+TEST(CudaQuantisedLinear, SplitsLeaveFewMultiprocessorsIdle) {
+  const WeightFormat format = *parse_weight_format("int4-g64");
+  for (const int64_t n : {1024, 4096, 5120, 8192, 11008, 14336, 17920, 28672, 128256}) {
+    const int64_t k = 8192;
+    const LinearPlan plan = plan_linear_quantised(format, 1, n, k, 132);
+    const int64_t blocks = (n + 127) / 128 * plan.splits;
+    const int64_t waves = (blocks + 263) / 264;
+    EXPECT_GE(blocks * 100, waves * 264 * 75) << n << ": " << blocks << " blocks";
+  }
+}
+
 TEST(CudaQuantisedLinear, Dequantises) {
   uint32_t seed = 300;
   for (const char* name : kFormats)
-    for (const DType type : types()) {
+    for (int round = 0; round < 4; ++round) {
+      const DType type = types()[static_cast<size_t>(round) % types().size()];
       const WeightFormat format = *parse_weight_format(name);
       Random random(seed++);
       SCOPED_TRACE(random.trace() + " " + name);
       const int64_t n = random.between(1, 60);
       const int64_t k = random.between(1, 300);
-      const int64_t ld = k + random.between(0, 9);
+      // Rows that begin at 16 bytes are written by them.
+      const int64_t ld = round / 2 == 0 ? (k + 7) / 8 * 8 : k + random.between(0, 9);
       const auto panels = quantised(format, random.normal(n * k), n, k);
       DeviceArray<std::byte> dw(panels);
-      DeviceArray<uint16_t> out(static_cast<size_t>(n * ld));
+      constexpr uint16_t kUntouched = 0xabcd;
+      DeviceArray<uint16_t> out(std::vector<uint16_t>(static_cast<size_t>(n * ld), kUntouched));
       dequantise(dw.data(), format, n, k, type, out.data(), ld, nullptr);
       const auto got = out.values();
       for (int64_t row = 0; row < n; ++row)
@@ -145,6 +162,9 @@ TEST(CudaQuantisedLinear, Dequantises) {
                       std::fabs(value) * (type == DType::kBF16 ? 0x1p-8 : 0x1p-11) + 1e-7)
               << row << " " << col;
         }
+      for (int64_t row = 0; row < n; ++row)  // what lies between rows stays
+        for (int64_t col = k; col < ld; ++col)
+          ASSERT_EQ(got[static_cast<size_t>(row * ld + col)], kUntouched) << row << " " << col;
     }
 }
 
