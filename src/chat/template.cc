@@ -16,7 +16,9 @@ namespace sluice::chat {
 namespace {
 constexpr size_t kMostSourceBytes = 4 << 20;
 constexpr size_t kMostOutputBytes = 64 << 20;
-constexpr int64_t kMostSteps = 2'000'000;  // expressions and statements evaluated
+constexpr size_t kLargeBytes = 16 << 20;       // longer than any prompt: such texts are counted
+constexpr size_t kMostLargeBytes = 256 << 20;  // of them together
+constexpr int64_t kMostSteps = 2'000'000;      // expressions and statements evaluated
 constexpr int64_t kMostRange = 1'000'000;
 constexpr int kMostDepth = 800;  // of statements, expressions and calls inside one another
 
@@ -425,10 +427,12 @@ class Interpreter {
     if (e.text == "or") return left.is_true() ? left : evaluate(*e.children[1]);
     if (e.text == "and") return left.is_true() ? evaluate(*e.children[1]) : left;
     const Value right = evaluate(*e.children[1]);
-    if (e.text == "~") return left.text() + right.text();
+    if (e.text == "~") return joined(left.text(), right.text());
     if (e.text == "+") {
-      if (left.is_string() && right.is_string()) return left.string() + right.string();
+      if (left.is_string() && right.is_string()) return joined(left.string(), right.string());
       if (left.is_list() && right.is_list()) {
+        if (left.list().size() + right.list().size() > size_t{kMostRange})
+          throw TemplateError("a list is too long");
         List both = left.list();
         both.insert(both.end(), right.list().begin(), right.list().end());
         return both;
@@ -443,12 +447,27 @@ class Interpreter {
     return arithmetic(e.text, left, right);
   }
 
-  static Value repeated(const Value& left, const Value& right) {
+  // Before a text of so many bytes is made: one may be as long as all output, few may be large.
+  void count_bytes(size_t bytes) {
+    if (bytes > kMostOutputBytes) throw TemplateError("a text is too long");
+    if (bytes <= kLargeBytes) return;
+    large_bytes_ += bytes;
+    if (large_bytes_ > kMostLargeBytes) throw TemplateError("too many large texts");
+  }
+
+  Value joined(const std::string& left, const std::string& right) {
+    count_bytes(left.size() + right.size());
+    return left + right;
+  }
+
+  Value repeated(const Value& left, const Value& right) {
     const std::string& text = (left.is_string() ? left : right).string();
     const int64_t times = (left.is_string() ? right : left).integer("*");
     std::string out;
     if (!text.empty() && times > static_cast<int64_t>(kMostOutputBytes / text.size()))
       throw TemplateError("the repeated string is too long");
+    if (times > 0) count_bytes(text.size() * static_cast<size_t>(times));
+    if (text.size() == 1 && times > 0) return std::string(static_cast<size_t>(times), text[0]);
     for (int64_t i = 0; !text.empty() && i < times; ++i) out += text;
     return out;
   }
@@ -541,6 +560,7 @@ class Interpreter {
 
   std::string out_;
   int64_t steps_ = 0;
+  size_t large_bytes_ = 0;
   int depth_ = 0;
   Scope* scope_ = nullptr;
   std::vector<std::unique_ptr<Scope>> scopes_;

@@ -31,6 +31,20 @@ TEST(TemplateLimits, EndlessWork) {
             std::string::npos);
 }
 
+// A text or a list that doubles sixty times is never made, nor are many large ones.
+TEST(TemplateLimits, GrowingValues) {
+  const auto doubled = [](const std::string& start, const std::string& step) {
+    return error_of("{% set ns = namespace(v=" + start +
+                    ") %}{% for i in range(60) %}{% set ns.v = " + step + " %}{% endfor %}");
+  };
+  EXPECT_NE(doubled("'x'", "ns.v + ns.v").find("a text is too long"), std::string::npos);
+  EXPECT_NE(doubled("'x'", "ns.v ~ ns.v").find("a text is too long"), std::string::npos);
+  EXPECT_NE(doubled("[1]", "ns.v + ns.v").find("a list is too long"), std::string::npos);
+  EXPECT_NE(doubled("[]", "ns.v + ['x' * 60000000]").find("too many large texts"),
+            std::string::npos);
+  EXPECT_EQ(doubled("''", "ns.v + 'x' * 100000"), "no error");  // six megabytes
+}
+
 TEST(TemplateLimits, DeepNesting) {
   const auto repeat = [](const std::string& text, int times) {
     std::string out;
