@@ -4,10 +4,12 @@
 One folder a target, one file an input, in the form that the target reads (tests/fuzz/fuzz_*.cc say it): valid ones, so that
 what is behind the first check is reached, and tests/fixtures/fuzz_found/TARGET/*, which once broke something.
 """
+import gzip
 import json
 import pathlib
 import sys
 import zipfile
+import zlib
 
 import model_files as made
 
@@ -238,8 +240,18 @@ def multipart():
             "preamble": b"multipart/form-data; boundary=x\nhello\r\n" + form, "empty": b"multipart/form-data; boundary=x\n" + empty}
 
 
+def http():
+    head = b" /v1/completions?a=%20b&c HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"
+    post = b"POST" + head + b"Content-Length: 7\r\n\r\n[1,2,3]"
+    chunked = b"POST" + head + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nT: v\r\n\r\n"
+    get = b"GET" + head + b"Connection: close\r\n\r\n"
+    return {"get": get, "post": post, "chunked": chunked, "three": post + chunked + b"HEAD" + head + b"\r\n",
+            "expect": b"POST" + head + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n{}", "old": b"GET / HTTP/1.0\r\n\r\n",
+            "gzip": gzip.compress(b"{}" * 50, mtime=0), "bomb": gzip.compress(bytes(1 << 20), mtime=0), "deflate": zlib.compress(b"{}" * 50)}
+
+
 TARGETS = {f"fuzz_{make.__name__}": make for make in (config, policy, profile, job, results, npy, tokenizer, tokenizer_model, gguf_tokenizer,
-                                                      checkpoint, journal, pickle, safetensors, foreign, guide, chat_template, message, api, multipart)}
+                                                      checkpoint, journal, pickle, safetensors, foreign, guide, chat_template, message, api, multipart, http)}
 
 
 def main(folder, wanted):
