@@ -39,6 +39,8 @@ PRIVATE = {"liburing.h": "io", "zlib.h": ("io", "src/http"), "dnnl.hpp": "kernel
            "cuda_runtime_api.h": ("tools", "kernels"), "cuda_runtime.h": ("tools", "kernels"), "cublasLt.h": "kernels",
            "cuda_fp16.h": "kernels", "cuda_bf16.h": "kernels"}
 PRIVATE_FOLDERS = {"boost/": "src/http"}
+# Headers of one folder's own sources that may show them.
+INNER_HEADERS = {"src/http/connection.h", "src/http/server_core.h"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 
 
@@ -52,7 +54,10 @@ def problem_of(path, home, quote, target):
     owner = PRIVATE.get(target) or next((o for f, o in PRIVATE_FOLDERS.items() if target.startswith(f)), None)
     if owner and home not in (owner if isinstance(owner, tuple) else (owner,)):
         return f"{target} belongs to {owner}"
-    if owner and path.endswith(".h") and home != "tools" and path != "kernels/cuda/shim/device_vocabulary.h":
+    if target in INNER_HEADERS and home != folder_of(target):
+        return f"{target} is for the sources of {folder_of(target)}"
+    may_show = home == "tools" or path in INNER_HEADERS or path == "kernels/cuda/shim/device_vocabulary.h"
+    if owner and path.endswith(".h") and not may_show:
         return f"{target} in a header: keep it in a source"
     to = folder_of(target)
     if quote == '"' and not os.path.exists(os.path.join(ROOT, target)):

@@ -12,8 +12,8 @@
 namespace sluice::jobs {
 
 namespace {
-[[noreturn]] void refuse(const char* code, std::string message) {
-  throw Refusal{code, std::move(message), {}};
+[[noreturn]] void refuse(const char* code, std::string message, std::string param = {}) {
+  throw Refusal{code, std::move(message), std::move(param)};
 }
 
 // Builds the value as its parts come. Keys are known to be new when they are added, so that an
@@ -46,11 +46,13 @@ class Builder {
   bool end_array() { return close(); }
   bool key(string_t& name) {
     auto& keys = keys_[open_.size() - 1];
+    if (open_.size() == 1) field_ = name.substr(0, 100);
     if (static_cast<int64_t>(keys.size()) == kMostKeys)
-      refuse("invalid_json", fmt::format("an object has more than {} keys", kMostKeys));
+      refuse("invalid_json", fmt::format("an object has more than {} keys", kMostKeys),
+             open_.size() > 1 ? field_ : "");
     if (!keys.insert(name).second)
-      refuse("invalid_request",
-             fmt::format("the field \"{}\" is given twice", name.substr(0, 100)));
+      refuse("invalid_request", fmt::format("the field \"{}\" is given twice", name.substr(0, 100)),
+             field_);
     key_ = std::move(name);
     return true;
   }
@@ -102,6 +104,7 @@ class Builder {
   std::vector<Json*> open_;  // from the root; those above the last don't move while it grows
   std::vector<std::unordered_set<std::string>> keys_;  // of each open object
   std::string key_;
+  std::string field_;  // of the outermost object, that is being read
   int64_t values_ = 0;
 };
 }  // namespace

@@ -133,8 +133,12 @@ void set_schema(const char* name, const json& value, SamplingParams& params) {
   if (!value.is_object() && !value.is_string() && !value.is_boolean())
     refuse_type(name, value, "a JSON schema");
   // Its text is read again by who makes the guide: bounded here, where it came as a text.
-  if (value.is_string())
-    parse_bounded<json>(value.get_ref<const std::string&>(), kMostSchemaDepth, "the schema");
+  if (value.is_string()) try {
+      parse_bounded<json>(value.get_ref<const std::string&>(), kMostSchemaDepth, "the schema");
+    } catch (Refusal& refusal) {
+      refusal.param = name;  // not a field of the schema
+      throw;
+    }
   params.guide = {sampling::GuideKind::kJsonSchema,
                   value.is_string() ? value.get<std::string>() : value.dump(),
                   {}};

@@ -129,6 +129,9 @@ void upload(Batches* batches, const Request& request, Response& response) {
 void list_files(Batches* batches, const Request& request, Response& response) {
   const ListQuery query = list_query(request, 10000, 10000, {"limit", "after", "order", "purpose"});
   std::vector<StoredFile> files = kept(batches).files().list();
+  if (!query.after.empty() && !kept(batches).files().find(query.after))
+    throw ApiError{400, fmt::format("after: there is no file {}", query.after.substr(0, 100)), "",
+                   "after", 0};
   if (!query.is_ascending) std::reverse(files.begin(), files.end());
   auto data = ordered_json::array();
   bool is_behind = query.after.empty(), has_more = false;

@@ -81,11 +81,17 @@ void Batches::stop() {
 }
 
 void Batches::load() {
-  std::filesystem::create_directories(options_.folder / "batches");
-  for (const auto& entry : std::filesystem::directory_iterator(options_.folder / "batches")) {
-    const std::string id = entry.path().stem().string();
-    if (entry.path().extension() != ".json" || !is_random_name(id, kBatchPrefix)) continue;
-    std::ifstream file(entry.path());
+  const std::filesystem::path folder = options_.folder / "batches";
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    throw Error(ErrorKind::kFile,
+                fmt::format("{}: the folder can't be made: {}", folder.string(), error.message()),
+                "choose another --batch-dir");
+  for (const std::filesystem::path& path : paths_in(folder)) {
+    const std::string id = path.stem().string();
+    if (path.extension() != ".json" || !is_random_name(id, kBatchPrefix)) continue;
+    std::ifstream file(path);
     auto batch = ordered_json::parse(file, nullptr, /*allow_exceptions=*/false);
     const bool is_whole = batch.is_object() && batch.value("id", "") == id &&
                           batch.contains("status") && batch.contains("created_at");
@@ -182,6 +188,8 @@ Batches::Json Batches::find(const std::string& id) const {
 Batches::Json Batches::list(const std::string& after, size_t limit) const {
   const std::lock_guard lock(mutex_);
   Json data = Json::array();
+  if (!after.empty() && !at(after))
+    refuse(400, "after", fmt::format("after: there is no batch {}", after.substr(0, 100)));
   bool is_behind = after.empty(), has_more = false;
   for (auto batch = batches_.rbegin(); batch != batches_.rend(); ++batch) {
     if (is_behind && data.size() == limit) {
@@ -397,13 +405,14 @@ void Batches::finish(const std::string& id, const std::string& status) {
   const std::string results = path_of(id, ".results.jsonl").string();
   const auto output = path_of(id, ".output.jsonl"), errors = path_of(id, ".errors.jsonl");
   const jobs::SplitCounts counts = jobs::split_results(results, output.string(), errors.string());
+  std::error_code error;
   const auto stored = [&](const std::filesystem::path& path, int64_t lines) -> Json {
     if (lines > 0)
       return files_
           .take(fmt::format("{}_{}", id, path.stem().extension().string().substr(1)) + ".jsonl",
                 "batch_output", path)
           .id;
-    std::filesystem::remove(path);
+    std::filesystem::remove(path, error);  // empty: it may stay
     return nullptr;
   };
   const Json output_id = stored(output, counts.answers), error_id = stored(errors, counts.errors);
@@ -413,7 +422,7 @@ void Batches::finish(const std::string& id, const std::string& status) {
     batch["output_file_id"] = output_id;
     batch["error_file_id"] = error_id;
   });
-  std::filesystem::remove(results);
+  std::filesystem::remove(results, error);  // a next start takes it for what it is
 }
 
 }  // namespace sluice::serve

@@ -44,24 +44,35 @@ bool is_random_name(std::string_view name, std::string_view prefix) {
                      [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
 }
 
+std::vector<std::filesystem::path> paths_in(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> out;
+  std::error_code error;
+  std::filesystem::directory_iterator at(folder, error);
+  for (; !error && at != std::filesystem::directory_iterator(); at.increment(error))
+    out.push_back(at->path());
+  if (error)
+    throw Error(ErrorKind::kFile, fmt::format("{}: {}", folder.string(), error.message()),
+                "let it be read, or choose another --batch-dir");
+  return out;
+}
+
 FileStore::FileStore(std::filesystem::path folder) : folder_(std::move(folder)) {
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
-  if (!std::filesystem::is_directory(folder_))
+  if (error || !std::filesystem::is_directory(folder_, error))
     throw Error(ErrorKind::kFile,
                 fmt::format("{}: the folder can't be made: {}", folder_.string(), error.message()),
                 "choose another --batch-dir");
   std::vector<std::filesystem::path> unknown;
-  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
-    const std::string name = entry.path().filename().string();
-    if (entry.path().extension() == ".json" &&
-        is_random_name(entry.path().stem().string(), kFilePrefix)) {
-      auto file = read_description(entry.path());
-      if (file && file->id == entry.path().stem() && std::filesystem::exists(path_of(file->id)))
+  for (const std::filesystem::path& path : paths_in(folder_)) {
+    const std::string name = path.filename().string();
+    if (path.extension() == ".json" && is_random_name(path.stem().string(), kFilePrefix)) {
+      auto file = read_description(path);
+      if (file && file->id == path.stem() && std::filesystem::exists(path_of(file->id), error))
         files_.push_back(std::move(*file));
     } else if (is_random_name(name.substr(0, kFilePrefix.size() + kDigits), kFilePrefix) &&
-               !std::filesystem::exists(description_of(name))) {
-      unknown.push_back(entry.path());
+               !std::filesystem::exists(description_of(name), error)) {
+      unknown.push_back(path);
     }
   }
   for (const auto& path : unknown) std::filesystem::remove(path, error);
@@ -99,7 +110,9 @@ StoredFile FileStore::take(const std::string& filename, const std::string& purpo
   if (error)
     throw Error(ErrorKind::kFile, fmt::format("{}: it can't be moved to {}: {}", path.string(),
                                               path_of(id).string(), error.message()));
-  const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path_of(id)));
+  const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path_of(id), error));
+  if (error)
+    throw Error(ErrorKind::kFile, fmt::format("{}: {}", path_of(id).string(), error.message()));
   return describe(std::move(id), filename, purpose, bytes);
 }
 

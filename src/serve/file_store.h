@@ -48,6 +48,9 @@ class FileStore {
   std::vector<StoredFile> files_;  // guarded by mutex_
 };
 
+/// What is in a folder, in no order. Errors: kFile.
+std::vector<std::filesystem::path> paths_in(const std::filesystem::path& folder);
+
 /// "PREFIX" and 32 random hexadecimal digits.
 std::string random_name(std::string_view prefix);
 /// Whether `name` is one that random_name could have made: safe as a file's name.

@@ -136,7 +136,7 @@ TEST(ApiRequest, RefusesByName) {
   };
   refused("", "", "not valid JSON");
   refused("[1]", "", "JSON object");
-  refused("{\"prompt\": \"a\", \"prompt\": \"b\"}", "", "given twice");
+  refused("{\"prompt\": \"a\", \"prompt\": \"b\"}", "prompt", "given twice");
   refused("{\"prompt\": \"\xff\"}", "", "not UTF-8");
   refused(R"({})", "prompt", "missing");
   refused(R"({"prompt": []})", "prompt", "not empty");

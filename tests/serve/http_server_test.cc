@@ -261,6 +261,47 @@ TEST(HttpServer, AnswersBeamsAndGuides) {
   EXPECT_NE(refused["error"]["message"].get<std::string>().find("\"not\""), std::string::npos);
 }
 
+TEST(HttpServer, ListsFilesByPages) {
+  std::string folder = (std::filesystem::temp_directory_path() / "sluice-http-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  {
+    const Server server({}, 1000, 4, folder);
+    auto client = server.client();
+    std::vector<std::string> ids;
+    for (const char* content : {"a", "bb", "ccc"}) {
+      const httplib::MultipartFormDataItems form = {{"purpose", "batch", "", ""},
+                                                    {"file", content, "in.jsonl", ""}};
+      ids.push_back(json::parse(client.Post("/v1/files", form)->body)["id"]);
+    }
+    const auto list = [&](const std::string& query) {
+      const json page = json::parse(client.Get("/v1/files?order=asc" + query)->body);
+      std::string out;
+      for (const json& file : page["data"])
+        out += std::to_string(std::find(ids.begin(), ids.end(), file["id"]) - ids.begin());
+      return out + (page["has_more"].get<bool>() ? "+" : "");
+    };
+    // Within one second files are sorted by name when a server starts, else as they came.
+    EXPECT_EQ(list(""), "012");
+    EXPECT_EQ(list("&limit=2"), "01+");
+    EXPECT_EQ(list("&limit=3"), "012");
+    EXPECT_EQ(list("&limit=1&after=" + ids[0]), "1+");
+    EXPECT_EQ(list("&limit=1&after=" + ids[1]), "2");
+    EXPECT_EQ(list("&after=" + ids[2]), "");
+    EXPECT_EQ(list("&purpose=batch_output"), "");
+    const json newest = json::parse(client.Get("/v1/files?limit=1")->body);
+    EXPECT_EQ(newest["data"][0]["id"], ids[2]);
+    for (const char* wrong : {"limit=0", "limit=abc", "limit=10001", "limit=1x", "order=up",
+                              "after=file-none", "page=2"}) {
+      const auto refused = client.Get(std::string("/v1/files?") + wrong);
+      EXPECT_EQ(refused->status, 400) << wrong;
+      const std::string param = json::parse(refused->body)["error"]["param"];
+      EXPECT_TRUE(std::string_view(wrong).starts_with(param + "=")) << wrong << ": " << param;
+    }
+    EXPECT_EQ(client.Get("/v1/batches?after=batch_none")->status, 400);
+  }
+  std::filesystem::remove_all(folder);
+}
+
 TEST(HttpServer, KeepsFilesAndRunsBatches) {
   std::string folder = (std::filesystem::temp_directory_path() / "sluice-http-XXXXXX").string();
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
@@ -389,10 +430,27 @@ TEST(HttpServer, AsksForItsKeyAndAnswersOtherOrigins) {
   EXPECT_EQ(client.Get("/health")->status, 200);
   for (const char* wrong : {"Bearer secret2", "Bearer secre", "secret", "Bearer "})
     EXPECT_EQ(client.Get("/v1/models", {{"Authorization", wrong}})->status, 401) << wrong;
+  for (const char* also : {"bearer secret", "BEARER secret", "Bearer  secret"})
+    EXPECT_EQ(client.Get("/v1/models", {{"Authorization", also}})->status, 200) << also;
   const auto right = client.Get("/v1/models", {{"Authorization", "Bearer secret"}});
   EXPECT_EQ(right->status, 200);
   EXPECT_EQ(right->get_header_value("Access-Control-Allow-Origin"), "https://a.example");
   EXPECT_EQ(client.Options("/v1/models")->status, 204);
+}
+
+TEST(HttpServer, NamesTheFieldThatHasTooMuch) {
+  const Server server;
+  std::string biases;
+  for (int i = 0; i < 70000; ++i) biases += (i ? ",\"" : "\"") + std::to_string(i) + "\":0";
+  const auto refused = [&](const std::string& fields) {
+    const auto answer = server.client().Post(
+        "/v1/completions", "{\"prompt\": \"a\", " + fields + "}", "application/json");
+    EXPECT_EQ(answer->status, 400) << fields.substr(0, 60);
+    return json::parse(answer->body)["error"]["param"];
+  };
+  EXPECT_EQ(refused("\"logit_bias\": {" + biases + "}"), "logit_bias");
+  EXPECT_EQ(refused("\"top_k\": 1, \"top_k\": 2"), "top_k");
+  EXPECT_EQ(refused("\"logit_bias\": {\"1\": 0, \"1\": 1}"), "logit_bias");
 }
 
 TEST(HttpServer, RefusesPromptsByTheirBytes) {
