@@ -4,7 +4,7 @@
 
 failures=0
 running=           # process group of the step that runs
-running_name= started_before=
+running_name= started_before= log=
 reserve=4          # seconds kept for packing
 say() { echo "$*" | tee -a "$out/summary.md"; }
 left() { echo $((seconds - SECONDS - reserve)); }
@@ -43,7 +43,7 @@ finish() {
   if pack; then rm -rf "$work"; else echo "gpu-check: logs stay in $work" >&2; failures=$((failures + 1)); fi
 }
 
-keep_log() { mv -f "$out/running.log" "$work/$1.log" 2>/dev/null || cp "$out/running.log" "$work/$1.log"; }
+keep_log() { mv -f "$log" "$work/$1.log"; }
 
 # begin: takes the GPU for this call and starts the clock. Two calls at once would measure each other.
 begin() {
@@ -76,9 +76,12 @@ step() {
     return 125
   fi
   [ "$limit" -le "$room" ] || limit=$room
+  # Where whoever kills this call finds it; programs fail where their output has no room.
+  log=$out/running.log
+  [ "$(kib "$out")" -gt 1024 ] || log=$work/running.log
   started_before=${!:-}
   running_name=$name
-  timeout -k 2 "$limit" "$@" >"$out/running.log" 2>&1 </dev/null &
+  timeout -k 2 "$limit" "$@" >"$log" 2>&1 </dev/null &
   running=$!
   wait "$running" || status=$?
   keep_log "$name"

@@ -24,7 +24,7 @@ policy::Profile measure_with_gpu(const policy::Profile& machine, Backend& backen
   MeasureGpuOptions options;
 #ifdef SLUICE_CUDA_ON_HOST  // a fiber a thread: a millionth of a GPU's rates
   options.copy_bytes = kMiB;
-  options.rotate_bytes = 16 * kKiB;
+  options.rotate_bytes = 4 * kKiB;
   options.sizes = {{64, 64}};
   options.prompt_rows = 72;
   options.context_tokens = 32;

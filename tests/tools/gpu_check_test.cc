@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 
 #include "tests/tools/command.h"
@@ -121,6 +122,24 @@ TEST_F(GpuCheck, AFailureIsShownAndTheRestGoesOn) {
   EXPECT_TRUE(is_in(summary(), "engine-test: passed"));
 }
 
+TEST_F(GpuCheck, EverySanitizerRunsAndAPatternWithoutTestsIsNamed) {
+  program("compute-sanitizer", "echo \"$*\" >>$TMPDIR/tools; exit 0");
+  program("cuda_kernels_gpu_test",
+          "case $* in *list_tests*CudaNorm* | *CudaNorm*list_tests*) ;; "
+          "*) echo '  ATest' ;; esac");
+  const Outcome outcome =
+      Command(words({"--part", "sanitizer"}),
+              options({"PATH=" + folder_.path("bin") + ":" + std::getenv("PATH")}))
+          .wait();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const std::string tools = read_file(folder_.path("tmp/tools"));
+  for (const char* tool : {"memcheck", "racecheck", "synccheck", "initcheck"})
+    EXPECT_TRUE(is_in(tools, "--tool " + std::string(tool))) << tools;
+  EXPECT_TRUE(is_in(tools, folder_.path("bin/cuda_kernels_gpu_test"))) << tools;
+  EXPECT_TRUE(is_in(summary(), "no test CudaNorm.A* any more")) << summary();
+  EXPECT_FALSE(is_in(summary(), "no test CudaRows")) << summary();
+}
+
 TEST_F(GpuCheck, EndedInAStepItLeavesWhatWasDoneAndEndsTheStep) {
   program("cuda_engine_gpu_test", kEndless);
   Command command(words({"--part", "tests"}), options());
@@ -186,7 +205,26 @@ TEST_F(GpuCheck, ProgramsThatDoNotStartAreShownWithTheReason) {
       << outcome.out;
 }
 
-TEST_F(GpuCheck, AFullDiskIsNamedAndAStepsFailureIsNot) {
+TEST_F(GpuCheck, ADiskThatFillsUpKeepsWhatWasPackedBefore) {
+  const auto small = SmallFileSystem::mount("size=64m");
+  if (!small) GTEST_SKIP() << "mounting is not allowed here";
+  program("cuda_engine_gpu_test",
+          "cat /dev/zero >'" + small->path("out/fill") + "' 2>/dev/null; echo went on");
+  const Outcome outcome =
+      Command({"--out", small->path("out"), "--part", "tests,kernels"}, options()).wait();
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_TRUE(is_in(outcome.err, "can't write")) << outcome.err;
+  EXPECT_TRUE(is_in(outcome.err, "logs stay in")) << outcome.err;
+  EXPECT_TRUE(is_in(outcome.out, "kernel-bench: passed")) << outcome.out;
+  for (const auto& entry : fs::directory_iterator(small->path("out")))
+    if (entry.path().extension() == ".gz") {
+      Command::Options tar;
+      tar.program = "/bin/tar";
+      EXPECT_TRUE(is_in(Command({"-tzf", entry.path()}, tar).wait().out, "kernels-test.log"));
+    }
+}
+
+TEST_F(GpuCheck, AFullDiskIsRefusedBeforeAnythingRuns) {
   const auto full = SmallFileSystem::mount("size=1m");
   if (!full) GTEST_SKIP() << "mounting is not allowed here";
   const Outcome outcome =

@@ -27,24 +27,25 @@ class Measurement {
         stopwatch_(stream_, options.samples) {
     const int64_t free = device.memory().limit() - device.memory().used();
     options_.copy_bytes = std::min(options.copy_bytes, round_down(free / 4, 4096));
+    options_.link_bytes = std::min(options.link_bytes, options_.copy_bytes);
     options_.rotate_bytes = std::min(options.rotate_bytes, free / 4);
   }
 
   void link(policy::Link& link) {
-    Arena host("host memory", 4 * options_.copy_bytes, device_.host_memory_source());
-    const Buffer below = host.allocate(2 * options_.copy_bytes, "copies to measure");
-    const Buffer above = device_.memory().allocate(2 * options_.copy_bytes, "copies to measure");
+    Arena host("host memory", 4 * options_.link_bytes, device_.host_memory_source());
+    const Buffer below = host.allocate(2 * options_.link_bytes, "copies to measure");
+    const Buffer above = device_.memory().allocate(2 * options_.link_bytes, "copies to measure");
     fill_values(DType::kF32, above.size() / 4, above.data(), stream_);
     cuda::copy_to_host(below.data(), above.data(), above.size(), stream_);
     cuda::synchronize(stream_);
-    const auto bytes = static_cast<double>(options_.copy_bytes);
-    std::byte* second_above = above.data() + options_.copy_bytes;
-    std::byte* second_below = below.data() + options_.copy_bytes;
+    const auto bytes = static_cast<double>(options_.link_bytes);
+    std::byte* second_above = above.data() + options_.link_bytes;
+    std::byte* second_below = below.data() + options_.link_bytes;
     const auto up = [&](int) {
-      cuda::copy_to_device(above.data(), below.data(), options_.copy_bytes, stream_);
+      cuda::copy_to_device(above.data(), below.data(), options_.link_bytes, stream_);
     };
     const auto down = [&](cuda::Stream stream) {
-      cuda::copy_to_host(second_below, second_above, options_.copy_bytes, stream);
+      cuda::copy_to_host(second_below, second_above, options_.link_bytes, stream);
     };
     link.to_device = rate_of(bytes, stopwatch_.of_work(2, up));
     link.to_host = rate_of(bytes, stopwatch_.of_work(2, [&](int) { down(stream_); }));

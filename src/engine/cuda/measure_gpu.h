@@ -18,7 +18,8 @@ struct MatrixSize {
 };
 
 struct MeasureGpuOptions {
-  int64_t copy_bytes = int64_t{256} << 20;
+  int64_t link_bytes = int64_t{64} << 20;   ///< of a copy over the link; twice as much is pinned
+  int64_t copy_bytes = int64_t{256} << 20;  ///< of a copy on the device
   /// Matrices and KV that take turns are so much together: the largest cache is 126 MiB (B200).
   int64_t rotate_bytes = int64_t{512} << 20;
   /// The first is measured in all types, the last on any budget: one of a 7B model, the largest of

@@ -32,7 +32,7 @@ policy::Profile host_machine() {
 MeasureGpuOptions small_sizes() {
   MeasureGpuOptions options;
   options.copy_bytes = 64 * kKiB;
-  options.rotate_bytes = 16 * kKiB;
+  options.rotate_bytes = 4 * kKiB;
   options.sizes = {{64, 64}};
   options.prompt_rows = 72;
   options.context_tokens = 32;
