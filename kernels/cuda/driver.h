@@ -1,12 +1,14 @@
 #pragma once
 // The part of the CUDA runtime that the engine needs, as plain functions with one owner for every
-// handle: device memory, pinned host memory, streams, events, copies. Two sources define them:
-// driver_cuda.cu on the CUDA runtime, shim/host_driver.cc on the host, where streams are queues
+// handle: device memory, pinned host memory, streams, events, copies (driver_cuda.cu). For tests
+// the same source runs on a runtime of our own (shim/host_runtime.h), where streams are queues
 // whose work runs late and in any order that events allow, so that a missing wait shows. Thread
-// safe. Errors: kDevice with CUDA's own text; kResource when memory is short.
+// safe. Errors: kDevice with CUDA's own text; kResource when memory is short. After an error that
+// is caught, calls go on as if what was refused had not been asked for.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -75,10 +77,16 @@ class OwnedStream {
 
 struct EventTag;
 
+/// How a thread waits for an event.
+enum class Waiting : uint8_t {
+  kSpins,  ///< on its core: soonest back
+  kSleeps  ///< its core is others' meanwhile; some tens of microseconds later
+};
+
 /// A point in a stream's work.
 class Event {
  public:
-  Event();
+  explicit Event(Waiting waiting = Waiting::kSpins);
   /// All that `stream` has been given so far.
   void record(Stream stream);
   /// `stream` goes on only after the last record(); at once when there was none.
@@ -120,6 +128,17 @@ class Graph {
 void copy_to_device(void* device, const void* host, int64_t bytes, Stream stream);
 void copy_to_host(void* host, const void* device, int64_t bytes, Stream stream);
 void copy_on_device(void* to, const void* from, int64_t bytes, Stream stream);
+struct Copy {
+  void* to;
+  const void* from;
+  int64_t bytes;
+};
+/// Whether GPU `index` takes many copies in one call.
+bool copies_in_batches(int index) noexcept;
+/// All of `copies`, each of some bytes between the device and pinned host memory, in `stream`'s
+/// order, but among themselves in any. Not the default stream. Errors: kDevice, also where the
+/// driver is too old for it: then none was made.
+void copy_batch(std::span<const Copy> copies, Stream stream);
 /// `rows` rows of row_bytes, from anywhere to anywhere.
 void copy_rows(void* to, int64_t to_stride, const void* from, int64_t from_stride,
                int64_t row_bytes, int64_t rows, Stream stream);

@@ -1,4 +1,8 @@
+#ifdef SLUICE_CUDA_ON_HOST
+#include "kernels/cuda/shim/host_runtime.h"
+#else
 #include <cuda_runtime.h>
+#endif
 
 #include <string>
 
@@ -12,8 +16,15 @@ namespace {
 cudaStream_t of(Stream stream) { return reinterpret_cast<cudaStream_t>(stream); }
 cudaEvent_t of(EventTag* event) { return reinterpret_cast<cudaEvent_t>(event); }
 
+// CUDA leaves an error with the thread until it is asked for it, and the next launch asks. Who goes
+// on without what was refused must not meet it there: what is told of is taken away.
+cudaError_t take(cudaError_t status) noexcept {
+  if (status != cudaSuccess) cudaGetLastError();
+  return status;
+}
+
 void check(cudaError_t status, const char* doing) {
-  if (status == cudaSuccess) return;
+  if (take(status) == cudaSuccess) return;
   const bool is_memory = status == cudaErrorMemoryAllocation;
   throw Error(is_memory ? ErrorKind::kResource : ErrorKind::kDevice,
               std::string(doing) + ": " + cudaGetErrorString(status) + " (" +
@@ -31,13 +42,10 @@ void check_launch(const char* kernel) {
 std::vector<DeviceProperties> devices() noexcept {
   std::vector<DeviceProperties> out;
   int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess) {
-    cudaGetLastError();
-    return out;
-  }
+  if (take(cudaGetDeviceCount(&count)) != cudaSuccess) return out;
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties{};
-    if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
+    if (take(cudaGetDeviceProperties(&properties, i)) != cudaSuccess) continue;
     DeviceProperties device;
     device.name = properties.name;
     device.compute_capability = properties.major * 10 + properties.minor;
@@ -68,14 +76,16 @@ DeviceMemory::DeviceMemory(int64_t bytes) : bytes_(bytes) {
   if (bytes > 0) check(cudaMalloc(&memory, static_cast<size_t>(bytes)), "reserving GPU memory");
   memory_.reset(static_cast<std::byte*>(memory));
 }
-void DeviceMemory::Free::operator()(std::byte* memory) const noexcept { cudaFree(memory); }
+void DeviceMemory::Free::operator()(std::byte* memory) const noexcept { take(cudaFree(memory)); }
 
 PinnedRange::PinnedRange(void* memory, int64_t bytes) {
   check(cudaHostRegister(memory, static_cast<size_t>(bytes), cudaHostRegisterPortable),
         "pinning host memory");
   memory_.reset(memory);
 }
-void PinnedRange::Unpin::operator()(void* memory) const noexcept { cudaHostUnregister(memory); }
+void PinnedRange::Unpin::operator()(void* memory) const noexcept {
+  take(cudaHostUnregister(memory));
+}
 
 OwnedStream::OwnedStream() {
   cudaStream_t stream = nullptr;
@@ -83,15 +93,18 @@ OwnedStream::OwnedStream() {
   stream_.reset(reinterpret_cast<Stream>(stream));
 }
 void OwnedStream::Destroy::operator()(Stream stream) const noexcept {
-  cudaStreamDestroy(of(stream));
+  take(cudaStreamDestroy(of(stream)));
 }
 
-Event::Event() {
+Event::Event(Waiting waiting) {
   cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+  const unsigned blocking = waiting == Waiting::kSleeps ? cudaEventBlockingSync : 0u;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | blocking), "making an event");
   event_.reset(reinterpret_cast<EventTag*>(event));
 }
-void Event::Destroy::operator()(EventTag* event) const noexcept { cudaEventDestroy(of(event)); }
+void Event::Destroy::operator()(EventTag* event) const noexcept {
+  take(cudaEventDestroy(of(event)));
+}
 void Event::record(Stream stream) {
   check(cudaEventRecord(of(event_.get()), of(stream)), "recording an event");
 }
@@ -111,7 +124,7 @@ Graph Graph::end(Stream stream) {
   check(cudaStreamEndCapture(of(stream), &recorded), "recording a graph");
   cudaGraphExec_t runnable = nullptr;
   const cudaError_t status = cudaGraphInstantiateWithFlags(&runnable, recorded, 0);
-  cudaGraphDestroy(recorded);
+  take(cudaGraphDestroy(recorded));
   check(status, "making a graph");
   Graph graph;
   graph.graph_.reset(reinterpret_cast<GraphTag*>(runnable));
@@ -119,12 +132,11 @@ Graph Graph::end(Stream stream) {
 }
 void Graph::abandon(Stream stream) noexcept {
   cudaGraph_t recorded = nullptr;
-  if (cudaStreamEndCapture(of(stream), &recorded) == cudaSuccess && recorded)
-    cudaGraphDestroy(recorded);
-  cudaGetLastError();
+  if (take(cudaStreamEndCapture(of(stream), &recorded)) == cudaSuccess && recorded)
+    take(cudaGraphDestroy(recorded));
 }
 void Graph::Destroy::operator()(GraphTag* graph) const noexcept {
-  cudaGraphExecDestroy(reinterpret_cast<cudaGraphExec_t>(graph));
+  take(cudaGraphExecDestroy(reinterpret_cast<cudaGraphExec_t>(graph)));
 }
 void Graph::launch(Stream stream) const {
   check(cudaGraphLaunch(reinterpret_cast<cudaGraphExec_t>(graph_.get()), of(stream)),
@@ -144,6 +156,41 @@ void copy_to_host(void* host, const void* device, int64_t bytes, Stream stream) 
 void copy_on_device(void* to, const void* from, int64_t bytes, Stream stream) {
   check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, of(stream)),
         "copying on the GPU");
+}
+// The toolkit has a call for many copies since 12.8, as it is now since 13.
+bool copies_in_batches(int index) noexcept {
+#if CUDART_VERSION >= 13000
+  int takes_host_addresses = 0;
+  return take(cudaDeviceGetAttribute(&takes_host_addresses,
+                                     cudaDevAttrCanUseHostPointerForRegisteredMem, index)) ==
+             cudaSuccess &&
+         takes_host_addresses != 0;
+#else
+  (void)index;
+  return false;
+#endif
+}
+void copy_batch(std::span<const Copy> copies, Stream stream) {
+  if (copies.empty()) return;
+#if CUDART_VERSION >= 13000
+  std::vector<void*> to;
+  std::vector<const void*> from;
+  std::vector<size_t> bytes;
+  for (const Copy& copy : copies) {
+    to.push_back(copy.to);
+    from.push_back(copy.from);
+    bytes.push_back(static_cast<size_t>(copy.bytes));
+  }
+  cudaMemcpyAttributes attributes{};
+  attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+  size_t first = 0;
+  check(cudaMemcpyBatchAsync(to.data(), from.data(), bytes.data(), bytes.size(), &attributes,
+                             &first, 1, of(stream)),
+        "copying in a batch");
+#else
+  (void)stream;
+  throw Error(ErrorKind::kDevice, "this build's CUDA has no batches of copies");
+#endif
 }
 void copy_rows(void* to, int64_t to_stride, const void* from, int64_t from_stride,
                int64_t row_bytes, int64_t rows, Stream stream) {

@@ -66,6 +66,9 @@ std::string run_table(const Engine& engine) {
     tier("device", stats.peak_device_bytes, plan.device_bytes(), stats.device_budget_bytes);
   tier(plan.has_device ? "host" : "memory", stats.peak_memory_bytes, plan.memory_bytes(),
        stats.memory_budget_bytes);
+  if (stats.pinned_bytes + stats.pageable_bytes > 0)
+    text += fmt::format("  tier    host    page-locked     {:>10}          pageable {:>10}\n",
+                        format_bytes(stats.pinned_bytes), format_bytes(stats.pageable_bytes));
   if (plan.has_device)
     text += fmt::format("  tier    host    weights sent up  {:>10} a pass  computed here {:>10}\n",
                         format_bytes(plan.host_weight_bytes + plan.streamed_weight_bytes),
@@ -120,6 +123,8 @@ nlohmann::ordered_json stats_json(const Engine& engine,
        tiers(stats.peak_device_bytes, stats.peak_memory_bytes, stats.peak_disk_bytes)},
       {"budget_bytes",
        tiers(stats.device_budget_bytes, stats.memory_budget_bytes, stats.disk_budget_bytes)},
+      {"pinned_bytes", stats.pinned_bytes},
+      {"pageable_bytes", stats.pageable_bytes},
       {"planned_bytes", engine.plan().device_bytes() + engine.plan().memory_bytes()},
       {"streamed_bytes_per_pass", engine.plan().streamed_weight_bytes},
       {"gathered_bytes", stats.gathered_bytes},

@@ -32,6 +32,9 @@ class Device {
   virtual bool has_own_cores() const noexcept = 0;
   /// Where host memory that copies go from and to should come from; null: anywhere.
   virtual MemorySource* host_memory_source() noexcept { return nullptr; }
+  /// Of that source's memory, what is page-locked for copies and what the system would not lock.
+  virtual int64_t pinned_bytes() const noexcept { return 0; }
+  virtual int64_t pageable_bytes() const noexcept { return 0; }
 };
 
 }  // namespace sluice

@@ -3,11 +3,15 @@
 namespace sluice {
 
 namespace {
-void copy_rows(const Device::Copy& copy, float* to, const float* from, const Chunk& chunk,
-               int64_t cols) {
-  copy(reinterpret_cast<std::byte*>(to + chunk.row_begin * cols),
-       reinterpret_cast<const std::byte*>(from + chunk.row_begin * cols),
-       chunk.count * cols * static_cast<int64_t>(sizeof(float)));
+// Rows of chunks that are `wanted`, neighbours together.
+template <typename Wanted>
+void copy_rows(const MicroBatch& batch, const Wanted& wanted, const Device::Copy& copy, float* to,
+               const float* from, int64_t cols) {
+  for_each_run(batch, wanted, [&](int64_t first, int64_t count) {
+    copy(reinterpret_cast<std::byte*>(to + first * cols),
+         reinterpret_cast<const std::byte*>(from + first * cols),
+         count * cols * static_cast<int64_t>(sizeof(float)));
+  });
 }
 }  // namespace
 
@@ -33,20 +37,17 @@ int64_t AttentionExchange::output_bytes(const MicroBatch& batch) const noexcept 
 
 void AttentionExchange::copy_down(const MicroBatch& batch, int32_t slot,
                                   const Device::Copy& copy) const {
-  for (const Chunk& chunk : batch.chunks) {
-    if (chunk.attention == ChunkAttention::kDevice) continue;
-    copy_rows(copy, k(Side::kHost, slot), k(Side::kDevice, slot), chunk, kv_cols_);
-    copy_rows(copy, v(Side::kHost, slot), v(Side::kDevice, slot), chunk, kv_cols_);
-    if (chunk.attention == ChunkAttention::kHost)
-      copy_rows(copy, q(Side::kHost, slot), q(Side::kDevice, slot), chunk, q_cols_);
-  }
+  copy_rows(batch, is_lower_attention, copy, k(Side::kHost, slot), k(Side::kDevice, slot),
+            kv_cols_);
+  copy_rows(batch, is_lower_attention, copy, v(Side::kHost, slot), v(Side::kDevice, slot),
+            kv_cols_);
+  copy_rows(batch, is_host_attention, copy, q(Side::kHost, slot), q(Side::kDevice, slot), q_cols_);
 }
 
 void AttentionExchange::copy_up(const MicroBatch& batch, int32_t slot,
                                 const Device::Copy& copy) const {
-  for (const Chunk& chunk : batch.chunks)
-    if (chunk.attention == ChunkAttention::kHost)
-      copy_rows(copy, out(Side::kDevice, slot), out(Side::kHost, slot), chunk, q_cols_);
+  copy_rows(batch, is_host_attention, copy, out(Side::kDevice, slot), out(Side::kHost, slot),
+            q_cols_);
 }
 
 }  // namespace sluice

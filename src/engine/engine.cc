@@ -141,7 +141,10 @@ struct Engine::Impl final : TaskRunner {
     for (size_t i = 0; i < shape.sublayers.size(); ++i)
       schedule_shape.sublayers.push_back(
           {weights->schedule_parts(i), shape.sublayers[i].kind == SublayerKind::kAttention});
+    warn_of_pageable();
   }
+
+  void warn_of_pageable() const;
 
   // TaskRunner
   void compute(const Task& task) override {
@@ -194,6 +197,22 @@ struct Engine::Impl final : TaskRunner {
   int64_t counted_up = 0;
   std::vector<TaskEvent> events;
 };
+
+// Where passes move nothing between the tiers only tables and tokens are slower.
+void Engine::Impl::warn_of_pageable() const {
+  if (!device || !options.warn || device->pageable_bytes() == 0) return;
+  const policy::Plan& plan = planned.plan;
+  const bool moves = plan.host_weight_bytes > 0 || plan.host_ring_bytes > 0 ||
+                     plan.inplace_weight_bytes > 0 || plan.host_pages > 0 || plan.disk_pages > 0 ||
+                     plan.activation_host_rows > 0 || plan.activation_disk_bytes > 0;
+  if (!moves) return;
+  options.warn(fmt::format(
+      "{} of {} of host memory could not be page-locked, so copies to and from the device are "
+      "slower there than they were measured: raise what the system lets a process lock (ulimit "
+      "-l, the container's or the virtual machine's limit), or lower --cpu-mem",
+      format_bytes(device->pageable_bytes()),
+      format_bytes(device->pageable_bytes() + device->pinned_bytes())));
+}
 
 void Engine::Impl::transfer(const Task& task, std::function<void(std::exception_ptr)> done) {
   if (task.lane == Lane::kDiskRead || task.lane == Lane::kDiskWrite)
@@ -478,6 +497,8 @@ EngineStats Engine::stats() const {
   if (impl_->device) {
     out.peak_device_bytes = impl_->device->memory().peak();
     out.device_budget_bytes = impl_->device->memory().limit();
+    out.pinned_bytes = impl_->device->pinned_bytes();
+    out.pageable_bytes = impl_->device->pageable_bytes();
   }
   out.memory_budget_bytes = impl_->planned.memory_budget_bytes;
   out.disk_budget_bytes = impl_->options.disk_budget_bytes;

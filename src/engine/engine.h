@@ -98,6 +98,8 @@ struct EngineStats {
   int64_t peak_memory_bytes = 0;  ///< of the arena
   int64_t peak_device_bytes = 0;
   int64_t device_budget_bytes = 0;  ///< 0: no device
+  int64_t pinned_bytes = 0;         ///< of host memory, page-locked for a device's copies
+  int64_t pageable_bytes = 0;       ///< that the system would not lock for them
   int64_t peak_disk_bytes = 0;
   int64_t memory_budget_bytes = 0;
   int64_t disk_budget_bytes = 0;

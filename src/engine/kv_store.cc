@@ -105,28 +105,48 @@ bool KvStore::is_in_host_memory(const PageRef& page) const noexcept {
   return page.tier == PageTier::kHost || (page.tier == PageTier::kCompute && !has_device_);
 }
 
-// A page of the pool, in one layer; `to` has room for whole blocks.
-void KvStore::read_layer(const PageRef& page, int64_t layer, std::byte* to, Device* device) {
+void KvStore::read_layers(const PageRef& page, int64_t first, int64_t count, std::byte* to,
+                          Device* device) {
+  const auto for_each = [&](const auto& take) {
+    for (int64_t i = 0; i < count; ++i) take(first + i, to + i * block_page_bytes_);
+  };
   if (page.tier == PageTier::kDisk) {
-    engine_.read_now({{extent_of(page, layer, to)}});
+    std::vector<io::Extent> extents;
+    for_each(
+        [&](int64_t layer, std::byte* one) { extents.push_back(extent_of(page, layer, one)); });
+    engine_.read_now(extents);
   } else if (is_in_host_memory(page)) {
-    std::memcpy(to, own_address(page, layer), static_cast<size_t>(page_bytes_));
+    for_each([&](int64_t layer, std::byte* one) {
+      std::memcpy(one, own_address(page, layer), static_cast<size_t>(page_bytes_));
+    });
   } else {
-    device->transfer(Direction::kDown, page_bytes_, [&](const Device::Copy& copy) {
-      copy(to, own_address(page, layer), page_bytes_);
+    device->transfer(Direction::kDown, count * page_bytes_, [&](const Device::Copy& copy) {
+      for_each(
+          [&](int64_t layer, std::byte* one) { copy(one, own_address(page, layer), page_bytes_); });
     });
   }
 }
 
-void KvStore::write_layer(const PageRef& page, int64_t layer, const std::byte* from,
-                          Device* device) {
+void KvStore::write_layers(const PageRef& page, int64_t first, int64_t count, const std::byte* from,
+                           Device* device) {
+  const auto for_each = [&](const auto& take) {
+    for (int64_t i = 0; i < count; ++i) take(first + i, from + i * block_page_bytes_);
+  };
   if (page.tier == PageTier::kDisk) {
-    engine_.write_now({{extent_of(page, layer, const_cast<std::byte*>(from))}});
+    std::vector<io::Extent> extents;
+    for_each([&](int64_t layer, const std::byte* one) {
+      extents.push_back(extent_of(page, layer, const_cast<std::byte*>(one)));
+    });
+    engine_.write_now(extents);
   } else if (is_in_host_memory(page)) {
-    std::memcpy(own_address(page, layer), from, static_cast<size_t>(page_bytes_));
+    for_each([&](int64_t layer, const std::byte* one) {
+      std::memcpy(own_address(page, layer), one, static_cast<size_t>(page_bytes_));
+    });
   } else {
-    device->transfer(Direction::kUp, page_bytes_, [&](const Device::Copy& copy) {
-      copy(own_address(page, layer), from, page_bytes_);
+    device->transfer(Direction::kUp, count * page_bytes_, [&](const Device::Copy& copy) {
+      for_each([&](int64_t layer, const std::byte* one) {
+        copy(own_address(page, layer), one, page_bytes_);
+      });
     });
   }
 }
@@ -147,11 +167,8 @@ void KvStore::copy_page(const PageRef& from, const PageRef& to, Device* device) 
     std::byte* layers = is_in_memory ? swap_.data() + at : between_.data();
     const io::Extent in_file{swap_file_, at, count * block_page_bytes_, layers};
     if (is_restored && !has_device_) engine_.read_now({{in_file}});
-    for (int64_t i = 0; i < count; ++i) {
-      std::byte* one = layers + i * block_page_bytes_;
-      if (!is_restored) read_layer(from, first + i, one, device);
-      if (!is_saved) write_layer(to, first + i, one, device);
-    }
+    if (!is_restored) read_layers(from, first, count, layers, device);
+    if (!is_saved) write_layers(to, first, count, layers, device);
     if (is_saved && !has_device_) engine_.write_now({{in_file}});
   }
 }

@@ -57,14 +57,19 @@ class KvStore {
   /// store may be under way. `device` as the arenas given. Errors: kFile, kDevice.
   void copy_page(const PageRef& from, const PageRef& to, Device* device);
   int64_t swap_pages() const noexcept { return swap_pages_; }
+  /// Whether some pages live below what computes.
+  bool has_lower_pages() const noexcept { return pages_count_.host + pages_count_.disk > 0; }
 
   std::span<std::byte> memory() const noexcept { return pages_.span(); }
   std::span<std::byte> host_memory() const noexcept { return host_pages_.span(); }
   std::span<std::byte> swap_memory() const noexcept { return swap_.span(); }
 
  private:
-  void read_layer(const PageRef& page, int64_t layer, std::byte* to, Device* device);
-  void write_layer(const PageRef& page, int64_t layer, const std::byte* from, Device* device);
+  // Layers [first, first + count) of a page, one behind the other in blocks of the disk.
+  void read_layers(const PageRef& page, int64_t first, int64_t count, std::byte* to,
+                   Device* device);
+  void write_layers(const PageRef& page, int64_t first, int64_t count, const std::byte* from,
+                    Device* device);
   bool is_in_host_memory(const PageRef& page) const noexcept;
   std::byte* own_address(const PageRef& page, int64_t layer) const noexcept;
   io::Extent extent_of(const PageRef& page, int64_t layer, std::byte* memory) const noexcept;

@@ -79,18 +79,18 @@ std::vector<ChunkPages> OperatorRunner::device_chunks(int64_t layer) {
 
 void OperatorRunner::keep_for_host(Rows q, Rows k, Rows v, Rows out, const RowCopy& copy) const {
   const AttentionExchange& exchange = *parts_.exchange;
-  const auto keep = [&](const Chunk& chunk, const Rows& from, float* to) {
-    copy(to + chunk.row_begin * from.cols, from, chunk.row_begin, chunk.count);
+  const auto keep = [&](const auto& wanted, const Rows& from, float* to) {
+    for_each_run(*batch_, wanted, [&](int64_t first, int64_t count) {
+      copy(to + first * from.cols, from, first, count);
+    });
   };
   const int32_t slot = task_.attention_slot;
   constexpr auto kSide = AttentionExchange::Side::kDevice;
-  for (const Chunk& chunk : batch_->chunks) {
-    if (chunk.attention != ChunkAttention::kHost) keep(chunk, out, exchange.out(kSide, slot));
-    if (chunk.attention == ChunkAttention::kDevice) continue;
-    keep(chunk, k, exchange.k(kSide, slot));
-    keep(chunk, v, exchange.v(kSide, slot));
-    if (chunk.attention == ChunkAttention::kHost) keep(chunk, q, exchange.q(kSide, slot));
-  }
+  keep([](ChunkAttention where) { return where != ChunkAttention::kHost; }, out,
+       exchange.out(kSide, slot));
+  keep(is_lower_attention, k, exchange.k(kSide, slot));
+  keep(is_lower_attention, v, exchange.v(kSide, slot));
+  keep(is_host_attention, q, exchange.q(kSide, slot));
 }
 
 }  // namespace sluice

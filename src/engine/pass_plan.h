@@ -20,6 +20,10 @@ enum class ChunkAttention : uint8_t {
   kHost     ///< the host attends: queries go down, outputs come up
 };
 
+/// Whether the host attends; and whether keys and values live below the device.
+constexpr bool is_host_attention(ChunkAttention where) { return where == ChunkAttention::kHost; }
+constexpr bool is_lower_attention(ChunkAttention where) { return where != ChunkAttention::kDevice; }
+
 /// A run of new tokens of one sequence.
 struct Chunk {
   Sequence* sequence = nullptr;
@@ -56,6 +60,22 @@ struct MicroBatch {
 
   int64_t rows() const noexcept { return static_cast<int64_t>(token_ids.size()); }
 };
+
+/// Calls `run(first_row, rows)` for each run of neighbouring rows whose chunks are `wanted`.
+template <typename Wanted, typename Run>
+void for_each_run(const MicroBatch& batch, const Wanted& wanted, const Run& run) {
+  int64_t first = 0;
+  int64_t end = 0;
+  for (const Chunk& chunk : batch.chunks) {
+    if (!wanted(chunk.attention)) continue;
+    if (chunk.row_begin != end || end == first) {
+      if (end > first) run(first, end - first);
+      first = chunk.row_begin;
+    }
+    end = int64_t{chunk.row_begin} + chunk.count;
+  }
+  if (end > first) run(first, end - first);
+}
 
 struct PassLimits {
   int64_t micro_batch_sequences = 1;

@@ -1,18 +1,40 @@
 #pragma once
-// Settings of the host's stand-in for the CUDA runtime (driver.h), for tests. One setting for the
-// whole process; set it while no work is queued.
+// Settings of the host's stand-in for the CUDA runtime (host_runtime.h), for tests, and what it has
+// counted since the process began. One setting for the whole process; set it while no work is
+// queued.
 #include <cstdint>
 
 namespace sluice::cuda::host {
 
-/// Draws the order of threads in a block and of work on different streams: 0 rising and as given,
-/// 1 falling, else random.
+/// The order of threads in a block as run_grid() has it (host_grid.h), and of work on different
+/// streams: 0 as given, 1 the last first, else random.
 void set_seed(uint64_t seed);
-/// Whether a recorded graph is refused at its end, as a driver may.
-void refuse_graphs(bool refuses);
-/// Bytes of device memory in use; kernels run and graphs launched since the start.
+
+/// What a driver may refuse.
+struct Refusals {
+  bool capture = false;              ///< to record a stream
+  bool graphs = false;               ///< to make a graph of what was recorded
+  bool batches = false;              ///< many copies in one call
+  int64_t pinned_bytes = INT64_MAX;  ///< to page-lock more than this at a time, all together
+};
+void refuse(const Refusals& refusals);
+void refuse_graphs(bool refuses);  ///< that alone
+
+/// Bytes of device memory, and of page-locked host memory, in use.
 int64_t device_bytes_in_use();
-int64_t kernels_run();
-int64_t graphs_run();
+int64_t pinned_bytes_in_use();
+
+struct Counts {
+  int64_t kernels = 0;                  ///< run
+  int64_t graphs = 0;                   ///< launched
+  int64_t copies = 0;                   ///< asked for: a call each, a batch is one
+  int64_t batched_copies = 0;           ///< those in batches
+  int64_t registrations = 0;            ///< of host memory to page-lock
+  int64_t largest_registration = 0;     ///< bytes
+  int64_t unfaulted_registrations = 0;  ///< whose memory had pages that were never touched
+  int64_t spinning_waits = 0;           ///< of a thread that keeps its core while it waits
+};
+Counts counts();
+int64_t graphs_run();  ///< counts().graphs
 
 }  // namespace sluice::cuda::host

@@ -70,8 +70,9 @@ class BlockRun {
     threads_.resize(order_.size());
     warps_.resize(order_.size() / kWarp);
     std::iota(order_.begin(), order_.end(), 0);
-    if (seed == 1) std::reverse(order_.begin(), order_.end());
-    if (seed > 1) random_.emplace(seed);
+    if (seed == 1 || seed == 3) std::reverse(order_.begin(), order_.end());
+    if (seed >= kFirstRandomOrder) random_.emplace(seed);
+    is_greedy_ = seed == 2 || seed == 3 || (random_ && seed % 2 == 1);
   }
 
   void run(int x, int y, int z);
@@ -82,6 +83,8 @@ class BlockRun {
 
  private:
   void step(FiberThread& thread);
+  bool step_all();
+  bool step_warps();
   void release_barrier();
   [[noreturn]] void report_deadlock() const;
   [[noreturn]] void raise(const std::string& message) const {
@@ -97,6 +100,7 @@ class BlockRun {
   std::vector<WarpState> warps_;
   std::vector<int> order_;
   std::optional<std::mt19937_64> random_;
+  bool is_greedy_ = false;
   int at_barrier_ = 0;
   int done_ = 0;
   std::string problem_;
@@ -142,15 +146,43 @@ void BlockRun::run(int x, int y, int z) {
   current_run = this;
   while (done_ < shape_.threads) {
     if (random_) std::shuffle(order_.begin(), order_.end(), *random_);
-    bool has_moved = false;
-    for (const int index : order_) {
+    const bool has_moved = is_greedy_ ? step_warps() : step_all();
+    if (!has_moved) report_deadlock();
+  }
+}
+
+// Each thread that can goes on, in turn.
+bool BlockRun::step_all() {
+  bool has_moved = false;
+  for (const int index : order_) {
+    FiberThread& thread = threads_[static_cast<size_t>(index)];
+    if (thread.state != State::kReady) continue;
+    has_moved = true;
+    step(thread);
+  }
+  return has_moved;
+}
+
+// The warp of the first thread that can goes on until none of it can: past a barrier too, where it
+// was the last to come.
+bool BlockRun::step_warps() {
+  const auto first = std::find_if(order_.begin(), order_.end(), [&](int index) {
+    return threads_[static_cast<size_t>(index)].state == State::kReady;
+  });
+  if (first == order_.end()) return false;
+  const int begin = *first / kWarp * kWarp;
+  const bool is_falling = *first != begin;
+  for (bool has_moved = true; has_moved;) {
+    has_moved = false;
+    for (int i = 0; i < kWarp; ++i) {
+      const int index = is_falling ? begin + kWarp - 1 - i : begin + i;
       FiberThread& thread = threads_[static_cast<size_t>(index)];
       if (thread.state != State::kReady) continue;
       has_moved = true;
       step(thread);
     }
-    if (!has_moved) report_deadlock();
   }
+  return true;
 }
 
 void BlockRun::step(FiberThread& thread) {

@@ -1,7 +1,9 @@
 #pragma once
 // Runs a grid of blocks on the host, one fiber a thread, for tests of CUDA kernels without a GPU. A
-// block's fibers run until they meet a barrier or a warp operation; the order in which they run is
-// drawn from a seed, so that a missing barrier shows. Shared memory is filled with NaN before each
+// block's fibers run until they meet a barrier or a warp operation. The order in which they run is
+// drawn from a seed, so that a missing barrier shows: either all go in turns, and none is far ahead
+// of the others, or warps are greedy, and one goes on until all of it waits for the block. Shared
+// memory is filled with NaN before each
 // block and is exactly as large as asked for (the address sanitizer sees beyond it). Asynchronous
 // copies spoil their destination when issued and land at the wait. Threads that wait for each other
 // in vain, or meet at different places, are an error that names both places. One grid at a time.
@@ -41,13 +43,16 @@ struct Thread {
   const Block* block = nullptr;
 };
 
-/// Runs `body` once for each thread of the grid. `seed` 0: threads in rising order, 1: falling,
-/// else drawn anew whenever they are looked through. Throws Error(kInternal) naming kernel, block
-/// and places when the threads can't go on.
+constexpr uint64_t kFirstRandomOrder = 4;
+
+/// Runs `body` once for each thread of the grid. `seed` 0: threads in rising order in turns, 1:
+/// falling; 2: rising order, greedy warps, 3: falling; from kFirstRandomOrder on the order is drawn
+/// anew whenever they are looked through, of greedy warps where it is odd. Throws Error(kInternal)
+/// naming kernel, block and places when the threads can't go on.
 void run_grid(const char* name, const LaunchShape& shape, uint64_t seed,
               const std::function<void()>& body);
 
-/// Queues a kernel on a stream of the host's driver (host_driver.cc).
+/// Queues a kernel on a stream of the host's driver (host_runtime.cc).
 void enqueue_kernel(const char* name, const LaunchShape& shape, Stream stream,
                     std::function<void()> body);
 

@@ -23,6 +23,10 @@ void state_budget() {
                 Facts::kPlannedBlocks > 0);
 }
 
+/// Throws Error(kDevice) when an earlier call left an error with this thread, as the launch of a
+/// GPU's kernel would; `kernel` is its name.
+void check_launch(const char* kernel);
+
 inline int thread_index() { return host::thread().index; }
 inline int block_threads() { return host::thread().block->threads; }
 inline int block_x() { return host::thread().block->x; }
@@ -136,6 +140,7 @@ void launch(const char* name, void (*kernel)(Parameters...), Grid grid, int thre
             int64_t shared_bytes, Stream stream, const Arguments&... arguments) {
   host::enqueue_kernel(name, {grid, threads, shared_bytes}, stream,
                        [kernel, arguments...] { kernel(arguments...); });
+  check_launch(name);
 }
 
 }  // namespace sluice::cuda

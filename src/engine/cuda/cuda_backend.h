@@ -10,8 +10,9 @@ namespace sluice {
 class CudaBackend final : public Backend {
  public:
   /// As CudaDevice. `uses_graphs`: decode passes of resident models are launched as a whole.
-  CudaBackend(int gpu, int64_t memory_bytes, bool uses_graphs = true)
-      : device_(gpu, memory_bytes), uses_graphs_(uses_graphs) {}
+  CudaBackend(int gpu, int64_t memory_bytes, bool uses_graphs = true,
+              const PinnedSource::Sizes& pinning = {})
+      : device_(gpu, memory_bytes, pinning), uses_graphs_(uses_graphs) {}
   /// Weights come from disk into the GPU's memory by `direct`; before an engine is opened.
   void read_with(std::unique_ptr<GpuDirectEngine> direct) { direct_ = std::move(direct); }
 

@@ -50,51 +50,52 @@ void CudaDevice::DeviceSource::give_back(std::byte* memory, int64_t) noexcept {
   ranges_.erase(memory);
 }
 
-std::byte* CudaDevice::PinnedSource::take(int64_t bytes) {
-  std::byte* memory = map_memory(bytes);
-  if (!memory) return nullptr;
-  const std::lock_guard lock(mutex_);
-  try {
-    ranges_.emplace(memory, cuda::PinnedRange(memory, bytes));
-  } catch (const Error&) {
-    // Containers may limit locked memory: copies then go through the driver's own buffers.
-    pageable_bytes_ += bytes;
-  }
-  return memory;
-}
-
-void CudaDevice::PinnedSource::give_back(std::byte* memory, int64_t bytes) noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    ranges_.erase(memory);
-  }
-  unmap_memory(memory, bytes);
-}
-
-CudaDevice::CudaDevice(int index, int64_t memory_bytes)
+CudaDevice::CudaDevice(int index, int64_t memory_bytes, const PinnedSource::Sizes& pinning)
     : index_(index),
       properties_(properties_of(index)),
       source_(index),
-      memory_("GPU memory", budget(index, properties_, memory_bytes), &source_) {}
+      pinned_(pinning),
+      memory_("GPU memory", budget(index, properties_, memory_bytes), &source_),
+      uses_batches_(cuda::copies_in_batches(index)) {}
+
+void CudaDevice::queue(const std::vector<RangeCopy>& copies, Direction direction,
+                       cuda::Stream stream) {
+  const bool is_up = direction == Direction::kUp;
+  // Batches take page-locked memory alone.
+  if (copies.size() > 1 && uses_batches_ && pinned_.pageable_bytes() == 0) {
+    std::vector<cuda::Copy> batch;
+    for (const RangeCopy& copy : copies) batch.push_back({copy.to, copy.from, copy.bytes});
+    try {
+      return cuda::copy_batch(batch, stream);
+    } catch (const Error&) {
+      uses_batches_ = false;
+    }
+  }
+  for (const RangeCopy& copy : copies)
+    pinned_.cut(is_up ? copy.from : copy.to, copy.bytes, [&](int64_t offset, int64_t bytes) {
+      if (is_up)
+        cuda::copy_to_device(copy.to + offset, copy.from + offset, bytes, stream);
+      else
+        cuda::copy_to_host(copy.to + offset, copy.from + offset, bytes, stream);
+    });
+}
 
 void CudaDevice::transfer(Direction direction, int64_t,
                           const std::function<void(const Copy&)>& copies) {
   cuda::use_device(index_);
-  const bool is_up = direction == Direction::kUp;
-  const cuda::Stream stream = (is_up ? up_ : down_).get();
+  Link& link = direction == Direction::kUp ? up_ : down_;
+  std::vector<RangeCopy> asked;
   copies([&](std::byte* to, const std::byte* from, int64_t bytes) {
-    if (is_up)
-      cuda::copy_to_device(to, from, bytes, stream);
-    else
-      cuda::copy_to_host(to, from, bytes, stream);
+    asked.push_back({to, from, bytes});
   });
-  cuda::synchronize(stream);
+  queue(merge_neighbours(std::move(asked)), direction, link.stream.get());
+  link.wait();
 }
 
 void CudaDevice::load(std::byte* to, const std::byte* from, int64_t bytes) {
   cuda::use_device(index_);
-  cuda::copy_to_device(to, from, bytes, up_.get());
-  cuda::synchronize(up_.get());
+  queue({{to, from, bytes}}, Direction::kUp, up_.stream.get());
+  up_.wait();
 }
 
 }  // namespace sluice

@@ -1,11 +1,15 @@
 #pragma once
 // A GPU as the engine's Device: memory taken from CUDA once, at the start, and host memory pinned
-// in the ranges that the arenas take, so that copies need no core. Thread safe as Device.
+// in the ranges that the arenas take, so that copies need no core. Who waits for a transfer sleeps:
+// its core belongs to attention on the host. Thread safe as Device.
+#include <atomic>
 #include <map>
 #include <mutex>
 
 #include "kernels/cuda/driver.h"
 #include "src/device/device.h"
+#include "src/device/merged_copies.h"
+#include "src/engine/cuda/pinned_source.h"
 
 namespace sluice {
 
@@ -13,7 +17,7 @@ class CudaDevice final : public Device {
  public:
   /// `memory_bytes` of GPU `index`; 0: what is free now, less a reserve for CUDA itself. Errors:
   /// kDevice (no such GPU), kResource.
-  CudaDevice(int index, int64_t memory_bytes);
+  CudaDevice(int index, int64_t memory_bytes, const PinnedSource::Sizes& pinning = {});
 
   Arena& memory() noexcept override { return memory_; }
   void transfer(Direction direction, int64_t bytes,
@@ -26,8 +30,8 @@ class CudaDevice final : public Device {
   int index() const noexcept { return index_; }
   const cuda::DeviceProperties& properties() const noexcept { return properties_; }
   cuda::Stream compute_stream() const noexcept { return compute_.get(); }
-  /// Bytes of host memory that could not be pinned.
-  int64_t pageable_bytes() const noexcept { return pinned_.pageable_bytes(); }
+  int64_t pinned_bytes() const noexcept override { return pinned_.pinned_bytes(); }
+  int64_t pageable_bytes() const noexcept override { return pinned_.pageable_bytes(); }
 
  private:
   class DeviceSource final : public MemorySource {
@@ -41,17 +45,16 @@ class CudaDevice final : public Device {
     std::mutex mutex_;  // guards ranges_
     std::map<std::byte*, cuda::DeviceMemory> ranges_;
   };
-  class PinnedSource final : public MemorySource {
-   public:
-    std::byte* take(int64_t bytes) override;
-    void give_back(std::byte* memory, int64_t bytes) noexcept override;
-    int64_t pageable_bytes() const noexcept { return pageable_bytes_; }
-
-   private:
-    std::mutex mutex_;  // guards ranges_
-    std::map<std::byte*, cuda::PinnedRange> ranges_;
-    int64_t pageable_bytes_ = 0;
+  // A direction's lane: one thread at a time.
+  struct Link {
+    cuda::OwnedStream stream;
+    cuda::Event end{cuda::Waiting::kSleeps};
+    void wait() {
+      end.record(stream.get());
+      end.synchronize();
+    }
   };
+  void queue(const std::vector<RangeCopy>& copies, Direction direction, cuda::Stream stream);
 
   int index_;
   cuda::DeviceProperties properties_;
@@ -59,8 +62,9 @@ class CudaDevice final : public Device {
   PinnedSource pinned_;
   Arena memory_;
   cuda::OwnedStream compute_;
-  cuda::OwnedStream up_;
-  cuda::OwnedStream down_;
+  Link up_;
+  Link down_;
+  std::atomic<bool> uses_batches_;
 };
 
 }  // namespace sluice

@@ -160,7 +160,7 @@ void CudaRunner::gather_below(std::string_view role, std::span<const int32_t> id
     i = end;
   }
   // Staging is used again by the next table of this task.
-  if (!below.empty()) cuda::synchronize(stream());
+  if (!below.empty()) settle_stream();
   written(out);
 }
 
@@ -411,7 +411,7 @@ void CudaRunner::multiply(const MatrixView& view, Rows in, const float* bias, fl
   if (bias)
     cuda::add_bias(to, bias + view.resident_rows, {in.rows, view.inplace_rows, ldy}, stream());
   // The host's output is used again by the next matrix.
-  cuda::synchronize(stream());
+  settle_stream();
 }
 
 void CudaRunner::linear(std::string_view role, std::string_view bias, Rows in, Rows out) {

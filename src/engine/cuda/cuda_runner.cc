@@ -34,6 +34,10 @@ CudaRunner::CudaRunner(const RunnerParts& parts, CudaDevice& device, std::span<s
       dense_(areas_.dense.data()),
       sampler_(parts.model->shape().vocab_size, logit_rows(need_), areas_.sampling,
                staging_.sampling),
+      waiting_(is_resident() && !parts.kv->has_lower_pages() ? cuda::Waiting::kSpins
+                                                             : cuda::Waiting::kSleeps),
+      input_is_down_(waiting_),
+      queued_is_done_(waiting_),
       narrow_type_(parts.model->shape().weight_dtype == DType::kBF16 && device.properties().has_bf16
                        ? DType::kBF16
                        : DType::kF16),
@@ -79,8 +83,13 @@ void CudaRunner::run(const Task& task, const MicroBatch& batch, size_t batch_ind
   if (others_wait_for(task)) wait_for_stream();
 }
 
+void CudaRunner::settle_stream() {
+  queued_is_done_.record(stream());
+  queued_is_done_.synchronize();
+}
+
 void CudaRunner::wait_for_stream() {
-  cuda::synchronize(stream());
+  settle_stream();
   tables_.reset();
   attention_.reset();
 }
@@ -166,8 +175,8 @@ const float* CudaRunner::constant(std::span<const float> values) {
 // Tokens are chosen where the logits are; rows that are wanted themselves come to the host.
 void CudaRunner::hand_over(float* logits, int64_t first, int64_t rows, int64_t vocab_size) {
   auto* staged = reinterpret_cast<float*>(staging_.logits.data());
-  const auto fetch = [&](int64_t row) {
-    cuda::copy_to_host(staged + row * vocab_size, logits + row * vocab_size, vocab_size * 4,
+  const auto fetch = [&](int64_t row, int64_t count) {
+    cuda::copy_to_host(staged + row * vocab_size, logits + row * vocab_size, count * vocab_size * 4,
                        stream());
   };
   constexpr int64_t kHost = -1;
@@ -177,7 +186,12 @@ void CudaRunner::hand_over(float* logits, int64_t first, int64_t rows, int64_t v
   for (int64_t row = 0; row < rows; ++row) {
     const auto request = consumer_->wanted_token(*batch_, static_cast<size_t>(first + row));
     places.push_back(request && sampler_.add(row, *request) ? sampled++ : kHost);
-    if (places.back() == kHost) fetch(row);
+  }
+  // Neighbours together.
+  for (int64_t row = 0, end = 0; row < rows; row = end) {
+    const auto is_wanted = [&](int64_t at) { return places[static_cast<size_t>(at)] == kHost; };
+    for (end = row + 1; is_wanted(row) && end < rows && is_wanted(end);) ++end;
+    if (is_wanted(row)) fetch(row, end - row);
   }
   sampler_.queue(logits, stream());
   wait_for_stream();
@@ -189,7 +203,7 @@ void CudaRunner::hand_over(float* logits, int64_t first, int64_t rows, int64_t v
         consumer_->take_token(*batch_, index, std::move(*choice));
         continue;
       }
-      fetch(row);
+      fetch(row, 1);
       wait_for_stream();
     }
     consumer_->take_logits(*batch_, index,

@@ -104,6 +104,9 @@ class CudaRunner final : public OperatorRunner {
   /// Hands over the rows of one part of the logits, of which the first is needed row `first`.
   void hand_over(float* logits, int64_t first, int64_t rows, int64_t vocab_size);
 
+  /// Until all that is queued has run.
+  void settle_stream();
+  /// The same, and tables are empty again.
   void wait_for_stream();
   cuda::Stream stream() const noexcept { return device_.compute_stream(); }
 
@@ -115,7 +118,10 @@ class CudaRunner final : public OperatorRunner {
   std::optional<Team> lane_team_;  // of the host's lane, whose thread is not the other tasks'
   cuda::DenseLinear dense_;
   DeviceSampler sampler_;
+  // Where the host computes and copies beside the device, who waits for it leaves its core to that.
+  cuda::Waiting waiting_;
   cuda::Event input_is_down_;
+  cuda::Event queued_is_done_;
   DType narrow_type_;
   bool narrow_is_fp8_ = false;  // what rounded_ are
   CopiedRows coded_;

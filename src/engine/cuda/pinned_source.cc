@@ -1,0 +1,96 @@
+#include "src/engine/cuda/pinned_source.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "src/base/error.h"
+#include "src/base/prefault.h"
+
+namespace sluice {
+
+namespace {
+// Memory is zeroed at its whole rate by a few cores.
+int faulting_threads() {
+  cpu_set_t set;
+  const int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  return std::clamp(cores, 1, 16);
+}
+}  // namespace
+
+// The next piece is faulted in while the driver looks at the pages of the one before.
+void PinnedSource::pin(std::byte* memory, Range& range) const {
+  const int threads = faulting_threads();
+  const auto fault_in = [&](int64_t begin) {
+    const int64_t bytes = std::min(sizes_.piece, range.bytes - begin);
+    std::vector<std::span<std::byte>> piece;
+    if (bytes > 0) piece.emplace_back(memory + begin, static_cast<size_t>(bytes));
+    return std::make_unique<Prefault>(piece, threads);
+  };
+  std::unique_ptr<Prefault> ahead = fault_in(0);
+  try {
+    for (int64_t begin = 0; begin < range.bytes; begin += sizes_.piece) {
+      ahead->finish();
+      ahead = fault_in(begin + sizes_.piece);
+      const int64_t bytes = std::min(sizes_.piece, range.bytes - begin);
+      range.pieces.emplace_back(memory + begin, bytes);
+      range.pinned_bytes += bytes;
+    }
+  } catch (const Error&) {
+    // Containers and virtual machines may limit what is page-locked.
+    if (range.bytes > sizes_.whole) return;
+    range.pieces.clear();
+    range.pinned_bytes = 0;
+  }
+}
+
+std::byte* PinnedSource::take(int64_t bytes) {
+  std::byte* memory = map_memory(bytes);
+  if (!memory) return nullptr;
+  Range range;
+  range.bytes = bytes;
+  pin(memory, range);
+  const std::lock_guard lock(mutex_);
+  pinned_bytes_ += range.pinned_bytes;
+  pageable_bytes_ += bytes - range.pinned_bytes;
+  ranges_.emplace(memory, std::move(range));
+  return memory;
+}
+
+void PinnedSource::give_back(std::byte* memory, int64_t bytes) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = ranges_.find(memory);
+    pinned_bytes_ -= found->second.pinned_bytes;
+    pageable_bytes_ -= found->second.bytes - found->second.pinned_bytes;
+    ranges_.erase(found);
+  }
+  unmap_memory(memory, bytes);
+}
+
+int64_t PinnedSource::pinned_bytes() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return pinned_bytes_;
+}
+
+int64_t PinnedSource::pageable_bytes() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return pageable_bytes_;
+}
+
+void PinnedSource::cut(const std::byte* at, int64_t bytes,
+                       const std::function<void(int64_t, int64_t)>& part) const {
+  int64_t pinned = bytes;  // from `at` on
+  {
+    const std::lock_guard lock(mutex_);
+    auto range = ranges_.upper_bound(at);
+    if (range != ranges_.begin() && (--range, at < range->first + range->second.bytes))
+      pinned = std::clamp<int64_t>(range->first + range->second.pinned_bytes - at, 0, bytes);
+  }
+  if (pinned > 0) part(0, pinned);
+  if (pinned < bytes) part(pinned, bytes - pinned);
+}
+
+}  // namespace sluice
