@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # What a machine with a GPU is asked, in calls of less than ten minutes, nothing to download:
 #
-#   scripts/gpu-check.sh                      the first call: tests, kernels, sanitizer, by what they are worth, in 9 minutes
+#   scripts/gpu-check.sh                      the first call: tests, kernels, sanitizer, ncu, by what they are worth, in 9 minutes
 #   scripts/gpu-check.sh --part e2e-resident  models of random weights in the GPU's memory: graphs, int8, fp8
 #   scripts/gpu-check.sh --part e2e-offload   models larger than 16 GiB of it: their lanes, expected and measured
 #   scripts/gpu-check.sh --part large         Llama-3-70B and OPT-175B in int4, out of 40 and 100 GB of host memory
 #   scripts/gpu-check.sh --part peers         the same models on Accelerate and FlexGen where Python has them
 #   scripts/gpu-check.sh --part build         builds the programs for this GPU, where there is no bundle of them
 #
-# Parts: build, tests, kernels, sanitizer, e2e-resident, e2e-offload, large, peers; several with commas between, or "all". The
+# Parts: build, tests, kernels, sanitizer, ncu, e2e-resident, e2e-offload, large, peers; several with commas between, or "all". The
 # programs are those of a bundle (scripts/gpu_bundle.sh; this script lies in it), else of --part build.
 # --out DIR (default gpu-check): summary.md, and one NAME.tar.gz a call with the logs and the JSON, whole after every step:
 # whoever ends a call early has what was done. --seconds N (default 540, of all parts 4800): of the call. --gpu N. --cpu-mem SIZE (default: four
@@ -19,7 +19,7 @@ set -uo pipefail
 called_from=$PWD
 cd "$(dirname "$0")/.." || exit 2
 usage() { echo "gpu-check: $1" >&2; sed -n '2,21p' scripts/gpu-check.sh >&2; exit 2; }
-parts=tests,kernels,sanitizer out=gpu-check gpu=0 models= seconds= cpu_mem= rehearses=
+parts=tests,kernels,sanitizer,ncu out=gpu-check gpu=0 models= seconds= cpu_mem= rehearses=
 while [ $# -gt 0 ]; do
   case $1 in
     --rehearse) rehearses=yes; shift; continue ;;
@@ -39,10 +39,10 @@ done
 [[ $gpu =~ ^[0-9]+$ ]] || usage "--gpu $gpu is no number"
 [ -n "$seconds" ] || { [ "$parts" = all ] && seconds=4800 || seconds=540; }
 [[ $seconds =~ ^[1-9][0-9]*$ ]] || usage "--seconds $seconds is no number of seconds"
-[ "$parts" != all ] || parts=build,tests,kernels,sanitizer,e2e-resident,e2e-offload,large,peers
+[ "$parts" != all ] || parts=build,tests,kernels,sanitizer,ncu,e2e-resident,e2e-offload,large,peers
 for part in ${parts//,/ }; do
   case $part in
-    build | tests | kernels | sanitizer | e2e-resident | e2e-offload | large | peers) ;;
+    build | tests | kernels | sanitizer | ncu | e2e-resident | e2e-offload | large | peers) ;;
     *) usage "no part $part" ;;
   esac
 done
@@ -58,12 +58,13 @@ if [ "$(kib "$out")" -lt 51200 ]; then
 fi
 call=$(date -u +%Y%m%dT%H%M%SZ)-${parts//,/-}
 . scripts/gpu_steps.sh
+choose_gpu
 begin
 work=$(mktemp -d) || { echo "gpu-check: no temporary folder: set TMPDIR" >&2; exit 2; }
 . scripts/gpu_parts.sh
 
 say "## $(date -u +%Y-%m-%d) ${rehearses:+rehearsal on the host, no GPU: }$parts"
-say "$(timeout 10 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.mem,temperature.gpu --format=csv,noheader -i "$gpu" 2>/dev/null ||
+say "$(timeout 10 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.mem,temperature.gpu --format=csv,noheader -i "$device" 2>/dev/null ||
   echo 'no nvidia-smi'), commit $(cat VERSION 2>/dev/null || git rev-parse --short HEAD 2>/dev/null || echo unknown)"
 for part in ${parts//,/ }; do
   [ "$part" = build ] || [ -n "$looked" ] || look_at_machine || { finish; exit 1; }

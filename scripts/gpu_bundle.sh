@@ -58,7 +58,7 @@ for program in "${programs[@]}"; do
   read -r name target folder <<<"$program"
   [ "$target" = sluice_tool ] && target=sluice
   strip -o "$root/bin/$name" "$build/$folder/$target"
-  readelf -d "$root/bin/$name" | grep -q 'Library rpath: \[$ORIGIN/lib' ||
+  readelf -d "$root/bin/$name" | grep 'Library rpath: \[$ORIGIN/lib' >/dev/null ||
     { echo "gpu_bundle: $name does not look for its libraries in \$ORIGIN/lib" >&2; exit 1; }
 done
 for library in "${libraries[@]}"; do strip -o "$root/bin/$library" "$build/tests/$library"; done
@@ -73,7 +73,7 @@ for program in "${programs[@]}"; do read -r name target folder <<<"$program"; ld
   done
 # Programs load these by name: the stubs of old times, which NVIDIA's libraries still ask for.
 for library in libpthread.so.0 libdl.so.2 librt.so.1; do
-  found=$(ldconfig -p | awk -v name="$library" '$1 == name { print $NF; exit }')
+  found=$(ldconfig -p | awk -v name="$library" '$1 == name && !seen++ { print $NF }')
   [ -z "$found" ] || cp -nL "$found" "$root/bin/lib/glibc/"
 done
 if [ -z "$stand_in" ]; then

@@ -23,7 +23,7 @@ look_at_machine() {
   find_cublas
   choose_loader || { failures=1; return 1; }
   step doctor 40 sluice doctor --no-speed || return 1
-  grep -hE '^(ok|look) +(CUDA|cuBLASLt|memory) ' "$work/doctor.log" | cut -c -400 | sed 's/^ */      /' | tee -a "$out/summary.md"
+  grep -hE '^(ok|look) +(CUDA|cuBLASLt|memory) ' "$work/doctor.log" | cut -c -400 | sed 's/^ */      /' | say_lines
   [ -n "$rehearses" ] && return 0
   if grep -q 'no GPU in use\|built without it' "$work/doctor.log"; then
     say "- no GPU that CUDA can use (doctor says why, nvidia-smi what the driver is): nothing to check"
@@ -61,16 +61,17 @@ for root in nvidia.__path__:
     for folder in "$place/lib64" "$place/targets/x86_64-linux/lib" "$place/lib"; do
       [ -e "$folder/$name" ] || continue
       ln -s "$folder/$name" "$bin/lib/$name" 2>/dev/null || export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
+      say "$name: $folder"
       return 0
     done
   done
-  ldconfig -p 2>/dev/null | grep -q "$name" ||
+  ldconfig -p 2>/dev/null | grep "$name" >/dev/null ||
     say "- no $name in the toolkit's or pip's folders: products of plain weights will fail (pip install nvidia-cublas)"
 }
 
 # Containers mount the driver where the loader does not look unless they say so.
 find_driver() {
-  ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1' && return 0
+  ldconfig -p 2>/dev/null | grep 'libcuda\.so\.1' >/dev/null && return 0
   local folder
   for folder in /usr/local/nvidia/lib64 /usr/lib64-nvidia /usr/lib/wsl/lib; do
     case ":${LD_LIBRARY_PATH:-}:" in *":$folder:"*) return 0 ;; esac
@@ -90,19 +91,19 @@ part_build() {
 part_tests() {
   export SLUICE_FIXTURES_ROOT=$PWD/tests/fixtures SLUICE_HARDWARE=none
   step vocabulary 60 cuda_kernels_gpu_test --gtest_filter='CudaVocabulary*'
-  grep -h 'vocabulary hash' "$work/vocabulary.log" 2>/dev/null | tee -a "$out/summary.md"
+  grep -h 'vocabulary hash' "$work/vocabulary.log" 2>/dev/null | say_lines
   step kernels-test 150 cuda_kernels_gpu_test --gtest_filter='-CudaVocabulary*'
   step engine-test 120 cuda_engine_gpu_test $some
   unset SLUICE_HARDWARE
 }
 
 part_kernels() {
-  step profile 120 sluice profile --quick --gpu "$gpu" --no-cache -o "$work/profile.json" &&
-    python3 scripts/gpu_table.py "$work/profile.json" 2>&1 | tee -a "$out/summary.md"
+  step profile 120 sluice profile --quick --gpu 0 --no-cache -o "$work/profile.json" &&
+    python3 scripts/gpu_table.py "$work/profile.json" 2>&1 | say_lines
   local filter=.
   [ -z "$rehearses" ] || filter='OnHost/1/50272/0|norm_with_residual/1/4096'
   step kernel-bench 90 sluice_cuda_bench --benchmark_min_time=0.02 --benchmark_filter="$filter" &&
-    grep -E '/' "$work/kernel-bench.log" | cut -c -120 | sed 's/^/      /' | tee -a "$out/summary.md"
+    grep -E '/' "$work/kernel-bench.log" | cut -c -120 | sed 's/^/      /' | say_lines
 }
 
 # A tool finds in minutes what runs in seconds: some tests of every kernel, and each tool bounded.
@@ -117,7 +118,7 @@ part_sanitizer() {
   watched+=':CudaFp8Rows.Nan*:CudaAttention.Dec*:CudaAttention.Writes*:CudaQuantisedLinear.Long*:CudaQuantisedLinear.Deq*'
   watched+=':CudaSampling.Extremes*:CudaGraph*'
   for pattern in ${watched//:/ }; do
-    "${start_with[@]}" "$bin/cuda_kernels_gpu_test" --gtest_filter="$pattern" --gtest_list_tests 2>/dev/null | grep -q '^  ' ||
+    "${start_with[@]}" "$bin/cuda_kernels_gpu_test" --gtest_filter="$pattern" --gtest_list_tests 2>/dev/null | grep '^  ' >/dev/null ||
       say "- sanitizer: there is no test $pattern any more"
   done
   for tool in memcheck racecheck synccheck initcheck; do
@@ -125,6 +126,23 @@ part_sanitizer() {
       "${start_with[@]}" "$bin/cuda_kernels_gpu_test" \
       --gtest_filter="$watched"
   done
+}
+
+# What bounds the kernels that matter most, by the hardware's counters: two launches of each, clocks as they are.
+part_ncu() {
+  local ncu counts=(--clock-control none --launch-count 2 --kill yes --section SpeedOfLight --section Occupancy
+    --section MemoryWorkloadAnalysis --section WarpStateStats)
+  ncu=$(PATH=$PATH:/usr/local/cuda/bin command -v ncu)
+  if [ -z "$ncu" ]; then
+    say "- ncu: not on this machine"
+    return
+  fi
+  step ncu-int4 60 "$ncu" "${counts[@]}" --launch-skip 4 "${start_with[@]}" "$bin/sluice_cuda_bench" \
+    --benchmark_filter='few_rows/0/1/28672/8192'
+  measure_once
+  step ncu-attention 90 "$ncu" "${counts[@]}" --kernel-name regex:attention "${start_with[@]}" "$bin/sluice" \
+    profile --show "$hardware" --gpu 0
+  grep -hE 'Throughput|Achieved Occupancy|Registers Per|Duration' "$work"/ncu-*.log | cut -c -120 | say_lines
 }
 
 # Random models lie in memory: reading them is not what is measured.
@@ -136,7 +154,7 @@ models_folder() {
   fi
   local place=${TMPDIR:-/tmp}
   [ -w /dev/shm ] && [ "$(kib /dev/shm)" -gt 12000000 ] && place=/dev/shm
-  own_models=$(mktemp -d "$place/sluice-models-$gpu.XXXXXX") && models=$own_models
+  own_models=$(mktemp -d "$place/sluice-models-$device.XXXXXX") && models=$own_models
 }
 
 # store NAME SHAPE FORMAT: the path of a random store whose layers are one, made where it is not there yet.
@@ -168,7 +186,7 @@ bench() {
     return
   fi
   measure_once
-  step "$name" "$limit" sluice bench "$stored" --gpu "$gpu" --cpu-mem "$(host_budget)" --io buffered --hardware "$hardware" \
+  step "$name" "$limit" sluice bench "$stored" --gpu 0 --cpu-mem "$(host_budget)" --io buffered --hardware "$hardware" \
     --reps 1 --no-disk-probe --json "$@"
   cp -f "$work/$name.log" "$work/$name.json" 2>/dev/null
   table+=("$work/$name.json")
@@ -177,12 +195,12 @@ bench() {
 # The profile of this call's `kernels`, or measured now: once, not by each run.
 measure_once() {
   hardware=$work/profile.json
-  [ -e "$hardware" ] || step profile 120 sluice profile --quick --gpu "$gpu" --no-cache -o "$hardware" || hardware=none
+  [ -e "$hardware" ] || step profile 120 sluice profile --quick --gpu 0 --no-cache -o "$hardware" || hardware=none
 }
 
 table=()
 show_table() {
-  [ ${#table[@]} -eq 0 ] || python3 scripts/gpu_table.py --runs "${table[@]}" 2>&1 | tee -a "$out/summary.md"
+  [ ${#table[@]} -eq 0 ] || python3 scripts/gpu_table.py --runs "${table[@]}" 2>&1 | say_lines
   table=()
 }
 

@@ -6,7 +6,12 @@ failures=0
 running=           # process group of the step that runs
 running_name= started_before= log=
 reserve=4          # seconds kept for packing
-say() { echo "$*" | tee -a "$out/summary.md"; }
+# To the summary, and to whoever looks: nobody has to (trap PIPE).
+say() {
+  echo "$*" >>"$out/summary.md"
+  echo "$*" 2>/dev/null
+}
+say_lines() { while IFS= read -r line; do say "$line"; done; }
 left() { echo $((seconds - SECONDS - reserve)); }
 
 # Whoever is killed leaves this file, whole, from the step before; the log of the step that ran then is OUT/running.log.
@@ -45,19 +50,32 @@ finish() {
 
 keep_log() { mv -f "$log" "$work/$1.log"; }
 
+# choose_gpu: makes GPU number $gpu the only one that programs see, and `device` what names it to nvidia-smi.
+choose_gpu() {
+  local visible
+  IFS=, read -ra visible <<<"${CUDA_VISIBLE_DEVICES:-}"
+  if [ -n "${CUDA_VISIBLE_DEVICES+set}" ] && [ "$gpu" -ge "${#visible[@]}" ]; then
+    echo "gpu-check: there is no GPU $gpu: CUDA_VISIBLE_DEVICES names ${#visible[@]}" >&2
+    exit 2
+  fi
+  device=${visible[$gpu]:-$gpu}
+  export CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=$device
+}
+
 # begin: takes the GPU for this call and starts the clock. Two calls at once would measure each other.
 begin() {
-  local lock=${TMPDIR:-/tmp}/sluice-gpu-check-$gpu.lock
+  local lock=${TMPDIR:-/tmp}/sluice-gpu-check-$device.lock
   [ -e "$lock" ] || (umask 0; : >"$lock") 2>/dev/null
   if ! exec 9<"$lock"; then echo "gpu-check: can't open $lock: remove it, or set TMPDIR" >&2; exit 2; fi
   if ! flock -n 9; then
-    echo "gpu-check: another call uses GPU $gpu (a step of one that was killed runs on until its limit): wait for it" >&2
+    echo "gpu-check: another call uses GPU $device (a step of one that was killed runs on until its limit): wait for it" >&2
     exit 1
   fi
   # Of calls that were killed: nobody else uses this GPU.
   local stale
-  for stale in "${TMPDIR:-/tmp}/sluice-models-$gpu."* "/dev/shm/sluice-models-$gpu."*; do [ ! -O "$stale" ] || rm -rf "$stale"; done
+  for stale in "${TMPDIR:-/tmp}/sluice-models-$device."* "/dev/shm/sluice-models-$device."*; do [ ! -O "$stale" ] || rm -rf "$stale"; done
   SECONDS=0
+  trap : PIPE
   trap 'ended 143 SIGTERM' TERM
   trap 'ended 130 SIGINT' INT
   trap 'ended 129 SIGHUP' HUP
@@ -93,7 +111,7 @@ step() {
       124 | 137) say "- $name: FAILED: not done after $((SECONDS - start)) s, or killed; the end of its log:" ;;
       *) say "- $name: FAILED ($status), $((SECONDS - start)) s; the end of its log:" ;;
     esac
-    tail -n 12 "$work/$name.log" | cut -c -300 | sed 's/^/      /' | tee -a "$out/summary.md"
+    tail -n 12 "$work/$name.log" | cut -c -300 | sed 's/^/      /' | say_lines
     failures=$((failures + 1))
   fi
   running_name=

@@ -29,6 +29,7 @@ policy::Profile measure_with_gpu(const policy::Profile& machine, Backend& backen
   options.prompt_rows = 72;
   options.context_tokens = 32;
   options.samples = 1;
+  options.warm_up_seconds = 0;
 #endif
   return measure_gpu(machine, static_cast<CudaBackend&>(backend).cuda_device(), options);
 }

@@ -1,5 +1,6 @@
-// scripts/gpu-check.sh with programs of the test's own in a GPU program's place: what it leaves
-// when it is ended, where something is missing, and when it runs twice.
+// scripts/gpu-check.sh (and the tables it writes) with programs of the test's own in a GPU
+// program's place: what it leaves when it is ended, where something is missing, and when it runs
+// twice.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -140,6 +141,44 @@ TEST_F(GpuCheck, EverySanitizerRunsAndAPatternWithoutTestsIsNamed) {
   EXPECT_FALSE(is_in(summary(), "no test CudaRows")) << summary();
 }
 
+TEST_F(GpuCheck, CountersAreReadOfBoundedLaunches) {
+  program("ncu", "echo \"$*\" >>$TMPDIR/counted; echo '  Memory Throughput  %  81.2'");
+  program("sluice", "case $* in *-o*) touch $(echo \"$*\" | sed 's/.*-o //') ;; esac; echo CUDA");
+  const Outcome outcome =
+      Command(words({"--part", "ncu"}),
+              options({"PATH=" + folder_.path("bin") + ":" + std::getenv("PATH")}))
+          .wait();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const std::string counted = read_file(folder_.path("tmp/counted"));
+  EXPECT_TRUE(is_in(counted, "few_rows/0/1/28672/8192")) << counted;
+  EXPECT_TRUE(is_in(counted, "profile --show /")) << counted;
+  EXPECT_TRUE(is_in(summary(), "Memory Throughput  %  81.2")) << summary();
+}
+
+TEST_F(GpuCheck, ProgramsSeeOnlyTheGpuThatIsAskedFor) {
+  program("cuda_engine_gpu_test", "echo sees $CUDA_VISIBLE_DEVICES; exit 1");
+  const std::vector<std::string> second = words({"--part", "tests", "--gpu", "1"});
+  Command(second, options()).wait();
+  EXPECT_TRUE(is_in(summary(), "sees 1\n")) << summary();
+  Command(second, options({"CUDA_VISIBLE_DEVICES=4,GPU-77"})).wait();
+  EXPECT_TRUE(is_in(summary(), "sees GPU-77\n")) << summary();
+  const Outcome none = Command(second, options({"CUDA_VISIBLE_DEVICES=4"})).wait();
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_TRUE(is_in(none.err, "no GPU 1")) << none.err;
+}
+
+TEST_F(GpuCheck, GoesOnWhenNobodyReadsWhatItSays) {
+  Command::Options shell = options();
+  const std::string script = shell.program;
+  shell.program = "/bin/sh";
+  // The reader leaves after the first line.
+  Command({"-c", "'" + script + "' --part tests --out '" + folder_.path("out") + "' | head -n 1"},
+          shell)
+      .wait();
+  EXPECT_TRUE(is_in(summary(), "engine-test: passed")) << summary();
+  EXPECT_TRUE(is_in(packed(), "engine-test.log"));
+}
+
 TEST_F(GpuCheck, EndedInAStepItLeavesWhatWasDoneAndEndsTheStep) {
   program("cuda_engine_gpu_test", kEndless);
   Command command(words({"--part", "tests"}), options());
@@ -243,6 +282,46 @@ TEST_F(GpuCheck, WhatIsNotUnderstoodIsRefusedByName) {
     EXPECT_EQ(outcome.exit_code, 2);
     EXPECT_TRUE(is_in(outcome.err, wrong.back())) << outcome.err;
   }
+}
+
+Outcome table(const std::vector<std::string>& arguments) {
+  Command::Options python;
+  python.program = "/usr/bin/env";
+  std::vector<std::string> words{"python3", std::string(SLUICE_SCRIPTS) + "/gpu_table.py"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return Command(words, python).wait();
+}
+
+TEST(GpuTable, SaysRatesAndSharesOfAProfile) {
+  const TemporaryFolder folder;
+  succeed({"profile", "--show", "t4", "-o", folder.path("t4.json")});
+  const Outcome rates = table({folder.path("t4.json")});
+  EXPECT_EQ(rates.exit_code, 0) << rates.err;
+  for (const char* word :
+       {"clocks not known", "| f16, 12288 x 12288 |", "| decode, f16 KV |", " %"})
+    EXPECT_NE(rates.out.find(word), std::string::npos) << word << "\n" << rates.out;
+  auto machine = nlohmann::json::parse(read_file(folder.path("t4.json")));
+  machine["device"]["conditions"] = "SM 1590 MHz, 70 C";
+  write_file(folder.path("hot.json"), machine.dump());
+  EXPECT_NE(table({folder.path("hot.json")}).out.find("at SM 1590 MHz, 70 C"), std::string::npos);
+  machine.erase("device");
+  write_file(folder.path("host.json"), machine.dump());
+  const Outcome none = table({folder.path("host.json")});
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_NE(none.err.find("without a GPU"), std::string::npos) << none.err;
+}
+
+TEST(GpuTable, SaysWhatRunsReachedAndWhichFailed) {
+  const TemporaryFolder folder;
+  const Outcome bench = succeed(
+      {"bench", kModel, "--batch", "1,2", "--pp", "4", "--tg", "3", "--no-disk-probe", "--json"});
+  write_file(folder.path("good.json"),
+             "sluice: expected 12 tokens/s\nsluice: expected 34 tokens/s\n" + bench.out);
+  const Outcome rows = table({"--runs", folder.path("good.json"), folder.path("missing.json")});
+  EXPECT_EQ(rows.exit_code, 0) << rows.err;
+  EXPECT_NE(rows.out.find("| good | 1 |"), std::string::npos) << rows.out;
+  EXPECT_NE(rows.out.find("| 34 |"), std::string::npos) << rows.out;
+  EXPECT_NE(rows.out.find("| missing | failed |"), std::string::npos) << rows.out;
 }
 
 }  // namespace

@@ -31,6 +31,20 @@ class Measurement {
     options_.rotate_bytes = std::min(options.rotate_bytes, free / 4);
   }
 
+  void warm_up() {
+    const Buffer memory = device_.memory().allocate(2 * options_.link_bytes, "memory to warm up");
+    double spent = 0;
+    while (spent < options_.warm_up_seconds)
+      spent += 8 * stopwatch_
+                       .of_work(8,
+                                [&](int) {
+                                  cuda::copy_on_device(memory.data(),
+                                                       memory.data() + options_.link_bytes,
+                                                       options_.link_bytes, stream_);
+                                })
+                       .value;
+  }
+
   void link(policy::Link& link) {
     Arena host("host memory", 4 * options_.link_bytes, device_.host_memory_source());
     const Buffer below = host.allocate(2 * options_.link_bytes, "copies to measure");
@@ -118,6 +132,7 @@ policy::Profile measure_gpu(const policy::Profile& machine, CudaDevice& device,
   cuda::use_device(device.index());
   Measurement measurement(device, options);
   out.device.emplace();
+  measurement.warm_up();
   measurement.link(out.link);
   measurement.processor(*out.device);
   out.device_bytes = device.memory().limit();

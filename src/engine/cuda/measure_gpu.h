@@ -28,6 +28,7 @@ struct MeasureGpuOptions {
   int64_t prompt_rows = 1024;  ///< of the products for prompts
   int64_t context_tokens = 2048;
   int samples = 3;
+  double warm_up_seconds = 0.3;  ///< of work before anything is measured: clocks rise from idle
 };
 
 /// `machine` (its host and disks) with `device` measured into it; on a small budget of memory with

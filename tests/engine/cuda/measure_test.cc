@@ -37,6 +37,7 @@ MeasureGpuOptions small_sizes() {
   options.prompt_rows = 72;
   options.context_tokens = 32;
   options.samples = 1;
+  options.warm_up_seconds = 0;
   return options;
 }
 
