@@ -30,6 +30,8 @@ constexpr nanoseconds kTurn = microseconds(2000);
 // falls asleep anew after this, some times.
 constexpr nanoseconds kNap = microseconds(300);
 constexpr int kNaps = 6;
+// How often it is looked at who was without a core.
+constexpr nanoseconds kLook = microseconds(200'000);
 
 // Of the gate: open, and the caller sleeps until the last member leaves; the rest counts members.
 constexpr uint32_t kOpen = 1u << 31;
@@ -55,6 +57,13 @@ void wake(const std::atomic<uint32_t>& word) noexcept {
   syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
+// A name for what a loop does: bodies have functions of their own.
+uint64_t kind_of(void (*call)(const void*, const Team::Turn&), int64_t size) noexcept {
+  const uint64_t mixed = (reinterpret_cast<uintptr_t>(call) ^ (static_cast<uint64_t>(size) << 20)) *
+                         0x9E3779B97F4A7C15u;
+  return mixed ^ mixed >> 32;
+}
+
 // Looks at done() until it holds or `most` is over.
 template <typename Done>
 bool look_out(nanoseconds most, const Done& done) noexcept {
@@ -78,8 +87,12 @@ struct alignas(64) Team::Helper {
   std::atomic<uint32_t> is_asleep = 0;   // set by the helper, cleared by who wakes it
   std::atomic<bool> is_inside = false;   // of the loop
   std::atomic<bool> is_benched = false;  // set and cleared by the caller
+  // Nanoseconds of loops for which others had its core, as far as one can see.
+  std::atomic<int64_t> lost = 0;
   // The caller's.
   bool is_late = false;
+  bool is_on_trial = false;  // was without its core too much, not long ago
+  int64_t lost_before = 0;
   Patience patience;
   Clock::time_point benched_until;
   std::jthread thread;
@@ -150,8 +163,11 @@ void Team::help(Helper& self) noexcept {
       }
       leave();
       if (!self.turn.is_over()) break;  // it found nothing more to do
+      const Clock::time_point before = Clock::now();
       sched_yield();
-      self.turn.end_ = Clock::now() + kTurn;
+      const Clock::time_point now = Clock::now();
+      self.lost.fetch_add((now - before).count(), std::memory_order_relaxed);
+      self.turn.end_ = now + kTurn;
     }
   }
 }
@@ -169,8 +185,14 @@ void Team::run(const Loop& loop, int most) noexcept {
     calls_.fetch_add(1);
     call_helpers(most, begun);
     loop.call(loop.body, Turn(0));
-    helped_ += Clock::now() - begun;
-    if (gate_.fetch_and(~kOpen, std::memory_order_acquire) != kOpen) await_members();
+    Clock::time_point ended = Clock::now();
+    helped_ += ended - begun;
+    if (gate_.fetch_and(~kOpen, std::memory_order_acquire) != kOpen) {
+      await_members();
+      ended = Clock::now();
+    }
+    trial_.add(kind_of(loop.call, loop.size), ended - begun, ended.time_since_epoch());
+    if (helped_ - looked_ > kLook) look_for_lost();
   }
   team_of_thread = here;
 }
@@ -178,8 +200,15 @@ void Team::run(const Loop& loop, int most) noexcept {
 // Wakes those who sleep; who looks out has seen the call.
 void Team::call_helpers(int most, Clock::time_point now) noexcept {
   benched_ = 0;
+  const bool leaves_out = trial_.leaves_out();
   for (int member = 1; member < most; ++member) {
     Helper& helper = *helpers_[static_cast<size_t>(member) - 1];
+    if (trial_.is_calm()) helper.is_on_trial = false;
+    if (leaves_out && helper.is_on_trial) {
+      helper.is_benched.store(true);  // until it is wanted again, below
+      ++benched_;
+      continue;
+    }
     if (helper.is_benched.load(std::memory_order_relaxed)) {
       if (now < helper.benched_until) {
         ++benched_;
@@ -204,8 +233,24 @@ void Team::await_members() noexcept {
     gate_.store(0, std::memory_order_relaxed);
     const Clock::time_point now = Clock::now();
     for (const auto& helper : helpers_)
-      if (helper->is_late) bench(*helper, now, now - since);
+      if (helper->is_late) {
+        helper->lost.fetch_add((now - since).count(), std::memory_order_relaxed);
+        bench(*helper, now, now - since);
+      }
   }
+}
+
+// Helpers that others keep from their cores for more than a little are tried.
+void Team::look_for_lost() noexcept {
+  constexpr int kLittle = 50;  // one part in so many
+  for (const auto& helper : helpers_) {
+    const int64_t lost = helper->lost.load(std::memory_order_relaxed);
+    if (kLittle * (lost - std::exchange(helper->lost_before, lost)) < (helped_ - looked_).count())
+      continue;
+    helper->is_on_trial = true;
+    trial_.note_late();
+  }
+  looked_ = helped_;
 }
 
 void Team::bench(Helper& helper, Clock::time_point now, nanoseconds waited) noexcept {

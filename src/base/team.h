@@ -2,9 +2,10 @@
 // The threads that loops are dealt to: whoever calls, and helpers that come when they can. Work is
 // taken in shares by whoever is free. The caller takes them too, and waits for nobody but those who
 // hold one when none are left: a helper that another process keeps from its core delays nothing if
-// it holds no share, and one that is late too often is benched for a while (src/base/patience.h).
-// Who takes which share differs from run to run, so results must not depend on it. Thread safety:
-// one thread at a time runs loops on a team.
+// it holds no share, and one that is late too often is benched for a while (src/base/patience.h),
+// or as long as loops are faster without it (src/base/trial.h). Who takes which share differs from
+// run to run, so results must not depend on it. Thread safety: one thread at a time runs loops on a
+// team.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "src/base/patience.h"
+#include "src/base/trial.h"
 
 namespace sluice {
 
@@ -69,10 +71,12 @@ class Team {
 
   /// Calls body(turn) at once on the caller and on helpers below `most`, each as often as it comes
   /// and maybe never; returns when all that began have returned. When the caller's has returned no
-  /// more begin, so that one leaves nothing undone. body throws nothing.
+  /// more begin, so that one leaves nothing undone. body throws nothing. `size` tells loops of the
+  /// same body apart by the work that they do.
   template <typename Body>
-  void run(int most, const Body& body) noexcept {
-    run({[](const void* it, const Turn& turn) { (*static_cast<const Body*>(it))(turn); }, &body},
+  void run(int most, const Body& body, int64_t size = 0) noexcept {
+    run({[](const void* it, const Turn& turn) { (*static_cast<const Body*>(it))(turn); }, &body,
+         size},
         most);
   }
 
@@ -80,12 +84,14 @@ class Team {
   struct Loop {
     void (*call)(const void* body, const Turn& turn);
     const void* body;
+    int64_t size;
   };
   struct Helper;
 
   void run(const Loop& loop, int most) noexcept;
   void call_helpers(int most, Clock::time_point now) noexcept;
   void await_members() noexcept;
+  void look_for_lost() noexcept;
   void bench(Helper& helper, Clock::time_point now, std::chrono::nanoseconds waited) noexcept;
   void help(Helper& self) noexcept;
   bool await_call(Helper& self, uint32_t& seen) noexcept;
@@ -103,6 +109,8 @@ class Team {
 
   // The caller's.
   std::chrono::nanoseconds helped_{};  // in loops, all together
+  std::chrono::nanoseconds looked_{};  // of that, when it was last looked at who was late
+  Trial trial_;
   int benched_ = 0;
   std::vector<std::unique_ptr<Helper>> helpers_;  // last: their threads use everything above
 };
@@ -153,7 +161,7 @@ void deal_to_members(int64_t n, const Shares& shares, const Work& work) {
       begin = next.load(std::memory_order_relaxed);
     }
   };
-  team->run(static_cast<int>(std::min<int64_t>(members, n / shares.least + 1)), body);
+  team->run(static_cast<int>(std::min<int64_t>(members, n / shares.least + 1)), body, n);
 }
 
 /// The same for work(begin, end).
