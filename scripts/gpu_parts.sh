@@ -103,7 +103,7 @@ part_kernels() {
   local filter=.
   [ -z "$rehearses" ] || filter='OnHost/1/50272/0|norm_with_residual/1/4096'
   step kernel-bench 90 sluice_cuda_bench --benchmark_min_time=0.02 --benchmark_filter="$filter" &&
-    grep -E '/' "$work/kernel-bench.log" | cut -c -120 | sed 's/^/      /' | say_lines
+    grep -E '^few_rows/[0-9]+/1/|^norm|^kv_write|^Rows/OnDevice/16/|^GPU' "$work/kernel-bench.log" | cut -c -120 | sed 's/^/      /' | say_lines
 }
 
 # A tool finds in minutes what runs in seconds: some tests of every kernel, and each tool bounded.
