@@ -77,7 +77,8 @@ for library in libpthread.so.0 libdl.so.2 librt.so.1; do
   [ -z "$found" ] || cp -nL "$found" "$root/bin/lib/glibc/"
 done
 if [ -z "$stand_in" ]; then
-  grep -a -o 'libcublasLt\.so\.[0-9]*' "$root/bin/sluice" | sort -u | head -1 >"$root/bin/lib/cublas-name"
+  # What the build was told: compilers cut such texts into pieces.
+  sed -n 's/.*SLUICE_CUBLASLT_NAME=[^ ]*\(libcublasLt\.so\.[0-9]*\).*/\1/p' "$build/build.ninja" | sort -u >"$root/bin/lib/cublas-name"
   [ -s "$root/bin/lib/cublas-name" ] || { echo "gpu_bundle: the programs name no libcublasLt" >&2; exit 1; }
 fi
 cp scripts/gpu-check.sh scripts/gpu_steps.sh scripts/gpu_parts.sh scripts/gpu_table.py scripts/peer_accelerate.py "$root/scripts/"
