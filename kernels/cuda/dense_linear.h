@@ -1,6 +1,7 @@
 #pragma once
 // y = x W^T (+ bias) with plain weights on the GPU: cuBLASLt with f32 sums (i32 of int8), one
-// algorithm chosen for each shape and kept (dense_linear_cuda.cu); on the host plain loops
+// algorithm chosen for each shape and kept (dense_linear_cuda.cu), or where it has none, tiles of
+// our own (plain_linear.h); on the host plain loops
 // (shim/host_dense_linear.cc). One stream at a time for one object: they share its workspace.
 // Errors: kDevice.
 #include <cstdint>

@@ -8,6 +8,8 @@
 #include <type_traits>
 
 #include "kernels/cuda/dense_linear.h"
+#include "kernels/cuda/plain_linear.h"
+#include "kernels/cuda/rows.h"
 #include "src/base/error.h"
 
 namespace sluice::cuda {
@@ -58,6 +60,11 @@ Types types_of(DType type) {
                                                         : CUDA_R_16BF;
   return {operands, CUDA_R_32F, CUBLAS_COMPUTE_32F};
 }
+PlainType plain_type(DType type) {
+  return type == DType::kF32   ? PlainType::kF32
+         : type == DType::kF16 ? PlainType::kF16
+                               : PlainType::kBF16;
+}
 constexpr Types kInt8Types{CUDA_R_8I, CUDA_R_32I, CUBLAS_COMPUTE_32I};
 constexpr Types kFp8Types{CUDA_R_8F_E4M3, CUDA_R_32F, CUBLAS_COMPUTE_32F};
 
@@ -75,10 +82,19 @@ uint32_t alignment_of(const void* at) {
   return static_cast<uint32_t>(address & (~address + 1));
 }
 
+void set_end(cublasLtMatmulDesc_t product, cublasLtEpilogue_t end) {
+  cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_EPILOGUE, &end, sizeof(end));
+}
+void set_bias(cublasLtMatmulDesc_t product, const float* bias) {
+  cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias));
+}
+
 // One shape: cuBLASLt's matrices are columns of columns, so y^T = W x^T.
 struct Shape {
   Product product;
   Layout w, x, y;
+  bool is_found = false;   // an algorithm; else tiles of our own multiply
+  bool adds_bias = false;  // at its end
   cublasLtMatmulAlgo_t algorithm{};
 };
 using Key = std::tuple<Types, int64_t, int64_t, int64_t, int64_t, int64_t, bool, uint32_t, uint32_t,
@@ -90,33 +106,17 @@ struct DenseLinear::Impl {
   std::byte* workspace = nullptr;
   std::map<Key, Shape> shapes;
 
-  Shape make(const Key& key);
-  const Shape& find(const Key& key);
+  Shape make(const Key& key, const float* bias);
+  void choose(Shape& shape, const Key& key) const;
+  const Shape& find(const Key& key, const float* bias = nullptr);
   /// `one` and `zero` of the sums' type.
   void multiply(const Shape& shape, const void* one, const void* zero, const void* w, const void* x,
                 void* y, Stream stream);
 };
 
-Shape DenseLinear::Impl::make(const Key& key) {
+// Looks for an algorithm; which there is depends on the end, and on the bias that this reads.
+void DenseLinear::Impl::choose(Shape& shape, const Key& key) const {
   const auto& [types, m, n, k, ldx, ldy, has_bias, w_alignment, x_alignment, y_alignment] = key;
-  Shape shape;
-  cublasLtMatmulDesc_t product = nullptr;
-  check(cublasLtMatmulDescCreate(&product, types.compute, types.sums), "describing a product");
-  shape.product.reset(product);
-  const cublasOperation_t transposed = CUBLAS_OP_T;
-  cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
-                                 sizeof(transposed));
-  if (has_bias) {
-    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    const cudaDataType_t bias_type = CUDA_R_32F;
-    cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
-                                   sizeof(epilogue));
-    cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type,
-                                   sizeof(bias_type));
-  }
-  shape.w = make_layout(types.operands, k, n, k);
-  shape.x = make_layout(types.operands, k, m, ldx);
-  shape.y = make_layout(types.sums, n, m, ldy);
   cublasLtMatmulPreference_t made = nullptr;
   check(cublasLtMatmulPreferenceCreate(&made), "choosing an algorithm");
   const Preference preference(made);
@@ -133,19 +133,47 @@ Shape DenseLinear::Impl::make(const Key& key) {
                                        &y_alignment, sizeof(y_alignment));
   cublasLtMatmulHeuristicResult_t best{};
   int found = 0;
-  check(cublasLtMatmulAlgoGetHeuristic(handle.get(), product, shape.w.get(), shape.x.get(),
-                                       shape.y.get(), shape.y.get(), made, 1, &best, &found),
-        "choosing an algorithm");
-  if (found == 0)
-    throw Error(ErrorKind::kDevice, "cuBLASLt has no product for m " + std::to_string(m) + ", n " +
-                                        std::to_string(n) + ", k " + std::to_string(k));
-  shape.algorithm = best.algo;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle.get(), shape.product.get(), shape.w.get(), shape.x.get(), shape.y.get(), shape.y.get(),
+      made, 1, &best, &found);
+  // "None" is said in either way.
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE)
+    check(status, "choosing an algorithm");
+  shape.is_found = status == CUBLAS_STATUS_SUCCESS && found > 0;
+  if (shape.is_found) shape.algorithm = best.algo;
+}
+
+Shape DenseLinear::Impl::make(const Key& key, const float* bias) {
+  const auto& [types, m, n, k, ldx, ldy, has_bias, w_alignment, x_alignment, y_alignment] = key;
+  Shape shape;
+  cublasLtMatmulDesc_t product = nullptr;
+  check(cublasLtMatmulDescCreate(&product, types.compute, types.sums), "describing a product");
+  shape.product.reset(product);
+  const cublasOperation_t transposed = CUBLAS_OP_T;
+  cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+                                 sizeof(transposed));
+  shape.w = make_layout(types.operands, k, n, k);
+  shape.x = make_layout(types.operands, k, m, ldx);
+  shape.y = make_layout(types.sums, n, m, ldy);
+  if (has_bias) {
+    const cudaDataType_t bias_type = CUDA_R_32F;
+    set_end(product, CUBLASLT_EPILOGUE_BIAS);
+    cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type,
+                                   sizeof(bias_type));
+    set_bias(product, bias);
+    choose(shape, key);
+    shape.adds_bias = shape.is_found;
+    if (shape.is_found) return shape;
+    set_bias(product, nullptr);
+    set_end(product, CUBLASLT_EPILOGUE_DEFAULT);
+  }
+  choose(shape, key);
   return shape;
 }
 
-const Shape& DenseLinear::Impl::find(const Key& key) {
+const Shape& DenseLinear::Impl::find(const Key& key, const float* bias) {
   auto found = shapes.find(key);
-  if (found == shapes.end()) found = shapes.emplace(key, make(key)).first;
+  if (found == shapes.end()) found = shapes.emplace(key, make(key, bias)).first;
   return found->second;
 }
 
@@ -173,33 +201,39 @@ void DenseLinear::run(DType type, const void* x, int64_t ldx, int64_t m, int64_t
                       int64_t n, const float* bias, float* y, int64_t ldy, Stream stream) {
   if (m == 0 || n == 0) return;
   const Shape& shape = impl_->find({types_of(type), m, n, k, ldx, ldy, bias != nullptr,
-                                    alignment_of(w), alignment_of(x), alignment_of(y)});
-  if (bias)
-    cublasLtMatmulDescSetAttribute(shape.product.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                   sizeof(bias));
+                                    alignment_of(w), alignment_of(x), alignment_of(y)},
+                                   bias);
+  if (!shape.is_found)
+    return plain_linear(plain_type(type), x, ldx, m, k, w, n, bias, y, ldy, stream);
+  if (shape.adds_bias) set_bias(shape.product.get(), bias);
   const float one = 1;
   const float zero = 0;
   impl_->multiply(shape, &one, &zero, w, x, y, stream);
+  if (bias && !shape.adds_bias) add_bias(y, bias, {m, n, ldy}, stream);
 }
 
 void DenseLinear::run_int8(const int8_t* x, int64_t m, int64_t k, const int8_t* w, int64_t n,
                            int32_t* y, Stream stream) {
   if (m == 0 || n == 0) return;
+  const Shape& shape = impl_->find(
+      {kInt8Types, m, n, k, k, n, false, alignment_of(w), alignment_of(x), alignment_of(y)});
+  if (!shape.is_found)
+    return plain_linear(PlainType::kInt8, x, k, m, k, w, n, nullptr, y, n, stream);
   const int32_t one = 1;
   const int32_t zero = 0;
-  impl_->multiply(impl_->find({kInt8Types, m, n, k, k, n, false, alignment_of(w), alignment_of(x),
-                               alignment_of(y)}),
-                  &one, &zero, w, x, y, stream);
+  impl_->multiply(shape, &one, &zero, w, x, y, stream);
 }
 
 void DenseLinear::run_fp8(const uint8_t* x, int64_t m, int64_t k, const uint8_t* w, int64_t n,
                           float* y, Stream stream) {
   if (m == 0 || n == 0) return;
+  const Shape& shape = impl_->find(
+      {kFp8Types, m, n, k, k, n, false, alignment_of(w), alignment_of(x), alignment_of(y)});
+  if (!shape.is_found)
+    return plain_linear(PlainType::kE4M3, x, k, m, k, w, n, nullptr, y, n, stream);
   const float one = 1;
   const float zero = 0;
-  impl_->multiply(impl_->find({kFp8Types, m, n, k, k, n, false, alignment_of(w), alignment_of(x),
-                               alignment_of(y)}),
-                  &one, &zero, w, x, y, stream);
+  impl_->multiply(shape, &one, &zero, w, x, y, stream);
 }
 
 }  // namespace sluice::cuda

@@ -55,7 +55,8 @@ std::vector<DeviceProperties> devices() noexcept {
     device.has_bf16 = device.compute_capability >= 80;
     device.has_fp8 = device.compute_capability >= 89;
     char bus_id[32] = "";
-    if (cudaDeviceGetPCIBusId(bus_id, sizeof(bus_id), i) == cudaSuccess) device.pci_bus_id = bus_id;
+    if (take(cudaDeviceGetPCIBusId(bus_id, sizeof(bus_id), i)) == cudaSuccess)
+      device.pci_bus_id = bus_id;
     out.push_back(device);
   }
   return out;

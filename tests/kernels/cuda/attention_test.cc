@@ -52,6 +52,11 @@ class Case {
     q_ = random_.normal(rows_ * q_cols(), 2);
   }
 
+  /// Queries so many times as large: scores that no exponential holds, or none.
+  void scale_queries(float factor) {
+    for (float& value : q_) value *= factor;
+  }
+
   std::string trace() const {
     std::string text = random_.trace() + ", " + std::to_string(shape_.num_heads) + "/" +
                        std::to_string(shape_.num_kv_heads) + " heads of " +
@@ -243,13 +248,35 @@ TEST(CudaAttention, LongContextsAreSplitAndMerged) {
   expect_as_reference(windowed, 4);
 }
 
+// Maxima of warps, tiles and splits are far apart: a weight beside another's maximum overflows.
+TEST(CudaAttention, LargeScoresDoNotOverflow) {
+  uint32_t seed = 300;
+  for (const DType type : {DType::kF16, DType::kBF16})
+    for (const float factor : {300.0f, 3000.0f}) {
+      if (type == DType::kBF16 && !first_device().has_bf16) continue;
+      Case one(shape_of(4, 2, 64, 16, type), {{2100, 1}, {1500, 2}, {90, 1}, {20, 60}}, seed++);
+      one.scale_queries(factor);
+      expect_as_reference(one, 8);
+    }
+}
+
+// All positions weigh the same.
+TEST(CudaAttention, ZeroQueriesTakeTheMean) {
+  uint32_t seed = 320;
+  for (const KvFormat& format : formats()) {
+    Case one(shape_of(3, 2, 64, 16, format), {{0, 1}, {500, 1}, {20, 60}}, seed++);
+    one.scale_queries(0);
+    expect_as_reference(one, 2);
+  }
+}
+
 TEST(CudaAttention, TheOrderOfThreadsDoesNotMatter) {
 #ifdef SLUICE_CUDA_ON_HOST
   for (const KvFormat& format : formats()) {
     const Case one(shape_of(4, 2, 64, 16, format), {{700, 1}, {30, 40}}, 7);
     host::set_seed(0);
     const auto expected = one.on_device(4);
-    for (const uint64_t seed : {1, 2, 3}) {
+    for (const uint64_t seed : {1, 2, 3, 4, 5}) {
       host::set_seed(seed);
       EXPECT_EQ(one.on_device(4), expected);
     }

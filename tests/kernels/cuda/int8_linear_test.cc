@@ -101,8 +101,10 @@ TEST(CudaInt8Linear, RandomShapes) {
 
 TEST(CudaInt8Linear, LongRowsAreSplit) {
   EXPECT_GT(plan_linear_int8(*parse_weight_format("int4-g64"), 3, 40, 3000, 8).splits, 3);
-  for (const char* name : {"int4-g64", "int8", "int8-g128"})
+  for (const char* name : {"int4-g64", "int8", "int8-g128"}) {
     expect_as_reference(name, 3, 40, 3000, 8, 7);
+    for (const int64_t k : {6144, 5000}) expect_as_reference(name, 5, 40, k, 8, 9);
+  }
 }
 
 TEST(CudaInt8Linear, AnyPlanFitsTheWorkspace) {

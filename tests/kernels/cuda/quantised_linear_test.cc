@@ -104,6 +104,10 @@ TEST(CudaQuantisedLinear, LongRowsAreSplit) {
   EXPECT_GT(plan_linear_quantised(*parse_weight_format("int4-g64"), 3, 40, 3000, 8).splits, 3);
   for (const char* name : {"int4-g64", "int8", "nf4-g128", "fp8"})
     expect_as_reference(name, DType::kF16, 3, 40, 3000, 8, 7);
+  // Six splits and more, of one scale a row.
+  EXPECT_GE(plan_linear_quantised(*parse_weight_format("int8"), 5, 40, 6144, 8).splits, 6);
+  for (const char* name : {"int8", "fp8", "int4-g128"})
+    for (const int64_t k : {6144, 5000}) expect_as_reference(name, types().back(), 5, 40, k, 8, 9);
 }
 
 TEST(CudaQuantisedLinear, ThePlanCoversEveryColumnOnce) {

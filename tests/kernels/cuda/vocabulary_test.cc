@@ -21,7 +21,7 @@ using kernels::Random;
 // Runs `test` with several orders of threads where there is an order to choose.
 void in_any_order(const std::function<void()>& test) {
 #ifdef SLUICE_CUDA_ON_HOST
-  for (const uint64_t seed : {0, 1, 2, 3, 4}) {
+  for (const uint64_t seed : {0, 1, 2, 3, 4, 5}) {
     SCOPED_TRACE("order of threads " + std::to_string(seed));
     host::set_seed(seed);
     test();

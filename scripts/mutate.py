@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""Breaks the CUDA kernels and the engine's CUDA path on purpose, one small fault at a time, and wants a red test for each.
+
+    scripts/mutate.py [--only REGEX] [--check] [--folder DIR] [--report FILE] [--jobs N]
+
+The faults are tests/mutants/*.txt: what a careless edit could do. Each is put into a copy of the tracked files (in --folder, kept
+and used again where it is given), the test programs are built there, and the tests that the fault names run first, then all, in every
+order of threads that the stand-in has (kernels/cuda/shim/host_grid.h). A fault that no test notices fails, unless its entry says
+why it can't be noticed; so does one that says so and is noticed. --check only looks whether the text that each fault changes is
+still there. Where it is not, the entry is to be brought up to date or to go. Needs no GPU. All of it takes an hour or two.
+
+An entry:
+
+    == name
+    file: path
+    tests: PROGRAM FILTER        of GoogleTest
+    survives: why no test can notice it      (only then)
+    - text to be found once, its lines in order
+    + text in its place (none: it goes)
+"""
+import argparse
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+ORDERS = ("0", "1", "2", "3", "5")
+PROGRAMS = ("cuda_kernels_test", "cuda_engine_test")
+SECONDS = 300  # of a run of tests: a fault may make a loop endless
+
+
+class Mutant:
+    def __init__(self, name):
+        self.name, self.file, self.tests, self.survives = name, "", [], ""
+        self.old, self.new = [], []
+
+
+def read_mutants(path):
+    """The entries of a file. Exits, naming the line, where one is not understood."""
+    found = []
+    for number, line in enumerate(open(path), 1):
+        line = line.rstrip("\n")
+        if not line.strip() or line.startswith("#"):
+            continue
+        match = re.match(r"(==|file:|tests:|survives:|[-+])( (.*))?$", line)
+        if not match or (match.group(1) != "==" and not found):
+            sys.exit(f"mutate: {path}:{number}: not understood: {line}")
+        key, text = match.group(1), match.group(3) or ""
+        if key == "==":
+            found.append(Mutant(text))
+        elif key == "file:":
+            found[-1].file = text
+        elif key == "tests:":
+            found[-1].tests.append(text.split(" ", 1))
+        elif key == "survives:":
+            found[-1].survives += text
+        else:
+            (found[-1].old if key == "-" else found[-1].new).append(text)
+    return found
+
+
+def mutated(mutant, text):
+    """`text` with the fault, or None where what it changes is not there once. Spaces at the ends of lines do not count."""
+    old = r"\n".join(r"[ \t]*" + re.escape(line.strip()) + r"[ \t]*" for line in mutant.old)
+    places = list(re.finditer("(?m)^" + old + "$", text))
+    if len(places) != 1:
+        return None
+    place = places[0]
+    return text[:place.start()] + "\n".join(mutant.new) + text[place.end():]
+
+
+def lost(mutants):
+    """Those whose text is no longer there once."""
+    out = []
+    for mutant in mutants:
+        path = os.path.join(ROOT, mutant.file)
+        if not os.path.exists(path) or mutated(mutant, open(path).read()) is None:
+            out.append(mutant)
+    return out
+
+
+def copy_tree(folder):
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True, check=True).stdout
+    for name in filter(None, listed.split("\0")):
+        source, to = os.path.join(ROOT, name), os.path.join(folder, name)
+        if not os.path.isfile(source):
+            continue
+        os.makedirs(os.path.dirname(to), exist_ok=True)
+        # What has not changed keeps its time: it is not built again.
+        if not os.path.exists(to) or open(source, "rb").read() != open(to, "rb").read():
+            shutil.copyfile(source, to)
+
+
+def build(folder, jobs):
+    return subprocess.run(["cmake", "--build", "build/release", "--target", *PROGRAMS, "--", f"-j{jobs}"], cwd=folder,
+                          capture_output=True, text=True)
+
+
+def failure(folder, program, tests, order):
+    """The first test that fails, or None."""
+    environment = dict(os.environ, SLUICE_THREAD_ORDER=order)
+    command = [f"build/release/tests/{program}", f"--gtest_filter={tests}", "--gtest_fail_fast", "--gtest_brief=1"]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=SECONDS,
+                              env=environment)
+    except subprocess.TimeoutExpired:
+        return f"{tests} never ended"
+    if "Running 0 tests" in done.stdout or " 0 tests from" in done.stdout:
+        sys.exit(f"mutate: no test is named {tests} in {program}")
+    if done.returncode == 0:
+        return None
+    named = re.search(r"\[  FAILED  \] ([\w/]+\.[\w/]+)", done.stdout)
+    return named.group(1) if named else f"{tests} ended with {done.returncode}"
+
+
+def runs_of(mutant):
+    """What is run of a fault until something fails: its own tests in every order, then all."""
+    for program, tests in mutant.tests:
+        for order in ORDERS:
+            yield program, tests, order
+    programs = [program for program, _ in mutant.tests] or list(PROGRAMS)
+    for program in dict.fromkeys(programs):
+        for order in ORDERS if program == "cuda_kernels_test" else ORDERS[:1]:
+            yield program, "*", order
+
+
+def verdict(mutant, folder, jobs):
+    """What became of a fault, as (is as it should be, text)."""
+    path = os.path.join(folder, mutant.file)
+    whole = open(path).read()
+    open(path, "w").write(mutated(mutant, whole))
+    try:
+        built = build(folder, jobs)
+        if built.returncode != 0:
+            error = next((line for line in built.stdout.splitlines() if "error" in line), "")
+            return False, f"does not compile: {error}"
+        for program, tests, order in runs_of(mutant):
+            red = failure(folder, program, tests, order)
+            if red:
+                text = f"{red}, order {order}"
+                return (False, f"noticed by {text}, although it says it can't be") if mutant.survives else (True, text)
+        return (True, f"survives: {mutant.survives}") if mutant.survives else (False, "SURVIVES")
+    finally:
+        open(path, "w").write(whole)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="names of faults, a regular expression")
+    parser.add_argument("--check", action="store_true", help="whether their text is still there; builds nothing")
+    parser.add_argument("--folder", help="where the copy is; default: a temporary one")
+    parser.add_argument("--report", help="a line a fault, with tabs, as they are found")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="of the build")
+    options = parser.parse_args()
+    files = sorted(glob.glob(os.path.join(ROOT, "tests/mutants/*.txt")))
+    mutants = [mutant for path in files for mutant in read_mutants(path) if re.search(options.only, mutant.name)]
+    if len({mutant.name for mutant in mutants}) != len(mutants):
+        sys.exit("mutate: two faults have one name")
+    gone = lost(mutants)
+    for mutant in gone:
+        print(f"{mutant.name}: the text that it changes is not in {mutant.file} once: bring the entry up to date, or take it out")
+    if options.check:
+        print(f"mutate: {len(mutants)} faults, {len(gone)} without their text")
+        return 1 if gone else 0
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = os.path.abspath(options.folder or temporary)
+        copy_tree(folder)
+        subprocess.run(["cmake", "--preset", "release", "-DSLUICE_CUDA=OFF"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        whole = build(folder, options.jobs)
+        if whole.returncode != 0:
+            sys.exit(f"mutate: the tests do not build:\n{whole.stdout[-4000:]}")
+        bad = 0
+        for mutant in mutants:
+            if mutant in gone:
+                good, text = False, "its text is gone"
+            else:
+                good, text = verdict(mutant, folder, options.jobs)
+            bad += not good
+            line = f"{mutant.name}\t{mutant.file}\t{'' if good else 'FAILED: '}{text}"
+            print(line.replace("\t", "  "), flush=True)
+            if options.report:
+                with open(options.report, "a") as report:
+                    report.write(line + "\n")
+        print(f"mutate: {len(mutants)} faults, {len(mutants) - bad} as they should be")
+        return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,18 @@
+#pragma once
+// cuBLASLt for tests without a GPU: products by plain loops in the stream's order, and what a
+// version may have no algorithm for.
+#include <cstdint>
+
+namespace sluice::cuda::host {
+
+/// Products that no algorithm is found for.
+struct MissingProducts {
+  bool with_bias = false;  ///< added at their end
+  bool all = false;
+  bool says_so = false;  ///< by a status, instead of by finding none
+};
+void set_missing_products(const MissingProducts& missing);
+/// Multiplied so far.
+int64_t cublas_products();
+
+}  // namespace sluice::cuda::host
