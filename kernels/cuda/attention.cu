@@ -4,13 +4,15 @@
 namespace sluice::cuda {
 
 namespace {
-template <KvKind kKind, int kDim>
-SLUICE_KERNEL(attention_warps(kDim) * kWarp)
-attention_kernel(kernels::AttentionShape shape, AttentionArguments arguments, int first_item,
-                 bool has_few_rows) {
+template <KvKind kKind, int kDim, bool kHasFewRows>
+SLUICE_KERNEL_OF_BLOCKS(attention_warps(kDim) * kWarp,
+                        (AttentionBlock<kKind, kDim, kHasFewRows>::Budget::kPlannedBlocks))
+attention_kernel(kernels::AttentionShape shape, AttentionArguments arguments, int first_item) {
+  using Block = AttentionBlock<kKind, kDim, kHasFewRows>;
+  state_budget<typename Block::Budget>();
   const AttentionItem item = arguments.items[first_item + block_x()];
   if (item.run < 0) return;
-  AttentionBlock<kKind, kDim> block(shape, arguments, item, block_y(), has_few_rows);
+  Block block(shape, arguments, item, block_y());
   block.run();
 }
 
@@ -51,15 +53,16 @@ merge_kernel(kernels::AttentionShape shape, AttentionArguments arguments) {
 template <KvKind kKind, int kDim>
 void run_items(const kernels::AttentionShape& shape, const AttentionPlan& plan,
                const AttentionArguments& arguments, Stream stream) {
-  using Block = AttentionBlock<kKind, kDim>;
+  using Tiles = AttentionBlock<kKind, kDim, false>;
+  using FewRows = AttentionBlock<kKind, kDim, true>;
   const auto tiles = static_cast<int>(plan.tile_items);
   const auto few = static_cast<int>(plan.items.size()) - tiles;
   if (tiles > 0)
-    launch("attention", attention_kernel<kKind, kDim>, {tiles, shape.num_kv_heads}, Block::kThreads,
-           Block::shared_bytes(Block::kTile), stream, shape, arguments, 0, false);
+    launch("attention", attention_kernel<kKind, kDim, false>, {tiles, shape.num_kv_heads},
+           Tiles::kThreads, Tiles::Budget::kSharedBytes, stream, shape, arguments, 0);
   if (few > 0)
-    launch("attention_few_rows", attention_kernel<kKind, kDim>, {few, shape.num_kv_heads},
-           Block::kThreads, Block::shared_bytes(kFewRows), stream, shape, arguments, tiles, true);
+    launch("attention_few_rows", attention_kernel<kKind, kDim, true>, {few, shape.num_kv_heads},
+           FewRows::kThreads, FewRows::Budget::kSharedBytes, stream, shape, arguments, tiles);
 }
 
 template <KvKind kKind>

@@ -1,33 +1,43 @@
 #pragma once
-// The attention of one block: tiles of K and V go through shared memory, each warp multiplies 16
-// packed rows with 16 positions at a time and keeps an online softmax (arXiv:1805.02867,
-// arXiv:2205.14135). With a whole tile of rows every warp has rows of its own and sees all
-// positions; with few rows all warps have the same and each sees every n-th 16 positions, merged at
-// the end. Only .cu files include it.
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/attention_tiles.h"
-#include "kernels/cuda/kv_kind.h"
-#include "kernels/cuda/kv_layout.h"
-#include "kernels/cuda/vocabulary.h"
+// The attention of one block: tiles of K and V go through shared memory (kv_tiles.h), each warp
+// multiplies 16 packed rows with 16 positions at a time and keeps an online softmax
+// (arXiv:1805.02867, arXiv:2205.14135). With a whole tile of rows every warp has rows of its own
+// and sees all positions; with few rows all warps have the same and each sees every n-th 16
+// positions, merged at the end. Only .cu files include it.
+#include "kernels/cuda/kv_tiles.h"
 
 namespace sluice::cuda {
 
-template <KvKind kKind, int kDim>
+template <KvKind kKind, int kDim, bool kHasFewRows>
 class AttentionBlock {
  public:
-  static constexpr int kWarps = attention_warps(kDim);
-  static constexpr int kThreads = kWarps * kWarp;
-  static constexpr int kTile = 16 * kWarps;
-  static constexpr int kStride = kDim + 8;  // 16 bytes more than a row: no bank is met twice
-  static constexpr int kTileBytes = kTile * kStride * 2;
+  using Tiles = KvTiles<kKind, kDim>;
+  static constexpr int kWarps = Tiles::kWarps;
+  static constexpr int kThreads = Tiles::kThreads;
+  static constexpr int kTile = Tiles::kTile;
+  static constexpr int kStride = Tiles::kStride;
+  static constexpr int kRows = kHasFewRows ? kFewRows : kTile;  // of the block
+  // Queries stay in registers, but of heads of 256 they are too many.
+  static constexpr bool kKeepsQueries = kDim <= 128;
+  // Else they have shared memory to themselves: what codes are copied to where they do not.
+  static constexpr int kOtherBytes = kKeepsQueries ? Tiles::kStagedBytes : kRows * kStride * 2;
+  static_assert(kKeepsQueries || !Tiles::kIsStaged);
 
-  static constexpr int64_t shared_bytes(int32_t rows) {
-    return 2 * kTileBytes + int64_t{rows} * kStride * 2 + kWarps * kFewRows * 2 * 4;
-  }
+  struct Budget {
+    static constexpr int kSharedBytes =
+        2 * Tiles::kTileBytes + kOtherBytes + Tiles::kPlaceBytes + kWarps * kFewRows * 2 * 4;
+    // K and V of a tile, or their codes and scales.
+    static constexpr int kTurnBytes =
+        (Tiles::kIsPlain ? 2 * kTile * kDim * 2 : 2 * Tiles::kCodesBytes) / kWarps;
+    static constexpr int kTurnsAhead = 1;
+    // Codes are decoded beside what a tile of rows keeps in registers.
+    static constexpr int kPlannedBlocks =
+        attention_blocks(kDim) - (kHasFewRows || !Tiles::kIsStaged ? 0 : 1);
+  };
 
   SLUICE_DEVICE AttentionBlock(const kernels::AttentionShape& shape,
                                const AttentionArguments& arguments, const AttentionItem& item,
-                               int kv_head, bool has_few_rows)
+                               int kv_head)
       : shape_(shape),
         arguments_(arguments),
         item_(item),
@@ -35,34 +45,91 @@ class AttentionBlock {
         group_(shape.num_heads / shape.num_kv_heads),
         rows_(run_.count * group_),
         kv_head_(kv_head),
-        has_few_rows_(has_few_rows),
         k_(reinterpret_cast<uint16_t*>(shared_memory())),
         v_(k_ + kTile * kStride),
-        q_(v_ + kTile * kStride),
-        sums_(reinterpret_cast<float*>(q_ + (has_few_rows ? kFewRows : kTile) * kStride)) {}
+        q_(kKeepsQueries ? k_ : v_ + kTile * kStride),
+        sums_(reinterpret_cast<float*>(shared_memory() + 2 * Tiles::kTileBytes + kOtherBytes +
+                                       Tiles::kPlaceBytes)),
+        tiles_(shape, arguments, run_.first_page, item.end, kv_head,
+               reinterpret_cast<RowPlace*>(shared_memory() + 2 * Tiles::kTileBytes + kOtherBytes),
+               shared_memory() + 2 * Tiles::kTileBytes),
+        first_self_(position_of(warp_row())),
+        last_self_(position_of(warp_row() + 15)),
+        self_{position_of(warp_row() + lane_index() / 4),
+              position_of(warp_row() + lane_index() / 4 + 8)} {}
 
   SLUICE_DEVICE void run() {
     load_queries();
-    if (shape_.head_dim < kDim) clear_padding();
-    load_tile(0, item_.begin, k_);
-    for (int begin = item_.begin; begin < item_.end; begin += kTile) {
-      copy_async_wait<0>();
-      block_sync();  // K is there, and V of the tile before has been used
-      load_tile(1, begin, v_);
-      score(begin);
-      block_sync();  // K has been used
-      if (begin + kTile < item_.end) load_tile(0, begin + kTile, k_);
-      wait_for_values(begin);
-      block_sync();
-      add_values(begin);
+    tiles_.keep(0, tiles_.find(item_.begin));
+    block_sync();
+    if constexpr (kKeepsQueries) {
+      SLUICE_UNROLL
+      for (int d = 0; d < kDim; d += 16) read_query(d, queries_[d / 16]);
+      block_sync();  // K comes where they were
     }
+    if (shape_.head_dim < kDim) clear_padding();
+    if constexpr (Tiles::kIsStaged) {
+      if (tiles_.has_blocks()) {
+        run_staged();
+        return finish();
+      }
+    }
+    run_loaded();
     finish();
   }
 
  private:
-  static constexpr bool kIsPlain = kKind == KvKind::kF16 || kKind == KvKind::kBF16;
   static constexpr bool kIsBF16 = kKind == KvKind::kBF16;
-  static constexpr int kParts = kWarps;  // 16 positions each
+  // Of 16 positions each, that a warp multiplies of a tile.
+  static constexpr int kParts = kHasFewRows ? 1 : kWarps;
+
+  // V comes while K is used, and the next K while V is.
+  SLUICE_DEVICE void run_loaded() {
+    tiles_.load(0, item_.begin, 0, k_);
+    int buffer = 0;
+    for (int begin = item_.begin; begin < item_.end; begin += kTile) {
+      const bool is_last = begin + kTile >= item_.end;
+      copy_async_wait<0>();
+      block_sync();  // K is there, and V of the tile before has been used
+      tiles_.load(1, begin, buffer, v_);
+      RowPlace next{};
+      if (!is_last) next = tiles_.find(begin + kTile);
+      score(begin);
+      buffer ^= 1;
+      if (!is_last) tiles_.keep(buffer, next);
+      block_sync();  // K has been used
+      if (!is_last) {
+        tiles_.load(0, begin + kTile, buffer, k_);
+        copy_async_wait<1>();
+      } else {
+        copy_async_wait<0>();
+      }
+      block_sync();
+      add_values(begin);
+    }
+  }
+
+  // Codes of the next tile come while the rows of this one are used.
+  SLUICE_DEVICE void run_staged() {
+    tiles_.stage(item_.begin, 0);
+    int buffer = 0;
+    for (int begin = item_.begin; begin < item_.end; begin += kTile) {
+      const bool is_last = begin + kTile >= item_.end;
+      copy_async_wait<0>();
+      block_sync();  // the codes are there, and the rows of the tile before have been used
+      RowPlace next{};
+      if (!is_last) next = tiles_.find(begin + kTile);
+      if (tiles_.clear_end(begin)) block_sync();
+      tiles_.decode(0, k_);
+      tiles_.decode(1, v_);
+      buffer ^= 1;
+      if (!is_last) tiles_.keep(buffer, next);
+      block_sync();
+      if (!is_last) tiles_.stage(begin + kTile, buffer);
+      score(begin);
+      add_values(begin);
+    }
+  }
 
   SLUICE_DEVICE static uint16_t narrow(float value) {
     return kIsBF16 ? float_to_bf16(value) : float_to_half(value);
@@ -78,49 +145,57 @@ class AttentionBlock {
       mma_16x8x16_f16(d, a, b);
   }
 
-  SLUICE_DEVICE int block_rows() const { return has_few_rows_ ? kFewRows : kTile; }
   // The 16 packed rows of this warp within the block.
-  SLUICE_DEVICE int warp_row() const { return has_few_rows_ ? 0 : warp_index() * 16; }
-  SLUICE_DEVICE bool has_part(int part) const { return !has_few_rows_ || part == warp_index(); }
+  SLUICE_DEVICE static int warp_row() { return kHasFewRows ? 0 : warp_index() * 16; }
+  // Which 16 positions of a tile a part is.
+  SLUICE_DEVICE static int place_of(int part) { return kHasFewRows ? warp_index() : part; }
   SLUICE_DEVICE int position_of(int row) const {
     return run_.first_position + (item_.first_row + row) / group_;
   }
 
-  // Element d of a packed row of the block, 0 past the last.
-  SLUICE_DEVICE float query(int row, int d) const {
+  // A packed row of the block; null past the last.
+  SLUICE_DEVICE const float* query_of(int row) const {
     const int packed = item_.first_row + row;
-    if (packed >= rows_ || d >= shape_.head_dim) return 0;
-    return arguments_.q[(run_.row_begin + packed / group_) * arguments_.q_stride +
-                        (int64_t{kv_head_} * group_ + packed % group_) * shape_.head_dim + d];
+    if (packed >= rows_) return nullptr;
+    const int token = packed / group_;
+    return arguments_.q + (run_.row_begin + token) * arguments_.q_stride +
+           (int64_t{kv_head_} * group_ + packed - token * group_) * shape_.head_dim;
   }
 
   SLUICE_DEVICE void load_queries() {
-    if constexpr (kKind == KvKind::kInt4) {
-      load_rounded_queries();
-    } else {
-      for (int i = thread_index(); i < block_rows() * kDim; i += kThreads)
-        q_[i / kDim * kStride + i % kDim] = narrow(query(i / kDim, i % kDim));
+    for (int row = warp_index(); row < kRows; row += kWarps) {
+      const float* query = query_of(row);
+      if constexpr (kKind == KvKind::kInt4) {
+        SLUICE_UNROLL
+        for (int d = 0; d < kDim; d += static_cast<int>(KvFormat::kGroup))
+          load_rounded(query, row, d + lane_index());
+      } else {
+        SLUICE_UNROLL
+        for (int d = lane_index(); d < kDim; d += kWarp)
+          q_[row * kStride + d] = narrow(query && d < shape_.head_dim ? query[d] : 0.0f);
+      }
     }
   }
 
-  // As kernels/attention.h rounds them beside int4 keys: a warp a group, two elements a lane.
-  SLUICE_DEVICE void load_rounded_queries() {
-    constexpr int kGroup = static_cast<int>(KvFormat::kGroup);
-    constexpr int kGroups = kDim / kGroup;
-    for (int i = warp_index(); i < block_rows() * kGroups; i += kWarps) {
-      const int row = i / kGroups;
-      const int d = i % kGroups * kGroup + lane_index();
-      float value[2] = {query(row, d), query(row, d + kWarp)};
-      const float low = value[0] < 0 ? -value[0] : value[0];
-      const float high = value[1] < 0 ? -value[1] : value[1];
-      const float largest = warp_max(low > high ? low : high);
-      const float inverse = kernels::kQueryLevels / largest;
-      const float step = largest / kernels::kQueryLevels;
-      for (int part = 0; part < 2; ++part) {
-        if (largest > kernels::kLeastQuery) value[part] = round_of(value[part] * inverse) * step;
-        q_[row * kStride + d + part * kWarp] = narrow(value[part]);
-      }
+  // As kernels/attention.h rounds a group of them beside int4 keys: two elements a lane.
+  SLUICE_DEVICE void load_rounded(const float* query, int row, int d) {
+    float value[2] = {0, 0};
+    for (int part = 0; part < 2; ++part)
+      if (query && d + part * kWarp < shape_.head_dim) value[part] = query[d + part * kWarp];
+    const float low = value[0] < 0 ? -value[0] : value[0];
+    const float high = value[1] < 0 ? -value[1] : value[1];
+    const float largest = warp_max(low > high ? low : high);
+    const float inverse = kernels::kQueryLevels / largest;
+    const float step = largest / kernels::kQueryLevels;
+    for (int part = 0; part < 2; ++part) {
+      if (largest > kernels::kLeastQuery) value[part] = round_of(value[part] * inverse) * step;
+      q_[row * kStride + d + part * kWarp] = narrow(value[part]);
     }
+  }
+
+  // Columns [d, d + 16) of the warp's queries as the left operand of a product.
+  SLUICE_DEVICE void read_query(int d, uint32_t (&a)[4]) const {
+    load_matrix_x4(a, q_ + (warp_row() + lane_index() % 16) * kStride + d + lane_index() / 16 * 8);
   }
 
   SLUICE_DEVICE void clear_padding() {
@@ -132,176 +207,23 @@ class AttentionBlock {
     }
   }
 
-  SLUICE_DEVICE const std::byte* head_of(int is_value, int position) const {
-    constexpr int kGroup = static_cast<int>(KvFormat::kGroup);
-    const int groups = kIsPlain ? 0 : (shape_.head_dim + kGroup - 1) / kGroup;
-    // 32 bits hold the offset within a page, and take fewer registers.
-    return arguments_.pages[run_.first_page + position / shape_.page_tokens] +
-           arguments_.page_offset +
-           (kv_head_ * 2 + is_value) * shape_.page_tokens * (code_bytes() + groups * 4);
-  }
-  SLUICE_DEVICE int code_bytes() const { return code_bytes_of<kKind>(shape_.head_dim); }
-
-  // K (0) or V (1) of kTile positions from `begin` on into shared memory; zeros past the end.
-  SLUICE_DEVICE void load_tile(int is_value, int begin, uint16_t* to) {
-    if (kIsPlain)
-      load_plain(is_value, begin, to);
-    else
-      load_codes(is_value, begin, to);
-    copy_async_commit();
-  }
-
-  SLUICE_DEVICE void load_plain(int is_value, int begin, uint16_t* to) {
-    if (shape_.head_dim % 8 != 0) return load_elements(is_value, begin, to);
-    const int pieces = shape_.head_dim / 8;
-    for (int i = thread_index(); i < kTile * pieces; i += kThreads) {
-      const int row = i / pieces;
-      const int piece = i % pieces;
-      const int position = begin + row;
-      const bool is_valid = position < item_.end;
-      const int last = is_valid ? position : item_.end - 1;  // zeros come from no address
-      const std::byte* from =
-          head_of(is_value, last) + int64_t{last % shape_.page_tokens} * code_bytes() + piece * 16;
-      copy_async16(to + row * kStride + piece * 8, from, is_valid);
-    }
-  }
-
-  SLUICE_DEVICE void load_elements(int is_value, int begin, uint16_t* to) {
-    for (int i = thread_index(); i < kTile * shape_.head_dim; i += kThreads) {
-      const int row = i / shape_.head_dim;
-      const int position = begin + row;
-      uint16_t bits = 0;
-      if (position < item_.end)
-        bits = reinterpret_cast<const uint16_t*>(head_of(is_value, position) +
-                                                 position % shape_.page_tokens *
-                                                     code_bytes())[i % shape_.head_dim];
-      to[row * kStride + i % shape_.head_dim] = bits;
-    }
-  }
-
-  // scale * code + minimum: exact integers in f16, one rounding.
-  SLUICE_DEVICE void load_codes(int is_value, int begin, uint16_t* to) {
-    if (shape_.page_tokens % static_cast<int>(KvFormat::kKeyBlock) == 0)
-      load_blocks(is_value, begin, to);
-    else
-      load_bytes(is_value, begin, to);
-  }
-
-  // Scales (0) or minima (1) of a group of a head.
-  SLUICE_DEVICE const uint16_t* scales_of(const std::byte* head, int group, int is_minimum) const {
-    return reinterpret_cast<const uint16_t*>(head + int64_t{shape_.page_tokens} * code_bytes()) +
-           (int64_t{group} * 2 + is_minimum) * shape_.page_tokens;
-  }
-
-  // Pages of whole blocks: 16 bytes are a word of each of four positions (K) or four bytes of four
-  // positions (V), which become words.
-  SLUICE_DEVICE void load_blocks(int is_value, int begin, uint16_t* to) {
-    constexpr int kElements = kKind == KvKind::kInt8 ? 4 : 8;  // of a word
-    const int words = code_bytes() / 4;
-    for (int i = thread_index(); i < kTile / 4 * words; i += kThreads) {
-      const int word = is_value ? i % words : i / 4 % words;
-      const int row = is_value ? i / words * 4 : i / (4 * words) * 16 + i % 4 * 4;
-      const int position = begin + row;
-      Words4 codes{};
-      uint32_t scale[4] = {}, minimum[4] = {};
-      if (position < item_.end) {
-        const int in_page = position % shape_.page_tokens;
-        const std::byte* head = head_of(is_value, position);
-        codes = *reinterpret_cast<const Words4*>(
-            head + code_offset(is_value, code_bytes(), shape_.page_tokens, in_page, word * 4));
-        if (is_value) turn_bytes(codes);
-        const int group = word * kElements / static_cast<int>(KvFormat::kGroup);
-        const uint16_t* scales = scales_of(head, group, 0) + in_page;
-        const uint16_t* minima = scales_of(head, group, 1) + in_page;
-        for (int t = 0; t < 4 && position + t < item_.end; ++t) {
-          scale[t] = scales[t] * 0x00010001u;
-          minimum[t] = minima[t] * 0x00010001u;
-        }
-      }
-      SLUICE_UNROLL
-      for (int t = 0; t < 4; ++t) {
-        uint16_t* out = to + (row + t) * kStride;
-        if (kKind == KvKind::kInt8) {
-          write_four(codes.word[t], scale[t], minimum[t], out, word * 4);
-        } else {
-          const int element = word / 4 * 32 + word % 4 * 4;
-          write_four(codes.word[t] & 0x0f0f0f0fu, scale[t], minimum[t], out, element);
-          write_four((codes.word[t] >> 4) & 0x0f0f0f0fu, scale[t], minimum[t], out, element + 16);
-        }
-      }
-    }
-  }
-
-  // Byte t of each word becomes word t.
-  SLUICE_DEVICE static void turn_bytes(Words4& words) {
-    const uint32_t low_ab = byte_permute(words.word[0], words.word[1], 0x5140u);
-    const uint32_t high_ab = byte_permute(words.word[0], words.word[1], 0x7362u);
-    const uint32_t low_cd = byte_permute(words.word[2], words.word[3], 0x5140u);
-    const uint32_t high_cd = byte_permute(words.word[2], words.word[3], 0x7362u);
-    words = {{byte_permute(low_ab, low_cd, 0x5410u), byte_permute(low_ab, low_cd, 0x7632u),
-              byte_permute(high_ab, high_cd, 0x5410u), byte_permute(high_ab, high_cd, 0x7632u)}};
-  }
-
-  // Four codes, a byte each, to elements [d, d + 4) of a row.
-  SLUICE_DEVICE void write_four(uint32_t codes, uint32_t scale, uint32_t minimum, uint16_t* row,
-                                int d) const {
-    for (int half = 0; half < 2; ++half, d += 2) {
-      const uint32_t raised = byte_permute(codes, 0x64646464u, half == 0 ? 0x4140u : 0x4342u);
-      const uint32_t pair = dequantise(raised, scale, minimum);
-      if (d + 1 < shape_.head_dim)
-        *reinterpret_cast<uint32_t*>(row + d) = pair;
-      else if (d < shape_.head_dim)
-        row[d] = static_cast<uint16_t>(pair);
-    }
-  }
-
-  // Two codes, each as f16 plus 1024.
-  SLUICE_DEVICE static uint32_t dequantise(uint32_t raised, uint32_t scale, uint32_t minimum) {
-    return fma_half2(sub_half2(raised, 0x64006400u), scale, minimum);
-  }
-
-  // Pages of any number of tokens, byte by byte.
-  SLUICE_DEVICE void load_bytes(int is_value, int begin, uint16_t* to) {
-    for (int i = thread_index(); i < kTile * code_bytes(); i += kThreads) {
-      const int byte = i % code_bytes();
-      const int position = begin + i / code_bytes();
-      const int low = kKind == KvKind::kInt8 ? byte : byte / 16 * 32 + byte % 16;
-      uint32_t pair = 0;  // of int4 elements low and low + 16
-      if (position < item_.end) {
-        const int in_page = position % shape_.page_tokens;
-        const std::byte* head = head_of(is_value, position);
-        const auto code = static_cast<uint32_t>(
-            head[code_offset(is_value, code_bytes(), shape_.page_tokens, in_page, byte)]);
-        const int group = low / static_cast<int>(KvFormat::kGroup);
-        const uint32_t raised = kKind == KvKind::kInt8 ? code : (code & 15) | (code >> 4) << 16;
-        pair = dequantise(raised | 0x64006400u, scales_of(head, group, 0)[in_page] * 0x00010001u,
-                          scales_of(head, group, 1)[in_page] * 0x00010001u);
-      }
-      uint16_t* out = to + i / code_bytes() * kStride;
-      if (low < shape_.head_dim) out[low] = static_cast<uint16_t>(pair);
-      if (kKind == KvKind::kInt4 && low + 16 < shape_.head_dim)
-        out[low + 16] = static_cast<uint16_t>(pair >> 16);
-    }
-  }
-
-  // V must have arrived; K of the next tile may still be under way.
-  SLUICE_DEVICE void wait_for_values(int begin) {
-    if (begin + kTile < item_.end)
-      copy_async_wait<1>();
-    else
-      copy_async_wait<0>();
-  }
-
-  SLUICE_DEVICE bool sees(int row, int position) const {
-    const int self = position_of(row);
-    return position <= self && position < item_.end &&
-           (shape_.sliding_window == 0 || position > self - shape_.sliding_window);
+  SLUICE_DEVICE bool sees(int half, int position) const {
+    return position <= self_[half] && position < item_.end &&
+           (shape_.sliding_window == 0 || position > self_[half] - shape_.sliding_window);
   }
 
   // Any of the warp's rows sees any of the 16 positions; the same for all lanes.
   SLUICE_DEVICE bool part_matters(int begin, int part) const {
-    const int first = begin + part * 16;
-    return has_part(part) && first < item_.end && first <= position_of(warp_row() + 15);
+    const int first = begin + place_of(part) * 16;
+    return first < item_.end && first <= last_self_;
+  }
+
+  // All of the warp's rows see all positions of its parts of the tile; the same for all lanes.
+  SLUICE_DEVICE bool sees_all(int begin) const {
+    const int first = begin + place_of(0) * 16;
+    const int end = begin + place_of(kParts - 1) * 16 + 16;
+    return end - 1 <= first_self_ && end <= item_.end &&
+           (shape_.sliding_window == 0 || first > last_self_ - shape_.sliding_window);
   }
 
   // Scores of this warp's parts become weights; the running maximum, sums and outputs follow.
@@ -312,38 +234,48 @@ class AttentionBlock {
       SLUICE_UNROLL
       for (int i = 0; i < 8; ++i) scores[part][i / 4][i % 4] = 0;
       if (!part_matters(begin, part)) continue;
+      const uint16_t* keys =
+          k_ + (place_of(part) * 16 + lane_index() % 8 + lane_index() / 16 * 8) * kStride +
+          lane_index() / 8 % 2 * 8;
       SLUICE_UNROLL
       for (int d = 0; d < kDim; d += 16) {
-        uint32_t a[4], b[4];
-        load_matrix_x4(a,
-                       q_ + (warp_row() + lane_index() % 16) * kStride + d + lane_index() / 16 * 8);
-        load_matrix_x4(b, k_ + (part * 16 + lane_index() % 8 + lane_index() / 16 * 8) * kStride +
-                              d + lane_index() / 8 % 2 * 8);
-        multiply(scores[part][0], a, {b[0], b[1]});
-        multiply(scores[part][1], a, {b[2], b[3]});
+        uint32_t b[4];
+        load_matrix_x4(b, keys + d);
+        if constexpr (kKeepsQueries) {
+          multiply(scores[part][0], queries_[d / 16], {b[0], b[1]});
+          multiply(scores[part][1], queries_[d / 16], {b[2], b[3]});
+        } else {
+          uint32_t a[4];
+          read_query(d, a);
+          multiply(scores[part][0], a, {b[0], b[1]});
+          multiply(scores[part][1], a, {b[2], b[3]});
+        }
       }
     }
-    weigh(begin, scores);
+    constexpr float kLog2E = 1.4426950408889634f;
+    const float scale = shape_.scale * kLog2E;
+    const bool has_mask = !sees_all(begin);
+    SLUICE_UNROLL
+    for (int part = 0; part < kParts; ++part) SLUICE_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      float& value = scores[part][i / 4][i % 4];
+      value *= scale;
+      const int position = begin + place_of(part) * 16 + i / 4 * 8 + lane_index() % 4 * 2 + i % 2;
+      if (has_mask && !sees(i / 2 % 2, position)) value = kNone;
+    }
+    weigh(scores);
   }
 
   // Of each lane's two rows, lane / 4 and that + 8.
-  SLUICE_DEVICE void weigh(int begin, float (&scores)[kParts][2][4]) {
-    constexpr float kLog2E = 1.4426950408889634f;
-    const float scale = shape_.scale * kLog2E;
+  SLUICE_DEVICE void weigh(float (&scores)[kParts][2][4]) {
     SLUICE_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const int row = warp_row() + lane_index() / 4 + half * 8;
       float largest = kNone;
       SLUICE_UNROLL
-      for (int part = 0; part < kParts; ++part) {
-        if (!has_part(part)) continue;
-        SLUICE_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const int position = begin + part * 16 + i / 2 * 8 + lane_index() % 4 * 2 + i % 2;
-          float& value = scores[part][i / 2][half * 2 + i % 2];
-          value = sees(row, position) ? value * scale : kNone;
-          largest = value > largest ? value : largest;
-        }
+      for (int part = 0; part < kParts; ++part) SLUICE_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const float value = scores[part][i / 2][half * 2 + i % 2];
+        largest = value > largest ? value : largest;
       }
       for (int mask = 1; mask < 4; mask *= 2) {
         const float other = shuffle_xor(largest, mask);
@@ -356,7 +288,6 @@ class AttentionBlock {
       float sum = 0;
       SLUICE_UNROLL
       for (int part = 0; part < kParts; ++part) {
-        if (!has_part(part)) continue;
         SLUICE_UNROLL
         for (int i = 0; i < 4; ++i) {
           float& value = scores[part][i / 2][half * 2 + i % 2];
@@ -384,8 +315,8 @@ class AttentionBlock {
       SLUICE_UNROLL
       for (int d = 0; d < kDim; d += 16) {
         uint32_t b[4];
-        load_matrix_x4_transposed(
-            b, v_ + (part * 16 + lane_index() % 16) * kStride + d + lane_index() / 16 * 8);
+        load_matrix_x4_transposed(b, v_ + (place_of(part) * 16 + lane_index() % 16) * kStride + d +
+                                         lane_index() / 16 * 8);
         multiply(out_[d / 8], weights_[part], {b[0], b[1]});
         multiply(out_[d / 8 + 1], weights_[part], {b[2], b[3]});
       }
@@ -395,7 +326,7 @@ class AttentionBlock {
   SLUICE_DEVICE void finish() {
     for (int half = 0; half < 2; ++half)
       for (int mask = 1; mask < 4; mask *= 2) sum_[half] += shuffle_xor(sum_[half], mask);
-    if (has_few_rows_)
+    if constexpr (kHasFewRows)
       merge_warps();
     else
       write_rows();
@@ -476,11 +407,15 @@ class AttentionBlock {
   int group_;
   int rows_;  // packed rows of the run
   int kv_head_;
-  bool has_few_rows_;
   uint16_t* k_;  // [kTile][kStride]
   uint16_t* v_;  // likewise
-  uint16_t* q_;  // [block_rows()][kStride]
+  uint16_t* q_;  // [kRows][kStride]; where they are kept in registers, K's memory
   float* sums_;  // [kWarps][kFewRows][2]: maximum and sum
+  Tiles tiles_;
+  int first_self_;  // positions of the warp's rows: the first,
+  int last_self_;   // the last,
+  int self_[2];     // and this lane's
+  uint32_t queries_[kKeepsQueries ? kDim / 16 : 1][4] = {};
   float out_[kDim / 8][4] = {};
   float maximum_[2] = {kNone, kNone};
   float sum_[2] = {0, 0};

@@ -6,11 +6,11 @@
 namespace sluice::cuda {
 
 namespace {
-constexpr int64_t kBlocksEach = 4;        // blocks of a few rows that fill a multiprocessor
 constexpr int64_t kLeastPositions = 256;  // of a split: less is not worth a merge
 
 int64_t most_splits(const kernels::AttentionShape& shape, int multiprocessors) {
-  return std::max<int64_t>(1, kBlocksEach * multiprocessors / shape.num_kv_heads);
+  const int64_t fit = int64_t{attention_blocks(padded_head_dim(shape.head_dim))} * multiprocessors;
+  return std::max<int64_t>(1, fit / shape.num_kv_heads);
 }
 
 int64_t split_floats(const kernels::AttentionShape& shape) {

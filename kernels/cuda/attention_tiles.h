@@ -19,4 +19,7 @@ constexpr int32_t tile_of(int32_t head_dim) noexcept {
   return 16 * attention_warps(padded_head_dim(head_dim));
 }
 
+/// Blocks that a multiprocessor holds: what their registers are held to, and plans count with.
+constexpr int attention_blocks(int32_t padded_dim) noexcept { return padded_dim > 64 ? 3 : 4; }
+
 }  // namespace sluice::cuda

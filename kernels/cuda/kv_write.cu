@@ -72,7 +72,7 @@ SLUICE_DEVICE void rotate_head(float* head, const Rotation& rotation, float posi
     rotate_pair(head, pair, half, position, rotation.inverse_frequencies[pair], rotation.factor);
 }
 
-// A block a row, a warp a head of K or V, or one of Q that is rotated.
+// A warp has a head of K or V of a row, or one of Q that is rotated; a block has several of a row.
 template <KvKind kKind>
 SLUICE_KERNEL(kWriteThreads)
 kv_write_kernel(kernels::AttentionShape shape, int64_t row_bytes, float* k, const float* v,
@@ -83,29 +83,27 @@ kv_write_kernel(kernels::AttentionShape shape, int64_t row_bytes, float* k, cons
   const float position = rotates ? static_cast<float>(rotation.positions[row]) : 0.0f;
   const int kv_heads = 2 * shape.num_kv_heads;
   const int heads = kv_heads + (rotates ? shape.num_heads : 0);
-  for (int i = warp_index(); i < heads; i += kWriteThreads / kWarp) {
-    if (i >= kv_heads) {
-      rotate_head(rotation.q + row * stride + int64_t{i - kv_heads} * shape.head_dim, rotation,
-                  position);
-      continue;
-    }
-    const int64_t at = row * stride + int64_t{i / 2} * shape.head_dim;
-    const bool is_key = i % 2 == 0;
-    if (is_key && rotates) {
-      rotate_head(k + at, rotation, position);
-      warp_sync();  // a lane writes what others rotated
-    }
-    if (!place.page) continue;
-    const float* from = is_key ? k + at : v + at;
-    std::byte* head = place.page + page_offset + int64_t{i} * shape.page_tokens * row_bytes;
-    if (kKind == KvKind::kInt8 || kKind == KvKind::kInt4) {
-      write_quantised<kKind>(shape, from, !is_key, head, place.in_page);
-      continue;
-    }
-    auto* to = reinterpret_cast<uint16_t*>(head) + int64_t{place.in_page} * shape.head_dim;
-    for (int d = lane_index(); d < shape.head_dim; d += kWarp)
-      to[d] = kKind == KvKind::kBF16 ? float_to_bf16(from[d]) : float_to_half(from[d]);
+  const int i = block_y() * (kWriteThreads / kWarp) + warp_index();
+  if (i >= heads) return;
+  if (i >= kv_heads)
+    return rotate_head(rotation.q + row * stride + int64_t{i - kv_heads} * shape.head_dim, rotation,
+                       position);
+  const int64_t at = row * stride + int64_t{i / 2} * shape.head_dim;
+  const bool is_key = i % 2 == 0;
+  if (is_key && rotates) {
+    rotate_head(k + at, rotation, position);
+    warp_sync();  // a lane writes what others rotated
   }
+  if (!place.page) return;
+  const float* from = is_key ? k + at : v + at;
+  std::byte* head = place.page + page_offset + int64_t{i} * shape.page_tokens * row_bytes;
+  if (kKind == KvKind::kInt8 || kKind == KvKind::kInt4) {
+    write_quantised<kKind>(shape, from, !is_key, head, place.in_page);
+    return;
+  }
+  auto* to = reinterpret_cast<uint16_t*>(head) + int64_t{place.in_page} * shape.head_dim;
+  for (int d = lane_index(); d < shape.head_dim; d += kWarp)
+    to[d] = kKind == KvKind::kBF16 ? float_to_bf16(from[d]) : float_to_half(from[d]);
 }
 }  // namespace
 
@@ -114,9 +112,11 @@ void kv_write(const kernels::AttentionShape& shape, float* k, const float* v, in
               Stream stream) {
   if (rows == 0) return;
   const int64_t row_bytes = shape.kv_dtype.row_bytes(shape.head_dim);
+  const int heads = 2 * shape.num_kv_heads + (rotation.rotary_dim > 0 ? shape.num_heads : 0);
+  constexpr int kHeads = kWriteThreads / kWarp;  // of a block
   const auto run = [&](auto kernel) {
-    launch("kv_write", kernel, {static_cast<int>(rows)}, kWriteThreads, 0, stream, shape, row_bytes,
-           k, v, stride, places, page_offset, rotation);
+    launch("kv_write", kernel, {static_cast<int>(rows), (heads + kHeads - 1) / kHeads},
+           kWriteThreads, 0, stream, shape, row_bytes, k, v, stride, places, page_offset, rotation);
   };
   switch (kind_of(shape.kv_dtype)) {
     case KvKind::kF16: return run(kv_write_kernel<KvKind::kF16>);

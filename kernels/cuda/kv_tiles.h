@@ -1,0 +1,332 @@
+#pragma once
+// K and V of a block's attention on their way into shared memory, as 16-bit rows: kTile positions
+// at a time. Where each position lies is looked up once for both, a tile ahead (a page table's
+// entry takes as long as memory itself). Plain rows are copied asynchronously to where they are
+// used; codes of pages of whole blocks are copied as they lie and then decoded by words; all else
+// is loaded and decoded at once. Only .cu files include it.
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_tiles.h"
+#include "kernels/cuda/kv_kind.h"
+#include "kernels/cuda/kv_layout.h"
+#include "kernels/cuda/vocabulary.h"
+
+namespace sluice::cuda {
+
+/// Where the K of one position lies: its head's begin, of plain KV its row's.
+struct alignas(16) RowPlace {
+  const std::byte* at;
+  int in_page;
+};
+
+template <KvKind kKind, int kDim>
+class KvTiles {
+ public:
+  static constexpr bool kIsPlain = kKind == KvKind::kF16 || kKind == KvKind::kBF16;
+  static constexpr int kWarps = attention_warps(kDim);
+  static constexpr int kThreads = kWarps * kWarp;
+  static constexpr int kTile = 16 * kWarps;
+  static constexpr int kStride = kDim + 8;  // 16 bytes more than a row: no bank is met twice
+  static constexpr int kTileBytes = kTile * kStride * 2;
+  static constexpr int kPlaceBytes = 2 * kTile * static_cast<int>(sizeof(RowPlace));
+  /// Codes pass through shared memory; heads of 256 leave no room for them on every GPU.
+  static constexpr bool kIsStaged = !kIsPlain && kDim <= 128;
+  static constexpr int kCodes =
+      kKind == KvKind::kInt8 ? kDim : kDim / 2;  // bytes of a row, at most
+  static constexpr int kGroup = static_cast<int>(KvFormat::kGroup);
+  static constexpr int kGroups = kDim / kGroup;
+  static constexpr int kScalesAt = kTile * kCodes;
+  static constexpr int kCodesBytes = kScalesAt + kGroups * 2 * kTile * 2;  // of K or V as they lie
+  static constexpr int kStagedBytes = kIsStaged ? 2 * kCodesBytes : 0;
+
+  /// `places` [2][kTile], `staged` kStagedBytes of shared memory; positions before `end`.
+  SLUICE_DEVICE KvTiles(const kernels::AttentionShape& shape, const AttentionArguments& arguments,
+                        int64_t first_page, int end, int kv_head, RowPlace* places,
+                        std::byte* staged)
+      : shape_(shape),
+        pages_(arguments.pages + first_page),
+        end_(end),
+        places_(places),
+        staged_(staged),
+        code_bytes_(code_bytes_of<kKind>(shape.head_dim)),
+        value_bytes_(shape.page_tokens *
+                     (code_bytes_ + (kIsPlain ? 0 : (shape.head_dim + kGroup - 1) / kGroup * 4))),
+        head_bytes_(arguments.page_offset + int64_t{kv_head} * 2 * value_bytes_),
+        has_blocks_(shape.page_tokens % static_cast<int>(KvFormat::kKeyBlock) == 0 &&
+                    shape.head_dim % 4 == 0) {}
+
+  /// Pages of whole blocks of positions, whose codes can be decoded by words.
+  SLUICE_DEVICE bool has_blocks() const { return has_blocks_; }
+
+  /// The place of this thread's position of the tile at `begin`: of the last where that is past it.
+  SLUICE_DEVICE RowPlace find(int begin) const {
+    if (thread_index() >= kTile) return {};
+    const int position = begin + thread_index() < end_ ? begin + thread_index() : end_ - 1;
+    const int page = position / shape_.page_tokens;
+    const int in_page = position - page * shape_.page_tokens;
+    return {pages_[page] + head_bytes_ + (kIsPlain ? in_page * code_bytes_ : 0), in_page};
+  }
+  /// For all threads to see, after a barrier.
+  SLUICE_DEVICE void keep(int buffer, const RowPlace& place) {
+    if (thread_index() < kTile) places_[buffer * kTile + thread_index()] = place;
+  }
+
+  /// K (0) or V (1) of the tile at `begin` to `to`; zeros past the end.
+  SLUICE_DEVICE void load(int is_value, int begin, int buffer, uint16_t* to) const {
+    const RowPlace* places = places_ + buffer * kTile;
+    if constexpr (kIsPlain) {
+      if (shape_.head_dim % 8 == 0)
+        load_plain(is_value, begin, places, to);
+      else
+        load_elements(is_value, begin, places, to);
+    } else if constexpr (kIsStaged) {
+      load_bytes(is_value, begin, places, to);
+    } else {
+      if (has_blocks_)
+        decode_blocks(is_value, begin, places, to);
+      else
+        load_bytes(is_value, begin, places, to);
+    }
+    copy_async_commit();
+  }
+
+  /// K and V of the tile at `begin` as they lie.
+  SLUICE_DEVICE void stage(int begin, int buffer) const {
+    constexpr int kBlock = static_cast<int>(KvFormat::kKeyBlock);
+    constexpr int kBlocks = kTile / kBlock;
+    constexpr int kPieces = kCodes * kBlock / 16;  // of a block's codes, which lie together
+    static_assert(kThreads % kPieces == 0);
+    constexpr int kAtOnce = kThreads / kPieces;
+    const int piece = thread_index() % kPieces;
+    SLUICE_UNROLL
+    for (int first = 0; first < kBlocks; first += kAtOnce) {
+      const int block = first + thread_index() / kPieces;
+      const RowPlace& place = places_[buffer * kTile + block * kBlock];
+      const std::byte* from = place.at + first_of(place) * code_bytes_ + piece * 16;
+      std::byte* to = staged_ + block * kBlock * kCodes + piece * 16;
+      if (piece >= code_bytes_) continue;
+      const bool is_valid = begin + block * kBlock < end_;
+      copy_async16(to, from, is_valid);
+      copy_async16(to + kCodesBytes, from + value_bytes_, is_valid);
+    }
+    // Scales and minima of a group: 32 bytes of a block.
+    constexpr int kLines = kGroups * 4;
+    static_assert(kBlocks * kLines <= kThreads);
+    const int block = thread_index() / kLines;
+    const int line = thread_index() % kLines / 2;
+    if (block < kBlocks && line / 2 * kGroup < shape_.head_dim) {
+      const RowPlace& place = places_[buffer * kTile + block * kBlock];
+      const int half = thread_index() % 2 * 16;
+      const std::byte* from = place.at + shape_.page_tokens * code_bytes_ +
+                              (line * shape_.page_tokens + first_of(place)) * 2 + half;
+      std::byte* to = staged_ + kScalesAt + (line * kTile + block * kBlock) * 2 + half;
+      const bool is_valid = begin + block * kBlock < end_;
+      copy_async16(to, from, is_valid);
+      copy_async16(to + kCodesBytes, from + value_bytes_, is_valid);
+    }
+    copy_async_commit();
+  }
+
+  /// Of what stage() brought of the last tile, at `begin`: positions past the end come out as
+  /// zeros. True where there are such in its last block; a barrier must follow then.
+  SLUICE_DEVICE bool clear_end(int begin) const {
+    constexpr int kBlock = static_cast<int>(KvFormat::kKeyBlock);
+    const int rows = end_ - begin;
+    if (rows >= kTile || rows % kBlock == 0) return false;
+    for (int i = thread_index(); i < 2 * kGroups * 2 * kBlock; i += kThreads) {
+      const int row = rows / kBlock * kBlock + i % kBlock;
+      const int line = i / kBlock % (kGroups * 2);
+      std::byte* staged = staged_ + i / (kBlock * kGroups * 2) * kCodesBytes + kScalesAt;
+      if (row >= rows) reinterpret_cast<uint16_t*>(staged)[line * kTile + row] = 0;
+    }
+    return true;
+  }
+
+  /// What stage() brought, as rows.
+  SLUICE_DEVICE void decode(int is_value, uint16_t* to) const {
+    decode_blocks(is_value, 0, nullptr, to);
+  }
+
+ private:
+  // Of a block of positions; the last position stands for blocks past the end.
+  SLUICE_DEVICE static int first_of(const RowPlace& place) {
+    constexpr int kBlock = static_cast<int>(KvFormat::kKeyBlock);
+    return place.in_page / kBlock * kBlock;
+  }
+
+  SLUICE_DEVICE void load_plain(int is_value, int begin, const RowPlace* places,
+                                uint16_t* to) const {
+    constexpr int kPieces = kDim / 8;
+    constexpr int kRows = kThreads / kPieces;  // at once
+    const int piece = thread_index() % kPieces;
+    if (piece * 8 >= shape_.head_dim) return;
+    SLUICE_UNROLL
+    for (int first = 0; first < kTile; first += kRows) {
+      const int row = first + thread_index() / kPieces;
+      copy_async16(to + row * kStride + piece * 8,
+                   places[row].at + is_value * value_bytes_ + piece * 16, begin + row < end_);
+    }
+  }
+
+  SLUICE_DEVICE void load_elements(int is_value, int begin, const RowPlace* places,
+                                   uint16_t* to) const {
+    for (int row = warp_index(); row < kTile; row += kWarps) {
+      const auto* from =
+          reinterpret_cast<const uint16_t*>(places[row].at + is_value * value_bytes_);
+      for (int d = lane_index(); d < shape_.head_dim; d += kWarp)
+        to[row * kStride + d] = begin + row < end_ ? from[d] : uint16_t{0};
+    }
+  }
+
+  // Scales (0) or minima (1) of a group of a head.
+  SLUICE_DEVICE const uint16_t* scales_of(const std::byte* head, int group, int is_minimum) const {
+    return reinterpret_cast<const uint16_t*>(head + shape_.page_tokens * code_bytes_) +
+           (group * 2 + is_minimum) * shape_.page_tokens;
+  }
+
+  // 16 bytes are a word of each of four positions (K) or four bytes of four positions (V), which
+  // become words. scale * code + minimum: exact integers in f16, one rounding. From what was
+  // staged, or from the places.
+  SLUICE_DEVICE void decode_blocks(int is_value, int begin, const RowPlace* places,
+                                   uint16_t* to) const {
+    constexpr int kWords = kCodes / 4;
+    constexpr int kPasses = kTile / 4 * kWords / kThreads;
+    SLUICE_UNROLL
+    for (int pass = 0; pass < kPasses; ++pass) {
+      int word, row;
+      if constexpr (kThreads % (4 * kWords) == 0) {  // a pass is whole blocks of positions
+        constexpr int kRows = kThreads * 4 / kWords;
+        word = is_value ? thread_index() % kWords : thread_index() / 4 % kWords;
+        row =
+            pass * kRows + (is_value ? thread_index() / kWords * 4
+                                     : thread_index() / (4 * kWords) * 16 + thread_index() % 4 * 4);
+      } else {
+        const int i = pass * kThreads + thread_index();
+        word = is_value ? i % kWords : i / 4 % kWords;
+        row = is_value ? i / kWords * 4 : i / (4 * kWords) * 16 + i % 4 * 4;
+      }
+      if (word * 4 >= (kKind == KvKind::kInt8 ? shape_.head_dim : code_bytes_)) continue;
+      if constexpr (kIsStaged)
+        decode_staged(is_value, row, word, to);
+      else
+        decode_placed(is_value, row, word, begin + row, places, to);
+    }
+  }
+
+  static constexpr int kElements = kKind == KvKind::kInt8 ? 4 : 8;  // of a word
+
+  SLUICE_DEVICE void decode_staged(int is_value, int row, int word, uint16_t* to) const {
+    const int group = word * kElements / kGroup;
+    const std::byte* from = staged_ + is_value * kCodesBytes;
+    const auto* lines = reinterpret_cast<const uint16_t*>(from + kScalesAt) + row;
+    decode_four(is_value,
+                *reinterpret_cast<const Words4*>(
+                    from + row / 16 * 16 * kCodes +
+                    (is_value ? row % 16 * code_bytes_ + word * 16 : word * 64 + row % 16 * 4)),
+                *reinterpret_cast<const Words2*>(lines + group * 2 * kTile),
+                *reinterpret_cast<const Words2*>(lines + (group * 2 + 1) * kTile), word,
+                to + row * kStride);
+  }
+
+  SLUICE_DEVICE void decode_placed(int is_value, int row, int word, int position,
+                                   const RowPlace* places, uint16_t* to) const {
+    const int group = word * kElements / kGroup;
+    Words4 codes{};
+    Words2 scales{}, minima{};
+    if (position < end_) {
+      const std::byte* head = places[row].at + is_value * value_bytes_;
+      const int in_page = places[row].in_page;
+      codes = *reinterpret_cast<const Words4*>(
+          head + code_offset(is_value, code_bytes_, shape_.page_tokens, in_page, word * 4));
+      scales = *reinterpret_cast<const Words2*>(scales_of(head, group, 0) + in_page);
+      minima = *reinterpret_cast<const Words2*>(scales_of(head, group, 1) + in_page);
+      for (int t = 1; t < 4; ++t)
+        if (position + t >= end_) {  // what nobody has written may be anything
+          const uint32_t kept = t % 2 == 0 ? 0 : 0xffffu;
+          scales.word[t / 2] &= kept;
+          minima.word[t / 2] &= kept;
+        }
+    }
+    decode_four(is_value, codes, scales, minima, word, to + row * kStride);
+  }
+
+  // Codes of four positions to their rows.
+  SLUICE_DEVICE void decode_four(int is_value, Words4 codes, const Words2& scales,
+                                 const Words2& minima, int word, uint16_t* to) const {
+    if (is_value) turn_bytes(codes);
+    SLUICE_UNROLL
+    for (int t = 0; t < 4; ++t) {
+      const uint32_t both = t % 2 == 0 ? 0x1010u : 0x3232u;
+      const uint32_t scale = byte_permute(scales.word[t / 2], 0, both);
+      const uint32_t minimum = byte_permute(minima.word[t / 2], 0, both);
+      uint16_t* out = to + t * kStride;
+      if (kKind == KvKind::kInt8) {
+        write_four(codes.word[t], scale, minimum, out, word * 4);
+      } else {
+        const int element = word / 4 * 32 + word % 4 * 4;
+        write_four(codes.word[t] & 0x0f0f0f0fu, scale, minimum, out, element);
+        write_four((codes.word[t] >> 4) & 0x0f0f0f0fu, scale, minimum, out, element + 16);
+      }
+    }
+  }
+
+  // Byte t of each word becomes word t.
+  SLUICE_DEVICE static void turn_bytes(Words4& words) {
+    const uint32_t low_ab = byte_permute(words.word[0], words.word[1], 0x5140u);
+    const uint32_t high_ab = byte_permute(words.word[0], words.word[1], 0x7362u);
+    const uint32_t low_cd = byte_permute(words.word[2], words.word[3], 0x5140u);
+    const uint32_t high_cd = byte_permute(words.word[2], words.word[3], 0x7362u);
+    words = {{byte_permute(low_ab, low_cd, 0x5410u), byte_permute(low_ab, low_cd, 0x7632u),
+              byte_permute(high_ab, high_cd, 0x5410u), byte_permute(high_ab, high_cd, 0x7632u)}};
+  }
+
+  // Four codes, a byte each, to elements [d, d + 4) of a row, if it has them.
+  SLUICE_DEVICE void write_four(uint32_t codes, uint32_t scale, uint32_t minimum, uint16_t* row,
+                                int d) const {
+    const uint32_t low = dequantise(byte_permute(codes, 0x64646464u, 0x4140u), scale, minimum);
+    const uint32_t high = dequantise(byte_permute(codes, 0x64646464u, 0x4342u), scale, minimum);
+    if (kKind == KvKind::kInt8 || d < shape_.head_dim)
+      *reinterpret_cast<Words2*>(row + d) = {{low, high}};
+  }
+
+  // Two codes, each as f16 plus 1024.
+  SLUICE_DEVICE static uint32_t dequantise(uint32_t raised, uint32_t scale, uint32_t minimum) {
+    return fma_half2(sub_half2(raised, 0x64006400u), scale, minimum);
+  }
+
+  // Pages of any number of tokens, heads of any size, byte by byte.
+  SLUICE_DEVICE void load_bytes(int is_value, int begin, const RowPlace* places,
+                                uint16_t* to) const {
+    for (int i = thread_index(); i < kTile * code_bytes_; i += kThreads) {
+      const int byte = i % code_bytes_;
+      const int row = i / code_bytes_;
+      const int low = kKind == KvKind::kInt8 ? byte : byte / 16 * 32 + byte % 16;
+      uint32_t pair = 0;  // of int4 elements low and low + 16
+      if (begin + row < end_) {
+        const std::byte* head = places[row].at + is_value * value_bytes_;
+        const int in_page = places[row].in_page;
+        const auto code = static_cast<uint32_t>(
+            head[code_offset(is_value, code_bytes_, shape_.page_tokens, in_page, byte)]);
+        const int group = low / kGroup;
+        const uint32_t raised = kKind == KvKind::kInt8 ? code : (code & 15) | (code >> 4) << 16;
+        pair = dequantise(raised | 0x64006400u, scales_of(head, group, 0)[in_page] * 0x00010001u,
+                          scales_of(head, group, 1)[in_page] * 0x00010001u);
+      }
+      uint16_t* out = to + row * kStride;
+      if (low < shape_.head_dim) out[low] = static_cast<uint16_t>(pair);
+      if (kKind == KvKind::kInt4 && low + 16 < shape_.head_dim)
+        out[low + 16] = static_cast<uint16_t>(pair >> 16);
+    }
+  }
+
+  const kernels::AttentionShape& shape_;
+  const std::byte* const* pages_;
+  int end_;
+  RowPlace* places_;
+  std::byte* staged_;
+  int code_bytes_;      // of a row
+  int value_bytes_;     // from K of a head to V
+  int64_t head_bytes_;  // from a page to the head
+  bool has_blocks_;
+};
+
+}  // namespace sluice::cuda
