@@ -91,12 +91,10 @@ class Int8LinearBlock {
 
   SLUICE_DEVICE void stage(int chunk, int at) const {
     const int begin = begin_ + chunk * kChunk;
-    if (begin < end_) {
-      std::byte* to = shared_memory() + at;
-      stage_codes(begin, to + kXAt);
-      if (kRun > 0) stage_scales(begin, to + kScalesAt);
-      if (has_panel_) panel_.copy(begin, to + codes_at());
-    }
+    std::byte* to = shared_memory() + at;
+    stage_codes(begin, to + kXAt);
+    if (kRun > 0) stage_scales(begin, to + kScalesAt);
+    panel_.copy(begin, to + codes_at(), has_panel_ && begin < end_);
     copy_async_commit();
   }
 
@@ -105,13 +103,13 @@ class Int8LinearBlock {
     SLUICE_UNROLL
     for (int first = 0; first < kTokens * kPieces; first += kLinearThreads) {
       const int i = first + thread_index();
-      if (i >= kTokens * kPieces) break;
       const int row = i / kPieces;
       const int token = first_token_ + row;
       const int col = begin + i % kPieces * 16;
       const bool is_valid = token < args_.m && col < end_;
-      copy_async16(to + row * kRowBytes + i % kPieces * 16,
-                   args_.x.codes + (is_valid ? token * args_.x.columns + col : 0), is_valid);
+      copy_async16_if(begin < end_ && i < kTokens * kPieces,
+                      to + row * kRowBytes + i % kPieces * 16,
+                      args_.x.codes + (is_valid ? token * args_.x.columns + col : 0), is_valid);
     }
   }
 
@@ -120,13 +118,13 @@ class Int8LinearBlock {
     constexpr int kPairs = kTokens / 2;
     static_assert(kRuns * kPairs <= kLinearThreads);
     const int i = thread_index();
-    if (i >= kRuns * kPairs) return;
     const int col = begin + i / kPairs * Panel::kRunColumns;
     const int token = first_token_ + i % kPairs * 2;
     const bool is_valid = token < args_.m && col < end_;
     const int group = col >> args_.panel.group_shift;
-    copy_async16(to + i * 16,
-                 args_.x.scales + (is_valid ? group * args_.x.scale_stride + token : 0), is_valid);
+    copy_async16_if(begin < end_ && i < kRuns * kPairs, to + i * 16,
+                    args_.x.scales + (is_valid ? group * args_.x.scale_stride + token : 0),
+                    is_valid);
   }
 
   SLUICE_DEVICE void multiply(const std::byte* stage) {

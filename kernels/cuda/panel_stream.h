@@ -34,23 +34,26 @@ class PanelStream {
     scales_ = scales_of(lane_index() / 4 * kRunColumns) + lane_index() % 4 * 16;
   }
 
-  /// The chunk at column `begin`, a multiple of kChunk, to `to`, zeros past the end: by a warp.
-  SLUICE_DEVICE void copy(int begin, std::byte* to) const {
+  /// The chunk at column `begin`, a multiple of kChunk, to `to`, zeros past the end: by a warp,
+  /// where it `is_wanted`. No branch: the copies of a block's warps are issued one behind the
+  /// other.
+  SLUICE_DEVICE void copy(int begin, std::byte* to, bool is_wanted) const {
     // Whole chunks are whole groups or lie in one: places within a chunk are the same in each.
     const int codes = codes_of(begin);
     SLUICE_UNROLL
     for (int i = 0; i < kCopies; ++i) {
       const bool is_valid = begin + run_of(i) * kRunColumns < end_;
-      copy_async16(to + run_of(i) * kRunBytes + (i * kWarp + lane_index()) % kPieces * 16,
-                   panel_ + static_cast<uint32_t>(is_valid ? codes + codes_[i] : 0), is_valid);
+      copy_async16_if(is_wanted,
+                      to + run_of(i) * kRunBytes + (i * kWarp + lane_index()) % kPieces * 16,
+                      panel_ + static_cast<uint32_t>(is_valid ? codes + codes_[i] : 0), is_valid);
     }
     if constexpr (kRun > 0) {
-      if (lane_index() >= 4 * kRuns) return;
       const int run = lane_index() / 4;
       const bool is_valid = begin + run * kRunColumns < end_;
       const int from = (begin >> group_shift_) * group_bytes_ + scales_;
-      copy_async16(to + run * kRunBytes + kRunCodeBytes + lane_index() % 4 * 16,
-                   panel_ + static_cast<uint32_t>(is_valid ? from : 0), is_valid);
+      copy_async16_if(is_wanted && run < kRuns,
+                      to + run * kRunBytes + kRunCodeBytes + lane_index() % 4 * 16,
+                      panel_ + static_cast<uint32_t>(is_valid ? from : 0), is_valid);
     }
   }
 

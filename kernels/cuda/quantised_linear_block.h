@@ -112,23 +112,21 @@ class QuantisedLinearBlock {
   // A chunk of the panel, and one of x, which may be a later one.
   SLUICE_DEVICE void stage(int chunk, int at, int rows_at) {
     stage_x(chunk + kAhead, rows_at);
-    if (has_panel_ && chunk_begin(chunk) < end_) panel_.copy(chunk_begin(chunk), codes_at(at));
+    panel_.copy(chunk_begin(chunk), codes_at(at), has_panel_ && chunk_begin(chunk) < end_);
     copy_async_commit();
   }
 
   SLUICE_DEVICE void stage_x(int chunk, int at) {
     const int begin = chunk_begin(chunk);
-    if (begin >= end_) return;
     SLUICE_UNROLL
     for (int i = 0; i < kXCopies; ++i) {
       const int piece = i * kLinearThreads + thread_index();
-      if (piece >= kTokens * kXPieces) break;
       const int row = piece / kXPieces;
       const int col = piece % kXPieces * 8;
       const bool is_valid = row < args_.m && begin + col < end_;
-      copy_async16(x_at(at) + row * kStride + col,
-                   args_.x.data + static_cast<uint32_t>(is_valid ? x_from_[i] + begin : 0),
-                   is_valid);
+      copy_async16_if(begin < end_ && piece < kTokens * kXPieces, x_at(at) + row * kStride + col,
+                      args_.x.data + static_cast<uint32_t>(is_valid ? x_from_[i] + begin : 0),
+                      is_valid);
     }
   }
 

@@ -9,7 +9,8 @@
 // by all 32 lanes; all shared memory is the dynamic block of shared_memory(); no thread waits for
 // another block; an asynchronous copy that is not valid (it writes zeros) still names memory that
 // there is. 16-bit floats travel as their bits (uint16_t), pairs as uint32_t, first in the low
-// half. SLUICE_KERNEL_OF_BLOCKS(threads, blocks): so many blocks must fit a multiprocessor.
+// half. copy_async16_if() is a predicated instruction where an if would be a branch.
+// SLUICE_KERNEL_OF_BLOCKS(threads, blocks): so many blocks must fit a multiprocessor.
 // state_budget<Facts>() costs nothing and tells scripts/kernel_budget.py of a kernel that streams:
 // shared memory of a block, bytes that a warp takes in one turn of its loop, turns whose bytes are
 // under way at a time, blocks a multiprocessor that the host plans for.

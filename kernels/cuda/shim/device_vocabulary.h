@@ -54,6 +54,18 @@ SLUICE_DEVICE void copy_async16(void* shared, const void* global, bool is_valid)
       is_valid ? *static_cast<const uint4*>(global) : make_uint4(0, 0, 0, 0);
 #endif
 }
+SLUICE_DEVICE void copy_async16_if(bool is_wanted, void* shared, const void* global,
+                                   bool is_valid) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile(
+      "{\n .reg .pred wanted;\n setp.ne.s32 wanted, %3, 0;\n"
+      " @wanted cp.async.cg.shared.global [%0], [%1], 16, %2;\n}" ::"r"(shared_address(shared)),
+      "l"(global), "r"(is_valid ? 16 : 0), "r"(static_cast<int>(is_wanted))
+      : "memory");
+#else
+  if (is_wanted) copy_async16(shared, global, is_valid);
+#endif
+}
 SLUICE_DEVICE void copy_async_commit() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" ::: "memory");

@@ -57,6 +57,9 @@ inline uint32_t ballot(bool value, host::Place place = host::Place::here()) {
 inline void copy_async16(void* shared, const void* global, bool is_valid) {
   host::copy_async(shared, global, is_valid);
 }
+inline void copy_async16_if(bool is_wanted, void* shared, const void* global, bool is_valid) {
+  if (is_wanted) copy_async16(shared, global, is_valid);
+}
 inline void copy_async_commit() { host::copy_async_commit(); }
 template <int kGroupsLeft>
 void copy_async_wait() {

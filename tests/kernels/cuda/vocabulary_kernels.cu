@@ -117,8 +117,13 @@ SLUICE_KERNEL(kThreads) pipeline_kernel(const Words4* in, int lines, Words4* out
   const int steps = (lines + threads - 1) / threads;
   const auto start = [&](int step) {
     const int line = step * threads + thread_index();
-    if (line < lines)
-      copy_async16(stages + step % kStages * threads + thread_index(), in + line, line % 7 != 6);
+    Words4* to = stages + step % kStages * threads + thread_index();
+    if (step % 2 == 0) {
+      if (line < lines) copy_async16(to, in + line, line % 7 != 6);
+    } else {
+      copy_async16_if(line < lines, to, in + line, line % 7 != 6);
+      copy_async16_if(line < 0, to, in, true);  // never
+    }
     copy_async_commit();
   };
   for (int step = 0; step < kStages - 1; ++step) start(step);
