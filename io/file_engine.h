@@ -65,6 +65,9 @@ struct FileEngineOptions {
   int threads = 0;
   /// False: through the page cache.
   bool direct = true;
+  /// Through the page cache: what was read does not stay there. For those whose memory group counts
+  /// that cache and has no room for it.
+  bool drops_cache = false;
   /// Gets one line at a time, without newline, from any thread; may be empty.
   std::function<void(std::string_view)> log;
   /// The same for what somebody should know who did not ask: a slower way than the one asked for.

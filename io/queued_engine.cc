@@ -26,12 +26,6 @@ constexpr int kMaxRetries = 100;
 
 thread_local bool in_completion = false;
 
-// Through the page cache, and less in flight than by default: somebody counts what that cache
-// takes.
-bool has_little_memory(const FileEngineOptions& options) {
-  return !options.direct && options.bytes_in_flight < FileEngineOptions{}.bytes_in_flight;
-}
-
 const char* verb(Direction direction) {
   return direction == Direction::kRead ? "reading" : "writing";
 }
@@ -126,7 +120,7 @@ FileId QueuedEngine::open_for_read(const std::string& path) {
     file->fd.reset(::open(path.c_str(), kFlags));
     if (!file->fd) throw system_error(errno, "opening " + path);
     if (was_refused) give_up_direct(*file);
-    if (has_little_memory(options_)) file->drops_cache = true;
+    if (!options_.direct && options_.drops_cache) file->drops_cache = true;
   }
   return add(std::move(file));
 }

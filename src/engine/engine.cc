@@ -35,14 +35,14 @@ void keep_average(double& average, double latest) {
 }
 
 // The page cache is in the same memory group as we are. What a pass streams and the rest can't hold
-// is not there when the next pass reads it in the same order: with less in flight than by default
-// the file engine drops what it has read. Some kernels kill a group rather than take such pages
-// back in time.
-int64_t buffered_bytes_in_flight(const policy::Plan& plan, int64_t wanted) {
+// is not there when the next pass reads it in the same order, and some kernels kill a group rather
+// than take such pages back in time.
+void spare_page_cache(const policy::Plan& plan, io::FileEngineOptions& io) {
   constexpr int64_t kPlenty = 256 * kMiB;
   const int64_t rest = std::max<int64_t>(memory_limit().available_bytes - plan.memory_bytes(), 0);
-  if (rest >= kPlenty && rest >= plan.streamed_weight_bytes + kPlenty / 4) return wanted;
-  return std::clamp(rest / 8, 2 * kMiB, wanted / 2);
+  if (rest >= kPlenty && rest >= plan.streamed_weight_bytes + kPlenty / 4) return;
+  io.drops_cache = true;
+  io.bytes_in_flight = std::clamp(rest / 8, 2 * kMiB, io.bytes_in_flight / 2);
 }
 
 std::unique_ptr<io::FileEngine> make_main_engine(const EngineOptions& options,
@@ -50,7 +50,7 @@ std::unique_ptr<io::FileEngine> make_main_engine(const EngineOptions& options,
   io::FileEngineOptions io;
   io.mode = options.io_mode;
   io.direct = options.direct_io;
-  if (!io.direct) io.bytes_in_flight = buffered_bytes_in_flight(plan, io.bytes_in_flight);
+  if (!io.direct) spare_page_cache(plan, io);
   io.log = options.log;
   io.warn = options.warn;
   return io::make_file_engine(io);
@@ -62,7 +62,7 @@ std::unique_ptr<io::FileEngine> make_gather_engine(const EngineOptions& options)
   io::FileEngineOptions io;
   io.mode = options.io_mode;
   io.direct = options.direct_io;
-  if (io.direct) io.bytes_in_flight = 8 * kMiB;  // else it would drop rows that others ask for too
+  io.bytes_in_flight = 8 * kMiB;
   io.request_bytes = 512 * kKiB;
   return io::make_file_engine(io);
 }
