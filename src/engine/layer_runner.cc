@@ -43,7 +43,7 @@ void LayerRunner::run(const Task& task, const MicroBatch& batch, size_t batch_in
     return host_.attention(task, batch, sublayer_of(task).layer_index);
   begin(task, batch, batch_index, consumer);
   forget_copies();
-  if (rows_ > 0) parts_.model->family().run(*this);
+  if (rows_ > 0) compute();
   if (device_) device_->finish_compute(started, std::exchange(device_flops_, 0.0));
 }
 
@@ -82,7 +82,6 @@ void LayerRunner::gather_positions(std::string_view role, int64_t offset, Rows o
 }
 
 void LayerRunner::set_hidden(Rows in) {
-  if (skips_) return;
   const float* from = in.data;
   for (const HiddenStore::Piece& piece : hidden_) {
     std::memcpy(piece.data, from, static_cast<size_t>(piece.rows * in.cols) * 4);
@@ -91,7 +90,6 @@ void LayerRunner::set_hidden(Rows in) {
 }
 
 void LayerRunner::read_hidden(Rows out) {
-  if (skips_) return;
   float* to = out.data;
   for (const HiddenStore::Piece& piece : hidden_) {
     std::memcpy(to, piece.data, static_cast<size_t>(piece.rows * out.cols) * 4);
@@ -117,7 +115,7 @@ void LayerRunner::read_needed_hidden(Rows out) {
 
 void LayerRunner::apply_norm(const NormSpec& norm, const float* x, float* y, int64_t rows,
                              int64_t cols, const kernels::AfterNorm& after) const {
-  if (norm.kind == NormSpec::Kind::kRms)
+  if (norm.kind == NormKind::kRms)
     kernels::rms_norm(x, vector_or_null(norm.gain), norm.eps, y, rows, cols, after);
   else
     kernels::layer_norm(x, vector_or_null(norm.gain), vector_or_null(norm.bias), norm.eps, y, rows,
@@ -136,7 +134,6 @@ std::optional<kernels::RowPreparer> LayerRunner::preparer_for(const Rows& rows) 
 }
 
 void LayerRunner::norm_hidden(const NormSpec& norm, Rows out) {
-  if (skips_) return;
   written(out);
   const std::optional<kernels::RowPreparer> preparer = preparer_for(out);
   kernels::AfterNorm after{preparer ? &*preparer : nullptr};
@@ -149,13 +146,11 @@ void LayerRunner::norm_hidden(const NormSpec& norm, Rows out) {
 }
 
 void LayerRunner::norm_hidden_in_place(const NormSpec& norm) {
-  if (skips_) return;
   for (const HiddenStore::Piece& piece : hidden_)
     apply_norm(norm, piece.data, piece.data, piece.rows, parts_.model->shape().hidden_size);
 }
 
 void LayerRunner::add_to_hidden(Rows in) {
-  if (skips_) return;
   const float* from = in.data;
   for (const HiddenStore::Piece& piece : hidden_) {
     kernels::add_inplace(piece.data, from, piece.rows * in.cols);
@@ -164,13 +159,11 @@ void LayerRunner::add_to_hidden(Rows in) {
 }
 
 void LayerRunner::norm(const NormSpec& norm, Rows in_out) {
-  if (skips_) return;
   apply_norm(norm, in_out.data, in_out.data, in_out.rows, in_out.cols);
   written(in_out);
 }
 
 void LayerRunner::add(Rows in_out, Rows in) {
-  if (skips_) return;
   kernels::add_inplace(in_out.data, in.data, in_out.rows * in_out.cols);
   written(in_out);
 }
@@ -241,7 +234,6 @@ void LayerRunner::multiply_inplace(const MatrixView& view, const kernels::Activa
 }
 
 void LayerRunner::linear(std::string_view role, std::string_view bias, Rows in, Rows out) {
-  if (skips_) return;
   const MatrixView view = matrix(role);
   SLUICE_ASSERT(view.cols == in.cols && view.rows == out.cols && in.rows == out.rows,
                 "a family's shapes fit together");
@@ -252,7 +244,6 @@ void LayerRunner::linear(std::string_view role, std::string_view bias, Rows in, 
 
 void LayerRunner::rope(Rows in_out, int64_t heads, std::span<const float> inverse_frequencies,
                        float factor) {
-  if (skips_) return;
   const auto head_dim = static_cast<int>(in_out.cols / heads);
   kernels::rope_inplace(in_out.data, in_out.rows, in_out.stride, static_cast<int>(heads), head_dim,
                         static_cast<int>(2 * inverse_frequencies.size()), batch_->positions.data(),
@@ -262,7 +253,6 @@ void LayerRunner::rope(Rows in_out, int64_t heads, std::span<const float> invers
 
 void LayerRunner::attend(Rows q, Rows k, Rows v, Rows out) {
   if (task_.step == ComputeStep::kAfterAttention) {
-    skips_ = false;
     std::memcpy(out.data,
                 parts_.exchange->out(AttentionExchange::Side::kDevice, task_.attention_slot),
                 static_cast<size_t>(out.rows * out.cols) * 4);
@@ -277,7 +267,6 @@ void LayerRunner::attend(Rows q, Rows k, Rows v, Rows out) {
       std::memcpy(to + row * from.cols, from.data + (first + row) * from.stride,
                   static_cast<size_t>(from.cols) * 4);
   });
-  skips_ = task_.step == ComputeStep::kBeforeAttention;
 }
 
 // All chunks but those that the host attends.
@@ -336,7 +325,6 @@ void LayerRunner::attend_with_recent_kv(std::span<const kernels::AttentionSequen
 }
 
 void LayerRunner::activate(Activation activation, Rows in_out) {
-  if (skips_) return;
   const int64_t n = in_out.rows * in_out.cols;
   switch (activation) {
     case Activation::kRelu: kernels::relu(in_out.data, n); break;
@@ -348,7 +336,6 @@ void LayerRunner::activate(Activation activation, Rows in_out) {
 }
 
 void LayerRunner::silu_mul(Rows gate, Rows up, Rows out) {
-  if (skips_) return;
   kernels::silu_mul(gate.data, gate.stride, up.data, up.stride, out.data, out.stride, gate.rows,
                     gate.cols);
   written(out);

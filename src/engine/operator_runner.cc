@@ -16,6 +16,52 @@ void CopiedRows::written(const Rows& rows) noexcept {
   if (rows.data < source_ + elements_ && source_ < end) source_ = nullptr;
 }
 
+Rows OperatorRunner::rows_of(const View& view) const {
+  if (view.slot < 0) return {};
+  return slots_[static_cast<size_t>(view.slot)].columns(view.begin, view.cols);
+}
+
+std::string_view OperatorRunner::role_of(int32_t weight) const {
+  return weight < 0 ? std::string_view() : sublayer_->weights[static_cast<size_t>(weight)].role;
+}
+
+// Both sides of a cut have all slots: what the host does not compute stays where it was.
+void OperatorRunner::compute() {
+  const LayerProgram& program = parts_.model->family().program(static_cast<size_t>(task_.sublayer));
+  slots_.clear();
+  for (const int64_t cols : program.slots) slots_.push_back(workspace(cols));
+  std::span<const Operator> operators = program.operators;
+  if (task_.step == ComputeStep::kBeforeAttention) operators = program.before_cut();
+  if (task_.step == ComputeStep::kAfterAttention) operators = program.after_cut();
+  for (const Operator& op : operators) execute(op);
+}
+
+void OperatorRunner::execute(const Operator& op) {
+  using Kind = Operator::Kind;
+  const std::string_view role = role_of(op.weight);
+  const NormSpec spec{op.norm, role, role_of(op.bias), op.eps};
+  const Rows out = rows_of(op.out);
+  const Rows in = rows_of(op.in[0]);
+  switch (op.kind) {
+    case Kind::kGatherTokens: return gather_tokens(role, out);
+    case Kind::kGatherPositions: return gather_positions(role, op.offset, out);
+    case Kind::kSetHidden: return set_hidden(in);
+    case Kind::kReadHidden: return read_hidden(out);
+    case Kind::kReadNeededHidden: return read_needed_hidden(out);
+    case Kind::kNormHidden: return norm_hidden(spec, out);
+    case Kind::kNormHiddenInPlace: return norm_hidden_in_place(spec);
+    case Kind::kAddToHidden: return add_to_hidden(in);
+    case Kind::kNorm: return norm(spec, out);
+    case Kind::kAdd: return add(out, in);
+    case Kind::kLinear: return linear(role, role_of(op.bias), in, out);
+    case Kind::kRope: return rope(out, op.heads, op.frequencies, op.factor);
+    case Kind::kAttend: return attend(in, rows_of(op.in[1]), rows_of(op.in[2]), out);
+    case Kind::kActivate: return activate(op.activation, out);
+    case Kind::kSiluMul: return silu_mul(in, rows_of(op.in[1]), out);
+    case Kind::kLogits: return logits(role, in);
+  }
+}
+
 void OperatorRunner::begin(const Task& task, const MicroBatch& batch, size_t batch_index,
                            LogitsConsumer& consumer) {
   task_ = task;
@@ -27,7 +73,6 @@ void OperatorRunner::begin(const Task& task, const MicroBatch& batch, size_t bat
                                                  : batch.rows();
   rows_used_ = 0;
   rounded_.forget();
-  skips_ = task.step == ComputeStep::kAfterAttention;
 }
 
 Rows OperatorRunner::take_rows(std::span<std::byte> area, int64_t cols, int64_t padded_rows,

@@ -1,8 +1,8 @@
 #pragma once
 // What every runner of LayerOps does alike, whatever it computes on: which task and micro-batch are
-// at hand, where its weights, pages and rows are, and which rows have a rounded copy. An attention
-// sublayer that is cut around attention on the host is walked twice: the first walk computes up to
-// attend() and skips the rest, the second skips what comes before it. One thread at a time.
+// at hand, where its weights, pages and rows are, which rows have a rounded copy, and which
+// operators of the sublayer's program the task asks for: all, or those on one side of attention on
+// the host. One thread at a time.
 #include <functional>
 #include <span>
 #include <vector>
@@ -39,13 +39,15 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
  protected:
   explicit OperatorRunner(const RunnerParts& parts) : parts_(parts) {}
 
-  const SublayerShape& sublayer() const final { return *sublayer_; }
   const SublayerShape& sublayer_of(const Task& task) const {
     return parts_.model->shape().sublayers[static_cast<size_t>(task.sublayer)];
   }
   /// Makes a task's sublayer and rows the ones at hand.
   void begin(const Task& task, const MicroBatch& batch, size_t batch_index,
              LogitsConsumer& consumer);
+
+  /// Executes what the task asks for of the sublayer's program.
+  void compute();
 
   /// A matrix of `rows` rows by `cols` columns out of `area`, of which the sublayer has taken
   /// rows_used_ bytes; `padded_rows` of them are room, begun on a `line`.
@@ -67,7 +69,6 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   const MicroBatch* batch_ = nullptr;
   LogitsConsumer* consumer_ = nullptr;
   Task task_;
-  bool skips_ = false;  // operators do nothing: the other half of a cut sublayer
   std::vector<HiddenStore::Piece> hidden_;
   int64_t rows_ = 0;       // of workspace() matrices
   int64_t rows_used_ = 0;  // bytes of their area in use
@@ -75,6 +76,13 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   int64_t exchanged_down_ = 0;
   int64_t exchanged_up_ = 0;
   std::vector<std::byte*> page_addresses_;
+
+ private:
+  Rows rows_of(const View& view) const;
+  std::string_view role_of(int32_t weight) const;
+  void execute(const Operator& op);
+
+  std::vector<Rows> slots_;  // of the program at hand
 };
 
 }  // namespace sluice

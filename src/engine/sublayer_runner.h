@@ -12,9 +12,9 @@
 #include "src/engine/hidden_store.h"
 #include "src/engine/kernel_watch.h"
 #include "src/engine/kv_store.h"
+#include "src/engine/layer_ops.h"
 #include "src/engine/recent_kv.h"
 #include "src/engine/weight_store.h"
-#include "src/model/layer_ops.h"
 #include "src/schedule/task.h"
 
 namespace sluice {

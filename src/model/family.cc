@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "src/base/error.h"
 #include "src/model/families/families.h"
 
@@ -17,13 +20,29 @@ const std::vector<Family>& families() {
 
 std::vector<ScalingPlace> FamilyModel::scaling_places(const SublayerShape&) const { return {}; }
 
+void FamilyModel::write_programs() {
+  for (const SublayerShape& sublayer : shape_.sublayers) {
+    LayerBuilder layer(sublayer, shape_.hidden_size);
+    write(sublayer, layer);
+    LayerProgram program = layer.take();
+    shape_.workspace_columns = std::max(shape_.workspace_columns, program.columns());
+    const auto found = std::find(programs_.begin(), programs_.end(), program);
+    program_of_.push_back(static_cast<size_t>(found - programs_.begin()));
+    if (found == programs_.end()) programs_.push_back(std::move(program));
+  }
+}
+
 std::unique_ptr<FamilyModel> make_family_model(const ModelConfig& config) {
   const std::string type = config.text_or("model_type", "");
   if (type.empty())
     config.refuse("\"model_type\" is missing", "sluice needs it to know the architecture");
   std::string known;
   for (const Family& family : families()) {
-    if (family.model_type == type) return family.make(config);
+    if (family.model_type == type) {
+      auto model = family.make(config);
+      model->write_programs();
+      return model;
+    }
     known += fmt::format("{}{}", known.empty() ? "" : ", ", family.model_type);
   }
   config.refuse(fmt::format("model_type \"{}\" is not supported", type),

@@ -1,14 +1,14 @@
 #pragma once
-// A family of models: from config.json to shapes and weight names, and the order of a layer's
-// operators. One small file each in families/ and one line in family.cc's list; nothing else knows
+// A family of models: from config.json to shapes and weight names, and the programs of its layers.
+// One small file each in families/ and one line in family.cc's list; nothing else knows
 // any family.
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "src/layer/layer_builder.h"
 #include "src/model/config.h"
-#include "src/model/layer_ops.h"
 #include "src/shape/model_shape.h"
 
 namespace sluice {
@@ -26,13 +26,23 @@ class FamilyModel {
  public:
   virtual ~FamilyModel() = default;
   const ModelShape& shape() const noexcept { return shape_; }
-  /// Computes ops.sublayer().
-  virtual void run(LayerOps& ops) const = 0;
+  /// What sublayer `index` computes.
+  const LayerProgram& program(size_t index) const { return programs_[program_of_[index]]; }
   /// In the order of the pass; none by default.
   virtual std::vector<ScalingPlace> scaling_places(const SublayerShape& sublayer) const;
+  /// Has the family write every sublayer's program, once; the widest says how many columns of work
+  /// space a row takes. make_family_model() calls it.
+  void write_programs();
 
  protected:
+  /// Writes what `sublayer` computes.
+  virtual void write(const SublayerShape& sublayer, LayerBuilder& layer) const = 0;
+
   ModelShape shape_;
+
+ private:
+  std::vector<LayerProgram> programs_;  // those that differ
+  std::vector<size_t> program_of_;      // [sublayer]
 };
 
 struct Family {

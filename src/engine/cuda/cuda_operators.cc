@@ -180,7 +180,6 @@ void CudaRunner::settle_hidden() {
 }
 
 void CudaRunner::set_hidden(Rows in) {
-  if (skips_) return;
   const float* from = in.data;
   for (const HiddenStore::Piece& piece : hidden_) {
     cuda::copy_on_device(piece.data, from, piece.rows * in.cols * 4, stream());
@@ -189,7 +188,6 @@ void CudaRunner::set_hidden(Rows in) {
 }
 
 void CudaRunner::read_hidden(Rows out) {
-  if (skips_) return;
   settle_hidden();
   float* to = out.data;
   for (const HiddenStore::Piece& piece : hidden_) {
@@ -222,7 +220,7 @@ void CudaRunner::read_needed_hidden(Rows out) {
 }
 
 void CudaRunner::apply_norm(const NormSpec& norm, const cuda::NormRows& rows) {
-  if (norm.kind == NormSpec::Kind::kRms)
+  if (norm.kind == NormKind::kRms)
     cuda::rms_norm(rows, vector_or_null(norm.gain), norm.eps, stream());
   else
     cuda::layer_norm(rows, vector_or_null(norm.gain), vector_or_null(norm.bias), norm.eps,
@@ -231,7 +229,6 @@ void CudaRunner::apply_norm(const NormSpec& norm, const cuda::NormRows& rows) {
 
 // The addition of the sublayer before and the copies that products take are made in the same pass.
 void CudaRunner::norm_hidden(const NormSpec& norm, Rows out) {
-  if (skips_) return;
   const Addition addition = std::exchange(addition_, {});
   SLUICE_ASSERT(
       !addition.hidden || (hidden_.size() == 1 && addition.hidden == hidden_.front().data),
@@ -255,7 +252,6 @@ void CudaRunner::norm_hidden(const NormSpec& norm, Rows out) {
 }
 
 void CudaRunner::norm_hidden_in_place(const NormSpec& norm) {
-  if (skips_) return;
   settle_hidden();
   const int64_t cols = parts_.model->shape().hidden_size;
   for (const HiddenStore::Piece& piece : hidden_)
@@ -264,7 +260,6 @@ void CudaRunner::norm_hidden_in_place(const NormSpec& norm) {
 
 // Left to the next sublayer's norm where the rows stay in one place: `in` is not written before it.
 void CudaRunner::add_to_hidden(Rows in) {
-  if (skips_) return;
   settle_hidden();
   if (hidden_.size() == 1 && task_.activation_slot < 0) {
     addition_ = {hidden_.front().data, in, batch_, task_.sublayer};
@@ -278,14 +273,12 @@ void CudaRunner::add_to_hidden(Rows in) {
 }
 
 void CudaRunner::norm(const NormSpec& norm, Rows in_out) {
-  if (skips_) return;
   const cuda::RowCopies copies = copies_of(in_out);
   apply_norm(norm, {in_out.data, nullptr, in_out.data, shape_of(in_out), copies});
   written(in_out, copies);
 }
 
 void CudaRunner::add(Rows in_out, Rows in) {
-  if (skips_) return;
   cuda::add_inplace(in_out.data, in.data, in_out.rows * in_out.cols, stream());
   written(in_out);
 }
@@ -415,7 +408,6 @@ void CudaRunner::multiply(const MatrixView& view, Rows in, const float* bias, fl
 }
 
 void CudaRunner::linear(std::string_view role, std::string_view bias, Rows in, Rows out) {
-  if (skips_) return;
   // What waits for a norm or for attention, in a family that has none there.
   settle_hidden();
   settle_rotations();
@@ -428,7 +420,6 @@ void CudaRunner::linear(std::string_view role, std::string_view bias, Rows in, R
 
 void CudaRunner::rope(Rows in_out, int64_t heads, std::span<const float> inverse_frequencies,
                       float factor) {
-  if (skips_) return;
   rotations_.push_back({in_out, heads, inverse_frequencies, factor});
   written(in_out);
 }
@@ -463,7 +454,6 @@ cuda::Rotation CudaRunner::take_rotation(const Rows& q, const Rows& k) {
 
 void CudaRunner::attend(Rows q, Rows k, Rows v, Rows out) {
   if (task_.step == ComputeStep::kAfterAttention) {
-    skips_ = false;
     cuda::copy_on_device(
         out.data, parts_.exchange->out(AttentionExchange::Side::kDevice, task_.attention_slot),
         out.rows * out.cols * 4, stream());
@@ -477,7 +467,6 @@ void CudaRunner::attend(Rows q, Rows k, Rows v, Rows out) {
     cuda::copy_rows(to, from.cols * 4, from.data + first * from.stride, from.stride * 4,
                     from.cols * 4, count, stream());
   });
-  skips_ = task_.step == ComputeStep::kBeforeAttention;
 }
 
 // All chunks but those that the host attends.
@@ -508,14 +497,12 @@ void CudaRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
 }
 
 void CudaRunner::activate(Activation activation, Rows in_out) {
-  if (skips_) return;
   const cuda::RowCopies copies = sliced_copies_of(in_out);
   cuda::activate(row_activation(activation), in_out.data, shape_of(in_out), copies, stream());
   written(in_out, copies);
 }
 
 void CudaRunner::silu_mul(Rows gate, Rows up, Rows out) {
-  if (skips_) return;
   SLUICE_ASSERT(gate.stride == up.stride && gate.stride == out.stride,
                 "a family gates whole matrices");
   const cuda::RowCopies copies = sliced_copies_of(out);

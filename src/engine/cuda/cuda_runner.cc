@@ -69,7 +69,7 @@ void CudaRunner::run(const Task& task, const MicroBatch& batch, size_t batch_ind
   if (sublayer_->kind == SublayerKind::kEmbed || tables_of_ != batch_) begin_batch();
   try {
     if (step_ == PassGraphs::Step::kRecord) recorded_.push_back(task);
-    if (rows_ > 0 && step_ != PassGraphs::Step::kReplay) parts_.model->family().run(*this);
+    if (rows_ > 0 && step_ != PassGraphs::Step::kReplay) compute();
     if (sublayer_->kind == SublayerKind::kHead && step_ != PassGraphs::Step::kRun)
       finish_graph(batch_index);
   } catch (...) {
@@ -151,7 +151,7 @@ void CudaRunner::finish_graph(size_t batch_index) {
     for (const Task& task : recorded) {
       begin(task, *batch_, batch_index, *consumer_);
       forget_copies();
-      parts_.model->family().run(*this);
+      compute();
     }
     return;
   }

@@ -110,12 +110,12 @@ class LlamaModel final : public FamilyModel {
     list_weights(config);
   }
 
-  void run(LayerOps& ops) const override {
-    switch (ops.sublayer().kind) {
-      case SublayerKind::kEmbed: return embed(ops);
-      case SublayerKind::kAttention: return attention(ops);
-      case SublayerKind::kMlp: return mlp(ops);
-      case SublayerKind::kHead: return head(ops);
+  void write(const SublayerShape& sublayer, LayerBuilder& layer) const override {
+    switch (sublayer.kind) {
+      case SublayerKind::kEmbed: return embed(layer);
+      case SublayerKind::kAttention: return attention(layer);
+      case SublayerKind::kMlp: return mlp(layer);
+      case SublayerKind::kHead: return head(layer);
     }
   }
 
@@ -130,51 +130,51 @@ class LlamaModel final : public FamilyModel {
   }
 
  private:
-  NormSpec norm() const { return {NormSpec::Kind::kRms, "norm", {}, eps_}; }
+  NormSpec norm() const { return {NormKind::kRms, "norm", {}, eps_}; }
 
-  void embed(LayerOps& ops) const {
-    const Rows x = ops.workspace(shape_.hidden_size);
-    ops.gather_tokens("tokens", x);
-    ops.set_hidden(x);
+  void embed(LayerBuilder& layer) const {
+    const View x = layer.workspace(shape_.hidden_size);
+    layer.gather_tokens("tokens", x);
+    layer.set_hidden(x);
   }
 
-  void attention(LayerOps& ops) const {
+  void attention(LayerBuilder& layer) const {
     const int64_t q_cols = shape_.num_heads * shape_.head_dim;
     const int64_t kv_cols = shape_.num_kv_heads * shape_.head_dim;
-    const Rows x = ops.workspace(shape_.hidden_size);
-    const Rows qkv = ops.workspace(q_cols + 2 * kv_cols);
-    const Rows q = qkv.columns(0, q_cols);
-    const Rows k = qkv.columns(q_cols, kv_cols);
-    const Rows v = qkv.columns(q_cols + kv_cols, kv_cols);
-    ops.norm_hidden(norm(), x);
-    ops.linear("q", attention_bias_ ? "q.bias" : "", x, q);
-    ops.linear("k", attention_bias_ ? "k.bias" : "", x, k);
-    ops.linear("v", attention_bias_ ? "v.bias" : "", x, v);
-    ops.rope(q, shape_.num_heads, frequencies_, 1.0f);
-    ops.rope(k, shape_.num_kv_heads, frequencies_, 1.0f);
-    const Rows attended = ops.workspace(q_cols);
-    ops.attend(q, k, v, attended);
-    ops.linear("o", attention_bias_ ? "o.bias" : "", attended, x);
-    ops.add_to_hidden(x);
+    const View x = layer.workspace(shape_.hidden_size);
+    const View qkv = layer.workspace(q_cols + 2 * kv_cols);
+    const View q = qkv.columns(0, q_cols);
+    const View k = qkv.columns(q_cols, kv_cols);
+    const View v = qkv.columns(q_cols + kv_cols, kv_cols);
+    layer.norm_hidden(norm(), x);
+    layer.linear("q", attention_bias_ ? "q.bias" : "", x, q);
+    layer.linear("k", attention_bias_ ? "k.bias" : "", x, k);
+    layer.linear("v", attention_bias_ ? "v.bias" : "", x, v);
+    layer.rope(q, shape_.num_heads, frequencies_, 1.0f);
+    layer.rope(k, shape_.num_kv_heads, frequencies_, 1.0f);
+    const View attended = layer.workspace(q_cols);
+    layer.attend(q, k, v, attended);
+    layer.linear("o", attention_bias_ ? "o.bias" : "", attended, x);
+    layer.add_to_hidden(x);
   }
 
-  void mlp(LayerOps& ops) const {
-    const Rows x = ops.workspace(shape_.hidden_size);
-    const Rows gate = ops.workspace(shape_.intermediate_size);
-    const Rows up = ops.workspace(shape_.intermediate_size);
-    ops.norm_hidden(norm(), x);
-    ops.linear("gate", mlp_bias_ ? "gate.bias" : "", x, gate);
-    ops.linear("up", mlp_bias_ ? "up.bias" : "", x, up);
-    ops.silu_mul(gate, up, gate);
-    ops.linear("down", mlp_bias_ ? "down.bias" : "", gate, x);
-    ops.add_to_hidden(x);
+  void mlp(LayerBuilder& layer) const {
+    const View x = layer.workspace(shape_.hidden_size);
+    const View gate = layer.workspace(shape_.intermediate_size);
+    const View up = layer.workspace(shape_.intermediate_size);
+    layer.norm_hidden(norm(), x);
+    layer.linear("gate", mlp_bias_ ? "gate.bias" : "", x, gate);
+    layer.linear("up", mlp_bias_ ? "up.bias" : "", x, up);
+    layer.silu_mul(gate, up, gate);
+    layer.linear("down", mlp_bias_ ? "down.bias" : "", gate, x);
+    layer.add_to_hidden(x);
   }
 
-  void head(LayerOps& ops) const {
-    const Rows x = ops.workspace(shape_.hidden_size);
-    ops.read_needed_hidden(x);
-    ops.norm(norm(), x);
-    ops.logits("logits", x);
+  void head(LayerBuilder& layer) const {
+    const View x = layer.workspace(shape_.hidden_size);
+    layer.read_needed_hidden(x);
+    layer.norm(norm(), x);
+    layer.logits("logits", x);
   }
 
   void read_shape(const ModelConfig& config) {
@@ -207,8 +207,6 @@ class LlamaModel final : public FamilyModel {
     attention_bias_ = config.boolean_or("attention_bias", false);
     mlp_bias_ = config.boolean_or("mlp_bias", false);
     const int64_t q_cols = s.num_heads * s.head_dim;
-    s.workspace_columns = std::max(s.hidden_size + 2 * q_cols + 2 * s.num_kv_heads * s.head_dim,
-                                   s.hidden_size + 2 * s.intermediate_size);
   }
 
   void add_bias(SublayerShape& sublayer, const std::string& role, int64_t size,

@@ -23,12 +23,12 @@ class OptModel final : public FamilyModel {
     list_weights(config);
   }
 
-  void run(LayerOps& ops) const override {
-    switch (ops.sublayer().kind) {
-      case SublayerKind::kEmbed: return embed(ops);
-      case SublayerKind::kAttention: return attention(ops);
-      case SublayerKind::kMlp: return mlp(ops);
-      case SublayerKind::kHead: return head(ops);
+  void write(const SublayerShape& sublayer, LayerBuilder& layer) const override {
+    switch (sublayer.kind) {
+      case SublayerKind::kEmbed: return embed(layer);
+      case SublayerKind::kAttention: return attention(layer);
+      case SublayerKind::kMlp: return mlp(layer);
+      case SublayerKind::kHead: return head(layer);
     }
   }
 
@@ -48,68 +48,68 @@ class OptModel final : public FamilyModel {
 
  private:
   NormSpec norm() const {
-    return {NormSpec::Kind::kLayer, has_affine_norm_ ? "norm" : "",
-            has_affine_norm_ ? "norm.bias" : "", 1e-5f};
+    return {NormKind::kLayer, has_affine_norm_ ? "norm" : "", has_affine_norm_ ? "norm.bias" : "",
+            1e-5f};
   }
   std::string_view bias(std::string_view role) const {
     return has_bias_ ? role : std::string_view{};
   }
 
-  void embed(LayerOps& ops) const {
-    const Rows x = ops.workspace(shape_.hidden_size);
-    const Rows positions = ops.workspace(shape_.hidden_size);
+  void embed(LayerBuilder& layer) const {
+    const View x = layer.workspace(shape_.hidden_size);
+    const View positions = layer.workspace(shape_.hidden_size);
     if (embed_dim_ != shape_.hidden_size) {
-      const Rows narrow = ops.workspace(embed_dim_);
-      ops.gather_tokens("tokens", narrow);
-      ops.linear("project_in", "", narrow, x);
+      const View narrow = layer.workspace(embed_dim_);
+      layer.gather_tokens("tokens", narrow);
+      layer.linear("project_in", "", narrow, x);
     } else {
-      ops.gather_tokens("tokens", x);
+      layer.gather_tokens("tokens", x);
     }
-    ops.gather_positions("positions", kPositionOffset, positions);
-    ops.add(x, positions);
-    ops.set_hidden(x);
+    layer.gather_positions("positions", kPositionOffset, positions);
+    layer.add(x, positions);
+    layer.set_hidden(x);
   }
 
-  void attention(LayerOps& ops) const {
+  void attention(LayerBuilder& layer) const {
     const int64_t h = shape_.hidden_size;
-    const Rows x = ops.workspace(h);
-    const Rows qkv = ops.workspace(3 * h);
+    const View x = layer.workspace(h);
+    const View qkv = layer.workspace(3 * h);
     if (norm_before_)
-      ops.norm_hidden(norm(), x);
+      layer.norm_hidden(norm(), x);
     else
-      ops.read_hidden(x);
-    ops.linear("q", bias("q.bias"), x, qkv.columns(0, h));
-    ops.linear("k", bias("k.bias"), x, qkv.columns(h, h));
-    ops.linear("v", bias("v.bias"), x, qkv.columns(2 * h, h));
-    const Rows attended = ops.workspace(h);
-    ops.attend(qkv.columns(0, h), qkv.columns(h, h), qkv.columns(2 * h, h), attended);
-    ops.linear("o", bias("o.bias"), attended, x);
-    ops.add_to_hidden(x);
-    if (!norm_before_) ops.norm_hidden_in_place(norm());
+      layer.read_hidden(x);
+    layer.linear("q", bias("q.bias"), x, qkv.columns(0, h));
+    layer.linear("k", bias("k.bias"), x, qkv.columns(h, h));
+    layer.linear("v", bias("v.bias"), x, qkv.columns(2 * h, h));
+    const View attended = layer.workspace(h);
+    layer.attend(qkv.columns(0, h), qkv.columns(h, h), qkv.columns(2 * h, h), attended);
+    layer.linear("o", bias("o.bias"), attended, x);
+    layer.add_to_hidden(x);
+    if (!norm_before_) layer.norm_hidden_in_place(norm());
   }
 
-  void mlp(LayerOps& ops) const {
-    const Rows x = ops.workspace(shape_.hidden_size);
-    const Rows inner = ops.workspace(shape_.intermediate_size);
+  void mlp(LayerBuilder& layer) const {
+    const View x = layer.workspace(shape_.hidden_size);
+    const View inner = layer.workspace(shape_.intermediate_size);
     if (norm_before_)
-      ops.norm_hidden(norm(), x);
+      layer.norm_hidden(norm(), x);
     else
-      ops.read_hidden(x);
-    ops.linear("fc1", bias("fc1.bias"), x, inner);
-    ops.activate(activation_, inner);
-    ops.linear("fc2", bias("fc2.bias"), inner, x);
-    ops.add_to_hidden(x);
-    if (!norm_before_) ops.norm_hidden_in_place(norm());
+      layer.read_hidden(x);
+    layer.linear("fc1", bias("fc1.bias"), x, inner);
+    layer.activate(activation_, inner);
+    layer.linear("fc2", bias("fc2.bias"), inner, x);
+    layer.add_to_hidden(x);
+    if (!norm_before_) layer.norm_hidden_in_place(norm());
   }
 
-  void head(LayerOps& ops) const {
-    const Rows x = ops.workspace(shape_.hidden_size);
-    ops.read_needed_hidden(x);
-    if (has_final_norm_) ops.norm(norm(), x);
-    if (embed_dim_ == shape_.hidden_size) return ops.logits("logits", x);
-    const Rows narrow = ops.workspace(embed_dim_);
-    ops.linear("project_out", "", x, narrow);
-    ops.logits("logits", narrow);
+  void head(LayerBuilder& layer) const {
+    const View x = layer.workspace(shape_.hidden_size);
+    layer.read_needed_hidden(x);
+    if (has_final_norm_) layer.norm(norm(), x);
+    if (embed_dim_ == shape_.hidden_size) return layer.logits("logits", x);
+    const View narrow = layer.workspace(embed_dim_);
+    layer.linear("project_out", "", x, narrow);
+    layer.logits("logits", narrow);
   }
 
   void read_shape(const ModelConfig& config) {
@@ -141,8 +141,6 @@ class OptModel final : public FamilyModel {
     else
       config.refuse(fmt::format("activation_function \"{}\" is not supported for opt", activation),
                     "sluice knows relu and gelu here");
-    s.workspace_columns = std::max(
-        {5 * s.hidden_size, s.hidden_size + s.intermediate_size, 2 * s.hidden_size + embed_dim_});
   }
 
   void add_norm(SublayerShape& sublayer, const std::string& name) const {

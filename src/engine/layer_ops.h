@@ -1,11 +1,11 @@
 #pragma once
-// The operators a family's layers are written in. The engine implements them for one (sublayer,
-// micro-batch) at a time; a family only says their order. Rows are the micro-batch's tokens, of all
-// its sequences one after another; only attend() knows where one sequence ends. All values f32.
+// The operators of layer programs, as runners implement them: for one (sublayer, micro-batch) at a
+// time. Only attend() knows where one sequence ends. All values f32.
 #include <cstdint>
 #include <span>
 #include <string_view>
 
+#include "src/layer/layer_builder.h"
 #include "src/shape/model_shape.h"
 
 namespace sluice {
@@ -23,21 +23,10 @@ struct Rows {
   }
 };
 
-struct NormSpec {
-  enum class Kind : uint8_t { kRms, kLayer } kind = Kind::kRms;
-  std::string_view gain;  ///< roles of vectors; bias only for kLayer
-  std::string_view bias;
-  float eps = 1e-5f;
-};
-
-enum class Activation : uint8_t { kRelu, kGelu, kGeluTanh, kSilu };
-
 class LayerOps {
  public:
   virtual ~LayerOps() = default;
 
-  /// The sublayer to compute.
-  virtual const SublayerShape& sublayer() const = 0;
   /// A new workspace matrix with one row per row of the micro-batch (in the head: per row that
   /// needs logits).
   virtual Rows workspace(int64_t cols) = 0;

@@ -1,0 +1,200 @@
+#include "src/layer/layer_builder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/base/error.h"
+
+namespace sluice {
+
+using Kind = Operator::Kind;
+
+namespace {
+bool overlap(const View& a, const View& b) {
+  return a.slot == b.slot && a.begin < b.begin + b.cols && b.begin < a.begin + a.cols;
+}
+}  // namespace
+
+View LayerBuilder::workspace(int64_t cols) {
+  SLUICE_ASSERT(cols > 0, "a slot has columns");
+  program_.slots.push_back(cols);
+  written_.emplace_back();
+  return {static_cast<int32_t>(program_.slots.size()) - 1, 0, cols};
+}
+
+int32_t LayerBuilder::weight(std::string_view role, WeightKind kind) const {
+  if (role.empty()) return -1;
+  const auto& weights = sublayer_.weights;
+  const auto found = std::find_if(weights.begin(), weights.end(),
+                                  [&](const WeightShape& one) { return one.role == role; });
+  SLUICE_ASSERT(found != weights.end() && found->kind == kind,
+                "a family uses weights that it has listed, for what they are");
+  return static_cast<int32_t>(found - weights.begin());
+}
+
+const WeightShape& LayerBuilder::shape_of(int32_t weight) const {
+  SLUICE_ASSERT(weight >= 0, "an operator of a weight names it");
+  return sublayer_.weights[static_cast<size_t>(weight)];
+}
+
+void LayerBuilder::set_norm(const NormSpec& norm, int64_t cols, Operator& out) const {
+  out.norm = norm.kind;
+  out.eps = norm.eps;
+  out.weight = weight(norm.gain, WeightKind::kVector);
+  out.bias = weight(norm.bias, WeightKind::kVector);
+  for (const int32_t one : {out.weight, out.bias})
+    SLUICE_ASSERT(one < 0 || shape_of(one).cols == cols,
+                  "a norm's vectors are as wide as its rows");
+}
+
+void LayerBuilder::check_hidden(const View& view) const {
+  SLUICE_ASSERT(view.cols == hidden_size_, "the residual stream is read and written whole");
+}
+
+// Every column has been written by some operator before.
+void LayerBuilder::check_read(const View& view) const {
+  int64_t at = view.begin;
+  const auto& pieces = written_[static_cast<size_t>(view.slot)];
+  for (bool goes_on = true; goes_on && at < view.begin + view.cols;) {
+    goes_on = false;
+    for (const View& piece : pieces)
+      if (piece.begin <= at && at < piece.begin + piece.cols) {
+        at = piece.begin + piece.cols;
+        goes_on = true;
+      }
+  }
+  SLUICE_ASSERT(at >= view.begin + view.cols, "a family reads what it has written");
+}
+
+void LayerBuilder::append(Operator op, bool is_in_place) {
+  const auto check = [&](const View& view) {
+    SLUICE_ASSERT(view.slot < static_cast<int32_t>(program_.slots.size()) && view.begin >= 0 &&
+                      view.cols > 0 &&
+                      view.begin + view.cols <= program_.slots[static_cast<size_t>(view.slot)],
+                  "a family's columns are those of its slots");
+  };
+  for (const View& view : op.in)
+    if (view.slot >= 0) {
+      check(view);
+      check_read(view);
+    }
+  if (op.out.slot >= 0) {
+    check(op.out);
+    if (is_in_place) check_read(op.out);
+    written_[static_cast<size_t>(op.out.slot)].push_back(op.out);
+  }
+  program_.operators.push_back(op);
+}
+
+void LayerBuilder::gather_tokens(std::string_view role, View out) {
+  Operator op{.kind = Kind::kGatherTokens, .out = out, .weight = weight(role, WeightKind::kTable)};
+  SLUICE_ASSERT(shape_of(op.weight).cols == out.cols, "rows of a table are as wide as it is");
+  append(op);
+}
+
+void LayerBuilder::gather_positions(std::string_view role, int64_t offset, View out) {
+  Operator op{
+      .kind = Kind::kGatherPositions, .out = out, .weight = weight(role, WeightKind::kTable)};
+  SLUICE_ASSERT(shape_of(op.weight).cols == out.cols, "rows of a table are as wide as it is");
+  op.offset = offset;
+  append(op);
+}
+
+void LayerBuilder::set_hidden(View in) {
+  check_hidden(in);
+  append({.kind = Kind::kSetHidden, .in = {in}});
+}
+
+void LayerBuilder::read_hidden(View out) {
+  check_hidden(out);
+  append({.kind = Kind::kReadHidden, .out = out});
+}
+
+void LayerBuilder::read_needed_hidden(View out) {
+  check_hidden(out);
+  append({.kind = Kind::kReadNeededHidden, .out = out});
+}
+
+void LayerBuilder::norm_hidden(const NormSpec& norm, View out) {
+  check_hidden(out);
+  Operator op{.kind = Kind::kNormHidden, .out = out};
+  set_norm(norm, hidden_size_, op);
+  append(op);
+}
+
+void LayerBuilder::norm_hidden_in_place(const NormSpec& norm) {
+  Operator op{.kind = Kind::kNormHiddenInPlace};
+  set_norm(norm, hidden_size_, op);
+  append(op);
+}
+
+void LayerBuilder::add_to_hidden(View in) {
+  check_hidden(in);
+  append({.kind = Kind::kAddToHidden, .in = {in}});
+}
+
+void LayerBuilder::norm(const NormSpec& norm, View in_out) {
+  Operator op{.kind = Kind::kNorm, .out = in_out};
+  set_norm(norm, in_out.cols, op);
+  append(op, true);
+}
+
+void LayerBuilder::add(View in_out, View in) {
+  SLUICE_ASSERT(in_out.cols == in.cols, "what is added is as wide");
+  append({.kind = Kind::kAdd, .out = in_out, .in = {in}}, true);
+}
+
+void LayerBuilder::linear(std::string_view role, std::string_view bias, View in, View out) {
+  Operator op{.kind = Kind::kLinear,
+              .out = out,
+              .in = {in},
+              .weight = weight(role, WeightKind::kMatrix),
+              .bias = weight(bias, WeightKind::kVector)};
+  const WeightShape& matrix = shape_of(op.weight);
+  SLUICE_ASSERT(matrix.cols == in.cols && matrix.rows == out.cols && !overlap(in, out),
+                "a family's shapes fit together");
+  SLUICE_ASSERT(op.bias < 0 || shape_of(op.bias).cols == out.cols, "a bias is as wide as its rows");
+  append(op);
+}
+
+void LayerBuilder::rope(View in_out, int64_t heads, std::span<const float> frequencies,
+                        float factor) {
+  SLUICE_ASSERT(heads > 0 && in_out.cols % heads == 0 &&
+                    2 * static_cast<int64_t>(frequencies.size()) <= in_out.cols / heads,
+                "heads are turned within themselves");
+  Operator op{.kind = Kind::kRope, .out = in_out};
+  op.heads = heads;
+  op.frequencies = frequencies;
+  op.factor = factor;
+  append(op, true);
+}
+
+void LayerBuilder::attend(View q, View k, View v, View out) {
+  SLUICE_ASSERT(program_.cut < 0, "a sublayer attends once");
+  program_.cut = static_cast<int32_t>(program_.operators.size());
+  append({.kind = Kind::kAttend, .out = out, .in = {q, k, v}});
+}
+
+void LayerBuilder::activate(Activation activation, View in_out) {
+  Operator op{.kind = Kind::kActivate, .out = in_out};
+  op.activation = activation;
+  append(op, true);
+}
+
+void LayerBuilder::silu_mul(View gate, View up, View out) {
+  SLUICE_ASSERT(gate.cols == up.cols && gate.cols == out.cols, "gates are as wide");
+  append({.kind = Kind::kSiluMul, .out = out, .in = {gate, up}});
+}
+
+void LayerBuilder::logits(std::string_view role, View in) {
+  Operator op{.kind = Kind::kLogits, .in = {in}, .weight = weight(role, WeightKind::kMatrix)};
+  SLUICE_ASSERT(shape_of(op.weight).cols == in.cols, "a family's shapes fit together");
+  append(op);
+}
+
+LayerProgram LayerBuilder::take() {
+  SLUICE_ASSERT(!program_.operators.empty(), "a sublayer computes something");
+  return std::exchange(program_, {});
+}
+
+}  // namespace sluice

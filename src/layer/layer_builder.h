@@ -1,0 +1,69 @@
+#pragma once
+// What a family writes a sublayer's program with. Each method adds one operator; weights are named
+// by their roles in the sublayer, "" for none. What does not fit together is a fault of the family:
+// an assertion.
+#include <span>
+#include <string_view>
+
+#include "src/layer/layer_program.h"
+#include "src/shape/model_shape.h"
+
+namespace sluice {
+
+struct NormSpec {
+  NormKind kind = NormKind::kRms;
+  std::string_view gain;  ///< roles of vectors; bias only for kLayer
+  std::string_view bias;
+  float eps = 1e-5f;
+};
+
+class LayerBuilder {
+ public:
+  /// Of a sublayer of a model whose residual stream has `hidden_size` columns. `sublayer` stays
+  /// while the builder is used.
+  LayerBuilder(const SublayerShape& sublayer, int64_t hidden_size)
+      : sublayer_(sublayer), hidden_size_(hidden_size) {}
+
+  /// A new slot.
+  View workspace(int64_t cols);
+
+  void gather_tokens(std::string_view role, View out);
+  void gather_positions(std::string_view role, int64_t offset, View out);
+  void set_hidden(View in);
+  void read_hidden(View out);
+  void read_needed_hidden(View out);
+  void norm_hidden(const NormSpec& norm, View out);
+  void norm_hidden_in_place(const NormSpec& norm);
+  void add_to_hidden(View in);
+  void norm(const NormSpec& norm, View in_out);
+  void add(View in_out, View in);
+  /// `out` must not overlap `in`.
+  void linear(std::string_view role, std::string_view bias, View in, View out);
+  /// `frequencies` stay with the model.
+  void rope(View in_out, int64_t heads, std::span<const float> frequencies, float factor);
+  /// At most one in a sublayer: the cut.
+  void attend(View q, View k, View v, View out);
+  void activate(Activation activation, View in_out);
+  void silu_mul(View gate, View up, View out);
+  void logits(std::string_view role, View in);
+
+  /// What was written.
+  LayerProgram take();
+
+ private:
+  /// The index of a weight of that kind; -1 for no role.
+  int32_t weight(std::string_view role, WeightKind kind) const;
+  const WeightShape& shape_of(int32_t weight) const;
+  void set_norm(const NormSpec& norm, int64_t cols, Operator& out) const;
+  void check_hidden(const View& view) const;
+  /// Reads its inputs (of in place operators `out` too), writes `out`.
+  void append(Operator op, bool is_in_place = false);
+  void check_read(const View& view) const;
+
+  const SublayerShape& sublayer_;
+  int64_t hidden_size_;
+  LayerProgram program_;
+  std::vector<std::vector<View>> written_;  // [slot]
+};
+
+}  // namespace sluice

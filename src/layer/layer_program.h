@@ -1,0 +1,78 @@
+#pragma once
+// What a sublayer computes, as a value: operators on slots of rows, with indices of weights. A
+// family writes it once, when the model is opened (src/layer/layer_builder.h); runners execute it,
+// whole or one side of the cut at its attention. Rows are a micro-batch's tokens, of all its
+// sequences one after another (in the head: those that need logits); all values f32.
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace sluice {
+
+enum class NormKind : uint8_t { kRms, kLayer };
+enum class Activation : uint8_t { kRelu, kGelu, kGeluTanh, kSilu };
+
+/// Columns [begin, begin + cols) of a slot's rows.
+struct View {
+  int32_t slot = -1;  ///< -1: none
+  int64_t begin = 0;
+  int64_t cols = 0;
+
+  View columns(int64_t first, int64_t count) const noexcept { return {slot, begin + first, count}; }
+  bool operator==(const View&) const = default;
+};
+
+struct Operator {
+  enum class Kind : uint8_t {
+    kGatherTokens,       ///< out = rows of the table `weight` by token id
+    kGatherPositions,    ///< out = rows of the table `weight` by position + `offset`
+    kSetHidden,          ///< the residual stream [rows, hidden_size] = in
+    kReadHidden,         ///< out = the residual stream
+    kReadNeededHidden,   ///< head only: out = its rows that need logits
+    kNormHidden,         ///< out = norm of the residual stream
+    kNormHiddenInPlace,  ///< the residual stream = norm of itself
+    kAddToHidden,        ///< the residual stream += in
+    kNorm,               ///< out = norm of out
+    kAdd,                ///< out += in
+    kLinear,             ///< out = in W^T + bias, W the matrix `weight` [out.cols, in.cols]
+    kRope,    ///< out rotated, half-split, `heads` heads at the rows' positions (RoFormer,
+              ///< arXiv:2104.09864)
+    kAttend,  ///< K and V (in[1], in[2]) into the KV cache, causally attended with q (in[0]): out =
+              ///< softmax(q k / sqrt(head_dim)) v
+    kActivate,  ///< out = activation(out)
+    kSiluMul,   ///< out = silu(in[0]) * in[1]; out may be in[0]
+    kLogits     ///< head only: in W^T to whoever asked for logits
+  };
+
+  Kind kind = Kind::kAdd;
+  View out;
+  std::array<View, 3> in;
+  int32_t weight = -1;  ///< of SublayerShape::weights: matrix, table or gain; -1: none
+  int32_t bias = -1;
+  NormKind norm = NormKind::kRms;
+  Activation activation = Activation::kRelu;
+  float eps = 0;
+  int64_t offset = 0;
+  int64_t heads = 0;
+  float factor = 1;                    ///< of kRope: of the rotated values
+  std::span<const float> frequencies;  ///< of kRope: inverse, [rotated columns / 2]; the family's
+
+  bool operator==(const Operator& other) const noexcept;
+};
+
+struct LayerProgram {
+  std::vector<int64_t> slots;  ///< columns of each
+  std::vector<Operator> operators;
+  int32_t cut = -1;  ///< the operator that may be elsewhere (kAttend); -1: none
+
+  /// f32 columns that a row takes in all slots together.
+  int64_t columns() const noexcept;
+  /// What is computed up to the cut, and from it on: the cut operator is in both, as it hands over
+  /// in the one and takes back in the other. Without a cut: everything, and nothing.
+  std::span<const Operator> before_cut() const noexcept;
+  std::span<const Operator> after_cut() const noexcept;
+  bool operator==(const LayerProgram&) const = default;
+};
+
+}  // namespace sluice
