@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Breaks the CUDA kernels and the engine's CUDA path on purpose, one small fault at a time, and wants a red test for each.
 
-    scripts/mutate.py [--only REGEX] [--check] [--folder DIR] [--report FILE] [--jobs N]
+    scripts/mutate.py [--only REGEX] [--check] [--own-tests] [--folder DIR] [--report FILE] [--jobs N]
 
 The faults are tests/mutants/*.txt: what a careless edit could do. Each is put into a copy of the tracked files (in --folder, kept
 and used again where it is given), the test programs are built there, and the tests that the fault names run first, then all, in every
 order of threads that the stand-in has (kernels/cuda/shim/host_grid.h). A fault that no test notices fails, unless its entry says
 why it can't be noticed; so does one that says so and is noticed. --check only looks whether the text that each fault changes is
-still there. Where it is not, the entry is to be brought up to date or to go. Needs no GPU. All of it takes an hour or two.
+still there. Where it is not, the entry is to be brought up to date or to go. --own-tests runs no tests but those that a fault names, so what
+survives has not survived all. Needs no GPU. All of it takes an hour or two.
 
 An entry:
 
@@ -117,18 +118,20 @@ def failure(folder, program, tests, order):
     return named.group(1) if named else f"{tests} ended with {done.returncode}"
 
 
-def runs_of(mutant):
+def runs_of(mutant, own_only):
     """What is run of a fault until something fails: its own tests in every order, then all."""
     for program, tests in mutant.tests:
         for order in ORDERS:
             yield program, tests, order
+    if own_only:
+        return
     programs = [program for program, _ in mutant.tests] or list(PROGRAMS)
     for program in dict.fromkeys(programs):
         for order in ORDERS if program == "cuda_kernels_test" else ORDERS[:1]:
             yield program, "*", order
 
 
-def verdict(mutant, folder, jobs):
+def verdict(mutant, folder, jobs, own_only):
     """What became of a fault, as (is as it should be, text)."""
     path = os.path.join(folder, mutant.file)
     whole = open(path).read()
@@ -138,7 +141,7 @@ def verdict(mutant, folder, jobs):
         if built.returncode != 0:
             error = next((line for line in built.stdout.splitlines() if "error" in line), "")
             return False, f"does not compile: {error}"
-        for program, tests, order in runs_of(mutant):
+        for program, tests, order in runs_of(mutant, own_only):
             red = failure(folder, program, tests, order)
             if red:
                 text = f"{red}, order {order}"
@@ -152,6 +155,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="names of faults, a regular expression")
     parser.add_argument("--check", action="store_true", help="whether their text is still there; builds nothing")
+    parser.add_argument("--own-tests", action="store_true", help="no tests but those that a fault names")
     parser.add_argument("--folder", help="where the copy is; default: a temporary one")
     parser.add_argument("--report", help="a line a fault, with tabs, as they are found")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="of the build")
@@ -178,7 +182,7 @@ def main():
             if mutant in gone:
                 good, text = False, "its text is gone"
             else:
-                good, text = verdict(mutant, folder, options.jobs)
+                good, text = verdict(mutant, folder, options.jobs, options.own_tests)
             bad += not good
             line = f"{mutant.name}\t{mutant.file}\t{'' if good else 'FAILED: '}{text}"
             print(line.replace("\t", "  "), flush=True)

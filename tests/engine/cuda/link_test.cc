@@ -1,12 +1,15 @@
 // What goes between host memory and a GPU, and what a driver may refuse there: page-locked memory,
 // copies, waits, graphs. On the host's stand-in, which counts.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/shim/host_driver.h"
+#include "src/app/report.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/device/merged_copies.h"
@@ -57,7 +60,8 @@ policy::Policy three_tiers(policy::AttentionPlace attention) {
 
 std::map<uint64_t, Answer> run(const std::optional<policy::Policy>& policy,
                                const std::vector<GenerationRequest>& requests,
-                               EngineStats* stats = nullptr, std::string* warning = nullptr) {
+                               EngineStats* stats = nullptr, std::string* warning = nullptr,
+                               std::string* report = nullptr) {
   EngineOptions options = options_for(requests);
   options.compute = ComputeChoice::kF32;
   options.kv_dtype = DType::kF16;
@@ -69,6 +73,7 @@ std::map<uint64_t, Answer> run(const std::optional<policy::Policy>& policy,
   CollectingSink sink;
   engine->generate(source, sink);
   if (stats) *stats = engine->stats();
+  if (report) *report = app::run_table(*engine) + app::stats_json(*engine).dump();
   return sink.answers;
 }
 
@@ -92,7 +97,7 @@ std::optional<policy::Policy> policy_of(const std::string& name) {
 class CudaRefusals : public ::testing::TestWithParam<std::string> {
  protected:
   void expect_the_same_when_refused(const Refusals& refusals) {
-    const auto requests = requests_of(9, 10);
+    const auto requests = requests_of(5, 8);
     const auto expected = run(policy_of(GetParam()), requests);
     const Refusing refusing(refusals);
     expect_equal(run(policy_of(GetParam()), requests), expected);
@@ -224,8 +229,12 @@ TEST(CudaPinning, WhatStayedPageableIsSaidWhereItMatters) {
   EXPECT_GT(stats.pinned_bytes, 0);
   const int64_t all = stats.pinned_bytes;
   const Refusing refusing({.pinned_bytes = 0});
-  run(policy_of("host"), requests, &stats, &warning);
+  std::string report;
+  run(policy_of("host"), requests, &stats, &warning, &report);
   EXPECT_EQ(stats.pinned_bytes, 0);
+  EXPECT_NE(report.find("pageable " + fmt::format("{:>10}", format_bytes(all))), std::string::npos)
+      << report;
+  EXPECT_NE(report.find(fmt::format("\"pageable_bytes\":{}", all)), std::string::npos) << report;
   EXPECT_EQ(stats.pageable_bytes, all);
   EXPECT_NE(warning.find("could not be page-locked"), std::string::npos) << warning;
   // Of a resident model tables and tokens alone go there.
@@ -280,6 +289,35 @@ TEST(CudaWaits, LeaveTheirCoresWhereTheHostComputes) {
   EXPECT_EQ(cuda::host::counts().spinning_waits, before.spinning_waits);
   run(std::nullopt, requests_of(6, 4));
   EXPECT_GT(cuda::host::counts().spinning_waits, before.spinning_waits);
+}
+
+TEST(RunsOfRows, JoinNeighboursAlone) {
+  constexpr auto kDevice = ChunkAttention::kDevice;
+  constexpr auto kFresh = ChunkAttention::kFresh;
+  constexpr auto kHost = ChunkAttention::kHost;
+  using Runs = std::vector<std::pair<int64_t, int64_t>>;
+  MicroBatch batch;
+  const auto runs_of = [&](const auto& wanted) {
+    Runs runs;
+    for_each_run(batch, wanted,
+                 [&](int64_t first, int64_t rows) { runs.emplace_back(first, rows); });
+    return runs;
+  };
+  EXPECT_EQ(runs_of(is_host_attention), Runs());
+  const std::pair<ChunkAttention, int32_t> chunks[] = {{kHost, 1},  {kHost, 2},  {kDevice, 3},
+                                                       {kFresh, 4}, {kHost, 1},  {kDevice, 1},
+                                                       {kHost, 5},  {kDevice, 1}};
+  int32_t row = 0;
+  for (const auto& [attention, count] : chunks) {
+    Chunk& chunk = batch.chunks.emplace_back();
+    chunk.attention = attention;
+    chunk.row_begin = row;
+    chunk.count = count;
+    row += count;
+  }
+  EXPECT_EQ(runs_of(is_host_attention), (Runs{{0, 3}, {10, 1}, {12, 5}}));
+  EXPECT_EQ(runs_of(is_lower_attention), (Runs{{0, 3}, {6, 5}, {12, 5}}));
+  EXPECT_EQ(runs_of([](ChunkAttention) { return true; }), (Runs{{0, 18}}));
 }
 
 TEST(MergedCopies, JoinWhatLiesSideBySideOnBothSides) {
