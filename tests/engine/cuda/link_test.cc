@@ -159,7 +159,7 @@ TEST(CudaPinning, IsDoneInPiecesOfMemoryThatIsThere) {
   ASSERT_NE(memory, nullptr);
   const Counts after = cuda::host::counts();
   EXPECT_EQ(after.registrations - before.registrations, 3);
-  EXPECT_EQ(after.largest_registration, 4 * kMiB);
+  EXPECT_EQ(after.largest_registration, std::max(before.largest_registration, 4 * kMiB));
   if (can_fault_in()) {
     EXPECT_EQ(after.unfaulted_registrations, before.unfaulted_registrations);
   }
