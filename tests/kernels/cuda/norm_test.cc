@@ -41,6 +41,28 @@ TEST(CudaNorm, AgreesWithTheReference) {
       }
 }
 
+// Where the sum of squares is no more than eps, and where it is nothing.
+TEST(CudaNorm, TinyRowsStaySmall) {
+  const RowsShape shape{3, 70, 70};
+  Random random(5);
+  auto x = random.normal(210, 1e-3f);
+  std::fill(x.begin() + 140, x.end(), 0.0f);
+  for (const bool is_rms : {true, false}) {
+    DeviceArray<float> in(x), out(x.size());
+    std::vector<float> expected(x.size());
+    if (is_rms) {
+      rms_norm({in.data(), nullptr, out.data(), shape, {}}, nullptr, 1e-5f, nullptr);
+      reference::rms_norm(x.data(), nullptr, 1e-5f, expected.data(), 3, 70);
+    } else {
+      layer_norm({in.data(), nullptr, out.data(), shape, {}}, nullptr, nullptr, 1e-5f, nullptr);
+      reference::layer_norm(x.data(), nullptr, nullptr, 1e-5f, expected.data(), 3, 70);
+    }
+    expect_near(out.values(), expected, 1e-5, 1e-6);
+    EXPECT_LT(std::abs(out.values().front()), 1.5f) << "eps counts";
+    EXPECT_EQ(out.values().back(), 0.0f);
+  }
+}
+
 TEST(CudaNorm, WorksInPlaceAndWithoutGain) {
   const RowsShape shape{4, 100, 100};
   Random random(3);
