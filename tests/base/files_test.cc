@@ -163,9 +163,9 @@ Error as_error(const Exception& exception) {
 
 TEST(CurrentError, NamesWhatTheSystemRefused) {
   const Error closed = as_error(fs::filesystem_error(
-      "status", "/root/model", std::error_code(EACCES, std::generic_category())));
+      "status", "/models/closed", std::error_code(EACCES, std::generic_category())));
   EXPECT_EQ(closed.kind(), ErrorKind::kFile);
-  EXPECT_EQ(closed.text(), "/root/model: Permission denied");
+  EXPECT_EQ(closed.text(), "/models/closed: Permission denied");
   EXPECT_NE(closed.mend(), "");
   const Error two = as_error(
       fs::filesystem_error("rename", "a", "b", std::error_code(ENOSPC, std::generic_category())));
