@@ -80,11 +80,11 @@ int64_t shorter_context(const SearchRequest& request) {
     less.input.workload.max_prompt_tokens =
         std::min(request.input.workload.max_prompt_tokens, middle);
     less.input.workload.total_tokens = 0;
-    bool does_fit = false;
-    for (const bool kv_on_disk : {false, true})
-      does_fit =
-          does_fit || fits(less.input, make_plan(less.input, least_policy(less, kv_on_disk)));
-    if (!less.input.has_disk) does_fit = fits(less.input, fullest(less));
+    const auto least_fits = [&](bool kv_on_disk) {
+      return fits(less.input, make_plan(less.input, least_policy(less, kv_on_disk)));
+    };
+    const bool does_fit = less.input.has_disk ? least_fits(false) || least_fits(true)
+                                              : fits(less.input, fullest(less));
     (does_fit ? low : high) = does_fit ? middle : middle - 1;
   }
   return low;

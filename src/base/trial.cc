@@ -10,6 +10,12 @@ void Trial::begin(Phase phase, Nanoseconds now, Nanoseconds length) noexcept {
   until_ = now + length;
 }
 
+void Trial::begin_trying(Nanoseconds now) noexcept {
+  kinds_ = {};
+  leaves_out_ = false;
+  begin(Phase::kWith, now, kWindow);
+}
+
 // A kind that finds no place is not looked at.
 void Trial::count(uint64_t kind, Nanoseconds took) noexcept {
   constexpr size_t kTries = 8;
@@ -45,10 +51,7 @@ bool Trial::is_better_without() const noexcept {
 
 void Trial::add(uint64_t kind, Nanoseconds took, Nanoseconds now) noexcept {
   if (phase_ == Phase::kCalm) {
-    if (!is_late_) return;
-    kinds_ = {};
-    stay_ = kShortestStay;
-    begin(Phase::kWith, now, kWindow);
+    if (is_late_) begin_trying(now);
     return;
   }
   const bool is_trying = phase_ == Phase::kWith || phase_ == Phase::kWithout;
@@ -66,11 +69,10 @@ void Trial::add(uint64_t kind, Nanoseconds took, Nanoseconds now) noexcept {
       // With them and none late, all is well.
       if (!leaves_out_ && !is_late_) {
         phase_ = Phase::kCalm;
+        stay_ = kShortestStay;
         return;
       }
-      leaves_out_ = false;
-      kinds_ = {};
-      return begin(Phase::kWith, now, kWindow);
+      return begin_trying(now);
     case Phase::kCalm: break;
   }
 }

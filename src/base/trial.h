@@ -19,7 +19,7 @@ class Trial {
   static constexpr Nanoseconds kShortestStay = std::chrono::milliseconds(2000);
   static constexpr Nanoseconds kLongestStay = std::chrono::milliseconds(16000);
 
-  /// A helper was waited for too long: there is something to try.
+  /// A helper was without its core too much: there is something to try.
   void note_late() noexcept { is_late_ = true; }
   /// A loop has ended at `now`. Those of one `kind` do the same work, or the same in the mean.
   void add(uint64_t kind, Nanoseconds took, Nanoseconds now) noexcept;
@@ -37,6 +37,7 @@ class Trial {
   };
 
   void begin(Phase phase, Nanoseconds now, Nanoseconds length) noexcept;
+  void begin_trying(Nanoseconds now) noexcept;
   void count(uint64_t kind, Nanoseconds took) noexcept;
   bool is_better_without() const noexcept;
 

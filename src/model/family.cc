@@ -20,10 +20,19 @@ const std::vector<Family>& families() {
 
 std::vector<ScalingPlace> FamilyModel::scaling_places(const SublayerShape&) const { return {}; }
 
+void FamilyModel::write(SublayerKind kind, LayerBuilder& layer) const {
+  switch (kind) {
+    case SublayerKind::kEmbed: return embed(layer);
+    case SublayerKind::kAttention: return attention(layer);
+    case SublayerKind::kMlp: return mlp(layer);
+    case SublayerKind::kHead: return head(layer);
+  }
+}
+
 void FamilyModel::write_programs() {
   for (const SublayerShape& sublayer : shape_.sublayers) {
     LayerBuilder layer(sublayer, shape_.hidden_size);
-    write(sublayer, layer);
+    write(sublayer.kind, layer);
     LayerProgram program = layer.take();
     shape_.workspace_columns = std::max(shape_.workspace_columns, program.columns());
     const auto found = std::find(programs_.begin(), programs_.end(), program);

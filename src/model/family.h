@@ -35,12 +35,17 @@ class FamilyModel {
   void write_programs();
 
  protected:
-  /// Writes what `sublayer` computes.
-  virtual void write(const SublayerShape& sublayer, LayerBuilder& layer) const = 0;
+  /// Each writes what a sublayer of its kind computes.
+  virtual void embed(LayerBuilder& layer) const = 0;
+  virtual void attention(LayerBuilder& layer) const = 0;
+  virtual void mlp(LayerBuilder& layer) const = 0;
+  virtual void head(LayerBuilder& layer) const = 0;
 
   ModelShape shape_;
 
  private:
+  void write(SublayerKind kind, LayerBuilder& layer) const;
+
   std::vector<LayerProgram> programs_;  // those that differ
   std::vector<size_t> program_of_;      // [sublayer]
 };

@@ -110,15 +110,6 @@ class LlamaModel final : public FamilyModel {
     list_weights(config);
   }
 
-  void write(const SublayerShape& sublayer, LayerBuilder& layer) const override {
-    switch (sublayer.kind) {
-      case SublayerKind::kEmbed: return embed(layer);
-      case SublayerKind::kAttention: return attention(layer);
-      case SublayerKind::kMlp: return mlp(layer);
-      case SublayerKind::kHead: return head(layer);
-    }
-  }
-
   // down's inputs are products with up's outputs. The gate's outputs pass through silu: not them.
   std::vector<ScalingPlace> scaling_places(const SublayerShape& sublayer) const override {
     if (sublayer.kind == SublayerKind::kMlp) return {{"norm", {"gate", "up"}}, {"up", {"down"}}};
@@ -132,13 +123,13 @@ class LlamaModel final : public FamilyModel {
  private:
   NormSpec norm() const { return {NormKind::kRms, "norm", {}, eps_}; }
 
-  void embed(LayerBuilder& layer) const {
+  void embed(LayerBuilder& layer) const override {
     const View x = layer.workspace(shape_.hidden_size);
     layer.gather_tokens("tokens", x);
     layer.set_hidden(x);
   }
 
-  void attention(LayerBuilder& layer) const {
+  void attention(LayerBuilder& layer) const override {
     const int64_t q_cols = shape_.num_heads * shape_.head_dim;
     const int64_t kv_cols = shape_.num_kv_heads * shape_.head_dim;
     const View x = layer.workspace(shape_.hidden_size);
@@ -158,7 +149,7 @@ class LlamaModel final : public FamilyModel {
     layer.add_to_hidden(x);
   }
 
-  void mlp(LayerBuilder& layer) const {
+  void mlp(LayerBuilder& layer) const override {
     const View x = layer.workspace(shape_.hidden_size);
     const View gate = layer.workspace(shape_.intermediate_size);
     const View up = layer.workspace(shape_.intermediate_size);
@@ -170,7 +161,7 @@ class LlamaModel final : public FamilyModel {
     layer.add_to_hidden(x);
   }
 
-  void head(LayerBuilder& layer) const {
+  void head(LayerBuilder& layer) const override {
     const View x = layer.workspace(shape_.hidden_size);
     layer.read_needed_hidden(x);
     layer.norm(norm(), x);

@@ -23,15 +23,6 @@ class OptModel final : public FamilyModel {
     list_weights(config);
   }
 
-  void write(const SublayerShape& sublayer, LayerBuilder& layer) const override {
-    switch (sublayer.kind) {
-      case SublayerKind::kEmbed: return embed(layer);
-      case SublayerKind::kAttention: return attention(layer);
-      case SublayerKind::kMlp: return mlp(layer);
-      case SublayerKind::kHead: return head(layer);
-    }
-  }
-
   // relu(s x) is s relu(x); a norm after the sum belongs to more than these layers.
   std::vector<ScalingPlace> scaling_places(const SublayerShape& sublayer) const override {
     std::vector<ScalingPlace> places;
@@ -55,7 +46,7 @@ class OptModel final : public FamilyModel {
     return has_bias_ ? role : std::string_view{};
   }
 
-  void embed(LayerBuilder& layer) const {
+  void embed(LayerBuilder& layer) const override {
     const View x = layer.workspace(shape_.hidden_size);
     const View positions = layer.workspace(shape_.hidden_size);
     if (embed_dim_ != shape_.hidden_size) {
@@ -70,7 +61,7 @@ class OptModel final : public FamilyModel {
     layer.set_hidden(x);
   }
 
-  void attention(LayerBuilder& layer) const {
+  void attention(LayerBuilder& layer) const override {
     const int64_t h = shape_.hidden_size;
     const View x = layer.workspace(h);
     const View qkv = layer.workspace(3 * h);
@@ -88,7 +79,7 @@ class OptModel final : public FamilyModel {
     if (!norm_before_) layer.norm_hidden_in_place(norm());
   }
 
-  void mlp(LayerBuilder& layer) const {
+  void mlp(LayerBuilder& layer) const override {
     const View x = layer.workspace(shape_.hidden_size);
     const View inner = layer.workspace(shape_.intermediate_size);
     if (norm_before_)
@@ -102,7 +93,7 @@ class OptModel final : public FamilyModel {
     if (!norm_before_) layer.norm_hidden_in_place(norm());
   }
 
-  void head(LayerBuilder& layer) const {
+  void head(LayerBuilder& layer) const override {
     const View x = layer.workspace(shape_.hidden_size);
     layer.read_needed_hidden(x);
     if (has_final_norm_) layer.norm(norm(), x);
