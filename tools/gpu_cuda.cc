@@ -21,15 +21,10 @@ std::shared_ptr<Backend> open_gpu(int gpu, int64_t memory_bytes, const GpuOption
 }
 
 policy::Profile measure_with_gpu(const policy::Profile& machine, Backend& backend) {
-  MeasureGpuOptions options;
-#ifdef SLUICE_CUDA_ON_HOST  // a fiber a thread: a millionth of a GPU's rates
-  options.copy_bytes = kMiB;
-  options.rotate_bytes = 4 * kKiB;
-  options.sizes = {{64, 64}};
-  options.prompt_rows = 72;
-  options.context_tokens = 32;
-  options.samples = 1;
-  options.warm_up_seconds = 0;
+#ifdef SLUICE_CUDA_ON_HOST
+  const MeasureGpuOptions options = MeasureGpuOptions::for_stand_in();
+#else
+  const MeasureGpuOptions options;
 #endif
   return measure_gpu(machine, static_cast<CudaBackend&>(backend).cuda_device(), options);
 }

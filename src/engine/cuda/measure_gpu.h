@@ -29,6 +29,19 @@ struct MeasureGpuOptions {
   int64_t context_tokens = 2048;
   int samples = 3;
   double warm_up_seconds = 0.3;  ///< of work before anything is measured: clocks rise from idle
+
+  /// For the stand-in on the host (a fiber a thread), at a millionth of a GPU's rates.
+  static MeasureGpuOptions for_stand_in() {
+    MeasureGpuOptions out;
+    out.copy_bytes = int64_t{1} << 20;
+    out.rotate_bytes = 4096;
+    out.sizes = {{64, 64}};
+    out.prompt_rows = 72;
+    out.context_tokens = 32;
+    out.samples = 1;
+    out.warm_up_seconds = 0;
+    return out;
+  }
 };
 
 /// `machine` (its host and disks) with `device` measured into it; on a small budget of memory with

@@ -30,14 +30,8 @@ policy::Profile host_machine() {
 }
 
 MeasureGpuOptions small_sizes() {
-  MeasureGpuOptions options;
+  MeasureGpuOptions options = MeasureGpuOptions::for_stand_in();
   options.copy_bytes = 64 * kKiB;
-  options.rotate_bytes = 4 * kKiB;
-  options.sizes = {{64, 64}};
-  options.prompt_rows = 72;
-  options.context_tokens = 32;
-  options.samples = 1;
-  options.warm_up_seconds = 0;
   return options;
 }
 
