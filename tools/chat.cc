@@ -59,8 +59,8 @@ class Conversation {
   }
 
   /// Prints the answer as it comes and keeps it; of an interrupted one what came. What is not
-  /// answered leaves no trace. Whether it was interrupted.
-  bool say(const std::string& text, const sampling::SamplingParams& params, std::stop_token stop) {
+  /// answered leaves no trace.
+  void say(const std::string& text, const sampling::SamplingParams& params, std::stop_token stop) {
     messages_.push_back({{"role", "user"}, {"content", text}});
     try {
       const Answer answer = answer_to_all(params, stop);
@@ -68,7 +68,6 @@ class Conversation {
         messages_.erase(messages_.size() - 1);
       else
         messages_.push_back({{"role", "assistant"}, {"content", answer.text}});
-      return answer.is_cut;
     } catch (...) {
       messages_.erase(messages_.size() - 1);
       throw;
@@ -127,7 +126,7 @@ class Conversation {
 };
 
 // Turn by turn until the input ends. In a terminal Ctrl-C ends an answer, or drops what is typed;
-// once more where nothing is, it leaves.
+// twice at an empty prompt, it leaves: an impatient second one at an answer does not.
 void converse(Conversation& conversation, LineReader& reader,
               const sampling::SamplingParams& params, std::stop_token stop) {
   bool was_interrupted = false;
@@ -148,7 +147,7 @@ void converse(Conversation& conversation, LineReader& reader,
     if (line.text.empty()) continue;
     check_utf8(line.text, "the message");
     try {
-      was_interrupted = conversation.say(line.text, params, stop);
+      conversation.say(line.text, params, stop);
     } catch (const Error& error) {
       // A person can go on after a message that the template or the context refuses.
       if (!reader.is_terminal() || error.kind() != ErrorKind::kUser) throw;

@@ -125,6 +125,8 @@ class EditedLines final : public LineReader {
     stop_ = std::move(stop);
     was_interrupted_ = has_typed_ = false;
     int count = 0;
+    // Before the prompt shows: what is typed at it is the editor's, and not lost at Ctrl-C.
+    el_wset(editor_, EL_PREP_TERM, 1);
     const wchar_t* typed = el_wgets(editor_, &count);
     if (was_interrupted_) {
       std::fputc('\n', isatty(STDOUT_FILENO) ? stdout : stderr);

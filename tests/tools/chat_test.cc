@@ -120,6 +120,10 @@ TEST_F(Chat, CtrlCEndsTheAnswerAndNotTheChat) {
   terminal.type("\x03");
   const std::string rest = terminal.wait_for("> ");
   EXPECT_LT(rest.size(), 16000u) << "the answer went on to its end";
+  EXPECT_FALSE(terminal.echoes()) << "the prompt shows before the editor has the terminal";
+  terminal.type("\x03");  // an impatient one leaves nothing
+  terminal.wait_for("once more");
+  terminal.wait_for("> ");
   terminal.type("not sent");
   terminal.wait_for("sent");  // the terminal drops what is not read yet when Ctrl-C comes
   terminal.type("\x03");

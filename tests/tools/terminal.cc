@@ -90,6 +90,11 @@ std::string Terminal::wait_for(const std::string& text) {
   }
 }
 
+bool Terminal::echoes() const {
+  termios mode{};
+  return tcgetattr(fd_, &mode) == 0 && (mode.c_lflag & ECHO) != 0;
+}
+
 int Terminal::wait() {
   while (read_more()) {
   }

@@ -27,6 +27,8 @@ class Terminal {
   std::string wait_for(const std::string& text);
   /// Waits for the program's end; its exit code. -1: a signal ended it.
   int wait();
+  /// Whether the terminal itself shows what is typed: no line editor has it.
+  bool echoes() const;
   /// All that was written to the screen.
   const std::string& screen() const { return screen_; }
   pid_t pid() const { return pid_; }
