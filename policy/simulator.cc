@@ -9,6 +9,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/schedule/column_source.h"
 
 namespace sluice::policy {
 
@@ -37,20 +38,19 @@ class Lanes {
         alike_(alike_sublayers(model, plan)),
         out_(out) {}
 
-  /// Queues the tasks of a pass and runs until its last compute task has ended.
-  void run_pass(std::vector<Task> tasks) {
+  /// Runs a pass until its last compute task has ended.
+  void run_pass(ColumnSource& columns) {
     sort_work();
-    done_.resize(done_.size() + tasks.size(), false);
+    for (size_t i = 0; i < lanes_.size(); ++i) uses_[i] = columns.uses(static_cast<Lane>(i));
     int64_t compute_left = 0;
-    for (Task& task : tasks) {
-      if (is_compute(task.lane)) ++compute_left;
-      lanes_[static_cast<size_t>(task.lane)].queue.push_back(std::move(task));
-    }
+    refill(columns, compute_left);
     while (compute_left > 0) {
-      start_what_can();
+      do start_what_can();
+      while (refill(columns, compute_left));
       const double step = next_end();
       SLUICE_ASSERT(step < kNever, "a schedule can't block itself");
       advance(step, compute_left);
+      refill(columns, compute_left);
     }
     out_.pass_ends.push_back(now_);
   }
@@ -65,6 +65,29 @@ class Lanes {
     double started = 0;
     double idle_since = 0;
   };
+
+  bool lacks_tasks() const {
+    for (size_t i = 0; i < lanes_.size(); ++i)
+      if (uses_[i] && lanes_[i].queue.empty()) return true;
+    return false;
+  }
+
+  // Takes columns as the executor does; whether it took any.
+  bool refill(ColumnSource& columns, int64_t& compute_left) {
+    bool has_taken = false;
+    while (lacks_tasks() && columns.has_column()) {
+      const TaskId awaited = columns.awaited();
+      if (awaited != kNoTask && !done_[static_cast<size_t>(awaited)]) break;
+      has_taken = true;
+      std::vector<Task> tasks = columns.next_column();
+      done_.resize(done_.size() + tasks.size(), false);
+      for (Task& task : tasks) {
+        if (is_compute(task.lane)) ++compute_left;
+        lanes_[static_cast<size_t>(task.lane)].queue.push_back(std::move(task));
+      }
+    }
+    return has_taken;
+  }
 
   bool is_ready(const Task& task) const {
     return std::all_of(task.waits.begin(), task.waits.end(),
@@ -138,10 +161,11 @@ class Lanes {
     const auto batch = static_cast<size_t>(task.micro_batch);
     const size_t sublayer = alike_[static_cast<size_t>(task.sublayer)];
     const auto [found, is_new] =
-        costs_.try_emplace({sublayer, static_cast<size_t>(task.step), same_work_[batch]});
+        costs_.try_emplace({sublayer, static_cast<size_t>(task.compute().step), same_work_[batch]});
     if (is_new)
-      found->second = compute_seconds(model_, plan_, profile_, kv_dtype_, sublayer, task.step,
-                                      passes_[static_cast<size_t>(task.pass)].work[batch]);
+      found->second =
+          compute_seconds(model_, plan_, profile_, kv_dtype_, sublayer, task.compute().step,
+                          passes_[static_cast<size_t>(task.pass)].work[batch]);
     return found->second;
   }
 
@@ -258,6 +282,7 @@ class Lanes {
   mutable std::map<std::array<size_t, 3>, TaskSeconds> costs_;  // sublayer, step, micro-batch
   Simulation& out_;
   std::array<LaneState, kLaneCount> lanes_;
+  std::array<bool, kLaneCount> uses_{};  // of the pass
   std::vector<bool> done_;
   double now_ = 0;
 };
@@ -276,9 +301,9 @@ Simulation simulate(const ModelShape& model, const Plan& plan, const Profile& pr
   ScheduleGenerator generator(shape);
   Lanes lanes(model, plan, profile, kv_dtype, passes, keep_tasks, out);
   for (const PassWork& pass : passes) {
-    std::vector<Task> tasks = generator.next_pass(pass.loads, pass.more_follow);
-    for (const Task& task : tasks) out.stream_hash = fold_task(out.stream_hash, task);
-    lanes.run_pass(std::move(tasks));
+    generator.begin_pass(pass.loads, pass.more_follow);
+    PassColumns columns(generator, out.stream_hash);
+    lanes.run_pass(columns);
   }
   out.seconds = lanes.now();
   out.pass_busy.resize(passes.size());

@@ -57,6 +57,30 @@ bool LaneExecutor::all_done(const std::vector<TaskId>& ids) const {
   });
 }
 
+bool LaneExecutor::has_columns() const noexcept { return columns_ && columns_->has_column(); }
+
+bool LaneExecutor::lacks_tasks() const {
+  for (size_t i = 0; i < lanes_.size(); ++i)
+    if (lanes_[i].queue.empty() && columns_->uses(static_cast<Lane>(i))) return true;
+  return false;
+}
+
+// Takes columns until every lane that the pass uses has a task, or a route has to run first.
+void LaneExecutor::refill() {
+  try {
+    while (has_columns() && lacks_tasks()) {
+      const TaskId awaited = columns_->awaited();
+      if (awaited != kNoTask && !all_done({awaited})) return;
+      for (Task& task : columns_->next_column()) {
+        if (is_store(task)) stores_of_pass_.push_back(task.id);
+        lanes_[static_cast<size_t>(task.lane)].queue.push_back(std::move(task));
+      }
+    }
+  } catch (...) {
+    fail(std::current_exception());
+  }
+}
+
 bool LaneExecutor::may_start(const LaneState& lane) const {
   return !lane.queue.empty() && all_done(lane.queue.front().waits);
 }
@@ -81,6 +105,7 @@ void LaneExecutor::mark_done(TaskId id) {
 
 void LaneExecutor::fail(std::exception_ptr error) {
   if (!error_) error_ = std::move(error);
+  columns_ = nullptr;
   for (LaneState& lane : lanes_) lane.queue.clear();
 }
 
@@ -103,6 +128,7 @@ void LaneExecutor::task_ended(const Task& task, Clock::time_point started,
     else
       mark_done(task.id);
     if (keep_events_) events_.push_back({task, seconds(started - origin_), seconds(now - origin_)});
+    refill();
     wake();  // with the mutex held: the executor may die as soon as it is free
   }
 }
@@ -127,6 +153,10 @@ void LaneExecutor::lane_loop(Lane lane, std::stop_token stop) {
     const Task task = std::move(state.queue.front());
     state.queue.pop_front();
     task_started(lane);  // before anyone can see neither a queued task nor one in flight
+    if (state.queue.empty() && has_columns()) {
+      refill();
+      wake();
+    }
     lock.unlock();
     if (lane == Lane::kHostCompute)
       run_compute(task);
@@ -150,6 +180,7 @@ std::optional<Task> LaneExecutor::next_compute() {
     return nullptr;
   };
   const auto nothing_left = [&] {
+    if (has_columns()) return false;
     const auto own = own_compute_lanes();
     return std::all_of(own.begin(), own.end(), [&](Lane lane) { return queue_of(lane).empty(); });
   };
@@ -161,6 +192,10 @@ std::optional<Task> LaneExecutor::next_compute() {
   Task task = std::move(queue->front());
   queue->pop_front();
   task_started(task.lane);
+  if (queue->empty() && has_columns()) {
+    refill();
+    wake();
+  }
   return task;
 }
 
@@ -184,14 +219,17 @@ void LaneExecutor::wait_for_in_flight(std::unique_lock<std::mutex>& lock) {
 }
 
 void LaneExecutor::run(std::vector<Task> tasks) {
-  std::vector<TaskId> stores;
+  OneColumn columns(std::move(tasks));
+  run(columns);
+}
+
+void LaneExecutor::run(ColumnSource& columns) {
   {
     std::lock_guard lock(mutex_);
     if (error_) std::rethrow_exception(error_);
-    for (Task& task : tasks) {
-      if (is_store(task)) stores.push_back(task.id);
-      lanes_[static_cast<size_t>(task.lane)].queue.push_back(std::move(task));
-    }
+    columns_ = &columns;
+    stores_of_pass_.clear();
+    refill();
     wake();
   }
   while (const std::optional<Task> task = next_compute()) run_compute(*task);
@@ -200,7 +238,9 @@ void LaneExecutor::run(std::vector<Task> tasks) {
   changed_.wait(lock, [&] {
     return error_ || (all_done(stores_of_last_pass_) && host.queue.empty() && host.in_flight == 0);
   });
-  stores_of_last_pass_ = std::move(stores);
+  columns_ = nullptr;
+  stores_of_last_pass_ = std::move(stores_of_pass_);
+  stores_of_pass_.clear();
   if (error_) {
     wait_for_in_flight(lock);
     std::rethrow_exception(error_);

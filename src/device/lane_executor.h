@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/schedule/task.h"
+#include "src/schedule/column_source.h"
 
 namespace sluice {
 
@@ -63,9 +63,11 @@ class LaneExecutor {
   LaneExecutor(const LaneExecutor&) = delete;
   LaneExecutor& operator=(const LaneExecutor&) = delete;
 
-  /// Runs one pass: returns when its last compute task has ended (loads for the next pass may still
+  /// Runs one pass, whose columns it takes when they are needed (from any of its threads, one at a
+  /// time): returns when its last compute task has ended (loads for the next pass may still
   /// be under way). Stores of the pass before have ended by then. Rethrows the first error of any
   /// lane, after all transfers ended, and the same error again whenever it is called after that.
+  void run(ColumnSource& columns);
   void run(std::vector<Task> tasks);
   /// Waits until the stores of the last pass have ended. Rethrows the first error of any lane.
   void settle();
@@ -90,6 +92,9 @@ class LaneExecutor {
   std::span<const Lane> own_compute_lanes() const noexcept;
   void start_transfer(const Task& task);
   std::optional<Task> next_compute();
+  void refill();                      // with mutex_ held
+  bool lacks_tasks() const;           // with mutex_ held
+  bool has_columns() const noexcept;  // with mutex_ held
   void run_compute(const Task& task);
   void task_started(Lane lane);  // with mutex_ held
   void task_ended(const Task& task, Clock::time_point started, std::exception_ptr error);
@@ -111,6 +116,8 @@ class LaneExecutor {
   std::array<LaneState, kLaneCount> lanes_;
   std::deque<bool> done_;  // of task ids from first_id_ on
   TaskId first_id_ = 0;
+  ColumnSource* columns_ = nullptr;  // of the pass under way
+  std::vector<TaskId> stores_of_pass_;
   std::vector<TaskId> stores_of_last_pass_;
   std::exception_ptr error_;
   std::vector<TaskEvent> events_;

@@ -74,6 +74,21 @@ std::string offload_folder(const EngineOptions& options, const policy::Plan& pla
 }
 }  // namespace
 
+namespace {
+// Loads of weights move what the files hold, not the plan's upper bound.
+class EngineColumns final : public PassColumns {
+ public:
+  EngineColumns(ScheduleGenerator& generator, uint64_t& hash, const WeightStore& weights)
+      : PassColumns(generator, hash), weights_(weights) {}
+
+ private:
+  void prepare(Task& task) override {
+    if (task.kind == TaskKind::kLoadWeights) task.bytes = weights_.moved_bytes(task);
+  }
+  const WeightStore& weights_;
+};
+}  // namespace
+
 struct Engine::Impl final : TaskRunner {
   Impl(BoundModel bound, EngineOptions chosen)
       : options(std::move(chosen)),
@@ -224,9 +239,9 @@ void Engine::Impl::transfer(const Task& task, std::function<void(std::exception_
 void Engine::Impl::use_disk(const Task& task, std::function<void(std::exception_ptr)> done) {
   const auto index = static_cast<size_t>(task.micro_batch);
   const int64_t layer = model.shape().sublayers[static_cast<size_t>(task.sublayer)].layer_index;
-  const int32_t slot = device ? task.host_slot : task.slot;
+  if (task.kind == TaskKind::kLoadWeights) return weights->read_part(task, std::move(done));
+  const int32_t slot = device ? task.state_move().host_slot : task.state_move().slot;
   switch (task.kind) {
-    case TaskKind::kLoadWeights: return weights->read_part(task, std::move(done));
     case TaskKind::kLoadKv:
       return kv->load(*pass_of(task).micro_batches[index], layer, slot, std::move(done));
     case TaskKind::kStoreKv:
@@ -244,15 +259,17 @@ void Engine::Impl::use_link(const Task& task) {
   const int64_t layer = model.shape().sublayers[static_cast<size_t>(task.sublayer)].layer_index;
   if (task.bytes == 0) return;
   const auto batch = [&]() -> const MicroBatch& { return *pass_of(task).micro_batches[index]; };
+  const auto slot = [&] { return task.state_move().slot; };
+  const auto exchanged = [&] { return task.attention_move().slot; };
   const auto make_copies = [&](const Device::Copy& copy) {
     switch (task.kind) {
       case TaskKind::kLoadWeights: weights->copy_part(task, copy); break;
-      case TaskKind::kLoadKv: kv->copy_up(batch(), layer, task.slot, copy); break;
-      case TaskKind::kStoreKv: kv->copy_down(batch(), layer, task.slot, copy); break;
-      case TaskKind::kLoadActivations: hidden->copy_up(index, task.slot, copy); break;
-      case TaskKind::kStoreActivations: hidden->copy_down(index, task.slot, copy); break;
-      case TaskKind::kSendQueries: exchange->copy_down(batch(), task.attention_slot, copy); break;
-      case TaskKind::kReturnOutputs: exchange->copy_up(batch(), task.attention_slot, copy); break;
+      case TaskKind::kLoadKv: kv->copy_up(batch(), layer, slot(), copy); break;
+      case TaskKind::kStoreKv: kv->copy_down(batch(), layer, slot(), copy); break;
+      case TaskKind::kLoadActivations: hidden->copy_up(index, slot(), copy); break;
+      case TaskKind::kStoreActivations: hidden->copy_down(index, slot(), copy); break;
+      case TaskKind::kSendQueries: exchange->copy_down(batch(), exchanged(), copy); break;
+      case TaskKind::kReturnOutputs: exchange->copy_up(batch(), exchanged(), copy); break;
       case TaskKind::kCompute: SLUICE_ASSERT(false, "compute runs on the compute lanes");
     }
   };
@@ -329,12 +346,9 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
   int64_t pending = 0;
   for (const Sequence* sequence : active) pending += sequence->pending();
   more_follow = more_follow || pass.prefill_tokens + pass.decode_tokens < pending;
-  std::vector<Task> tasks = schedule.next_pass(loads, more_follow);
-  for (Task& task : tasks) {
-    totals.stream_hash = fold_task(totals.stream_hash, task);
-    if (task.kind == TaskKind::kLoadWeights) task.bytes = weights->moved_bytes(task);
-  }
-  executor.run(std::move(tasks));
+  schedule.begin_pass(std::move(loads), more_follow);
+  EngineColumns columns(schedule, totals.stream_hash, *weights);
+  executor.run(columns);
   for (const auto& batch : pass.micro_batches)
     for (const Chunk& chunk : batch->chunks) chunk.sequence->computed += chunk.count;
   batcher->keep_prefixes();

@@ -54,7 +54,8 @@ void HostCompute::attention(const Task& task, const MicroBatch& batch, int64_t l
   for (const Chunk& chunk : batch.chunks) {
     first_page.push_back(page_addresses_.size());
     if (chunk.attention != ChunkAttention::kDevice)
-      parts_.kv->page_addresses(batch, chunk, layer, task.host_slot, true, page_addresses_);
+      parts_.kv->page_addresses(batch, chunk, layer, task.compute().host_kv_slot, true,
+                                page_addresses_);
   }
   std::vector<kernels::AttentionSequence> sequences;
   for (size_t i = 0; i < batch.chunks.size(); ++i) {
@@ -62,17 +63,17 @@ void HostCompute::attention(const Task& task, const MicroBatch& batch, int64_t l
     if (chunk.attention == ChunkAttention::kDevice) continue;
     std::byte* const* pages = page_addresses_.data() + first_page[i];
     kernels::kv_write(parts_.attention,
-                      exchange.k(kSide, task.attention_slot) + chunk.row_begin * kv_cols,
-                      exchange.v(kSide, task.attention_slot) + chunk.row_begin * kv_cols, kv_cols,
-                      chunk.first_position, chunk.count, pages);
+                      exchange.k(kSide, task.compute().attention_slot) + chunk.row_begin * kv_cols,
+                      exchange.v(kSide, task.compute().attention_slot) + chunk.row_begin * kv_cols,
+                      kv_cols, chunk.first_position, chunk.count, pages);
     if (chunk.attention != ChunkAttention::kHost) continue;
     kernels::AttentionSequence sequence{};
-    sequence.q = exchange.q(kSide, task.attention_slot) + chunk.row_begin * q_cols;
+    sequence.q = exchange.q(kSide, task.compute().attention_slot) + chunk.row_begin * q_cols;
     sequence.q_stride = q_cols;
     sequence.first_position = chunk.first_position;
     sequence.count = chunk.count;
     sequence.pages = pages;
-    sequence.out = exchange.out(kSide, task.attention_slot) + chunk.row_begin * q_cols;
+    sequence.out = exchange.out(kSide, task.compute().attention_slot) + chunk.row_begin * q_cols;
     sequence.out_stride = q_cols;
     sequences.push_back(sequence);
   }

@@ -39,7 +39,7 @@ LayerRunner::LayerRunner(const RunnerParts& parts, EmulatedDevice* device,
 void LayerRunner::run(const Task& task, const MicroBatch& batch, size_t batch_index,
                       LogitsConsumer& consumer) {
   const Link::Clock::time_point started = Link::Clock::now();
-  if (task.step == ComputeStep::kHostAttention)
+  if (task.compute().step == ComputeStep::kHostAttention)
     return host_.attention(task, batch, sublayer_of(task).layer_index);
   begin(task, batch, batch_index, consumer);
   forget_copies();
@@ -252,16 +252,17 @@ void LayerRunner::rope(Rows in_out, int64_t heads, std::span<const float> invers
 }
 
 void LayerRunner::attend(Rows q, Rows k, Rows v, Rows out) {
-  if (task_.step == ComputeStep::kAfterAttention) {
-    std::memcpy(out.data,
-                parts_.exchange->out(AttentionExchange::Side::kDevice, task_.attention_slot),
-                static_cast<size_t>(out.rows * out.cols) * 4);
+  if (task_.compute().step == ComputeStep::kAfterAttention) {
+    std::memcpy(
+        out.data,
+        parts_.exchange->out(AttentionExchange::Side::kDevice, task_.compute().attention_slot),
+        static_cast<size_t>(out.rows * out.cols) * 4);
     written(out);
     return;
   }
   attend_on_device(q, k, v, out);
   written(out);
-  if (task_.attention_slot < 0) return;
+  if (task_.compute().attention_slot < 0) return;
   keep_for_host(q, k, v, out, [](float* to, const Rows& from, int64_t first, int64_t count) {
     for (int64_t row = 0; row < count; ++row)
       std::memcpy(to + row * from.cols, from.data + (first + row) * from.stride,

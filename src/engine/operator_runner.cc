@@ -31,8 +31,8 @@ void OperatorRunner::compute() {
   slots_.clear();
   for (const int64_t cols : program.slots) slots_.push_back(workspace(cols));
   std::span<const Operator> operators = program.operators;
-  if (task_.step == ComputeStep::kBeforeAttention) operators = program.before_cut();
-  if (task_.step == ComputeStep::kAfterAttention) operators = program.after_cut();
+  if (task_.compute().step == ComputeStep::kBeforeAttention) operators = program.before_cut();
+  if (task_.compute().step == ComputeStep::kAfterAttention) operators = program.after_cut();
   for (const Operator& op : operators) execute(op);
 }
 
@@ -68,7 +68,7 @@ void OperatorRunner::begin(const Task& task, const MicroBatch& batch, size_t bat
   batch_ = &batch;
   consumer_ = &consumer;
   sublayer_ = &sublayer_of(task);
-  hidden_ = parts_.hidden->pieces(batch_index, task.activation_slot);
+  hidden_ = parts_.hidden->pieces(batch_index, task.compute().activation_slot);
   rows_ = sublayer_->kind == SublayerKind::kHead ? static_cast<int64_t>(batch.needed_rows.size())
                                                  : batch.rows();
   rows_used_ = 0;
@@ -100,7 +100,7 @@ const float* OperatorRunner::vector_or_null(std::string_view role) const {
 
 MatrixView OperatorRunner::matrix(std::string_view role) const {
   return parts_.weights->matrix(static_cast<size_t>(task_.sublayer), weight_index(role),
-                                task_.part_offsets);
+                                task_.compute().part_offsets);
 }
 
 std::vector<ChunkPages> OperatorRunner::device_chunks(int64_t layer) {
@@ -116,7 +116,8 @@ std::vector<ChunkPages> OperatorRunner::device_chunks(int64_t layer) {
       parts_.kv->fresh_addresses(fresh_pages, pages, page_addresses_);
       fresh_pages += pages;
     } else {
-      parts_.kv->page_addresses(*batch_, chunk, layer, task_.slot, false, page_addresses_);
+      parts_.kv->page_addresses(*batch_, chunk, layer, task_.compute().kv_slot, false,
+                                page_addresses_);
     }
   }
   return chunks;
@@ -129,7 +130,7 @@ void OperatorRunner::keep_for_host(Rows q, Rows k, Rows v, Rows out, const RowCo
       copy(to + first * from.cols, from, first, count);
     });
   };
-  const int32_t slot = task_.attention_slot;
+  const int32_t slot = task_.compute().attention_slot;
   constexpr auto kSide = AttentionExchange::Side::kDevice;
   keep([](ChunkAttention where) { return where != ChunkAttention::kHost; }, out,
        exchange.out(kSide, slot));

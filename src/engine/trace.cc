@@ -32,9 +32,10 @@ std::string chrome_trace_json(const std::vector<TaskEvent>& events, const ModelS
     const Task& task = event.task;
     // Transfers of one lane overlap each other: asynchronous slices ("b"/"e"), compute plain ones
     // ("X").
+    const auto* load = std::get_if<PartLoad>(&task.work);
     const std::string args =
         fmt::format("{{\"pass\":{},\"micro_batch\":{},\"part\":{},\"bytes\":{}}}", task.pass,
-                    task.micro_batch, task.part, task.bytes);
+                    task.micro_batch, load ? load->part : 0, task.bytes);
     const std::string label = task_label(task, model);
     const double start = event.start_seconds * 1e6;
     const double end = event.end_seconds * 1e6;

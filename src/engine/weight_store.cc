@@ -173,9 +173,7 @@ std::vector<SchedulePart> WeightStore::schedule_parts(size_t sublayer) const {
   return out;
 }
 
-int64_t WeightStore::moved_bytes(const Task& task) const noexcept {
-  return parts_[static_cast<size_t>(task.sublayer)][static_cast<size_t>(task.part)].bytes;
-}
+int64_t WeightStore::moved_bytes(const Task& task) const noexcept { return part_of(task).bytes; }
 
 // Everything that is loaded once, in pieces of whole rows with one home each, in checkpoint order
 // of a pass.
@@ -285,25 +283,27 @@ void WeightStore::place(std::byte* to, const std::byte* source, int64_t bytes) c
 }
 
 void WeightStore::read_part(const Task& task, io::Completion done) {
-  const Part& part = parts_[static_cast<size_t>(task.sublayer)][static_cast<size_t>(task.part)];
+  const Part& part = part_of(task);
+  const PartLoad& load = task.part_load();
   if (direct_engine_) {  // the rows alone: as copy_part would bring them
     const int64_t bytes = part.required_bytes - part.skipped_bytes;
     const io::Extent rows{direct_files_[part.file], part.offset + part.skipped_bytes, bytes,
-                          ring_.data() + task.offset, bytes};
+                          ring_.data() + load.offset, bytes};
     direct_engine_->read({&rows, 1}, std::move(done));
     return;
   }
-  std::byte* to = device_ ? host_ring_.data() + task.host_offset : ring_.data() + task.offset;
+  std::byte* to = device_ ? host_ring_.data() + load.host_offset : ring_.data() + load.offset;
   const io::Extent extent{files_[part.file], part.offset, part.bytes, to, part.required_bytes};
   engine_.read({&extent, 1}, std::move(done));
 }
 
 void WeightStore::copy_part(const Task& task, const Device::Copy& copy) const {
-  const Part& part = parts_[static_cast<size_t>(task.sublayer)][static_cast<size_t>(task.part)];
+  const Part& part = part_of(task);
+  const PartLoad& load = task.part_load();
   const std::byte* from =
-      part.from_disk ? host_ring_.data() + task.host_offset : host_rows_.data() + part.offset;
+      part.from_disk ? host_ring_.data() + load.host_offset : host_rows_.data() + part.offset;
   // From its first row on: so rows begin where the ring's parts do, aligned.
-  copy(ring_.data() + task.offset, from + part.skipped_bytes,
+  copy(ring_.data() + load.offset, from + part.skipped_bytes,
        part.required_bytes - part.skipped_bytes);
 }
 

@@ -116,6 +116,9 @@ class WeightStore {
     int64_t offset = 0;  // of its aligned range there; of a part in host memory, in host_rows_
     int64_t required_bytes = 0;  // up to the end of the last row
   };
+  const Part& part_of(const Task& task) const {
+    return parts_[static_cast<size_t>(task.sublayer)][static_cast<size_t>(task.part_load().part)];
+  }
   struct Piece {  // rows that are read and taken together, all with one home
     size_t sublayer, weight;
     int64_t row, rows;

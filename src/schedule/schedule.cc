@@ -36,6 +36,7 @@ ScheduleGenerator::ScheduleGenerator(ScheduleShape shape)
       ring_(shape_.weight_ring_bytes),
       weight_loads_(shape_.sublayers.size()),
       weight_offsets_(shape_.sublayers.size()),
+      demand_ring_(shape_.demand_ring_bytes),
       host_ring_(shape_.host_ring_bytes),
       kv_slots_(static_cast<size_t>(shape_.kv_slots), kNoTask),
       host_kv_slots_(static_cast<size_t>(shape_.kv_slots), kNoTask),
@@ -46,31 +47,22 @@ ScheduleGenerator::ScheduleGenerator(ScheduleShape shape)
   SLUICE_ASSERT(!shape_.sublayers.empty(), "a model has sublayers");
   for (const ScheduleSublayer& sublayer : shape_.sublayers) {
     SLUICE_ASSERT(sublayer.streamed_bytes() <= shape_.weight_ring_bytes, "the plan sizes the ring");
+    SLUICE_ASSERT(!sublayer.has_route() || !sublayer.has_attention,
+                  "a sublayer is cut at its attention or at its route");
     if (!shape_.has_device || shape_.disk_reaches_device) continue;
-    for (const SchedulePart& part : sublayer.parts)
-      SLUICE_ASSERT(!part.from_disk || part.bytes <= shape_.host_ring_bytes,
-                    "the plan sizes the host's ring");
+    for (const auto* parts : {&sublayer.parts, &sublayer.on_demand})
+      for (const SchedulePart& part : *parts)
+        SLUICE_ASSERT(!part.from_disk || part.bytes <= shape_.host_ring_bytes,
+                      "the plan sizes the host's ring");
   }
 }
 
-Task& ScheduleGenerator::add(std::vector<Task>& out, TaskKind kind, Lane lane, int32_t sublayer,
-                             int32_t micro_batch) {
-  Task& task = out.emplace_back();
-  task.id = next_id_++;
-  task.kind = kind;
-  task.lane = lane;
-  task.pass = pass_;
-  task.sublayer = sublayer;
-  task.micro_batch = micro_batch;
-  return task;
-}
-
 // Decides, at the start of column `running`, which parts the ring can take beside it.
-void ScheduleGenerator::plan_weight_loads(int64_t running, bool more_follow) {
+void ScheduleGenerator::plan_weight_loads(int64_t running) {
   const auto count = static_cast<int64_t>(shape_.sublayers.size());
   const int64_t pass_end = (pass_ + 1) * count;
   // Not beyond one whole round: a sublayer's places belong to one pass at a time.
-  const int64_t limit = std::min(more_follow ? pass_end + count : pass_end, running + count);
+  const int64_t limit = std::min(more_follow_ ? pass_end + count : pass_end, running + count);
   ring_.release_before(running);
   pending_.clear();
   for (; next_load_ < limit; ++next_load_, next_part_ = 0) {
@@ -94,8 +86,8 @@ void ScheduleGenerator::plan_weight_loads(int64_t running, bool more_follow) {
 // The disk's half of a load through host memory. It waits only for room there, so that the disk
 // runs ahead of the link as far as the host's ring allows. The caller adds the copy that empties
 // it.
-TaskId ScheduleGenerator::read_to_host(std::vector<Task>& out, const PendingLoad& load,
-                                       int32_t micro_batch, int64_t bytes, int64_t* host_offset) {
+TaskId ScheduleGenerator::read_to_host(Tasks& out, const PendingLoad& load, int32_t micro_batch,
+                                       int64_t bytes, int64_t* host_offset) {
   const auto count = static_cast<int64_t>(shape_.sublayers.size());
   std::vector<TaskId> waits;
   auto offset = host_ring_.place(next_host_part_, bytes);
@@ -107,170 +99,211 @@ TaskId ScheduleGenerator::read_to_host(std::vector<Task>& out, const PendingLoad
     offset = host_ring_.place(next_host_part_, bytes);
   }
   *host_offset = *offset;
-  Task& task = add(out, TaskKind::kLoadWeights, Lane::kDiskRead,
-                   static_cast<int32_t>(load.running % count), micro_batch);
+  Task& task =
+      add(out, TaskKind::kLoadWeights, Lane::kDiskRead, static_cast<int32_t>(load.running % count),
+          micro_batch, PartLoad{load.part, 0, *offset});
   task.pass = load.running / count;
-  task.part = load.part;
-  task.host_offset = *offset;
   task.bytes = bytes;
   task.waits = std::move(waits);
   return task.id;
 }
 
+// One part's way into the ring; the last task of it.
+TaskId ScheduleGenerator::load_part(Tasks& out, const PendingLoad& load, const SchedulePart& part,
+                                    int32_t micro_batch) {
+  const auto count = static_cast<int64_t>(shape_.sublayers.size());
+  const bool is_only_read = part.from_disk && (!shape_.has_device || shape_.disk_reaches_device);
+  const bool goes_through_host = part.from_disk && !is_only_read;
+  int64_t host_offset = -1;
+  TaskId read = kNoTask;
+  if (goes_through_host) read = read_to_host(out, load, micro_batch, part.bytes, &host_offset);
+  Task& task =
+      add(out, TaskKind::kLoadWeights, is_only_read ? Lane::kDiskRead : Lane::kHostToDevice,
+          static_cast<int32_t>(load.running % count), micro_batch,
+          PartLoad{load.part, load.offset, host_offset});
+  task.pass = load.running / count;
+  task.bytes = part.bytes;
+  if (goes_through_host) {
+    task.waits.push_back(read);
+    host_parts_.emplace_back(next_host_part_++, task.id);
+  }
+  // The ring was placed with everything before the current column released.
+  if (last_column_compute_ != kNoTask) task.waits.push_back(last_column_compute_);
+  return task.id;
+}
+
 // Tasks for the pending parts [first, last).
-void ScheduleGenerator::load_weights(std::vector<Task>& out, size_t first, size_t last,
-                                     int32_t micro_batch) {
+void ScheduleGenerator::load_weights(Tasks& out, size_t first, size_t last, int32_t micro_batch) {
   const auto count = static_cast<int64_t>(shape_.sublayers.size());
   for (size_t i = first; i < last; ++i) {
     const PendingLoad& load = pending_[i];
-    const auto sublayer = static_cast<int32_t>(load.running % count);
-    const auto index = static_cast<size_t>(sublayer);
+    const auto index = static_cast<size_t>(load.running % count);
     const SchedulePart& part = shape_.sublayers[index].parts[static_cast<size_t>(load.part)];
-    const bool is_only_read = part.from_disk && (!shape_.has_device || shape_.disk_reaches_device);
-    const bool goes_through_host = part.from_disk && !is_only_read;
-    int64_t host_offset = -1;
-    TaskId read = kNoTask;
-    if (goes_through_host) read = read_to_host(out, load, micro_batch, part.bytes, &host_offset);
-    Task& task = add(out, TaskKind::kLoadWeights,
-                     is_only_read ? Lane::kDiskRead : Lane::kHostToDevice, sublayer, micro_batch);
-    task.pass = load.running / count;
-    task.part = load.part;
-    task.offset = load.offset;
-    task.host_offset = host_offset;
-    task.bytes = part.bytes;
-    if (goes_through_host) {
-      task.waits.push_back(read);
-      host_parts_.emplace_back(next_host_part_++, task.id);
-    }
-    // The ring was placed with everything before the current column released.
-    if (last_column_compute_ != kNoTask) task.waits.push_back(last_column_compute_);
-    weight_loads_[index].push_back(task.id);
+    weight_loads_[index].push_back(load_part(out, load, part, micro_batch));
   }
 }
 
-// Whether the sublayer's compute is cut in three around attention on the host. Where only fresh
+// Whether the column's compute is cut in three around attention on the host. Where only fresh
 // prompts send their keys and values down, nothing comes back up and the device need not stop.
-bool ScheduleGenerator::is_cut(int32_t sublayer, const MicroBatchLoad& load) const noexcept {
-  return shape_.sublayers[static_cast<size_t>(sublayer)].has_attention && load.output_bytes > 0;
+bool ScheduleGenerator::is_cut(const MicroBatchLoad& load) const noexcept {
+  return column().has_attention && load.output_bytes > 0;
 }
 
-void ScheduleGenerator::compute(std::vector<Task>& out, const Loads& loads, int32_t sublayer,
-                                int32_t micro_batch) {
-  const MicroBatchLoad& load = loads[static_cast<size_t>(micro_batch)];
-  MicroBatchState& state = state_[static_cast<size_t>(micro_batch)];
-  const auto index = static_cast<size_t>(sublayer);
-  const bool attends = shape_.sublayers[index].has_attention;
+void ScheduleGenerator::compute(Tasks& out, int32_t micro_batch) {
+  const MicroBatchLoad& load = load_of(micro_batch);
+  MicroBatchState& state = state_of(micro_batch);
+  const auto index = static_cast<size_t>(sublayer_);
+  const bool attends = column().has_attention;
   const bool on_host = attends && load.attends_on_host();
   const bool stages_kv = attends && moves_kv(load) && !on_host;
 
-  Task& task = add(out, TaskKind::kCompute, Lane::kDeviceCompute, sublayer, micro_batch);
-  if (is_cut(sublayer, load)) task.step = ComputeStep::kBeforeAttention;
-  task.part_offsets = weight_offsets_[index];
-  task.waits = weight_loads_[index];
-  if (stages_kv) {
-    task.slot = state.kv_slot;
-    task.waits.push_back(state.kv_load);
-  }
-  if (moves_activations(load)) {
-    task.activation_slot = state.activation_slot;
-    task.waits.push_back(state.activation_load);
-  }
+  ComputeWork work;
+  if (is_cut(load)) work.step = ComputeStep::kBeforeAttention;
+  if (column().has_route()) work.step = ComputeStep::kUntilRoute;
+  work.part_offsets = weight_offsets_[index];
+  if (stages_kv) work.kv_slot = state.kv_slot;
+  if (moves_activations(load)) work.activation_slot = state.activation_slot;
   if (on_host) {
     state.attention_slot = static_cast<int32_t>(attention_slot_counter_++ % shape_.attention_slots);
-    task.attention_slot = state.attention_slot;
+    work.attention_slot = state.attention_slot;
+  }
+  Task& task =
+      add(out, TaskKind::kCompute, Lane::kDeviceCompute, sublayer_, micro_batch, std::move(work));
+  task.waits = weight_loads_[index];
+  if (stages_kv) task.waits.push_back(state.kv_load);
+  if (moves_activations(load)) task.waits.push_back(state.activation_load);
+  if (on_host) {
     const TaskId last = attention_slots_[static_cast<size_t>(state.attention_slot)];
     if (last != kNoTask) task.waits.push_back(last);
   }
   state.compute = task.id;
-  const TaskId id = task.id;
-  if (stages_kv) store_kv(out, sublayer, micro_batch, load, id);
-  if (on_host) attend_on_host(out, sublayer, micro_batch, load);
-  if (!is_cut(sublayer, load)) store_activations(out, sublayer, micro_batch, load);
+  if (stages_kv) store_kv(out, micro_batch, state.compute);
+  if (on_host) attend_on_host(out, micro_batch);
+  if (!is_cut(load) && !column().has_route()) store_activations(out, micro_batch);
 }
 
-void ScheduleGenerator::attend_on_host(std::vector<Task>& out, int32_t sublayer,
-                                       int32_t micro_batch, const MicroBatchLoad& load) {
-  MicroBatchState& state = state_[static_cast<size_t>(micro_batch)];
-  Task& send = add(out, TaskKind::kSendQueries, Lane::kDeviceToHost, sublayer, micro_batch);
-  send.attention_slot = state.attention_slot;
+void ScheduleGenerator::attend_on_host(Tasks& out, int32_t micro_batch) {
+  const MicroBatchLoad& load = load_of(micro_batch);
+  MicroBatchState& state = state_of(micro_batch);
+  Task& send = add(out, TaskKind::kSendQueries, Lane::kDeviceToHost, sublayer_, micro_batch,
+                   AttentionMove{state.attention_slot});
   send.bytes = load.query_bytes;
   send.waits = {state.compute};
   const TaskId sent = send.id;
-  Task& attend = add(out, TaskKind::kCompute, Lane::kHostCompute, sublayer, micro_batch);
-  attend.step = ComputeStep::kHostAttention;
-  attend.attention_slot = state.attention_slot;
-  attend.waits = {sent};
   const bool stages_kv = moves_kv(load);
-  if (stages_kv) {
-    attend.host_slot = state.kv_slot;
-    attend.waits.push_back(state.kv_load);
-  }
+  ComputeWork work;
+  work.step = ComputeStep::kHostAttention;
+  work.attention_slot = state.attention_slot;
+  if (stages_kv) work.host_kv_slot = state.kv_slot;
+  Task& attend =
+      add(out, TaskKind::kCompute, Lane::kHostCompute, sublayer_, micro_batch, std::move(work));
+  attend.waits = {sent};
+  if (stages_kv) attend.waits.push_back(state.kv_load);
   state.host_attention = attend.id;
   attention_slots_[static_cast<size_t>(state.attention_slot)] = attend.id;
-  const TaskId attended = attend.id;
-  if (stages_kv) store_kv(out, sublayer, micro_batch, load, attended);
+  if (stages_kv) store_kv(out, micro_batch, state.host_attention);
 }
 
 // The third part of a cut sublayer, one micro-batch later, so that the device computes the next one
 // while the host attends.
-void ScheduleGenerator::finish_attention(std::vector<Task>& out, const Loads& loads,
-                                         int32_t sublayer, int32_t micro_batch) {
-  const MicroBatchLoad& load = loads[static_cast<size_t>(micro_batch)];
-  if (!is_cut(sublayer, load)) return;
-  MicroBatchState& state = state_[static_cast<size_t>(micro_batch)];
-  const auto index = static_cast<size_t>(sublayer);
-  Task& back = add(out, TaskKind::kReturnOutputs, Lane::kHostToDevice, sublayer, micro_batch);
-  back.attention_slot = state.attention_slot;
+void ScheduleGenerator::finish_attention(Tasks& out, int32_t micro_batch) {
+  const MicroBatchLoad& load = load_of(micro_batch);
+  if (!is_cut(load)) return;
+  MicroBatchState& state = state_of(micro_batch);
+  const auto index = static_cast<size_t>(sublayer_);
+  Task& back = add(out, TaskKind::kReturnOutputs, Lane::kHostToDevice, sublayer_, micro_batch,
+                   AttentionMove{state.attention_slot});
   back.bytes = load.output_bytes;
   back.waits = {state.host_attention};
   const TaskId returned = back.id;
-  Task& task = add(out, TaskKind::kCompute, Lane::kDeviceCompute, sublayer, micro_batch);
-  task.step = ComputeStep::kAfterAttention;
-  task.attention_slot = state.attention_slot;
-  task.part_offsets = weight_offsets_[index];
+  ComputeWork work;
+  work.step = ComputeStep::kAfterAttention;
+  work.attention_slot = state.attention_slot;
+  work.part_offsets = weight_offsets_[index];
+  if (moves_activations(load)) work.activation_slot = state.activation_slot;
+  Task& task =
+      add(out, TaskKind::kCompute, Lane::kDeviceCompute, sublayer_, micro_batch, std::move(work));
   task.waits = weight_loads_[index];
   task.waits.push_back(returned);
-  if (moves_activations(load)) task.activation_slot = state.activation_slot;
   attention_slots_[static_cast<size_t>(state.attention_slot)] = task.id;
   state.compute = task.id;
-  store_activations(out, sublayer, micro_batch, load);
+  store_activations(out, micro_batch);
 }
 
-std::vector<Task> ScheduleGenerator::next_pass(const std::vector<MicroBatchLoad>& micro_batches,
-                                               bool more_follow) {
-  SLUICE_ASSERT(!micro_batches.empty(), "a pass has micro-batches");
-  const auto sublayers = static_cast<int32_t>(shape_.sublayers.size());
-  const auto count = static_cast<int32_t>(micro_batches.size());
-  std::vector<Task> out;
-  out.reserve(static_cast<size_t>(sublayers) * static_cast<size_t>(count) * 4);
-  state_.assign(static_cast<size_t>(count), {});
-  for (int32_t sublayer = 0; sublayer < sublayers; ++sublayer) {
-    const int64_t running = pass_ * sublayers + sublayer;
-    plan_weight_loads(running, more_follow);
-    // What the column itself still lacks (a ring too small to look ahead) comes before its first
-    // step; the rest is spread over its steps.
-    const auto late = static_cast<size_t>(
-        std::count_if(pending_.begin(), pending_.end(),
-                      [&](const PendingLoad& load) { return load.running == running; }));
-    load_weights(out, 0, late, 0);
-    const size_t ahead = pending_.size() - late;
-    for (int32_t micro_batch = 0; micro_batch < count; ++micro_batch) {
-      const MicroBatchLoad& load = micro_batches[static_cast<size_t>(micro_batch)];
-      const auto step = static_cast<size_t>(micro_batch);
-      const auto steps = static_cast<size_t>(count);
-      load_weights(out, late + (ahead * step + steps - 1) / steps,
-                   late + (ahead * (step + 1) + steps - 1) / steps, micro_batch);
-      load_activations(out, sublayer, micro_batch, load);
-      load_kv(out, sublayer, micro_batch, load);
-      compute(out, micro_batches, sublayer, micro_batch);
-      if (micro_batch > 0) finish_attention(out, micro_batches, sublayer, micro_batch - 1);
-      prefetch(out, micro_batches, sublayer, micro_batch);
+void ScheduleGenerator::find_used_lanes() {
+  const auto use = [&](Lane lane) { uses_[static_cast<size_t>(lane)] = true; };
+  uses_.fill(false);
+  use(Lane::kDeviceCompute);
+  for (const ScheduleSublayer& sublayer : shape_.sublayers)
+    for (const auto* parts : {&sublayer.parts, &sublayer.on_demand})
+      for (const SchedulePart& part : *parts) {
+        if (part.from_disk) use(Lane::kDiskRead);
+        if (shape_.has_device && !(part.from_disk && shape_.disk_reaches_device))
+          use(Lane::kHostToDevice);
+      }
+  for (const MicroBatchLoad& load : loads_) {
+    if (load.kv_load_bytes + load.kv_store_bytes + load.activation_bytes > 0) {
+      use(Lane::kDiskRead);
+      use(Lane::kDiskWrite);
     }
-    finish_attention(out, micro_batches, sublayer, count - 1);
-    last_column_compute_ = kNoTask;
-    for (const MicroBatchState& state : state_)
-      last_column_compute_ = std::max(last_column_compute_, state.compute);
+    if (!shape_.has_device || !(moves_kv(load) || moves_activations(load))) continue;
+    use(Lane::kHostToDevice);
+    use(Lane::kDeviceToHost);
   }
+  for (const MicroBatchLoad& load : loads_) {
+    if (!load.attends_on_host()) continue;
+    use(Lane::kDeviceToHost);
+    use(Lane::kHostCompute);
+    use(Lane::kHostToDevice);
+  }
+}
+
+void ScheduleGenerator::begin_pass(std::vector<MicroBatchLoad> micro_batches, bool more_follow) {
+  SLUICE_ASSERT(!is_open_, "a pass follows when the one before has no column left");
+  SLUICE_ASSERT(!micro_batches.empty(), "a pass has micro-batches");
+  loads_ = std::move(micro_batches);
+  more_follow_ = more_follow;
+  is_open_ = true;
+  sublayer_ = 0;
+  state_.assign(loads_.size(), {});
+  find_used_lanes();
+}
+
+void ScheduleGenerator::begin_column(Tasks& out) {
+  const auto sublayers = static_cast<int64_t>(shape_.sublayers.size());
+  const int64_t running = pass_ * sublayers + sublayer_;
+  plan_weight_loads(running);
+  // What the column itself still lacks (a ring too small to look ahead) comes before its first
+  // step; the rest is spread over its steps.
+  late_ = static_cast<size_t>(
+      std::count_if(pending_.begin(), pending_.end(),
+                    [&](const PendingLoad& load) { return load.running == running; }));
+  load_weights(out, 0, late_, 0);
+}
+
+// The micro-batch's share of what loads ahead.
+void ScheduleGenerator::load_share(Tasks& out, int32_t micro_batch) {
+  const size_t ahead = pending_.size() - late_;
+  const auto step = static_cast<size_t>(micro_batch);
+  const size_t steps = loads_.size();
+  load_weights(out, late_ + (ahead * step + steps - 1) / steps,
+               late_ + (ahead * (step + 1) + steps - 1) / steps, micro_batch);
+}
+
+void ScheduleGenerator::add_step(Tasks& out, int32_t micro_batch) {
+  load_share(out, micro_batch);
+  load_activations(out, sublayer_, micro_batch);
+  load_kv(out, sublayer_, micro_batch);
+  compute(out, micro_batch);
+  if (micro_batch > 0) finish_attention(out, micro_batch - 1);
+  prefetch(out, micro_batch);
+}
+
+void ScheduleGenerator::end_column() {
+  last_column_compute_ = kNoTask;
+  for (const MicroBatchState& state : state_)
+    last_column_compute_ = std::max(last_column_compute_, state.compute);
+  if (++sublayer_ < static_cast<int32_t>(shape_.sublayers.size())) return;
   for (KvStores& stores : kv_stores_) {
     if (stores.this_pass.empty())
       continue;  // what an earlier pass stored still has to be waited for
@@ -278,6 +311,26 @@ std::vector<Task> ScheduleGenerator::next_pass(const std::vector<MicroBatchLoad>
     stores.this_pass.clear();
   }
   ++pass_;
+  is_open_ = false;
+}
+
+std::vector<Task> ScheduleGenerator::next_column(std::span<const int32_t> demanded) {
+  SLUICE_ASSERT(is_open_, "a pass has begun and has a column left");
+  const auto count = static_cast<int32_t>(loads_.size());
+  Tasks out;
+  out.reserve(static_cast<size_t>(count) * 4);
+  if (awaited_ >= 0) {
+    add_after_route(out, awaited_, demanded);
+    return out;
+  }
+  begin_column(out);
+  if (column().has_route()) {
+    begin_routes(out);
+    return out;
+  }
+  for (int32_t micro_batch = 0; micro_batch < count; ++micro_batch) add_step(out, micro_batch);
+  finish_attention(out, count - 1);
+  end_column();
   return out;
 }
 

@@ -1,12 +1,16 @@
 #pragma once
 // The schedule: a pure function of what is streamed (fixed) and what each pass computes. Column
-// order (for each sublayer all micro-batches, then the next sublayer); the weights that the ring
-// can take beside the current sublayer load in parts, spread over the current one's micro-batches.
+// order (for each sublayer all micro-batches, then the next sublayer), a column at a time; the
+// weights that the ring can take beside the current sublayer load in parts, spread over the current
+// one's micro-batches. A column may ask for parts when one of its segments has run.
 // No hardware, files or weights are needed to make one. Invariants: waits point backwards; a buffer
 // is refilled only after the tasks that used it; the weight ring never holds more than its bytes.
 // Not thread safe; one generator per stream of passes.
+#include <array>
 #include <cstdint>
 #include <deque>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -24,8 +28,12 @@ struct SchedulePart {
 struct ScheduleSublayer {
   std::vector<SchedulePart> parts;  ///< weights that are loaded in every pass
   bool has_attention = false;
+  /// Parts that only some micro-batches of some passes need: each says which when its segment up to
+  /// the route has run. Not together with attention.
+  std::vector<SchedulePart> on_demand = {};
   int64_t streamed_bytes() const noexcept;
   int64_t disk_bytes() const noexcept;  ///< of these, from disk
+  bool has_route() const noexcept { return !on_demand.empty(); }
 };
 
 struct ScheduleShape {
@@ -37,6 +45,8 @@ struct ScheduleShape {
   bool disk_reaches_device = false;
   /// At least weight_ring_bytes(..., ahead 0): a whole sublayer however the ring is cut up.
   int64_t weight_ring_bytes = 0;
+  /// Of what columns demand: at least all that one sublayer may, and the largest such part.
+  int64_t demand_ring_bytes = 0;
   /// With a device that the disk does not reach: at least the largest part from disk.
   int64_t host_ring_bytes = 0;
   int32_t kv_slots = 2;          ///< staging slots for KV that lives lower, in each tier it passes
@@ -63,16 +73,30 @@ struct MicroBatchLoad {
   bool attends_on_host() const noexcept { return query_bytes > 0; }
 };
 
+/// What the next tasks of a column depend on.
+struct AwaitedRoute {
+  TaskId task = kNoTask;  ///< the compute task that says what is needed
+  int32_t sublayer = 0;
+  int32_t micro_batch = 0;
+};
+
 class ScheduleGenerator {
  public:
   explicit ScheduleGenerator(ScheduleShape shape);
 
-  /// The tasks of one more pass. With `more_follow`, its last tasks already load the first weights
-  /// of the next pass, so that the disk never rests between passes. Errors: none for a valid shape
-  /// (asserted).
-  std::vector<Task> next_pass(const std::vector<MicroBatchLoad>& micro_batches, bool more_follow);
+  /// One more pass; the one before must have no column left. With `more_follow`, its last columns
+  /// already load the first weights of the next pass, so that the disk never rests between passes.
+  void begin_pass(std::vector<MicroBatchLoad> micro_batches, bool more_follow);
+  bool has_column() const noexcept { return is_open_; }
+  /// The tasks of the next sublayer for all micro-batches. A sublayer with a route comes in pieces:
+  /// while there is an awaited() route, its task must have ended and `demanded` (indices into
+  /// `on_demand`, each at most once) be what it found. Errors: none for a valid shape (asserted).
+  std::vector<Task> next_column(std::span<const int32_t> demanded = {});
+  std::optional<AwaitedRoute> awaited() const noexcept;
+  /// Whether tasks of this pass may be on `lane`; a pass without the others never waits for them.
+  bool uses(Lane lane) const noexcept { return uses_[static_cast<size_t>(lane)]; }
 
-  int64_t passes() const noexcept { return pass_; }
+  int64_t passes() const noexcept { return pass_; }  ///< of which all columns are given out
 
  private:
   struct PendingLoad {
@@ -97,47 +121,78 @@ class ScheduleGenerator {
     int32_t kv_loaded_sublayer = -1;
     int32_t activation_loaded_sublayer = -1;
   };
-  using Loads = std::vector<MicroBatchLoad>;
+  struct DemandedLoad {
+    TaskId task = kNoTask;  ///< this column has loaded it
+    int64_t offset = 0;
+  };
+  using Tasks = std::vector<Task>;
 
-  Task& add(std::vector<Task>& out, TaskKind kind, Lane lane, int32_t sublayer,
-            int32_t micro_batch);
+  template <typename Work>
+  Task& add(Tasks& out, TaskKind kind, Lane lane, int32_t sublayer, int32_t micro_batch,
+            Work&& work);
+  const MicroBatchLoad& load_of(int32_t micro_batch) const {
+    return loads_[static_cast<size_t>(micro_batch)];
+  }
+  MicroBatchState& state_of(int32_t micro_batch) {
+    return state_[static_cast<size_t>(micro_batch)];
+  }
+  const ScheduleSublayer& column() const {
+    return shape_.sublayers[static_cast<size_t>(sublayer_)];
+  }
+  void find_used_lanes();
+  void begin_column(Tasks& out);
+  void end_column();
+  void add_step(Tasks& out, int32_t micro_batch);
+  void load_share(Tasks& out, int32_t micro_batch);
   // Weights.
-  void plan_weight_loads(int64_t running, bool more_follow);
-  void load_weights(std::vector<Task>& out, size_t first, size_t last, int32_t micro_batch);
-  TaskId read_to_host(std::vector<Task>& out, const PendingLoad& load, int32_t micro_batch,
-                      int64_t bytes, int64_t* host_offset);
+  void plan_weight_loads(int64_t running);
+  void load_weights(Tasks& out, size_t first, size_t last, int32_t micro_batch);
+  TaskId load_part(Tasks& out, const PendingLoad& load, const SchedulePart& part,
+                   int32_t micro_batch);
+  TaskId read_to_host(Tasks& out, const PendingLoad& load, int32_t micro_batch, int64_t bytes,
+                      int64_t* host_offset);
+  // Parts on demand (schedule_demand.cc).
+  void begin_routes(Tasks& out);
+  void add_route(Tasks& out, int32_t micro_batch);
+  void add_after_route(Tasks& out, int32_t micro_batch, std::span<const int32_t> demanded);
+  void load_demanded(Tasks& out, int32_t micro_batch, std::span<const int32_t> demanded);
   // KV and activations that live lower (schedule_state.cc).
+  StateMove disk_move(int32_t slot) const noexcept;
   bool moves_kv(const MicroBatchLoad& load) const noexcept;
-  void load_kv(std::vector<Task>& out, int32_t sublayer, int32_t micro_batch,
-               const MicroBatchLoad& load);
-  void store_kv(std::vector<Task>& out, int32_t sublayer, int32_t micro_batch,
-                const MicroBatchLoad& load, TaskId after);
+  void load_kv(Tasks& out, int32_t sublayer, int32_t micro_batch);
+  void store_kv(Tasks& out, int32_t micro_batch, TaskId after);
   bool moves_activations(const MicroBatchLoad& load) const noexcept;
-  void load_activations(std::vector<Task>& out, int32_t sublayer, int32_t micro_batch,
-                        const MicroBatchLoad& load);
-  void store_activations(std::vector<Task>& out, int32_t sublayer, int32_t micro_batch,
-                         const MicroBatchLoad& load);
-  void prefetch(std::vector<Task>& out, const Loads& loads, int32_t sublayer, int32_t micro_batch);
+  void load_activations(Tasks& out, int32_t sublayer, int32_t micro_batch);
+  void store_activations(Tasks& out, int32_t micro_batch);
+  void prefetch(Tasks& out, int32_t micro_batch);
   // Compute.
-  void compute(std::vector<Task>& out, const Loads& loads, int32_t sublayer, int32_t micro_batch);
-  void attend_on_host(std::vector<Task>& out, int32_t sublayer, int32_t micro_batch,
-                      const MicroBatchLoad& load);
-  void finish_attention(std::vector<Task>& out, const Loads& loads, int32_t sublayer,
-                        int32_t micro_batch);
-  bool is_cut(int32_t sublayer, const MicroBatchLoad& load) const noexcept;
+  void compute(Tasks& out, int32_t micro_batch);
+  void attend_on_host(Tasks& out, int32_t micro_batch);
+  void finish_attention(Tasks& out, int32_t micro_batch);
+  bool is_cut(const MicroBatchLoad& load) const noexcept;
 
   ScheduleShape shape_;
   WeightRing ring_;
   TaskId next_id_ = 0;
   int64_t pass_ = 0;
+  /// The pass begun, and its sublayer whose column is next or, with a route, under way.
+  std::vector<MicroBatchLoad> loads_;
+  bool more_follow_ = false;
+  bool is_open_ = false;
+  int32_t sublayer_ = 0;
+  std::array<bool, kLaneCount> uses_{};
   /// Running number (pass * sublayers + index) of the sublayer to place next, and its first part
   /// that has no place yet.
   int64_t next_load_ = 0;
   int32_t next_part_ = 0;
   std::vector<PendingLoad> pending_;               ///< placed in this column
+  size_t late_ = 0;                                ///< of these, at the front: the column's own
   std::vector<std::vector<TaskId>> weight_loads_;  ///< by sublayer: loads of its current contents
   std::vector<std::vector<int64_t>> weight_offsets_;  ///< by sublayer: of its parts
   TaskId last_column_compute_ = kNoTask;              ///< last compute task of the column before
+  WeightRing demand_ring_;
+  int32_t awaited_ = -1;                ///< micro-batch whose route the column waits for
+  std::vector<DemandedLoad> demanded_;  ///< by part on demand, of this column
   /// Parts under way in the host's ring, oldest first: number in it, the copy that empties it.
   WeightRing host_ring_;
   std::deque<std::pair<int64_t, TaskId>> host_parts_;
@@ -155,5 +210,19 @@ class ScheduleGenerator {
   std::vector<KvStores> kv_stores_;  ///< by sublayer
   std::vector<MicroBatchState> state_;
 };
+
+template <typename Work>
+Task& ScheduleGenerator::add(Tasks& out, TaskKind kind, Lane lane, int32_t sublayer,
+                             int32_t micro_batch, Work&& work) {
+  Task& task = out.emplace_back();
+  task.id = next_id_++;
+  task.kind = kind;
+  task.lane = lane;
+  task.pass = pass_;
+  task.sublayer = sublayer;
+  task.micro_batch = micro_batch;
+  task.work = std::forward<Work>(work);
+  return task;
+}
 
 }  // namespace sluice

@@ -3,9 +3,9 @@
 // for. A schedule is a sequence of tasks in which every wait points backwards; each lane takes its
 // own tasks in that order, so a schedule can't deadlock. The executor runs the stream on devices; a
 // simulator can run the same stream on a profile.
-#include <array>
 #include <cstdint>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 namespace sluice {
@@ -34,39 +34,72 @@ enum class TaskKind : uint8_t {
 };
 std::string_view task_kind_name(TaskKind kind) noexcept;
 
-/// Which part of a sublayer a compute task computes. Attention on the host cuts an attention
-/// sublayer in three, so that the device goes on with other micro-batches meanwhile.
+/// Which segment of a sublayer a compute task computes: the sublayer is cut where something outside
+/// must happen, so that the device goes on with other micro-batches meanwhile.
 enum class ComputeStep : uint8_t {
   kWhole,
   kBeforeAttention,  ///< norm, q, k, v; attention of the sequences whose KV is on the device
   kHostAttention,    ///< on the host compute lane
-  kAfterAttention    ///< output projection, residual
+  kAfterAttention,   ///< output projection, residual
+  kUntilRoute,       ///< up to what says which demanded parts the micro-batch needs
+  kAfterRoute        ///< what those parts are for
 };
 
 using TaskId = int64_t;
 constexpr TaskId kNoTask = -1;
 
+/// Of kLoadWeights: a part of a sublayer's streamed rows on its way into the ring of the tier that
+/// computes.
+struct PartLoad {
+  int32_t part = 0;          ///< which of the sublayer's
+  int64_t offset = 0;        ///< where it lies in that ring, bytes
+  int64_t host_offset = -1;  ///< of one that passes through host memory: where in the host's ring
+};
+
+/// Of loads and stores of KV and of activations: the staging slots that they fill or empty.
+struct StateMove {
+  int32_t slot = -1;       ///< in the tier that computes; -1: this task doesn't touch it
+  int32_t host_slot = -1;  ///< in host memory below a device
+};
+
+/// Of kSendQueries and kReturnOutputs.
+struct AttentionMove {
+  int32_t slot = -1;  ///< of the exchange
+};
+
+/// A part that a column demanded.
+struct DemandedPart {
+  int32_t part = 0;  ///< counted on behind the sublayer's fixed ones
+  int64_t offset = 0;
+  bool operator==(const DemandedPart&) const = default;
+};
+
+/// Of kCompute.
+struct ComputeWork {
+  ComputeStep step = ComputeStep::kWhole;
+  int32_t kv_slot = -1;                ///< staging slot of the KV it attends to; -1: none is staged
+  int32_t host_kv_slot = -1;           ///< of attention on the host: staging slot of KV from disk
+  int32_t attention_slot = -1;         ///< of what attention on the host needs and gives
+  int32_t activation_slot = -1;        ///< of the hidden-state rows that live lower
+  std::vector<int64_t> part_offsets;   ///< where the sublayer's parts lie in the ring
+  std::vector<DemandedPart> demanded;  ///< of kAfterRoute: the parts that its micro-batch asked for
+};
+
 struct Task {
   TaskId id = kNoTask;  ///< counts up over all passes of a stream
   TaskKind kind = TaskKind::kCompute;
   Lane lane = Lane::kDeviceCompute;
-  ComputeStep step = ComputeStep::kWhole;  ///< of kCompute
-  int64_t pass = 0;
   int32_t sublayer = 0;
-  int32_t micro_batch =
-      0;               ///< of kLoadWeights: the micro-batch during whose step the part is loaded
-  int32_t part = 0;    ///< of kLoadWeights: which part of the sublayer's streamed rows
-  int64_t offset = 0;  ///< of kLoadWeights: where the part lies in the compute tier's ring, bytes
-  int64_t host_offset = -1;  ///< of kLoadWeights through host memory: where in the host's ring
-  int32_t slot =
-      -1;  ///< KV tasks and their compute task, activation transfers: staging slot; -1 none
-  int32_t host_slot = -1;       ///< of transfers that pass through host memory: staging slot there
-  int32_t attention_slot = -1;  ///< of the tasks of attention on the host: its exchange slot
-  int32_t activation_slot =
-      -1;             ///< of kCompute: slot of the hidden-state rows that live on disk; -1 none
-  int64_t bytes = 0;  ///< moved by a transfer task
-  std::vector<int64_t> part_offsets;  ///< of kCompute: where the sublayer's parts lie in the ring
+  int32_t micro_batch = 0;  ///< of kLoadWeights: the one during whose step the part is loaded
+  int64_t pass = 0;
+  int64_t bytes = 0;                                                   ///< moved by a transfer
+  std::variant<ComputeWork, PartLoad, StateMove, AttentionMove> work;  ///< as `kind` says
   std::vector<TaskId> waits;
+
+  const ComputeWork& compute() const { return std::get<ComputeWork>(work); }
+  const PartLoad& part_load() const { return std::get<PartLoad>(work); }
+  const StateMove& state_move() const { return std::get<StateMove>(work); }
+  const AttentionMove& attention_move() const { return std::get<AttentionMove>(work); }
 };
 
 /// Folds what a task is (kind, lane, step, pass, sublayer, micro-batch, part, slots, waits; not its

@@ -7,8 +7,9 @@
 #include <random>
 
 #include "src/base/error.h"
-#include "src/schedule/schedule.h"
+#include "src/schedule/column_source.h"
 #include "tests/device/scattered_runner.h"
+#include "tests/schedule/flat_task.h"
 
 namespace sluice {
 namespace {
@@ -114,7 +115,7 @@ TEST(LaneExecutor, RunsWhatTheGeneratorMakes) {
     const MicroBatchLoad load{
         .kv_load_bytes = 8192, .kv_store_bytes = 4096, .activation_bytes = 4096};
     for (int pass = 0; pass < 20; ++pass) {
-      std::vector<Task> tasks = generator.next_pass({load, load, load}, pass < 19);
+      std::vector<Task> tasks = whole_pass(generator, {load, load, load}, pass < 19);
       all.insert(all.end(), tasks.begin(), tasks.end());
       executor.run(std::move(tasks));
     }
@@ -133,6 +134,75 @@ TEST(LaneExecutor, RunsWhatTheGeneratorMakes) {
     EXPECT_GT(executor.stats(Lane::kDiskRead).busy_seconds, 0);
   }
   ASSERT_NO_FATAL_FAILURE(check_history(all, runner.history()));
+}
+
+TEST(LaneExecutor, ColumnsAreTakenWhenALaneHasNothingLeft) {
+  // Each column's load waits for the compute before: the lane of loads always has one.
+  struct Columns final : ColumnSource {
+    int taken = 0;
+    bool has_column() const override { return taken < 20; }
+    TaskId awaited() const override { return kNoTask; }
+    bool uses(Lane lane) const override {
+      return lane == Lane::kDiskRead || lane == Lane::kDeviceCompute;
+    }
+    std::vector<Task> next_column() override {
+      const TaskId first = 2 * taken++;
+      return {make_task(first, kCompute, {}),
+              make_task(first + 1, kLoad, std::vector<TaskId>{first})};
+    }
+  } columns;
+  ScatteredRunner runner(4);
+  int taken_at_first = 0;
+  runner.at_compute(0, [&] { taken_at_first = columns.taken; });
+  LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kNoDevice, false);
+  executor.run(columns);
+  EXPECT_EQ(taken_at_first, 2) << "one that runs and one behind it";
+  EXPECT_EQ(columns.taken, 20);
+  EXPECT_EQ(executor.stats(Lane::kDeviceCompute).tasks, 20);
+}
+
+TEST(LaneExecutor, ARouteRunsBeforeWhatItDemandsIsLoaded) {
+  std::vector<ScheduleSublayer> sublayers(3);
+  sublayers[0].parts = {{4096}};
+  sublayers[1].on_demand = {{512}, {256}, {1024}};
+  sublayers[2].on_demand = {{2048}};
+  ScheduleGenerator generator(
+      {.sublayers = sublayers, .weight_ring_bytes = 8192, .demand_ring_bytes = 4096});
+  ScatteredRunner runner(6);
+  LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kNoDevice, false);
+  uint64_t hash = 0;
+  int64_t routes = 0;
+  PassColumns columns(generator, hash, [&](const AwaitedRoute& route) {
+    bool has_ended = false;
+    for (const auto& record : runner.history())
+      has_ended = has_ended || (record.id == route.task && record.is_end);
+    EXPECT_TRUE(has_ended) << "asked before the route has run";
+    ++routes;
+    return route.sublayer == 1 ? std::vector<int32_t>{route.micro_batch % 2, 2}
+                               : std::vector<int32_t>{};
+  });
+  for (int pass = 1; pass <= 20; ++pass) {
+    generator.begin_pass({{}, {}, {}, {}}, pass < 20);
+    executor.run(columns);
+    EXPECT_EQ(routes, 8 * pass);
+    EXPECT_EQ(executor.stats(Lane::kDeviceCompute).tasks, (4 + 8 + 8) * pass);
+  }
+  EXPECT_EQ(executor.stats(Lane::kDiskRead).tasks, 20 * (1 + 3));
+}
+
+TEST(LaneExecutor, AnErrorOfTheRouterEndsThePass) {
+  std::vector<ScheduleSublayer> sublayers(1);
+  sublayers[0].on_demand = {{512}};
+  ScheduleGenerator generator({.sublayers = sublayers, .demand_ring_bytes = 1024});
+  ScatteredRunner runner(9);
+  LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kNoDevice, false);
+  uint64_t hash = 0;
+  PassColumns columns(generator, hash, [](const AwaitedRoute&) -> std::vector<int32_t> {
+    throw Error(ErrorKind::kDevice, "no such expert");
+  });
+  generator.begin_pass({{}}, false);
+  EXPECT_THROW(executor.run(columns), Error);
+  EXPECT_THROW(executor.run({make_task(9, kCompute, {})}), Error);
 }
 
 TEST(LaneExecutor, LoadsForTheNextPassMayOutliveTheirRun) {

@@ -20,6 +20,10 @@ Task make_task(TaskId id, TaskKind kind, std::vector<TaskId> waits) {
               : is_store                 ? Lane::kDiskWrite
                                          : Lane::kDiskRead;
   task.bytes = kind == TaskKind::kCompute ? 0 : 100;
+  if (kind == TaskKind::kLoadWeights)
+    task.work = PartLoad{};
+  else if (kind != TaskKind::kCompute)
+    task.work = StateMove{};
   task.waits = std::move(waits);
   return task;
 }

@@ -28,15 +28,16 @@ std::map<Step, Fill> fills_of(const Stream& stream, TaskKind load_kind, TaskKind
     if (task.kind == load_kind) {
       EXPECT_EQ(fills[step_of(task)].load, kNoTask) << "loaded twice";
       fills[step_of(task)].load = task.id;
-      fills[step_of(task)].slot = task.slot;
+      fills[step_of(task)].slot = flat(task).slot;
       EXPECT_EQ(task.lane, Lane::kDiskRead);
     } else if (task.kind == store_kind) {
       EXPECT_EQ(fills[step_of(task)].store, kNoTask) << "stored twice";
       fills[step_of(task)].store = task.id;
-      EXPECT_EQ(task.slot, fills[step_of(task)].slot);
+      EXPECT_EQ(flat(task).slot, fills[step_of(task)].slot);
       EXPECT_EQ(task.lane, Lane::kDiskWrite);
     } else if (task.kind == TaskKind::kCompute) {
-      const int32_t slot = load_kind == TaskKind::kLoadKv ? task.slot : task.activation_slot;
+      const int32_t slot =
+          load_kind == TaskKind::kLoadKv ? flat(task).slot : flat(task).activation_slot;
       if (slot < 0) continue;
       fills[step_of(task)].compute = task.id;
       EXPECT_EQ(slot, fills[step_of(task)].slot);

@@ -51,41 +51,44 @@ Place kv_home(Space space, const Task& task) {
 
 // Up the link, or straight from disk.
 bool fills_ring(const Task& task) {
-  return task.lane == Lane::kHostToDevice || task.host_offset < 0;
+  return task.lane == Lane::kHostToDevice || flat(task).host_offset < 0;
 }
 
 void touch_load(const Task& task, Touches& t) {
   const bool up = task.lane == Lane::kHostToDevice;
   switch (task.kind) {
     case TaskKind::kLoadWeights:
-      if (task.host_offset >= 0) {
-        const Place host{Space::kHostRing, task.host_offset, task.host_offset + task.bytes};
+      if (flat(task).host_offset >= 0) {
+        const Place host{Space::kHostRing, flat(task).host_offset,
+                         flat(task).host_offset + task.bytes};
         (up ? t.reads : t.writes).push_back(host);
       }
       if (fills_ring(task))
-        t.writes.push_back({Space::kRing, task.offset, task.offset + task.bytes});
+        t.writes.push_back({Space::kRing, flat(task).offset, flat(task).offset + task.bytes});
       break;
     case TaskKind::kLoadKv:
       if (!up) {
         t.reads.push_back(kv_home(Space::kDiskKv, task));
-        t.writes.push_back(slot(Space::kHostKvSlot, task.host_slot));
+        t.writes.push_back(slot(Space::kHostKvSlot, flat(task).host_slot));
         break;
       }
       t.reads.push_back(kv_home(Space::kHostKv, task));
-      if (task.host_slot >= 0) t.reads.push_back(slot(Space::kHostKvSlot, task.host_slot));
-      t.writes.push_back(slot(Space::kKvSlot, task.slot));
+      if (flat(task).host_slot >= 0)
+        t.reads.push_back(slot(Space::kHostKvSlot, flat(task).host_slot));
+      t.writes.push_back(slot(Space::kKvSlot, flat(task).slot));
       break;
     case TaskKind::kLoadActivations:
       if (!up) {
         if (task.bytes > 0)
           t.reads.push_back({Space::kDiskRows, task.micro_batch, task.micro_batch + 1});
-        t.writes.push_back(slot(Space::kHostActivationSlot, task.host_slot));
+        t.writes.push_back(slot(Space::kHostActivationSlot, flat(task).host_slot));
         break;
       }
       if (task.bytes > 0)
         t.reads.push_back({Space::kHostRows, task.micro_batch, task.micro_batch + 1});
-      if (task.host_slot >= 0) t.reads.push_back(slot(Space::kHostActivationSlot, task.host_slot));
-      t.writes.push_back(slot(Space::kActivationSlot, task.slot));
+      if (flat(task).host_slot >= 0)
+        t.reads.push_back(slot(Space::kHostActivationSlot, flat(task).host_slot));
+      t.writes.push_back(slot(Space::kActivationSlot, flat(task).slot));
       break;
     default: break;
   }
@@ -99,13 +102,13 @@ void touch_store(const Task& task, Touches& t) {
   const Place host = is_kv ? kv_home(Space::kHostKv, task)
                            : Place{Space::kHostRows, task.micro_batch, task.micro_batch + 1};
   if (task.lane == Lane::kDiskWrite) {
-    t.reads.push_back(slot(host_slot, task.host_slot));
+    t.reads.push_back(slot(host_slot, flat(task).host_slot));
     t.writes.push_back(disk);
     return;
   }
-  t.reads.push_back(slot(is_kv ? Space::kKvSlot : Space::kActivationSlot, task.slot));
+  t.reads.push_back(slot(is_kv ? Space::kKvSlot : Space::kActivationSlot, flat(task).slot));
   t.writes.push_back(host);
-  if (task.host_slot >= 0) t.writes.push_back(slot(host_slot, task.host_slot));
+  if (flat(task).host_slot >= 0) t.writes.push_back(slot(host_slot, flat(task).host_slot));
 }
 
 Touches touches_of(const Stream& stream, const Task& task) {
@@ -113,29 +116,31 @@ Touches touches_of(const Stream& stream, const Task& task) {
   touch_load(task, t);
   if (is_store(task)) touch_store(task, t);
   if (task.kind == TaskKind::kSendQueries) {
-    t.reads.push_back(slot(Space::kExchange, task.attention_slot));
-    t.writes.push_back(slot(Space::kHostExchange, task.attention_slot));
+    t.reads.push_back(slot(Space::kExchange, flat(task).attention_slot));
+    t.writes.push_back(slot(Space::kHostExchange, flat(task).attention_slot));
   }
   if (task.kind == TaskKind::kReturnOutputs) {
-    t.reads.push_back(slot(Space::kHostExchange, task.attention_slot));
-    t.writes.push_back(slot(Space::kExchange, task.attention_slot));
+    t.reads.push_back(slot(Space::kHostExchange, flat(task).attention_slot));
+    t.writes.push_back(slot(Space::kExchange, flat(task).attention_slot));
   }
   if (task.kind != TaskKind::kCompute) return t;
-  if (task.step == ComputeStep::kHostAttention) {
-    t.writes.push_back(slot(Space::kHostExchange, task.attention_slot));
+  if (flat(task).step == ComputeStep::kHostAttention) {
+    t.writes.push_back(slot(Space::kHostExchange, flat(task).attention_slot));
     t.writes.push_back(kv_home(Space::kHostKv, task));
-    if (task.host_slot >= 0) t.writes.push_back(slot(Space::kHostKvSlot, task.host_slot));
+    if (flat(task).host_slot >= 0)
+      t.writes.push_back(slot(Space::kHostKvSlot, flat(task).host_slot));
     return t;
   }
   const auto& parts = stream.shape.sublayers[static_cast<size_t>(task.sublayer)].parts;
   for (size_t i = 0; i < parts.size(); ++i)
-    t.reads.push_back({Space::kRing, task.part_offsets[i], task.part_offsets[i] + parts[i].bytes});
-  if (task.slot >= 0) t.writes.push_back(slot(Space::kKvSlot, task.slot));
-  if (task.activation_slot >= 0)
-    t.writes.push_back(slot(Space::kActivationSlot, task.activation_slot));
-  if (task.attention_slot >= 0) {
-    const bool is_last = task.step == ComputeStep::kAfterAttention;
-    (is_last ? t.reads : t.writes).push_back(slot(Space::kExchange, task.attention_slot));
+    t.reads.push_back(
+        {Space::kRing, flat(task).part_offsets[i], flat(task).part_offsets[i] + parts[i].bytes});
+  if (flat(task).slot >= 0) t.writes.push_back(slot(Space::kKvSlot, flat(task).slot));
+  if (flat(task).activation_slot >= 0)
+    t.writes.push_back(slot(Space::kActivationSlot, flat(task).activation_slot));
+  if (flat(task).attention_slot >= 0) {
+    const bool is_last = flat(task).step == ComputeStep::kAfterAttention;
+    (is_last ? t.reads : t.writes).push_back(slot(Space::kExchange, flat(task).attention_slot));
   }
   return t;
 }
@@ -206,54 +211,54 @@ TEST(ScheduleHazards, RunOneByOneEveryTaskFindsWhatItNeeds) {
     for (const Task& task : stream.tasks) {
       const auto at = [&](Space space, int64_t index) -> Tag& { return held[{space, index}]; };
       const Tag part = "part " + std::to_string(task.pass) + "." + std::to_string(task.sublayer) +
-                       "." + std::to_string(task.part);
+                       "." + std::to_string(flat(task).part);
       const bool up = task.lane == Lane::kHostToDevice;
       if (task.kind == TaskKind::kLoadWeights) {
-        ASSERT_TRUE(!stream.shape.disk_reaches_device || task.host_offset < 0);
-        direct += !up && task.host_offset < 0 ? 1 : 0;
-        if (!up && task.host_offset >= 0) at(Space::kHostRing, task.host_offset) = part;
-        if (up && task.host_offset >= 0) {
-          ASSERT_EQ(at(Space::kHostRing, task.host_offset), part);
+        ASSERT_TRUE(!stream.shape.disk_reaches_device || flat(task).host_offset < 0);
+        direct += !up && flat(task).host_offset < 0 ? 1 : 0;
+        if (!up && flat(task).host_offset >= 0) at(Space::kHostRing, flat(task).host_offset) = part;
+        if (up && flat(task).host_offset >= 0) {
+          ASSERT_EQ(at(Space::kHostRing, flat(task).host_offset), part);
         }
-        if (fills_ring(task)) at(Space::kRing, task.offset) = part;
+        if (fills_ring(task)) at(Space::kRing, flat(task).offset) = part;
       }
       if (task.kind == TaskKind::kLoadKv)
-        (up ? at(Space::kKvSlot, task.slot) : at(Space::kHostKvSlot, task.host_slot)) =
+        (up ? at(Space::kKvSlot, flat(task).slot) : at(Space::kHostKvSlot, flat(task).host_slot)) =
             tag_of(task, "KV");
       if (task.kind == TaskKind::kLoadActivations && up)
-        at(Space::kActivationSlot, task.slot) = tag_of(task, "rows");
+        at(Space::kActivationSlot, flat(task).slot) = tag_of(task, "rows");
       if (task.kind == TaskKind::kSendQueries)
-        at(Space::kHostExchange, task.attention_slot) = tag_of(task, "q");
+        at(Space::kHostExchange, flat(task).attention_slot) = tag_of(task, "q");
       if (task.kind == TaskKind::kReturnOutputs) {
-        ASSERT_EQ(at(Space::kHostExchange, task.attention_slot), tag_of(task, "out"));
-        at(Space::kExchange, task.attention_slot) = tag_of(task, "out");
+        ASSERT_EQ(at(Space::kHostExchange, flat(task).attention_slot), tag_of(task, "out"));
+        at(Space::kExchange, flat(task).attention_slot) = tag_of(task, "out");
       }
       if (task.kind != TaskKind::kCompute) continue;
-      if (task.step == ComputeStep::kHostAttention) {
+      if (flat(task).step == ComputeStep::kHostAttention) {
         ASSERT_EQ(task.lane, Lane::kHostCompute);
-        ASSERT_EQ(at(Space::kHostExchange, task.attention_slot), tag_of(task, "q"));
-        if (task.host_slot >= 0) {
-          ASSERT_EQ(at(Space::kHostKvSlot, task.host_slot), tag_of(task, "KV"));
+        ASSERT_EQ(at(Space::kHostExchange, flat(task).attention_slot), tag_of(task, "q"));
+        if (flat(task).host_slot >= 0) {
+          ASSERT_EQ(at(Space::kHostKvSlot, flat(task).host_slot), tag_of(task, "KV"));
         }
-        at(Space::kHostExchange, task.attention_slot) = tag_of(task, "out");
+        at(Space::kHostExchange, flat(task).attention_slot) = tag_of(task, "out");
         ++cut;
         continue;
       }
       ASSERT_EQ(task.lane, Lane::kDeviceCompute);
-      for (size_t i = 0; i < task.part_offsets.size(); ++i)
-        ASSERT_EQ(at(Space::kRing, task.part_offsets[i]), "part " + std::to_string(task.pass) +
-                                                              "." + std::to_string(task.sublayer) +
-                                                              "." + std::to_string(i));
-      if (task.slot >= 0) {
-        ASSERT_EQ(at(Space::kKvSlot, task.slot), tag_of(task, "KV"));
+      for (size_t i = 0; i < flat(task).part_offsets.size(); ++i)
+        ASSERT_EQ(at(Space::kRing, flat(task).part_offsets[i]),
+                  "part " + std::to_string(task.pass) + "." + std::to_string(task.sublayer) + "." +
+                      std::to_string(i));
+      if (flat(task).slot >= 0) {
+        ASSERT_EQ(at(Space::kKvSlot, flat(task).slot), tag_of(task, "KV"));
       }
-      if (task.activation_slot >= 0) {
-        ASSERT_EQ(at(Space::kActivationSlot, task.activation_slot), tag_of(task, "rows"));
+      if (flat(task).activation_slot >= 0) {
+        ASSERT_EQ(at(Space::kActivationSlot, flat(task).activation_slot), tag_of(task, "rows"));
       }
-      if (task.step == ComputeStep::kAfterAttention) {
-        ASSERT_EQ(at(Space::kExchange, task.attention_slot), tag_of(task, "out"));
-      } else if (task.attention_slot >= 0) {
-        at(Space::kExchange, task.attention_slot) = tag_of(task, "q");
+      if (flat(task).step == ComputeStep::kAfterAttention) {
+        ASSERT_EQ(at(Space::kExchange, flat(task).attention_slot), tag_of(task, "out"));
+      } else if (flat(task).attention_slot >= 0) {
+        at(Space::kExchange, flat(task).attention_slot) = tag_of(task, "q");
       }
     }
   });
@@ -277,8 +282,12 @@ TEST(ScheduleHazards, EqualStreamsHaveEqualHashesAndOthersDiffer) {
     changed[i].waits.push_back(0);
     EXPECT_NE(hash_of(changed), hash_of(stream.tasks));
     changed[i] = stream.tasks[i];
-    changed[i].part += 1;
+    changed[i].micro_batch += 1;
     EXPECT_NE(hash_of(changed), hash_of(stream.tasks));
+    if (auto* load = std::get_if<PartLoad>(&(changed[i] = stream.tasks[i]).work)) {
+      load->part += 1;
+      EXPECT_NE(hash_of(changed), hash_of(stream.tasks));
+    }
     changed[i] = stream.tasks[i];
     changed[i].bytes += 1;
     EXPECT_EQ(hash_of(changed), hash_of(stream.tasks)) << "bytes are not identity";

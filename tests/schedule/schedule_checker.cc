@@ -67,7 +67,7 @@ void generate(Stream& stream) {
   ScheduleGenerator generator(stream.shape);
   for (size_t pass = 0; pass < stream.passes.size(); ++pass) {
     stream.first_of_pass.push_back(stream.tasks.size());
-    for (Task& task : generator.next_pass(stream.passes[pass], stream.more_follow[pass]))
+    for (Task& task : whole_pass(generator, stream.passes[pass], stream.more_follow[pass]))
       stream.tasks.push_back(std::move(task));
   }
 }

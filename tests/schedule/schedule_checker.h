@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/schedule/schedule.h"
+#include "tests/schedule/flat_task.h"
 
 namespace sluice {
 

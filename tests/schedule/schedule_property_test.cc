@@ -119,16 +119,16 @@ TEST(ScheduleProperty, EveryPartLoadsOnceInOrderAndComputeWaitsForAll) {
       for (TaskId id : column.loads) {
         const Task& load = stream.tasks[static_cast<size_t>(id)];
         EXPECT_EQ(load.lane, Lane::kDiskRead);
-        ASSERT_EQ(load.part, static_cast<int32_t>(offsets.size()));
+        ASSERT_EQ(flat(load).part, static_cast<int32_t>(offsets.size()));
         ASSERT_LT(offsets.size(), parts.size());
         EXPECT_EQ(load.bytes, parts[offsets.size()].bytes);
-        offsets.push_back(load.offset);
+        offsets.push_back(flat(load).offset);
       }
       // A next pass that never came may have begun to load.
       if (column.computes.empty()) continue;
       ASSERT_EQ(offsets.size(), parts.size());
       for (TaskId compute : column.computes) {
-        ASSERT_EQ(stream.tasks[static_cast<size_t>(compute)].part_offsets, offsets);
+        ASSERT_EQ(flat(stream.tasks[static_cast<size_t>(compute)]).part_offsets, offsets);
         for (TaskId load : column.loads) ASSERT_TRUE(order.ends_before(load, compute));
       }
     }
@@ -144,13 +144,13 @@ TEST(ScheduleProperty, NoRingRegionIsOverwrittenBeforeItsLastCompute) {
     for (const Task& task : stream.tasks)
       if (task.kind == TaskKind::kLoadWeights) loads.push_back(&task);
     for (const Task* next : loads) {
-      ASSERT_GE(next->offset, 0);
-      ASSERT_LE(next->offset + next->bytes, stream.shape.weight_ring_bytes);
+      const int64_t begin = next->part_load().offset;
+      ASSERT_GE(begin, 0);
+      ASSERT_LE(begin + next->bytes, stream.shape.weight_ring_bytes);
       for (const Task* earlier : loads) {
         if (earlier->id >= next->id) break;
-        if (next->offset + next->bytes <= earlier->offset ||
-            earlier->offset + earlier->bytes <= next->offset)
-          continue;
+        const int64_t other = earlier->part_load().offset;
+        if (begin + next->bytes <= other || other + earlier->bytes <= begin) continue;
         const Column& column = columns.at(earlier->pass * count + earlier->sublayer);
         ASSERT_FALSE(column.computes.empty());
         for (TaskId compute : column.computes)

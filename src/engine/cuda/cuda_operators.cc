@@ -261,7 +261,7 @@ void CudaRunner::norm_hidden_in_place(const NormSpec& norm) {
 // Left to the next sublayer's norm where the rows stay in one place: `in` is not written before it.
 void CudaRunner::add_to_hidden(Rows in) {
   settle_hidden();
-  if (hidden_.size() == 1 && task_.activation_slot < 0) {
+  if (hidden_.size() == 1 && task_.compute().activation_slot < 0) {
     addition_ = {hidden_.front().data, in, batch_, task_.sublayer};
     return;
   }
@@ -453,16 +453,17 @@ cuda::Rotation CudaRunner::take_rotation(const Rows& q, const Rows& k) {
 }
 
 void CudaRunner::attend(Rows q, Rows k, Rows v, Rows out) {
-  if (task_.step == ComputeStep::kAfterAttention) {
+  if (task_.compute().step == ComputeStep::kAfterAttention) {
     cuda::copy_on_device(
-        out.data, parts_.exchange->out(AttentionExchange::Side::kDevice, task_.attention_slot),
+        out.data,
+        parts_.exchange->out(AttentionExchange::Side::kDevice, task_.compute().attention_slot),
         out.rows * out.cols * 4, stream());
     written(out);
     return;
   }
   attend_on_device(q, k, v, out);
   written(out);
-  if (task_.attention_slot < 0) return;
+  if (task_.compute().attention_slot < 0) return;
   keep_for_host(q, k, v, out, [&](float* to, const Rows& from, int64_t first, int64_t count) {
     cuda::copy_rows(to, from.cols * 4, from.data + first * from.stride, from.stride * 4,
                     from.cols * 4, count, stream());

@@ -10,8 +10,9 @@ namespace sluice {
 namespace {
 // What the task works on passes through a ring or a slot that a transfer fills again.
 bool others_wait_for(const Task& task) {
-  return !task.part_offsets.empty() || task.slot >= 0 || task.activation_slot >= 0 ||
-         task.attention_slot >= 0;
+  const ComputeWork& work = task.compute();
+  return !work.part_offsets.empty() || work.kv_slot >= 0 || work.activation_slot >= 0 ||
+         work.attention_slot >= 0;
 }
 
 // What the host computes with comes first, the staging is at the end.
@@ -55,7 +56,7 @@ CudaRunner::~CudaRunner() {
 void CudaRunner::run(const Task& task, const MicroBatch& batch, size_t batch_index,
                      LogitsConsumer& consumer) {
   // On the host's own lane, while the device's tasks go on below.
-  if (task.step == ComputeStep::kHostAttention) {
+  if (task.compute().step == ComputeStep::kHostAttention) {
     if (!lane_team_) lane_team_.emplace(parts_.threads);
     const Team::Use use(*lane_team_);
     return host_.attention(task, batch, sublayer_of(task).layer_index);
@@ -117,7 +118,7 @@ bool CudaRunner::shares_pages() const noexcept {
 bool CudaRunner::may_be_graph() const {
   const auto is_one = [](const Chunk& chunk) { return chunk.count == 1; };
   return graphs_.is_used() && batch_->is_alone && shares_pages() &&
-         task_.step == ComputeStep::kWhole && rows_ > 0 && rows_ <= logit_rows(need_) &&
+         task_.compute().step == ComputeStep::kWhole && rows_ > 0 && rows_ <= logit_rows(need_) &&
          std::ssize(batch_->needed_rows) == rows_ && hidden_.front().rows == rows_ &&
          std::all_of(batch_->chunks.begin(), batch_->chunks.end(), is_one);
 }
