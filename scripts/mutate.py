@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Breaks the CUDA kernels and the engine's CUDA path on purpose, one small fault at a time, and wants a red test for each.
 
-    scripts/mutate.py [--only REGEX] [--check] [--own-tests] [--folder DIR] [--report FILE] [--jobs N]
+    scripts/mutate.py [--only REGEX] [--check] [--own-tests] [--folder DIR] [--table FILE [--missing]] [--minutes N] [--jobs N]
 
 The faults are tests/mutants/*.txt: what a careless edit could do. Each is put into a copy of the tracked files (in --folder, kept
 and used again where it is given), the test programs are built there, and the tests that the fault names run first, then all, in every
 order of threads that the stand-in has (kernels/cuda/shim/host_grid.h). A fault that no test notices fails, unless its entry says
 why it can't be noticed; so does one that says so and is noticed. --check only looks whether the text that each fault changes is
 still there. Where it is not, the entry is to be brought up to date or to go. --own-tests runs no tests but those that a fault names, so what
-survives has not survived all. Needs no GPU. All of it takes an hour or two.
+survives has not survived all. --table docs/gpu/mutants.tsv writes each verdict into its line there; with --missing only faults without one
+are run, and --minutes begins none after so many, so that all can be done in slices. Only the programs that a fault names are built for it.
+Needs no GPU. All of it takes an hour or two; a slice with --folder some 10 to 20 seconds a fault.
 
 An entry:
 
@@ -27,6 +29,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 ORDERS = ("0", "1", "2", "3", "5")
@@ -96,9 +99,25 @@ def copy_tree(folder):
             shutil.copyfile(source, to)
 
 
-def build(folder, jobs):
-    return subprocess.run(["cmake", "--build", "build/release", "--target", *PROGRAMS, "--", f"-j{jobs}"], cwd=folder,
+def build(folder, jobs, programs=PROGRAMS):
+    return subprocess.run(["cmake", "--build", "build/release", "--target", *programs, "--", f"-j{jobs}"], cwd=folder,
                           capture_output=True, text=True)
+
+
+def read_table(path):
+    """The first lines of a table of verdicts, and its rows by the fault's name, in their order."""
+    lines = [line.rstrip("\n") for line in open(path)]
+    rows = [line.split("\t") for line in lines[2:]]
+    return lines[:2], {row[0]: row for row in rows}
+
+
+def write_table(path, head, rows):
+    with open(path, "w") as table:
+        table.write("\n".join([*head, *("\t".join(row) for row in rows.values())]) + "\n")
+
+
+def known(mutant, rows):
+    return len(rows.get(mutant.name, ())) > 2 and rows[mutant.name][2] != ""
 
 
 def failure(folder, program, tests, order):
@@ -118,6 +137,10 @@ def failure(folder, program, tests, order):
     return named.group(1) if named else f"{tests} ended with {done.returncode}"
 
 
+def programs_of(mutant):
+    return list(dict.fromkeys(program for program, _ in mutant.tests)) or list(PROGRAMS)
+
+
 def runs_of(mutant, own_only):
     """What is run of a fault until something fails: its own tests in every order, then all."""
     for program, tests in mutant.tests:
@@ -125,8 +148,7 @@ def runs_of(mutant, own_only):
             yield program, tests, order
     if own_only:
         return
-    programs = [program for program, _ in mutant.tests] or list(PROGRAMS)
-    for program in dict.fromkeys(programs):
+    for program in programs_of(mutant):
         for order in ORDERS if program == "cuda_kernels_test" else ORDERS[:1]:
             yield program, "*", order
 
@@ -137,7 +159,7 @@ def verdict(mutant, folder, jobs, own_only):
     whole = open(path).read()
     open(path, "w").write(mutated(mutant, whole))
     try:
-        built = build(folder, jobs)
+        built = build(folder, jobs, programs_of(mutant))
         if built.returncode != 0:
             error = next((line for line in built.stdout.splitlines() if "error" in line), "")
             return False, f"does not compile: {error}"
@@ -157,7 +179,9 @@ def main():
     parser.add_argument("--check", action="store_true", help="whether their text is still there; builds nothing")
     parser.add_argument("--own-tests", action="store_true", help="no tests but those that a fault names")
     parser.add_argument("--folder", help="where the copy is; default: a temporary one")
-    parser.add_argument("--report", help="a line a fault, with tabs, as they are found")
+    parser.add_argument("--table", help="of verdicts, a line a fault: written as they are found")
+    parser.add_argument("--missing", action="store_true", help="only what --table has no verdict of")
+    parser.add_argument("--minutes", type=float, help="after which no fault is begun")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="of the build")
     options = parser.parse_args()
     files = sorted(glob.glob(os.path.join(ROOT, "tests/mutants/*.txt")))
@@ -170,26 +194,33 @@ def main():
     if options.check:
         print(f"mutate: {len(mutants)} faults, {len(gone)} without their text")
         return 1 if gone else 0
+    head, rows = read_table(options.table) if options.table else ([], {})
+    if options.missing:
+        mutants = [mutant for mutant in mutants if not known(mutant, rows)]
+    began = time.monotonic()
     with tempfile.TemporaryDirectory() as temporary:
         folder = os.path.abspath(options.folder or temporary)
         copy_tree(folder)
         subprocess.run(["cmake", "--preset", "release", "-DSLUICE_CUDA=OFF"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-        whole = build(folder, options.jobs)
+        programs = sorted({program for mutant in mutants for program in programs_of(mutant)})
+        whole = build(folder, options.jobs, programs)
         if whole.returncode != 0:
             sys.exit(f"mutate: the tests do not build:\n{whole.stdout[-4000:]}")
-        bad = 0
+        bad = done = 0
         for mutant in mutants:
+            if options.minutes and time.monotonic() - began > options.minutes * 60:
+                break
             if mutant in gone:
                 good, text = False, "its text is gone"
             else:
                 good, text = verdict(mutant, folder, options.jobs, options.own_tests)
-            bad += not good
-            line = f"{mutant.name}\t{mutant.file}\t{'' if good else 'FAILED: '}{text}"
-            print(line.replace("\t", "  "), flush=True)
-            if options.report:
-                with open(options.report, "a") as report:
-                    report.write(line + "\n")
-        print(f"mutate: {len(mutants)} faults, {len(mutants) - bad} as they should be")
+            bad, done = bad + (not good), done + 1
+            text = text if good else f"FAILED: {text}"
+            print(f"{mutant.name}  {mutant.file}  {text}", flush=True)
+            if options.table:
+                rows[mutant.name] = [mutant.name, mutant.file, text]
+                write_table(options.table, head, rows)
+        print(f"mutate: {done} faults of {len(mutants)}, {done - bad} as they should be")
         return 1 if bad else 0
 
 
