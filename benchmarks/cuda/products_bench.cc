@@ -31,17 +31,16 @@ void few_rows(benchmark::State& state) {
   const cuda::LinearPlan plan =
       cuda::plan_linear_quantised(format, m, n, k, device.properties().multiprocessors);
   const Buffer sums = take(std::max<int64_t>(plan.workspace_floats * 4, 4));
+  const Buffer counters = take(cuda::split_counters(device.properties().multiprocessors) * 4);
+  cuda::fill_zero(counters.data(), counters.size(), stream);
+  const cuda::SplitSpace space{sums.as<float>(), counters.as<uint32_t>()};
+  const auto multiply = [&](int round) {
+    cuda::linear_quantised({x.as<uint16_t>(), k, DType::kF16}, m, k, pool.at(round), format, n,
+                           nullptr, y.as<float>(), n, plan, space, stream);
+  };
   Stopwatch stopwatch(stream, 1);
   for (auto _ : state)
-    state.SetIterationTime(stopwatch
-                               .of_kernels(std::min(pool.matrices(), 256),
-                                           [&](int round) {
-                                             cuda::linear_quantised(
-                                                 {x.as<uint16_t>(), k, DType::kF16}, m, k,
-                                                 pool.at(round), format, n, nullptr, y.as<float>(),
-                                                 n, plan, sums.as<float>(), stream);
-                                           })
-                               .value);
+    state.SetIterationTime(stopwatch.of_kernels(std::min(pool.matrices(), 256), multiply).value);
   state.SetBytesProcessed(state.iterations() * format.bytes(n, k));
   state.SetLabel(kFormats[state.range(0)]);
 }

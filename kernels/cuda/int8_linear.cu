@@ -19,52 +19,54 @@ int8_linear_kernel(Int8LinearArguments arguments) {
   block.run();
 }
 
-template <Encoding kEncoding, int kRun>
-void run_linear_int8(const Int8LinearArguments& arguments, int splits, Stream stream) {
-  const auto run = [&](auto kernel, int64_t tokens, int64_t shared_bytes) {
-    // Blocks that share panels are neighbours: their codes come from memory once.
-    launch("int8_linear", kernel,
-           {static_cast<int>(blocks_of(arguments.m, tokens)),
-            static_cast<int>(blocks_of(arguments.n, kPanelRows)), splits},
-           kLinearThreads, shared_bytes, stream, arguments);
-  };
-  if (arguments.m <= 8)
-    run(int8_linear_kernel<kEncoding, 1, kRun>, 8,
-        Int8LinearBlock<kEncoding, 1, kRun>::Budget::kSharedBytes);
-  else if (arguments.m <= 16)
-    run(int8_linear_kernel<kEncoding, 2, kRun>, 16,
-        Int8LinearBlock<kEncoding, 2, kRun>::Budget::kSharedBytes);
-  else if (arguments.m <= 32)
-    run(int8_linear_kernel<kEncoding, 4, kRun>, 32,
-        Int8LinearBlock<kEncoding, 4, kRun>::Budget::kSharedBytes);
-  else
-    run(int8_linear_kernel<kEncoding, 8, kRun>, kMostTokens,
-        Int8LinearBlock<kEncoding, 8, kRun>::Budget::kSharedBytes);
+// Rows of x of a block.
+int64_t tokens_of(int64_t m) { return m <= 8 ? 8 : m <= 16 ? 16 : m <= 32 ? 32 : kMostTokens; }
+
+template <Encoding kEncoding, int kTiles, int kRun>
+void run_tiles(const Int8LinearArguments& arguments, Stream stream) {
+  // Blocks that share panels are neighbours: their codes come from memory once.
+  const Grid grid{static_cast<int>(blocks_of(arguments.m, 8 * kTiles)),
+                  static_cast<int>(blocks_of(arguments.n, kPanelRows)), arguments.splits};
+  launch("int8_linear", int8_linear_kernel<kEncoding, kTiles, kRun>, grid, kLinearThreads,
+         Int8LinearBlock<kEncoding, kTiles, kRun>::Budget::kSharedBytes, stream, arguments);
 }
 
-void run_linear_int8(const WeightFormat& format, const Int8LinearArguments& arguments, int splits,
+template <Encoding kEncoding, int kRun>
+void run_linear_int8(const Int8LinearArguments& arguments, Stream stream) {
+  switch (tokens_of(arguments.m)) {
+    case 8: return run_tiles<kEncoding, 1, kRun>(arguments, stream);
+    case 16: return run_tiles<kEncoding, 2, kRun>(arguments, stream);
+    case 32: return run_tiles<kEncoding, 4, kRun>(arguments, stream);
+    default: return run_tiles<kEncoding, 8, kRun>(arguments, stream);
+  }
+}
+
+void run_linear_int8(const WeightFormat& format, const Int8LinearArguments& arguments,
                      Stream stream) {
   const PanelShape& panel = arguments.panel;
   if (format.encoding == Encoding::kInt8) {
     if (panel.columns == panel.group_columns && panel.columns % 64 == 0)
-      return run_linear_int8<Encoding::kInt8, 0>(arguments, splits, stream);
-    return run_linear_int8<Encoding::kInt8, 32>(arguments, splits, stream);
+      return run_linear_int8<Encoding::kInt8, 0>(arguments, stream);
+    return run_linear_int8<Encoding::kInt8, 32>(arguments, stream);
   }
   switch (panel.group_columns) {
-    case 32: return run_linear_int8<Encoding::kInt4, 32>(arguments, splits, stream);
-    case 64: return run_linear_int8<Encoding::kInt4, 64>(arguments, splits, stream);
-    default: return run_linear_int8<Encoding::kInt4, 128>(arguments, splits, stream);
+    case 32: return run_linear_int8<Encoding::kInt4, 32>(arguments, stream);
+    case 64: return run_linear_int8<Encoding::kInt4, 64>(arguments, stream);
+    default: return run_linear_int8<Encoding::kInt4, 128>(arguments, stream);
   }
 }
 }  // namespace
 
 Int8LinearPlan plan_linear_int8(const WeightFormat& format, int64_t m, int64_t n, int64_t k,
                                 int multiprocessors) {
-  const ColumnSplit split = split_columns(
-      format.padded_columns(k),
-      blocks_of(n, kPanelRows) * std::max<int64_t>(1, blocks_of(m, kMostTokens)), multiprocessors);
+  const int64_t blocks = blocks_of(n, kPanelRows);
+  const ColumnSplit split =
+      split_columns(format.padded_columns(k),
+                    blocks * std::max<int64_t>(1, blocks_of(m, kMostTokens)), multiprocessors);
   Int8LinearPlan plan{split.splits, split.columns, 0};
-  if (plan.splits > 1) plan.workspace_floats = plan.splits * m * n;
+  const int64_t tokens = tokens_of(m);
+  if (plan.splits > 1)
+    plan.workspace_floats = plan.splits * blocks_of(m, tokens) * tokens * blocks * kPanelRows;
   return plan;
 }
 
@@ -75,7 +77,7 @@ int64_t linear_int8_workspace_floats(int multiprocessors) noexcept {
 
 void linear_int8(const Int8Rows& x, int64_t m, int64_t k, const std::byte* w,
                  const WeightFormat& format, int64_t n, const float* bias, float* y, int64_t ldy,
-                 const Int8LinearPlan& plan, float* workspace, Stream stream) {
+                 const Int8LinearPlan& plan, const SplitSpace& space, Stream stream) {
   if (m == 0 || n == 0) return;
   Int8LinearArguments arguments;
   arguments.x = x;
@@ -85,11 +87,11 @@ void linear_int8(const Int8Rows& x, int64_t m, int64_t k, const std::byte* w,
   arguments.n = n;
   arguments.split_columns = plan.split_columns;
   arguments.bias = bias;
-  arguments.is_split = plan.splits > 1;
-  arguments.y = arguments.is_split ? workspace : y;
-  arguments.ldy = arguments.is_split ? n : ldy;
-  run_linear_int8(format, arguments, plan.splits, stream);
-  if (arguments.is_split) add_splits(workspace, plan.splits, m, n, bias, y, ldy, stream);
+  arguments.y = y;
+  arguments.ldy = ldy;
+  arguments.splits = plan.splits;
+  arguments.split = space;
+  run_linear_int8(format, arguments, stream);
 }
 
 }  // namespace sluice::cuda

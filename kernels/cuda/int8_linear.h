@@ -5,12 +5,13 @@
 // cores. W's codes go from memory to registers and are multiplied as they are. Pointers are the
 // device's.
 #include "kernels/cuda/int8_rows.h"
+#include "kernels/cuda/split_space.h"
 #include "kernels/cuda/types.h"
 
 namespace sluice::cuda {
 
-/// How the columns of W are shared out: blocks along a row write partial sums of their own, added
-/// up by a second kernel.
+/// How the columns of W are shared out: blocks along a row leave partial sums of their own, which
+/// the last of them adds up (split_space.h).
 struct Int8LinearPlan {
   int splits = 1;
   int64_t split_columns = 0;  ///< whole groups and chunks; the last has what is left
@@ -25,6 +26,6 @@ int64_t linear_int8_workspace_floats(int multiprocessors) noexcept;
 /// panels, 16-byte aligned. y [m, n] f32, row stride ldy; bias [n] or null.
 void linear_int8(const Int8Rows& x, int64_t m, int64_t k, const std::byte* w,
                  const WeightFormat& format, int64_t n, const float* bias, float* y, int64_t ldy,
-                 const Int8LinearPlan& plan, float* workspace, Stream stream);
+                 const Int8LinearPlan& plan, const SplitSpace& space, Stream stream);
 
 }  // namespace sluice::cuda

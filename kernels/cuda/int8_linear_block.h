@@ -6,6 +6,7 @@
 // has as they lie, and x was quantised in that order. Only .cu files include it.
 #include "kernels/cuda/int8_linear.h"
 #include "kernels/cuda/panel_stream.h"
+#include "kernels/cuda/split_sums.h"
 
 namespace sluice::cuda {
 
@@ -17,9 +18,10 @@ struct Int8LinearArguments {
   int64_t n = 0;
   int64_t split_columns = 0;
   const float* bias = nullptr;
-  float* y = nullptr;  ///< or the workspace, [splits, m, n]
+  float* y = nullptr;
   int64_t ldy = 0;
-  bool is_split = false;
+  int splits = 1;
+  SplitSpace split;  ///< of more than one
 };
 
 /// kRun as PanelStream's; of int4 it is the group, whose zero is taken away once.
@@ -76,7 +78,18 @@ class Int8LinearBlock {
       ring.at = ring.after();
     }
     copy_async_wait<0>();
-    if (has_panel_) write();
+    if (kRun == 0 && has_panel_) apply_row();
+    float* y = args_.y + first_token_ * args_.ldy;
+    if (args_.splits == 1) {
+      if (has_panel_) write(y + panel_index_ * 16, args_.ldy, args_.n - panel_index_ * 16);
+      return;
+    }
+    const SplitSums sums(args_.split, block_y() * grid_x() + block_x(), args_.splits, kTokens);
+    if (has_panel_)
+      write(sums.of(block_z()) + warp_index() * 16, SplitSums::kRows, WeightFormat::kPanelRows);
+    const int tokens = args_.m - first_token_;
+    sums.finish(shared_memory(), tokens < kTokens ? tokens : kTokens, block_y() * SplitSums::kRows,
+                static_cast<int>(args_.n), args_.bias, y, args_.ldy);
   }
 
  private:
@@ -206,17 +219,17 @@ class Int8LinearBlock {
     }
   }
 
-  SLUICE_DEVICE void write() {
-    if (kRun == 0) apply_row();
-    float* y = args_.y + (args_.is_split ? int64_t{block_z()} * args_.m * args_.ldy : 0);
+  // The panel's sums to columns [0, 16) of `y`, whose rows begin with the block's first token,
+  // those before `n`.
+  SLUICE_DEVICE void write(float* y, int64_t ldy, int64_t n) const {
+    const float* bias = args_.bias && args_.splits == 1 ? args_.bias + panel_index_ * 16 : nullptr;
     SLUICE_UNROLL
     for (int tile = 0; tile < kTiles; ++tile) SLUICE_UNROLL
     for (int i = 0; i < 4; ++i) {
-      const int token = first_token_ + tile * 8 + lane_index() % 4 * 2 + i % 2;
-      const int64_t row = int64_t{panel_index_} * 16 + lane_index() / 4 * 2 + i / 2;
-      if (token >= args_.m || row >= args_.n) continue;
-      const float bias = args_.bias && !args_.is_split ? args_.bias[row] : 0.0f;
-      y[token * args_.ldy + row] = totals_[tile][i] + bias;
+      const int token = tile * 8 + lane_index() % 4 * 2 + i % 2;
+      const int row = lane_index() / 4 * 2 + i / 2;
+      if (first_token_ + token >= args_.m || row >= n) continue;
+      y[token * ldy + row] = totals_[tile][i] + (bias ? bias[row] : 0.0f);
     }
   }
 

@@ -7,24 +7,6 @@
 
 namespace sluice::cuda {
 
-namespace {
-constexpr int kReduceThreads = 256;
-
-SLUICE_KERNEL(kReduceThreads)
-add_splits_kernel(const float* workspace, int splits, int64_t n, const float* bias, float* y,
-                  int64_t ldy) {
-  const int64_t col = int64_t{block_x()} * kReduceThreads + thread_index();
-  const int64_t row = block_y();
-  if (col >= n) return;
-  // grid y is m.
-  const int64_t m = grid_y();
-  float sum = bias ? bias[col] : 0.0f;
-  for (int split = 0; split < splits; ++split) sum += workspace[(split * m + row) * n + col];
-  y[row * ldy + col] = sum;
-}
-
-}  // namespace
-
 PanelShape panel_shape(const WeightFormat& format, int64_t k) {
   const int64_t columns = format.group_columns(k);
   const int shift = format.groups(k) == 1 ? 31 : std::countr_zero(static_cast<uint64_t>(columns));
@@ -56,11 +38,9 @@ ColumnSplit split_columns(int64_t columns, int64_t blocks, int multiprocessors) 
   return best;
 }
 
-void add_splits(const float* workspace, int splits, int64_t m, int64_t n, const float* bias,
-                float* y, int64_t ldy, Stream stream) {
-  launch("add_splits", add_splits_kernel,
-         {static_cast<int>((n + kReduceThreads - 1) / kReduceThreads), static_cast<int>(m)},
-         kReduceThreads, 0, stream, workspace, splits, n, bias, y, ldy);
+// Where columns are split, all blocks are at most kMostWaves of what fits, two or more a place.
+int64_t split_counters(int multiprocessors) noexcept {
+  return kMostWaves * kBlocksEach * multiprocessors / 2;
 }
 
 LinearPlan plan_linear_quantised(const WeightFormat& format, int64_t m, int64_t n, int64_t k,
@@ -68,7 +48,7 @@ LinearPlan plan_linear_quantised(const WeightFormat& format, int64_t m, int64_t 
   const int64_t blocks = (n + 16 * kPanelWarps - 1) / (16 * kPanelWarps);
   const ColumnSplit split = split_columns(format.padded_columns(k), blocks, multiprocessors);
   LinearPlan plan{split.splits, split.columns, 0};
-  if (plan.splits > 1) plan.workspace_floats = plan.splits * m * n;
+  if (plan.splits > 1) plan.workspace_floats = plan.splits * m * blocks * 16 * kPanelWarps;
   return plan;
 }
 
@@ -78,7 +58,7 @@ int64_t linear_workspace_floats(int64_t m, int multiprocessors) noexcept {
 
 void linear_quantised(const Rows16& x, int64_t m, int64_t k, const std::byte* w,
                       const WeightFormat& format, int64_t n, const float* bias, float* y,
-                      int64_t ldy, const LinearPlan& plan, float* workspace, Stream stream) {
+                      int64_t ldy, const LinearPlan& plan, const SplitSpace& space, Stream stream) {
   if (m == 0 || n == 0) return;
   LinearArguments arguments;
   arguments.x = x;
@@ -88,9 +68,10 @@ void linear_quantised(const Rows16& x, int64_t m, int64_t k, const std::byte* w,
   arguments.n = n;
   arguments.split_columns = plan.split_columns;
   arguments.bias = bias;
-  arguments.is_split = plan.splits > 1;
-  arguments.y = arguments.is_split ? workspace : y;
-  arguments.ldy = arguments.is_split ? n : ldy;
+  arguments.y = y;
+  arguments.ldy = ldy;
+  arguments.splits = plan.splits;
+  arguments.split = space;
   const Grid grid{static_cast<int>((n + 16 * kPanelWarps - 1) / (16 * kPanelWarps)), plan.splits};
   switch (format.encoding) {
     case Encoding::kInt4: run_linear<Encoding::kInt4>(arguments, grid, stream); break;
@@ -99,7 +80,6 @@ void linear_quantised(const Rows16& x, int64_t m, int64_t k, const std::byte* w,
     case Encoding::kFp8: run_linear<Encoding::kFp8>(arguments, grid, stream); break;
     case Encoding::kPlain: return;
   }
-  if (arguments.is_split) add_splits(workspace, plan.splits, m, n, bias, y, ldy, stream);
 }
 
 void dequantise(const std::byte* w, const WeightFormat& format, int64_t n, int64_t k, DType type,

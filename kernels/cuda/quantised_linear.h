@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/rows.h"
+#include "kernels/cuda/split_space.h"
 #include "kernels/cuda/types.h"
 #include "src/base/weight_format.h"
 
@@ -15,8 +16,8 @@ namespace sluice::cuda {
 /// Rows of x that linear_quantised takes.
 constexpr int64_t kFewestDenseRows = 65;
 
-/// How the columns of W are shared out: blocks along a row write partial sums of their own, added
-/// up by a second kernel.
+/// How the columns of W are shared out: blocks along a row leave partial sums of their own, which
+/// the last of them adds up (split_space.h).
 struct LinearPlan {
   int splits = 1;
   int64_t split_columns = 0;  ///< whole groups and chunks; the last has what is left
@@ -33,7 +34,7 @@ int64_t linear_workspace_floats(int64_t m, int multiprocessors) noexcept;
 /// multiplying, within f32 rounding.
 void linear_quantised(const Rows16& x, int64_t m, int64_t k, const std::byte* w,
                       const WeightFormat& format, int64_t n, const float* bias, float* y,
-                      int64_t ldy, const LinearPlan& plan, float* workspace, Stream stream);
+                      int64_t ldy, const LinearPlan& plan, const SplitSpace& space, Stream stream);
 
 /// Rows of panels -> out [n, k] of 16 bits, row-major, row stride ld; each value rounded once.
 void dequantise(const std::byte* w, const WeightFormat& format, int64_t n, int64_t k, DType type,

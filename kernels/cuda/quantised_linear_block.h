@@ -6,6 +6,7 @@
 // each lane feeds the words it has as they lie, and x in the same order. What a group's zeros take
 // away needs the sums of x, which the warps share out. Only .cu files include it.
 #include "kernels/cuda/panel_stream.h"
+#include "kernels/cuda/split_sums.h"
 
 namespace sluice::cuda {
 
@@ -93,7 +94,15 @@ class QuantisedLinearBlock {
       rows.at = rows.after();
     }
     copy_async_wait<0>();
-    if (has_panel_) write();
+    if (args_.splits == 1) {
+      if (has_panel_) write(args_.y + panel_index_ * 16, args_.ldy, args_.n - panel_index_ * 16);
+      return;
+    }
+    const SplitSums sums(args_.split, block_x(), args_.splits, args_.m);
+    if (has_panel_)
+      write(sums.of(block_y()) + warp_index() * 16, SplitSums::kRows, WeightFormat::kPanelRows);
+    sums.finish(shared_memory(), args_.m, block_x() * SplitSums::kRows, static_cast<int>(args_.n),
+                args_.bias, args_.y, args_.ldy);
   }
 
  private:
@@ -232,7 +241,9 @@ class QuantisedLinearBlock {
     }
   }
 
-  SLUICE_DEVICE void write() const {
+  // The panel's sums to columns [0, 16) of `y`, those before `n`.
+  SLUICE_DEVICE void write(float* y, int64_t ldy, int64_t n) const {
+    const float* bias = args_.bias && args_.splits == 1 ? args_.bias + panel_index_ * 16 : nullptr;
     float factor[2] = {1, 1};
     if constexpr (kRun == 0) {
       const RowScales<kEncoding> scales(
@@ -240,15 +251,13 @@ class QuantisedLinearBlock {
       factor[0] = scales.scale[0];
       factor[1] = scales.scale[1];
     }
-    float* y = args_.y + (args_.is_split ? int64_t{block_y()} * args_.m * args_.ldy : 0);
     SLUICE_UNROLL
     for (int tile = 0; tile < kTiles; ++tile) SLUICE_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int token = tile * 8 + lane_index() % 4 * 2 + i % 2;
-      const int64_t row = int64_t{panel_index_} * 16 + lane_index() / 4 * 2 + i / 2;
-      if (token >= args_.m || row >= args_.n) continue;
-      const float bias = args_.bias && !args_.is_split ? args_.bias[row] : 0.0f;
-      y[token * args_.ldy + row] = factor[i / 2] * totals_[tile][i] + bias;
+      const int row = lane_index() / 4 * 2 + i / 2;
+      if (token >= args_.m || row >= n) continue;
+      y[token * ldy + row] = factor[i / 2] * totals_[tile][i] + (bias ? bias[row] : 0.0f);
     }
   }
 

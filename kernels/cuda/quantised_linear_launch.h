@@ -3,6 +3,7 @@
 // (quantised_linear_int4.cu ...) offer to quantised_linear.cu, which does not compile their
 // kernels.
 #include "kernels/cuda/quantised_linear.h"
+#include "kernels/cuda/split_space.h"
 
 namespace sluice::cuda {
 
@@ -33,9 +34,6 @@ struct ColumnSplit {
   int64_t columns;  ///< whole chunks; the last split has what is left
 };
 ColumnSplit split_columns(int64_t columns, int64_t blocks, int multiprocessors);
-/// y [m, n] = the sum of `splits` matrices [m, n] (+ bias).
-void add_splits(const float* workspace, int splits, int64_t m, int64_t n, const float* bias,
-                float* y, int64_t ldy, Stream stream);
 
 struct LinearArguments {
   Rows16 x;
@@ -45,9 +43,10 @@ struct LinearArguments {
   int64_t n = 0;
   int64_t split_columns = 0;
   const float* bias = nullptr;
-  float* y = nullptr;  ///< or the workspace, [splits, m, n]
+  float* y = nullptr;
   int64_t ldy = 0;
-  bool is_split = false;
+  int splits = 1;
+  SplitSpace split;  ///< of more than one
 };
 
 /// Instantiated in the format's own source.

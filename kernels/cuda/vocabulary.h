@@ -1,15 +1,16 @@
 #pragma once
 // The only words a CUDA kernel of ours may use for what is not plain C++: thread and block numbers,
-// barriers, shuffles, asynchronous copies, matrix instructions, packed halves. Compiled by nvcc
-// they are PTX; compiled by any C++ compiler they run on the host, a fiber a thread
-// (shim/host_grid.h), so that every kernel is checked without a GPU. Kernels take no other way to
-// the device: scripts/check.sh refuses inline assembly and intrinsics outside shim/.
+// barriers, shuffles, atomic additions, asynchronous copies, matrix instructions, packed halves.
+// Compiled by nvcc they are PTX; compiled by any C++ compiler they run on the host, a fiber a
+// thread (shim/host_grid.h), so that every kernel is checked without a GPU. Kernels take no other
+// way to the device: scripts/check.sh refuses inline assembly and intrinsics outside shim/.
 //
 // Rules that both sides keep: blocks are one-dimensional and whole warps; warp operations are met
 // by all 32 lanes; all shared memory is the dynamic block of shared_memory(); no thread waits for
-// another block; an asynchronous copy that is not valid (it writes zeros) still names memory that
-// there is. 16-bit floats travel as their bits (uint16_t), pairs as uint32_t, first in the low
-// half. copy_async16_if() is a predicated instruction where an if would be a branch.
+// another block, but the last of some to come may use what they left (is_last_block); an
+// asynchronous copy that is not valid (it writes zeros) still names memory that there is. 16-bit
+// floats travel as their bits (uint16_t), pairs as uint32_t, first in the low half.
+// copy_async16_if() is a predicated instruction where an if would be a branch.
 // SLUICE_KERNEL_OF_BLOCKS(threads, blocks): so many blocks must fit a multiprocessor.
 // state_budget<Facts>() costs nothing and tells scripts/kernel_budget.py of a kernel that streams:
 // shared memory of a block, bytes that a warp takes in one turn of its loop, turns whose bytes are
@@ -53,6 +54,20 @@ SLUICE_DEVICE float block_sum(float value, float* scratch) {
   float sum = 0;
   for (int i = 0; i < warps; ++i) sum += scratch[i];
   return sum;
+}
+
+/// True for all threads of the last of `blocks` blocks to come here with `counter`, which is 0
+/// again then: what they had written is there. `flag`: shared memory that may be in use until now;
+/// a barrier before it and one behind.
+SLUICE_DEVICE bool is_last_block(uint32_t* counter, int blocks, int* flag) {
+  block_sync();
+  if (thread_index() == 0) {
+    const bool is_last = count_up(counter) + 1 == static_cast<uint32_t>(blocks);
+    if (is_last) *counter = 0;
+    *flag = is_last ? 1 : 0;
+  }
+  block_sync();
+  return *flag != 0;
 }
 
 SLUICE_DEVICE float block_max(float value, float* scratch) {

@@ -40,6 +40,18 @@ SLUICE_DEVICE float shuffle_xor(float value, int mask) { return __shfl_xor_sync(
 SLUICE_DEVICE int shuffle_xor(int value, int mask) { return __shfl_xor_sync(~0u, value, mask); }
 SLUICE_DEVICE uint32_t ballot(bool value) { return __ballot_sync(~0u, value); }
 
+/// Adds one to a counter of all blocks; what it was. What the block had written before its last
+/// barrier is there for whoever counts up later.
+SLUICE_DEVICE uint32_t count_up(uint32_t* counter) {
+  __threadfence();
+  const uint32_t before = atomicAdd(counter, 1u);
+  __threadfence();
+  return before;
+}
+
+/// Adds to a word of shared memory; what it was.
+SLUICE_DEVICE uint32_t add_shared(uint32_t* word, uint32_t value) { return atomicAdd(word, value); }
+
 SLUICE_DEVICE uint32_t shared_address(const void* at) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(at));
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "kernels/cuda/shim/fiber.h"
+#include "kernels/cuda/shim/host_matrix.h"
 #include "src/base/error.h"
 
 namespace sluice::cuda::host {
@@ -29,12 +30,6 @@ struct Copy {
   const void* global;  // null: zeros
 };
 
-// What a lane brings to a warp operation, and what it takes away.
-struct Operand {
-  const void* in = nullptr;
-  void* out = nullptr;
-};
-using Operands = std::array<Operand, kWarp>;
 using WarpOperation = void (*)(Operands&);
 
 enum class State : uint8_t { kReady, kAtWarp, kAtBarrier, kDone };
@@ -61,27 +56,39 @@ std::string text_of(const Place& place) {
                      place.line);
 }
 
-// One block and its threads; made once for a grid, run for each block of it.
+// One block at a time and its threads; used for many blocks of a grid, one after the other.
 class BlockRun {
  public:
-  BlockRun(const char* name, const LaunchShape& shape, uint64_t seed,
+  // `number` of those of a grid, which have stacks of their own.
+  BlockRun(const char* name, const LaunchShape& shape, uint64_t seed, int number,
            const std::function<void()>& body)
-      : name_(name), shape_(shape), body_(body), order_(static_cast<size_t>(shape.threads)) {
+      : name_(name),
+        shape_(shape),
+        body_(body),
+        first_fiber_(number * shape.threads),
+        order_(static_cast<size_t>(shape.threads)) {
     threads_.resize(order_.size());
     warps_.resize(order_.size() / kWarp);
     std::iota(order_.begin(), order_.end(), 0);
     if (seed == 1 || seed == 3) std::reverse(order_.begin(), order_.end());
-    if (seed >= kFirstRandomOrder) random_.emplace(seed);
+    if (seed >= kFirstRandomOrder) random_.emplace(seed + static_cast<uint64_t>(number));
     is_greedy_ = seed == 2 || seed == 3 || (random_ && seed % 2 == 1);
   }
 
-  void run(int x, int y, int z);
+  void begin(int x, int y, int z);
+  // To the end of the block, or until it pauses: false.
+  bool go_on();
 
   void wait_at_barrier(FiberThread& self, Place place);
   void meet(FiberThread& self, WarpOperation operation, Operand operand, Place place);
+  // A greedy warp's block lets others of the grid go first.
+  void pause(FiberThread& self);
   [[noreturn]] void stop(FiberThread& self, std::string message);
 
  private:
+  struct Free {
+    void operator()(std::byte* memory) const noexcept { std::free(memory); }
+  };
   void step(FiberThread& thread);
   bool step_all();
   bool step_warps();
@@ -95,12 +102,15 @@ class BlockRun {
   const char* name_;
   LaunchShape shape_;
   const std::function<void()>& body_;
+  int first_fiber_;
   Block block_{};
+  std::unique_ptr<std::byte, Free> shared_;
   std::vector<FiberThread> threads_;
   std::vector<WarpState> warps_;
   std::vector<int> order_;
   std::optional<std::mt19937_64> random_;
   bool is_greedy_ = false;
+  bool is_paused_ = false;
   int at_barrier_ = 0;
   int done_ = 0;
   std::string problem_;
@@ -116,21 +126,18 @@ Fiber& fiber_of(int index) {
   return *fibers[static_cast<size_t>(index)];
 }
 
-void BlockRun::run(int x, int y, int z) {
-  struct Free {
-    void operator()(std::byte* memory) const noexcept { std::free(memory); }
-  };
+void BlockRun::begin(int x, int y, int z) {
   void* memory = nullptr;
   const auto bytes = static_cast<size_t>(std::max<int64_t>(shape_.shared_bytes, 1));
   if (posix_memalign(&memory, 128, bytes) != 0) raise("no memory to stand for shared memory");
-  const std::unique_ptr<std::byte, Free> shared(static_cast<std::byte*>(memory));
+  shared_.reset(static_cast<std::byte*>(memory));
   std::memset(memory, kPoison, bytes);
-  block_ = {x, y, z, shape_.grid.x, shape_.grid.y, shape_.threads, shared.get()};
+  block_ = {x, y, z, shape_.grid.x, shape_.grid.y, shape_.threads, shared_.get()};
   at_barrier_ = done_ = 0;
   warps_.assign(warps_.size(), {});
   for (int i = 0; i < shape_.threads; ++i) {
     FiberThread& thread = threads_[static_cast<size_t>(i)];
-    thread = FiberThread{{i, &block_}, &fiber_of(i), State::kReady, {}, {}, {}};
+    thread = FiberThread{{i, &block_}, &fiber_of(first_fiber_ + i), State::kReady, {}, {}, {}};
     thread.fiber->start(
         [](void* run) {
           static_cast<BlockRun*>(run)->body_();
@@ -143,12 +150,18 @@ void BlockRun::run(int x, int y, int z) {
         },
         this);
   }
+}
+
+bool BlockRun::go_on() {
   current_run = this;
+  is_paused_ = false;
   while (done_ < shape_.threads) {
     if (random_) std::shuffle(order_.begin(), order_.end(), *random_);
     const bool has_moved = is_greedy_ ? step_warps() : step_all();
+    if (is_paused_) return false;
     if (!has_moved) report_deadlock();
   }
+  return true;
 }
 
 // Each thread that can goes on, in turn.
@@ -180,6 +193,7 @@ bool BlockRun::step_warps() {
       if (thread.state != State::kReady) continue;
       has_moved = true;
       step(thread);
+      if (is_paused_) return true;
     }
   }
   return true;
@@ -196,6 +210,12 @@ void BlockRun::stop(FiberThread& self, std::string message) {
   problem_ = fmt::format("thread {}: {}", self.index, message);
   std::string().swap(message);                        // nothing unwinds this stack
   for (;;) self.fiber->leave(Fiber::Leave::kForNow);  // never entered again
+}
+
+void BlockRun::pause(FiberThread& self) {
+  if (!is_greedy_) return;
+  is_paused_ = true;
+  self.fiber->leave(Fiber::Leave::kForNow);
 }
 
 void BlockRun::release_barrier() {
@@ -249,87 +269,66 @@ void BlockRun::report_deadlock() const {
   raise(message);
 }
 
-void meet(WarpOperation operation, const void* in, void* out, Place place) {
-  current_run->meet(*current, operation, {in, out}, place);
-}
+// The blocks of a grid in the order of its seed; what has paused goes on when enough others have.
+class GridRun {
+ public:
+  GridRun(const char* name, const LaunchShape& shape, uint64_t seed,
+          const std::function<void()>& body)
+      : name_(name), shape_(shape), seed_(seed), body_(body) {}
 
-float element(uint32_t pair, int index, DType type) {
-  const auto bits = static_cast<uint16_t>(pair >> (16 * index));
-  return type == DType::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits);
-}
+  void run() {
+    const Grid& grid = shape_.grid;
+    for (const int64_t block : order()) {
+      BlockRun& run = idle_run();
+      run.begin(static_cast<int>(block % grid.x), static_cast<int>(block / grid.x % grid.y),
+                static_cast<int>(block / grid.x / grid.y));
+      go_on(run);
+      if (paused_.size() == kMostPaused) go_on_with_paused();
+    }
+    while (!paused_.empty()) go_on_with_paused();
+  }
 
-// The fragments of one product as the lanes hold them (PTX manual, mma.m16n8k16 and m16n8k32): of
-// its group (lane / 4) and its place in it (lane % 4), each register holds `depth / 8` neighbouring
-// elements.
-template <class Element>
-struct Fragments {
-  const uint32_t* a;
-  const uint32_t* b;
-  Element* d;
+ private:
+  static constexpr size_t kMostPaused = 8;  // stacks of so many blocks
+
+  std::vector<int64_t> order() const {
+    std::vector<int64_t> blocks(
+        static_cast<size_t>(int64_t{shape_.grid.x} * shape_.grid.y * shape_.grid.z));
+    std::iota(blocks.begin(), blocks.end(), 0);
+    if (seed_ % 2 == 1) std::reverse(blocks.begin(), blocks.end());
+    std::mt19937_64 random(seed_);
+    if (seed_ >= kFirstRandomOrder) std::shuffle(blocks.begin(), blocks.end(), random);
+    return blocks;
+  }
+  BlockRun& idle_run() {
+    if (idle_.empty()) {
+      runs_.push_back(
+          std::make_unique<BlockRun>(name_, shape_, seed_, static_cast<int>(runs_.size()), body_));
+      return *runs_.back();
+    }
+    BlockRun& run = *idle_.back();
+    idle_.pop_back();
+    return run;
+  }
+  void go_on(BlockRun& run) { (run.go_on() ? idle_ : paused_).push_back(&run); }
+  // The one that paused last: it has the most to expect of the others.
+  void go_on_with_paused() {
+    BlockRun& run = *paused_.back();
+    paused_.pop_back();
+    go_on(run);
+  }
+
+  const char* name_;
+  LaunchShape shape_;
+  uint64_t seed_;
+  const std::function<void()>& body_;
+  std::vector<std::unique_ptr<BlockRun>> runs_;
+  std::vector<BlockRun*> idle_;
+  std::vector<BlockRun*> paused_;
 };
 
-template <DType kType>
-void multiply_16_bit(Operands& operands) {
-  using Part = Fragments<float>;
-  float a[16][16], b[16][8];
-  for (int lane = 0; lane < kWarp; ++lane) {
-    const auto& part = *static_cast<const Part*>(operands[static_cast<size_t>(lane)].in);
-    const int group = lane / 4;
-    const int place = lane % 4;
-    for (int r = 0; r < 4; ++r)
-      for (int i = 0; i < 2; ++i)
-        a[group + r % 2 * 8][place * 2 + i + r / 2 * 8] = element(part.a[r], i, kType);
-    for (int r = 0; r < 2; ++r)
-      for (int i = 0; i < 2; ++i) b[place * 2 + i + r * 8][group] = element(part.b[r], i, kType);
-  }
-  for (int lane = 0; lane < kWarp; ++lane) {
-    const auto& part = *static_cast<const Part*>(operands[static_cast<size_t>(lane)].in);
-    for (int r = 0; r < 4; ++r) {
-      const int row = lane / 4 + r / 2 * 8;
-      const int col = lane % 4 * 2 + r % 2;
-      float sum = part.d[r];
-      for (int k = 0; k < 16; ++k) sum += a[row][k] * b[k][col];
-      part.d[r] = sum;
-    }
-  }
-}
-
-void multiply_8_bit(Operands& operands) {
-  using Part = Fragments<int>;
-  int a[16][32], b[32][8];
-  const auto byte = [](uint32_t word, int i) { return static_cast<int8_t>(word >> (8 * i)); };
-  for (int lane = 0; lane < kWarp; ++lane) {
-    const auto& part = *static_cast<const Part*>(operands[static_cast<size_t>(lane)].in);
-    const int group = lane / 4;
-    const int place = lane % 4;
-    for (int r = 0; r < 4; ++r)
-      for (int i = 0; i < 4; ++i)
-        a[group + r % 2 * 8][place * 4 + i + r / 2 * 16] = byte(part.a[r], i);
-    for (int r = 0; r < 2; ++r)
-      for (int i = 0; i < 4; ++i) b[place * 4 + i + r * 16][group] = byte(part.b[r], i);
-  }
-  for (int lane = 0; lane < kWarp; ++lane) {
-    const auto& part = *static_cast<const Part*>(operands[static_cast<size_t>(lane)].in);
-    for (int r = 0; r < 4; ++r)
-      for (int k = 0; k < 32; ++k)
-        part.d[r] += a[lane / 4 + r / 2 * 8][k] * b[k][lane % 4 * 2 + r % 2];
-  }
-}
-
-void load_matrices(Operands& operands, bool is_transposed) {
-  for (int lane = 0; lane < kWarp; ++lane) {
-    auto* out = static_cast<uint32_t*>(operands[static_cast<size_t>(lane)].out);
-    for (int matrix = 0; matrix < 4; ++matrix) {
-      uint16_t pair[2];
-      for (int i = 0; i < 2; ++i) {
-        const int row = is_transposed ? lane % 4 * 2 + i : lane / 4;
-        const int col = is_transposed ? lane / 4 : lane % 4 * 2 + i;
-        const void* from = operands[static_cast<size_t>(matrix * 8 + row)].in;
-        std::memcpy(&pair[i], static_cast<const std::byte*>(from) + col * 2, 2);
-      }
-      out[matrix] = pair[0] | (uint32_t{pair[1]} << 16);
-    }
-  }
+void meet(WarpOperation operation, const void* in, void* out, Place place) {
+  current_run->meet(*current, operation, {in, out}, place);
 }
 
 struct ShuffleIn {
@@ -346,27 +345,6 @@ void finish_copies(FiberThread& self, size_t groups_left) {
         std::memset(copy.shared, 0, 16);
     self.committed.erase(self.committed.begin());
   }
-}
-
-// A double holds the product of two 16-bit floats exactly, and their sum with a third to within
-// what matters for one rounding to 16 bits.
-uint32_t fma_pair(uint32_t a, uint32_t b, uint32_t c, DType type) {
-  uint32_t out = 0;
-  for (int i = 0; i < 2; ++i) {
-    const double sum =
-        double{element(a, i, type)} * double{element(b, i, type)} + double{element(c, i, type)};
-    // To f32 rounding to odd: then the second rounding is the only one that counts.
-    auto narrow = static_cast<float>(sum);
-    if (std::isfinite(narrow) && static_cast<double>(narrow) != sum) {
-      auto bits = std::bit_cast<uint32_t>(narrow);
-      const bool is_above = std::fabs(static_cast<double>(narrow)) > std::fabs(sum);
-      if (is_above) --bits;
-      narrow = std::bit_cast<float>(bits | 1u);
-    }
-    const uint16_t bits = type == DType::kF16 ? f32_to_f16(narrow) : f32_to_bf16(narrow);
-    out |= uint32_t{bits} << (16 * i);
-  }
-  return out;
 }
 
 bool is_aligned(const void* at, uintptr_t bytes) {
@@ -390,13 +368,13 @@ void run_grid(const char* name, const LaunchShape& shape, uint64_t seed,
     refuse(fmt::format("{} bytes of shared memory; no GPU has more than {}", shape.shared_bytes,
                        kMostShared));
   SLUICE_ASSERT(!current, "a kernel launches no kernel");
-  BlockRun run(name, shape, seed, body);
-  const int64_t blocks = int64_t{grid.x} * grid.y * grid.z;
-  for (int64_t i = 0; i < blocks; ++i) {
-    const int64_t block = seed % 2 == 1 ? blocks - 1 - i : i;
-    run.run(static_cast<int>(block % grid.x), static_cast<int>(block / grid.x % grid.y),
-            static_cast<int>(block / grid.x / grid.y));
-  }
+  GridRun(name, shape, seed, body).run();
+}
+
+uint32_t count_up(uint32_t* counter) {
+  const uint32_t before = (*counter)++;
+  current_run->pause(*current);
+  return before;
 }
 
 const Thread& thread() { return *current; }
@@ -453,21 +431,20 @@ void copy_async_wait(int groups_left) { finish_copies(*current, static_cast<size
 void load_matrix_x4(uint32_t (&out)[4], const void* row, bool is_transposed, Place place) {
   if (!is_aligned(row, 16)) current_run->stop(*current, "a matrix row not aligned to 16 bytes");
   if (is_transposed)
-    meet([](Operands& operands) { load_matrices(operands, true); }, row, out, place);
+    meet(load_transposed_matrices, row, out, place);
   else
-    meet([](Operands& operands) { load_matrices(operands, false); }, row, out, place);
+    meet(load_matrices, row, out, place);
 }
 
 void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], DType type,
                  Place place) {
   const Fragments<float> part{a, b, d};
-  meet(type == DType::kF16 ? multiply_16_bit<DType::kF16> : multiply_16_bit<DType::kBF16>, &part,
-       nullptr, place);
+  meet(type == DType::kF16 ? multiply_f16 : multiply_bf16, &part, nullptr, place);
 }
 
 void mma_16x8x32_s8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Place place) {
   const Fragments<int> part{a, b, d};
-  meet(multiply_8_bit, &part, nullptr, place);
+  meet(multiply_s8, &part, nullptr, place);
 }
 
 uint32_t fma_half2(uint32_t a, uint32_t b, uint32_t c) { return fma_pair(a, b, c, DType::kF16); }

@@ -2,8 +2,9 @@
 // Runs a grid of blocks on the host, one fiber a thread, for tests of CUDA kernels without a GPU. A
 // block's fibers run until they meet a barrier or a warp operation. The order in which they run is
 // drawn from a seed, so that a missing barrier shows: either all go in turns, and none is far ahead
-// of the others, or warps are greedy, and one goes on until all of it waits for the block. Shared
-// memory is filled with NaN before each
+// of the others, or warps are greedy, and one goes on until all of it waits for the block. Blocks
+// run one after the other, in an order of the seed's too; where one counts up what others count
+// too, its warps being greedy, some others go first. Shared memory is filled with NaN before each
 // block and is exactly as large as asked for (the address sanitizer sees beyond it). Asynchronous
 // copies spoil their destination when issued and land at the wait. Threads that wait for each other
 // in vain, or meet at different places, are an error that names both places. One grid at a time.
@@ -47,7 +48,8 @@ constexpr uint64_t kFirstRandomOrder = 4;
 
 /// Runs `body` once for each thread of the grid. `seed` 0: threads in rising order in turns, 1:
 /// falling; 2: rising order, greedy warps, 3: falling; from kFirstRandomOrder on the order is drawn
-/// anew whenever they are looked through, of greedy warps where it is odd. Throws Error(kInternal)
+/// anew whenever they are looked through, of greedy warps where it is odd. Blocks likewise: rising,
+/// falling where the seed is odd, drawn. Throws Error(kInternal)
 /// naming kernel, block and places when the threads can't go on.
 void run_grid(const char* name, const LaunchShape& shape, uint64_t seed,
               const std::function<void()>& body);
@@ -65,6 +67,7 @@ void block_barrier(Place place);
 void warp_sync(Place place);
 uint32_t shuffle(uint32_t value, int lane, Place place);
 uint32_t ballot(bool value, Place place);
+uint32_t count_up(uint32_t* counter);
 void copy_async(void* shared, const void* global, bool is_valid);
 void copy_async_commit();
 void copy_async_wait(int groups_left);

@@ -54,6 +54,11 @@ inline uint32_t ballot(bool value, host::Place place = host::Place::here()) {
   return host::ballot(value, place);
 }
 
+inline uint32_t count_up(uint32_t* counter) { return host::count_up(counter); }
+inline uint32_t add_shared(uint32_t* word, uint32_t value) {
+  return std::exchange(*word, *word + value);
+}
+
 inline void copy_async16(void* shared, const void* global, bool is_valid) {
   host::copy_async(shared, global, is_valid);
 }

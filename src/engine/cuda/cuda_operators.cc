@@ -304,7 +304,7 @@ void CudaRunner::multiply_rows(const MatrixView& view, Rows in, const std::byte*
     SLUICE_ASSERT(plan.workspace_floats * 4 <= static_cast<int64_t>(areas_.linear.size()),
                   "the plan sizes partial sums");
     return cuda::linear_quantised(x, in.rows, in.cols, w, format, rows, bias, y, ldy, plan,
-                                  reinterpret_cast<float*>(areas_.linear.data()), stream());
+                                  split_space(), stream());
   }
   auto* slab = reinterpret_cast<uint16_t*>(areas_.linear.data());
   const int64_t step = round_down(static_cast<int64_t>(areas_.linear.size()) / (in.cols * 2),
@@ -328,7 +328,7 @@ void CudaRunner::multiply_int8(const WeightFormat& format, Rows in, const std::b
   SLUICE_ASSERT(plan.workspace_floats * 4 <= static_cast<int64_t>(areas_.linear.size()),
                 "the plan sizes partial sums");
   cuda::linear_int8(quantised(in, format), in.rows, in.cols, w, format, rows, bias, y, ldy, plan,
-                    reinterpret_cast<float*>(areas_.linear.data()), stream());
+                    split_space(), stream());
 }
 
 // A slab of codes and its products at a time.

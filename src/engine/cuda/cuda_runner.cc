@@ -43,7 +43,9 @@ CudaRunner::CudaRunner(const RunnerParts& parts, CudaDevice& device, std::span<s
                        ? DType::kBF16
                        : DType::kF16),
       tables_(areas_.tables, staging_.tables, device.compute_stream()),
-      graphs_(device.compute_stream(), uses_graphs && is_resident()) {}
+      graphs_(device.compute_stream(), uses_graphs && is_resident()) {
+  cuda::fill_zero(areas_.counters.data(), static_cast<int64_t>(areas_.counters.size()), stream());
+}
 
 CudaRunner::~CudaRunner() {
   try {
@@ -51,6 +53,11 @@ CudaRunner::~CudaRunner() {
   } catch (const Error&) {
     // Told by the task that queued it.
   }
+}
+
+cuda::SplitSpace CudaRunner::split_space() const noexcept {
+  return {reinterpret_cast<float*>(areas_.linear.data()),
+          reinterpret_cast<uint32_t*>(areas_.counters.data())};
 }
 
 void CudaRunner::run(const Task& task, const MicroBatch& batch, size_t batch_index,

@@ -12,6 +12,7 @@
 #include "kernels/cuda/fp8_rows.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/rows.h"
+#include "kernels/cuda/split_space.h"
 #include "src/base/team.h"
 #include "src/engine/cuda/batch_tables.h"
 #include "src/engine/cuda/cuda_device.h"
@@ -83,6 +84,7 @@ class CudaRunner final : public OperatorRunner {
   void multiply(const MatrixView& view, Rows in, const float* bias, float* y, int64_t ldy);
   void multiply_rows(const MatrixView& view, Rows in, const std::byte* w, int64_t rows,
                      const float* bias, float* y, int64_t ldy);
+  cuda::SplitSpace split_space() const noexcept;
   void multiply_int8(const WeightFormat& format, Rows in, const std::byte* w, int64_t rows,
                      const float* bias, float* y, int64_t ldy);
   /// The codes of x and W in a dense product, of int8 or fp8.

@@ -124,11 +124,12 @@ int64_t sampling_bytes(const DeviceNeed& need) {
   return DeviceSampler::area_bytes(need.model->vocab_size, logit_rows(need));
 }
 
-std::array<int64_t, 10> device_sizes(const DeviceNeed& need) {
+std::array<int64_t, 11> device_sizes(const DeviceNeed& need) {
   return {need.tokens * need.model->workspace_columns * 4 + kMatrices * kLine,
           narrow_bytes(need),
           code_bytes(need),
           linear_bytes(need),
+          cuda::split_counters(need.multiprocessors) * 4,
           cuda::DenseLinear::workspace_bytes(),
           cuda::attention_workspace_floats(need.attention, need.multiprocessors) * 4,
           logit_bytes(need),
@@ -174,8 +175,8 @@ int64_t device_workspace_bytes(const DeviceNeed& need) { return total_of(device_
 
 DeviceAreas split_device_workspace(const DeviceNeed& need, std::span<std::byte> workspace) {
   const auto parts = split(device_sizes(need), workspace);
-  return {parts[0], parts[1], parts[2], parts[3], parts[4],
-          parts[5], parts[6], parts[7], parts[8], parts[9]};
+  return {parts[0], parts[1], parts[2], parts[3], parts[4], parts[5],
+          parts[6], parts[7], parts[8], parts[9], parts[10]};
 }
 
 int64_t host_staging_bytes(const DeviceNeed& need) {

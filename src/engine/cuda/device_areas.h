@@ -19,11 +19,12 @@ struct DeviceNeed {
 };
 
 struct DeviceAreas {
-  std::span<std::byte> rows;    ///< matrices of LayerOps::workspace(), f32
-  std::span<std::byte> narrow;  ///< 16-bit copy of the input of linear layers
-  std::span<std::byte> codes;   ///< the same in 8 bits, of kInt8 and kFp8 activations
-  std::span<std::byte> linear;  ///< partial sums, or dequantised rows
-  std::span<std::byte> dense;   ///< of DenseLinear
+  std::span<std::byte> rows;      ///< matrices of LayerOps::workspace(), f32
+  std::span<std::byte> narrow;    ///< 16-bit copy of the input of linear layers
+  std::span<std::byte> codes;     ///< the same in 8 bits, of kInt8 and kFp8 activations
+  std::span<std::byte> linear;    ///< partial sums, or dequantised rows
+  std::span<std::byte> counters;  ///< of split sums: zeros before the first product
+  std::span<std::byte> dense;     ///< of DenseLinear
   std::span<std::byte> attention;
   std::span<std::byte> logits;
   std::span<std::byte> tables;     ///< positions, page tables: what the host plans for each task

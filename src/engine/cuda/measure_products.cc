@@ -43,18 +43,20 @@ class SizeMeasurement {
         products_(take(options.prompt_rows * n_ * 4, "products to measure")),
         unpacked_(take(round_up(n_, WeightFormat::kPanelRows) * k_ * 2, "unpacked weights")),
         sums_(take(sums_bytes(options, size, processors()), "sums")),
+        counters_(take(cuda::split_counters(processors()) * 4, "counters of split sums")),
         codes_(take(codes_bytes(options, size), "quantised rows to measure")),
         workspace_(take(cuda::DenseLinear::workspace_bytes(), "workspace")),
         pool_(w_, options.rotate_bytes),
         dense_(workspace_.data()) {
     fill_values(DType::kF32, options.prompt_rows * k_, rows_.data(), stream());
+    cuda::fill_zero(counters_.data(), counters_.size(), stream());
   }
 
   static int64_t bytes(const MeasureGpuOptions& options, const MatrixSize& size, int processors) {
     return weights_bytes(options, size) + options.prompt_rows * (size.k * 6 + size.n * 4) +
            round_up(size.n, WeightFormat::kPanelRows) * size.k * 2 +
            sums_bytes(options, size, processors) + codes_bytes(options, size) +
-           cuda::DenseLinear::workspace_bytes() + 8 * 4096;
+           cuda::split_counters(processors) * 4 + cuda::DenseLinear::workspace_bytes() + 9 * 4096;
   }
 
   void plain(DType type) {
@@ -127,6 +129,9 @@ class SizeMeasurement {
   int processors() const noexcept { return device_.properties().multiprocessors; }
   float* y() const noexcept { return products_.as<float>(); }
   float* x() const noexcept { return rows_.as<float>(); }
+  cuda::SplitSpace split_space() const noexcept {
+    return {sums_.as<float>(), counters_.as<uint32_t>()};
+  }
 
   // Those that there is room for, rising, each once.
   std::vector<int64_t> rows(std::vector<int64_t> counts) const {
@@ -155,7 +160,7 @@ class SizeMeasurement {
     const cuda::Rows16 in{typed_rows_.as<uint16_t>(), k_, narrow_};
     add(format, m, false, [&](int round) {
       cuda::linear_quantised(in, m, k_, pool_.at(round), format, n_, nullptr, y(), n_, plan,
-                             sums_.as<float>(), stream());
+                             split_space(), stream());
     });
   }
 
@@ -170,7 +175,7 @@ class SizeMeasurement {
       return add(format, m, true, [&](int round) {
         quantise();
         cuda::linear_int8(in, m, k_, pool_.at(round), format, n_, nullptr, y(), n_, plan,
-                          sums_.as<float>(), stream());
+                          split_space(), stream());
       });
     }
     add(format, m, true, [&](int round) {
@@ -191,7 +196,7 @@ class SizeMeasurement {
       return add(format, m, true, [&](int round) {
         cuda::round_rows_to_fp8(x(), shape, {}, in, stream());
         cuda::linear_quantised(in, m, k_, pool_.at(round), format, n_, nullptr, y(), n_, plan,
-                               sums_.as<float>(), stream());
+                               split_space(), stream());
       });
     }
     const cuda::Fp8Rows in = cuda::fp8_rows(format, m, k_, codes_.data());
@@ -220,6 +225,7 @@ class SizeMeasurement {
   Buffer products_;
   Buffer unpacked_;
   Buffer sums_;
+  Buffer counters_;
   Buffer codes_;
   Buffer workspace_;
   MatrixPool pool_;

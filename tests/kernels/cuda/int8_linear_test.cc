@@ -9,6 +9,7 @@
 #include "kernels/quantise.h"
 #include "kernels/quantised_linear.h"
 #include "tests/kernels/cuda/int8_copy.h"
+#include "tests/kernels/cuda/split_memory.h"
 #include "tests/rounds.h"
 
 namespace sluice::cuda {
@@ -46,9 +47,10 @@ struct Operands {
     const Int8Copy copy(format, m, k);
     copy_rows_for_products(dx.data(), {m, k, k}, {{}, copy.rows()}, nullptr);
     const Int8LinearPlan plan = plan_linear_int8(format, m, n, k, multiprocessors);
-    DeviceArray<float> workspace(static_cast<size_t>(plan.workspace_floats));
+    const SplitMemory split(plan.workspace_floats, multiprocessors);
     linear_int8(copy.rows(), m, k, dw.data(), format, n, has_bias ? db.data() : nullptr, y.data(),
-                ldy, plan, workspace.data(), nullptr);
+                ldy, plan, split.space(), nullptr);
+    split.expect_zeros();
     return y.values();
   }
 
@@ -104,7 +106,10 @@ TEST(CudaInt8Linear, LongRowsAreSplit) {
   for (const char* name : {"int4-g64", "int8", "int8-g128"}) {
     expect_as_reference(name, 3, 40, 3000, 8, 7);
     for (const int64_t k : {6144, 5000}) expect_as_reference(name, 5, 40, k, 8, 9);
+    // More tokens and rows than a block has: several blocks come last, each of its own.
+    for (const int64_t m : {12, 70, 130}) expect_as_reference(name, m, 150, 2100, 12, 11);
   }
+  EXPECT_GT(plan_linear_int8(*parse_weight_format("int8"), 130, 150, 2100, 12).splits, 1);
 }
 
 TEST(CudaInt8Linear, AnyPlanFitsTheWorkspace) {
@@ -119,6 +124,9 @@ TEST(CudaInt8Linear, AnyPlanFitsTheWorkspace) {
     ASSERT_GE(plan.splits * plan.split_columns, format.padded_columns(k));
     ASSERT_LT((plan.splits - 1) * plan.split_columns, format.padded_columns(k));
     ASSERT_LE(plan.workspace_floats, linear_int8_workspace_floats(multiprocessors));
+    if (plan.splits > 1) {
+      ASSERT_LE(plan.workspace_floats / (plan.splits * 128 * 64), split_counters(multiprocessors));
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include "kernels/quantise.h"
 #include "kernels/quantised_linear.h"
 #include "tests/kernels/cuda/device_array.h"
+#include "tests/kernels/cuda/split_memory.h"
 #include "tests/kernels/kernel_testing.h"
 #include "tests/rounds.h"
 #ifdef SLUICE_CUDA_ON_HOST
@@ -52,9 +53,10 @@ void expect_as_reference(const char* name, DType type, int64_t m, int64_t n, int
   const Rows16 rounded{narrow.data(), stride, type};
   copy_rows_for_products(dx.data(), {m, k, k}, {rounded, {}}, nullptr);
   const LinearPlan plan = plan_linear_quantised(format, m, n, k, multiprocessors);
-  DeviceArray<float> workspace(static_cast<size_t>(plan.workspace_floats));
+  const SplitMemory split(plan.workspace_floats, multiprocessors);
   linear_quantised(rounded, m, k, dw.data(), format, n, seed % 2 ? db.data() : nullptr, y.data(),
-                   ldy, plan, workspace.data(), nullptr);
+                   ldy, plan, split.space(), nullptr);
+  split.expect_zeros();
   const auto got = y.values();
   const double value_error =
       format.encoding == Encoding::kNf4 ? (type == DType::kBF16 ? 0x1p-9 : 0x1p-12) : 0.0;
@@ -110,6 +112,40 @@ TEST(CudaQuantisedLinear, LongRowsAreSplit) {
     for (const int64_t k : {6144, 5000}) expect_as_reference(name, types().back(), 5, 40, k, 8, 9);
 }
 
+// The last block adds the sums up in the order of the splits, whoever it is; no other adds one.
+TEST(CudaQuantisedLinear, SplitSumsDoNotDependOnWhoComesLast) {
+#ifdef SLUICE_CUDA_ON_HOST
+  const WeightFormat format = *parse_weight_format("int4-g64");
+  for (const int64_t n : {40, 128, 300}) {
+    constexpr int64_t kM = 5, kK = 4000;
+    const LinearPlan plan = plan_linear_quantised(format, kM, n, kK, 8);
+    ASSERT_GT(plan.splits, 2);
+    Random random(static_cast<uint32_t>(n));
+    DeviceArray<std::byte> w(quantised(format, random.normal(n * kK), n, kK));
+    const int64_t stride = (format.padded_columns(kK) + 7) / 8 * 8;
+    DeviceArray<float> x(random.normal(kM * kK)), bias(random.normal(n));
+    DeviceArray<uint16_t> narrow(static_cast<size_t>(kM * stride));
+    const Rows16 rows{narrow.data(), stride, DType::kF16};
+    copy_rows_for_products(x.data(), {kM, kK, kK}, {rows, {}}, nullptr);
+    std::vector<float> expected;
+    for (uint64_t seed = 0; seed < 12; ++seed) {
+      host::set_seed(seed);
+      SCOPED_TRACE("order of threads " + std::to_string(seed));
+      DeviceArray<float> y(static_cast<size_t>(kM * n));
+      const SplitMemory split(plan.workspace_floats, 8);
+      linear_quantised(rows, kM, kK, w.data(), format, n, bias.data(), y.data(), n, plan,
+                       split.space(), nullptr);
+      split.expect_zeros();
+      if (expected.empty()) expected = y.values();
+      EXPECT_EQ(y.values(), expected);
+    }
+    host::set_seed(0);
+  }
+#else
+  GTEST_SKIP() << "a GPU has its own order";
+#endif
+}
+
 TEST(CudaQuantisedLinear, ThePlanCoversEveryColumnOnce) {
   Random random(3);
   for (int i = 0; i < 2000; ++i) {
@@ -119,6 +155,9 @@ TEST(CudaQuantisedLinear, ThePlanCoversEveryColumnOnce) {
     const LinearPlan plan =
         plan_linear_quantised(format, 5, random.between(1, 50000), k, processors);
     ASSERT_LE(plan.workspace_floats, linear_workspace_floats(5, processors));
+    if (plan.splits > 1) {
+      ASSERT_LE(plan.workspace_floats / (plan.splits * 5 * 128), split_counters(processors));
+    }
     ASSERT_GE(plan.splits, 1);
     ASSERT_EQ(plan.split_columns % 128, 0);
     ASSERT_GE(plan.splits * plan.split_columns, format.padded_columns(k));

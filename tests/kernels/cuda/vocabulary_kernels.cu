@@ -182,6 +182,26 @@ SLUICE_KERNEL(64) wrong_kernel(Mistake mistake, const float* in, float* out) {
 #endif
 
 int blocks_for(int n) { return (n + kThreads - 1) / kThreads; }
+
+SLUICE_KERNEL(64)
+sum_in_last_block_kernel(const float* in, float* left, uint32_t* counter, float* out,
+                         bool has_barrier) {
+  auto* flag = reinterpret_cast<int*>(shared_memory());
+  const int threads = block_threads();
+  left[block_x() * threads + thread_index()] = in[block_x() * threads + thread_index()];
+  if (has_barrier) {
+    if (!is_last_block(counter, grid_x(), flag)) return;
+  } else {
+    if (thread_index() == 0)
+      *flag = count_up(counter) + 1 == static_cast<uint32_t>(grid_x()) ? 1 : 0;
+    block_sync();
+    if (*flag == 0) return;
+  }
+  float sum = 0;
+  for (int block = 0; block < grid_x(); ++block) sum += left[block * threads + thread_index()];
+  out[thread_index()] = sum;
+}
+
 }  // namespace
 
 void all_halves(float* of_half, float* of_bf16) {
@@ -218,6 +238,11 @@ void pipeline(const Words4* in, int lines, Words4* out) {
 }
 void functions(const float* x, int n, float* out) {
   launch("functions", functions_kernel, {blocks_for(n)}, kThreads, 0, nullptr, x, n, out);
+}
+void sum_in_last_block(const float* in, int blocks, float* left, uint32_t* counter, float* out,
+                       bool has_barrier) {
+  launch("sum_in_last_block", sum_in_last_block_kernel, {blocks}, 64, 4, nullptr, in, left, counter,
+         out, has_barrier);
 }
 #ifndef __CUDACC__
 void wrong(Mistake mistake, const float* in, float* out) {

@@ -310,7 +310,41 @@ TEST(CudaVocabulary, FunctionsAreCloseToTheirs) {
   }
 }
 
+// What the last of some blocks makes of what all have left.
+std::vector<float> summed_in_last_block(const std::vector<float>& values, int blocks) {
+  DeviceArray<float> in(values), out(64);
+  DeviceArray<float> left(
+      std::vector<float>(values.size(), std::numeric_limits<float>::quiet_NaN()));
+  DeviceArray<uint32_t> counter(std::vector<uint32_t>{0});
+  sum_in_last_block(in.data(), blocks, left.data(), counter.data(), out.data());
+  EXPECT_EQ(counter.values().front(), 0u);
+  return out.values();
+}
+
+TEST(CudaVocabulary, TheLastBlockSeesWhatAllHaveWritten) {
+  for (const int blocks : {1, 2, 5, 23}) {
+    std::vector<float> values(static_cast<size_t>(64 * blocks));
+    std::iota(values.begin(), values.end(), 1.0f);
+    std::vector<float> expected(64, 0.0f);
+    for (size_t i = 0; i < values.size(); ++i) expected[i % 64] += values[i];
+    in_any_order([&] { EXPECT_EQ(summed_in_last_block(values, blocks), expected) << blocks; });
+  }
+}
+
 #ifdef SLUICE_CUDA_ON_HOST
+// Greedy warps count up before others of their block have written: that shows.
+TEST(CudaOnHost, ABarrierMissingBeforeCountingShows) {
+  const std::vector<float> values(64 * 3, 1.0f);
+  host::set_seed(2);
+  DeviceArray<float> in(values), out(64);
+  DeviceArray<float> left(
+      std::vector<float>(values.size(), std::numeric_limits<float>::quiet_NaN()));
+  DeviceArray<uint32_t> counter(std::vector<uint32_t>{0});
+  sum_in_last_block(in.data(), 3, left.data(), counter.data(), out.data(), false);
+  EXPECT_NE(out.values(), std::vector<float>(64, 3.0f));
+  host::set_seed(0);
+}
+
 // What the wrong kernel leaves, or the error that stops it.
 std::string outcome(Mistake mistake, uint64_t seed) {
   std::vector<float> values(64), mirrored(64);
