@@ -416,7 +416,8 @@ uint32_t ballot(bool value, Place place) {
 void copy_async(void* shared, const void* global, bool is_valid) {
   if (!is_aligned(shared, 16) || !is_aligned(global, 16))
     current_run->stop(*current, "an asynchronous copy that is not aligned to 16 bytes");
-  if (!global) current_run->stop(*current, "an asynchronous copy from nowhere");
+  if (!is_on_device(global, 16))
+    current_run->stop(*current, "an asynchronous copy from outside the device's memory");
   std::memset(shared, kPoison, 16);
   current->issued.push_back({shared, is_valid ? global : nullptr});
 }

@@ -58,6 +58,9 @@ void run_grid(const char* name, const LaunchShape& shape, uint64_t seed,
 void enqueue_kernel(const char* name, const LaunchShape& shape, Stream stream,
                     std::function<void()> body);
 
+/// Whether all of these bytes are one allocation's of the host's driver; asked by kernels.
+bool is_on_device(const void* at, int64_t bytes);
+
 /// Queues anything else.
 void enqueue_work(Stream stream, std::function<void()> work);
 

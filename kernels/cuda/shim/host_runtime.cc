@@ -220,6 +220,15 @@ void enqueue_kernel(const char* name, const LaunchShape& shape, Stream stream,
   });
 }
 
+bool is_on_device(const void* at, int64_t bytes) {
+  const Driver& the = driver();  // who runs a kernel holds its mutex
+  const auto* begin = static_cast<const std::byte*>(at);
+  const auto after = the.allocations.upper_bound(const_cast<void*>(at));
+  if (after == the.allocations.begin()) return false;
+  const auto& [memory, size] = *std::prev(after);
+  return begin + bytes <= static_cast<const std::byte*>(memory) + size;
+}
+
 void enqueue_work(Stream stream, std::function<void()> work) {
   enqueue(reinterpret_cast<cudaStream_t>(stream), {std::move(work), nullptr, 0});
 }
