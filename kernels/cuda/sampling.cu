@@ -11,8 +11,9 @@ static_assert(2 * kPivots <= kWarps, "a warp adds up each sum");
 constexpr int kByValue = 4;  // first passes of the search, which halve distances instead of ranks
 constexpr int kMostPasses = kByValue + 12;  // 32 bits, at least 3 a pass; and what rounding costs
 constexpr int kSampledWords = sizeof(SampledRow) / sizeof(uint32_t);
-constexpr int64_t kScratchBytes =
-    (2 * kPivots + 1) * kWarps * static_cast<int64_t>(sizeof(uint64_t));
+constexpr int64_t kSumBytes = (2 * kPivots + 1) * kWarps * static_cast<int64_t>(sizeof(uint64_t));
+constexpr int kMostListed = 4096;  // keys that the search keeps in shared memory
+constexpr int64_t kScratchBytes = kSumBytes + (kMostListed + 1) * int64_t{sizeof(uint32_t)};
 
 // Floats as integers of the same order; both zeros are one.
 SLUICE_DEVICE uint32_t key_of(float value) {
@@ -138,16 +139,30 @@ struct Above {
 struct Between {
   Above low;   // reaches what is searched
   Above high;  // does not
+  uint64_t target = 0;
 };
 
-// Where between `low` and `high` the sum over the tokens from there up reaches `target`: of their
-// weights, or their number. Ends when no token or one value only is between.
-template <bool kByWeight>
-SLUICE_DEVICE Between search(const RowView& row, Between range, uint64_t target, float largest,
-                             float temperature, uint64_t* scratch) {
+// Where between `low` and `high` the sum over the tokens from there up reaches a target: of their
+// weights, or their number. Ends when no token or one value only is between. What all weigh, which
+// the target may depend on, comes with the first pass; once few tokens are between, a pass over the
+// row makes a list of them, and the passes after it look at no others.
+template <bool kByWeight, class TargetOf>
+SLUICE_DEVICE Between search(const RowView& row, Between range, const TargetOf& target_of,
+                             float largest, float temperature, uint64_t* scratch) {
+  auto* listed = reinterpret_cast<uint32_t*>(reinterpret_cast<std::byte*>(scratch) + kSumBytes);
+  uint32_t* list = listed + 1;
+  bool is_listed = false;
+  if (!kByWeight) range.target = target_of(0);
   for (int pass = 0; pass < kMostPasses; ++pass) {
     const uint32_t width = range.high.key - range.low.key;
-    if (width <= 1 || range.low.count - range.high.count <= 1) break;
+    const uint64_t between = range.low.count - range.high.count;
+    const bool weighs_all = kByWeight && pass == 0;
+    if (!weighs_all && (width <= 1 || between <= 1)) break;
+    const bool makes_list = !is_listed && between <= kMostListed;
+    if (makes_list) {
+      if (thread_index() == 0) *listed = 0;
+      block_sync();
+    }
     uint32_t pivots[kPivots];
     const float low = value_of(range.low.key);
     const float step = (value_of(range.high.key) - low) / (kPivots + 1);
@@ -159,27 +174,37 @@ SLUICE_DEVICE Between search(const RowView& row, Between range, uint64_t target,
       pivots[i] = pass < kByValue ? by_value : by_rank;
       if (pivots[i] < range.low.key || pivots[i] > range.high.key) pivots[i] = by_rank;
     }
+    if (weighs_all) pivots[0] = range.low.key;
     // Tokens at or above each pivot, and their weights.
     constexpr int kSums = kByWeight ? 2 * kPivots : kPivots;
     uint64_t sums[kSums] = {};
-    for (int32_t token = thread_index(); token < row.vocab_size; token += kThreads) {
-      const uint32_t key = row.key(token);
+    const int32_t count = is_listed ? static_cast<int32_t>(*listed) : row.vocab_size;
+    for (int32_t i = thread_index(); i < count; i += kThreads) {
+      const uint32_t key = is_listed ? list[i] : row.key(i);
       if (key < range.low.key || key >= range.high.key) continue;
+      if (makes_list) list[add_shared(listed, 1)] = key;
       const uint64_t weight = kByWeight ? weight_of(key, largest, temperature) : 0;
       SLUICE_UNROLL
-      for (int i = 0; i < kPivots; ++i) {
-        if (key < pivots[i]) continue;
-        sums[i] += 1;
-        if constexpr (kByWeight) sums[kPivots + i] += weight;
+      for (int p = 0; p < kPivots; ++p) {
+        if (key < pivots[p]) continue;
+        sums[p] += 1;
+        if constexpr (kByWeight) sums[kPivots + p] += weight;
       }
     }
     over_block<Sum>(sums, scratch);
+    is_listed = is_listed || makes_list;
+    if constexpr (kByWeight) {
+      if (weighs_all) {
+        range.low.weight = range.high.weight + sums[kPivots];
+        range.target = target_of(range.low.weight);
+      }
+    }
     const Above high = range.high;
     SLUICE_UNROLL
     for (int i = 0; i < kPivots; ++i) {
       Above one{pivots[i], high.count + sums[i], 0};
       if constexpr (kByWeight) one.weight = high.weight + sums[kPivots + i];
-      if ((kByWeight ? one.weight : one.count) >= target) {
+      if ((kByWeight ? one.weight : one.count) >= range.target) {
         if (one.key > range.low.key) range.low = one;
       } else if (one.key < range.high.key) {
         range.high = one;
@@ -230,8 +255,9 @@ SLUICE_DEVICE int32_t draw(const SamplingRow& how, const RowView& row, const Sur
   const Above none{static_cast<uint32_t>(all.best >> 32) + 1, 0, 0};
   Above kept{all.least, all.count, 0};
   if (how.top_k > 0 && static_cast<uint32_t>(how.top_k) < all.count)
-    kept = search<false>(row, {kept, none}, static_cast<uint64_t>(how.top_k), largest, temperature,
-                         scratch)
+    kept = search<false>(
+               row, {kept, none}, [&](uint64_t) { return static_cast<uint64_t>(how.top_k); },
+               largest, temperature, scratch)
                .low;
   // Of tokens with the least kept value, those up to `last_equal` are.
   int32_t last_equal = row.vocab_size;
@@ -249,28 +275,29 @@ SLUICE_DEVICE int32_t draw(const SamplingRow& how, const RowView& row, const Sur
     return total[0];
   };
   if (how.top_p < 1.0f) {
-    kept.weight = sum([&](int32_t token) {
-      const uint32_t key = row.key(token);
-      return key < kept.key ? uint64_t{0} : weight_of(key, largest, temperature);
-    });
-    const double share = static_cast<double>(how.top_p) - 1e-7;
-    const double wanted = share > 0 ? share * static_cast<double>(kept.weight) : 0;
-    const uint64_t target = wanted >= 1 ? static_cast<uint64_t>(wanted) : 1;
-    const Between edge = search<true>(row, {kept, none}, target, largest, temperature, scratch);
+    const auto target_of = [&](uint64_t all_weigh) {
+      const double share = static_cast<double>(how.top_p) - 1e-7;
+      const double wanted = share > 0 ? share * static_cast<double>(all_weigh) : 0;
+      return wanted >= 1 ? static_cast<uint64_t>(wanted) : uint64_t{1};
+    };
+    const Between edge = search<true>(row, {kept, none}, target_of, largest, temperature, scratch);
     kept = edge.low;
     const uint64_t equals = edge.low.count - edge.high.count;
     if (equals > 1) {
       const uint64_t each = (edge.low.weight - edge.high.weight) / equals;
-      const uint64_t missing = target - edge.high.weight;
+      const uint64_t missing = edge.target - edge.high.weight;
       const uint64_t needed = each > 0 ? (missing + each - 1) / each : equals;
-      if (needed < equals)
+      if (needed < equals) {
         last_equal = reach(
             row.vocab_size, needed - 1,
             [&](int32_t token) { return row.key(token) == kept.key ? uint64_t{1} : uint64_t{0}; },
             scratch);
+        kept.weight = edge.high.weight + needed * each;
+      }
     }
   }
-  const uint64_t total = sum(weight_at);
+  // What top-p keeps has been weighed, but for what min-p takes of it.
+  const uint64_t total = how.top_p < 1.0f && how.min_p <= 0 ? kept.weight : sum(weight_at);
   const auto target = static_cast<uint64_t>(how.uniform * static_cast<double>(total));
   return reach(row.vocab_size, target < total ? target : total - 1, weight_at, scratch);
 }

@@ -166,10 +166,12 @@ Case random_case(std::mt19937& random, size_t vocab) {
 }
 
 TEST(CudaSampling, ChoosesAsTheHost) {
-  for (const size_t vocab : {5, 64, 257, 1000, 2053}) {
+  // Of the largest the search looks at whole rows before it lists what is left.
+  for (const size_t vocab : {5, 64, 257, 1000, 2053, 16001}) {
     std::mt19937 random(static_cast<uint32_t>(vocab));
     std::vector<Case> cases;
-    for (int i = 0; i < (vocab < 1000 ? 40 : 16); ++i) cases.push_back(random_case(random, vocab));
+    for (int i = 0; i < (vocab < 1000 ? 40 : vocab < 10000 ? 16 : 6); ++i)
+      cases.push_back(random_case(random, vocab));
     const auto rows = sample_all(cases);
     for (size_t i = 0; i < cases.size(); ++i) {
       SCOPED_TRACE("vocabulary " + std::to_string(vocab) + ", row " + std::to_string(i));
@@ -223,6 +225,20 @@ TEST(CudaSampling, OfEqualTokensTheLowestComeFirst) {
   expect_drawn(sample_one(one), one);
   one.params.temperature = 0;
   EXPECT_EQ(sample_one(one).token, 0);
+}
+
+// What weighs as much as min-p asks for stays.
+TEST(CudaSampling, TheLikeliestPassAnyMinP) {
+  Case one;
+  one.logits.assign(300, -2.0f);
+  for (const size_t token : {20, 120, 220}) one.logits[token] = 1.5f;
+  one.params.min_p = 1;
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    one.params.seed = seed;
+    const SampledRow row = sample_one(one);
+    EXPECT_EQ(row.token % 100, 20);
+    expect_drawn(row, one);
+  }
 }
 
 TEST(CudaSampling, ExtremesKeepTheirOrder) {
