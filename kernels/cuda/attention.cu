@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_block.h"
 
@@ -50,6 +52,9 @@ merge_kernel(kernels::AttentionShape shape, AttentionArguments arguments) {
   }
 }
 
+template <class Value, Value kValue>
+using Constant = std::integral_constant<Value, kValue>;
+
 template <KvKind kKind, int kDim>
 void run_items(const kernels::AttentionShape& shape, const AttentionPlan& plan,
                const AttentionArguments& arguments, Stream stream) {
@@ -65,26 +70,39 @@ void run_items(const kernels::AttentionShape& shape, const AttentionPlan& plan,
            FewRows::kThreads, FewRows::Budget::kSharedBytes, stream, shape, arguments, tiles);
 }
 
-template <KvKind kKind>
-void run_kind(const kernels::AttentionShape& shape, const AttentionPlan& plan,
-              const AttentionArguments& arguments, Stream stream) {
-  switch (padded_head_dim(shape.head_dim)) {
-    case 64: return run_items<kKind, 64>(shape, plan, arguments, stream);
-    case 128: return run_items<kKind, 128>(shape, plan, arguments, stream);
-    default: return run_items<kKind, 256>(shape, plan, arguments, stream);
+// Calls visit(kind, dim) with the two as constants.
+template <class Visit>
+void with_kernel(const kernels::AttentionShape& shape, const Visit& visit) {
+  const auto with_dim = [&](auto kind) {
+    switch (padded_head_dim(shape.head_dim)) {
+      case 64: return visit(kind, Constant<int, 64>());
+      case 128: return visit(kind, Constant<int, 128>());
+      default: return visit(kind, Constant<int, 256>());
+    }
+  };
+  switch (kind_of(shape.kv_dtype)) {
+    case KvKind::kF16: return with_dim(Constant<KvKind, KvKind::kF16>());
+    case KvKind::kBF16: return with_dim(Constant<KvKind, KvKind::kBF16>());
+    case KvKind::kInt8: return with_dim(Constant<KvKind, KvKind::kInt8>());
+    case KvKind::kInt4: return with_dim(Constant<KvKind, KvKind::kInt4>());
   }
 }
 
 }  // namespace
 
+int64_t few_rows_shared_bytes(const kernels::AttentionShape& shape) {
+  int64_t bytes = 0;
+  with_kernel(shape, [&](auto kind, auto dim) {
+    bytes = AttentionBlock<kind.value, dim.value, true>::Budget::kSharedBytes;
+  });
+  return bytes;
+}
+
 void attention(const kernels::AttentionShape& shape, const AttentionPlan& plan,
                const AttentionArguments& arguments, Stream stream) {
-  switch (kind_of(shape.kv_dtype)) {
-    case KvKind::kF16: run_kind<KvKind::kF16>(shape, plan, arguments, stream); break;
-    case KvKind::kBF16: run_kind<KvKind::kBF16>(shape, plan, arguments, stream); break;
-    case KvKind::kInt8: run_kind<KvKind::kInt8>(shape, plan, arguments, stream); break;
-    case KvKind::kInt4: run_kind<KvKind::kInt4>(shape, plan, arguments, stream); break;
-  }
+  with_kernel(shape, [&](auto kind, auto dim) {
+    run_items<kind.value, dim.value>(shape, plan, arguments, stream);
+  });
   if (!plan.merges.empty())
     launch("attention_merge", merge_kernel,
            {static_cast<int>(plan.merges.size()), shape.num_kv_heads}, kMergeThreads, 0, stream,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/cuda/multiprocessors.h"
 #include "kernels/cuda/types.h"
 
 namespace sluice::cuda {
@@ -48,15 +49,17 @@ struct AttentionPlan {
 
 /// True for what the kernels know: f16, bf16 (not on Turing), int8, int4; heads of at most 256.
 bool takes_attention(const kernels::AttentionShape& shape) noexcept;
-/// Contexts of few tokens are split until `multiprocessors` have enough to do.
+/// Contexts of few tokens are split until all `processors` have enough to do.
 AttentionPlan plan_attention(const kernels::AttentionShape& shape,
-                             std::span<const AttentionRun> runs, int multiprocessors);
+                             std::span<const AttentionRun> runs, const Multiprocessors& processors);
+/// Blocks of few rows that a multiprocessor is taken to hold.
+int attention_blocks(const kernels::AttentionShape& shape, const Multiprocessors& processors);
 /// Most workspace that any plan asks for.
 int64_t attention_workspace_floats(const kernels::AttentionShape& shape,
-                                   int multiprocessors) noexcept;
+                                   const Multiprocessors& processors) noexcept;
 /// Most items of any plan for `rows` new tokens of at most as many runs.
 int64_t attention_most_items(const kernels::AttentionShape& shape, int64_t rows,
-                             int multiprocessors) noexcept;
+                             const Multiprocessors& processors) noexcept;
 
 /// All on the device: q [rows, num_heads * head_dim] f32, `out` alike, pages: addresses of pages.
 struct AttentionArguments {

@@ -32,7 +32,7 @@ class AttentionBlock {
     static constexpr int kTurnsAhead = 1;
     // Codes are decoded beside what a tile of rows keeps in registers.
     static constexpr int kPlannedBlocks =
-        attention_blocks(kDim) - (kHasFewRows || !Tiles::kIsStaged ? 0 : 1);
+        most_attention_blocks(kDim) - (kHasFewRows || !Tiles::kIsStaged ? 0 : 1);
   };
 
   SLUICE_DEVICE AttentionBlock(const kernels::AttentionShape& shape,

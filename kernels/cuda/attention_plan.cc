@@ -8,8 +8,8 @@ namespace sluice::cuda {
 namespace {
 constexpr int64_t kLeastPositions = 256;  // of a split: less is not worth a merge
 
-int64_t most_splits(const kernels::AttentionShape& shape, int multiprocessors) {
-  const int64_t fit = int64_t{attention_blocks(padded_head_dim(shape.head_dim))} * multiprocessors;
+int64_t most_splits(const kernels::AttentionShape& shape, const Multiprocessors& processors) {
+  const int64_t fit = int64_t{attention_blocks(shape, processors)} * processors.count;
   return std::max<int64_t>(1, fit / shape.num_kv_heads);
 }
 
@@ -18,6 +18,11 @@ int64_t split_floats(const kernels::AttentionShape& shape) {
 }
 }  // namespace
 
+int attention_blocks(const kernels::AttentionShape& shape, const Multiprocessors& processors) {
+  return blocks_that_fit(processors, most_attention_blocks(padded_head_dim(shape.head_dim)),
+                         few_rows_shared_bytes(shape));
+}
+
 bool takes_attention(const kernels::AttentionShape& shape) noexcept {
   return shape.head_dim <= 256 && shape.sparsity >= 1 &&
          (shape.kv_dtype.is_quantised() || shape.kv_dtype.dtype == DType::kF16 ||
@@ -25,19 +30,20 @@ bool takes_attention(const kernels::AttentionShape& shape) noexcept {
 }
 
 int64_t attention_workspace_floats(const kernels::AttentionShape& shape,
-                                   int multiprocessors) noexcept {
+                                   const Multiprocessors& processors) noexcept {
   // Parts are rounded up, but only runs longer than a part are cut: at most twice as many.
-  return 2 * most_splits(shape, multiprocessors) * split_floats(shape);
+  return 2 * most_splits(shape, processors) * split_floats(shape);
 }
 
 int64_t attention_most_items(const kernels::AttentionShape& shape, int64_t rows,
-                             int multiprocessors) noexcept {
+                             const Multiprocessors& processors) noexcept {
   const int64_t group = shape.num_heads / shape.num_kv_heads;
-  return rows * group / kFewRows + rows + 2 * most_splits(shape, multiprocessors);
+  return rows * group / kFewRows + rows + 2 * most_splits(shape, processors);
 }
 
 AttentionPlan plan_attention(const kernels::AttentionShape& shape,
-                             std::span<const AttentionRun> runs, int multiprocessors) {
+                             std::span<const AttentionRun> runs,
+                             const Multiprocessors& processors) {
   const int32_t group = shape.num_heads / shape.num_kv_heads;
   const int32_t tile_rows = tile_of(shape.head_dim);
   // Items begin at a block of turned keys.
@@ -67,7 +73,7 @@ AttentionPlan plan_attention(const kernels::AttentionShape& shape,
     }
   }
   plan.tile_items = static_cast<int64_t>(plan.items.size());
-  const int64_t splits = most_splits(shape, multiprocessors);
+  const int64_t splits = most_splits(shape, processors);
   const int64_t each = std::max(kLeastPositions, (few_positions + splits - 1) / splits);
   int32_t used = 0;
   for (size_t i = 0; i < runs.size(); ++i) {

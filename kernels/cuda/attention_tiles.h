@@ -2,6 +2,8 @@
 // Tile sizes of the attention kernels, which the plan must know too.
 #include <cstdint>
 
+#include "kernels/attention.h"
+
 namespace sluice::cuda {
 
 /// Packed rows that one matrix instruction takes: runs of at most this many split their context
@@ -19,7 +21,10 @@ constexpr int32_t tile_of(int32_t head_dim) noexcept {
   return 16 * attention_warps(padded_head_dim(head_dim));
 }
 
-/// Blocks that a multiprocessor holds: what their registers are held to, and plans count with.
-constexpr int attention_blocks(int32_t padded_dim) noexcept { return padded_dim > 64 ? 3 : 4; }
+/// Blocks that a multiprocessor holds, where it has the shared memory: what registers are held to.
+constexpr int most_attention_blocks(int32_t padded_dim) noexcept { return padded_dim > 64 ? 3 : 4; }
+
+/// Shared memory of a block of few rows.
+int64_t few_rows_shared_bytes(const kernels::AttentionShape& shape);
 
 }  // namespace sluice::cuda

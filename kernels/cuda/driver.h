@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/multiprocessors.h"
 #include "kernels/cuda/types.h"
 
 namespace sluice::cuda {
@@ -19,7 +20,7 @@ namespace sluice::cuda {
 struct DeviceProperties {
   std::string name;
   int compute_capability = 0;  ///< 75, 80, 86, 90 ...
-  int multiprocessors = 0;
+  Multiprocessors multiprocessors;
   int64_t memory_bytes = 0;
   int64_t shared_bytes_per_block = 0;  ///< the most a kernel may ask for
   bool has_bf16 = false;               ///< matrix products of bf16

@@ -49,7 +49,9 @@ std::vector<DeviceProperties> devices() noexcept {
     DeviceProperties device;
     device.name = properties.name;
     device.compute_capability = properties.major * 10 + properties.minor;
-    device.multiprocessors = properties.multiProcessorCount;
+    device.multiprocessors = {properties.multiProcessorCount,
+                              static_cast<int64_t>(properties.sharedMemPerMultiprocessor),
+                              static_cast<int64_t>(properties.reservedSharedMemPerBlock)};
     device.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
     device.shared_bytes_per_block = static_cast<int64_t>(properties.sharedMemPerBlockOptin);
     device.has_bf16 = device.compute_capability >= 80;

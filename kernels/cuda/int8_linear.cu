@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/cuda/int8_linear_block.h"
 
@@ -22,47 +23,73 @@ int8_linear_kernel(Int8LinearArguments arguments) {
 // Rows of x of a block.
 int64_t tokens_of(int64_t m) { return m <= 8 ? 8 : m <= 16 ? 16 : m <= 32 ? 32 : kMostTokens; }
 
-template <Encoding kEncoding, int kTiles, int kRun>
-void run_tiles(const Int8LinearArguments& arguments, Stream stream) {
-  // Blocks that share panels are neighbours: their codes come from memory once.
-  const Grid grid{static_cast<int>(blocks_of(arguments.m, 8 * kTiles)),
-                  static_cast<int>(blocks_of(arguments.n, kPanelRows)), arguments.splits};
-  launch("int8_linear", int8_linear_kernel<kEncoding, kTiles, kRun>, grid, kLinearThreads,
-         Int8LinearBlock<kEncoding, kTiles, kRun>::Budget::kSharedBytes, stream, arguments);
-}
+template <int kValue>
+using Constant = std::integral_constant<int, kValue>;
 
-template <Encoding kEncoding, int kRun>
-void run_linear_int8(const Int8LinearArguments& arguments, Stream stream) {
-  switch (tokens_of(arguments.m)) {
-    case 8: return run_tiles<kEncoding, 1, kRun>(arguments, stream);
-    case 16: return run_tiles<kEncoding, 2, kRun>(arguments, stream);
-    case 32: return run_tiles<kEncoding, 4, kRun>(arguments, stream);
-    default: return run_tiles<kEncoding, 8, kRun>(arguments, stream);
+// Calls visit(tiles, run) with the two as constants.
+template <class Run, class Visit>
+void with_tiles(int64_t m, Run run, const Visit& visit) {
+  switch (tokens_of(m)) {
+    case 8: return visit(Constant<1>(), run);
+    case 16: return visit(Constant<2>(), run);
+    case 32: return visit(Constant<4>(), run);
+    default: return visit(Constant<8>(), run);
   }
 }
 
-void run_linear_int8(const WeightFormat& format, const Int8LinearArguments& arguments,
-                     Stream stream) {
-  const PanelShape& panel = arguments.panel;
-  if (format.encoding == Encoding::kInt8) {
+// The kernel that takes m rows of x with panels of this encoding.
+template <Encoding kEncoding, class Visit>
+void with_kernel(const PanelShape& panel, int64_t m, const Visit& visit) {
+  if constexpr (kEncoding == Encoding::kInt8) {
     if (panel.columns == panel.group_columns && panel.columns % 64 == 0)
-      return run_linear_int8<Encoding::kInt8, 0>(arguments, stream);
-    return run_linear_int8<Encoding::kInt8, 32>(arguments, stream);
+      return with_tiles(m, Constant<0>(), visit);
+    return with_tiles(m, Constant<32>(), visit);
+  } else {
+    switch (panel.group_columns) {
+      case 32: return with_tiles(m, Constant<32>(), visit);
+      case 64: return with_tiles(m, Constant<64>(), visit);
+      default: return with_tiles(m, Constant<128>(), visit);
+    }
   }
-  switch (panel.group_columns) {
-    case 32: return run_linear_int8<Encoding::kInt4, 32>(arguments, stream);
-    case 64: return run_linear_int8<Encoding::kInt4, 64>(arguments, stream);
-    default: return run_linear_int8<Encoding::kInt4, 128>(arguments, stream);
-  }
+}
+
+template <Encoding kEncoding>
+int64_t shared_bytes(const PanelShape& panel, int64_t m) {
+  int64_t bytes = 0;
+  with_kernel<kEncoding>(panel, m, [&](auto tiles, auto run) {
+    bytes = Int8LinearBlock<kEncoding, tiles.value, run.value>::Budget::kSharedBytes;
+  });
+  return bytes;
+}
+
+template <Encoding kEncoding>
+void run_linear_int8(const Int8LinearArguments& arguments, Stream stream) {
+  with_kernel<kEncoding>(arguments.panel, arguments.m, [&](auto tiles, auto run) {
+    // Blocks that share panels are neighbours: their codes come from memory once.
+    const Grid grid{static_cast<int>(blocks_of(arguments.m, 8 * tiles.value)),
+                    static_cast<int>(blocks_of(arguments.n, kPanelRows)), arguments.splits};
+    launch("int8_linear", int8_linear_kernel<kEncoding, tiles.value, run.value>, grid,
+           kLinearThreads, Int8LinearBlock<kEncoding, tiles.value, run.value>::Budget::kSharedBytes,
+           stream, arguments);
+  });
 }
 }  // namespace
 
+int linear_int8_blocks(const WeightFormat& format, int64_t m, int64_t k,
+                       const Multiprocessors& processors) {
+  const PanelShape panel = panel_shape(format, k);
+  return blocks_that_fit(processors, kBlocksEach,
+                         format.encoding == Encoding::kInt8
+                             ? shared_bytes<Encoding::kInt8>(panel, m)
+                             : shared_bytes<Encoding::kInt4>(panel, m));
+}
+
 Int8LinearPlan plan_linear_int8(const WeightFormat& format, int64_t m, int64_t n, int64_t k,
-                                int multiprocessors) {
+                                const Multiprocessors& processors) {
   const int64_t blocks = blocks_of(n, kPanelRows);
-  const ColumnSplit split =
-      split_columns(format.padded_columns(k),
-                    blocks * std::max<int64_t>(1, blocks_of(m, kMostTokens)), multiprocessors);
+  const int64_t fit = int64_t{linear_int8_blocks(format, m, k, processors)} * processors.count;
+  const ColumnSplit split = split_columns(
+      format.padded_columns(k), blocks * std::max<int64_t>(1, blocks_of(m, kMostTokens)), fit);
   Int8LinearPlan plan{split.splits, split.columns, 0};
   const int64_t tokens = tokens_of(m);
   if (plan.splits > 1)
@@ -71,8 +98,8 @@ Int8LinearPlan plan_linear_int8(const WeightFormat& format, int64_t m, int64_t n
 }
 
 // Splits times the blocks that a split has are at most what split_columns() allows.
-int64_t linear_int8_workspace_floats(int multiprocessors) noexcept {
-  return kMostWaves * kBlocksEach * multiprocessors * kMostTokens * kPanelRows;
+int64_t linear_int8_workspace_floats(const Multiprocessors& processors) noexcept {
+  return kMostWaves * kBlocksEach * processors.count * kMostTokens * kPanelRows;
 }
 
 void linear_int8(const Int8Rows& x, int64_t m, int64_t k, const std::byte* w,
@@ -91,7 +118,10 @@ void linear_int8(const Int8Rows& x, int64_t m, int64_t k, const std::byte* w,
   arguments.ldy = ldy;
   arguments.splits = plan.splits;
   arguments.split = space;
-  run_linear_int8(format, arguments, stream);
+  if (format.encoding == Encoding::kInt8)
+    run_linear_int8<Encoding::kInt8>(arguments, stream);
+  else
+    run_linear_int8<Encoding::kInt4>(arguments, stream);
 }
 
 }  // namespace sluice::cuda

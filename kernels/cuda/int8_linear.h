@@ -18,9 +18,12 @@ struct Int8LinearPlan {
   int64_t workspace_floats = 0;
 };
 Int8LinearPlan plan_linear_int8(const WeightFormat& format, int64_t m, int64_t n, int64_t k,
-                                int multiprocessors);
+                                const Multiprocessors& processors);
+/// Blocks of a multiprocessor that the plan counts with.
+int linear_int8_blocks(const WeightFormat& format, int64_t m, int64_t k,
+                       const Multiprocessors& processors);
 /// Of any plan, at most.
-int64_t linear_int8_workspace_floats(int multiprocessors) noexcept;
+int64_t linear_int8_workspace_floats(const Multiprocessors& processors) noexcept;
 
 /// x: m rows of k columns, quantised for `format`, which kernels::takes_int8_activations. w [n, k]
 /// panels, 16-byte aligned. y [m, n] f32, row stride ldy; bias [n] or null.

@@ -16,10 +16,9 @@ PanelShape panel_shape(const WeightFormat& format, int64_t k) {
 
 // Blocks that fit the GPU run at once, in waves; each takes as long as its columns and what it
 // takes to begin, in columns.
-ColumnSplit split_columns(int64_t columns, int64_t blocks, int multiprocessors) {
+ColumnSplit split_columns(int64_t columns, int64_t blocks, int64_t fit) {
   constexpr int64_t kLeastColumns = 2 * kChunkColumns;  // fewer are not worth a pass over the sums
   constexpr int64_t kBeginColumns = 2 * kChunkColumns;  // 1 us of a block's share of 4.8 TB/s
-  const int64_t fit = int64_t{kBlocksEach} * multiprocessors;
   ColumnSplit best{1, (columns + kChunkColumns - 1) / kChunkColumns * kChunkColumns};
   int64_t least = (blocks + fit - 1) / fit * (best.columns + kBeginColumns);
   for (int64_t wanted = 2; wanted * blocks <= kMostWaves * fit; ++wanted) {
@@ -39,21 +38,36 @@ ColumnSplit split_columns(int64_t columns, int64_t blocks, int multiprocessors) 
 }
 
 // Where columns are split, all blocks are at most kMostWaves of what fits, two or more a place.
-int64_t split_counters(int multiprocessors) noexcept {
-  return kMostWaves * kBlocksEach * multiprocessors / 2;
+int64_t split_counters(const Multiprocessors& processors) noexcept {
+  return kMostWaves * kBlocksEach * processors.count / 2;
+}
+
+int linear_blocks(const WeightFormat& format, int64_t m, int64_t k,
+                  const Multiprocessors& processors) {
+  const PanelShape shape = panel_shape(format, k);
+  const auto fit = [&](int64_t bytes) { return blocks_that_fit(processors, kBlocksEach, bytes); };
+  switch (format.encoding) {
+    case Encoding::kInt4: return fit(linear_shared_bytes<Encoding::kInt4>(shape, m));
+    case Encoding::kInt8: return fit(linear_shared_bytes<Encoding::kInt8>(shape, m));
+    case Encoding::kNf4: return fit(linear_shared_bytes<Encoding::kNf4>(shape, m));
+    case Encoding::kFp8: return fit(linear_shared_bytes<Encoding::kFp8>(shape, m));
+    case Encoding::kPlain: break;
+  }
+  return 1;
 }
 
 LinearPlan plan_linear_quantised(const WeightFormat& format, int64_t m, int64_t n, int64_t k,
-                                 int multiprocessors) {
+                                 const Multiprocessors& processors) {
   const int64_t blocks = (n + 16 * kPanelWarps - 1) / (16 * kPanelWarps);
-  const ColumnSplit split = split_columns(format.padded_columns(k), blocks, multiprocessors);
+  const int64_t fit = int64_t{linear_blocks(format, m, k, processors)} * processors.count;
+  const ColumnSplit split = split_columns(format.padded_columns(k), blocks, fit);
   LinearPlan plan{split.splits, split.columns, 0};
   if (plan.splits > 1) plan.workspace_floats = plan.splits * m * blocks * 16 * kPanelWarps;
   return plan;
 }
 
-int64_t linear_workspace_floats(int64_t m, int multiprocessors) noexcept {
-  return kMostWaves * kBlocksEach * multiprocessors * 16 * kPanelWarps * m;
+int64_t linear_workspace_floats(int64_t m, const Multiprocessors& processors) noexcept {
+  return kMostWaves * kBlocksEach * processors.count * 16 * kPanelWarps * m;
 }
 
 void linear_quantised(const Rows16& x, int64_t m, int64_t k, const std::byte* w,

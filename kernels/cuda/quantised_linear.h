@@ -24,9 +24,12 @@ struct LinearPlan {
   int64_t workspace_floats = 0;
 };
 LinearPlan plan_linear_quantised(const WeightFormat& format, int64_t m, int64_t n, int64_t k,
-                                 int multiprocessors);
+                                 const Multiprocessors& processors);
+/// Blocks of a multiprocessor that the plan counts with.
+int linear_blocks(const WeightFormat& format, int64_t m, int64_t k,
+                  const Multiprocessors& processors);
 /// Most workspace of any plan for up to m rows.
-int64_t linear_workspace_floats(int64_t m, int multiprocessors) noexcept;
+int64_t linear_workspace_floats(int64_t m, const Multiprocessors& processors) noexcept;
 
 /// x [m, k] 16 bits, m < kFewestDenseRows: columns from k to its stride are zeros, the stride a
 /// multiple of 8 and at least format.padded_columns(k); 16-byte aligned. w [n, k] panels, 16-byte

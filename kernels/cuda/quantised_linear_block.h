@@ -5,10 +5,15 @@
 // the matrix instruction, tokens its columns; since a dot product may take its terms in any order,
 // each lane feeds the words it has as they lie, and x in the same order. What a group's zeros take
 // away needs the sums of x, which the warps share out. Only .cu files include it.
+#include <type_traits>
+
 #include "kernels/cuda/panel_stream.h"
 #include "kernels/cuda/split_sums.h"
 
 namespace sluice::cuda {
+
+template <int kValue>
+using Constant = std::integral_constant<int, kValue>;
 
 template <Encoding kEncoding, bool kIsBF16, int kTiles, int kRun>
 class QuantisedLinearBlock {
@@ -284,35 +289,34 @@ quantised_linear_kernel(LinearArguments arguments) {
   block.run();
 }
 
-template <Encoding kEncoding, bool kIsBF16, int kRun>
+template <Encoding kEncoding, bool kIsBF16, int kTiles, int kRun>
 void launch_linear(const LinearArguments& arguments, Grid grid, Stream stream) {
-  const auto run = [&](auto kernel, int64_t shared_bytes) {
-    launch("quantised_linear", kernel, grid, kLinearThreads, shared_bytes, stream, arguments);
-  };
-  if (arguments.m <= 8)
-    run(quantised_linear_kernel<kEncoding, kIsBF16, 1, kRun>,
-        QuantisedLinearBlock<kEncoding, kIsBF16, 1, kRun>::Budget::kSharedBytes);
-  else if (arguments.m <= 16)
-    run(quantised_linear_kernel<kEncoding, kIsBF16, 2, kRun>,
-        QuantisedLinearBlock<kEncoding, kIsBF16, 2, kRun>::Budget::kSharedBytes);
-  else if (arguments.m <= 32)
-    run(quantised_linear_kernel<kEncoding, kIsBF16, 4, kRun>,
-        QuantisedLinearBlock<kEncoding, kIsBF16, 4, kRun>::Budget::kSharedBytes);
-  else
-    run(quantised_linear_kernel<kEncoding, kIsBF16, 8, kRun>,
-        QuantisedLinearBlock<kEncoding, kIsBF16, 8, kRun>::Budget::kSharedBytes);
+  launch("quantised_linear", quantised_linear_kernel<kEncoding, kIsBF16, kTiles, kRun>, grid,
+         kLinearThreads,
+         QuantisedLinearBlock<kEncoding, kIsBF16, kTiles, kRun>::Budget::kSharedBytes, stream,
+         arguments);
 }
 
-template <Encoding kEncoding, bool kIsBF16>
-void launch_runs(const LinearArguments& arguments, Grid grid, Stream stream) {
+/// Calls visit(tiles, run) with the two as constants: of the kernel that takes m rows of x.
+template <Encoding kEncoding, class Visit>
+void with_kernel(const PanelShape& shape, int64_t m, const Visit& visit) {
   constexpr bool kIsFourBit = kColumnsOfWord<kEncoding> == 8;
-  const bool is_long = kIsFourBit ? arguments.panel.group_columns % 64 == 0
-                                  : arguments.panel.columns == arguments.panel.group_columns &&
-                                        arguments.panel.columns % 64 == 0;
+  const bool is_long = kIsFourBit ? shape.group_columns % 64 == 0
+                                  : shape.columns == shape.group_columns && shape.columns % 64 == 0;
+  const auto with_run = [&](auto run) {
+    if (m <= 8)
+      visit(Constant<1>(), run);
+    else if (m <= 16)
+      visit(Constant<2>(), run);
+    else if (m <= 32)
+      visit(Constant<4>(), run);
+    else
+      visit(Constant<8>(), run);
+  };
   if (is_long)
-    launch_linear<kEncoding, kIsBF16, kIsFourBit ? 64 : 0>(arguments, grid, stream);
+    with_run(Constant < kIsFourBit ? 64 : 0 > ());
   else
-    launch_linear<kEncoding, kIsBF16, 32>(arguments, grid, stream);
+    with_run(Constant<32>());
 }
 
 constexpr int kDequantiseThreads = 256;
@@ -376,11 +380,22 @@ dequantise_kernel(const std::byte* w, PanelShape shape, int n, int k, uint16_t* 
 }
 
 template <Encoding kEncoding>
+int64_t linear_shared_bytes(const PanelShape& shape, int64_t m) {
+  int64_t bytes = 0;
+  with_kernel<kEncoding>(shape, m, [&](auto tiles, auto run) {
+    bytes = QuantisedLinearBlock<kEncoding, false, tiles.value, run.value>::Budget::kSharedBytes;
+  });
+  return bytes;
+}
+
+template <Encoding kEncoding>
 void run_linear(const LinearArguments& arguments, Grid grid, Stream stream) {
-  if (arguments.x.type == DType::kBF16)
-    launch_runs<kEncoding, true>(arguments, grid, stream);
-  else
-    launch_runs<kEncoding, false>(arguments, grid, stream);
+  with_kernel<kEncoding>(arguments.panel, arguments.m, [&](auto tiles, auto run) {
+    if (arguments.x.type == DType::kBF16)
+      launch_linear<kEncoding, true, tiles.value, run.value>(arguments, grid, stream);
+    else
+      launch_linear<kEncoding, false, tiles.value, run.value>(arguments, grid, stream);
+  });
 }
 
 template <Encoding kEncoding>

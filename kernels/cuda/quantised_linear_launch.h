@@ -27,13 +27,14 @@ struct PanelShape {
 PanelShape panel_shape(const WeightFormat& format, int64_t k);
 
 /// Columns shared out so that, times the `blocks` that have the same columns, the last blocks of a
-/// GPU end together: at most kMostWaves of all that fit it where there is more than one split.
+/// GPU end together: at most kMostWaves of the blocks that `fit` it where there is more than one
+/// split.
 constexpr int64_t kMostWaves = 2;
 struct ColumnSplit {
   int splits;
   int64_t columns;  ///< whole chunks; the last split has what is left
 };
-ColumnSplit split_columns(int64_t columns, int64_t blocks, int multiprocessors);
+ColumnSplit split_columns(int64_t columns, int64_t blocks, int64_t fit);
 
 struct LinearArguments {
   Rows16 x;
@@ -49,7 +50,10 @@ struct LinearArguments {
   SplitSpace split;  ///< of more than one
 };
 
-/// Instantiated in the format's own source.
+/// Shared memory of a block of the kernel that takes m rows of x; instantiated, as what follows, in
+/// the format's own source.
+template <Encoding kEncoding>
+int64_t linear_shared_bytes(const PanelShape& shape, int64_t m);
 template <Encoding kEncoding>
 void run_linear(const LinearArguments& arguments, Grid grid, Stream stream);
 template <Encoding kEncoding>

@@ -2,6 +2,7 @@
 
 namespace sluice::cuda {
 
+template int64_t linear_shared_bytes<Encoding::kNf4>(const PanelShape&, int64_t);
 template void run_linear<Encoding::kNf4>(const LinearArguments&, Grid, Stream);
 template void run_dequantise<Encoding::kNf4>(const std::byte*, const PanelShape&, int64_t, int64_t,
                                              DType, uint16_t*, int64_t, Stream);

@@ -4,6 +4,8 @@
 // that was.
 #include <cstdint>
 
+#include "kernels/cuda/multiprocessors.h"
+
 namespace sluice::cuda {
 
 /// On the device; products that share it run one after the other.
@@ -12,6 +14,6 @@ struct SplitSpace {
   uint32_t* counters = nullptr;  ///< split_counters() of zeros, which every product leaves zeros
 };
 /// Of any product, at most.
-int64_t split_counters(int multiprocessors) noexcept;
+int64_t split_counters(const Multiprocessors& processors) noexcept;
 
 }  // namespace sluice::cuda

@@ -256,7 +256,8 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
-  *properties = {"host (CUDA kernels on fibers)", 9, 0, 4, kMemoryBytes, 163 << 10};
+  *properties = {
+      "host (CUDA kernels on fibers)", 9, 0, 4, kMemoryBytes, 163 << 10, 228 << 10, 1 << 10};
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* id, int bytes, int) {

@@ -49,6 +49,8 @@ struct cudaDeviceProp {
   int multiProcessorCount;
   size_t totalGlobalMem;
   size_t sharedMemPerBlockOptin;
+  size_t sharedMemPerMultiprocessor;
+  size_t reservedSharedMemPerBlock;
 };
 struct cudaMemcpyAttributes {
   cudaMemcpySrcAccessOrder srcAccessOrder;

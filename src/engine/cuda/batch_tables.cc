@@ -58,7 +58,8 @@ const int32_t* BatchTables::once(const int32_t*& table, const std::vector<int32_
 AttentionTables BatchTables::attention(const kernels::AttentionShape& shape,
                                        std::span<const ChunkPages> chunks,
                                        std::span<std::byte* const> pages, int64_t rows,
-                                       int multiprocessors, int64_t most_items) {
+                                       const cuda::Multiprocessors& processors,
+                                       int64_t most_items) {
   const int64_t page_tokens = shape.page_tokens;
   std::vector<cuda::AttentionRun> runs;
   std::vector<cuda::KvPlace> places(static_cast<size_t>(rows));
@@ -75,7 +76,7 @@ AttentionTables BatchTables::attention(const kernels::AttentionShape& shape,
   }
   AttentionTables tables;
   if (runs.empty()) return tables;
-  tables.plan = cuda::plan_attention(shape, runs, multiprocessors);
+  tables.plan = cuda::plan_attention(shape, runs, processors);
   if (most_items > 0) {
     pad(tables.plan.items, most_items);
     pad(tables.plan.merges, rows);

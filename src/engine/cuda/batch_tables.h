@@ -44,7 +44,8 @@ class BatchTables {
   /// of as many rows have as many.
   AttentionTables attention(const kernels::AttentionShape& shape,
                             std::span<const ChunkPages> chunks, std::span<std::byte* const> pages,
-                            int64_t rows, int multiprocessors, int64_t most_items = 0);
+                            int64_t rows, const cuda::Multiprocessors& processors,
+                            int64_t most_items = 0);
 
   /// Sends `values`: an address on the device, good until reset().
   template <class T>

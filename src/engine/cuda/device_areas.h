@@ -3,6 +3,7 @@
 #include <span>
 
 #include "kernels/attention.h"
+#include "kernels/cuda/multiprocessors.h"
 #include "kernels/quantised_linear.h"
 #include "src/shape/model_shape.h"
 
@@ -13,7 +14,7 @@ struct DeviceNeed {
   const ModelShape* model;
   kernels::AttentionShape attention;  ///< sparse_positions: the longest context
   int64_t tokens;                     ///< rows of a micro-batch, at most
-  int multiprocessors;
+  cuda::Multiprocessors multiprocessors;
   kernels::ActivationFormat activations;  ///< of quantised products
   bool has_fp8;                           ///< the device multiplies fp8 codes
 };

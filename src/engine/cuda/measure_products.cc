@@ -52,7 +52,8 @@ class SizeMeasurement {
     cuda::fill_zero(counters_.data(), counters_.size(), stream());
   }
 
-  static int64_t bytes(const MeasureGpuOptions& options, const MatrixSize& size, int processors) {
+  static int64_t bytes(const MeasureGpuOptions& options, const MatrixSize& size,
+                       const cuda::Multiprocessors& processors) {
     return weights_bytes(options, size) + options.prompt_rows * (size.k * 6 + size.n * 4) +
            round_up(size.n, WeightFormat::kPanelRows) * size.k * 2 +
            sums_bytes(options, size, processors) + codes_bytes(options, size) +
@@ -105,7 +106,7 @@ class SizeMeasurement {
     return most;
   }
   static int64_t sums_bytes(const MeasureGpuOptions& options, const MatrixSize& size,
-                            int processors) {
+                            const cuda::Multiprocessors& processors) {
     int64_t floats = std::max(options.prompt_rows * round_up(size.n, WeightFormat::kPanelRows),
                               cuda::linear_int8_workspace_floats(processors));
     for (const WeightFormat& format : kQuantised)
@@ -126,7 +127,9 @@ class SizeMeasurement {
 
   Buffer take(int64_t bytes, const char* what) { return device_.memory().allocate(bytes, what); }
   cuda::Stream stream() const noexcept { return device_.compute_stream(); }
-  int processors() const noexcept { return device_.properties().multiprocessors; }
+  const cuda::Multiprocessors& processors() const noexcept {
+    return device_.properties().multiprocessors;
+  }
   float* y() const noexcept { return products_.as<float>(); }
   float* x() const noexcept { return rows_.as<float>(); }
   cuda::SplitSpace split_space() const noexcept {
@@ -239,7 +242,7 @@ std::vector<policy::MatmulRate> measure_products(CudaDevice& device,
   std::vector<policy::MatmulRate> out;
   const int64_t free = device.memory().limit() - device.memory().used();
   for (const MatrixSize& size : options.sizes) {
-    const int processors = device.properties().multiprocessors;
+    const cuda::Multiprocessors& processors = device.properties().multiprocessors;
     const bool fits = SizeMeasurement::bytes(options, size, processors) <= free;
     if (!fits && size != options.sizes.back()) continue;
     SizeMeasurement measurement(device, options, size, stopwatch, out);

@@ -78,10 +78,10 @@ class Case {
     std::vector<const std::byte*> table;
     for (const AttentionRun& run : runs_)
       for (const std::byte* page : pages_of(run, memory.data())) table.push_back(page);
-    AttentionPlan plan = plan_attention(shape_, runs_, multiprocessors);
-    EXPECT_LE(plan.workspace_floats, attention_workspace_floats(shape_, multiprocessors));
+    AttentionPlan plan = plan_attention(shape_, runs_, {multiprocessors});
+    EXPECT_LE(plan.workspace_floats, attention_workspace_floats(shape_, {multiprocessors}));
     EXPECT_LE(static_cast<int64_t>(plan.items.size()),
-              attention_most_items(shape_, rows_, multiprocessors));
+              attention_most_items(shape_, rows_, {multiprocessors}));
     if (merges) *merges = plan.merges.size();
     // Blocks that have nothing to do change nothing.
     if (static_cast<size_t>(plan.tile_items) < plan.items.size()) plan.items.push_back({.run = -1});

@@ -46,7 +46,7 @@ struct Operands {
     DeviceArray<std::byte> dw(panels);
     const Int8Copy copy(format, m, k);
     copy_rows_for_products(dx.data(), {m, k, k}, {{}, copy.rows()}, nullptr);
-    const Int8LinearPlan plan = plan_linear_int8(format, m, n, k, multiprocessors);
+    const Int8LinearPlan plan = plan_linear_int8(format, m, n, k, {multiprocessors});
     const SplitMemory split(plan.workspace_floats, multiprocessors);
     linear_int8(copy.rows(), m, k, dw.data(), format, n, has_bias ? db.data() : nullptr, y.data(),
                 ldy, plan, split.space(), nullptr);
@@ -102,14 +102,14 @@ TEST(CudaInt8Linear, RandomShapes) {
 }
 
 TEST(CudaInt8Linear, LongRowsAreSplit) {
-  EXPECT_GT(plan_linear_int8(*parse_weight_format("int4-g64"), 3, 40, 3000, 8).splits, 3);
+  EXPECT_GT(plan_linear_int8(*parse_weight_format("int4-g64"), 3, 40, 3000, {8}).splits, 3);
   for (const char* name : {"int4-g64", "int8", "int8-g128"}) {
     expect_as_reference(name, 3, 40, 3000, 8, 7);
     for (const int64_t k : {6144, 5000}) expect_as_reference(name, 5, 40, k, 8, 9);
     // More tokens and rows than a block has: several blocks come last, each of its own.
     for (const int64_t m : {12, 70, 130}) expect_as_reference(name, m, 150, 2100, 12, 11);
   }
-  EXPECT_GT(plan_linear_int8(*parse_weight_format("int8"), 130, 150, 2100, 12).splits, 1);
+  EXPECT_GT(plan_linear_int8(*parse_weight_format("int8"), 130, 150, 2100, {12}).splits, 1);
 }
 
 TEST(CudaInt8Linear, AnyPlanFitsTheWorkspace) {
@@ -118,14 +118,15 @@ TEST(CudaInt8Linear, AnyPlanFitsTheWorkspace) {
     const WeightFormat format = *parse_weight_format(kFormats[random.between(0, 6)]);
     const int64_t k = random.between(1, 40000);
     const auto multiprocessors = static_cast<int>(random.between(1, 200));
-    const Int8LinearPlan plan = plan_linear_int8(format, random.between(1, 600),
-                                                 random.between(1, 50000), k, multiprocessors);
+    const Int8LinearPlan plan = plan_linear_int8(format, random.between(1, {600}),
+                                                 random.between(1, 50000), k, {multiprocessors});
     ASSERT_EQ(plan.split_columns % 128, 0);
     ASSERT_GE(plan.splits * plan.split_columns, format.padded_columns(k));
     ASSERT_LT((plan.splits - 1) * plan.split_columns, format.padded_columns(k));
-    ASSERT_LE(plan.workspace_floats, linear_int8_workspace_floats(multiprocessors));
+    ASSERT_LE(plan.workspace_floats, linear_int8_workspace_floats({multiprocessors}));
     if (plan.splits > 1) {
-      ASSERT_LE(plan.workspace_floats / (plan.splits * 128 * 64), split_counters(multiprocessors));
+      ASSERT_LE(plan.workspace_floats / (plan.splits * 128 * 64),
+                split_counters({multiprocessors}));
     }
   }
 }

@@ -52,7 +52,7 @@ void expect_as_reference(const char* name, DType type, int64_t m, int64_t n, int
   DeviceArray<std::byte> dw(panels);
   const Rows16 rounded{narrow.data(), stride, type};
   copy_rows_for_products(dx.data(), {m, k, k}, {rounded, {}}, nullptr);
-  const LinearPlan plan = plan_linear_quantised(format, m, n, k, multiprocessors);
+  const LinearPlan plan = plan_linear_quantised(format, m, n, k, {multiprocessors});
   const SplitMemory split(plan.workspace_floats, multiprocessors);
   linear_quantised(rounded, m, k, dw.data(), format, n, seed % 2 ? db.data() : nullptr, y.data(),
                    ldy, plan, split.space(), nullptr);
@@ -103,11 +103,11 @@ TEST(CudaQuantisedLinear, RandomShapes) {
 }
 
 TEST(CudaQuantisedLinear, LongRowsAreSplit) {
-  EXPECT_GT(plan_linear_quantised(*parse_weight_format("int4-g64"), 3, 40, 3000, 8).splits, 3);
+  EXPECT_GT(plan_linear_quantised(*parse_weight_format("int4-g64"), 3, 40, 3000, {8}).splits, 3);
   for (const char* name : {"int4-g64", "int8", "nf4-g128", "fp8"})
     expect_as_reference(name, DType::kF16, 3, 40, 3000, 8, 7);
   // Six splits and more, of one scale a row.
-  EXPECT_GE(plan_linear_quantised(*parse_weight_format("int8"), 5, 40, 6144, 8).splits, 6);
+  EXPECT_GE(plan_linear_quantised(*parse_weight_format("int8"), 5, 40, 6144, {8}).splits, 6);
   for (const char* name : {"int8", "fp8", "int4-g128"})
     for (const int64_t k : {6144, 5000}) expect_as_reference(name, types().back(), 5, 40, k, 8, 9);
 }
@@ -118,7 +118,7 @@ TEST(CudaQuantisedLinear, SplitSumsDoNotDependOnWhoComesLast) {
   const WeightFormat format = *parse_weight_format("int4-g64");
   for (const int64_t n : {40, 128, 300}) {
     constexpr int64_t kM = 5, kK = 4000;
-    const LinearPlan plan = plan_linear_quantised(format, kM, n, kK, 8);
+    const LinearPlan plan = plan_linear_quantised(format, kM, n, kK, {8});
     ASSERT_GT(plan.splits, 2);
     Random random(static_cast<uint32_t>(n));
     DeviceArray<std::byte> w(quantised(format, random.normal(n * kK), n, kK));
@@ -153,10 +153,10 @@ TEST(CudaQuantisedLinear, ThePlanCoversEveryColumnOnce) {
     const int64_t k = random.between(1, 40000);
     const int processors = static_cast<int>(random.between(1, 200));
     const LinearPlan plan =
-        plan_linear_quantised(format, 5, random.between(1, 50000), k, processors);
-    ASSERT_LE(plan.workspace_floats, linear_workspace_floats(5, processors));
+        plan_linear_quantised(format, 5, random.between(1, 50000), k, {processors});
+    ASSERT_LE(plan.workspace_floats, linear_workspace_floats(5, {processors}));
     if (plan.splits > 1) {
-      ASSERT_LE(plan.workspace_floats / (plan.splits * 5 * 128), split_counters(processors));
+      ASSERT_LE(plan.workspace_floats / (plan.splits * 5 * 128), split_counters({processors}));
     }
     ASSERT_GE(plan.splits, 1);
     ASSERT_EQ(plan.split_columns % 128, 0);
@@ -170,7 +170,7 @@ TEST(CudaQuantisedLinear, SplitsLeaveFewMultiprocessorsIdle) {
   const WeightFormat format = *parse_weight_format("int4-g64");
   for (const int64_t n : {1024, 4096, 5120, 8192, 11008, 14336, 17920, 28672, 128256}) {
     const int64_t k = 8192;
-    const LinearPlan plan = plan_linear_quantised(format, 1, n, k, 132);
+    const LinearPlan plan = plan_linear_quantised(format, 1, n, k, {132});
     const int64_t blocks = (n + 127) / 128 * plan.splits;
     const int64_t waves = (blocks + 263) / 264;
     EXPECT_GE(blocks * 100, waves * 264 * 75) << n << ": " << blocks << " blocks";

@@ -15,7 +15,7 @@ class SplitMemory {
   SplitMemory(int64_t floats, int multiprocessors)
       : sums_(std::vector<float>(static_cast<size_t>(floats),
                                  std::numeric_limits<float>::quiet_NaN())),
-        counters_(std::vector<uint32_t>(static_cast<size_t>(split_counters(multiprocessors)))) {}
+        counters_(std::vector<uint32_t>(static_cast<size_t>(split_counters({multiprocessors})))) {}
 
   SplitSpace space() const { return {sums_.data(), counters_.data()}; }
   void expect_zeros() const {
