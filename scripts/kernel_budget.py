@@ -114,7 +114,7 @@ def figures(text, ptx, cubin, arch):
             problems.append(f"{names[mangled]}, sm_{arch}: the host plans {planned} blocks a multiprocessor, {blocks} fit")
         per_kb = round(len(loop) * 1024 / turn) if turn else 0
         found[names[mangled]] = (registers, stack, stores, loads, codes[mangled].count(loop, sass.CALLS), len(loop), per_kb, blocks,
-                                 blocks * threads // WARP * turn * ahead)
+                                 blocks * threads // WARP * ahead)
     return found, problems
 
 

@@ -19,17 +19,19 @@ class AttentionBlock {
   static constexpr int kRows = kHasFewRows ? kFewRows : kTile;  // of the block
   // Queries stay in registers, but of heads of 256 they are too many.
   static constexpr bool kKeepsQueries = kDim <= 128;
-  // Else they have shared memory to themselves: what codes are copied to where they do not.
-  static constexpr int kOtherBytes = kKeepsQueries ? Tiles::kStagedBytes : kRows * kStride * 2;
-  static_assert(kKeepsQueries || !Tiles::kIsStaged);
+  // Else they have shared memory to themselves, before what codes are copied to.
+  static constexpr int kQueryBytes = kKeepsQueries ? 0 : kRows * kStride * 2;
+  static constexpr int kStagedAt = 2 * Tiles::kTileBytes + kQueryBytes;
+  static constexpr int kPlacesAt = kStagedAt + Tiles::kStagedBytes;
+  static constexpr int kSumsAt = kPlacesAt + Tiles::kPlaceBytes;
 
   struct Budget {
-    static constexpr int kSharedBytes =
-        2 * Tiles::kTileBytes + kOtherBytes + Tiles::kPlaceBytes + kWarps * kFewRows * 2 * 4;
+    static constexpr int kSharedBytes = kSumsAt + kWarps * kFewRows * 2 * 4;
     // K and V of a tile, or their codes and scales.
     static constexpr int kTurnBytes =
         (Tiles::kIsPlain ? 2 * kTile * kDim * 2 : 2 * Tiles::kCodesBytes) / kWarps;
-    static constexpr int kTurnsAhead = 1;
+    static constexpr int kAheadBytes =
+        Tiles::kIsPlain ? kTurnBytes : kTurnBytes / 2 * Tiles::kParts;
     // Codes are decoded beside what a tile of rows keeps in registers.
     static constexpr int kPlannedBlocks =
         most_attention_blocks(kDim) - (kHasFewRows || !Tiles::kIsStaged ? 0 : 1);
@@ -48,11 +50,10 @@ class AttentionBlock {
         k_(reinterpret_cast<uint16_t*>(shared_memory())),
         v_(k_ + kTile * kStride),
         q_(kKeepsQueries ? k_ : v_ + kTile * kStride),
-        sums_(reinterpret_cast<float*>(shared_memory() + 2 * Tiles::kTileBytes + kOtherBytes +
-                                       Tiles::kPlaceBytes)),
+        sums_(reinterpret_cast<float*>(shared_memory() + kSumsAt)),
         tiles_(shape, arguments, run_.first_page, item.end, kv_head,
-               reinterpret_cast<RowPlace*>(shared_memory() + 2 * Tiles::kTileBytes + kOtherBytes),
-               shared_memory() + 2 * Tiles::kTileBytes),
+               reinterpret_cast<RowPlace*>(shared_memory() + kPlacesAt),
+               shared_memory() + kStagedAt),
         first_self_(position_of(warp_row())),
         last_self_(position_of(warp_row() + 15)),
         self_{position_of(warp_row() + lane_index() / 4),
@@ -70,7 +71,10 @@ class AttentionBlock {
     if (shape_.head_dim < kDim) clear_padding();
     if constexpr (Tiles::kIsStaged) {
       if (tiles_.has_blocks()) {
-        run_staged();
+        if constexpr (Tiles::kParts == 2)
+          run_staged();
+        else
+          run_in_turn();
         return finish();
       }
     }
@@ -111,7 +115,7 @@ class AttentionBlock {
 
   // Codes of the next tile come while the rows of this one are used.
   SLUICE_DEVICE void run_staged() {
-    tiles_.stage(item_.begin, 0);
+    tiles_.stage(0, item_.begin, 0);
     int buffer = 0;
     for (int begin = item_.begin; begin < item_.end; begin += kTile) {
       const bool is_last = begin + kTile >= item_.end;
@@ -125,10 +129,37 @@ class AttentionBlock {
       buffer ^= 1;
       if (!is_last) tiles_.keep(buffer, next);
       block_sync();
-      if (!is_last) tiles_.stage(begin + kTile, buffer);
+      if (!is_last) tiles_.stage(0, begin + kTile, buffer);
       score(begin);
       add_values(begin);
     }
+  }
+
+  // Codes of V come while the rows of K are used, and those of the next K while V's are.
+  SLUICE_DEVICE void run_in_turn() {
+    tiles_.stage(0, item_.begin, 0);
+    int buffer = 0;
+    for (int begin = item_.begin; begin < item_.end; begin += kTile) {
+      const bool is_last = begin + kTile >= item_.end;
+      RowPlace next{};
+      if (!is_last) next = tiles_.find(begin + kTile);
+      decode_part(0, begin, k_);
+      tiles_.stage(1, begin, buffer);
+      score(begin);
+      buffer ^= 1;
+      if (!is_last) tiles_.keep(buffer, next);
+      decode_part(1, begin, v_);
+      if (!is_last) tiles_.stage(0, begin + kTile, buffer);
+      add_values(begin);
+    }
+  }
+
+  SLUICE_DEVICE void decode_part(int is_value, int begin, uint16_t* to) {
+    copy_async_wait<0>();
+    block_sync();  // the codes are there, and the rows of the tile before have been used
+    if (tiles_.clear_end(begin)) block_sync();
+    tiles_.decode(is_value, to);
+    block_sync();
   }
 
   SLUICE_DEVICE static uint16_t narrow(float value) {

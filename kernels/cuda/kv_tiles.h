@@ -2,8 +2,9 @@
 // K and V of a block's attention on their way into shared memory, as 16-bit rows: kTile positions
 // at a time. Where each position lies is looked up once for both, a tile ahead (a page table's
 // entry takes as long as memory itself). Plain rows are copied asynchronously to where they are
-// used; codes of pages of whole blocks are copied as they lie and then decoded by words; all else
-// is loaded and decoded at once. Only .cu files include it.
+// used; codes of pages of whole blocks are copied as they lie and then decoded by words; of pages
+// of other sizes, whose rows may begin at any two bytes, all is loaded and decoded at once. Only
+// .cu files include it.
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_tiles.h"
 #include "kernels/cuda/kv_kind.h"
@@ -28,15 +29,17 @@ class KvTiles {
   static constexpr int kStride = kDim + 8;  // 16 bytes more than a row: no bank is met twice
   static constexpr int kTileBytes = kTile * kStride * 2;
   static constexpr int kPlaceBytes = 2 * kTile * static_cast<int>(sizeof(RowPlace));
-  /// Codes pass through shared memory; heads of 256 leave no room for them on every GPU.
-  static constexpr bool kIsStaged = !kIsPlain && kDim <= 128;
+  /// Codes pass through shared memory: K's and V's at once, of heads of 256 in turn, which leave no
+  /// room for both on every GPU.
+  static constexpr bool kIsStaged = !kIsPlain;
+  static constexpr int kParts = kDim <= 128 ? 2 : 1;
   static constexpr int kCodes =
       kKind == KvKind::kInt8 ? kDim : kDim / 2;  // bytes of a row, at most
   static constexpr int kGroup = static_cast<int>(KvFormat::kGroup);
   static constexpr int kGroups = kDim / kGroup;
   static constexpr int kScalesAt = kTile * kCodes;
   static constexpr int kCodesBytes = kScalesAt + kGroups * 2 * kTile * 2;  // of K or V as they lie
-  static constexpr int kStagedBytes = kIsStaged ? 2 * kCodesBytes : 0;
+  static constexpr int kStagedBytes = kIsStaged ? kParts * kCodesBytes : 0;
 
   /// `places` [2][kTile], `staged` kStagedBytes of shared memory; positions before `end`.
   SLUICE_DEVICE KvTiles(const kernels::AttentionShape& shape, const AttentionArguments& arguments,
@@ -78,35 +81,31 @@ class KvTiles {
         load_plain(is_value, begin, places, to);
       else
         load_elements(is_value, begin, places, to);
-    } else if constexpr (kIsStaged) {
-      load_bytes(is_value, begin, places, to);
     } else {
-      if (has_blocks_)
-        decode_blocks(is_value, begin, places, to);
-      else
-        load_bytes(is_value, begin, places, to);
+      load_bytes(is_value, begin, places, to);
     }
     copy_async_commit();
   }
 
-  /// K and V of the tile at `begin` as they lie.
-  SLUICE_DEVICE void stage(int begin, int buffer) const {
+  /// kParts of the tile at `begin` as they lie, from K (0) or V (1) on.
+  SLUICE_DEVICE void stage(int first_part, int begin, int buffer) const {
     constexpr int kBlock = static_cast<int>(KvFormat::kKeyBlock);
     constexpr int kBlocks = kTile / kBlock;
     constexpr int kPieces = kCodes * kBlock / 16;  // of a block's codes, which lie together
-    static_assert(kThreads % kPieces == 0);
-    constexpr int kAtOnce = kThreads / kPieces;
-    const int piece = thread_index() % kPieces;
+    constexpr int kAcross = kPieces < kThreads ? kPieces : kThreads;  // of them at a time
+    static_assert(kThreads % kAcross == 0 && kPieces % kAcross == 0);
     SLUICE_UNROLL
-    for (int first = 0; first < kBlocks; first += kAtOnce) {
-      const int block = first + thread_index() / kPieces;
+    for (int first = 0; first < kBlocks; first += kThreads / kAcross) {
+      const int block = first + thread_index() / kAcross;
       const RowPlace& place = places_[buffer * kTile + block * kBlock];
-      const std::byte* from = place.at + first_of(place) * code_bytes_ + piece * 16;
-      std::byte* to = staged_ + block * kBlock * kCodes + piece * 16;
-      if (piece >= code_bytes_) continue;
       const bool is_valid = begin + block * kBlock < end_;
-      copy_async16(to, from, is_valid);
-      copy_async16(to + kCodesBytes, from + value_bytes_, is_valid);
+      SLUICE_UNROLL
+      for (int across = 0; across < kPieces; across += kAcross) {
+        const int piece = across + thread_index() % kAcross;
+        if (piece >= code_bytes_) continue;
+        stage_line(first_part, place.at + first_of(place) * code_bytes_ + piece * 16,
+                   block * kBlock * kCodes + piece * 16, is_valid);
+      }
     }
     // Scales and minima of a group: 32 bytes of a block.
     constexpr int kLines = kGroups * 4;
@@ -116,12 +115,11 @@ class KvTiles {
     if (block < kBlocks && line / 2 * kGroup < shape_.head_dim) {
       const RowPlace& place = places_[buffer * kTile + block * kBlock];
       const int half = thread_index() % 2 * 16;
-      const std::byte* from = place.at + shape_.page_tokens * code_bytes_ +
-                              (line * shape_.page_tokens + first_of(place)) * 2 + half;
-      std::byte* to = staged_ + kScalesAt + (line * kTile + block * kBlock) * 2 + half;
-      const bool is_valid = begin + block * kBlock < end_;
-      copy_async16(to, from, is_valid);
-      copy_async16(to + kCodesBytes, from + value_bytes_, is_valid);
+      stage_line(first_part,
+                 place.at + shape_.page_tokens * code_bytes_ +
+                     (line * shape_.page_tokens + first_of(place)) * 2 + half,
+                 kScalesAt + (line * kTile + block * kBlock) * 2 + half,
+                 begin + block * kBlock < end_);
     }
     copy_async_commit();
   }
@@ -132,7 +130,7 @@ class KvTiles {
     constexpr int kBlock = static_cast<int>(KvFormat::kKeyBlock);
     const int rows = end_ - begin;
     if (rows >= kTile || rows % kBlock == 0) return false;
-    for (int i = thread_index(); i < 2 * kGroups * 2 * kBlock; i += kThreads) {
+    for (int i = thread_index(); i < kParts * kGroups * 2 * kBlock; i += kThreads) {
       const int row = rows / kBlock * kBlock + i % kBlock;
       const int line = i / kBlock % (kGroups * 2);
       std::byte* staged = staged_ + i / (kBlock * kGroups * 2) * kCodesBytes + kScalesAt;
@@ -142,11 +140,18 @@ class KvTiles {
   }
 
   /// What stage() brought, as rows.
-  SLUICE_DEVICE void decode(int is_value, uint16_t* to) const {
-    decode_blocks(is_value, 0, nullptr, to);
-  }
+  SLUICE_DEVICE void decode(int is_value, uint16_t* to) const { decode_blocks(is_value, to); }
 
  private:
+  // 16 bytes of K, which lie at `from`, or V or both, to so many bytes from where each is staged.
+  SLUICE_DEVICE void stage_line(int first_part, const std::byte* from, int to,
+                                bool is_valid) const {
+    SLUICE_UNROLL
+    for (int part = 0; part < kParts; ++part)
+      copy_async16(staged_ + part * kCodesBytes + to, from + (first_part + part) * value_bytes_,
+                   is_valid);
+  }
+
   // Of a block of positions; the last position stands for blocks past the end.
   SLUICE_DEVICE static int first_of(const RowPlace& place) {
     constexpr int kBlock = static_cast<int>(KvFormat::kKeyBlock);
@@ -184,10 +189,8 @@ class KvTiles {
   }
 
   // 16 bytes are a word of each of four positions (K) or four bytes of four positions (V), which
-  // become words. scale * code + minimum: exact integers in f16, one rounding. From what was
-  // staged, or from the places.
-  SLUICE_DEVICE void decode_blocks(int is_value, int begin, const RowPlace* places,
-                                   uint16_t* to) const {
+  // become words. scale * code + minimum: exact integers in f16, one rounding.
+  SLUICE_DEVICE void decode_blocks(int is_value, uint16_t* to) const {
     constexpr int kWords = kCodes / 4;
     constexpr int kPasses = kTile / 4 * kWords / kThreads;
     SLUICE_UNROLL
@@ -205,10 +208,7 @@ class KvTiles {
         row = is_value ? i / kWords * 4 : i / (4 * kWords) * 16 + i % 4 * 4;
       }
       if (word * 4 >= (kKind == KvKind::kInt8 ? shape_.head_dim : code_bytes_)) continue;
-      if constexpr (kIsStaged)
-        decode_staged(is_value, row, word, to);
-      else
-        decode_placed(is_value, row, word, begin + row, places, to);
+      decode_staged(is_value, row, word, to);
     }
   }
 
@@ -216,7 +216,7 @@ class KvTiles {
 
   SLUICE_DEVICE void decode_staged(int is_value, int row, int word, uint16_t* to) const {
     const int group = word * kElements / kGroup;
-    const std::byte* from = staged_ + is_value * kCodesBytes;
+    const std::byte* from = staged_ + is_value % kParts * kCodesBytes;
     const auto* lines = reinterpret_cast<const uint16_t*>(from + kScalesAt) + row;
     decode_four(is_value,
                 *reinterpret_cast<const Words4*>(
@@ -225,28 +225,6 @@ class KvTiles {
                 *reinterpret_cast<const Words2*>(lines + group * 2 * kTile),
                 *reinterpret_cast<const Words2*>(lines + (group * 2 + 1) * kTile), word,
                 to + row * kStride);
-  }
-
-  SLUICE_DEVICE void decode_placed(int is_value, int row, int word, int position,
-                                   const RowPlace* places, uint16_t* to) const {
-    const int group = word * kElements / kGroup;
-    Words4 codes{};
-    Words2 scales{}, minima{};
-    if (position < end_) {
-      const std::byte* head = places[row].at + is_value * value_bytes_;
-      const int in_page = places[row].in_page;
-      codes = *reinterpret_cast<const Words4*>(
-          head + code_offset(is_value, code_bytes_, shape_.page_tokens, in_page, word * 4));
-      scales = *reinterpret_cast<const Words2*>(scales_of(head, group, 0) + in_page);
-      minima = *reinterpret_cast<const Words2*>(scales_of(head, group, 1) + in_page);
-      for (int t = 1; t < 4; ++t)
-        if (position + t >= end_) {  // what nobody has written may be anything
-          const uint32_t kept = t % 2 == 0 ? 0 : 0xffffu;
-          scales.word[t / 2] &= kept;
-          minima.word[t / 2] &= kept;
-        }
-    }
-    decode_four(is_value, codes, scales, minima, word, to + row * kStride);
   }
 
   // Codes of four positions to their rows.

@@ -50,7 +50,7 @@ class QuantisedLinearBlock {
   struct Budget {
     static constexpr int kSharedBytes = shared_bytes(kStages);
     static constexpr int kTurnBytes = Panel::kChunkBytes;
-    static constexpr int kTurnsAhead = kStages - 1;
+    static constexpr int kAheadBytes = (kStages - 1) * kTurnBytes;
     static constexpr int kPlannedBlocks = kBlocksEach;
   };
 

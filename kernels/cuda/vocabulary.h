@@ -13,8 +13,8 @@
 // copy_async16_if() is a predicated instruction where an if would be a branch.
 // SLUICE_KERNEL_OF_BLOCKS(threads, blocks): so many blocks must fit a multiprocessor.
 // state_budget<Facts>() costs nothing and tells scripts/kernel_budget.py of a kernel that streams:
-// shared memory of a block, bytes that a warp takes in one turn of its loop, turns whose bytes are
-// under way at a time, blocks a multiprocessor that the host plans for.
+// shared memory of a block, bytes that a warp takes in one turn of its loop, bytes of a warp that
+// are under way at a time, blocks a multiprocessor that the host plans for.
 #include "kernels/cuda/types.h"
 
 #ifdef __CUDACC__

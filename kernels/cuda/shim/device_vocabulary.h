@@ -18,7 +18,7 @@ void check_launch(const char* kernel);
 template <class Facts>
 SLUICE_DEVICE void state_budget() {
   asm volatile("// budget: shared %0 turn %1 ahead %2 blocks %3" ::"n"(Facts::kSharedBytes),
-               "n"(Facts::kTurnBytes), "n"(Facts::kTurnsAhead), "n"(Facts::kPlannedBlocks));
+               "n"(Facts::kTurnBytes), "n"(Facts::kAheadBytes), "n"(Facts::kPlannedBlocks));
 }
 
 SLUICE_DEVICE int thread_index() { return static_cast<int>(threadIdx.x); }

@@ -19,7 +19,7 @@ namespace sluice::cuda {
 
 template <class Facts>
 void state_budget() {
-  static_assert(Facts::kSharedBytes >= 0 && Facts::kTurnBytes > 0 && Facts::kTurnsAhead > 0 &&
+  static_assert(Facts::kSharedBytes >= 0 && Facts::kTurnBytes > 0 && Facts::kAheadBytes > 0 &&
                 Facts::kPlannedBlocks > 0);
 }
 

@@ -206,6 +206,12 @@ TEST(CudaAttention, WindowsAndSplitsOfQuantisedPagesBeginAtBlocks) {
         expect_as_reference(Case(shape_of(4, 2, 64, page, KvFormat(encoding), window),
                                  {{1500, 1}, {3, 1}, {1001, 2}, {70, 40}}, seed++),
                             4);
+  // Codes of K and V in turn.
+  for (const KvEncoding encoding : {KvEncoding::kInt8, KvEncoding::kInt4})
+    for (const int window : {0, 90})
+      expect_as_reference(Case(shape_of(3, 1, 256, 16, KvFormat(encoding), window),
+                               {{600, 1}, {3, 1}, {301, 2}, {70, 40}}, seed++),
+                          4);
 }
 
 TEST(CudaAttention, PromptsAttendAsTheReference) {

@@ -67,5 +67,13 @@ TEST_F(CudaGraph, AStreamThatIsRecordedCannotBeWaitedFor) {
   EXPECT_NO_THROW(synchronize(stream.get()));
 }
 
+TEST(CudaDevices, SayWhatAMultiprocessorHolds) {
+  const Multiprocessors& processors = first_device().multiprocessors;
+  EXPECT_GE(processors.count, 1);
+  EXPECT_GE(processors.shared_bytes, 64 << 10);
+  EXPECT_LE(processors.beside, 1 << 10);
+  EXPECT_EQ(blocks_that_fit(processors, 4, processors.shared_bytes), 1);  // none is one
+}
+
 }  // namespace
 }  // namespace sluice::cuda
