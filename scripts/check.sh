@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The first stage of CI: layers, file sizes, an opening comment in every header, formatting; then the release build and the
+# The first stage of CI: layers, pages made by scripts, file sizes, an opening comment in every header, formatting; then the release build and the
 # fast tests. --static: only what needs no build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -7,6 +7,7 @@ status=0
 fail() { echo "check: $*"; status=1; }
 
 python3 scripts/check_layers.py || status=1
+python3 scripts/expected_share.py --check || status=1
 
 mapfile -t code < <(find src policy io kernels tools tests benchmarks \( -name '*.cc' -o -name '*.h' -o -name '*.cu' \) | sort)
 mapfile -t texts < <(find cmake scripts .ci src policy io kernels tools tests benchmarks \

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Writes docs/gpu/expected-share.md: what share of the ceiling each CUDA kernel should reach, from docs/gpu/kernel-budget.tsv.
+
+    scripts/expected_share.py [--check]
+
+The arithmetic is docs/gpu/design.md's. --check fails where the page is not what the table gives. Needs no GPU, no compiler.
+"""
+import os
+import re
+import sys
+
+ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+TABLE = os.path.join(ROOT, "docs/gpu/kernel-budget.tsv")
+PAGE = os.path.join(ROOT, "docs/gpu/expected-share.md")
+KIB = 1024
+LONG_READS = 0.92  # of the nominal rate
+ISSUED = 0.8  # of the issue slots, and of the tensor cores' time, beside waits and barriers
+
+
+class Gpu:
+    def __init__(self, name, arch, processors, rate, clock, latency, mma, integer_mma):
+        self.name, self.arch = name, arch
+        self.mma, self.integer_mma = mma, integer_mma  # cycles of a scheduler's m16n8k16 of 16-bit floats, m16n8k32 of int8
+        self.cycles = KIB * clock * processors * 4 / rate  # of schedulers, while 1 KiB comes
+        self.needed = rate * latency / processors  # bytes under way a multiprocessor
+
+
+GPUS = (Gpu("H200", "90", 132, 4.8e12, 1.83e9, 0.8e-6, 4, 4),
+        Gpu("RTX 4090", "89", 128, 1.008e12, 2.52e9, 0.6e-6, 32, 16),
+        Gpu("T4", "75", 40, 0.32e12, 1.3e9, 0.6e-6, 16, 16))
+ENCODINGS = {"1": "int4", "2": "int8", "3": "nf4", "4": "fp8"}
+KINDS = ("f16", "bf16", "int8", "int4")
+ROWS = {"1": "1 to 8", "2": "9 to 16", "4": "17 to 32", "8": "33 to 64"}
+
+
+def budget():
+    """{(kernel, sm): (instructions of the loop, instructions a KiB, blocks, bytes under way)}."""
+    with open(TABLE, encoding="utf-8") as lines:
+        rows = [line.rstrip("\n").split("\t") for line in list(lines)[2:]]
+    return {(row[1], row[2]): (int(row[8]), int(row[9]), int(row[10]), int(row[11])) for row in rows}
+
+
+def weights_of_kib(encoding, run):
+    columns = int(run) or 64
+    each = columns * (8 if encoding in "13" else 16) + (64 if run != "0" else 0)
+    return KIB * 16 * columns / each
+
+
+def share(gpu, figures, planned, tensor_cycles):
+    """(instructions a KiB, KiB under way, expected share of the memory's rate)."""
+    _, per_kib, blocks, under_way = figures
+    under_way = under_way / blocks * min(blocks, planned)
+    least = min(LONG_READS, LONG_READS * under_way / gpu.needed, ISSUED * gpu.cycles / per_kib,
+                ISSUED * gpu.cycles / tensor_cycles if tensor_cycles else 1)
+    return f"{per_kib}, {under_way / KIB:.0f}, **{least:.2f}**"
+
+
+def product(name):
+    """(text, planned blocks, whether on integers, tensor instructions a KiB) of a product's kernel, or None."""
+    match = re.match(r"quantised_linear_kernel<Encoding:(\d), false, (\d), (\d+)>", name)
+    integer = re.match(r"int8_linear_kernel<Encoding:(\d), (\d), (\d+)>", name)
+    if not match and not integer:
+        return None
+    encoding, tiles, run = (match or integer).groups()
+    group = "" if run == "0" else f"-g{run}"
+    tokens, macs = 8 * int(tiles), 16 * 8 * (32 if integer else 16)
+    text = f"{ENCODINGS[encoding]}{group} x {'int8' if integer else 'f16'}, {ROWS[tiles]} rows"
+    return text, 2, bool(integer), weights_of_kib(encoding, run) * tokens / macs
+
+
+def products(table):
+    for name in sorted({name for name, _ in table}, key=lambda name: ("int8" in name[:4], name)):
+        known = product(name)
+        if not known:
+            continue
+        text, planned, is_integer, instructions = known
+        yield text, [share(gpu, table[name, gpu.arch], planned, instructions * (gpu.integer_mma if is_integer else gpu.mma))
+                     for gpu in GPUS]
+
+
+def attention(table, has_few_rows):
+    for kind in (0, 2, 3):
+        for dim in (64, 128, 256):
+            name = f"attention_kernel<KvKind:{kind}, {dim}, {'true' if has_few_rows else 'false'}>"
+            name = next(known for known, _ in table if known.startswith(name))
+            text = f"{KINDS[kind]} KV, heads of {dim}"
+            if has_few_rows:
+                yield text, [share(gpu, table[name, gpu.arch], 3 if dim > 64 else 4, 0) for gpu in GPUS]
+                continue
+            parts = 2 if dim > 128 else 4
+            cells = []
+            for gpu in GPUS:
+                loop = table[name, gpu.arch][0]
+                cycles = parts * dim // 16 * 4 * gpu.mma
+                cells.append(f"{loop}, {cycles}, **{ISSUED * cycles / max(cycles, loop):.2f}**")
+            yield text, cells
+
+
+def page():
+    table = budget()
+    lines = ["# Expected shares", "",
+             "Written by `scripts/expected_share.py` from [kernel-budget.tsv](kernel-budget.tsv); [design.md](design.md) has the",
+             "arithmetic and what was taken for it. No GPU has run any of this.", ""]
+
+    def section(title, what, rows):
+        lines.extend([f"## {title}", "", what, "", "| kernel | " + " | ".join(gpu.name for gpu in GPUS) + " |",
+                      "| --- |" + " --- |" * len(GPUS)])
+        lines.extend(f"| {text} | " + " | ".join(cells) + " |" for text, cells in rows)
+        lines.append("")
+
+    each = "Instructions a KiB, KiB under way a multiprocessor, **share of the memory's nominal rate**."
+    section("Products of few rows", each, products(table))
+    section("Attention of few rows", each, attention(table, True))
+    section("Attention of prompts", "Instructions of a warp's tile, cycles of the tensor cores beside them, **share of the tensor cores**.",
+            attention(table, False))
+    return "\n".join(lines)
+
+
+def main():
+    text = page()
+    if "--check" in sys.argv[1:]:
+        if not os.path.exists(PAGE) or open(PAGE, encoding="utf-8").read() != text:
+            sys.exit("expected_share: docs/gpu/expected-share.md is not what docs/gpu/kernel-budget.tsv gives: run "
+                     "scripts/expected_share.py")
+        return
+    with open(PAGE, "w", encoding="utf-8") as out:
+        out.write(text)
+
+
+if __name__ == "__main__":
+    main()
