@@ -45,6 +45,7 @@ class LayerOps {
   /// Head only: the rows of the residual stream that need logits.
   virtual void read_needed_hidden(Rows out) = 0;
 
+  /// More rows than the micro-batch's where they are its rows' heads.
   virtual void norm(const NormSpec& norm, Rows in_out) = 0;
   virtual void add(Rows in_out, Rows in) = 0;
   /// out = in W^T (+ bias) for the matrix `role`; `bias` is a role or empty. `out` must not overlap

@@ -25,6 +25,13 @@ std::string_view OperatorRunner::role_of(int32_t weight) const {
   return weight < 0 ? std::string_view() : sublayer_->weights[static_cast<size_t>(weight)].role;
 }
 
+namespace {
+// A slot's rows follow each other without gaps, and so do their heads.
+Rows heads_as_rows(const Rows& rows, int64_t heads) {
+  return {rows.data, rows.rows * heads, rows.cols / heads, rows.cols / heads};
+}
+}  // namespace
+
 // Both sides of a cut have all slots: what the host does not compute stays where it was.
 void OperatorRunner::compute() {
   const LayerProgram& program = parts_.model->family().program(static_cast<size_t>(task_.sublayer));
@@ -52,6 +59,7 @@ void OperatorRunner::execute(const Operator& op) {
     case Kind::kNormHiddenInPlace: return norm_hidden_in_place(spec);
     case Kind::kAddToHidden: return add_to_hidden(in);
     case Kind::kNorm: return norm(spec, out);
+    case Kind::kNormHeads: return norm(spec, heads_as_rows(out, op.heads));
     case Kind::kAdd: return add(out, in);
     case Kind::kLinear: return linear(role, role_of(op.bias), in, out);
     case Kind::kRope: return rope(out, op.heads, op.frequencies, op.factor);

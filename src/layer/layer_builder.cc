@@ -139,6 +139,16 @@ void LayerBuilder::norm(const NormSpec& norm, View in_out) {
   append(op, true);
 }
 
+void LayerBuilder::norm_heads(const NormSpec& norm, View in_out, int64_t heads) {
+  SLUICE_ASSERT(heads > 0 && in_out.cols % heads == 0, "heads are normalised by themselves");
+  SLUICE_ASSERT(in_out.cols == program_.slots[static_cast<size_t>(in_out.slot)],
+                "heads that are rows of their own lie one behind the other");
+  Operator op{.kind = Kind::kNormHeads, .out = in_out};
+  op.heads = heads;
+  set_norm(norm, in_out.cols / heads, op);
+  append(op, true);
+}
+
 void LayerBuilder::add(View in_out, View in) {
   SLUICE_ASSERT(in_out.cols == in.cols, "what is added is as wide");
   append({.kind = Kind::kAdd, .out = in_out, .in = {in}}, true);

@@ -36,6 +36,8 @@ class LayerBuilder {
   void norm_hidden_in_place(const NormSpec& norm);
   void add_to_hidden(View in);
   void norm(const NormSpec& norm, View in_out);
+  /// Of each head by itself, the gain as wide as one; `in_out` is a slot.
+  void norm_heads(const NormSpec& norm, View in_out, int64_t heads);
   void add(View in_out, View in);
   /// `out` must not overlap `in`.
   void linear(std::string_view role, std::string_view bias, View in, View out);

@@ -34,6 +34,7 @@ struct Operator {
     kNormHiddenInPlace,  ///< the residual stream = norm of itself
     kAddToHidden,        ///< the residual stream += in
     kNorm,               ///< out = norm of out
+    kNormHeads,          ///< out = norm of each of its `heads` heads
     kAdd,                ///< out += in
     kLinear,             ///< out = in W^T + bias, W the matrix `weight` [out.cols, in.cols]
     kRope,    ///< out rotated, half-split, `heads` heads at the rows' positions (RoFormer,

@@ -90,6 +90,27 @@ TEST_F(LayerProgramTest, WithoutAttentionThereIsNoCut) {
   EXPECT_TRUE(program.after_cut().empty());
 }
 
+TEST_F(LayerProgramTest, HeadsHaveOneGainAndASlotOfTheirOwn) {
+  const View x = layer_.workspace(8);
+  const View heads = layer_.workspace(24);
+  const NormSpec of_heads{NormKind::kRms, "norm", "", 1e-6f};
+  EXPECT_NE(fault([&] { layer_.norm_heads(of_heads, heads, 3); }).find("what it has written"),
+            std::string::npos);
+  layer_.read_hidden(x);
+  EXPECT_NE(fault([&] { layer_.norm_heads(of_heads, x, 2); }).find("as wide as its rows"),
+            std::string::npos);
+  EXPECT_NE(fault([&] { layer_.norm_heads(of_heads, x, 3); }).find("by themselves"),
+            std::string::npos);
+  EXPECT_NE(fault([&] { layer_.norm_heads(of_heads, x.columns(0, 4), 2); }).find("one behind"),
+            std::string::npos);
+  layer_.norm_heads(of_heads, x, 1);
+  const Operator op = layer_.take().operators.back();
+  EXPECT_EQ(op.kind, Kind::kNormHeads);
+  EXPECT_EQ(op.heads, 1);
+  EXPECT_EQ(op.weight, 0);
+  EXPECT_EQ(op.eps, 1e-6f);
+}
+
 TEST_F(LayerProgramTest, WhatDoesNotFitTogetherIsAFault) {
   const View x = layer_.workspace(8);
   const View q = layer_.workspace(12);

@@ -273,7 +273,9 @@ void CudaRunner::add_to_hidden(Rows in) {
 }
 
 void CudaRunner::norm(const NormSpec& norm, Rows in_out) {
-  const cuda::RowCopies copies = copies_of(in_out);
+  settle_rotations();
+  // No product takes heads as rows.
+  const cuda::RowCopies copies = in_out.rows == rows_ ? copies_of(in_out) : cuda::RowCopies{};
   apply_norm(norm, {in_out.data, nullptr, in_out.data, shape_of(in_out), copies});
   written(in_out, copies);
 }
