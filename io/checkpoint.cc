@@ -1,11 +1,16 @@
 #include "io/checkpoint.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 #include <tuple>
 
 #include "io/checkpoint_opener.h"
+#include "src/base/error.h"
 
 namespace sluice::io {
 
@@ -36,6 +41,44 @@ const TensorEntry* Checkpoint::find(std::string_view name) const noexcept {
       by_name_.begin(), by_name_.end(), name,
       [&](uint32_t position, std::string_view key) { return tensors_[position].name < key; });
   return found == by_name_.end() || tensors_[*found].name != name ? nullptr : &tensors_[*found];
+}
+
+void Checkpoint::add_rows(const std::vector<TensorRows>& added) {
+  std::vector<TensorEntry> made;
+  for (const TensorRows& rows : added) {
+    const TensorEntry* matrix = find(rows.matrix);
+    const bool is_there = matrix && matrix->shape.size() == 2 && rows.first_row >= 0 &&
+                          rows.rows > 0 && rows.first_row <= matrix->shape[0] - rows.rows &&
+                          !matrix->quantised.is_quantised() && matrix->blocks == BlockType::kNone;
+    if (!is_there || find(rows.name))
+      throw Error(ErrorKind::kFile,
+                  fmt::format("{}: rows {} to {} of tensor {} can't be tensor {}", folder_.string(),
+                              rows.first_row, rows.first_row + rows.rows, in_quotes(rows.matrix),
+                              in_quotes(rows.name)),
+                  "the checkpoint is incomplete or its config.json belongs to another model");
+    TensorEntry entry = *matrix;
+    const int64_t row_bytes = matrix->bytes / matrix->shape[0];
+    entry.name = rows.name;
+    entry.shape[0] = rows.rows;
+    entry.offset += rows.first_row * row_bytes;
+    entry.bytes = rows.rows * row_bytes;
+    made.push_back(std::move(entry));
+  }
+  tensors_.insert(tensors_.end(), std::make_move_iterator(made.begin()),
+                  std::make_move_iterator(made.end()));
+  put_in_order();
+}
+
+void Checkpoint::put_in_order() {
+  const auto place = [](const TensorEntry& tensor) {
+    return std::tie(tensor.file_index, tensor.offset, tensor.name);
+  };
+  std::sort(tensors_.begin(), tensors_.end(),
+            [&](const TensorEntry& a, const TensorEntry& b) { return place(a) < place(b); });
+  by_name_.resize(tensors_.size());
+  std::iota(by_name_.begin(), by_name_.end(), 0u);
+  std::sort(by_name_.begin(), by_name_.end(),
+            [&](uint32_t a, uint32_t b) { return tensors_[a].name < tensors_[b].name; });
 }
 
 CheckpointSummary summarize(const Checkpoint& checkpoint) {

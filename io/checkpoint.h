@@ -27,6 +27,14 @@ enum class CheckpointFormat { kSafetensors, kTorchBin, kPackedStore, kGguf, kGen
 /// "safetensors", "PyTorch", "packed store", "GGUF", "generated".
 std::string_view checkpoint_format_name(CheckpointFormat format) noexcept;
 
+/// Some rows of a plain matrix, under a name of their own.
+struct TensorRows {
+  std::string name;
+  std::string matrix;
+  int64_t first_row = 0;
+  int64_t rows = 0;
+};
+
 class Checkpoint {
  public:
   /// `path`: a folder or one .safetensors / .bin / .pt / .pth / .gguf file; of a split GGUF model
@@ -39,6 +47,10 @@ class Checkpoint {
   /// (ConvertOptions::source_bytes). Each tensor is a "file" of its own, in this order, by its
   /// name. Errors: kFile for repeated names.
   static Checkpoint describe(std::vector<TensorEntry> tensors, std::string config_text);
+
+  /// Adds tensors that are the bytes of rows of others; what find() gave before is no longer valid.
+  /// Errors: kFile for a name that is there, a matrix that is not or has not so many rows.
+  void add_rows(const std::vector<TensorRows>& added);
 
   CheckpointFormat format() const noexcept { return format_; }
   const std::vector<CheckpointFile>& files() const noexcept { return files_; }
@@ -63,6 +75,9 @@ class Checkpoint {
  private:
   Checkpoint();
   friend class CheckpointOpener;
+  /// Sorts the tensors and their names.
+  void put_in_order();
+
   CheckpointFormat format_ = CheckpointFormat::kSafetensors;
   std::vector<CheckpointFile> files_;
   std::vector<TensorEntry> tensors_;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 #include <tuple>
 #include <unordered_set>
@@ -308,10 +307,7 @@ void CheckpointOpener::add_file(const fs::path& path) {
 }
 
 void CheckpointOpener::finish() {
-  std::vector<TensorEntry>& tensors = result_.tensors_;
-  std::sort(tensors.begin(), tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
-    return std::tie(a.file_index, a.offset, a.name) < std::tie(b.file_index, b.offset, b.name);
-  });
+  const std::vector<TensorEntry>& tensors = result_.tensors_;
   if (tensors.empty())
     throw Error(ErrorKind::kFile, fmt::format("{}: the checkpoint has no tensors", path_.string()),
                 kNoModelMend);
@@ -323,12 +319,9 @@ void CheckpointOpener::finish() {
 }
 
 void CheckpointOpener::index_names() {
+  result_.put_in_order();
   const std::vector<TensorEntry>& tensors = result_.tensors_;
-  std::vector<uint32_t>& by_name = result_.by_name_;
-  by_name.resize(tensors.size());
-  std::iota(by_name.begin(), by_name.end(), 0u);
-  std::sort(by_name.begin(), by_name.end(),
-            [&](uint32_t a, uint32_t b) { return tensors[a].name < tensors[b].name; });
+  const std::vector<uint32_t>& by_name = result_.by_name_;
   const auto twice = std::adjacent_find(
       by_name.begin(), by_name.end(),
       [&](uint32_t a, uint32_t b) { return tensors[a].name == tensors[b].name; });

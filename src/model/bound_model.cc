@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 #include "src/base/error.h"
@@ -23,17 +24,39 @@ const io::TensorEntry& find_tensor(const io::Checkpoint& checkpoint, const Weigh
               "inspect lists what is in it");
 }
 
+[[noreturn]] void refuse_shape(const io::Checkpoint& checkpoint, const io::TensorEntry& tensor,
+                               const std::vector<int64_t>& wanted) {
+  throw Error(
+      ErrorKind::kFile,
+      fmt::format("{}: tensor {} has shape {}, config.json says {}", checkpoint.folder().string(),
+                  tensor.name, io::format_shape(tensor.shape), io::format_shape(wanted)),
+      "config.json and weights belong to different models");
+}
+
+// Gives a name of its own to what the checkpoint has only as rows of a larger matrix.
+void take_apart(io::Checkpoint& checkpoint, const ModelShape& shape) {
+  std::vector<io::TensorRows> rows;
+  for (const SublayerShape& sublayer : shape.sublayers)
+    for (const WeightShape& weight : sublayer.weights) {
+      const io::TensorEntry* whole =
+          weight.fused.tensor.empty() ? nullptr : checkpoint.find(weight.fused.tensor);
+      if (!whole || std::any_of(weight.names.begin(), weight.names.end(),
+                                [&](const std::string& name) { return checkpoint.find(name); }))
+        continue;
+      const std::vector<int64_t> wanted{weight.fused.tensor_rows, weight.cols};
+      if (whole->shape != wanted) refuse_shape(checkpoint, *whole, wanted);
+      rows.push_back(
+          {weight.names.front(), weight.fused.tensor, weight.fused.first_row, weight.rows});
+    }
+  if (!rows.empty()) checkpoint.add_rows(rows);
+}
+
 void check_shape(const io::Checkpoint& checkpoint, const WeightShape& weight,
                  const io::TensorEntry& tensor) {
   const std::vector<int64_t> wanted = weight.kind == WeightKind::kVector
                                           ? std::vector<int64_t>{weight.cols}
                                           : std::vector<int64_t>{weight.rows, weight.cols};
-  if (tensor.shape != wanted)
-    throw Error(
-        ErrorKind::kFile,
-        fmt::format("{}: tensor {} has shape {}, config.json says {}", checkpoint.folder().string(),
-                    tensor.name, io::format_shape(tensor.shape), io::format_shape(wanted)),
-        "config.json and weights belong to different models");
+  if (tensor.shape != wanted) refuse_shape(checkpoint, tensor, wanted);
   if (tensor.quantised.is_quantised()) {
     if (weight.kind == WeightKind::kMatrix && !weight.shares_table) return;
     throw Error(
@@ -92,6 +115,7 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name) {
   const ModelConfig config(model.config_text_, config_path);
   model.family_ = make_family_model(config);
   model.shape_ = model.family_->shape();
+  take_apart(model.checkpoint_, model.shape_);
 
   const std::unique_ptr<ForeignWeights> foreign = foreign_weights(config, checkpoint);
   // The tensor that a foreign matrix becomes, as if it were there.
@@ -121,6 +145,7 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name) {
       check_shape(checkpoint, weight, tensor);
       row.push_back(&tensor);
       used.insert(tensor.name);
+      if (!weight.fused.tensor.empty()) used.insert(weight.fused.tensor);
       weight.quantised = tensor.quantised;
       if (weight.kind == WeightKind::kVector || tensor.quantised.is_quantised()) continue;
       if (!first_matrix) first_matrix = &tensor;

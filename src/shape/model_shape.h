@@ -20,6 +20,13 @@ enum class WeightKind : uint8_t {
             ///< by one
 };
 
+/// A weight as some rows of a larger matrix: checkpoints that have q, k and v in one tensor.
+struct FusedRows {
+  std::string tensor;
+  int64_t first_row = 0;
+  int64_t tensor_rows = 0;
+};
+
 struct WeightShape {
   std::string role;  ///< the family's own word for it: "q", "q.bias", "gate"
   WeightKind kind = WeightKind::kMatrix;
@@ -34,6 +41,8 @@ struct WeightShape {
   bool is_routed_expert = false;
   /// Of a quantised matrix; kPlain: elements of ModelShape::weight_dtype.
   WeightFormat quantised;
+  /// Where a checkpoint has it that has none of `names`; its tensor empty: nowhere.
+  FusedRows fused;
 };
 
 enum class SublayerKind : uint8_t { kEmbed, kAttention, kMlp, kHead };

@@ -45,6 +45,33 @@ TEST(Checkpoint, KnowsFormatFilesAndTexts) {
   EXPECT_TRUE(lone.config_text().empty());
 }
 
+TEST(Checkpoint, RowsOfAMatrixAreTensorsOfTheirOwn) {
+  Checkpoint checkpoint = Checkpoint::open(fixture("made/single"));
+  const TensorEntry whole = *checkpoint.find("embed.weight");  // [7, 6] f32
+  const size_t before = checkpoint.tensors().size();
+  checkpoint.add_rows({{"q", "embed.weight", 0, 3}, {"a v", "embed.weight", 5, 2}});
+  ASSERT_EQ(checkpoint.tensors().size(), before + 2);
+  EXPECT_EQ(checkpoint.find("q")->offset, whole.offset);
+  EXPECT_EQ(checkpoint.find("q")->bytes, 3 * 6 * 4);
+  EXPECT_EQ(checkpoint.find("a v")->offset, whole.offset + 5 * 6 * 4);
+  EXPECT_EQ(checkpoint.find("a v")->shape, (std::vector<int64_t>{2, 6}));
+  EXPECT_EQ(checkpoint.find("embed.weight")->bytes, whole.bytes);
+  for (const TensorEntry& tensor : checkpoint.tensors())
+    EXPECT_EQ(checkpoint.find(tensor.name), &tensor);
+  EXPECT_TRUE(std::is_sorted(
+      checkpoint.tensors().begin(), checkpoint.tensors().end(), [](const auto& a, const auto& b) {
+        return std::pair(a.file_index, a.offset) < std::pair(b.file_index, b.offset);
+      }));
+  const TensorRows wrong[] = {{"w", "embed.weight", 5, 3},
+                              {"w", "embed.weight", -1, 3},
+                              {"w", "embed.weight", 0, 0},
+                              {"w", "nowhere", 0, 1},
+                              {"w", "scalar", 0, 1},
+                              {"scalar", "embed.weight", 0, 1},
+                              {"w", "embed.weight", 1, INT64_MAX}};
+  for (const TensorRows& rows : wrong) EXPECT_THROW(checkpoint.add_rows({rows}), Error);
+}
+
 TEST(Checkpoint, OrdersTensorsByFileAndOffset) {
   for (const char* name :
        {"made/sharded", "made/single", "made/torch_tied.pt", "made/torch_types.pt"}) {
