@@ -113,20 +113,27 @@ def opt_weights(config, seed):
 
 
 def llama_weights(config, seed):
+    return gated_weights(config, seed, qkv_bias=config["attention_bias"],
+                         o_bias=config["attention_bias"], mlp_bias=config["mlp_bias"])
+
+
+def gated_weights(config, seed, *, qkv_bias=False, o_bias=False, mlp_bias=False, head_norms=False):
     w = Weights(seed)
     hidden, vocab = config["hidden_size"], config["vocab_size"]
     head_dim = config.get("head_dim", hidden // config["num_attention_heads"])
     queries = config["num_attention_heads"] * head_dim
     keys = config["num_key_value_heads"] * head_dim
-    attention_bias, mlp_bias = config["attention_bias"], config["mlp_bias"]
     w.normal("model.embed_tokens.weight", (vocab, hidden), 0.4)
     for layer in range(config["num_hidden_layers"]):
         p = f"model.layers.{layer}"
         w.norm(f"{p}.input_layernorm", hidden, bias=False)
-        w.linear(f"{p}.self_attn.q_proj", queries, hidden, attention_bias)
-        w.linear(f"{p}.self_attn.k_proj", keys, hidden, attention_bias)
-        w.linear(f"{p}.self_attn.v_proj", keys, hidden, attention_bias)
-        w.linear(f"{p}.self_attn.o_proj", hidden, queries, attention_bias)
+        w.linear(f"{p}.self_attn.q_proj", queries, hidden, qkv_bias)
+        w.linear(f"{p}.self_attn.k_proj", keys, hidden, qkv_bias)
+        w.linear(f"{p}.self_attn.v_proj", keys, hidden, qkv_bias)
+        w.linear(f"{p}.self_attn.o_proj", hidden, queries, o_bias)
+        if head_norms:
+            w.norm(f"{p}.self_attn.q_norm", head_dim, bias=False)
+            w.norm(f"{p}.self_attn.k_norm", head_dim, bias=False)
         w.norm(f"{p}.post_attention_layernorm", hidden, bias=False)
         w.linear(f"{p}.mlp.gate_proj", config["intermediate_size"], hidden, mlp_bias)
         w.linear(f"{p}.mlp.up_proj", config["intermediate_size"], hidden, mlp_bias)
@@ -137,9 +144,21 @@ def llama_weights(config, seed):
     return w.tensors
 
 
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """What transformers calls a model_type, and how its random weights are drawn."""
+
+    architecture: str
+    weights: object
+
+
+FAMILIES = {"opt": Family("OPTForCausalLM", opt_weights),
+            "llama": Family("LlamaForCausalLM", llama_weights)}
+
+
 def draw_weights(fixture, seed):
     """The weights of `fixture` in their stored dtype."""
-    draw = opt_weights if fixture.config["model_type"] == "opt" else llama_weights
+    draw = FAMILIES[fixture.config["model_type"]].weights
     return {name: tensor.to(DTYPES[fixture.dtype])
             for name, tensor in draw(fixture.config, seed).items()}
 
@@ -296,8 +315,7 @@ def write_weights(folder, fixture, weights):
 def write_config(folder, fixture):
     """config.json as written by hand on the hub: dtype key and RoPE keys of the given config."""
     new_spelling = "rope_parameters" in fixture.config
-    architecture = {"opt": "OPTForCausalLM", "llama": "LlamaForCausalLM"}[
-        fixture.config["model_type"]]
+    architecture = FAMILIES[fixture.config["model_type"]].architecture
     config = {"architectures": [architecture], **fixture.config,
               "dtype" if new_spelling else "torch_dtype": TORCH_NAMES[fixture.dtype]}
     write_json(folder / "config.json", config)
@@ -488,8 +506,9 @@ FIXTURES = (
 )
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def main(fixtures=FIXTURES, description=__doc__):
+    """`fixtures`: of a family with a script of its own, which has entered it into FAMILIES."""
+    parser = argparse.ArgumentParser(description=description.split("\n")[0])
     parser.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="write these folders only")
     arguments = parser.parse_args()
@@ -498,7 +517,7 @@ def main():
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    for fixture in FIXTURES:
+    for fixture in fixtures:
         if not arguments.only or fixture.name in arguments.only:
             write_fixture(arguments.out, fixture)
     write_versions(arguments.out)

@@ -1,6 +1,6 @@
 #pragma once
-// Shapes people ask for by name (opt-30b, llama-2-7b): config.json texts made from a table, for
-// synth, plan and bench.
+// Shapes people ask for by name (opt-30b, llama-2-7b), which the families list: config.json texts
+// for synth, plan and bench.
 #include <optional>
 #include <string>
 #include <string_view>

@@ -65,6 +65,10 @@ void ModelConfig::refuse(const std::string& what, const std::string& mend) const
 
 bool ModelConfig::has(std::string_view key) const { return json_->find(key) != nullptr; }
 
+bool ModelConfig::is_null(std::string_view key) const {
+  return !has(key) && json_->value.contains(std::string(key));
+}
+
 int64_t ModelConfig::integer(std::string_view key, int64_t smallest, int64_t largest) const {
   const nlohmann::json* value = json_->find(key);
   if (!value)

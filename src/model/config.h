@@ -20,7 +20,8 @@ class ModelConfig {
   ModelConfig(ModelConfig&&) noexcept;
   ModelConfig& operator=(ModelConfig&&) noexcept;
 
-  bool has(std::string_view key) const;  ///< present and not null
+  bool has(std::string_view key) const;      ///< present and not null
+  bool is_null(std::string_view key) const;  ///< present and null
   int64_t integer(std::string_view key, int64_t smallest, int64_t largest) const;
   int64_t integer_or(std::string_view key, int64_t fallback, int64_t smallest,
                      int64_t largest) const;

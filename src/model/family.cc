@@ -6,15 +6,19 @@
 #include <utility>
 
 #include "src/base/error.h"
-#include "src/model/families/families.h"
 
 namespace sluice {
 
+#define SLUICE_FAMILY(name) Family name##_family();
+#include "src/model/families/list.inc"
+#undef SLUICE_FAMILY
+
 const std::vector<Family>& families() {
+#define SLUICE_FAMILY(name) name##_family(),
   static const std::vector<Family> list{
-      {"llama", make_llama},
-      {"opt", make_opt},
+#include "src/model/families/list.inc"
   };
+#undef SLUICE_FAMILY
   return list;
 }
 

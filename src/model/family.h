@@ -1,7 +1,7 @@
 #pragma once
-// A family of models: from config.json to shapes and weight names, and the programs of its layers.
-// One small file each in families/ and one line in family.cc's list; nothing else knows
-// any family.
+// A family of models: from config.json or a GGUF file's keys to shapes and weight names, the
+// programs of its layers, and the models that are known by name. One small file each in families/
+// and one line in families/list.inc; nothing else knows any family.
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,6 +12,8 @@
 #include "src/shape/model_shape.h"
 
 namespace sluice {
+
+class GgufKeys;
 
 /// Where the inputs of linear layers can be scaled, column by column, without changing what the
 /// model computes: the producer's outputs (with its bias, "ROLE.bias") are divided by the factors,
@@ -50,9 +52,24 @@ class FamilyModel {
   std::vector<size_t> program_of_;      // [sublayer]
 };
 
+/// A model that people ask for by name: "opt-30b".
+struct KnownModel {
+  std::string name;
+  std::string config;  ///< config.json's text
+};
+
+/// How GGUF files have a family; tensors are named by WeightShape::gguf.
+struct GgufForm {
+  std::string_view architecture;  ///< "general.architecture"; empty: no such files are read
+  /// The config.json that Hugging Face would have. Errors: kFile for what is not read.
+  std::string (*config)(const GgufKeys& keys) = nullptr;
+};
+
 struct Family {
   std::string_view model_type;  ///< config.json's "model_type"
   std::unique_ptr<FamilyModel> (*make)(const ModelConfig& config);
+  std::vector<KnownModel> (*presets)();  ///< smallest first
+  GgufForm gguf;
 };
 
 /// Every family there is.

@@ -20,6 +20,14 @@ enum class WeightKind : uint8_t {
             ///< by one
 };
 
+/// A weight in a GGUF file.
+struct GgufTensor {
+  std::string name;  ///< "blk.3.attn_q.weight"; empty: such files don't have it
+  /// Heads whose rows the file has in pairs for its rotary positions (row 2 i + j of a head is the
+  /// weight's row j half + i); 0: in order.
+  int64_t paired_heads = 0;
+};
+
 /// A weight as some rows of a larger matrix: checkpoints that have q, k and v in one tensor.
 struct FusedRows {
   std::string tensor;
@@ -41,6 +49,7 @@ struct WeightShape {
   bool is_routed_expert = false;
   /// Of a quantised matrix; kPlain: elements of ModelShape::weight_dtype.
   WeightFormat quantised;
+  GgufTensor gguf;
   /// Where a checkpoint has it that has none of `names`; its tensor empty: nowhere.
   FusedRows fused;
 };

@@ -4,9 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "src/model/families/decoder_names.h"
-#include "src/model/families/families.h"
+#include "src/model/family.h"
 
 namespace sluice {
 
@@ -200,10 +201,46 @@ class OptModel final : public FamilyModel {
   Activation activation_ = Activation::kRelu;
 };
 
-}  // namespace
-
 std::unique_ptr<FamilyModel> make_opt(const ModelConfig& config) {
   return std::make_unique<OptModel>(config);
 }
+
+// arXiv:2205.01068 table 1; 350m is the post-norm one with narrow embeddings.
+struct OptSizes {
+  const char* name;
+  int layers, hidden, heads, embed;
+};
+constexpr OptSizes kOpts[] = {{"opt-125m", 12, 768, 12, 768},    {"opt-350m", 24, 1024, 16, 512},
+                              {"opt-1.3b", 24, 2048, 32, 2048},  {"opt-2.7b", 32, 2560, 32, 2560},
+                              {"opt-6.7b", 32, 4096, 32, 4096},  {"opt-13b", 40, 5120, 40, 5120},
+                              {"opt-30b", 48, 7168, 56, 7168},   {"opt-66b", 64, 9216, 72, 9216},
+                              {"opt-175b", 96, 12288, 96, 12288}};
+
+std::vector<KnownModel> opt_presets() {
+  std::vector<KnownModel> presets;
+  for (const OptSizes& row : kOpts)
+    presets.push_back(
+        {row.name, nlohmann::ordered_json{{"architectures", {"OPTForCausalLM"}},
+                                          {"model_type", "opt"},
+                                          {"hidden_size", row.hidden},
+                                          {"ffn_dim", 4 * row.hidden},
+                                          {"num_hidden_layers", row.layers},
+                                          {"num_attention_heads", row.heads},
+                                          {"word_embed_proj_dim", row.embed},
+                                          {"do_layer_norm_before", row.embed == row.hidden},
+                                          {"vocab_size", 50272},
+                                          {"max_position_embeddings", 2048},
+                                          {"activation_function", "relu"},
+                                          {"bos_token_id", 2},
+                                          {"eos_token_id", 2},
+                                          {"pad_token_id", 1},
+                                          {"torch_dtype", "float16"}}
+                       .dump(2)});
+  return presets;
+}
+
+}  // namespace
+
+Family opt_family() { return {"opt", make_opt, opt_presets, {}}; }
 
 }  // namespace sluice

@@ -16,7 +16,7 @@ bool ForeignDecoder::codes(int64_t, int64_t, uint8_t*, float&, float&) const { r
 std::unique_ptr<ForeignWeights> foreign_weights(const ModelConfig& config,
                                                 const io::Checkpoint& checkpoint) {
   if (checkpoint.format() == io::CheckpointFormat::kPackedStore) return nullptr;  // ours
-  if (checkpoint.format() == io::CheckpointFormat::kGguf) return gguf_weights(config, checkpoint);
+  if (checkpoint.format() == io::CheckpointFormat::kGguf) return gguf_weights(checkpoint);
   // The older name is what early writers of compressed-tensors gave it.
   std::optional<ModelConfig> settings = config.object("quantization_config");
   if (!settings) settings = config.object("compression_config");

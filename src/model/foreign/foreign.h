@@ -62,9 +62,7 @@ std::unique_ptr<ForeignWeights> bitsandbytes_weights(const ModelConfig& settings
                                                      const io::Checkpoint& checkpoint);
 std::unique_ptr<ForeignWeights> compressed_tensors_weights(const ModelConfig& settings,
                                                            const io::Checkpoint& checkpoint);
-/// `config`: of gguf_config_json.
-std::unique_ptr<ForeignWeights> gguf_weights(const ModelConfig& config,
-                                             const io::Checkpoint& checkpoint);
+std::unique_ptr<ForeignWeights> gguf_weights(const io::Checkpoint& checkpoint);
 
 /// The group of each column, i32 [cols], as tools store it whose groups follow activations. Errors:
 /// kFile naming `what` when one is not below `groups`.

@@ -5,7 +5,6 @@
 #include "src/base/error.h"
 #include "src/model/foreign/foreign.h"
 #include "src/model/foreign/ggml_blocks.h"
-#include "src/model/foreign/gguf_config.h"
 
 namespace sluice {
 
@@ -59,21 +58,15 @@ class GgufDecoder final : public ForeignDecoder {
 
 class GgufWeights final : public ForeignWeights {
  public:
-  GgufWeights(const ModelConfig& config, const io::Checkpoint& checkpoint)
-      : checkpoint_(checkpoint),
-        heads_(config.integer("num_attention_heads", 1, 1 << 20)),
-        kv_heads_(config.integer("num_key_value_heads", 1, 1 << 20)) {}
+  explicit GgufWeights(const io::Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
 
   std::string method() const override { return "GGUF"; }
 
   std::optional<ForeignMatrix> find(const WeightShape& weight) const override {
-    for (const std::string& name : weight.names) {
-      const auto found = gguf_name(name, heads_, kv_heads_);
-      if (!found) continue;
-      const io::TensorEntry* tensor = checkpoint_.find(found->tensor);
-      if (tensor) return matrix(weight, *tensor, found->paired_heads);
-    }
-    return std::nullopt;
+    const io::TensorEntry* tensor =
+        weight.gguf.name.empty() ? nullptr : checkpoint_.find(weight.gguf.name);
+    if (!tensor) return std::nullopt;
+    return matrix(weight, *tensor, weight.gguf.paired_heads);
   }
 
  private:
@@ -106,13 +99,11 @@ class GgufWeights final : public ForeignWeights {
   }
 
   const io::Checkpoint& checkpoint_;
-  int64_t heads_, kv_heads_;
 };
 }  // namespace
 
-std::unique_ptr<ForeignWeights> gguf_weights(const ModelConfig& config,
-                                             const io::Checkpoint& checkpoint) {
-  return std::make_unique<GgufWeights>(config, checkpoint);
+std::unique_ptr<ForeignWeights> gguf_weights(const io::Checkpoint& checkpoint) {
+  return std::make_unique<GgufWeights>(checkpoint);
 }
 
 }  // namespace sluice

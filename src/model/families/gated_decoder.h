@@ -1,0 +1,36 @@
+#pragma once
+// The decoder that most families are: pre-norm with RMSNorm, rotary positions, grouped-query
+// attention, a gated MLP with silu, Hugging Face's names as Llama has them. A family's file says in
+// what it differs.
+#include <memory>
+#include <string>
+
+#include "src/model/family.h"
+
+namespace sluice {
+
+struct DecoderTraits {
+  std::string family;  ///< config.json's model_type
+  bool has_qkv_bias = false;
+  bool has_o_bias = false;
+  bool has_mlp_bias = false;
+  bool has_head_norms = false;  ///< q and k: RMSNorm of each head, before it is turned
+  int64_t head_dim = 0;         ///< where config.json has none; 0: hidden_size / heads
+  int64_t sliding_window = 0;   ///< of every layer; 0: none
+  /// Checkpoints have q, k and v in "qkv_proj", gate and up in "gate_up_proj".
+  bool is_fused = false;
+  bool gguf_pairs_rows = false;  ///< GGUF files of the family have rows of q and k in pairs
+};
+
+/// Errors: kFile for fields that are missing or don't fit together.
+std::unique_ptr<FamilyModel> make_gated_decoder(const ModelConfig& config,
+                                                const DecoderTraits& traits);
+
+/// "sliding_window" where the family's layers all have one or none: config.json's, `fallback` where
+/// it says nothing, 0 where it says null. Errors: kFile.
+int64_t read_sliding_window(const ModelConfig& config, int64_t fallback);
+/// The same of families whose config.json has "use_sliding_window" and "max_window_layers". Errors:
+/// kFile where only some layers have a window.
+int64_t read_optional_window(const ModelConfig& config);
+
+}  // namespace sluice

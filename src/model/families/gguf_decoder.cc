@@ -1,0 +1,146 @@
+#include "src/model/families/gguf_decoder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+namespace sluice {
+
+namespace {
+// Llama 3's rule of scaling, which the file has as one factor for each frequency; null without it.
+nlohmann::json llama3_scaling(const GgufKeys& keys, double theta, int64_t head_dim) {
+  const io::TensorEntry* tensor = keys.tensor("rope_freqs.weight");
+  if (!tensor) return nullptr;
+  const int64_t count = head_dim / 2;
+  const std::vector<float> factors = keys.read_vector(*tensor, count);
+  const double factor = *std::max_element(factors.begin(), factors.end());
+  constexpr double kLow = 1, kHigh = 4, kOriginal = 8192;
+  for (int64_t i = 0; i < count; ++i) {
+    const double frequency =
+        std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+    const double wavelength = 2 * std::numbers::pi / frequency;
+    double expected = 1;
+    if (wavelength > kOriginal / kLow) {
+      expected = factor;
+    } else if (wavelength >= kOriginal / kHigh) {
+      const double smooth = (kOriginal / wavelength - kLow) / (kHigh - kLow);
+      expected = 1 / ((1 - smooth) / factor + smooth);
+    }
+    if (!(std::abs(factors[static_cast<size_t>(i)] - expected) <= 1e-3 * expected))
+      keys.refuse("its rotary positions are scaled in a way that is not Llama 3's",
+                  "convert the Hugging Face checkpoint of the model instead");
+  }
+  return {{"rope_type", "llama3"},
+          {"factor", factor},
+          {"low_freq_factor", kLow},
+          {"high_freq_factor", kHigh},
+          {"original_max_position_embeddings", static_cast<int64_t>(kOriginal)}};
+}
+
+// A factor without a type is linear, and so is the key that older writers gave it; null: none.
+nlohmann::json rope_scaling(const GgufKeys& keys, const std::string& p, double theta,
+                            int64_t head_dim) {
+  const std::string type = keys.text_or(p + "rope.scaling.type", "linear");
+  if (type != "linear" && type != "none")
+    keys.refuse(fmt::format("rotary positions are scaled by \"{}\"", type),
+                "none, linear and Llama 3's are read");
+  if (keys.number(p + "rope.scaling.attn_factor").value_or(1) != 1)
+    keys.refuse("rope.scaling.attn_factor is not 1", "such models are not read");
+  double factor = keys.number(p + "rope.scaling.factor")
+                      .value_or(keys.number(p + "rope.scale_linear").value_or(1));
+  if (factor == 0 || type == "none") factor = 1;  // as the readers of the format have it
+  nlohmann::json llama3 = llama3_scaling(keys, theta, head_dim);
+  if (factor == 1) return llama3;
+  if (!llama3.is_null())
+    keys.refuse(fmt::format("rotary positions are scaled by {} and by rope_freqs.weight", factor),
+                "such models are not read");
+  return {{"rope_type", "linear"}, {"factor", factor}};
+}
+
+// What the architecture's keys may say beside those that are read: sizes that tensors show, and
+// features that are off.
+void refuse_unknown_keys(const GgufKeys& keys, const std::string& p, int64_t head_dim) {
+  constexpr std::string_view kRead[] = {"context_length",
+                                        "embedding_length",
+                                        "block_count",
+                                        "feed_forward_length",
+                                        "vocab_size",
+                                        "expert_count",
+                                        "expert_used_count",
+                                        "tensor_data_layout",
+                                        "attention.head_count",
+                                        "attention.head_count_kv",
+                                        "attention.key_length",
+                                        "attention.value_length",
+                                        "attention.layer_norm_rms_epsilon",
+                                        "rope.dimension_count",
+                                        "rope.freq_base",
+                                        "rope.scale_linear",
+                                        "rope.scaling.type",
+                                        "rope.scaling.factor",
+                                        "rope.scaling.attn_factor",
+                                        "rope.scaling.original_context_length",
+                                        "rope.scaling.finetuned"};
+  for (const std::string& name : keys.names()) {
+    if (!name.starts_with(p)) continue;
+    if (std::find(std::begin(kRead), std::end(kRead), name.substr(p.size())) == std::end(kRead))
+      keys.refuse(fmt::format("key {} is not known, and what it asks for would not be done", name),
+                  "convert the Hugging Face checkpoint of the model instead");
+  }
+  if (keys.integer(p + "attention.value_length").value_or(head_dim) != head_dim)
+    keys.refuse("heads of keys and of values differ in length", "such models are not read");
+  if (keys.text_or(p + "tensor_data_layout", "reference") != "Meta AI original pth" &&
+      keys.text_or(p + "tensor_data_layout", "reference") != "reference")
+    keys.refuse(fmt::format("tensor_data_layout \"{}\" is not read",
+                            keys.text_or(p + "tensor_data_layout", "")),
+                "download another file of the model");
+}
+
+int64_t vocabulary(const GgufKeys& keys) {
+  const io::TensorEntry* table = keys.tensor("token_embd.weight");
+  if (!table || table->shape.size() != 2)
+    keys.refuse("token_embd.weight is missing or no matrix", "download the file again");
+  return table->shape[0];
+}
+}  // namespace
+
+nlohmann::json gguf_decoder_config(const GgufKeys& keys, const GgufDecoderKind& kind) {
+  const std::string p = keys.prefix();
+  if (keys.integer(p + "expert_count").value_or(0) > 0)
+    keys.refuse("a mixture of experts is not read", "choose a dense model");
+  const int64_t heads = keys.need_integer(p + "attention.head_count");
+  const int64_t hidden = keys.need_integer(p + "embedding_length");
+  if (heads < 1) keys.refuse("it has no attention heads", "download the file again");
+  const int64_t head_dim = keys.integer(p + "attention.key_length").value_or(hidden / heads);
+  if (keys.integer(p + "rope.dimension_count").value_or(head_dim) != head_dim)
+    keys.refuse("only a part of each head is rotated", "such models are not read");
+  refuse_unknown_keys(keys, p, head_dim);
+  const double theta = keys.number(p + "rope.freq_base").value_or(10000.0);
+  nlohmann::json config{
+      {"architectures", {kind.architecture}},
+      {"model_type", kind.model_type},
+      {"torch_dtype", "float16"},
+      {"hidden_act", "silu"},
+      {"hidden_size", hidden},
+      {"intermediate_size", keys.need_integer(p + "feed_forward_length")},
+      {"num_hidden_layers", keys.need_integer(p + "block_count")},
+      {"num_attention_heads", heads},
+      {"num_key_value_heads", keys.integer(p + "attention.head_count_kv").value_or(heads)},
+      {"head_dim", head_dim},
+      {"max_position_embeddings", keys.integer(p + "context_length").value_or(2048)},
+      {"rms_norm_eps", keys.number(p + "attention.layer_norm_rms_epsilon").value_or(1e-5)},
+      {"rope_theta", theta},
+      {"vocab_size", vocabulary(keys)},
+      {"tie_word_embeddings", keys.tensor("output.weight") == nullptr}};
+  if (nlohmann::json scaling = rope_scaling(keys, p, theta, head_dim); !scaling.is_null())
+    config["rope_scaling"] = std::move(scaling);
+  for (const auto& [theirs, ours] : {std::pair{"tokenizer.ggml.bos_token_id", "bos_token_id"},
+                                     std::pair{"tokenizer.ggml.eos_token_id", "eos_token_id"}})
+    if (const auto id = keys.integer(theirs)) config[ours] = *id;
+  return config;
+}
+
+}  // namespace sluice

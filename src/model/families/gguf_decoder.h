@@ -1,0 +1,17 @@
+#pragma once
+// The keys that GGUF files have of a gated decoder, as its config.json.
+#include <nlohmann/json.hpp>
+
+#include "src/model/foreign/gguf_keys.h"
+
+namespace sluice {
+
+struct GgufDecoderKind {
+  const char* architecture;  ///< config.json's: "LlamaForCausalLM"
+  const char* model_type;
+};
+
+/// Errors: kFile for a key that is missing or of the wrong kind, or that nobody here reads.
+nlohmann::json gguf_decoder_config(const GgufKeys& keys, const GgufDecoderKind& kind);
+
+}  // namespace sluice

@@ -1,0 +1,88 @@
+#include "src/model/foreign/gguf_keys.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "io/input_file.h"
+#include "src/base/error.h"
+
+namespace sluice {
+
+namespace {
+constexpr int64_t kMostValues = 4096;
+}  // namespace
+
+GgufKeys::GgufKeys(const io::Checkpoint& checkpoint)
+    : checkpoint_(checkpoint),
+      where_(checkpoint.files().front().path.string()),
+      architecture_(text_or("general.architecture", "")) {}
+
+void GgufKeys::refuse(const std::string& problem, const std::string& mend) const {
+  throw Error(ErrorKind::kFile, fmt::format("{}: {}", where_, problem), mend);
+}
+
+void GgufKeys::wrong(const std::string& key, const char* wanted) const {
+  refuse(fmt::format("key {} is not {}", key, wanted), "download the file again");
+}
+
+const nlohmann::json* GgufKeys::find(const std::string& key) const {
+  const nlohmann::json& metadata = checkpoint_.gguf_metadata();
+  const auto found = metadata.find(key);
+  return found == metadata.end() ? nullptr : &*found;
+}
+
+std::vector<std::string> GgufKeys::names() const {
+  std::vector<std::string> out;
+  for (const auto& [name, value] : checkpoint_.gguf_metadata().items()) out.push_back(name);
+  return out;
+}
+
+std::string GgufKeys::text_or(const std::string& key, std::string fallback) const {
+  const nlohmann::json* value = find(key);
+  if (!value) return fallback;
+  if (!value->is_string()) wrong(key, "a text");
+  return value->get<std::string>();
+}
+
+std::optional<int64_t> GgufKeys::integer(const std::string& key) const {
+  const nlohmann::json* value = find(key);
+  if (!value) return std::nullopt;
+  if (value->is_array() && !value->empty()) {
+    for (const nlohmann::json& one : *value)
+      if (one != value->front())
+        refuse(fmt::format("{} differs from layer to layer", key), "such models are not read");
+    value = &value->front();
+  }
+  if (!value->is_number_integer()) wrong(key, "a whole number");
+  if (value->is_number_unsigned() && value->get<uint64_t>() > uint64_t{INT32_MAX})
+    wrong(key, "a number below 2^31");
+  return value->get<int64_t>();
+}
+
+int64_t GgufKeys::need_integer(const std::string& key) const {
+  const auto value = integer(key);
+  if (!value) refuse(fmt::format("key {} is missing", key), "download the file again");
+  return *value;
+}
+
+std::optional<double> GgufKeys::number(const std::string& key) const {
+  const nlohmann::json* value = find(key);
+  if (!value) return std::nullopt;
+  if (!value->is_number()) wrong(key, "a number");
+  return value->get<double>();
+}
+
+std::vector<float> GgufKeys::read_vector(const io::TensorEntry& tensor, int64_t count) const {
+  if (tensor.dtype != DType::kF32 || tensor.shape != std::vector<int64_t>{count} ||
+      count > kMostValues)
+    refuse(fmt::format("{} is no f32 vector of {}", io::in_quotes(tensor.name), count),
+           "download the file again");
+  std::vector<float> values(static_cast<size_t>(count));
+  const io::InputFile file(checkpoint_.files()[static_cast<size_t>(tensor.file_index)].path);
+  file.read(tensor.offset, std::as_writable_bytes(std::span(values)), "a small tensor");
+  return values;
+}
+
+}  // namespace sluice

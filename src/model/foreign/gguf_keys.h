@@ -1,0 +1,45 @@
+#pragma once
+// A GGUF file's keys with checked access, as families read them: every getter names the file and
+// the key in its error. Refers to the checkpoint.
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "io/checkpoint.h"
+
+namespace sluice {
+
+class GgufKeys {
+ public:
+  explicit GgufKeys(const io::Checkpoint& checkpoint);
+
+  /// All names.
+  std::vector<std::string> names() const;
+  std::string text_or(const std::string& key, std::string fallback) const;
+  /// Nothing when absent. One for all layers may be written as a list of equal ones.
+  std::optional<int64_t> integer(const std::string& key) const;
+  int64_t need_integer(const std::string& key) const;
+  std::optional<double> number(const std::string& key) const;
+
+  /// "general.architecture", and what the names of its own keys begin with: "llama.".
+  const std::string& architecture() const noexcept { return architecture_; }
+  std::string prefix() const { return architecture_ + "."; }
+
+  /// Null when there is none.
+  const io::TensorEntry* tensor(const std::string& name) const { return checkpoint_.find(name); }
+  /// The elements of a small f32 vector. Errors: kFile when it is none of `count`.
+  std::vector<float> read_vector(const io::TensorEntry& tensor, int64_t count) const;
+
+  [[noreturn]] void refuse(const std::string& problem, const std::string& mend) const;
+
+ private:
+  const nlohmann::json* find(const std::string& key) const;
+  [[noreturn]] void wrong(const std::string& key, const char* wanted) const;
+
+  const io::Checkpoint& checkpoint_;
+  std::string where_;
+  std::string architecture_;
+};
+
+}  // namespace sluice
