@@ -5,7 +5,8 @@
     scripts/golden/gguf_files.py
 
   blocks.json        two random blocks of every type and their elements
-  plain.gguf         the fixture llama-tiny-gqa as its converter would write it, f32
+  plain.gguf         the fixture llama-tiny-gqa as its converter would write it, f32; qwen2.gguf and
+                     qwen3.gguf: qwen2-tiny and qwen3-tiny
   mixed.gguf         a random model whose matrices have a type each
   ../checkpoints/made/tiny.gguf  three tensors, for tests that break it byte by byte
   mixed.safetensors  some rows of each of its matrices, under Hugging Face's names and in that order
@@ -27,7 +28,7 @@ SCALES = {T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.Q8_0: [0],
 PARTS = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
          "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
          "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-         "mlp.down_proj": "ffn_down"}
+         "mlp.down_proj": "ffn_down", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
 GLOBALS = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
            "lm_head.weight": "output.weight"}
 
@@ -74,7 +75,7 @@ def heads_of(name, config):
 
 
 def writer(path, config):
-    out = gguf.GGUFWriter(path, "llama")
+    out = gguf.GGUFWriter(path, config.get("model_type", "llama"))
     out.add_block_count(config["num_hidden_layers"])
     out.add_context_length(config["max_position_embeddings"])
     out.add_embedding_length(config["hidden_size"])
@@ -133,14 +134,14 @@ def make_tiny():
     finish(out)
 
 
-def make_plain():
-    source = FIXTURES / "models" / "llama-tiny-gqa"
+def make_plain(file, fixture):
+    source = FIXTURES / "models" / fixture
     config = json.loads((source / "config.json").read_text())
     config.setdefault("rope_theta", (config.get("rope_parameters") or {}).get("rope_theta", 10000.0))
     config["head_dim"] = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    out = writer(OUT / "plain.gguf", config)
+    out = writer(OUT / file, config)
     for name, tensor in sorted(load_file(source / "model.safetensors").items()):
-        heads = heads_of(name, config)
+        heads = heads_of(name, config) if config["model_type"] == "llama" else 0
         out.add_tensor(gguf_name(name), to_pairs(tensor, heads) if heads else tensor)
     finish(out)
 
@@ -188,5 +189,7 @@ if __name__ == "__main__":
     OUT.mkdir(exist_ok=True)
     make_blocks()
     make_tiny()
-    make_plain()
+    make_plain("plain.gguf", "llama-tiny-gqa")
+    make_plain("qwen2.gguf", "qwen2-tiny")
+    make_plain("qwen3.gguf", "qwen3-tiny")
     make_mixed()

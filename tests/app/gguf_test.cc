@@ -1,5 +1,7 @@
 // GGUF models to packed stores: names, the order of rows, codes kept, values by the gguf package's
 // formulas (scripts/golden/gguf_files.py), and the tokens of the model that one was written from.
+#include <cstring>
+
 #include "io/packed_store.h"
 #include "src/app/panel_quantiser.h"
 #include "src/app/store_layout.h"
@@ -40,9 +42,16 @@ class GgufModel : public ::testing::Test {
   fs::path folder_;
 };
 
-TEST_F(GgufModel, IsTheModelThatItWasWrittenFrom) {
-  const fs::path store = convert("plain.gguf");
-  const BoundModel original = BoundModel::open(testing::fixture_model("llama-tiny-gqa"));
+// A file and the fixture that it was written from.
+struct Written {
+  const char *file, *fixture;
+};
+class WrittenModel : public GgufModel, public ::testing::WithParamInterface<Written> {};
+
+TEST_P(WrittenModel, IsTheModelThatItWasWrittenFrom) {
+  const auto& [file, fixture] = GetParam();
+  const fs::path store = convert(file);
+  const BoundModel original = BoundModel::open(testing::fixture_model(fixture));
   const BoundModel made = BoundModel::open(store);
   ASSERT_EQ(made.shape().sublayers.size(), original.shape().sublayers.size());
   for (size_t i = 0; i < original.shape().sublayers.size(); ++i)
@@ -50,7 +59,8 @@ TEST_F(GgufModel, IsTheModelThatItWasWrittenFrom) {
       EXPECT_EQ(bytes_of(made.checkpoint(), made.tensor(i, w)),
                 bytes_of(original.checkpoint(), original.tensor(i, w)))
           << original.tensor(i, w).name;
-  for (const auto& golden : testing::golden_cases("llama-tiny-gqa")) {
+  EXPECT_EQ(made.shape().family, original.shape().family);
+  for (const auto& golden : testing::golden_cases(fixture)) {
     const auto requests =
         testing::greedy_requests({golden.prompt}, static_cast<int>(golden.greedy.size()));
     const auto engine = Engine::open(store, testing::options_for(requests));
@@ -60,6 +70,14 @@ TEST_F(GgufModel, IsTheModelThatItWasWrittenFrom) {
     EXPECT_EQ(sink.answers[0].tokens, golden.greedy) << golden.name;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Families, WrittenModel,
+                         ::testing::Values(Written{"plain.gguf", "llama-tiny-gqa"},
+                                           Written{"qwen2.gguf", "qwen2-tiny"},
+                                           Written{"qwen3.gguf", "qwen3-tiny"}),
+                         [](const auto& info) {
+                           return std::string(info.param.file, std::strcspn(info.param.file, "."));
+                         });
 
 TEST_F(GgufModel, KeepsCodesWhereItCan) {
   const fs::path store = convert("mixed.gguf");

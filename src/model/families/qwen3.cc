@@ -1,0 +1,40 @@
+// Qwen3, the dense ones: the gated decoder with a norm of each head of q and k.
+#include "src/model/families/decoder_presets.h"
+#include "src/model/families/gated_decoder.h"
+#include "src/model/families/gguf_decoder.h"
+
+namespace sluice {
+
+namespace {
+
+std::unique_ptr<FamilyModel> make_qwen3(const ModelConfig& config) {
+  const bool has_bias = config.boolean_or("attention_bias", false);
+  return make_gated_decoder(config, {.family = "qwen3",
+                                     .has_qkv_bias = has_bias,
+                                     .has_o_bias = has_bias,
+                                     .has_head_norms = true,
+                                     .head_dim = 128,
+                                     .sliding_window = read_optional_window(config)});
+}
+
+std::string qwen3_of_gguf(const GgufKeys& keys) {
+  return gguf_decoder_config(keys, {"Qwen3ForCausalLM", "qwen3"}).dump(2);
+}
+
+constexpr DecoderKind kQwen3{"Qwen3ForCausalLM", "qwen3", 151643, 151645};
+
+constexpr DecoderSizes kQwen3s[] = {
+    {"qwen3-0.6b", 28, 1024, 3072, 16, 8, 128, 151936, 40960, 1e6, 1e-6, true},
+    {"qwen3-1.7b", 28, 2048, 6144, 16, 8, 128, 151936, 40960, 1e6, 1e-6, true},
+    {"qwen3-4b", 36, 2560, 9728, 32, 8, 128, 151936, 40960, 1e6, 1e-6, true},
+    {"qwen3-8b", 36, 4096, 12288, 32, 8, 128, 151936, 40960, 1e6, 1e-6, false},
+    {"qwen3-14b", 40, 5120, 17408, 40, 8, 128, 151936, 40960, 1e6, 1e-6, false},
+    {"qwen3-32b", 64, 5120, 25600, 64, 8, 128, 151936, 40960, 1e6, 1e-6, false}};
+
+std::vector<KnownModel> qwen3_presets() { return decoder_presets(kQwen3s, kQwen3); }
+
+}  // namespace
+
+Family qwen3_family() { return {"qwen3", make_qwen3, qwen3_presets, {"qwen3", qwen3_of_gguf}}; }
+
+}  // namespace sluice
