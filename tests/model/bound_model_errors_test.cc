@@ -107,6 +107,16 @@ TEST(BoundModelErrors, TheChangedCopyItselfOpens) {
   EXPECT_NO_THROW(BoundModel::open(model.folder()));
 }
 
+TEST(BoundModelErrors, AFusedTensorOfOtherRowsIsNamed) {
+  ChangedModel model("phi3-tiny");
+  model.config["num_key_value_heads"] = 1;
+  expect_words(model.refusal(), {"self_attn.qkv_proj.weight", "[64, 32]", "[48, 32]"});
+  model.config["num_key_value_heads"] = 2;
+  model.header["elsewhere"] = model.header["model.layers.1.mlp.gate_up_proj.weight"];
+  model.header.erase("model.layers.1.mlp.gate_up_proj.weight");
+  expect_words(model.refusal(), {"mlp.gate_proj.weight", "missing"});
+}
+
 TEST(BoundModelErrors, AMissingTensorIsNamed) {
   ChangedModel model("llama-tiny-mha");
   Json& header = model.header;

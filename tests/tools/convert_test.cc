@@ -42,7 +42,8 @@ TEST_P(Convert, TheStoreGivesTheSourcesTokens) {
 INSTANTIATE_TEST_SUITE_P(Fixtures, Convert,
                          ::testing::Values("stories260k", "opt-tiny", "opt-tiny-bin",
                                            "opt-tiny-f16-bin-sharded", "opt-350m-tiny",
-                                           "llama-tiny-sharded", "llama-tiny-bf16"),
+                                           "llama-tiny-sharded", "llama-tiny-bf16",
+                                           "phi3-tiny-bf16-bin"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::erase_if(name, [](char c) { return c == '-'; });

@@ -1,0 +1,44 @@
+// Phi-3 and Phi-4 without LongRoPE: the gated decoder, its q, k and v in one tensor, gate and up in
+// another.
+#include "src/model/families/decoder_presets.h"
+#include "src/model/families/gated_decoder.h"
+
+namespace sluice {
+
+namespace {
+
+std::unique_ptr<FamilyModel> make_phi3(const ModelConfig& config) {
+  if (config.number_or("partial_rotary_factor", 1) != 1)
+    config.refuse("only a part of each head is rotated", "such models are not read");
+  return make_gated_decoder(
+      config,
+      {.family = "phi3", .sliding_window = read_sliding_window(config, 0), .is_fused = true});
+}
+
+struct Phi3Sizes {
+  DecoderSizes sizes;
+  int window;
+  DecoderKind kind;
+};
+constexpr DecoderKind kPhi3{"Phi3ForCausalLM", "phi3", 1, 32000};
+constexpr DecoderKind kPhi4{"Phi3ForCausalLM", "phi3", 100257, 100257};
+constexpr Phi3Sizes kPhi3s[] = {
+    {{"phi-3-mini-4k", 32, 3072, 8192, 32, 32, 0, 32064, 4096, 1e4, 1e-5, false}, 2047, kPhi3},
+    {{"phi-3-medium-4k", 40, 5120, 17920, 40, 10, 0, 32064, 4096, 1e4, 1e-5, false}, 2047, kPhi3},
+    {{"phi-4", 40, 5120, 17920, 40, 10, 0, 100352, 16384, 2.5e5, 1e-5, false}, 0, kPhi4}};
+
+std::vector<KnownModel> phi3_presets() {
+  std::vector<KnownModel> presets;
+  for (const auto& [sizes, window, kind] : kPhi3s) {
+    nlohmann::ordered_json json = decoder_config(sizes, kind);
+    if (window > 0) json["sliding_window"] = window;
+    presets.push_back({sizes.name, json.dump(2)});
+  }
+  return presets;
+}
+
+}  // namespace
+
+Family phi3_family() { return {"phi3", make_phi3, phi3_presets, {}}; }
+
+}  // namespace sluice
