@@ -35,6 +35,22 @@ TEST(FamilyPrograms, Llama) {
   EXPECT_EQ(llama->shape().workspace_columns, 16 + 2 * 40) << "the MLP is the widest";
 }
 
+TEST(FamilyPrograms, Qwen3HasNormsOfHeadsBeforeTheyAreTurned) {
+  const auto qwen3 = model(R"({"model_type": "qwen3", "hidden_size": 16, "intermediate_size": 40,
+      "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6,
+      "vocab_size": 32})");
+  EXPECT_EQ(kinds(*qwen3, 1),
+            (std::vector{Kind::kNormHidden, Kind::kLinear, Kind::kLinear, Kind::kLinear,
+                         Kind::kNormHeads, Kind::kNormHeads, Kind::kRope, Kind::kRope,
+                         Kind::kAttend, Kind::kLinear, Kind::kAddToHidden}));
+  const std::vector<Operator>& operators = qwen3->program(1).operators;
+  EXPECT_EQ(operators[4].heads, 4);
+  EXPECT_EQ(operators[5].heads, 2);
+  const SublayerShape& attention = qwen3->shape().sublayers[1];
+  EXPECT_EQ(attention.weights[static_cast<size_t>(operators[5].weight)].role, "k_norm");
+  EXPECT_EQ(attention.weights[static_cast<size_t>(operators[5].weight)].cols, 6);
+}
+
 TEST(FamilyPrograms, OptWithProjectionsAndNormsBehind) {
   const auto opt = model(R"({"model_type": "opt", "hidden_size": 16, "ffn_dim": 20,
       "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 32,

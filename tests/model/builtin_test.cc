@@ -75,6 +75,9 @@ TEST(Builtin, ParameterCountsAreThePublishedOnes) {
   EXPECT_EQ(builtin("llama-2-7b")->shape().num_parameters(), 6738415616);
   EXPECT_EQ(builtin("opt-125m")->shape().num_parameters(), 125239296);
   EXPECT_EQ(builtin("llama-3.2-1b")->shape().num_parameters(), 1235814400);
+  EXPECT_EQ(builtin("mistral-7b")->shape().num_parameters(), 7241732096);
+  EXPECT_EQ(builtin("qwen2.5-7b")->shape().num_parameters(), 7615616512);
+  EXPECT_EQ(builtin("qwen3-8b")->shape().num_parameters(), 8190735360);
 }
 
 TEST(Builtin, NamesAreUniqueAndOthersUnknown) {

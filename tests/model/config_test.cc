@@ -44,6 +44,8 @@ TEST(ModelConfig, ReadsFieldsOfEveryType) {
   EXPECT_TRUE(c.integers("nothing").empty());
   EXPECT_TRUE(c.has("n"));
   EXPECT_FALSE(c.has("nothing") || c.has("absent"));
+  EXPECT_TRUE(c.is_null("nothing"));
+  EXPECT_FALSE(c.is_null("n") || c.is_null("absent"));
   EXPECT_EQ(c.object("inner")->number("factor"), 8);
   EXPECT_FALSE(c.object("absent"));
 }
@@ -185,6 +187,52 @@ TEST(FamilyConfig, OptRefusesWhatItCanNotRunNamingTheField) {
             std::string::npos);
   EXPECT_NE(opt_refusal(R"(, "do_layer_norm_before": 1)").find("do_layer_norm_before"),
             std::string::npos);
+}
+
+// The window of a family's small model with `more` in its config.json.
+int64_t window_of(const std::string& family, const std::string& more) {
+  std::string text = llama_with("model_type", "\"" + family + "\"");
+  text.insert(text.size() - 1, more);
+  return make_family_model(config(text))->shape().sliding_window;
+}
+
+TEST(FamilyConfig, MistralHasAWindowUnlessItSaysOtherwise) {
+  EXPECT_EQ(window_of("mistral", R"(, "sliding_window": 64)"), 64);
+  EXPECT_EQ(window_of("mistral", R"(, "sliding_window": null)"), 0);
+  EXPECT_EQ(window_of("mistral", ""), 0) << "4096, which no sequence of 128 tokens leaves";
+  EXPECT_EQ(window_of("mistral", R"(, "sliding_window": 128)"), 0) << "as wide as all there is";
+  EXPECT_NE(
+      refusal([] { window_of("mistral", R"(, "sliding_window": 0)"); }).find("sliding_window"),
+      std::string::npos);
+}
+
+TEST(FamilyConfig, QwenHasAWindowOnlyWhereItIsSwitchedOn) {
+  for (const char* family : {"qwen2", "qwen3"}) {
+    EXPECT_EQ(window_of(family, R"(, "sliding_window": 64)"), 0);
+    EXPECT_EQ(window_of(family, R"(, "use_sliding_window": false, "sliding_window": 64)"), 0);
+    EXPECT_EQ(window_of(family, R"(, "use_sliding_window": true, "sliding_window": 64,
+                                   "max_window_layers": 0)"),
+              64);
+    EXPECT_EQ(window_of(family, R"(, "use_sliding_window": true, "sliding_window": 64,
+                                   "max_window_layers": 2)"),
+              0)
+        << "no layer has it";
+    EXPECT_NE(refusal([&] {
+                window_of(family, R"(, "use_sliding_window": true, "sliding_window": 64,
+                                     "max_window_layers": 1)");
+              }).find("layers from 1 on"),
+              std::string::npos);
+  }
+}
+
+TEST(FamilyConfig, Qwen3HasHeadsOf128UnlessItSaysOtherwise) {
+  const auto width = [](const std::string& family) {
+    const std::string text = llama_with("model_type", "\"" + family + "\"");
+    return make_family_model(config(text))->shape().head_dim;
+  };
+  EXPECT_EQ(width("qwen3"), 128);
+  EXPECT_EQ(width("qwen2"), 16);
+  EXPECT_EQ(width("mistral"), 16);
 }
 
 TEST(FamilyConfig, AnUnknownFamilyIsToldWhichThereAre) {
