@@ -233,7 +233,7 @@ void run(const BatchFlags& flags, std::stop_token stop) {
     engine->generate(source, sink, stop);
   else
     while (source.next()) continue;  // error records only: no weight is read for them
-  finish_run(flags.engine, *engine);
+  finish_run(flags.engine, engine);
   if (flags.engine.json) {
     const nlohmann::ordered_json json{
         {"requests", answered + failed},
@@ -242,7 +242,7 @@ void run(const BatchFlags& flags, std::stop_token stop) {
         {"skipped", reader.skipped()},
         {"output", flags.output},
         {"policy", nlohmann::ordered_json::parse(policy::policy_to_json(engine->plan().policy))},
-        {"stats", app::stats_json(*engine, flags.engine.prediction())}};
+        {"stats", app::stats_json(*engine, engine.found.prediction)}};
     print_json(json);
   } else {
     std::fprintf(stderr, "  %lld requests answered, %lld error records, %lld already there: %s\n",

@@ -169,10 +169,10 @@ nlohmann::ordered_json bench_batch(const BenchFlags& flags, int64_t batch, std::
       {"streamed_bytes_per_pass", engine->plan().streamed_weight_bytes},
       {"resident_weight_bytes", engine->plan().resident_weight_bytes},
       {"policy", nlohmann::ordered_json::parse(policy::policy_to_json(engine->plan().policy))},
-      {"stats", app::stats_json(*engine, flags.engine.prediction())}};
+      {"stats", app::stats_json(*engine, engine.found.prediction)}};
   if (!disk.shares().empty()) row["share_of_disk_limit"] = spread(disk.shares());
   if (!memory.shares().empty()) row["share_of_memory_limit"] = spread(memory.shares());
-  finish_run(flags.engine, *engine);
+  finish_run(flags.engine, engine);
   return row;
 }
 

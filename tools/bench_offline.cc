@@ -88,13 +88,13 @@ class Stopwatch final : public RequestSource, public GenerationSink {
   int64_t done_ = 0, passes_ = 0;
 };
 
-void print(const EngineFlags& flags, const Engine& engine, nlohmann::ordered_json row,
+void print(const EngineFlags& flags, const OpenedEngine& engine, nlohmann::ordered_json row,
            int64_t passes) {
   row.erase("refused_429");
   row["passes"] = passes;
   if (flags.json) {
-    row["policy"] = nlohmann::ordered_json::parse(policy::policy_to_json(engine.plan().policy));
-    row["stats"] = app::stats_json(engine, flags.prediction());
+    row["policy"] = nlohmann::ordered_json::parse(policy::policy_to_json(engine->plan().policy));
+    row["stats"] = app::stats_json(*engine, engine.found.prediction);
     print_json({{"model", flags.model}, {"results", nlohmann::ordered_json::array({row})}});
     return;
   }
@@ -113,9 +113,8 @@ void print(const EngineFlags& flags, const Engine& engine, nlohmann::ordered_jso
              stdout);
 }
 
-std::unique_ptr<Engine> engine_for(const OfflineFlags& flags,
-                                   const std::vector<serve::LoadRequest>& together,
-                                   std::stop_token stop) {
+OpenedEngine engine_for(const OfflineFlags& flags, const std::vector<serve::LoadRequest>& together,
+                        std::stop_token stop) {
   policy::Workload workload;
   for (const serve::LoadRequest& one : together)
     app::add_to_workload(workload, static_cast<int64_t>(one.prompt.size()), one.max_tokens);
@@ -137,8 +136,8 @@ void run_throughput(const OfflineFlags& flags, std::stop_token stop) {
   };
   engine->generate(watch, watch, stop);
   if (stop.stop_requested()) throw Error(ErrorKind::kCancelled, "stopped");
-  finish_run(flags.engine, *engine);
-  print(flags.engine, *engine, serve::summarise(watch.records()), watch.passes());
+  finish_run(flags.engine, engine);
+  print(flags.engine, engine, serve::summarise(watch.records()), watch.passes());
 }
 
 // Batches of one size, one after the other: how long one takes.
@@ -170,8 +169,8 @@ void run_latency(const OfflineFlags& flags, std::stop_token stop) {
     records.insert(records.end(), watch.records().begin(), watch.records().end());
     passes += watch.passes();
   }
-  finish_run(flags.engine, *engine);
-  print(flags.engine, *engine, serve::summarise(records), passes);
+  finish_run(flags.engine, engine);
+  print(flags.engine, engine, serve::summarise(records), passes);
 }
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/cpu/isa.h"
+#include "src/app/plan_request.h"
 #include "src/app/report.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
@@ -16,7 +17,6 @@
 #include "tools/gpu.h"
 #include "tools/output.h"
 #include "tools/progress.h"
-#include "tools/run_policy.h"
 
 namespace sluice::tools {
 
@@ -272,16 +272,62 @@ EngineOptions EngineFlags::options(const policy::Workload& workload) const {
   return out;
 }
 
-std::optional<policy::Prediction> EngineFlags::prediction() const {
-  return chosen ? chosen->prediction() : std::nullopt;
+namespace {
+void tell(std::string_view line) {
+  std::fprintf(stderr, "sluice: %.*s\n", static_cast<int>(line.size()), line.data());
 }
 
-std::unique_ptr<Engine> open_engine(const EngineFlags& flags, const policy::Workload& workload,
-                                    std::stop_token cancel,
-                                    const std::function<void(EngineOptions&)>& adjust) {
+app::MachineOptions machine_options(const EngineFlags& flags, std::stop_token cancel) {
+  app::MachineOptions out;
+  out.offload_dir = flags.offload_dir;
+  out.threads = flags.threads;
+  out.measure_backend = measure_with_gpu;
+  out.tell = tell;
+  out.cancel = std::move(cancel);
+  if (flags.hardware == "none") {
+    out.source = app::ProfileSource::kNone;
+  } else if (flags.hardware == "this") {
+    out.source = app::ProfileSource::kThis;
+  } else if (!flags.hardware.empty()) {
+    out.source = app::ProfileSource::kGiven;
+    out.profile_name = flags.hardware;
+    out.profile = find_profile(flags.hardware);
+  }
+  return out;
+}
+
+void print_plan(const EngineFlags& flags, const Engine& engine) {
+  const policy::Plan& plan = engine.plan();
+  if (!flags.json) {
+    std::printf("%s\n%s", policy::describe(plan.policy, plan.has_device).c_str(),
+                app::engine_plan_table(engine).c_str());
+    return;
+  }
+  const nlohmann::ordered_json json{
+      {"policy", nlohmann::ordered_json::parse(policy::policy_to_json(plan.policy))},
+      {"planned_bytes", plan.device_bytes() + plan.memory_bytes()},
+      {"budget_bytes", engine.stats().memory_budget_bytes},
+      {"device_budget_bytes", engine.stats().device_budget_bytes},
+      {"streamed_bytes_per_pass", plan.streamed_weight_bytes}};
+  print_json(json);
+}
+
+void tell_expected(const app::FoundPlan& found) {
+  if (!found.prediction) return;
+  std::string searched;
+  if (found.candidates > 0)
+    searched = fmt::format("; {} policies looked at in {}", found.candidates,
+                           format_seconds(found.search_seconds));
+  tell(fmt::format("expected {} tokens/s{}",
+                   app::format_three_digits(found.prediction->tokens_per_second()), searched));
+}
+}  // namespace
+
+OpenedEngine open_engine(const EngineFlags& flags, const policy::Workload& workload,
+                         std::stop_token cancel,
+                         const std::function<void(EngineOptions&)>& adjust) {
   EngineOptions options = flags.options(workload);
   if (adjust) adjust(options);
-  search_for_policy(flags, options, std::move(cancel));
   auto bar = std::make_shared<Progress>("loading weights");
   options.load_progress = [bar](const LoadProgress& progress) {
     bar->update(progress.done_bytes, progress.total_bytes,
@@ -291,55 +337,49 @@ std::unique_ptr<Engine> open_engine(const EngineFlags& flags, const policy::Work
                     ? format_rate(static_cast<double>(progress.done_bytes) / progress.seconds)
                     : "");
   };
-  auto engine = Engine::open(flags.model, std::move(options));
+  const auto model = app::open_model(flags.model);
+  EngineInput input = plan_input(*model, options);
+  app::PlanWishes wishes;
+  wishes.prefers_memory = flags.prefers_memory;
+  if (flags.micro_batch_tokens > 0)
+    wishes.constraints.micro_batch_tokens = flags.micro_batch_tokens;
+  OpenedEngine out;
+  out.found =
+      app::find_plan(*model, options, input, machine_options(flags, std::move(cancel)), wishes);
+  out.engine =
+      std::make_unique<Engine>(model, std::move(options), std::move(input), out.found.plan);
+  const Engine& engine = *out.engine;
   if (flags.dry_run) {
-    if (flags.json) {
-      const nlohmann::ordered_json json{
-          {"policy", nlohmann::ordered_json::parse(policy::policy_to_json(engine->plan().policy))},
-          {"planned_bytes", engine->plan().device_bytes() + engine->plan().memory_bytes()},
-          {"budget_bytes", engine->stats().memory_budget_bytes},
-          {"device_budget_bytes", engine->stats().device_budget_bytes},
-          {"streamed_bytes_per_pass", engine->plan().streamed_weight_bytes}};
-      print_json(json);
-    } else {
-      std::printf("%s\n%s",
-                  policy::describe(engine->plan().policy, engine->plan().has_device).c_str(),
-                  app::engine_plan_table(*engine).c_str());
-    }
-    return nullptr;
+    print_plan(flags, engine);
+    return {};
   }
-  std::fprintf(stderr, "sluice: %s\n", app::plan_sentence(*engine).c_str());
-  if (const auto prediction = flags.prediction())
-    std::fprintf(stderr, "sluice: expected %s tokens/s%s\n",
-                 app::format_three_digits(prediction->tokens_per_second()).c_str(),
-                 flags.chosen->candidates() > 0
-                     ? fmt::format("; {} policies looked at in {}", flags.chosen->candidates(),
-                                   format_seconds(flags.chosen->search_seconds()))
-                           .c_str()
-                     : "");
+  tell(app::plan_sentence(engine));
+  tell_expected(out.found);
   if (flags.verbose) {
-    std::fprintf(stderr, "%s", app::engine_plan_table(*engine).c_str());
-    std::fprintf(stderr, "sluice: %s; %s\n", engine->compute_name().c_str(),
-                 engine->io_name().c_str());
+    std::fprintf(stderr, "%s", app::engine_plan_table(engine).c_str());
+    tell(engine.compute_name() + "; " + engine.io_name());
   }
-  for (const std::string& note : engine->model().notes())
-    std::fprintf(stderr, "sluice: note: %s\n", note.c_str());
-  const std::string warning = app::fit_warning(*engine);
-  if (!warning.empty()) std::fprintf(stderr, "sluice: warning: %s\n", warning.c_str());
-  if (flags.others) flags.others->begin();
-  return engine;
+  for (const std::string& note : model->notes()) tell("note: " + note);
+  const std::string warning = app::fit_warning(engine);
+  if (!warning.empty()) tell("warning: " + warning);
+  if (out.found.kept) out.found.kept->begin();
+  return out;
 }
 
-void finish_run(const EngineFlags& flags, const Engine& engine) {
-  if (!flags.trace.empty()) {
+void finish_run(const EngineFlags& flags, const OpenedEngine& opened) {
+  const Engine& engine = *opened;
+  if (!flags.trace.empty())
     write_file(flags.trace, chrome_trace_json(engine.trace(), engine.model().shape()));
-  }
   if (!flags.json) std::fprintf(stderr, "\n%s", app::run_table(engine).c_str());
-  if (const auto prediction = flags.prediction(); prediction && !flags.json) {
-    const std::string text = app::comparison_text(*prediction, engine.stats());
+  if (opened.found.prediction && !flags.json) {
+    const std::string text = app::comparison_text(*opened.found.prediction, engine.stats());
     if (!text.empty()) std::fprintf(stderr, "  %s\n", text.c_str());
   }
-  learn_from_run(flags, engine);
+  if (opened.found.kept)
+    opened.found.kept->learn(engine, flags.model,
+                             flags.recalibrate ? Trust::kAll : Trust::kByEvidence, tell);
+  else if (flags.recalibrate)
+    tell("--recalibrate: there is no kept profile to change (sluice profile makes one)");
 }
 
 std::unique_ptr<text::Tokenizer> find_tokenizer(const std::string& model) {

@@ -7,9 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "src/app/plan_request.h"
+#include "src/app/open_model.h"
 #include "src/engine/engine.h"
-#include "src/profile/other_load.h"
 #include "src/text/tokenizer.h"
 
 namespace sluice::tools {
@@ -33,12 +32,6 @@ struct EngineFlags {
   bool dry_run = false, json = false, verbose = false;
   /// Whole blocks in memory wherever they fit, whatever a search expects of smaller ones.
   bool prefers_memory = false;
-  /// Set by open_engine where there is a profile to expect something from.
-  mutable std::shared_ptr<app::AutoPolicy> chosen;
-  /// Likewise, where the profile is the machine's kept one: what others do to the cores meanwhile.
-  mutable std::shared_ptr<OtherLoad> others;
-  /// What the run is expected to do, or nothing.
-  std::optional<policy::Prediction> prediction() const;
 
   void add_to(CLI::App& parser);
   /// Errors: kUser for contradictions and for flags that have no effect here.
@@ -48,15 +41,25 @@ struct EngineFlags {
   std::vector<std::string> refused_;
 };
 
+/// An engine and the plan that was found for it; a pointer to the engine.
+struct OpenedEngine {
+  std::unique_ptr<Engine> engine;
+  app::FoundPlan found;
+
+  explicit operator bool() const noexcept { return engine != nullptr; }
+  Engine& operator*() const noexcept { return *engine; }
+  Engine* operator->() const noexcept { return engine.get(); }
+};
+
 /// Opens the engine and says in one line (or, verbose, a table) what it will do. Empty when
 /// --dry-run: the plan has been printed and nothing is left to do.
 /// `adjust` may change the options that the flags gave; `cancel` stops a first measurement.
-std::unique_ptr<Engine> open_engine(const EngineFlags& flags, const policy::Workload& workload,
-                                    std::stop_token cancel = {},
-                                    const std::function<void(EngineOptions&)>& adjust = {});
+OpenedEngine open_engine(const EngineFlags& flags, const policy::Workload& workload,
+                         std::stop_token cancel = {},
+                         const std::function<void(EngineOptions&)>& adjust = {});
 /// Writes the trace, prints the end-of-run table (not with --json), and has the machine's kept
 /// profile learn from the run.
-void finish_run(const EngineFlags& flags, const Engine& engine);
+void finish_run(const EngineFlags& flags, const OpenedEngine& opened);
 /// The model's tokenizer, or null when it has none.
 std::unique_ptr<text::Tokenizer> find_tokenizer(const std::string& model);
 /// find_tokenizer, or kFile saying how to do without.

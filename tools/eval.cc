@@ -216,7 +216,7 @@ void run(const EvalFlags& flags, std::stop_token stop) {
   } else {
     print_result(result, job.window);
   }
-  finish_run(flags.engine, *engine);
+  finish_run(flags.engine, engine);
 }
 }  // namespace
 

@@ -86,7 +86,7 @@ nlohmann::ordered_json result_json(const app::TextResult& result,
   return json;
 }
 
-void print_results(const RunFlags& flags, const Engine& engine,
+void print_results(const RunFlags& flags, const OpenedEngine& engine,
                    const std::vector<app::TextResult>& results, const text::Tokenizer* tokenizer) {
   nlohmann::ordered_json json = result_json(results.front(), tokenizer);
   if (results.size() > 1) {
@@ -95,8 +95,8 @@ void print_results(const RunFlags& flags, const Engine& engine,
       json["results"].push_back(result_json(result, tokenizer));
   }
   json["model"] = flags.engine.model;
-  json["policy"] = nlohmann::ordered_json::parse(policy::policy_to_json(engine.plan().policy));
-  json["stats"] = app::stats_json(engine, flags.engine.prediction());
+  json["policy"] = nlohmann::ordered_json::parse(policy::policy_to_json(engine->plan().policy));
+  json["stats"] = app::stats_json(*engine, engine.found.prediction);
   print_json(json);
 }
 
@@ -140,11 +140,11 @@ void run(const RunFlags& flags, std::stop_token stop) {
   app::PromptSource source(std::move(requests), sink);
   engine->generate(source, sink, stop);
   if (is_streaming && results.front().refused.empty()) write_text("\n");
-  if (flags.engine.json) print_results(flags, *engine, results, tokenizer.get());
+  if (flags.engine.json) print_results(flags, engine, results, tokenizer.get());
   for (const app::TextResult& result : results)
     if (!result.refused.empty())
       throw Error(ErrorKind::kUser, fmt::format("prompt {}: {}", result.id + 1, result.refused));
-  finish_run(flags.engine, *engine);
+  finish_run(flags.engine, engine);
 }
 }  // namespace
 

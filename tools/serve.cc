@@ -149,7 +149,7 @@ void run(const ServeFlags& flags, std::stop_token stop) {
   server.stop();
   listener.join();
   if (!failure.empty()) throw Error(service.failure_kind(), "the engine has stopped: " + failure);
-  finish_run(engine_flags, *engine);
+  finish_run(engine_flags, engine);
 }
 }  // namespace
 

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/linear.h"
-#include "policy/simulator.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/base/files.h"
@@ -138,29 +137,6 @@ policy::JobShape job_of(const policy::Workload& workload) {
   job.prompt_tokens = std::max(mean * share, 1.0);
   job.new_tokens = std::max(mean * (1 - share), 1.0);
   return job;
-}
-
-void AutoPolicy::expect(const policy::PlanInput& input, const policy::Policy& policy) {
-  const policy::Plan plan = policy::make_plan(input, policy);
-  if (!policy::fits(input, plan)) return;
-  prediction_ =
-      policy::simulate_block(*input.model, plan, profile_, input.kv_dtype, job_of(input.workload));
-}
-
-policy::Policy AutoPolicy::choose(const policy::PlanInput& input, const policy::Policy& start,
-                                  const policy::SearchConstraints& constraints) {
-  policy::SearchRequest request;
-  request.constraints = constraints;
-  request.input = input;
-  request.input.has_disk = input.has_disk && !profile_.disks.empty();
-  request.profile = &profile_;
-  request.job = job_of(input.workload);
-  request.start = start;
-  const policy::SearchResult found = policy::search_policy(request);
-  prediction_ = prediction_of(found.best);
-  candidates_ = found.candidates;
-  search_seconds_ = found.search_seconds;
-  return found.best.policy;
 }
 
 Comparison compare(const policy::Prediction& prediction, const EngineStats& stats) {

@@ -36,30 +36,6 @@ struct PlanQuestion {
 /// shapes. Errors: kUser for sizes and lengths that make no sense.
 policy::SearchRequest plan_request(const PlanQuestion& question);
 
-/// The policy of a run, found by search, and what it is expected to do.
-class AutoPolicy {
- public:
-  explicit AutoPolicy(policy::Profile profile) : profile_(std::move(profile)) {}
-
-  /// For EngineOptions::choose_policy; keeps to `constraints`. Errors: as search_policy.
-  policy::Policy choose(const policy::PlanInput& input, const policy::Policy& start,
-                        const policy::SearchConstraints& constraints = {});
-  /// Expects of a policy given by hand what the simulator says of it (nothing when it does not
-  /// fit).
-  void expect(const policy::PlanInput& input, const policy::Policy& policy);
-
-  const policy::Profile& profile() const noexcept { return profile_; }
-  const std::optional<policy::Prediction>& prediction() const noexcept { return prediction_; }
-  int64_t candidates() const noexcept { return candidates_; }
-  double search_seconds() const noexcept { return search_seconds_; }
-
- private:
-  policy::Profile profile_;
-  std::optional<policy::Prediction> prediction_;
-  int64_t candidates_ = 0;
-  double search_seconds_ = 0;
-};
-
 /// The job that a workload stands for: equal sequences of its mean length.
 policy::JobShape job_of(const policy::Workload& workload);
 

@@ -90,10 +90,12 @@ class EngineColumns final : public PassColumns {
 }  // namespace
 
 struct Engine::Impl final : TaskRunner {
-  Impl(BoundModel bound, EngineOptions chosen)
+  Impl(std::shared_ptr<const BoundModel> bound, EngineOptions chosen, EngineInput input,
+       policy::Plan made)
       : options(std::move(chosen)),
-        model(std::move(bound)),
-        planned(plan_engine(model, options)),
+        shared_model(std::move(bound)),
+        model(*shared_model),
+        planned(std::move(input), std::move(made)),
         team(planned.threads),
         tokens(planned.context_tokens),
         memory(options.device || options.backend ? "host memory" : "memory",
@@ -179,7 +181,8 @@ struct Engine::Impl final : TaskRunner {
   }
 
   EngineOptions options;
-  BoundModel model;
+  std::shared_ptr<const BoundModel> shared_model;
+  const BoundModel& model;
   EnginePlan planned;
   Team team;
   TokenTaker tokens;
@@ -399,15 +402,23 @@ void Engine::Impl::keep_lane_stats(const LaneExecutor& executor) {
   events.insert(events.end(), executor.events().begin(), executor.events().end());
 }
 
-Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::Engine(std::shared_ptr<const BoundModel> model, EngineOptions options, EngineInput input,
+               policy::Plan plan)
+    : impl_(std::make_unique<Impl>(std::move(model), std::move(options), std::move(input),
+                                   std::move(plan))) {}
 Engine::~Engine() = default;
+
+std::unique_ptr<Engine> Engine::open(std::shared_ptr<const BoundModel> model,
+                                     EngineOptions options) {
+  EngineInput input = plan_input(*model, options);
+  policy::Plan plan = choose_plan(input, options);
+  return std::make_unique<Engine>(std::move(model), std::move(options), std::move(input),
+                                  std::move(plan));
+}
 
 std::unique_ptr<Engine> Engine::open(const std::filesystem::path& model_path,
                                      EngineOptions options) {
-  BoundModel model = BoundModel::open(model_path);
-  model.require_runnable();
-  return std::unique_ptr<Engine>(
-      new Engine(std::make_unique<Impl>(std::move(model), std::move(options))));
+  return open(std::make_shared<const BoundModel>(BoundModel::open(model_path)), std::move(options));
 }
 
 const BoundModel& Engine::model() const noexcept { return impl_->model; }

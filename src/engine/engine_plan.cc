@@ -78,7 +78,7 @@ void require_fitting_weights(const ModelShape& model, const EngineOptions& optio
 }
 
 // The newest tokens stay in 16 bits beside quantised pages.
-void keep_recent(const ModelShape& model, const EngineOptions& options, EnginePlan& out) {
+void keep_recent(const ModelShape& model, const EngineOptions& options, EngineInput& out) {
   if (options.kv_recent_tokens == 0) return;
   const auto refuse = [](const std::string& what, const std::string& mend) {
     throw Error(ErrorKind::kUser, "--kv-recent " + what, mend);
@@ -116,13 +116,9 @@ int64_t choose_context(const BoundModel& model, const EngineOptions& options) {
   if (options.context_tokens > 0) return options.context_tokens;
   return std::min(std::max<int64_t>(options.workload.max_total_tokens, 1), most);
 }
-}  // namespace
 
-EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
-  EnginePlan out;
-  const ModelShape& shape = model.shape();
-  out.compute = {choose_compute(model, options), options.activations, options.outlier_threshold};
-  require_fitting_weights(shape, options);
+// The KV's type, and the shape that attention has with it.
+void set_attention(const ModelShape& shape, const EngineOptions& options, EngineInput& out) {
   out.kv_dtype = options.kv_dtype.value_or(options.backend ? options.backend->default_kv(shape)
                                                            : KvFormat(shape.weight_dtype));
   if (out.kv_dtype.is_quantised() && shape.head_dim > KvFormat::kMostHeadDim)
@@ -134,26 +130,59 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
     throw Error(ErrorKind::kUser,
                 fmt::format("--attn-sparsity {} is no share", options.attention_sparsity),
                 "write a number above 0 and up to 1: 0.1 reads a tenth of the values");
-  out.threads = options.threads > 0 ? options.threads : usable_processors();
-  out.memory_budget_bytes = choose_budget(options);
-  out.context_tokens = choose_context(model, options);
-  policy::Policy start = options.policy.value_or(options.start_policy);
-  policy::validate(start);
-  start.page_tokens = policy::page_tokens_of(start, out.kv_dtype, out.context_tokens);
+  policy::validate(out.start);
+  out.start.page_tokens = policy::page_tokens_of(out.start, out.kv_dtype, out.context_tokens);
   out.attention = {static_cast<int>(shape.num_heads),
                    static_cast<int>(shape.num_kv_heads),
                    static_cast<int>(shape.head_dim),
-                   static_cast<int>(start.page_tokens),
+                   static_cast<int>(out.start.page_tokens),
                    1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
                    out.kv_dtype,
                    static_cast<int>(shape.sliding_window),
                    options.attention_sparsity,
                    static_cast<int>(out.context_tokens)};
-
   keep_recent(shape, options, out);
+}
+
+// What kernels need of a micro-batch. The functions outlive the options.
+void set_workspace(const EngineOptions& options, const EngineInput& sizes,
+                   policy::PlanInput& input) {
+  const ModelShape* shape = input.model;
+  // Without a device the workspace is what resident weights are loaded through.
+  const bool has_device = options.device || options.backend;
+  const int64_t least = has_device ? 0 : input.load_staging_bytes;
+  const auto on_cpu = [shape, least, compute = sizes.compute, attention = sizes.attention,
+                       threads = sizes.threads, recent = sizes.recent_attention](int64_t tokens) {
+    return std::max(least, workspace_bytes({shape, compute, attention, tokens, threads, recent}));
+  };
+  input.workspace_bytes = on_cpu;
+  if (!options.backend) return;
+  input.host_workspace_bytes = on_cpu;
+  input.workspace_bytes = [backend = options.backend, shape, compute = sizes.compute,
+                           attention = sizes.attention](int64_t tokens) {
+    return backend->workspace_bytes(*shape, attention, compute, tokens);
+  };
+  input.host_staging_bytes = [backend = options.backend, shape,
+                              attention = sizes.attention](int64_t tokens) {
+    return backend->host_staging_bytes(*shape, attention, tokens);
+  };
+}
+}  // namespace
+
+EngineInput plan_input(const BoundModel& model, const EngineOptions& options) {
+  model.require_runnable();
+  EngineInput out;
+  const ModelShape& shape = model.shape();
+  out.compute = {choose_compute(model, options), options.activations, options.outlier_threshold};
+  require_fitting_weights(shape, options);
+  out.threads = options.threads > 0 ? options.threads : usable_processors();
+  out.memory_budget_bytes = choose_budget(options);
+  out.context_tokens = choose_context(model, options);
+  out.start = options.policy.value_or(options.start_policy);
+  set_attention(shape, options, out);
   if (options.backend) options.backend->require_runnable(shape, out.attention, out.compute);
 
-  policy::PlanInput input;
+  policy::PlanInput& input = out.question;
   input.model = &shape;
   input.workload = options.workload;
   input.workload.max_total_tokens = std::min(input.workload.max_total_tokens, out.context_tokens);
@@ -175,36 +204,24 @@ EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options) {
   input.kv_recent_tokens = options.kv_recent_tokens;
   input.kv_recent_dtype = out.recent_attention.kv_dtype.dtype;
   input.row_granule = kernels::kRowGranule;
-  const int64_t load_staging = WeightStore::load_staging_bytes(shape);
-  input.load_staging_bytes = load_staging;
-  // Without a device the workspace is what resident weights are loaded through.
-  const int64_t least_workspace = has_device ? 0 : load_staging;
-  const auto on_cpu = [&, least_workspace](int64_t tokens) {
-    return std::max(least_workspace, workspace_bytes({&shape, out.compute, out.attention, tokens,
-                                                      out.threads, out.recent_attention}));
-  };
-  input.workspace_bytes = on_cpu;
-  if (options.backend) {
-    input.host_workspace_bytes = on_cpu;
-    input.workspace_bytes = [&](int64_t tokens) {
-      return options.backend->workspace_bytes(shape, out.attention, out.compute, tokens);
-    };
-    input.host_staging_bytes = [&](int64_t tokens) {
-      return options.backend->host_staging_bytes(shape, out.attention, tokens);
-    };
-  }
-  if (options.policy || options.choose_policy) {
-    out.plan = policy::make_plan(
-        input, options.choose_policy ? options.choose_policy(input, start) : start);
-    policy::require_fit(input, out.plan);
-  } else {
-    out.plan = policy::default_plan(input, start);
-  }
-  SLUICE_ASSERT(out.plan.policy.page_tokens == out.attention.page_tokens,
-                "a policy starts from the page that attention was planned with");
-  out.workspace_bytes =
-      input.workspace_bytes(std::min(out.plan.pass_tokens, out.plan.policy.micro_batch_tokens));
+  input.load_staging_bytes = WeightStore::load_staging_bytes(shape);
+  set_workspace(options, out, input);
   return out;
+}
+
+policy::Plan choose_plan(const EngineInput& input, const EngineOptions& options) {
+  if (!options.policy) return policy::default_plan(input.question, input.start);
+  policy::Plan plan = policy::make_plan(input.question, input.start);
+  policy::require_fit(input.question, plan);
+  return plan;
+}
+
+EnginePlan::EnginePlan(EngineInput input, policy::Plan made)
+    : EngineInput(std::move(input)), plan(std::move(made)) {
+  SLUICE_ASSERT(plan.policy.page_tokens == attention.page_tokens,
+                "a policy starts from the page that attention was planned with");
+  workspace_bytes =
+      question.workspace_bytes(std::min(plan.pass_tokens, plan.policy.micro_batch_tokens));
 }
 
 }  // namespace sluice

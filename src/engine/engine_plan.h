@@ -1,14 +1,17 @@
 #pragma once
-// From options and a bound model to a plan: the sizes that kernels need, the budget, and the policy
-// by hand or by default.
+// From a model and options to a plan, in two steps, so that a search can stand between them:
+// plan_input() says what there is to place and the sizes that kernels need, choose_plan() (or
+// src/app/open_model.h) makes a plan of it, and an Engine runs that plan.
 #include "kernels/attention.h"
 #include "kernels/quantised_linear.h"
-#include "src/engine/engine.h"
+#include "src/engine/engine_options.h"
+#include "src/model/bound_model.h"
 
 namespace sluice {
 
-struct EnginePlan {
-  policy::Plan plan;
+struct EngineInput {
+  policy::PlanInput question;  ///< refers to the model; holds the options' backend
+  policy::Policy start;        ///< the options' policy, or what they say of one
   kernels::QuantisedOptions compute;
   kernels::AttentionShape attention;
   kernels::AttentionShape recent_attention;  ///< of the newest tokens, where some are kept
@@ -16,10 +19,20 @@ struct EnginePlan {
   int threads = 1;
   int64_t memory_budget_bytes = 0;
   int64_t context_tokens = 0;
-  int64_t workspace_bytes = 0;
 };
 
-/// Errors: kResource when it does not fit, kUser when options contradict the model.
-EnginePlan plan_engine(const BoundModel& model, const EngineOptions& options);
+/// `model` stays where it is. Errors: kUser when options contradict the model, or the model does
+/// not run as it is.
+EngineInput plan_input(const BoundModel& model, const EngineOptions& options);
+/// The plan of the policy by hand, or of the one that fills the budget. Errors: kResource when it
+/// does not fit.
+policy::Plan choose_plan(const EngineInput& input, const EngineOptions& options);
+
+/// What an engine runs.
+struct EnginePlan : EngineInput {
+  EnginePlan(EngineInput input, policy::Plan made);
+  policy::Plan plan;
+  int64_t workspace_bytes = 0;
+};
 
 }  // namespace sluice

@@ -104,6 +104,7 @@ BoundModel BoundModel::open(const std::filesystem::path& path) {
 
 BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name) {
   BoundModel model(std::move(opened));
+  model.path_ = name;
   const io::Checkpoint& checkpoint = model.checkpoint_;
   const bool is_gguf = checkpoint.format() == io::CheckpointFormat::kGguf;
   const std::string config_path =

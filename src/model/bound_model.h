@@ -32,6 +32,8 @@ class BoundModel {
   /// How the weight lies in a checkpoint that other tools have quantised or packed, or null: then
   /// tensor() only says what it becomes, and convert makes that.
   const ForeignMatrix* foreign(size_t sublayer, size_t weight) const;
+  /// What was opened.
+  const std::filesystem::path& path() const noexcept { return path_; }
   /// "GPTQ", "GGUF", ..., or empty: whether any weight is foreign.
   const std::string& foreign_method() const noexcept { return foreign_method_; }
   /// config.json's text; of a GGUF file what it would be.
@@ -48,6 +50,7 @@ class BoundModel {
  private:
   explicit BoundModel(io::Checkpoint checkpoint) : checkpoint_(std::move(checkpoint)) {}
   io::Checkpoint checkpoint_;
+  std::filesystem::path path_;
   std::unique_ptr<FamilyModel> family_;
   ModelShape shape_;
   std::vector<std::vector<const io::TensorEntry*>> tensors_;
