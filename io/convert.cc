@@ -53,7 +53,7 @@ std::vector<TensorEntry> read_of(const PlannedTensor& tensor) {
   throw Error(
       ErrorKind::kUser,
       fmt::format("tensor {}: a value is too large for {}", in_quotes(tensor), dtype_name(to)),
-      "choose a type with the range of the source's: --weights bf16 or f32");
+      "choose a type with the range of the source's: `weights` bf16 or f32");
 }
 
 class Conversion {
@@ -87,14 +87,14 @@ class Conversion {
     refuse_finished_store();
     if (!folder_entries(options_.destination).empty())
       throw Error(ErrorKind::kUser, fmt::format("{}: is not empty", options_.destination.string()),
-                  "choose a new folder, or pass --overwrite to write into this one");
+                  "choose a new folder, or say `overwrite` to write into this one");
   }
 
   void refuse_finished_store() const {
     if (is_packed_store(options_.destination))
       throw Error(ErrorKind::kUser,
                   fmt::format("{}: already holds a packed store", options_.destination.string()),
-                  "pass --overwrite to replace it, or choose another folder");
+                  "say `overwrite` to replace it, or choose another folder");
   }
 
   void start_or_continue(ConvertJournal& journal) {
@@ -109,7 +109,7 @@ class Conversion {
                               "settings, or of files that "
                               "changed since",
                               options_.destination.string()),
-                  "pass --overwrite to start anew, or choose another folder");
+                  "say `overwrite` to start anew, or choose another folder");
     }
     require_room(journal);
     if (journal.identity() == identity) return;

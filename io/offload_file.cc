@@ -19,7 +19,7 @@ namespace sluice::io {
 
 namespace {
 
-constexpr const char* kMend = "free some space there or choose another disk with --offload-dir";
+constexpr const char* kMend = "free some space there or choose another disk with `offload_dir`";
 
 /// Bytes that this user may still take in the file system of `directory`; -1 where it can't be
 /// told.

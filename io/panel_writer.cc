@@ -92,7 +92,7 @@ void PanelWriter::flush() {
                     in_quotes(tensor_.source.name), refused.load(),
                     std::min(rows_, refused + kPanelRows) - 1, format_name(format)),
         "the checkpoint is damaged or overflowed when it was saved; use another one, or keep its "
-        "element type (leave --weights out)");
+        "element type (leave `weights` out)");
   writer_.append(
       std::span<const std::byte>(panels_).first(static_cast<size_t>(panels * panel_bytes)));
   first_row_ += rows;

@@ -129,7 +129,7 @@ class ShardedWriter {
     if (!old_files_.empty() && !options_.overwrite)
       refuse(fmt::format("{}: already holds a model ({})", folder_.string(),
                          old_files_.front().filename().string()),
-             "pass --overwrite to replace it, or choose another folder");
+             "say `overwrite` to replace it, or choose another folder");
     require_disk_space(folder_, total_bytes_ + kRoomForSmallFiles);
   }
 

@@ -101,28 +101,30 @@ void explain_infeasible(const SearchRequest& request) {
                 "leave constraints out, or raise the budgets");
   struct Tier {
     const char* name;
-    const char* flag;
+    const char* parameter;
     int64_t needs;
     int64_t budget;
   };
   std::string what;
   std::string mend;
   for (const Tier& tier :
-       {Tier{"device memory", "--gpu-mem", plan.device_bytes(), input.device_budget_bytes},
-        Tier{plan.has_device ? "host memory" : "memory", "--cpu-mem", plan.memory_bytes(),
-             input.memory_budget_bytes},
-        Tier{"disk", "--disk-mem", plan.disk_bytes(),
+       {Tier{"device memory", "`device_budget_bytes`", plan.device_bytes(),
+             input.device_budget_bytes},
+        Tier{plan.has_device ? "host memory" : "memory", "`memory_budget_bytes`",
+             plan.memory_bytes(), input.memory_budget_bytes},
+        Tier{"disk", "`disk_budget_bytes`", plan.disk_bytes(),
              input.disk_budget_bytes > 0 ? input.disk_budget_bytes : plan.disk_bytes()}}) {
     if (tier.needs <= tier.budget) continue;
     what += fmt::format("{}{} is {} short: of {}, {} needs {}", what.empty() ? "" : "; ", tier.name,
                         format_bytes(tier.needs - tier.budget), format_bytes(tier.budget),
                         least_block(request), format_bytes(tier.needs));
     mend += fmt::format("{} {} {}", mend.empty() ? "the smallest change that fits:" : " and",
-                        tier.flag, format_bytes(rounded(tier.needs)));
+                        tier.parameter, format_bytes(rounded(tier.needs)));
   }
   const int64_t context = shorter_context(request);
   if (context > 0)
-    mend += fmt::format("; or sequences of at most {} tokens (--ctx-size {})", context, context);
+    mend +=
+        fmt::format("; or sequences of at most {} tokens (`context_tokens` {})", context, context);
   throw Error(ErrorKind::kResource, what, mend);
 }
 

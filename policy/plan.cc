@@ -424,7 +424,7 @@ bool fits(const PlanInput& input, const Plan& plan) noexcept {
 }
 
 namespace {
-void require_tier(const char* tier, const char* flag, const std::vector<PlanLine>& lines,
+void require_tier(const char* tier, const char* parameter, const std::vector<PlanLine>& lines,
                   int64_t total, int64_t budget) {
   if (total <= budget) return;
   std::string uses;
@@ -432,26 +432,29 @@ void require_tier(const char* tier, const char* flag, const std::vector<PlanLine
     if (line.bytes > 0)
       uses += fmt::format("{}{} {}", uses.empty() ? "" : ", ", line.what, format_bytes(line.bytes));
   const int64_t unit = total >= kGiB ? 64 * kMiB : total >= 64 * kMiB ? kMiB : 64 * kKiB;
-  throw Error(ErrorKind::kResource,
-              fmt::format("{} budget {} is {} short: {}", tier, format_bytes(budget),
-                          format_bytes(total - budget), uses),
-              fmt::format("raise {} to {}, or lower the number of sequences, --ctx-size or "
-                          "--micro-batch-tokens, or put more on a lower tier in the policy",
-                          flag, format_bytes(round_up(total, unit))));
+  throw Error(
+      ErrorKind::kResource,
+      fmt::format("{} budget {} is {} short: {}", tier, format_bytes(budget),
+                  format_bytes(total - budget), uses),
+      fmt::format(
+          "raise {} to {}, or lower the number of sequences, "
+          "`context_tokens` or `micro_batch_tokens`, or put more on a lower tier in the policy",
+          parameter, format_bytes(round_up(total, unit))));
 }
 }  // namespace
 
 void require_fit(const PlanInput& input, const Plan& plan) {
   if (plan.has_device)
-    require_tier("device memory", "--gpu-mem", plan.device, plan.device_bytes(),
+    require_tier("device memory", "`device_budget_bytes`", plan.device, plan.device_bytes(),
                  input.device_budget_bytes);
-  require_tier(plan.has_device ? "host memory" : "memory", "--cpu-mem", plan.memory,
+  require_tier(plan.has_device ? "host memory" : "memory", "`memory_budget_bytes`", plan.memory,
                plan.memory_bytes(), input.memory_budget_bytes);
   if (!input.has_disk && uses_disk(plan))
     throw Error(ErrorKind::kUser, "the policy has a share on disk, and the machine has no disk",
                 "give the disk's shares to host and device");
   if (input.disk_budget_bytes > 0)
-    require_tier("disk", "--disk-mem", plan.disk, plan.disk_bytes(), input.disk_budget_bytes);
+    require_tier("disk", "`disk_budget_bytes`", plan.disk, plan.disk_bytes(),
+                 input.disk_budget_bytes);
 }
 
 }  // namespace sluice::policy

@@ -124,8 +124,8 @@ Profile Profile::with_device(int64_t index) const {
     throw Error(ErrorKind::kUser,
                 count == 0 ? fmt::format("{} has no device", name)
                            : fmt::format("{} has no device {}: it has {}", name, index, count),
-                count == 0 ? "leave --gpu out, or choose a --hardware with one"
-                           : fmt::format("give --gpu a number from 0 to {}", count - 1));
+                count == 0 ? "leave `gpu` out, or choose `hardware` with one"
+                           : fmt::format("give `gpu` a number from 0 to {}", count - 1));
   Profile out = *this;
   if (index == 0) return out;
   OtherDevice& other = out.more_devices[static_cast<size_t>(index) - 1];
@@ -178,7 +178,7 @@ void validate(const Profile& profile) {
              "write seconds for a byte, 0 where moving bytes costs no computing time");
   if (profile.disks.empty() && profile.disk_bytes != 0)
     refuse(profile, fmt::format("disk_bytes is {}, and there is no disk", profile.disk_bytes),
-           "describe the disk in `disks`, or leave disk_bytes out");
+           "describe the disk in \"disks\", or leave disk_bytes out");
   for (const Disk& disk : profile.disks) {
     need_bytes(profile, disk.read, "disk.read");
     need_bytes(profile, disk.write, "disk.write");

@@ -395,14 +395,14 @@ void check(const SearchRequest& request) {
     throw Error(ErrorKind::kUser, what, mend);
   };
   if (request.input.device_budget_bytes > 0 && !request.profile->device)
-    refuse("a device budget on a machine without a device", "leave --gpu-mem out");
+    refuse("a device budget on a machine without a device", "leave `device_budget_bytes` out");
   if (request.job.sequences < 1 || !(request.job.prompt_tokens >= 1) ||
       !(request.job.new_tokens >= 1))
     refuse("a job has at least one sequence of one prompt token and one new token",
-           "mend --batch, --prompt-len or --gen-len");
+           "mend `sequences`, `prompt_tokens` or `new_tokens`");
   if (request.objective == Objective::kThroughputUnderLatency &&
       !(request.latency_bound_seconds > 0))
-    refuse("throughput under a latency bound needs the bound", "give --latency-bound seconds");
+    refuse("throughput under a latency bound needs the bound", "give `latency_bound_seconds`");
   if (request.constraints.attention == AttentionPlace::kHost &&
       request.input.device_budget_bytes <= 0)
     refuse("attention on the host needs a device to be beside", "leave that constraint out");
@@ -440,13 +440,13 @@ SearchResult search_policy(const SearchRequest& request) {
   if (!fastest) explain_infeasible(request);
   const double least = prediction_of(fastest->best).seconds();
   if (least <= request.latency_bound_seconds * kInTime) return std::move(*fastest);
-  throw Error(
-      ErrorKind::kResource,
-      fmt::format("no policy answers within {}: the fastest block, of {}, takes {}",
-                  format_seconds(request.latency_bound_seconds),
-                  count_of(fastest->best.policy.block_sequences(), "sequence"),
-                  format_seconds(least)),
-      fmt::format("the smallest bound that can be kept: --latency-bound {}", rounded_up(least)));
+  throw Error(ErrorKind::kResource,
+              fmt::format("no policy answers within {}: the fastest block, of {}, takes {}",
+                          format_seconds(request.latency_bound_seconds),
+                          count_of(fastest->best.policy.block_sequences(), "sequence"),
+                          format_seconds(least)),
+              fmt::format("the smallest bound that can be kept: `latency_bound_seconds` {}",
+                          rounded_up(least)));
 }
 
 SearchResult evaluate_policy(const SearchRequest& request, const Policy& policy) {

@@ -161,7 +161,8 @@ jobs::Completion to_completion(const app::TextResult& result, const text::Tokeni
 }
 
 void run(const BatchFlags& flags, std::stop_token stop) {
-  const BoundModel model = BoundModel::open(flags.engine.model);
+  const auto opened = app::open_model(flags.engine.model);
+  const BoundModel& model = *opened;
   const auto tokenizer = find_tokenizer(flags.engine.model);
   const auto chat = tokenizer ? flags.chat.load_template(flags.engine.model, *tokenizer) : nullptr;
   std::optional<guide::GuideMaker> guides;
@@ -190,7 +191,7 @@ void run(const BatchFlags& flags, std::stop_token stop) {
       survey(flags, from, results ? &*results : nullptr, encoder, vocab_size, longest);
   std::fprintf(stderr, "sluice: %lld requests to run\n", static_cast<long long>(found.requests));
 
-  const auto engine = open_engine(flags.engine, found.workload, stop);
+  const auto engine = open_engine(flags.engine, opened, found.workload, stop);
   if (!engine) return;
   std::ifstream input(from.path());
   jobs::JobReader reader(input, from.name(), flags.sampling.checked(), &*results, vocab_size);

@@ -12,6 +12,7 @@
 #include "tools/chat_options.h"
 #include "tools/command.h"
 #include "tools/engine_flags.h"
+#include "tools/flag_words.h"
 #include "tools/line_reader.h"
 #include "tools/output.h"
 
@@ -151,7 +152,7 @@ void converse(Conversation& conversation, LineReader& reader,
     } catch (const Error& error) {
       // A person can go on after a message that the template or the context refuses.
       if (!reader.is_terminal() || error.kind() != ErrorKind::kUser) throw;
-      std::fprintf(stderr, "%ssluice: %s\n", message_start(), error.what());
+      std::fprintf(stderr, "%ssluice: %s\n", message_start(), in_flags(error.what()).c_str());
     }
   }
 }

@@ -18,6 +18,7 @@
 #include "src/base/files.h"
 #include "src/device/memory_limit.h"
 #include "tools/command.h"
+#include "tools/flag_words.h"
 #include "tools/output.h"
 #ifdef SLUICE_HAVE_CUDA
 #include "tools/cuda_report.h"
@@ -81,7 +82,7 @@ std::vector<Finding> examine(const DoctorFlags& flags) {
     try {
       findings.push_back(check());
     } catch (const Error& error) {
-      findings.push_back({what, false, error.what()});
+      findings.push_back({what, false, in_flags(error.what())});
     }
   };
   findings.push_back(
@@ -109,7 +110,7 @@ std::vector<Finding> examine(const DoctorFlags& flags) {
   guarded("O_DIRECT", [&] { return check_offload(flags.folder); });
   if (!flags.no_speed) guarded("disk speed", [&] { return check_speed(flags.folder); });
 #ifdef SLUICE_HAVE_CUDA
-  findings.push_back({"CUDA", true, cuda_report()});
+  findings.push_back({"CUDA", true, in_flags(cuda_report())});
 #else
   findings.push_back({"CUDA", true, "built without it: computing on the CPU"});
 #endif

@@ -14,6 +14,7 @@
 #include "src/base/error.h"
 #include "src/base/files.h"
 #include "tools/arguments.h"
+#include "tools/flag_words.h"
 #include "tools/gpu.h"
 #include "tools/output.h"
 #include "tools/progress.h"
@@ -151,6 +152,8 @@ void EngineFlags::add_to(CLI::App& parser) {
 }
 
 namespace {
+void tell(std::string_view line) { std::fprintf(stderr, "sluice: %s\n", in_flags(line).c_str()); }
+
 policy::Policy base_policy(const EngineFlags& flags) {
   policy::Policy policy;
   if (!flags.policy_file.empty())
@@ -266,17 +269,11 @@ EngineOptions EngineFlags::options(const policy::Workload& workload) const {
   out.log = [verbose = verbose](std::string_view line) {
     if (verbose) std::fprintf(stderr, "sluice: %.*s\n", static_cast<int>(line.size()), line.data());
   };
-  out.warn = [](std::string_view line) {
-    std::fprintf(stderr, "sluice: %.*s\n", static_cast<int>(line.size()), line.data());
-  };
+  out.warn = tell;
   return out;
 }
 
 namespace {
-void tell(std::string_view line) {
-  std::fprintf(stderr, "sluice: %.*s\n", static_cast<int>(line.size()), line.data());
-}
-
 app::MachineOptions machine_options(const EngineFlags& flags, std::stop_token cancel) {
   app::MachineOptions out;
   out.offload_dir = flags.offload_dir;
@@ -326,6 +323,12 @@ void tell_expected(const app::FoundPlan& found) {
 OpenedEngine open_engine(const EngineFlags& flags, const policy::Workload& workload,
                          std::stop_token cancel,
                          const std::function<void(EngineOptions&)>& adjust) {
+  return open_engine(flags, app::open_model(flags.model), workload, std::move(cancel), adjust);
+}
+
+OpenedEngine open_engine(const EngineFlags& flags, std::shared_ptr<const BoundModel> model,
+                         const policy::Workload& workload, std::stop_token cancel,
+                         const std::function<void(EngineOptions&)>& adjust) {
   EngineOptions options = flags.options(workload);
   if (adjust) adjust(options);
   auto bar = std::make_shared<Progress>("loading weights");
@@ -337,7 +340,6 @@ OpenedEngine open_engine(const EngineFlags& flags, const policy::Workload& workl
                     ? format_rate(static_cast<double>(progress.done_bytes) / progress.seconds)
                     : "");
   };
-  const auto model = app::open_model(flags.model);
   EngineInput input = plan_input(*model, options);
   app::PlanWishes wishes;
   wishes.prefers_memory = flags.prefers_memory;

@@ -57,6 +57,10 @@ struct OpenedEngine {
 OpenedEngine open_engine(const EngineFlags& flags, const policy::Workload& workload,
                          std::stop_token cancel = {},
                          const std::function<void(EngineOptions&)>& adjust = {});
+/// The same of a model that is open already.
+OpenedEngine open_engine(const EngineFlags& flags, std::shared_ptr<const BoundModel> model,
+                         const policy::Workload& workload, std::stop_token cancel = {},
+                         const std::function<void(EngineOptions&)>& adjust = {});
 /// Writes the trace, prints the end-of-run table (not with --json), and has the machine's kept
 /// profile learn from the run.
 void finish_run(const EngineFlags& flags, const OpenedEngine& opened);

@@ -172,13 +172,14 @@ void run(const EvalFlags& flags, std::stop_token stop) {
     throw Error(ErrorKind::kUser, "eval scores one thing at a time",
                 "give --text FILE (perplexity) or --accuracy FILE.jsonl");
   const auto tokenizer = need_tokenizer(flags.engine.model);
-  const ModelShape shape = BoundModel::open(flags.engine.model).shape();
+  const auto model = app::open_model(flags.engine.model);
+  const ModelShape& shape = model->shape();
   const Job job = flags.accuracy.empty() ? text_job(flags, *tokenizer, shape.max_positions)
                                          : accuracy_job(*tokenizer, flags.accuracy);
   policy::Workload workload;
   workload.sequences = std::min<int64_t>(static_cast<int64_t>(job.sequences.size()), 16);
   workload.max_prompt_tokens = workload.max_total_tokens = job.window;
-  const auto engine = open_engine(flags.engine, workload, stop);
+  const auto engine = open_engine(flags.engine, model, workload, stop);
   if (!engine) return;
   const int64_t rows = app::scored_tokens(job.sequences);
   std::optional<jobs::NpyWriter> saved;

@@ -13,6 +13,7 @@
 #include "src/model/bound_model.h"
 #include "src/text/tokenizer.h"
 #include "tools/command.h"
+#include "tools/flag_words.h"
 #include "tools/output.h"
 #include "tools/progress.h"
 
@@ -71,14 +72,14 @@ nlohmann::ordered_json describe(const InspectFlags& flags) {
         json["notes"].push_back(fmt::format("{} weights: sluice convert makes a store that runs",
                                             model.foreign_method()));
     } catch (const Error& error) {
-      json["notes"].push_back(fmt::format("does not run: {}", error.what()));
+      json["notes"].push_back(fmt::format("does not run: {}", in_flags(error.what())));
     }
   }
   if (text::Tokenizer::exists(checkpoint.folder())) {
     try {
       json["tokenizer"] = text::Tokenizer::load(checkpoint.folder())->description();
     } catch (const Error& error) {
-      json["tokenizer"] = fmt::format("can't be read: {}", error.what());
+      json["tokenizer"] = fmt::format("can't be read: {}", in_flags(error.what()));
     }
   }
   return json;

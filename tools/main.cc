@@ -10,6 +10,7 @@
 #include "src/base/system_error.h"
 #include "tools/arguments.h"
 #include "tools/command.h"
+#include "tools/flag_words.h"
 #include "tools/interrupts.h"
 #include "tools/nearest.h"
 #include "tools/output.h"
@@ -21,8 +22,9 @@ using sluice::ErrorKind;
 
 int report(const Error& error) {
   std::fprintf(stderr, "%ssluice: error: %s\n", sluice::tools::message_start(),
-               error.text().c_str());
-  if (!error.mend().empty()) std::fprintf(stderr, "  %s\n", error.mend().c_str());
+               sluice::tools::in_flags(error.text()).c_str());
+  if (!error.mend().empty())
+    std::fprintf(stderr, "  %s\n", sluice::tools::in_flags(error.mend()).c_str());
   return sluice::exit_code(error.kind());
 }
 

@@ -104,10 +104,10 @@ void run(const RunFlags& flags, std::stop_token stop) {
   const auto tokenizer = find_tokenizer(flags.engine.model);
   const sampling::SamplingParams params = flags.sampling.checked();
   const auto prompts = collect_prompts(flags, tokenizer.get());
+  const auto model = app::open_model(flags.engine.model);
   std::shared_ptr<guide::Guide> guide;
   if (tokenizer && params.guide.kind != sampling::GuideKind::kNone)
-    guide = guide::GuideMaker(*tokenizer, BoundModel::open(flags.engine.model).eos_token_ids())
-                .make(params.guide);
+    guide = guide::GuideMaker(*tokenizer, model->eos_token_ids()).make(params.guide);
   std::deque<GenerationRequest> requests;
   policy::Workload workload;
   for (const auto& prompt : prompts) {
@@ -120,7 +120,7 @@ void run(const RunFlags& flags, std::stop_token stop) {
     app::add_to_workload(workload, static_cast<int64_t>(prompt.size()), params.max_tokens,
                          params.num_beams);
   }
-  const auto engine = open_engine(flags.engine, workload, stop);
+  const auto engine = open_engine(flags.engine, model, workload, stop);
   if (!engine) return;
   app::TextSink sink(tokenizer.get());
   const bool is_streaming = prompts.size() == 1 && !flags.engine.json && tokenizer;

@@ -89,7 +89,7 @@ void force_isa(Isa isa) {
   if (isa > detected_isa())
     throw Error(ErrorKind::kUser,
                 fmt::format("this CPU has {}, not {}", isa_name(detected_isa()), isa_name(isa)),
-                "leave --cpu-isa out to use the best there is");
+                "leave `isa` out to use the best there is");
   g_forced = static_cast<int>(isa);
 }
 

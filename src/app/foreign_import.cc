@@ -65,7 +65,7 @@ std::vector<std::byte> import_matrix(const std::string& name, const ForeignMatri
     if (is_bad)
       throw Error(ErrorKind::kUser,
                   fmt::format("tensor {}: a value is too large for {}", name, format_name(to)),
-                  "choose a type with a wider range: --weights bf16 or f32");
+                  "choose a type with a wider range: `weights` bf16 or f32");
     return out;
   }
   out.resize(static_cast<size_t>(to.bytes(matrix.rows, cols)));

@@ -73,13 +73,13 @@ policy::SearchRequest plan_request(const PlanQuestion& question) {
   const ModelShape& model = *question.model;
   const policy::Profile& profile = *question.profile;
   policy::SearchRequest request;
-  const auto positive = [](double value, const char* flag) {
+  const auto positive = [](double value, const char* parameter) {
     if (!(value >= 1 && value <= 1e9))
-      throw Error(ErrorKind::kUser, fmt::format("{} is {}", flag, value), "write 1 or more");
+      throw Error(ErrorKind::kUser, fmt::format("{} is {}", parameter, value), "write 1 or more");
   };
-  positive(question.job.prompt_tokens, "--prompt-len");
-  positive(question.job.new_tokens, "--gen-len");
-  positive(static_cast<double>(question.job.sequences), "--sequences");
+  positive(question.job.prompt_tokens, "`prompt_tokens`");
+  positive(question.job.new_tokens, "`new_tokens`");
+  positive(static_cast<double>(question.job.sequences), "`sequences`");
   policy::PlanInput& input = request.input;
   input.model = question.model;
   input.device_budget_bytes =
@@ -88,7 +88,7 @@ policy::SearchRequest plan_request(const PlanQuestion& question) {
   input.memory_budget_bytes = question.host_bytes > 0 ? question.host_bytes : profile.host_bytes;
   input.has_disk = !profile.disks.empty();
   if (!input.has_disk && question.disk_bytes > 0)
-    throw Error(ErrorKind::kUser, "--disk-mem: this machine has no disk", "leave it out");
+    throw Error(ErrorKind::kUser, "`disk_budget_bytes`: this machine has no disk", "leave it out");
   input.disk_budget_bytes = question.disk_bytes > 0 ? question.disk_bytes : profile.disk_bytes;
   input.program_bytes = 192 * kMiB;
   input.kv_dtype = question.kv_dtype.value_or(model.weight_dtype);

@@ -28,7 +28,7 @@ void link_file(const std::filesystem::path& from, const std::filesystem::path& t
     throw Error(
         ErrorKind::kFile,
         fmt::format("{}: can't be linked to {} ({})", to.string(), from.string(), error.message()),
-        "write to a file system with hard links, or without --repeat-layers");
+        "write to a file system with hard links, or without `repeat_layers`");
 }
 }  // namespace
 

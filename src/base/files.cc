@@ -169,7 +169,7 @@ std::string temporary_folder() {
   if (!is_folder(folder))
     throw Error(ErrorKind::kFile,
                 fmt::format("{}: the temporary folder{} is not there", folder, source),
-                "set TMPDIR to a folder that is, or say --offload-dir");
+                "set TMPDIR to a folder that is, or say `offload_dir`");
   return folder;
 }
 

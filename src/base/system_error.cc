@@ -29,10 +29,10 @@ const char* mend_of(int error_number) {
     case ENOTDIR: return "a part of the path is a file; check the path";
     case EACCES:
     case EPERM: return "check the permissions of the file and of its folders";
-    case EROFS: return "the file system is read-only; choose another folder with --offload-dir";
-    case ENOSPC: return "free some space or choose another disk with --offload-dir";
+    case EROFS: return "the file system is read-only; choose another folder with `offload_dir`";
+    case ENOSPC: return "free some space or choose another disk with `offload_dir`";
     case EDQUOT:
-      return "the disk quota is used up; free some space or choose another disk with --offload-dir";
+      return "the disk quota is used up; free some space or choose another disk with `offload_dir`";
     case EFBIG:
       return "raise the file size limit (ulimit -f) or use a file system that allows larger files";
     case ENOMEM: return "free some memory, or lower the host memory budget";
@@ -72,12 +72,12 @@ Error current_error() {
     // No more threads are to be had.
     if (is_errno && error.code().value() == EAGAIN)
       return Error(ErrorKind::kResource, std::string("the system refused: ") + error.what(),
-                   "raise the limit of processes and threads (ulimit -u), or lower --threads");
+                   "raise the limit of processes and threads (ulimit -u), or lower `threads`");
     if (is_errno) return system_error(error.code().value(), "the system refused");
     return Error(ErrorKind::kFile, error.what(), "check the disk and the paths of the command");
   } catch (const std::bad_alloc&) {
     return Error(ErrorKind::kResource, "the system gave no more memory",
-                 "close other programs or lower --cpu-mem");
+                 "close other programs or lower `memory_budget_bytes`");
   } catch (const std::exception& error) {
     return Error(ErrorKind::kInternal, error.what(),
                  "this is a bug in sluice; please report it with the command");

@@ -47,7 +47,7 @@ Template parse(const std::string& text, const std::string& origin) {
     return Template(text);
   } catch (const TemplateError& error) {
     throw Error(ErrorKind::kFile, fmt::format("{}: the chat template: {}", origin, error.what()),
-                "give another with --chat-template FILE");
+                "give another (`chat_template`)");
   }
 }
 }  // namespace

@@ -15,7 +15,7 @@ namespace sluice {
 
 namespace {
 [[noreturn]] void refuse(std::string_view key, std::string_view value, const char* mend) {
-  throw Error(ErrorKind::kUser, fmt::format("--device emulated: {}={}", key, value), mend);
+  throw Error(ErrorKind::kUser, fmt::format("`device` emulated: {}={}", key, value), mend);
 }
 
 // A number and what follows it.
@@ -65,7 +65,7 @@ EmulatedSpec parse_emulated_spec(std::string_view text) {
   EmulatedSpec spec;
   constexpr std::string_view kName = "emulated";
   if (!text.starts_with(kName) || (text.size() > kName.size() && text[kName.size()] != ':'))
-    throw Error(ErrorKind::kUser, fmt::format("--device {}: no such device", text),
+    throw Error(ErrorKind::kUser, fmt::format("`device` {}: no such device", text),
                 "write cpu, or emulated:mem=4GiB,h2d=12GB/s,d2h=12GB/s,latency=10us");
   text.remove_prefix(std::min(text.size(), kName.size() + 1));
   while (!text.empty()) {
@@ -75,7 +75,7 @@ EmulatedSpec parse_emulated_spec(std::string_view text) {
     const std::string_view key = item.substr(0, equals);
     const std::string_view value = equals == std::string_view::npos ? "" : item.substr(equals + 1);
     if (key == "mem")
-      spec.memory_bytes = parse_bytes(value, "--device emulated:mem");
+      spec.memory_bytes = parse_bytes(value, "`device` emulated:mem");
     else if (key == "h2d")
       spec.to_device = parse_rate(key, value);
     else if (key == "d2h")

@@ -73,8 +73,8 @@ std::optional<std::string> Batcher::why_refused(const GenerationRequest& request
   const int64_t room = request.score_prompt && request.score_only ? 0 : 1;
   if (length + room > limits_.context_tokens)
     return fmt::format(
-        "the prompt has {} tokens, the context holds {}; shorten it or raise --ctx-size (the model "
-        "has {} positions)",
+        "the prompt has {} tokens, the context holds {}; shorten it or raise `context_tokens` (the "
+        "model has {} positions)",
         length, limits_.context_tokens, limits_.max_positions);
   for (int32_t id : request.prompt)
     if (id < 0 || id >= limits_.vocab_size)
@@ -85,11 +85,11 @@ std::optional<std::string> Batcher::why_refused(const GenerationRequest& request
   if (beams > 1 && request.score_prompt)
     return "a beam search does not score its prompt; score it in a request of its own";
   if (beams > 1 && recent_.is_used())
-    return "beam search does not go with --kv-recent: beams share their KV pages";
+    return "beam search does not go with `kv_recent_tokens`: beams share their KV pages";
   if (beams > limits_.sequences)
     return fmt::format(
         "{} beams run as so many sequences, and {} run together here; lower num_beams or let more "
-        "run together (--parallel of serve, --batch and --micro-batches)",
+        "sequences run together",
         beams, limits_.sequences);
   if (request.params.guide.kind != sampling::GuideKind::kNone && !request.guide)
     return "guided output needs the model's tokenizer; copy its files beside the weights";
@@ -97,8 +97,8 @@ std::optional<std::string> Batcher::why_refused(const GenerationRequest& request
     return "a guided beam search needs an end-of-text token, and the model has none";
   if (most_pages(request) > pool_.most_pages_of_one())
     return fmt::format(
-        "prompt and output of {} tokens{} need more KV than the plan's {} tokens; raise --cpu-mem "
-        "or lower max_tokens",
+        "prompt and output of {} tokens{} need more KV than the plan's {} tokens; raise "
+        "`memory_budget_bytes` or lower max_tokens",
         most_tokens(request), beams > 1 ? fmt::format(" in {} beams", beams) : "",
         pool_.most_pages_of_one() * limits_.page_tokens);
   return std::nullopt;

@@ -227,7 +227,7 @@ void Engine::Impl::warn_of_pageable() const {
   options.warn(fmt::format(
       "{} of {} of host memory could not be page-locked, so copies to and from the device are "
       "slower there than they were measured: raise what the system lets a process lock (ulimit "
-      "-l, the container's or the virtual machine's limit), or lower --cpu-mem",
+      "-l, the container's or the virtual machine's limit), or lower `memory_budget_bytes`",
       format_bytes(device->pageable_bytes()),
       format_bytes(device->pageable_bytes() + device->pinned_bytes())));
 }

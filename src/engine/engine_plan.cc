@@ -35,11 +35,11 @@ kernels::Compute choose_compute(const BoundModel& model, const EngineOptions& op
       if (!is_bf16)
         throw Error(
             ErrorKind::kUser,
-            fmt::format("--compute bf16 with {} weights", dtype_name(model.shape().weight_dtype)),
-            "convert the weights first (sluice convert --weights bf16), or leave --compute out");
+            fmt::format("`compute` bf16 with {} weights", dtype_name(model.shape().weight_dtype)),
+            "convert the weights to bf16 first, or leave `compute` out");
       if (!kernels::bf16_compute_supported())
-        throw Error(ErrorKind::kUser, "--compute bf16: this CPU has no bf16 multiply",
-                    "leave --compute out");
+        throw Error(ErrorKind::kUser, "`compute` bf16: this CPU has no bf16 multiply",
+                    "leave `compute` out");
       return kernels::Compute::kBF16;
     case ComputeChoice::kAuto: break;
   }
@@ -52,10 +52,10 @@ void require_fitting_weights(const ModelShape& model, const EngineOptions& optio
   using kernels::ActivationFormat;
   const bool is_int8 = options.activations == ActivationFormat::kInt8;
   if (!is_int8 && options.outlier_threshold > 0)
-    throw Error(ErrorKind::kUser, "--outlier-threshold without int8 activations",
-                "add --activations int8, or leave it out");
+    throw Error(ErrorKind::kUser, "`outlier_threshold` without int8 activations",
+                "add `activations` int8, or leave it out");
   if (options.activations == ActivationFormat::k16Bit) return;
-  const std::string flag = is_int8 ? "--activations int8" : "--activations fp8";
+  const std::string chosen = is_int8 ? "`activations` int8" : "`activations` fp8";
   bool takes_any = false;
   for (const SublayerShape& sublayer : model.sublayers)
     for (const WeightShape& weight : sublayer.weights) {
@@ -64,15 +64,15 @@ void require_fitting_weights(const ModelShape& model, const EngineOptions& optio
                                  : kernels::takes_fp8_activations(weight.quantised);
       if (!takes)
         throw Error(ErrorKind::kUser,
-                    fmt::format("{} with {} weights", flag, format_name(weight.quantised)),
+                    fmt::format("{} with {} weights", chosen, format_name(weight.quantised)),
                     is_int8
-                        ? "int4 and int8 weights multiply int8 activations; leave --activations out"
-                        : "fp8 weights multiply fp8 activations; leave --activations out");
+                        ? "int4 and int8 weights multiply int8 activations; leave `activations` out"
+                        : "fp8 weights multiply fp8 activations; leave `activations` out");
       takes_any = true;
     }
   if (!takes_any)
     throw Error(ErrorKind::kUser,
-                fmt::format("{} with {} weights", flag, dtype_name(model.weight_dtype)),
+                fmt::format("{} with {} weights", chosen, dtype_name(model.weight_dtype)),
                 fmt::format("quantise the weights first: sluice convert MODEL OUT --weights {}",
                             is_int8 ? "int8" : "fp8"));
 }
@@ -81,16 +81,16 @@ void require_fitting_weights(const ModelShape& model, const EngineOptions& optio
 void keep_recent(const ModelShape& model, const EngineOptions& options, EngineInput& out) {
   if (options.kv_recent_tokens == 0) return;
   const auto refuse = [](const std::string& what, const std::string& mend) {
-    throw Error(ErrorKind::kUser, "--kv-recent " + what, mend);
+    throw Error(ErrorKind::kUser, "`kv_recent_tokens` " + what, mend);
   };
   if (options.kv_recent_tokens < 0) refuse("can't be negative", "write a number of tokens");
   if (!out.kv_dtype.is_quantised())
     refuse(fmt::format("has no effect with {} KV", kv_format_name(out.kv_dtype)),
-           "add --kv-dtype int8 or int4, or leave it out");
+           "add `kv_dtype` int8 or int4, or leave it out");
   if (options.device || options.backend)
-    refuse("is for runs on the CPU so far", "leave it out, or leave --device out");
+    refuse("is for runs on the CPU so far", "leave it out, or leave `device` out");
   if (options.attention_sparsity < 1)
-    refuse("and --attn-sparsity don't go together", "leave one of them out");
+    refuse("and `attention_sparsity` don't go together", "leave one of them out");
   out.recent_attention = out.attention;
   out.recent_attention.kv_dtype = model.weight_dtype == DType::kBF16 ? DType::kBF16 : DType::kF16;
   const auto window =
@@ -110,9 +110,9 @@ int64_t choose_context(const BoundModel& model, const EngineOptions& options) {
   const int64_t most = model.shape().max_positions;
   if (options.context_tokens > most)
     throw Error(ErrorKind::kUser,
-                fmt::format("--ctx-size {} is more than the model's {} positions",
+                fmt::format("`context_tokens` {} is more than the model's {} positions",
                             options.context_tokens, most),
-                fmt::format("use --ctx-size {} or less", most));
+                fmt::format("use `context_tokens` {} or less", most));
   if (options.context_tokens > 0) return options.context_tokens;
   return std::min(std::max<int64_t>(options.workload.max_total_tokens, 1), most);
 }
@@ -123,12 +123,12 @@ void set_attention(const ModelShape& shape, const EngineOptions& options, Engine
                                                            : KvFormat(shape.weight_dtype));
   if (out.kv_dtype.is_quantised() && shape.head_dim > KvFormat::kMostHeadDim)
     throw Error(ErrorKind::kUser,
-                fmt::format("--kv-dtype {}: heads of {} elements, at most {} can be quantised",
+                fmt::format("`kv_dtype` {}: heads of {} elements, at most {} can be quantised",
                             kv_format_name(out.kv_dtype), shape.head_dim, KvFormat::kMostHeadDim),
-                "leave --kv-dtype out, or use f16 or bf16");
+                "leave `kv_dtype` out, or use f16 or bf16");
   if (!(options.attention_sparsity > 0 && options.attention_sparsity <= 1))
     throw Error(ErrorKind::kUser,
-                fmt::format("--attn-sparsity {} is no share", options.attention_sparsity),
+                fmt::format("`attention_sparsity` {} is no share", options.attention_sparsity),
                 "write a number above 0 and up to 1: 0.1 reads a tenth of the values");
   policy::validate(out.start);
   out.start.page_tokens = policy::page_tokens_of(out.start, out.kv_dtype, out.context_tokens);

@@ -159,10 +159,8 @@ RequestReader::State RequestReader::read() {
     if (error == errors::error::header_limit)
       return fail(431, fmt::format("the head is longer than {} bytes", limits_.head_bytes));
     if (error == errors::error::body_limit)
-      return fail(
-          413,
-          fmt::format("the body is larger than the {} bytes that this server takes (--max-body)",
-                      limits_.body_bytes));
+      return fail(413, fmt::format("the body is larger than the {} bytes that this server takes",
+                                   limits_.body_bytes));
     if (error == errors::error::bad_content_length)
       return fail(400, "Content-Length must be one number, 0 or more, without Transfer-Encoding");
     if (error) return fail(400, "the request could not be read as HTTP: " + error.message());

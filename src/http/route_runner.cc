@@ -18,7 +18,7 @@ Response RouteRunner::run(const Handler& handler, Request request, ByteShare& sh
       case DecodeOutcome::kDone: break;
       case DecodeOutcome::kTooLarge:
         return refusal(413, fmt::format("the body decodes to more than the {} bytes that this "
-                                        "server takes (--max-body)",
+                                        "server takes",
                                         most_body_bytes));
       case DecodeOutcome::kNoRoom: return busy(kNoRoom);
       case DecodeOutcome::kBroken:

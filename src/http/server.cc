@@ -107,7 +107,7 @@ int Server::bind() {
   const auto refuse = [&](const std::string& why) {
     throw Error(ErrorKind::kUser,
                 fmt::format("can't listen on {}:{}: {}", host, impl.options.port, why),
-                "choose another --port (0: any that is free) or --host; something may listen there "
+                "choose another `port` (0: any that is free) or `host`; something may listen there "
                 "already");
   };
   SystemError error;

@@ -41,7 +41,7 @@ int64_t free_bytes(const std::string& folder) {
   struct statvfs stats {};
   if (statvfs(folder.c_str(), &stats) != 0)
     throw Error(ErrorKind::kFile, fmt::format("{}: {}", folder, std::strerror(errno)),
-                "give --offload-dir a folder that is there");
+                "give `offload_dir` a folder that is there");
   return static_cast<int64_t>(stats.f_bavail) * static_cast<int64_t>(stats.f_frsize);
 }
 
@@ -54,7 +54,7 @@ int64_t file_bytes(const std::string& folder, int64_t wanted, const MeasureLimit
   if (bytes < std::min(kLeastFile, limits.memory_bytes / 2))
     throw Error(ErrorKind::kResource,
                 fmt::format("{} has too little free space to measure the disk", folder),
-                "free 64MiB, or give --offload-dir another folder");
+                "free 64MiB, or give `offload_dir` another folder");
   return std::max(bytes, 2 * kMiB);
 }
 }  // namespace

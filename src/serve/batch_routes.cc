@@ -27,7 +27,7 @@ constexpr size_t kPieceBytes = 256 << 10;  // of a file that goes out
 
 Batches& kept(Batches* batches) {
   if (!batches)
-    throw ApiError{404, "this server keeps no files; start it with --batch-dir FOLDER", "", "", 0};
+    throw ApiError{404, "this server keeps no files; start it with a folder for them", "", "", 0};
   return *batches;
 }
 

@@ -67,7 +67,7 @@ Batches::Batches(GenerationService& service, const text::Tokenizer& tokenizer,
   if (::flock(lock_.fd(), LOCK_EX | LOCK_NB) != 0)
     throw Error(ErrorKind::kUser,
                 fmt::format("another server keeps its batches in {}", options_.folder.string()),
-                "give each server a --batch-dir of its own");
+                "give each server a `batch_dir` of its own");
   load();
   worker_ = std::jthread([this](const std::stop_token& stop) { work(stop); });
 }
@@ -87,7 +87,7 @@ void Batches::load() {
   if (error)
     throw Error(ErrorKind::kFile,
                 fmt::format("{}: the folder can't be made: {}", folder.string(), error.message()),
-                "choose another --batch-dir");
+                "choose another `batch_dir`");
   for (const std::filesystem::path& path : paths_in(folder)) {
     const std::string id = path.stem().string();
     if (path.extension() != ".json" || !is_random_name(id, kBatchPrefix)) continue;

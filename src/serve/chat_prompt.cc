@@ -65,7 +65,7 @@ std::string render(const ChatRequest& request, const chat::ChatTemplate* chat) {
     throw ApiError{
         400,
         "the model has no chat template: send the finished text to /v1/completions, or start "
-        "the server with --chat-template FILE",
+        "the server with one",
         "", "messages", 0};
   // Parts of text become one text, as templates expect it that know no parts.
   ordered_json messages = request.messages;
@@ -111,7 +111,7 @@ void offer_tools(const ChatRequest& call, const chat::ToolFormat* format,
   if (!format)
     throw ApiError{400,
                    "the model's chat template shows it no tools in a form that is known here; name "
-                   "the form with --tool-call-parser, or add \"tool_choice\": \"none\"",
+                   "the form when the server is started, or add \"tool_choice\": \"none\"",
                    "", "tools", 0};
   out.form.calls = format;
   for (const chat::Tool& tool : call.callable) out.form.names.push_back(tool.name);

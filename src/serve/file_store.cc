@@ -52,7 +52,7 @@ std::vector<std::filesystem::path> paths_in(const std::filesystem::path& folder)
     out.push_back(at->path());
   if (error)
     throw Error(ErrorKind::kFile, fmt::format("{}: {}", folder.string(), error.message()),
-                "let it be read, or choose another --batch-dir");
+                "let it be read, or choose another `batch_dir`");
   return out;
 }
 
@@ -62,7 +62,7 @@ FileStore::FileStore(std::filesystem::path folder) : folder_(std::move(folder)) 
   if (error || !std::filesystem::is_directory(folder_, error))
     throw Error(ErrorKind::kFile,
                 fmt::format("{}: the folder can't be made: {}", folder_.string(), error.message()),
-                "choose another --batch-dir");
+                "choose another `batch_dir`");
   std::vector<std::filesystem::path> unknown;
   for (const std::filesystem::path& path : paths_in(folder_)) {
     const std::string name = path.filename().string();

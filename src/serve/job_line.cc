@@ -47,7 +47,7 @@ LinePrompt line_prompt(const jobs::Request& request, const text::Tokenizer* toke
   }
   if (!style.chat)
     throw Error(ErrorKind::kUser, "the model has no chat template",
-                "give one with --chat-template FILE, or the finished text as \"prompt\"");
+                "give one when the run is started, or the finished text as \"prompt\"");
   try {
     // Ids in the parameters were checked when the line was read.
     ChatPrompt prompt = chat_prompt(chat_of(request, INT32_MAX), style.chat, *tokenizer,

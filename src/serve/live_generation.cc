@@ -53,7 +53,7 @@ std::string LiveGeneration::sign_of_life() { return has_begun_ ? kComment : ""; 
 
 ApiError LiveGeneration::lateness() const {
   return {504,
-          fmt::format("the request was not finished within {} s (--request-timeout)",
+          fmt::format("the request was not finished within the {} s that this server gives it",
                       options_.request_time.count()),
           "timeout", "", 0};
 }

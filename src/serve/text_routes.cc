@@ -79,7 +79,7 @@ int64_t TextRoutes::room_for(const std::vector<int32_t>& prompt, bool generates,
         fmt::format("this server's context is {} tokens; the prompt has {}: shorten it{}", context,
                     length,
                     service_.engine().model().shape().max_positions > context
-                        ? ", or start the server with a larger --ctx-size"
+                        ? ", or start the server with a larger context"
                         : ""),
         "context_length_exceeded", param, 0};
   return context - length;
@@ -114,8 +114,8 @@ void TextRoutes::complete(const http::Request& request, http::Response& response
   const auto prompts = static_cast<int64_t>(call.prompts.size());
   if (prompts > service_.most_waiting())
     throw ApiError{400,
-                   fmt::format("prompt lists {} prompts; at most {} requests may wait here "
-                               "(--max-waiting): send them in parts",
+                   fmt::format("prompt lists {} prompts; at most {} requests may wait here: "
+                               "send them in parts",
                                prompts, service_.most_waiting()),
                    "", "prompt", 0};
   AnswerShape shape;

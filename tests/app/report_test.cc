@@ -29,7 +29,7 @@ int64_t smallest_budget() {
   try {
     run(std::nullopt, 1 * kKiB);
   } catch (const Error& error) {
-    const std::string mark = "raise --cpu-mem to ";
+    const std::string mark = "raise `memory_budget_bytes` to ";
     const size_t at = error.mend().find(mark) + mark.size();
     return parse_bytes(error.mend().substr(at, error.mend().find(',') - at), "the error");
   }

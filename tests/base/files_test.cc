@@ -147,7 +147,7 @@ TEST_F(Files, TheTemporaryFolderMustBeThere) {
   setenv("TMPDIR", folder_.c_str(), 1);
   EXPECT_EQ(temporary_folder(), folder_.string());
   setenv("TMPDIR", "/nowhere/at/all", 1);
-  refused([] { temporary_folder(); }, {"/nowhere/at/all", "TMPDIR", "--offload-dir"});
+  refused([] { temporary_folder(); }, {"/nowhere/at/all", "TMPDIR", "`offload_dir`"});
   before ? setenv("TMPDIR", kept.c_str(), 1) : unsetenv("TMPDIR");
 }
 

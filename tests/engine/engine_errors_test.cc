@@ -40,7 +40,7 @@ TEST(EngineErrors, ABudgetTooSmallForOneLayerNamesEveryUseAndTheMend) {
   const Error error = error_of([&] { Engine::open(fixture_model("stories260k"), options); });
   EXPECT_EQ(error.kind(), ErrorKind::kResource);
   EXPECT_NE(error.text().find("weight ring"), std::string::npos) << error.what();
-  EXPECT_NE(error.mend().find("--cpu-mem"), std::string::npos);
+  EXPECT_NE(error.mend().find("`memory_budget_bytes`"), std::string::npos);
 }
 
 TEST(EngineErrors, PeakMemoryNeverPassesTheBudget) {

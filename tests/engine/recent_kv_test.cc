@@ -118,7 +118,7 @@ TEST(RecentKv, WhereItHasNoEffectItIsRefused) {
             std::string::npos);
   EXPECT_NE(refusal([](EngineOptions& options) {
               options.attention_sparsity = 0.5f;
-            }).find("--attn-sparsity"),
+            }).find("`attention_sparsity`"),
             std::string::npos);
   EXPECT_NE(refusal([](EngineOptions& options) {
               options.device = EmulatedSpec{int64_t{64} << 20, 0, 0, 0, 0};

@@ -116,7 +116,7 @@ TEST(DefaultPlan, RefusalOfAHopelessBudgetNamesWhatWouldDo) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kResource);
     EXPECT_NE(error.text().find("weight ring"), std::string::npos) << error.text();
-    EXPECT_NE(error.mend().find("--cpu-mem"), std::string::npos);
+    EXPECT_NE(error.mend().find("`memory_budget_bytes`"), std::string::npos);
   }
 }
 

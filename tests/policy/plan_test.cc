@@ -260,7 +260,7 @@ TEST(RequireFit, SaysWhatIsShortWhatTakesItAndHowToMendIt) {
           error.text().find(entry.what + " " + format_bytes(entry.bytes)) != std::string::npos,
           entry.bytes > 0)
           << entry.what;
-    EXPECT_NE(error.mend().find("--cpu-mem"), std::string::npos);
+    EXPECT_NE(error.mend().find("`memory_budget_bytes`"), std::string::npos);
   }
   input.memory_budget_bytes = plan.memory_bytes();
   EXPECT_NO_THROW(require_fit(input, plan));
@@ -277,7 +277,7 @@ TEST(RequireFit, TheBudgetThatItNamesIsEnough) {
     FAIL();
   } catch (const Error& error) {
     const std::string& mend = error.mend();
-    const size_t begin = mend.find("--cpu-mem to ") + 13;
+    const size_t begin = mend.find("`memory_budget_bytes` to ") + 25;
     input.memory_budget_bytes =
         parse_bytes(mend.substr(begin, mend.find(',') - begin), "named in the error");
     EXPECT_NO_THROW(require_fit(input, plan)) << mend;

@@ -314,9 +314,9 @@ TEST(SearchProperties, ABoundThatCanNotBeKeptNamesTheSmallestThatCan) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kResource);
     const std::string mend = error.mend();
-    const size_t at = mend.find("--latency-bound ");
+    const size_t at = mend.find("`latency_bound_seconds` ");
     ASSERT_NE(at, std::string::npos) << mend;
-    request.latency_bound_seconds = std::stod(mend.substr(at + 16));
+    request.latency_bound_seconds = std::stod(mend.substr(at + 24));
     EXPECT_LE(prediction_of(search_policy(request).best).seconds(),
               request.latency_bound_seconds * 1.03);
     request.latency_bound_seconds *= 0.9;
@@ -354,9 +354,9 @@ TEST(SearchProperties, WithoutADiskEverythingLiesInMemory) {
         EXPECT_EQ(error.kind(), ErrorKind::kResource) << what;
         EXPECT_NE(error.text().find("no disk"), std::string::npos) << error.text();
         const std::string mend = error.mend();
-        const size_t at = mend.find("--cpu-mem ");
+        const size_t at = mend.find("`memory_budget_bytes` ");
         ASSERT_NE(at, std::string::npos) << what << ": " << error.text() << "; " << mend;
-        const std::string size = mend.substr(at + 10, mend.find_first_of("; ", at + 10) - at - 10);
+        const std::string size = mend.substr(at + 22, mend.find_first_of("; ", at + 22) - at - 22);
         request.input.memory_budget_bytes = parse_bytes(size, "--cpu-mem");
         EXPECT_NO_THROW(search_policy(request)) << what << " with " << size;
         ++refused;

@@ -182,7 +182,9 @@ TEST(Search, SaysWhatIsShortAndASuggestionThatWorks) {
     std::smatch found;
     const std::string mend = error.mend();
     ASSERT_TRUE(std::regex_search(
-        mend, found, std::regex("--gpu-mem ([0-9.]+[KMG]iB) and --cpu-mem ([0-9.]+[KMG]iB)")))
+        mend, found,
+        std::regex(
+            "`device_budget_bytes` ([0-9.]+[KMG]iB) and `memory_budget_bytes` ([0-9.]+[KMG]iB)")))
         << mend;
     request.input.device_budget_bytes = parse_bytes(found[1].str(), "x") + kMiB;
     request.input.memory_budget_bytes = parse_bytes(found[2].str(), "x") + kMiB;

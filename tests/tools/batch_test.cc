@@ -134,7 +134,8 @@ TEST(Batch, ChatLinesGoThroughTheTemplate) {
   const std::vector<std::string> without(job.begin(), job.begin() + 5);
   half_succeed(without);
   const Records refused = by_custom_id(read_json_lines(folder.path("out.jsonl")));
-  EXPECT_NE(refused.at("a")["error"]["message"].get<std::string>().find("--chat-template"),
+  EXPECT_NE(refused.at("a")["error"]["message"].get<std::string>().find(
+                "give one when the run is started"),
             std::string::npos);
 }
 
@@ -181,7 +182,7 @@ TEST(Batch, ChatLinesCallTools) {
   EXPECT_NE(by_custom_id(read_json_lines(folder.path("no.jsonl")))
                 .at("must")["error"]["message"]
                 .get<std::string>()
-                .find("--tool-call-parser"),
+                .find("name the form"),
             std::string::npos);
 }
 

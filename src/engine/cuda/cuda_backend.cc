@@ -11,23 +11,23 @@ void CudaBackend::require_runnable(const ModelShape& model,
                                    const kernels::AttentionShape& attention,
                                    const kernels::QuantisedOptions& compute) const {
   const auto refuse = [](const std::string& what, const std::string& mend) {
-    throw Error(ErrorKind::kUser, "--device cuda: " + what, mend);
+    throw Error(ErrorKind::kUser, "`device` cuda: " + what, mend);
   };
   if (model.weight_dtype == DType::kBF16 && !device_.properties().has_bf16)
     refuse(fmt::format("{} multiplies no bf16", name()),
            "convert the weights first: sluice convert MODEL OUT --weights f16");
   if (compute.outlier_threshold > 0)
-    refuse("outliers are set apart on the CPU only so far", "leave --outlier-threshold out");
+    refuse("outliers are set apart on the CPU only so far", "leave `outlier_threshold` out");
   if (attention.sparsity < 1)
-    refuse("sparse attention is for the CPU so far", "leave --attn-sparsity out");
+    refuse("sparse attention is for the CPU so far", "leave `attention_sparsity` out");
   if (attention.head_dim > 256)
     refuse(fmt::format("heads of {} elements, at most 256 are known", attention.head_dim),
-           "run it on the CPU: leave --device out");
+           "run it on the CPU: leave `device` out");
   if (!cuda::takes_attention(attention))
     refuse(fmt::format("{} KV", kv_format_name(attention.kv_dtype)),
-           "use --kv-dtype f16, bf16, int8 or int4");
+           "use `kv_dtype` f16, bf16, int8 or int4");
   if (attention.kv_dtype == KvFormat(DType::kBF16) && !device_.properties().has_bf16)
-    refuse(fmt::format("{} multiplies no bf16", name()), "use --kv-dtype f16");
+    refuse(fmt::format("{} multiplies no bf16", name()), "use `kv_dtype` f16");
 }
 
 KvFormat CudaBackend::default_kv(const ModelShape& model) const {

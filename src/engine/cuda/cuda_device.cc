@@ -14,12 +14,12 @@ constexpr int64_t kCudaReserve = 512 * kMiB;
 cuda::DeviceProperties properties_of(int index) {
   const auto devices = cuda::devices();
   if (devices.empty())
-    throw Error(ErrorKind::kDevice, "--device cuda: CUDA finds no GPU here",
-                "sluice doctor says what the driver answers; without a GPU leave --device out");
+    throw Error(ErrorKind::kDevice, "`device` cuda: CUDA finds no GPU here",
+                "sluice doctor says what the driver answers; without a GPU leave `device` out");
   if (index < 0 || index >= static_cast<int>(devices.size()))
     throw Error(ErrorKind::kDevice,
                 fmt::format("there is no GPU {}: this machine has {}", index, devices.size()),
-                "count from 0: --gpu 0 is the first");
+                "count from 0: `gpu` 0 is the first");
   cuda::use_device(index);
   return devices[static_cast<size_t>(index)];
 }
@@ -29,8 +29,8 @@ int64_t budget(int index, const cuda::DeviceProperties& properties, int64_t aske
   if (asked > free)
     throw Error(
         ErrorKind::kResource,
-        fmt::format("--gpu-mem {}: {} has {} free of {}", format_bytes(asked), properties.name,
-                    format_bytes(free), format_bytes(properties.memory_bytes)),
+        fmt::format("`device_budget_bytes` {}: {} has {} free of {}", format_bytes(asked),
+                    properties.name, format_bytes(free), format_bytes(properties.memory_bytes)),
         "ask for less, or end what else uses the GPU (nvidia-smi shows it)");
   return asked > 0 ? asked : free - std::min(kCudaReserve, free / 8);
 }

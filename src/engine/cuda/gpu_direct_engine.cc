@@ -78,7 +78,7 @@ class GpuDirectEngine::Library {
   };
 
   [[noreturn]] static void refuse(const std::string& what) {
-    throw Error(ErrorKind::kDevice, "--gpu-direct: " + what,
+    throw Error(ErrorKind::kDevice, "`gpu_direct`: " + what,
                 "install NVIDIA's GPUDirect Storage (libcufile, nvidia-fs), or leave it out: "
                 "weights then pass through host memory");
   }
@@ -128,7 +128,7 @@ io::FileEngineOptions GpuDirectEngine::default_options() {
 std::string GpuDirectEngine::report(const std::string& library) {
   if (void* found = ::dlopen(library.c_str(), RTLD_LAZY)) {
     ::dlclose(found);
-    return library + " is there (--gpu-direct)";
+    return library + " is there (`gpu_direct`)";
   }
   return fmt::format("no {} ({})", library, ::dlerror());
 }

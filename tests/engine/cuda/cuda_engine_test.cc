@@ -432,16 +432,16 @@ TEST(CudaEngineErrors, WhatItDoesNotKnowIsRefusedByName) {
   EXPECT_NE(refusal(options).find("sparse attention"), std::string::npos);
   options.attention_sparsity = 1;
   options.activations = kernels::ActivationFormat::kInt8;
-  EXPECT_NE(refusal(options).find("--activations int8 with f32 weights"), std::string::npos);
+  EXPECT_NE(refusal(options).find("`activations` int8 with f32 weights"), std::string::npos);
   options.activations = kernels::ActivationFormat::kFp8;
-  EXPECT_NE(refusal(options).find("--activations fp8 with f32 weights"), std::string::npos);
-  EXPECT_NE(refusal(options, "stories260k:int8").find("--activations fp8 with int8 weights"),
+  EXPECT_NE(refusal(options).find("`activations` fp8 with f32 weights"), std::string::npos);
+  EXPECT_NE(refusal(options, "stories260k:int8").find("`activations` fp8 with int8 weights"),
             std::string::npos);
   options.activations = kernels::ActivationFormat::kInt8;
-  EXPECT_NE(refusal(options, "stories260k:fp8").find("--activations int8 with fp8 weights"),
+  EXPECT_NE(refusal(options, "stories260k:fp8").find("`activations` int8 with fp8 weights"),
             std::string::npos);
   options.outlier_threshold = 6;
-  EXPECT_NE(refusal(options, "stories260k:int8").find("--outlier-threshold"), std::string::npos);
+  EXPECT_NE(refusal(options, "stories260k:int8").find("`outlier_threshold`"), std::string::npos);
 }
 
 TEST(CudaEngineErrors, AGpuThatIsNotThereIsNamed) {

@@ -153,7 +153,7 @@ TEST_F(ConvertFaults, ASourceThatChangedIsNotContinued) {
   stop_at("layer-1");
   const fs::path changed = source().files()[0].path;
   fs::last_write_time(changed, fs::last_write_time(changed) + std::chrono::hours(1));
-  expect_refusal([&] { run(); }, ErrorKind::kUser, {"unfinished conversion", "--overwrite"});
+  expect_refusal([&] { run(); }, ErrorKind::kUser, {"unfinished conversion", "`overwrite`"});
   EXPECT_EQ(run({.overwrite = true}).resumed_groups, 0);
   expect_same_folders(folder_ / "whole", store());
 }

@@ -302,7 +302,7 @@ TEST_F(Convert, RefusesTheSourceAsDestination) {
 TEST_F(Convert, RefusesToReplaceUnlessTold) {
   convert(make_groups(kLayers), {.destination = folder_ / "store"});
   expect_refusal([&] { convert(make_groups(kLayers), {.destination = folder_ / "store"}); },
-                 ErrorKind::kUser, {"already holds", "--overwrite"});
+                 ErrorKind::kUser, {"already holds", "`overwrite`"});
   convert(make_groups(kLayers, DType::kF32), {.destination = folder_ / "store", .overwrite = true});
   expect_store_holds(folder_ / "store", source(), make_groups(kLayers, DType::kF32));
   write_all(folder_ / "other" / "thesis.txt", "precious");

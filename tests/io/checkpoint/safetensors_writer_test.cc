@@ -97,7 +97,7 @@ TEST(SafetensorsWriter, ReplacesAModelOnlyWhenTold) {
   const std::vector<NewTensor> small = {{"c", DType::kF32, {4}}};
   write_sharded_safetensors(folder / "m", large, positional(large), {.max_shard_bytes = 400});
   expect_refusal([&] { write_sharded_safetensors(folder / "m", small, positional(small)); },
-                 ErrorKind::kUser, {"already holds a model", "--overwrite"});
+                 ErrorKind::kUser, {"already holds a model", "`overwrite`"});
   write_sharded_safetensors(folder / "m", small, positional(small), {.overwrite = true});
   expect_contents(folder / "m", small);
   EXPECT_FALSE(fs::exists(folder / "m" / "model-00001-of-00002.safetensors"));

@@ -93,7 +93,7 @@ TEST_P(FileEngineErrors, AFullDiskIsAShortageThatNamesTheFile) {
   EXPECT_EQ(error.kind(), ErrorKind::kResource);
   EXPECT_NE(error.text().find("KV offload"), std::string::npos) << error.text();
   EXPECT_NE(error.text().find("No space left"), std::string::npos) << error.text();
-  EXPECT_NE(error.mend().find("--offload-dir"), std::string::npos) << error.mend();
+  EXPECT_NE(error.mend().find("`offload_dir`"), std::string::npos) << error.mend();
 }
 
 TEST_P(FileEngineErrors, PassingTheFileSizeLimitIsAnErrorAndNotASignal) {

@@ -124,7 +124,7 @@ TEST(OffloadFile, ASmallDiskIsShortAndAMemoryDiskIsSeen) {
   EXPECT_EQ(error.kind(), ErrorKind::kResource);
   EXPECT_NE(error.text().find("8.00MiB"), std::string::npos) << error.text();
   EXPECT_NE(error.text().find("(1.00MiB free)"), std::string::npos) << error.text();
-  EXPECT_NE(error.mend().find("--offload-dir"), std::string::npos);
+  EXPECT_NE(error.mend().find("`offload_dir`"), std::string::npos);
 }
 
 TEST(OffloadFile, AReadOnlyDiskIsNamed) {
@@ -144,7 +144,7 @@ TEST(OffloadFile, AReadOnlyDiskIsNamed) {
   const Error error = error_of(refusal);
   EXPECT_EQ(error.kind(), ErrorKind::kFile);
   EXPECT_NE(error.text().find("Read-only file system"), std::string::npos) << error.text();
-  EXPECT_NE(error.mend().find("--offload-dir"), std::string::npos);
+  EXPECT_NE(error.mend().find("`offload_dir`"), std::string::npos);
 }
 
 }  // namespace

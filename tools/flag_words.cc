@@ -1,0 +1,65 @@
+#include "tools/flag_words.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace sluice::tools {
+
+namespace {
+struct FlagOf {
+  std::string_view parameter, flag;
+};
+constexpr FlagOf kFlags[] = {{"activations", "--activations"},
+                             {"attention_sparsity", "--attn-sparsity"},
+                             {"batch_dir", "--batch-dir"},
+                             {"chat_template", "--chat-template FILE"},
+                             {"compute", "--compute"},
+                             {"context_tokens", "--ctx-size"},
+                             {"device", "--device"},
+                             {"device_budget_bytes", "--gpu-mem"},
+                             {"disk_budget_bytes", "--disk-mem"},
+                             {"gpu", "--gpu"},
+                             {"gpu_direct", "--gpu-direct"},
+                             {"hardware", "--hardware"},
+                             {"host", "--host"},
+                             {"isa", "--cpu-isa"},
+                             {"kv_dtype", "--kv-dtype"},
+                             {"kv_recent_tokens", "--kv-recent"},
+                             {"latency_bound_seconds", "--latency-bound"},
+                             {"memory_budget_bytes", "--cpu-mem"},
+                             {"micro_batch_tokens", "--micro-batch-tokens"},
+                             {"new_tokens", "--gen-len"},
+                             {"offload_dir", "--offload-dir"},
+                             {"outlier_threshold", "--outlier-threshold"},
+                             {"overwrite", "--overwrite"},
+                             {"policy", "--policy"},
+                             {"port", "--port"},
+                             {"prompt_ids", "--prompt-ids"},
+                             {"prompt_tokens", "--prompt-len"},
+                             {"repeat_layers", "--repeat-layers"},
+                             {"sequences", "--sequences"},
+                             {"threads", "--threads"},
+                             {"weights", "--weights"}};
+}  // namespace
+
+std::string in_flags(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t open = text.find('`');
+    out += text.substr(0, open);
+    if (open == std::string_view::npos) break;
+    text.remove_prefix(open + 1);
+    const std::string_view name = text.substr(0, text.find('`'));
+    const auto* found = std::find_if(std::begin(kFlags), std::end(kFlags),
+                                     [&](const FlagOf& one) { return one.parameter == name; });
+    if (found == std::end(kFlags) || name.size() == text.size()) {
+      out += '`';  // somebody else's
+      continue;
+    }
+    out += found->flag;
+    text.remove_prefix(name.size() + 1);
+  }
+  return out;
+}
+
+}  // namespace sluice::tools
