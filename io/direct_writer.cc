@@ -44,7 +44,7 @@ DirectWriter::DirectWriter(std::filesystem::path path, int64_t expected_bytes, C
 DirectWriter::~DirectWriter() { stop(); }
 
 void DirectWriter::stop() noexcept {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   is_stopping_ = true;
   changed_.notify_all();
 }
@@ -69,15 +69,20 @@ void DirectWriter::reserve(int64_t expected_bytes) {
 }
 
 std::span<std::byte> DirectWriter::space() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   Slot& slot = slots_[submitted_ % slots_.size()];
-  changed_.wait(lock, [&] { return !slot.is_full || error_; });
+  changed_.wait(lock, [&]() SLUICE_REQUIRES(mutex_) { return !slot.is_full || error_; });
   if (error_) std::rethrow_exception(error_);
   return slot.memory.span().subspan(filled_);
 }
 
+DirectWriter::Slot& DirectWriter::current_slot() {
+  const MutexLock lock(mutex_);
+  return slots_[submitted_ % slots_.size()];
+}
+
 void DirectWriter::advance(size_t bytes) {
-  const Slot& slot = slots_[submitted_ % slots_.size()];
+  const Slot& slot = current_slot();
   SLUICE_ASSERT(bytes <= slot.memory.size() - filled_,
                 "the caller fills at most what space() gave");
   if (has_checksum_) checksum_ = crc32c(slot.memory.span().subspan(filled_, bytes), checksum_);
@@ -107,7 +112,7 @@ void DirectWriter::append_zeros(int64_t bytes) {
 }
 
 void DirectWriter::submit() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   Slot& slot = slots_[submitted_ % slots_.size()];
   slot.offset = bytes_ - static_cast<int64_t>(filled_);
   slot.bytes =
@@ -133,8 +138,8 @@ void DirectWriter::finish() {
 }
 
 void DirectWriter::wait_all() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] {
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [&]() SLUICE_REQUIRES(mutex_) {
     return error_ || std::none_of(slots_.begin(), slots_.end(),
                                   [](const Slot& slot) { return slot.is_full; });
   });
@@ -142,9 +147,11 @@ void DirectWriter::wait_all() {
 }
 
 void DirectWriter::write_slots() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return is_stopping_ || error_ || claimed_ < submitted_; });
+    changed_.wait(lock, [&]() SLUICE_REQUIRES(mutex_) {
+      return is_stopping_ || error_ || claimed_ < submitted_;
+    });
     if (is_stopping_ || error_) return;
     Slot& slot = slots_[claimed_ % slots_.size()];
     ++claimed_;

@@ -4,18 +4,17 @@
 // refused. The file's size is set exactly at the end. Used by conversion and by
 // write_sharded_safetensors. One thread calls; the writing threads are inside.
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
-#include <mutex>
 #include <span>
 #include <thread>
 #include <vector>
 
 #include "io/aligned_memory.h"
 #include "io/owned_fd.h"
+#include "src/base/mutex.h"
 
 namespace sluice::io {
 
@@ -55,6 +54,7 @@ class DirectWriter {
     bool is_full = false;  // waits for a writing thread, or is being written
   };
   void reserve(int64_t expected_bytes);
+  Slot& current_slot();  // that the caller fills
   void submit();
   void wait_all();
   void write_slots();
@@ -70,14 +70,15 @@ class DirectWriter {
   size_t filled_ = 0;  // of the current slot
   std::atomic<bool> is_direct_{true};
 
-  std::mutex mutex_;  // guards what follows, except the memory of the caller's current slot and of
-                      // claimed ones
-  std::condition_variable changed_;
+  Mutex mutex_;
+  Condition changed_;
+  // With mutex_ held, but for the memory of the caller's current slot and of claimed ones.
   std::vector<Slot> slots_;
-  size_t submitted_ = 0;  // slots filled so far; the current one is submitted_ % slots_.size()
-  size_t claimed_ = 0;    // by writing threads
-  bool is_stopping_ = false;
-  std::exception_ptr error_;
+  size_t submitted_ SLUICE_GUARDED_BY(mutex_) =
+      0;  // slots filled so far; the current one is submitted_ % slots_.size()
+  size_t claimed_ SLUICE_GUARDED_BY(mutex_) = 0;  // by writing threads
+  bool is_stopping_ SLUICE_GUARDED_BY(mutex_) = false;
+  std::exception_ptr error_ SLUICE_GUARDED_BY(mutex_);
   std::vector<std::jthread> threads_;  // last: joined before the rest goes
 };
 

@@ -33,19 +33,19 @@ EngineCounters FaultyEngine::counters() const { return inner_->counters(); }
 std::string FaultyEngine::describe() const { return inner_->describe() + ", with planned faults"; }
 
 int64_t FaultyEngine::reads() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return reads_;
 }
 
 int64_t FaultyEngine::writes() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return writes_;
 }
 
 void FaultyEngine::read(std::span<const Extent> extents, Completion done) {
   int64_t number = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     number = reads_++;
   }
   if (number == plan_.failing_read) {
@@ -71,7 +71,7 @@ void FaultyEngine::read(std::span<const Extent> extents, Completion done) {
 void FaultyEngine::write(std::span<const Extent> extents, Completion done) {
   int64_t number = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     number = writes_++;
   }
   if (number == plan_.failing_write) {
@@ -89,14 +89,14 @@ void FaultyEngine::forward(Direction direction, std::span<const Extent> extents,
     finished(done, std::move(error));
   };
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++under_way_;
   }
   try {
     direction == Direction::kRead ? inner_->read(extents, std::move(wrapped))
                                   : inner_->write(extents, std::move(wrapped));
   } catch (...) {  // refused: there will be no completion
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     --under_way_;
     throw;
   }
@@ -105,7 +105,7 @@ void FaultyEngine::forward(Direction direction, std::span<const Extent> extents,
 void FaultyEngine::finished(Completion done, std::exception_ptr error) {
   std::vector<Held> due;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     --under_way_;
     held_.push_back({std::move(done), std::move(error)});
     const bool is_full = static_cast<int64_t>(held_.size()) >= plan_.held_completions;

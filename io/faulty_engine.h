@@ -5,13 +5,13 @@
 // are numbered in the order in which they come.
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "io/file_engine.h"
 #include "src/base/error.h"
+#include "src/base/mutex.h"
 
 namespace sluice::io {
 
@@ -62,11 +62,11 @@ class FaultyEngine : public FileEngine {
   void finished(Completion done, std::exception_ptr error);
 
   const FaultPlan plan_;
-  mutable std::mutex mutex_;  // guards everything down to inner_
-  int64_t reads_ = 0;
-  int64_t writes_ = 0;
-  int64_t under_way_ = 0;  // groups in the inner engine
-  std::vector<Held> held_;
+  mutable Mutex mutex_;
+  int64_t reads_ SLUICE_GUARDED_BY(mutex_) = 0;
+  int64_t writes_ SLUICE_GUARDED_BY(mutex_) = 0;
+  int64_t under_way_ SLUICE_GUARDED_BY(mutex_) = 0;  // groups in the inner engine
+  std::vector<Held> held_ SLUICE_GUARDED_BY(mutex_);
   std::unique_ptr<FileEngine>
       inner_;  // last: dies first, and its completions still find the members above
 };

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 
 #include "io/pread_engine.h"
@@ -12,6 +10,7 @@
 #include "io/uring_engine.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/mutex.h"
 
 namespace sluice::io {
 
@@ -22,20 +21,20 @@ template <typename Start>
 void wait_for(Start start) {
   SLUICE_ASSERT(!is_in_completion(), "a completion must not wait for the engine");
   struct End {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool has_come = false;
-    std::exception_ptr error;
+    Mutex mutex;
+    Condition changed;
+    bool has_come SLUICE_GUARDED_BY(mutex) = false;
+    std::exception_ptr error SLUICE_GUARDED_BY(mutex);
   };
   const auto end = std::make_shared<End>();  // outlives the waiter by a moment
   start([end](std::exception_ptr error) {
-    const std::lock_guard lock(end->mutex);
+    const MutexLock lock(end->mutex);
     end->error = std::move(error);
     end->has_come = true;
     end->changed.notify_all();
   });
-  std::unique_lock lock(end->mutex);
-  end->changed.wait(lock, [&end] { return end->has_come; });
+  MutexLock lock(end->mutex);
+  end->changed.wait(lock, [&end]() SLUICE_REQUIRES(end->mutex) { return end->has_come; });
   if (end->error) std::rethrow_exception(std::move(end->error));
 }
 

@@ -113,13 +113,13 @@ PieceReader::PieceReader(std::vector<std::filesystem::path> files, std::vector<P
 PieceReader::~PieceReader() { stop(); }
 
 void PieceReader::stop() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   is_stopping_ = true;
   changed_.notify_all();
 }
 
 std::span<const std::byte> PieceReader::next() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   SLUICE_ASSERT(consumed_ < pieces_.size(), "as many calls as pieces");
   if (consumed_ > 0) slots_[(consumed_ - 1) % slots_.size()].is_ready = false;
   Slot& slot = slots_[consumed_ % slots_.size()];
@@ -132,11 +132,11 @@ std::span<const std::byte> PieceReader::next() {
 
 void PieceReader::read_pieces() {
   FileCursor cursor(files_);
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
     // The slot of a piece is free once the piece that had it before is no longer the consumer's
     // current one.
-    changed_.wait(lock, [&] {
+    changed_.wait(lock, [&]() SLUICE_REQUIRES(mutex_) {
       return is_stopping_ || claimed_ == pieces_.size() ||
              claimed_ + 1 < consumed_ + slots_.size() || claimed_ < slots_.size();
     });

@@ -3,18 +3,17 @@
 // them, at the disk's speed: direct I/O from a few threads into a fixed ring of buffers, through
 // the page cache (dropping what was read) where direct I/O is refused. Used by conversion and
 // verification. One consumer thread calls next(); the reading threads are inside.
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
 #include <functional>
-#include <mutex>
 #include <span>
 #include <thread>
 #include <vector>
 
 #include "io/aligned_memory.h"
+#include "src/base/mutex.h"
 
 namespace sluice::io {
 
@@ -59,13 +58,14 @@ class PieceReader {
   const std::vector<std::filesystem::path> files_;
   const std::vector<Piece> pieces_;
   const Maker make_;
-  std::mutex
-      mutex_;  // guards all below, except the memory of slots that a reading thread has claimed
-  std::condition_variable changed_;
+  Mutex mutex_;
+  Condition changed_;
+  // With mutex_ held, but for the memory of those that a reading thread has claimed.
   std::vector<Slot> slots_;
-  size_t claimed_ = 0;   // pieces given to a reading thread
-  size_t consumed_ = 0;  // pieces handed out by next(); the last one is still in use
-  bool is_stopping_ = false;
+  size_t claimed_ SLUICE_GUARDED_BY(mutex_) = 0;  // pieces given to a reading thread
+  size_t consumed_ SLUICE_GUARDED_BY(mutex_) =
+      0;  // pieces handed out by next(); the last one is still in use
+  bool is_stopping_ SLUICE_GUARDED_BY(mutex_) = false;
   std::vector<std::jthread> threads_;  // last: joined before the rest goes
 };
 

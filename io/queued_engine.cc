@@ -135,20 +135,20 @@ FileId QueuedEngine::adopt(OwnedFd fd, std::string name, bool is_direct) {
 }
 
 FileId QueuedEngine::add(std::shared_ptr<OpenFile> file) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   SLUICE_ASSERT(next_file_ < std::numeric_limits<FileId>::max(), "file numbers are used once only");
   files_.emplace(next_file_, std::move(file));
   return next_file_++;
 }
 
 void QueuedEngine::set_known_as(FileId file, std::shared_ptr<void> handle) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   find(file)->known_as = std::move(handle);
 }
 
 void QueuedEngine::close(FileId file) {
   std::shared_ptr<OpenFile> last;  // closes, perhaps slowly, after the lock is given back
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = files_.find(file);
   SLUICE_ASSERT(found != files_.end(), "only open files are closed");
   last = std::move(found->second);
@@ -162,14 +162,14 @@ std::shared_ptr<OpenFile> QueuedEngine::find(FileId file) const {
 }
 
 bool QueuedEngine::is_direct(FileId file) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return find(file)->is_direct;
 }
 
 int64_t QueuedEngine::size(FileId file) const {
   std::shared_ptr<OpenFile> open;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     open = find(file);
   }
   const int64_t bytes = size_of(open->fd.get());
@@ -210,7 +210,7 @@ void QueuedEngine::submit(Direction direction, std::span<const Extent> extents, 
   group->done = std::move(done);
   group->pieces.reserve(extents.size());
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const Extent& extent : extents) group->pieces.push_back(checked_piece(direction, extent));
     if (is_stopping_) {
       queue_.push_failed(std::move(group),
@@ -228,7 +228,7 @@ void QueuedEngine::unregister_memory(std::span<std::byte>) {}
 
 void QueuedEngine::cancel_pending() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     queue_.cancel(
         Error(ErrorKind::kCancelled, "reading or writing was cancelled before it was done"));
   }
@@ -238,30 +238,30 @@ void QueuedEngine::cancel_pending() {
 
 void QueuedEngine::begin_stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_stopping_ = true;
   }
   cancel_pending();
 }
 
 bool QueuedEngine::is_drained() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return is_stopping_ && queue_.is_idle();
 }
 
 EngineCounters QueuedEngine::counters() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return queue_.counters();
 }
 
 std::optional<Request> QueuedEngine::try_next() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return queue_.next();
 }
 
 std::optional<Request> QueuedEngine::wait_next() {
-  std::unique_lock lock(mutex_);
-  work_.wait(lock, [this] {
+  MutexLock lock(mutex_);
+  work_.wait(lock, [this]() SLUICE_REQUIRES(mutex_) {
     return queue_.can_issue() || queue_.has_finished() || (is_stopping_ && queue_.is_idle());
   });
   if (queue_.has_finished()) return std::nullopt;
@@ -273,7 +273,7 @@ std::optional<Request> QueuedEngine::wait_next() {
 int64_t QueuedEngine::deliver_finished() {
   std::vector<std::shared_ptr<Group>> finished;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     finished = queue_.take_finished();
     if (is_stopping_) work_.notify_all();
   }
@@ -301,7 +301,7 @@ bool QueuedEngine::settle(Request& request, int64_t result) {
     ::posix_fadvise(request.file->fd.get(), request.offset, request.bytes, POSIX_FADV_DONTNEED);
   }
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     queue_.end(request, request.progress, std::move(error));
   }
   work_.notify_one();

@@ -3,14 +3,13 @@
 // result of the kernel means (short, retried, end of file, direct I/O refused), completions. A
 // transport derives from it, takes requests, carries them out and settles them. Thread safe: mutex_
 // guards the files and the queue.
-#include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
 
 #include "io/file_engine.h"
 #include "io/request_queue.h"
+#include "src/base/mutex.h"
 
 namespace sluice::io {
 
@@ -60,8 +59,9 @@ class QueuedEngine : public FileEngine {
 
  private:
   void submit(Direction direction, std::span<const Extent> extents, Completion done);
-  Group::Piece checked_piece(Direction direction, const Extent& extent) const;
-  std::shared_ptr<OpenFile> find(FileId file) const;
+  Group::Piece checked_piece(Direction direction, const Extent& extent) const
+      SLUICE_REQUIRES(mutex_);
+  std::shared_ptr<OpenFile> find(FileId file) const SLUICE_REQUIRES(mutex_);
   FileId add(std::shared_ptr<OpenFile> file);
   bool go_on_after_error(Request& request, int error_number, std::exception_ptr& error);
   bool go_on_after_bytes(Request& request, int64_t moved, std::exception_ptr& error);
@@ -70,12 +70,12 @@ class QueuedEngine : public FileEngine {
   const FileEngineOptions options_;
   std::atomic<bool> direct_was_refused_{false};
 
-  mutable std::mutex mutex_;  // guards everything below
-  std::condition_variable work_;
-  std::unordered_map<FileId, std::shared_ptr<OpenFile>> files_;
-  FileId next_file_ = 0;
-  RequestQueue queue_;
-  bool is_stopping_ = false;
+  mutable Mutex mutex_;
+  Condition work_;
+  std::unordered_map<FileId, std::shared_ptr<OpenFile>> files_ SLUICE_GUARDED_BY(mutex_);
+  FileId next_file_ SLUICE_GUARDED_BY(mutex_) = 0;
+  RequestQueue queue_ SLUICE_GUARDED_BY(mutex_);
+  bool is_stopping_ SLUICE_GUARDED_BY(mutex_) = false;
 };
 
 /// This thread is running a completion: it must not wait for the engine.

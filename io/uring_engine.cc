@@ -10,11 +10,11 @@
 #include <cerrno>
 #include <future>
 #include <map>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "src/base/bytes.h"
+#include "src/base/mutex.h"
 #include "src/base/system_error.h"
 
 namespace sluice::io {
@@ -271,8 +271,8 @@ struct UringEngine::Mailbox {
     bool is_registration;
     std::promise<int64_t> answer;
   };
-  std::mutex mutex;
-  std::vector<std::shared_ptr<Post>> posts;  // guarded by mutex
+  Mutex mutex;
+  std::vector<std::shared_ptr<Post>> posts SLUICE_GUARDED_BY(mutex);
 };
 
 UringEngine::UringEngine(const FileEngineOptions& options)
@@ -320,7 +320,7 @@ void UringEngine::wake() {
 void UringEngine::serve_mailbox() {
   std::vector<std::shared_ptr<Mailbox::Post>> posts;
   {
-    const std::lock_guard lock(mailbox_->mutex);
+    const MutexLock lock(mailbox_->mutex);
     posts.swap(mailbox_->posts);
   }
   for (const std::shared_ptr<Mailbox::Post>& post : posts) {
@@ -338,7 +338,7 @@ int64_t UringEngine::post_and_wait(std::span<std::byte> memory, bool is_registra
   post->is_registration = is_registration;
   std::future<int64_t> answer = post->answer.get_future();
   {
-    const std::lock_guard lock(mailbox_->mutex);
+    const MutexLock lock(mailbox_->mutex);
     mailbox_->posts.push_back(post);
   }
   wake();

@@ -12,7 +12,7 @@ void KernelTally::add(const ProductTimes& one) {
                        one.m,
                        one.n,
                        one.k};
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = products_.find(key);
   if (found == products_.end()) {
     if (products_.size() >= kMostSizes) return;
@@ -24,7 +24,7 @@ void KernelTally::add(const ProductTimes& one) {
 }
 
 void KernelTally::add(const AttentionTimes& one) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found =
       std::find_if(attention_.begin(), attention_.end(), [&](const AttentionTimes& other) {
         return other.kv_dtype == one.kv_dtype && other.is_prefill == one.is_prefill;
@@ -39,7 +39,7 @@ void KernelTally::add(const AttentionTimes& one) {
 }
 
 KernelTimes KernelTally::times() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   KernelTimes out{{}, attention_};
   for (const auto& [key, times] : products_) out.products.push_back(times);
   return out;

@@ -4,11 +4,11 @@
 // it says which of them are wrong (src/profile/learn.h).
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <tuple>
 #include <vector>
 
 #include "src/base/kv_format.h"
+#include "src/base/mutex.h"
 #include "src/base/weight_format.h"
 
 namespace sluice::policy {
@@ -48,9 +48,9 @@ class KernelTally {
 
  private:
   using ProductKey = std::tuple<Encoding, DType, int32_t, bool, int64_t, int64_t, int64_t>;
-  mutable std::mutex mutex_;
-  std::map<ProductKey, ProductTimes> products_;
-  std::vector<AttentionTimes> attention_;
+  mutable Mutex mutex_;
+  std::map<ProductKey, ProductTimes> products_ SLUICE_GUARDED_BY(mutex_);
+  std::vector<AttentionTimes> attention_ SLUICE_GUARDED_BY(mutex_);
 };
 
 }  // namespace sluice::policy

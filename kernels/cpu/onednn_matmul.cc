@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "src/base/error.h"
+#include "src/base/mutex.h"
 
 namespace sluice::kernels {
 
@@ -34,7 +35,6 @@ std::string onednn_implementation() { return "(left out of this build)"; }
 
 #include <dnnl.hpp>
 #include <exception>
-#include <mutex>
 #include <unordered_map>
 
 #include "kernels/cpu/isa.h"
@@ -100,9 +100,9 @@ bool lower_isa() noexcept {
 struct Onednn {
   bool is_lowered = lower_isa();
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
-  std::mutex mutex;  // of the tables; what is in them stays where it is
-  std::unordered_map<MatmulKey, Prepared, KeyHash> prepared;
-  std::unordered_map<MatmulKey, int64_t, KeyHash> scratch_bytes;
+  Mutex mutex;  // of the tables; what is in them stays where it is
+  std::unordered_map<MatmulKey, Prepared, KeyHash> prepared SLUICE_GUARDED_BY(mutex);
+  std::unordered_map<MatmulKey, int64_t, KeyHash> scratch_bytes SLUICE_GUARDED_BY(mutex);
 };
 
 Onednn& onednn() {
@@ -134,7 +134,7 @@ dnnl::matmul::primitive_desc describe(const MatmulKey& key) {
 
 const Prepared& prepare(const MatmulKey& key) {
   Onednn& shared = onednn();
-  const std::lock_guard lock(shared.mutex);
+  const MutexLock lock(shared.mutex);
   const auto found = shared.prepared.find(key);
   if (found != shared.prepared.end()) return found->second;
   dnnl::matmul::primitive_desc description = describe(key);
@@ -144,7 +144,7 @@ const Prepared& prepare(const MatmulKey& key) {
 
 int64_t scratch_of(const MatmulKey& key) {
   Onednn& shared = onednn();
-  const std::lock_guard lock(shared.mutex);
+  const MutexLock lock(shared.mutex);
   const auto [place, is_new] = shared.scratch_bytes.try_emplace(key, 0);
   if (is_new) place->second = static_cast<int64_t>(describe(key).scratchpad_desc().get_size());
   return place->second;
@@ -205,7 +205,7 @@ void onednn_linear(const Activations& x, const void* w, int64_t n, const float* 
   const int64_t each = share_scratch(x.m, n, x.k);
   const int64_t members = static_cast<int64_t>(scratch.size()) / each;
   SLUICE_ASSERT(members > 0, "linear_scratch_bytes says how much");
-  std::mutex mutex;
+  Mutex mutex;
   std::exception_ptr error;
   const auto multiply = [&](int64_t begin, int64_t end, int member) noexcept {
     try {
@@ -216,7 +216,7 @@ void onednn_linear(const Activations& x, const void* w, int64_t n, const float* 
                 scratch.data() + member * each);
       }
     } catch (...) {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       error = std::current_exception();
     }
   };

@@ -97,13 +97,13 @@ Link::Clock::duration Link::transfer_time(int64_t bytes) const {
 }
 
 Link::Clock::time_point Link::queue(int64_t bytes) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   free_at_ = std::max(free_at_, Clock::now()) + transfer_time(bytes);
   return free_at_;
 }
 
 Link::Clock::time_point Link::squeeze_in(int64_t bytes) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Clock::time_point now = Clock::now();
   const Clock::duration time = transfer_time(bytes);
   free_at_ = std::max(free_at_, now) + time;

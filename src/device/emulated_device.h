@@ -5,10 +5,10 @@
 // Thread safe: one thread a lane.
 #include <chrono>
 #include <cstdint>
-#include <mutex>
 #include <string_view>
 
 #include "src/base/arena.h"
+#include "src/base/mutex.h"
 #include "src/device/device.h"
 
 namespace sluice {
@@ -44,8 +44,8 @@ class Link {
 
   double rate_;
   double latency_;
-  std::mutex mutex_;
-  Clock::time_point free_at_{};
+  Mutex mutex_;
+  Clock::time_point free_at_ SLUICE_GUARDED_BY(mutex_){};
 };
 
 /// Waits until `time`: sleeps through most of it, and yields through the last tenth of a

@@ -4,14 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
-#include <mutex>
 #include <numeric>
 
 #include "kernels/elementwise.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/mutex.h"
 
 namespace sluice {
 
@@ -25,29 +24,32 @@ constexpr int64_t kAlign = io::kDirectAlignment;
 class BackgroundRead {
  public:
   ~BackgroundRead() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !is_running_; });
+    MutexLock lock(mutex_);
+    changed_.wait(lock, [&]() SLUICE_REQUIRES(mutex_) { return !is_running_; });
   }
   void start(io::FileEngine& engine, const io::Extent& extent) {
-    is_running_ = true;
+    {
+      const MutexLock lock(mutex_);
+      is_running_ = true;
+    }
     engine.read({&extent, 1}, [this](std::exception_ptr error) {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       error_ = std::move(error);
       is_running_ = false;
       changed_.notify_all();
     });
   }
   void wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !is_running_; });
+    MutexLock lock(mutex_);
+    changed_.wait(lock, [&]() SLUICE_REQUIRES(mutex_) { return !is_running_; });
     if (error_) std::rethrow_exception(error_);
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool is_running_ = false;
-  std::exception_ptr error_;
+  Mutex mutex_;
+  Condition changed_;
+  bool is_running_ SLUICE_GUARDED_BY(mutex_) = false;
+  std::exception_ptr error_ SLUICE_GUARDED_BY(mutex_);
 };
 
 // Completes a group of parts with the first error.
@@ -55,17 +57,18 @@ class Joined {
  public:
   Joined(int parts, io::Completion done) : left_(parts), done_(std::move(done)) {}
   void part_done(std::exception_ptr error) {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     if (error && !error_) error_ = std::move(error);
     if (--left_ > 0) return;
+    const std::exception_ptr first = error_;
     lock.unlock();
-    done_(error_);
+    done_(first);
   }
 
  private:
-  std::mutex mutex_;
-  int left_;
-  std::exception_ptr error_;
+  Mutex mutex_;
+  int left_ SLUICE_GUARDED_BY(mutex_);
+  std::exception_ptr error_ SLUICE_GUARDED_BY(mutex_);
   io::Completion done_;
 };
 }  // namespace

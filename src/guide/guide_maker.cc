@@ -35,7 +35,7 @@ GuideMaker::GuideMaker(const text::Tokenizer& tokenizer, std::vector<int32_t> en
 
 std::shared_ptr<Guide> GuideMaker::make(const GuideSpec& spec) {
   if (spec.kind == GuideKind::kNone) return nullptr;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto known =
       std::find_if(kept_.begin(), kept_.end(), [&](const auto& one) { return one.first == spec; });
   if (known != kept_.end() && known->second->is_worn()) {

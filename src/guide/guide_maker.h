@@ -5,8 +5,8 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 
+#include "src/base/mutex.h"
 #include "src/guide/guide.h"
 #include "src/sampling/params.h"
 #include "src/text/tokenizer.h"
@@ -23,18 +23,20 @@ class GuideMaker {
   std::shared_ptr<Guide> make(const sampling::GuideSpec& spec);
 
  private:
-  std::shared_ptr<Guide> make_new(const sampling::GuideSpec& spec);
-  std::shared_ptr<const TokenTrie> tokens_with(const std::vector<std::string>& marks);
+  std::shared_ptr<Guide> make_new(const sampling::GuideSpec& spec) SLUICE_REQUIRES(mutex_);
+  std::shared_ptr<const TokenTrie> tokens_with(const std::vector<std::string>& marks)
+      SLUICE_REQUIRES(mutex_);
 
   static constexpr size_t kMostKept = 32;
 
   const text::Tokenizer& tokenizer_;
   std::vector<int32_t> end_tokens_;
-  std::mutex mutex_;
-  // By the special tokens that are in them; guarded by mutex_.
-  std::map<std::vector<int32_t>, std::shared_ptr<const TokenTrie>> tokens_;
-  std::list<std::pair<sampling::GuideSpec, std::shared_ptr<Guide>>>
-      kept_;  // likewise; newest first
+  Mutex mutex_;
+  // By the special tokens that are in them.
+  std::map<std::vector<int32_t>, std::shared_ptr<const TokenTrie>> tokens_
+      SLUICE_GUARDED_BY(mutex_);
+  std::list<std::pair<sampling::GuideSpec, std::shared_ptr<Guide>>> kept_
+      SLUICE_GUARDED_BY(mutex_);  // newest first
 };
 
 /// The network of what `spec` allows, behind the trigger of a kCalls. Errors: kUser.

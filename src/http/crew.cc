@@ -18,7 +18,7 @@ Crew::~Crew() { finish(); }
 
 void Crew::post(Task task) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (is_finishing_) return;
     tasks_.push_back(std::move(task));
   }
@@ -27,7 +27,7 @@ void Crew::post(Task task) {
 
 void Crew::post_at(Clock::time_point time, Task task) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (is_finishing_) return;
     later_.emplace(time, std::move(task));
   }
@@ -36,16 +36,18 @@ void Crew::post_at(Clock::time_point time, Task task) {
 
 void Crew::finish() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_finishing_ = true;
   }
   changed_.notify_all();
-  threads_.clear();  // joins
-  later_.clear();
+  threads_.clear();                                // joins
+  std::multimap<Clock::time_point, Task> dropped;  // what they hold goes outside of the lock
+  const MutexLock lock(mutex_);
+  later_.swap(dropped);
 }
 
 void Crew::work() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
     while (!later_.empty() && later_.begin()->first <= Clock::now())
       tasks_.push_back(std::move(later_.extract(later_.begin()).mapped()));

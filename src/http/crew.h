@@ -1,14 +1,14 @@
 #pragma once
 // Threads that run what is posted to them: at once, or at a time. With one thread, in order.
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "src/base/mutex.h"
 
 namespace sluice::http {
 
@@ -34,11 +34,11 @@ class Crew {
  private:
   void work();
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Task> tasks_;  // guarded by mutex_, like the next two
-  std::multimap<Clock::time_point, Task> later_;
-  bool is_finishing_ = false;
+  Mutex mutex_;
+  Condition changed_;
+  std::deque<Task> tasks_ SLUICE_GUARDED_BY(mutex_);
+  std::multimap<Clock::time_point, Task> later_ SLUICE_GUARDED_BY(mutex_);
+  bool is_finishing_ SLUICE_GUARDED_BY(mutex_) = false;
   std::vector<std::jthread> threads_;
 };
 

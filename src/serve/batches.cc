@@ -88,6 +88,7 @@ void Batches::load() {
     throw Error(ErrorKind::kFile,
                 fmt::format("{}: the folder can't be made: {}", folder.string(), error.message()),
                 "choose another `batch_dir`");
+  const MutexLock lock(mutex_);
   for (const std::filesystem::path& path : paths_in(folder)) {
     const std::string id = path.stem().string();
     if (path.extension() != ".json" || !is_random_name(id, kBatchPrefix)) continue;
@@ -112,10 +113,10 @@ Batches::Json& Batches::known(const std::string& id) { return const_cast<Json&>(
 
 void Batches::change(const std::string& id, const std::function<void(Json&)>& how,
                      bool is_durable) {
-  const std::lock_guard writing(writing_);
+  const MutexLock writing(writing_);
   std::string text;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Json& batch = known(id);
     how(batch);
     text = dump(batch) + "\n";
@@ -125,7 +126,7 @@ void Batches::change(const std::string& id, const std::function<void(Json&)>& ho
 }
 
 std::string Batches::status_of(const std::string& id) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return (*at(id))["status"].get<std::string>();
 }
 
@@ -171,7 +172,7 @@ Batches::Json Batches::create(const Json& body) {
                    {"request_counts", {{"total", 0}, {"completed", 0}, {"failed", 0}}},
                    {"metadata", body.contains("metadata") ? body["metadata"] : Json(nullptr)}};
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     batches_.push_back(batch);
   }
   change(id, [](Json&) {});
@@ -179,14 +180,14 @@ Batches::Json Batches::create(const Json& body) {
 }
 
 Batches::Json Batches::find(const std::string& id) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Json* batch = at(id);
   if (!batch) refuse(404, "batch_id", fmt::format("there is no batch {}", id.substr(0, 100)));
   return *batch;
 }
 
 Batches::Json Batches::list(const std::string& after, size_t limit) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Json data = Json::array();
   if (!after.empty() && !at(after))
     refuse(400, "after", fmt::format("after: there is no batch {}", after.substr(0, 100)));
@@ -219,7 +220,7 @@ Batches::Json Batches::cancel(const std::string& id) {
 }
 
 bool Batches::is_in_use(const std::string& file_id) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::any_of(batches_.begin(), batches_.end(), [&](const Json& batch) {
     return !has_ended(batch) && batch["input_file_id"] == file_id;
   });
@@ -230,8 +231,8 @@ void Batches::work(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     std::string id;
     {
-      std::unique_lock lock(mutex_);
-      const auto next = [&] {
+      MutexLock lock(mutex_);
+      const auto next = [&]() SLUICE_REQUIRES(mutex_) {
         const auto found = std::find_if(batches_.begin(), batches_.end(), [&](const Json& batch) {
           return !has_ended(batch) && is_for_us(batch);
         });

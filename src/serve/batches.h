@@ -2,16 +2,15 @@
 // Batches (/v1/batches): files of requests that are answered when the engine has room beside its
 // callers. One after the other, in a thread of its own. Answers are on disk one by one as they end,
 // and a batch that a stop or a crash broke off goes on where it was at the next start. Thread safe.
-#include <condition_variable>
 #include <filesystem>
 #include <functional>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "src/base/mutex.h"
 #include "src/chat/chat_template.h"
 #include "src/chat/tool_format.h"
 #include "src/jobs/owned_file.h"
@@ -71,8 +70,10 @@ class Batches {
   void fail(const std::string& id, const std::string& message);
   void change(const std::string& id, const std::function<void(Json&)>& how, bool is_durable = true);
   std::string status_of(const std::string& id) const;
-  const Json* at(const std::string& id) const;  // with mutex_ held; null: there is none
-  Json& known(const std::string& id);           // likewise; there is one
+  /// Null: there is none.
+  const Json* at(const std::string& id) const SLUICE_REQUIRES(mutex_);
+  /// There is one.
+  Json& known(const std::string& id) SLUICE_REQUIRES(mutex_);
   bool is_for_us(const Json& batch) const;
 
   GenerationService& service_;
@@ -83,11 +84,11 @@ class Batches {
   FileStore files_;
   jobs::OwnedFile lock_;
 
-  std::mutex writing_;  // held while a batch's file is written; before mutex_
-  mutable std::mutex mutex_;
-  std::condition_variable_any changed_;
-  std::vector<Json> batches_;  // guarded by mutex_; oldest first
-  std::jthread worker_;        // last: it uses everything above
+  Mutex writing_;  // held while a batch's file is written; before mutex_
+  mutable Mutex mutex_;
+  StoppableCondition changed_;
+  std::vector<Json> batches_ SLUICE_GUARDED_BY(mutex_);  // oldest first
+  std::jthread worker_;                                  // last: it uses everything above
 };
 
 }  // namespace sluice::serve

@@ -90,7 +90,7 @@ StoredFile FileStore::describe(std::string id, const std::string& filename,
                           {"bytes", bytes},
                           {"created_at", file.created}};
   io::write_file_durably(description_of(file.id), dump(json) + "\n");
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   files_.push_back(file);
   return file;
 }
@@ -117,7 +117,7 @@ StoredFile FileStore::take(const std::string& filename, const std::string& purpo
 }
 
 std::optional<StoredFile> FileStore::find(const std::string& id) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto at = std::find_if(files_.begin(), files_.end(),
                                [&](const StoredFile& file) { return file.id == id; });
   if (at == files_.end()) return std::nullopt;
@@ -125,13 +125,13 @@ std::optional<StoredFile> FileStore::find(const std::string& id) const {
 }
 
 std::vector<StoredFile> FileStore::list() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return files_;
 }
 
 bool FileStore::remove(const std::string& id) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (std::erase_if(files_, [&](const StoredFile& file) { return file.id == id; }) == 0)
       return false;
   }

@@ -3,11 +3,12 @@
 // and one that describes it, in a folder of the server's. A file is there, whole, when its
 // description is; what a crash left half is removed at the next start. Thread safe.
 #include <filesystem>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "src/base/mutex.h"
 
 namespace sluice::serve {
 
@@ -44,8 +45,8 @@ class FileStore {
   }
 
   std::filesystem::path folder_;
-  mutable std::mutex mutex_;
-  std::vector<StoredFile> files_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  std::vector<StoredFile> files_ SLUICE_GUARDED_BY(mutex_);
 };
 
 /// What is in a folder, in no order. Errors: kFile.

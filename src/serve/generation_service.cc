@@ -22,7 +22,7 @@ double seconds_between(std::chrono::steady_clock::time_point from,
 
 void Mailbox::put(Event event) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     events_.push_back(std::move(event));
     if (watcher_) watcher_();
   }
@@ -30,13 +30,14 @@ void Mailbox::put(Event event) {
 }
 
 void Mailbox::watch(std::function<void()> filled) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   watcher_ = std::move(filled);
 }
 
 std::optional<Event> Mailbox::take(std::chrono::milliseconds timeout) {
-  std::unique_lock lock(mutex_);
-  if (!filled_.wait_for(lock, timeout, [&] { return !events_.empty(); })) return std::nullopt;
+  MutexLock lock(mutex_);
+  if (!filled_.wait_for(lock, timeout, [&]() SLUICE_REQUIRES(mutex_) { return !events_.empty(); }))
+    return std::nullopt;
   Event event = std::move(events_.front());
   events_.pop_front();
   return event;
@@ -172,12 +173,12 @@ void GenerationService::compute(std::stop_token stop) {
   }
   queue_.close();
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     failure_ = std::move(failure);
     failure_kind_ = kind;
   }
   {
-    const std::lock_guard lock(raw_mutex_);
+    const MutexLock lock(raw_mutex_);
     is_computing_ = false;
   }
   raw_filled_.notify_all();
@@ -185,8 +186,8 @@ void GenerationService::compute(std::stop_token stop) {
 
 void GenerationService::push_raw(Raw raw) {
   {
-    std::unique_lock lock(raw_mutex_);
-    raw_emptied_.wait(lock, [&] { return raws_.size() < kMostRaw; });
+    MutexLock lock(raw_mutex_);
+    raw_emptied_.wait(lock, [&]() SLUICE_REQUIRES(raw_mutex_) { return raws_.size() < kMostRaw; });
     raws_.push_back(std::move(raw));
   }
   raw_filled_.notify_one();
@@ -197,8 +198,9 @@ void GenerationService::post_process() {
   for (;;) {
     std::deque<Raw> taken;
     {
-      std::unique_lock lock(raw_mutex_);
-      raw_filled_.wait(lock, [&] { return !raws_.empty() || !is_computing_; });
+      MutexLock lock(raw_mutex_);
+      raw_filled_.wait(
+          lock, [&]() SLUICE_REQUIRES(raw_mutex_) { return !raws_.empty() || !is_computing_; });
       if (raws_.empty()) break;
       taken.swap(raws_);
     }
@@ -206,7 +208,7 @@ void GenerationService::post_process() {
     for (Raw& raw : taken) handle(raw);
   }
   // The engine has ended: who still waits will not be answered.
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   while (!samples_.empty()) {
     Event event{Event::Kind::kFailed};
     event.text = failure_;
@@ -214,7 +216,6 @@ void GenerationService::post_process() {
   }
 }
 
-// mutex_ is held.
 void GenerationService::finish(std::map<uint64_t, Sample>::iterator at, Event event) {
   Sample& sample = at->second;
   const Clock::time_point now = Clock::now();
@@ -243,13 +244,12 @@ void GenerationService::finish(std::map<uint64_t, Sample>::iterator at, Event ev
   ended_.notify_all();
 }
 
-// mutex_ is held.
 void GenerationService::release_followers(Sample& sample) {
   if (sample.followers.empty()) return;
   queue_.push(std::exchange(sample.followers, {}), /*is_bound=*/true);
 }
 
-// mutex_ is held. Tokens travel with the text that they complete.
+// Tokens travel with the text that they complete.
 void GenerationService::send_text(Sample& sample, std::string text) {
   if (text.empty() && (sample.unsent.empty() || !sample.keeps_choices)) return;
   Event event{Event::Kind::kText};
@@ -278,15 +278,14 @@ void GenerationService::handle_token(Sample& sample, uint64_t id, const sampling
   queue_.cancel(id);
 }
 
-// mutex_ is held. What decoder and stop strings have held back.
+// What decoder and stop strings have held back.
 void GenerationService::end_text(Sample& sample) {
   if (sample.is_stopped || sample.is_given_up) return;
   auto last = sample.stops->push(sample.decoder->finish());
   send_text(sample, last.emit + sample.stops->flush());
 }
 
-// mutex_ is held. The samples are the best of the search; where masks left fewer, the rest is
-// empty.
+// The samples are the best of the search; where masks left fewer, the rest is empty.
 void GenerationService::handle_hypotheses(Sample& sample, const Raw& raw) {
   std::vector<uint64_t> ids{raw.id};
   for (uint64_t id : std::exchange(sample.siblings, {})) ids.push_back(id);
@@ -307,7 +306,7 @@ void GenerationService::handle_hypotheses(Sample& sample, const Raw& raw) {
 
 void GenerationService::handle(Raw& raw) {
   if (raw.kind == Raw::Kind::kPass) return metrics_.passed(raw.report);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto at = samples_.find(raw.id);
   if (at == samples_.end()) return;
   Sample& sample = at->second;
@@ -357,7 +356,7 @@ GenerationService::Admission GenerationService::submit(std::vector<Submission> s
   std::vector<std::shared_ptr<guide::Guide>> guides;
   for (const Submission& submission : submissions)
     guides.push_back(guides_.make(submission.params.guide));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!failure_.empty()) return {RequestQueue::Outcome::kClosed, nullptr};
   int index = first_index;
   for (size_t which = 0; which < submissions.size(); ++which) {
@@ -412,7 +411,7 @@ GenerationService::Admission GenerationService::submit(std::vector<Submission> s
 }
 
 void GenerationService::give_up(const std::vector<uint64_t>& ids) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // Followers go first: what is left of them must not be pushed when their leader ends.
   for (uint64_t id : ids) {
     const auto at = samples_.find(id);
@@ -440,19 +439,21 @@ GenerationService::Ticket::~Ticket() { service_->give_up(ids_); }
 void GenerationService::drain(std::chrono::milliseconds timeout) {
   queue_.close();
   {
-    std::unique_lock lock(mutex_);
-    ended_.wait_for(lock, timeout, [&] { return samples_.empty() || !failure_.empty(); });
+    MutexLock lock(mutex_);
+    ended_.wait_for(lock, timeout, [&]() SLUICE_REQUIRES(mutex_) {
+      return samples_.empty() || !failure_.empty();
+    });
   }
   stop_.request_stop();
 }
 
 std::string GenerationService::failure() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return failure_;
 }
 
 ErrorKind GenerationService::failure_kind() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return failure_kind_;
 }
 
@@ -463,12 +464,12 @@ int GenerationService::retry_after_seconds() const {
 }
 
 int64_t GenerationService::running() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return running_;
 }
 
 int64_t GenerationService::waiting() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return static_cast<int64_t>(samples_.size()) - running_;
 }
 

@@ -4,18 +4,17 @@
 // text, watches for stop strings and fills the callers' mailboxes. So computing never waits for
 // text, and never for a slow caller. Thread safe.
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "src/base/error.h"
+#include "src/base/mutex.h"
 #include "src/engine/engine.h"
 #include "src/guide/guide_maker.h"
 #include "src/sampling/stop.h"
@@ -61,10 +60,10 @@ class Mailbox {
   void watch(std::function<void()> filled);
 
  private:
-  std::mutex mutex_;
-  std::condition_variable filled_;
-  std::deque<Event> events_;  // guarded by mutex_, like the next
-  std::function<void()> watcher_;
+  Mutex mutex_;
+  Condition filled_;
+  std::deque<Event> events_ SLUICE_GUARDED_BY(mutex_);
+  std::function<void()> watcher_ SLUICE_GUARDED_BY(mutex_);
 };
 
 /// A prompt and how often it is to be answered.
@@ -179,12 +178,13 @@ class GenerationService {
   void post_process();
   void push_raw(Raw raw);
   void handle(Raw& raw);
-  void handle_hypotheses(Sample& sample, const Raw& raw);
-  void end_text(Sample& sample);
-  void handle_token(Sample& sample, uint64_t id, const sampling::Choice& choice);
-  void send_text(Sample& sample, std::string text);
-  void finish(std::map<uint64_t, Sample>::iterator at, Event event);
-  void release_followers(Sample& sample);
+  void handle_hypotheses(Sample& sample, const Raw& raw) SLUICE_REQUIRES(mutex_);
+  void end_text(Sample& sample) SLUICE_REQUIRES(mutex_);
+  void handle_token(Sample& sample, uint64_t id, const sampling::Choice& choice)
+      SLUICE_REQUIRES(mutex_);
+  void send_text(Sample& sample, std::string text) SLUICE_REQUIRES(mutex_);
+  void finish(std::map<uint64_t, Sample>::iterator at, Event event) SLUICE_REQUIRES(mutex_);
+  void release_followers(Sample& sample) SLUICE_REQUIRES(mutex_);
   void give_up(const std::vector<uint64_t>& ids);
 
   Engine& engine_;
@@ -193,18 +193,18 @@ class GenerationService {
   Metrics metrics_;
   RequestQueue queue_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable ended_;
-  std::map<uint64_t, Sample> samples_;  // guarded by mutex_, like the next three
-  uint64_t next_id_ = 1;
-  int64_t running_ = 0;
-  std::string failure_;
-  ErrorKind failure_kind_ = ErrorKind::kCancelled;
+  mutable Mutex mutex_;
+  Condition ended_;
+  std::map<uint64_t, Sample> samples_ SLUICE_GUARDED_BY(mutex_);
+  uint64_t next_id_ SLUICE_GUARDED_BY(mutex_) = 1;
+  int64_t running_ SLUICE_GUARDED_BY(mutex_) = 0;
+  std::string failure_ SLUICE_GUARDED_BY(mutex_);
+  ErrorKind failure_kind_ SLUICE_GUARDED_BY(mutex_) = ErrorKind::kCancelled;
 
-  std::mutex raw_mutex_;
-  std::condition_variable raw_filled_, raw_emptied_;
-  std::deque<Raw> raws_;  // guarded by raw_mutex_, like the next
-  bool is_computing_ = true;
+  Mutex raw_mutex_;
+  Condition raw_filled_, raw_emptied_;
+  std::deque<Raw> raws_ SLUICE_GUARDED_BY(raw_mutex_);
+  bool is_computing_ SLUICE_GUARDED_BY(raw_mutex_) = true;
 
   std::stop_source stop_;
   std::jthread post_thread_;

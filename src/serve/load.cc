@@ -7,11 +7,11 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "src/base/error.h"
+#include "src/base/mutex.h"
 
 namespace sluice::serve {
 
@@ -164,12 +164,12 @@ std::vector<LoadRecord> run_load(const LoadTarget& target, const std::vector<Loa
   const Clock::time_point start = Clock::now();
   std::vector<LoadRecord> records(requests.size());
   std::atomic<size_t> next = 0;
-  std::mutex mutex;
+  Mutex mutex;
   int64_t done = 0;
   const auto call = [&](size_t i) {
     // A connection each, as separate callers have.
     records[i] = Caller(target, start).call(requests[i]);
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     ++done;
     if (progress) progress(done);
   };

@@ -59,7 +59,7 @@ Metrics::Metrics(std::string model)
       pass_tokens_(kTokens) {}
 
 void Metrics::finished(const RequestTimes& times) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++finished_[times.finish_reason];
   all_prompt_tokens_ += times.started >= 0 ? times.prompt_tokens : 0;
   all_output_tokens_ += times.output_tokens;
@@ -77,29 +77,29 @@ void Metrics::finished(const RequestTimes& times) {
 }
 
 void Metrics::token_gap(double seconds) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   token_gap_.observe(seconds);
 }
 
 void Metrics::rejected() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++rejected_;
 }
 
 void Metrics::passed(const PassReport& report) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   last_ = report;
   pass_seconds_ += report.seconds;
   pass_tokens_.observe(static_cast<double>(report.prefill_tokens + report.decode_tokens));
 }
 
 double Metrics::recent_seconds() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return recent_seconds_;
 }
 
 std::string Metrics::text(int64_t running, int64_t waiting) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::string out;
   const auto one = [&](const char* name, const char* type, const char* help, double value) {
     head(out, name, type, help);
@@ -125,13 +125,14 @@ std::string Metrics::text(int64_t running, int64_t waiting) const {
   one("sluice:kv_pages_restored_total", "counter",
       "KV pages copied back from the swap space instead of being computed again.",
       count(last_.restored_pages));
-  const auto by_lane = [&](const char* name, const char* help, const auto& value_of) {
-    head(out, name, "counter", help);
-    for (int i = 0; i < kLaneCount; ++i)
-      out +=
-          fmt::format("{}{{{},lane=\"{}\"}} {}\n", name, labels_, lane_name(static_cast<Lane>(i)),
-                      value_of(last_.lanes[static_cast<size_t>(i)]));
-  };
+  const auto by_lane = [&](const char* name, const char* help, const auto& value_of)
+                           SLUICE_REQUIRES(mutex_) {
+                             head(out, name, "counter", help);
+                             for (int i = 0; i < kLaneCount; ++i)
+                               out += fmt::format("{}{{{},lane=\"{}\"}} {}\n", name, labels_,
+                                                  lane_name(static_cast<Lane>(i)),
+                                                  value_of(last_.lanes[static_cast<size_t>(i)]));
+                           };
   by_lane("sluice:lane_bytes_total", "Bytes that a lane has moved.",
           [](const PassReport::LaneReport& lane) { return static_cast<double>(lane.bytes); });
   by_lane("sluice:lane_busy_seconds_total", "Seconds with a task of the lane running.",

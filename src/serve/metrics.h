@@ -3,10 +3,10 @@
 // (vllm:...), so that dashboards work; the rest is sluice:... Thread safe.
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "src/base/mutex.h"
 #include "src/engine/sequence.h"
 
 namespace sluice::serve {
@@ -53,16 +53,23 @@ class Metrics {
 
  private:
   const std::string labels_;
-  mutable std::mutex mutex_;
-  PassReport last_;  // guarded by mutex_, like all below
-  Histogram first_token_, token_gap_, end_to_end_, queue_, prefill_, decode_;
-  Histogram prompt_tokens_, output_tokens_, pass_tokens_;
-  std::map<std::string, int64_t> finished_;  // by reason
-  int64_t all_prompt_tokens_ = 0;
-  int64_t all_output_tokens_ = 0;
-  int64_t rejected_ = 0;
-  double pass_seconds_ = 0;
-  double recent_seconds_ = 0;
+  mutable Mutex mutex_;
+  PassReport last_ SLUICE_GUARDED_BY(mutex_);
+  Histogram first_token_ SLUICE_GUARDED_BY(mutex_);
+  Histogram token_gap_ SLUICE_GUARDED_BY(mutex_);
+  Histogram end_to_end_ SLUICE_GUARDED_BY(mutex_);
+  Histogram queue_ SLUICE_GUARDED_BY(mutex_);
+  Histogram prefill_ SLUICE_GUARDED_BY(mutex_);
+  Histogram decode_ SLUICE_GUARDED_BY(mutex_);
+  Histogram prompt_tokens_ SLUICE_GUARDED_BY(mutex_);
+  Histogram output_tokens_ SLUICE_GUARDED_BY(mutex_);
+  Histogram pass_tokens_ SLUICE_GUARDED_BY(mutex_);
+  std::map<std::string, int64_t> finished_ SLUICE_GUARDED_BY(mutex_);  // by reason
+  int64_t all_prompt_tokens_ SLUICE_GUARDED_BY(mutex_) = 0;
+  int64_t all_output_tokens_ SLUICE_GUARDED_BY(mutex_) = 0;
+  int64_t rejected_ SLUICE_GUARDED_BY(mutex_) = 0;
+  double pass_seconds_ SLUICE_GUARDED_BY(mutex_) = 0;
+  double recent_seconds_ SLUICE_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace sluice::serve

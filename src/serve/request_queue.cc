@@ -21,7 +21,7 @@ bool RequestQueue::comes_before(const Waiting& a, const Waiting& b) const {
 
 RequestQueue::Outcome RequestQueue::push(std::vector<GenerationRequest> requests, bool is_bound) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (is_closed_ && !is_bound) return Outcome::kClosed;
     if (!is_bound && static_cast<int64_t>(waiting_.size() + requests.size()) > most_waiting_)
       return Outcome::kFull;
@@ -33,7 +33,7 @@ RequestQueue::Outcome RequestQueue::push(std::vector<GenerationRequest> requests
 }
 
 bool RequestQueue::cancel(uint64_t id) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (std::erase_if(waiting_, [&](const Waiting& one) { return one.request.id == id; }) > 0)
     return true;
   cancelled_.push_back(id);
@@ -42,19 +42,19 @@ bool RequestQueue::cancel(uint64_t id) {
 
 void RequestQueue::close() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_closed_ = true;
   }
   changed_.notify_all();
 }
 
 int64_t RequestQueue::waiting() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return static_cast<int64_t>(waiting_.size());
 }
 
 std::optional<GenerationRequest> RequestQueue::next() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto first =
       std::min_element(waiting_.begin(), waiting_.end(),
                        [&](const Waiting& a, const Waiting& b) { return comes_before(a, b); });
@@ -65,17 +65,18 @@ std::optional<GenerationRequest> RequestQueue::next() {
 }
 
 bool RequestQueue::is_open() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return !is_closed_ || !waiting_.empty();
 }
 
 void RequestQueue::wait(const std::stop_token& cancel) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, cancel, [&] { return !waiting_.empty() || is_closed_; });
+  MutexLock lock(mutex_);
+  changed_.wait(lock, cancel,
+                [&]() SLUICE_REQUIRES(mutex_) { return !waiting_.empty() || is_closed_; });
 }
 
 std::vector<uint64_t> RequestQueue::take_cancelled() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::exchange(cancelled_, {});
 }
 

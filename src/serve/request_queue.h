@@ -2,10 +2,9 @@
 // Requests on their way to the engine: any thread puts them in, the engine's thread takes them out
 // whenever the block has room. Bounded: what does not fit is refused at once, so that callers can
 // be told to come later. Thread safe.
-#include <condition_variable>
-#include <mutex>
 #include <vector>
 
+#include "src/base/mutex.h"
 #include "src/engine/sequence.h"
 
 namespace sluice::serve {
@@ -48,12 +47,12 @@ class RequestQueue final : public RequestSource {
 
   const int64_t most_waiting_;
   const QueueOrder order_;
-  mutable std::mutex mutex_;
-  std::condition_variable_any changed_;
-  std::vector<Waiting> waiting_;  // guarded by mutex_, like all below
-  std::vector<uint64_t> cancelled_;
-  uint64_t counter_ = 0;
-  bool is_closed_ = false;
+  mutable Mutex mutex_;
+  StoppableCondition changed_;
+  std::vector<Waiting> waiting_ SLUICE_GUARDED_BY(mutex_);
+  std::vector<uint64_t> cancelled_ SLUICE_GUARDED_BY(mutex_);
+  uint64_t counter_ SLUICE_GUARDED_BY(mutex_) = 0;
+  bool is_closed_ SLUICE_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace sluice::serve

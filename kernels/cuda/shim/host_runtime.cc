@@ -9,7 +9,6 @@
 #include <deque>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <random>
 #include <utility>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "kernels/cuda/shim/host_driver.h"
 #include "kernels/cuda/shim/host_grid.h"
 #include "src/base/error.h"
+#include "src/base/mutex.h"
 
 struct CUstream_st {};
 struct CUevent_st {
@@ -28,6 +28,8 @@ struct CUevent_st {
 namespace {
 using sluice::Error;
 using sluice::ErrorKind;
+using sluice::Mutex;
+using sluice::MutexLock;
 
 // Work in one stream: something to do, or an event to wait for or to reach.
 struct Work {
@@ -53,18 +55,19 @@ namespace {
 constexpr int64_t kMemoryBytes = int64_t{8} << 30;
 
 struct Driver {
-  std::mutex mutex;  // guards all below
-  std::map<cudaStream_t, std::deque<Work>> streams;
-  std::map<cudaStream_t, Recording> recorded;  // of streams that are being recorded
-  uint64_t seed = 0;
-  std::mt19937_64 random{0};
-  std::exception_ptr error;
-  std::map<void*, int64_t> allocations;
-  std::map<std::byte*, int64_t> pinned;
-  int64_t bytes_in_use = 0;
-  int64_t pinned_bytes = 0;
-  sluice::cuda::host::Refusals refusals;
-  sluice::cuda::host::Counts counts;
+  Mutex mutex;
+  std::map<cudaStream_t, std::deque<Work>> streams SLUICE_GUARDED_BY(mutex);
+  std::map<cudaStream_t, Recording> recorded
+      SLUICE_GUARDED_BY(mutex);  // of streams that are being recorded
+  uint64_t seed SLUICE_GUARDED_BY(mutex) = 0;
+  std::mt19937_64 random SLUICE_GUARDED_BY(mutex){0};
+  std::exception_ptr error SLUICE_GUARDED_BY(mutex);
+  std::map<void*, int64_t> allocations SLUICE_GUARDED_BY(mutex);
+  std::map<std::byte*, int64_t> pinned SLUICE_GUARDED_BY(mutex);
+  int64_t bytes_in_use SLUICE_GUARDED_BY(mutex) = 0;
+  int64_t pinned_bytes SLUICE_GUARDED_BY(mutex) = 0;
+  sluice::cuda::host::Refusals refusals SLUICE_GUARDED_BY(mutex);
+  sluice::cuda::host::Counts counts SLUICE_GUARDED_BY(mutex);
 };
 
 Driver& driver() {
@@ -84,8 +87,8 @@ bool may_run(const Work& work) {
   return !work.wait_for || work.wait_for->reached >= work.wait_count;
 }
 
-// Runs the first work of some stream that may run; false when there is none. With the mutex held.
-bool run_one(Driver& the) {
+// Runs the first work of some stream that may run; false when there is none.
+bool run_one(Driver& the) SLUICE_REQUIRES(the.mutex) {
   std::vector<std::deque<Work>*> ready;
   for (auto& [stream, queue] : the.streams)
     if (!queue.empty() && may_run(queue.front())) ready.push_back(&queue);
@@ -104,7 +107,7 @@ bool run_one(Driver& the) {
   return true;
 }
 
-void run_until(Driver& the, const std::function<bool()>& is_reached) {
+void run_until(Driver& the, const std::function<bool()>& is_reached) SLUICE_REQUIRES(the.mutex) {
   while (!is_reached())
     if (!run_one(the))
       throw Error(ErrorKind::kInternal, "streams wait for each other: no work may run");
@@ -113,23 +116,22 @@ void run_until(Driver& the, const std::function<bool()>& is_reached) {
 
 void enqueue(cudaStream_t stream, Work work) {
   Driver& the = driver();
-  const std::lock_guard lock(the.mutex);
+  const MutexLock lock(the.mutex);
   const auto recording = the.recorded.find(stream);
   (recording != the.recorded.end() ? recording->second.works.emplace_back()
                                    : the.streams[stream].emplace_back()) = std::move(work);
 }
 
-// Nothing may wait for a stream that is being recorded: the recording is spoilt. With the mutex
-// held.
-bool spoils_recording(Driver& the, cudaStream_t stream) {
+// Nothing may wait for a stream that is being recorded: the recording is spoilt.
+bool spoils_recording(Driver& the, cudaStream_t stream) SLUICE_REQUIRES(the.mutex) {
   const auto found = the.recorded.find(stream);
   if (found == the.recorded.end()) return false;
   found->second.is_invalid = true;
   return true;
 }
 
-// Bytes of the range that are page-locked. With the mutex held.
-size_t pinned_part(const Driver& the, const void* memory, size_t bytes) {
+// Bytes of the range that are page-locked.
+size_t pinned_part(Driver& the, const void* memory, size_t bytes) SLUICE_REQUIRES(the.mutex) {
   const auto* begin = static_cast<const std::byte*>(memory);
   const std::byte* end = begin + bytes;
   size_t total = 0;
@@ -144,7 +146,7 @@ size_t pinned_part(const Driver& the, const void* memory, size_t bytes) {
 // Host memory of a copy is page-locked as a whole or not at all; a recorded copy's is.
 cudaError_t check_host(const void* memory, size_t bytes, cudaStream_t stream) {
   Driver& the = driver();
-  const std::lock_guard lock(the.mutex);
+  const MutexLock lock(the.mutex);
   const size_t pinned = pinned_part(the, memory, bytes);
   if (pinned != 0 && pinned != bytes) return cudaErrorInvalidValue;
   if (pinned == 0 && bytes > 0 && spoils_recording(the, stream))
@@ -154,7 +156,7 @@ cudaError_t check_host(const void* memory, size_t bytes, cudaStream_t stream) {
 
 void count_copies(int64_t calls, int64_t batched) {
   Driver& the = driver();
-  const std::lock_guard lock(the.mutex);
+  const MutexLock lock(the.mutex);
   the.counts.copies += calls;
   the.counts.batched_copies += batched;
 }
@@ -171,38 +173,38 @@ bool is_faulted_in(void* memory, size_t bytes) {
 namespace sluice::cuda::host {
 void set_seed(uint64_t seed) {
   Driver& the = driver();
-  const std::lock_guard lock(the.mutex);
+  const MutexLock lock(the.mutex);
   the.seed = seed;
   the.random.seed(seed);
 }
 
 void refuse(const Refusals& refusals) {
   Driver& the = driver();
-  const std::lock_guard lock(the.mutex);
+  const MutexLock lock(the.mutex);
   the.refusals = refusals;
 }
 
 void refuse_graphs(bool refuses) {
   Driver& the = driver();
-  const std::lock_guard lock(the.mutex);
+  const MutexLock lock(the.mutex);
   the.refusals.graphs = refuses;
 }
 
 int64_t device_bytes_in_use() {
   Driver& the = driver();
-  const std::lock_guard lock(the.mutex);
+  const MutexLock lock(the.mutex);
   return the.bytes_in_use;
 }
 
 int64_t pinned_bytes_in_use() {
   Driver& the = driver();
-  const std::lock_guard lock(the.mutex);
+  const MutexLock lock(the.mutex);
   return the.pinned_bytes;
 }
 
 Counts counts() {
   Driver& the = driver();
-  const std::lock_guard lock(the.mutex);
+  const MutexLock lock(the.mutex);
   return the.counts;
 }
 
@@ -211,7 +213,8 @@ int64_t graphs_run() { return counts().graphs; }
 void enqueue_kernel(const char* name, const LaunchShape& shape, Stream stream,
                     std::function<void()> body) {
   enqueue_work(stream, [name, shape, body = std::move(body)] {
-    Driver& the = driver();  // its mutex is held by who runs the work
+    Driver& the = driver();
+    the.mutex.assert_held();  // by run_one
     ++the.counts.kernels;
     const bool is_drawn = the.seed >= kFirstRandomOrder;
     // Whether warps are greedy is the seed's last bit, and stays.
@@ -221,7 +224,8 @@ void enqueue_kernel(const char* name, const LaunchShape& shape, Stream stream,
 }
 
 bool is_on_device(const void* at, int64_t bytes) {
-  const Driver& the = driver();  // who runs a kernel holds its mutex
+  const Driver& the = driver();
+  the.mutex.assert_held();  // by run_one
   const auto* begin = static_cast<const std::byte*>(at);
   const auto after = the.allocations.upper_bound(const_cast<void*>(at));
   if (after == the.allocations.begin()) return false;
@@ -285,7 +289,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   if (posix_memalign(memory, 256, bytes) != 0) return give(cudaErrorMemoryAllocation);
   std::memset(*memory, 0xff, bytes);
   Driver& the = driver();
-  const std::lock_guard lock(the.mutex);
+  const MutexLock lock(the.mutex);
   the.allocations[*memory] = static_cast<int64_t>(bytes);
   the.bytes_in_use += static_cast<int64_t>(bytes);
   return cudaSuccess;
@@ -293,7 +297,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
 cudaError_t cudaFree(void* memory) {
   Driver& the = driver();
   {
-    const std::lock_guard lock(the.mutex);
+    const MutexLock lock(the.mutex);
     // Only after all work.
     while (run_one(the)) {
     }
@@ -306,7 +310,7 @@ cudaError_t cudaFree(void* memory) {
 
 cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
   Driver& the = driver();
-  const std::lock_guard lock(the.mutex);
+  const MutexLock lock(the.mutex);
   const auto count = static_cast<int64_t>(bytes);
   if (pinned_part(the, memory, bytes) > 0) return give(cudaErrorInvalidValue);
   ++the.counts.registrations;
@@ -319,7 +323,7 @@ cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
 }
 cudaError_t cudaHostUnregister(void* memory) {
   Driver& the = driver();
-  const std::lock_guard lock(the.mutex);
+  const MutexLock lock(the.mutex);
   const auto found = the.pinned.find(static_cast<std::byte*>(memory));
   if (found == the.pinned.end()) return give(cudaErrorHostMemoryNotRegistered);
   the.pinned_bytes -= found->second;
@@ -334,7 +338,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   Driver& the = driver();
   {
-    const std::lock_guard lock(the.mutex);
+    const MutexLock lock(the.mutex);
     while (!the.streams[stream].empty() && run_one(the)) {
     }
     the.streams.erase(stream);
@@ -344,10 +348,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   Driver& the = driver();
-  const std::lock_guard lock(the.mutex);
+  const MutexLock lock(the.mutex);
   if (spoils_recording(the, stream)) return give(cudaErrorStreamCaptureUnsupported);
   if (!the.streams[stream].empty()) ++the.counts.spinning_waits;
-  run_until(the, [&] { return the.streams[stream].empty(); });
+  run_until(the, [&]() SLUICE_REQUIRES(the.mutex) { return the.streams[stream].empty(); });
   return cudaSuccess;
 }
 
@@ -359,7 +363,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   Driver& the = driver();
   {
-    const std::lock_guard lock(the.mutex);
+    const MutexLock lock(the.mutex);
     while (event->reached < event->recorded && run_one(the)) {
     }
     for (auto& [stream, queue] : the.streams)
@@ -372,7 +376,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 // CUDA would record it; nothing of ours asks for that.
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   Driver& the = driver();
-  const std::lock_guard lock(the.mutex);
+  const MutexLock lock(the.mutex);
   if (spoils_recording(the, stream)) return give(cudaErrorStreamCaptureUnsupported);
   const int64_t count = ++event->recorded;
   the.streams[stream].push_back(
@@ -381,14 +385,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   Driver& the = driver();
-  const std::lock_guard lock(the.mutex);
+  const MutexLock lock(the.mutex);
   if (spoils_recording(the, stream)) return give(cudaErrorStreamCaptureUnsupported);
   the.streams[stream].push_back({{}, event, event->recorded});
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   Driver& the = driver();
-  const std::lock_guard lock(the.mutex);
+  const MutexLock lock(the.mutex);
   const int64_t count = event->recorded;
   if (event->reached < count && !event->is_blocking) ++the.counts.spinning_waits;
   run_until(the, [&] { return event->reached >= count; });
@@ -397,7 +401,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   Driver& the = driver();
-  const std::lock_guard lock(the.mutex);
+  const MutexLock lock(the.mutex);
   if (the.refusals.capture || spoils_recording(the, stream))
     return give(cudaErrorStreamCaptureUnsupported);
   the.recorded[stream];
@@ -405,7 +409,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   Driver& the = driver();
-  const std::lock_guard lock(the.mutex);
+  const MutexLock lock(the.mutex);
   *graph = nullptr;
   const auto found = the.recorded.find(stream);
   if (found == the.recorded.end()) return give(cudaErrorInvalidValue);
@@ -418,7 +422,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* runnable, cudaGraph_t graph,
                                           unsigned long long) {
   Driver& the = driver();
-  const std::lock_guard lock(the.mutex);
+  const MutexLock lock(the.mutex);
   if (the.refusals.graphs) return give(cudaErrorNotSupported);
   *runnable = new CUgraphExec_st{graph->works};
   return cudaSuccess;
@@ -433,7 +437,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t runnable) {
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t runnable, cudaStream_t stream) {
   Driver& the = driver();
-  const std::lock_guard lock(the.mutex);
+  const MutexLock lock(the.mutex);
   ++the.counts.graphs;
   for (const Work& work : runnable->works) the.streams[stream].push_back(work);
   return cudaSuccess;
@@ -469,7 +473,7 @@ cudaError_t cudaMemcpyBatchAsync(void* const* to, const void* const* from, const
                                  cudaStream_t stream) {
   {
     Driver& the = driver();
-    const std::lock_guard lock(the.mutex);
+    const MutexLock lock(the.mutex);
     if (the.refusals.batches) return give(cudaErrorNotSupported);
     if (!stream || count == 0) return give(cudaErrorInvalidValue);
     for (size_t i = 0; i < count; ++i)

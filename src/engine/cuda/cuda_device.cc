@@ -40,13 +40,13 @@ std::byte* CudaDevice::DeviceSource::take(int64_t bytes) {
   cuda::use_device(index_);
   cuda::DeviceMemory memory(bytes);
   std::byte* data = memory.data();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ranges_.emplace(data, std::move(memory));
   return data;
 }
 
 void CudaDevice::DeviceSource::give_back(std::byte* memory, int64_t) noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ranges_.erase(memory);
 }
 

@@ -4,9 +4,9 @@
 // its core belongs to attention on the host. Thread safe as Device.
 #include <atomic>
 #include <map>
-#include <mutex>
 
 #include "kernels/cuda/driver.h"
+#include "src/base/mutex.h"
 #include "src/device/device.h"
 #include "src/device/merged_copies.h"
 #include "src/engine/cuda/pinned_source.h"
@@ -42,8 +42,8 @@ class CudaDevice final : public Device {
 
    private:
     int index_;
-    std::mutex mutex_;  // guards ranges_
-    std::map<std::byte*, cuda::DeviceMemory> ranges_;
+    Mutex mutex_;
+    std::map<std::byte*, cuda::DeviceMemory> ranges_ SLUICE_GUARDED_BY(mutex_);
   };
   // A direction's lane: one thread at a time.
   struct Link {

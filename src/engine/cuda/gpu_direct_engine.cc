@@ -181,13 +181,13 @@ int64_t GpuDirectEngine::register_memory(std::span<std::byte> memory) {
                     format_bytes(static_cast<int64_t>(memory.size())), Library::text(status)));
     return 0;
   }
-  const std::lock_guard lock(memory_mutex_);
+  const MutexLock lock(memory_mutex_);
   memory_.push_back(memory);
   return static_cast<int64_t>(memory.size());
 }
 
 void GpuDirectEngine::unregister_memory(std::span<std::byte> memory) {
-  const std::lock_guard lock(memory_mutex_);
+  const MutexLock lock(memory_mutex_);
   for (auto i = memory_.begin(); i != memory_.end(); ++i) {
     if (i->data() != memory.data() || i->size() != memory.size()) continue;
     library_->deregister_memory(memory);
@@ -208,7 +208,7 @@ int64_t GpuDirectEngine::carry_out(const io::Request& request) {
   void* const handle = static_cast<const KnownFile*>(request.file->known_as.get())->handle;
   int64_t at = 0;
   {
-    const std::lock_guard lock(memory_mutex_);
+    const MutexLock lock(memory_mutex_);
     for (const std::span<std::byte> memory : memory_)
       if (base >= memory.data() && base < memory.data() + memory.size()) {
         at = base - memory.data();
@@ -219,7 +219,7 @@ int64_t GpuDirectEngine::carry_out(const io::Request& request) {
   const ssize_t moved = library_->read(handle, base, bytes, request.offset + request.progress, at);
   if (moved >= 0) return moved;
   if (moved == -1) return -errno;
-  const std::lock_guard lock(memory_mutex_);
+  const MutexLock lock(memory_mutex_);
   if (!has_warned_)
     log(fmt::format("GPUDirect: reading {}: {}", request.file->name,
                     Library::text({static_cast<int>(-moved), 0})));

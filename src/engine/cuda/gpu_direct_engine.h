@@ -4,12 +4,12 @@
 // memory nor a core. What libcufile can't do that way it does by copying itself. Thread safe as
 // FileEngine.
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "io/queued_engine.h"
+#include "src/base/mutex.h"
 
 namespace sluice {
 
@@ -43,9 +43,9 @@ class GpuDirectEngine final : public io::QueuedEngine {
 
   int gpu_;
   std::shared_ptr<Library> library_;
-  std::mutex memory_mutex_;  // guards what follows
-  std::vector<std::span<std::byte>> memory_;
-  bool has_warned_ = false;
+  Mutex memory_mutex_;
+  std::vector<std::span<std::byte>> memory_ SLUICE_GUARDED_BY(memory_mutex_);
+  bool has_warned_ SLUICE_GUARDED_BY(memory_mutex_) = false;
   std::vector<std::jthread> threads_;
 };
 

@@ -52,7 +52,7 @@ std::byte* PinnedSource::take(int64_t bytes) {
   Range range;
   range.bytes = bytes;
   pin(memory, range);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   pinned_bytes_ += range.pinned_bytes;
   pageable_bytes_ += bytes - range.pinned_bytes;
   ranges_.emplace(memory, std::move(range));
@@ -61,7 +61,7 @@ std::byte* PinnedSource::take(int64_t bytes) {
 
 void PinnedSource::give_back(std::byte* memory, int64_t bytes) noexcept {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = ranges_.find(memory);
     pinned_bytes_ -= found->second.pinned_bytes;
     pageable_bytes_ -= found->second.bytes - found->second.pinned_bytes;
@@ -71,12 +71,12 @@ void PinnedSource::give_back(std::byte* memory, int64_t bytes) noexcept {
 }
 
 int64_t PinnedSource::pinned_bytes() const noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return pinned_bytes_;
 }
 
 int64_t PinnedSource::pageable_bytes() const noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return pageable_bytes_;
 }
 
@@ -84,7 +84,7 @@ void PinnedSource::cut(const std::byte* at, int64_t bytes,
                        const std::function<void(int64_t, int64_t)>& part) const {
   int64_t pinned = bytes;  // from `at` on
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     auto range = ranges_.upper_bound(at);
     if (range != ranges_.begin() && (--range, at < range->first + range->second.bytes))
       pinned = std::clamp<int64_t>(range->first + range->second.pinned_bytes - at, 0, bytes);

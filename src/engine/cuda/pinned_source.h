@@ -5,12 +5,12 @@
 // through buffers of its own. Thread safe.
 #include <functional>
 #include <map>
-#include <mutex>
 #include <vector>
 
 #include "kernels/cuda/driver.h"
 #include "src/base/arena.h"
 #include "src/base/bytes.h"
+#include "src/base/mutex.h"
 
 namespace sluice {
 
@@ -44,10 +44,10 @@ class PinnedSource final : public MemorySource {
   void pin(std::byte* memory, Range& range) const;
 
   Sizes sizes_;
-  mutable std::mutex mutex_;  // guards all below
-  std::map<const std::byte*, Range> ranges_;
-  int64_t pinned_bytes_ = 0;
-  int64_t pageable_bytes_ = 0;
+  mutable Mutex mutex_;
+  std::map<const std::byte*, Range> ranges_ SLUICE_GUARDED_BY(mutex_);
+  int64_t pinned_bytes_ SLUICE_GUARDED_BY(mutex_) = 0;
+  int64_t pageable_bytes_ SLUICE_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace sluice
