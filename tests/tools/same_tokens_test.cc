@@ -1,6 +1,9 @@
 // Wherever weights, KV and activations live and however the block is cut: the same tokens.
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <filesystem>
+
 #include "tests/tools/command.h"
 
 namespace sluice::testing {
@@ -132,6 +135,40 @@ TEST(BudgetBelowTheWeights, GivesTheTokensOfTheResidentRun) {
   EXPECT_GT(stats["streamed_bytes_per_pass"].get<int64_t>(), weights.get<int64_t>() / 2);
   EXPECT_EQ(streamed["results"][0]["token_ids"], resident["results"][0]["token_ids"]);
   EXPECT_EQ(streamed["results"][1]["token_ids"], resident["results"][1]["token_ids"]);
+}
+
+// A safetensors header may have any length, so data may begin at any address.
+void begin_data_at(const std::string& model, size_t odd) {
+  const std::string path = model + "/model.safetensors";
+  const std::string file = read_file(path);
+  uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof length);
+  std::string header = file.substr(sizeof length, length);
+  const std::string data = file.substr(sizeof length + length);
+  header.erase(header.find_last_not_of(' ') + 1);
+  while ((sizeof length + header.size()) % 16 != odd) header += ' ';
+  length = header.size();
+  write_file(path,
+             std::string(reinterpret_cast<const char*>(&length), sizeof length) + header + data);
+}
+
+TEST(Weights, MayLieAtAnyAddress) {
+  TemporaryFolder folder;
+  for (const std::string name : {"llama-tiny-bf16", "llama-tiny-f16", "opt-tiny-bf16", "opt-tiny"})
+    for (const bool streams : {false, true}) {
+      Words words{"run",   folder.path("model"), "--prompt-ids", "1,2,3,4,5,6,7", "-n", "4",
+                  "--json"};
+      if (streams) words.insert(words.end(), {"--percent", "0", "0", "100", "0", "100", "0"});
+      std::vector<Ids> tokens;
+      for (const size_t odd : {0, 1, 2, 7}) {
+        std::filesystem::remove_all(folder.path("model"));
+        copy_model(name, folder.path("model"));
+        begin_data_at(folder.path("model"), odd);
+        tokens.push_back(succeed(words).json()["token_ids"].get<Ids>());
+        EXPECT_EQ(tokens.back().size(), 4u);
+        EXPECT_EQ(tokens.back(), tokens.front()) << name << " at " << odd;
+      }
+    }
 }
 
 }  // namespace
