@@ -134,9 +134,9 @@ void run(const ServeFlags& flags, std::stop_token stop) {
                    http.api_key.empty() ? "" : "; with an API key"));
   std::jthread listener([&] { server.serve(); });
   {
-    std::mutex mutex;
-    std::condition_variable_any stopped;
-    std::unique_lock lock(mutex);
+    Mutex mutex;
+    StoppableCondition stopped;
+    MutexLock lock(mutex);
     while (!stop.stop_requested() && service.failure().empty())
       stopped.wait_for(lock, stop, std::chrono::seconds(1), [] { return false; });
   }
@@ -151,6 +151,114 @@ void run(const ServeFlags& flags, std::stop_token stop) {
   if (!failure.empty()) throw Error(service.failure_kind(), "the engine has stopped: " + failure);
   finish_run(engine_flags, engine);
 }
+void add_server_flags(CLI::App& parser, ServeFlags& flags) {
+  const char* group = "Server";
+  parser.add_option("--host", flags.http.host, "address to listen on")
+      ->capture_default_str()
+      ->group(group);
+  parser.add_option("--port", flags.http.port, "port; 0: any that is free")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 65535))
+      ->group(group);
+  parser
+      .add_option("--api-key", flags.http.api_key,
+                  "asked for as a bearer token (or set SLUICE_API_KEY)")
+      ->group(group);
+  parser
+      .add_option("--served-model-name", flags.http.model_name,
+                  "name that requests use (default: the folder's)")
+      ->group(group);
+  flags.chat.add_to(parser, group);
+  flags.chat.add_reading_to(parser, group);
+  parser
+      .add_option("--cors-origin", flags.http.cors_origin,
+                  "pages of this origin may ask (* for all)")
+      ->group(group);
+  parser
+      .add_option("--max-connections", flags.http.connections,
+                  "open at once; never fewer than requests may run and wait")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20))
+      ->group(group);
+  parser
+      .add_option("--max-body", flags.most_body,
+                  "largest request body, also once it is decompressed")
+      ->capture_default_str()
+      ->group(group);
+  parser
+      .add_option("--max-body-total", flags.most_bodies,
+                  "of all bodies that are being read together; more are answered with 503 "
+                  "(default: 4 times --max-body)")
+      ->group(group);
+  parser
+      .add_option("--request-timeout", flags.timeout_seconds,
+                  "seconds from arrival to the end; 0: none")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber)
+      ->group(group);
+  parser
+      .add_option("--drain-timeout", flags.drain_seconds,
+                  "seconds that running requests get when the server stops")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber)
+      ->group(group);
+  parser
+      .add_option("--batch-dir", flags.batch_dir,
+                  "keep files and batches (/v1/files, /v1/batches) here; the next start goes on "
+                  "with them (default: none)")
+      ->group(group);
+}
+
+void add_batching_flags(CLI::App& parser, ServeFlags& flags) {
+  const char* group = "Batching";
+  parser.add_option("--max-num-seqs,--parallel", flags.sequences, "sequences that run together")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096))
+      ->group(group);
+  parser
+      .add_option("--max-num-batched-tokens", flags.pass_tokens,
+                  "tokens of a pass: prompts go in so large chunks")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20))
+      ->group(group);
+  parser
+      .add_option("--kv-tokens", flags.kv_tokens, "tokens of KV to hold (default: 1024 a sequence)")
+      ->check(CLI::NonNegativeNumber)
+      ->group(group);
+  parser
+      .add_option("--max-waiting", flags.waiting,
+                  "requests that may wait; more are answered with 429")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20))
+      ->group(group);
+  parser.add_option("--scheduling-policy", flags.order, "who is next: fcfs, priority or shortest")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"fcfs", "priority", "shortest"}))
+      ->group(group);
+  parser
+      .add_option("--swap-space", flags.swap_space,
+                  "room for KV that the pool gives up, to be copied back where that is cheaper "
+                  "than computing it again: host memory below a device, else disk")
+      ->capture_default_str()
+      ->group(group);
+  parser
+      .add_option("--preemption-mode", flags.preemption,
+                  "auto: copied back or computed again, whichever was cheaper of late; swap: "
+                  "always copied (--swap-space)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "swap"}))
+      ->group(group);
+  parser.add_flag("--no-prefix-cache", flags.no_prefix_cache, "compute every prompt anew")
+      ->group(group);
+  parser
+      .add_flag("--no-length-prediction", flags.no_prediction,
+                "reserve KV for max_tokens instead of what outputs turn out to need")
+      ->group(group);
+  parser
+      .add_flag("--static", flags.static_batches,
+                "whole batches one after the other, to compare with continuous batching")
+      ->group(group);
+}
 }  // namespace
 
 Command add_serve(CLI::App& program) {
@@ -158,110 +266,8 @@ Command add_serve(CLI::App& program) {
   CLI::App* parser =
       program.add_subcommand("serve", "answer requests over HTTP (OpenAI-compatible)");
   flags->engine.add_to(*parser);
-  const char* group = "Server";
-  parser->add_option("--host", flags->http.host, "address to listen on")
-      ->capture_default_str()
-      ->group(group);
-  parser->add_option("--port", flags->http.port, "port; 0: any that is free")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 65535))
-      ->group(group);
-  parser
-      ->add_option("--api-key", flags->http.api_key,
-                   "asked for as a bearer token (or set SLUICE_API_KEY)")
-      ->group(group);
-  parser
-      ->add_option("--served-model-name", flags->http.model_name,
-                   "name that requests use (default: the folder's)")
-      ->group(group);
-  flags->chat.add_to(*parser, group);
-  flags->chat.add_reading_to(*parser, group);
-  parser
-      ->add_option("--cors-origin", flags->http.cors_origin,
-                   "pages of this origin may ask (* for all)")
-      ->group(group);
-  parser
-      ->add_option("--max-connections", flags->http.connections,
-                   "open at once; never fewer than requests may run and wait")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20))
-      ->group(group);
-  parser
-      ->add_option("--max-body", flags->most_body,
-                   "largest request body, also once it is decompressed")
-      ->capture_default_str()
-      ->group(group);
-  parser
-      ->add_option("--max-body-total", flags->most_bodies,
-                   "of all bodies that are being read together; more are answered with 503 "
-                   "(default: 4 times --max-body)")
-      ->group(group);
-  parser
-      ->add_option("--request-timeout", flags->timeout_seconds,
-                   "seconds from arrival to the end; 0: none")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber)
-      ->group(group);
-  parser
-      ->add_option("--drain-timeout", flags->drain_seconds,
-                   "seconds that running requests get when the server stops")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber)
-      ->group(group);
-  parser
-      ->add_option("--batch-dir", flags->batch_dir,
-                   "keep files and batches (/v1/files, /v1/batches) here; the next start goes on "
-                   "with them (default: none)")
-      ->group(group);
-  const char* batching = "Batching";
-  parser->add_option("--max-num-seqs,--parallel", flags->sequences, "sequences that run together")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 4096))
-      ->group(batching);
-  parser
-      ->add_option("--max-num-batched-tokens", flags->pass_tokens,
-                   "tokens of a pass: prompts go in so large chunks")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20))
-      ->group(batching);
-  parser
-      ->add_option("--kv-tokens", flags->kv_tokens,
-                   "tokens of KV to hold (default: 1024 a sequence)")
-      ->check(CLI::NonNegativeNumber)
-      ->group(batching);
-  parser
-      ->add_option("--max-waiting", flags->waiting,
-                   "requests that may wait; more are answered with 429")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20))
-      ->group(batching);
-  parser->add_option("--scheduling-policy", flags->order, "who is next: fcfs, priority or shortest")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"fcfs", "priority", "shortest"}))
-      ->group(batching);
-  parser
-      ->add_option("--swap-space", flags->swap_space,
-                   "room for KV that the pool gives up, to be copied back where that is cheaper "
-                   "than computing it again: host memory below a device, else disk")
-      ->capture_default_str()
-      ->group(batching);
-  parser
-      ->add_option("--preemption-mode", flags->preemption,
-                   "auto: copied back or computed again, whichever was cheaper of late; swap: "
-                   "always copied (--swap-space)")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "swap"}))
-      ->group(batching);
-  parser->add_flag("--no-prefix-cache", flags->no_prefix_cache, "compute every prompt anew")
-      ->group(batching);
-  parser
-      ->add_flag("--no-length-prediction", flags->no_prediction,
-                 "reserve KV for max_tokens instead of what outputs turn out to need")
-      ->group(batching);
-  parser
-      ->add_flag("--static", flags->static_batches,
-                 "whole batches one after the other, to compare with continuous batching")
-      ->group(batching);
+  add_server_flags(*parser, *flags);
+  add_batching_flags(*parser, *flags);
   return {parser, [flags](std::stop_token stop) { run(*flags, stop); }};
 }
 
