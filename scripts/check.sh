@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# The first stage of CI: layers, pages made by scripts, file sizes, an opening comment in every header, formatting; then the release build and the
-# fast tests. --static: only what needs no build.
+# The first stage of CI: layers, lengths of functions and files, pages made by scripts, an opening comment in every
+# header, formatting; then the release build and the fast tests. --static: only what needs no build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 status=0
 fail() { echo "check: $*"; status=1; }
 
 python3 scripts/check_layers.py || status=1
+python3 scripts/check_style.py || status=1
 python3 scripts/expected_share.py --check || status=1
 
 mapfile -t code < <(find src policy io kernels tools tests benchmarks \( -name '*.cc' -o -name '*.h' -o -name '*.cu' \) | sort)

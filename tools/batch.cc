@@ -160,6 +160,83 @@ jobs::Completion to_completion(const app::TextResult& result, const text::Tokeni
   return completion;
 }
 
+// What becomes of the requests that run: answers and error records, progress, the count.
+class Account {
+ public:
+  Account(jobs::ResultsFile& results, BatchOutput& to, const text::Tokenizer* tokenizer,
+          int64_t requests)
+      : results_(results), to_(to), tokenizer_(tokenizer), requests_(requests) {}
+  Account(const Account&) = delete;
+  Account& operator=(const Account&) = delete;
+
+  void keep(JobSource& source, app::TextSink& sink) {
+    source.on_failure = [this] {
+      ++failed_;
+      to_.forward();
+    };
+    sink.on_result = [this, &source](app::TextResult&& result) { take(source, result); };
+    sink.on_pass_report = [this](const PassReport& report) { show(report); };
+  }
+
+  nlohmann::ordered_json json(int64_t skipped) const {
+    return {{"requests", answered_ + failed_},
+            {"answered", answered_},
+            {"failed", failed_},
+            {"skipped", skipped}};
+  }
+  void print(int64_t skipped) const {
+    std::fprintf(stderr, "  %lld requests answered, %lld error records, %lld already there: %s\n",
+                 static_cast<long long>(answered_), static_cast<long long>(failed_),
+                 static_cast<long long>(skipped), to_.name().c_str());
+  }
+
+ private:
+  void take(JobSource& source, const app::TextResult& result) {
+    const auto it = source.running.find(result.id);
+    const JobSource::Running& one = it->second;
+    if (!result.refused.empty()) {
+      results_.write_error(one.request, "refused", result.refused);
+      ++failed_;
+    } else if (result.finish_reason != "cancelled") {
+      jobs::Completion completion = to_completion(result, tokenizer_);
+      serve::read_answer(one.request, one.form, completion);
+      results_.write(one.request, completion);
+      ++answered_;
+    }
+    source.running.erase(it);
+    ++done_;
+    to_.forward();
+  }
+
+  void show(const PassReport& report) {
+    tokens_ += report.decode_tokens;
+    seconds_ += report.seconds;
+    const double rate = seconds_ > 0 ? static_cast<double>(tokens_) / seconds_ : 0;
+    progress_.update(done_, requests_,
+                     fmt::format("{}/{} requests, {} running", done_, requests_, report.running),
+                     fmt::format("{:.2f} tokens/s, pass {}", rate, report.pass));
+  }
+
+  jobs::ResultsFile& results_;
+  BatchOutput& to_;
+  const text::Tokenizer* tokenizer_;
+  int64_t requests_;
+  Progress progress_{"batch"};
+  int64_t answered_ = 0, failed_ = 0;
+  int64_t done_ = 0;  // of the requests that run
+  int64_t tokens_ = 0;
+  double seconds_ = 0;
+};
+
+void fail_for_errors(const jobs::ResultsFile& results, const std::string& output) {
+  const int64_t errors = results.records() - results.answers();
+  if (errors > 0)
+    throw Error(ErrorKind::kUser,
+                fmt::format("{} of {} lines have error records instead of answers", errors,
+                            results.records()),
+                fmt::format("they are in {}, each with its reason", output));
+}
+
 void run(const BatchFlags& flags, std::stop_token stop) {
   const auto opened = app::open_model(flags.engine.model);
   const BoundModel& model = *opened;
@@ -197,65 +274,23 @@ void run(const BatchFlags& flags, std::stop_token stop) {
   jobs::JobReader reader(input, from.name(), flags.sampling.checked(), &*results, vocab_size);
   app::TextSink sink(tokenizer.get(), model.eos_token_ids());
   JobSource source(reader, *results, sink, encoder);
-  Progress progress("batch");
-  int64_t answered = 0, failed = 0;
-  source.on_failure = [&] {
-    ++failed;
-    to->forward();
-  };
-  int64_t done = 0;  // of the requests that run
-  int64_t tokens = 0;
-  double seconds = 0;
-  sink.on_result = [&](app::TextResult&& result) {
-    const auto it = source.running.find(result.id);
-    if (!result.refused.empty()) {
-      results->write_error(it->second.request, "refused", result.refused);
-      ++failed;
-    } else if (result.finish_reason != "cancelled") {
-      jobs::Completion completion = to_completion(result, tokenizer.get());
-      serve::read_answer(it->second.request, it->second.form, completion);
-      results->write(it->second.request, completion);
-      ++answered;
-    }
-    source.running.erase(it);
-    ++done;
-    to->forward();
-  };
-  sink.on_pass_report = [&](const PassReport& report) {
-    tokens += report.decode_tokens;
-    seconds += report.seconds;
-    progress.update(
-        done, found.requests,
-        fmt::format("{}/{} requests, {} running", done, found.requests, report.running),
-        fmt::format("{:.2f} tokens/s, pass {}",
-                    seconds > 0 ? static_cast<double>(tokens) / seconds : 0, report.pass));
-  };
+  Account account(*results, *to, tokenizer.get(), found.requests);
+  account.keep(source, sink);
   if (found.requests > 0)
     engine->generate(source, sink, stop);
   else
     while (source.next()) continue;  // error records only: no weight is read for them
   finish_run(flags.engine, engine);
   if (flags.engine.json) {
-    const nlohmann::ordered_json json{
-        {"requests", answered + failed},
-        {"answered", answered},
-        {"failed", failed},
-        {"skipped", reader.skipped()},
-        {"output", flags.output},
-        {"policy", nlohmann::ordered_json::parse(policy::policy_to_json(engine->plan().policy))},
-        {"stats", app::stats_json(*engine, engine.found.prediction)}};
+    nlohmann::ordered_json json = account.json(reader.skipped());
+    json["output"] = flags.output;
+    json["policy"] = nlohmann::ordered_json::parse(policy::policy_to_json(engine->plan().policy));
+    json["stats"] = app::stats_json(*engine, engine.found.prediction);
     print_json(json);
   } else {
-    std::fprintf(stderr, "  %lld requests answered, %lld error records, %lld already there: %s\n",
-                 static_cast<long long>(answered), static_cast<long long>(failed),
-                 static_cast<long long>(reader.skipped()), to->name().c_str());
+    account.print(reader.skipped());
   }
-  const int64_t errors = results->records() - results->answers();
-  if (errors > 0)
-    throw Error(ErrorKind::kUser,
-                fmt::format("{} of {} lines have error records instead of answers", errors,
-                            results->records()),
-                fmt::format("they are in {}, each with its reason", to->name()));
+  fail_for_errors(*results, to->name());
 }
 }  // namespace
 

@@ -21,121 +21,144 @@
 
 namespace sluice::tools {
 
-void EngineFlags::add_to(CLI::App& parser) {
-  parser.add_option("model,-m,--model", model, "model folder or packed store")
-      ->required()
-      ->envname("SLUICE_MODEL");
+namespace {
+void add_budgets(CLI::App& parser, EngineFlags& flags) {
   const char* budgets = "Budgets";
   parser
-      .add_option("--cpu-mem,--cpu-memory", memory,
+      .add_option("--cpu-mem,--cpu-memory", flags.memory,
                   "memory for weights, KV and buffers, as 4GiB (default: what is free)")
       ->envname("SLUICE_CPU_MEM")
       ->group(budgets);
-  parser.add_option("--disk-mem,--disk-memory", disk, "disk for offloaded KV and activations")
+  parser
+      .add_option("--disk-mem,--disk-memory", flags.disk, "disk for offloaded KV and activations")
       ->envname("SLUICE_DISK_MEM")
       ->group(budgets);
   parser
-      .add_option("--offload-dir", offload_dir, "folder for them (default: the temporary folder)")
+      .add_option("--offload-dir", flags.offload_dir,
+                  "folder for them (default: the temporary folder)")
       ->envname("SLUICE_OFFLOAD_DIR")
       ->group(budgets);
   parser
-      .add_option("-c,--ctx-size,--max-model-len", context, "longest sequence, prompt and output")
+      .add_option("-c,--ctx-size,--max-model-len", flags.context,
+                  "longest sequence, prompt and output")
       ->group(budgets);
   parser
       .add_option(
-          "--device", device,
+          "--device", flags.device,
           "cpu (default), cuda, or emulated:mem=4GiB,h2d=12GB/s,d2h=12GB/s,latency=10us (three "
           "tiers without a GPU: docs/emulated-device.md)")
       ->envname("SLUICE_DEVICE")
       ->group(budgets);
-  parser.add_option("--gpu", gpu, "compute on this GPU, from 0: short for --device cuda")
+  parser.add_option("--gpu", flags.gpu, "compute on this GPU, from 0: short for --device cuda")
       ->check(CLI::NonNegativeNumber)
       ->group(budgets);
   parser
-      .add_option("--gpu-mem,--gpu-memory", device_memory,
+      .add_option("--gpu-mem,--gpu-memory", flags.device_memory,
                   "device memory for weights, KV and buffers (needs a device)")
       ->envname("SLUICE_GPU_MEM")
       ->group(budgets);
   parser
-      .add_flag("--no-cuda-graphs", has_no_cuda_graphs,
+      .add_flag("--no-cuda-graphs", flags.has_no_cuda_graphs,
                 "launch every kernel of a resident model by itself instead of decode passes as a "
                 "whole, for comparison")
       ->group(budgets);
   parser
-      .add_flag("--gpu-direct", is_gpu_direct,
+      .add_flag("--gpu-direct", flags.is_gpu_direct,
                 "read weights from disk straight into the GPU's memory (NVIDIA's GPUDirect "
                 "Storage, libcufile)")
       ->group(budgets);
+}
+
+void add_policy(CLI::App& parser, EngineFlags& flags) {
   const char* policies = "Policy (default: searched for on the machine's profile)";
   parser
-      .add_option("--hardware", hardware,
+      .add_option("--hardware", flags.hardware,
                   "profile to search on: a file (sluice profile -o), this (default), or none: fill "
                   "the budget without searching")
       ->envname("SLUICE_HARDWARE")
       ->group(policies);
   parser
       .add_flag(
-          "--recalibrate", recalibrate,
+          "--recalibrate", flags.recalibrate,
           "take what this run measures into the machine's kept profile as it is (runs teach it by "
           "and by: what was faster, and in quiet runs what was slower)")
       ->group(policies);
-  parser.add_option("--policy", policy_file, "policy as JSON (docs/formats/policy.md)")
+  parser.add_option("--policy", flags.policy_file, "policy as JSON (docs/formats/policy.md)")
       ->group(policies);
   parser
-      .add_option("--percent", percent,
+      .add_option("--percent", flags.percent,
                   "weights, KV, activations: device and host share each, the rest on disk")
       ->expected(6)
       ->group(policies);
   parser
-      .add_option("--gpu-batch-size,--micro-batch", micro_batch_sequences,
+      .add_option("--gpu-batch-size,--micro-batch", flags.micro_batch_sequences,
                   "sequences of a micro-batch")
       ->group(policies);
-  parser.add_option("--num-gpu-batches,--micro-batches", micro_batches, "micro-batches of a block")
-      ->group(policies);
-  parser.add_option("--micro-batch-tokens", micro_batch_tokens, "tokens of a micro-batch, at most")
+  parser
+      .add_option("--num-gpu-batches,--micro-batches", flags.micro_batches,
+                  "micro-batches of a block")
       ->group(policies);
   parser
-      .add_option("--page-tokens", page_tokens,
+      .add_option("--micro-batch-tokens", flags.micro_batch_tokens,
+                  "tokens of a micro-batch, at most")
+      ->group(policies);
+  parser
+      .add_option("--page-tokens", flags.page_tokens,
                   "tokens of a KV page (default: 16, of int8 and int4 KV 64)")
       ->group(policies);
+}
+
+void add_machine(CLI::App& parser, EngineFlags& flags) {
   const char* machine = "Machine";
-  parser.add_option("-t,--threads", threads, "compute threads (default: all)")
+  parser.add_option("-t,--threads", flags.threads, "compute threads (default: all)")
       ->envname("SLUICE_THREADS")
       ->group(machine);
-  parser.add_option("--compute", compute, "auto, f32 or bf16")
+  parser.add_option("--compute", flags.compute, "auto, f32 or bf16")
       ->check(CLI::IsMember({"auto", "f32", "bf16"}))
       ->group(machine);
   parser
-      .add_option("--activations", activations,
+      .add_option("--activations", flags.activations,
                   "what quantised weights are multiplied with: 16 (bits), int8 (int4 and int8 "
                   "weights) or fp8 (fp8 weights)")
       ->check(CLI::IsMember({"16", "int8", "fp8"}))
       ->group(machine);
   parser
-      .add_option("--outlier-threshold", outlier_threshold,
+      .add_option("--outlier-threshold", flags.outlier_threshold,
                   "LLM.int8(): with int8 activations, columns with a larger value are multiplied "
                   "apart (6 in the paper; 0: none)")
       ->check(CLI::Range(0.0, 1e6))
       ->group(machine);
   parser
-      .add_option("--attn-sparsity", attention_sparsity,
+      .add_option("--attn-sparsity", flags.attention_sparsity,
                   "sparse attention: each head reads the values of this share of its positions, "
                   "those with the highest scores (0.1; default 1: all)")
       ->group(machine);
   parser
-      .add_option("--kv-dtype,--kv", kv_dtype,
+      .add_option("--kv-dtype,--kv", flags.kv_dtype,
                   "f32, f16, bf16, int8 or int4 (default: as the weights that are not quantised)")
       ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4"}))
       ->group(machine);
   parser
-      .add_option("--kv-recent", kv_recent,
+      .add_option("--kv-recent", flags.kv_recent,
                   "with int8 or int4 KV: newest tokens of each sequence that stay in 16 bits")
       ->group(machine);
-  parser.add_option("--io", io, "auto, uring, pread or buffered")
+  parser.add_option("--io", flags.io, "auto, uring, pread or buffered")
       ->check(CLI::IsMember({"auto", "uring", "pread", "buffered"}))
       ->group(machine);
-  parser.add_option("--cpu-isa", isa, "generic, avx2, avx512, avx512_bf16 or amx")->group(machine);
-  parser.add_option("--trace", trace, "write a Chrome/Perfetto trace of the lanes")->group(machine);
+  parser.add_option("--cpu-isa", flags.isa, "generic, avx2, avx512, avx512_bf16 or amx")
+      ->group(machine);
+  parser.add_option("--trace", flags.trace, "write a Chrome/Perfetto trace of the lanes")
+      ->group(machine);
+}
+}  // namespace
+
+void EngineFlags::add_to(CLI::App& parser) {
+  parser.add_option("model,-m,--model", model, "model folder or packed store")
+      ->required()
+      ->envname("SLUICE_MODEL");
+  add_budgets(parser, *this);
+  add_policy(parser, *this);
+  add_machine(parser, *this);
   parser.add_flag("--dry-run", dry_run, "print the plan, read no weights");
   parser.add_flag("--json", json, "one JSON object on standard output");
   parser.add_flag("-v,--verbose", verbose, "print the plan's table and the log");

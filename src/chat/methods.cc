@@ -105,6 +105,61 @@ Value format_method(const std::string& self, const Arguments& arguments) {
   return out;
 }
 
+Value splitlines_method(const std::string& s, const Arguments& a) {
+  const Value* keeps = a.get(0, "keepends");
+  List out;
+  for (std::string& line : split_lines(s, keeps && keeps->is_true()))
+    out.emplace_back(std::move(line));
+  return out;
+}
+
+Value replace_method(const std::string& s, const Arguments& a) {
+  const Value* most = a.get(2, "count");
+  return replace(s, string_argument(a, 0, "old"), string_argument(a, 1, "new"),
+                 most ? most->integer("count") : -1);
+}
+
+Value count_method(const std::string& s, const Arguments& a) {
+  const std::string& part = string_argument(a, 0, "sub");
+  int64_t count = 0;
+  if (part.empty()) return static_cast<int64_t>(characters(s).size()) + 1;
+  for (size_t at = s.find(part); at != std::string::npos; at = s.find(part, at + part.size()))
+    ++count;
+  return count;
+}
+
+Value join_method(const std::string& s, const Arguments& a) {
+  const Value* list = a.get(0, "iterable");
+  if (!list) throw TemplateError("join takes a list");
+  std::string out;
+  bool is_first = true;
+  for (const Value& part : list->items()) {
+    if (!part.is_string()) throw TemplateError("join takes strings, not " + part.type_name());
+    out += (is_first ? "" : s) + part.string();
+    is_first = false;
+  }
+  return out;
+}
+
+Value removeprefix_method(const std::string& s, const Arguments& a) {
+  const std::string& affix = string_argument(a, 0, "prefix");
+  return s.starts_with(affix) ? s.substr(affix.size()) : s;
+}
+
+Value removesuffix_method(const std::string& s, const Arguments& a) {
+  const std::string& affix = string_argument(a, 0, "suffix");
+  return s.ends_with(affix) ? s.substr(0, s.size() - affix.size()) : s;
+}
+
+Value zfill_method(const std::string& s, const Arguments& a) {
+  const Value* width = a.get(0, "width");
+  const int64_t wanted = std::min<int64_t>(width ? width->integer("width") : 0, 4096);
+  const bool has_sign = !s.empty() && (s[0] == '-' || s[0] == '+');
+  const auto length = static_cast<int64_t>(characters(s).size());
+  const std::string zeros(static_cast<size_t>(std::max<int64_t>(wanted - length, 0)), '0');
+  return has_sign ? s.substr(0, 1) + zeros + s.substr(1) : zeros + s;
+}
+
 const std::map<std::string_view, StringMethod>& string_methods() {
   static const std::map<std::string_view, StringMethod> methods = {
       {"strip", strip_method<true, true>},
@@ -114,65 +169,23 @@ const std::map<std::string_view, StringMethod>& string_methods() {
       {"endswith", affix_method<true>},
       {"split", [](const std::string& s, const Arguments& a) { return split_method(s, a, false); }},
       {"rsplit", [](const std::string& s, const Arguments& a) { return split_method(s, a, true); }},
-      {"splitlines",
-       [](const std::string& s, const Arguments& a) -> Value {
-         const Value* keeps = a.get(0, "keepends");
-         List out;
-         for (std::string& line : split_lines(s, keeps && keeps->is_true()))
-           out.emplace_back(std::move(line));
-         return out;
-       }},
+      {"splitlines", splitlines_method},
       {"upper", [](const std::string& s, const Arguments&) -> Value { return upper(s); }},
       {"lower", [](const std::string& s, const Arguments&) -> Value { return lower(s); }},
       {"title", [](const std::string& s, const Arguments&) -> Value { return title(s); }},
       {"capitalize", [](const std::string& s, const Arguments&) -> Value { return capitalise(s); }},
-      {"replace",
-       [](const std::string& s, const Arguments& a) -> Value {
-         const Value* most = a.get(2, "count");
-         return replace(s, string_argument(a, 0, "old"), string_argument(a, 1, "new"),
-                        most ? most->integer("count") : -1);
-       }},
+      {"replace", replace_method},
       {"find",
        [](const std::string& s, const Arguments& a) { return find_method(s, a, false, false); }},
       {"rfind",
        [](const std::string& s, const Arguments& a) { return find_method(s, a, true, false); }},
       {"index",
        [](const std::string& s, const Arguments& a) { return find_method(s, a, false, true); }},
-      {"count",
-       [](const std::string& s, const Arguments& a) -> Value {
-         const std::string& part = string_argument(a, 0, "sub");
-         int64_t count = 0;
-         if (part.empty()) return static_cast<int64_t>(characters(s).size()) + 1;
-         for (size_t at = s.find(part); at != std::string::npos;
-              at = s.find(part, at + part.size()))
-           ++count;
-         return count;
-       }},
-      {"join",
-       [](const std::string& s, const Arguments& a) -> Value {
-         const Value* list = a.get(0, "iterable");
-         if (!list) throw TemplateError("join takes a list");
-         std::string out;
-         bool is_first = true;
-         for (const Value& part : list->items()) {
-           if (!part.is_string())
-             throw TemplateError("join takes strings, not " + part.type_name());
-           out += (is_first ? "" : s) + part.string();
-           is_first = false;
-         }
-         return out;
-       }},
+      {"count", count_method},
+      {"join", join_method},
       {"format", format_method},
-      {"removeprefix",
-       [](const std::string& s, const Arguments& a) -> Value {
-         const std::string& affix = string_argument(a, 0, "prefix");
-         return s.starts_with(affix) ? s.substr(affix.size()) : s;
-       }},
-      {"removesuffix",
-       [](const std::string& s, const Arguments& a) -> Value {
-         const std::string& affix = string_argument(a, 0, "suffix");
-         return s.ends_with(affix) ? s.substr(0, s.size() - affix.size()) : s;
-       }},
+      {"removeprefix", removeprefix_method},
+      {"removesuffix", removesuffix_method},
       {"isdigit",
        [](const std::string& s, const Arguments&) {
          return all_characters(
@@ -205,15 +218,7 @@ const std::map<std::string_view, StringMethod>& string_methods() {
        [](const std::string& s, const Arguments&) -> Value {
          return s != upper(s) && s == lower(s);
        }},
-      {"zfill",
-       [](const std::string& s, const Arguments& a) -> Value {
-         const Value* width = a.get(0, "width");
-         const int64_t wanted = std::min<int64_t>(width ? width->integer("width") : 0, 4096);
-         const bool has_sign = !s.empty() && (s[0] == '-' || s[0] == '+');
-         const auto length = static_cast<int64_t>(characters(s).size());
-         const std::string zeros(static_cast<size_t>(std::max<int64_t>(wanted - length, 0)), '0');
-         return has_sign ? s.substr(0, 1) + zeros + s.substr(1) : zeros + s;
-       }},
+      {"zfill", zfill_method},
   };
   return methods;
 }
