@@ -5,6 +5,7 @@
 #include <charconv>
 #include <map>
 
+#include "src/app/machine.h"
 #include "src/base/error.h"
 #include "src/text/utf8.h"
 
@@ -62,14 +63,7 @@ WeightFormat weight_format_argument(const std::string& text, const std::string& 
 }
 
 policy::Profile find_profile(const std::string& name_or_path) {
-  if (auto shipped = policy::shipped_profile(name_or_path)) return *shipped;
-  if (!is_there(name_or_path)) {
-    std::string names;
-    for (const std::string& name : policy::shipped_profile_names())
-      names += (names.empty() ? "" : ", ") + name;
-    throw Error(ErrorKind::kUser, name_or_path + ": neither a shipped profile nor a file of one",
-                "shipped are " + names + "; sluice profile -o FILE writes one of this machine");
-  }
+  if (name_or_path != "-") return app::find_profile(name_or_path);
   return policy::parse_profile(read_text(name_or_path, kMostSettingsBytes), name_or_path);
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/cpu/isa.h"
+#include "src/app/gpu.h"
 #include "src/app/plan_request.h"
 #include "src/app/report.h"
 #include "src/base/bytes.h"
@@ -15,7 +16,6 @@
 #include "src/base/files.h"
 #include "tools/arguments.h"
 #include "tools/flag_words.h"
-#include "tools/gpu.h"
 #include "tools/output.h"
 #include "tools/progress.h"
 
@@ -218,8 +218,8 @@ void choose_device(const EngineFlags& flags, EngineOptions& out) {
   const int64_t bytes =
       flags.device_memory.empty() ? 0 : parse_bytes(flags.device_memory, "--gpu-mem");
   if (is_cuda) {
-    out.backend =
-        open_gpu(std::max(flags.gpu, 0), bytes, {!flags.has_no_cuda_graphs, flags.is_gpu_direct});
+    out.backend = app::open_gpu(std::max(flags.gpu, 0), bytes,
+                                {!flags.has_no_cuda_graphs, flags.is_gpu_direct, tell});
     return;
   }
   if (flags.is_gpu_direct)
@@ -301,7 +301,7 @@ app::MachineOptions machine_options(const EngineFlags& flags, std::stop_token ca
   app::MachineOptions out;
   out.offload_dir = flags.offload_dir;
   out.threads = flags.threads;
-  out.measure_backend = measure_with_gpu;
+  out.measure_backend = app::measure_with_gpu;
   out.tell = tell;
   out.cancel = std::move(cancel);
   if (flags.hardware == "none") {

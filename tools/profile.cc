@@ -4,13 +4,13 @@
 #include <cstdio>
 #include <fstream>
 
+#include "src/app/gpu.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/base/files.h"
 #include "src/profile/profile_cache.h"
 #include "tools/arguments.h"
 #include "tools/command.h"
-#include "tools/gpu.h"
 #include "tools/output.h"
 
 namespace sluice::tools {
@@ -143,11 +143,11 @@ void run_profile(const ProfileFlags& flags, std::stop_token cancel) {
     }
     return;
   }
-  const std::shared_ptr<Backend> gpu = flags.gpu >= 0 ? open_gpu(flags.gpu, 0) : nullptr;
+  const std::shared_ptr<Backend> gpu = flags.gpu >= 0 ? app::open_gpu(flags.gpu, 0) : nullptr;
   policy::Profile profile =
       flags.show.empty() ? measure(flags, std::move(cancel)) : find_profile(flags.show);
   // The kept profile is the machine's without it: each run measures the GPU that it computes on.
-  if (gpu) profile = measure_with_gpu(profile, *gpu);
+  if (gpu) profile = app::measure_with_gpu(profile, *gpu);
   const std::string json = policy::profile_to_json(profile);
   if (!flags.output.empty()) write_file(flags.output, json);
   if (flags.json)

@@ -93,6 +93,20 @@ void KeptProfile::learn(const Engine& engine, const std::filesystem::path& model
   }
 }
 
+policy::Profile find_profile(const std::string& name_or_path) {
+  if (auto shipped = policy::shipped_profile(name_or_path)) return *shipped;
+  if (!is_there(name_or_path)) {
+    std::string names;
+    for (const std::string& name : policy::shipped_profile_names())
+      names += (names.empty() ? "" : ", ") + name;
+    throw Error(ErrorKind::kUser,
+                "`hardware` " + name_or_path + ": neither a shipped profile nor a file of one",
+                "shipped are " + names + "; sluice profile -o FILE writes one of this machine");
+  }
+  return policy::parse_profile(read_file(name_or_path, kMostSettingsBytes, Streams::kAllow),
+                               name_or_path);
+}
+
 bool has_profile(const MachineOptions& options) {
   if (options.source != ProfileSource::kAsNeeded) return options.source != ProfileSource::kNone;
   const auto path = profile_cache_path(options.offload_dir, options.threads);

@@ -58,6 +58,9 @@ struct Machine {
   std::shared_ptr<KeptProfile> kept;  ///< null for a profile that was given
 };
 
+/// A shipped profile by name, or one from a file. Errors: kUser (unknown name, with those there
+/// are; bad file), kFile.
+policy::Profile find_profile(const std::string& name_or_path);
 /// Whether this machine has a kept profile, or one was given or asked for.
 bool has_profile(const MachineOptions& options);
 /// The machine with the device that the engine is to compute on. Errors: kUser for a profile that

@@ -1,7 +1,7 @@
+#include "src/app/gpu.h"
 #include "src/base/error.h"
-#include "tools/gpu.h"
 
-namespace sluice::tools {
+namespace sluice::app {
 
 std::shared_ptr<Backend> open_gpu(int, int64_t, const GpuOptions&) {
   throw Error(ErrorKind::kDevice, "--device cuda: this build has no CUDA",
@@ -11,4 +11,4 @@ std::shared_ptr<Backend> open_gpu(int, int64_t, const GpuOptions&) {
 
 policy::Profile measure_with_gpu(const policy::Profile& machine, Backend&) { return machine; }
 
-}  // namespace sluice::tools
+}  // namespace sluice::app

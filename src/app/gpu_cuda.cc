@@ -1,20 +1,15 @@
-#include <cstdio>
-
+#include "src/app/gpu.h"
 #include "src/base/bytes.h"
 #include "src/engine/cuda/cuda_backend.h"
 #include "src/engine/cuda/measure_gpu.h"
-#include "tools/gpu.h"
 
-namespace sluice::tools {
+namespace sluice::app {
 
 std::shared_ptr<Backend> open_gpu(int gpu, int64_t memory_bytes, const GpuOptions& options) {
   auto backend = std::make_shared<CudaBackend>(gpu, memory_bytes, options.uses_graphs);
   if (options.reads_disk) {
     io::FileEngineOptions reading = GpuDirectEngine::default_options();
-    reading.log = [](std::string_view line) {
-      std::fprintf(stderr, "sluice: %.*s\n", static_cast<int>(line.size()), line.data());
-    };
-    reading.warn = reading.log;
+    reading.log = reading.warn = options.tell;
     backend->read_with(std::make_unique<GpuDirectEngine>(gpu, GpuDirectEngine::kLibrary, reading));
   }
   return backend;
@@ -29,4 +24,4 @@ policy::Profile measure_with_gpu(const policy::Profile& machine, Backend& backen
   return measure_gpu(machine, static_cast<CudaBackend&>(backend).cuda_device(), options);
 }
 
-}  // namespace sluice::tools
+}  // namespace sluice::app

@@ -1,0 +1,61 @@
+#pragma once
+// Requests and answers as a Generator takes and gives them: from a source whenever there is room,
+// to a sink as tokens are chosen. Calls come from the thread that called Generator::run.
+#include <cstdint>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+namespace sluice {
+
+/// How tokens are chosen. Ranges in brackets; errors name the field.
+struct Sampling {
+  float temperature = 1;         ///< [0, 100]; 0: the likeliest
+  int top_k = 0;                 ///< 0: off
+  float top_p = 1;               ///< [0, 1]; 1: off
+  float min_p = 0;               ///< [0, 1]; 0: off
+  float repetition_penalty = 1;  ///< (0, 100]
+  float presence_penalty = 0;    ///< [-2, 2]
+  float frequency_penalty = 0;   ///< [-2, 2]
+  uint64_t seed = 0;             ///< the same requests and seeds give the same tokens
+  int max_tokens = 16;           ///< of the output, 1 or more
+  bool ignores_end = false;      ///< the model's end tokens don't end the sequence
+  std::vector<int32_t> stop_tokens;
+};
+
+struct Request {
+  uint64_t id = 0;  ///< the caller's; given back with every answer
+  std::vector<int32_t> prompt;
+  Sampling sampling;
+};
+
+enum class Finish : uint8_t {
+  kStop,     ///< an end or stop token, or the sink said so
+  kLength,   ///< max_tokens, or the context is full
+  kCancelled
+};
+
+class Source {
+ public:
+  virtual ~Source() = default;
+  /// The next request, or nothing when there is none now.
+  virtual std::optional<Request> next() = 0;
+  /// After next() gave nothing: whether it may give one later.
+  virtual bool is_open() { return false; }
+  /// Nothing runs and an open source gave nothing: returns when next() may give one, the source has
+  /// closed, or `cancel` is asked for.
+  virtual void wait(const std::stop_token& cancel) { static_cast<void>(cancel); }
+};
+
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  /// False ends the sequence as kStop.
+  virtual bool on_token(uint64_t id, int32_t token) = 0;
+  virtual void on_finish(uint64_t id, Finish finish) = 0;
+  /// A request that can't run, and how to mend it; the others go on.
+  virtual void on_refused(uint64_t id, const std::string& why) = 0;
+};
+
+}  // namespace sluice

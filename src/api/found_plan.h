@@ -1,0 +1,16 @@
+#pragma once
+// What a public Plan holds: everything that an engine is made of.
+#include <sluice/plan.h>
+
+#include "src/app/open_model.h"
+
+namespace sluice {
+
+struct Plan::Found {
+  std::shared_ptr<const BoundModel> model;
+  EngineOptions options;
+  EngineInput input;
+  app::FoundPlan plan;
+};
+
+}  // namespace sluice

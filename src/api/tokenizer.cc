@@ -1,0 +1,34 @@
+#include <sluice/tokenizer.h>
+
+#include "src/text/stream_decoder.h"
+
+namespace sluice {
+
+Tokenizer Tokenizer::load(const std::filesystem::path& path) {
+  return Tokenizer(std::shared_ptr<const text::Tokenizer>(text::Tokenizer::load(path)));
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, bool adds_special) const {
+  return impl_->encode(text, adds_special ? text::AddSpecial::kYes : text::AddSpecial::kNo);
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> tokens) const {
+  return impl_->decode(tokens, text::SkipSpecial::kYes);
+}
+
+int32_t Tokenizer::vocabulary() const { return impl_->vocab_size(); }
+std::optional<int32_t> Tokenizer::find(std::string_view token) const { return impl_->find(token); }
+
+TextStream::TextStream(const Tokenizer& tokenizer, bool continues)
+    : tokenizer_(tokenizer.impl_),
+      decoder_(std::make_unique<text::StreamDecoder>(
+          *tokenizer_, text::SkipSpecial::kYes,
+          continues ? text::StreamDecoder::Position::kContinues
+                    : text::StreamDecoder::Position::kBegins)) {}
+TextStream::~TextStream() = default;
+TextStream::TextStream(TextStream&&) noexcept = default;
+
+std::string TextStream::push(int32_t token) { return decoder_->push(token); }
+std::string TextStream::finish() { return decoder_->finish(); }
+
+}  // namespace sluice
