@@ -34,7 +34,7 @@ constexpr Row kRows[] = {
     {"deepseek-v3", 61,  7168, 2048, 128, 128,   192,  129280, 163840, true,
      false,         256, 8,    1,    3,   18432, 1536, 512,    64,     128}};
 
-WeightShape matrix(std::string role, int64_t rows, int64_t cols) {
+WeightShape planned_matrix(std::string role, int64_t rows, int64_t cols) {
   WeightShape weight;
   weight.role = std::move(role);
   weight.kind = WeightKind::kMatrix;
@@ -43,7 +43,7 @@ WeightShape matrix(std::string role, int64_t rows, int64_t cols) {
   return weight;
 }
 
-WeightShape vector(std::string role, int64_t cols) {
+WeightShape planned_vector(std::string role, int64_t cols) {
   WeightShape weight;
   weight.role = std::move(role);
   weight.kind = WeightKind::kVector;
@@ -52,31 +52,31 @@ WeightShape vector(std::string role, int64_t cols) {
 }
 
 void add_attention(const Row& row, SublayerShape& out) {
-  out.weights.push_back(vector("norm", row.hidden));
+  out.weights.push_back(planned_vector("norm", row.hidden));
   if (row.kv_rank > 0) {  // DeepSeek's latent attention: low-rank q, one latent row for k and v
     const int64_t nope = row.head_dim - row.rope_dim;
-    out.weights.push_back(matrix("q_a", row.q_rank, row.hidden));
-    out.weights.push_back(matrix("q_b", row.heads * row.head_dim, row.q_rank));
-    out.weights.push_back(matrix("kv_a", row.kv_rank + row.rope_dim, row.hidden));
-    out.weights.push_back(matrix("kv_b", row.heads * (nope + row.v_dim), row.kv_rank));
-    out.weights.push_back(matrix("o", row.hidden, row.heads * row.v_dim));
+    out.weights.push_back(planned_matrix("q_a", row.q_rank, row.hidden));
+    out.weights.push_back(planned_matrix("q_b", row.heads * row.head_dim, row.q_rank));
+    out.weights.push_back(planned_matrix("kv_a", row.kv_rank + row.rope_dim, row.hidden));
+    out.weights.push_back(planned_matrix("kv_b", row.heads * (nope + row.v_dim), row.kv_rank));
+    out.weights.push_back(planned_matrix("o", row.hidden, row.heads * row.v_dim));
     return;
   }
-  out.weights.push_back(matrix("q", row.heads * row.head_dim, row.hidden));
-  out.weights.push_back(matrix("k", row.kv_heads * row.head_dim, row.hidden));
-  out.weights.push_back(matrix("v", row.kv_heads * row.head_dim, row.hidden));
-  out.weights.push_back(matrix("o", row.hidden, row.heads * row.head_dim));
+  out.weights.push_back(planned_matrix("q", row.heads * row.head_dim, row.hidden));
+  out.weights.push_back(planned_matrix("k", row.kv_heads * row.head_dim, row.hidden));
+  out.weights.push_back(planned_matrix("v", row.kv_heads * row.head_dim, row.hidden));
+  out.weights.push_back(planned_matrix("o", row.hidden, row.heads * row.head_dim));
 }
 
 // The routed experts' matrices lie one below the other: a shard is a run of their rows.
 void add_mlp(const Row& row, int64_t layer, SublayerShape& out) {
-  out.weights.push_back(vector("norm", row.hidden));
+  out.weights.push_back(planned_vector("norm", row.hidden));
   const bool is_dense = layer < row.dense_layers;
   const int64_t inter = is_dense ? row.dense_inter : row.inter;
   const int64_t routed = is_dense ? 1 : row.experts;
   const auto add = [&](const std::string& suffix, int64_t count) {
     const auto stack = [&](const char* role, int64_t rows, int64_t cols) {
-      WeightShape weight = matrix(role + suffix, count * rows, cols);
+      WeightShape weight = planned_matrix(role + suffix, count * rows, cols);
       weight.is_routed_expert = count > 1;
       out.weights.push_back(std::move(weight));
     };
@@ -84,7 +84,7 @@ void add_mlp(const Row& row, int64_t layer, SublayerShape& out) {
     stack("up", inter, row.hidden);
     stack("down", row.hidden, inter);
   };
-  if (routed > 1) out.weights.push_back(matrix("router", routed, row.hidden));
+  if (routed > 1) out.weights.push_back(planned_matrix("router", routed, row.hidden));
   add("", routed);
   if (!is_dense && row.shared > 0) add(".shared", row.shared);
 }
@@ -108,7 +108,7 @@ ModelShape shape_of(const Row& row) {
   const int64_t kv = row.kv_heads * row.head_dim;
   shape.workspace_columns =
       std::max(row.hidden + 2 * q + 2 * kv, row.hidden + 2 * shape.intermediate_size);
-  WeightShape tokens = matrix("tokens", row.vocab, row.hidden);
+  WeightShape tokens = planned_matrix("tokens", row.vocab, row.hidden);
   tokens.kind = WeightKind::kTable;
   shape.sublayers.push_back({SublayerKind::kEmbed, -1, {tokens}});
   for (int64_t layer = 0; layer < row.layers; ++layer) {
@@ -119,9 +119,10 @@ ModelShape shape_of(const Row& row) {
     add_mlp(row, layer, mlp);
     shape.sublayers.push_back(std::move(mlp));
   }
-  WeightShape logits = matrix("logits", row.vocab, row.hidden);
+  WeightShape logits = planned_matrix("logits", row.vocab, row.hidden);
   logits.shares_table = row.tied;
-  shape.sublayers.push_back({SublayerKind::kHead, -1, {vector("norm", row.hidden), logits}});
+  shape.sublayers.push_back(
+      {SublayerKind::kHead, -1, {planned_vector("norm", row.hidden), logits}});
   shape.note = "a shape to plan with: no family here runs it yet";
   return shape;
 }
