@@ -1,5 +1,3 @@
-#include <type_traits>
-
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_block.h"
 
@@ -52,9 +50,6 @@ merge_kernel(kernels::AttentionShape shape, AttentionArguments arguments) {
   }
 }
 
-template <class Value, Value kValue>
-using Constant = std::integral_constant<Value, kValue>;
-
 template <KvKind kKind, int kDim>
 void run_items(const kernels::AttentionShape& shape, const AttentionPlan& plan,
                const AttentionArguments& arguments, Stream stream) {
@@ -75,16 +70,16 @@ template <class Visit>
 void with_kernel(const kernels::AttentionShape& shape, const Visit& visit) {
   const auto with_dim = [&](auto kind) {
     switch (padded_head_dim(shape.head_dim)) {
-      case 64: return visit(kind, Constant<int, 64>());
-      case 128: return visit(kind, Constant<int, 128>());
-      default: return visit(kind, Constant<int, 256>());
+      case 64: return visit(kind, Constant<64>());
+      case 128: return visit(kind, Constant<128>());
+      default: return visit(kind, Constant<256>());
     }
   };
   switch (kind_of(shape.kv_dtype)) {
-    case KvKind::kF16: return with_dim(Constant<KvKind, KvKind::kF16>());
-    case KvKind::kBF16: return with_dim(Constant<KvKind, KvKind::kBF16>());
-    case KvKind::kInt8: return with_dim(Constant<KvKind, KvKind::kInt8>());
-    case KvKind::kInt4: return with_dim(Constant<KvKind, KvKind::kInt4>());
+    case KvKind::kF16: return with_dim(Constant<KvKind::kF16>());
+    case KvKind::kBF16: return with_dim(Constant<KvKind::kBF16>());
+    case KvKind::kInt8: return with_dim(Constant<KvKind::kInt8>());
+    case KvKind::kInt4: return with_dim(Constant<KvKind::kInt4>());
   }
 }
 

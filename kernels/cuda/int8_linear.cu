@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <type_traits>
 
 #include "kernels/cuda/int8_linear_block.h"
 
@@ -22,9 +21,6 @@ int8_linear_kernel(Int8LinearArguments arguments) {
 
 // Rows of x of a block.
 int64_t tokens_of(int64_t m) { return m <= 8 ? 8 : m <= 16 ? 16 : m <= 32 ? 32 : kMostTokens; }
-
-template <int kValue>
-using Constant = std::integral_constant<int, kValue>;
 
 // Calls visit(tiles, run) with the two as constants.
 template <class Run, class Visit>

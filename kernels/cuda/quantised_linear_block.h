@@ -5,15 +5,10 @@
 // the matrix instruction, tokens its columns; since a dot product may take its terms in any order,
 // each lane feeds the words it has as they lie, and x in the same order. What a group's zeros take
 // away needs the sums of x, which the warps share out. Only .cu files include it.
-#include <type_traits>
-
 #include "kernels/cuda/panel_stream.h"
 #include "kernels/cuda/split_sums.h"
 
 namespace sluice::cuda {
-
-template <int kValue>
-using Constant = std::integral_constant<int, kValue>;
 
 template <Encoding kEncoding, bool kIsBF16, int kTiles, int kRun>
 class QuantisedLinearBlock {

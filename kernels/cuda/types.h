@@ -2,6 +2,7 @@
 // Plain types that kernels, the driver and the host's stand-in share.
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace sluice::cuda {
 
@@ -16,6 +17,10 @@ struct Grid {
 };
 
 constexpr int kWarp = 32;
+
+/// A template's argument as a value: what generic lambdas take to choose a kernel.
+template <auto kValue>
+using Constant = std::integral_constant<decltype(kValue), kValue>;
 
 /// 8 and 16 bytes that one instruction loads.
 struct alignas(8) Words2 {
