@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Holds what each CUDA kernel takes of a multiprocessor against docs/gpu/kernel-budget.tsv, and looks into the PTX.
 
-    scripts/kernel_budget.py [--update] [--archs 75,80,86,89,90,120] [--only-compile] [--nvdisasm PATH]
+    scripts/kernel_budget.py [--update] [--archs 75,80,86,89,90,120] [--sources REGEX] [--only-compile] [--nvdisasm PATH]
 
 Compiles every kernel source for every architecture and fails, naming kernel and figure, where one is worse than in the table, where
 a kernel is not in it, or where PTX lacks the instructions that a kernel is made for. Counted are registers, stack and spills, and
@@ -9,7 +9,7 @@ of the machine code (scripts/sass.py) the instructions and calls of the hot loop
 kernel says of itself (state_budget() in kernels/cuda/vocabulary.h) gives instructions of a warp for each KB of weights or KV, the blocks that
 fit a multiprocessor, and the bytes that these have under way; fewer of either fail too, and so do fewer blocks than the host plans
 for. --update writes the table anew: run it after every change below kernels/cuda. Another nvcc than the table's counts differently:
-then it only compiles. --nvdisasm holds our reading of the machine code against NVIDIA's. Needs nvcc and c++filt, no GPU.
+then it only compiles. --sources: only files with such names; the others' rows stay. --nvdisasm holds our reading of the machine code against NVIDIA's. Needs nvcc and c++filt, no GPU.
 """
 import argparse
 import concurrent.futures
@@ -118,7 +118,7 @@ def figures(text, ptx, cubin, arch):
     return found, problems
 
 
-def measure(compiler, archs, nvdisasm):
+def measure(compiler, sources, archs, nvdisasm):
     table, problems = {}, []
 
     def one(job):
@@ -128,7 +128,7 @@ def measure(compiler, archs, nvdisasm):
             return *figures(text, read_ptx.read(), read_cubin.read(), job[1]), wrong, ptx
 
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = [(source, arch) for source in SOURCES for arch in archs]
+        jobs = [(source, arch) for source in sources for arch in archs]
         for (source, arch), (found, *wrong, ptx) in zip(jobs, pool.map(one, jobs)):
             table.update({(source, name, arch): values for name, values in found.items()})
             problems += sum(wrong, [])
@@ -169,12 +169,16 @@ def main():
     parser.add_argument("--update", action="store_true")
     parser.add_argument("--only-compile", action="store_true")
     parser.add_argument("--archs", default="75,80,86,89,90,120")
+    parser.add_argument("--sources", default="")
     parser.add_argument("--nvdisasm")
     arguments = parser.parse_args()
     compiler = nvcc()
-    table, problems = measure(compiler, arguments.archs.split(","), arguments.nvdisasm)
+    sources = [source for source in SOURCES if re.search(arguments.sources, source)]
+    table, problems = measure(compiler, sources, arguments.archs.split(","), arguments.nvdisasm)
     version, budget = read_table()
     if arguments.update:
+        if sources != SOURCES:
+            table.update({key: values for key, values in budget.items() if key[0] in SOURCES and key[0] not in sources})
         with open(TABLE, "w", encoding="utf-8") as out:
             out.write(f"Written by scripts/kernel_budget.py --update with nvcc {release(compiler)}\n")
             out.write("\t".join(("source", "kernel", "sm") + COLUMNS) + "\n")
@@ -193,7 +197,7 @@ def main():
         print("\n".join(problems))
         sys.exit("kernel_budget: FAILED; smaller again, or --update with the reason in the commit")
     spills = [f"{key[1]} sm_{key[2]}" for key, values in sorted(table.items()) if values[2] or values[3]]
-    print(f"kernel_budget: {len(table)} kernels of {len(SOURCES)} sources, {len(spills)} spill {', '.join(spills)}; "
+    print(f"kernel_budget: {len(table)} kernels of {len(sources)} sources, {len(spills)} spill {', '.join(spills)}; "
           f"{max(values[0] for values in table.values())} registers at most")
 
 

@@ -26,19 +26,40 @@ unpack_codes_kernel(const std::byte* w, PanelShape shape, uint32_t flip, std::by
   *reinterpret_cast<Words4*>(out + (panel * 16 + row) * shape.columns + col) = codes;
 }
 
+SLUICE_DEVICE float as_float(uint32_t bits, int32_t) {
+  return static_cast<float>(static_cast<int32_t>(bits));
+}
+SLUICE_DEVICE float as_float(uint32_t bits, float) { return bits_to_float(bits); }
+
+// A thread has four rows of W of a token: 16 bytes of sums, and of y where they are aligned
+// (`is_wide`).
 template <class Product>
 SLUICE_KERNEL(kCodeThreads)
 scale_products_kernel(const Product* products, TokenScales x, const std::byte* w, PanelShape shape,
-                      int64_t n, const float* bias, float* y, int64_t ldy) {
-  const int64_t row = int64_t{block_x()} * kCodeThreads + thread_index();
+                      int64_t n, const float* bias, float* y, int64_t ldy, bool is_wide) {
+  const int64_t row = (int64_t{block_x()} * kCodeThreads + thread_index()) * 4;
   const int64_t token = block_y();
   if (row >= n) return;
   const int64_t stride = (n + 15) / 16 * 16;
-  const auto* scales =
-      reinterpret_cast<const float*>(w + row / 16 * shape.panel_bytes + shape.group_bytes - 64);
-  const float value = scales[row % 16] * (x.data[token * x.stride] *
-                                          static_cast<float>(products[token * stride + row]));
-  y[token * ldy + row] = value + (bias ? bias[row] : 0.0f);
+  const Words4 sums = load_streaming16(products + token * stride + row);
+  const Words4 scales = *reinterpret_cast<const Words4*>(w + row / 16 * shape.panel_bytes +
+                                                         shape.group_bytes - 64 + row % 16 * 4);
+  const float token_scale = x.data[token * x.stride];
+  Words4 out;
+  SLUICE_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const float value =
+        bits_to_float(scales.word[i]) * (token_scale * as_float(sums.word[i], Product{}));
+    out.word[i] = float_to_bits(value + (bias && row + i < n ? bias[row + i] : 0.0f));
+  }
+  float* to = y + token * ldy + row;
+  if (is_wide && row + 4 <= n) {
+    *reinterpret_cast<Words4*>(to) = out;
+    return;
+  }
+  SLUICE_UNROLL
+  for (int i = 0; i < 4; ++i)
+    if (row + i < n) to[i] = bits_to_float(out.word[i]);
 }
 
 template <class Product>
@@ -46,9 +67,10 @@ void run_scale(const Product* products, const TokenScales& x, int64_t m, int64_t
                const std::byte* w, const WeightFormat& format, int64_t n, const float* bias,
                float* y, int64_t ldy, Stream stream) {
   if (m == 0 || n == 0) return;
+  const bool is_wide = ldy % 4 == 0 && reinterpret_cast<uintptr_t>(y) % 16 == 0;
   launch("scale_products", scale_products_kernel<Product>,
-         {static_cast<int>(blocks_of(n, kCodeThreads)), static_cast<int>(m)}, kCodeThreads, 0,
-         stream, products, x, w, panel_shape(format, k), n, bias, y, ldy);
+         {static_cast<int>(blocks_of(blocks_of(n, 4), kCodeThreads)), static_cast<int>(m)},
+         kCodeThreads, 0, stream, products, x, w, panel_shape(format, k), n, bias, y, ldy, is_wide);
 }
 }  // namespace
 

@@ -25,7 +25,7 @@ struct TokenScales {
   const float* data = nullptr;
   int64_t stride = 1;
 };
-/// products [m, padded_rows of n] -> y [m, n] (+ bias).
+/// products [m, n rounded up to 16], 16-byte aligned -> y [m, n] (+ bias).
 void scale_products(const int32_t* products, const TokenScales& x, int64_t m, int64_t k,
                     const std::byte* w, const WeightFormat& format, int64_t n, const float* bias,
                     float* y, int64_t ldy, Stream stream);
