@@ -42,7 +42,8 @@ struct Operands {
   // y [m, n + 3] on the device.
   std::vector<float> multiply(bool has_bias, int multiprocessors) const {
     const int64_t ldy = n + 3;
-    DeviceArray<float> dx(x), db(bias), y(static_cast<size_t>(m * ldy));
+    DeviceArray<float> dx(x), db(bias);
+    DeviceArray<float> y(std::vector<float>(static_cast<size_t>(m * ldy), kUntouched));
     DeviceArray<std::byte> dw(panels);
     const Int8Copy copy(format, m, k);
     copy_rows_for_products(dx.data(), {m, k, k}, {{}, copy.rows()}, nullptr);
@@ -51,9 +52,14 @@ struct Operands {
     linear_int8(copy.rows(), m, k, dw.data(), format, n, has_bias ? db.data() : nullptr, y.data(),
                 ldy, plan, split.space(), nullptr);
     split.expect_zeros();
-    return y.values();
+    const auto out = y.values();
+    for (int64_t token = 0; token < m; ++token)  // what lies between rows stays
+      for (int64_t row = n; row < ldy; ++row)
+        EXPECT_EQ(out[static_cast<size_t>(token * ldy + row)], kUntouched) << token << " " << row;
+    return out;
   }
 
+  static constexpr float kUntouched = -777;
   WeightFormat format;
   int64_t m, n, k;
   std::vector<float> x, bias;
@@ -158,9 +164,8 @@ TEST(CudaInt8Linear, DenseProductsGiveTheSame) {
     const bool has_bias = seed % 2 != 0;
     EXPECT_EQ(is_dense_codes(format, m, k), m >= kFewestDenseInt8Rows);
     const int64_t ldy = n + 3, padded = (n + 15) / 16 * 16;
-    constexpr float kUntouched = -777;
     DeviceArray<float> dx(operands.x), db(operands.bias);
-    DeviceArray<float> y(std::vector<float>(static_cast<size_t>(m * ldy), kUntouched));
+    DeviceArray<float> y(std::vector<float>(static_cast<size_t>(m * ldy), Operands::kUntouched));
     DeviceArray<std::byte> dw(operands.panels);
     const Int8Copy copy(format, m, k);
     const Int8Rows rows = copy.rows();
@@ -176,7 +181,7 @@ TEST(CudaInt8Linear, DenseProductsGiveTheSame) {
     for (int64_t token = 0; token < m; ++token)
       for (int64_t row = 0; row < ldy; ++row) {  // what lies between rows stays
         const auto i = static_cast<size_t>(token * ldy + row);
-        ASSERT_EQ(got[i], row < n ? expected[i] : kUntouched)
+        ASSERT_EQ(got[i], row < n ? expected[i] : Operands::kUntouched)
             << "token " << token << " row " << row;
       }
   }
