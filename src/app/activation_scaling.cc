@@ -10,6 +10,7 @@
 #include "io/parallel_ranges.h"
 #include "kernels/elementwise.h"
 #include "src/base/error.h"
+#include "src/layer/scaling_places.h"
 
 namespace sluice::app {
 
@@ -17,12 +18,6 @@ namespace {
 constexpr int kPowers = 20;            // tried: 0, 1/20 .. 1
 constexpr int64_t kSampledPanels = 8;  // of each matrix, evenly spread
 constexpr float kLargestScale = 1e4f;
-
-size_t index_of(const SublayerShape& sublayer, const std::string& role) {
-  for (size_t i = 0; i < sublayer.weights.size(); ++i)
-    if (sublayer.weights[i].role == role) return i;
-  return sublayer.weights.size();
-}
 
 // Some rows of a matrix, whole panels of them, as f32.
 struct Sample {
@@ -114,6 +109,9 @@ double squared_error(const Sample& sample, const InputStatistics& inputs,
   return error;
 }
 
+// Each head attends with values of its own.
+bool has_its_own_values(const ModelShape& model) { return model.num_heads == model.num_kv_heads; }
+
 class Chooser {
  public:
   Chooser(const BoundModel& model, const Calibration& calibration, const WeightFormat& format,
@@ -122,7 +120,8 @@ class Chooser {
 
   Scalings choose() {
     for (size_t i = 0; i < model_.shape().sublayers.size(); ++i) {
-      for (const ScalingPlace& place : model_.family().scaling_places(model_.shape().sublayers[i]))
+      for (const ScalingPlace& place :
+           scaling_places(model_.family().program(i), has_its_own_values(model_.shape())))
         scale(i, place);
       weigh_the_rest(i);
     }
@@ -130,18 +129,18 @@ class Chooser {
   }
 
  private:
-  const InputStatistics* inputs_of(size_t sublayer, const std::string& role) const {
-    const auto found = calibration_.find({sublayer, role});
+  const InputStatistics* inputs_of(size_t sublayer, size_t weight) const {
+    const auto found = calibration_.find({sublayer, weight});
     return found == calibration_.end() || found->second.rows == 0 ? nullptr : &found->second;
   }
 
   void scale(size_t sublayer, const ScalingPlace& place) {
-    const SublayerShape& shape = model_.shape().sublayers[sublayer];
-    const InputStatistics* inputs = inputs_of(sublayer, place.consumers.front());
+    const InputStatistics* inputs =
+        inputs_of(sublayer, static_cast<size_t>(place.consumers.front()));
     if (!inputs) return;
     std::vector<Sample> samples;
-    for (const std::string& role : place.consumers)
-      samples.push_back(sample_rows(model_, sublayer, index_of(shape, role)));
+    for (const int32_t weight : place.consumers)
+      samples.push_back(sample_rows(model_, sublayer, static_cast<size_t>(weight)));
     std::vector<double> errors(kPowers + 1);
     io::parallel_ranges(0, kPowers + 1, 1, [&](int64_t begin, int64_t end) {
       for (int64_t power = begin; power < end; ++power) {
@@ -154,23 +153,22 @@ class Chooser {
     const auto best = std::min_element(errors.begin(), errors.end());
     const std::vector<float> scales =
         scales_of(*inputs, static_cast<double>(best - errors.begin()) / kPowers);
-    for (const std::string& role : place.consumers) {
-      WeightScaling& consumer = out_[{sublayer, index_of(shape, role)}];
+    for (const int32_t weight : place.consumers) {
+      WeightScaling& consumer = out_[{sublayer, static_cast<size_t>(weight)}];
       consumer.columns = scales;
       consumer.importance = importance_of(*inputs, scales);
     }
     std::vector<float> inverse(scales.size());
     for (size_t i = 0; i < scales.size(); ++i) inverse[i] = 1 / scales[i];
-    for (const std::string& role : {place.producer, place.producer + ".bias"})
-      if (const size_t weight = index_of(shape, role); weight < shape.weights.size())
-        out_[{sublayer, weight}].rows = inverse;
+    for (const int32_t weight : {place.producer, place.bias})
+      if (weight >= 0) out_[{sublayer, static_cast<size_t>(weight)}].rows = inverse;
   }
 
   // Linear layers whose inputs nothing can scale still know which columns matter.
   void weigh_the_rest(size_t sublayer) {
     const SublayerShape& shape = model_.shape().sublayers[sublayer];
     for (size_t weight = 0; weight < shape.weights.size(); ++weight) {
-      const InputStatistics* inputs = inputs_of(sublayer, shape.weights[weight].role);
+      const InputStatistics* inputs = inputs_of(sublayer, weight);
       if (!inputs || shape.weights[weight].kind != WeightKind::kMatrix) continue;
       WeightScaling& scaling = out_[{sublayer, weight}];
       if (scaling.importance.empty())
@@ -192,8 +190,8 @@ Calibration calibrate(const std::filesystem::path& model, EngineOptions options,
                       const std::function<void(int64_t, int64_t)>& progress,
                       std::stop_token cancel) {
   Calibration out;
-  options.observe_input = [&](size_t sublayer, std::string_view role, const Rows& in) {
-    InputStatistics& sums = out[{sublayer, std::string(role)}];
+  options.observe_input = [&](size_t sublayer, size_t weight, const Rows& in) {
+    InputStatistics& sums = out[{sublayer, weight}];
     sums.magnitude.resize(static_cast<size_t>(in.cols));
     sums.square.resize(static_cast<size_t>(in.cols));
     for (int64_t row = 0; row < in.rows; ++row)

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <map>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -26,8 +25,8 @@ struct InputStatistics {
   double mean_square(size_t col) const { return square[col] / static_cast<double>(rows); }
 };
 
-/// By index of the sublayer and role in it.
-using Calibration = std::map<std::pair<size_t, std::string>, InputStatistics>;
+/// By index of the sublayer and of the matrix in it.
+using Calibration = std::map<std::pair<size_t, size_t>, InputStatistics>;
 
 /// Runs the windows' tokens through the model. Errors: those of Engine::open and score().
 Calibration calibrate(const std::filesystem::path& model, EngineOptions options,
@@ -45,7 +44,7 @@ struct WeightScaling {
 /// By index of the sublayer and of the weight in it.
 using Scalings = std::map<std::pair<size_t, size_t>, WeightScaling>;
 
-/// The scaling for each place of the family: powers of the mean magnitude in steps of 1 / 20, the
+/// The scaling for each place of the programs: powers of the mean magnitude in steps of 1 / 20, the
 /// one that brings the summed squared error of a sample of rows down most (none, where none does).
 /// Errors: kUser when the model's weights are quantised already; kFile.
 Scalings choose_scalings(const BoundModel& model, const Calibration& calibration,

@@ -1,12 +1,10 @@
 #pragma once
 // The operators of layer programs, as runners implement them: for one (sublayer, micro-batch) at a
-// time. Only attend() knows where one sequence ends. All values f32.
+// time. Rows are those of the operator's views; its weights are indices of the sublayer's. Only
+// attend() knows where one sequence ends. All values f32.
 #include <cstdint>
-#include <span>
-#include <string_view>
 
-#include "src/layer/layer_builder.h"
-#include "src/shape/model_shape.h"
+#include "src/layer/layer_program.h"
 
 namespace sluice {
 
@@ -31,36 +29,34 @@ class LayerOps {
   /// needs logits).
   virtual Rows workspace(int64_t cols) = 0;
 
-  /// Rows of the table `role` chosen by token id.
-  virtual void gather_tokens(std::string_view role, Rows out) = 0;
-  /// Rows of the table `role` chosen by position + `offset`.
-  virtual void gather_positions(std::string_view role, int64_t offset, Rows out) = 0;
+  /// Rows of the table op.weight chosen by token id.
+  virtual void gather_tokens(const Operator& op, Rows out) = 0;
+  /// Rows of the table op.weight chosen by position + op.offset.
+  virtual void gather_positions(const Operator& op, Rows out) = 0;
 
   /// The residual stream [rows, hidden_size]: written, read through a norm (or as it is), added to.
   virtual void set_hidden(Rows in) = 0;
   virtual void read_hidden(Rows out) = 0;
-  virtual void norm_hidden(const NormSpec& norm, Rows out) = 0;
-  virtual void norm_hidden_in_place(const NormSpec& norm) = 0;
+  virtual void norm_hidden(const Operator& op, Rows out) = 0;
+  virtual void norm_hidden_in_place(const Operator& op) = 0;
   virtual void add_to_hidden(Rows in) = 0;
   /// Head only: the rows of the residual stream that need logits.
   virtual void read_needed_hidden(Rows out) = 0;
 
   /// More rows than the micro-batch's where they are its rows' heads.
-  virtual void norm(const NormSpec& norm, Rows in_out) = 0;
+  virtual void norm(const Operator& op, Rows in_out) = 0;
   virtual void add(Rows in_out, Rows in) = 0;
-  /// out = in W^T (+ bias) for the matrix `role`; `bias` is a role or empty. `out` must not overlap
-  /// `in`.
-  virtual void linear(std::string_view role, std::string_view bias, Rows in, Rows out) = 0;
-  /// Rotary embedding, half-split, on `heads` heads of in_out at the rows' positions.
-  virtual void rope(Rows in_out, int64_t heads, std::span<const float> inverse_frequencies,
-                    float factor) = 0;
+  /// out = in W^T (+ bias). `out` must not overlap `in`.
+  virtual void linear(const Operator& op, Rows in, Rows out) = 0;
+  /// Rotary embedding, half-split, on the heads of in_out at the rows' positions.
+  virtual void rope(const Operator& op, Rows in_out) = 0;
   /// Stores k and v in the KV cache and attends causally with q; softmax(q k / sqrt(head_dim)) v.
   virtual void attend(Rows q, Rows k, Rows v, Rows out) = 0;
-  virtual void activate(Activation activation, Rows in_out) = 0;
+  virtual void activate(const Operator& op, Rows in_out) = 0;
   /// out = silu(gate) * up; `out` may be `gate`.
   virtual void silu_mul(Rows gate, Rows up, Rows out) = 0;
-  /// Head only: logits of the rows against the matrix `role`, handed to whoever asked for them.
-  virtual void logits(std::string_view role, Rows in) = 0;
+  /// Head only: logits of the rows against the matrix op.weight, handed to whoever asked for them.
+  virtual void logits(const Operator& op, Rows in) = 0;
 };
 
 }  // namespace sluice

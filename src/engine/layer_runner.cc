@@ -67,18 +67,20 @@ Rows LayerRunner::workspace(int64_t cols) {
   return take_rows(areas_.rows, cols, kernels::padded_rows(rows_), kAreaLine);
 }
 
-void LayerRunner::gather_tokens(std::string_view role, Rows out) {
-  parts_.weights->gather(static_cast<size_t>(task_.sublayer), weight_index(role), batch_->token_ids,
+void LayerRunner::gather(const Operator& op, std::span<const int32_t> ids, Rows out) {
+  parts_.weights->gather(static_cast<size_t>(task_.sublayer), static_cast<size_t>(op.weight), ids,
                          out.data, areas_.gather);
   written(out);
 }
 
-void LayerRunner::gather_positions(std::string_view role, int64_t offset, Rows out) {
+void LayerRunner::gather_tokens(const Operator& op, Rows out) {
+  gather(op, batch_->token_ids, out);
+}
+
+void LayerRunner::gather_positions(const Operator& op, Rows out) {
   ids_.assign(batch_->positions.begin(), batch_->positions.end());
-  for (int32_t& id : ids_) id += static_cast<int32_t>(offset);
-  parts_.weights->gather(static_cast<size_t>(task_.sublayer), weight_index(role), ids_, out.data,
-                         areas_.gather);
-  written(out);
+  for (int32_t& id : ids_) id += static_cast<int32_t>(op.offset);
+  gather(op, ids_, out);
 }
 
 void LayerRunner::set_hidden(Rows in) {
@@ -113,12 +115,12 @@ void LayerRunner::read_needed_hidden(Rows out) {
   written(out);
 }
 
-void LayerRunner::apply_norm(const NormSpec& norm, const float* x, float* y, int64_t rows,
+void LayerRunner::apply_norm(const Operator& op, const float* x, float* y, int64_t rows,
                              int64_t cols, const kernels::AfterNorm& after) const {
-  if (norm.kind == NormKind::kRms)
-    kernels::rms_norm(x, vector_or_null(norm.gain), norm.eps, y, rows, cols, after);
+  if (op.norm == NormKind::kRms)
+    kernels::rms_norm(x, vector_or_null(op.weight), op.eps, y, rows, cols, after);
   else
-    kernels::layer_norm(x, vector_or_null(norm.gain), vector_or_null(norm.bias), norm.eps, y, rows,
+    kernels::layer_norm(x, vector_or_null(op.weight), vector_or_null(op.bias), op.eps, y, rows,
                         cols, after);
 }
 
@@ -133,21 +135,21 @@ std::optional<kernels::RowPreparer> LayerRunner::preparer_for(const Rows& rows) 
   return {};
 }
 
-void LayerRunner::norm_hidden(const NormSpec& norm, Rows out) {
+void LayerRunner::norm_hidden(const Operator& op, Rows out) {
   written(out);
   const std::optional<kernels::RowPreparer> preparer = preparer_for(out);
   kernels::AfterNorm after{preparer ? &*preparer : nullptr};
   float* to = out.data;
   for (const HiddenStore::Piece& piece : hidden_) {
-    apply_norm(norm, piece.data, to, piece.rows, out.cols, after);
+    apply_norm(op, piece.data, to, piece.rows, out.cols, after);
     to += piece.rows * out.cols;
     after.first_row += piece.rows;
   }
 }
 
-void LayerRunner::norm_hidden_in_place(const NormSpec& norm) {
+void LayerRunner::norm_hidden_in_place(const Operator& op) {
   for (const HiddenStore::Piece& piece : hidden_)
-    apply_norm(norm, piece.data, piece.data, piece.rows, parts_.model->shape().hidden_size);
+    apply_norm(op, piece.data, piece.data, piece.rows, parts_.model->shape().hidden_size);
 }
 
 void LayerRunner::add_to_hidden(Rows in) {
@@ -158,8 +160,8 @@ void LayerRunner::add_to_hidden(Rows in) {
   }
 }
 
-void LayerRunner::norm(const NormSpec& norm, Rows in_out) {
-  apply_norm(norm, in_out.data, in_out.data, in_out.rows, in_out.cols);
+void LayerRunner::norm(const Operator& op, Rows in_out) {
+  apply_norm(op, in_out.data, in_out.data, in_out.rows, in_out.cols);
   written(in_out);
 }
 
@@ -233,21 +235,21 @@ void LayerRunner::multiply_inplace(const MatrixView& view, const kernels::Activa
   wait_until(output_arrives);
 }
 
-void LayerRunner::linear(std::string_view role, std::string_view bias, Rows in, Rows out) {
-  const MatrixView view = matrix(role);
+void LayerRunner::linear(const Operator& op, Rows in, Rows out) {
+  const MatrixView view = matrix(op.weight);
   SLUICE_ASSERT(view.cols == in.cols && view.rows == out.cols && in.rows == out.rows,
                 "a family's shapes fit together");
-  if (parts_.observe_input) parts_.observe_input(static_cast<size_t>(task_.sublayer), role, in);
-  multiply(view, in, vector_or_null(bias), out.data, out.stride);
+  if (parts_.observe_input)
+    parts_.observe_input(static_cast<size_t>(task_.sublayer), static_cast<size_t>(op.weight), in);
+  multiply(view, in, vector_or_null(op.bias), out.data, out.stride);
   written(out);
 }
 
-void LayerRunner::rope(Rows in_out, int64_t heads, std::span<const float> inverse_frequencies,
-                       float factor) {
-  const auto head_dim = static_cast<int>(in_out.cols / heads);
-  kernels::rope_inplace(in_out.data, in_out.rows, in_out.stride, static_cast<int>(heads), head_dim,
-                        static_cast<int>(2 * inverse_frequencies.size()), batch_->positions.data(),
-                        inverse_frequencies.data(), factor);
+void LayerRunner::rope(const Operator& op, Rows in_out) {
+  const auto head_dim = static_cast<int>(in_out.cols / op.heads);
+  kernels::rope_inplace(in_out.data, in_out.rows, in_out.stride, static_cast<int>(op.heads),
+                        head_dim, static_cast<int>(2 * op.frequencies.size()),
+                        batch_->positions.data(), op.frequencies.data(), op.factor);
   written(in_out);
 }
 
@@ -325,9 +327,9 @@ void LayerRunner::attend_with_recent_kv(std::span<const kernels::AttentionSequen
                      floats(areas_.attention), floats(areas_.recent));
 }
 
-void LayerRunner::activate(Activation activation, Rows in_out) {
+void LayerRunner::activate(const Operator& op, Rows in_out) {
   const int64_t n = in_out.rows * in_out.cols;
-  switch (activation) {
+  switch (op.activation) {
     case Activation::kRelu: kernels::relu(in_out.data, n); break;
     case Activation::kGelu: kernels::gelu_erf(in_out.data, n); break;
     case Activation::kGeluTanh: kernels::gelu_tanh(in_out.data, n); break;
@@ -342,8 +344,8 @@ void LayerRunner::silu_mul(Rows gate, Rows up, Rows out) {
   written(out);
 }
 
-void LayerRunner::logits(std::string_view role, Rows in) {
-  const MatrixView view = matrix(role);
+void LayerRunner::logits(const Operator& op, Rows in) {
+  const MatrixView view = matrix(op.weight);
   auto* out = reinterpret_cast<float*>(areas_.logits.data());
   for (int64_t begin = 0; begin < in.rows; begin += kLogitRows) {
     const Rows part{in.data + begin * in.stride, std::min(kLogitRows, in.rows - begin), in.cols,

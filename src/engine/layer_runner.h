@@ -25,29 +25,29 @@ class LayerRunner final : public OperatorRunner {
 
  private:
   Rows workspace(int64_t cols) override;
-  void gather_tokens(std::string_view role, Rows out) override;
-  void gather_positions(std::string_view role, int64_t offset, Rows out) override;
+  void gather_tokens(const Operator& op, Rows out) override;
+  void gather_positions(const Operator& op, Rows out) override;
   void set_hidden(Rows in) override;
   void read_hidden(Rows out) override;
-  void norm_hidden(const NormSpec& norm, Rows out) override;
-  void norm_hidden_in_place(const NormSpec& norm) override;
+  void norm_hidden(const Operator& op, Rows out) override;
+  void norm_hidden_in_place(const Operator& op) override;
   void add_to_hidden(Rows in) override;
   void read_needed_hidden(Rows out) override;
-  void norm(const NormSpec& norm, Rows in_out) override;
+  void norm(const Operator& op, Rows in_out) override;
   void add(Rows in_out, Rows in) override;
-  void linear(std::string_view role, std::string_view bias, Rows in, Rows out) override;
-  void rope(Rows in_out, int64_t heads, std::span<const float> inverse_frequencies,
-            float factor) override;
+  void linear(const Operator& op, Rows in, Rows out) override;
+  void rope(const Operator& op, Rows in_out) override;
   void attend(Rows q, Rows k, Rows v, Rows out) override;
-  void activate(Activation activation, Rows in_out) override;
+  void activate(const Operator& op, Rows in_out) override;
   void silu_mul(Rows gate, Rows up, Rows out) override;
-  void logits(std::string_view role, Rows in) override;
+  void logits(const Operator& op, Rows in) override;
 
+  void gather(const Operator& op, std::span<const int32_t> ids, Rows out);
   /// `rows` have been written: copies of them hold no longer.
   void written(const Rows& rows) noexcept;
   void forget_copies() noexcept;
   void set_prepared(const Rows& rows, const WeightFormat& format) noexcept;
-  void apply_norm(const NormSpec& norm, const float* x, float* y, int64_t rows, int64_t cols,
+  void apply_norm(const Operator& op, const float* x, float* y, int64_t rows, int64_t cols,
                   const kernels::AfterNorm& after = {}) const;
   /// Makes int8 rows of `rows` as they are written, where the sublayer's products take them so.
   std::optional<kernels::RowPreparer> preparer_for(const Rows& rows);

@@ -21,10 +21,6 @@ Rows OperatorRunner::rows_of(const View& view) const {
   return slots_[static_cast<size_t>(view.slot)].columns(view.begin, view.cols);
 }
 
-std::string_view OperatorRunner::role_of(int32_t weight) const {
-  return weight < 0 ? std::string_view() : sublayer_->weights[static_cast<size_t>(weight)].role;
-}
-
 namespace {
 // A slot's rows follow each other without gaps, and so do their heads.
 Rows heads_as_rows(const Rows& rows, int64_t heads) {
@@ -45,28 +41,26 @@ void OperatorRunner::compute() {
 
 void OperatorRunner::execute(const Operator& op) {
   using Kind = Operator::Kind;
-  const std::string_view role = role_of(op.weight);
-  const NormSpec spec{op.norm, role, role_of(op.bias), op.eps};
   const Rows out = rows_of(op.out);
   const Rows in = rows_of(op.in[0]);
   switch (op.kind) {
-    case Kind::kGatherTokens: return gather_tokens(role, out);
-    case Kind::kGatherPositions: return gather_positions(role, op.offset, out);
+    case Kind::kGatherTokens: return gather_tokens(op, out);
+    case Kind::kGatherPositions: return gather_positions(op, out);
     case Kind::kSetHidden: return set_hidden(in);
     case Kind::kReadHidden: return read_hidden(out);
     case Kind::kReadNeededHidden: return read_needed_hidden(out);
-    case Kind::kNormHidden: return norm_hidden(spec, out);
-    case Kind::kNormHiddenInPlace: return norm_hidden_in_place(spec);
+    case Kind::kNormHidden: return norm_hidden(op, out);
+    case Kind::kNormHiddenInPlace: return norm_hidden_in_place(op);
     case Kind::kAddToHidden: return add_to_hidden(in);
-    case Kind::kNorm: return norm(spec, out);
-    case Kind::kNormHeads: return norm(spec, heads_as_rows(out, op.heads));
+    case Kind::kNorm: return norm(op, out);
+    case Kind::kNormHeads: return norm(op, heads_as_rows(out, op.heads));
     case Kind::kAdd: return add(out, in);
-    case Kind::kLinear: return linear(role, role_of(op.bias), in, out);
-    case Kind::kRope: return rope(out, op.heads, op.frequencies, op.factor);
+    case Kind::kLinear: return linear(op, in, out);
+    case Kind::kRope: return rope(op, out);
     case Kind::kAttend: return attend(in, rows_of(op.in[1]), rows_of(op.in[2]), out);
-    case Kind::kActivate: return activate(op.activation, out);
+    case Kind::kActivate: return activate(op, out);
     case Kind::kSiluMul: return silu_mul(in, rows_of(op.in[1]), out);
-    case Kind::kLogits: return logits(role, in);
+    case Kind::kLogits: return logits(op, in);
   }
 }
 
@@ -93,21 +87,14 @@ Rows OperatorRunner::take_rows(std::span<std::byte> area, int64_t cols, int64_t 
   return rows;
 }
 
-size_t OperatorRunner::weight_index(std::string_view role) const {
-  for (size_t i = 0; i < sublayer_->weights.size(); ++i)
-    if (sublayer_->weights[i].role == role) return i;
-  SLUICE_ASSERT(false, "a family asks only for weights it has listed");
-  return 0;
+const float* OperatorRunner::vector_or_null(int32_t weight) const {
+  return weight < 0 ? nullptr
+                    : parts_.weights->vector(static_cast<size_t>(task_.sublayer),
+                                             static_cast<size_t>(weight));
 }
 
-const float* OperatorRunner::vector_or_null(std::string_view role) const {
-  return role.empty()
-             ? nullptr
-             : parts_.weights->vector(static_cast<size_t>(task_.sublayer), weight_index(role));
-}
-
-MatrixView OperatorRunner::matrix(std::string_view role) const {
-  return parts_.weights->matrix(static_cast<size_t>(task_.sublayer), weight_index(role),
+MatrixView OperatorRunner::matrix(int32_t weight) const {
+  return parts_.weights->matrix(static_cast<size_t>(task_.sublayer), static_cast<size_t>(weight),
                                 task_.compute().part_offsets);
 }
 

@@ -52,9 +52,9 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   /// A matrix of `rows` rows by `cols` columns out of `area`, of which the sublayer has taken
   /// rows_used_ bytes; `padded_rows` of them are room, begun on a `line`.
   Rows take_rows(std::span<std::byte> area, int64_t cols, int64_t padded_rows, int64_t line);
-  size_t weight_index(std::string_view role) const;
-  const float* vector_or_null(std::string_view role) const;
-  MatrixView matrix(std::string_view role) const;
+  /// Of the sublayer's weights, by the program's index.
+  const float* vector_or_null(int32_t weight) const;
+  MatrixView matrix(int32_t weight) const;
 
   /// The chunks that are attended here, all but the host's; page_addresses_ has their pages in
   /// `layer`.
@@ -79,7 +79,6 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
 
  private:
   Rows rows_of(const View& view) const;
-  std::string_view role_of(int32_t weight) const;
   void execute(const Operator& op);
 
   std::vector<Rows> slots_;  // of the program at hand

@@ -4,7 +4,6 @@
 #include <functional>
 #include <optional>
 #include <span>
-#include <string_view>
 
 #include "kernels/attention.h"
 #include "kernels/quantised_linear.h"
@@ -42,7 +41,7 @@ class LogitsConsumer {
 
 /// Sees the input rows of every linear layer, on the compute lane, before they are multiplied; the
 /// rows are in host memory.
-using InputObserver = std::function<void(size_t sublayer, std::string_view role, const Rows& in)>;
+using InputObserver = std::function<void(size_t sublayer, size_t weight, const Rows& in)>;
 
 /// What a runner works on.
 struct RunnerParts {

@@ -9,12 +9,6 @@ namespace sluice {
 
 using Kind = Operator::Kind;
 
-namespace {
-bool overlap(const View& a, const View& b) {
-  return a.slot == b.slot && a.begin < b.begin + b.cols && b.begin < a.begin + a.cols;
-}
-}  // namespace
-
 View LayerBuilder::workspace(int64_t cols) {
   SLUICE_ASSERT(cols > 0, "a slot has columns");
   program_.slots.push_back(cols);
@@ -66,7 +60,7 @@ void LayerBuilder::check_read(const View& view) const {
   SLUICE_ASSERT(at >= view.begin + view.cols, "a family reads what it has written");
 }
 
-void LayerBuilder::append(Operator op, bool is_in_place) {
+void LayerBuilder::append(const Operator& op) {
   const auto check = [&](const View& view) {
     SLUICE_ASSERT(view.slot < static_cast<int32_t>(program_.slots.size()) && view.begin >= 0 &&
                       view.cols > 0 &&
@@ -80,7 +74,7 @@ void LayerBuilder::append(Operator op, bool is_in_place) {
     }
   if (op.out.slot >= 0) {
     check(op.out);
-    if (is_in_place) check_read(op.out);
+    if (op.is_in_place()) check_read(op.out);
     written_[static_cast<size_t>(op.out.slot)].push_back(op.out);
   }
   program_.operators.push_back(op);
@@ -136,7 +130,7 @@ void LayerBuilder::add_to_hidden(View in) {
 void LayerBuilder::norm(const NormSpec& norm, View in_out) {
   Operator op{.kind = Kind::kNorm, .out = in_out};
   set_norm(norm, in_out.cols, op);
-  append(op, true);
+  append(op);
 }
 
 void LayerBuilder::norm_heads(const NormSpec& norm, View in_out, int64_t heads) {
@@ -146,12 +140,12 @@ void LayerBuilder::norm_heads(const NormSpec& norm, View in_out, int64_t heads) 
   Operator op{.kind = Kind::kNormHeads, .out = in_out};
   op.heads = heads;
   set_norm(norm, in_out.cols / heads, op);
-  append(op, true);
+  append(op);
 }
 
 void LayerBuilder::add(View in_out, View in) {
   SLUICE_ASSERT(in_out.cols == in.cols, "what is added is as wide");
-  append({.kind = Kind::kAdd, .out = in_out, .in = {in}}, true);
+  append({.kind = Kind::kAdd, .out = in_out, .in = {in}});
 }
 
 void LayerBuilder::linear(std::string_view role, std::string_view bias, View in, View out) {
@@ -176,7 +170,7 @@ void LayerBuilder::rope(View in_out, int64_t heads, std::span<const float> frequ
   op.heads = heads;
   op.frequencies = frequencies;
   op.factor = factor;
-  append(op, true);
+  append(op);
 }
 
 void LayerBuilder::attend(View q, View k, View v, View out) {
@@ -188,7 +182,7 @@ void LayerBuilder::attend(View q, View k, View v, View out) {
 void LayerBuilder::activate(Activation activation, View in_out) {
   Operator op{.kind = Kind::kActivate, .out = in_out};
   op.activation = activation;
-  append(op, true);
+  append(op);
 }
 
 void LayerBuilder::silu_mul(View gate, View up, View out) {

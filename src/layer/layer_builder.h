@@ -59,7 +59,7 @@ class LayerBuilder {
   void set_norm(const NormSpec& norm, int64_t cols, Operator& out) const;
   void check_hidden(const View& view) const;
   /// Reads its inputs (of in place operators `out` too), writes `out`.
-  void append(Operator op, bool is_in_place = false);
+  void append(const Operator& op);
   void check_read(const View& view) const;
 
   const SublayerShape& sublayer_;

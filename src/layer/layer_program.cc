@@ -5,6 +5,21 @@
 
 namespace sluice {
 
+bool overlap(const View& a, const View& b) noexcept {
+  return a.slot >= 0 && a.slot == b.slot && a.begin < b.begin + b.cols &&
+         b.begin < a.begin + a.cols;
+}
+
+bool covers(const View& outer, const View& inner) noexcept {
+  return outer.slot >= 0 && outer.slot == inner.slot && outer.begin <= inner.begin &&
+         inner.begin + inner.cols <= outer.begin + outer.cols;
+}
+
+bool Operator::is_in_place() const noexcept {
+  return kind == Kind::kNorm || kind == Kind::kNormHeads || kind == Kind::kAdd ||
+         kind == Kind::kRope || kind == Kind::kActivate;
+}
+
 bool Operator::operator==(const Operator& other) const noexcept {
   const auto plain = [](const Operator& one) {
     return std::tie(one.kind, one.out, one.in, one.weight, one.bias, one.norm, one.activation,

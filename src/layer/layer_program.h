@@ -22,6 +22,9 @@ struct View {
   View columns(int64_t first, int64_t count) const noexcept { return {slot, begin + first, count}; }
   bool operator==(const View&) const = default;
 };
+/// Whether they have a column in common; whether `outer` has all columns of `inner`.
+bool overlap(const View& a, const View& b) noexcept;
+bool covers(const View& outer, const View& inner) noexcept;
 
 struct Operator {
   enum class Kind : uint8_t {
@@ -59,6 +62,8 @@ struct Operator {
   float factor = 1;                    ///< of kRope: of the rotated values
   std::span<const float> frequencies;  ///< of kRope: inverse, [rotated columns / 2]; the family's
 
+  /// Whether it reads `out` before it writes it.
+  bool is_in_place() const noexcept;
   bool operator==(const Operator& other) const noexcept;
 };
 

@@ -22,8 +22,6 @@ const std::vector<Family>& families() {
   return list;
 }
 
-std::vector<ScalingPlace> FamilyModel::scaling_places(const SublayerShape&) const { return {}; }
-
 void FamilyModel::write(SublayerKind kind, LayerBuilder& layer) const {
   switch (kind) {
     case SublayerKind::kEmbed: return embed(layer);

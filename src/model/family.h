@@ -15,14 +15,6 @@ namespace sluice {
 
 class GgufKeys;
 
-/// Where the inputs of linear layers can be scaled, column by column, without changing what the
-/// model computes: the producer's outputs (with its bias, "ROLE.bias") are divided by the factors,
-/// the consumers' columns multiplied by them.
-struct ScalingPlace {
-  std::string producer;                ///< role of a norm's gain or of a linear layer
-  std::vector<std::string> consumers;  ///< roles of linear layers
-};
-
 /// One model of a family: immutable, thread safe.
 class FamilyModel {
  public:
@@ -30,8 +22,6 @@ class FamilyModel {
   const ModelShape& shape() const noexcept { return shape_; }
   /// What sublayer `index` computes.
   const LayerProgram& program(size_t index) const { return programs_[program_of_[index]]; }
-  /// In the order of the pass; none by default.
-  virtual std::vector<ScalingPlace> scaling_places(const SublayerShape& sublayer) const;
   /// Has the family write every sublayer's program, once; the widest says how many columns of work
   /// space a row takes. make_family_model() calls it.
   void write_programs();

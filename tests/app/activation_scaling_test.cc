@@ -11,6 +11,7 @@
 #include "src/app/perplexity.h"
 #include "src/app/store_layout.h"
 #include "src/base/error.h"
+#include "src/layer/scaling_places.h"
 #include "tests/engine/model_fixtures.h"
 
 namespace sluice::app {
@@ -92,26 +93,18 @@ TEST_P(ActivationScaling, ChangesNothingButTheRounding) {
   size_t places = 0;
   for (size_t i = 0; i < model.shape().sublayers.size(); ++i) {
     const SublayerShape& sublayer = model.shape().sublayers[i];
-    const auto index = [&](const std::string& role) {
-      const auto found = std::find_if(sublayer.weights.begin(), sublayer.weights.end(),
-                                      [&](const WeightShape& w) { return w.role == role; });
-      return static_cast<size_t>(found - sublayer.weights.begin());
-    };
-    for (const ScalingPlace& place : model.family().scaling_places(sublayer)) {
+    for (const ScalingPlace& place : scaling_places(
+             model.family().program(i), model.shape().num_heads == model.shape().num_kv_heads)) {
       ++places;
-      ASSERT_LT(index(place.producer), sublayer.weights.size()) << place.producer;
+      const auto at = [&](int32_t weight) { return std::pair{i, static_cast<size_t>(weight)}; };
       std::vector<float> factors(
-          static_cast<size_t>(sublayer.weights[index(place.consumers.front())].cols));
+          static_cast<size_t>(sublayer.weights[at(place.consumers.front()).second].cols));
       for (float& factor : factors)
         factor = std::exp2(static_cast<float>(static_cast<int>(random() % 3)) - 1);
-      for (const std::string& role : place.consumers) {
-        ASSERT_LT(index(role), sublayer.weights.size()) << role;
-        scalings[{i, index(role)}].columns = factors;
-      }
+      for (const int32_t weight : place.consumers) scalings[at(weight)].columns = factors;
       for (float& factor : factors) factor = 1 / factor;
-      scalings[{i, index(place.producer)}].rows = factors;
-      if (const size_t bias = index(place.producer + ".bias"); bias < sublayer.weights.size())
-        scalings[{i, bias}].rows = factors;
+      scalings[at(place.producer)].rows = factors;
+      if (place.bias >= 0) scalings[at(place.bias)].rows = factors;
     }
   }
   ASSERT_GT(places, 0u);
@@ -131,10 +124,11 @@ TEST_P(ActivationScaling, SumsTheInputsOfEveryLinearLayer) {
       calibrate(testing::fixture_model(GetParam()), options_for(windows), windows);
   size_t linear_layers = 0;
   for (size_t i = 0; i < model.shape().sublayers.size(); ++i)
-    for (const WeightShape& weight : model.shape().sublayers[i].weights) {
+    for (size_t w = 0; w < model.shape().sublayers[i].weights.size(); ++w) {
+      const WeightShape& weight = model.shape().sublayers[i].weights[w];
       if (weight.kind != WeightKind::kMatrix || weight.role == "logits") continue;
       ++linear_layers;
-      const auto found = calibration.find({i, weight.role});
+      const auto found = calibration.find({i, w});
       ASSERT_NE(found, calibration.end()) << weight.role;
       EXPECT_EQ(found->second.rows, 3 * 24) << "each row once";
       EXPECT_EQ(static_cast<int64_t>(found->second.square.size()), weight.cols);

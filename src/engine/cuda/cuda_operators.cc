@@ -117,12 +117,11 @@ cuda::Int8Rows CudaRunner::quantised(Rows in, const WeightFormat& format) {
   return copy;
 }
 
-void CudaRunner::gather(std::string_view role, std::span<const int32_t> ids,
-                        const int32_t* on_device, int32_t offset, Rows out) {
+void CudaRunner::gather(size_t weight, std::span<const int32_t> ids, const int32_t* on_device,
+                        int32_t offset, Rows out) {
   const WeightStore::ResidentTable table =
-      parts_.weights->resident_table(static_cast<size_t>(task_.sublayer), weight_index(role));
-  if (table.rows < sublayer_->weights[weight_index(role)].rows)
-    return gather_below(role, ids, offset, out);
+      parts_.weights->resident_table(static_cast<size_t>(task_.sublayer), weight);
+  if (table.rows < sublayer_->weights[weight].rows) return gather_below(weight, ids, offset, out);
   cuda::gather_rows(table.data, table.dtype, out.cols, on_device, offset, out.rows, out.data,
                     stream());
   written(out);
@@ -130,10 +129,9 @@ void CudaRunner::gather(std::string_view role, std::span<const int32_t> ids,
 
 // Rows that the device has are gathered there; the others come from the host, one by one where they
 // lie between.
-void CudaRunner::gather_below(std::string_view role, std::span<const int32_t> ids, int32_t offset,
+void CudaRunner::gather_below(size_t weight, std::span<const int32_t> ids, int32_t offset,
                               Rows out) {
   const auto sublayer = static_cast<size_t>(task_.sublayer);
-  const size_t weight = weight_index(role);
   const WeightStore::ResidentTable table = parts_.weights->resident_table(sublayer, weight);
   std::vector<int32_t> here, below;
   std::vector<int64_t> below_rows;
@@ -164,12 +162,13 @@ void CudaRunner::gather_below(std::string_view role, std::span<const int32_t> id
   written(out);
 }
 
-void CudaRunner::gather_tokens(std::string_view role, Rows out) {
-  gather(role, batch_->token_ids, tables_.ids(*batch_), 0, out);
+void CudaRunner::gather_tokens(const Operator& op, Rows out) {
+  gather(static_cast<size_t>(op.weight), batch_->token_ids, tables_.ids(*batch_), 0, out);
 }
 
-void CudaRunner::gather_positions(std::string_view role, int64_t offset, Rows out) {
-  gather(role, batch_->positions, tables_.positions(*batch_), static_cast<int32_t>(offset), out);
+void CudaRunner::gather_positions(const Operator& op, Rows out) {
+  gather(static_cast<size_t>(op.weight), batch_->positions, tables_.positions(*batch_),
+         static_cast<int32_t>(op.offset), out);
 }
 
 void CudaRunner::settle_hidden() {
@@ -219,16 +218,15 @@ void CudaRunner::read_needed_hidden(Rows out) {
   written(out);
 }
 
-void CudaRunner::apply_norm(const NormSpec& norm, const cuda::NormRows& rows) {
-  if (norm.kind == NormKind::kRms)
-    cuda::rms_norm(rows, vector_or_null(norm.gain), norm.eps, stream());
+void CudaRunner::apply_norm(const Operator& op, const cuda::NormRows& rows) {
+  if (op.norm == NormKind::kRms)
+    cuda::rms_norm(rows, vector_or_null(op.weight), op.eps, stream());
   else
-    cuda::layer_norm(rows, vector_or_null(norm.gain), vector_or_null(norm.bias), norm.eps,
-                     stream());
+    cuda::layer_norm(rows, vector_or_null(op.weight), vector_or_null(op.bias), op.eps, stream());
 }
 
 // The addition of the sublayer before and the copies that products take are made in the same pass.
-void CudaRunner::norm_hidden(const NormSpec& norm, Rows out) {
+void CudaRunner::norm_hidden(const Operator& op, Rows out) {
   const Addition addition = std::exchange(addition_, {});
   SLUICE_ASSERT(
       !addition.hidden || (hidden_.size() == 1 && addition.hidden == hidden_.front().data),
@@ -241,7 +239,7 @@ void CudaRunner::norm_hidden(const NormSpec& norm, Rows out) {
   for (const HiddenStore::Piece& piece : hidden_) {
     rows.x = piece.data;
     rows.shape = {piece.rows, out.cols, out.cols};
-    apply_norm(norm, rows);
+    apply_norm(op, rows);
     rows.y += piece.rows * out.cols;
     if (rows.copies.narrow.data) rows.copies.narrow.data += piece.rows * all.narrow.stride;
     if (!rows.copies.int8.codes) continue;
@@ -251,11 +249,11 @@ void CudaRunner::norm_hidden(const NormSpec& norm, Rows out) {
   written(out, all);
 }
 
-void CudaRunner::norm_hidden_in_place(const NormSpec& norm) {
+void CudaRunner::norm_hidden_in_place(const Operator& op) {
   settle_hidden();
   const int64_t cols = parts_.model->shape().hidden_size;
   for (const HiddenStore::Piece& piece : hidden_)
-    apply_norm(norm, {piece.data, nullptr, piece.data, {piece.rows, cols, cols}, {}});
+    apply_norm(op, {piece.data, nullptr, piece.data, {piece.rows, cols, cols}, {}});
 }
 
 // Left to the next sublayer's norm where the rows stay in one place: `in` is not written before it.
@@ -272,11 +270,11 @@ void CudaRunner::add_to_hidden(Rows in) {
   }
 }
 
-void CudaRunner::norm(const NormSpec& norm, Rows in_out) {
+void CudaRunner::norm(const Operator& op, Rows in_out) {
   settle_rotations();
   // No product takes heads as rows.
   const cuda::RowCopies copies = in_out.rows == rows_ ? copies_of(in_out) : cuda::RowCopies{};
-  apply_norm(norm, {in_out.data, nullptr, in_out.data, shape_of(in_out), copies});
+  apply_norm(op, {in_out.data, nullptr, in_out.data, shape_of(in_out), copies});
   written(in_out, copies);
 }
 
@@ -409,20 +407,19 @@ void CudaRunner::multiply(const MatrixView& view, Rows in, const float* bias, fl
   settle_stream();
 }
 
-void CudaRunner::linear(std::string_view role, std::string_view bias, Rows in, Rows out) {
+void CudaRunner::linear(const Operator& op, Rows in, Rows out) {
   // What waits for a norm or for attention, in a family that has none there.
   settle_hidden();
   settle_rotations();
-  const MatrixView view = matrix(role);
+  const MatrixView view = matrix(op.weight);
   SLUICE_ASSERT(view.cols == in.cols && view.rows == out.cols && in.rows == out.rows,
                 "a family's shapes fit together");
-  multiply(view, in, vector_or_null(bias), out.data, out.stride);
+  multiply(view, in, vector_or_null(op.bias), out.data, out.stride);
   written(out);
 }
 
-void CudaRunner::rope(Rows in_out, int64_t heads, std::span<const float> inverse_frequencies,
-                      float factor) {
-  rotations_.push_back({in_out, heads, inverse_frequencies, factor});
+void CudaRunner::rope(const Operator& op, Rows in_out) {
+  rotations_.push_back({in_out, op.heads, op.frequencies, op.factor});
   written(in_out);
 }
 
@@ -499,9 +496,9 @@ void CudaRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
   cuda::attention(parts_.attention, tables.plan, arguments, stream());
 }
 
-void CudaRunner::activate(Activation activation, Rows in_out) {
+void CudaRunner::activate(const Operator& op, Rows in_out) {
   const cuda::RowCopies copies = sliced_copies_of(in_out);
-  cuda::activate(row_activation(activation), in_out.data, shape_of(in_out), copies, stream());
+  cuda::activate(row_activation(op.activation), in_out.data, shape_of(in_out), copies, stream());
   written(in_out, copies);
 }
 
@@ -513,8 +510,8 @@ void CudaRunner::silu_mul(Rows gate, Rows up, Rows out) {
   written(out, copies);
 }
 
-void CudaRunner::logits(std::string_view role, Rows in) {
-  const MatrixView view = matrix(role);
+void CudaRunner::logits(const Operator& op, Rows in) {
+  const MatrixView view = matrix(op.weight);
   SLUICE_ASSERT(view.rows == parts_.model->shape().vocab_size, "a row of logits is a vocabulary");
   auto* out = reinterpret_cast<float*>(areas_.logits.data());
   for (int64_t begin = 0; begin < in.rows; begin += logit_rows(need_)) {

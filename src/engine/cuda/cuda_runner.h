@@ -38,29 +38,28 @@ class CudaRunner final : public OperatorRunner {
 
  private:
   Rows workspace(int64_t cols) override;
-  void gather_tokens(std::string_view role, Rows out) override;
-  void gather_positions(std::string_view role, int64_t offset, Rows out) override;
+  void gather_tokens(const Operator& op, Rows out) override;
+  void gather_positions(const Operator& op, Rows out) override;
   void set_hidden(Rows in) override;
   void read_hidden(Rows out) override;
-  void norm_hidden(const NormSpec& norm, Rows out) override;
-  void norm_hidden_in_place(const NormSpec& norm) override;
+  void norm_hidden(const Operator& op, Rows out) override;
+  void norm_hidden_in_place(const Operator& op) override;
   void add_to_hidden(Rows in) override;
   void read_needed_hidden(Rows out) override;
-  void norm(const NormSpec& norm, Rows in_out) override;
+  void norm(const Operator& op, Rows in_out) override;
   void add(Rows in_out, Rows in) override;
-  void linear(std::string_view role, std::string_view bias, Rows in, Rows out) override;
-  void rope(Rows in_out, int64_t heads, std::span<const float> inverse_frequencies,
-            float factor) override;
+  void linear(const Operator& op, Rows in, Rows out) override;
+  void rope(const Operator& op, Rows in_out) override;
   void attend(Rows q, Rows k, Rows v, Rows out) override;
-  void activate(Activation activation, Rows in_out) override;
+  void activate(const Operator& op, Rows in_out) override;
   void silu_mul(Rows gate, Rows up, Rows out) override;
-  void logits(std::string_view role, Rows in) override;
+  void logits(const Operator& op, Rows in) override;
 
   /// Rows ids[i] + offset of a table; `on_device`: the ids there.
-  void gather(std::string_view role, std::span<const int32_t> ids, const int32_t* on_device,
-              int32_t offset, Rows out);
-  void gather_below(std::string_view role, std::span<const int32_t> ids, int32_t offset, Rows out);
-  void apply_norm(const NormSpec& norm, const cuda::NormRows& rows);
+  void gather(size_t weight, std::span<const int32_t> ids, const int32_t* on_device, int32_t offset,
+              Rows out);
+  void gather_below(size_t weight, std::span<const int32_t> ids, int32_t offset, Rows out);
+  void apply_norm(const Operator& op, const cuda::NormRows& rows);
   /// The copy of `in` that a product takes, made unless it is there; `as_fp8`: of its values
   /// rounded to fp8 activations.
   cuda::Rows16 narrowed(Rows in, bool as_fp8 = false);

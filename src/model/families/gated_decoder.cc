@@ -24,16 +24,6 @@ class GatedDecoder final : public FamilyModel {
     list_weights(config.boolean_or("tie_word_embeddings", false));
   }
 
-  // down's inputs are products with up's outputs. The gate's outputs pass through silu: not them.
-  std::vector<ScalingPlace> scaling_places(const SublayerShape& sublayer) const override {
-    if (sublayer.kind == SublayerKind::kMlp) return {{"norm", {"gate", "up"}}, {"up", {"down"}}};
-    if (sublayer.kind != SublayerKind::kAttention) return {};
-    std::vector<ScalingPlace> places{{"norm", {"q", "k", "v"}}};
-    // Weighted sums of v's rows are o's inputs, one for one where each head has its own.
-    if (shape_.num_heads == shape_.num_kv_heads) places.push_back({"v", {"o"}});
-    return places;
-  }
-
  private:
   NormSpec norm(std::string_view gain = "norm") const { return {NormKind::kRms, gain, {}, eps_}; }
   int64_t q_cols() const { return shape_.num_heads * shape_.head_dim; }

@@ -24,20 +24,6 @@ class OptModel final : public FamilyModel {
     list_weights(config);
   }
 
-  // relu(s x) is s relu(x); a norm after the sum belongs to more than these layers.
-  std::vector<ScalingPlace> scaling_places(const SublayerShape& sublayer) const override {
-    std::vector<ScalingPlace> places;
-    const bool has_norm = norm_before_ && has_affine_norm_;
-    if (sublayer.kind == SublayerKind::kAttention) {
-      if (has_norm) places.push_back({"norm", {"q", "k", "v"}});
-      places.push_back({"v", {"o"}});
-    } else if (sublayer.kind == SublayerKind::kMlp) {
-      if (has_norm) places.push_back({"norm", {"fc1"}});
-      if (activation_ == Activation::kRelu) places.push_back({"fc1", {"fc2"}});
-    }
-    return places;
-  }
-
  private:
   NormSpec norm() const {
     return {NormKind::kLayer, has_affine_norm_ ? "norm" : "", has_affine_norm_ ? "norm.bias" : "",
