@@ -8,7 +8,7 @@
 
 namespace sluice {
 
-/// A workspace matrix [rows, cols] f32, row stride `stride` floats; lives until the sublayer ends.
+/// A matrix of work space [rows, cols] f32, row stride `stride` floats.
 struct Rows {
   float* data = nullptr;
   int64_t rows = 0;
@@ -24,10 +24,6 @@ struct Rows {
 class LayerOps {
  public:
   virtual ~LayerOps() = default;
-
-  /// A new workspace matrix with one row per row of the micro-batch (in the head: per row that
-  /// needs logits).
-  virtual Rows workspace(int64_t cols) = 0;
 
   /// Rows of the table op.weight chosen by token id.
   virtual void gather_tokens(const Operator& op, Rows out) = 0;

@@ -43,7 +43,7 @@ void LayerRunner::run(const Task& task, const MicroBatch& batch, size_t batch_in
     return host_.attention(task, batch, sublayer_of(task).layer_index);
   begin(task, batch, batch_index, consumer);
   forget_copies();
-  if (rows_ > 0) compute();
+  if (rows_ > 0) compute(areas_.rows, kernels::padded_rows(rows_));
   if (device_) device_->finish_compute(started, std::exchange(device_flops_, 0.0));
 }
 
@@ -61,10 +61,6 @@ void LayerRunner::set_prepared(const Rows& rows, const WeightFormat& format) noe
 void LayerRunner::forget_copies() noexcept {
   rounded_.forget();
   prepared_.forget();
-}
-
-Rows LayerRunner::workspace(int64_t cols) {
-  return take_rows(areas_.rows, cols, kernels::padded_rows(rows_), kAreaLine);
 }
 
 void LayerRunner::gather(const Operator& op, std::span<const int32_t> ids, Rows out) {

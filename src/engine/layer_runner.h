@@ -24,7 +24,6 @@ class LayerRunner final : public OperatorRunner {
            LogitsConsumer& consumer) override;
 
  private:
-  Rows workspace(int64_t cols) override;
   void gather_tokens(const Operator& op, Rows out) override;
   void gather_positions(const Operator& op, Rows out) override;
   void set_hidden(Rows in) override;

@@ -28,11 +28,13 @@ Rows heads_as_rows(const Rows& rows, int64_t heads) {
 }
 }  // namespace
 
-// Both sides of a cut have all slots: what the host does not compute stays where it was.
-void OperatorRunner::compute() {
+void OperatorRunner::compute(std::span<std::byte> area, int64_t padded_rows) {
   const LayerProgram& program = parts_.model->family().program(static_cast<size_t>(task_.sublayer));
   slots_.clear();
-  for (const int64_t cols : program.slots) slots_.push_back(workspace(cols));
+  SLUICE_ASSERT(program.columns() * padded_rows * 4 <= std::ssize(area), "the plan sizes it");
+  for (size_t slot = 0; slot < program.slots.size(); ++slot)
+    slots_.push_back({reinterpret_cast<float*>(area.data()) + program.places[slot] * padded_rows,
+                      rows_, program.slots[slot], program.slots[slot]});
   std::span<const Operator> operators = program.operators;
   if (task_.compute().step == ComputeStep::kBeforeAttention) operators = program.before_cut();
   if (task_.compute().step == ComputeStep::kAfterAttention) operators = program.after_cut();
@@ -73,18 +75,7 @@ void OperatorRunner::begin(const Task& task, const MicroBatch& batch, size_t bat
   hidden_ = parts_.hidden->pieces(batch_index, task.compute().activation_slot);
   rows_ = sublayer_->kind == SublayerKind::kHead ? static_cast<int64_t>(batch.needed_rows.size())
                                                  : batch.rows();
-  rows_used_ = 0;
   rounded_.forget();
-}
-
-Rows OperatorRunner::take_rows(std::span<std::byte> area, int64_t cols, int64_t padded_rows,
-                               int64_t line) {
-  const int64_t bytes = round_up(padded_rows * cols * 4, line);
-  SLUICE_ASSERT(rows_used_ + bytes <= static_cast<int64_t>(area.size()),
-                "the family says its workspace columns");
-  Rows rows{reinterpret_cast<float*>(area.data() + rows_used_), rows_, cols, cols};
-  rows_used_ += bytes;
-  return rows;
 }
 
 const float* OperatorRunner::vector_or_null(int32_t weight) const {

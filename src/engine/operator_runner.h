@@ -46,12 +46,10 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   void begin(const Task& task, const MicroBatch& batch, size_t batch_index,
              LogitsConsumer& consumer);
 
-  /// Executes what the task asks for of the sublayer's program.
-  void compute();
+  /// Executes what the task asks for of the sublayer's program; its slots lie in `area`, each with
+  /// room for `padded_rows` rows.
+  void compute(std::span<std::byte> area, int64_t padded_rows);
 
-  /// A matrix of `rows` rows by `cols` columns out of `area`, of which the sublayer has taken
-  /// rows_used_ bytes; `padded_rows` of them are room, begun on a `line`.
-  Rows take_rows(std::span<std::byte> area, int64_t cols, int64_t padded_rows, int64_t line);
   /// Of the sublayer's weights, by the program's index.
   const float* vector_or_null(int32_t weight) const;
   MatrixView matrix(int32_t weight) const;
@@ -70,9 +68,8 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   LogitsConsumer* consumer_ = nullptr;
   Task task_;
   std::vector<HiddenStore::Piece> hidden_;
-  int64_t rows_ = 0;       // of workspace() matrices
-  int64_t rows_used_ = 0;  // bytes of their area in use
-  CopiedRows rounded_;     // what has a copy of 16 bits
+  int64_t rows_ = 0;    // of slots
+  CopiedRows rounded_;  // what has a copy of 16 bits
   int64_t exchanged_down_ = 0;
   int64_t exchanged_up_ = 0;
   std::vector<std::byte*> page_addresses_;

@@ -8,9 +8,6 @@
 namespace sluice {
 
 namespace {
-// Matrices a sublayer asks for, at most: each may lose a cache line to alignment.
-constexpr int64_t kMatrices = 8;
-
 struct AreaBytes {
   int64_t rows, bf16, linear, attention, recent, logits, gather;
   int64_t total() const { return rows + bf16 + linear + attention + recent + logits + gather; }
@@ -35,7 +32,7 @@ AreaBytes areas_for(const WorkspaceNeed& need) {
                                               compute.compute));
     }
   AreaBytes areas{};
-  areas.rows = round_up(rows * model.workspace_columns * 4, kAreaLine) + kMatrices * kAreaLine;
+  areas.rows = round_up(rows * model.workspace_columns * 4, kAreaLine);
   areas.bf16 =
       compute.compute == kernels::Compute::kBF16 ? round_up(rows * widest * 2, kAreaLine) : 0;
   areas.linear = round_up(scratch, kAreaLine);

@@ -9,7 +9,7 @@
 namespace sluice {
 
 struct WorkspaceAreas {
-  std::span<std::byte> rows;  ///< matrices of LayerOps::workspace(); beside a device input and
+  std::span<std::byte> rows;  ///< slots of programs; beside a device input and
                               ///< output rows
   std::span<std::byte> bf16;  ///< bf16 copy of the input of linear layers
   std::span<std::byte> linear;

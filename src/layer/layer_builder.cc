@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/layer/work_space.h"
 
 namespace sluice {
 
@@ -196,8 +197,23 @@ void LayerBuilder::logits(std::string_view role, View in) {
   append(op);
 }
 
+// Between the two sides of a cut other micro-batches are computed in the same work space.
+void LayerBuilder::check_cut() const {
+  if (program_.cut < 0) return;
+  const std::vector<SlotLife> lives = slot_lives(program_);
+  const View& attended = program_.operators[static_cast<size_t>(program_.cut)].out;
+  for (size_t slot = 0; slot < lives.size(); ++slot)
+    SLUICE_ASSERT(static_cast<int32_t>(slot) == attended.slot || lives[slot].last <= program_.cut ||
+                      lives[slot].first > program_.cut,
+                  "only what attention gives is kept from before it");
+}
+
 LayerProgram LayerBuilder::take() {
   SLUICE_ASSERT(!program_.operators.empty(), "a sublayer computes something");
+  split_slots(program_);
+  check_cut();
+  place_slots(program_);
+  written_.clear();
   return std::exchange(program_, {});
 }
 

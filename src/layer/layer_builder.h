@@ -49,7 +49,7 @@ class LayerBuilder {
   void silu_mul(View gate, View up, View out);
   void logits(std::string_view role, View in);
 
-  /// What was written.
+  /// What was written, with places for its slots.
   LayerProgram take();
 
  private:
@@ -61,6 +61,7 @@ class LayerBuilder {
   /// Reads its inputs (of in place operators `out` too), writes `out`.
   void append(const Operator& op);
   void check_read(const View& view) const;
+  void check_cut() const;
 
   const SublayerShape& sublayer_;
   int64_t hidden_size_;

@@ -1,7 +1,10 @@
 #include "src/layer/layer_program.h"
 
-#include <numeric>
+#include <algorithm>
 #include <tuple>
+
+#include "src/base/bytes.h"
+#include "src/layer/work_space.h"
 
 namespace sluice {
 
@@ -30,7 +33,10 @@ bool Operator::operator==(const Operator& other) const noexcept {
 }
 
 int64_t LayerProgram::columns() const noexcept {
-  return std::accumulate(slots.begin(), slots.end(), int64_t{0});
+  int64_t columns = 0;
+  for (size_t slot = 0; slot < slots.size(); ++slot)
+    columns = std::max(columns, places[slot] + slots[slot]);
+  return round_up(columns, kSlotColumns);
 }
 
 std::span<const Operator> LayerProgram::before_cut() const noexcept {

@@ -68,11 +68,12 @@ struct Operator {
 };
 
 struct LayerProgram {
-  std::vector<int64_t> slots;  ///< columns of each
+  std::vector<int64_t> slots;   ///< columns of each
+  std::vector<int64_t> places;  ///< and where they begin in a row of work space (work_space.h)
   std::vector<Operator> operators;
   int32_t cut = -1;  ///< the operator that may be elsewhere (kAttend); -1: none
 
-  /// f32 columns that a row takes in all slots together.
+  /// f32 columns of work space that a row takes.
   int64_t columns() const noexcept;
   /// What is computed up to the cut, and from it on: the cut operator is in both, as it hands over
   /// in the one and takes back in the other. Without a cut: everything, and nothing.

@@ -5,6 +5,7 @@
 
 #include "src/base/error.h"
 #include "src/layer/layer_builder.h"
+#include "src/layer/work_space.h"
 
 namespace sluice {
 namespace {
@@ -56,8 +57,8 @@ TEST_F(LayerProgramTest, SaysWhatWasWritten) {
   layer_.linear("o", "", attended, x);
   layer_.add_to_hidden(x);
   const LayerProgram program = layer_.take();
-  EXPECT_EQ(program.slots, (std::vector<int64_t>{8, 12, 4}));
-  EXPECT_EQ(program.columns(), 24);
+  EXPECT_EQ(program.slots, (std::vector<int64_t>{8, 12, 4, 8})) << "x is written anew";
+  EXPECT_EQ(program.columns(), 3 * kSlotColumns);
   ASSERT_EQ(program.operators.size(), 6u);
   EXPECT_EQ(program.operators[0].kind, Kind::kNormHidden);
   EXPECT_EQ(program.operators[0].weight, 0);

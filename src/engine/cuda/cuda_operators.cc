@@ -12,8 +12,6 @@
 namespace sluice {
 
 namespace {
-constexpr int64_t kLine = 256;
-
 cuda::RowsShape shape_of(const Rows& rows) { return {rows.rows, rows.cols, rows.stride}; }
 
 cuda::RowActivation row_activation(Activation activation) {
@@ -26,8 +24,6 @@ cuda::RowActivation row_activation(Activation activation) {
   return cuda::RowActivation::kSilu;
 }
 }  // namespace
-
-Rows CudaRunner::workspace(int64_t cols) { return take_rows(areas_.rows, cols, rows_, kLine); }
 
 cuda::Rows16 CudaRunner::narrow_area(int64_t cols) const noexcept {
   return {reinterpret_cast<uint16_t*>(areas_.narrow.data()), narrow_stride(cols), narrow_type_};

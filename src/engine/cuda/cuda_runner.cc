@@ -77,7 +77,7 @@ void CudaRunner::run(const Task& task, const MicroBatch& batch, size_t batch_ind
   if (sublayer_->kind == SublayerKind::kEmbed || tables_of_ != batch_) begin_batch();
   try {
     if (step_ == PassGraphs::Step::kRecord) recorded_.push_back(task);
-    if (rows_ > 0 && step_ != PassGraphs::Step::kReplay) compute();
+    if (rows_ > 0 && step_ != PassGraphs::Step::kReplay) compute(areas_.rows, rows_);
     if (sublayer_->kind == SublayerKind::kHead && step_ != PassGraphs::Step::kRun)
       finish_graph(batch_index);
   } catch (...) {
@@ -159,7 +159,7 @@ void CudaRunner::finish_graph(size_t batch_index) {
     for (const Task& task : recorded) {
       begin(task, *batch_, batch_index, *consumer_);
       forget_copies();
-      compute();
+      compute(areas_.rows, rows_);
     }
     return;
   }

@@ -17,7 +17,6 @@ namespace sluice {
 namespace {
 constexpr int64_t kLine = 256;
 constexpr int64_t kMostConstants = 8;
-constexpr int64_t kMatrices = 8;  // a sublayer asks for, at most
 // Rows of a quantised matrix are dequantised so many bytes at a time where it is multiplied
 // densely: enough for a full wave of blocks.
 constexpr int64_t kSlabBytes = 64 * kMiB;
@@ -125,7 +124,7 @@ int64_t sampling_bytes(const DeviceNeed& need) {
 }
 
 std::array<int64_t, 11> device_sizes(const DeviceNeed& need) {
-  return {need.tokens * need.model->workspace_columns * 4 + kMatrices * kLine,
+  return {need.tokens * need.model->workspace_columns * 4,
           narrow_bytes(need),
           code_bytes(need),
           linear_bytes(need),

@@ -20,7 +20,7 @@ struct DeviceNeed {
 };
 
 struct DeviceAreas {
-  std::span<std::byte> rows;      ///< matrices of LayerOps::workspace(), f32
+  std::span<std::byte> rows;      ///< slots of programs, f32
   std::span<std::byte> narrow;    ///< 16-bit copy of the input of linear layers
   std::span<std::byte> codes;     ///< the same in 8 bits, of kInt8 and kFp8 activations
   std::span<std::byte> linear;    ///< partial sums, or dequantised rows
