@@ -8,18 +8,13 @@ namespace sluice::policy {
 namespace {
 // Table rows that the engine reads from disk at a time.
 constexpr double kGatheredRows = 64;
-// f32 numbers that the elementwise operators of a sublayer read and write for each column of its
-// widest matrices, about: norm, rotation or activation, residual.
-constexpr double kTouches = 14;
 // Bytes of memory traffic that one logit costs: written, and looked at by the sampler on one core.
 constexpr double kLogitBytes = 32;
-
-bool is_after_attention(const WeightShape& weight) { return weight.role == "o"; }
 
 bool is_computed(const SublayerShape& sublayer, const WeightShape& weight, ComputeStep step) {
   if (weight.kind != WeightKind::kMatrix || step == ComputeStep::kHostAttention) return false;
   if (step == ComputeStep::kWhole || sublayer.kind != SublayerKind::kAttention) return true;
-  return is_after_attention(weight) == (step == ComputeStep::kAfterAttention);
+  return weight.is_after_cut == (step == ComputeStep::kAfterAttention);
 }
 
 // Of a mixture's stacked experts: the share that `tokens` tokens touch when each goes to its own
@@ -112,31 +107,25 @@ void add_rows(const ModelShape& model, const Plan& plan, const Profile& profile,
   const Processor& device = profile.device ? *profile.device : profile.host;
   const SublayerShape& sublayer = model.sublayers[index];
   const auto tokens = static_cast<double>(work.tokens);
-  const auto hidden = static_cast<double>(model.hidden_size);
-  double columns = hidden;
-  switch (sublayer.kind) {
-    case SublayerKind::kEmbed: {
-      const RowSplit& table = plan.rows[index].front();
-      const double on_disk =
-          static_cast<double>(table.disk) /
-          static_cast<double>(std::max<int64_t>(sublayer.weights.front().rows, 1));
-      if (on_disk > 0)
-        out.device +=
-            std::ceil(tokens * on_disk / kGatheredRows) * profile.disk().latency_seconds.value;
-      break;
-    }
-    case SublayerKind::kAttention: break;
-    case SublayerKind::kMlp: columns += static_cast<double>(model.intermediate_size); break;
-    case SublayerKind::kHead: {
-      const auto rows = static_cast<double>(work.logit_rows);
+  double rows = tokens;
+  if (sublayer.kind == SublayerKind::kEmbed) {
+    const RowSplit& table = plan.rows[index].front();
+    const double on_disk = static_cast<double>(table.disk) /
+                           static_cast<double>(std::max<int64_t>(sublayer.weights.front().rows, 1));
+    if (on_disk > 0)
       out.device +=
-          rows * static_cast<double>(model.vocab_size) * kLogitBytes / device.memory_read.value;
-      return;
-    }
+          std::ceil(tokens * on_disk / kGatheredRows) * profile.disk().latency_seconds.value;
+  } else if (sublayer.kind == SublayerKind::kHead) {
+    rows = static_cast<double>(work.logit_rows);
+    out.device +=
+        rows * static_cast<double>(model.vocab_size) * kLogitBytes / device.memory_read.value;
   }
-  const double half = step == ComputeStep::kWhole ? 1 : 0.5;
-  out.device += half * (tokens * columns * kTouches * 4 / device.memory_read.value +
-                        3 * device.launch_seconds.value);
+  const auto add = [&](const RowWork& side) {
+    out.device +=
+        rows * side.bytes / device.memory_read.value + side.operators * device.launch_seconds.value;
+  };
+  if (step != ComputeStep::kAfterAttention) add(sublayer.work.before_cut);
+  if (step != ComputeStep::kBeforeAttention) add(sublayer.work.after_cut);
 }
 }  // namespace
 
@@ -159,12 +148,15 @@ namespace {
 bool is_alike(const ModelShape& model, const Plan& plan, size_t a, size_t b) {
   const SublayerShape& one = model.sublayers[a];
   const SublayerShape& other = model.sublayers[b];
-  if (one.kind != other.kind || one.weights.size() != other.weights.size()) return false;
+  if (one.kind != other.kind || one.weights.size() != other.weights.size() ||
+      one.work != other.work)
+    return false;
   for (size_t w = 0; w < one.weights.size(); ++w) {
     const WeightShape& x = one.weights[w];
     const WeightShape& y = other.weights[w];
-    if (x.rows != y.rows || x.cols != y.cols || x.kind != y.kind || x.role != y.role ||
-        x.is_routed_expert != y.is_routed_expert || model.format_of(x) != model.format_of(y) ||
+    if (x.rows != y.rows || x.cols != y.cols || x.kind != y.kind ||
+        x.is_after_cut != y.is_after_cut || x.is_routed_expert != y.is_routed_expert ||
+        model.format_of(x) != model.format_of(y) ||
         plan.rows[a][w].inplace != plan.rows[b][w].inplace)
       return false;
     if (one.kind == SublayerKind::kEmbed && plan.rows[a][w].disk != plan.rows[b][w].disk)

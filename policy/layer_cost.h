@@ -36,9 +36,9 @@ struct TaskSeconds {
   double host_bytes = 0;     ///< of host memory, that the host's part reads (not those of the link)
 };
 
-/// Seconds of the compute task (sublayer, step) of a micro-batch: norms, products with the rows
-/// that `plan` leaves to the device and to the host, attention. In the embed sublayer: gathered
-/// rows.
+/// Seconds of the compute task (sublayer, step) of a micro-batch: what its rows pass through
+/// (SublayerShape::work), products with the rows that `plan` leaves to the device and to the host,
+/// attention. In the embed sublayer: gathered rows.
 TaskSeconds compute_seconds(const ModelShape& model, const Plan& plan, const Profile& profile,
                             KvFormat kv_dtype, size_t sublayer, ComputeStep step,
                             const BatchWork& work);

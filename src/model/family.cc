@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/layer/operator_cost.h"
 
 namespace sluice {
 
@@ -32,10 +33,12 @@ void FamilyModel::write(SublayerKind kind, LayerBuilder& layer) const {
 }
 
 void FamilyModel::write_programs() {
-  for (const SublayerShape& sublayer : shape_.sublayers) {
+  for (SublayerShape& sublayer : shape_.sublayers) {
     LayerBuilder layer(sublayer, shape_.hidden_size);
     write(sublayer.kind, layer);
     LayerProgram program = layer.take();
+    sublayer.work = row_work(program, sublayer, shape_);
+    mark_weights_after_cut(program, sublayer);
     shape_.workspace_columns = std::max(shape_.workspace_columns, program.columns());
     const auto found = std::find(programs_.begin(), programs_.end(), program);
     program_of_.push_back(static_cast<size_t>(found - programs_.begin()));

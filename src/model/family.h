@@ -23,7 +23,7 @@ class FamilyModel {
   /// What sublayer `index` computes.
   const LayerProgram& program(size_t index) const { return programs_[program_of_[index]]; }
   /// Has the family write every sublayer's program, once; the widest says how many columns of work
-  /// space a row takes. make_family_model() calls it.
+  /// space a row takes, and each what its rows cost. make_family_model() calls it.
   void write_programs();
 
  protected:

@@ -89,6 +89,23 @@ void add_mlp(const Row& row, int64_t layer, SublayerShape& out) {
   if (!is_dense && row.shared > 0) add(".shared", row.shared);
 }
 
+// As the programs of families have it: norm, rotation, activation, addition.
+SublayerWork work_of(SublayerKind kind, const Row& row, const ModelShape& shape) {
+  const auto bytes = [](int64_t columns) { return 4 * static_cast<double>(columns); };
+  const int64_t hidden = row.hidden;
+  switch (kind) {
+    case SublayerKind::kEmbed:
+      return {{bytes(3 * hidden) + 2 * static_cast<double>(hidden), 2}, {}};
+    case SublayerKind::kAttention:
+      return {{bytes(2 * hidden + 2 * (row.heads + row.kv_heads) * row.head_dim), 3},
+              {bytes(3 * hidden), 1}};
+    case SublayerKind::kMlp:
+      return {{bytes(5 * hidden + (row.gated ? 3 : 2) * shape.intermediate_size), 3}, {}};
+    case SublayerKind::kHead: return {{bytes(4 * hidden), 2}, {}};
+  }
+  return {};
+}
+
 ModelShape shape_of(const Row& row) {
   ModelShape shape;
   shape.family = row.name;
@@ -123,6 +140,10 @@ ModelShape shape_of(const Row& row) {
   logits.shares_table = row.tied;
   shape.sublayers.push_back(
       {SublayerKind::kHead, -1, {planned_vector("norm", row.hidden), logits}});
+  for (SublayerShape& sublayer : shape.sublayers) {
+    sublayer.work = work_of(sublayer.kind, row, shape);
+    for (WeightShape& weight : sublayer.weights) weight.is_after_cut = weight.role == "o";
+  }
   shape.note = "a shape to plan with: no family here runs it yet";
   return shape;
 }

@@ -47,6 +47,8 @@ struct WeightShape {
   /// The matrices of all ModelShape::num_experts of its layer, one below the other: a token is
   /// multiplied with experts_per_token of them, a large block touches all.
   bool is_routed_expert = false;
+  /// Used only behind its sublayer's attention, which may be elsewhere.
+  bool is_after_cut = false;
   /// Of a quantised matrix; kPlain: elements of ModelShape::weight_dtype.
   WeightFormat quantised;
   GgufTensor gguf;
@@ -56,11 +58,27 @@ struct WeightShape {
 
 enum class SublayerKind : uint8_t { kEmbed, kAttention, kMlp, kHead };
 
+/// What rows pass through beside products and attention: norms, rotations, activations, additions.
+struct RowWork {
+  double bytes = 0;       ///< of a row, read and written
+  int32_t operators = 0;  ///< each with a start of its own
+
+  bool operator==(const RowWork&) const = default;
+};
+/// Of a sublayer's program, on the sides of its attention; all before where there is none.
+struct SublayerWork {
+  RowWork before_cut;
+  RowWork after_cut;
+
+  bool operator==(const SublayerWork&) const = default;
+};
+
 /// The unit of a pass: loaded, computed for each micro-batch, released.
 struct SublayerShape {
   SublayerKind kind = SublayerKind::kMlp;
   int64_t layer_index = -1;  ///< of kAttention and kMlp; -1 for embed and head
   std::vector<WeightShape> weights;
+  SublayerWork work;
 
   const WeightShape* find(std::string_view role) const noexcept;
 };

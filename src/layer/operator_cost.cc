@@ -1,0 +1,95 @@
+#include "src/layer/operator_cost.h"
+
+namespace sluice {
+
+using Kind = Operator::Kind;
+
+namespace {
+constexpr double kF32 = 4;
+
+struct Columns {
+  int64_t read = 0;
+  int64_t written = 0;
+};
+
+Columns columns_of(const Operator& op, int64_t hidden) {
+  const int64_t out = op.out.cols;
+  switch (op.kind) {
+    case Kind::kGatherTokens:
+    case Kind::kGatherPositions: return {0, out};
+    case Kind::kSetHidden: return {op.in[0].cols, hidden};
+    case Kind::kReadHidden:
+    case Kind::kReadNeededHidden:
+    case Kind::kNormHidden: return {hidden, out};
+    case Kind::kNormHiddenInPlace: return {hidden, hidden};
+    case Kind::kAddToHidden: return {op.in[0].cols + hidden, hidden};
+    case Kind::kNorm:
+    case Kind::kNormHeads:
+    case Kind::kActivate: return {out, out};
+    case Kind::kAdd: return {op.in[0].cols + out, out};
+    case Kind::kRope: {
+      const int64_t rotated = op.heads * 2 * static_cast<int64_t>(op.frequencies.size());
+      return {rotated, rotated};
+    }
+    case Kind::kLinear:
+    case Kind::kSiluMul:
+    case Kind::kAttend:
+    case Kind::kLogits: break;
+  }
+  return {op.in[0].cols + op.in[1].cols + op.in[2].cols, out};
+}
+
+bool is_product(const Operator& op) { return op.kind == Kind::kLinear || op.kind == Kind::kLogits; }
+}  // namespace
+
+OperatorCost operator_cost(const Operator& op, const SublayerShape& sublayer,
+                           const ModelShape& model) {
+  OperatorCost cost;
+  const Columns columns = columns_of(op, model.hidden_size);
+  cost.row_bytes = kF32 * static_cast<double>(columns.read + columns.written);
+  for (const int32_t index : {op.weight, op.bias}) {
+    if (index < 0) continue;
+    const WeightShape& weight = sublayer.weights[static_cast<size_t>(index)];
+    const auto terms = static_cast<double>(weight.rows) * static_cast<double>(weight.cols);
+    if (weight.kind == WeightKind::kTable) {
+      cost.row_bytes += static_cast<double>(model.row_bytes(weight));
+    } else if (weight.kind == WeightKind::kVector) {
+      cost.weight_bytes += kF32 * terms;
+    } else {
+      cost.flops += 2 * terms;
+      cost.weight_bytes += static_cast<double>(model.rows_bytes(weight, weight.rows));
+    }
+  }
+  if (op.kind == Kind::kLogits)
+    cost.row_bytes +=
+        kF32 * static_cast<double>(sublayer.weights[static_cast<size_t>(op.weight)].rows);
+  // q k and the weighted sum of v, for every head.
+  if (op.kind == Kind::kAttend) cost.flops = 4 * static_cast<double>(op.in[0].cols);
+  return cost;
+}
+
+SublayerWork row_work(const LayerProgram& program, const SublayerShape& sublayer,
+                      const ModelShape& model) {
+  SublayerWork work;
+  for (size_t i = 0; i < program.operators.size(); ++i) {
+    const Operator& op = program.operators[i];
+    if (is_product(op) || op.kind == Kind::kAttend) continue;
+    const bool is_after = program.cut >= 0 && static_cast<int32_t>(i) > program.cut;
+    RowWork& side = is_after ? work.after_cut : work.before_cut;
+    side.bytes += operator_cost(op, sublayer, model).row_bytes;
+    ++side.operators;
+  }
+  return work;
+}
+
+void mark_weights_after_cut(const LayerProgram& program, SublayerShape& sublayer) {
+  if (program.cut < 0) return;
+  for (const Operator& op : program.after_cut())
+    for (const int32_t weight : {op.weight, op.bias})
+      if (weight >= 0) sublayer.weights[static_cast<size_t>(weight)].is_after_cut = true;
+  for (const Operator& op : program.before_cut())
+    for (const int32_t weight : {op.weight, op.bias})
+      if (weight >= 0) sublayer.weights[static_cast<size_t>(weight)].is_after_cut = false;
+}
+
+}  // namespace sluice
