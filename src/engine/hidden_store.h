@@ -40,6 +40,8 @@ class HiddenStore {
     int64_t rows;
   };
   std::vector<Piece> pieces(size_t batch, int32_t slot) const;
+  /// Whether every micro-batch's rows are one run that stays where it is.
+  bool stays_in_memory() const noexcept { return host_share_ + disk_share_ <= 0; }
 
   std::span<std::byte> memory() const noexcept { return memory_.span(); }
 

@@ -30,10 +30,11 @@ class LayerOps {
   /// Rows of the table op.weight chosen by position + op.offset.
   virtual void gather_positions(const Operator& op, Rows out) = 0;
 
-  /// The residual stream [rows, hidden_size]: written, read through a norm (or as it is), added to.
+  /// The residual stream [rows, hidden_size]: written, read through a norm (or as it is), added to;
+  /// of norm_hidden `in` may be nothing.
   virtual void set_hidden(Rows in) = 0;
   virtual void read_hidden(Rows out) = 0;
-  virtual void norm_hidden(const Operator& op, Rows out) = 0;
+  virtual void norm_hidden(const Operator& op, Rows in, Rows out) = 0;
   virtual void norm_hidden_in_place(const Operator& op) = 0;
   virtual void add_to_hidden(Rows in) = 0;
   /// Head only: the rows of the residual stream that need logits.
@@ -47,10 +48,10 @@ class LayerOps {
   /// Rotary embedding, half-split, on the heads of in_out at the rows' positions.
   virtual void rope(const Operator& op, Rows in_out) = 0;
   /// Stores k and v in the KV cache and attends causally with q; softmax(q k / sqrt(head_dim)) v.
-  virtual void attend(Rows q, Rows k, Rows v, Rows out) = 0;
+  virtual void attend(const Operator& op, Rows q, Rows k, Rows v, Rows out) = 0;
   virtual void activate(const Operator& op, Rows in_out) = 0;
   /// out = silu(gate) * up; `out` may be `gate`.
-  virtual void silu_mul(Rows gate, Rows up, Rows out) = 0;
+  virtual void silu_mul(const Operator& op, Rows gate, Rows up, Rows out) = 0;
   /// Head only: logits of the rows against the matrix op.weight, handed to whoever asked for them.
   virtual void logits(const Operator& op, Rows in) = 0;
 };

@@ -26,9 +26,28 @@ void copy_rows(void* to, int64_t to_stride, const void* from, int64_t from_strid
 }
 }  // namespace
 
+namespace {
+// Additions and rotations gain nothing from being joined here (docs/perf-notes.md).
+RunnerFusing fusing_of(const RunnerParts& parts) {
+  RunnerFusing fusing;
+  fusing.input_of = [parts](const WeightFormat& format, bool has_own_rows) {
+    const bool is_narrow =
+        parts.compute.compute == kernels::Compute::kBF16 && !parts.takes_f32(format);
+    return ProductInput{is_narrow ? ProductInput::Narrow::k16Bit : ProductInput::Narrow::kNone,
+                        has_own_rows};
+  };
+  fusing.writes_narrow = [](Operator::Kind, const WeightShape&) { return false; };
+  fusing.writes_codes = [parts](Operator::Kind writer, const WeightShape& weight) {
+    return writer == Operator::Kind::kNormHidden &&
+           kernels::RowPreparer::is_for(weight.quantised, 1, parts.compute);
+  };
+  return fusing;
+}
+}  // namespace
+
 LayerRunner::LayerRunner(const RunnerParts& parts, EmulatedDevice* device,
                          std::span<std::byte> workspace, std::span<std::byte> host_workspace)
-    : OperatorRunner(parts),
+    : OperatorRunner(parts, fusing_of(parts)),
       device_(device),
       areas_(split_workspace(need_of(parts), workspace)),
       host_(parts, host_workspace),
@@ -42,31 +61,13 @@ void LayerRunner::run(const Task& task, const MicroBatch& batch, size_t batch_in
   if (task.compute().step == ComputeStep::kHostAttention)
     return host_.attention(task, batch, sublayer_of(task).layer_index);
   begin(task, batch, batch_index, consumer);
-  forget_copies();
   if (rows_ > 0) compute(areas_.rows, kernels::padded_rows(rows_));
   if (device_) device_->finish_compute(started, std::exchange(device_flops_, 0.0));
-}
-
-void LayerRunner::written(const Rows& rows) noexcept {
-  rounded_.written(rows);
-  prepared_.written(rows);
-}
-
-void LayerRunner::set_prepared(const Rows& rows, const WeightFormat& format) noexcept {
-  prepared_.set(rows);
-  prepared_rows_ = rows.rows;
-  prepared_format_ = format;
-}
-
-void LayerRunner::forget_copies() noexcept {
-  rounded_.forget();
-  prepared_.forget();
 }
 
 void LayerRunner::gather(const Operator& op, std::span<const int32_t> ids, Rows out) {
   parts_.weights->gather(static_cast<size_t>(task_.sublayer), static_cast<size_t>(op.weight), ids,
                          out.data, areas_.gather);
-  written(out);
 }
 
 void LayerRunner::gather_tokens(const Operator& op, Rows out) {
@@ -93,7 +94,6 @@ void LayerRunner::read_hidden(Rows out) {
     std::memcpy(to, piece.data, static_cast<size_t>(piece.rows * out.cols) * 4);
     to += piece.rows * out.cols;
   }
-  written(out);
 }
 
 void LayerRunner::read_needed_hidden(Rows out) {
@@ -108,7 +108,6 @@ void LayerRunner::read_needed_hidden(Rows out) {
       row -= piece.rows;
     }
   }
-  written(out);
 }
 
 void LayerRunner::apply_norm(const Operator& op, const float* x, float* y, int64_t rows,
@@ -120,20 +119,18 @@ void LayerRunner::apply_norm(const Operator& op, const float* x, float* y, int64
                         cols, after);
 }
 
-std::optional<kernels::RowPreparer> LayerRunner::preparer_for(const Rows& rows) {
-  for (const WeightShape& weight : sublayer_->weights)
-    if (weight.kind == WeightKind::kMatrix && weight.cols == rows.cols &&
-        kernels::RowPreparer::is_for(weight.quantised, rows.rows, parts_.compute)) {
-      set_prepared(rows, weight.quantised);
-      return kernels::RowPreparer({rows.data, nullptr, rows.rows, rows.cols, rows.stride},
-                                  weight.quantised, parts_.compute, areas_.linear);
-    }
-  return {};
+std::optional<kernels::RowPreparer> LayerRunner::preparer_for(const Operator& op,
+                                                              const Rows& rows) {
+  if (op.codes_for < 0) return {};
+  const WeightFormat& format = sublayer_->weights[static_cast<size_t>(op.codes_for)].quantised;
+  if (!kernels::RowPreparer::is_for(format, rows.rows, parts_.compute)) return {};
+  return kernels::RowPreparer({rows.data, nullptr, rows.rows, rows.cols, rows.stride}, format,
+                              parts_.compute, areas_.linear);
 }
 
-void LayerRunner::norm_hidden(const Operator& op, Rows out) {
-  written(out);
-  const std::optional<kernels::RowPreparer> preparer = preparer_for(out);
+void LayerRunner::norm_hidden(const Operator& op, Rows in, Rows out) {
+  SLUICE_ASSERT(!in.data, "additions stay where they are");
+  const std::optional<kernels::RowPreparer> preparer = preparer_for(op, out);
   kernels::AfterNorm after{preparer ? &*preparer : nullptr};
   float* to = out.data;
   for (const HiddenStore::Piece& piece : hidden_) {
@@ -158,29 +155,27 @@ void LayerRunner::add_to_hidden(Rows in) {
 
 void LayerRunner::norm(const Operator& op, Rows in_out) {
   apply_norm(op, in_out.data, in_out.data, in_out.rows, in_out.cols);
-  written(in_out);
 }
 
 void LayerRunner::add(Rows in_out, Rows in) {
   kernels::add_inplace(in_out.data, in.data, in_out.rows * in_out.cols);
-  written(in_out);
 }
 
-kernels::Activations LayerRunner::activations(Rows in, const WeightFormat& format) {
+kernels::Activations LayerRunner::activations(Rows in, const WeightFormat& format,
+                                              InputCopy narrow) {
   kernels::Activations x{in.data, nullptr, in.rows, in.cols, in.stride};
   if (parts_.compute.compute != kernels::Compute::kBF16 || parts_.takes_f32(format)) return x;
-  if (!rounded_.are(in)) {
+  if (narrow == InputCopy::kMake) {
     SLUICE_ASSERT(in.stride == in.cols, "inputs of linear layers are whole workspace matrices");
     kernels::convert(DType::kF32, in.data, DType::kBF16, areas_.bf16.data(), in.rows * in.cols);
-    rounded_.set(in);
   }
   x.bf16 = reinterpret_cast<const uint16_t*>(areas_.bf16.data());
   return x;
 }
 
-void LayerRunner::multiply(const MatrixView& view, Rows in, const float* bias, float* y,
-                           int64_t ldy) {
-  const kernels::Activations x = activations(in, view.format);
+void LayerRunner::multiply(const MatrixView& view, Rows in, InputCopy narrow, bool is_prepared,
+                           const float* bias, float* y, int64_t ldy) {
+  const kernels::Activations x = activations(in, view.format, narrow);
   const int64_t resident = view.resident_rows;
   Link::Clock::time_point input_arrives;
   if (view.inplace_rows > 0) {
@@ -190,15 +185,13 @@ void LayerRunner::multiply(const MatrixView& view, Rows in, const float* bias, f
   }
   device_flops_ += 2.0 * static_cast<double>(x.m) * static_cast<double>(view.cols) *
                    static_cast<double>(view.rows - view.inplace_rows);
-  // Neighbours (q, k, v; gate, up) share what the first made of their input.
+  // Parts share what the first made of their input, as neighbours do (q, k, v; gate, up).
   const auto product = [&](const std::byte* w, int64_t rows, const float* part_bias, float* to) {
-    const bool is_prepared =
-        prepared_.are(in) && prepared_rows_ == in.rows && prepared_format_ == view.format;
     watch_.product(view.format, x.m, rows, x.k, [&] {
       multiply_rows(x, w, view.format, rows, part_bias, to, ldy, parts_.compute, areas_.linear,
                     is_prepared);
     });
-    set_prepared(in, view.format);
+    is_prepared = true;
   };
   if (resident > 0) product(view.resident, resident, bias, y);
   int64_t row = resident + view.inplace_rows;
@@ -237,8 +230,11 @@ void LayerRunner::linear(const Operator& op, Rows in, Rows out) {
                 "a family's shapes fit together");
   if (parts_.observe_input)
     parts_.observe_input(static_cast<size_t>(task_.sublayer), static_cast<size_t>(op.weight), in);
-  multiply(view, in, vector_or_null(op.bias), out.data, out.stride);
-  written(out);
+  // A norm has prepared them where it could (preparer_for).
+  const bool is_prepared = op.codes == InputCopy::kByProduct ||
+                           (op.codes == InputCopy::kByWriter &&
+                            kernels::RowPreparer::is_for(view.format, in.rows, parts_.compute));
+  multiply(view, in, op.narrow, is_prepared, vector_or_null(op.bias), out.data, out.stride);
 }
 
 void LayerRunner::rope(const Operator& op, Rows in_out) {
@@ -246,20 +242,18 @@ void LayerRunner::rope(const Operator& op, Rows in_out) {
   kernels::rope_inplace(in_out.data, in_out.rows, in_out.stride, static_cast<int>(op.heads),
                         head_dim, static_cast<int>(2 * op.frequencies.size()),
                         batch_->positions.data(), op.frequencies.data(), op.factor);
-  written(in_out);
 }
 
-void LayerRunner::attend(Rows q, Rows k, Rows v, Rows out) {
+void LayerRunner::attend(const Operator& op, Rows q, Rows k, Rows v, Rows out) {
+  SLUICE_ASSERT(op.frequencies.empty(), "rotations stay where they are");
   if (task_.compute().step == ComputeStep::kAfterAttention) {
     std::memcpy(
         out.data,
         parts_.exchange->out(AttentionExchange::Side::kDevice, task_.compute().attention_slot),
         static_cast<size_t>(out.rows * out.cols) * 4);
-    written(out);
     return;
   }
   attend_on_device(q, k, v, out);
-  written(out);
   if (task_.compute().attention_slot < 0) return;
   keep_for_host(q, k, v, out, [](float* to, const Rows& from, int64_t first, int64_t count) {
     for (int64_t row = 0; row < count; ++row)
@@ -331,13 +325,11 @@ void LayerRunner::activate(const Operator& op, Rows in_out) {
     case Activation::kGeluTanh: kernels::gelu_tanh(in_out.data, n); break;
     case Activation::kSilu: kernels::silu(in_out.data, n); break;
   }
-  written(in_out);
 }
 
-void LayerRunner::silu_mul(Rows gate, Rows up, Rows out) {
+void LayerRunner::silu_mul(const Operator&, Rows gate, Rows up, Rows out) {
   kernels::silu_mul(gate.data, gate.stride, up.data, up.stride, out.data, out.stride, gate.rows,
                     gate.cols);
-  written(out);
 }
 
 void LayerRunner::logits(const Operator& op, Rows in) {
@@ -346,8 +338,7 @@ void LayerRunner::logits(const Operator& op, Rows in) {
   for (int64_t begin = 0; begin < in.rows; begin += kLogitRows) {
     const Rows part{in.data + begin * in.stride, std::min(kLogitRows, in.rows - begin), in.cols,
                     in.stride};
-    forget_copies();
-    multiply(view, part, nullptr, out, view.rows);
+    multiply(view, part, InputCopy::kMake, false, nullptr, out, view.rows);
     for (int64_t i = 0; i < part.rows; ++i)
       consumer_->take_logits(*batch_, static_cast<size_t>(begin + i),
                              {out + i * view.rows, static_cast<size_t>(view.rows)});

@@ -28,7 +28,7 @@ class LayerRunner final : public OperatorRunner {
   void gather_positions(const Operator& op, Rows out) override;
   void set_hidden(Rows in) override;
   void read_hidden(Rows out) override;
-  void norm_hidden(const Operator& op, Rows out) override;
+  void norm_hidden(const Operator& op, Rows in, Rows out) override;
   void norm_hidden_in_place(const Operator& op) override;
   void add_to_hidden(Rows in) override;
   void read_needed_hidden(Rows out) override;
@@ -36,22 +36,20 @@ class LayerRunner final : public OperatorRunner {
   void add(Rows in_out, Rows in) override;
   void linear(const Operator& op, Rows in, Rows out) override;
   void rope(const Operator& op, Rows in_out) override;
-  void attend(Rows q, Rows k, Rows v, Rows out) override;
+  void attend(const Operator& op, Rows q, Rows k, Rows v, Rows out) override;
   void activate(const Operator& op, Rows in_out) override;
-  void silu_mul(Rows gate, Rows up, Rows out) override;
+  void silu_mul(const Operator& op, Rows gate, Rows up, Rows out) override;
   void logits(const Operator& op, Rows in) override;
 
   void gather(const Operator& op, std::span<const int32_t> ids, Rows out);
-  /// `rows` have been written: copies of them hold no longer.
-  void written(const Rows& rows) noexcept;
-  void forget_copies() noexcept;
-  void set_prepared(const Rows& rows, const WeightFormat& format) noexcept;
   void apply_norm(const Operator& op, const float* x, float* y, int64_t rows, int64_t cols,
                   const kernels::AfterNorm& after = {}) const;
-  /// Makes int8 rows of `rows` as they are written, where the sublayer's products take them so.
-  std::optional<kernels::RowPreparer> preparer_for(const Rows& rows);
-  kernels::Activations activations(Rows in, const WeightFormat& format);
-  void multiply(const MatrixView& view, Rows in, const float* bias, float* y, int64_t ldy);
+  /// Makes int8 rows of `rows` as they are written, where op.codes_for takes them so.
+  std::optional<kernels::RowPreparer> preparer_for(const Operator& op, const Rows& rows);
+  kernels::Activations activations(Rows in, const WeightFormat& format, InputCopy narrow);
+  /// `is_prepared`: areas_.linear has what such a product makes of its input.
+  void multiply(const MatrixView& view, Rows in, InputCopy narrow, bool is_prepared,
+                const float* bias, float* y, int64_t ldy);
   void multiply_inplace(const MatrixView& view, const kernels::Activations& x, const float* bias,
                         float* y, int64_t ldy, Link::Clock::time_point input_arrives);
   void attend_on_device(Rows q, Rows k, Rows v, Rows out);
@@ -61,9 +59,6 @@ class LayerRunner final : public OperatorRunner {
   WorkspaceAreas areas_;
   HostCompute host_;
   KernelWatch watch_;
-  CopiedRows prepared_;  // what areas_.linear was prepared of
-  int64_t prepared_rows_ = 0;
-  WeightFormat prepared_format_;  // for products with this
   double device_flops_ = 0;
   std::vector<int32_t> ids_;
 };

@@ -1,19 +1,60 @@
 #include "src/engine/operator_runner.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 
 namespace sluice {
 
-void CopiedRows::set(const Rows& rows) noexcept {
-  source_ = rows.data;
-  elements_ = rows.rows * rows.cols;
+namespace {
+std::vector<LayerProgram> fused_programs(const RunnerParts& parts, const RunnerFusing& runner) {
+  std::vector<LayerProgram> out;
+  const ModelShape& shape = parts.model->shape();
+  for (size_t i = 0; i < shape.sublayers.size(); ++i) {
+    const SublayerShape& sublayer = shape.sublayers[i];
+    const auto weight = [&](int32_t index) -> const WeightShape& {
+      return sublayer.weights[static_cast<size_t>(index)];
+    };
+    Fusing fusing;
+    fusing.has_rotating_attention = runner.has_rotating_attention;
+    fusing.input_of = [&](int32_t index) {
+      return runner.input_of(shape.format_of(weight(index)),
+                             parts.weights->has_own_rows(i, static_cast<size_t>(index)));
+    };
+    fusing.writes_narrow = [&](Operator::Kind kind, int32_t index) {
+      return runner.writes_narrow(kind, weight(index));
+    };
+    fusing.writes_codes = [&](Operator::Kind kind, int32_t index) {
+      return runner.writes_codes(kind, weight(index));
+    };
+    out.push_back(fused(parts.model->family().program(i), sublayer, fusing));
+  }
+  return out;
+}
+}  // namespace
+
+OperatorRunner::Programs::Programs(std::vector<LayerProgram> all) {
+  for (LayerProgram& program : all) {
+    const auto found = std::find(distinct.begin(), distinct.end(), program);
+    of.push_back(static_cast<size_t>(found - distinct.begin()));
+    if (found == distinct.end()) distinct.push_back(std::move(program));
+  }
 }
 
-void CopiedRows::written(const Rows& rows) noexcept {
-  if (!source_) return;
-  const float* end = rows.data + (rows.rows - 1) * rows.stride + rows.cols;
-  if (rows.data < source_ + elements_ && source_ < end) source_ = nullptr;
+OperatorRunner::OperatorRunner(const RunnerParts& parts, const RunnerFusing& fusing)
+    : parts_(parts),
+      programs_(fused_programs(parts, fusing)),
+      of_one_batch_(fusing.puts_off_additions && parts.hidden->stays_in_memory()
+                        ? with_additions_put_off(fused_programs(parts, fusing),
+                                                 parts.model->shape().hidden_size)
+                        : std::vector<LayerProgram>{}) {}
+
+const LayerProgram& OperatorRunner::program() const {
+  const Programs& programs =
+      batch_->is_alone && !of_one_batch_.of.empty() ? of_one_batch_ : programs_;
+  return programs.distinct[programs.of[static_cast<size_t>(task_.sublayer)]];
 }
 
 Rows OperatorRunner::rows_of(const View& view) const {
@@ -29,7 +70,7 @@ Rows heads_as_rows(const Rows& rows, int64_t heads) {
 }  // namespace
 
 void OperatorRunner::compute(std::span<std::byte> area, int64_t padded_rows) {
-  const LayerProgram& program = parts_.model->family().program(static_cast<size_t>(task_.sublayer));
+  const LayerProgram& program = this->program();
   slots_.clear();
   SLUICE_ASSERT(program.columns() * padded_rows * 4 <= std::ssize(area), "the plan sizes it");
   for (size_t slot = 0; slot < program.slots.size(); ++slot)
@@ -51,7 +92,7 @@ void OperatorRunner::execute(const Operator& op) {
     case Kind::kSetHidden: return set_hidden(in);
     case Kind::kReadHidden: return read_hidden(out);
     case Kind::kReadNeededHidden: return read_needed_hidden(out);
-    case Kind::kNormHidden: return norm_hidden(op, out);
+    case Kind::kNormHidden: return norm_hidden(op, in, out);
     case Kind::kNormHiddenInPlace: return norm_hidden_in_place(op);
     case Kind::kAddToHidden: return add_to_hidden(in);
     case Kind::kNorm: return norm(op, out);
@@ -59,9 +100,9 @@ void OperatorRunner::execute(const Operator& op) {
     case Kind::kAdd: return add(out, in);
     case Kind::kLinear: return linear(op, in, out);
     case Kind::kRope: return rope(op, out);
-    case Kind::kAttend: return attend(in, rows_of(op.in[1]), rows_of(op.in[2]), out);
+    case Kind::kAttend: return attend(op, in, rows_of(op.in[1]), rows_of(op.in[2]), out);
     case Kind::kActivate: return activate(op, out);
-    case Kind::kSiluMul: return silu_mul(in, rows_of(op.in[1]), out);
+    case Kind::kSiluMul: return silu_mul(op, in, rows_of(op.in[1]), out);
     case Kind::kLogits: return logits(op, in);
   }
 }
@@ -75,7 +116,6 @@ void OperatorRunner::begin(const Task& task, const MicroBatch& batch, size_t bat
   hidden_ = parts_.hidden->pieces(batch_index, task.compute().activation_slot);
   rows_ = sublayer_->kind == SublayerKind::kHead ? static_cast<int64_t>(batch.needed_rows.size())
                                                  : batch.rows();
-  rounded_.forget();
 }
 
 const float* OperatorRunner::vector_or_null(int32_t weight) const {

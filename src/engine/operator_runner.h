@@ -1,13 +1,14 @@
 #pragma once
 // What every runner of LayerOps does alike, whatever it computes on: which task and micro-batch are
-// at hand, where its weights, pages and rows are, which rows have a rounded copy, and which
-// operators of the sublayer's program the task asks for: all, or those on one side of attention on
-// the host. One thread at a time.
+// at hand, where its weights, pages and rows are, and which operators of the sublayer's program the
+// task asks for: all, or those on one side of attention on the host. Programs are fused once for
+// what the runner can do. One thread at a time.
 #include <functional>
 #include <span>
 #include <vector>
 
 #include "src/engine/sublayer_runner.h"
+#include "src/layer/fuse.h"
 
 namespace sluice {
 
@@ -17,18 +18,14 @@ struct ChunkPages {
   size_t first_page;
 };
 
-/// Which rows a copy for products was made of, until their memory is written.
-class CopiedRows {
- public:
-  void set(const Rows& rows) noexcept;
-  bool are(const Rows& rows) const noexcept { return source_ == rows.data; }
-  void forget() noexcept { source_ = nullptr; }
-  /// `rows` have been written.
-  void written(const Rows& rows) noexcept;
-
- private:
-  const float* source_ = nullptr;
-  int64_t elements_ = 0;
+/// What a runner does of the things that programs can be fused for.
+struct RunnerFusing {
+  bool has_rotating_attention = false;
+  /// Additions go into norms where the pass is one micro-batch whose rows stay in memory.
+  bool puts_off_additions = false;
+  std::function<ProductInput(const WeightFormat&, bool has_own_rows)> input_of;
+  std::function<bool(Operator::Kind writer, const WeightShape&)> writes_narrow;
+  std::function<bool(Operator::Kind writer, const WeightShape&)> writes_codes;
 };
 
 class OperatorRunner : public SublayerRunner, protected LayerOps {
@@ -37,7 +34,7 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   int64_t exchanged_up_bytes() const noexcept final { return exchanged_up_; }
 
  protected:
-  explicit OperatorRunner(const RunnerParts& parts) : parts_(parts) {}
+  OperatorRunner(const RunnerParts& parts, const RunnerFusing& fusing);
 
   const SublayerShape& sublayer_of(const Task& task) const {
     return parts_.model->shape().sublayers[static_cast<size_t>(task.sublayer)];
@@ -68,16 +65,24 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   LogitsConsumer* consumer_ = nullptr;
   Task task_;
   std::vector<HiddenStore::Piece> hidden_;
-  int64_t rows_ = 0;    // of slots
-  CopiedRows rounded_;  // what has a copy of 16 bits
+  int64_t rows_ = 0;  // of slots
   int64_t exchanged_down_ = 0;
   int64_t exchanged_up_ = 0;
   std::vector<std::byte*> page_addresses_;
 
  private:
+  // Programs of a pass's sublayers, equal ones once.
+  struct Programs {
+    std::vector<LayerProgram> distinct;
+    std::vector<size_t> of;  // [sublayer]
+    explicit Programs(std::vector<LayerProgram> all);
+  };
+  const LayerProgram& program() const;
   Rows rows_of(const View& view) const;
   void execute(const Operator& op);
 
+  Programs programs_;
+  Programs of_one_batch_;    // for passes of one micro-batch
   std::vector<Rows> slots_;  // of the program at hand
 };
 

@@ -330,6 +330,11 @@ MatrixView WeightStore::matrix(size_t sublayer, size_t weight,
   return view;
 }
 
+bool WeightStore::has_own_rows(size_t sublayer, size_t weight) const noexcept {
+  return weights_[sublayer][weight].split.inplace <
+         model_.shape().sublayers[sublayer].weights[weight].rows;
+}
+
 const float* WeightStore::vector(size_t sublayer, size_t weight) const {
   return vectors_.as<float>() + weights_[sublayer][weight].resident_offset;
 }

@@ -82,6 +82,8 @@ class WeightStore {
 
   /// The matrix; the sublayer's parts lie in the ring at `part_offsets`.
   MatrixView matrix(size_t sublayer, size_t weight, std::span<const int64_t> part_offsets) const;
+  /// Whether some of a matrix's rows are multiplied where it is computed, not in place.
+  bool has_own_rows(size_t sublayer, size_t weight) const noexcept;
   /// The vector in f32.
   const float* vector(size_t sublayer, size_t weight) const;
   /// Rows [0, rows) of a table, where they are computed.

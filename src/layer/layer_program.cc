@@ -26,7 +26,8 @@ bool Operator::is_in_place() const noexcept {
 bool Operator::operator==(const Operator& other) const noexcept {
   const auto plain = [](const Operator& one) {
     return std::tie(one.kind, one.out, one.in, one.weight, one.bias, one.norm, one.activation,
-                    one.eps, one.offset, one.heads, one.factor);
+                    one.eps, one.offset, one.heads, one.factor, one.narrow_for, one.codes_for,
+                    one.narrow, one.codes);
   };
   return plain(*this) == plain(other) && frequencies.data() == other.frequencies.data() &&
          frequencies.size() == other.frequencies.size();

@@ -26,6 +26,10 @@ struct View {
 bool overlap(const View& a, const View& b) noexcept;
 bool covers(const View& outer, const View& inner) noexcept;
 
+/// Who has made the copy of its input rows that a product takes: nobody yet, the operator that
+/// wrote them, or a product before.
+enum class InputCopy : uint8_t { kMake, kByWriter, kByProduct };
+
 struct Operator {
   enum class Kind : uint8_t {
     kGatherTokens,       ///< out = rows of the table `weight` by token id
@@ -33,7 +37,7 @@ struct Operator {
     kSetHidden,          ///< the residual stream [rows, hidden_size] = in
     kReadHidden,         ///< out = the residual stream
     kReadNeededHidden,   ///< head only: out = its rows that need logits
-    kNormHidden,         ///< out = norm of the residual stream
+    kNormHidden,         ///< out = norm of the residual stream (+ in, which is added to it first)
     kNormHiddenInPlace,  ///< the residual stream = norm of itself
     kAddToHidden,        ///< the residual stream += in
     kNorm,               ///< out = norm of out
@@ -43,7 +47,8 @@ struct Operator {
     kRope,    ///< out rotated, half-split, `heads` heads at the rows' positions (RoFormer,
               ///< arXiv:2104.09864)
     kAttend,  ///< K and V (in[1], in[2]) into the KV cache, causally attended with q (in[0]): out =
-              ///< softmax(q k / sqrt(head_dim)) v
+              ///< softmax(q k / sqrt(head_dim)) v; with frequencies q and k are rotated before,
+              ///< `heads` heads of q
     kActivate,  ///< out = activation(out)
     kSiluMul,   ///< out = silu(in[0]) * in[1]; out may be in[0]
     kLogits     ///< head only: in W^T to whoever asked for logits
@@ -61,7 +66,13 @@ struct Operator {
   int64_t heads = 0;
   float factor = 1;                    ///< of kRope: of the rotated values
   std::span<const float> frequencies;  ///< of kRope: inverse, [rotated columns / 2]; the family's
+  // Put in by fused() (src/layer/fuse.h).
+  int32_t narrow_for = -1;  ///< copies of `out` that are made with it: as the product with this
+  int32_t codes_for = -1;   ///< matrix takes them, in 16 bits or as codes
+  InputCopy narrow = InputCopy::kMake;  ///< of a product: the copies that it takes
+  InputCopy codes = InputCopy::kMake;
 
+  bool is_product() const noexcept { return kind == Kind::kLinear || kind == Kind::kLogits; }
   /// Whether it reads `out` before it writes it.
   bool is_in_place() const noexcept;
   bool operator==(const Operator& other) const noexcept;

@@ -19,8 +19,9 @@ Columns columns_of(const Operator& op, int64_t hidden) {
     case Kind::kGatherPositions: return {0, out};
     case Kind::kSetHidden: return {op.in[0].cols, hidden};
     case Kind::kReadHidden:
-    case Kind::kReadNeededHidden:
-    case Kind::kNormHidden: return {hidden, out};
+    case Kind::kReadNeededHidden: return {hidden, out};
+    case Kind::kNormHidden:
+      return {hidden + op.in[0].cols, out + (op.in[0].slot >= 0 ? hidden : 0)};
     case Kind::kNormHiddenInPlace: return {hidden, hidden};
     case Kind::kAddToHidden: return {op.in[0].cols + hidden, hidden};
     case Kind::kNorm:
@@ -39,7 +40,6 @@ Columns columns_of(const Operator& op, int64_t hidden) {
   return {op.in[0].cols + op.in[1].cols + op.in[2].cols, out};
 }
 
-bool is_product(const Operator& op) { return op.kind == Kind::kLinear || op.kind == Kind::kLogits; }
 }  // namespace
 
 OperatorCost operator_cost(const Operator& op, const SublayerShape& sublayer,
@@ -73,7 +73,7 @@ SublayerWork row_work(const LayerProgram& program, const SublayerShape& sublayer
   SublayerWork work;
   for (size_t i = 0; i < program.operators.size(); ++i) {
     const Operator& op = program.operators[i];
-    if (is_product(op) || op.kind == Kind::kAttend) continue;
+    if (op.is_product() || op.kind == Kind::kAttend) continue;
     const bool is_after = program.cut >= 0 && static_cast<int32_t>(i) > program.cut;
     RowWork& side = is_after ? work.after_cut : work.before_cut;
     side.bytes += operator_cost(op, sublayer, model).row_bytes;

@@ -99,6 +99,36 @@ TEST(OperatorCosts, AreWhatPlainLoopsTouch) {
   }
 }
 
+// The addition that a norm has taken over costs what it did, but the stream is read once.
+TEST(OperatorCosts, OfANormThatAdds) {
+  const auto model = make_family_model(ModelConfig(kModels[0], "config.json"));
+  const SublayerShape& mlp = model->shape().sublayers[2];
+  Operator norm = model->program(2).operators.front();
+  const double alone = operator_cost(norm, mlp, model->shape()).row_bytes;
+  norm.in[0] = {0, 0, 16};
+  EXPECT_EQ(operator_cost(norm, mlp, model->shape()).row_bytes, alone + 4 * 2 * 16);
+}
+
+TEST(OperatorCosts, AWeightOfBothSidesIsNotBehindTheCut) {
+  SublayerShape sublayer{SublayerKind::kAttention, 0, {}};
+  for (const char* role : {"both", "behind"}) {
+    WeightShape& weight = sublayer.weights.emplace_back();
+    weight.role = role;
+    weight.rows = weight.cols = 16;
+  }
+  LayerBuilder layer(sublayer, 16);
+  const View x = layer.workspace(16), q = layer.workspace(16), attended = layer.workspace(16);
+  layer.read_hidden(x);
+  layer.linear("both", "", x, q);
+  layer.attend(q, q, q, attended);
+  layer.linear("behind", "", attended, x);
+  layer.linear("both", "", x, attended);
+  layer.add_to_hidden(attended);
+  mark_weights_after_cut(layer.take(), sublayer);
+  EXPECT_FALSE(sublayer.weights[0].is_after_cut);
+  EXPECT_TRUE(sublayer.weights[1].is_after_cut);
+}
+
 TEST(OperatorCosts, OfAllProductsAreTheModels) {
   for (const char* config : kModels) {
     const auto model = make_family_model(ModelConfig(config, "config.json"));

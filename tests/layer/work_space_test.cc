@@ -60,7 +60,7 @@ LayerProgram random_program(Random& random, int64_t& columns) {
   const size_t operators = 2 + random.below(10);
   for (size_t i = 0; i < operators; ++i) {
     const View in = random.of(written);
-    switch (random.below(6)) {
+    switch (random.below(7)) {
       case 0: layer.activate(Activation::kSilu, in); break;
       case 1: layer.silu_mul(in, in, in); break;
       case 2:
@@ -69,6 +69,15 @@ LayerProgram random_program(Random& random, int64_t& columns) {
       case 3:
         if (in.cols == kHidden) layer.norm_hidden({NormKind::kLayer, "", "", 1e-5f}, in);
         break;
+      case 4: {  // two products side by side
+        const View wide = slot(40 + 16);
+        const std::string cols = "x" + std::to_string(in.cols);
+        layer.linear("40" + cols, "", in, wide.columns(0, 40));
+        layer.linear("16" + cols, "", in, wide.columns(40, 16));
+        layer.activate(Activation::kSilu, wide);
+        written.push_back(wide.columns(0, 40));
+        break;
+      }
       default: {
         View out = random.below(2) ? random.of(written) : View{};
         if (out.slot < 0 || out.slot == in.slot) written.push_back(out = slot(random.of(kWidths)));

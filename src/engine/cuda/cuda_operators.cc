@@ -29,87 +29,38 @@ cuda::Rows16 CudaRunner::narrow_area(int64_t cols) const noexcept {
   return {reinterpret_cast<uint16_t*>(areas_.narrow.data()), narrow_stride(cols), narrow_type_};
 }
 
-bool CudaRunner::multiplies_int8(const WeightFormat& format) const noexcept {
-  return parts_.compute.activations == kernels::ActivationFormat::kInt8 &&
-         kernels::takes_int8_activations(format);
-}
-
-bool CudaRunner::multiplies_fp8(const WeightFormat& format) const noexcept {
-  return parts_.compute.activations == kernels::ActivationFormat::kFp8 &&
-         kernels::takes_fp8_activations(format);
-}
-
-void CudaRunner::forget_copies() noexcept {
-  rounded_.forget();
-  coded_.forget();
-}
-
-void CudaRunner::written(const Rows& rows, const cuda::RowCopies& copies) noexcept {
-  rounded_.written(rows);
-  coded_.written(rows);
-  if (copies.narrow.data) {
-    rounded_.set(rows);
-    narrow_is_fp8_ = false;
-  }
-  if (copies.int8.codes) coded_.set(rows);
-}
-
-cuda::RowCopies CudaRunner::copies_of(const Rows& rows) {
+cuda::RowCopies CudaRunner::copies_of(const Operator& op, const Rows& rows) const {
   cuda::RowCopies copies;
-  for (const WeightShape& weight : sublayer_->weights) {
-    // Rounding to fp8 wants all of a row first: done where it is multiplied.
-    if (weight.kind != WeightKind::kMatrix || weight.cols != rows.cols ||
-        multiplies_fp8(weight.quantised))
-      continue;
-    // What was copied before is overwritten, whatever rows it was of.
-    if (multiplies_int8(weight.quantised) && !copies.int8.codes) {
-      coded_.forget();
-      coded_format_ = weight.quantised;
-      copies.int8 = cuda::int8_rows(coded_format_, rows.rows, rows.cols, areas_.codes.data());
-    } else if (!multiplies_int8(weight.quantised) && !copies.narrow.data) {
-      rounded_.forget();
-      copies.narrow = narrow_area(rows.cols);
-    }
-  }
+  if (op.narrow_for >= 0) copies.narrow = narrow_area(rows.cols);
+  if (op.codes_for >= 0)
+    copies.int8 = cuda::int8_rows(sublayer_->weights[static_cast<size_t>(op.codes_for)].quantised,
+                                  rows.rows, rows.cols, areas_.codes.data());
   return copies;
 }
 
-// A whole row's scale wants all of the row: quantised where it is multiplied.
-cuda::RowCopies CudaRunner::sliced_copies_of(const Rows& rows) {
-  cuda::RowCopies copies = copies_of(rows);
-  if (!cuda::can_quantise_slices(copies.int8)) copies.int8 = {};
-  return copies;
-}
-
-cuda::Rows16 CudaRunner::narrowed(Rows in, bool as_fp8) {
+cuda::Rows16 CudaRunner::narrowed(Rows in, Made& made, bool as_fp8) {
   cuda::Rows16 copy = narrow_area(in.cols);
   // bf16 holds what was rounded to fp8 exactly, whatever its magnitude.
   if (as_fp8 && device_.properties().has_bf16) copy.type = DType::kBF16;
-  if (rounded_.are(in) && narrow_is_fp8_ == as_fp8) return copy;
+  if (std::exchange(made.narrow, true)) return copy;
   if (as_fp8)
     cuda::round_rows_to_fp8(in.data, shape_of(in), {}, copy, stream());
   else
     cuda::copy_rows_for_products(in.data, shape_of(in), {copy, {}}, stream());
-  rounded_.set(in);
-  narrow_is_fp8_ = as_fp8;
   return copy;
 }
 
-cuda::Fp8Rows CudaRunner::fp8_codes(Rows in, const WeightFormat& format) {
+cuda::Fp8Rows CudaRunner::fp8_codes(Rows in, const WeightFormat& format, Made& made) {
   const cuda::Fp8Rows copy = cuda::fp8_rows(format, in.rows, in.cols, areas_.codes.data());
-  if (coded_.are(in) && coded_format_ == format) return copy;
+  if (std::exchange(made.codes, true)) return copy;
   cuda::round_rows_to_fp8(in.data, shape_of(in), copy, {}, stream());
-  coded_format_ = format;
-  coded_.set(in);
   return copy;
 }
 
-cuda::Int8Rows CudaRunner::quantised(Rows in, const WeightFormat& format) {
+cuda::Int8Rows CudaRunner::quantised(Rows in, const WeightFormat& format, Made& made) {
   const cuda::Int8Rows copy = cuda::int8_rows(format, in.rows, in.cols, areas_.codes.data());
-  if (coded_.are(in) && coded_format_ == format) return copy;
+  if (std::exchange(made.codes, true)) return copy;
   cuda::copy_rows_for_products(in.data, shape_of(in), {{}, copy}, stream());
-  coded_format_ = format;
-  coded_.set(in);
   return copy;
 }
 
@@ -120,7 +71,6 @@ void CudaRunner::gather(size_t weight, std::span<const int32_t> ids, const int32
   if (table.rows < sublayer_->weights[weight].rows) return gather_below(weight, ids, offset, out);
   cuda::gather_rows(table.data, table.dtype, out.cols, on_device, offset, out.rows, out.data,
                     stream());
-  written(out);
 }
 
 // Rows that the device has are gathered there; the others come from the host, one by one where they
@@ -155,7 +105,6 @@ void CudaRunner::gather_below(size_t weight, std::span<const int32_t> ids, int32
   }
   // Staging is used again by the next table of this task.
   if (!below.empty()) settle_stream();
-  written(out);
 }
 
 void CudaRunner::gather_tokens(const Operator& op, Rows out) {
@@ -167,13 +116,6 @@ void CudaRunner::gather_positions(const Operator& op, Rows out) {
          static_cast<int32_t>(op.offset), out);
 }
 
-void CudaRunner::settle_hidden() {
-  const Addition addition = std::exchange(addition_, {});
-  if (addition.hidden)
-    cuda::add_inplace(addition.hidden, addition.in.data, addition.in.rows * addition.in.cols,
-                      stream());
-}
-
 void CudaRunner::set_hidden(Rows in) {
   const float* from = in.data;
   for (const HiddenStore::Piece& piece : hidden_) {
@@ -183,21 +125,18 @@ void CudaRunner::set_hidden(Rows in) {
 }
 
 void CudaRunner::read_hidden(Rows out) {
-  settle_hidden();
   float* to = out.data;
   for (const HiddenStore::Piece& piece : hidden_) {
     cuda::copy_on_device(to, piece.data, piece.rows * out.cols * 4, stream());
     to += piece.rows * out.cols;
   }
-  written(out);
 }
 
 void CudaRunner::read_needed_hidden(Rows out) {
-  settle_hidden();
   if (hidden_.front().rows == batch_->rows()) {
     cuda::gather_rows(hidden_.front().data, DType::kF32, out.cols, tables_.needed(*batch_), 0,
                       out.rows, out.data, stream());
-    return written(out);
+    return;
   }
   int64_t first = 0;  // row of the micro-batch that the piece begins with
   int64_t done = 0;
@@ -211,7 +150,6 @@ void CudaRunner::read_needed_hidden(Rows out) {
     done += static_cast<int64_t>(ids.size());
     first += piece.rows;
   }
-  written(out);
 }
 
 void CudaRunner::apply_norm(const Operator& op, const cuda::NormRows& rows) {
@@ -221,15 +159,11 @@ void CudaRunner::apply_norm(const Operator& op, const cuda::NormRows& rows) {
     cuda::layer_norm(rows, vector_or_null(op.weight), vector_or_null(op.bias), op.eps, stream());
 }
 
-// The addition of the sublayer before and the copies that products take are made in the same pass.
-void CudaRunner::norm_hidden(const Operator& op, Rows out) {
-  const Addition addition = std::exchange(addition_, {});
-  SLUICE_ASSERT(
-      !addition.hidden || (hidden_.size() == 1 && addition.hidden == hidden_.front().data),
-      "a micro-batch's rows stay where they are during a pass");
-  const cuda::RowCopies all = copies_of(out);
+void CudaRunner::norm_hidden(const Operator& op, Rows in, Rows out) {
+  SLUICE_ASSERT(!in.data || hidden_.size() == 1, "additions are put off where rows are one run");
+  const cuda::RowCopies all = copies_of(op, out);
   cuda::NormRows rows;
-  rows.addend = addition.in.data;
+  rows.addend = in.data;
   rows.y = out.data;
   rows.copies = all;
   for (const HiddenStore::Piece& piece : hidden_) {
@@ -242,23 +176,15 @@ void CudaRunner::norm_hidden(const Operator& op, Rows out) {
     rows.copies.int8.codes += piece.rows * all.int8.columns;
     rows.copies.int8.scales += piece.rows;
   }
-  written(out, all);
 }
 
 void CudaRunner::norm_hidden_in_place(const Operator& op) {
-  settle_hidden();
   const int64_t cols = parts_.model->shape().hidden_size;
   for (const HiddenStore::Piece& piece : hidden_)
     apply_norm(op, {piece.data, nullptr, piece.data, {piece.rows, cols, cols}, {}});
 }
 
-// Left to the next sublayer's norm where the rows stay in one place: `in` is not written before it.
 void CudaRunner::add_to_hidden(Rows in) {
-  settle_hidden();
-  if (hidden_.size() == 1 && task_.compute().activation_slot < 0) {
-    addition_ = {hidden_.front().data, in, batch_, task_.sublayer};
-    return;
-  }
   const float* from = in.data;
   for (const HiddenStore::Piece& piece : hidden_) {
     cuda::add_inplace(piece.data, from, piece.rows * in.cols, stream());
@@ -267,33 +193,29 @@ void CudaRunner::add_to_hidden(Rows in) {
 }
 
 void CudaRunner::norm(const Operator& op, Rows in_out) {
-  settle_rotations();
-  // No product takes heads as rows.
-  const cuda::RowCopies copies = in_out.rows == rows_ ? copies_of(in_out) : cuda::RowCopies{};
+  const cuda::RowCopies copies = copies_of(op, in_out);
   apply_norm(op, {in_out.data, nullptr, in_out.data, shape_of(in_out), copies});
-  written(in_out, copies);
 }
 
 void CudaRunner::add(Rows in_out, Rows in) {
   cuda::add_inplace(in_out.data, in.data, in_out.rows * in_out.cols, stream());
-  written(in_out);
 }
 
-void CudaRunner::multiply_rows(const MatrixView& view, Rows in, const std::byte* w, int64_t rows,
-                               const float* bias, float* y, int64_t ldy) {
+void CudaRunner::multiply_rows(const MatrixView& view, Rows in, Made& made, const std::byte* w,
+                               int64_t rows, const float* bias, float* y, int64_t ldy) {
   const WeightFormat& format = view.format;
   if (!format.is_quantised()) {
     if (format.dtype == DType::kF32)
       return dense_.run(DType::kF32, in.data, in.stride, in.rows, in.cols, w, rows, bias, y, ldy,
                         stream());
-    const cuda::Rows16 x = narrowed(in);
+    const cuda::Rows16 x = narrowed(in, made);
     return dense_.run(x.type, x.data, x.stride, in.rows, in.cols, w, rows, bias, y, ldy, stream());
   }
-  if (multiplies_int8(format)) return multiply_int8(format, in, w, rows, bias, y, ldy);
+  if (multiplies_int8(format)) return multiply_int8(format, in, made, w, rows, bias, y, ldy);
   const bool is_fp8 = multiplies_fp8(format);
   if (is_fp8 && need_.has_fp8 && cuda::is_dense_codes(format, in.rows, in.cols))
-    return multiply_dense_codes(format, in, w, rows, bias, y, ldy);
-  const cuda::Rows16 x = narrowed(in, is_fp8);
+    return multiply_dense_codes(format, in, made, w, rows, bias, y, ldy);
+  const cuda::Rows16 x = narrowed(in, made, is_fp8);
   if (in.rows < cuda::kFewestDenseRows) {
     const cuda::LinearPlan plan =
         cuda::plan_linear_quantised(format, in.rows, rows, in.cols, need_.multiprocessors);
@@ -315,21 +237,22 @@ void CudaRunner::multiply_rows(const MatrixView& view, Rows in, const std::byte*
   }
 }
 
-void CudaRunner::multiply_int8(const WeightFormat& format, Rows in, const std::byte* w,
+void CudaRunner::multiply_int8(const WeightFormat& format, Rows in, Made& made, const std::byte* w,
                                int64_t rows, const float* bias, float* y, int64_t ldy) {
   if (cuda::is_dense_codes(format, in.rows, in.cols))
-    return multiply_dense_codes(format, in, w, rows, bias, y, ldy);
+    return multiply_dense_codes(format, in, made, w, rows, bias, y, ldy);
   const cuda::Int8LinearPlan plan =
       cuda::plan_linear_int8(format, in.rows, rows, in.cols, need_.multiprocessors);
   SLUICE_ASSERT(plan.workspace_floats * 4 <= static_cast<int64_t>(areas_.linear.size()),
                 "the plan sizes partial sums");
-  cuda::linear_int8(quantised(in, format), in.rows, in.cols, w, format, rows, bias, y, ldy, plan,
-                    split_space(), stream());
+  cuda::linear_int8(quantised(in, format, made), in.rows, in.cols, w, format, rows, bias, y, ldy,
+                    plan, split_space(), stream());
 }
 
 // A slab of codes and its products at a time.
-void CudaRunner::multiply_dense_codes(const WeightFormat& format, Rows in, const std::byte* w,
-                                      int64_t rows, const float* bias, float* y, int64_t ldy) {
+void CudaRunner::multiply_dense_codes(const WeightFormat& format, Rows in, Made& made,
+                                      const std::byte* w, int64_t rows, const float* bias, float* y,
+                                      int64_t ldy) {
   const int64_t columns = format.padded_columns(in.cols);
   const int64_t step = std::min(
       round_up(rows, WeightFormat::kPanelRows),
@@ -349,14 +272,14 @@ void CudaRunner::multiply_dense_codes(const WeightFormat& format, Rows in, const
     }
   };
   if (format.encoding == Encoding::kInt8) {
-    const cuda::Int8Rows x = quantised(in, format);
+    const cuda::Int8Rows x = quantised(in, format, made);
     auto* products = reinterpret_cast<int32_t*>(sums);
     multiply_slabs(x, products, [&](int64_t count) {
       dense_.run_int8(x.codes, in.rows, columns, reinterpret_cast<int8_t*>(codes), count, products,
                       stream());
     });
   } else {
-    const cuda::Fp8Rows x = fp8_codes(in, format);
+    const cuda::Fp8Rows x = fp8_codes(in, format, made);
     auto* products = reinterpret_cast<float*>(sums);
     multiply_slabs(x, products, [&](int64_t count) {
       dense_.run_fp8(x.codes, in.rows, columns, reinterpret_cast<uint8_t*>(codes), count, products,
@@ -365,7 +288,7 @@ void CudaRunner::multiply_dense_codes(const WeightFormat& format, Rows in, const
   }
 }
 
-void CudaRunner::multiply(const MatrixView& view, Rows in, const float* bias, float* y,
+void CudaRunner::multiply(const MatrixView& view, Rows in, Made made, const float* bias, float* y,
                           int64_t ldy) {
   const bool has_inplace = view.inplace_rows > 0;
   const bool takes_bf16 = parts_.compute.compute == kernels::Compute::kBF16;
@@ -380,10 +303,10 @@ void CudaRunner::multiply(const MatrixView& view, Rows in, const float* bias, fl
     input_is_down_.record(stream());
   }
   if (view.resident_rows > 0)
-    multiply_rows(view, in, view.resident, view.resident_rows, bias, y, ldy);
+    multiply_rows(view, in, made, view.resident, view.resident_rows, bias, y, ldy);
   int64_t row = view.resident_rows + view.inplace_rows;
   for (const StreamedRows& part : view.streamed) {
-    multiply_rows(view, in, part.data, part.rows, bias ? bias + row : nullptr, y + row, ldy);
+    multiply_rows(view, in, made, part.data, part.rows, bias ? bias + row : nullptr, y + row, ldy);
     row += part.rows;
   }
   if (!has_inplace) return;
@@ -404,60 +327,29 @@ void CudaRunner::multiply(const MatrixView& view, Rows in, const float* bias, fl
 }
 
 void CudaRunner::linear(const Operator& op, Rows in, Rows out) {
-  // What waits for a norm or for attention, in a family that has none there.
-  settle_hidden();
-  settle_rotations();
   const MatrixView view = matrix(op.weight);
   SLUICE_ASSERT(view.cols == in.cols && view.rows == out.cols && in.rows == out.rows,
                 "a family's shapes fit together");
-  multiply(view, in, vector_or_null(op.bias), out.data, out.stride);
-  written(out);
+  multiply(view, in, made_of(op), vector_or_null(op.bias), out.data, out.stride);
 }
 
-void CudaRunner::rope(const Operator& op, Rows in_out) {
-  rotations_.push_back({in_out, op.heads, op.frequencies, op.factor});
-  written(in_out);
+void CudaRunner::rope(const Operator& op, Rows in_out) { rotate(op, in_out, op.heads); }
+
+void CudaRunner::rotate(const Operator& op, const Rows& rows, int64_t heads) {
+  cuda::rope_inplace(rows.data, shape_of(rows), static_cast<int>(heads),
+                     static_cast<int>(2 * op.frequencies.size()), tables_.positions(*batch_),
+                     constant(op.frequencies), op.factor, stream());
 }
 
-void CudaRunner::settle_rotations() {
-  for (const Rotation& rotation : rotations_)
-    cuda::rope_inplace(
-        rotation.rows.data, shape_of(rotation.rows), static_cast<int>(rotation.heads),
-        static_cast<int>(2 * rotation.inverse_frequencies.size()), tables_.positions(*batch_),
-        constant(rotation.inverse_frequencies), rotation.factor, stream());
-  rotations_.clear();
-}
-
-cuda::Rotation CudaRunner::take_rotation(const Rows& q, const Rows& k) {
-  const auto is_of = [&](const Rotation& rotation, const Rows& rows, int64_t heads) {
-    return rotation.rows.data == rows.data && rotation.rows.cols == rows.cols &&
-           rotation.heads == heads &&
-           rotation.inverse_frequencies.data() == rotations_.front().inverse_frequencies.data() &&
-           rotation.factor == rotations_.front().factor;
-  };
-  if (rotations_.size() != 2 || q.stride != k.stride ||
-      !is_of(rotations_[0], q, parts_.attention.num_heads) ||
-      !is_of(rotations_[1], k, parts_.attention.num_kv_heads)) {
-    settle_rotations();
-    return {};
-  }
-  const Rotation rotation = rotations_.front();
-  rotations_.clear();
-  return {q.data, tables_.positions(*batch_), constant(rotation.inverse_frequencies),
-          static_cast<int>(2 * rotation.inverse_frequencies.size()), rotation.factor};
-}
-
-void CudaRunner::attend(Rows q, Rows k, Rows v, Rows out) {
+void CudaRunner::attend(const Operator& op, Rows q, Rows k, Rows v, Rows out) {
   if (task_.compute().step == ComputeStep::kAfterAttention) {
     cuda::copy_on_device(
         out.data,
         parts_.exchange->out(AttentionExchange::Side::kDevice, task_.compute().attention_slot),
         out.rows * out.cols * 4, stream());
-    written(out);
     return;
   }
-  attend_on_device(q, k, v, out);
-  written(out);
+  attend_on_device(op, q, k, v, out);
   if (task_.compute().attention_slot < 0) return;
   keep_for_host(q, k, v, out, [&](float* to, const Rows& from, int64_t first, int64_t count) {
     cuda::copy_rows(to, from.cols * 4, from.data + first * from.stride, from.stride * 4,
@@ -466,7 +358,7 @@ void CudaRunner::attend(Rows q, Rows k, Rows v, Rows out) {
 }
 
 // All chunks but those that the host attends.
-void CudaRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
+void CudaRunner::attend_on_device(const Operator& op, Rows q, Rows k, Rows v, Rows out) {
   const bool is_shared = shares_pages();
   if (!is_shared || !attention_) {
     const auto chunks = device_chunks(is_shared ? 0 : sublayer_->layer_index);
@@ -474,8 +366,20 @@ void CudaRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
                                    need_.multiprocessors);
   }
   const AttentionTables& tables = *attention_;
-  if (!tables.runs) return settle_rotations();
-  const cuda::Rotation rotation = take_rotation(q, k);
+  // The KV write turns both where it finds q beside k.
+  cuda::Rotation rotation;
+  if (!op.frequencies.empty()) {
+    const int64_t kv_heads = k.cols / (q.cols / op.heads);
+    if (tables.runs && q.stride == k.stride && op.heads == parts_.attention.num_heads &&
+        kv_heads == parts_.attention.num_kv_heads) {
+      rotation = {q.data, tables_.positions(*batch_), constant(op.frequencies),
+                  static_cast<int>(2 * op.frequencies.size()), op.factor};
+    } else {
+      rotate(op, q, op.heads);
+      rotate(op, k, kv_heads);
+    }
+  }
+  if (!tables.runs) return;
   cuda::AttentionArguments arguments;
   arguments.q = q.data;
   arguments.q_stride = q.stride;
@@ -493,17 +397,15 @@ void CudaRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
 }
 
 void CudaRunner::activate(const Operator& op, Rows in_out) {
-  const cuda::RowCopies copies = sliced_copies_of(in_out);
+  const cuda::RowCopies copies = copies_of(op, in_out);
   cuda::activate(row_activation(op.activation), in_out.data, shape_of(in_out), copies, stream());
-  written(in_out, copies);
 }
 
-void CudaRunner::silu_mul(Rows gate, Rows up, Rows out) {
+void CudaRunner::silu_mul(const Operator& op, Rows gate, Rows up, Rows out) {
   SLUICE_ASSERT(gate.stride == up.stride && gate.stride == out.stride,
                 "a family gates whole matrices");
-  const cuda::RowCopies copies = sliced_copies_of(out);
+  const cuda::RowCopies copies = copies_of(op, out);
   cuda::silu_mul(gate.data, up.data, out.data, shape_of(gate), copies, stream());
-  written(out, copies);
 }
 
 void CudaRunner::logits(const Operator& op, Rows in) {
@@ -513,9 +415,8 @@ void CudaRunner::logits(const Operator& op, Rows in) {
   for (int64_t begin = 0; begin < in.rows; begin += logit_rows(need_)) {
     const Rows part{in.data + begin * in.stride, std::min(logit_rows(need_), in.rows - begin),
                     in.cols, in.stride};
-    // Copies are of all rows.
-    if (part.rows != in.rows) forget_copies();
-    multiply(view, part, nullptr, out, view.rows);
+    // Copies that are there are of all rows.
+    multiply(view, part, part.rows == in.rows ? made_of(op) : Made{}, nullptr, out, view.rows);
     if (step_ == PassGraphs::Step::kRecord) return;  // the only part
     hand_over(out, begin, part.rows, view.rows);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/cuda/int8_linear.h"
 #include "src/base/error.h"
 
 namespace sluice {
@@ -19,11 +20,48 @@ bool others_wait_for(const Task& task) {
 std::span<std::byte> staging_part(const DeviceNeed& need, std::span<std::byte> host_workspace) {
   return host_workspace.last(static_cast<size_t>(host_staging_bytes(need)));
 }
+
+bool multiplies_int8(const RunnerParts& parts, const WeightFormat& format) {
+  return parts.compute.activations == kernels::ActivationFormat::kInt8 &&
+         kernels::takes_int8_activations(format);
+}
+
+bool multiplies_fp8(const RunnerParts& parts, const WeightFormat& format) {
+  return parts.compute.activations == kernels::ActivationFormat::kFp8 &&
+         kernels::takes_fp8_activations(format);
+}
+
+// Rounding to fp8 wants all of a row first, and so does one scale for a whole row where several
+// blocks write it: done where it is multiplied.
+RunnerFusing fusing_of(const RunnerParts& parts) {
+  using Kind = Operator::Kind;
+  RunnerFusing fusing;
+  fusing.has_rotating_attention = true;
+  fusing.puts_off_additions = true;
+  fusing.input_of = [parts](const WeightFormat& format, bool has_own_rows) -> ProductInput {
+    if (!has_own_rows || (!format.is_quantised() && format.dtype == DType::kF32)) return {};
+    if (multiplies_int8(parts, format)) return {ProductInput::Narrow::kNone, true};
+    if (multiplies_fp8(parts, format)) return {ProductInput::Narrow::kFp8, true};
+    return {ProductInput::Narrow::k16Bit, false};
+  };
+  const auto writes_copies = [](Kind writer) {
+    return writer == Kind::kNormHidden || writer == Kind::kNorm || writer == Kind::kActivate ||
+           writer == Kind::kSiluMul;
+  };
+  fusing.writes_narrow = [=](Kind writer, const WeightShape&) { return writes_copies(writer); };
+  fusing.writes_codes = [=](Kind writer, const WeightShape& weight) {
+    if (!writes_copies(writer) || !multiplies_int8(parts, weight.quantised)) return false;
+    const bool has_whole_rows = writer == Kind::kNormHidden || writer == Kind::kNorm;
+    return has_whole_rows ||
+           cuda::can_quantise_slices(cuda::int8_rows(weight.quantised, 1, weight.cols, nullptr));
+  };
+  return fusing;
+}
 }  // namespace
 
 CudaRunner::CudaRunner(const RunnerParts& parts, CudaDevice& device, std::span<std::byte> workspace,
                        std::span<std::byte> host_workspace, bool uses_graphs)
-    : OperatorRunner(parts),
+    : OperatorRunner(parts, fusing_of(parts)),
       device_(device),
       need_{&parts.model->shape(),     parts.attention,
             parts.micro_batch_tokens,  device.properties().multiprocessors,
@@ -70,8 +108,6 @@ void CudaRunner::run(const Task& task, const MicroBatch& batch, size_t batch_ind
   }
   cuda::use_device(device_.index());
   begin(task, batch, batch_index, consumer);
-  forget_copies();
-  if (addition_.batch != batch_ || addition_.sublayer + 1 != task.sublayer) settle_hidden();
   // Staging that queued tasks read is not written again before they have run.
   if (!tables_.has_room(task_table_bytes(need_))) wait_for_stream();
   if (sublayer_->kind == SublayerKind::kEmbed || tables_of_ != batch_) begin_batch();
@@ -83,8 +119,6 @@ void CudaRunner::run(const Task& task, const MicroBatch& batch, size_t batch_ind
   } catch (...) {
     graphs_.abandon();
     recorded_.clear();
-    addition_ = {};
-    rotations_.clear();
     step_ = PassGraphs::Step::kRun;
     throw;
   }
@@ -158,13 +192,20 @@ void CudaRunner::finish_graph(size_t batch_index) {
       !graphs_.finish()) {
     for (const Task& task : recorded) {
       begin(task, *batch_, batch_index, *consumer_);
-      forget_copies();
       compute(areas_.rows, rows_);
     }
     return;
   }
   hand_over(reinterpret_cast<float*>(areas_.logits.data()), 0, rows_,
             parts_.model->shape().vocab_size);
+}
+
+bool CudaRunner::multiplies_int8(const WeightFormat& format) const noexcept {
+  return sluice::multiplies_int8(parts_, format);
+}
+
+bool CudaRunner::multiplies_fp8(const WeightFormat& format) const noexcept {
+  return sluice::multiplies_fp8(parts_, format);
 }
 
 const float* CudaRunner::constant(std::span<const float> values) {

@@ -4,9 +4,9 @@
 // rings and slots) is waited for at its end; of a resident model none is, and the host runs ahead
 // of the GPU up to the logits. A decode pass of a resident model is recorded as a graph and, when
 // another of its kind comes, launched as a whole by its first task; the others then do nothing.
-// What a sublayer adds to the residual stream is added by the next one's norm where nothing comes
-// between. Rows are device memory. Attention on the host cuts a sublayer in two walks, as in
-// LayerRunner.
+// Programs are fused for it: additions go into norms, rotations into the KV write, copies into what
+// writes the rows. Rows are device memory. Attention on the host cuts a sublayer in two walks, as
+// in LayerRunner.
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/dense_linear.h"
 #include "kernels/cuda/fp8_rows.h"
@@ -41,7 +41,7 @@ class CudaRunner final : public OperatorRunner {
   void gather_positions(const Operator& op, Rows out) override;
   void set_hidden(Rows in) override;
   void read_hidden(Rows out) override;
-  void norm_hidden(const Operator& op, Rows out) override;
+  void norm_hidden(const Operator& op, Rows in, Rows out) override;
   void norm_hidden_in_place(const Operator& op) override;
   void add_to_hidden(Rows in) override;
   void read_needed_hidden(Rows out) override;
@@ -49,9 +49,9 @@ class CudaRunner final : public OperatorRunner {
   void add(Rows in_out, Rows in) override;
   void linear(const Operator& op, Rows in, Rows out) override;
   void rope(const Operator& op, Rows in_out) override;
-  void attend(Rows q, Rows k, Rows v, Rows out) override;
+  void attend(const Operator& op, Rows q, Rows k, Rows v, Rows out) override;
   void activate(const Operator& op, Rows in_out) override;
-  void silu_mul(Rows gate, Rows up, Rows out) override;
+  void silu_mul(const Operator& op, Rows gate, Rows up, Rows out) override;
   void logits(const Operator& op, Rows in) override;
 
   /// Rows ids[i] + offset of a table; `on_device`: the ids there.
@@ -59,36 +59,36 @@ class CudaRunner final : public OperatorRunner {
               Rows out);
   void gather_below(size_t weight, std::span<const int32_t> ids, int32_t offset, Rows out);
   void apply_norm(const Operator& op, const cuda::NormRows& rows);
+  /// Which copies of a product's input are there.
+  struct Made {
+    bool narrow = false;
+    bool codes = false;
+  };
+  static Made made_of(const Operator& op) noexcept {
+    return {op.narrow != InputCopy::kMake, op.codes != InputCopy::kMake};
+  }
   /// The copy of `in` that a product takes, made unless it is there; `as_fp8`: of its values
   /// rounded to fp8 activations.
-  cuda::Rows16 narrowed(Rows in, bool as_fp8 = false);
-  cuda::Fp8Rows fp8_codes(Rows in, const WeightFormat& format);
-  cuda::Int8Rows quantised(Rows in, const WeightFormat& format);
+  cuda::Rows16 narrowed(Rows in, Made& made, bool as_fp8 = false);
+  cuda::Fp8Rows fp8_codes(Rows in, const WeightFormat& format, Made& made);
+  cuda::Int8Rows quantised(Rows in, const WeightFormat& format, Made& made);
   cuda::Rows16 narrow_area(int64_t cols) const noexcept;
   bool multiplies_int8(const WeightFormat& format) const noexcept;
   bool multiplies_fp8(const WeightFormat& format) const noexcept;
-  /// Where the sublayer's products with `rows` want their copy, made by who writes the rows.
-  cuda::RowCopies copies_of(const Rows& rows);
-  cuda::RowCopies sliced_copies_of(const Rows& rows);
-  /// `rows` have been written, with `copies` of them.
-  void written(const Rows& rows, const cuda::RowCopies& copies = {}) noexcept;
-  void forget_copies() noexcept;
-  /// Adds what is still to be added to the residual stream.
-  void settle_hidden();
-  /// Rotates what is still to be rotated.
-  void settle_rotations();
-  /// Takes the rotations where they are q's and k's, and can be done in one.
-  cuda::Rotation take_rotation(const Rows& q, const Rows& k);
-  void multiply(const MatrixView& view, Rows in, const float* bias, float* y, int64_t ldy);
-  void multiply_rows(const MatrixView& view, Rows in, const std::byte* w, int64_t rows,
+  /// What an operator makes of `rows` as it writes them.
+  cuda::RowCopies copies_of(const Operator& op, const Rows& rows) const;
+  void rotate(const Operator& op, const Rows& rows, int64_t heads);
+  void multiply(const MatrixView& view, Rows in, Made made, const float* bias, float* y,
+                int64_t ldy);
+  void multiply_rows(const MatrixView& view, Rows in, Made& made, const std::byte* w, int64_t rows,
                      const float* bias, float* y, int64_t ldy);
   cuda::SplitSpace split_space() const noexcept;
-  void multiply_int8(const WeightFormat& format, Rows in, const std::byte* w, int64_t rows,
-                     const float* bias, float* y, int64_t ldy);
+  void multiply_int8(const WeightFormat& format, Rows in, Made& made, const std::byte* w,
+                     int64_t rows, const float* bias, float* y, int64_t ldy);
   /// The codes of x and W in a dense product, of int8 or fp8.
-  void multiply_dense_codes(const WeightFormat& format, Rows in, const std::byte* w, int64_t rows,
-                            const float* bias, float* y, int64_t ldy);
-  void attend_on_device(Rows q, Rows k, Rows v, Rows out);
+  void multiply_dense_codes(const WeightFormat& format, Rows in, Made& made, const std::byte* w,
+                            int64_t rows, const float* bias, float* y, int64_t ldy);
+  void attend_on_device(const Operator& op, Rows q, Rows k, Rows v, Rows out);
 
   /// All weights, KV and rows are on the device.
   bool is_resident() const;
@@ -123,29 +123,10 @@ class CudaRunner final : public OperatorRunner {
   cuda::Event input_is_down_;
   cuda::Event queued_is_done_;
   DType narrow_type_;
-  bool narrow_is_fp8_ = false;  // what rounded_ are
-  CopiedRows coded_;
-  WeightFormat coded_format_;  // that their codes are for
   BatchTables tables_;
   const MicroBatch* tables_of_ = nullptr;
   std::optional<AttentionTables> attention_;                      // that all layers share
   std::vector<std::pair<const float*, const float*>> constants_;  // where they are on both sides
-  // A sublayer's last addition, and the sublayer; null: none.
-  struct Addition {
-    float* hidden = nullptr;
-    Rows in;
-    const MicroBatch* batch = nullptr;
-    int32_t sublayer = -1;
-  };
-  Addition addition_;
-  // Rotations of the sublayer that attend() joins with writing K, where they are those of q and k.
-  struct Rotation {
-    Rows rows;
-    int64_t heads;
-    std::span<const float> inverse_frequencies;
-    float factor;
-  };
-  std::vector<Rotation> rotations_;
   PassGraphs graphs_;
   PassGraphs::Step step_ = PassGraphs::Step::kRun;
   std::vector<Task> recorded_;
