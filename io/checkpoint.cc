@@ -52,8 +52,8 @@ void Checkpoint::add_rows(const std::vector<TensorRows>& added) {
                           !matrix->quantised.is_quantised() && matrix->blocks == BlockType::kNone;
     if (!is_there || find(rows.name))
       throw Error(ErrorKind::kFile,
-                  fmt::format("{}: rows {} to {} of tensor {} can't be tensor {}", folder_.string(),
-                              rows.first_row, rows.first_row + rows.rows, in_quotes(rows.matrix),
+                  fmt::format("{}: {} rows from row {} on of tensor {} can't be tensor {}",
+                              folder_.string(), rows.rows, rows.first_row, in_quotes(rows.matrix),
                               in_quotes(rows.name)),
                   "the checkpoint is incomplete or its config.json belongs to another model");
     TensorEntry entry = *matrix;
