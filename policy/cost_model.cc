@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "policy/lane_sharing.h"
 #include "policy/simulator.h"
 #include "src/base/bytes.h"
 
@@ -87,7 +88,7 @@ class Terms {
  public:
   Terms(Prediction& out, std::vector<CostTerm>* terms) : out_(out), terms_(terms) {}
   void add(Lane lane, const char* what, bool is_prefill, double amount, double seconds) {
-    (is_prefill ? out_.prefill_lanes : out_.decode_lanes)[static_cast<size_t>(lane)] += seconds;
+    (is_prefill ? out_.prefill_lanes : out_.decode_lanes)[lane] += seconds;
     if (!terms_ || amount <= 0) return;
     for (CostTerm& term : *terms_)
       if (term.lane == lane && term.is_prefill == is_prefill && term.what == what) {
@@ -130,7 +131,7 @@ StreamedBytes streamed_bytes(const Plan& plan, const Profile& profile) {
 
 void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
               const PassWork& pass, const StreamedBytes& weights, double scale,
-              ComputeCosts& compute, Terms& terms) {
+              const LaneSharing& sharing, ComputeCosts& compute, Terms& terms) {
   const auto layers = static_cast<double>(model.num_layers);
   const auto visits = static_cast<double>(model.sublayers.size()) - 1;  // that load what one stored
   const bool p = pass.is_prefill;
@@ -141,13 +142,10 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
   const auto staged = static_cast<double>(round_up(plan.page_bytes, kDiskBlock));
   const auto move = [&](Lane lane, const char* what, double bytes, double copies,
                         double requests_seconds = 0) {
-    double rate = 1;
-    switch (lane) {
-      case Lane::kDiskRead: rate = profile.disk_read(); break;
-      case Lane::kDiskWrite: rate = profile.disk_write(); break;
-      case Lane::kHostToDevice: rate = link.to_device.value; break;
-      default: rate = link.to_host.value; break;
-    }
+    const double rate = lane == Lane::kDiskRead       ? profile.disk_read()
+                        : lane == Lane::kDiskWrite    ? profile.disk_write()
+                        : lane == Lane::kHostToDevice ? link.to_device.value
+                                                      : link.to_host.value;
     const bool is_link = lane == Lane::kHostToDevice || lane == Lane::kDeviceToHost;
     const double one = is_link ? link.latency_seconds.value : profile.disk().latency_seconds.value;
     const double latency = bytes > 0 ? copies * one : 0;
@@ -185,11 +183,7 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
     }
     compute.add(pass.work[i], load, sums);
   }
-  // On an emulated device copies take the cores' time.
-  double device = sums.device;
-  if (profile.shares_cores) device += link_bytes * profile.copy_delay.value;
-  // Reading takes some of the host's.
-  if (profile.shares_cores || !profile.device) device += read_bytes * profile.read_delay.value;
+  const double device = sharing.delayed(sums.device, read_bytes, link_bytes);
   terms.add(Lane::kDeviceCompute, "layers", p, device > 0 ? 1 : 0, scale * device);
   terms.add(Lane::kHostCompute, "attention on the host", p, sums.host > 0 ? 1 : 0,
             scale * sums.host);
@@ -200,23 +194,11 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
 
 // Lanes run beside each other: a phase takes as long as the busiest. Two that share a resource take
 // at least their sum over what it gives both together.
-double phase_seconds(const std::array<double, kLaneCount>& lanes, double host_memory_seconds,
-                     const Profile& profile) {
-  const auto at = [&](Lane lane) { return lanes[static_cast<size_t>(lane)]; };
+double phase_seconds(const PerLane<double>& lanes, double host_memory_seconds,
+                     const LaneSharing& sharing) {
   double seconds = std::max(*std::max_element(lanes.begin(), lanes.end()), host_memory_seconds);
-  const Disk& disk = profile.disk();
-  const double disk_both =
-      disk.mixed_read.value / disk.read.value + disk.mixed_write.value / disk.write.value;
-  const double read = at(Lane::kDiskRead);
-  const double write = at(Lane::kDiskWrite);
-  if (read > 0 && write > 0) seconds = std::max(seconds, (read + write) / std::max(disk_both, 1.0));
-  if (profile.device) {
-    const double up = at(Lane::kHostToDevice);
-    const double down = at(Lane::kDeviceToHost);
-    seconds = std::max(seconds, (up + down) / (2 * profile.link.both_share.value));
-  }
-  if (profile.shares_cores || !profile.device)
-    seconds = std::max(seconds, at(Lane::kDeviceCompute) + at(Lane::kHostCompute));
+  for (const LaneSharing::Pair& pair : sharing.pairs())
+    seconds = std::max(seconds, (lanes[pair.a] + lanes[pair.b]) / pair.capacity);
   return seconds;
 }
 }  // namespace
@@ -230,13 +212,14 @@ Prediction predict(const ModelShape& model, const Plan& plan, const Profile& pro
   out.new_tokens = static_cast<double>(block.sequences) * job.new_tokens;
   Terms collected(out, terms);
   ComputeCosts compute(model, plan, profile, kv_dtype);
+  const LaneSharing sharing(profile);
   const StreamedBytes weights = streamed_bytes(plan, profile);
   for (size_t i = 0; i < block.passes.size(); ++i)
     add_pass(model, plan, profile, block.passes[i], weights,
-             i < block.prefill_passes ? block.prefill_scale : block.decode_scale, compute,
+             i < block.prefill_passes ? block.prefill_scale : block.decode_scale, sharing, compute,
              collected);
-  out.prefill_seconds = phase_seconds(out.prefill_lanes, out.prefill_host_memory_seconds, profile);
-  out.decode_seconds = phase_seconds(out.decode_lanes, out.decode_host_memory_seconds, profile);
+  out.prefill_seconds = phase_seconds(out.prefill_lanes, out.prefill_host_memory_seconds, sharing);
+  out.decode_seconds = phase_seconds(out.decode_lanes, out.decode_host_memory_seconds, sharing);
   return out;
 }
 

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <memory>
 
+#include "policy/lane_sharing.h"
+
 namespace sluice::policy {
 
 namespace {
@@ -55,34 +57,26 @@ Policy PlacementLp::policy_with(Policy block, const std::array<double, kShareCou
   return block;
 }
 
-std::array<double, kLaneCount + 1> PlacementLp::loads_of(const Prediction& prediction,
-                                                         bool is_prefill) {
-  std::array<double, kLaneCount + 1> out{};
+std::vector<double> PlacementLp::loads_of(const Prediction& prediction, bool is_prefill) {
   const auto& lanes = is_prefill ? prediction.prefill_lanes : prediction.decode_lanes;
-  std::copy(lanes.begin(), lanes.end(), out.begin());
-  out.back() =
-      is_prefill ? prediction.prefill_host_memory_seconds : prediction.decode_host_memory_seconds;
+  std::vector<double> out(lanes.begin(), lanes.end());
+  out.push_back(is_prefill ? prediction.prefill_host_memory_seconds
+                           : prediction.decode_host_memory_seconds);
   return out;
 }
 
 // Two lanes that share a resource take at least their sum over what it gives both together.
 void PlacementLp::add_time_rows(const Loads& loads, std::vector<Linear>& rows) const {
-  const auto sum = [&](Lane a, Lane b, double over) {
+  for (const Linear& load : loads) rows.push_back(load);
+  const LaneSharing sharing(*request_.profile);
+  for (const auto& [a, b, capacity] : sharing.pairs()) {
     Linear row = loads[static_cast<size_t>(a)];
     const Linear& other = loads[static_cast<size_t>(b)];
-    row.base = (row.base + other.base) / over;
-    for (size_t i = 0; i < kShareCount; ++i) row.slope[i] = (row.slope[i] + other.slope[i]) / over;
+    row.base = (row.base + other.base) / capacity;
+    for (size_t i = 0; i < kShareCount; ++i)
+      row.slope[i] = (row.slope[i] + other.slope[i]) / capacity;
     rows.push_back(row);
-  };
-  for (const Linear& load : loads) rows.push_back(load);
-  const Profile& profile = *request_.profile;
-  const Disk& disk = profile.disk();
-  sum(Lane::kDiskRead, Lane::kDiskWrite,
-      std::max(1.0, disk.mixed_read.value / disk.read.value +
-                        disk.mixed_write.value / disk.write.value));
-  if (profile.device)
-    sum(Lane::kHostToDevice, Lane::kDeviceToHost, 2 * profile.link.both_share.value);
-  if (profile.shares_cores || !profile.device) sum(Lane::kDeviceCompute, Lane::kHostCompute, 1);
+  }
 }
 
 PlacementLp::PlacementLp(const SearchRequest& request, const Policy& block, PlanMaker& make_plan)
@@ -115,6 +109,7 @@ PlacementLp::PlacementLp(const SearchRequest& request, const Policy& block, Plan
   byte_rows_.resize(3);
   for (auto* phase : {&prefill, &decode}) {
     const auto loads = loads_of(base.time, phase == &prefill);
+    phase->resize(loads.size());
     for (size_t i = 0; i < loads.size(); ++i) (*phase)[i].base = loads[i];
   }
   for (size_t tier = 0; tier < 3; ++tier) byte_rows_[tier].base = base.bytes[tier];

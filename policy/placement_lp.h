@@ -61,8 +61,8 @@ class PlacementLp {
     double at(const std::array<double, kShareCount>& shares) const noexcept;
   };
   // The lanes' seconds in a phase, and those of the host's memory.
-  using Loads = std::array<Linear, kLaneCount + 1>;
-  static std::array<double, kLaneCount + 1> loads_of(const Prediction& prediction, bool is_prefill);
+  using Loads = std::vector<Linear>;
+  static std::vector<double> loads_of(const Prediction& prediction, bool is_prefill);
   void add_time_rows(const Loads& loads, std::vector<Linear>& rows) const;
   class Problem;
   void add_rows(Problem& problem, double unit) const;

@@ -1,11 +1,10 @@
 #pragma once
 // What a policy is expected to do on a profile: the answer of the cost model and of the simulator,
 // in one form, so that they can be held against each other and against a measured run.
-#include <array>
 #include <cstdint>
 #include <string>
 
-#include "src/schedule/task.h"
+#include "src/schedule/lanes.h"
 
 namespace sluice::policy {
 
@@ -24,8 +23,8 @@ struct Prediction {
   int64_t block_sequences = 0;
   double new_tokens = 0;  ///< of one block
   /// Seconds that each lane is busy in prefill and in decode, of one block.
-  std::array<double, kLaneCount> prefill_lanes{};
-  std::array<double, kLaneCount> decode_lanes{};
+  PerLane<double> prefill_lanes;
+  PerLane<double> decode_lanes;
   /// Seconds that the host's memory is busy for all of them together, beside a device with a memory
   /// of its own: copies, reading and writing the disk, rows multiplied in place, attention on the
   /// host.
@@ -37,18 +36,16 @@ struct Prediction {
   double tokens_per_second() const noexcept { return seconds() > 0 ? new_tokens / seconds() : 0; }
   /// From a block's start to the last token of its sequences.
   double latency_seconds() const noexcept { return seconds(); }
-  double lane_seconds(Lane lane) const noexcept {
-    return prefill_lanes[static_cast<size_t>(lane)] + decode_lanes[static_cast<size_t>(lane)];
-  }
+  double lane_seconds(Lane lane) const noexcept { return prefill_lanes[lane] + decode_lanes[lane]; }
   double host_memory_seconds() const noexcept {
     return prefill_host_memory_seconds + decode_host_memory_seconds;
   }
   /// The lane with the most busy seconds.
   Lane bottleneck() const noexcept {
     size_t most = 0;
-    for (size_t i = 1; i < kLaneCount; ++i)
-      if (lane_seconds(static_cast<Lane>(i)) > lane_seconds(static_cast<Lane>(most))) most = i;
-    return static_cast<Lane>(most);
+    for (size_t i = 1; i < prefill_lanes.size(); ++i)
+      if (lane_seconds(Lane(i)) > lane_seconds(Lane(most))) most = i;
+    return Lane(most);
   }
 };
 

@@ -1,10 +1,10 @@
 #pragma once
-// Runs the schedule's own task stream against a profile by discrete events: each lane takes its
-// tasks in order, a task starts when its lane is free and all it waits for has ended, and takes as
-// long as the profile says. Nothing here knows what the tasks are for.
+// Runs the schedule's own task stream against a profile by discrete events
+// (policy/lane_simulator.h): what a model's tasks take there, and the passes of a block.
 #include <span>
 #include <vector>
 
+#include "policy/lane_simulator.h"
 #include "policy/layer_cost.h"
 #include "policy/prediction.h"
 #include "src/schedule/schedule.h"
@@ -17,24 +17,6 @@ struct PassWork {
   std::vector<BatchWork> work;
   bool is_prefill = false;
   bool more_follow = true;
-};
-
-struct SimulatedTask {
-  Task task;
-  double start_seconds = 0;
-  double end_seconds = 0;
-};
-
-struct Simulation {
-  double seconds = 0;
-  std::vector<double> pass_ends;  ///< when each pass's last compute task ended
-  /// By pass, seconds that each lane was busy for it.
-  std::vector<std::array<double, kLaneCount>> pass_busy;
-  std::vector<double> pass_host_memory_bytes;  ///< of the host's memory, moved for it by all lanes
-  uint64_t stream_hash = 0;                    ///< fold_task over the stream walked
-  std::vector<SimulatedTask> tasks;            ///< when asked for
-
-  double busy_seconds(Lane lane) const noexcept;
 };
 
 /// Simulates the passes of one schedule of `shape` in order; the tasks of a pass are there once the

@@ -394,7 +394,8 @@ OpenedEngine open_engine(const EngineFlags& flags, std::shared_ptr<const BoundMo
 void finish_run(const EngineFlags& flags, const OpenedEngine& opened) {
   const Engine& engine = *opened;
   if (!flags.trace.empty())
-    write_file(flags.trace, chrome_trace_json(engine.trace(), engine.model().shape()));
+    write_file(flags.trace,
+               chrome_trace_json(engine.trace(), engine.machine(), engine.model().shape()));
   if (!flags.json) std::fprintf(stderr, "\n%s", app::run_table(engine).c_str());
   if (opened.found.prediction && !flags.json) {
     const std::string text = app::comparison_text(*opened.found.prediction, engine.stats());

@@ -119,8 +119,8 @@ std::string timeline(const SearchRequest& request, const SearchResult& result) {
   if (to <= from) return {};
   const double scale = 780 / (to - from);
   std::string out = "<svg viewBox=\"0 0 900 235\">\n";
-  for (int lane = 0; lane < kLaneCount; ++lane)
-    out += text_at(0, 30 + 32 * lane, lane_name(static_cast<Lane>(lane)));
+  int row = 0;
+  for (const LaneSpec& lane : named_lanes()) out += text_at(0, 30 + 32 * row++, lane.name);
   int64_t drawn = 0;
   constexpr int64_t kMost = 4000;
   for (const auto& task : simulation.tasks) {

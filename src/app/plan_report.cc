@@ -55,11 +55,11 @@ Json shares_json(const policy::TierShares& shares) {
 
 Json lanes_json(const Prediction& prediction) {
   Json lanes = Json::object();
-  for (size_t i = 0; i < kLaneCount; ++i) {
-    const auto lane = static_cast<Lane>(i);
+  for (size_t i = 0; i < prediction.prefill_lanes.size(); ++i) {
+    const Lane lane(i);
     const double busy = prediction.lane_seconds(lane);
     if (busy > 0)
-      lanes[std::string(lane_name(lane))] = {
+      lanes[lane_name(named_lanes(), lane)] = {
           {"busy_s", busy}, {"share", busy / std::max(prediction.seconds(), 1e-12)}};
   }
   return lanes;
@@ -127,7 +127,7 @@ constexpr Resource kResources[] = {
 std::string bottleneck_name(const Prediction& prediction) {
   const Lane lane = prediction.bottleneck();
   if (prediction.host_memory_seconds() > prediction.lane_seconds(lane)) return "host memory";
-  return std::string(lane_name(lane));
+  return lane_name(named_lanes(), lane);
 }
 
 double job_tokens_per_second(const Candidate& candidate, const policy::JobShape& job) {
@@ -281,10 +281,10 @@ std::string plan_text(const PlanSubject& subject, const SearchRequest& request,
   text += fmt::format("  total        {:>10}  {:10.2f} generated tokens/s, {} a block\n",
                       format_seconds(p.seconds()), job_tokens_per_second(best, request.job),
                       format_seconds(p.latency_seconds()));
-  for (size_t i = 0; i < kLaneCount; ++i) {
-    const auto lane = static_cast<Lane>(i);
+  for (size_t i = 0; i < p.prefill_lanes.size(); ++i) {
+    const Lane lane(i);
     if (p.lane_seconds(lane) > 0)
-      text += fmt::format("  lane         {:<16} busy {:5.1f}%\n", lane_name(lane),
+      text += fmt::format("  lane         {:<16} busy {:5.1f}%\n", lane_name(named_lanes(), lane),
                           100 * p.lane_seconds(lane) / std::max(p.seconds(), 1e-12));
   }
   if (p.host_memory_seconds() > 0)

@@ -151,7 +151,7 @@ Comparison compare(const policy::Prediction& prediction, const EngineStats& stat
   for (const auto& [lane, lane_stats] : stats.lanes) {
     const double predicted = blocks * prediction.lane_seconds(lane);
     const double difference = std::abs(lane_stats.busy_seconds - predicted);
-    const bool is_compute = lane == Lane::kDeviceCompute || lane == Lane::kHostCompute;
+    const bool is_compute = stats.machine.at(static_cast<size_t>(lane)).computes();
     if (is_compute && predicted > 0 && lane_stats.busy_seconds > 0)
       out.compute_factors[lane] = lane_stats.busy_seconds / predicted;
     if (!is_compute && lane_stats.busy_seconds > 0.5)
@@ -174,10 +174,10 @@ nlohmann::ordered_json comparison_json(const policy::Prediction& prediction,
                             ? static_cast<double>(stats.decode_tokens) / prediction.new_tokens
                             : 0;
   auto lanes = nlohmann::ordered_json::object();
-  for (size_t i = 0; i < kLaneCount; ++i) {
-    const auto lane = static_cast<Lane>(i);
+  for (size_t i = 0; i < prediction.prefill_lanes.size(); ++i) {
+    const Lane lane(i);
     if (prediction.lane_seconds(lane) > 0)
-      lanes[std::string(lane_name(lane))] = blocks * prediction.lane_seconds(lane);
+      lanes[lane_name(named_lanes(), lane)] = blocks * prediction.lane_seconds(lane);
   }
   return {{"predicted_s", result.predicted_seconds},
           {"predicted_prefill_s", blocks * prediction.prefill_seconds},
@@ -208,7 +208,8 @@ std::string comparison_text(const policy::Prediction& prediction, const EngineSt
   for (const auto& [lane, lane_stats] : stats.lanes)
     if (lane == *result.blamed)
       text += fmt::format("; the lane furthest off is {}: {} predicted, {} measured",
-                          lane_name(lane), format_seconds(blocks * prediction.lane_seconds(lane)),
+                          lane_name(stats.machine, lane),
+                          format_seconds(blocks * prediction.lane_seconds(lane)),
                           format_seconds(lane_stats.busy_seconds));
   return text;
 }

@@ -27,9 +27,9 @@ double decode_rate(const EngineStats& stats, int64_t first_tokens) {
   return rate(static_cast<double>(stats.decode_tokens - first_tokens), stats.decode_seconds);
 }
 
-std::string lane_row(Lane lane, const LaneStats& lane_stats, double wall) {
+std::string lane_row(const std::string& name, const LaneStats& lane_stats, double wall) {
   const double share = wall > 0 ? 100 * lane_stats.busy_seconds / wall : 0;
-  std::string row = fmt::format("  lane    {:<16} busy {:5.1f}%  {:>9}", lane_name(lane), share,
+  std::string row = fmt::format("  lane    {:<16} busy {:5.1f}%  {:>9}", name, share,
                                 format_seconds(lane_stats.busy_seconds));
   if (lane_stats.bytes > 0)
     row += fmt::format("  {:>9}  {:>10}", format_bytes(lane_stats.bytes),
@@ -85,10 +85,10 @@ std::string run_table(const Engine& engine) {
   Lane busiest = Lane::kDeviceCompute;
   double most = -1;
   for (const auto& [lane, lane_stats] : stats.lanes) {
-    text += lane_row(lane, lane_stats, stats.wall_seconds);
+    text += lane_row(lane_name(stats.machine, lane), lane_stats, stats.wall_seconds);
     if (lane_stats.busy_seconds > most) most = lane_stats.busy_seconds, busiest = lane;
   }
-  if (most >= 0) text += fmt::format("  busiest lane: {}\n", lane_name(busiest));
+  if (most >= 0) text += fmt::format("  busiest lane: {}\n", lane_name(stats.machine, busiest));
   return text;
 }
 
@@ -103,10 +103,10 @@ nlohmann::ordered_json stats_json(const Engine& engine,
   };
   nlohmann::ordered_json lanes = nlohmann::ordered_json::object();
   for (const auto& [lane, lane_stats] : stats.lanes)
-    lanes[std::string(lane_name(lane))] = {{"bytes", lane_stats.bytes},
-                                           {"busy_s", lane_stats.busy_seconds},
-                                           {"wait_s", lane_stats.wait_seconds},
-                                           {"tasks", lane_stats.tasks}};
+    lanes[lane_name(stats.machine, lane)] = {{"bytes", lane_stats.bytes},
+                                             {"busy_s", lane_stats.busy_seconds},
+                                             {"wait_s", lane_stats.wait_seconds},
+                                             {"tasks", lane_stats.tasks}};
   nlohmann::ordered_json json{
       {"load_s", stats.load_seconds},
       {"loaded_bytes", stats.loaded_bytes},

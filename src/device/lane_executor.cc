@@ -10,32 +10,23 @@ namespace {
 double seconds(std::chrono::steady_clock::duration d) {
   return std::chrono::duration<double>(d).count();
 }
-constexpr std::array kTransferLanes{Lane::kDiskRead, Lane::kDiskWrite, Lane::kHostToDevice,
-                                    Lane::kDeviceToHost};
-// In the order in which they are looked at: what the device waits for goes first.
-constexpr std::array kComputeLanes{Lane::kDeviceCompute, Lane::kHostCompute};
 bool is_store(const Task& task) {
   return task.kind == TaskKind::kStoreKv || task.kind == TaskKind::kStoreActivations;
 }
 }  // namespace
 
-LaneExecutor::LaneExecutor(TaskRunner& runner, std::stop_token cancel, Lanes lanes,
+LaneExecutor::LaneExecutor(TaskRunner& runner, std::stop_token cancel, const LaneTable& table,
                            bool keep_events)
-    : runner_(runner),
-      cancel_(std::move(cancel)),
-      keep_events_(keep_events),
-      host_has_thread_(lanes == Lanes::kDeviceCores) {
-  const auto start = [this](Lane lane) {
-    threads_.emplace_back([this, lane](std::stop_token stop) { lane_loop(lane, stop); });
-  };
-  const size_t transfers = lanes == Lanes::kNoDevice ? 2 : kTransferLanes.size();
-  for (size_t i = 0; i < transfers; ++i) start(kTransferLanes[i]);
-  if (host_has_thread_) start(Lane::kHostCompute);
-}
-
-// Those that the thread of run() takes tasks from.
-std::span<const Lane> LaneExecutor::own_compute_lanes() const noexcept {
-  return std::span(kComputeLanes).first(host_has_thread_ ? 1 : kComputeLanes.size());
+    : runner_(runner), cancel_(std::move(cancel)), keep_events_(keep_events), lanes_(table.size()) {
+  for (size_t i = 0; i < table.size(); ++i) {
+    const Lane lane(i);
+    const bool computes = table[i].computes();
+    if (table[i].thread == LaneThread::kCaller) own_compute_.push_back(lane);
+    if (table[i].thread != LaneThread::kOwn) continue;
+    if (computes) other_compute_.push_back(lane);
+    threads_.emplace_back(
+        [this, lane, computes](std::stop_token stop) { lane_loop(lane, computes, stop); });
+  }
 }
 
 LaneExecutor::~LaneExecutor() {
@@ -61,7 +52,7 @@ bool LaneExecutor::has_columns() const noexcept { return columns_ && columns_->h
 
 bool LaneExecutor::lacks_tasks() const {
   for (size_t i = 0; i < lanes_.size(); ++i)
-    if (lanes_[i].queue.empty() && columns_->uses(static_cast<Lane>(i))) return true;
+    if (lanes_[i].queue.empty() && columns_->uses(Lane(i))) return true;
   return false;
 }
 
@@ -73,7 +64,7 @@ void LaneExecutor::refill() {
       if (awaited != kNoTask && !all_done({awaited})) return;
       for (Task& task : columns_->next_column()) {
         if (is_store(task)) stores_of_pass_.push_back(task.id);
-        lanes_[static_cast<size_t>(task.lane)].queue.push_back(std::move(task));
+        at(task.lane).queue.push_back(std::move(task));
       }
     }
   } catch (...) {
@@ -110,7 +101,7 @@ void LaneExecutor::fail(std::exception_ptr error) {
 }
 
 void LaneExecutor::task_started(Lane lane) {
-  LaneState& state = lanes_[static_cast<size_t>(lane)];
+  LaneState& state = at(lane);
   if (state.in_flight++ == 0) state.busy_since = Clock::now();
 }
 
@@ -119,7 +110,7 @@ void LaneExecutor::task_ended(const Task& task, Clock::time_point started,
   const Clock::time_point now = Clock::now();
   {
     std::lock_guard lock(mutex_);
-    LaneState& state = lanes_[static_cast<size_t>(task.lane)];
+    LaneState& state = at(task.lane);
     if (--state.in_flight == 0) state.stats.busy_seconds += seconds(now - state.busy_since);
     ++state.stats.tasks;
     state.stats.bytes += task.bytes;
@@ -144,8 +135,8 @@ void LaneExecutor::start_transfer(const Task& task) {
   }
 }
 
-void LaneExecutor::lane_loop(Lane lane, std::stop_token stop) {
-  LaneState& state = lanes_[static_cast<size_t>(lane)];
+void LaneExecutor::lane_loop(Lane lane, bool computes, std::stop_token stop) {
+  LaneState& state = at(lane);
   std::unique_lock lock(mutex_);
   for (;;) {
     state.may_start.wait(lock, [&] { return stop.stop_requested() || may_start(state); });
@@ -158,7 +149,7 @@ void LaneExecutor::lane_loop(Lane lane, std::stop_token stop) {
       wake();
     }
     lock.unlock();
-    if (lane == Lane::kHostCompute)
+    if (computes)
       run_compute(task);
     else
       start_transfer(task);
@@ -171,23 +162,19 @@ void LaneExecutor::lane_loop(Lane lane, std::stop_token stop) {
 std::optional<Task> LaneExecutor::next_compute() {
   std::unique_lock lock(mutex_);
   const Clock::time_point before = Clock::now();
-  const auto queue_of = [&](Lane lane) -> std::deque<Task>& {
-    return lanes_[static_cast<size_t>(lane)].queue;
-  };
   const auto ready = [&]() -> std::deque<Task>* {
-    for (Lane lane : own_compute_lanes())
-      if (may_start(lanes_[static_cast<size_t>(lane)])) return &queue_of(lane);
+    for (const Lane lane : own_compute_)
+      if (may_start(at(lane))) return &at(lane).queue;
     return nullptr;
   };
   const auto nothing_left = [&] {
-    if (has_columns()) return false;
-    const auto own = own_compute_lanes();
-    return std::all_of(own.begin(), own.end(), [&](Lane lane) { return queue_of(lane).empty(); });
+    return !has_columns() && std::all_of(own_compute_.begin(), own_compute_.end(),
+                                         [&](Lane lane) { return at(lane).queue.empty(); });
   };
   std::deque<Task>* queue = nullptr;
   changed_.wait(lock, [&] { return error_ || nothing_left() || (queue = ready()) != nullptr; });
-  lanes_[static_cast<size_t>(Lane::kDeviceCompute)].stats.wait_seconds +=
-      seconds(Clock::now() - before);
+  if (!own_compute_.empty())
+    at(own_compute_.front()).stats.wait_seconds += seconds(Clock::now() - before);
   if (error_ || !queue) return std::nullopt;
   Task task = std::move(queue->front());
   queue->pop_front();
@@ -218,6 +205,14 @@ void LaneExecutor::wait_for_in_flight(std::unique_lock<std::mutex>& lock) {
   });
 }
 
+// Whether the compute lanes of other threads have nothing left.
+bool LaneExecutor::has_computed() const {
+  return std::all_of(other_compute_.begin(), other_compute_.end(), [&](Lane lane) {
+    const LaneState& state = lanes_[static_cast<size_t>(lane)];
+    return state.queue.empty() && state.in_flight == 0;
+  });
+}
+
 void LaneExecutor::run(std::vector<Task> tasks) {
   OneColumn columns(std::move(tasks));
   run(columns);
@@ -234,10 +229,7 @@ void LaneExecutor::run(ColumnSource& columns) {
   }
   while (const std::optional<Task> task = next_compute()) run_compute(*task);
   std::unique_lock lock(mutex_);
-  const LaneState& host = lanes_[static_cast<size_t>(Lane::kHostCompute)];
-  changed_.wait(lock, [&] {
-    return error_ || (all_done(stores_of_last_pass_) && host.queue.empty() && host.in_flight == 0);
-  });
+  changed_.wait(lock, [&] { return error_ || (all_done(stores_of_last_pass_) && has_computed()); });
   columns_ = nullptr;
   stores_of_last_pass_ = std::move(stores_of_pass_);
   stores_of_pass_.clear();

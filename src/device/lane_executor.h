@@ -1,12 +1,10 @@
 #pragma once
-// Runs a schedule's tasks on lanes: compute on the caller's thread, each transfer lane on a thread
-// of its own. The host's compute lane has a thread of its own beside a device with cores of its
-// own; else it shares the caller's: of the two, whichever has a task that may start. A lane is a
-// thread that starts its tasks in order as soon as what they wait for is done. Lanes never wait for
-// each other beyond that (no barriers). Invariants: a task starts after all its waits ended; the
-// first error stops every lane and is rethrown by run(). Thread safety: one thread calls run() and
-// finish(); stats() and events() from that thread too.
-#include <array>
+// Runs a schedule's tasks on the lanes of a table: those with a thread of their own there, and the
+// compute lanes of the caller's thread, of which it takes whichever has a task that may start (the
+// first in the table goes first). A lane starts its tasks in order as soon as what they wait for is
+// done. Lanes never wait for each other beyond that (no barriers). Invariants: a task starts after
+// all its waits ended; the first error stops every lane and is rethrown by run(). Thread safety:
+// one thread calls run() and finish(); stats() and events() from that thread too.
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -14,7 +12,6 @@
 #include <functional>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <stop_token>
 #include <thread>
 #include <vector>
@@ -39,7 +36,7 @@ struct LaneStats {
   int64_t tasks = 0;
   int64_t bytes = 0;
   double busy_seconds = 0;  ///< time with at least one of its tasks running
-  double wait_seconds = 0;  ///< compute lane only: time it stood waiting for transfers
+  double wait_seconds = 0;  ///< of the caller's first compute lane: it stood waiting for others
 };
 
 /// For --trace: one task's time on its lane, seconds since the executor was made.
@@ -53,12 +50,8 @@ class LaneExecutor {
  public:
   /// `cancel` is looked at between tasks; a cancelled run throws kCancelled. With `keep_events`,
   /// every task's times are kept for events().
-  enum class Lanes : uint8_t {
-    kNoDevice,     ///< no link, one compute lane
-    kSharedCores,  ///< links; both compute lanes on the caller's thread
-    kDeviceCores   ///< links; the host's compute lane on a thread of its own
-  };
-  LaneExecutor(TaskRunner& runner, std::stop_token cancel, Lanes lanes, bool keep_events);
+  LaneExecutor(TaskRunner& runner, std::stop_token cancel, const LaneTable& table,
+               bool keep_events);
   ~LaneExecutor();
   LaneExecutor(const LaneExecutor&) = delete;
   LaneExecutor& operator=(const LaneExecutor&) = delete;
@@ -88,8 +81,9 @@ class LaneExecutor {
     Clock::time_point busy_since;
   };
 
-  void lane_loop(Lane lane, std::stop_token stop);
-  std::span<const Lane> own_compute_lanes() const noexcept;
+  void lane_loop(Lane lane, bool computes, std::stop_token stop);
+  LaneState& at(Lane lane) { return lanes_[static_cast<size_t>(lane)]; }
+  bool has_computed() const;  // with mutex_ held
   void start_transfer(const Task& task);
   std::optional<Task> next_compute();
   void refill();                      // with mutex_ held
@@ -108,12 +102,13 @@ class LaneExecutor {
   TaskRunner& runner_;
   std::stop_token cancel_;
   bool keep_events_;
-  bool host_has_thread_;
+  std::vector<Lane> own_compute_;    // the caller's, in the table's order
+  std::vector<Lane> other_compute_;  // with threads of their own
   Clock::time_point origin_ = Clock::now();
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // what the caller's thread waits for
-  std::array<LaneState, kLaneCount> lanes_;
+  std::vector<LaneState> lanes_;
   std::deque<bool> done_;  // of task ids from first_id_ on
   TaskId first_id_ = 0;
   ColumnSource* columns_ = nullptr;  // of the pass under way

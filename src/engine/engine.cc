@@ -148,6 +148,10 @@ struct Engine::Impl final : TaskRunner {
     else
       runner = std::make_unique<LayerRunner>(parts, emulated.get(), workspace.span(),
                                              host_workspace.span());
+    machine = one_device_lanes(!device                   ? DeviceLanes::kNone
+                               : device->has_own_cores() ? DeviceLanes::kOwnCores
+                                                         : DeviceLanes::kSharedCores);
+    lane_totals = PerLane<LaneStats>(machine);
     schedule_shape.has_device = plan.has_device;
     schedule_shape.disk_reaches_device = plan.disk_reaches_device;
     schedule_shape.weight_ring_bytes = weights->ring_bytes();
@@ -210,7 +214,8 @@ struct Engine::Impl final : TaskRunner {
   /// By parity of the pass: stores of one pass may still run while the next computes.
   std::array<PassPlan, 2> passes;
   EngineStats totals;
-  std::array<LaneStats, kLaneCount> lane_totals{};
+  LaneTable machine;
+  PerLane<LaneStats> lane_totals;
   int64_t counted_down = 0;  ///< of the runner's exchanged bytes, already in lane_totals
   int64_t counted_up = 0;
   std::vector<TaskEvent> events;
@@ -233,7 +238,7 @@ void Engine::Impl::warn_of_pageable() const {
 }
 
 void Engine::Impl::transfer(const Task& task, std::function<void(std::exception_ptr)> done) {
-  if (task.lane == Lane::kDiskRead || task.lane == Lane::kDiskWrite)
+  if (machine[static_cast<size_t>(task.lane)].touches(Place::Kind::kDisk))
     return use_disk(task, std::move(done));
   use_link(task);
   done(nullptr);
@@ -276,8 +281,8 @@ void Engine::Impl::use_link(const Task& task) {
       case TaskKind::kCompute: SLUICE_ASSERT(false, "compute runs on the compute lanes");
     }
   };
-  device->transfer(task.lane == Lane::kHostToDevice ? Direction::kUp : Direction::kDown, task.bytes,
-                   make_copies);
+  const bool is_up = machine[static_cast<size_t>(task.lane)].to.kind == Place::Kind::kDevice;
+  device->transfer(is_up ? Direction::kUp : Direction::kDown, task.bytes, make_copies);
 }
 
 void Engine::Impl::copy_pages(LaneExecutor& executor, const std::vector<PageCopy>& copies) {
@@ -373,9 +378,11 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
                     .decode_tokens = pass.decode_tokens,
                     .seconds = seconds};
   batcher->report(report);
-  for (int i = 0; i < kLaneCount; ++i) {
-    const LaneStats lane = executor.stats(static_cast<Lane>(i));
-    report.lanes[static_cast<size_t>(i)] = {lane.bytes, lane.busy_seconds};
+  report.machine = &machine;
+  report.lanes = PerLane<PassReport::LaneReport>(machine);
+  for (size_t i = 0; i < machine.size(); ++i) {
+    const LaneStats lane = executor.stats(Lane(i));
+    report.lanes[i] = {lane.bytes, lane.busy_seconds};
   }
   totals.preemptions = report.preemptions;
   totals.prefix_hit_tokens = report.prefix_hit_tokens;
@@ -385,18 +392,16 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
 }
 
 void Engine::Impl::keep_lane_stats(const LaneExecutor& executor) {
-  for (int i = 0; i < kLaneCount; ++i) {
-    const LaneStats stats = executor.stats(static_cast<Lane>(i));
-    LaneStats& total = lane_totals[static_cast<size_t>(i)];
+  for (size_t i = 0; i < machine.size(); ++i) {
+    const LaneStats stats = executor.stats(Lane(i));
+    LaneStats& total = lane_totals[i];
     total.tasks += stats.tasks;
     total.bytes += stats.bytes;
     total.busy_seconds += stats.busy_seconds;
     total.wait_seconds += stats.wait_seconds;
   }
-  lane_totals[static_cast<size_t>(Lane::kDeviceToHost)].bytes +=
-      runner->exchanged_down_bytes() - counted_down;
-  lane_totals[static_cast<size_t>(Lane::kHostToDevice)].bytes +=
-      runner->exchanged_up_bytes() - counted_up;
+  lane_totals[Lane::kDeviceToHost].bytes += runner->exchanged_down_bytes() - counted_down;
+  lane_totals[Lane::kHostToDevice].bytes += runner->exchanged_up_bytes() - counted_up;
   counted_down = runner->exchanged_down_bytes();
   counted_up = runner->exchanged_up_bytes();
   events.insert(events.end(), executor.events().begin(), executor.events().end());
@@ -427,6 +432,7 @@ const EngineOptions& Engine::options() const noexcept { return impl_->options; }
 int64_t Engine::context_tokens() const noexcept { return impl_->planned.context_tokens; }
 std::string Engine::io_name() const { return impl_->file_engine->describe(); }
 const std::vector<TaskEvent>& Engine::trace() const { return impl_->events; }
+const LaneTable& Engine::machine() const noexcept { return impl_->machine; }
 
 std::string Engine::compute_name() const {
   const kernels::QuantisedOptions& compute = impl_->planned.compute;
@@ -481,11 +487,7 @@ void Engine::generate(RequestSource& source, GenerationSink& sink, std::stop_tok
   const Clock::time_point started = Clock::now();
   Impl& impl = *impl_;
   impl.batcher->begin();
-  using Lanes = LaneExecutor::Lanes;
-  const Lanes lanes = !impl.device                   ? Lanes::kNoDevice
-                      : impl.device->has_own_cores() ? Lanes::kDeviceCores
-                                                     : Lanes::kSharedCores;
-  LaneExecutor executor(impl, cancel, lanes, impl.options.keep_trace);
+  LaneExecutor executor(impl, cancel, impl.machine, impl.options.keep_trace);
   ScheduleGenerator schedule(impl.schedule_shape);
   try {
     for (;;) {
@@ -527,9 +529,9 @@ EngineStats Engine::stats() const {
   }
   out.memory_budget_bytes = impl_->planned.memory_budget_bytes;
   out.disk_budget_bytes = impl_->options.disk_budget_bytes;
-  for (int i = 0; i < kLaneCount; ++i)
-    if (impl_->lane_totals[static_cast<size_t>(i)].tasks > 0)
-      out.lanes.emplace_back(static_cast<Lane>(i), impl_->lane_totals[static_cast<size_t>(i)]);
+  out.machine = impl_->machine;
+  for (size_t i = 0; i < out.machine.size(); ++i)
+    if (impl_->lane_totals[i].tasks > 0) out.lanes.emplace_back(Lane(i), impl_->lane_totals[i]);
   out.gathered_bytes = impl_->weights->gathered_bytes();
   out.disk_read_busy_seconds = impl_->file_engine->counters().read_busy_seconds;
   out.kernels = impl_->tally.times();

@@ -40,6 +40,7 @@ struct EngineStats {
   int64_t memory_budget_bytes = 0;
   int64_t disk_budget_bytes = 0;
   std::vector<std::pair<Lane, LaneStats>> lanes;  ///< those that did something
+  LaneTable machine;                              ///< whose they are
   int64_t gathered_bytes = 0;                     ///< table rows read one by one
   double disk_read_busy_seconds = 0;              ///< with a request at the disk
   uint64_t stream_hash = 0;     ///< of the tasks executed (fold_task); equal for equal schedules
@@ -83,6 +84,7 @@ class Engine {
   EngineStats stats() const;
   /// With keep_trace: every task so far.
   const std::vector<TaskEvent>& trace() const;
+  const LaneTable& machine() const noexcept;
 
  private:
   struct Impl;
@@ -90,6 +92,7 @@ class Engine {
 };
 
 /// A Chrome / Perfetto trace of `events`, lanes as threads.
-std::string chrome_trace_json(const std::vector<TaskEvent>& events, const ModelShape& model);
+std::string chrome_trace_json(const std::vector<TaskEvent>& events, const LaneTable& machine,
+                              const ModelShape& model);
 
 }  // namespace sluice

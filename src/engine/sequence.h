@@ -73,7 +73,8 @@ struct PassReport {
     int64_t bytes = 0;        ///< so far in this run
     double busy_seconds = 0;  ///< likewise
   };
-  std::array<LaneReport, kLaneCount> lanes{};
+  PerLane<LaneReport> lanes;
+  const LaneTable* machine = &named_lanes();  ///< whose they are
 };
 
 /// All calls come from the thread that called Engine::generate.

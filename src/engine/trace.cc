@@ -21,13 +21,14 @@ std::string task_label(const Task& task, const ModelShape& model) {
 }
 }  // namespace
 
-std::string chrome_trace_json(const std::vector<TaskEvent>& events, const ModelShape& model) {
+std::string chrome_trace_json(const std::vector<TaskEvent>& events, const LaneTable& machine,
+                              const ModelShape& model) {
   std::string out = "{\"traceEvents\":[\n";
-  for (int lane = 0; lane < kLaneCount; ++lane)
+  for (size_t lane = 0; lane < machine.size(); ++lane)
     out += fmt::format(
         "{{\"ph\":\"M\",\"pid\":1,\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":\"{}\"}}}"
         "},\n",
-        lane, lane_name(static_cast<Lane>(lane)));
+        lane, machine[lane].name);
   for (const TaskEvent& event : events) {
     const Task& task = event.task;
     // Transfers of one lane overlap each other: asynchronous slices ("b"/"e"), compute plain ones
@@ -50,11 +51,11 @@ std::string chrome_trace_json(const std::vector<TaskEvent>& events, const ModelS
     out += fmt::format(
         "{{\"ph\":\"b\",\"cat\":\"{}\",\"id\":{},\"pid\":1,\"tid\":{},\"name\":\"{}\",\"ts\":{:.1f}"
         ",\"args\":{}}},\n",
-        lane_name(task.lane), task.id, lane, label, start, args);
+        lane_name(machine, task.lane), task.id, lane, label, start, args);
     out += fmt::format(
         "{{\"ph\":\"e\",\"cat\":\"{}\",\"id\":{},\"pid\":1,\"tid\":{},\"name\":\"{}\",\"ts\":{:.1f}"
         "}},\n",
-        lane_name(task.lane), task.id, lane, label, end);
+        lane_name(machine, task.lane), task.id, lane, label, end);
   }
   out += "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"sluice\"}}\n]}\n";
   return out;

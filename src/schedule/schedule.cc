@@ -6,12 +6,6 @@
 
 namespace sluice {
 
-std::string_view lane_name(Lane lane) noexcept {
-  constexpr std::string_view names[] = {"disk read",      "disk write",     "host to device",
-                                        "device to host", "device compute", "host compute"};
-  return names[static_cast<size_t>(lane)];
-}
-
 std::string_view task_kind_name(TaskKind kind) noexcept {
   constexpr std::string_view names[] = {"load weights", "load KV",       "load activations",
                                         "compute",      "store KV",      "store activations",
@@ -231,8 +225,8 @@ void ScheduleGenerator::finish_attention(Tasks& out, int32_t micro_batch) {
 }
 
 void ScheduleGenerator::find_used_lanes() {
-  const auto use = [&](Lane lane) { uses_[static_cast<size_t>(lane)] = true; };
-  uses_.fill(false);
+  const auto use = [&](Lane lane) { uses_[lane] = true; };
+  std::fill(uses_.begin(), uses_.end(), false);
   use(Lane::kDeviceCompute);
   for (const ScheduleSublayer& sublayer : shape_.sublayers)
     for (const auto* parts : {&sublayer.parts, &sublayer.on_demand})

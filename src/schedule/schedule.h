@@ -6,7 +6,6 @@
 // No hardware, files or weights are needed to make one. Invariants: waits point backwards; a buffer
 // is refilled only after the tasks that used it; the weight ring never holds more than its bytes.
 // Not thread safe; one generator per stream of passes.
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -94,7 +93,7 @@ class ScheduleGenerator {
   std::vector<Task> next_column(std::span<const int32_t> demanded = {});
   std::optional<AwaitedRoute> awaited() const noexcept;
   /// Whether tasks of this pass may be on `lane`; a pass without the others never waits for them.
-  bool uses(Lane lane) const noexcept { return uses_[static_cast<size_t>(lane)]; }
+  bool uses(Lane lane) const noexcept { return uses_[lane] != 0; }
 
   int64_t passes() const noexcept { return pass_; }  ///< of which all columns are given out
 
@@ -180,7 +179,7 @@ class ScheduleGenerator {
   bool more_follow_ = false;
   bool is_open_ = false;
   int32_t sublayer_ = 0;
-  std::array<bool, kLaneCount> uses_{};
+  PerLane<char> uses_;  ///< by the pass
   /// Running number (pass * sublayers + index) of the sublayer to place next, and its first part
   /// that has no place yet.
   int64_t next_load_ = 0;

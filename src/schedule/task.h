@@ -8,18 +8,9 @@
 #include <variant>
 #include <vector>
 
-namespace sluice {
+#include "src/schedule/lanes.h"
 
-enum class Lane : uint8_t {
-  kDiskRead,
-  kDiskWrite,
-  kHostToDevice,
-  kDeviceToHost,
-  kDeviceCompute,
-  kHostCompute
-};
-constexpr int kLaneCount = 6;
-std::string_view lane_name(Lane lane) noexcept;
+namespace sluice {
 
 /// FlexGen's six tasks (arXiv:2303.06865 section 3.2).
 enum class TaskKind : uint8_t {

@@ -128,10 +128,10 @@ std::string Metrics::text(int64_t running, int64_t waiting) const {
   const auto by_lane = [&](const char* name, const char* help, const auto& value_of)
                            SLUICE_REQUIRES(mutex_) {
                              head(out, name, "counter", help);
-                             for (int i = 0; i < kLaneCount; ++i)
+                             const LaneTable& machine = *last_.machine;
+                             for (size_t i = 0; i < machine.size(); ++i)
                                out += fmt::format("{}{{{},lane=\"{}\"}} {}\n", name, labels_,
-                                                  lane_name(static_cast<Lane>(i)),
-                                                  value_of(last_.lanes[static_cast<size_t>(i)]));
+                                                  machine[i].name, value_of(last_.lanes[i]));
                            };
   by_lane("sluice:lane_bytes_total", "Bytes that a lane has moved.",
           [](const PassReport::LaneReport& lane) { return static_cast<double>(lane.bytes); });

@@ -95,7 +95,7 @@ TEST(RunTable, NamesTiersLanesAndTheBusiest) {
   for (const auto& [lane, lane_stats] : engine->stats().lanes)
     if (lane_stats.busy_seconds > most) {
       most = lane_stats.busy_seconds;
-      busiest = lane_name(lane);
+      busiest = lane_name(engine->machine(), lane);
     }
   EXPECT_TRUE(table.ends_with("busiest lane: " + busiest + "\n")) << table;
 }

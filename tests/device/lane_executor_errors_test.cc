@@ -47,7 +47,7 @@ TEST(LaneExecutorErrors, EveryTaskOfAChainCanFailInEitherWay) {
         runner.throw_at(broken);
       else
         runner.fail_at(broken);
-      LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kNoDevice, false);
+      LaneExecutor executor(runner, {}, one_device_lanes(DeviceLanes::kNone), false);
       EXPECT_EQ(error_of(executor, chain(3)), "task " + std::to_string(broken));
       EXPECT_EQ(runner.in_flight(), 0);
       for (TaskId later = broken + 1; later < 10; ++later)
@@ -81,7 +81,7 @@ TEST(LaneExecutorErrors, ALaterErrorNeverReplacesTheFirst) {
     std::condition_variable changed_;
     std::function<void(std::exception_ptr)> store_done_;
   } runner;
-  LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kNoDevice, false);
+  LaneExecutor executor(runner, {}, one_device_lanes(DeviceLanes::kNone), false);
   EXPECT_EQ(error_of(executor, {make_task(0, kLoad, {}), make_task(1, kStore, {}),
                                 make_task(2, kCompute, {0, 1})}),
             "first");
@@ -100,7 +100,7 @@ TEST(LaneExecutorErrors, RunThrowsOnlyAfterEverythingInFlightHasEnded) {
     for (TaskId id = 0; id < 12; ++id) tasks.push_back(make_task(id, id % 2 ? kLoad : kStore, {}));
     tasks.push_back(make_task(12, kCompute, {0}));
     runner.throw_at(12);
-    LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kNoDevice, true);
+    LaneExecutor executor(runner, {}, one_device_lanes(DeviceLanes::kNone), true);
     EXPECT_EQ(error_of(executor, std::move(tasks)), "task 12");
     EXPECT_EQ(runner.in_flight(), 0);
     std::set<TaskId> started, ended;
@@ -118,7 +118,7 @@ TEST(LaneExecutorErrors, ANonErrorExceptionPassesThroughAsItIs) {
       throw std::bad_alloc();
     }
   } runner;
-  LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kNoDevice, false);
+  LaneExecutor executor(runner, {}, one_device_lanes(DeviceLanes::kNone), false);
   EXPECT_THROW(executor.run({make_task(0, kLoad, {}), make_task(1, kCompute, {0})}),
                std::bad_alloc);
 }
@@ -127,7 +127,7 @@ TEST(LaneExecutorErrors, CancellingStopsBeforeTheNextCompute) {
   std::stop_source source;
   ScatteredRunner runner(1);
   runner.at_compute(1, [&] { source.request_stop(); });
-  LaneExecutor executor(runner, source.get_token(), LaneExecutor::Lanes::kNoDevice, false);
+  LaneExecutor executor(runner, source.get_token(), one_device_lanes(DeviceLanes::kNone), false);
   try {
     executor.run(chain(3));
     FAIL() << "a cancelled run ended as if nothing had happened";
@@ -143,7 +143,7 @@ TEST(LaneExecutorErrors, AStoreThatFailsAfterItsRunIsToldByTheNextRunAndByFinish
     ScatteredRunner runner(2);
     runner.fail_at(1);
     runner.hold(1);
-    LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kNoDevice, false);
+    LaneExecutor executor(runner, {}, one_device_lanes(DeviceLanes::kNone), false);
     executor.run({make_task(0, kCompute, {}), make_task(1, kStore, {0})});
     runner.wait_for_start(1);
     runner.let_go();

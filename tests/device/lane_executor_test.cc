@@ -10,6 +10,7 @@
 #include "src/schedule/column_source.h"
 #include "tests/device/scattered_runner.h"
 #include "tests/schedule/flat_task.h"
+#include "tests/schedule/machine.h"
 
 namespace sluice {
 namespace {
@@ -64,9 +65,9 @@ TEST(LaneExecutor, RandomStreamsKeepOrderAndWaits) {
     std::vector<Task> all;
     std::vector<TaskId> stores_before, stores_now;
     {
-      const auto lanes = round % 3 == 0   ? LaneExecutor::Lanes::kDeviceCores
-                         : round % 3 == 1 ? LaneExecutor::Lanes::kSharedCores
-                                          : LaneExecutor::Lanes::kNoDevice;
+      const auto lanes = round % 3 == 0   ? one_device_lanes(DeviceLanes::kOwnCores)
+                         : round % 3 == 1 ? one_device_lanes(DeviceLanes::kSharedCores)
+                                          : one_device_lanes(DeviceLanes::kNone);
       LaneExecutor executor(runner, {}, lanes, round % 2 == 0);
       for (int pass = 0; pass < 4; ++pass) {
         const auto first = static_cast<TaskId>(all.size());
@@ -111,7 +112,7 @@ TEST(LaneExecutor, RunsWhatTheGeneratorMakes) {
   ScatteredRunner runner(5);
   std::vector<Task> all;
   {
-    LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kNoDevice, false);
+    LaneExecutor executor(runner, {}, one_device_lanes(DeviceLanes::kNone), false);
     const MicroBatchLoad load{
         .kv_load_bytes = 8192, .kv_store_bytes = 4096, .activation_bytes = 4096};
     for (int pass = 0; pass < 20; ++pass) {
@@ -154,7 +155,7 @@ TEST(LaneExecutor, ColumnsAreTakenWhenALaneHasNothingLeft) {
   ScatteredRunner runner(4);
   int taken_at_first = 0;
   runner.at_compute(0, [&] { taken_at_first = columns.taken; });
-  LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kNoDevice, false);
+  LaneExecutor executor(runner, {}, one_device_lanes(DeviceLanes::kNone), false);
   executor.run(columns);
   EXPECT_EQ(taken_at_first, 2) << "one that runs and one behind it";
   EXPECT_EQ(columns.taken, 20);
@@ -169,7 +170,7 @@ TEST(LaneExecutor, ARouteRunsBeforeWhatItDemandsIsLoaded) {
   ScheduleGenerator generator(
       {.sublayers = sublayers, .weight_ring_bytes = 8192, .demand_ring_bytes = 4096});
   ScatteredRunner runner(6);
-  LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kNoDevice, false);
+  LaneExecutor executor(runner, {}, one_device_lanes(DeviceLanes::kNone), false);
   uint64_t hash = 0;
   int64_t routes = 0;
   PassColumns columns(generator, hash, [&](const AwaitedRoute& route) {
@@ -195,7 +196,7 @@ TEST(LaneExecutor, AnErrorOfTheRouterEndsThePass) {
   sublayers[0].on_demand = {{512}};
   ScheduleGenerator generator({.sublayers = sublayers, .demand_ring_bytes = 1024});
   ScatteredRunner runner(9);
-  LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kNoDevice, false);
+  LaneExecutor executor(runner, {}, one_device_lanes(DeviceLanes::kNone), false);
   uint64_t hash = 0;
   PassColumns columns(generator, hash, [](const AwaitedRoute&) -> std::vector<int32_t> {
     throw Error(ErrorKind::kDevice, "no such expert");
@@ -205,11 +206,47 @@ TEST(LaneExecutor, AnErrorOfTheRouterEndsThePass) {
   EXPECT_THROW(executor.run({make_task(9, kCompute, {})}), Error);
 }
 
+TEST(LaneExecutor, RunsOnTwoDevicesAndANetwork) {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    ScatteredRunner runner(seed);
+    const LaneTable machine = two_devices_and_a_network();
+    const std::vector<Task> tasks = tasks_for_two_devices();
+    {
+      LaneExecutor executor(runner, {}, machine, true);
+      executor.run(tasks);
+      for (const Task& task : tasks) EXPECT_GE(executor.stats(task.lane).tasks, 1);
+      EXPECT_EQ(executor.stats(Lane::kDeviceCompute).tasks, 2);
+      EXPECT_EQ(executor.stats(kReceive).bytes, 100);
+      EXPECT_EQ(executor.stats(kBetween).bytes, 20);
+      EXPECT_EQ(executor.events().size(), tasks.size()) << "run() waits for both devices";
+    }
+    ASSERT_NO_FATAL_FAILURE(check_history(tasks, runner.history()));
+  }
+}
+
+TEST(LaneExecutor, TwoDevicesComputeAtTheSameTime) {
+  class Meeting final : public TaskRunner {
+   public:
+    void compute(const Task&) override { both_.arrive_and_wait(); }
+    void transfer(const Task&, std::function<void(std::exception_ptr)> done) override {
+      done(nullptr);
+    }
+
+   private:
+    std::latch both_{2};
+  } runner;
+  Task second = make_task(0, kCompute, {});
+  second.lane = kSecondCompute;
+  LaneExecutor executor(runner, {}, two_devices_and_a_network(), false);
+  executor.run({second, make_task(1, kCompute, {})});
+  EXPECT_EQ(executor.stats(kSecondCompute).tasks, 1);
+}
+
 TEST(LaneExecutor, LoadsForTheNextPassMayOutliveTheirRun) {
   ScatteredRunner runner(1);
   runner.hold(1);
   {
-    LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kNoDevice, false);
+    LaneExecutor executor(runner, {}, one_device_lanes(DeviceLanes::kNone), false);
     executor.run(
         {make_task(0, kCompute, {}), make_task(1, kLoad, {}), make_task(2, kCompute, {0})});
     runner.wait_for_start(1);
@@ -224,7 +261,7 @@ TEST(LaneExecutor, ALaneIsNotHeldUpByTheOther) {
   ScatteredRunner runner(1);
   runner.hold(1);  // the store does not end before compute 3 lets it go
   runner.at_compute(3, [&] { runner.let_go(); });
-  LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kNoDevice, false);
+  LaneExecutor executor(runner, {}, one_device_lanes(DeviceLanes::kNone), false);
   executor.run({make_task(0, kCompute, {}), make_task(1, kStore, {0}), make_task(2, kLoad, {0}),
                 make_task(3, kCompute, {2}), make_task(4, kCompute, {1})});
   EXPECT_TRUE(runner.has_started(4));
@@ -246,7 +283,7 @@ TEST(LaneExecutor, TheHostComputesBesideADeviceWithCoresOfItsOwn) {
   } runner;
   Task host = make_task(0, kCompute, {});
   host.lane = Lane::kHostCompute;
-  LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kDeviceCores, false);
+  LaneExecutor executor(runner, {}, one_device_lanes(DeviceLanes::kOwnCores), false);
   executor.run({host, make_task(1, kCompute, {}), make_task(2, kCompute, {0, 1})});
   EXPECT_EQ(executor.stats(Lane::kHostCompute).tasks, 1);
   EXPECT_EQ(executor.stats(Lane::kDeviceCompute).tasks, 2);
@@ -257,7 +294,7 @@ TEST(LaneExecutor, AnErrorOfTheHostsOwnThreadStopsTheOthers) {
   runner.throw_at(1);
   Task host = make_task(1, kCompute, {0});
   host.lane = Lane::kHostCompute;
-  LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kDeviceCores, false);
+  LaneExecutor executor(runner, {}, one_device_lanes(DeviceLanes::kOwnCores), false);
   EXPECT_THROW(executor.run({make_task(0, kLoad, {}), host, make_task(2, kCompute, {1})}), Error);
   EXPECT_FALSE(runner.has_started(2));
 }
@@ -265,7 +302,7 @@ TEST(LaneExecutor, AnErrorOfTheHostsOwnThreadStopsTheOthers) {
 TEST(LaneExecutor, FinishDropsWhatIsQueuedAndWaitsForTheRest) {
   ScatteredRunner runner(1);
   runner.hold(1);
-  LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kNoDevice, false);
+  LaneExecutor executor(runner, {}, one_device_lanes(DeviceLanes::kNone), false);
   // Load 2 can't start before load 1 ends; nothing ends load 1 until finish() is already waiting or
   // about to.
   executor.run({make_task(0, kCompute, {}), make_task(1, kLoad, {}), make_task(2, kLoad, {1})});
@@ -282,7 +319,7 @@ TEST(LaneExecutor, DyingWithTransfersQueuedAndUnderWayIsClean) {
   for (unsigned round = 0; round < 100; ++round) {
     ScatteredRunner runner(round);
     {
-      LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kNoDevice, true);
+      LaneExecutor executor(runner, {}, one_device_lanes(DeviceLanes::kNone), true);
       std::vector<Task> tasks{make_task(0, kCompute, {})};
       for (TaskId id = 1; id < 20; ++id)
         tasks.push_back(make_task(id, id % 3 ? kLoad : kStore,
@@ -295,7 +332,7 @@ TEST(LaneExecutor, DyingWithTransfersQueuedAndUnderWayIsClean) {
 
 TEST(LaneExecutor, KeepsTheTimesOfEveryTaskForATrace) {
   ScatteredRunner runner(3);
-  LaneExecutor executor(runner, {}, LaneExecutor::Lanes::kNoDevice, true);
+  LaneExecutor executor(runner, {}, one_device_lanes(DeviceLanes::kNone), true);
   executor.run({make_task(0, kLoad, {}), make_task(1, kCompute, {0}), make_task(2, kStore, {1}),
                 make_task(3, kCompute, {2})});
   executor.finish();

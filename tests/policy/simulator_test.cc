@@ -76,11 +76,11 @@ TEST(Simulator, NeverFasterThanTheBusiestLaneOrTheLongestWait) {
     const Case one = random_case(random);
     const Simulation s = simulate_all(one, true);
     double busiest = 0;
-    for (size_t lane = 0; lane < kLaneCount; ++lane)
-      busiest = std::max(busiest, s.busy_seconds(static_cast<Lane>(lane)));
+    for (size_t lane = 0; lane < named_lanes().size(); ++lane)
+      busiest = std::max(busiest, s.busy_seconds(Lane(lane)));
     ASSERT_GE(s.seconds * (1 + 1e-9), busiest);
     std::vector<double> ends;
-    std::array<double, kLaneCount> lane_free{};
+    PerLane<double> lane_free;
     for (const SimulatedTask& done : s.tasks) {
       const auto id = static_cast<size_t>(done.task.id);
       if (ends.size() <= id) ends.resize(id + 1, -1);
@@ -96,7 +96,7 @@ TEST(Simulator, NeverFasterThanTheBusiestLaneOrTheLongestWait) {
     std::sort(by_start.begin(), by_start.end(),
               [](auto* a, auto* b) { return a->task.id < b->task.id; });
     for (const SimulatedTask* done : by_start) {
-      double& free = lane_free[static_cast<size_t>(done->task.lane)];
+      double& free = lane_free[done->task.lane];
       ASSERT_GE(done->start_seconds, free - 1e-9) << "a lane runs one task at a time, in order";
       free = done->end_seconds;
     }
@@ -256,12 +256,12 @@ TEST(CostModel, TermsAreTheLanesSeconds) {
     std::vector<CostTerm> terms;
     const Prediction p =
         predict(*one.input.model, one.plan, one.profile, one.input.kv_dtype, one.job, &terms);
-    std::array<double, kLaneCount> sums{};
+    PerLane<double> sums;
     for (const CostTerm& term : terms) {
       EXPECT_GT(term.amount, 0) << term.what;
       sums[static_cast<size_t>(term.lane)] += term.seconds;
     }
-    for (size_t lane = 0; lane < kLaneCount; ++lane)
+    for (size_t lane = 0; lane < named_lanes().size(); ++lane)
       EXPECT_NEAR(sums[lane], p.lane_seconds(static_cast<Lane>(lane)), 1e-9 + 1e-9 * sums[lane]);
   }
 }
@@ -286,8 +286,8 @@ TEST(CostModel, WritesOfKvAreTheirShareHoweverSmall) {
                               static_cast<double>(one.plan.disk_pages + one.plan.memory_pages);
     const auto page = static_cast<double>(round_up(one.plan.page_bytes, kDiskBlock));
     const double pages = 12.0 * 8 * 63;
-    EXPECT_NEAR(p.decode_lanes[static_cast<size_t>(Lane::kDiskWrite)],
-                real_share * pages * page / 5e8, 0.02 * real_share * pages * page / 5e8)
+    EXPECT_NEAR(p.decode_lanes[Lane::kDiskWrite], real_share * pages * page / 5e8,
+                0.02 * real_share * pages * page / 5e8)
         << share;
   }
 }

@@ -180,9 +180,9 @@ TEST(ScheduleHazards, TasksThatTouchTheSamePlaceAreOrdered) {
         ++conflicts;
         ASSERT_TRUE(order.ends_before(static_cast<TaskId>(first), static_cast<TaskId>(later)))
             << task_kind_name(stream.tasks[first].kind) << " " << first << " on "
-            << lane_name(stream.tasks[first].lane) << " and "
+            << lane_name(named_lanes(), stream.tasks[first].lane) << " and "
             << task_kind_name(stream.tasks[later].kind) << " " << later << " on "
-            << lane_name(stream.tasks[later].lane);
+            << lane_name(named_lanes(), stream.tasks[later].lane);
       }
   });
   EXPECT_GT(conflicts, 10000);

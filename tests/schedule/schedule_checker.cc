@@ -1,7 +1,6 @@
 #include "tests/schedule/schedule_checker.h"
 
 #include <algorithm>
-#include <array>
 
 namespace sluice {
 
@@ -124,10 +123,10 @@ Stream random_device_stream(std::mt19937& random) {
 }
 
 Times simulate(const std::vector<Task>& tasks, std::mt19937& random) {
-  std::array<std::vector<size_t>, kLaneCount> queues;
-  for (size_t i = 0; i < tasks.size(); ++i) queues[static_cast<size_t>(tasks[i].lane)].push_back(i);
-  std::array<size_t, kLaneCount> next{};
-  std::array<double, kLaneCount> lane_free{};  // when the lane may start its next task
+  PerLane<std::vector<size_t>> queues;
+  for (size_t i = 0; i < tasks.size(); ++i) queues[tasks[i].lane].push_back(i);
+  PerLane<size_t> next;
+  PerLane<double> lane_free;  // when the lane may start its next task
   Times times{std::vector<double>(tasks.size(), -1), std::vector<double>(tasks.size(), -1)};
   for (size_t done = 0; done < tasks.size();) {
     bool has_moved = false;
@@ -159,8 +158,8 @@ Times simulate(const std::vector<Task>& tasks, std::mt19937& random) {
 
 SureOrder::SureOrder(const std::vector<Task>& tasks)
     : ended_(tasks.size(), std::vector<bool>(tasks.size())) {
-  std::array<int64_t, kLaneCount> previous{};
-  previous.fill(-1);
+  PerLane<int64_t> previous;
+  std::fill(previous.begin(), previous.end(), -1);
   const auto join = [&](std::vector<bool>& into, int64_t from) {
     const std::vector<bool>& other = ended_[static_cast<size_t>(from)];
     for (size_t i = 0; i < into.size(); ++i)
@@ -172,7 +171,7 @@ SureOrder::SureOrder(const std::vector<Task>& tasks)
       join(ended, wait);
       ended[static_cast<size_t>(wait)] = true;
     }
-    int64_t& before = previous[static_cast<size_t>(tasks[index].lane)];
+    int64_t& before = previous[tasks[index].lane];
     if (before >= 0) {
       join(ended, before);
       if (tasks[index].kind == TaskKind::kCompute) ended[static_cast<size_t>(before)] = true;

@@ -134,12 +134,29 @@ TEST(Schedule, RefusesAShapeThatNoPlanMakes) {
 
 TEST(Schedule, EveryLaneAndKindHasItsOwnName) {
   std::vector<std::string_view> names;
-  for (int lane = 0; lane < kLaneCount; ++lane) names.push_back(lane_name(static_cast<Lane>(lane)));
-  for (int kind = 0; kind <= static_cast<int>(TaskKind::kStoreActivations); ++kind)
+  for (const LaneSpec& lane : named_lanes()) names.push_back(lane.name);
+  for (int kind = 0; kind <= static_cast<int>(TaskKind::kReturnOutputs); ++kind)
     names.push_back(task_kind_name(static_cast<TaskKind>(kind)));
   std::sort(names.begin(), names.end());
   EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
   EXPECT_FALSE(names.front().empty());
+}
+
+TEST(Lanes, EveryMachineBeginsWithTheLanesThatHaveNames) {
+  for (const DeviceLanes device :
+       {DeviceLanes::kNone, DeviceLanes::kSharedCores, DeviceLanes::kOwnCores}) {
+    const LaneTable machine = one_device_lanes(device);
+    ASSERT_EQ(machine.size(), 6u);
+    const auto at = [&](Lane lane) { return machine[static_cast<size_t>(lane)]; };
+    EXPECT_EQ(at(Lane::kDiskRead).from, kDisk);
+    EXPECT_EQ(at(Lane::kDiskWrite).to, kDisk);
+    EXPECT_EQ(at(Lane::kHostToDevice).to, device_place());
+    EXPECT_EQ(at(Lane::kDeviceToHost).from, device_place());
+    EXPECT_TRUE(at(Lane::kDeviceCompute).computes());
+    EXPECT_EQ(at(Lane::kHostCompute).to, kHost);
+    EXPECT_EQ(at(Lane::kHostToDevice).thread == LaneThread::kNone, device == DeviceLanes::kNone);
+    EXPECT_EQ(at(Lane::kHostCompute).thread == LaneThread::kOwn, device == DeviceLanes::kOwnCores);
+  }
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ TEST(Metrics, CountsWhatHappened) {
   report.kv_pages_used = 5;
   report.prefix_hit_tokens = 64;
   report.restored_pages = 9;
-  report.lanes[static_cast<size_t>(Lane::kDiskRead)] = {4096, 1.5};
+  report.lanes[Lane::kDiskRead] = {4096, 1.5};
   metrics.passed(report);
   const std::string text = metrics.text(3, 2);
   const std::string model = "{model_name=\"a \\\"model\\\"\"} ";
@@ -50,7 +50,7 @@ TEST(Metrics, CountsWhatHappened) {
             "vllm:prefix_cache_hits_total" + model + "64");
   EXPECT_EQ(line_of(text, "sluice:kv_pages_restored_total"),
             "sluice:kv_pages_restored_total" + model + "9");
-  const std::string disk = R"(lane=")" + std::string(lane_name(Lane::kDiskRead)) + R"("} )";
+  const std::string disk = R"(lane=")" + lane_name(named_lanes(), Lane::kDiskRead) + R"("} )";
   EXPECT_NE(text.find(disk + "4096"), std::string::npos) << text;
   EXPECT_NE(text.find(disk + "1.5"), std::string::npos);
   EXPECT_EQ(line_of(text, "sluice:requests_rejected_total"),

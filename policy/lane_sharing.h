@@ -1,0 +1,57 @@
+#pragma once
+// How the lanes of one machine share what serves several of them: the disk's two directions, the
+// link's, the host's cores. The one place that says so: the cost model and the LP take the pairs
+// and the mean delay, the simulator what each lane gets of its rate while others run.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "policy/profile.h"
+#include "src/schedule/lanes.h"
+
+namespace sluice::policy {
+
+/// Which lanes run a task now; of at most 64.
+class RunningLanes {
+ public:
+  bool operator[](Lane lane) const noexcept { return (bits_ >> static_cast<unsigned>(lane)) & 1; }
+  void set(Lane lane, bool runs) noexcept {
+    const uint64_t bit = uint64_t{1} << static_cast<unsigned>(lane);
+    bits_ = runs ? bits_ | bit : bits_ & ~bit;
+  }
+
+ private:
+  uint64_t bits_ = 0;
+};
+
+class LaneSharing {
+ public:
+  /// `profile` stays where it is.
+  explicit LaneSharing(const Profile& profile);
+
+  /// Two lanes that take at least the sum of their seconds over `capacity` together.
+  struct Pair {
+    Lane a;
+    Lane b;
+    double capacity = 1;
+  };
+  std::span<const Pair> pairs() const noexcept { return pairs_; }
+  /// Seconds of the device's lane that reading the disk and copies add to.
+  double delayed(double compute_seconds, double read_bytes, double copied_bytes) const noexcept;
+
+  /// False while another lane has all of what this one needs.
+  bool may_start(Lane lane, const RunningLanes& running) const noexcept;
+  /// Share of its full rate that a lane has beside those that run.
+  double share(Lane lane, const RunningLanes& running) const noexcept;
+
+ private:
+  bool host_computes(const RunningLanes& running) const noexcept;
+  double compute_share(Lane lane, const RunningLanes& running) const noexcept;
+  double copies_take(const RunningLanes& running) const noexcept;
+
+  const Profile& profile_;
+  bool on_cores_;  // the device's lane computes on the host's cores
+  std::vector<Pair> pairs_;
+};
+
+}  // namespace sluice::policy
