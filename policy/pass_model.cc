@@ -1,45 +1,15 @@
-// The passes that the engine would make of a block of equal sequences (src/engine/pass_plan.cc cuts
-// real ones; the tests hold the two against each other).
+// The passes that the engine would make of a block of equal sequences, cut by the same rules
+// (src/schedule/pass_cut.h; the tests hold the two against each other).
 #include <algorithm>
 #include <cmath>
 
 #include "policy/simulator.h"
 #include "src/base/bytes.h"
+#include "src/schedule/pass_cut.h"
 
 namespace sluice::policy {
 
 namespace {
-struct Chunk {
-  int64_t sequence;
-  int64_t first;
-  int64_t count;
-};
-struct Batch {
-  std::vector<Chunk> chunks;
-  int64_t rows = 0;
-  bool continues_previous = false;
-};
-
-// Appends to the last micro-batch, or opens a new one when it is full, or has no room for all of a
-// chunk that stays whole.
-void add_tokens(std::vector<Batch>& batches, const Policy& policy, Chunk chunk, bool is_whole) {
-  bool is_split = false;
-  while (chunk.count > 0) {
-    const int64_t rows = is_whole ? chunk.count : 1;
-    if (batches.empty() || batches.back().rows + rows > policy.micro_batch_tokens ||
-        static_cast<int64_t>(batches.back().chunks.size()) >= policy.micro_batch_sequences)
-      batches.emplace_back();
-    Batch& batch = batches.back();
-    batch.continues_previous = batch.continues_previous || is_split;
-    const int64_t piece = std::min(chunk.count, policy.micro_batch_tokens - batch.rows);
-    batch.chunks.push_back({chunk.sequence, chunk.first, piece});
-    batch.rows += piece;
-    chunk.first += piece;
-    chunk.count -= piece;
-    is_split = true;
-  }
-}
-
 // Of the first `items`, how many a share takes when it is dealt evenly.
 int64_t dealt(double share, int64_t items) {
   return static_cast<int64_t>(std::floor(share * static_cast<double>(items) + 1e-9));
@@ -60,15 +30,21 @@ class Loads {
   /// Whether a chunk that ends there works on pages below the compute tier.
   bool is_lower(int64_t sequence, int64_t end) const {
     if (host_attends_) return dealt(lower_, sequence + 1) > dealt(lower_, sequence);
-    return dealt(lower_, (end + policy_.page_tokens - 1) / policy_.page_tokens) > 0;
+    return dealt(lower_, pages_of_run(0, end, policy_.page_tokens).end) > 0;
   }
 
-  void add(const Batch& batch, PassWork& pass) const {
+  void add(const MicroBatchCut& batch, PassWork& pass) const {
     MicroBatchLoad& load = pass.loads.emplace_back();
     BatchWork& work = pass.work.emplace_back();
     load.continues_previous = batch.continues_previous;
     work.tokens = batch.rows;
-    for (const Chunk& chunk : batch.chunks) add_chunk(chunk, load, work);
+    int64_t lower_rows = 0;
+    for (const TokenRun& run : batch.runs) lower_rows += add_run(run, load, work);
+    const ExchangedBytes exchanged =
+        exchanged_bytes(lower_rows, work.host_rows, model_.num_heads * model_.head_dim,
+                        model_.num_kv_heads * model_.head_dim);
+    load.query_bytes = exchanged.queries;
+    load.output_bytes = exchanged.outputs;
     const int64_t row = model_.hidden_size * 4;
     const auto rows = static_cast<double>(batch.rows);
     const auto on_disk = static_cast<int64_t>(std::ceil(policy_.activations.disk * rows - 1e-9));
@@ -80,35 +56,29 @@ class Loads {
   }
 
  private:
-  void add_chunk(const Chunk& chunk, MicroBatchLoad& load, BatchWork& work) const {
-    const int64_t end = chunk.first + chunk.count;
+  // How many of its rows have their KV below a device whose host attends.
+  int64_t add_run(const TokenRun& run, MicroBatchLoad& load, BatchWork& work) const {
+    const int64_t end = run.first + run.count;
     if (end >= prompt_) ++work.logit_rows;
-    const auto first = static_cast<double>(chunk.first);
-    const auto count = static_cast<double>(chunk.count);
+    const auto first = static_cast<double>(run.first);
+    const auto count = static_cast<double>(run.count);
     const double pairs = count * first + count * (count + 1) / 2;
-    const bool is_lower = host_attends_ && this->is_lower(chunk.sequence, end);
-    const bool is_fresh = chunk.first == 0 && chunk.count > 1;
-    if (is_lower) {
-      const int64_t q = model_.num_heads * model_.head_dim;
-      const int64_t kv = model_.num_kv_heads * model_.head_dim;
-      load.query_bytes += 4 * chunk.count * (2 * kv + (is_fresh ? 0 : q));
-      if (!is_fresh) load.output_bytes += 4 * chunk.count * q;
-      if (!is_fresh) work.host_rows += chunk.count;
-    }
-    if (is_lower && !is_fresh && chunk.count > 1) {
+    const bool is_lower = host_attends_ && this->is_lower(run.sequence, end);
+    const bool is_fresh = is_fresh_run(run.first, run.count);
+    if (is_lower && !is_fresh) work.host_rows += run.count;
+    if (is_lower && !is_fresh && run.count > 1) {
       work.host_prefill_pairs += pairs;
       work.host_prefill_tokens += static_cast<double>(end);
     } else if (is_lower && !is_fresh)
       work.host_history_tokens += pairs;
-    else if (chunk.count > 1)
+    else if (run.count > 1)
       work.prefill_pairs += pairs;
     else
       work.device_history_tokens += pairs;
-    if (host_attends_ && !is_lower) return;
-    const int64_t page = policy_.page_tokens;
-    const int64_t pages = (end + page - 1) / page;
-    const int64_t with_history = (chunk.first + page - 1) / page;
-    const int64_t first_changed = chunk.first / page;
+    const int64_t lower_rows = is_lower ? run.count : 0;
+    if (host_attends_ && !is_lower) return lower_rows;
+    const PagesOfRun pages = pages_of_run(run.first, run.count, policy_.page_tokens);
+    const int64_t changed = pages.end - pages.first_changed;
     const double lower = host_attends_ ? 1 : lower_;
     const double disk = host_attends_ && lower_ > 0 ? disk_ / lower_ : disk_;
     const int64_t staged = plan_.disk_pages > 0 ? round_up(plan_.page_bytes, kDiskBlock) : 0;
@@ -117,11 +87,12 @@ class Loads {
     const auto bytes = [](double share, int64_t count, int64_t each) {
       return std::llround(share * static_cast<double>(count * each));
     };
-    load.kv_load_bytes += bytes(disk, with_history, staged);
-    load.kv_store_bytes += bytes(disk, pages - first_changed, staged);
-    if (!plan_.has_device || host_attends_) return;
-    load.kv_up_bytes += bytes(lower, with_history, plan_.page_bytes);
-    load.kv_down_bytes += bytes(lower, pages - first_changed, plan_.page_bytes);
+    load.kv_load_bytes += bytes(disk, pages.with_history, staged);
+    load.kv_store_bytes += bytes(disk, changed, staged);
+    if (!plan_.has_device || host_attends_) return lower_rows;
+    load.kv_up_bytes += bytes(lower, pages.with_history, plan_.page_bytes);
+    load.kv_down_bytes += bytes(lower, changed, plan_.page_bytes);
+    return lower_rows;
   }
 
   const ModelShape& model_;
@@ -147,7 +118,7 @@ std::vector<int64_t> spread(int64_t count, int64_t wanted) {
 class PrefillPasses {
  public:
   PrefillPasses(const Loads& loads, const Plan& plan, int64_t sequences, int64_t prompt)
-      : loads_(loads), plan_(plan), sequences_(sequences), prompt_(prompt) {
+      : loads_(loads), limits_(pass_limits(plan)), sequences_(sequences), prompt_(prompt) {
     const int64_t cut = runs_of(sequences * prompt, plan.pass_tokens);
     if (loads.are_alike() && !loads.is_lower(0, prompt)) {
       // Wherever a pass is full.
@@ -159,7 +130,7 @@ class PrefillPasses {
     } else if (cut <= kWalked) {
       for (Place at; at.sequence < sequences_; ++count_) {
         begins_.push_back(at);
-        at = walk(at, nullptr);
+        at = past(runs_from(at));
       }
     } else {  // so many that where each is cut makes no difference
       tokens_a_pass_ = plan.pass_tokens;
@@ -169,20 +140,10 @@ class PrefillPasses {
 
   int64_t count() const { return count_; }
 
-  std::vector<Batch> batches(int64_t pass) const {
-    std::vector<Batch> out;
-    if (!begins_.empty()) {
-      walk(begins_[static_cast<size_t>(pass)], &out);
-      return out;
-    }
-    const int64_t end = std::min((pass + 1) * tokens_a_pass_, sequences_ * prompt_);
-    for (int64_t token = pass * tokens_a_pass_; token < end;) {
-      const int64_t first = token % prompt_;
-      const int64_t count = std::min(prompt_ - first, end - token);
-      add({token / prompt_, first, count}, out);
-      token += count;
-    }
-    return out;
+  std::vector<MicroBatchCut> micro_batches(int64_t pass) const {
+    MicroBatchCutter cutter(limits_);
+    for (const TokenRun& run : runs_of_pass(pass)) cutter.add(run);
+    return cutter.take();
   }
 
  private:
@@ -194,30 +155,44 @@ class PrefillPasses {
 
   static int64_t runs_of(int64_t items, int64_t each) { return (items + each - 1) / each; }
 
-  void add(const Chunk& chunk, std::vector<Batch>& out) const {
-    add_tokens(
-        out, plan_.policy, chunk,
-        loads_.is_lower(chunk.sequence, prompt_) && chunk.count <= plan_.policy.micro_batch_tokens);
+  std::vector<TokenRun> runs_of_pass(int64_t pass) const {
+    if (!begins_.empty()) return runs_from(begins_[static_cast<size_t>(pass)]);
+    std::vector<TokenRun> out;
+    const int64_t end = std::min((pass + 1) * tokens_a_pass_, sequences_ * prompt_);
+    for (int64_t token = pass * tokens_a_pass_; token < end;) {
+      const int64_t sequence = token / prompt_;
+      const int64_t first = token % prompt_;
+      const int64_t count = std::min(prompt_ - first, end - token);
+      out.push_back({sequence, first, count,
+                     loads_.is_lower(sequence, prompt_) && count <= limits_.micro_batch_tokens});
+      token += count;
+    }
+    return out;
   }
 
-  // Past one pass; its micro-batches go to `out`, where given.
-  Place walk(Place at, std::vector<Batch>* out) const {
-    int64_t room = plan_.pass_tokens;
-    while (at.sequence < sequences_ && room > 0) {
-      const int64_t pending = prompt_ - at.first;
-      const int64_t count = std::min(pending, room);
-      if (count < pending && pending <= plan_.pass_tokens && loads_.is_lower(at.sequence, prompt_))
-        break;
-      if (out) add({at.sequence, at.first, count}, *out);
-      room -= count;
-      at.first += count;
-      if (at.first == prompt_) at = {at.sequence + 1, 0};
+  // What the engine takes when these are the sequences that wait: as many as may fill a pass.
+  std::vector<TokenRun> runs_from(Place at) const {
+    std::vector<PendingTokens> pending;
+    int64_t tokens = 0;
+    for (Place next = at; next.sequence < sequences_ && tokens < limits_.pass_tokens;
+         next = {next.sequence + 1, 0}) {
+      pending.push_back(
+          {next.first, prompt_ - next.first, false, loads_.is_lower(next.sequence, prompt_)});
+      tokens += pending.back().count;
     }
-    return at;
+    std::vector<TokenRun> runs = take_tokens(pending, limits_).runs;
+    for (TokenRun& run : runs) run.sequence += at.sequence;
+    return runs;
+  }
+
+  Place past(const std::vector<TokenRun>& runs) const {
+    const TokenRun& last = runs.back();
+    const int64_t end = last.first + last.count;
+    return end == prompt_ ? Place{last.sequence + 1, 0} : Place{last.sequence, end};
   }
 
   const Loads& loads_;
-  const Plan& plan_;
+  PassLimits limits_;
   int64_t sequences_;
   int64_t prompt_;
   int64_t count_ = 0;
@@ -240,18 +215,18 @@ BlockPasses block_passes(const ModelShape& model, const Plan& plan, KvFormat, co
   for (const int64_t index : chosen) {
     PassWork& pass = out.passes.emplace_back();
     pass.is_prefill = true;
-    for (const Batch& batch : prefill.batches(index)) loads.add(batch, pass);
+    for (const MicroBatchCut& batch : prefill.micro_batches(index)) loads.add(batch, pass);
   }
   out.prefill_passes = out.passes.size();
   out.prefill_scale = static_cast<double>(prefill.count()) / static_cast<double>(chosen.size());
 
+  const PassLimits limits = pass_limits(plan);
   const auto steps = spread(decodes, most_decode);
   for (const int64_t step : steps) {
     PassWork& pass = out.passes.emplace_back();
-    std::vector<Batch> batches;
-    for (int64_t s = 0; s < out.sequences; ++s)
-      add_tokens(batches, policy, {s, prompt + step, 1}, false);
-    for (const Batch& batch : batches) loads.add(batch, pass);
+    MicroBatchCutter cutter(limits);
+    for (int64_t s = 0; s < out.sequences; ++s) cutter.add({s, prompt + step, 1, false});
+    for (const MicroBatchCut& batch : cutter.take()) loads.add(batch, pass);
   }
   if (!steps.empty())
     out.decode_scale = static_cast<double>(decodes) / static_cast<double>(steps.size());

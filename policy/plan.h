@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "policy/policy.h"
+#include "src/schedule/pass_cut.h"
+#include "src/schedule/schedule.h"
 #include "src/shape/model_shape.h"
 
 namespace sluice::policy {
@@ -159,6 +161,11 @@ class PlanMaker {
   const PlanInput& input_;
   std::vector<std::unique_ptr<Placed>> placed_;
 };
+
+/// What the schedule of a plan is made from: rings, slots, parts with upper-bound bytes.
+ScheduleShape schedule_shape(const ModelShape& model, const Plan& plan);
+/// What its passes are cut by.
+PassLimits pass_limits(const Plan& plan);
 
 /// How often weights of `bytes`, on their way from the disk through the ring, wait for an answer of
 /// the disk: what there is room for is asked for together, comes together and is computed on

@@ -133,24 +133,6 @@ Simulation simulate(const ModelShape& model, const Plan& plan, const Profile& pr
   return out;
 }
 
-ScheduleShape schedule_shape(const ModelShape& model, const Plan& plan) {
-  ScheduleShape shape;
-  shape.has_device = plan.has_device;
-  shape.disk_reaches_device = plan.disk_reaches_device;
-  shape.weight_ring_bytes = plan.ring_bytes;
-  shape.host_ring_bytes = plan.host_ring_bytes;
-  shape.kv_slots = kKvSlots;
-  shape.activation_slots = kActivationSlots;
-  shape.attention_slots = kAttentionSlots;
-  for (size_t i = 0; i < model.sublayers.size(); ++i) {
-    ScheduleSublayer& sublayer = shape.sublayers.emplace_back();
-    sublayer.has_attention = model.sublayers[i].kind == SublayerKind::kAttention;
-    for (const PlanPart& part : plan.parts[i])
-      sublayer.parts.push_back({part.bytes, part.from_disk});
-  }
-  return shape;
-}
-
 Prediction simulate_block(const ModelShape& model, const Plan& plan, const Profile& profile,
                           KvFormat kv_dtype, const JobShape& job) {
   int64_t loads = 0;

@@ -29,9 +29,6 @@ Simulation simulate(const ModelShape& model, const Plan& plan, const Profile& pr
                     KvFormat kv_dtype, const ScheduleShape& shape, std::span<const PassWork> passes,
                     bool keep_tasks);
 
-/// What the generator needs to know of a plan (ring sizes, parts with upper-bound bytes).
-ScheduleShape schedule_shape(const ModelShape& model, const Plan& plan);
-
 /// The passes of one block of `job` under `plan`, cut into micro-batches as the engine cuts them.
 /// Long prefills and decodes are sampled: so many passes of each, spread evenly; the prediction
 /// scales them up.

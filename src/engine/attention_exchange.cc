@@ -28,11 +28,11 @@ AttentionExchange::AttentionExchange(const ModelShape& model, const policy::Plan
 }
 
 int64_t AttentionExchange::query_bytes(const MicroBatch& batch) const noexcept {
-  return 4 * (batch.host_rows * q_cols_ + batch.lower_rows * 2 * kv_cols_);
+  return exchanged_bytes(batch.lower_rows, batch.host_rows, q_cols_, kv_cols_).queries;
 }
 
 int64_t AttentionExchange::output_bytes(const MicroBatch& batch) const noexcept {
-  return 4 * batch.host_rows * q_cols_;
+  return exchanged_bytes(batch.lower_rows, batch.host_rows, q_cols_, kv_cols_).outputs;
 }
 
 void AttentionExchange::copy_down(const MicroBatch& batch, int32_t slot,

@@ -152,16 +152,7 @@ struct Engine::Impl final : TaskRunner {
                                : device->has_own_cores() ? DeviceLanes::kOwnCores
                                                          : DeviceLanes::kSharedCores);
     lane_totals = PerLane<LaneStats>(machine);
-    schedule_shape.has_device = plan.has_device;
-    schedule_shape.disk_reaches_device = plan.disk_reaches_device;
-    schedule_shape.weight_ring_bytes = weights->ring_bytes();
-    schedule_shape.host_ring_bytes = weights->host_ring_bytes();
-    schedule_shape.attention_slots = policy::kAttentionSlots;
-    schedule_shape.kv_slots = policy::kKvSlots;
-    schedule_shape.activation_slots = policy::kActivationSlots;
-    for (size_t i = 0; i < shape.sublayers.size(); ++i)
-      schedule_shape.sublayers.push_back(
-          {weights->schedule_parts(i), shape.sublayers[i].kind == SublayerKind::kAttention});
+    schedule_shape = policy::schedule_shape(shape, plan);
     warn_of_pageable();
   }
 
@@ -176,7 +167,6 @@ struct Engine::Impl final : TaskRunner {
   void use_disk(const Task& task, std::function<void(std::exception_ptr)> done);
   void use_link(const Task& task);
 
-  PassLimits pass_limits() const;
   void run_pass(LaneExecutor& executor, ScheduleGenerator& schedule, GenerationSink& sink);
   void copy_pages(LaneExecutor& executor, const std::vector<PageCopy>& copies);
   void keep_lane_stats(const LaneExecutor& executor);
@@ -302,30 +292,13 @@ void Engine::Impl::copy_pages(LaneExecutor& executor, const std::vector<PageCopy
   if (swapped > 0) keep_average(swap_copy_seconds, swap_seconds / static_cast<double>(swapped));
 }
 
-PassLimits Engine::Impl::pass_limits() const {
-  const policy::Plan& plan = planned.plan;
-  PassLimits limits;
-  limits.micro_batch_sequences = plan.policy.micro_batch_sequences;
-  limits.micro_batch_tokens = std::min(plan.policy.micro_batch_tokens, plan.pass_tokens);
-  limits.pass_tokens = plan.pass_tokens;
-  limits.page_tokens = plan.policy.page_tokens;
-  limits.attends_on_host = device && plan.policy.attention == policy::AttentionPlace::kHost;
-  if (plan.has_device) {
-    if (!limits.attends_on_host) limits.staged_pages = plan.kv_slot_pages;
-    limits.staged_disk_pages = plan.host_kv_slot_pages;
-  } else {
-    limits.staged_pages = limits.staged_disk_pages = plan.kv_slot_pages;
-  }
-  return limits;
-}
-
 void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
                             GenerationSink& sink) {
   const Clock::time_point started = Clock::now();
   std::vector<Sequence*> active;
   for (const auto& sequence : batcher->running()) active.push_back(sequence.get());
   PassPlan& pass = passes[static_cast<size_t>(schedule.passes() % 2)];
-  pass = plan_pass(active, pass_limits());
+  pass = plan_pass(active, policy::pass_limits(planned.plan));
   tokens.begin_pass(sink, pass.prefill_tokens > 0);
   hidden->begin_pass(pass.micro_batches);
   std::vector<MicroBatchLoad> loads;

@@ -1,15 +1,14 @@
 #pragma once
-// One ragged pass: which tokens of which sequences are computed, cut into micro-batches, and which
-// KV pages on disk each micro-batch reads and changes. Decoding sequences advance one token; a
-// prompt goes in whole where the limits allow, else in chunks over micro-batches and passes. One
-// with pages below the compute tier is not cut where a fresh micro-batch, or the next pass, takes
-// it whole: each chunk after the first would bring those pages up again. No padding anywhere. Pure.
+// One ragged pass: which tokens of which sequences are computed, cut into micro-batches by
+// src/schedule/pass_cut.h, and which KV pages on disk each micro-batch reads and changes. No
+// padding anywhere. Pure.
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "src/engine/sequence.h"
+#include "src/schedule/pass_cut.h"
 
 namespace sluice {
 
@@ -76,16 +75,6 @@ void for_each_run(const MicroBatch& batch, const Wanted& wanted, const Run& run)
   }
   if (end > first) run(first, end - first);
 }
-
-struct PassLimits {
-  int64_t micro_batch_sequences = 1;
-  int64_t micro_batch_tokens = 1;
-  int64_t pass_tokens = 1;
-  int64_t page_tokens = 1;
-  bool attends_on_host = false;           ///< sequences whose pages are below the device
-  int64_t staged_pages = INT64_MAX;       ///< below the compute tier, of a micro-batch
-  int64_t staged_disk_pages = INT64_MAX;  ///< of these, on disk
-};
 
 struct PassPlan {
   std::vector<std::unique_ptr<MicroBatch>> micro_batches;

@@ -73,7 +73,7 @@ struct PassReport {
     int64_t bytes = 0;        ///< so far in this run
     double busy_seconds = 0;  ///< likewise
   };
-  PerLane<LaneReport> lanes;
+  PerLane<LaneReport> lanes{};
   const LaneTable* machine = &named_lanes();  ///< whose they are
 };
 

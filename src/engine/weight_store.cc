@@ -155,7 +155,7 @@ void WeightStore::lay_out_parts(const policy::Plan& plan, size_t sublayer) {
     if (!planned.from_disk) {
       const Weight& placed = weights_[sublayer][w];
       const int64_t first = planned.row - placed.split.resident - placed.split.inplace;
-      Part part{w, planned.rows, false, part_bytes, planned.bytes};
+      Part part{w, planned.rows, false, part_bytes};
       part.offset = placed.host_offset + first * row_bytes;
       part.required_bytes = part_bytes;
       parts.push_back(part);
@@ -164,16 +164,10 @@ void WeightStore::lay_out_parts(const policy::Plan& plan, size_t sublayer) {
     const int64_t begin = tensor.offset + planned.row * row_bytes;
     const io::Window window = io::aligned_window(begin, part_bytes);
     SLUICE_ASSERT(window.bytes <= planned.bytes, "the plan leaves room for alignment");
-    parts.push_back({w, planned.rows, true, window.bytes, planned.bytes, begin - window.offset,
+    parts.push_back({w, planned.rows, true, window.bytes, begin - window.offset,
                      static_cast<size_t>(tensor.file_index), window.offset,
                      begin + part_bytes - window.offset});
   }
-}
-
-std::vector<SchedulePart> WeightStore::schedule_parts(size_t sublayer) const {
-  std::vector<SchedulePart> out;
-  for (const Part& part : parts_[sublayer]) out.push_back({part.planned_bytes, part.from_disk});
-  return out;
 }
 
 int64_t WeightStore::moved_bytes(const Task& task) const noexcept { return part_of(task).bytes; }

@@ -72,9 +72,6 @@ class WeightStore {
   void read_part(const Task& task, io::Completion done);
   /// Copies a part from host memory (its home, or the host's ring) to the device's ring.
   void copy_part(const Task& task, const Device::Copy& copy) const;
-  /// The sublayer's parts as the schedule knows them: with the plan's sizes, so that a simulation
-  /// of the plan walks the same stream.
-  std::vector<SchedulePart> schedule_parts(size_t sublayer) const;
   /// What really moves for a part: no more than the plan's size.
   int64_t moved_bytes(const Task& task) const noexcept;
   int64_t ring_bytes() const noexcept { return ring_.size(); }
@@ -112,7 +109,6 @@ class WeightStore {
     int64_t rows;
     bool from_disk;
     int64_t bytes;              // that move
-    int64_t planned_bytes;      // room in the ring
     int64_t skipped_bytes = 0;  // before the first row
     size_t file = 0;            // of a part from disk: the checkpoint's
     int64_t offset = 0;  // of its aligned range there; of a part in host memory, in host_rows_

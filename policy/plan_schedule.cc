@@ -1,0 +1,39 @@
+// What a plan says to the engine and to the simulator alike: the shape of its schedule, and the
+// limits that its passes are cut by.
+#include <algorithm>
+
+#include "policy/plan.h"
+
+namespace sluice::policy {
+
+ScheduleShape schedule_shape(const ModelShape& model, const Plan& plan) {
+  ScheduleShape shape;
+  shape.has_device = plan.has_device;
+  shape.disk_reaches_device = plan.disk_reaches_device;
+  shape.weight_ring_bytes = plan.ring_bytes;
+  shape.host_ring_bytes = plan.host_ring_bytes;
+  shape.kv_slots = kKvSlots;
+  shape.activation_slots = kActivationSlots;
+  shape.attention_slots = kAttentionSlots;
+  for (size_t i = 0; i < model.sublayers.size(); ++i) {
+    ScheduleSublayer& sublayer = shape.sublayers.emplace_back();
+    sublayer.has_attention = model.sublayers[i].kind == SublayerKind::kAttention;
+    for (const PlanPart& part : plan.parts[i])
+      sublayer.parts.push_back({part.bytes, part.from_disk});
+  }
+  return shape;
+}
+
+PassLimits pass_limits(const Plan& plan) {
+  PassLimits limits;
+  limits.micro_batch_sequences = plan.policy.micro_batch_sequences;
+  limits.micro_batch_tokens = std::min(plan.policy.micro_batch_tokens, plan.pass_tokens);
+  limits.pass_tokens = plan.pass_tokens;
+  limits.page_tokens = plan.policy.page_tokens;
+  limits.attends_on_host = plan.has_device && plan.policy.attention == AttentionPlace::kHost;
+  if (!limits.attends_on_host) limits.staged_pages = plan.kv_slot_pages;
+  limits.staged_disk_pages = plan.has_device ? plan.host_kv_slot_pages : plan.kv_slot_pages;
+  return limits;
+}
+
+}  // namespace sluice::policy

@@ -1,0 +1,72 @@
+#include "src/schedule/pass_cut.h"
+
+#include <algorithm>
+
+namespace sluice {
+
+PassTokens take_tokens(std::span<const PendingTokens> pending, const PassLimits& limits) {
+  PassTokens out;
+  int64_t room = limits.pass_tokens;
+  for (size_t i = 0; i < pending.size(); ++i) {
+    if (!pending[i].decodes) continue;
+    out.runs.push_back({static_cast<int64_t>(i), pending[i].first, 1, false});
+    ++out.decode_tokens;
+    --room;
+  }
+  const int64_t room_of_prompts = room;
+  for (size_t i = 0; i < pending.size(); ++i) {
+    const PendingTokens& one = pending[i];
+    if (one.decodes || one.count == 0) continue;
+    const int64_t count = std::min(one.count, room);
+    if (count <= 0) break;
+    // It goes whole into the next pass, as the first there.
+    if (one.is_lower && count < one.count && one.count <= room_of_prompts) break;
+    out.runs.push_back({static_cast<int64_t>(i), one.first, count,
+                        one.is_lower && count <= limits.micro_batch_tokens});
+    out.prefill_tokens += count;
+    room -= count;
+  }
+  return out;
+}
+
+// Sequences that share pages below the compute tier each stage them: a slot may be full before the
+// micro-batch is.
+bool MicroBatchCutter::has_slot_room(const MicroBatchCut& cut, int64_t sequence) const {
+  if (!pages_) return true;
+  const LowerPages more = pages_->lower_pages(sequence);
+  return cut.staged.all + more.all <= limits_.staged_pages &&
+         cut.staged.on_disk + more.on_disk <= limits_.staged_disk_pages;
+}
+
+// One with room for `rows` more.
+MicroBatchCut& MicroBatchCutter::open(int64_t sequence, int64_t rows) {
+  if (!cuts_.empty()) {
+    MicroBatchCut& last = cuts_.back();
+    if (last.rows + rows <= limits_.micro_batch_tokens &&
+        static_cast<int64_t>(last.runs.size()) < limits_.micro_batch_sequences &&
+        has_slot_room(last, sequence))
+      return last;
+  }
+  return cuts_.emplace_back();
+}
+
+void MicroBatchCutter::add(TokenRun run) {
+  bool is_split = false;
+  while (run.count > 0) {
+    MicroBatchCut& cut = open(run.sequence, run.is_whole ? run.count : 1);
+    cut.continues_previous = cut.continues_previous || is_split;
+    const int64_t piece = std::min(run.count, limits_.micro_batch_tokens - cut.rows);
+    cut.runs.push_back({run.sequence, run.first, piece, run.is_whole});
+    cut.rows += piece;
+    run.first += piece;
+    run.count -= piece;
+    if (pages_) {
+      const LowerPages staged = pages_->lower_pages(run.sequence, run.first);
+      cut.staged.all += staged.all;
+      cut.staged.on_disk += staged.on_disk;
+    }
+    is_split = true;
+  }
+}
+
+}  // namespace sluice

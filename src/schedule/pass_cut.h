@@ -1,0 +1,117 @@
+#pragma once
+// How a pass is cut: which pending tokens of which sequences it takes, and into which micro-batches
+// they go. Decoding sequences advance one token; a prompt goes in whole where the limits allow,
+// else in chunks over micro-batches and passes. One with pages below the compute tier is not cut
+// where a fresh micro-batch, or the next pass, takes it whole: each chunk after the first would
+// bring those pages up again. The engine cuts real sequences by these rules, the planner imagined
+// ones. Pure.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace sluice {
+
+struct PassLimits {
+  int64_t micro_batch_sequences = 1;
+  int64_t micro_batch_tokens = 1;
+  int64_t pass_tokens = 1;
+  int64_t page_tokens = 1;
+  bool attends_on_host = false;           ///< sequences whose pages are below the device
+  int64_t staged_pages = INT64_MAX;       ///< below the compute tier, of a micro-batch
+  int64_t staged_disk_pages = INT64_MAX;  ///< of these, on disk
+};
+
+/// What a sequence has to compute.
+struct PendingTokens {
+  int64_t first = 0;  ///< position of the first token that is not computed
+  int64_t count = 0;
+  bool decodes = false;   ///< its prompt is behind it
+  bool is_lower = false;  ///< what is known of it lies, in part, below the compute tier
+};
+
+/// Neighbouring tokens of one sequence.
+struct TokenRun {
+  int64_t sequence = 0;  ///< index in what was given
+  int64_t first = 0;
+  int64_t count = 0;
+  bool is_whole = false;  ///< one micro-batch takes it whole or not at all
+};
+
+/// The tokens that one pass takes: every decoding sequence's, and of prompts what pass_tokens
+/// leaves, in the order given.
+struct PassTokens {
+  std::vector<TokenRun> runs;
+  int64_t prefill_tokens = 0;
+  int64_t decode_tokens = 0;
+};
+PassTokens take_tokens(std::span<const PendingTokens> pending, const PassLimits& limits);
+
+/// Pages of a sequence below the compute tier.
+struct LowerPages {
+  int64_t all = 0;
+  int64_t on_disk = 0;
+};
+
+/// Where a sequence's pages are, for limits on what is staged.
+class PageMap {
+ public:
+  virtual ~PageMap() = default;
+  /// All pages that the sequence has, and those that hold its first `tokens` tokens.
+  virtual LowerPages lower_pages(int64_t sequence) const = 0;
+  virtual LowerPages lower_pages(int64_t sequence, int64_t tokens) const = 0;
+};
+
+struct MicroBatchCut {
+  std::vector<TokenRun> runs;
+  int64_t rows = 0;
+  /// Begins with a later chunk of a run that the micro-batch before it ends with.
+  bool continues_previous = false;
+  LowerPages staged;  ///< with a map
+};
+
+/// Appends runs to the last micro-batch, or opens a new one when it is full, or has no room for all
+/// of a run that stays whole.
+class MicroBatchCutter {
+ public:
+  /// Both stay where they are. Without a map nothing is staged.
+  explicit MicroBatchCutter(const PassLimits& limits, const PageMap* pages = nullptr)
+      : limits_(limits), pages_(pages) {}
+  void add(TokenRun run);
+  std::vector<MicroBatchCut> take() { return std::move(cuts_); }
+
+ private:
+  bool has_slot_room(const MicroBatchCut& cut, int64_t sequence) const;
+  MicroBatchCut& open(int64_t sequence, int64_t rows);
+
+  const PassLimits& limits_;
+  const PageMap* pages_;
+  std::vector<MicroBatchCut> cuts_;
+};
+
+/// Pages of `page_tokens` tokens that a run works on: [0, end) holds its history and itself,
+/// [0, with_history) tokens computed before, [first_changed, end) new ones.
+struct PagesOfRun {
+  int64_t end = 0;
+  int64_t with_history = 0;
+  int64_t first_changed = 0;
+};
+constexpr PagesOfRun pages_of_run(int64_t first, int64_t count, int64_t page_tokens) {
+  return {(first + count + page_tokens - 1) / page_tokens, (first + page_tokens - 1) / page_tokens,
+          first / page_tokens};
+}
+
+/// A prompt from its first token: the device attends to what it has itself.
+constexpr bool is_fresh_run(int64_t first, int64_t count) { return first == 0 && count > 1; }
+
+/// What attention on the host exchanges for rows of f32: keys and values of all of them go down,
+/// queries of those that the host attends go down and their outputs come up.
+struct ExchangedBytes {
+  int64_t queries = 0;
+  int64_t outputs = 0;
+};
+constexpr ExchangedBytes exchanged_bytes(int64_t lower_rows, int64_t host_rows, int64_t q_cols,
+                                         int64_t kv_cols) {
+  return {4 * (host_rows * q_cols + lower_rows * 2 * kv_cols), 4 * host_rows * q_cols};
+}
+
+}  // namespace sluice

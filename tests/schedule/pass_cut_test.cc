@@ -1,0 +1,116 @@
+// The rules by which real and imagined sequences are cut into passes and micro-batches.
+#include "src/schedule/pass_cut.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace sluice {
+namespace {
+
+TEST(PassCut, DecodingSequencesGoFirstAndPromptsTakeWhatIsLeft) {
+  PassLimits limits;
+  limits.pass_tokens = 10;
+  limits.micro_batch_tokens = 4;
+  const std::vector<PendingTokens> pending{
+      {0, 6, false, false}, {9, 1, true, false}, {0, 0, false, false}, {3, 7, false, false}};
+  const PassTokens taken = take_tokens(pending, limits);
+  EXPECT_EQ(taken.decode_tokens, 1);
+  EXPECT_EQ(taken.prefill_tokens, 9);
+  ASSERT_EQ(taken.runs.size(), 3u);
+  EXPECT_EQ(taken.runs[0].sequence, 1);
+  EXPECT_EQ(taken.runs[1].count, 6);
+  EXPECT_EQ(taken.runs[2].sequence, 3);
+  EXPECT_EQ(taken.runs[2].count, 3) << "the rest waits for the next pass";
+}
+
+TEST(PassCut, OneWithPagesBelowWaitsForAPassThatTakesItWhole) {
+  PassLimits limits;
+  limits.pass_tokens = 10;
+  limits.micro_batch_tokens = 8;
+  const std::vector<PendingTokens> pending{{0, 6, false, false}, {0, 5, false, true}};
+  EXPECT_EQ(take_tokens(pending, limits).runs.size(), 1u);
+  // No pass takes it whole: then it is cut.
+  const std::vector<PendingTokens> long_one{{0, 6, false, false}, {0, 25, false, true}};
+  const PassTokens cut = take_tokens(long_one, limits);
+  ASSERT_EQ(cut.runs.size(), 2u);
+  EXPECT_EQ(cut.runs[1].count, 4);
+  EXPECT_TRUE(cut.runs[1].is_whole) << "but its chunk stays together";
+}
+
+TEST(PassCut, MicroBatchesHoldEveryTokenOnceWithinTheirLimits) {
+  std::mt19937 random(61);
+  for (int round = 0; round < 300; ++round) {
+    PassLimits limits;
+    limits.micro_batch_tokens = 1 + static_cast<int64_t>(random() % 20);
+    limits.micro_batch_sequences = 1 + static_cast<int64_t>(random() % 5);
+    MicroBatchCutter cutter(limits);
+    std::vector<TokenRun> runs(1 + random() % 12);
+    for (size_t i = 0; i < runs.size(); ++i) {
+      runs[i] = {static_cast<int64_t>(i), static_cast<int64_t>(random() % 30),
+                 1 + static_cast<int64_t>(random() % 40), false};
+      runs[i].is_whole = runs[i].count <= limits.micro_batch_tokens && random() % 2 == 0;
+      cutter.add(runs[i]);
+    }
+    std::vector<int64_t> next;
+    for (const TokenRun& run : runs) next.push_back(run.first);
+    bool was_cut = false;
+    for (const MicroBatchCut& cut : cutter.take()) {
+      ASSERT_EQ(cut.continues_previous, was_cut);
+      int64_t rows = 0;
+      for (const TokenRun& piece : cut.runs) {
+        const auto sequence = static_cast<size_t>(piece.sequence);
+        ASSERT_EQ(piece.first, next[sequence]);
+        next[sequence] += piece.count;
+        rows += piece.count;
+        ASSERT_TRUE(!runs[sequence].is_whole || piece.count == runs[sequence].count);
+      }
+      ASSERT_EQ(rows, cut.rows);
+      ASSERT_LE(rows, limits.micro_batch_tokens);
+      ASSERT_LE(static_cast<int64_t>(cut.runs.size()), limits.micro_batch_sequences);
+      const auto last = static_cast<size_t>(cut.runs.back().sequence);
+      was_cut = next[last] < runs[last].first + runs[last].count;
+    }
+    for (size_t i = 0; i < runs.size(); ++i) ASSERT_EQ(next[i], runs[i].first + runs[i].count);
+  }
+}
+
+TEST(PassCut, ASlotThatIsFullEndsTheMicroBatch) {
+  // Sequence i has i pages below, one of them on disk.
+  struct Pages final : PageMap {
+    LowerPages lower_pages(int64_t sequence) const override {
+      return {sequence, sequence > 0 ? 1 : 0};
+    }
+    LowerPages lower_pages(int64_t sequence, int64_t) const override {
+      return lower_pages(sequence);
+    }
+  } pages;
+  PassLimits limits;
+  limits.micro_batch_tokens = limits.micro_batch_sequences = 100;
+  const auto sizes = [&] {
+    MicroBatchCutter cutter(limits, &pages);
+    for (int64_t i = 0; i < 5; ++i) cutter.add({i, 0, 1, false});
+    std::vector<size_t> out;
+    for (const MicroBatchCut& cut : cutter.take()) out.push_back(cut.runs.size());
+    return out;
+  };
+  EXPECT_EQ(sizes(), (std::vector<size_t>{5}));
+  limits.staged_pages = 4;
+  EXPECT_EQ(sizes(), (std::vector<size_t>{3, 1, 1}));
+  limits.staged_pages = 100;
+  limits.staged_disk_pages = 2;
+  EXPECT_EQ(sizes(), (std::vector<size_t>{3, 2}));
+}
+
+TEST(PassCut, PagesOfARun) {
+  // Pages of 4: positions 5..8 read pages 0 and 1, change 1 and 2.
+  const PagesOfRun pages = pages_of_run(5, 4, 4);
+  EXPECT_EQ(pages.end, 3);
+  EXPECT_EQ(pages.with_history, 2);
+  EXPECT_EQ(pages.first_changed, 1);
+  EXPECT_EQ(pages_of_run(0, 8, 4).with_history, 0);
+  EXPECT_EQ(pages_of_run(8, 1, 4).with_history, 2);
+}
+
+}  // namespace
+}  // namespace sluice
