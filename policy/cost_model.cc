@@ -122,7 +122,7 @@ StreamedBytes streamed_bytes(const Plan& plan, const Profile& profile) {
         out.disk += static_cast<double>(part.bytes);
         out.small_reads_seconds += profile.part_read_seconds(static_cast<double>(part.bytes));
       }
-      if (!plan.has_device || (part.from_disk && plan.disk_reaches_device)) continue;
+      if (!plan.paths.weights(part.from_disk).crosses_link()) continue;
       out.up += static_cast<double>(part.bytes);
       out.parts += 1;
     }
@@ -138,7 +138,8 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
   const Link& link = profile.link;
   double link_bytes = 0;
   double read_bytes = 0;
-  double memory_bytes = plan.disk_reaches_device ? -weights.disk : 0;  // of the host's
+  // Of the host's memory.
+  double memory_bytes = plan.paths.disk_reaches_device() ? -weights.disk : 0;
   const auto staged = static_cast<double>(round_up(plan.page_bytes, kDiskBlock));
   const auto move = [&](Lane lane, const char* what, double bytes, double copies,
                         double requests_seconds = 0) {
@@ -156,7 +157,7 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
   };
   move(Lane::kDiskRead, "weights from disk", weights.disk, ring_waits(plan, weights.disk),
        weights.small_reads_seconds);
-  if (plan.has_device) move(Lane::kHostToDevice, "weights up", weights.up, weights.parts);
+  if (weights.parts > 0) move(Lane::kHostToDevice, "weights up", weights.up, weights.parts);
   ComputeCosts::Sums sums;
   for (size_t i = 0; i < pass.loads.size(); ++i) {
     const MicroBatchLoad& load = pass.loads[i];
@@ -169,7 +170,7 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
     const auto rows = static_cast<double>(load.activation_bytes);
     move(Lane::kDiskRead, "activations from disk", visits * rows, 0);
     move(Lane::kDiskWrite, "activations to disk", visits * rows, 0);
-    if (plan.has_device) {
+    if (plan.paths.state.crosses_link()) {
       const auto up = static_cast<double>(load.activation_up_bytes);
       move(Lane::kHostToDevice, "KV up", layers * static_cast<double>(load.kv_up_bytes), layers);
       move(Lane::kDeviceToHost, "KV down", layers * static_cast<double>(load.kv_down_bytes),

@@ -23,13 +23,13 @@ double LaneSharing::delayed(double compute_seconds, double read_bytes,
   return compute_seconds;
 }
 
-bool LaneSharing::may_start(Lane lane, const RunningLanes& running) const noexcept {
+bool LaneSharing::may_start(Lane lane, const LaneSet& running) const noexcept {
   if (!on_cores_) return true;
   if (lane == Lane::kDeviceCompute) return !running[Lane::kHostCompute];
   return lane != Lane::kHostCompute || !running[Lane::kDeviceCompute];
 }
 
-double LaneSharing::share(Lane lane, const RunningLanes& running) const noexcept {
+double LaneSharing::share(Lane lane, const LaneSet& running) const noexcept {
   const Disk& disk = profile_.disk();
   if (lane == Lane::kDiskRead)
     return (running[Lane::kDiskWrite] ? disk.mixed_read.value / disk.read.value : 1) *
@@ -43,11 +43,11 @@ double LaneSharing::share(Lane lane, const RunningLanes& running) const noexcept
   return compute_share(lane, running);
 }
 
-bool LaneSharing::host_computes(const RunningLanes& running) const noexcept {
+bool LaneSharing::host_computes(const LaneSet& running) const noexcept {
   return running[Lane::kHostCompute] || (on_cores_ && running[Lane::kDeviceCompute]);
 }
 
-double LaneSharing::compute_share(Lane lane, const RunningLanes& running) const noexcept {
+double LaneSharing::compute_share(Lane lane, const LaneSet& running) const noexcept {
   constexpr double kLeast = 0.2;
   if (!on_cores_ && lane != Lane::kHostCompute) return 1;
   double taken = 0;
@@ -56,7 +56,7 @@ double LaneSharing::compute_share(Lane lane, const RunningLanes& running) const 
   return std::max(1 / (1 + taken + copies_take(running)), kLeast);
 }
 
-double LaneSharing::copies_take(const RunningLanes& running) const noexcept {
+double LaneSharing::copies_take(const LaneSet& running) const noexcept {
   if (!profile_.shares_cores) return 0;
   double taken = 0;
   for (const Lane lane : {Lane::kHostToDevice, Lane::kDeviceToHost}) {

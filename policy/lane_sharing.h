@@ -2,7 +2,6 @@
 // How the lanes of one machine share what serves several of them: the disk's two directions, the
 // link's, the host's cores. The one place that says so: the cost model and the LP take the pairs
 // and the mean delay, the simulator what each lane gets of its rate while others run.
-#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -10,19 +9,6 @@
 #include "src/schedule/lanes.h"
 
 namespace sluice::policy {
-
-/// Which lanes run a task now; of at most 64.
-class RunningLanes {
- public:
-  bool operator[](Lane lane) const noexcept { return (bits_ >> static_cast<unsigned>(lane)) & 1; }
-  void set(Lane lane, bool runs) noexcept {
-    const uint64_t bit = uint64_t{1} << static_cast<unsigned>(lane);
-    bits_ = runs ? bits_ | bit : bits_ & ~bit;
-  }
-
- private:
-  uint64_t bits_ = 0;
-};
 
 class LaneSharing {
  public:
@@ -40,14 +26,14 @@ class LaneSharing {
   double delayed(double compute_seconds, double read_bytes, double copied_bytes) const noexcept;
 
   /// False while another lane has all of what this one needs.
-  bool may_start(Lane lane, const RunningLanes& running) const noexcept;
+  bool may_start(Lane lane, const LaneSet& running) const noexcept;
   /// Share of its full rate that a lane has beside those that run.
-  double share(Lane lane, const RunningLanes& running) const noexcept;
+  double share(Lane lane, const LaneSet& running) const noexcept;
 
  private:
-  bool host_computes(const RunningLanes& running) const noexcept;
-  double compute_share(Lane lane, const RunningLanes& running) const noexcept;
-  double copies_take(const RunningLanes& running) const noexcept;
+  bool host_computes(const LaneSet& running) const noexcept;
+  double compute_share(Lane lane, const LaneSet& running) const noexcept;
+  double copies_take(const LaneSet& running) const noexcept;
 
   const Profile& profile_;
   bool on_cores_;  // the device's lane computes on the host's cores

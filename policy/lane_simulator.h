@@ -18,9 +18,9 @@ class LaneCosts {
   /// At the lane's full rate. `stood_idle`: the lane had nothing to do just before.
   virtual double seconds(const Task& task, bool stood_idle) const = 0;
   /// False while another lane has all of what this one needs.
-  virtual bool may_start(Lane, const RunningLanes&) const { return true; }
+  virtual bool may_start(Lane, const LaneSet&) const { return true; }
   /// Share of its full rate that a lane has beside those that run, above 0.
-  virtual double share(Lane, const RunningLanes&) const { return 1; }
+  virtual double share(Lane, const LaneSet&) const { return 1; }
   /// Bytes of one memory that all lanes share, moved by the task; all that want more of it than
   /// memory_rate() get it in proportion.
   virtual double memory_bytes(const Task&) const { return 0; }
@@ -78,7 +78,7 @@ class LaneSimulator {
   bool keep_tasks_;
   Simulation& out_;
   std::vector<LaneState> lanes_;
-  RunningLanes running_;
+  LaneSet running_;
   std::vector<double> speeds_;  // of those that run, until the next event
   std::vector<bool> done_;
   int64_t compute_left_ = 0;

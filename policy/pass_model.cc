@@ -22,7 +22,7 @@ class Loads {
     const auto pages = static_cast<double>(plan.memory_pages + plan.lower_pages());
     lower_ = pages > 0 ? static_cast<double>(plan.lower_pages()) / pages : 0;
     disk_ = pages > 0 ? static_cast<double>(plan.disk_pages) / pages : 0;
-    host_attends_ = plan.has_device && policy_.attention == AttentionPlace::kHost;
+    host_attends_ = plan.host_attends();
   }
 
   /// Whether every sequence's chunk that ends there does what is_lower() says of the first's.
@@ -49,7 +49,7 @@ class Loads {
     const auto rows = static_cast<double>(batch.rows);
     const auto on_disk = static_cast<int64_t>(std::ceil(policy_.activations.disk * rows - 1e-9));
     load.activation_bytes = round_up(on_disk * row, kDiskBlock);
-    if (plan_.has_device) {
+    if (plan_.paths.state.crosses_link()) {
       const double lower = policy_.activations.disk + policy_.activations.host;
       load.activation_up_bytes = static_cast<int64_t>(std::ceil(lower * rows - 1e-9)) * row;
     }
@@ -89,7 +89,7 @@ class Loads {
     };
     load.kv_load_bytes += bytes(disk, pages.with_history, staged);
     load.kv_store_bytes += bytes(disk, changed, staged);
-    if (!plan_.has_device || host_attends_) return lower_rows;
+    if (!plan_.paths.state.crosses_link() || host_attends_) return lower_rows;
     load.kv_up_bytes += bytes(lower, pages.with_history, plan_.page_bytes);
     load.kv_down_bytes += bytes(lower, changed, plan_.page_bytes);
     return lower_rows;

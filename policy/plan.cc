@@ -163,7 +163,7 @@ WeightMemory place_weights(const PlanInput& input, bool is_many, Plan& plan) {
   // A sublayer computes for as long as a few tokens take to read the next one; with many, reading
   // rests at its end unless the one after that can begin.
   plan.ring_bytes = weight_ring_bytes(all, largest, is_many ? 2 : 1);
-  if (plan.has_device && !plan.disk_reaches_device)
+  if (plan.paths.weights_from_disk.stops_between() > 0)
     plan.host_ring_bytes = weight_ring_bytes(from_disk, largest_from_disk, 1);
   return memory;
 }
@@ -186,9 +186,9 @@ void place_kv(const PlanInput& input, Plan& plan) {
   const auto share_of = [](double share, int64_t of) {
     return share >= 1 ? of : static_cast<int64_t>(std::llround(share * static_cast<double>(of)));
   };
-  const double host_share = plan.has_device ? policy.kv.host : 0;
+  const double host_share = plan.placed(policy.kv).host;
   const double lower_share = host_share + policy.kv.disk;
-  const bool on_host = plan.has_device && policy.attention == AttentionPlace::kHost;
+  const bool on_host = plan.host_attends();
   plan.memory_pages = pages - share_of(lower_share, pages);
   // A sequence whose attention runs on the host has all its pages below the device, and so have the
   // others of its beam search.
@@ -207,7 +207,7 @@ void place_kv(const PlanInput& input, Plan& plan) {
                    model.kv_token_bytes(input.kv_recent_dtype) * policy.page_tokens};
   plan.page_bytes = model.kv_token_bytes(input.kv_dtype) * policy.page_tokens;
   const int64_t in_micro_batch = policy.micro_batch_sequences * longest;
-  if (plan.has_device) {
+  if (plan.paths.state.stops_between() > 0) {
     if (!on_host) plan.kv_slot_pages = std::min(plan.lower_pages(), in_micro_batch);
     plan.host_kv_slot_pages = std::min(plan.disk_pages, in_micro_batch);
   } else {
@@ -229,7 +229,7 @@ void place_activations(const PlanInput& input, Plan& plan) {
   plan.pass_tokens = std::max(tokens, sequences);
   const int64_t widest = std::min(plan.pass_tokens, policy.micro_batch_tokens);
   const int64_t row = model.hidden_size * 4;
-  const double host_share = plan.has_device ? policy.activations.host : 0;
+  const double host_share = plan.placed(policy.activations).host;
   // Rows are dealt micro-batch by micro-batch: each boundary may be a row off.
   if (host_share > 0)
     plan.activation_host_rows = std::min(
@@ -244,7 +244,7 @@ void place_activations(const PlanInput& input, Plan& plan) {
                                  micro_batches * kDiskBlock;
     plan.disk.push_back({"activations", round_up(plan.activation_disk_bytes, kDiskBlock)});
   }
-  if (plan.has_device && policy.attention == AttentionPlace::kHost && plan.lower_pages() > 0) {
+  if (plan.host_attends() && plan.lower_pages() > 0) {
     plan.attention_slot_rows = widest;
     plan.fresh_pages =
         pages_of(widest, policy.page_tokens) + std::min(policy.micro_batch_sequences, widest);
@@ -302,7 +302,7 @@ int64_t Plan::disk_bytes() const noexcept {
 }
 
 int64_t Plan::hidden_memory_rows() const noexcept {
-  const double lower = policy.activations.disk + (has_device ? policy.activations.host : 0);
+  const double lower = policy.activations.disk + placed(policy.activations).host;
   return pass_tokens - static_cast<int64_t>(lower * static_cast<double>(pass_tokens) + 1e-9);
 }
 
@@ -332,7 +332,7 @@ const PlanMaker::Placed& PlanMaker::placed(const Policy& policy) {
   made->is_many = is_many;
   made->plan.policy = policy;
   made->plan.has_device = input_.device_budget_bytes > 0;
-  made->plan.disk_reaches_device = made->plan.has_device && input_.disk_reaches_device;
+  if (made->plan.has_device) made->plan.paths = paths_of_device(input_.disk_reaches_device);
   made->plan.eight_bit_activations = input_.eight_bit_activations;
   made->memory = place_weights(input_, is_many, made->plan);
   placed_.push_back(std::move(made));
@@ -405,7 +405,7 @@ std::string plan_table(const Plan& plan, int64_t memory_budget_bytes, int64_t de
 
 double ring_waits(const Plan& plan, double bytes) noexcept {
   const int64_t ring =
-      plan.has_device && !plan.disk_reaches_device ? plan.host_ring_bytes : plan.ring_bytes;
+      plan.paths.weights_from_disk.stops_between() > 0 ? plan.host_ring_bytes : plan.ring_bytes;
   return ring > 0 ? 2 * bytes / static_cast<double>(ring) : 0;
 }
 

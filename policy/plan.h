@@ -94,8 +94,8 @@ struct RecentPlan {
 
 struct Plan {
   Policy policy;
-  bool has_device = false;
-  bool disk_reaches_device = false;  ///< PlanInput's
+  bool has_device = false;               ///< the machine's: memory of its own, below it the host's
+  MachinePaths paths = paths_of_host();  ///< how bytes come from where they lie
   bool eight_bit_activations = false;
   std::vector<std::vector<RowSplit>> rows;   ///< [sublayer][weight]
   std::vector<std::vector<PlanPart>> parts;  ///< [sublayer] what is streamed, in order
@@ -133,6 +133,14 @@ struct Plan {
   int64_t disk_bytes() const noexcept;
   /// Rows of the residual stream that stay where they are computed, at most.
   int64_t hidden_memory_rows() const noexcept;
+  /// Shares as they come to lie: what asks for the host where no device is, is where it computes.
+  TierShares placed(const TierShares& asked) const noexcept {
+    return has_device ? asked : TierShares{asked.device + asked.host, 0, asked.disk};
+  }
+  /// Whether KV below the device is attended there.
+  bool host_attends() const noexcept {
+    return has_device && policy.attention == AttentionPlace::kHost;
+  }
   /// Pages of KV that are not where the device computes (or, without one, in memory).
   int64_t lower_pages() const noexcept { return host_pages + disk_pages; }
 };

@@ -8,8 +8,7 @@ namespace sluice::policy {
 
 ScheduleShape schedule_shape(const ModelShape& model, const Plan& plan) {
   ScheduleShape shape;
-  shape.has_device = plan.has_device;
-  shape.disk_reaches_device = plan.disk_reaches_device;
+  shape.paths = plan.paths;
   shape.weight_ring_bytes = plan.ring_bytes;
   shape.host_ring_bytes = plan.host_ring_bytes;
   shape.kv_slots = kKvSlots;
@@ -30,9 +29,10 @@ PassLimits pass_limits(const Plan& plan) {
   limits.micro_batch_tokens = std::min(plan.policy.micro_batch_tokens, plan.pass_tokens);
   limits.pass_tokens = plan.pass_tokens;
   limits.page_tokens = plan.policy.page_tokens;
-  limits.attends_on_host = plan.has_device && plan.policy.attention == AttentionPlace::kHost;
+  limits.attends_on_host = plan.host_attends();
   if (!limits.attends_on_host) limits.staged_pages = plan.kv_slot_pages;
-  limits.staged_disk_pages = plan.has_device ? plan.host_kv_slot_pages : plan.kv_slot_pages;
+  limits.staged_disk_pages =
+      plan.paths.state.stops_between() > 0 ? plan.host_kv_slot_pages : plan.kv_slot_pages;
   return limits;
 }
 

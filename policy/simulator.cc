@@ -54,10 +54,10 @@ class PlanCosts final : public LaneCosts {
     return disk_seconds(task, bytes, stood_idle);
   }
 
-  bool may_start(Lane lane, const RunningLanes& running) const override {
+  bool may_start(Lane lane, const LaneSet& running) const override {
     return sharing_.may_start(lane, running);
   }
-  double share(Lane lane, const RunningLanes& running) const override {
+  double share(Lane lane, const LaneSet& running) const override {
     return sharing_.share(lane, running);
   }
 
@@ -65,8 +65,9 @@ class PlanCosts final : public LaneCosts {
   double memory_bytes(const Task& task) const override {
     if (!profile_.shares_host_memory()) return 0;
     if (task.kind == TaskKind::kCompute) return seconds_of(task).host_bytes;
-    const bool passes_by = task.kind == TaskKind::kLoadWeights && task.lane == Lane::kDiskRead &&
-                           plan_.disk_reaches_device;
+    const bool passes_by = task.kind == TaskKind::kLoadWeights &&
+                           task.lane == plan_.paths.weights_from_disk.hops.front().up &&
+                           plan_.paths.disk_reaches_device();
     return passes_by ? 0 : static_cast<double>(task.bytes);
   }
   double memory_rate() const override { return profile_.host.memory_read.value; }
@@ -137,7 +138,7 @@ Prediction simulate_block(const ModelShape& model, const Plan& plan, const Profi
                           KvFormat kv_dtype, const JobShape& job) {
   int64_t loads = 0;
   for (const auto& parts : plan.parts)
-    for (const PlanPart& part : parts) loads += part.from_disk && plan.has_device ? 2 : 1;
+    for (const PlanPart& part : parts) loads += part.from_disk ? plan.paths.state.hops.size() : 1;
   const auto sampled = [&](int64_t micro_batches) {
     const auto visits = static_cast<int64_t>(model.sublayers.size()) * micro_batches;
     return std::clamp<int64_t>(kSimulatedTasks / 2 / (visits * kTasksOfVisit + loads), 2, 5);

@@ -31,9 +31,8 @@ TierBytes kv_bytes(const Plan& plan, const ModelShape& model) {
 
 TierBytes activation_bytes(const Plan& plan, const ModelShape& model) {
   const double bytes = static_cast<double>(plan.pass_tokens * model.hidden_size * 4);
-  const policy::TierShares& shares = plan.policy.activations;
-  return {bytes * (shares.device + (plan.has_device ? 0 : shares.host)),
-          plan.has_device ? bytes * shares.host : 0, bytes * shares.disk};
+  const policy::TierShares placed = plan.placed(plan.policy.activations);
+  return {bytes * placed.device, bytes * placed.host, bytes * placed.disk};
 }
 
 std::string percent_of(double part, double whole) {
@@ -147,10 +146,9 @@ TierBytes placed_weights(const Plan& plan) {
 
 double placement_error(const Plan& plan) {
   const TierBytes placed = placed_weights(plan);
-  const policy::TierShares& asked = plan.policy.weights;
+  const policy::TierShares asked = plan.placed(plan.policy.weights);
   const auto all = static_cast<double>(std::max<int64_t>(plan.weight_bytes, 1));
-  const double device = asked.device + (plan.has_device ? 0 : asked.host);
-  return std::max({std::abs(placed.device / all - device),
+  return std::max({std::abs(placed.device / all - asked.device),
                    plan.has_device ? std::abs(placed.host / all - asked.host) : 0,
                    std::abs(placed.disk / all - asked.disk)});
 }

@@ -238,7 +238,7 @@ void Engine::Impl::use_disk(const Task& task, std::function<void(std::exception_
   const auto index = static_cast<size_t>(task.micro_batch);
   const int64_t layer = model.shape().sublayers[static_cast<size_t>(task.sublayer)].layer_index;
   if (task.kind == TaskKind::kLoadWeights) return weights->read_part(task, std::move(done));
-  const int32_t slot = device ? task.state_move().host_slot : task.state_move().slot;
+  const int32_t slot = task.state_move().disk_slot();
   switch (task.kind) {
     case TaskKind::kLoadKv:
       return kv->load(*pass_of(task).micro_batches[index], layer, slot, std::move(done));

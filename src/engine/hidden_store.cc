@@ -13,16 +13,16 @@ HiddenStore::HiddenStore(const ModelShape& model, const policy::Plan& plan, io::
                          const std::string& offload_dir, Arena& compute, Arena& host, Arena& disk)
     : engine_(engine),
       disk_(disk),
-      has_device_(plan.has_device),
+      path_(plan.paths.state),
       hidden_size_(model.hidden_size),
-      host_share_(plan.has_device ? plan.policy.activations.host : 0),
+      host_share_(plan.placed(plan.policy.activations).host),
       disk_share_(plan.policy.activations.disk),
       slot_bytes_(plan.activation_slot_bytes) {
   memory_ = compute.allocate(plan.hidden_memory_rows() * row_bytes(), "hidden states");
   staging_ = compute.allocate(slot_bytes_ * policy::kActivationSlots, "activation staging");
   host_rows_ = host.allocate(plan.activation_host_rows * row_bytes(), "hidden states");
   if (disk_share_ <= 0) return;
-  if (has_device_)
+  if (path_.stops_between() > 0)
     host_staging_ = host.allocate(slot_bytes_ * policy::kActivationSlots, "activation staging");
   const int64_t bytes = round_up(plan.activation_disk_bytes, policy::kDiskBlock);
   disk.charge(bytes, "activations");
@@ -71,13 +71,13 @@ int64_t HiddenStore::disk_bytes(size_t batch) const noexcept {
 
 int64_t HiddenStore::up_bytes(size_t batch) const noexcept {
   const Placement& placement = placements_[batch];
-  return has_device_ ? (placement.host_rows + placement.disk_rows) * row_bytes() : 0;
+  return path_.crosses_link() ? (placement.host_rows + placement.disk_rows) * row_bytes() : 0;
 }
 
 io::Extent HiddenStore::extent(size_t batch, int32_t slot) const {
   SLUICE_ASSERT(disk_bytes(batch) <= slot_bytes_, "the plan sizes the staging slots");
   return {file_, placements_[batch].disk_offset, disk_bytes(batch),
-          (has_device_ ? host_staging_ : staging_).data() + slot * slot_bytes_};
+          (path_.stops_between() > 0 ? host_staging_ : staging_).data() + slot * slot_bytes_};
 }
 
 void HiddenStore::load(size_t batch, int32_t slot, io::Completion done) {

@@ -61,7 +61,7 @@ class HiddenStore {
 
   io::FileEngine& engine_;
   Arena& disk_;
-  bool has_device_;
+  Path path_;  // from disk to where it is computed
   int64_t hidden_size_;
   double host_share_;
   double disk_share_;

@@ -18,10 +18,9 @@ KvStore::KvStore(const ModelShape& model, const policy::Plan& plan, io::FileEngi
                  Arena& disk)
     : engine_(engine),
       disk_(disk),
-      pool_({plan.memory_pages, plan.host_pages, plan.disk_pages},
-            plan.has_device && plan.policy.attention == policy::AttentionPlace::kHost),
-      has_device_(plan.has_device),
-      host_attends_(plan.has_device && plan.policy.attention == policy::AttentionPlace::kHost),
+      pool_({plan.memory_pages, plan.host_pages, plan.disk_pages}, plan.host_attends()),
+      path_(plan.paths.state),
+      host_attends_(plan.host_attends()),
       num_layers_(model.num_layers),
       page_tokens_(plan.policy.page_tokens),
       page_bytes_(plan.page_bytes),
@@ -45,20 +44,20 @@ KvStore::KvStore(const ModelShape& model, const policy::Plan& plan, io::FileEngi
     disk_charge_ += bytes;
     return io::OffloadFile::create(offload_dir, bytes, what).give_to(engine);
   };
-  if (has_device_)
+  if (swaps_to_memory())
     swap_ = host.allocate(swapped, "KV swap space");
   else if (swapped > 0)
     swap_file_ = on_disk(swapped, "KV swap space");
   if (pages_count_.disk == 0) return;
   file_ = on_disk(num_layers_ * pages_count_.disk * staged_page_bytes_, "KV pages");
-  engine.register_memory(has_device_ ? host_staging_.span() : staging_.span());
+  engine.register_memory(read_staging().span());
 }
 
 KvStore::~KvStore() {
   if (swap_file_ >= 0) engine_.close(swap_file_);
   disk_.discharge(disk_charge_);
   if (file_ < 0) return;
-  engine_.unregister_memory(has_device_ ? host_staging_.span() : staging_.span());
+  engine_.unregister_memory(read_staging().span());
   engine_.close(file_);
 }
 
@@ -79,12 +78,12 @@ int64_t KvStore::store_bytes(const MicroBatch& batch) const noexcept {
 }
 
 int64_t KvStore::up_bytes(const MicroBatch& batch) const noexcept {
-  if (!has_device_ || host_attends_) return 0;
+  if (!path_.crosses_link() || host_attends_) return 0;
   return count(batch, &StagedPage::has_history, false) * page_bytes_;
 }
 
 int64_t KvStore::down_bytes(const MicroBatch& batch) const noexcept {
-  if (!has_device_ || host_attends_) return 0;
+  if (!path_.crosses_link() || host_attends_) return 0;
   return count(batch, &StagedPage::is_changed, false) * page_bytes_;
 }
 
@@ -102,7 +101,7 @@ io::Extent KvStore::extent_of(const PageRef& page, int64_t layer,
 }
 
 bool KvStore::is_in_host_memory(const PageRef& page) const noexcept {
-  return page.tier == PageTier::kHost || (page.tier == PageTier::kCompute && !has_device_);
+  return page.tier == PageTier::kHost || (page.tier == PageTier::kCompute && !path_.crosses_link());
 }
 
 void KvStore::read_layers(const PageRef& page, int64_t first, int64_t count, std::byte* to,
@@ -153,7 +152,7 @@ void KvStore::write_layers(const PageRef& page, int64_t first, int64_t count, co
 
 void KvStore::copy_page(const PageRef& from, const PageRef& to, Device* device) {
   const bool is_saved = to.tier == PageTier::kSwap, is_restored = from.tier == PageTier::kSwap;
-  const bool is_in_memory = (is_saved || is_restored) && has_device_;
+  const bool is_in_memory = (is_saved || is_restored) && swaps_to_memory();
   // In the swap space a page's layers lie one behind the other: one request for many.
   const int64_t together =
       is_in_memory ? num_layers_
@@ -166,10 +165,10 @@ void KvStore::copy_page(const PageRef& from, const PageRef& to, Device* device) 
     const int64_t at = swapped + first * block_page_bytes_;
     std::byte* layers = is_in_memory ? swap_.data() + at : between_.data();
     const io::Extent in_file{swap_file_, at, count * block_page_bytes_, layers};
-    if (is_restored && !has_device_) engine_.read_now({{in_file}});
+    if (is_restored && !swaps_to_memory()) engine_.read_now({{in_file}});
     if (!is_restored) read_layers(from, first, count, layers, device);
     if (!is_saved) write_layers(to, first, count, layers, device);
-    if (is_saved && !has_device_) engine_.write_now({{in_file}});
+    if (is_saved && !swaps_to_memory()) engine_.write_now({{in_file}});
   }
 }
 
@@ -190,8 +189,8 @@ std::vector<io::Extent> KvStore::extents(const MicroBatch& batch, bool StagedPag
   for (size_t i = 0; i < batch.staged.size(); ++i) {
     const StagedPage& page = batch.staged[i];
     if (page.tier != PageTier::kDisk || !(page.*flag)) continue;
-    std::byte* memory = has_device_ ? lower_address(page, layer, slot)
-                                    : staged_address(slot, static_cast<int64_t>(i));
+    std::byte* memory = path_.stops_between() > 0 ? lower_address(page, layer, slot)
+                                                  : staged_address(slot, static_cast<int64_t>(i));
     out.push_back(extent_of({page.tier, page.slot}, layer, memory));
   }
   return out;

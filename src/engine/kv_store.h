@@ -71,6 +71,12 @@ class KvStore {
   void write_layers(const PageRef& page, int64_t first, int64_t count, const std::byte* from,
                     Device* device);
   bool is_in_host_memory(const PageRef& page) const noexcept;
+  // What the disk fills: the staging slots at the end of its hop.
+  const Buffer& read_staging() const noexcept {
+    return path_.stops_between() > 0 ? host_staging_ : staging_;
+  }
+  // Below a link there is memory that nobody computes in.
+  bool swaps_to_memory() const noexcept { return path_.crosses_link(); }
   std::byte* own_address(const PageRef& page, int64_t layer) const noexcept;
   io::Extent extent_of(const PageRef& page, int64_t layer, std::byte* memory) const noexcept;
   std::byte* staged_address(int32_t slot, int64_t index) const noexcept;
@@ -82,7 +88,7 @@ class KvStore {
   io::FileEngine& engine_;
   Arena& disk_;
   PagePool pool_;
-  bool has_device_;
+  Path path_;  // from disk to where it is computed
   bool host_attends_;
   int64_t num_layers_;
   int64_t page_tokens_;

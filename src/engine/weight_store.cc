@@ -79,9 +79,10 @@ WeightStore::WeightStore(const BoundModel& model, const policy::Plan& plan,
     : model_(model),
       engine_(readers.engine),
       gather_engine_(readers.gather),
-      direct_engine_(plan.disk_reaches_device ? readers.direct : nullptr),
+      direct_engine_(plan.paths.disk_reaches_device() ? readers.direct : nullptr),
       device_(device) {
-  SLUICE_ASSERT(!plan.disk_reaches_device || (device && readers.direct), "something reads there");
+  SLUICE_ASSERT(!plan.paths.disk_reaches_device() || (device && readers.direct),
+                "something reads there");
   for (const io::CheckpointFile& file : model.checkpoint().files()) {
     files_.push_back(engine_.open_for_read(file.path.string()));
     gather_files_.push_back(gather_engine_.open_for_read(file.path.string()));
@@ -289,7 +290,8 @@ void WeightStore::read_part(const Task& task, io::Completion done) {
     direct_engine_->read({&rows, 1}, std::move(done));
     return;
   }
-  std::byte* to = device_ ? host_ring_.data() + load.host_offset : ring_.data() + load.offset;
+  std::byte* to =
+      load.host_offset >= 0 ? host_ring_.data() + load.host_offset : ring_.data() + load.offset;
   const io::Extent extent{files_[part.file], part.offset, part.bytes, to, part.required_bytes};
   engine_.read({&extent, 1}, std::move(done));
 }

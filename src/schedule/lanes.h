@@ -87,6 +87,19 @@ LaneTable one_device_lanes(DeviceLanes device);
 /// The same with everything, for whoever only wants names and kinds.
 const LaneTable& named_lanes();
 
+/// Some lanes of a table of at most 64.
+class LaneSet {
+ public:
+  bool operator[](Lane lane) const noexcept { return (bits_ >> static_cast<unsigned>(lane)) & 1; }
+  void set(Lane lane, bool is_in = true) noexcept {
+    const uint64_t bit = uint64_t{1} << static_cast<unsigned>(lane);
+    bits_ = is_in ? bits_ | bit : bits_ & ~bit;
+  }
+
+ private:
+  uint64_t bits_ = 0;
+};
+
 /// A value for each lane of a table.
 template <typename T>
 class PerLane {

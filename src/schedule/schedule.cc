@@ -32,10 +32,10 @@ ScheduleGenerator::ScheduleGenerator(ScheduleShape shape)
       weight_offsets_(shape_.sublayers.size()),
       demand_ring_(shape_.demand_ring_bytes),
       host_ring_(shape_.host_ring_bytes),
-      kv_slots_(static_cast<size_t>(shape_.kv_slots), kNoTask),
-      host_kv_slots_(static_cast<size_t>(shape_.kv_slots), kNoTask),
-      activation_slots_(static_cast<size_t>(shape_.activation_slots), kNoTask),
-      host_activation_slots_(static_cast<size_t>(shape_.activation_slots), kNoTask),
+      kv_slots_(state_hops().size(),
+                std::vector<TaskId>(static_cast<size_t>(shape_.kv_slots), kNoTask)),
+      activation_slots_(state_hops().size(),
+                        std::vector<TaskId>(static_cast<size_t>(shape_.activation_slots), kNoTask)),
       attention_slots_(static_cast<size_t>(shape_.attention_slots), kNoTask),
       kv_stores_(shape_.sublayers.size()) {
   SLUICE_ASSERT(!shape_.sublayers.empty(), "a model has sublayers");
@@ -43,11 +43,14 @@ ScheduleGenerator::ScheduleGenerator(ScheduleShape shape)
     SLUICE_ASSERT(sublayer.streamed_bytes() <= shape_.weight_ring_bytes, "the plan sizes the ring");
     SLUICE_ASSERT(!sublayer.has_route() || !sublayer.has_attention,
                   "a sublayer is cut at its attention or at its route");
-    if (!shape_.has_device || shape_.disk_reaches_device) continue;
     for (const auto* parts : {&sublayer.parts, &sublayer.on_demand})
-      for (const SchedulePart& part : *parts)
-        SLUICE_ASSERT(!part.from_disk || part.bytes <= shape_.host_ring_bytes,
+      for (const SchedulePart& part : *parts) {
+        const Path& path = shape_.paths.weights(part.from_disk);
+        SLUICE_ASSERT(!path.empty() && path.size() <= 2,
+                      "what is streamed comes over one stop at most");
+        SLUICE_ASSERT(path.stops_between() == 0 || part.bytes <= shape_.host_ring_bytes,
                       "the plan sizes the host's ring");
+      }
   }
 }
 
@@ -80,8 +83,8 @@ void ScheduleGenerator::plan_weight_loads(int64_t running) {
 // The disk's half of a load through host memory. It waits only for room there, so that the disk
 // runs ahead of the link as far as the host's ring allows. The caller adds the copy that empties
 // it.
-TaskId ScheduleGenerator::read_to_host(Tasks& out, const PendingLoad& load, int32_t micro_batch,
-                                       int64_t bytes, int64_t* host_offset) {
+TaskId ScheduleGenerator::read_to_host(Tasks& out, const PendingLoad& load, Lane lane,
+                                       int32_t micro_batch, int64_t bytes, int64_t* host_offset) {
   const auto count = static_cast<int64_t>(shape_.sublayers.size());
   std::vector<TaskId> waits;
   auto offset = host_ring_.place(next_host_part_, bytes);
@@ -93,9 +96,8 @@ TaskId ScheduleGenerator::read_to_host(Tasks& out, const PendingLoad& load, int3
     offset = host_ring_.place(next_host_part_, bytes);
   }
   *host_offset = *offset;
-  Task& task =
-      add(out, TaskKind::kLoadWeights, Lane::kDiskRead, static_cast<int32_t>(load.running % count),
-          micro_batch, PartLoad{load.part, 0, *offset});
+  Task& task = add(out, TaskKind::kLoadWeights, lane, static_cast<int32_t>(load.running % count),
+                   micro_batch, PartLoad{load.part, 0, *offset});
   task.pass = load.running / count;
   task.bytes = bytes;
   task.waits = std::move(waits);
@@ -106,18 +108,18 @@ TaskId ScheduleGenerator::read_to_host(Tasks& out, const PendingLoad& load, int3
 TaskId ScheduleGenerator::load_part(Tasks& out, const PendingLoad& load, const SchedulePart& part,
                                     int32_t micro_batch) {
   const auto count = static_cast<int64_t>(shape_.sublayers.size());
-  const bool is_only_read = part.from_disk && (!shape_.has_device || shape_.disk_reaches_device);
-  const bool goes_through_host = part.from_disk && !is_only_read;
+  const Path& path = shape_.paths.weights(part.from_disk);
+  const bool stops_between = path.stops_between() > 0;
   int64_t host_offset = -1;
   TaskId read = kNoTask;
-  if (goes_through_host) read = read_to_host(out, load, micro_batch, part.bytes, &host_offset);
-  Task& task =
-      add(out, TaskKind::kLoadWeights, is_only_read ? Lane::kDiskRead : Lane::kHostToDevice,
-          static_cast<int32_t>(load.running % count), micro_batch,
-          PartLoad{load.part, load.offset, host_offset});
+  if (stops_between)
+    read = read_to_host(out, load, path.hops.front().up, micro_batch, part.bytes, &host_offset);
+  Task& task = add(out, TaskKind::kLoadWeights, path.hops.back().up,
+                   static_cast<int32_t>(load.running % count), micro_batch,
+                   PartLoad{load.part, load.offset, host_offset});
   task.pass = load.running / count;
   task.bytes = part.bytes;
-  if (goes_through_host) {
+  if (stops_between) {
     task.waits.push_back(read);
     host_parts_.emplace_back(next_host_part_++, task.id);
   }
@@ -162,7 +164,7 @@ void ScheduleGenerator::compute(Tasks& out, int32_t micro_batch) {
     work.attention_slot = state.attention_slot;
   }
   Task& task =
-      add(out, TaskKind::kCompute, Lane::kDeviceCompute, sublayer_, micro_batch, std::move(work));
+      add(out, TaskKind::kCompute, shape_.paths.compute, sublayer_, micro_batch, std::move(work));
   task.waits = weight_loads_[index];
   if (stages_kv) task.waits.push_back(state.kv_load);
   if (moves_activations(load)) task.waits.push_back(state.activation_load);
@@ -179,7 +181,7 @@ void ScheduleGenerator::compute(Tasks& out, int32_t micro_batch) {
 void ScheduleGenerator::attend_on_host(Tasks& out, int32_t micro_batch) {
   const MicroBatchLoad& load = load_of(micro_batch);
   MicroBatchState& state = state_of(micro_batch);
-  Task& send = add(out, TaskKind::kSendQueries, Lane::kDeviceToHost, sublayer_, micro_batch,
+  Task& send = add(out, TaskKind::kSendQueries, state_hops().back().down, sublayer_, micro_batch,
                    AttentionMove{state.attention_slot});
   send.bytes = load.query_bytes;
   send.waits = {state.compute};
@@ -189,8 +191,8 @@ void ScheduleGenerator::attend_on_host(Tasks& out, int32_t micro_batch) {
   work.step = ComputeStep::kHostAttention;
   work.attention_slot = state.attention_slot;
   if (stages_kv) work.host_kv_slot = state.kv_slot;
-  Task& attend =
-      add(out, TaskKind::kCompute, Lane::kHostCompute, sublayer_, micro_batch, std::move(work));
+  Task& attend = add(out, TaskKind::kCompute, shape_.paths.host_compute, sublayer_, micro_batch,
+                     std::move(work));
   attend.waits = {sent};
   if (stages_kv) attend.waits.push_back(state.kv_load);
   state.host_attention = attend.id;
@@ -205,7 +207,7 @@ void ScheduleGenerator::finish_attention(Tasks& out, int32_t micro_batch) {
   if (!is_cut(load)) return;
   MicroBatchState& state = state_of(micro_batch);
   const auto index = static_cast<size_t>(sublayer_);
-  Task& back = add(out, TaskKind::kReturnOutputs, Lane::kHostToDevice, sublayer_, micro_batch,
+  Task& back = add(out, TaskKind::kReturnOutputs, state_hops().back().up, sublayer_, micro_batch,
                    AttentionMove{state.attention_slot});
   back.bytes = load.output_bytes;
   back.waits = {state.host_attention};
@@ -216,7 +218,7 @@ void ScheduleGenerator::finish_attention(Tasks& out, int32_t micro_batch) {
   work.part_offsets = weight_offsets_[index];
   if (moves_activations(load)) work.activation_slot = state.activation_slot;
   Task& task =
-      add(out, TaskKind::kCompute, Lane::kDeviceCompute, sublayer_, micro_batch, std::move(work));
+      add(out, TaskKind::kCompute, shape_.paths.compute, sublayer_, micro_batch, std::move(work));
   task.waits = weight_loads_[index];
   task.waits.push_back(returned);
   attention_slots_[static_cast<size_t>(state.attention_slot)] = task.id;
@@ -225,30 +227,23 @@ void ScheduleGenerator::finish_attention(Tasks& out, int32_t micro_batch) {
 }
 
 void ScheduleGenerator::find_used_lanes() {
-  const auto use = [&](Lane lane) { uses_[lane] = true; };
-  std::fill(uses_.begin(), uses_.end(), false);
-  use(Lane::kDeviceCompute);
+  const auto use = [&](Lane lane) { uses_.set(lane); };
+  uses_ = {};
+  use(shape_.paths.compute);
   for (const ScheduleSublayer& sublayer : shape_.sublayers)
     for (const auto* parts : {&sublayer.parts, &sublayer.on_demand})
-      for (const SchedulePart& part : *parts) {
-        if (part.from_disk) use(Lane::kDiskRead);
-        if (shape_.has_device && !(part.from_disk && shape_.disk_reaches_device))
-          use(Lane::kHostToDevice);
-      }
+      for (const SchedulePart& part : *parts)
+        for (const Hop& hop : shape_.paths.weights(part.from_disk).hops) use(hop.up);
   for (const MicroBatchLoad& load : loads_) {
-    if (load.kv_load_bytes + load.kv_store_bytes + load.activation_bytes > 0) {
-      use(Lane::kDiskRead);
-      use(Lane::kDiskWrite);
+    const bool moves[] = {moves_kv(load), moves_activations(load)};
+    for (const Hop& hop : state_hops()) {
+      const bool is_used = (moves[0] && kv_use(load, hop).is_used) ||
+                           (moves[1] && activation_use(load, hop).is_used);
+      if (!is_used && !load.attends_on_host()) continue;
+      use(hop.up);
+      use(hop.down);
     }
-    if (!shape_.has_device || !(moves_kv(load) || moves_activations(load))) continue;
-    use(Lane::kHostToDevice);
-    use(Lane::kDeviceToHost);
-  }
-  for (const MicroBatchLoad& load : loads_) {
-    if (!load.attends_on_host()) continue;
-    use(Lane::kDeviceToHost);
-    use(Lane::kHostCompute);
-    use(Lane::kHostToDevice);
+    if (load.attends_on_host()) use(shape_.paths.host_compute);
   }
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/schedule/path.h"
 #include "src/schedule/task.h"
 #include "src/schedule/weight_ring.h"
 
@@ -37,16 +38,14 @@ struct ScheduleSublayer {
 
 struct ScheduleShape {
   std::vector<ScheduleSublayer> sublayers;  ///< in pass order
-  /// Three tiers: what comes from disk passes through host memory, one more lane each way. Without,
-  /// the disk lanes fill and empty the buffers that compute uses.
-  bool has_device = false;
-  /// With a device: weights come from disk straight into its ring, on the disk's lane alone.
-  bool disk_reaches_device = false;
+  /// The hops of what does not lie where it is computed. At most two, with a ring or slots at the
+  /// stop between.
+  MachinePaths paths = paths_of_host();
   /// At least weight_ring_bytes(..., ahead 0): a whole sublayer however the ring is cut up.
   int64_t weight_ring_bytes = 0;
   /// Of what columns demand: at least all that one sublayer may, and the largest such part.
   int64_t demand_ring_bytes = 0;
-  /// With a device that the disk does not reach: at least the largest part from disk.
+  /// Of parts that stop in host memory: at least the largest.
   int64_t host_ring_bytes = 0;
   int32_t kv_slots = 2;          ///< staging slots for KV that lives lower, in each tier it passes
   int32_t activation_slots = 3;  ///< staging slots for activations that live lower
@@ -93,7 +92,7 @@ class ScheduleGenerator {
   std::vector<Task> next_column(std::span<const int32_t> demanded = {});
   std::optional<AwaitedRoute> awaited() const noexcept;
   /// Whether tasks of this pass may be on `lane`; a pass without the others never waits for them.
-  bool uses(Lane lane) const noexcept { return uses_[lane] != 0; }
+  bool uses(Lane lane) const noexcept { return uses_[lane]; }
 
   int64_t passes() const noexcept { return pass_; }  ///< of which all columns are given out
 
@@ -148,15 +147,24 @@ class ScheduleGenerator {
   void load_weights(Tasks& out, size_t first, size_t last, int32_t micro_batch);
   TaskId load_part(Tasks& out, const PendingLoad& load, const SchedulePart& part,
                    int32_t micro_batch);
-  TaskId read_to_host(Tasks& out, const PendingLoad& load, int32_t micro_batch, int64_t bytes,
-                      int64_t* host_offset);
+  TaskId read_to_host(Tasks& out, const PendingLoad& load, Lane lane, int32_t micro_batch,
+                      int64_t bytes, int64_t* host_offset);
   // Parts on demand (schedule_demand.cc).
   void begin_routes(Tasks& out);
   void add_route(Tasks& out, int32_t micro_batch);
   void add_after_route(Tasks& out, int32_t micro_batch, std::span<const int32_t> demanded);
   void load_demanded(Tasks& out, int32_t micro_batch, std::span<const int32_t> demanded);
   // KV and activations that live lower (schedule_state.cc).
-  StateMove disk_move(int32_t slot) const noexcept;
+  struct HopUse {
+    bool is_used;  ///< by a micro-batch, also where this time no byte moves
+    int64_t up_bytes;
+    int64_t down_bytes;
+  };
+  const std::vector<Hop>& state_hops() const noexcept { return shape_.paths.state.hops; }
+  HopUse kv_use(const MicroBatchLoad& load, const Hop& hop) const noexcept;
+  HopUse activation_use(const MicroBatchLoad& load, const Hop& hop) const noexcept;
+  size_t kv_hops(const MicroBatchLoad& load) const noexcept;
+  StateMove move_of(size_t hop, int32_t slot, bool goes_on) const noexcept;
   bool moves_kv(const MicroBatchLoad& load) const noexcept;
   void load_kv(Tasks& out, int32_t sublayer, int32_t micro_batch);
   void store_kv(Tasks& out, int32_t micro_batch, TaskId after);
@@ -179,7 +187,7 @@ class ScheduleGenerator {
   bool more_follow_ = false;
   bool is_open_ = false;
   int32_t sublayer_ = 0;
-  PerLane<char> uses_;  ///< by the pass
+  LaneSet uses_;  ///< by the pass
   /// Running number (pass * sublayers + index) of the sublayer to place next, and its first part
   /// that has no place yet.
   int64_t next_load_ = 0;
@@ -196,12 +204,9 @@ class ScheduleGenerator {
   WeightRing host_ring_;
   std::deque<std::pair<int64_t, TaskId>> host_parts_;
   int64_t next_host_part_ = 0;
-  /// By slot: the last task that must end before it is filled again; in the tier that computes and
-  /// in the host's memory below a device.
-  std::vector<TaskId> kv_slots_;
-  std::vector<TaskId> host_kv_slots_;
-  std::vector<TaskId> activation_slots_;
-  std::vector<TaskId> host_activation_slots_;
+  /// By hop and slot at its upper stop: the last task that must end before it is filled again.
+  std::vector<std::vector<TaskId>> kv_slots_;
+  std::vector<std::vector<TaskId>> activation_slots_;
   std::vector<TaskId> attention_slots_;
   int64_t kv_slot_counter_ = 0;
   int64_t activation_slot_counter_ = 0;

@@ -58,7 +58,7 @@ void ScheduleGenerator::add_after_route(Tasks& out, int32_t micro_batch,
     waits.push_back(load.task);
   }
   Task& task =
-      add(out, TaskKind::kCompute, Lane::kDeviceCompute, sublayer_, micro_batch, std::move(work));
+      add(out, TaskKind::kCompute, shape_.paths.compute, sublayer_, micro_batch, std::move(work));
   task.waits = std::move(waits);
   state.compute = task.id;
   store_activations(out, micro_batch);

@@ -1,5 +1,5 @@
-// KV and activations that live below the tier that computes: staged up before a step, down after
-// it.
+// KV and activations that live below the tier that computes: they climb the hops of their path
+// before a step and come down after it, through a staging slot at every stop.
 #include <algorithm>
 
 #include "src/schedule/schedule.h"
@@ -15,19 +15,39 @@ void wait_for(Task& task, const std::vector<TaskId>& ids) {
 }
 }  // namespace
 
-// A transfer of the disk stops below a device in the host's memory.
-StateMove ScheduleGenerator::disk_move(int32_t slot) const noexcept {
-  return shape_.has_device ? StateMove{-1, slot} : StateMove{slot, -1};
+ScheduleGenerator::HopUse ScheduleGenerator::kv_use(const MicroBatchLoad& load,
+                                                    const Hop& hop) const noexcept {
+  if (!hop.uses_disk()) return {true, load.kv_up_bytes, load.kv_down_bytes};
+  return {load.kv_load_bytes + load.kv_store_bytes > 0, load.kv_load_bytes, load.kv_store_bytes};
+}
+
+ScheduleGenerator::HopUse ScheduleGenerator::activation_use(const MicroBatchLoad& load,
+                                                            const Hop& hop) const noexcept {
+  const int64_t bytes = hop.uses_disk() ? load.activation_bytes : load.activation_up_bytes;
+  return {!hop.uses_disk() || bytes > 0, bytes, bytes};
 }
 
 bool ScheduleGenerator::moves_kv(const MicroBatchLoad& load) const noexcept {
-  int64_t bytes = load.kv_load_bytes + load.kv_store_bytes;
-  if (shape_.has_device) bytes += load.kv_up_bytes + load.kv_down_bytes;
-  return bytes > 0;
+  return std::any_of(state_hops().begin(), state_hops().end(), [&](const Hop& hop) {
+    const HopUse use = kv_use(load, hop);
+    return use.up_bytes + use.down_bytes > 0;
+  });
 }
 
 bool ScheduleGenerator::moves_activations(const MicroBatchLoad& load) const noexcept {
-  return load.activation_bytes > 0 || (shape_.has_device && load.activation_up_bytes > 0);
+  return std::any_of(state_hops().begin(), state_hops().end(),
+                     [&](const Hop& hop) { return activation_use(load, hop).up_bytes > 0; });
+}
+
+// Slots of a transfer over hop `hop`: above it, and below where what moves goes on or came from.
+StateMove ScheduleGenerator::move_of(size_t hop, int32_t slot, bool goes_on) const noexcept {
+  if (hop + 1 < state_hops().size()) return {-1, slot};
+  return {slot, goes_on ? slot : -1};
+}
+
+// Keys and values of attention on the host stop a hop below.
+size_t ScheduleGenerator::kv_hops(const MicroBatchLoad& load) const noexcept {
+  return state_hops().size() - (load.attends_on_host() ? 1 : 0);
 }
 
 void ScheduleGenerator::load_kv(Tasks& out, int32_t sublayer, int32_t micro_batch) {
@@ -39,28 +59,21 @@ void ScheduleGenerator::load_kv(Tasks& out, int32_t sublayer, int32_t micro_batc
   state.kv_slot = static_cast<int32_t>(kv_slot_counter_++ % shape_.kv_slots);
   const auto slot = static_cast<size_t>(state.kv_slot);
   const KvStores& stores = kv_stores_[static_cast<size_t>(sublayer)];
-  const auto wait_for_stores = [&](Task& task) {
+  bool comes_from_below = false;
+  for (size_t i = 0; i < kv_hops(load); ++i) {
+    const Hop& hop = state_hops()[i];
+    const HopUse use = kv_use(load, hop);
+    if (!use.is_used) continue;
+    Task& task = add(out, TaskKind::kLoadKv, hop.up, sublayer, micro_batch,
+                     move_of(i, state.kv_slot, comes_from_below));
+    task.bytes = use.up_bytes;
+    wait_for(task, kv_slots_[i][slot]);
+    if (comes_from_below) wait_for(task, state.kv_load);
     wait_for(task, stores.last_pass);
     if (load.continues_previous) wait_for(task, stores.this_pass);
-  };
-  const bool uses_disk = load.kv_load_bytes + load.kv_store_bytes > 0;
-  if (uses_disk) {
-    Task& task = add(out, TaskKind::kLoadKv, Lane::kDiskRead, sublayer, micro_batch,
-                     disk_move(state.kv_slot));
-    task.bytes = load.kv_load_bytes;
-    wait_for(task, (shape_.has_device ? host_kv_slots_ : kv_slots_)[slot]);
-    wait_for_stores(task);
     state.kv_load = task.id;
+    comes_from_below = true;
   }
-  if (!shape_.has_device || load.attends_on_host()) return;
-  Task& task = add(out, TaskKind::kLoadKv, Lane::kHostToDevice, sublayer, micro_batch,
-                   StateMove{state.kv_slot, uses_disk ? state.kv_slot : -1});
-  task.bytes = load.kv_up_bytes;
-  wait_for(task, kv_slots_[slot]);
-  if (uses_disk) wait_for(task, state.kv_load);
-  wait_for_stores(task);
-  state.kv_load = task.id;
-  if (uses_disk) host_kv_slots_[slot] = task.id;
 }
 
 // `after`: the compute task that changed the pages. They go the way they came.
@@ -68,31 +81,22 @@ void ScheduleGenerator::store_kv(Tasks& out, int32_t micro_batch, TaskId after) 
   const MicroBatchLoad& load = load_of(micro_batch);
   MicroBatchState& state = state_of(micro_batch);
   const auto slot = static_cast<size_t>(state.kv_slot);
-  KvStores& stores = kv_stores_[static_cast<size_t>(sublayer_)];
-  const bool is_staged_up = shape_.has_device && !load.attends_on_host();
   TaskId last = after;
-  if (is_staged_up) {
-    kv_slots_[slot] = after;
-    if (load.kv_down_bytes > 0) {
-      Task& task = add(out, TaskKind::kStoreKv, Lane::kDeviceToHost, sublayer_, micro_batch,
-                       StateMove{state.kv_slot, load.kv_store_bytes > 0 ? state.kv_slot : -1});
-      task.bytes = load.kv_down_bytes;
-      task.waits = {after};
-      last = task.id;
-      kv_slots_[slot] = last;
-      stores.this_pass.push_back(last);
-    }
+  for (size_t i = kv_hops(load); i-- > 0;) {
+    const Hop& hop = state_hops()[i];
+    const HopUse use = kv_use(load, hop);
+    if (!use.is_used) continue;
+    kv_slots_[i][slot] = last;
+    if (use.down_bytes == 0) continue;
+    const bool goes_on = i > 0 && kv_use(load, state_hops()[i - 1]).down_bytes > 0;
+    Task& task = add(out, TaskKind::kStoreKv, hop.down, sublayer_, micro_batch,
+                     move_of(i, state.kv_slot, goes_on));
+    task.bytes = use.down_bytes;
+    task.waits = {last};
+    last = task.id;
+    kv_slots_[i][slot] = last;
+    kv_stores_[static_cast<size_t>(sublayer_)].this_pass.push_back(last);
   }
-  std::vector<TaskId>& staging = shape_.has_device ? host_kv_slots_ : kv_slots_;
-  const bool uses_disk = load.kv_load_bytes + load.kv_store_bytes > 0;
-  if (uses_disk) staging[slot] = last;
-  if (load.kv_store_bytes == 0) return;
-  Task& task = add(out, TaskKind::kStoreKv, Lane::kDiskWrite, sublayer_, micro_batch,
-                   disk_move(state.kv_slot));
-  task.bytes = load.kv_store_bytes;
-  task.waits = {last};
-  staging[slot] = task.id;
-  stores.this_pass.push_back(task.id);
 }
 
 void ScheduleGenerator::load_activations(Tasks& out, int32_t sublayer, int32_t micro_batch) {
@@ -105,26 +109,23 @@ void ScheduleGenerator::load_activations(Tasks& out, int32_t sublayer, int32_t m
   const auto slot = static_cast<size_t>(state.activation_slot);
   // The first sublayer writes the hidden state: its tasks only take the slots.
   const bool is_first = sublayer == 0;
-  if (load.activation_bytes > 0) {
-    Task& task = add(out, TaskKind::kLoadActivations, Lane::kDiskRead, sublayer, micro_batch,
-                     disk_move(state.activation_slot));
-    task.bytes = is_first ? 0 : load.activation_bytes;
-    wait_for(task, (shape_.has_device ? host_activation_slots_ : activation_slots_)[slot]);
+  bool comes_from_below = false;
+  for (size_t i = 0; i < state_hops().size(); ++i) {
+    const Hop& hop = state_hops()[i];
+    const HopUse use = activation_use(load, hop);
+    if (!use.is_used) continue;
+    Task& task = add(out, TaskKind::kLoadActivations, hop.up, sublayer, micro_batch,
+                     move_of(i, state.activation_slot, comes_from_below));
+    task.bytes = is_first ? 0 : use.up_bytes;
+    wait_for(task, activation_slots_[i][slot]);
+    if (comes_from_below) {
+      wait_for(task, state.activation_load);
+      activation_slots_[i - 1][slot] = task.id;
+    }
     wait_for(task, state.activation_store);
     state.activation_load = task.id;
+    comes_from_below = true;
   }
-  if (!shape_.has_device) return;
-  Task& task =
-      add(out, TaskKind::kLoadActivations, Lane::kHostToDevice, sublayer, micro_batch,
-          StateMove{state.activation_slot, load.activation_bytes > 0 ? state.activation_slot : -1});
-  task.bytes = is_first ? 0 : load.activation_up_bytes;
-  wait_for(task, activation_slots_[slot]);
-  if (load.activation_bytes > 0) {
-    wait_for(task, state.activation_load);
-    host_activation_slots_[slot] = task.id;
-  }
-  wait_for(task, state.activation_store);
-  state.activation_load = task.id;
 }
 
 void ScheduleGenerator::store_activations(Tasks& out, int32_t micro_batch) {
@@ -132,26 +133,20 @@ void ScheduleGenerator::store_activations(Tasks& out, int32_t micro_batch) {
   if (!moves_activations(load)) return;
   MicroBatchState& state = state_of(micro_batch);
   const auto slot = static_cast<size_t>(state.activation_slot);
-  activation_slots_[slot] = state.compute;
+  activation_slots_.back()[slot] = state.compute;
   if (sublayer_ + 1 == static_cast<int32_t>(shape_.sublayers.size())) return;
   TaskId last = state.compute;
-  if (shape_.has_device) {
-    Task& task = add(
-        out, TaskKind::kStoreActivations, Lane::kDeviceToHost, sublayer_, micro_batch,
-        StateMove{state.activation_slot, load.activation_bytes > 0 ? state.activation_slot : -1});
-    task.bytes = load.activation_up_bytes;
+  for (size_t i = state_hops().size(); i-- > 0;) {
+    const Hop& hop = state_hops()[i];
+    const HopUse use = activation_use(load, hop);
+    if (!use.is_used) continue;
+    const bool goes_on = i > 0 && activation_use(load, state_hops()[i - 1]).is_used;
+    Task& task = add(out, TaskKind::kStoreActivations, hop.down, sublayer_, micro_batch,
+                     move_of(i, state.activation_slot, goes_on));
+    task.bytes = use.down_bytes;
     task.waits = {last};
     last = task.id;
-    activation_slots_[slot] = last;
-    if (load.activation_bytes > 0) host_activation_slots_[slot] = last;
-  }
-  if (load.activation_bytes > 0) {
-    Task& task = add(out, TaskKind::kStoreActivations, Lane::kDiskWrite, sublayer_, micro_batch,
-                     disk_move(state.activation_slot));
-    task.bytes = load.activation_bytes;
-    task.waits = {last};
-    last = task.id;
-    (shape_.has_device ? host_activation_slots_ : activation_slots_)[slot] = last;
+    activation_slots_[i][slot] = last;
   }
   state.activation_store = last;
 }

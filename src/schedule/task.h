@@ -50,7 +50,9 @@ struct PartLoad {
 /// Of loads and stores of KV and of activations: the staging slots that they fill or empty.
 struct StateMove {
   int32_t slot = -1;       ///< in the tier that computes; -1: this task doesn't touch it
-  int32_t host_slot = -1;  ///< in host memory below a device
+  int32_t host_slot = -1;  ///< at the stop below
+  /// Of the disk's transfers, which touch one of them: that.
+  int32_t disk_slot() const noexcept { return slot >= 0 ? slot : host_slot; }
 };
 
 /// Of kSendQueries and kReturnOutputs.

@@ -45,11 +45,11 @@ TEST(LaneSimulator, LanesTakeFromEachOtherWhatTheCostsSay) {
   // devices together are given to one at a time.
   class Shared final : public ByHand {
    public:
-    double share(Lane lane, const RunningLanes& running) const override {
+    double share(Lane lane, const LaneSet& running) const override {
       const bool both = running[kReceive] && running[kUpToSecond];
       return both && (lane == kReceive || lane == kUpToSecond) ? 0.5 : 1;
     }
-    bool may_start(Lane lane, const RunningLanes& running) const override {
+    bool may_start(Lane lane, const LaneSet& running) const override {
       return lane != kSecondCompute || !running[Lane::kDeviceCompute];
     }
   };

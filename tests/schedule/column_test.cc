@@ -97,7 +97,7 @@ RoutedStream random_routed_stream(std::mt19937& random, bool has_device) {
       largest = std::max(largest, bytes);
     }
     shape.demand_ring_bytes = std::max(shape.demand_ring_bytes, all + largest);
-    if (!shape.disk_reaches_device)
+    if (shape.paths.weights_from_disk.stops_between() > 0)
       shape.host_ring_bytes = std::max(shape.host_ring_bytes, largest);
   }
   Router router{std::mt19937(random())};

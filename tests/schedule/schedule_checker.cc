@@ -87,7 +87,6 @@ Stream random_device_stream(std::mt19937& random) {
   Stream stream;
   ScheduleShape& shape = stream.shape;
   shape = random_shape(random, random() % 3 == 0);
-  shape.has_device = true;
   shape.kv_slots = 2 + static_cast<int32_t>(random() % 2);
   shape.activation_slots = 2 + static_cast<int32_t>(random() % 3);
   shape.attention_slots = 2 + static_cast<int32_t>(random() % 2);
@@ -97,8 +96,9 @@ Stream random_device_stream(std::mt19937& random) {
       if (part.from_disk) shape.host_ring_bytes = std::max(shape.host_ring_bytes, part.bytes);
     }
   shape.host_ring_bytes += 4096 * static_cast<int64_t>(random() % 40);
-  shape.disk_reaches_device = random() % 3 == 0;
-  if (shape.disk_reaches_device) shape.host_ring_bytes = 0;
+  const bool disk_reaches_device = random() % 3 == 0;
+  shape.paths = paths_of_device(disk_reaches_device);
+  if (disk_reaches_device) shape.host_ring_bytes = 0;
   const bool on_host = random() % 2 == 0;
   const size_t passes = 1 + random() % 4;
   for (size_t pass = 0; pass < passes; ++pass) {
