@@ -48,24 +48,23 @@ bool LaneExecutor::all_done(const std::vector<TaskId>& ids) const {
   });
 }
 
-bool LaneExecutor::has_columns() const noexcept { return columns_ && columns_->has_column(); }
-
 bool LaneExecutor::lacks_tasks() const {
-  for (size_t i = 0; i < lanes_.size(); ++i)
-    if (lanes_[i].queue.empty() && columns_->uses(Lane(i))) return true;
-  return false;
+  return std::any_of(lanes_.begin(), lanes_.end(),
+                     [](const LaneState& lane) { return lane.is_used && lane.queue.empty(); });
 }
 
 // Takes columns until every lane that the pass uses has a task, or a route has to run first.
 void LaneExecutor::refill() {
   try {
-    while (has_columns() && lacks_tasks()) {
-      const TaskId awaited = columns_->awaited();
-      if (awaited != kNoTask && !all_done({awaited})) return;
+    awaited_ = kNoTask;
+    while (has_columns_ && lacks_tasks()) {
+      awaited_ = columns_->awaited();
+      if (awaited_ != kNoTask && !all_done({awaited_})) return;
       for (Task& task : columns_->next_column()) {
         if (is_store(task)) stores_of_pass_.push_back(task.id);
         at(task.lane).queue.push_back(std::move(task));
       }
+      has_columns_ = columns_->has_column();
     }
   } catch (...) {
     fail(std::current_exception());
@@ -96,7 +95,7 @@ void LaneExecutor::mark_done(TaskId id) {
 
 void LaneExecutor::fail(std::exception_ptr error) {
   if (!error_) error_ = std::move(error);
-  columns_ = nullptr;
+  has_columns_ = false;
   for (LaneState& lane : lanes_) lane.queue.clear();
 }
 
@@ -119,7 +118,7 @@ void LaneExecutor::task_ended(const Task& task, Clock::time_point started,
     else
       mark_done(task.id);
     if (keep_events_) events_.push_back({task, seconds(started - origin_), seconds(now - origin_)});
-    refill();
+    if (task.id == awaited_) refill();
     wake();  // with the mutex held: the executor may die as soon as it is free
   }
 }
@@ -144,7 +143,7 @@ void LaneExecutor::lane_loop(Lane lane, bool computes, std::stop_token stop) {
     const Task task = std::move(state.queue.front());
     state.queue.pop_front();
     task_started(lane);  // before anyone can see neither a queued task nor one in flight
-    if (state.queue.empty() && has_columns()) {
+    if (state.queue.empty() && has_columns_) {
       refill();
       wake();
     }
@@ -168,8 +167,8 @@ std::optional<Task> LaneExecutor::next_compute() {
     return nullptr;
   };
   const auto nothing_left = [&] {
-    return !has_columns() && std::all_of(own_compute_.begin(), own_compute_.end(),
-                                         [&](Lane lane) { return at(lane).queue.empty(); });
+    return !has_columns_ && std::all_of(own_compute_.begin(), own_compute_.end(),
+                                        [&](Lane lane) { return at(lane).queue.empty(); });
   };
   std::deque<Task>* queue = nullptr;
   changed_.wait(lock, [&] { return error_ || nothing_left() || (queue = ready()) != nullptr; });
@@ -179,7 +178,7 @@ std::optional<Task> LaneExecutor::next_compute() {
   Task task = std::move(queue->front());
   queue->pop_front();
   task_started(task.lane);
-  if (queue->empty() && has_columns()) {
+  if (queue->empty() && has_columns_) {
     refill();
     wake();
   }
@@ -223,6 +222,8 @@ void LaneExecutor::run(ColumnSource& columns) {
     std::lock_guard lock(mutex_);
     if (error_) std::rethrow_exception(error_);
     columns_ = &columns;
+    has_columns_ = columns.has_column();
+    for (size_t i = 0; i < lanes_.size(); ++i) lanes_[i].is_used = columns.uses(Lane(i));
     stores_of_pass_.clear();
     refill();
     wake();
@@ -230,7 +231,6 @@ void LaneExecutor::run(ColumnSource& columns) {
   while (const std::optional<Task> task = next_compute()) run_compute(*task);
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return error_ || (all_done(stores_of_last_pass_) && has_computed()); });
-  columns_ = nullptr;
   stores_of_last_pass_ = std::move(stores_of_pass_);
   stores_of_pass_.clear();
   if (error_) {

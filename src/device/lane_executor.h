@@ -75,6 +75,7 @@ class LaneExecutor {
   using Clock = std::chrono::steady_clock;
   struct LaneState {
     std::deque<Task> queue;
+    bool is_used = false;               // by the pass under way
     std::condition_variable may_start;  // of a lane with a thread: its first task, or to stop
     LaneStats stats;
     int in_flight = 0;
@@ -86,9 +87,8 @@ class LaneExecutor {
   bool has_computed() const;  // with mutex_ held
   void start_transfer(const Task& task);
   std::optional<Task> next_compute();
-  void refill();                      // with mutex_ held
-  bool lacks_tasks() const;           // with mutex_ held
-  bool has_columns() const noexcept;  // with mutex_ held
+  void refill();             // with mutex_ held
+  bool lacks_tasks() const;  // with mutex_ held
   void run_compute(const Task& task);
   void task_started(Lane lane);  // with mutex_ held
   void task_ended(const Task& task, Clock::time_point started, std::exception_ptr error);
@@ -112,6 +112,8 @@ class LaneExecutor {
   std::deque<bool> done_;  // of task ids from first_id_ on
   TaskId first_id_ = 0;
   ColumnSource* columns_ = nullptr;  // of the pass under way
+  bool has_columns_ = false;         // that were not taken
+  TaskId awaited_ = kNoTask;         // what the next of them waits for
   std::vector<TaskId> stores_of_pass_;
   std::vector<TaskId> stores_of_last_pass_;
   std::exception_ptr error_;
