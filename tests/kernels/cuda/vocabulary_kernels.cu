@@ -199,7 +199,7 @@ sum_in_last_block_kernel(const float* in, float* left, uint32_t* counter, float*
   }
   float sum = 0;
   for (int block = 0; block < grid_x(); ++block) sum += left[block * threads + thread_index()];
-  out[thread_index()] = sum;
+  out[thread_index()] += sum;
 }
 
 }  // namespace

@@ -26,8 +26,8 @@ void pipeline(const Words4* in, int lines, Words4* out);
 /// out [n][8]: exp2_approx, exp, log2, erf, tanh, sqrt, sin, cos of x.
 void functions(const float* x, int n, float* out);
 
-/// `blocks` blocks of 64 threads leave in[64 b + i] in `left`, the last to come writes out[i], i <
-/// 64: the sum over the blocks; `counter` is 0. `has_barrier` false, on the host only: it forgets
+/// `blocks` blocks of 64 threads leave in[64 b + i] in `left`, the last to come adds the sum over
+/// the blocks to out[i], i < 64; `counter` is 0. `has_barrier` false, on the host only: it forgets
 /// that the others may not have written yet.
 void sum_in_last_block(const float* in, int blocks, float* left, uint32_t* counter, float* out,
                        bool has_barrier = true);

@@ -312,7 +312,7 @@ TEST(CudaVocabulary, FunctionsAreCloseToTheirs) {
 
 // What the last of some blocks makes of what all have left.
 std::vector<float> summed_in_last_block(const std::vector<float>& values, int blocks) {
-  DeviceArray<float> in(values), out(64);
+  DeviceArray<float> in(values), out(std::vector<float>(64));
   DeviceArray<float> left(
       std::vector<float>(values.size(), std::numeric_limits<float>::quiet_NaN()));
   DeviceArray<uint32_t> counter(std::vector<uint32_t>{0});
@@ -336,7 +336,7 @@ TEST(CudaVocabulary, TheLastBlockSeesWhatAllHaveWritten) {
 TEST(CudaOnHost, ABarrierMissingBeforeCountingShows) {
   const std::vector<float> values(64 * 3, 1.0f);
   host::set_seed(2);
-  DeviceArray<float> in(values), out(64);
+  DeviceArray<float> in(values), out(std::vector<float>(64));
   DeviceArray<float> left(
       std::vector<float>(values.size(), std::numeric_limits<float>::quiet_NaN()));
   DeviceArray<uint32_t> counter(std::vector<uint32_t>{0});
