@@ -61,7 +61,8 @@ class Conversation {
 
   /// Prints the answer as it comes and keeps it; of an interrupted one what came. What is not
   /// answered leaves no trace.
-  void say(const std::string& text, const sampling::SamplingParams& params, std::stop_token stop) {
+  void say(const std::string& text, const sampling::SamplingParams& params,
+           const std::stop_token& stop) {
     messages_.push_back({{"role", "user"}, {"content", text}});
     try {
       const Answer answer = answer_to_all(params, stop);
@@ -81,7 +82,7 @@ class Conversation {
     bool is_cut = false;
   };
 
-  Answer answer_to_all(sampling::SamplingParams params, std::stop_token stop) {
+  Answer answer_to_all(sampling::SamplingParams params, const std::stop_token& stop) {
     serve::Submission submission;
     submission.prompt = tokenizer_.encode(template_.render(messages_, nullptr, true, nullptr),
                                           text::AddSpecial::kNo);
@@ -129,7 +130,7 @@ class Conversation {
 // Turn by turn until the input ends. In a terminal Ctrl-C ends an answer, or drops what is typed;
 // twice at an empty prompt, it leaves: an impatient second one at an answer does not.
 void converse(Conversation& conversation, LineReader& reader,
-              const sampling::SamplingParams& params, std::stop_token stop) {
+              const sampling::SamplingParams& params, const std::stop_token& stop) {
   bool was_interrupted = false;
   for (;;) {
     const LineReader::Line line = reader.next(stop);
@@ -157,7 +158,7 @@ void converse(Conversation& conversation, LineReader& reader,
   }
 }
 
-void run(const ChatFlags& flags, std::stop_token stop) {
+void run(const ChatFlags& flags, const std::stop_token& stop) {
   const auto tokenizer = need_tokenizer(flags.engine.model);
   const auto chat = flags.chat.load_template(flags.engine.model, *tokenizer);
   if (!chat)
