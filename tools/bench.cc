@@ -7,7 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "io/disk_probe.h"
+#include "io/async/disk_probe.h"
 #include "src/app/generate_text.h"
 #include "src/app/report.h"
 #include "src/base/bytes.h"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "io/packed_store.h"
+#include "io/checkpoint/packed_store.h"
 #include "src/app/gguf_tokenizer.h"
 #include "src/app/panel_quantiser.h"
 #include "src/app/perplexity.h"

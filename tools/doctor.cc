@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "io/disk_probe.h"
-#include "io/file_engine.h"
-#include "io/offload_file.h"
+#include "io/async/disk_probe.h"
+#include "io/async/file_engine.h"
+#include "io/async/offload_file.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/linear.h"
 #include "src/base/bytes.h"

@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "io/checkpoint.h"
-#include "io/packed_store.h"
+#include "io/checkpoint/checkpoint.h"
+#include "io/checkpoint/packed_store.h"
 #include "kernels/cpu/isa.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"

@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
-#include "io/disk_probe.h"
-#include "io/file_engine.h"
-#include "io/offload_file.h"
+#include "io/async/disk_probe.h"
+#include "io/async/file_engine.h"
+#include "io/async/offload_file.h"
 #include "src/base/arena.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"

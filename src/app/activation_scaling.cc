@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "io/input_file.h"
-#include "io/parallel_ranges.h"
+#include "io/checkpoint/parallel_ranges.h"
+#include "io/files/input_file.h"
 #include "kernels/elementwise.h"
 #include "src/base/error.h"
 #include "src/layer/scaling_places.h"

@@ -6,8 +6,8 @@
 #include <atomic>
 #include <limits>
 
-#include "io/element_conversion.h"
-#include "io/parallel_ranges.h"
+#include "io/checkpoint/element_conversion.h"
+#include "io/checkpoint/parallel_ranges.h"
 #include "kernels/elementwise.h"
 #include "kernels/quantise.h"
 #include "src/base/error.h"

@@ -1,6 +1,6 @@
 #pragma once
 // Matrices that other tools have packed, as a packed store keeps them.
-#include "io/convert.h"
+#include "io/convert/convert.h"
 #include "src/model/foreign/foreign.h"
 
 namespace sluice::app {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "policy/profile.h"
-#include "src/engine/backend.h"
+#include "src/engine/runners/backend.h"
 
 namespace sluice::app {
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "io/disk_probe.h"
+#include "io/async/disk_probe.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/base/files.h"

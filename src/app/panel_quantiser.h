@@ -1,6 +1,6 @@
 #pragma once
 // What convert quantises with: the CPU kernels.
-#include "io/convert.h"
+#include "io/convert/convert.h"
 #include "kernels/quantise.h"
 
 namespace sluice::app {

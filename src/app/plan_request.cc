@@ -20,7 +20,7 @@ namespace sluice::app {
 namespace {
 // Predictions further off than this are told, with the lane that did it.
 constexpr double kWorthTelling = 0.2;
-// Rows of logits made at a time (src/engine/layer_runner.h).
+// Rows of logits made at a time (src/engine/runners/layer_runner.h).
 constexpr int64_t kLogitRows = 64;
 
 size_t edit_distance(std::string_view a, std::string_view b) {

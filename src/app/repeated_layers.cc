@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "io/durable_file.h"
-#include "io/packed_store.h"
+#include "io/checkpoint/packed_store.h"
+#include "io/files/durable_file.h"
 #include "src/base/error.h"
 
 namespace sluice::app {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "io/convert.h"
+#include "io/convert/convert.h"
 #include "kernels/quantise.h"
 #include "src/app/activation_scaling.h"
 #include "src/model/bound_model.h"

@@ -6,9 +6,9 @@
 #include <functional>
 #include <string>
 
-#include "io/checkpoint.h"
-#include "io/piece_reader.h"
-#include "io/safetensors_writer.h"
+#include "io/checkpoint/checkpoint.h"
+#include "io/checkpoint/piece_reader.h"
+#include "io/convert/safetensors_writer.h"
 #include "src/shape/model_shape.h"
 
 namespace sluice::app {

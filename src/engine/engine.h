@@ -1,9 +1,9 @@
 #pragma once
 // The engine: one model, one plan, one loop. Reserves everything the plan names before the first
 // weight is read, then runs ragged passes of a block of sequences, refilled
-// from a source as sequences end (src/engine/batcher.h). A model that fits runs through the same
-// loop with nothing to stream. Not thread safe: one thread calls generate(); request_stop() on the
-// token's source may come from any thread.
+// from a source as sequences end (src/engine/batching/batcher.h). A model that fits runs through
+// the same loop with nothing to stream. Not thread safe: one thread calls generate();
+// request_stop() on the token's source may come from any thread.
 #include <filesystem>
 #include <memory>
 #include <stop_token>
@@ -13,7 +13,7 @@
 #include "policy/kernel_times.h"
 #include "src/device/lane_executor.h"
 #include "src/engine/engine_plan.h"
-#include "src/engine/sequence.h"
+#include "src/engine/passes/sequence.h"
 
 namespace sluice {
 

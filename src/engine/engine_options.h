@@ -6,12 +6,12 @@
 #include <string>
 #include <string_view>
 
-#include "io/file_engine.h"
+#include "io/async/file_engine.h"
 #include "kernels/quantised_linear.h"
 #include "policy/plan.h"
 #include "src/device/emulated_device.h"
-#include "src/engine/backend.h"
-#include "src/engine/weight_store.h"
+#include "src/engine/runners/backend.h"
+#include "src/engine/stores/weight_store.h"
 
 namespace sluice {
 

@@ -9,7 +9,7 @@
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/device/memory_limit.h"
-#include "src/engine/workspace_areas.h"
+#include "src/engine/runners/workspace_areas.h"
 
 namespace sluice {
 

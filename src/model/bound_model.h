@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 #include "src/model/family.h"
 #include "src/model/foreign/foreign.h"
 

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "io/input_file.h"
+#include "io/files/input_file.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 #include "src/model/config.h"
 #include "src/shape/model_shape.h"
 

@@ -11,8 +11,8 @@
 #include <future>
 #include <memory>
 
-#include "io/disk_probe.h"
-#include "io/file_engine.h"
+#include "io/async/disk_probe.h"
+#include "io/async/file_engine.h"
 #include "src/base/arena.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"

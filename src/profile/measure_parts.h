@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "io/offload_file.h"
+#include "io/async/offload_file.h"
 #include "policy/profile.h"
 #include "src/profile/measure.h"
 

@@ -10,7 +10,7 @@
 #include <fstream>
 #include <map>
 
-#include "io/durable_file.h"
+#include "io/files/durable_file.h"
 #include "src/base/error.h"
 #include "src/jobs/content_key.h"
 #include "src/jobs/job.h"

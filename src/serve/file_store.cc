@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "io/durable_file.h"
+#include "io/files/durable_file.h"
 #include "src/base/error.h"
 #include "src/serve/json_text.h"
 

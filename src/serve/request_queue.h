@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "src/base/mutex.h"
-#include "src/engine/sequence.h"
+#include "src/engine/passes/sequence.h"
 
 namespace sluice::serve {
 

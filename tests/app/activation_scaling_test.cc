@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-#include "io/packed_store.h"
+#include "io/checkpoint/packed_store.h"
 #include "src/app/panel_quantiser.h"
 #include "src/app/perplexity.h"
 #include "src/app/store_layout.h"

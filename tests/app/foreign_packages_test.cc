@@ -2,7 +2,7 @@
 // which format each becomes, and its values beside what the package dequantises.
 #include <unistd.h>
 
-#include "io/packed_store.h"
+#include "io/checkpoint/packed_store.h"
 #include "src/app/panel_quantiser.h"
 #include "src/app/store_layout.h"
 #include "tests/app/store_values.h"

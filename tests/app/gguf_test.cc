@@ -2,7 +2,7 @@
 // formulas (scripts/golden/gguf_files.py), and the tokens of the model that one was written from.
 #include <cstring>
 
-#include "io/packed_store.h"
+#include "io/checkpoint/packed_store.h"
 #include "src/app/panel_quantiser.h"
 #include "src/app/store_layout.h"
 #include "src/base/error.h"

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "io/gguf.h"
+#include "io/checkpoint/gguf.h"
 #include "src/base/error.h"
 #include "src/text/tokenizer.h"
 #include "tests/whole_file.h"

@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "io/packed_store.h"
-#include "io/safetensors_writer.h"
+#include "io/checkpoint/packed_store.h"
+#include "io/convert/safetensors_writer.h"
 #include "kernels/elementwise.h"
 #include "kernels/quantise.h"
 #include "src/app/store_layout.h"

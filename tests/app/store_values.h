@@ -9,7 +9,7 @@
 #include <fstream>
 #include <vector>
 
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 #include "kernels/elementwise.h"
 #include "kernels/quantise.h"
 

@@ -10,7 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "io/convert.h"
+#include "io/convert/convert.h"
 #include "src/app/panel_quantiser.h"
 #include "src/app/store_layout.h"
 #include "src/base/bytes.h"

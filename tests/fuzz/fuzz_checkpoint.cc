@@ -1,7 +1,7 @@
 // One file of a checkpoint, the others beside it being whole (tests/fixtures/checkpoints): the
 // first byte says which file the rest is, from kFiles. The outcome is an Error of kind kFile or a
 // checkpoint whose ranges lie in its files.
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 #include "src/base/error.h"
 #include "tests/fuzz/fuzzing.h"
 

@@ -1,7 +1,7 @@
 // Checkpoints that other tools have quantised, bound to a model and decoded: config.json up to the
 // first NUL, the header of a safetensors file up to the next, then tensor data, zeros where they
 // end early. What begins with "GGUF" is a GGUF file as it is.
-#include "io/input_file.h"
+#include "io/files/input_file.h"
 #include "src/base/error.h"
 #include "src/model/bound_model.h"
 #include "tests/fuzz/fuzzing.h"

@@ -1,7 +1,7 @@
 // The tokenizer inside a GGUF file: refused as a file error, or files that make a tokenizer.
 #include <nlohmann/json.hpp>
 
-#include "io/gguf.h"
+#include "io/checkpoint/gguf.h"
 #include "src/app/gguf_tokenizer.h"
 #include "src/base/error.h"
 #include "tests/fuzz/token_checks.h"

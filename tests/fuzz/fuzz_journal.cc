@@ -1,6 +1,6 @@
 // The journal of a conversion as a crash, or somebody else, left it: what it knows can be added to
 // and is there again the next time.
-#include "io/convert_journal.h"
+#include "io/checkpoint/convert_journal.h"
 #include "src/base/error.h"
 #include "tests/fuzz/fuzzing.h"
 

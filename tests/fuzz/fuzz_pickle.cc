@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <span>
 
-#include "io/pickle.h"
-#include "io/tensor_entry.h"
+#include "io/checkpoint/pickle.h"
+#include "io/checkpoint/tensor_entry.h"
 #include "src/base/error.h"
 #include "tests/fuzz/fuzzing.h"
 

@@ -1,7 +1,7 @@
 // The header of a safetensors file: arbitrary bytes as the JSON, with a file as long as it claims,
 // and with one that its last byte chooses. Whatever is accepted must lie inside the file and agree
 // with its own shape.
-#include "io/safetensors.h"
+#include "io/checkpoint/safetensors.h"
 #include "src/base/error.h"
 #include "tests/fuzz/fuzzing.h"
 

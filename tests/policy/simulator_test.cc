@@ -6,7 +6,7 @@
 
 #include "policy/cost_model.h"
 #include "src/base/bytes.h"
-#include "src/engine/pass_plan.h"
+#include "src/engine/passes/pass_plan.h"
 #include "tests/policy/machine_fixture.h"
 #include "tests/policy/plan_fixture.h"
 

@@ -7,7 +7,7 @@
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/driver.h"
-#include "src/engine/operator_runner.h"
+#include "src/engine/runners/operator_runner.h"
 
 namespace sluice {
 

@@ -1,9 +1,9 @@
 #pragma once
 // The engine's backend on one GPU. Links with the kernels of a GPU, or with their stand-in on the
 // host in tests.
-#include "src/engine/backend.h"
 #include "src/engine/cuda/cuda_device.h"
 #include "src/engine/cuda/gpu_direct_engine.h"
+#include "src/engine/runners/backend.h"
 
 namespace sluice {
 

@@ -19,8 +19,8 @@
 #include "src/engine/cuda/device_areas.h"
 #include "src/engine/cuda/device_sampler.h"
 #include "src/engine/cuda/pass_graphs.h"
-#include "src/engine/host_compute.h"
-#include "src/engine/operator_runner.h"
+#include "src/engine/runners/host_compute.h"
+#include "src/engine/runners/operator_runner.h"
 
 namespace sluice {
 

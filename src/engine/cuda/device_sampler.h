@@ -5,7 +5,7 @@
 #include <span>
 
 #include "kernels/cuda/sampling.h"
-#include "src/engine/sublayer_runner.h"
+#include "src/engine/runners/sublayer_runner.h"
 
 namespace sluice {
 

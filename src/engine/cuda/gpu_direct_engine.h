@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "io/queued_engine.h"
+#include "io/async/queued_engine.h"
 #include "src/base/mutex.h"
 
 namespace sluice {

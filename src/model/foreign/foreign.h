@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 #include "src/base/weight_format.h"
 #include "src/model/config.h"
 #include "src/shape/model_shape.h"

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "io/block_type.h"
+#include "io/checkpoint/block_type.h"
 #include "src/base/weight_format.h"
 
 namespace sluice {

@@ -3,7 +3,7 @@
 // architecture the file names.
 #include <string>
 
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 
 namespace sluice {
 

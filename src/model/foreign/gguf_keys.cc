@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "io/input_file.h"
+#include "io/files/input_file.h"
 #include "src/base/error.h"
 
 namespace sluice {

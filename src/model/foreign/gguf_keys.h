@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "io/checkpoint.h"
+#include "io/checkpoint/checkpoint.h"
 
 namespace sluice {
 

@@ -1,4 +1,4 @@
-#include "io/element_conversion.h"
+#include "io/checkpoint/element_conversion.h"
 
 #include <gtest/gtest.h>
 

@@ -14,10 +14,10 @@
 #include <string_view>
 #include <vector>
 
-#include "io/checkpoint.h"
-#include "io/checksum.h"
-#include "io/input_file.h"
-#include "io/safetensors.h"
+#include "io/checkpoint/checkpoint.h"
+#include "io/checkpoint/safetensors.h"
+#include "io/files/checksum.h"
+#include "io/files/input_file.h"
 #include "src/base/error.h"
 #include "tests/whole_file.h"
 

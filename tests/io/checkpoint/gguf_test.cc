@@ -1,4 +1,4 @@
-#include "io/gguf.h"
+#include "io/checkpoint/gguf.h"
 
 #include "files.h"
 

@@ -1,4 +1,4 @@
-#include "io/json_file.h"
+#include "io/checkpoint/json_file.h"
 
 #include <nlohmann/json.hpp>
 

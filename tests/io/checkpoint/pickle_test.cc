@@ -1,4 +1,4 @@
-#include "io/pickle.h"
+#include "io/checkpoint/pickle.h"
 
 #include <fmt/format.h>
 

@@ -1,9 +1,9 @@
-#include "io/piece_reader.h"
+#include "io/checkpoint/piece_reader.h"
 
 #include <random>
 
 #include "files.h"
-#include "io/store_checksum.h"
+#include "io/checkpoint/store_checksum.h"
 
 namespace sluice::io {
 namespace {

@@ -1,4 +1,4 @@
-#include "io/safetensors.h"
+#include "io/checkpoint/safetensors.h"
 
 #include <fmt/format.h>
 

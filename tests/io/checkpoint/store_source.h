@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "files.h"
-#include "io/convert.h"
-#include "io/element_conversion.h"
-#include "io/packed_store.h"
-#include "io/safetensors_writer.h"
+#include "io/checkpoint/element_conversion.h"
+#include "io/checkpoint/packed_store.h"
+#include "io/convert/convert.h"
+#include "io/convert/safetensors_writer.h"
 
 namespace sluice::io {
 

@@ -1,4 +1,4 @@
-#include "io/torch_zip.h"
+#include "io/checkpoint/torch_zip.h"
 
 #include "files.h"
 #include "zip_archive.h"

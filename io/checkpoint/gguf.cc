@@ -1,0 +1,275 @@
+#include "io/checkpoint/gguf.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <set>
+#include <tuple>
+
+#include "io/files/input_file.h"
+#include "src/base/bytes.h"
+#include "src/base/error.h"
+
+static_assert(std::endian::native == std::endian::little, "GGUF files are read as little-endian");
+
+namespace sluice::io {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::array kLayouts{BlockLayout{"q4_0", 2, 32, 18},    BlockLayout{"q4_1", 3, 32, 20},
+                              BlockLayout{"q5_0", 6, 32, 22},    BlockLayout{"q5_1", 7, 32, 24},
+                              BlockLayout{"q8_0", 8, 32, 34},    BlockLayout{"q2_k", 10, 256, 84},
+                              BlockLayout{"q3_k", 11, 256, 110}, BlockLayout{"q4_k", 12, 256, 144},
+                              BlockLayout{"q5_k", 13, 256, 176}, BlockLayout{"q6_k", 14, 256, 210}};
+
+constexpr int64_t kMostHeaderBytes = int64_t{256} << 20;  // vocabularies are some megabytes
+constexpr uint64_t kMostTensors = 1 << 20;
+constexpr uint64_t kMostKeys = 1 << 16;
+constexpr uint32_t kMostDimensions = 4;
+constexpr const char* kDamagedMend = "the file is cut short or damaged: download it again";
+
+// The types of values, as files number them.
+enum class ValueType : uint32_t {
+  kU8,
+  kI8,
+  kU16,
+  kI16,
+  kU32,
+  kI32,
+  kF32,
+  kBool,
+  kText,
+  kArray,
+  kU64,
+  kI64,
+  kF64
+};
+
+class Reader {
+ public:
+  explicit Reader(const std::filesystem::path& path) : file_(path) {}
+
+  [[noreturn]] void refuse(const std::string& problem, const char* mend = kDamagedMend) const {
+    throw Error(ErrorKind::kFile, fmt::format("{}: {}", file_.path().string(), problem), mend);
+  }
+
+  template <typename T>
+  T number() {
+    T value;
+    take(std::as_writable_bytes(std::span(&value, 1)));
+    return value;
+  }
+
+  std::string text() {
+    const auto length = number<uint64_t>();
+    require(length, 1, "a string");
+    std::string out(static_cast<size_t>(length), '\0');
+    take(std::as_writable_bytes(std::span(out)));
+    return out;
+  }
+
+  json value(ValueType type, const std::string& key) {
+    switch (type) {
+      case ValueType::kU8: return number<uint8_t>();
+      case ValueType::kI8: return number<int8_t>();
+      case ValueType::kU16: return number<uint16_t>();
+      case ValueType::kI16: return number<int16_t>();
+      case ValueType::kU32: return number<uint32_t>();
+      case ValueType::kI32: return number<int32_t>();
+      case ValueType::kF32: return number<float>();
+      case ValueType::kBool: return number<uint8_t>() != 0;
+      case ValueType::kText: return text();
+      case ValueType::kU64: return number<uint64_t>();
+      case ValueType::kI64: return number<int64_t>();
+      case ValueType::kF64: return number<double>();
+      case ValueType::kArray: break;
+    }
+    refuse(fmt::format("key {} has a value of unknown type {}", in_quotes(key),
+                       static_cast<uint32_t>(type)));
+  }
+
+  json array(const std::string& key) {
+    const auto type = static_cast<ValueType>(number<uint32_t>());
+    const auto count = number<uint64_t>();
+    if (type == ValueType::kArray)
+      refuse(fmt::format("key {} has an array of arrays", in_quotes(key)));
+    require(count, 1, "an array");
+    json out = json::array();
+    for (uint64_t i = 0; i < count; ++i) out.push_back(value(type, key));
+    return out;
+  }
+
+  int64_t position() const noexcept { return position_; }
+  int64_t size() const noexcept { return file_.size(); }
+
+ private:
+  // `count` things of at least `bytes` each must still be there.
+  void require(uint64_t count, int64_t bytes, const char* what) const {
+    const int64_t left = std::min(file_.size(), kMostHeaderBytes) - position_;
+    if (left < 0 || count > static_cast<uint64_t>(left / bytes))
+      refuse(fmt::format("{} at byte {} says it has {} elements, more than there is room for", what,
+                         position_, count));
+  }
+
+  void take(std::span<std::byte> to) {
+    while (!to.empty()) {
+      if (at_ == window_.size()) refill();
+      const size_t count = std::min(to.size(), window_.size() - at_);
+      std::memcpy(to.data(), window_.data() + at_, count);
+      at_ += count;
+      position_ += static_cast<int64_t>(count);
+      to = to.subspan(count);
+    }
+  }
+
+  void refill() {
+    constexpr int64_t kWindow = 1 << 20;
+    const int64_t bytes = std::min(kWindow, file_.size() - position_);
+    if (bytes <= 0 || position_ >= kMostHeaderBytes)
+      refuse(fmt::format("the header goes on past byte {}", position_));
+    window_.resize(static_cast<size_t>(bytes));
+    file_.read(position_, window_, "header");
+    at_ = 0;
+  }
+
+  InputFile file_;
+  std::vector<std::byte> window_;
+  size_t at_ = 0;         // in window_
+  int64_t position_ = 0;  // in the file
+};
+
+void set_type(const Reader& reader, uint32_t type, TensorEntry& tensor) {
+  tensor.dtype = DType::kU8;
+  if (const auto blocks = block_type(type)) {
+    tensor.blocks = *blocks;
+    return;
+  }
+  switch (type) {
+    case 0: tensor.dtype = DType::kF32; return;
+    case 1: tensor.dtype = DType::kF16; return;
+    case 30: tensor.dtype = DType::kBF16; return;
+    default: break;
+  }
+  reader.refuse(
+      fmt::format("tensor {} is of GGUF type {}, which is not read", in_quotes(tensor.name), type),
+      "read are F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 and Q2_K to Q6_K: download one of "
+      "these");
+}
+
+// Bytes of the tensor's data; its shape is known.
+int64_t data_bytes(const Reader& reader, const TensorEntry& tensor) {
+  const auto fail = [&](const std::string& problem) {
+    reader.refuse(fmt::format("tensor {}: {}", in_quotes(tensor.name), problem));
+  };
+  const std::optional<int64_t> elements = element_count(tensor.shape);
+  int64_t bytes = 0;
+  if (tensor.blocks == BlockType::kNone) {
+    const auto plain = tensor_bytes(tensor.shape, tensor.dtype);
+    if (!plain) fail(fmt::format("shape {} is too large", format_shape(tensor.shape)));
+    return *plain;
+  }
+  const BlockLayout& layout = block_layout(tensor.blocks);
+  if (!elements || __builtin_mul_overflow(*elements / layout.elements, layout.bytes, &bytes))
+    fail(fmt::format("shape {} is too large", format_shape(tensor.shape)));
+  if (tensor.shape.empty() || tensor.shape.back() % layout.elements != 0)
+    fail(fmt::format("shape {}: rows are not whole blocks of {}", format_shape(tensor.shape),
+                     layout.elements));
+  return bytes;
+}
+
+TensorEntry read_tensor(Reader& reader) {
+  TensorEntry tensor;
+  tensor.name = reader.text();
+  const auto dimensions = reader.number<uint32_t>();
+  if (dimensions > kMostDimensions)
+    reader.refuse(fmt::format("tensor {} has {} dimensions", in_quotes(tensor.name), dimensions));
+  for (uint32_t i = 0; i < dimensions; ++i) {
+    const auto size = reader.number<uint64_t>();
+    if (size > static_cast<uint64_t>(INT64_MAX))
+      reader.refuse(fmt::format("tensor {} has a dimension of {}", in_quotes(tensor.name), size));
+    tensor.shape.insert(tensor.shape.begin(), static_cast<int64_t>(size));
+  }
+  set_type(reader, reader.number<uint32_t>(), tensor);
+  tensor.bytes = data_bytes(reader, tensor);
+  const auto offset = reader.number<uint64_t>();
+  if (offset > static_cast<uint64_t>(reader.size()))
+    reader.refuse(fmt::format("tensor {} begins at byte {} of the data, past the end of the file",
+                              in_quotes(tensor.name), offset));
+  tensor.offset = static_cast<int64_t>(offset);  // from the start of the data, for now
+  return tensor;
+}
+
+void place(const Reader& reader, int64_t data_offset, std::vector<TensorEntry>& tensors) {
+  for (TensorEntry& tensor : tensors) {
+    tensor.offset += data_offset;
+    if (tensor.bytes > reader.size() - tensor.offset)
+      reader.refuse(fmt::format("tensor {} needs bytes {} to {}, but the file has {}",
+                                in_quotes(tensor.name), tensor.offset, tensor.offset + tensor.bytes,
+                                reader.size()));
+  }
+  std::sort(tensors.begin(), tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
+    return std::tie(a.offset, a.name) < std::tie(b.offset, b.name);
+  });
+  for (size_t i = 1; i < tensors.size(); ++i)
+    if (tensors[i - 1].offset + tensors[i - 1].bytes > tensors[i].offset)
+      reader.refuse(fmt::format("tensors {} and {} overlap", in_quotes(tensors[i - 1].name),
+                                in_quotes(tensors[i].name)));
+}
+}  // namespace
+
+const BlockLayout& block_layout(BlockType type) noexcept {
+  return kLayouts[static_cast<size_t>(type) - 1];
+}
+
+std::optional<BlockType> block_type(uint32_t gguf_type) noexcept {
+  for (size_t i = 0; i < kLayouts.size(); ++i)
+    if (kLayouts[i].gguf_type == gguf_type) return static_cast<BlockType>(i + 1);
+  return std::nullopt;
+}
+
+GgufHeader read_gguf_header(const std::filesystem::path& path) {
+  Reader reader(path);
+  if (reader.size() < 24 || reader.number<uint32_t>() != 0x46554747u)
+    reader.refuse("not a GGUF file", "check that the download is whole and the right file");
+  const auto version = reader.number<uint32_t>();
+  if (version != 2 && version != 3)
+    reader.refuse(fmt::format("GGUF version {} is not read", version),
+                  "versions 2 and 3 are (little-endian): make the file again with today's tools");
+  const auto tensor_count = reader.number<uint64_t>();
+  const auto key_count = reader.number<uint64_t>();
+  if (tensor_count > kMostTensors || key_count > kMostKeys)
+    reader.refuse(
+        fmt::format("{} tensors and {} keys are more than there can be", tensor_count, key_count));
+  GgufHeader header;
+  for (uint64_t i = 0; i < key_count; ++i) {
+    std::string key = reader.text();
+    const auto type = static_cast<ValueType>(reader.number<uint32_t>());
+    json value = type == ValueType::kArray ? reader.array(key) : reader.value(type, key);
+    if (header.metadata.contains(key))
+      reader.refuse(fmt::format("key {} is there twice", in_quotes(key)));
+    header.metadata[std::move(key)] = std::move(value);
+  }
+  std::set<std::string> names;
+  for (uint64_t i = 0; i < tensor_count; ++i) {
+    header.tensors.push_back(read_tensor(reader));
+    if (!names.insert(header.tensors.back().name).second)
+      reader.refuse(fmt::format("tensor {} is there twice", in_quotes(header.tensors.back().name)));
+  }
+  int64_t alignment = 32;
+  if (const auto found = header.metadata.find("general.alignment");
+      found != header.metadata.end()) {
+    if (!found->is_number_unsigned() || !std::has_single_bit(found->get<uint64_t>()) ||
+        found->get<uint64_t>() > 65536)
+      reader.refuse("general.alignment is no power of two up to 65536");
+    alignment = found->get<int64_t>();
+  }
+  place(reader, round_up(reader.position(), alignment), header.tensors);
+  return header;
+}
+
+}  // namespace sluice::io

@@ -1,0 +1,88 @@
+#include "src/engine/runners/host_compute.h"
+
+#include "src/base/bytes.h"
+#include "src/base/error.h"
+
+namespace sluice {
+
+void multiply_rows(const kernels::Activations& x, const std::byte* w, const WeightFormat& format,
+                   int64_t rows, const float* bias, float* y, int64_t ldy,
+                   const kernels::QuantisedOptions& compute, std::span<std::byte> scratch,
+                   bool is_prepared) {
+  if (format.is_quantised())
+    kernels::linear_quantised(x, w, format, rows, bias, y, ldy, compute, scratch, is_prepared);
+  else
+    kernels::linear(x, w, format.dtype, rows, x.k, bias, y, ldy, compute.compute, scratch);
+}
+
+HostCompute::HostCompute(const RunnerParts& parts, std::span<std::byte> workspace)
+    : parts_(parts),
+      areas_(split_workspace(need_of(parts), workspace)),
+      watch_(parts.tally, parts.compute) {}
+
+HostCompute::Input HostCompute::input(const MatrixView& view, bool has_bf16) const noexcept {
+  // Activations become 8-bit numbers where they are multiplied.
+  if (has_bf16 && !parts_.takes_f32(view.format))
+    return {nullptr, reinterpret_cast<uint16_t*>(areas_.bf16.data())};
+  return {reinterpret_cast<float*>(areas_.rows.data()), nullptr};
+}
+
+const float* HostCompute::multiply(const MatrixView& view, int64_t m, const Input& x,
+                                   const float* bias, bool is_head) {
+  const int64_t rows = kernels::padded_rows(m);
+  const int64_t input_floats = round_up(rows * view.cols, kAreaLine / 4);
+  float* output = reinterpret_cast<float*>(areas_.rows.data()) + input_floats;
+  if (is_head) output = reinterpret_cast<float*>(areas_.logits.data());
+  SLUICE_ASSERT(is_head || (input_floats + rows * view.inplace_rows) * 4 <=
+                               static_cast<int64_t>(areas_.rows.size()),
+                "the plan sizes the host's workspace");
+  watch_.product(view.format, m, view.inplace_rows, view.cols, [&] {
+    multiply_rows({x.f32, x.bf16, m, view.cols, view.cols}, view.inplace, view.format,
+                  view.inplace_rows, bias, output, view.inplace_rows, parts_.compute,
+                  areas_.linear);
+  });
+  return output;
+}
+
+void HostCompute::attention(const Task& task, const MicroBatch& batch, int64_t layer) {
+  const AttentionExchange& exchange = *parts_.exchange;
+  constexpr auto kSide = AttentionExchange::Side::kHost;
+  const int64_t q_cols = exchange.q_cols();
+  const int64_t kv_cols = exchange.kv_cols();
+  page_addresses_.clear();
+  std::vector<size_t> first_page;
+  for (const Chunk& chunk : batch.chunks) {
+    first_page.push_back(page_addresses_.size());
+    if (chunk.attention != ChunkAttention::kDevice)
+      parts_.kv->page_addresses(batch, chunk, layer, task.compute().host_kv_slot, true,
+                                page_addresses_);
+  }
+  std::vector<kernels::AttentionSequence> sequences;
+  for (size_t i = 0; i < batch.chunks.size(); ++i) {
+    const Chunk& chunk = batch.chunks[i];
+    if (chunk.attention == ChunkAttention::kDevice) continue;
+    std::byte* const* pages = page_addresses_.data() + first_page[i];
+    kernels::kv_write(parts_.attention,
+                      exchange.k(kSide, task.compute().attention_slot) + chunk.row_begin * kv_cols,
+                      exchange.v(kSide, task.compute().attention_slot) + chunk.row_begin * kv_cols,
+                      kv_cols, chunk.first_position, chunk.count, pages);
+    if (chunk.attention != ChunkAttention::kHost) continue;
+    kernels::AttentionSequence sequence{};
+    sequence.q = exchange.q(kSide, task.compute().attention_slot) + chunk.row_begin * q_cols;
+    sequence.q_stride = q_cols;
+    sequence.first_position = chunk.first_position;
+    sequence.count = chunk.count;
+    sequence.pages = pages;
+    sequence.out = exchange.out(kSide, task.compute().attention_slot) + chunk.row_begin * q_cols;
+    sequence.out_stride = q_cols;
+    sequences.push_back(sequence);
+  }
+  if (sequences.empty()) return;
+  watch_.attention(parts_.attention, sequences, [&] {
+    kernels::attention(parts_.attention, sequences,
+                       reinterpret_cast<float*>(areas_.attention.data()),
+                       static_cast<int64_t>(areas_.attention.size()) / 4);
+  });
+}
+
+}  // namespace sluice

@@ -1,0 +1,43 @@
+#pragma once
+// What the host computes beside a device: attention over KV that lives below it, and rows of
+// matrices at home in host memory. Works in the host's workspace. One thread may attend while
+// another multiplies; neither is called twice at a time.
+#include "src/engine/runners/sublayer_runner.h"
+#include "src/engine/runners/workspace_areas.h"
+
+namespace sluice {
+
+class HostCompute {
+ public:
+  /// `workspace`: workspace_bytes() where the plan has the host compute, else anything.
+  HostCompute(const RunnerParts& parts, std::span<std::byte> workspace);
+
+  /// A task of the host's compute lane: writes k and v of the exchange's rows and attends with q.
+  void attention(const Task& task, const MicroBatch& batch, int64_t layer);
+
+  /// Where the rows of x [m, k] have to be put, contiguous, before multiply(): bf16 when the
+  /// products take it (`has_bf16`), else f32.
+  struct Input {
+    float* f32 = nullptr;
+    uint16_t* bf16 = nullptr;
+  };
+  Input input(const MatrixView& view, bool has_bf16) const noexcept;
+  /// y [m, view.inplace_rows], contiguous, valid until the next call. `is_head`: rows of logits.
+  const float* multiply(const MatrixView& view, int64_t m, const Input& x, const float* bias,
+                        bool is_head);
+
+ private:
+  RunnerParts parts_;
+  WorkspaceAreas areas_;
+  KernelWatch watch_;
+  std::vector<std::byte*> page_addresses_;
+};
+
+/// y [m, rows] = x w^T (+ bias), whatever the format of w. `is_prepared`: as linear_quantised has
+/// it.
+void multiply_rows(const kernels::Activations& x, const std::byte* w, const WeightFormat& format,
+                   int64_t rows, const float* bias, float* y, int64_t ldy,
+                   const kernels::QuantisedOptions& compute, std::span<std::byte> scratch,
+                   bool is_prepared = false);
+
+}  // namespace sluice

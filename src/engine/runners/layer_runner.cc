@@ -1,0 +1,348 @@
+#include "src/engine/runners/layer_runner.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "kernels/elementwise.h"
+#include "kernels/norm.h"
+#include "kernels/rope.h"
+#include "src/base/bytes.h"
+#include "src/base/error.h"
+#include "src/base/team.h"
+
+namespace sluice {
+
+namespace {
+// `rows` rows of `bytes` bytes, each `*_stride` bytes apart, by all threads.
+void copy_rows(void* to, int64_t to_stride, const void* from, int64_t from_stride, int64_t bytes,
+               int64_t rows) {
+  constexpr int64_t kShareBytes = 1 << 18;
+  deal_each(rows, kShareBytes / std::max<int64_t>(bytes, 1), [&](int64_t row) {
+    std::memcpy(static_cast<std::byte*>(to) + row * to_stride,
+                static_cast<const std::byte*>(from) + row * from_stride,
+                static_cast<size_t>(bytes));
+  });
+}
+}  // namespace
+
+namespace {
+// Additions and rotations gain nothing from being joined here (docs/perf-notes.md).
+RunnerFusing fusing_of(const RunnerParts& parts) {
+  RunnerFusing fusing;
+  fusing.input_of = [parts](const WeightFormat& format, bool has_own_rows) {
+    const bool is_narrow =
+        parts.compute.compute == kernels::Compute::kBF16 && !parts.takes_f32(format);
+    return ProductInput{is_narrow ? ProductInput::Narrow::k16Bit : ProductInput::Narrow::kNone,
+                        has_own_rows};
+  };
+  fusing.writes_narrow = [](Operator::Kind, const WeightShape&) { return false; };
+  fusing.writes_codes = [parts](Operator::Kind writer, const WeightShape& weight) {
+    return writer == Operator::Kind::kNormHidden &&
+           kernels::RowPreparer::is_for(weight.quantised, 1, parts.compute);
+  };
+  return fusing;
+}
+}  // namespace
+
+LayerRunner::LayerRunner(const RunnerParts& parts, EmulatedDevice* device,
+                         std::span<std::byte> workspace, std::span<std::byte> host_workspace)
+    : OperatorRunner(parts, fusing_of(parts)),
+      device_(device),
+      areas_(split_workspace(need_of(parts), workspace)),
+      host_(parts, host_workspace),
+      watch_(parts.tally, parts.compute) {
+  SLUICE_ASSERT(!areas_.rows.empty(), "the plan sizes the workspace");
+}
+
+void LayerRunner::run(const Task& task, const MicroBatch& batch, size_t batch_index,
+                      LogitsConsumer& consumer) {
+  const Link::Clock::time_point started = Link::Clock::now();
+  if (task.compute().step == ComputeStep::kHostAttention)
+    return host_.attention(task, batch, sublayer_of(task).layer_index);
+  begin(task, batch, batch_index, consumer);
+  if (rows_ > 0) compute(areas_.rows, kernels::padded_rows(rows_));
+  if (device_) device_->finish_compute(started, std::exchange(device_flops_, 0.0));
+}
+
+void LayerRunner::gather(const Operator& op, std::span<const int32_t> ids, Rows out) {
+  parts_.weights->gather(static_cast<size_t>(task_.sublayer), static_cast<size_t>(op.weight), ids,
+                         out.data, areas_.gather);
+}
+
+void LayerRunner::gather_tokens(const Operator& op, Rows out) {
+  gather(op, batch_->token_ids, out);
+}
+
+void LayerRunner::gather_positions(const Operator& op, Rows out) {
+  ids_.assign(batch_->positions.begin(), batch_->positions.end());
+  for (int32_t& id : ids_) id += static_cast<int32_t>(op.offset);
+  gather(op, ids_, out);
+}
+
+void LayerRunner::set_hidden(Rows in) {
+  const float* from = in.data;
+  for (const HiddenStore::Piece& piece : hidden_) {
+    std::memcpy(piece.data, from, static_cast<size_t>(piece.rows * in.cols) * 4);
+    from += piece.rows * in.cols;
+  }
+}
+
+void LayerRunner::read_hidden(Rows out) {
+  float* to = out.data;
+  for (const HiddenStore::Piece& piece : hidden_) {
+    std::memcpy(to, piece.data, static_cast<size_t>(piece.rows * out.cols) * 4);
+    to += piece.rows * out.cols;
+  }
+}
+
+void LayerRunner::read_needed_hidden(Rows out) {
+  for (size_t i = 0; i < batch_->needed_rows.size(); ++i) {
+    int64_t row = batch_->needed_rows[i];
+    for (const HiddenStore::Piece& piece : hidden_) {
+      if (row < piece.rows) {
+        std::memcpy(out.data + static_cast<int64_t>(i) * out.cols, piece.data + row * out.cols,
+                    static_cast<size_t>(out.cols) * 4);
+        break;
+      }
+      row -= piece.rows;
+    }
+  }
+}
+
+void LayerRunner::apply_norm(const Operator& op, const float* x, float* y, int64_t rows,
+                             int64_t cols, const kernels::AfterNorm& after) const {
+  if (op.norm == NormKind::kRms)
+    kernels::rms_norm(x, vector_or_null(op.weight), op.eps, y, rows, cols, after);
+  else
+    kernels::layer_norm(x, vector_or_null(op.weight), vector_or_null(op.bias), op.eps, y, rows,
+                        cols, after);
+}
+
+std::optional<kernels::RowPreparer> LayerRunner::preparer_for(const Operator& op,
+                                                              const Rows& rows) {
+  if (op.codes_for < 0) return {};
+  const WeightFormat& format = sublayer_->weights[static_cast<size_t>(op.codes_for)].quantised;
+  if (!kernels::RowPreparer::is_for(format, rows.rows, parts_.compute)) return {};
+  return kernels::RowPreparer({rows.data, nullptr, rows.rows, rows.cols, rows.stride}, format,
+                              parts_.compute, areas_.linear);
+}
+
+void LayerRunner::norm_hidden(const Operator& op, Rows in, Rows out) {
+  SLUICE_ASSERT(!in.data, "additions stay where they are");
+  const std::optional<kernels::RowPreparer> preparer = preparer_for(op, out);
+  kernels::AfterNorm after{preparer ? &*preparer : nullptr};
+  float* to = out.data;
+  for (const HiddenStore::Piece& piece : hidden_) {
+    apply_norm(op, piece.data, to, piece.rows, out.cols, after);
+    to += piece.rows * out.cols;
+    after.first_row += piece.rows;
+  }
+}
+
+void LayerRunner::norm_hidden_in_place(const Operator& op) {
+  for (const HiddenStore::Piece& piece : hidden_)
+    apply_norm(op, piece.data, piece.data, piece.rows, parts_.model->shape().hidden_size);
+}
+
+void LayerRunner::add_to_hidden(Rows in) {
+  const float* from = in.data;
+  for (const HiddenStore::Piece& piece : hidden_) {
+    kernels::add_inplace(piece.data, from, piece.rows * in.cols);
+    from += piece.rows * in.cols;
+  }
+}
+
+void LayerRunner::norm(const Operator& op, Rows in_out) {
+  apply_norm(op, in_out.data, in_out.data, in_out.rows, in_out.cols);
+}
+
+void LayerRunner::add(Rows in_out, Rows in) {
+  kernels::add_inplace(in_out.data, in.data, in_out.rows * in_out.cols);
+}
+
+kernels::Activations LayerRunner::activations(Rows in, const WeightFormat& format,
+                                              InputCopy narrow) {
+  kernels::Activations x{in.data, nullptr, in.rows, in.cols, in.stride};
+  if (parts_.compute.compute != kernels::Compute::kBF16 || parts_.takes_f32(format)) return x;
+  if (narrow == InputCopy::kMake) {
+    SLUICE_ASSERT(in.stride == in.cols, "inputs of linear layers are whole workspace matrices");
+    kernels::convert(DType::kF32, in.data, DType::kBF16, areas_.bf16.data(), in.rows * in.cols);
+  }
+  x.bf16 = reinterpret_cast<const uint16_t*>(areas_.bf16.data());
+  return x;
+}
+
+void LayerRunner::multiply(const MatrixView& view, Rows in, InputCopy narrow, bool is_prepared,
+                           const float* bias, float* y, int64_t ldy) {
+  const kernels::Activations x = activations(in, view.format, narrow);
+  const int64_t resident = view.resident_rows;
+  Link::Clock::time_point input_arrives;
+  if (view.inplace_rows > 0) {
+    const int64_t bytes = x.m * x.k * (x.bf16 ? 2 : 4);
+    exchanged_down_ += bytes;
+    input_arrives = device_->down().squeeze_in(bytes);
+  }
+  device_flops_ += 2.0 * static_cast<double>(x.m) * static_cast<double>(view.cols) *
+                   static_cast<double>(view.rows - view.inplace_rows);
+  // Parts share what the first made of their input, as neighbours do (q, k, v; gate, up).
+  const auto product = [&](const std::byte* w, int64_t rows, const float* part_bias, float* to) {
+    watch_.product(view.format, x.m, rows, x.k, [&] {
+      multiply_rows(x, w, view.format, rows, part_bias, to, ldy, parts_.compute, areas_.linear,
+                    is_prepared);
+    });
+    is_prepared = true;
+  };
+  if (resident > 0) product(view.resident, resident, bias, y);
+  int64_t row = resident + view.inplace_rows;
+  for (const StreamedRows& part : view.streamed) {
+    product(part.data, part.rows, bias ? bias + row : nullptr, y + row);
+    row += part.rows;
+  }
+  if (view.inplace_rows > 0)
+    multiply_inplace(view, x, bias ? bias + resident : nullptr, y + resident, ldy, input_arrives);
+}
+
+// Rows at home in host memory: the input comes down while the device multiplies its own rows, the
+// host multiplies, the output goes up.
+void LayerRunner::multiply_inplace(const MatrixView& view, const kernels::Activations& x,
+                                   const float* bias, float* y, int64_t ldy,
+                                   Link::Clock::time_point input_arrives) {
+  const HostCompute::Input here = host_.input(view, x.bf16 != nullptr);
+  if (here.bf16)
+    copy_rows(here.bf16, x.k * 2, x.bf16, x.ld * 2, x.k * 2, x.m);
+  else
+    copy_rows(here.f32, x.k * 4, x.f32, x.ld * 4, x.k * 4, x.m);
+  wait_until(input_arrives);
+  const float* output =
+      host_.multiply(view, x.m, here, bias, sublayer_->kind == SublayerKind::kHead);
+  const int64_t bytes = x.m * view.inplace_rows * 4;
+  exchanged_up_ += bytes;
+  const auto output_arrives = device_->up().squeeze_in(bytes);
+  const int64_t row_bytes = view.inplace_rows * 4;
+  copy_rows(y, ldy * 4, output, row_bytes, row_bytes, x.m);
+  wait_until(output_arrives);
+}
+
+void LayerRunner::linear(const Operator& op, Rows in, Rows out) {
+  const MatrixView view = matrix(op.weight);
+  SLUICE_ASSERT(view.cols == in.cols && view.rows == out.cols && in.rows == out.rows,
+                "a family's shapes fit together");
+  if (parts_.observe_input)
+    parts_.observe_input(static_cast<size_t>(task_.sublayer), static_cast<size_t>(op.weight), in);
+  // A norm has prepared them where it could (preparer_for).
+  const bool is_prepared = op.codes == InputCopy::kByProduct ||
+                           (op.codes == InputCopy::kByWriter &&
+                            kernels::RowPreparer::is_for(view.format, in.rows, parts_.compute));
+  multiply(view, in, op.narrow, is_prepared, vector_or_null(op.bias), out.data, out.stride);
+}
+
+void LayerRunner::rope(const Operator& op, Rows in_out) {
+  const auto head_dim = static_cast<int>(in_out.cols / op.heads);
+  kernels::rope_inplace(in_out.data, in_out.rows, in_out.stride, static_cast<int>(op.heads),
+                        head_dim, static_cast<int>(2 * op.frequencies.size()),
+                        batch_->positions.data(), op.frequencies.data(), op.factor);
+}
+
+void LayerRunner::attend(const Operator& op, Rows q, Rows k, Rows v, Rows out) {
+  SLUICE_ASSERT(op.frequencies.empty(), "rotations stay where they are");
+  if (task_.compute().step == ComputeStep::kAfterAttention) {
+    std::memcpy(
+        out.data,
+        parts_.exchange->out(AttentionExchange::Side::kDevice, task_.compute().attention_slot),
+        static_cast<size_t>(out.rows * out.cols) * 4);
+    return;
+  }
+  attend_on_device(q, k, v, out);
+  if (task_.compute().attention_slot < 0) return;
+  keep_for_host(q, k, v, out, [](float* to, const Rows& from, int64_t first, int64_t count) {
+    for (int64_t row = 0; row < count; ++row)
+      std::memcpy(to + row * from.cols, from.data + (first + row) * from.stride,
+                  static_cast<size_t>(from.cols) * 4);
+  });
+}
+
+// All chunks but those that the host attends.
+void LayerRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
+  std::vector<kernels::AttentionSequence> sequences;
+  for (const ChunkPages& attended : device_chunks(sublayer_->layer_index)) {
+    const Chunk& chunk = *attended.chunk;
+    std::byte* const* pages = page_addresses_.data() + attended.first_page;
+    kernels::kv_write(parts_.attention, k.data + chunk.row_begin * k.stride,
+                      v.data + chunk.row_begin * v.stride, k.stride, chunk.first_position,
+                      chunk.count, pages);
+    kernels::AttentionSequence sequence{};
+    sequence.q = q.data + chunk.row_begin * q.stride;
+    sequence.q_stride = q.stride;
+    sequence.first_position = chunk.first_position;
+    sequence.count = chunk.count;
+    sequence.pages = pages;
+    sequence.out = out.data + chunk.row_begin * out.stride;
+    sequence.out_stride = out.stride;
+    sequences.push_back(sequence);
+    const double pairs = (static_cast<double>(chunk.first_position) + (chunk.count + 1) / 2.0) *
+                         static_cast<double>(chunk.count);
+    device_flops_ += 4 * pairs * static_cast<double>(q.cols);
+  }
+  if (sequences.empty()) return;
+  if (parts_.recent_kv->is_used()) return attend_with_recent_kv(sequences, k, v);
+  watch_.attention(parts_.attention, sequences, [&] {
+    kernels::attention(parts_.attention, sequences,
+                       reinterpret_cast<float*>(areas_.attention.data()),
+                       static_cast<int64_t>(areas_.attention.size()) / 4);
+  });
+}
+
+// Where the newest tokens are kept in 16 bits no chunk is the host's.
+void LayerRunner::attend_with_recent_kv(std::span<const kernels::AttentionSequence> sequences,
+                                        Rows k, Rows v) {
+  const RecentKv& recent = *parts_.recent_kv;
+  std::vector<std::byte*> addresses;
+  std::vector<size_t> first_page;
+  for (const Chunk& chunk : batch_->chunks) {
+    first_page.push_back(addresses.size());
+    recent.page_addresses(sublayer_->layer_index, chunk.sequence->recent_slot,
+                          int64_t{chunk.first_position} + chunk.count, addresses);
+  }
+  std::vector<RecentSequence> all;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const int64_t row = batch_->chunks[i].row_begin;
+    all.push_back({sequences[i], addresses.data() + first_page[i], k.data + row * k.stride,
+                   v.data + row * v.stride, k.stride});
+  }
+  const auto floats = [](std::span<std::byte> area) {
+    return std::span<float>(reinterpret_cast<float*>(area.data()), area.size() / 4);
+  };
+  attend_with_recent(parts_.attention, recent.shape(), recent.tokens(), all,
+                     floats(areas_.attention), floats(areas_.recent));
+}
+
+void LayerRunner::activate(const Operator& op, Rows in_out) {
+  const int64_t n = in_out.rows * in_out.cols;
+  switch (op.activation) {
+    case Activation::kRelu: kernels::relu(in_out.data, n); break;
+    case Activation::kGelu: kernels::gelu_erf(in_out.data, n); break;
+    case Activation::kGeluTanh: kernels::gelu_tanh(in_out.data, n); break;
+    case Activation::kSilu: kernels::silu(in_out.data, n); break;
+  }
+}
+
+void LayerRunner::silu_mul(const Operator&, Rows gate, Rows up, Rows out) {
+  kernels::silu_mul(gate.data, gate.stride, up.data, up.stride, out.data, out.stride, gate.rows,
+                    gate.cols);
+}
+
+void LayerRunner::logits(const Operator& op, Rows in) {
+  const MatrixView view = matrix(op.weight);
+  auto* out = reinterpret_cast<float*>(areas_.logits.data());
+  for (int64_t begin = 0; begin < in.rows; begin += kLogitRows) {
+    const Rows part{in.data + begin * in.stride, std::min(kLogitRows, in.rows - begin), in.cols,
+                    in.stride};
+    multiply(view, part, InputCopy::kMake, false, nullptr, out, view.rows);
+    for (int64_t i = 0; i < part.rows; ++i)
+      consumer_->take_logits(*batch_, static_cast<size_t>(begin + i),
+                             {out + i * view.rows, static_cast<size_t>(view.rows)});
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,168 @@
+#include "src/engine/runners/operator_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/base/bytes.h"
+#include "src/base/error.h"
+
+namespace sluice {
+
+namespace {
+std::vector<LayerProgram> fused_programs(const RunnerParts& parts, const RunnerFusing& runner) {
+  std::vector<LayerProgram> out;
+  const ModelShape& shape = parts.model->shape();
+  for (size_t i = 0; i < shape.sublayers.size(); ++i) {
+    const SublayerShape& sublayer = shape.sublayers[i];
+    const auto weight = [&](int32_t index) -> const WeightShape& {
+      return sublayer.weights[static_cast<size_t>(index)];
+    };
+    Fusing fusing;
+    fusing.has_rotating_attention = runner.has_rotating_attention;
+    fusing.input_of = [&](int32_t index) {
+      return runner.input_of(shape.format_of(weight(index)),
+                             parts.weights->has_own_rows(i, static_cast<size_t>(index)));
+    };
+    fusing.writes_narrow = [&](Operator::Kind kind, int32_t index) {
+      return runner.writes_narrow(kind, weight(index));
+    };
+    fusing.writes_codes = [&](Operator::Kind kind, int32_t index) {
+      return runner.writes_codes(kind, weight(index));
+    };
+    out.push_back(fused(parts.model->family().program(i), sublayer, fusing));
+  }
+  return out;
+}
+}  // namespace
+
+OperatorRunner::Programs::Programs(std::vector<LayerProgram> all) {
+  for (LayerProgram& program : all) {
+    const auto found = std::find(distinct.begin(), distinct.end(), program);
+    of.push_back(static_cast<size_t>(found - distinct.begin()));
+    if (found == distinct.end()) distinct.push_back(std::move(program));
+  }
+}
+
+OperatorRunner::OperatorRunner(const RunnerParts& parts, const RunnerFusing& fusing)
+    : parts_(parts),
+      programs_(fused_programs(parts, fusing)),
+      of_one_batch_(fusing.puts_off_additions && parts.hidden->stays_in_memory()
+                        ? with_additions_put_off(fused_programs(parts, fusing),
+                                                 parts.model->shape().hidden_size)
+                        : std::vector<LayerProgram>{}) {}
+
+const LayerProgram& OperatorRunner::program() const {
+  const Programs& programs =
+      batch_->is_alone && !of_one_batch_.of.empty() ? of_one_batch_ : programs_;
+  return programs.distinct[programs.of[static_cast<size_t>(task_.sublayer)]];
+}
+
+Rows OperatorRunner::rows_of(const View& view) const {
+  if (view.slot < 0) return {};
+  return slots_[static_cast<size_t>(view.slot)].columns(view.begin, view.cols);
+}
+
+namespace {
+// A slot's rows follow each other without gaps, and so do their heads.
+Rows heads_as_rows(const Rows& rows, int64_t heads) {
+  return {rows.data, rows.rows * heads, rows.cols / heads, rows.cols / heads};
+}
+}  // namespace
+
+void OperatorRunner::compute(std::span<std::byte> area, int64_t padded_rows) {
+  const LayerProgram& program = this->program();
+  slots_.clear();
+  SLUICE_ASSERT(program.columns() * padded_rows * 4 <= std::ssize(area), "the plan sizes it");
+  for (size_t slot = 0; slot < program.slots.size(); ++slot)
+    slots_.push_back({reinterpret_cast<float*>(area.data()) + program.places[slot] * padded_rows,
+                      rows_, program.slots[slot], program.slots[slot]});
+  std::span<const Operator> operators = program.operators;
+  if (task_.compute().step == ComputeStep::kBeforeAttention) operators = program.before_cut();
+  if (task_.compute().step == ComputeStep::kAfterAttention) operators = program.after_cut();
+  for (const Operator& op : operators) execute(op);
+}
+
+void OperatorRunner::execute(const Operator& op) {
+  using Kind = Operator::Kind;
+  const Rows out = rows_of(op.out);
+  const Rows in = rows_of(op.in[0]);
+  switch (op.kind) {
+    case Kind::kGatherTokens: return gather_tokens(op, out);
+    case Kind::kGatherPositions: return gather_positions(op, out);
+    case Kind::kSetHidden: return set_hidden(in);
+    case Kind::kReadHidden: return read_hidden(out);
+    case Kind::kReadNeededHidden: return read_needed_hidden(out);
+    case Kind::kNormHidden: return norm_hidden(op, in, out);
+    case Kind::kNormHiddenInPlace: return norm_hidden_in_place(op);
+    case Kind::kAddToHidden: return add_to_hidden(in);
+    case Kind::kNorm: return norm(op, out);
+    case Kind::kNormHeads: return norm(op, heads_as_rows(out, op.heads));
+    case Kind::kAdd: return add(out, in);
+    case Kind::kLinear: return linear(op, in, out);
+    case Kind::kRope: return rope(op, out);
+    case Kind::kAttend: return attend(op, in, rows_of(op.in[1]), rows_of(op.in[2]), out);
+    case Kind::kActivate: return activate(op, out);
+    case Kind::kSiluMul: return silu_mul(op, in, rows_of(op.in[1]), out);
+    case Kind::kLogits: return logits(op, in);
+  }
+}
+
+void OperatorRunner::begin(const Task& task, const MicroBatch& batch, size_t batch_index,
+                           LogitsConsumer& consumer) {
+  task_ = task;
+  batch_ = &batch;
+  consumer_ = &consumer;
+  sublayer_ = &sublayer_of(task);
+  hidden_ = parts_.hidden->pieces(batch_index, task.compute().activation_slot);
+  rows_ = sublayer_->kind == SublayerKind::kHead ? static_cast<int64_t>(batch.needed_rows.size())
+                                                 : batch.rows();
+}
+
+const float* OperatorRunner::vector_or_null(int32_t weight) const {
+  return weight < 0 ? nullptr
+                    : parts_.weights->vector(static_cast<size_t>(task_.sublayer),
+                                             static_cast<size_t>(weight));
+}
+
+MatrixView OperatorRunner::matrix(int32_t weight) const {
+  return parts_.weights->matrix(static_cast<size_t>(task_.sublayer), static_cast<size_t>(weight),
+                                task_.compute().part_offsets);
+}
+
+std::vector<ChunkPages> OperatorRunner::device_chunks(int64_t layer) {
+  const int64_t page_tokens = parts_.attention.page_tokens;
+  std::vector<ChunkPages> chunks;
+  page_addresses_.clear();
+  int64_t fresh_pages = 0;
+  for (const Chunk& chunk : batch_->chunks) {
+    if (chunk.attention == ChunkAttention::kHost) continue;
+    chunks.push_back({&chunk, page_addresses_.size()});
+    if (chunk.attention == ChunkAttention::kFresh) {
+      const int64_t pages = (chunk.count + page_tokens - 1) / page_tokens;
+      parts_.kv->fresh_addresses(fresh_pages, pages, page_addresses_);
+      fresh_pages += pages;
+    } else {
+      parts_.kv->page_addresses(*batch_, chunk, layer, task_.compute().kv_slot, false,
+                                page_addresses_);
+    }
+  }
+  return chunks;
+}
+
+void OperatorRunner::keep_for_host(Rows q, Rows k, Rows v, Rows out, const RowCopy& copy) const {
+  const AttentionExchange& exchange = *parts_.exchange;
+  const auto keep = [&](const auto& wanted, const Rows& from, float* to) {
+    for_each_run(*batch_, wanted, [&](int64_t first, int64_t count) {
+      copy(to + first * from.cols, from, first, count);
+    });
+  };
+  const int32_t slot = task_.compute().attention_slot;
+  constexpr auto kSide = AttentionExchange::Side::kDevice;
+  keep([](ChunkAttention where) { return where != ChunkAttention::kHost; }, out,
+       exchange.out(kSide, slot));
+  keep(is_lower_attention, k, exchange.k(kSide, slot));
+  keep(is_lower_attention, v, exchange.v(kSide, slot));
+  keep(is_host_attention, q, exchange.q(kSide, slot));
+}
+
+}  // namespace sluice

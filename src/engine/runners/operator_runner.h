@@ -1,0 +1,89 @@
+#pragma once
+// What every runner of LayerOps does alike, whatever it computes on: which task and micro-batch are
+// at hand, where its weights, pages and rows are, and which operators of the sublayer's program the
+// task asks for: all, or those on one side of attention on the host. Programs are fused once for
+// what the runner can do. One thread at a time.
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "src/engine/runners/sublayer_runner.h"
+#include "src/layer/fuse.h"
+
+namespace sluice {
+
+/// A chunk that is attended where its runner computes, and where its pages begin among all chunks'.
+struct ChunkPages {
+  const Chunk* chunk;
+  size_t first_page;
+};
+
+/// What a runner does of the things that programs can be fused for.
+struct RunnerFusing {
+  bool has_rotating_attention = false;
+  /// Additions go into norms where the pass is one micro-batch whose rows stay in memory.
+  bool puts_off_additions = false;
+  std::function<ProductInput(const WeightFormat&, bool has_own_rows)> input_of;
+  std::function<bool(Operator::Kind writer, const WeightShape&)> writes_narrow;
+  std::function<bool(Operator::Kind writer, const WeightShape&)> writes_codes;
+};
+
+class OperatorRunner : public SublayerRunner, protected LayerOps {
+ public:
+  int64_t exchanged_down_bytes() const noexcept final { return exchanged_down_; }
+  int64_t exchanged_up_bytes() const noexcept final { return exchanged_up_; }
+
+ protected:
+  OperatorRunner(const RunnerParts& parts, const RunnerFusing& fusing);
+
+  const SublayerShape& sublayer_of(const Task& task) const {
+    return parts_.model->shape().sublayers[static_cast<size_t>(task.sublayer)];
+  }
+  /// Makes a task's sublayer and rows the ones at hand.
+  void begin(const Task& task, const MicroBatch& batch, size_t batch_index,
+             LogitsConsumer& consumer);
+
+  /// Executes what the task asks for of the sublayer's program; its slots lie in `area`, each with
+  /// room for `padded_rows` rows.
+  void compute(std::span<std::byte> area, int64_t padded_rows);
+
+  /// Of the sublayer's weights, by the program's index.
+  const float* vector_or_null(int32_t weight) const;
+  MatrixView matrix(int32_t weight) const;
+
+  /// The chunks that are attended here, all but the host's; page_addresses_ has their pages in
+  /// `layer`.
+  std::vector<ChunkPages> device_chunks(int64_t layer);
+  /// What the host needs, and what the second walk needs of the first, put into the exchange slot:
+  /// `copy` brings `count` rows of `from` to contiguous rows at `to`.
+  using RowCopy = std::function<void(float* to, const Rows& from, int64_t first, int64_t count)>;
+  void keep_for_host(Rows q, Rows k, Rows v, Rows out, const RowCopy& copy) const;
+
+  RunnerParts parts_;
+  const SublayerShape* sublayer_ = nullptr;
+  const MicroBatch* batch_ = nullptr;
+  LogitsConsumer* consumer_ = nullptr;
+  Task task_;
+  std::vector<HiddenStore::Piece> hidden_;
+  int64_t rows_ = 0;  // of slots
+  int64_t exchanged_down_ = 0;
+  int64_t exchanged_up_ = 0;
+  std::vector<std::byte*> page_addresses_;
+
+ private:
+  // Programs of a pass's sublayers, equal ones once.
+  struct Programs {
+    std::vector<LayerProgram> distinct;
+    std::vector<size_t> of;  // [sublayer]
+    explicit Programs(std::vector<LayerProgram> all);
+  };
+  const LayerProgram& program() const;
+  Rows rows_of(const View& view) const;
+  void execute(const Operator& op);
+
+  Programs programs_;
+  Programs of_one_batch_;    // for passes of one micro-batch
+  std::vector<Rows> slots_;  // of the program at hand
+};
+
+}  // namespace sluice

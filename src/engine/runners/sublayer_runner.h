@@ -1,0 +1,82 @@
+#pragma once
+// What computes one (sublayer, micro-batch) at a time on the compute lanes: the CPU itself (also as
+// an emulated device), or a GPU. One thread at a time.
+#include <functional>
+#include <optional>
+#include <span>
+
+#include "kernels/attention.h"
+#include "kernels/quantised_linear.h"
+#include "src/engine/runners/kernel_watch.h"
+#include "src/engine/runners/layer_ops.h"
+#include "src/engine/stores/attention_exchange.h"
+#include "src/engine/stores/hidden_store.h"
+#include "src/engine/stores/kv_store.h"
+#include "src/engine/stores/recent_kv.h"
+#include "src/engine/stores/weight_store.h"
+#include "src/schedule/task.h"
+
+namespace sluice {
+
+/// How the token after a needed row is to be chosen.
+struct TokenRequest {
+  const sampling::Sampler* sampler;
+  sampling::History history;  ///< its mask is valid until the next request
+};
+
+/// Takes what the last sublayer gives, of one needed row at a time, in rising order.
+class LogitsConsumer {
+ public:
+  virtual ~LogitsConsumer() = default;
+  /// Where a row's logits are for choosing a token and nothing else: how. A runner whose logits are
+  /// elsewhere may then choose it there and call take_token(); else it calls take_logits().
+  virtual std::optional<TokenRequest> wanted_token(const MicroBatch& batch,
+                                                   size_t needed_index) = 0;
+  virtual void take_token(const MicroBatch& batch, size_t needed_index,
+                          sampling::Choice choice) = 0;
+  /// [vocab_size], valid only during the call.
+  virtual void take_logits(const MicroBatch& batch, size_t needed_index,
+                           std::span<const float> logits) = 0;
+};
+
+/// Sees the input rows of every linear layer, on the compute lane, before they are multiplied; the
+/// rows are in host memory.
+using InputObserver = std::function<void(size_t sublayer, size_t weight, const Rows& in)>;
+
+/// What a runner works on.
+struct RunnerParts {
+  const BoundModel* model;
+  WeightStore* weights;
+  KvStore* kv;
+  RecentKv* recent_kv;
+  HiddenStore* hidden;
+  AttentionExchange* exchange;
+  kernels::QuantisedOptions compute;
+  kernels::AttentionShape attention;
+  int64_t micro_batch_tokens;  ///< most rows of a micro-batch
+  int threads;
+  InputObserver observe_input;           ///< may be empty
+  policy::KernelTally* tally = nullptr;  ///< of the kernels on the host; may be null
+
+  /// Whether products with such weights take x in f32, whatever others compute in: activations
+  /// become 8-bit numbers where they are multiplied.
+  bool takes_f32(const WeightFormat& format) const noexcept {
+    return format.is_quantised() && compute.activations != kernels::ActivationFormat::k16Bit;
+  }
+};
+
+/// Rows of logits computed at a time.
+constexpr int64_t kLogitRows = 64;
+
+class SublayerRunner {
+ public:
+  virtual ~SublayerRunner() = default;
+  /// Computes task's sublayer for `batch` (number `batch_index` of its pass); done when it returns.
+  virtual void run(const Task& task, const MicroBatch& batch, size_t batch_index,
+                   LogitsConsumer& consumer) = 0;
+  /// Bytes that in-place rows have sent over the link in all.
+  virtual int64_t exchanged_down_bytes() const noexcept = 0;
+  virtual int64_t exchanged_up_bytes() const noexcept = 0;
+};
+
+}  // namespace sluice

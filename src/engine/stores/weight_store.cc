@@ -1,0 +1,416 @@
+#include "src/engine/stores/weight_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+
+#include "kernels/elementwise.h"
+#include "src/base/bytes.h"
+#include "src/base/error.h"
+#include "src/base/mutex.h"
+
+namespace sluice {
+
+namespace {
+constexpr int64_t kMatrixAlignment = 64;
+constexpr int64_t kLoadBuffers =
+    16;  // pieces in flight while loading: past 64 MiB the disk gets no faster
+constexpr int64_t kAlign = io::kDirectAlignment;
+
+// One read at a time in the background: start() and later wait().
+class BackgroundRead {
+ public:
+  ~BackgroundRead() {
+    MutexLock lock(mutex_);
+    changed_.wait(lock, [&]() SLUICE_REQUIRES(mutex_) { return !is_running_; });
+  }
+  void start(io::FileEngine& engine, const io::Extent& extent) {
+    {
+      const MutexLock lock(mutex_);
+      is_running_ = true;
+    }
+    engine.read({&extent, 1}, [this](std::exception_ptr error) {
+      const MutexLock lock(mutex_);
+      error_ = std::move(error);
+      is_running_ = false;
+      changed_.notify_all();
+    });
+  }
+  void wait() {
+    MutexLock lock(mutex_);
+    changed_.wait(lock, [&]() SLUICE_REQUIRES(mutex_) { return !is_running_; });
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  Mutex mutex_;
+  Condition changed_;
+  bool is_running_ SLUICE_GUARDED_BY(mutex_) = false;
+  std::exception_ptr error_ SLUICE_GUARDED_BY(mutex_);
+};
+
+// Completes a group of parts with the first error.
+class Joined {
+ public:
+  Joined(int parts, io::Completion done) : left_(parts), done_(std::move(done)) {}
+  void part_done(std::exception_ptr error) {
+    MutexLock lock(mutex_);
+    if (error && !error_) error_ = std::move(error);
+    if (--left_ > 0) return;
+    const std::exception_ptr first = error_;
+    lock.unlock();
+    done_(first);
+  }
+
+ private:
+  Mutex mutex_;
+  int left_ SLUICE_GUARDED_BY(mutex_);
+  std::exception_ptr error_ SLUICE_GUARDED_BY(mutex_);
+  io::Completion done_;
+};
+}  // namespace
+
+WeightStore::WeightStore(const BoundModel& model, const policy::Plan& plan,
+                         const WeightReaders& readers, Device* device, Arena& compute_memory,
+                         Arena& host_memory)
+    : model_(model),
+      engine_(readers.engine),
+      gather_engine_(readers.gather),
+      direct_engine_(plan.paths.disk_reaches_device() ? readers.direct : nullptr),
+      device_(device) {
+  SLUICE_ASSERT(!plan.paths.disk_reaches_device() || (device && readers.direct),
+                "something reads there");
+  for (const io::CheckpointFile& file : model.checkpoint().files()) {
+    files_.push_back(engine_.open_for_read(file.path.string()));
+    gather_files_.push_back(gather_engine_.open_for_read(file.path.string()));
+    if (direct_engine_ && plan.streamed_weight_bytes > 0)
+      direct_files_.push_back(direct_engine_->open_for_read(file.path.string()));
+  }
+  reserve(plan, compute_memory, host_memory);
+  for (size_t sublayer = 0; sublayer < model_.shape().sublayers.size(); ++sublayer)
+    lay_out_parts(plan, sublayer);
+}
+
+WeightStore::~WeightStore() {
+  if (read_ring()) engine_.unregister_memory(read_ring().span());
+  if (!direct_files_.empty()) direct_engine_->unregister_memory(ring_.span());
+  for (io::FileId file : direct_files_) direct_engine_->close(file);
+  for (io::FileId file : files_) engine_.close(file);
+  for (io::FileId file : gather_files_) gather_engine_.close(file);
+}
+
+void WeightStore::reserve(const policy::Plan& plan, Arena& compute_memory, Arena& host_memory) {
+  const ModelShape& shape = model_.shape();
+  int64_t resident_bytes = 0;
+  int64_t inplace_bytes = 0;
+  int64_t host_bytes = 0;
+  int64_t vector_floats = 0;
+  const auto bytes = [&](const WeightShape& weight, int64_t rows) {
+    return round_up(shape.rows_bytes(weight, rows), kMatrixAlignment);
+  };
+  for (size_t i = 0; i < shape.sublayers.size(); ++i) {
+    auto& row = weights_.emplace_back();
+    for (size_t w = 0; w < shape.sublayers[i].weights.size(); ++w) {
+      const WeightShape& weight = shape.sublayers[i].weights[w];
+      Weight& placed = row.emplace_back();
+      placed.split = plan.rows[i][w];
+      if (weight.kind == WeightKind::kVector) {
+        placed.resident_offset = vector_floats;
+        vector_floats += round_up(weight.cols, 16);
+        continue;
+      }
+      if (weight.shares_table) {  // the token table is the first weight
+        placed.resident_offset = weights_[0][0].resident_offset;
+        placed.host_offset = weights_[0][0].host_offset;
+        continue;
+      }
+      placed.resident_offset = resident_bytes;
+      placed.inplace_offset = inplace_bytes;
+      placed.host_offset = host_bytes;
+      resident_bytes += bytes(weight, placed.split.resident);
+      inplace_bytes += bytes(weight, placed.split.inplace);
+      host_bytes += bytes(weight, placed.split.host);
+    }
+  }
+  resident_ = compute_memory.allocate(resident_bytes, "resident weights");
+  vectors_ = compute_memory.allocate(vector_floats * 4, "norms and biases");
+  ring_ = compute_memory.allocate(plan.ring_bytes, "weight ring");
+  inplace_ = host_memory.allocate(inplace_bytes, "weights computed in place");
+  host_rows_ = host_memory.allocate(host_bytes, "weights sent up");
+  host_ring_ = host_memory.allocate(plan.host_ring_bytes, "weight ring");
+  if (read_ring()) engine_.register_memory(read_ring().span());
+  if (!direct_files_.empty()) direct_engine_->register_memory(ring_.span());
+}
+
+void WeightStore::lay_out_parts(const policy::Plan& plan, size_t sublayer) {
+  const auto& shapes = model_.shape().sublayers[sublayer].weights;
+  std::vector<Part>& parts = parts_.emplace_back();
+  for (const policy::PlanPart& planned : plan.parts[sublayer]) {
+    const auto w = static_cast<size_t>(planned.weight);
+    const io::TensorEntry& tensor = model_.tensor(sublayer, w);
+    const int64_t row_bytes = model_.shape().row_bytes(shapes[w]);
+    const int64_t part_bytes = model_.shape().rows_bytes(shapes[w], planned.rows);
+    if (!planned.from_disk) {
+      const Weight& placed = weights_[sublayer][w];
+      const int64_t first = planned.row - placed.split.resident - placed.split.inplace;
+      Part part{w, planned.rows, false, part_bytes};
+      part.offset = placed.host_offset + first * row_bytes;
+      part.required_bytes = part_bytes;
+      parts.push_back(part);
+      continue;
+    }
+    const int64_t begin = tensor.offset + planned.row * row_bytes;
+    const io::Window window = io::aligned_window(begin, part_bytes);
+    SLUICE_ASSERT(window.bytes <= planned.bytes, "the plan leaves room for alignment");
+    parts.push_back({w, planned.rows, true, window.bytes, begin - window.offset,
+                     static_cast<size_t>(tensor.file_index), window.offset,
+                     begin + part_bytes - window.offset});
+  }
+}
+
+int64_t WeightStore::moved_bytes(const Task& task) const noexcept { return part_of(task).bytes; }
+
+// Everything that is loaded once, in pieces of whole rows with one home each, in checkpoint order
+// of a pass.
+std::vector<WeightStore::Piece> WeightStore::resident_pieces(int64_t piece_bytes) const {
+  const ModelShape& shape = model_.shape();
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < shape.sublayers.size(); ++i)
+    for (size_t w = 0; w < shape.sublayers[i].weights.size(); ++w) {
+      const WeightShape& weight = shape.sublayers[i].weights[w];
+      if (weight.shares_table) continue;
+      // Vectors have element types of their own.
+      const int64_t row_bytes = weight.kind == WeightKind::kVector
+                                    ? weight.cols * dtype_bytes(model_.tensor(i, w).dtype)
+                                    : shape.row_bytes(weight);
+      const policy::RowSplit& split = weights_[i][w].split;
+      int64_t step = std::max<int64_t>(piece_bytes / row_bytes, 1);
+      if (step >= kernels::kRowGranule) step = round_down(step, kernels::kRowGranule);
+      int64_t begin = 0;
+      for (const int64_t rows : {split.resident, split.inplace, split.host}) {
+        SLUICE_ASSERT(step >= std::min(rows, kernels::kRowGranule),
+                      "the staging takes a granule of rows");
+        for (int64_t row = begin; row < begin + rows; row += step) {
+          const int64_t count = std::min(step, begin + rows - row);
+          const int64_t bytes = weight.kind == WeightKind::kVector
+                                    ? count * row_bytes
+                                    : shape.rows_bytes(weight, count);
+          pieces.push_back({i, w, row, count, model_.tensor(i, w).offset + row * row_bytes, bytes});
+        }
+        begin += rows;
+      }
+    }
+  return pieces;
+}
+
+void WeightStore::load_resident(std::span<std::byte> staging,
+                                const std::function<void(const LoadProgress&)>& progress,
+                                std::stop_token cancel) {
+  const auto started = std::chrono::steady_clock::now();
+  // The ring is idle until the first pass: it is the better staging when it is larger.
+  if (read_ring().size() > static_cast<int64_t>(staging.size())) staging = read_ring().span();
+  const int64_t least = load_staging_bytes(model_.shape()) / 2;
+  const auto buffers =
+      std::clamp<int64_t>(static_cast<int64_t>(staging.size()) / least, 2, kLoadBuffers);
+  const int64_t buffer_bytes = round_down(static_cast<int64_t>(staging.size()) / buffers, kAlign);
+  const std::vector<Piece> pieces = resident_pieces(std::min(buffer_bytes - 2 * kAlign, 8 * kMiB));
+  LoadProgress state;
+  for (const Piece& piece : pieces) state.total_bytes += piece.bytes;
+  std::vector<BackgroundRead> reads(static_cast<size_t>(buffers));
+  const auto start = [&](size_t index) {
+    const Piece& piece = pieces[index];
+    const io::Window window = io::aligned_window(piece.offset, piece.bytes);
+    const auto buffer = static_cast<int64_t>(index % reads.size());
+    reads[static_cast<size_t>(buffer)].start(
+        engine_,
+        {file(model_.tensor(piece.sublayer, piece.weight)), window.offset, window.bytes,
+         staging.data() + buffer * buffer_bytes, piece.offset + piece.bytes - window.offset});
+  };
+  for (size_t i = 0; i < std::min(pieces.size(), reads.size()); ++i) start(i);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const Piece& piece = pieces[i];
+    const size_t buffer = i % reads.size();
+    reads[buffer].wait();
+    if (cancel.stop_requested())
+      throw Error(ErrorKind::kCancelled, "stopped while loading weights");
+    take_rows(piece.sublayer, piece.weight, piece.row, piece.rows,
+              staging.data() + static_cast<int64_t>(buffer) * buffer_bytes + piece.offset % kAlign);
+    if (i + reads.size() < pieces.size()) start(i + reads.size());
+    state.done_bytes += piece.bytes;
+    state.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    if (progress) progress(state);
+  }
+}
+
+void WeightStore::take_rows(size_t sublayer, size_t weight, int64_t row, int64_t rows,
+                            const std::byte* source) {
+  const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
+  const DType dtype = model_.tensor(sublayer, weight).dtype;
+  const Weight& placed = weights_[sublayer][weight];
+  if (shape.kind == WeightKind::kVector) {
+    std::vector<float> values(static_cast<size_t>(shape.cols));
+    kernels::convert(dtype, source, DType::kF32, values.data(), shape.cols);
+    place(reinterpret_cast<std::byte*>(vectors_.as<float>() + placed.resident_offset),
+          reinterpret_cast<const std::byte*>(values.data()), shape.cols * 4);
+    return;
+  }
+  const int64_t row_bytes = model_.shape().row_bytes(shape);
+  const int64_t bytes = model_.shape().rows_bytes(shape, rows);
+  const int64_t inplace_row = row - placed.split.resident;
+  const int64_t host_row = inplace_row - placed.split.inplace;
+  if (host_row >= 0)
+    std::memcpy(host_rows_.data() + placed.host_offset + host_row * row_bytes, source,
+                static_cast<size_t>(bytes));
+  else if (inplace_row >= 0)
+    std::memcpy(inplace_.data() + placed.inplace_offset + inplace_row * row_bytes, source,
+                static_cast<size_t>(bytes));
+  else
+    place(resident_.data() + placed.resident_offset + row * row_bytes, source, bytes);
+}
+
+// Into memory that computes.
+void WeightStore::place(std::byte* to, const std::byte* source, int64_t bytes) const {
+  if (device_)
+    device_->load(to, source, bytes);
+  else
+    std::memcpy(to, source, static_cast<size_t>(bytes));
+}
+
+void WeightStore::read_part(const Task& task, io::Completion done) {
+  const Part& part = part_of(task);
+  const PartLoad& load = task.part_load();
+  if (direct_engine_) {  // the rows alone: as copy_part would bring them
+    const int64_t bytes = part.required_bytes - part.skipped_bytes;
+    const io::Extent rows{direct_files_[part.file], part.offset + part.skipped_bytes, bytes,
+                          ring_.data() + load.offset, bytes};
+    direct_engine_->read({&rows, 1}, std::move(done));
+    return;
+  }
+  std::byte* to =
+      load.host_offset >= 0 ? host_ring_.data() + load.host_offset : ring_.data() + load.offset;
+  const io::Extent extent{files_[part.file], part.offset, part.bytes, to, part.required_bytes};
+  engine_.read({&extent, 1}, std::move(done));
+}
+
+void WeightStore::copy_part(const Task& task, const Device::Copy& copy) const {
+  const Part& part = part_of(task);
+  const PartLoad& load = task.part_load();
+  const std::byte* from =
+      part.from_disk ? host_ring_.data() + load.host_offset : host_rows_.data() + part.offset;
+  // From its first row on: so rows begin where the ring's parts do, aligned.
+  copy(ring_.data() + load.offset, from + part.skipped_bytes,
+       part.required_bytes - part.skipped_bytes);
+}
+
+MatrixView WeightStore::matrix(size_t sublayer, size_t weight,
+                               std::span<const int64_t> part_offsets) const {
+  const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
+  const Weight& placed = weights_[sublayer][weight];
+  MatrixView view;
+  view.format = model_.shape().format_of(shape);
+  view.rows = shape.rows;
+  view.cols = shape.cols;
+  view.resident_rows = placed.split.resident;
+  if (view.resident_rows > 0) view.resident = resident_.data() + placed.resident_offset;
+  view.inplace_rows = placed.split.inplace;
+  if (view.inplace_rows > 0) view.inplace = inplace_.data() + placed.inplace_offset;
+  const std::vector<Part>& parts = parts_[sublayer];
+  for (size_t i = 0; i < parts.size(); ++i)
+    if (parts[i].weight == weight)
+      view.streamed.push_back(
+          {ring_.data() + part_offsets[i] + (device_ ? 0 : parts[i].skipped_bytes), parts[i].rows});
+  return view;
+}
+
+bool WeightStore::has_own_rows(size_t sublayer, size_t weight) const noexcept {
+  return weights_[sublayer][weight].split.inplace <
+         model_.shape().sublayers[sublayer].weights[weight].rows;
+}
+
+const float* WeightStore::vector(size_t sublayer, size_t weight) const {
+  return vectors_.as<float>() + weights_[sublayer][weight].resident_offset;
+}
+
+WeightStore::ResidentTable WeightStore::resident_table(size_t sublayer, size_t weight) const {
+  const Weight& placed = weights_[sublayer][weight];
+  return {resident_.data() + placed.resident_offset, placed.split.resident,
+          model_.tensor(sublayer, weight).dtype};
+}
+
+int64_t WeightStore::gather_staging_bytes(const ModelShape& model) {
+  int64_t widest = 0;
+  for (const SublayerShape& sublayer : model.sublayers)
+    for (const WeightShape& weight : sublayer.weights)
+      if (weight.kind == WeightKind::kTable)
+        widest = std::max(widest, weight.cols * dtype_bytes(model.weight_dtype));
+  // A small model is not charged more than a part of its size.
+  const int64_t window = round_up(widest, kAlign) + kAlign;
+  return std::clamp<int64_t>(model.weight_bytes() / 64 / window, 8, kGatherStagingRows) * window;
+}
+
+int64_t WeightStore::load_staging_bytes(const ModelShape& model) {
+  // Past 8 MiB a bigger piece reads no faster; a small model is not charged for a large one's
+  // pieces.
+  const int64_t piece = std::min(8 * kMiB, model.weight_bytes() / 64);
+  int64_t half = 0;
+  for (const SublayerShape& sublayer : model.sublayers)
+    for (const WeightShape& weight : sublayer.weights) {
+      // Vectors may be f32 in a checkpoint of 16-bit matrices.
+      const int64_t row =
+          weight.kind == WeightKind::kVector ? weight.cols * 4 : model.row_bytes(weight);
+      const int64_t whole = weight.kind == WeightKind::kVector
+                                ? weight.rows * row
+                                : model.rows_bytes(weight, weight.rows);
+      half = std::max(half, std::min(whole, std::max(piece, kernels::kRowGranule * row)));
+    }
+  return 2 * (round_up(half, kAlign) + 2 * kAlign);
+}
+
+void WeightStore::gather(size_t sublayer, size_t weight, std::span<const int32_t> ids, float* out,
+                         std::span<std::byte> staging) {
+  const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
+  const io::TensorEntry& tensor = model_.tensor(sublayer, weight);
+  const Weight& placed = weights_[sublayer][weight];
+  const int64_t row_bytes = shape.cols * dtype_bytes(tensor.dtype);
+  const int64_t window_bytes = round_up(row_bytes, kAlign) + kAlign;
+  const int64_t batch = static_cast<int64_t>(staging.size()) / window_bytes;
+  std::vector<io::Extent> extents;
+  std::vector<std::pair<const std::byte*, int64_t>> rows;  // source, index into ids
+  const auto flush = [&] {
+    if (!extents.empty()) gather_engine_.read_now(extents);
+    for (const auto& [source, index] : rows)
+      kernels::convert(tensor.dtype, source, DType::kF32, out + index * shape.cols, shape.cols);
+    extents.clear();
+    rows.clear();
+  };
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const int64_t id = ids[i];
+    SLUICE_ASSERT(id >= 0 && id < shape.rows, "ids are checked at admission");
+    const auto index = static_cast<int64_t>(i);
+    if (id < placed.split.resident) {
+      SLUICE_ASSERT(!device_ || device_->is_in_host_memory(), "the device gathers its own rows");
+      rows.emplace_back(resident_.data() + placed.resident_offset + id * row_bytes, index);
+      continue;
+    }
+    if (id < placed.split.resident + placed.split.host) {
+      const int64_t host_row = id - placed.split.resident;
+      rows.emplace_back(host_rows_.data() + placed.host_offset + host_row * row_bytes, index);
+      continue;
+    }
+    if (static_cast<int64_t>(extents.size()) == batch) flush();
+    const int64_t offset = tensor.offset + id * row_bytes;
+    const io::Window window = io::aligned_window(offset, row_bytes);
+    std::byte* memory = staging.data() + static_cast<int64_t>(extents.size()) * window_bytes;
+    extents.push_back({gather_files_[static_cast<size_t>(tensor.file_index)], window.offset,
+                       window.bytes, memory, offset + row_bytes - window.offset});
+    gathered_bytes_ += window.bytes;
+    rows.emplace_back(memory + (offset - window.offset), index);
+  }
+  flush();
+}
+
+}  // namespace sluice

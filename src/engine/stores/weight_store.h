@@ -1,0 +1,163 @@
+#pragma once
+// The weights of a run: resident row shards, vectors, resident table rows, shards in host memory
+// below a device (some that the CPU multiplies, others that are sent up), and the rings through
+// which the streamed rows of each sublayer pass. All are multiplied as they lie in the checkpoint.
+// Loading happens once on the caller's thread; transfers
+// are started by their lanes; the compute lanes only look.
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <vector>
+
+#include "io/async/file_engine.h"
+#include "kernels/linear.h"
+#include "policy/plan.h"
+#include "src/base/arena.h"
+#include "src/device/device.h"
+#include "src/model/bound_model.h"
+#include "src/schedule/schedule.h"
+
+namespace sluice {
+
+/// Some consecutive rows, at any alignment of one element.
+struct StreamedRows {
+  const std::byte* data = nullptr;
+  int64_t rows = 0;
+};
+
+/// Rows [0, resident_rows) are where they are computed; then come inplace_rows that the host
+/// multiplies; the rest follow in `streamed`, in order.
+struct MatrixView {
+  WeightFormat format;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t resident_rows = 0;
+  const std::byte* resident = nullptr;
+  int64_t inplace_rows = 0;
+  const std::byte* inplace = nullptr;  ///< in host memory
+  std::vector<StreamedRows> streamed;
+};
+
+struct LoadProgress {
+  int64_t done_bytes = 0;
+  int64_t total_bytes = 0;
+  double seconds = 0;
+};
+
+struct WeightReaders {
+  io::FileEngine& engine;
+  io::FileEngine& gather;            ///< single table rows, beside the streaming
+  io::FileEngine* direct = nullptr;  ///< into device memory, where the plan says so
+};
+
+class WeightStore {
+ public:
+  /// Reserves all memory; arenas as KvStore. Errors: kResource, kFile.
+  WeightStore(const BoundModel& model, const policy::Plan& plan, const WeightReaders& readers,
+              Device* device, Arena& compute_memory, Arena& host_memory);
+  ~WeightStore();
+
+  /// Reads everything resident, through `staging` (at least load_staging_bytes). Errors:
+  /// kFile, kCancelled.
+  void load_resident(std::span<std::byte> staging,
+                     const std::function<void(const LoadProgress&)>& progress,
+                     std::stop_token cancel);
+
+  std::span<std::byte> resident_memory() const noexcept { return resident_.span(); }
+  std::span<std::byte> inplace_memory() const noexcept { return inplace_.span(); }
+  std::span<std::byte> host_memory() const noexcept { return host_rows_.span(); }
+
+  /// Starts reading a part of a sublayer's streamed rows to its place in the ring that the disk
+  /// fills: the host's below a device, the device's where the disk reaches it.
+  void read_part(const Task& task, io::Completion done);
+  /// Copies a part from host memory (its home, or the host's ring) to the device's ring.
+  void copy_part(const Task& task, const Device::Copy& copy) const;
+  /// What really moves for a part: no more than the plan's size.
+  int64_t moved_bytes(const Task& task) const noexcept;
+  int64_t ring_bytes() const noexcept { return ring_.size(); }
+  int64_t host_ring_bytes() const noexcept { return host_ring_.size(); }
+
+  /// The matrix; the sublayer's parts lie in the ring at `part_offsets`.
+  MatrixView matrix(size_t sublayer, size_t weight, std::span<const int64_t> part_offsets) const;
+  /// Whether some of a matrix's rows are multiplied where it is computed, not in place.
+  bool has_own_rows(size_t sublayer, size_t weight) const noexcept;
+  /// The vector in f32.
+  const float* vector(size_t sublayer, size_t weight) const;
+  /// Rows [0, rows) of a table, where they are computed.
+  struct ResidentTable {
+    const std::byte* data;
+    int64_t rows;
+    DType dtype;
+  };
+  ResidentTable resident_table(size_t sublayer, size_t weight) const;
+  /// out [count, cols] f32 = rows `ids` of the table. `staging` for rows on disk
+  /// (gather_staging_bytes). With a device whose memory the host can't read: none of the resident.
+  void gather(size_t sublayer, size_t weight, std::span<const int32_t> ids, float* out,
+              std::span<std::byte> staging);
+
+  int64_t gathered_bytes() const noexcept { return gathered_bytes_; }
+  static int64_t gather_staging_bytes(const ModelShape& model);
+  /// Two halves that each take a granule of the widest rows, and up to 8 MiB.
+  static int64_t load_staging_bytes(const ModelShape& model);
+
+  /// Table rows that are read at a time, at most.
+  static constexpr int64_t kGatherStagingRows = 64;
+
+ private:
+  struct Part {  // rows of one matrix, moved as one range
+    size_t weight;
+    int64_t rows;
+    bool from_disk;
+    int64_t bytes;              // that move
+    int64_t skipped_bytes = 0;  // before the first row
+    size_t file = 0;            // of a part from disk: the checkpoint's
+    int64_t offset = 0;  // of its aligned range there; of a part in host memory, in host_rows_
+    int64_t required_bytes = 0;  // up to the end of the last row
+  };
+  const Part& part_of(const Task& task) const {
+    return parts_[static_cast<size_t>(task.sublayer)][static_cast<size_t>(task.part_load().part)];
+  }
+  struct Piece {  // rows that are read and taken together, all with one home
+    size_t sublayer, weight;
+    int64_t row, rows;
+    int64_t offset, bytes;  // in the file
+  };
+  struct Weight {
+    policy::RowSplit split;
+    int64_t resident_offset = 0;  // in resident_; in vectors_ (floats)
+    int64_t inplace_offset = 0;   // in inplace_
+    int64_t host_offset = 0;      // in host_rows_
+  };
+
+  void reserve(const policy::Plan& plan, Arena& compute_memory, Arena& host_memory);
+  void lay_out_parts(const policy::Plan& plan, size_t sublayer);
+  std::vector<Piece> resident_pieces(int64_t piece_bytes) const;
+  void take_rows(size_t sublayer, size_t weight, int64_t row, int64_t rows,
+                 const std::byte* source);
+  void place(std::byte* to, const std::byte* source, int64_t bytes) const;
+  io::FileId file(const io::TensorEntry& tensor) const {
+    return files_[static_cast<size_t>(tensor.file_index)];
+  }
+  /// The ring that the disk fills, if host memory.
+  const Buffer& read_ring() const noexcept { return device_ ? host_ring_ : ring_; }
+
+  const BoundModel& model_;
+  io::FileEngine& engine_;
+  io::FileEngine& gather_engine_;
+  io::FileEngine* direct_engine_;  // null: what goes to a device passes through host_ring_
+  std::vector<io::FileId> files_;
+  std::vector<io::FileId> gather_files_;
+  std::vector<io::FileId> direct_files_;
+  std::vector<std::vector<Weight>> weights_;
+  std::vector<std::vector<Part>> parts_;  // [sublayer], weight by weight, rows rising
+  Device* device_;                        // null: the CPU itself
+  Buffer resident_;
+  Buffer vectors_;
+  Buffer ring_;
+  Buffer inplace_;  // below a device, like the two that follow
+  Buffer host_rows_;
+  Buffer host_ring_;
+  int64_t gathered_bytes_ = 0;
+};
+
+}  // namespace sluice
