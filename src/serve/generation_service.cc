@@ -11,8 +11,6 @@
 namespace sluice::serve {
 
 namespace {
-constexpr size_t kMostRaw = 8192;  // tokens that may wait to become text
-
 double seconds_between(std::chrono::steady_clock::time_point from,
                        std::chrono::steady_clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
@@ -49,37 +47,37 @@ class GenerationService::Sink final : public GenerationSink {
   explicit Sink(GenerationService& service) : service_(service) {}
 
   bool on_token(uint64_t id, const sampling::Choice& choice) override {
-    Raw raw{Raw::Kind::kToken};
-    raw.id = id;
-    raw.choice = choice;
-    service_.push_raw(std::move(raw));
+    EngineEvent event{EngineEvent::Kind::kToken};
+    event.id = id;
+    event.choice = choice;
+    service_.happened_.push(std::move(event));
     return true;
   }
   void on_hypotheses(uint64_t id, const std::vector<sampling::Hypothesis>& best_first) override {
-    Raw raw{Raw::Kind::kHypotheses};
-    raw.id = id;
-    raw.hypotheses = best_first;
-    service_.push_raw(std::move(raw));
+    EngineEvent event{EngineEvent::Kind::kHypotheses};
+    event.id = id;
+    event.hypotheses = best_first;
+    service_.happened_.push(std::move(event));
   }
   void on_finish(uint64_t id, FinishReason reason) override {
-    Raw raw{Raw::Kind::kFinish};
-    raw.id = id;
-    raw.reason = reason;
-    service_.push_raw(std::move(raw));
+    EngineEvent event{EngineEvent::Kind::kFinish};
+    event.id = id;
+    event.reason = reason;
+    service_.happened_.push(std::move(event));
     prompts_.erase(id);
   }
   void on_refused(uint64_t id, const std::string& message) override {
-    Raw raw{Raw::Kind::kRefused};
-    raw.id = id;
-    raw.message = message;
-    service_.push_raw(std::move(raw));
+    EngineEvent event{EngineEvent::Kind::kRefused};
+    event.id = id;
+    event.message = message;
+    service_.happened_.push(std::move(event));
     prompts_.erase(id);
   }
   void on_admitted(uint64_t id, int64_t cached_tokens) override {
-    Raw raw{Raw::Kind::kAdmitted};
-    raw.id = id;
-    raw.number = cached_tokens;
-    service_.push_raw(std::move(raw));
+    EngineEvent event{EngineEvent::Kind::kAdmitted};
+    event.id = id;
+    event.cached_tokens = cached_tokens;
+    service_.happened_.push(std::move(event));
   }
   void on_logits(uint64_t id, int64_t position, std::span<const float> logits) override {
     const auto at = prompts_.find(id);
@@ -90,16 +88,16 @@ class GenerationService::Sink final : public GenerationSink {
       of.scores.push_back(sampling::score_token(logits, of.prompt[next], of.alternatives));
       return;
     }
-    Raw raw{Raw::Kind::kPrompt};
-    raw.id = id;
-    raw.prompt = std::move(of.scores);
-    service_.push_raw(std::move(raw));
+    EngineEvent event{EngineEvent::Kind::kPrompt};
+    event.id = id;
+    event.prompt = std::move(of.scores);
+    service_.happened_.push(std::move(event));
     prompts_.erase(at);
   }
   void on_pass(const PassReport& report) override {
-    Raw raw{Raw::Kind::kPass};
-    raw.report = report;
-    service_.push_raw(std::move(raw));
+    EngineEvent event{EngineEvent::Kind::kPass};
+    event.report = report;
+    service_.happened_.push(std::move(event));
   }
 
   void expect_scores(const GenerationRequest& request) {
@@ -177,35 +175,15 @@ void GenerationService::compute(std::stop_token stop) {
     failure_ = std::move(failure);
     failure_kind_ = kind;
   }
-  {
-    const MutexLock lock(raw_mutex_);
-    is_computing_ = false;
-  }
-  raw_filled_.notify_all();
-}
-
-void GenerationService::push_raw(Raw raw) {
-  {
-    MutexLock lock(raw_mutex_);
-    raw_emptied_.wait(lock, [&]() SLUICE_REQUIRES(raw_mutex_) { return raws_.size() < kMostRaw; });
-    raws_.push_back(std::move(raw));
-  }
-  raw_filled_.notify_one();
+  happened_.close();
 }
 
 void GenerationService::post_process() {
   pthread_setname_np(pthread_self(), "text");
   for (;;) {
-    std::deque<Raw> taken;
-    {
-      MutexLock lock(raw_mutex_);
-      raw_filled_.wait(
-          lock, [&]() SLUICE_REQUIRES(raw_mutex_) { return !raws_.empty() || !is_computing_; });
-      if (raws_.empty()) break;
-      taken.swap(raws_);
-    }
-    raw_emptied_.notify_all();
-    for (Raw& raw : taken) handle(raw);
+    auto taken = happened_.take();
+    if (taken.empty()) break;
+    for (EngineEvent& event : taken) handle(event);
   }
   // The engine has ended: who still waits will not be answered.
   const MutexLock lock(mutex_);
@@ -286,64 +264,64 @@ void GenerationService::end_text(Sample& sample) {
 }
 
 // The samples are the best of the search; where masks left fewer, the rest is empty.
-void GenerationService::handle_hypotheses(Sample& sample, const Raw& raw) {
-  std::vector<uint64_t> ids{raw.id};
+void GenerationService::handle_hypotheses(Sample& sample, const EngineEvent& happened) {
+  std::vector<uint64_t> ids{happened.id};
   for (uint64_t id : std::exchange(sample.siblings, {})) ids.push_back(id);
   for (size_t i = 0; i < ids.size(); ++i) {
     const auto at = samples_.find(ids[i]);
     if (at == samples_.end()) continue;
     Event event{Event::Kind::kFinished};
     event.finish_reason = "stop";
-    if (i < raw.hypotheses.size()) {
-      for (const sampling::Choice& choice : raw.hypotheses[i].choices)
+    if (i < happened.hypotheses.size()) {
+      for (const sampling::Choice& choice : happened.hypotheses[i].choices)
         handle_token(at->second, ids[i], choice);
       end_text(at->second);
-      if (!raw.hypotheses[i].is_stopped) event.finish_reason = "length";
+      if (!happened.hypotheses[i].is_stopped) event.finish_reason = "length";
     }
     finish(at, std::move(event));
   }
 }
 
-void GenerationService::handle(Raw& raw) {
-  if (raw.kind == Raw::Kind::kPass) return metrics_.passed(raw.report);
+void GenerationService::handle(EngineEvent& happened) {
+  if (happened.kind == EngineEvent::Kind::kPass) return metrics_.passed(happened.report);
   const MutexLock lock(mutex_);
-  const auto at = samples_.find(raw.id);
+  const auto at = samples_.find(happened.id);
   if (at == samples_.end()) return;
   Sample& sample = at->second;
-  switch (raw.kind) {
-    case Raw::Kind::kAdmitted: {
+  switch (happened.kind) {
+    case EngineEvent::Kind::kAdmitted: {
       sample.has_started = true;
       sample.started = Clock::now();
       ++running_;
       Event event{Event::Kind::kStarted};
       event.index = sample.index;
-      event.cached_tokens = raw.number;
+      event.cached_tokens = happened.cached_tokens;
       sample.mailbox->put(std::move(event));
       break;
     }
-    case Raw::Kind::kToken: handle_token(sample, raw.id, raw.choice); break;
-    case Raw::Kind::kHypotheses: handle_hypotheses(sample, raw); break;
-    case Raw::Kind::kPrompt: {
+    case EngineEvent::Kind::kToken: handle_token(sample, happened.id, happened.choice); break;
+    case EngineEvent::Kind::kHypotheses: handle_hypotheses(sample, happened); break;
+    case EngineEvent::Kind::kPrompt: {
       Event event{Event::Kind::kPrompt};
       event.index = sample.index;
-      event.prompt_tokens = std::move(raw.prompt);
+      event.prompt_tokens = std::move(happened.prompt);
       sample.mailbox->put(std::move(event));
       break;
     }
-    case Raw::Kind::kFinish: {
+    case EngineEvent::Kind::kFinish: {
       end_text(sample);
       Event event{Event::Kind::kFinished};
-      event.finish_reason = sample.is_stopped ? "stop" : finish_reason_name(raw.reason);
+      event.finish_reason = sample.is_stopped ? "stop" : finish_reason_name(happened.reason);
       finish(at, std::move(event));
       break;
     }
-    case Raw::Kind::kRefused: {
+    case EngineEvent::Kind::kRefused: {
       Event event{Event::Kind::kRefused};
-      event.text = std::move(raw.message);
+      event.text = std::move(happened.message);
       finish(at, std::move(event));
       break;
     }
-    case Raw::Kind::kPass: break;
+    case EngineEvent::Kind::kPass: break;
   }
 }
 

@@ -18,6 +18,7 @@
 #include "src/engine/engine.h"
 #include "src/guide/guide_maker.h"
 #include "src/sampling/stop.h"
+#include "src/serve/engine_events.h"
 #include "src/serve/metrics.h"
 #include "src/serve/request_queue.h"
 #include "src/text/stream_decoder.h"
@@ -135,26 +136,6 @@ class GenerationService {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // What the engine's thread says to the one after it.
-  struct Raw {
-    enum class Kind : uint8_t {
-      kAdmitted,
-      kToken,
-      kHypotheses,
-      kFinish,
-      kRefused,
-      kPrompt,
-      kPass
-    } kind;
-    uint64_t id = 0;
-    int64_t number = 0;
-    sampling::Choice choice;
-    FinishReason reason = FinishReason::kStop;
-    std::string message;
-    std::vector<sampling::Choice> prompt;
-    std::vector<sampling::Hypothesis> hypotheses;
-    PassReport report;
-  };
   class Sink;
 
   struct Sample {
@@ -176,9 +157,8 @@ class GenerationService {
 
   void compute(std::stop_token stop);
   void post_process();
-  void push_raw(Raw raw);
-  void handle(Raw& raw);
-  void handle_hypotheses(Sample& sample, const Raw& raw) SLUICE_REQUIRES(mutex_);
+  void handle(EngineEvent& happened);
+  void handle_hypotheses(Sample& sample, const EngineEvent& happened) SLUICE_REQUIRES(mutex_);
   void end_text(Sample& sample) SLUICE_REQUIRES(mutex_);
   void handle_token(Sample& sample, uint64_t id, const sampling::Choice& choice)
       SLUICE_REQUIRES(mutex_);
@@ -201,11 +181,7 @@ class GenerationService {
   std::string failure_ SLUICE_GUARDED_BY(mutex_);
   ErrorKind failure_kind_ SLUICE_GUARDED_BY(mutex_) = ErrorKind::kCancelled;
 
-  Mutex raw_mutex_;
-  Condition raw_filled_, raw_emptied_;
-  std::deque<Raw> raws_ SLUICE_GUARDED_BY(raw_mutex_);
-  bool is_computing_ SLUICE_GUARDED_BY(raw_mutex_) = true;
-
+  EngineEvents happened_;
   std::stop_source stop_;
   std::jthread post_thread_;
   std::jthread compute_thread_;
