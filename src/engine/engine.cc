@@ -142,7 +142,8 @@ struct Engine::Impl final : TaskRunner {
                             std::min(plan.pass_tokens, plan.policy.micro_batch_tokens),
                             planned.threads,
                             options.observe_input,
-                            &tally};
+                            &tally,
+                            options.fuses_operators};
     if (options.backend)
       runner = options.backend->make_runner(parts, workspace.span(), host_workspace.span());
     else

@@ -15,6 +15,7 @@
 
 namespace sluice {
 
+/// What products are computed in.
 enum class ComputeChoice : uint8_t {
   kAuto,  ///< bf16 for bf16 weights where the CPU multiplies bf16, else f32
   kF32,
@@ -61,6 +62,8 @@ struct EngineOptions {
   io::IoMode io_mode = io::IoMode::kAuto;
   bool direct_io = true;
   bool keep_trace = false;
+  /// False: every operator of a layer by itself, as the family wrote them; to compare.
+  bool fuses_operators = true;
   std::function<void(std::string_view)> log;   ///< one line at a time, no newline; may be empty
   std::function<void(std::string_view)> warn;  ///< the same: a slower way of reading than planned
   std::function<void(const LoadProgress&)> load_progress;

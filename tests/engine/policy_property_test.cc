@@ -180,6 +180,33 @@ TEST_P(PolicyProperty, ASequenceGetsTheSameTokensAloneAndInAnyBlock) {
   }
 }
 
+// What is joined computes what its operators compute by themselves: the same bits.
+TEST_P(PolicyProperty, FusedOperatorsGiveTheSameLogits) {
+  const int64_t vocab = BoundModel::open(fixture_model(GetParam())).shape().vocab_size;
+  for (uint32_t seed = 1; seed <= seeds(6); ++seed) {
+    Random random(seed + 300);
+    auto requests = greedy_requests(random_prompts(random, pick(random, 1, 6), vocab), 5);
+    for (GenerationRequest& request : requests) request.score_prompt = seed % 2 == 0;
+    EngineOptions options = options_for(requests);
+    options.compute = seed % 3 == 0 ? ComputeChoice::kBF16 : ComputeChoice::kF32;
+    options.policy = random_policy(random);
+    options.policy->pass_tokens = std::max<int64_t>(options.policy->pass_tokens, 30);
+    if (pick(random, 0, 1) == 0) {
+      options.device = EmulatedSpec{int64_t{256} << 20, 0, 0, 0, 0};
+      options.policy->inplace_host_fraction = options.policy->weights.host / 2;
+    }
+    SCOPED_TRACE("seed " + std::to_string(seed) + ": " + policy::policy_to_json(*options.policy));
+    options.fuses_operators = false;
+    auto expected = run_all(GetParam(), options, requests);
+    options.fuses_operators = true;
+    auto actual = run_all(GetParam(), options, requests);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(actual[i].tokens, expected[i].tokens) << "sequence " << i;
+      EXPECT_EQ(actual[i].logits, expected[i].logits) << "sequence " << i;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Fixtures, PolicyProperty,
                          ::testing::Values("stories260k", "opt-tiny", "opt-350m-tiny",
                                            "llama-tiny-gqa", "llama-tiny-sharded",

@@ -17,6 +17,10 @@ std::vector<LayerProgram> fused_programs(const RunnerParts& parts, const RunnerF
     const auto weight = [&](int32_t index) -> const WeightShape& {
       return sublayer.weights[static_cast<size_t>(index)];
     };
+    if (!parts.fuses_operators) {
+      out.push_back(parts.model->family().program(i));
+      continue;
+    }
     Fusing fusing;
     fusing.has_rotating_attention = runner.has_rotating_attention;
     fusing.input_of = [&](int32_t index) {
@@ -46,7 +50,8 @@ OperatorRunner::Programs::Programs(std::vector<LayerProgram> all) {
 OperatorRunner::OperatorRunner(const RunnerParts& parts, const RunnerFusing& fusing)
     : parts_(parts),
       programs_(fused_programs(parts, fusing)),
-      of_one_batch_(fusing.puts_off_additions && parts.hidden->stays_in_memory()
+      of_one_batch_(parts.fuses_operators && fusing.puts_off_additions &&
+                            parts.hidden->stays_in_memory()
                         ? with_additions_put_off(fused_programs(parts, fusing),
                                                  parts.model->shape().hidden_size)
                         : std::vector<LayerProgram>{}) {}

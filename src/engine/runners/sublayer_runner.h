@@ -57,6 +57,7 @@ struct RunnerParts {
   int threads;
   InputObserver observe_input;           ///< may be empty
   policy::KernelTally* tally = nullptr;  ///< of the kernels on the host; may be null
+  bool fuses_operators = true;
 
   /// Whether products with such weights take x in f32, whatever others compute in: activations
   /// become 8-bit numbers where they are multiplied.

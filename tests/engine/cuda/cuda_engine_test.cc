@@ -131,6 +131,31 @@ TEST_P(CudaEngine, LogitsAreTheCpusWithinRounding) {
                            allowed);
 }
 
+// A norm that adds what the sublayer before left to it, attention that rotates, copies made by who
+// writes the rows: the same bits as operators by themselves.
+TEST_P(CudaEngine, FusedOperatorsGiveTheSameLogits) {
+  for (uint32_t seed = 1; seed <= rounds(4); ++seed) {
+    Random random(seed + 300);
+    auto requests = greedy_requests(random_prompts(random, pick(random, 1, 5), vocab()), 5);
+    for (GenerationRequest& request : requests) request.score_prompt = seed % 2 == 0;
+    EngineOptions options = exact_options_for(requests);
+    if (seed > 1) options.policy = random_policy(random, seed % 2 == 0);
+    const auto run = [&](bool fuses) {
+      options.fuses_operators = fuses;
+      options.backend = make_backend();
+      return run_all(GetParam(), options, requests);
+    };
+    auto expected = run(false);
+    draw_order(seed);
+    auto actual = run(true);
+    draw_order(0);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(actual[i].tokens, expected[i].tokens) << "seed " << seed << ", sequence " << i;
+      EXPECT_EQ(actual[i].logits, expected[i].logits) << "seed " << seed << ", sequence " << i;
+    }
+  }
+}
+
 // So many rows that int8 products are dense ones.
 TEST(CudaEngineInt8, LongPromptsGiveTheCpusLogits) {
   Random random(7);
