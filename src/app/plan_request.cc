@@ -10,6 +10,8 @@
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/base/files.h"
+#include "src/engine/runners/sublayer_runner.h"
+#include "src/engine/runners/workspace_areas.h"
 #include "src/model/bound_model.h"
 #include "src/model/builtin.h"
 #include "src/model/family.h"
@@ -20,8 +22,6 @@ namespace sluice::app {
 namespace {
 // Predictions further off than this are told, with the lane that did it.
 constexpr double kWorthTelling = 0.2;
-// Rows of logits made at a time (src/engine/runners/layer_runner.h).
-constexpr int64_t kLogitRows = 64;
 
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -50,7 +50,48 @@ size_t edit_distance(std::string_view a, std::string_view b) {
               "near names: " + near + "; sluice plan --list-models has all");
 }
 
-int64_t workspace_bytes(const ModelShape& model, int64_t tokens) {
+// What the machine's cores need to compute a micro-batch: the engine's own sizes, of 16-bit
+// products where the weights allow them.
+std::function<int64_t(int64_t)> cpu_workspace(const PlanQuestion& question,
+                                              const policy::PlanInput& input) {
+  const ModelShape& model = *question.model;
+  const policy::Profile& profile = *question.profile;
+  const bool is_bf16 = model.weight_dtype == DType::kBF16 || model.is_quantised();
+  WorkspaceNeed need{};
+  need.model = &model;
+  need.compute.compute = is_bf16 ? kernels::Compute::kBF16 : kernels::Compute::kF32;
+  const int64_t longest = input.workload.max_total_tokens;
+  need.attention = {
+      static_cast<int>(model.num_heads),
+      static_cast<int>(model.num_kv_heads),
+      static_cast<int>(model.head_dim),
+      static_cast<int>(policy::page_tokens_of(question.start, input.kv_dtype, longest)),
+      1.0f / std::sqrt(static_cast<float>(model.head_dim)),
+      input.kv_dtype,
+      static_cast<int>(model.sliding_window),
+      static_cast<float>(question.attention_sparsity),
+      static_cast<int>(longest)};
+  need.threads = std::max(profile.host.threads, 1);
+  return [need](int64_t tokens) {
+    WorkspaceNeed of = need;
+    of.tokens = tokens;
+    return workspace_bytes(of);
+  };
+}
+
+void set_workspace(const PlanQuestion& question, policy::PlanInput& input) {
+  const auto on_cpu = cpu_workspace(question, input);
+  const auto& device = question.profile->device;
+  input.workspace_bytes = on_cpu;
+  if (!device || device->threads > 0) return;
+  input.workspace_bytes = [model = question.model](int64_t tokens) {
+    return gpu_workspace_estimate(*model, tokens);
+  };
+  input.host_workspace_bytes = on_cpu;
+}
+}  // namespace
+
+int64_t gpu_workspace_estimate(const ModelShape& model, int64_t tokens) {
   int64_t widest = 0;
   for (const SublayerShape& sublayer : model.sublayers)
     for (const WeightShape& weight : sublayer.weights)
@@ -58,7 +99,6 @@ int64_t workspace_bytes(const ModelShape& model, int64_t tokens) {
   return tokens * (model.workspace_columns * 4 + widest * 2) +
          std::min(tokens, kLogitRows) * model.vocab_size * 4 + 64 * kMiB;
 }
-}  // namespace
 
 ModelShape planning_model(const std::string& name_or_path) {
   if (auto shape = planning_shape(name_or_path)) return *shape;
@@ -95,9 +135,6 @@ policy::SearchRequest plan_request(const PlanQuestion& question) {
   input.attention_sparsity = question.attention_sparsity;
   input.disk_reaches_device = question.disk_reaches_device;
   input.row_granule = kernels::kRowGranule;
-  input.workspace_bytes = [shape = question.model](int64_t tokens) {
-    return workspace_bytes(*shape, tokens);
-  };
   input.load_staging_bytes = 16 * kMiB;
   request.job = question.job;
   const auto longest = [](int64_t most, double mean) {
@@ -111,6 +148,7 @@ policy::SearchRequest plan_request(const PlanQuestion& question) {
   input.workload.total_tokens =
       static_cast<int64_t>(static_cast<double>(question.job.sequences) *
                            (question.job.prompt_tokens + question.job.new_tokens));
+  set_workspace(question, input);
   request.profile = question.profile;
   request.objective = question.objective;
   request.latency_bound_seconds = question.latency_bound_seconds;

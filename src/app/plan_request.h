@@ -16,6 +16,7 @@ namespace sluice::app {
 /// an unknown name (with the nearest ones), kFile for a bad file.
 ModelShape planning_model(const std::string& name_or_path);
 
+/// A model, a machine and a job, with what is already decided.
 struct PlanQuestion {
   const ModelShape* model = nullptr;
   const policy::Profile* profile = nullptr;
@@ -36,9 +37,15 @@ struct PlanQuestion {
 /// shapes. Errors: kUser for sizes and lengths that make no sense.
 policy::SearchRequest plan_request(const PlanQuestion& question);
 
+/// About the device memory that a micro-batch of `tokens` rows takes on a GPU that is not here,
+/// beside weights and KV (device_workspace_bytes() of src/engine/cuda/device_areas.h wants the
+/// GPU).
+int64_t gpu_workspace_estimate(const ModelShape& model, int64_t tokens);
+
 /// The job that a workload stands for: equal sequences of its mean length.
 policy::JobShape job_of(const policy::Workload& workload);
 
+/// A run beside its prediction.
 struct Comparison {
   double predicted_seconds = 0;  ///< of the tokens that the run really made
   double measured_seconds = 0;
