@@ -12,6 +12,7 @@
 
 namespace sluice::kernels {
 
+/// What attention of a layer looks like, the same for all sequences.
 struct AttentionShape {
   int num_heads = 0;
   int num_kv_heads = 0;  ///< divides num_heads
@@ -27,6 +28,7 @@ struct AttentionShape {
   int sparse_positions = 0;  ///< with sparsity below 1 the longest context
 };
 
+/// The tokens of one sequence that attend together.
 struct AttentionSequence {
   const float* q = nullptr;  ///< [count, num_heads, head_dim], row stride q_stride floats
   int64_t q_stride = 0;

@@ -13,6 +13,7 @@
 
 namespace sluice::kernels {
 
+/// What products are computed in.
 enum class Compute : uint8_t {
   kF32,  ///< weights of any type converted exactly, f32 products and sums
   kBF16  ///< bf16 weights, x rounded to bf16, f32 sums

@@ -9,11 +9,13 @@
 
 namespace sluice::kernels {
 
+/// How a group's range is chosen.
 enum class RangeSearch : uint8_t {
   kMinMax,  ///< the range is that of the group's values (round to nearest)
   kClip     ///< the range is shrunk to where the summed squared error is least
 };
 
+/// How codes are chosen.
 struct QuantiseOptions {
   RangeSearch search = RangeSearch::kClip;
   /// [cols] how much an error of each column counts, such as the mean square of the inputs that it

@@ -20,8 +20,10 @@
 
 namespace sluice::kernels {
 
+/// What x is rounded to before it is multiplied.
 enum class ActivationFormat : uint8_t { k16Bit, kInt8, kFp8 };
 
+/// How products with quantised weights are computed.
 struct QuantisedOptions {
   Compute compute = Compute::kF32;
   ActivationFormat activations = ActivationFormat::k16Bit;

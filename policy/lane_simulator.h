@@ -27,12 +27,14 @@ class LaneCosts {
   virtual double memory_rate() const { return 1; }
 };
 
+/// A task with its times.
 struct SimulatedTask {
   Task task;
   double start_seconds = 0;
   double end_seconds = 0;
 };
 
+/// What came of simulated passes.
 struct Simulation {
   double seconds = 0;
   std::vector<double> pass_ends;               ///< when each pass's last compute task ended

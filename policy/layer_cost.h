@@ -28,6 +28,7 @@ struct BatchWork {
   bool operator==(const BatchWork&) const = default;
 };
 
+/// What one task takes of each resource.
 struct TaskSeconds {
   double device = 0;         ///< device compute
   double host = 0;           ///< host compute inside a device task (in-place rows)

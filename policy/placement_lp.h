@@ -29,6 +29,7 @@ constexpr size_t kShareCount = 7;
 /// Shares slower than the fastest by less than this share of its seconds are as fast.
 constexpr double kAsFast = 1e-3;
 
+/// A solution: shares by variable, and what the program expects of them.
 struct Placement {
   std::array<double, kShareCount> shares{};
   double prefill_seconds = 0;

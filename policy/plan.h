@@ -28,6 +28,7 @@ struct Workload {
   int64_t beams = 1;  ///< sequences that belong together: their KV is all where it is attended
 };
 
+/// What a plan is made for: model, workload, budgets, sizes that kernels need.
 struct PlanInput {
   const ModelShape* model = nullptr;
   Workload workload;
@@ -54,6 +55,7 @@ struct PlanInput {
   int64_t load_staging_bytes = 0;    ///< least host memory to load resident weights through
 };
 
+/// One line of a budget.
 struct PlanLine {
   std::string what;
   int64_t bytes = 0;

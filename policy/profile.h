@@ -69,6 +69,7 @@ struct Link {
   Figure latency_seconds;  ///< of one copy
 };
 
+/// One disk.
 struct Disk {
   std::string path;  ///< folder it was measured in; empty in shipped profiles
   Figure read;       ///< bytes per second, sequential, at the engine's request size and depth
@@ -89,6 +90,7 @@ struct OtherDevice {
   int64_t bytes = 0;  ///< of its memory
 };
 
+/// What so many threads read.
 struct ThreadRate {
   int threads = 1;
   Figure memory_read;

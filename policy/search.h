@@ -13,6 +13,7 @@
 
 namespace sluice::policy {
 
+/// What the search looks for.
 enum class Objective : uint8_t {
   kThroughput,             ///< most generated tokens per second over the whole job
   kLatency,                ///< least seconds for a block of one sequence
@@ -32,6 +33,7 @@ struct SearchConstraints {
   std::optional<double> inplace_host_fraction;
 };
 
+/// What is searched for, on which machine, within which bounds.
 struct SearchRequest {
   /// Model, budgets, kernels' sizes; workload.sequences is the most that a block may hold.
   PlanInput input;
@@ -47,6 +49,7 @@ struct SearchRequest {
   std::stop_token stop;  ///< ends the search with an error of kind kCancelled
 };
 
+/// A policy that was looked at.
 struct Candidate {
   Policy policy;
   Plan plan;
@@ -54,6 +57,7 @@ struct Candidate {
   std::optional<Prediction> simulated;  ///< by the simulator
 };
 
+/// What was found, and how much was looked at.
 struct SearchResult {
   Candidate best;
   std::vector<Candidate> ranked;  ///< those simulated (or the best few), best first

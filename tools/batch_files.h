@@ -9,6 +9,7 @@
 
 namespace sluice::tools {
 
+/// The lines of a job.
 class BatchInput {
  public:
   /// Reads standard input to its end for "-". Errors: kFile, kResource (no space).
@@ -23,6 +24,7 @@ class BatchInput {
   std::string path_, name_;
 };
 
+/// Where records go.
 class BatchOutput {
  public:
   /// Errors: kFile.

@@ -13,6 +13,7 @@ struct Command {
   std::function<void(std::stop_token)> run;
 };
 
+/// Each adds its subcommand with its flags.
 Command add_run(CLI::App& program);
 Command add_batch(CLI::App& program);
 Command add_convert(CLI::App& program);

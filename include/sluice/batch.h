@@ -24,18 +24,21 @@ struct Sampling {
   std::vector<int32_t> stop_tokens;
 };
 
+/// What is to be continued, and how.
 struct Request {
   uint64_t id = 0;  ///< the caller's; given back with every answer
   std::vector<int32_t> prompt;
   Sampling sampling;
 };
 
+/// Why a sequence ended.
 enum class Finish : uint8_t {
   kStop,     ///< an end or stop token, or the sink said so
   kLength,   ///< max_tokens, or the context is full
   kCancelled
 };
 
+/// Where requests come from, asked whenever the block has room; of one thread.
 class Source {
  public:
   virtual ~Source() = default;
@@ -48,6 +51,7 @@ class Source {
   virtual void wait(const std::stop_token& cancel) { static_cast<void>(cancel); }
 };
 
+/// Where answers go, as they are made; of the same thread.
 class Sink {
  public:
   virtual ~Sink() = default;

@@ -11,6 +11,7 @@
 
 namespace sluice::io {
 
+/// What is read or written.
 struct ProbeRequest {
   int64_t bytes = 0;  ///< from the file's beginning, or from `offset`
   int64_t request_bytes = 1 << 20;
@@ -21,6 +22,7 @@ struct ProbeRequest {
   std::stop_token cancel;
 };
 
+/// What came of it.
 struct ProbeResult {
   int64_t bytes = 0;  ///< moved
   double seconds = 0;

@@ -15,6 +15,7 @@
 
 namespace sluice::io {
 
+/// What goes wrong, and when.
 struct FaultPlan {
   std::optional<int64_t>
       failing_read;    // number of the read() call (from 0) that fails and reads nothing

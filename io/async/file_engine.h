@@ -43,6 +43,7 @@ struct Extent {
 /// the engine.
 using Completion = std::function<void(std::exception_ptr error)>;
 
+/// What an engine has done since it was made.
 struct EngineCounters {
   int64_t read_bytes = 0;
   int64_t written_bytes = 0;
@@ -52,8 +53,10 @@ struct EngineCounters {
   int64_t max_bytes_in_flight = 0;  // reads and writes together
 };
 
+/// Which of the system's ways is taken.
 enum class IoMode { kAuto, kUring, kPread };
 
+/// How files are read and written.
 struct FileEngineOptions {
   IoMode mode = IoMode::kAuto;
   /// Largest request; a multiple of kDirectAlignment, at most 256 MiB. 0: what reads fastest, 1 MiB
@@ -130,6 +133,7 @@ class FileEngine {
 /// is refused.
 std::unique_ptr<FileEngine> make_file_engine(const FileEngineOptions& options);
 
+/// A range of a file.
 struct Window {
   int64_t offset = 0;
   int64_t bytes = 0;

@@ -22,6 +22,7 @@
 
 namespace sluice::io {
 
+/// Which way bytes go.
 enum class Direction { kRead = 0, kWrite = 1 };
 
 /// A file of an engine; alive as long as a group of it.

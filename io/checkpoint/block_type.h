@@ -21,6 +21,7 @@ enum class BlockType : uint8_t {
   kQ6_K
 };
 
+/// How a type's blocks lie.
 struct BlockLayout {
   std::string_view name;   ///< "q4_0"
   uint32_t gguf_type = 0;  ///< as files number it

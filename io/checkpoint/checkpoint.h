@@ -17,11 +17,13 @@
 
 namespace sluice::io {
 
+/// One file of a checkpoint.
 struct CheckpointFile {
   std::filesystem::path path;
   int64_t bytes = 0;
 };
 
+/// What a checkpoint's files are.
 enum class CheckpointFormat { kSafetensors, kTorchBin, kPackedStore, kGguf, kGenerated };
 
 /// "safetensors", "PyTorch", "packed store", "GGUF", "generated".

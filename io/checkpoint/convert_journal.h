@@ -16,6 +16,7 @@ namespace sluice::io {
 
 constexpr std::string_view kJournalName = "sluice-store.journal";
 
+/// A file of the store that is complete.
 struct FinishedGroup {
   std::string name;
   std::string file;

@@ -11,6 +11,7 @@
 
 namespace sluice::io {
 
+/// What a file says before its tensors' data.
 struct GgufHeader {
   /// Key to value; arrays of one element type; strings as the file's bytes, UTF-8 or not.
   nlohmann::json metadata = nlohmann::json::object();

@@ -11,6 +11,7 @@
 
 namespace sluice::io {
 
+/// How large a file may be and become.
 struct JsonLimits {
   int64_t max_bytes = 256 << 20;
   int64_t max_values = 4'000'000;  // about 100 bytes of memory each at worst

@@ -45,6 +45,7 @@ struct PackedSmallFile {
 /// As the file is now. Errors: kFile.
 PackedSmallFile describe_small_file(const std::filesystem::path& path);
 
+/// What sluice-store.json says.
 struct PackedIndex {
   std::string source_name;      // folder or file that was converted
   std::string source_format;    // checkpoint_format_name of it
@@ -62,6 +63,7 @@ PackedIndex read_packed_index(const std::filesystem::path& folder);
 /// UTF-8.
 std::string format_packed_index(const PackedIndex& index);
 
+/// How much has been checked.
 struct VerifyProgress {
   int64_t done_bytes = 0;
   int64_t total_bytes = 0;

@@ -18,6 +18,7 @@ constexpr int64_t kMaxPickleBytes = 64 << 20;  // real checkpoints have under 10
 constexpr int64_t kMaxPickleNodes =
     4'000'000;  // values made, some 20 a tensor; under 100 bytes of memory each
 
+/// A tensor that the pickle describes.
 struct PickledTensor {
   std::string name;
   DType dtype = DType::kF32;

@@ -17,6 +17,7 @@ namespace sluice::io {
 
 using NodeId = uint32_t;
 
+/// What a value on the machine's stack is.
 enum class NodeKind : uint8_t {
   kNone,
   kBool,
@@ -31,6 +32,7 @@ enum class NodeKind : uint8_t {
   kOpaque,   // a harmless value that no tensor needs: floats, huge integers, torch.device, ...
 };
 
+/// Functions and classes that a checkpoint may name.
 enum class KnownName : uint8_t {
   kOrderedDict,
   kRebuildTensorV2,
@@ -43,6 +45,7 @@ enum class KnownName : uint8_t {
   kHarmless,  // calls give kOpaque
 };
 
+/// A value on the machine's stack.
 struct Node {
   NodeKind kind = NodeKind::kNone;
   KnownName name = KnownName::kHarmless;  // kGlobal

@@ -17,6 +17,7 @@
 
 namespace sluice::io {
 
+/// One range that is read at once.
 struct Piece {
   int32_t file_index = 0;
   int64_t offset = 0;

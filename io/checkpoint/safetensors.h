@@ -17,6 +17,7 @@ namespace sluice::io {
 constexpr int64_t kMaxSafetensorsHeader =
     100 << 20;  // as the official library; larger ones are taken for corruption
 
+/// What a file says before its tensors' data.
 struct SafetensorsHeader {
   std::vector<TensorEntry>
       tensors;  // ordered by offset; offsets from the start of the file; file_index is 0
@@ -34,6 +35,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, int64_t data_o
 /// Reads the header of a file. Errors: kFile; also for Git LFS pointers and empty files.
 SafetensorsHeader read_safetensors_header(const std::filesystem::path& path);
 
+/// A tensor as a header lists it.
 struct HeaderTensor {
   std::string name;
   DType dtype = DType::kF32;

@@ -12,6 +12,7 @@
 
 namespace sluice::io {
 
+/// A stored file of the archive.
 struct ZipRecord {
   std::string name;
   int64_t data_offset = 0;  // in the file; the local header's lengths are already skipped

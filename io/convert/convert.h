@@ -19,6 +19,7 @@
 
 namespace sluice::io {
 
+/// A tensor of the store and what it is made from.
 struct StoreTensor {
   std::string source_name;
   std::string store_name;
@@ -60,17 +61,20 @@ using PanelQuantiser =
     std::function<bool(const WeightFormat& format, const float* importance, const float* rows,
                        int64_t row_count, int64_t cols, std::byte* panel)>;
 
+/// What one file of the store holds.
 struct StoreGroup {
   std::string name;  // letters, digits, '-', '_' and '.': the file is <name>.safetensors
   std::vector<StoreTensor> tensors;  // laid out in this order
 };
 
+/// How much has been written.
 struct ConvertProgress {
   int64_t done_bytes = 0;   // written, finished groups of an earlier run included
   int64_t total_bytes = 0;  // of all weight files
   std::string_view group;   // being written
 };
 
+/// How a conversion is done.
 struct ConvertOptions {
   std::filesystem::path destination;  // made when missing
   bool overwrite =
@@ -90,6 +94,7 @@ struct ConvertOptions {
   std::vector<std::pair<std::string, std::string>> texts;  // file name and content, written instead
 };
 
+/// What a conversion has written.
 struct ConvertReport {
   int64_t total_bytes = 0;    // of all weight files
   int64_t written_bytes = 0;  // by this run

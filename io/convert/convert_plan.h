@@ -15,6 +15,7 @@
 
 namespace sluice::io {
 
+/// A tensor with its place in the store.
 struct PlannedTensor {
   TensorEntry source;             // in the source checkpoint
   TensorEntry target;             // in the group's file; offset is a multiple of kStoreAlignment
@@ -24,6 +25,7 @@ struct PlannedTensor {
   std::function<std::vector<std::byte>(const std::vector<std::vector<std::byte>>&)> make;
 };
 
+/// A file of the store, laid out.
 struct PlannedGroup {
   std::string name;
   std::string file;

@@ -17,6 +17,7 @@
 
 namespace sluice::io {
 
+/// A tensor that is to be written.
 struct NewTensor {
   std::string name;
   DType dtype = DType::kF32;
@@ -29,12 +30,14 @@ struct NewTensor {
 using TensorGenerator =
     std::function<void(size_t tensor_index, int64_t first_element, std::span<std::byte> to)>;
 
+/// How much has been written.
 struct WriteProgress {
   int64_t done_bytes = 0;
   int64_t total_bytes = 0;
   std::string_view file;
 };
 
+/// How a checkpoint is written.
 struct SafetensorsWriteOptions {
   int64_t max_shard_bytes =
       5'000'000'000;       // of tensor data; a larger tensor gets a shard of its own

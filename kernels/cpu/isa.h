@@ -9,6 +9,7 @@ namespace sluice::kernels {
 
 enum class Isa { kGeneric, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 
+/// "avx2", and back.
 std::string_view isa_name(Isa isa) noexcept;
 std::optional<Isa> parse_isa(std::string_view name) noexcept;
 /// The best that this CPU and system support.

@@ -49,6 +49,7 @@ struct QuantisedCall {
 /// Up to here linear_rows_bf16 is ahead of linear_panels_bf16 (docs/perf-notes.md, bf16 products).
 constexpr int64_t kBf16DotRows = 5;
 
+/// The kernels compiled for one instruction set.
 struct Variant {
   const char* name;
   int64_t lanes;      ///< floats of a vector

@@ -40,6 +40,7 @@ struct AttentionMerge {
   int32_t splits = 0;
 };
 
+/// What the host decides of one launch.
 struct AttentionPlan {
   std::vector<AttentionItem> items;  ///< whole tiles of rows first, then those of few rows
   int64_t tile_items = 0;            ///< of `items`, the former

@@ -17,6 +17,7 @@
 
 namespace sluice::cuda {
 
+/// What a GPU says of itself.
 struct DeviceProperties {
   std::string name;
   int compute_capability = 0;  ///< 75, 80, 86, 90 ...
@@ -64,6 +65,7 @@ class PinnedRange {
   std::unique_ptr<void, Unpin> memory_;
 };
 
+/// A stream with one owner.
 class OwnedStream {
  public:
   OwnedStream();

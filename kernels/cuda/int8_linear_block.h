@@ -10,6 +10,7 @@
 
 namespace sluice::cuda {
 
+/// What a launch is given.
 struct Int8LinearArguments {
   Int8Rows x;
   int m = 0;

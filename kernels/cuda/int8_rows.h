@@ -12,6 +12,7 @@
 
 namespace sluice::cuda {
 
+/// Of one group of a row.
 struct alignas(8) Int8Scale {
   float scale;       ///< x = scale * code
   float scaled_sum;  ///< scale times the sum of the group's codes: what the zero of W takes away

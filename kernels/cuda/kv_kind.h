@@ -7,6 +7,7 @@ namespace sluice::cuda {
 /// How K and V lie in their pages.
 enum class KvKind : uint8_t { kF16, kBF16, kInt8, kInt4 };
 
+/// Of pages of that format.
 inline KvKind kind_of(const KvFormat& format) {
   switch (format.encoding) {
     case KvEncoding::kInt8: return KvKind::kInt8;

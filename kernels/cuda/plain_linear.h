@@ -7,6 +7,7 @@
 
 namespace sluice::cuda {
 
+/// Type of x and w.
 enum class PlainType : uint8_t { kF32, kF16, kBF16, kE4M3, kInt8 };
 
 /// x [m, k] and w [n, k] row-major of `type`, row strides ldx and k; y [m, n] of f32 (i32 of

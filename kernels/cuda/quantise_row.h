@@ -23,6 +23,7 @@ SLUICE_DEVICE float block_larger_bits(float largest, float* scratch) {
   return largest;
 }
 
+/// Quantises rows that a block writes.
 class RowQuantiser {
  public:
   /// Columns that a warp takes at a time: a word of codes a lane.

@@ -31,6 +31,7 @@ SLUICE_DEVICE float nf4_value(int code) {
 template <Encoding kEncoding>
 constexpr int kColumnsOfWord = kEncoding == Encoding::kInt4 || kEncoding == Encoding::kNf4 ? 8 : 4;
 
+/// The codes of one word as values.
 template <Encoding kEncoding, bool kIsBF16>
 class Codes {
  public:

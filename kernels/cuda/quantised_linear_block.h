@@ -275,6 +275,7 @@ class QuantisedLinearBlock {
   float totals_[kTiles][4] = {};
 };
 
+/// A block of the product each (QuantisedLinearBlock), started by the next.
 template <Encoding kEncoding, bool kIsBF16, int kTiles, int kRun>
 SLUICE_KERNEL_OF_BLOCKS(kLinearThreads, kBlocksEach)
 quantised_linear_kernel(LinearArguments arguments) {
@@ -284,6 +285,7 @@ quantised_linear_kernel(LinearArguments arguments) {
   block.run();
 }
 
+/// Starts the kernel of one variant.
 template <Encoding kEncoding, bool kIsBF16, int kTiles, int kRun>
 void launch_linear(const LinearArguments& arguments, Grid grid, Stream stream) {
   launch("quantised_linear", quantised_linear_kernel<kEncoding, kIsBF16, kTiles, kRun>, grid,
@@ -374,6 +376,7 @@ dequantise_kernel(const std::byte* w, PanelShape shape, int n, int k, uint16_t* 
     if (col + i < k) to[i] = static_cast<uint16_t>(pairs[i / 2] >> (16 * (i % 2)));
 }
 
+/// Shared memory of a block of products with m rows of x.
 template <Encoding kEncoding>
 int64_t linear_shared_bytes(const PanelShape& shape, int64_t m) {
   int64_t bytes = 0;
@@ -383,6 +386,7 @@ int64_t linear_shared_bytes(const PanelShape& shape, int64_t m) {
   return bytes;
 }
 
+/// Starts the variant for the arguments' rows and group.
 template <Encoding kEncoding>
 void run_linear(const LinearArguments& arguments, Grid grid, Stream stream) {
   with_kernel<kEncoding>(arguments.panel, arguments.m, [&](auto tiles, auto run) {
@@ -393,6 +397,7 @@ void run_linear(const LinearArguments& arguments, Grid grid, Stream stream) {
   });
 }
 
+/// Rows [0, n) of panels to `type`, row stride ld elements.
 template <Encoding kEncoding>
 void run_dequantise(const std::byte* w, const PanelShape& shape, int64_t n, int64_t k, DType type,
                     uint16_t* out, int64_t ld, Stream stream) {

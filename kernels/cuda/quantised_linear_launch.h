@@ -24,6 +24,7 @@ struct PanelShape {
   int group_shift = 0;  ///< log2 of group_columns; 31 where one group is the row
 };
 
+/// Of rows of k columns.
 PanelShape panel_shape(const WeightFormat& format, int64_t k);
 
 /// Columns shared out so that, times the `blocks` that have the same columns, the last blocks of a
@@ -36,6 +37,7 @@ struct ColumnSplit {
 };
 ColumnSplit split_columns(int64_t columns, int64_t blocks, int64_t fit);
 
+/// What a launch is given.
 struct LinearArguments {
   Rows16 x;
   int m = 0;

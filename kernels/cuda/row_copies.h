@@ -6,6 +6,7 @@
 
 namespace sluice::cuda {
 
+/// Rows of f32, `stride` floats apart.
 struct RowsShape {
   int64_t rows = 0;
   int64_t cols = 0;

@@ -15,6 +15,7 @@ void add_inplace(float* y, const float* x, int64_t n, Stream stream);
 /// y += bias in every row.
 void add_bias(float* y, const float* bias, const RowsShape& shape, Stream stream);
 
+/// As kernels/elementwise.h names them.
 enum class RowActivation : uint8_t { kRelu, kGeluErf, kGeluTanh, kSilu };
 /// In place. Quantised copies only where can_quantise_slices().
 void activate(RowActivation activation, float* x, const RowsShape& shape, const RowCopies& copies,

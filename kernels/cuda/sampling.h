@@ -37,12 +37,14 @@ struct SamplingRow {
   double uniform = 0;  ///< [0, 1): where in the kept tokens' weights, by rising token
 };
 
+/// How choosing ended.
 enum class SampledState : uint32_t {
   kChosen,
   kUnusable,    ///< a logit is NaN or +inf, or all are -inf; or changes made one so
   kNothingLeft  ///< changes and mask leave no token
 };
 
+/// What a row gave.
 struct SampledRow {
   SampledState state = SampledState::kChosen;
   int32_t token = 0;
@@ -53,6 +55,7 @@ struct SampledRow {
   float logits[kMostAlternatives] = {};
 };
 
+/// What a launch is given.
 struct SamplingArguments {
   float* logits = nullptr;  ///< [.., vocab_size]; changed during the call only
   int32_t vocab_size = 0;
@@ -63,6 +66,7 @@ struct SamplingArguments {
   SampledRow* sampled = nullptr;    ///< [count]
 };
 
+/// Chooses a token for each of `count` rows.
 void sample(const SamplingArguments& arguments, int64_t count, Stream stream);
 
 }  // namespace sluice::cuda

@@ -10,6 +10,7 @@ namespace sluice::cuda {
 struct StreamTag;
 using Stream = StreamTag*;
 
+/// Blocks of a launch.
 struct Grid {
   int x = 1;
   int y = 1;
@@ -26,6 +27,8 @@ using Constant = std::integral_constant<decltype(kValue), kValue>;
 struct alignas(8) Words2 {
   uint32_t word[2];
 };
+
+/// 16 bytes that are loaded at once.
 struct alignas(16) Words4 {
   uint32_t word[4];
 };

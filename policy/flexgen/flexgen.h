@@ -10,6 +10,7 @@
 
 namespace sluice::policy::flexgen {
 
+/// A model as the published equations know it.
 struct Model {
   double layers = 0, hidden = 0, ffn = 0, heads = 0;
   double prompt = 0;  ///< s
@@ -29,6 +30,7 @@ struct Percent {
   double hd() const noexcept { return 1 - hg - hc; }
 };
 
+/// A policy as FlexGen's flags say it.
 struct Policy {
   double gpu_batch = 1;        ///< gbs
   double num_gpu_batches = 1;  ///< nb
@@ -45,6 +47,7 @@ struct Hardware {
 /// The constants that the public code ships for its T4 machine (GB = 2^30 bytes).
 Hardware code_t4() noexcept;
 
+/// Which of the published forms of the model.
 enum class Preset : uint8_t {
   kPaper,  ///< every phase as long as its slowest stream
   kCode    ///< as experimental/cost_model.py: disk and link one after the other, weights not hidden
@@ -55,6 +58,7 @@ struct Terms {
   double ctog = 0, gtoc = 0, dtoc = 0, ctod = 0, compute = 0;
 };
 
+/// What the equations give for a policy.
 struct Evaluation {
   Terms prefill, decode;       ///< per layer; decode at the mean context
   double prefill_seconds = 0;  ///< of all layers

@@ -6,6 +6,7 @@
 
 namespace sluice {
 
+/// What a plan of the library holds.
 struct Plan::Found {
   std::shared_ptr<const BoundModel> model;
   EngineOptions options;

@@ -10,6 +10,7 @@
 
 namespace sluice::app {
 
+/// How the GPU is used.
 struct GpuOptions {
   bool uses_graphs = true;  ///< as CudaBackend
   bool reads_disk = false;  ///< weights come from disk without host memory between

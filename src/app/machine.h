@@ -16,6 +16,7 @@
 
 namespace sluice::app {
 
+/// Whose profile a plan is made on.
 enum class ProfileSource : uint8_t {
   kAsNeeded,  ///< this machine's; one is measured only where there is something to decide
   kThis,      ///< this machine's
@@ -23,6 +24,7 @@ enum class ProfileSource : uint8_t {
   kNone       ///< no search: the budget is filled
 };
 
+/// What is known of the machine before it is looked at.
 struct MachineOptions {
   ProfileSource source = ProfileSource::kAsNeeded;
   policy::Profile profile;   ///< of kGiven

@@ -17,6 +17,7 @@ namespace sluice::app {
 /// Errors: kFile naming what is missing or has the wrong shape or element type.
 std::shared_ptr<const BoundModel> open_model(const std::filesystem::path& path);
 
+/// A plan with what is expected of it.
 struct FoundPlan {
   policy::Plan plan;
   std::optional<policy::Prediction> prediction;  ///< where there is a profile to expect by
@@ -25,6 +26,7 @@ struct FoundPlan {
   std::shared_ptr<KeptProfile> kept;  ///< of this machine, where it was used
 };
 
+/// What the search is held to.
 struct PlanWishes {
   policy::SearchConstraints constraints;
   /// Whole blocks in memory wherever they fit, whatever a search expects of smaller ones.

@@ -11,6 +11,7 @@
 
 namespace sluice::app {
 
+/// What is planned, as the report names it.
 struct PlanSubject {
   std::string model;
   std::string hardware;

@@ -16,6 +16,7 @@ struct ScoredSequence {
   int64_t first_target = 1;
 };
 
+/// How likely one given token was.
 struct TokenScore {
   size_t sequence = 0;
   int64_t row = 0;  ///< number of the token among all that are scored, sequence by sequence

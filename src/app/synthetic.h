@@ -13,6 +13,7 @@
 
 namespace sluice::app {
 
+/// How the weights are drawn and written.
 struct SyntheticOptions {
   DType dtype = DType::kBF16;
   uint64_t seed = 1;

@@ -32,6 +32,7 @@ class Error : public std::runtime_error {
   std::string mend_;
 };
 
+/// What SLUICE_ASSERT throws: kInternal, with file and line.
 [[noreturn]] void assertion_failed(const char* condition, const char* why, const char* file,
                                    int line);
 

@@ -13,6 +13,7 @@
 
 namespace sluice {
 
+/// What is there under a name.
 enum class PathKind { kMissing, kFile, kFolder, kOther };
 
 /// What is at `path`, links followed; a link to nothing is kMissing. Errors: kFile where the system

@@ -17,6 +17,7 @@
 
 namespace sluice {
 
+/// How an element of K or V is stored.
 enum class KvEncoding : uint8_t { kPlain, kInt8, kInt4 };
 
 struct KvFormat {

@@ -10,6 +10,7 @@
 
 namespace sluice {
 
+/// Where a page lies.
 enum class PageTier : uint8_t {
   kCompute,  ///< memory of what computes: the device's, or the host's without one
   kHost,     ///< host memory below a device
@@ -17,6 +18,7 @@ enum class PageTier : uint8_t {
   kSwap  ///< pages that nobody reads there, kept to be copied back; not of the pool
 };
 
+/// One page.
 struct PageRef {
   PageTier tier = PageTier::kCompute;
   int32_t slot = 0;  ///< in its tier, 0..pages-1
@@ -24,6 +26,7 @@ struct PageRef {
   bool operator==(const PageRef&) const = default;
 };
 
+/// Pages by tier.
 struct PageCounts {
   int64_t compute = 0;
   int64_t host = 0;

@@ -12,11 +12,13 @@ namespace sluice::chat {
 struct Expression;
 using ExpressionPtr = std::unique_ptr<Expression>;
 
+/// What a call is given, in order and by name.
 struct CallArguments {
   std::vector<ExpressionPtr> positional;
   std::vector<std::pair<std::string, ExpressionPtr>> named;
 };
 
+/// What an expression is, and which members of Expression it uses.
 enum class ExpressionKind : uint8_t {
   kLiteral,      ///< value
   kName,         ///< text
@@ -35,6 +37,7 @@ enum class ExpressionKind : uint8_t {
   kTest          ///< children [of]; text; arguments; is_negated
 };
 
+/// One expression with its parts.
 struct Expression {
   ExpressionKind kind;
   int line = 0;
@@ -50,6 +53,7 @@ struct Statement;
 using StatementPtr = std::unique_ptr<Statement>;
 using Statements = std::vector<StatementPtr>;
 
+/// What a statement is, and which members of Statement it uses.
 enum class StatementKind : uint8_t {
   kText,       ///< text
   kPrint,      ///< expression
@@ -65,6 +69,7 @@ enum class StatementKind : uint8_t {
   kContinue
 };
 
+/// One statement with its parts.
 struct Statement {
   StatementKind kind;
   int line = 0;

@@ -10,6 +10,7 @@
 
 namespace sluice::chat {
 
+/// A template as a model's files hold it.
 struct ChatTemplateSource {
   std::string text;
   std::string tools_text;  ///< the one for requests with tools, where the model has two; or empty

@@ -7,6 +7,7 @@
 
 namespace sluice::chat {
 
+/// What a token is.
 enum class TokenKind : uint8_t {
   kText,        ///< outside tags
   kOpenPrint,   ///< {{
@@ -21,6 +22,7 @@ enum class TokenKind : uint8_t {
   kEnd
 };
 
+/// A piece of a template with its line, from 1.
 struct Token {
   TokenKind kind = TokenKind::kEnd;
   std::string text;

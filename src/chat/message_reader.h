@@ -9,6 +9,7 @@
 
 namespace sluice::chat {
 
+/// A piece of an answer.
 struct MessagePart {
   enum class Kind : uint8_t {
     kText,
@@ -23,6 +24,7 @@ struct MessagePart {
   bool operator==(const MessagePart&) const = default;
 };
 
+/// What an answer may hold.
 struct MessageForm {
   const ToolFormat* calls = nullptr;  ///< null: there are none
   /// Where nothing but the call itself tells that it is one: calls of others are text. None: any.

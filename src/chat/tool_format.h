@@ -42,6 +42,7 @@ struct Tool {
   bool is_strict = false;             ///< arguments must match the schema
 };
 
+/// When a guide holds the answer to calls.
 enum class ToolGuideUse : uint8_t {
   kOffered,  ///< text, until a call begins
   kForced    ///< calls from the start: the prompt ends with the trigger

@@ -49,14 +49,19 @@ struct Arguments {
   /// By position or else by name; null when absent.
   const Value* get(size_t position, std::string_view name) const;
 };
+
+/// A function that templates may call.
 struct Callable {
   std::string name;
   std::function<Value(const Arguments&)> call;
 };
 
+/// What a name that means nothing is: it prints as nothing and is false.
 struct Undefined {
   std::string name;  ///< what was looked for
 };
+
+/// Python's None.
 struct None {};
 
 class Value {
@@ -127,6 +132,7 @@ int compare(const Value& a, const Value& b);
 /// Whether `container` holds `value`: part of a string, item of a list, key of a dictionary.
 bool contains(const Value& container, const Value& value);
 
+/// How tojson writes.
 struct JsonStyle {
   int indent = -1;  ///< -1: one line
   std::string item_separator = ", ";

@@ -32,6 +32,7 @@ class TaskRunner {
   virtual void transfer(const Task& task, std::function<void(std::exception_ptr)> done) = 0;
 };
 
+/// What a lane has done since the executor began.
 struct LaneStats {
   int64_t tasks = 0;
   int64_t bytes = 0;

@@ -7,6 +7,7 @@
 
 namespace sluice {
 
+/// One copy.
 struct RangeCopy {
   std::byte* to = nullptr;
   const std::byte* from = nullptr;

@@ -17,6 +17,7 @@
 
 namespace sluice {
 
+/// What an engine has done since it was made.
 struct EngineStats {
   double load_seconds = 0;
   int64_t loaded_bytes = 0;

@@ -9,6 +9,7 @@
 
 namespace sluice {
 
+/// What there is to place, and what was chosen on the way there.
 struct EngineInput {
   policy::PlanInput question;  ///< refers to the model; holds the options' backend
   policy::Policy start;        ///< the options' policy, or what they say of one

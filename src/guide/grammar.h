@@ -12,6 +12,7 @@ namespace sluice::guide {
 class Expr;
 using ExprPtr = std::shared_ptr<const Expr>;
 
+/// One node of an expression; immutable, shared by whoever refers to it.
 class Expr {
  public:
   enum class Kind : uint8_t { kRange, kSequence, kEither, kRepeat, kRule };
@@ -22,6 +23,8 @@ class Expr {
   int32_t rule = 0;               ///< kRule
 };
 
+/// Expressions of each kind: a byte of a range, bytes, parts in order, one of several ways, so many
+/// repetitions (most -1: any number), nothing or once, what a rule describes.
 ExprPtr range(uint8_t low, uint8_t high);
 ExprPtr literal(std::string_view bytes);
 ExprPtr sequence(std::vector<ExprPtr> parts);

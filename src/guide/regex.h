@@ -9,6 +9,7 @@
 
 namespace sluice::guide {
 
+/// Which part of the text an expression describes.
 enum class Anchoring : uint8_t {
   kWhole,  ///< the text is what the expression describes
   kSearch  ///< the text contains it, unless ^ and $ say otherwise (JSON schema's pattern)

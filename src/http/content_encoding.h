@@ -11,6 +11,7 @@ namespace sluice::http {
 /// Whether decode_body() knows the encoding: none, identity, gzip, x-gzip, deflate.
 bool is_known_encoding(std::string_view encoding) noexcept;
 
+/// How decoding ended.
 enum class DecodeOutcome {
   kDone,
   kTooLarge,  ///< more than `most_bytes` would come out

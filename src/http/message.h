@@ -16,6 +16,7 @@ namespace sluice::http {
 using Clock = std::chrono::steady_clock;
 using Fields = std::vector<std::pair<std::string, std::string>>;
 
+/// A request, read whole.
 struct Request {
   std::string method;  ///< "GET"; routes are told HEAD as GET
   std::string path;    ///< decoded, without the query
@@ -32,6 +33,7 @@ struct Request {
 
 class LiveAnswer;
 
+/// What a route answers with.
 struct Response {
   int status = 200;
   Fields headers;

@@ -7,6 +7,7 @@
 
 namespace sluice::http {
 
+/// One field or file of a form.
 struct FormPart {
   std::string name;
   std::string filename;      ///< as sent; may be empty

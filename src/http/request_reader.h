@@ -10,6 +10,7 @@
 
 namespace sluice::http {
 
+/// How much of a request is read; more is refused.
 struct ReaderLimits {
   int64_t head_bytes = 16 << 10;  ///< of the head; of a chunk's size and of trailers as well
   int64_t body_bytes = 32 << 20;

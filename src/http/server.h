@@ -15,6 +15,7 @@
 
 namespace sluice::http {
 
+/// Where a server listens and what it bears.
 struct ServerOptions {
   std::string host = "127.0.0.1";
   int port = 8000;  ///< 0: any that is free

@@ -25,6 +25,7 @@ constexpr const char* kTooMany = "too many connections; try again later";
 
 class Connection;
 
+/// What a server's connections share.
 struct Server::Impl {
   Impl(Router routes, ServerOptions chosen);
 

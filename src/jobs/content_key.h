@@ -30,6 +30,7 @@ ContentKey hash_parts(std::span<const std::string> parts) noexcept;
 
 }  // namespace sluice::jobs
 
+/// Keys are hashes already.
 template <>
 struct std::hash<sluice::jobs::ContentKey> {
   size_t operator()(const sluice::jobs::ContentKey& key) const noexcept {

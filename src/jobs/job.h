@@ -14,6 +14,7 @@
 
 namespace sluice::jobs {
 
+/// How long an input is.
 struct InputCount {
   int64_t lines = 0;     // all
   int64_t requests = 0;  // that are not blank
@@ -22,6 +23,7 @@ struct InputCount {
 /// Reads `input` to its end. Errors: kFile when reading breaks off.
 InputCount count_requests(std::istream& input, const std::string& name);
 
+/// Reads requests line by line; not thread safe.
 class JobReader {
  public:
   /// `input` must outlive the reader; `name` is what messages call it. `results` may be null:

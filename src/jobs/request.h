@@ -30,6 +30,7 @@ struct Request {
   std::string key;  // 32 hex digits: hash of custom_id, prompt and params; what resuming compares
 };
 
+/// Why a line is no request.
 struct RequestError {
   std::string custom_id;    // empty when it could not be read
   int64_t line_number = 0;  // from 1

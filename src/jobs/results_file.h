@@ -25,6 +25,7 @@ struct TokenText {
   std::vector<std::pair<std::string, float>> top;  // likeliest first
 };
 
+/// One sample of an answer.
 struct Completion {
   std::string text;
   std::string finish_reason;  // "stop", "length" or "tool_calls"
@@ -34,6 +35,7 @@ struct Completion {
   std::string message;  // of a chat: the whole message as JSON; empty: it is the text
 };
 
+/// What a results file holds of a request.
 enum class Progress {
   kNew,
   kFinished,     // the file holds this request's record
@@ -95,6 +97,7 @@ class ResultsFile {
       answer_keys_;  // hash of custom_id -> key of its answer
 };
 
+/// Records of both kinds.
 struct SplitCounts {
   int64_t answers = 0, errors = 0;
 };

@@ -10,6 +10,7 @@
 
 namespace sluice {
 
+/// A norm with its weights' roles.
 struct NormSpec {
   NormKind kind = NormKind::kRms;
   std::string_view gain;  ///< roles of vectors; bias only for kLayer

@@ -10,7 +10,9 @@
 
 namespace sluice {
 
+/// RMSNorm (arXiv:1910.07467) or LayerNorm (arXiv:1607.06450).
 enum class NormKind : uint8_t { kRms, kLayer };
+/// A function of each value.
 enum class Activation : uint8_t { kRelu, kGelu, kGeluTanh, kSilu };
 
 /// Columns [begin, begin + cols) of a slot's rows.
@@ -30,6 +32,7 @@ bool covers(const View& outer, const View& inner) noexcept;
 /// wrote them, or a product before.
 enum class InputCopy : uint8_t { kMake, kByWriter, kByProduct };
 
+/// One operator; which members count depends on its kind.
 struct Operator {
   enum class Kind : uint8_t {
     kGatherTokens,       ///< out = rows of the table `weight` by token id

@@ -12,6 +12,7 @@ struct OperatorCost {
                          ///< a table
   double weight_bytes = 0;  ///< of matrices and vectors as they are stored
 };
+/// Of one operator of that sublayer.
 OperatorCost operator_cost(const Operator& op, const SublayerShape& sublayer,
                            const ModelShape& model);
 

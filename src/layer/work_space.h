@@ -20,6 +20,7 @@ struct SlotLife {
     return first <= other.last && other.first <= last;
   }
 };
+/// [slot], from its first writer to its last reader.
 std::vector<SlotLife> slot_lives(const LayerProgram& program);
 /// The widest sum of slots that live at one operator, each as wide as its place: no placing needs
 /// less.

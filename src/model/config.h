@@ -11,6 +11,7 @@
 
 namespace sluice {
 
+/// A parsed config.json, asked key by key; errors name file and key.
 class ModelConfig {
  public:
   /// Parses `json_text`; `origin` (a path) appears in errors. Errors: kFile when it is not a JSON

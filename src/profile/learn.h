@@ -18,6 +18,7 @@ namespace sluice {
 /// No rate changes by more in one go: beyond that something else was wrong.
 constexpr double kMostChange = 4;
 
+/// What a lane has moved.
 struct LaneTransfers {
   int64_t tasks = 0;
   int64_t bytes = 0;
@@ -34,11 +35,13 @@ struct RunFindings {
   bool is_quiet = true;      ///< no other process had the cores
 };
 
+/// How far a run may correct a profile.
 enum class Trust : uint8_t {
   kByEvidence,  ///< as above
   kAll          ///< takes everything as found (--recalibrate)
 };
 
+/// A corrected profile and what changed most.
 struct Lesson {
   policy::Profile profile;
   double most_change = 1;  ///< the largest factor between a rate before and after, >= 1

@@ -11,6 +11,7 @@
 
 namespace sluice {
 
+/// What is measured, and how long.
 struct MeasureOptions {
   std::string offload_dir;  ///< folder of the disk to measure; empty: the temporary folder
   int threads = 0;          ///< 0: all the process may use

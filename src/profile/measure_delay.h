@@ -7,6 +7,7 @@
 
 namespace sluice {
 
+/// How much moving bytes holds products up.
 struct Delay {
   policy::Figure seconds_per_byte;  ///< moved, by which products end later
   policy::Figure moved_rate;        ///< bytes per second beside products

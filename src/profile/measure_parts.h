@@ -61,6 +61,7 @@ class DiskMeasurement {
   int64_t bytes_;        // of the file
   int64_t written_ = 0;  // of these, from its beginning
 };
+/// Bytes free for files in a folder.
 int64_t disk_space(const std::string& folder);
 
 }  // namespace sluice

@@ -33,6 +33,8 @@ enum class GuideKind : uint8_t {
   kChoice,      // one of `choices`
   kCalls        // calls of tools; `text` is what chat::tool_guide() wrote
 };
+
+/// What the output is held to.
 struct GuideSpec {
   GuideKind kind = GuideKind::kNone;
   std::string text;
@@ -41,6 +43,7 @@ struct GuideSpec {
   bool operator==(const GuideSpec&) const = default;
 };
 
+/// How tokens are chosen and when a sequence ends.
 struct SamplingParams {
   float temperature = 1.0F;         // [0, 100]; 0 = greedy
   int top_k = 0;                    // >= 0; 0 = off

@@ -6,6 +6,7 @@
 
 namespace sluice::sampling {
 
+/// The largest value of a row, NaN and +inf seen.
 struct Largest {
   float value;        // -inf for an empty row; meaningless when has_unusable
   bool has_unusable;  // some value is NaN or +inf

@@ -23,6 +23,7 @@ struct History {
   std::span<const uint64_t> allowed = {};
 };
 
+/// A token with the logarithm of its probability.
 struct TokenLogprob {
   int32_t token = 0;
   float logprob = 0;
@@ -30,6 +31,7 @@ struct TokenLogprob {
   bool operator==(const TokenLogprob&) const = default;
 };
 
+/// A chosen token.
 struct Choice {
   int32_t token = 0;
   float logprob = 0;  // log-softmax of the unmodified logits; NaN when params.logprobs is -1

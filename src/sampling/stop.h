@@ -10,6 +10,7 @@
 
 namespace sluice::sampling {
 
+/// Watches a text for stop strings as it grows.
 class StopMatcher {
  public:
   struct Outcome {

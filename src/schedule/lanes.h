@@ -70,10 +70,12 @@ struct LaneSpec {
   bool computes() const noexcept { return kind == Kind::kCompute; }
   bool touches(Place::Kind place) const noexcept { return from.kind == place || to.kind == place; }
 };
+/// Rows of a table.
 LaneSpec compute_lane(std::string name, Place at, LaneThread thread);
 LaneSpec transfer_lane(std::string name, Place from, Place to);
 
 using LaneTable = std::vector<LaneSpec>;
+/// As its table says.
 const std::string& lane_name(const LaneTable& machine, Lane lane);
 
 /// What the host is beside a device.

@@ -11,6 +11,7 @@
 
 namespace sluice {
 
+/// What passes and micro-batches may hold.
 struct PassLimits {
   int64_t micro_batch_sequences = 1;
   int64_t micro_batch_tokens = 1;
@@ -61,6 +62,7 @@ class PageMap {
   virtual LowerPages lower_pages(int64_t sequence, int64_t tokens) const = 0;
 };
 
+/// One micro-batch of a pass.
 struct MicroBatchCut {
   std::vector<TokenRun> runs;
   int64_t rows = 0;

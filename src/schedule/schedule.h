@@ -25,6 +25,7 @@ struct SchedulePart {
   bool from_disk = true;  ///< else from host memory (with a device)
 };
 
+/// What a column does, as far as the schedule knows.
 struct ScheduleSublayer {
   std::vector<SchedulePart> parts;  ///< weights that are loaded in every pass
   bool has_attention = false;
@@ -36,6 +37,7 @@ struct ScheduleSublayer {
   bool has_route() const noexcept { return !on_demand.empty(); }
 };
 
+/// A plan as far as the schedule knows it.
 struct ScheduleShape {
   std::vector<ScheduleSublayer> sublayers;  ///< in pass order
   /// The hops of what does not lie where it is computed. At most two, with a ring or slots at the
@@ -78,6 +80,7 @@ struct AwaitedRoute {
   int32_t micro_batch = 0;
 };
 
+/// Emits passes column by column; not thread safe.
 class ScheduleGenerator {
  public:
   explicit ScheduleGenerator(ScheduleShape shape);

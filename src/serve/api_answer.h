@@ -29,6 +29,7 @@ struct AnswerShape {
   std::vector<std::vector<int32_t>> prompt_ids;  ///< of each prompt
 };
 
+/// The samples of one call, collected and written as OpenAI's forms want them.
 class Answer {
  public:
   /// `tokenizer` outlives it.

@@ -34,12 +34,14 @@ struct ApiRequest {
   std::string guide_field;           ///< the one that asked for params.guide
 };
 
+/// A body of /v1/completions.
 struct CompletionRequest : ApiRequest {
   std::vector<std::variant<std::string, std::vector<int32_t>>> prompts;
   bool echoes = false;
   bool generates = true;  ///< max_tokens is not 0
 };
 
+/// A body of /v1/chat/completions.
 struct ChatRequest : ApiRequest {
   nlohmann::ordered_json messages;   ///< an array of objects with "role"
   nlohmann::ordered_json tools;      ///< as the template is shown them: null or an array

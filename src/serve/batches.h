@@ -20,6 +20,7 @@
 
 namespace sluice::serve {
 
+/// What batches are run with.
 struct BatchOptions {
   std::filesystem::path folder;
   std::string model_name;

@@ -12,6 +12,7 @@
 
 namespace sluice::serve {
 
+/// A file that a caller gave or a batch made.
 struct StoredFile {
   std::string id;  ///< "file-" and 32 hexadecimal digits
   std::string filename;

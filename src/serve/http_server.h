@@ -15,6 +15,7 @@
 
 namespace sluice::serve {
 
+/// Where the server listens and what it says of itself.
 struct HttpOptions {
   std::string host = "127.0.0.1";
   int port = 8000;      ///< 0: any that is free

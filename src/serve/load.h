@@ -13,6 +13,7 @@
 
 namespace sluice::serve {
 
+/// The server that is asked.
 struct LoadTarget {
   std::string host = "127.0.0.1";
   int port = 8000;
@@ -22,12 +23,14 @@ struct LoadTarget {
   double timeout_seconds = 600;
 };
 
+/// One request of a load.
 struct LoadRequest {
   double at_seconds = 0;  ///< arrival, from the start; open loop only
   std::vector<int32_t> prompt;
   int max_tokens = 16;
 };
 
+/// What came of one request.
 struct LoadRecord {
   bool is_answered = false;
   int status = 0;                             ///< of HTTP; 0: no answer at all

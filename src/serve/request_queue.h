@@ -9,6 +9,7 @@
 
 namespace sluice::serve {
 
+/// Who of those waiting comes first.
 enum class QueueOrder : uint8_t {
   kFirstCome,
   kPriority,  ///< the lowest GenerationRequest::priority, then the first to come

@@ -12,6 +12,7 @@
 
 namespace sluice {
 
+/// What a weight is to its sublayer.
 enum class WeightKind : uint8_t {
   kMatrix,  ///< [rows, cols] row-major, a linear layer y = x W^T; sharded by rows, resident or
             ///< streamed
@@ -35,6 +36,7 @@ struct FusedRows {
   int64_t tensor_rows = 0;
 };
 
+/// One weight of a sublayer: its sizes and where checkpoints have it.
 struct WeightShape {
   std::string role;  ///< the family's own word for it: "q", "q.bias", "gate"
   WeightKind kind = WeightKind::kMatrix;
@@ -56,6 +58,7 @@ struct WeightShape {
   FusedRows fused;
 };
 
+/// What a sublayer is.
 enum class SublayerKind : uint8_t { kEmbed, kAttention, kMlp, kHead };
 
 /// What rows pass through beside products and attention: norms, rotations, activations, additions.

@@ -9,6 +9,7 @@
 
 namespace sluice::text {
 
+/// A token that is found in the text before anything else.
 struct AddedToken {
   int32_t id = 0;
   std::string content;

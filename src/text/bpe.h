@@ -9,6 +9,7 @@
 
 namespace sluice::text {
 
+/// Hash of strings and views alike, so that a map is asked without a copy.
 struct StringHash {
   using is_transparent = void;
   size_t operator()(std::string_view text) const noexcept {
@@ -17,6 +18,7 @@ struct StringHash {
 };
 using Vocabulary = std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>>;
 
+/// In what one BPE differs from another.
 struct BpeOptions {
   bool byte_fallback = false;  ///< characters that are no token become <0xNN> tokens
   bool ignore_merges = false;  ///< a word that is a token as it stands is that token

@@ -10,6 +10,7 @@
 
 namespace sluice::text {
 
+/// The stages of a tokenizer.json.
 struct HfParts {
   Vocabulary vocabulary;
   std::vector<std::pair<std::string, std::string>> merges;

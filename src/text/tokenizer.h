@@ -13,6 +13,7 @@
 
 namespace sluice::text {
 
+/// Whether the tokens that begin and end a text are added.
 enum class AddSpecial {
   kNo,
   kYes

@@ -19,6 +19,7 @@
 
 namespace sluice {
 
+/// How many sequences run, how long they are, and what pages may be kept for.
 struct BatcherLimits {
   int64_t sequences = 1;  ///< that run together
   int64_t page_tokens = 1;

@@ -37,6 +37,7 @@ int64_t task_table_bytes(const DeviceNeed& need);
 int64_t device_workspace_bytes(const DeviceNeed& need);
 DeviceAreas split_device_workspace(const DeviceNeed& need, std::span<std::byte> workspace);
 
+/// Parts of the host memory that a GPU's runner copies through.
 struct StagingAreas {
   std::span<std::byte> gather;  ///< WeightStore::gather's
   std::span<std::byte> tables;  ///< what is sent to DeviceAreas::tables

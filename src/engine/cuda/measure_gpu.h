@@ -17,6 +17,7 @@ struct MatrixSize {
   bool operator==(const MatrixSize&) const = default;
 };
 
+/// Sizes of what is measured.
 struct MeasureGpuOptions {
   int64_t link_bytes = int64_t{64} << 20;   ///< of a copy over the link; twice as much is pinned
   int64_t copy_bytes = int64_t{256} << 20;  ///< of a copy on the device

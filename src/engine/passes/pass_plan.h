@@ -43,6 +43,7 @@ struct StagedPage {
   bool is_changed = false;   ///< gets new tokens: write it
 };
 
+/// Rows that are computed together, [rows] those of all chunks one after another.
 struct MicroBatch {
   std::vector<Chunk> chunks;
   std::vector<StagedPage> staged;

@@ -19,6 +19,7 @@
 
 namespace sluice {
 
+/// A prompt and how it is to be continued.
 struct GenerationRequest {
   uint64_t id = 0;  ///< the caller's; given back with every event
   std::vector<int32_t> prompt;
@@ -29,6 +30,7 @@ struct GenerationRequest {
   std::shared_ptr<guide::Guide> guide;  ///< of params.guide (GuideMaker); null: none is asked for
 };
 
+/// Why a sequence ended.
 enum class FinishReason : uint8_t {
   kStop,       ///< end-of-text or a stop token; or the sink said so (a stop string)
   kLength,     ///< max_tokens, or the context is full

@@ -38,12 +38,14 @@ struct MatrixView {
   std::vector<StreamedRows> streamed;
 };
 
+/// How much of the resident weights is there.
 struct LoadProgress {
   int64_t done_bytes = 0;
   int64_t total_bytes = 0;
   double seconds = 0;
 };
 
+/// Who reads the checkpoint's files; they outlive the store.
 struct WeightReaders {
   io::FileEngine& engine;
   io::FileEngine& gather;            ///< single table rows, beside the streaming

@@ -7,6 +7,7 @@
 
 namespace sluice {
 
+/// Weights by role, sizes and names in checkpoints.
 WeightShape matrix(std::string role, int64_t rows, int64_t cols, std::vector<std::string> names);
 WeightShape vector(std::string role, int64_t size, std::vector<std::string> names);
 WeightShape table(std::string role, int64_t rows, int64_t cols, std::vector<std::string> names);

@@ -25,6 +25,7 @@ struct DecoderKind {
   int bos, eos;
 };
 
+/// A config.json of these sizes.
 nlohmann::ordered_json decoder_config(const DecoderSizes& sizes, const DecoderKind& kind);
 /// The table's models, in its order.
 std::vector<KnownModel> decoder_presets(std::span<const DecoderSizes> table,

@@ -9,6 +9,7 @@
 
 namespace sluice {
 
+/// In what one such family differs from another.
 struct DecoderTraits {
   std::string family;  ///< config.json's model_type
   bool has_qkv_bias = false;

@@ -6,6 +6,7 @@
 
 namespace sluice {
 
+/// What a GGUF file's architecture is called in config.json.
 struct GgufDecoderKind {
   const char* architecture;  ///< config.json's: "LlamaForCausalLM"
   const char* model_type;

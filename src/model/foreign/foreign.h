@@ -31,6 +31,7 @@ class ForeignDecoder {
   virtual bool codes(int64_t row, int64_t group, uint8_t* codes, float& scale, float& zero) const;
 };
 
+/// A matrix of another tool, and how its values come out.
 struct ForeignMatrix {
   WeightFormat format;  ///< what it becomes where nothing else is asked; plain or quantised
   int64_t rows = 0, cols = 0;
@@ -38,6 +39,7 @@ struct ForeignMatrix {
   std::function<std::unique_ptr<ForeignDecoder>(const ForeignBytes&)> decoder;
 };
 
+/// Which tensors hold which matrices, of one tool's format.
 class ForeignWeights {
  public:
   virtual ~ForeignWeights() = default;
