@@ -3,7 +3,7 @@
 // run under the sanitizers.
 #include <array>
 
-#include "files.h"
+#include "tests/io/checkpoint/files.h"
 
 namespace sluice::io {
 namespace {

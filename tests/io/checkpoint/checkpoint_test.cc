@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "expected_tensors.h"
-#include "files.h"
+#include "tests/io/checkpoint/expected_tensors.h"
+#include "tests/io/checkpoint/files.h"
 
 namespace sluice::io {
 namespace {

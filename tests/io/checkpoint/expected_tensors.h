@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "files.h"
+#include "tests/io/checkpoint/files.h"
 
 namespace sluice::io {
 

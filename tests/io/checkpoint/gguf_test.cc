@@ -1,6 +1,6 @@
 #include "io/checkpoint/gguf.h"
 
-#include "files.h"
+#include "tests/io/checkpoint/files.h"
 
 namespace sluice::io {
 namespace {

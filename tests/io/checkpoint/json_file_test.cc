@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "files.h"
 #include "src/base/files.h"
+#include "tests/io/checkpoint/files.h"
 
 namespace sluice::io {
 namespace {

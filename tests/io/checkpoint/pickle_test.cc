@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "files.h"
+#include "tests/io/checkpoint/files.h"
 
 namespace sluice::io {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <random>
 
-#include "files.h"
 #include "io/checkpoint/store_checksum.h"
+#include "tests/io/checkpoint/files.h"
 
 namespace sluice::io {
 namespace {

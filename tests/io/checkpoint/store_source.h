@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "files.h"
 #include "io/checkpoint/element_conversion.h"
 #include "io/checkpoint/packed_store.h"
 #include "io/convert/convert.h"
 #include "io/convert/safetensors_writer.h"
+#include "tests/io/checkpoint/files.h"
 
 namespace sluice::io {
 

@@ -1,4 +1,4 @@
-#include "expected_tensors.h"
+#include "tests/io/checkpoint/expected_tensors.h"
 
 namespace sluice::io {
 namespace {

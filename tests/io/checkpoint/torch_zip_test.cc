@@ -1,7 +1,7 @@
 #include "io/checkpoint/torch_zip.h"
 
-#include "files.h"
-#include "zip_archive.h"
+#include "tests/io/checkpoint/files.h"
+#include "tests/io/checkpoint/zip_archive.h"
 
 namespace sluice::io {
 namespace {

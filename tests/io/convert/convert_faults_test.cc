@@ -13,7 +13,7 @@
 #include "io/checkpoint/convert_journal.h"
 #include "io/files/durable_file.h"
 #include "src/base/bytes.h"
-#include "store_source.h"
+#include "tests/io/checkpoint/store_source.h"
 
 namespace sluice::io {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "io/checkpoint/convert_journal.h"
 #include "io/files/folder_lock.h"
-#include "store_source.h"
+#include "tests/io/checkpoint/store_source.h"
 
 namespace sluice::io {
 namespace {

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <nlohmann/json.hpp>
 
-#include "files.h"
+#include "tests/io/checkpoint/files.h"
 
 namespace sluice::io {
 namespace {

@@ -4,9 +4,9 @@
 #include <mutex>
 #include <set>
 
-#include "files.h"
 #include "io/checkpoint/parallel_ranges.h"
 #include "io/files/durable_file.h"
+#include "tests/io/checkpoint/files.h"
 
 namespace sluice::io {
 namespace {
