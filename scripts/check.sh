@@ -9,6 +9,7 @@ fail() { echo "check: $*"; status=1; }
 python3 scripts/check_layers.py || status=1
 python3 scripts/check_style.py || status=1
 python3 scripts/check_headers.py || status=1
+python3 scripts/check_kernel_headers.py || status=1
 python3 scripts/expected_share.py --check || status=1
 
 mapfile -t code < <(find src policy io kernels tools tests benchmarks \( -name '*.cc' -o -name '*.h' -o -name '*.cu' \) | sort)

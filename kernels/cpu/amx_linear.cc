@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/isa/transpose16.h"
+
 namespace sluice::kernels {
 
 namespace {
-#include "kernels/cpu/transpose16.inc"
-
 constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileDepth = 32;  // bf16 elements of a tile row
 

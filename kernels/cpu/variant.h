@@ -1,7 +1,8 @@
 #pragma once
 // One set of inner loops per instruction set. Each cpu/variant_*.cc is compiled with its own flags
-// and includes the bodies (*.inc); nothing else is compiled with such flags. Callers split work
-// over threads and pick the set.
+// and includes the primitives of its set (cpu/isa/) and the bodies (cpu/generic/ and what that set
+// alone has); nothing else is compiled with such flags. Callers split work over threads and pick
+// the set.
 #include <cstddef>
 #include <cstdint>
 

@@ -1,17 +1,9 @@
-// The inner loops for avx512; compiled with its own flags (kernels/CMakeLists.txt).
-#include <immintrin.h>
-
-#include "kernels/cpu/variant.h"
-#include "kernels/quantised_layout.h"
+// The inner loops for AVX-512; compiled with its own flags (kernels/CMakeLists.txt).
+#include "kernels/cpu/isa/avx512.h"
+#include "kernels/cpu/generic/make_variant.h"
 
 namespace sluice::kernels {
 
-namespace {
-constexpr int kLanes = 16;
-#define SLUICE_F16C 16
-#include "kernels/cpu/variant_bodies.inc"
-}  // namespace
-
-constinit const Variant kVariantAvx512 = make_variant("avx512");
+constinit const Variant kVariantAvx512 = make_variant<void>("avx512");
 
 }  // namespace sluice::kernels

@@ -1,14 +1,8 @@
-// The inner loops for generic; compiled with its own flags (kernels/CMakeLists.txt).
-#include "kernels/cpu/variant.h"
-#include "kernels/quantised_layout.h"
+// The inner loops in plain C++, for any processor.
+#include "kernels/cpu/generic/make_variant.h"
 
 namespace sluice::kernels {
 
-namespace {
-constexpr int kLanes = 8;
-#include "kernels/cpu/variant_bodies.inc"
-}  // namespace
-
-constinit const Variant kVariantGeneric = make_variant("generic");
+constinit const Variant kVariantGeneric = make_variant<void>("generic");
 
 }  // namespace sluice::kernels

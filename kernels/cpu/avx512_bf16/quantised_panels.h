@@ -1,6 +1,13 @@
-// Products of many rows of bf16 x with quantised matrices: codes of 32 rows of w are decoded once for all tiles of x, which are
-// arranged as for plain bf16 products. Bound by multiply-adds. Included after quantised_linear_body.inc. (int8 x gains nothing:
-// its codes are decoded in an instruction or none.)
+#pragma once
+// Products of many rows of bf16 x with quantised matrices: codes of 32 rows of w are decoded once
+// for all tiles of x, which are arranged as for plain bf16 products. Bound by multiply-adds. (int8
+// x gains nothing: its codes are decoded in an instruction or none.)
+#include "kernels/cpu/isa/avx512_bf16.h"
+#include "kernels/cpu/avx512_bf16/linear.h"
+#include "kernels/cpu/avx512_bf16/quantised_linear.h"
+
+namespace sluice::kernels {
+namespace {
 
 constexpr int64_t kChunkColumns = 1024;  // decoded at a time
 constexpr int64_t kChunkGroups = kChunkColumns / 32;
@@ -15,8 +22,9 @@ struct CodeChunk {
   VecF scale[2][kChunkGroups], scaled_zero[2][kChunkGroups];
 };
 
-// What the next chunk will read of each unit. For every kFetchPairs that are multiplied, those of its lines with the same pairs
-// are fetched whose numbers, counted over both units, are in [begin, end).
+// What the next chunk will read of each unit. For every kFetchPairs that are multiplied, those of
+// its lines with the same pairs are fetched whose numbers, counted over both units, are in [begin,
+// end).
 struct NextCodes {
   const std::byte* unit[2];
   int64_t line_pairs;  // that a line holds
@@ -30,7 +38,8 @@ struct TileSums {
 };
 
 template <Encoding kEncoding, int M>
-void codes_tile(const __m512i* x, const CodeChunk& chunk, const TileSums& of_x, const NextCodes& next, const TileOutput& out) {
+void codes_tile(const __m512i* x, const CodeChunk& chunk, const TileSums& of_x,
+                const NextCodes& next, const TileOutput& out) {
   VecF totals[2][M];
   const auto begin_total = [&](int m, int column, __mmask16 mask) {
     if (out.adds) return (VecF)_mm512_maskz_loadu_ps(mask, out.y + m * out.ldy + column);
@@ -66,8 +75,10 @@ void codes_tile(const __m512i* x, const CodeChunk& chunk, const TileSums& of_x, 
 #pragma GCC unroll 12
     for (int m = 0; m < M; ++m) {
       const float sum = of_x.sums[m * of_x.groups + group];
-      totals[0][m] = add_group<Bf16Step, kEncoding>(totals[0][m], (VecF)low[m], first, chunk.scaled_zero[0][group], 1, sum);
-      totals[1][m] = add_group<Bf16Step, kEncoding>(totals[1][m], (VecF)high[m], second, chunk.scaled_zero[1][group], 1, sum);
+      totals[0][m] = add_group<Bf16Step, kEncoding>(totals[0][m], (VecF)low[m], first,
+                                                    chunk.scaled_zero[0][group], 1, sum);
+      totals[1][m] = add_group<Bf16Step, kEncoding>(totals[1][m], (VecF)high[m], second,
+                                                    chunk.scaled_zero[1][group], 1, sum);
     }
   }
   for (int m = 0; m < M; ++m) {
@@ -78,20 +89,23 @@ void codes_tile(const __m512i* x, const CodeChunk& chunk, const TileSums& of_x, 
 
 // codes_tile<count>.
 template <Encoding kEncoding, int M = kTile>
-inline void codes_tile_of(int64_t count, const __m512i* x, const CodeChunk& chunk, const TileSums& of_x, const NextCodes& next,
-                          const TileOutput& out) {
+inline void codes_tile_of(int64_t count, const __m512i* x, const CodeChunk& chunk,
+                          const TileSums& of_x, const NextCodes& next, const TileOutput& out) {
   if (count == M) return codes_tile<kEncoding, M>(x, chunk, of_x, next, out);
   if constexpr (M > 1) codes_tile_of<kEncoding, M - 1>(count, x, chunk, of_x, next, out);
 }
 
-// Decodes columns [begin, begin + groups * columns) of two units, whole groups or (groups: 1) a part of one.
+// Decodes columns [begin, begin + groups * columns) of two units, whole groups or (groups: 1) a
+// part of one.
 template <Encoding kEncoding>
-void decode_chunk(const QuantisedCall& call, const std::byte* const (&unit)[2], int64_t begin, int64_t columns, CodeChunk& chunk) {
+void decode_chunk(const QuantisedCall& call, const std::byte* const (&unit)[2], int64_t begin,
+                  int64_t columns, CodeChunk& chunk) {
   const Decoder<Bf16Step, kEncoding> decode;
   constexpr int kVectors = Decoder<Bf16Step, kEncoding>::kVectors;
   const int64_t group_columns = call.format.group_columns(call.k);
   const int64_t group_bytes = call.format.group_code_bytes(call.k) + kQuantLine;
-  const int64_t group = begin / group_columns, first_line = (begin - group * group_columns) / kLineColumns<kEncoding>;
+  const int64_t group = begin / group_columns,
+                first_line = (begin - group * group_columns) / kLineColumns<kEncoding>;
   chunk.pairs = columns / 2;
   for (int u = 0; u < 2; ++u)
     for (int64_t g = 0; g < chunk.groups; ++g) {
@@ -111,7 +125,8 @@ template <Encoding kEncoding>
 void many_rows(const QuantisedCall& call, int64_t row_begin, int64_t row_end) {
   alignas(64) CodeChunk chunk;
   constexpr int64_t kLinePairs = kLineColumns<kEncoding> / 2;
-  const int64_t columns = call.format.group_columns(call.k), padded = call.format.padded_columns(call.k);
+  const int64_t columns = call.format.group_columns(call.k),
+                padded = call.format.padded_columns(call.k);
   const int64_t groups = call.format.groups(call.k), panel_bytes = call.format.panel_bytes(call.k);
   const int64_t tiles = tile_count(call.m, kTile);
   for (int64_t row = row_begin; row < row_end; row += 2 * kLanes) {
@@ -126,17 +141,25 @@ void many_rows(const QuantisedCall& call, int64_t row_begin, int64_t row_end) {
       count = chunk.groups * part;
       const bool ends_rows = begin + count == padded;
       const bool has_next = !ends_rows || row + 2 * kLanes < row_end;
-      const int64_t line = (begin + count) / columns * (columns / 2 / kLinePairs + 1) + (begin + count) % columns / 2 / kLinePairs;
+      const int64_t line = (begin + count) / columns * (columns / 2 / kLinePairs + 1) +
+                           (begin + count) % columns / 2 / kLinePairs;
       const int64_t ahead = ends_rows ? 2 * panel_bytes : line * kQuantLine;
       const int64_t lines = has_next ? 2 * kFetchPairs / kLinePairs : 0;
       for (int64_t tile = 0; tile < tiles; ++tile) {
         const int64_t at = tile_begin(call.m, kTile, tile);
-        const auto* x = reinterpret_cast<const __m512i*>(call.tiles + tile * pair_tile_bytes(padded)) + begin / 2;
+        const auto* x =
+            reinterpret_cast<const __m512i*>(call.tiles + tile * pair_tile_bytes(padded)) +
+            begin / 2;
         codes_tile_of<kEncoding>(
-            tile_begin(call.m, kTile, tile + 1) - at, x, chunk, {call.sums + at * groups + group, groups},
-            {{unit[0] + ahead, unit[1] + ahead}, kLinePairs, lines * tile / tiles, lines * (tile + 1) / tiles},
-            {call.y + at * call.ldy + row, call.ldy, call.bias ? call.bias + row : nullptr, begin > 0,
-             static_cast<__mmask16>((1u << first) - 1), static_cast<__mmask16>((1u << (rows - first)) - 1)});
+            tile_begin(call.m, kTile, tile + 1) - at, x, chunk,
+            {call.sums + at * groups + group, groups},
+            {{unit[0] + ahead, unit[1] + ahead},
+             kLinePairs,
+             lines * tile / tiles,
+             lines * (tile + 1) / tiles},
+            {call.y + at * call.ldy + row, call.ldy, call.bias ? call.bias + row : nullptr,
+             begin > 0, static_cast<__mmask16>((1u << first) - 1),
+             static_cast<__mmask16>((1u << (rows - first)) - 1)});
       }
     }
   }
@@ -150,3 +173,6 @@ void quantised_panels_bf16(const QuantisedCall& call, int64_t row_begin, int64_t
     default: return many_rows<Encoding::kFp8>(call, row_begin, row_end);
   }
 }
+
+}  // namespace
+}  // namespace sluice::kernels

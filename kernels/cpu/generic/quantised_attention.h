@@ -1,28 +1,28 @@
-// K and V in 8 or 4 bits, turned as src/base/kv_format.h says: a 32-bit lane holds four elements of one position of K, or one
-// element of four positions of V. Few rows: codes are widened in registers, a group's scale is applied to the sum over it (K) or
-// to the weights (V), minima to sums of the queries or weights. Many rows: each chunk is widened into the cache first. Included
-// inside attention_body.inc, after the tiles of plain KV.
+#pragma once
+// Attention to K and V in 8 or 4 bits, turned as src/base/kv_format.h says: a 32-bit lane holds
+// four elements of one position of K, or one element of four positions of V. Few rows: codes are
+// widened in registers, a group's scale is applied to the sum over it (K) or to the weights (V),
+// minima to sums of the queries or weights. Many rows: each chunk is widened into the cache first.
+#include "kernels/cpu/generic/plain_attention.h"
 
-// Which elements the bytes of a row of codes hold, kHalves of each, and a byte of every lane as f32.
+namespace sluice::kernels {
+namespace {
+
+// Which elements the bytes of a row of codes hold, kHalves of each, and a byte of every lane as
+// f32.
 struct Codes8 {
   static constexpr int kHalves = 1;
   static int64_t bytes(int dim) { return dim; }
   static int element(int byte, int) { return byte; }
-  static VecF at(VecU words, int byte, int) { return __builtin_convertvector((VecI)(words >> (8 * byte) & 255u), VecF); }
+  static VecF at(VecU words, int byte, int) {
+    return __builtin_convertvector((VecI)(words >> (8 * byte) & 255u), VecF);
+  }
 };
 struct Codes4 {
   static constexpr int kHalves = 2;
   static int64_t bytes(int dim) { return (dim + 31) / 32 * 16; }
   static int element(int byte, int half) { return byte / 16 * 32 + half * 16 + byte % 16; }
-  static VecF at(VecU words, int byte, int half) {
-    const VecU codes = words >> (8 * byte + 4 * half);
-#if defined(SLUICE_F16C) && SLUICE_F16C == 16
-    const __m512 values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    return (VecF)_mm512_permutexvar_ps((__m512i)codes, values);  // takes the low 4 bits
-#else
-    return __builtin_convertvector((VecI)(codes & 15u), VecF);
-#endif
-  }
+  static VecF at(VecU words, int byte, int half) { return nibbles(words >> (8 * byte + 4 * half)); }
 };
 inline VecU load_words(const char* p) {
   VecU words;
@@ -34,7 +34,8 @@ inline VecU load_words(const char* p) {
 struct GroupScales {
   VecF scale, minimum;
 };
-inline GroupScales group_scales(const AttentionTile& tile, const char* const (&blocks)[kKeyBlocks], int group, int t) {
+inline GroupScales group_scales(const AttentionTile& tile, const char* const (&blocks)[kKeyBlocks],
+                                int group, int t) {
   constexpr int kBlock = static_cast<int>(KvFormat::kKeyBlock);
   const char* at = blocks[t / kBlock] + t % kBlock * kHalf + 2 * group * tile.now.scale_stride;
   return {load_f16(at), load_f16(at + tile.now.scale_stride)};
@@ -47,16 +48,18 @@ struct HeadCodes {
   int64_t row_bytes;
 };
 
-// Blocks of positions [begin, begin + count), 16 positions of keys and four of values each; past the end, the last ones.
-inline void find_blocks(const AttentionShape& shape, const AttentionSequence& sequence, const HeadCodes& head, PagePlace place,
-                        int count, CodeBlocks& to) {
+// Blocks of positions [begin, begin + count), 16 positions of keys and four of values each; past
+// the end, the last ones.
+inline void find_blocks(const AttentionShape& shape, const AttentionSequence& sequence,
+                        const HeadCodes& head, PagePlace place, int count, CodeBlocks& to) {
   auto [page, in_page] = place;
   for (int block = 0; block < kKeyBlocks; ++block) {
     const char* at = reinterpret_cast<const char*>(sequence.pages[page]);
     const char* rows = at + in_page * head.row_bytes;
     to.keys[block] = rows + head.key;
     for (int quad = 0; quad < kQuadsOfBlock; ++quad)
-      to.values[block * kQuadsOfBlock + quad] = rows + head.value + quad * KvFormat::kValueBlock * head.row_bytes;
+      to.values[block * kQuadsOfBlock + quad] =
+          rows + head.value + quad * KvFormat::kValueBlock * head.row_bytes;
     to.key_scales[block] = at + head.key_scales + in_page * kHalf;
     to.value_scales[block] = at + head.value_scales + in_page * kHalf;
     if ((block + 1) * KvFormat::kKeyBlock >= count) {
@@ -74,36 +77,42 @@ inline void find_blocks(const AttentionShape& shape, const AttentionSequence& se
 
 inline void use_gathered_scales(AttentionTile& tile) {
   for (int block = 0; block < kKeyBlocks; ++block) {
-    tile.now.key_scales[block] = tile.gathered_scales[0][0][0] + block * KvFormat::kKeyBlock * kHalf;
-    tile.now.value_scales[block] = tile.gathered_scales[1][0][0] + block * KvFormat::kKeyBlock * kHalf;
+    tile.now.key_scales[block] =
+        tile.gathered_scales[0][0][0] + block * KvFormat::kKeyBlock * kHalf;
+    tile.now.value_scales[block] =
+        tile.gathered_scales[1][0][0] + block * KvFormat::kKeyBlock * kHalf;
   }
   tile.now.scale_stride = sizeof tile.gathered_scales[0][0][0];
 }
 
 // Of chunks that end inside a block, or pages that do: zeros past the end.
-inline void gather_scales(const AttentionShape& shape, const AttentionSequence& sequence, const HeadCodes& head, PagePlace place,
-                          int count, AttentionTile& tile) {
+inline void gather_scales(const AttentionShape& shape, const AttentionSequence& sequence,
+                          const HeadCodes& head, PagePlace place, int count, AttentionTile& tile) {
   __builtin_memset(tile.gathered_scales, 0, sizeof tile.gathered_scales);
   const int64_t kind_bytes = shape.page_tokens * kHalf;
-  over_pages(shape, sequence, place, count, [&](const char* page, int32_t in_page, int t, int length) {
-    for (int kind = 0; kind < 2 * tile.groups; ++kind) {
-      const char* from = page + in_page * kHalf + kind * kind_bytes;
-      const auto bytes = static_cast<size_t>(length * kHalf);
-      __builtin_memcpy(tile.gathered_scales[0][kind / 2][kind % 2] + t * kHalf, from + head.key_scales, bytes);
-      __builtin_memcpy(tile.gathered_scales[1][kind / 2][kind % 2] + t * kHalf, from + head.value_scales, bytes);
-    }
-  });
+  over_pages(shape, sequence, place, count,
+             [&](const char* page, int32_t in_page, int t, int length) {
+               for (int kind = 0; kind < 2 * tile.groups; ++kind) {
+                 const char* from = page + in_page * kHalf + kind * kind_bytes;
+                 const auto bytes = static_cast<size_t>(length * kHalf);
+                 __builtin_memcpy(tile.gathered_scales[0][kind / 2][kind % 2] + t * kHalf,
+                                  from + head.key_scales, bytes);
+                 __builtin_memcpy(tile.gathered_scales[1][kind / 2][kind % 2] + t * kHalf,
+                                  from + head.value_scales, bytes);
+               }
+             });
   use_gathered_scales(tile);
 }
 
 // Of pages that are not whole blocks: the codes are gathered as if they were.
-inline void gather_blocks(const AttentionShape& shape, const AttentionSequence& sequence, const HeadCodes& head, int32_t begin,
-                          int count, AttentionTile& tile) {
+inline void gather_blocks(const AttentionShape& shape, const AttentionSequence& sequence,
+                          const HeadCodes& head, int32_t begin, int count, AttentionTile& tile) {
   const int64_t code_bytes = head.row_bytes;
   char* const keys = tile.gathered;
   char* const values = keys + kAttentionChunk * code_bytes;
   for (int t = 0; t < count; ++t) {
-    const char* page = reinterpret_cast<const char*>(sequence.pages[(begin + t) / shape.page_tokens]);
+    const char* page =
+        reinterpret_cast<const char*>(sequence.pages[(begin + t) / shape.page_tokens]);
     const int64_t in_page = (begin + t) % shape.page_tokens;
     for (int64_t byte = 0; byte < code_bytes; ++byte) {
       keys[key_code_offset(code_bytes, kAttentionChunk, t, byte)] =
@@ -112,23 +121,29 @@ inline void gather_blocks(const AttentionShape& shape, const AttentionSequence& 
           page[head.value + value_code_offset(code_bytes, shape.page_tokens, in_page, byte)];
     }
   }
-  for (int block = 0; block < kKeyBlocks; ++block) tile.now.keys[block] = keys + block * KvFormat::kKeyBlock * code_bytes;
-  for (int quad = 0; quad < kQuads; ++quad) tile.now.values[quad] = values + quad * KvFormat::kValueBlock * code_bytes;
+  for (int block = 0; block < kKeyBlocks; ++block)
+    tile.now.keys[block] = keys + block * KvFormat::kKeyBlock * code_bytes;
+  for (int quad = 0; quad < kQuads; ++quad)
+    tile.now.values[quad] = values + quad * KvFormat::kValueBlock * code_bytes;
 }
 
 // Where the codes of positions [begin, begin + count) lie, and their scales.
-inline void find_codes(const AttentionShape& shape, const AttentionSequence& sequence, int kv_head, int32_t begin, int count,
-                       AttentionTile& tile) {
+inline void find_codes(const AttentionShape& shape, const AttentionSequence& sequence, int kv_head,
+                       int32_t begin, int count, AttentionTile& tile) {
   const HeadLayout layout = layout_of(shape);
   const HeadPlaces places = places_of(layout, kv_head);
   const int64_t codes = shape.page_tokens * layout.row_bytes;
-  const HeadCodes head{places.key, places.value, places.key + codes, places.value + codes, layout.row_bytes};
+  const HeadCodes head{places.key, places.value, places.key + codes, places.value + codes,
+                       layout.row_bytes};
   const PagePlace place = place_of(shape, begin, begin + count, tile);
   tile.groups = static_cast<int>(shape.kv_dtype.groups(shape.head_dim));
   tile.now.scale_stride = shape.page_tokens * kHalf;
-  if (has_whole_blocks(shape)) find_blocks(shape, sequence, head, place, count, tile.now);
-  else gather_blocks(shape, sequence, head, begin, count, tile);
-  if (count < kAttentionChunk || !has_whole_blocks(shape)) gather_scales(shape, sequence, head, place, count, tile);
+  if (has_whole_blocks(shape))
+    find_blocks(shape, sequence, head, place, count, tile.now);
+  else
+    gather_blocks(shape, sequence, head, begin, count, tile);
+  if (count < kAttentionChunk || !has_whole_blocks(shape))
+    gather_scales(shape, sequence, head, place, count, tile);
   plan_next(shape, sequence, layout, kv_head, tile);
 }
 
@@ -137,7 +152,8 @@ inline void sum_queries(const AttentionTile& tile) {
   for (int r = 0; r < tile.rows; ++r)
     for (int begin = 0; begin < tile.dim; begin += static_cast<int>(KvFormat::kGroup)) {
       VecF sum = {};
-      for (int d = begin; d < begin + KvFormat::kGroup && d < tile.dim; d += kLanes) sum += load(tile.q + r * tile.dim + d);
+      for (int d = begin; d < begin + KvFormat::kGroup && d < tile.dim; d += kLanes)
+        sum += load(tile.q + r * tile.dim + d);
       tile.q_sums[r * kMostKvGroups + begin / KvFormat::kGroup] = sum_lanes(sum);
     }
 }
@@ -145,9 +161,11 @@ inline void sum_queries(const AttentionTile& tile) {
 // Queries beside int4 keys as kernels/attention.h defines them; `dim` with zeros behind head_dim.
 inline void round_queries(float* q, int dim) {
   for (int begin = 0; begin < dim; begin += static_cast<int>(KvFormat::kGroup)) {
-    const int end = begin + KvFormat::kGroup < dim ? begin + static_cast<int>(KvFormat::kGroup) : dim;
+    const int end =
+        begin + KvFormat::kGroup < dim ? begin + static_cast<int>(KvFormat::kGroup) : dim;
     VecF largest = {};
-    for (int d = begin; d < end; d += kLanes) largest = max_of(max_of(largest, load(q + d)), -load(q + d));
+    for (int d = begin; d < end; d += kLanes)
+      largest = max_of(max_of(largest, load(q + d)), -load(q + d));
     const float most = max_lane(largest);
     if (!(most > kLeastQuery)) continue;
     const VecF inverse = splat(kQueryLevels / most), step = splat(most / kQueryLevels);
@@ -186,32 +204,37 @@ inline void score_few_codes(const AttentionTile& tile, int first, int t) {
       }
     }
     GroupScales scales[V];
-    for (int v = 0; v < V; ++v) scales[v] = group_scales(tile, tile.now.key_scales, g, t + v * kLanes);
+    for (int v = 0; v < V; ++v)
+      scales[v] = group_scales(tile, tile.now.key_scales, g, t + v * kLanes);
     for (int r = 0; r < R; ++r) {
       const VecF q_sum = splat(tile.q_sums[(first + r) * kMostKvGroups + g]);
-      for (int v = 0; v < V; ++v) totals[r][v] += sums[r][v] * scales[v].scale + q_sum * scales[v].minimum;
+      for (int v = 0; v < V; ++v)
+        totals[r][v] += sums[r][v] * scales[v].scale + q_sum * scales[v].minimum;
     }
   }
   tile.fetch->catch_up();
   for (int r = 0; r < R; ++r)
-    for (int v = 0; v < V; ++v) store(tile.scores + (first + r) * kAttentionChunk + t + v * kLanes, totals[r][v]);
+    for (int v = 0; v < V; ++v)
+      store(tile.scores + (first + r) * kAttentionChunk + t + v * kLanes, totals[r][v]);
 }
 
 template <typename Codes, int R>
 inline void score_codes(const AttentionTile& tile, int first, int count) {
   constexpr int kVectors = R == 4 ? 2 : 4;
-  for (int t = 0; t < count; t += kVectors * kLanes) score_few_codes<Codes, R, kVectors>(tile, first, t);
+  for (int t = 0; t < count; t += kVectors * kLanes)
+    score_few_codes<Codes, R, kVectors>(tile, first, t);
 }
 
 // sums of R rows += weights x V, V vectors of bytes from `byte` on, within one group.
 template <typename Codes, int R, int V>
-inline void weigh_few_codes(const AttentionTile& tile, int first, int byte, int count, const float (&weights)[R][kAttentionChunk],
-                            const float (&added)[R]) {
+inline void weigh_few_codes(const AttentionTile& tile, int first, int byte, int count,
+                            const float (&weights)[R][kAttentionChunk], const float (&added)[R]) {
   VecF sums[R][V][Codes::kHalves] = {};
   for (int quad = 0; quad * 4 < count; ++quad) {
     tile.fetch->after(R * V * 4 * Codes::kHalves);
     VecU words[V];
-    for (int v = 0; v < V; ++v) words[v] = load_words(tile.now.values[quad] + (byte + v * kLanes) * 4);
+    for (int v = 0; v < V; ++v)
+      words[v] = load_words(tile.now.values[quad] + (byte + v * kLanes) * 4);
     for (int i = 0; i < 4; ++i) {
       VecF factors[R];
       for (int r = 0; r < R; ++r) factors[r] = splat(weights[r][quad * 4 + i]);
@@ -256,7 +279,8 @@ inline void weigh_codes(const AttentionTile& tile, int first, int count) {
     int byte = g * group_bytes;
     for (; byte + kVectors * kLanes <= end; byte += kVectors * kLanes)
       weigh_few_codes<Codes, R, kVectors>(tile, first, byte, count, weights, added);
-    for (; byte < end; byte += kLanes) weigh_few_codes<Codes, R, 1>(tile, first, byte, count, weights, added);
+    for (; byte < end; byte += kLanes)
+      weigh_few_codes<Codes, R, 1>(tile, first, byte, count, weights, added);
   }
 }
 
@@ -289,7 +313,8 @@ inline void widen_keys(const AttentionTile& tile) {
         const int g = element / static_cast<int>(KvFormat::kGroup);
         const auto [scale, minimum] = group_scales(tile, tile.now.key_scales, g, t);
         for (int i = 0; i < 4; ++i)
-          store(tile.keys + (element + i) * kAttentionChunk + t, Codes::at(words, i, half) * scale + minimum);
+          store(tile.keys + (element + i) * kAttentionChunk + t,
+                Codes::at(words, i, half) * scale + minimum);
       }
     }
 }
@@ -321,8 +346,8 @@ inline void widen_values(const AttentionTile& tile, int count) {
 }
 
 template <typename Codes>
-void attend_codes(const AttentionShape& shape, const AttentionSequence& sequence, const AttentionItem& item,
-                  AttentionTile& tile) {
+void attend_codes(const AttentionShape& shape, const AttentionSequence& sequence,
+                  const AttentionItem& item, AttentionTile& tile) {
   for (int32_t begin = item.position_begin; begin < item.position_end; begin += kAttentionChunk) {
     const int32_t left = item.position_end - begin;
     const int count = left < kAttentionChunk ? left : static_cast<int>(kAttentionChunk);
@@ -341,19 +366,24 @@ void attend_codes(const AttentionShape& shape, const AttentionSequence& sequence
   }
 }
 
-// One token's K or V of one head: a row of codes; scales and minima of group g at scales + g * stride and stride / 2 behind it.
-void kv_quantise(const KvFormat& format, const float* from, int head_dim, std::byte* codes, std::byte* scales, int64_t stride) {
+// One token's K or V of one head: a row of codes; scales and minima of group g at scales + g *
+// stride and stride / 2 behind it.
+void kv_quantise(const KvFormat& format, const float* from, int head_dim, std::byte* codes,
+                 std::byte* scales, int64_t stride) {
   const float levels = static_cast<float>(format.levels());
   uint8_t quantised[KvFormat::kMostHeadDim + 32] = {};
   for (int begin = 0, g = 0; begin < head_dim; begin += static_cast<int>(KvFormat::kGroup), ++g) {
-    const int end = begin + KvFormat::kGroup < head_dim ? begin + static_cast<int>(KvFormat::kGroup) : head_dim;
+    const int end =
+        begin + KvFormat::kGroup < head_dim ? begin + static_cast<int>(KvFormat::kGroup) : head_dim;
     float low = from[begin], high = from[begin];
     for (int d = begin; d < end; ++d) {
       low = from[d] < low ? from[d] : low;
       high = from[d] > high ? from[d] : high;
     }
     // Codes are of the scale and minimum as stored. A scale is never zero, and never infinite.
-    const uint16_t minimum = f32_to_f16(low < -65504.0f ? -65504.0f : low > 65504.0f ? 65504.0f : low);
+    const uint16_t minimum = f32_to_f16(low < -65504.0f  ? -65504.0f
+                                        : low > 65504.0f ? 65504.0f
+                                                         : low);
     const float base = f16_to_f32(minimum);
     float wanted = (high - base) / levels;
     wanted = wanted < 0x1p-14f ? 0x1p-14f : wanted > 65504.0f ? 65504.0f : wanted;
@@ -361,7 +391,9 @@ void kv_quantise(const KvFormat& format, const float* from, int head_dim, std::b
     const float inverse = 1.0f / f16_to_f32(scale);
     for (int d = begin; d < end; ++d) {
       const float code = (from[d] - base) * inverse + 0.5f;
-      quantised[d] = static_cast<uint8_t>(code < 0 ? 0.0f : code > levels + 0.5f ? levels + 0.5f : code);
+      quantised[d] = static_cast<uint8_t>(code < 0               ? 0.0f
+                                          : code > levels + 0.5f ? levels + 0.5f
+                                                                 : code);
     }
     __builtin_memcpy(scales + g * stride, &scale, 2);
     __builtin_memcpy(scales + g * stride + stride / 2, &minimum, 2);
@@ -372,5 +404,9 @@ void kv_quantise(const KvFormat& format, const float* from, int head_dim, std::b
   }
   for (int block = 0; block < (head_dim + 31) / 32; ++block)
     for (int i = 0; i < 16; ++i)
-      codes[block * 16 + i] = static_cast<std::byte>(quantised[block * 32 + i] | quantised[block * 32 + 16 + i] << 4);
+      codes[block * 16 + i] =
+          static_cast<std::byte>(quantised[block * 32 + i] | quantised[block * 32 + 16 + i] << 4);
 }
+
+}  // namespace
+}  // namespace sluice::kernels

@@ -1,32 +1,32 @@
-// Attention of one item: online softmax over chunks of positions, f32 throughout. Included after vector.inc and
-// rows_body.inc. Two ways: few rows (decode) take K and V from the pages as they lie, bound by their bytes; many rows
+#pragma once
+// Attention to plain K and V: online softmax over chunks of positions, f32 throughout. Two ways:
+// few rows (decode) take K and V from the pages as they lie, bound by their bytes; many rows
 // (prefill) turn each chunk of K once and multiply in register tiles, bound by multiply-adds.
+#include "kernels/cpu/generic/attention_tile.h"
+#include "kernels/cpu/generic/linear.h"
+#include "kernels/cpu/generic/rows.h"
 
-#include "kernels/cpu/attention_tile.inc"
+namespace sluice::kernels {
+namespace {
 
 // Register tile of the many: rows x 2 vectors.
-#if defined(SLUICE_F16C) && SLUICE_F16C == 16
-constexpr int kQueryTile = 12;
-#elif defined(SLUICE_F16C)
-constexpr int kQueryTile = 6;
-#else
-constexpr int kQueryTile = 3;
-#endif
+constexpr int kQueryTile = kTileRows;
 
 // Where the K and V of positions [begin, begin + count) lie; past the end, the last one's.
-inline void find_plain_rows(const AttentionShape& shape, const AttentionSequence& sequence, int kv_head, int32_t begin, int count,
-                            AttentionTile& tile) {
+inline void find_plain_rows(const AttentionShape& shape, const AttentionSequence& sequence,
+                            int kv_head, int32_t begin, int count, AttentionTile& tile) {
   const HeadLayout layout = layout_of(shape);
   const HeadPlaces heads = places_of(layout, kv_head);
   const PagePlace place = place_of(shape, begin, begin + count, tile);
-  over_pages(shape, sequence, place, count, [&](const char* page, int32_t in_page, int t, int length) {
-    const char* const keys = page + heads.key + in_page * layout.row_bytes;
-    const char* const values = page + heads.value + in_page * layout.row_bytes;
-    for (int i = 0; i < length; ++i) {
-      tile.key_rows[t + i] = keys + i * layout.row_bytes;
-      tile.value_rows[t + i] = values + i * layout.row_bytes;
-    }
-  });
+  over_pages(shape, sequence, place, count,
+             [&](const char* page, int32_t in_page, int t, int length) {
+               const char* const keys = page + heads.key + in_page * layout.row_bytes;
+               const char* const values = page + heads.value + in_page * layout.row_bytes;
+               for (int i = 0; i < length; ++i) {
+                 tile.key_rows[t + i] = keys + i * layout.row_bytes;
+                 tile.value_rows[t + i] = values + i * layout.row_bytes;
+               }
+             });
   for (int t = count; t < kAttentionChunk; ++t) {
     tile.key_rows[t] = tile.key_rows[count - 1];
     tile.value_rows[t] = tile.value_rows[count - 1];
@@ -59,7 +59,8 @@ inline void score_few(const AttentionTile& tile, int first, int t) {
   float lanes[kLanes];
   store(lanes, sum_each(sums));
   for (int r = 0; r < R; ++r)
-    for (int p = 0; p < kPositions; ++p) tile.scores[(first + r) * kAttentionChunk + t + p] = lanes[r * kPositions + p];
+    for (int p = 0; p < kPositions; ++p)
+      tile.scores[(first + r) * kAttentionChunk + t + p] = lanes[r * kPositions + p];
 }
 
 template <typename From, int R>
@@ -72,7 +73,8 @@ template <typename From, int R, int V>
 inline void weigh_few(const AttentionTile& tile, int first, int d, int count) {
   VecF sums[R][V];
   for (int r = 0; r < R; ++r)
-    for (int v = 0; v < V; ++v) sums[r][v] = load(tile.sums + (first + r) * tile.dim + d + v * kLanes);
+    for (int v = 0; v < V; ++v)
+      sums[r][v] = load(tile.sums + (first + r) * tile.dim + d + v * kLanes);
   for (int t = 0; t < count; ++t) {
     const char* row = tile.value_rows[t] + d * From::kBytes;
     tile.fetch->after(R * V);
@@ -85,14 +87,16 @@ inline void weigh_few(const AttentionTile& tile, int first, int d, int count) {
   }
   tile.fetch->catch_up();
   for (int r = 0; r < R; ++r)
-    for (int v = 0; v < V; ++v) store(tile.sums + (first + r) * tile.dim + d + v * kLanes, sums[r][v]);
+    for (int v = 0; v < V; ++v)
+      store(tile.sums + (first + r) * tile.dim + d + v * kLanes, sums[r][v]);
 }
 
 template <typename From, int R>
 inline void weigh_few_rows(const AttentionTile& tile, int first, int count) {
   constexpr int kVectors = kLanes == 16 ? (R >= 4 ? 4 : 8) : (R >= 4 ? 2 : 4);
   int d = 0;
-  for (; d + kVectors * kLanes <= tile.dim; d += kVectors * kLanes) weigh_few<From, R, kVectors>(tile, first, d, count);
+  for (; d + kVectors * kLanes <= tile.dim; d += kVectors * kLanes)
+    weigh_few<From, R, kVectors>(tile, first, d, count);
   for (; d < tile.dim; d += kLanes) weigh_few<From, R, 1>(tile, first, d, count);
 }
 
@@ -190,7 +194,8 @@ inline void soften_row(const AttentionTile& tile, int row, int visible_begin, in
 struct VisibleRange {
   int first, last;
 };
-inline VisibleRange visible_range(const AttentionShape& shape, int32_t position, int32_t begin, int count) {
+inline VisibleRange visible_range(const AttentionShape& shape, int32_t position, int32_t begin,
+                                  int count) {
   const int32_t oldest = shape.sliding_window > 0 ? position - shape.sliding_window + 1 : 0;
   int last = position + 1 - begin;
   last = last < 0 ? 0 : last > count ? count : last;
@@ -199,8 +204,8 @@ inline VisibleRange visible_range(const AttentionShape& shape, int32_t position,
   return {first, last};
 }
 
-inline void soften(const AttentionShape& shape, const AttentionSequence& sequence, const AttentionItem& item,
-                   const AttentionTile& tile, int32_t begin, int count) {
+inline void soften(const AttentionShape& shape, const AttentionSequence& sequence,
+                   const AttentionItem& item, const AttentionTile& tile, int32_t begin, int count) {
   const int group = shape.num_heads / shape.num_kv_heads;
   int32_t position = sequence.first_position + item.token_begin;
   for (int r = 0; r < tile.rows; r += group, ++position) {
@@ -226,8 +231,8 @@ inline void weigh_rows(const AttentionTile& tile, int count) {
 }
 
 template <typename From>
-void chunk_of_few(const AttentionShape& shape, const AttentionSequence& sequence, const AttentionItem& item,
-                  const AttentionTile& tile, int32_t begin, int count) {
+void chunk_of_few(const AttentionShape& shape, const AttentionSequence& sequence,
+                  const AttentionItem& item, const AttentionTile& tile, int32_t begin, int count) {
   score_rows<From>(tile, count);
   soften(shape, sequence, item, tile, begin, count);
   weigh_rows<From>(tile, count);
@@ -236,40 +241,49 @@ void chunk_of_few(const AttentionShape& shape, const AttentionSequence& sequence
 // All rows with tile.keys.
 inline void score_many_rows(const AttentionTile& tile) {
   for (int t = 0; t < kAttentionChunk; t += 2 * kLanes)
-    over_query_tiles(tile.rows, [&](auto size, int r) { score_many<decltype(size)::kValue>(tile, r, t); });
+    over_query_tiles(tile.rows,
+                     [&](auto size, int r) { score_many<decltype(size)::kValue>(tile, r, t); });
 }
 
 // And with tile.values.
 inline void weigh_many_rows(const AttentionTile& tile, int count) {
   int d = 0;
   for (; d + 2 * kLanes <= tile.dim; d += 2 * kLanes)
-    over_query_tiles(tile.rows, [&](auto size, int r) { weigh_many<decltype(size)::kValue, 2>(tile, r, d, count); });
+    over_query_tiles(tile.rows, [&](auto size, int r) {
+      weigh_many<decltype(size)::kValue, 2>(tile, r, d, count);
+    });
   for (; d < tile.dim; d += kLanes)
-    over_query_tiles(tile.rows, [&](auto size, int r) { weigh_many<decltype(size)::kValue, 1>(tile, r, d, count); });
+    over_query_tiles(tile.rows, [&](auto size, int r) {
+      weigh_many<decltype(size)::kValue, 1>(tile, r, d, count);
+    });
 }
 
 template <typename From>
-void chunk_of_many(const AttentionShape& shape, const AttentionSequence& sequence, const AttentionItem& item,
-                   const AttentionTile& tile, int32_t begin, int count) {
+void chunk_of_many(const AttentionShape& shape, const AttentionSequence& sequence,
+                   const AttentionItem& item, const AttentionTile& tile, int32_t begin, int count) {
   for (int t = 0; t < kAttentionChunk; t += kLanes)
     for (int d = 0; d < tile.dim; d += kLanes)
-      turn<From>(tile.key_rows + t, d * From::kBytes, tile.keys + d * kAttentionChunk + t, kAttentionChunk);
+      turn<From>(tile.key_rows + t, d * From::kBytes, tile.keys + d * kAttentionChunk + t,
+                 kAttentionChunk);
   score_many_rows(tile);
   soften(shape, sequence, item, tile, begin, count);
-  for (int t = 0; t < count; ++t) widen<From>(tile.value_rows[t], tile.values + t * tile.dim, tile.dim);
+  for (int t = 0; t < count; ++t)
+    widen<From>(tile.value_rows[t], tile.values + t * tile.dim, tile.dim);
   weigh_many_rows(tile, count);
 }
 
 // All chunks of an item whose head_dim is whole vectors.
 template <typename From>
-void attend_direct(const AttentionShape& shape, const AttentionSequence& sequence, const AttentionItem& item,
-                   AttentionTile& tile) {
+void attend_direct(const AttentionShape& shape, const AttentionSequence& sequence,
+                   const AttentionItem& item, AttentionTile& tile) {
   for (int32_t begin = item.position_begin; begin < item.position_end; begin += kAttentionChunk) {
     const int32_t left = item.position_end - begin;
     const int count = left < kAttentionChunk ? left : static_cast<int>(kAttentionChunk);
     find_plain_rows(shape, sequence, item.kv_head, begin, count, tile);
-    if (tile.rows >= kManyRows) chunk_of_many<From>(shape, sequence, item, tile, begin, count);
-    else chunk_of_few<From>(shape, sequence, item, tile, begin, count);
+    if (tile.rows >= kManyRows)
+      chunk_of_many<From>(shape, sequence, item, tile, begin, count);
+    else
+      chunk_of_few<From>(shape, sequence, item, tile, begin, count);
   }
 }
 
@@ -288,8 +302,8 @@ inline void pad_rows(const AttentionShape& shape, AttentionTile& tile) {
 
 // The same where head_dim is not: each chunk is widened and padded with zeros first.
 template <typename From>
-void attend_padded(const AttentionShape& shape, const AttentionSequence& sequence, const AttentionItem& item,
-                   AttentionTile& tile) {
+void attend_padded(const AttentionShape& shape, const AttentionSequence& sequence,
+                   const AttentionItem& item, AttentionTile& tile) {
   for (int32_t begin = item.position_begin; begin < item.position_end; begin += kAttentionChunk) {
     const int32_t left = item.position_end - begin;
     const int count = left < kAttentionChunk ? left : static_cast<int>(kAttentionChunk);
@@ -299,54 +313,5 @@ void attend_padded(const AttentionShape& shape, const AttentionSequence& sequenc
   }
 }
 
-#include "kernels/cpu/quantised_attention_body.inc"
-#include "kernels/cpu/sparse_attention_body.inc"
-#include "kernels/cpu/int_attention_body.inc"
-
-template <typename From>
-void attend_typed(const AttentionShape& shape, const AttentionSequence& sequence, const AttentionItem& item,
-                  AttentionTile& tile) {
-  if (shape.sparsity < 1) attend_highest_plain<From>(shape, sequence, item, tile);
-  else if (tile.dim == shape.head_dim) attend_direct<From>(shape, sequence, item, tile);
-  else attend_padded<From>(shape, sequence, item, tile);
-}
-
-void attend(const AttentionShape& shape, const AttentionItem& item, float* scratch) {
-  const AttentionSequence& sequence = *item.sequence;
-  const int group = shape.num_heads / shape.num_kv_heads;
-  AttentionTile tile = make_tile(shape, (item.token_end - item.token_begin) * group, scratch);
-  FetchAhead fetch(takes_many_misses());
-  tile.fetch = &fetch;
-  tile.position_end = item.position_end;
-  tile.next_item = item.next;
-  tile.next_begin = -1;
-  tile.has_scores = false;
-  tile.added = nullptr;
-  tile.added_stride = 0;
-  const int64_t products = int64_t{tile.rows} * kAttentionChunk * tile.dim / kLanes;  // of K, and as many of V
-  tile.chunk_work = shape.sparsity < 1 ? products : 2 * products + tile.rows * kSoftenWork;
-  for (int r = 0; r < tile.rows; ++r) {
-    const float* q = sequence.q + (item.token_begin + r / group) * sequence.q_stride +
-                     (int64_t{item.kv_head} * group + r % group) * shape.head_dim;
-    float* to = tile.q + r * tile.dim;
-    for (int d = 0; d < shape.head_dim; ++d) to[d] = q[d];
-    for (int d = shape.head_dim; d < tile.dim; ++d) to[d] = 0;
-    if (shape.kv_dtype.encoding == KvEncoding::kInt4) round_queries(to, tile.dim);
-    scale_range(to, shape.scale, tile.dim);
-    for (int d = 0; d < tile.dim; ++d) tile.sums[r * tile.dim + d] = 0;
-    tile.maxima[r] = -__builtin_inff();
-    for (int i = 0; i < kAttentionLanes; ++i) tile.weights[r * kAttentionLanes + i] = 0;
-  }
-  const bool is_sparse = shape.sparsity < 1;
-  if (shape.kv_dtype.is_quantised()) sum_queries(tile);
-  if (shape.kv_dtype.is_quantised() && attend_ints(shape, sequence, item, tile))
-    return put_rows(shape, sequence, item, tile);
-  if (shape.kv_dtype.encoding == KvEncoding::kInt8)
-    (is_sparse ? attend_highest_codes<Codes8> : attend_codes<Codes8>)(shape, sequence, item, tile);
-  else if (shape.kv_dtype.encoding == KvEncoding::kInt4)
-    (is_sparse ? attend_highest_codes<Codes4> : attend_codes<Codes4>)(shape, sequence, item, tile);
-  else if (shape.kv_dtype.dtype == DType::kF32) attend_typed<FromF32>(shape, sequence, item, tile);
-  else if (shape.kv_dtype.dtype == DType::kF16) attend_typed<FromF16>(shape, sequence, item, tile);
-  else attend_typed<FromBf16>(shape, sequence, item, tile);
-  put_rows(shape, sequence, item, tile);
-}
+}  // namespace
+}  // namespace sluice::kernels

@@ -1,5 +1,10 @@
-// Attention to the positions with the highest scores alone: all keys are scored first, then the values of the kept
-// positions are read, compacted chunk by chunk. Included inside attention_body.inc, after quantised_attention_body.inc.
+#pragma once
+// Attention to the positions with the highest scores alone: all keys are scored first, then the
+// values of the kept positions are read, compacted chunk by chunk.
+#include "kernels/cpu/generic/quantised_attention.h"
+
+namespace sluice::kernels {
+namespace {
 
 // How many of n numbers (whole vectors) are `least` or larger.
 inline int count_from(const int32_t* numbers, int n, int32_t least) {
@@ -16,7 +21,9 @@ inline int count_from(const int32_t* numbers, int n, int32_t least) {
 
 // The k-th largest of n floats (k from 1), found bit by bit; `numbers` has room for n and a vector.
 inline float kth_largest(const float* values, int n, int k, int32_t* numbers) {
-  const auto flip = [](int32_t bits) { return bits < 0 ? bits ^ 0x7fffffff : bits; };  // in the order of the floats, and back
+  const auto flip = [](int32_t bits) {
+    return bits < 0 ? bits ^ 0x7fffffff : bits;
+  };  // in the order of the floats, and back
   int32_t bits;
   for (int i = 0; i < n; ++i) {
     __builtin_memcpy(&bits, values + i, 4);
@@ -26,14 +33,16 @@ inline float kth_largest(const float* values, int n, int k, int32_t* numbers) {
   for (int i = n; i < whole; ++i) numbers[i] = INT32_MIN;  // less than any float
   int32_t least = count_from(numbers, whole, 0) >= k ? 0 : INT32_MIN;
   for (int bit = 30; bit >= 0; --bit)
-    if (const int32_t higher = least | 1 << bit; count_from(numbers, whole, higher) >= k) least = higher;
+    if (const int32_t higher = least | 1 << bit; count_from(numbers, whole, higher) >= k)
+      least = higher;
   bits = flip(least);
   float value;
   __builtin_memcpy(&value, &bits, 4);
   return value;
 }
 
-// Of the scores that equal the threshold, all but the first `kept` less those above it become nothing.
+// Of the scores that equal the threshold, all but the first `kept` less those above it become
+// nothing.
 inline void drop_excess(float* scores, int n, float threshold, int kept) {
   for (int t = 0; t < n; ++t) kept -= scores[t] > threshold;
   for (int t = 0; t < n; ++t)
@@ -41,7 +50,8 @@ inline void drop_excess(float* scores, int n, float threshold, int kept) {
 }
 
 // A row's scores to weights: 0 for all but the kept ones.
-inline void keep_highest(const AttentionShape& shape, const AttentionTile& tile, int row, int first, int last, int total) {
+inline void keep_highest(const AttentionShape& shape, const AttentionTile& tile, int row, int first,
+                         int last, int total) {
   float* scores = tile.all + int64_t{row} * tile.all_stride;
   for (int t = 0; t < first; ++t) scores[t] = 0;
   for (int t = last; t < total; ++t) scores[t] = 0;
@@ -75,10 +85,12 @@ inline void keep_highest(const AttentionShape& shape, const AttentionTile& tile,
 }
 
 // The largest weight of any row for each position of a chunk, 0 where none keeps it.
-inline void find_kept(const AttentionTile& tile, int first, int count, float (&out)[kAttentionChunk]) {
+inline void find_kept(const AttentionTile& tile, int first, int count,
+                      float (&out)[kAttentionChunk]) {
   for (int t = 0; t < kAttentionChunk; t += kLanes) {
     VecF largest = {};
-    for (int r = 0; r < tile.rows; ++r) largest = max_of(load(tile.all + int64_t{r} * tile.all_stride + first + t), largest);
+    for (int r = 0; r < tile.rows; ++r)
+      largest = max_of(load(tile.all + int64_t{r} * tile.all_stride + first + t), largest);
     store(out + t, largest);
   }
   for (int t = count; t < kAttentionChunk; ++t) out[t] = 0;
@@ -87,9 +99,12 @@ inline void find_kept(const AttentionTile& tile, int first, int count, float (&o
 // There is little to do to each chunk's values: so many chunks' come early.
 constexpr int kKeptAhead = 4;
 
-// Brings the values that a chunk keeps, and their scales, into the cache; its first position is `first` behind the item's.
-[[gnu::always_inline]] inline void fetch_kept(const AttentionShape& shape, const AttentionSequence& sequence, const AttentionItem& item, int first,
-                       const AttentionTile& tile) {
+// Brings the values that a chunk keeps, and their scales, into the cache; its first position is
+// `first` behind the item's.
+[[gnu::always_inline]] inline void fetch_kept(const AttentionShape& shape,
+                                              const AttentionSequence& sequence,
+                                              const AttentionItem& item, int first,
+                                              const AttentionTile& tile) {
   const int32_t begin = item.position_begin + first;
   const int32_t left = item.position_end - begin;
   if (left <= 0) return;
@@ -104,15 +119,18 @@ constexpr int kKeptAhead = 4;
     for (int64_t i = 0; i < bytes; i += FetchAhead::kLine) fetch_line_at(from + i, first_level);
   };
   const PagePlace place{begin / shape.page_tokens, begin % shape.page_tokens};
-  over_pages(shape, sequence, place, count, [&](const char* page, int32_t in_page, int t, int length) __attribute__((always_inline)) {
-    const char* const rows = page + value_head;
-    fetch(rows + shape.page_tokens * layout.row_bytes, layout.scale_bytes);
-    for (int i = 0; i < length; i += together) {
-      float most = 0;
-      for (int k = i; k < i + together && k < length; ++k) most += largest[t + k];
-      if (most != 0) fetch(rows + (in_page + i) * layout.row_bytes, together * layout.row_bytes);
-    }
-  });
+  over_pages(
+      shape, sequence, place, count,
+      [&](const char* page, int32_t in_page, int t, int length) __attribute__((always_inline)) {
+        const char* const rows = page + value_head;
+        fetch(rows + shape.page_tokens * layout.row_bytes, layout.scale_bytes);
+        for (int i = 0; i < length; i += together) {
+          float most = 0;
+          for (int k = i; k < i + together && k < length; ++k) most += largest[t + k];
+          if (most != 0)
+            fetch(rows + (in_page + i) * layout.row_bytes, together * layout.row_bytes);
+        }
+      });
 }
 
 inline void clear_scores(const AttentionTile& tile, int begin) {
@@ -146,12 +164,15 @@ inline int compact_quads(AttentionTile& tile, int first, int count) {
     const int to = kept * 4;
     for (int r = 0; r < tile.rows; ++r) {
       float* const scores = tile.scores + r * kAttentionChunk + to;
-      __builtin_memcpy(scores, tile.all + int64_t{r} * tile.all_stride + first + t, 4 * sizeof(float));
+      __builtin_memcpy(scores, tile.all + int64_t{r} * tile.all_stride + first + t,
+                       4 * sizeof(float));
       for (int i = count - t; i < 4; ++i) scores[i] = 0;  // past the context
     }
-    const char* const scales = tile.now.value_scales[t / KvFormat::kKeyBlock] + t % KvFormat::kKeyBlock * kHalf;
+    const char* const scales =
+        tile.now.value_scales[t / KvFormat::kKeyBlock] + t % KvFormat::kKeyBlock * kHalf;
     for (int kind = 0; kind < 2 * tile.groups; ++kind)
-      __builtin_memcpy(tile.gathered_scales[1][kind / 2][kind % 2] + to * kHalf, scales + kind * tile.now.scale_stride, 4 * kHalf);
+      __builtin_memcpy(tile.gathered_scales[1][kind / 2][kind % 2] + to * kHalf,
+                       scales + kind * tile.now.scale_stride, 4 * kHalf);
     tile.now.values[kept++] = tile.now.values[quad];
   }
   clear_scores(tile, kept * 4);
@@ -164,14 +185,17 @@ inline int compact_quads(AttentionTile& tile, int first, int count) {
   return kept * 4;
 }
 
-// find(begin, count) sets the rows of a chunk, score(count) its scores, weigh(count) adds its weighted values.
+// find(begin, count) sets the rows of a chunk, score(count) its scores, weigh(count) adds its
+// weighted values.
 template <typename Find, typename Score, typename Weigh>
-void attend_highest(const AttentionShape& shape, const AttentionSequence& sequence, const AttentionItem& item,
-                    AttentionTile& tile, const Find& find, const Score& score, const Weigh& weigh) {
+void attend_highest(const AttentionShape& shape, const AttentionSequence& sequence,
+                    const AttentionItem& item, AttentionTile& tile, const Find& find,
+                    const Score& score, const Weigh& weigh) {
   const int total = item.position_end - item.position_begin;
   const auto over_chunks = [&](const auto& work) {
     for (int at = 0; at < total; at += static_cast<int>(kAttentionChunk)) {
-      const int count = total - at < kAttentionChunk ? total - at : static_cast<int>(kAttentionChunk);
+      const int count =
+          total - at < kAttentionChunk ? total - at : static_cast<int>(kAttentionChunk);
       find(item.position_begin + at, count);
       work(at, count);
     }
@@ -179,7 +203,8 @@ void attend_highest(const AttentionShape& shape, const AttentionSequence& sequen
   over_chunks([&](int at, int count) {
     score(count);
     for (int r = 0; r < tile.rows; ++r)
-      for (int t = 0; t < count; ++t) tile.all[int64_t{r} * tile.all_stride + at + t] = tile.scores[r * kAttentionChunk + t];
+      for (int t = 0; t < count; ++t)
+        tile.all[int64_t{r} * tile.all_stride + at + t] = tile.scores[r * kAttentionChunk + t];
   });
   const int group = shape.num_heads / shape.num_kv_heads;
   for (int r = 0; r < tile.rows; ++r) {
@@ -189,33 +214,46 @@ void attend_highest(const AttentionShape& shape, const AttentionSequence& sequen
   }
   tile.has_scores = true;
   over_chunks([&](int at, int count) {
-    const int kept = shape.kv_dtype.is_quantised() ? compact_quads(tile, at, count) : compact(tile, at, count);
+    const int kept =
+        shape.kv_dtype.is_quantised() ? compact_quads(tile, at, count) : compact(tile, at, count);
     fetch_kept(shape, sequence, item, at + kKeptAhead * count, tile);
     if (kept > 0) weigh(kept);
   });
 }
 
 template <typename From>
-void attend_highest_plain(const AttentionShape& shape, const AttentionSequence& sequence, const AttentionItem& item,
-                          AttentionTile& tile) {
-  const auto find = [&](int32_t begin, int count) { find_plain_rows(shape, sequence, item.kv_head, begin, count, tile); };
+void attend_highest_plain(const AttentionShape& shape, const AttentionSequence& sequence,
+                          const AttentionItem& item, AttentionTile& tile) {
+  const auto find = [&](int32_t begin, int count) {
+    find_plain_rows(shape, sequence, item.kv_head, begin, count, tile);
+  };
   if (tile.dim == shape.head_dim) {
-    attend_highest(shape, sequence, item, tile, find, [&](int count) { score_rows<From>(tile, count); },
-                   [&](int count) { weigh_rows<From>(tile, count); });
+    attend_highest(
+        shape, sequence, item, tile, find, [&](int count) { score_rows<From>(tile, count); },
+        [&](int count) { weigh_rows<From>(tile, count); });
     return;
   }
   const auto find_padded = [&](int32_t begin, int count) {
     find(begin, count);
     pad_rows<From>(shape, tile);
   };
-  attend_highest(shape, sequence, item, tile, find_padded, [&](int count) { score_rows<FromF32>(tile, count); },
-                 [&](int count) { weigh_rows<FromF32>(tile, count); });
+  attend_highest(
+      shape, sequence, item, tile, find_padded,
+      [&](int count) { score_rows<FromF32>(tile, count); },
+      [&](int count) { weigh_rows<FromF32>(tile, count); });
 }
 
 template <typename Codes>
-void attend_highest_codes(const AttentionShape& shape, const AttentionSequence& sequence, const AttentionItem& item,
-                          AttentionTile& tile) {
+void attend_highest_codes(const AttentionShape& shape, const AttentionSequence& sequence,
+                          const AttentionItem& item, AttentionTile& tile) {
   attend_highest(
-      shape, sequence, item, tile, [&](int32_t begin, int count) { find_codes(shape, sequence, item.kv_head, begin, count, tile); },
-      [&](int count) { score_code_rows<Codes>(tile, count); }, [&](int count) { weigh_code_rows<Codes>(tile, count); });
+      shape, sequence, item, tile,
+      [&](int32_t begin, int count) {
+        find_codes(shape, sequence, item.kv_head, begin, count, tile);
+      },
+      [&](int count) { score_code_rows<Codes>(tile, count); },
+      [&](int count) { weigh_code_rows<Codes>(tile, count); });
 }
+
+}  // namespace
+}  // namespace sluice::kernels

@@ -1,4 +1,11 @@
-// Rows to quantised panels: lanes are rows, so every statistic of a group is a vector. Included after linear_body.inc.
+#pragma once
+// Rows to quantised panels: lanes are rows, so every statistic of a group is a vector.
+#include "kernels/cpu/generic/linear.h"
+#include "kernels/quantise.h"
+#include "kernels/quantised_layout.h"
+
+namespace sluice::kernels {
+namespace {
 
 constexpr int kPanelRows = 16;
 constexpr int kPanelParts = kPanelRows / kLanes;  // vectors that hold one column of a panel
@@ -11,18 +18,21 @@ inline VecF through_f16(VecF v) {
   store_f16(half, v);
   return load_f16(half);
 }
-inline VecU code_of(VecF v) { return (VecU)__builtin_convertvector(v, VecI); }
+inline VecU code_of(VecF v) { return (VecU) __builtin_convertvector(v, VecI); }
 
-// Columns [begin, begin + count) of up to 16 rows, turned: block[column][row]; zeros past the rows, and past the columns up
-// to a whole number of kLanes. Returns false when a value is not finite.
-inline bool turn_rows(const float* rows, int64_t ld, int64_t row_count, int64_t begin, int64_t count, float* block) {
+// Columns [begin, begin + count) of up to 16 rows, turned: block[column][row]; zeros past the rows,
+// and past the columns up to a whole number of kLanes. Returns false when a value is not finite.
+inline bool turn_rows(const float* rows, int64_t ld, int64_t row_count, int64_t begin,
+                      int64_t count, float* block) {
   const int64_t whole = row_count == kPanelRows ? count / kLanes * kLanes : 0;
   const int64_t padded = (count + kLanes - 1) / kLanes * kLanes;
   const char* address[kPanelRows];
-  for (int64_t row = 0; row < row_count; ++row) address[row] = (const char*)(rows + row * ld + begin);
+  for (int64_t row = 0; row < row_count; ++row)
+    address[row] = (const char*)(rows + row * ld + begin);
   for (int64_t column = 0; column < whole; column += kLanes)
     for (int part = 0; part < kPanelParts; ++part)
-      turn<FromF32>(address + part * kLanes, column * 4, block + column * kPanelRows + part * kLanes, kPanelRows);
+      turn<FromF32>(address + part * kLanes, column * 4,
+                    block + column * kPanelRows + part * kLanes, kPanelRows);
   for (int64_t column = whole; column < padded; ++column)
     for (int64_t row = 0; row < kPanelRows; ++row)
       block[column * kPanelRows + row] =
@@ -47,7 +57,8 @@ inline VecF int4_code(VecF x, VecF inverse, VecF zero) {
 }
 
 // The range of one group of kLanes rows; block columns are kPanelRows apart.
-inline Int4Range search_int4(const float* block, int64_t count, const float* importance, int steps) {
+inline Int4Range search_int4(const float* block, int64_t count, const float* importance,
+                             int steps) {
   VecF low = {}, high = {};
   for (int64_t i = 0; i < count; ++i) {
     const VecF x = load(block + i * kPanelRows);
@@ -76,7 +87,8 @@ inline Int4Range search_int4(const float* block, int64_t count, const float* imp
 
 inline VecU nf4_code(VecF x) {
   VecI code = {};
-  for (int i = 0; i < 15; ++i) code -= x > splat(0.5f * (kNf4Values[i] + kNf4Values[i + 1]));  // true is -1
+  for (int i = 0; i < 15; ++i)
+    code -= x > splat(0.5f * (kNf4Values[i] + kNf4Values[i + 1]));  // true is -1
   return (VecU)code;
 }
 
@@ -97,19 +109,23 @@ inline void put_lines(int64_t count, std::byte* lines, const Code& code) {
   for (int64_t line = 0; line < count / kColumns; ++line) {
     VecU word = {};
     for (int position = 0; position < kColumns; ++position)
-      word |= code(line * kColumns + (kColumns == 8 ? nibble_column(position) : byte_column(position))) << (kBits * position);
+      word |=
+          code(line * kColumns + (kColumns == 8 ? nibble_column(position) : byte_column(position)))
+          << (kBits * position);
     __builtin_memcpy(lines + line * kQuantLine, &word, sizeof word);
   }
 }
 
 // One group that fits a block: kInt4 and kNf4, and the 8-bit encodings with groups.
-inline void quantise_block(Encoding encoding, const float* block, int64_t columns, int64_t count, const float* importance,
-                           int steps, VecF known_scale, bool scale_is_known, std::byte* lines, std::byte* meta) {
+inline void quantise_block(Encoding encoding, const float* block, int64_t columns, int64_t count,
+                           const float* importance, int steps, VecF known_scale,
+                           bool scale_is_known, std::byte* lines, std::byte* meta) {
   const auto at = [&](int64_t column) { return load(block + column * kPanelRows); };
   if (encoding == Encoding::kInt4) {
     const Int4Range range = search_int4(block, count, importance, steps);
     const VecF inverse = range.scale > VecF{} ? 1.0f / range.scale : VecF{};
-    put_lines<8>(columns, lines, [&](int64_t i) { return code_of(int4_code(at(i), inverse, range.zero)); });
+    put_lines<8>(columns, lines,
+                 [&](int64_t i) { return code_of(int4_code(at(i), inverse, range.zero)); });
     store_f16(meta, range.scale);
     store_f16(meta + 32, range.zero);
     return;
@@ -118,7 +134,9 @@ inline void quantise_block(Encoding encoding, const float* block, int64_t column
   if (!scale_is_known) {
     VecF most = {};
     for (int64_t i = 0; i < count; ++i) most = max_of(most, (VecF)((VecU)at(i) & 0x7fffffffu));
-    scale = encoding == Encoding::kInt8 ? most / 127.0f : encoding == Encoding::kNf4 ? most : most / 448.0f;
+    scale = encoding == Encoding::kInt8  ? most / 127.0f
+            : encoding == Encoding::kNf4 ? most
+                                         : most / 448.0f;
     __builtin_memcpy(meta, &scale, sizeof scale);
   }
   const VecF inverse = scale > splat(1e-38f) ? 1.0f / scale : VecF{};
@@ -133,8 +151,8 @@ inline void quantise_block(Encoding encoding, const float* block, int64_t column
     put_lines<4>(columns, lines, [&](int64_t i) { return e4m3_code(at(i) * inverse); });
 }
 
-bool quantise_rows(const WeightFormat& format, const QuantiseOptions& options, const float* rows, int64_t ld,
-                   int64_t row_count, int64_t cols, std::byte* panel) {
+bool quantise_rows(const WeightFormat& format, const QuantiseOptions& options, const float* rows,
+                   int64_t ld, int64_t row_count, int64_t cols, std::byte* panel) {
   alignas(64) float block[kBlockColumns * kPanelRows];
   const int64_t columns = format.group_columns(cols);
   const int steps = options.search == RangeSearch::kClip ? kClipSteps : 1;
@@ -150,8 +168,9 @@ bool quantise_rows(const WeightFormat& format, const QuantiseOptions& options, c
       if (options.importance)
         for (int64_t i = 0; i < count; ++i) importance[i] = options.importance[begin + i];
       for (int part = 0; part < kPanelParts; ++part)
-        quantise_block(format.encoding, block + part * kLanes, columns, count, options.importance ? importance : nullptr, steps,
-                       VecF{}, false, lines + part * kLanes * 4,
+        quantise_block(format.encoding, block + part * kLanes, columns, count,
+                       options.importance ? importance : nullptr, steps, VecF{}, false,
+                       lines + part * kLanes * 4,
                        meta + part * kLanes * (format.encoding == Encoding::kInt4 ? 2 : 4));
       if (format.encoding == Encoding::kInt4)
         for (int row = 0; row < kPanelRows; ++row)
@@ -166,7 +185,8 @@ bool quantise_rows(const WeightFormat& format, const QuantiseOptions& options, c
       if (!turn_rows(rows, ld, row_count, at, count, block)) return false;
       for (int64_t i = 0; i < count; ++i)
         for (int part = 0; part < kPanelParts; ++part)
-          most[part] = max_of(most[part], (VecF)((VecU)load(block + i * kPanelRows + part * kLanes) & 0x7fffffffu));
+          most[part] = max_of(
+              most[part], (VecF)((VecU)load(block + i * kPanelRows + part * kLanes) & 0x7fffffffu));
     }
     for (int part = 0; part < kPanelParts; ++part) {
       most[part] = most[part] / (format.encoding == Encoding::kInt8 ? 127.0f : 448.0f);
@@ -177,9 +197,12 @@ bool quantise_rows(const WeightFormat& format, const QuantiseOptions& options, c
       __builtin_memset(block, 0, kChunk * kPanelRows * 4);
       turn_rows(rows, ld, row_count, at, count, block);
       for (int part = 0; part < kPanelParts; ++part)
-        quantise_block(format.encoding, block + part * kLanes, kChunk, count, nullptr, 1, most[part], true,
-                       lines + at / 4 * kQuantLine + part * kLanes * 4, meta);
+        quantise_block(format.encoding, block + part * kLanes, kChunk, count, nullptr, 1,
+                       most[part], true, lines + at / 4 * kQuantLine + part * kLanes * 4, meta);
     }
   }
   return true;
 }
+
+}  // namespace
+}  // namespace sluice::kernels

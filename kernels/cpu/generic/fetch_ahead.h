@@ -1,6 +1,13 @@
-// Brings the K and V of the next chunk into the cache while this one is worked on: line by line in the order they lie, evenly
-// spread over the work. In bursts they wait for the few buffers that misses take, and memory then stands still while weights are
-// formed. Included inside attention_body.inc.
+#pragma once
+// Brings the K and V of the next chunk into the cache while this one is worked on: line by line in
+// the order they lie, evenly spread over the work. In bursts they wait for the few buffers that
+// misses take, and memory then stands still while weights are formed.
+#include "kernels/cpu/isa/chosen.h"
+#include "kernels/cpu/variant.h"
+
+namespace sluice::kernels {
+namespace {
+
 struct FetchAhead {
   struct Piece {
     const char* begin;
@@ -8,7 +15,8 @@ struct FetchAhead {
   };
   static constexpr int64_t kLine = 64;
   static constexpr uint32_t kOneLine = 1u << 16;
-  static constexpr int kMostPieces = 4 * static_cast<int>(kAttentionChunk);  // pages of one token: K, V, codes and scales
+  static constexpr int kMostPieces =
+      4 * static_cast<int>(kAttentionChunk);  // pages of one token: K, V, codes and scales
 
   explicit FetchAhead(bool many) : into_first_level(many) {}
 
@@ -21,7 +29,7 @@ struct FetchAhead {
   int64_t lines = 0;
   uint32_t rate = 0;  // lines for each unit of work, in 2^-16
   uint32_t owed = 0;
-  uint32_t missed = 0;  // lines, where a piece ended
+  uint32_t missed = 0;       // lines, where a piece ended
   int64_t spread_lines = 0;  // that rate_of_lines is for
   uint32_t rate_of_lines = 0;
 
@@ -33,17 +41,22 @@ struct FetchAhead {
   }
   void add(const char* begin, int64_t bytes) {
     lines += (bytes + kLine - 1) / kLine;
-    if (count > 0 && pieces[count - 1].end == begin) pieces[count - 1].end += bytes;
-    else pieces[count++] = {begin, begin + bytes};
+    if (count > 0 && pieces[count - 1].end == begin)
+      pieces[count - 1].end += bytes;
+    else
+      pieces[count++] = {begin, begin + bytes};
   }
   // All that was added, over so many units of work: vector multiply-adds, about.
   void spread(int64_t work) {
-    if (lines != spread_lines) rate_of_lines = static_cast<uint32_t>((lines << 16) / work + 1);  // a division, mostly the same
+    if (lines != spread_lines)
+      rate_of_lines =
+          static_cast<uint32_t>((lines << 16) / work + 1);  // a division, mostly the same
     spread_lines = lines;
     rate = rate_of_lines;
   }
 
-  // Steps that owe whole lines fetch the same number each time, a branch that the CPU foretells; catch_up() brings the rest.
+  // Steps that owe whole lines fetch the same number each time, a branch that the CPU foretells;
+  // catch_up() brings the rest.
   [[gnu::always_inline]] void after(uint32_t work) {
     const uint32_t due = rate * work;
     owed += due % kOneLine;
@@ -73,7 +86,12 @@ struct FetchAhead {
       to = end;
     }
     at = to;
-    if (into_first_level) for (; line < to; line += kLine) fetch_line_at(line, true);
-    else for (; line < to; line += kLine) fetch_line_at(line, false);
+    if (into_first_level)
+      for (; line < to; line += kLine) fetch_line_at(line, true);
+    else
+      for (; line < to; line += kLine) fetch_line_at(line, false);
   }
 };
+
+}  // namespace
+}  // namespace sluice::kernels

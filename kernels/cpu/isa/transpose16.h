@@ -1,5 +1,11 @@
-// A 16 x 16 block of 32-bit elements turned in registers. Included by files compiled for AVX-512 only.
+#pragma once
+// A 16 x 16 block of 32-bit elements turned in registers. For files compiled for AVX-512 only.
+#include <immintrin.h>
 
+namespace sluice::kernels {
+namespace {
+
+// transpose16: r[i] is row i, then column i.
 inline void transpose16(__m512i (&r)[16]) {
   __m512i t[16];
   for (int i = 0; i < 16; i += 2) {
@@ -24,8 +30,9 @@ inline void transpose16(__m512i (&r)[16]) {
   }
 }
 
-// The same from memory with half of the shuffles, since masked loads place the quarters of registers: four(r, c) are elements
-// [c, c + 4) of rows r, r + 4, r + 8 and r + 12. put(i, column) takes column i.
+// The same from memory with half of the shuffles, since masked loads place the quarters of
+// registers: four(r, c) are elements [c, c + 4) of rows r, r + 4, r + 8 and r + 12. put(i, column)
+// takes column i.
 template <typename Four, typename Put>
 inline void transpose16(const Four& four, const Put& put) {
 #pragma GCC unroll 4
@@ -41,10 +48,16 @@ inline void transpose16(const Four& four, const Put& put) {
 }
 
 // 16 bytes at each address.
-inline __m512i load_quarters(const void* first, const void* second, const void* third, const void* fourth) {
-  const auto quarter = [](const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); };
+inline __m512i load_quarters(const void* first, const void* second, const void* third,
+                             const void* fourth) {
+  const auto quarter = [](const void* p) {
+    return _mm_loadu_si128(static_cast<const __m128i*>(p));
+  };
   __m512i out = _mm512_castsi128_si512(quarter(first));
   out = _mm512_mask_broadcast_i32x4(out, 0x00f0, quarter(second));
   out = _mm512_mask_broadcast_i32x4(out, 0x0f00, quarter(third));
   return _mm512_mask_broadcast_i32x4(out, 0xf000, quarter(fourth));
 }
+
+}  // namespace
+}  // namespace sluice::kernels

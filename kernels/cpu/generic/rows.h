@@ -1,6 +1,12 @@
-// Norms, activations, softmax and conversions of rows. Included after vector.inc.
+#pragma once
+// Norms, activations, softmax and conversions of rows.
+#include "kernels/cpu/generic/vector.h"
 
-void rms_norm_rows(const float* x, const float* gain, float eps, float* y, int64_t rows, int64_t cols) {
+namespace sluice::kernels {
+namespace {
+
+void rms_norm_rows(const float* x, const float* gain, float eps, float* y, int64_t rows,
+                   int64_t cols) {
   for (int64_t row = 0; row < rows; ++row, x += cols, y += cols) {
     VecF sums = splat(0);
     int64_t i = 0;
@@ -8,12 +14,14 @@ void rms_norm_rows(const float* x, const float* gain, float eps, float* y, int64
     float sum = sum_lanes(sums);
     for (; i < cols; ++i) sum += x[i] * x[i];
     const float factor = 1.0f / __builtin_sqrtf(sum / static_cast<float>(cols) + eps);
-    for (i = 0; i + kLanes <= cols; i += kLanes) store(y + i, load(x + i) * factor * load(gain + i));
+    for (i = 0; i + kLanes <= cols; i += kLanes)
+      store(y + i, load(x + i) * factor * load(gain + i));
     for (; i < cols; ++i) y[i] = x[i] * factor * gain[i];
   }
 }
 
-void layer_norm_rows(const float* x, const float* gain, const float* bias, float eps, float* y, int64_t rows, int64_t cols) {
+void layer_norm_rows(const float* x, const float* gain, const float* bias, float eps, float* y,
+                     int64_t rows, int64_t cols) {
   for (int64_t row = 0; row < rows; ++row, x += cols, y += cols) {
     VecF sums = splat(0);
     int64_t i = 0;
@@ -90,8 +98,8 @@ void gelu_tanh_range(float* x, int64_t n) {
   for (; i < n; ++i) x[i] = gelu_tanh_vec(splat(x[i]))[0];
 }
 
-// x Phi(x), Phi(-z) = erfc(z / sqrt 2) / 2. erfc(z) = t e^(-z^2 + p(t)), t = 1 / (1 + z / 2): p of degree 9 fitted to
-// 6.3e-8 over z in [0, 13] at Chebyshev points; beyond that e^ is 0 in f32.
+// x Phi(x), Phi(-z) = erfc(z / sqrt 2) / 2. erfc(z) = t e^(-z^2 + p(t)), t = 1 / (1 + z / 2): p of
+// degree 9 fitted to 6.3e-8 over z in [0, 13] at Chebyshev points; beyond that e^ is 0 in f32.
 inline VecF gelu_erf_vec(VecF x) {
   const VecF z = (x < splat(0) ? -x : x) * 0.70710678118654752f;
   const VecF t = 1.0f / (1.0f + 0.5f * z);
@@ -159,9 +167,12 @@ void widen(const void* source, float* to, int64_t n) {
 }
 
 void to_f32(DType from, const void* source, float* to, int64_t n) {
-  if (from == DType::kF32) widen<FromF32>(source, to, n);
-  else if (from == DType::kF16) widen<FromF16>(source, to, n);
-  else widen<FromBf16>(source, to, n);
+  if (from == DType::kF32)
+    widen<FromF32>(source, to, n);
+  else if (from == DType::kF16)
+    widen<FromF16>(source, to, n);
+  else
+    widen<FromBf16>(source, to, n);
 }
 
 void from_f32(DType to, const float* source, void* destination, int64_t n) {
@@ -173,11 +184,16 @@ void from_f32(DType to, const float* source, void* destination, int64_t n) {
   const bool is_half = to == DType::kF16;
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    if (is_half) store_f16(p + 2 * i, load(source + i));
-    else *reinterpret_cast<VecH*>(p + 2 * i) = round_bf16(load(source + i));
+    if (is_half)
+      store_f16(p + 2 * i, load(source + i));
+    else
+      *reinterpret_cast<VecH*>(p + 2 * i) = round_bf16(load(source + i));
   }
   for (; i < n; ++i) {
     const uint16_t bits = is_half ? f32_to_f16(source[i]) : round_bf16(splat(source[i]))[0];
     __builtin_memcpy(p + 2 * i, &bits, 2);
   }
 }
+
+}  // namespace
+}  // namespace sluice::kernels

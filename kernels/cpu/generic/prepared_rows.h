@@ -1,20 +1,17 @@
-// Rows of x as products with quantised matrices take them: in the order of the codes, quantised or rounded where asked for. Included
-// after quantised_linear_body.inc.
+#pragma once
+// Rows of x as products with quantised matrices take them: in the order of the codes, quantised or
+// rounded where asked for.
+#include "kernels/cpu/generic/code_steps.h"
+#include "kernels/cpu/generic/rows.h"
 
-template <typename Values, typename Order>
-inline Values shuffled(Values values, Order order) {
-#if defined(__clang__)
-  Values out;
-  for (size_t i = 0; i < sizeof values / sizeof values[0]; ++i) out[i] = values[order[i]];
-  return out;
-#else
-  return __builtin_shuffle(values, order);
-#endif
-}
+namespace sluice::kernels {
+namespace {
 
-// One row of f32 x as quantised_f32 takes it: padded with zeros, in the order of the codes of a line, times what their places ask for;
-// and the sums of its groups. `to` may be x. (Values below 2^-102 lose bits beside int4.)
-void arrange_f32_codes(const WeightFormat& format, const float* x, int64_t k, float* to, float* sums) {
+// One row of f32 x as quantised_f32 takes it: padded with zeros, in the order of the codes of a
+// line, times what their places ask for; and the sums of its groups. `to` may be x. (Values below
+// 2^-102 lose bits beside int4.)
+void arrange_f32_codes(const WeightFormat& format, const float* x, int64_t k, float* to,
+                       float* sums) {
   typedef float Eight __attribute__((vector_size(32), aligned(1), may_alias));
   typedef int32_t Order __attribute__((vector_size(32)));
   const bool is_four = is_four_bit(format.encoding);
@@ -29,8 +26,10 @@ void arrange_f32_codes(const WeightFormat& format, const float* x, int64_t k, fl
     Eight sum = {};
     for (int64_t i = begin; i < begin + columns; i += 8) {
       Eight values = {};
-      if (i + 8 <= k) __builtin_memcpy(&values, x + i, sizeof values);
-      else if (i < k) __builtin_memcpy(&values, x + i, static_cast<size_t>(k - i) * 4);
+      if (i + 8 <= k)
+        __builtin_memcpy(&values, x + i, sizeof values);
+      else if (i < k)
+        __builtin_memcpy(&values, x + i, static_cast<size_t>(k - i) * 4);
       sum += values;
       *reinterpret_cast<Eight*>(to + i) = shuffled(values, order) * factors;
     }
@@ -40,9 +39,11 @@ void arrange_f32_codes(const WeightFormat& format, const float* x, int64_t k, fl
   }
 }
 
-// x to int8, symmetric, one scale a group; the order of columns is that of the codes' vectors. (Widened: theirs is x's.)
-template <bool kFourBit>
-void quantise_row(const WeightFormat& format, const float* x, int64_t k, int8_t* to, float* scales, float* sums) {
+// x to int8, symmetric, one scale a group; the order of columns is that of the codes' vectors.
+// (Widened: theirs is x's.)
+template <bool kFourBit, typename Dots>
+void quantise_row(const WeightFormat& format, const float* x, int64_t k, int8_t* to, float* scales,
+                  float* sums) {
   typedef int8_t Bytes __attribute__((vector_size(16), aligned(1), may_alias));
   constexpr int kLine = kFourBit ? 8 : 4;
   const int64_t columns = format.group_columns(k);
@@ -51,7 +52,8 @@ void quantise_row(const WeightFormat& format, const float* x, int64_t k, int8_t*
     const int64_t count = k - group * columns < columns ? k - group * columns : columns;
     VecF most = {};
     int64_t i = 0;
-    for (; i + kLanes <= count; i += kLanes) most = max_of(most, (VecF)((VecU)load(from + i) & 0x7fffffffu));
+    for (; i + kLanes <= count; i += kLanes)
+      most = max_of(most, (VecF)((VecU)load(from + i) & 0x7fffffffu));
     float largest = max_range(reinterpret_cast<const float*>(&most), kLanes);
     for (; i < count; ++i) {
       const float magnitude = from[i] < 0 ? -from[i] : from[i];
@@ -72,17 +74,17 @@ void quantise_row(const WeightFormat& format, const float* x, int64_t k, int8_t*
       for (int half = 0; half < 16 / kLanes; ++half) {
         const VecF code = round_even(load(source + half * kLanes) * inverse);
         sum += code;
-        store_bytes(reinterpret_cast<int8_t*>(&codes) + half * kLanes, __builtin_convertvector(code, VecI));
+        store_bytes(reinterpret_cast<int8_t*>(&codes) + half * kLanes,
+                    __builtin_convertvector(code, VecI));
       }
-#if defined(SLUICE_F16C) && SLUICE_F16C == 8
-      if constexpr (!kFourBit) {
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 2 * (group * columns + i)), _mm256_cvtepi8_epi16((__m128i)codes));
+      if constexpr (!kFourBit && !std::is_void_v<Dots>) {
+        Dots::put_bytes(to + 2 * (group * columns + i), codes);
         continue;
       }
-#endif
       Bytes order;
       for (int byte = 0; byte < 16; ++byte)
-        order[byte] = static_cast<int8_t>(byte / kLine * kLine + unpacked_column(kFourBit, byte % kLine));
+        order[byte] =
+            static_cast<int8_t>(byte / kLine * kLine + unpacked_column(kFourBit, byte % kLine));
       *reinterpret_cast<Bytes*>(out + i) = shuffled(codes, order);
     }
     scales[group] = scale;
@@ -90,9 +92,12 @@ void quantise_row(const WeightFormat& format, const float* x, int64_t k, int8_t*
   }
 }
 
-void quantise_activations(const WeightFormat& format, const float* x, int64_t k, int8_t* to, float* scales, float* sums) {
-  if (is_four_bit(format.encoding)) quantise_row<true>(format, x, k, to, scales, sums);
-  else quantise_row<false>(format, x, k, to, scales, sums);
+void quantise_activations(const WeightFormat& format, const float* x, int64_t k, int8_t* to,
+                          float* scales, float* sums) {
+  if (is_four_bit(format.encoding))
+    quantise_row<true, ShortDots>(format, x, k, to, scales, sums);
+  else
+    quantise_row<false, ShortDots>(format, x, k, to, scales, sums);
 }
 
 inline VecF e4m3_value(VecF x, float scale, float inverse) {
@@ -104,7 +109,8 @@ inline VecF e4m3_value(VecF x, float scale, float inverse) {
   return (VecF)((is_small ? small : normal) | (bits & 0x80000000u)) * scale;
 }
 
-// e4m3's values times a power of two have nothing in the lower halves of their words: bf16 is the upper ones.
+// e4m3's values times a power of two have nothing in the lower halves of their words: bf16 is the
+// upper ones.
 void round_e4m3(const float* x, int64_t k, float* f32, uint16_t* bf16) {
   const auto over_vectors = [&](const auto& take) {
     int64_t i = 0;
@@ -120,7 +126,8 @@ void round_e4m3(const float* x, int64_t k, float* f32, uint16_t* bf16) {
     most = magnitude > most ? magnitude : most;
   });
   int32_t largest_bits = 0;
-  for (int lane = 0; lane < kLanes; ++lane) largest_bits = most[lane] > largest_bits ? most[lane] : largest_bits;
+  for (int lane = 0; lane < kLanes; ++lane)
+    largest_bits = most[lane] > largest_bits ? most[lane] : largest_bits;
   float largest;
   __builtin_memcpy(&largest, &largest_bits, 4);
   const float scale = e4m3_row_scale(largest);
@@ -128,8 +135,10 @@ void round_e4m3(const float* x, int64_t k, float* f32, uint16_t* bf16) {
   over_vectors([&](int64_t i, VecF value, int64_t count) {
     const VecF rounded = e4m3_value(value, scale, inverse);
     const VecH upper = narrow_halves((VecU)rounded >> 16);
-    if (f32) __builtin_memcpy(f32 + i, &rounded, static_cast<size_t>(count) * 4);
-    else __builtin_memcpy(bf16 + i, &upper, static_cast<size_t>(count) * 2);
+    if (f32)
+      __builtin_memcpy(f32 + i, &rounded, static_cast<size_t>(count) * 4);
+    else
+      __builtin_memcpy(bf16 + i, &upper, static_cast<size_t>(count) * 2);
   });
 }
 
@@ -145,3 +154,6 @@ void sum_groups(const uint16_t* x, int64_t k, int64_t columns, float* sums) {
     *sums++ = sum_lanes(sum) + rest;
   }
 }
+
+}  // namespace
+}  // namespace sluice::kernels

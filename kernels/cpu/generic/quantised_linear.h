@@ -1,0 +1,203 @@
+#pragma once
+// Products with quantised matrices: few rows of x (codes are decoded in registers) and many.
+#include "kernels/cpu/generic/code_steps.h"
+
+namespace sluice::kernels {
+namespace {
+
+// sum of a group -> the product's rows: scale (sum - zero sum of x).
+template <typename Step, Encoding kEncoding>
+inline VecF add_group(VecF total, typename Step::Sum sum, const UnitScales& scales,
+                      VecF scaled_zero, float x_scale, float x_sum) {
+  VecF value = Step::total(sum);
+  if constexpr (Step::kScalesX) value *= splat(x_scale);
+  total += value * scales.scale;
+  if constexpr (Step::template kTakesZero<kEncoding>) total -= scaled_zero * splat(x_sum);
+  return total;
+}
+
+// Few rows of x: the codes are decoded in registers, each read once from memory. U units of w at a
+// time: of one panel. kParts: how many narrower sums a group has; 0: any number. (Sums are not
+// passed by reference: it would forget how vectors are aligned.)
+template <typename Step, Encoding kEncoding, int U, int M, int kParts = 0>
+void few_rows(const QuantisedCall& call, int64_t row_begin, int64_t row_end, int64_t first) {
+  const Decoder<Step, kEncoding> decode;
+  constexpr int kVectors = Decoder<Step, kEncoding>::kVectors;
+  constexpr int kChains = Step::template kChains<kVectors, U * M>;  // independent sums
+  const int64_t columns = call.format.group_columns(call.k);
+  const int64_t code_bytes = call.format.group_code_bytes(call.k);
+  const int64_t groups = call.format.groups(call.k);
+  const auto* x = Step::x(call) + first * call.ld;
+  for (int64_t row = row_begin; row < row_end; row += U * kLanes) {
+    const int part = part_of(row);
+    const std::byte* at = unit_panel(call, row) + part * kLanes * 4;
+    VecF totals[U][M];
+    for (int u = 0; u < U; ++u)
+      for (int m = 0; m < M; ++m)
+        totals[u][m] =
+            call.bias ? get_unit(call.bias + row + u * kLanes, row + u * kLanes, call.n) : VecF{};
+    for (int64_t group = 0; group < groups; ++group) {
+      typename Step::Sum sums[U][M][kChains] = {};
+      const auto* from = x + group * columns;
+      const std::byte* end = at + code_bytes;
+      const auto over_line = [&](const auto& take) __attribute__((always_inline)) {
+        if (part == 0) __builtin_prefetch(at + kStreamAhead);
+#pragma GCC unroll 8
+        for (int v = 0; v < kVectors; ++v) {
+          VecU codes[U];
+#pragma GCC unroll 2
+          for (int u = 0; u < U; ++u) codes[u] = decode.at(load_codes(at + u * kLanes * 4), v);
+#pragma GCC unroll 12
+          for (int m = 0; m < M; ++m) {
+            const int32_t word = load_word(from + m * call.ld + v * Step::kStep);
+#pragma GCC unroll 2
+            for (int u = 0; u < U; ++u) take(u, m, v, codes[u], word);
+          }
+        }
+        at += kQuantLine;
+        from += kVectors * Step::kStep;
+      };
+      if constexpr (Step::kHasParts) {
+        const auto add_part = [&](bool is_first) __attribute__((always_inline)) {
+          typename Step::Part parts[U][M] = {};
+#pragma GCC unroll 4
+          for (int line = 0; line < Step::kPartLines; ++line)
+            over_line([&](int u, int m, int, VecU codes, int32_t word) __attribute__((
+                always_inline)) { parts[u][m] = Step::add(parts[u][m], codes, word); });
+#pragma GCC unroll 2
+          for (int u = 0; u < U; ++u)
+#pragma GCC unroll 12
+            for (int m = 0; m < M; ++m) {
+              const auto whole = whole_of(parts[u][m]);
+              sums[u][m][0] = is_first ? whole : sums[u][m][0] + whole;
+            }
+        };
+        add_part(true);
+        if constexpr (kParts == 2) add_part(false);
+        if constexpr (kParts == 0)
+          while (at < end) add_part(false);
+      } else {
+        while (at < end)
+          over_line([&](int u, int m, int v, VecU code, int32_t xs) __attribute__((always_inline)) {
+            sums[u][m][v % kChains] =
+                Step::template step<is_four_bit(kEncoding)>(sums[u][m][v % kChains], code, xs);
+          });
+      }
+      for (int u = 0; u < U; ++u) {
+        const UnitScales scales = load_scales(kEncoding, at - part * kLanes * 4, part + u);
+        for (int m = 0; m < M; ++m) {
+          typename Step::Sum sum = sums[u][m][0];
+          for (int c = 1; c < kChains; ++c) sum += sums[u][m][c];
+          const int64_t index = (first + m) * groups + group;
+          totals[u][m] = add_group<Step, kEncoding>(
+              totals[u][m], sum, scales, scales.scale * scales.zero,
+              Step::kScalesX ? call.scales[index] : 1.0f, call.sums[index]);
+        }
+      }
+      at += kQuantLine;
+    }
+    for (int u = 0; u < U; ++u)
+      for (int m = 0; m < M; ++m) put_unit(call, row + u * kLanes, first + m, totals[u][m]);
+  }
+}
+
+// Rows of x that one decoding of the codes serves: their sums fill the registers, of two units of w
+// where registers are short.
+constexpr bool kHasManyRegisters = kVectorRegisters >= 32;
+constexpr int kUnits = kHasManyRegisters ? 1 : kPanelParts;
+template <typename Step>
+constexpr int most_few_rows() {
+  if constexpr (kHasManyRegisters)
+    return 12;
+  else
+    return Step::kRowsOfTwo;
+}
+template <typename Step>
+constexpr int kMostFewRows = most_few_rows<Step>();
+
+template <typename Step, Encoding kEncoding, int M = kMostFewRows<Step>>
+void few_of(const QuantisedCall& call, int64_t row_begin, int64_t row_end, int64_t first,
+            int64_t count) {
+  if constexpr (M > 1)
+    if (count < M) return few_of<Step, kEncoding, M - 1>(call, row_begin, row_end, first, count);
+  if constexpr (Step::kHasParts) {
+    const int64_t parts = call.format.group_code_bytes(call.k) / (Step::kPartLines * kQuantLine);
+    if (parts == 1) return few_rows<Step, kEncoding, kUnits, M, 1>(call, row_begin, row_end, first);
+    if (parts == 2) return few_rows<Step, kEncoding, kUnits, M, 2>(call, row_begin, row_end, first);
+  }
+  few_rows<Step, kEncoding, kUnits, M>(call, row_begin, row_end, first);
+}
+
+// More rows pass the codes a few at a time, as many in a block as stay in the cache: decoding codes
+// again costs no more than laying them out for larger tiles (but for many rows of bf16:
+// avx512_bf16/quantised_panels.h).
+constexpr int64_t kBlockBytes = 384 * 1024;
+
+template <typename Step, Encoding kEncoding>
+void quantised_typed(const QuantisedCall& call, int64_t row_begin, int64_t row_end) {
+  constexpr int kRows = kMostFewRows<Step>;
+  if (call.m <= kRows) return few_of<Step, kEncoding>(call, row_begin, row_end, 0, call.m);
+  const int64_t row_bytes = call.ld * static_cast<int64_t>(sizeof(typename Step::Element));
+  const int64_t fitting = kBlockBytes / row_bytes / kRows * kRows;
+  const int64_t block = fitting < kRows ? kRows : fitting;
+  for (int64_t begin = 0; begin < call.m; begin += block) {
+    const int64_t end = begin + block < call.m ? begin + block : call.m;
+    for (int64_t row = row_begin; row < row_end; row += kPanelRows) {
+      const int64_t last = row + kPanelRows < row_end ? row + kPanelRows : row_end;
+      int64_t left = (end - begin + kRows - 1) / kRows;
+      for (int64_t first = begin; first < end; --left) {
+        const int64_t count = (end - first + left - 1) / left;
+        few_of<Step, kEncoding>(call, row, last, first, count);
+        first += count;
+      }
+    }
+  }
+}
+
+void quantised_int8(const QuantisedCall& call, int64_t row_begin, int64_t row_end) {
+  if (call.format.encoding == Encoding::kInt4)
+    return quantised_typed<Int8Step, Encoding::kInt4>(call, row_begin, row_end);
+  quantised_typed<Int8StepOfBytes, Encoding::kInt8>(call, row_begin, row_end);
+}
+
+void quantised_f32(const QuantisedCall& call, int64_t row_begin, int64_t row_end) {
+  switch (call.format.encoding) {
+    case Encoding::kInt4:
+      return quantised_typed<F32Step, Encoding::kInt4>(call, row_begin, row_end);
+    case Encoding::kInt8:
+      return quantised_typed<F32Step, Encoding::kInt8>(call, row_begin, row_end);
+    case Encoding::kNf4: return quantised_typed<F32Step, Encoding::kNf4>(call, row_begin, row_end);
+    default: return quantised_typed<F32Step, Encoding::kFp8>(call, row_begin, row_end);
+  }
+}
+
+// Many rows of f32 x, arranged in tiles: columns are unpacked once for all of them and multiplied
+// as those of plain weights are.
+void quantised_panels_f32(const QuantisedCall& call, int64_t row_begin, int64_t row_end) {
+  alignas(64) float panel[kDepth * kPanel];
+  const int64_t tiles = tile_count(call.m, kTile);
+  for (int64_t row = row_begin; row < row_end; row += kPanel) {
+    const int64_t rows = row_end - row < kPanel ? row_end - row : kPanel;
+    for (int64_t begin = 0; begin < call.k; begin += kDepth) {
+      const int64_t depth = call.k - begin < kDepth ? call.k - begin : kDepth;
+      for (int half = 0; half < 2; ++half) {
+        const int64_t from =
+            half * kLanes < rows ? row + half * kLanes : row;  // a half without rows is of no use
+        unpack_unit(call.format, unit_panel(call, from), call.k, part_of(from), begin, depth,
+                    panel + half * kLanes, kPanel);
+      }
+      for (int64_t tile = 0; tile < tiles; ++tile) {
+        const int64_t at = tile_begin(call.m, kTile, tile);
+        const auto* x =
+            reinterpret_cast<const float*>(call.tiles) + (tile * call.k + begin) * kLanes;
+        panel_tile_of(tile_begin(call.m, kTile, tile + 1) - at, x, panel, depth,
+                      {nullptr, 0, 0, depth},
+                      {call.y + at * call.ldy + row, call.ldy, rows,
+                       call.bias ? call.bias + row : nullptr, begin > 0});
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::kernels

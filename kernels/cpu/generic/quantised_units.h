@@ -1,0 +1,120 @@
+#pragma once
+// Units of quantised matrices: kLanes rows of a panel. A vector register holds one column of them,
+// so sums need no turning and a group's scales are one multiply-add.
+#include "kernels/cpu/generic/quantise.h"
+#include "kernels/cpu/variant.h"
+
+namespace sluice::kernels {
+namespace {
+
+struct UnitScales {
+  VecF scale, zero;  // w = scale (code - zero)
+};
+
+inline UnitScales load_scales(Encoding encoding, const std::byte* meta, int part) {
+  if (encoding == Encoding::kInt4)
+    return {load_f16(meta + part * kLanes * 2), load_f16(meta + 32 + part * kLanes * 2)};
+  return {load(reinterpret_cast<const float*>(meta) + part * kLanes),
+          splat(encoding == Encoding::kInt8 ? 128.0f : 0.0f)};
+}
+
+inline VecF nf4_value(VecU code) { return look_up(kNf4Values, code); }
+
+// The value of a code before its scale; of kInt4 and kInt8 before the zero is taken off.
+template <Encoding kEncoding>
+inline VecF code_value(VecU code) {
+  if constexpr (kEncoding == Encoding::kNf4) {
+    return nf4_value(code);
+  } else if constexpr (kEncoding == Encoding::kFp8) {
+    const VecF magnitude = (VecF)((code & 0x7fu) << 20) * 0x1p120f;
+    return (VecF)((VecU)magnitude | ((code & 0x80u) << 24));
+  } else {
+    return __builtin_convertvector((VecI)code, VecF);
+  }
+}
+
+template <Encoding kEncoding>
+constexpr int kLineColumns = static_cast<int>(line_columns(kEncoding));
+
+template <Encoding kEncoding>
+inline VecU code_at(VecU word, int position) {
+  return is_four_bit(kEncoding) ? (word >> (4 * position)) & 15u : (word >> (8 * position)) & 255u;
+}
+
+template <Encoding kEncoding>
+void unpack_typed(const WeightFormat& format, const std::byte* panel, int64_t cols, int part,
+                  int64_t begin, int64_t count, float* block, int64_t stride) {
+  constexpr int kColumns = kLineColumns<kEncoding>;
+  const int64_t columns = format.group_columns(cols);
+  const int64_t code_bytes = format.group_code_bytes(cols);
+  for (int64_t column = begin; column < begin + count;) {
+    const int64_t group = column / columns;
+    const int64_t group_end =
+        (group + 1) * columns < begin + count ? (group + 1) * columns : begin + count;
+    const std::byte* lines = panel + group * (code_bytes + kQuantLine);
+    const UnitScales scales = load_scales(kEncoding, lines + code_bytes, part);
+    const std::byte* line =
+        lines + (column - group * columns) / kColumns * kQuantLine + part * kLanes * 4;
+    for (; column < group_end; column += kColumns, line += kQuantLine) {
+      VecU word;
+      __builtin_memcpy(&word, line, sizeof word);
+      for (int position = 0; position < kColumns; ++position) {
+        const int at = kColumns == 8 ? nibble_column(position) : byte_column(position);
+        if (column + at < begin + count)
+          store(block + (column + at - begin) * stride,
+                (code_value<kEncoding>(code_at<kEncoding>(word, position)) - scales.zero) *
+                    scales.scale);
+      }
+    }
+  }
+}
+
+inline void unpack_unit(const WeightFormat& format, const std::byte* panel, int64_t cols, int part,
+                        int64_t begin, int64_t count, float* block, int64_t stride) {
+  switch (format.encoding) {
+    case Encoding::kInt4:
+      return unpack_typed<Encoding::kInt4>(format, panel, cols, part, begin, count, block, stride);
+    case Encoding::kInt8:
+      return unpack_typed<Encoding::kInt8>(format, panel, cols, part, begin, count, block, stride);
+    case Encoding::kNf4:
+      return unpack_typed<Encoding::kNf4>(format, panel, cols, part, begin, count, block, stride);
+    default:
+      return unpack_typed<Encoding::kFp8>(format, panel, cols, part, begin, count, block, stride);
+  }
+}
+
+void unpack_panel(const WeightFormat& format, const std::byte* panel, int64_t cols, int64_t begin,
+                  int64_t count, float* block) {
+  for (int part = 0; part < kPanelParts; ++part)
+    unpack_unit(format, panel, cols, part, begin, count, block + part * kLanes, kPanelRows);
+}
+
+// Unit `unit` of a matrix: its lines begin here.
+inline const std::byte* unit_panel(const QuantisedCall& call, int64_t row) {
+  return call.w + row / kPanelRows * call.format.panel_bytes(call.k);
+}
+inline int part_of(int64_t row) { return static_cast<int>(row % kPanelRows / kLanes); }
+
+inline VecU load_codes(const std::byte* p) {
+  VecU word;
+  __builtin_memcpy(&word, p, sizeof word);
+  return word;
+}
+
+inline void put_unit(const QuantisedCall& call, int64_t row, int64_t i, VecF value) {
+  float* to = call.y + i * call.ldy + row;
+  if (row + kLanes <= call.n) {
+    store(to, value);
+  } else {
+    for (int64_t lane = 0; row + lane < call.n; ++lane) to[lane] = value[lane];
+  }
+}
+inline VecF get_unit(const float* from, int64_t row, int64_t n) {
+  if (row + kLanes <= n) return load(from);
+  VecF value = {};
+  for (int64_t lane = 0; row + lane < n; ++lane) value[lane] = from[lane];
+  return value;
+}
+
+}  // namespace
+}  // namespace sluice::kernels
