@@ -71,7 +71,10 @@ struct Prepared {
   dnnl::matmul primitive;
 };
 
-// While it lives, oneDNN starts no threads for the calling one.
+// While it lives, oneDNN starts no threads for the calling one. There is no other way to say so to
+// a oneDNN that is built on OpenMP, as distributions' are (DNNL_CPU_THREADING_RUNTIME; one that
+// takes a caller's thread pool has to be built for it). The number is the calling thread's own:
+// what else in the process uses OpenMP, or another engine, keeps its threads.
 class OneThread {
  public:
   OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
