@@ -319,11 +319,10 @@ void CudaRunner::multiply(const MatrixView& view, Rows in, Made made, const floa
   const int64_t row_bytes = view.inplace_rows * 4;
   exchanged_up_ += in.rows * row_bytes;
   float* to = y + view.resident_rows;
+  // The host's output is used again by the next matrix, whose input comes down behind this copy.
   cuda::copy_rows(to, ldy * 4, output, row_bytes, row_bytes, in.rows, stream());
   if (bias)
     cuda::add_bias(to, bias + view.resident_rows, {in.rows, view.inplace_rows, ldy}, stream());
-  // The host's output is used again by the next matrix.
-  settle_stream();
 }
 
 void CudaRunner::linear(const Operator& op, Rows in, Rows out) {
