@@ -31,7 +31,7 @@ LaneExecutor::LaneExecutor(TaskRunner& runner, std::stop_token cancel, const Lan
 
 LaneExecutor::~LaneExecutor() {
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     for (LaneState& lane : lanes_) lane.queue.clear();
     wait_for_in_flight(lock);
     for (std::jthread& thread : threads_) thread.request_stop();
@@ -42,7 +42,7 @@ LaneExecutor::~LaneExecutor() {
 double LaneExecutor::seconds_since_start() const { return seconds(Clock::now() - origin_); }
 
 bool LaneExecutor::all_done(const std::vector<TaskId>& ids) const {
-  return std::all_of(ids.begin(), ids.end(), [&](TaskId id) {
+  return std::all_of(ids.begin(), ids.end(), [&](TaskId id) SLUICE_REQUIRES(mutex_) {
     return id < first_id_ || (id - first_id_ < static_cast<TaskId>(done_.size()) &&
                               done_[static_cast<size_t>(id - first_id_)]);
   });
@@ -108,7 +108,7 @@ void LaneExecutor::task_ended(const Task& task, Clock::time_point started,
                               std::exception_ptr error) {
   const Clock::time_point now = Clock::now();
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     LaneState& state = at(task.lane);
     if (--state.in_flight == 0) state.stats.busy_seconds += seconds(now - state.busy_since);
     ++state.stats.tasks;
@@ -135,10 +135,11 @@ void LaneExecutor::start_transfer(const Task& task) {
 }
 
 void LaneExecutor::lane_loop(Lane lane, bool computes, std::stop_token stop) {
+  MutexLock lock(mutex_);
   LaneState& state = at(lane);
-  std::unique_lock lock(mutex_);
   for (;;) {
-    state.may_start.wait(lock, [&] { return stop.stop_requested() || may_start(state); });
+    state.may_start.wait(
+        lock, [&]() SLUICE_REQUIRES(mutex_) { return stop.stop_requested() || may_start(state); });
     if (stop.stop_requested()) return;
     const Task task = std::move(state.queue.front());
     state.queue.pop_front();
@@ -159,19 +160,23 @@ void LaneExecutor::lane_loop(Lane lane, bool computes, std::stop_token stop) {
 // The first task of a compute lane whose waits have ended, taken from its queue; waits until there
 // is one. Nothing when all compute lanes are empty or some lane failed.
 std::optional<Task> LaneExecutor::next_compute() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const Clock::time_point before = Clock::now();
-  const auto ready = [&]() -> std::deque<Task>* {
+  const auto ready = [&]() SLUICE_REQUIRES(mutex_) -> std::deque<Task>* {
     for (const Lane lane : own_compute_)
       if (may_start(at(lane))) return &at(lane).queue;
     return nullptr;
   };
-  const auto nothing_left = [&] {
-    return !has_columns_ && std::all_of(own_compute_.begin(), own_compute_.end(),
-                                        [&](Lane lane) { return at(lane).queue.empty(); });
+  const auto nothing_left = [&]() SLUICE_REQUIRES(mutex_) {
+    if (has_columns_) return false;
+    for (const Lane lane : own_compute_)
+      if (!at(lane).queue.empty()) return false;
+    return true;
   };
   std::deque<Task>* queue = nullptr;
-  changed_.wait(lock, [&] { return error_ || nothing_left() || (queue = ready()) != nullptr; });
+  changed_.wait(lock, [&]() SLUICE_REQUIRES(mutex_) {
+    return error_ || nothing_left() || (queue = ready()) != nullptr;
+  });
   if (!own_compute_.empty())
     at(own_compute_.front()).stats.wait_seconds += seconds(Clock::now() - before);
   if (error_ || !queue) return std::nullopt;
@@ -197,8 +202,8 @@ void LaneExecutor::run_compute(const Task& task) {
   task_ended(task, started, error);
 }
 
-void LaneExecutor::wait_for_in_flight(std::unique_lock<std::mutex>& lock) {
-  changed_.wait(lock, [&] {
+void LaneExecutor::wait_for_in_flight(MutexLock& lock) {
+  changed_.wait(lock, [&]() SLUICE_REQUIRES(mutex_) {
     return std::all_of(lanes_.begin(), lanes_.end(),
                        [](const LaneState& lane) { return lane.in_flight == 0; });
   });
@@ -206,10 +211,11 @@ void LaneExecutor::wait_for_in_flight(std::unique_lock<std::mutex>& lock) {
 
 // Whether the compute lanes of other threads have nothing left.
 bool LaneExecutor::has_computed() const {
-  return std::all_of(other_compute_.begin(), other_compute_.end(), [&](Lane lane) {
-    const LaneState& state = lanes_[static_cast<size_t>(lane)];
-    return state.queue.empty() && state.in_flight == 0;
-  });
+  return std::all_of(other_compute_.begin(), other_compute_.end(),
+                     [&](Lane lane) SLUICE_REQUIRES(mutex_) {
+                       const LaneState& state = lanes_[static_cast<size_t>(lane)];
+                       return state.queue.empty() && state.in_flight == 0;
+                     });
 }
 
 void LaneExecutor::run(std::vector<Task> tasks) {
@@ -219,7 +225,7 @@ void LaneExecutor::run(std::vector<Task> tasks) {
 
 void LaneExecutor::run(ColumnSource& columns) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (error_) std::rethrow_exception(error_);
     columns_ = &columns;
     has_columns_ = columns.has_column();
@@ -229,8 +235,10 @@ void LaneExecutor::run(ColumnSource& columns) {
     wake();
   }
   while (const std::optional<Task> task = next_compute()) run_compute(*task);
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return error_ || (all_done(stores_of_last_pass_) && has_computed()); });
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [&]() SLUICE_REQUIRES(mutex_) {
+    return error_ || (all_done(stores_of_last_pass_) && has_computed());
+  });
   stores_of_last_pass_ = std::move(stores_of_pass_);
   stores_of_pass_.clear();
   if (error_) {
@@ -240,22 +248,23 @@ void LaneExecutor::run(ColumnSource& columns) {
 }
 
 void LaneExecutor::settle() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return error_ || all_done(stores_of_last_pass_); });
+  MutexLock lock(mutex_);
+  changed_.wait(lock,
+                [&]() SLUICE_REQUIRES(mutex_) { return error_ || all_done(stores_of_last_pass_); });
   if (!error_) return;
   wait_for_in_flight(lock);
   std::rethrow_exception(error_);
 }
 
 void LaneExecutor::finish() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (LaneState& lane : lanes_) lane.queue.clear();
   wait_for_in_flight(lock);
   if (error_) std::rethrow_exception(error_);
 }
 
 LaneStats LaneExecutor::stats(Lane lane) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return lanes_[static_cast<size_t>(lane)].stats;
 }
 

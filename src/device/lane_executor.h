@@ -6,16 +6,15 @@
 // all its waits ended; the first error stops every lane and is rethrown by run(). Thread safety:
 // one thread calls run() and finish(); stats() and events() from that thread too.
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <exception>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <thread>
 #include <vector>
 
+#include "src/base/mutex.h"
 #include "src/schedule/column_source.h"
 
 namespace sluice {
@@ -69,36 +68,37 @@ class LaneExecutor {
   void finish();
 
   LaneStats stats(Lane lane) const;
-  const std::vector<TaskEvent>& events() const noexcept { return events_; }
+  /// Not while a pass runs (so without the lock).
+  const std::vector<TaskEvent>& events() const noexcept SLUICE_NOT_ANALYSED { return events_; }
   double seconds_since_start() const;
 
  private:
   using Clock = std::chrono::steady_clock;
   struct LaneState {
     std::deque<Task> queue;
-    bool is_used = false;               // by the pass under way
-    std::condition_variable may_start;  // of a lane with a thread: its first task, or to stop
+    bool is_used = false;  // by the pass under way
+    Condition may_start;   // of a lane with a thread: its first task, or to stop
     LaneStats stats;
     int in_flight = 0;
     Clock::time_point busy_since;
   };
 
   void lane_loop(Lane lane, bool computes, std::stop_token stop);
-  LaneState& at(Lane lane) { return lanes_[static_cast<size_t>(lane)]; }
-  bool has_computed() const;  // with mutex_ held
+  LaneState& at(Lane lane) SLUICE_REQUIRES(mutex_) { return lanes_[static_cast<size_t>(lane)]; }
+  bool has_computed() const SLUICE_REQUIRES(mutex_);
   void start_transfer(const Task& task);
   std::optional<Task> next_compute();
-  void refill();             // with mutex_ held
-  bool lacks_tasks() const;  // with mutex_ held
+  void refill() SLUICE_REQUIRES(mutex_);
+  bool lacks_tasks() const SLUICE_REQUIRES(mutex_);
   void run_compute(const Task& task);
-  void task_started(Lane lane);  // with mutex_ held
+  void task_started(Lane lane) SLUICE_REQUIRES(mutex_);
   void task_ended(const Task& task, Clock::time_point started, std::exception_ptr error);
-  bool all_done(const std::vector<TaskId>& ids) const;  // with mutex_ held
-  bool may_start(const LaneState& lane) const;          // with mutex_ held
-  void wake();                                          // with mutex_ held
-  void mark_done(TaskId id);                            // with mutex_ held
-  void fail(std::exception_ptr error);                  // with mutex_ held
-  void wait_for_in_flight(std::unique_lock<std::mutex>& lock);
+  bool all_done(const std::vector<TaskId>& ids) const SLUICE_REQUIRES(mutex_);
+  bool may_start(const LaneState& lane) const SLUICE_REQUIRES(mutex_);
+  void wake() SLUICE_REQUIRES(mutex_);
+  void mark_done(TaskId id) SLUICE_REQUIRES(mutex_);
+  void fail(std::exception_ptr error) SLUICE_REQUIRES(mutex_);
+  void wait_for_in_flight(MutexLock& lock) SLUICE_REQUIRES(mutex_);
 
   TaskRunner& runner_;
   std::stop_token cancel_;
@@ -107,18 +107,18 @@ class LaneExecutor {
   std::vector<Lane> other_compute_;  // with threads of their own
   Clock::time_point origin_ = Clock::now();
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;  // what the caller's thread waits for
-  std::vector<LaneState> lanes_;
-  std::deque<bool> done_;  // of task ids from first_id_ on
-  TaskId first_id_ = 0;
-  ColumnSource* columns_ = nullptr;  // of the pass under way
-  bool has_columns_ = false;         // that were not taken
-  TaskId awaited_ = kNoTask;         // what the next of them waits for
-  std::vector<TaskId> stores_of_pass_;
-  std::vector<TaskId> stores_of_last_pass_;
-  std::exception_ptr error_;
-  std::vector<TaskEvent> events_;
+  mutable Mutex mutex_;
+  Condition changed_;  // what the caller's thread waits for
+  std::vector<LaneState> lanes_ SLUICE_GUARDED_BY(mutex_);
+  std::deque<bool> done_ SLUICE_GUARDED_BY(mutex_);  // of task ids from first_id_ on
+  TaskId first_id_ SLUICE_GUARDED_BY(mutex_) = 0;
+  ColumnSource* columns_ SLUICE_GUARDED_BY(mutex_) = nullptr;  // of the pass under way
+  bool has_columns_ SLUICE_GUARDED_BY(mutex_) = false;         // that were not taken
+  TaskId awaited_ SLUICE_GUARDED_BY(mutex_) = kNoTask;         // what the next of them waits for
+  std::vector<TaskId> stores_of_pass_ SLUICE_GUARDED_BY(mutex_);
+  std::vector<TaskId> stores_of_last_pass_ SLUICE_GUARDED_BY(mutex_);
+  std::exception_ptr error_ SLUICE_GUARDED_BY(mutex_);
+  std::vector<TaskEvent> events_ SLUICE_GUARDED_BY(mutex_);
   std::vector<std::jthread> threads_;  // last: they use everything above
 };
 
