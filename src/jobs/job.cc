@@ -17,7 +17,8 @@ constexpr int64_t kMostPassedOver = 16 * kMaxLineBytes;  // of one line: what is
 enum class Line { kEnd, kWhole, kTooLong };
 
 // Reads up to the next line end into `line`, without it; of a line that is too long, the beginning.
-Line read_line(std::istream& input, const std::string& name, std::string& line) {
+// Adds what it read, with the line end, to `bytes`.
+Line read_line(std::istream& input, const std::string& name, std::string& line, int64_t& bytes) {
   std::array<char, 65536> buffer;
   line.clear();
   bool has_read = false, is_too_long = false;
@@ -25,6 +26,7 @@ Line read_line(std::istream& input, const std::string& name, std::string& line) 
   for (bool at_end = false; !at_end;) {
     input.getline(buffer.data(), buffer.size());
     auto got = static_cast<size_t>(input.gcount());
+    bytes += static_cast<int64_t>(got);
     if (input.bad()) throw Error(ErrorKind::kFile, fmt::format("reading {} broke off", name));
     has_read = has_read || got > 0;
     at_end = input.eof() || !input.fail();
@@ -66,7 +68,8 @@ bool is_blank(std::string_view line) {
 InputCount count_requests(std::istream& input, const std::string& name) {
   InputCount count;
   std::string line;
-  while (read_line(input, name, line) != Line::kEnd) {
+  int64_t bytes = 0;
+  while (read_line(input, name, line, bytes) != Line::kEnd) {
     ++count.lines;
     count.requests += !is_blank(trim(line, count.lines));
   }
@@ -74,12 +77,13 @@ InputCount count_requests(std::istream& input, const std::string& name) {
 }
 
 JobReader::JobReader(std::istream& input, std::string name, sampling::SamplingParams defaults,
-                     const ResultsFile* results, int64_t vocab_size)
+                     const ResultsFile* results, int64_t vocab_size, Shard shard)
     : input_(input),
       name_(std::move(name)),
       defaults_(std::move(defaults)),
       results_(results),
-      vocab_size_(vocab_size) {}
+      vocab_size_(vocab_size),
+      shard_(shard) {}
 
 ParsedLine JobReader::parse_line(std::string_view line, bool is_too_long) {
   if (is_too_long) {
@@ -110,16 +114,19 @@ bool JobReader::is_finished(const ParsedLine& parsed) const {
 }
 
 std::optional<ParsedLine> JobReader::next() {
-  for (Line read = read_line(input_, name_, line_); read != Line::kEnd;
-       read = read_line(input_, name_, line_)) {
+  for (;;) {
+    line_offset_ = next_offset_;
+    const Line read = read_line(input_, name_, line_, next_offset_);
+    if (read == Line::kEnd) return std::nullopt;
     ++line_number_;
     const std::string_view line = trim(line_, line_number_);
     if (is_blank(line)) continue;
+    line_bytes_ = static_cast<int64_t>(line_.size());
     ParsedLine parsed = parse_line(line, read == Line::kTooLong);
+    if (!shard_.has(row_key(parsed))) continue;
     if (!is_finished(parsed)) return parsed;
     ++skipped_;
   }
-  return std::nullopt;
 }
 
 }  // namespace sluice::jobs

@@ -11,6 +11,7 @@
 #include "src/jobs/content_key.h"
 #include "src/jobs/request.h"
 #include "src/jobs/results_file.h"
+#include "src/jobs/shard.h"
 
 namespace sluice::jobs {
 
@@ -27,9 +28,9 @@ InputCount count_requests(std::istream& input, const std::string& name);
 class JobReader {
  public:
   /// `input` must outlive the reader; `name` is what messages call it. `results` may be null:
-  /// nothing is skipped. `vocab_size` as parse_request.
+  /// nothing is skipped. `vocab_size` as parse_request. `shard`: the others' lines are passed over.
   JobReader(std::istream& input, std::string name, sampling::SamplingParams defaults,
-            const ResultsFile* results = nullptr, int64_t vocab_size = 0);
+            const ResultsFile* results = nullptr, int64_t vocab_size = 0, Shard shard = {});
 
   /// The next line that is not blank and not finished, or nothing at the end. A custom_id that an
   /// earlier line has is a RequestError. Give errors to ResultsFile::write_error. Errors: kFile
@@ -38,7 +39,10 @@ class JobReader {
   std::optional<ParsedLine> next();
 
   int64_t lines_read() const noexcept { return line_number_; }
-  /// Lines that the results file already holds.
+  /// The bytes of the line that next() gave last: where it begins, and how many without its end.
+  int64_t line_offset() const noexcept { return line_offset_; }
+  int64_t line_bytes() const noexcept { return line_bytes_; }
+  /// Lines of the shard that the results file already holds.
   int64_t skipped() const noexcept { return skipped_; }
 
  private:
@@ -50,8 +54,11 @@ class JobReader {
   sampling::SamplingParams defaults_;
   const ResultsFile* results_;
   int64_t vocab_size_;
+  Shard shard_;
   std::string line_;
   int64_t line_number_ = 0;
+  int64_t line_offset_ = 0, line_bytes_ = 0;
+  int64_t next_offset_ = 0;
   int64_t skipped_ = 0;
   std::unordered_set<ContentKey> seen_custom_ids_;
 };

@@ -135,6 +135,9 @@ std::optional<StoredRecord> read_record(std::string_view line) {
   stored.is_answer = record.contains("response") && record["response"].is_object();
   if (stored.is_answer == member("error").is_object())
     return std::nullopt;  // one of the two, never both
+  if (!stored.is_answer && record["error"].contains("line") &&
+      record["error"]["line"].is_number_integer())
+    stored.error_line = record["error"]["line"];
   if (stored.is_answer && stored.custom_id.empty()) return std::nullopt;
   return stored;
 }

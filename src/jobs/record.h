@@ -27,6 +27,7 @@ struct StoredRecord {
   std::string custom_id;  // empty for null
   ContentKey key;
   std::string config;
+  int64_t error_line = 0;  // of an error record: the line of the input that it is about
   bool is_answer = false;
 };
 

@@ -12,24 +12,11 @@
 
 #include "src/base/error.h"
 #include "src/jobs/record.h"
+#include "src/jobs/record_lines.h"
 
 namespace sluice::jobs {
 
 namespace {
-
-constexpr int64_t kReadBytes = int64_t{1} << 20;
-constexpr int64_t kMaxRecordBytes =
-    int64_t{1} << 30;  // a longer line is no record: bounds memory on foreign files
-
-constexpr int64_t kMostZeros = int64_t{16} << 20;  // that a crash leaves
-
-// Can a crash have left this line? A record cut short, or the zeros that a file system shows for
-// data it lost. Also of the beginning of a line: can it become a record?
-bool is_torn(std::string_view tail) {
-  const size_t end = tail.find_last_not_of('\0');
-  const std::string_view text = tail.substr(0, end == std::string_view::npos ? 0 : end + 1);
-  return text.starts_with(kRecordStart.substr(0, text.size()));
-}
 
 ContentKey key_of(const std::string& hex) {
   const auto key = ContentKey::from_hex(hex);
@@ -62,44 +49,23 @@ void ResultsFile::lock() {
 }
 
 void ResultsFile::load() {
-  const int64_t file_bytes = file_.size_bytes();
-  std::vector<char> chunk(static_cast<size_t>(std::min(kReadBytes, file_bytes)));
-  std::string line;  // the part of a line that earlier chunks held
   int64_t line_number = 1;
-  for (int64_t offset = 0; offset < file_bytes;) {
-    const int64_t got = file_.read(chunk.data(), static_cast<int64_t>(chunk.size()), offset);
-    if (got == 0) break;
-    offset += got;
-    std::string_view rest(chunk.data(), static_cast<size_t>(got));
-    for (size_t end = rest.find('\n'); end != std::string_view::npos; end = rest.find('\n')) {
-      line += rest.substr(0, end);
-      load_line(line, line_number++);
-      size_bytes_ += static_cast<int64_t>(line.size()) + 1;
-      line.clear();
-      rest.remove_prefix(end + 1);
-    }
-    line += rest;
-    const bool is_record = is_torn(std::string_view(line).substr(0, kRecordStart.size()));
-    const bool has_zeros = !line.empty() && line.back() == '\0';
-    const auto bytes = static_cast<int64_t>(line.size());
-    if (!is_record || bytes > (has_zeros ? kMostZeros : kMaxRecordBytes))
-      load_line({}, line_number);  // refuses it
-  }
-  if (!line.empty()) mend_tail(line, line_number);
+  const std::string tail = read_record_lines(file_, [&](const RecordLine& line) {
+    load_line(path(), line.text, line.number);
+    size_bytes_ = line.offset + static_cast<int64_t>(line.text.size()) + 1;
+    line_number = line.number + 1;
+  });
+  if (!tail.empty()) mend_tail(tail, line_number);
 }
 
-void ResultsFile::load_line(std::string_view line, int64_t line_number) {
+void ResultsFile::load_line(const std::string& path, std::string_view line, int64_t line_number) {
   const auto record = read_record(line);
-  if (!record) {
-    throw Error(ErrorKind::kFile,
-                fmt::format("{} line {} is no record of a sluice job", path(), line_number),
-                "write to a new file, or remove the line if the file is damaged");
-  }
+  if (!record) refuse_line(path, line_number);
   if (record->config != config_) {
     throw Error(
         ErrorKind::kUser,
         fmt::format("{} holds answers of a job with another model or other settings (line {})",
-                    path(), line_number),
+                    path, line_number),
         "write to a new file, or repeat the model and settings of that job");
   }
   remember(record->key, record->custom_id, record->is_answer);
@@ -109,7 +75,7 @@ void ResultsFile::load_line(std::string_view line, int64_t line_number) {
 // cut off.
 void ResultsFile::mend_tail(std::string_view tail, int64_t line_number) {
   if (read_record(tail)) {
-    load_line(tail, line_number);
+    load_line(path(), tail, line_number);
     size_bytes_ += static_cast<int64_t>(tail.size());
     file_.write("\n", 1, size_bytes_);
     size_bytes_ += 1;
@@ -117,7 +83,7 @@ void ResultsFile::mend_tail(std::string_view tail, int64_t line_number) {
     torn_bytes_ = static_cast<int64_t>(tail.size());
     file_.truncate(size_bytes_);
   } else {
-    load_line(tail, line_number);  // refuses it
+    refuse_line(path(), line_number);
   }
   file_.sync();
 }
@@ -126,6 +92,42 @@ void ResultsFile::remember(const ContentKey& key, std::string_view custom_id, bo
   keys_.insert(key);
   if (is_answer) answer_keys_[hash_bytes(custom_id)] = key;
   ++records_;
+  answers_ += is_answer;
+}
+
+void ResultsFile::include(const std::string& path) {
+  const OwnedFile other(path, O_RDONLY | O_NONBLOCK);
+  const int64_t records = records_, answers = answers_;
+  const std::string tail = read_record_lines(
+      other, [&](const RecordLine& line) { load_line(path, line.text, line.number); });
+  if (read_record(tail)) load_line(path, tail, 0);
+  records_ = records;
+  answers_ = answers;
+}
+
+bool ResultsFile::take(std::string_view line) {
+  const auto record = read_record(line);
+  if (!record || record->config != config_)
+    throw Error(ErrorKind::kUser, fmt::format("{} got a record of another job", path()),
+                "start every process with the same model and settings");
+  if (keys_.contains(record->key)) return false;
+  append(std::string(line));
+  remember(record->key, record->custom_id, record->is_answer);
+  return true;
+}
+
+void ResultsFile::copy_from(const std::string& path) {
+  const OwnedFile other(path, O_RDONLY | O_NONBLOCK);
+  const std::string tail =
+      read_record_lines(other, [this](const RecordLine& line) { take(line.text); });
+  if (read_record(tail)) take(tail);
+}
+
+void ResultsFile::for_each_record(
+    const std::function<void(const ContentKey& key, std::string_view line)>& use) const {
+  read_record_lines(file_, [&](const RecordLine& line) {
+    if (const auto record = read_record(line.text)) use(record->key, line.text);
+  });
 }
 
 void ResultsFile::append(std::string line) {
@@ -155,15 +157,19 @@ void ResultsFile::append(std::string line) {
 void ResultsFile::write(const Request& request, const Completion& completion) {
   const ContentKey key = key_of(request.key);
   SLUICE_ASSERT(!keys_.contains(key), "a request is answered once");
-  append(answer_line(request, completion, model_, config_, std::time(nullptr)));
+  const std::string line = answer_line(request, completion, model_, config_, std::time(nullptr));
+  append(line);
   remember(key, request.custom_id, true);
+  if (on_record) on_record(line);
 }
 
 void ResultsFile::write_error(const RequestError& error) {
   const ContentKey key = key_of(error.key);
   SLUICE_ASSERT(!keys_.contains(key), "an error is recorded once");
-  append(error_line(error, config_));
+  const std::string line = error_line(error, config_);
+  append(line);
   remember(key, error.custom_id, false);
+  if (on_record) on_record(line);
 }
 
 void ResultsFile::write_error(const Request& request, std::string_view code,
@@ -181,6 +187,11 @@ Progress ResultsFile::progress(const Request& request) const {
 
 bool ResultsFile::is_finished(const RequestError& error) const {
   return keys_.contains(key_of(error.key));
+}
+
+bool is_being_written(const std::string& path) {
+  const OwnedFile file(path, O_RDONLY | O_NONBLOCK);
+  return ::flock(file.fd(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
 SplitCounts split_results(const std::string& results, const std::string& answers,

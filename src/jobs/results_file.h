@@ -4,6 +4,7 @@
 // leaves is whole records. Opening it again keeps them, cuts off a torn last line, and knows what
 // is finished. One process at a time (flock). One thread at a time.
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -63,6 +64,21 @@ class ResultsFile {
   /// Appends an error record for a request that could not be run. Errors: as write().
   void write_error(const Request& request, std::string_view code, std::string_view message);
 
+  /// Counts what another file of the same job holds as finished; records() and answers() stay. The
+  /// file is read as it stands, by whomever it is written meanwhile: a torn last line is passed
+  /// over. Errors: as opening's, but that it may be in use.
+  void include(const std::string& path);
+  /// After each record that this process writes: the line without its end, on disk.
+  std::function<void(std::string_view line)> on_record;
+  /// Appends a record that another process wrote, unless the file holds one of its key. Tells
+  /// whether it did. Errors: kFile where it is no record; kUser of another job's; as write().
+  bool take(std::string_view line);
+  /// take() for every whole record of another file. Errors: as take() and include().
+  void copy_from(const std::string& path);
+  /// Gives every whole record of the file, in its order. Errors: kFile.
+  void for_each_record(
+      const std::function<void(const ContentKey& key, std::string_view line)>& use) const;
+
   Progress progress(const Request& request) const;
   bool is_finished(const RequestError& error) const;
 
@@ -70,7 +86,7 @@ class ResultsFile {
   /// Records in the file: found at opening plus written since.
   int64_t records() const noexcept { return records_; }
   /// Of these, answers; the others are error records.
-  int64_t answers() const noexcept { return static_cast<int64_t>(answer_keys_.size()); }
+  int64_t answers() const noexcept { return answers_; }
   /// Found at opening.
   int64_t resumed_records() const noexcept { return resumed_records_; }
   /// Bytes of a torn last line that were cut off at opening.
@@ -79,7 +95,7 @@ class ResultsFile {
  private:
   void lock();
   void load();
-  void load_line(std::string_view line, int64_t line_number);
+  void load_line(const std::string& path, std::string_view line, int64_t line_number);
   void mend_tail(std::string_view tail, int64_t line_number);
   void append(std::string line);
   void remember(const ContentKey& key, std::string_view custom_id, bool is_answer);
@@ -90,12 +106,16 @@ class ResultsFile {
   int64_t size_bytes_ = 0;      // whole records
   bool has_torn_tail_ = false;  // a failed append could not be cut off
   int64_t records_ = 0;
+  int64_t answers_ = 0;
   int64_t resumed_records_ = 0;
   int64_t torn_bytes_ = 0;
-  std::unordered_set<ContentKey> keys_;  // of every record
+  std::unordered_set<ContentKey> keys_;  // of every record, other files' included
   std::unordered_map<ContentKey, ContentKey>
       answer_keys_;  // hash of custom_id -> key of its answer
 };
+
+/// Whether another process holds the results file `path` to write it. Errors: kFile.
+bool is_being_written(const std::string& path);
 
 /// Records of both kinds.
 struct SplitCounts {
