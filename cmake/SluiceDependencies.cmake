@@ -58,3 +58,15 @@ if(SLUICE_CUDA)
     message(STATUS "No CUDA compiler that works here: building for the CPU only")
   endif()
 endif()
+
+# The C interface alone: no library of C++ bindings.
+set(SLUICE_HAVE_MPI OFF)
+if(SLUICE_MPI)
+  enable_language(C)  # its compiler names the library
+  find_package(MPI QUIET COMPONENTS C)
+  if(MPI_C_FOUND)
+    set(SLUICE_HAVE_MPI ON)
+  else()
+    message(STATUS "No MPI (libopenmpi-dev): sluice batch works on one machine, or by --shard")
+  endif()
+endif()

@@ -26,6 +26,8 @@ ALLOWED = {
     "src/sampling": ["src/base"],
     "src/guide": ["src/base", "src/text", "src/sampling"],
     "src/jobs": ["src/base", "src/sampling"],
+    "src/transport": ["src/base"],
+    "src/ranks": ["src/base", "src/shape", "src/schedule", "policy", "src/sampling", "src/jobs", "src/transport"],
     "src/device": ["src/base", "src/schedule"],
     "src/cache": ["src/base"],
     "src/model": ["src/base", "src/shape", "src/layer", *IO],
@@ -49,7 +51,7 @@ CHECKED_TREES = ("src", "policy", "io", "kernels", "tools", "include")
 # Third-party headers that only the sources (not the headers) of one folder may see; the commands share their flags.
 PRIVATE = {"liburing.h": "io/async", "zlib.h": ("io/files", "io/checkpoint", "src/http"), "dnnl.hpp": "kernels", "dnnl.h": "kernels", "pcre2.h": "src/text",
            "utf8proc.h": ("src/text", "src/chat"), "httplib.h": "src/serve", "sentencepiece_processor.h": "src/text", "CLI/CLI.hpp": "tools",
-           "cuda_runtime_api.h": ("tools", "kernels"), "cuda_runtime.h": ("tools", "kernels"), "cublasLt.h": "kernels",
+           "cuda_runtime_api.h": ("tools", "kernels"), "cuda_runtime.h": ("tools", "kernels"), "cublasLt.h": "kernels", "mpi.h": "src/transport",
            "cuda_fp16.h": "kernels", "cuda_bf16.h": "kernels"}
 PRIVATE_FOLDERS = {"boost/": "src/http"}
 # Headers of one folder's own sources that may show them.
