@@ -4,8 +4,8 @@
 set -euo pipefail
 packages=(g++ make cmake ninja-build pkg-config ccache git python3
   liburing-dev libdnnl-dev libcli11-dev libgtest-dev libgmock-dev libbenchmark-dev nlohmann-json3-dev libfmt-dev libcpp-httplib-dev libboost-dev
-  libpcre2-dev libutf8proc-dev libsentencepiece-dev libedit-dev libglpk-dev zlib1g-dev)
-optional=(clang-format libopenmpi-dev openmpi-bin)  # installed with the others, but nothing stops without them
+  libpcre2-dev libutf8proc-dev libsentencepiece-dev libedit-dev libglpk-dev zlib1g-dev libopenmpi-dev openmpi-bin)
+optional=(clang-format)  # installed with the others, but nothing stops without them
 case "${1:-}" in
   "") ;;
   --fuzz) packages+=(clang libomp-dev); optional+=(libclang-rt-dev) ;;  # the run time is a package of its own on some

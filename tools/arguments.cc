@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <map>
+#include <set>
 
 #include "src/app/machine.h"
 #include "src/base/error.h"
@@ -22,10 +23,11 @@ std::vector<std::string> normalise_arguments(int argc, char** argv) {
     out.push_back(it == spellings.end() ? argv[i] : it->second);
   }
   // A command of two words.
-  if (out.size() > 1 && out[0] == "bench" &&
-      (out[1] == "serve" || out[1] == "throughput" || out[1] == "latency")) {
+  static const std::set<std::pair<std::string, std::string>> pairs{
+      {"bench", "serve"}, {"bench", "throughput"}, {"bench", "latency"}, {"batch", "merge"}};
+  if (out.size() > 1 && pairs.contains({out[0], out[1]})) {
+    out[1] = out[0] + "-" + out[1];
     out.erase(out.begin());
-    out[0] = "bench-" + out[0];
   }
   return out;
 }

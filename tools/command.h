@@ -16,6 +16,7 @@ struct Command {
 /// Each adds its subcommand with its flags.
 Command add_run(CLI::App& program);
 Command add_batch(CLI::App& program);
+Command add_batch_merge(CLI::App& program);
 Command add_convert(CLI::App& program);
 Command add_inspect(CLI::App& program);
 Command add_tokenize(CLI::App& program);

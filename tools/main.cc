@@ -62,8 +62,8 @@ int run(int argc, char** argv) {
   program.failure_message(CLI::FailureMessage::help);
   std::vector<sluice::tools::Command> commands;
   for (auto* add :
-       {sluice::tools::add_run, sluice::tools::add_batch, sluice::tools::add_chat,
-        sluice::tools::add_serve, sluice::tools::add_bench_serve,
+       {sluice::tools::add_run, sluice::tools::add_batch, sluice::tools::add_batch_merge,
+        sluice::tools::add_chat, sluice::tools::add_serve, sluice::tools::add_bench_serve,
         sluice::tools::add_bench_throughput, sluice::tools::add_bench_latency,
         sluice::tools::add_convert, sluice::tools::add_inspect, sluice::tools::add_tokenize,
         sluice::tools::add_synth, sluice::tools::add_logits, sluice::tools::add_bench,
