@@ -8,8 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "src/app/generate_text.h"
+#include "src/app/node_rates.h"
 #include "src/app/report.h"
 #include "src/base/error.h"
+#include "src/base/files.h"
+#include "tools/chat_options.h"
 #include "tools/command.h"
 #include "tools/engine_flags.h"
 #include "tools/load_shape.h"
@@ -24,6 +27,8 @@ struct OfflineFlags {
   LoadShape shape;
   int batch = 1;
   int warm_ups = 1;
+  std::vector<std::string> nodes;  // results of other runs
+  int64_t rows = 0;
 };
 
 using Clock = std::chrono::steady_clock;
@@ -123,8 +128,33 @@ OpenedEngine engine_for(const OfflineFlags& flags, const std::vector<serve::Load
   return engine;
 }
 
+// What was measured on several machines, together.
+void print_nodes(const OfflineFlags& flags) {
+  std::vector<app::NodeRate> nodes;
+  std::string model;
+  for (const std::string& path : flags.nodes) {
+    const std::string text = read_file(path, kMostSettingsBytes, Streams::kAllow);
+    nodes.push_back(app::measured_node(path, text));
+    const auto other = model_name(nlohmann::json::parse(text).value("model", ""));
+    if (path != flags.nodes.front() && other != model)
+      throw Error(ErrorKind::kUser,
+                  fmt::format("{} is of {}, and {} of {}", flags.nodes.front(), model, path, other),
+                  "measure one model on all nodes");
+    model = other;
+  }
+  if (flags.engine.json)
+    print_json(app::nodes_json(nodes, flags.rows));
+  else
+    std::fputs(app::nodes_text(nodes, flags.rows).c_str(), stdout);
+}
+
 // All requests at once: how many an hour.
 void run_throughput(const OfflineFlags& flags, std::stop_token stop) {
+  if (!flags.nodes.empty()) return print_nodes(flags);
+  if (flags.rows > 0)
+    throw Error(ErrorKind::kUser, "--rows has no effect without --nodes", "leave it out");
+  if (flags.engine.model.empty())
+    throw Error(ErrorKind::kUser, "no model given", "name one, or results with --nodes");
   const auto load = flags.shape.make(0);
   const auto engine = engine_for(flags, load, stop);
   if (!engine) return;
@@ -180,6 +210,14 @@ Command add_bench_throughput(CLI::App& program) {
       "bench-throughput", "many requests at once, without a server (also: bench throughput)");
   flags->engine.add_to(*parser);
   flags->shape.add_to(*parser, LoadShape::Arrivals::kAtOnce);
+  parser->get_option("--model")->required(false);  // --nodes needs none
+  parser
+      ->add_option("--nodes", flags->nodes,
+                   "measure nothing: what runs with --json wrote on several machines (a.json,"
+                   "b.json), together")
+      ->delimiter(',');
+  parser->add_option("--rows", flags->rows, "with --nodes: how long so many rows take")
+      ->check(CLI::NonNegativeNumber);
   return {parser, [flags](std::stop_token stop) { run_throughput(*flags, stop); }};
 }
 

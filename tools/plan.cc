@@ -12,6 +12,7 @@
 
 #include "policy/flexgen/flexgen.h"
 #include "policy/simulator.h"
+#include "src/app/node_rates.h"
 #include "src/app/plan_html.h"
 #include "src/app/plan_report.h"
 #include "src/app/plan_request.h"
@@ -32,7 +33,7 @@ struct PlanFlags {
   std::string cost_model = "ours", html;
   std::string objective = "throughput", policy_file, output_policy, kv_dtype, weights;
   std::vector<double> percent;
-  std::vector<std::string> sweeps, allow;
+  std::vector<std::string> sweeps, allow, nodes;
   int64_t sequences = 0, micro_batch = 0, micro_batches = 0;
   std::optional<int64_t> gpu;
   double latency_bound = 0, attention_sparsity = 1;
@@ -436,6 +437,67 @@ void run_sweep(const PlanFlags& flags, const std::string& sweep, const std::stop
   if (flags.json) print_json(rows);
 }
 
+// The plan of one node of several for `sequences` rows: its machine, with what it has less or
+// slower
+// ("box.json:cpu-mem=16GiB:disk-read=200MB/s").
+std::unique_ptr<Answered> answer_node(const PlanFlags& flags, const std::string& node,
+                                      int64_t sequences, const std::stop_token& stop) {
+  PlanFlags one = flags;
+  size_t at = node.find(':');
+  one.hardware = node.substr(0, at);
+  one.sequences = sequences;
+  return answer(one, stop, [&](Question& q) {
+    while (at != std::string::npos) {
+      const size_t next = node.find(':', at + 1);
+      const std::string change = node.substr(at + 1, next - at - 1);
+      const size_t equals = change.find('=');
+      apply(change.substr(0, equals), equals == std::string::npos ? "" : change.substr(equals + 1),
+            q);
+      at = next;
+    }
+  });
+}
+
+// Every node with a plan of its own, and what they do together.
+void run_nodes(const PlanFlags& flags, const std::stop_token& stop) {
+  const int64_t rows = flags.sequences;
+  std::vector<app::NodeRate> nodes(flags.nodes.size());
+  std::vector<int64_t> share(nodes.size(), 256);
+  if (rows > 0)
+    std::fill(share.begin(), share.end(),
+              std::max<int64_t>(rows / static_cast<int64_t>(nodes.size()), 1));
+  // Shares follow from rates, and rates from shares where a node's last block is not full.
+  for (int round = 0; round < (rows > 0 ? 2 : 1); ++round) {
+    double sum = 0;
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      const auto answered = [&] {
+        try {
+          return answer_node(flags, flags.nodes[i], share[i], stop);
+        } catch (const Error& error) {
+          throw error.with_context("--nodes " + flags.nodes[i]);
+        }
+      }();
+      const policy::JobShape& job = answered->request.job;
+      nodes[i].name = flags.nodes[i];
+      nodes[i].tokens_per_second = app::job_tokens_per_second(answered->result.best, job);
+      nodes[i].rows_per_second = nodes[i].tokens_per_second / job.new_tokens;
+      nodes[i].bottleneck = app::bottleneck_name(policy::prediction_of(answered->result.best));
+      sum += nodes[i].rows_per_second;
+    }
+    for (size_t i = 0; i < nodes.size() && rows > 0; ++i)
+      share[i] = std::max<int64_t>(
+          std::llround(static_cast<double>(rows) * nodes[i].rows_per_second / sum), 1);
+  }
+  if (flags.json) {
+    auto json = app::nodes_json(nodes, rows);
+    json["model"] = flags.model;
+    print_json(json);
+  } else {
+    std::printf("%s on %zu nodes\n%s", flags.model.c_str(), nodes.size(),
+                app::nodes_text(nodes, rows).c_str());
+  }
+}
+
 void refuse_without_effect(const PlanFlags& flags) {
   const auto refuse = [](bool is_given, const char* flag, const char* with) {
     if (is_given)
@@ -448,6 +510,13 @@ void refuse_without_effect(const PlanFlags& flags) {
     refuse(flags.simulate_all, "--simulate-all", "--sweep");
   }
   refuse(flags.simulate_all && flags.json, "--simulate-all", "--json");
+  if (!flags.nodes.empty()) {
+    refuse(!flags.html.empty(), "--html", "--nodes");
+    refuse(!flags.output_policy.empty(), "--output-policy", "--nodes");
+    refuse(!flags.sweeps.empty(), "--sweep", "--nodes");
+    refuse(flags.simulate_all, "--simulate-all", "--nodes");
+    refuse(flags.cost_model != "ours", "--cost-model", "--nodes");
+  }
   if (flags.cost_model == "ours") return;
   const std::string flexgen = "--cost-model " + flags.cost_model;
   refuse(!flags.html.empty(), "--html", flexgen.c_str());
@@ -478,6 +547,7 @@ void run_plan(const PlanFlags& flags, const std::stop_token& stop) {
         "sluice plan --model opt-175b --hardware t4; --list-models names the built-in ones");
   refuse_without_effect(flags);
   if (flags.cost_model != "ours") return run_flexgen(flags);
+  if (!flags.nodes.empty()) return run_nodes(flags, stop);
   for (const std::string& sweep : flags.sweeps) run_sweep(flags, sweep, stop);
   if (!flags.sweeps.empty()) return;
   const std::unique_ptr<Answered> answered = answer(flags, stop);
@@ -500,6 +570,16 @@ void run_plan(const PlanFlags& flags, const std::stop_token& stop) {
   if (!flags.html.empty()) write_file(flags.html, app::plan_html(subject, request, result, lifts));
   if (!flags.output_policy.empty())
     write_file(flags.output_policy, policy::policy_to_json(result.best.policy) + "\n");
+}
+
+// What is asked of several machines, or of one that changes.
+void add_questions(CLI::App& parser, PlanFlags& flags) {
+  parser.add_option("--sweep", flags.sweeps, "one row for each value, as gpu-mem=8GiB,16GiB,24GiB");
+  parser
+      .add_option("--nodes", flags.nodes,
+                  "several machines on one job of --sequences rows: profiles, as a.json,b.json; "
+                  "a.json:cpu-mem=16GiB:disk-read=200MB/s changes one (docs/jobs.md)")
+      ->delimiter(',');
 }
 }  // namespace
 
@@ -565,8 +645,7 @@ Command add_plan(CLI::App& program) {
                    "formats that the plan may choose when they are faster: int4-weights, int4-kv, "
                    "int8-weights, int8-kv (default: none)")
       ->delimiter(',');
-  parser->add_option("--sweep", flags->sweeps,
-                     "one row for each value, as gpu-mem=8GiB,16GiB,24GiB");
+  add_questions(*parser, *flags);
   parser->add_option("--output-policy", flags->output_policy,
                      "write the policy to a file that run and batch take (--policy)");
   parser

@@ -52,5 +52,31 @@ TEST(BenchOffline, TakesLengthsFromAFile) {
   fail(bench("throughput", {"--pp", "200"}), 2, {"128"});
 }
 
+TEST(BenchOffline, MeasurementsOfSeveralNodesAddUp) {
+  const TemporaryFolder folder;
+  const auto measure = [&](const std::string& name) {
+    const Outcome outcome =
+        succeed(bench("throughput", {"--requests", "4", "--pp", "8", "--tg", "4"}));
+    write_file(folder.path(name), outcome.out);
+    return outcome.json()["results"][0]["requests_per_s"].get<double>();
+  };
+  const double sum = measure("a.json") + measure("b.json");
+  const std::string both = folder.path("a.json") + "," + folder.path("b.json");
+  const auto json =
+      succeed({"bench", "throughput", "--nodes", both, "--rows", "1000", "--json"}).json();
+  EXPECT_NEAR(json["rows_per_hour"].get<double>(), 3600 * sum, 1e-6 * 3600 * sum);
+  EXPECT_NEAR(json["seconds"].get<double>(), 1000 / sum, 1e-6 * 1000 / sum);
+  EXPECT_NE(json["nodes"][1]["bottleneck"], "");
+  const auto text = succeed({"bench", "throughput", "--nodes", both, "--rows", "1000"}).out;
+  EXPECT_NE(text.find("1000 rows take"), std::string::npos) << text;
+  fail({"bench", "throughput", "--nodes", folder.path("none.json")}, 3, {"none.json"});
+  write_file(folder.path("other.json"), "{}");
+  fail({"bench", "throughput", "--nodes", folder.path("other.json")}, 3,
+       {"no result of bench throughput"});
+  fail({"bench", "throughput"}, 2, {"no model given"});
+  fail({"bench", "throughput", fixture_model("stories260k"), "--rows", "5"}, 2,
+       {"--rows", "--nodes"});
+}
+
 }  // namespace
 }  // namespace sluice::testing

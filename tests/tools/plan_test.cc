@@ -157,6 +157,29 @@ TEST(Plan, SweepsGiveARowForEachValue) {
   }
 }
 
+// Every node's rate is what it has alone; a slower disk makes it the slow one.
+TEST(Plan, SeveralNodesAddUp) {
+  const Words question{"--model", "opt-30b", "--prompt-len", "128", "--gen-len", "16"};
+  const auto ask = [&](Words more) {
+    more.insert(more.begin(), question.begin(), question.end());
+    return plan(more);
+  };
+  const double alone = ask({"--hardware", "t4", "--sequences", "256"})["predicted"]["tokens_per_s"];
+  const auto two = ask({"--nodes", "t4,t4:cpu-mem=8GiB:disk-read=50MB/s"});
+  EXPECT_NEAR(two["nodes"][0]["tokens_per_s"].get<double>(), alone, 0.01 * alone);
+  EXPECT_NEAR(two["rows_per_hour"].get<double>(),
+              two["nodes"][0]["rows_per_hour"].get<double>() +
+                  two["nodes"][1]["rows_per_hour"].get<double>(),
+              1e-6 * two["rows_per_hour"].get<double>());
+  EXPECT_EQ(two["slowest"], "t4:cpu-mem=8GiB:disk-read=50MB/s");
+  EXPECT_FALSE(two.contains("seconds"));
+  const auto job = ask({"--nodes", "t4,t4", "--sequences", "100000"});
+  EXPECT_NEAR(job["seconds"].get<double>() * job["rows_per_hour"].get<double>() / 3600, 100000, 1);
+  fail({"plan", "opt-6.7b", "--nodes", "t4,nowhere.json"}, 2, {"nowhere.json"});
+  fail({"plan", "opt-6.7b", "--nodes", "t4:colour=red"}, 2, {"colour", "cpu-mem"});
+  fail({"plan", "opt-6.7b", "--nodes", "t4", "--sweep", "cpu-mem=1GiB"}, 2, {"--sweep", "--nodes"});
+}
+
 TEST(Plan, PublishedEquationsAreEvaluatedAsTheyAre) {
   const auto json =
       succeed({"plan", "opt-30b", "--cost-model", "flexgen-code", "--percent", "20", "80", "0",
