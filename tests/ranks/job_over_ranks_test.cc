@@ -22,14 +22,19 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Patience kPatience{1.5, 600};
+// Nobody is given up by mistake on a busy machine, but where a test waits for just that.
+constexpr Patience kLong{60, 600}, kShort{1.5, 600};
 
 // A rank as the program has one, with a computation that answers "it <prompt>" at once.
 class TestRank {
  public:
-  TestRank(LocalNetwork& network, int rank, int ranks, const std::string& out)
-      : transport_(network.join(rank)), courier_(*transport_), client_(courier_, 5), out_(out) {
-    if (rank == 0) server_ = std::make_unique<RowServer>(courier_, ranks, kPatience);
+  TestRank(LocalNetwork& network, int rank, int ranks, const std::string& out,
+           const Patience& patience = kLong, double silence_seconds = 20)
+      : transport_(network.join(rank)),
+        courier_(*transport_),
+        client_(courier_, silence_seconds),
+        out_(out) {
+    if (rank == 0) server_ = std::make_unique<RowServer>(courier_, ranks, patience);
     courier_.on_message = [this](Message&& message) {
       if (Reader(message.bytes).kind() < Kind::kWelcome)
         server_->take(std::move(message));
@@ -143,13 +148,14 @@ class JobOverRanks : public ::testing::Test {
   std::string out() const { return folder_.file("out"); }
 
   // Runs the job over `ranks`; `before(rank, count)` as TestRank::start's.
-  JobAccount run(int ranks, const std::function<bool(int, int64_t)>& before = {}) {
+  JobAccount run(int ranks, const std::function<bool(int, int64_t)>& before = {},
+                 const Patience& patience = kLong) {
     LocalNetwork network(ranks);
     network_ = &network;
     jobs::ResultsFile results(out(), "config", "m");
     std::vector<std::unique_ptr<TestRank>> all;
     for (int rank = 0; rank < ranks; ++rank)
-      all.push_back(std::make_unique<TestRank>(network, rank, ranks, out()));
+      all.push_back(std::make_unique<TestRank>(network, rank, ranks, out(), patience));
     for (int rank = 0; rank < ranks; ++rank)
       all[static_cast<size_t>(rank)]->start(
           [&, rank](int64_t count) { return !before || before(rank, count); });
@@ -189,11 +195,14 @@ TEST_F(JobOverRanks, GivesEveryRowOnceForAnyNumberOfRanks) {
 
 TEST_F(JobOverRanks, ARankThatDiesLosesItsRowsToTheOthers) {
   write_input(60);
-  const JobAccount account = run(3, [&](int rank, int64_t count) {
-    if (rank != 2 || count < 2) return true;
-    network_->cut_off(2);
-    return false;
-  });
+  const JobAccount account = run(
+      3,
+      [&](int rank, int64_t count) {
+        if (rank != 2 || count < 2) return true;
+        network_->cut_off(2);
+        return false;
+      },
+      kShort);
   EXPECT_TRUE(account.is_complete);
   EXPECT_FALSE(account.all_are_here);
   EXPECT_EQ(account.ranks[2].state, RankState::kLost);
@@ -206,18 +215,21 @@ TEST_F(JobOverRanks, ARankThatDiesLosesItsRowsToTheOthers) {
 TEST_F(JobOverRanks, WhatARankThatWasLostFinishesLateIsNotWrittenTwice) {
   write_input(60);
   std::atomic<bool> is_woken = false;
-  const JobAccount account = run(2, [&](int rank, int64_t count) {
-    if (rank == 1 && count == 1) {
-      network_->hold(1, true);
-      std::this_thread::sleep_for(3000ms);
-      is_woken = true;
-      network_->hold(1, false);
-    }
-    // The job is still there when it wakes up.
-    while (rank == 0 && count == 20 && !is_woken) std::this_thread::sleep_for(10ms);
-    if (rank == 0 && count > 20) std::this_thread::sleep_for(20ms);
-    return true;
-  });
+  const JobAccount account = run(
+      2,
+      [&](int rank, int64_t count) {
+        if (rank == 1 && count == 1) {
+          network_->hold(1, true);
+          std::this_thread::sleep_for(3000ms);
+          is_woken = true;
+          network_->hold(1, false);
+        }
+        // The job is still there when it wakes up.
+        while (rank == 0 && count == 20 && !is_woken) std::this_thread::sleep_for(10ms);
+        if (rank == 0 && count > 20) std::this_thread::sleep_for(20ms);
+        return true;
+      },
+      kShort);
   EXPECT_TRUE(account.is_complete);
   EXPECT_TRUE(account.all_are_here) << "it came back";
   EXPECT_EQ(account.ranks[1].times_lost, 1);
@@ -295,7 +307,7 @@ TEST_F(JobOverRanks, ARankWhoseRankZeroIsSilentEndsByItself) {
   write_input(5);
   LocalNetwork network(2);
   network.cut_off(0);
-  TestRank second(network, 1, 2, out());
+  TestRank second(network, 1, 2, out(), kLong, 1.5);
   second.start();
   second.join();
   EXPECT_NE(second.why.find("rank 0 has said nothing"), std::string::npos) << second.why;
