@@ -32,8 +32,10 @@ class ComputeCosts {
   }
 
   struct Sums {
-    double device = 0;      // seconds of the device's lane
-    double host = 0;        // seconds of the host's
+    double held = 0;        // seconds that tasks hold the device's lane
+    double device = 0;      // of these, its own
+    double inplace = 0;     // seconds of the host's, for rows in place
+    double host = 0;        // likewise, for attention
     double host_bytes = 0;  // of host memory, read by its cores
   };
   void add(const BatchWork& work, const MicroBatchLoad& load, Sums& sums) {
@@ -44,7 +46,9 @@ class ComputeCosts {
       last_sums_ = {};
       for (const Distinct& one : distinct_) add_sublayer(one, work, load);
     }
+    sums.held += last_sums_.held;
     sums.device += last_sums_.device;
+    sums.inplace += last_sums_.inplace;
     sums.host += last_sums_.host;
     sums.host_bytes += last_sums_.host_bytes;
   }
@@ -54,22 +58,25 @@ class ComputeCosts {
     size_t sublayer;
     double count;
   };
-  double seconds(const Distinct& one, ComputeStep step, const BatchWork& work) {
+  void add_task(const Distinct& one, ComputeStep step, const BatchWork& work) {
     const TaskSeconds task =
         compute_seconds(model_, plan_, profile_, kv_dtype_, one.sublayer, step, work);
     last_sums_.host_bytes += one.count * task.host_bytes;
-    return one.count * task_duration(task, profile_.shares_cores);
+    const double held = one.count * task_duration(task, profile_.shares_cores);
+    if (step == ComputeStep::kHostAttention) {
+      last_sums_.host += held;
+      return;
+    }
+    last_sums_.held += held;
+    last_sums_.device += one.count * own_seconds(task, profile_.shares_cores);
+    last_sums_.inplace += one.count * task.host;
   }
   void add_sublayer(const Distinct& one, const BatchWork& work, const MicroBatchLoad& load) {
     const bool attends = model_.sublayers[one.sublayer].kind == SublayerKind::kAttention;
-    if (attends && load.attends_on_host())
-      last_sums_.host += seconds(one, ComputeStep::kHostAttention, work);
-    if (!attends || load.output_bytes == 0) {
-      last_sums_.device += seconds(one, ComputeStep::kWhole, work);
-      return;
-    }
-    last_sums_.device += seconds(one, ComputeStep::kBeforeAttention, work);
-    last_sums_.device += seconds(one, ComputeStep::kAfterAttention, work);
+    if (attends && load.attends_on_host()) add_task(one, ComputeStep::kHostAttention, work);
+    if (!attends || load.output_bytes == 0) return add_task(one, ComputeStep::kWhole, work);
+    add_task(one, ComputeStep::kBeforeAttention, work);
+    add_task(one, ComputeStep::kAfterAttention, work);
   }
 
   const ModelShape& model_;
@@ -101,6 +108,10 @@ class Terms {
   void add_host_memory(bool is_prefill, double seconds) {
     (is_prefill ? out_.prefill_host_memory_seconds : out_.decode_host_memory_seconds) += seconds;
   }
+  void add_held(bool is_prefill, double seconds, double inplace_seconds) {
+    (is_prefill ? out_.prefill_held_seconds : out_.decode_held_seconds) += seconds;
+    (is_prefill ? out_.prefill_inplace_seconds : out_.decode_inplace_seconds) += inplace_seconds;
+  }
 
  private:
   Prediction& out_;
@@ -114,10 +125,12 @@ struct StreamedBytes {
   double parts = 0;  // copies
 };
 
-StreamedBytes streamed_bytes(const Plan& plan, const Profile& profile) {
+// In passes of a class.
+StreamedBytes streamed_bytes(const Plan& plan, const Profile& profile, size_t pass_class) {
   StreamedBytes out;
   for (const auto& parts : plan.parts)
     for (const PlanPart& part : parts) {
+      if (!part.is_loaded_in(pass_class)) continue;
       if (part.from_disk) {
         out.disk += static_cast<double>(part.bytes);
         out.small_reads_seconds += profile.part_read_seconds(static_cast<double>(part.bytes));
@@ -184,8 +197,11 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
     }
     compute.add(pass.work[i], load, sums);
   }
-  const double device = sharing.delayed(sums.device, read_bytes, link_bytes);
+  const double delay = sharing.delayed(sums.held, read_bytes, link_bytes) - sums.held;
+  const double device = sums.device + delay;
   terms.add(Lane::kDeviceCompute, "layers", p, device > 0 ? 1 : 0, scale * device);
+  terms.add_held(p, scale * (sums.held + delay), scale * sums.inplace);
+  terms.add(Lane::kHostCompute, "rows in place", p, sums.inplace > 0 ? 1 : 0, scale * sums.inplace);
   terms.add(Lane::kHostCompute, "attention on the host", p, sums.host > 0 ? 1 : 0,
             scale * sums.host);
   if (profile.shares_host_memory())
@@ -214,13 +230,17 @@ Prediction predict(const ModelShape& model, const Plan& plan, const Profile& pro
   Terms collected(out, terms);
   ComputeCosts compute(model, plan, profile, kv_dtype);
   const LaneSharing sharing(profile);
-  const StreamedBytes weights = streamed_bytes(plan, profile);
+  std::vector<StreamedBytes> weights;  // [class]
+  for (size_t i = 0; i < plan.classes.size(); ++i)
+    weights.push_back(streamed_bytes(plan, profile, i));
   for (size_t i = 0; i < block.passes.size(); ++i)
-    add_pass(model, plan, profile, block.passes[i], weights,
+    add_pass(model, plan, profile, block.passes[i], weights[block.passes[i].pass_class],
              i < block.prefill_passes ? block.prefill_scale : block.decode_scale, sharing, compute,
              collected);
-  out.prefill_seconds = phase_seconds(out.prefill_lanes, out.prefill_host_memory_seconds, sharing);
-  out.decode_seconds = phase_seconds(out.decode_lanes, out.decode_host_memory_seconds, sharing);
+  out.prefill_seconds = phase_seconds(out.taken(true, profile.shares_cores),
+                                      out.prefill_host_memory_seconds, sharing);
+  out.decode_seconds = phase_seconds(out.taken(false, profile.shares_cores),
+                                     out.decode_host_memory_seconds, sharing);
   return out;
 }
 

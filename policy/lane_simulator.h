@@ -37,8 +37,11 @@ struct SimulatedTask {
 /// What came of simulated passes.
 struct Simulation {
   double seconds = 0;
-  std::vector<double> pass_ends;               ///< when each pass's last compute task ended
-  std::vector<PerLane<double>> pass_busy;      ///< by pass, seconds that each lane was busy for it
+  std::vector<double> pass_ends;           ///< when each pass's last compute task ended
+  std::vector<PerLane<double>> pass_busy;  ///< by pass, seconds that each lane was busy for it
+  /// Of simulate(): that the device's lane was held, and of these the host's for rows in place.
+  std::vector<double> pass_held_seconds;
+  std::vector<double> pass_inplace_seconds;
   std::vector<double> pass_host_memory_bytes;  ///< of the shared memory, moved for it by all lanes
   uint64_t stream_hash = 0;                    ///< fold_task over the stream walked
   std::vector<SimulatedTask> tasks;            ///< when asked for

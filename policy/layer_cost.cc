@@ -34,13 +34,13 @@ Routed routed(const ModelShape& model, const WeightShape& weight, int64_t tokens
 }
 
 void add_products(const ModelShape& model, const Plan& plan, const Profile& profile, size_t index,
-                  ComputeStep step, int64_t m, TaskSeconds& out) {
+                  ComputeStep step, size_t pass_class, int64_t m, TaskSeconds& out) {
   const SublayerShape& sublayer = model.sublayers[index];
   const Processor& device = profile.device ? *profile.device : profile.host;
   for (size_t w = 0; w < sublayer.weights.size(); ++w) {
     const WeightShape& weight = sublayer.weights[w];
     if (!is_computed(sublayer, weight, step)) continue;
-    const RowSplit& split = plan.rows[index][w];
+    const int64_t inplace = plan.classes[pass_class].inplace_rows(index, w);
     const Routed used = routed(model, weight, m);
     const auto touched = [&](int64_t count) {
       return static_cast<int64_t>(std::ceil(used.share * static_cast<double>(count)));
@@ -48,26 +48,25 @@ void add_products(const ModelShape& model, const Plan& plan, const Profile& prof
     const WeightFormat format = model.format_of(weight);
     const bool is_eight_bit = plan.eight_bit_activations && format.is_quantised();
     out.device += matmul_seconds(device, format, is_eight_bit, used.rows,
-                                 touched(split.resident + split.host + split.disk), weight.cols);
-    if (split.inplace == 0 || m == 0) continue;
-    out.host += matmul_seconds(profile.host, format, is_eight_bit, used.rows,
-                               touched(split.inplace), weight.cols);
-    out.host_bytes += static_cast<double>(model.rows_bytes(weight, touched(split.inplace)));
+                                 touched(weight.rows - inplace), weight.cols);
+    if (inplace == 0 || m == 0) continue;
+    out.host += matmul_seconds(profile.host, format, is_eight_bit, used.rows, touched(inplace),
+                               weight.cols);
+    out.host_bytes += static_cast<double>(model.rows_bytes(weight, touched(inplace)));
     const auto rows = static_cast<double>(m);
     const bool is_bf16 = model.weight_dtype == DType::kBF16 || format.is_quantised();
     const double input_bytes = is_bf16 && !is_eight_bit ? 2 : 4;
     // An emulated device's copies are made by the cores: read, written, and the line fetched first.
     if (profile.shares_cores)
-      out.host += 3 * rows *
-                  (static_cast<double>(weight.cols) * input_bytes +
-                   static_cast<double>(split.inplace) * 4) /
-                  profile.host.memory_read.value;
+      out.host +=
+          3 * rows *
+          (static_cast<double>(weight.cols) * input_bytes + static_cast<double>(inplace) * 4) /
+          profile.host.memory_read.value;
     out.exchange_down +=
         rows * static_cast<double>(weight.cols) * input_bytes / profile.link.to_host.value +
         profile.link.latency_seconds.value;
-    out.exchange_up +=
-        rows * static_cast<double>(split.inplace) * 4 / profile.link.to_device.value +
-        profile.link.latency_seconds.value;
+    out.exchange_up += rows * static_cast<double>(inplace) * 4 / profile.link.to_device.value +
+                       profile.link.latency_seconds.value;
   }
 }
 
@@ -136,7 +135,7 @@ TaskSeconds compute_seconds(const ModelShape& model, const Plan& plan, const Pro
   const SublayerKind kind = model.sublayers[sublayer].kind;
   const int64_t m = kind == SublayerKind::kHead ? work.logit_rows : work.tokens;
   if (m == 0) return out;
-  add_products(model, plan, profile, sublayer, step, m, out);
+  add_products(model, plan, profile, sublayer, step, work.pass_class, m, out);
   if (kind == SublayerKind::kAttention)
     add_attention(model, plan, profile, kv_dtype, step, work, out);
   if (step != ComputeStep::kHostAttention)
@@ -156,9 +155,10 @@ bool is_alike(const ModelShape& model, const Plan& plan, size_t a, size_t b) {
     const WeightShape& y = other.weights[w];
     if (x.rows != y.rows || x.cols != y.cols || x.kind != y.kind ||
         x.is_after_cut != y.is_after_cut || x.is_routed_expert != y.is_routed_expert ||
-        model.format_of(x) != model.format_of(y) ||
-        plan.rows[a][w].inplace != plan.rows[b][w].inplace)
+        model.format_of(x) != model.format_of(y))
       return false;
+    for (const PassClass& one : plan.classes)
+      if (one.inplace_rows(a, w) != one.inplace_rows(b, w)) return false;
     if (one.kind == SublayerKind::kEmbed && plan.rows[a][w].disk != plan.rows[b][w].disk)
       return false;
   }
@@ -176,6 +176,11 @@ std::vector<size_t> alike_sublayers(const ModelShape& model, const Plan& plan) {
     if (out.back() == i) distinct.push_back(i);
   }
   return out;
+}
+
+double own_seconds(const TaskSeconds& seconds, bool shares_cores) {
+  const double held = task_duration(seconds, shares_cores);
+  return shares_cores ? held - seconds.host : std::min(held, seconds.device);
 }
 
 double task_duration(const TaskSeconds& seconds, bool shares_cores) {

@@ -12,6 +12,7 @@ namespace sluice::policy {
 
 /// What one micro-batch computes in every layer of a pass.
 struct BatchWork {
+  size_t pass_class = 0;   ///< of its pass: says which rows the host multiplies
   int64_t tokens = 0;      ///< rows of the linear layers
   int64_t logit_rows = 0;  ///< rows whose logits are wanted
   /// Visible (query, key) pairs of chunks of more than one token, summed over their rows, by where
@@ -47,6 +48,10 @@ TaskSeconds compute_seconds(const ModelShape& model, const Plan& plan, const Pro
 /// For each sublayer the first one whose tasks cost the same under `plan`: of one kind, with
 /// weights of the same shapes cut alike.
 std::vector<size_t> alike_sublayers(const ModelShape& model, const Plan& plan);
+
+/// Seconds that the device itself computes for such a task; what it is held beyond them it waits
+/// for rows in place, whose products are the host's.
+double own_seconds(const TaskSeconds& seconds, bool shares_cores);
 
 /// How long the compute lane is held by such a task. In-place rows: their input goes down while the
 /// device multiplies its own rows, the host multiplies (beside the device unless they share cores),

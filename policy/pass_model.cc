@@ -22,14 +22,14 @@ class Loads {
     const auto pages = static_cast<double>(plan.memory_pages + plan.lower_pages());
     lower_ = pages > 0 ? static_cast<double>(plan.lower_pages()) / pages : 0;
     disk_ = pages > 0 ? static_cast<double>(plan.disk_pages) / pages : 0;
-    host_attends_ = plan.host_attends();
+    keeps_whole_ = plan.host_attends();
   }
 
   /// Whether every sequence's chunk that ends there does what is_lower() says of the first's.
-  bool are_alike() const { return !host_attends_ || lower_ <= 0 || lower_ >= 1; }
+  bool are_alike() const { return !keeps_whole_ || lower_ <= 0 || lower_ >= 1; }
   /// Whether a chunk that ends there works on pages below the compute tier.
   bool is_lower(int64_t sequence, int64_t end) const {
-    if (host_attends_) return dealt(lower_, sequence + 1) > dealt(lower_, sequence);
+    if (keeps_whole_) return dealt(lower_, sequence + 1) > dealt(lower_, sequence);
     return dealt(lower_, pages_of_run(0, end, policy_.page_tokens).end) > 0;
   }
 
@@ -37,9 +37,12 @@ class Loads {
     MicroBatchLoad& load = pass.loads.emplace_back();
     BatchWork& work = pass.work.emplace_back();
     load.continues_previous = batch.continues_previous;
+    work.pass_class = pass.pass_class;
     work.tokens = batch.rows;
+    const bool on_host =
+        plan_.host_attends(work.pass_class) && batch.lower != LowerAttention::kDevice;
     int64_t lower_rows = 0;
-    for (const TokenRun& run : batch.runs) lower_rows += add_run(run, load, work);
+    for (const TokenRun& run : batch.runs) lower_rows += add_run(run, on_host, load, work);
     const ExchangedBytes exchanged =
         exchanged_bytes(lower_rows, work.host_rows, model_.num_heads * model_.head_dim,
                         model_.num_kv_heads * model_.head_dim);
@@ -56,14 +59,16 @@ class Loads {
   }
 
  private:
-  // How many of its rows have their KV below a device whose host attends.
-  int64_t add_run(const TokenRun& run, MicroBatchLoad& load, BatchWork& work) const {
+  // How many of its rows have their KV below a device, where the host attends.
+  int64_t add_run(const TokenRun& run, bool host_attends, MicroBatchLoad& load,
+                  BatchWork& work) const {
     const int64_t end = run.first + run.count;
     if (end >= prompt_) ++work.logit_rows;
     const auto first = static_cast<double>(run.first);
     const auto count = static_cast<double>(run.count);
     const double pairs = count * first + count * (count + 1) / 2;
-    const bool is_lower = host_attends_ && this->is_lower(run.sequence, end);
+    const bool is_below = !keeps_whole_ || this->is_lower(run.sequence, end);
+    const bool is_lower = host_attends && is_below;
     const bool is_fresh = is_fresh_run(run.first, run.count);
     if (is_lower && !is_fresh) work.host_rows += run.count;
     if (is_lower && !is_fresh && run.count > 1) {
@@ -76,11 +81,11 @@ class Loads {
     else
       work.device_history_tokens += pairs;
     const int64_t lower_rows = is_lower ? run.count : 0;
-    if (host_attends_ && !is_lower) return lower_rows;
+    if (!is_below) return lower_rows;
     const PagesOfRun pages = pages_of_run(run.first, run.count, policy_.page_tokens);
     const int64_t changed = pages.end - pages.first_changed;
-    const double lower = host_attends_ ? 1 : lower_;
-    const double disk = host_attends_ && lower_ > 0 ? disk_ / lower_ : disk_;
+    const double lower = keeps_whole_ ? 1 : lower_;
+    const double disk = keeps_whole_ && lower_ > 0 ? disk_ / lower_ : disk_;
     const int64_t staged = plan_.disk_pages > 0 ? round_up(plan_.page_bytes, kDiskBlock) : 0;
     // Pages are dealt over all sequences: a mean, since passes are sampled and sequences are equal.
     // Whole pages would be none at all, or one of every sequence.
@@ -89,7 +94,7 @@ class Loads {
     };
     load.kv_load_bytes += bytes(disk, pages.with_history, staged);
     load.kv_store_bytes += bytes(disk, changed, staged);
-    if (!plan_.paths.state.crosses_link() || host_attends_) return lower_rows;
+    if (!plan_.paths.state.crosses_link() || host_attends) return lower_rows;
     load.kv_up_bytes += bytes(lower, pages.with_history, plan_.page_bytes);
     load.kv_down_bytes += bytes(lower, changed, plan_.page_bytes);
     return lower_rows;
@@ -101,7 +106,7 @@ class Loads {
   int64_t prompt_;
   double lower_ = 0;
   double disk_ = 0;
-  bool host_attends_ = false;
+  bool keeps_whole_ = false;  // a sequence's pages are all on the device or all below it
 };
 
 // `wanted` of `count` positions, spread evenly: the middle of each of as many equal runs.
@@ -118,7 +123,11 @@ std::vector<int64_t> spread(int64_t count, int64_t wanted) {
 class PrefillPasses {
  public:
   PrefillPasses(const Loads& loads, const Plan& plan, int64_t sequences, int64_t prompt)
-      : loads_(loads), limits_(pass_limits(plan)), sequences_(sequences), prompt_(prompt) {
+      : loads_(loads),
+        plan_(plan),
+        limits_(pass_limits(plan, plan.policy.pass_class_of(plan.pass_tokens))),
+        sequences_(sequences),
+        prompt_(prompt) {
     const int64_t cut = runs_of(sequences * prompt, plan.pass_tokens);
     if (loads.are_alike() && !loads.is_lower(0, prompt)) {
       // Wherever a pass is full.
@@ -140,10 +149,19 @@ class PrefillPasses {
 
   int64_t count() const { return count_; }
 
-  std::vector<MicroBatchCut> micro_batches(int64_t pass) const {
-    MicroBatchCutter cutter(limits_);
-    for (const TokenRun& run : runs_of_pass(pass)) cutter.add(run);
-    return cutter.take();
+  /// Adds the micro-batches of a pass to it, as its class wants them.
+  void add(int64_t index, PassWork& pass) const {
+    const std::vector<TokenRun> runs = runs_of_pass(index);
+    int64_t tokens = 0;
+    for (const TokenRun& run : runs) tokens += run.count;
+    pass.pass_class = plan_.policy.pass_class_of(tokens);
+    const PassLimits limits = pass_limits(plan_, pass.pass_class);
+    MicroBatchCutter cutter(limits);
+    for (TokenRun run : runs) {
+      run.is_whole = run.is_whole && run.count <= limits.micro_batch_tokens;
+      cutter.add(run);
+    }
+    for (const MicroBatchCut& batch : cutter.take()) loads_.add(batch, pass);
   }
 
  private:
@@ -163,8 +181,9 @@ class PrefillPasses {
       const int64_t sequence = token / prompt_;
       const int64_t first = token % prompt_;
       const int64_t count = std::min(prompt_ - first, end - token);
-      out.push_back({sequence, first, count,
-                     loads_.is_lower(sequence, prompt_) && count <= limits_.micro_batch_tokens});
+      const bool is_lower = loads_.is_lower(sequence, prompt_);
+      out.push_back(
+          {sequence, first, count, is_lower && count <= limits_.micro_batch_tokens, is_lower});
       token += count;
     }
     return out;
@@ -192,7 +211,8 @@ class PrefillPasses {
   }
 
   const Loads& loads_;
-  PassLimits limits_;
+  const Plan& plan_;
+  PassLimits limits_;  // of full passes
   int64_t sequences_;
   int64_t prompt_;
   int64_t count_ = 0;
@@ -215,17 +235,20 @@ BlockPasses block_passes(const ModelShape& model, const Plan& plan, KvFormat, co
   for (const int64_t index : chosen) {
     PassWork& pass = out.passes.emplace_back();
     pass.is_prefill = true;
-    for (const MicroBatchCut& batch : prefill.micro_batches(index)) loads.add(batch, pass);
+    prefill.add(index, pass);
   }
   out.prefill_passes = out.passes.size();
   out.prefill_scale = static_cast<double>(prefill.count()) / static_cast<double>(chosen.size());
 
-  const PassLimits limits = pass_limits(plan);
+  const size_t decode_class = policy.pass_class_of(out.sequences);
+  const PassLimits limits = pass_limits(plan, decode_class);
   const auto steps = spread(decodes, most_decode);
   for (const int64_t step : steps) {
     PassWork& pass = out.passes.emplace_back();
+    pass.pass_class = decode_class;
     MicroBatchCutter cutter(limits);
-    for (int64_t s = 0; s < out.sequences; ++s) cutter.add({s, prompt + step, 1, false});
+    for (int64_t s = 0; s < out.sequences; ++s)
+      cutter.add({s, prompt + step, 1, false, loads.is_lower(s, prompt + step + 1)});
     for (const MicroBatchCut& batch : cutter.take()) loads.add(batch, pass);
   }
   if (!steps.empty())

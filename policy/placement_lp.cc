@@ -22,6 +22,12 @@ size_t index(Share share) { return static_cast<size_t>(share); }
 // somebody else's too, and writing wears it out.
 constexpr double kReadOnDisk = 4;
 constexpr double kWrittenOnDisk = 16;
+// In place a byte counts for less than on the link: where the host's memory is the limit, what
+// passes the link takes its time from those who multiply.
+constexpr double kSmallInplace = 0.95;
+// And for one that larger passes multiply in place: a little, so that they don't where it is as
+// fast.
+constexpr double kInplace = 1e-3;
 
 bool is_on_disk(Share share) {
   return share == Share::kWeightsDisk || share == Share::kKvDisk ||
@@ -30,7 +36,8 @@ bool is_on_disk(Share share) {
 
 bool needs_device(Share share) {
   return share == Share::kWeightsInplace || share == Share::kWeightsHost ||
-         share == Share::kKvHost || share == Share::kActivationsHost;
+         share == Share::kKvHost || share == Share::kActivationsHost ||
+         share == Share::kLargeInplace;
 }
 }  // namespace
 
@@ -54,11 +61,15 @@ Policy PlacementLp::policy_with(Policy block, const std::array<double, kShareCou
   block.activations = tiers(at(Share::kActivationsHost), at(Share::kActivationsDisk));
   block.inplace_host_fraction =
       has_device ? std::min(at(Share::kWeightsInplace), block.weights.host) : 0;
+  for (PassExecution& one : block.larger_passes)
+    one.inplace_host_fraction =
+        has_device ? std::min(at(Share::kLargeInplace), block.weights.host) : 0;
   return block;
 }
 
-std::vector<double> PlacementLp::loads_of(const Prediction& prediction, bool is_prefill) {
-  const auto& lanes = is_prefill ? prediction.prefill_lanes : prediction.decode_lanes;
+std::vector<double> PlacementLp::loads_of(const Prediction& prediction, bool is_prefill) const {
+  const bool shares_cores = request_.profile->shares_cores;
+  const PerLane<double> lanes = prediction.taken(is_prefill, shares_cores);
   std::vector<double> out(lanes.begin(), lanes.end());
   out.push_back(is_prefill ? prediction.prefill_host_memory_seconds
                            : prediction.decode_host_memory_seconds);
@@ -107,6 +118,7 @@ PlacementLp::PlacementLp(const SearchRequest& request, const Policy& block, Plan
   Loads prefill;
   Loads decode;
   byte_rows_.resize(3);
+  std::optional<double> small_inplace;  // of the device's bytes, where neither class sends rows up
   for (auto* phase : {&prefill, &decode}) {
     const auto loads = loads_of(base.time, phase == &prefill);
     phase->resize(loads.size());
@@ -114,29 +126,49 @@ PlacementLp::PlacementLp(const SearchRequest& request, const Policy& block, Plan
   }
   for (size_t tier = 0; tier < 3; ++tier) byte_rows_[tier].base = base.bytes[tier];
   const SearchConstraints& fixed = request.constraints;
+  const auto add_slopes = [&](size_t i, const Corner& one, const Corner& from) {
+    for (auto* phase : {&prefill, &decode}) {
+      const auto loads = loads_of(one.time, phase == &prefill);
+      const auto before = loads_of(from.time, phase == &prefill);
+      for (size_t load = 0; load < loads.size(); ++load)
+        (*phase)[load].slope[i] = loads[load] - before[load];
+    }
+    for (size_t tier = 0; tier < 3; ++tier)
+      byte_rows_[tier].slope[i] = one.bytes[tier] - from.bytes[tier];
+  };
   for (size_t i = 0; i < kShareCount; ++i) {
     const auto share = static_cast<Share>(i);
     varies_[i] = has_device || !needs_device(share);
     if (is_on_disk(share) && !input.has_disk) varies_[i] = false;
-    if (share == Share::kWeightsInplace && fixed.inplace_host_fraction == 0.0) varies_[i] = false;
-    if (!varies_[i]) continue;
+    const bool is_inplace = share == Share::kWeightsInplace || share == Share::kLargeInplace;
+    if (is_inplace && fixed.inplace_host_fraction == 0.0) varies_[i] = false;
+    if (share == Share::kLargeInplace && block.larger_passes.empty()) varies_[i] = false;
+    if (!varies_[i] || share == Share::kLargeInplace) continue;
     std::array<double, kShareCount> shares{};
     shares[i] = 1;
     const Corner one = corner(shares);
-    for (auto* phase : {&prefill, &decode}) {
-      const auto loads = loads_of(one.time, phase == &prefill);
-      for (size_t load = 0; load < loads.size(); ++load)
-        (*phase)[load].slope[i] = loads[load] - (*phase)[load].base;
-    }
-    for (size_t tier = 0; tier < 3; ++tier)
-      byte_rows_[tier].slope[i] = one.bytes[tier] - base.bytes[tier];
+    add_slopes(i, one, base);
+    if (share != Share::kWeightsInplace || !varies(Share::kWeightsInplace)) continue;
+    if (block.larger_passes.empty()) continue;
+    // Rows that both classes multiply in place: prefill's seconds and bytes differ. The device's
+    // ring is as large as the class wants that sends more up, so each class has a row of its bytes.
+    shares[index(Share::kLargeInplace)] = 1;
+    const Corner both = corner(shares);
+    add_slopes(index(Share::kLargeInplace), both, one);
+    small_inplace = both.bytes[0] - base.bytes[0];
+  }
+  if (small_inplace) {
+    Linear& row = byte_rows_.emplace_back(byte_rows_[0]);
+    row.slope[index(Share::kWeightsInplace)] = *small_inplace;
+    row.slope[index(Share::kLargeInplace)] = 0;
   }
   if (!has_device) byte_rows_.erase(byte_rows_.begin());
   const auto weights = static_cast<double>(input.model->weight_bytes());
   const auto dislike = [&](Share share, double bytes) { dislike_[index(share)] = bytes; };
-  dislike(Share::kWeightsInplace, weights);
+  dislike(Share::kWeightsInplace, kSmallInplace * weights);
   dislike(Share::kWeightsHost, weights);
   dislike(Share::kWeightsDisk, kReadOnDisk * weights);
+  dislike(Share::kLargeInplace, kInplace * weights);
   dislike(Share::kKvHost, base.kv_bytes);
   dislike(Share::kKvDisk, kWrittenOnDisk * base.kv_bytes);
   dislike(Share::kActivationsHost, base.activation_bytes);
@@ -227,6 +259,12 @@ void PlacementLp::add_rows(Problem& problem, double unit) const {
     for (const Share share : kind) row[index(share)] = 1;
     problem.row(row, 1);
   }
+  if (varies(Share::kLargeInplace)) {  // out of what host memory has
+    std::vector<double> row(kShareCount, 0.0);
+    row[index(Share::kLargeInplace)] = 1;
+    row[index(Share::kWeightsInplace)] = row[index(Share::kWeightsHost)] = -1;
+    problem.row(row, 0);
+  }
   const bool has_device = request_.input.device_budget_bytes > 0;
   const SearchConstraints& fixed = request_.constraints;
   constrain(problem, fixed.weights, Share::kWeightsHost, Share::kWeightsDisk, has_device, true);
@@ -234,8 +272,10 @@ void PlacementLp::add_rows(Problem& problem, double unit) const {
   constrain(problem, fixed.activations, Share::kActivationsHost, Share::kActivationsDisk,
             has_device, false);
   if (fixed.inplace_host_fraction && varies(Share::kWeightsInplace))
-    problem.bound(static_cast<int>(index(Share::kWeightsInplace)) + 1, *fixed.inplace_host_fraction,
-                  *fixed.inplace_host_fraction);
+    for (const Share share : {Share::kWeightsInplace, Share::kLargeInplace})
+      if (varies(share))
+        problem.bound(static_cast<int>(index(share)) + 1, *fixed.inplace_host_fraction,
+                      *fixed.inplace_host_fraction);
   for (const Linear& row : byte_rows_)
     problem.row({row.slope.begin(), row.slope.end()}, 1 - row.base);
   const auto time_rows = [&](const std::vector<Linear>& rows, size_t column) {

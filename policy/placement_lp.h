@@ -16,15 +16,18 @@ namespace sluice::policy {
 
 /// The shares that vary; what they leave of each kind is on the device.
 enum class Share : uint8_t {
-  kWeightsInplace,
-  kWeightsHost,  ///< sent up
+  kWeightsInplace,  ///< of host memory, multiplied there by small passes
+  kWeightsHost,     ///< of host memory, sent up by them
   kWeightsDisk,
   kKvHost,
   kKvDisk,
   kActivationsHost,
-  kActivationsDisk
+  kActivationsDisk,
+  /// Of the two shares in host memory, multiplied there by larger passes: only where the block's
+  /// policy has them (Policy::larger_passes).
+  kLargeInplace
 };
-constexpr size_t kShareCount = 7;
+constexpr size_t kShareCount = 8;
 
 /// Shares slower than the fastest by less than this share of its seconds are as fast.
 constexpr double kAsFast = 1e-3;
@@ -38,8 +41,8 @@ struct Placement {
 
 class PlacementLp {
  public:
-  /// Block and choices from `block` (its shares are ignored). `make_plan` makes plans of
-  /// request.input.
+  /// Block and choices from `block` (its shares are ignored; of larger passes it has one class at
+  /// most, that of its prefill). `make_plan` makes plans of request.input.
   PlacementLp(const SearchRequest& request, const Policy& block, PlanMaker& make_plan);
 
   /// The best shares, or nothing when no shares fit the budgets. `latency_bound_seconds` > 0 bounds
@@ -61,9 +64,9 @@ class PlacementLp {
     std::array<double, kShareCount> slope{};
     double at(const std::array<double, kShareCount>& shares) const noexcept;
   };
-  // The lanes' seconds in a phase, and those of the host's memory.
+  // Seconds that the lanes are taken in a phase, and those of the host's memory.
   using Loads = std::vector<Linear>;
-  static std::vector<double> loads_of(const Prediction& prediction, bool is_prefill);
+  std::vector<double> loads_of(const Prediction& prediction, bool is_prefill) const;
   void add_time_rows(const Loads& loads, std::vector<Linear>& rows) const;
   class Problem;
   void add_rows(Problem& problem, double unit) const;
@@ -77,7 +80,7 @@ class PlacementLp {
   std::array<bool, kShareCount> varies_{};
   std::vector<Linear> prefill_rows_;  ///< each at most the phase's seconds
   std::vector<Linear> decode_rows_;
-  std::vector<Linear> byte_rows_;              ///< each at most 1: bytes over budget, by tier
+  std::vector<Linear> byte_rows_;  ///< each at most 1: bytes over budget, by tier and class
   std::array<double, kShareCount> dislike_{};  ///< of a whole share, where seconds say nothing
 };
 

@@ -37,8 +37,13 @@ class ShareCarry {
   double carry_ = 0;
 };
 
-// Cuts every matrix at the same three shares: what is computed where it lies, what the CPU
-// computes, what comes from host memory; the rest is on disk.
+// A matrix's rows by home, and how many of those in host memory each class multiplies there.
+struct ClassSplit : RowSplit {
+  std::vector<int64_t> inplace_of;  // [class]
+};
+
+// Cuts every matrix at the same shares: what is computed where it lies, what the CPU computes (by
+// class), what comes from host memory; the rest is on disk.
 class RowSplitter {
  public:
   RowSplitter(const ModelShape& model, const Policy& policy, bool has_device, int64_t granule)
@@ -46,19 +51,33 @@ class RowSplitter {
         has_device_(has_device),
         granule_(granule),
         resident_(policy.weights.device + (has_device ? 0 : policy.weights.host)),
-        inplace_(policy.weights.device + policy.inplace_host_fraction),
-        host_(policy.weights.device + policy.weights.host) {}
+        host_(policy.weights.device + policy.weights.host) {
+    for (size_t i = 0; i < policy.pass_classes(); ++i) {
+      const double share = policy.execution(i).inplace_host_fraction;
+      multiplies_.push_back(share > 0);
+      inplace_.emplace_back(policy.weights.device + share);
+    }
+  }
 
-  RowSplit split(const WeightShape& weight) {
+  ClassSplit split(const WeightShape& weight) {
     const bool is_table = weight.kind == WeightKind::kTable;
     const int64_t granule = is_table ? 1 : std::min(granule_, weight.rows);
     const int64_t row_bytes = model_.row_bytes(weight);
     const int64_t resident = resident_.rows_of(weight, granule, row_bytes);
-    if (!has_device_) return {resident, 0, 0, weight.rows - resident};
-    const int64_t inplace =
-        is_table ? resident : std::max(inplace_.rows_of(weight, granule, row_bytes), resident);
-    const int64_t host = std::max(host_.rows_of(weight, granule, row_bytes), inplace);
-    return {resident, inplace - resident, host - inplace, weight.rows - host};
+    ClassSplit out{{resident, 0, 0, weight.rows - resident},
+                   std::vector<int64_t>(inplace_.size(), 0)};
+    if (!has_device_) return out;
+    for (size_t i = 0; i < inplace_.size(); ++i) {
+      if (is_table || !multiplies_[i]) continue;
+      out.inplace_of[i] =
+          std::max(inplace_[i].rows_of(weight, granule, row_bytes), resident) - resident;
+      out.inplace = std::max(out.inplace, out.inplace_of[i]);
+    }
+    const int64_t host =
+        std::max(host_.rows_of(weight, granule, row_bytes), resident + out.inplace);
+    out.host = host - resident - out.inplace;
+    out.disk = weight.rows - host;
+    return out;
   }
 
  private:
@@ -66,8 +85,9 @@ class RowSplitter {
   bool has_device_;
   int64_t granule_;
   ShareCarry resident_;
-  ShareCarry inplace_;
   ShareCarry host_;
+  std::vector<ShareCarry> inplace_;  // [class]
+  std::vector<bool> multiplies_;     // [class] any rows in place
 };
 
 // So many rows are multiplied in less time than their weights take to read, on any disk.
@@ -85,28 +105,42 @@ struct WeightMemory {
   int64_t host = 0;
 };
 
+constexpr uint32_t kAllClasses = ~uint32_t{0};
+
+// Of rows that only some classes multiply in place, the others load the parts between their own
+// border and the next higher one.
 void add_parts(const PlanInput& input, const WeightShape& weight, int64_t index,
-               const RowSplit& split, std::vector<PlanPart>& parts) {
+               const ClassSplit& split, std::vector<PlanPart>& parts) {
   const int64_t step = weight_part_rows(input.model->row_bytes(weight), input.row_granule);
-  const auto cut = [&](int64_t begin, int64_t end, bool from_disk) {
+  const auto cut = [&](int64_t begin, int64_t end, bool from_disk, uint32_t classes) {
     for (int64_t row = begin; row < end; row += step) {
       const int64_t rows = std::min(step, end - row);
       // Where a file's rows begin and end is not known here: up to a block more than needed.
       const int64_t bytes = round_up(input.model->rows_bytes(weight, rows), kDiskBlock) +
                             (from_disk ? kDiskBlock : 0);
-      parts.push_back({index, row, rows, from_disk, bytes});
+      parts.push_back({index, row, rows, from_disk, bytes, classes});
     }
   };
+  std::vector<int64_t> borders = split.inplace_of;
+  std::sort(borders.begin(), borders.end());
+  for (size_t i = 0; i + 1 < borders.size(); ++i) {
+    uint32_t classes = 0;
+    for (size_t j = 0; j < split.inplace_of.size(); ++j)
+      if (split.inplace_of[j] <= borders[i]) classes |= uint32_t{1} << j;
+    cut(split.resident + borders[i], split.resident + borders[i + 1], false, classes);
+  }
   const int64_t host_begin = split.resident + split.inplace;
-  cut(host_begin, host_begin + split.host, false);
-  cut(host_begin + split.host, weight.rows, true);
+  cut(host_begin, host_begin + split.host, false, kAllClasses);
+  cut(host_begin + split.host, weight.rows, true, kAllClasses);
 }
 
 void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSplitter& splitter,
-                    std::optional<RowSplit>& tokens, Plan& plan, WeightMemory& memory) {
+                    std::optional<ClassSplit>& tokens, Plan& plan,
+                    std::vector<InplaceRows>& inplace, WeightMemory& memory) {
   const ModelShape& model = *input.model;
   auto& rows = plan.rows.emplace_back();
   auto& parts = plan.parts.emplace_back();
+  for (InplaceRows& one : inplace) one.emplace_back(sublayer.weights.size(), 0);
   for (size_t index = 0; index < sublayer.weights.size(); ++index) {
     const WeightShape& weight = sublayer.weights[index];
     const auto bytes = [&](int64_t count) { return model.rows_bytes(weight, count); };
@@ -117,7 +151,7 @@ void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSp
       plan.resident_weight_bytes += bytes(weight.rows);
       continue;
     }
-    const RowSplit split = weight.shares_table && tokens ? *tokens : splitter.split(weight);
+    const ClassSplit split = weight.shares_table && tokens ? *tokens : splitter.split(weight);
     rows.push_back(split);
     if (weight.kind == WeightKind::kTable) {
       if (!tokens) tokens = split;
@@ -129,6 +163,12 @@ void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSp
       add_parts(input, weight, static_cast<int64_t>(index), split, parts);
       plan.streamed_weight_bytes += bytes(split.disk);
       plan.host_weight_bytes += bytes(split.host);
+      for (size_t i = 0; i < plan.classes.size(); ++i) {
+        PassClass& one = plan.classes[i];
+        inplace[i].back()[index] = split.inplace_of[i];
+        one.inplace_weight_bytes += bytes(split.inplace_of[i]);
+        one.sent_weight_bytes += bytes(split.inplace + split.host) - bytes(split.inplace_of[i]);
+      }
     }
     if (weight.shares_table) continue;
     memory.host += round_up(bytes(split.host), 64);
@@ -139,33 +179,63 @@ void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSp
   }
 }
 
+// Streamed bytes of each sublayer in passes of a class, and the largest of their parts.
+struct Streamed {
+  std::vector<int64_t> bytes;
+  int64_t largest = 0;
+
+  template <typename Taken>
+  Streamed(const Plan& plan, const Taken& takes) {
+    for (const auto& parts : plan.parts) {
+      bytes.push_back(0);
+      for (const PlanPart& part : parts) {
+        if (!takes(part)) continue;
+        bytes.back() += part.bytes;
+        largest = std::max(largest, part.bytes);
+      }
+    }
+  }
+};
+
 WeightMemory place_weights(const PlanInput& input, bool is_many, Plan& plan) {
   WeightMemory memory;
   RowSplitter splitter(*input.model, plan.policy, plan.has_device, input.row_granule);
-  std::optional<RowSplit> tokens;  // of the token table, which comes first
+  std::optional<ClassSplit> tokens;  // of the token table, which comes first
+  std::vector<InplaceRows> inplace(plan.classes.size());
   for (const SublayerShape& sublayer : input.model->sublayers)
-    place_sublayer(input, sublayer, splitter, tokens, plan, memory);
-  std::vector<int64_t> all;
-  std::vector<int64_t> from_disk;
-  int64_t largest = 0;
-  int64_t largest_from_disk = 0;
-  for (const auto& parts : plan.parts) {
-    all.push_back(0);
-    from_disk.push_back(0);
-    for (const PlanPart& part : parts) {
-      all.back() += part.bytes;
-      largest = std::max(largest, part.bytes);
-      if (!part.from_disk) continue;
-      from_disk.back() += part.bytes;
-      largest_from_disk = std::max(largest_from_disk, part.bytes);
-    }
-  }
+    place_sublayer(input, sublayer, splitter, tokens, plan, inplace, memory);
+  for (size_t i = 0; i < inplace.size(); ++i)
+    plan.classes[i].inplace = std::make_shared<const InplaceRows>(std::move(inplace[i]));
   // A sublayer computes for as long as a few tokens take to read the next one; with many, reading
   // rests at its end unless the one after that can begin.
-  plan.ring_bytes = weight_ring_bytes(all, largest, is_many ? 2 : 1);
+  for (size_t i = 0; i < plan.classes.size(); ++i) {
+    const Streamed all(plan, [&](const PlanPart& part) { return part.is_loaded_in(i); });
+    plan.ring_bytes =
+        std::max(plan.ring_bytes, weight_ring_bytes(all.bytes, all.largest, is_many ? 2 : 1));
+  }
+  const Streamed disk(plan, [](const PlanPart& part) { return part.from_disk; });
   if (plan.paths.weights_from_disk.stops_between() > 0)
-    plan.host_ring_bytes = weight_ring_bytes(from_disk, largest_from_disk, 1);
+    plan.host_ring_bytes = weight_ring_bytes(disk.bytes, disk.largest, 1);
   return memory;
+}
+
+// Pages that a micro-batch brings up from below a device that attends to them, at most.
+int64_t pages_brought_up(const PlanInput& input, const Plan& plan, int64_t longest) {
+  const Policy& policy = plan.policy;
+  int64_t sequences = 0;
+  for (size_t i = 0; i < plan.classes.size(); ++i) {
+    const bool on_host = plan.host_attends(i);
+    if (on_host && policy.host_attention_tokens == 0) continue;
+    int64_t together = on_host ? 1 : policy.micro_batch_sequences;
+    // Where small passes attend on the host, larger ones bring up what their prompts' chunks need.
+    if (plan.host_attends())
+      together =
+          std::min(together, pages_of(plan.classes[i].execution.micro_batch_tokens,
+                                      std::max<int64_t>(input.workload.max_prompt_tokens, 1)) +
+                                 1);
+    sequences = std::max(sequences, together);
+  }
+  return std::min(plan.lower_pages(), sequences * longest);
 }
 
 void place_kv(const PlanInput& input, Plan& plan) {
@@ -208,7 +278,7 @@ void place_kv(const PlanInput& input, Plan& plan) {
   plan.page_bytes = model.kv_token_bytes(input.kv_dtype) * policy.page_tokens;
   const int64_t in_micro_batch = policy.micro_batch_sequences * longest;
   if (plan.paths.state.stops_between() > 0) {
-    if (!on_host) plan.kv_slot_pages = std::min(plan.lower_pages(), in_micro_batch);
+    plan.kv_slot_pages = pages_brought_up(input, plan, longest);
     plan.host_kv_slot_pages = std::min(plan.disk_pages, in_micro_batch);
   } else {
     plan.kv_slot_pages = std::min(plan.disk_pages, in_micro_batch);
@@ -238,17 +308,25 @@ void place_activations(const PlanInput& input, Plan& plan) {
   if (policy.activations.disk > 0 || host_share > 0)
     plan.activation_slot_bytes = round_up(widest * row, kDiskBlock);
   if (policy.activations.disk > 0) {
-    const int64_t micro_batches = pages_of(plan.pass_tokens, policy.micro_batch_tokens) + sequences;
+    int64_t smallest = policy.micro_batch_tokens;  // of the class that cuts its passes finest
+    for (size_t i = 0; i < plan.classes.size(); ++i)
+      smallest = std::min(smallest, plan.micro_batch_rows(i));
+    const int64_t micro_batches = pages_of(plan.pass_tokens, smallest) + sequences;
     plan.activation_disk_bytes = static_cast<int64_t>(policy.activations.disk *
                                                       static_cast<double>(plan.pass_tokens * row)) +
                                  micro_batches * kDiskBlock;
     plan.disk.push_back({"activations", round_up(plan.activation_disk_bytes, kDiskBlock)});
   }
-  if (plan.host_attends() && plan.lower_pages() > 0) {
-    plan.attention_slot_rows = widest;
+  for (size_t i = 0; i < plan.classes.size() && plan.lower_pages() > 0; ++i)
+    if (plan.host_attends(i))
+      plan.attention_slot_rows = std::max(plan.attention_slot_rows, plan.micro_batch_rows(i));
+  if (const int64_t rows = plan.attention_slot_rows; rows > 0)
     plan.fresh_pages =
-        pages_of(widest, policy.page_tokens) + std::min(policy.micro_batch_sequences, widest);
-  }
+        pages_of(rows, policy.page_tokens) + std::min(policy.micro_batch_sequences, rows);
+  for (size_t i = 0; i < plan.classes.size(); ++i)
+    if (plan.classes[i].inplace_weight_bytes > 0 ||
+        (plan.host_attends(i) && plan.lower_pages() > 0))
+      plan.host_rows = std::max(plan.host_rows, plan.micro_batch_rows(i));
 }
 
 void list_host_memory(const PlanInput& input, const WeightMemory& memory, Plan& plan) {
@@ -256,10 +334,9 @@ void list_host_memory(const PlanInput& input, const WeightMemory& memory, Plan& 
   const int64_t block_page = round_up(plan.page_bytes, kDiskBlock);
   const bool has_disk_rows = plan.policy.activations.disk > 0;
   const int64_t widest = std::min(plan.pass_tokens, plan.policy.micro_batch_tokens);
-  const bool computes = plan.inplace_weight_bytes > 0 || plan.attention_slot_rows > 0;
   const auto& host_workspace =
       input.host_workspace_bytes ? input.host_workspace_bytes : input.workspace_bytes;
-  const int64_t host_computes = computes ? host_workspace(widest) : 0;
+  const int64_t host_computes = plan.host_rows > 0 ? host_workspace(plan.host_rows) : 0;
   plan.host_workspace_bytes =
       round_up(std::max(input.load_staging_bytes, host_computes), kDiskBlock) +
       (input.host_staging_bytes ? input.host_staging_bytes(widest) : 0);
@@ -308,7 +385,7 @@ int64_t Plan::hidden_memory_rows() const noexcept {
 
 struct PlanMaker::Placed {
   TierShares shares;
-  double inplace_host_fraction = 0;
+  std::vector<double> inplace;  // [class]
   bool is_many = false;
   Plan plan;  // all that place_weights says
   WeightMemory memory;
@@ -320,17 +397,20 @@ PlanMaker::~PlanMaker() = default;
 const PlanMaker::Placed& PlanMaker::placed(const Policy& policy) {
   const bool is_many =
       std::min(policy.block_sequences(), input_.workload.sequences) > kFewSequences;
+  std::vector<double> inplace;
+  for (size_t i = 0; i < policy.pass_classes(); ++i)
+    inplace.push_back(policy.execution(i).inplace_host_fraction);
   for (const auto& one : placed_)
-    if (one->shares == policy.weights && one->is_many == is_many &&
-        one->inplace_host_fraction == policy.inplace_host_fraction)
+    if (one->shares == policy.weights && one->is_many == is_many && one->inplace == inplace)
       return *one;
-  constexpr size_t kMostKept = 16;  // an LP asks for eight corners
+  constexpr size_t kMostKept = 16;  // an LP asks for nine corners
   if (placed_.size() >= kMostKept) placed_.erase(placed_.begin());
   auto made = std::make_unique<Placed>();
   made->shares = policy.weights;
-  made->inplace_host_fraction = policy.inplace_host_fraction;
+  made->inplace = std::move(inplace);
   made->is_many = is_many;
   made->plan.policy = policy;
+  made->plan.classes.resize(policy.pass_classes());
   made->plan.has_device = input_.device_budget_bytes > 0;
   if (made->plan.has_device) made->plan.paths = paths_of_device(input_.disk_reaches_device);
   made->plan.eight_bit_activations = input_.eight_bit_activations;
@@ -346,6 +426,8 @@ Plan PlanMaker::operator()(const Policy& policy) {
   Plan plan = weights.plan;
   plan.policy = policy;
   plan.policy.page_tokens = page_tokens_of(policy, input.kv_dtype, input.workload.max_total_tokens);
+  for (size_t i = 0; i < plan.classes.size(); ++i)
+    plan.classes[i].execution = plan.policy.execution(i);
   place_kv(input, plan);
   place_activations(input, plan);
   const ModelShape& model = *input.model;

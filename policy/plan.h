@@ -3,6 +3,7 @@
 // KV pools, the staging slots and the workspace are, and whether all of it fits the budget. Pure:
 // sizes that belong to kernels come in as functions. Everything the engine allocates later is a
 // line of this plan.
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -65,7 +66,7 @@ struct PlanLine {
 /// `resident` rows are in host memory and inplace = host = 0.
 struct RowSplit {
   int64_t resident = 0;  ///< where it is computed: device memory, or host memory without a device
-  int64_t inplace = 0;   ///< in host memory, multiplied by the CPU
+  int64_t inplace = 0;   ///< in host memory, multiplied by the CPU in some class of passes
   int64_t host = 0;      ///< in host memory, sent up in every pass
   int64_t disk = 0;      ///< on disk, read in every pass
 };
@@ -77,6 +78,25 @@ struct PlanPart {
   int64_t rows = 0;
   bool from_disk = false;
   int64_t bytes = 0;  ///< in the ring; of a part from disk an upper bound with alignment
+  /// By class of pass, a bit each: those that load it. Others multiply its rows in place.
+  uint32_t classes = ~uint32_t{0};
+
+  bool is_loaded_in(size_t pass_class) const noexcept { return (classes >> pass_class) & 1; }
+};
+
+/// [sublayer][weight] rows that the CPU multiplies in place.
+using InplaceRows = std::vector<std::vector<int64_t>>;
+
+/// What passes of one class do with what lies in host memory.
+struct PassClass {
+  PassExecution execution;                     ///< with every field filled in
+  std::shared_ptr<const InplaceRows> inplace;  ///< plans are copied often
+  int64_t inplace_weight_bytes = 0;            ///< of these rows
+  int64_t sent_weight_bytes = 0;               ///< of host memory's others: sent up in such a pass
+
+  int64_t inplace_rows(size_t sublayer, size_t weight) const {
+    return (*inplace)[sublayer][weight];
+  }
 };
 
 /// The newest tokens of each sequence once more, in 16 bits, beside quantised pages.
@@ -100,7 +120,8 @@ struct Plan {
   MachinePaths paths = paths_of_host();  ///< how bytes come from where they lie
   bool eight_bit_activations = false;
   std::vector<std::vector<RowSplit>> rows;   ///< [sublayer][weight]
-  std::vector<std::vector<PlanPart>> parts;  ///< [sublayer] what is streamed, in order
+  std::vector<std::vector<PlanPart>> parts;  ///< [sublayer] what some class streams, in order
+  std::vector<PassClass> classes;            ///< as Policy::execution has them; at least one
   int64_t ring_bytes = 0;                    ///< of the tier that computes
   int64_t host_ring_bytes = 0;               ///< what parts from disk pass through to a device
   int64_t page_bytes = 0;                    ///< of one layer
@@ -110,7 +131,8 @@ struct Plan {
   int64_t kv_slot_pages = 0;                 ///< pages of one staging slot; 0 when no KV is staged
   int64_t host_kv_slot_pages = 0;            ///< pages from disk of one staging slot in host memory
   int64_t fresh_pages = 0;  ///< on the device, for prompts whose KV goes down while it attends
-  int64_t attention_slot_rows = 0;   ///< rows of one exchange slot for attention on the host
+  int64_t attention_slot_rows = 0;  ///< rows of one exchange slot for attention on the host
+  int64_t host_rows = 0;  ///< of a micro-batch, most that the CPU computes beside a device
   int64_t host_workspace_bytes = 0;  ///< with a device: of what the CPU computes, and of loading
   int64_t pass_tokens = 0;           ///< hidden-state rows that exist at a time
   int64_t activation_slot_bytes = 0;
@@ -120,7 +142,7 @@ struct Plan {
   RecentPlan recent;
   int64_t weight_bytes = 0;           ///< of the whole model, tied tables once
   int64_t resident_weight_bytes = 0;  ///< where computed
-  int64_t inplace_weight_bytes = 0;   ///< in host memory, multiplied there
+  int64_t inplace_weight_bytes = 0;   ///< in host memory, multiplied there in some class
   int64_t host_weight_bytes = 0;      ///< in host memory, sent up in every pass
   int64_t host_home_bytes = 0;        ///< all at home in host memory below a device, tables too
   int64_t streamed_weight_bytes = 0;  ///< on disk, read in every pass
@@ -139,9 +161,16 @@ struct Plan {
   TierShares placed(const TierShares& asked) const noexcept {
     return has_device ? asked : TierShares{asked.device + asked.host, 0, asked.disk};
   }
-  /// Whether KV below the device is attended there.
+  /// Whether KV below the device is attended there in some class of passes, or in this one.
   bool host_attends() const noexcept {
-    return has_device && policy.attention == AttentionPlace::kHost;
+    return has_device && policy.any_attends_on(AttentionPlace::kHost);
+  }
+  bool host_attends(size_t pass_class) const noexcept {
+    return has_device && classes[pass_class].execution.attention == AttentionPlace::kHost;
+  }
+  /// Most rows of a micro-batch of a class.
+  int64_t micro_batch_rows(size_t pass_class) const noexcept {
+    return std::min(pass_tokens, classes[pass_class].execution.micro_batch_tokens);
   }
   /// Pages of KV that are not where the device computes (or, without one, in memory).
   int64_t lower_pages() const noexcept { return host_pages + disk_pages; }
@@ -174,8 +203,8 @@ class PlanMaker {
 
 /// What the schedule of a plan is made from: rings, slots, parts with upper-bound bytes.
 ScheduleShape schedule_shape(const ModelShape& model, const Plan& plan);
-/// What its passes are cut by.
-PassLimits pass_limits(const Plan& plan);
+/// What its passes of a class are cut by.
+PassLimits pass_limits(const Plan& plan, size_t pass_class = 0);
 
 /// How often weights of `bytes`, on their way from the disk through the ring, wait for an answer of
 /// the disk: what there is room for is asked for together, comes together and is computed on

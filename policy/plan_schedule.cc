@@ -14,23 +14,28 @@ ScheduleShape schedule_shape(const ModelShape& model, const Plan& plan) {
   shape.kv_slots = kKvSlots;
   shape.activation_slots = kActivationSlots;
   shape.attention_slots = kAttentionSlots;
+  shape.mixes_attention =
+      plan.host_attends() && (plan.policy.host_attention_tokens > 0 ||
+                              plan.policy.any_attends_on(AttentionPlace::kDevice));
   for (size_t i = 0; i < model.sublayers.size(); ++i) {
     ScheduleSublayer& sublayer = shape.sublayers.emplace_back();
     sublayer.has_attention = model.sublayers[i].kind == SublayerKind::kAttention;
     for (const PlanPart& part : plan.parts[i])
-      sublayer.parts.push_back({part.bytes, part.from_disk});
+      sublayer.parts.push_back({part.bytes, part.from_disk, part.classes});
   }
   return shape;
 }
 
-PassLimits pass_limits(const Plan& plan) {
+PassLimits pass_limits(const Plan& plan, size_t pass_class) {
   PassLimits limits;
   limits.micro_batch_sequences = plan.policy.micro_batch_sequences;
-  limits.micro_batch_tokens = std::min(plan.policy.micro_batch_tokens, plan.pass_tokens);
+  limits.micro_batch_tokens = plan.micro_batch_rows(pass_class);
   limits.pass_tokens = plan.pass_tokens;
   limits.page_tokens = plan.policy.page_tokens;
-  limits.attends_on_host = plan.host_attends();
-  if (!limits.attends_on_host) limits.staged_pages = plan.kv_slot_pages;
+  limits.attends_on_host = plan.host_attends(pass_class);
+  limits.host_attention_tokens = plan.policy.host_attention_tokens;
+  if (!limits.attends_on_host || limits.host_attention_tokens > 0)
+    limits.staged_pages = plan.kv_slot_pages;
   limits.staged_disk_pages =
       plan.paths.state.stops_between() > 0 ? plan.host_kv_slot_pages : plan.kv_slot_pages;
   return limits;

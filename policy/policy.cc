@@ -40,10 +40,61 @@ TierShares parse_shares(const Json& value, std::string_view key, std::string_vie
   return shares;
 }
 
-AttentionPlace parse_attention(const Json& value, std::string_view origin) {
+AttentionPlace parse_attention(const Json& value, std::string_view key, std::string_view origin) {
   if (value == "device") return AttentionPlace::kDevice;
   if (value == "host") return AttentionPlace::kHost;
-  refuse(origin, fmt::format("\"attention\" is {}", value.dump()), "write \"device\" or \"host\"");
+  refuse(origin, fmt::format("\"{}\" is {}", key, value.dump()), "write \"device\" or \"host\"");
+}
+
+int64_t parse_count(const Json& value, std::string_view key, std::string_view origin) {
+  if (!value.is_number_integer())
+    refuse(origin, fmt::format("\"{}\" is not a whole number", key), "write a whole number");
+  return value.get<int64_t>();
+}
+
+double parse_inplace(const Json& value, std::string_view key, std::string_view origin) {
+  if (!value.is_number())
+    refuse(origin, fmt::format("\"{}\" is not a number", key),
+           "write a share between 0 and weights.host");
+  return value.get<double>();
+}
+
+// What an entry leaves out is as in `smaller`, the class before it.
+PassExecution parse_execution(const Json& value, PassExecution smaller, const std::string& name,
+                              std::string_view origin) {
+  if (!value.is_object())
+    refuse(origin, fmt::format("\"{}\" is not an object", name),
+           "write {\"from_tokens\": 64, \"inplace_host_fraction\": 0}");
+  if (!value.contains("from_tokens"))
+    refuse(origin, fmt::format("\"{}\" has no \"from_tokens\"", name),
+           "write the least tokens of such a pass");
+  for (const auto& [key, field] : value.items()) {
+    const std::string where = fmt::format("{}.{}", name, key);
+    if (key == "from_tokens")
+      smaller.from_tokens = parse_count(field, where, origin);
+    else if (key == "micro_batch_tokens")
+      smaller.micro_batch_tokens = parse_count(field, where, origin);
+    else if (key == "inplace_host_fraction")
+      smaller.inplace_host_fraction = parse_inplace(field, where, origin);
+    else if (key == "attention")
+      smaller.attention = parse_attention(field, where, origin);
+    else
+      refuse(origin, fmt::format("unknown key \"{}\"", where),
+             "see docs/formats/policy.md for the keys");
+  }
+  return smaller;
+}
+
+void parse_larger_passes(const Json& value, std::string_view origin, Policy& policy) {
+  if (!value.is_array())
+    refuse(origin, "\"larger_passes\" is not a list",
+           "write [{\"from_tokens\": 64, \"inplace_host_fraction\": 0}]");
+  PassExecution smaller{0, policy.inplace_host_fraction, policy.attention, 0};
+  for (const Json& entry : value) {
+    const std::string name = fmt::format("larger_passes[{}]", policy.larger_passes.size());
+    smaller = parse_execution(entry, smaller, name, origin);
+    policy.larger_passes.push_back(smaller);
+  }
 }
 
 Json shares_json(const TierShares& shares) {
@@ -75,27 +126,26 @@ Policy parse_policy(std::string_view json_text, std::string_view origin) {
     else if (key == "activations")
       policy.activations = parse_shares(value, key, origin);
     else if (key == "attention")
-      policy.attention = parse_attention(value, origin);
-    else if (key == "inplace_host_fraction") {
-      if (!value.is_number())
-        refuse(origin, "\"inplace_host_fraction\" is not a number",
-               "write a share between 0 and weights.host");
-      policy.inplace_host_fraction = value.get<double>();
-    } else {
-      int64_t* target = key == "micro_batch_sequences" ? &policy.micro_batch_sequences
-                        : key == "micro_batches"       ? &policy.micro_batches
-                        : key == "micro_batch_tokens"  ? &policy.micro_batch_tokens
-                        : key == "pass_tokens"         ? &policy.pass_tokens
-                        : key == "page_tokens"         ? &policy.page_tokens
-                                                       : nullptr;
+      policy.attention = parse_attention(value, key, origin);
+    else if (key == "inplace_host_fraction")
+      policy.inplace_host_fraction = parse_inplace(value, key, origin);
+    else if (key == "larger_passes")
+      continue;  // below, when what they begin with is known
+    else {
+      int64_t* target = key == "micro_batch_sequences"   ? &policy.micro_batch_sequences
+                        : key == "micro_batches"         ? &policy.micro_batches
+                        : key == "micro_batch_tokens"    ? &policy.micro_batch_tokens
+                        : key == "pass_tokens"           ? &policy.pass_tokens
+                        : key == "page_tokens"           ? &policy.page_tokens
+                        : key == "host_attention_tokens" ? &policy.host_attention_tokens
+                                                         : nullptr;
       if (!target)
         refuse(origin, fmt::format("unknown key \"{}\"", key),
                "see docs/formats/policy.md for the keys");
-      if (!value.is_number_integer())
-        refuse(origin, fmt::format("\"{}\" is not a whole number", key), "write a whole number");
-      *target = value.get<int64_t>();
+      *target = parse_count(value, key, origin);
     }
   }
+  if (json.contains("larger_passes")) parse_larger_passes(json["larger_passes"], origin, policy);
   try {
     validate(policy);
   } catch (const Error& error) {
@@ -105,16 +155,25 @@ Policy parse_policy(std::string_view json_text, std::string_view origin) {
 }
 
 std::string policy_to_json(const Policy& policy) {
-  const Json json{{"weights", shares_json(policy.weights)},
-                  {"kv", shares_json(policy.kv)},
-                  {"activations", shares_json(policy.activations)},
-                  {"attention", attention_name(policy.attention)},
-                  {"inplace_host_fraction", policy.inplace_host_fraction},
-                  {"micro_batch_sequences", policy.micro_batch_sequences},
-                  {"micro_batches", policy.micro_batches},
-                  {"micro_batch_tokens", policy.micro_batch_tokens},
-                  {"pass_tokens", policy.pass_tokens},
-                  {"page_tokens", policy.page_tokens}};
+  Json json{{"weights", shares_json(policy.weights)},
+            {"kv", shares_json(policy.kv)},
+            {"activations", shares_json(policy.activations)},
+            {"attention", attention_name(policy.attention)},
+            {"inplace_host_fraction", policy.inplace_host_fraction},
+            {"micro_batch_sequences", policy.micro_batch_sequences},
+            {"micro_batches", policy.micro_batches},
+            {"micro_batch_tokens", policy.micro_batch_tokens},
+            {"pass_tokens", policy.pass_tokens},
+            {"page_tokens", policy.page_tokens}};
+  if (policy.host_attention_tokens > 0)
+    json["host_attention_tokens"] = policy.host_attention_tokens;
+  for (const PassExecution& one : policy.larger_passes) {
+    const Json entry{{"from_tokens", one.from_tokens},
+                     {"inplace_host_fraction", one.inplace_host_fraction},
+                     {"attention", attention_name(one.attention)},
+                     {"micro_batch_tokens", one.micro_batch_tokens}};
+    json["larger_passes"].push_back(entry);
+  }
   return json.dump();
 }
 
@@ -135,15 +194,76 @@ int64_t page_tokens_of(const Policy& policy, const KvFormat& kv,
   return std::clamp(round_up(max_total_tokens, least), least, std::max(kv.page_tokens(), least));
 }
 
+size_t Policy::pass_class_of(int64_t tokens) const noexcept {
+  size_t out = 0;
+  while (out < larger_passes.size() && larger_passes[out].from_tokens <= tokens) ++out;
+  return out;
+}
+
+PassExecution Policy::execution(size_t pass_class) const noexcept {
+  if (pass_class > 0) {
+    PassExecution out = larger_passes[pass_class - 1];
+    if (out.micro_batch_tokens == 0) out.micro_batch_tokens = micro_batch_tokens;
+    return out;
+  }
+  PassExecution out{0, inplace_host_fraction, attention, micro_batch_tokens};
+  // A pass that is at the border may still be of the class.
+  if (!larger_passes.empty())
+    out.micro_batch_tokens =
+        std::min(out.micro_batch_tokens,
+                 std::max(micro_batch_sequences, 2 * larger_passes.front().from_tokens));
+  return out;
+}
+
+double Policy::most_inplace() const noexcept {
+  double out = inplace_host_fraction;
+  for (const PassExecution& one : larger_passes) out = std::max(out, one.inplace_host_fraction);
+  return out;
+}
+
+bool Policy::any_attends_on(AttentionPlace place) const noexcept {
+  return attention == place ||
+         std::any_of(larger_passes.begin(), larger_passes.end(),
+                     [&](const PassExecution& one) { return one.attention == place; });
+}
+
+namespace {
+void validate_inplace(double share, const std::string& name, double most) {
+  if (!(share >= 0 && share <= most + 1e-9))
+    throw Error(ErrorKind::kUser, fmt::format("{} is {}", name, share),
+                fmt::format("write 0 to weights.host, which is {}", most));
+}
+
+void validate_larger_passes(const Policy& policy) {
+  if (policy.larger_passes.size() >= kMostPassClasses)
+    throw Error(ErrorKind::kUser,
+                fmt::format("larger_passes has {} entries", policy.larger_passes.size()),
+                fmt::format("write at most {}", kMostPassClasses - 1));
+  int64_t least = 2;  // every pass has a token
+  for (size_t i = 0; i < policy.larger_passes.size(); ++i) {
+    const PassExecution& one = policy.larger_passes[i];
+    const std::string name = fmt::format("larger_passes[{}]", i);
+    if (one.from_tokens < least || one.from_tokens > 1 << 30)
+      throw Error(ErrorKind::kUser, fmt::format("{}.from_tokens is {}", name, one.from_tokens),
+                  fmt::format("write {} to {}: tokens of a pass, rising from entry to entry", least,
+                              1 << 30));
+    least = one.from_tokens + 1;
+    validate_inplace(one.inplace_host_fraction, name + ".inplace_host_fraction",
+                     policy.weights.host);
+    if (one.micro_batch_tokens < 0 || one.micro_batch_tokens > policy.micro_batch_tokens)
+      throw Error(
+          ErrorKind::kUser,
+          fmt::format("{}.micro_batch_tokens is {}", name, one.micro_batch_tokens),
+          fmt::format("write 1 to micro_batch_tokens, which is {}", policy.micro_batch_tokens));
+  }
+}
+}  // namespace
+
 void validate(const Policy& policy) {
   validate_shares(policy.weights, "weights");
   validate_shares(policy.kv, "KV");
   validate_shares(policy.activations, "activations");
-  if (!(policy.inplace_host_fraction >= 0 &&
-        policy.inplace_host_fraction <= policy.weights.host + 1e-9))
-    throw Error(ErrorKind::kUser,
-                fmt::format("inplace_host_fraction is {}", policy.inplace_host_fraction),
-                fmt::format("write 0 to weights.host, which is {}", policy.weights.host));
+  validate_inplace(policy.inplace_host_fraction, "inplace_host_fraction", policy.weights.host);
   const auto positive = [](int64_t value, const char* name, int64_t largest) {
     if (value < 1 || value > largest)
       throw Error(ErrorKind::kUser, fmt::format("{} is {}", name, value),
@@ -156,6 +276,9 @@ void validate(const Policy& policy) {
   if (policy.pass_tokens < 0)
     throw Error(ErrorKind::kUser, fmt::format("pass_tokens is {}", policy.pass_tokens),
                 "write 0 (no limit) or more");
+  if (policy.host_attention_tokens != 0)
+    positive(policy.host_attention_tokens, "host_attention_tokens", 1 << 20);
+  validate_larger_passes(policy);
 }
 
 const char* attention_name(AttentionPlace place) noexcept {
@@ -175,12 +298,21 @@ std::string describe(const Policy& policy, bool has_device) {
                                  shares("weights", policy.weights), shares("KV", policy.kv),
                                  shares("activations", policy.activations),
                                  policy.micro_batch_sequences, policy.micro_batches);
-  if (has_device && policy.inplace_host_fraction > 0)
-    text += fmt::format("; {:.4g}% of the weights computed by the CPU",
-                        100 * policy.inplace_host_fraction);
-  if (has_device && policy.kv.device < 1)
-    text += fmt::format("; attention over KV below the device on the {}",
-                        attention_name(policy.attention));
+  if (!has_device) return text;
+  const auto by_class = [&](const PassExecution& one) {
+    std::string out;
+    if (policy.most_inplace() > 0)
+      out += fmt::format("; {:.4g}% of the weights computed by the CPU",
+                         100 * one.inplace_host_fraction);
+    if (policy.kv.device < 1)
+      out += fmt::format("; attention over KV below the device on the {}",
+                         attention_name(one.attention));
+    return out;
+  };
+  text += by_class(policy.execution(0));
+  for (const PassExecution& one : policy.larger_passes)
+    if (const std::string does = by_class(one); !does.empty())
+      text += fmt::format("; from {} tokens a pass{}", one.from_tokens, does);
   return text;
 }
 

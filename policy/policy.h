@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "src/base/kv_format.h"
 
@@ -26,14 +27,33 @@ enum class AttentionPlace : uint8_t {
   kHost     ///< queries go down, outputs come up (FlexGen section 4.1: CPU delegation)
 };
 
-struct Policy {
-  TierShares weights;
-  TierShares kv;
-  TierShares activations;
+/// How passes of one class compute: passes have the same bytes at the same homes, and a class
+/// says who computes with them.
+struct PassExecution {
+  int64_t from_tokens = 0;  ///< the least tokens of a pass (its rows) of the class
   /// Of all weights' bytes: rows at home in host memory that the CPU multiplies there instead of
   /// sending them up; at most weights.host. Needs a device.
   double inplace_host_fraction = 0;
   AttentionPlace attention = AttentionPlace::kDevice;
+  int64_t micro_batch_tokens = 0;  ///< as the policy's, and no more than that; 0: as many
+
+  bool operator==(const PassExecution&) const = default;
+};
+
+/// Classes of passes, at most.
+constexpr size_t kMostPassClasses = 8;
+
+struct Policy {
+  TierShares weights;
+  TierShares kv;
+  TierShares activations;
+  double inplace_host_fraction = 0;                    ///< PassExecution's, of small passes
+  AttentionPlace attention = AttentionPlace::kDevice;  ///< likewise
+  /// With attention on the host: runs of more new tokens of one sequence are attended on the device
+  /// all the same, their pages come up; 0: none.
+  int64_t host_attention_tokens = 0;
+  /// Passes of more tokens that compute otherwise, by rising from_tokens; empty: all compute alike.
+  std::vector<PassExecution> larger_passes;
   int64_t micro_batch_sequences = 1;  ///< sequences computed together (FlexGen: gpu batch size)
   int64_t micro_batches =
       1;  ///< micro-batches that share one trip of the weights (FlexGen: num gpu batches)
@@ -43,6 +63,15 @@ struct Policy {
   int64_t page_tokens = 0;  ///< tokens of one KV page; 0: page_tokens_of() the KV's format
 
   int64_t block_sequences() const noexcept { return micro_batch_sequences * micro_batches; }
+  size_t pass_classes() const noexcept { return larger_passes.size() + 1; }
+  /// The class of passes of so many tokens, by from_tokens alone.
+  size_t pass_class_of(int64_t tokens) const noexcept;
+  /// How passes of a class compute, with every field filled in.
+  PassExecution execution(size_t pass_class) const noexcept;
+  /// The largest share that any class multiplies in place.
+  double most_inplace() const noexcept;
+  /// Whether any class attends on the host, and whether any does on the device.
+  bool any_attends_on(AttentionPlace place) const noexcept;
 };
 
 /// Reads a policy from JSON text. `origin` (a path) appears in errors. Unknown keys are refused.

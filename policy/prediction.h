@@ -25,6 +25,12 @@ struct Prediction {
   /// Seconds that each lane is busy in prefill and in decode, of one block.
   PerLane<double> prefill_lanes;
   PerLane<double> decode_lanes;
+  /// Seconds that the device's lane is held, by its own work or by rows in place that its tasks
+  /// wait for: what the host's lane has of these is not the device's.
+  double prefill_held_seconds = 0;
+  double decode_held_seconds = 0;
+  double prefill_inplace_seconds = 0;  ///< of the host's lane: products of rows in place
+  double decode_inplace_seconds = 0;
   /// Seconds that the host's memory is busy for all of them together, beside a device with a memory
   /// of its own: copies, reading and writing the disk, rows multiplied in place, attention on the
   /// host.
@@ -37,6 +43,15 @@ struct Prediction {
   /// From a block's start to the last token of its sequences.
   double latency_seconds() const noexcept { return seconds(); }
   double lane_seconds(Lane lane) const noexcept { return prefill_lanes[lane] + decode_lanes[lane]; }
+  /// Seconds that each lane is taken, whoever computes: rows in place take the device's too. Where
+  /// the device computes on the host's cores they take no more than that.
+  PerLane<double> taken(bool is_prefill, bool shares_cores) const {
+    PerLane<double> out = is_prefill ? prefill_lanes : decode_lanes;
+    out[Lane::kDeviceCompute] = is_prefill ? prefill_held_seconds : decode_held_seconds;
+    if (shares_cores)
+      out[Lane::kHostCompute] -= is_prefill ? prefill_inplace_seconds : decode_inplace_seconds;
+    return out;
+  }
   double host_memory_seconds() const noexcept {
     return prefill_host_memory_seconds + decode_host_memory_seconds;
   }

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "policy/infeasible.h"
+#include "policy/pass_classes.h"
 #include "policy/placement_lp.h"
 #include "policy/simulator.h"
 #include "src/base/bytes.h"
@@ -26,8 +27,12 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kRealisedPerSimulated = 4;
 // Realising a placement rounds and adds staging: so often is the overshoot taken off again.
 constexpr int kShrinkRounds = 24;
+// Larger passes multiply no smaller share of the weights in place than this.
+constexpr double kLeastInplace = 5e-3;
 // Other prefills of the best block that are simulated.
 constexpr int kVariants = 5;
+constexpr int kVariantsOfSecond = 2;
+constexpr size_t kVariedForms = 2;
 // Prefill micro-batches of fewer tokens than this waste a processor's arithmetic, smaller than the
 // least its launches; beyond the most nothing is gained.
 constexpr int64_t kFewTokens = 512;
@@ -91,7 +96,11 @@ class Search {
   explicit Search(const SearchRequest& request)
       : request_(request),
         has_device_(request.input.device_budget_bytes > 0),
-        make_plan_(request.input) {}
+        make_plan_(request.input),
+        host_attention_tokens_(has_device_
+                                   ? host_attention_tokens(*request.input.model, *request.profile,
+                                                           request.input.kv_dtype, request.job)
+                                   : 0) {}
 
   /// The best, or nothing where none fits the budgets and the bound.
   std::optional<SearchResult> run() {
@@ -115,6 +124,7 @@ class Search {
           kTighter * request_.latency_bound_seconds / prediction_of(realised_.front()).seconds();
     }
     if (is_late(realised_.front())) return std::nullopt;
+    place_borders(realised_.front());
     result_.best = realised_.front();
     result_.ranked = std::move(realised_);
     result_.search_seconds = std::chrono::duration<double>(Clock::now() - started).count();
@@ -161,14 +171,29 @@ class Search {
       places.push_back(AttentionPlace::kHost);
     for (const AttentionPlace place : places) {
       block.attention = place;
-      bool is_found = false;
-      for (const int64_t tokens : micro_batch_tokens(std::min(size, sequences))) {
-        // Tiny micro-batches only where nothing else fits.
-        if (is_found && tokens < kFewTokens && tokens < prompt_tokens()) break;
-        block.micro_batch_tokens = tokens;
-        is_found = add_passes(block, sequences) || is_found;
+      block.host_attention_tokens = 0;
+      block.larger_passes.clear();
+      // Prefill computes in its own way where its passes have more tokens than those of decode.
+      if (has_device_ && prompt_tokens() > 1) block.larger_passes = {{sequences + 1, 0, place, 0}};
+      if (place == AttentionPlace::kHost) block.host_attention_tokens = host_attention_tokens_;
+      // What prompts bring up takes room on the device.
+      if (!add_prefills(block, std::min(size, sequences), sequences) &&
+          block.host_attention_tokens > 0) {
+        block.host_attention_tokens = 0;
+        add_prefills(block, std::min(size, sequences), sequences);
       }
     }
+  }
+
+  bool add_prefills(Policy block, int64_t size, int64_t sequences) {
+    bool is_found = false;
+    for (const int64_t tokens : micro_batch_tokens(size)) {
+      // Tiny micro-batches only where nothing else fits.
+      if (is_found && tokens < kFewTokens && tokens < prompt_tokens()) break;
+      block.micro_batch_tokens = tokens;
+      is_found = add_passes(block, sequences) || is_found;
+    }
+    return is_found;
   }
 
   int64_t prompt_tokens() const {
@@ -275,8 +300,15 @@ class Search {
     const double taken = has_device_ ? std::min(rounded_share(share), policy.weights.host) : 0;
     policy.weights.host -= taken;
     policy.weights.device += taken;
-    policy.inplace_host_fraction = std::min(policy.inplace_host_fraction, policy.weights.host);
+    keep_inplace_in_host(policy);
     return taken > 0;
+  }
+
+  static void keep_inplace_in_host(Policy& policy) {
+    const double most = policy.weights.host;
+    policy.inplace_host_fraction = std::min(policy.inplace_host_fraction, most);
+    for (PassExecution& one : policy.larger_passes)
+      one.inplace_host_fraction = std::min(one.inplace_host_fraction, most);
   }
 
   void move_down(Policy& policy, double share, bool from_device) const {
@@ -286,7 +318,7 @@ class Search {
     const double taken = std::min(share, from);
     from -= taken;
     to += taken;
-    policy.inplace_host_fraction = std::min(policy.inplace_host_fraction, policy.weights.host);
+    keep_inplace_in_host(policy);
     if (taken > 0) return;
     // No weights left to move: KV.
     double& kv_from = from_device || !has_device_ ? policy.kv.device : policy.kv.host;
@@ -305,8 +337,12 @@ class Search {
 
   std::optional<Candidate> realise(const Block& block) {
     stop_if_asked(request_);
-    const auto plan =
-        shrink_to_fit(PlacementLp::policy_with(block.policy, block.placement.shares, has_device_));
+    Policy policy = PlacementLp::policy_with(block.policy, block.placement.shares, has_device_);
+    // A rest of rows in place would keep the host waiting for a large pass, and its work space.
+    for (PassExecution& one : policy.larger_passes)
+      if (one.inplace_host_fraction < kLeastInplace) one.inplace_host_fraction = 0;
+    drop_equal_classes(policy);
+    const auto plan = shrink_to_fit(policy);
     if (!plan) return std::nullopt;
     Candidate candidate;
     candidate.policy = plan->policy;
@@ -331,10 +367,20 @@ class Search {
     }
   }
 
-  // The best candidate's form with other micro-batches and passes of its prompts.
+  // The forms of the best candidates, with other micro-batches and passes of their prompts.
   void add_variants_of_best() {
-    const BlockForm form = form_of(realised_.front().policy);
-    int left = std::min(request_.simulated_candidates, kVariants);
+    std::vector<BlockForm> forms;
+    for (const Candidate& one : realised_) {
+      const BlockForm form = form_of(one.policy);
+      if (std::find(forms.begin(), forms.end(), form) == forms.end()) forms.push_back(form);
+      if (forms.size() == kVariedForms) break;
+    }
+    for (size_t i = 0; i < forms.size(); ++i)
+      add_variants_of(forms[i], i == 0 ? kVariants : kVariantsOfSecond);
+  }
+
+  void add_variants_of(const BlockForm& form, int left) {
+    left = std::min(request_.simulated_candidates, left);
     for (const Block& block : blocks_) {
       if (left <= 0) return;
       if (form_of(block.policy) != form) continue;
@@ -375,6 +421,13 @@ class Search {
     std::stable_sort(realised_.begin(), realised_.end(), better);
   }
 
+  // Its passes stay in their classes; those of sizes between them are dealt to whom they suit.
+  void place_borders(Candidate& candidate) {
+    candidate.policy =
+        with_borders(request_.input, make_plan_, candidate.policy, *request_.profile, request_.job);
+    candidate.plan = make_plan_(candidate.policy);
+  }
+
   void simulate(Candidate& candidate) const {
     stop_if_asked(request_);
     candidate.simulated = simulate_block(*request_.input.model, candidate.plan, *request_.profile,
@@ -384,7 +437,8 @@ class Search {
   const SearchRequest& request_;
   bool has_device_;
   PlanMaker make_plan_;
-  double bound_seconds_ = 0;  // that the linear programs keep to; 0: none
+  int64_t host_attention_tokens_;  // of attention on the host, where it is chosen
+  double bound_seconds_ = 0;       // that the linear programs keep to; 0: none
   std::vector<Block> blocks_;
   std::vector<Candidate> realised_;
   SearchResult result_;

@@ -72,6 +72,20 @@ class PlanCosts final : public LaneCosts {
   }
   double memory_rate() const override { return profile_.host.memory_read.value; }
 
+  /// Of what a task holds the device's lane: its own, and the host's for rows in place.
+  struct Held {
+    double all = 0;
+    double own = 0;
+    double inplace = 0;
+  };
+  void add_held(const Task& task, Held& sum) const {
+    if (task.kind != TaskKind::kCompute || task.lane != plan_.paths.compute) return;
+    const TaskSeconds& seconds = seconds_of(task);
+    sum.all += task_duration(seconds, profile_.shares_cores);
+    sum.own += own_seconds(seconds, profile_.shares_cores);
+    sum.inplace += seconds.host;
+  }
+
  private:
   // Requests hide the latency behind each other, as far as the ring has room for them; pages are
   // few and small, and somebody waits.
@@ -113,6 +127,28 @@ class PlanCosts final : public LaneCosts {
   std::vector<size_t> same_work_;  // [micro-batch] of the pass: an earlier one with the same work
   mutable std::map<std::array<size_t, 3>, TaskSeconds> costs_;  // sublayer, step, micro-batch
 };
+// Of a pass that runs, who computes for the device's lane.
+class SimulatedColumns final : public PassColumns {
+ public:
+  SimulatedColumns(ScheduleGenerator& generator, uint64_t& hash, const PlanCosts& costs)
+      : PassColumns(generator, hash), costs_(costs) {}
+  PlanCosts::Held held;
+
+ private:
+  void prepare(Task& task) override { costs_.add_held(task, held); }
+  const PlanCosts& costs_;
+};
+
+// Rows in place are the host's: what their products held the device's lane for
+// goes there, so many seconds.
+double move_inplace(const PlanCosts::Held& held, PerLane<double>& busy) {
+  if (held.inplace <= 0) return 0;
+  const double lane = busy[Lane::kDeviceCompute];
+  const double inplace = lane * held.inplace / held.all;
+  busy[Lane::kDeviceCompute] = lane * held.own / held.all;
+  busy[Lane::kHostCompute] += inplace;
+  return inplace;
+}
 }  // namespace
 
 Simulation simulate(const ModelShape& model, const Plan& plan, const Profile& profile,
@@ -122,15 +158,24 @@ Simulation simulate(const ModelShape& model, const Plan& plan, const Profile& pr
   ScheduleGenerator generator(shape);
   PlanCosts costs(model, plan, profile, kv_dtype, passes);
   LaneSimulator lanes(named_lanes(), costs, keep_tasks, out);
+  std::vector<PlanCosts::Held> held;  // [pass]
   for (size_t i = 0; i < passes.size(); ++i) {
     costs.begin_pass(i);
-    generator.begin_pass(passes[i].loads, passes[i].more_follow);
-    PassColumns columns(generator, out.stream_hash);
+    const size_t next = i + 1 < passes.size() ? passes[i + 1].pass_class : passes[i].pass_class;
+    generator.begin_pass(passes[i].loads, passes[i].more_follow, {passes[i].pass_class, next});
+    SimulatedColumns columns(generator, out.stream_hash, costs);
     lanes.run_pass(columns);
+    held.push_back(columns.held);
   }
   out.seconds = lanes.now();
   out.pass_busy.resize(passes.size());
+  out.pass_held_seconds.resize(passes.size());
+  out.pass_inplace_seconds.resize(passes.size());
   out.pass_host_memory_bytes.resize(passes.size());
+  for (size_t i = 0; i < passes.size(); ++i) {
+    out.pass_held_seconds[i] = out.pass_busy[i][Lane::kDeviceCompute];
+    out.pass_inplace_seconds[i] = move_inplace(held[i], out.pass_busy[i]);
+  }
   return out;
 }
 
@@ -162,6 +207,10 @@ Prediction simulate_block(const ModelShape& model, const Plan& plan, const Profi
     for (size_t lane = 0; lane < simulation.pass_busy[i].size(); ++lane)
       (is_prefill ? out.prefill_lanes : out.decode_lanes)[lane] +=
           scale * simulation.pass_busy[i][lane];
+    (is_prefill ? out.prefill_held_seconds : out.decode_held_seconds) +=
+        scale * simulation.pass_held_seconds[i];
+    (is_prefill ? out.prefill_inplace_seconds : out.decode_inplace_seconds) +=
+        scale * simulation.pass_inplace_seconds[i];
     (is_prefill ? out.prefill_host_memory_seconds : out.decode_host_memory_seconds) +=
         scale * simulation.pass_host_memory_bytes[i] / profile.host.memory_read.value;
   }

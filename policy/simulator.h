@@ -11,10 +11,12 @@
 
 namespace sluice::policy {
 
-/// One pass: what each micro-batch moves and computes.
+/// One pass: what each micro-batch moves and computes. Of a plan with several classes the weights
+/// that load ahead of the next pass are those of its class.
 struct PassWork {
   std::vector<MicroBatchLoad> loads;
   std::vector<BatchWork> work;
+  size_t pass_class = 0;  ///< by its tokens
   bool is_prefill = false;
   bool more_follow = true;
 };

@@ -38,6 +38,38 @@ std::string lane_row(const std::string& name, const LaneStats& lane_stats, doubl
     row += fmt::format("  waited {} for transfers", format_seconds(lane_stats.wait_seconds));
   return row + "\n";
 }
+// What a pass of each class sends up and multiplies in place; with several, how many there were.
+std::string class_rows(const policy::Plan& plan, const EngineStats& stats) {
+  std::string text;
+  for (size_t i = 0; i < plan.classes.size(); ++i) {
+    const policy::PassClass& one = plan.classes[i];
+    text += fmt::format("  tier    host    weights sent up  {:>10} a pass  computed here {:>10}",
+                        format_bytes(one.sent_weight_bytes + plan.streamed_weight_bytes),
+                        format_bytes(one.inplace_weight_bytes));
+    if (plan.classes.size() > 1)
+      text += fmt::format("  {:>4} passes from {} tokens, {}", stats.classes[i].passes,
+                          std::max<int64_t>(one.execution.from_tokens, 1),
+                          format_seconds(stats.classes[i].seconds));
+    text += "\n";
+  }
+  return text;
+}
+
+nlohmann::ordered_json classes_json(const policy::Plan& plan, const EngineStats& stats) {
+  nlohmann::ordered_json classes = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < plan.classes.size(); ++i) {
+    const policy::PassClass& one = plan.classes[i];
+    const PassClassStats& of_class = stats.classes[i];
+    classes.push_back({{"from_tokens", std::max<int64_t>(one.execution.from_tokens, 1)},
+                       {"passes", of_class.passes},
+                       {"prefill_tokens", of_class.prefill_tokens},
+                       {"decode_tokens", of_class.decode_tokens},
+                       {"seconds", of_class.seconds},
+                       {"sent_bytes_per_pass", one.sent_weight_bytes + plan.streamed_weight_bytes},
+                       {"inplace_bytes", one.inplace_weight_bytes}});
+  }
+  return classes;
+}
 }  // namespace
 
 std::string run_table(const Engine& engine) {
@@ -69,10 +101,7 @@ std::string run_table(const Engine& engine) {
   if (stats.pinned_bytes + stats.pageable_bytes > 0)
     text += fmt::format("  tier    host    page-locked     {:>10}          pageable {:>10}\n",
                         format_bytes(stats.pinned_bytes), format_bytes(stats.pageable_bytes));
-  if (plan.has_device)
-    text += fmt::format("  tier    host    weights sent up  {:>10} a pass  computed here {:>10}\n",
-                        format_bytes(plan.host_weight_bytes + plan.streamed_weight_bytes),
-                        format_bytes(plan.inplace_weight_bytes));
+  if (plan.has_device) text += class_rows(plan, stats);
   text +=
       fmt::format("  tier    disk    weights streamed {:>10} a pass  offloaded {:>10}\n",
                   format_bytes(plan.streamed_weight_bytes), format_bytes(stats.peak_disk_bytes));
@@ -117,6 +146,7 @@ nlohmann::ordered_json stats_json(const Engine& engine,
       {"tokens_per_s", decode_rate(stats, stats.first_tokens)},
       {"total_tokens_per_s", rate(static_cast<double>(stats.decode_tokens), stats.wall_seconds)},
       {"passes", stats.passes},
+      {"classes", classes_json(engine.plan(), stats)},
       {"preemptions", stats.preemptions},
       {"prefix_hit_tokens", stats.prefix_hit_tokens},
       {"peak_bytes",

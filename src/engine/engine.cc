@@ -15,6 +15,7 @@
 #include "src/engine/batching/batcher.h"
 #include "src/engine/batching/token_taker.h"
 #include "src/engine/engine_plan.h"
+#include "src/engine/passes/class_chooser.h"
 #include "src/engine/runners/layer_runner.h"
 #include "src/engine/stores/attention_exchange.h"
 #include "src/engine/stores/hidden_store.h"
@@ -98,6 +99,7 @@ struct Engine::Impl final : TaskRunner {
         planned(std::move(input), std::move(made)),
         team(planned.threads),
         tokens(planned.context_tokens),
+        classes(planned.plan.policy),
         memory(options.device || options.backend ? "host memory" : "memory",
                planned.memory_budget_bytes,
                options.backend ? options.backend->device().host_memory_source() : nullptr),
@@ -140,6 +142,7 @@ struct Engine::Impl final : TaskRunner {
                             planned.compute,
                             planned.attention,
                             std::min(plan.pass_tokens, plan.policy.micro_batch_tokens),
+                            plan.host_rows,
                             planned.threads,
                             options.observe_input,
                             &tally,
@@ -154,6 +157,8 @@ struct Engine::Impl final : TaskRunner {
                                                          : DeviceLanes::kSharedCores);
     lane_totals = PerLane<LaneStats>(machine);
     schedule_shape = policy::schedule_shape(shape, plan);
+    totals.classes.resize(plan.classes.size());
+    for (size_t i = 0; i < plan.classes.size(); ++i) limits.push_back(policy::pass_limits(plan, i));
     warn_of_pageable();
   }
 
@@ -171,6 +176,8 @@ struct Engine::Impl final : TaskRunner {
   void run_pass(LaneExecutor& executor, ScheduleGenerator& schedule, GenerationSink& sink);
   void copy_pages(LaneExecutor& executor, const std::vector<PageCopy>& copies);
   void keep_lane_stats(const LaneExecutor& executor);
+  LaneStats lane_stats(const LaneExecutor& executor, Lane lane) const;
+  int64_t tokens_of_next(std::span<Sequence* const> active, const PassPlan& pass) const;
   const PassPlan& pass_of(const Task& task) const {
     return passes[static_cast<size_t>(task.pass % 2)];
   }
@@ -181,6 +188,8 @@ struct Engine::Impl final : TaskRunner {
   EnginePlan planned;
   Team team;
   TokenTaker tokens;
+  ClassChooser classes;
+  std::vector<PassLimits> limits;  ///< [class]
   Arena memory;
   Arena disk;
   std::unique_ptr<io::FileEngine> file_engine;
@@ -209,6 +218,7 @@ struct Engine::Impl final : TaskRunner {
   PerLane<LaneStats> lane_totals;
   int64_t counted_down = 0;  ///< of the runner's exchanged bytes, already in lane_totals
   int64_t counted_up = 0;
+  double counted_inplace = 0;
   std::vector<TaskEvent> events;
 };
 
@@ -293,13 +303,38 @@ void Engine::Impl::copy_pages(LaneExecutor& executor, const std::vector<PageCopy
   if (swapped > 0) keep_average(swap_copy_seconds, swap_seconds / static_cast<double>(swapped));
 }
 
+namespace {
+// That a sequence may still get.
+int64_t tokens_left(const Sequence& sequence) {
+  if (sequence.score_prompt && sequence.score_only) return 0;
+  return int64_t{sequence.sampler.params().max_tokens} -
+         static_cast<int64_t>(sequence.output().size());
+}
+}  // namespace
+
+// Of the pass after this one, where nobody new comes: what of the prompts is left, and a token of
+// each sequence that goes on.
+int64_t Engine::Impl::tokens_of_next(std::span<Sequence* const> active,
+                                     const PassPlan& pass) const {
+  int64_t pending = 0;
+  int64_t decoding = 0;
+  for (const Sequence* sequence : active) {
+    pending += sequence->pending();
+    decoding += tokens_left(*sequence) > 1;
+  }
+  const int64_t prompts = pending - pass.prefill_tokens - pass.decode_tokens;
+  return std::clamp<int64_t>(prompts + decoding, 1, planned.plan.pass_tokens);
+}
+
 void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
                             GenerationSink& sink) {
   const Clock::time_point started = Clock::now();
   std::vector<Sequence*> active;
   for (const auto& sequence : batcher->running()) active.push_back(sequence.get());
   PassPlan& pass = passes[static_cast<size_t>(schedule.passes() % 2)];
-  pass = plan_pass(active, policy::pass_limits(planned.plan));
+  pass = plan_pass(active, limits, [&](const PassTokens& taken) {
+    return classes.choose(taken.prefill_tokens + taken.decode_tokens);
+  });
   tokens.begin_pass(sink, pass.prefill_tokens > 0);
   hidden->begin_pass(pass.micro_batches);
   std::vector<MicroBatchLoad> loads;
@@ -318,17 +353,12 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
   }
   // Another pass follows unless every sequence is at its last token and nobody waits.
   bool more_follow = batcher->has_more();
-  for (const Sequence* sequence : active) {
-    const int64_t left = sequence->score_prompt && sequence->score_only
-                             ? 0
-                             : int64_t{sequence->sampler.params().max_tokens} -
-                                   static_cast<int64_t>(sequence->output().size());
-    more_follow = more_follow || left > 1;
-  }
+  for (const Sequence* sequence : active) more_follow = more_follow || tokens_left(*sequence) > 1;
   int64_t pending = 0;
   for (const Sequence* sequence : active) pending += sequence->pending();
   more_follow = more_follow || pass.prefill_tokens + pass.decode_tokens < pending;
-  schedule.begin_pass(std::move(loads), more_follow);
+  const size_t next = more_follow ? classes.expect(tokens_of_next(active, pass)) : pass.pass_class;
+  schedule.begin_pass(std::move(loads), more_follow, {pass.pass_class, next});
   EngineColumns columns(schedule, totals.stream_hash, *weights);
   executor.run(columns);
   for (const auto& batch : pass.micro_batches)
@@ -344,18 +374,24 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
   }
   if (!options.swaps_always) batcher->set_page_costs(swap_copy_seconds, page_seconds);
   ++totals.passes;
+  PassClassStats& of_class = totals.classes[pass.pass_class];
+  ++of_class.passes;
+  of_class.prefill_tokens += pass.prefill_tokens;
+  of_class.decode_tokens += pass.decode_tokens;
+  of_class.seconds += seconds;
   totals.prefill_tokens += pass.prefill_tokens;
   (pass.prefill_tokens > 0 ? totals.prefill_seconds : totals.decode_seconds) += seconds;
   batcher->retire(sink);
   PassReport report{.pass = totals.passes,
                     .prefill_tokens = pass.prefill_tokens,
                     .decode_tokens = pass.decode_tokens,
-                    .seconds = seconds};
+                    .seconds = seconds,
+                    .pass_class = pass.pass_class};
   batcher->report(report);
   report.machine = &machine;
   report.lanes = PerLane<PassReport::LaneReport>(machine);
   for (size_t i = 0; i < machine.size(); ++i) {
-    const LaneStats lane = executor.stats(Lane(i));
+    const LaneStats lane = lane_stats(executor, Lane(i));
     report.lanes[i] = {lane.bytes, lane.busy_seconds};
   }
   totals.preemptions = report.preemptions;
@@ -365,9 +401,20 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
   sink.on_pass(report);
 }
 
+// Of this run. Rows in place are multiplied by the host while they hold the device's lane.
+LaneStats Engine::Impl::lane_stats(const LaneExecutor& executor, Lane lane) const {
+  LaneStats out = executor.stats(lane);
+  const double inplace = runner->inplace_seconds() - counted_inplace;
+  if (lane == Lane::kDeviceCompute)
+    out.busy_seconds = std::max(out.busy_seconds - inplace, 0.0);
+  else if (lane == Lane::kHostCompute)
+    out.busy_seconds += inplace;
+  return out;
+}
+
 void Engine::Impl::keep_lane_stats(const LaneExecutor& executor) {
   for (size_t i = 0; i < machine.size(); ++i) {
-    const LaneStats stats = executor.stats(Lane(i));
+    const LaneStats stats = lane_stats(executor, Lane(i));
     LaneStats& total = lane_totals[i];
     total.tasks += stats.tasks;
     total.bytes += stats.bytes;
@@ -378,6 +425,7 @@ void Engine::Impl::keep_lane_stats(const LaneExecutor& executor) {
   lane_totals[Lane::kHostToDevice].bytes += runner->exchanged_up_bytes() - counted_up;
   counted_down = runner->exchanged_down_bytes();
   counted_up = runner->exchanged_up_bytes();
+  counted_inplace = runner->inplace_seconds();
   events.insert(events.end(), executor.events().begin(), executor.events().end());
 }
 
@@ -505,7 +553,8 @@ EngineStats Engine::stats() const {
   out.disk_budget_bytes = impl_->options.disk_budget_bytes;
   out.machine = impl_->machine;
   for (size_t i = 0; i < out.machine.size(); ++i)
-    if (impl_->lane_totals[i].tasks > 0) out.lanes.emplace_back(Lane(i), impl_->lane_totals[i]);
+    if (impl_->lane_totals[i].tasks > 0 || impl_->lane_totals[i].busy_seconds > 0)
+      out.lanes.emplace_back(Lane(i), impl_->lane_totals[i]);
   out.gathered_bytes = impl_->weights->gathered_bytes();
   out.disk_read_busy_seconds = impl_->file_engine->counters().read_busy_seconds;
   out.kernels = impl_->tally.times();

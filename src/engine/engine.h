@@ -17,6 +17,14 @@
 
 namespace sluice {
 
+/// What was computed in passes of one class of the plan's.
+struct PassClassStats {
+  int64_t passes = 0;
+  int64_t prefill_tokens = 0;
+  int64_t decode_tokens = 0;  ///< of sequences whose prompt is behind them
+  double seconds = 0;
+};
+
 /// What an engine has done since it was made.
 struct EngineStats {
   double load_seconds = 0;
@@ -27,6 +35,7 @@ struct EngineStats {
   int64_t decode_tokens = 0;  ///< sampled, first tokens of prompts included
   int64_t first_tokens = 0;   ///< of these, chosen in a pass that holds prompt tokens
   int64_t passes = 0;
+  std::vector<PassClassStats> classes;  ///< [class of the plan]
   int64_t preemptions = 0;
   int64_t prefix_hit_tokens = 0;  ///< of prompts, not computed again
   int64_t copied_pages = 0;       ///< that beams shared until one wrote to them; or below

@@ -9,7 +9,7 @@ PassTokens take_tokens(std::span<const PendingTokens> pending, const PassLimits&
   int64_t room = limits.pass_tokens;
   for (size_t i = 0; i < pending.size(); ++i) {
     if (!pending[i].decodes) continue;
-    out.runs.push_back({static_cast<int64_t>(i), pending[i].first, 1, false});
+    out.runs.push_back({static_cast<int64_t>(i), pending[i].first, 1, false, pending[i].is_lower});
     ++out.decode_tokens;
     --room;
   }
@@ -22,29 +22,42 @@ PassTokens take_tokens(std::span<const PendingTokens> pending, const PassLimits&
     // It goes whole into the next pass, as the first there.
     if (one.is_lower && count < one.count && one.count <= room_of_prompts) break;
     out.runs.push_back({static_cast<int64_t>(i), one.first, count,
-                        one.is_lower && count <= limits.micro_batch_tokens});
+                        one.is_lower && count <= limits.micro_batch_tokens, one.is_lower});
     out.prefill_tokens += count;
     room -= count;
   }
   return out;
 }
 
+// A prompt from its first token needs none of its pages: they go down while the device attends.
+LowerAttention MicroBatchCutter::attention_of(const TokenRun& run) const noexcept {
+  if (!run.is_lower) return LowerAttention::kNone;
+  if (!limits_.attends_on_host) return LowerAttention::kDevice;
+  const bool is_short =
+      limits_.host_attention_tokens == 0 || run.count <= limits_.host_attention_tokens;
+  return is_short || is_fresh_run(run.first, run.count) ? LowerAttention::kHost
+                                                        : LowerAttention::kDevice;
+}
+
 // Sequences that share pages below the compute tier each stage them: a slot may be full before the
 // micro-batch is.
-bool MicroBatchCutter::has_slot_room(const MicroBatchCut& cut, int64_t sequence) const {
+bool MicroBatchCutter::has_slot_room(const MicroBatchCut& cut, int64_t sequence,
+                                     LowerAttention lower) const {
   if (!pages_) return true;
   const LowerPages more = pages_->lower_pages(sequence);
-  return cut.staged.all + more.all <= limits_.staged_pages &&
+  return (lower == LowerAttention::kHost || cut.staged.all + more.all <= limits_.staged_pages) &&
          cut.staged.on_disk + more.on_disk <= limits_.staged_disk_pages;
 }
 
 // One with room for `rows` more.
-MicroBatchCut& MicroBatchCutter::open(int64_t sequence, int64_t rows) {
+MicroBatchCut& MicroBatchCutter::open(int64_t sequence, int64_t rows, LowerAttention lower) {
   if (!cuts_.empty()) {
     MicroBatchCut& last = cuts_.back();
-    if (last.rows + rows <= limits_.micro_batch_tokens &&
+    const bool is_alike = lower == LowerAttention::kNone || last.lower == LowerAttention::kNone ||
+                          lower == last.lower;
+    if (is_alike && last.rows + rows <= limits_.micro_batch_tokens &&
         static_cast<int64_t>(last.runs.size()) < limits_.micro_batch_sequences &&
-        has_slot_room(last, sequence))
+        has_slot_room(last, sequence, lower))
       return last;
   }
   return cuts_.emplace_back();
@@ -53,10 +66,12 @@ MicroBatchCut& MicroBatchCutter::open(int64_t sequence, int64_t rows) {
 void MicroBatchCutter::add(TokenRun run) {
   bool is_split = false;
   while (run.count > 0) {
-    MicroBatchCut& cut = open(run.sequence, run.is_whole ? run.count : 1);
+    const LowerAttention lower = attention_of(run);
+    MicroBatchCut& cut = open(run.sequence, run.is_whole ? run.count : 1, lower);
+    if (lower != LowerAttention::kNone) cut.lower = lower;
     cut.continues_previous = cut.continues_previous || is_split;
     const int64_t piece = std::min(run.count, limits_.micro_batch_tokens - cut.rows);
-    cut.runs.push_back({run.sequence, run.first, piece, run.is_whole});
+    cut.runs.push_back({run.sequence, run.first, piece, run.is_whole, run.is_lower});
     cut.rows += piece;
     run.first += piece;
     run.count -= piece;

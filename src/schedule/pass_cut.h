@@ -18,6 +18,7 @@ struct PassLimits {
   int64_t pass_tokens = 1;
   int64_t page_tokens = 1;
   bool attends_on_host = false;           ///< sequences whose pages are below the device
+  int64_t host_attention_tokens = 0;      ///< of these, longer runs on the device; 0: none
   int64_t staged_pages = INT64_MAX;       ///< below the compute tier, of a micro-batch
   int64_t staged_disk_pages = INT64_MAX;  ///< of these, on disk
 };
@@ -36,7 +37,11 @@ struct TokenRun {
   int64_t first = 0;
   int64_t count = 0;
   bool is_whole = false;  ///< one micro-batch takes it whole or not at all
+  bool is_lower = false;  ///< its sequence has pages below the compute tier
 };
+
+/// Where a micro-batch's sequences below the device are attended: those of one are so in one way.
+enum class LowerAttention : uint8_t { kNone, kHost, kDevice };
 
 /// The tokens that one pass takes: every decoding sequence's, and of prompts what pass_tokens
 /// leaves, in the order given.
@@ -69,6 +74,7 @@ struct MicroBatchCut {
   /// Begins with a later chunk of a run that the micro-batch before it ends with.
   bool continues_previous = false;
   LowerPages staged;  ///< with a map
+  LowerAttention lower = LowerAttention::kNone;
 };
 
 /// Appends runs to the last micro-batch, or opens a new one when it is full, or has no room for all
@@ -82,8 +88,9 @@ class MicroBatchCutter {
   std::vector<MicroBatchCut> take() { return std::move(cuts_); }
 
  private:
-  bool has_slot_room(const MicroBatchCut& cut, int64_t sequence) const;
-  MicroBatchCut& open(int64_t sequence, int64_t rows);
+  bool has_slot_room(const MicroBatchCut& cut, int64_t sequence, LowerAttention lower) const;
+  LowerAttention attention_of(const TokenRun& run) const noexcept;
+  MicroBatchCut& open(int64_t sequence, int64_t rows, LowerAttention lower);
 
   const PassLimits& limits_;
   const PageMap* pages_;

@@ -19,6 +19,12 @@ int64_t ScheduleSublayer::streamed_bytes() const noexcept {
   return bytes;
 }
 
+int64_t ScheduleSublayer::streamed_bytes(size_t pass_class) const noexcept {
+  int64_t bytes = 0;
+  for (const SchedulePart& part : parts) bytes += part.is_loaded_in(pass_class) ? part.bytes : 0;
+  return bytes;
+}
+
 int64_t ScheduleSublayer::disk_bytes() const noexcept {
   int64_t bytes = 0;
   for (const SchedulePart& part : parts) bytes += part.from_disk ? part.bytes : 0;
@@ -37,10 +43,15 @@ ScheduleGenerator::ScheduleGenerator(ScheduleShape shape)
       activation_slots_(state_hops().size(),
                         std::vector<TaskId>(static_cast<size_t>(shape_.activation_slots), kNoTask)),
       attention_slots_(static_cast<size_t>(shape_.attention_slots), kNoTask),
-      kv_stores_(shape_.sublayers.size()) {
+      kv_writes_{std::vector<KvStores>(shape_.sublayers.size()),
+                 std::vector<KvStores>(shape_.sublayers.size()),
+                 std::vector<KvStores>(shape_.sublayers.size()),
+                 std::vector<KvStores>(shape_.sublayers.size())} {
   SLUICE_ASSERT(!shape_.sublayers.empty(), "a model has sublayers");
   for (const ScheduleSublayer& sublayer : shape_.sublayers) {
-    SLUICE_ASSERT(sublayer.streamed_bytes() <= shape_.weight_ring_bytes, "the plan sizes the ring");
+    for (size_t one = 0; one < 8 * sizeof(SchedulePart::classes); ++one)
+      SLUICE_ASSERT(sublayer.streamed_bytes(one) <= shape_.weight_ring_bytes,
+                    "the plan sizes the ring");
     SLUICE_ASSERT(!sublayer.has_route() || !sublayer.has_attention,
                   "a sublayer is cut at its attention or at its route");
     for (const auto* parts : {&sublayer.parts, &sublayer.on_demand})
@@ -70,6 +81,10 @@ void ScheduleGenerator::plan_weight_loads(int64_t running) {
       weight_offsets_[sublayer].clear();
     }
     for (; next_part_ < static_cast<int32_t>(parts.size()); ++next_part_) {
+      if (!parts[static_cast<size_t>(next_part_)].is_loaded_in(class_of(next_load_))) {
+        weight_offsets_[sublayer].push_back(-1);
+        continue;
+      }
       const auto offset = ring_.place(next_load_, parts[static_cast<size_t>(next_part_)].bytes);
       if (!offset) break;
       weight_offsets_[sublayer].push_back(*offset);
@@ -125,6 +140,7 @@ TaskId ScheduleGenerator::load_part(Tasks& out, const PendingLoad& load, const S
   }
   // The ring was placed with everything before the current column released.
   if (last_column_compute_ != kNoTask) task.waits.push_back(last_column_compute_);
+  task.waits.insert(task.waits.end(), dropped_.begin(), dropped_.end());
   return task.id;
 }
 
@@ -160,7 +176,7 @@ void ScheduleGenerator::compute(Tasks& out, int32_t micro_batch) {
   if (stages_kv) work.kv_slot = state.kv_slot;
   if (moves_activations(load)) work.activation_slot = state.activation_slot;
   if (on_host) {
-    state.attention_slot = static_cast<int32_t>(attention_slot_counter_++ % shape_.attention_slots);
+    state.attention_slot = static_cast<int32_t>(slots_taken_.attention++ % shape_.attention_slots);
     work.attention_slot = state.attention_slot;
   }
   Task& task =
@@ -195,6 +211,10 @@ void ScheduleGenerator::attend_on_host(Tasks& out, int32_t micro_batch) {
                      std::move(work));
   attend.waits = {sent};
   if (stages_kv) attend.waits.push_back(state.kv_load);
+  if (shape_.mixes_attention) {
+    wait_for_writes(attend, sublayer_, load.continues_previous);
+    kv_writes_.by_host[static_cast<size_t>(sublayer_)].this_pass.push_back(attend.id);
+  }
   state.host_attention = attend.id;
   attention_slots_[static_cast<size_t>(state.attention_slot)] = attend.id;
   if (stages_kv) store_kv(out, micro_batch, state.host_attention);
@@ -233,7 +253,8 @@ void ScheduleGenerator::find_used_lanes() {
   for (const ScheduleSublayer& sublayer : shape_.sublayers)
     for (const auto* parts : {&sublayer.parts, &sublayer.on_demand})
       for (const SchedulePart& part : *parts)
-        for (const Hop& hop : shape_.paths.weights(part.from_disk).hops) use(hop.up);
+        if (part.is_loaded_in(classes_.now) || (more_follow_ && part.is_loaded_in(classes_.next)))
+          for (const Hop& hop : shape_.paths.weights(part.from_disk).hops) use(hop.up);
   for (const MicroBatchLoad& load : loads_) {
     const bool moves[] = {moves_kv(load), moves_activations(load)};
     for (const Hop& hop : state_hops()) {
@@ -247,9 +268,38 @@ void ScheduleGenerator::find_used_lanes() {
   }
 }
 
-void ScheduleGenerator::begin_pass(std::vector<MicroBatchLoad> micro_batches, bool more_follow) {
+bool ScheduleGenerator::have_same_parts(size_t one, size_t other) const noexcept {
+  const auto agree = [&](const SchedulePart& part) {
+    return part.is_loaded_in(one) == part.is_loaded_in(other);
+  };
+  return std::all_of(shape_.sublayers.begin(), shape_.sublayers.end(), [&](const auto& sublayer) {
+    return std::all_of(sublayer.parts.begin(), sublayer.parts.end(), agree);
+  });
+}
+
+// What the last columns loaded for another class of pass: its room is filled again when the loads
+// that are under way have ended.
+void ScheduleGenerator::drop_loads_ahead() {
+  const auto count = static_cast<int64_t>(shape_.sublayers.size());
+  const int64_t first = pass_ * count;
+  for (int64_t running = first; running <= next_load_; ++running) {
+    const auto& loads = weight_loads_[static_cast<size_t>(running % count)];
+    const bool is_begun = running < next_load_ || next_part_ > 0;
+    if (is_begun) dropped_.insert(dropped_.end(), loads.begin(), loads.end());
+  }
+  ring_.drop_from(first);
+  next_load_ = first;
+  next_part_ = 0;
+}
+
+void ScheduleGenerator::begin_pass(std::vector<MicroBatchLoad> micro_batches, bool more_follow,
+                                   PassClasses classes) {
   SLUICE_ASSERT(!is_open_, "a pass follows when the one before has no column left");
   SLUICE_ASSERT(!micro_batches.empty(), "a pass has micro-batches");
+  dropped_.clear();
+  if (classes.now != classes_.next && !have_same_parts(classes.now, classes_.next))
+    drop_loads_ahead();
+  classes_ = classes;
   loads_ = std::move(micro_batches);
   more_follow_ = more_follow;
   is_open_ = true;
@@ -293,12 +343,14 @@ void ScheduleGenerator::end_column() {
   for (const MicroBatchState& state : state_)
     last_column_compute_ = std::max(last_column_compute_, state.compute);
   if (++sublayer_ < static_cast<int32_t>(shape_.sublayers.size())) return;
-  for (KvStores& stores : kv_stores_) {
-    if (stores.this_pass.empty())
-      continue;  // what an earlier pass stored still has to be waited for
-    stores.last_pass = std::move(stores.this_pass);
-    stores.this_pass.clear();
-  }
+  for (auto* all :
+       {&kv_writes_.all, &kv_writes_.by_host, &kv_writes_.over_link, &kv_writes_.to_disk})
+    for (KvStores& stores : *all) {
+      if (stores.this_pass.empty())
+        continue;  // what an earlier pass stored still has to be waited for
+      stores.last_pass = std::move(stores.this_pass);
+      stores.this_pass.clear();
+    }
   ++pass_;
   is_open_ = false;
 }

@@ -23,16 +23,27 @@ namespace sluice {
 struct SchedulePart {
   int64_t bytes = 0;      ///< as it lies in the ring
   bool from_disk = true;  ///< else from host memory (with a device)
+  /// By class of pass, a bit each: those that load it.
+  uint32_t classes = ~uint32_t{0};
+  bool is_loaded_in(size_t pass_class) const noexcept { return (classes >> pass_class) & 1; }
+};
+
+/// The class of a pass, and the one that the next pass is expected to have.
+struct PassClasses {
+  size_t now = 0;
+  size_t next = 0;
+  bool operator==(const PassClasses&) const = default;
 };
 
 /// What a column does, as far as the schedule knows.
 struct ScheduleSublayer {
-  std::vector<SchedulePart> parts;  ///< weights that are loaded in every pass
+  std::vector<SchedulePart> parts;  ///< weights that are loaded in every pass of their classes
   bool has_attention = false;
   /// Parts that only some micro-batches of some passes need: each says which when its segment up to
   /// the route has run. Not together with attention.
   std::vector<SchedulePart> on_demand = {};
-  int64_t streamed_bytes() const noexcept;
+  int64_t streamed_bytes() const noexcept;  ///< of all classes together
+  int64_t streamed_bytes(size_t pass_class) const noexcept;
   int64_t disk_bytes() const noexcept;  ///< of these, from disk
   bool has_route() const noexcept { return !on_demand.empty(); }
 };
@@ -43,7 +54,8 @@ struct ScheduleShape {
   /// The hops of what does not lie where it is computed. At most two, with a ring or slots at the
   /// stop between.
   MachinePaths paths = paths_of_host();
-  /// At least weight_ring_bytes(..., ahead 0): a whole sublayer however the ring is cut up.
+  /// At least weight_ring_bytes(..., ahead 0): a whole sublayer however the ring is cut up, of
+  /// whatever class.
   int64_t weight_ring_bytes = 0;
   /// Of what columns demand: at least all that one sublayer may, and the largest such part.
   int64_t demand_ring_bytes = 0;
@@ -52,6 +64,8 @@ struct ScheduleShape {
   int32_t kv_slots = 2;          ///< staging slots for KV that lives lower, in each tier it passes
   int32_t activation_slots = 3;  ///< staging slots for activations that live lower
   int32_t attention_slots = 3;   ///< exchange slots of attention on the host; at least 2
+  /// Some micro-batches are attended on the host and others, of the same sequences, on the device.
+  bool mixes_attention = false;
 };
 
 /// One micro-batch of one pass. Byte counts are per sublayer visit.
@@ -86,8 +100,10 @@ class ScheduleGenerator {
   explicit ScheduleGenerator(ScheduleShape shape);
 
   /// One more pass; the one before must have no column left. With `more_follow`, its last columns
-  /// already load the first weights of the next pass, so that the disk never rests between passes.
-  void begin_pass(std::vector<MicroBatchLoad> micro_batches, bool more_follow);
+  /// already load the first weights of the next pass, so that the disk never rests between passes;
+  /// where that turns out to be of a class with other parts, they are loaded once more.
+  void begin_pass(std::vector<MicroBatchLoad> micro_batches, bool more_follow,
+                  PassClasses classes = {});
   bool has_column() const noexcept { return is_open_; }
   /// The tasks of the next sublayer for all micro-batches. A sublayer with a route comes in pieces:
   /// while there is an awaited() route, its task must have ended and `demanded` (indices into
@@ -105,10 +121,16 @@ class ScheduleGenerator {
     int32_t part;
     int64_t offset;
   };
-  /// Stores that a later load of the same bytes waits for.
+  /// Writes of KV that what reads the same bytes later waits for.
   struct KvStores {
     std::vector<TaskId> last_pass;
     std::vector<TaskId> this_pass;
+  };
+  /// By sublayer. Where attention is mixed also by the lane that writes: a pass that writes on one
+  /// of them says nothing of the others.
+  struct KvWrites {
+    std::vector<KvStores> all;
+    std::vector<KvStores> by_host, over_link, to_disk;
   };
   struct MicroBatchState {
     TaskId kv_load = kNoTask;
@@ -141,11 +163,18 @@ class ScheduleGenerator {
     return shape_.sublayers[static_cast<size_t>(sublayer_)];
   }
   void find_used_lanes();
+  bool have_same_parts(size_t one, size_t other) const noexcept;
+  void drop_loads_ahead();
   void begin_column(Tasks& out);
   void end_column();
   void add_step(Tasks& out, int32_t micro_batch);
   void load_share(Tasks& out, int32_t micro_batch);
   // Weights.
+  /// Of the pass under way, or of the one that follows.
+  size_t class_of(int64_t running) const noexcept {
+    return running / static_cast<int64_t>(shape_.sublayers.size()) == pass_ ? classes_.now
+                                                                            : classes_.next;
+  }
   void plan_weight_loads(int64_t running);
   void load_weights(Tasks& out, size_t first, size_t last, int32_t micro_batch);
   TaskId load_part(Tasks& out, const PendingLoad& load, const SchedulePart& part,
@@ -169,6 +198,7 @@ class ScheduleGenerator {
   size_t kv_hops(const MicroBatchLoad& load) const noexcept;
   StateMove move_of(size_t hop, int32_t slot, bool goes_on) const noexcept;
   bool moves_kv(const MicroBatchLoad& load) const noexcept;
+  void wait_for_writes(Task& task, int32_t sublayer, bool continues_previous) const;
   void load_kv(Tasks& out, int32_t sublayer, int32_t micro_batch);
   void store_kv(Tasks& out, int32_t micro_batch, TaskId after);
   bool moves_activations(const MicroBatchLoad& load) const noexcept;
@@ -187,6 +217,7 @@ class ScheduleGenerator {
   int64_t pass_ = 0;
   /// The pass begun, and its sublayer whose column is next or, with a route, under way.
   std::vector<MicroBatchLoad> loads_;
+  PassClasses classes_;
   bool more_follow_ = false;
   bool is_open_ = false;
   int32_t sublayer_ = 0;
@@ -198,8 +229,11 @@ class ScheduleGenerator {
   std::vector<PendingLoad> pending_;               ///< placed in this column
   size_t late_ = 0;                                ///< of these, at the front: the column's own
   std::vector<std::vector<TaskId>> weight_loads_;  ///< by sublayer: loads of its current contents
-  std::vector<std::vector<int64_t>> weight_offsets_;  ///< by sublayer: of its parts
-  TaskId last_column_compute_ = kNoTask;              ///< last compute task of the column before
+  /// By sublayer: of its parts, -1 of those that the pass does not load.
+  std::vector<std::vector<int64_t>> weight_offsets_;
+  /// Loads of a class that did not come, whose room this pass fills again.
+  std::vector<TaskId> dropped_;
+  TaskId last_column_compute_ = kNoTask;  ///< last compute task of the column before
   WeightRing demand_ring_;
   int32_t awaited_ = -1;                ///< micro-batch whose route the column waits for
   std::vector<DemandedLoad> demanded_;  ///< by part on demand, of this column
@@ -211,10 +245,12 @@ class ScheduleGenerator {
   std::vector<std::vector<TaskId>> kv_slots_;
   std::vector<std::vector<TaskId>> activation_slots_;
   std::vector<TaskId> attention_slots_;
-  int64_t kv_slot_counter_ = 0;
-  int64_t activation_slot_counter_ = 0;
-  int64_t attention_slot_counter_ = 0;
-  std::vector<KvStores> kv_stores_;  ///< by sublayer
+  struct SlotCounters {
+    int64_t kv = 0;
+    int64_t activations = 0;
+    int64_t attention = 0;
+  } slots_taken_;
+  KvWrites kv_writes_;
   std::vector<MicroBatchState> state_;
 };
 

@@ -50,15 +50,25 @@ size_t ScheduleGenerator::kv_hops(const MicroBatchLoad& load) const noexcept {
   return state_hops().size() - (load.attends_on_host() ? 1 : 0);
 }
 
+// Of keys and values that may be the task's, on whichever lane they were written.
+void ScheduleGenerator::wait_for_writes(Task& task, int32_t sublayer,
+                                        bool continues_previous) const {
+  for (const auto* writes : {&kv_writes_.by_host, &kv_writes_.over_link, &kv_writes_.to_disk}) {
+    const KvStores& of = (*writes)[static_cast<size_t>(sublayer)];
+    wait_for(task, of.last_pass);
+    if (continues_previous) wait_for(task, of.this_pass);
+  }
+}
+
 void ScheduleGenerator::load_kv(Tasks& out, int32_t sublayer, int32_t micro_batch) {
   const MicroBatchLoad& load = load_of(micro_batch);
   MicroBatchState& state = state_of(micro_batch);
   if (!shape_.sublayers[static_cast<size_t>(sublayer)].has_attention) return;
   if (!moves_kv(load) || state.kv_loaded_sublayer >= sublayer) return;
   state.kv_loaded_sublayer = sublayer;
-  state.kv_slot = static_cast<int32_t>(kv_slot_counter_++ % shape_.kv_slots);
+  state.kv_slot = static_cast<int32_t>(slots_taken_.kv++ % shape_.kv_slots);
   const auto slot = static_cast<size_t>(state.kv_slot);
-  const KvStores& stores = kv_stores_[static_cast<size_t>(sublayer)];
+  const KvStores& stores = kv_writes_.all[static_cast<size_t>(sublayer)];
   bool comes_from_below = false;
   for (size_t i = 0; i < kv_hops(load); ++i) {
     const Hop& hop = state_hops()[i];
@@ -71,6 +81,7 @@ void ScheduleGenerator::load_kv(Tasks& out, int32_t sublayer, int32_t micro_batc
     if (comes_from_below) wait_for(task, state.kv_load);
     wait_for(task, stores.last_pass);
     if (load.continues_previous) wait_for(task, stores.this_pass);
+    if (shape_.mixes_attention) wait_for_writes(task, sublayer, load.continues_previous);
     state.kv_load = task.id;
     comes_from_below = true;
   }
@@ -95,7 +106,10 @@ void ScheduleGenerator::store_kv(Tasks& out, int32_t micro_batch, TaskId after) 
     task.waits = {last};
     last = task.id;
     kv_slots_[i][slot] = last;
-    kv_stores_[static_cast<size_t>(sublayer_)].this_pass.push_back(last);
+    kv_writes_.all[static_cast<size_t>(sublayer_)].this_pass.push_back(last);
+    if (!shape_.mixes_attention) continue;
+    auto& stores = hop.uses_disk() ? kv_writes_.to_disk : kv_writes_.over_link;
+    stores[static_cast<size_t>(sublayer_)].this_pass.push_back(last);
   }
 }
 
@@ -105,7 +119,7 @@ void ScheduleGenerator::load_activations(Tasks& out, int32_t sublayer, int32_t m
   if (!moves_activations(load) || state.activation_loaded_sublayer >= sublayer) return;
   state.activation_loaded_sublayer = sublayer;
   state.activation_slot =
-      static_cast<int32_t>(activation_slot_counter_++ % shape_.activation_slots);
+      static_cast<int32_t>(slots_taken_.activations++ % shape_.activation_slots);
   const auto slot = static_cast<size_t>(state.activation_slot);
   // The first sublayer writes the hidden state: its tasks only take the slots.
   const bool is_first = sublayer == 0;

@@ -36,6 +36,10 @@ void WeightRing::release_before(int64_t index) {
   while (!live_.empty() && live_.front().index < index) live_.pop_front();
 }
 
+void WeightRing::drop_from(int64_t index) {
+  while (!live_.empty() && live_.back().index >= index) live_.pop_back();
+}
+
 int64_t weight_part_rows(int64_t row_bytes, int64_t granule) noexcept {
   const int64_t rows = std::max<int64_t>(kWeightPartBytes / row_bytes, 1);
   return rows >= granule ? rows / granule * granule : rows;

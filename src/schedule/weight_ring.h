@@ -18,6 +18,8 @@ class WeightRing {
   std::optional<int64_t> place(int64_t index, int64_t bytes);
   /// Gives back all regions with a running number below `index`.
   void release_before(int64_t index);
+  /// And those, the last placed, with this number or a higher one.
+  void drop_from(int64_t index);
 
   int64_t capacity() const noexcept { return capacity_; }
 

@@ -158,6 +158,26 @@ std::vector<std::vector<int32_t>> random_prompts(Random& random, int64_t count, 
   return prompts;
 }
 
+void add_random_classes(Random& random, policy::Policy& policy) {
+  const auto share = [&] {
+    return pick(random, 0, 2) == 0
+               ? 0
+               : policy.weights.host * std::uniform_real_distribution<double>(0, 1)(random);
+  };
+  const auto place = [&] {
+    return pick(random, 0, 1) == 0 ? policy::AttentionPlace::kHost
+                                   : policy::AttentionPlace::kDevice;
+  };
+  policy.inplace_host_fraction = share();
+  policy.host_attention_tokens = pick(random, 0, 1) == 0 ? 0 : pick(random, 1, 12);
+  int64_t from = 1;
+  for (int64_t more = pick(random, 1, 3); more > 0; --more) {
+    from += pick(random, 1, 25);
+    const int64_t tokens = pick(random, 0, 1) == 0 ? 0 : pick(random, 1, policy.micro_batch_tokens);
+    policy.larger_passes.push_back({from, share(), place(), tokens});
+  }
+}
+
 std::string test_name(std::string fixture) {
   for (char& c : fixture)
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';

@@ -65,6 +65,9 @@ using Random = std::mt19937;
 int64_t pick(Random& random, int64_t low, int64_t high);
 /// `count` prompts of 1 to 45 tokens of a vocabulary of `vocab`, none of the first three.
 std::vector<std::vector<int32_t>> random_prompts(Random& random, int64_t count, int64_t vocab);
+/// Classes of passes that compute each in its own way, at borders that passes of such prompts
+/// cross.
+void add_random_classes(Random& random, policy::Policy& policy);
 /// A fixture's name as GoogleTest takes names.
 std::string test_name(std::string fixture);
 

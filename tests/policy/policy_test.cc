@@ -37,6 +37,15 @@ TEST(Policy, ComesBackFromItsOwnJson) {
     policy.micro_batch_tokens = 1 + random() % 10000;
     policy.pass_tokens = random() % 10000;
     policy.page_tokens = random() % 1000;
+    policy.host_attention_tokens = random() % 100;
+    int64_t from = 1;
+    for (size_t more = random() % kMostPassClasses; more > 0; --more) {
+      from += 1 + static_cast<int64_t>(random() % 300);
+      policy.larger_passes.push_back(
+          {from, policy.weights.host * static_cast<double>(random() % 1000) / 1000,
+           random() % 2 ? AttentionPlace::kHost : AttentionPlace::kDevice,
+           static_cast<int64_t>(random()) % (policy.micro_batch_tokens + 1)});
+    }
     const std::string json = policy_to_json(policy);
     EXPECT_EQ(json.find('\n'), std::string::npos);
     const Policy back = parse_policy(json, "test");
@@ -48,6 +57,68 @@ TEST(Policy, ComesBackFromItsOwnJson) {
     ASSERT_EQ(back.micro_batch_tokens, policy.micro_batch_tokens);
     ASSERT_EQ(back.pass_tokens, policy.pass_tokens);
     ASSERT_EQ(back.page_tokens, policy.page_tokens);
+    ASSERT_EQ(back.host_attention_tokens, policy.host_attention_tokens);
+    ASSERT_EQ(back.larger_passes, policy.larger_passes) << json;
+  }
+}
+
+TEST(Policy, AClassOfPassesIsAsTheSmallerOneInWhatItLeavesOut) {
+  const Policy policy = parse_policy(R"({"weights": {"host": 1}, "inplace_host_fraction": 0.5,
+      "attention": "host", "micro_batch_tokens": 100, "micro_batch_sequences": 4,
+      "larger_passes": [{"from_tokens": 9}, {"from_tokens": 20, "inplace_host_fraction": 0.25},
+                        {"from_tokens": 300, "attention": "device", "micro_batch_tokens": 64}]})",
+                                     "test");
+  ASSERT_EQ(policy.pass_classes(), 4u);
+  const PassExecution expected[] = {{0, 0.5, AttentionPlace::kHost, 18},
+                                    {9, 0.5, AttentionPlace::kHost, 100},
+                                    {20, 0.25, AttentionPlace::kHost, 100},
+                                    {300, 0.25, AttentionPlace::kDevice, 64}};
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(policy.execution(i), expected[i]) << i;
+  EXPECT_EQ(policy.most_inplace(), 0.5);
+  EXPECT_TRUE(policy.any_attends_on(AttentionPlace::kHost));
+  EXPECT_TRUE(policy.any_attends_on(AttentionPlace::kDevice));
+  for (const auto& [tokens, expected_class] : {std::pair<int64_t, size_t>{1, 0},
+                                               {8, 0},
+                                               {9, 1},
+                                               {19, 1},
+                                               {20, 2},
+                                               {299, 2},
+                                               {300, 3},
+                                               {1 << 20, 3}})
+    EXPECT_EQ(policy.pass_class_of(tokens), expected_class) << tokens;
+  // One class: all as the fields say, whatever passes have.
+  EXPECT_EQ(Policy().execution(0), (PassExecution{0, 0, AttentionPlace::kDevice, 512}));
+  EXPECT_EQ(Policy().pass_class_of(1 << 20), 0u);
+}
+
+TEST(Policy, RefusesAClassOfPassesByTheNameOfItsField) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"larger_passes": {}})", "\"larger_passes\" is not a list"},
+      {R"({"larger_passes": [7]})", "\"larger_passes[0]\" is not an object"},
+      {R"({"larger_passes": [{}]})", "\"larger_passes[0]\" has no \"from_tokens\""},
+      {R"({"larger_passes": [{"from_tokens": 1}]})", "larger_passes[0].from_tokens is 1"},
+      {R"({"larger_passes": [{"from_tokens": 2.5}]})",
+       "larger_passes[0].from_tokens\" is not a whole"},
+      {R"({"larger_passes": [{"from_tokens": 9}, {"from_tokens": 9}]})",
+       "larger_passes[1].from_tokens is 9"},
+      {R"({"larger_passes": [{"from_tokens": 9, "rows": 2}]})",
+       "unknown key \"larger_passes[0].rows\""},
+      {R"({"larger_passes": [{"from_tokens": 9, "inplace_host_fraction": 0.1}]})",
+       "larger_passes[0].inplace_host_fraction is 0.1"},
+      {R"({"larger_passes": [{"from_tokens": 9, "inplace_host_fraction": "x"}]})",
+       "larger_passes[0].inplace_host_fraction\" is not a number"},
+      {R"({"larger_passes": [{"from_tokens": 9, "attention": "gpu"}]})",
+       "larger_passes[0].attention\" is \"gpu\""},
+      {R"({"larger_passes": [{"from_tokens": 9, "micro_batch_tokens": 513}]})",
+       "larger_passes[0].micro_batch_tokens is 513"},
+      {R"({"larger_passes": [{"from_tokens": 2}, {"from_tokens": 3}, {"from_tokens": 4},
+           {"from_tokens": 5}, {"from_tokens": 6}, {"from_tokens": 7}, {"from_tokens": 8},
+           {"from_tokens": 9}]})",
+       "larger_passes has 8 entries"},
+      {R"({"host_attention_tokens": -1})", "host_attention_tokens is -1"}};
+  for (const auto& [json, words] : cases) {
+    const std::string text = refusal(json);
+    EXPECT_NE(text.find(words), std::string::npos) << json << " -> " << text;
   }
 }
 

@@ -73,8 +73,8 @@ double product_flops(const ModelShape& model, const Plan& plan, const BatchWork&
       if (weight.kind != WeightKind::kMatrix) continue;
       const bool is_head = model.sublayers[i].kind == SublayerKind::kHead;
       const auto rows = static_cast<double>(is_head ? work.logit_rows : work.tokens);
-      const RowSplit& split = plan.rows[i][w];
-      const int64_t here = on_host ? split.inplace : weight.rows - split.inplace;
+      const int64_t inplace = plan.classes[work.pass_class].inplace_rows(i, w);
+      const int64_t here = on_host ? inplace : weight.rows - inplace;
       sum += 2 * rows * static_cast<double>(here) * static_cast<double>(weight.cols);
     }
   return sum;
@@ -87,10 +87,11 @@ void count_pass(const ModelShape& model, const Plan& plan, KvFormat kv, const Pa
   double inplace_bytes = 0;
   for (size_t i = 0; i < model.sublayers.size(); ++i)
     for (size_t w = 0; w < model.sublayers[i].weights.size(); ++w)
-      inplace_bytes += static_cast<double>(
-          model.rows_bytes(model.sublayers[i].weights[w], plan.rows[i][w].inplace));
+      inplace_bytes += static_cast<double>(model.rows_bytes(
+          model.sublayers[i].weights[w], plan.classes[pass.pass_class].inplace_rows(i, w)));
   const auto disk_weights = static_cast<double>(plan.streamed_weight_bytes);
-  const double up_weights = disk_weights + static_cast<double>(plan.host_weight_bytes);
+  const double up_weights =
+      disk_weights + static_cast<double>(plan.classes[pass.pass_class].sent_weight_bytes);
   double up = up_weights, down = 0, read = disk_weights, write = 0, attended = 0;
   for (size_t i = 0; i < pass.loads.size(); ++i) {
     const MicroBatchLoad& load = pass.loads[i];

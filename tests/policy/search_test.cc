@@ -43,7 +43,11 @@ TEST(PlacementLp, NeverBeatenByRandomFeasibleShares) {
     const int64_t device = has_device ? static_cast<int64_t>(1 + random() % 12) * 256 * kMiB : 0;
     const SearchRequest request = request_for(model, profile, device, host, 1 + random() % 16);
     PlanMaker make_plan(request.input);
-    const PlacementLp lp(request, block_of(request.job.sequences), make_plan);
+    Policy block = block_of(request.job.sequences);
+    if (has_device && round % 2 == 0)
+      block.larger_passes = {{request.job.sequences + 1, 0, block.attention, 0}};
+    const PlacementLp lp(request, block, make_plan);
+    EXPECT_EQ(lp.varies(Share::kLargeInplace), !block.larger_passes.empty());
     const auto best = lp.solve(0);
     if (!best) continue;
     ++solved;
@@ -64,6 +68,11 @@ TEST(PlacementLp, NeverBeatenByRandomFeasibleShares) {
       draw({Share::kWeightsInplace, Share::kWeightsHost, Share::kWeightsDisk});
       draw({Share::kKvHost, Share::kKvDisk});
       draw({Share::kActivationsHost, Share::kActivationsDisk});
+      if (lp.varies(Share::kLargeInplace))
+        shares[static_cast<size_t>(Share::kLargeInplace)] =
+            (shares[static_cast<size_t>(Share::kWeightsInplace)] +
+             shares[static_cast<size_t>(Share::kWeightsHost)]) *
+            std::uniform_real_distribution<double>(0, 1)(random);
       if (!lp.fits(shares)) continue;
       ASSERT_GE(lp.seconds(shares), seconds * (1 - kAsFast - 1e-6)) << "round " << round;
     }

@@ -131,5 +131,20 @@ TEST(WeightPartRows, FillsAPartWithWholeGranules) {
   EXPECT_EQ(weight_part_rows(2 * kWeightPartBytes, 64), 1) << "a row larger than a part";
 }
 
+TEST(WeightRing, WhatWasPlacedLastCanBeDropped) {
+  WeightRing ring(100);
+  EXPECT_EQ(ring.place(1, 40), 0);
+  EXPECT_EQ(ring.place(2, 30), 40);
+  EXPECT_EQ(ring.place(3, 30), 70);
+  EXPECT_EQ(ring.place(3, 1), std::nullopt);
+  ring.drop_from(2);
+  EXPECT_EQ(ring.place(2, 60), 40) << "the first stays where it is";
+  EXPECT_EQ(ring.place(2, 1), std::nullopt);
+  ring.drop_from(0);
+  EXPECT_EQ(ring.place(5, 100), 0);
+  ring.drop_from(6);
+  EXPECT_EQ(ring.place(6, 1), std::nullopt) << "nothing of that number was there";
+}
+
 }  // namespace
 }  // namespace sluice

@@ -316,6 +316,7 @@ void CudaRunner::multiply(const MatrixView& view, Rows in, Made made, const floa
                      in.rows * in.cols);
   const float* output =
       host_.multiply(view, in.rows, below, nullptr, sublayer_->kind == SublayerKind::kHead);
+  inplace_seconds_ = host_.multiply_seconds();
   const int64_t row_bytes = view.inplace_rows * 4;
   exchanged_up_ += in.rows * row_bytes;
   float* to = y + view.resident_rows;

@@ -39,7 +39,7 @@ class SequencePages final : public PageMap {
   int64_t page_tokens_;
 };
 
-void stage_pages(const PassLimits& limits, MicroBatch& batch, Chunk& chunk) {
+void stage_pages(const PassLimits& limits, bool on_host, MicroBatch& batch, Chunk& chunk) {
   chunk.first_staged = static_cast<int32_t>(batch.staged.size());
   const PagesOfRun pages = pages_of_run(chunk.first_position, chunk.count, limits.page_tokens);
   SLUICE_ASSERT(pages.end <= static_cast<int64_t>(chunk.sequence->pages.size()),
@@ -53,14 +53,14 @@ void stage_pages(const PassLimits& limits, MicroBatch& batch, Chunk& chunk) {
     batch.staged.push_back({ref.tier, ref.slot, disk_index, has_history, is_changed});
   }
   const bool is_lower = static_cast<int32_t>(batch.staged.size()) > chunk.first_staged;
-  if (!limits.attends_on_host || !is_lower) return;
+  if (!on_host || !is_lower) return;
   const bool is_fresh = is_fresh_run(chunk.first_position, chunk.count);
   chunk.attention = is_fresh ? ChunkAttention::kFresh : ChunkAttention::kHost;
   batch.lower_rows += chunk.count;
   if (!is_fresh) batch.host_rows += chunk.count;
 }
 
-void add_chunk(const PassLimits& limits, MicroBatch& batch, Sequence& sequence,
+void add_chunk(const PassLimits& limits, bool on_host, MicroBatch& batch, Sequence& sequence,
                const TokenRun& run) {
   Chunk& chunk = batch.chunks.emplace_back();
   chunk.sequence = &sequence;
@@ -78,7 +78,7 @@ void add_chunk(const PassLimits& limits, MicroBatch& batch, Sequence& sequence,
     batch.token_ids.push_back(sequence.tokens[static_cast<size_t>(at)]);
     batch.positions.push_back(static_cast<int32_t>(at));
   }
-  stage_pages(limits, batch, chunk);
+  stage_pages(limits, on_host, batch, chunk);
 }
 
 PendingTokens pending_of(const Sequence& sequence, int64_t page_tokens) {
@@ -89,7 +89,7 @@ PendingTokens pending_of(const Sequence& sequence, int64_t page_tokens) {
   out.decodes = out.count == 1 && sequence.computed >= sequence.prompt_tokens;
   // Whether what is known of it lies below the compute tier: a later chunk of its prompt would
   // bring that up again, or be attended on the host.
-  if (!out.decodes && out.count > 0)
+  if (out.count > 0)
     out.is_lower =
         count_lower(pages_of(sequence, static_cast<int64_t>(sequence.tokens.size()), page_tokens))
             .all > 0;
@@ -98,10 +98,19 @@ PendingTokens pending_of(const Sequence& sequence, int64_t page_tokens) {
 }  // namespace
 
 PassPlan plan_pass(std::span<Sequence* const> sequences, const PassLimits& limits) {
+  return plan_pass(sequences, {&limits, 1}, [](const PassTokens&) { return size_t{0}; });
+}
+
+PassPlan plan_pass(std::span<Sequence* const> sequences, std::span<const PassLimits> by_class,
+                   const PassChooser& choose) {
   std::vector<PendingTokens> pending;
   for (const Sequence* sequence : sequences)
-    pending.push_back(pending_of(*sequence, limits.page_tokens));
-  const PassTokens taken = take_tokens(pending, limits);
+    pending.push_back(pending_of(*sequence, by_class.front().page_tokens));
+  // Classes differ in how tokens are cut, not in how many a pass takes.
+  PassTokens taken = take_tokens(pending, by_class.front());
+  const size_t pass_class = choose(taken);
+  const PassLimits& limits = by_class[pass_class];
+  if (pass_class > 0) taken = take_tokens(pending, limits);
   const SequencePages pages(sequences, limits.page_tokens);
   MicroBatchCutter cutter(limits, &pages);
   for (const TokenRun& run : taken.runs) cutter.add(run);
@@ -109,15 +118,18 @@ PassPlan plan_pass(std::span<Sequence* const> sequences, const PassLimits& limit
   PassPlan plan;
   plan.prefill_tokens = taken.prefill_tokens;
   plan.decode_tokens = taken.decode_tokens;
+  plan.pass_class = pass_class;
   int64_t row_begin = 0;
   for (const MicroBatchCut& cut : cutter.take()) {
     MicroBatch& batch = *plan.micro_batches.emplace_back(std::make_unique<MicroBatch>());
+    batch.pass_class = pass_class;
     batch.row_begin = row_begin;
     row_begin += cut.rows;
     batch.continues_previous = cut.continues_previous;
     batch.chunks.reserve(cut.runs.size());  // needed_chunks point into it
+    const bool on_host = limits.attends_on_host && cut.lower != LowerAttention::kDevice;
     for (const TokenRun& run : cut.runs)
-      add_chunk(limits, batch, *sequences[static_cast<size_t>(run.sequence)], run);
+      add_chunk(limits, on_host, batch, *sequences[static_cast<size_t>(run.sequence)], run);
   }
   if (plan.micro_batches.size() == 1) plan.micro_batches.front()->is_alone = true;
   return plan;

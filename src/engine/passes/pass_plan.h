@@ -3,6 +3,7 @@
 // src/schedule/pass_cut.h, and which KV pages on disk each micro-batch reads and changes. No
 // padding anywhere. Pure.
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -57,6 +58,7 @@ struct MicroBatch {
   int32_t disk_pages = 0;             ///< of `staged`
   bool continues_previous = false;
   bool is_alone = false;  ///< the only one of its pass
+  size_t pass_class = 0;  ///< of its pass
 
   int64_t rows() const noexcept { return static_cast<int64_t>(token_ids.size()); }
 };
@@ -81,10 +83,17 @@ struct PassPlan {
   std::vector<std::unique_ptr<MicroBatch>> micro_batches;
   int64_t prefill_tokens = 0;
   int64_t decode_tokens = 0;
+  size_t pass_class = 0;
 };
+
+/// Of which class a pass of these tokens is.
+using PassChooser = std::function<size_t(const PassTokens& taken)>;
 
 /// Plans one pass over the unfinished sequences. Every decoding sequence takes part; prefill takes
 /// what pass_tokens leaves, in the order given. Empty only when no sequence has pending tokens.
 PassPlan plan_pass(std::span<Sequence* const> sequences, const PassLimits& limits);
+/// The same where classes of passes differ: cut by the limits of the class that `choose` says.
+PassPlan plan_pass(std::span<Sequence* const> sequences, std::span<const PassLimits> by_class,
+                   const PassChooser& choose);
 
 }  // namespace sluice

@@ -1,5 +1,7 @@
 #include "src/engine/runners/host_compute.h"
 
+#include <chrono>
+
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 
@@ -15,9 +17,16 @@ void multiply_rows(const kernels::Activations& x, const std::byte* w, const Weig
     kernels::linear(x, w, format.dtype, rows, x.k, bias, y, ldy, compute.compute, scratch);
 }
 
+namespace {
+RunnerParts of_host(RunnerParts parts) {
+  parts.micro_batch_tokens = parts.host_rows;
+  return parts;
+}
+}  // namespace
+
 HostCompute::HostCompute(const RunnerParts& parts, std::span<std::byte> workspace)
-    : parts_(parts),
-      areas_(split_workspace(need_of(parts), workspace)),
+    : parts_(of_host(parts)),
+      areas_(split_workspace(need_of(parts_), workspace)),
       watch_(parts.tally, parts.compute) {}
 
 HostCompute::Input HostCompute::input(const MatrixView& view, bool has_bf16) const noexcept {
@@ -29,6 +38,7 @@ HostCompute::Input HostCompute::input(const MatrixView& view, bool has_bf16) con
 
 const float* HostCompute::multiply(const MatrixView& view, int64_t m, const Input& x,
                                    const float* bias, bool is_head) {
+  SLUICE_ASSERT(m <= parts_.micro_batch_tokens, "the plan says how many rows the host computes");
   const int64_t rows = kernels::padded_rows(m);
   const int64_t input_floats = round_up(rows * view.cols, kAreaLine / 4);
   float* output = reinterpret_cast<float*>(areas_.rows.data()) + input_floats;
@@ -36,11 +46,14 @@ const float* HostCompute::multiply(const MatrixView& view, int64_t m, const Inpu
   SLUICE_ASSERT(is_head || (input_floats + rows * view.inplace_rows) * 4 <=
                                static_cast<int64_t>(areas_.rows.size()),
                 "the plan sizes the host's workspace");
+  const auto started = std::chrono::steady_clock::now();
   watch_.product(view.format, m, view.inplace_rows, view.cols, [&] {
     multiply_rows({x.f32, x.bf16, m, view.cols, view.cols}, view.inplace, view.format,
                   view.inplace_rows, bias, output, view.inplace_rows, parts_.compute,
                   areas_.linear);
   });
+  const auto ended = std::chrono::steady_clock::now();
+  multiply_seconds_ += std::chrono::duration<double>(ended - started).count();
   return output;
 }
 

@@ -216,6 +216,7 @@ void LayerRunner::multiply_inplace(const MatrixView& view, const kernels::Activa
   wait_until(input_arrives);
   const float* output =
       host_.multiply(view, x.m, here, bias, sublayer_->kind == SublayerKind::kHead);
+  inplace_seconds_ = host_.multiply_seconds();
   const int64_t bytes = x.m * view.inplace_rows * 4;
   exchanged_up_ += bytes;
   const auto output_arrives = device_->up().squeeze_in(bytes);

@@ -9,7 +9,9 @@
 namespace sluice {
 
 namespace {
-std::vector<LayerProgram> fused_programs(const RunnerParts& parts, const RunnerFusing& runner) {
+// Of passes of one class.
+std::vector<LayerProgram> fused_programs(const RunnerParts& parts, const RunnerFusing& runner,
+                                         size_t pass_class) {
   std::vector<LayerProgram> out;
   const ModelShape& shape = parts.model->shape();
   for (size_t i = 0; i < shape.sublayers.size(); ++i) {
@@ -24,8 +26,9 @@ std::vector<LayerProgram> fused_programs(const RunnerParts& parts, const RunnerF
     Fusing fusing;
     fusing.has_rotating_attention = runner.has_rotating_attention;
     fusing.input_of = [&](int32_t index) {
-      return runner.input_of(shape.format_of(weight(index)),
-                             parts.weights->has_own_rows(i, static_cast<size_t>(index)));
+      return runner.input_of(
+          shape.format_of(weight(index)),
+          parts.weights->has_own_rows(pass_class, i, static_cast<size_t>(index)));
     };
     fusing.writes_narrow = [&](Operator::Kind kind, int32_t index) {
       return runner.writes_narrow(kind, weight(index));
@@ -48,17 +51,19 @@ OperatorRunner::Programs::Programs(std::vector<LayerProgram> all) {
 }
 
 OperatorRunner::OperatorRunner(const RunnerParts& parts, const RunnerFusing& fusing)
-    : parts_(parts),
-      programs_(fused_programs(parts, fusing)),
-      of_one_batch_(parts.fuses_operators && fusing.puts_off_additions &&
-                            parts.hidden->stays_in_memory()
-                        ? with_additions_put_off(fused_programs(parts, fusing),
-                                                 parts.model->shape().hidden_size)
-                        : std::vector<LayerProgram>{}) {}
+    : parts_(parts) {
+  for (size_t i = 0; i < parts.weights->pass_classes(); ++i) {
+    std::vector<LayerProgram> programs = fused_programs(parts, fusing, i);
+    if (parts.fuses_operators && fusing.puts_off_additions && parts.hidden->stays_in_memory())
+      of_one_batch_.emplace_back(
+          with_additions_put_off(programs, parts.model->shape().hidden_size));
+    programs_.emplace_back(std::move(programs));
+  }
+}
 
 const LayerProgram& OperatorRunner::program() const {
-  const Programs& programs =
-      batch_->is_alone && !of_one_batch_.of.empty() ? of_one_batch_ : programs_;
+  const auto& all = batch_->is_alone && !of_one_batch_.empty() ? of_one_batch_ : programs_;
+  const Programs& programs = all[batch_->pass_class];
   return programs.distinct[programs.of[static_cast<size_t>(task_.sublayer)]];
 }
 

@@ -32,6 +32,7 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
  public:
   int64_t exchanged_down_bytes() const noexcept final { return exchanged_down_; }
   int64_t exchanged_up_bytes() const noexcept final { return exchanged_up_; }
+  double inplace_seconds() const noexcept final { return inplace_seconds_; }
 
  protected:
   OperatorRunner(const RunnerParts& parts, const RunnerFusing& fusing);
@@ -68,6 +69,7 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   int64_t rows_ = 0;  // of slots
   int64_t exchanged_down_ = 0;
   int64_t exchanged_up_ = 0;
+  double inplace_seconds_ = 0;
   std::vector<std::byte*> page_addresses_;
 
  private:
@@ -81,9 +83,9 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   Rows rows_of(const View& view) const;
   void execute(const Operator& op);
 
-  Programs programs_;
-  Programs of_one_batch_;    // for passes of one micro-batch
-  std::vector<Rows> slots_;  // of the program at hand
+  std::vector<Programs> programs_;      // [class of pass]
+  std::vector<Programs> of_one_batch_;  // likewise, for passes of one micro-batch; empty: the same
+  std::vector<Rows> slots_;             // of the program at hand
 };
 
 }  // namespace sluice

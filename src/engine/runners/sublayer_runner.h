@@ -54,6 +54,7 @@ struct RunnerParts {
   kernels::QuantisedOptions compute;
   kernels::AttentionShape attention;
   int64_t micro_batch_tokens;  ///< most rows of a micro-batch
+  int64_t host_rows;           ///< of these, where the host computes beside a device
   int threads;
   InputObserver observe_input;           ///< may be empty
   policy::KernelTally* tally = nullptr;  ///< of the kernels on the host; may be null
@@ -78,6 +79,8 @@ class SublayerRunner {
   /// Bytes that in-place rows have sent over the link in all.
   virtual int64_t exchanged_down_bytes() const noexcept = 0;
   virtual int64_t exchanged_up_bytes() const noexcept = 0;
+  /// Seconds that the host has multiplied rows in place while they held the device's lane.
+  virtual double inplace_seconds() const noexcept = 0;
 };
 
 }  // namespace sluice

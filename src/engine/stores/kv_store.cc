@@ -20,7 +20,6 @@ KvStore::KvStore(const ModelShape& model, const policy::Plan& plan, io::FileEngi
       disk_(disk),
       pool_({plan.memory_pages, plan.host_pages, plan.disk_pages}, plan.host_attends()),
       path_(plan.paths.state),
-      host_attends_(plan.host_attends()),
       num_layers_(model.num_layers),
       page_tokens_(plan.policy.page_tokens),
       page_bytes_(plan.page_bytes),
@@ -78,12 +77,12 @@ int64_t KvStore::store_bytes(const MicroBatch& batch) const noexcept {
 }
 
 int64_t KvStore::up_bytes(const MicroBatch& batch) const noexcept {
-  if (!path_.crosses_link() || host_attends_) return 0;
+  if (!path_.crosses_link() || batch.lower_rows > 0) return 0;  // then the host attends
   return count(batch, &StagedPage::has_history, false) * page_bytes_;
 }
 
 int64_t KvStore::down_bytes(const MicroBatch& batch) const noexcept {
-  if (!path_.crosses_link() || host_attends_) return 0;
+  if (!path_.crosses_link() || batch.lower_rows > 0) return 0;  // then the host attends
   return count(batch, &StagedPage::is_changed, false) * page_bytes_;
 }
 

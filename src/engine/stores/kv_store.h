@@ -89,7 +89,6 @@ class KvStore {
   Arena& disk_;
   PagePool pool_;
   Path path_;  // from disk to where it is computed
-  bool host_attends_;
   int64_t num_layers_;
   int64_t page_tokens_;
   int64_t page_bytes_;

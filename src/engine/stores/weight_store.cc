@@ -89,6 +89,7 @@ WeightStore::WeightStore(const BoundModel& model, const policy::Plan& plan,
     if (direct_engine_ && plan.streamed_weight_bytes > 0)
       direct_files_.push_back(direct_engine_->open_for_read(file.path.string()));
   }
+  for (const policy::PassClass& one : plan.classes) inplace_.push_back(one.inplace);
   reserve(plan, compute_memory, host_memory);
   for (size_t sublayer = 0; sublayer < model_.shape().sublayers.size(); ++sublayer)
     lay_out_parts(plan, sublayer);
@@ -138,7 +139,7 @@ void WeightStore::reserve(const policy::Plan& plan, Arena& compute_memory, Arena
   resident_ = compute_memory.allocate(resident_bytes, "resident weights");
   vectors_ = compute_memory.allocate(vector_floats * 4, "norms and biases");
   ring_ = compute_memory.allocate(plan.ring_bytes, "weight ring");
-  inplace_ = host_memory.allocate(inplace_bytes, "weights computed in place");
+  inplace_rows_ = host_memory.allocate(inplace_bytes, "weights computed in place");
   host_rows_ = host_memory.allocate(host_bytes, "weights sent up");
   host_ring_ = host_memory.allocate(plan.host_ring_bytes, "weight ring");
   if (read_ring()) engine_.register_memory(read_ring().span());
@@ -155,9 +156,11 @@ void WeightStore::lay_out_parts(const policy::Plan& plan, size_t sublayer) {
     const int64_t part_bytes = model_.shape().rows_bytes(shapes[w], planned.rows);
     if (!planned.from_disk) {
       const Weight& placed = weights_[sublayer][w];
-      const int64_t first = planned.row - placed.split.resident - placed.split.inplace;
-      Part part{w, planned.rows, false, part_bytes};
-      part.offset = placed.host_offset + first * row_bytes;
+      const int64_t inplace_row = planned.row - placed.split.resident;
+      const int64_t host_row = inplace_row - placed.split.inplace;
+      Part part{w, planned.rows, false, host_row < 0, part_bytes};
+      part.offset = host_row < 0 ? placed.inplace_offset + inplace_row * row_bytes
+                                 : placed.host_offset + host_row * row_bytes;
       part.required_bytes = part_bytes;
       parts.push_back(part);
       continue;
@@ -165,7 +168,7 @@ void WeightStore::lay_out_parts(const policy::Plan& plan, size_t sublayer) {
     const int64_t begin = tensor.offset + planned.row * row_bytes;
     const io::Window window = io::aligned_window(begin, part_bytes);
     SLUICE_ASSERT(window.bytes <= planned.bytes, "the plan leaves room for alignment");
-    parts.push_back({w, planned.rows, true, window.bytes, begin - window.offset,
+    parts.push_back({w, planned.rows, true, false, window.bytes, begin - window.offset,
                      static_cast<size_t>(tensor.file_index), window.offset,
                      begin + part_bytes - window.offset});
   }
@@ -266,7 +269,7 @@ void WeightStore::take_rows(size_t sublayer, size_t weight, int64_t row, int64_t
     std::memcpy(host_rows_.data() + placed.host_offset + host_row * row_bytes, source,
                 static_cast<size_t>(bytes));
   else if (inplace_row >= 0)
-    std::memcpy(inplace_.data() + placed.inplace_offset + inplace_row * row_bytes, source,
+    std::memcpy(inplace_rows_.data() + placed.inplace_offset + inplace_row * row_bytes, source,
                 static_cast<size_t>(bytes));
   else
     place(resident_.data() + placed.resident_offset + row * row_bytes, source, bytes);
@@ -299,8 +302,9 @@ void WeightStore::read_part(const Task& task, io::Completion done) {
 void WeightStore::copy_part(const Task& task, const Device::Copy& copy) const {
   const Part& part = part_of(task);
   const PartLoad& load = task.part_load();
+  const Buffer& home = part.is_inplace ? inplace_rows_ : host_rows_;
   const std::byte* from =
-      part.from_disk ? host_ring_.data() + load.host_offset : host_rows_.data() + part.offset;
+      part.from_disk ? host_ring_.data() + load.host_offset : home.data() + part.offset;
   // From its first row on: so rows begin where the ring's parts do, aligned.
   copy(ring_.data() + load.offset, from + part.skipped_bytes,
        part.required_bytes - part.skipped_bytes);
@@ -317,17 +321,19 @@ MatrixView WeightStore::matrix(size_t sublayer, size_t weight,
   view.resident_rows = placed.split.resident;
   if (view.resident_rows > 0) view.resident = resident_.data() + placed.resident_offset;
   view.inplace_rows = placed.split.inplace;
-  if (view.inplace_rows > 0) view.inplace = inplace_.data() + placed.inplace_offset;
+  if (view.inplace_rows > 0) view.inplace = inplace_rows_.data() + placed.inplace_offset;
   const std::vector<Part>& parts = parts_[sublayer];
-  for (size_t i = 0; i < parts.size(); ++i)
-    if (parts[i].weight == weight)
-      view.streamed.push_back(
-          {ring_.data() + part_offsets[i] + (device_ ? 0 : parts[i].skipped_bytes), parts[i].rows});
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].weight != weight || part_offsets[i] < 0) continue;
+    if (parts[i].is_inplace) view.inplace_rows -= parts[i].rows;
+    view.streamed.push_back(
+        {ring_.data() + part_offsets[i] + (device_ ? 0 : parts[i].skipped_bytes), parts[i].rows});
+  }
   return view;
 }
 
-bool WeightStore::has_own_rows(size_t sublayer, size_t weight) const noexcept {
-  return weights_[sublayer][weight].split.inplace <
+bool WeightStore::has_own_rows(size_t pass_class, size_t sublayer, size_t weight) const noexcept {
+  return (*inplace_[pass_class])[sublayer][weight] <
          model_.shape().sublayers[sublayer].weights[weight].rows;
 }
 

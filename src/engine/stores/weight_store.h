@@ -26,7 +26,7 @@ struct StreamedRows {
 };
 
 /// Rows [0, resident_rows) are where they are computed; then come inplace_rows that the host
-/// multiplies; the rest follow in `streamed`, in order.
+/// multiplies in this class of pass; the rest follow in `streamed`, in order.
 struct MatrixView {
   WeightFormat format;
   int64_t rows = 0;
@@ -66,7 +66,7 @@ class WeightStore {
                      std::stop_token cancel);
 
   std::span<std::byte> resident_memory() const noexcept { return resident_.span(); }
-  std::span<std::byte> inplace_memory() const noexcept { return inplace_.span(); }
+  std::span<std::byte> inplace_memory() const noexcept { return inplace_rows_.span(); }
   std::span<std::byte> host_memory() const noexcept { return host_rows_.span(); }
 
   /// Starts reading a part of a sublayer's streamed rows to its place in the ring that the disk
@@ -79,10 +79,12 @@ class WeightStore {
   int64_t ring_bytes() const noexcept { return ring_.size(); }
   int64_t host_ring_bytes() const noexcept { return host_ring_.size(); }
 
-  /// The matrix; the sublayer's parts lie in the ring at `part_offsets`.
+  /// The matrix; the sublayer's parts lie in the ring at `part_offsets`, and the host multiplies
+  /// what was not loaded.
   MatrixView matrix(size_t sublayer, size_t weight, std::span<const int64_t> part_offsets) const;
-  /// Whether some of a matrix's rows are multiplied where it is computed, not in place.
-  bool has_own_rows(size_t sublayer, size_t weight) const noexcept;
+  size_t pass_classes() const noexcept { return inplace_.size(); }
+  /// Whether passes of a class multiply some of a matrix's rows where it is computed, not in place.
+  bool has_own_rows(size_t pass_class, size_t sublayer, size_t weight) const noexcept;
   /// The vector in f32.
   const float* vector(size_t sublayer, size_t weight) const;
   /// Rows [0, rows) of a table, where they are computed.
@@ -110,10 +112,11 @@ class WeightStore {
     size_t weight;
     int64_t rows;
     bool from_disk;
-    int64_t bytes;              // that move
-    int64_t skipped_bytes = 0;  // before the first row
-    size_t file = 0;            // of a part from disk: the checkpoint's
-    int64_t offset = 0;  // of its aligned range there; of a part in host memory, in host_rows_
+    bool is_inplace;             // other classes multiply it where it lies, in inplace_rows_
+    int64_t bytes;               // that move
+    int64_t skipped_bytes = 0;   // before the first row
+    size_t file = 0;             // of a part from disk: the checkpoint's
+    int64_t offset = 0;          // of its aligned range there; of a part in host memory, there
     int64_t required_bytes = 0;  // up to the end of the last row
   };
   const Part& part_of(const Task& task) const {
@@ -127,7 +130,7 @@ class WeightStore {
   struct Weight {
     policy::RowSplit split;
     int64_t resident_offset = 0;  // in resident_; in vectors_ (floats)
-    int64_t inplace_offset = 0;   // in inplace_
+    int64_t inplace_offset = 0;   // in inplace_rows_
     int64_t host_offset = 0;      // in host_rows_
   };
 
@@ -151,12 +154,13 @@ class WeightStore {
   std::vector<io::FileId> gather_files_;
   std::vector<io::FileId> direct_files_;
   std::vector<std::vector<Weight>> weights_;
+  std::vector<std::shared_ptr<const policy::InplaceRows>> inplace_;  // [class]
   std::vector<std::vector<Part>> parts_;  // [sublayer], weight by weight, rows rising
   Device* device_;                        // null: the CPU itself
   Buffer resident_;
   Buffer vectors_;
   Buffer ring_;
-  Buffer inplace_;  // below a device, like the two that follow
+  Buffer inplace_rows_;  // below a device, like the two that follow
   Buffer host_rows_;
   Buffer host_ring_;
   int64_t gathered_bytes_ = 0;

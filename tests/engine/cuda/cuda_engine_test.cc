@@ -173,7 +173,9 @@ TEST(CudaEngineFp8, LongPromptsGiveTheCpusLogits) {
 }
 
 TEST_P(CudaEngine, AnyPolicyGivesTheResidentRunsTokens) {
-  for (uint32_t seed = 1; seed <= rounds(is_of(":") ? 3u : 6u); ++seed) {
+  // Then as many of policies with several classes of passes.
+  const uint32_t last_of_one_class = rounds(is_of(":") ? 3u : 6u);
+  for (uint32_t seed = 1; seed <= 2 * last_of_one_class; ++seed) {
     Random random(seed + 40);
     auto requests = greedy_requests(random_prompts(random, pick(random, 1, 8), vocab()), 8);
     for (GenerationRequest& request : requests) {
@@ -191,6 +193,7 @@ TEST_P(CudaEngine, AnyPolicyGivesTheResidentRunsTokens) {
     draw_order(0);
     auto expected = run_all(GetParam(), options, requests);
     options.policy = random_policy(random, seed % 2 == 0);
+    if (seed > last_of_one_class) add_random_classes(random, *options.policy);
     options.backend = make_backend();
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + policy::policy_to_json(*options.policy));
     draw_order(seed);

@@ -1,0 +1,152 @@
+#include "policy/pass_classes.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "policy/cost_model.h"
+
+namespace sluice::policy {
+
+namespace {
+// A class between two others is worth having from this gain on, where they cross.
+constexpr double kWorthAClass = 0.95;
+// Steps of the search for its share: each leaves two thirds of what was left.
+constexpr int kShareSteps = 10;
+
+// `plan` with passes of all sizes in one class.
+Plan as_class(Plan plan, size_t pass_class) {
+  for (size_t i = 0; i < plan.policy.larger_passes.size(); ++i)
+    plan.policy.larger_passes[i].from_tokens = i < pass_class ? 0 : INT64_MAX;
+  return plan;
+}
+
+class PassTimes {
+ public:
+  PassTimes(const ModelShape& model, const Profile& profile, KvFormat kv_dtype, const JobShape& job)
+      : model_(model), profile_(profile), kv_dtype_(kv_dtype), job_(job) {}
+
+  /// Of a plan with one class in use.
+  double seconds(const Plan& plan, int64_t tokens) const {
+    tokens = std::clamp<int64_t>(tokens, 1, plan.pass_tokens);
+    JobShape job = job_;
+    const int64_t sequences = sequences_of(plan);
+    if (tokens <= sequences) {
+      job.sequences = tokens;
+      job.new_tokens = 2;
+      return predict(model_, plan, profile_, kv_dtype_, job).decode_seconds;
+    }
+    const auto prompt = std::min(std::max(job.prompt_tokens, 1.0), static_cast<double>(tokens));
+    const double prompts = std::ceil(static_cast<double>(tokens) / prompt);
+    job.sequences = std::min(sequences, static_cast<int64_t>(prompts));
+    job.prompt_tokens = static_cast<double>(tokens) / static_cast<double>(job.sequences);
+    job.new_tokens = 1;
+    return predict(model_, plan, profile_, kv_dtype_, job).prefill_seconds;
+  }
+  int64_t sequences_of(const Plan& plan) const {
+    return std::clamp<int64_t>(job_.sequences, 1, plan.policy.block_sequences());
+  }
+  /// The fewest tokens in (few, many] of which a pass takes no longer in `larger` than in
+  /// `smaller`; `many` where there are none.
+  int64_t border(const Plan& plan, size_t smaller, size_t larger, int64_t few, int64_t many) const {
+    const Plan one = as_class(plan, smaller);
+    const Plan other = as_class(plan, larger);
+    while (few + 1 < many) {
+      const auto middle = std::clamp(
+          static_cast<int64_t>(std::sqrt(static_cast<double>(few) * static_cast<double>(many))),
+          few + 1, many - 1);
+      (seconds(other, middle) <= seconds(one, middle) ? many : few) = middle;
+    }
+    return many;
+  }
+
+ private:
+  const ModelShape& model_;
+  const Profile& profile_;
+  KvFormat kv_dtype_;
+  JobShape job_;
+};
+
+// A class between the two of `policy` for passes around `tokens`, with the share in place that is
+// fastest there.
+Policy with_middle(const PassTimes& times, PlanMaker& make_plan, Policy policy, int64_t tokens) {
+  PassExecution middle = policy.larger_passes.front();
+  middle.micro_batch_tokens = std::min(policy.micro_batch_tokens, 4 * tokens);
+  policy.larger_passes.insert(policy.larger_passes.begin(), middle);
+  policy.larger_passes[1].from_tokens = tokens + 1;
+  const auto seconds = [&](double share) {
+    policy.larger_passes[0].inplace_host_fraction = share;
+    return times.seconds(as_class(make_plan(policy), 1), tokens);
+  };
+  double low = policy.larger_passes[1].inplace_host_fraction;
+  double high = policy.inplace_host_fraction;
+  if (low > high) std::swap(low, high);
+  for (int step = 0; step < kShareSteps; ++step) {
+    const double third = (high - low) / 3;
+    (seconds(low + third) <= seconds(high - third) ? high : low) =
+        seconds(low + third) <= seconds(high - third) ? high - third : low + third;
+  }
+  policy.larger_passes[0].inplace_host_fraction = (low + high) / 2;
+  return policy;
+}
+}  // namespace
+
+void drop_equal_classes(Policy& policy) {
+  PassExecution before = policy.execution(0);
+  std::erase_if(policy.larger_passes, [&](const PassExecution& one) {
+    const bool is_equal =
+        std::abs(one.inplace_host_fraction - before.inplace_host_fraction) < 1e-4 &&
+        one.attention == before.attention && one.micro_batch_tokens == 0;
+    if (!is_equal) before = one;
+    return is_equal;
+  });
+}
+
+int64_t host_attention_tokens(const ModelShape& model, const Profile& profile, KvFormat kv_dtype,
+                              const JobShape& job) {
+  constexpr double kMost = 4096;
+  const double context = job.prompt_tokens + job.new_tokens / 2;
+  const double q_cols = static_cast<double>(model.num_heads) * static_cast<double>(model.head_dim);
+  const Link& link = profile.link;
+  const double up =
+      context * static_cast<double>(model.kv_token_bytes(kv_dtype)) / link.to_device.value;
+  const double of_token = prefill_attention_seconds(profile.host, kv_dtype, 4 * context * q_cols) +
+                          4 * q_cols * (1 / link.to_host.value + 1 / link.to_device.value);
+  return static_cast<int64_t>(std::clamp(up / of_token, 1.0, kMost));
+}
+
+double pass_seconds(const ModelShape& model, const Plan& plan, const Profile& profile,
+                    KvFormat kv_dtype, const JobShape& job, size_t pass_class, int64_t tokens) {
+  return PassTimes(model, profile, kv_dtype, job).seconds(as_class(plan, pass_class), tokens);
+}
+
+Policy with_borders(const PlanInput& input, PlanMaker& make_plan, const Policy& given,
+                    const Profile& profile, const JobShape& job) {
+  if (given.larger_passes.size() != 1) return given;
+  const PassTimes times(*input.model, profile, input.kv_dtype, job);
+  Policy policy = given;
+  Plan plan = make_plan(policy);
+  // Decode passes stay below the border by more than a class is kept for (ClassChooser).
+  const int64_t decoding = times.sequences_of(plan);
+  const int64_t few = decoding + decoding / 8 + 1;
+  const double prompts = static_cast<double>(decoding) * std::max(job.prompt_tokens, 1.0);
+  const int64_t many = std::min(plan.pass_tokens, static_cast<int64_t>(std::llround(prompts)));
+  if (many <= few + 1) return given;
+  int64_t& border = policy.larger_passes[0].from_tokens;
+  border = times.border(plan, 0, 1, few, many);
+  if (policy.larger_passes[0].attention != policy.attention || border <= few + 1) return policy;
+  const Policy three = with_middle(times, make_plan, policy, border);
+  plan = make_plan(three);
+  const double now =
+      pass_seconds(*input.model, make_plan(policy), profile, input.kv_dtype, job, 1, border);
+  if (!fits(input, plan) || times.seconds(as_class(plan, 1), border) > kWorthAClass * now)
+    return policy;
+  Policy out = three;
+  out.larger_passes[0].from_tokens = times.border(plan, 0, 1, few, border);
+  out.larger_passes[1].from_tokens =
+      times.border(plan, 1, 2, std::max(border, out.larger_passes[0].from_tokens + 1), many);
+  out.larger_passes[0].micro_batch_tokens =
+      std::min(out.larger_passes[0].micro_batch_tokens, 2 * out.larger_passes[1].from_tokens);
+  return fits(input, make_plan(out)) ? out : policy;
+}
+
+}  // namespace sluice::policy

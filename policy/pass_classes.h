@@ -1,0 +1,30 @@
+#pragma once
+// The classes of passes of a plan whose bytes have their places: who computes in a pass of so many
+// tokens. A pass of few is bound by the link, which rows multiplied in place relieve, and one of
+// many by the host's arithmetic; between them lies a border that the machine's rates give. Pure.
+#include "policy/plan.h"
+#include "policy/prediction.h"
+#include "policy/profile.h"
+
+namespace sluice::policy {
+
+/// Leaves out classes that compute as the one before them does.
+void drop_equal_classes(Policy& policy);
+
+/// The longest run of new tokens of one sequence, of the job's mean context, whose attention on the
+/// host takes no longer than the context's way up to the device; at least 1.
+int64_t host_attention_tokens(const ModelShape& model, const Profile& profile, KvFormat kv_dtype,
+                              const JobShape& job);
+
+/// Modelled seconds of a pass of `tokens` tokens as `pass_class` computes it: of decoding sequences
+/// up to as many as a block has, of prompts beyond them. At most as many as the plan's passes have.
+double pass_seconds(const ModelShape& model, const Plan& plan, const Profile& profile,
+                    KvFormat kv_dtype, const JobShape& job, size_t pass_class, int64_t tokens);
+
+/// `policy`, found for decode passes and larger ones, with the borders where the model crosses from
+/// one class to the next, and classes between the two where shares between theirs are faster by
+/// more than a twentieth. Its placement stays as it is. As given where it has one class.
+Policy with_borders(const PlanInput& input, PlanMaker& make_plan, const Policy& policy,
+                    const Profile& profile, const JobShape& job);
+
+}  // namespace sluice::policy

@@ -1,0 +1,248 @@
+// Who computes, by class of pass: parts of a plan by class, the plans of large models on small
+// machines held against arithmetic, borders against brute force.
+#include "policy/pass_classes.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "policy/search.h"
+#include "src/base/bytes.h"
+#include "src/schedule/weight_ring.h"
+#include "tests/policy/machine_fixture.h"
+#include "tests/policy/plan_fixture.h"
+
+namespace sluice::policy {
+namespace {
+
+double share_drawn(std::mt19937& random) {
+  return static_cast<double>(random() % 100001) / 100000.0;
+}
+
+Policy random_classes(std::mt19937& random) {
+  Policy policy;
+  const double device = share_drawn(random);
+  const double host = (1 - device) * share_drawn(random);
+  policy.weights = {device, host, 1 - device - host};
+  policy.inplace_host_fraction = host * share_drawn(random);
+  int64_t from = 1;
+  for (size_t more = random() % kMostPassClasses; more > 0; --more) {
+    from += 1 + static_cast<int64_t>(random() % 100);
+    policy.larger_passes.push_back({from, random() % 4 ? host * share_drawn(random) : 0});
+  }
+  return policy;
+}
+
+// In every class each row is computed once: where it lies on the device, in place, or loaded.
+TEST(PassClasses, EveryRowIsComputedOnceInEveryClass) {
+  std::mt19937 random(61);
+  for (const std::string& name : tested_models()) {
+    const ModelShape& model = shape_of(name);
+    for (int round = 0; round < 20; ++round) {
+      PlanInput input = input_for(model, int64_t{1} << 42);
+      input.device_budget_bytes = int64_t{1} << 42;
+      input.row_granule = int64_t{1} << random() % 8;
+      const Policy policy = random_classes(random);
+      const Plan plan = make_plan(input, policy);
+      ASSERT_EQ(plan.classes.size(), policy.pass_classes());
+      int64_t most_inplace = 0;
+      for (size_t c = 0; c < plan.classes.size(); ++c) {
+        const PassClass& one = plan.classes[c];
+        int64_t inplace_bytes = 0;
+        int64_t sent_bytes = 0;
+        int64_t ring = 0;
+        for (size_t s = 0; s < model.sublayers.size(); ++s) {
+          std::vector<int64_t> end;  // of the rows that are computed so far
+          int64_t streamed = 0;
+          for (size_t w = 0; w < model.sublayers[s].weights.size(); ++w) {
+            const WeightShape& weight = model.sublayers[s].weights[w];
+            end.push_back(plan.rows[s][w].resident + one.inplace_rows(s, w));
+            if (weight.kind != WeightKind::kMatrix) continue;
+            ASSERT_LE(one.inplace_rows(s, w), plan.rows[s][w].inplace);
+            inplace_bytes += model.rows_bytes(weight, one.inplace_rows(s, w));
+          }
+          for (const PlanPart& part : plan.parts[s]) {
+            if (!part.is_loaded_in(c)) continue;
+            const auto w = static_cast<size_t>(part.weight);
+            ASSERT_EQ(part.row, end[w]) << "parts follow each other";
+            end[w] += part.rows;
+            streamed += part.bytes;
+            if (!part.from_disk)
+              sent_bytes += model.rows_bytes(model.sublayers[s].weights[w], part.rows);
+          }
+          for (size_t w = 0; w < end.size(); ++w)
+            if (model.sublayers[s].weights[w].kind == WeightKind::kMatrix)
+              ASSERT_EQ(end[w], model.sublayers[s].weights[w].rows) << name << " class " << c;
+          ring = std::max(ring, streamed);
+        }
+        ASSERT_EQ(one.inplace_weight_bytes, inplace_bytes);
+        ASSERT_EQ(one.sent_weight_bytes, sent_bytes);
+        ASSERT_GE(plan.ring_bytes, ring) << "a sublayer of any class fits";
+        most_inplace = std::max(most_inplace, inplace_bytes);
+        // The share that was asked for, to within a granule of each matrix.
+        const double asked = policy.execution(c).inplace_host_fraction;
+        double matrices = 0, granules = 0;
+        for (const SublayerShape& sublayer : model.sublayers)
+          for (const WeightShape& weight : sublayer.weights)
+            if (weight.kind == WeightKind::kMatrix && !weight.shares_table) {
+              matrices += static_cast<double>(model.rows_bytes(weight, weight.rows));
+              granules += static_cast<double>(input.row_granule * model.row_bytes(weight));
+            }
+        EXPECT_NEAR(static_cast<double>(inplace_bytes), asked * matrices, granules);
+        if (asked == 0) EXPECT_EQ(inplace_bytes, 0);
+      }
+      ASSERT_GE(plan.inplace_weight_bytes, most_inplace);
+    }
+  }
+}
+
+TEST(PassClasses, EqualOnesAreOne) {
+  Policy policy;
+  policy.weights = {0, 1, 0};
+  policy.inplace_host_fraction = 0.5;
+  policy.larger_passes = {{4, 0.5},
+                          {9, 0.5, AttentionPlace::kHost},
+                          {20, 0.5, AttentionPlace::kHost},
+                          {40, 0.5, AttentionPlace::kHost, 64},
+                          {80, 0}};
+  drop_equal_classes(policy);
+  ASSERT_EQ(policy.larger_passes.size(), 3u);
+  EXPECT_EQ(policy.larger_passes[0].from_tokens, 9);
+  EXPECT_EQ(policy.larger_passes[1].from_tokens, 40);
+  EXPECT_EQ(policy.larger_passes[2].from_tokens, 80);
+}
+
+struct LargeCase {
+  const char* machine;
+  const char* model;
+  const char* weights;
+  int64_t host;
+  int64_t prompt;
+};
+
+std::ostream& operator<<(std::ostream& out, const LargeCase& one) {
+  return out << one.model << " " << one.weights << " on " << one.machine << ", prompt "
+             << one.prompt;
+}
+
+// One user, 128 new tokens; sizes that kernels need as on a machine that is not here.
+struct Found {
+  ModelShape model;
+  Profile profile;
+  SearchRequest request;
+  SearchResult result;
+};
+
+std::unique_ptr<Found> find(const LargeCase& one, bool one_class) {
+  auto out = std::make_unique<Found>();
+  out->model = shape_of(one.model);
+  if (*one.weights) out->model.set_weights(*parse_weight_format(one.weights));
+  out->profile = *shipped_profile(one.machine);
+  SearchRequest& request = out->request;
+  request.input = input_for(out->model, one.host > 0 ? one.host : out->profile.host_bytes);
+  request.input.device_budget_bytes = out->profile.device_bytes;
+  request.input.kv_dtype = out->model.weight_dtype;
+  request.input.row_granule = 64;
+  request.input.workload = {1, one.prompt, one.prompt + 128, one.prompt + 128};
+  request.profile = &out->profile;
+  request.job = {1, static_cast<double>(one.prompt), 128, one.prompt, 128};
+  if (one_class) request.constraints.inplace_host_fraction = 0.0;
+  out->result = search_policy(request);
+  return out;
+}
+
+// What a prompt can not be faster than, from the plan's bytes and the model's operations alone: all
+// that lies below the device up the link once a pass, and every product on the device.
+double arithmetic_seconds(const Found& found, int64_t prompt) {
+  const Plan& plan = found.result.best.plan;
+  const auto passes = static_cast<double>((prompt + plan.pass_tokens - 1) / plan.pass_tokens);
+  const auto below = static_cast<double>(plan.weight_bytes - plan.resident_weight_bytes);
+  const double link = passes * below / found.profile.link.to_device.value;
+  double device = 0;
+  const auto rows = std::min(prompt, plan.policy.micro_batch_tokens);
+  for (const SublayerShape& sublayer : found.model.sublayers)
+    for (const WeightShape& weight : sublayer.weights)
+      if (weight.kind == WeightKind::kMatrix && sublayer.kind != SublayerKind::kHead)
+        device += static_cast<double>(prompt) / static_cast<double>(rows) *
+                  matmul_seconds(*found.profile.device, found.model.format_of(weight), false, rows,
+                                 weight.rows, weight.cols);
+  const double pairs = static_cast<double>(prompt) * static_cast<double>(prompt) / 2;
+  device += prefill_attention_seconds(
+      *found.profile.device, found.model.weight_dtype,
+      4 * pairs *
+          static_cast<double>(found.model.num_heads * found.model.head_dim *
+                              found.model.num_layers));
+  return std::max(link, device);
+}
+
+TEST(PassClasses, APromptTakesWhatTheLinkOrTheDeviceTakesAndDecodeIsTheHosts) {
+  for (const LargeCase& one : {LargeCase{"rtx-4090", "llama-3.1-70b", "int4", 64 * kGiB, 128},
+                               LargeCase{"rtx-4090", "llama-3.1-70b", "int4", 64 * kGiB, 512},
+                               LargeCase{"rtx-4090", "llama-3.1-70b", "int4", 64 * kGiB, 2048},
+                               LargeCase{"rtx-4090", "llama-3.1-70b", "int4", 64 * kGiB, 8192},
+                               LargeCase{"rtx-4090", "llama-3.1-405b", "int4", 256 * kGiB, 512},
+                               LargeCase{"laptop-8gb", "llama-3-8b", "", 0, 512},
+                               LargeCase{"laptop-8gb", "qwen2.5-32b", "int4", 0, 512}}) {
+    SCOPED_TRACE(one);
+    const auto found = find(one, false);
+    const Prediction& p = prediction_of(found->result.best);
+    const Plan& plan = found->result.best.plan;
+    EXPECT_LE(p.prefill_seconds, 1.3 * arithmetic_seconds(*found, one.prompt));
+    // Without rows in place both phases wait for the link alone.
+    const auto sent_up = find(one, true);
+    EXPECT_LT(p.decode_seconds, 0.75 * prediction_of(sent_up->result.best).decode_seconds);
+    EXPECT_LE(p.prefill_seconds, 1.3 * prediction_of(sent_up->result.best).prefill_seconds);
+    // Rows in place are multiplied by the host: its lane says so, in decode.
+    EXPECT_GT(plan.classes.front().inplace_weight_bytes, plan.weight_bytes / 10);
+    EXPECT_GT(p.decode_lanes[Lane::kHostCompute], 0.5 * p.decode_seconds);
+    EXPECT_LT(p.decode_lanes[Lane::kDeviceCompute], 0.5 * p.decode_seconds);
+    EXPECT_GE(p.decode_held_seconds, p.decode_lanes[Lane::kDeviceCompute]);
+    EXPECT_NO_THROW(validate(found->result.best.policy));
+  }
+}
+
+// A pass of any size is in the class whose modelled time is least, or all but.
+TEST(PassClasses, BordersLieWhereTheModelCrosses) {
+  for (const LargeCase& one : {LargeCase{"rtx-4090", "llama-3.1-70b", "int4", 64 * kGiB, 512},
+                               LargeCase{"laptop-8gb", "llama-3-8b", "", 0, 512},
+                               LargeCase{"rtx-3060", "llama-2-13b", "", 0, 1000}}) {
+    SCOPED_TRACE(one);
+    const auto found = find(one, false);
+    const Candidate& best = found->result.best;
+    if (best.policy.larger_passes.empty()) continue;
+    for (const int64_t tokens : {1, 2, 3, 5, 8, 12, 16, 24, 32, 48, 64, 100, 200, 400, 512}) {
+      if (tokens > best.plan.pass_tokens) continue;
+      double least = 1e300;
+      for (size_t c = 0; c < best.plan.classes.size(); ++c)
+        least = std::min(
+            least, pass_seconds(found->model, best.plan, found->profile,
+                                found->request.input.kv_dtype, found->request.job, c, tokens));
+      const double taken =
+          pass_seconds(found->model, best.plan, found->profile, found->request.input.kv_dtype,
+                       found->request.job, best.policy.pass_class_of(tokens), tokens);
+      EXPECT_LE(taken, least * 1.1) << tokens << " tokens";
+    }
+  }
+}
+
+// A query of a long context is attended where its keys lie; a chunk of many brings them up.
+TEST(PassClasses, ChunksAreAttendedOnTheHostUpToTheLinksTime) {
+  const Profile profile = plain_machine(true);
+  const ModelShape& model = shape_of("llama-2-7b");
+  JobShape job;
+  job.prompt_tokens = 10000;
+  job.new_tokens = 2;
+  // 1e4 positions x 16 KiB up at 1e10 B/s, against 4 x 1e4 x 4096 operations at 1e12 a token, and
+  // its query and output.
+  const double up = 10001.0 * 16384 / 1e10;
+  const double of_token = 4 * 10001.0 * 4096 / 1e12 + 4 * 4096 * 2 / 1e10;
+  EXPECT_EQ(host_attention_tokens(model, profile, DType::kF16, job),
+            static_cast<int64_t>(up / of_token));
+  Profile fast_link = profile;
+  fast_link.link.to_device.value = fast_link.link.to_host.value = 1e14;
+  EXPECT_EQ(host_attention_tokens(model, fast_link, DType::kF16, job), 1) << "a query at least";
+}
+
+}  // namespace
+}  // namespace sluice::policy
