@@ -149,17 +149,19 @@ class JobOverRanks : public ::testing::Test {
 
   // Runs the job over `ranks`; `before(rank, count)` as TestRank::start's.
   JobAccount run(int ranks, const std::function<bool(int, int64_t)>& before = {},
-                 const Patience& patience = kLong) {
+                 const Patience& patience = kLong, std::chrono::milliseconds late = 0ms) {
     LocalNetwork network(ranks);
     network_ = &network;
     jobs::ResultsFile results(out(), "config", "m");
     std::vector<std::unique_ptr<TestRank>> all;
     for (int rank = 0; rank < ranks; ++rank)
       all.push_back(std::make_unique<TestRank>(network, rank, ranks, out(), patience));
-    for (int rank = 0; rank < ranks; ++rank)
+    all[0]->server().begin(job(results), results);
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (rank == 1) std::this_thread::sleep_for(late);
       all[static_cast<size_t>(rank)]->start(
           [&, rank](int64_t count) { return !before || before(rank, count); });
-    all[0]->server().begin(job(results), results);
+    }
     JobAccount account = all[0]->server().wait({});
     for (int rank = 0; rank < ranks; ++rank) network.hold(rank, false);
     for (auto& rank : all) rank->join();
@@ -250,10 +252,12 @@ TEST_F(JobOverRanks, RecordsThatOnlyARankHoldsAreBrought) {
     if (count % 3 == 0) half += line + "\n";
   jobs::write_all(out(), half + R"({"id":"batch_req_torn)");
   std::atomic<int> computed = 0;
-  const JobAccount account = run(3, [&](int, int64_t) {
+  // Rank 0 would be dealt what the others bring later.
+  const auto before = [&](int, int64_t) {
     ++computed;
     return true;
-  });
+  };
+  const JobAccount account = run(3, before, kLong, 300ms);
   EXPECT_TRUE(account.is_complete);
   EXPECT_EQ(account.done, 20);
   EXPECT_EQ(computed, 0) << "all rows were in the ranks' files";
