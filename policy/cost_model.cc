@@ -39,9 +39,9 @@ class ComputeCosts {
     double host_bytes = 0;  // of host memory, read by its cores
   };
   void add(const BatchWork& work, const MicroBatchLoad& load, Sums& sums) {
-    if (!has_last_ || work != last_ || load.output_bytes != last_output_) {
+    if (!has_last_ || work != last_ || load.state != last_state_) {
       last_ = work;
-      last_output_ = load.output_bytes;
+      last_state_ = load.state;
       has_last_ = true;
       last_sums_ = {};
       for (const Distinct& one : distinct_) add_sublayer(one, work, load);
@@ -72,9 +72,12 @@ class ComputeCosts {
     last_sums_.inplace += one.count * task.host;
   }
   void add_sublayer(const Distinct& one, const BatchWork& work, const MicroBatchLoad& load) {
-    const bool attends = model_.sublayers[one.sublayer].kind == SublayerKind::kAttention;
-    if (attends && load.attends_on_host()) add_task(one, ComputeStep::kHostAttention, work);
-    if (!attends || load.output_bytes == 0) return add_task(one, ComputeStep::kWhole, work);
+    const SublayerShape& sublayer = model_.sublayers[one.sublayer];
+    const StateBytes bytes = sublayer.kind == SublayerKind::kAttention
+                                 ? load.state_of(sublayer.state.group)
+                                 : StateBytes{};
+    if (bytes.attends_on_host()) add_task(one, ComputeStep::kHostAttention, work);
+    if (bytes.outputs == 0) return add_task(one, ComputeStep::kWhole, work);
     add_task(one, ComputeStep::kBeforeAttention, work);
     add_task(one, ComputeStep::kAfterAttention, work);
   }
@@ -86,7 +89,7 @@ class ComputeCosts {
   std::vector<Distinct> distinct_;
   bool has_last_ = false;
   BatchWork last_;
-  int64_t last_output_ = 0;
+  std::vector<StateBytes> last_state_;
   Sums last_sums_;
 };
 
@@ -145,7 +148,6 @@ StreamedBytes streamed_bytes(const Plan& plan, const Profile& profile, size_t pa
 void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
               const PassWork& pass, const StreamedBytes& weights, double scale,
               const LaneSharing& sharing, ComputeCosts& compute, Terms& terms) {
-  const auto layers = static_cast<double>(model.num_layers);
   const auto visits = static_cast<double>(model.sublayers.size()) - 1;  // that load what one stored
   const bool p = pass.is_prefill;
   const Link& link = profile.link;
@@ -153,7 +155,6 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
   double read_bytes = 0;
   // Of the host's memory.
   double memory_bytes = plan.paths.disk_reaches_device() ? -weights.disk : 0;
-  const auto staged = static_cast<double>(round_up(plan.page_bytes, kDiskBlock));
   const auto move = [&](Lane lane, const char* what, double bytes, double copies,
                         double requests_seconds = 0) {
     const double rate = lane == Lane::kDiskRead       ? profile.disk_read()
@@ -172,28 +173,31 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
        weights.small_reads_seconds);
   if (weights.parts > 0) move(Lane::kHostToDevice, "weights up", weights.up, weights.parts);
   ComputeCosts::Sums sums;
+  const auto move_state = [&](const KvPlan& kv, const StateBytes& bytes) {
+    const auto layers = static_cast<double>(kv.num_layers);
+    const auto of_layers = [&](int64_t of_one) { return layers * static_cast<double>(of_one); };
+    const auto page = static_cast<double>(round_up(kv.page_bytes, kDiskBlock));
+    move(Lane::kDiskRead, "KV from disk", of_layers(bytes.load), layers,
+         profile.page_read_seconds(of_layers(bytes.load) / page));
+    move(Lane::kDiskWrite, "KV to disk", of_layers(bytes.store), layers,
+         profile.page_write_seconds(of_layers(bytes.store) / page));
+    if (!plan.paths.state.crosses_link()) return;
+    move(Lane::kHostToDevice, "KV up", of_layers(bytes.up), layers);
+    move(Lane::kDeviceToHost, "KV down", of_layers(bytes.down), layers);
+    move(Lane::kDeviceToHost, "queries down", of_layers(bytes.queries), layers);
+    move(Lane::kHostToDevice, "attention outputs up", of_layers(bytes.outputs), layers);
+  };
   for (size_t i = 0; i < pass.loads.size(); ++i) {
     const MicroBatchLoad& load = pass.loads[i];
-    const double loaded = layers * static_cast<double>(load.kv_load_bytes);
-    const double stored = layers * static_cast<double>(load.kv_store_bytes);
-    move(Lane::kDiskRead, "KV from disk", loaded, layers,
-         profile.page_read_seconds(loaded / staged));
-    move(Lane::kDiskWrite, "KV to disk", stored, layers,
-         profile.page_write_seconds(stored / staged));
+    for (size_t group = 0; group < plan.kv.size(); ++group)
+      move_state(plan.kv[group], load.state[group]);
     const auto rows = static_cast<double>(load.activation_bytes);
     move(Lane::kDiskRead, "activations from disk", visits * rows, 0);
     move(Lane::kDiskWrite, "activations to disk", visits * rows, 0);
     if (plan.paths.state.crosses_link()) {
       const auto up = static_cast<double>(load.activation_up_bytes);
-      move(Lane::kHostToDevice, "KV up", layers * static_cast<double>(load.kv_up_bytes), layers);
-      move(Lane::kDeviceToHost, "KV down", layers * static_cast<double>(load.kv_down_bytes),
-           layers);
       move(Lane::kHostToDevice, "activations up", visits * up, visits);
       move(Lane::kDeviceToHost, "activations down", visits * up, visits);
-      move(Lane::kDeviceToHost, "queries down", layers * static_cast<double>(load.query_bytes),
-           layers);
-      move(Lane::kHostToDevice, "attention outputs up",
-           layers * static_cast<double>(load.output_bytes), layers);
     }
     compute.add(pass.work[i], load, sums);
   }

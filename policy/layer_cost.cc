@@ -78,11 +78,14 @@ double values_read(double sparsity, KvFormat kv_dtype) {
 }
 
 void add_attention(const ModelShape& model, const Plan& plan, const Profile& profile,
-                   KvFormat kv_dtype, ComputeStep step, const BatchWork& work, TaskSeconds& out) {
+                   KvFormat kv_dtype, ComputeStep step, const StatePlace& place,
+                   const BatchWork& batch, TaskSeconds& out) {
+  const AttentionWork& work = batch.attention[static_cast<size_t>(place.group)];
   const double read = (1 + values_read(plan.attention_sparsity, kv_dtype)) / 2;
-  const double token_bytes = read * static_cast<double>(model.kv_token_bytes(kv_dtype));
-  const double pair_flops =
-      4 * static_cast<double>(model.num_heads) * static_cast<double>(model.head_dim);
+  const LayerState& state = model.state_of(place);
+  const double token_bytes = read * static_cast<double>(state.token_bytes(kv_dtype));
+  const int64_t width = state.kind == LayerState::Kind::kLatentRow ? model.head_dim : state.width;
+  const double pair_flops = 4 * static_cast<double>(model.num_heads) * static_cast<double>(width);
   const double token_flops = read * pair_flops;
   if (step == ComputeStep::kHostAttention) {
     out.host +=
@@ -137,7 +140,7 @@ TaskSeconds compute_seconds(const ModelShape& model, const Plan& plan, const Pro
   if (m == 0) return out;
   add_products(model, plan, profile, sublayer, step, work.pass_class, m, out);
   if (kind == SublayerKind::kAttention)
-    add_attention(model, plan, profile, kv_dtype, step, work, out);
+    add_attention(model, plan, profile, kv_dtype, step, model.sublayers[sublayer].state, work, out);
   if (step != ComputeStep::kHostAttention)
     add_rows(model, plan, profile, sublayer, step, work, out);
   return out;
@@ -148,7 +151,7 @@ bool is_alike(const ModelShape& model, const Plan& plan, size_t a, size_t b) {
   const SublayerShape& one = model.sublayers[a];
   const SublayerShape& other = model.sublayers[b];
   if (one.kind != other.kind || one.weights.size() != other.weights.size() ||
-      one.work != other.work)
+      one.work != other.work || one.state.group != other.state.group)
     return false;
   for (size_t w = 0; w < one.weights.size(); ++w) {
     const WeightShape& x = one.weights[w];

@@ -10,21 +10,28 @@
 
 namespace sluice::policy {
 
-/// What one micro-batch computes in every layer of a pass.
-struct BatchWork {
-  size_t pass_class = 0;   ///< of its pass: says which rows the host multiplies
-  int64_t tokens = 0;      ///< rows of the linear layers
-  int64_t logit_rows = 0;  ///< rows whose logits are wanted
+/// What attention of one micro-batch computes in each layer of a group.
+struct AttentionWork {
   /// Visible (query, key) pairs of chunks of more than one token, summed over their rows, by where
   /// the attention runs.
   double prefill_pairs = 0;
   double host_prefill_pairs = 0;
-  double host_prefill_tokens = 0;  ///< of history and their own, of chunks attended on the host
+  double host_prefill_tokens = 0;  ///< that they see, of history and their own, on the host
   /// Tokens of history that single-token rows attend to, summed over these rows, by where the
   /// attention runs.
   double device_history_tokens = 0;
   double host_history_tokens = 0;
-  int64_t host_rows = 0;  ///< rows whose attention runs on the host
+
+  bool operator==(const AttentionWork&) const = default;
+};
+
+/// What one micro-batch computes in every layer of a pass.
+struct BatchWork {
+  size_t pass_class = 0;                 ///< of its pass: says which rows the host multiplies
+  int64_t tokens = 0;                    ///< rows of the linear layers
+  int64_t logit_rows = 0;                ///< rows whose logits are wanted
+  int64_t host_rows = 0;                 ///< rows whose attention runs on the host
+  std::vector<AttentionWork> attention;  ///< by group of layers
 
   bool operator==(const BatchWork&) const = default;
 };

@@ -106,10 +106,20 @@ int64_t host_attention_tokens(const ModelShape& model, const Profile& profile, K
   constexpr double kMost = 4096;
   const double context = job.prompt_tokens + job.new_tokens / 2;
   const double q_cols = static_cast<double>(model.num_heads) * static_cast<double>(model.head_dim);
+  // Of a mean layer.
+  double seen = 0;
+  double bytes = 0;
+  for (const StateGroup& group : model.state_groups) {
+    const double share =
+        static_cast<double>(group.num_layers) / static_cast<double>(model.num_layers);
+    const auto window = static_cast<double>(group.state.window);
+    const double visible = window > 0 ? std::min(context, window) : context;
+    seen += share * visible;
+    bytes += share * visible * static_cast<double>(group.state.token_bytes(kv_dtype));
+  }
   const Link& link = profile.link;
-  const double up =
-      context * static_cast<double>(model.kv_token_bytes(kv_dtype)) / link.to_device.value;
-  const double of_token = prefill_attention_seconds(profile.host, kv_dtype, 4 * context * q_cols) +
+  const double up = bytes / link.to_device.value;
+  const double of_token = prefill_attention_seconds(profile.host, kv_dtype, 4 * seen * q_cols) +
                           4 * q_cols * (1 / link.to_host.value + 1 / link.to_device.value);
   return static_cast<int64_t>(std::clamp(up / of_token, 1.0, kMost));
 }

@@ -15,13 +15,25 @@ int64_t dealt(double share, int64_t items) {
   return static_cast<int64_t>(std::floor(share * static_cast<double>(items) + 1e-9));
 }
 
+// (query, key) pairs of tokens [first, first + count) where each sees `window` positions (0: all).
+double visible_pairs(int64_t first, int64_t count, int64_t window) {
+  const int64_t growing = window > 0 ? std::clamp<int64_t>(window - first, 0, count) : count;
+  const auto rows = static_cast<double>(growing);
+  return rows * static_cast<double>(first) + rows * (rows + 1) / 2 +
+         static_cast<double>(count - growing) * static_cast<double>(window);
+}
+
 class Loads {
  public:
   Loads(const ModelShape& model, const Plan& plan, int64_t prompt)
       : model_(model), plan_(plan), policy_(plan.policy), prompt_(prompt) {
-    const auto pages = static_cast<double>(plan.memory_pages + plan.lower_pages());
-    lower_ = pages > 0 ? static_cast<double>(plan.lower_pages()) / pages : 0;
-    disk_ = pages > 0 ? static_cast<double>(plan.disk_pages) / pages : 0;
+    for (const KvPlan& kv : plan.kv) {
+      const auto pages = static_cast<double>(kv.pages());
+      const auto lower = static_cast<double>(kv.lower_pages());
+      shares_.push_back(
+          pages > 0 ? Shares{lower / pages, static_cast<double>(kv.disk_pages) / pages} : Shares{});
+      lower_ = std::max(lower_, shares_.back().lower);
+    }
     keeps_whole_ = plan.host_attends();
   }
 
@@ -38,16 +50,20 @@ class Loads {
     BatchWork& work = pass.work.emplace_back();
     load.continues_previous = batch.continues_previous;
     work.pass_class = pass.pass_class;
+    load.state.resize(plan_.kv.size());
+    work.attention.resize(plan_.kv.size());
     work.tokens = batch.rows;
     const bool on_host =
         plan_.host_attends(work.pass_class) && batch.lower != LowerAttention::kDevice;
     int64_t lower_rows = 0;
     for (const TokenRun& run : batch.runs) lower_rows += add_run(run, on_host, load, work);
-    const ExchangedBytes exchanged =
-        exchanged_bytes(lower_rows, work.host_rows, model_.num_heads * model_.head_dim,
-                        model_.num_kv_heads * model_.head_dim);
-    load.query_bytes = exchanged.queries;
-    load.output_bytes = exchanged.outputs;
+    for (size_t group = 0; group < plan_.kv.size(); ++group) {
+      const LayerState& state = plan_.kv[group].state;
+      const ExchangedBytes exchanged = exchanged_bytes(
+          lower_rows, work.host_rows, model_.num_heads * state.width, state.heads * state.width);
+      load.state[group].queries = exchanged.queries;
+      load.state[group].outputs = exchanged.outputs;
+    }
     const int64_t row = model_.hidden_size * 4;
     const auto rows = static_cast<double>(batch.rows);
     const auto on_disk = static_cast<int64_t>(std::ceil(policy_.activations.disk * rows - 1e-9));
@@ -59,54 +75,73 @@ class Loads {
   }
 
  private:
+  // Of a group's pages, those below the compute tier, and of these those on disk.
+  struct Shares {
+    double lower = 0;
+    double disk = 0;
+  };
+
   // How many of its rows have their KV below a device, where the host attends.
   int64_t add_run(const TokenRun& run, bool host_attends, MicroBatchLoad& load,
                   BatchWork& work) const {
     const int64_t end = run.first + run.count;
     if (end >= prompt_) ++work.logit_rows;
-    const auto first = static_cast<double>(run.first);
-    const auto count = static_cast<double>(run.count);
-    const double pairs = count * first + count * (count + 1) / 2;
     const bool is_below = !keeps_whole_ || this->is_lower(run.sequence, end);
     const bool is_lower = host_attends && is_below;
-    const bool is_fresh = is_fresh_run(run.first, run.count);
-    if (is_lower && !is_fresh) work.host_rows += run.count;
-    if (is_lower && !is_fresh && run.count > 1) {
+    const bool is_host = is_lower && !is_fresh_run(run.first, run.count);
+    if (is_host) work.host_rows += run.count;
+    for (size_t group = 0; group < plan_.kv.size(); ++group) {
+      add_attention(run, is_host, plan_.kv[group].state, work.attention[group]);
+      if (is_below) add_pages(run, host_attends, group, load.state[group]);
+    }
+    return is_lower ? run.count : 0;
+  }
+
+  static void add_attention(const TokenRun& run, bool is_host, const LayerState& state,
+                            AttentionWork& work) {
+    const double pairs = visible_pairs(run.first, run.count, state.window);
+    if (is_host && run.count > 1) {
       work.host_prefill_pairs += pairs;
-      work.host_prefill_tokens += static_cast<double>(end);
-    } else if (is_lower && !is_fresh)
+      work.host_prefill_tokens +=
+          static_cast<double>(run.first + run.count - state.first_seen(run.first));
+    } else if (is_host) {
       work.host_history_tokens += pairs;
-    else if (run.count > 1)
+    } else if (run.count > 1) {
       work.prefill_pairs += pairs;
-    else
+    } else {
       work.device_history_tokens += pairs;
-    const int64_t lower_rows = is_lower ? run.count : 0;
-    if (!is_below) return lower_rows;
-    const PagesOfRun pages = pages_of_run(run.first, run.count, policy_.page_tokens);
+    }
+  }
+
+  void add_pages(const TokenRun& run, bool host_attends, size_t group, StateBytes& load) const {
+    const KvPlan& kv = plan_.kv[group];
+    const Shares& shares = shares_[group];
+    const PagesOfRun pages =
+        pages_of_run(run.first, run.count, policy_.page_tokens, kv.state.first_seen(run.first));
+    const int64_t history = std::max<int64_t>(pages.with_history - pages.begin, 0);
     const int64_t changed = pages.end - pages.first_changed;
-    const double lower = keeps_whole_ ? 1 : lower_;
-    const double disk = keeps_whole_ && lower_ > 0 ? disk_ / lower_ : disk_;
-    const int64_t staged = plan_.disk_pages > 0 ? round_up(plan_.page_bytes, kDiskBlock) : 0;
+    const double lower = keeps_whole_ ? 1 : shares.lower;
+    const double disk = keeps_whole_ && shares.lower > 0 ? shares.disk / shares.lower : shares.disk;
+    const int64_t staged = kv.disk_pages > 0 ? round_up(kv.page_bytes, kDiskBlock) : 0;
     // Pages are dealt over all sequences: a mean, since passes are sampled and sequences are equal.
     // Whole pages would be none at all, or one of every sequence.
     const auto bytes = [](double share, int64_t count, int64_t each) {
       return std::llround(share * static_cast<double>(count * each));
     };
-    load.kv_load_bytes += bytes(disk, pages.with_history, staged);
-    load.kv_store_bytes += bytes(disk, changed, staged);
-    if (!plan_.paths.state.crosses_link() || host_attends) return lower_rows;
-    load.kv_up_bytes += bytes(lower, pages.with_history, plan_.page_bytes);
-    load.kv_down_bytes += bytes(lower, changed, plan_.page_bytes);
-    return lower_rows;
+    load.load += bytes(disk, history, staged);
+    load.store += bytes(disk, changed, staged);
+    if (!plan_.paths.state.crosses_link() || host_attends) return;
+    load.up += bytes(lower, history, kv.page_bytes);
+    load.down += bytes(lower, changed, kv.page_bytes);
   }
 
   const ModelShape& model_;
   const Plan& plan_;
   const Policy& policy_;
   int64_t prompt_;
-  double lower_ = 0;
-  double disk_ = 0;
-  bool keeps_whole_ = false;  // a sequence's pages are all on the device or all below it
+  std::vector<Shares> shares_;  // by group
+  double lower_ = 0;            // the most of any group
+  bool keeps_whole_ = false;    // a sequence's pages are all on the device or all below it
 };
 
 // `wanted` of `count` positions, spread evenly: the middle of each of as many equal runs.

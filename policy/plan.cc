@@ -219,8 +219,10 @@ WeightMemory place_weights(const PlanInput& input, bool is_many, Plan& plan) {
   return memory;
 }
 
-// Pages that a micro-batch brings up from below a device that attends to them, at most.
-int64_t pages_brought_up(const PlanInput& input, const Plan& plan, int64_t longest) {
+// Pages of a group that a micro-batch brings up from below a device that attends to them, at most.
+// `of_one`: of a sequence.
+int64_t pages_brought_up(const PlanInput& input, const Plan& plan, const KvPlan& kv,
+                         int64_t of_one) {
   const Policy& policy = plan.policy;
   int64_t sequences = 0;
   for (size_t i = 0; i < plan.classes.size(); ++i) {
@@ -235,68 +237,95 @@ int64_t pages_brought_up(const PlanInput& input, const Plan& plan, int64_t longe
                                  1);
     sequences = std::max(sequences, together);
   }
-  return std::min(plan.lower_pages(), sequences * longest);
+  return std::min(kv.lower_pages(), sequences * of_one);
 }
 
-void place_kv(const PlanInput& input, Plan& plan) {
-  const ModelShape& model = *input.model;
+int64_t block_sequences(const PlanInput& input, const Policy& policy) {
+  return std::min(policy.block_sequences(), std::max<int64_t>(input.workload.sequences, 1));
+}
+
+// A pass holds at most every prompt of the block whole.
+void size_pass(const PlanInput& input, Plan& plan) {
+  const int64_t sequences = block_sequences(input, plan.policy);
+  int64_t tokens = sequences * std::max<int64_t>(input.workload.max_prompt_tokens, 1);
+  if (plan.policy.pass_tokens > 0) tokens = std::min(tokens, plan.policy.pass_tokens);
+  plan.pass_tokens = std::max(tokens, sequences);
+}
+
+// Where the pages of one group of layers lie. `device_sets`: of sequences that are wholly where it
+// is computed, as the first group has them.
+void place_group(const PlanInput& input, const Plan& plan, std::optional<int64_t>& device_sets,
+                 KvPlan& kv) {
   const Policy& policy = plan.policy;
-  const int64_t sequences =
-      std::min(policy.block_sequences(), std::max<int64_t>(input.workload.sequences, 1));
+  const int64_t sequences = block_sequences(input, policy);
+  int64_t chunk = 1;
+  for (size_t i = 0; i < plan.classes.size(); ++i)
+    chunk = std::max(chunk, plan.micro_batch_rows(i));
   const int64_t longest = pages_of(input.workload.max_total_tokens, policy.page_tokens);
+  const int64_t beams = std::clamp<int64_t>(input.workload.beams, 1, sequences);
+  if (kv.state.window > 0)
+    kv.ring_pages = most_window_pages(kv.state.window, chunk, policy.page_tokens);
+  const int64_t of_one = kv.most_pages(input.workload.max_total_tokens, policy.page_tokens);
   // The sequences of a beam search share pages, and find room together.
-  const int64_t together = longest * std::clamp<int64_t>(input.workload.beams, 1, sequences);
-  int64_t pages = sequences * longest;
+  const int64_t together = of_one * beams;
+  int64_t pages = sequences * of_one;
   if (input.workload.total_tokens >
       0)  // mean length, a partial page each, and room for the longest
     pages = std::min(pages, pages_of(input.workload.total_tokens * sequences /
                                          std::max<int64_t>(input.workload.sequences, 1),
                                      policy.page_tokens) +
-                                sequences + together);
+                                sequences + longest * beams);
   const auto share_of = [](double share, int64_t of) {
     return share >= 1 ? of : static_cast<int64_t>(std::llround(share * static_cast<double>(of)));
   };
   const double host_share = plan.placed(policy.kv).host;
   const double lower_share = host_share + policy.kv.disk;
-  const bool on_host = plan.host_attends();
-  plan.memory_pages = pages - share_of(lower_share, pages);
+  kv.memory_pages = pages - share_of(lower_share, pages);
   // A sequence whose attention runs on the host has all its pages below the device, and so have the
   // others of its beam search.
-  if (on_host && plan.memory_pages < pages)
-    plan.memory_pages = std::min(pages, (plan.memory_pages + together / 2) / together * together);
-  const int64_t lower = pages - plan.memory_pages;
-  plan.disk_pages = lower_share > 0 ? share_of(policy.kv.disk / lower_share, lower) : 0;
-  plan.host_pages = lower - plan.disk_pages;
+  if (plan.host_attends() && kv.memory_pages < pages) {
+    if (!device_sets) device_sets = (kv.memory_pages + together / 2) / together;
+    kv.memory_pages = std::min(pages, *device_sets * together);
+  }
+  const int64_t lower = pages - kv.memory_pages;
+  kv.disk_pages = lower_share > 0 ? share_of(policy.kv.disk / lower_share, lower) : 0;
+  kv.host_pages = lower - kv.disk_pages;
+  kv.page_bytes = kv.state.token_bytes(input.kv_dtype) * policy.page_tokens;
+  const int64_t in_micro_batch = policy.micro_batch_sequences * of_one;
+  if (plan.paths.state.stops_between() > 0) {
+    kv.slot_pages = pages_brought_up(input, plan, kv, of_one);
+    kv.host_slot_pages = std::min(kv.disk_pages, in_micro_batch);
+  } else {
+    kv.slot_pages = std::min(kv.disk_pages, in_micro_batch);
+  }
+}
+
+void place_kv(const PlanInput& input, Plan& plan) {
+  const Policy& policy = plan.policy;
   plan.attention_sparsity = input.attention_sparsity;
+  std::optional<int64_t> device_sets;
+  for (const StateGroup& group : input.model->state_groups) {
+    KvPlan& kv = plan.kv.emplace_back();
+    kv.state = group.state;
+    kv.num_layers = group.num_layers;
+    place_group(input, plan, device_sets, kv);
+    if (input.kv_recent_tokens > 0)
+      kv.recent_page_bytes = kv.state.token_bytes(input.kv_recent_dtype) * policy.page_tokens;
+  }
   if (input.kv_recent_tokens > 0)
-    plan.recent = {input.kv_recent_tokens, sequences,
+    plan.recent = {input.kv_recent_tokens, block_sequences(input, policy),
                    pages_of(std::min(input.kv_recent_tokens + RecentPlan::kStepTokens,
                                      input.workload.max_total_tokens),
                             policy.page_tokens) +
-                       1,
-                   model.kv_token_bytes(input.kv_recent_dtype) * policy.page_tokens};
-  plan.page_bytes = model.kv_token_bytes(input.kv_dtype) * policy.page_tokens;
-  const int64_t in_micro_batch = policy.micro_batch_sequences * longest;
-  if (plan.paths.state.stops_between() > 0) {
-    plan.kv_slot_pages = pages_brought_up(input, plan, longest);
-    plan.host_kv_slot_pages = std::min(plan.disk_pages, in_micro_batch);
-  } else {
-    plan.kv_slot_pages = std::min(plan.disk_pages, in_micro_batch);
-  }
-  if (plan.disk_pages > 0)
-    plan.disk.push_back(
-        {"KV pages", plan.disk_pages * model.num_layers * round_up(plan.page_bytes, kDiskBlock)});
+                       1};
+  if (const int64_t bytes = plan.kv_disk_bytes(); bytes > 0)
+    plan.disk.push_back({"KV pages", bytes});
 }
 
 void place_activations(const PlanInput& input, Plan& plan) {
   const ModelShape& model = *input.model;
   const Policy& policy = plan.policy;
-  const int64_t sequences =
-      std::min(policy.block_sequences(), std::max<int64_t>(input.workload.sequences, 1));
-  // A pass holds at most every prompt of the block whole.
-  int64_t tokens = sequences * std::max<int64_t>(input.workload.max_prompt_tokens, 1);
-  if (policy.pass_tokens > 0) tokens = std::min(tokens, policy.pass_tokens);
-  plan.pass_tokens = std::max(tokens, sequences);
+  const int64_t sequences = block_sequences(input, policy);
   const int64_t widest = std::min(plan.pass_tokens, policy.micro_batch_tokens);
   const int64_t row = model.hidden_size * 4;
   const double host_share = plan.placed(policy.activations).host;
@@ -317,7 +346,7 @@ void place_activations(const PlanInput& input, Plan& plan) {
                                  micro_batches * kDiskBlock;
     plan.disk.push_back({"activations", round_up(plan.activation_disk_bytes, kDiskBlock)});
   }
-  for (size_t i = 0; i < plan.classes.size() && plan.lower_pages() > 0; ++i)
+  for (size_t i = 0; i < plan.classes.size() && plan.has_lower_pages(); ++i)
     if (plan.host_attends(i))
       plan.attention_slot_rows = std::max(plan.attention_slot_rows, plan.micro_batch_rows(i));
   if (const int64_t rows = plan.attention_slot_rows; rows > 0)
@@ -325,13 +354,12 @@ void place_activations(const PlanInput& input, Plan& plan) {
         pages_of(rows, policy.page_tokens) + std::min(policy.micro_batch_sequences, rows);
   for (size_t i = 0; i < plan.classes.size(); ++i)
     if (plan.classes[i].inplace_weight_bytes > 0 ||
-        (plan.host_attends(i) && plan.lower_pages() > 0))
+        (plan.host_attends(i) && plan.has_lower_pages()))
       plan.host_rows = std::max(plan.host_rows, plan.micro_batch_rows(i));
 }
 
 void list_host_memory(const PlanInput& input, const WeightMemory& memory, Plan& plan) {
   const ModelShape& model = *input.model;
-  const int64_t block_page = round_up(plan.page_bytes, kDiskBlock);
   const bool has_disk_rows = plan.policy.activations.disk > 0;
   const int64_t widest = std::min(plan.pass_tokens, plan.policy.micro_batch_tokens);
   const auto& host_workspace =
@@ -345,8 +373,8 @@ void list_host_memory(const PlanInput& input, const WeightMemory& memory, Plan& 
       {"weights computed in place", memory.inplace},
       {"weights sent up", memory.host},
       {"weight ring (from disk)", plan.host_ring_bytes},
-      {"KV pages", plan.host_pages * plan.page_bytes * model.num_layers},
-      {"KV staging", plan.host_kv_slot_pages * block_page * kKvSlots},
+      {"KV pages", plan.kv_host_bytes()},
+      {"KV staging", plan.host_kv_slot_bytes() * kKvSlots},
       {"hidden states", plan.activation_host_rows * model.hidden_size * 4},
       {"activation staging", has_disk_rows ? plan.activation_slot_bytes * kActivationSlots : 0},
       {"attention exchange", plan.attention_slot_bytes(model) * kAttentionSlots},
@@ -355,9 +383,65 @@ void list_host_memory(const PlanInput& input, const WeightMemory& memory, Plan& 
 }  // namespace
 
 int64_t Plan::attention_slot_bytes(const ModelShape& model) const noexcept {
-  const int64_t q = model.num_heads * model.head_dim;
-  const int64_t kv = model.num_kv_heads * model.head_dim;
-  return round_up(attention_slot_rows * 4 * (2 * q + 2 * kv), 64);
+  int64_t columns = 0;
+  for (const KvPlan& group : kv)
+    columns = std::max(columns, 2 * (model.num_heads + group.state.heads) * group.state.width);
+  return round_up(attention_slot_rows * 4 * columns, 64);
+}
+
+int64_t KvPlan::staged_page_bytes() const noexcept {
+  return disk_pages > 0 ? round_up(page_bytes, kDiskBlock) : page_bytes;
+}
+
+int64_t Plan::kv_memory_bytes() const noexcept {
+  int64_t sum = 0;
+  for (const KvPlan& group : kv) sum += group.bytes_of(group.memory_pages);
+  return sum;
+}
+
+int64_t Plan::kv_host_bytes() const noexcept {
+  int64_t sum = 0;
+  for (const KvPlan& group : kv) sum += group.bytes_of(group.host_pages);
+  return sum;
+}
+
+int64_t Plan::kv_disk_bytes() const noexcept {
+  int64_t sum = 0;
+  for (const KvPlan& group : kv)
+    sum += group.disk_pages * group.num_layers * round_up(group.page_bytes, kDiskBlock);
+  return sum;
+}
+
+int64_t Plan::kv_slot_bytes() const noexcept {
+  int64_t most = 0;
+  for (const KvPlan& group : kv)
+    most = std::max(most, group.slot_pages * group.staged_page_bytes());
+  return most;
+}
+
+int64_t Plan::host_kv_slot_bytes() const noexcept {
+  int64_t most = 0;
+  for (const KvPlan& group : kv)
+    most = std::max(most, group.host_slot_pages * round_up(group.page_bytes, kDiskBlock));
+  return most;
+}
+
+int64_t Plan::most_page_bytes() const noexcept {
+  int64_t most = 0;
+  for (const KvPlan& group : kv) most = std::max(most, group.page_bytes);
+  return most;
+}
+
+int64_t Plan::recent_bytes() const noexcept {
+  int64_t sum = 0;
+  for (const KvPlan& group : kv)
+    sum += group.num_layers * recent.slots * recent.slot_pages * group.recent_page_bytes;
+  return sum;
+}
+
+bool Plan::has_lower_pages() const noexcept {
+  return std::any_of(kv.begin(), kv.end(),
+                     [](const KvPlan& group) { return group.lower_pages() > 0; });
 }
 
 int64_t Plan::device_bytes() const noexcept {
@@ -428,19 +512,18 @@ Plan PlanMaker::operator()(const Policy& policy) {
   plan.policy.page_tokens = page_tokens_of(policy, input.kv_dtype, input.workload.max_total_tokens);
   for (size_t i = 0; i < plan.classes.size(); ++i)
     plan.classes[i].execution = plan.policy.execution(i);
+  size_pass(input, plan);
   place_kv(input, plan);
   place_activations(input, plan);
   const ModelShape& model = *input.model;
   const int64_t widest = std::min(plan.pass_tokens, policy.micro_batch_tokens);
-  const int64_t staged_page =
-      plan.disk_pages > 0 ? round_up(plan.page_bytes, kDiskBlock) : plan.page_bytes;
   std::vector<PlanLine> compute_tier = {
       {"resident weights", memory.resident + memory.vectors + memory.table},
       {"weight ring (streamed)", plan.ring_bytes},
-      {"KV pages", plan.memory_pages * plan.page_bytes * model.num_layers},
-      {"KV staging", plan.kv_slot_pages * staged_page * kKvSlots},
-      {"KV of fresh prompts", plan.fresh_pages * plan.page_bytes},
-      {"recent KV in 16 bits", plan.recent.bytes(model.num_layers)},
+      {"KV pages", plan.kv_memory_bytes()},
+      {"KV staging", plan.kv_slot_bytes() * kKvSlots},
+      {"KV of fresh prompts", plan.fresh_pages * plan.most_page_bytes()},
+      {"recent KV in 16 bits", plan.recent_bytes()},
       {"hidden states", plan.hidden_memory_rows() * model.hidden_size * 4},
       {"activation staging", plan.activation_slot_bytes * kActivationSlots},
       {"attention exchange", plan.attention_slot_bytes(model) * kAttentionSlots},

@@ -108,9 +108,33 @@ struct RecentPlan {
   int64_t tokens = 0;      ///< that a query sees in 16 bits; 0: none are kept
   int64_t slots = 0;       ///< sequences
   int64_t slot_pages = 0;  ///< of a sequence in a layer
-  int64_t page_bytes = 0;
-  int64_t bytes(int64_t num_layers) const noexcept {
-    return num_layers * slots * slot_pages * page_bytes;
+};
+
+/// Where the KV of a group of layers lies.
+struct KvPlan {
+  LayerState state;
+  int64_t num_layers = 0;
+  int64_t page_bytes = 0;  ///< of one layer
+  /// Of a window: pages that a sequence has at a time, at most; each is used again for the one so
+  /// many behind it. 0: a sequence keeps all its pages.
+  int64_t ring_pages = 0;
+  int64_t memory_pages = 0;       ///< per layer, where it is computed
+  int64_t host_pages = 0;         ///< per layer, in host memory under a device
+  int64_t disk_pages = 0;         ///< per layer
+  int64_t slot_pages = 0;         ///< of one staging slot; 0 when none of it is staged
+  int64_t host_slot_pages = 0;    ///< from disk, of one staging slot in host memory
+  int64_t recent_page_bytes = 0;  ///< of RecentPlan's pages
+
+  /// Pages that are not where the device computes (or, without one, in memory).
+  int64_t lower_pages() const noexcept { return host_pages + disk_pages; }
+  int64_t pages() const noexcept { return memory_pages + lower_pages(); }
+  /// Of all its layers.
+  int64_t bytes_of(int64_t pages) const noexcept { return pages * page_bytes * num_layers; }
+  int64_t staged_page_bytes() const noexcept;  ///< as pages lie in staging slots and on disk
+  /// Pages of a sequence of `tokens` tokens at a time, at most.
+  int64_t most_pages(int64_t tokens, int64_t page_tokens) const noexcept {
+    const int64_t all = (tokens + page_tokens - 1) / page_tokens;
+    return ring_pages > 0 && ring_pages < all ? ring_pages : all;
   }
 };
 
@@ -124,12 +148,7 @@ struct Plan {
   std::vector<PassClass> classes;            ///< as Policy::execution has them; at least one
   int64_t ring_bytes = 0;                    ///< of the tier that computes
   int64_t host_ring_bytes = 0;               ///< what parts from disk pass through to a device
-  int64_t page_bytes = 0;                    ///< of one layer
-  int64_t memory_pages = 0;                  ///< per layer, where it is computed
-  int64_t host_pages = 0;                    ///< per layer, in host memory under a device
-  int64_t disk_pages = 0;                    ///< per layer
-  int64_t kv_slot_pages = 0;                 ///< pages of one staging slot; 0 when no KV is staged
-  int64_t host_kv_slot_pages = 0;            ///< pages from disk of one staging slot in host memory
+  std::vector<KvPlan> kv;                    ///< by ModelShape::state_groups
   int64_t fresh_pages = 0;  ///< on the device, for prompts whose KV goes down while it attends
   int64_t attention_slot_rows = 0;  ///< rows of one exchange slot for attention on the host
   int64_t host_rows = 0;  ///< of a micro-batch, most that the CPU computes beside a device
@@ -172,8 +191,18 @@ struct Plan {
   int64_t micro_batch_rows(size_t pass_class) const noexcept {
     return std::min(pass_tokens, classes[pass_class].execution.micro_batch_tokens);
   }
-  /// Pages of KV that are not where the device computes (or, without one, in memory).
-  int64_t lower_pages() const noexcept { return host_pages + disk_pages; }
+  /// Bytes of KV pages: where it is computed, in host memory under a device, on disk.
+  int64_t kv_memory_bytes() const noexcept;
+  int64_t kv_host_bytes() const noexcept;
+  int64_t kv_disk_bytes() const noexcept;
+  /// Of one staging slot, which pages of any group pass through: where it is computed, and in host
+  /// memory.
+  int64_t kv_slot_bytes() const noexcept;
+  int64_t host_kv_slot_bytes() const noexcept;
+  int64_t most_page_bytes() const noexcept;  ///< of any group's
+  int64_t recent_bytes() const noexcept;
+  /// Whether some pages are not where the device computes (or, without one, in memory).
+  bool has_lower_pages() const noexcept;
 };
 
 constexpr int32_t kKvSlots = 2;

@@ -20,6 +20,7 @@ ScheduleShape schedule_shape(const ModelShape& model, const Plan& plan) {
   for (size_t i = 0; i < model.sublayers.size(); ++i) {
     ScheduleSublayer& sublayer = shape.sublayers.emplace_back();
     sublayer.has_attention = model.sublayers[i].kind == SublayerKind::kAttention;
+    sublayer.state_group = model.sublayers[i].state.group;
     for (const PlanPart& part : plan.parts[i])
       sublayer.parts.push_back({part.bytes, part.from_disk, part.classes});
   }
@@ -34,10 +35,13 @@ PassLimits pass_limits(const Plan& plan, size_t pass_class) {
   limits.page_tokens = plan.policy.page_tokens;
   limits.attends_on_host = plan.host_attends(pass_class);
   limits.host_attention_tokens = plan.policy.host_attention_tokens;
-  if (!limits.attends_on_host || limits.host_attention_tokens > 0)
-    limits.staged_pages = plan.kv_slot_pages;
-  limits.staged_disk_pages =
-      plan.paths.state.stops_between() > 0 ? plan.host_kv_slot_pages : plan.kv_slot_pages;
+  const bool brings_up = !limits.attends_on_host || limits.host_attention_tokens > 0;
+  const bool stops_between = plan.paths.state.stops_between() > 0;
+  for (const KvPlan& kv : plan.kv)
+    limits.groups.push_back({kv.state,
+                             kv.ring_pages > 0 ? kv.ring_pages : INT64_MAX,
+                             {brings_up ? kv.slot_pages : INT64_MAX,
+                              stops_between ? kv.host_slot_pages : kv.slot_pages}});
   return limits;
 }
 

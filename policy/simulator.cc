@@ -99,10 +99,16 @@ class PlanCosts final : public LaneCosts {
     if (is_weights)
       return latency + bytes / profile_.disk_read() + profile_.part_read_seconds(bytes);
     const bool is_read = task.lane == Lane::kDiskRead;
-    const double pages =
-        is_kv ? bytes / static_cast<double>(round_up(plan_.page_bytes, kDiskBlock)) : 0;
+    const double pages = is_kv ? bytes / page_bytes(task) : 0;
     return latency + bytes / (is_read ? profile_.disk_read() : profile_.disk_write()) +
            (is_read ? profile_.page_read_seconds(pages) : profile_.page_write_seconds(pages));
+  }
+
+  // As they lie on disk.
+  double page_bytes(const Task& task) const {
+    const StatePlace& place = model_.sublayers[static_cast<size_t>(task.sublayer)].state;
+    const int64_t bytes = plan_.kv[static_cast<size_t>(place.group)].page_bytes;
+    return static_cast<double>(round_up(bytes, kDiskBlock));
   }
 
   const TaskSeconds& seconds_of(const Task& task) const {

@@ -26,20 +26,20 @@ struct InspectFlags {
 };
 
 nlohmann::ordered_json shape_json(const ModelShape& shape) {
-  return {{"family", shape.family},
-          {"layers", shape.num_layers},
-          {"hidden_size", shape.hidden_size},
-          {"intermediate_size", shape.intermediate_size},
-          {"heads", shape.num_heads},
-          {"kv_heads", shape.num_kv_heads},
-          {"head_dim", shape.head_dim},
-          {"vocab_size", shape.vocab_size},
-          {"max_positions", shape.max_positions},
-          {"parameters", shape.num_parameters()},
-          {"weight_dtype", shape.weights_name()},
-          {"weight_bytes", shape.weight_bytes()},
-          {"kv_bytes_per_token",
-           shape.kv_elements_per_token() * shape.num_layers * dtype_bytes(shape.weight_dtype)}};
+  return {
+      {"family", shape.family},
+      {"layers", shape.num_layers},
+      {"hidden_size", shape.hidden_size},
+      {"intermediate_size", shape.intermediate_size},
+      {"heads", shape.num_heads},
+      {"kv_heads", shape.num_kv_heads},
+      {"head_dim", shape.head_dim},
+      {"vocab_size", shape.vocab_size},
+      {"max_positions", shape.max_positions},
+      {"parameters", shape.num_parameters()},
+      {"weight_dtype", shape.weights_name()},
+      {"weight_bytes", shape.weight_bytes()},
+      {"kv_bytes_per_token", shape.state_elements_per_token() * dtype_bytes(shape.weight_dtype)}};
 }
 
 nlohmann::ordered_json describe(const InspectFlags& flags) {

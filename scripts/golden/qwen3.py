@@ -29,6 +29,11 @@ FIXTURES = (
     models.Fixture("qwen3-tiny", qwen3()),
     models.Fixture("qwen3-tiny-bf16", qwen3(tie_word_embeddings=True, num_key_value_heads=4),
                    dtype="bf16"),
+    # Layers with and without a window, in no simple order.
+    models.Fixture("qwen3-windows", qwen3(
+        num_hidden_layers=4, use_sliding_window=True, sliding_window=13,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention",
+                     "sliding_attention"])),
 )
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ namespace sluice::app {
 
 namespace {
 bool is_all_in_memory(const policy::Plan& plan) {
-  return plan.streamed_weight_bytes == 0 && plan.disk_pages == 0;
+  return plan.streamed_weight_bytes == 0 && plan.kv_disk_bytes() == 0;
 }
 
 // Nothing where this machine can't be measured; a profile that somebody gave is used or refused.

@@ -22,11 +22,14 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kWorthSaying = 1.03;
 
-TierBytes kv_bytes(const Plan& plan, const ModelShape& model) {
-  const auto per_page = static_cast<double>(plan.page_bytes * model.num_layers);
-  return {static_cast<double>(plan.memory_pages) * per_page,
-          static_cast<double>(plan.host_pages) * per_page,
-          static_cast<double>(plan.disk_pages) * per_page};
+TierBytes kv_bytes(const Plan& plan) {
+  TierBytes out{};
+  for (const policy::KvPlan& kv : plan.kv) {
+    out.device += static_cast<double>(kv.bytes_of(kv.memory_pages));
+    out.host += static_cast<double>(kv.bytes_of(kv.host_pages));
+    out.disk += static_cast<double>(kv.bytes_of(kv.disk_pages));
+  }
+  return out;
 }
 
 TierBytes activation_bytes(const Plan& plan, const ModelShape& model) {
@@ -277,7 +280,7 @@ std::string plan_text(const PlanSubject& subject, const SearchRequest& request,
   text += fmt::format("  {:<12} {:>17}   {:>17}   {:>17}\n", "",
                       plan.has_device ? "device" : "memory", plan.has_device ? "host" : "", "disk");
   text += tier_row("weights", placed_weights(plan));
-  text += tier_row("KV", kv_bytes(plan, model));
+  text += tier_row("KV", kv_bytes(plan));
   text += tier_row("activations", activation_bytes(plan, model));
   text += fmt::format("  {:<12} ", "peak");
   if (plan.has_device)

@@ -61,16 +61,9 @@ std::function<int64_t(int64_t)> cpu_workspace(const PlanQuestion& question,
   need.model = &model;
   need.compute.compute = is_bf16 ? kernels::Compute::kBF16 : kernels::Compute::kF32;
   const int64_t longest = input.workload.max_total_tokens;
-  need.attention = {
-      static_cast<int>(model.num_heads),
-      static_cast<int>(model.num_kv_heads),
-      static_cast<int>(model.head_dim),
-      static_cast<int>(policy::page_tokens_of(question.start, input.kv_dtype, longest)),
-      1.0f / std::sqrt(static_cast<float>(model.head_dim)),
-      input.kv_dtype,
-      static_cast<int>(model.sliding_window),
-      static_cast<float>(question.attention_sparsity),
-      static_cast<int>(longest)};
+  need.attention = attention_shapes(model, input.kv_dtype,
+                                    policy::page_tokens_of(question.start, input.kv_dtype, longest),
+                                    question.attention_sparsity, longest);
   need.threads = std::max(profile.host.threads, 1);
   return [need](int64_t tokens) {
     WorkspaceNeed of = need;

@@ -68,20 +68,58 @@ bool PagePool::take(PageTable& table, int64_t count, PageTier first, PageTier la
   return true;
 }
 
-bool PagePool::extend(PageTable& table, int64_t count) {
-  if (!keeps_whole_) return take(table, count, PageTier::kCompute, PageTier::kDisk);
-  const auto take_from = [&](bool is_lower) {
-    return is_lower ? take(table, count, PageTier::kHost, PageTier::kDisk)
-                    : take(table, count, PageTier::kCompute, PageTier::kCompute);
+bool PagePool::extend(PageTable& table, int64_t count, PageSide side) {
+  switch (side) {
+    case PageSide::kCompute: return take(table, count, PageTier::kCompute, PageTier::kCompute);
+    case PageSide::kLower: return take(table, count, PageTier::kHost, PageTier::kDisk);
+    case PageSide::kAny: break;
+  }
+  return take(table, count, PageTier::kCompute, PageTier::kDisk);
+}
+
+std::vector<PageSide> PagePool::sides() const {
+  if (!keeps_whole_) return {PageSide::kAny};
+  const auto free_in = [&](PageTier tier) {
+    return static_cast<int64_t>(free_[static_cast<size_t>(tier)].size());
   };
-  if (!table.empty()) return take_from(table.front().tier != PageTier::kCompute);
   const int64_t lower = pages_.host + pages_.disk;
-  const auto lower_free =
-      static_cast<int64_t>(free_of(PageTier::kHost).size() + free_of(PageTier::kDisk).size());
-  const auto upper_free = static_cast<int64_t>(free_of(PageTier::kCompute).size());
-  const bool lower_first =
-      lower_free * std::max<int64_t>(pages_.compute, 1) > upper_free * std::max<int64_t>(lower, 1);
-  return take_from(lower_first) || take_from(!lower_first);
+  const int64_t lower_free = free_in(PageTier::kHost) + free_in(PageTier::kDisk);
+  const bool lower_first = lower_free * std::max<int64_t>(pages_.compute, 1) >
+                           free_in(PageTier::kCompute) * std::max<int64_t>(lower, 1);
+  if (lower_first) return {PageSide::kLower, PageSide::kCompute};
+  return {PageSide::kCompute, PageSide::kLower};
+}
+
+bool PagePool::extend(PageTable& table, int64_t count) {
+  if (!table.empty()) return extend(table, count, side_of(table.front()));
+  const std::vector<PageSide> sides = this->sides();
+  return std::any_of(sides.begin(), sides.end(),
+                     [&](PageSide side) { return extend(table, count, side); });
+}
+
+int64_t PagePool::pages_on(PageSide side) const noexcept {
+  return side == PageSide::kCompute ? pages_.compute
+         : side == PageSide::kLower ? pages_.host + pages_.disk
+                                    : pages_.total();
+}
+
+bool PagePool::promise(int64_t count, PageSide side) {
+  int64_t& promised = promised_[static_cast<size_t>(side)];
+  if (promised + count > pages_on(side)) return false;
+  promised += count;
+  return true;
+}
+
+bool PagePool::could_promise(int64_t count) const {
+  const std::vector<PageSide> sides = this->sides();
+  return std::any_of(sides.begin(), sides.end(), [&](PageSide side) {
+    return promised_[static_cast<size_t>(side)] + count <= pages_on(side);
+  });
+}
+
+void PagePool::take_back_promise(int64_t count, PageSide side) {
+  promised_[static_cast<size_t>(side)] -= count;
+  SLUICE_ASSERT(promised_[static_cast<size_t>(side)] >= 0, "what is taken back was promised");
 }
 
 std::optional<PageTable> PagePool::reserve(int64_t count) {

@@ -21,10 +21,15 @@ enum class PageTier : uint8_t {
 /// One page.
 struct PageRef {
   PageTier tier = PageTier::kCompute;
-  int32_t slot = 0;  ///< in its tier, 0..pages-1
+  int32_t slot = 0;  ///< in its tier, 0..pages-1; -1: a page that its sequence no longer has
 
   bool operator==(const PageRef&) const = default;
+  bool is_gone() const noexcept { return slot < 0; }
 };
+constexpr PageRef kGonePage{PageTier::kCompute, -1};
+
+/// Where all pages of a sequence are, where some may not be in one tier and some in another.
+enum class PageSide : uint8_t { kAny, kCompute, kLower };
 
 /// Pages by tier.
 struct PageCounts {
@@ -57,11 +62,24 @@ class PagePool {
   /// Appends `count` pages to those of a sequence. False: fewer are free where they have to be, and
   /// none was taken.
   bool extend(PageTable& table, int64_t count);
-  /// Whether a sequence with the pages of `table` can have `page` too (see the constructor).
-  bool may_follow(const PageTable& table, const PageRef& page) const noexcept {
-    return !keeps_whole_ || table.empty() ||
-           (table.front().tier == PageTier::kCompute) == (page.tier == PageTier::kCompute);
+  /// The same on a side; kAny only where sequences are not kept whole.
+  bool extend(PageTable& table, int64_t count, PageSide side);
+  /// Where a sequence with this page has its others.
+  PageSide side_of(const PageRef& page) const noexcept {
+    if (!keeps_whole_) return PageSide::kAny;
+    return page.tier == PageTier::kCompute ? PageSide::kCompute : PageSide::kLower;
   }
+  /// Where a new sequence may be: the first has the larger share free.
+  std::vector<PageSide> sides() const;
+  /// Whether a sequence on `side` (kAny: not settled yet) can have `page` too.
+  bool may_join(PageSide side, const PageRef& page) const noexcept {
+    return side == PageSide::kAny || side_of(page) == side;
+  }
+  /// Pages that somebody may come to own at a time, beside those promised before. False: not so
+  /// many can be promised there. Who keeps to promises always finds a page that is free or idle.
+  bool promise(int64_t count, PageSide side);
+  bool could_promise(int64_t count) const;  ///< on some side
+  void take_back_promise(int64_t count, PageSide side);
   /// One more owner for a page that has one.
   void share(const PageRef& page);
   /// Takes an owner from every page of `table` and empties it.
@@ -93,8 +111,11 @@ class PagePool {
   }
   bool take(PageTable& table, int64_t count, PageTier first, PageTier last);
 
+  int64_t pages_on(PageSide side) const noexcept;
+
   PageCounts pages_;
   bool keeps_whole_;
+  std::array<int64_t, 3> promised_{};                ///< by side
   std::array<std::vector<int32_t>, kTiers> free_;    ///< by tier, last one first
   std::array<std::vector<int32_t>, kTiers> owners_;  ///< by tier and slot
   std::array<std::vector<bool>, kTiers> kept_;       ///< likewise

@@ -4,8 +4,8 @@
 
 namespace sluice {
 
-PrefixCache::PrefixCache(PagePool& pool, int64_t page_tokens, int64_t swap_pages)
-    : pool_(pool), page_tokens_(page_tokens), swap_pages_(swap_pages) {
+PrefixCache::PrefixCache(PagePool& pool, int64_t page_tokens, int64_t swap_pages, int64_t window)
+    : pool_(pool), page_tokens_(page_tokens), window_(window), swap_pages_(swap_pages) {
   clear();
 }
 
@@ -37,7 +37,8 @@ void PrefixCache::make_resident(int64_t id, const PageRef& page) {
   Node& node = nodes_.at(id);
   node.page = page;
   pool_.keep(page);
-  if (node.resident_children == 0) leaves_.insert({node.used, id});
+  if (node.resident_children == 0 || window_ > 0) leaves_.insert({node.used, id});
+  if (window_ > 0) return;
   if (const int64_t parent = node.key->first; parent > 0) {
     Node& above = nodes_.at(parent);
     if (above.resident_children++ == 0) leaves_.erase({above.used, parent});
@@ -52,6 +53,7 @@ void PrefixCache::make_absent(int64_t id) {
   pool_.unkeep(page.front());
   pool_.release(page);
   leaves_.erase({node.used, id});
+  if (window_ > 0) return;
   if (const int64_t parent = node.key->first; parent > 0) {
     Node& above = nodes_.at(parent);
     if (--above.resident_children == 0 && above.page) leaves_.insert({above.used, parent});
@@ -72,11 +74,10 @@ bool PrefixCache::free_older_slot(int64_t used) {
   for (const auto& [its_use, id] : swapped_) {
     if (its_use > used) break;
     const Node& node = nodes_.at(id);
-    if (!node.page && node.first_child != 0) continue;
-    if (node.page)
-      free_slot(id);
-    else
-      drop(id);
+    if (window_ == 0 && !node.page && node.first_child != 0) continue;
+    const int64_t freed = id;  // the entry goes with the slot
+    free_slot(freed);
+    prune(freed);
     return true;
   }
   return false;
@@ -96,63 +97,123 @@ bool PrefixCache::save(int64_t id) {
   return true;
 }
 
-// `before`: the pages that it is to follow.
-bool PrefixCache::restore(int64_t id, const PageTable& before) {
+bool PrefixCache::restore(int64_t id, PageSide side) {
   if (!is_copy_cheaper()) return false;
   // Not given up while room is made: others may be.
   const std::pair place{nodes_.at(id).used, id};
   swapped_.erase(place);
-  PageTable pages(before.begin(), before.begin() + (before.empty() ? 0 : 1));
-  bool has_page = pool_.extend(pages, 1);
-  while (!has_page && evict_one()) has_page = pool_.extend(pages, 1);
+  const std::vector<PageSide> sides =
+      side == PageSide::kAny ? pool_.sides() : std::vector<PageSide>{side};
+  PageTable pages;
+  const auto has_page = [&] {
+    return std::any_of(sides.begin(), sides.end(),
+                       [&](PageSide one) { return pool_.extend(pages, 1, one); });
+  };
+  while (!has_page() && evict_one()) {
+  }
   swapped_.insert(place);
-  if (!has_page) return false;
+  if (pages.empty()) return false;
   copies_.push_back({{PageTier::kSwap, nodes_.at(id).slot}, pages.back()});
   make_resident(id, pages.back());  // the pool's first owner is the cache
   ++restored_pages_;
   return true;
 }
 
-PageTable PrefixCache::match(std::span<const int32_t> tokens, int64_t most_pages, Cursor& cursor) {
-  PageTable table;
-  cursor = {};
-  const int64_t full = static_cast<int64_t>(tokens.size()) / page_tokens_;
-  for (int64_t page = 0; page < std::min(full, most_pages); ++page) {
-    const auto found = ids_.find(key_at(cursor.node, tokens, page));
-    if (found == ids_.end()) break;
-    const int64_t id = found->second;
-    if (!nodes_.at(id).page && !restore(id, table)) break;
-    if (!pool_.may_follow(table, *nodes_.at(id).page)) break;
-    cursor = {id, page + 1};
-    touch(id);
-    table.push_back(*nodes_.at(id).page);
-    pool_.share(table.back());
-  }
-  queried_tokens_ += static_cast<int64_t>(tokens.size());
-  hit_tokens_ += cursor.pages * page_tokens_;
-  return table;
+int64_t PrefixCache::first_seen(int64_t pages) const noexcept {
+  return window_ > 0 ? std::max<int64_t>(pages * page_tokens_ - window_ + 1, 0) / page_tokens_ : 0;
 }
 
-PrefixCache::Found PrefixCache::find(std::span<const int32_t> tokens, int64_t most_pages) const {
-  Found out;
-  PageTable first;
+bool PrefixCache::is_there(const Node& node, PageSide side) const {
+  return node.page ? pool_.may_join(side, *node.page) : node.slot >= 0 && is_copy_cheaper();
+}
+
+// Shortens a path to where all pages that the next token sees are there.
+void PrefixCache::end_at_a_window(Path& path, PageSide side) const {
+  int64_t run = 0;  // of pages that are there, up to the one looked at
+  int64_t longest = 0;
+  for (int64_t pages = 1; pages <= std::ssize(path.nodes); ++pages) {
+    const Node& node = nodes_.at(path.nodes[static_cast<size_t>(pages - 1)]);
+    run = is_there(node, side) ? run + 1 : 0;
+    if (run >= pages - first_seen(pages)) longest = pages;
+  }
+  path.nodes.resize(static_cast<size_t>(longest));
+  path.first = first_seen(longest);
+}
+
+PrefixCache::Path PrefixCache::path_of(std::span<const int32_t> tokens, int64_t most_pages,
+                                       PageSide side) const {
+  Path path;
   int64_t node = 0;
   const int64_t full = static_cast<int64_t>(tokens.size()) / page_tokens_;
   for (int64_t page = 0; page < std::min(full, most_pages); ++page) {
     const auto found = ids_.find(key_at(node, tokens, page));
     if (found == ids_.end()) break;
     node = found->second;
+    path.nodes.push_back(node);
+    if (window_ > 0) continue;
     const Node& at = nodes_.at(node);
-    if (at.page) {
-      if (!pool_.may_follow(first, *at.page)) break;
-      if (first.empty()) first.push_back(*at.page);
-      ++out.resident;
-      out.idle += pool_.owners(*at.page) == 1;
-    } else if (is_copy_cheaper()) {
-      ++out.swapped;
-    } else {
+    if (!is_there(at, side)) {
+      path.nodes.pop_back();
       break;
     }
+    if (at.page && side == PageSide::kAny) side = pool_.side_of(*at.page);
+  }
+  if (window_ > 0) end_at_a_window(path, side);
+  return path;
+}
+
+PageTable PrefixCache::match(std::span<const int32_t> tokens, int64_t most_pages, Cursor& cursor,
+                             PageSide side) {
+  const Path path = path_of(tokens, most_pages, side);
+  PageTable table(static_cast<size_t>(path.first), kGonePage);
+  cursor = {};
+  // What is there is not given up to make room for what comes back.
+  PageTable held;
+  for (int64_t page = path.first; window_ > 0 && page < std::ssize(path.nodes); ++page)
+    if (const Node& node = nodes_.at(path.nodes[static_cast<size_t>(page)]); node.page) {
+      held.push_back(*node.page);
+      pool_.share(held.back());
+    }
+  for (int64_t page = 0; page < std::ssize(path.nodes); ++page) {
+    const int64_t id = path.nodes[static_cast<size_t>(page)];
+    if (page < path.first) {
+      touch(id);
+      cursor = {id, page + 1};
+      continue;
+    }
+    // Making room for a page may have taken one that was found.
+    if (!nodes_.contains(id)) break;
+    if (!nodes_.at(id).page && (nodes_.at(id).slot < 0 || !restore(id, side))) break;
+    if (!pool_.may_join(side, *nodes_.at(id).page)) break;
+    if (side == PageSide::kAny) side = pool_.side_of(*nodes_.at(id).page);
+    cursor = {id, page + 1};
+    touch(id);
+    table.push_back(*nodes_.at(id).page);
+    pool_.share(table.back());
+  }
+  pool_.release(held);
+  queried_tokens_ += static_cast<int64_t>(tokens.size());
+  // Half a window is none.
+  if (window_ > 0 && std::ssize(table) < std::ssize(path.nodes)) {
+    table.erase(table.begin(), table.begin() + static_cast<std::ptrdiff_t>(path.first));
+    pool_.release(table);
+    cursor = {};
+  }
+  hit_tokens_ += cursor.pages * page_tokens_;
+  return table;
+}
+
+PrefixCache::Found PrefixCache::find(std::span<const int32_t> tokens, int64_t most_pages,
+                                     PageSide side) const {
+  Found out;
+  const Path path = path_of(tokens, most_pages, side);
+  out.pages = std::ssize(path.nodes);
+  for (auto id = path.nodes.begin() + static_cast<std::ptrdiff_t>(path.first);
+       id != path.nodes.end(); ++id) {
+    const Node& at = nodes_.at(*id);
+    out.resident += at.page.has_value();
+    out.idle += at.page && pool_.owners(*at.page) == 1;
+    out.swapped += !at.page;
   }
   return out;
 }
@@ -176,8 +237,8 @@ void PrefixCache::insert(std::span<const int32_t> tokens, int64_t computed, cons
     } else {
       touch(id);
     }
-    if (!nodes_.at(id).page) {
-      const PageRef& page = table[static_cast<size_t>(cursor.pages)];
+    const PageRef& page = table[static_cast<size_t>(cursor.pages)];
+    if (!nodes_.at(id).page && !page.is_gone()) {
       pool_.share(page);
       make_resident(id, page);
     }
@@ -212,6 +273,17 @@ void PrefixCache::drop(int64_t id) {
   ids_.erase(ids_.find(*key));
 }
 
+// Gives up what holds nothing and is nobody's beginning.
+void PrefixCache::prune(int64_t id) {
+  while (id > 0) {
+    const Node& node = nodes_.at(id);
+    if (node.page || node.slot >= 0 || node.first_child != 0) return;
+    const int64_t parent = node.key->first;
+    drop(id);
+    id = window_ > 0 ? parent : 0;
+  }
+}
+
 // None of those that follow is resident. Without recursion: a beginning may be long.
 void PrefixCache::drop_with_children(int64_t id) {
   for (int64_t at = id;;) {
@@ -230,10 +302,15 @@ void PrefixCache::drop_with_children(int64_t id) {
 bool PrefixCache::evict_one() {
   for (const auto& [used, id] : leaves_) {
     if (pool_.owners(*nodes_.at(id).page) > 1) continue;
-    if (save(id))
-      make_absent(id);
-    else
-      drop_with_children(id);
+    const int64_t given_up = id;
+    if (save(given_up)) {
+      make_absent(given_up);
+    } else if (window_ > 0) {
+      make_absent(given_up);
+      prune(given_up);
+    } else {
+      drop_with_children(given_up);
+    }
     return true;
   }
   return false;

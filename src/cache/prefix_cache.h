@@ -5,7 +5,8 @@
 // compared, not only their hashes. Pages nobody else owns are given up, least recently used first,
 // when the pool runs dry. Where there is swap space and copying a page costs less than computing it
 // again, its tokens are kept there and come back into a page of the pool when they are asked for:
-// so what was preempted is resumed, too. Not thread safe.
+// so what was preempted is resumed, too. Of layers that see a window, a beginning is known where
+// the pages that its next token sees are there; pages before them may be gone. Not thread safe.
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -28,7 +29,8 @@ class PrefixCache {
   };
 
   /// `pool` outlives the cache. `page_tokens` >= 1. `swap_pages`: that fit into the swap space.
-  PrefixCache(PagePool& pool, int64_t page_tokens, int64_t swap_pages = 0);
+  /// `window`: positions that a token sees, itself included; 0: all before it.
+  PrefixCache(PagePool& pool, int64_t page_tokens, int64_t swap_pages = 0, int64_t window = 0);
   ~PrefixCache() { clear(); }
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
@@ -36,19 +38,24 @@ class PrefixCache {
   /// The pages of the longest known beginning of `tokens`, at most `most_pages`; the caller becomes
   /// an owner of each and releases them as its own. `cursor` is set for insert(). Pages in the swap
   /// space get one of the pool, as far as there is room (others may be given up for it). All can be
-  /// one sequence's (PagePool::may_follow): where they can't, the beginning ends.
-  PageTable match(std::span<const int32_t> tokens, int64_t most_pages, Cursor& cursor);
+  /// one sequence's on `side` (PagePool::may_join): where they can't, the beginning ends. With a
+  /// window pages are gone that the next token does not see.
+  PageTable match(std::span<const int32_t> tokens, int64_t most_pages, Cursor& cursor,
+                  PageSide side = PageSide::kAny);
 
-  /// Keeps the pages of `table` that are full with the first `computed` of `tokens`. Where another
-  /// sequence brought the same tokens before, its page stays the known one.
+  /// Keeps the pages of `table` that are full with the first `computed` of `tokens`, with a window
+  /// those that are not gone. Where another sequence brought the same tokens before, its page stays
+  /// the known one.
   void insert(std::span<const int32_t> tokens, int64_t computed, const PageTable& table,
               Cursor& cursor);
 
   /// How many of the pages that match() would find lie in the pool, and how many in the swap space.
   struct Found {
     int64_t resident = 0, idle = 0, swapped = 0;  ///< idle: of the resident, those nobody else owns
+    int64_t pages = 0;                            ///< of the beginning, those gone too
   };
-  Found find(std::span<const int32_t> tokens, int64_t most_pages) const;
+  Found find(std::span<const int32_t> tokens, int64_t most_pages,
+             PageSide side = PageSide::kAny) const;
 
   /// Gives up the least recently used page that nobody else owns and no other page follows. False:
   /// there is none.
@@ -91,9 +98,19 @@ class PrefixCache {
   bool is_copy_cheaper() const noexcept {
     return swap_pages_ > 0 && 2 * copy_seconds_ <= compute_seconds_;
   }
+  // The known pages of a beginning, of which those from `first` on are there or come back.
+  struct Path {
+    std::vector<int64_t> nodes;
+    int64_t first = 0;
+  };
+  Path path_of(std::span<const int32_t> tokens, int64_t most_pages, PageSide side) const;
+  void end_at_a_window(Path& path, PageSide side) const;
+  bool is_there(const Node& node, PageSide side) const;
+  int64_t first_seen(int64_t pages) const noexcept;
   void make_resident(int64_t id, const PageRef& page);
   void make_absent(int64_t id);
-  bool restore(int64_t id, const PageTable& before);
+  bool restore(int64_t id, PageSide side);
+  void prune(int64_t id);
   bool save(int64_t id);
   void free_slot(int64_t id);
   bool free_older_slot(int64_t used);
@@ -104,9 +121,11 @@ class PrefixCache {
 
   PagePool& pool_;
   int64_t page_tokens_;
+  int64_t window_;
   std::unordered_map<Key, int64_t, KeyHash> ids_;
   std::unordered_map<int64_t, Node> nodes_;
-  // (used, id) of resident nodes without resident children, and of nodes in the swap space.
+  // (used, id) of resident nodes without resident children (with a window: of all resident ones),
+  // and of nodes in the swap space.
   std::set<std::pair<int64_t, int64_t>> leaves_, swapped_;
   int64_t swap_pages_;
   std::vector<int32_t> free_slots_;

@@ -68,6 +68,16 @@ std::unique_ptr<io::FileEngine> make_gather_engine(const EngineOptions& options)
   return io::make_file_engine(io);
 }
 
+std::vector<StatePools::Group> pool_groups(const policy::Plan& plan, const KvStore& kv) {
+  std::vector<StatePools::Group> groups;
+  for (const policy::KvPlan& group : plan.kv)
+    groups.push_back({{group.memory_pages, group.host_pages, group.disk_pages},
+                      group.state.window,
+                      group.ring_pages,
+                      kv.swap_pages(static_cast<int32_t>(groups.size()))});
+  return groups;
+}
+
 // Empty where nothing will be written: a missing temporary folder is no trouble then.
 std::string offload_folder(const EngineOptions& options, const policy::Plan& plan) {
   if (!options.offload_dir.empty()) return options.offload_dir;
@@ -117,16 +127,18 @@ struct Engine::Impl final : TaskRunner {
         WeightReaders{*file_engine, *gather_engine,
                       options.backend ? options.backend->direct_reader() : nullptr},
         device, compute_memory, memory);
-    kv = std::make_unique<KvStore>(shape, plan, *file_engine, folder, options.swap_bytes,
-                                   compute_memory, memory, disk);
-    recent = std::make_unique<RecentKv>(shape, plan, planned.recent_attention, compute_memory);
+    kv = std::make_unique<KvStore>(plan, *file_engine, folder, options.swap_bytes, compute_memory,
+                                   memory, disk);
+    recent = std::make_unique<RecentKv>(plan, planned.recent_attention, compute_memory);
+    pools = std::make_unique<StatePools>(pool_groups(plan, *kv), plan.policy.page_tokens,
+                                         plan.host_attends());
     batcher = std::make_unique<Batcher>(
-        kv->pool(), *recent,
+        *pools, *recent,
         // Every running sequence has a token in every pass.
         BatcherLimits{std::min(plan.policy.block_sequences(), plan.pass_tokens),
                       plan.policy.page_tokens, planned.context_tokens, shape.vocab_size,
                       shape.max_positions, options.predict_lengths, options.cache_prefixes,
-                      kv->swap_pages(), options.static_batches},
+                      options.static_batches},
         model.eos_token_ids());
     hidden = std::make_unique<HiddenStore>(shape, plan, *file_engine, folder, compute_memory,
                                            memory, disk);
@@ -174,7 +186,8 @@ struct Engine::Impl final : TaskRunner {
   void use_link(const Task& task);
 
   void run_pass(LaneExecutor& executor, ScheduleGenerator& schedule, GenerationSink& sink);
-  void copy_pages(LaneExecutor& executor, const std::vector<PageCopy>& copies);
+  void copy_pages(LaneExecutor& executor, const std::vector<GroupCopy>& copies);
+  std::vector<MicroBatchLoad> loads_of(const PassPlan& pass) const;
   void keep_lane_stats(const LaneExecutor& executor);
   LaneStats lane_stats(const LaneExecutor& executor, Lane lane) const;
   int64_t tokens_of_next(std::span<Sequence* const> active, const PassPlan& pass) const;
@@ -199,6 +212,7 @@ struct Engine::Impl final : TaskRunner {
   std::unique_ptr<WeightStore> weights;
   std::unique_ptr<KvStore> kv;
   std::unique_ptr<RecentKv> recent;
+  std::unique_ptr<StatePools> pools;
   std::unique_ptr<HiddenStore> hidden;
   std::unique_ptr<AttentionExchange> exchange;
   Buffer workspace;
@@ -227,7 +241,7 @@ void Engine::Impl::warn_of_pageable() const {
   if (!device || !options.warn || device->pageable_bytes() == 0) return;
   const policy::Plan& plan = planned.plan;
   const bool moves = plan.host_weight_bytes > 0 || plan.host_ring_bytes > 0 ||
-                     plan.inplace_weight_bytes > 0 || plan.host_pages > 0 || plan.disk_pages > 0 ||
+                     plan.inplace_weight_bytes > 0 || plan.has_lower_pages() ||
                      plan.activation_host_rows > 0 || plan.activation_disk_bytes > 0;
   if (!moves) return;
   options.warn(fmt::format(
@@ -247,14 +261,14 @@ void Engine::Impl::transfer(const Task& task, std::function<void(std::exception_
 
 void Engine::Impl::use_disk(const Task& task, std::function<void(std::exception_ptr)> done) {
   const auto index = static_cast<size_t>(task.micro_batch);
-  const int64_t layer = model.shape().sublayers[static_cast<size_t>(task.sublayer)].layer_index;
+  const StatePlace& at = model.shape().sublayers[static_cast<size_t>(task.sublayer)].state;
   if (task.kind == TaskKind::kLoadWeights) return weights->read_part(task, std::move(done));
   const int32_t slot = task.state_move().disk_slot();
   switch (task.kind) {
     case TaskKind::kLoadKv:
-      return kv->load(*pass_of(task).micro_batches[index], layer, slot, std::move(done));
+      return kv->load(*pass_of(task).micro_batches[index], at, slot, std::move(done));
     case TaskKind::kStoreKv:
-      return kv->store(*pass_of(task).micro_batches[index], layer, slot, std::move(done));
+      return kv->store(*pass_of(task).micro_batches[index], at, slot, std::move(done));
     case TaskKind::kLoadActivations:
       return task.bytes == 0 ? done(nullptr) : hidden->load(index, slot, std::move(done));
     case TaskKind::kStoreActivations: return hidden->store(index, slot, std::move(done));
@@ -265,7 +279,7 @@ void Engine::Impl::use_disk(const Task& task, std::function<void(std::exception_
 
 void Engine::Impl::use_link(const Task& task) {
   const auto index = static_cast<size_t>(task.micro_batch);
-  const int64_t layer = model.shape().sublayers[static_cast<size_t>(task.sublayer)].layer_index;
+  const StatePlace& at = model.shape().sublayers[static_cast<size_t>(task.sublayer)].state;
   if (task.bytes == 0) return;
   const auto batch = [&]() -> const MicroBatch& { return *pass_of(task).micro_batches[index]; };
   const auto slot = [&] { return task.state_move().slot; };
@@ -273,12 +287,12 @@ void Engine::Impl::use_link(const Task& task) {
   const auto make_copies = [&](const Device::Copy& copy) {
     switch (task.kind) {
       case TaskKind::kLoadWeights: weights->copy_part(task, copy); break;
-      case TaskKind::kLoadKv: kv->copy_up(batch(), layer, slot(), copy); break;
-      case TaskKind::kStoreKv: kv->copy_down(batch(), layer, slot(), copy); break;
+      case TaskKind::kLoadKv: kv->copy_up(batch(), at, slot(), copy); break;
+      case TaskKind::kStoreKv: kv->copy_down(batch(), at, slot(), copy); break;
       case TaskKind::kLoadActivations: hidden->copy_up(index, slot(), copy); break;
       case TaskKind::kStoreActivations: hidden->copy_down(index, slot(), copy); break;
-      case TaskKind::kSendQueries: exchange->copy_down(batch(), exchanged(), copy); break;
-      case TaskKind::kReturnOutputs: exchange->copy_up(batch(), exchanged(), copy); break;
+      case TaskKind::kSendQueries: exchange->copy_down(batch(), at.group, exchanged(), copy); break;
+      case TaskKind::kReturnOutputs: exchange->copy_up(batch(), at.group, exchanged(), copy); break;
       case TaskKind::kCompute: SLUICE_ASSERT(false, "compute runs on the compute lanes");
     }
   };
@@ -286,15 +300,16 @@ void Engine::Impl::use_link(const Task& task) {
   device->transfer(is_up ? Direction::kUp : Direction::kDown, task.bytes, make_copies);
 }
 
-void Engine::Impl::copy_pages(LaneExecutor& executor, const std::vector<PageCopy>& copies) {
+void Engine::Impl::copy_pages(LaneExecutor& executor, const std::vector<GroupCopy>& copies) {
   if (copies.empty()) return;
   executor.settle();
   // What is copied for a beam says nothing of the swap space.
   double swap_seconds = 0;
   int64_t swapped = 0;
-  for (const auto& [from, to] : copies) {
+  for (const auto& [group, page] : copies) {
+    const auto& [from, to] = page;
     const Clock::time_point started = Clock::now();
-    kv->copy_page(from, to, device);
+    kv->copy_page(group, from, to, device);
     if (from.tier != PageTier::kSwap && to.tier != PageTier::kSwap) continue;
     swap_seconds += seconds_since(started);
     ++swapped;
@@ -326,6 +341,25 @@ int64_t Engine::Impl::tokens_of_next(std::span<Sequence* const> active,
   return std::clamp<int64_t>(prompts + decoding, 1, planned.plan.pass_tokens);
 }
 
+std::vector<MicroBatchLoad> Engine::Impl::loads_of(const PassPlan& pass) const {
+  std::vector<MicroBatchLoad> loads;
+  const auto groups = static_cast<int32_t>(model.shape().state_groups.size());
+  for (size_t i = 0; i < pass.micro_batches.size(); ++i) {
+    const MicroBatch& batch = *pass.micro_batches[i];
+    MicroBatchLoad& load = loads.emplace_back();
+    for (int32_t group = 0; group < groups; ++group) {
+      const ExchangedBytes exchanged = exchange->bytes(batch, group);
+      load.state.push_back({kv->load_bytes(batch, group), kv->store_bytes(batch, group),
+                            kv->up_bytes(batch, group), kv->down_bytes(batch, group),
+                            exchanged.queries, exchanged.outputs});
+    }
+    load.activation_bytes = hidden->disk_bytes(i);
+    load.continues_previous = batch.continues_previous;
+    load.activation_up_bytes = hidden->up_bytes(i);
+  }
+  return loads;
+}
+
 void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
                             GenerationSink& sink) {
   const Clock::time_point started = Clock::now();
@@ -337,20 +371,6 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
   });
   tokens.begin_pass(sink, pass.prefill_tokens > 0);
   hidden->begin_pass(pass.micro_batches);
-  std::vector<MicroBatchLoad> loads;
-  for (size_t i = 0; i < pass.micro_batches.size(); ++i) {
-    const MicroBatch& batch = *pass.micro_batches[i];
-    MicroBatchLoad& load = loads.emplace_back();
-    load.kv_load_bytes = kv->load_bytes(batch);
-    load.kv_store_bytes = kv->store_bytes(batch);
-    load.activation_bytes = hidden->disk_bytes(i);
-    load.continues_previous = batch.continues_previous;
-    load.kv_up_bytes = kv->up_bytes(batch);
-    load.kv_down_bytes = kv->down_bytes(batch);
-    load.activation_up_bytes = hidden->up_bytes(i);
-    load.query_bytes = exchange->query_bytes(batch);
-    load.output_bytes = exchange->output_bytes(batch);
-  }
   // Another pass follows unless every sequence is at its last token and nobody waits.
   bool more_follow = batcher->has_more();
   for (const Sequence* sequence : active) more_follow = more_follow || tokens_left(*sequence) > 1;
@@ -358,7 +378,7 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
   for (const Sequence* sequence : active) pending += sequence->pending();
   more_follow = more_follow || pass.prefill_tokens + pass.decode_tokens < pending;
   const size_t next = more_follow ? classes.expect(tokens_of_next(active, pass)) : pass.pass_class;
-  schedule.begin_pass(std::move(loads), more_follow, {pass.pass_class, next});
+  schedule.begin_pass(loads_of(pass), more_follow, {pass.pass_class, next});
   EngineColumns columns(schedule, totals.stream_hash, *weights);
   executor.run(columns);
   for (const auto& batch : pass.micro_batches)
@@ -463,11 +483,11 @@ std::string Engine::compute_name() const {
                                     : is(kernels::ActivationFormat::kFp8)        ? "fp8"
                                     : compute.compute == kernels::Compute::kBF16 ? "bf16"
                                                                                  : "f32";
-  const float sparsity = impl_->planned.attention.sparsity;
+  const float sparsity = impl_->planned.attention.front().sparsity;
   const std::string recent_name =
       impl_->recent->is_used()
           ? fmt::format(" (the newest {} tokens {})", impl_->recent->tokens(),
-                        kv_format_name(impl_->planned.recent_attention.kv_dtype))
+                        kv_format_name(impl_->planned.recent_attention.front().kv_dtype))
           : "";
   return fmt::format("{} weights, {} products{}, {} KV{}, {} threads",
                      impl_->model.shape().weights_name(), products,
@@ -483,13 +503,19 @@ void Engine::load(std::stop_token cancel) {
   const Clock::time_point started = Clock::now();
   // What the passes write first finds its pages there: a budget that the machine can't keep shows
   // now, and the first pass is as fast as the others.
-  std::vector<std::span<std::byte>> ranges{impl_->weights->inplace_memory(),
-                                           impl_->weights->host_memory(), impl_->kv->host_memory(),
-                                           impl_->kv->swap_memory(), impl_->host_workspace.span()};
-  if (!impl_->device || impl_->device->is_in_host_memory())
-    ranges.insert(ranges.begin(),
-                  {impl_->weights->resident_memory(), impl_->kv->memory(), impl_->recent->memory(),
-                   impl_->hidden->memory(), impl_->workspace.span()});
+  std::vector<std::span<std::byte>> ranges;
+  const auto add = [&](const std::vector<std::span<std::byte>>& more) {
+    ranges.insert(ranges.end(), more.begin(), more.end());
+  };
+  if (!impl_->device || impl_->device->is_in_host_memory()) {
+    add({impl_->weights->resident_memory()});
+    add(impl_->kv->memory());
+    add({impl_->recent->memory(), impl_->hidden->memory(), impl_->workspace.span()});
+  }
+  add({impl_->weights->inplace_memory(), impl_->weights->host_memory()});
+  add(impl_->kv->host_memory());
+  add(impl_->kv->swap_memory());
+  add({impl_->host_workspace.span()});
   Prefault prefault(ranges, impl_->planned.threads);
   impl_->weights->load_resident(
       impl_->device ? impl_->host_workspace.span() : impl_->workspace.span(),

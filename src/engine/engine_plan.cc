@@ -4,7 +4,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "src/base/bytes.h"
 #include "src/base/error.h"
@@ -91,12 +90,15 @@ void keep_recent(const ModelShape& model, const EngineOptions& options, EngineIn
     refuse("is for runs on the CPU so far", "leave it out, or leave `device` out");
   if (options.attention_sparsity < 1)
     refuse("and `attention_sparsity` don't go together", "leave one of them out");
-  out.recent_attention = out.attention;
-  out.recent_attention.kv_dtype = model.weight_dtype == DType::kBF16 ? DType::kBF16 : DType::kF16;
+  out.question.kv_recent_dtype = model.weight_dtype == DType::kBF16 ? DType::kBF16 : DType::kF16;
   const auto window =
       static_cast<int>(std::min<int64_t>(options.kv_recent_tokens, model.max_positions));
-  out.recent_attention.sliding_window =
-      model.sliding_window > 0 ? std::min(window, static_cast<int>(model.sliding_window)) : window;
+  for (kernels::AttentionShape shape : out.attention) {
+    shape.kv_dtype = out.question.kv_recent_dtype;
+    shape.sliding_window =
+        shape.sliding_window > 0 ? std::min(window, shape.sliding_window) : window;
+    out.recent_attention.push_back(shape);
+  }
 }
 
 int64_t choose_budget(const EngineOptions& options) {
@@ -121,26 +123,21 @@ int64_t choose_context(const BoundModel& model, const EngineOptions& options) {
 void set_attention(const ModelShape& shape, const EngineOptions& options, EngineInput& out) {
   out.kv_dtype = options.kv_dtype.value_or(options.backend ? options.backend->default_kv(shape)
                                                            : KvFormat(shape.weight_dtype));
-  if (out.kv_dtype.is_quantised() && shape.head_dim > KvFormat::kMostHeadDim)
-    throw Error(ErrorKind::kUser,
-                fmt::format("`kv_dtype` {}: heads of {} elements, at most {} can be quantised",
-                            kv_format_name(out.kv_dtype), shape.head_dim, KvFormat::kMostHeadDim),
-                "leave `kv_dtype` out, or use f16 or bf16");
+  for (const StateGroup& group : shape.state_groups)
+    if (out.kv_dtype.is_quantised() && group.state.width > KvFormat::kMostHeadDim)
+      throw Error(
+          ErrorKind::kUser,
+          fmt::format("`kv_dtype` {}: heads of {} elements, at most {} can be quantised",
+                      kv_format_name(out.kv_dtype), group.state.width, KvFormat::kMostHeadDim),
+          "leave `kv_dtype` out, or use f16 or bf16");
   if (!(options.attention_sparsity > 0 && options.attention_sparsity <= 1))
     throw Error(ErrorKind::kUser,
                 fmt::format("`attention_sparsity` {} is no share", options.attention_sparsity),
                 "write a number above 0 and up to 1: 0.1 reads a tenth of the values");
   policy::validate(out.start);
   out.start.page_tokens = policy::page_tokens_of(out.start, out.kv_dtype, out.context_tokens);
-  out.attention = {static_cast<int>(shape.num_heads),
-                   static_cast<int>(shape.num_kv_heads),
-                   static_cast<int>(shape.head_dim),
-                   static_cast<int>(out.start.page_tokens),
-                   1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
-                   out.kv_dtype,
-                   static_cast<int>(shape.sliding_window),
-                   options.attention_sparsity,
-                   static_cast<int>(out.context_tokens)};
+  out.attention = attention_shapes(shape, out.kv_dtype, out.start.page_tokens,
+                                   options.attention_sparsity, out.context_tokens);
   keep_recent(shape, options, out);
 }
 
@@ -202,7 +199,6 @@ EngineInput plan_input(const BoundModel& model, const EngineOptions& options) {
   input.eight_bit_activations = options.activations != kernels::ActivationFormat::k16Bit;
   input.attention_sparsity = options.attention_sparsity;
   input.kv_recent_tokens = options.kv_recent_tokens;
-  input.kv_recent_dtype = out.recent_attention.kv_dtype.dtype;
   input.row_granule = kernels::kRowGranule;
   input.load_staging_bytes = WeightStore::load_staging_bytes(shape);
   set_workspace(options, out, input);
@@ -218,7 +214,7 @@ policy::Plan choose_plan(const EngineInput& input, const EngineOptions& options)
 
 EnginePlan::EnginePlan(EngineInput input, policy::Plan made)
     : EngineInput(std::move(input)), plan(std::move(made)) {
-  SLUICE_ASSERT(plan.policy.page_tokens == attention.page_tokens,
+  SLUICE_ASSERT(plan.policy.page_tokens == attention.front().page_tokens,
                 "a policy starts from the page that attention was planned with");
   workspace_bytes =
       question.workspace_bytes(std::min(plan.pass_tokens, plan.policy.micro_batch_tokens));

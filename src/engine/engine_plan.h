@@ -5,6 +5,7 @@
 #include "kernels/attention.h"
 #include "kernels/quantised_linear.h"
 #include "src/engine/engine_options.h"
+#include "src/engine/stores/recent_kv.h"
 #include "src/model/bound_model.h"
 
 namespace sluice {
@@ -14,8 +15,8 @@ struct EngineInput {
   policy::PlanInput question;  ///< refers to the model; holds the options' backend
   policy::Policy start;        ///< the options' policy, or what they say of one
   kernels::QuantisedOptions compute;
-  kernels::AttentionShape attention;
-  kernels::AttentionShape recent_attention;  ///< of the newest tokens, where some are kept
+  AttentionShapes attention;
+  AttentionShapes recent_attention;  ///< of the newest tokens, where some are kept
   KvFormat kv_dtype = DType::kF32;
   int threads = 1;
   int64_t memory_budget_bytes = 0;

@@ -33,6 +33,8 @@ void FamilyModel::write(SublayerKind kind, LayerBuilder& layer) const {
 }
 
 void FamilyModel::write_programs() {
+  if (shape_.state_groups.empty())
+    shape_.set_states({.heads = shape_.num_kv_heads, .width = shape_.head_dim});
   for (SublayerShape& sublayer : shape_.sublayers) {
     LayerBuilder layer(sublayer, shape_.hidden_size);
     write(sublayer.kind, layer);

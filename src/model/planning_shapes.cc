@@ -120,7 +120,6 @@ ModelShape shape_of(const Row& row) {
   shape.max_positions = row.positions;
   shape.num_experts = row.experts;
   shape.experts_per_token = row.active;
-  if (row.kv_rank > 0) shape.latent_kv_elements = row.kv_rank + row.rope_dim;
   const int64_t q = row.heads * row.head_dim;
   const int64_t kv = row.kv_heads * row.head_dim;
   shape.workspace_columns =
@@ -144,6 +143,9 @@ ModelShape shape_of(const Row& row) {
     sublayer.work = work_of(sublayer.kind, row, shape);
     for (WeightShape& weight : sublayer.weights) weight.is_after_cut = weight.role == "o";
   }
+  shape.set_states(row.kv_rank > 0
+                       ? LayerState{LayerState::Kind::kLatentRow, 1, row.kv_rank + row.rope_dim, 0}
+                       : LayerState{.heads = row.kv_heads, .width = row.head_dim});
   shape.note = "a shape to plan with: no family here runs it yet";
   return shape;
 }

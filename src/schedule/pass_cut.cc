@@ -44,9 +44,15 @@ LowerAttention MicroBatchCutter::attention_of(const TokenRun& run) const noexcep
 bool MicroBatchCutter::has_slot_room(const MicroBatchCut& cut, int64_t sequence,
                                      LowerAttention lower) const {
   if (!pages_) return true;
-  const LowerPages more = pages_->lower_pages(sequence);
-  return (lower == LowerAttention::kHost || cut.staged.all + more.all <= limits_.staged_pages) &&
-         cut.staged.on_disk + more.on_disk <= limits_.staged_disk_pages;
+  for (size_t group = 0; group < limits_.groups.size(); ++group) {
+    const LowerPages more = pages_->lower_pages(sequence, static_cast<int32_t>(group));
+    const LowerPages& most = limits_.groups[group].staged;
+    const bool is_brought_up = lower != LowerAttention::kHost;
+    if ((is_brought_up && cut.staged[group].all + more.all > most.all) ||
+        cut.staged[group].on_disk + more.on_disk > most.on_disk)
+      return false;
+  }
+  return true;
 }
 
 // One with room for `rows` more.
@@ -60,7 +66,9 @@ MicroBatchCut& MicroBatchCutter::open(int64_t sequence, int64_t rows, LowerAtten
         has_slot_room(last, sequence, lower))
       return last;
   }
-  return cuts_.emplace_back();
+  MicroBatchCut& cut = cuts_.emplace_back();
+  if (pages_) cut.staged.resize(limits_.groups.size());
+  return cut;
 }
 
 void MicroBatchCutter::add(TokenRun run) {
@@ -75,10 +83,11 @@ void MicroBatchCutter::add(TokenRun run) {
     cut.rows += piece;
     run.first += piece;
     run.count -= piece;
-    if (pages_) {
-      const LowerPages staged = pages_->lower_pages(run.sequence, run.first);
-      cut.staged.all += staged.all;
-      cut.staged.on_disk += staged.on_disk;
+    for (size_t group = 0; group < cut.staged.size(); ++group) {
+      const LowerPages staged =
+          pages_->lower_pages(run.sequence, static_cast<int32_t>(group), run.first, piece);
+      cut.staged[group].all += staged.all;
+      cut.staged[group].on_disk += staged.on_disk;
     }
     is_split = true;
   }

@@ -9,7 +9,22 @@
 #include <span>
 #include <vector>
 
+#include "src/shape/layer_state.h"
+
 namespace sluice {
+
+/// Pages of a sequence below the compute tier.
+struct LowerPages {
+  int64_t all = 0;
+  int64_t on_disk = 0;
+};
+
+/// Of a group of layers that keep alike.
+struct GroupLimits {
+  LayerState state;
+  int64_t most_pages = INT64_MAX;           ///< of a sequence that a micro-batch works on
+  LowerPages staged{INT64_MAX, INT64_MAX};  ///< of a micro-batch, that a staging slot holds
+};
 
 /// What passes and micro-batches may hold.
 struct PassLimits {
@@ -17,10 +32,9 @@ struct PassLimits {
   int64_t micro_batch_tokens = 1;
   int64_t pass_tokens = 1;
   int64_t page_tokens = 1;
-  bool attends_on_host = false;           ///< sequences whose pages are below the device
-  int64_t host_attention_tokens = 0;      ///< of these, longer runs on the device; 0: none
-  int64_t staged_pages = INT64_MAX;       ///< below the compute tier, of a micro-batch
-  int64_t staged_disk_pages = INT64_MAX;  ///< of these, on disk
+  bool attends_on_host = false;       ///< sequences whose pages are below the device
+  int64_t host_attention_tokens = 0;  ///< of these, longer runs on the device; 0: none
+  std::vector<GroupLimits> groups;    ///< of layers
 };
 
 /// What a sequence has to compute.
@@ -52,19 +66,15 @@ struct PassTokens {
 };
 PassTokens take_tokens(std::span<const PendingTokens> pending, const PassLimits& limits);
 
-/// Pages of a sequence below the compute tier.
-struct LowerPages {
-  int64_t all = 0;
-  int64_t on_disk = 0;
-};
-
 /// Where a sequence's pages are, for limits on what is staged.
 class PageMap {
  public:
   virtual ~PageMap() = default;
-  /// All pages that the sequence has, and those that hold its first `tokens` tokens.
-  virtual LowerPages lower_pages(int64_t sequence) const = 0;
-  virtual LowerPages lower_pages(int64_t sequence, int64_t tokens) const = 0;
+  /// Those of a group that one micro-batch may work on at most; and those that hold the sequence's
+  /// first `tokens` tokens, as far as they matter to `count` of them.
+  virtual LowerPages lower_pages(int64_t sequence, int32_t group) const = 0;
+  virtual LowerPages lower_pages(int64_t sequence, int32_t group, int64_t tokens,
+                                 int64_t count) const = 0;
 };
 
 /// One micro-batch of a pass.
@@ -73,7 +83,7 @@ struct MicroBatchCut {
   int64_t rows = 0;
   /// Begins with a later chunk of a run that the micro-batch before it ends with.
   bool continues_previous = false;
-  LowerPages staged;  ///< with a map
+  std::vector<LowerPages> staged;  ///< with a map: by group
   LowerAttention lower = LowerAttention::kNone;
 };
 
@@ -97,16 +107,27 @@ class MicroBatchCutter {
   std::vector<MicroBatchCut> cuts_;
 };
 
-/// Pages of `page_tokens` tokens that a run works on: [0, end) holds its history and itself,
-/// [0, with_history) tokens computed before, [first_changed, end) new ones.
+/// Pages of `page_tokens` tokens that a run works on: [begin, end) holds itself and its history,
+/// from position `seen_from` on; [begin, with_history) tokens computed before, [first_changed, end)
+/// new ones.
 struct PagesOfRun {
+  int64_t begin = 0;
   int64_t end = 0;
   int64_t with_history = 0;
   int64_t first_changed = 0;
 };
-constexpr PagesOfRun pages_of_run(int64_t first, int64_t count, int64_t page_tokens) {
-  return {(first + count + page_tokens - 1) / page_tokens, (first + page_tokens - 1) / page_tokens,
-          first / page_tokens};
+constexpr PagesOfRun pages_of_run(int64_t first, int64_t count, int64_t page_tokens,
+                                  int64_t seen_from = 0) {
+  return {seen_from / page_tokens, (first + count + page_tokens - 1) / page_tokens,
+          (first + page_tokens - 1) / page_tokens, first / page_tokens};
+}
+
+/// Pages that a sequence needs at a time of layers that see `window` positions, when at most
+/// `chunk` tokens of it are computed together: a page may be used again for the one so many behind
+/// it. What sees page q ends at position (q + 1) page_tokens + window - 2; no chunk reaches from
+/// there to the first position of page q + most_window_pages().
+constexpr int64_t most_window_pages(int64_t window, int64_t chunk, int64_t page_tokens) {
+  return 1 + (window + chunk - 2 + page_tokens - 1) / page_tokens;
 }
 
 /// A prompt from its first token: the device attends to what it has itself.

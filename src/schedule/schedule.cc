@@ -158,16 +158,21 @@ void ScheduleGenerator::load_weights(Tasks& out, size_t first, size_t last, int3
 // Whether the column's compute is cut in three around attention on the host. Where only fresh
 // prompts send their keys and values down, nothing comes back up and the device need not stop.
 bool ScheduleGenerator::is_cut(const MicroBatchLoad& load) const noexcept {
-  return column().has_attention && load.output_bytes > 0;
+  return column().has_attention && load.state_of(column().state_group).outputs > 0;
+}
+
+StateBytes ScheduleGenerator::state_bytes(int32_t sublayer, int32_t micro_batch) const noexcept {
+  const ScheduleSublayer& at = shape_.sublayers[static_cast<size_t>(sublayer)];
+  return at.has_attention ? load_of(micro_batch).state_of(at.state_group) : StateBytes{};
 }
 
 void ScheduleGenerator::compute(Tasks& out, int32_t micro_batch) {
   const MicroBatchLoad& load = load_of(micro_batch);
   MicroBatchState& state = state_of(micro_batch);
   const auto index = static_cast<size_t>(sublayer_);
-  const bool attends = column().has_attention;
-  const bool on_host = attends && load.attends_on_host();
-  const bool stages_kv = attends && moves_kv(load) && !on_host;
+  const StateBytes bytes = state_bytes(sublayer_, micro_batch);
+  const bool on_host = bytes.attends_on_host();
+  const bool stages_kv = moves_kv(bytes) && !on_host;
 
   ComputeWork work;
   if (is_cut(load)) work.step = ComputeStep::kBeforeAttention;
@@ -195,14 +200,14 @@ void ScheduleGenerator::compute(Tasks& out, int32_t micro_batch) {
 }
 
 void ScheduleGenerator::attend_on_host(Tasks& out, int32_t micro_batch) {
-  const MicroBatchLoad& load = load_of(micro_batch);
+  const StateBytes bytes = state_bytes(sublayer_, micro_batch);
   MicroBatchState& state = state_of(micro_batch);
   Task& send = add(out, TaskKind::kSendQueries, state_hops().back().down, sublayer_, micro_batch,
                    AttentionMove{state.attention_slot});
-  send.bytes = load.query_bytes;
+  send.bytes = bytes.queries;
   send.waits = {state.compute};
   const TaskId sent = send.id;
-  const bool stages_kv = moves_kv(load);
+  const bool stages_kv = moves_kv(bytes);
   ComputeWork work;
   work.step = ComputeStep::kHostAttention;
   work.attention_slot = state.attention_slot;
@@ -212,7 +217,7 @@ void ScheduleGenerator::attend_on_host(Tasks& out, int32_t micro_batch) {
   attend.waits = {sent};
   if (stages_kv) attend.waits.push_back(state.kv_load);
   if (shape_.mixes_attention) {
-    wait_for_writes(attend, sublayer_, load.continues_previous);
+    wait_for_writes(attend, sublayer_, load_of(micro_batch).continues_previous);
     kv_writes_.by_host[static_cast<size_t>(sublayer_)].this_pass.push_back(attend.id);
   }
   state.host_attention = attend.id;
@@ -229,7 +234,7 @@ void ScheduleGenerator::finish_attention(Tasks& out, int32_t micro_batch) {
   const auto index = static_cast<size_t>(sublayer_);
   Task& back = add(out, TaskKind::kReturnOutputs, state_hops().back().up, sublayer_, micro_batch,
                    AttentionMove{state.attention_slot});
-  back.bytes = load.output_bytes;
+  back.bytes = state_bytes(sublayer_, micro_batch).outputs;
   back.waits = {state.host_attention};
   const TaskId returned = back.id;
   ComputeWork work;
@@ -256,15 +261,20 @@ void ScheduleGenerator::find_used_lanes() {
         if (part.is_loaded_in(classes_.now) || (more_follow_ && part.is_loaded_in(classes_.next)))
           for (const Hop& hop : shape_.paths.weights(part.from_disk).hops) use(hop.up);
   for (const MicroBatchLoad& load : loads_) {
-    const bool moves[] = {moves_kv(load), moves_activations(load)};
+    const bool moves_rows = moves_activations(load);
+    const auto is_used = [&](const Hop& hop) {
+      return (moves_rows && activation_use(load, hop).is_used) ||
+             std::any_of(load.state.begin(), load.state.end(), [&](const StateBytes& bytes) {
+               return bytes.attends_on_host() || (moves_kv(bytes) && kv_use(bytes, hop).is_used);
+             });
+    };
     for (const Hop& hop : state_hops()) {
-      const bool is_used = (moves[0] && kv_use(load, hop).is_used) ||
-                           (moves[1] && activation_use(load, hop).is_used);
-      if (!is_used && !load.attends_on_host()) continue;
+      if (!is_used(hop)) continue;
       use(hop.up);
       use(hop.down);
     }
-    if (load.attends_on_host()) use(shape_.paths.host_compute);
+    for (const StateBytes& bytes : load.state)
+      if (bytes.attends_on_host()) use(shape_.paths.host_compute);
   }
 }
 

@@ -42,6 +42,7 @@ struct ScheduleSublayer {
   /// Parts that only some micro-batches of some passes need: each says which when its segment up to
   /// the route has run. Not together with attention.
   std::vector<SchedulePart> on_demand = {};
+  int32_t state_group = 0;  ///< of one with attention: MicroBatchLoad::state's entry
   int64_t streamed_bytes() const noexcept;  ///< of all classes together
   int64_t streamed_bytes(size_t pass_class) const noexcept;
   int64_t disk_bytes() const noexcept;  ///< of these, from disk
@@ -68,23 +69,35 @@ struct ScheduleShape {
   bool mixes_attention = false;
 };
 
+/// What attention in one layer of a group moves.
+struct StateBytes {
+  int64_t load = 0;   ///< of pages on disk that it reads
+  int64_t store = 0;  ///< of pages on disk that this pass changes
+  // With a device only:
+  int64_t up = 0;    ///< of staged pages (host's and disk's) sent up
+  int64_t down = 0;  ///< of staged pages changed by this pass and sent down
+  /// Attention on the host: queries, keys and values sent down, outputs sent up; 0, 0: none. Pages
+  /// on disk then stop in host memory.
+  int64_t queries = 0;
+  int64_t outputs = 0;
+
+  bool operator==(const StateBytes&) const = default;
+  bool attends_on_host() const noexcept { return queries > 0; }
+};
+
 /// One micro-batch of one pass. Byte counts are per sublayer visit.
 struct MicroBatchLoad {
-  int64_t kv_load_bytes = 0;     ///< pages on disk that attention reads, per layer
-  int64_t kv_store_bytes = 0;    ///< pages on disk that this pass changes, per layer
-  int64_t activation_bytes = 0;  ///< hidden-state rows that live on disk between sublayers
+  std::vector<StateBytes> state;    ///< by group of layers; those left out move nothing
+  int64_t activation_bytes = 0;     ///< hidden-state rows that live on disk between sublayers
+  int64_t activation_up_bytes = 0;  ///< with a device: those in host memory or on disk
   /// Reads KV that the micro-batch before it writes in this pass (a prompt cut across
   /// micro-batches).
   bool continues_previous = false;
-  // With a device only:
-  int64_t kv_up_bytes = 0;    ///< staged pages (host's and disk's) sent up for attention, per layer
-  int64_t kv_down_bytes = 0;  ///< staged pages changed by this pass and sent down, per layer
-  int64_t activation_up_bytes = 0;  ///< hidden-state rows that live in host memory or on disk
-  /// Attention on the host: queries, keys and values sent down, outputs sent up; 0, 0: none.
-  /// Pages on disk (kv_load_bytes, kv_store_bytes) then stop in host memory.
-  int64_t query_bytes = 0;
-  int64_t output_bytes = 0;
-  bool attends_on_host() const noexcept { return query_bytes > 0; }
+
+  StateBytes state_of(int32_t group) const noexcept {
+    const auto index = static_cast<size_t>(group);
+    return index < state.size() ? state[index] : StateBytes{};
+  }
 };
 
 /// What the next tasks of a column depend on.
@@ -193,11 +206,11 @@ class ScheduleGenerator {
     int64_t down_bytes;
   };
   const std::vector<Hop>& state_hops() const noexcept { return shape_.paths.state.hops; }
-  HopUse kv_use(const MicroBatchLoad& load, const Hop& hop) const noexcept;
+  static HopUse kv_use(const StateBytes& bytes, const Hop& hop) noexcept;
   HopUse activation_use(const MicroBatchLoad& load, const Hop& hop) const noexcept;
-  size_t kv_hops(const MicroBatchLoad& load) const noexcept;
+  size_t kv_hops(const StateBytes& bytes) const noexcept;
   StateMove move_of(size_t hop, int32_t slot, bool goes_on) const noexcept;
-  bool moves_kv(const MicroBatchLoad& load) const noexcept;
+  bool moves_kv(const StateBytes& bytes) const noexcept;
   void wait_for_writes(Task& task, int32_t sublayer, bool continues_previous) const;
   void load_kv(Tasks& out, int32_t sublayer, int32_t micro_batch);
   void store_kv(Tasks& out, int32_t micro_batch, TaskId after);
@@ -210,6 +223,8 @@ class ScheduleGenerator {
   void attend_on_host(Tasks& out, int32_t micro_batch);
   void finish_attention(Tasks& out, int32_t micro_batch);
   bool is_cut(const MicroBatchLoad& load) const noexcept;
+  /// What a micro-batch moves in a sublayer's attention.
+  StateBytes state_bytes(int32_t sublayer, int32_t micro_batch) const noexcept;
 
   ScheduleShape shape_;
   WeightRing ring_;

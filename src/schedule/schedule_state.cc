@@ -15,10 +15,10 @@ void wait_for(Task& task, const std::vector<TaskId>& ids) {
 }
 }  // namespace
 
-ScheduleGenerator::HopUse ScheduleGenerator::kv_use(const MicroBatchLoad& load,
-                                                    const Hop& hop) const noexcept {
-  if (!hop.uses_disk()) return {true, load.kv_up_bytes, load.kv_down_bytes};
-  return {load.kv_load_bytes + load.kv_store_bytes > 0, load.kv_load_bytes, load.kv_store_bytes};
+ScheduleGenerator::HopUse ScheduleGenerator::kv_use(const StateBytes& bytes,
+                                                    const Hop& hop) noexcept {
+  if (!hop.uses_disk()) return {true, bytes.up, bytes.down};
+  return {bytes.load + bytes.store > 0, bytes.load, bytes.store};
 }
 
 ScheduleGenerator::HopUse ScheduleGenerator::activation_use(const MicroBatchLoad& load,
@@ -27,9 +27,9 @@ ScheduleGenerator::HopUse ScheduleGenerator::activation_use(const MicroBatchLoad
   return {!hop.uses_disk() || bytes > 0, bytes, bytes};
 }
 
-bool ScheduleGenerator::moves_kv(const MicroBatchLoad& load) const noexcept {
+bool ScheduleGenerator::moves_kv(const StateBytes& bytes) const noexcept {
   return std::any_of(state_hops().begin(), state_hops().end(), [&](const Hop& hop) {
-    const HopUse use = kv_use(load, hop);
+    const HopUse use = kv_use(bytes, hop);
     return use.up_bytes + use.down_bytes > 0;
   });
 }
@@ -46,8 +46,8 @@ StateMove ScheduleGenerator::move_of(size_t hop, int32_t slot, bool goes_on) con
 }
 
 // Keys and values of attention on the host stop a hop below.
-size_t ScheduleGenerator::kv_hops(const MicroBatchLoad& load) const noexcept {
-  return state_hops().size() - (load.attends_on_host() ? 1 : 0);
+size_t ScheduleGenerator::kv_hops(const StateBytes& bytes) const noexcept {
+  return state_hops().size() - (bytes.attends_on_host() ? 1 : 0);
 }
 
 // Of keys and values that may be the task's, on whichever lane they were written.
@@ -61,18 +61,17 @@ void ScheduleGenerator::wait_for_writes(Task& task, int32_t sublayer,
 }
 
 void ScheduleGenerator::load_kv(Tasks& out, int32_t sublayer, int32_t micro_batch) {
-  const MicroBatchLoad& load = load_of(micro_batch);
+  const StateBytes bytes = state_bytes(sublayer, micro_batch);
   MicroBatchState& state = state_of(micro_batch);
-  if (!shape_.sublayers[static_cast<size_t>(sublayer)].has_attention) return;
-  if (!moves_kv(load) || state.kv_loaded_sublayer >= sublayer) return;
+  if (!moves_kv(bytes) || state.kv_loaded_sublayer >= sublayer) return;
   state.kv_loaded_sublayer = sublayer;
   state.kv_slot = static_cast<int32_t>(slots_taken_.kv++ % shape_.kv_slots);
   const auto slot = static_cast<size_t>(state.kv_slot);
   const KvStores& stores = kv_writes_.all[static_cast<size_t>(sublayer)];
   bool comes_from_below = false;
-  for (size_t i = 0; i < kv_hops(load); ++i) {
+  for (size_t i = 0; i < kv_hops(bytes); ++i) {
     const Hop& hop = state_hops()[i];
-    const HopUse use = kv_use(load, hop);
+    const HopUse use = kv_use(bytes, hop);
     if (!use.is_used) continue;
     Task& task = add(out, TaskKind::kLoadKv, hop.up, sublayer, micro_batch,
                      move_of(i, state.kv_slot, comes_from_below));
@@ -80,8 +79,9 @@ void ScheduleGenerator::load_kv(Tasks& out, int32_t sublayer, int32_t micro_batc
     wait_for(task, kv_slots_[i][slot]);
     if (comes_from_below) wait_for(task, state.kv_load);
     wait_for(task, stores.last_pass);
-    if (load.continues_previous) wait_for(task, stores.this_pass);
-    if (shape_.mixes_attention) wait_for_writes(task, sublayer, load.continues_previous);
+    const bool continues = load_of(micro_batch).continues_previous;
+    if (continues) wait_for(task, stores.this_pass);
+    if (shape_.mixes_attention) wait_for_writes(task, sublayer, continues);
     state.kv_load = task.id;
     comes_from_below = true;
   }
@@ -89,17 +89,17 @@ void ScheduleGenerator::load_kv(Tasks& out, int32_t sublayer, int32_t micro_batc
 
 // `after`: the compute task that changed the pages. They go the way they came.
 void ScheduleGenerator::store_kv(Tasks& out, int32_t micro_batch, TaskId after) {
-  const MicroBatchLoad& load = load_of(micro_batch);
+  const StateBytes bytes = state_bytes(sublayer_, micro_batch);
   MicroBatchState& state = state_of(micro_batch);
   const auto slot = static_cast<size_t>(state.kv_slot);
   TaskId last = after;
-  for (size_t i = kv_hops(load); i-- > 0;) {
+  for (size_t i = kv_hops(bytes); i-- > 0;) {
     const Hop& hop = state_hops()[i];
-    const HopUse use = kv_use(load, hop);
+    const HopUse use = kv_use(bytes, hop);
     if (!use.is_used) continue;
     kv_slots_[i][slot] = last;
     if (use.down_bytes == 0) continue;
-    const bool goes_on = i > 0 && kv_use(load, state_hops()[i - 1]).down_bytes > 0;
+    const bool goes_on = i > 0 && kv_use(bytes, state_hops()[i - 1]).down_bytes > 0;
     Task& task = add(out, TaskKind::kStoreKv, hop.down, sublayer_, micro_batch,
                      move_of(i, state.kv_slot, goes_on));
     task.bytes = use.down_bytes;

@@ -1,5 +1,6 @@
 #include "src/shape/model_shape.h"
 
+#include <algorithm>
 #include <map>
 
 namespace sluice {
@@ -8,6 +9,37 @@ const WeightShape* SublayerShape::find(std::string_view role) const noexcept {
   for (const WeightShape& weight : weights)
     if (weight.role == role) return &weight;
   return nullptr;
+}
+
+void ModelShape::set_states(std::span<const LayerState> of_layers) {
+  state_groups.clear();
+  for (SublayerShape& sublayer : sublayers) {
+    if (sublayer.kind != SublayerKind::kAttention) continue;
+    const LayerState& state = of_layers[static_cast<size_t>(sublayer.layer_index)];
+    const auto found = std::find_if(state_groups.begin(), state_groups.end(),
+                                    [&](const StateGroup& group) { return group.state == state; });
+    sublayer.state.group = static_cast<int32_t>(found - state_groups.begin());
+    if (found == state_groups.end()) state_groups.push_back({state, 0});
+    sublayer.state.layer = state_groups[static_cast<size_t>(sublayer.state.group)].num_layers++;
+  }
+}
+
+void ModelShape::set_states(const LayerState& of_each) {
+  set_states(std::vector<LayerState>(static_cast<size_t>(num_layers), of_each));
+}
+
+int64_t ModelShape::state_elements_per_token() const noexcept {
+  int64_t elements = 0;
+  for (const StateGroup& group : state_groups)
+    elements += group.num_layers * group.state.elements_per_token();
+  return elements;
+}
+
+int64_t ModelShape::state_token_bytes(const KvFormat& format) const noexcept {
+  int64_t bytes = 0;
+  for (const StateGroup& group : state_groups)
+    bytes += group.num_layers * group.state.token_bytes(format);
+  return bytes;
 }
 
 int64_t ModelShape::num_parameters() const noexcept {

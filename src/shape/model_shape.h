@@ -3,12 +3,14 @@
 // and the weights of each. Made by a family from config.json; read by policy, schedule, synth,
 // convert and the engine. No files, no devices.
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "src/base/dtype.h"
 #include "src/base/kv_format.h"
 #include "src/base/weight_format.h"
+#include "src/shape/layer_state.h"
 
 namespace sluice {
 
@@ -82,6 +84,7 @@ struct SublayerShape {
   int64_t layer_index = -1;  ///< of kAttention and kMlp; -1 for embed and head
   std::vector<WeightShape> weights;
   SublayerWork work;
+  StatePlace state;  ///< of kAttention (ModelShape::set_states)
 
   const WeightShape* find(std::string_view role) const noexcept;
 };
@@ -93,28 +96,29 @@ struct ModelShape {
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
   int64_t num_heads = 0;
-  int64_t num_kv_heads = 0;
-  int64_t head_dim = 0;
+  int64_t num_kv_heads = 0;  ///< as config.json says; what a layer keeps is its state_groups entry
+  int64_t head_dim = 0;      ///< likewise
   int64_t vocab_size = 0;
-  int64_t max_positions = 0;       ///< longest sequence the model was made for
-  int64_t sliding_window = 0;      ///< 0: none
-  int64_t num_experts = 1;         ///< routed experts of a mixture-of-experts layer
-  int64_t experts_per_token = 1;   ///< of these, how many a token goes to
-  int64_t latent_kv_elements = 0;  ///< of multi-head latent attention: one row for k and v together
+  int64_t max_positions = 0;      ///< longest sequence the model was made for
+  int64_t num_experts = 1;        ///< routed experts of a mixture-of-experts layer
+  int64_t experts_per_token = 1;  ///< of these, how many a token goes to
   int64_t workspace_columns =
       0;             ///< f32 columns a token takes in the widest sublayer, hidden state not counted
   std::string note;  ///< what a user should know of this checkpoint's shape; may be empty
   std::vector<SublayerShape> sublayers;
+  std::vector<StateGroup> state_groups;  ///< different ones, in the order of their first layers
 
-  /// Elements of K and V that one token adds to one layer.
-  int64_t kv_elements_per_token() const noexcept {
-    return latent_kv_elements > 0 ? latent_kv_elements : 2 * num_kv_heads * head_dim;
+  /// What sequences keep in each layer [num_layers]: fills state_groups and the sublayers' places,
+  /// which are there.
+  void set_states(std::span<const LayerState> of_layers);
+  /// The same of layers that are all alike.
+  void set_states(const LayerState& of_each);
+  const LayerState& state_of(const StatePlace& place) const noexcept {
+    return state_groups[static_cast<size_t>(place.group)].state;
   }
-  /// Bytes of these in a page.
-  int64_t kv_token_bytes(const KvFormat& format) const noexcept {
-    return latent_kv_elements > 0 ? format.row_bytes(latent_kv_elements)
-                                  : 2 * num_kv_heads * format.row_bytes(head_dim);
-  }
+  /// Elements and bytes that one token adds to all layers.
+  int64_t state_elements_per_token() const noexcept;
+  int64_t state_token_bytes(const KvFormat& format) const noexcept;
   /// Parameters, tied tables counted once.
   int64_t num_parameters() const noexcept;
   /// How a weight's elements are stored (vectors as if in weight_dtype).

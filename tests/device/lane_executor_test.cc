@@ -113,8 +113,7 @@ TEST(LaneExecutor, RunsWhatTheGeneratorMakes) {
   std::vector<Task> all;
   {
     LaneExecutor executor(runner, {}, one_device_lanes(DeviceLanes::kNone), false);
-    const MicroBatchLoad load{
-        .kv_load_bytes = 8192, .kv_store_bytes = 4096, .activation_bytes = 4096};
+    const MicroBatchLoad load{.state = {{8192, 4096}}, .activation_bytes = 4096};
     for (int pass = 0; pass < 20; ++pass) {
       std::vector<Task> tasks = whole_pass(generator, {load, load, load}, pass < 19);
       all.insert(all.end(), tasks.begin(), tasks.end());

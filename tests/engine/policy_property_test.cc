@@ -207,16 +207,15 @@ TEST_P(PolicyProperty, FusedOperatorsGiveTheSameLogits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, PolicyProperty,
-                         ::testing::Values("stories260k", "opt-tiny", "opt-350m-tiny",
-                                           "llama-tiny-gqa", "llama-tiny-sharded",
-                                           "opt-tiny-f16-bin-decoder", "stories260k:int4",
-                                           "stories260k:int4-g32+a8", "opt-tiny:int8+a8",
-                                           "llama-tiny-gqa:nf4", "opt-350m-tiny:int4-g128",
-                                           "llama-tiny-bias:fp8", "llama-tiny-gqa:fp8+f8",
-                                           "qwen2-tiny", "qwen2-tiny-window", "qwen3-tiny",
-                                           "qwen3-tiny:int8+a8", "mistral-tiny", "phi3-tiny"),
-                         [](const auto& info) { return test_name(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Fixtures, PolicyProperty,
+    ::testing::Values("stories260k", "opt-tiny", "opt-350m-tiny", "llama-tiny-gqa",
+                      "llama-tiny-sharded", "opt-tiny-f16-bin-decoder", "stories260k:int4",
+                      "stories260k:int4-g32+a8", "opt-tiny:int8+a8", "llama-tiny-gqa:nf4",
+                      "opt-350m-tiny:int4-g128", "llama-tiny-bias:fp8", "llama-tiny-gqa:fp8+f8",
+                      "qwen2-tiny", "qwen2-tiny-window", "qwen3-tiny", "qwen3-tiny:int8+a8",
+                      "mistral-tiny", "phi3-tiny", "qwen3-windows"),
+    [](const auto& info) { return test_name(info.param); });
 
 }  // namespace
 }  // namespace sluice::testing

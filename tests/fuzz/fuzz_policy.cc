@@ -39,8 +39,8 @@ void check_plan(const sluice::policy::Policy& policy) {
   for (const auto& line : plan.memory) require(line.bytes >= 0);
   for (const auto& line : plan.disk) require(line.bytes >= 0);
   require(plan.resident_weight_bytes >= 0 && plan.resident_weight_bytes <= plan.weight_bytes);
-  require(plan.memory_pages >= 0 && plan.disk_pages >= 0 &&
-          plan.memory_pages + plan.disk_pages > 0);
+  require(plan.kv.front().memory_pages >= 0 && plan.kv.front().disk_pages >= 0 &&
+          plan.kv.front().pages() > 0);
   require(plan.hidden_memory_rows() >= 0 && plan.hidden_memory_rows() <= plan.pass_tokens);
   require(!describe(policy).empty() && !plan_table(plan, input.memory_budget_bytes).empty());
 }

@@ -111,7 +111,8 @@ TEST(Builtin, ShapesHangTogether) {
       }
     }
     EXPECT_EQ(shape.weight_bytes(), 2 * shape.num_parameters());
-    EXPECT_EQ(shape.kv_elements_per_token(), 2 * shape.num_kv_heads * shape.head_dim);
+    EXPECT_EQ(shape.state_elements_per_token(),
+              2 * shape.num_layers * shape.num_kv_heads * shape.head_dim);
     // Two operations a matrix parameter and token; tables and vectors do none, a tied head does.
     const double flops = shape.matmul_flops_per_token();
     EXPECT_GT(flops, 1.2 * static_cast<double>(shape.num_parameters())) << name;

@@ -189,11 +189,23 @@ TEST(FamilyConfig, OptRefusesWhatItCanNotRunNamingTheField) {
             std::string::npos);
 }
 
-// The window of a family's small model with `more` in its config.json.
-int64_t window_of(const std::string& family, const std::string& more) {
+// The windows of the layers of a family's small model with `more` in its config.json.
+std::vector<int64_t> windows_of(const std::string& family, const std::string& more) {
   std::string text = llama_with("model_type", "\"" + family + "\"");
   text.insert(text.size() - 1, more);
-  return make_family_model(config(text))->shape().sliding_window;
+  const auto model = make_family_model(config(text));
+  std::vector<int64_t> windows;
+  for (const SublayerShape& sublayer : model->shape().sublayers)
+    if (sublayer.kind == SublayerKind::kAttention)
+      windows.push_back(model->shape().state_of(sublayer.state).window);
+  return windows;
+}
+
+// The same of layers that are all alike.
+int64_t window_of(const std::string& family, const std::string& more) {
+  const std::vector<int64_t> windows = windows_of(family, more);
+  EXPECT_EQ(windows, std::vector<int64_t>(windows.size(), windows.front()));
+  return windows.front();
 }
 
 TEST(FamilyConfig, MistralHasAWindowUnlessItSaysOtherwise) {
@@ -217,10 +229,27 @@ TEST(FamilyConfig, QwenHasAWindowOnlyWhereItIsSwitchedOn) {
                                    "max_window_layers": 2)"),
               0)
         << "no layer has it";
+    EXPECT_EQ(windows_of(family, R"(, "use_sliding_window": true, "sliding_window": 64,
+                                    "max_window_layers": 1)"),
+              (std::vector<int64_t>{0, 64}));
+  }
+}
+
+TEST(FamilyConfig, LayerTypesSayWhichLayersHaveAWindow) {
+  const std::string window = R"(, "use_sliding_window": true, "sliding_window": 64)";
+  const auto types = [&](const std::string& list) {
+    return window + R"(, "layer_types": [)" + list + "]";
+  };
+  for (const char* family : {"qwen2", "qwen3"}) {
+    EXPECT_EQ(windows_of(family, types(R"("sliding_attention", "full_attention")")),
+              (std::vector<int64_t>{64, 0}));
     EXPECT_NE(refusal([&] {
-                window_of(family, R"(, "use_sliding_window": true, "sliding_window": 64,
-                                     "max_window_layers": 1)");
-              }).find("layers from 1 on"),
+                windows_of(family, types(R"("sliding_attention")"));
+              }).find("1 entries for 2 layers"),
+              std::string::npos);
+    EXPECT_NE(refusal([&] {
+                windows_of(family, types(R"("sliding_attention", "linear_attention")"));
+              }).find("linear_attention"),
               std::string::npos);
   }
 }

@@ -89,7 +89,7 @@ TEST(MalformedConfig, ChangedBytesAreRefusedOrGiveASoundShape) {
       }
       const auto model = make_family_model(ModelConfig(changed, "outside.json"));
       ASSERT_GT(model->shape().num_parameters(), 0) << changed;
-      ASSERT_GT(model->shape().kv_elements_per_token(), 0) << changed;
+      ASSERT_GT(model->shape().state_elements_per_token(), 0) << changed;
       ASSERT_GT(model->shape().workspace_columns, 0) << changed;
     }
     EXPECT_GT(refused, 300);

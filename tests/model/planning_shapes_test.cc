@@ -41,7 +41,8 @@ TEST(PlanningShapes, ATokenOfAMixtureComputesWithItsExpertsOnly) {
       << "12.9 billion active with tables";
   const ModelShape deepseek = *planning_shape("deepseek-v3");
   EXPECT_NEAR(deepseek.matmul_flops_per_token() / 2e9, 36.6, 1.2) << "37 billion active";
-  EXPECT_EQ(deepseek.kv_elements_per_token(), 576) << "one latent row for k and v";
+  EXPECT_EQ(deepseek.state_groups.front().state.elements_per_token(), 576)
+      << "one latent row for k and v";
 }
 
 }  // namespace

@@ -176,13 +176,13 @@ TEST(Plan, LinesAddUpAndNameEveryUse) {
     ASSERT_EQ(line(plan.memory, "program"), input.program_bytes);
     ASSERT_EQ(line(plan.memory, "weight ring (streamed)"), plan.ring_bytes);
     ASSERT_EQ(line(plan.memory, "KV pages"),
-              plan.memory_pages * plan.page_bytes * model.num_layers);
+              plan.kv.front().memory_pages * plan.kv.front().page_bytes * model.num_layers);
     ASSERT_EQ(line(plan.memory, "hidden states"),
               plan.hidden_memory_rows() * model.hidden_size * 4);
     ASSERT_GE(line(plan.memory, "resident weights"), plan.resident_weight_bytes);
     ASSERT_GE(plan.hidden_memory_rows(), 0);
     ASSERT_LE(plan.hidden_memory_rows(), plan.pass_tokens);
-    ASSERT_EQ(plan.kv_slot_pages > 0, plan.disk_pages > 0);
+    ASSERT_EQ(plan.kv.front().slot_pages > 0, plan.kv.front().disk_pages > 0);
     ASSERT_EQ(plan.activation_slot_bytes > 0, policy.activations.disk > 0);
     const int64_t disk =
         std::accumulate(plan.disk.begin(), plan.disk.end(), int64_t{0},
@@ -205,8 +205,8 @@ TEST(Plan, KvPagesSplitAsAskedAndHoldOneLongestSequence) {
     policy.page_tokens = 1 + random() % 40;
     policy.kv = memory_share(round % 4 == 0 ? 0 : round % 4 == 1 ? 1 : uniform(random));
     const Plan plan = make_plan(input, policy);
-    const int64_t pages = plan.memory_pages + plan.disk_pages;
-    const auto share = static_cast<double>(plan.disk_pages) / static_cast<double>(pages);
+    const int64_t pages = plan.kv.front().memory_pages + plan.kv.front().disk_pages;
+    const auto share = static_cast<double>(plan.kv.front().disk_pages) / static_cast<double>(pages);
     ASSERT_LE(std::abs(share - policy.kv.disk), 0.5 / static_cast<double>(pages) + 1e-9);
     ASSERT_GE(pages * policy.page_tokens, input.workload.max_total_tokens);
     const int64_t sequences = std::min(policy.block_sequences(), input.workload.sequences);
@@ -226,8 +226,9 @@ TEST(Plan, PagesOfQuantisedKvAreLongerUnlessThePolicyNamesTheirLength) {
     policy.micro_batch_sequences = 3;
     policy.page_tokens = asked;
     const Plan plan = make_plan(input, policy);
-    EXPECT_EQ(plan.page_bytes, model.kv_token_bytes(kv) * plan.policy.page_tokens);
-    EXPECT_EQ(plan.memory_pages,
+    EXPECT_EQ(plan.kv.front().page_bytes,
+              model.state_groups.front().state.token_bytes(kv) * plan.policy.page_tokens);
+    EXPECT_EQ(plan.kv.front().memory_pages,
               3 * ((longest + plan.policy.page_tokens - 1) / plan.policy.page_tokens));
     return plan.policy.page_tokens;
   };
@@ -236,6 +237,44 @@ TEST(Plan, PagesOfQuantisedKvAreLongerUnlessThePolicyNamesTheirLength) {
   EXPECT_EQ(page_tokens(KvFormat(KvEncoding::kInt8), 1000, 0), 64);
   EXPECT_EQ(page_tokens(KvFormat(KvEncoding::kInt8), 901, 0), 64);
   EXPECT_EQ(page_tokens(KvFormat(KvEncoding::kInt4), 1000, 16), 16);
+}
+
+// Of layers that see a window the plan has the pages of the window and of a chunk, whatever the
+// context; of the others those of the whole context.
+TEST(Plan, WindowsBoundTheKvOfALongContext) {
+  ModelShape model = shape_of("mistral-7b");
+  const LayerState full{.heads = 8, .width = 128};
+  LayerState windowed = full;
+  windowed.window = 4096;
+  Policy policy;
+  policy.micro_batch_sequences = 2;
+  const auto plan_of = [&](const std::vector<LayerState>& states, int64_t context) {
+    model.set_states(states);
+    PlanInput input = input_for(model, 0);
+    input.workload = {.sequences = 2, .max_prompt_tokens = context, .max_total_tokens = context};
+    return make_plan(input, policy);
+  };
+  const int64_t token_bytes = 2 * 8 * 128 * 2;  // of one layer
+  const int64_t context = 131072;
+  const std::vector<LayerState> all(32, windowed), none(32, full);
+  EXPECT_EQ(plan_of(none, context).kv_memory_bytes(), 2 * 32 * context * token_bytes);
+  // 512 tokens of a chunk see 4095 before them: 1 + ceil(4606 / 16) pages of 16.
+  EXPECT_EQ(plan_of(all, context).kv_memory_bytes(), 2 * 32 * 289 * 16 * token_bytes);
+  EXPECT_EQ(plan_of(all, 4000).kv_memory_bytes(), 2 * 32 * 4000 * token_bytes);
+  // Gemma 3's kind: five of six layers see 1024.
+  windowed.window = 1024;
+  std::vector<LayerState> mixed;
+  for (int layer = 0; layer < 32; ++layer) mixed.push_back(layer % 6 == 5 ? full : windowed);
+  const Plan plan = plan_of(mixed, context);
+  ASSERT_EQ(plan.kv.size(), 2u);
+  EXPECT_EQ(plan.kv[0].num_layers, 27);
+  EXPECT_EQ(plan.kv_memory_bytes(),
+            2 * (27 * 97 * 16 + 5 * context) * token_bytes);  // 1 + ceil(1534 / 16) pages
+  // On disk likewise, and a pass of one micro-batch stages no more than that.
+  policy.kv = {0, 0, 1};
+  const Plan below = plan_of(all, context);
+  EXPECT_EQ(below.kv_disk_bytes(), 2 * 32 * 289 * 16 * token_bytes);
+  EXPECT_EQ(below.kv.front().slot_pages, 2 * 289);
 }
 
 TEST(RequireFit, SaysWhatIsShortWhatTakesItAndHowToMendIt) {

@@ -82,7 +82,6 @@ double product_flops(const ModelShape& model, const Plan& plan, const BatchWork&
 
 void count_pass(const ModelShape& model, const Plan& plan, KvFormat kv, const PassWork& pass,
                 double scale, Moved& out) {
-  const auto layers = static_cast<double>(model.num_layers);
   const auto visits = static_cast<double>(model.sublayers.size()) - 1;
   double inplace_bytes = 0;
   for (size_t i = 0; i < model.sublayers.size(); ++i)
@@ -97,13 +96,20 @@ void count_pass(const ModelShape& model, const Plan& plan, KvFormat kv, const Pa
     const MicroBatchLoad& load = pass.loads[i];
     const BatchWork& work = pass.work[i];
     const auto rows = static_cast<double>(load.activation_up_bytes);
-    up += layers * static_cast<double>(load.kv_up_bytes + load.output_bytes) + visits * rows;
-    down += layers * static_cast<double>(load.kv_down_bytes + load.query_bytes) + visits * rows;
-    read += layers * static_cast<double>(load.kv_load_bytes) +
-            visits * static_cast<double>(load.activation_bytes);
-    write += layers * static_cast<double>(load.kv_store_bytes) +
-             visits * static_cast<double>(load.activation_bytes);
-    attended += layers * work.host_history_tokens * static_cast<double>(model.kv_token_bytes(kv));
+    up += visits * rows;
+    down += visits * rows;
+    read += visits * static_cast<double>(load.activation_bytes);
+    write += visits * static_cast<double>(load.activation_bytes);
+    for (size_t group = 0; group < model.state_groups.size(); ++group) {
+      const StateBytes& state = load.state.at(group);
+      const auto layers = static_cast<double>(model.state_groups[group].num_layers);
+      up += layers * static_cast<double>(state.up + state.outputs);
+      down += layers * static_cast<double>(state.down + state.queries);
+      read += layers * static_cast<double>(state.load);
+      write += layers * static_cast<double>(state.store);
+      attended += layers * work.attention.at(group).host_history_tokens *
+                  static_cast<double>(model.state_groups[group].state.token_bytes(kv));
+    }
     out.device_flops += scale * product_flops(model, plan, work, false);
     out.host_flops += scale * product_flops(model, plan, work, true);
   }
@@ -247,7 +253,7 @@ TEST(SearchProperties, KvIsNotOnDiskWhereMemoryIsFree) {
     request.input.workload = {sequences, 64, 96, 96 * sequences};
     const Plan plan = search_policy(request).best.plan;
     const int64_t free = request.input.memory_budget_bytes - plan.memory_bytes();
-    const int64_t kv_on_disk = plan.disk_pages * plan.page_bytes * model.num_layers;
+    const int64_t kv_on_disk = plan.kv.front().bytes_of(plan.kv.front().disk_pages);
     if (plan.streamed_weight_bytes > 0) ++below;
     EXPECT_TRUE(kv_on_disk == 0 || free < kv_on_disk)
         << "round " << round << ": " << format_bytes(kv_on_disk) << " of KV on disk, "

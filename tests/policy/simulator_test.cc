@@ -187,9 +187,9 @@ TEST(Simulator, TheSameStreamHasTheSameHashAndOneThatDiffersHasNot) {
 // The tier of a sequence's pages as the engine deals them: whole sequences where the host attends,
 // else pages.
 PageTier tier_of(const Plan& plan, int64_t sequence, int64_t page) {
+  const KvPlan& kv = plan.kv.front();
   const double share =
-      static_cast<double>(plan.lower_pages()) /
-      static_cast<double>(std::max<int64_t>(plan.memory_pages + plan.lower_pages(), 1));
+      static_cast<double>(kv.lower_pages()) / static_cast<double>(std::max<int64_t>(kv.pages(), 1));
   const bool is_dealt_whole = plan.host_attends();
   const auto item = static_cast<double>(is_dealt_whole ? sequence : page);
   const bool is_lower = std::floor(share * (item + 1) + 1e-9) > std::floor(share * item + 1e-9);
@@ -215,8 +215,9 @@ TEST(PassModel, CutsBlocksAsTheEngineDoes) {
                                                               false,
                                                               std::nullopt}));
       sequences.back()->tokens.assign(static_cast<size_t>(prompt), 1);
+      GroupPages& pages = sequences.back()->pages.groups.emplace_back();
       for (int64_t page = 0; page < prompt / policy.page_tokens + 2; ++page)
-        sequences.back()->pages.push_back({tier_of(one.plan, i, page), 0});
+        pages.pages.push_back({tier_of(one.plan, i, page), 0});
       pointers.push_back(sequences.back().get());
     }
     const BlockPasses block =
@@ -225,7 +226,7 @@ TEST(PassModel, CutsBlocksAsTheEngineDoes) {
     for (size_t i = 0; i < policy.pass_classes(); ++i) {
       limits.push_back(pass_limits(one.plan, i));
       // Staging is not modelled.
-      limits.back().staged_pages = limits.back().staged_disk_pages = INT64_MAX;
+      for (GroupLimits& group : limits.back().groups) group.staged = {INT64_MAX, INT64_MAX};
     }
     for (size_t pass = 0; pass < block.prefill_passes; ++pass) {
       const PassPlan real = plan_pass(pointers, limits, [&](const PassTokens& taken) {
@@ -298,9 +299,10 @@ TEST(CostModel, WritesOfKvAreTheirShareHoweverSmall) {
     const Prediction p =
         predict(*one.input.model, one.plan, one.profile, one.input.kv_dtype, one.job);
     // Every token after the prompt writes its sequence's last page anew.
-    const double real_share = static_cast<double>(one.plan.disk_pages) /
-                              static_cast<double>(one.plan.disk_pages + one.plan.memory_pages);
-    const auto page = static_cast<double>(round_up(one.plan.page_bytes, kDiskBlock));
+    const double real_share =
+        static_cast<double>(one.plan.kv.front().disk_pages) /
+        static_cast<double>(one.plan.kv.front().disk_pages + one.plan.kv.front().memory_pages);
+    const auto page = static_cast<double>(round_up(one.plan.kv.front().page_bytes, kDiskBlock));
     const double pages = 12.0 * 8 * 63;
     EXPECT_NEAR(p.decode_lanes[Lane::kDiskWrite], real_share * pages * page / 5e8,
                 0.02 * real_share * pages * page / 5e8)

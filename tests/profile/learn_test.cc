@@ -101,15 +101,15 @@ void add_batch(const Profile& machine, const Job& job, const policy::BatchWork& 
   }
   const double pair_flops =
       4 * static_cast<double>(model.num_heads * model.head_dim * model.num_layers);
-  policy::AttentionTimes attention{job.input.kv_dtype, work.prefill_pairs > 0, 0, 0, 0};
+  policy::AttentionTimes attention{job.input.kv_dtype, work.attention.front().prefill_pairs > 0, 0,
+                                   0, 0};
   if (attention.is_prefill) {
-    attention.flops = work.prefill_pairs * pair_flops;
+    attention.flops = work.attention.front().prefill_pairs * pair_flops;
     attention.seconds =
         policy::prefill_attention_seconds(machine.host, attention.kv_dtype, attention.flops);
   } else {
-    const double tokens = work.device_history_tokens;
-    attention.bytes =
-        tokens * static_cast<double>(model.kv_token_bytes(attention.kv_dtype) * model.num_layers);
+    const double tokens = work.attention.front().device_history_tokens;
+    attention.bytes = tokens * static_cast<double>(model.state_token_bytes(attention.kv_dtype));
     attention.flops = tokens * pair_flops;
     attention.seconds = policy::decode_attention_seconds(machine.host, attention.kv_dtype,
                                                          attention.bytes, attention.flops);

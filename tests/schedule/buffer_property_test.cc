@@ -78,7 +78,8 @@ template <typename Check>
 void for_random_streams(unsigned seed, Check check) {
   std::mt19937 random(seed);
   for (int round = 0; round < kRounds; ++round) {
-    const Stream stream = random_stream(random, round % 3 == 0);
+    Stream stream = random_stream(random, round % 3 == 0);
+    if (round % 2 == 1) split_groups(stream, random);
     check(stream);
     if (::testing::Test::HasFailure()) {
       ADD_FAILURE() << "round " << round << " of seed " << seed;
@@ -107,17 +108,16 @@ TEST(ScheduleProperty, EveryStepWithKvOnDiskLoadsAndStoresItsBytes) {
     for (size_t pass = 0; pass < stream.passes.size(); ++pass)
       for (size_t sublayer = 0; sublayer < stream.shape.sublayers.size(); ++sublayer)
         for (size_t micro_batch = 0; micro_batch < stream.passes[pass].size(); ++micro_batch) {
-          const MicroBatchLoad& load = stream.passes[pass][micro_batch];
-          if (!stream.shape.sublayers[sublayer].has_attention ||
-              load.kv_load_bytes + load.kv_store_bytes == 0)
-            continue;
+          const ScheduleSublayer& shape = stream.shape.sublayers[sublayer];
+          const StateBytes load = stream.passes[pass][micro_batch].state_of(shape.state_group);
+          if (!shape.has_attention || load.load + load.store == 0) continue;
           ++wanted;
           const Fill& fill = fills[{pass, sublayer, micro_batch}];
           ASSERT_NE(fill.load, kNoTask);
-          ASSERT_EQ(stream.tasks[static_cast<size_t>(fill.load)].bytes, load.kv_load_bytes);
-          ASSERT_EQ(fill.store != kNoTask, load.kv_store_bytes > 0);
+          ASSERT_EQ(stream.tasks[static_cast<size_t>(fill.load)].bytes, load.load);
+          ASSERT_EQ(fill.store != kNoTask, load.store > 0);
           if (fill.store != kNoTask) {
-            ASSERT_EQ(stream.tasks[static_cast<size_t>(fill.store)].bytes, load.kv_store_bytes);
+            ASSERT_EQ(stream.tasks[static_cast<size_t>(fill.store)].bytes, load.store);
           }
         }
     ASSERT_EQ(fills.size(), wanted);

@@ -159,7 +159,8 @@ template <typename Check>
 void for_random_streams(unsigned seed, int rounds, Check check) {
   std::mt19937 random(seed);
   for (int round = 0; round < rounds; ++round) {
-    const Stream stream = random_device_stream(random);
+    Stream stream = random_device_stream(random);
+    if (round % 2 == 1) split_groups(stream, random);
     check(stream);
     if (::testing::Test::HasFailure()) {
       ADD_FAILURE() << "round " << round << " of seed " << seed;

@@ -76,13 +76,13 @@ TEST(PassCut, MicroBatchesHoldEveryTokenOnceWithinTheirLimits) {
 }
 
 TEST(PassCut, ASlotThatIsFullEndsTheMicroBatch) {
-  // Sequence i has i pages below, one of them on disk.
+  // Sequence i has i pages below, one of them on disk, in the second group of layers.
   struct Pages final : PageMap {
-    LowerPages lower_pages(int64_t sequence) const override {
-      return {sequence, sequence > 0 ? 1 : 0};
+    LowerPages lower_pages(int64_t sequence, int32_t group) const override {
+      return group == 0 ? LowerPages{} : LowerPages{sequence, sequence > 0 ? 1 : 0};
     }
-    LowerPages lower_pages(int64_t sequence, int64_t) const override {
-      return lower_pages(sequence);
+    LowerPages lower_pages(int64_t sequence, int32_t group, int64_t, int64_t) const override {
+      return lower_pages(sequence, group);
     }
   } pages;
   PassLimits limits;
@@ -95,10 +95,11 @@ TEST(PassCut, ASlotThatIsFullEndsTheMicroBatch) {
     return out;
   };
   EXPECT_EQ(sizes(), (std::vector<size_t>{5}));
-  limits.staged_pages = 4;
+  limits.groups.resize(2);
+  EXPECT_EQ(sizes(), (std::vector<size_t>{5}));
+  limits.groups[1].staged.all = 4;
   EXPECT_EQ(sizes(), (std::vector<size_t>{3, 1, 1}));
-  limits.staged_pages = 100;
-  limits.staged_disk_pages = 2;
+  limits.groups[1].staged = {100, 2};
   EXPECT_EQ(sizes(), (std::vector<size_t>{3, 2}));
 }
 
@@ -110,6 +111,27 @@ TEST(PassCut, PagesOfARun) {
   EXPECT_EQ(pages.first_changed, 1);
   EXPECT_EQ(pages_of_run(0, 8, 4).with_history, 0);
   EXPECT_EQ(pages_of_run(8, 1, 4).with_history, 2);
+  EXPECT_EQ(pages_of_run(8, 1, 4).begin, 0);
+  EXPECT_EQ(pages_of_run(8, 1, 4, 5).begin, 1) << "the first position seen is in page 1";
+}
+
+// A page is used again for the one so many behind it: no chunk has tokens that see the first beside
+// tokens of the other, and with one page fewer some chunk would.
+TEST(PassCut, AWindowsPagesAreUsedAgainWhenNoChunkSeesThem) {
+  for (int64_t window = 1; window <= 12; ++window)
+    for (int64_t chunk = 1; chunk <= 9; ++chunk)
+      for (int64_t page_tokens = 1; page_tokens <= 5; ++page_tokens) {
+        const int64_t ring = most_window_pages(window, chunk, page_tokens);
+        bool meets = false, meets_with_fewer = false;
+        for (int64_t first = 0; first < 60; ++first) {
+          const int64_t seen = std::max<int64_t>(first - window + 1, 0) / page_tokens;
+          const int64_t last = (first + chunk - 1) / page_tokens;
+          meets = meets || last - seen >= ring;
+          meets_with_fewer = meets_with_fewer || last - seen >= ring - 1;
+        }
+        EXPECT_FALSE(meets) << window << " " << chunk << " " << page_tokens;
+        EXPECT_TRUE(meets_with_fewer) << window << " " << chunk << " " << page_tokens;
+      }
 }
 
 }  // namespace

@@ -49,8 +49,9 @@ std::vector<MicroBatchLoad> random_pass(std::mt19937& random) {
   for (size_t i = 0; i < loads.size(); ++i) {
     const auto has = [&](unsigned how) { return how == 2 || (how == 1 && random() % 2 == 0); };
     if (has(kv)) {
-      loads[i].kv_load_bytes = static_cast<int64_t>(random() % 3) * 4096;
-      loads[i].kv_store_bytes = static_cast<int64_t>(random() % 3) * 4096;
+      loads[i].state.resize(1);
+      loads[i].state[0].load = static_cast<int64_t>(random() % 3) * 4096;
+      loads[i].state[0].store = static_cast<int64_t>(random() % 3) * 4096;
     }
     if (has(activations))
       loads[i].activation_bytes = 4096 * (1 + static_cast<int64_t>(random() % 5));
@@ -108,18 +109,40 @@ Stream random_device_stream(std::mt19937& random) {
       const auto some = [&] { return static_cast<int64_t>(random() % 3) * 512; };
       if (load.activation_bytes > 0 || random() % 2 == 0)
         load.activation_up_bytes = load.activation_bytes + some();
+      load.state.resize(1);
+      StateBytes& state = load.state[0];
       if (on_host) {
-        const bool has_lower = load.kv_load_bytes + load.kv_store_bytes > 0 || random() % 2 == 0;
-        load.query_bytes = has_lower ? 512 + some() : 0;
-        load.output_bytes = has_lower ? some() : 0;
+        const bool has_lower = state.load + state.store > 0 || random() % 2 == 0;
+        state.queries = has_lower ? 512 + some() : 0;
+        state.outputs = has_lower ? some() : 0;
       } else {
-        load.kv_up_bytes = load.kv_load_bytes + some();
-        load.kv_down_bytes = load.kv_store_bytes + some();
+        state.up = state.load + some();
+        state.down = state.store + some();
       }
     }
   }
   generate(stream);
   return stream;
+}
+
+void split_groups(Stream& stream, std::mt19937& random) {
+  for (ScheduleSublayer& sublayer : stream.shape.sublayers)
+    sublayer.state_group = static_cast<int32_t>(random() % 2);
+  for (auto& pass : stream.passes)
+    for (MicroBatchLoad& load : pass) {
+      if (load.state.empty()) load.state.resize(1);
+      StateBytes other = load.state.front();
+      if (other.load + other.store > 0) {
+        other.load = static_cast<int64_t>(random() % 3) * 4096;
+        other.store = static_cast<int64_t>(random() % 3) * 4096;
+      }
+      if (other.up + other.down > 0) {
+        other.up = other.load + static_cast<int64_t>(random() % 3) * 512;
+        other.down = other.store + static_cast<int64_t>(random() % 3) * 512;
+      }
+      load.state.push_back(other);
+    }
+  generate(stream);
 }
 
 Times simulate(const std::vector<Task>& tasks, std::mt19937& random) {

@@ -28,6 +28,8 @@ Stream random_stream(std::mt19937& random, bool small_ring);
 /// The same with a device: parts from disk and from host memory, KV and activations on all tiers,
 /// attention on the host for some micro-batches (then for all that have KV below the device).
 Stream random_device_stream(std::mt19937& random);
+/// Gives some layers to a second group, whose state moves other bytes.
+void split_groups(Stream& stream, std::mt19937& random);
 /// Generates the stream's tasks from its shape and passes.
 void generate(Stream& stream);
 

@@ -90,7 +90,7 @@ TEST(Schedule, ARingOfOneSublayerLoadsAndComputesInTurn) {
 
 TEST(Schedule, KvOfTheNextMicroBatchLoadsWhileThisOneComputes) {
   ScheduleGenerator generator({.sublayers = {{{}, true}}, .kv_slots = 2});
-  const MicroBatchLoad on_disk{.kv_load_bytes = 8192, .kv_store_bytes = 4096};
+  const MicroBatchLoad on_disk{.state = {{8192, 4096}}};
   const std::vector<std::string> first{
       "0 load KV 0.0 after",   "1 compute 0.0 after 0", "2 store KV 0.0 after 1",
       "3 load KV 0.1 after",   "4 compute 0.1 after 3", "5 store KV 0.1 after 4",
@@ -103,7 +103,7 @@ TEST(Schedule, KvOfTheNextMicroBatchLoadsWhileThisOneComputes) {
 
 TEST(Schedule, APromptCutInTwoWaitsForItsFirstPart) {
   ScheduleGenerator generator({.sublayers = {{{}, true}}});
-  const MicroBatchLoad part{.kv_load_bytes = 4096, .kv_store_bytes = 4096};
+  const MicroBatchLoad part{.state = {{4096, 4096}}};
   MicroBatchLoad continued = part;
   continued.continues_previous = true;
   const std::vector<Task> tasks = whole_pass(generator, {part, continued}, false);
@@ -115,10 +115,10 @@ TEST(Schedule, APromptCutInTwoWaitsForItsFirstPart) {
 
 TEST(Schedule, StoresOfAPassAreRememberedOverAPassThatTouchesNoKv) {
   ScheduleGenerator generator({.sublayers = {{{}, true}}});
-  const std::vector<Task> first = whole_pass(generator, {{.kv_store_bytes = 4096}}, true);
+  const std::vector<Task> first = whole_pass(generator, {{.state = {{0, 4096}}}}, true);
   ASSERT_EQ(first.back().kind, TaskKind::kStoreKv);
   whole_pass(generator, {{}}, true);
-  const std::vector<Task> third = whole_pass(generator, {{.kv_load_bytes = 4096}}, false);
+  const std::vector<Task> third = whole_pass(generator, {{.state = {{4096}}}}, false);
   ASSERT_EQ(third.front().kind, TaskKind::kLoadKv);
   EXPECT_NE(std::find(third.front().waits.begin(), third.front().waits.end(), first.back().id),
             third.front().waits.end());

@@ -33,13 +33,9 @@ int64_t LengthPredictor::predict(int64_t most) const noexcept {
   return std::min(most, static_cast<int64_t>(std::ceil(mean_ + 2 * deviation_)));
 }
 
-Batcher::Batcher(PagePool& pool, RecentKv& recent, const BatcherLimits& limits,
+Batcher::Batcher(StatePools& pools, RecentKv& recent, const BatcherLimits& limits,
                  std::vector<int32_t> eos_token_ids)
-    : pool_(pool),
-      recent_(recent),
-      limits_(limits),
-      eos_token_ids_(std::move(eos_token_ids)),
-      prefixes_(pool, limits.page_tokens, limits.swap_pages) {
+    : pools_(pools), recent_(recent), limits_(limits), eos_token_ids_(std::move(eos_token_ids)) {
   // The newest tokens' 16-bit copies belong to a sequence and can't be shared.
   limits_.caches_prefixes = limits.caches_prefixes && !recent.is_used();
 }
@@ -49,14 +45,6 @@ int64_t Batcher::most_tokens(const GenerationRequest& request) const noexcept {
   const bool generates = !request.score_prompt || !request.score_only;
   return std::min(length + (generates ? int64_t{request.params.max_tokens} : 0),
                   limits_.context_tokens);
-}
-
-int64_t Batcher::most_pages(const GenerationRequest& request) const noexcept {
-  const int64_t total = most_tokens(request);
-  return request.params.num_beams == 1
-             ? pages_for(total)
-             : most_pages_of_beams(static_cast<int64_t>(request.prompt.size()), total,
-                                   request.params.num_beams);
 }
 
 int64_t Batcher::places() const noexcept {
@@ -95,19 +83,17 @@ std::optional<std::string> Batcher::why_refused(const GenerationRequest& request
     return "guided output needs the model's tokenizer; copy its files beside the weights";
   if (beams > 1 && request.guide && request.guide->end_tokens().empty())
     return "a guided beam search needs an end-of-text token, and the model has none";
-  if (most_pages(request) > pool_.most_pages_of_one())
-    return fmt::format(
-        "prompt and output of {} tokens{} need more KV than the plan's {} tokens; raise "
-        "`memory_budget_bytes` or lower max_tokens",
-        most_tokens(request), beams > 1 ? fmt::format(" in {} beams", beams) : "",
-        pool_.most_pages_of_one() * limits_.page_tokens);
+  for (size_t group = 0; group < pools_.groups(); ++group) {
+    const int64_t most = pools_.pool(group).most_pages_of_one();
+    const int64_t total = most_tokens(request);
+    const int64_t pages = most_pages_of_beams(group, length, total, beams);
+    if (pages > most)
+      return fmt::format(
+          "prompt and output of {} tokens{} need more KV than the plan's {} tokens; raise "
+          "`memory_budget_bytes` or lower max_tokens",
+          total, beams > 1 ? fmt::format(" in {} beams", beams) : "", most * limits_.page_tokens);
+  }
   return std::nullopt;
-}
-
-bool Batcher::extend(PageTable& table, int64_t count) {
-  while (!pool_.extend(table, count))
-    if (!prefixes_.evict_one()) return false;
-  return true;
 }
 
 // Whether a running prompt is computing full pages that this one begins with too, beyond those that
@@ -125,10 +111,11 @@ bool Batcher::is_being_computed(std::span<const int32_t> prompt) const {
   return false;
 }
 
-// Whether the pages suffice at all times to come, each sequence a token longer at every step and
-// gone where it is expected to end: what matters is not what all need in the end, but what they
+// Whether a group's pages suffice at all times to come, each sequence a token longer at every step
+// and gone where it is expected to end: what matters is not what all need in the end, but what they
 // need together. `known`: pages of the new sequence that are there; `used`: of all sequences now.
-bool Batcher::has_room_later(const Sequence& sequence, int64_t known, int64_t used) const {
+bool Batcher::has_room_later(size_t group, const Sequence& sequence, int64_t known,
+                             int64_t used) const {
   struct Growth {
     int64_t steps;  // until it ends
     int64_t tokens, pages;
@@ -141,11 +128,13 @@ bool Batcher::has_room_later(const Sequence& sequence, int64_t known, int64_t us
     const int64_t end = one.expected_tokens > tokens ? one.expected_tokens : one.most_tokens;
     all.push_back({end - tokens, tokens, pages, given_back});
   };
+  const bool has_window = pools_.has_window(group);
   add(sequence, known, 0);
   for (const auto& one : running_)
     if (!one->group) {
-      const auto pages = static_cast<int64_t>(one->pages.size());
-      add(*one, pages, pages - one->known_pages);
+      int64_t pages = 0;
+      pools_.for_each(group, one->pages.groups[group], [&](const PageRef&) { ++pages; });
+      add(*one, pages, has_window ? pages : pages - one->known_pages);
     }
   std::sort(all.begin(), all.end(),
             [](const Growth& a, const Growth& b) { return a.steps > b.steps; });
@@ -158,68 +147,155 @@ bool Batcher::has_room_later(const Sequence& sequence, int64_t known, int64_t us
     pages += one.pages;
     given_back -= one.given_back;
     // Half a page of each is empty on average.
-    const int64_t needed = (tokens + alive * one.steps) / limits_.page_tokens + (alive + 1) / 2;
-    if (used + std::max<int64_t>(needed - pages, 0) - given_back > pool_.total_pages())
+    int64_t needed = (tokens + alive * one.steps) / limits_.page_tokens + (alive + 1) / 2;
+    if (has_window) {
+      needed = 0;
+      for (int64_t i = 0; i < alive; ++i)
+        needed += pools_.most_pages(group, all[static_cast<size_t>(i)].tokens + one.steps);
+    }
+    if (used + std::max<int64_t>(needed - pages, 0) - given_back > pools_.pool(group).total_pages())
       return false;
   }
   return true;
 }
 
+// Of a sequence that starts, how many tokens may be taken over from others. At least one token is
+// computed: its logits are wanted. Scored prompts are computed whole. The beams of a search have
+// their pages from the start; of layers with a window what they took over would be theirs beside
+// them.
+int64_t Batcher::known_tokens(const Sequence& sequence) const {
+  const bool may_know = limits_.caches_prefixes &&
+                        (!sequence.score_prompt || sequence.scored >= sequence.prompt_tokens) &&
+                        !(sequence.group && pools_.has_windows());
+  return may_know ? static_cast<int64_t>(sequence.tokens.size()) - 1 : 0;
+}
+
+// By group: pages that a sequence gets when it starts; with a window and beams, those of all.
+std::vector<int64_t> Batcher::wanted_pages(const Sequence& sequence) const {
+  const auto length = static_cast<int64_t>(sequence.tokens.size());
+  std::vector<int64_t> wanted;
+  for (size_t group = 0; group < pools_.groups(); ++group) {
+    if (sequence.group)
+      wanted.push_back(most_pages_of_beams(group, sequence.prompt_tokens, sequence.most_tokens,
+                                           sequence.sampler.params().num_beams));
+    else if (pools_.has_window(group))
+      wanted.push_back(pools_.most_pages(group, length));  // others follow as these are given back
+    else if (limits_.predicts_length)                      // the rest comes as it is written
+      wanted.push_back(pages_for(std::min(length + 1, sequence.most_tokens)));
+    else
+      wanted.push_back(pages_for(sequence.most_tokens));
+  }
+  return wanted;
+}
+
+// Whether the sequence can start beside those that run.
+bool Batcher::has_room(const Sequence& sequence, const StatePools::Found& found) const {
+  const std::vector<int64_t> wanted = wanted_pages(sequence);
+  for (size_t group = 0; group < pools_.groups(); ++group) {
+    const PagePool& pool = pools_.pool(group);
+    const PrefixCache::Found& known = found.groups[group];
+    const int64_t idle = pool.idle_pages();
+    // Nothing is brought back from the swap space for a sequence that finds no room in the end.
+    if (wanted[group] - known.resident > pool.free_pages() + idle - known.idle) return false;
+    const int64_t used = pool.total_pages() - pool.free_pages() - idle + known.idle;
+    if (limits_.predicts_length && !sequence.group &&
+        !has_room_later(group, sequence, known.resident, used))
+      return false;
+    if (!limits_.predicts_length && pools_.has_window(group) &&
+        !pool.could_promise(sequence.group ? wanted[group]
+                                           : pools_.most_pages(group, sequence.most_tokens)))
+      return false;
+  }
+  return true;
+}
+
+// A sequence's pages in a group, and of a beam search the others for its reserve.
+bool Batcher::fill_group(size_t group, Sequence& sequence, SequencePages& pages, int64_t wanted) {
+  const auto length = static_cast<int64_t>(sequence.tokens.size());
+  PageTable& table = pages.groups[group].pages;
+  if (!sequence.group)
+    return pools_.has_window(group)
+               ? pools_.grow(group, pages, length)
+               : pools_.extend(group, table, wanted - std::ssize(table), pages.side);
+  PageTable& reserve = sequence.group->reserve.groups[group].pages;
+  if (!pools_.extend(group, reserve, wanted - std::ssize(table), pages.side)) return false;
+  const auto from_reserve = [&](PageTable& to) {
+    to.push_back(reserve.front());
+    reserve.erase(reserve.begin());
+    return true;
+  };
+  return pools_.grow(group, pages.groups[group], length, from_reserve);
+}
+
+// Where lengths are not predicted nothing that runs gives way: what a window wants is promised.
+bool Batcher::promise(Sequence& sequence, SequencePages& pages) {
+  if (limits_.predicts_length || !pools_.has_windows()) return true;
+  const std::vector<int64_t> wanted = wanted_pages(sequence);
+  std::vector<int64_t> counts(pools_.groups(), 0);
+  for (size_t group = 0; group < pools_.groups(); ++group) {
+    if (!pools_.has_window(group)) continue;
+    // Pages that others have too are not used again.
+    const GroupPages& known = pages.groups[group];
+    counts[group] = sequence.group ? wanted[group]
+                                   : std::min(pages_for(sequence.most_tokens),
+                                              pools_.most_pages(group, sequence.most_tokens) +
+                                                  std::ssize(known.pages) - known.first);
+  }
+  if (!sequence.group) return pools_.promise(pages, counts);
+  sequence.group->reserve.side = pages.side;
+  return pools_.promise(sequence.group->reserve, counts);
+}
+
+bool Batcher::fill_on_a_side(Sequence& sequence, SequencePages& pages) {
+  if (sequence.group) sequence.group->reserve.groups.resize(pools_.groups());
+  const std::vector<int64_t> wanted = wanted_pages(sequence);
+  bool is_filled = promise(sequence, pages);
+  for (size_t group = 0; is_filled && group < pools_.groups(); ++group)
+    is_filled = fill_group(group, sequence, pages, wanted[group]);
+  if (is_filled) return true;
+  pools_.release(pages);
+  if (sequence.group) pools_.release(sequence.group->reserve);
+  return false;
+}
+
+// Pages for the sequence, beside those of its known beginning that it has. False: it has none.
+bool Batcher::fill(Sequence& sequence, SequencePages& pages) {
+  const bool is_settled = pages.side != PageSide::kAny;
+  const std::vector<PageSide> sides =
+      is_settled ? std::vector<PageSide>{pages.side} : pools_.pool(0).sides();
+  for (const PageSide side : sides) {
+    // Without a side nothing is known yet, or there is but one.
+    pages.groups.resize(pools_.groups());
+    pages.cursors.resize(pools_.groups());
+    pages.side = side;
+    if (fill_on_a_side(sequence, pages)) return true;
+  }
+  return false;
+}
+
 // Pages for the sequence to start or start again: what is known of its beginning, and new ones.
 bool Batcher::place(Sequence& sequence) {
   if (!recent_.has_free_slot()) return false;
-  const auto length = static_cast<int64_t>(sequence.tokens.size());
-  int64_t wanted = 0;
-  if (sequence.group) {
-    wanted = most_pages_of_beams(sequence.prompt_tokens, sequence.most_tokens,
-                                 sequence.sampler.params().num_beams);
-  } else if (limits_.predicts_length) {
+  if (limits_.predicts_length && !sequence.group)
     sequence.expected_tokens = std::min(
         sequence.most_tokens,
         sequence.prompt_tokens + lengths_.predict(sequence.most_tokens - sequence.prompt_tokens));
-    // The rest comes as it is written.
-    wanted = pages_for(std::min(length + 1, sequence.most_tokens));
-  } else {
-    wanted = pages_for(sequence.most_tokens);
-  }
-  PageTable pages;
-  PrefixCache::Cursor cached;
-  // At least one token is computed: its logits are wanted. Scored prompts are computed whole.
-  const bool may_know = limits_.caches_prefixes &&
-                        (!sequence.score_prompt || sequence.scored >= sequence.prompt_tokens);
-  const int64_t usable = may_know ? (length - 1) / limits_.page_tokens : 0;
-  const PrefixCache::Found found = prefixes_.find(sequence.tokens, usable);
-  if (!running_.empty()) {
-    const int64_t idle = prefixes_.idle_pages();
-    // Nothing is brought back from the swap space for a sequence that finds no room in the end.
-    if (wanted - found.resident > pool_.free_pages() + idle - found.idle) return false;
-    const int64_t used = pool_.total_pages() - pool_.free_pages() - idle + found.idle;
-    if (limits_.predicts_length && !sequence.group &&
-        !has_room_later(sequence, found.resident, used))
-      return false;
-  }
-  if (may_know) pages = prefixes_.match(sequence.tokens, usable, cached);
-  const int64_t known = static_cast<int64_t>(pages.size()) * limits_.page_tokens;
-  if (!extend(pages, wanted - static_cast<int64_t>(pages.size()))) {
-    pool_.release(pages);
+  const int64_t usable = known_tokens(sequence) / limits_.page_tokens;
+  if (!running_.empty() && !has_room(sequence, pools_.find(sequence.tokens, usable))) return false;
+  SequencePages pages;
+  int64_t known = 0;
+  if (known_tokens(sequence) > 0) known = pools_.match(sequence.tokens, usable, pages);
+  if (!fill(sequence, pages)) {
     // Nobody gives pages back, so what was found stands in its own way (it lies in the tier that
     // is full): without it there is room, or the pool is not as the checks at admission assume.
     if (!running_.empty()) return false;
-    cached = {};
-    const bool is_placed = extend(pages, wanted);
+    known = 0;
+    const bool is_placed = fill(sequence, pages);
     SLUICE_ASSERT(is_placed, "a sequence that fits the pool alone finds room in an empty one");
-    sequence.computed = 0;
-  } else {
-    sequence.computed = known;
   }
-  if (sequence.group) {
-    const auto others = pages.begin() + static_cast<std::ptrdiff_t>(pages_for(length));
-    sequence.group->reserve.assign(others, pages.end());
-    pages.erase(others, pages.end());
-  }
-  sequence.known_pages = sequence.computed / limits_.page_tokens;
+  sequence.computed = known * limits_.page_tokens;
+  sequence.known_pages = known;
   sequence.pages = std::move(pages);
-  sequence.cached = cached;
   sequence.recent_slot = recent_.take_slot();
   return true;
 }
@@ -248,7 +324,6 @@ bool Batcher::admit_one(GenerationRequest request, GenerationSink& sink) {
                .expected_tokens = 0,
                .known_pages = 0,
                .scored = 0,
-               .cached = {},
                .group = nullptr,
                .beam = 0,
                .guide = request.guide,
@@ -323,26 +398,36 @@ void Batcher::admit(RequestSource& source, GenerationSink& sink) {
 void Batcher::preempt(size_t index) {
   std::unique_ptr<Sequence> sequence = std::move(running_[index]);
   running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(index));
-  pool_.release(sequence->pages);
+  pools_.release(sequence->pages);
   recent_.give_back(sequence->recent_slot);
   sequence->recent_slot = -1;
   sequence->computed = 0;
-  sequence->cached = {};
   ++preemptions_;
   const auto before = std::find_if(preempted_.begin(), preempted_.end(),
                                    [&](const auto& other) { return gives_way(*other, *sequence); });
   preempted_.insert(before, std::move(sequence));
 }
 
-std::vector<PageCopy> Batcher::secure_pages() {
-  std::vector<PageCopy> of_beams;
+std::vector<GroupCopy> Batcher::secure_pages() {
+  std::vector<GroupCopy> of_beams;
   for (const auto& sequence : running_)
-    if (sequence->group) secure_beam(*sequence, of_beams);
-  if (limits_.predicts_length) secure_expected();
+    if (sequence->group)
+      secure_beam(*sequence, of_beams);
+    else
+      pools_.pass(sequence->pages, sequence->computed);
+  if (limits_.predicts_length || pools_.has_windows()) secure_expected();
   // A page that a beam gets may be one whose tokens go to the swap space: that comes first.
-  std::vector<PageCopy> copies = prefixes_.take_copies();
+  std::vector<GroupCopy> copies = pools_.take_copies();
   copies.insert(copies.end(), of_beams.begin(), of_beams.end());
   return copies;
+}
+
+// Pages for all that the sequence will compute next.
+bool Batcher::grow(Sequence& sequence) {
+  const auto tokens = static_cast<int64_t>(sequence.tokens.size());
+  for (size_t group = 0; group < pools_.groups(); ++group)
+    if (!pools_.grow(group, sequence.pages, tokens)) return false;
+  return true;
 }
 
 // Where lengths are predicted, pages may lack.
@@ -355,9 +440,7 @@ void Batcher::secure_expected() {
             [](const Sequence* a, const Sequence* b) { return gives_way(*b, *a); });
   while (!order.empty()) {
     Sequence& sequence = *order.front();
-    const int64_t missing = pages_for(static_cast<int64_t>(sequence.tokens.size())) -
-                            static_cast<int64_t>(sequence.pages.size());
-    if (missing <= 0 || extend(sequence.pages, missing)) {
+    if (grow(sequence)) {
       order.erase(order.begin());
       continue;
     }
@@ -372,10 +455,12 @@ void Batcher::secure_expected() {
 void Batcher::keep_prefixes() {
   if (!limits_.caches_prefixes) return;
   for (const auto& sequence : running_) {
-    // The pages behind a beam search's prompt are the group's, to be used again.
+    // The pages behind a beam search's prompt are the group's, to be used again; and so are all of
+    // layers with a window.
     const int64_t computed = sequence->group ? std::min(sequence->computed, sequence->prompt_tokens)
                                              : sequence->computed;
-    prefixes_.insert(sequence->tokens, computed, sequence->pages, sequence->cached);
+    const bool is_whole = !sequence->group && sequence->pending() <= 1;
+    pools_.insert(sequence->tokens, computed, is_whole, sequence->pages);
   }
 }
 
@@ -386,10 +471,10 @@ void Batcher::retire(GenerationSink& sink) {
         *sequence->finished == FinishReason::kStop || *sequence->finished == FinishReason::kLength;
     if (is_complete && !sequence->group)
       lengths_.observe(static_cast<int64_t>(sequence->output().size()));
-    pool_.release(sequence->pages);
+    pools_.release(sequence->pages);
     recent_.give_back(sequence->recent_slot);
     if (sequence->beam > 0) continue;
-    if (sequence->group) pool_.release(sequence->group->reserve);
+    if (sequence->group) pools_.release(sequence->group->reserve);
     sink.on_finish(sequence->id, *sequence->finished);
   }
   std::erase_if(running_, [](const auto& sequence) { return sequence->finished.has_value(); });
@@ -403,19 +488,19 @@ void Batcher::abort(GenerationSink& sink) {
   preempted_.clear();
   retire(sink);
   // A pass that broke off may have left pages half written.
-  prefixes_.clear();
+  pools_.clear();
 }
 
 void Batcher::report(PassReport& report) const noexcept {
   report.running = static_cast<int64_t>(running_.size());
   report.preempted = static_cast<int64_t>(preempted_.size());
   report.preemptions = preemptions_;
-  report.kv_pages = pool_.total_pages();
-  report.kv_pages_used = pool_.total_pages() - pool_.free_pages() - prefixes_.idle_pages();
-  report.prefix_queried_tokens = prefixes_.queried_tokens();
-  report.prefix_hit_tokens = prefixes_.hit_tokens();
-  report.saved_pages = prefixes_.saved_pages();
-  report.restored_pages = prefixes_.restored_pages();
+  report.kv_pages = pools_.total_pages();
+  report.kv_pages_used = pools_.used_pages();
+  report.prefix_queried_tokens = pools_.queried_tokens();
+  report.prefix_hit_tokens = pools_.hit_tokens();
+  report.saved_pages = pools_.saved_pages();
+  report.restored_pages = pools_.restored_pages();
 }
 
 }  // namespace sluice

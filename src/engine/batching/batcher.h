@@ -4,10 +4,12 @@
 // whole length, or, where lengths are predicted, those of its prompt, if all that run fit at every
 // time until they are expected to end (sequences at different steps share room: staggered blocks);
 // when the pool then runs dry, the least urgent of the latest gives its pages up and is computed
-// again later, or copied back (its tokens stay, so the result is the same). The most urgent, oldest
-// sequence never gives way and fits the pool alone: there is always progress. A request whose
-// beginning is just being computed by another waits for it. A beam search has all places and pages
-// that it may need from the start; its beams share pages until they write to them. Not thread safe.
+// again later, or copied back (its tokens stay, so the result is the same). Of layers that see a
+// window a sequence has few pages at a time, gives them back as it goes on, and is promised so many
+// where lengths are not predicted. The most urgent, oldest sequence never gives way and fits the
+// pool alone: there is always progress. A request whose beginning is just being computed by another
+// waits for it. A beam search has all places and pages that it may need from the start; its beams
+// share pages until they write to them. Not thread safe.
 #include <deque>
 #include <memory>
 #include <optional>
@@ -28,7 +30,6 @@ struct BatcherLimits {
   int64_t max_positions = 1;  ///< of the model, for messages
   bool predicts_length = false;
   bool caches_prefixes = false;
-  int64_t swap_pages = 0;  ///< for the prefix cache
   bool is_static = false;  ///< new requests only when all running ones have ended, for comparison
 };
 
@@ -47,8 +48,8 @@ class LengthPredictor {
 
 class Batcher {
  public:
-  /// `pool` and `recent` outlive it.
-  Batcher(PagePool& pool, RecentKv& recent, const BatcherLimits& limits,
+  /// `pools` and `recent` outlive it.
+  Batcher(StatePools& pools, RecentKv& recent, const BatcherLimits& limits,
           std::vector<int32_t> eos_token_ids);
 
   /// A new run of generate(): the source is asked again.
@@ -59,13 +60,13 @@ class Batcher {
   /// Gives every running sequence the pages of its pending tokens, preempting others where needed.
   /// Returns what has to be copied before they are written, in this order: pages to and from the
   /// swap space, and those that several beams have.
-  std::vector<PageCopy> secure_pages();
+  std::vector<GroupCopy> secure_pages();
   /// After a pass: beam searches go on with the best of what their beams bring, or end.
   void advance_beams(GenerationSink& sink);
   /// Keeps the pages that a pass has filled for later sequences.
   void keep_prefixes();
   /// Seconds to copy a page to or from the swap space, and to compute one.
-  void set_page_costs(double copy, double compute) noexcept { prefixes_.set_costs(copy, compute); }
+  void set_page_costs(double copy, double compute) noexcept { pools_.set_costs(copy, compute); }
   /// Ends finished sequences.
   void retire(GenerationSink& sink);
   /// Ends everything as kCancelled.
@@ -86,31 +87,36 @@ class Batcher {
   std::optional<std::string> why_refused(const GenerationRequest& request) const;
   bool admit_one(GenerationRequest request, GenerationSink& sink);
   bool place(Sequence& sequence);
-  bool has_room_later(const Sequence& sequence, int64_t known, int64_t used) const;
+  int64_t known_tokens(const Sequence& sequence) const;
+  std::vector<int64_t> wanted_pages(const Sequence& sequence) const;
+  bool has_room(const Sequence& sequence, const StatePools::Found& found) const;
+  bool has_room_later(size_t group, const Sequence& sequence, int64_t known, int64_t used) const;
+  bool fill(Sequence& sequence, SequencePages& pages);
+  bool fill_group(size_t group, Sequence& sequence, SequencePages& pages, int64_t wanted);
+  bool fill_on_a_side(Sequence& sequence, SequencePages& pages);
+  bool promise(Sequence& sequence, SequencePages& pages);
   bool is_being_computed(std::span<const int32_t> prompt) const;
-  bool extend(PageTable& table, int64_t count);
   void secure_expected();
-  void secure_beam(Sequence& sequence, std::vector<PageCopy>& copies);
+  bool grow(Sequence& sequence);
+  void secure_beam(Sequence& sequence, std::vector<GroupCopy>& copies);
+  void secure_beam(size_t group, Sequence& sequence, std::vector<GroupCopy>& copies);
   void fork(const std::vector<std::unique_ptr<Sequence>>& beams,
             std::span<const sampling::BeamSearch::Step> steps,
             std::span<const guide::Guide::State> guide_states);
-  void take_back(BeamGroup& group, PageTable& pages);
+  void take_back(BeamGroup& beams, SequencePages& pages);
   void preempt(size_t index);
   void cancel(uint64_t id, GenerationSink& sink);
   int64_t most_tokens(const GenerationRequest& request) const noexcept;
-  int64_t most_pages(const GenerationRequest& request) const noexcept;
-  int64_t most_pages_of_beams(int64_t prompt_tokens, int64_t total, int64_t beams) const noexcept;
+  int64_t most_pages_of_beams(size_t group, int64_t prompt_tokens, int64_t total,
+                              int64_t beams) const noexcept;
   /// Places of the block that are taken or promised to beams.
   int64_t places() const noexcept;
-  int64_t pages_for(int64_t tokens) const noexcept {
-    return (tokens + limits_.page_tokens - 1) / limits_.page_tokens;
-  }
+  int64_t pages_for(int64_t tokens) const noexcept { return pools_.pages_for(tokens); }
 
-  PagePool& pool_;
+  StatePools& pools_;
   RecentKv& recent_;
   BatcherLimits limits_;
   std::vector<int32_t> eos_token_ids_;
-  PrefixCache prefixes_;
   LengthPredictor lengths_;
   std::vector<std::unique_ptr<Sequence>> running_;
   std::deque<std::unique_ptr<Sequence>> preempted_;  ///< most urgent first

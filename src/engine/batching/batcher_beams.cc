@@ -7,44 +7,65 @@
 
 namespace sluice {
 
-// Every beam may come to write all pages behind those that the prompt fills.
-int64_t Batcher::most_pages_of_beams(int64_t prompt_tokens, int64_t total,
+// Every beam may come to write all pages behind those that the prompt fills; of layers with a
+// window each has so many at a time. One beam is a sequence of its own.
+int64_t Batcher::most_pages_of_beams(size_t group, int64_t prompt_tokens, int64_t total,
                                      int64_t beams) const noexcept {
-  const int64_t shared = prompt_tokens / limits_.page_tokens;
-  return shared + beams * (pages_for(total) - shared);
+  const int64_t of_one = pools_.most_pages(group, total);
+  if (beams == 1) return of_one;
+  const int64_t shared = pools_.has_window(group) ? 0 : prompt_tokens / limits_.page_tokens;
+  return shared + beams * (of_one - shared);
+}
+
+void Batcher::secure_beam(Sequence& sequence, std::vector<GroupCopy>& copies) {
+  for (size_t group = 0; group < pools_.groups(); ++group) secure_beam(group, sequence, copies);
 }
 
 // A page for what the beam writes next, and one of its own in place of one that others read too.
-void Batcher::secure_beam(Sequence& sequence, std::vector<PageCopy>& copies) {
-  PageTable& reserve = sequence.group->reserve;
-  const auto take = [&] {
+void Batcher::secure_beam(size_t group, Sequence& sequence, std::vector<GroupCopy>& copies) {
+  PageTable& reserve = sequence.group->reserve.groups[group].pages;
+  GroupPages& own = sequence.pages.groups[group];
+  PagePool& pool = pools_.pool(group);
+  const auto take = [&](PageTable& table) {
     SLUICE_ASSERT(!reserve.empty(), "a beam search has all pages it may need");
-    const PageRef page = reserve.back();
+    table.push_back(reserve.back());
     reserve.pop_back();
-    return page;
+    return true;
   };
+  pools_.pass(group, own, sequence.computed, [&](const PageRef& page) {
+    PageTable one{page};
+    if (pool.owners(page) == 1)
+      reserve.push_back(page);
+    else
+      pool.release(one);
+  });
   const auto written = static_cast<size_t>(sequence.computed / limits_.page_tokens);
-  if (written < sequence.pages.size() && pool_.owners(sequence.pages[written]) > 1) {
-    PageTable shared{sequence.pages[written]};
-    sequence.pages[written] = take();
-    copies.push_back({shared.front(), sequence.pages[written]});
-    pool_.release(shared);
+  if (written < own.pages.size() && pool.owners(own.pages[written]) > 1) {
+    PageTable shared{own.pages[written]};
+    PageTable copy;
+    take(copy);
+    own.pages[written] = copy.front();
+    copies.push_back({static_cast<int32_t>(group), {shared.front(), copy.front()}});
+    pool.release(shared);
   }
-  while (static_cast<int64_t>(sequence.pages.size()) <
-         pages_for(static_cast<int64_t>(sequence.tokens.size())))
-    sequence.pages.push_back(take());
+  pools_.grow(group, own, static_cast<int64_t>(sequence.tokens.size()), take);
 }
 
 // Pages that nobody else has stay the group's.
-void Batcher::take_back(BeamGroup& group, PageTable& pages) {
-  for (const PageRef& page : pages) {
-    PageTable one{page};
-    if (pool_.owners(page) == 1)
-      group.reserve.push_back(page);
-    else
-      pool_.release(one);
+void Batcher::take_back(BeamGroup& beams, SequencePages& pages) {
+  for (size_t group = 0; group < pools_.groups(); ++group) {
+    std::vector<PageRef> all;
+    pools_.for_each(group, pages.groups[group], [&](const PageRef& page) { all.push_back(page); });
+    // In order of position, as they were taken.
+    for (auto page = all.rbegin(); page != all.rend(); ++page) {
+      PageTable one{*page};
+      if (pools_.pool(group).owners(*page) == 1)
+        beams.reserve.groups[group].pages.push_back(*page);
+      else
+        pools_.pool(group).release(one);
+    }
   }
-  pages.clear();
+  pages = {};
 }
 
 void Batcher::fork(const std::vector<std::unique_ptr<Sequence>>& beams,
@@ -56,7 +77,7 @@ void Batcher::fork(const std::vector<std::unique_ptr<Sequence>>& beams,
     child->beam = next.size() - 1;
     child->tokens.push_back(token);
     child->guide_state = guide_states[child->beam];
-    for (const PageRef& page : child->pages) pool_.share(page);
+    pools_.share(child->pages);
   }
   for (const auto& beam : beams) take_back(*beam->group, beam->pages);
   std::move(next.begin(), next.end(), std::back_inserter(running_));

@@ -7,8 +7,7 @@
 
 namespace sluice {
 
-void CudaBackend::require_runnable(const ModelShape& model,
-                                   const kernels::AttentionShape& attention,
+void CudaBackend::require_runnable(const ModelShape& model, const AttentionShapes& attention,
                                    const kernels::QuantisedOptions& compute) const {
   const auto refuse = [](const std::string& what, const std::string& mend) {
     throw Error(ErrorKind::kUser, "`device` cuda: " + what, mend);
@@ -18,16 +17,18 @@ void CudaBackend::require_runnable(const ModelShape& model,
            "convert the weights first: sluice convert MODEL OUT --weights f16");
   if (compute.outlier_threshold > 0)
     refuse("outliers are set apart on the CPU only so far", "leave `outlier_threshold` out");
-  if (attention.sparsity < 1)
-    refuse("sparse attention is for the CPU so far", "leave `attention_sparsity` out");
-  if (attention.head_dim > 256)
-    refuse(fmt::format("heads of {} elements, at most 256 are known", attention.head_dim),
-           "run it on the CPU: leave `device` out");
-  if (!cuda::takes_attention(attention))
-    refuse(fmt::format("{} KV", kv_format_name(attention.kv_dtype)),
-           "use `kv_dtype` f16, bf16, int8 or int4");
-  if (attention.kv_dtype == KvFormat(DType::kBF16) && !device_.properties().has_bf16)
-    refuse(fmt::format("{} multiplies no bf16", name()), "use `kv_dtype` f16");
+  for (const kernels::AttentionShape& shape : attention) {
+    if (shape.sparsity < 1)
+      refuse("sparse attention is for the CPU so far", "leave `attention_sparsity` out");
+    if (shape.head_dim > 256)
+      refuse(fmt::format("heads of {} elements, at most 256 are known", shape.head_dim),
+             "run it on the CPU: leave `device` out");
+    if (!cuda::takes_attention(shape))
+      refuse(fmt::format("{} KV", kv_format_name(shape.kv_dtype)),
+             "use `kv_dtype` f16, bf16, int8 or int4");
+    if (shape.kv_dtype == KvFormat(DType::kBF16) && !device_.properties().has_bf16)
+      refuse(fmt::format("{} multiplies no bf16", name()), "use `kv_dtype` f16");
+  }
 }
 
 KvFormat CudaBackend::default_kv(const ModelShape& model) const {
@@ -35,16 +36,14 @@ KvFormat CudaBackend::default_kv(const ModelShape& model) const {
                                                                              : DType::kF16;
 }
 
-int64_t CudaBackend::workspace_bytes(const ModelShape& model,
-                                     const kernels::AttentionShape& attention,
+int64_t CudaBackend::workspace_bytes(const ModelShape& model, const AttentionShapes& attention,
                                      const kernels::QuantisedOptions& compute,
                                      int64_t tokens) const {
   return device_workspace_bytes({&model, attention, tokens, device_.properties().multiprocessors,
                                  compute.activations, device_.properties().has_fp8});
 }
 
-int64_t CudaBackend::host_staging_bytes(const ModelShape& model,
-                                        const kernels::AttentionShape& attention,
+int64_t CudaBackend::host_staging_bytes(const ModelShape& model, const AttentionShapes& attention,
                                         int64_t tokens) const {
   return sluice::host_staging_bytes(
       {&model, attention, tokens, device_.properties().multiprocessors, {}});

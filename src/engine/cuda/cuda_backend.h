@@ -20,12 +20,12 @@ class CudaBackend final : public Backend {
   Device& device() noexcept override { return device_; }
   io::FileEngine* direct_reader() noexcept override { return direct_.get(); }
   CudaDevice& cuda_device() noexcept { return device_; }
-  void require_runnable(const ModelShape& model, const kernels::AttentionShape& attention,
+  void require_runnable(const ModelShape& model, const AttentionShapes& attention,
                         const kernels::QuantisedOptions& compute) const override;
   KvFormat default_kv(const ModelShape& model) const override;
-  int64_t workspace_bytes(const ModelShape& model, const kernels::AttentionShape& attention,
+  int64_t workspace_bytes(const ModelShape& model, const AttentionShapes& attention,
                           const kernels::QuantisedOptions& compute, int64_t tokens) const override;
-  int64_t host_staging_bytes(const ModelShape& model, const kernels::AttentionShape& attention,
+  int64_t host_staging_bytes(const ModelShape& model, const AttentionShapes& attention,
                              int64_t tokens) const override;
   std::unique_ptr<SublayerRunner> make_runner(const RunnerParts& parts,
                                               std::span<std::byte> workspace,

@@ -343,10 +343,9 @@ void CudaRunner::rotate(const Operator& op, const Rows& rows, int64_t heads) {
 
 void CudaRunner::attend(const Operator& op, Rows q, Rows k, Rows v, Rows out) {
   if (task_.compute().step == ComputeStep::kAfterAttention) {
-    cuda::copy_on_device(
-        out.data,
-        parts_.exchange->out(AttentionExchange::Side::kDevice, task_.compute().attention_slot),
-        out.rows * out.cols * 4, stream());
+    const AttentionExchange::Slot from = parts_.exchange->at(
+        AttentionExchange::Side::kDevice, sublayer_->state.group, task_.compute().attention_slot);
+    cuda::copy_on_device(out.data, from.out, out.rows * out.cols * 4, stream());
     return;
   }
   attend_on_device(op, q, k, v, out);
@@ -360,18 +359,21 @@ void CudaRunner::attend(const Operator& op, Rows q, Rows k, Rows v, Rows out) {
 // All chunks but those that the host attends.
 void CudaRunner::attend_on_device(const Operator& op, Rows q, Rows k, Rows v, Rows out) {
   const bool is_shared = shares_pages();
-  if (!is_shared || !attention_) {
-    const auto chunks = device_chunks(is_shared ? 0 : sublayer_->layer_index);
-    attention_ = tables_.attention(parts_.attention, chunks, page_addresses_, batch_->rows(),
-                                   need_.multiprocessors);
+  const StatePlace& at = sublayer_->state;
+  const kernels::AttentionShape& shape = parts_.attention_of(at);
+  std::optional<AttentionTables>& of_group = attention_[static_cast<size_t>(at.group)];
+  if (!is_shared || !of_group) {
+    const auto chunks = device_chunks({at.group, is_shared ? 0 : at.layer});
+    of_group =
+        tables_.attention(shape, chunks, page_addresses_, batch_->rows(), need_.multiprocessors);
   }
-  const AttentionTables& tables = *attention_;
+  const AttentionTables& tables = *of_group;
   // The KV write turns both where it finds q beside k.
   cuda::Rotation rotation;
   if (!op.frequencies.empty()) {
     const int64_t kv_heads = k.cols / (q.cols / op.heads);
-    if (tables.runs && q.stride == k.stride && op.heads == parts_.attention.num_heads &&
-        kv_heads == parts_.attention.num_kv_heads) {
+    if (tables.runs && q.stride == k.stride && op.heads == shape.num_heads &&
+        kv_heads == shape.num_kv_heads) {
       rotation = {q.data, tables_.positions(*batch_), constant(op.frequencies),
                   static_cast<int>(2 * op.frequencies.size()), op.factor};
     } else {
@@ -387,13 +389,13 @@ void CudaRunner::attend_on_device(const Operator& op, Rows q, Rows k, Rows v, Ro
   arguments.out_stride = out.stride;
   arguments.runs = tables.runs;
   arguments.pages = tables.pages;
-  arguments.page_offset = is_shared ? sublayer_->layer_index * parts_.kv->layer_bytes() : 0;
+  arguments.page_offset = is_shared ? at.layer * parts_.kv->layer_bytes(at.group) : 0;
   arguments.items = tables.items;
   arguments.merges = tables.merges;
   arguments.workspace = reinterpret_cast<float*>(areas_.attention.data());
-  cuda::kv_write(parts_.attention, k.data, v.data, k.stride, tables.places, arguments.page_offset,
+  cuda::kv_write(shape, k.data, v.data, k.stride, tables.places, arguments.page_offset,
                  batch_->rows(), rotation, stream());
-  cuda::attention(parts_.attention, tables.plan, arguments, stream());
+  cuda::attention(shape, tables.plan, arguments, stream());
 }
 
 void CudaRunner::activate(const Operator& op, Rows in_out) {

@@ -1,6 +1,7 @@
 #include "src/engine/cuda/cuda_runner.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "kernels/cuda/int8_linear.h"
@@ -81,6 +82,7 @@ CudaRunner::CudaRunner(const RunnerParts& parts, CudaDevice& device, std::span<s
                        ? DType::kBF16
                        : DType::kF16),
       tables_(areas_.tables, staging_.tables, device.compute_stream()),
+      attention_(parts.attention.size()),
       graphs_(device.compute_stream(), uses_graphs && is_resident()) {
   cuda::fill_zero(areas_.counters.data(), static_cast<int64_t>(areas_.counters.size()), stream());
 }
@@ -104,7 +106,7 @@ void CudaRunner::run(const Task& task, const MicroBatch& batch, size_t batch_ind
   if (task.compute().step == ComputeStep::kHostAttention) {
     if (!lane_team_) lane_team_.emplace(parts_.threads);
     const Team::Use use(*lane_team_);
-    return host_.attention(task, batch, sublayer_of(task).layer_index);
+    return host_.attention(task, batch, sublayer_of(task).state);
   }
   cuda::use_device(device_.index());
   begin(task, batch, batch_index, consumer);
@@ -133,7 +135,7 @@ void CudaRunner::settle_stream() {
 void CudaRunner::wait_for_stream() {
   settle_stream();
   tables_.reset();
-  attention_.reset();
+  attention_.assign(attention_.size(), {});
 }
 
 bool CudaRunner::is_resident() const {
@@ -152,7 +154,7 @@ bool CudaRunner::is_resident() const {
 
 // Layers' pages lie alike.
 bool CudaRunner::shares_pages() const noexcept {
-  return batch_->staged.empty() && batch_->lower_rows == 0;
+  return !batch_->stages_pages() && batch_->lower_rows == 0;
 }
 
 // One token of each sequence, and nothing of it or its sequences elsewhere.
@@ -166,7 +168,7 @@ bool CudaRunner::may_be_graph() const {
 
 void CudaRunner::begin_batch() {
   tables_.forget();
-  attention_.reset();
+  attention_.assign(attention_.size(), {});
   tables_of_ = batch_;
   step_ = PassGraphs::Step::kRun;
   if (sublayer_->kind != SublayerKind::kEmbed || !may_be_graph()) return;
@@ -176,14 +178,26 @@ void CudaRunner::begin_batch() {
   tables_.ids(*batch_);
   tables_.positions(*batch_);
   tables_.needed(*batch_);
-  const auto chunks = device_chunks(0);
-  attention_ = tables_.attention(
-      parts_.attention, chunks, page_addresses_, rows_, need_.multiprocessors,
-      cuda::attention_most_items(parts_.attention, need_.tokens, need_.multiprocessors));
+  PassGraphs::Kind kind{rows_, {}};
+  bool has_tiles = false;
+  for (size_t group = 0; group < attention_.size(); ++group) {
+    const kernels::AttentionShape& shape = parts_.attention[group];
+    const auto chunks = device_chunks({static_cast<int32_t>(group), 0});
+    // Of the last group the pages are the last of the tables; others must not move what is behind.
+    const bool is_last = group + 1 == attention_.size();
+    if (!is_last)
+      page_addresses_.resize(std::min(std::bit_ceil(page_addresses_.size()),
+                                      static_cast<size_t>(most_pages(shape, need_.tokens))));
+    attention_[group] =
+        tables_.attention(shape, chunks, page_addresses_, rows_, need_.multiprocessors,
+                          cuda::attention_most_items(shape, need_.tokens, need_.multiprocessors));
+    const cuda::AttentionPlan& plan = attention_[group]->plan;
+    kind.attention.push_back({std::ssize(plan.items), std::ssize(plan.merges),
+                              is_last ? 0 : std::ssize(page_addresses_)});
+    has_tiles = has_tiles || plan.tile_items > 0;
+  }
   tables_.send();
-  const cuda::AttentionPlan& plan = attention_->plan;
-  if (plan.tile_items == 0)
-    step_ = graphs_.begin({rows_, std::ssize(plan.items), std::ssize(plan.merges)});
+  if (!has_tiles) step_ = graphs_.begin(kind);
 }
 
 void CudaRunner::finish_graph(size_t batch_index) {

@@ -125,7 +125,7 @@ class CudaRunner final : public OperatorRunner {
   DType narrow_type_;
   BatchTables tables_;
   const MicroBatch* tables_of_ = nullptr;
-  std::optional<AttentionTables> attention_;                      // that all layers share
+  std::vector<std::optional<AttentionTables>> attention_;  // by group, that all its layers share
   std::vector<std::pair<const float*, const float*>> constants_;  // where they are on both sides
   PassGraphs graphs_;
   PassGraphs::Step step_ = PassGraphs::Step::kRun;

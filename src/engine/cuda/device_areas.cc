@@ -123,6 +123,13 @@ int64_t sampling_bytes(const DeviceNeed& need) {
   return DeviceSampler::area_bytes(need.model->vocab_size, logit_rows(need));
 }
 
+int64_t attention_bytes(const DeviceNeed& need) {
+  int64_t most = 0;
+  for (const kernels::AttentionShape& shape : need.attention)
+    most = std::max(most, cuda::attention_workspace_floats(shape, need.multiprocessors) * 4);
+  return most;
+}
+
 std::array<int64_t, 11> device_sizes(const DeviceNeed& need) {
   return {need.tokens * need.model->workspace_columns * 4,
           narrow_bytes(need),
@@ -130,7 +137,7 @@ std::array<int64_t, 11> device_sizes(const DeviceNeed& need) {
           linear_bytes(need),
           cuda::split_counters(need.multiprocessors) * 4,
           cuda::DenseLinear::workspace_bytes(),
-          cuda::attention_workspace_floats(need.attention, need.multiprocessors) * 4,
+          attention_bytes(need),
           logit_bytes(need),
           table_bytes(need),
           sampling_bytes(need),
@@ -158,16 +165,24 @@ int64_t dense_row_bytes(int64_t columns, int64_t rows) noexcept { return columns
 
 int64_t narrow_stride(int64_t cols) noexcept { return round_up(cols, 128); }
 
+int64_t most_pages(const kernels::AttentionShape& shape, int64_t rows) noexcept {
+  const int64_t context = std::max(shape.sparse_positions, 1);
+  return rows * ((context + shape.page_tokens - 1) / shape.page_tokens);
+}
+
 int64_t task_table_bytes(const DeviceNeed& need) {
   const int64_t rows = need.tokens;
-  const int64_t context = std::max(need.attention.sparse_positions, 1);
-  const int64_t pages =
-      rows * ((context + need.attention.page_tokens - 1) / need.attention.page_tokens);
-  const int64_t items = cuda::attention_most_items(need.attention, rows, need.multiprocessors);
   constexpr int64_t kPutsEach = 16;  // each begins on a line of its own
-  return rows * (3 * 4 + static_cast<int64_t>(sizeof(cuda::KvPlace) + sizeof(cuda::AttentionRun) +
-                                              sizeof(cuda::AttentionMerge))) +
-         pages * 8 + items * static_cast<int64_t>(sizeof(cuda::AttentionItem)) + kPutsEach * kLine;
+  int64_t bytes = rows * 3 * 4 + kPutsEach * kLine;
+  for (const kernels::AttentionShape& shape : need.attention) {
+    const int64_t pages = most_pages(shape, rows);
+    const int64_t items = cuda::attention_most_items(shape, rows, need.multiprocessors);
+    bytes += rows * static_cast<int64_t>(sizeof(cuda::KvPlace) + sizeof(cuda::AttentionRun) +
+                                         sizeof(cuda::AttentionMerge)) +
+             pages * 8 + items * static_cast<int64_t>(sizeof(cuda::AttentionItem)) +
+             kPutsEach * kLine;
+  }
+  return bytes;
 }
 
 int64_t device_workspace_bytes(const DeviceNeed& need) { return total_of(device_sizes(need)); }

@@ -5,6 +5,7 @@
 #include "kernels/attention.h"
 #include "kernels/cuda/multiprocessors.h"
 #include "kernels/quantised_linear.h"
+#include "src/engine/stores/recent_kv.h"
 #include "src/shape/model_shape.h"
 
 namespace sluice {
@@ -12,8 +13,8 @@ namespace sluice {
 /// What the sizes depend on.
 struct DeviceNeed {
   const ModelShape* model;
-  kernels::AttentionShape attention;  ///< sparse_positions: the longest context
-  int64_t tokens;                     ///< rows of a micro-batch, at most
+  AttentionShapes attention;  ///< sparse_positions: the longest context
+  int64_t tokens;             ///< rows of a micro-batch, at most
   cuda::Multiprocessors multiprocessors;
   kernels::ActivationFormat activations;  ///< of quantised products
   bool has_fp8;                           ///< the device multiplies fp8 codes
@@ -32,7 +33,10 @@ struct DeviceAreas {
   std::span<std::byte> sampling;   ///< of DeviceSampler
   std::span<std::byte> constants;  ///< a few tables of constant_bytes()
 };
-/// Tables that one task sends up, at most; DeviceAreas::tables takes several tasks'.
+/// Entries of a micro-batch's page table, at most.
+int64_t most_pages(const kernels::AttentionShape& shape, int64_t rows) noexcept;
+/// Tables that one task sends up, at most, or those of all groups of layers in one pass;
+/// DeviceAreas::tables takes several tasks'.
 int64_t task_table_bytes(const DeviceNeed& need);
 int64_t device_workspace_bytes(const DeviceNeed& need);
 DeviceAreas split_device_workspace(const DeviceNeed& need, std::span<std::byte> workspace);

@@ -2,9 +2,11 @@
 // Graphs of whole decode passes of a resident model, by what the pass's kernels are launched with:
 // the first pass of a kind runs as it is, the second is recorded, later ones are one launch. The
 // least recently used go when there are many. One thread.
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <vector>
 
 #include "kernels/cuda/driver.h"
 
@@ -15,8 +17,8 @@ class PassGraphs {
   /// Everything but memory that launches depend on.
   struct Kind {
     int64_t rows = 0;
-    int64_t items = 0;   ///< of attention
-    int64_t merges = 0;  ///< likewise
+    /// Items, merges and pages of attention, by group of layers.
+    std::vector<std::array<int64_t, 3>> attention;
     auto operator<=>(const Kind&) const = default;
   };
   enum class Step : uint8_t {

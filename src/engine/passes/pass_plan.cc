@@ -16,43 +16,59 @@ LowerPages count_lower(std::span<const PageRef> pages) {
   return out;
 }
 
-std::span<const PageRef> pages_of(const Sequence& sequence, int64_t tokens, int64_t page_tokens) {
-  const auto pages = static_cast<size_t>((tokens + page_tokens - 1) / page_tokens);
-  return std::span<const PageRef>(sequence.pages).first(std::min(pages, sequence.pages.size()));
-}
-
-class SequencePages final : public PageMap {
+class SequencePageMap final : public PageMap {
  public:
-  SequencePages(std::span<Sequence* const> sequences, int64_t page_tokens)
-      : sequences_(sequences), page_tokens_(page_tokens) {}
-  LowerPages lower_pages(int64_t sequence) const override {
-    return count_lower(of(sequence).pages);
+  SequencePageMap(std::span<Sequence* const> sequences, const PassLimits& limits)
+      : sequences_(sequences), limits_(limits) {}
+  LowerPages lower_pages(int64_t sequence, int32_t group) const override {
+    const LowerPages all = count_lower(of(sequence, group));
+    const int64_t most = limits_.groups[static_cast<size_t>(group)].most_pages;
+    return {std::min(all.all, most), std::min(all.on_disk, most)};
   }
-  LowerPages lower_pages(int64_t sequence, int64_t tokens) const override {
-    return count_lower(pages_of(of(sequence), tokens, page_tokens_));
+  LowerPages lower_pages(int64_t sequence, int32_t group, int64_t tokens,
+                         int64_t count) const override {
+    const LayerState& state = limits_.groups[static_cast<size_t>(group)].state;
+    const PagesOfRun pages =
+        pages_of_run(tokens - count, count, limits_.page_tokens, state.first_seen(tokens - count));
+    const std::span<const PageRef> all = of(sequence, group);
+    const auto begin = static_cast<size_t>(pages.begin);
+    const auto end = std::min(static_cast<size_t>(pages.end), all.size());
+    return begin < end ? count_lower(all.subspan(begin, end - begin)) : LowerPages{};
   }
 
  private:
-  const Sequence& of(int64_t sequence) const { return *sequences_[static_cast<size_t>(sequence)]; }
+  std::span<const PageRef> of(int64_t sequence, int32_t group) const {
+    return sequences_[static_cast<size_t>(sequence)]
+        ->pages.groups[static_cast<size_t>(group)]
+        .pages;
+  }
 
   std::span<Sequence* const> sequences_;
-  int64_t page_tokens_;
+  const PassLimits& limits_;
 };
 
 void stage_pages(const PassLimits& limits, bool on_host, MicroBatch& batch, Chunk& chunk) {
-  chunk.first_staged = static_cast<int32_t>(batch.staged.size());
-  const PagesOfRun pages = pages_of_run(chunk.first_position, chunk.count, limits.page_tokens);
-  SLUICE_ASSERT(pages.end <= static_cast<int64_t>(chunk.sequence->pages.size()),
-                "pages are reserved for the whole length");
-  for (int64_t page = 0; page < pages.end; ++page) {
-    const PageRef& ref = chunk.sequence->pages[static_cast<size_t>(page)];
-    if (ref.tier == PageTier::kCompute) continue;
-    const int32_t disk_index = ref.tier == PageTier::kDisk ? batch.disk_pages++ : -1;
-    const bool has_history = page < pages.with_history;
-    const bool is_changed = page >= pages.first_changed;
-    batch.staged.push_back({ref.tier, ref.slot, disk_index, has_history, is_changed});
+  batch.staged.resize(limits.groups.size());
+  bool is_lower = false;
+  for (size_t group = 0; group < limits.groups.size(); ++group) {
+    StagedPages& staged = batch.staged[group];
+    const PageTable& table = chunk.sequence->pages.groups[group].pages;
+    chunk.first_staged.push_back(static_cast<int32_t>(staged.pages.size()));
+    const PagesOfRun pages =
+        pages_of_run(chunk.first_position, chunk.count, limits.page_tokens,
+                     limits.groups[group].state.first_seen(chunk.first_position));
+    SLUICE_ASSERT(pages.end <= std::ssize(table), "pages are there for all that is computed");
+    for (int64_t page = pages.begin; page < pages.end; ++page) {
+      const PageRef& ref = table[static_cast<size_t>(page)];
+      SLUICE_ASSERT(!ref.is_gone(), "a page is given back when nothing sees it");
+      if (ref.tier == PageTier::kCompute) continue;
+      const int32_t disk_index = ref.tier == PageTier::kDisk ? staged.disk_pages++ : -1;
+      const bool has_history = page < pages.with_history;
+      const bool is_changed = page >= pages.first_changed;
+      staged.pages.push_back({ref.tier, ref.slot, disk_index, has_history, is_changed});
+      is_lower = true;
+    }
   }
-  const bool is_lower = static_cast<int32_t>(batch.staged.size()) > chunk.first_staged;
   if (!on_host || !is_lower) return;
   const bool is_fresh = is_fresh_run(chunk.first_position, chunk.count);
   chunk.attention = is_fresh ? ChunkAttention::kFresh : ChunkAttention::kHost;
@@ -89,10 +105,13 @@ PendingTokens pending_of(const Sequence& sequence, int64_t page_tokens) {
   out.decodes = out.count == 1 && sequence.computed >= sequence.prompt_tokens;
   // Whether what is known of it lies below the compute tier: a later chunk of its prompt would
   // bring that up again, or be attended on the host.
+  const PagesOfRun known =
+      pages_of_run(0, static_cast<int64_t>(sequence.tokens.size()), page_tokens);
   if (out.count > 0)
-    out.is_lower =
-        count_lower(pages_of(sequence, static_cast<int64_t>(sequence.tokens.size()), page_tokens))
-            .all > 0;
+    for (const GroupPages& group : sequence.pages.groups) {
+      const auto pages = std::min(static_cast<size_t>(known.end), group.pages.size());
+      out.is_lower = out.is_lower || count_lower(std::span(group.pages).first(pages)).all > 0;
+    }
   return out;
 }
 }  // namespace
@@ -111,7 +130,7 @@ PassPlan plan_pass(std::span<Sequence* const> sequences, std::span<const PassLim
   const size_t pass_class = choose(taken);
   const PassLimits& limits = by_class[pass_class];
   if (pass_class > 0) taken = take_tokens(pending, limits);
-  const SequencePages pages(sequences, limits.page_tokens);
+  const SequencePageMap pages(sequences, limits);
   MicroBatchCutter cutter(limits, &pages);
   for (const TokenRun& run : taken.runs) cutter.add(run);
 

@@ -2,6 +2,7 @@
 // One ragged pass: which tokens of which sequences are computed, cut into micro-batches by
 // src/schedule/pass_cut.h, and which KV pages on disk each micro-batch reads and changes. No
 // padding anywhere. Pure.
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -29,8 +30,9 @@ struct Chunk {
   Sequence* sequence = nullptr;
   int32_t first_position = 0;
   int32_t count = 0;
-  int32_t row_begin = 0;     ///< of its first token in the micro-batch
-  int32_t first_staged = 0;  ///< index into MicroBatch::staged of its first page below
+  int32_t row_begin = 0;  ///< of its first token in the micro-batch
+  /// By group of layers: index into MicroBatch::staged of its first page below.
+  std::vector<int32_t> first_staged;
   ChunkAttention attention = ChunkAttention::kDevice;
 };
 
@@ -44,10 +46,16 @@ struct StagedPage {
   bool is_changed = false;   ///< gets new tokens: write it
 };
 
+/// Those of a group of layers.
+struct StagedPages {
+  std::vector<StagedPage> pages;
+  int32_t disk_pages = 0;  ///< of these
+};
+
 /// Rows that are computed together, [rows] those of all chunks one after another.
 struct MicroBatch {
   std::vector<Chunk> chunks;
-  std::vector<StagedPage> staged;
+  std::vector<StagedPages> staged;    ///< by group
   std::vector<int32_t> token_ids;     ///< [rows]
   std::vector<int32_t> positions;     ///< [rows]
   std::vector<int32_t> needed_rows;   ///< rows whose logits somebody wants, rising
@@ -55,12 +63,15 @@ struct MicroBatch {
   int64_t row_begin = 0;              ///< of its first row in the pass
   int64_t lower_rows = 0;             ///< of chunks that are kFresh or kHost
   int64_t host_rows = 0;              ///< of chunks that are kHost
-  int32_t disk_pages = 0;             ///< of `staged`
   bool continues_previous = false;
   bool is_alone = false;  ///< the only one of its pass
   size_t pass_class = 0;  ///< of its pass
 
   int64_t rows() const noexcept { return static_cast<int64_t>(token_ids.size()); }
+  bool stages_pages() const noexcept {
+    return std::any_of(staged.begin(), staged.end(),
+                       [](const StagedPages& group) { return !group.pages.empty(); });
+  }
 };
 
 /// Calls `run(first_row, rows)` for each run of neighbouring rows whose chunks are `wanted`.

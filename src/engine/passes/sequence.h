@@ -10,8 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "src/cache/page_pool.h"
-#include "src/cache/prefix_cache.h"
+#include "src/cache/state_pools.h"
 #include "src/guide/guide.h"
 #include "src/sampling/beam_search.h"
 #include "src/sampling/sampler.h"
@@ -106,7 +105,7 @@ struct BeamGroup {
   sampling::BeamSearch search;
   /// Pages that nobody uses now: what the group may ever need is its own from the start, so that it
   /// never waits and never gives way.
-  PageTable reserve;
+  SequencePages reserve;
   std::vector<std::vector<sampling::BeamCandidate>> candidates;   ///< by beam; of this pass
   std::vector<std::vector<sampling::TokenLogprob>> alternatives;  ///< by beam; where asked for
   std::string refusal;  ///< why the search can't go on; empty: it can
@@ -118,19 +117,18 @@ struct Sequence {
   std::vector<int32_t> tokens;
   int64_t prompt_tokens = 0;
   int64_t computed = 0;  ///< tokens whose KV is in the cache
-  PageTable pages;
+  SequencePages pages;
   sampling::Sampler sampler;
   bool score_prompt = false;
   std::optional<FinishReason> finished;
   int32_t recent_slot = -1;  ///< of RecentKv
   bool score_only = true;
   int32_t priority = 0;
-  int64_t arrival = 0;          ///< rising in the order of first admission
-  int64_t most_tokens = 0;      ///< it can ever have
-  int64_t expected_tokens = 0;  ///< it will have, where lengths are predicted
-  int64_t known_pages = 0;      ///< that the prefix cache had when it was placed
-  int64_t scored = 0;           ///< prompt positions whose logits the sink has got
-  PrefixCache::Cursor cached;
+  int64_t arrival = 0;                  ///< rising in the order of first admission
+  int64_t most_tokens = 0;              ///< it can ever have
+  int64_t expected_tokens = 0;          ///< it will have, where lengths are predicted
+  int64_t known_pages = 0;              ///< that the prefix cache had when it was placed
+  int64_t scored = 0;                   ///< prompt positions whose logits the sink has got
   std::shared_ptr<BeamGroup> group;     ///< null: no beam search
   size_t beam = 0;                      ///< its rank in the group
   std::shared_ptr<guide::Guide> guide;  ///< null: every token may come

@@ -20,17 +20,16 @@ class Backend {
   /// What reads files straight into device().memory(); null: they pass through host memory.
   virtual io::FileEngine* direct_reader() noexcept { return nullptr; }
   /// Errors: kUser, when it can't run the model so.
-  virtual void require_runnable(const ModelShape& model, const kernels::AttentionShape& attention,
+  virtual void require_runnable(const ModelShape& model, const AttentionShapes& attention,
                                 const kernels::QuantisedOptions& compute) const = 0;
   /// Type that KV has when nobody chose one.
   virtual KvFormat default_kv(const ModelShape& model) const = 0;
   /// Device memory that a micro-batch of `tokens` rows needs beside weights and KV.
-  virtual int64_t workspace_bytes(const ModelShape& model, const kernels::AttentionShape& attention,
+  virtual int64_t workspace_bytes(const ModelShape& model, const AttentionShapes& attention,
                                   const kernels::QuantisedOptions& compute,
                                   int64_t tokens) const = 0;
   /// Host memory that its runner copies through.
-  virtual int64_t host_staging_bytes(const ModelShape& model,
-                                     const kernels::AttentionShape& attention,
+  virtual int64_t host_staging_bytes(const ModelShape& model, const AttentionShapes& attention,
                                      int64_t tokens) const = 0;
   /// `host_workspace`: what HostCompute needs where the plan has the host compute, and then
   /// host_staging_bytes() at its end.

@@ -57,17 +57,16 @@ const float* HostCompute::multiply(const MatrixView& view, int64_t m, const Inpu
   return output;
 }
 
-void HostCompute::attention(const Task& task, const MicroBatch& batch, int64_t layer) {
-  const AttentionExchange& exchange = *parts_.exchange;
-  constexpr auto kSide = AttentionExchange::Side::kHost;
-  const int64_t q_cols = exchange.q_cols();
-  const int64_t kv_cols = exchange.kv_cols();
+void HostCompute::attention(const Task& task, const MicroBatch& batch, const StatePlace& at) {
+  const AttentionExchange::Slot rows =
+      parts_.exchange->at(AttentionExchange::Side::kHost, at.group, task.compute().attention_slot);
+  const kernels::AttentionShape& shape = parts_.attention_of(at);
   page_addresses_.clear();
   std::vector<size_t> first_page;
   for (const Chunk& chunk : batch.chunks) {
     first_page.push_back(page_addresses_.size());
     if (chunk.attention != ChunkAttention::kDevice)
-      parts_.kv->page_addresses(batch, chunk, layer, task.compute().host_kv_slot, true,
+      parts_.kv->page_addresses(batch, chunk, at, task.compute().host_kv_slot, true,
                                 page_addresses_);
   }
   std::vector<kernels::AttentionSequence> sequences;
@@ -75,25 +74,23 @@ void HostCompute::attention(const Task& task, const MicroBatch& batch, int64_t l
     const Chunk& chunk = batch.chunks[i];
     if (chunk.attention == ChunkAttention::kDevice) continue;
     std::byte* const* pages = page_addresses_.data() + first_page[i];
-    kernels::kv_write(parts_.attention,
-                      exchange.k(kSide, task.compute().attention_slot) + chunk.row_begin * kv_cols,
-                      exchange.v(kSide, task.compute().attention_slot) + chunk.row_begin * kv_cols,
-                      kv_cols, chunk.first_position, chunk.count, pages);
+    kernels::kv_write(shape, rows.k + chunk.row_begin * rows.kv_cols,
+                      rows.v + chunk.row_begin * rows.kv_cols, rows.kv_cols, chunk.first_position,
+                      chunk.count, pages);
     if (chunk.attention != ChunkAttention::kHost) continue;
     kernels::AttentionSequence sequence{};
-    sequence.q = exchange.q(kSide, task.compute().attention_slot) + chunk.row_begin * q_cols;
-    sequence.q_stride = q_cols;
+    sequence.q = rows.q + chunk.row_begin * rows.q_cols;
+    sequence.q_stride = rows.q_cols;
     sequence.first_position = chunk.first_position;
     sequence.count = chunk.count;
     sequence.pages = pages;
-    sequence.out = exchange.out(kSide, task.compute().attention_slot) + chunk.row_begin * q_cols;
-    sequence.out_stride = q_cols;
+    sequence.out = rows.out + chunk.row_begin * rows.q_cols;
+    sequence.out_stride = rows.q_cols;
     sequences.push_back(sequence);
   }
   if (sequences.empty()) return;
-  watch_.attention(parts_.attention, sequences, [&] {
-    kernels::attention(parts_.attention, sequences,
-                       reinterpret_cast<float*>(areas_.attention.data()),
+  watch_.attention(shape, sequences, [&] {
+    kernels::attention(shape, sequences, reinterpret_cast<float*>(areas_.attention.data()),
                        static_cast<int64_t>(areas_.attention.size()) / 4);
   });
 }

@@ -13,7 +13,7 @@ class HostCompute {
   HostCompute(const RunnerParts& parts, std::span<std::byte> workspace);
 
   /// A task of the host's compute lane: writes k and v of the exchange's rows and attends with q.
-  void attention(const Task& task, const MicroBatch& batch, int64_t layer);
+  void attention(const Task& task, const MicroBatch& batch, const StatePlace& at);
 
   /// Where the rows of x [m, k] have to be put, contiguous, before multiply(): bf16 when the
   /// products take it (`has_bf16`), else f32.

@@ -59,7 +59,7 @@ void LayerRunner::run(const Task& task, const MicroBatch& batch, size_t batch_in
                       LogitsConsumer& consumer) {
   const Link::Clock::time_point started = Link::Clock::now();
   if (task.compute().step == ComputeStep::kHostAttention)
-    return host_.attention(task, batch, sublayer_of(task).layer_index);
+    return host_.attention(task, batch, sublayer_of(task).state);
   begin(task, batch, batch_index, consumer);
   if (rows_ > 0) compute(areas_.rows, kernels::padded_rows(rows_));
   if (device_) device_->finish_compute(started, std::exchange(device_flops_, 0.0));
@@ -248,10 +248,9 @@ void LayerRunner::rope(const Operator& op, Rows in_out) {
 void LayerRunner::attend(const Operator& op, Rows q, Rows k, Rows v, Rows out) {
   SLUICE_ASSERT(op.frequencies.empty(), "rotations stay where they are");
   if (task_.compute().step == ComputeStep::kAfterAttention) {
-    std::memcpy(
-        out.data,
-        parts_.exchange->out(AttentionExchange::Side::kDevice, task_.compute().attention_slot),
-        static_cast<size_t>(out.rows * out.cols) * 4);
+    const AttentionExchange::Slot from = parts_.exchange->at(
+        AttentionExchange::Side::kDevice, sublayer_->state.group, task_.compute().attention_slot);
+    std::memcpy(out.data, from.out, static_cast<size_t>(out.rows * out.cols) * 4);
     return;
   }
   attend_on_device(q, k, v, out);
@@ -265,11 +264,12 @@ void LayerRunner::attend(const Operator& op, Rows q, Rows k, Rows v, Rows out) {
 
 // All chunks but those that the host attends.
 void LayerRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
+  const kernels::AttentionShape& shape = parts_.attention_of(sublayer_->state);
   std::vector<kernels::AttentionSequence> sequences;
-  for (const ChunkPages& attended : device_chunks(sublayer_->layer_index)) {
+  for (const ChunkPages& attended : device_chunks(sublayer_->state)) {
     const Chunk& chunk = *attended.chunk;
     std::byte* const* pages = page_addresses_.data() + attended.first_page;
-    kernels::kv_write(parts_.attention, k.data + chunk.row_begin * k.stride,
+    kernels::kv_write(shape, k.data + chunk.row_begin * k.stride,
                       v.data + chunk.row_begin * v.stride, k.stride, chunk.first_position,
                       chunk.count, pages);
     kernels::AttentionSequence sequence{};
@@ -287,9 +287,8 @@ void LayerRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
   }
   if (sequences.empty()) return;
   if (parts_.recent_kv->is_used()) return attend_with_recent_kv(sequences, k, v);
-  watch_.attention(parts_.attention, sequences, [&] {
-    kernels::attention(parts_.attention, sequences,
-                       reinterpret_cast<float*>(areas_.attention.data()),
+  watch_.attention(shape, sequences, [&] {
+    kernels::attention(shape, sequences, reinterpret_cast<float*>(areas_.attention.data()),
                        static_cast<int64_t>(areas_.attention.size()) / 4);
   });
 }
@@ -302,7 +301,7 @@ void LayerRunner::attend_with_recent_kv(std::span<const kernels::AttentionSequen
   std::vector<size_t> first_page;
   for (const Chunk& chunk : batch_->chunks) {
     first_page.push_back(addresses.size());
-    recent.page_addresses(sublayer_->layer_index, chunk.sequence->recent_slot,
+    recent.page_addresses(sublayer_->state, chunk.sequence->recent_slot,
                           int64_t{chunk.first_position} + chunk.count, addresses);
   }
   std::vector<RecentSequence> all;
@@ -314,7 +313,8 @@ void LayerRunner::attend_with_recent_kv(std::span<const kernels::AttentionSequen
   const auto floats = [](std::span<std::byte> area) {
     return std::span<float>(reinterpret_cast<float*>(area.data()), area.size() / 4);
   };
-  attend_with_recent(parts_.attention, recent.shape(), recent.tokens(), all,
+  const auto group = static_cast<size_t>(sublayer_->state.group);
+  attend_with_recent(parts_.attention[group], recent.shapes()[group], recent.tokens(), all,
                      floats(areas_.attention), floats(areas_.recent));
 }
 

@@ -139,8 +139,8 @@ MatrixView OperatorRunner::matrix(int32_t weight) const {
                                 task_.compute().part_offsets);
 }
 
-std::vector<ChunkPages> OperatorRunner::device_chunks(int64_t layer) {
-  const int64_t page_tokens = parts_.attention.page_tokens;
+std::vector<ChunkPages> OperatorRunner::device_chunks(const StatePlace& at) {
+  const int64_t page_tokens = parts_.attention_of(at).page_tokens;
   std::vector<ChunkPages> chunks;
   page_addresses_.clear();
   int64_t fresh_pages = 0;
@@ -149,10 +149,10 @@ std::vector<ChunkPages> OperatorRunner::device_chunks(int64_t layer) {
     chunks.push_back({&chunk, page_addresses_.size()});
     if (chunk.attention == ChunkAttention::kFresh) {
       const int64_t pages = (chunk.count + page_tokens - 1) / page_tokens;
-      parts_.kv->fresh_addresses(fresh_pages, pages, page_addresses_);
+      parts_.kv->fresh_addresses(at.group, fresh_pages, pages, page_addresses_);
       fresh_pages += pages;
     } else {
-      parts_.kv->page_addresses(*batch_, chunk, layer, task_.compute().kv_slot, false,
+      parts_.kv->page_addresses(*batch_, chunk, at, task_.compute().kv_slot, false,
                                 page_addresses_);
     }
   }
@@ -160,19 +160,17 @@ std::vector<ChunkPages> OperatorRunner::device_chunks(int64_t layer) {
 }
 
 void OperatorRunner::keep_for_host(Rows q, Rows k, Rows v, Rows out, const RowCopy& copy) const {
-  const AttentionExchange& exchange = *parts_.exchange;
-  const auto keep = [&](const auto& wanted, const Rows& from, float* to) {
+  const AttentionExchange::Slot to = parts_.exchange->at(
+      AttentionExchange::Side::kDevice, sublayer_->state.group, task_.compute().attention_slot);
+  const auto keep = [&](const auto& wanted, const Rows& from, float* rows) {
     for_each_run(*batch_, wanted, [&](int64_t first, int64_t count) {
-      copy(to + first * from.cols, from, first, count);
+      copy(rows + first * from.cols, from, first, count);
     });
   };
-  const int32_t slot = task_.compute().attention_slot;
-  constexpr auto kSide = AttentionExchange::Side::kDevice;
-  keep([](ChunkAttention where) { return where != ChunkAttention::kHost; }, out,
-       exchange.out(kSide, slot));
-  keep(is_lower_attention, k, exchange.k(kSide, slot));
-  keep(is_lower_attention, v, exchange.v(kSide, slot));
-  keep(is_host_attention, q, exchange.q(kSide, slot));
+  keep([](ChunkAttention where) { return where != ChunkAttention::kHost; }, out, to.out);
+  keep(is_lower_attention, k, to.k);
+  keep(is_lower_attention, v, to.v);
+  keep(is_host_attention, q, to.q);
 }
 
 }  // namespace sluice

@@ -52,9 +52,8 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   const float* vector_or_null(int32_t weight) const;
   MatrixView matrix(int32_t weight) const;
 
-  /// The chunks that are attended here, all but the host's; page_addresses_ has their pages in
-  /// `layer`.
-  std::vector<ChunkPages> device_chunks(int64_t layer);
+  /// The chunks that are attended here, all but the host's; page_addresses_ has their pages there.
+  std::vector<ChunkPages> device_chunks(const StatePlace& at);
   /// What the host needs, and what the second walk needs of the first, put into the exchange slot:
   /// `copy` brings `count` rows of `from` to contiguous rows at `to`.
   using RowCopy = std::function<void(float* to, const Rows& from, int64_t first, int64_t count)>;

@@ -52,7 +52,7 @@ struct RunnerParts {
   HiddenStore* hidden;
   AttentionExchange* exchange;
   kernels::QuantisedOptions compute;
-  kernels::AttentionShape attention;
+  AttentionShapes attention;   ///< by group of layers
   int64_t micro_batch_tokens;  ///< most rows of a micro-batch
   int64_t host_rows;           ///< of these, where the host computes beside a device
   int threads;
@@ -60,6 +60,9 @@ struct RunnerParts {
   policy::KernelTally* tally = nullptr;  ///< of the kernels on the host; may be null
   bool fuses_operators = true;
 
+  const kernels::AttentionShape& attention_of(const StatePlace& at) const noexcept {
+    return attention[static_cast<size_t>(at.group)];
+  }
   /// Whether products with such weights take x in f32, whatever others compute in: activations
   /// become 8-bit numbers where they are multiplied.
   bool takes_f32(const WeightFormat& format) const noexcept {

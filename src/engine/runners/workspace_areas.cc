@@ -1,6 +1,7 @@
 #include "src/engine/runners/workspace_areas.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "src/base/bytes.h"
 #include "src/engine/runners/sublayer_runner.h"
@@ -36,13 +37,14 @@ AreaBytes areas_for(const WorkspaceNeed& need) {
   areas.bf16 =
       compute.compute == kernels::Compute::kBF16 ? round_up(rows * widest * 2, kAreaLine) : 0;
   areas.linear = round_up(scratch, kAreaLine);
-  const bool keeps_recent = need.recent.num_heads > 0;
-  int64_t attention = kernels::attention_scratch_floats(need.attention, need.threads);
-  if (keeps_recent)
-    attention = std::max(attention, kernels::attention_scratch_floats(need.recent, need.threads));
+  int64_t attention = 0;
+  for (const auto* shapes : {&need.attention, &need.recent})
+    for (const kernels::AttentionShape& shape : *shapes)
+      attention = std::max(attention, kernels::attention_scratch_floats(shape, need.threads));
   areas.attention = round_up(attention * 4, kAreaLine);
-  if (keeps_recent)
-    areas.recent = round_up(recent_scratch_floats(need.recent, need.tokens) * 4, kAreaLine);
+  for (const kernels::AttentionShape& shape : need.recent)
+    areas.recent =
+        std::max(areas.recent, round_up(recent_scratch_floats(shape, need.tokens) * 4, kAreaLine));
   areas.logits = round_up(logit_rows * model.vocab_size * 4, kAreaLine);
   areas.gather = WeightStore::gather_staging_bytes(model);
   return areas;
@@ -51,7 +53,7 @@ AreaBytes areas_for(const WorkspaceNeed& need) {
 
 WorkspaceNeed need_of(const RunnerParts& parts) {
   return {&parts.model->shape(),    parts.compute, parts.attention,
-          parts.micro_batch_tokens, parts.threads, parts.recent_kv->shape()};
+          parts.micro_batch_tokens, parts.threads, parts.recent_kv->shapes()};
 }
 
 int64_t workspace_bytes(const WorkspaceNeed& need) { return areas_for(need).total(); }
@@ -74,6 +76,22 @@ WorkspaceAreas split_workspace(const WorkspaceNeed& need, std::span<std::byte> w
   areas.recent = take(bytes.recent);
   areas.logits = take(bytes.logits);
   return areas;
+}
+
+AttentionShapes attention_shapes(const ModelShape& model, const KvFormat& kv, int64_t page_tokens,
+                                 double sparsity, int64_t context_tokens) {
+  AttentionShapes shapes;
+  for (const StateGroup& group : model.state_groups) {
+    const bool is_latent = group.state.kind == LayerState::Kind::kLatentRow;
+    const int64_t width = is_latent ? model.head_dim : group.state.width;
+    shapes.push_back({static_cast<int>(model.num_heads),
+                      static_cast<int>(is_latent ? model.num_kv_heads : group.state.heads),
+                      static_cast<int>(width), static_cast<int>(page_tokens),
+                      1.0f / std::sqrt(static_cast<float>(width)), kv,
+                      static_cast<int>(group.state.window), static_cast<float>(sparsity),
+                      static_cast<int>(context_tokens)});
+  }
+  return shapes;
 }
 
 }  // namespace sluice

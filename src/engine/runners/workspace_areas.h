@@ -1,10 +1,11 @@
 #pragma once
 // How the memory that a processor computes in is divided.
 #include <span>
+#include <vector>
 
 #include "kernels/attention.h"
 #include "kernels/quantised_linear.h"
-#include "src/shape/model_shape.h"
+#include "src/engine/stores/recent_kv.h"
 
 namespace sluice {
 
@@ -23,10 +24,10 @@ struct WorkspaceAreas {
 struct WorkspaceNeed {
   const ModelShape* model;
   kernels::QuantisedOptions compute;
-  kernels::AttentionShape attention;
+  AttentionShapes attention;  ///< by group of layers
   int64_t tokens;
   int threads;
-  kernels::AttentionShape recent{};  ///< of the newest tokens, where some are kept
+  AttentionShapes recent;  ///< of the newest tokens, where some are kept
 };
 int64_t workspace_bytes(const WorkspaceNeed& need);
 struct RunnerParts;
@@ -34,6 +35,11 @@ struct RunnerParts;
 WorkspaceNeed need_of(const RunnerParts& parts);
 /// Empty areas when `workspace` is smaller than that.
 WorkspaceAreas split_workspace(const WorkspaceNeed& need, std::span<std::byte> workspace);
+
+/// How the model's layers attend with pages of `page_tokens` tokens, by group. A latent row is
+/// attended as the heads that it is expanded to.
+AttentionShapes attention_shapes(const ModelShape& model, const KvFormat& kv, int64_t page_tokens,
+                                 double sparsity, int64_t context_tokens);
 
 /// Bytes that areas are aligned to.
 constexpr int64_t kAreaLine = 64;

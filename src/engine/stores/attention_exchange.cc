@@ -17,37 +17,44 @@ void copy_rows(const MicroBatch& batch, const Wanted& wanted, const Device::Copy
 
 AttentionExchange::AttentionExchange(const ModelShape& model, const policy::Plan& plan,
                                      Arena& device, Arena& host)
-    : q_cols_(model.num_heads * model.head_dim),
-      kv_cols_(model.num_kv_heads * model.head_dim),
-      rows_(plan.attention_slot_rows),
-      slot_floats_(plan.attention_slot_bytes(model) / 4) {
+    : rows_(plan.attention_slot_rows), slot_floats_(plan.attention_slot_bytes(model) / 4) {
+  for (const StateGroup& group : model.state_groups)
+    columns_.push_back(
+        {model.num_heads * group.state.width, group.state.heads * group.state.width});
   const int64_t bytes = plan.attention_slot_bytes(model) * policy::kAttentionSlots;
   if (bytes == 0) return;
   device_ = device.allocate(bytes, "attention exchange");
   host_ = host.allocate(bytes, "attention exchange");
 }
 
-int64_t AttentionExchange::query_bytes(const MicroBatch& batch) const noexcept {
-  return exchanged_bytes(batch.lower_rows, batch.host_rows, q_cols_, kv_cols_).queries;
+AttentionExchange::Slot AttentionExchange::at(Side side, int32_t group,
+                                              int32_t slot) const noexcept {
+  const Columns& columns = columns_[static_cast<size_t>(group)];
+  float* first = (side == Side::kDevice ? device_ : host_).as<float>() + slot * slot_floats_;
+  float* k = first + columns.q * rows_;
+  float* v = k + columns.kv * rows_;
+  return {first, k, v, v + columns.kv * rows_, columns.q, columns.kv};
 }
 
-int64_t AttentionExchange::output_bytes(const MicroBatch& batch) const noexcept {
-  return exchanged_bytes(batch.lower_rows, batch.host_rows, q_cols_, kv_cols_).outputs;
+ExchangedBytes AttentionExchange::bytes(const MicroBatch& batch, int32_t group) const noexcept {
+  const Columns& columns = columns_[static_cast<size_t>(group)];
+  return exchanged_bytes(batch.lower_rows, batch.host_rows, columns.q, columns.kv);
 }
 
-void AttentionExchange::copy_down(const MicroBatch& batch, int32_t slot,
+void AttentionExchange::copy_down(const MicroBatch& batch, int32_t group, int32_t slot,
                                   const Device::Copy& copy) const {
-  copy_rows(batch, is_lower_attention, copy, k(Side::kHost, slot), k(Side::kDevice, slot),
-            kv_cols_);
-  copy_rows(batch, is_lower_attention, copy, v(Side::kHost, slot), v(Side::kDevice, slot),
-            kv_cols_);
-  copy_rows(batch, is_host_attention, copy, q(Side::kHost, slot), q(Side::kDevice, slot), q_cols_);
+  const Slot from = at(Side::kDevice, group, slot);
+  const Slot to = at(Side::kHost, group, slot);
+  copy_rows(batch, is_lower_attention, copy, to.k, from.k, from.kv_cols);
+  copy_rows(batch, is_lower_attention, copy, to.v, from.v, from.kv_cols);
+  copy_rows(batch, is_host_attention, copy, to.q, from.q, from.q_cols);
 }
 
-void AttentionExchange::copy_up(const MicroBatch& batch, int32_t slot,
+void AttentionExchange::copy_up(const MicroBatch& batch, int32_t group, int32_t slot,
                                 const Device::Copy& copy) const {
-  copy_rows(batch, is_host_attention, copy, out(Side::kDevice, slot), out(Side::kHost, slot),
-            q_cols_);
+  const Slot from = at(Side::kHost, group, slot);
+  copy_rows(batch, is_host_attention, copy, at(Side::kDevice, group, slot).out, from.out,
+            from.q_cols);
 }
 
 }  // namespace sluice

@@ -3,6 +3,7 @@
 // q, k, v and output for each row of a micro-batch, f32. Rows lie at their number in the
 // micro-batch; only rows of sequences whose KV is below the device move.
 #include <cstdint>
+#include <vector>
 
 #include "policy/plan.h"
 #include "src/base/arena.h"
@@ -17,32 +18,34 @@ class AttentionExchange {
   /// Errors: kResource.
   AttentionExchange(const ModelShape& model, const policy::Plan& plan, Arena& device, Arena& host);
 
-  float* q(Side side, int32_t slot) const noexcept { return row(side, slot, 0); }
-  float* k(Side side, int32_t slot) const noexcept { return row(side, slot, q_cols_); }
-  float* v(Side side, int32_t slot) const noexcept { return row(side, slot, q_cols_ + kv_cols_); }
-  float* out(Side side, int32_t slot) const noexcept {
-    return row(side, slot, q_cols_ + 2 * kv_cols_);
-  }
-  int64_t q_cols() const noexcept { return q_cols_; }
-  int64_t kv_cols() const noexcept { return kv_cols_; }
+  /// Rows of a layer of a group.
+  struct Slot {
+    float* q;
+    float* k;
+    float* v;
+    float* out;
+    int64_t q_cols;
+    int64_t kv_cols;
+  };
+  Slot at(Side side, int32_t group, int32_t slot) const noexcept;
 
   /// Queries of chunks that the host attends, keys and values of all chunks below the device.
-  int64_t query_bytes(const MicroBatch& batch) const noexcept;
-  int64_t output_bytes(const MicroBatch& batch) const noexcept;
-  void copy_down(const MicroBatch& batch, int32_t slot, const Device::Copy& copy) const;
-  void copy_up(const MicroBatch& batch, int32_t slot, const Device::Copy& copy) const;
+  ExchangedBytes bytes(const MicroBatch& batch, int32_t group) const noexcept;
+  void copy_down(const MicroBatch& batch, int32_t group, int32_t slot,
+                 const Device::Copy& copy) const;
+  void copy_up(const MicroBatch& batch, int32_t group, int32_t slot,
+               const Device::Copy& copy) const;
 
  private:
-  // Each kind of row is a block of its own: [slot][q rows | k rows | v rows | output rows].
-  float* row(Side side, int32_t slot, int64_t cols_before) const noexcept {
-    const Buffer& buffer = side == Side::kDevice ? device_ : host_;
-    return buffer.as<float>() + slot * slot_floats_ + cols_before * rows_;
-  }
+  struct Columns {
+    int64_t q = 0;
+    int64_t kv = 0;
+  };
 
-  int64_t q_cols_;
-  int64_t kv_cols_;
+  std::vector<Columns> columns_;  // by group
   int64_t rows_;
   int64_t slot_floats_;
+  // Each kind of row is a block of its own: [slot][q rows | k rows | v rows | output rows].
   Buffer device_;
   Buffer host_;
 };

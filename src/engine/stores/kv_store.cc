@@ -13,242 +13,308 @@ namespace {
 constexpr int64_t kMostBetween = 8 * kMiB;  // of a page on its way from one place to another
 }
 
-KvStore::KvStore(const ModelShape& model, const policy::Plan& plan, io::FileEngine& engine,
-                 const std::string& offload_dir, int64_t swap_bytes, Arena& compute, Arena& host,
-                 Arena& disk)
+KvStore::KvStore(const policy::Plan& plan, io::FileEngine& engine, const std::string& offload_dir,
+                 int64_t swap_bytes, Arena& compute, Arena& host, Arena& disk)
     : engine_(engine),
       disk_(disk),
-      pool_({plan.memory_pages, plan.host_pages, plan.disk_pages}, plan.host_attends()),
       path_(plan.paths.state),
-      num_layers_(model.num_layers),
       page_tokens_(plan.policy.page_tokens),
-      page_bytes_(plan.page_bytes),
-      staged_page_bytes_(plan.disk_pages > 0 ? round_up(plan.page_bytes, policy::kDiskBlock)
-                                             : plan.page_bytes),
-      pages_count_{plan.memory_pages, plan.host_pages, plan.disk_pages},
-      slot_pages_(plan.kv_slot_pages),
-      host_slot_pages_(plan.host_kv_slot_pages),
+      slot_bytes_(plan.kv_slot_bytes()),
+      host_slot_bytes_(plan.host_kv_slot_bytes()),
       fresh_pages_(plan.fresh_pages),
-      block_page_bytes_(round_up(plan.page_bytes, policy::kDiskBlock)) {
-  pages_ = compute.allocate(model.num_layers * pages_count_.compute * page_bytes_, "KV pages");
-  fresh_ = compute.allocate(fresh_pages_ * page_bytes_, "KV of fresh prompts");
-  staging_ = compute.allocate(slot_pages_ * staged_page_bytes_ * policy::kKvSlots, "KV staging");
-  host_pages_ = host.allocate(model.num_layers * pages_count_.host * page_bytes_, "KV pages");
-  host_staging_ =
-      host.allocate(host_slot_pages_ * staged_page_bytes_ * policy::kKvSlots, "KV staging");
-  swap_pages_ = swap_bytes / (num_layers_ * block_page_bytes_);
-  const int64_t swapped = swap_pages_ * num_layers_ * block_page_bytes_;
+      groups_(plan.kv.size()) {
+  int64_t all_pages = 0;
+  for (const policy::KvPlan& kv : plan.kv) all_pages += kv.bytes_of(kv.pages());
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    groups_[i].plan = plan.kv[i];
+    // What is swapped together fills the spaces alike.
+    const int64_t own = plan.kv[i].bytes_of(plan.kv[i].pages());
+    const double share =
+        static_cast<double>(own) / static_cast<double>(std::max<int64_t>(all_pages, 1));
+    place(groups_[i],
+          groups_.size() == 1 ? swap_bytes
+                              : static_cast<int64_t>(static_cast<double>(swap_bytes) * share),
+          offload_dir, compute, host);
+  }
+  fresh_ = compute.allocate(fresh_pages_ * plan.most_page_bytes(), "KV of fresh prompts");
+  staging_ = compute.allocate(slot_bytes_ * policy::kKvSlots, "KV staging");
+  host_staging_ = host.allocate(host_slot_bytes_ * policy::kKvSlots, "KV staging");
+  is_registered_ = std::any_of(groups_.begin(), groups_.end(),
+                               [](const Group& group) { return group.file >= 0; });
+  if (is_registered_) engine.register_memory(read_staging().span());
+}
+
+void KvStore::place(Group& group, int64_t swap_bytes, const std::string& offload_dir,
+                    Arena& compute, Arena& host) {
+  const policy::KvPlan& kv = group.plan;
+  group.pages = compute.allocate(kv.bytes_of(kv.memory_pages), "KV pages");
+  group.host_pages = host.allocate(kv.bytes_of(kv.host_pages), "KV pages");
+  group.block_page_bytes = round_up(kv.page_bytes, policy::kDiskBlock);
+  group.swap_pages = swap_bytes / (kv.num_layers * group.block_page_bytes);
+  const int64_t swapped = group.swap_pages * kv.num_layers * group.block_page_bytes;
   const auto on_disk = [&](int64_t bytes, const char* what) {
-    disk.charge(bytes, what);
+    disk_.charge(bytes, what);
     disk_charge_ += bytes;
-    return io::OffloadFile::create(offload_dir, bytes, what).give_to(engine);
+    return io::OffloadFile::create(offload_dir, bytes, what).give_to(engine_);
   };
   if (swaps_to_memory())
-    swap_ = host.allocate(swapped, "KV swap space");
+    group.swap = host.allocate(swapped, "KV swap space");
   else if (swapped > 0)
-    swap_file_ = on_disk(swapped, "KV swap space");
-  if (pages_count_.disk == 0) return;
-  file_ = on_disk(num_layers_ * pages_count_.disk * staged_page_bytes_, "KV pages");
-  engine.register_memory(read_staging().span());
+    group.swap_file = on_disk(swapped, "KV swap space");
+  if (kv.disk_pages > 0)
+    group.file = on_disk(kv.num_layers * kv.disk_pages * group.block_page_bytes, "KV pages");
 }
 
 KvStore::~KvStore() {
-  if (swap_file_ >= 0) engine_.close(swap_file_);
+  for (const Group& group : groups_) {
+    if (group.swap_file >= 0) engine_.close(group.swap_file);
+    if (group.file >= 0) engine_.close(group.file);
+  }
   disk_.discharge(disk_charge_);
-  if (file_ < 0) return;
-  engine_.unregister_memory(read_staging().span());
-  engine_.close(file_);
+  if (is_registered_) engine_.unregister_memory(read_staging().span());
 }
 
-int64_t KvStore::count(const MicroBatch& batch, bool StagedPage::*flag,
-                       bool only_disk) const noexcept {
+bool KvStore::has_lower_pages() const noexcept {
+  return std::any_of(groups_.begin(), groups_.end(),
+                     [](const Group& group) { return group.plan.lower_pages() > 0; });
+}
+
+std::vector<std::span<std::byte>> KvStore::memory() const {
+  std::vector<std::span<std::byte>> out;
+  for (const Group& group : groups_) out.push_back(group.pages.span());
+  return out;
+}
+
+std::vector<std::span<std::byte>> KvStore::host_memory() const {
+  std::vector<std::span<std::byte>> out;
+  for (const Group& group : groups_) out.push_back(group.host_pages.span());
+  return out;
+}
+
+std::vector<std::span<std::byte>> KvStore::swap_memory() const {
+  std::vector<std::span<std::byte>> out;
+  for (const Group& group : groups_) out.push_back(group.swap.span());
+  return out;
+}
+
+int64_t KvStore::count(const MicroBatch& batch, int32_t group, bool StagedPage::*flag,
+                       bool only_disk) noexcept {
   int64_t pages = 0;
-  for (const StagedPage& page : batch.staged)
+  for (const StagedPage& page : batch.staged[static_cast<size_t>(group)].pages)
     if (page.*flag && (!only_disk || page.tier == PageTier::kDisk)) ++pages;
   return pages;
 }
 
-int64_t KvStore::load_bytes(const MicroBatch& batch) const noexcept {
-  return count(batch, &StagedPage::has_history, true) * staged_page_bytes_;
+int64_t KvStore::load_bytes(const MicroBatch& batch, int32_t group) const noexcept {
+  return count(batch, group, &StagedPage::has_history, true) * of(group).block_page_bytes;
 }
 
-int64_t KvStore::store_bytes(const MicroBatch& batch) const noexcept {
-  return count(batch, &StagedPage::is_changed, true) * staged_page_bytes_;
+int64_t KvStore::store_bytes(const MicroBatch& batch, int32_t group) const noexcept {
+  return count(batch, group, &StagedPage::is_changed, true) * of(group).block_page_bytes;
 }
 
-int64_t KvStore::up_bytes(const MicroBatch& batch) const noexcept {
+int64_t KvStore::up_bytes(const MicroBatch& batch, int32_t group) const noexcept {
   if (!path_.crosses_link() || batch.lower_rows > 0) return 0;  // then the host attends
-  return count(batch, &StagedPage::has_history, false) * page_bytes_;
+  return count(batch, group, &StagedPage::has_history, false) * of(group).plan.page_bytes;
 }
 
-int64_t KvStore::down_bytes(const MicroBatch& batch) const noexcept {
+int64_t KvStore::down_bytes(const MicroBatch& batch, int32_t group) const noexcept {
   if (!path_.crosses_link() || batch.lower_rows > 0) return 0;  // then the host attends
-  return count(batch, &StagedPage::is_changed, false) * page_bytes_;
+  return count(batch, group, &StagedPage::is_changed, false) * of(group).plan.page_bytes;
+}
+
+int64_t KvStore::layer_bytes(int32_t group) const noexcept {
+  const policy::KvPlan& kv = of(group).plan;
+  return kv.memory_pages * kv.page_bytes;
 }
 
 // Where a page lives that is not on disk.
-std::byte* KvStore::own_address(const PageRef& page, int64_t layer) const noexcept {
+std::byte* KvStore::own_address(const Group& group, const PageRef& page, int64_t layer) noexcept {
+  const policy::KvPlan& kv = group.plan;
   return page.tier == PageTier::kCompute
-             ? pages_.data() + (layer * pages_count_.compute + page.slot) * page_bytes_
-             : host_pages_.data() + (layer * pages_count_.host + page.slot) * page_bytes_;
+             ? group.pages.data() + (layer * kv.memory_pages + page.slot) * kv.page_bytes
+             : group.host_pages.data() + (layer * kv.host_pages + page.slot) * kv.page_bytes;
 }
 
-io::Extent KvStore::extent_of(const PageRef& page, int64_t layer,
-                              std::byte* memory) const noexcept {
-  return {file_, (layer * pages_count_.disk + page.slot) * staged_page_bytes_, staged_page_bytes_,
-          memory};
+io::Extent KvStore::extent_of(const Group& group, const PageRef& page, int64_t layer,
+                              std::byte* memory) noexcept {
+  return {group.file, (layer * group.plan.disk_pages + page.slot) * group.block_page_bytes,
+          group.block_page_bytes, memory};
 }
 
 bool KvStore::is_in_host_memory(const PageRef& page) const noexcept {
   return page.tier == PageTier::kHost || (page.tier == PageTier::kCompute && !path_.crosses_link());
 }
 
-void KvStore::read_layers(const PageRef& page, int64_t first, int64_t count, std::byte* to,
-                          Device* device) {
+void KvStore::read_layers(const Group& group, const PageRef& page, int64_t first, int64_t count,
+                          std::byte* to, Device* device) {
+  const int64_t bytes = group.plan.page_bytes;
   const auto for_each = [&](const auto& take) {
-    for (int64_t i = 0; i < count; ++i) take(first + i, to + i * block_page_bytes_);
+    for (int64_t i = 0; i < count; ++i) take(first + i, to + i * group.block_page_bytes);
   };
   if (page.tier == PageTier::kDisk) {
     std::vector<io::Extent> extents;
-    for_each(
-        [&](int64_t layer, std::byte* one) { extents.push_back(extent_of(page, layer, one)); });
+    for_each([&](int64_t layer, std::byte* one) {
+      extents.push_back(extent_of(group, page, layer, one));
+    });
     engine_.read_now(extents);
   } else if (is_in_host_memory(page)) {
     for_each([&](int64_t layer, std::byte* one) {
-      std::memcpy(one, own_address(page, layer), static_cast<size_t>(page_bytes_));
+      std::memcpy(one, own_address(group, page, layer), static_cast<size_t>(bytes));
     });
   } else {
-    device->transfer(Direction::kDown, count * page_bytes_, [&](const Device::Copy& copy) {
-      for_each(
-          [&](int64_t layer, std::byte* one) { copy(one, own_address(page, layer), page_bytes_); });
-    });
-  }
-}
-
-void KvStore::write_layers(const PageRef& page, int64_t first, int64_t count, const std::byte* from,
-                           Device* device) {
-  const auto for_each = [&](const auto& take) {
-    for (int64_t i = 0; i < count; ++i) take(first + i, from + i * block_page_bytes_);
-  };
-  if (page.tier == PageTier::kDisk) {
-    std::vector<io::Extent> extents;
-    for_each([&](int64_t layer, const std::byte* one) {
-      extents.push_back(extent_of(page, layer, const_cast<std::byte*>(one)));
-    });
-    engine_.write_now(extents);
-  } else if (is_in_host_memory(page)) {
-    for_each([&](int64_t layer, const std::byte* one) {
-      std::memcpy(own_address(page, layer), one, static_cast<size_t>(page_bytes_));
-    });
-  } else {
-    device->transfer(Direction::kUp, count * page_bytes_, [&](const Device::Copy& copy) {
-      for_each([&](int64_t layer, const std::byte* one) {
-        copy(own_address(page, layer), one, page_bytes_);
+    device->transfer(Direction::kDown, count * bytes, [&](const Device::Copy& copy) {
+      for_each([&](int64_t layer, std::byte* one) {
+        copy(one, own_address(group, page, layer), bytes);
       });
     });
   }
 }
 
-void KvStore::copy_page(const PageRef& from, const PageRef& to, Device* device) {
+void KvStore::write_layers(const Group& group, const PageRef& page, int64_t first, int64_t count,
+                           const std::byte* from, Device* device) {
+  const int64_t bytes = group.plan.page_bytes;
+  const auto for_each = [&](const auto& take) {
+    for (int64_t i = 0; i < count; ++i) take(first + i, from + i * group.block_page_bytes);
+  };
+  if (page.tier == PageTier::kDisk) {
+    std::vector<io::Extent> extents;
+    for_each([&](int64_t layer, const std::byte* one) {
+      extents.push_back(extent_of(group, page, layer, const_cast<std::byte*>(one)));
+    });
+    engine_.write_now(extents);
+  } else if (is_in_host_memory(page)) {
+    for_each([&](int64_t layer, const std::byte* one) {
+      std::memcpy(own_address(group, page, layer), one, static_cast<size_t>(bytes));
+    });
+  } else {
+    device->transfer(Direction::kUp, count * bytes, [&](const Device::Copy& copy) {
+      for_each([&](int64_t layer, const std::byte* one) {
+        copy(own_address(group, page, layer), one, bytes);
+      });
+    });
+  }
+}
+
+void KvStore::copy_page(int32_t group_index, const PageRef& from, const PageRef& to,
+                        Device* device) {
+  const Group& group = of(group_index);
+  const int64_t layers = group.plan.num_layers;
+  const int64_t block = group.block_page_bytes;
   const bool is_saved = to.tier == PageTier::kSwap, is_restored = from.tier == PageTier::kSwap;
   const bool is_in_memory = (is_saved || is_restored) && swaps_to_memory();
   // In the swap space a page's layers lie one behind the other: one request for many.
   const int64_t together =
-      is_in_memory ? num_layers_
-                   : std::clamp<int64_t>(kMostBetween / block_page_bytes_, 1, num_layers_);
-  if (!is_in_memory && between_.size() == 0)
-    between_ = io::AlignedMemory(together * block_page_bytes_);
-  const int64_t swapped = (is_saved ? to.slot : from.slot) * num_layers_ * block_page_bytes_;
-  for (int64_t first = 0; first < num_layers_; first += together) {
-    const int64_t count = std::min(together, num_layers_ - first);
-    const int64_t at = swapped + first * block_page_bytes_;
-    std::byte* layers = is_in_memory ? swap_.data() + at : between_.data();
-    const io::Extent in_file{swap_file_, at, count * block_page_bytes_, layers};
+      is_in_memory ? layers : std::clamp<int64_t>(kMostBetween / block, 1, layers);
+  if (!is_in_memory && static_cast<int64_t>(between_.size()) < together * block)
+    between_ = io::AlignedMemory(together * block);
+  const int64_t swapped = (is_saved ? to.slot : from.slot) * layers * block;
+  for (int64_t first = 0; first < layers; first += together) {
+    const int64_t count = std::min(together, layers - first);
+    const int64_t at = swapped + first * block;
+    std::byte* bytes = is_in_memory ? group.swap.data() + at : between_.data();
+    const io::Extent in_file{group.swap_file, at, count * block, bytes};
     if (is_restored && !swaps_to_memory()) engine_.read_now({{in_file}});
-    if (!is_restored) read_layers(from, first, count, layers, device);
-    if (!is_saved) write_layers(to, first, count, layers, device);
+    if (!is_restored) read_layers(group, from, first, count, bytes, device);
+    if (!is_saved) write_layers(group, to, first, count, bytes, device);
     if (is_saved && !swaps_to_memory()) engine_.write_now({{in_file}});
   }
 }
 
-std::byte* KvStore::staged_address(int32_t slot, int64_t index) const noexcept {
-  return staging_.data() + (slot * slot_pages_ + index) * staged_page_bytes_;
+std::byte* KvStore::staged_address(const Group& group, int32_t slot, int64_t index) const noexcept {
+  return staging_.data() + slot * slot_bytes_ + index * group.plan.staged_page_bytes();
 }
 
 // Where the bytes of a page below the device are in host memory.
-std::byte* KvStore::lower_address(const StagedPage& page, int64_t layer,
+std::byte* KvStore::lower_address(const Group& group, const StagedPage& page, int64_t layer,
                                   int32_t slot) const noexcept {
-  if (page.tier == PageTier::kHost) return own_address({page.tier, page.slot}, layer);
-  return host_staging_.data() + (slot * host_slot_pages_ + page.disk_index) * staged_page_bytes_;
+  if (page.tier == PageTier::kHost) return own_address(group, {page.tier, page.slot}, layer);
+  return host_staging_.data() + slot * host_slot_bytes_ + page.disk_index * group.block_page_bytes;
 }
 
 std::vector<io::Extent> KvStore::extents(const MicroBatch& batch, bool StagedPage::*flag,
-                                         int64_t layer, int32_t slot) const {
+                                         const StatePlace& at, int32_t slot) const {
+  const Group& group = of(at.group);
+  const std::vector<StagedPage>& staged = batch.staged[static_cast<size_t>(at.group)].pages;
   std::vector<io::Extent> out;
-  for (size_t i = 0; i < batch.staged.size(); ++i) {
-    const StagedPage& page = batch.staged[i];
+  for (size_t i = 0; i < staged.size(); ++i) {
+    const StagedPage& page = staged[i];
     if (page.tier != PageTier::kDisk || !(page.*flag)) continue;
-    std::byte* memory = path_.stops_between() > 0 ? lower_address(page, layer, slot)
-                                                  : staged_address(slot, static_cast<int64_t>(i));
-    out.push_back(extent_of({page.tier, page.slot}, layer, memory));
+    std::byte* memory = path_.stops_between() > 0
+                            ? lower_address(group, page, at.layer, slot)
+                            : staged_address(group, slot, static_cast<int64_t>(i));
+    out.push_back(extent_of(group, {page.tier, page.slot}, at.layer, memory));
   }
   return out;
 }
 
-void KvStore::load(const MicroBatch& batch, int64_t layer, int32_t slot, io::Completion done) {
-  const auto pages = extents(batch, &StagedPage::has_history, layer, slot);
+void KvStore::load(const MicroBatch& batch, const StatePlace& at, int32_t slot,
+                   io::Completion done) {
+  const auto pages = extents(batch, &StagedPage::has_history, at, slot);
   if (pages.empty()) return done(nullptr);
   engine_.read(pages, std::move(done));
 }
 
-void KvStore::store(const MicroBatch& batch, int64_t layer, int32_t slot, io::Completion done) {
-  const auto pages = extents(batch, &StagedPage::is_changed, layer, slot);
+void KvStore::store(const MicroBatch& batch, const StatePlace& at, int32_t slot,
+                    io::Completion done) {
+  const auto pages = extents(batch, &StagedPage::is_changed, at, slot);
   if (pages.empty()) return done(nullptr);
   engine_.write(pages, std::move(done));
 }
 
-void KvStore::copy_up(const MicroBatch& batch, int64_t layer, int32_t slot,
+void KvStore::copy_up(const MicroBatch& batch, const StatePlace& at, int32_t slot,
                       const Device::Copy& copy) const {
-  for (size_t i = 0; i < batch.staged.size(); ++i)
-    if (batch.staged[i].has_history)
-      copy(staged_address(slot, static_cast<int64_t>(i)),
-           lower_address(batch.staged[i], layer, slot), page_bytes_);
+  const Group& group = of(at.group);
+  const std::vector<StagedPage>& staged = batch.staged[static_cast<size_t>(at.group)].pages;
+  for (size_t i = 0; i < staged.size(); ++i)
+    if (staged[i].has_history)
+      copy(staged_address(group, slot, static_cast<int64_t>(i)),
+           lower_address(group, staged[i], at.layer, slot), group.plan.page_bytes);
 }
 
-void KvStore::copy_down(const MicroBatch& batch, int64_t layer, int32_t slot,
+void KvStore::copy_down(const MicroBatch& batch, const StatePlace& at, int32_t slot,
                         const Device::Copy& copy) const {
-  for (size_t i = 0; i < batch.staged.size(); ++i)
-    if (batch.staged[i].is_changed)
-      copy(lower_address(batch.staged[i], layer, slot),
-           staged_address(slot, static_cast<int64_t>(i)), page_bytes_);
+  const Group& group = of(at.group);
+  const std::vector<StagedPage>& staged = batch.staged[static_cast<size_t>(at.group)].pages;
+  for (size_t i = 0; i < staged.size(); ++i)
+    if (staged[i].is_changed)
+      copy(lower_address(group, staged[i], at.layer, slot),
+           staged_address(group, slot, static_cast<int64_t>(i)), group.plan.page_bytes);
 }
 
-void KvStore::page_addresses(const MicroBatch& batch, const Chunk& chunk, int64_t layer,
+void KvStore::page_addresses(const MicroBatch& batch, const Chunk& chunk, const StatePlace& at,
                              int32_t slot, bool on_host, std::vector<std::byte*>& out) const {
-  const int64_t end = int64_t{chunk.first_position} + chunk.count;
-  const int64_t pages = (end + page_tokens_ - 1) / page_tokens_;
-  int64_t staged = chunk.first_staged;
-  for (int64_t page = 0; page < pages; ++page) {
-    const PageRef& ref = chunk.sequence->pages[static_cast<size_t>(page)];
+  const Group& group = of(at.group);
+  const auto index = static_cast<size_t>(at.group);
+  const PagesOfRun pages = pages_of_run(chunk.first_position, chunk.count, page_tokens_,
+                                        group.plan.state.first_seen(chunk.first_position));
+  const PageTable& table = chunk.sequence->pages.groups[index].pages;
+  const std::vector<StagedPage>& below = batch.staged[index].pages;
+  int64_t staged = chunk.first_staged[index];
+  out.insert(out.end(), static_cast<size_t>(pages.begin), nullptr);
+  for (int64_t page = pages.begin; page < pages.end; ++page) {
+    const PageRef& ref = table[static_cast<size_t>(page)];
     if (ref.tier == PageTier::kCompute) {
-      out.push_back(own_address(ref, layer));
+      out.push_back(own_address(group, ref, at.layer));
     } else if (on_host) {
-      const StagedPage& lower = batch.staged[static_cast<size_t>(staged++)];
-      SLUICE_ASSERT(
-          lower.tier == PageTier::kHost || (slot >= 0 && lower.disk_index < host_slot_pages_),
-          "the plan sizes the staging slots");
-      out.push_back(lower_address(lower, layer, slot));
+      const StagedPage& lower = below[static_cast<size_t>(staged++)];
+      SLUICE_ASSERT(lower.tier == PageTier::kHost ||
+                        (slot >= 0 && lower.disk_index < group.plan.host_slot_pages),
+                    "the plan sizes the staging slots");
+      out.push_back(lower_address(group, lower, at.layer, slot));
     } else {
-      SLUICE_ASSERT(slot >= 0 && staged < slot_pages_, "the plan sizes the staging slots");
-      out.push_back(staged_address(slot, staged++));
+      SLUICE_ASSERT(slot >= 0 && staged < group.plan.slot_pages,
+                    "the plan sizes the staging slots");
+      out.push_back(staged_address(group, slot, staged++));
     }
   }
 }
 
-void KvStore::fresh_addresses(int64_t first, int64_t pages, std::vector<std::byte*>& out) const {
+void KvStore::fresh_addresses(int32_t group, int64_t first, int64_t pages,
+                              std::vector<std::byte*>& out) const {
   SLUICE_ASSERT(first + pages <= fresh_pages_, "the plan sizes the pages of fresh prompts");
   for (int64_t page = first; page < first + pages; ++page)
-    out.push_back(fresh_.data() + page * page_bytes_);
+    out.push_back(fresh_.data() + page * of(group).plan.page_bytes);
 }
 
 }  // namespace sluice

@@ -6,11 +6,16 @@
 
 namespace sluice {
 
-RecentKv::RecentKv(const ModelShape& model, const policy::Plan& plan,
-                   const kernels::AttentionShape& shape, Arena& memory)
-    : plan_(plan.recent), shape_(shape) {
+RecentKv::RecentKv(const policy::Plan& plan, AttentionShapes shapes, Arena& memory)
+    : plan_(plan.recent), shapes_(std::move(shapes)) {
   if (!is_used()) return;
-  pages_ = memory.allocate(plan_.bytes(model.num_layers), "recent KV in 16 bits");
+  int64_t offset = 0;
+  for (const policy::KvPlan& kv : plan.kv) {
+    page_bytes_.push_back(kv.recent_page_bytes);
+    offsets_.push_back(offset);
+    offset += kv.num_layers * plan_.slots * plan_.slot_pages * kv.recent_page_bytes;
+  }
+  pages_ = memory.allocate(plan.recent_bytes(), "recent KV in 16 bits");
   for (auto slot = static_cast<int32_t>(plan_.slots); slot > 0; --slot)
     free_slots_.push_back(slot - 1);
 }
@@ -27,13 +32,15 @@ void RecentKv::give_back(int32_t slot) {
   if (slot >= 0) free_slots_.push_back(slot);
 }
 
-void RecentKv::page_addresses(int64_t layer, int32_t slot, int64_t end,
+void RecentKv::page_addresses(const StatePlace& at, int32_t slot, int64_t end,
                               std::vector<std::byte*>& out) const {
-  const int64_t pages = (end + shape_.page_tokens - 1) / shape_.page_tokens;
-  std::byte* first =
-      pages_.data() + (layer * plan_.slots + slot) * plan_.slot_pages * plan_.page_bytes;
+  const auto group = static_cast<size_t>(at.group);
+  const int64_t page_tokens = shapes_[group].page_tokens;
+  const int64_t pages = (end + page_tokens - 1) / page_tokens;
+  std::byte* first = pages_.data() + offsets_[group] +
+                     (at.layer * plan_.slots + slot) * plan_.slot_pages * page_bytes_[group];
   for (int64_t page = 0; page < pages; ++page)
-    out.push_back(first + page % plan_.slot_pages * plan_.page_bytes);
+    out.push_back(first + page % plan_.slot_pages * page_bytes_[group]);
 }
 
 int64_t recent_scratch_floats(const kernels::AttentionShape& shape, int64_t rows) noexcept {

@@ -12,12 +12,14 @@
 
 namespace sluice {
 
+/// How layers attend, by ModelShape::state_groups.
+using AttentionShapes = std::vector<kernels::AttentionShape>;
+
 class RecentKv {
  public:
-  /// `shape`: of the 16-bit pages. Nothing is reserved, and no slot is needed, when the plan keeps
-  /// none. Errors: kResource.
-  RecentKv(const ModelShape& model, const policy::Plan& plan, const kernels::AttentionShape& shape,
-           Arena& memory);
+  /// `shapes`: of the 16-bit pages, by group of layers. Nothing is reserved, and no slot is needed,
+  /// when the plan keeps none. Errors: kResource.
+  RecentKv(const policy::Plan& plan, AttentionShapes shapes, Arena& memory);
 
   bool is_used() const noexcept { return plan_.tokens > 0; }
   bool has_free_slot() const noexcept { return !is_used() || !free_slots_.empty(); }
@@ -27,17 +29,20 @@ class RecentKv {
 
   /// Appends an address for each page up to position `end`; those of the newest positions are
   /// right, older ones are of pages used again.
-  void page_addresses(int64_t layer, int32_t slot, int64_t end, std::vector<std::byte*>& out) const;
+  void page_addresses(const StatePlace& at, int32_t slot, int64_t end,
+                      std::vector<std::byte*>& out) const;
 
   int64_t tokens() const noexcept { return plan_.tokens; }
-  const kernels::AttentionShape& shape() const noexcept { return shape_; }
+  const AttentionShapes& shapes() const noexcept { return shapes_; }
   std::span<std::byte> memory() const noexcept { return pages_.span(); }
 
  private:
   policy::RecentPlan plan_;
-  kernels::AttentionShape shape_;
+  AttentionShapes shapes_;
+  std::vector<int64_t> page_bytes_;  // by group
+  std::vector<int64_t> offsets_;     // of the groups in pages_
   std::vector<int32_t> free_slots_;
-  Buffer pages_;  // [layer][slot][page]
+  Buffer pages_;  // [group][layer][slot][page]
 };
 
 /// A run of new tokens of one sequence, K and V of the same row stride.

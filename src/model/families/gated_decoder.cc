@@ -97,7 +97,6 @@ class GatedDecoder final : public FamilyModel {
     s.num_kv_heads = config.integer_or("num_key_value_heads", s.num_heads, 1, s.num_heads);
     s.vocab_size = config.integer("vocab_size", 1, 1 << 24);
     s.max_positions = config.integer_or("max_position_embeddings", 2048, 1, kMostPositions);
-    s.sliding_window = traits_.sliding_window < s.max_positions ? traits_.sliding_window : 0;
     const bool is_derived = !config.has("head_dim") && traits_.head_dim == 0;
     if (is_derived && s.hidden_size % s.num_heads != 0)
       config.refuse(fmt::format("hidden_size {} is not a multiple of num_attention_heads {}",
@@ -220,6 +219,22 @@ class GatedDecoder final : public FamilyModel {
     }
     head.weights.push_back(std::move(logits));
     shape_.sublayers.push_back(std::move(head));
+    set_windows();
+  }
+
+  // One as wide as the longest sequence is none.
+  void set_windows() {
+    std::vector<LayerState> states;
+    const std::vector<int64_t>& windows = traits_.windows;
+    for (size_t layer = 0; layer < static_cast<size_t>(shape_.num_layers); ++layer) {
+      const int64_t window = windows.empty()       ? 0
+                             : windows.size() == 1 ? windows.front()
+                                                   : windows.at(layer);
+      states.push_back({.heads = shape_.num_kv_heads,
+                        .width = shape_.head_dim,
+                        .window = window < shape_.max_positions ? window : 0});
+    }
+    shape_.set_states(states);
   }
 
   DecoderTraits traits_;
@@ -239,16 +254,26 @@ int64_t read_sliding_window(const ModelConfig& config, int64_t fallback) {
   return config.integer("sliding_window", 1, kMostPositions);
 }
 
-int64_t read_optional_window(const ModelConfig& config) {
-  if (!config.boolean_or("use_sliding_window", false)) return 0;
+std::vector<int64_t> read_layer_windows(const ModelConfig& config) {
+  if (!config.boolean_or("use_sliding_window", false)) return {};
   const int64_t window = read_sliding_window(config, 4096);
   const int64_t layers = config.integer("num_hidden_layers", 1, 4096);
   const int64_t first = config.integer_or("max_window_layers", 28, 0, 4096);
-  if (window == 0 || first >= layers) return 0;
-  if (first > 0)
-    config.refuse(fmt::format("layers from {} on have a window, those before have none", first),
-                  "sluice runs models whose layers are alike in that");
-  return window;
+  const std::vector<std::string> types = config.texts("layer_types");
+  if (!types.empty() && std::ssize(types) != layers)
+    config.refuse(fmt::format("\"layer_types\" has {} entries for {} layers", types.size(), layers),
+                  "mend the config.json");
+  std::vector<int64_t> windows;
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const std::string type = !types.empty()   ? types[static_cast<size_t>(layer)]
+                             : layer >= first ? "sliding_attention"
+                                              : "full_attention";
+    if (type != "sliding_attention" && type != "full_attention")
+      config.refuse(fmt::format("layer {} has type \"{}\"", layer, type),
+                    "sluice knows sliding_attention and full_attention here");
+    windows.push_back(type == "sliding_attention" ? window : 0);
+  }
+  return windows;
 }
 
 }  // namespace sluice

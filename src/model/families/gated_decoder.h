@@ -4,6 +4,7 @@
 // what it differs.
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "src/model/family.h"
 
@@ -17,7 +18,8 @@ struct DecoderTraits {
   bool has_mlp_bias = false;
   bool has_head_norms = false;  ///< q and k: RMSNorm of each head, before it is turned
   int64_t head_dim = 0;         ///< where config.json has none; 0: hidden_size / heads
-  int64_t sliding_window = 0;   ///< of every layer; 0: none
+  /// By layer, 0: none; one entry: every layer's; empty: no layer has one.
+  std::vector<int64_t> windows;
   /// Checkpoints have q, k and v in "qkv_proj", gate and up in "gate_up_proj".
   bool is_fused = false;
   bool gguf_pairs_rows = false;  ///< GGUF files of the family have rows of q and k in pairs
@@ -30,8 +32,8 @@ std::unique_ptr<FamilyModel> make_gated_decoder(const ModelConfig& config,
 /// "sliding_window" where the family's layers all have one or none: config.json's, `fallback` where
 /// it says nothing, 0 where it says null. Errors: kFile.
 int64_t read_sliding_window(const ModelConfig& config, int64_t fallback);
-/// The same of families whose config.json has "use_sliding_window" and "max_window_layers". Errors:
-/// kFile where only some layers have a window.
-int64_t read_optional_window(const ModelConfig& config);
+/// By layer, of families whose config.json has "use_sliding_window" and "layer_types" or
+/// "max_window_layers". Errors: kFile.
+std::vector<int64_t> read_layer_windows(const ModelConfig& config);
 
 }  // namespace sluice

@@ -8,8 +8,8 @@ namespace sluice {
 namespace {
 
 std::unique_ptr<FamilyModel> make_mistral(const ModelConfig& config) {
-  return make_gated_decoder(
-      config, {.family = "mistral", .sliding_window = read_sliding_window(config, 4096)});
+  return make_gated_decoder(config,
+                            {.family = "mistral", .windows = {read_sliding_window(config, 4096)}});
 }
 
 constexpr DecoderKind kMistral{"MistralForCausalLM", "mistral", 1, 2};

@@ -11,8 +11,7 @@ std::unique_ptr<FamilyModel> make_phi3(const ModelConfig& config) {
   if (config.number_or("partial_rotary_factor", 1) != 1)
     config.refuse("only a part of each head is rotated", "such models are not read");
   return make_gated_decoder(
-      config,
-      {.family = "phi3", .sliding_window = read_sliding_window(config, 0), .is_fused = true});
+      config, {.family = "phi3", .windows = {read_sliding_window(config, 0)}, .is_fused = true});
 }
 
 struct Phi3Sizes {

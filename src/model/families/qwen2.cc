@@ -10,8 +10,7 @@ namespace {
 
 std::unique_ptr<FamilyModel> make_qwen2(const ModelConfig& config) {
   return make_gated_decoder(
-      config,
-      {.family = "qwen2", .has_qkv_bias = true, .sliding_window = read_optional_window(config)});
+      config, {.family = "qwen2", .has_qkv_bias = true, .windows = read_layer_windows(config)});
 }
 
 std::string qwen2_of_gguf(const GgufKeys& keys) {

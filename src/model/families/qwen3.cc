@@ -14,7 +14,7 @@ std::unique_ptr<FamilyModel> make_qwen3(const ModelConfig& config) {
                                      .has_o_bias = has_bias,
                                      .has_head_norms = true,
                                      .head_dim = 128,
-                                     .sliding_window = read_optional_window(config)});
+                                     .windows = read_layer_windows(config)});
 }
 
 std::string qwen3_of_gguf(const GgufKeys& keys) {

@@ -223,7 +223,10 @@ TEST_P(Batching, GivesEveryRequestTheTokensItGetsAlone) {
       EXPECT_EQ(run.stats.preemptions, 0);
     }
   }
-  EXPECT_GT(preemptions, 0) << "the pools were meant to be too small";
+  // Where all layers have a window, what is expected of sequences is what they come to need.
+  if (GetParam() != "mistral-tiny") {
+    EXPECT_GT(preemptions, 0) << "the pools were meant to be too small";
+  }
   EXPECT_GT(hits, 0);
   EXPECT_GT(copied, 0) << "beams were meant to write to shared pages";
   EXPECT_GT(saved, 0) << "pages were meant to go to the swap space";
@@ -231,7 +234,8 @@ TEST_P(Batching, GivesEveryRequestTheTokensItGetsAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Batching,
-                         ::testing::Values("llama-tiny-gqa", "opt-tiny", "llama-tiny-mha"),
+                         ::testing::Values("llama-tiny-gqa", "opt-tiny", "llama-tiny-mha",
+                                           "mistral-tiny", "qwen3-windows"),
                          [](const auto& info) { return test_name(info.param); });
 
 TEST(BatchingSource, AnOpenSourceIsWaitedForAndAskedAgain) {

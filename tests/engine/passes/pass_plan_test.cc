@@ -12,8 +12,17 @@ Sequence make_sequence(int64_t prompt, int64_t computed, int64_t output, bool sc
   Sequence sequence{0,     {},          prompt, computed, {}, sampling::Sampler(params, {}),
                     score, std::nullopt};
   sequence.tokens.assign(static_cast<size_t>(prompt + output), 1);
-  sequence.pages.assign(200, PageRef{PageTier::kDisk, 0});
+  sequence.pages.groups.resize(1);
+  sequence.pages.groups[0].pages.assign(200, PageRef{PageTier::kDisk, 0});
   return sequence;
+}
+
+// Of one group of layers that see everything.
+PassLimits make_limits(int64_t sequences, int64_t tokens, int64_t pass_tokens,
+                       int64_t page_tokens) {
+  PassLimits limits{sequences, tokens, pass_tokens, page_tokens};
+  limits.groups.resize(1);
+  return limits;
 }
 
 TEST(PassPlan, EveryPendingTokenIsComputedOnceAndInOrder) {
@@ -28,7 +37,7 @@ TEST(PassPlan, EveryPendingTokenIsComputedOnceAndInOrder) {
                                      : make_sequence(10, 10 + 2, 3));
     std::vector<Sequence*> pointers;
     for (Sequence& sequence : sequences) pointers.push_back(&sequence);
-    const PassLimits limits{pick(1, 4), pick(1, 20), pick(10, 80), pick(1, 8)};
+    const PassLimits limits = make_limits(pick(1, 4), pick(1, 20), pick(10, 80), pick(1, 8));
     int64_t passes = 0;
     for (;; ++passes) {
       ASSERT_LT(passes, 200) << "no progress, seed " << seed;
@@ -56,7 +65,7 @@ TEST(PassPlan, EveryPendingTokenIsComputedOnceAndInOrder) {
 TEST(PassPlan, APromptCutAcrossMicroBatchesContinuesTheOneBefore) {
   Sequence sequence = make_sequence(25, 0, 0);
   Sequence* pointer = &sequence;
-  const PassPlan plan = plan_pass({&pointer, 1}, {4, 10, 100, 4});
+  const PassPlan plan = plan_pass({&pointer, 1}, make_limits(4, 10, 100, 4));
   ASSERT_EQ(plan.micro_batches.size(), 3u);
   EXPECT_FALSE(plan.micro_batches[0]->continues_previous);
   EXPECT_TRUE(plan.micro_batches[1]->continues_previous);
@@ -72,10 +81,10 @@ TEST(PassPlan, APromptWithPagesBelowIsNotCutWhereAFreshMicroBatchTakesIt) {
     for (int i = 0; i < 3; ++i) sequences.push_back(make_sequence(6, 0, 0));
     std::vector<Sequence*> pointers;
     for (Sequence& sequence : sequences) {
-      if (!is_lower) sequence.pages.assign(200, PageRef{PageTier::kCompute, 0});
+      if (!is_lower) sequence.pages.groups[0].pages.assign(200, PageRef{PageTier::kCompute, 0});
       pointers.push_back(&sequence);
     }
-    const PassPlan plan = plan_pass(pointers, {4, 10, 100, 4});
+    const PassPlan plan = plan_pass(pointers, make_limits(4, 10, 100, 4));
     std::vector<int64_t> rows;
     for (const auto& batch : plan.micro_batches) rows.push_back(batch->rows());
     EXPECT_EQ(rows, is_lower ? (std::vector<int64_t>{6, 6, 6}) : (std::vector<int64_t>{10, 8}));
@@ -91,7 +100,7 @@ TEST(PassPlan, APromptWithPagesBelowWaitsForAPassThatTakesItWhole) {
   for (Sequence& sequence : sequences) pointers.push_back(&sequence);
   std::vector<int64_t> tokens;
   for (int pass = 0; pass < 5; ++pass) {
-    const PassPlan plan = plan_pass(pointers, {4, 64, 100, 4});
+    const PassPlan plan = plan_pass(pointers, make_limits(4, 64, 100, 4));
     tokens.push_back(plan.prefill_tokens);
     for (const auto& batch : plan.micro_batches)
       for (const Chunk& chunk : batch->chunks)
@@ -104,15 +113,32 @@ TEST(PassPlan, APromptWithPagesBelowWaitsForAPassThatTakesItWhole) {
 TEST(PassPlan, StagedPagesSayWhatIsReadAndWhatIsWritten) {
   Sequence sequence = make_sequence(10, 10, 1);  // token 10 is new; pages of 4: 0..3 | 4..7 | 8..11
   sequence.computed = 10;
-  sequence.pages[1].tier = PageTier::kCompute;
+  sequence.pages.groups[0].pages[1].tier = PageTier::kCompute;
   Sequence* pointer = &sequence;
-  const PassPlan plan = plan_pass({&pointer, 1}, {4, 10, 100, 4});
-  const auto& staged = plan.micro_batches[0]->staged;
+  const PassPlan plan = plan_pass({&pointer, 1}, make_limits(4, 10, 100, 4));
+  const auto& staged = plan.micro_batches[0]->staged.at(0).pages;
   ASSERT_EQ(staged.size(), 2u);
   EXPECT_TRUE(staged[0].has_history);
   EXPECT_FALSE(staged[0].is_changed);
   EXPECT_TRUE(staged[1].has_history);
   EXPECT_TRUE(staged[1].is_changed);
+}
+
+// Of layers with a window a chunk works on the pages that it sees; others may be gone.
+TEST(PassPlan, OfAWindowOnlyWhatIsSeenIsStaged) {
+  Sequence sequence = make_sequence(10, 10, 1);  // pages of 4: 0..3 | 4..7 | 8..11
+  GroupPages windowed = sequence.pages.groups[0];
+  windowed.pages[0] = kGonePage;
+  windowed.first = 1;
+  sequence.pages.groups.push_back(windowed);
+  PassLimits limits = make_limits(4, 10, 100, 4);
+  limits.groups.push_back({{.heads = 1, .width = 8, .window = 6}});  // token 10 sees 5..10
+  Sequence* pointer = &sequence;
+  const PassPlan plan = plan_pass({&pointer, 1}, limits);
+  const auto& staged = plan.micro_batches[0]->staged;
+  EXPECT_EQ(staged.at(0).pages.size(), 3u);
+  EXPECT_EQ(staged.at(1).pages.size(), 2u);
+  EXPECT_EQ(plan.micro_batches[0]->chunks[0].first_staged, (std::vector<int32_t>{0, 0}));
 }
 
 }  // namespace

@@ -138,10 +138,9 @@ TEST(RecentKv, ItsBytesAreInThePlan) {
   const policy::RecentPlan& recent = with->plan().recent;
   EXPECT_EQ(recent.tokens, 16);
   EXPECT_EQ(recent.slots, 2);
-  EXPECT_GE(recent.bytes(1) * 1.0, 2 * 16 * 2.0 * 32);
-  EXPECT_LT(with->plan().recent.bytes(with->model().shape().num_layers),
-            with->plan().memory_bytes());
-  EXPECT_EQ(without->plan().recent.bytes(5), 0);
+  EXPECT_GE(with->plan().recent_bytes(), with->model().shape().num_layers * 2 * 16 * 2 * 32);
+  EXPECT_LT(with->plan().recent_bytes(), with->plan().memory_bytes());
+  EXPECT_EQ(without->plan().recent_bytes(), 0);
 }
 
 }  // namespace

@@ -1,0 +1,53 @@
+#pragma once
+// What a sequence keeps in a layer from pass to pass, as a value. Families say it for each layer;
+// layers that keep the same are a group: they share a pool of pages and a page table. Plain values;
+// thread safe.
+#include <algorithm>
+#include <cstdint>
+
+#include "src/base/kv_format.h"
+
+namespace sluice {
+
+struct LayerState {
+  enum class Kind : uint8_t {
+    kKeysAndValues,  ///< of each token a key and a value a head
+    kLatentRow       ///< of each token one row for both (multi-head latent attention)
+  };
+
+  Kind kind = Kind::kKeysAndValues;
+  int64_t heads = 1;   ///< of keys and values; a latent row is one
+  int64_t width = 0;   ///< elements of a key, of a value, or of the row
+  int64_t window = 0;  ///< a token sees itself and the window - 1 before it; 0: all before it
+
+  bool operator==(const LayerState&) const = default;
+  /// Rows of `width` elements that a token adds.
+  int64_t rows_per_token() const noexcept { return kind == Kind::kLatentRow ? 1 : 2 * heads; }
+  int64_t elements_per_token() const noexcept { return rows_per_token() * width; }
+  /// Bytes of a token in a page.
+  int64_t token_bytes(const KvFormat& format) const noexcept {
+    return rows_per_token() * format.row_bytes(width);
+  }
+  /// The first position that a token at `position`, or a later one, sees.
+  int64_t first_seen(int64_t position) const noexcept {
+    return window > 0 ? std::max<int64_t>(position - window + 1, 0) : 0;
+  }
+};
+
+/// Layers that keep the same.
+struct StateGroup {
+  LayerState state;
+  int64_t num_layers = 0;
+
+  bool operator==(const StateGroup&) const = default;
+};
+
+/// A layer's place among those that keep state: its group, and the how manieth there.
+struct StatePlace {
+  int32_t group = -1;  ///< index into ModelShape::state_groups; -1: keeps nothing
+  int64_t layer = 0;
+
+  bool operator==(const StatePlace&) const = default;
+};
+
+}  // namespace sluice

@@ -1,0 +1,126 @@
+// Layers that see a window have pages for the window alone: the plan says how many, runs keep to
+// it, and no token changes.
+#include <gtest/gtest.h>
+
+#include "tests/engine/model_fixtures.h"
+
+namespace sluice::testing {
+namespace {
+
+class PageSink final : public GenerationSink {
+ public:
+  bool on_token(uint64_t id, const sampling::Choice& choice) override {
+    return inner.on_token(id, choice);
+  }
+  void on_finish(uint64_t id, FinishReason reason) override { inner.on_finish(id, reason); }
+  void on_refused(uint64_t id, const std::string& message) override {
+    inner.on_refused(id, message);
+  }
+  void on_pass(const PassReport& report) override {
+    most_used = std::max(most_used, report.kv_pages_used);
+    pages = report.kv_pages;
+  }
+
+  CollectingSink inner;
+  int64_t most_used = 0;
+  int64_t pages = 0;
+};
+
+struct Ran {
+  std::vector<std::vector<int32_t>> tokens;
+  int64_t most_used = 0;
+  int64_t pages = 0;
+  policy::Plan plan;
+};
+
+Ran run(const std::string& model, const EngineOptions& options,
+        const std::vector<GenerationRequest>& requests) {
+  const auto engine = Engine::open(fixture_model(model), options);
+  ListSource source(requests);
+  PageSink sink;
+  engine->generate(source, sink);
+  Ran out{{}, sink.most_used, sink.pages, engine->plan()};
+  for (const GenerationRequest& request : requests) {
+    EXPECT_EQ(sink.inner.answers.at(request.id).refused, "");
+    out.tokens.push_back(sink.inner.answers.at(request.id).tokens);
+  }
+  return out;
+}
+
+std::vector<int32_t> prompt_of(int64_t length, uint32_t seed) {
+  Random random(seed);
+  std::vector<int32_t> prompt(static_cast<size_t>(length));
+  for (int32_t& token : prompt) token = static_cast<int32_t>(pick(random, 3, 100));
+  return prompt;
+}
+
+EngineOptions plain(const std::vector<GenerationRequest>& requests, int64_t page_tokens,
+                    int64_t micro_batch_tokens) {
+  EngineOptions options = options_for(requests);
+  options.compute = ComputeChoice::kF32;
+  options.kv_dtype = KvFormat(DType::kF32);
+  options.policy = policy::Policy{};
+  options.policy->page_tokens = page_tokens;
+  options.policy->micro_batch_tokens = micro_batch_tokens;
+  return options;
+}
+
+// A window of 16, pages of 4, at most 8 tokens of the prompt together: token 8 of them sees 15
+// before the first, so 22 positions behind each other lie in at most 1 + ceil(22 / 4) pages.
+TEST(Windows, ASequenceHasThePagesOfItsWindowAndAChunk) {
+  const auto requests = greedy_requests({prompt_of(120, 1)}, 100);
+  const Ran small = run("mistral-tiny", plain(requests, 4, 8), requests);
+  EXPECT_EQ(small.plan.kv.front().ring_pages, 7);
+  EXPECT_EQ(small.plan.kv.front().memory_pages, 7);
+  EXPECT_LE(small.most_used, 7);
+  EXPECT_EQ(small.pages, 7);
+  // One page for all 220 tokens: nothing is ever given back.
+  const Ran whole = run("mistral-tiny", plain(requests, 220, 256), requests);
+  EXPECT_EQ(whole.pages, 1);
+  EXPECT_EQ(small.tokens, whole.tokens);
+}
+
+// Layers with and without a window: two groups, and only the first gives pages back.
+TEST(Windows, LayersThatSeeEverythingKeepAllPages) {
+  const auto requests = greedy_requests({prompt_of(90, 2), prompt_of(40, 3)}, 60);
+  EngineOptions options = plain(requests, 4, 6);
+  options.policy->micro_batch_sequences = 2;
+  const Ran small = run("qwen3-windows", options, requests);
+  ASSERT_EQ(small.plan.kv.size(), 2u);
+  EXPECT_EQ(small.plan.kv[0].state.window, 13);
+  EXPECT_EQ(small.plan.kv[0].num_layers, 3);
+  EXPECT_EQ(small.plan.kv[0].ring_pages, 1 + (13 + 6 - 2 + 3) / 4);
+  EXPECT_EQ(small.plan.kv[0].memory_pages, 2 * small.plan.kv[0].ring_pages);
+  EXPECT_EQ(small.plan.kv[1].state.window, 0);
+  EXPECT_EQ(small.plan.kv[1].num_layers, 1);
+  EXPECT_GE(small.plan.kv[1].memory_pages, 38) << "of the longest sequence's 150 tokens";
+  EXPECT_LE(small.most_used, small.pages);
+  const Ran whole = run("qwen3-windows", plain(requests, 150, 256), requests);
+  EXPECT_EQ(small.tokens, whole.tokens);
+}
+
+// Any chunk and page size, KV on disk too, gives the tokens of one page for everything.
+TEST(Windows, ChunksAndPagesDoNotMatter) {
+  for (const char* model : {"mistral-tiny", "qwen3-windows"}) {
+    std::vector<std::vector<int32_t>> prompts;
+    for (uint32_t i = 0; i < 5; ++i) prompts.push_back(prompt_of(1 + 29 * i, 10 + i));
+    const auto requests = greedy_requests(prompts, 30);
+    const Ran whole = run(model, plain(requests, 160, 256), requests);
+    for (uint32_t seed = 1; seed <= 16; ++seed) {
+      Random random(seed);
+      EngineOptions options = plain(requests, pick(random, 1, 9), pick(random, 1, 30));
+      options.policy->micro_batch_sequences = pick(random, 1, 3);
+      options.policy->micro_batches = pick(random, 1, 2);
+      if (seed % 3 == 0) options.policy->kv = {0.4, 0, 0.6};
+      if (seed % 2 == 0) options.policy->pass_tokens = pick(random, 6, 60);
+      if (seed % 4 == 0) options.predict_lengths = true;
+      options.cache_prefixes = seed % 5 < 3;
+      const Ran actual = run(model, options, requests);
+      EXPECT_EQ(actual.tokens, whole.tokens)
+          << model << " " << seed << " " << policy::policy_to_json(*options.policy);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::testing
