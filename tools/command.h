@@ -32,6 +32,7 @@ Command add_bench_latency(CLI::App& program);
 Command add_plan(CLI::App& program);
 Command add_profile(CLI::App& program);
 Command add_doctor(CLI::App& program);
+Command add_models(CLI::App& program);
 Command add_version(CLI::App& program);
 
 }  // namespace sluice::tools

@@ -16,6 +16,7 @@
 #include "tools/arguments.h"
 #include "tools/command.h"
 #include "tools/engine_flags.h"
+#include "tools/model_argument.h"
 #include "tools/output.h"
 #include "tools/progress.h"
 
@@ -145,7 +146,10 @@ Command add_convert(CLI::App& program) {
   auto flags = std::make_shared<ConvertFlags>();
   CLI::App* parser = program.add_subcommand(
       "convert", "write a packed store: a layer contiguous, aligned, checksummed; resumable");
-  parser->add_option("model,-m,--model", flags->model, "model folder")->required();
+  take_model_names(
+      parser->add_option("model,-m,--model", flags->model,
+                         "model folder, GGUF file, or a name that `sluice models` lists"))
+      ->required();
   parser->add_option("destination,-o,--output", flags->destination, "folder to write")->required();
   parser->add_option(
       "--weights", flags->weights,

@@ -16,6 +16,7 @@
 #include "src/base/files.h"
 #include "tools/arguments.h"
 #include "tools/flag_words.h"
+#include "tools/model_argument.h"
 #include "tools/output.h"
 #include "tools/progress.h"
 
@@ -153,9 +154,9 @@ void add_machine(CLI::App& parser, EngineFlags& flags) {
 }  // namespace
 
 void EngineFlags::add_to(CLI::App& parser) {
-  parser.add_option("model,-m,--model", model, "model folder or packed store")
-      ->required()
-      ->envname("SLUICE_MODEL");
+  add_model_option(parser, model,
+                   "model folder, packed store, or a name that `sluice models` lists")
+      ->required();
   add_budgets(parser, *this);
   add_policy(parser, *this);
   add_machine(parser, *this);

@@ -14,6 +14,7 @@
 #include "src/text/tokenizer.h"
 #include "tools/command.h"
 #include "tools/flag_words.h"
+#include "tools/model_argument.h"
 #include "tools/output.h"
 #include "tools/progress.h"
 
@@ -178,7 +179,8 @@ Command add_inspect(CLI::App& program) {
   auto flags = std::make_shared<InspectFlags>();
   CLI::App* parser =
       program.add_subcommand("inspect", "what is in a checkpoint, a packed store or a weight file");
-  parser->add_option("path", flags->path, "model folder or weight file");
+  take_model_names(parser->add_option(
+      "path", flags->path, "model folder, weight file, or a name that `sluice models` lists"));
   parser->add_flag("--tensors", flags->tensors, "list every tensor");
   parser->add_flag("--verify", flags->verify,
                    "read a packed store, config and tokenizer too, and compare its checksums");

@@ -22,6 +22,7 @@
 #include "src/profile/profile_cache.h"
 #include "tools/arguments.h"
 #include "tools/command.h"
+#include "tools/model_argument.h"
 #include "tools/output.h"
 
 namespace sluice::tools {
@@ -587,10 +588,10 @@ Command add_plan(CLI::App& program) {
   auto flags = std::make_shared<PlanFlags>();
   CLI::App* parser = program.add_subcommand(
       "plan", "what a model would do on a machine, without the machine or the weights");
-  parser
-      ->add_option("model,-m,--model", flags->model,
-                   "built-in name (--list-models), model folder or config.json")
-      ->envname("SLUICE_MODEL");
+  add_model_option(*parser, flags->model,
+                   "built-in name (--list-models), model folder, config.json, or a name that "
+                   "`sluice models` lists",
+                   BuiltInNames::kYes);
   parser
       ->add_option("--hardware", flags->hardware,
                    "profile by name (sluice profile --list) or file (default: this machine)")

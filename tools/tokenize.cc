@@ -11,6 +11,7 @@
 #include "tools/arguments.h"
 #include "tools/command.h"
 #include "tools/engine_flags.h"
+#include "tools/model_argument.h"
 #include "tools/output.h"
 
 namespace sluice::tools {
@@ -112,9 +113,8 @@ void run(const TokenizeFlags& flags) {
 Command add_tokenize(CLI::App& program) {
   auto flags = std::make_shared<TokenizeFlags>();
   CLI::App* parser = program.add_subcommand("tokenize", "text to token ids, or back");
-  parser->add_option("model,-m,--model", flags->model, "model folder or tokenizer file")
-      ->required()
-      ->envname("SLUICE_MODEL");
+  add_model_option(*parser, flags->model, "model folder or tokenizer file, or a model's name")
+      ->required();
   CLI::Option* prompt = parser->add_option("-p,--prompt", flags->prompt, "the text");
   CLI::Option* file =
       parser->add_option("-f,--file", flags->file, "a file with the text; - for standard input");

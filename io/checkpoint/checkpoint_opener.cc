@@ -32,6 +32,13 @@ bool has_extension(const fs::path& path, std::initializer_list<std::string_view>
          extensions.end();
 }
 
+// Such a file under any name, as Ollama's.
+bool is_gguf(const fs::path& path) {
+  if (path_kind(path) != PathKind::kFile) return false;
+  const InputFile file(path);
+  return file.size() >= 4 && file.read_text(0, 4, "its first bytes") == "GGUF";
+}
+
 // A dangling link counts: opening it says what is wrong.
 bool is_named(const fs::path& path) {
   std::error_code problem;
@@ -117,7 +124,7 @@ void CheckpointOpener::open_lone_file() {
     result_.format_ = CheckpointFormat::kSafetensors;
   } else if (has_extension(path_, {".bin", ".pt", ".pth", ".ckpt"})) {
     result_.format_ = CheckpointFormat::kTorchBin;
-  } else if (has_extension(path_, {".gguf"})) {
+  } else if (has_extension(path_, {".gguf"}) || is_gguf(path_)) {
     return open_gguf(path_);
   } else {
     throw Error(ErrorKind::kFile,

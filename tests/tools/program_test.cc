@@ -9,7 +9,7 @@ namespace sluice::testing {
 namespace {
 
 const char* const kCommands[] = {"run",    "batch", "convert", "inspect", "tokenize", "synth",
-                                 "logits", "bench", "eval",    "doctor",  "version"};
+                                 "logits", "bench", "eval",    "models",  "doctor",   "version"};
 
 TEST(Program, HelpListsEveryCommand) {
   const Outcome outcome = succeed({"--help"});
