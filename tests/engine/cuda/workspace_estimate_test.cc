@@ -1,0 +1,38 @@
+// Plans for GPUs that are not here estimate their work space; what an engine on one would ask for is
+// the measure.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "src/app/plan_request.h"
+#include "src/engine/cuda/device_areas.h"
+#include "src/model/planning_shapes.h"
+
+namespace sluice::testing {
+namespace {
+
+TEST(WorkspaceEstimate, IsNearWhatTheEngineTakes) {
+  for (const char* name : {"opt-1.3b", "opt-30b", "llama-3-8b", "llama-3.1-70b"})
+    for (const char* weights : {"bf16", "int4"})
+      for (const int64_t tokens : {1, 16, 512, 4096}) {
+        ModelShape shape = planning_shape(name).value();
+        shape.set_weights(parse_weight_format(weights).value());
+        const kernels::AttentionShape attention{static_cast<int>(shape.num_heads),
+                                                static_cast<int>(shape.num_kv_heads),
+                                                static_cast<int>(shape.head_dim),
+                                                16,
+                                                1 / std::sqrt(static_cast<float>(shape.head_dim)),
+                                                DType::kBF16,
+                                                0,
+                                                1,
+                                                4096};
+        const DeviceNeed need{&shape, attention, tokens, {132}, kernels::ActivationFormat::k16Bit,
+                              true};
+        const auto real = static_cast<double>(device_workspace_bytes(need));
+        const auto guess = static_cast<double>(app::gpu_workspace_estimate(shape, tokens));
+        std::printf("%s %s %lld: %.0f MB, estimated %.0f MB\n", name, weights, (long long)tokens, real / 1e6, guess / 1e6);
+      }
+}
+
+}  // namespace
+}  // namespace sluice::testing
