@@ -18,7 +18,19 @@ enum class BlockType : uint8_t {
   kQ3_K,
   kQ4_K,
   kQ5_K,
-  kQ6_K
+  kQ6_K,
+  kIQ1_S,
+  kIQ1_M,
+  kIQ2_XXS,
+  kIQ2_XS,
+  kIQ2_S,
+  kIQ3_XXS,
+  kIQ3_S,
+  kIQ4_NL,
+  kIQ4_XS,
+  kTQ1_0,
+  kTQ2_0,
+  kMXFP4
 };
 
 /// How a type's blocks lie.

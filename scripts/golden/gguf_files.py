@@ -22,9 +22,13 @@ from safetensors.numpy import load_file, save_file
 FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "tests" / "fixtures"
 OUT = FIXTURES / "gguf"
 TYPES = [T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.Q2_K, T.Q3_K, T.Q4_K, T.Q5_K, T.Q6_K]
+# Whole numbers of codebooks times scales.
+GRID_TYPES = [T.IQ1_S, T.IQ1_M, T.IQ2_XXS, T.IQ2_XS, T.IQ2_S, T.IQ3_XXS, T.IQ3_S, T.IQ4_NL, T.IQ4_XS, T.TQ1_0, T.TQ2_0,
+              T.MXFP4]
 # Where the f16 scales of a block are; what else is in it may be any bits.
 SCALES = {T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.Q8_0: [0], T.Q2_K: [80, 82],
-          T.Q3_K: [108], T.Q4_K: [0, 2], T.Q5_K: [0, 2], T.Q6_K: [208]}
+          T.Q3_K: [108], T.Q4_K: [0, 2], T.Q5_K: [0, 2], T.Q6_K: [208], T.IQ1_S: [0], T.IQ1_M: [], T.IQ2_XXS: [0], T.IQ2_XS: [0], T.IQ2_S: [0], T.IQ3_XXS: [0],
+          T.IQ3_S: [0], T.IQ4_NL: [0], T.IQ4_XS: [0], T.TQ1_0: [52], T.TQ2_0: [64], T.MXFP4: []}
 PARTS = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
          "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
          "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
@@ -39,6 +43,14 @@ def random_blocks(rng, kind, count):
     blocks = rng.integers(0, 256, (count, size), dtype=np.uint8)
     if kind == T.Q8_0:  # -128 is made by no quantiser
         blocks[:, 2:][blocks[:, 2:] == 128] = 129
+    if kind == T.MXFP4:  # powers of two of ordinary size
+        blocks[:, 0] = rng.integers(110, 130, count)
+    if kind == T.IQ1_M:  # the nibbles of the f16 scale
+        scale = (rng.uniform(0.002, 0.02, count) * rng.choice([-1, 1], count)).astype(np.float16).view(np.uint16)
+        for i in range(4):
+            words = blocks[:, 48 + 2 * i:50 + 2 * i].copy().view(np.uint16)[:, 0]
+            words = (words & 0x0FFF) | ((scale >> (4 * i)) & 15) << 12
+            blocks[:, 48 + 2 * i:50 + 2 * i] = words.astype(np.uint16)[:, None].view(np.uint8)
     for at in SCALES[kind]:
         scale = (rng.uniform(0.002, 0.02, count) * rng.choice([-1, 1], count)).astype(np.float16)
         if kind in (T.Q2_K, T.Q4_K, T.Q5_K):  # of these both signs are plus
@@ -115,7 +127,7 @@ def add_vocabulary(out):
 def make_blocks():
     rng = np.random.default_rng(1)
     goldens = {}
-    for kind in TYPES:
+    for kind in TYPES + GRID_TYPES:
         blocks = random_blocks(rng, kind, 2)
         values = gguf.quants.dequantize(blocks, kind).reshape(2, -1).astype(np.float32)
         goldens[kind.name.lower()] = [{"bytes": block.tobytes().hex(), "values": [float(v) for v in row]}

@@ -84,6 +84,37 @@ INSTANTIATE_TEST_SUITE_P(Types, GgmlBlocks,
                            return std::string(io::block_layout(info.param).name);
                          });
 
+class GgmlGridBlocks : public testing::TestWithParam<BlockType> {};
+
+// Whole numbers times a scale: no rounding but that of the product, which is the package's too.
+TEST_P(GgmlGridBlocks, AreExact) {
+  for (const Golden& golden : goldens(GetParam())) {
+    std::vector<float> values(golden.values.size());
+    decode_block(GetParam(), golden.bytes.data(), values.data());
+    EXPECT_EQ(values, golden.values);
+  }
+}
+
+constexpr BlockType kGridTypes[] = {BlockType::kIQ1_S,  BlockType::kIQ1_M,  BlockType::kIQ2_XXS,
+                                    BlockType::kIQ2_XS, BlockType::kIQ2_S,  BlockType::kIQ3_XXS,
+                                    BlockType::kIQ3_S,  BlockType::kIQ4_NL, BlockType::kIQ4_XS,
+                                    BlockType::kTQ1_0,  BlockType::kTQ2_0,  BlockType::kMXFP4};
+const auto kTypeName = [](const auto& info) {
+  return std::string(io::block_layout(info.param).name);
+};
+INSTANTIATE_TEST_SUITE_P(GridTypes, GgmlBlocks, testing::ValuesIn(kGridTypes), kTypeName);
+INSTANTIATE_TEST_SUITE_P(Types, GgmlGridBlocks, testing::ValuesIn(kGridTypes), kTypeName);
+
+TEST(GgmlBlocksEdges, PowersOfMxfp4AreThoseOfTheFormat) {
+  std::vector<std::byte> block(17, std::byte{0x22});  // twice 2 of halves: 1
+  float values[32];
+  for (int e = 0; e < 255; ++e) {
+    block[0] = static_cast<std::byte>(e);
+    decode_block(BlockType::kMXFP4, block.data(), values);
+    for (const float value : values) ASSERT_EQ(value, std::ldexp(1.0F, e - 127)) << e;
+  }
+}
+
 TEST(GgmlBlocksEdges, BlocksOfOneValueKeepIt) {
   uint8_t codes[32];
   float scale = 0, zero = 0;

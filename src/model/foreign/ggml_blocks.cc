@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "src/base/dtype.h"
+#include "src/model/foreign/ggml_grid_blocks.h"
 
 namespace sluice {
 
@@ -106,6 +107,29 @@ void decode_q6_k(const uint8_t* block, float* out) {
 }
 }  // namespace
 
+namespace {
+// Of whole numbers times scales.
+void decode_parts(io::BlockType type, const uint8_t* block, float* out) {
+  int8_t codes[16];
+  float scale = 0;
+  for (int64_t part = 0; part < io::block_layout(type).elements / 16; ++part) {
+    if (!part_codes(type, block, part, codes, scale)) return;
+    for (int i = 0; i < 16; ++i) out[16 * part + i] = scale * static_cast<float>(codes[i]);
+  }
+}
+
+// The same as codes of kInt8, of 32 elements with one scale.
+bool int8_codes(io::BlockType type, const uint8_t* block, int64_t part, uint8_t* codes,
+                float& scale) {
+  int8_t signed_codes[32];
+  if (!are_scales_of_32(type)) return false;
+  for (int64_t half = 0; half < 2; ++half)
+    part_codes(type, block, 2 * part + half, signed_codes + 16 * half, scale);
+  for (int i = 0; i < 32; ++i) codes[i] = static_cast<uint8_t>(signed_codes[i] + 128);
+  return true;
+}
+}  // namespace
+
 void decode_block(io::BlockType type, const std::byte* data, float* out) noexcept {
   const uint8_t* block = bytes_of(data);
   const float d = half_at(block);
@@ -136,6 +160,7 @@ void decode_block(io::BlockType type, const std::byte* data, float* out) noexcep
     case BlockType::kQ5_K: decode_q4_or_q5_k(block, true, out); break;
     case BlockType::kQ6_K: decode_q6_k(block, out); break;
     case BlockType::kNone: break;
+    default: decode_parts(type, block, out); break;
   }
 }
 
@@ -146,8 +171,10 @@ std::optional<WeightFormat> format_of_blocks(io::BlockType type) noexcept {
     case BlockType::kQ4_K: return WeightFormat{Encoding::kInt4, DType::kBF16, 32};
     case BlockType::kQ5_0:
     case BlockType::kQ8_0: return WeightFormat{Encoding::kInt8, DType::kBF16, 32};
-    default: return std::nullopt;
+    default: break;
   }
+  if (are_scales_of_32(type)) return WeightFormat{Encoding::kInt8, DType::kBF16, 32};
+  return std::nullopt;
 }
 
 bool block_codes(io::BlockType type, const std::byte* data, int64_t part, uint8_t* codes,
@@ -179,7 +206,7 @@ bool block_codes(io::BlockType type, const std::byte* data, int64_t part, uint8_
       offset = found.offset;
       break;
     }
-    default: return false;
+    default: return int8_codes(type, block, part, codes, scale);
   }
   if (scale == 0) {  // all elements are -offset
     for (int i = 0; i < 32; ++i) codes[i] = offset < 0 ? 1 : 0;

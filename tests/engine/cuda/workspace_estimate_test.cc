@@ -1,5 +1,5 @@
-// Plans for GPUs that are not here estimate their work space; what an engine on one would ask for is
-// the measure.
+// Plans for GPUs that are not here estimate their work space; what an engine on one would ask for
+// is the measure.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -30,7 +30,8 @@ TEST(WorkspaceEstimate, IsNearWhatTheEngineTakes) {
                               true};
         const auto real = static_cast<double>(device_workspace_bytes(need));
         const auto guess = static_cast<double>(app::gpu_workspace_estimate(shape, tokens));
-        std::printf("%s %s %lld: %.0f MB, estimated %.0f MB\n", name, weights, (long long)tokens, real / 1e6, guess / 1e6);
+        std::printf("%s %s %lld: %.0f MB, estimated %.0f MB\n", name, weights, (long long)tokens,
+                    real / 1e6, guess / 1e6);
       }
 }
 
