@@ -64,9 +64,11 @@ struct RunnerParts {
     return attention[static_cast<size_t>(at.group)];
   }
   /// Whether products with such weights take x in f32, whatever others compute in: activations
-  /// become 8-bit numbers where they are multiplied.
+  /// become 8-bit numbers where they are multiplied, and f16 and f32 weights are multiplied
+  /// exactly.
   bool takes_f32(const WeightFormat& format) const noexcept {
-    return format.is_quantised() && compute.activations != kernels::ActivationFormat::k16Bit;
+    return format.is_quantised() ? compute.activations != kernels::ActivationFormat::k16Bit
+                                 : format.dtype != DType::kBF16;
   }
 };
 
