@@ -80,6 +80,12 @@ Plan default_plan(const PlanInput& input, const Policy& start) {
       if (fits(input, plan)) return plan;
     }
   }
+  if (!input.has_disk) {  // then memory is what is short
+    set_memory_share(policy.weights, 1);
+    set_memory_share(policy.kv, 1);
+    plan = make_plan(input, policy);
+    if (fits(input, plan)) return plan;
+  }
   require_fit(input, plan);
   return plan;
 }

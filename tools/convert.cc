@@ -7,12 +7,12 @@
 
 #include "io/checkpoint/packed_store.h"
 #include "src/app/gguf_tokenizer.h"
-#include "src/app/panel_quantiser.h"
 #include "src/app/perplexity.h"
 #include "src/app/store_layout.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/base/files.h"
+#include "src/engine/stores/panel_quantiser.h"
 #include "tools/arguments.h"
 #include "tools/command.h"
 #include "tools/engine_flags.h"
@@ -109,7 +109,7 @@ void run(const ConvertFlags& flags, std::stop_token stop) {
   options.overwrite = flags.overwrite;
   options.verify_finished = flags.verify;
   options.threads = flags.threads;
-  options.quantise = app::panel_quantiser(search);
+  options.quantise = panel_quantiser(search);
   options.quantiser_name = flags.range;
   if (!scalings.empty())
     options.quantiser_name += fmt::format(", calibrated {:016x}", app::fingerprint(scalings));

@@ -61,14 +61,26 @@ int run(int argc, char** argv) {
   program.require_subcommand(1);
   program.failure_message(CLI::FailureMessage::help);
   std::vector<sluice::tools::Command> commands;
-  for (auto* add :
-       {sluice::tools::add_run, sluice::tools::add_batch, sluice::tools::add_batch_merge,
-        sluice::tools::add_chat, sluice::tools::add_serve, sluice::tools::add_bench_serve,
-        sluice::tools::add_bench_throughput, sluice::tools::add_bench_latency,
-        sluice::tools::add_convert, sluice::tools::add_inspect, sluice::tools::add_tokenize,
-        sluice::tools::add_synth, sluice::tools::add_logits, sluice::tools::add_bench,
-        sluice::tools::add_eval, sluice::tools::add_models, sluice::tools::add_plan,
-        sluice::tools::add_profile, sluice::tools::add_doctor, sluice::tools::add_version})
+  for (auto* add : {sluice::tools::add_run,
+                    sluice::tools::add_batch,
+                    sluice::tools::add_batch_merge,
+                    sluice::tools::add_chat,
+                    sluice::tools::add_serve,
+                    sluice::tools::add_bench_serve,
+                    sluice::tools::add_bench_throughput,
+                    sluice::tools::add_bench_latency,
+                    sluice::tools::add_convert,
+                    sluice::tools::add_inspect,
+                    sluice::tools::add_tokenize,
+                    sluice::tools::add_synth,
+                    sluice::tools::add_logits,
+                    sluice::tools::add_bench,
+                    sluice::tools::add_eval,
+                    sluice::tools::add_models,
+                    sluice::tools::add_plan,
+                    sluice::tools::add_profile,
+                    sluice::tools::add_doctor,
+                    sluice::tools::add_version})
     commands.push_back(add(program));
   std::vector<std::string> arguments = sluice::tools::normalise_arguments(argc, argv);
   try {

@@ -5,13 +5,13 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "src/app/panel_quantiser.h"
 #include "src/app/repeated_layers.h"
 #include "src/app/store_layout.h"
 #include "src/app/synthetic.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/base/files.h"
+#include "src/engine/stores/panel_quantiser.h"
 #include "src/model/builtin.h"
 #include "src/model/family.h"
 #include "tools/arguments.h"
@@ -64,7 +64,7 @@ int64_t pack(const SynthFlags& flags, const WeightFormat& format, const ModelSha
   convert.destination = flags.folder;
   convert.overwrite = flags.overwrite;
   convert.threads = flags.threads;
-  convert.quantise = app::panel_quantiser(search);
+  convert.quantise = panel_quantiser(search);
   convert.quantiser_name = fmt::format("minmax, synth seed {}", flags.seed);
   convert.source_bytes = source.source_bytes;
   convert.texts.emplace_back("config.json", source.config_json);

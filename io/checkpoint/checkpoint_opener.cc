@@ -32,13 +32,6 @@ bool has_extension(const fs::path& path, std::initializer_list<std::string_view>
          extensions.end();
 }
 
-// Such a file under any name, as Ollama's.
-bool is_gguf(const fs::path& path) {
-  if (path_kind(path) != PathKind::kFile) return false;
-  const InputFile file(path);
-  return file.size() >= 4 && file.read_text(0, 4, "its first bytes") == "GGUF";
-}
-
 // A dangling link counts: opening it says what is wrong.
 bool is_named(const fs::path& path) {
   std::error_code problem;

@@ -12,6 +12,7 @@
 #include "io/files/input_file.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/files.h"
 
 static_assert(std::endian::native == std::endian::little, "GGUF files are read as little-endian");
 
@@ -237,6 +238,12 @@ std::optional<BlockType> block_type(uint32_t gguf_type) noexcept {
   for (size_t i = 0; i < kLayouts.size(); ++i)
     if (kLayouts[i].gguf_type == gguf_type) return static_cast<BlockType>(i + 1);
   return std::nullopt;
+}
+
+bool is_gguf(const std::filesystem::path& path) {
+  if (path_kind(path) != PathKind::kFile) return false;
+  const InputFile file(path);
+  return file.size() >= 4 && file.read_text(0, 4, "its first bytes") == "GGUF";
 }
 
 GgufHeader read_gguf_header(const std::filesystem::path& path) {

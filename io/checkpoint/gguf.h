@@ -23,5 +23,8 @@ struct GgufHeader {
 /// Errors: kFile with path, tensor or key, and mend: no GGUF, another version, lengths past the end
 /// of the file, a type that is not read, tensors outside the file or over each other.
 GgufHeader read_gguf_header(const std::filesystem::path& path);
+/// Whether a file begins as a GGUF file does, whatever its name. Errors: kFile when the system does
+/// not say.
+bool is_gguf(const std::filesystem::path& path);
 
 }  // namespace sluice::io

@@ -38,12 +38,16 @@ void search(const EngineInput& input, const policy::Profile& profile,
   request.profile = &profile;
   request.job = job_of(input.question.workload);
   request.start = input.start;
-  policy::SearchResult found = policy::search_policy(request);
-  out.prediction = prediction_of(found.best);
-  out.candidates = found.candidates;
-  out.search_seconds = found.search_seconds;
-  out.plan = std::move(found.best.plan);
-  policy::require_fit(input.question, out.plan);
+  try {
+    policy::SearchResult found = policy::search_policy(request);
+    out.prediction = prediction_of(found.best);
+    out.candidates = found.candidates;
+    out.search_seconds = found.search_seconds;
+    out.plan = std::move(found.best.plan);
+    policy::require_fit(input.question, out.plan);
+  } catch (const Error& error) {
+    throw_with_mend(input, error);
+  }
 }
 }  // namespace
 
@@ -63,7 +67,7 @@ FoundPlan find_plan(const BoundModel& model, const EngineOptions& options, const
   }
   if ((!is_asked_for || wishes.prefers_memory) && !options.policy && on_cpu) {
     // Everything in memory is the best there is: nothing to measure for.
-    out.plan = policy::default_plan(input.question, input.start);
+    out.plan = choose_plan(input, options);
     if (is_all_in_memory(out.plan)) return out;
   }
   std::optional<Machine> found = try_machine(machine, options);

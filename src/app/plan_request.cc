@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "io/checkpoint/gguf.h"
 #include "kernels/linear.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
@@ -98,6 +99,7 @@ ModelShape planning_model(const std::string& name_or_path) {
   const PathKind kind = path_kind(name_or_path);
   if (kind == PathKind::kFolder) return BoundModel::open(name_or_path).shape();
   if (kind == PathKind::kMissing) refuse_name(name_or_path);
+  if (io::is_gguf(name_or_path)) return BoundModel::open(name_or_path).shape();
   const std::string text = read_file(name_or_path, kMostSettingsBytes, Streams::kAllow);
   return make_family_model(ModelConfig(text, name_or_path))->shape();
 }

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "kernels/elementwise.h"
-#include "src/app/foreign_import.h"
-#include "src/app/panel_quantiser.h"
+#include "src/engine/stores/foreign_import.h"
+#include "src/engine/stores/panel_quantiser.h"
 
 namespace sluice::app {
 
@@ -19,7 +19,10 @@ io::StoreTensor foreign_tensor(const io::TensorEntry& tensor, const ForeignMatri
   for (const io::TensorEntry* part : matrix.parts) parts.push_back(part->name);
   return {made_tensor(tensor.name, weight, to), std::move(parts),
           [&matrix, to, name = tensor.name, quantise = panel_quantiser(search)](const auto& bytes) {
-            return import_matrix(name, matrix, to, quantise, 0, bytes);
+            std::vector<std::byte> out(static_cast<size_t>(imported_bytes(matrix, to)));
+            import_matrix(name, matrix, to, quantise, 0, ForeignBytes(bytes.begin(), bytes.end()),
+                          out);
+            return out;
           }};
 }
 
@@ -29,7 +32,8 @@ io::StoreTensor scaled_tensor(const io::TensorEntry& tensor, const WeightShape& 
   if (weight.kind == WeightKind::kVector)
     return {made_tensor(tensor.name, weight, WeightFormat::plain(DType::kF32)),
             {tensor.name},
-            [dtype = tensor.dtype, factors = scaling.rows](const ForeignBytes& bytes) {
+            [dtype = tensor.dtype,
+             factors = scaling.rows](const std::vector<std::vector<std::byte>>& bytes) {
               std::vector<float> values(factors.size());
               kernels::convert(dtype, bytes.front().data(), DType::kF32, values.data(),
                                static_cast<int64_t>(values.size()));

@@ -164,7 +164,32 @@ void set_workspace(const EngineOptions& options, const EngineInput& sizes,
     return backend->host_staging_bytes(*shape, attention, tokens);
   };
 }
+// What is repacked as it is loaded lies nowhere on disk as kernels take it.
+void keep_repacked_in_memory(const BoundModel& model, const EngineOptions& options,
+                             EngineInput& out) {
+  if (model.foreign_method().empty()) return;
+  out.repacked_path = model.path();
+  out.question.has_disk = false;
+  if (!options.policy) return;
+  const policy::Policy& asked = *options.policy;
+  if (asked.weights.disk + asked.kv.disk + asked.activations.disk > 0)
+    throw Error(ErrorKind::kUser,
+                fmt::format("{}: {} weights are repacked as they are loaded: a policy with a share "
+                            "on disk is not for them",
+                            model.path().string(), model.foreign_method()),
+                fmt::format("sluice convert {} STORE, then run STORE", model.path().string()));
+}
 }  // namespace
+
+void throw_with_mend(const EngineInput& input, const Error& error) {
+  const bool is_short = error.kind() == ErrorKind::kResource || error.kind() == ErrorKind::kUser;
+  if (input.repacked_path.empty() || !is_short) throw error;
+  throw Error(
+      error.kind(), error.text(),
+      fmt::format("{}{}a packed store also runs where its weights do not fit: sluice "
+                  "convert {} STORE",
+                  error.mend(), error.mend().empty() ? "" : "; ", input.repacked_path.string()));
+}
 
 EngineInput plan_input(const BoundModel& model, const EngineOptions& options) {
   model.require_runnable();
@@ -200,16 +225,21 @@ EngineInput plan_input(const BoundModel& model, const EngineOptions& options) {
   input.attention_sparsity = options.attention_sparsity;
   input.kv_recent_tokens = options.kv_recent_tokens;
   input.row_granule = kernels::kRowGranule;
-  input.load_staging_bytes = WeightStore::load_staging_bytes(shape);
+  input.load_staging_bytes = WeightStore::load_staging_bytes(model);
+  keep_repacked_in_memory(model, options, out);
   set_workspace(options, out, input);
   return out;
 }
 
 policy::Plan choose_plan(const EngineInput& input, const EngineOptions& options) {
-  if (!options.policy) return policy::default_plan(input.question, input.start);
-  policy::Plan plan = policy::make_plan(input.question, input.start);
-  policy::require_fit(input.question, plan);
-  return plan;
+  try {
+    if (!options.policy) return policy::default_plan(input.question, input.start);
+    policy::Plan plan = policy::make_plan(input.question, input.start);
+    policy::require_fit(input.question, plan);
+    return plan;
+  } catch (const Error& error) {
+    throw_with_mend(input, error);
+  }
 }
 
 EnginePlan::EnginePlan(EngineInput input, policy::Plan made)

@@ -171,16 +171,7 @@ void BoundModel::require_one_type() const {
                 "give all matrices one element type: sluice convert MODEL STORE --weights bf16");
 }
 
-void BoundModel::require_runnable() const {
-  const std::string path = checkpoint_.format() == io::CheckpointFormat::kGguf
-                               ? checkpoint_.files().front().path.string()
-                               : checkpoint_.folder().string();
-  if (!foreign_method_.empty())
-    throw Error(ErrorKind::kUser,
-                fmt::format("{}: {} weights are repacked before they run", path, foreign_method_),
-                fmt::format("sluice convert {} STORE, then run STORE", path));
-  require_one_type();
-}
+void BoundModel::require_runnable() const { require_one_type(); }
 
 const ForeignMatrix* BoundModel::foreign(size_t sublayer, size_t weight) const {
   const auto found = foreign_.find(tensors_[sublayer][weight]);

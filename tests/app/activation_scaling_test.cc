@@ -7,10 +7,10 @@
 #include <random>
 
 #include "io/checkpoint/packed_store.h"
-#include "src/app/panel_quantiser.h"
 #include "src/app/perplexity.h"
 #include "src/app/store_layout.h"
 #include "src/base/error.h"
+#include "src/engine/stores/panel_quantiser.h"
 #include "src/layer/scaling_places.h"
 #include "tests/engine/model_fixtures.h"
 

@@ -3,8 +3,9 @@
 #include <unistd.h>
 
 #include "io/checkpoint/packed_store.h"
-#include "src/app/panel_quantiser.h"
 #include "src/app/store_layout.h"
+#include "src/engine/stores/panel_quantiser.h"
+#include "tests/app/repacked_run.h"
 #include "tests/app/store_values.h"
 #include "tests/engine/model_fixtures.h"
 
@@ -63,6 +64,8 @@ TEST_P(ForeignPackages, KeepsWhatThePackageMeans) {
   engine->generate(requests_source, sink);
   EXPECT_EQ(sink.answers[0].tokens.size(), 6u);
 }
+
+TEST_P(ForeignPackages, RunsAsItLies) { expect_runs_as_its_store(source(), convert(std::nullopt)); }
 
 TEST_P(ForeignPackages, BecomesPlainWhenAsked) {
   const fs::path store = convert(WeightFormat::plain(DType::kF32));

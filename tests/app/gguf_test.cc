@@ -3,9 +3,10 @@
 #include <cstring>
 
 #include "io/checkpoint/packed_store.h"
-#include "src/app/panel_quantiser.h"
 #include "src/app/store_layout.h"
 #include "src/base/error.h"
+#include "src/engine/stores/panel_quantiser.h"
+#include "tests/app/repacked_run.h"
 #include "tests/app/store_values.h"
 #include "tests/engine/model_fixtures.h"
 
@@ -136,13 +137,55 @@ TEST_F(GgufModel, BecomesWhatIsAskedFor) {
   EXPECT_LE(worst_steps(int8, "model.layers.0.self_attn.q_proj.weight"), 0.51);
 }
 
-TEST_F(GgufModel, SaysThatItIsConvertedFirst) {
-  try {
-    Engine::open(fs::path(SLUICE_FIXTURES) / "gguf" / "mixed.gguf", {});
-    FAIL() << "ran";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.mend()).find("sluice convert"), std::string::npos) << error.mend();
+TEST_F(GgufModel, RunsAsItLies) {
+  for (const char* file : {"mixed.gguf", "plain.gguf", "qwen2.gguf", "qwen3.gguf"}) {
+    SCOPED_TRACE(file);
+    expect_runs_as_its_store(fs::path(SLUICE_FIXTURES) / "gguf" / file, convert(file));
   }
+}
+
+std::string refusal(const fs::path& path, EngineOptions options, ErrorKind kind) {
+  try {
+    Engine::open(path, std::move(options));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), kind) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "ran";
+  return "";
+}
+
+// What is repacked stays in memory; a store is the way to stream.
+TEST_F(GgufModel, SaysThatAStoreStreamsWhatDoesNotFit) {
+  const fs::path path = fs::path(SLUICE_FIXTURES) / "gguf" / "mixed.gguf";
+  EngineOptions options = testing::options_for(testing::greedy_requests({{5, 6}}, 2));
+  options.memory_budget_bytes = 1 << 18;
+  EXPECT_NE(refusal(path, options, ErrorKind::kResource).find("sluice convert"), std::string::npos);
+  options.memory_budget_bytes = int64_t{1} << 30;
+  options.policy.emplace();
+  options.policy->weights = {0.5, 0, 0.5};
+  const std::string text = refusal(path, options, ErrorKind::kUser);
+  EXPECT_NE(text.find("sluice convert"), std::string::npos) << text;
+  EXPECT_NE(text.find("share on disk"), std::string::npos) << text;
+}
+
+TEST_F(GgufModel, TakesNoMoreThanItsBudgetWhileItIsRepacked) {
+  const auto requests = testing::greedy_requests({{5, 6, 7}}, 2);
+  EngineOptions options = testing::options_for(requests);
+  // The smallest that a plan fits in holds the largest matrix twice while it loads.
+  int64_t least = 1 << 18;
+  const fs::path path = fs::path(SLUICE_FIXTURES) / "gguf" / "mixed.gguf";
+  for (;; least += 1 << 16) {
+    ASSERT_LT(least, int64_t{64} << 20);
+    options.memory_budget_bytes = least;
+    try {
+      Engine::open(path, options);
+      break;
+    } catch (const Error& error) {
+      ASSERT_EQ(error.kind(), ErrorKind::kResource) << error.what();
+    }
+  }
+  EXPECT_EQ(run_path(path, options, requests).at(0).tokens.size(), 2u);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "kernels/quantise.h"
 #include "src/app/store_layout.h"
 #include "src/base/error.h"
+#include "tests/app/repacked_run.h"
 #include "tests/app/store_values.h"
 #include "tests/engine/model_fixtures.h"
 
@@ -226,6 +227,16 @@ TEST_F(GptqAwq, OtherGptqSettingsKeepTheirValues) {
   expect_values(convert(make("gptq", settings)), "int8-g32", 0.51f);
 }
 
+TEST_F(GptqAwq, RunsAsItLies) {
+  for (const Json& settings :
+       {Json{{"quant_method", "gptq"}, {"bits", 4}, {"group_size", kGroup}},
+        Json{{"quant_method", "gptq"}, {"bits", 4}, {"group_size", kGroup}, {"desc_act", true}},
+        Json{{"quant_method", "awq"}, {"bits", 4}, {"group_size", kGroup}, {"version", "gemm"}}}) {
+    const fs::path path = make(settings["quant_method"], settings);
+    expect_runs_as_its_store(path, convert(path));
+  }
+}
+
 TEST_F(GptqAwq, SaysWhatToDoWhereItDoesNotRun) {
   const fs::path path =
       make("gptq", {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", kGroup}});
@@ -240,7 +251,9 @@ TEST_F(GptqAwq, SaysWhatToDoWhereItDoesNotRun) {
   const auto has = [](const std::string& text, const std::string& word) {
     EXPECT_NE(text.find(word), std::string::npos) << text;
   };
-  has(refusal([&] { Engine::open(path, {}); }), "sluice convert");
+  EngineOptions on_disk;
+  on_disk.policy.emplace().weights = {0, 0, 1};
+  has(refusal([&] { Engine::open(path, on_disk); }), "sluice convert");
   const auto with = [&](const Json& settings) {
     return refusal([&] { BoundModel::open(make("gptq", settings)); });
   };

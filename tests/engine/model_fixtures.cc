@@ -11,9 +11,9 @@
 #include <nlohmann/json.hpp>
 
 #include "io/convert/convert.h"
-#include "src/app/panel_quantiser.h"
 #include "src/app/store_layout.h"
 #include "src/base/bytes.h"
+#include "src/engine/stores/panel_quantiser.h"
 #include "tests/whole_file.h"
 
 namespace sluice::testing {
@@ -55,7 +55,7 @@ std::string quantised_fixture(const std::string& name, const WeightFormat& forma
   io::ConvertOptions options;
   options.destination = stores.root / key;
   options.threads = 1;
-  options.quantise = app::panel_quantiser(kernels::RangeSearch::kClip);
+  options.quantise = panel_quantiser(kernels::RangeSearch::kClip);
   io::convert_checkpoint(model.checkpoint(), app::store_groups(model, format), options);
   return stores.paths[key] = options.destination.string();
 }

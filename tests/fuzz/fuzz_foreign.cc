@@ -25,13 +25,14 @@ void write_safetensors(const fuzz::Folder& folder, std::string_view rest) {
 
 void decode(const BoundModel& model, const ForeignMatrix& matrix) {
   fuzz::require(matrix.rows > 0 && matrix.cols > 0);
-  ForeignBytes bytes;
+  std::vector<std::vector<std::byte>> bytes;
   for (const io::TensorEntry* part : matrix.parts) {
     const auto& file = model.checkpoint().files()[static_cast<size_t>(part->file_index)];
     bytes.emplace_back(static_cast<size_t>(part->bytes));
     io::InputFile(file.path).read(part->offset, bytes.back(), "a part");
   }
-  const auto decoder = matrix.decoder(bytes);
+  const ForeignBytes parts(bytes.begin(), bytes.end());
+  const auto decoder = matrix.decoder(parts);
   std::vector<float> row(static_cast<size_t>(matrix.cols));
   for (const int64_t at : {int64_t{0}, matrix.rows / 2, matrix.rows - 1}) {
     decoder->values(at, row.data());

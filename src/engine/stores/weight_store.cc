@@ -152,6 +152,8 @@ void WeightStore::lay_out_parts(const policy::Plan& plan, size_t sublayer) {
   for (const policy::PlanPart& planned : plan.parts[sublayer]) {
     const auto w = static_cast<size_t>(planned.weight);
     const io::TensorEntry& tensor = model_.tensor(sublayer, w);
+    SLUICE_ASSERT(!planned.from_disk || !model_.foreign(sublayer, w),
+                  "what is repacked stays in memory");
     const int64_t row_bytes = model_.shape().row_bytes(shapes[w]);
     const int64_t part_bytes = model_.shape().rows_bytes(shapes[w], planned.rows);
     if (!planned.from_disk) {
@@ -184,7 +186,7 @@ std::vector<WeightStore::Piece> WeightStore::resident_pieces(int64_t piece_bytes
   for (size_t i = 0; i < shape.sublayers.size(); ++i)
     for (size_t w = 0; w < shape.sublayers[i].weights.size(); ++w) {
       const WeightShape& weight = shape.sublayers[i].weights[w];
-      if (weight.shares_table) continue;
+      if (weight.shares_table || model_.foreign(i, w)) continue;
       // Vectors have element types of their own.
       const int64_t row_bytes = weight.kind == WeightKind::kVector
                                     ? weight.cols * dtype_bytes(model_.tensor(i, w).dtype)
@@ -221,7 +223,14 @@ void WeightStore::load_resident(std::span<std::byte> staging,
   const int64_t buffer_bytes = round_down(static_cast<int64_t>(staging.size()) / buffers, kAlign);
   const std::vector<Piece> pieces = resident_pieces(std::min(buffer_bytes - 2 * kAlign, 8 * kMiB));
   LoadProgress state;
+  state.total_bytes = repacked_bytes();
   for (const Piece& piece : pieces) state.total_bytes += piece.bytes;
+  const auto loaded = [&](int64_t bytes) {
+    state.done_bytes += bytes;
+    state.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    if (progress) progress(state);
+  };
   std::vector<BackgroundRead> reads(static_cast<size_t>(buffers));
   const auto start = [&](size_t index) {
     const Piece& piece = pieces[index];
@@ -242,11 +251,9 @@ void WeightStore::load_resident(std::span<std::byte> staging,
     take_rows(piece.sublayer, piece.weight, piece.row, piece.rows,
               staging.data() + static_cast<int64_t>(buffer) * buffer_bytes + piece.offset % kAlign);
     if (i + reads.size() < pieces.size()) start(i + reads.size());
-    state.done_bytes += piece.bytes;
-    state.seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-    if (progress) progress(state);
+    loaded(piece.bytes);
   }
+  load_repacked(staging, loaded, cancel);
 }
 
 void WeightStore::take_rows(size_t sublayer, size_t weight, int64_t row, int64_t rows,

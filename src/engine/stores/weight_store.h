@@ -59,8 +59,8 @@ class WeightStore {
               Device* device, Arena& compute_memory, Arena& host_memory);
   ~WeightStore();
 
-  /// Reads everything resident, through `staging` (at least load_staging_bytes). Errors:
-  /// kFile, kCancelled.
+  /// Reads everything resident, through `staging` (at least load_staging_bytes of the model).
+  /// Weights that other tools have packed become ours here. Errors: kFile, kCancelled.
   void load_resident(std::span<std::byte> staging,
                      const std::function<void(const LoadProgress&)>& progress,
                      std::stop_token cancel);
@@ -103,6 +103,9 @@ class WeightStore {
   static int64_t gather_staging_bytes(const ModelShape& model);
   /// Two halves that each take a granule of the widest rows, and up to 8 MiB.
   static int64_t load_staging_bytes(const ModelShape& model);
+  /// The same, or where weights are repacked as they are loaded the largest as it lies and as it
+  /// becomes.
+  static int64_t load_staging_bytes(const BoundModel& model);
 
   /// Table rows that are read at a time, at most.
   static constexpr int64_t kGatherStagingRows = 64;
@@ -137,6 +140,11 @@ class WeightStore {
   void reserve(const policy::Plan& plan, Arena& compute_memory, Arena& host_memory);
   void lay_out_parts(const policy::Plan& plan, size_t sublayer);
   std::vector<Piece> resident_pieces(int64_t piece_bytes) const;
+  // Weights that other tools have packed (weight_store_foreign.cc).
+  int64_t repacked_bytes() const;
+  void load_repacked(std::span<std::byte> staging, const std::function<void(int64_t)>& loaded,
+                     const std::stop_token& cancel);
+  void repack(size_t sublayer, size_t weight, std::span<std::byte> staging);
   void take_rows(size_t sublayer, size_t weight, int64_t row, int64_t rows,
                  const std::byte* source);
   void place(std::byte* to, const std::byte* source, int64_t bytes) const;

@@ -69,7 +69,7 @@ std::optional<int32_t> group_within(int64_t group, int64_t cols) {
   return std::nullopt;
 }
 
-void check_groups(const std::vector<std::byte>& indices, int64_t cols, int64_t groups,
+void check_groups(std::span<const std::byte> indices, int64_t cols, int64_t groups,
                   const std::string& what) {
   for (int64_t col = 0; col < cols; ++col)
     if (const auto group = element<int32_t>(indices, col); group < 0 || group >= groups)
@@ -77,7 +77,7 @@ void check_groups(const std::vector<std::byte>& indices, int64_t cols, int64_t g
                   kForeignMend);
 }
 
-float float_element(const std::vector<std::byte>& bytes, DType dtype, int64_t index) {
+float float_element(std::span<const std::byte> bytes, DType dtype, int64_t index) {
   if (dtype == DType::kF32) return element<float>(bytes, index);
   const auto half = element<uint16_t>(bytes, index);
   return dtype == DType::kF16 ? f16_to_f32(half) : bf16_to_f32(half);

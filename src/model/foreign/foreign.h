@@ -1,11 +1,12 @@
 #pragma once
 // Weights that other tools have quantised or packed: what config.json or a GGUF file says of them,
 // which tensors hold a matrix, and its elements by the published formula. Where the codes fit a
-// format of ours they are kept; convert does the packing (src/app/foreign_import.h). One file a
+// format of ours they are kept; src/engine/stores/foreign_import.h does the packing. One file a
 // tool; nothing else knows any of them. Immutable; thread safe.
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,9 @@
 namespace sluice {
 
 /// The bytes of a matrix's tensors, in the order of ForeignMatrix::parts.
-using ForeignBytes = std::vector<std::vector<std::byte>>;
+using ForeignBytes = std::vector<std::span<const std::byte>>;
 
-/// Reads one matrix. Refers to the bytes that it was made from.
+/// Reads one matrix. Refers to what it was made from.
 class ForeignDecoder {
  public:
   virtual ~ForeignDecoder() = default;
@@ -68,7 +69,7 @@ std::unique_ptr<ForeignWeights> gguf_weights(const io::Checkpoint& checkpoint);
 
 /// The group of each column, i32 [cols], as tools store it whose groups follow activations. Errors:
 /// kFile naming `what` when one is not below `groups`.
-void check_groups(const std::vector<std::byte>& indices, int64_t cols, int64_t groups,
+void check_groups(std::span<const std::byte> indices, int64_t cols, int64_t groups,
                   const std::string& what);
 
 /// What to do with a checkpoint that can't be read.
@@ -103,16 +104,16 @@ std::optional<int32_t> group_within(int64_t group, int64_t cols);
 
 /// Element `index` of little-endian bytes.
 template <typename T>
-T element(const std::vector<std::byte>& bytes, int64_t index);
+T element(std::span<const std::byte> bytes, int64_t index);
 /// Element `index` of f32, f16 or bf16 bytes.
-float float_element(const std::vector<std::byte>& bytes, DType dtype, int64_t index);
+float float_element(std::span<const std::byte> bytes, DType dtype, int64_t index);
 
 }  // namespace sluice
 
 #include <cstring>
 
 template <typename T>
-T sluice::element(const std::vector<std::byte>& bytes, int64_t index) {
+T sluice::element(std::span<const std::byte> bytes, int64_t index) {
   T value;
   std::memcpy(&value, bytes.data() + index * static_cast<int64_t>(sizeof(T)), sizeof(T));
   return value;

@@ -53,7 +53,7 @@ class GgufDecoder final : public ForeignDecoder {
   DType dtype_;
   int64_t cols_;
   int64_t head_rows_;
-  const std::vector<std::byte>& data_;
+  std::span<const std::byte> data_;
 };
 
 class GgufWeights final : public ForeignWeights {

@@ -62,7 +62,7 @@ class PackedDecoder final : public ForeignDecoder {
   }
 
  private:
-  void require_in_order(const std::vector<std::byte>& indices) const {
+  void require_in_order(std::span<const std::byte> indices) const {
     for (int64_t col = 0; col < cols_; ++col)
       if (element<int32_t>(indices, col) != group_of(col))
         throw Error(ErrorKind::kFile,
@@ -99,10 +99,10 @@ class PackedDecoder final : public ForeignDecoder {
 
   Packing packing_;
   int64_t rows_, cols_, ours_;
-  const std::vector<std::byte>& codes_;
-  const std::vector<std::byte>& zeros_;
-  const std::vector<std::byte>& scales_;
-  const std::vector<std::byte>* groups_;
+  std::span<const std::byte> codes_;
+  std::span<const std::byte> zeros_;
+  std::span<const std::byte> scales_;
+  const std::span<const std::byte>* groups_;
 };
 
 class PackedWeights final : public ForeignWeights {

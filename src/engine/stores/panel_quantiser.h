@@ -3,9 +3,9 @@
 #include "io/convert/convert.h"
 #include "kernels/quantise.h"
 
-namespace sluice::app {
+namespace sluice {
 
 /// For io::ConvertOptions::quantise.
 io::PanelQuantiser panel_quantiser(kernels::RangeSearch search);
 
-}  // namespace sluice::app
+}  // namespace sluice

@@ -1,6 +1,6 @@
-#include "src/app/panel_quantiser.h"
+#include "src/engine/stores/panel_quantiser.h"
 
-namespace sluice::app {
+namespace sluice {
 
 io::PanelQuantiser panel_quantiser(kernels::RangeSearch search) {
   return [search](const WeightFormat& format, const float* importance, const float* rows,
@@ -10,4 +10,4 @@ io::PanelQuantiser panel_quantiser(kernels::RangeSearch search) {
   };
 }
 
-}  // namespace sluice::app
+}  // namespace sluice

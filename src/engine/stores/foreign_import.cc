@@ -1,4 +1,4 @@
-#include "src/app/foreign_import.h"
+#include "src/engine/stores/foreign_import.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 #include "kernels/quantise.h"
 #include "src/base/error.h"
 
-namespace sluice::app {
+namespace sluice {
 
 namespace {
 constexpr int64_t kPanelRows = WeightFormat::kPanelRows;
@@ -41,22 +41,25 @@ bool keep_codes(const ForeignMatrix& matrix, const ForeignDecoder& decoder, int6
 }
 }  // namespace
 
-std::vector<std::byte> import_matrix(const std::string& name, const ForeignMatrix& matrix,
-                                     const WeightFormat& to, const io::PanelQuantiser& quantise,
-                                     int threads, const ForeignBytes& parts) {
+int64_t imported_bytes(const ForeignMatrix& matrix, const WeightFormat& to) noexcept {
+  return to.bytes(matrix.rows, matrix.cols);
+}
+
+void import_matrix(const std::string& name, const ForeignMatrix& matrix, const WeightFormat& to,
+                   const io::PanelQuantiser& quantise, int threads, const ForeignBytes& parts,
+                   std::span<std::byte> out) {
+  SLUICE_ASSERT(std::ssize(out) == imported_bytes(matrix, to), "room for the matrix");
   const std::unique_ptr<ForeignDecoder> decoder = matrix.decoder(parts);
   const int64_t cols = matrix.cols;
   std::atomic<bool> is_bad = false;
-  std::vector<std::byte> out;
   if (!to.is_quantised()) {
     const int64_t row_bytes = cols * dtype_bytes(to.dtype);
-    out.resize(static_cast<size_t>(matrix.rows * row_bytes));
     io::parallel_ranges(threads, matrix.rows, 64, [&](int64_t begin, int64_t end) {
       std::vector<float> row(static_cast<size_t>(cols));
       for (int64_t i = begin; i < end; ++i) {
         decoder->values(i, row.data());
-        const auto made = std::span(out).subspan(static_cast<size_t>(i * row_bytes),
-                                                 static_cast<size_t>(row_bytes));
+        const auto made =
+            out.subspan(static_cast<size_t>(i * row_bytes), static_cast<size_t>(row_bytes));
         kernels::convert(DType::kF32, row.data(), to.dtype, made.data(), cols);
         if (io::first_overflow(DType::kF32, std::as_bytes(std::span(row)), to.dtype, made) >= 0)
           is_bad = true;
@@ -66,9 +69,8 @@ std::vector<std::byte> import_matrix(const std::string& name, const ForeignMatri
       throw Error(ErrorKind::kUser,
                   fmt::format("tensor {}: a value is too large for {}", name, format_name(to)),
                   "choose a type with a wider range: `weights` bf16 or f32");
-    return out;
+    return;
   }
-  out.resize(static_cast<size_t>(to.bytes(matrix.rows, cols)));
   const int64_t panel_bytes = to.panel_bytes(cols);
   io::parallel_ranges(
       threads, (matrix.rows + kPanelRows - 1) / kPanelRows, 4, [&](int64_t begin, int64_t end) {
@@ -89,7 +91,6 @@ std::vector<std::byte> import_matrix(const std::string& name, const ForeignMatri
                 fmt::format("tensor {}: a value is infinite, no number, or too large for {}", name,
                             format_name(to)),
                 "the checkpoint is damaged: download it again");
-  return out;
 }
 
-}  // namespace sluice::app
+}  // namespace sluice
