@@ -12,13 +12,14 @@ using Step = PassGraphs::Step;
 TEST(PassGraphs, OnlyPassesOfOneKindAreReplayed) {
   const cuda::OwnedStream stream;
   PassGraphs graphs(stream.get(), true);
-  const PassGraphs::Kind kind{1, 4, 2};
+  const PassGraphs::Kind kind{1, {{4, 2, 0}}};
   EXPECT_EQ(graphs.begin(kind), Step::kRun);
   ASSERT_EQ(graphs.begin(kind), Step::kRecord);
   ASSERT_TRUE(graphs.finish());
   EXPECT_EQ(graphs.begin(kind), Step::kReplay);
   for (const PassGraphs::Kind& other :
-       {PassGraphs::Kind{2, 4, 2}, PassGraphs::Kind{1, 8, 2}, PassGraphs::Kind{1, 4, 1}})
+       {PassGraphs::Kind{2, {{4, 2, 0}}}, PassGraphs::Kind{1, {{8, 2, 0}}},
+        PassGraphs::Kind{1, {{4, 1, 0}}}})
     EXPECT_EQ(graphs.begin(other), Step::kRun);
   EXPECT_EQ(graphs.begin(kind), Step::kReplay);
   EXPECT_EQ(graphs.launches(), 3);

@@ -2,10 +2,9 @@
 // is the measure.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "src/app/plan_request.h"
 #include "src/engine/cuda/device_areas.h"
+#include "src/engine/runners/workspace_areas.h"
 #include "src/model/planning_shapes.h"
 
 namespace sluice::testing {
@@ -17,15 +16,7 @@ TEST(WorkspaceEstimate, IsNearWhatTheEngineTakes) {
       for (const int64_t tokens : {1, 16, 512, 4096}) {
         ModelShape shape = planning_shape(name).value();
         shape.set_weights(parse_weight_format(weights).value());
-        const kernels::AttentionShape attention{static_cast<int>(shape.num_heads),
-                                                static_cast<int>(shape.num_kv_heads),
-                                                static_cast<int>(shape.head_dim),
-                                                16,
-                                                1 / std::sqrt(static_cast<float>(shape.head_dim)),
-                                                DType::kBF16,
-                                                0,
-                                                1,
-                                                4096};
+        const AttentionShapes attention = attention_shapes(shape, DType::kBF16, 16, 1, 4096);
         const DeviceNeed need{&shape, attention, tokens, {132}, kernels::ActivationFormat::k16Bit,
                               true};
         const auto real = static_cast<double>(device_workspace_bytes(need));
