@@ -165,7 +165,8 @@ void set_type(const Reader& reader, uint32_t type, TensorEntry& tensor) {
   }
   reader.refuse(
       fmt::format("tensor {} is of GGUF type {}, which is not read", in_quotes(tensor.name), type),
-      "read are F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 and Q2_K to Q6_K: download one of "
+      "read are F32, F16, BF16, Q4_0 to Q8_0, Q2_K to Q6_K, IQ1 to IQ4, TQ and MXFP4: download one "
+      "of "
       "these");
 }
 

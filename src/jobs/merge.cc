@@ -223,7 +223,7 @@ MergeReport merge_results(std::istream& input, const std::string& name,
         fmt::format("{} of {} rows have no record: {}{}", report.missing, report.rows,
                     fmt::join(report.first_missing, ", "),
                     report.missing > static_cast<int64_t>(kMostNamed) ? ", ..." : ""),
-        "run the job again, it answers what is missing; or give --partial to merge what is there");
+        "run the job again, it answers what is missing; or give `partial` to merge what is there");
   file.place();
   return report;
 }

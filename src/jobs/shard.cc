@@ -48,7 +48,7 @@ std::optional<int64_t> number(const Variables& variables, const char* name) {
   const auto value = whole_number(*text);
   if (!value)
     throw Error(ErrorKind::kUser, fmt::format("{} is \"{}\", no whole number", name, *text),
-                "write --shard i/n");
+                "write `shard` i/n");
   return value;
 }
 
@@ -66,7 +66,7 @@ std::optional<Place> slurm_array(const Variables& variables) {
     throw Error(ErrorKind::kUser,
                 fmt::format("the Slurm array has gaps: task {} of {} from {} on", *id,
                             count.value_or(0), least),
-                "give the array as 0-7, or write --shard i/n");
+                "give the array as 0-7, or write `shard` i/n");
   return place;
 }
 
@@ -91,21 +91,21 @@ Place find_place(const Variables& variables) {
   if (found.size() > 1) std::erase_if(found, [](const Place& one) { return one.count == 1; });
   if (found.empty())
     throw Error(ErrorKind::kUser,
-                "--shard auto: no scheduler says which of how many this is (SLURM_ARRAY_TASK_ID, "
+                "`shard` auto: no scheduler says which of how many this is (SLURM_ARRAY_TASK_ID, "
                 "JOB_COMPLETION_INDEX, OMPI_COMM_WORLD_RANK)",
-                "write --shard i/n");
+                "write `shard` i/n");
   if (found.size() > 1)
     throw Error(
         ErrorKind::kUser,
-        fmt::format("--shard auto: {} and {} both number this process", found[0].who, found[1].who),
-        "write --shard i/n with the number that you mean");
+        fmt::format("`shard` auto: {} and {} both number this process", found[0].who, found[1].who),
+        "write `shard` i/n with the number that you mean");
   return found.front();
 }
 
 Shard checked(std::string_view text, int64_t index, int64_t count) {
   if (count >= 1 && count <= kMostShards && index < count) return {index, count};
   throw Error(ErrorKind::kUser,
-              fmt::format("--shard {}: shard {} of {} is none", text, index, count),
+              fmt::format("`shard` {}: shard {} of {} is none", text, index, count),
               "shards are numbered from 0: 0/3, 1/3, 2/3");
 }
 
@@ -150,7 +150,7 @@ Shard parse_shard(std::string_view text, const Variables& variables) {
   const auto index = is_auto ? std::nullopt : whole_number(first);
   if ((!is_auto && !index) || (slash != std::string_view::npos) != count.has_value() ||
       (!is_auto && !count))
-    throw Error(ErrorKind::kUser, fmt::format("--shard {} is no shard", text),
+    throw Error(ErrorKind::kUser, fmt::format("`shard` {} is no shard", text),
                 "write i/n, as 0/3, or auto, or auto/n");
   if (!is_auto) return checked(text, *index, *count);
   const Place place = find_place(variables);
@@ -158,8 +158,8 @@ Shard parse_shard(std::string_view text, const Variables& variables) {
   if (!count)
     throw Error(
         ErrorKind::kUser,
-        fmt::format("--shard auto: {} is {}, and nothing says of how many", place.who, place.index),
-        "write --shard auto/n, or set JOB_COMPLETIONS");
+        fmt::format("`shard` auto: {} is {}, and nothing says of how many", place.who, place.index),
+        "write `shard` auto/n, or set JOB_COMPLETIONS");
   return checked(text, place.index, *count);
 }
 

@@ -71,7 +71,7 @@ TEST_F(Models, BuiltInShapesKeepTheirNames) {
   fs::create_directories(hub() / "models--other--opt-175b" / "snapshots");
   fs::create_directory_symlink(kModel, hub() / "models--other--opt-175b" / "snapshots" / "abc");
   const auto json = succeed({"plan", "opt-175b", "--hardware", "t4", "--json"}, options_).json();
-  EXPECT_GT(json["policy"]["weights"]["disk"].get<double>(), 0.5) << json["policy"];
+  EXPECT_GT(json["policy"]["weights"]["disk"].get<double>(), 0.1) << json["policy"];
 }
 
 TEST_F(Models, NoneAreSaidToBeNone) {

@@ -21,7 +21,7 @@ TEST(WorkspaceEstimate, IsNearWhatTheEngineTakes) {
                               true};
         const auto real = static_cast<double>(device_workspace_bytes(need));
         const auto guess = static_cast<double>(app::gpu_workspace_estimate(shape, tokens));
-        EXPECT_LE(real, 1.06 * guess) << name << " " << weights << ", " << tokens << " tokens";
+        EXPECT_LE(real, 1.08 * guess) << name << " " << weights << ", " << tokens << " tokens";
         EXPECT_LE(guess, real + 64e6) << name << " " << weights << ", " << tokens << " tokens";
       }
 }

@@ -98,8 +98,8 @@ TEST_F(BrokenGguf, IsRefusedByName) {
   refused({"vector", "9 dimensions"});
   put(behind("vector") + 4, uint64_t{1} << 62);
   refused({"vector", "too large"});
-  put(behind("vector") + 12, uint32_t{21});
-  refused({"vector", "type 21", "Q4_0"});
+  put(behind("vector") + 12, uint32_t{36});
+  refused({"vector", "type 36", "Q4_0"});
   put(behind("vector") + 16, uint64_t{1} << 50);
   refused({"vector", "past the end"});
   put(behind("blocks") + 4, uint64_t{33});
