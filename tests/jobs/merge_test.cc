@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
@@ -148,6 +149,28 @@ TEST_F(Merge, ComparesAnswersButForTimesAndRandomIds) {
   EXPECT_EQ(merge({"s0", "s1"}).doubled, 1);
   std::filesystem::remove(path("out"));
   EXPECT_NE(refusal({"s0", "s2"}).find("different answers"), std::string::npos);
+}
+
+TEST_F(Merge, ASecondThatPassedMakesNoOtherAnswer) {
+  run("s0", all);
+  run("s1", all);
+  std::string text = read_all(path("s1"));
+  constexpr std::string_view kKey = "\"created\":";
+  size_t changed = 0;
+  for (size_t at = 0; (at = text.find(kKey, at)) != std::string::npos; ++changed)
+    text.replace(at += kKey.size(), 1, "9");
+  ASSERT_GT(changed, 0u);
+  std::ofstream(path("s1")) << text;
+  EXPECT_EQ(merge({"s0", "s1"}).doubled, 7);
+}
+
+TEST_F(Merge, AnErrorOfAnotherRowInItsLineIsNotTaken) {
+  run("s0", [](const std::string& key) { return key != "wrong"; });
+  const std::string mine = lines_;
+  lines_.replace(lines_.find("wrong"), 5, "other");
+  run("s1", [](const std::string& key) { return key == "other"; });
+  lines_ = mine;
+  EXPECT_NE(refusal({"s0", "s1"}).find("are of no row"), std::string::npos);
 }
 
 TEST_F(Merge, RefusesAnswersThatDiffer) {
