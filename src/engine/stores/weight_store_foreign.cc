@@ -14,7 +14,7 @@
 namespace sluice {
 
 namespace {
-constexpr int64_t kAlign = io::kDirectAlignment;
+constexpr int64_t kReadAlign = io::kDirectAlignment;
 
 // Where the parts of a matrix and what becomes of them lie in staging.
 struct RepackLayout {
@@ -28,10 +28,10 @@ struct RepackLayout {
     for (const io::TensorEntry* part : matrix.parts) {
       windows.push_back(io::aligned_window(part->offset, part->bytes));
       places.push_back(made);
-      made += round_up(windows.back().bytes, kAlign);
+      made += round_up(windows.back().bytes, kReadAlign);
     }
   }
-  int64_t bytes() const { return made + round_up(made_bytes, kAlign); }
+  int64_t bytes() const { return made + round_up(made_bytes, kReadAlign); }
 };
 
 // Reads extents and waits for all of them.

@@ -33,7 +33,7 @@ uint32_t word32(const uint8_t* at) {
   return word;
 }
 
-float half_at(const uint8_t* at) { return f16_to_f32(word16(at)); }
+float f16_at(const uint8_t* at) { return f16_to_f32(word16(at)); }
 
 // Seven signs, and an eighth that makes them even.
 uint8_t eight_signs(uint32_t seven) {
@@ -76,7 +76,7 @@ float iq2_xxs(const uint8_t* block, int64_t part, int8_t* codes) {
     const int64_t at = part % 2 * 2 + i;
     take_iq2(kIq2XxsGrid[group[at]], eight_signs(word >> (7 * at)), codes + 8 * i);
   }
-  return iq2_scale(half_at(block), static_cast<int>(word >> 28));
+  return iq2_scale(f16_at(block), static_cast<int>(word >> 28));
 }
 
 float iq2_xs(const uint8_t* block, int64_t part, int8_t* codes) {
@@ -84,7 +84,7 @@ float iq2_xs(const uint8_t* block, int64_t part, int8_t* codes) {
     const uint16_t word = word16(block + 2 + (2 * part + i) * 2);
     take_iq2(kIq2XsGrid[word & 511], eight_signs(word >> 9), codes + 8 * i);
   }
-  return iq2_scale(half_at(block), nibble_at(block + 66, part));
+  return iq2_scale(f16_at(block), nibble_at(block + 66, part));
 }
 
 float iq2_s(const uint8_t* block, int64_t part, int8_t* codes) {
@@ -94,7 +94,7 @@ float iq2_s(const uint8_t* block, int64_t part, int8_t* codes) {
     const int entry = low[at] | (high[at / 4] >> (at % 4 * 2) & 3) << 8;
     take_iq2(kIq2SGrid[entry], signs[at], codes + 8 * i);
   }
-  return iq2_scale(half_at(block), nibble_at(block + 74, part));
+  return iq2_scale(f16_at(block), nibble_at(block + 74, part));
 }
 
 float iq3_xxs(const uint8_t* block, int64_t part, int8_t* codes) {
@@ -106,7 +106,7 @@ float iq3_xxs(const uint8_t* block, int64_t part, int8_t* codes) {
     take_iq3(kIq3XxsGrid[entries[0]], kIq3XxsGrid[entries[1]], kIq3XxsValues,
              eight_signs(word >> (7 * at)), codes + 8 * i);
   }
-  return half_at(block) * (0.5F + static_cast<float>(word >> 28)) * 0.5F;
+  return f16_at(block) * (0.5F + static_cast<float>(word >> 28)) * 0.5F;
 }
 
 float iq3_s(const uint8_t* block, int64_t part, int8_t* codes) {
@@ -118,7 +118,7 @@ float iq3_s(const uint8_t* block, int64_t part, int8_t* codes) {
     const int64_t at = 2 * part + i;
     take_iq3(entry(2 * at), entry(2 * at + 1), kIq3SValues, signs[at], codes + 8 * i);
   }
-  return half_at(block) * static_cast<float>(1 + 2 * nibble_at(block + 106, part / 2));
+  return f16_at(block) * static_cast<float>(1 + 2 * nibble_at(block + 106, part / 2));
 }
 
 float iq1_s(const uint8_t* block, int64_t part, int8_t* codes) {
@@ -129,7 +129,7 @@ float iq1_s(const uint8_t* block, int64_t part, int8_t* codes) {
     const int entry = block[2 + 4 * group + at] | (high >> (3 * at) & 7) << 8;
     take_iq1(kIq1Grid[entry], (high & 0x8000) != 0, codes + 8 * i);
   }
-  return half_at(block) * static_cast<float>(2 * (high >> 12 & 7) + 1) * 0.125F;
+  return f16_at(block) * static_cast<float>(2 * (high >> 12 & 7) + 1) * 0.125F;
 }
 
 // Its f16 scale lies in the upper nibbles of four words of 3-bit ones.
@@ -157,7 +157,7 @@ float iq4_xs(const uint8_t* block, int64_t part, int8_t* codes) {
   take_nibbles(block + 8 + 16 * group, part, kIq4Values, codes);
   const int scale =
       (nibble_at(block + 4, group) | (word16(block + 2) >> (2 * group) & 3) << 4) - 32;
-  return half_at(block) * static_cast<float>(scale);
+  return f16_at(block) * static_cast<float>(scale);
 }
 
 // 2^(e - 128): half of what the format says, for values that are twice its own.
@@ -181,7 +181,7 @@ float tq1_0(const uint8_t* block, int64_t part, int8_t* codes) {
     else
       codes[i] = ternary(block[48 + (at - 240) % 4], (at - 240) / 4);
   }
-  return half_at(block + 52);
+  return f16_at(block + 52);
 }
 
 float tq2_0(const uint8_t* block, int64_t part, int8_t* codes) {
@@ -189,7 +189,7 @@ float tq2_0(const uint8_t* block, int64_t part, int8_t* codes) {
     const int64_t at = 16 * part + i;
     codes[i] = static_cast<int8_t>((block[at / 128 * 32 + at % 32] >> (at % 128 / 32 * 2) & 3) - 1);
   }
-  return half_at(block + 64);
+  return f16_at(block + 64);
 }
 }  // namespace
 
@@ -208,7 +208,7 @@ bool part_codes(io::BlockType type, const uint8_t* block, int64_t part, int8_t* 
     case BlockType::kTQ2_0: scale = tq2_0(block, part, codes); return true;
     case BlockType::kIQ4_NL:
       take_nibbles(block + 2, part, kIq4Values, codes);
-      scale = half_at(block);
+      scale = f16_at(block);
       return true;
     case BlockType::kMXFP4:
       take_nibbles(block + 1, part, kMxfp4Values, codes);
