@@ -11,6 +11,7 @@
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/base/mutex.h"
+#include "src/engine/stores/background_read.h"
 
 namespace sluice {
 
@@ -19,38 +20,6 @@ constexpr int64_t kMatrixAlignment = 64;
 constexpr int64_t kLoadBuffers =
     16;  // pieces in flight while loading: past 64 MiB the disk gets no faster
 constexpr int64_t kAlign = io::kDirectAlignment;
-
-// One read at a time in the background: start() and later wait().
-class BackgroundRead {
- public:
-  ~BackgroundRead() {
-    MutexLock lock(mutex_);
-    changed_.wait(lock, [&]() SLUICE_REQUIRES(mutex_) { return !is_running_; });
-  }
-  void start(io::FileEngine& engine, const io::Extent& extent) {
-    {
-      const MutexLock lock(mutex_);
-      is_running_ = true;
-    }
-    engine.read({&extent, 1}, [this](std::exception_ptr error) {
-      const MutexLock lock(mutex_);
-      error_ = std::move(error);
-      is_running_ = false;
-      changed_.notify_all();
-    });
-  }
-  void wait() {
-    MutexLock lock(mutex_);
-    changed_.wait(lock, [&]() SLUICE_REQUIRES(mutex_) { return !is_running_; });
-    if (error_) std::rethrow_exception(error_);
-  }
-
- private:
-  Mutex mutex_;
-  Condition changed_;
-  bool is_running_ SLUICE_GUARDED_BY(mutex_) = false;
-  std::exception_ptr error_ SLUICE_GUARDED_BY(mutex_);
-};
 
 // Completes a group of parts with the first error.
 class Joined {
@@ -236,10 +205,10 @@ void WeightStore::load_resident(std::span<std::byte> staging,
     const Piece& piece = pieces[index];
     const io::Window window = io::aligned_window(piece.offset, piece.bytes);
     const auto buffer = static_cast<int64_t>(index % reads.size());
-    reads[static_cast<size_t>(buffer)].start(
-        engine_,
-        {file(model_.tensor(piece.sublayer, piece.weight)), window.offset, window.bytes,
-         staging.data() + buffer * buffer_bytes, piece.offset + piece.bytes - window.offset});
+    const io::Extent extent{file(model_.tensor(piece.sublayer, piece.weight)), window.offset,
+                            window.bytes, staging.data() + buffer * buffer_bytes,
+                            piece.offset + piece.bytes - window.offset};
+    reads[static_cast<size_t>(buffer)].start(engine_, {&extent, 1});
   };
   for (size_t i = 0; i < std::min(pieces.size(), reads.size()); ++i) start(i);
   for (size_t i = 0; i < pieces.size(); ++i) {

@@ -1,12 +1,10 @@
 // Weights that other tools have packed, as they are loaded: read whole, repacked by all cores, put
 // where the plan wants their rows.
 #include <algorithm>
-#include <exception>
-#include <mutex>
 
 #include "src/base/bytes.h"
 #include "src/base/error.h"
-#include "src/base/mutex.h"
+#include "src/engine/stores/background_read.h"
 #include "src/engine/stores/foreign_import.h"
 #include "src/engine/stores/panel_quantiser.h"
 #include "src/engine/stores/weight_store.h"
@@ -33,23 +31,6 @@ struct RepackLayout {
   }
   int64_t bytes() const { return made + round_up(made_bytes, kReadAlign); }
 };
-
-// Reads extents and waits for all of them.
-void read_all(io::FileEngine& engine, std::span<const io::Extent> extents) {
-  Mutex mutex;
-  Condition changed;
-  bool is_done = false;
-  std::exception_ptr failure;
-  engine.read(extents, [&](std::exception_ptr error) {
-    const MutexLock lock(mutex);
-    failure = std::move(error);
-    is_done = true;
-    changed.notify_all();
-  });
-  MutexLock lock(mutex);
-  changed.wait(lock, [&] { return is_done; });
-  if (failure) std::rethrow_exception(failure);
-}
 
 template <typename Visit>
 void for_each_repacked(const BoundModel& model, const Visit& visit) {
@@ -103,7 +84,9 @@ void WeightStore::repack(size_t sublayer, size_t weight, std::span<std::byte> st
     extents.push_back({file(part), window.offset, window.bytes, to, skipped + part.bytes});
     parts.push_back({to + skipped, static_cast<size_t>(part.bytes)});
   }
-  read_all(engine_, extents);
+  BackgroundRead read;
+  read.start(engine_, extents);
+  read.wait();
   const std::span<std::byte> made =
       staging.subspan(static_cast<size_t>(layout.made), static_cast<size_t>(layout.made_bytes));
   import_matrix(model_.tensor(sublayer, weight).name, matrix, matrix.format,
