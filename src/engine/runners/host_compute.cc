@@ -24,6 +24,20 @@ RunnerParts of_host(RunnerParts parts) {
 }
 }  // namespace
 
+kernels::AttentionSequence attended_sequence(const Chunk& chunk, std::byte* const* pages,
+                                             const float* q, int64_t q_stride, float* out,
+                                             int64_t out_stride) noexcept {
+  kernels::AttentionSequence sequence{};
+  sequence.q = q + chunk.row_begin * q_stride;
+  sequence.q_stride = q_stride;
+  sequence.first_position = chunk.first_position;
+  sequence.count = chunk.count;
+  sequence.pages = pages;
+  sequence.out = out + chunk.row_begin * out_stride;
+  sequence.out_stride = out_stride;
+  return sequence;
+}
+
 HostCompute::HostCompute(const RunnerParts& parts, std::span<std::byte> workspace)
     : parts_(of_host(parts)),
       areas_(split_workspace(need_of(parts_), workspace)),
@@ -78,15 +92,8 @@ void HostCompute::attention(const Task& task, const MicroBatch& batch, const Sta
                       rows.v + chunk.row_begin * rows.kv_cols, rows.kv_cols, chunk.first_position,
                       chunk.count, pages);
     if (chunk.attention != ChunkAttention::kHost) continue;
-    kernels::AttentionSequence sequence{};
-    sequence.q = rows.q + chunk.row_begin * rows.q_cols;
-    sequence.q_stride = rows.q_cols;
-    sequence.first_position = chunk.first_position;
-    sequence.count = chunk.count;
-    sequence.pages = pages;
-    sequence.out = rows.out + chunk.row_begin * rows.q_cols;
-    sequence.out_stride = rows.q_cols;
-    sequences.push_back(sequence);
+    sequences.push_back(
+        attended_sequence(chunk, pages, rows.q, rows.q_cols, rows.out, rows.q_cols));
   }
   if (sequences.empty()) return;
   watch_.attention(shape, sequences, [&] {

@@ -35,6 +35,12 @@ class HostCompute {
   double multiply_seconds_ = 0;  // of all
 };
 
+/// A chunk's queries, [count, heads, head_dim] from its first row on in q and out, row strides in
+/// floats, against its pages.
+kernels::AttentionSequence attended_sequence(const Chunk& chunk, std::byte* const* pages,
+                                             const float* q, int64_t q_stride, float* out,
+                                             int64_t out_stride) noexcept;
+
 /// y [m, rows] = x w^T (+ bias), whatever the format of w. `is_prepared`: as linear_quantised has
 /// it.
 void multiply_rows(const kernels::Activations& x, const std::byte* w, const WeightFormat& format,

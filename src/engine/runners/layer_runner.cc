@@ -272,15 +272,7 @@ void LayerRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
     kernels::kv_write(shape, k.data + chunk.row_begin * k.stride,
                       v.data + chunk.row_begin * v.stride, k.stride, chunk.first_position,
                       chunk.count, pages);
-    kernels::AttentionSequence sequence{};
-    sequence.q = q.data + chunk.row_begin * q.stride;
-    sequence.q_stride = q.stride;
-    sequence.first_position = chunk.first_position;
-    sequence.count = chunk.count;
-    sequence.pages = pages;
-    sequence.out = out.data + chunk.row_begin * out.stride;
-    sequence.out_stride = out.stride;
-    sequences.push_back(sequence);
+    sequences.push_back(attended_sequence(chunk, pages, q.data, q.stride, out.data, out.stride));
     const double pairs = (static_cast<double>(chunk.first_position) + (chunk.count + 1) / 2.0) *
                          static_cast<double>(chunk.count);
     device_flops_ += 4 * pairs * static_cast<double>(q.cols);
