@@ -70,9 +70,7 @@ app::ModelFolders model_folders() {
 namespace {
 // A word that is neither: which name was meant. Paths are told by whoever opens them.
 void refuse_unknown(const std::string& given, const app::ModelFolders& folders) {
-  if (given.empty() || std::string_view("/.~").find(given.front()) != std::string_view::npos ||
-      is_there(given))
-    return;
+  if (app::can_only_be_path(given) || is_there(given)) return;
   std::vector<std::string> names;
   for (const app::LocalModel& model : app::local_models(folders)) names.push_back(model.name);
   if (names.empty()) return;

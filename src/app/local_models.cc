@@ -364,11 +364,6 @@ bool is_called(const LocalModel& model, const std::string& wanted) {
          (model.origin == ModelOrigin::kOllama && (name == latest || tail == latest));
 }
 
-bool is_path(const std::string& given) {
-  const char first = given.empty() ? '/' : given.front();
-  return first == '/' || first == '.' || first == '~' || given.find('\\') != std::string::npos;
-}
-
 [[noreturn]] void refuse_several(const std::string& given, const std::vector<LocalModel>& named) {
   std::string all;
   for (const LocalModel& model : named)
@@ -421,8 +416,13 @@ std::vector<LocalModel> local_models(const ModelFolders& folders) {
   return out;
 }
 
+bool can_only_be_path(const std::string& given) {
+  const char first = given.empty() ? '/' : given.front();
+  return first == '/' || first == '.' || first == '~' || given.find('\\') != std::string::npos;
+}
+
 fs::path find_model(const std::string& given, const ModelFolders& folders) {
-  if (is_path(given) || is_there(given)) return given;
+  if (can_only_be_path(given) || is_there(given)) return given;
   if (const auto revision = find_revision(given, folders)) return *revision;
   const std::string wanted = lower(given);
   std::vector<LocalModel> named, whole;

@@ -38,6 +38,9 @@ struct LocalModel {
 /// Folders that can't be read are one entry with a problem.
 std::vector<LocalModel> local_models(const ModelFolders& folders);
 
+/// Whether it is no name: empty, or begun or parted as only paths are.
+bool can_only_be_path(const std::string& given);
+
 /// What `given` means: itself where something is there under that path or where it can be nothing
 /// but a path; else the model of that name. A name may leave out its organisation or Ollama's tag
 /// (then "latest"), may be in other letters' case, and may have a revision behind an @

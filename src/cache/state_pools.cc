@@ -209,29 +209,29 @@ void StatePools::clear() {
   for (Kept& group : all_) group.known.clear();
 }
 
+template <typename Pages>
+int64_t StatePools::sum(const Pages& pages) const noexcept {
+  int64_t all = 0;
+  for (const Kept& group : all_) all += pages(group);
+  return all;
+}
+
 int64_t StatePools::total_pages() const noexcept {
-  int64_t pages = 0;
-  for (const Kept& group : all_) pages += group.pool.total_pages();
-  return pages;
+  return sum([](const Kept& group) { return group.pool.total_pages(); });
 }
 
 int64_t StatePools::used_pages() const noexcept {
-  int64_t pages = 0;
-  for (const Kept& group : all_)
-    pages += group.pool.total_pages() - group.pool.free_pages() - group.known.idle_pages();
-  return pages;
+  return sum([](const Kept& group) {
+    return group.pool.total_pages() - group.pool.free_pages() - group.known.idle_pages();
+  });
 }
 
 int64_t StatePools::saved_pages() const noexcept {
-  int64_t pages = 0;
-  for (const Kept& group : all_) pages += group.known.saved_pages();
-  return pages;
+  return sum([](const Kept& group) { return group.known.saved_pages(); });
 }
 
 int64_t StatePools::restored_pages() const noexcept {
-  int64_t pages = 0;
-  for (const Kept& group : all_) pages += group.known.restored_pages();
-  return pages;
+  return sum([](const Kept& group) { return group.known.restored_pages(); });
 }
 
 }  // namespace sluice

@@ -119,6 +119,8 @@ class StatePools {
   bool is_used_again(size_t group, const GroupPages& pages, int64_t page) const noexcept;
   int64_t longest_on(std::span<const int32_t> tokens, int64_t most_pages, PageSide side) const;
   PageSide side_for(std::span<const int32_t> tokens, int64_t most_pages) const;
+  template <typename Pages>
+  int64_t sum(const Pages& pages) const noexcept;  // of all groups
 
   int64_t page_tokens_;
   std::deque<Kept> all_;  // caches point to their pools
