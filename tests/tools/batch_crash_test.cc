@@ -9,7 +9,6 @@
 namespace sluice::testing {
 namespace {
 
-using Texts = std::map<std::string, std::string>;
 using Words = std::vector<std::string>;
 constexpr int kRequests = 48;
 
@@ -35,17 +34,6 @@ class BatchCrash : public ::testing::Test {
     Words words{"batch", fixture_model("stories260k"), folder_.path("in.jsonl"), "-o", output};
     words.insert(words.end(), more.begin(), more.end());
     return words;
-  }
-
-  // custom_id -> text; expects each once and no error.
-  static Texts texts(const std::string& path) {
-    Texts out;
-    for (const auto& record : read_json_lines(path)) {
-      EXPECT_TRUE(record["error"].is_null()) << record;
-      const std::string text = record["response"]["body"]["choices"][0]["text"];
-      EXPECT_TRUE(out.emplace(record["custom_id"], text).second) << record["custom_id"];
-    }
-    return out;
   }
 
   // Ends a job by `signal` once it has its first answer and before it has the last. One sequence

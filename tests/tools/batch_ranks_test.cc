@@ -11,7 +11,6 @@
 namespace sluice::testing {
 namespace {
 
-using Texts = std::map<std::string, std::string>;
 using Words = std::vector<std::string>;
 constexpr int kRankRows = 36;
 
@@ -56,16 +55,6 @@ class BatchRanks : public ::testing::Test {
     return out;
   }
 
-  // custom_id -> text; expects each once.
-  static Texts texts(const std::string& path) {
-    Texts out;
-    for (const auto& record : read_json_lines(path)) {
-      EXPECT_TRUE(record["error"].is_null()) << record;
-      const std::string text = record["response"]["body"]["choices"][0]["text"];
-      EXPECT_TRUE(out.emplace(record["custom_id"], text).second) << record["custom_id"];
-    }
-    return out;
-  }
   int64_t records() const {
     std::ifstream file(out());
     return std::count(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>(), '\n');

@@ -51,6 +51,16 @@ std::vector<nlohmann::json> read_json_lines(const fs::path& path) {
   return out;
 }
 
+Texts texts(const fs::path& path) {
+  Texts out;
+  for (const auto& record : read_json_lines(path)) {
+    EXPECT_TRUE(record["error"].is_null()) << record;
+    const std::string text = record["response"]["body"]["choices"][0]["text"];
+    EXPECT_TRUE(out.emplace(record["custom_id"], text).second) << record["custom_id"];
+  }
+  return out;
+}
+
 std::map<std::string, std::string> read_folder(const fs::path& folder) {
   std::map<std::string, std::string> out;
   for (const auto& entry : fs::recursive_directory_iterator(folder))

@@ -34,6 +34,9 @@ std::string read_file(const std::filesystem::path& path);
 void write_file(const std::filesystem::path& path, const std::string& text);
 /// Every line of a JSON lines file; a failed expectation for a line that is none.
 std::vector<nlohmann::json> read_json_lines(const std::filesystem::path& path);
+using Texts = std::map<std::string, std::string>;
+/// custom_id -> text of a batch's answers; expects each once and no error.
+Texts texts(const std::filesystem::path& path);
 /// Path inside the folder -> contents, of every file in it.
 std::map<std::string, std::string> read_folder(const std::filesystem::path& folder);
 /// Copies a fixture model, so that a test may damage it.
