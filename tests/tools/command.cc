@@ -73,7 +73,12 @@ std::vector<std::string> Command::environment(const std::vector<std::string>& mo
     if (std::strncmp(*entry, "SLUICE_", 7) != 0) out.emplace_back(*entry);
   out.emplace_back("SLUICE_THREADS=1");
   out.emplace_back("SLUICE_HARDWARE=none");  // no test waits for a machine to be measured
-  out.insert(out.end(), more.begin(), more.end());
+  // A variable that stands twice has its first value for the program.
+  for (const std::string& variable : more) {
+    const std::string name = variable.substr(0, variable.find('=') + 1);
+    std::erase_if(out, [&](const std::string& other) { return other.starts_with(name); });
+    out.push_back(variable);
+  }
   return out;
 }
 

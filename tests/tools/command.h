@@ -29,7 +29,7 @@ class Command {
  public:
   struct Options {
     std::string input;                     ///< standard input
-    std::vector<std::string> environment;  ///< NAME=value, besides the machine's
+    std::vector<std::string> environment;  ///< NAME=value, besides and before the machine's
     std::string output_path;               ///< standard output goes there instead of `out`
     std::string program;                   ///< another than sluice itself
   };

@@ -134,7 +134,7 @@ TEST_P(CudaEngine, LogitsAreTheCpusWithinRounding) {
 // A norm that adds what the sublayer before left to it, attention that rotates, copies made by who
 // writes the rows: the same bits as operators by themselves.
 TEST_P(CudaEngine, FusedOperatorsGiveTheSameLogits) {
-  for (uint32_t seed = 1; seed <= rounds(4); ++seed) {
+  for (uint32_t seed = 1; seed <= rounds(4U); ++seed) {
     Random random(seed + 300);
     auto requests = greedy_requests(random_prompts(random, pick(random, 1, 5), vocab()), 5);
     for (GenerationRequest& request : requests) request.score_prompt = seed % 2 == 0;
