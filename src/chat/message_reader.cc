@@ -208,8 +208,11 @@ bool MessageReader::give_up_call() {
   raw_.clear();
   // What follows is text, and none of it is looked at again as a call where the output as a whole
   // would have been.
-  if (form_.calls->trigger.empty()) emit(MessagePart::Kind::kText, std::exchange(pending_, {}));
-  return to_text();
+  const bool tells_rest = form_.calls->trigger.empty() && !pending_.empty();
+  if (tells_rest) emit(MessagePart::Kind::kText, std::exchange(pending_, {}));
+  to_text();
+  if (tells_rest) skips_space_ = false;  // the text has begun: space that comes later is its own
+  return true;
 }
 
 // One step of what has come; false: nothing more can be said.
@@ -349,7 +352,9 @@ bool MessageReader::step_object() {
       if (!is_over_) return false;
       take(pending_.size());
       return give_up_call();
-    case ObjectHead::Found::kNoCall: take(1); return give_up_call();
+    case ObjectHead::Found::kNoCall:
+      if (!tag_has_call_) take(1);
+      return give_up_call();
     case ObjectHead::Found::kArguments:
       begin_call(head.name);
       pending_.erase(0, head.at);

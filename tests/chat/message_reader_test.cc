@@ -98,6 +98,10 @@ constexpr Case kCases[] = {
      "\"g\", "
      "\"parameters\": {}}",
      "call0[f]arguments0[{}]call1[g]arguments1[{}]"},
+    // Text behind a call keeps its space and its brackets.
+    {"llama3_json", "{\"name\": \"f\", }}\n x", "call0[f]arguments0[{}]text0[}\n x]"},
+    {"llama3_json", "{\"name\": \"f\", \"parameters\": {}}; {\"x\": 1}",
+     "call0[f]arguments0[{}]text0[{\"x\": 1}]"},
     {"llama3_json", "{\"answer\": 42}", "text0[{\"answer\": 42}]"},
     {"llama3_json", "The call is {\"name\": \"f\", \"parameters\": {}}",
      "text0[The call is {\"name\": \"f\", \"parameters\": {}}]"},
@@ -231,6 +235,7 @@ TEST(MessageReader, ReadsAlikeHoweverAnyTextIsCut) {
                                        "</"};
   for (int round = 0; round < 4000; ++round) {
     std::string text;
+    if (round % 2 == 1) text = "{\"name\": \"f\", ";  // where no mark begins a call
     for (int i = 0; i < 14; ++i) text += marks[random() % marks.size()];
     const auto names = tool_format_names();
     MessageForm with = form(names[random() % names.size()].c_str());
