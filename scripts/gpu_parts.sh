@@ -4,10 +4,10 @@ bin=$PWD/bin
 [ -x "$bin/sluice" ] || bin=$PWD/build/gpu/bin
 looked=        # whether look_at_machine has
 start_with=()  # what a program is started with: the bundle's own C library where the machine's is older
-some= large=opt-30b small=opt-6.7b gpu_mem=16GiB many="--batch 16 --pp 512 --tg 32" both="--batch 1,16 --pp 512 --tg 32"
+some= of_models='*' large=opt-30b small=opt-6.7b gpu_mem=16GiB many="--batch 16 --pp 512 --tg 32" both="--batch 1,16 --pp 512 --tg 32"
 if [ -n "$rehearses" ]; then
   small=$PWD/tests/fixtures/models/opt-tiny/config.json large=$small gpu_mem=4MiB
-  some='--gtest_filter=*stories260k*:CudaMeasure*'  # fibers are slow
+  some='*stories260k*:CudaMeasure*' of_models='*/stories260k*'  # fibers are slow
   many="--batch 2 --pp 8 --tg 4" both="--batch 1,2 --pp 8 --tg 4"
 fi
 
@@ -88,12 +88,28 @@ part_build() {
     cp -f build/gpu/tests/cuda_*_gpu_test build/gpu/bin/"
 }
 
+# apart NAME SECONDS PROGRAM TESTS [GROUP TESTS]...: tests by groups, then those in none. What fails on a GPU may end all that its
+# process could do there: each group has one of its own.
+apart() {
+  local name=$1 limit=$2 program=$3 tests=$4 grouped=
+  shift 4
+  while [ $# -ge 2 ]; do
+    step "$name-$1" "$limit" "$program" --gtest_filter="$2"
+    grouped+=:$2
+    shift 2
+  done
+  step "$name-rest" "$limit" "$program" --gtest_filter="$tests-${grouped#:}"
+}
+
 part_tests() {
   export SLUICE_FIXTURES_ROOT=$PWD/tests/fixtures SLUICE_HARDWARE=none
-  step vocabulary 60 cuda_kernels_gpu_test --gtest_filter='CudaVocabulary*'
-  grep -h 'vocabulary hash' "$work/vocabulary.log" 2>/dev/null | say_lines
-  step kernels-test 150 cuda_kernels_gpu_test --gtest_filter='-CudaVocabulary*'
-  step engine-test 120 cuda_engine_gpu_test $some
+  apart kernels-test 60 cuda_kernels_gpu_test '' vocabulary 'CudaVocabulary*' \
+    products 'CudaQuantisedLinear*:CudaPlainLinear*:CudaDenseLinear*:CudaCublas*' attention 'CudaAttention*' \
+    rows 'CudaNorm*:CudaRows*:CudaSampling*' codes 'CudaInt8Linear*:CudaFp8Rows*'
+  grep -h 'vocabulary hash' "$work/kernels-test-vocabulary.log" 2>/dev/null | say_lines
+  apart engine-test 100 cuda_engine_gpu_test "$some" \
+    logits "Fixtures/CudaEngine.Logits$of_models:CudaEngineInt8*:CudaEngineFp8*" \
+    graphs "Fixtures/CudaGraphs*$of_models:Fixtures/CudaSampled*$of_models"
   unset SLUICE_HARDWARE
 }
 
@@ -114,8 +130,8 @@ part_sanitizer() {
     say "- compute-sanitizer: not on this machine"
     return
   fi
-  local watched='CudaVocabulary.A*:CudaNorm.A*:CudaRows.A*:CudaInt8Linear.Long*:CudaInt8Linear.Dense*:CudaFp8Rows.Dense*'
-  watched+=':CudaFp8Rows.Nan*:CudaAttention.Dec*:CudaAttention.Writes*:CudaQuantisedLinear.Long*:CudaQuantisedLinear.Deq*'
+  local watched='CudaVocabulary.A*:CudaNorm.A*:CudaRows.A*:CudaRows.Scales*:CudaInt8Linear.Long*:CudaInt8Linear.Dense*:CudaFp8Rows.Dense*'
+  watched+=':CudaFp8Rows.Nan*:CudaAttention.Dec*:CudaAttention.Caps*:CudaAttention.Writes*:CudaQuantisedLinear.Long*:CudaQuantisedLinear.Deq*'
   watched+=':CudaSampling.Extremes*:CudaGraph*'
   for pattern in ${watched//:/ }; do
     "${start_with[@]}" "$bin/cuda_kernels_gpu_test" --gtest_filter="$pattern" --gtest_list_tests 2>/dev/null | grep '^  ' >/dev/null ||
