@@ -6,10 +6,11 @@
 The faults are tests/mutants/*.txt: what a careless edit could do. Each is put into a copy of the tracked files (in --folder, kept
 and used again where it is given), the test programs are built there, and the tests that the fault names run first, then all, in every
 order of threads that the stand-in has (kernels/cuda/shim/host_grid.h). A fault that no test notices fails, unless its entry says
-why it can't be noticed; so does one that says so and is noticed. --check only looks whether the text that each fault changes is
-still there. Where it is not, the entry is to be brought up to date or to go. --own-tests runs no tests but those that a fault names, so what
-survives has not survived all. --table docs/gpu/mutants.tsv writes each verdict into its line there; with --missing only faults without one
-are run, and --minutes begins none after so many, so that all can be done in slices. Only the programs that a fault names are built for it.
+why it can't be noticed; so does one that says so and is noticed. --check builds nothing: it looks whether the text that each
+fault changes is still there, and where it is not, the entry is to be brought up to date or to go; with --table also whether each
+has a verdict. --own-tests runs no tests but those that a fault names, so what survives has not survived all. --table
+docs/gpu/mutants.tsv writes each verdict into its line there; with --missing only faults without one are run, and --minutes begins
+none after so many, so that all can be done in slices. Only the programs that a fault names are built for it.
 Needs no GPU. All of it takes an hour or two; a slice with --folder some 10 to 20 seconds a fault.
 
 An entry:
@@ -117,7 +118,18 @@ def write_table(path, head, rows):
 
 
 def known(mutant, rows):
-    return len(rows.get(mutant.name, ())) > 2 and rows[mutant.name][2] != ""
+    """Whether the table has a verdict that the entry still stands by."""
+    row = rows.get(mutant.name, ("", "", ""))
+    if row[1] != mutant.file or not row[2] or row[2].startswith("FAILED"):
+        return False
+    return row[2] == f"survives: {mutant.survives}" if mutant.survives else not row[2].startswith("survives")
+
+
+def table_problems(mutants, rows):
+    """What is wrong with a table of verdicts, by the fault's name."""
+    names = {mutant.name for mutant in mutants}
+    return ([f"{mutant.name}: no verdict" for mutant in mutants if not known(mutant, rows)] +
+            [f"{name}: a verdict on no fault" for name in rows if name not in names])
 
 
 def failure(folder, program, tests, order):
@@ -191,10 +203,11 @@ def main():
     gone = lost(mutants)
     for mutant in gone:
         print(f"{mutant.name}: the text that it changes is not in {mutant.file} once: bring the entry up to date, or take it out")
-    if options.check:
-        print(f"mutate: {len(mutants)} faults, {len(gone)} without their text")
-        return 1 if gone else 0
     head, rows = read_table(options.table) if options.table else ([], {})
+    if options.check:
+        problems = table_problems(mutants, rows) if options.table else []
+        print("\n".join([*problems, f"mutate: {len(mutants)} faults, {len(gone)} without their text"]))
+        return 1 if gone or problems else 0
     if options.missing:
         mutants = [mutant for mutant in mutants if not known(mutant, rows)]
     began = time.monotonic()
