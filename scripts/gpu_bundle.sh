@@ -82,7 +82,7 @@ if [ -z "$stand_in" ]; then
   [ -s "$root/bin/lib/cublas-name" ] || { echo "gpu_bundle: the programs name no libcublasLt" >&2; exit 1; }
 fi
 cp scripts/gpu-check.sh scripts/gpu_steps.sh scripts/gpu_parts.sh scripts/gpu_table.py scripts/peer_accelerate.py "$root/scripts/"
-cp -r tests/fixtures/models "$root/tests/fixtures/"
+cp -r tests/fixtures/models tests/fixtures/foreign tests/fixtures/gguf "$root/tests/fixtures/"
 echo "$(git rev-parse --short HEAD 2>/dev/null || echo unknown)$([ -z "$stand_in" ] || echo ', stand-in'), $(date -u +%Y-%m-%d)" >"$root/VERSION"
 tar -C "$stage" --sort=name --owner=0 --group=0 --numeric-owner -cf - sluice-gpu | xz -6 -T0 >"$output.new"
 mib=$(($(stat -c %s "$output.new") / 1048576 + 1))

@@ -108,7 +108,7 @@ part_tests() {
     rows 'CudaNorm*:CudaRows*:CudaSampling*' codes 'CudaInt8Linear*:CudaFp8Rows*'
   grep -h 'vocabulary hash' "$work/kernels-test-vocabulary.log" 2>/dev/null | say_lines
   apart engine-test 100 cuda_engine_gpu_test "$some" \
-    logits "Fixtures/CudaEngine.Logits$of_models:CudaEngineInt8*:CudaEngineFp8*" \
+    logits "Fixtures/CudaEngine.Logits$of_models:CudaEngineInt8*:CudaEngineFp8*:CudaEngineForeign*" \
     graphs "Fixtures/CudaGraphs*$of_models:Fixtures/CudaSampled*$of_models"
   unset SLUICE_HARDWARE
 }

@@ -98,10 +98,11 @@ class CudaEngine : public ::testing::TestWithParam<std::string> {
 
 // Products of 16-bit inputs, attention with 16-bit weights: relative error of the logits.
 void expect_logits_of_the_cpu(const std::string& model, std::vector<GenerationRequest> requests,
-                              double allowed) {
+                              double allowed, const std::optional<policy::Policy>& policy = {}) {
   for (GenerationRequest& request : requests) request.score_prompt = true;
   EngineOptions options = exact_options_for(requests);
   auto expected = run_all(model, options, requests);
+  options.policy = policy;
   options.backend = make_backend();
   draw_order(5);
   auto actual = run_all(model, options, requests);
@@ -170,6 +171,21 @@ TEST(CudaEngineFp8, LongPromptsGiveTheCpusLogits) {
   for (int32_t& id : prompt) id = static_cast<int32_t>(pick(random, 3, 500));
   expect_logits_of_the_cpu("stories260k:fp8+f8", greedy_requests({prompt}, 1), 0.15);
   expect_logits_of_the_cpu("stories260k:fp8-g64+f8", greedy_requests({prompt}, 1), 0.15);
+}
+
+// What other tools have packed, as it lies: repacked as it is loaded, all of it on the GPU or a
+// part beside it.
+TEST(CudaEngineForeign, LogitsAreTheCpusWithinRounding) {
+  policy::Policy parted;
+  parted.weights = {0.4, 0.6, 0};
+  parted.inplace_host_fraction = 0.3;
+  for (const char* model : {"../foreign/bnb-nf4-double", "../foreign/ct-int4-asymmetric",
+                            "../foreign/ct-fp8", "../gguf/mixed.gguf"})
+    for (const bool is_parted : {false, true}) {
+      SCOPED_TRACE(std::string(model) + (is_parted ? " in two places" : ""));
+      expect_logits_of_the_cpu(model, greedy_requests({{5, 6, 7, 8}, {9, 10, 11}}, 1), 8e-3,
+                               is_parted ? std::optional(parted) : std::nullopt);
+    }
 }
 
 TEST_P(CudaEngine, AnyPolicyGivesTheResidentRunsTokens) {
