@@ -40,7 +40,8 @@ else
     "cuda_engine_gpu_test cuda_engine_gpu_test tests" "sluice_cuda_bench sluice_cuda_bench bin")
   libraries=()
 fi
-cmake --preset release -B "$build" -DSLUICE_CUDA_ARCHS="$archs" -DSLUICE_BENCHMARKS=ON \
+# Without MPI: its libraries name folders of their own, where theirs are looked for.
+cmake --preset release -B "$build" -DSLUICE_CUDA_ARCHS="$archs" -DSLUICE_BENCHMARKS=ON -DSLUICE_MPI=OFF \
   -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags -DCMAKE_BUILD_RPATH='$ORIGIN/lib' >/dev/null
 if [ -z "$stand_in" ] && ! grep -q '^CMAKE_CUDA_COMPILER:.*nvcc' "$build/CMakeCache.txt"; then
   echo "gpu_bundle: no CUDA compiler here: install the CUDA toolkit, or pack the stand-in (--stand-in)" >&2
@@ -84,7 +85,8 @@ fi
 cp scripts/gpu-check.sh scripts/gpu_steps.sh scripts/gpu_parts.sh scripts/gpu_table.py scripts/peer_accelerate.py "$root/scripts/"
 cp -r tests/fixtures/models tests/fixtures/foreign tests/fixtures/gguf "$root/tests/fixtures/"
 echo "$(git rev-parse --short HEAD 2>/dev/null || echo unknown)$([ -z "$stand_in" ] || echo ', stand-in'), $(date -u +%Y-%m-%d)" >"$root/VERSION"
-tar -C "$stage" --sort=name --owner=0 --group=0 --numeric-owner -cf - sluice-gpu | xz -6 -T0 >"$output.new"
+# A window of 64 MiB: the kernels that all programs have are kept once.
+tar -C "$stage" --sort=name --owner=0 --group=0 --numeric-owner -cf - sluice-gpu | xz -9 >"$output.new"
 mib=$(($(stat -c %s "$output.new") / 1048576 + 1))
 if [ "$mib" -gt "$most_mib" ]; then
   echo "gpu_bundle: $mib MiB, more than the $most_mib that fit where it goes: fewer --archs; the largest files:" >&2
