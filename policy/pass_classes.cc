@@ -8,6 +8,8 @@
 namespace sluice::policy {
 
 namespace {
+// Sizes of passes that estimates are made for grow by one of so many parts.
+constexpr int64_t kEstimateSteps = 4;
 // A class between two others is worth having from this gain on, where they cross.
 constexpr double kWorthAClass = 0.95;
 // Steps of the search for its share: each leaves two thirds of what was left.
@@ -26,21 +28,22 @@ class PassTimes {
       : model_(model), profile_(profile), kv_dtype_(kv_dtype), job_(job) {}
 
   /// Of a plan with one class in use.
-  double seconds(const Plan& plan, int64_t tokens) const {
+  double seconds(const Plan& plan, int64_t tokens) const { return estimate(plan, tokens).seconds; }
+  PassEstimate estimate(const Plan& plan, int64_t tokens) const {
     tokens = std::clamp<int64_t>(tokens, 1, plan.pass_tokens);
     JobShape job = job_;
     const int64_t sequences = sequences_of(plan);
     if (tokens <= sequences) {
       job.sequences = tokens;
       job.new_tokens = 2;
-      return predict(model_, plan, profile_, kv_dtype_, job).decode_seconds;
+      return estimate_of(predict(model_, plan, profile_, kv_dtype_, job), tokens, false);
     }
     const auto prompt = std::min(std::max(job.prompt_tokens, 1.0), static_cast<double>(tokens));
     const double prompts = std::ceil(static_cast<double>(tokens) / prompt);
     job.sequences = std::min(sequences, static_cast<int64_t>(prompts));
     job.prompt_tokens = static_cast<double>(tokens) / static_cast<double>(job.sequences);
     job.new_tokens = 1;
-    return predict(model_, plan, profile_, kv_dtype_, job).prefill_seconds;
+    return estimate_of(predict(model_, plan, profile_, kv_dtype_, job), tokens, true);
   }
   int64_t sequences_of(const Plan& plan) const {
     return std::clamp<int64_t>(job_.sequences, 1, plan.policy.block_sequences());
@@ -60,6 +63,24 @@ class PassTimes {
   }
 
  private:
+  static PassEstimate estimate_of(const Prediction& of, int64_t tokens, bool is_prefill) {
+    const PerLane<double>& lanes = is_prefill ? of.prefill_lanes : of.decode_lanes;
+    PassEstimate out{static_cast<double>(tokens),
+                     is_prefill ? of.prefill_seconds : of.decode_seconds,
+                     is_prefill ? of.prefill_held_seconds : of.decode_held_seconds,
+                     lanes[Lane::kDeviceCompute],
+                     is_prefill ? of.prefill_inplace_seconds : of.decode_inplace_seconds,
+                     lanes[Lane::kHostToDevice],
+                     0};
+    for (size_t i = 0; i < lanes.size(); ++i) {
+      const Lane lane(i);
+      if (lane == Lane::kDeviceCompute || lane == Lane::kHostToDevice) continue;
+      const double seconds = lane == Lane::kHostCompute ? lanes[lane] - out.inplace : lanes[lane];
+      out.others = std::max(out.others, seconds);
+    }
+    return out;
+  }
+
   const ModelShape& model_;
   const Profile& profile_;
   KvFormat kv_dtype_;
@@ -127,6 +148,22 @@ int64_t host_attention_tokens(const ModelShape& model, const Profile& profile, K
 double pass_seconds(const ModelShape& model, const Plan& plan, const Profile& profile,
                     KvFormat kv_dtype, const JobShape& job, size_t pass_class, int64_t tokens) {
   return PassTimes(model, profile, kv_dtype, job).seconds(as_class(plan, pass_class), tokens);
+}
+
+PassEstimates pass_estimates(const ModelShape& model, const Plan& plan, const Profile& profile,
+                             KvFormat kv_dtype, const JobShape& job) {
+  PassEstimates out;
+  if (plan.classes.size() < 2) return out;
+  out.up_rate = profile.link.to_device.value;
+  const PassTimes times(model, profile, kv_dtype, job);
+  for (size_t i = 0; i < plan.classes.size(); ++i) {
+    const Plan one = as_class(plan, i);
+    std::vector<PassEstimate>& of = out.classes.emplace_back();
+    for (int64_t tokens = 1; tokens < plan.pass_tokens; tokens += 1 + tokens / kEstimateSteps)
+      of.push_back(times.estimate(one, tokens));
+    of.push_back(times.estimate(one, plan.pass_tokens));
+  }
+  return out;
 }
 
 Policy with_borders(const PlanInput& input, PlanMaker& make_plan, const Policy& given,

@@ -21,6 +21,10 @@ int64_t host_attention_tokens(const ModelShape& model, const Profile& profile, K
 double pass_seconds(const ModelShape& model, const Plan& plan, const Profile& profile,
                     KvFormat kv_dtype, const JobShape& job, size_t pass_class, int64_t tokens);
 
+/// Of a plan with several classes, at sizes from 1 to a full pass; of one class empty.
+PassEstimates pass_estimates(const ModelShape& model, const Plan& plan, const Profile& profile,
+                             KvFormat kv_dtype, const JobShape& job);
+
 /// `policy`, found for decode passes and larger ones, with the borders where the model crosses from
 /// one class to the next, and classes between the two where shares between theirs are faster by
 /// more than a twentieth. Its placement stays as it is. As given where it has one class.

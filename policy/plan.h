@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "policy/pass_estimates.h"
 #include "policy/policy.h"
 #include "src/schedule/pass_cut.h"
 #include "src/schedule/schedule.h"
@@ -157,6 +158,8 @@ struct Plan {
   int64_t activation_slot_bytes = 0;
   int64_t activation_host_rows = 0;  ///< hidden-state rows in host memory under a device
   int64_t activation_disk_bytes = 0;
+  /// What is expected of passes by class and size, of a plan that was searched for; else empty.
+  PassEstimates pass_estimates;
   double attention_sparsity = 1;  ///< PlanInput's
   RecentPlan recent;
   int64_t weight_bytes = 0;           ///< of the whole model, tied tables once

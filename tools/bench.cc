@@ -169,7 +169,8 @@ nlohmann::ordered_json bench_batch(const BenchFlags& flags, int64_t batch, std::
       {"streamed_bytes_per_pass", engine->plan().streamed_weight_bytes},
       {"resident_weight_bytes", engine->plan().resident_weight_bytes},
       {"policy", nlohmann::ordered_json::parse(policy::policy_to_json(engine->plan().policy))},
-      {"stats", app::stats_json(*engine, engine.found.prediction)}};
+      {"stats", app::stats_json(*engine, engine.found.prediction)},
+      {"class_table", app::class_table(*engine)}};
   if (!disk.shares().empty()) row["share_of_disk_limit"] = spread(disk.shares());
   if (!memory.shares().empty()) row["share_of_memory_limit"] = spread(memory.shares());
   finish_run(flags.engine, engine);
@@ -208,13 +209,18 @@ void run(const BenchFlags& flags, std::stop_token stop) {
         "pass | disk probe | of disk limit | memory probe | of memory limit |\n"
         "|---|---|---|---|---|---|---|---|---|\n",
         static_cast<long long>(flags.prompt_tokens), static_cast<long long>(flags.new_tokens));
+  std::string classes;
   for (int32_t batch : parse_ids(flags.batches, "--batch")) {
     if (batch < 1) throw Error(ErrorKind::kUser, "--batch: sizes begin at 1", "write 1,8,32");
-    const nlohmann::ordered_json row = bench_batch(flags, batch, stop);
+    nlohmann::ordered_json row = bench_batch(flags, batch, stop);
     if (row.is_null()) return;
-    rows.push_back(row);
     if (!flags.engine.json) print_row(row);
+    const std::string table = row["class_table"];
+    if (!table.empty()) classes += fmt::format("\nbatch {}:\n{}", batch, table);
+    row.erase("class_table");
+    rows.push_back(row);
   }
+  if (!flags.engine.json) std::fputs(classes.c_str(), stdout);
   out["results"] = rows;
   if (flags.engine.json) print_json(out);
 }

@@ -62,10 +62,12 @@ class Stopwatch final : public RequestSource, public GenerationSink {
   bool on_token(uint64_t id, const sampling::Choice&) override {
     serve::LoadRecord& record = records_[id];
     const double at = now();
-    if (record.output_tokens++ == 0)
+    if (record.output_tokens++ == 0) {
       record.first_token = at;
-    else
+      first_of_pass_.push_back(at - record.sent);
+    } else {
       record.gaps.push_back(at - last_[id]);
+    }
     last_[id] = at;
     return true;
   }
@@ -77,10 +79,18 @@ class Stopwatch final : public RequestSource, public GenerationSink {
   void on_refused(uint64_t, const std::string& message) override {
     throw Error(ErrorKind::kUser, message, "lower --pp or --tg, or raise --ctx-size");
   }
-  void on_pass(const PassReport&) override { ++passes_; }
+  void on_pass(const PassReport& report) override {
+    ++passes_;
+    if (first_tokens_.size() <= report.pass_class) first_tokens_.resize(report.pass_class + 1);
+    std::vector<double>& of_class = first_tokens_[report.pass_class];
+    of_class.insert(of_class.end(), first_of_pass_.begin(), first_of_pass_.end());
+    first_of_pass_.clear();
+  }
 
   const std::vector<serve::LoadRecord>& records() const { return records_; }
   int64_t passes() const { return passes_; }
+  /// [class of pass] seconds to the first tokens that came in its passes.
+  const std::vector<std::vector<double>>& first_tokens() const { return first_tokens_; }
 
  private:
   double now() const { return std::chrono::duration<double>(Clock::now() - zero_).count(); }
@@ -90,11 +100,13 @@ class Stopwatch final : public RequestSource, public GenerationSink {
   std::deque<GenerationRequest> waiting_;
   std::vector<serve::LoadRecord> records_;
   std::map<uint64_t, double> last_;
+  std::vector<double> first_of_pass_;
+  std::vector<std::vector<double>> first_tokens_;
   int64_t done_ = 0, passes_ = 0;
 };
 
 void print(const EngineFlags& flags, const OpenedEngine& engine, nlohmann::ordered_json row,
-           int64_t passes) {
+           int64_t passes, const std::vector<std::vector<double>>& first_tokens) {
   row.erase("refused_429");
   row["passes"] = passes;
   if (flags.json) {
@@ -116,6 +128,8 @@ void print(const EngineFlags& flags, const OpenedEngine& engine, nlohmann::order
                  passes, ms("ttft_ms"), ms("tpot_ms"), ms("e2e_ms"))
                  .c_str(),
              stdout);
+  const std::string classes = app::class_table(*engine, first_tokens);
+  if (!classes.empty()) std::printf("\n%s", classes.c_str());
 }
 
 OpenedEngine engine_for(const OfflineFlags& flags, const std::vector<serve::LoadRequest>& together,
@@ -167,7 +181,8 @@ void run_throughput(const OfflineFlags& flags, std::stop_token stop) {
   engine->generate(watch, watch, stop);
   if (stop.stop_requested()) throw Error(ErrorKind::kCancelled, "stopped");
   finish_run(flags.engine, engine);
-  print(flags.engine, engine, serve::summarise(watch.records()), watch.passes());
+  print(flags.engine, engine, serve::summarise(watch.records()), watch.passes(),
+        watch.first_tokens());
 }
 
 // Batches of one size, one after the other: how long one takes.
@@ -188,6 +203,7 @@ void run_latency(const OfflineFlags& flags, std::stop_token stop) {
   const auto zero = Clock::now();
   std::vector<serve::LoadRecord> records;
   int64_t passes = 0;
+  std::vector<std::vector<double>> first_tokens;  // [class of pass]
   Progress progress("latency");
   for (int number = 0; number < batches; ++number) {
     Stopwatch watch({begin_of(number), begin_of(number + 1)}, engine->model().shape().vocab_size,
@@ -198,9 +214,13 @@ void run_latency(const OfflineFlags& flags, std::stop_token stop) {
     if (number < flags.warm_ups) continue;
     records.insert(records.end(), watch.records().begin(), watch.records().end());
     passes += watch.passes();
+    const auto& of_batch = watch.first_tokens();
+    if (first_tokens.size() < of_batch.size()) first_tokens.resize(of_batch.size());
+    for (size_t i = 0; i < of_batch.size(); ++i)
+      first_tokens[i].insert(first_tokens[i].end(), of_batch[i].begin(), of_batch[i].end());
   }
   finish_run(flags.engine, engine);
-  print(flags.engine, engine, serve::summarise(records), passes);
+  print(flags.engine, engine, serve::summarise(records), passes, first_tokens);
 }
 }  // namespace
 

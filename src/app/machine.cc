@@ -134,9 +134,9 @@ Machine machine_of(const MachineOptions& options, const EngineOptions& engine) {
     out.profile = options.measure_backend(out.profile, *engine.backend);
   }
   if (engine.device)
-    out.profile = emulated_profile(out.profile, engine.device->memory_bytes,
-                                   engine.device->to_device, engine.device->to_host,
-                                   engine.device->latency_seconds, engine.device->flops);
+    out.profile = emulated_profile(
+        out.profile, engine.device->memory_bytes, engine.device->to_device, engine.device->to_host,
+        engine.device->latency_seconds, engine.device->flops, engine.device->host_flops);
   return out;
 }
 

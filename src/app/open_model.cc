@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "policy/pass_classes.h"
 #include "policy/simulator.h"
 #include "src/app/plan_request.h"
 #include "src/base/error.h"
@@ -44,6 +45,8 @@ void search(const EngineInput& input, const policy::Profile& profile,
     out.candidates = found.candidates;
     out.search_seconds = found.search_seconds;
     out.plan = std::move(found.best.plan);
+    out.plan.pass_estimates = policy::pass_estimates(*input.question.model, out.plan, profile,
+                                                     input.question.kv_dtype, request.job);
     policy::require_fit(input.question, out.plan);
   } catch (const Error& error) {
     throw_with_mend(input, error);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "src/app/plan_request.h"
@@ -55,6 +56,14 @@ std::string class_rows(const policy::Plan& plan, const EngineStats& stats) {
   return text;
 }
 
+// Of passes with prompt tokens, and of those without; 0: there were none.
+double prefill_rate(const PassClassStats& of) {
+  return rate(static_cast<double>(of.prefill_tokens), of.seconds - of.decode_pass_seconds);
+}
+double decode_rate(const PassClassStats& of) {
+  return rate(static_cast<double>(of.decode_pass_tokens), of.decode_pass_seconds);
+}
+
 nlohmann::ordered_json classes_json(const policy::Plan& plan, const EngineStats& stats) {
   nlohmann::ordered_json classes = nlohmann::ordered_json::array();
   for (size_t i = 0; i < plan.classes.size(); ++i) {
@@ -65,6 +74,8 @@ nlohmann::ordered_json classes_json(const policy::Plan& plan, const EngineStats&
                        {"prefill_tokens", of_class.prefill_tokens},
                        {"decode_tokens", of_class.decode_tokens},
                        {"seconds", of_class.seconds},
+                       {"prefill_tokens_per_s", prefill_rate(of_class)},
+                       {"decode_tokens_per_s", decode_rate(of_class)},
                        {"sent_bytes_per_pass", one.sent_weight_bytes + plan.streamed_weight_bytes},
                        {"inplace_bytes", one.inplace_weight_bytes}});
   }
@@ -162,6 +173,33 @@ nlohmann::ordered_json stats_json(const Engine& engine,
       {"wall_s", stats.wall_seconds}};
   if (prediction) json["predicted"] = comparison_json(*prediction, stats);
   return json;
+}
+
+std::string class_table(const Engine& engine,
+                        const std::vector<std::vector<double>>& first_tokens) {
+  const policy::Plan& plan = engine.plan();
+  if (plan.classes.size() < 2) return {};
+  const EngineStats stats = engine.stats();
+  std::string text =
+      "| passes from | passes | prompt tokens | prefill tok/s | decode tok/s | first token ms p50 "
+      "| "
+      "weights sent up | multiplied in place |\n|---|---|---|---|---|---|---|---|\n";
+  const auto shown = [](double value) {
+    return value > 0 ? fmt::format("{:.4g}", value) : std::string("-");
+  };
+  for (size_t i = 0; i < plan.classes.size(); ++i) {
+    const policy::PassClass& one = plan.classes[i];
+    const PassClassStats& of = stats.classes[i];
+    std::vector<double> first = i < first_tokens.size() ? first_tokens[i] : std::vector<double>();
+    std::sort(first.begin(), first.end());
+    text += fmt::format("| {} tokens | {} | {} | {} | {} | {} | {} | {} |\n",
+                        std::max<int64_t>(one.execution.from_tokens, 1), of.passes,
+                        of.prefill_tokens, shown(prefill_rate(of)), shown(decode_rate(of)),
+                        first.empty() ? "-" : fmt::format("{:.4g}", 1000 * first[first.size() / 2]),
+                        format_bytes(one.sent_weight_bytes + plan.streamed_weight_bytes),
+                        format_bytes(one.inplace_weight_bytes));
+  }
+  return text;
 }
 
 std::string plan_sentence(const Engine& engine) {

@@ -15,6 +15,10 @@ std::string run_table(const Engine& engine);
 /// With `prediction`, what it said beside ("predicted").
 nlohmann::ordered_json stats_json(const Engine& engine,
                                   const std::optional<policy::Prediction>& prediction = {});
+/// With several classes of passes, a Markdown table of what each computed and how fast; else empty.
+/// `first_tokens`: [class] seconds to the first tokens that came in its passes; may be empty.
+std::string class_table(const Engine& engine,
+                        const std::vector<std::vector<double>>& first_tokens = {});
 /// One sentence: policy, memory planned, bytes streamed in each pass.
 std::string plan_sentence(const Engine& engine);
 /// policy::plan_table of the engine's plan against its budgets.

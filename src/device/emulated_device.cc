@@ -84,8 +84,10 @@ EmulatedSpec parse_emulated_spec(std::string_view text) {
       spec.latency_seconds = parse_seconds(key, value);
     else if (key == "flops")
       spec.flops = parse_flops(key, value);
+    else if (key == "host_flops")
+      spec.host_flops = parse_flops(key, value);
     else
-      refuse(key, value, "keys are mem, h2d, d2h, latency and flops");
+      refuse(key, value, "keys are mem, h2d, d2h, latency, flops and host_flops");
   }
   if (spec.memory_bytes <= 0) refuse("mem", "0", "give the device some memory, such as mem=4GiB");
   return spec;
@@ -136,11 +138,20 @@ void EmulatedDevice::transfer(Direction direction, int64_t bytes,
   std::this_thread::sleep_until(arrives);
 }
 
-void EmulatedDevice::finish_compute(std::chrono::steady_clock::time_point start,
-                                    double flops) const {
-  if (spec_.flops <= 0) return;
-  wait_until(start + std::chrono::duration_cast<Link::Clock::duration>(
-                         std::chrono::duration<double>(flops / spec_.flops)));
+namespace {
+void wait_for(Link::Clock::time_point start, double operations, double rate) {
+  if (rate <= 0) return;
+  const std::chrono::duration<double> least(operations / rate);
+  wait_until(start + std::chrono::duration_cast<Link::Clock::duration>(least));
+}
+}  // namespace
+
+void EmulatedDevice::finish_compute(Link::Clock::time_point start, double flops) const {
+  wait_for(start, flops, spec_.flops);
+}
+
+void EmulatedDevice::finish_on_host(Link::Clock::time_point start, double flops) const {
+  wait_for(start, flops, spec_.host_flops);
 }
 
 }  // namespace sluice

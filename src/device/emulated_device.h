@@ -13,13 +13,15 @@
 
 namespace sluice {
 
-/// "emulated:mem=4GiB,h2d=12GB/s,d2h=6GB/s,latency=10us,flops=2TFLOP/s"; keys left out keep these.
+/// "emulated:mem=4GiB,h2d=12GB/s,d2h=6GB/s,latency=10us,flops=2TFLOP/s,host_flops=1TFLOP/s"; keys
+/// left out keep these.
 struct EmulatedSpec {
   int64_t memory_bytes = int64_t{4} << 30;
   double to_device = 12e9;         ///< bytes per second; 0: no limit
   double to_host = 12e9;           ///< bytes per second; 0: no limit
   double latency_seconds = 10e-6;  ///< of one copy
   double flops = 0;                ///< of products and attention on the device; 0: no limit
+  double host_flops = 0;           ///< of rows that the host multiplies in place; 0: no limit
 };
 
 /// Errors: kUser naming the key, its value and what it may be.
@@ -69,6 +71,8 @@ class EmulatedDevice final : public Device {
   Link& down() noexcept { return down_; }
   /// Sleeps until `flops` operations begun at `start` would have ended on the device.
   void finish_compute(std::chrono::steady_clock::time_point start, double flops) const;
+  /// The same of the host's products.
+  void finish_on_host(std::chrono::steady_clock::time_point start, double flops) const;
 
  private:
   EmulatedSpec spec_;

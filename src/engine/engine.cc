@@ -109,7 +109,7 @@ struct Engine::Impl final : TaskRunner {
         planned(std::move(input), std::move(made)),
         team(planned.threads),
         tokens(planned.context_tokens),
-        classes(planned.plan.policy),
+        classes(planned.plan.policy, planned.plan.pass_estimates),
         memory(options.device || options.backend ? "host memory" : "memory",
                planned.memory_budget_bytes,
                options.backend ? options.backend->device().host_memory_source() : nullptr),
@@ -158,7 +158,8 @@ struct Engine::Impl final : TaskRunner {
                             planned.threads,
                             options.observe_input,
                             &tally,
-                            options.fuses_operators};
+                            options.fuses_operators,
+                            options.keep_trace};
     if (options.backend)
       runner = options.backend->make_runner(parts, workspace.span(), host_workspace.span());
     else
@@ -180,7 +181,10 @@ struct Engine::Impl final : TaskRunner {
   void compute(const Task& task) override {
     const auto batch = static_cast<size_t>(task.micro_batch);
     runner->run(task, *pass_of(task).micro_batches[batch], batch, tokens);
+    if (options.keep_trace && task.compute().step != ComputeStep::kHostAttention)
+      trace_inplace(task);
   }
+  void trace_inplace(const Task& task);
   void transfer(const Task& task, std::function<void(std::exception_ptr)> done) override;
   void use_disk(const Task& task, std::function<void(std::exception_ptr)> done);
   void use_link(const Task& task);
@@ -188,6 +192,7 @@ struct Engine::Impl final : TaskRunner {
   void run_pass(LaneExecutor& executor, ScheduleGenerator& schedule, GenerationSink& sink);
   void copy_pages(LaneExecutor& executor, const std::vector<GroupCopy>& copies);
   std::vector<MicroBatchLoad> loads_of(const PassPlan& pass) const;
+  void learn_from(const PassPlan& pass, const LaneExecutor& executor);
   void keep_lane_stats(const LaneExecutor& executor);
   LaneStats lane_stats(const LaneExecutor& executor, Lane lane) const;
   int64_t tokens_of_next(std::span<Sequence* const> active, const PassPlan& pass) const;
@@ -233,6 +238,8 @@ struct Engine::Impl final : TaskRunner {
   int64_t counted_down = 0;  ///< of the runner's exchanged bytes, already in lane_totals
   int64_t counted_up = 0;
   double counted_inplace = 0;
+  PassTimes seen;  ///< of this run, when the last pass had ended
+  Clock::time_point run_began;
   std::vector<TaskEvent> events;
 };
 
@@ -393,12 +400,17 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
                  seconds / computed * static_cast<double>(planned.plan.policy.page_tokens));
   }
   if (!options.swaps_always) batcher->set_page_costs(swap_copy_seconds, page_seconds);
+  learn_from(pass, executor);
   ++totals.passes;
   PassClassStats& of_class = totals.classes[pass.pass_class];
   ++of_class.passes;
   of_class.prefill_tokens += pass.prefill_tokens;
   of_class.decode_tokens += pass.decode_tokens;
   of_class.seconds += seconds;
+  if (pass.prefill_tokens == 0) {
+    of_class.decode_pass_tokens += pass.decode_tokens;
+    of_class.decode_pass_seconds += seconds;
+  }
   totals.prefill_tokens += pass.prefill_tokens;
   (pass.prefill_tokens > 0 ? totals.prefill_seconds : totals.decode_seconds) += seconds;
   batcher->retire(sink);
@@ -406,7 +418,8 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
                     .prefill_tokens = pass.prefill_tokens,
                     .decode_tokens = pass.decode_tokens,
                     .seconds = seconds,
-                    .pass_class = pass.pass_class};
+                    .pass_class = pass.pass_class,
+                    .from_tokens = planned.plan.classes[pass.pass_class].execution.from_tokens};
   batcher->report(report);
   report.machine = &machine;
   report.lanes = PerLane<PassReport::LaneReport>(machine);
@@ -419,6 +432,33 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
   totals.saved_pages = report.saved_pages;
   totals.restored_pages = report.restored_pages;
   sink.on_pass(report);
+}
+
+// Rows in place are the host's, within a task of the device's lane.
+void Engine::Impl::trace_inplace(const Task& task) {
+  const auto seconds = [&](Clock::time_point at) {
+    return std::chrono::duration<double>(at - run_began).count();
+  };
+  for (const SublayerRunner::Span& span : runner->take_inplace_spans()) {
+    TaskEvent& event = events.emplace_back(task, seconds(span.begin), seconds(span.end));
+    event.task.lane = Lane::kHostCompute;
+  }
+}
+
+// What this pass's lanes did, for the next one's class.
+void Engine::Impl::learn_from(const PassPlan& pass, const LaneExecutor& executor) {
+  if (planned.plan.pass_estimates.classes.empty()) return;
+  PerLane<LaneStats> now(machine);
+  for (const Lane lane : {Lane::kDeviceCompute, Lane::kHostToDevice})
+    now[lane] = executor.stats(lane);
+  const double inplace = runner->inplace_seconds();
+  const LaneStats& up = now[Lane::kHostToDevice];
+  classes.learn(pass.pass_class, pass.prefill_tokens + pass.decode_tokens,
+                {now[Lane::kDeviceCompute].busy_seconds - seen.device_seconds -
+                     (inplace - seen.inplace_seconds),
+                 inplace - seen.inplace_seconds, up.busy_seconds - seen.up_seconds,
+                 up.bytes - seen.up_bytes});
+  seen = {now[Lane::kDeviceCompute].busy_seconds, inplace, up.busy_seconds, up.bytes};
 }
 
 // Of this run. Rows in place are multiplied by the host while they hold the device's lane.
@@ -536,6 +576,8 @@ void Engine::generate(RequestSource& source, GenerationSink& sink, std::stop_tok
   Impl& impl = *impl_;
   impl.batcher->begin();
   LaneExecutor executor(impl, cancel, impl.machine, impl.options.keep_trace);
+  impl.run_began = Clock::now();
+  impl.seen = {0, impl.runner->inplace_seconds(), 0, 0};
   ScheduleGenerator schedule(impl.schedule_shape);
   try {
     for (;;) {

@@ -23,6 +23,9 @@ struct PassClassStats {
   int64_t prefill_tokens = 0;
   int64_t decode_tokens = 0;  ///< of sequences whose prompt is behind them
   double seconds = 0;
+  /// Of these, of passes that hold no prompt tokens.
+  int64_t decode_pass_tokens = 0;
+  double decode_pass_seconds = 0;
 };
 
 /// What an engine has done since it was made.

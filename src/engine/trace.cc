@@ -37,7 +37,10 @@ std::string chrome_trace_json(const std::vector<TaskEvent>& events, const LaneTa
     const std::string args =
         fmt::format("{{\"pass\":{},\"micro_batch\":{},\"part\":{},\"bytes\":{}}}", task.pass,
                     task.micro_batch, load ? load->part : 0, task.bytes);
-    const std::string label = task_label(task, model);
+    std::string label = task_label(task, model);
+    const bool is_inplace = task.kind == TaskKind::kCompute && task.lane == Lane::kHostCompute &&
+                            task.compute().step != ComputeStep::kHostAttention;
+    if (is_inplace) label += ": rows in place";
     const double start = event.start_seconds * 1e6;
     const double end = event.end_seconds * 1e6;
     const int lane = static_cast<int>(task.lane);

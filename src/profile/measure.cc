@@ -125,7 +125,8 @@ policy::Profile measure_profile(const MeasureOptions& options) {
 }
 
 policy::Profile emulated_profile(const policy::Profile& cpu, int64_t device_bytes, double to_device,
-                                 double to_host, double latency_seconds, double flops) {
+                                 double to_host, double latency_seconds, double flops,
+                                 double host_flops) {
   constexpr double kUnlimited = 1e12;
   policy::Profile out = cpu;
   out.name = cpu.name + " with an emulated device";
@@ -136,6 +137,9 @@ policy::Profile emulated_profile(const policy::Profile& cpu, int64_t device_byte
     for (policy::AttentionRate& row : out.device->attention)
       row.prefill_flops.value = std::min(row.prefill_flops.value, flops);
   }
+  if (host_flops > 0)
+    for (policy::MatmulRate& row : out.host.matmul)
+      row.flops.value = std::min(row.flops.value, host_flops);
   const auto set = [](double value) {
     return Figure{value, 0, FigureSource::kEstimate, "as set for the emulated link"};
   };

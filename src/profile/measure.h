@@ -28,8 +28,10 @@ struct MeasureOptions {
 policy::Profile measure_profile(const MeasureOptions& options);
 
 /// A CPU's profile as that of an emulated device: the same cores compute at both ends of a link
-/// with the given rates (0: no limit) and no more than `flops` operations a second (0: no limit).
+/// with the given rates, the device with at most `flops` operations a second and the host with at
+/// most `host_flops` in products (0 of any: no limit).
 policy::Profile emulated_profile(const policy::Profile& cpu, int64_t device_bytes, double to_device,
-                                 double to_host, double latency_seconds, double flops);
+                                 double to_host, double latency_seconds, double flops,
+                                 double host_flops = 0);
 
 }  // namespace sluice

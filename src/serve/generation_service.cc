@@ -240,10 +240,12 @@ void GenerationService::send_text(Sample& sample, std::string text) {
 void GenerationService::handle_token(Sample& sample, uint64_t id, const sampling::Choice& choice) {
   if (sample.is_stopped || sample.is_given_up) return;
   const Clock::time_point now = Clock::now();
-  if (sample.output_tokens++ == 0)
+  if (sample.output_tokens++ == 0) {
     sample.first_token = now;
-  else
+    first_tokens_.push_back(seconds_between(sample.arrival, now));
+  } else {
     metrics_.token_gap(seconds_between(sample.last_token, now));
+  }
   sample.last_token = now;
   release_followers(sample);
   if (sample.keeps_choices) sample.unsent.push_back(choice);
@@ -283,8 +285,9 @@ void GenerationService::handle_hypotheses(Sample& sample, const EngineEvent& hap
 }
 
 void GenerationService::handle(EngineEvent& happened) {
-  if (happened.kind == EngineEvent::Kind::kPass) return metrics_.passed(happened.report);
   const MutexLock lock(mutex_);
+  if (happened.kind == EngineEvent::Kind::kPass)
+    return metrics_.passed(happened.report, std::exchange(first_tokens_, {}));
   const auto at = samples_.find(happened.id);
   if (at == samples_.end()) return;
   Sample& sample = at->second;

@@ -176,6 +176,7 @@ class GenerationService {
   mutable Mutex mutex_;
   Condition ended_;
   std::map<uint64_t, Sample> samples_ SLUICE_GUARDED_BY(mutex_);
+  std::vector<double> first_tokens_ SLUICE_GUARDED_BY(mutex_);  // of the pass under way, s
   uint64_t next_id_ SLUICE_GUARDED_BY(mutex_) = 1;
   int64_t running_ SLUICE_GUARDED_BY(mutex_) = 0;
   std::string failure_ SLUICE_GUARDED_BY(mutex_);

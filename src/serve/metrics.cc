@@ -86,8 +86,16 @@ void Metrics::rejected() {
   ++rejected_;
 }
 
-void Metrics::passed(const PassReport& report) {
+void Metrics::passed(const PassReport& report, const std::vector<double>& first_tokens) {
   const MutexLock lock(mutex_);
+  OfClass& of = classes_[report.pass_class];
+  of.from_tokens = std::max<int64_t>(report.from_tokens, 1);
+  ++of.passes;
+  of.prefill_tokens += report.prefill_tokens;
+  of.decode_tokens += report.decode_tokens;
+  of.seconds += report.seconds;
+  of.first_tokens += static_cast<int64_t>(first_tokens.size());
+  for (const double seconds : first_tokens) of.first_token_seconds += seconds;
   last_ = report;
   pass_seconds_ += report.seconds;
   pass_tokens_.observe(static_cast<double>(report.prefill_tokens + report.decode_tokens));
@@ -96,6 +104,33 @@ void Metrics::passed(const PassReport& report) {
 double Metrics::recent_seconds() const {
   const MutexLock lock(mutex_);
   return recent_seconds_;
+}
+
+// Who computes differs between classes of passes, and so do their times.
+void Metrics::write_classes(std::string& out) const {
+  const auto each = [&](const char* name, const char* suffix,
+                        const auto& value_of) SLUICE_REQUIRES(mutex_) {
+    for (const auto& [number, of] : classes_)
+      out += fmt::format("{}{}{{{},pass_class=\"{}\",from_tokens=\"{}\"}} {}\n", name, suffix,
+                         labels_, number, of.from_tokens, value_of(of));
+  };
+  const auto counter = [&](const char* name, const char* help, const auto& value_of)
+                           SLUICE_REQUIRES(mutex_) {
+                             head(out, name, "counter", help);
+                             each(name, "", value_of);
+                           };
+  counter("sluice:pass_class_passes_total", "Passes that were computed as this class.",
+          [](const OfClass& of) { return of.passes; });
+  counter("sluice:pass_class_seconds_total", "Seconds of these passes.",
+          [](const OfClass& of) { return of.seconds; });
+  counter("sluice:pass_class_prompt_tokens_total", "Prompt tokens computed in them.",
+          [](const OfClass& of) { return of.prefill_tokens; });
+  counter("sluice:pass_class_decode_tokens_total", "Tokens decoded in them.",
+          [](const OfClass& of) { return of.decode_tokens; });
+  const char* first = "sluice:pass_class_time_to_first_token_seconds";
+  head(out, first, "summary", "From arrival to a first token that came in a pass of this class.");
+  each(first, "_sum", [](const OfClass& of) { return of.first_token_seconds; });
+  each(first, "_count", [](const OfClass& of) { return of.first_tokens; });
 }
 
 std::string Metrics::text(int64_t running, int64_t waiting) const {
@@ -139,6 +174,7 @@ std::string Metrics::text(int64_t running, int64_t waiting) const {
           [](const PassReport::LaneReport& lane) { return lane.busy_seconds; });
   one("sluice:passes_total", "counter", "Trips through the model.", count(last_.pass));
   one("sluice:pass_seconds_total", "counter", "Seconds of these trips.", pass_seconds_);
+  write_classes(out);
   one("sluice:requests_rejected_total", "counter",
       "Requests answered with 429: the queue was full.", count(rejected_));
   head(out, "vllm:request_success_total", "counter", "Requests that have ended, by reason.");

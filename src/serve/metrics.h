@@ -44,7 +44,8 @@ class Metrics {
   void finished(const RequestTimes& times);
   void token_gap(double seconds);
   void rejected();
-  void passed(const PassReport& report);
+  /// `first_tokens`: of the requests whose first token came in it, seconds from arrival.
+  void passed(const PassReport& report, const std::vector<double>& first_tokens = {});
   /// Mean seconds of a request from start to end, of late; 0 before the first.
   double recent_seconds() const;
 
@@ -52,6 +53,13 @@ class Metrics {
   std::string text(int64_t running, int64_t waiting) const;
 
  private:
+  struct OfClass {
+    int64_t from_tokens = 0;
+    int64_t passes = 0, prefill_tokens = 0, decode_tokens = 0, first_tokens = 0;
+    double seconds = 0, first_token_seconds = 0;
+  };
+  void write_classes(std::string& out) const SLUICE_REQUIRES(mutex_);
+
   const std::string labels_;
   mutable Mutex mutex_;
   PassReport last_ SLUICE_GUARDED_BY(mutex_);
@@ -64,6 +72,7 @@ class Metrics {
   Histogram prompt_tokens_ SLUICE_GUARDED_BY(mutex_);
   Histogram output_tokens_ SLUICE_GUARDED_BY(mutex_);
   Histogram pass_tokens_ SLUICE_GUARDED_BY(mutex_);
+  std::map<size_t, OfClass> classes_ SLUICE_GUARDED_BY(mutex_);        // those that ran
   std::map<std::string, int64_t> finished_ SLUICE_GUARDED_BY(mutex_);  // by reason
   int64_t all_prompt_tokens_ SLUICE_GUARDED_BY(mutex_) = 0;
   int64_t all_output_tokens_ SLUICE_GUARDED_BY(mutex_) = 0;

@@ -11,13 +11,15 @@ namespace sluice {
 namespace {
 
 TEST(EmulatedSpec, ReadsEveryKeyAndKeepsTheOthers) {
-  const EmulatedSpec all =
-      parse_emulated_spec("emulated:mem=2GiB,h2d=12GB/s,d2h=6GiB/s,latency=10us,flops=2TFLOP/s");
+  const EmulatedSpec all = parse_emulated_spec(
+      "emulated:mem=2GiB,h2d=12GB/s,d2h=6GiB/s,latency=10us,flops=2TFLOP/s,"
+      "host_flops=300GFLOP/s");
   EXPECT_EQ(all.memory_bytes, 2 * kGiB);
   EXPECT_DOUBLE_EQ(all.to_device, 12e9);
   EXPECT_DOUBLE_EQ(all.to_host, 6.0 * static_cast<double>(kGiB));
   EXPECT_DOUBLE_EQ(all.latency_seconds, 10e-6);
   EXPECT_DOUBLE_EQ(all.flops, 2e12);
+  EXPECT_DOUBLE_EQ(all.host_flops, 3e11);
   const EmulatedSpec none = parse_emulated_spec("emulated");
   EXPECT_EQ(none.memory_bytes, EmulatedSpec{}.memory_bytes);
   EXPECT_DOUBLE_EQ(parse_emulated_spec("emulated:h2d=0").to_device, 0);
@@ -30,7 +32,7 @@ TEST(EmulatedSpec, RefusesWhatItDoesNotKnowByName) {
        {"", "cuda", "emulatedx", "emulated:memory=1GiB", "emulated:mem=", "emulated:mem=0",
         "emulated:mem=-1GiB", "emulated:h2d=-1GB/s", "emulated:h2d=fast", "emulated:h2d=1GB",
         "emulated:latency=10", "emulated:latency=2s", "emulated:latency=-1us", "emulated:flops=2P",
-        "emulated:h2d=nan", "emulated:h2d=inf", "emulated:mem=1GiB,,"}) {
+        "emulated:host_flops=2P", "emulated:h2d=nan", "emulated:h2d=inf", "emulated:mem=1GiB,,"}) {
     try {
       parse_emulated_spec(text);
       if (std::string(text) != "emulated:mem=1GiB,,") ADD_FAILURE() << text << " was taken";

@@ -215,5 +215,137 @@ TEST(ClassChooser, KeepsAClassALittleBelowItsBorder) {
   EXPECT_EQ(ClassChooser(policy::Policy()).choose(100000), 0u);
 }
 
+// Class 0 multiplies in place (1 ms a token), class 1 sends up (50 ms) and computes there (0.1 ms).
+policy::PassEstimates made_up_estimates() {
+  policy::PassEstimates out;
+  out.up_rate = 1e9;
+  out.classes.resize(2);
+  for (const double tokens : {1.0, 500.0, 1000.0}) {
+    out.classes[0].push_back({tokens, 1e-3 * tokens, 1e-3 * tokens, 0, 1e-3 * tokens, 0, 0});
+    out.classes[1].push_back(
+        {tokens, std::max(0.05, 1e-4 * tokens), 1e-4 * tokens, 1e-4 * tokens, 0, 0.05, 0});
+  }
+  return out;
+}
+
+policy::Policy two_classes() {
+  policy::Policy policy;
+  policy.larger_passes = {{100, 0}};
+  return policy;
+}
+
+// The least number of tokens for which a chooser that has not chosen yet takes class 1.
+int64_t border_of(const ClassChooser& chooser) {
+  for (int64_t tokens = 1; tokens <= 1000; ++tokens)
+    if (chooser.expect(tokens) == 1) return tokens;
+  return 1001;
+}
+
+TEST(ClassChooser, TakesWhatIsExpectedToBeFastest) {
+  ClassChooser chooser(two_classes(), made_up_estimates());
+  EXPECT_EQ(border_of(chooser), 51) << "not the policy's border";
+  EXPECT_EQ(chooser.choose(8), 0u);
+  EXPECT_EQ(chooser.choose(52), 0u) << "a sixteenth less is needed to change";
+  EXPECT_EQ(chooser.choose(54), 1u);
+  EXPECT_EQ(chooser.choose(48), 1u);
+  EXPECT_EQ(chooser.choose(46), 0u);
+  policy::PassEstimates of_another = made_up_estimates();
+  of_another.classes.resize(1);
+  EXPECT_EQ(border_of(ClassChooser(two_classes(), of_another)), 100) << "then by the borders";
+}
+
+TEST(ClassChooser, LearnsFromWhatPassesTook) {
+  ClassChooser slow_host(two_classes(), made_up_estimates());
+  for (int i = 0; i < 40; ++i) slow_host.learn(0, 10, {0, 20e-3, 0, 0});
+  EXPECT_NEAR(static_cast<double>(border_of(slow_host)), 26, 1);
+  EXPECT_NEAR(slow_host.expected_seconds(0, 10), 20e-3, 1e-4);
+
+  ClassChooser fast_link(two_classes(), made_up_estimates());
+  for (int i = 0; i < 40; ++i) fast_link.learn(1, 200, {20e-3, 0, 0.01, 20'000'000});
+  EXPECT_NEAR(static_cast<double>(border_of(fast_link)), 26, 1);
+  // Nothing came up in these: nothing is learned of the link, and no zero is divided by.
+  for (int i = 0; i < 40; ++i) fast_link.learn(0, 10, {0, 10e-3, 0, 0});
+  EXPECT_NEAR(static_cast<double>(border_of(fast_link)), 26, 1);
+
+  // What only held it up once is forgotten while others run.
+  ClassChooser held_up(two_classes(), made_up_estimates());
+  held_up.learn(0, 10, {0, 1000, 0, 0});
+  EXPECT_LT(border_of(held_up), 10);
+  EXPECT_GE(border_of(held_up), 2) << "no pass teaches more than 16 times";
+  for (int i = 0; i < 2000; ++i) held_up.learn(1, 200, {20e-3, 0, 0.05, 50'000'000});
+  EXPECT_NEAR(static_cast<double>(border_of(held_up)), 51, 2);
+
+  ClassChooser by_border(two_classes());
+  by_border.learn(0, 10, {0, 1000, 0, 0});
+  EXPECT_EQ(border_of(by_border), 100) << "nobody expects anything";
+}
+
+// A profile that is wrong about the host: prompts begin in place and go on on the device.
+TEST(PassClasses, WhatPassesTookDecidesTheNextOnesClass) {
+  auto requests =
+      greedy_requests(std::vector<std::vector<int32_t>>(12, std::vector<int32_t>(30, 7)),
+                      /*max_tokens=*/1);
+  EngineOptions options = options_for(requests);
+  options.compute = ComputeChoice::kF32;
+  options.kv_dtype = DType::kF32;
+  auto expected = run_all("stories260k", options, requests);
+  options.policy = three_classes();
+  options.policy->larger_passes = {{40, 0}};
+  options.policy->pass_tokens = 30;
+  options.device = kEmulated;
+  options.device->host_flops = 2e8;
+  const auto model =
+      std::make_shared<const BoundModel>(BoundModel::open(fixture_model("stories260k")));
+  EngineInput input = plan_input(*model, options);
+  policy::Plan plan = choose_plan(input, options);
+  ASSERT_EQ(plan.classes.size(), 2u);
+  // In place is expected to take 0.1 ms of a pass, sending up 1 ms.
+  plan.pass_estimates.up_rate = 1e12;
+  plan.pass_estimates.classes = {{{30, 1.1e-3, 1.1e-3, 1e-3, 1e-4, 0, 0}},
+                                 {{30, 2e-3, 1e-3, 1e-3, 0, 1e-3, 0}}};
+  Engine engine(model, options, std::move(input), std::move(plan));
+  ListSource source(requests);
+  CollectingSink tokens;
+  engine.generate(source, tokens);
+  const EngineStats stats = engine.stats();
+  EXPECT_GE(stats.classes[0].passes, 1);
+  EXPECT_GT(stats.classes[1].passes, stats.classes[0].passes);
+  for (size_t i = 0; i < requests.size(); ++i)
+    EXPECT_EQ(tokens.answers.at(requests[i].id).tokens, expected.at(i).tokens) << "sequence " << i;
+}
+
+// Rows in place lie on the host's lane, within the device's task that waits for them.
+TEST(PassClasses, ATraceShowsRowsInPlaceOnTheHostsLane) {
+  auto requests = greedy_requests({std::vector<int32_t>(12, 7)}, 3);
+  EngineOptions options = options_for(requests);
+  options.policy = three_classes();
+  options.device = kEmulated;
+  options.keep_trace = true;
+  const auto engine = Engine::open(fixture_model("llama-tiny-gqa"), options);
+  ListSource source(requests);
+  CollectingSink sink;
+  engine->generate(source, sink);
+  double seconds = 0;
+  for (const TaskEvent& event : engine->trace()) {
+    if (event.task.lane != Lane::kHostCompute) continue;
+    seconds += event.end_seconds - event.start_seconds;
+    const bool is_within =
+        std::any_of(engine->trace().begin(), engine->trace().end(), [&](const TaskEvent& task) {
+          return task.task.lane == Lane::kDeviceCompute && task.task.id == event.task.id &&
+                 task.start_seconds <= event.start_seconds + 1e-3 &&
+                 task.end_seconds >= event.end_seconds - 1e-3;
+        });
+    EXPECT_TRUE(is_within);
+  }
+  for (const auto& [lane, of_lane] : engine->stats().lanes)
+    if (lane == Lane::kHostCompute) {
+      EXPECT_NEAR(seconds, of_lane.busy_seconds, 1e-6);
+    }
+  EXPECT_GT(seconds, 0);
+  const std::string json =
+      chrome_trace_json(engine->trace(), engine->machine(), engine->model().shape());
+  EXPECT_NE(json.find("compute layer 0 mlp: rows in place"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace sluice::testing

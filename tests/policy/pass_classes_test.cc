@@ -226,6 +226,43 @@ TEST(PassClasses, BordersLieWhereTheModelCrosses) {
   }
 }
 
+// What an engine chooses by is what the model says, in every class and at sizes between, too.
+TEST(PassClasses, EstimatesAreTheModels) {
+  const auto found = find(LargeCase{"rtx-4090", "llama-3.1-70b", "int4", 64 * kGiB, 512}, false);
+  const Plan& plan = found->result.best.plan;
+  ASSERT_GE(plan.classes.size(), 2u);
+  const auto& input = found->request.input;
+  const PassEstimates estimates =
+      pass_estimates(found->model, plan, found->profile, input.kv_dtype, found->request.job);
+  ASSERT_EQ(estimates.classes.size(), plan.classes.size());
+  EXPECT_EQ(estimates.up_rate, found->profile.link.to_device.value);
+  for (size_t c = 0; c < plan.classes.size(); ++c) {
+    for (const int64_t tokens : {int64_t{1}, int64_t{3}, int64_t{16}, int64_t{50}, int64_t{300},
+                                 plan.pass_tokens, 2 * plan.pass_tokens}) {
+      const PassEstimate one = estimates.at(c, tokens);
+      const double modelled =
+          pass_seconds(found->model, plan, found->profile, input.kv_dtype, found->request.job, c,
+                       std::min(tokens, plan.pass_tokens));
+      const bool is_between = tokens > 4 && tokens < plan.pass_tokens;
+      EXPECT_NEAR(one.seconds, modelled, (is_between ? 0.1 : 1e-9) * modelled)
+          << "class " << c << ", " << tokens << " tokens";
+      EXPECT_GE(one.seconds, 0.999 * std::max({one.held, one.up, one.others}));
+      EXPECT_GE(one.held, std::max(one.device, one.inplace) * 0.999);
+      EXPECT_LE(one.held, (one.device + one.inplace) * 1.001);
+    }
+    const auto bytes = static_cast<double>(plan.classes[c].sent_weight_bytes);
+    EXPECT_GE(estimates.at(c, 1).up, bytes / estimates.up_rate);
+  }
+  EXPECT_GT(estimates.at(0, 1).inplace, 0);
+  Plan one_class = plan;
+  one_class.classes.resize(1);
+  one_class.policy.larger_passes.clear();
+  EXPECT_TRUE(
+      pass_estimates(found->model, one_class, found->profile, input.kv_dtype, found->request.job)
+          .classes.empty())
+      << "nothing to choose between";
+}
+
 // A query of a long context is attended where its keys lie; a chunk of many brings them up.
 TEST(PassClasses, ChunksAreAttendedOnTheHostUpToTheLinksTime) {
   const Profile profile = plain_machine(true);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <sstream>
 
 namespace sluice::serve {
@@ -38,6 +39,15 @@ TEST(Metrics, CountsWhatHappened) {
   report.restored_pages = 9;
   report.lanes[Lane::kDiskRead] = {4096, 1.5};
   metrics.passed(report);
+  PassReport larger;
+  larger.pass_class = 1;
+  larger.from_tokens = 48;
+  larger.prefill_tokens = 300;
+  larger.decode_tokens = 2;
+  larger.seconds = 0.5;
+  metrics.passed(larger, {0.75, 1.5});
+  metrics.passed(larger);
+  metrics.passed(report);
   const std::string text = metrics.text(3, 2);
   const std::string model = "{model_name=\"a \\\"model\\\"\"} ";
   EXPECT_EQ(line_of(text, "vllm:num_requests_running"), "vllm:num_requests_running" + model + "3");
@@ -53,6 +63,22 @@ TEST(Metrics, CountsWhatHappened) {
   const std::string disk = R"(lane=")" + lane_name(named_lanes(), Lane::kDiskRead) + R"("} )";
   EXPECT_NE(text.find(disk + "4096"), std::string::npos) << text;
   EXPECT_NE(text.find(disk + "1.5"), std::string::npos);
+  const std::string second = R"({model_name="a \"model\"",pass_class="1",from_tokens="48"} )";
+  for (const char* line :
+       {"passes_total", "seconds_total", "prompt_tokens_total", "decode_tokens_total",
+        "time_to_first_token_seconds_sum", "time_to_first_token_seconds_count"}) {
+    const std::string name = std::string("sluice:pass_class_") + line;
+    const size_t at = text.find(name + second);
+    ASSERT_NE(at, std::string::npos) << name;
+    const std::string value = text.substr(at + name.size() + second.size(), 4);
+    const std::map<std::string, std::string> expected{{"passes_total", "2\n"},
+                                                      {"seconds_total", "1\n"},
+                                                      {"prompt_tokens_total", "600\n"},
+                                                      {"decode_tokens_total", "4\n"},
+                                                      {"time_to_first_token_seconds_sum", "2.25"},
+                                                      {"time_to_first_token_seconds_count", "2\n"}};
+    EXPECT_TRUE(value.starts_with(expected.at(line))) << name << " " << value;
+  }
   EXPECT_EQ(line_of(text, "sluice:requests_rejected_total"),
             "sluice:requests_rejected_total" + model + "1");
   EXPECT_EQ(line_of(text, "vllm:time_to_first_token_seconds_sum"),

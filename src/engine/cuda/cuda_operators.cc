@@ -314,9 +314,10 @@ void CudaRunner::multiply(const MatrixView& view, Rows in, Made made, const floa
   if (below.bf16)
     kernels::convert(DType::kF32, host_.input(view, false).f32, DType::kBF16, below.bf16,
                      in.rows * in.cols);
+  const Clock::time_point started = Clock::now();
   const float* output =
       host_.multiply(view, in.rows, below, nullptr, sublayer_->kind == SublayerKind::kHead);
-  inplace_seconds_ = host_.multiply_seconds();
+  add_inplace(started);
   const int64_t row_bytes = view.inplace_rows * 4;
   exchanged_up_ += in.rows * row_bytes;
   float* to = y + view.resident_rows;

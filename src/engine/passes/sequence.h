@@ -63,6 +63,7 @@ struct PassReport {
   int64_t running = 0;
   double seconds = 0;
   size_t pass_class = 0;      ///< of the plan's: how it was computed
+  int64_t from_tokens = 0;    ///< the least tokens of the plan's passes of that class
   int64_t preempted = 0;      ///< sequences that gave their pages up and wait to be computed again
   int64_t preemptions = 0;    ///< so far
   int64_t kv_pages = 0;       ///< all

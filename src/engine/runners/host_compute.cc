@@ -1,7 +1,5 @@
 #include "src/engine/runners/host_compute.h"
 
-#include <chrono>
-
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 
@@ -60,14 +58,11 @@ const float* HostCompute::multiply(const MatrixView& view, int64_t m, const Inpu
   SLUICE_ASSERT(is_head || (input_floats + rows * view.inplace_rows) * 4 <=
                                static_cast<int64_t>(areas_.rows.size()),
                 "the plan sizes the host's workspace");
-  const auto started = std::chrono::steady_clock::now();
   watch_.product(view.format, m, view.inplace_rows, view.cols, [&] {
     multiply_rows({x.f32, x.bf16, m, view.cols, view.cols}, view.inplace, view.format,
                   view.inplace_rows, bias, output, view.inplace_rows, parts_.compute,
                   areas_.linear);
   });
-  const auto ended = std::chrono::steady_clock::now();
-  multiply_seconds_ += std::chrono::duration<double>(ended - started).count();
   return output;
 }
 

@@ -25,14 +25,12 @@ class HostCompute {
   /// y [m, view.inplace_rows], contiguous, valid until the next call. `is_head`: rows of logits.
   const float* multiply(const MatrixView& view, int64_t m, const Input& x, const float* bias,
                         bool is_head);
-  double multiply_seconds() const noexcept { return multiply_seconds_; }
 
  private:
   RunnerParts parts_;
   WorkspaceAreas areas_;
   KernelWatch watch_;
   std::vector<std::byte*> page_addresses_;
-  double multiply_seconds_ = 0;  // of all
 };
 
 /// A chunk's queries, [count, heads, head_dim] from its first row on in q and out, row strides in

@@ -214,9 +214,12 @@ void LayerRunner::multiply_inplace(const MatrixView& view, const kernels::Activa
   else
     copy_rows(here.f32, x.k * 4, x.f32, x.ld * 4, x.k * 4, x.m);
   wait_until(input_arrives);
+  const Clock::time_point started = Clock::now();
   const float* output =
       host_.multiply(view, x.m, here, bias, sublayer_->kind == SublayerKind::kHead);
-  inplace_seconds_ = host_.multiply_seconds();
+  device_->finish_on_host(started, 2.0 * static_cast<double>(x.m) * static_cast<double>(x.k) *
+                                       static_cast<double>(view.inplace_rows));
+  add_inplace(started);
   const int64_t bytes = x.m * view.inplace_rows * 4;
   exchanged_up_ += bytes;
   const auto output_arrives = device_->up().squeeze_in(bytes);

@@ -61,6 +61,12 @@ OperatorRunner::OperatorRunner(const RunnerParts& parts, const RunnerFusing& fus
   }
 }
 
+void OperatorRunner::add_inplace(Clock::time_point begin) {
+  const Clock::time_point end = Clock::now();
+  inplace_seconds_ += std::chrono::duration<double>(end - begin).count();
+  if (parts_.keeps_spans) inplace_spans_.push_back({begin, end});
+}
+
 const LayerProgram& OperatorRunner::program() const {
   const auto& all = batch_->is_alone && !of_one_batch_.empty() ? of_one_batch_ : programs_;
   const Programs& programs = all[batch_->pass_class];

@@ -5,6 +5,7 @@
 // what the runner can do. One thread at a time.
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "src/engine/runners/sublayer_runner.h"
@@ -33,6 +34,7 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   int64_t exchanged_down_bytes() const noexcept final { return exchanged_down_; }
   int64_t exchanged_up_bytes() const noexcept final { return exchanged_up_; }
   double inplace_seconds() const noexcept final { return inplace_seconds_; }
+  std::vector<Span> take_inplace_spans() final { return std::exchange(inplace_spans_, {}); }
 
  protected:
   OperatorRunner(const RunnerParts& parts, const RunnerFusing& fusing);
@@ -59,6 +61,9 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   using RowCopy = std::function<void(float* to, const Rows& from, int64_t first, int64_t count)>;
   void keep_for_host(Rows q, Rows k, Rows v, Rows out, const RowCopy& copy) const;
 
+  /// The host has multiplied rows in place since `begin`.
+  void add_inplace(Clock::time_point begin);
+
   RunnerParts parts_;
   const SublayerShape* sublayer_ = nullptr;
   const MicroBatch* batch_ = nullptr;
@@ -68,10 +73,11 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   int64_t rows_ = 0;  // of slots
   int64_t exchanged_down_ = 0;
   int64_t exchanged_up_ = 0;
-  double inplace_seconds_ = 0;
   std::vector<std::byte*> page_addresses_;
 
  private:
+  double inplace_seconds_ = 0;
+  std::vector<Span> inplace_spans_;
   // Programs of a pass's sublayers, equal ones once.
   struct Programs {
     std::vector<LayerProgram> distinct;

@@ -59,6 +59,7 @@ struct RunnerParts {
   InputObserver observe_input;           ///< may be empty
   policy::KernelTally* tally = nullptr;  ///< of the kernels on the host; may be null
   bool fuses_operators = true;
+  bool keeps_spans = false;  ///< for a trace
 
   const kernels::AttentionShape& attention_of(const StatePlace& at) const noexcept {
     return attention[static_cast<size_t>(at.group)];
@@ -86,6 +87,13 @@ class SublayerRunner {
   virtual int64_t exchanged_up_bytes() const noexcept = 0;
   /// Seconds that the host has multiplied rows in place while they held the device's lane.
   virtual double inplace_seconds() const noexcept = 0;
+  using Clock = std::chrono::steady_clock;
+  /// When the host multiplied rows in place, since the last call; of RunnerParts::keeps_spans.
+  struct Span {
+    Clock::time_point begin;
+    Clock::time_point end;
+  };
+  virtual std::vector<Span> take_inplace_spans() = 0;
 };
 
 }  // namespace sluice
