@@ -91,6 +91,23 @@ int64_t shorter_context(const SearchRequest& request) {
 }
 }  // namespace
 
+std::optional<Policy> least_that_fits(const SearchRequest& request) {
+  const SearchConstraints& fixed = request.constraints;
+  const PlanInput& input = request.input;
+  if (fixed.inplace_host_fraction.value_or(0) > 0) return std::nullopt;
+  const TierShares high = input.device_budget_bytes > 0 ? TierShares{0, 1, 0} : TierShares{1, 0, 0};
+  std::vector<TierShares> places{high};
+  if (input.has_disk) places.push_back({0, 0, 1});
+  for (const TierShares& weights : places)
+    for (const TierShares& kv : places) {
+      Policy policy = least_policy(request, false);
+      if (!fixed.weights) policy.weights = weights;
+      if (!fixed.kv) policy.kv = kv;
+      if (fits(input, make_plan(input, policy))) return policy;
+    }
+  return std::nullopt;
+}
+
 void explain_infeasible(const SearchRequest& request) {
   const PlanInput& input = request.input;
   Plan plan = input.has_disk ? make_plan(input, least_policy(request, true)) : fullest(request);

@@ -225,11 +225,23 @@ class PlacementLp::Problem {
     glp_init_smcp(&options);
     options.msg_lev = GLP_MSG_OFF;
     options.presolve = GLP_ON;
-    return glp_simplex(problem_.get(), &options) == 0 && glp_get_status(problem_.get()) == GLP_OPT;
+    options.it_lim = kMostSteps;
+    // In floating point the simplex may walk in circles where many corners are all but one.
+    for (const int method : {GLP_PRIMAL, GLP_DUAL}) {
+      options.meth = method;
+      const int outcome = glp_simplex(problem_.get(), &options);
+      if (outcome == 0) return glp_get_status(problem_.get()) == GLP_OPT;
+      if (outcome == GLP_ENOPFS || outcome == GLP_ENODFS) return false;
+    }
+    glp_std_basis(problem_.get());
+    return glp_exact(problem_.get(), &options) == 0 && glp_get_status(problem_.get()) == GLP_OPT;
   }
   double value(int column) const { return glp_get_col_prim(problem_.get(), column); }
 
  private:
+  // Of a dozen columns and some thirty rows; they take a few dozen.
+  static constexpr int kMostSteps = 2000;
+
   std::unique_ptr<glp_prob, decltype(&glp_delete_prob)> problem_;
   std::vector<int> rows_{0};  // GLPK counts from 1
   std::vector<int> columns_{0};

@@ -287,11 +287,16 @@ const char* attention_name(AttentionPlace place) noexcept {
 
 std::string describe(const Policy& policy, bool has_device) {
   const auto shares = [&](const char* name, const TierShares& s) {
+    // No more digits than that: the LP's zeros are not exact.
+    const auto percent = [](double share) {
+      return fmt::format("{:.4g}%", std::round(1e6 * share) / 1e4);
+    };
     std::string text =
-        fmt::format("{} {:.4g}% {}", name, 100 * (has_device ? s.device : s.device + s.host),
+        fmt::format("{} {} {}", name, percent(has_device ? s.device : s.device + s.host),
                     has_device ? "device" : "memory");
-    if (has_device && s.host > 0) text += fmt::format(" {:.4g}% host", 100 * s.host);
-    if (s.disk > 0) text += fmt::format(" {:.4g}% disk", 100 * s.disk);
+    constexpr double kShown = 5e-7;
+    if (has_device && s.host > kShown) text += fmt::format(" {} host", percent(s.host));
+    if (s.disk > kShown) text += fmt::format(" {} disk", percent(s.disk));
     return text;
   };
   std::string text = fmt::format("{}; {}; {}; block {} sequences x {} micro-batches",

@@ -489,7 +489,11 @@ SearchResult search_policy(const SearchRequest& request) {
   check(request);
   validate(*request.profile);
   if (auto found = Search(request).run()) return std::move(*found);
-  if (request.objective != Objective::kThroughputUnderLatency) explain_infeasible(request);
+  if (request.objective != Objective::kThroughputUnderLatency) {
+    // Blocks that the LP's straight lines leave no room for.
+    if (const auto least = least_that_fits(request)) return evaluate_policy(request, *least);
+    explain_infeasible(request);
+  }
   auto fastest = fastest_block(request);
   if (!fastest) explain_infeasible(request);
   const double least = prediction_of(fastest->best).seconds();

@@ -201,6 +201,31 @@ TEST(Search, SaysWhatIsShortAndASuggestionThatWorks) {
   }
 }
 
+// Where one block fits a search finds one, however little room there is.
+TEST(Search, FindsAPolicyWhereverTheLeastFits) {
+  const Profile profile = plain_machine(true);
+  int found = 0, short_of = 0;
+  for (const bool has_disk : {true, false})
+    for (int64_t device = 96; device <= 384; device += 8) {
+      SearchRequest request = request_for(shape_of("tinyllama-1.1b"), profile, device * kMiB,
+                                          (has_disk ? 1 : 4) * kGiB, 4);
+      request.input.has_disk = has_disk;
+      request.job = {4, 700, 64, 896, 64};
+      request.input.workload = {4, 896, 960, 4 * 960};
+      try {
+        const SearchResult result = search_policy(request);
+        EXPECT_TRUE(fits(request.input, result.best.plan));
+        ++found;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.text().find("constraints"), std::string::npos)
+            << device << " MiB: " << error.what();
+        ++short_of;
+      }
+    }
+  EXPECT_GT(found, 10);
+  EXPECT_GT(short_of, 0) << "no corner was met";
+}
+
 TEST(Search, RefusesQuestionsWithoutSense) {
   const Profile cpu = plain_machine(false);
   SearchRequest request = request_for(shape_of("opt-125m"), cpu, kGiB, kGiB, 1);
