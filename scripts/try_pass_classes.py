@@ -46,7 +46,7 @@ def main():
         sys.exit(__doc__)
     model = sys.argv[1]
     shape = ["--max-num-seqs", str(USERS)]
-    found = called("bench-throughput", "-m", model, *PLACE, *LENGTHS, "--requests", str(USERS), "--json")["results"][0]["policy"]
+    found = called("serve", model, *PLACE, *shape, "--dry-run", "--json")["policy"]
     print("policy found:", json.dumps(found), flush=True)
     fixed = {}
     for name, share in [("all in place", found["weights"]["host"]), ("all sent up", 0.0)]:
