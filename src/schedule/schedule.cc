@@ -33,20 +33,20 @@ int64_t ScheduleSublayer::disk_bytes() const noexcept {
 
 ScheduleGenerator::ScheduleGenerator(ScheduleShape shape)
     : shape_(std::move(shape)),
-      ring_(shape_.weight_ring_bytes),
-      weight_loads_(shape_.sublayers.size()),
-      weight_offsets_(shape_.sublayers.size()),
-      demand_ring_(shape_.demand_ring_bytes),
-      host_ring_(shape_.host_ring_bytes),
-      kv_slots_(state_hops().size(),
-                std::vector<TaskId>(static_cast<size_t>(shape_.kv_slots), kNoTask)),
-      activation_slots_(state_hops().size(),
-                        std::vector<TaskId>(static_cast<size_t>(shape_.activation_slots), kNoTask)),
-      attention_slots_(static_cast<size_t>(shape_.attention_slots), kNoTask),
-      kv_writes_{std::vector<KvStores>(shape_.sublayers.size()),
-                 std::vector<KvStores>(shape_.sublayers.size()),
-                 std::vector<KvStores>(shape_.sublayers.size()),
-                 std::vector<KvStores>(shape_.sublayers.size())} {
+      weights_{.ring = WeightRing(shape_.weight_ring_bytes)},
+      demand_{.ring = WeightRing(shape_.demand_ring_bytes)},
+      host_stop_(shape_.host_ring_bytes) {
+  const auto all_free = [](int32_t slots) {
+    return std::vector<TaskId>(static_cast<size_t>(slots), kNoTask);
+  };
+  slots_.kv.assign(state_hops().size(), all_free(shape_.kv_slots));
+  slots_.activations.assign(state_hops().size(), all_free(shape_.activation_slots));
+  slots_.attention = all_free(shape_.attention_slots);
+  weights_.loads.resize(shape_.sublayers.size());
+  weights_.offsets.resize(shape_.sublayers.size());
+  for (auto* writes :
+       {&kv_writes_.all, &kv_writes_.by_host, &kv_writes_.over_link, &kv_writes_.to_disk})
+    writes->resize(shape_.sublayers.size());
   SLUICE_ASSERT(!shape_.sublayers.empty(), "a model has sublayers");
   for (const ScheduleSublayer& sublayer : shape_.sublayers) {
     for (size_t one = 0; one < 8 * sizeof(SchedulePart::classes); ++one)
@@ -70,29 +70,32 @@ void ScheduleGenerator::plan_weight_loads(int64_t running) {
   const auto count = static_cast<int64_t>(shape_.sublayers.size());
   const int64_t pass_end = (pass_ + 1) * count;
   // Not beyond one whole round: a sublayer's places belong to one pass at a time.
-  const int64_t limit = std::min(more_follow_ ? pass_end + count : pass_end, running + count);
-  ring_.release_before(running);
-  pending_.clear();
-  for (; next_load_ < limit; ++next_load_, next_part_ = 0) {
-    const auto sublayer = static_cast<size_t>(next_load_ % count);
+  const int64_t limit =
+      std::min(running_.more_follow ? pass_end + count : pass_end, running + count);
+  weights_.ring.release_before(running);
+  weights_.pending.clear();
+  for (; weights_.next_load < limit; ++weights_.next_load, weights_.next_part = 0) {
+    const auto sublayer = static_cast<size_t>(weights_.next_load % count);
     const std::vector<SchedulePart>& parts = shape_.sublayers[sublayer].parts;
-    if (next_part_ == 0) {
-      weight_loads_[sublayer].clear();
-      weight_offsets_[sublayer].clear();
+    if (weights_.next_part == 0) {
+      weights_.loads[sublayer].clear();
+      weights_.offsets[sublayer].clear();
     }
-    for (; next_part_ < static_cast<int32_t>(parts.size()); ++next_part_) {
-      if (!parts[static_cast<size_t>(next_part_)].is_loaded_in(class_of(next_load_))) {
-        weight_offsets_[sublayer].push_back(-1);
+    for (; weights_.next_part < static_cast<int32_t>(parts.size()); ++weights_.next_part) {
+      if (!parts[static_cast<size_t>(weights_.next_part)].is_loaded_in(
+              class_of(weights_.next_load))) {
+        weights_.offsets[sublayer].push_back(-1);
         continue;
       }
-      const auto offset = ring_.place(next_load_, parts[static_cast<size_t>(next_part_)].bytes);
+      const auto offset = weights_.ring.place(weights_.next_load,
+                                              parts[static_cast<size_t>(weights_.next_part)].bytes);
       if (!offset) break;
-      weight_offsets_[sublayer].push_back(*offset);
-      pending_.push_back({next_load_, next_part_, *offset});
+      weights_.offsets[sublayer].push_back(*offset);
+      weights_.pending.push_back({weights_.next_load, weights_.next_part, *offset});
     }
-    if (next_part_ < static_cast<int32_t>(parts.size())) break;
+    if (weights_.next_part < static_cast<int32_t>(parts.size())) break;
   }
-  SLUICE_ASSERT(next_load_ > running, "the ring holds at least the current sublayer");
+  SLUICE_ASSERT(weights_.next_load > running, "the ring holds at least the current sublayer");
 }
 
 // The disk's half of a load through host memory. It waits only for room there, so that the disk
@@ -102,17 +105,9 @@ TaskId ScheduleGenerator::read_to_host(Tasks& out, const PendingLoad& load, Lane
                                        int32_t micro_batch, int64_t bytes, int64_t* host_offset) {
   const auto count = static_cast<int64_t>(shape_.sublayers.size());
   std::vector<TaskId> waits;
-  auto offset = host_ring_.place(next_host_part_, bytes);
-  while (!offset) {
-    SLUICE_ASSERT(!host_parts_.empty(), "an empty ring takes any part");
-    waits.push_back(host_parts_.front().second);
-    host_ring_.release_before(host_parts_.front().first + 1);
-    host_parts_.pop_front();
-    offset = host_ring_.place(next_host_part_, bytes);
-  }
-  *host_offset = *offset;
+  *host_offset = host_stop_.place(bytes, waits);
   Task& task = add(out, TaskKind::kLoadWeights, lane, static_cast<int32_t>(load.running % count),
-                   micro_batch, PartLoad{load.part, 0, *offset});
+                   micro_batch, PartLoad{load.part, 0, *host_offset});
   task.pass = load.running / count;
   task.bytes = bytes;
   task.waits = std::move(waits);
@@ -136,11 +131,11 @@ TaskId ScheduleGenerator::load_part(Tasks& out, const PendingLoad& load, const S
   task.bytes = part.bytes;
   if (stops_between) {
     task.waits.push_back(read);
-    host_parts_.emplace_back(next_host_part_++, task.id);
+    host_stop_.emptied_by(task.id);
   }
   // The ring was placed with everything before the current column released.
   if (last_column_compute_ != kNoTask) task.waits.push_back(last_column_compute_);
-  task.waits.insert(task.waits.end(), dropped_.begin(), dropped_.end());
+  task.waits.insert(task.waits.end(), weights_.dropped.begin(), weights_.dropped.end());
   return task.id;
 }
 
@@ -148,10 +143,10 @@ TaskId ScheduleGenerator::load_part(Tasks& out, const PendingLoad& load, const S
 void ScheduleGenerator::load_weights(Tasks& out, size_t first, size_t last, int32_t micro_batch) {
   const auto count = static_cast<int64_t>(shape_.sublayers.size());
   for (size_t i = first; i < last; ++i) {
-    const PendingLoad& load = pending_[i];
+    const PendingLoad& load = weights_.pending[i];
     const auto index = static_cast<size_t>(load.running % count);
     const SchedulePart& part = shape_.sublayers[index].parts[static_cast<size_t>(load.part)];
-    weight_loads_[index].push_back(load_part(out, load, part, micro_batch));
+    weights_.loads[index].push_back(load_part(out, load, part, micro_batch));
   }
 }
 
@@ -169,28 +164,28 @@ StateBytes ScheduleGenerator::state_bytes(int32_t sublayer, int32_t micro_batch)
 void ScheduleGenerator::compute(Tasks& out, int32_t micro_batch) {
   const MicroBatchLoad& load = load_of(micro_batch);
   MicroBatchState& state = state_of(micro_batch);
-  const auto index = static_cast<size_t>(sublayer_);
-  const StateBytes bytes = state_bytes(sublayer_, micro_batch);
+  const auto index = static_cast<size_t>(running_.sublayer);
+  const StateBytes bytes = state_bytes(running_.sublayer, micro_batch);
   const bool on_host = bytes.attends_on_host();
   const bool stages_kv = moves_kv(bytes) && !on_host;
 
   ComputeWork work;
   if (is_cut(load)) work.step = ComputeStep::kBeforeAttention;
   if (column().has_route()) work.step = ComputeStep::kUntilRoute;
-  work.part_offsets = weight_offsets_[index];
+  work.part_offsets = weights_.offsets[index];
   if (stages_kv) work.kv_slot = state.kv_slot;
   if (moves_activations(load)) work.activation_slot = state.activation_slot;
   if (on_host) {
-    state.attention_slot = static_cast<int32_t>(slots_taken_.attention++ % shape_.attention_slots);
+    state.attention_slot = static_cast<int32_t>(slots_.taken.attention++ % shape_.attention_slots);
     work.attention_slot = state.attention_slot;
   }
-  Task& task =
-      add(out, TaskKind::kCompute, shape_.paths.compute, sublayer_, micro_batch, std::move(work));
-  task.waits = weight_loads_[index];
+  Task& task = add(out, TaskKind::kCompute, shape_.paths.compute, running_.sublayer, micro_batch,
+                   std::move(work));
+  task.waits = weights_.loads[index];
   if (stages_kv) task.waits.push_back(state.kv_load);
   if (moves_activations(load)) task.waits.push_back(state.activation_load);
   if (on_host) {
-    const TaskId last = attention_slots_[static_cast<size_t>(state.attention_slot)];
+    const TaskId last = slots_.attention[static_cast<size_t>(state.attention_slot)];
     if (last != kNoTask) task.waits.push_back(last);
   }
   state.compute = task.id;
@@ -200,10 +195,10 @@ void ScheduleGenerator::compute(Tasks& out, int32_t micro_batch) {
 }
 
 void ScheduleGenerator::attend_on_host(Tasks& out, int32_t micro_batch) {
-  const StateBytes bytes = state_bytes(sublayer_, micro_batch);
+  const StateBytes bytes = state_bytes(running_.sublayer, micro_batch);
   MicroBatchState& state = state_of(micro_batch);
-  Task& send = add(out, TaskKind::kSendQueries, state_hops().back().down, sublayer_, micro_batch,
-                   AttentionMove{state.attention_slot});
+  Task& send = add(out, TaskKind::kSendQueries, state_hops().back().down, running_.sublayer,
+                   micro_batch, AttentionMove{state.attention_slot});
   send.bytes = bytes.queries;
   send.waits = {state.compute};
   const TaskId sent = send.id;
@@ -212,16 +207,16 @@ void ScheduleGenerator::attend_on_host(Tasks& out, int32_t micro_batch) {
   work.step = ComputeStep::kHostAttention;
   work.attention_slot = state.attention_slot;
   if (stages_kv) work.host_kv_slot = state.kv_slot;
-  Task& attend = add(out, TaskKind::kCompute, shape_.paths.host_compute, sublayer_, micro_batch,
-                     std::move(work));
+  Task& attend = add(out, TaskKind::kCompute, shape_.paths.host_compute, running_.sublayer,
+                     micro_batch, std::move(work));
   attend.waits = {sent};
   if (stages_kv) attend.waits.push_back(state.kv_load);
   if (shape_.mixes_attention) {
-    wait_for_writes(attend, sublayer_, load_of(micro_batch).continues_previous);
-    kv_writes_.by_host[static_cast<size_t>(sublayer_)].this_pass.push_back(attend.id);
+    wait_for_writes(attend, running_.sublayer, load_of(micro_batch).continues_previous);
+    kv_writes_.by_host[static_cast<size_t>(running_.sublayer)].this_pass.push_back(attend.id);
   }
   state.host_attention = attend.id;
-  attention_slots_[static_cast<size_t>(state.attention_slot)] = attend.id;
+  slots_.attention[static_cast<size_t>(state.attention_slot)] = attend.id;
   if (stages_kv) store_kv(out, micro_batch, state.host_attention);
 }
 
@@ -231,36 +226,37 @@ void ScheduleGenerator::finish_attention(Tasks& out, int32_t micro_batch) {
   const MicroBatchLoad& load = load_of(micro_batch);
   if (!is_cut(load)) return;
   MicroBatchState& state = state_of(micro_batch);
-  const auto index = static_cast<size_t>(sublayer_);
-  Task& back = add(out, TaskKind::kReturnOutputs, state_hops().back().up, sublayer_, micro_batch,
-                   AttentionMove{state.attention_slot});
-  back.bytes = state_bytes(sublayer_, micro_batch).outputs;
+  const auto index = static_cast<size_t>(running_.sublayer);
+  Task& back = add(out, TaskKind::kReturnOutputs, state_hops().back().up, running_.sublayer,
+                   micro_batch, AttentionMove{state.attention_slot});
+  back.bytes = state_bytes(running_.sublayer, micro_batch).outputs;
   back.waits = {state.host_attention};
   const TaskId returned = back.id;
   ComputeWork work;
   work.step = ComputeStep::kAfterAttention;
   work.attention_slot = state.attention_slot;
-  work.part_offsets = weight_offsets_[index];
+  work.part_offsets = weights_.offsets[index];
   if (moves_activations(load)) work.activation_slot = state.activation_slot;
-  Task& task =
-      add(out, TaskKind::kCompute, shape_.paths.compute, sublayer_, micro_batch, std::move(work));
-  task.waits = weight_loads_[index];
+  Task& task = add(out, TaskKind::kCompute, shape_.paths.compute, running_.sublayer, micro_batch,
+                   std::move(work));
+  task.waits = weights_.loads[index];
   task.waits.push_back(returned);
-  attention_slots_[static_cast<size_t>(state.attention_slot)] = task.id;
+  slots_.attention[static_cast<size_t>(state.attention_slot)] = task.id;
   state.compute = task.id;
   store_activations(out, micro_batch);
 }
 
 void ScheduleGenerator::find_used_lanes() {
-  const auto use = [&](Lane lane) { uses_.set(lane); };
-  uses_ = {};
+  const auto use = [&](Lane lane) { running_.uses.set(lane); };
+  running_.uses = {};
   use(shape_.paths.compute);
   for (const ScheduleSublayer& sublayer : shape_.sublayers)
     for (const auto* parts : {&sublayer.parts, &sublayer.on_demand})
       for (const SchedulePart& part : *parts)
-        if (part.is_loaded_in(classes_.now) || (more_follow_ && part.is_loaded_in(classes_.next)))
+        if (part.is_loaded_in(running_.classes.now) ||
+            (running_.more_follow && part.is_loaded_in(running_.classes.next)))
           for (const Hop& hop : shape_.paths.weights(part.from_disk).hops) use(hop.up);
-  for (const MicroBatchLoad& load : loads_) {
+  for (const MicroBatchLoad& load : running_.loads) {
     const bool moves_rows = moves_activations(load);
     const auto is_used = [&](const Hop& hop) {
       return (moves_rows && activation_use(load, hop).is_used) ||
@@ -292,57 +288,57 @@ bool ScheduleGenerator::have_same_parts(size_t one, size_t other) const noexcept
 void ScheduleGenerator::drop_loads_ahead() {
   const auto count = static_cast<int64_t>(shape_.sublayers.size());
   const int64_t first = pass_ * count;
-  for (int64_t running = first; running <= next_load_; ++running) {
-    const auto& loads = weight_loads_[static_cast<size_t>(running % count)];
-    const bool is_begun = running < next_load_ || next_part_ > 0;
-    if (is_begun) dropped_.insert(dropped_.end(), loads.begin(), loads.end());
+  for (int64_t running = first; running <= weights_.next_load; ++running) {
+    const auto& loads = weights_.loads[static_cast<size_t>(running % count)];
+    const bool is_begun = running < weights_.next_load || weights_.next_part > 0;
+    if (is_begun) weights_.dropped.insert(weights_.dropped.end(), loads.begin(), loads.end());
   }
-  ring_.drop_from(first);
-  next_load_ = first;
-  next_part_ = 0;
+  weights_.ring.drop_from(first);
+  weights_.next_load = first;
+  weights_.next_part = 0;
 }
 
 void ScheduleGenerator::begin_pass(std::vector<MicroBatchLoad> micro_batches, bool more_follow,
                                    PassClasses classes) {
-  SLUICE_ASSERT(!is_open_, "a pass follows when the one before has no column left");
+  SLUICE_ASSERT(!running_.is_open, "a pass follows when the one before has no column left");
   SLUICE_ASSERT(!micro_batches.empty(), "a pass has micro-batches");
-  dropped_.clear();
-  if (classes.now != classes_.next && !have_same_parts(classes.now, classes_.next))
+  weights_.dropped.clear();
+  if (classes.now != running_.classes.next && !have_same_parts(classes.now, running_.classes.next))
     drop_loads_ahead();
-  classes_ = classes;
-  loads_ = std::move(micro_batches);
-  more_follow_ = more_follow;
-  is_open_ = true;
-  sublayer_ = 0;
-  state_.assign(loads_.size(), {});
+  running_.classes = classes;
+  running_.loads = std::move(micro_batches);
+  running_.more_follow = more_follow;
+  running_.is_open = true;
+  running_.sublayer = 0;
+  running_.state.assign(running_.loads.size(), {});
   find_used_lanes();
 }
 
 void ScheduleGenerator::begin_column(Tasks& out) {
   const auto sublayers = static_cast<int64_t>(shape_.sublayers.size());
-  const int64_t running = pass_ * sublayers + sublayer_;
+  const int64_t running = pass_ * sublayers + running_.sublayer;
   plan_weight_loads(running);
   // What the column itself still lacks (a ring too small to look ahead) comes before its first
   // step; the rest is spread over its steps.
-  late_ = static_cast<size_t>(
-      std::count_if(pending_.begin(), pending_.end(),
+  weights_.late = static_cast<size_t>(
+      std::count_if(weights_.pending.begin(), weights_.pending.end(),
                     [&](const PendingLoad& load) { return load.running == running; }));
-  load_weights(out, 0, late_, 0);
+  load_weights(out, 0, weights_.late, 0);
 }
 
 // The micro-batch's share of what loads ahead.
 void ScheduleGenerator::load_share(Tasks& out, int32_t micro_batch) {
-  const size_t ahead = pending_.size() - late_;
+  const size_t ahead = weights_.pending.size() - weights_.late;
   const auto step = static_cast<size_t>(micro_batch);
-  const size_t steps = loads_.size();
-  load_weights(out, late_ + (ahead * step + steps - 1) / steps,
-               late_ + (ahead * (step + 1) + steps - 1) / steps, micro_batch);
+  const size_t steps = running_.loads.size();
+  load_weights(out, weights_.late + (ahead * step + steps - 1) / steps,
+               weights_.late + (ahead * (step + 1) + steps - 1) / steps, micro_batch);
 }
 
 void ScheduleGenerator::add_step(Tasks& out, int32_t micro_batch) {
   load_share(out, micro_batch);
-  load_activations(out, sublayer_, micro_batch);
-  load_kv(out, sublayer_, micro_batch);
+  load_activations(out, running_.sublayer, micro_batch);
+  load_kv(out, running_.sublayer, micro_batch);
   compute(out, micro_batch);
   if (micro_batch > 0) finish_attention(out, micro_batch - 1);
   prefetch(out, micro_batch);
@@ -350,9 +346,9 @@ void ScheduleGenerator::add_step(Tasks& out, int32_t micro_batch) {
 
 void ScheduleGenerator::end_column() {
   last_column_compute_ = kNoTask;
-  for (const MicroBatchState& state : state_)
+  for (const MicroBatchState& state : running_.state)
     last_column_compute_ = std::max(last_column_compute_, state.compute);
-  if (++sublayer_ < static_cast<int32_t>(shape_.sublayers.size())) return;
+  if (++running_.sublayer < static_cast<int32_t>(shape_.sublayers.size())) return;
   for (auto* all :
        {&kv_writes_.all, &kv_writes_.by_host, &kv_writes_.over_link, &kv_writes_.to_disk})
     for (KvStores& stores : *all) {
@@ -362,16 +358,16 @@ void ScheduleGenerator::end_column() {
       stores.this_pass.clear();
     }
   ++pass_;
-  is_open_ = false;
+  running_.is_open = false;
 }
 
 std::vector<Task> ScheduleGenerator::next_column(std::span<const int32_t> demanded) {
-  SLUICE_ASSERT(is_open_, "a pass has begun and has a column left");
-  const auto count = static_cast<int32_t>(loads_.size());
+  SLUICE_ASSERT(running_.is_open, "a pass has begun and has a column left");
+  const auto count = static_cast<int32_t>(running_.loads.size());
   Tasks out;
   out.reserve(static_cast<size_t>(count) * 4);
-  if (awaited_ >= 0) {
-    add_after_route(out, awaited_, demanded);
+  if (demand_.awaited >= 0) {
+    add_after_route(out, demand_.awaited, demanded);
     return out;
   }
   begin_column(out);

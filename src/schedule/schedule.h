@@ -7,12 +7,12 @@
 // is refilled only after the tasks that used it; the weight ring never holds more than its bytes.
 // Not thread safe; one generator per stream of passes.
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "src/schedule/host_stop.h"
 #include "src/schedule/path.h"
 #include "src/schedule/task.h"
 #include "src/schedule/weight_ring.h"
@@ -117,14 +117,14 @@ class ScheduleGenerator {
   /// where that turns out to be of a class with other parts, they are loaded once more.
   void begin_pass(std::vector<MicroBatchLoad> micro_batches, bool more_follow,
                   PassClasses classes = {});
-  bool has_column() const noexcept { return is_open_; }
+  bool has_column() const noexcept { return running_.is_open; }
   /// The tasks of the next sublayer for all micro-batches. A sublayer with a route comes in pieces:
   /// while there is an awaited() route, its task must have ended and `demanded` (indices into
   /// `on_demand`, each at most once) be what it found. Errors: none for a valid shape (asserted).
   std::vector<Task> next_column(std::span<const int32_t> demanded = {});
   std::optional<AwaitedRoute> awaited() const noexcept;
   /// Whether tasks of this pass may be on `lane`; a pass without the others never waits for them.
-  bool uses(Lane lane) const noexcept { return uses_[lane]; }
+  bool uses(Lane lane) const noexcept { return running_.uses[lane]; }
 
   int64_t passes() const noexcept { return pass_; }  ///< of which all columns are given out
 
@@ -167,13 +167,13 @@ class ScheduleGenerator {
   Task& add(Tasks& out, TaskKind kind, Lane lane, int32_t sublayer, int32_t micro_batch,
             Work&& work);
   const MicroBatchLoad& load_of(int32_t micro_batch) const {
-    return loads_[static_cast<size_t>(micro_batch)];
+    return running_.loads[static_cast<size_t>(micro_batch)];
   }
   MicroBatchState& state_of(int32_t micro_batch) {
-    return state_[static_cast<size_t>(micro_batch)];
+    return running_.state[static_cast<size_t>(micro_batch)];
   }
   const ScheduleSublayer& column() const {
-    return shape_.sublayers[static_cast<size_t>(sublayer_)];
+    return shape_.sublayers[static_cast<size_t>(running_.sublayer)];
   }
   void find_used_lanes();
   bool have_same_parts(size_t one, size_t other) const noexcept;
@@ -185,8 +185,8 @@ class ScheduleGenerator {
   // Weights.
   /// Of the pass under way, or of the one that follows.
   size_t class_of(int64_t running) const noexcept {
-    return running / static_cast<int64_t>(shape_.sublayers.size()) == pass_ ? classes_.now
-                                                                            : classes_.next;
+    return running / static_cast<int64_t>(shape_.sublayers.size()) == pass_ ? running_.classes.now
+                                                                            : running_.classes.next;
   }
   void plan_weight_loads(int64_t running);
   void load_weights(Tasks& out, size_t first, size_t last, int32_t micro_batch);
@@ -226,47 +226,58 @@ class ScheduleGenerator {
   /// What a micro-batch moves in a sublayer's attention.
   StateBytes state_bytes(int32_t sublayer, int32_t micro_batch) const noexcept;
 
+  /// The pass begun.
+  struct RunningPass {
+    std::vector<MicroBatchLoad> loads;
+    PassClasses classes;
+    bool more_follow = false;
+    bool is_open = false;
+    int32_t sublayer = 0;  ///< whose column is next or, with a route, under way
+    LaneSet uses;          ///< lanes
+    std::vector<MicroBatchState> state;
+  };
+  /// The ring, and how far ahead of the columns it is filled.
+  struct WeightLoads {
+    WeightRing ring;
+    /// Running number (pass * sublayers + index) of the sublayer to place next, and its first part
+    /// that has no place yet.
+    int64_t next_load = 0;
+    int32_t next_part = 0;
+    std::vector<PendingLoad> pending;        ///< placed in this column
+    size_t late = 0;                         ///< of these, at the front: the column's own
+    std::vector<std::vector<TaskId>> loads;  ///< by sublayer: of its current contents
+    /// By sublayer: of its parts, -1 of those that the pass does not load.
+    std::vector<std::vector<int64_t>> offsets;
+    /// Loads of a class that did not come, whose room this pass fills again.
+    std::vector<TaskId> dropped;
+  };
+  struct Demand {
+    WeightRing ring;
+    int32_t awaited = -1;             ///< micro-batch whose route the column waits for
+    std::vector<DemandedLoad> parts;  ///< by part on demand, of this column
+  };
+  /// By hop and slot at its upper stop: the last task that must end before it is filled again.
+  struct Slots {
+    std::vector<std::vector<TaskId>> kv;
+    std::vector<std::vector<TaskId>> activations;
+    std::vector<TaskId> attention;
+    struct {
+      int64_t kv = 0;
+      int64_t activations = 0;
+      int64_t attention = 0;
+    } taken;
+  };
+
   ScheduleShape shape_;
-  WeightRing ring_;
   TaskId next_id_ = 0;
   int64_t pass_ = 0;
-  /// The pass begun, and its sublayer whose column is next or, with a route, under way.
-  std::vector<MicroBatchLoad> loads_;
-  PassClasses classes_;
-  bool more_follow_ = false;
-  bool is_open_ = false;
-  int32_t sublayer_ = 0;
-  LaneSet uses_;  ///< by the pass
-  /// Running number (pass * sublayers + index) of the sublayer to place next, and its first part
-  /// that has no place yet.
-  int64_t next_load_ = 0;
-  int32_t next_part_ = 0;
-  std::vector<PendingLoad> pending_;               ///< placed in this column
-  size_t late_ = 0;                                ///< of these, at the front: the column's own
-  std::vector<std::vector<TaskId>> weight_loads_;  ///< by sublayer: loads of its current contents
-  /// By sublayer: of its parts, -1 of those that the pass does not load.
-  std::vector<std::vector<int64_t>> weight_offsets_;
-  /// Loads of a class that did not come, whose room this pass fills again.
-  std::vector<TaskId> dropped_;
+  RunningPass running_;
   TaskId last_column_compute_ = kNoTask;  ///< last compute task of the column before
-  WeightRing demand_ring_;
-  int32_t awaited_ = -1;                ///< micro-batch whose route the column waits for
-  std::vector<DemandedLoad> demanded_;  ///< by part on demand, of this column
-  /// Parts under way in the host's ring, oldest first: number in it, the copy that empties it.
-  WeightRing host_ring_;
-  std::deque<std::pair<int64_t, TaskId>> host_parts_;
-  int64_t next_host_part_ = 0;
-  /// By hop and slot at its upper stop: the last task that must end before it is filled again.
-  std::vector<std::vector<TaskId>> kv_slots_;
-  std::vector<std::vector<TaskId>> activation_slots_;
-  std::vector<TaskId> attention_slots_;
-  struct SlotCounters {
-    int64_t kv = 0;
-    int64_t activations = 0;
-    int64_t attention = 0;
-  } slots_taken_;
+  WeightLoads weights_;
+  Demand demand_;
+  HostStop host_stop_;
+  Slots slots_;
   KvWrites kv_writes_;
-  std::vector<MicroBatchState> state_;
 };
 
 template <typename Work>

@@ -65,7 +65,7 @@ void ScheduleGenerator::load_kv(Tasks& out, int32_t sublayer, int32_t micro_batc
   MicroBatchState& state = state_of(micro_batch);
   if (!moves_kv(bytes) || state.kv_loaded_sublayer >= sublayer) return;
   state.kv_loaded_sublayer = sublayer;
-  state.kv_slot = static_cast<int32_t>(slots_taken_.kv++ % shape_.kv_slots);
+  state.kv_slot = static_cast<int32_t>(slots_.taken.kv++ % shape_.kv_slots);
   const auto slot = static_cast<size_t>(state.kv_slot);
   const KvStores& stores = kv_writes_.all[static_cast<size_t>(sublayer)];
   bool comes_from_below = false;
@@ -76,7 +76,7 @@ void ScheduleGenerator::load_kv(Tasks& out, int32_t sublayer, int32_t micro_batc
     Task& task = add(out, TaskKind::kLoadKv, hop.up, sublayer, micro_batch,
                      move_of(i, state.kv_slot, comes_from_below));
     task.bytes = use.up_bytes;
-    wait_for(task, kv_slots_[i][slot]);
+    wait_for(task, slots_.kv[i][slot]);
     if (comes_from_below) wait_for(task, state.kv_load);
     wait_for(task, stores.last_pass);
     const bool continues = load_of(micro_batch).continues_previous;
@@ -89,7 +89,7 @@ void ScheduleGenerator::load_kv(Tasks& out, int32_t sublayer, int32_t micro_batc
 
 // `after`: the compute task that changed the pages. They go the way they came.
 void ScheduleGenerator::store_kv(Tasks& out, int32_t micro_batch, TaskId after) {
-  const StateBytes bytes = state_bytes(sublayer_, micro_batch);
+  const StateBytes bytes = state_bytes(running_.sublayer, micro_batch);
   MicroBatchState& state = state_of(micro_batch);
   const auto slot = static_cast<size_t>(state.kv_slot);
   TaskId last = after;
@@ -97,19 +97,19 @@ void ScheduleGenerator::store_kv(Tasks& out, int32_t micro_batch, TaskId after) 
     const Hop& hop = state_hops()[i];
     const HopUse use = kv_use(bytes, hop);
     if (!use.is_used) continue;
-    kv_slots_[i][slot] = last;
+    slots_.kv[i][slot] = last;
     if (use.down_bytes == 0) continue;
     const bool goes_on = i > 0 && kv_use(bytes, state_hops()[i - 1]).down_bytes > 0;
-    Task& task = add(out, TaskKind::kStoreKv, hop.down, sublayer_, micro_batch,
+    Task& task = add(out, TaskKind::kStoreKv, hop.down, running_.sublayer, micro_batch,
                      move_of(i, state.kv_slot, goes_on));
     task.bytes = use.down_bytes;
     task.waits = {last};
     last = task.id;
-    kv_slots_[i][slot] = last;
-    kv_writes_.all[static_cast<size_t>(sublayer_)].this_pass.push_back(last);
+    slots_.kv[i][slot] = last;
+    kv_writes_.all[static_cast<size_t>(running_.sublayer)].this_pass.push_back(last);
     if (!shape_.mixes_attention) continue;
     auto& stores = hop.uses_disk() ? kv_writes_.to_disk : kv_writes_.over_link;
-    stores[static_cast<size_t>(sublayer_)].this_pass.push_back(last);
+    stores[static_cast<size_t>(running_.sublayer)].this_pass.push_back(last);
   }
 }
 
@@ -119,7 +119,7 @@ void ScheduleGenerator::load_activations(Tasks& out, int32_t sublayer, int32_t m
   if (!moves_activations(load) || state.activation_loaded_sublayer >= sublayer) return;
   state.activation_loaded_sublayer = sublayer;
   state.activation_slot =
-      static_cast<int32_t>(slots_taken_.activations++ % shape_.activation_slots);
+      static_cast<int32_t>(slots_.taken.activations++ % shape_.activation_slots);
   const auto slot = static_cast<size_t>(state.activation_slot);
   // The first sublayer writes the hidden state: its tasks only take the slots.
   const bool is_first = sublayer == 0;
@@ -131,10 +131,10 @@ void ScheduleGenerator::load_activations(Tasks& out, int32_t sublayer, int32_t m
     Task& task = add(out, TaskKind::kLoadActivations, hop.up, sublayer, micro_batch,
                      move_of(i, state.activation_slot, comes_from_below));
     task.bytes = is_first ? 0 : use.up_bytes;
-    wait_for(task, activation_slots_[i][slot]);
+    wait_for(task, slots_.activations[i][slot]);
     if (comes_from_below) {
       wait_for(task, state.activation_load);
-      activation_slots_[i - 1][slot] = task.id;
+      slots_.activations[i - 1][slot] = task.id;
     }
     wait_for(task, state.activation_store);
     state.activation_load = task.id;
@@ -147,45 +147,45 @@ void ScheduleGenerator::store_activations(Tasks& out, int32_t micro_batch) {
   if (!moves_activations(load)) return;
   MicroBatchState& state = state_of(micro_batch);
   const auto slot = static_cast<size_t>(state.activation_slot);
-  activation_slots_.back()[slot] = state.compute;
-  if (sublayer_ + 1 == static_cast<int32_t>(shape_.sublayers.size())) return;
+  slots_.activations.back()[slot] = state.compute;
+  if (running_.sublayer + 1 == static_cast<int32_t>(shape_.sublayers.size())) return;
   TaskId last = state.compute;
   for (size_t i = state_hops().size(); i-- > 0;) {
     const Hop& hop = state_hops()[i];
     const HopUse use = activation_use(load, hop);
     if (!use.is_used) continue;
     const bool goes_on = i > 0 && activation_use(load, state_hops()[i - 1]).is_used;
-    Task& task = add(out, TaskKind::kStoreActivations, hop.down, sublayer_, micro_batch,
+    Task& task = add(out, TaskKind::kStoreActivations, hop.down, running_.sublayer, micro_batch,
                      move_of(i, state.activation_slot, goes_on));
     task.bytes = use.down_bytes;
     task.waits = {last};
     last = task.id;
-    activation_slots_[i][slot] = last;
+    slots_.activations[i][slot] = last;
   }
   state.activation_store = last;
 }
 
-// Loads what the steps after (sublayer_, micro_batch) need while that step computes: activations of
-// the next step in column order, KV of the next step that attends.
+// Loads what the steps after (running_.sublayer, micro_batch) need while that step computes:
+// activations of the next step in column order, KV of the next step that attends.
 void ScheduleGenerator::prefetch(Tasks& out, int32_t micro_batch) {
-  const auto micro_batches = static_cast<int32_t>(loads_.size());
+  const auto micro_batches = static_cast<int32_t>(running_.loads.size());
   const auto sublayers = static_cast<int32_t>(shape_.sublayers.size());
   const bool column_ends = micro_batch + 1 == micro_batches;
   // What the first micro-batch needs in the next column may be what it has not computed yet in
   // this.
   const int32_t next = column_ends ? 0 : micro_batch + 1;
-  int32_t next_sublayer = column_ends ? sublayer_ + 1 : sublayer_;
-  const bool is_ready = !column_ends || micro_batches > 1 || !is_cut(loads_[0]);
+  int32_t next_sublayer = column_ends ? running_.sublayer + 1 : running_.sublayer;
+  const bool is_ready = !column_ends || micro_batches > 1 || !is_cut(running_.loads[0]);
   if (next_sublayer < sublayers && is_ready) load_activations(out, next_sublayer, next);
 
   const auto attends = [&](int32_t index) {
     return shape_.sublayers[static_cast<size_t>(index)].has_attention;
   };
-  if (!column_ends && attends(sublayer_)) {
-    load_kv(out, sublayer_, next);
+  if (!column_ends && attends(running_.sublayer)) {
+    load_kv(out, running_.sublayer, next);
     return;
   }
-  next_sublayer = sublayer_ + 1;
+  next_sublayer = running_.sublayer + 1;
   while (next_sublayer < sublayers && !attends(next_sublayer)) ++next_sublayer;
   if (next_sublayer < sublayers) load_kv(out, next_sublayer, 0);
 }
