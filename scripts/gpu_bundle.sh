@@ -72,6 +72,13 @@ for program in "${programs[@]}"; do read -r name target folder <<<"$program"; ld
       *) cp -L "$library" "$root/bin/lib/" && strip "$root/bin/lib/$(basename "$library")" ;;
     esac
   done
+for library in "$root"/bin/lib/*.so*; do
+  # What a library names itself hides the program's folder from it.
+  if readelf -d "$library" | grep -E '\((RUNPATH|RPATH)\)' | grep -v '\[\$ORIGIN\]' >&2; then
+    echo "gpu_bundle: $(basename "$library") looks for what it needs elsewhere: build without it" >&2
+    exit 1
+  fi
+done
 # Programs load these by name: the stubs of old times, which NVIDIA's libraries still ask for.
 for library in libpthread.so.0 libdl.so.2 librt.so.1; do
   found=$(ldconfig -p | awk -v name="$library" '$1 == name && !seen++ { print $NF }')
