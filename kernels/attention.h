@@ -26,6 +26,11 @@ struct AttentionShape {
   /// arXiv:2303.06865, section 5, which leaves them as they were). ceil(sparsity visible); 1: all.
   float sparsity = 1;
   int sparse_positions = 0;  ///< with sparsity below 1 the longest context
+  /// Scaled scores s become soft_cap tanh(s / soft_cap) (Gemma 2, arXiv:2408.00118); 0: they stay.
+  float soft_cap = 0;
+  /// [num_heads], where the shape is used: scores get slope times the key's position (ALiBi,
+  /// arXiv:2108.12409, up to a term that softmax does not see); null: nothing.
+  const float* slopes = nullptr;
 };
 
 /// The tokens of one sequence that attend together.

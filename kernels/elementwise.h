@@ -1,6 +1,7 @@
 #pragma once
 // Elementwise operators and conversions on f32 rows. All run on the calling thread's team when
 // there is enough to do.
+#include <cmath>
 #include <cstdint>
 
 #include "src/base/dtype.h"
@@ -12,11 +13,38 @@ void add_inplace(float* y, const float* x, int64_t n) noexcept;
 /// y = silu(gate) * up, [rows, cols], each with its row stride in floats; y may be gate or up.
 void silu_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride, float* y,
               int64_t y_stride, int64_t rows, int64_t cols) noexcept;
-/// In place. gelu_erf is the exact form, gelu_tanh the approximation; silu(x) = x / (1 + e^-x).
+/// The same with gelu_tanh.
+void gelu_tanh_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
+                   float* y, int64_t y_stride, int64_t rows, int64_t cols) noexcept;
+/// In place. gelu_erf is the exact form, gelu_tanh the approximation; silu(x) = x / (1 + e^-x);
+/// relu_squared(x) = relu(x)^2 (arXiv:2109.08668).
 void relu(float* x, int64_t n) noexcept;
+void relu_squared(float* x, int64_t n) noexcept;
 void gelu_erf(float* x, int64_t n) noexcept;
 void gelu_tanh(float* x, int64_t n) noexcept;
 void silu(float* x, int64_t n) noexcept;
+/// x = cap tanh(x / cap); absolute error some roundings of cap.
+void soft_cap(float* x, float cap, int64_t n) noexcept;
+/// x *= factor.
+void scale_inplace(float* x, float factor, int64_t n) noexcept;
+
+/// 1 + factor ln(1 + floor(position / period)): what queries far in are scaled by (Ministral 3).
+inline float position_scale(int32_t position, int64_t period, float factor) noexcept {
+  return 1.0f + factor * std::log(1.0f + static_cast<float>(position / period));
+}
+/// Each of [rows, cols] (row stride `stride` floats) *= position_scale of positions[row].
+void scale_by_position(float* x, int64_t stride, const int32_t* positions, int64_t period,
+                       float factor, int64_t rows, int64_t cols) noexcept;
+
+/// Rows of fused projections: `groups` times `queries` heads of q, one of k and one of v.
+struct HeadGroups {
+  int64_t groups = 0;
+  int64_t queries = 0;
+  int64_t head_dim = 0;
+};
+/// y = the same columns as q of all groups, then k, then v; y and x are disjoint.
+void regroup_heads(const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t rows,
+                   const HeadGroups& heads) noexcept;
 /// n elements between f32, f16 and bf16, round to nearest even; source at any alignment of its
 /// element.
 void convert(DType from, const void* source, DType to, void* destination, int64_t n) noexcept;
@@ -29,7 +57,16 @@ namespace reference {
 void add_inplace(float* y, const float* x, int64_t n);
 void silu_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride, float* y,
               int64_t y_stride, int64_t rows, int64_t cols);
+void gelu_tanh_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
+                   float* y, int64_t y_stride, int64_t rows, int64_t cols);
 void relu(float* x, int64_t n);
+void relu_squared(float* x, int64_t n);
+void soft_cap(float* x, float cap, int64_t n);
+void scale_inplace(float* x, float factor, int64_t n);
+void scale_by_position(float* x, int64_t stride, const int32_t* positions, int64_t period,
+                       float factor, int64_t rows, int64_t cols);
+void regroup_heads(const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t rows,
+                   const HeadGroups& heads);
 void gelu_erf(float* x, int64_t n);
 void gelu_tanh(float* x, int64_t n);
 void silu(float* x, int64_t n);

@@ -1,7 +1,8 @@
 #pragma once
-// Rotary positions (arXiv:2104.09864), half-split as Hugging Face's rotate_half: element j pairs
-// with j + rotary_dim / 2.
+// Rotary positions (arXiv:2104.09864) in both layouts (src/base/rope_layout.h).
 #include <cstdint>
+
+#include "src/base/rope_layout.h"
 
 namespace sluice::kernels {
 
@@ -11,12 +12,13 @@ namespace sluice::kernels {
 ///   inverse_frequencies [rotary_dim / 2]
 /// cos and sin are multiplied by `factor`. rotary_dim <= 1024.
 void rope_inplace(float* x, int64_t tokens, int64_t stride, int heads, int head_dim, int rotary_dim,
-                  const int32_t* positions, const float* inverse_frequencies,
-                  float factor) noexcept;
+                  const int32_t* positions, const float* inverse_frequencies, float factor,
+                  RopeLayout layout = RopeLayout::kHalves) noexcept;
 
 namespace reference {
 void rope_inplace(float* x, int64_t tokens, int64_t stride, int heads, int head_dim, int rotary_dim,
-                  const int32_t* positions, const float* inverse_frequencies, float factor);
+                  const int32_t* positions, const float* inverse_frequencies, float factor,
+                  RopeLayout layout = RopeLayout::kHalves);
 }  // namespace reference
 
 }  // namespace sluice::kernels

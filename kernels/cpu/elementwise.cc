@@ -36,6 +36,14 @@ void silu_mul(const float* gate, int64_t gate_stride, const float* up, int64_t u
   });
 }
 
+void gelu_tanh_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
+                   float* y, int64_t y_stride, int64_t rows, int64_t cols) noexcept {
+  const Variant& variant = active_variant();
+  deal_each(rows, least_rows(cols), [&](int64_t row) {
+    variant.gelu_tanh_mul(gate + row * gate_stride, up + row * up_stride, y + row * y_stride, cols);
+  });
+}
+
 void relu(float* x, int64_t n) noexcept {
   const Variant& variant = active_variant();
   in_blocks(n, [&](int64_t begin, int64_t count) { variant.relu(x + begin, count); });
@@ -48,7 +56,49 @@ void gelu_erf(float* x, int64_t n) noexcept {
 
 void gelu_tanh(float* x, int64_t n) noexcept {
   const Variant& variant = active_variant();
-  in_blocks(n, [&](int64_t begin, int64_t count) { variant.gelu_tanh(x + begin, count); });
+  in_blocks(n, [&](int64_t begin, int64_t count) {
+    variant.gelu_tanh_mul(x + begin, nullptr, x + begin, count);
+  });
+}
+
+void relu_squared(float* x, int64_t n) noexcept {
+  const Variant& variant = active_variant();
+  in_blocks(n, [&](int64_t begin, int64_t count) { variant.relu_squared(x + begin, count); });
+}
+
+void soft_cap(float* x, float cap, int64_t n) noexcept {
+  const Variant& variant = active_variant();
+  in_blocks(n, [&](int64_t begin, int64_t count) { variant.soft_cap(x + begin, cap, count); });
+}
+
+void scale_inplace(float* x, float factor, int64_t n) noexcept {
+  const Variant& variant = active_variant();
+  in_blocks(n, [&](int64_t begin, int64_t count) { variant.scale(x + begin, factor, count); });
+}
+
+void scale_by_position(float* x, int64_t stride, const int32_t* positions, int64_t period,
+                       float factor, int64_t rows, int64_t cols) noexcept {
+  const Variant& variant = active_variant();
+  deal_each(rows, least_rows(cols), [&](int64_t row) {
+    variant.scale(x + row * stride, position_scale(positions[row], period, factor), cols);
+  });
+}
+
+void regroup_heads(const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t rows,
+                   const HeadGroups& heads) noexcept {
+  const int64_t group_cols = (heads.queries + 2) * heads.head_dim;
+  deal_each(rows, least_rows(heads.groups * group_cols), [&](int64_t row) {
+    const float* from = x + row * x_stride;
+    float* q = y + row * y_stride;
+    float* k = q + heads.groups * heads.queries * heads.head_dim;
+    float* v = k + heads.groups * heads.head_dim;
+    for (int64_t group = 0; group < heads.groups; ++group, from += group_cols) {
+      const int64_t q_cols = heads.queries * heads.head_dim;
+      std::copy_n(from, q_cols, q + group * q_cols);
+      std::copy_n(from + q_cols, heads.head_dim, k + group * heads.head_dim);
+      std::copy_n(from + q_cols + heads.head_dim, heads.head_dim, v + group * heads.head_dim);
+    }
+  });
 }
 
 void silu(float* x, int64_t n) noexcept {

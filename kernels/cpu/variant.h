@@ -61,10 +61,13 @@ struct Variant {
   void (*layer_norm)(const float* x, const float* gain, const float* bias, float eps, float* y,
                      int64_t rows, int64_t cols);
   void (*add)(float* y, const float* x, int64_t n);
-  void (*silu_mul)(const float* gate, const float* up, float* y, int64_t n);
+  void (*silu_mul)(const float* gate, const float* up, float* y, int64_t n);  ///< `up` may be null
+  void (*gelu_tanh_mul)(const float* gate, const float* up, float* y, int64_t n);  ///< likewise
   void (*relu)(float* x, int64_t n);
+  void (*relu_squared)(float* x, int64_t n);
   void (*gelu_erf)(float* x, int64_t n);
-  void (*gelu_tanh)(float* x, int64_t n);
+  void (*soft_cap)(float* x, float cap, int64_t n);
+  void (*scale)(float* x, float factor, int64_t n);
   void (*softmax)(float* x, int64_t n);
   void (*to_f32)(DType from, const void* source, float* to, int64_t n);
   void (*from_f32)(DType to, const float* source, void* destination, int64_t n);

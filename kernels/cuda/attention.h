@@ -11,6 +11,7 @@
 #include "kernels/attention.h"
 #include "kernels/cuda/multiprocessors.h"
 #include "kernels/cuda/types.h"
+#include "src/base/rope_layout.h"
 
 namespace sluice::cuda {
 
@@ -91,6 +92,7 @@ struct Rotation {
   const float* inverse_frequencies = nullptr;  ///< [rotary_dim / 2]
   int rotary_dim = 0;
   float factor = 1;
+  RopeLayout layout = RopeLayout::kHalves;
 };
 /// k, v [rows, num_kv_heads * head_dim] f32 (row stride `stride`) into places [rows]; a row whose
 /// page is null is rotated and goes nowhere. `page_offset` as AttentionArguments.

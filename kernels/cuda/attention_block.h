@@ -257,6 +257,15 @@ class AttentionBlock {
            (shape_.sliding_window == 0 || first > last_self_ - shape_.sliding_window);
   }
 
+  // A product with a query of this lane's row lane / 4 + half * 8 as AttentionShape wants it.
+  SLUICE_DEVICE float adjusted(float product, int half, int position) const {
+    float score = product * shape_.scale;
+    if (shape_.soft_cap > 0) score = shape_.soft_cap * tanh_of(score / shape_.soft_cap);
+    if (!shape_.slopes) return score;
+    const int row = item_.first_row + warp_row() + lane_index() / 4 + half * 8;
+    return score + shape_.slopes[kv_head_ * group_ + row % group_] * static_cast<float>(position);
+  }
+
   // Scores of this warp's parts become weights; the running maximum, sums and outputs follow.
   SLUICE_DEVICE void score(int begin) {
     float scores[kParts][2][4];
@@ -284,14 +293,16 @@ class AttentionBlock {
       }
     }
     constexpr float kLog2E = 1.4426950408889634f;
-    const float scale = shape_.scale * kLog2E;
+    const bool is_adjusted = shape_.soft_cap > 0 || shape_.slopes;
+    const float scale = is_adjusted ? kLog2E : shape_.scale * kLog2E;
     const bool has_mask = !sees_all(begin);
     SLUICE_UNROLL
     for (int part = 0; part < kParts; ++part) SLUICE_UNROLL
     for (int i = 0; i < 8; ++i) {
       float& value = scores[part][i / 4][i % 4];
-      value *= scale;
       const int position = begin + place_of(part) * 16 + i / 4 * 8 + lane_index() % 4 * 2 + i % 2;
+      if (is_adjusted) value = adjusted(value, i / 2 % 2, position);
+      value *= scale;
       if (has_mask && !sees(i / 2 % 2, position)) value = kNone;
     }
     weigh(scores);

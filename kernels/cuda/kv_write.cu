@@ -69,7 +69,8 @@ SLUICE_DEVICE void write_quantised(const kernels::AttentionShape& shape, const f
 SLUICE_DEVICE void rotate_head(float* head, const Rotation& rotation, float position) {
   const int half = rotation.rotary_dim / 2;
   for (int pair = lane_index(); pair < half; pair += kWarp)
-    rotate_pair(head, pair, half, position, rotation.inverse_frequencies[pair], rotation.factor);
+    rotate_pair(head, pair, half, rotation.layout, position, rotation.inverse_frequencies[pair],
+                rotation.factor);
 }
 
 // A warp has a head of K or V of a row, or one of Q that is rotated; a block has several of a row.

@@ -45,6 +45,7 @@ SLUICE_DEVICE float activated(RowActivation activation, float x) {
   constexpr float kTanhScale = 0.79788456080286536f;  // sqrt(2 / pi)
   switch (activation) {
     case RowActivation::kRelu: return x > 0 ? x : 0.0f;
+    case RowActivation::kReluSquared: return x > 0 ? x * x : 0.0f;
     case RowActivation::kGeluErf: return 0.5f * x * (1.0f + erf_of(x * kRootHalf));
     case RowActivation::kGeluTanh:
       return 0.5f * x * (1.0f + tanh_of(kTanhScale * (x + 0.044715f * x * x * x)));
@@ -76,21 +77,52 @@ activate_kernel(RowActivation activation, float* x, RowsShape shape, RowCopies c
 }
 
 SLUICE_KERNEL(kThreads)
-silu_mul_kernel(const float* gate, const float* up, float* y, RowsShape shape, RowCopies copies) {
-  write_slice(y, shape, copies, [&](int64_t i) { return silu(gate[i]) * up[i]; });
+gated_kernel(RowActivation activation, const float* gate, const float* up, float* y,
+             RowsShape shape, RowCopies copies) {
+  write_slice(y, shape, copies, [&](int64_t i) { return activated(activation, gate[i]) * up[i]; });
+}
+
+SLUICE_KERNEL(kThreads)
+scale_rows_kernel(float* x, RowsShape shape, float factor, const int32_t* positions,
+                  int64_t period) {
+  constexpr float kLn2 = 0.69314718055994531f;
+  const int64_t row = block_x();
+  if (positions)
+    factor = 1.0f + factor * kLn2 * log2_of(1.0f + static_cast<float>(positions[row] / period));
+  for (int64_t col = thread_index(); col < shape.cols; col += block_threads())
+    x[row * shape.stride + col] *= factor;
+}
+
+SLUICE_KERNEL(kThreads) soft_cap_kernel(float* x, float cap, int64_t n) {
+  const int64_t i = element_index();
+  if (i < n) x[i] = cap * tanh_of(x[i] / cap);
+}
+
+SLUICE_KERNEL(kThreads)
+regroup_heads_kernel(const float* x, float* y, RowsShape shape, kernels::HeadGroups heads) {
+  const int64_t row = block_x() * shape.stride;
+  const int64_t of_group = heads.queries + 2;
+  for (int64_t col = thread_index(); col < shape.cols; col += block_threads()) {
+    const int64_t head = col / heads.head_dim;
+    const int64_t group = head / of_group;
+    const int64_t in_group = head % of_group;
+    int64_t to = group * heads.queries + in_group;
+    if (in_group >= heads.queries) to = heads.groups * in_group + group;
+    y[row + to * heads.head_dim + col % heads.head_dim] = x[row + col];
+  }
 }
 
 // A block a row, a thread a pair.
 SLUICE_KERNEL(kThreads)
 rope_kernel(float* x, RowsShape shape, int heads, int rotary_dim, const int32_t* positions,
-            const float* inverse_frequencies, float factor) {
+            const float* inverse_frequencies, float factor, RopeLayout layout) {
   const int64_t row = block_x();
   const int half = rotary_dim / 2;
   const int64_t head_dim = shape.cols / heads;
   const auto position = static_cast<float>(positions[row]);
   for (int i = thread_index(); i < heads * half; i += block_threads()) {
     const int pair = i % half;
-    rotate_pair(x + row * shape.stride + i / half * head_dim, pair, half, position,
+    rotate_pair(x + row * shape.stride + i / half * head_dim, pair, half, layout, position,
                 inverse_frequencies[pair], factor);
   }
 }
@@ -150,11 +182,30 @@ void activate(RowActivation activation, float* x, const RowsShape& shape, const 
          shape, copies);
 }
 
-void silu_mul(const float* gate, const float* up, float* y, const RowsShape& shape,
-              const RowCopies& copies, Stream stream) {
+void gated(RowActivation activation, const float* gate, const float* up, float* y,
+           const RowsShape& shape, const RowCopies& copies, Stream stream) {
   if (shape.rows == 0) return;
-  launch("silu_mul", silu_mul_kernel, slices_of(shape, copies), kThreads, 0, stream, gate, up, y,
-         shape, copies);
+  launch("gated", gated_kernel, slices_of(shape, copies), kThreads, 0, stream, activation, gate, up,
+         y, shape, copies);
+}
+
+void scale_rows(float* x, const RowsShape& shape, float factor, const int32_t* positions,
+                int64_t period, Stream stream) {
+  if (shape.rows == 0) return;
+  launch("scale_rows", scale_rows_kernel, one_block_a_row(shape.rows), kThreads, 0, stream, x,
+         shape, factor, positions, period);
+}
+
+void soft_cap(float* x, float cap, int64_t n, Stream stream) {
+  if (n == 0) return;
+  launch("soft_cap", soft_cap_kernel, one_thread_each(n), kThreads, 0, stream, x, cap, n);
+}
+
+void regroup_heads(const float* x, float* y, const RowsShape& shape,
+                   const kernels::HeadGroups& heads, Stream stream) {
+  if (shape.rows == 0) return;
+  launch("regroup_heads", regroup_heads_kernel, one_block_a_row(shape.rows), kThreads, 0, stream, x,
+         y, shape, heads);
 }
 
 bool can_quantise_slices(const Int8Rows& rows) noexcept {
@@ -163,10 +214,10 @@ bool can_quantise_slices(const Int8Rows& rows) noexcept {
 
 void rope_inplace(float* x, const RowsShape& shape, int heads, int rotary_dim,
                   const int32_t* positions, const float* inverse_frequencies, float factor,
-                  Stream stream) {
+                  RopeLayout layout, Stream stream) {
   if (shape.rows == 0 || rotary_dim == 0) return;
   launch("rope", rope_kernel, one_block_a_row(shape.rows), kThreads, 0, stream, x, shape, heads,
-         rotary_dim, positions, inverse_frequencies, factor);
+         rotary_dim, positions, inverse_frequencies, factor, layout);
 }
 
 void gather_rows(const void* table, DType type, int64_t cols, const int32_t* ids, int32_t offset,

@@ -3,6 +3,8 @@
 // elementwise.h. Pointers are the device's; strides count elements; calls return at once, in the
 // stream's order. Bound by memory: each reads and writes its rows once.
 #include "kernels/cuda/row_copies.h"
+#include "kernels/elementwise.h"
+#include "src/base/rope_layout.h"
 
 namespace sluice::cuda {
 
@@ -15,22 +17,32 @@ void add_inplace(float* y, const float* x, int64_t n, Stream stream);
 /// y += bias in every row.
 void add_bias(float* y, const float* bias, const RowsShape& shape, Stream stream);
 
+/// x *= factor; where there are positions, position_scale of the row's
+/// (kernels/elementwise.h).
+void scale_rows(float* x, const RowsShape& shape, float factor, const int32_t* positions,
+                int64_t period, Stream stream);
+/// x = cap tanh(x / cap), n elements.
+void soft_cap(float* x, float cap, int64_t n, Stream stream);
+/// y = x's columns as q, k and v of all groups, both of one shape (kernels/elementwise.h).
+void regroup_heads(const float* x, float* y, const RowsShape& shape,
+                   const kernels::HeadGroups& heads, Stream stream);
+
 /// As kernels/elementwise.h names them.
-enum class RowActivation : uint8_t { kRelu, kGeluErf, kGeluTanh, kSilu };
+enum class RowActivation : uint8_t { kRelu, kGeluErf, kGeluTanh, kSilu, kReluSquared };
 /// In place. Quantised copies only where can_quantise_slices().
 void activate(RowActivation activation, float* x, const RowsShape& shape, const RowCopies& copies,
               Stream stream);
-/// y = silu(gate) * up, all of one shape; y may be gate or up. Copies of y as activate() makes
-/// them.
-void silu_mul(const float* gate, const float* up, float* y, const RowsShape& shape,
-              const RowCopies& copies, Stream stream);
+/// y = activation(gate) * up, all of one shape; y may be gate or up. Copies of y as activate()
+/// makes them.
+void gated(RowActivation activation, const float* gate, const float* up, float* y,
+           const RowsShape& shape, const RowCopies& copies, Stream stream);
 /// Whether several blocks can quantise a row: its groups are small.
 bool can_quantise_slices(const Int8Rows& rows) noexcept;
 
-/// x [rows, heads * head_dim]: half-split rotation of the first rotary_dim of each head.
+/// x [rows, heads * head_dim]: rotation of the first rotary_dim of each head.
 void rope_inplace(float* x, const RowsShape& shape, int heads, int rotary_dim,
                   const int32_t* positions, const float* inverse_frequencies, float factor,
-                  Stream stream);
+                  RopeLayout layout, Stream stream);
 
 /// out [count, cols] f32 = rows ids[i] + offset of table [.., cols] of `type`.
 void gather_rows(const void* table, DType type, int64_t cols, const int32_t* ids, int32_t offset,

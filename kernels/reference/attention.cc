@@ -127,7 +127,10 @@ void attend_one(const AttentionShape& shape, const AttentionSequence& sequence, 
     double score = 0;
     for (int d = 0; d < shape.head_dim; ++d)
       score += double{q[static_cast<size_t>(d)]} * key[static_cast<size_t>(d)];
-    scores.push_back(score * shape.scale);
+    score *= shape.scale;
+    if (shape.soft_cap > 0) score = shape.soft_cap * std::tanh(score / shape.soft_cap);
+    if (shape.slopes) score += double{shape.slopes[head]} * static_cast<double>(p);
+    scores.push_back(score);
     maximum = std::max(maximum, scores.back());
   }
   if (shape.sparsity < 1) {

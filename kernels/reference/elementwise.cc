@@ -27,6 +27,9 @@ void write(DType type, void* to, int64_t i, float value) {
 }
 
 double silu_of(double x) { return x / (1 + std::exp(-x)); }
+double gelu_tanh_of(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
 }  // namespace
 
 void add_inplace(float* y, const float* x, int64_t n) {
@@ -41,8 +44,20 @@ void silu_mul(const float* gate, int64_t gate_stride, const float* up, int64_t u
           static_cast<float>(silu_of(gate[row * gate_stride + i]) * up[row * up_stride + i]);
 }
 
+void gelu_tanh_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
+                   float* y, int64_t y_stride, int64_t rows, int64_t cols) {
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t i = 0; i < cols; ++i)
+      y[row * y_stride + i] =
+          static_cast<float>(gelu_tanh_of(gate[row * gate_stride + i]) * up[row * up_stride + i]);
+}
+
 void relu(float* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] = x[i] < 0 ? 0 : x[i];
+}
+
+void relu_squared(float* x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] = x[i] < 0 ? 0 : x[i] * x[i];
 }
 
 void gelu_erf(float* x, int64_t n) {
@@ -51,15 +66,43 @@ void gelu_erf(float* x, int64_t n) {
 }
 
 void gelu_tanh(float* x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
-    const double v = x[i];
-    x[i] = static_cast<float>(0.5 * v *
-                              (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))));
-  }
+  for (int64_t i = 0; i < n; ++i) x[i] = static_cast<float>(gelu_tanh_of(x[i]));
 }
 
 void silu(float* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] = static_cast<float>(silu_of(x[i]));
+}
+
+void soft_cap(float* x, float cap, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] = static_cast<float>(cap * std::tanh(double{x[i]} / cap));
+}
+
+void scale_inplace(float* x, float factor, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] *= factor;
+}
+
+void scale_by_position(float* x, int64_t stride, const int32_t* positions, int64_t period,
+                       float factor, int64_t rows, int64_t cols) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const double scale =
+        1 + factor * std::log(1 + std::floor(static_cast<double>(positions[row] / period)));
+    for (int64_t i = 0; i < cols; ++i)
+      x[row * stride + i] = static_cast<float>(x[row * stride + i] * scale);
+  }
+}
+
+void regroup_heads(const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t rows,
+                   const HeadGroups& heads) {
+  const int64_t heads_of_group = heads.queries + 2;
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t head = 0; head < heads.groups * heads_of_group; ++head) {
+      const int64_t group = head / heads_of_group, in_group = head % heads_of_group;
+      int64_t to = group * heads.queries + in_group;
+      if (in_group == heads.queries) to = heads.groups * heads.queries + group;
+      if (in_group == heads.queries + 1) to = heads.groups * (heads.queries + 1) + group;
+      for (int64_t d = 0; d < heads.head_dim; ++d)
+        y[row * y_stride + to * heads.head_dim + d] = x[row * x_stride + head * heads.head_dim + d];
+    }
 }
 
 void convert(DType from, const void* source, DType to, void* destination, int64_t n) {

@@ -32,12 +32,13 @@ io::StoreTensor scaled_tensor(const io::TensorEntry& tensor, const WeightShape& 
   if (weight.kind == WeightKind::kVector)
     return {made_tensor(tensor.name, weight, WeightFormat::plain(DType::kF32)),
             {tensor.name},
-            [dtype = tensor.dtype,
-             factors = scaling.rows](const std::vector<std::vector<std::byte>>& bytes) {
+            [dtype = tensor.dtype, factors = scaling.rows,
+             added = weight.added](const std::vector<std::vector<std::byte>>& bytes) {
               std::vector<float> values(factors.size());
               kernels::convert(dtype, bytes.front().data(), DType::kF32, values.data(),
                                static_cast<int64_t>(values.size()));
-              for (size_t i = 0; i < values.size(); ++i) values[i] *= factors[i];
+              for (size_t i = 0; i < values.size(); ++i)
+                values[i] = (values[i] + added) * factors[i] - added;
               const auto* begin = reinterpret_cast<const std::byte*>(values.data());
               return std::vector<std::byte>(begin, begin + values.size() * sizeof(float));
             }};

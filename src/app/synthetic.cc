@@ -17,7 +17,7 @@ struct Source {
 
 Source source_for(const WeightShape& weight) {
   if (weight.kind == WeightKind::kVector)
-    return weight.role.ends_with("bias") ? Source{0.02f, 0} : Source{0.1f, 1};
+    return weight.role.ends_with("bias") ? Source{0.02f, 0} : Source{0.1f, 1 - weight.added};
   return {std::sqrt(3.0f / static_cast<float>(weight.cols)), 0};  // uniform of variance 1 / cols
 }
 
@@ -58,7 +58,8 @@ struct Weights {
   int64_t bytes = 0;
 };
 
-Weights weights_of(const ModelShape& shape, const SyntheticOptions& options) {
+// `as_theirs`: transposed where checkpoints of other tools are.
+Weights weights_of(const ModelShape& shape, const SyntheticOptions& options, bool as_theirs) {
   Weights out;
   std::vector<Source> sources;
   for (const SublayerShape& sublayer : shape.sublayers)
@@ -67,6 +68,7 @@ Weights weights_of(const ModelShape& shape, const SyntheticOptions& options) {
       std::vector<int64_t> dims = weight.kind == WeightKind::kVector
                                       ? std::vector<int64_t>{weight.cols}
                                       : std::vector<int64_t>{weight.rows, weight.cols};
+      if (as_theirs && weight.is_transposed) std::swap(dims[0], dims[1]);
       out.tensors.push_back({weight.names.front(), options.dtype, std::move(dims)});
       sources.push_back(source_for(weight));
       out.bytes += weight.rows * weight.cols * dtype_bytes(options.dtype);
@@ -94,7 +96,7 @@ Weights weights_of(const ModelShape& shape, const SyntheticOptions& options) {
 int64_t write_synthetic_model(const ModelShape& shape, const std::string& config_json,
                               const std::filesystem::path& folder,
                               const SyntheticOptions& options) {
-  const Weights weights = weights_of(shape, options);
+  const Weights weights = weights_of(shape, options, true);
   io::write_sharded_safetensors(folder, weights.tensors, weights.generate, options.write);
   write_file(folder / "config.json", with_dtype(config_json, options.dtype));
   return weights.bytes;
@@ -102,7 +104,7 @@ int64_t write_synthetic_model(const ModelShape& shape, const std::string& config
 
 SyntheticCheckpoint synthetic_checkpoint(const ModelShape& shape, const std::string& config_json,
                                          const SyntheticOptions& options) {
-  Weights weights = weights_of(shape, options);
+  Weights weights = weights_of(shape, options, false);
   std::vector<io::TensorEntry> entries;
   for (const io::NewTensor& tensor : weights.tensors)
     entries.push_back({.name = tensor.name,

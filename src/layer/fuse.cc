@@ -38,10 +38,11 @@ void join_rotations(LayerProgram& program) {
     if (overlap(one, attend.in[2])) return;
   const bool are_alike = q.frequencies.data() == k.frequencies.data() &&
                          q.frequencies.size() == k.frequencies.size() && q.factor == k.factor &&
-                         q.out.cols / q.heads == k.out.cols / k.heads;
+                         q.rope == k.rope && q.out.cols / q.heads == k.out.cols / k.heads;
   if (!are_alike) return;
   attend.frequencies = q.frequencies;
   attend.factor = q.factor;
+  attend.rope = q.rope;
   attend.heads = q.heads;
   for (const int32_t at : {std::max(of_q, of_k), std::min(of_q, of_k)})
     program.operators.erase(program.operators.begin() + at);

@@ -162,8 +162,40 @@ void LayerBuilder::linear(std::string_view role, std::string_view bias, View in,
   append(op);
 }
 
+void LayerBuilder::check_slot(const View& view) const {
+  SLUICE_ASSERT(view.cols == program_.slots[static_cast<size_t>(view.slot)],
+                "rows of a slot lie one behind the other");
+}
+
+void LayerBuilder::scale(View in_out, float factor) {
+  check_slot(in_out);
+  Operator op{.kind = Kind::kScale, .out = in_out};
+  op.factor = factor;
+  append(op);
+}
+
+void LayerBuilder::scale_by_position(View in_out, float factor, int64_t period) {
+  SLUICE_ASSERT(period > 0, "positions are counted in periods");
+  Operator op{.kind = Kind::kScaleByPosition, .out = in_out};
+  op.factor = factor;
+  op.offset = period;
+  append(op);
+}
+
+void LayerBuilder::regroup(View in, View out, int64_t groups, int64_t head_dim) {
+  check_slot(in);
+  check_slot(out);
+  SLUICE_ASSERT(in.cols == out.cols && in.slot != out.slot && groups > 0 && head_dim > 0 &&
+                    in.cols % (groups * head_dim) == 0 && in.cols / (groups * head_dim) > 2,
+                "groups are whole heads of q, k and v");
+  Operator op{.kind = Kind::kRegroup, .out = out, .in = {in}};
+  op.heads = groups;
+  op.offset = head_dim;
+  append(op);
+}
+
 void LayerBuilder::rope(View in_out, int64_t heads, std::span<const float> frequencies,
-                        float factor) {
+                        float factor, RopeLayout layout) {
   SLUICE_ASSERT(heads > 0 && in_out.cols % heads == 0 &&
                     2 * static_cast<int64_t>(frequencies.size()) <= in_out.cols / heads,
                 "heads are turned within themselves");
@@ -171,13 +203,16 @@ void LayerBuilder::rope(View in_out, int64_t heads, std::span<const float> frequ
   op.heads = heads;
   op.frequencies = frequencies;
   op.factor = factor;
+  op.rope = layout;
   append(op);
 }
 
-void LayerBuilder::attend(View q, View k, View v, View out) {
+void LayerBuilder::attend(View q, View k, View v, View out, const AttendSpec& how) {
   SLUICE_ASSERT(program_.cut < 0, "a sublayer attends once");
   program_.cut = static_cast<int32_t>(program_.operators.size());
-  append({.kind = Kind::kAttend, .out = out, .in = {q, k, v}});
+  Operator op{.kind = Kind::kAttend, .out = out, .in = {q, k, v}};
+  op.attend = how;
+  append(op);
 }
 
 void LayerBuilder::activate(Activation activation, View in_out) {
@@ -186,13 +221,21 @@ void LayerBuilder::activate(Activation activation, View in_out) {
   append(op);
 }
 
-void LayerBuilder::silu_mul(View gate, View up, View out) {
+void LayerBuilder::gate(Activation activation, View gate, View up, View out) {
   SLUICE_ASSERT(gate.cols == up.cols && gate.cols == out.cols, "gates are as wide");
-  append({.kind = Kind::kSiluMul, .out = out, .in = {gate, up}});
+  Operator op{.kind = Kind::kGate, .out = out, .in = {gate, up}};
+  op.activation = activation;
+  append(op);
 }
 
-void LayerBuilder::logits(std::string_view role, View in) {
-  Operator op{.kind = Kind::kLogits, .in = {in}, .weight = weight(role, WeightKind::kMatrix)};
+void LayerBuilder::logits(std::string_view role, View in, std::string_view bias, float soft_cap) {
+  Operator op{.kind = Kind::kLogits,
+              .in = {in},
+              .weight = weight(role, WeightKind::kMatrix),
+              .bias = weight(bias, WeightKind::kVector)};
+  op.factor = soft_cap;
+  SLUICE_ASSERT(op.bias < 0 || shape_of(op.bias).cols == shape_of(op.weight).rows,
+                "a bias is as wide as its rows");
   SLUICE_ASSERT(shape_of(op.weight).cols == in.cols, "a family's shapes fit together");
   append(op);
 }

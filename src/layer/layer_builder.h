@@ -42,14 +42,22 @@ class LayerBuilder {
   void add(View in_out, View in);
   /// `out` must not overlap `in`.
   void linear(std::string_view role, std::string_view bias, View in, View out);
+  void scale(View in_out, float factor);
+  void scale_by_position(View in_out, float factor, int64_t period);
+  /// `groups` groups of heads of q, one of k and one of v; both are slots.
+  void regroup(View in, View out, int64_t groups, int64_t head_dim);
   /// `frequencies` stay with the model.
-  void rope(View in_out, int64_t heads, std::span<const float> frequencies, float factor);
+  void rope(View in_out, int64_t heads, std::span<const float> frequencies, float factor,
+            RopeLayout layout = RopeLayout::kHalves);
   /// At most one in a sublayer: the cut.
-  void attend(View q, View k, View v, View out);
+  void attend(View q, View k, View v, View out, const AttendSpec& how = {});
   void activate(Activation activation, View in_out);
-  void silu_mul(View gate, View up, View out);
-  void logits(std::string_view role, View in);
+  void gate(Activation activation, View gate, View up, View out);
+  /// `soft_cap`: 0 for none.
+  void logits(std::string_view role, View in, std::string_view bias = {}, float soft_cap = 0);
 
+  /// Which layer's it is; -1 for none.
+  int64_t layer_index() const noexcept { return sublayer_.layer_index; }
   /// What was written, with places for its slots.
   LayerProgram take();
 
@@ -59,6 +67,7 @@ class LayerBuilder {
   const WeightShape& shape_of(int32_t weight) const;
   void set_norm(const NormSpec& norm, int64_t cols, Operator& out) const;
   void check_hidden(const View& view) const;
+  void check_slot(const View& view) const;
   /// Reads its inputs (of in place operators `out` too), writes `out`.
   void append(const Operator& op);
   void check_read(const View& view) const;

@@ -20,14 +20,20 @@ bool covers(const View& outer, const View& inner) noexcept {
 
 bool Operator::is_in_place() const noexcept {
   return kind == Kind::kNorm || kind == Kind::kNormHeads || kind == Kind::kAdd ||
-         kind == Kind::kRope || kind == Kind::kActivate;
+         kind == Kind::kRope || kind == Kind::kActivate || kind == Kind::kScale ||
+         kind == Kind::kScaleByPosition;
+}
+
+bool AttendSpec::operator==(const AttendSpec& other) const noexcept {
+  return scale == other.scale && soft_cap == other.soft_cap &&
+         slopes.data() == other.slopes.data() && slopes.size() == other.slopes.size();
 }
 
 bool Operator::operator==(const Operator& other) const noexcept {
   const auto plain = [](const Operator& one) {
     return std::tie(one.kind, one.out, one.in, one.weight, one.bias, one.norm, one.activation,
-                    one.eps, one.offset, one.heads, one.factor, one.narrow_for, one.codes_for,
-                    one.narrow, one.codes);
+                    one.eps, one.offset, one.heads, one.rope, one.attend, one.factor,
+                    one.narrow_for, one.codes_for, one.narrow, one.codes);
   };
   return plain(*this) == plain(other) && frequencies.data() == other.frequencies.data() &&
          frequencies.size() == other.frequencies.size();

@@ -8,12 +8,23 @@
 #include <span>
 #include <vector>
 
+#include "src/base/rope_layout.h"
+
 namespace sluice {
 
 /// RMSNorm (arXiv:1910.07467) or LayerNorm (arXiv:1607.06450).
 enum class NormKind : uint8_t { kRms, kLayer };
 /// A function of each value.
-enum class Activation : uint8_t { kRelu, kGelu, kGeluTanh, kSilu };
+enum class Activation : uint8_t { kRelu, kGelu, kGeluTanh, kSilu, kReluSquared };
+
+/// How a layer attends (kernels/attention.h); what it sees is its state's (LayerState::window).
+struct AttendSpec {
+  float scale = 0;                ///< of q k; 0: 1 / sqrt(head_dim)
+  float soft_cap = 0;             ///< of scaled scores; 0: none
+  std::span<const float> slopes;  ///< ALiBi's, one a head, the family's; empty: none
+
+  bool operator==(const AttendSpec& other) const noexcept;
+};
 
 /// Columns [begin, begin + cols) of a slot's rows.
 struct View {
@@ -47,14 +58,18 @@ struct Operator {
     kNormHeads,          ///< out = norm of each of its `heads` heads
     kAdd,                ///< out += in
     kLinear,             ///< out = in W^T + bias, W the matrix `weight` [out.cols, in.cols]
-    kRope,    ///< out rotated, half-split, `heads` heads at the rows' positions (RoFormer,
-              ///< arXiv:2104.09864)
+    kScale,              ///< out *= `factor`
+    kScaleByPosition,    ///< out *= 1 + `factor` ln(1 + floor(the row's position / `offset`))
+    kRegroup,  ///< out = in, in `heads` groups of some heads of q, one of k, one of v, as all of q,
+               ///< then k, then v; heads of `offset` columns
+    kRope,     ///< out rotated, `heads` heads at the rows' positions (RoFormer, arXiv:2104.09864)
     kAttend,  ///< K and V (in[1], in[2]) into the KV cache, causally attended with q (in[0]): out =
-              ///< softmax(q k / sqrt(head_dim)) v; with frequencies q and k are rotated before,
+              ///< softmax(q k) v as `attend` says; with frequencies q and k are rotated before,
               ///< `heads` heads of q
     kActivate,  ///< out = activation(out)
-    kSiluMul,   ///< out = silu(in[0]) * in[1]; out may be in[0]
-    kLogits     ///< head only: in W^T to whoever asked for logits
+    kGate,      ///< out = activation(in[0]) * in[1]; out may be in[0]
+    kLogits     ///< head only: in W^T + bias, capped softly by `factor` unless it is 0, to whoever
+                ///< asked for logits
   };
 
   Kind kind = Kind::kAdd;
@@ -67,6 +82,8 @@ struct Operator {
   float eps = 0;
   int64_t offset = 0;
   int64_t heads = 0;
+  RopeLayout rope = RopeLayout::kHalves;
+  AttendSpec attend;
   float factor = 1;                    ///< of kRope: of the rotated values
   std::span<const float> frequencies;  ///< of kRope: inverse, [rotated columns / 2]; the family's
   // Put in by fused() (src/layer/fuse.h).

@@ -26,6 +26,8 @@ Columns columns_of(const Operator& op, int64_t hidden) {
     case Kind::kAddToHidden: return {op.in[0].cols + hidden, hidden};
     case Kind::kNorm:
     case Kind::kNormHeads:
+    case Kind::kScale:
+    case Kind::kScaleByPosition:
     case Kind::kActivate: return {out, out};
     case Kind::kAdd: return {op.in[0].cols + out, out};
     case Kind::kRope: {
@@ -33,7 +35,8 @@ Columns columns_of(const Operator& op, int64_t hidden) {
       return {rotated, rotated};
     }
     case Kind::kLinear:
-    case Kind::kSiluMul:
+    case Kind::kGate:
+    case Kind::kRegroup:
     case Kind::kAttend:
     case Kind::kLogits: break;
   }

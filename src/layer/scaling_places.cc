@@ -68,7 +68,7 @@ class Places {
       case Kind::kLinear: return i;
       case Kind::kActivate:  // relu(s x) is s relu(x)
         return op.activation == Activation::kRelu ? product_of(op.out, i) : std::nullopt;
-      case Kind::kSiluMul: return product_of(op.in[1], i);
+      case Kind::kGate: return product_of(op.in[1], i);
       case Kind::kAttend:  // weighted sums of v's rows
         return attention_is_column_wise_ ? product_of(op.in[2], i) : std::nullopt;
       default: return {};

@@ -80,6 +80,8 @@ std::vector<int32_t> read_eos(const io::Checkpoint& checkpoint, const ModelConfi
                       (checkpoint.folder() / "generation_config.json").string())
               .integers("eos_token_id");
   if (ids.empty()) ids = config.integers("eos_token_id");
+  if (const auto text = config.object("text_config"); ids.empty() && text)
+    ids = text->integers("eos_token_id");
   std::erase_if(ids, [&](int32_t id) { return id >= vocab_size; });
   return ids;
 }
@@ -122,8 +124,10 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name) {
   // The tensor that a foreign matrix becomes, as if it were there.
   const auto find_foreign = [&](const WeightShape& weight) -> const io::TensorEntry* {
     const bool is_linear = weight.kind == WeightKind::kMatrix && !weight.shares_table;
-    if (!foreign || (!is_linear && !is_gguf)) return nullptr;
-    auto matrix = foreign->find(weight);
+    if (!is_linear && !is_gguf) return nullptr;
+    auto matrix = foreign ? foreign->find(weight) : std::nullopt;
+    const bool is_turned = !matrix && weight.is_transposed;
+    if (is_turned) matrix = transposed_matrix(checkpoint, weight);
     if (!matrix) return nullptr;
     if (const auto same = model.made_by_source_.find(matrix->parts.front());
         same != model.made_by_source_.end())
@@ -131,7 +135,7 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name) {
     io::TensorEntry& made =
         model.made_.emplace_back(made_tensor(weight.names.front(), weight, matrix->format));
     model.made_by_source_.emplace(matrix->parts.front(), &made);
-    model.foreign_method_ = foreign->method();
+    model.foreign_method_ = is_turned ? "transposed" : foreign->method();
     model.foreign_.emplace(&made, std::move(*matrix));
     return &made;
   };

@@ -123,6 +123,12 @@ std::string ModelConfig::text_or(std::string_view key, std::string fallback) con
   return value->get<std::string>();
 }
 
+std::string ModelConfig::text_or_number(std::string_view key, std::string fallback) const {
+  const nlohmann::json* value = json_->find(key);
+  if (value && value->is_number_integer()) return std::to_string(value->get<int64_t>());
+  return text_or(key, std::move(fallback));
+}
+
 std::vector<int32_t> ModelConfig::integers(std::string_view key) const {
   const nlohmann::json* value = json_->find(key);
   std::vector<int32_t> out;
@@ -138,6 +144,19 @@ std::vector<int32_t> ModelConfig::integers(std::string_view key) const {
     for (const nlohmann::json& element : *value) take(element);
   else
     take(*value);
+  return out;
+}
+
+std::vector<double> ModelConfig::numbers(std::string_view key) const {
+  const nlohmann::json* value = json_->find(key);
+  std::vector<double> out;
+  if (!value) return out;
+  if (!value->is_array()) refuse(fmt::format("\"{}\" is not a list", key), "mend the config.json");
+  for (const nlohmann::json& element : *value) {
+    if (!element.is_number() || !std::isfinite(element.get<double>()))
+      refuse(fmt::format("\"{}\" is not a list of numbers", key), "mend the config.json");
+    out.push_back(element.get<double>());
+  }
   return out;
 }
 

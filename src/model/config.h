@@ -30,8 +30,12 @@ class ModelConfig {
   double number_or(std::string_view key, double fallback) const;
   bool boolean_or(std::string_view key, bool fallback) const;
   std::string text_or(std::string_view key, std::string fallback) const;
+  /// A string, or an integer as one.
+  std::string text_or_number(std::string_view key, std::string fallback) const;
   /// One integer or a list of them; empty when absent.
   std::vector<int32_t> integers(std::string_view key) const;
+  /// The numbers of a list; empty when absent.
+  std::vector<double> numbers(std::string_view key) const;
   /// The strings of a list; empty when absent.
   std::vector<std::string> texts(std::string_view key) const;
   /// A nested object (rope_scaling), or nothing when absent or null.

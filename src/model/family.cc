@@ -61,6 +61,9 @@ std::unique_ptr<FamilyModel> make_family_model(const ModelConfig& config) {
     }
     known += fmt::format("{}{}", known.empty() ? "" : ", ", family.model_type);
   }
+  // A model that sees: its part for text.
+  if (const auto text = config.object("text_config"); text && text->has("model_type"))
+    return make_family_model(*text);
   config.refuse(fmt::format("model_type \"{}\" is not supported", type),
                 fmt::format("sluice runs: {}", known));
 }

@@ -48,9 +48,14 @@ struct WeightShape {
       names;  ///< tensor names that checkpoints use for it, the first found wins
   bool shares_table =
       false;  ///< a matrix that is the token table itself (tied embeddings): stored once
+  /// Of a vector: what is used is its elements with this added (norms that store their gain less
+  /// one). GGUF files have it added already.
+  float added = 0;
   /// The matrices of all ModelShape::num_experts of its layer, one below the other: a token is
   /// multiplied with experts_per_token of them, a large block touches all.
   bool is_routed_expert = false;
+  /// Of a matrix: checkpoints of other tools have it as [cols, rows].
+  bool is_transposed = false;
   /// Used only behind its sublayer's attention, which may be elsewhere.
   bool is_after_cut = false;
   /// Of a quantised matrix; kPlain: elements of ModelShape::weight_dtype.

@@ -98,6 +98,8 @@ double code_error(const AttentionShape& shape) {
 // Weights beside int4 values are of 8 bits of the largest of their chunk: half of a 2^8th, an
 // eighth of that left.
 double weight_error(const AttentionShape& shape) {
+  // Slopes leave few large ones.
+  if (shape.slopes && code_error(shape) > 0) return 0x1p-9;
   return shape.kv_dtype.encoding == KvEncoding::kInt4 && code_error(shape) > 0 ? 0x1p-12
                                                                                : code_error(shape);
 }
@@ -243,6 +245,31 @@ TEST(Attention, AgreesWithTheReferenceWhereOnlyTheHighestCount) {
           shape.sparse_positions = 333;
           compare(shape, {{1, 1}, {333, 1}, {64, 1}, {130, 20}, {40, 40}}, 91, 0.5f);
         }
+  });
+}
+
+// Capped scores, and ones that positions move: all ways to attend (few and many rows, padded heads,
+// codes, the highest only), with windows.
+TEST(Attention, AgreesWithTheReferenceOnCappedAndSlopedScores) {
+  for_each_isa([] {
+    std::vector<float> slopes;
+    for (int head = 0; head < 8; ++head)
+      slopes.push_back(std::exp2(-1.0f - static_cast<float>(head)));
+    for (const KvFormat format : {KvFormat(DType::kF32), KvFormat(DType::kBF16),
+                                  KvFormat(KvEncoding::kInt8), KvFormat(KvEncoding::kInt4)})
+      for (const auto& [heads, kv_heads, dim] : {std::array{4, 2, 64}, {3, 3, 20}, {8, 1, 32}})
+        for (const auto& [cap, is_sloped, window] :
+             {std::tuple{0.7f, false, 0}, {2.0f, true, 40}, {0.0f, true, 0}, {50.0f, false, 3}})
+          for (const float sparsity : {1.0f, 0.3f}) {
+            // Scores near a low cap are nearer to each other than their errors.
+            if (sparsity < 1 && cap > 0 && cap < 50) continue;
+            AttentionShape shape = make_shape(heads, kv_heads, dim, 16, format, window);
+            shape.soft_cap = cap;
+            if (is_sloped) shape.slopes = slopes.data();
+            shape.sparsity = sparsity;
+            shape.sparse_positions = 150;
+            compare(shape, {{1, 1}, {150, 1}, {64, 1}, {130, 20}, {40, 40}}, 95, 0.5f);
+          }
   });
 }
 

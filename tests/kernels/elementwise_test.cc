@@ -74,10 +74,81 @@ TEST(Activations, GeluErfIsAccurate) {
   compare_activation(gelu_erf, reference::gelu_erf, 3e-7 + 6 * kRounding);
 }
 
+TEST(Activations, ReluSquaredIsAccurate) {
+  for_each_isa([] {
+    for (const int64_t n : kLengths) {
+      Random random(static_cast<uint32_t>(n + 2));
+      auto x = random.normal(n, 4);
+      auto expected = x;
+      relu_squared(x.data(), n);
+      reference::relu_squared(expected.data(), n);
+      EXPECT_EQ(x, expected) << n;
+    }
+  });
+}
+
+// e^2u has a relative error of 2e-7 and enters through 1 / (1 + e^2u): never more than a quarter of
+// it, times 2 cap, and the roundings of numbers up to 2 cap. Behind u = 10 tanh is 1.
+TEST(SoftCap, IsAccurate) {
+  for_each_isa([] {
+    for (const float cap : {0.5f, 30.0f, 50.0f})
+      for (const int64_t n : kLengths) {
+        Random random(static_cast<uint32_t>(n + 3));
+        SCOPED_TRACE(random.trace());
+        auto x = random.normal(n, 40);
+        const float extremes[] = {0.0f, -0.0f, 1e-30f, 1e4f, -1e4f, 3e38f, -3e38f};
+        for (size_t i = 0; i < x.size() && i < std::size(extremes); ++i) x[i] = extremes[i];
+        auto expected = x;
+        soft_cap(x.data(), cap, n);
+        reference::soft_cap(expected.data(), cap, n);
+        expect_close(x, expected, [&](size_t) { return (1e-7 + 6 * kRounding) * cap; });
+      }
+  });
+}
+
+TEST(Scale, ByAFactorAndByPosition) {
+  for_each_isa([] {
+    for (const int64_t cols : {1, 5, 16, 33, 300}) {
+      const std::vector<int32_t> positions{0, 9, 10, 11, 4095, 131071};
+      Random random(static_cast<uint32_t>(cols));
+      auto x = random.normal(6 * (cols + 3));
+      auto expected = x;
+      scale_inplace(x.data(), 0.37f, std::ssize(x));
+      reference::scale_inplace(expected.data(), 0.37f, std::ssize(x));
+      EXPECT_EQ(x, expected);
+      const auto before = x;
+      scale_by_position(x.data(), cols + 3, positions.data(), 10, 0.1f, 6, cols);
+      reference::scale_by_position(expected.data(), cols + 3, positions.data(), 10, 0.1f, 6, cols);
+      expect_close(x, expected, [&](size_t i) {
+        const bool is_outside = static_cast<int64_t>(i) % (cols + 3) >= cols;
+        return is_outside ? 0.0 : 6 * kRounding * std::fabs(expected[i]);
+      });
+      for (int64_t i = 0; i < 2 * (cols + 3); ++i)  // the first period stays
+        EXPECT_EQ(x[static_cast<size_t>(i)], before[static_cast<size_t>(i)]);
+    }
+  });
+}
+
+TEST(RegroupHeads, PutsQBeforeKBeforeV) {
+  const std::vector<float> x{1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 14, 15, 16, 17, 18};  // q q k v
+  std::vector<float> y(16);
+  regroup_heads(x.data(), 16, y.data(), 16, 1, {2, 2, 2});
+  EXPECT_EQ(y, (std::vector<float>{1, 2, 3, 4, 11, 12, 13, 14, 5, 6, 15, 16, 7, 8, 17, 18}));
+  for (const HeadGroups& heads : {HeadGroups{1, 7, 3}, HeadGroups{5, 1, 8}, HeadGroups{3, 2, 64}}) {
+    const int64_t cols = heads.groups * (heads.queries + 2) * heads.head_dim;
+    Random random(static_cast<uint32_t>(cols));
+    const auto from = random.normal(9 * cols);
+    std::vector<float> ours(from.size()), expected(from.size());
+    regroup_heads(from.data(), cols, ours.data(), cols, 9, heads);
+    reference::regroup_heads(from.data(), cols, expected.data(), cols, 9, heads);
+    EXPECT_EQ(ours, expected);
+  }
+}
+
 TEST(Activations, PassNanOn) {
   for_each_isa([] {
-    for (const InPlace activation :
-         {InPlace{relu}, InPlace{silu}, InPlace{gelu_tanh}, InPlace{gelu_erf}}) {
+    for (const InPlace activation : {InPlace{relu}, InPlace{silu}, InPlace{gelu_tanh},
+                                     InPlace{gelu_erf}, InPlace{relu_squared}}) {
       std::vector<float> x(33, 1.0f);
       x[3] = x[32] = std::numeric_limits<float>::quiet_NaN();
       activation(x.data(), 33);
@@ -101,6 +172,25 @@ TEST(SiluMul, TakesHalvesOfOneMatrix) {
                           cols, kRows, cols);
       expect_close(y, expected, [&](size_t i) {
         return (2e-7 + 5 * kRounding) * std::fabs(expected[i]) + 1e-37;
+      });
+    }
+  });
+}
+
+TEST(GeluTanhMul, AgreesWithTheReference) {
+  for_each_isa([] {
+    for (const int64_t cols : {1, 5, 16, 33, 300}) {
+      constexpr int64_t kRows = 13;
+      Random random(static_cast<uint32_t>(cols));
+      SCOPED_TRACE(random.trace());
+      const auto gate = random.normal(kRows * cols, 3);
+      const auto up = random.normal(kRows * cols);
+      std::vector<float> y(gate.size()), expected(gate.size());
+      gelu_tanh_mul(gate.data(), cols, up.data(), cols, y.data(), cols, kRows, cols);
+      reference::gelu_tanh_mul(gate.data(), cols, up.data(), cols, expected.data(), cols, kRows,
+                               cols);
+      expect_close(y, expected, [&](size_t i) {
+        return (2e-7 + 7 * kRounding) * std::fabs(gate[i] * up[i]) + 1e-37;
       });
     }
   });

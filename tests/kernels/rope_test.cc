@@ -13,7 +13,7 @@ std::vector<float> inverse_frequencies(int rotary_dim, double base) {
 }
 
 void compare(int64_t tokens, int heads, int head_dim, int rotary_dim, int64_t extra,
-             int32_t largest, float factor) {
+             int32_t largest, float factor, RopeLayout layout = RopeLayout::kHalves) {
   Random random(static_cast<uint32_t>(tokens * 100 + head_dim + rotary_dim));
   SCOPED_TRACE(random.trace());
   const int64_t stride = int64_t{heads} * head_dim + extra;
@@ -25,17 +25,20 @@ void compare(int64_t tokens, int heads, int head_dim, int rotary_dim, int64_t ex
     positions.push_back(static_cast<int32_t>(random.between(0, largest)));
   const auto frequencies = inverse_frequencies(rotary_dim, 10000);
   rope_inplace(x.data(), tokens, stride, heads, head_dim, rotary_dim, positions.data(),
-               frequencies.data(), factor);
+               frequencies.data(), factor, layout);
   reference::rope_inplace(expected.data(), tokens, stride, heads, head_dim, rotary_dim,
-                          positions.data(), frequencies.data(), factor);
+                          positions.data(), frequencies.data(), factor, layout);
   // The angle is the same f32; sine, cosine, factor, two products and a sum round.
   const int64_t width = int64_t{heads} * head_dim;
   expect_close(x, expected, [&](size_t i) {
     const auto at = static_cast<int64_t>(i) % stride;
     if (at >= width || at % head_dim >= rotary_dim) return 0.0;  // untouched
     const int64_t j = at % head_dim;
-    const auto other = static_cast<size_t>(static_cast<int64_t>(i) +
-                                           (j < rotary_dim / 2 ? rotary_dim / 2 : -rotary_dim / 2));
+    const bool is_paired = layout == RopeLayout::kPairs;
+    const int64_t to_other = is_paired            ? (j % 2 == 0 ? 1 : -1)
+                             : j < rotary_dim / 2 ? rotary_dim / 2
+                                                  : -rotary_dim / 2;
+    const auto other = static_cast<size_t>(static_cast<int64_t>(i) + to_other);
     return 6 * kRounding * factor * (std::fabs(source[i]) + std::fabs(source[other]));
   });
 }
@@ -49,6 +52,18 @@ TEST(Rope, AgreesWithTheReferenceOnAllShapes) {
     compare(64, 8, 128, 128, 128, 1000000, 0.8f);
     compare(2, 1, 1024, 1024, 0, 5000, 1);
   });
+}
+
+TEST(Rope, TurnsNeighboursOfThePairedLayout) {
+  compare(1, 1, 2, 2, 0, 10, 1, RopeLayout::kPairs);
+  compare(17, 2, 80, 34, 3, 2048, 1, RopeLayout::kPairs);
+  compare(5, 3, 96, 96, 40, 131072, 1.19f, RopeLayout::kPairs);
+  std::vector<float> x{1, 0, 1, 0};
+  const int32_t position = 1;
+  const std::vector<float> frequencies{1.0f, 0.5f};
+  rope_inplace(x.data(), 1, 4, 1, 4, 4, &position, frequencies.data(), 1, RopeLayout::kPairs);
+  EXPECT_FLOAT_EQ(x[1], std::sin(1.0f));
+  EXPECT_FLOAT_EQ(x[3], std::sin(0.5f));
 }
 
 TEST(Rope, LeavesPositionZeroAsItIs) {

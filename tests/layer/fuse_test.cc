@@ -84,7 +84,7 @@ LayerProgram random_program(std::mt19937& random, const SublayerShape& sublayer,
     const View in = pick();
     switch (random() % 9) {
       case 0: layer.activate(Activation::kRelu, in); break;
-      case 1: layer.silu_mul(in, in, in); break;
+      case 1: layer.gate(Activation::kSilu, in, in, in); break;
       case 2:
         if (in.cols == kHidden) layer.norm_hidden(norm, in);
         break;
@@ -214,7 +214,7 @@ struct Machine {
         write(op.out, values);
         break;
       }
-      case Kind::kSiluMul: {
+      case Kind::kGate: {
         Values gate = read(op.in[0]);
         const Values up = read(op.in[1]);
         for (size_t i = 0; i < gate.size(); ++i) gate[i] = std::tanh(gate[i]) * up[i];

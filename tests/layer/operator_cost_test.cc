@@ -48,7 +48,7 @@ struct Counter {
       case Kind::kSetHidden: return touch(op.in[0].cols, 1, 1);
       case Kind::kAddToHidden: return touch(op.in[0].cols, 2, 1);
       case Kind::kAdd: return touch(op.out.cols, 2, 1);
-      case Kind::kSiluMul: return touch(op.out.cols, 2, 1);
+      case Kind::kGate: return touch(op.out.cols, 2, 1);
       case Kind::kLinear:
       case Kind::kLogits: return product(weight(op.weight));
       case Kind::kAttend:
@@ -64,6 +64,9 @@ struct Counter {
       case Kind::kReadNeededHidden:
       case Kind::kNormHidden:
       case Kind::kNorm:
+      case Kind::kScale:
+      case Kind::kScaleByPosition:
+      case Kind::kRegroup:
       case Kind::kActivate: return touch(op.out.cols, 1, 1);
       case Kind::kNormHiddenInPlace: return touch(model.hidden_size, 1, 1);
     }

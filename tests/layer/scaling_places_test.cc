@@ -99,7 +99,7 @@ TEST(ScalingPlaces, NoneWhereSomethingElseReads) {
               layer.read_hidden(x);
               layer.linear("a", "", x, y);
               layer.read_hidden(z);
-              layer.silu_mul(z, y, z);
+              layer.gate(Activation::kSilu, z, y, z);
               layer.linear("b", "", z, x);
               layer.add_to_hidden(y);  // the factor itself
             }),
@@ -117,7 +117,7 @@ TEST(ScalingPlaces, NoneWhereSomethingElseReads) {
               layer.norm_hidden(norm, x);
               layer.linear("a", "", x, y);
               layer.linear("b", "", x, z);
-              layer.silu_mul(y, z, y);
+              layer.gate(Activation::kSilu, y, z, y);
               layer.add_to_hidden(y);
             }),
             "norm:a,b");

@@ -62,7 +62,7 @@ LayerProgram random_program(Random& random, int64_t& columns) {
     const View in = random.of(written);
     switch (random.below(7)) {
       case 0: layer.activate(Activation::kSilu, in); break;
-      case 1: layer.silu_mul(in, in, in); break;
+      case 1: layer.gate(Activation::kSilu, in, in, in); break;
       case 2:
         if (in.cols == kHidden) layer.add_to_hidden(in);
         break;

@@ -25,7 +25,10 @@ constexpr Variant make_variant(const char* name) {
   out.silu_mul = silu_mul_range;
   out.relu = relu_range;
   out.gelu_erf = gelu_erf_range;
-  out.gelu_tanh = gelu_tanh_range;
+  out.gelu_tanh_mul = gelu_tanh_mul_range;
+  out.relu_squared = relu_squared_range;
+  out.soft_cap = soft_cap_range;
+  out.scale = scale_range;
   out.softmax = softmax_row;
   out.to_f32 = to_f32;
   out.from_f32 = from_f32;

@@ -204,13 +204,26 @@ inline VisibleRange visible_range(const AttentionShape& shape, int32_t position,
   return {first, last};
 }
 
+// What heads do to scaled scores of positions from `first` on (AttentionShape).
+inline void adjust_scores(const AttentionShape& shape, int head, int32_t first, float* scores,
+                          int count) {
+  if (shape.soft_cap > 0) soft_cap_range(scores, shape.soft_cap, count);
+  if (!shape.slopes) return;
+  const float slope = shape.slopes[head];
+  for (int t = 0; t < count; ++t) scores[t] += slope * static_cast<float>(first + t);
+}
+
 inline void soften(const AttentionShape& shape, const AttentionSequence& sequence,
                    const AttentionItem& item, const AttentionTile& tile, int32_t begin, int count) {
   const int group = shape.num_heads / shape.num_kv_heads;
   int32_t position = sequence.first_position + item.token_begin;
   for (int r = 0; r < tile.rows; r += group, ++position) {
     const auto [first, last] = visible_range(shape, position, begin, count);
-    for (int i = 0; i < group; ++i) soften_row(tile, r + i, first, last);
+    for (int i = 0; i < group; ++i) {
+      adjust_scores(shape, item.kv_head * group + i, begin, tile.scores + (r + i) * kAttentionChunk,
+                    kAttentionChunk);
+      soften_row(tile, r + i, first, last);
+    }
   }
 }
 

@@ -92,10 +92,38 @@ inline VecF gelu_tanh_vec(VecF x) {
   return x / (1.0f + exp_vec(negated > splat(88.0f) ? splat(88.0f) : negated));
 }
 
-void gelu_tanh_range(float* x, int64_t n) {
+void gelu_tanh_mul_range(const float* gate, const float* up, float* y, int64_t n) {
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) store(x + i, gelu_tanh_vec(load(x + i)));
-  for (; i < n; ++i) x[i] = gelu_tanh_vec(splat(x[i]))[0];
+  for (; i + kLanes <= n; i += kLanes) {
+    const VecF g = gelu_tanh_vec(load(gate + i));
+    store(y + i, up ? g * load(up + i) : g);
+  }
+  for (; i < n; ++i) {
+    const float g = gelu_tanh_vec(splat(gate[i]))[0];
+    y[i] = up ? g * up[i] : g;
+  }
+}
+
+void relu_squared_range(float* x, int64_t n) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const VecF v = load(x + i);
+    store(x + i, v < splat(0) ? splat(0) : v * v);
+  }
+  for (; i < n; ++i) x[i] = x[i] < 0 ? 0 : x[i] * x[i];
+}
+
+// cap tanh(x / cap), tanh(u) = 1 - 2 / (1 + e^2u): an absolute error of some roundings of cap.
+inline VecF soft_cap_vec(VecF x, float cap) {
+  const VecF u2 = x * (2.0f / cap);
+  const VecF bounded = u2 > splat(88.0f) ? splat(88.0f) : u2;
+  return cap - 2.0f * cap / (1.0f + exp_vec(bounded));
+}
+
+void soft_cap_range(float* x, float cap, int64_t n) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(x + i, soft_cap_vec(load(x + i), cap));
+  for (; i < n; ++i) x[i] = soft_cap_vec(splat(x[i]), cap)[0];
 }
 
 // x Phi(x), Phi(-z) = erfc(z / sqrt 2) / 2. erfc(z) = t e^(-z^2 + p(t)), t = 1 / (1 + z / 2): p of

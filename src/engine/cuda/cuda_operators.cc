@@ -19,6 +19,7 @@ cuda::RowActivation row_activation(Activation activation) {
     case Activation::kRelu: return cuda::RowActivation::kRelu;
     case Activation::kGelu: return cuda::RowActivation::kGeluErf;
     case Activation::kGeluTanh: return cuda::RowActivation::kGeluTanh;
+    case Activation::kReluSquared: return cuda::RowActivation::kReluSquared;
     case Activation::kSilu: break;
   }
   return cuda::RowActivation::kSilu;
@@ -334,12 +335,26 @@ void CudaRunner::linear(const Operator& op, Rows in, Rows out) {
   multiply(view, in, made_of(op), vector_or_null(op.bias), out.data, out.stride);
 }
 
+void CudaRunner::scale(const Operator& op, Rows in_out) {
+  cuda::scale_rows(in_out.data, shape_of(in_out), op.factor, nullptr, 1, stream());
+}
+
+void CudaRunner::scale_by_position(const Operator& op, Rows in_out) {
+  cuda::scale_rows(in_out.data, shape_of(in_out), op.factor, tables_.positions(*batch_), op.offset,
+                   stream());
+}
+
+void CudaRunner::regroup(const Operator& op, Rows in, Rows out) {
+  cuda::regroup_heads(in.data, out.data, shape_of(in),
+                      {op.heads, in.cols / (op.heads * op.offset) - 2, op.offset}, stream());
+}
+
 void CudaRunner::rope(const Operator& op, Rows in_out) { rotate(op, in_out, op.heads); }
 
 void CudaRunner::rotate(const Operator& op, const Rows& rows, int64_t heads) {
   cuda::rope_inplace(rows.data, shape_of(rows), static_cast<int>(heads),
                      static_cast<int>(2 * op.frequencies.size()), tables_.positions(*batch_),
-                     constant(op.frequencies), op.factor, stream());
+                     constant(op.frequencies), op.factor, op.rope, stream());
 }
 
 void CudaRunner::attend(const Operator& op, Rows q, Rows k, Rows v, Rows out) {
@@ -361,7 +376,7 @@ void CudaRunner::attend(const Operator& op, Rows q, Rows k, Rows v, Rows out) {
 void CudaRunner::attend_on_device(const Operator& op, Rows q, Rows k, Rows v, Rows out) {
   const bool is_shared = shares_pages();
   const StatePlace& at = sublayer_->state;
-  const kernels::AttentionShape& shape = parts_.attention_of(at);
+  kernels::AttentionShape shape = attention_shape(task_);
   std::optional<AttentionTables>& of_group = attention_[static_cast<size_t>(at.group)];
   if (!is_shared || !of_group) {
     const auto chunks = device_chunks({at.group, is_shared ? 0 : at.layer});
@@ -375,8 +390,12 @@ void CudaRunner::attend_on_device(const Operator& op, Rows q, Rows k, Rows v, Ro
     const int64_t kv_heads = k.cols / (q.cols / op.heads);
     if (tables.runs && q.stride == k.stride && op.heads == shape.num_heads &&
         kv_heads == shape.num_kv_heads) {
-      rotation = {q.data, tables_.positions(*batch_), constant(op.frequencies),
-                  static_cast<int>(2 * op.frequencies.size()), op.factor};
+      rotation = {q.data,
+                  tables_.positions(*batch_),
+                  constant(op.frequencies),
+                  static_cast<int>(2 * op.frequencies.size()),
+                  op.factor,
+                  op.rope};
     } else {
       rotate(op, q, op.heads);
       rotate(op, k, kv_heads);
@@ -394,6 +413,7 @@ void CudaRunner::attend_on_device(const Operator& op, Rows q, Rows k, Rows v, Ro
   arguments.items = tables.items;
   arguments.merges = tables.merges;
   arguments.workspace = reinterpret_cast<float*>(areas_.attention.data());
+  if (shape.slopes) shape.slopes = constant(op.attend.slopes);
   cuda::kv_write(shape, k.data, v.data, k.stride, tables.places, arguments.page_offset,
                  batch_->rows(), rotation, stream());
   cuda::attention(shape, tables.plan, arguments, stream());
@@ -404,11 +424,12 @@ void CudaRunner::activate(const Operator& op, Rows in_out) {
   cuda::activate(row_activation(op.activation), in_out.data, shape_of(in_out), copies, stream());
 }
 
-void CudaRunner::silu_mul(const Operator& op, Rows gate, Rows up, Rows out) {
+void CudaRunner::gate(const Operator& op, Rows gate, Rows up, Rows out) {
   SLUICE_ASSERT(gate.stride == up.stride && gate.stride == out.stride,
                 "a family gates whole matrices");
   const cuda::RowCopies copies = copies_of(op, out);
-  cuda::silu_mul(gate.data, up.data, out.data, shape_of(gate), copies, stream());
+  cuda::gated(row_activation(op.activation), gate.data, up.data, out.data, shape_of(gate), copies,
+              stream());
 }
 
 void CudaRunner::logits(const Operator& op, Rows in) {
@@ -419,7 +440,9 @@ void CudaRunner::logits(const Operator& op, Rows in) {
     const Rows part{in.data + begin * in.stride, std::min(logit_rows(need_), in.rows - begin),
                     in.cols, in.stride};
     // Copies that are there are of all rows.
-    multiply(view, part, part.rows == in.rows ? made_of(op) : Made{}, nullptr, out, view.rows);
+    multiply(view, part, part.rows == in.rows ? made_of(op) : Made{}, vector_or_null(op.bias), out,
+             view.rows);
+    if (op.factor > 0) cuda::soft_cap(out, op.factor, part.rows * view.rows, stream());
     if (step_ == PassGraphs::Step::kRecord) return;  // the only part
     hand_over(out, begin, part.rows, view.rows);
   }

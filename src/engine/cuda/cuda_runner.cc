@@ -47,7 +47,7 @@ RunnerFusing fusing_of(const RunnerParts& parts) {
   };
   const auto writes_copies = [](Kind writer) {
     return writer == Kind::kNormHidden || writer == Kind::kNorm || writer == Kind::kActivate ||
-           writer == Kind::kSiluMul;
+           writer == Kind::kGate;
   };
   fusing.writes_narrow = [=](Kind writer, const WeightShape&) { return writes_copies(writer); };
   fusing.writes_codes = [=](Kind writer, const WeightShape& weight) {
@@ -106,7 +106,7 @@ void CudaRunner::run(const Task& task, const MicroBatch& batch, size_t batch_ind
   if (task.compute().step == ComputeStep::kHostAttention) {
     if (!lane_team_) lane_team_.emplace(parts_.threads);
     const Team::Use use(*lane_team_);
-    return host_.attention(task, batch, sublayer_of(task).state);
+    return host_.attention(task, batch, sublayer_of(task).state, attention_shape(task));
   }
   cuda::use_device(device_.index());
   begin(task, batch, batch_index, consumer);

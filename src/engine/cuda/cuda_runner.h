@@ -48,10 +48,13 @@ class CudaRunner final : public OperatorRunner {
   void norm(const Operator& op, Rows in_out) override;
   void add(Rows in_out, Rows in) override;
   void linear(const Operator& op, Rows in, Rows out) override;
+  void scale(const Operator& op, Rows in_out) override;
+  void scale_by_position(const Operator& op, Rows in_out) override;
+  void regroup(const Operator& op, Rows in, Rows out) override;
   void rope(const Operator& op, Rows in_out) override;
   void attend(const Operator& op, Rows q, Rows k, Rows v, Rows out) override;
   void activate(const Operator& op, Rows in_out) override;
-  void silu_mul(const Operator& op, Rows gate, Rows up, Rows out) override;
+  void gate(const Operator& op, Rows gate, Rows up, Rows out) override;
   void logits(const Operator& op, Rows in) override;
 
   /// Rows ids[i] + offset of a table; `on_device`: the ids there.

@@ -156,7 +156,7 @@ std::array<int64_t, 5> staging_sizes(const DeviceNeed& need) {
 }  // namespace
 
 int64_t constant_bytes(const DeviceNeed& need) noexcept {
-  return round_up(int64_t{need.model->head_dim} * 4, kLine);
+  return round_up(std::max(need.model->head_dim, need.model->num_heads) * 4, kLine);
 }
 
 int64_t logit_rows(const DeviceNeed& need) noexcept { return std::min(kLogitRows, need.tokens); }

@@ -66,10 +66,10 @@ const float* HostCompute::multiply(const MatrixView& view, int64_t m, const Inpu
   return output;
 }
 
-void HostCompute::attention(const Task& task, const MicroBatch& batch, const StatePlace& at) {
+void HostCompute::attention(const Task& task, const MicroBatch& batch, const StatePlace& at,
+                            const kernels::AttentionShape& shape) {
   const AttentionExchange::Slot rows =
       parts_.exchange->at(AttentionExchange::Side::kHost, at.group, task.compute().attention_slot);
-  const kernels::AttentionShape& shape = parts_.attention_of(at);
   page_addresses_.clear();
   std::vector<size_t> first_page;
   for (const Chunk& chunk : batch.chunks) {

@@ -13,7 +13,8 @@ class HostCompute {
   HostCompute(const RunnerParts& parts, std::span<std::byte> workspace);
 
   /// A task of the host's compute lane: writes k and v of the exchange's rows and attends with q.
-  void attention(const Task& task, const MicroBatch& batch, const StatePlace& at);
+  void attention(const Task& task, const MicroBatch& batch, const StatePlace& at,
+                 const kernels::AttentionShape& shape);
 
   /// Where the rows of x [m, k] have to be put, contiguous, before multiply(): bf16 when the
   /// products take it (`has_bf16`), else f32.

@@ -45,13 +45,18 @@ class LayerOps {
   virtual void add(Rows in_out, Rows in) = 0;
   /// out = in W^T (+ bias). `out` must not overlap `in`.
   virtual void linear(const Operator& op, Rows in, Rows out) = 0;
-  /// Rotary embedding, half-split, on the heads of in_out at the rows' positions.
+  /// in_out *= op.factor, or by the rows' positions.
+  virtual void scale(const Operator& op, Rows in_out) = 0;
+  virtual void scale_by_position(const Operator& op, Rows in_out) = 0;
+  /// Groups of heads to q, k and v.
+  virtual void regroup(const Operator& op, Rows in, Rows out) = 0;
+  /// Rotary embedding on the heads of in_out at the rows' positions.
   virtual void rope(const Operator& op, Rows in_out) = 0;
-  /// Stores k and v in the KV cache and attends causally with q; softmax(q k / sqrt(head_dim)) v.
+  /// Stores k and v in the KV cache and attends causally with q, as op.attend says.
   virtual void attend(const Operator& op, Rows q, Rows k, Rows v, Rows out) = 0;
   virtual void activate(const Operator& op, Rows in_out) = 0;
-  /// out = silu(gate) * up; `out` may be `gate`.
-  virtual void silu_mul(const Operator& op, Rows gate, Rows up, Rows out) = 0;
+  /// out = activation(gate) * up; `out` may be `gate`.
+  virtual void gate(const Operator& op, Rows gate, Rows up, Rows out) = 0;
   /// Head only: logits of the rows against the matrix op.weight, handed to whoever asked for them.
   virtual void logits(const Operator& op, Rows in) = 0;
 };

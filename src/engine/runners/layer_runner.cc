@@ -59,7 +59,7 @@ void LayerRunner::run(const Task& task, const MicroBatch& batch, size_t batch_in
                       LogitsConsumer& consumer) {
   const Link::Clock::time_point started = Link::Clock::now();
   if (task.compute().step == ComputeStep::kHostAttention)
-    return host_.attention(task, batch, sublayer_of(task).state);
+    return host_.attention(task, batch, sublayer_of(task).state, attention_shape(task));
   begin(task, batch, batch_index, consumer);
   if (rows_ > 0) compute(areas_.rows, kernels::padded_rows(rows_));
   if (device_) device_->finish_compute(started, std::exchange(device_flops_, 0.0));
@@ -241,11 +241,25 @@ void LayerRunner::linear(const Operator& op, Rows in, Rows out) {
   multiply(view, in, op.narrow, is_prepared, vector_or_null(op.bias), out.data, out.stride);
 }
 
+void LayerRunner::scale(const Operator& op, Rows in_out) {
+  kernels::scale_inplace(in_out.data, op.factor, in_out.rows * in_out.cols);
+}
+
+void LayerRunner::scale_by_position(const Operator& op, Rows in_out) {
+  kernels::scale_by_position(in_out.data, in_out.stride, batch_->positions.data(), op.offset,
+                             op.factor, in_out.rows, in_out.cols);
+}
+
+void LayerRunner::regroup(const Operator& op, Rows in, Rows out) {
+  kernels::regroup_heads(in.data, in.stride, out.data, out.stride, in.rows,
+                         {op.heads, in.cols / (op.heads * op.offset) - 2, op.offset});
+}
+
 void LayerRunner::rope(const Operator& op, Rows in_out) {
   const auto head_dim = static_cast<int>(in_out.cols / op.heads);
   kernels::rope_inplace(in_out.data, in_out.rows, in_out.stride, static_cast<int>(op.heads),
                         head_dim, static_cast<int>(2 * op.frequencies.size()),
-                        batch_->positions.data(), op.frequencies.data(), op.factor);
+                        batch_->positions.data(), op.frequencies.data(), op.factor, op.rope);
 }
 
 void LayerRunner::attend(const Operator& op, Rows q, Rows k, Rows v, Rows out) {
@@ -256,7 +270,7 @@ void LayerRunner::attend(const Operator& op, Rows q, Rows k, Rows v, Rows out) {
     std::memcpy(out.data, from.out, static_cast<size_t>(out.rows * out.cols) * 4);
     return;
   }
-  attend_on_device(q, k, v, out);
+  attend_on_device(attention_shape(task_), q, k, v, out);
   if (task_.compute().attention_slot < 0) return;
   keep_for_host(q, k, v, out, [](float* to, const Rows& from, int64_t first, int64_t count) {
     for (int64_t row = 0; row < count; ++row)
@@ -266,8 +280,8 @@ void LayerRunner::attend(const Operator& op, Rows q, Rows k, Rows v, Rows out) {
 }
 
 // All chunks but those that the host attends.
-void LayerRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
-  const kernels::AttentionShape& shape = parts_.attention_of(sublayer_->state);
+void LayerRunner::attend_on_device(const kernels::AttentionShape& shape, Rows q, Rows k, Rows v,
+                                   Rows out) {
   std::vector<kernels::AttentionSequence> sequences;
   for (const ChunkPages& attended : device_chunks(sublayer_->state)) {
     const Chunk& chunk = *attended.chunk;
@@ -281,7 +295,7 @@ void LayerRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
     device_flops_ += 4 * pairs * static_cast<double>(q.cols);
   }
   if (sequences.empty()) return;
-  if (parts_.recent_kv->is_used()) return attend_with_recent_kv(sequences, k, v);
+  if (parts_.recent_kv->is_used()) return attend_with_recent_kv(shape, sequences, k, v);
   watch_.attention(shape, sequences, [&] {
     kernels::attention(shape, sequences, reinterpret_cast<float*>(areas_.attention.data()),
                        static_cast<int64_t>(areas_.attention.size()) / 4);
@@ -289,7 +303,8 @@ void LayerRunner::attend_on_device(Rows q, Rows k, Rows v, Rows out) {
 }
 
 // Where the newest tokens are kept in 16 bits no chunk is the host's.
-void LayerRunner::attend_with_recent_kv(std::span<const kernels::AttentionSequence> sequences,
+void LayerRunner::attend_with_recent_kv(const kernels::AttentionShape& shape,
+                                        std::span<const kernels::AttentionSequence> sequences,
                                         Rows k, Rows v) {
   const RecentKv& recent = *parts_.recent_kv;
   std::vector<std::byte*> addresses;
@@ -309,8 +324,8 @@ void LayerRunner::attend_with_recent_kv(std::span<const kernels::AttentionSequen
     return std::span<float>(reinterpret_cast<float*>(area.data()), area.size() / 4);
   };
   const auto group = static_cast<size_t>(sublayer_->state.group);
-  attend_with_recent(parts_.attention[group], recent.shapes()[group], recent.tokens(), all,
-                     floats(areas_.attention), floats(areas_.recent));
+  attend_with_recent(shape, recent.shapes()[group], recent.tokens(), all, floats(areas_.attention),
+                     floats(areas_.recent));
 }
 
 void LayerRunner::activate(const Operator& op, Rows in_out) {
@@ -320,12 +335,16 @@ void LayerRunner::activate(const Operator& op, Rows in_out) {
     case Activation::kGelu: kernels::gelu_erf(in_out.data, n); break;
     case Activation::kGeluTanh: kernels::gelu_tanh(in_out.data, n); break;
     case Activation::kSilu: kernels::silu(in_out.data, n); break;
+    case Activation::kReluSquared: kernels::relu_squared(in_out.data, n); break;
   }
 }
 
-void LayerRunner::silu_mul(const Operator&, Rows gate, Rows up, Rows out) {
-  kernels::silu_mul(gate.data, gate.stride, up.data, up.stride, out.data, out.stride, gate.rows,
-                    gate.cols);
+void LayerRunner::gate(const Operator& op, Rows gate, Rows up, Rows out) {
+  SLUICE_ASSERT(op.activation == Activation::kSilu || op.activation == Activation::kGeluTanh,
+                "families gate with silu or gelu's approximation");
+  const auto gated =
+      op.activation == Activation::kSilu ? kernels::silu_mul : kernels::gelu_tanh_mul;
+  gated(gate.data, gate.stride, up.data, up.stride, out.data, out.stride, gate.rows, gate.cols);
 }
 
 void LayerRunner::logits(const Operator& op, Rows in) {
@@ -334,7 +353,8 @@ void LayerRunner::logits(const Operator& op, Rows in) {
   for (int64_t begin = 0; begin < in.rows; begin += kLogitRows) {
     const Rows part{in.data + begin * in.stride, std::min(kLogitRows, in.rows - begin), in.cols,
                     in.stride};
-    multiply(view, part, InputCopy::kMake, false, nullptr, out, view.rows);
+    multiply(view, part, InputCopy::kMake, false, vector_or_null(op.bias), out, view.rows);
+    if (op.factor > 0) kernels::soft_cap(out, op.factor, part.rows * view.rows);
     for (int64_t i = 0; i < part.rows; ++i)
       consumer_->take_logits(*batch_, static_cast<size_t>(begin + i),
                              {out + i * view.rows, static_cast<size_t>(view.rows)});

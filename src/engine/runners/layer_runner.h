@@ -35,10 +35,13 @@ class LayerRunner final : public OperatorRunner {
   void norm(const Operator& op, Rows in_out) override;
   void add(Rows in_out, Rows in) override;
   void linear(const Operator& op, Rows in, Rows out) override;
+  void scale(const Operator& op, Rows in_out) override;
+  void scale_by_position(const Operator& op, Rows in_out) override;
+  void regroup(const Operator& op, Rows in, Rows out) override;
   void rope(const Operator& op, Rows in_out) override;
   void attend(const Operator& op, Rows q, Rows k, Rows v, Rows out) override;
   void activate(const Operator& op, Rows in_out) override;
-  void silu_mul(const Operator& op, Rows gate, Rows up, Rows out) override;
+  void gate(const Operator& op, Rows gate, Rows up, Rows out) override;
   void logits(const Operator& op, Rows in) override;
 
   void gather(const Operator& op, std::span<const int32_t> ids, Rows out);
@@ -52,8 +55,9 @@ class LayerRunner final : public OperatorRunner {
                 const float* bias, float* y, int64_t ldy);
   void multiply_inplace(const MatrixView& view, const kernels::Activations& x, const float* bias,
                         float* y, int64_t ldy, Link::Clock::time_point input_arrives);
-  void attend_on_device(Rows q, Rows k, Rows v, Rows out);
-  void attend_with_recent_kv(std::span<const kernels::AttentionSequence> sequences, Rows k, Rows v);
+  void attend_on_device(const kernels::AttentionShape& shape, Rows q, Rows k, Rows v, Rows out);
+  void attend_with_recent_kv(const kernels::AttentionShape& shape,
+                             std::span<const kernels::AttentionSequence> sequences, Rows k, Rows v);
 
   EmulatedDevice* device_;
   WorkspaceAreas areas_;

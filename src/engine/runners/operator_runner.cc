@@ -115,10 +115,13 @@ void OperatorRunner::execute(const Operator& op) {
     case Kind::kNormHeads: return norm(op, heads_as_rows(out, op.heads));
     case Kind::kAdd: return add(out, in);
     case Kind::kLinear: return linear(op, in, out);
+    case Kind::kScale: return scale(op, out);
+    case Kind::kScaleByPosition: return scale_by_position(op, out);
+    case Kind::kRegroup: return regroup(op, in, out);
     case Kind::kRope: return rope(op, out);
     case Kind::kAttend: return attend(op, in, rows_of(op.in[1]), rows_of(op.in[2]), out);
     case Kind::kActivate: return activate(op, out);
-    case Kind::kSiluMul: return silu_mul(op, in, rows_of(op.in[1]), out);
+    case Kind::kGate: return gate(op, in, rows_of(op.in[1]), out);
     case Kind::kLogits: return logits(op, in);
   }
 }
@@ -132,6 +135,16 @@ void OperatorRunner::begin(const Task& task, const MicroBatch& batch, size_t bat
   hidden_ = parts_.hidden->pieces(batch_index, task.compute().activation_slot);
   rows_ = sublayer_->kind == SublayerKind::kHead ? static_cast<int64_t>(batch.needed_rows.size())
                                                  : batch.rows();
+}
+
+kernels::AttentionShape OperatorRunner::attention_shape(const Task& task) const {
+  const LayerProgram& program = parts_.model->family().program(static_cast<size_t>(task.sublayer));
+  const AttendSpec& how = program.operators[static_cast<size_t>(program.cut)].attend;
+  kernels::AttentionShape shape = parts_.attention_of(sublayer_of(task).state);
+  if (how.scale > 0) shape.scale = how.scale;
+  shape.soft_cap = how.soft_cap;
+  shape.slopes = how.slopes.empty() ? nullptr : how.slopes.data();
+  return shape;
 }
 
 const float* OperatorRunner::vector_or_null(int32_t weight) const {

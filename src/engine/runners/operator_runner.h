@@ -50,6 +50,9 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   /// room for `padded_rows` rows.
   void compute(std::span<std::byte> area, int64_t padded_rows);
 
+  /// How the task's layer attends; its slopes are the family's.
+  kernels::AttentionShape attention_shape(const Task& task) const;
+
   /// Of the sublayer's weights, by the program's index.
   const float* vector_or_null(int32_t weight) const;
   MatrixView matrix(int32_t weight) const;

@@ -68,9 +68,13 @@ kernels::AttentionSequence part_of(const Step& step, int32_t first, int32_t coun
 }  // namespace
 
 void attend_with_recent(const kernels::AttentionShape& packed,
-                        const kernels::AttentionShape& recent, int64_t tokens,
+                        const kernels::AttentionShape& in_16_bits, int64_t tokens,
                         std::span<const RecentSequence> sequences,
                         std::span<float> attention_scratch, std::span<float> scratch) {
+  kernels::AttentionShape recent = packed;
+  recent.kv_dtype = in_16_bits.kv_dtype;
+  recent.page_tokens = in_16_bits.page_tokens;
+  recent.sliding_window = in_16_bits.sliding_window;
   kernels::AttentionShape older = packed;
   older.sliding_window = std::max<int>(0, packed.sliding_window - static_cast<int>(tokens));
   const bool sees_older = packed.sliding_window == 0 || older.sliding_window > 0;

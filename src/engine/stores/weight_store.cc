@@ -233,6 +233,7 @@ void WeightStore::take_rows(size_t sublayer, size_t weight, int64_t row, int64_t
   if (shape.kind == WeightKind::kVector) {
     std::vector<float> values(static_cast<size_t>(shape.cols));
     kernels::convert(dtype, source, DType::kF32, values.data(), shape.cols);
+    for (float& value : values) value += shape.added;
     place(reinterpret_cast<std::byte*>(vectors_.as<float>() + placed.resident_offset),
           reinterpret_cast<const std::byte*>(values.data()), shape.cols * 4);
     return;

@@ -22,10 +22,14 @@ nlohmann::ordered_json decoder_config(const DecoderSizes& sizes, const DecoderKi
 }
 
 std::vector<KnownModel> decoder_presets(std::span<const DecoderSizes> table,
-                                        const DecoderKind& kind) {
+                                        const DecoderKind& kind,
+                                        const nlohmann::ordered_json& changes) {
   std::vector<KnownModel> presets;
-  for (const DecoderSizes& sizes : table)
-    presets.push_back({sizes.name, decoder_config(sizes, kind).dump(2)});
+  for (const DecoderSizes& sizes : table) {
+    nlohmann::ordered_json json = decoder_config(sizes, kind);
+    json.merge_patch(changes);
+    presets.push_back({sizes.name, json.dump(2)});
+  }
   return presets;
 }
 

@@ -27,8 +27,9 @@ struct DecoderKind {
 
 /// A config.json of these sizes.
 nlohmann::ordered_json decoder_config(const DecoderSizes& sizes, const DecoderKind& kind);
-/// The table's models, in its order.
-std::vector<KnownModel> decoder_presets(std::span<const DecoderSizes> table,
-                                        const DecoderKind& kind);
+/// The table's models, in its order; `changes` (a merge patch, RFC 7396) are all theirs.
+std::vector<KnownModel> decoder_presets(
+    std::span<const DecoderSizes> table, const DecoderKind& kind,
+    const nlohmann::ordered_json& changes = nlohmann::ordered_json::object());
 
 }  // namespace sluice

@@ -62,7 +62,8 @@ nlohmann::json rope_scaling(const GgufKeys& keys, const std::string& p, double t
 
 // What the architecture's keys may say beside those that are read: sizes that tensors show, and
 // features that are off.
-void refuse_unknown_keys(const GgufKeys& keys, const std::string& p, int64_t head_dim) {
+void refuse_unknown_keys(const GgufKeys& keys, const GgufDecoderKind& kind, const std::string& p,
+                         int64_t head_dim) {
   constexpr std::string_view kRead[] = {"context_length",
                                         "embedding_length",
                                         "block_count",
@@ -76,6 +77,7 @@ void refuse_unknown_keys(const GgufKeys& keys, const std::string& p, int64_t hea
                                         "attention.key_length",
                                         "attention.value_length",
                                         "attention.layer_norm_rms_epsilon",
+                                        "attention.layer_norm_epsilon",
                                         "rope.dimension_count",
                                         "rope.freq_base",
                                         "rope.scale_linear",
@@ -86,16 +88,18 @@ void refuse_unknown_keys(const GgufKeys& keys, const std::string& p, int64_t hea
                                         "rope.scaling.finetuned"};
   for (const std::string& name : keys.names()) {
     if (!name.starts_with(p)) continue;
-    if (std::find(std::begin(kRead), std::end(kRead), name.substr(p.size())) == std::end(kRead))
+    const std::string own = name.substr(p.size());
+    if (std::find(std::begin(kRead), std::end(kRead), own) == std::end(kRead) &&
+        std::find(kind.also.begin(), kind.also.end(), own) == kind.also.end())
       keys.refuse(fmt::format("key {} is not known, and what it asks for would not be done", name),
                   "convert the Hugging Face checkpoint of the model instead");
   }
   if (keys.integer(p + "attention.value_length").value_or(head_dim) != head_dim)
     keys.refuse("heads of keys and of values differ in length", "such models are not read");
-  if (keys.text_or(p + "tensor_data_layout", "reference") != "Meta AI original pth" &&
-      keys.text_or(p + "tensor_data_layout", "reference") != "reference")
-    keys.refuse(fmt::format("tensor_data_layout \"{}\" is not read",
-                            keys.text_or(p + "tensor_data_layout", "")),
+  // The last is Falcon's: q, k and v in order.
+  const std::string layout = keys.text_or(p + "tensor_data_layout", "reference");
+  if (layout != "Meta AI original pth" && layout != "reference" && layout != "jploski")
+    keys.refuse(fmt::format("tensor_data_layout \"{}\" is not read", layout),
                 "download another file of the model");
 }
 
@@ -115,9 +119,10 @@ nlohmann::json gguf_decoder_config(const GgufKeys& keys, const GgufDecoderKind& 
   const int64_t hidden = keys.need_integer(p + "embedding_length");
   if (heads < 1) keys.refuse("it has no attention heads", "download the file again");
   const int64_t head_dim = keys.integer(p + "attention.key_length").value_or(hidden / heads);
-  if (keys.integer(p + "rope.dimension_count").value_or(head_dim) != head_dim)
+  const int64_t turned = keys.integer(p + "rope.dimension_count").value_or(head_dim);
+  if (turned != head_dim && !kind.turns_a_part)
     keys.refuse("only a part of each head is rotated", "such models are not read");
-  refuse_unknown_keys(keys, p, head_dim);
+  refuse_unknown_keys(keys, kind, p, head_dim);
   const double theta = keys.number(p + "rope.freq_base").value_or(10000.0);
   nlohmann::json config{
       {"architectures", {kind.architecture}},
@@ -131,10 +136,13 @@ nlohmann::json gguf_decoder_config(const GgufKeys& keys, const GgufDecoderKind& 
       {"num_key_value_heads", keys.integer(p + "attention.head_count_kv").value_or(heads)},
       {"head_dim", head_dim},
       {"max_position_embeddings", keys.integer(p + "context_length").value_or(2048)},
-      {"rms_norm_eps", keys.number(p + "attention.layer_norm_rms_epsilon").value_or(1e-5)},
+      {kind.eps, keys.number(p + "attention.layer_norm_rms_epsilon")
+                     .value_or(keys.number(p + "attention.layer_norm_epsilon").value_or(1e-5))},
       {"rope_theta", theta},
       {"vocab_size", vocabulary(keys)},
       {"tie_word_embeddings", keys.tensor("output.weight") == nullptr}};
+  if (turned != head_dim)
+    config["partial_rotary_factor"] = static_cast<double>(turned) / static_cast<double>(head_dim);
   if (nlohmann::json scaling = rope_scaling(keys, p, theta, head_dim); !scaling.is_null())
     config["rope_scaling"] = std::move(scaling);
   for (const auto& [theirs, ours] : {std::pair{"tokenizer.ggml.bos_token_id", "bos_token_id"},

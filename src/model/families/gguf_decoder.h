@@ -1,6 +1,8 @@
 #pragma once
 // The keys that GGUF files have of a gated decoder, as its config.json.
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <vector>
 
 #include "src/model/foreign/gguf_keys.h"
 
@@ -10,6 +12,9 @@ namespace sluice {
 struct GgufDecoderKind {
   const char* architecture;  ///< config.json's: "LlamaForCausalLM"
   const char* model_type;
+  const char* eps = "rms_norm_eps";         ///< config.json's; others are LayerNorm's
+  bool turns_a_part = false;                ///< files say how much of a head is turned
+  std::vector<std::string_view> also = {};  ///< keys that the family reads beside the usual ones
 };
 
 /// Errors: kFile for a key that is missing or of the wrong kind, or that nobody here reads.

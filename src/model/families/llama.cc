@@ -1,6 +1,6 @@
 // Llama 1, 2, 3.x, and the many that are copies of it: the gated decoder as it is.
+#include "src/model/families/decoder.h"
 #include "src/model/families/decoder_presets.h"
-#include "src/model/families/gated_decoder.h"
 #include "src/model/families/gguf_decoder.h"
 
 namespace sluice {
@@ -11,7 +11,7 @@ std::unique_ptr<FamilyModel> make_llama(const ModelConfig& config) {
   DecoderTraits traits{.family = "llama", .gguf_pairs_rows = true};
   traits.has_qkv_bias = traits.has_o_bias = config.boolean_or("attention_bias", false);
   traits.has_mlp_bias = config.boolean_or("mlp_bias", false);
-  return make_gated_decoder(config, traits);
+  return make_decoder(config, traits);
 }
 
 std::string llama_of_gguf(const GgufKeys& keys) {

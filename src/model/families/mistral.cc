@@ -1,15 +1,15 @@
 // Mistral: the gated decoder with a window in its first models and heads of their own width in
 // later ones. Their GGUF files say that they are Llama's.
+#include "src/model/families/decoder.h"
 #include "src/model/families/decoder_presets.h"
-#include "src/model/families/gated_decoder.h"
 
 namespace sluice {
 
 namespace {
 
 std::unique_ptr<FamilyModel> make_mistral(const ModelConfig& config) {
-  return make_gated_decoder(config,
-                            {.family = "mistral", .windows = {read_sliding_window(config, 4096)}});
+  return make_decoder(config,
+                      {.family = "mistral", .sliding_window = read_sliding_window(config, 4096)});
 }
 
 constexpr DecoderKind kMistral{"MistralForCausalLM", "mistral", 1, 2};

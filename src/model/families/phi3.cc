@@ -1,17 +1,16 @@
 // Phi-3 and Phi-4 without LongRoPE: the gated decoder, its q, k and v in one tensor, gate and up in
 // another.
+#include "src/model/families/decoder.h"
 #include "src/model/families/decoder_presets.h"
-#include "src/model/families/gated_decoder.h"
 
 namespace sluice {
 
 namespace {
 
 std::unique_ptr<FamilyModel> make_phi3(const ModelConfig& config) {
-  if (config.number_or("partial_rotary_factor", 1) != 1)
-    config.refuse("only a part of each head is rotated", "such models are not read");
-  return make_gated_decoder(
-      config, {.family = "phi3", .windows = {read_sliding_window(config, 0)}, .is_fused = true});
+  return make_decoder(
+      config,
+      {.family = "phi3", .fused = Fused::kRows, .sliding_window = read_sliding_window(config, 0)});
 }
 
 struct Phi3Sizes {

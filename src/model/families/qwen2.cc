@@ -1,7 +1,7 @@
 // Qwen2 and Qwen2.5: the gated decoder with biases of q, k and v. Windows are off in the models
 // that were released.
+#include "src/model/families/decoder.h"
 #include "src/model/families/decoder_presets.h"
-#include "src/model/families/gated_decoder.h"
 #include "src/model/families/gguf_decoder.h"
 
 namespace sluice {
@@ -9,8 +9,8 @@ namespace sluice {
 namespace {
 
 std::unique_ptr<FamilyModel> make_qwen2(const ModelConfig& config) {
-  return make_gated_decoder(
-      config, {.family = "qwen2", .has_qkv_bias = true, .windows = read_layer_windows(config)});
+  return make_decoder(
+      config, {.family = "qwen2", .has_qkv_bias = true, .layers = read_optional_windows(config)});
 }
 
 std::string qwen2_of_gguf(const GgufKeys& keys) {

@@ -1,6 +1,6 @@
 // Qwen3, the dense ones: the gated decoder with a norm of each head of q and k.
+#include "src/model/families/decoder.h"
 #include "src/model/families/decoder_presets.h"
-#include "src/model/families/gated_decoder.h"
 #include "src/model/families/gguf_decoder.h"
 
 namespace sluice {
@@ -9,12 +9,12 @@ namespace {
 
 std::unique_ptr<FamilyModel> make_qwen3(const ModelConfig& config) {
   const bool has_bias = config.boolean_or("attention_bias", false);
-  return make_gated_decoder(config, {.family = "qwen3",
-                                     .has_qkv_bias = has_bias,
-                                     .has_o_bias = has_bias,
-                                     .has_head_norms = true,
-                                     .head_dim = 128,
-                                     .windows = read_layer_windows(config)});
+  return make_decoder(config, {.family = "qwen3",
+                               .head_dim = 128,
+                               .qk_norm = QkNorm::kEachHead,
+                               .has_qkv_bias = has_bias,
+                               .has_o_bias = has_bias,
+                               .layers = read_optional_windows(config)});
 }
 
 std::string qwen3_of_gguf(const GgufKeys& keys) {

@@ -67,6 +67,10 @@ std::unique_ptr<ForeignWeights> compressed_tensors_weights(const ModelConfig& se
                                                            const io::Checkpoint& checkpoint);
 std::unique_ptr<ForeignWeights> gguf_weights(const io::Checkpoint& checkpoint);
 
+/// A matrix that a checkpoint of another tool has transposed, or nothing: it has it as it is.
+std::optional<ForeignMatrix> transposed_matrix(const io::Checkpoint& checkpoint,
+                                               const WeightShape& weight);
+
 /// The group of each column, i32 [cols], as tools store it whose groups follow activations. Errors:
 /// kFile naming `what` when one is not below `groups`.
 void check_groups(std::span<const std::byte> indices, int64_t cols, int64_t groups,

@@ -12,18 +12,19 @@ namespace {
 class GgufDecoder final : public ForeignDecoder {
  public:
   GgufDecoder(const io::TensorEntry& tensor, int64_t rows, int64_t cols, int64_t paired_heads,
-              const ForeignBytes& parts)
+              float added, const ForeignBytes& parts)
       : type_(tensor.blocks),
         dtype_(tensor.dtype),
         cols_(cols),
         head_rows_(paired_heads > 0 ? rows / paired_heads : 0),
+        added_(added),
         data_(parts[0]) {}
 
   void values(int64_t row, float* out) const override {
     const int64_t from = source_row(row);
     if (type_ == io::BlockType::kNone) {
       for (int64_t col = 0; col < cols_; ++col)
-        out[col] = float_element(data_, dtype_, from * cols_ + col);
+        out[col] = float_element(data_, dtype_, from * cols_ + col) - added_;
       return;
     }
     const io::BlockLayout& layout = io::block_layout(type_);
@@ -53,6 +54,7 @@ class GgufDecoder final : public ForeignDecoder {
   DType dtype_;
   int64_t cols_;
   int64_t head_rows_;
+  float added_;  // to what the weight holds
   std::span<const std::byte> data_;
 };
 
@@ -92,8 +94,9 @@ class GgufWeights final : public ForeignWeights {
                        : format_of_blocks(tensor.blocks)
                              .value_or(WeightFormat{Encoding::kInt8, DType::kBF16, 32});
     }
-    out.decoder = [&tensor, rows, cols, paired_heads](const ForeignBytes& bytes) {
-      return std::make_unique<GgufDecoder>(tensor, rows, cols, paired_heads, bytes);
+    out.decoder = [&tensor, rows, cols, paired_heads,
+                   added = weight.added](const ForeignBytes& bytes) {
+      return std::make_unique<GgufDecoder>(tensor, rows, cols, paired_heads, added, bytes);
     };
     return out;
   }

@@ -67,6 +67,13 @@ int64_t GgufKeys::need_integer(const std::string& key) const {
   return *value;
 }
 
+std::optional<bool> GgufKeys::boolean(const std::string& key) const {
+  const nlohmann::json* value = find(key);
+  if (!value) return std::nullopt;
+  if (!value->is_boolean()) wrong(key, "true or false");
+  return value->get<bool>();
+}
+
 std::optional<double> GgufKeys::number(const std::string& key) const {
   const nlohmann::json* value = find(key);
   if (!value) return std::nullopt;

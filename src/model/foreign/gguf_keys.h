@@ -20,6 +20,7 @@ class GgufKeys {
   /// Nothing when absent. One for all layers may be written as a list of equal ones.
   std::optional<int64_t> integer(const std::string& key) const;
   int64_t need_integer(const std::string& key) const;
+  std::optional<bool> boolean(const std::string& key) const;
   std::optional<double> number(const std::string& key) const;
 
   /// "general.architecture", and what the names of its own keys begin with: "llama.".

@@ -91,7 +91,12 @@ class Case {
     DeviceArray<AttentionItem> items(plan.items);
     DeviceArray<AttentionMerge> merged(plan.merges);
     DeviceArray<float> workspace(static_cast<size_t>(plan.workspace_floats));
-    attention(shape_, plan,
+    DeviceArray<float> slopes(
+        shape_.slopes ? std::vector<float>(shape_.slopes, shape_.slopes + shape_.num_heads)
+                      : std::vector<float>(1));
+    AttentionShape shape = shape_;
+    if (shape.slopes) shape.slopes = slopes.data();
+    attention(shape, plan,
               {q.data(), q_cols(), out.data(), q_cols(), runs.data(), pages.data(), kOffset,
                items.data(), merged.data(), workspace.data()},
               nullptr);
@@ -212,6 +217,21 @@ TEST(CudaAttention, WindowsAndSplitsOfQuantisedPagesBeginAtBlocks) {
       expect_as_reference(Case(shape_of(3, 1, 256, 16, KvFormat(encoding), window),
                                {{600, 1}, {3, 1}, {301, 2}, {70, 40}}, seed++),
                           4);
+}
+
+TEST(CudaAttention, CapsAndSlopesScoresAsTheReference) {
+  uint32_t seed = 400;
+  const std::vector<float> slopes{0.5f, 0.25f, 0.125f, 0.01f, 0.3f, 0.2f, 0.1f, 0.05f};
+  for (const KvFormat& format : formats())
+    for (const int head_dim : {64, 100, 256})
+      for (const auto& [cap, is_sloped, window] :
+           {std::tuple{0.7f, false, 0}, {3.0f, true, 40}, {0.0f, true, 0}}) {
+        AttentionShape shape = shape_of(4, 2, head_dim, 16, format, window);
+        shape.soft_cap = cap;
+        if (is_sloped) shape.slopes = slopes.data();
+        expect_as_reference(Case(shape, {{0, 1}, {130, 1}, {63, 2}, {20, 60}, {700, 1}}, seed++),
+                            2);
+      }
 }
 
 TEST(CudaAttention, PromptsAttendAsTheReference) {
@@ -362,13 +382,16 @@ TEST(CudaAttention, RotatesWhatItWrites) {
         return places;
       };
       DeviceArray<KvPlace> first_places(places_in(first)), second_places(places_in(second));
+      // Both layouts in turn.
+      const RopeLayout layout = seed % 2 == 0 ? RopeLayout::kHalves : RopeLayout::kPairs;
       rope_inplace(apart.data(), {kRows, q_cols, stride}, shape.num_heads, rotary_dim,
-                   positions.data(), inverse.data(), 1.25f, nullptr);
+                   positions.data(), inverse.data(), 1.25f, layout, nullptr);
       rope_inplace(apart.data() + q_cols, {kRows, kv_cols, stride}, shape.num_kv_heads, rotary_dim,
-                   positions.data(), inverse.data(), 1.25f, nullptr);
+                   positions.data(), inverse.data(), 1.25f, layout, nullptr);
       kv_write(shape, apart.data() + q_cols, apart.data() + q_cols + kv_cols, stride,
                first_places.data(), 0, kRows, {}, nullptr);
-      const Rotation rotation{joined.data(), positions.data(), inverse.data(), rotary_dim, 1.25f};
+      const Rotation rotation{joined.data(), positions.data(), inverse.data(), rotary_dim, 1.25f,
+                              layout};
       kv_write(shape, joined.data() + q_cols, joined.data() + q_cols + kv_cols, stride,
                second_places.data(), 0, kRows, rotation, nullptr);
       EXPECT_EQ(joined.values(), apart.values());

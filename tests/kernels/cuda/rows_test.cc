@@ -40,7 +40,8 @@ TEST(CudaRows, ActivationsAgreeWithTheReference) {
       {RowActivation::kRelu, reference::relu},
       {RowActivation::kGeluErf, reference::gelu_erf},
       {RowActivation::kGeluTanh, reference::gelu_tanh},
-      {RowActivation::kSilu, reference::silu}};
+      {RowActivation::kSilu, reference::silu},
+      {RowActivation::kReluSquared, reference::relu_squared}};
   for (const auto& [activation, plainest] : all) {
     DeviceArray<float> y(x);
     auto expected = x;
@@ -50,13 +51,64 @@ TEST(CudaRows, ActivationsAgreeWithTheReference) {
   }
 }
 
+TEST(CudaRows, GatesRowsWithGelu) {
+  for (const RowsShape& shape : kShapes) {
+    Random random(static_cast<uint32_t>(shape.cols + 2));
+    const auto gate = random.normal(shape.rows * shape.stride, 3);
+    const auto up = random.normal(shape.rows * shape.stride);
+    DeviceArray<float> g(gate), u(up);
+    gated(RowActivation::kGeluTanh, g.data(), u.data(), g.data(), shape, {}, nullptr);
+    auto expected = gate;
+    reference::gelu_tanh_mul(gate.data(), shape.stride, up.data(), shape.stride, expected.data(),
+                             shape.stride, shape.rows, shape.cols);
+    expect_near(g.values(), expected, 1e-5, 1e-6);
+  }
+}
+
+TEST(CudaRows, ScalesCapsAndRegroups) {
+  for (const RowsShape& shape : kShapes) {
+    Random random(static_cast<uint32_t>(shape.cols + 3));
+    const auto x = random.normal(shape.rows * shape.stride, 30);
+    std::vector<int32_t> positions;
+    for (int64_t row = 0; row < shape.rows; ++row)
+      positions.push_back(static_cast<int32_t>(random.between(0, 5000)));
+    DeviceArray<float> y(x);
+    DeviceArray<int32_t> at(positions);
+    scale_rows(y.data(), shape, 0.7f, nullptr, 1, nullptr);
+    scale_rows(y.data(), shape, 0.1f, at.data(), 100, nullptr);
+    auto expected = x;
+    for (int64_t row = 0; row < shape.rows; ++row)
+      reference::scale_inplace(expected.data() + row * shape.stride, 0.7f, shape.cols);
+    reference::scale_by_position(expected.data(), shape.stride, positions.data(), 100, 0.1f,
+                                 shape.rows, shape.cols);
+    expect_near(y.values(), expected, 1e-5, 1e-6);
+    DeviceArray<float> capped(x);
+    soft_cap(capped.data(), 20.0f, std::ssize(x), nullptr);
+    expected = x;
+    reference::soft_cap(expected.data(), 20.0f, std::ssize(x));
+    expect_near(capped.values(), expected, 1e-5, 1e-5);
+  }
+  for (const kernels::HeadGroups& heads :
+       {kernels::HeadGroups{1, 7, 3}, kernels::HeadGroups{5, 1, 8},
+        kernels::HeadGroups{3, 2, 64}}) {
+    const int64_t cols = heads.groups * (heads.queries + 2) * heads.head_dim;
+    Random random(static_cast<uint32_t>(cols));
+    const auto x = random.normal(9 * cols);
+    DeviceArray<float> from(x), to(x.size());
+    regroup_heads(from.data(), to.data(), {9, cols, cols}, heads, nullptr);
+    std::vector<float> expected(x.size());
+    reference::regroup_heads(x.data(), cols, expected.data(), cols, 9, heads);
+    EXPECT_EQ(to.values(), expected);
+  }
+}
+
 TEST(CudaRows, GatesRows) {
   for (const RowsShape& shape : kShapes) {
     Random random(static_cast<uint32_t>(shape.cols + 1));
     const auto gate = random.normal(shape.rows * shape.stride, 3);
     const auto up = random.normal(shape.rows * shape.stride);
     DeviceArray<float> g(gate), u(up);
-    silu_mul(g.data(), u.data(), g.data(), shape, {}, nullptr);
+    gated(RowActivation::kSilu, g.data(), u.data(), g.data(), shape, {}, nullptr);
     auto expected = gate;
     reference::silu_mul(gate.data(), shape.stride, up.data(), shape.stride, expected.data(),
                         shape.stride, shape.rows, shape.cols);
@@ -77,7 +129,7 @@ TEST(CudaRows, ActivationsMakeTheCopiesOfProducts) {
       const Int8Copy int8(*parse_weight_format(name), shape.rows, shape.cols);
       const RowCopies copies{{narrow.data(), stride, DType::kF16}, int8.rows()};
       ASSERT_TRUE(can_quantise_slices(copies.int8));
-      silu_mul(g.data(), u.data(), g.data(), shape, copies, nullptr);
+      gated(RowActivation::kSilu, g.data(), u.data(), g.data(), shape, copies, nullptr);
       auto written = dense(g.values(), shape);
       expect_rounded(narrow.values(), stride, DType::kF16, written, shape);
       int8.expect_of(written);
@@ -94,23 +146,24 @@ TEST(CudaRows, RotatesAsTheReference) {
   struct Case {
     int heads, head_dim, rotary_dim;
   };
-  for (const Case& c : {Case{1, 2, 2}, Case{3, 64, 64}, Case{8, 128, 128}, Case{5, 80, 32}}) {
-    Random random(static_cast<uint32_t>(c.head_dim));
-    const RowsShape shape{7, c.heads * c.head_dim, c.heads * c.head_dim + 5};
-    auto x = random.normal(shape.rows * shape.stride);
-    std::vector<int32_t> positions{0, 1, 2, 77, 1000, 4095, 8191};
-    std::vector<float> frequencies;
-    for (int i = 0; i < c.rotary_dim / 2; ++i)
-      frequencies.push_back(
-          std::pow(10000.0f, -2.0f * static_cast<float>(i) / static_cast<float>(c.rotary_dim)));
-    DeviceArray<float> device(x), inverse(frequencies);
-    DeviceArray<int32_t> at(positions);
-    rope_inplace(device.data(), shape, c.heads, c.rotary_dim, at.data(), inverse.data(), 1.5f,
-                 nullptr);
-    reference::rope_inplace(x.data(), shape.rows, shape.stride, c.heads, c.head_dim, c.rotary_dim,
-                            positions.data(), frequencies.data(), 1.5f);
-    expect_near(device.values(), x, 1e-5, 2e-5);
-  }
+  for (const RopeLayout layout : {RopeLayout::kHalves, RopeLayout::kPairs})
+    for (const Case& c : {Case{1, 2, 2}, Case{3, 64, 64}, Case{8, 128, 128}, Case{5, 80, 32}}) {
+      Random random(static_cast<uint32_t>(c.head_dim));
+      const RowsShape shape{7, c.heads * c.head_dim, c.heads * c.head_dim + 5};
+      auto x = random.normal(shape.rows * shape.stride);
+      std::vector<int32_t> positions{0, 1, 2, 77, 1000, 4095, 8191};
+      std::vector<float> frequencies;
+      for (int i = 0; i < c.rotary_dim / 2; ++i)
+        frequencies.push_back(
+            std::pow(10000.0f, -2.0f * static_cast<float>(i) / static_cast<float>(c.rotary_dim)));
+      DeviceArray<float> device(x), inverse(frequencies);
+      DeviceArray<int32_t> at(positions);
+      rope_inplace(device.data(), shape, c.heads, c.rotary_dim, at.data(), inverse.data(), 1.5f,
+                   layout, nullptr);
+      reference::rope_inplace(x.data(), shape.rows, shape.stride, c.heads, c.head_dim, c.rotary_dim,
+                              positions.data(), frequencies.data(), 1.5f, layout);
+      expect_near(device.values(), x, 1e-5, 2e-5);
+    }
 }
 
 TEST(CudaRows, GathersRowsOfEveryType) {

@@ -1,0 +1,338 @@
+#include "src/model/families/decoder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "src/base/error.h"
+#include "src/model/families/decoder_weights.h"
+
+namespace sluice {
+
+namespace {
+
+constexpr int64_t kMostPositions = int64_t{1} << 31;
+
+// One slope a head (arXiv:2108.12409): powers of 2^(-8 / n); where the heads are no power of two,
+// those of the next lower one and then every other one of the next higher.
+std::vector<float> alibi_slopes(int64_t heads) {
+  int64_t whole = 1;
+  while (2 * whole <= heads) whole *= 2;
+  const auto power = [](double exponent) { return static_cast<float>(std::exp2(exponent)); };
+  std::vector<float> slopes;
+  for (int64_t i = 1; i <= whole; ++i)
+    slopes.push_back(power(-8.0 * static_cast<double>(i) / static_cast<double>(whole)));
+  for (int64_t i = 1; whole + (i + 1) / 2 <= heads; i += 2)
+    slopes.push_back(power(-4.0 * static_cast<double>(i) / static_cast<double>(whole)));
+  return slopes;
+}
+
+// Which layers "layer_types" says to have a window; where it is absent `has_window` does.
+std::vector<bool> read_layer_types(const ModelConfig& config,
+                                   const std::function<bool(int64_t)>& has_window) {
+  const int64_t layers = config.integer("num_hidden_layers", 1, 4096);
+  const std::vector<std::string> types = config.texts("layer_types");
+  if (!types.empty() && std::ssize(types) != layers)
+    config.refuse(fmt::format("\"layer_types\" has {} entries for {} layers", types.size(), layers),
+                  "mend the config.json");
+  std::vector<bool> out;
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    if (types.empty()) {
+      out.push_back(has_window(layer));
+      continue;
+    }
+    const std::string& type = types[static_cast<size_t>(layer)];
+    if (type != "sliding_attention" && type != "full_attention")
+      config.refuse(fmt::format("layer {} has type \"{}\"", layer, type),
+                    "sluice knows sliding_attention and full_attention here");
+    out.push_back(type == "sliding_attention");
+  }
+  return out;
+}
+
+class Decoder final : public FamilyModel {
+ public:
+  Decoder(const ModelConfig& config, DecoderTraits traits) : traits_(std::move(traits)) {
+    read_shape(config);
+    read_positions(config);
+    const char* const key = traits_.keys.eps;
+    const double eps = config.number_or(key, traits_.eps);
+    if (!(eps >= 0 && eps < 1))
+      config.refuse(fmt::format("\"{}\" is {}, outside 0..1", key, eps), "mend the config.json");
+    eps_ = static_cast<float>(eps);
+    list_decoder_weights(traits_, config.boolean_or("tie_word_embeddings", traits_.is_tied),
+                         shape_);
+    std::vector<LayerState> states;
+    for (const DecoderLayer& layer : traits_.layers)
+      states.push_back(
+          {.heads = shape_.num_kv_heads, .width = shape_.head_dim, .window = layer.window});
+    shape_.set_states(states);
+  }
+
+ private:
+  NormSpec norm(std::string_view gain, std::string_view bias) const {
+    return {traits_.norm, gain, traits_.has_norm_bias ? bias : std::string_view{}, eps_};
+  }
+  NormSpec norm() const { return norm("norm", "norm.bias"); }
+  NormSpec post_norm() const { return norm("post_norm", "post_norm.bias"); }
+  int64_t q_cols() const { return shape_.num_heads * shape_.head_dim; }
+  int64_t kv_cols() const { return shape_.num_kv_heads * shape_.head_dim; }
+  bool is_parallel() const { return traits_.residual != Residual::kSerial; }
+
+  void embed(LayerBuilder& layer) const override {
+    const View x = layer.workspace(shape_.hidden_size);
+    layer.gather_tokens("tokens", x);
+    if (traits_.embed_scale != 1) layer.scale(x, traits_.embed_scale);
+    if (traits_.has_positions) {
+      const View positions = layer.workspace(shape_.hidden_size);
+      layer.gather_positions("positions", 0, positions);
+      layer.add(x, positions);
+    }
+    if (traits_.names.embed_norm.name) layer.norm(norm(), x);
+    layer.set_hidden(x);
+  }
+
+  struct Qkv {
+    View q, k, v;
+  };
+  Qkv side_by_side(const View& qkv) const {
+    return {qkv.columns(0, q_cols()), qkv.columns(q_cols(), kv_cols()),
+            qkv.columns(q_cols() + kv_cols(), kv_cols())};
+  }
+  // Those with norms of their own are rows of a slot; others lie side by side.
+  Qkv qkv_slots(LayerBuilder& layer) const {
+    if (traits_.qk_norm == QkNorm::kNone)
+      return side_by_side(layer.workspace(q_cols() + 2 * kv_cols()));
+    const View q = layer.workspace(q_cols());
+    const View k = layer.workspace(kv_cols());
+    return {q, k, layer.workspace(kv_cols())};
+  }
+
+  Qkv project(LayerBuilder& layer, const View& x) const {
+    const bool has_bias = traits_.has_qkv_bias;
+    if (traits_.fused == Fused::kWhole || traits_.fused == Fused::kGroups) {
+      const View qkv = layer.workspace(q_cols() + 2 * kv_cols());
+      layer.linear("qkv", has_bias ? "qkv.bias" : "", x, qkv);
+      if (traits_.fused == Fused::kWhole) return side_by_side(qkv);
+      const View regrouped = layer.workspace(q_cols() + 2 * kv_cols());
+      layer.regroup(qkv, regrouped, shape_.num_kv_heads, shape_.head_dim);
+      return side_by_side(regrouped);
+    }
+    const Qkv to = qkv_slots(layer);
+    layer.linear("q", has_bias ? "q.bias" : "", x, to.q);
+    layer.linear("k", has_bias ? "k.bias" : "", x, to.k);
+    layer.linear("v", has_bias ? "v.bias" : "", x, to.v);
+    return to;
+  }
+
+  void place(LayerBuilder& layer, const DecoderLayer& kind, const Qkv& to) const {
+    if (traits_.qk_norm == QkNorm::kEachHead) {
+      layer.norm_heads(norm("q_norm", "q_norm.bias"), to.q, shape_.num_heads);
+      layer.norm_heads(norm("k_norm", "k_norm.bias"), to.k, shape_.num_kv_heads);
+    } else if (traits_.qk_norm == QkNorm::kWholeWidth) {
+      layer.norm(norm("q_norm", "q_norm.bias"), to.q);
+      layer.norm(norm("k_norm", "k_norm.bias"), to.k);
+    }
+    if (kind.rope >= 0) {
+      const Rope& rope = traits_.ropes[static_cast<size_t>(kind.rope)];
+      layer.rope(to.q, shape_.num_heads, rope.frequencies, rope.factor, traits_.rope);
+      layer.rope(to.k, shape_.num_kv_heads, rope.frequencies, rope.factor, traits_.rope);
+    }
+    if (traits_.query_factor != 0)
+      layer.scale_by_position(to.q, traits_.query_factor, traits_.query_period);
+  }
+
+  void attention(LayerBuilder& layer) const override {
+    const DecoderLayer& kind = traits_.layers[static_cast<size_t>(layer.layer_index())];
+    const View x = layer.workspace(shape_.hidden_size);
+    if (traits_.place == NormPlace::kBehind)
+      layer.read_hidden(x);
+    else
+      layer.norm_hidden(norm(), x);
+    const Qkv qkv = project(layer, x);
+    place(layer, kind, qkv);
+    const View attended = layer.workspace(q_cols());
+    layer.attend(qkv.q, qkv.k, qkv.v, attended,
+                 {traits_.attention_scale, traits_.attention_cap, slopes_});
+    layer.linear("o", traits_.has_o_bias ? "o.bias" : "", attended, x);
+    if (traits_.place != NormPlace::kBefore) layer.norm(post_norm(), x);
+    if (is_parallel()) {
+      // The residual stream is still the layer's input.
+      const View y = layer.workspace(shape_.hidden_size);
+      layer.norm_hidden(
+          traits_.residual == Residual::kParallelNorms ? norm("mlp_norm", "mlp_norm.bias") : norm(),
+          y);
+      feed_forward(layer, y);
+      layer.add(x, y);
+    }
+    if (traits_.residual_scale != 1) layer.scale(x, traits_.residual_scale);
+    layer.add_to_hidden(x);
+  }
+
+  void feed_forward(LayerBuilder& layer, const View& x) const {
+    const auto bias = [&](const char* role) { return traits_.has_mlp_bias ? role : ""; };
+    const View inner = layer.workspace(shape_.intermediate_size);
+    layer.linear(traits_.is_gated ? "gate" : "up", bias(traits_.is_gated ? "gate.bias" : "up.bias"),
+                 x, inner);
+    if (traits_.is_gated) {
+      const View up = layer.workspace(shape_.intermediate_size);
+      layer.linear("up", bias("up.bias"), x, up);
+      layer.gate(traits_.activation, inner, up, inner);
+    } else {
+      layer.activate(traits_.activation, inner);
+    }
+    layer.linear("down", bias("down.bias"), inner, x);
+  }
+
+  void mlp(LayerBuilder& layer) const override {
+    const View x = layer.workspace(shape_.hidden_size);
+    if (traits_.place == NormPlace::kBehind)
+      layer.read_hidden(x);
+    else
+      layer.norm_hidden(norm(), x);
+    feed_forward(layer, x);
+    if (traits_.place != NormPlace::kBefore) layer.norm(post_norm(), x);
+    if (traits_.residual_scale != 1) layer.scale(x, traits_.residual_scale);
+    layer.add_to_hidden(x);
+  }
+
+  void head(LayerBuilder& layer) const override {
+    const View x = layer.workspace(shape_.hidden_size);
+    layer.read_needed_hidden(x);
+    layer.norm(norm(), x);
+    if (traits_.logit_scale != 1) layer.scale(x, traits_.logit_scale);
+    layer.logits("logits", x, traits_.has_head_bias ? "logits.bias" : "", traits_.logit_cap);
+  }
+
+  void read_shape(const ModelConfig& config) {
+    constexpr int64_t kWide = 1 << 20;
+    const DecoderKeys& keys = traits_.keys;
+    ModelShape& s = shape_;
+    s.family = traits_.family;
+    s.weight_dtype = config_dtype(config);
+    s.hidden_size = config.integer(keys.hidden, 1, kWide);
+    s.intermediate_size =
+        keys.intermediate && (traits_.intermediate_size == 0 || config.has(keys.intermediate))
+            ? config.integer(keys.intermediate, 1, 8 * kWide)
+            : traits_.intermediate_size;
+    s.num_layers = config.integer(keys.layers, 1, 4096);
+    s.num_heads = traits_.heads > 0 ? config.integer_or(keys.heads, traits_.heads, 1, 4096)
+                                    : config.integer(keys.heads, 1, 4096);
+    s.num_kv_heads = traits_.kv_heads > 0 ? traits_.kv_heads : s.num_heads;
+    if (keys.kv_heads)
+      s.num_kv_heads = config.integer_or(keys.kv_heads, s.num_kv_heads, 1, s.num_heads);
+    s.vocab_size = traits_.vocab_size > 0
+                       ? config.integer_or("vocab_size", traits_.vocab_size, 1, 1 << 24)
+                       : config.integer("vocab_size", 1, 1 << 24);
+    s.max_positions = config.integer_or(keys.positions, traits_.max_positions, 1, kMostPositions);
+    read_heads(config);
+  }
+
+  void read_heads(const ModelConfig& config) {
+    ModelShape& s = shape_;
+    const bool is_derived = !config.has("head_dim") && traits_.head_dim == 0;
+    if (is_derived && s.hidden_size % s.num_heads != 0)
+      config.refuse(fmt::format("{} {} is not a multiple of {} {}", traits_.keys.hidden,
+                                s.hidden_size, traits_.keys.heads, s.num_heads),
+                    "mend the config.json");
+    s.head_dim = config.integer_or(
+        "head_dim", traits_.head_dim > 0 ? traits_.head_dim : s.hidden_size / s.num_heads, 1, 1024);
+    if (s.num_heads % s.num_kv_heads != 0)
+      config.refuse(fmt::format("{} attention heads can't share {} KV heads evenly", s.num_heads,
+                                s.num_kv_heads),
+                    "mend the config.json");
+  }
+
+  // Which positions a layer sees, and how.
+  void read_positions(const ModelConfig& config) {
+    ModelShape& s = shape_;
+    const bool has_rope = !traits_.has_alibi && !traits_.has_positions;
+    if (has_rope && traits_.ropes.empty()) traits_.ropes.push_back(read_rope(config, s.head_dim));
+    if (traits_.has_alibi) slopes_ = alibi_slopes(s.num_heads);
+    if (traits_.layers.empty())
+      traits_.layers.assign(static_cast<size_t>(s.num_layers),
+                            {traits_.sliding_window, has_rope ? 0 : -1});
+    SLUICE_ASSERT(std::ssize(traits_.layers) == s.num_layers, "a family says it of every layer");
+    for (const Rope& rope : traits_.ropes)
+      if (rope.longest > 0 && rope.longest < s.max_positions) {
+        s.max_positions = rope.longest;
+        s.note = fmt::format(
+            "its rotary positions are scaled for longer sequences as a whole: it runs up to {} "
+            "positions",
+            rope.longest);
+      }
+    for (DecoderLayer& layer : traits_.layers) {
+      if (layer.window >= s.max_positions) layer.window = 0;  // as wide as the longest sequence
+      SLUICE_ASSERT(layer.rope < std::ssize(traits_.ropes), "layers have ropes of the model");
+    }
+  }
+
+  DecoderTraits traits_;
+  std::vector<float> slopes_;
+  float eps_ = 1e-6f;
+};
+
+}  // namespace
+
+std::unique_ptr<FamilyModel> make_decoder(const ModelConfig& config, DecoderTraits traits) {
+  return std::make_unique<Decoder>(config, std::move(traits));
+}
+
+Activation read_activation(const ModelConfig& config, const char* key, const char* fallback) {
+  const std::string name = config.text_or(key, fallback);
+  if (name == "silu" || name == "swish") return Activation::kSilu;
+  if (name == "gelu") return Activation::kGelu;
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_fast")
+    return Activation::kGeluTanh;
+  if (name == "relu") return Activation::kRelu;
+  if (name == "relu2") return Activation::kReluSquared;
+  config.refuse(fmt::format("{} \"{}\" is not supported", key, name),
+                "sluice knows silu, gelu, gelu_pytorch_tanh, gelu_new, relu and relu2");
+}
+
+float read_soft_cap(const ModelConfig& config, const char* key, double fallback) {
+  if (config.is_null(key)) return 0;
+  const double cap = config.number_or(key, fallback);
+  if (!(cap >= 0 && cap <= 1e6))
+    config.refuse(fmt::format("\"{}\" is {}, outside 0..1e6", key, cap), "mend the config.json");
+  return static_cast<float>(cap);
+}
+
+float read_factor(const ModelConfig& config, const char* key, double fallback) {
+  const double factor = config.number_or(key, fallback);
+  if (!(factor >= 1e-6 && factor <= 1e6))
+    config.refuse(fmt::format("\"{}\" is {}, outside 1e-6..1e6", key, factor),
+                  "mend the config.json");
+  return static_cast<float>(factor);
+}
+
+int64_t read_head_dim(const ModelConfig& config, int64_t fallback) {
+  if (fallback == 0)
+    fallback =
+        config.integer("hidden_size", 1, 1 << 20) / config.integer("num_attention_heads", 1, 4096);
+  return config.integer_or("head_dim", fallback, 1, 1024);
+}
+
+int64_t read_sliding_window(const ModelConfig& config, int64_t fallback) {
+  if (!config.has("sliding_window")) return config.is_null("sliding_window") ? 0 : fallback;
+  return config.integer("sliding_window", 1, kMostPositions);
+}
+
+std::vector<DecoderLayer> read_optional_windows(const ModelConfig& config) {
+  if (!config.boolean_or("use_sliding_window", false)) return {};
+  const int64_t window = read_sliding_window(config, 4096);
+  const int64_t first = config.integer_or("max_window_layers", 28, 0, 4096);
+  std::vector<DecoderLayer> out;
+  for (const bool has_window :
+       read_layer_types(config, [&](int64_t layer) { return layer >= first; }))
+    out.push_back({has_window ? window : 0, 0});
+  return out;
+}
+
+std::vector<bool> read_window_layers(const ModelConfig& config, int64_t period) {
+  return read_layer_types(config, [&](int64_t layer) { return (layer + 1) % period != 0; });
+}
+
+}  // namespace sluice

@@ -1,0 +1,147 @@
+#pragma once
+// The decoder that most families are, with what they differ in as traits: norms and where they
+// stand, rotary or other positions, layers that are not alike, gated and plain MLPs, fused tensors,
+// scales. As it stands it is Llama's: pre-norm with RMSNorm, rotary positions, grouped-query
+// attention, a gated MLP with silu, Hugging Face's names.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/model/families/rope.h"
+#include "src/model/family.h"
+
+namespace sluice {
+
+/// What config.json calls its sizes; null: the family has no such key.
+struct DecoderKeys {
+  const char* hidden = "hidden_size";
+  const char* intermediate = "intermediate_size";
+  const char* layers = "num_hidden_layers";
+  const char* heads = "num_attention_heads";
+  const char* kv_heads = "num_key_value_heads";
+  const char* positions = "max_position_embeddings";
+  const char* eps = "rms_norm_eps";
+  const char* activation = "hidden_act";
+};
+
+/// A tensor, without ".weight": behind the model's prefix, or "layers.3." and it; in GGUF files
+/// (null: they don't have it), or "blk.3." and that.
+struct TensorName {
+  const char* name = nullptr;  ///< null: the family has none
+  const char* gguf = nullptr;
+};
+
+/// What checkpoints call a decoder's tensors.
+struct DecoderNames {
+  /// The last are of models that see, whose part for text it is.
+  std::vector<std::string> prefixes{"model.", "", "language_model.model.", "model.language_model."};
+  const char* layers = "layers";
+  TensorName tokens{"embed_tokens", "token_embd"};
+  TensorName positions{nullptr, "position_embd"};
+  TensorName embed_norm{nullptr, "token_embd_norm"};
+  TensorName attention_norm{"input_layernorm", "attn_norm"};
+  TensorName attention_post_norm{"post_attention_layernorm", "post_attention_norm"};
+  TensorName q{"self_attn.q_proj", "attn_q"}, k{"self_attn.k_proj", "attn_k"};
+  TensorName v{"self_attn.v_proj", "attn_v"}, o{"self_attn.o_proj", "attn_output"};
+  TensorName qkv{"self_attn.qkv_proj", "attn_qkv"};
+  TensorName q_norm{"self_attn.q_norm", "attn_q_norm"}, k_norm{"self_attn.k_norm", "attn_k_norm"};
+  TensorName mlp_norm{"post_attention_layernorm", "ffn_norm"};
+  TensorName mlp_post_norm{"post_feedforward_layernorm", "post_ffw_norm"};
+  TensorName gate{"mlp.gate_proj", "ffn_gate"}, up{"mlp.up_proj", "ffn_up"};
+  TensorName down{"mlp.down_proj", "ffn_down"};
+  TensorName gate_up{"mlp.gate_up_proj", "ffn_up"};
+  TensorName norm{"norm", "output_norm"};
+  std::vector<std::string> head{"lm_head", "language_model.lm_head"};  ///< without prefix
+};
+
+/// Of a sublayer: its input, its output before it is added, or both.
+enum class NormPlace : uint8_t { kBefore, kBehind, kAround };
+/// Of q and k before they are turned.
+enum class QkNorm : uint8_t { kNone, kEachHead, kWholeWidth };
+/// A layer's attention and MLP: one after the other; both of the layer's input under one norm, or
+/// with a norm each.
+enum class Residual : uint8_t { kSerial, kParallel, kParallelNorms };
+/// Matrices that are one tensor: none; q, k, v and gate, up, each of which is a run of its rows; or
+/// q, k, v as one product, side by side or in groups of heads that share a KV head.
+enum class Fused : uint8_t { kNone, kRows, kWhole, kGroups };
+
+/// What a layer has of its own.
+struct DecoderLayer {
+  int64_t window = 0;  ///< LayerState::window; as wide as the longest sequence or 0: none
+  int rope = 0;        ///< of DecoderTraits::ropes; -1: none
+};
+
+/// In what one family differs from another.
+struct DecoderTraits {
+  std::string family;  ///< config.json's model_type
+  DecoderKeys keys;
+  DecoderNames names;
+  // Sizes where config.json has none; 0: it must.
+  int64_t heads = 0;
+  int64_t vocab_size = 0;
+  int64_t head_dim = 0;  ///< 0: hidden_size / heads
+  int64_t kv_heads = 0;  ///< 0: as many as heads, or the key's
+  int64_t intermediate_size = 0;
+  int64_t max_positions = 2048;
+  double eps = 1e-6;
+  bool is_tied = false;
+
+  NormKind norm = NormKind::kRms;
+  bool has_norm_bias = false;
+  float norm_added = 0;  ///< to all gains as checkpoints have them
+  NormPlace place = NormPlace::kBefore;
+  QkNorm qk_norm = QkNorm::kNone;
+  Residual residual = Residual::kSerial;
+
+  bool has_qkv_bias = false;
+  bool has_o_bias = false;
+  bool has_mlp_bias = false;
+  bool has_head_bias = false;
+  Fused fused = Fused::kNone;
+  bool is_gated = true;
+  Activation activation = Activation::kSilu;  ///< the family checks what config.json says
+  bool is_transposed = false;    ///< checkpoints have matrices of layers as [inputs, outputs]
+  bool gguf_pairs_rows = false;  ///< GGUF files have rows of q and k in pairs
+
+  /// Empty: one, as config.json says, of the whole head.
+  std::vector<Rope> ropes;
+  RopeLayout rope = RopeLayout::kHalves;
+  std::vector<DecoderLayer> layers;  ///< empty: alike, with `sliding_window` and the first rope
+  int64_t sliding_window = 0;        ///< 0: none
+  bool has_alibi = false;            ///< and no rope
+  bool has_positions = false;        ///< a table, and no rope
+  float attention_scale = 0;         ///< 0: 1 / sqrt(head_dim)
+  float attention_cap = 0;
+  /// Queries are scaled by position: 1 + factor ln(1 + floor(position / period)).
+  float query_factor = 0;
+  int64_t query_period = 0;
+  float embed_scale = 1;
+  float residual_scale = 1;  ///< of what a sublayer adds
+  float logit_scale = 1;
+  float logit_cap = 0;
+};
+
+/// Errors: kFile for fields that are missing or don't fit together.
+std::unique_ptr<FamilyModel> make_decoder(const ModelConfig& config, DecoderTraits traits);
+
+/// The activation that config.json names. Errors: kFile for an unknown one.
+Activation read_activation(const ModelConfig& config, const char* key, const char* fallback);
+
+/// A soft cap; 0 where config.json says null. Errors: kFile.
+float read_soft_cap(const ModelConfig& config, const char* key, double fallback);
+/// A factor. Errors: kFile where it is no number from 1e-6 to 1e6.
+float read_factor(const ModelConfig& config, const char* key, double fallback);
+/// The width of a head, as a decoder takes it. Errors: kFile.
+int64_t read_head_dim(const ModelConfig& config, int64_t fallback = 0);
+
+/// "sliding_window" where the family's layers all have one or none: config.json's, `fallback` where
+/// it says nothing, 0 where it says null. Errors: kFile.
+int64_t read_sliding_window(const ModelConfig& config, int64_t fallback);
+/// The same of families whose config.json has "use_sliding_window" and "layer_types" or
+/// "max_window_layers": one for each layer, empty where none has a window. Errors: kFile.
+std::vector<DecoderLayer> read_optional_windows(const ModelConfig& config);
+/// Which layers "layer_types" says to have a window; where it is absent every `period`-th has none
+/// (from the `period`-th on). Errors: kFile for other types and other counts of layers.
+std::vector<bool> read_window_layers(const ModelConfig& config, int64_t period);
+
+}  // namespace sluice

@@ -1,0 +1,168 @@
+#include "src/model/families/decoder_weights.h"
+
+#include <fmt/format.h>
+
+#include "src/base/error.h"
+#include "src/model/families/decoder_names.h"
+
+namespace sluice {
+
+namespace {
+
+class WeightLister {
+ public:
+  WeightLister(const DecoderTraits& traits, ModelShape& shape) : traits_(traits), shape_(shape) {}
+
+  void list(bool is_tied) {
+    const ModelShape& s = shape_;
+    const DecoderNames& names = traits_.names;
+    SublayerShape embed{SublayerKind::kEmbed, -1, {}};
+    add(embed, table("tokens", s.vocab_size, s.hidden_size, {}), names.tokens, ".weight");
+    if (traits_.has_positions)
+      add(embed, table("positions", s.max_positions, s.hidden_size, {}), names.positions,
+          ".weight");
+    if (names.embed_norm.name) add_norm(embed, "norm", s.hidden_size, names.embed_norm);
+    const WeightShape tokens = embed.weights.front();
+    shape_.sublayers.push_back(std::move(embed));
+    for (int64_t layer = 0; layer < s.num_layers; ++layer) list_layer(layer);
+    SublayerShape head{SublayerKind::kHead, -1, {}};
+    add_norm(head, "norm", s.hidden_size, names.norm);
+    WeightShape logits =
+        matrix("logits", s.vocab_size, s.hidden_size, suffixed(names.head, ".weight"));
+    logits.gguf.name = "output.weight";
+    logits.shares_table = is_tied;
+    if (is_tied) {
+      logits.names = tokens.names;
+      logits.gguf = tokens.gguf;
+    }
+    head.weights.push_back(std::move(logits));
+    if (traits_.has_head_bias) {
+      head.weights.push_back(vector("logits.bias", s.vocab_size, suffixed(names.head, ".bias")));
+      head.weights.back().gguf.name = "output.bias";
+    }
+    shape_.sublayers.push_back(std::move(head));
+  }
+
+ private:
+  static std::vector<std::string> suffixed(std::vector<std::string> names, const char* end) {
+    for (std::string& name : names) name += end;
+    return names;
+  }
+  int64_t q_cols() const { return shape_.num_heads * shape_.head_dim; }
+  int64_t kv_cols() const { return shape_.num_kv_heads * shape_.head_dim; }
+
+  WeightShape& add(SublayerShape& sublayer, WeightShape weight, const TensorName& tensor,
+                   const char* end) const {
+    SLUICE_ASSERT(tensor.name, "a family names what it has");
+    const int64_t layer = sublayer.layer_index;
+    const std::string within =
+        layer < 0 ? std::string() : fmt::format("{}.{}.", traits_.names.layers, layer);
+    weight.names = prefixed(traits_.names.prefixes, within + tensor.name + end);
+    if (tensor.gguf)
+      weight.gguf.name =
+          fmt::format("{}{}{}", layer < 0 ? "" : fmt::format("blk.{}.", layer), tensor.gguf, end);
+    return sublayer.weights.emplace_back(std::move(weight));
+  }
+
+  void add_norm(SublayerShape& sublayer, const std::string& role, int64_t size,
+                const TensorName& tensor) const {
+    add(sublayer, vector(role, size, {}), tensor, ".weight").added = traits_.norm_added;
+    if (traits_.has_norm_bias) add(sublayer, vector(role + ".bias", size, {}), tensor, ".bias");
+  }
+
+  // `paired_heads`: of q and k, whose rows GGUF files may have in pairs.
+  void add_linear(SublayerShape& sublayer, const std::string& role, int64_t rows, int64_t cols,
+                  const TensorName& tensor, bool has_bias, int64_t paired_heads = 0) const {
+    if (!traits_.gguf_pairs_rows) paired_heads = 0;
+    WeightShape& added = add(sublayer, matrix(role, rows, cols, {}), tensor, ".weight");
+    added.gguf.paired_heads = paired_heads;
+    added.is_transposed = traits_.is_transposed;
+    if (has_bias)
+      add(sublayer, vector(role + ".bias", rows, {}), tensor, ".bias").gguf.paired_heads =
+          paired_heads;
+  }
+
+  // Weights whose rows lie one below the other in one tensor of the layer.
+  void fuse(SublayerShape& sublayer, const TensorName& tensor,
+            std::initializer_list<std::string_view> roles) const {
+    std::vector<WeightShape*> parts;
+    int64_t rows = 0;
+    for (const std::string_view role : roles)
+      for (WeightShape& weight : sublayer.weights)
+        if (weight.role == role) {
+          weight.fused = {fmt::format("{}{}.{}.{}.weight", traits_.names.prefixes.front(),
+                                      traits_.names.layers, sublayer.layer_index, tensor.name),
+                          rows, 0};
+          rows += weight.rows;
+          parts.push_back(&weight);
+        }
+    for (WeightShape* part : parts) part->fused.tensor_rows = rows;
+  }
+
+  void add_attention(SublayerShape& sublayer) const {
+    const ModelShape& s = shape_;
+    const DecoderNames& names = traits_.names;
+    const bool has_bias = traits_.has_qkv_bias;
+    if (traits_.place != NormPlace::kBehind)
+      add_norm(sublayer, "norm", s.hidden_size, names.attention_norm);
+    if (traits_.fused == Fused::kWhole || traits_.fused == Fused::kGroups) {
+      add_linear(sublayer, "qkv", q_cols() + 2 * kv_cols(), s.hidden_size, names.qkv, has_bias);
+    } else {
+      add_linear(sublayer, "q", q_cols(), s.hidden_size, names.q, has_bias, s.num_heads);
+      add_linear(sublayer, "k", kv_cols(), s.hidden_size, names.k, has_bias, s.num_kv_heads);
+      add_linear(sublayer, "v", kv_cols(), s.hidden_size, names.v, has_bias);
+    }
+    add_linear(sublayer, "o", s.hidden_size, q_cols(), names.o, traits_.has_o_bias);
+    if (traits_.qk_norm != QkNorm::kNone) {
+      const bool is_whole = traits_.qk_norm == QkNorm::kWholeWidth;
+      add_norm(sublayer, "q_norm", is_whole ? q_cols() : s.head_dim, names.q_norm);
+      add_norm(sublayer, "k_norm", is_whole ? kv_cols() : s.head_dim, names.k_norm);
+    }
+    if (traits_.place != NormPlace::kBefore)
+      add_norm(sublayer, "post_norm", s.hidden_size, names.attention_post_norm);
+    if (traits_.fused == Fused::kRows) fuse(sublayer, names.qkv, {"q", "k", "v"});
+  }
+
+  void add_mlp(SublayerShape& sublayer) const {
+    const ModelShape& s = shape_;
+    const DecoderNames& names = traits_.names;
+    const bool has_bias = traits_.has_mlp_bias;
+    if (traits_.residual == Residual::kParallelNorms)
+      add_norm(sublayer, "mlp_norm", s.hidden_size, names.mlp_norm);
+    else if (traits_.residual == Residual::kSerial && traits_.place != NormPlace::kBehind)
+      add_norm(sublayer, "norm", s.hidden_size, names.mlp_norm);
+    if (traits_.is_gated)
+      add_linear(sublayer, "gate", s.intermediate_size, s.hidden_size, names.gate, has_bias);
+    add_linear(sublayer, "up", s.intermediate_size, s.hidden_size, names.up, has_bias);
+    add_linear(sublayer, "down", s.hidden_size, s.intermediate_size, names.down, has_bias);
+    if (traits_.place != NormPlace::kBefore)
+      add_norm(sublayer, "post_norm", s.hidden_size, names.mlp_post_norm);
+    if (traits_.fused == Fused::kRows && traits_.is_gated)
+      fuse(sublayer, names.gate_up, {"gate", "up"});
+  }
+
+  void list_layer(int64_t layer) {
+    SublayerShape attention{SublayerKind::kAttention, layer, {}};
+    add_attention(attention);
+    if (traits_.residual != Residual::kSerial) {
+      add_mlp(attention);
+      shape_.sublayers.push_back(std::move(attention));
+      return;
+    }
+    shape_.sublayers.push_back(std::move(attention));
+    SublayerShape mlp{SublayerKind::kMlp, layer, {}};
+    add_mlp(mlp);
+    shape_.sublayers.push_back(std::move(mlp));
+  }
+
+  const DecoderTraits& traits_;
+  ModelShape& shape_;
+};
+
+}  // namespace
+
+void list_decoder_weights(const DecoderTraits& traits, bool is_tied, ModelShape& shape) {
+  WeightLister(traits, shape).list(is_tied);
+}
+
+}  // namespace sluice
