@@ -29,7 +29,7 @@ std::string fixtures_root() {
 }
 
 Json read_goldens(const std::string& model) {
-  std::ifstream file(fs::path(fixture_model(model)) / "goldens.json");
+  std::ifstream file(fs::path(fixtures_root()) / "models" / model / "goldens.json");
   return Json::parse(file);
 }
 }  // namespace
@@ -45,13 +45,13 @@ struct QuantisedStores {
   }
 };
 
-std::string quantised_fixture(const std::string& name, const WeightFormat& format) {
+std::string converted_fixture(const std::string& name, std::optional<WeightFormat> format) {
   static QuantisedStores stores;
   if (stores.root.empty())
     stores.root = fs::temp_directory_path() / ("sluice-quantised-" + std::to_string(getpid()));
-  const std::string key = name + "-" + format_name(format);
+  const std::string key = name + "-" + (format ? format_name(*format) : "as-it-is");
   if (const auto found = stores.paths.find(key); found != stores.paths.end()) return found->second;
-  const BoundModel model = BoundModel::open(fixture_model(name));
+  const BoundModel model = BoundModel::open(fixtures_root() + "/models/" + name);
   io::ConvertOptions options;
   options.destination = stores.root / key;
   options.threads = 1;
@@ -63,9 +63,12 @@ std::string quantised_fixture(const std::string& name, const WeightFormat& forma
 
 std::string fixture_model(const std::string& name) {
   const size_t colon = name.find(':');
-  if (colon == std::string::npos) return fixtures_root() + "/models/" + name;
+  // GPT-2's matrices are turned first.
+  if (colon == std::string::npos)
+    return name.starts_with("gpt2-") ? converted_fixture(name, std::nullopt)
+                                     : fixtures_root() + "/models/" + name;
   const std::string format = name.substr(colon + 1, name.find('+') - colon - 1);
-  return quantised_fixture(name.substr(0, colon), parse_weight_format(format).value());
+  return converted_fixture(name.substr(0, colon), parse_weight_format(format).value());
 }
 
 std::vector<std::string> fixture_models() {
