@@ -14,25 +14,16 @@ namespace {
 struct Row {
   const char* name;
   int64_t layers, hidden, inter, heads, kv_heads, head_dim, vocab, positions;
-  bool gated;  // gate, up and down; else two matrices
-  bool tied;
   int64_t experts = 1, active = 1, shared = 0, dense_layers = 0, dense_inter = 0;
   int64_t q_rank = 0, kv_rank = 0, rope_dim = 0, v_dim = 0;  // multi-head latent attention
 };
 
-constexpr Row kRows[] = {
-    {"gpt2", 12, 768, 3072, 12, 12, 64, 50257, 1024, false, true},
-    {"gpt2-xl", 48, 1600, 6400, 25, 25, 64, 50257, 1024, false, true},
-    {"gpt-neox-20b", 44, 6144, 24576, 64, 64, 96, 50432, 2048, false, false},
-    {"bloom-176b", 70, 14336, 57344, 112, 112, 128, 250880, 2048, false, true},
-    {"falcon-40b", 60, 8192, 32768, 128, 8, 64, 65024, 2048, false, true},
-    {"falcon-180b", 80, 14848, 59392, 232, 8, 64, 65024, 2048, false, true},
-    {"qwen3-30b-a3b", 48, 2048, 768, 32, 4, 128, 151936, 40960, true, false, 128, 8},
-    {"qwen3-235b-a22b", 94, 4096, 1536, 64, 4, 128, 151936, 40960, true, false, 128, 8},
-    {"mixtral-8x7b", 32, 4096, 14336, 32, 8, 128, 32000, 32768, true, false, 8, 2},
-    {"mixtral-8x22b", 56, 6144, 16384, 48, 8, 128, 32768, 65536, true, false, 8, 2},
-    {"deepseek-v3", 61,  7168, 2048, 128, 128,   192,  129280, 163840, true,
-     false,         256, 8,    1,    3,   18432, 1536, 512,    64,     128}};
+constexpr Row kRows[] = {{"qwen3-30b-a3b", 48, 2048, 768, 32, 4, 128, 151936, 40960, 128, 8},
+                         {"qwen3-235b-a22b", 94, 4096, 1536, 64, 4, 128, 151936, 40960, 128, 8},
+                         {"mixtral-8x7b", 32, 4096, 14336, 32, 8, 128, 32000, 32768, 8, 2},
+                         {"mixtral-8x22b", 56, 6144, 16384, 48, 8, 128, 32768, 65536, 8, 2},
+                         {"deepseek-v3", 61, 7168, 2048, 128, 128, 192, 129280, 163840, 256, 8, 1,
+                          3, 18432, 1536, 512, 64, 128}};
 
 WeightShape planned_matrix(std::string role, int64_t rows, int64_t cols) {
   WeightShape weight;
@@ -80,7 +71,7 @@ void add_mlp(const Row& row, int64_t layer, SublayerShape& out) {
       weight.is_routed_expert = count > 1;
       out.weights.push_back(std::move(weight));
     };
-    if (row.gated) stack("gate", inter, row.hidden);
+    stack("gate", inter, row.hidden);
     stack("up", inter, row.hidden);
     stack("down", row.hidden, inter);
   };
@@ -99,8 +90,7 @@ SublayerWork work_of(SublayerKind kind, const Row& row, const ModelShape& shape)
     case SublayerKind::kAttention:
       return {{bytes(2 * hidden + 2 * (row.heads + row.kv_heads) * row.head_dim), 3},
               {bytes(3 * hidden), 1}};
-    case SublayerKind::kMlp:
-      return {{bytes(5 * hidden + (row.gated ? 3 : 2) * shape.intermediate_size), 3}, {}};
+    case SublayerKind::kMlp: return {{bytes(5 * hidden + 3 * shape.intermediate_size), 3}, {}};
     case SublayerKind::kHead: return {{bytes(4 * hidden), 2}, {}};
   }
   return {};
@@ -136,7 +126,6 @@ ModelShape shape_of(const Row& row) {
     shape.sublayers.push_back(std::move(mlp));
   }
   WeightShape logits = planned_matrix("logits", row.vocab, row.hidden);
-  logits.shares_table = row.tied;
   shape.sublayers.push_back(
       {SublayerKind::kHead, -1, {planned_vector("norm", row.hidden), logits}});
   for (SublayerShape& sublayer : shape.sublayers) {
