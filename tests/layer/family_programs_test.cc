@@ -18,6 +18,10 @@ std::vector<Kind> kinds(const FamilyModel& of, size_t sublayer) {
   return out;
 }
 
+int64_t window(const FamilyModel& of, size_t sublayer) {
+  return of.shape().state_of(of.shape().sublayers[sublayer].state).window;
+}
+
 TEST(FamilyPrograms, Llama) {
   const auto llama = model(R"({"model_type": "llama", "hidden_size": 16, "intermediate_size": 40,
       "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 32})");
@@ -30,7 +34,7 @@ TEST(FamilyPrograms, Llama) {
     EXPECT_EQ(&llama->program(attention), &llama->program(1)) << "layers are alike";
   }
   EXPECT_EQ(kinds(*llama, 2), (std::vector{Kind::kNormHidden, Kind::kLinear, Kind::kLinear,
-                                           Kind::kSiluMul, Kind::kLinear, Kind::kAddToHidden}));
+                                           Kind::kGate, Kind::kLinear, Kind::kAddToHidden}));
   EXPECT_EQ(kinds(*llama, 7), (std::vector{Kind::kReadNeededHidden, Kind::kNorm, Kind::kLogits}));
   EXPECT_EQ(llama->shape().workspace_columns, 16 + 2 * 48) << "the MLP is the widest";
 }
@@ -49,6 +53,44 @@ TEST(FamilyPrograms, Qwen3HasNormsOfHeadsBeforeTheyAreTurned) {
   const SublayerShape& attention = qwen3->shape().sublayers[1];
   EXPECT_EQ(attention.weights[static_cast<size_t>(operators[5].weight)].role, "k_norm");
   EXPECT_EQ(attention.weights[static_cast<size_t>(operators[5].weight)].cols, 6);
+}
+
+// The MLP's norm reads the stream before attention is added: both are one sublayer.
+TEST(FamilyPrograms, CohereComputesBothPartsOfALayerOfOneInput) {
+  const auto cohere = model(R"({"model_type": "cohere2", "hidden_size": 16, "intermediate_size": 40,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 32,
+      "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 8})");
+  ASSERT_EQ(cohere->shape().sublayers.size(), 4u);
+  const std::vector rest{Kind::kAttend, Kind::kLinear, Kind::kNormHidden,
+                         Kind::kLinear, Kind::kLinear, Kind::kGate,
+                         Kind::kLinear, Kind::kAdd,    Kind::kAddToHidden};
+  std::vector<Kind> turned{Kind::kNormHidden, Kind::kLinear, Kind::kLinear,
+                           Kind::kLinear,     Kind::kRope,   Kind::kRope};
+  std::vector<Kind> plain(turned.begin(), turned.begin() + 4);
+  turned.insert(turned.end(), rest.begin(), rest.end());
+  plain.insert(plain.end(), rest.begin(), rest.end());
+  EXPECT_EQ(kinds(*cohere, 1), turned);
+  EXPECT_EQ(kinds(*cohere, 2), plain) << "no rotary positions without a window";
+  EXPECT_EQ(window(*cohere, 1), 8);
+  EXPECT_EQ(window(*cohere, 2), 0);
+}
+
+TEST(FamilyPrograms, Gemma2HasNormsAroundAndCaps) {
+  const auto gemma = model(R"({"model_type": "gemma2", "hidden_size": 16, "intermediate_size": 40,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6,
+      "vocab_size": 32, "sliding_window": 8, "query_pre_attn_scalar": 4})");
+  EXPECT_EQ(kinds(*gemma, 0), (std::vector{Kind::kGatherTokens, Kind::kScale, Kind::kSetHidden}));
+  EXPECT_EQ(kinds(*gemma, 2),
+            (std::vector{Kind::kNormHidden, Kind::kLinear, Kind::kLinear, Kind::kGate,
+                         Kind::kLinear, Kind::kNorm, Kind::kAddToHidden}));
+  const AttendSpec& how = gemma->program(1).operators[6].attend;
+  EXPECT_EQ(how.scale, 0.5f);
+  EXPECT_EQ(how.soft_cap, 50);
+  EXPECT_EQ(window(*gemma, 1), 8);
+  EXPECT_EQ(window(*gemma, 3), 0);
+  EXPECT_EQ(gemma->program(1).operators, gemma->program(3).operators) << "but for what they see";
+  EXPECT_EQ(gemma->program(5).operators.back().factor, 30) << "logits are capped";
+  EXPECT_EQ(gemma->shape().sublayers[1].weights.front().added, 1);
 }
 
 TEST(FamilyPrograms, OptWithProjectionsAndNormsBehind) {

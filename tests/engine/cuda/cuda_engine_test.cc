@@ -449,16 +449,16 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, CudaPages,
                                            "qwen3-windows"),
                          [](const auto& info) { return test_name(info.param); });
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, CudaEngine,
-                         ::testing::Values("stories260k", "opt-tiny", "opt-350m-tiny",
-                                           "llama-tiny-gqa", "opt-tiny-f16-bin-decoder",
-                                           "llama-tiny-bf16", "stories260k:int4",
-                                           "llama-tiny-gqa:nf4", "opt-tiny:int8",
-                                           "llama-tiny-bias:fp8", "stories260k:int4-g32+a8",
-                                           "opt-tiny:int8+a8", "llama-tiny-gqa:fp8+f8",
-                                           "qwen2-tiny", "qwen3-tiny", "qwen3-tiny:int8+a8",
-                                           "mistral-tiny", "qwen3-windows"),
-                         [](const auto& info) { return test_name(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Fixtures, CudaEngine,
+    ::testing::Values("stories260k", "opt-tiny", "opt-350m-tiny", "llama-tiny-gqa",
+                      "opt-tiny-f16-bin-decoder", "llama-tiny-bf16", "stories260k:int4",
+                      "llama-tiny-gqa:nf4", "opt-tiny:int8", "llama-tiny-bias:fp8",
+                      "stories260k:int4-g32+a8", "opt-tiny:int8+a8", "llama-tiny-gqa:fp8+f8",
+                      "qwen2-tiny", "qwen3-tiny", "qwen3-tiny:int8+a8", "mistral-tiny",
+                      "qwen3-windows", "gemma2-odd", "gemma3-tiny", "cohere2-odd", "falcon-odd",
+                      "bloom-odd", "ministral3-odd", "gptj-odd", "granite-tiny", "nemotron-tiny"),
+    [](const auto& info) { return test_name(info.param); });
 
 std::string refusal(EngineOptions options, const std::string& model = "stories260k") {
   options.backend = make_backend();

@@ -1,0 +1,153 @@
+// What families read of config.json beside sizes: kinds of rotary positions, layers that are not
+// alike, parts of larger models; and what they refuse by name.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "src/base/error.h"
+#include "src/model/family.h"
+
+namespace sluice {
+namespace {
+
+using Json = nlohmann::json;
+
+Json decoder(const std::string& type, const Json& changes = Json::object()) {
+  Json config{{"model_type", type},       {"hidden_size", 32},
+              {"intermediate_size", 48},  {"num_hidden_layers", 4},
+              {"num_attention_heads", 4}, {"num_key_value_heads", 2},
+              {"vocab_size", 40},         {"max_position_embeddings", 4096}};
+  config.merge_patch(changes);
+  return config;
+}
+
+std::unique_ptr<FamilyModel> model(const Json& config) {
+  return make_family_model(ModelConfig(config.dump(), "config.json"));
+}
+
+std::string refusal(const Json& config) {
+  try {
+    model(config);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kFile);
+    return error.what();
+  }
+  return "";
+}
+
+std::span<const float> frequencies(const FamilyModel& of, size_t sublayer) {
+  for (const Operator& op : of.program(sublayer).operators)
+    if (op.kind == Operator::Kind::kRope) return op.frequencies;
+  return {};
+}
+
+std::vector<int64_t> windows(const FamilyModel& of) {
+  std::vector<int64_t> out;
+  for (const SublayerShape& sublayer : of.shape().sublayers)
+    if (sublayer.kind == SublayerKind::kAttention)
+      out.push_back(of.shape().state_of(sublayer.state).window);
+  return out;
+}
+
+TEST(Decoder, RunsUpToWhereItsRotaryPositionsAreTheSame) {
+  const auto dynamic =
+      model(decoder("llama", {{"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 4.0}}}}));
+  EXPECT_EQ(dynamic->shape().max_positions, 4096);
+  const Json factors(std::vector<double>(4, 2.0));
+  const auto longrope = model(decoder(
+      "phi3", {{"original_max_position_embeddings", 512},
+               {"rope_scaling",
+                {{"type", "longrope"}, {"short_factor", factors}, {"long_factor", factors}}}}));
+  EXPECT_EQ(longrope->shape().max_positions, 512);
+  EXPECT_NE(longrope->shape().note.find("512"), std::string::npos);
+  EXPECT_FLOAT_EQ(frequencies(*longrope, 1)[0], 0.5f);
+}
+
+TEST(Decoder, YarnKeepsFastPairsAndDividesSlowOnes) {
+  const auto yarn = model(decoder(
+      "llama",
+      {{"head_dim", 64},
+       {"rope_theta", 10000.0},
+       {"rope_scaling",
+        {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 1024}}}}));
+  const auto values = frequencies(*yarn, 1);
+  ASSERT_EQ(values.size(), 32u);
+  EXPECT_FLOAT_EQ(values[0], 1);
+  EXPECT_FLOAT_EQ(values[31], static_cast<float>(std::pow(10000.0, -62.0 / 64) / 4));
+  for (const Operator& op : yarn->program(1).operators) {
+    if (op.kind != Operator::Kind::kRope) continue;
+    EXPECT_FLOAT_EQ(op.factor, static_cast<float>(0.1 * std::log(4.0) + 1));
+  }
+}
+
+TEST(Decoder, RefusesRotaryPositionsThatItDoesNotKnow) {
+  EXPECT_NE(refusal(decoder("llama", {{"rope_scaling", {{"rope_type", "spiral"}}}})).find("spiral"),
+            std::string::npos);
+  EXPECT_NE(
+      refusal(decoder("phi3",
+                      {{"rope_scaling",
+                        {{"type", "longrope"}, {"short_factor", {1.0}}, {"long_factor", {1.0}}}}}))
+          .find("short_factor"),
+      std::string::npos);
+  EXPECT_NE(refusal(decoder("glm", {{"partial_rotary_factor", 1.5}})).find("1.5"),
+            std::string::npos);
+  EXPECT_NE(refusal(decoder("llama", {{"head_dim", 7}})).find("odd"), std::string::npos);
+}
+
+TEST(Decoder, LayersHaveWindowsOfTheirOwn) {
+  const auto gemma3 = model(decoder(
+      "gemma3_text", {{"head_dim", 8}, {"sliding_window", 16}, {"sliding_window_pattern", 2}}));
+  EXPECT_EQ(windows(*gemma3), (std::vector<int64_t>{16, 0, 16, 0}));
+  EXPECT_NE(frequencies(*gemma3, 1)[1], frequencies(*gemma3, 3)[1]) << "10 000 and a million";
+  EXPECT_NE(
+      refusal(decoder("gemma3_text", {{"layer_types", {"full_attention"}}})).find("layer_types"),
+      std::string::npos);
+  EXPECT_NE(
+      refusal(decoder("olmo3", {{"layer_types", Json(std::vector<std::string>(4, "linear"))}}))
+          .find("linear"),
+      std::string::npos);
+  const auto qwen2 = model(decoder(
+      "qwen2", {{"use_sliding_window", true}, {"sliding_window", 16}, {"max_window_layers", 3}}));
+  EXPECT_EQ(windows(*qwen2), (std::vector<int64_t>{0, 0, 0, 16}));
+  EXPECT_EQ(windows(*model(decoder("starcoder2", {{"sliding_window", 4096}}))),
+            std::vector<int64_t>(4, 0))
+      << "as wide as the longest sequence";
+}
+
+TEST(Decoder, TextPartsOfModelsThatSeeAreRead) {
+  const auto gemma3 = model({{"model_type", "gemma3"},
+                             {"text_config", decoder("gemma3_text", {{"head_dim", 8}})},
+                             {"vision_config", {{"hidden_size", 8}}}});
+  EXPECT_EQ(gemma3->shape().family, "gemma3_text");
+  const std::vector<std::string>& names = gemma3->shape().sublayers[1].weights[1].names;
+  EXPECT_NE(std::find(names.begin(), names.end(),
+                      "language_model.model.layers.0.self_attn.q_proj.weight"),
+            names.end());
+  EXPECT_NE(refusal({{"model_type", "seer"}, {"text_config", {{"model_type", "unheard"}}}})
+                .find("unheard"),
+            std::string::npos);
+}
+
+TEST(Decoder, RefusesByNameWhatWouldNotBeDone) {
+  const std::pair<Json, const char*> cases[] = {
+      {decoder("falcon", {{"alibi", true}}), "ALiBi"},
+      {decoder("cohere", {{"use_qk_norm", true}}), "norms"},
+      {decoder("stablelm", {{"qk_layernorm", true}}), "norms"},
+      {decoder("phi", {{"qk_layernorm", true}}), "norms"},
+      {decoder("gemma2", {{"use_bidirectional_attention", true}}), "ahead"},
+      {decoder("gemma2", {{"attn_logit_softcapping", -1}}), "attn_logit_softcapping"},
+      {decoder("granite", {{"logits_scaling", 0}}), "logits_scaling"},
+      {decoder("nemotron", {{"hidden_act", "mish"}}), "mish"},
+      {decoder("smollm3", {{"no_rope_layers", {1}}}), "no_rope_layers"},
+      {decoder("exaone4", {{"sliding_window_pattern", "LG"}}), "sliding_window_pattern"},
+      {decoder("ministral3"), "rope_parameters"}};
+  for (const auto& [config, word] : cases)
+    EXPECT_NE(refusal(config).find(word), std::string::npos)
+        << config["model_type"] << ": " << refusal(config);
+}
+
+}  // namespace
+}  // namespace sluice
