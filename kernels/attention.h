@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "src/base/kv_format.h"
 
@@ -28,8 +29,8 @@ struct AttentionShape {
   int sparse_positions = 0;  ///< with sparsity below 1 the longest context
   /// Scaled scores s become soft_cap tanh(s / soft_cap) (Gemma 2, arXiv:2408.00118); 0: they stay.
   float soft_cap = 0;
-  /// [num_heads], where the shape is used: scores get slope times the key's position (ALiBi,
-  /// arXiv:2108.12409, up to a term that softmax does not see); null: nothing.
+  /// [num_heads], where the shape is used: scores get slope times the key's position less the
+  /// query's (ALiBi, arXiv:2108.12409); null: nothing.
   const float* slopes = nullptr;
 };
 
@@ -43,8 +44,7 @@ struct AttentionSequence {
       nullptr;           ///< page p holds positions [p * page_tokens, (p + 1) * page_tokens)
   float* out = nullptr;  ///< [count, num_heads, head_dim], row stride out_stride floats
   int64_t out_stride = 0;
-  float* lse =
-      nullptr;  ///< [count, num_heads] log-sum-exp of the scaled scores, for merging; may be null
+  float* lse = nullptr;  ///< [count, num_heads] log-sum-exp of the scores, for merging; may be null
 };
 
 /// Queries that meet int4 keys are rounded, wherever and in however many rows they are computed:
@@ -80,6 +80,10 @@ void merge_attention(float* out, float* lse, const float* other_out, const float
 
 namespace reference {
 void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences);
+/// What attention() takes the softmax of: the scores of the positions that token `token` of a
+/// sequence sees, in their order.
+std::vector<double> attention_scores(const AttentionShape& shape, const AttentionSequence& sequence,
+                                     int64_t token, int head);
 void kv_write(const AttentionShape& shape, const float* k, const float* v, int64_t stride,
               int32_t first_position, int32_t count, std::byte* const* pages);
 void merge_attention(float* out, float* lse, const float* other_out, const float* other_lse,

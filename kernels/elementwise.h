@@ -23,7 +23,7 @@ void relu_squared(float* x, int64_t n) noexcept;
 void gelu_erf(float* x, int64_t n) noexcept;
 void gelu_tanh(float* x, int64_t n) noexcept;
 void silu(float* x, int64_t n) noexcept;
-/// x = cap tanh(x / cap); absolute error some roundings of cap.
+/// x = cap tanh(x / cap), within some roundings of itself.
 void soft_cap(float* x, float cap, int64_t n) noexcept;
 /// x *= factor.
 void scale_inplace(float* x, float factor, int64_t n) noexcept;

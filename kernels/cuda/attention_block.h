@@ -263,7 +263,8 @@ class AttentionBlock {
     if (shape_.soft_cap > 0) score = shape_.soft_cap * tanh_of(score / shape_.soft_cap);
     if (!shape_.slopes) return score;
     const int row = item_.first_row + warp_row() + lane_index() / 4 + half * 8;
-    return score + shape_.slopes[kv_head_ * group_ + row % group_] * static_cast<float>(position);
+    return score + shape_.slopes[kv_head_ * group_ + row % group_] *
+                       static_cast<float>(position - self_[half]);
   }
 
   // Scores of this warp's parts become weights; the running maximum, sums and outputs follow.

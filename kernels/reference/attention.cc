@@ -112,27 +112,17 @@ std::vector<float> cached_row(const AttentionShape& shape, const AttentionSequen
   return row;
 }
 
+int64_t oldest_seen(const AttentionShape& shape, int64_t position) {
+  return shape.sliding_window > 0 ? std::max<int64_t>(0, position - shape.sliding_window + 1) : 0;
+}
+
 void attend_one(const AttentionShape& shape, const AttentionSequence& sequence, int64_t token,
                 int head) {
   const int kv_head = head / (shape.num_heads / shape.num_kv_heads);
   const int64_t position = sequence.first_position + token;
-  const int64_t oldest =
-      shape.sliding_window > 0 ? std::max<int64_t>(0, position - shape.sliding_window + 1) : 0;
-  const std::vector<float> q = rounded_queries(
-      shape, sequence.q + token * sequence.q_stride + int64_t{head} * shape.head_dim);
-  std::vector<double> scores;
-  double maximum = -std::numeric_limits<double>::infinity();
-  for (int64_t p = oldest; p <= position; ++p) {
-    const std::vector<float> key = cached_row(shape, sequence, 0, kv_head, p);
-    double score = 0;
-    for (int d = 0; d < shape.head_dim; ++d)
-      score += double{q[static_cast<size_t>(d)]} * key[static_cast<size_t>(d)];
-    score *= shape.scale;
-    if (shape.soft_cap > 0) score = shape.soft_cap * std::tanh(score / shape.soft_cap);
-    if (shape.slopes) score += double{shape.slopes[head]} * static_cast<double>(p);
-    scores.push_back(score);
-    maximum = std::max(maximum, scores.back());
-  }
+  const int64_t oldest = oldest_seen(shape, position);
+  std::vector<double> scores = attention_scores(shape, sequence, token, head);
+  const double maximum = *std::max_element(scores.begin(), scores.end());
   if (shape.sparsity < 1) {
     const auto visible = static_cast<double>(scores.size());
     const auto kept = static_cast<size_t>(
@@ -160,6 +150,26 @@ void attend_one(const AttentionShape& shape, const AttentionSequence& sequence, 
     sequence.lse[token * shape.num_heads + head] = static_cast<float>(maximum + std::log(sum));
 }
 }  // namespace
+
+std::vector<double> attention_scores(const AttentionShape& shape, const AttentionSequence& sequence,
+                                     int64_t token, int head) {
+  const int64_t position = sequence.first_position + token;
+  const std::vector<float> q = rounded_queries(
+      shape, sequence.q + token * sequence.q_stride + int64_t{head} * shape.head_dim);
+  std::vector<double> scores;
+  for (int64_t p = oldest_seen(shape, position); p <= position; ++p) {
+    const std::vector<float> key =
+        cached_row(shape, sequence, 0, head / (shape.num_heads / shape.num_kv_heads), p);
+    double score = 0;
+    for (int d = 0; d < shape.head_dim; ++d)
+      score += double{q[static_cast<size_t>(d)]} * key[static_cast<size_t>(d)];
+    score *= shape.scale;
+    if (shape.soft_cap > 0) score = shape.soft_cap * std::tanh(score / shape.soft_cap);
+    if (shape.slopes) score += double{shape.slopes[head]} * static_cast<double>(p - position);
+    scores.push_back(score);
+  }
+  return scores;
+}
 
 void attention(const AttentionShape& shape, std::span<const AttentionSequence> sequences) {
   for (const AttentionSequence& sequence : sequences)

@@ -204,7 +204,8 @@ inline VisibleRange visible_range(const AttentionShape& shape, int32_t position,
   return {first, last};
 }
 
-// What heads do to scaled scores of positions from `first` on (AttentionShape).
+// What heads do to scaled scores of positions from `first` on, as counted from the query's
+// (AttentionShape): near keys have small distances, so nothing is lost however long the context.
 inline void adjust_scores(const AttentionShape& shape, int head, int32_t first, float* scores,
                           int count) {
   if (shape.soft_cap > 0) soft_cap_range(scores, shape.soft_cap, count);
@@ -220,8 +221,8 @@ inline void soften(const AttentionShape& shape, const AttentionSequence& sequenc
   for (int r = 0; r < tile.rows; r += group, ++position) {
     const auto [first, last] = visible_range(shape, position, begin, count);
     for (int i = 0; i < group; ++i) {
-      adjust_scores(shape, item.kv_head * group + i, begin, tile.scores + (r + i) * kAttentionChunk,
-                    kAttentionChunk);
+      adjust_scores(shape, item.kv_head * group + i, begin - position,
+                    tile.scores + (r + i) * kAttentionChunk, kAttentionChunk);
       soften_row(tile, r + i, first, last);
     }
   }
