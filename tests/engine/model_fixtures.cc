@@ -99,7 +99,8 @@ std::vector<GoldenCase> golden_cases(const std::string& model) {
     golden.greedy = json["greedy_ids"].get<std::vector<int32_t>>();
     golden.margins = json["greedy_margins"].get<std::vector<float>>();
     if (json.contains("logits") && json["logits"].is_string())
-      golden.logits = read_npy(fixture_model(model) + "/" + json["logits"].get<std::string>());
+      golden.logits =
+          read_npy(fixtures_root() + "/models/" + model + "/" + json["logits"].get<std::string>());
     cases.push_back(std::move(golden));
   }
   if (cases.empty()) throw std::runtime_error("no golden cases for " + model);

@@ -128,12 +128,13 @@ TEST(FamilyConfig, LlamaRefusesWhatItCanNotRunNamingTheField) {
       {"num_key_value_heads", "8", "num_key_value_heads"},
       {"vocab_size", "1e9", "vocab_size"},
       {"head_dim", "15", "head_dim"},
-      {"hidden_act", "\"gelu\"", "hidden_act"},
+      {"hidden_act", "\"mish\"", "hidden_act"},
       {"hidden_act", "3", "hidden_act"},
       {"rope_theta", "0", "rope_theta"},
       {"rope_theta", "-1", "rope_theta"},
       {"rope_theta", "1e-300", "rope_theta"},
-      {"rope_scaling", R"({"type": "yarn", "factor": 2})", "yarn"},
+      {"rope_scaling", R"({"type": "abf", "factor": 2})", "abf"},
+      {"rope_scaling", R"({"type": "yarn", "factor": 0})", "factor"},
       {"rope_scaling", R"({"type": "linear", "factor": 0})", "factor"},
       {"rope_scaling", R"({"type": "linear", "factor": 1e-300})", "factor"},
       {"rope_scaling", R"({"type": "linear"})", "factor"},
@@ -143,9 +144,9 @@ TEST(FamilyConfig, LlamaRefusesWhatItCanNotRunNamingTheField) {
                            "original_max_position_embeddings": 8192})",
        "high_freq_factor"},
       {"rope_scaling", R"({"type": "linear", "rope_type": "default", "factor": 2})", "differ"},
-      {"rope_scaling", R"({"rope_type": "default", "mscale": 2})", "mscale"},
+      {"rope_scaling", R"({"rope_type": "default", "scales": 2})", "scales"},
       {"rope_parameters", R"({"full_attention": {"rope_theta": 5}})", "full_attention"},
-      {"rope_parameters", R"({"rope_theta": 300, "partial_rotary_factor": 0.5})", "part of each"},
+      {"rope_parameters", R"({"rope_theta": 300, "partial_rotary_factor": 0.1})", "of 16 columns"},
       {"rope_parameters", R"({"rope_theta": 300}, "rope_theta": 400)", "rope_theta"},
       {"rope_parameters",
        R"({"rope_type": "linear", "factor": 2}, "rope_scaling": {"type": "linear", "factor": 4})",
@@ -160,7 +161,7 @@ TEST(FamilyConfig, LlamaRefusesWhatItCanNotRunNamingTheField) {
       {"tie_word_embeddings", "\"yes\"", "tie_word_embeddings"},
       {"model_type", "\"\"", "model_type"},
       {"model_type", "", "model_type"},
-      {"model_type", "\"gpt_neox\"", "gpt_neox"}};
+      {"model_type", "\"t5\"", "t5"}};
   for (const auto& [key, value, words] : cases) {
     const std::string text = llama_refusal(key, value);
     EXPECT_NE(text.find(words), std::string::npos) << key << " = " << value << " -> " << text;
@@ -266,7 +267,7 @@ TEST(FamilyConfig, Qwen3HasHeadsOf128UnlessItSaysOtherwise) {
 
 TEST(FamilyConfig, AnUnknownFamilyIsToldWhichThereAre) {
   try {
-    make_family_model(config(R"({"model_type": "gpt_neox"})"));
+    make_family_model(config(R"({"model_type": "t5"})"));
     FAIL();
   } catch (const Error& error) {
     for (const Family& family : families())

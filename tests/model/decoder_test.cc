@@ -13,7 +13,7 @@
 namespace sluice {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 Json decoder(const std::string& type, const Json& changes = Json::object()) {
   Json config{{"model_type", type},       {"hidden_size", 32},

@@ -15,7 +15,6 @@ inline DecoderTraits cohere_traits(const ModelConfig& config, std::string family
                        .residual = Residual::kParallel,
                        .has_qkv_bias = has_bias,
                        .has_o_bias = has_bias,
-                       .activation = read_activation(config, "hidden_act", "silu"),
                        .rope = RopeLayout::kPairs,
                        .logit_scale = read_factor(config, "logit_scale", 0.0625)};
   traits.keys.eps = "layer_norm_eps";

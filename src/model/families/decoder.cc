@@ -57,6 +57,8 @@ class Decoder final : public FamilyModel {
   Decoder(const ModelConfig& config, DecoderTraits traits) : traits_(std::move(traits)) {
     read_shape(config);
     read_positions(config);
+    if (!traits_.activation)
+      traits_.activation = read_activation(config, traits_.keys.activation, "silu");
     const char* const key = traits_.keys.eps;
     const double eps = config.number_or(key, traits_.eps);
     if (!(eps >= 0 && eps < 1))
@@ -179,9 +181,9 @@ class Decoder final : public FamilyModel {
     if (traits_.is_gated) {
       const View up = layer.workspace(shape_.intermediate_size);
       layer.linear("up", bias("up.bias"), x, up);
-      layer.gate(traits_.activation, inner, up, inner);
+      layer.gate(*traits_.activation, inner, up, inner);
     } else {
-      layer.activate(traits_.activation, inner);
+      layer.activate(*traits_.activation, inner);
     }
     layer.linear("down", bias("down.bias"), inner, x);
   }
@@ -275,6 +277,8 @@ class Decoder final : public FamilyModel {
 };
 
 }  // namespace
+
+DecoderNames::DecoderNames() = default;
 
 std::unique_ptr<FamilyModel> make_decoder(const ModelConfig& config, DecoderTraits traits) {
   return std::make_unique<Decoder>(config, std::move(traits));

@@ -4,6 +4,7 @@
 // scales. As it stands it is Llama's: pre-norm with RMSNorm, rotary positions, grouped-query
 // attention, a gated MLP with silu, Hugging Face's names.
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,10 @@ struct TensorName {
 
 /// What checkpoints call a decoder's tensors.
 struct DecoderNames {
+  /// Not inline, so that traits stay no nested lists of values: where one of those throws, gcc 12
+  /// destroys the lists behind it, which are not there yet.
+  DecoderNames();
+
   /// The last are of models that see, whose part for text it is.
   std::vector<std::string> prefixes{"model.", "", "language_model.model.", "model.language_model."};
   const char* layers = "layers";
@@ -99,7 +104,7 @@ struct DecoderTraits {
   bool has_head_bias = false;
   Fused fused = Fused::kNone;
   bool is_gated = true;
-  Activation activation = Activation::kSilu;  ///< the family checks what config.json says
+  std::optional<Activation> activation;  ///< none: as config.json says, silu where it doesn't
   bool is_transposed = false;    ///< checkpoints have matrices of layers as [inputs, outputs]
   bool gguf_pairs_rows = false;  ///< GGUF files have rows of q and k in pairs
 

@@ -20,11 +20,8 @@ int64_t read_period(const ModelConfig& config) {
 }
 
 std::unique_ptr<FamilyModel> make_exaone4(const ModelConfig& config) {
-  DecoderTraits traits{.family = "exaone4",
-                       .eps = 1e-5,
-                       .place = NormPlace::kBehind,
-                       .qk_norm = QkNorm::kEachHead,
-                       .activation = read_activation(config, "hidden_act", "silu")};
+  DecoderTraits traits{
+      .family = "exaone4", .eps = 1e-5, .place = NormPlace::kBehind, .qk_norm = QkNorm::kEachHead};
   const int64_t window = read_sliding_window(config, 4096);
   if (window > 0) {
     const int64_t period = config.has("layer_types") ? 1 : read_period(config);

@@ -17,7 +17,7 @@ std::unique_ptr<FamilyModel> make_glm4(const ModelConfig& config) {
 constexpr DecoderKind kGlm4{"Glm4ForCausalLM", "glm4", 151329, 151329};
 constexpr DecoderSizes kGlm4s[] = {
     {"glm-4-9b-0414", 40, 4096, 13696, 32, 2, 128, 151552, 32768, 1e4, 1e-5, false},
-    {"glm-4-32b-0414", 61, 6144, 23040, 48, 8, 128, 151552, 32768, 1e4, 1e-5, false}};
+    {"glm-4-32b-0414", 61, 6144, 23040, 48, 2, 128, 151552, 32768, 1e4, 1e-5, false}};
 
 std::vector<KnownModel> glm4_presets() {
   return decoder_presets(kGlm4s, kGlm4,

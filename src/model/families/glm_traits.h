@@ -14,7 +14,6 @@ inline DecoderTraits glm_traits(const ModelConfig& config, std::string family) {
                        .eps = 1.5625e-7,
                        .has_qkv_bias = config.boolean_or("attention_bias", true),
                        .fused = Fused::kRows,
-                       .activation = read_activation(config, "hidden_act", "silu"),
                        .rope = RopeLayout::kPairs};
   traits.ropes = {read_rope(config, read_head_dim(config, kHeadDim), {.share = 0.5})};
   return traits;

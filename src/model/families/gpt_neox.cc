@@ -36,7 +36,7 @@ std::unique_ptr<FamilyModel> make_gpt_neox(const ModelConfig& config) {
   names.up.name = "mlp.dense_h_to_4h";
   names.down.name = "mlp.dense_4h_to_h";
   names.norm.name = "final_layer_norm";
-  names.head = {"embed_out"};
+  names.head = {"embed_out", "lm_head"};  // the latter as transformers writes it
   return make_decoder(config, std::move(traits));
 }
 

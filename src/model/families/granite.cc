@@ -13,7 +13,6 @@ std::unique_ptr<FamilyModel> make_granite(const ModelConfig& config) {
                                .has_qkv_bias = has_bias,
                                .has_o_bias = has_bias,
                                .has_mlp_bias = config.boolean_or("mlp_bias", false),
-                               .activation = read_activation(config, "hidden_act", "silu"),
                                .gguf_pairs_rows = true,
                                .attention_scale = read_factor(config, "attention_multiplier", 1),
                                .embed_scale = read_factor(config, "embedding_multiplier", 1),

@@ -12,7 +12,6 @@ std::unique_ptr<FamilyModel> make_ministral3(const ModelConfig& config) {
                        .kv_heads = 8,
                        .max_positions = 262144,
                        .eps = 1e-5,
-                       .activation = read_activation(config, "hidden_act", "silu"),
                        .gguf_pairs_rows = true,
                        .sliding_window = read_sliding_window(config, 0)};
   const auto rope =

@@ -14,8 +14,7 @@ std::unique_ptr<FamilyModel> make_olmo2(const ModelConfig& config) {
                                .place = NormPlace::kBehind,
                                .qk_norm = QkNorm::kWholeWidth,
                                .has_qkv_bias = has_bias,
-                               .has_o_bias = has_bias,
-                               .activation = read_activation(config, "hidden_act", "silu")});
+                               .has_o_bias = has_bias});
 }
 
 constexpr DecoderKind kOlmo2{"Olmo2ForCausalLM", "olmo2", 100257, 100257};

@@ -14,8 +14,7 @@ std::unique_ptr<FamilyModel> make_olmo3(const ModelConfig& config) {
                        .place = NormPlace::kBehind,
                        .qk_norm = QkNorm::kWholeWidth,
                        .has_qkv_bias = has_bias,
-                       .has_o_bias = has_bias,
-                       .activation = read_activation(config, "hidden_act", "silu")};
+                       .has_o_bias = has_bias};
   const int64_t head_dim = read_head_dim(config);
   // transformers gives a "rope_theta" of its own to the layers without a window alone.
   traits.ropes = {read_rope(config, head_dim, {.theta = 500000, .layer_type = "full_attention"}),

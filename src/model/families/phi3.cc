@@ -1,4 +1,4 @@
-// Phi-3 and Phi-4 without LongRoPE: the gated decoder, its q, k and v in one tensor, gate and up in
+// Phi-3 and Phi-4, LongRoPE up to the original length: q, k and v in one tensor, gate and up in
 // another.
 #include "src/model/families/decoder.h"
 #include "src/model/families/decoder_presets.h"
@@ -8,9 +8,10 @@ namespace sluice {
 namespace {
 
 std::unique_ptr<FamilyModel> make_phi3(const ModelConfig& config) {
-  return make_decoder(
-      config,
-      {.family = "phi3", .fused = Fused::kRows, .sliding_window = read_sliding_window(config, 0)});
+  return make_decoder(config, {.family = "phi3",
+                               .eps = 1e-5,
+                               .fused = Fused::kRows,
+                               .sliding_window = read_sliding_window(config, 0)});
 }
 
 struct Phi3Sizes {

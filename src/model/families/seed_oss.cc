@@ -14,8 +14,7 @@ std::unique_ptr<FamilyModel> make_seed_oss(const ModelConfig& config) {
                        .max_positions = 524288,
                        .has_qkv_bias = config.boolean_or("attention_bias", true),
                        .has_o_bias = config.boolean_or("attention_out_bias", false),
-                       .has_mlp_bias = config.boolean_or("mlp_bias", false),
-                       .activation = read_activation(config, "hidden_act", "silu")};
+                       .has_mlp_bias = config.boolean_or("mlp_bias", false)};
   traits.names.mlp_norm.gguf = "post_attention_norm";
   return make_decoder(config, std::move(traits));
 }

@@ -16,7 +16,6 @@ std::unique_ptr<FamilyModel> make_smollm3(const ModelConfig& config) {
                        .has_qkv_bias = has_bias,
                        .has_o_bias = has_bias,
                        .has_mlp_bias = config.boolean_or("mlp_bias", false),
-                       .activation = read_activation(config, "hidden_act", "silu"),
                        .gguf_pairs_rows = true};
   traits.ropes = {read_rope(config, read_head_dim(config), {.theta = 2e6})};
   const int64_t layers = config.integer("num_hidden_layers", 1, 4096);

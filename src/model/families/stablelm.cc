@@ -19,8 +19,7 @@ std::unique_ptr<FamilyModel> make_stablelm(const ModelConfig& config) {
                        .residual = config.boolean_or("use_parallel_residual", false)
                                        ? Residual::kParallel
                                        : Residual::kSerial,
-                       .has_qkv_bias = config.boolean_or("use_qkv_bias", false),
-                       .activation = read_activation(config, "hidden_act", "silu")};
+                       .has_qkv_bias = config.boolean_or("use_qkv_bias", false)};
   traits.keys.eps = "layer_norm_eps";
   traits.ropes = {read_rope(config, read_head_dim(config), {.share = 0.25})};
   return make_decoder(config, std::move(traits));

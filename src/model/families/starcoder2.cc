@@ -32,7 +32,7 @@ constexpr DecoderKind kStarCoder2{"Starcoder2ForCausalLM", "starcoder2", 0, 0};
 constexpr DecoderSizes kStarCoder2s[] = {
     {"starcoder2-3b", 30, 3072, 12288, 24, 2, 0, 49152, 16384, 999999.4420358813, 1e-5, true},
     {"starcoder2-7b", 32, 4608, 18432, 36, 4, 0, 49152, 16384, 1e6, 1e-5, true},
-    {"starcoder2-15b", 40, 6144, 24576, 48, 4, 0, 49152, 16384, 1e5, 1e-5, true}};
+    {"starcoder2-15b", 40, 6144, 24576, 48, 4, 0, 49152, 16384, 1e5, 1e-5, false}};
 
 std::vector<KnownModel> starcoder2_presets() {
   return decoder_presets(kStarCoder2s, kStarCoder2,

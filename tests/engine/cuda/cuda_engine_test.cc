@@ -91,8 +91,11 @@ void expect_same_tokens(const Answer& actual, const Answer& expected, double tie
 class CudaEngine : public ::testing::TestWithParam<std::string> {
  protected:
   // Difference of log-probabilities that rounding may make.
-  static double tie() { return is_of("bf16") || has_8_bit_inputs(GetParam()) ? 0.1 : 0.02; }
+  static double tie() { return is_bf16() || has_8_bit_inputs(GetParam()) ? 0.1 : 0.02; }
   static bool is_of(const char* kind) { return GetParam().find(kind) != std::string::npos; }
+  static bool is_bf16() {
+    return BoundModel::open(fixture_model(GetParam())).shape().weights_name() == "bf16";
+  }
   int64_t vocab() const { return BoundModel::open(fixture_model(GetParam())).shape().vocab_size; }
 };
 
@@ -123,11 +126,12 @@ TEST_P(CudaEngine, LogitsAreTheCpusWithinRounding) {
   Random random(3);
   // Inputs of products keep 8 bits in bf16, 11 in f16; of f32 weights all. A code of an int8 input
   // that falls the other way is a step of 1/127 of the largest, one of an fp8 input 1/16 of itself.
-  const double allowed = is_of("+f8")    ? 0.15
-                         : is_of("+a8")  ? 4e-2
-                         : is_of("bf16") ? 2e-2
-                         : is_of(":")    ? 8e-3
-                                         : 3e-3;
+  // Some models lose more in bf16, in transformers too.
+  const double allowed = is_of("+f8")   ? 0.15
+                         : is_of("+a8") ? 4e-2
+                         : is_bf16()    ? std::max(2e-2, half_precision_error(GetParam()))
+                         : is_of(":")   ? 8e-3
+                                        : 3e-3;
   expect_logits_of_the_cpu(GetParam(), greedy_requests(random_prompts(random, 4, vocab()), 1),
                            allowed);
 }

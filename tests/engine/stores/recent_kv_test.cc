@@ -12,7 +12,7 @@
 namespace sluice::testing {
 namespace {
 
-std::vector<int32_t> prompt_of(size_t length, unsigned ids = 200) {
+std::vector<int32_t> drawn_prompt(size_t length, unsigned ids = 200) {
   std::mt19937 random(17);
   std::vector<int32_t> prompt(length);
   for (int32_t& id : prompt) id = static_cast<int32_t>(3 + random() % ids);
@@ -28,7 +28,7 @@ std::vector<GenerationRequest> scored(const std::vector<std::vector<int32_t>>& p
 std::vector<float> logits_with(const std::string& model, KvFormat kv, int64_t recent,
                                const std::function<void(EngineOptions&)>& change = {}) {
   const unsigned ids = model == "bloom-tiny" ? 50 : 200;
-  const auto requests = scored({prompt_of(150, ids), prompt_of(40, ids)});
+  const auto requests = scored({drawn_prompt(150, ids), drawn_prompt(40, ids)});
   EngineOptions options = options_for(requests);
   options.compute = ComputeChoice::kF32;
   options.kv_dtype = kv;
@@ -91,7 +91,7 @@ TEST(RecentKv, ChunksAndPagesDoNotMatter) {
 TEST(RecentKv, SequencesWaitForASlot) {
   // Room for two sequences at a time, five to run: each gets the tokens it gets alone.
   std::vector<std::vector<int32_t>> prompts;
-  for (const size_t length : {30, 12, 45, 7, 20}) prompts.push_back(prompt_of(length));
+  for (const size_t length : {30, 12, 45, 7, 20}) prompts.push_back(drawn_prompt(length));
   const auto requests = greedy_requests(prompts, 9);
   EngineOptions options = options_for(requests);
   options.compute = ComputeChoice::kF32;
@@ -132,7 +132,7 @@ TEST(RecentKv, WhereItHasNoEffectItIsRefused) {
 }
 
 TEST(RecentKv, ItsBytesAreInThePlan) {
-  const auto requests = greedy_requests({prompt_of(60), prompt_of(60)}, 10);
+  const auto requests = greedy_requests({drawn_prompt(60), drawn_prompt(60)}, 10);
   EngineOptions options = options_for(requests);
   options.kv_dtype = kInt4;
   const auto without = Engine::open(fixture_model("stories260k"), options);
