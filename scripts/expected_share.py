@@ -5,6 +5,7 @@
 
 The arithmetic is docs/gpu/design.md's. --check fails where the page is not what the table gives. Needs no GPU, no compiler.
 """
+import itertools
 import os
 import re
 import sys
@@ -79,21 +80,19 @@ def products(table):
 
 
 def attention(table, has_few_rows):
-    for kind in (0, 2, 3):
-        for dim in (64, 128, 256):
-            name = f"attention_kernel<KvKind:{kind}, {dim}, {'true' if has_few_rows else 'false'}>"
-            name = next(known for known, _ in table if known.startswith(name))
-            text = f"{KINDS[kind]} KV, heads of {dim}"
-            if has_few_rows:
-                yield text, [share(gpu, table[name, gpu.arch], 3 if dim > 64 else 4, 0) for gpu in GPUS]
-                continue
-            parts = 2 if dim > 128 else 4
-            cells = []
-            for gpu in GPUS:
-                loop = table[name, gpu.arch][0]
-                cycles = parts * dim // 16 * 4 * gpu.mma
-                cells.append(f"{loop}, {cycles}, **{ISSUED * cycles / max(cycles, loop):.2f}**")
-            yield text, cells
+    for kind, dim, adjusts in itertools.product((0, 2, 3), (64, 128, 256), (False, True)):
+        name = f"attention_kernel<KvKind:{kind}, {dim}, {str(has_few_rows).lower()}, {str(adjusts).lower()}>"
+        text = f"{KINDS[kind]} KV, heads of {dim}" + (", scores capped or sloped" if adjusts else "")
+        if has_few_rows:
+            yield text, [share(gpu, table[name, gpu.arch], 3 if dim > 64 else 4, 0) for gpu in GPUS]
+            continue
+        parts = 2 if dim > 128 else 4
+        cells = []
+        for gpu in GPUS:
+            loop = table[name, gpu.arch][0]
+            cycles = parts * dim // 16 * 4 * gpu.mma
+            cells.append(f"{loop}, {cycles}, **{ISSUED * cycles / max(cycles, loop):.2f}**")
+        yield text, cells
 
 
 def page():

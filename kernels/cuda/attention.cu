@@ -4,11 +4,12 @@
 namespace sluice::cuda {
 
 namespace {
-template <KvKind kKind, int kDim, bool kHasFewRows>
-SLUICE_KERNEL_OF_BLOCKS(attention_warps(kDim) * kWarp,
-                        (AttentionBlock<kKind, kDim, kHasFewRows>::Budget::kPlannedBlocks))
+template <KvKind kKind, int kDim, bool kHasFewRows, bool kAdjusts>
+SLUICE_KERNEL_OF_BLOCKS(
+    attention_warps(kDim) * kWarp,
+    (AttentionBlock<kKind, kDim, kHasFewRows, kAdjusts>::Budget::kPlannedBlocks))
 attention_kernel(kernels::AttentionShape shape, AttentionArguments arguments, int first_item) {
-  using Block = AttentionBlock<kKind, kDim, kHasFewRows>;
+  using Block = AttentionBlock<kKind, kDim, kHasFewRows, kAdjusts>;
   state_budget<typename Block::Budget>();
   const AttentionItem item = arguments.items[first_item + block_x()];
   if (item.run < 0) return;
@@ -19,16 +20,13 @@ attention_kernel(kernels::AttentionShape shape, AttentionArguments arguments, in
 constexpr int kMergeThreads = 128;
 
 SLUICE_KERNEL(kMergeThreads)
-merge_kernel(kernels::AttentionShape shape, AttentionArguments arguments) {
+merge_kernel(int group, int num_kv_heads, int head_dim, AttentionArguments arguments) {
   const AttentionMerge merge = arguments.merges[block_x()];
   if (merge.run < 0) return;
   const AttentionRun run = arguments.runs[merge.run];
-  const int group = shape.num_heads / shape.num_kv_heads;
-  const int head_dim = shape.head_dim;
   const auto share = [&](int split, int row) {
     return arguments.workspace +
-           ((int64_t{merge.first_split + split} * shape.num_kv_heads + block_y()) * kFewRows +
-            row) *
+           ((int64_t{merge.first_split + split} * num_kv_heads + block_y()) * kFewRows + row) *
                (head_dim + 1);
   };
   for (int i = thread_index(); i < merge.rows * head_dim; i += kMergeThreads) {
@@ -50,19 +48,20 @@ merge_kernel(kernels::AttentionShape shape, AttentionArguments arguments) {
   }
 }
 
-template <KvKind kKind, int kDim>
+template <KvKind kKind, int kDim, bool kAdjusts>
 void run_items(const kernels::AttentionShape& shape, const AttentionPlan& plan,
                const AttentionArguments& arguments, Stream stream) {
-  using Tiles = AttentionBlock<kKind, kDim, false>;
-  using FewRows = AttentionBlock<kKind, kDim, true>;
+  using Tiles = AttentionBlock<kKind, kDim, false, kAdjusts>;
+  using FewRows = AttentionBlock<kKind, kDim, true, kAdjusts>;
   const auto tiles = static_cast<int>(plan.tile_items);
   const auto few = static_cast<int>(plan.items.size()) - tiles;
   if (tiles > 0)
-    launch("attention", attention_kernel<kKind, kDim, false>, {tiles, shape.num_kv_heads},
+    launch("attention", attention_kernel<kKind, kDim, false, kAdjusts>, {tiles, shape.num_kv_heads},
            Tiles::kThreads, Tiles::Budget::kSharedBytes, stream, shape, arguments, 0);
   if (few > 0)
-    launch("attention_few_rows", attention_kernel<kKind, kDim, true>, {few, shape.num_kv_heads},
-           FewRows::kThreads, FewRows::Budget::kSharedBytes, stream, shape, arguments, tiles);
+    launch("attention_few_rows", attention_kernel<kKind, kDim, true, kAdjusts>,
+           {few, shape.num_kv_heads}, FewRows::kThreads, FewRows::Budget::kSharedBytes, stream,
+           shape, arguments, tiles);
 }
 
 // Calls visit(kind, dim) with the two as constants.
@@ -88,7 +87,7 @@ void with_kernel(const kernels::AttentionShape& shape, const Visit& visit) {
 int64_t few_rows_shared_bytes(const kernels::AttentionShape& shape) {
   int64_t bytes = 0;
   with_kernel(shape, [&](auto kind, auto dim) {
-    bytes = AttentionBlock<kind.value, dim.value, true>::Budget::kSharedBytes;
+    bytes = AttentionBlock<kind.value, dim.value, true, false>::Budget::kSharedBytes;
   });
   return bytes;
 }
@@ -96,12 +95,15 @@ int64_t few_rows_shared_bytes(const kernels::AttentionShape& shape) {
 void attention(const kernels::AttentionShape& shape, const AttentionPlan& plan,
                const AttentionArguments& arguments, Stream stream) {
   with_kernel(shape, [&](auto kind, auto dim) {
-    run_items<kind.value, dim.value>(shape, plan, arguments, stream);
+    if (shape.soft_cap > 0 || shape.slopes)
+      run_items<kind.value, dim.value, true>(shape, plan, arguments, stream);
+    else
+      run_items<kind.value, dim.value, false>(shape, plan, arguments, stream);
   });
   if (!plan.merges.empty())
     launch("attention_merge", merge_kernel,
            {static_cast<int>(plan.merges.size()), shape.num_kv_heads}, kMergeThreads, 0, stream,
-           shape, arguments);
+           shape.num_heads / shape.num_kv_heads, shape.num_kv_heads, shape.head_dim, arguments);
 }
 
 }  // namespace sluice::cuda

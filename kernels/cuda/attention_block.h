@@ -8,7 +8,8 @@
 
 namespace sluice::cuda {
 
-template <KvKind kKind, int kDim, bool kHasFewRows>
+/// kAdjusts: scores are capped or get slopes. Apart, since what a score costs is in the hot loop.
+template <KvKind kKind, int kDim, bool kHasFewRows, bool kAdjusts>
 class AttentionBlock {
  public:
   using Tiles = KvTiles<kKind, kDim>;
@@ -57,7 +58,16 @@ class AttentionBlock {
         first_self_(position_of(warp_row())),
         last_self_(position_of(warp_row() + 15)),
         self_{position_of(warp_row() + lane_index() / 4),
-              position_of(warp_row() + lane_index() / 4 + 8)} {}
+              position_of(warp_row() + lane_index() / 4 + 8)} {
+    if constexpr (kAdjusts) {
+      inverse_cap_ = shape_.soft_cap > 0 ? 1.0f / shape_.soft_cap : 0.0f;
+      if (!shape_.slopes) return;
+      for (int half = 0; half < 2; ++half) {
+        const int row = item_.first_row + warp_row() + lane_index() / 4 + half * 8;
+        slopes_[half] = shape_.slopes[kv_head_ * group_ + row % group_];
+      }
+    }
+  }
 
   SLUICE_DEVICE void run() {
     load_queries();
@@ -260,11 +270,8 @@ class AttentionBlock {
   // A product with a query of this lane's row lane / 4 + half * 8 as AttentionShape wants it.
   SLUICE_DEVICE float adjusted(float product, int half, int position) const {
     float score = product * shape_.scale;
-    if (shape_.soft_cap > 0) score = shape_.soft_cap * tanh_of(score / shape_.soft_cap);
-    if (!shape_.slopes) return score;
-    const int row = item_.first_row + warp_row() + lane_index() / 4 + half * 8;
-    return score + shape_.slopes[kv_head_ * group_ + row % group_] *
-                       static_cast<float>(position - self_[half]);
+    if (inverse_cap_ > 0) score = shape_.soft_cap * tanh_of(score * inverse_cap_);
+    return score + slopes_[half] * static_cast<float>(position - self_[half]);
   }
 
   // Scores of this warp's parts become weights; the running maximum, sums and outputs follow.
@@ -294,15 +301,14 @@ class AttentionBlock {
       }
     }
     constexpr float kLog2E = 1.4426950408889634f;
-    const bool is_adjusted = shape_.soft_cap > 0 || shape_.slopes;
-    const float scale = is_adjusted ? kLog2E : shape_.scale * kLog2E;
+    const float scale = kAdjusts ? kLog2E : shape_.scale * kLog2E;
     const bool has_mask = !sees_all(begin);
     SLUICE_UNROLL
     for (int part = 0; part < kParts; ++part) SLUICE_UNROLL
     for (int i = 0; i < 8; ++i) {
       float& value = scores[part][i / 4][i % 4];
       const int position = begin + place_of(part) * 16 + i / 4 * 8 + lane_index() % 4 * 2 + i % 2;
-      if (is_adjusted) value = adjusted(value, i / 2 % 2, position);
+      if constexpr (kAdjusts) value = adjusted(value, i / 2 % 2, position);
       value *= scale;
       if (has_mask && !sees(i / 2 % 2, position)) value = kNone;
     }
@@ -455,9 +461,11 @@ class AttentionBlock {
   uint16_t* q_;  // [kRows][kStride]; where they are kept in registers, K's memory
   float* sums_;  // [kWarps][kFewRows][2]: maximum and sum
   Tiles tiles_;
-  int first_self_;  // positions of the warp's rows: the first,
-  int last_self_;   // the last,
-  int self_[2];     // and this lane's
+  int first_self_;            // positions of the warp's rows: the first,
+  int last_self_;             // the last,
+  int self_[2];               // and this lane's
+  float slopes_[2] = {0, 0};  // of this lane's rows
+  float inverse_cap_ = 0;     // 0: scores have none
   uint32_t queries_[kKeepsQueries ? kDim / 16 : 1][4] = {};
   float out_[kDim / 8][4] = {};
   float maximum_[2] = {kNone, kNone};

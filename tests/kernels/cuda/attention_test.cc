@@ -226,7 +226,7 @@ TEST(CudaAttention, CapsAndSlopesScoresAsTheReference) {
     for (const int head_dim : {64, 100, 256})
       for (const auto& [cap, is_sloped, window] :
            {std::tuple{0.7f, false, 0}, {3.0f, true, 40}, {0.0f, true, 0}}) {
-        AttentionShape shape = shape_of(4, 2, head_dim, 16, format, window);
+        AttentionShape shape = shape_of(6, 2, head_dim, 16, format, window);
         shape.soft_cap = cap;
         if (is_sloped) shape.slopes = slopes.data();
         expect_as_reference(Case(shape, {{0, 1}, {130, 1}, {63, 2}, {20, 60}, {700, 1}}, seed++),
