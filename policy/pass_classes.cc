@@ -87,6 +87,20 @@ class PassTimes {
   JobShape job_;
 };
 
+// The share between two, in place, with which a pass is fastest. `seconds` has one least value.
+template <typename Seconds>
+double fastest_share(double low, double high, const Seconds& seconds) {
+  if (low > high) std::swap(low, high);
+  for (int step = 0; step < kShareSteps; ++step) {
+    const double third = (high - low) / 3;
+    if (seconds(low + third) <= seconds(high - third))
+      high -= third;
+    else
+      low += third;
+  }
+  return (low + high) / 2;
+}
+
 // A class between the two of `policy` for passes around `tokens`, with the share in place that is
 // fastest there.
 Policy with_middle(const PassTimes& times, PlanMaker& make_plan, Policy policy, int64_t tokens) {
@@ -94,19 +108,40 @@ Policy with_middle(const PassTimes& times, PlanMaker& make_plan, Policy policy, 
   middle.micro_batch_tokens = std::min(policy.micro_batch_tokens, 4 * tokens);
   policy.larger_passes.insert(policy.larger_passes.begin(), middle);
   policy.larger_passes[1].from_tokens = tokens + 1;
+  const double low = policy.larger_passes[1].inplace_host_fraction;
+  policy.larger_passes[0].inplace_host_fraction =
+      fastest_share(low, policy.inplace_host_fraction, [&](double share) {
+        policy.larger_passes[0].inplace_host_fraction = share;
+        return times.seconds(as_class(make_plan(policy), 1), tokens);
+      });
+  return policy;
+}
+
+// A class for passes of few of the `decoding` sequences: with less to multiply, more is fastest in
+// place. As given where that gains nothing or does not fit.
+Policy with_fewest(const PlanInput& input, const PassTimes& times, PlanMaker& make_plan,
+                   const Policy& given, int64_t decoding) {
+  if (decoding < 2 || given.pass_classes() >= kMostPassClasses ||
+      given.inplace_host_fraction >= given.weights.host)
+    return given;
+  Policy policy = given;
+  policy.larger_passes.insert(policy.larger_passes.begin(), given.execution(0));
+  policy.larger_passes[0].from_tokens = decoding;
+  policy.larger_passes[0].micro_batch_tokens = 0;
   const auto seconds = [&](double share) {
-    policy.larger_passes[0].inplace_host_fraction = share;
-    return times.seconds(as_class(make_plan(policy), 1), tokens);
+    policy.inplace_host_fraction = share;
+    return times.seconds(as_class(make_plan(policy), 0), 1);
   };
-  double low = policy.larger_passes[1].inplace_host_fraction;
-  double high = policy.inplace_host_fraction;
-  if (low > high) std::swap(low, high);
-  for (int step = 0; step < kShareSteps; ++step) {
-    const double third = (high - low) / 3;
-    (seconds(low + third) <= seconds(high - third) ? high : low) =
-        seconds(low + third) <= seconds(high - third) ? high - third : low + third;
-  }
-  policy.larger_passes[0].inplace_host_fraction = (low + high) / 2;
+  policy.inplace_host_fraction =
+      fastest_share(given.inplace_host_fraction, given.weights.host, seconds);
+  // The end itself is the commonest answer, and the thirds never reach it.
+  if (seconds(given.weights.host) <= seconds(policy.inplace_host_fraction))
+    policy.inplace_host_fraction = given.weights.host;
+  const Plan plan = make_plan(policy);
+  if (!fits(input, plan) || times.seconds(as_class(plan, 0), 1) >
+                                kWorthAClass * times.seconds(as_class(make_plan(given), 0), 1))
+    return given;
+  policy.larger_passes[0].from_tokens = times.border(plan, 0, 1, 1, decoding);
   return policy;
 }
 }  // namespace
@@ -166,10 +201,10 @@ PassEstimates pass_estimates(const ModelShape& model, const Plan& plan, const Pr
   return out;
 }
 
-Policy with_borders(const PlanInput& input, PlanMaker& make_plan, const Policy& given,
-                    const Profile& profile, const JobShape& job) {
-  if (given.larger_passes.size() != 1) return given;
-  const PassTimes times(*input.model, profile, input.kv_dtype, job);
+namespace {
+// Of the two classes given: the border between them, and a class between where it is worth one.
+Policy with_larger(const PlanInput& input, const PassTimes& times, PlanMaker& make_plan,
+                   const Policy& given, const JobShape& job) {
   Policy policy = given;
   Plan plan = make_plan(policy);
   // Decode passes stay below the border by more than a class is kept for (ClassChooser).
@@ -183,8 +218,7 @@ Policy with_borders(const PlanInput& input, PlanMaker& make_plan, const Policy& 
   if (policy.larger_passes[0].attention != policy.attention || border <= few + 1) return policy;
   const Policy three = with_middle(times, make_plan, policy, border);
   plan = make_plan(three);
-  const double now =
-      pass_seconds(*input.model, make_plan(policy), profile, input.kv_dtype, job, 1, border);
+  const double now = times.seconds(as_class(make_plan(policy), 1), border);
   if (!fits(input, plan) || times.seconds(as_class(plan, 1), border) > kWorthAClass * now)
     return policy;
   Policy out = three;
@@ -194,6 +228,15 @@ Policy with_borders(const PlanInput& input, PlanMaker& make_plan, const Policy& 
   out.larger_passes[0].micro_batch_tokens =
       std::min(out.larger_passes[0].micro_batch_tokens, 2 * out.larger_passes[1].from_tokens);
   return fits(input, make_plan(out)) ? out : policy;
+}
+}  // namespace
+
+Policy with_borders(const PlanInput& input, PlanMaker& make_plan, const Policy& given,
+                    const Profile& profile, const JobShape& job) {
+  if (given.larger_passes.size() != 1) return given;
+  const PassTimes times(*input.model, profile, input.kv_dtype, job);
+  const Policy policy = with_larger(input, times, make_plan, given, job);
+  return with_fewest(input, times, make_plan, policy, times.sequences_of(make_plan(policy)));
 }
 
 }  // namespace sluice::policy

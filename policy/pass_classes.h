@@ -27,7 +27,8 @@ PassEstimates pass_estimates(const ModelShape& model, const Plan& plan, const Pr
 
 /// `policy`, found for decode passes and larger ones, with the borders where the model crosses from
 /// one class to the next, and classes between the two where shares between theirs are faster by
-/// more than a twentieth. Its placement stays as it is. As given where it has one class.
+/// more than a twentieth; and one for passes of few of the decoding sequences likewise. Its
+/// placement stays as it is. As given where it has one class.
 Policy with_borders(const PlanInput& input, PlanMaker& make_plan, const Policy& policy,
                     const Profile& profile, const JobShape& job);
 

@@ -119,6 +119,7 @@ struct LargeCase {
   const char* weights;
   int64_t host;
   int64_t prompt;
+  int64_t sequences = 1;
 };
 
 std::ostream& operator<<(std::ostream& out, const LargeCase& one) {
@@ -126,7 +127,7 @@ std::ostream& operator<<(std::ostream& out, const LargeCase& one) {
              << one.prompt;
 }
 
-// One user, 128 new tokens; sizes that kernels need as on a machine that is not here.
+// 128 new tokens; sizes that kernels need as on a machine that is not here.
 struct Found {
   ModelShape model;
   Profile profile;
@@ -144,9 +145,10 @@ std::unique_ptr<Found> find(const LargeCase& one, bool one_class) {
   request.input.device_budget_bytes = out->profile.device_bytes;
   request.input.kv_dtype = out->model.weight_dtype;
   request.input.row_granule = 64;
-  request.input.workload = {1, one.prompt, one.prompt + 128, one.prompt + 128};
+  request.input.workload = {one.sequences, one.prompt, one.prompt + 128,
+                            one.sequences * (one.prompt + 128)};
   request.profile = &out->profile;
-  request.job = {1, static_cast<double>(one.prompt), 128, one.prompt, 128};
+  request.job = {one.sequences, static_cast<double>(one.prompt), 128, one.prompt, 128};
   if (one_class) request.constraints.inplace_host_fraction = 0.0;
   out->result = search_policy(request);
   return out;
@@ -224,6 +226,41 @@ TEST(PassClasses, BordersLieWhereTheModelCrosses) {
       EXPECT_LE(taken, least * 1.1) << tokens << " tokens";
     }
   }
+}
+
+// A server that is planned for many callers and has one: no share in place is much faster than that
+// of its class. Held against a grid of shares.
+TEST(PassClasses, FewOfManySequencesAreComputedAsTheyAreFastest) {
+  int with_own_class = 0;
+  for (const LargeCase& one : {LargeCase{"rtx-4090", "llama-3.1-70b", "int4", 64 * kGiB, 512, 8},
+                               LargeCase{"rtx-4090", "llama-3.1-70b", "int4", 64 * kGiB, 512, 32},
+                               LargeCase{"laptop-8gb", "llama-3-8b", "", 0, 256, 4}}) {
+    SCOPED_TRACE(one);
+    const auto found = find(one, false);
+    const Policy& policy = found->result.best.policy;
+    const auto seconds = [&](const Plan& plan, int64_t tokens) {
+      return pass_seconds(found->model, plan, found->profile, found->request.input.kv_dtype,
+                          found->request.job, plan.policy.pass_class_of(tokens), tokens);
+    };
+    const double alone = seconds(found->result.best.plan, 1);
+    for (int i = 0; i <= 20; ++i) {
+      Policy other = policy;
+      other.larger_passes.clear();
+      other.inplace_host_fraction = policy.weights.host * i / 20;
+      EXPECT_LE(alone, 1.08 * seconds(make_plan(found->request.input, other), 1)) << i;
+    }
+    const int64_t block = std::min(policy.block_sequences(), one.sequences);
+    for (int64_t tokens = 1; tokens <= block; ++tokens) {
+      double least = 1e300;
+      for (size_t c = 0; c < policy.pass_classes(); ++c)
+        least = std::min(
+            least, pass_seconds(found->model, found->result.best.plan, found->profile,
+                                found->request.input.kv_dtype, found->request.job, c, tokens));
+      EXPECT_LE(seconds(found->result.best.plan, tokens), 1.1 * least) << tokens;
+    }
+    with_own_class += block > 1 && policy.pass_class_of(1) != policy.pass_class_of(block);
+  }
+  EXPECT_GT(with_own_class, 0) << "no case was met";
 }
 
 // What an engine chooses by is what the model says, in every class and at sizes between, too.
