@@ -192,7 +192,7 @@ struct Engine::Impl final : TaskRunner {
   void run_pass(LaneExecutor& executor, ScheduleGenerator& schedule, GenerationSink& sink);
   void copy_pages(LaneExecutor& executor, const std::vector<GroupCopy>& copies);
   std::vector<MicroBatchLoad> loads_of(const PassPlan& pass) const;
-  void learn_from(const PassPlan& pass, const LaneExecutor& executor);
+  void learn_from(const PassPlan& pass, double seconds, const LaneExecutor& executor);
   void keep_lane_stats(const LaneExecutor& executor);
   LaneStats lane_stats(const LaneExecutor& executor, Lane lane) const;
   int64_t tokens_of_next(std::span<Sequence* const> active, const PassPlan& pass) const;
@@ -400,7 +400,7 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
                  seconds / computed * static_cast<double>(planned.plan.policy.page_tokens));
   }
   if (!options.swaps_always) batcher->set_page_costs(swap_copy_seconds, page_seconds);
-  learn_from(pass, executor);
+  learn_from(pass, seconds, executor);
   ++totals.passes;
   PassClassStats& of_class = totals.classes[pass.pass_class];
   ++of_class.passes;
@@ -446,7 +446,7 @@ void Engine::Impl::trace_inplace(const Task& task) {
 }
 
 // What this pass's lanes did, for the next one's class.
-void Engine::Impl::learn_from(const PassPlan& pass, const LaneExecutor& executor) {
+void Engine::Impl::learn_from(const PassPlan& pass, double seconds, const LaneExecutor& executor) {
   if (planned.plan.pass_estimates.classes.empty()) return;
   PerLane<LaneStats> now(machine);
   for (const Lane lane : {Lane::kDeviceCompute, Lane::kHostToDevice})
@@ -454,11 +454,12 @@ void Engine::Impl::learn_from(const PassPlan& pass, const LaneExecutor& executor
   const double inplace = runner->inplace_seconds();
   const LaneStats& up = now[Lane::kHostToDevice];
   classes.learn(pass.pass_class, pass.prefill_tokens + pass.decode_tokens,
-                {now[Lane::kDeviceCompute].busy_seconds - seen.device_seconds -
+                {seconds,
+                 now[Lane::kDeviceCompute].busy_seconds - seen.device_seconds -
                      (inplace - seen.inplace_seconds),
                  inplace - seen.inplace_seconds, up.busy_seconds - seen.up_seconds,
                  up.bytes - seen.up_bytes});
-  seen = {now[Lane::kDeviceCompute].busy_seconds, inplace, up.busy_seconds, up.bytes};
+  seen = {0, now[Lane::kDeviceCompute].busy_seconds, inplace, up.busy_seconds, up.bytes};
 }
 
 // Of this run. Rows in place are multiplied by the host while they hold the device's lane.
@@ -577,7 +578,7 @@ void Engine::generate(RequestSource& source, GenerationSink& sink, std::stop_tok
   impl.batcher->begin();
   LaneExecutor executor(impl, cancel, impl.machine, impl.options.keep_trace);
   impl.run_began = Clock::now();
-  impl.seen = {0, impl.runner->inplace_seconds(), 0, 0};
+  impl.seen = {.inplace_seconds = impl.runner->inplace_seconds()};
   ScheduleGenerator schedule(impl.schedule_shape);
   try {
     for (;;) {

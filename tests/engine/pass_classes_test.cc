@@ -256,27 +256,32 @@ TEST(ClassChooser, TakesWhatIsExpectedToBeFastest) {
 
 TEST(ClassChooser, LearnsFromWhatPassesTook) {
   ClassChooser slow_host(two_classes(), made_up_estimates());
-  for (int i = 0; i < 40; ++i) slow_host.learn(0, 10, {0, 20e-3, 0, 0});
+  for (int i = 0; i < 40; ++i) slow_host.learn(0, 10, {20e-3, 0, 20e-3, 0, 0});
   EXPECT_NEAR(static_cast<double>(border_of(slow_host)), 26, 1);
   EXPECT_NEAR(slow_host.expected_seconds(0, 10), 20e-3, 1e-4);
 
   ClassChooser fast_link(two_classes(), made_up_estimates());
-  for (int i = 0; i < 40; ++i) fast_link.learn(1, 200, {20e-3, 0, 0.01, 20'000'000});
+  for (int i = 0; i < 40; ++i) fast_link.learn(1, 200, {25e-3, 20e-3, 0, 0.01, 20'000'000});
   EXPECT_NEAR(static_cast<double>(border_of(fast_link)), 26, 1);
   // Nothing came up in these: nothing is learned of the link, and no zero is divided by.
-  for (int i = 0; i < 40; ++i) fast_link.learn(0, 10, {0, 10e-3, 0, 0});
+  for (int i = 0; i < 40; ++i) fast_link.learn(0, 10, {10e-3, 0, 10e-3, 0, 0});
   EXPECT_NEAR(static_cast<double>(border_of(fast_link)), 26, 1);
 
   // What only held it up once is forgotten while others run.
   ClassChooser held_up(two_classes(), made_up_estimates());
-  held_up.learn(0, 10, {0, 1000, 0, 0});
-  EXPECT_LT(border_of(held_up), 10);
-  EXPECT_GE(border_of(held_up), 2) << "no pass teaches more than 16 times";
-  for (int i = 0; i < 2000; ++i) held_up.learn(1, 200, {20e-3, 0, 0.05, 50'000'000});
+  held_up.learn(0, 10, {1000, 0, 1000, 0, 0});
+  EXPECT_LT(border_of(held_up), 45);
+  EXPECT_GE(border_of(held_up), 30) << "and taught little";
+  for (int i = 0; i < 2000; ++i) held_up.learn(1, 200, {0.05, 20e-3, 0, 0.05, 50'000'000});
   EXPECT_NEAR(static_cast<double>(border_of(held_up)), 51, 2);
 
+  // Where no lane says why, the whole does: a class whose passes take twice as long as expected.
+  ClassChooser slow_whole(two_classes(), made_up_estimates());
+  for (int i = 0; i < 60; ++i) slow_whole.learn(1, 200, {0.1, 20e-3, 0, 0.05, 50'000'000});
+  EXPECT_NEAR(static_cast<double>(border_of(slow_whole)), 101, 3);
+
   ClassChooser by_border(two_classes());
-  by_border.learn(0, 10, {0, 1000, 0, 0});
+  by_border.learn(0, 10, {1000, 0, 1000, 0, 0});
   EXPECT_EQ(border_of(by_border), 100) << "nobody expects anything";
 }
 

@@ -7,10 +7,10 @@ namespace sluice {
 namespace {
 // Another class has to be expected to take less than this share of the last one's time.
 constexpr double kWorthAChange = 15.0 / 16;
-// A measurement moves what is known by this share; times of single passes jump.
+// A measurement moves what is known by this share, and by no more than so many times: single passes
+// are held up by something else, for longer than they take.
 constexpr double kNewest = 0.25;
-// Nothing is so far off: a pass that was held up by something else teaches no more than this.
-constexpr double kMostOff = 16;
+constexpr double kMostAtOnce = 1.25;
 // By every pass of another class, what a class has learned loses this share: it is tried again when
 // it was only held up.
 constexpr double kForgotten = 1.0 / 256;
@@ -19,8 +19,9 @@ constexpr double kTellingSeconds = 1e-5;
 
 void keep(double& factor, double measured, double modelled) {
   if (measured < kTellingSeconds || modelled < kTellingSeconds) return;
-  const double latest = std::clamp(measured / modelled, 1 / kMostOff, kMostOff);
-  factor = factor == 0 ? latest : (1 - kNewest) * factor + kNewest * latest;
+  const double known = factor == 0 ? 1 : factor;
+  const double moved = (1 - kNewest) * known + kNewest * measured / modelled;
+  factor = std::clamp(moved, known / kMostAtOnce, known * kMostAtOnce);
 }
 }  // namespace
 
@@ -41,6 +42,11 @@ double ClassChooser::factor_of(size_t pass_class, double Factors::*which) const 
 }
 
 double ClassChooser::expected_seconds(size_t pass_class, int64_t tokens) const noexcept {
+  const double rest = factors_[pass_class].rest;
+  return lanes_seconds(pass_class, tokens) * (rest > 0 ? rest : 1);
+}
+
+double ClassChooser::lanes_seconds(size_t pass_class, int64_t tokens) const noexcept {
   const policy::PassEstimate one = estimates_.at(pass_class, tokens);
   const double device = one.device * factor_of(pass_class, &Factors::device);
   const double inplace = one.inplace * factor_of(pass_class, &Factors::inplace);
@@ -80,13 +86,14 @@ void ClassChooser::learn(size_t pass_class, int64_t tokens, const PassTimes& tim
   const policy::PassEstimate modelled = estimates_.at(pass_class, tokens);
   for (size_t i = 0; i < factors_.size(); ++i) {
     if (i == pass_class) continue;
-    for (double* factor : {&factors_[i].device, &factors_[i].inplace})
+    for (double* factor : {&factors_[i].device, &factors_[i].inplace, &factors_[i].rest})
       if (*factor > 0) *factor += kForgotten * (1 - *factor);
   }
   keep(factors_[pass_class].device, times.device_seconds, modelled.device);
   keep(factors_[pass_class].inplace, times.inplace_seconds, modelled.inplace);
   if (times.up_bytes > 0)
     keep(up_factor_, times.up_seconds, static_cast<double>(times.up_bytes) / estimates_.up_rate);
+  keep(factors_[pass_class].rest, times.seconds, lanes_seconds(pass_class, tokens));
 }
 
 }  // namespace sluice

@@ -10,8 +10,9 @@
 
 namespace sluice {
 
-/// What the lanes did in a pass.
+/// How long a pass took, and what the lanes did in it.
 struct PassTimes {
+  double seconds = 0;
   double device_seconds = 0;   ///< the device's own
   double inplace_seconds = 0;  ///< the host's, for rows in place
   double up_seconds = 0;       ///< the way up was busy, of late
@@ -40,7 +41,9 @@ class ClassChooser {
   struct Factors {
     double device = 0;
     double inplace = 0;
+    double rest = 0;  // of the whole, where the lanes are as they were measured
   };
+  double lanes_seconds(size_t pass_class, int64_t tokens) const noexcept;
   double factor_of(size_t pass_class, double Factors::*which) const noexcept;
 
   policy::Policy policy_;
