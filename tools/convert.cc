@@ -7,6 +7,7 @@
 
 #include "io/checkpoint/packed_store.h"
 #include "src/app/gguf_tokenizer.h"
+#include "src/app/merge_lora.h"
 #include "src/app/perplexity.h"
 #include "src/app/store_layout.h"
 #include "src/base/bytes.h"
@@ -24,7 +25,7 @@ namespace sluice::tools {
 
 namespace {
 struct ConvertFlags {
-  std::string model, destination, weights, range = "clip", calibration, memory;
+  std::string model, destination, weights, range = "clip", calibration, memory, lora;
   int64_t calibration_tokens = 16384;
   bool overwrite = false, verify = false, dry_run = false, json = false;
   int threads = 0;
@@ -92,7 +93,17 @@ void run(const ConvertFlags& flags, std::stop_token stop) {
       flags.range == "minmax" ? kernels::RangeSearch::kMinMax : kernels::RangeSearch::kClip;
   app::Scalings scalings;
   if (!flags.calibration.empty()) scalings = scalings_from(flags, model, to, search, stop);
-  const auto groups = app::store_groups(model, to, search, scalings.empty() ? nullptr : &scalings);
+  auto groups = app::store_groups(model, to, search, scalings.empty() ? nullptr : &scalings);
+  std::optional<LoraAdapter> adapter;
+  if (!flags.lora.empty()) {
+    if (!scalings.empty())
+      throw Error(ErrorKind::kUser, "--merge-lora with --calibrate",
+                  "merge first, then convert what came out with --calibrate");
+    adapter = LoraAdapter::open(flags.lora);
+    app::merge_lora(model, *adapter, search, groups);
+    std::fprintf(stderr, "sluice: merging %s: %zu matrices changed, %zu tensors replaced\n",
+                 adapter->name.c_str(), adapter->matrices.size(), adapter->saved.size());
+  }
   const int64_t bytes = io::packed_store_bytes(model.checkpoint(), groups);
   std::fprintf(stderr, "sluice: %s of %s to %s in %zu groups\n", format_bytes(bytes).c_str(),
                (to ? format_name(*to) : model.shape().weights_name()).c_str(),
@@ -113,6 +124,7 @@ void run(const ConvertFlags& flags, std::stop_token stop) {
   options.quantiser_name = flags.range;
   if (!scalings.empty())
     options.quantiser_name += fmt::format(", calibrated {:016x}", app::fingerprint(scalings));
+  if (adapter) options.quantiser_name += fmt::format(", merged {:016x}", adapter->fingerprint());
   if (model.checkpoint().format() == io::CheckpointFormat::kGguf) add_gguf_files(model, options);
   options.stop = &stopping.flag;
   options.progress = [&](const io::ConvertProgress& at) {
@@ -167,6 +179,8 @@ Command add_convert(CLI::App& program) {
       ->add_option("--calibrate-tokens", flags->calibration_tokens, "tokens of it to use, at most")
       ->check(CLI::Range(1, 1 << 28))
       ->capture_default_str();
+  parser->add_option("--merge-lora", flags->lora,
+                     "folder of a PEFT adapter (LoRA, rsLoRA, DoRA): add it to the weights");
   parser->add_option("--cpu-mem,--cpu-memory", flags->memory,
                      "host memory of the calibration's run (default: what is free)");
   parser->add_option("-t,--threads", flags->threads, "threads that convert (default: all)");
