@@ -106,7 +106,7 @@ part_tests() {
   export SLUICE_FIXTURES_ROOT=$PWD/tests/fixtures SLUICE_HARDWARE=none
   apart kernels-test 60 cuda_kernels_gpu_test '' vocabulary 'CudaVocabulary*' \
     products 'CudaQuantisedLinear*:CudaPlainLinear*:CudaDenseLinear*:CudaCublas*' attention 'CudaAttention*' \
-    rows 'CudaNorm*:CudaRows*:CudaSampling*' codes 'CudaInt8Linear*:CudaFp8Rows*'
+    rows 'CudaNorm*:CudaRows*:CudaDeltaRule*:CudaSampling*' codes 'CudaInt8Linear*:CudaFp8Rows*'
   grep -h 'vocabulary hash' "$work/kernels-test-vocabulary.log" 2>/dev/null | say_lines
   apart engine-test 100 cuda_engine_gpu_test "$some" \
     logits "Fixtures/CudaEngine.Logits$of_models:CudaEngineInt8*:CudaEngineFp8*:CudaEngineForeign*" \
