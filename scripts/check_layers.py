@@ -31,6 +31,7 @@ ALLOWED = {
     "src/device": ["src/base", "src/schedule"],
     "src/cache": ["src/base"],
     "src/model": ["src/base", "src/shape", "src/layer", *IO],
+    "src/lora": ["src/base", "src/guide", *IO],
     "src/engine/passes": BELOW_ENGINE,
     "src/engine/stores": [*BELOW_ENGINE, *ENGINE[:1]],
     "src/engine/runners": [*BELOW_ENGINE, *ENGINE[:2]],
@@ -42,7 +43,7 @@ ALLOWED = {
     "src/serve": ["src/base", "src/http", "src/shape", "src/schedule", "policy", *IO, "src/cache", "src/layer", "src/model", "src/sampling", "src/text", "src/guide", "src/chat",
                   "src/jobs", *ENGINE, "src/app"],
     "src/app": ["src/base", "src/shape", "src/schedule", "policy", *IO, "kernels", "src/device", "src/cache",
-                "src/layer", "src/model", "src/sampling", "src/text", "src/guide", "src/jobs", *ENGINE, "src/engine/cuda",
+                "src/layer", "src/model", "src/lora", "src/sampling", "src/text", "src/guide", "src/jobs", *ENGINE, "src/engine/cuda",
                 "src/profile"],
     "src/api": ["src/base", "src/model", "policy", "src/sampling", "src/text", *ENGINE, "src/app"],
 }

@@ -163,6 +163,14 @@ def foreign():
     return out
 
 
+def lora():
+    out = {}
+    for folder in sorted(FIXTURES.glob("lora/*/")):
+        header, data = made.header_of((folder / "adapter_model.safetensors").read_bytes())
+        out[folder.name] = b"\0".join([(folder / "adapter_config.json").read_bytes(), header.rstrip(), data])
+    return out
+
+
 def linear_names():
     return [name[:-7] for name, shape in made.llama_shapes(made.LLAMA).items() if name.endswith("proj.weight")]
 
@@ -251,7 +259,7 @@ def http():
 
 
 TARGETS = {f"fuzz_{make.__name__}": make for make in (config, policy, profile, job, results, npy, tokenizer, tokenizer_model, gguf_tokenizer,
-                                                      checkpoint, journal, pickle, safetensors, foreign, guide, chat_template, message, api, multipart, http)}
+                                                      checkpoint, journal, pickle, safetensors, foreign, lora, guide, chat_template, message, api, multipart, http)}
 
 
 def main(folder, wanted):

@@ -5,8 +5,8 @@
 
 #include "io/convert/convert.h"
 #include "kernels/quantise.h"
+#include "src/lora/adapter.h"
 #include "src/model/bound_model.h"
-#include "src/model/lora/lora_adapter.h"
 
 namespace sluice::app {
 

@@ -1,4 +1,4 @@
-#include "src/model/lora/lora_adapter.h"
+#include "src/lora/adapter.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <regex>
 #include <set>
 #include <string_view>
 
@@ -15,6 +14,8 @@
 #include "io/checkpoint/json_file.h"
 #include "src/base/error.h"
 #include "src/base/files.h"
+#include "src/guide/automaton.h"
+#include "src/guide/regex.h"
 
 namespace sluice {
 
@@ -25,6 +26,7 @@ using std::filesystem::path;
 constexpr std::string_view kPrefix = "base_model.model.";
 constexpr int64_t kMostRank = 1 << 16;
 constexpr size_t kLongestPattern = 256;
+constexpr size_t kMostPatterns = 256;
 constexpr size_t kLongestName = 1024;
 
 [[noreturn]] void refuse(const path& config, const std::string& what, const std::string& mend) {
@@ -76,25 +78,57 @@ double number(const json& config, const char* key, double otherwise, const path&
   return found->get<double>();
 }
 
-// Alpha of a module: that of the first pattern which its name ends with, as PEFT matches them.
-double alpha_of(const json& config, const std::string& module, const path& file) {
-  const double all = number(config, "lora_alpha", 8, file);
-  const auto patterns = config.find("alpha_pattern");
-  if (patterns == config.end() || patterns->is_null()) return all;
-  if (!patterns->is_object()) refuse(file, "alpha_pattern has to be an object", "mend the file");
-  for (const auto& [pattern, alpha] : patterns->items()) {
-    if (pattern.size() > kLongestPattern)
-      refuse(file, "alpha_pattern: a pattern is longer than 256 characters", "shorten it");
-    try {
-      if (!std::regex_match(module, std::regex("(.*\\.)?(" + pattern + ")"))) continue;
-    } catch (const std::regex_error&) {
-      refuse(file, fmt::format("alpha_pattern \"{}\" is no regular expression", pattern),
-             "mend the file");
+// lora_alpha and alpha_pattern. Patterns come from files: they are read by an automaton, in time
+// that the name's length gives.
+class Alphas {
+ public:
+  Alphas(const json& config, const path& file) : all_(number(config, "lora_alpha", 8, file)) {
+    const auto patterns = config.find("alpha_pattern");
+    if (patterns == config.end() || patterns->is_null()) return;
+    if (!patterns->is_object() || patterns->size() > kMostPatterns)
+      refuse(file, "alpha_pattern has to be an object of at most 256 entries", "mend the file");
+    for (const auto& [pattern, alpha] : patterns->items()) {
+      if (pattern.size() > kLongestPattern)
+        refuse(file, "alpha_pattern: a pattern is longer than 256 characters", "shorten it");
+      try {
+        const auto expression = guide::parse_regex("(.*\\.)?(" + pattern + ")");
+        patterns_.push_back({guide::Automaton(guide::Grammar().build(expression)),
+                             number(*patterns, pattern.c_str(), all_, file)});
+      } catch (const Error& error) {
+        refuse(file, fmt::format("alpha_pattern {}: {}", io::in_quotes(pattern), error.text()),
+               "write patterns as regular expressions");
+      }
     }
-    return number(*patterns, pattern.c_str(), all, file);
   }
-  return all;
-}
+  /// Of a module: that of the pattern which its name ends with, as PEFT matches them. PEFT takes
+  /// the first of several, and the order of keys is not kept here.
+  double of(const std::string& module, const path& file) {
+    std::optional<double> found;
+    for (Pattern& pattern : patterns_) {
+      guide::Automaton::State state = pattern.names.start();
+      for (const char c : module) {
+        state = pattern.names.after(state, static_cast<uint8_t>(c));
+        if (state == guide::Automaton::kDead) break;
+      }
+      if (state == guide::Automaton::kDead || !pattern.names.is_accepting(state)) continue;
+      if (found && *found != pattern.alpha)
+        refuse(file,
+               fmt::format("alpha_pattern: two patterns with different values are of {}",
+                           io::in_quotes(module)),
+               "write patterns so that one is of each module");
+      found = pattern.alpha;
+    }
+    return found.value_or(all_);
+  }
+
+ private:
+  struct Pattern {
+    guide::Automaton names;
+    double alpha;
+  };
+  double all_;
+  std::vector<Pattern> patterns_;
+};
 
 // Of one module, as they come.
 struct Parts {
@@ -112,6 +146,7 @@ class AdapterReader {
         checkpoint_(io::Checkpoint::open(weights_file(folder))),
         out_(out) {
     check_settings(config_, config_file_);
+    alphas_.emplace(config_, config_file_);
   }
 
   void read() {
@@ -216,7 +251,7 @@ class AdapterReader {
            "give the adapter of a linear layer or an embedding");
     LoraMatrix& out = out_.matrices[module + ".weight"];
     out.rank = a[0];
-    const double alpha = alpha_of(config_, module, config_file_);
+    const double alpha = alphas_->of(module, config_file_);
     const auto rank = static_cast<double>(out.rank);
     out.scale = static_cast<float>(is_unset(config_, "use_rslora") ? alpha / rank
                                                                    : alpha / std::sqrt(rank));
@@ -248,6 +283,7 @@ class AdapterReader {
   path config_file_;
   json config_;
   io::Checkpoint checkpoint_;
+  std::optional<Alphas> alphas_;
   LoraAdapter& out_;
   std::map<std::string, Parts> modules_;
 };

@@ -32,6 +32,7 @@ struct SavedTensor {
   std::vector<float> values;
 };
 
+/// All that an adapter changes, by the tensors' names.
 struct LoraAdapter {
   std::string name;  ///< of its folder
   /// By the tensor they change, as the base model's checkpoint names it ("model.layers.0. ...
