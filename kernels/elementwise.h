@@ -16,6 +16,9 @@ void silu_mul(const float* gate, int64_t gate_stride, const float* up, int64_t u
 /// The same with gelu_tanh.
 void gelu_tanh_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
                    float* y, int64_t y_stride, int64_t rows, int64_t cols) noexcept;
+/// The same with sigmoid(x) = 1 / (1 + e^-x).
+void sigmoid_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
+                 float* y, int64_t y_stride, int64_t rows, int64_t cols) noexcept;
 /// In place. gelu_erf is the exact form, gelu_tanh the approximation; silu(x) = x / (1 + e^-x);
 /// relu_squared(x) = relu(x)^2 (arXiv:2109.08668).
 void relu(float* x, int64_t n) noexcept;
@@ -23,6 +26,7 @@ void relu_squared(float* x, int64_t n) noexcept;
 void gelu_erf(float* x, int64_t n) noexcept;
 void gelu_tanh(float* x, int64_t n) noexcept;
 void silu(float* x, int64_t n) noexcept;
+void sigmoid(float* x, int64_t n) noexcept;
 /// x = cap tanh(x / cap), within some roundings of itself.
 void soft_cap(float* x, float cap, int64_t n) noexcept;
 /// x *= factor.
@@ -45,6 +49,17 @@ struct HeadGroups {
 /// y = the same columns as q of all groups, then k, then v; y and x are disjoint.
 void regroup_heads(const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t rows,
                    const HeadGroups& heads) noexcept;
+/// Some heads of rows that have `period` times as many: those whose number is `first` beyond a
+/// multiple of `period`.
+struct TakenHeads {
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  int64_t period = 1;
+  int64_t first = 0;
+};
+/// y [rows, heads * head_dim] = these heads of x; y and x are disjoint.
+void take_heads(const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t rows,
+                const TakenHeads& taken) noexcept;
 /// n elements between f32, f16 and bf16, round to nearest even; source at any alignment of its
 /// element.
 void convert(DType from, const void* source, DType to, void* destination, int64_t n) noexcept;
@@ -59,6 +74,8 @@ void silu_mul(const float* gate, int64_t gate_stride, const float* up, int64_t u
               int64_t y_stride, int64_t rows, int64_t cols);
 void gelu_tanh_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
                    float* y, int64_t y_stride, int64_t rows, int64_t cols);
+void sigmoid_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
+                 float* y, int64_t y_stride, int64_t rows, int64_t cols);
 void relu(float* x, int64_t n);
 void relu_squared(float* x, int64_t n);
 void soft_cap(float* x, float cap, int64_t n);
@@ -67,9 +84,12 @@ void scale_by_position(float* x, int64_t stride, const int32_t* positions, int64
                        float factor, int64_t rows, int64_t cols);
 void regroup_heads(const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t rows,
                    const HeadGroups& heads);
+void take_heads(const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t rows,
+                const TakenHeads& taken);
 void gelu_erf(float* x, int64_t n);
 void gelu_tanh(float* x, int64_t n);
 void silu(float* x, int64_t n);
+void sigmoid(float* x, int64_t n);
 void convert(DType from, const void* source, DType to, void* destination, int64_t n);
 void gather_rows(const void* table, DType dtype, int64_t cols, const int32_t* ids, int64_t count,
                  float* out);

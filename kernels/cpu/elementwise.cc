@@ -44,6 +44,21 @@ void gelu_tanh_mul(const float* gate, int64_t gate_stride, const float* up, int6
   });
 }
 
+void sigmoid_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
+                 float* y, int64_t y_stride, int64_t rows, int64_t cols) noexcept {
+  const Variant& variant = active_variant();
+  deal_each(rows, least_rows(cols), [&](int64_t row) {
+    variant.sigmoid_mul(gate + row * gate_stride, up + row * up_stride, y + row * y_stride, cols);
+  });
+}
+
+void sigmoid(float* x, int64_t n) noexcept {
+  const Variant& variant = active_variant();
+  in_blocks(n, [&](int64_t begin, int64_t count) {
+    variant.sigmoid_mul(x + begin, nullptr, x + begin, count);
+  });
+}
+
 void relu(float* x, int64_t n) noexcept {
   const Variant& variant = active_variant();
   in_blocks(n, [&](int64_t begin, int64_t count) { variant.relu(x + begin, count); });
@@ -98,6 +113,15 @@ void regroup_heads(const float* x, int64_t x_stride, float* y, int64_t y_stride,
       std::copy_n(from + q_cols, heads.head_dim, k + group * heads.head_dim);
       std::copy_n(from + q_cols + heads.head_dim, heads.head_dim, v + group * heads.head_dim);
     }
+  });
+}
+
+void take_heads(const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t rows,
+                const TakenHeads& taken) noexcept {
+  deal_each(rows, least_rows(taken.heads * taken.head_dim), [&](int64_t row) {
+    for (int64_t head = 0; head < taken.heads; ++head)
+      std::copy_n(x + row * x_stride + (head * taken.period + taken.first) * taken.head_dim,
+                  taken.head_dim, y + row * y_stride + head * taken.head_dim);
   });
 }
 

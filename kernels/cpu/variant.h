@@ -10,6 +10,7 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/quantise.h"
+#include "src/base/recurrent_shape.h"
 
 namespace sluice::kernels {
 
@@ -47,6 +48,20 @@ struct QuantisedCall {
   int64_t ldy;
 };
 
+/// Tokens of one head of the gated delta rule (kernels/delta_rule.h), in the order of their rows.
+struct DeltaCall {
+  int64_t key_width, value_width;
+  float q_factor;
+  const float *q, *k, *v;  ///< of the first token; row stride `stride`
+  int64_t stride;
+  const float *kept, *learned;  ///< likewise
+  int64_t kept_stride, learned_stride;
+  float* out;  ///< likewise, of the head's first value
+  int64_t out_stride;
+  int64_t tokens;
+  int64_t column, columns;  ///< of values, those that are computed
+};
+
 /// Up to here linear_rows_bf16 is ahead of linear_panels_bf16 (docs/perf-notes.md, bf16 products).
 constexpr int64_t kBf16DotRows = 5;
 
@@ -63,11 +78,17 @@ struct Variant {
   void (*add)(float* y, const float* x, int64_t n);
   void (*silu_mul)(const float* gate, const float* up, float* y, int64_t n);  ///< `up` may be null
   void (*gelu_tanh_mul)(const float* gate, const float* up, float* y, int64_t n);  ///< likewise
+  void (*sigmoid_mul)(const float* gate, const float* up, float* y, int64_t n);    ///< likewise
   void (*relu)(float* x, int64_t n);
   void (*relu_squared)(float* x, int64_t n);
   void (*gelu_erf)(float* x, int64_t n);
   void (*soft_cap)(float* x, float cap, int64_t n);
   void (*scale)(float* x, float factor, int64_t n);
+  /// y[c] = silu(sum over j < taps of weights[j * columns + c] inputs[j][c]).
+  void (*conv_silu_row)(const float* const* inputs, const float* weights, int64_t taps, float* y,
+                        int64_t columns);
+  /// `matrix` [key_width, value_width] of the head.
+  void (*delta_rule)(const DeltaCall& call, float* matrix);
   void (*softmax)(float* x, int64_t n);
   void (*to_f32)(DType from, const void* source, float* to, int64_t n);
   void (*from_f32)(DType to, const float* source, void* destination, int64_t n);

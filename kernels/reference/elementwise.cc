@@ -27,6 +27,7 @@ void write(DType type, void* to, int64_t i, float value) {
 }
 
 double silu_of(double x) { return x / (1 + std::exp(-x)); }
+double sigmoid_of(double x) { return 1 / (1 + std::exp(-x)); }
 double gelu_tanh_of(double x) {
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
@@ -52,12 +53,33 @@ void gelu_tanh_mul(const float* gate, int64_t gate_stride, const float* up, int6
           static_cast<float>(gelu_tanh_of(gate[row * gate_stride + i]) * up[row * up_stride + i]);
 }
 
+void sigmoid_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
+                 float* y, int64_t y_stride, int64_t rows, int64_t cols) {
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t i = 0; i < cols; ++i)
+      y[row * y_stride + i] =
+          static_cast<float>(sigmoid_of(gate[row * gate_stride + i]) * up[row * up_stride + i]);
+}
+
+void sigmoid(float* x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] = static_cast<float>(sigmoid_of(x[i]));
+}
+
 void relu(float* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] = x[i] < 0 ? 0 : x[i];
 }
 
 void relu_squared(float* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] = x[i] < 0 ? 0 : x[i] * x[i];
+}
+
+void take_heads(const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t rows,
+                const TakenHeads& taken) {
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t col = 0; col < taken.heads * taken.head_dim; ++col) {
+      const int64_t head = col / taken.head_dim * taken.period + taken.first;
+      y[row * y_stride + col] = x[row * x_stride + head * taken.head_dim + col % taken.head_dim];
+    }
 }
 
 void gelu_erf(float* x, int64_t n) {

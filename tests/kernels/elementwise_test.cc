@@ -198,6 +198,47 @@ TEST(GeluTanhMul, AgreesWithTheReference) {
   });
 }
 
+// e^-x has a relative error of 2e-7 and is at most the whole of 1 + e^-x.
+TEST(SigmoidMul, AgreesWithTheReferenceAndWritesOverTheGate) {
+  for_each_isa([] {
+    for (const int64_t cols : {1, 5, 16, 33, 300}) {
+      constexpr int64_t kRows = 13;
+      Random random(static_cast<uint32_t>(cols));
+      SCOPED_TRACE(random.trace());
+      auto gate = random.normal(kRows * cols, 3);
+      gate[0] = -100;
+      const auto up = random.normal(kRows * cols);
+      auto one = gate, plain = gate;
+      std::vector<float> y(gate.size()), expected(gate.size());
+      sigmoid_mul(gate.data(), cols, up.data(), cols, y.data(), cols, kRows, cols);
+      reference::sigmoid_mul(gate.data(), cols, up.data(), cols, expected.data(), cols, kRows,
+                             cols);
+      const auto allowed = [&](const std::vector<float>& of) {
+        return [&](size_t i) { return (2e-7 + 5 * kRounding) * std::fabs(of[i]) + 1e-37; };
+      };
+      expect_close(y, expected, allowed(expected));
+      sigmoid_mul(gate.data(), cols, up.data(), cols, gate.data(), cols, kRows, cols);
+      EXPECT_EQ(gate, y);
+      sigmoid(one.data(), std::ssize(one));
+      reference::sigmoid(plain.data(), std::ssize(plain));
+      expect_close(one, plain, allowed(plain));
+    }
+  });
+}
+
+TEST(TakeHeads, EqualsTheReference) {
+  for (const TakenHeads& taken : {TakenHeads{1, 1, 1, 0}, TakenHeads{3, 5, 2, 0},
+                                  TakenHeads{3, 5, 2, 1}, TakenHeads{7, 16, 3, 2}}) {
+    Random random(static_cast<uint32_t>(taken.heads));
+    const int64_t cols = taken.heads * taken.head_dim, wide = cols * taken.period + 2;
+    const auto x = random.normal(9 * wide);
+    std::vector<float> y(static_cast<size_t>(9 * (cols + 1)), 7), expected = y;
+    take_heads(x.data(), wide, y.data(), cols + 1, 9, taken);
+    reference::take_heads(x.data(), wide, expected.data(), cols + 1, 9, taken);
+    EXPECT_EQ(y, expected);
+  }
+}
+
 TEST(SiluMul, MayWriteOverGate) {
   Random random(3);
   auto gate = random.normal(4 * 50);

@@ -2,6 +2,7 @@
 // The table of the inner loops for the instruction set of the variant_*.cc that includes this, but
 // for what only some have. Products: of attention on integers (generic/attention.h).
 #include "kernels/cpu/generic/attention.h"
+#include "kernels/cpu/generic/delta_rule.h"
 #include "kernels/cpu/generic/linear.h"
 #include "kernels/cpu/generic/prepared_rows.h"
 #include "kernels/cpu/generic/quantise.h"
@@ -23,12 +24,15 @@ constexpr Variant make_variant(const char* name) {
   out.layer_norm = layer_norm_rows;
   out.add = add_range;
   out.silu_mul = silu_mul_range;
+  out.sigmoid_mul = sigmoid_mul_range;
   out.relu = relu_range;
   out.gelu_erf = gelu_erf_range;
   out.gelu_tanh_mul = gelu_tanh_mul_range;
   out.relu_squared = relu_squared_range;
   out.soft_cap = soft_cap_range;
   out.scale = scale_range;
+  out.conv_silu_row = conv_silu_row;
+  out.delta_rule = delta_rule;
   out.softmax = softmax_row;
   out.to_f32 = to_f32;
   out.from_f32 = from_f32;

@@ -75,6 +75,24 @@ void silu_mul_range(const float* gate, const float* up, float* y, int64_t n) {
   }
 }
 
+// 1 / (1 + e^-x), with the bound of silu_vec.
+inline VecF sigmoid_vec(VecF x) {
+  const VecF negated = -x;
+  return 1.0f / (1.0f + exp_vec(negated > splat(88.0f) ? splat(88.0f) : negated));
+}
+
+void sigmoid_mul_range(const float* gate, const float* up, float* y, int64_t n) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const VecF s = sigmoid_vec(load(gate + i));
+    store(y + i, up ? s * load(up + i) : s);
+  }
+  for (; i < n; ++i) {
+    const float s = sigmoid_vec(splat(gate[i]))[0];
+    y[i] = up ? s * up[i] : s;
+  }
+}
+
 void relu_range(float* x, int64_t n) {
   // Keeps NaN, as x > 0 ? x : 0 would not.
   int64_t i = 0;
