@@ -49,6 +49,7 @@ SLUICE_DEVICE float activated(RowActivation activation, float x) {
     case RowActivation::kGeluErf: return 0.5f * x * (1.0f + erf_of(x * kRootHalf));
     case RowActivation::kGeluTanh:
       return 0.5f * x * (1.0f + tanh_of(kTanhScale * (x + 0.044715f * x * x * x)));
+    case RowActivation::kSigmoid: return 1.0f / (1.0f + exp_of(-x));
     case RowActivation::kSilu: break;
   }
   return silu(x);
@@ -109,6 +110,16 @@ regroup_heads_kernel(const float* x, float* y, RowsShape shape, kernels::HeadGro
     int64_t to = group * heads.queries + in_group;
     if (in_group >= heads.queries) to = heads.groups * in_group + group;
     y[row + to * heads.head_dim + col % heads.head_dim] = x[row + col];
+  }
+}
+
+SLUICE_KERNEL(kThreads)
+take_heads_kernel(const float* x, int64_t x_stride, float* y, RowsShape shape,
+                  kernels::TakenHeads taken) {
+  const float* from = x + block_x() * x_stride;
+  for (int64_t col = thread_index(); col < shape.cols; col += block_threads()) {
+    const int64_t head = col / taken.head_dim * taken.period + taken.first;
+    y[block_x() * shape.stride + col] = from[head * taken.head_dim + col % taken.head_dim];
   }
 }
 
@@ -206,6 +217,13 @@ void regroup_heads(const float* x, float* y, const RowsShape& shape,
   if (shape.rows == 0) return;
   launch("regroup_heads", regroup_heads_kernel, one_block_a_row(shape.rows), kThreads, 0, stream, x,
          y, shape, heads);
+}
+
+void take_heads(const float* x, int64_t x_stride, float* y, const RowsShape& shape,
+                const kernels::TakenHeads& taken, Stream stream) {
+  if (shape.rows == 0) return;
+  launch("take_heads", take_heads_kernel, one_block_a_row(shape.rows), kThreads, 0, stream, x,
+         x_stride, y, shape, taken);
 }
 
 bool can_quantise_slices(const Int8Rows& rows) noexcept {

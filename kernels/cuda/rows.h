@@ -27,8 +27,12 @@ void soft_cap(float* x, float cap, int64_t n, Stream stream);
 void regroup_heads(const float* x, float* y, const RowsShape& shape,
                    const kernels::HeadGroups& heads, Stream stream);
 
+/// y [shape] = some heads of x's rows (kernels/elementwise.h).
+void take_heads(const float* x, int64_t x_stride, float* y, const RowsShape& shape,
+                const kernels::TakenHeads& taken, Stream stream);
+
 /// As kernels/elementwise.h names them.
-enum class RowActivation : uint8_t { kRelu, kGeluErf, kGeluTanh, kSilu, kReluSquared };
+enum class RowActivation : uint8_t { kRelu, kGeluErf, kGeluTanh, kSilu, kReluSquared, kSigmoid };
 /// In place. Quantised copies only where can_quantise_slices().
 void activate(RowActivation activation, float* x, const RowsShape& shape, const RowCopies& copies,
               Stream stream);

@@ -41,7 +41,8 @@ TEST(CudaRows, ActivationsAgreeWithTheReference) {
       {RowActivation::kGeluErf, reference::gelu_erf},
       {RowActivation::kGeluTanh, reference::gelu_tanh},
       {RowActivation::kSilu, reference::silu},
-      {RowActivation::kReluSquared, reference::relu_squared}};
+      {RowActivation::kReluSquared, reference::relu_squared},
+      {RowActivation::kSigmoid, reference::sigmoid}};
   for (const auto& [activation, plainest] : all) {
     DeviceArray<float> y(x);
     auto expected = x;
@@ -63,6 +64,17 @@ TEST(CudaRows, GatesRowsWithGelu) {
                              shape.stride, shape.rows, shape.cols);
     expect_near(g.values(), expected, 1e-5, 1e-6);
   }
+}
+
+TEST(CudaRows, TakesHeads) {
+  Random random(5);
+  const kernels::TakenHeads taken{3, 5, 2, 1};
+  const auto x = random.normal(7 * 33);
+  DeviceArray<float> in(x), y(std::vector<float>(7 * 16, 4.0f));
+  std::vector<float> expected(7 * 16, 4.0f);
+  take_heads(in.data(), 33, y.data(), {7, 15, 16}, taken, nullptr);
+  reference::take_heads(x.data(), 33, expected.data(), 16, 7, taken);
+  EXPECT_EQ(y.values(), expected);
 }
 
 TEST(CudaRows, ScalesCapsAndRegroups) {

@@ -1,0 +1,214 @@
+#include "kernels/cuda/delta_rule.h"
+#include "kernels/cuda/vocabulary.h"
+
+namespace sluice::cuda {
+
+namespace {
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarp;
+constexpr int64_t kTaps = RecurrentShape::kMostTaps;
+
+struct ConvSizes {
+  int64_t columns, taps;
+  int64_t window;  // where it begins in a state
+};
+
+// A thread has a column of a run.
+SLUICE_KERNEL(kThreads)
+causal_conv_kernel(ConvSizes sizes, const float* weights, const float* x, int64_t x_stride,
+                   const kernels::StateRun* runs, float* y, int64_t y_stride) {
+  const int64_t column = int64_t{block_x()} * kThreads + thread_index();
+  if (column >= sizes.columns) return;
+  const kernels::StateRun& run = runs[block_y()];
+  const int64_t before = sizes.taps - 1;
+  // All of what was kept first: the run may leave its own in the same place.
+  float window[kTaps];
+  float taps[kTaps];
+  for (int64_t j = 0; j < before; ++j)
+    window[j] = run.from ? run.from[sizes.window + j * sizes.columns + column] : 0.0f;
+  for (int64_t j = 0; j < sizes.taps; ++j) taps[j] = weights[column * sizes.taps + j];
+  const float* own = x + run.row * x_stride + column;
+  const auto input = [&](int64_t t) { return t < 0 ? window[before + t] : own[t * x_stride]; };
+  for (int64_t t = 0; t < run.count; ++t) {
+    float sum = 0;
+    for (int64_t j = 0; j < sizes.taps; ++j) sum += taps[j] * input(t - before + j);
+    y[(run.row + t) * y_stride + column] = sum / (1.0f + exp_of(-sum));
+  }
+  const auto leave = [&](int64_t tokens, float* state) {
+    for (int64_t j = 0; j < before; ++j)
+      state[sizes.window + j * sizes.columns + column] = input(tokens - before + j);
+  };
+  if (run.kept > 0) leave(run.kept, run.kept_to);
+  leave(run.count, run.to);
+}
+
+SLUICE_KERNEL(kThreads)
+decay_gates_kernel(float* x, int64_t stride, const float* a_log, const float* bias, int64_t n,
+                   int64_t heads) {
+  constexpr float kLn2 = 0.69314718055994531f;
+  const int64_t i = int64_t{block_x()} * kThreads + thread_index();
+  if (i >= n) return;
+  const int64_t head = i % heads;
+  float& value = x[i / heads * stride + head];
+  const float z = value + bias[head];
+  const float softplus = z > 20.0f ? z : kLn2 * log2_of(1.0f + exp_of(z));
+  value = exp_of(-exp_of(a_log[head]) * softplus);
+}
+
+struct DeltaSizes {
+  int64_t key_width, value_width;
+  int64_t key_columns;  // of all heads
+  int64_t heads_of_key;
+  int64_t slices;  // of a head's columns
+  float q_factor;
+};
+
+// A block has kWarp columns of a head's matrix: a lane a column, a warp every kWarps-th key.
+class DeltaBlock {
+ public:
+  SLUICE_DEVICE DeltaBlock(const DeltaSizes& sizes, const DeltaRows& rows,
+                           const kernels::StateRun& run, float* out, int64_t out_stride)
+      : sizes_(sizes), rows_(rows), run_(run), out_(out), out_stride_(out_stride) {
+    head_ = block_x() / sizes.slices;
+    column_ = block_x() % sizes.slices * kWarp + lane_index();
+    is_used_ = column_ < sizes.value_width;
+    auto* shared = reinterpret_cast<float*>(shared_memory());
+    matrix_ = shared;
+    q_ = matrix_ + sizes.key_width * kWarp;
+    k_ = q_ + sizes.key_width;
+    partial_ = k_ + sizes.key_width;
+    scratch_ = partial_ + 2 * kWarps * kWarp;
+  }
+
+  SLUICE_DEVICE void run() {
+    load();
+    for (int64_t t = 0; t < run_.count; ++t) {
+      if (run_.kept > 0 && t == run_.kept) leave(run_.kept_to);
+      step(run_.row + t);
+    }
+    leave(run_.to);
+  }
+
+ private:
+  template <class Use>
+  SLUICE_DEVICE void for_each_key(const Use& use) {
+    for (int64_t i = warp_index(); i < sizes_.key_width; i += kWarps) use(i);
+  }
+  SLUICE_DEVICE int64_t place(int64_t key) const {
+    return (head_ * sizes_.key_width + key) * sizes_.value_width + column_;
+  }
+  SLUICE_DEVICE float& at(int64_t key) { return matrix_[key * kWarp + lane_index()]; }
+
+  // A thread's own elements: no barrier.
+  SLUICE_DEVICE void load() {
+    for_each_key([&](int64_t i) { at(i) = is_used_ && run_.from ? run_.from[place(i)] : 0.0f; });
+  }
+  SLUICE_DEVICE void leave(float* state) {
+    if (is_used_) for_each_key([&](int64_t i) { state[place(i)] = at(i); });
+  }
+
+  SLUICE_DEVICE void step(int64_t row) {
+    const float* qkv = rows_.qkv + row * rows_.qkv_stride;
+    const float* q = qkv + head_ / sizes_.heads_of_key * sizes_.key_width;
+    const float* k = q + sizes_.key_columns;
+    float q_squares = 0, k_squares = 0, q_k = 0;
+    for (int64_t i = thread_index(); i < sizes_.key_width; i += kThreads) {
+      q_[i] = q[i];
+      k_[i] = k[i];
+      q_squares += q[i] * q[i];
+      k_squares += k[i] * k[i];
+      q_k += q[i] * k[i];
+    }
+    const float q_scale = sizes_.q_factor / sqrt_of(block_sum(q_squares, scratch_) + 1e-6f);
+    const float k_scale = 1.0f / sqrt_of(block_sum(k_squares, scratch_) + 1e-6f);
+    q_k = block_sum(q_k, scratch_) * q_scale * k_scale;
+    // The barriers of these sums stand between q_, k_ and who reads them.
+    float known = 0, answered = 0;
+    for_each_key([&](int64_t i) {
+      known += k_[i] * at(i);
+      answered += q_[i] * at(i);
+    });
+    known = sum_of_warps(partial_, known) * k_scale;
+    answered = sum_of_warps(partial_ + kWarps * kWarp, answered) * q_scale;
+    const float kept = rows_.kept[row * rows_.kept_stride + head_];
+    const float learned = rows_.learned[row * rows_.learned_stride + head_];
+    const float value =
+        is_used_ ? qkv[2 * sizes_.key_columns + head_ * sizes_.value_width + column_] : 0.0f;
+    const float change = learned * (value - kept * known);
+    if (is_used_ && warp_index() == 0)
+      out_[row * out_stride_ + head_ * sizes_.value_width + column_] =
+          kept * answered + q_k * change;
+    const float step = k_scale * change;
+    for_each_key([&](int64_t i) { at(i) = kept * at(i) + k_[i] * step; });
+    block_sync();  // before the next token's q and k
+  }
+
+  // Of all warps, a lane's column. Two places, so that one barrier is enough between them.
+  SLUICE_DEVICE float sum_of_warps(float* place, float value) {
+    place[warp_index() * kWarp + lane_index()] = value;
+    block_sync();
+    float sum = 0;
+    for (int warp = 0; warp < kWarps; ++warp) sum += place[warp * kWarp + lane_index()];
+    return sum;
+  }
+
+  const DeltaSizes& sizes_;
+  const DeltaRows& rows_;
+  const kernels::StateRun& run_;
+  float* out_;
+  int64_t out_stride_;
+  int64_t head_;
+  int64_t column_;
+  bool is_used_;
+  float* matrix_;
+  float* q_;
+  float* k_;
+  float* partial_;
+  float* scratch_;
+};
+
+SLUICE_KERNEL(kThreads)
+delta_rule_kernel(DeltaSizes sizes, DeltaRows rows, const kernels::StateRun* runs, float* out,
+                  int64_t out_stride) {
+  DeltaBlock(sizes, rows, runs[block_y()], out, out_stride).run();
+}
+
+int blocks_of(int64_t items, int64_t each) { return static_cast<int>((items + each - 1) / each); }
+}  // namespace
+
+void causal_conv_silu(const RecurrentShape& shape, const float* weights, const float* x,
+                      int64_t x_stride, const StateRuns& runs, float* y, int64_t y_stride,
+                      Stream stream) {
+  if (runs.count == 0) return;
+  const ConvSizes sizes{shape.columns(), shape.taps, shape.matrices_floats()};
+  launch("causal_conv", causal_conv_kernel,
+         {blocks_of(sizes.columns, kThreads), static_cast<int>(runs.count)}, kThreads, 0, stream,
+         sizes, weights, x, x_stride, runs.data, y, y_stride);
+}
+
+void decay_gates(float* x, int64_t stride, const float* a_log, const float* bias, int64_t rows,
+                 int64_t heads, Stream stream) {
+  if (rows == 0) return;
+  launch("decay_gates", decay_gates_kernel, {blocks_of(rows * heads, kThreads)}, kThreads, 0,
+         stream, x, stride, a_log, bias, rows * heads, heads);
+}
+
+void gated_delta_rule(const RecurrentShape& shape, const DeltaRows& rows, const StateRuns& runs,
+                      float* out, int64_t out_stride, Stream stream) {
+  if (runs.count == 0) return;
+  DeltaSizes sizes{};
+  sizes.key_width = shape.key_width;
+  sizes.value_width = shape.value_width;
+  sizes.key_columns = shape.key_columns();
+  sizes.heads_of_key = shape.value_heads / shape.key_heads;
+  sizes.slices = blocks_of(shape.value_width, kWarp);
+  sizes.q_factor = 1.0f / __builtin_sqrtf(static_cast<float>(shape.key_width));
+  const int64_t floats =
+      shape.key_width * (kWarp + 2) + 2 * kWarps * kWarp + kWarps;  // matrix, q, k, sums
+  launch("delta_rule", delta_rule_kernel,
+         {static_cast<int>(shape.value_heads * sizes.slices), static_cast<int>(runs.count)},
+         kThreads, floats * static_cast<int64_t>(sizeof(float)), stream, sizes, rows, runs.data,
+         out, out_stride);
+}
+
+}  // namespace sluice::cuda
