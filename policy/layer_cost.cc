@@ -83,10 +83,16 @@ void add_attention(const ModelShape& model, const Plan& plan, const Profile& pro
   const AttentionWork& work = batch.attention[static_cast<size_t>(place.group)];
   const double read = (1 + values_read(plan.attention_sparsity, kv_dtype)) / 2;
   const LayerState& state = model.state_of(place);
-  const double token_bytes = read * static_cast<double>(state.token_bytes(kv_dtype));
+  // Of a recurrent state a token reads and writes all, as if it saw two of its size, and computes 4
+  // operations an element for each.
+  const double fixed_bytes = 4 * static_cast<double>(state.recurrent.floats());
+  const double token_bytes =
+      state.is_recurrent() ? fixed_bytes : read * static_cast<double>(state.token_bytes(kv_dtype));
   const int64_t width = state.kind == LayerState::Kind::kLatentRow ? model.head_dim : state.width;
-  const double pair_flops = 4 * static_cast<double>(model.num_heads) * static_cast<double>(width);
-  const double token_flops = read * pair_flops;
+  const double pair_flops =
+      state.is_recurrent() ? 4 * static_cast<double>(state.recurrent.matrices_floats())
+                           : 4 * static_cast<double>(model.num_heads) * static_cast<double>(width);
+  const double token_flops = state.is_recurrent() ? pair_flops : read * pair_flops;
   if (step == ComputeStep::kHostAttention) {
     out.host +=
         decode_attention_seconds(profile.host, kv_dtype, work.host_history_tokens * token_bytes,

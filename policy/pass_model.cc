@@ -118,8 +118,10 @@ class Loads {
     const Shares& shares = shares_[group];
     const PagesOfRun pages =
         pages_of_run(run.first, run.count, policy_.page_tokens, kv.state.first_seen(run.first));
+    const bool is_recurrent = kv.state.is_recurrent();
     const int64_t history = std::max<int64_t>(pages.with_history - pages.begin, 0);
-    const int64_t changed = pages.end - pages.first_changed;
+    const int64_t changed = std::min(pages.end - pages.first_changed,
+                                     is_recurrent ? LayerState::kRecurrentPages : INT64_MAX);
     const double lower = keeps_whole_ ? 1 : shares.lower;
     const double disk = keeps_whole_ && shares.lower > 0 ? shares.disk / shares.lower : shares.disk;
     const int64_t staged = kv.disk_pages > 0 ? round_up(kv.page_bytes, kDiskBlock) : 0;
@@ -130,7 +132,8 @@ class Loads {
     };
     load.load += bytes(disk, history, staged);
     load.store += bytes(disk, changed, staged);
-    if (!plan_.paths.state.crosses_link() || host_attends) return;
+    // What the host does not attend to comes up.
+    if (!plan_.paths.state.crosses_link() || (host_attends && !is_recurrent)) return;
     load.up += bytes(lower, history, kv.page_bytes);
     load.down += bytes(lower, changed, kv.page_bytes);
   }

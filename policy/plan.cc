@@ -263,9 +263,14 @@ void place_group(const PlanInput& input, const Plan& plan, std::optional<int64_t
     chunk = std::max(chunk, plan.micro_batch_rows(i));
   const int64_t longest = pages_of(input.workload.max_total_tokens, policy.page_tokens);
   const int64_t beams = std::clamp<int64_t>(input.workload.beams, 1, sequences);
-  if (kv.state.window > 0)
+  const bool is_recurrent = kv.state.is_recurrent();
+  if (is_recurrent)
+    kv.ring_pages = LayerState::kRecurrentPages;
+  else if (kv.state.window > 0)
     kv.ring_pages = most_window_pages(kv.state.window, chunk, policy.page_tokens);
-  const int64_t of_one = kv.most_pages(input.workload.max_total_tokens, policy.page_tokens);
+  // And of a recurrent state one for a known beginning.
+  const int64_t of_one =
+      kv.most_pages(input.workload.max_total_tokens, policy.page_tokens) + (is_recurrent ? 1 : 0);
   // The sequences of a beam search share pages, and find room together.
   const int64_t together = of_one * beams;
   int64_t pages = sequences * of_one;
@@ -290,8 +295,15 @@ void place_group(const PlanInput& input, const Plan& plan, std::optional<int64_t
   const int64_t lower = pages - kv.memory_pages;
   kv.disk_pages = lower_share > 0 ? share_of(policy.kv.disk / lower_share, lower) : 0;
   kv.host_pages = lower - kv.disk_pages;
-  kv.page_bytes = kv.state.token_bytes(input.kv_dtype) * policy.page_tokens;
+  kv.page_bytes = kv.state.page_bytes(input.kv_dtype, policy.page_tokens);
   const int64_t in_micro_batch = policy.micro_batch_sequences * of_one;
+  if (is_recurrent) {
+    // One page may be read and written under two numbers; a device has what it computes on up.
+    const int64_t staged = policy.micro_batch_sequences * kMostRecurrentPages;
+    kv.slot_pages = kv.lower_pages() > 0 ? staged : 0;
+    kv.host_slot_pages = kv.disk_pages > 0 && plan.paths.state.stops_between() > 0 ? staged : 0;
+    return;
+  }
   if (plan.paths.state.stops_between() > 0) {
     kv.slot_pages = pages_brought_up(input, plan, kv, of_one);
     kv.host_slot_pages = std::min(kv.disk_pages, in_micro_batch);
@@ -386,7 +398,7 @@ int64_t Plan::attention_slot_bytes(const ModelShape& model) const noexcept {
   int64_t columns = 0;
   for (const KvPlan& group : kv)
     columns = std::max(columns, 2 * (model.num_heads + group.state.heads) * group.state.width);
-  return round_up(attention_slot_rows * 4 * columns, 64);
+  return round_up(attention_slot_rows * 4 * (columns + model.kept_columns), 64);
 }
 
 int64_t KvPlan::staged_page_bytes() const noexcept {
@@ -428,7 +440,8 @@ int64_t Plan::host_kv_slot_bytes() const noexcept {
 
 int64_t Plan::most_page_bytes() const noexcept {
   int64_t most = 0;
-  for (const KvPlan& group : kv) most = std::max(most, group.page_bytes);
+  for (const KvPlan& group : kv)
+    if (!group.state.is_recurrent()) most = std::max(most, group.page_bytes);
   return most;
 }
 

@@ -116,8 +116,8 @@ struct KvPlan {
   LayerState state;
   int64_t num_layers = 0;
   int64_t page_bytes = 0;  ///< of one layer
-  /// Of a window: pages that a sequence has at a time, at most; each is used again for the one so
-  /// many behind it. 0: a sequence keeps all its pages.
+  /// Of a window or a recurrent state: pages that a sequence has at a time, at most; each is used
+  /// again for the one so many behind it. 0: a sequence keeps all its pages.
   int64_t ring_pages = 0;
   int64_t memory_pages = 0;       ///< per layer, where it is computed
   int64_t host_pages = 0;         ///< per layer, in host memory under a device
@@ -173,7 +173,7 @@ struct Plan {
   std::vector<PlanLine> disk;         ///< offload files (not the checkpoint)
 
   int64_t device_bytes() const noexcept;
-  /// One exchange slot of attention on the host: queries, keys, values and outputs, f32.
+  /// One exchange slot of attention on the host: queries, keys, values, outputs, what is kept, f32.
   int64_t attention_slot_bytes(const ModelShape& model) const noexcept;
   int64_t memory_bytes() const noexcept;
   int64_t disk_bytes() const noexcept;
@@ -202,7 +202,7 @@ struct Plan {
   /// memory.
   int64_t kv_slot_bytes() const noexcept;
   int64_t host_kv_slot_bytes() const noexcept;
-  int64_t most_page_bytes() const noexcept;  ///< of any group's
+  int64_t most_page_bytes() const noexcept;  ///< of any group's that is attended
   int64_t recent_bytes() const noexcept;
   /// Whether some pages are not where the device computes (or, without one, in memory).
   bool has_lower_pages() const noexcept;

@@ -39,7 +39,9 @@ PassLimits pass_limits(const Plan& plan, size_t pass_class) {
   const bool stops_between = plan.paths.state.stops_between() > 0;
   for (const KvPlan& kv : plan.kv)
     limits.groups.push_back({kv.state,
-                             kv.ring_pages > 0 ? kv.ring_pages : INT64_MAX,
+                             kv.state.is_recurrent() ? kMostRecurrentPages
+                             : kv.ring_pages > 0     ? kv.ring_pages
+                                                     : INT64_MAX,
                              {brings_up ? kv.slot_pages : INT64_MAX,
                               stops_between ? kv.host_slot_pages : kv.slot_pages}});
   return limits;

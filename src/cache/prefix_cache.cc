@@ -246,6 +246,13 @@ void PrefixCache::insert(std::span<const int32_t> tokens, int64_t computed, cons
   }
 }
 
+void PrefixCache::forget(const Cursor& cursor) {
+  const auto found = nodes_.find(cursor.node);
+  if (cursor.node <= 0 || found == nodes_.end() || !found->second.page) return;
+  make_absent(cursor.node);
+  prune(cursor.node);
+}
+
 void PrefixCache::link(int64_t id, int64_t parent) {
   if (parent == 0) return;
   int64_t& first = nodes_.at(parent).first_child;

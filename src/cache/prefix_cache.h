@@ -49,6 +49,10 @@ class PrefixCache {
   void insert(std::span<const int32_t> tokens, int64_t computed, const PageTable& table,
               Cursor& cursor);
 
+  /// Gives up the page of the node that a cursor is at; pages before and behind it stay known. Only
+  /// with a window.
+  void forget(const Cursor& cursor);
+
   /// How many of the pages that match() would find lie in the pool, and how many in the swap space.
   struct Found {
     int64_t resident = 0, idle = 0, swapped = 0;  ///< idle: of the resident, those nobody else owns

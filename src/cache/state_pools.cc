@@ -94,7 +94,7 @@ bool StatePools::is_used_again(size_t group, const GroupPages& pages, int64_t pa
 }
 
 void StatePools::insert(std::span<const int32_t> tokens, int64_t computed, bool is_whole,
-                        SequencePages& pages) {
+                        int64_t prompt, SequencePages& pages) {
   for (size_t i = 0; i < all_.size(); ++i) {
     const GroupPages& own = pages.groups[i];
     PrefixCache::Cursor& cursor = pages.cursors[i];
@@ -104,7 +104,10 @@ void StatePools::insert(std::span<const int32_t> tokens, int64_t computed, bool 
       PageTable written = own.pages;
       for (int64_t page = own.first; page < std::ssize(written); ++page)
         if (is_used_again(i, own, page)) written[static_cast<size_t>(page)] = kGonePage;
+      const PrefixCache::Cursor before = cursor;
       all_[i].known.insert(tokens, computed, written, cursor);
+      if (all_[i].shape.is_recurrent && before.pages * page_tokens_ > prompt)
+        all_[i].known.forget(before);
     }
   }
 }

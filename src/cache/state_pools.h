@@ -43,6 +43,9 @@ class StatePools {
     int64_t window = 0;      ///< positions that a token sees; 0: all before it
     int64_t ring_pages = 0;  ///< with a window: most_window_pages() of the longest chunk
     int64_t swap_pages = 0;  ///< of its swap space
+    /// A recurrent state: a page is the state at its end, and a sequence that writes keeps the last
+    /// one known, not all that it comes by.
+    bool is_recurrent = false;
   };
 
   StatePools(std::span<const Group> groups, int64_t page_tokens, bool keeps_whole);
@@ -69,7 +72,8 @@ class StatePools {
   int64_t match(std::span<const int32_t> tokens, int64_t most_pages, SequencePages& pages);
   /// Keeps full pages of the first `computed` of `tokens`; with `is_whole` false, of a beginning
   /// that is still being computed, none of layers with a window: their pages are used again.
-  void insert(std::span<const int32_t> tokens, int64_t computed, bool is_whole,
+  /// Behind the first `prompt` tokens a recurrent state takes the place of the one known before it.
+  void insert(std::span<const int32_t> tokens, int64_t computed, bool is_whole, int64_t prompt,
               SequencePages& pages);
 
   /// A page for a group, or false.

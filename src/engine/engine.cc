@@ -74,7 +74,8 @@ std::vector<StatePools::Group> pool_groups(const policy::Plan& plan, const KvSto
     groups.push_back({{group.memory_pages, group.host_pages, group.disk_pages},
                       group.state.window,
                       group.ring_pages,
-                      kv.swap_pages(static_cast<int32_t>(groups.size()))});
+                      kv.swap_pages(static_cast<int32_t>(groups.size())),
+                      group.state.is_recurrent()});
   return groups;
 }
 

@@ -122,6 +122,26 @@ constexpr PagesOfRun pages_of_run(int64_t first, int64_t count, int64_t page_tok
           (first + page_tokens - 1) / page_tokens, first / page_tokens};
 }
 
+/// Calls visit(page, has_history, is_changed) for each page that a run works on, in rising order.
+/// Of a recurrent state these are the one that the token before the run left, and those that it
+/// leaves itself: behind its last token, and at the last border of a page before that.
+template <typename Visit>
+void for_each_page(const LayerState& state, int64_t first, int64_t count, int64_t page_tokens,
+                   const Visit& visit) {
+  const PagesOfRun pages = pages_of_run(first, count, page_tokens, state.first_seen(first));
+  for (int64_t page = pages.begin; page < pages.end; ++page) {
+    const bool has_history = page < pages.with_history;
+    bool is_changed = page >= pages.first_changed;
+    if (state.is_recurrent()) {
+      is_changed = is_changed && page + LayerState::kRecurrentPages >= pages.end;
+      if (!has_history && !is_changed) continue;
+    }
+    visit(page, has_history, is_changed);
+  }
+}
+/// Pages of a recurrent state that a run works on, at most.
+constexpr int64_t kMostRecurrentPages = LayerState::kRecurrentPages + 1;
+
 /// Pages that a sequence needs at a time of layers that see `window` positions, when at most
 /// `chunk` tokens of it are computed together: a page may be used again for the one so many behind
 /// it. What sees page q ends at position (q + 1) page_tokens + window - 2; no chunk reaches from

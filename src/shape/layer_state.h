@@ -6,33 +6,52 @@
 #include <cstdint>
 
 #include "src/base/kv_format.h"
+#include "src/base/recurrent_shape.h"
 
 namespace sluice {
 
 struct LayerState {
   enum class Kind : uint8_t {
     kKeysAndValues,  ///< of each token a key and a value a head
-    kLatentRow       ///< of each token one row for both (multi-head latent attention)
+    kLatentRow,      ///< of each token one row for both (multi-head latent attention)
+    kRecurrent       ///< of all tokens so far one block of a fixed size (RecurrentShape)
   };
+  /// Blocks of a recurrent state that a sequence has at a time: the one it works on, and the one it
+  /// left at the border of a page before.
+  static constexpr int64_t kRecurrentPages = 2;
 
   Kind kind = Kind::kKeysAndValues;
   int64_t heads = 1;   ///< of keys and values; a latent row is one
   int64_t width = 0;   ///< elements of a key, of a value, or of the row
   int64_t window = 0;  ///< a token sees itself and the window - 1 before it; 0: all before it
+  RecurrentShape recurrent{};  ///< of kRecurrent, whose other sizes are recurrent_state()'s
 
   bool operator==(const LayerState&) const = default;
   /// Rows of `width` elements that a token adds.
-  int64_t rows_per_token() const noexcept { return kind == Kind::kLatentRow ? 1 : 2 * heads; }
+  int64_t rows_per_token() const noexcept {
+    return kind == Kind::kLatentRow ? 1 : kind == Kind::kRecurrent ? 0 : 2 * heads;
+  }
+  bool is_recurrent() const noexcept { return kind == Kind::kRecurrent; }
   int64_t elements_per_token() const noexcept { return rows_per_token() * width; }
   /// Bytes of a token in a page.
   int64_t token_bytes(const KvFormat& format) const noexcept {
     return rows_per_token() * format.row_bytes(width);
+  }
+  /// Bytes of a page of one layer. A page of a recurrent state is the state behind the last of the
+  /// page's tokens that have been computed, f32.
+  int64_t page_bytes(const KvFormat& format, int64_t page_tokens) const noexcept {
+    return is_recurrent() ? 4 * recurrent.floats() : page_tokens * token_bytes(format);
   }
   /// The first position that a token at `position`, or a later one, sees.
   int64_t first_seen(int64_t position) const noexcept {
     return window > 0 ? std::max<int64_t>(position - window + 1, 0) : 0;
   }
 };
+
+/// A token sees what the one before it left: a window of two.
+constexpr LayerState recurrent_state(const RecurrentShape& shape) noexcept {
+  return {LayerState::Kind::kRecurrent, 1, 0, 2, shape};
+}
 
 /// Layers that keep the same.
 struct StateGroup {

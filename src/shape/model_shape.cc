@@ -42,6 +42,13 @@ int64_t ModelShape::state_token_bytes(const KvFormat& format) const noexcept {
   return bytes;
 }
 
+int64_t ModelShape::fixed_state_bytes() const noexcept {
+  int64_t bytes = 0;
+  for (const StateGroup& group : state_groups)
+    bytes += group.num_layers * 4 * group.state.recurrent.floats();
+  return bytes;
+}
+
 int64_t ModelShape::num_parameters() const noexcept {
   int64_t count = 0;
   for (const SublayerShape& sublayer : sublayers)

@@ -48,6 +48,8 @@ struct WeightShape {
       names;  ///< tensor names that checkpoints use for it, the first found wins
   bool shares_table =
       false;  ///< a matrix that is the token table itself (tied embeddings): stored once
+  /// Of a vector that checkpoints have in more dimensions; empty: in one.
+  std::vector<int64_t> tensor_shape;
   /// Of a vector: what is used is its elements with this added (norms that store their gain less
   /// one). GGUF files have it added already.
   float added = 0;
@@ -108,8 +110,9 @@ struct ModelShape {
   int64_t num_experts = 1;        ///< routed experts of a mixture-of-experts layer
   int64_t experts_per_token = 1;  ///< of these, how many a token goes to
   int64_t workspace_columns =
-      0;             ///< f32 columns a token takes in the widest sublayer, hidden state not counted
-  std::string note;  ///< what a user should know of this checkpoint's shape; may be empty
+      0;  ///< f32 columns a token takes in the widest sublayer, hidden state not counted
+  int64_t kept_columns = 0;  ///< of these, what a sublayer keeps across its attention, at most
+  std::string note;          ///< what a user should know of this checkpoint's shape; may be empty
   std::vector<SublayerShape> sublayers;
   std::vector<StateGroup> state_groups;  ///< different ones, in the order of their first layers
 
@@ -124,6 +127,8 @@ struct ModelShape {
   /// Elements and bytes that one token adds to all layers.
   int64_t state_elements_per_token() const noexcept;
   int64_t state_token_bytes(const KvFormat& format) const noexcept;
+  /// Bytes that a sequence keeps in all layers however long it is.
+  int64_t fixed_state_bytes() const noexcept;
   /// Parameters, tied tables counted once.
   int64_t num_parameters() const noexcept;
   /// How a weight's elements are stored (vectors as if in weight_dtype).

@@ -6,6 +6,8 @@
 #include <optional>
 #include <random>
 
+#include "src/schedule/pass_cut.h"
+
 namespace sluice {
 namespace {
 
@@ -86,6 +88,13 @@ class Simulated {
       const int64_t least = window > 0 ? 6 * ring_of(window, chunk_) : 44;
       groups_.push_back(group_of(least + pick(0, 4), window, chunk_, swap));
     }
+    if (seed % 4 == 1) {
+      StatePools::Group recurrent =
+          group_of(9 + pick(0, 4), 2, 1, pick(0, 3) == 0 ? 0 : pick(1, 12));
+      recurrent.ring_pages = LayerState::kRecurrentPages;
+      recurrent.is_recurrent = true;
+      groups_.push_back(recurrent);
+    }
     pools_.emplace(groups_, kPageTokens, false);
   }
 
@@ -117,6 +126,7 @@ class Simulated {
   struct Held {
     std::vector<int32_t> tokens;
     int64_t computed = 0;
+    int64_t prompt = 0;
     SequencePages pages;
   };
 
@@ -147,6 +157,7 @@ class Simulated {
     const auto length = static_cast<int64_t>(held.tokens.size());
     const int64_t known = pools_->match(held.tokens, (length - 1) / kPageTokens, held.pages);
     held.computed = known * kPageTokens;
+    held.prompt = length;
     for (size_t group = 0; group < groups_.size(); ++group)
       ASSERT_EQ(std::ssize(held.pages.groups[group].pages), known);
     running_.push_back(std::move(held));
@@ -165,11 +176,33 @@ class Simulated {
       if (HasFatalFailure()) return;
       held.computed = end;
     }
-    pools_->insert(held.tokens, held.computed, true, held.pages);
+    pools_->insert(held.tokens, held.computed, true, held.prompt, held.pages);
     held.tokens.push_back(pick(0, 1));
   }
 
+  // The first place of a page stands for a recurrent state: the tokens that it has seen.
+  void compute_recurrent(Held& held, size_t group, int64_t end) {
+    const PageTable& table = held.pages.groups[group].pages;
+    const auto beginning = [&](int64_t count) {
+      return std::vector<int32_t>(held.tokens.begin(), held.tokens.begin() + count);
+    };
+    const auto visit = [&](int64_t page, bool has_history, bool is_changed) {
+      const PageRef& ref = table.at(static_cast<size_t>(page));
+      ASSERT_FALSE(ref.is_gone()) << page;
+      // All is read before anything is written.
+      if (has_history) {
+        ASSERT_EQ(content(group, ref)[0], beginning(held.computed)) << "page " << page;
+      }
+      if (!is_changed) return;
+      ASSERT_EQ(pools_->pool(group).owners(ref), 1) << "who writes a page is its only owner";
+      content(group, ref)[0] = beginning(std::min((page + 1) * kPageTokens, end));
+    };
+    for_each_page({.kind = LayerState::Kind::kRecurrent, .window = 2}, held.computed,
+                  end - held.computed, kPageTokens, visit);
+  }
+
   void compute(Held& held, size_t group, int64_t end) {
+    if (groups_[group].is_recurrent) return compute_recurrent(held, group, end);
     const PageTable& table = held.pages.groups[group].pages;
     const auto beginning = [&](int64_t position) {
       return std::vector<int32_t>(held.tokens.begin(), held.tokens.begin() + position + 1);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <set>
+#include <string>
 
 namespace sluice {
 namespace {
@@ -113,6 +115,37 @@ TEST(PassCut, PagesOfARun) {
   EXPECT_EQ(pages_of_run(8, 1, 4).with_history, 2);
   EXPECT_EQ(pages_of_run(8, 1, 4).begin, 0);
   EXPECT_EQ(pages_of_run(8, 1, 4, 5).begin, 1) << "the first position seen is in page 1";
+}
+
+// Of a recurrent state: the page that the run begins from and those it leaves, with what each is
+// for; against a walk over all positions.
+TEST(PassCut, ARunOfARecurrentStateWorksOnThreePagesAtMost) {
+  const LayerState state = recurrent_state({1, 1, 2, 2, 2});
+  for (int64_t page_tokens = 1; page_tokens <= 5; ++page_tokens)
+    for (int64_t first = 0; first < 12; ++first)
+      for (int64_t count = 1; count < 23; ++count) {
+        SCOPED_TRACE(std::to_string(page_tokens) + " " + std::to_string(first) + " " +
+                     std::to_string(count));
+        const int64_t from = first > 0 ? (first - 1) / page_tokens : -1;
+        const int64_t last = (first + count - 1) / page_tokens;
+        // Behind it: a border within the run, of a page whose last token is the run's.
+        const bool keeps = last > 0 && last * page_tokens > first;
+        std::set<int64_t> expected{last};
+        if (from >= 0) expected.insert(from);
+        if (keeps) expected.insert(last - 1);
+        int64_t before = -1, pages = 0;
+        for_each_page(state, first, count, page_tokens,
+                      [&](int64_t page, bool has_history, bool is_changed) {
+                        EXPECT_GT(page, before);
+                        before = page;
+                        EXPECT_TRUE(expected.contains(page)) << page;
+                        EXPECT_EQ(has_history, page == from) << page;
+                        EXPECT_EQ(is_changed, page == last || (keeps && page == last - 1)) << page;
+                        ++pages;
+                      });
+        EXPECT_EQ(pages, std::ssize(expected));
+        EXPECT_LE(pages, kMostRecurrentPages);
+      }
 }
 
 // A page is used again for the one so many behind it: no chunk has tokens that see the first beside

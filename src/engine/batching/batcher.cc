@@ -460,7 +460,7 @@ void Batcher::keep_prefixes() {
     const int64_t computed = sequence->group ? std::min(sequence->computed, sequence->prompt_tokens)
                                              : sequence->computed;
     const bool is_whole = !sequence->group && sequence->pending() <= 1;
-    pools_.insert(sequence->tokens, computed, is_whole, sequence->pages);
+    pools_.insert(sequence->tokens, computed, is_whole, sequence->prompt_tokens, sequence->pages);
   }
 }
 

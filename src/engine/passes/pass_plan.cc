@@ -28,12 +28,15 @@ class SequencePageMap final : public PageMap {
   LowerPages lower_pages(int64_t sequence, int32_t group, int64_t tokens,
                          int64_t count) const override {
     const LayerState& state = limits_.groups[static_cast<size_t>(group)].state;
-    const PagesOfRun pages =
-        pages_of_run(tokens - count, count, limits_.page_tokens, state.first_seen(tokens - count));
     const std::span<const PageRef> all = of(sequence, group);
-    const auto begin = static_cast<size_t>(pages.begin);
-    const auto end = std::min(static_cast<size_t>(pages.end), all.size());
-    return begin < end ? count_lower(all.subspan(begin, end - begin)) : LowerPages{};
+    LowerPages out;
+    for_each_page(state, tokens - count, count, limits_.page_tokens, [&](int64_t page, bool, bool) {
+      if (page >= std::ssize(all)) return;
+      const LowerPages one = count_lower(all.subspan(static_cast<size_t>(page), 1));
+      out.all += one.all;
+      out.on_disk += one.on_disk;
+    });
+    return out;
   }
 
  private:
@@ -54,20 +57,17 @@ void stage_pages(const PassLimits& limits, bool on_host, MicroBatch& batch, Chun
     StagedPages& staged = batch.staged[group];
     const PageTable& table = chunk.sequence->pages.groups[group].pages;
     chunk.first_staged.push_back(static_cast<int32_t>(staged.pages.size()));
-    const PagesOfRun pages =
-        pages_of_run(chunk.first_position, chunk.count, limits.page_tokens,
-                     limits.groups[group].state.first_seen(chunk.first_position));
-    SLUICE_ASSERT(pages.end <= std::ssize(table), "pages are there for all that is computed");
-    for (int64_t page = pages.begin; page < pages.end; ++page) {
+    const auto stage = [&](int64_t page, bool has_history, bool is_changed) {
+      SLUICE_ASSERT(page < std::ssize(table), "pages are there for all that is computed");
       const PageRef& ref = table[static_cast<size_t>(page)];
       SLUICE_ASSERT(!ref.is_gone(), "a page is given back when nothing sees it");
-      if (ref.tier == PageTier::kCompute) continue;
+      if (ref.tier == PageTier::kCompute) return;
       const int32_t disk_index = ref.tier == PageTier::kDisk ? staged.disk_pages++ : -1;
-      const bool has_history = page < pages.with_history;
-      const bool is_changed = page >= pages.first_changed;
       staged.pages.push_back({ref.tier, ref.slot, disk_index, has_history, is_changed});
       is_lower = true;
-    }
+    };
+    for_each_page(limits.groups[group].state, chunk.first_position, chunk.count, limits.page_tokens,
+                  stage);
   }
   if (!on_host || !is_lower) return;
   const bool is_fresh = is_fresh_run(chunk.first_position, chunk.count);

@@ -33,7 +33,8 @@ AttentionExchange::Slot AttentionExchange::at(Side side, int32_t group,
   float* first = (side == Side::kDevice ? device_ : host_).as<float>() + slot * slot_floats_;
   float* k = first + columns.q * rows_;
   float* v = k + columns.kv * rows_;
-  return {first, k, v, v + columns.kv * rows_, columns.q, columns.kv};
+  float* out = v + columns.kv * rows_;
+  return {first, k, v, out, out + columns.q * rows_, columns.q, columns.kv};
 }
 
 ExchangedBytes AttentionExchange::bytes(const MicroBatch& batch, int32_t group) const noexcept {

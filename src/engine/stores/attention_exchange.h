@@ -24,6 +24,7 @@ class AttentionExchange {
     float* k;
     float* v;
     float* out;
+    float* kept;  ///< of all rows, on the device
     int64_t q_cols;
     int64_t kv_cols;
   };
@@ -45,7 +46,7 @@ class AttentionExchange {
   std::vector<Columns> columns_;  // by group
   int64_t rows_;
   int64_t slot_floats_;
-  // Each kind of row is a block of its own: [slot][q rows | k rows | v rows | output rows].
+  // Each kind of row is a block of its own: [slot][q rows | k rows | v rows | output rows | kept].
   Buffer device_;
   Buffer host_;
 };

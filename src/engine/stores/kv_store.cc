@@ -114,12 +114,12 @@ int64_t KvStore::store_bytes(const MicroBatch& batch, int32_t group) const noexc
 }
 
 int64_t KvStore::up_bytes(const MicroBatch& batch, int32_t group) const noexcept {
-  if (!path_.crosses_link() || batch.lower_rows > 0) return 0;  // then the host attends
+  if (stays_below(batch, group)) return 0;
   return count(batch, group, &StagedPage::has_history, false) * of(group).plan.page_bytes;
 }
 
 int64_t KvStore::down_bytes(const MicroBatch& batch, int32_t group) const noexcept {
-  if (!path_.crosses_link() || batch.lower_rows > 0) return 0;  // then the host attends
+  if (stays_below(batch, group)) return 0;
   return count(batch, group, &StagedPage::is_changed, false) * of(group).plan.page_bytes;
 }
 
@@ -308,6 +308,34 @@ void KvStore::page_addresses(const MicroBatch& batch, const Chunk& chunk, const 
       out.push_back(staged_address(group, slot, staged++));
     }
   }
+}
+
+KvStore::StatePages KvStore::state_pages(const Chunk& chunk, const StatePlace& at,
+                                         int32_t slot) const {
+  const Group& group = of(at.group);
+  const auto index = static_cast<size_t>(at.group);
+  const PageTable& table = chunk.sequence->pages.groups[index].pages;
+  const int64_t end = int64_t{chunk.first_position} + chunk.count;
+  int64_t staged = chunk.first_staged[index];
+  StatePages out;
+  for_each_page(group.plan.state, chunk.first_position, chunk.count, page_tokens_,
+                [&](int64_t page, bool has_history, bool is_changed) {
+                  const PageRef& ref = table[static_cast<size_t>(page)];
+                  const bool is_here = ref.tier == PageTier::kCompute;
+                  SLUICE_ASSERT(is_here || (slot >= 0 && staged < group.plan.slot_pages),
+                                "the plan sizes the staging slots");
+                  std::byte* address = is_here ? own_address(group, ref, at.layer)
+                                               : staged_address(group, slot, staged++);
+                  if (has_history) out.from = address;
+                  if (!is_changed) return;
+                  if ((page + 1) * page_tokens_ >= end) {
+                    out.to = address;
+                  } else {
+                    out.kept = (page + 1) * page_tokens_ - chunk.first_position;
+                    out.kept_to = address;
+                  }
+                });
+  return out;
 }
 
 void KvStore::fresh_addresses(int32_t group, int64_t first, int64_t pages,

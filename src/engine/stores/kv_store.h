@@ -3,9 +3,9 @@
 // device, pages in an offload file, and the staging slots through which the lower ones pass; and
 // the swap space, where pages wait that nobody reads: host memory below a device, else a file. All
 // of it by group of layers that keep the same; a page of one layer is
-// [KV heads][K, V][page_tokens][width] of the KV element type. Staging slots are every group's.
-// Which pages there are is StatePools' business. Transfers run on their lanes, page pointers are
-// read on the compute lanes; the schedule keeps them apart.
+// [KV heads][K, V][page_tokens][width] of the KV element type, or a recurrent state. Staging slots
+// are every group's. Which pages there are is StatePools' business. Transfers run on their lanes,
+// page pointers are read on the compute lanes; the schedule keeps them apart.
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,7 +30,8 @@ class KvStore {
   /// Per layer of a group, what a micro-batch reads from and writes to disk.
   int64_t load_bytes(const MicroBatch& batch, int32_t group) const noexcept;
   int64_t store_bytes(const MicroBatch& batch, int32_t group) const noexcept;
-  /// Likewise what it sends up to the device and down again; 0 when the host attends.
+  /// Likewise what it sends up to the device and down again; of what is attended 0 when the host
+  /// does that.
   int64_t up_bytes(const MicroBatch& batch, int32_t group) const noexcept;
   int64_t down_bytes(const MicroBatch& batch, int32_t group) const noexcept;
 
@@ -48,6 +49,16 @@ class KvStore {
   /// where nothing of the chunk sees a page.
   void page_addresses(const MicroBatch& batch, const Chunk& chunk, const StatePlace& at,
                       int32_t slot, bool on_host, std::vector<std::byte*>& out) const;
+  /// Of a layer with a recurrent state: where the chunk's lies before its first token (null: there
+  /// is none) and behind its last, and behind its first `kept` tokens too, where a page ends (0:
+  /// none does). All where the device computes, those below it in staging slot `slot`.
+  struct StatePages {
+    std::byte* from = nullptr;
+    std::byte* to = nullptr;
+    int64_t kept = 0;
+    std::byte* kept_to = nullptr;
+  };
+  StatePages state_pages(const Chunk& chunk, const StatePlace& at, int32_t slot) const;
   /// How far apart a page's layers are, of pages that live where the device computes.
   int64_t layer_bytes(int32_t group) const noexcept;
   /// Addresses of `pages` pages for fresh prompts, from the `first`th on.
@@ -97,6 +108,10 @@ class KvStore {
   std::byte* staged_address(const Group& group, int32_t slot, int64_t index) const noexcept;
   std::byte* lower_address(const Group& group, const StagedPage& page, int64_t layer,
                            int32_t slot) const noexcept;
+  bool stays_below(const MicroBatch& batch, int32_t group) const noexcept {
+    return !path_.crosses_link() ||
+           (batch.lower_rows > 0 && !of(group).plan.state.is_recurrent());  // the host attends
+  }
   static int64_t count(const MicroBatch& batch, int32_t group, bool StagedPage::*flag,
                        bool only_disk) noexcept;
   std::vector<io::Extent> extents(const MicroBatch& batch, bool StagedPage::*flag,
