@@ -40,7 +40,8 @@ nlohmann::ordered_json shape_json(const ModelShape& shape) {
       {"parameters", shape.num_parameters()},
       {"weight_dtype", shape.weights_name()},
       {"weight_bytes", shape.weight_bytes()},
-      {"kv_bytes_per_token", shape.state_elements_per_token() * dtype_bytes(shape.weight_dtype)}};
+      {"kv_bytes_per_token", shape.state_elements_per_token() * dtype_bytes(shape.weight_dtype)},
+      {"state_bytes_per_sequence", shape.fixed_state_bytes()}};
 }
 
 nlohmann::ordered_json describe(const InspectFlags& flags) {
@@ -113,10 +114,13 @@ void print_plain(const nlohmann::ordered_json& json) {
         static_cast<long long>(model["head_dim"].get<int64_t>()),
         static_cast<long long>(model["vocab_size"].get<int64_t>()),
         static_cast<long long>(model["max_positions"].get<int64_t>()));
-    std::printf("  resident   %s of %s weights; KV %s a token\n",
+    std::printf("  resident   %s of %s weights; KV %s a token%s\n",
                 bytes(model["weight_bytes"]).c_str(),
                 model["weight_dtype"].get<std::string>().c_str(),
-                bytes(model["kv_bytes_per_token"]).c_str());
+                bytes(model["kv_bytes_per_token"]).c_str(),
+                model["state_bytes_per_sequence"].get<int64_t>() > 0
+                    ? (", " + bytes(model["state_bytes_per_sequence"]) + " a sequence").c_str()
+                    : "");
   }
   if (json.contains("tokenizer"))
     std::printf("  tokenizer  %s\n", json["tokenizer"].get<std::string>().c_str());

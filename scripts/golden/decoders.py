@@ -16,7 +16,7 @@ import models
 import phi3  # enters its family
 
 # Gains that are stored less one.
-STORED_LESS_ONE = ("gemma", "gemma2", "gemma3_text", "nemotron")
+STORED_LESS_ONE = ("gemma", "gemma2", "gemma3_text", "nemotron", "qwen3_5_text")
 
 
 def is_norm(name):
@@ -35,6 +35,8 @@ def draw(config, seed):
         shape = tuple(parameter.shape)
         if tied and name.startswith(("lm_head", "embed_out")):
             continue
+        if "linear_attn" in name and draw_delta_net(w, name, shape):
+            continue
         if is_norm(name):
             is_gain = name.endswith(".weight")
             w.normal(name, shape, 0.2, mean=1.0 if is_gain and not less else 0.0)
@@ -50,6 +52,22 @@ def draw(config, seed):
                 config["model_type"] == "gpt2"
             w.normal(name, shape, 1.6 / np.sqrt(shape[0] if transposed else shape[1]))
     return w.tensors
+
+
+def draw_delta_net(w, name, shape):
+    """What a gated delta net has of its own: gates that keep some of a state for dozens of tokens, a
+    gain that is stored as it is. Whether `name` was one of these."""
+    if name.endswith("A_log"):
+        w.normal(name, shape, 0.5)
+    elif name.endswith("dt_bias"):
+        w.normal(name, shape, 0.7, mean=-2.5)
+    elif name.endswith("norm.weight"):
+        w.normal(name, shape, 0.2, mean=1.0)
+    elif name.endswith("conv1d.weight"):
+        w.normal(name, shape, 0.7)
+    else:
+        return False
+    return True
 
 
 def sizes(model_type, **changes):
@@ -90,7 +108,20 @@ GEMMA = {"tie_word_embeddings": True, "head_dim": 6, "rms_norm_eps": 1e-6}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 QK_ODD = {"num_attention_heads": 3, "num_key_value_heads": 3, "hidden_size": 18, "head_dim": "none"}
 
+QWEN3_5 = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
+           "linear_value_head_dim": 8, "linear_conv_kernel_dim": 4, "head_dim": 8,
+           "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0,
+                               "partial_rotary_factor": 0.25}}
+QWEN3_5_ODD = {"linear_num_key_heads": 1, "linear_num_value_heads": 3, "linear_key_head_dim": 5,
+               "linear_value_head_dim": 7, "linear_conv_kernel_dim": 3, "head_dim": 12,
+               "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+               "rope_parameters": {"rope_type": "default", "rope_theta": 300.0,
+                                   "partial_rotary_factor": 0.5}}
+
 FIXTURES = (
+    *pair("qwen3-5", "Qwen3_5ForCausalLM",
+          sizes("qwen3_5_text", num_hidden_layers=4, full_attention_interval=4, **QWEN3_5),
+          odd("qwen3_5_text", attention_bias=True, tie_word_embeddings=True, **QWEN3_5_ODD)),
     *pair("gemma", "GemmaForCausalLM", sizes("gemma", hidden_act="gelu", **GEMMA),
           odd("gemma", hidden_act="gelu_pytorch_tanh", tie_word_embeddings=True)),
     *pair("gemma2", "Gemma2ForCausalLM",

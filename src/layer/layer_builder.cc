@@ -194,6 +194,50 @@ void LayerBuilder::regroup(View in, View out, int64_t groups, int64_t head_dim) 
   append(op);
 }
 
+void LayerBuilder::take_heads(View in, View out, int64_t heads, int64_t first) {
+  check_slot(in);
+  check_slot(out);
+  SLUICE_ASSERT(in.slot != out.slot && heads > 0 && out.cols % heads == 0 &&
+                    in.cols % out.cols == 0 && first >= 0 && first < in.cols / out.cols,
+                "heads are taken whole");
+  Operator op{.kind = Kind::kTakeHeads, .out = out, .in = {in}};
+  op.heads = heads;
+  op.offset = first;
+  append(op);
+}
+
+void LayerBuilder::convolve(std::string_view role, const RecurrentShape& shape, View in, View out) {
+  check_slot(in);
+  check_slot(out);
+  Operator op{
+      .kind = Kind::kConvolve, .out = out, .in = {in}, .weight = weight(role, WeightKind::kVector)};
+  SLUICE_ASSERT(in.slot != out.slot && in.cols == shape.columns() && out.cols == in.cols &&
+                    shape_of(op.weight).cols == shape.columns() * shape.taps,
+                "a convolution has taps for each column");
+  append(op);
+}
+
+void LayerBuilder::decay(std::string_view a_log, std::string_view bias, View in_out) {
+  check_slot(in_out);
+  Operator op{.kind = Kind::kDecay,
+              .out = in_out,
+              .weight = weight(a_log, WeightKind::kVector),
+              .bias = weight(bias, WeightKind::kVector)};
+  SLUICE_ASSERT(shape_of(op.weight).cols == in_out.cols && shape_of(op.bias).cols == in_out.cols,
+                "gates are one a head");
+  append(op);
+}
+
+void LayerBuilder::delta_rule(const RecurrentShape& shape, View qkv, View learned, View kept,
+                              View out) {
+  for (const View& view : {qkv, learned, kept, out}) check_slot(view);
+  SLUICE_ASSERT(qkv.cols == shape.columns() && out.cols == shape.value_columns() &&
+                    learned.cols == shape.value_heads && kept.cols == shape.value_heads &&
+                    out.slot != qkv.slot && out.slot != learned.slot && out.slot != kept.slot,
+                "a recurrent state's shapes fit together");
+  append({.kind = Kind::kDeltaRule, .out = out, .in = {qkv, learned, kept}});
+}
+
 void LayerBuilder::rope(View in_out, int64_t heads, std::span<const float> frequencies,
                         float factor, RopeLayout layout) {
   SLUICE_ASSERT(heads > 0 && in_out.cols % heads == 0 &&
@@ -207,10 +251,11 @@ void LayerBuilder::rope(View in_out, int64_t heads, std::span<const float> frequ
   append(op);
 }
 
-void LayerBuilder::attend(View q, View k, View v, View out, const AttendSpec& how) {
+void LayerBuilder::attend(View q, View k, View v, View out, const AttendSpec& how, View kept) {
   SLUICE_ASSERT(program_.cut < 0, "a sublayer attends once");
   program_.cut = static_cast<int32_t>(program_.operators.size());
-  Operator op{.kind = Kind::kAttend, .out = out, .in = {q, k, v}};
+  if (kept.slot >= 0) check_slot(kept);
+  Operator op{.kind = Kind::kAttend, .out = out, .in = {q, k, v, kept}};
   op.attend = how;
   append(op);
 }
@@ -244,11 +289,12 @@ void LayerBuilder::logits(std::string_view role, View in, std::string_view bias,
 void LayerBuilder::check_cut() const {
   if (program_.cut < 0) return;
   const std::vector<SlotLife> lives = slot_lives(program_);
-  const View& attended = program_.operators[static_cast<size_t>(program_.cut)].out;
+  const Operator& attend = program_.operators[static_cast<size_t>(program_.cut)];
   for (size_t slot = 0; slot < lives.size(); ++slot)
-    SLUICE_ASSERT(static_cast<int32_t>(slot) == attended.slot || lives[slot].last <= program_.cut ||
-                      lives[slot].first > program_.cut,
-                  "only what attention gives is kept from before it");
+    SLUICE_ASSERT(static_cast<int32_t>(slot) == attend.out.slot ||
+                      static_cast<int32_t>(slot) == attend.in[3].slot ||
+                      lives[slot].last <= program_.cut || lives[slot].first > program_.cut,
+                  "only what attention gives, and what it is told to, is kept from before it");
 }
 
 LayerProgram LayerBuilder::take() {

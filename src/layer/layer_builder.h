@@ -46,11 +46,20 @@ class LayerBuilder {
   void scale_by_position(View in_out, float factor, int64_t period);
   /// `groups` groups of heads of q, one of k and one of v; both are slots.
   void regroup(View in, View out, int64_t groups, int64_t head_dim);
+  /// Every (in.cols / out.cols)-th head of `in` from the `first`; both are slots.
+  void take_heads(View in, View out, int64_t heads, int64_t first);
+  /// Of a layer with a recurrent state of that shape; all are slots. The convolution's weights are
+  /// a vector, [columns, taps].
+  void convolve(std::string_view role, const RecurrentShape& shape, View in, View out);
+  void decay(std::string_view a_log, std::string_view bias, View in_out);
+  /// `learned` and `kept` [rows, value heads].
+  void delta_rule(const RecurrentShape& shape, View qkv, View learned, View kept, View out);
   /// `frequencies` stay with the model.
   void rope(View in_out, int64_t heads, std::span<const float> frequencies, float factor,
             RopeLayout layout = RopeLayout::kHalves);
-  /// At most one in a sublayer: the cut.
-  void attend(View q, View k, View v, View out, const AttendSpec& how = {});
+  /// At most one in a sublayer: the cut. What is behind it finds nothing of what was before but
+  /// `out` and `kept`, a slot or none.
+  void attend(View q, View k, View v, View out, const AttendSpec& how = {}, View kept = {});
   void activate(Activation activation, View in_out);
   void gate(Activation activation, View gate, View up, View out);
   /// `soft_cap`: 0 for none.

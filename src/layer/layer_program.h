@@ -15,7 +15,7 @@ namespace sluice {
 /// RMSNorm (arXiv:1910.07467) or LayerNorm (arXiv:1607.06450).
 enum class NormKind : uint8_t { kRms, kLayer };
 /// A function of each value.
-enum class Activation : uint8_t { kRelu, kGelu, kGeluTanh, kSilu, kReluSquared };
+enum class Activation : uint8_t { kRelu, kGelu, kGeluTanh, kSilu, kReluSquared, kSigmoid };
 
 /// How a layer attends (kernels/attention.h); what it sees is its state's (LayerState::window).
 struct AttendSpec {
@@ -62,19 +62,25 @@ struct Operator {
     kScaleByPosition,    ///< out *= 1 + `factor` ln(1 + floor(the row's position / `offset`))
     kRegroup,  ///< out = in, in `heads` groups of some heads of q, one of k, one of v, as all of q,
                ///< then k, then v; heads of `offset` columns
-    kRope,     ///< out rotated, `heads` heads at the rows' positions (RoFormer, arXiv:2104.09864)
+    kTakeHeads,  ///< out = `heads` heads of in: its `offset`th and every so manieth as it is wider
+    kRope,       ///< out rotated, `heads` heads at the rows' positions (RoFormer, arXiv:2104.09864)
     kAttend,  ///< K and V (in[1], in[2]) into the KV cache, causally attended with q (in[0]): out =
               ///< softmax(q k) v as `attend` says; with frequencies q and k are rotated before,
-              ///< `heads` heads of q
-    kActivate,  ///< out = activation(out)
-    kGate,      ///< out = activation(in[0]) * in[1]; out may be in[0]
-    kLogits     ///< head only: in W^T + bias, capped softly by `factor` unless it is 0, to whoever
-                ///< asked for logits
+              ///< `heads` heads of q; in[3] is kept for what is behind the cut
+    kConvolve,   ///< out = silu of the causal convolution of in with the vector `weight`
+                 ///< (kernels/delta_rule.h); the layer's recurrent state keeps its window
+    kDecay,      ///< out = exp(-exp(`weight`) softplus(out + `bias`)), one column a head
+    kDeltaRule,  ///< out = what the layer's recurrent state answers to in[0], having kept in[2] of
+                 ///< itself and learned in[1] of what is new (gated delta rule)
+    kActivate,   ///< out = activation(out)
+    kGate,       ///< out = activation(in[0]) * in[1]; out may be in[0]
+    kLogits      ///< head only: in W^T + bias, capped softly by `factor` unless it is 0, to whoever
+                 ///< asked for logits
   };
 
   Kind kind = Kind::kAdd;
   View out;
-  std::array<View, 3> in;
+  std::array<View, 4> in;
   int32_t weight = -1;  ///< of SublayerShape::weights: matrix, table or gain; -1: none
   int32_t bias = -1;
   NormKind norm = NormKind::kRms;

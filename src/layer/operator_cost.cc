@@ -28,6 +28,7 @@ Columns columns_of(const Operator& op, int64_t hidden) {
     case Kind::kNormHeads:
     case Kind::kScale:
     case Kind::kScaleByPosition:
+    case Kind::kDecay:
     case Kind::kActivate: return {out, out};
     case Kind::kAdd: return {op.in[0].cols + out, out};
     case Kind::kRope: {
@@ -37,6 +38,9 @@ Columns columns_of(const Operator& op, int64_t hidden) {
     case Kind::kLinear:
     case Kind::kGate:
     case Kind::kRegroup:
+    case Kind::kTakeHeads:
+    case Kind::kConvolve:
+    case Kind::kDeltaRule:
     case Kind::kAttend:
     case Kind::kLogits: break;
   }
@@ -68,6 +72,12 @@ OperatorCost operator_cost(const Operator& op, const SublayerShape& sublayer,
         kF32 * static_cast<double>(sublayer.weights[static_cast<size_t>(op.weight)].rows);
   // q k and the weighted sum of v, for every head.
   if (op.kind == Kind::kAttend) cost.flops = 4 * static_cast<double>(op.in[0].cols);
+  // Each element decays, answers twice and learns; the state itself is read and written once a run.
+  if (op.kind == Kind::kConvolve || op.kind == Kind::kDeltaRule) {
+    const RecurrentShape& shape = model.state_of(sublayer.state).recurrent;
+    cost.flops = op.kind == Kind::kConvolve ? 2 * static_cast<double>(shape.taps * shape.columns())
+                                            : 8 * static_cast<double>(shape.matrices_floats());
+  }
   return cost;
 }
 

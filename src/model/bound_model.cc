@@ -56,7 +56,10 @@ void check_shape(const io::Checkpoint& checkpoint, const WeightShape& weight,
   const std::vector<int64_t> wanted = weight.kind == WeightKind::kVector
                                           ? std::vector<int64_t>{weight.cols}
                                           : std::vector<int64_t>{weight.rows, weight.cols};
-  if (tensor.shape != wanted) refuse_shape(checkpoint, tensor, wanted);
+  // In more dimensions where the family says so; stores of ours have one.
+  if (tensor.shape != wanted &&
+      (weight.tensor_shape.empty() || tensor.shape != weight.tensor_shape))
+    refuse_shape(checkpoint, tensor, weight.tensor_shape.empty() ? wanted : weight.tensor_shape);
   if (tensor.quantised.is_quantised()) {
     if (weight.kind == WeightKind::kMatrix && !weight.shares_table) return;
     throw Error(

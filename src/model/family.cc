@@ -41,6 +41,9 @@ void FamilyModel::write_programs() {
     LayerProgram program = layer.take();
     sublayer.work = row_work(program, sublayer, shape_);
     mark_weights_after_cut(program, sublayer);
+    if (program.cut >= 0)
+      shape_.kept_columns = std::max(
+          shape_.kept_columns, program.operators[static_cast<size_t>(program.cut)].in[3].cols);
     shape_.workspace_columns = std::max(shape_.workspace_columns, program.columns());
     const auto found = std::find(programs_.begin(), programs_.end(), program);
     program_of_.push_back(static_cast<size_t>(found - programs_.begin()));

@@ -214,10 +214,10 @@ INSTANTIATE_TEST_SUITE_P(
                       "stories260k:int4-g32+a8", "opt-tiny:int8+a8", "llama-tiny-gqa:nf4",
                       "opt-350m-tiny:int4-g128", "llama-tiny-bias:fp8", "llama-tiny-gqa:fp8+f8",
                       "qwen2-tiny", "qwen2-tiny-window", "qwen3-tiny", "qwen3-tiny:int8+a8",
-                      "mistral-tiny", "phi3-tiny", "qwen3-windows", "gemma2-odd", "gemma3-tiny",
-                      "gemma3-tiny:int8", "cohere2-tiny", "olmo3-tiny", "ministral3-odd",
-                      "falcon-odd", "bloom-odd", "gpt2-tiny", "gpt-neox-tiny", "gptj-odd",
-                      "granite-tiny"),
+                      "mistral-tiny", "phi3-tiny", "qwen3-windows", "qwen3-5-tiny", "qwen3-5-odd",
+                      "qwen3-5-tiny:int8", "gemma2-odd", "gemma3-tiny", "gemma3-tiny:int8",
+                      "cohere2-tiny", "olmo3-tiny", "ministral3-odd", "falcon-odd", "bloom-odd",
+                      "gpt2-tiny", "gpt-neox-tiny", "gptj-odd", "granite-tiny"),
     [](const auto& info) { return test_name(info.param); });
 
 }  // namespace

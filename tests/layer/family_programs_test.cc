@@ -106,5 +106,29 @@ TEST(FamilyPrograms, OptWithProjectionsAndNormsBehind) {
   EXPECT_EQ(opt->shape().workspace_columns, 5 * 16) << "attention is the widest";
 }
 
+// Three layers without attention and one with: the first kind is never cut.
+TEST(FamilyPrograms, Qwen35HasADeltaNetOrAGateBehindAttention) {
+  const auto qwen = model(R"({"model_type": "qwen3_5_text", "hidden_size": 16,
+      "intermediate_size": 40, "num_hidden_layers": 4, "num_attention_heads": 4,
+      "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 32, "linear_num_key_heads": 2,
+      "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8})");
+  EXPECT_EQ(
+      kinds(*qwen, 1),
+      (std::vector{Kind::kNormHidden, Kind::kLinear, Kind::kLinear, Kind::kLinear, Kind::kActivate,
+                   Kind::kLinear, Kind::kDecay, Kind::kConvolve, Kind::kDeltaRule, Kind::kNormHeads,
+                   Kind::kGate, Kind::kLinear, Kind::kAddToHidden}));
+  EXPECT_EQ(qwen->program(1).cut, -1);
+  EXPECT_EQ(&qwen->program(3), &qwen->program(1)) << "layers are alike";
+  EXPECT_EQ(
+      kinds(*qwen, 7),
+      (std::vector{Kind::kNormHidden, Kind::kLinear, Kind::kTakeHeads, Kind::kTakeHeads,
+                   Kind::kLinear, Kind::kLinear, Kind::kNormHeads, Kind::kNormHeads, Kind::kRope,
+                   Kind::kRope, Kind::kAttend, Kind::kGate, Kind::kLinear, Kind::kAddToHidden}));
+  const LayerProgram& attention = qwen->program(7);
+  const Operator& attend = attention.operators[static_cast<size_t>(attention.cut)];
+  EXPECT_EQ(attend.in[3], attention.operators[11].in[0]) << "the gate is kept across the cut";
+  EXPECT_EQ(attend.in[3].cols, 4 * 8);
+}
+
 }  // namespace
 }  // namespace sluice

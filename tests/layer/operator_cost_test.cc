@@ -69,6 +69,10 @@ struct Counter {
       case Kind::kRegroup:
       case Kind::kActivate: return touch(op.out.cols, 1, 1);
       case Kind::kNormHiddenInPlace: return touch(model.hidden_size, 1, 1);
+      case Kind::kTakeHeads:
+      case Kind::kConvolve:
+      case Kind::kDecay:
+      case Kind::kDeltaRule: break;  // by hand below
     }
   }
 };
@@ -176,6 +180,34 @@ TEST(OperatorCosts, PlanningShapesCountAlike) {
       "config.json"));
   for (const size_t i : {0u, 1u, 2u, 64u, 65u})
     EXPECT_EQ(planned->sublayers[i].work, model->shape().sublayers[i].work) << i;
+}
+
+// By hand: 2 key heads and 4 value heads of 8 x 5, 3 taps.
+TEST(OperatorCosts, OfADeltaNetsOwnOperators) {
+  const auto family = make_family_model(
+      ModelConfig(R"({"model_type": "qwen3_5_text", "hidden_size": 16, "intermediate_size": 40,
+      "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+      "vocab_size": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+      "linear_key_head_dim": 8, "linear_value_head_dim": 5, "linear_conv_kernel_dim": 3})",
+                  "config.json"));
+  const ModelShape& shape = family->shape();
+  const SublayerShape& sublayer = shape.sublayers[1];
+  constexpr double kColumns = 2 * 2 * 8 + 4 * 5;
+  for (const Operator& op : family->program(1).operators) {
+    const OperatorCost cost = operator_cost(op, sublayer, shape);
+    if (op.kind == Kind::kConvolve) {
+      EXPECT_EQ(cost.flops, 2 * 3 * kColumns);
+      EXPECT_EQ(cost.row_bytes, 4 * 2 * kColumns);
+      EXPECT_EQ(cost.weight_bytes, 4 * 3 * kColumns);
+    } else if (op.kind == Kind::kDecay) {
+      EXPECT_EQ(cost.row_bytes, 4 * 2 * 4);
+      EXPECT_EQ(cost.weight_bytes, 4 * 2 * 4);
+    } else if (op.kind == Kind::kDeltaRule) {
+      EXPECT_EQ(cost.flops, 8 * 4 * 8 * 5);
+      EXPECT_EQ(cost.row_bytes, 4 * (kColumns + 4 + 4 + 4 * 5));
+      EXPECT_EQ(cost.weight_bytes, 0);
+    }
+  }
 }
 
 }  // namespace

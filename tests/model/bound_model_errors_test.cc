@@ -261,5 +261,36 @@ TEST(BoundModelErrors, EndTokensOutsideTheVocabularyAreLeftOut) {
   expect_words(model.refusal(), {"eos_token_id"});
 }
 
+// Qwen3.5's checkpoints are those of models that see: the text's config is an object of its own,
+// its tensors have a longer name, and there are others beside them.
+TEST(BoundModelErrors, AModelThatSeesIsReadForItsTextAndTheRestIsSaid) {
+  ChangedModel model("qwen3-5-tiny");
+  Json header;
+  for (const auto& [name, tensor] : model.header.items()) {
+    const bool is_inside = name.starts_with("model.");
+    header[is_inside ? "model.language_model." + name.substr(6) : name] = tensor;
+  }
+  model.header = header;
+  model.add("model.visual.blocks.0.attn.qkv.weight", "F32", {2, 2}, std::string(16, 0));
+  model.add("mtp.layers.0.mlp.up_proj.weight", "F32", {2, 2}, std::string(16, 0));
+  model.config = {{"model_type", "qwen3_5"},
+                  {"architectures", {"Qwen3_5ForConditionalGeneration"}},
+                  {"text_config", model.config},
+                  {"vision_config", {{"model_type", "qwen3_5_vision"}, {"hidden_size", 8}}}};
+  model.save();
+  const BoundModel bound = BoundModel::open(model.folder());
+  EXPECT_EQ(bound.shape().family, "qwen3_5_text");
+  EXPECT_EQ(bound.tensor(1, 1).name,
+            "model.language_model.layers.0.linear_attn.in_proj_qkv.weight");
+  ASSERT_EQ(bound.notes().size(), 1u);
+  EXPECT_NE(bound.notes().front().find("2 tensors"), std::string::npos) << bound.notes().front();
+}
+
+TEST(BoundModelErrors, AConvolutionHasTheShapeThatItsConfigSays) {
+  ChangedModel model("qwen3-5-tiny");
+  model.header["model.layers.0.linear_attn.conv1d.weight"]["shape"] = {64, 4, 1};
+  expect_words(model.refusal(), {"linear_attn.conv1d.weight", "[64, 4, 1]", "[64, 1, 4]"});
+}
+
 }  // namespace
 }  // namespace sluice

@@ -133,7 +133,11 @@ TEST(Builtin, ParameterCountsAreThePublishedOnes) {
                                                 {"stablelm-3b-4e1t", 2795.4},
                                                 {"starcoder2-3b", 3030.4},
                                                 {"starcoder2-7b", 7173.9},
-                                                {"starcoder2-15b", 15957.9}};
+                                                {"starcoder2-15b", 15957.9},
+                                                // As transformers counts what it makes of their
+                                                // sizes: names are of vision and drafts too.
+                                                {"qwen3.5-9b", 8953.8},
+                                                {"qwen3.5-27b", 26896.0}};
   for (const std::string& name : builtin_model_names()) {
     ASSERT_TRUE(published.contains(name)) << name << " has no published count here";
     const double millions = static_cast<double>(builtin(name)->shape().num_parameters()) / 1e6;
@@ -184,8 +188,12 @@ TEST(Builtin, ShapesHangTogether) {
       }
     }
     EXPECT_EQ(shape.weight_bytes(), dtype_bytes(shape.weight_dtype) * shape.num_parameters());
+    int64_t recurrent = 0;
+    for (const StateGroup& group : shape.state_groups)
+      recurrent += group.state.is_recurrent() ? group.num_layers : 0;
+    EXPECT_EQ(recurrent, name.starts_with("qwen3.5") ? shape.num_layers / 4 * 3 : 0);
     EXPECT_EQ(shape.state_elements_per_token(),
-              2 * shape.num_layers * shape.num_kv_heads * shape.head_dim);
+              2 * (shape.num_layers - recurrent) * shape.num_kv_heads * shape.head_dim);
     // Two operations a matrix parameter and token; tables and vectors do none, a tied head does.
     const double flops = shape.matmul_flops_per_token();
     EXPECT_GT(flops, 1.2 * static_cast<double>(shape.num_parameters())) << name;

@@ -149,5 +149,53 @@ TEST(Decoder, RefusesByNameWhatWouldNotBeDone) {
         << config["model_type"] << ": " << refusal(config);
 }
 
+Json qwen3_5(const Json& changes = Json::object()) {
+  Json config = decoder("qwen3_5_text", {{"head_dim", 8},
+                                         {"num_hidden_layers", 8},
+                                         {"linear_num_key_heads", 2},
+                                         {"linear_num_value_heads", 6},
+                                         {"linear_key_head_dim", 5},
+                                         {"linear_value_head_dim", 7},
+                                         {"linear_conv_kernel_dim", 3}});
+  config.merge_patch(changes);
+  return config;
+}
+
+TEST(Qwen35, KeepsARecurrentStateInThreeLayersOfFour) {
+  const auto made = model(qwen3_5());
+  const ModelShape& shape = made->shape();
+  ASSERT_EQ(shape.state_groups.size(), 2u);
+  const LayerState& state = shape.state_groups[0].state;
+  EXPECT_EQ(state, recurrent_state({2, 6, 5, 7, 3}));
+  EXPECT_EQ(shape.state_groups[0].num_layers, 6);
+  EXPECT_EQ(shape.state_groups[1].num_layers, 2);
+  EXPECT_EQ(shape.fixed_state_bytes(), 6 * 4 * (6 * 5 * 7 + 2 * (2 * 2 * 5 + 6 * 7)));
+  EXPECT_EQ(shape.state_elements_per_token(), 2 * 2 * 2 * 8);
+  EXPECT_EQ(state.token_bytes(DType::kBF16), 0);
+  EXPECT_EQ(state.page_bytes(DType::kBF16, 16), state.page_bytes(DType::kF32, 1));
+  // A quarter of a head is turned; the gates are kept across attention.
+  EXPECT_EQ(frequencies(*made, 7).size(), 1u);
+  EXPECT_EQ(shape.kept_columns, 4 * 8);
+  const LayerProgram& delta = made->program(1);
+  EXPECT_EQ(delta.cut, -1) << "no part of it is the host's beside a device";
+  const auto types = model(
+      qwen3_5({{"num_hidden_layers", 2}, {"layer_types", {"full_attention", "linear_attention"}}}));
+  EXPECT_FALSE(types->shape().state_groups[0].state.is_recurrent());
+}
+
+TEST(Qwen35, RefusesWhatItDoesNotReadByName) {
+  const auto expect = [](const Json& changes, const char* words) {
+    const std::string message = refusal(qwen3_5(changes));
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+  };
+  expect({{"linear_num_value_heads", 5}}, "5 value heads can't share 2 key heads");
+  expect({{"linear_key_head_dim", 513}}, "linear_key_head_dim");
+  expect({{"linear_conv_kernel_dim", 17}}, "linear_conv_kernel_dim");
+  expect({{"layer_types", {"linear_attention"}}}, "1 entries for 8 layers");
+  expect({{"num_hidden_layers", 1}, {"layer_types", {"mamba"}}}, "mamba");
+  expect({{"attn_output_gate", false}}, "attn_output_gate");
+  expect({{"hidden_act", "gelu"}}, "hidden_act");
+}
+
 }  // namespace
 }  // namespace sluice

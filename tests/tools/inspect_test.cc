@@ -65,6 +65,12 @@ TEST(InspectCommand, TheTrainedModelsNumbersAreRight) {
   EXPECT_EQ(json["tokenizer"], "BPE with byte fallback, 512 tokens");
 }
 
+TEST(InspectCommand, WhatASequenceKeepsOfAnyLengthIsSaid) {
+  const auto model = inspect(fixture_model("qwen3-5-tiny"))["model"];
+  EXPECT_EQ(model["kv_bytes_per_token"], 2 * 2 * 8 * 4) << "of one layer of four";
+  EXPECT_EQ(model["state_bytes_per_sequence"], 3 * 4 * (4 * 8 * 8 + 3 * (2 * 2 * 8 + 4 * 8)));
+}
+
 TEST(InspectCommand, SingleFilesOfEveryKind) {
   EXPECT_EQ(inspect(fixture_model("opt-tiny") + "/model.safetensors")["format"], "safetensors");
   const auto bin = inspect(fixture_model("opt-tiny-bin") + "/pytorch_model.bin", {"--tensors"});

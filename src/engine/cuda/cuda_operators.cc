@@ -20,6 +20,7 @@ cuda::RowActivation row_activation(Activation activation) {
     case Activation::kGelu: return cuda::RowActivation::kGeluErf;
     case Activation::kGeluTanh: return cuda::RowActivation::kGeluTanh;
     case Activation::kReluSquared: return cuda::RowActivation::kReluSquared;
+    case Activation::kSigmoid: return cuda::RowActivation::kSigmoid;
     case Activation::kSilu: break;
   }
   return cuda::RowActivation::kSilu;
@@ -349,6 +350,33 @@ void CudaRunner::regroup(const Operator& op, Rows in, Rows out) {
                       {op.heads, in.cols / (op.heads * op.offset) - 2, op.offset}, stream());
 }
 
+void CudaRunner::take_heads(const Operator& op, Rows in, Rows out) {
+  cuda::take_heads(in.data, in.stride, out.data, shape_of(out),
+                   {op.heads, out.cols / op.heads, in.cols / out.cols, op.offset}, stream());
+}
+
+void CudaRunner::convolve(const Operator& op, Rows in, Rows out) {
+  cuda::causal_conv_silu(recurrent_shape(), vector_or_null(op.weight), in.data, in.stride,
+                         runs_on_device(), out.data, out.stride, stream());
+}
+
+void CudaRunner::decay(const Operator& op, Rows in_out) {
+  cuda::decay_gates(in_out.data, in_out.stride, vector_or_null(op.weight), vector_or_null(op.bias),
+                    in_out.rows, in_out.cols, stream());
+}
+
+void CudaRunner::delta_rule(const Operator&, Rows qkv, Rows learned, Rows kept, Rows out) {
+  cuda::gated_delta_rule(
+      recurrent_shape(),
+      {qkv.data, qkv.stride, learned.data, learned.stride, kept.data, kept.stride},
+      runs_on_device(), out.data, out.stride, stream());
+}
+
+cuda::StateRuns CudaRunner::runs_on_device() {
+  const std::vector<kernels::StateRun> runs = state_runs();
+  return {tables_.put(std::span<const kernels::StateRun>(runs)), std::ssize(runs)};
+}
+
 void CudaRunner::rope(const Operator& op, Rows in_out) { rotate(op, in_out, op.heads); }
 
 void CudaRunner::rotate(const Operator& op, const Rows& rows, int64_t heads) {
@@ -357,16 +385,17 @@ void CudaRunner::rotate(const Operator& op, const Rows& rows, int64_t heads) {
                      constant(op.frequencies), op.factor, op.rope, stream());
 }
 
-void CudaRunner::attend(const Operator& op, Rows q, Rows k, Rows v, Rows out) {
+void CudaRunner::attend(const Operator& op, Rows q, Rows k, Rows v, Rows kept, Rows out) {
   if (task_.compute().step == ComputeStep::kAfterAttention) {
     const AttentionExchange::Slot from = parts_.exchange->at(
         AttentionExchange::Side::kDevice, sublayer_->state.group, task_.compute().attention_slot);
     cuda::copy_on_device(out.data, from.out, out.rows * out.cols * 4, stream());
+    if (kept.data) cuda::copy_on_device(kept.data, from.kept, kept.rows * kept.cols * 4, stream());
     return;
   }
   attend_on_device(op, q, k, v, out);
   if (task_.compute().attention_slot < 0) return;
-  keep_for_host(q, k, v, out, [&](float* to, const Rows& from, int64_t first, int64_t count) {
+  keep_for_host(q, k, v, kept, out, [&](float* to, const Rows& from, int64_t first, int64_t count) {
     cuda::copy_rows(to, from.cols * 4, from.data + first * from.stride, from.stride * 4,
                     from.cols * 4, count, stream());
   });

@@ -83,7 +83,9 @@ CudaRunner::CudaRunner(const RunnerParts& parts, CudaDevice& device, std::span<s
                        : DType::kF16),
       tables_(areas_.tables, staging_.tables, device.compute_stream()),
       attention_(parts.attention.size()),
-      graphs_(device.compute_stream(), uses_graphs && is_resident()) {
+      // A graph has the pages of a recurrent state in it, and passes have others.
+      graphs_(device.compute_stream(),
+              uses_graphs && is_resident() && parts.model->shape().fixed_state_bytes() == 0) {
   cuda::fill_zero(areas_.counters.data(), static_cast<int64_t>(areas_.counters.size()), stream());
 }
 

@@ -8,6 +8,7 @@
 // writes the rows. Rows are device memory. Attention on the host cuts a sublayer in two walks, as
 // in LayerRunner.
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/delta_rule.h"
 #include "kernels/cuda/dense_linear.h"
 #include "kernels/cuda/fp8_rows.h"
 #include "kernels/cuda/norm.h"
@@ -51,8 +52,12 @@ class CudaRunner final : public OperatorRunner {
   void scale(const Operator& op, Rows in_out) override;
   void scale_by_position(const Operator& op, Rows in_out) override;
   void regroup(const Operator& op, Rows in, Rows out) override;
+  void take_heads(const Operator& op, Rows in, Rows out) override;
+  void convolve(const Operator& op, Rows in, Rows out) override;
+  void decay(const Operator& op, Rows in_out) override;
+  void delta_rule(const Operator& op, Rows qkv, Rows learned, Rows kept, Rows out) override;
   void rope(const Operator& op, Rows in_out) override;
-  void attend(const Operator& op, Rows q, Rows k, Rows v, Rows out) override;
+  void attend(const Operator& op, Rows q, Rows k, Rows v, Rows kept, Rows out) override;
   void activate(const Operator& op, Rows in_out) override;
   void gate(const Operator& op, Rows gate, Rows up, Rows out) override;
   void logits(const Operator& op, Rows in) override;
@@ -91,6 +96,8 @@ class CudaRunner final : public OperatorRunner {
   /// The codes of x and W in a dense product, of int8 or fp8.
   void multiply_dense_codes(const WeightFormat& format, Rows in, Made& made, const std::byte* w,
                             int64_t rows, const float* bias, float* y, int64_t ldy);
+  /// Of a layer with a recurrent state.
+  cuda::StateRuns runs_on_device();
   void attend_on_device(const Operator& op, Rows q, Rows k, Rows v, Rows out);
 
   /// All weights, KV and rows are on the device.

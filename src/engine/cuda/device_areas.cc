@@ -8,6 +8,7 @@
 #include "kernels/cuda/fp8_rows.h"
 #include "kernels/cuda/int8_linear.h"
 #include "kernels/cuda/quantised_linear.h"
+#include "kernels/state_run.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/engine/cuda/device_sampler.h"
@@ -174,6 +175,9 @@ int64_t task_table_bytes(const DeviceNeed& need) {
   const int64_t rows = need.tokens;
   constexpr int64_t kPutsEach = 16;  // each begins on a line of its own
   int64_t bytes = rows * 3 * 4 + kPutsEach * kLine;
+  // Runs of a recurrent state, for its convolution and its rule.
+  if (need.model->fixed_state_bytes() > 0)
+    bytes += 2 * rows * static_cast<int64_t>(sizeof(kernels::StateRun)) + 2 * kLine;
   for (const kernels::AttentionShape& shape : need.attention) {
     const int64_t pages = most_pages(shape, rows);
     const int64_t items = cuda::attention_most_items(shape, rows, need.multiprocessors);

@@ -50,10 +50,17 @@ class LayerOps {
   virtual void scale_by_position(const Operator& op, Rows in_out) = 0;
   /// Groups of heads to q, k and v.
   virtual void regroup(const Operator& op, Rows in, Rows out) = 0;
+  /// Some of the heads.
+  virtual void take_heads(const Operator& op, Rows in, Rows out) = 0;
+  /// Of a layer with a recurrent state, which they read and leave.
+  virtual void convolve(const Operator& op, Rows in, Rows out) = 0;
+  virtual void decay(const Operator& op, Rows in_out) = 0;
+  virtual void delta_rule(const Operator& op, Rows qkv, Rows learned, Rows kept, Rows out) = 0;
   /// Rotary embedding on the heads of in_out at the rows' positions.
   virtual void rope(const Operator& op, Rows in_out) = 0;
-  /// Stores k and v in the KV cache and attends causally with q, as op.attend says.
-  virtual void attend(const Operator& op, Rows q, Rows k, Rows v, Rows out) = 0;
+  /// Stores k and v in the KV cache and attends causally with q, as op.attend says. `kept` (may be
+  /// nothing) is there behind a cut as it was before.
+  virtual void attend(const Operator& op, Rows q, Rows k, Rows v, Rows kept, Rows out) = 0;
   virtual void activate(const Operator& op, Rows in_out) = 0;
   /// out = activation(gate) * up; `out` may be `gate`.
   virtual void gate(const Operator& op, Rows gate, Rows up, Rows out) = 0;

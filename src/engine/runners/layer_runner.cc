@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/delta_rule.h"
 #include "kernels/elementwise.h"
 #include "kernels/norm.h"
 #include "kernels/rope.h"
@@ -255,6 +256,29 @@ void LayerRunner::regroup(const Operator& op, Rows in, Rows out) {
                          {op.heads, in.cols / (op.heads * op.offset) - 2, op.offset});
 }
 
+void LayerRunner::take_heads(const Operator& op, Rows in, Rows out) {
+  kernels::take_heads(in.data, in.stride, out.data, out.stride, in.rows,
+                      {op.heads, out.cols / op.heads, in.cols / out.cols, op.offset});
+}
+
+void LayerRunner::convolve(const Operator& op, Rows in, Rows out) {
+  kernels::causal_conv_silu(recurrent_shape(), vector_or_null(op.weight), in.data, in.stride,
+                            state_runs(), out.data, out.stride);
+}
+
+void LayerRunner::decay(const Operator& op, Rows in_out) {
+  kernels::decay_gates(in_out.data, in_out.stride, vector_or_null(op.weight),
+                       vector_or_null(op.bias), in_out.rows, in_out.cols);
+}
+
+void LayerRunner::delta_rule(const Operator&, Rows qkv, Rows learned, Rows kept, Rows out) {
+  const RecurrentShape& shape = recurrent_shape();
+  kernels::gated_delta_rule(
+      shape, {qkv.data, qkv.stride, learned.data, learned.stride, kept.data, kept.stride},
+      state_runs(), out.data, out.stride);
+  device_flops_ += 8 * static_cast<double>(out.rows * shape.matrices_floats());
+}
+
 void LayerRunner::rope(const Operator& op, Rows in_out) {
   const auto head_dim = static_cast<int>(in_out.cols / op.heads);
   kernels::rope_inplace(in_out.data, in_out.rows, in_out.stride, static_cast<int>(op.heads),
@@ -262,17 +286,19 @@ void LayerRunner::rope(const Operator& op, Rows in_out) {
                         batch_->positions.data(), op.frequencies.data(), op.factor, op.rope);
 }
 
-void LayerRunner::attend(const Operator& op, Rows q, Rows k, Rows v, Rows out) {
+void LayerRunner::attend(const Operator& op, Rows q, Rows k, Rows v, Rows kept, Rows out) {
   SLUICE_ASSERT(op.frequencies.empty(), "rotations stay where they are");
   if (task_.compute().step == ComputeStep::kAfterAttention) {
     const AttentionExchange::Slot from = parts_.exchange->at(
         AttentionExchange::Side::kDevice, sublayer_->state.group, task_.compute().attention_slot);
     std::memcpy(out.data, from.out, static_cast<size_t>(out.rows * out.cols) * 4);
+    if (kept.data)
+      std::memcpy(kept.data, from.kept, static_cast<size_t>(kept.rows * kept.cols) * 4);
     return;
   }
   attend_on_device(attention_shape(task_), q, k, v, out);
   if (task_.compute().attention_slot < 0) return;
-  keep_for_host(q, k, v, out, [](float* to, const Rows& from, int64_t first, int64_t count) {
+  keep_for_host(q, k, v, kept, out, [](float* to, const Rows& from, int64_t first, int64_t count) {
     for (int64_t row = 0; row < count; ++row)
       std::memcpy(to + row * from.cols, from.data + (first + row) * from.stride,
                   static_cast<size_t>(from.cols) * 4);
@@ -336,14 +362,17 @@ void LayerRunner::activate(const Operator& op, Rows in_out) {
     case Activation::kGeluTanh: kernels::gelu_tanh(in_out.data, n); break;
     case Activation::kSilu: kernels::silu(in_out.data, n); break;
     case Activation::kReluSquared: kernels::relu_squared(in_out.data, n); break;
+    case Activation::kSigmoid: kernels::sigmoid(in_out.data, n); break;
   }
 }
 
 void LayerRunner::gate(const Operator& op, Rows gate, Rows up, Rows out) {
-  SLUICE_ASSERT(op.activation == Activation::kSilu || op.activation == Activation::kGeluTanh,
-                "families gate with silu or gelu's approximation");
-  const auto gated =
-      op.activation == Activation::kSilu ? kernels::silu_mul : kernels::gelu_tanh_mul;
+  SLUICE_ASSERT(op.activation == Activation::kSilu || op.activation == Activation::kGeluTanh ||
+                    op.activation == Activation::kSigmoid,
+                "families gate with silu, gelu's approximation or sigmoid");
+  const auto gated = op.activation == Activation::kSilu      ? kernels::silu_mul
+                     : op.activation == Activation::kSigmoid ? kernels::sigmoid_mul
+                                                             : kernels::gelu_tanh_mul;
   gated(gate.data, gate.stride, up.data, up.stride, out.data, out.stride, gate.rows, gate.cols);
 }
 

@@ -38,8 +38,12 @@ class LayerRunner final : public OperatorRunner {
   void scale(const Operator& op, Rows in_out) override;
   void scale_by_position(const Operator& op, Rows in_out) override;
   void regroup(const Operator& op, Rows in, Rows out) override;
+  void take_heads(const Operator& op, Rows in, Rows out) override;
+  void convolve(const Operator& op, Rows in, Rows out) override;
+  void decay(const Operator& op, Rows in_out) override;
+  void delta_rule(const Operator& op, Rows qkv, Rows learned, Rows kept, Rows out) override;
   void rope(const Operator& op, Rows in_out) override;
-  void attend(const Operator& op, Rows q, Rows k, Rows v, Rows out) override;
+  void attend(const Operator& op, Rows q, Rows k, Rows v, Rows kept, Rows out) override;
   void activate(const Operator& op, Rows in_out) override;
   void gate(const Operator& op, Rows gate, Rows up, Rows out) override;
   void logits(const Operator& op, Rows in) override;

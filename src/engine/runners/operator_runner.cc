@@ -118,8 +118,13 @@ void OperatorRunner::execute(const Operator& op) {
     case Kind::kScale: return scale(op, out);
     case Kind::kScaleByPosition: return scale_by_position(op, out);
     case Kind::kRegroup: return regroup(op, in, out);
+    case Kind::kTakeHeads: return take_heads(op, in, out);
+    case Kind::kConvolve: return convolve(op, in, out);
+    case Kind::kDecay: return decay(op, out);
+    case Kind::kDeltaRule: return delta_rule(op, in, rows_of(op.in[1]), rows_of(op.in[2]), out);
     case Kind::kRope: return rope(op, out);
-    case Kind::kAttend: return attend(op, in, rows_of(op.in[1]), rows_of(op.in[2]), out);
+    case Kind::kAttend:
+      return attend(op, in, rows_of(op.in[1]), rows_of(op.in[2]), rows_of(op.in[3]), out);
     case Kind::kActivate: return activate(op, out);
     case Kind::kGate: return gate(op, in, rows_of(op.in[1]), out);
     case Kind::kLogits: return logits(op, in);
@@ -158,6 +163,22 @@ MatrixView OperatorRunner::matrix(int32_t weight) const {
                                 task_.compute().part_offsets);
 }
 
+const RecurrentShape& OperatorRunner::recurrent_shape() const {
+  return parts_.model->shape().state_of(sublayer_->state).recurrent;
+}
+
+std::vector<kernels::StateRun> OperatorRunner::state_runs() const {
+  const auto floats = [](std::byte* state) { return reinterpret_cast<float*>(state); };
+  std::vector<kernels::StateRun> runs;
+  for (const Chunk& chunk : batch_->chunks) {
+    const KvStore::StatePages pages =
+        parts_.kv->state_pages(chunk, sublayer_->state, task_.compute().kv_slot);
+    runs.push_back({chunk.row_begin, chunk.count, floats(pages.from), floats(pages.to), pages.kept,
+                    floats(pages.kept_to)});
+  }
+  return runs;
+}
+
 std::vector<ChunkPages> OperatorRunner::device_chunks(const StatePlace& at) {
   const int64_t page_tokens = parts_.attention_of(at).page_tokens;
   std::vector<ChunkPages> chunks;
@@ -178,7 +199,8 @@ std::vector<ChunkPages> OperatorRunner::device_chunks(const StatePlace& at) {
   return chunks;
 }
 
-void OperatorRunner::keep_for_host(Rows q, Rows k, Rows v, Rows out, const RowCopy& copy) const {
+void OperatorRunner::keep_for_host(Rows q, Rows k, Rows v, Rows kept, Rows out,
+                                   const RowCopy& copy) const {
   const AttentionExchange::Slot to = parts_.exchange->at(
       AttentionExchange::Side::kDevice, sublayer_->state.group, task_.compute().attention_slot);
   const auto keep = [&](const auto& wanted, const Rows& from, float* rows) {
@@ -190,6 +212,7 @@ void OperatorRunner::keep_for_host(Rows q, Rows k, Rows v, Rows out, const RowCo
   keep(is_lower_attention, k, to.k);
   keep(is_lower_attention, v, to.v);
   keep(is_host_attention, q, to.q);
+  if (kept.data) keep([](ChunkAttention) { return true; }, kept, to.kept);
 }
 
 }  // namespace sluice

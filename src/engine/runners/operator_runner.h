@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/delta_rule.h"
 #include "src/engine/runners/sublayer_runner.h"
 #include "src/layer/fuse.h"
 
@@ -57,12 +58,15 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   const float* vector_or_null(int32_t weight) const;
   MatrixView matrix(int32_t weight) const;
 
+  /// Of a layer with a recurrent state: its shape, and the chunks' runs of it.
+  const RecurrentShape& recurrent_shape() const;
+  std::vector<kernels::StateRun> state_runs() const;
   /// The chunks that are attended here, all but the host's; page_addresses_ has their pages there.
   std::vector<ChunkPages> device_chunks(const StatePlace& at);
   /// What the host needs, and what the second walk needs of the first, put into the exchange slot:
   /// `copy` brings `count` rows of `from` to contiguous rows at `to`.
   using RowCopy = std::function<void(float* to, const Rows& from, int64_t first, int64_t count)>;
-  void keep_for_host(Rows q, Rows k, Rows v, Rows out, const RowCopy& copy) const;
+  void keep_for_host(Rows q, Rows k, Rows v, Rows kept, Rows out, const RowCopy& copy) const;
 
   /// The host has multiplied rows in place since `begin`.
   void add_inplace(Clock::time_point begin);

@@ -68,8 +68,10 @@ class Decoder final : public FamilyModel {
                          shape_);
     std::vector<LayerState> states;
     for (const DecoderLayer& layer : traits_.layers)
-      states.push_back(
-          {.heads = shape_.num_kv_heads, .width = shape_.head_dim, .window = layer.window});
+      states.push_back(layer.is_recurrent ? recurrent_state(traits_.recurrent)
+                                          : LayerState{.heads = shape_.num_kv_heads,
+                                                       .width = shape_.head_dim,
+                                                       .window = layer.window});
     shape_.set_states(states);
   }
 
@@ -129,6 +131,20 @@ class Decoder final : public FamilyModel {
     return to;
   }
 
+  // Heads of q and of the gate take turns.
+  Qkv project_gated(LayerBuilder& layer, const View& x, View& gate) const {
+    const bool has_bias = traits_.has_qkv_bias;
+    const View both = layer.workspace(2 * q_cols());
+    layer.linear("q", has_bias ? "q.bias" : "", x, both);
+    const Qkv to = qkv_slots(layer);
+    layer.take_heads(both, to.q, shape_.num_heads, 0);
+    gate = layer.workspace(q_cols());
+    layer.take_heads(both, gate, shape_.num_heads, 1);
+    layer.linear("k", has_bias ? "k.bias" : "", x, to.k);
+    layer.linear("v", has_bias ? "v.bias" : "", x, to.v);
+    return to;
+  }
+
   void place(LayerBuilder& layer, const DecoderLayer& kind, const Qkv& to) const {
     if (traits_.qk_norm == QkNorm::kEachHead) {
       layer.norm_heads(norm("q_norm", "q_norm.bias"), to.q, shape_.num_heads);
@@ -146,18 +162,47 @@ class Decoder final : public FamilyModel {
       layer.scale_by_position(to.q, traits_.query_factor, traits_.query_period);
   }
 
+  // Gated delta net: keys, queries and values through a short convolution into a state that decays,
+  // forgets and learns; what it answers is normalised by head and gated.
+  void delta_net(LayerBuilder& layer) const {
+    const RecurrentShape& shape = traits_.recurrent;
+    const View x = layer.workspace(shape_.hidden_size);
+    layer.norm_hidden(norm(), x);
+    const View qkv = layer.workspace(shape.columns());
+    layer.linear("qkv", "", x, qkv);
+    const View z = layer.workspace(shape.value_columns());
+    layer.linear("z", "", x, z);
+    const View learned = layer.workspace(shape.value_heads);
+    layer.linear("b", "", x, learned);
+    layer.activate(Activation::kSigmoid, learned);
+    const View kept = layer.workspace(shape.value_heads);
+    layer.linear("a", "", x, kept);
+    layer.decay("a_log", "a.bias", kept);
+    const View convolved = layer.workspace(shape.columns());
+    layer.convolve("conv", shape, qkv, convolved);
+    const View answer = layer.workspace(shape.value_columns());
+    layer.delta_rule(shape, convolved, learned, kept, answer);
+    layer.norm_heads({NormKind::kRms, "delta_norm", "", eps_}, answer, shape.value_heads);
+    layer.gate(Activation::kSilu, z, answer, z);
+    layer.linear("o", "", z, x);
+    layer.add_to_hidden(x);
+  }
+
   void attention(LayerBuilder& layer) const override {
     const DecoderLayer& kind = traits_.layers[static_cast<size_t>(layer.layer_index())];
+    if (kind.is_recurrent) return delta_net(layer);
     const View x = layer.workspace(shape_.hidden_size);
     if (traits_.place == NormPlace::kBehind)
       layer.read_hidden(x);
     else
       layer.norm_hidden(norm(), x);
-    const Qkv qkv = project(layer, x);
+    View gate;
+    const Qkv qkv = traits_.has_output_gate ? project_gated(layer, x, gate) : project(layer, x);
     place(layer, kind, qkv);
     const View attended = layer.workspace(q_cols());
     layer.attend(qkv.q, qkv.k, qkv.v, attended,
-                 {traits_.attention_scale, traits_.attention_cap, slopes_});
+                 {traits_.attention_scale, traits_.attention_cap, slopes_}, gate);
+    if (traits_.has_output_gate) layer.gate(Activation::kSigmoid, gate, attended, attended);
     layer.linear("o", traits_.has_o_bias ? "o.bias" : "", attended, x);
     if (traits_.place != NormPlace::kBefore) layer.norm(post_norm(), x);
     if (is_parallel()) {

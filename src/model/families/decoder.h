@@ -55,6 +55,14 @@ struct DecoderNames {
   TensorName gate{"mlp.gate_proj", "ffn_gate"}, up{"mlp.up_proj", "ffn_up"};
   TensorName down{"mlp.down_proj", "ffn_down"};
   TensorName gate_up{"mlp.gate_up_proj", "ffn_up"};
+  // Of layers with a recurrent state.
+  TensorName delta_qkv{"linear_attn.in_proj_qkv", nullptr},
+      delta_z{"linear_attn.in_proj_z", nullptr};
+  TensorName delta_b{"linear_attn.in_proj_b", nullptr}, delta_a{"linear_attn.in_proj_a", nullptr};
+  TensorName delta_conv{"linear_attn.conv1d", nullptr}, delta_norm{"linear_attn.norm", nullptr};
+  TensorName delta_a_log{"linear_attn.A_log", nullptr};
+  TensorName delta_bias{"linear_attn.dt_bias", nullptr};
+  TensorName delta_out{"linear_attn.out_proj", nullptr};
   TensorName norm{"norm", "output_norm"};
   std::vector<std::string> head{"lm_head", "language_model.lm_head"};  ///< without prefix
 };
@@ -74,6 +82,8 @@ enum class Fused : uint8_t { kNone, kRows, kWhole, kGroups };
 struct DecoderLayer {
   int64_t window = 0;  ///< LayerState::window; as wide as the longest sequence or 0: none
   int rope = 0;        ///< of DecoderTraits::ropes; -1: none
+  bool is_recurrent =
+      false;  ///< a gated delta net (DecoderTraits::recurrent) in place of attention
 };
 
 /// In what one family differs from another.
@@ -117,6 +127,9 @@ struct DecoderTraits {
   bool has_positions = false;        ///< a table, and no rope
   float attention_scale = 0;         ///< 0: 1 / sqrt(head_dim)
   float attention_cap = 0;
+  /// q has a second head behind each: the sigmoid of these is what passes of the attended values.
+  bool has_output_gate = false;
+  RecurrentShape recurrent;  ///< of layers that have a recurrent state
   /// Queries are scaled by position: 1 + factor ln(1 + floor(position / period)).
   float query_factor = 0;
   int64_t query_period = 0;

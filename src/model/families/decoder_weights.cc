@@ -108,7 +108,8 @@ class WeightLister {
     if (traits_.fused == Fused::kWhole || traits_.fused == Fused::kGroups) {
       add_linear(sublayer, "qkv", q_cols() + 2 * kv_cols(), s.hidden_size, names.qkv, has_bias);
     } else {
-      add_linear(sublayer, "q", q_cols(), s.hidden_size, names.q, has_bias, s.num_heads);
+      add_linear(sublayer, "q", (traits_.has_output_gate ? 2 : 1) * q_cols(), s.hidden_size,
+                 names.q, has_bias, s.num_heads);
       add_linear(sublayer, "k", kv_cols(), s.hidden_size, names.k, has_bias, s.num_kv_heads);
       add_linear(sublayer, "v", kv_cols(), s.hidden_size, names.v, has_bias);
     }
@@ -121,6 +122,23 @@ class WeightLister {
     if (traits_.place != NormPlace::kBefore)
       add_norm(sublayer, "post_norm", s.hidden_size, names.attention_post_norm);
     if (traits_.fused == Fused::kRows) fuse(sublayer, names.qkv, {"q", "k", "v"});
+  }
+
+  void add_delta_net(SublayerShape& sublayer) const {
+    const RecurrentShape& shape = traits_.recurrent;
+    const DecoderNames& names = traits_.names;
+    const int64_t hidden = shape_.hidden_size, heads = shape.value_heads;
+    add_norm(sublayer, "norm", hidden, names.attention_norm);
+    add_linear(sublayer, "qkv", shape.columns(), hidden, names.delta_qkv, false);
+    add_linear(sublayer, "z", shape.value_columns(), hidden, names.delta_z, false);
+    add_linear(sublayer, "b", heads, hidden, names.delta_b, false);
+    add_linear(sublayer, "a", heads, hidden, names.delta_a, false);
+    add(sublayer, vector("conv", shape.columns() * shape.taps, {}), names.delta_conv, ".weight")
+        .tensor_shape = {shape.columns(), 1, shape.taps};
+    add(sublayer, vector("a_log", heads, {}), names.delta_a_log, "");
+    add(sublayer, vector("a.bias", heads, {}), names.delta_bias, "");
+    add(sublayer, vector("delta_norm", shape.value_width, {}), names.delta_norm, ".weight");
+    add_linear(sublayer, "o", hidden, shape.value_columns(), names.delta_out, false);
   }
 
   void add_mlp(SublayerShape& sublayer) const {
@@ -143,7 +161,10 @@ class WeightLister {
 
   void list_layer(int64_t layer) {
     SublayerShape attention{SublayerKind::kAttention, layer, {}};
-    add_attention(attention);
+    if (traits_.layers[static_cast<size_t>(layer)].is_recurrent)
+      add_delta_net(attention);
+    else
+      add_attention(attention);
     if (traits_.residual != Residual::kSerial) {
       add_mlp(attention);
       shape_.sublayers.push_back(std::move(attention));

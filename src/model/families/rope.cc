@@ -134,12 +134,27 @@ Rope scaled(const ModelConfig* scaling, const Plain& plain) {
   if (scaling->text_or("type", type) != type)
     scaling->refuse("\"rope_type\" and \"type\" differ", "remove the one that is wrong");
   constexpr const char* kKnown = "default, linear, dynamic, yarn, longrope and llama3";
-  scaling->require_known(
-      {"rope_type", "type", "rope_theta", "factor", "low_freq_factor", "high_freq_factor",
-       "original_max_position_embeddings", "partial_rotary_factor", "beta_fast", "beta_slow",
-       "attention_factor", "mscale", "mscale_all_dim", "truncate", "short_factor", "long_factor",
-       "llama_4_scaling_beta", "max_position_embeddings"},
-      fmt::format("sluice knows the rope types {}", kKnown));
+  scaling->require_known({"rope_type",
+                          "type",
+                          "rope_theta",
+                          "factor",
+                          "low_freq_factor",
+                          "high_freq_factor",
+                          "original_max_position_embeddings",
+                          "partial_rotary_factor",
+                          "beta_fast",
+                          "beta_slow",
+                          "attention_factor",
+                          "mscale",
+                          "mscale_all_dim",
+                          "truncate",
+                          "short_factor",
+                          "long_factor",
+                          "llama_4_scaling_beta",
+                          "max_position_embeddings",
+                          "mrope_section",
+                          "mrope_interleaved"},
+                         fmt::format("sluice knows the rope types {}", kKnown));
   if (type == "llama3")
     scale_llama3(*scaling, rope);
   else if (type == "linear")

@@ -235,7 +235,8 @@ TEST_P(Batching, GivesEveryRequestTheTokensItGetsAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Batching,
                          ::testing::Values("llama-tiny-gqa", "opt-tiny", "llama-tiny-mha",
-                                           "mistral-tiny", "qwen3-windows"),
+                                           "mistral-tiny", "qwen3-windows", "qwen3-5-tiny",
+                                           "qwen3-5-odd"),
                          [](const auto& info) { return test_name(info.param); });
 
 TEST(BatchingSource, AnOpenSourceIsWaitedForAndAskedAgain) {

@@ -1,0 +1,69 @@
+#pragma once
+// Runs that count the pages sequences have.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/engine/model_fixtures.h"
+
+namespace sluice::testing {
+
+class PageSink final : public GenerationSink {
+ public:
+  bool on_token(uint64_t id, const sampling::Choice& choice) override {
+    return inner.on_token(id, choice);
+  }
+  void on_finish(uint64_t id, FinishReason reason) override { inner.on_finish(id, reason); }
+  void on_refused(uint64_t id, const std::string& message) override {
+    inner.on_refused(id, message);
+  }
+  void on_pass(const PassReport& report) override {
+    most_used = std::max(most_used, report.kv_pages_used);
+    pages = report.kv_pages;
+  }
+
+  CollectingSink inner;
+  int64_t most_used = 0;
+  int64_t pages = 0;
+};
+
+struct Ran {
+  std::vector<std::vector<int32_t>> tokens;
+  int64_t most_used = 0;
+  int64_t pages = 0;
+  policy::Plan plan;
+};
+
+inline Ran run(const std::string& model, const EngineOptions& options,
+               const std::vector<GenerationRequest>& requests) {
+  const auto engine = Engine::open(fixture_model(model), options);
+  ListSource source(requests);
+  PageSink sink;
+  engine->generate(source, sink);
+  Ran out{{}, sink.most_used, sink.pages, engine->plan()};
+  for (const GenerationRequest& request : requests) {
+    EXPECT_EQ(sink.inner.answers.at(request.id).refused, "");
+    out.tokens.push_back(sink.inner.answers.at(request.id).tokens);
+  }
+  return out;
+}
+
+inline std::vector<int32_t> prompt_of(int64_t length, uint32_t seed) {
+  Random random(seed);
+  std::vector<int32_t> prompt(static_cast<size_t>(length));
+  for (int32_t& token : prompt) token = static_cast<int32_t>(pick(random, 3, 100));
+  return prompt;
+}
+
+inline EngineOptions plain(const std::vector<GenerationRequest>& requests, int64_t page_tokens,
+                           int64_t micro_batch_tokens) {
+  EngineOptions options = options_for(requests);
+  options.compute = ComputeChoice::kF32;
+  options.kv_dtype = KvFormat(DType::kF32);
+  options.policy = policy::Policy{};
+  options.policy->page_tokens = page_tokens;
+  options.policy->micro_batch_tokens = micro_batch_tokens;
+  return options;
+}
+
+}  // namespace sluice::testing
