@@ -298,16 +298,16 @@ TEST(PassClasses, WhatPassesTookDecidesTheNextOnesClass) {
   options.policy->larger_passes = {{40, 0}};
   options.policy->pass_tokens = 30;
   options.device = kEmulated;
-  options.device->host_flops = 2e8;
+  options.device->host_flops = 2e7;
   const auto model =
       std::make_shared<const BoundModel>(BoundModel::open(fixture_model("stories260k")));
   EngineInput input = plan_input(*model, options);
   policy::Plan plan = choose_plan(input, options);
   ASSERT_EQ(plan.classes.size(), 2u);
-  // In place is expected to take 0.1 ms of a pass, sending up 1 ms.
+  // In place is expected to take 1 ms of a pass (it takes half a second), sending up 25 ms.
   plan.pass_estimates.up_rate = 1e12;
-  plan.pass_estimates.classes = {{{30, 1.1e-3, 1.1e-3, 1e-3, 1e-4, 0, 0}},
-                                 {{30, 2e-3, 1e-3, 1e-3, 0, 1e-3, 0}}};
+  plan.pass_estimates.classes = {{{30, 21e-3, 21e-3, 20e-3, 1e-3, 0, 0}},
+                                 {{30, 25e-3, 20e-3, 20e-3, 0, 25e-3, 0}}};
   Engine engine(model, options, std::move(input), std::move(plan));
   ListSource source(requests);
   CollectingSink tokens;
