@@ -46,12 +46,15 @@ std::string ranks(int count) {
 }
 
 std::unique_ptr<Tokenizer> load(const std::string& lines, const std::string& config = "") {
-  const fs::path folder = fs::path(::testing::TempDir()) / "tiktoken_test";
-  fs::remove_all(folder);
-  fs::create_directories(folder);
+  // Tests of one program run beside each other.
+  std::string pattern = ::testing::TempDir() + "/sluice_tiktoken_XXXXXX";
+  EXPECT_NE(mkdtemp(pattern.data()), nullptr);
+  const fs::path folder = pattern;
   std::ofstream(folder / "tokenizer.model", std::ios::binary) << lines;
   if (!config.empty()) std::ofstream(folder / "tokenizer_config.json") << config;
-  return Tokenizer::load(folder);
+  auto tokenizer = Tokenizer::load(folder);
+  fs::remove_all(folder);
+  return tokenizer;
 }
 
 // Ids by the tiktoken library with the same ranks and each model's published pattern.

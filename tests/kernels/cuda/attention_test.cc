@@ -221,7 +221,8 @@ TEST(CudaAttention, WindowsAndSplitsOfQuantisedPagesBeginAtBlocks) {
 
 TEST(CudaAttention, CapsAndSlopesScoresAsTheReference) {
   uint32_t seed = 400;
-  const std::vector<float> slopes{0.5f, 0.25f, 0.125f, 0.01f, 0.3f, 0.2f, 0.1f, 0.05f};
+  const std::vector<float> slopes{0.5f, 0.25f, 0.125f, 0.01f, 0.3f, 0.2f,
+                                  0.1f, 0.05f, 0.7f,   0.02f, 0.6f, 0.4f};  // one a head
   for (const KvFormat& format : formats())
     for (const int head_dim : {64, 100, 256})
       for (const auto& [cap, is_sloped, window] :
