@@ -578,7 +578,9 @@ void Engine::generate(RequestSource& source, GenerationSink& sink, std::stop_tok
   Impl& impl = *impl_;
   impl.batcher->begin();
   LaneExecutor executor(impl, cancel, impl.machine, impl.options.keep_trace);
-  impl.run_began = Clock::now();
+  impl.run_began =
+      Clock::now() - std::chrono::duration_cast<Clock::duration>(
+                         std::chrono::duration<double>(executor.seconds_since_start()));
   impl.seen = {.inplace_seconds = impl.runner->inplace_seconds()};
   ScheduleGenerator schedule(impl.schedule_shape);
   try {

@@ -18,7 +18,9 @@ void check(const sluice::ModelShape& shape) {
   require(shape.num_layers > 0 && shape.hidden_size > 0 && shape.head_dim > 0 &&
           shape.vocab_size > 0);
   require(shape.num_kv_heads > 0 && shape.num_heads % shape.num_kv_heads == 0);
-  require(shape.sublayers.size() == static_cast<size_t>(2 * shape.num_layers + 2));
+  // Attention and MLP of a layer, or both in one where they read the same norm; embed and head.
+  const auto layers = static_cast<int64_t>(shape.sublayers.size()) - 2;
+  require(layers == 2 * shape.num_layers || layers == shape.num_layers);
   require(shape.num_parameters() > 0 && shape.weight_bytes() > 0 && shape.workspace_columns > 0);
   require(std::isfinite(shape.matmul_flops_per_token()));
   for (const sluice::SublayerShape& sublayer : shape.sublayers)
