@@ -31,6 +31,16 @@ double sigmoid_of(double x) { return 1 / (1 + std::exp(-x)); }
 double gelu_tanh_of(double x) {
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
+
+// y = activation(gate) up.
+void gate_rows(double (*activation)(double), const float* gate, int64_t gate_stride,
+               const float* up, int64_t up_stride, float* y, int64_t y_stride, int64_t rows,
+               int64_t cols) {
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t i = 0; i < cols; ++i)
+      y[row * y_stride + i] =
+          static_cast<float>(activation(gate[row * gate_stride + i]) * up[row * up_stride + i]);
+}
 }  // namespace
 
 void add_inplace(float* y, const float* x, int64_t n) {
@@ -39,26 +49,17 @@ void add_inplace(float* y, const float* x, int64_t n) {
 
 void silu_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride, float* y,
               int64_t y_stride, int64_t rows, int64_t cols) {
-  for (int64_t row = 0; row < rows; ++row)
-    for (int64_t i = 0; i < cols; ++i)
-      y[row * y_stride + i] =
-          static_cast<float>(silu_of(gate[row * gate_stride + i]) * up[row * up_stride + i]);
+  gate_rows(silu_of, gate, gate_stride, up, up_stride, y, y_stride, rows, cols);
 }
 
 void gelu_tanh_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
                    float* y, int64_t y_stride, int64_t rows, int64_t cols) {
-  for (int64_t row = 0; row < rows; ++row)
-    for (int64_t i = 0; i < cols; ++i)
-      y[row * y_stride + i] =
-          static_cast<float>(gelu_tanh_of(gate[row * gate_stride + i]) * up[row * up_stride + i]);
+  gate_rows(gelu_tanh_of, gate, gate_stride, up, up_stride, y, y_stride, rows, cols);
 }
 
 void sigmoid_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
                  float* y, int64_t y_stride, int64_t rows, int64_t cols) {
-  for (int64_t row = 0; row < rows; ++row)
-    for (int64_t i = 0; i < cols; ++i)
-      y[row * y_stride + i] =
-          static_cast<float>(sigmoid_of(gate[row * gate_stride + i]) * up[row * up_stride + i]);
+  gate_rows(sigmoid_of, gate, gate_stride, up, up_stride, y, y_stride, rows, cols);
 }
 
 void sigmoid(float* x, int64_t n) {

@@ -449,18 +449,14 @@ void Engine::Impl::trace_inplace(const Task& task) {
 // What this pass's lanes did, for the next one's class.
 void Engine::Impl::learn_from(const PassPlan& pass, double seconds, const LaneExecutor& executor) {
   if (planned.plan.pass_estimates.classes.empty()) return;
-  PerLane<LaneStats> now(machine);
-  for (const Lane lane : {Lane::kDeviceCompute, Lane::kHostToDevice})
-    now[lane] = executor.stats(lane);
+  const double device = executor.stats(Lane::kDeviceCompute).busy_seconds;
+  const LaneStats up = executor.stats(Lane::kHostToDevice);
   const double inplace = runner->inplace_seconds();
-  const LaneStats& up = now[Lane::kHostToDevice];
   classes.learn(pass.pass_class, pass.prefill_tokens + pass.decode_tokens,
-                {seconds,
-                 now[Lane::kDeviceCompute].busy_seconds - seen.device_seconds -
-                     (inplace - seen.inplace_seconds),
+                {seconds, device - seen.device_seconds - (inplace - seen.inplace_seconds),
                  inplace - seen.inplace_seconds, up.busy_seconds - seen.up_seconds,
                  up.bytes - seen.up_bytes});
-  seen = {0, now[Lane::kDeviceCompute].busy_seconds, inplace, up.busy_seconds, up.bytes};
+  seen = {0, device, inplace, up.busy_seconds, up.bytes};
 }
 
 // Of this run. Rows in place are multiplied by the host while they hold the device's lane.

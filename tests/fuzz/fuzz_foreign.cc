@@ -11,18 +11,6 @@ using namespace sluice;
 
 constexpr int64_t kMostData = 1 << 20;  // bytes of tensor data that a header may claim
 
-void write_safetensors(const fuzz::Folder& folder, std::string_view rest) {
-  folder.write("config.json", fuzz::cut(rest));
-  const std::string_view header = fuzz::cut(rest);
-  std::string file(8, '\0');
-  for (size_t i = 0; i < 8; ++i) file[i] = static_cast<char>(uint64_t{header.size()} >> (8 * i));
-  file += header;
-  const int64_t bytes = fuzz::claimed_bytes(header, kMostData);
-  const int64_t total = static_cast<int64_t>(file.size()) + bytes;
-  file += rest.substr(0, static_cast<size_t>(bytes));
-  folder.write("model.safetensors", file, total);
-}
-
 void decode(const BoundModel& model, const ForeignMatrix& matrix) {
   fuzz::require(matrix.rows > 0 && matrix.cols > 0);
   std::vector<std::vector<std::byte>> bytes;
@@ -54,7 +42,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (is_gguf) {
       gguf.write("model.gguf", text);
     } else {
-      write_safetensors(safetensors, text);
+      fuzz::write_settings_and_tensors(safetensors, text, "config.json", "model.safetensors",
+                                       kMostData);
     }
     const BoundModel model = BoundModel::open((is_gguf ? gguf : safetensors).path());
     if (!model.foreign_method().empty()) fuzz::accepted();

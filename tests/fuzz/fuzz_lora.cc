@@ -8,23 +8,12 @@ namespace {
 using namespace sluice;
 
 constexpr int64_t kMostData = 1 << 18;  // bytes of tensor data that a header may claim
-
-void write_adapter(const fuzz::Folder& folder, std::string_view rest) {
-  folder.write("adapter_config.json", fuzz::cut(rest));
-  const std::string_view header = fuzz::cut(rest);
-  std::string file(8, '\0');
-  for (size_t i = 0; i < 8; ++i) file[i] = static_cast<char>(uint64_t{header.size()} >> (8 * i));
-  file += header;
-  const int64_t bytes = fuzz::claimed_bytes(header, kMostData);
-  const int64_t total = static_cast<int64_t>(file.size()) + bytes;
-  file += rest.substr(0, static_cast<size_t>(bytes));
-  folder.write("adapter_model.safetensors", file, total);
-}
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const fuzz::Folder folder;
-  write_adapter(folder, fuzz::text_of(data, size));
+  fuzz::write_settings_and_tensors(folder, fuzz::text_of(data, size), "adapter_config.json",
+                                   "adapter_model.safetensors", kMostData);
   try {
     const LoraAdapter adapter = LoraAdapter::open(folder.path());
     fuzz::accepted();

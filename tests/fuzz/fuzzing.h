@@ -85,4 +85,21 @@ class Folder {
   std::filesystem::path path_;
 };
 
+/// Two files of `folder` out of one input: `settings` up to the first NUL; then `tensors`, a
+/// safetensors file, whose header goes up to the next NUL and whose data may end early: zeros
+/// follow up to what the header claims, at most `most_data` bytes.
+inline void write_settings_and_tensors(const Folder& folder, std::string_view input,
+                                       const std::string& settings, const std::string& tensors,
+                                       int64_t most_data) {
+  folder.write(settings, cut(input));
+  const std::string_view header = cut(input);
+  std::string file(8, '\0');
+  for (size_t i = 0; i < 8; ++i) file[i] = static_cast<char>(uint64_t{header.size()} >> (8 * i));
+  file += header;
+  const int64_t bytes = claimed_bytes(header, most_data);
+  const int64_t total = static_cast<int64_t>(file.size()) + bytes;
+  file += input.substr(0, static_cast<size_t>(bytes));
+  folder.write(tensors, file, total);
+}
+
 }  // namespace sluice::fuzz

@@ -11,19 +11,18 @@ namespace {
 std::unique_ptr<FamilyModel> make_bloom(const ModelConfig& config) {
   if (config.boolean_or("apply_residual_connection_post_layernorm", false))
     config.refuse("residuals are taken behind the norms", "such models are not read");
-  DecoderTraits traits{
-      .family = "bloom",
-      .eps = 1e-5,
-      .is_tied = true,
-      .norm = NormKind::kLayer,
-      .has_norm_bias = true,
-      .has_qkv_bias = true,
-      .has_o_bias = true,
-      .has_mlp_bias = true,
-      .fused = config.boolean_or("is_qkv_in_order", false) ? Fused::kWhole : Fused::kGroups,
-      .is_gated = false,
-      .activation = Activation::kGeluTanh,
-      .has_alibi = true};
+  DecoderTraits traits{.family = "bloom",
+                       .eps = 1e-5,
+                       .is_tied = true,
+                       .norm = NormKind::kLayer,
+                       .has_norm_bias = true,
+                       .has_qkv_bias = true,
+                       .has_o_bias = true,
+                       .has_mlp_bias = true,
+                       .fused = read_qkv_order(config),
+                       .is_gated = false,
+                       .activation = Activation::kGeluTanh,
+                       .has_alibi = true};
   const auto key = [&](const char* name, const char* other) {
     return config.has(name) ? name : other;
   };

@@ -341,6 +341,10 @@ Activation read_activation(const ModelConfig& config, const char* key, const cha
                 "sluice knows silu, gelu, gelu_pytorch_tanh, gelu_new, relu and relu2");
 }
 
+Fused read_qkv_order(const ModelConfig& config) {
+  return config.boolean_or("is_qkv_in_order", false) ? Fused::kWhole : Fused::kGroups;
+}
+
 float read_soft_cap(const ModelConfig& config, const char* key, double fallback) {
   if (config.is_null(key)) return 0;
   const double cap = config.number_or(key, fallback);

@@ -145,6 +145,10 @@ std::unique_ptr<FamilyModel> make_decoder(const ModelConfig& config, DecoderTrai
 /// The activation that config.json names. Errors: kFile for an unknown one.
 Activation read_activation(const ModelConfig& config, const char* key, const char* fallback);
 
+/// How q, k and v lie in the one tensor that they are in: in groups of heads, or side by side as
+/// GGUF files have them ("is_qkv_in_order", of our own making). Errors: kFile.
+Fused read_qkv_order(const ModelConfig& config);
+
 /// A soft cap; 0 where config.json says null. Errors: kFile.
 float read_soft_cap(const ModelConfig& config, const char* key, double fallback);
 /// A factor. Errors: kFile where it is no number from 1e-6 to 1e6.

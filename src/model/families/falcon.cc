@@ -15,21 +15,20 @@ std::unique_ptr<FamilyModel> make_falcon(const ModelConfig& config) {
   const bool is_parallel = is_new || config.boolean_or("parallel_attn", true);
   const bool has_bias = config.boolean_or("bias", false);
   const bool has_two = is_new && config.integer_or("num_ln_in_parallel_attn", 2, 1, 2) == 2;
-  DecoderTraits traits{
-      .family = "falcon",
-      .eps = 1e-5,
-      .is_tied = true,
-      .norm = NormKind::kLayer,
-      .has_norm_bias = true,
-      .residual = !is_parallel ? Residual::kSerial
-                  : has_two    ? Residual::kParallelNorms
-                               : Residual::kParallel,
-      .has_qkv_bias = has_bias,
-      .has_o_bias = has_bias,
-      .has_mlp_bias = has_bias,
-      .fused = config.boolean_or("is_qkv_in_order", false) ? Fused::kWhole : Fused::kGroups,
-      .is_gated = false,
-      .activation = read_activation(config, "activation", "gelu")};
+  DecoderTraits traits{.family = "falcon",
+                       .eps = 1e-5,
+                       .is_tied = true,
+                       .norm = NormKind::kLayer,
+                       .has_norm_bias = true,
+                       .residual = !is_parallel ? Residual::kSerial
+                                   : has_two    ? Residual::kParallelNorms
+                                                : Residual::kParallel,
+                       .has_qkv_bias = has_bias,
+                       .has_o_bias = has_bias,
+                       .has_mlp_bias = has_bias,
+                       .fused = read_qkv_order(config),
+                       .is_gated = false,
+                       .activation = read_activation(config, "activation", "gelu")};
   const auto key = [&](const char* name, const char* older) {
     return config.has(name) ? name : older;
   };

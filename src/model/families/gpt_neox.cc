@@ -10,19 +10,19 @@ namespace {
 
 std::unique_ptr<FamilyModel> make_gpt_neox(const ModelConfig& config) {
   const bool has_bias = config.boolean_or("attention_bias", true);
-  DecoderTraits traits{
-      .family = "gpt_neox",
-      .eps = 1e-5,
-      .norm = NormKind::kLayer,
-      .has_norm_bias = true,
-      .residual = config.boolean_or("use_parallel_residual", true) ? Residual::kParallelNorms
-                                                                   : Residual::kSerial,
-      .has_qkv_bias = has_bias,
-      .has_o_bias = has_bias,
-      .has_mlp_bias = true,
-      .fused = config.boolean_or("is_qkv_in_order", false) ? Fused::kWhole : Fused::kGroups,
-      .is_gated = false,
-      .activation = read_activation(config, "hidden_act", "gelu")};
+  DecoderTraits traits{.family = "gpt_neox",
+                       .eps = 1e-5,
+                       .norm = NormKind::kLayer,
+                       .has_norm_bias = true,
+                       .residual = config.boolean_or("use_parallel_residual", true)
+                                       ? Residual::kParallelNorms
+                                       : Residual::kSerial,
+                       .has_qkv_bias = has_bias,
+                       .has_o_bias = has_bias,
+                       .has_mlp_bias = true,
+                       .fused = read_qkv_order(config),
+                       .is_gated = false,
+                       .activation = read_activation(config, "hidden_act", "gelu")};
   traits.keys.kv_heads = nullptr;
   traits.keys.eps = "layer_norm_eps";
   traits.ropes = {

@@ -66,4 +66,25 @@ inline EngineOptions plain(const std::vector<GenerationRequest>& requests, int64
   return options;
 }
 
+/// Random sizes of chunks, pages, micro-batches and passes, KV on disk too, preemption and known
+/// beginnings: the tokens of one page and one chunk for everything. Requests of at most 160 tokens.
+inline void expect_same_tokens_however_cut(const std::string& model,
+                                           const std::vector<GenerationRequest>& requests,
+                                           uint32_t rounds) {
+  const Ran whole = run(model, plain(requests, 160, 256), requests);
+  for (uint32_t seed = 1; seed <= rounds; ++seed) {
+    Random random(seed);
+    EngineOptions options = plain(requests, pick(random, 1, 9), pick(random, 1, 30));
+    options.policy->micro_batch_sequences = pick(random, 1, 3);
+    options.policy->micro_batches = pick(random, 1, 2);
+    if (seed % 3 == 0) options.policy->kv = {0.4, 0, 0.6};
+    if (seed % 2 == 0) options.policy->pass_tokens = pick(random, 6, 60);
+    if (seed % 4 == 0) options.predict_lengths = true;
+    options.cache_prefixes = seed % 5 < 3;
+    const Ran actual = run(model, options, requests);
+    EXPECT_EQ(actual.tokens, whole.tokens)
+        << model << " " << seed << " " << policy::policy_to_json(*options.policy);
+  }
+}
+
 }  // namespace sluice::testing
