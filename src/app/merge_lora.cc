@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 
-#include "io/checkpoint/element_conversion.h"
-#include "io/checkpoint/parallel_ranges.h"
 #include "kernels/elementwise.h"
 #include "src/base/error.h"
+#include "src/engine/stores/pack_rows.h"
 #include "src/engine/stores/panel_quantiser.h"
 
 namespace sluice::app {
@@ -69,9 +67,9 @@ const io::TensorEntry& target_of(const BoundModel& model, const LoraAdapter& ada
   return *tensor;
 }
 
-// The rows of one 16-row panel, from the source's or the adapter's own.
-void panel_rows(const Change& change, DType dtype, const Bytes& source, int64_t first,
-                int64_t count, int64_t cols, float* rows) {
+// Rows of the source's or the adapter's own, with what is added.
+void changed_rows(const Change& change, DType dtype, const Bytes& source, int64_t first,
+                  int64_t count, int64_t cols, float* rows) {
   const auto begin = (change.first_row + first) * cols;
   if (change.saved)
     std::copy_n(change.saved->values.begin() + begin, count * cols, rows);
@@ -82,46 +80,24 @@ void panel_rows(const Change& change, DType dtype, const Bytes& source, int64_t 
     change.added->apply(change.first_row + first, {rows, static_cast<size_t>(count * cols)});
 }
 
-// The store's tensor: panel by panel, so that no more than a panel is in f32.
 io::StoreTensor changed_tensor(const io::TensorEntry& from, const WeightShape& weight,
                                const WeightFormat& to, const Change& change,
                                kernels::RangeSearch search) {
-  const int64_t cols = weight.cols;
-  const int64_t count = weight.kind == WeightKind::kVector ? 1 : weight.rows;
-  return {made_tensor(from.name, weight, to),
+  const io::TensorEntry made = made_tensor(from.name, weight, to);
+  const int64_t rows = weight.kind == WeightKind::kVector ? 1 : weight.rows;
+  return {made,
           {from.name},
-          [=, name = from.name, dtype = from.dtype,
+          [=, cols = weight.cols, dtype = from.dtype,
            quantise = panel_quantiser(search)](const std::vector<Bytes>& sources) {
-            constexpr int64_t kRows = WeightFormat::kPanelRows;
-            const int64_t panel_bytes =
-                to.is_quantised() ? to.panel_bytes(cols) : kRows * cols * dtype_bytes(to.dtype);
-            Bytes out(static_cast<size_t>(
-                to.is_quantised() ? to.bytes(count, cols) : count * cols * dtype_bytes(to.dtype)));
-            std::atomic<bool> is_bad = false;
-            io::parallel_ranges(0, (count + kRows - 1) / kRows, 4, [&](int64_t begin, int64_t end) {
-              std::vector<float> rows(static_cast<size_t>(kRows * cols));
-              for (int64_t panel = begin; panel < end && !is_bad; ++panel) {
-                const int64_t first = panel * kRows;
-                const int64_t these = std::min(kRows, count - first);
-                panel_rows(change, dtype, sources.front(), first, these, cols, rows.data());
-                std::byte* place = out.data() + panel * panel_bytes;
-                if (to.is_quantised()) {
-                  if (!quantise(to, nullptr, rows.data(), these, cols, place)) is_bad = true;
-                  continue;
-                }
-                const auto elements = static_cast<size_t>(these * cols);
-                const std::span made(place, elements * static_cast<size_t>(dtype_bytes(to.dtype)));
-                kernels::convert(DType::kF32, rows.data(), to.dtype, place,
-                                 static_cast<int64_t>(elements));
-                if (io::first_overflow(DType::kF32, std::as_bytes(std::span(rows).first(elements)),
-                                       to.dtype, made) >= 0)
-                  is_bad = true;
-              }
-            });
-            if (is_bad)
+            Bytes out(static_cast<size_t>(made.bytes));
+            const PackedFrom values{rows, cols, [&](int64_t first, int64_t count, float* to_rows) {
+                                      changed_rows(change, dtype, sources.front(), first, count,
+                                                   cols, to_rows);
+                                    }};
+            if (!pack_rows(values, to, quantise, 0, out))
               throw Error(ErrorKind::kUser,
                           fmt::format("tensor {}: with the adapter a value is too large for {}",
-                                      name, format_name(to)),
+                                      made.name, format_name(to)),
                           "choose a type with a wider range: `weights` bf16 or f32");
             return out;
           }};
