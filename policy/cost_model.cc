@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "policy/lane_sharing.h"
-#include "policy/simulator.h"
 #include "src/base/bytes.h"
 
 namespace sluice::policy {
@@ -20,7 +19,7 @@ class ComputeCosts {
  public:
   ComputeCosts(const ModelShape& model, const Plan& plan, const Profile& profile, KvFormat kv_dtype)
       : model_(model), plan_(plan), profile_(profile), kv_dtype_(kv_dtype) {
-    const std::vector<size_t> alike = alike_sublayers(model, plan);
+    const SharedList<size_t>& alike = plan.alike;
     std::vector<size_t> place(alike.size());
     for (size_t i = 0; i < alike.size(); ++i) {
       if (alike[i] == i) {
@@ -38,7 +37,8 @@ class ComputeCosts {
     double host = 0;        // likewise, for attention
     double host_bytes = 0;  // of host memory, read by its cores
   };
-  void add(const BatchWork& work, const MicroBatchLoad& load, Sums& sums) {
+  // `times` such micro-batches.
+  void add(const BatchWork& work, const MicroBatchLoad& load, double times, Sums& sums) {
     if (!has_last_ || work != last_ || load.state != last_state_) {
       last_ = work;
       last_state_ = load.state;
@@ -46,11 +46,11 @@ class ComputeCosts {
       last_sums_ = {};
       for (const Distinct& one : distinct_) add_sublayer(one, work, load);
     }
-    sums.held += last_sums_.held;
-    sums.device += last_sums_.device;
-    sums.inplace += last_sums_.inplace;
-    sums.host += last_sums_.host;
-    sums.host_bytes += last_sums_.host_bytes;
+    sums.held += times * last_sums_.held;
+    sums.device += times * last_sums_.device;
+    sums.inplace += times * last_sums_.inplace;
+    sums.host += times * last_sums_.host;
+    sums.host_bytes += times * last_sums_.host_bytes;
   }
 
  private:
@@ -145,6 +145,15 @@ StreamedBytes streamed_bytes(const Plan& plan, const Profile& profile, size_t pa
   return out;
 }
 
+// So many micro-batches from `first` on move and compute the same.
+size_t alike_from(const PassWork& pass, size_t first) {
+  size_t end = first + 1;
+  while (end < pass.loads.size() && pass.work[end] == pass.work[first] &&
+         pass.loads[end].moves_like(pass.loads[first]))
+    ++end;
+  return end - first;
+}
+
 void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
               const PassWork& pass, const StreamedBytes& weights, double scale,
               const LaneSharing& sharing, ComputeCosts& compute, Terms& terms) {
@@ -155,6 +164,7 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
   double read_bytes = 0;
   // Of the host's memory.
   double memory_bytes = plan.paths.disk_reaches_device() ? -weights.disk : 0;
+  double times = 1;  // what is moved
   const auto move = [&](Lane lane, const char* what, double bytes, double copies,
                         double requests_seconds = 0) {
     const double rate = lane == Lane::kDiskRead       ? profile.disk_read()
@@ -164,10 +174,12 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
     const bool is_link = lane == Lane::kHostToDevice || lane == Lane::kDeviceToHost;
     const double one = is_link ? link.latency_seconds.value : profile.disk().latency_seconds.value;
     const double latency = bytes > 0 ? copies * one : 0;
+    bytes *= times;
     if (is_link) link_bytes += bytes;
     if (lane == Lane::kDiskRead) read_bytes += bytes;
     memory_bytes += bytes;
-    terms.add(lane, what, p, scale * bytes, scale * (bytes / rate + latency + requests_seconds));
+    terms.add(lane, what, p, scale * bytes,
+              scale * (bytes / rate + times * (latency + requests_seconds)));
   };
   move(Lane::kDiskRead, "weights from disk", weights.disk, ring_waits(plan, weights.disk),
        weights.small_reads_seconds);
@@ -187,8 +199,9 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
     move(Lane::kDeviceToHost, "queries down", of_layers(bytes.queries), layers);
     move(Lane::kHostToDevice, "attention outputs up", of_layers(bytes.outputs), layers);
   };
-  for (size_t i = 0; i < pass.loads.size(); ++i) {
+  for (size_t i = 0; i < pass.loads.size(); i += static_cast<size_t>(times)) {
     const MicroBatchLoad& load = pass.loads[i];
+    times = static_cast<double>(alike_from(pass, i));
     for (size_t group = 0; group < plan.kv.size(); ++group)
       move_state(plan.kv[group], load.state[group]);
     const auto rows = static_cast<double>(load.activation_bytes);
@@ -199,7 +212,7 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
       move(Lane::kHostToDevice, "activations up", visits * up, visits);
       move(Lane::kDeviceToHost, "activations down", visits * up, visits);
     }
-    compute.add(pass.work[i], load, sums);
+    compute.add(pass.work[i], load, times, sums);
   }
   const double delay = sharing.delayed(sums.held, read_bytes, link_bytes) - sums.held;
   const double device = sums.device + delay;
@@ -226,8 +239,17 @@ double phase_seconds(const PerLane<double>& lanes, double host_memory_seconds,
 
 Prediction predict(const ModelShape& model, const Plan& plan, const Profile& profile,
                    KvFormat kv_dtype, const JobShape& job, std::vector<CostTerm>* terms) {
-  const BlockPasses block =
-      block_passes(model, plan, kv_dtype, job, kPrefillSamples, kDecodeSamples);
+  return predict(model, plan, profile, kv_dtype, job,
+                 block_passes(model, plan, job, kPrefillSamples, kDecodeSamples), terms);
+}
+
+PassMaker sampled_passes(const ModelShape& model, const JobShape& job) noexcept {
+  return {model, job, kPrefillSamples, kDecodeSamples};
+}
+
+Prediction predict(const ModelShape& model, const Plan& plan, const Profile& profile,
+                   KvFormat kv_dtype, const JobShape& job, const BlockPasses& block,
+                   std::vector<CostTerm>* terms) {
   Prediction out;
   out.block_sequences = block.sequences;
   out.new_tokens = static_cast<double>(block.sequences) * job.new_tokens;

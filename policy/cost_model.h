@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "policy/pass_model.h"
 #include "policy/plan.h"
 #include "policy/prediction.h"
 #include "policy/profile.h"
@@ -25,5 +26,11 @@ struct CostTerm {
 /// term that is not zero. Errors: none for a validated profile.
 Prediction predict(const ModelShape& model, const Plan& plan, const Profile& profile,
                    KvFormat kv_dtype, const JobShape& job, std::vector<CostTerm>* terms = nullptr);
+/// The same, of the passes that sampled_passes() of the job makes.
+Prediction predict(const ModelShape& model, const Plan& plan, const Profile& profile,
+                   KvFormat kv_dtype, const JobShape& job, const BlockPasses& block,
+                   std::vector<CostTerm>* terms = nullptr);
+/// Makes the passes that are looked at.
+PassMaker sampled_passes(const ModelShape& model, const JobShape& job) noexcept;
 
 }  // namespace sluice::policy

@@ -52,10 +52,6 @@ TaskSeconds compute_seconds(const ModelShape& model, const Plan& plan, const Pro
                             KvFormat kv_dtype, size_t sublayer, ComputeStep step,
                             const BatchWork& work);
 
-/// For each sublayer the first one whose tasks cost the same under `plan`: of one kind, with
-/// weights of the same shapes cut alike.
-std::vector<size_t> alike_sublayers(const ModelShape& model, const Plan& plan);
-
 /// Seconds that the device itself computes for such a task; what it is held beyond them it waits
 /// for rows in place, whose products are the host's.
 double own_seconds(const TaskSeconds& seconds, bool shares_cores);

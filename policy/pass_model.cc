@@ -1,9 +1,8 @@
-// The passes that the engine would make of a block of equal sequences, cut by the same rules
-// (src/schedule/pass_cut.h; the tests hold the two against each other).
+#include "policy/pass_model.h"
+
 #include <algorithm>
 #include <cmath>
 
-#include "policy/simulator.h"
 #include "src/base/bytes.h"
 #include "src/schedule/pass_cut.h"
 
@@ -45,7 +44,38 @@ class Loads {
     return dealt(lower_, pages_of_run(0, end, policy_.page_tokens).end) > 0;
   }
 
-  void add(const MicroBatchCut& batch, PassWork& pass) const {
+  void add(const std::vector<MicroBatchCut>& batches, PassWork& pass) const {
+    pass.loads.reserve(batches.size());
+    pass.work.reserve(batches.size());
+    for (size_t i = 0; i < batches.size(); ++i) {
+      if (i == 0 || !is_like(batches[i - 1], batches[i])) {
+        add_one(batches[i], pass);
+        continue;
+      }
+      pass.loads.push_back(pass.loads.back());
+      pass.work.push_back(pass.work.back());
+      pass.loads.back().continues_previous = batches[i].continues_previous;
+    }
+  }
+
+ private:
+  // Of a group's pages, those below the compute tier, and of these those on disk.
+  struct Shares {
+    double lower = 0;
+    double disk = 0;
+  };
+
+  // Whether both load and compute the same: their sequences are equal, and so are their runs.
+  static bool is_like(const MicroBatchCut& one, const MicroBatchCut& other) {
+    const auto is_like_run = [](const TokenRun& a, const TokenRun& b) {
+      return a.first == b.first && a.count == b.count && a.is_lower == b.is_lower;
+    };
+    return one.lower == other.lower &&
+           std::equal(one.runs.begin(), one.runs.end(), other.runs.begin(), other.runs.end(),
+                      is_like_run);
+  }
+
+  void add_one(const MicroBatchCut& batch, PassWork& pass) const {
     MicroBatchLoad& load = pass.loads.emplace_back();
     BatchWork& work = pass.work.emplace_back();
     load.continues_previous = batch.continues_previous;
@@ -73,13 +103,6 @@ class Loads {
       load.activation_up_bytes = static_cast<int64_t>(std::ceil(lower * rows - 1e-9)) * row;
     }
   }
-
- private:
-  // Of a group's pages, those below the compute tier, and of these those on disk.
-  struct Shares {
-    double lower = 0;
-    double disk = 0;
-  };
 
   // How many of its rows have their KV below a device, where the host attends.
   int64_t add_run(const TokenRun& run, bool host_attends, MicroBatchLoad& load,
@@ -199,7 +222,7 @@ class PrefillPasses {
       run.is_whole = run.is_whole && run.count <= limits.micro_batch_tokens;
       cutter.add(run);
     }
-    for (const MicroBatchCut& batch : cutter.take()) loads_.add(batch, pass);
+    loads_.add(cutter.take(), pass);
   }
 
  private:
@@ -259,7 +282,7 @@ class PrefillPasses {
 };
 }  // namespace
 
-BlockPasses block_passes(const ModelShape& model, const Plan& plan, KvFormat, const JobShape& job,
+BlockPasses block_passes(const ModelShape& model, const Plan& plan, const JobShape& job,
                          int64_t most_prefill, int64_t most_decode) {
   const Policy& policy = plan.policy;
   BlockPasses out;
@@ -287,12 +310,31 @@ BlockPasses block_passes(const ModelShape& model, const Plan& plan, KvFormat, co
     MicroBatchCutter cutter(limits);
     for (int64_t s = 0; s < out.sequences; ++s)
       cutter.add({s, prompt + step, 1, false, loads.is_lower(s, prompt + step + 1)});
-    for (const MicroBatchCut& batch : cutter.take()) loads.add(batch, pass);
+    loads.add(cutter.take(), pass);
   }
   if (!steps.empty())
     out.decode_scale = static_cast<double>(decodes) / static_cast<double>(steps.size());
   out.passes.back().more_follow = false;
   return out;
+}
+
+PassMaker::Input PassMaker::input_of(const Plan& plan) {
+  Input out{plan.policy, plan.has_device, plan.paths.state.crosses_link(), plan.pass_tokens, {}};
+  out.policy.weights = {};
+  out.policy.inplace_host_fraction = 0;
+  for (PassExecution& one : out.policy.larger_passes) one.inplace_host_fraction = 0;
+  for (const KvPlan& kv : plan.kv)
+    out.pages.push_back({kv.pages(), kv.lower_pages(), kv.disk_pages, kv.page_bytes});
+  return out;
+}
+
+const BlockPasses& PassMaker::operator()(const Plan& plan) {
+  Input input = input_of(plan);
+  if (passes_.passes.empty() || !(input == last_)) {
+    passes_ = block_passes(model_, plan, job_, most_prefill_, most_decode_);
+    last_ = std::move(input);
+  }
+  return passes_;
 }
 
 }  // namespace sluice::policy

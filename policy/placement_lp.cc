@@ -104,14 +104,16 @@ PlacementLp::PlacementLp(const SearchRequest& request, const Policy& block, Plan
       static_cast<double>(std::max<int64_t>(input.device_budget_bytes, 1)),
       static_cast<double>(std::max<int64_t>(input.memory_budget_bytes, 1)),
       static_cast<double>(input.disk_budget_bytes > 0 ? input.disk_budget_bytes : INT64_MAX)};
+  PassMaker passes = sampled_passes(*input.model, request.job);
   const auto corner = [&](const std::array<double, kShareCount>& shares) {
     const Plan plan = make_plan(policy_with(block, shares, has_device));
-    return Corner{predict(*input.model, plan, *request.profile, input.kv_dtype, request.job),
-                  {static_cast<double>(plan.device_bytes()) / budgets[0],
-                   static_cast<double>(plan.memory_bytes()) / budgets[1],
-                   static_cast<double>(plan.disk_bytes()) / budgets[2]},
-                  static_cast<double>(plan.kv_memory_bytes()),
-                  static_cast<double>(plan.pass_tokens * input.model->hidden_size * 4)};
+    return Corner{
+        predict(*input.model, plan, *request.profile, input.kv_dtype, request.job, passes(plan)),
+        {static_cast<double>(plan.device_bytes()) / budgets[0],
+         static_cast<double>(plan.memory_bytes()) / budgets[1],
+         static_cast<double>(plan.disk_bytes()) / budgets[2]},
+        static_cast<double>(plan.kv_memory_bytes()),
+        static_cast<double>(plan.pass_tokens * input.model->hidden_size * 4)};
   };
   const Corner base = corner({});
   Loads prefill;

@@ -134,12 +134,20 @@ void add_parts(const PlanInput& input, const WeightShape& weight, int64_t index,
   cut(host_begin + split.host, weight.rows, true, kAllClasses);
 }
 
+// By sublayer; in place by class before that.
+struct PlacedRows {
+  std::vector<std::vector<RowSplit>> rows;
+  std::vector<std::vector<PlanPart>> parts;
+  std::vector<InplaceRows> inplace;
+};
+
 void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSplitter& splitter,
-                    std::optional<ClassSplit>& tokens, Plan& plan,
-                    std::vector<InplaceRows>& inplace, WeightMemory& memory) {
+                    std::optional<ClassSplit>& tokens, Plan& plan, PlacedRows& placed,
+                    WeightMemory& memory) {
   const ModelShape& model = *input.model;
-  auto& rows = plan.rows.emplace_back();
-  auto& parts = plan.parts.emplace_back();
+  auto& rows = placed.rows.emplace_back();
+  auto& parts = placed.parts.emplace_back();
+  std::vector<InplaceRows>& inplace = placed.inplace;
   for (InplaceRows& one : inplace) one.emplace_back(sublayer.weights.size(), 0);
   for (size_t index = 0; index < sublayer.weights.size(); ++index) {
     const WeightShape& weight = sublayer.weights[index];
@@ -201,11 +209,15 @@ WeightMemory place_weights(const PlanInput& input, bool is_many, Plan& plan) {
   WeightMemory memory;
   RowSplitter splitter(*input.model, plan.policy, plan.has_device, input.row_granule);
   std::optional<ClassSplit> tokens;  // of the token table, which comes first
-  std::vector<InplaceRows> inplace(plan.classes.size());
+  PlacedRows placed;
+  placed.inplace.resize(plan.classes.size());
   for (const SublayerShape& sublayer : input.model->sublayers)
-    place_sublayer(input, sublayer, splitter, tokens, plan, inplace, memory);
-  for (size_t i = 0; i < inplace.size(); ++i)
-    plan.classes[i].inplace = std::make_shared<const InplaceRows>(std::move(inplace[i]));
+    place_sublayer(input, sublayer, splitter, tokens, plan, placed, memory);
+  for (size_t i = 0; i < plan.classes.size(); ++i)
+    plan.classes[i].inplace = std::make_shared<const InplaceRows>(std::move(placed.inplace[i]));
+  plan.rows = SharedList(std::move(placed.rows));
+  plan.parts = SharedList(std::move(placed.parts));
+  plan.alike = SharedList(alike_sublayers(*input.model, plan));
   // A sublayer computes for as long as a few tokens take to read the next one; with many, reading
   // rests at its end unless the one after that can begin.
   for (size_t i = 0; i < plan.classes.size(); ++i) {

@@ -12,6 +12,7 @@
 
 #include "policy/pass_estimates.h"
 #include "policy/policy.h"
+#include "src/base/shared_list.h"
 #include "src/schedule/pass_cut.h"
 #include "src/schedule/schedule.h"
 #include "src/shape/model_shape.h"
@@ -144,12 +145,15 @@ struct Plan {
   bool has_device = false;               ///< the machine's: memory of its own, below it the host's
   MachinePaths paths = paths_of_host();  ///< how bytes come from where they lie
   bool eight_bit_activations = false;
-  std::vector<std::vector<RowSplit>> rows;   ///< [sublayer][weight]
-  std::vector<std::vector<PlanPart>> parts;  ///< [sublayer] what some class streams, in order
-  std::vector<PassClass> classes;            ///< as Policy::execution has them; at least one
-  int64_t ring_bytes = 0;                    ///< of the tier that computes
-  int64_t host_ring_bytes = 0;               ///< what parts from disk pass through to a device
-  std::vector<KvPlan> kv;                    ///< by ModelShape::state_groups
+  SharedList<std::vector<RowSplit>> rows;   ///< [sublayer][weight]
+  SharedList<std::vector<PlanPart>> parts;  ///< [sublayer] what some class streams, in order
+  /// [sublayer] the first one whose tasks cost the same: of one kind, with weights of the same
+  /// shapes cut alike.
+  SharedList<size_t> alike;
+  std::vector<PassClass> classes;  ///< as Policy::execution has them; at least one
+  int64_t ring_bytes = 0;          ///< of the tier that computes
+  int64_t host_ring_bytes = 0;     ///< what parts from disk pass through to a device
+  std::vector<KvPlan> kv;          ///< by ModelShape::state_groups
   int64_t fresh_pages = 0;  ///< on the device, for prompts whose KV goes down while it attends
   int64_t attention_slot_rows = 0;  ///< rows of one exchange slot for attention on the host
   int64_t host_rows = 0;  ///< of a micro-batch, most that the CPU computes beside a device
@@ -232,6 +236,9 @@ class PlanMaker {
   const PlanInput& input_;
   std::vector<std::unique_ptr<Placed>> placed_;
 };
+
+/// Plan::alike of a plan that has all else of its weights.
+std::vector<size_t> alike_sublayers(const ModelShape& model, const Plan& plan);
 
 /// What the schedule of a plan is made from: rings, slots, parts with upper-bound bytes.
 ScheduleShape schedule_shape(const ModelShape& model, const Plan& plan);

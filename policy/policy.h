@@ -72,6 +72,8 @@ struct Policy {
   double most_inplace() const noexcept;
   /// Whether any class attends on the host, and whether any does on the device.
   bool any_attends_on(AttentionPlace place) const noexcept;
+
+  bool operator==(const Policy&) const = default;
 };
 
 /// Reads a policy from JSON text. `origin` (a path) appears in errors. Unknown keys are refused.

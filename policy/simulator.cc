@@ -27,7 +27,7 @@ class PlanCosts final : public LaneCosts {
         sharing_(profile),
         kv_dtype_(kv_dtype),
         passes_(passes),
-        alike_(alike_sublayers(model, plan)) {}
+        alike_(plan.alike) {}
 
   // Micro-batches with the same work, and sublayers that are alike, take as long: each is asked for
   // once a pass.
@@ -129,7 +129,7 @@ class PlanCosts final : public LaneCosts {
   LaneSharing sharing_;
   KvFormat kv_dtype_;
   std::span<const PassWork> passes_;
-  std::vector<size_t> alike_;      // [sublayer]
+  SharedList<size_t> alike_;       // [sublayer]
   std::vector<size_t> same_work_;  // [micro-batch] of the pass: an earlier one with the same work
   mutable std::map<std::array<size_t, 3>, TaskSeconds> costs_;  // sublayer, step, micro-batch
 };
@@ -194,10 +194,9 @@ Prediction simulate_block(const ModelShape& model, const Plan& plan, const Profi
     const auto visits = static_cast<int64_t>(model.sublayers.size()) * micro_batches;
     return std::clamp<int64_t>(kSimulatedTasks / 2 / (visits * kTasksOfVisit + loads), 2, 5);
   };
-  const BlockPasses block =
-      block_passes(model, plan, kv_dtype, job,
-                   sampled((plan.pass_tokens - 1) / plan.policy.micro_batch_tokens + 1),
-                   sampled(plan.policy.micro_batches));
+  const BlockPasses block = block_passes(
+      model, plan, job, sampled((plan.pass_tokens - 1) / plan.policy.micro_batch_tokens + 1),
+      sampled(plan.policy.micro_batches));
   const Simulation simulation =
       simulate(model, plan, profile, kv_dtype, schedule_shape(model, plan), block.passes, false);
   Prediction out;

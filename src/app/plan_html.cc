@@ -101,7 +101,7 @@ std::string occupancy(const SearchRequest& request, const policy::Plan& plan) {
 std::string timeline(const SearchRequest& request, const SearchResult& result) {
   const policy::Plan& plan = result.best.plan;
   const ModelShape& model = *request.input.model;
-  const auto block = policy::block_passes(model, plan, request.input.kv_dtype, request.job, 1, 2);
+  const auto block = policy::block_passes(model, plan, request.job, 1, 2);
   const auto simulation = policy::simulate(model, plan, *request.profile, request.input.kv_dtype,
                                            policy::schedule_shape(model, plan), block.passes, true);
   const auto last = static_cast<int64_t>(block.passes.size()) - 1;

@@ -94,6 +94,10 @@ struct MicroBatchLoad {
   /// micro-batches).
   bool continues_previous = false;
 
+  bool moves_like(const MicroBatchLoad& other) const {
+    return state == other.state && activation_bytes == other.activation_bytes &&
+           activation_up_bytes == other.activation_up_bytes;
+  }
   StateBytes state_of(int32_t group) const noexcept {
     const auto index = static_cast<size_t>(group);
     return index < state.size() ? state[index] : StateBytes{};

@@ -185,8 +185,7 @@ TEST(PassClasses, TheSimulatedStreamIsTheExecutedOne) {
           engine->generate(source, sink);
           const ModelShape& shape = engine->model().shape();
           const policy::JobShape job{5, 11, 6};
-          const auto block =
-              policy::block_passes(shape, engine->plan(), shape.weight_dtype, job, 1000, 1000);
+          const auto block = policy::block_passes(shape, engine->plan(), job, 1000, 1000);
           EXPECT_EQ(block.passes.front().pass_class, 2u);
           EXPECT_EQ(block.passes.back().pass_class, 0u);
           const auto simulated =

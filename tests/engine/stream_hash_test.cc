@@ -34,8 +34,7 @@ void expect_same_stream(const std::string& model, const policy::Policy& given, b
   job.sequences = kSequences;
   job.prompt_tokens = kPrompt;
   job.new_tokens = kNew;
-  const auto block =
-      policy::block_passes(shape, engine->plan(), shape.weight_dtype, job, 1000, 1000);
+  const auto block = policy::block_passes(shape, engine->plan(), job, 1000, 1000);
   EXPECT_EQ(static_cast<int64_t>(block.passes.size()), engine->stats().passes);
   const auto simulated =
       policy::simulate(shape, engine->plan(), any_machine(has_device), shape.weight_dtype,

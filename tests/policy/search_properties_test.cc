@@ -149,8 +149,8 @@ TEST(SearchProperties, NoPlanMovesOrComputesFasterThanTheMachine) {
     for (const Candidate& one : found.ranked) {
       const Prediction& p = prediction_of(one);
       const double seconds = p.seconds() * 1.03;  // passes are sampled
-      const BlockPasses block = block_passes(asked->model, one.plan, asked->request.input.kv_dtype,
-                                             asked->request.job, 1000, 1000);
+      const BlockPasses block =
+          block_passes(asked->model, one.plan, asked->request.job, 1000, 1000);
       Moved moved;
       for (size_t i = 0; i < block.passes.size(); ++i)
         count_pass(asked->model, one.plan, asked->request.input.kv_dtype, block.passes[i],
@@ -183,7 +183,7 @@ TEST(SearchProperties, WhatMovesThroughTheHostsMemoryIsNoFasterThanItIs) {
     asked->profile.host.memory_read.value = memory;
     const SearchResult result = evaluate_policy(asked->request, policy);
     const BlockPasses block =
-        block_passes(asked->model, result.best.plan, kv, asked->request.job, 1000, 1000);
+        block_passes(asked->model, result.best.plan, asked->request.job, 1000, 1000);
     Moved moved;
     for (size_t i = 0; i < block.passes.size(); ++i)
       count_pass(asked->model, result.best.plan, kv, block.passes[i], 1, moved);

@@ -72,8 +72,7 @@ Case random_case(std::mt19937& random) {
 }
 
 Simulation simulate_all(const Case& one, bool keep_tasks, BlockPasses* passes = nullptr) {
-  const BlockPasses block =
-      block_passes(*one.input.model, one.plan, one.input.kv_dtype, one.job, 1000, 1000);
+  const BlockPasses block = block_passes(*one.input.model, one.plan, one.job, 1000, 1000);
   if (passes) *passes = block;
   return simulate(*one.input.model, one.plan, one.profile, one.input.kv_dtype,
                   schedule_shape(*one.input.model, one.plan), block.passes, keep_tasks);
@@ -220,8 +219,7 @@ TEST(PassModel, CutsBlocksAsTheEngineDoes) {
         pages.pages.push_back({tier_of(one.plan, i, page), 0});
       pointers.push_back(sequences.back().get());
     }
-    const BlockPasses block =
-        block_passes(*one.input.model, one.plan, one.input.kv_dtype, one.job, 1000, 1000);
+    const BlockPasses block = block_passes(*one.input.model, one.plan, one.job, 1000, 1000);
     std::vector<PassLimits> limits;
     for (size_t i = 0; i < policy.pass_classes(); ++i) {
       limits.push_back(pass_limits(one.plan, i));

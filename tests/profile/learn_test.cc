@@ -122,8 +122,7 @@ void add_batch(const Profile& machine, const Job& job, const policy::BatchWork& 
 RunFindings run_on(const Profile& machine, const policy::Plan& plan, const Job& job) {
   policy::KernelTally tally;
   RunFindings out;
-  const policy::BlockPasses block =
-      policy::block_passes(*job.input.model, plan, job.input.kv_dtype, job.shape, 3, 3);
+  const policy::BlockPasses block = policy::block_passes(*job.input.model, plan, job.shape, 3, 3);
   const double blocks =
       std::ceil(static_cast<double>(job.shape.sequences) / static_cast<double>(block.sequences));
   double passes = 0;
