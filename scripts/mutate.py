@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Breaks the CUDA kernels and the engine's CUDA path on purpose, one small fault at a time, and wants a red test for each.
 
-    scripts/mutate.py [--only REGEX] [--check] [--own-tests] [--folder DIR] [--table FILE [--missing]] [--minutes N] [--jobs N]
+    scripts/mutate.py [--only REGEX] [--check] [--own-tests] [--folder DIR] [--table FILE [--missing] [--stale]] [--minutes N] [--jobs N]
 
 The faults are tests/mutants/*.txt: what a careless edit could do. Each is put into a copy of the tracked files (in --folder, kept
 and used again where it is given), the test programs are built there, and the tests that the fault names run first, then all, in every
@@ -9,8 +9,9 @@ order of threads that the stand-in has (kernels/cuda/shim/host_grid.h). A fault 
 why it can't be noticed; so does one that says so and is noticed. --check builds nothing: it looks whether the text that each
 fault changes is still there, and where it is not, the entry is to be brought up to date or to go; with --table also whether each
 has a verdict. --own-tests runs no tests but those that a fault names, so what survives has not survived all. --table
-docs/gpu/mutants.tsv writes each verdict into its line there; with --missing only faults without one are run, and --minutes begins
-none after so many, so that all can be done in slices. Only the programs that a fault names are built for it.
+docs/gpu/mutants.tsv writes each verdict into its line there, and of which state of the file it is; with --missing only faults
+without one are run, with --stale those too whose file has changed since, and --minutes begins none after so many, so that all can be
+done in slices. Only the programs that a fault names are built for it; cuda_cublas_test needs the CUDA toolkit's headers (nvcc in PATH).
 Needs no GPU. All of it takes an hour or two; a slice with --folder some 10 to 20 seconds a fault.
 
 An entry:
@@ -24,6 +25,7 @@ An entry:
 """
 import argparse
 import glob
+import hashlib
 import os
 import re
 import shutil
@@ -36,6 +38,7 @@ ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)),
 ORDERS = ("0", "1", "2", "3", "5")
 PROGRAMS = ("cuda_kernels_test", "cuda_engine_test")
 SECONDS = 300  # of a run of tests: a fault may make a loop endless
+SECONDS_OF_ALL = 1800
 
 
 class Mutant:
@@ -125,6 +128,18 @@ def known(mutant, rows):
     return row[2] == f"survives: {mutant.survives}" if mutant.survives else not row[2].startswith("survives")
 
 
+def state_of(mutant):
+    """A name for what the fault's file is now."""
+    with open(os.path.join(ROOT, mutant.file), "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()[:10]
+
+
+def is_stale(mutant, rows):
+    """Whether its verdict is of another state of the file."""
+    row = rows.get(mutant.name, ())
+    return len(row) < 4 or row[3] != state_of(mutant)
+
+
 def table_problems(mutants, rows):
     """What is wrong with a table of verdicts, by the fault's name."""
     names = {mutant.name for mutant in mutants}
@@ -137,8 +152,8 @@ def failure(folder, program, tests, order):
     environment = dict(os.environ, SLUICE_THREAD_ORDER=order)
     command = [f"build/release/tests/{program}", f"--gtest_filter={tests}", "--gtest_fail_fast", "--gtest_brief=1"]
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=SECONDS,
-                              env=environment)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace",
+                              timeout=SECONDS_OF_ALL if tests == "*" else SECONDS, env=environment)
     except subprocess.TimeoutExpired:
         return f"{tests} never ended"
     if "Running 0 tests" in done.stdout or " 0 tests from" in done.stdout:
@@ -193,6 +208,7 @@ def main():
     parser.add_argument("--folder", help="where the copy is; default: a temporary one")
     parser.add_argument("--table", help="of verdicts, a line a fault: written as they are found")
     parser.add_argument("--missing", action="store_true", help="only what --table has no verdict of")
+    parser.add_argument("--stale", action="store_true", help="what is missing, and what has a verdict of before its file changed")
     parser.add_argument("--minutes", type=float, help="after which no fault is begun")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="of the build")
     options = parser.parse_args()
@@ -206,16 +222,20 @@ def main():
     head, rows = read_table(options.table) if options.table else ([], {})
     if options.check:
         problems = table_problems(mutants, rows) if options.table else []
-        print("\n".join([*problems, f"mutate: {len(mutants)} faults, {len(gone)} without their text"]))
+        stale = sum(is_stale(mutant, rows) for mutant in mutants if mutant not in gone)
+        older = f", {stale} with verdicts of their file before it changed (--stale runs them)" if options.table else ""
+        print("\n".join([*problems, f"mutate: {len(mutants)} faults, {len(gone)} without their text{older}"]))
         return 1 if gone or problems else 0
-    if options.missing:
-        mutants = [mutant for mutant in mutants if not known(mutant, rows)]
+    if options.missing or options.stale:
+        mutants = [mutant for mutant in mutants
+                   if not known(mutant, rows) or (options.stale and (mutant in gone or is_stale(mutant, rows)))]
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as temporary:
         folder = os.path.abspath(options.folder or temporary)
         copy_tree(folder)
-        subprocess.run(["cmake", "--preset", "release", "-DSLUICE_CUDA=OFF"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
         programs = sorted({program for mutant in mutants for program in programs_of(mutant)})
+        cuda = "ON" if "cuda_cublas_test" in programs else "OFF"
+        subprocess.run(["cmake", "--preset", "release", f"-DSLUICE_CUDA={cuda}"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
         whole = build(folder, options.jobs, programs)
         if whole.returncode != 0:
             sys.exit(f"mutate: the tests do not build:\n{whole.stdout[-4000:]}")
@@ -231,7 +251,7 @@ def main():
             text = text if good else f"FAILED: {text}"
             print(f"{mutant.name}  {mutant.file}  {text}", flush=True)
             if options.table:
-                rows[mutant.name] = [mutant.name, mutant.file, text]
+                rows[mutant.name] = [mutant.name, mutant.file, text, state_of(mutant)]
                 write_table(options.table, head, rows)
         print(f"mutate: {done} faults of {len(mutants)}, {done - bad} as they should be")
         return 1 if bad else 0

@@ -20,6 +20,13 @@ struct Refusals {
 void refuse(const Refusals& refusals);
 void refuse_graphs(bool refuses);  ///< that alone
 
+/// Timers count a microsecond for each copy and each kernel that is run, instead of the time that
+/// passes: rates are exact.
+void time_by_work(bool is_on);
+
+/// Compute capability of the GPU that it is: 9.0, if nobody says anything else.
+void set_capability(int major, int minor);
+
 /// Bytes of device memory, and of page-locked host memory, in use.
 int64_t device_bytes_in_use();
 int64_t pinned_bytes_in_use();

@@ -64,6 +64,11 @@ bool is_on_device(const void* at, int64_t bytes);
 /// Queues anything else.
 void enqueue_work(Stream stream, std::function<void()> work);
 
+/// Queues what reads timer_seconds(): it takes no time itself.
+void enqueue_reading(Stream stream, std::function<void()> reading);
+/// What timers read; asked by queued work.
+double timer_seconds();
+
 // The running thread's side; only within run_grid().
 const Thread& thread();
 void block_barrier(Place place);

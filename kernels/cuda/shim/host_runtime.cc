@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -36,6 +37,7 @@ struct Work {
   std::function<void()> run;
   const CUevent_st* wait_for = nullptr;
   int64_t wait_count = 0;
+  bool is_event = false;  // takes no time
 };
 
 struct Recording {
@@ -53,6 +55,14 @@ struct CUgraphExec_st {
 
 namespace {
 constexpr int64_t kMemoryBytes = int64_t{8} << 30;
+// Behind each allocation, looked at when it goes: what a kernel writes there shows. None where the
+// address sanitizer looks itself, which sees reads too.
+#ifdef __SANITIZE_ADDRESS__
+constexpr size_t kGuardBytes = 0;
+#else
+constexpr size_t kGuardBytes = 256;
+#endif
+constexpr unsigned char kGuard = 0xa5;
 
 struct Driver {
   Mutex mutex;
@@ -65,6 +75,10 @@ struct Driver {
   std::map<void*, int64_t> allocations SLUICE_GUARDED_BY(mutex);
   std::map<std::byte*, int64_t> pinned SLUICE_GUARDED_BY(mutex);
   int64_t bytes_in_use SLUICE_GUARDED_BY(mutex) = 0;
+  int64_t works SLUICE_GUARDED_BY(mutex) = 0;  // run, without events
+  bool is_timed_by_work SLUICE_GUARDED_BY(mutex) = false;
+  int major SLUICE_GUARDED_BY(mutex) = 9;
+  int minor SLUICE_GUARDED_BY(mutex) = 0;
   int64_t pinned_bytes SLUICE_GUARDED_BY(mutex) = 0;
   sluice::cuda::host::Refusals refusals SLUICE_GUARDED_BY(mutex);
   sluice::cuda::host::Counts counts SLUICE_GUARDED_BY(mutex);
@@ -99,6 +113,7 @@ bool run_one(Driver& the) SLUICE_REQUIRES(the.mutex) {
   const Work work = std::move(ready[pick]->front());
   ready[pick]->pop_front();
   if (!work.run || the.error) return true;
+  if (!work.is_event) ++the.works;
   try {
     work.run();
   } catch (...) {
@@ -161,6 +176,16 @@ void count_copies(int64_t calls, int64_t batched) {
   the.counts.batched_copies += batched;
 }
 
+// Nobody could catch what a destructor throws.
+void require_whole_guard(const void* memory, int64_t bytes) {
+  const auto* guard = static_cast<const unsigned char*>(memory) + bytes;
+  if (std::all_of(guard, guard + kGuardBytes, [](unsigned char byte) { return byte == kGuard; }))
+    return;
+  std::fprintf(stderr, "something wrote behind %lld bytes of device memory\n",
+               static_cast<long long>(bytes));
+  std::abort();
+}
+
 bool is_faulted_in(void* memory, size_t bytes) {
   constexpr size_t kPage = 4096;
   std::vector<unsigned char> pages((bytes + kPage - 1) / kPage);
@@ -210,6 +235,26 @@ Counts counts() {
 
 int64_t graphs_run() { return counts().graphs; }
 
+void time_by_work(bool is_on) {
+  Driver& the = driver();
+  const MutexLock lock(the.mutex);
+  the.is_timed_by_work = is_on;
+}
+
+void set_capability(int major, int minor) {
+  Driver& the = driver();
+  const MutexLock lock(the.mutex);
+  the.major = major;
+  the.minor = minor;
+}
+
+double timer_seconds() {
+  const Driver& the = driver();
+  the.mutex.assert_held();  // by run_one
+  if (the.is_timed_by_work) return 1e-6 * static_cast<double>(the.works);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 void enqueue_kernel(const char* name, const LaunchShape& shape, Stream stream,
                     std::function<void()> body) {
   enqueue_work(stream, [name, shape, body = std::move(body)] {
@@ -236,6 +281,10 @@ bool is_on_device(const void* at, int64_t bytes) {
 void enqueue_work(Stream stream, std::function<void()> work) {
   enqueue(reinterpret_cast<cudaStream_t>(stream), {std::move(work), nullptr, 0});
 }
+
+void enqueue_reading(Stream stream, std::function<void()> reading) {
+  enqueue(reinterpret_cast<cudaStream_t>(stream), {std::move(reading), nullptr, 0, true});
+}
 }  // namespace sluice::cuda::host
 
 cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
@@ -260,8 +309,16 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
-  *properties = {
-      "host (CUDA kernels on fibers)", 9, 0, 4, kMemoryBytes, 163 << 10, 228 << 10, 1 << 10};
+  Driver& the = driver();
+  const MutexLock lock(the.mutex);
+  *properties = {"host (CUDA kernels on fibers)",
+                 the.major,
+                 the.minor,
+                 4,
+                 kMemoryBytes,
+                 163 << 10,
+                 228 << 10,
+                 1 << 10};
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* id, int bytes, int) {
@@ -286,8 +343,9 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {
 }
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
-  if (posix_memalign(memory, 256, bytes) != 0) return give(cudaErrorMemoryAllocation);
+  if (posix_memalign(memory, 256, bytes + kGuardBytes) != 0) return give(cudaErrorMemoryAllocation);
   std::memset(*memory, 0xff, bytes);
+  std::memset(static_cast<std::byte*>(*memory) + bytes, kGuard, kGuardBytes);
   Driver& the = driver();
   const MutexLock lock(the.mutex);
   the.allocations[*memory] = static_cast<int64_t>(bytes);
@@ -301,7 +359,9 @@ cudaError_t cudaFree(void* memory) {
     // Only after all work.
     while (run_one(the)) {
     }
-    the.bytes_in_use -= the.allocations[memory];
+    const int64_t bytes = the.allocations[memory];
+    if (memory) require_whole_guard(memory, bytes);
+    the.bytes_in_use -= bytes;
     the.allocations.erase(memory);
   }
   std::free(memory);
@@ -380,7 +440,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (spoils_recording(the, stream)) return give(cudaErrorStreamCaptureUnsupported);
   const int64_t count = ++event->recorded;
   the.streams[stream].push_back(
-      {[event, count] { event->reached = std::max(event->reached, count); }, nullptr, 0});
+      {[event, count] { event->reached = std::max(event->reached, count); }, nullptr, 0, true});
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {

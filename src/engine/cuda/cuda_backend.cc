@@ -40,13 +40,14 @@ int64_t CudaBackend::workspace_bytes(const ModelShape& model, const AttentionSha
                                      const kernels::QuantisedOptions& compute,
                                      int64_t tokens) const {
   return device_workspace_bytes({&model, attention, tokens, device_.properties().multiprocessors,
-                                 compute.activations, device_.properties().has_fp8});
+                                 compute.activations, device_.properties().has_fp8,
+                                 device_.slab_bytes()});
 }
 
 int64_t CudaBackend::host_staging_bytes(const ModelShape& model, const AttentionShapes& attention,
                                         int64_t tokens) const {
   return sluice::host_staging_bytes(
-      {&model, attention, tokens, device_.properties().multiprocessors, {}});
+      {&model, attention, tokens, device_.properties().multiprocessors, {}, false});
 }
 
 std::unique_ptr<SublayerRunner> CudaBackend::make_runner(const RunnerParts& parts,

@@ -4,6 +4,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/engine/cuda/device_areas.h"
 
 namespace sluice {
 
@@ -56,7 +57,8 @@ CudaDevice::CudaDevice(int index, int64_t memory_bytes, const PinnedSource::Size
       source_(index),
       pinned_(pinning),
       memory_("GPU memory", budget(index, properties_, memory_bytes), &source_),
-      uses_batches_(cuda::copies_in_batches(index)) {}
+      uses_batches_(cuda::copies_in_batches(index)),
+      slab_bytes_(kSlabBytes) {}
 
 void CudaDevice::queue(const std::vector<RangeCopy>& copies, Direction direction,
                        cuda::Stream stream) {

@@ -30,6 +30,9 @@ class CudaDevice final : public Device {
   int index() const noexcept { return index_; }
   const cuda::DeviceProperties& properties() const noexcept { return properties_; }
   cuda::Stream compute_stream() const noexcept { return compute_.get(); }
+  /// Of the dense products of quantised matrices (device_areas.h); set before an engine is opened.
+  int64_t slab_bytes() const noexcept { return slab_bytes_; }
+  void set_slab_bytes(int64_t bytes) noexcept { slab_bytes_ = bytes; }
   int64_t pinned_bytes() const noexcept override { return pinned_.pinned_bytes(); }
   int64_t pageable_bytes() const noexcept override { return pinned_.pageable_bytes(); }
 
@@ -65,6 +68,7 @@ class CudaDevice final : public Device {
   Link up_;
   Link down_;
   std::atomic<bool> uses_batches_;
+  int64_t slab_bytes_;
 };
 
 }  // namespace sluice

@@ -203,6 +203,10 @@ void CudaRunner::add(Rows in_out, Rows in) {
   cuda::add_inplace(in_out.data, in.data, in_out.rows * in_out.cols, stream());
 }
 
+int64_t CudaRunner::slab_bytes() const noexcept {
+  return std::min(need_.slab_bytes, static_cast<int64_t>(areas_.linear.size()));
+}
+
 void CudaRunner::multiply_rows(const MatrixView& view, Rows in, Made& made, const std::byte* w,
                                int64_t rows, const float* bias, float* y, int64_t ldy) {
   const WeightFormat& format = view.format;
@@ -227,8 +231,7 @@ void CudaRunner::multiply_rows(const MatrixView& view, Rows in, Made& made, cons
                                   split_space(), stream());
   }
   auto* slab = reinterpret_cast<uint16_t*>(areas_.linear.data());
-  const int64_t step = round_down(static_cast<int64_t>(areas_.linear.size()) / (in.cols * 2),
-                                  WeightFormat::kPanelRows);
+  const int64_t step = round_down(slab_bytes() / (in.cols * 2), WeightFormat::kPanelRows);
   SLUICE_ASSERT(step > 0, "the plan sizes dequantised rows");
   for (int64_t row = 0; row < rows; row += step) {
     const int64_t count = std::min(step, rows - row);
@@ -258,8 +261,7 @@ void CudaRunner::multiply_dense_codes(const WeightFormat& format, Rows in, Made&
   const int64_t columns = format.padded_columns(in.cols);
   const int64_t step = std::min(
       round_up(rows, WeightFormat::kPanelRows),
-      round_down(static_cast<int64_t>(areas_.linear.size()) / dense_row_bytes(columns, in.rows),
-                 WeightFormat::kPanelRows));
+      round_down(slab_bytes() / dense_row_bytes(columns, in.rows), WeightFormat::kPanelRows));
   SLUICE_ASSERT(step > 0, "the plan sizes slabs of codes");
   std::byte* const codes = areas_.linear.data();
   std::byte* const sums = codes + step * columns;

@@ -66,7 +66,8 @@ CudaRunner::CudaRunner(const RunnerParts& parts, CudaDevice& device, std::span<s
       device_(device),
       need_{&parts.model->shape(),     parts.attention,
             parts.micro_batch_tokens,  device.properties().multiprocessors,
-            parts.compute.activations, device.properties().has_fp8},
+            parts.compute.activations, device.properties().has_fp8,
+            device.slab_bytes()},
       areas_(split_device_workspace(need_, workspace)),
       staging_(split_staging(need_, staging_part(need_, host_workspace))),
       host_(parts, host_workspace.first(host_workspace.size() -

@@ -88,6 +88,7 @@ class CudaRunner final : public OperatorRunner {
   void rotate(const Operator& op, const Rows& rows, int64_t heads);
   void multiply(const MatrixView& view, Rows in, Made made, const float* bias, float* y,
                 int64_t ldy);
+  int64_t slab_bytes() const noexcept;
   void multiply_rows(const MatrixView& view, Rows in, Made& made, const std::byte* w, int64_t rows,
                      const float* bias, float* y, int64_t ldy);
   cuda::SplitSpace split_space() const noexcept;

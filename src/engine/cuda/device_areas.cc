@@ -18,9 +18,6 @@ namespace sluice {
 namespace {
 constexpr int64_t kLine = 256;
 constexpr int64_t kMostConstants = 8;
-// Rows of a quantised matrix are dequantised so many bytes at a time where it is multiplied
-// densely: enough for a full wave of blocks.
-constexpr int64_t kSlabBytes = 64 * kMiB;
 
 template <size_t kCount>
 int64_t total_of(const std::array<int64_t, kCount>& sizes) {
@@ -81,7 +78,7 @@ int64_t code_bytes(const DeviceNeed& need) {
 // A slab of codes and their products.
 int64_t dense_code_bytes(const DeviceNeed& need, const WeightShape& weight) {
   if (!cuda::is_dense_codes(weight.quantised, need.tokens, weight.cols)) return 0;
-  return std::min(kSlabBytes,
+  return std::min(need.slab_bytes,
                   round_up(weight.rows, 16) *
                       dense_row_bytes(weight.quantised.padded_columns(weight.cols), need.tokens));
 }
@@ -105,7 +102,8 @@ int64_t linear_bytes(const DeviceNeed& need) {
       const int64_t few = std::min(need.tokens, cuda::kFewestDenseRows - 1);
       sums = 4 * cuda::linear_workspace_floats(few, need.multiprocessors);
       if (need.tokens >= cuda::kFewestDenseRows)
-        bytes = std::max(bytes, std::min(kSlabBytes, round_up(weight.rows, 64) * weight.cols * 2));
+        bytes =
+            std::max(bytes, std::min(need.slab_bytes, round_up(weight.rows, 64) * weight.cols * 2));
     }
   return std::max({bytes, sums, code_sums});
 }

@@ -10,6 +10,10 @@
 
 namespace sluice {
 
+/// Rows of a quantised matrix that are multiplied densely are made plain so many bytes at a time:
+/// enough for a full wave of blocks.
+constexpr int64_t kSlabBytes = int64_t{64} << 20;
+
 /// What the sizes depend on.
 struct DeviceNeed {
   const ModelShape* model;
@@ -18,6 +22,7 @@ struct DeviceNeed {
   cuda::Multiprocessors multiprocessors;
   kernels::ActivationFormat activations;  ///< of quantised products
   bool has_fp8;                           ///< the device multiplies fp8 codes
+  int64_t slab_bytes = kSlabBytes;
 };
 
 struct DeviceAreas {

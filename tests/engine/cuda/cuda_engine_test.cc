@@ -10,6 +10,7 @@
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/engine/cuda/cuda_backend.h"
+#include "src/engine/cuda/device_areas.h"
 #include "src/sampling/philox.h"
 #include "tests/engine/model_fixtures.h"
 #include "tests/rounds.h"
@@ -60,8 +61,10 @@ policy::Policy random_policy(Random& random, bool attends_on_host) {
   return policy;
 }
 
-std::shared_ptr<CudaBackend> make_backend() {
-  return std::make_shared<CudaBackend>(0, int64_t{256} << 20);
+std::shared_ptr<CudaBackend> make_backend(int64_t slab_bytes = kSlabBytes) {
+  auto backend = std::make_shared<CudaBackend>(0, int64_t{256} << 20);
+  backend->cuda_device().set_slab_bytes(slab_bytes);
+  return backend;
 }
 
 // Products as exact as they are to be had, the same KV on both sides.
@@ -101,12 +104,13 @@ class CudaEngine : public ::testing::TestWithParam<std::string> {
 
 // Products of 16-bit inputs, attention with 16-bit weights: relative error of the logits.
 void expect_logits_of_the_cpu(const std::string& model, std::vector<GenerationRequest> requests,
-                              double allowed, const std::optional<policy::Policy>& policy = {}) {
+                              double allowed, const std::optional<policy::Policy>& policy = {},
+                              int64_t slab_bytes = kSlabBytes) {
   for (GenerationRequest& request : requests) request.score_prompt = true;
   EngineOptions options = exact_options_for(requests);
   auto expected = run_all(model, options, requests);
   options.policy = policy;
-  options.backend = make_backend();
+  options.backend = make_backend(slab_bytes);
   draw_order(5);
   auto actual = run_all(model, options, requests);
   draw_order(0);
@@ -176,6 +180,45 @@ TEST(CudaEngineFp8, LongPromptsGiveTheCpusLogits) {
   expect_logits_of_the_cpu("stories260k:fp8+f8", greedy_requests({prompt}, 1), 0.15);
   expect_logits_of_the_cpu("stories260k:fp8-g64+f8", greedy_requests({prompt}, 1), 0.15);
 }
+
+// So many rows that products are dense, so little memory that a matrix is made plain in parts.
+TEST(CudaEngineSlabs, PartsOfAMatrixGiveTheCpusLogits) {
+  struct Case {
+    const char* model;
+    double allowed;
+    int64_t slab_bytes;
+  };
+  for (const Case& c : {Case{"opt-tiny:int4", 8e-3, 8 * kKiB},
+                        {"opt-tiny:fp8+f8", 0.15, 64 * kKiB},
+                        {"opt-tiny:int8+a8", 4e-2, 64 * kKiB},
+                        {"stories260k:int8+a8", 4e-2, 64 * kKiB}}) {
+    SCOPED_TRACE(c.model);
+    Random random(10);
+    std::vector<std::vector<int32_t>> prompts(14, std::vector<int32_t>(20));
+    for (std::vector<int32_t>& prompt : prompts)
+      for (int32_t& id : prompt) id = static_cast<int32_t>(pick(random, 3, 90));
+    expect_logits_of_the_cpu(c.model, greedy_requests(prompts, 1), c.allowed, {}, c.slab_bytes);
+  }
+}
+
+#ifdef SLUICE_CUDA_ON_HOST
+// Without products of fp8 (Ampere) its rows are 16-bit numbers; without bf16 (Turing) f16.
+TEST(CudaEngineFp8, OlderGpusGiveTheCpusLogits) {
+  Random random(9);
+  std::vector<int32_t> prompt(150);
+  for (int32_t& id : prompt) id = static_cast<int32_t>(pick(random, 3, 500));
+  for (const auto& [major, minor] : {std::pair{8, 0}, std::pair{7, 5}}) {
+    SCOPED_TRACE("compute capability " + std::to_string(major));
+    cuda::host::set_capability(major, minor);
+    for (const size_t tokens : {size_t{9}, prompt.size()})
+      expect_logits_of_the_cpu("stories260k:fp8+f8",
+                               greedy_requests({{prompt.begin(), prompt.begin() + tokens}}, 1),
+                               0.15);
+    expect_logits_of_the_cpu("stories260k:int4", greedy_requests({prompt}, 1), 8e-3);
+  }
+  cuda::host::set_capability(9, 0);
+}
+#endif
 
 // What other tools have packed, as it lies: repacked as it is loaded, all of it on the GPU or a
 // part beside it.
@@ -370,9 +413,13 @@ class CudaGraphs : public CudaEngine {
 
 // The same kernels with the same sizes: the same bits.
 TEST_P(CudaGraphs, APassLaunchedAsAWholeGivesTheSame) {
+#ifdef SLUICE_CUDA_ON_HOST
+  const int64_t at_first = cuda::host::graphs_run();
+#endif
   const auto expected = run(false);
 #ifdef SLUICE_CUDA_ON_HOST
   const int64_t before = cuda::host::graphs_run();
+  EXPECT_EQ(before, at_first);
 #endif
   draw_order(7);
   expect_equal(run(true), expected);

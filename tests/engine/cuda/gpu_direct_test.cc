@@ -156,6 +156,8 @@ TEST_F(GpuDirect, AFailedReadEndsTheRunWithTheFileAndTheNumber) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kFile);
+    EXPECT_NE(std::string(error.what()).find("Input/output error"), std::string::npos)
+        << error.what();
     EXPECT_NE(std::string(error.what()).find("reading"), std::string::npos) << error.what();
   }
   EXPECT_NE(said.find("cuFile error 5023"), std::string::npos) << said;

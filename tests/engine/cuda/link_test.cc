@@ -196,6 +196,13 @@ TEST(CudaPinning, KeepsThePiecesThatTheSystemGrants) {
   source.give_back(small, 4 * kMiB);
   source.give_back(memory, 20 * kMiB);
   EXPECT_EQ(source.pageable_bytes(), 0);
+  // Two pieces would be granted, the third is not: none is kept.
+  PinnedSource wholes({.piece = 4 * kMiB, .whole = 12 * kMiB});
+  memory = wholes.take(12 * kMiB);
+  EXPECT_EQ(wholes.pinned_bytes(), 0);
+  EXPECT_EQ(wholes.pageable_bytes(), 12 * kMiB);
+  EXPECT_EQ(cuda::host::pinned_bytes_in_use(), 0);
+  wholes.give_back(memory, 12 * kMiB);
 }
 
 TEST(CudaPinning, TransfersAcrossWhatIsLockedAndWhatIsNot) {

@@ -6,10 +6,14 @@
 #include <cmath>
 #include <set>
 
+#include "kernels/cuda/fp8_rows.h"
+#include "kernels/cuda/int8_linear.h"
+#include "kernels/cuda/quantised_linear.h"
 #include "kernels/quantise.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/engine/cuda/gpu_state.h"
+#include "src/engine/cuda/measure_attention.h"
 #include "src/engine/cuda/measure_gpu.h"
 #include "src/engine/cuda/operands.h"
 #include "src/engine/cuda/stopwatch.h"
@@ -107,6 +111,103 @@ TEST(CudaMeasure, OnASmallBudgetLargeSizesAreLeftOut) {
 }
 
 #ifdef SLUICE_CUDA_ON_HOST
+// A microsecond for each copy and each kernel, while it lives.
+class TimedByWork {
+ public:
+  TimedByWork() { cuda::host::time_by_work(true); }
+  ~TimedByWork() { cuda::host::time_by_work(false); }
+};
+
+void expect_rate(const policy::Figure& rate, double amount, int works) {
+  EXPECT_NEAR(rate.value * works * 1e-6 / amount, 1, 1e-6);
+  EXPECT_LT(rate.spread, 1e-6);
+}
+
+// Kernels and products of cuBLASLt: quantised rows are made anew each time, since models do.
+int works_of(const policy::MatmulRate& rate) {
+  if (rate.eight_bit_activations) return cuda::is_dense_codes(rate.weights, rate.m, rate.k) ? 4 : 2;
+  return rate.weights.is_quantised() && rate.m >= cuda::kFewestDenseRows ? 2 : 1;
+}
+
+TEST(CudaMeasure, RatesAreWhatIsDoneOverTheTimeOfAllOfIt) {
+  const TimedByWork timed;
+  MeasureGpuOptions options = small_sizes();
+  options.prompt_rows = cuda::kFewestDenseInt8Rows;
+  CudaDevice device(0, int64_t{64} << 20);
+  const policy::Profile measured = measure_gpu(host_machine(), device, options);
+  expect_rate(measured.device->memory_read, 2.0 * static_cast<double>(options.copy_bytes), 1);
+  expect_rate(measured.link.to_device, static_cast<double>(options.copy_bytes), 1);
+  expect_rate(measured.link.to_host, static_cast<double>(options.copy_bytes), 1);
+  for (const policy::MatmulRate& rate : measured.device->matmul) {
+    SCOPED_TRACE(format_name(rate.weights) + ", rows " + std::to_string(rate.m));
+    const auto macs = static_cast<double>(rate.m * rate.n * rate.k);
+    expect_rate(rate.flops, 2 * macs, works_of(rate));
+  }
+}
+
+// The stand-in does one behind the other, in either order: both are in the time.
+TEST(CudaMeasure, BothWaysAtOnceAreBothMeasured) {
+  const TimedByWork timed;
+  MeasureGpuOptions options = small_sizes();
+  options.prompt_rows = 1;
+  options.context_tokens = 1;
+  for (const uint64_t order : {0, 1}) {
+    cuda::host::set_seed(order);
+    CudaDevice device(0, int64_t{64} << 20);
+    const policy::Profile measured = measure_gpu(host_machine(), device, options);
+    EXPECT_NEAR(measured.link.both_share.value, 0.5, 1e-6) << order;
+  }
+  cuda::host::set_seed(0);
+}
+
+TEST(CudaMeasure, AttentionReadsWhatAllSequencesHave) {
+  const TimedByWork timed;
+  CudaDevice device(0, int64_t{64} << 20);
+  Stopwatch stopwatch(device.compute_stream(), 1);
+  MeasureGpuOptions options = small_sizes();
+  for (const KvFormat& format : {KvFormat(DType::kF16), KvFormat(KvEncoding::kInt4)}) {
+    const int64_t token_bytes = 2 * 8 * format.row_bytes(128);
+    options.context_tokens = 3;
+    // Three sequences, of a page each.
+    options.rotate_bytes = 2 * format.page_tokens() * token_bytes + 1;
+    const policy::AttentionRate rate = measure_attention(device, options, format, stopwatch);
+    expect_rate(rate.decode_bytes, static_cast<double>(3 * 3 * token_bytes), 1);
+    expect_rate(rate.decode_flops, 4.0 * 32 * 128 * 3 * 3, 1);
+    expect_rate(rate.prefill_flops, 4.0 * 32 * 128 * (1 + 2 + 3), 1);
+  }
+}
+
+TEST(CudaStopwatch, GivesTheMedianOfACallsTime) {
+  const TimedByWork timed;
+  const cuda::OwnedStream stream;
+  Stopwatch stopwatch(stream.get(), 3);
+  int calls = 0;
+  const policy::Figure figure = stopwatch.of_work(2, [&](int) {
+    constexpr int kWorks[] = {9, 5, 1, 2};  // of a call of each sample; the first does not count
+    for (int i = 0; i < kWorks[calls / 2]; ++i) cuda::host::enqueue_work(stream.get(), [] {});
+    ++calls;
+  });
+  EXPECT_EQ(calls, 8);
+  EXPECT_NEAR(figure.value, 2e-6, 1e-12);
+  EXPECT_NEAR(figure.spread, 2, 1e-6);
+}
+
+TEST(CudaStopwatch, LongCallsAreFewer) {
+  const TimedByWork timed;
+  const cuda::OwnedStream stream;
+  Stopwatch stopwatch(stream.get(), 1);
+  for (const auto& [works, rounds] :
+       {std::pair{1, 30}, std::pair{900, 22}, std::pair{8000, 4}, std::pair{40000, 4}}) {
+    std::set<int> seen;
+    const policy::Figure figure = stopwatch.of_kernels(30, [&, count = works](int round) {
+      seen.insert(round);
+      for (int i = 0; i < count; ++i) cuda::host::enqueue_work(stream.get(), [] {});
+    });
+    EXPECT_NEAR(figure.value, works * 1e-6, 1e-9);
+    EXPECT_EQ(static_cast<int>(seen.size()), rounds) << works;
+  }
+}
+
 // The stand-in runs queued work when it is waited for.
 TEST(CudaStopwatch, LeavesOutWhatTheHostTakesToLaunch) {
   const cuda::OwnedStream stream;

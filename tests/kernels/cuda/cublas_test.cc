@@ -98,6 +98,22 @@ TEST_F(CudaCublas, IsAskedForABiasWithTheBias) {
   expect_all_codes_right(1);
 }
 
+// Rows of a part of a matrix begin anywhere: the same sizes, but other algorithms.
+TEST_F(CudaCublas, IsAskedForEachAlignment) {
+  constexpr int64_t kM = 3, kN = 5, kK = 8;
+  const std::vector<float> values(256, 1.0f);
+  const DeviceArray<float> w(values), x(values), y(256);
+  for (const int64_t at : {64, 0, 2, 1})
+    for (const int which : {0, 1, 2}) {
+      const auto from = [&](int one) { return which == one ? at : 0; };
+      float* const out = y.data() + from(2);
+      EXPECT_NO_THROW(product.run(DType::kF32, x.data() + from(1), kK, kM, kK, w.data() + from(0),
+                                  kN, nullptr, out, kN, nullptr))
+          << at << " " << which;
+      EXPECT_EQ(y.values()[static_cast<size_t>(from(2) + kM * kN - 1)], 8.0f);
+    }
+}
+
 TEST_F(CudaCublas, WithoutAProductThatAddsABiasTheBiasIsAddedAfter) {
   for (const bool says_so : {false, true}) {
     const Missing missing({.with_bias = true, .says_so = says_so});

@@ -73,7 +73,9 @@ TEST(CudaDeltaRule, DecaysAsTheReference) {
   constexpr int64_t kRows = 9, kHeads = 13, kStride = 15;
   auto x = random.normal(kRows * kStride, 8);
   x[0] = 30, x[1] = -90, x[2] = 19.9f;
-  const auto a_log = random.normal(kHeads), bias = random.normal(kHeads);
+  auto a_log = random.normal(kHeads);
+  const auto bias = random.normal(kHeads);
+  x[3] = 100, a_log[3] = -6;  // e^x overflows, the gate is near 1
   DeviceArray<float> y(x), a(a_log), b(bias);
   decay_gates(y.data(), kStride, a.data(), b.data(), kRows, kHeads, nullptr);
   reference::decay_gates(x.data(), kStride, a_log.data(), bias.data(), kRows, kHeads);

@@ -24,6 +24,12 @@ struct Layout {
   cudaDataType type;
   int64_t rows, cols, ld;
 };
+// What the caller says all addresses are multiples of.
+struct Alignments {
+  uint32_t a, b, d;
+};
+
+bool is_aligned(const void* at, uint32_t to) { return reinterpret_cast<uintptr_t>(at) % to == 0; }
 
 const Product& of(cublasLtMatmulDesc_t product) {
   return *reinterpret_cast<const Product*>(product);
@@ -109,22 +115,31 @@ cublasStatus_t CUBLASWINAPI cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t CUBLASWINAPI cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
-  *preference = reinterpret_cast<cublasLtMatmulPreference_t>(new int);
+  *preference = reinterpret_cast<cublasLtMatmulPreference_t>(new Alignments{256, 256, 256});
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t CUBLASWINAPI cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
-  delete reinterpret_cast<int*>(preference);
+  delete reinterpret_cast<Alignments*>(preference);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t CUBLASWINAPI cublasLtMatmulPreferenceSetAttribute(
-    cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, const void*, size_t) {
+    cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
+    const void* given, size_t bytes) {
+  auto& to = *reinterpret_cast<Alignments*>(preference);
+  if (attribute == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES) std::memcpy(&to.a, given, bytes);
+  if (attribute == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES) std::memcpy(&to.b, given, bytes);
+  if (attribute == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES) std::memcpy(&to.d, given, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
-// An end that adds a bias is looked at with the bias it will have: without one there is none.
+// An end that adds a bias is looked at with the bias it will have: without one there is none. The
+// algorithm remembers for what addresses it is.
 cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-    cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
-    cublasLtMatmulHeuristicResult_t[], int* found) {
+    cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t preference, int,
+    cublasLtMatmulHeuristicResult_t results[], int* found) {
+  static_assert(sizeof(Alignments) <= sizeof(cublasLtMatmulAlgo_t));
+  std::memcpy(&results[0].algo, reinterpret_cast<const Alignments*>(preference),
+              sizeof(Alignments));
   const Product& what = of(product);
   const bool is_wrong = what.adds_bias && (!what.bias || !what.has_f32_bias);
   const bool is_missing =
@@ -137,7 +152,11 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmul(
     cublasLtHandle_t, cublasLtMatmulDesc_t product, const void*, const void* a,
     cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout, const void*,
     const void*, cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t d_layout,
-    const cublasLtMatmulAlgo_t*, void*, size_t, cudaStream_t stream) {
+    const cublasLtMatmulAlgo_t* algorithm, void*, size_t, cudaStream_t stream) {
+  Alignments promised{};
+  std::memcpy(&promised, algorithm, sizeof(promised));
+  if (!is_aligned(a, promised.a) || !is_aligned(b, promised.b) || !is_aligned(d, promised.d))
+    return CUBLAS_STATUS_INVALID_VALUE;
   const Product what = of(product);
   const Layout of_a = of(a_layout), of_b = of(b_layout), of_d = of(d_layout);
   if (!what.is_transposed || of_a.rows != of_b.rows || of_a.cols != of_d.rows ||

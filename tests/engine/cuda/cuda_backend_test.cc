@@ -1,0 +1,91 @@
+// What a backend says of its GPU, and refuses: on the host's stand-in, which can be an older one.
+#include "src/engine/cuda/cuda_backend.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/shim/host_driver.h"
+#include "src/base/error.h"
+#include "src/model/planning_shapes.h"
+
+namespace sluice::testing {
+namespace {
+
+// A GPU of that compute capability, while it lives.
+class Capability {
+ public:
+  Capability(int major, int minor) { cuda::host::set_capability(major, minor); }
+  ~Capability() { cuda::host::set_capability(9, 0); }
+};
+
+ModelShape opt(const char* weights) {
+  ModelShape shape = planning_shape("opt-1.3b").value();
+  shape.set_weights(parse_weight_format(weights).value());
+  return shape;
+}
+
+kernels::AttentionShape attention(const KvFormat& kv = DType::kF16, int head_dim = 64) {
+  kernels::AttentionShape shape;
+  shape.num_heads = shape.num_kv_heads = 32;
+  shape.head_dim = head_dim;
+  shape.page_tokens = 16;
+  shape.kv_dtype = kv;
+  return shape;
+}
+
+std::string refusal(const ModelShape& model, const kernels::AttentionShape& attention,
+                    const kernels::QuantisedOptions& compute = {}) {
+  try {
+    CudaBackend(0, 1 << 20).require_runnable(model, AttentionShapes{attention}, compute);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUser);
+    EXPECT_FALSE(error.mend().empty());
+    return error.what();
+  }
+  return "";
+}
+
+TEST(CudaBackend, RefusesWhatItHasNoKernelsFor) {
+  EXPECT_EQ(refusal(opt("f16"), attention()), "");
+  EXPECT_EQ(refusal(opt("bf16"), attention(DType::kBF16, 256)), "");
+  EXPECT_NE(refusal(opt("f16"), attention(DType::kF16, 257)).find("heads of 257 elements"),
+            std::string::npos);
+  EXPECT_NE(refusal(opt("f16"), attention(DType::kF32)).find("f32 KV"), std::string::npos);
+  kernels::AttentionShape sparse = attention();
+  sparse.sparsity = 0.5f;
+  EXPECT_NE(refusal(opt("f16"), sparse).find("sparse attention"), std::string::npos);
+  kernels::QuantisedOptions apart;
+  apart.outlier_threshold = 6;
+  EXPECT_NE(refusal(opt("int8"), attention(), apart).find("outliers"), std::string::npos);
+}
+
+TEST(CudaBackend, AGpuWithoutBf16RefusesIt) {
+  const Capability turing(7, 5);
+  EXPECT_EQ(refusal(opt("f16"), attention()), "");
+  EXPECT_NE(refusal(opt("bf16"), attention()).find("multiplies no bf16"), std::string::npos);
+  EXPECT_NE(refusal(opt("f16"), attention(DType::kBF16)).find("multiplies no bf16"),
+            std::string::npos);
+}
+
+TEST(CudaBackend, KvIsBf16OfBf16ModelsOnly) {
+  const CudaBackend hopper(0, 1 << 20);
+  EXPECT_EQ(hopper.default_kv(opt("bf16")), KvFormat(DType::kBF16));
+  EXPECT_EQ(hopper.default_kv(opt("f16")), KvFormat(DType::kF16));
+  const Capability old(7, 5);
+  EXPECT_EQ(CudaBackend(0, 1 << 20).default_kv(opt("bf16")), KvFormat(DType::kF16));
+}
+
+// Rows of fp8 are codes where the GPU multiplies them, and 16-bit numbers where it does not.
+TEST(CudaBackend, WorkSpaceIsForWhatTheGpuMultiplies) {
+  const ModelShape model = opt("fp8");
+  const AttentionShapes shapes{attention()};
+  kernels::QuantisedOptions compute;
+  const CudaBackend hopper(0, 1 << 20);
+  const int64_t plain = hopper.workspace_bytes(model, shapes, compute, 512);
+  compute.activations = kernels::ActivationFormat::kFp8;
+  EXPECT_GT(hopper.workspace_bytes(model, shapes, compute, 512), plain);
+  const Capability ampere(8, 0);
+  EXPECT_EQ(CudaBackend(0, 1 << 20).workspace_bytes(model, shapes, compute, 512), plain);
+}
+
+}  // namespace
+}  // namespace sluice::testing
