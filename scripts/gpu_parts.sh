@@ -118,9 +118,9 @@ part_kernels() {
   step profile 120 sluice profile --quick --gpu 0 --no-cache -o "$work/profile.json" &&
     python3 scripts/gpu_table.py "$work/profile.json" 2>&1 | say_lines
   local filter=.
-  [ -z "$rehearses" ] || filter='OnHost/1/50272/0|norm_with_residual/1/4096'
-  step kernel-bench 90 sluice_cuda_bench --benchmark_min_time=0.02 --benchmark_filter="$filter" &&
-    grep -E '^few_rows/[0-9]+/1/|^norm|^kv_write|^Rows/OnDevice/16/|^GPU' "$work/kernel-bench.log" | cut -c -120 | sed 's/^/      /' | say_lines
+  [ -z "$rehearses" ] || filter='OnHost/1/50272/0|norm_with_residual/1/4096|row_operator/[0-9]+/1/8192|delta_rule/1/1|causal_conv/1/1/'
+  step kernel-bench 120 sluice_cuda_bench --benchmark_min_time=0.02 --benchmark_filter="$filter" &&
+    grep -E '^few_rows/[0-9]+/1/|^norm|^kv_write|^row_operator/[0-9]+/(1|1024)/|^delta_rule|^causal_conv|^plain_product|^Rows/OnDevice/16/|^GPU' "$work/kernel-bench.log" | cut -c -120 | sed 's/^/      /' | say_lines
 }
 
 # A tool finds in minutes what runs in seconds: some tests of every kernel, and each tool bounded.
@@ -131,7 +131,7 @@ part_sanitizer() {
     say "- compute-sanitizer: not on this machine"
     return
   fi
-  local watched='CudaVocabulary.A*:CudaNorm.A*:CudaRows.A*:CudaRows.Scales*:CudaInt8Linear.Long*:CudaInt8Linear.Dense*:CudaFp8Rows.Dense*'
+  local watched='CudaVocabulary.A*:CudaNorm.A*:CudaRows.*:CudaDeltaRule.*:CudaPlainLinear.*:CudaInt8Linear.Long*:CudaInt8Linear.Dense*:CudaFp8Rows.Dense*'
   watched+=':CudaFp8Rows.Nan*:CudaAttention.Dec*:CudaAttention.Caps*:CudaAttention.Writes*:CudaQuantisedLinear.Long*:CudaQuantisedLinear.Deq*'
   watched+=':CudaSampling.Extremes*:CudaGraph*'
   for pattern in ${watched//:/ }; do
