@@ -35,6 +35,7 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char* id, void** device) {
   return 0;
 }
 int nvmlDeviceGetClockInfo(void*, int clock, unsigned* mhz) {
+  if (state.knows_no_clock) return kNotSupported;
   return answer(clock == kSm, clock == kSm ? state.sm_mhz : 2619, mhz);
 }
 int nvmlDeviceGetMaxClockInfo(void*, int, unsigned* mhz) { return answer(false, 1980, mhz); }

@@ -13,6 +13,7 @@ namespace sluice {
 struct FakeNvmlState {
   bool refuses = false;           ///< nvmlInit
   bool knows_only_clock = false;  ///< of the SM, now
+  bool knows_no_clock = false;    ///< of now
   unsigned sm_mhz = 1980;
   unsigned long long bits = 0;  ///< reasons for lower clocks
   int open = 0;

@@ -332,6 +332,9 @@ TEST(CudaGpuState, WhatIsNotKnownIsLeftOut) {
   const auto state = read_gpu_state("0000:3b:00.0", nvml.path().c_str());
   ASSERT_TRUE(state.has_value());
   EXPECT_EQ(describe(std::nullopt, state), "SM 1980 MHz");
+  nvml->knows_no_clock = true;
+  EXPECT_FALSE(read_gpu_state("0000:3b:00.0", nvml.path().c_str()).has_value());
+  nvml->knows_no_clock = false;
   nvml->refuses = true;
   EXPECT_FALSE(read_gpu_state("0000:3b:00.0", nvml.path().c_str()).has_value());
   EXPECT_EQ(describe(std::nullopt, std::nullopt), "");
