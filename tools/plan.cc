@@ -7,6 +7,7 @@
 #include <exception>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -459,6 +460,22 @@ std::unique_ptr<Answered> answer_node(const PlanFlags& flags, const std::string&
   });
 }
 
+app::NodeRate rate_of_node(const PlanFlags& flags, const std::string& node, int64_t sequences,
+                           const std::stop_token& stop) {
+  try {
+    const auto answered = answer_node(flags, node, sequences, stop);
+    const policy::JobShape& job = answered->request.job;
+    app::NodeRate out;
+    out.name = node;
+    out.tokens_per_second = app::job_tokens_per_second(answered->result.best, job);
+    out.rows_per_second = out.tokens_per_second / job.new_tokens;
+    out.bottleneck = app::bottleneck_name(policy::prediction_of(answered->result.best));
+    return out;
+  } catch (const Error& error) {
+    throw error.with_context("--nodes " + node);
+  }
+}
+
 // Every node with a plan of its own, and what they do together.
 void run_nodes(const PlanFlags& flags, const std::stop_token& stop) {
   const int64_t rows = flags.sequences;
@@ -467,22 +484,17 @@ void run_nodes(const PlanFlags& flags, const std::stop_token& stop) {
   if (rows > 0)
     std::fill(share.begin(), share.end(),
               std::max<int64_t>(rows / static_cast<int64_t>(nodes.size()), 1));
+  // Nodes that are alike are asked about once.
+  std::map<std::pair<std::string, int64_t>, app::NodeRate> asked;
   // Shares follow from rates, and rates from shares where a node's last block is not full.
   for (int round = 0; round < (rows > 0 ? 2 : 1); ++round) {
     double sum = 0;
     for (size_t i = 0; i < nodes.size(); ++i) {
-      const auto answered = [&] {
-        try {
-          return answer_node(flags, flags.nodes[i], share[i], stop);
-        } catch (const Error& error) {
-          throw error.with_context("--nodes " + flags.nodes[i]);
-        }
-      }();
-      const policy::JobShape& job = answered->request.job;
-      nodes[i].name = flags.nodes[i];
-      nodes[i].tokens_per_second = app::job_tokens_per_second(answered->result.best, job);
-      nodes[i].rows_per_second = nodes[i].tokens_per_second / job.new_tokens;
-      nodes[i].bottleneck = app::bottleneck_name(policy::prediction_of(answered->result.best));
+      const std::pair question{flags.nodes[i], share[i]};
+      auto found = asked.find(question);
+      if (found == asked.end())
+        found = asked.emplace(question, rate_of_node(flags, question.first, share[i], stop)).first;
+      nodes[i] = found->second;
       sum += nodes[i].rows_per_second;
     }
     for (size_t i = 0; i < nodes.size() && rows > 0; ++i)
