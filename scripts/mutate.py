@@ -170,14 +170,11 @@ def programs_of(mutant):
 
 def runs_of(mutant, own_only):
     """What is run of a fault until something fails: its own tests in every order, then all."""
-    for program, tests in mutant.tests:
-        for order in ORDERS:
-            yield program, tests, order
-    if own_only:
-        return
-    for program in programs_of(mutant):
+    every = [(program, "*") for program in programs_of(mutant)]
+    for program, tests in [*mutant.tests, *([] if own_only else every)]:
+        # Other programs draw their orders themselves.
         for order in ORDERS if program == "cuda_kernels_test" else ORDERS[:1]:
-            yield program, "*", order
+            yield program, tests, order
 
 
 def verdict(mutant, folder, jobs, own_only):
