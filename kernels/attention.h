@@ -2,7 +2,8 @@
 // Causal attention of ragged sequences over paged KV, prefill chunks and single decode tokens alike
 // (online softmax, arXiv:1805.02867; tiles as in FlashAttention, arXiv:2205.14135: the s x s matrix
 // is never built). A page of one layer is [num_kv_heads][2 (K, V)][page_tokens][head_dim] of
-// kv_dtype, contiguous (quantised: src/base/kv_format.h). Only positions that have been written
+// kv_dtype, contiguous (quantised: src/base/kv_format.h); where keys are the values too it is
+// [num_kv_heads][page_tokens][head_dim]. Only positions that have been written
 // count. Runs on the calling thread's team (src/base/team.h).
 #include <cstddef>
 #include <cstdint>
@@ -32,6 +33,13 @@ struct AttentionShape {
   /// [num_heads], where the shape is used: scores get slope times the key's position less the
   /// query's (ALiBi, arXiv:2108.12409); null: nothing.
   const float* slopes = nullptr;
+  /// False: a position's value is its key (latent rows, arXiv:2405.04434), plain, of which the
+  /// columns before value_begin are the key's alone: what `out` has there means nothing.
+  bool has_values = true;
+  int value_begin = 0;
+
+  /// Of a page: K and V of each KV head, or one for both.
+  int page_heads() const noexcept { return (has_values ? 2 : 1) * num_kv_heads; }
 };
 
 /// The tokens of one sequence that attend together.
@@ -68,7 +76,8 @@ void attention(const AttentionShape& shape, std::span<const AttentionSequence> s
                float* scratch, int64_t scratch_floats) noexcept;
 int64_t attention_scratch_floats(const AttentionShape& shape, int threads) noexcept;
 
-/// Converts k, v [count, num_kv_heads, head_dim] (row stride `stride` floats) into their pages.
+/// Converts k, v [count, num_kv_heads, head_dim] (row stride `stride` floats) into their pages;
+/// without values v is not read.
 void kv_write(const AttentionShape& shape, const float* k, const float* v, int64_t stride,
               int32_t first_position, int32_t count, std::byte* const* pages) noexcept;
 

@@ -244,9 +244,10 @@ void kv_write(const AttentionShape& shape, const float* k, const float* v, int64
   deal_each(count, kShareTokens, [&](int64_t i) {
     const int32_t position = first_position + static_cast<int32_t>(i);
     const int64_t in_page = position % shape.page_tokens;
-    for (int head = 0; head < 2 * shape.num_kv_heads; ++head) {
-      const bool is_value = head % 2 == 1;
-      const float* from = (is_value ? v : k) + i * stride + int64_t{head / 2} * shape.head_dim;
+    for (int head = 0; head < shape.page_heads(); ++head) {
+      const bool is_value = shape.has_values && head % 2 == 1;
+      const int64_t kv_head = shape.has_values ? head / 2 : head;
+      const float* from = (is_value ? v : k) + i * stride + kv_head * shape.head_dim;
       std::byte* to = pages[position / shape.page_tokens] + head * head_bytes;
       if (!format.is_quantised()) {
         variant.from_f32(format.dtype, from, to + in_page * row_bytes, shape.head_dim);

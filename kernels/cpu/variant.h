@@ -97,6 +97,9 @@ struct Variant {
   void (*linear_rows)(const void* w, DType dtype, int64_t row_begin, int64_t row_end, int64_t k,
                       const float* x, int64_t ld, int64_t m, const float* bias, float* y,
                       int64_t ldy);
+  /// y[j, c] += sum over i < count of x[j, i] w[i, c], for j < m and the k columns of w.
+  void (*add_rows)(const void* w, DType dtype, int64_t count, int64_t k, const float* x, int64_t ld,
+                   int64_t m, float* y, int64_t ldy);
   /// One tile of x [m, k] as linear_panels takes it: `lanes` floats a column, one of each row.
   void (*f32_arrange)(const float* x, int64_t ld, int64_t m, int64_t k, int64_t tile, float* tiles);
   /// linear_rows for larger m, on arranged x: w is turned into panels on the stack (32 KiB).

@@ -14,8 +14,8 @@ namespace sluice::kernels::reference {
 namespace {
 // Byte offset of K (0) or V (1) of one head in a page.
 int64_t head_offset(const AttentionShape& shape, int is_value, int head) {
-  return (int64_t{head} * 2 + is_value) * shape.page_tokens *
-         shape.kv_dtype.row_bytes(shape.head_dim);
+  const int64_t place = shape.has_values ? int64_t{head} * 2 + is_value : int64_t{head};
+  return place * shape.page_tokens * shape.kv_dtype.row_bytes(shape.head_dim);
 }
 
 // Where the f16 scale (0) or minimum (1) of a group of the row at `in_page` lies in its head.
@@ -185,7 +185,7 @@ void kv_write(const AttentionShape& shape, const float* k, const float* v, int64
       std::byte* page = pages[position / shape.page_tokens];
       const int64_t source = i * stride + int64_t{head} * shape.head_dim;
       const int64_t in_page = position % shape.page_tokens;
-      for (int is_value = 0; is_value < 2; ++is_value) {
+      for (int is_value = 0; is_value < (shape.has_values ? 2 : 1); ++is_value) {
         const float* from = (is_value ? v : k) + source;
         std::byte* to = page + head_offset(shape, is_value, head);
         if (shape.kv_dtype.is_quantised())

@@ -69,7 +69,7 @@ class Context {
 
  private:
   void lay_out(Random& random) {
-    const int64_t bytes = 2 * int64_t{shape_.num_kv_heads} * shape_.page_tokens *
+    const int64_t bytes = int64_t{shape_.page_heads()} * shape_.page_tokens *
                           shape_.kv_dtype.row_bytes(shape_.head_dim);
     const int count = (length_ + shape_.page_tokens - 1) / shape_.page_tokens;
     memory_.assign(static_cast<size_t>(bytes * count), std::byte{0xff});  // NaN in every type
@@ -188,8 +188,14 @@ void compare(const AttentionShape& shape, const std::vector<std::pair<int32_t, i
       const size_t head = at % stride / static_cast<size_t>(shape.head_dim);
       return at / stride * heads + std::min(head, heads - 1);  // what is between rows stays anyway
     };
+    // Before value_begin there may be anything but NaN.
+    const auto is_value = [&](size_t at) {
+      const auto column = static_cast<int64_t>(at % static_cast<size_t>(sequences[i].out_stride));
+      return column >= int64_t{shape.num_heads} * shape.head_dim ||
+             column % shape.head_dim >= shape.value_begin;
+    };
     expect_close(out[i], expected[i], [&](size_t at) {
-      return open[row_of(at)] ? std::numeric_limits<double>::infinity() : allowed;
+      return open[row_of(at)] || !is_value(at) ? std::numeric_limits<double>::infinity() : allowed;
     });
     expect_close(lse[i], expected_lse[i], [&](size_t at) {
       return score_error(shape, score) + sum_error(chunks[i].first) + 4e-7 +
@@ -330,6 +336,34 @@ TEST(Attention, SlopesAreOfDistancesHoweverLongTheContext) {
         EXPECT_EQ(near, far) << kv_format_name(format) << " " << sparsity;
         EXPECT_EQ(near_lse, far_lse) << kv_format_name(format) << " " << sparsity;
       }
+  });
+}
+
+// Rows whose ends are the values; what is before those ends means nothing in the output.
+TEST(Attention, AgreesWithTheReferenceWhereKeysAreTheValues) {
+  for_each_isa([] {
+    uint32_t seed = 700;
+    for (const auto& [dim, begin] :
+         {std::pair{1, 0}, {7, 3}, {16, 1}, {20, 4}, {96, 32}, {130, 33}, {576, 64}})
+      for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
+        for (const int heads : {1, 5, 16, 128}) {
+          if (heads > 16 && dim > 96) continue;
+          AttentionShape shape = make_shape(heads, 1, dim, seed % 2 ? 16 : 5, dtype);
+          shape.has_values = false;
+          shape.value_begin = begin;
+          compare(shape, {{1, 1}, {65, 1}, {33, 33}, {130, 5}}, seed++, 0.7f);
+          shape.sparsity = 0.3f;
+          shape.sparse_positions = 130;
+          compare(shape, {{1, 1}, {65, 1}, {130, 5}}, seed++, 0.7f);
+        }
+    // Two such heads, and a context that is split.
+    AttentionShape shape = make_shape(6, 2, 48, 16, DType::kBF16);
+    shape.has_values = false;
+    compare(shape, {{77, 1}, {90, 30}}, seed++);
+    shape = make_shape(4, 1, 48, 16, DType::kBF16, 700);
+    shape.has_values = false;
+    shape.value_begin = 16;
+    compare(shape, {{3001, 1}, {600, 2}}, seed++);
   });
 }
 

@@ -39,6 +39,7 @@ struct AttentionTile {
   float* values;   // [chunk, dim]
   int rows;
   int dim;                         // head_dim padded to kAttentionLanes
+  int value_begin;                 // columns before it need no sums; whole vectors
   int32_t position_end;            // of the item
   const AttentionItem* next_item;  // or null
   int32_t next_begin;              // of the chunk after this one
@@ -98,16 +99,18 @@ struct HeadLayout {
   int64_t head_bytes;
   int64_t row_bytes;
   int64_t scale_bytes;
+  bool has_values;  // else keys are the values too
 };
 inline HeadLayout layout_of(const AttentionShape& shape) {
   const int64_t row_bytes = shape.kv_dtype.code_bytes(shape.head_dim);
   const int64_t head_bytes = shape.page_tokens * shape.kv_dtype.row_bytes(shape.head_dim);
-  return {head_bytes, row_bytes, head_bytes - shape.page_tokens * row_bytes};
+  return {head_bytes, row_bytes, head_bytes - shape.page_tokens * row_bytes, shape.has_values};
 }
 struct HeadPlaces {
   int64_t key, value;  // bytes of a page
 };
 inline HeadPlaces places_of(const HeadLayout& layout, int kv_head) {
+  if (!layout.has_values) return {kv_head * layout.head_bytes, kv_head * layout.head_bytes};
   return {2 * kv_head * layout.head_bytes, (2 * kv_head + 1) * layout.head_bytes};
 }
 
@@ -117,7 +120,7 @@ inline void plan_fetches(const AttentionShape& shape, const AttentionSequence& s
                          const AttentionTile& tile) {
   FetchAhead& fetch = *tile.fetch;
   const HeadPlaces heads = places_of(layout, kv_head);
-  const bool with_values = tile.all_stride == 0;
+  const bool with_values = tile.all_stride == 0 && layout.has_values;
   const int64_t scales = shape.page_tokens * layout.row_bytes;
   over_pages(
       shape, sequence, place, count, [&](const char* page, int32_t in_page, int, int length) {
@@ -153,6 +156,7 @@ inline AttentionTile make_tile(const AttentionShape& shape, int rows, float* scr
   tile.rows = rows;
   tile.dim =
       static_cast<int>((shape.head_dim + kAttentionLanes - 1) / kAttentionLanes * kAttentionLanes);
+  tile.value_begin = static_cast<int>(shape.value_begin / kAttentionLanes * kAttentionLanes);
   const auto take = [&](int64_t floats) {
     float* area = scratch;
     scratch += floats;

@@ -3,6 +3,7 @@
 // for what only some have. Products: of attention on integers (generic/attention.h).
 #include "kernels/cpu/generic/attention.h"
 #include "kernels/cpu/generic/delta_rule.h"
+#include "kernels/cpu/generic/head_products.h"
 #include "kernels/cpu/generic/linear.h"
 #include "kernels/cpu/generic/prepared_rows.h"
 #include "kernels/cpu/generic/quantise.h"
@@ -37,6 +38,7 @@ constexpr Variant make_variant(const char* name) {
   out.to_f32 = to_f32;
   out.from_f32 = from_f32;
   out.linear_rows = linear_rows;
+  out.add_rows = add_rows;
   out.f32_arrange = f32_arrange;
   out.linear_panels = linear_panels;
   out.arrange_f32_codes = arrange_f32_codes;

@@ -94,7 +94,7 @@ inline void weigh_few(const AttentionTile& tile, int first, int d, int count) {
 template <typename From, int R>
 inline void weigh_few_rows(const AttentionTile& tile, int first, int count) {
   constexpr int kVectors = kLanes == 16 ? (R >= 4 ? 4 : 8) : (R >= 4 ? 2 : 4);
-  int d = 0;
+  int d = tile.value_begin;
   for (; d + kVectors * kLanes <= tile.dim; d += kVectors * kLanes)
     weigh_few<From, R, kVectors>(tile, first, d, count);
   for (; d < tile.dim; d += kLanes) weigh_few<From, R, 1>(tile, first, d, count);
@@ -261,7 +261,7 @@ inline void score_many_rows(const AttentionTile& tile) {
 
 // And with tile.values.
 inline void weigh_many_rows(const AttentionTile& tile, int count) {
-  int d = 0;
+  int d = tile.value_begin;
   for (; d + 2 * kLanes <= tile.dim; d += 2 * kLanes)
     over_query_tiles(tile.rows, [&](auto size, int r) {
       weigh_many<decltype(size)::kValue, 2>(tile, r, d, count);
