@@ -1,5 +1,6 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_block.h"
+#include "kernels/cuda/latent_attention.h"
 
 namespace sluice::cuda {
 
@@ -94,6 +95,7 @@ int64_t few_rows_shared_bytes(const kernels::AttentionShape& shape) {
 
 void attention(const kernels::AttentionShape& shape, const AttentionPlan& plan,
                const AttentionArguments& arguments, Stream stream) {
+  if (!shape.has_values) return latent_attention(shape, plan, arguments, stream);
   with_kernel(shape, [&](auto kind, auto dim) {
     if (shape.soft_cap > 0 || shape.slopes)
       run_items<kind.value, dim.value, true>(shape, plan, arguments, stream);

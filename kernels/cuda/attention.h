@@ -33,7 +33,7 @@ struct AttentionItem {
   int32_t split = -1;  ///< its place in the workspace; -1: it writes `out`
 };
 
-/// Splits that make up rows [0, rows) of a run.
+/// Splits that make up rows [0, rows) of a run. Where keys are the values, `rows` are all of it.
 struct AttentionMerge {
   int32_t run = 0;  ///< -1: nothing to do
   int32_t rows = 0;
@@ -49,8 +49,12 @@ struct AttentionPlan {
   int64_t workspace_floats = 0;
 };
 
-/// True for what the kernels know: f16, bf16 (not on Turing), int8, int4; heads of at most 256.
+/// True for what the kernels know: f16, bf16 (not on Turing), int8, int4; heads of at most 256;
+/// one head of at most 576 columns whose keys are its values, in 16 bits.
 bool takes_attention(const kernels::AttentionShape& shape) noexcept;
+/// Whether a block of them has the shared memory that it needs.
+bool attention_fits(const kernels::AttentionShape& shape,
+                    const Multiprocessors& processors) noexcept;
 /// Contexts of few tokens are split until all `processors` have enough to do.
 AttentionPlan plan_attention(const kernels::AttentionShape& shape,
                              std::span<const AttentionRun> runs, const Multiprocessors& processors);

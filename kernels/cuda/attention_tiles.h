@@ -24,6 +24,22 @@ constexpr int32_t tile_of(int32_t head_dim) noexcept {
 /// Blocks that a multiprocessor holds, where it has the shared memory: what registers are held to.
 constexpr int most_attention_blocks(int32_t padded_dim) noexcept { return padded_dim > 64 ? 3 : 4; }
 
+/// Of attention to latent rows (latent_attention.cu): packed rows and positions of a block, and the
+/// row's width as the kernels are made for.
+constexpr int32_t kLatentRows = 32;
+constexpr int32_t kLatentTile = 32;
+constexpr int32_t kMostLatentDim = 576;
+constexpr int32_t padded_latent_dim(int32_t dim) noexcept {
+  return dim <= 128 ? 128 : dim <= 320 ? 320 : kMostLatentDim;
+}
+constexpr int kMostLatentBlocks = 2;
+/// Bytes of shared memory: queries, positions, weights, maxima and sums, places.
+constexpr int64_t latent_shared_bytes(int32_t padded_dim) noexcept {
+  return int64_t{kLatentRows + kLatentTile} * (padded_dim + 8) * 2 +
+         int64_t{kLatentRows} * (kLatentTile + 8) * 2 + 2 * 2 * int64_t{kLatentRows} * 4 +
+         int64_t{kLatentTile} * 8;
+}
+
 /// Shared memory of a block of few rows.
 int64_t few_rows_shared_bytes(const kernels::AttentionShape& shape);
 

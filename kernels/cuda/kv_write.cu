@@ -82,15 +82,16 @@ kv_write_kernel(kernels::AttentionShape shape, int64_t row_bytes, float* k, cons
   const KvPlace place = places[row];
   const bool rotates = rotation.rotary_dim > 0;
   const float position = rotates ? static_cast<float>(rotation.positions[row]) : 0.0f;
-  const int kv_heads = 2 * shape.num_kv_heads;
+  const int parts = shape.has_values ? 2 : 1;  // of a KV head
+  const int kv_heads = parts * shape.num_kv_heads;
   const int heads = kv_heads + (rotates ? shape.num_heads : 0);
   const int i = block_y() * (kWriteThreads / kWarp) + warp_index();
   if (i >= heads) return;
   if (i >= kv_heads)
     return rotate_head(rotation.q + row * stride + int64_t{i - kv_heads} * shape.head_dim, rotation,
                        position);
-  const int64_t at = row * stride + int64_t{i / 2} * shape.head_dim;
-  const bool is_key = i % 2 == 0;
+  const int64_t at = row * stride + int64_t{i / parts} * shape.head_dim;
+  const bool is_key = i % parts == 0;
   if (is_key && rotates) {
     rotate_head(k + at, rotation, position);
     warp_sync();  // a lane writes what others rotated
@@ -113,7 +114,7 @@ void kv_write(const kernels::AttentionShape& shape, float* k, const float* v, in
               Stream stream) {
   if (rows == 0) return;
   const int64_t row_bytes = shape.kv_dtype.row_bytes(shape.head_dim);
-  const int heads = 2 * shape.num_kv_heads + (rotation.rotary_dim > 0 ? shape.num_heads : 0);
+  const int heads = shape.page_heads() + (rotation.rotary_dim > 0 ? shape.num_heads : 0);
   constexpr int kHeads = kWriteThreads / kWarp;  // of a block
   const auto run = [&](auto kernel) {
     launch("kv_write", kernel, {static_cast<int>(rows), (heads + kHeads - 1) / kHeads},
