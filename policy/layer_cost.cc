@@ -88,10 +88,10 @@ void add_attention(const ModelShape& model, const Plan& plan, const Profile& pro
   const double fixed_bytes = 4 * static_cast<double>(state.recurrent.floats());
   const double token_bytes =
       state.is_recurrent() ? fixed_bytes : read * static_cast<double>(state.token_bytes(kv_dtype));
-  const int64_t width = state.kind == LayerState::Kind::kLatentRow ? model.head_dim : state.width;
-  const double pair_flops =
-      state.is_recurrent() ? 4 * static_cast<double>(state.recurrent.matrices_floats())
-                           : 4 * static_cast<double>(model.num_heads) * static_cast<double>(width);
+  const double pair_flops = state.is_recurrent()
+                                ? 4 * static_cast<double>(state.recurrent.matrices_floats())
+                                : 2 * static_cast<double>(model.num_heads) *
+                                      static_cast<double>(2 * state.width - state.key_columns);
   const double token_flops = state.is_recurrent() ? pair_flops : read * pair_flops;
   if (step == ComputeStep::kHostAttention) {
     out.host +=

@@ -161,7 +161,10 @@ int64_t host_attention_tokens(const ModelShape& model, const Profile& profile, K
                               const JobShape& job) {
   constexpr double kMost = 4096;
   const double context = job.prompt_tokens + job.new_tokens / 2;
-  const double q_cols = static_cast<double>(model.num_heads) * static_cast<double>(model.head_dim);
+  int64_t width = model.head_dim;
+  for (const StateGroup& group : model.state_groups)
+    if (group.state.is_latent()) width = group.state.width;  // queries come to the latent rows'
+  const double q_cols = static_cast<double>(model.num_heads) * static_cast<double>(width);
   // Of a mean layer.
   double seen = 0;
   double bytes = 0;

@@ -90,7 +90,7 @@ class Loads {
     for (size_t group = 0; group < plan_.kv.size(); ++group) {
       const LayerState& state = plan_.kv[group].state;
       const ExchangedBytes exchanged = exchanged_bytes(
-          lower_rows, work.host_rows, model_.num_heads * state.width, state.heads * state.width);
+          lower_rows, work.host_rows, model_.num_heads * state.width, state.elements_per_token());
       load.state[group].queries = exchanged.queries;
       load.state[group].outputs = exchanged.outputs;
     }

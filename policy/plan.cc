@@ -68,7 +68,7 @@ class RowSplitter {
                    std::vector<int64_t>(inplace_.size(), 0)};
     if (!has_device_) return out;
     for (size_t i = 0; i < inplace_.size(); ++i) {
-      if (is_table || !multiplies_[i]) continue;
+      if (is_table || weight.is_by_head || !multiplies_[i]) continue;
       out.inplace_of[i] =
           std::max(inplace_[i].rows_of(weight, granule, row_bytes), resident) - resident;
       out.inplace = std::max(out.inplace, out.inplace_of[i]);
@@ -409,7 +409,8 @@ void list_host_memory(const PlanInput& input, const WeightMemory& memory, Plan& 
 int64_t Plan::attention_slot_bytes(const ModelShape& model) const noexcept {
   int64_t columns = 0;
   for (const KvPlan& group : kv)
-    columns = std::max(columns, 2 * (model.num_heads + group.state.heads) * group.state.width);
+    columns = std::max(columns,
+                       2 * model.num_heads * group.state.width + group.state.elements_per_token());
   return round_up(attention_slot_rows * 4 * (columns + model.kept_columns), 64);
 }
 

@@ -67,8 +67,7 @@ std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<
       if (!placed.insert(tensor).second) continue;
       // What is not multiplied stays as it is: tables are read by the row, vectors are small.
       const WeightShape& weight = sublayer.weights[w];
-      const bool applies = to && (!to->is_quantised() ||
-                                  (weight.kind == WeightKind::kMatrix && !weight.shares_table));
+      const bool applies = to && (!to->is_quantised() || weight.may_be_quantised());
       if (const ForeignMatrix* matrix = model.foreign(i, w)) {
         groups.back().tensors.push_back(foreign_tensor(model.tensor(i, w), *matrix, weight,
                                                        applies ? to : std::nullopt, search));

@@ -196,13 +196,47 @@ void LayerBuilder::regroup(View in, View out, int64_t groups, int64_t head_dim) 
 
 void LayerBuilder::take_heads(View in, View out, int64_t heads, int64_t first) {
   check_slot(in);
-  check_slot(out);
   SLUICE_ASSERT(in.slot != out.slot && heads > 0 && out.cols % heads == 0 &&
                     in.cols % out.cols == 0 && first >= 0 && first < in.cols / out.cols,
                 "heads are taken whole");
   Operator op{.kind = Kind::kTakeHeads, .out = out, .in = {in}};
   op.heads = heads;
   op.offset = first;
+  append(op);
+}
+
+int64_t LayerBuilder::head_cols(const View& view, int64_t heads) const {
+  check_slot(view);
+  SLUICE_ASSERT(heads > 0 && view.cols % heads == 0, "heads are equally wide");
+  return view.cols / heads;
+}
+
+Operator LayerBuilder::by_head(Kind kind, std::string_view role, int64_t heads, int64_t keys,
+                               View in, View out) const {
+  Operator op{.kind = kind, .out = out, .in = {in}, .weight = weight(role, WeightKind::kMatrix)};
+  op.heads = heads;
+  op.offset = keys;
+  const WeightShape& matrix = shape_of(op.weight);
+  SLUICE_ASSERT(matrix.is_by_head && matrix.rows % heads == 0 && keys > 0 &&
+                    keys < matrix.rows / heads && in.slot != out.slot,
+                "each head has rows of the matrix, some of them the keys'");
+  return op;
+}
+
+void LayerBuilder::absorb(std::string_view role, int64_t heads, int64_t keys, View in, View out) {
+  const Operator op = by_head(Kind::kAbsorb, role, heads, keys, in, out);
+  SLUICE_ASSERT(head_cols(in, heads) >= keys &&
+                    head_cols(out, heads) == head_cols(in, heads) - keys + shape_of(op.weight).cols,
+                "a family's shapes fit together");
+  append(op);
+}
+
+void LayerBuilder::expand(std::string_view role, int64_t heads, int64_t keys, View in, View out) {
+  const Operator op = by_head(Kind::kExpand, role, heads, keys, in, out);
+  const WeightShape& matrix = shape_of(op.weight);
+  SLUICE_ASSERT(
+      head_cols(in, heads) >= matrix.cols && head_cols(out, heads) == matrix.rows / heads - keys,
+      "a family's shapes fit together");
   append(op);
 }
 

@@ -46,8 +46,13 @@ class LayerBuilder {
   void scale_by_position(View in_out, float factor, int64_t period);
   /// `groups` groups of heads of q, one of k and one of v; both are slots.
   void regroup(View in, View out, int64_t groups, int64_t head_dim);
-  /// Every (in.cols / out.cols)-th head of `in` from the `first`; both are slots.
+  /// Every (in.cols / out.cols)-th head of `in` from the `first`; `in` is a slot.
   void take_heads(View in, View out, int64_t heads, int64_t first);
+  /// Of `heads` heads, each with as many rows of the matrix, `keys` of them first: queries
+  /// [keys | turned] become [turned | columns of the matrix], answers [.. | columns of the matrix]
+  /// the rest of the rows. Both are slots.
+  void absorb(std::string_view role, int64_t heads, int64_t keys, View in, View out);
+  void expand(std::string_view role, int64_t heads, int64_t keys, View in, View out);
   /// Of a layer with a recurrent state of that shape; all are slots. The convolution's weights are
   /// a vector, [columns, taps].
   void convolve(std::string_view role, const RecurrentShape& shape, View in, View out);
@@ -58,7 +63,7 @@ class LayerBuilder {
   void rope(View in_out, int64_t heads, std::span<const float> frequencies, float factor,
             RopeLayout layout = RopeLayout::kHalves);
   /// At most one in a sublayer: the cut. What is behind it finds nothing of what was before but
-  /// `out` and `kept`, a slot or none.
+  /// `out` and `kept`, a slot or none. `v` is none where keys are the values too.
   void attend(View q, View k, View v, View out, const AttendSpec& how = {}, View kept = {});
   void activate(Activation activation, View in_out);
   void gate(Activation activation, View gate, View up, View out);
@@ -81,6 +86,10 @@ class LayerBuilder {
   void append(const Operator& op);
   void check_read(const View& view) const;
   void check_cut() const;
+  /// Of absorb and expand: columns of a head in a view.
+  int64_t head_cols(const View& view, int64_t heads) const;
+  Operator by_head(Operator::Kind kind, std::string_view role, int64_t heads, int64_t keys, View in,
+                   View out) const;
 
   const SublayerShape& sublayer_;
   int64_t hidden_size_;

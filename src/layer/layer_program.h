@@ -67,6 +67,11 @@ struct Operator {
     kAttend,  ///< K and V (in[1], in[2]) into the KV cache, causally attended with q (in[0]): out =
               ///< softmax(q k) v as `attend` says; with frequencies q and k are rotated before,
               ///< `heads` heads of q; in[3] is kept for what is behind the cut
+    kAbsorb,  ///< of each of `heads` heads: out = in's columns from the `offset`th on, then its
+              ///< first `offset` times that many of the head's rows of the matrix `weight`
+              ///< (latent attention's queries; arXiv:2405.04434)
+    kExpand,  ///< of each head: out = the rows behind these times in's last columns, as many as
+              ///< the matrix has (latent attention's answers)
     kConvolve,   ///< out = silu of the causal convolution of in with the vector `weight`
                  ///< (kernels/delta_rule.h); the layer's recurrent state keeps its window
     kDecay,      ///< out = exp(-exp(`weight`) softplus(out + `bias`)), one column a head
@@ -99,6 +104,8 @@ struct Operator {
   InputCopy codes = InputCopy::kMake;
 
   bool is_product() const noexcept { return kind == Kind::kLinear || kind == Kind::kLogits; }
+  /// A product of each head with rows of its own.
+  bool is_by_head() const noexcept { return kind == Kind::kAbsorb || kind == Kind::kExpand; }
   /// Whether it reads `out` before it writes it.
   bool is_in_place() const noexcept;
   bool operator==(const Operator& other) const noexcept;

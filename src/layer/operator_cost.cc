@@ -39,12 +39,22 @@ Columns columns_of(const Operator& op, int64_t hidden) {
     case Kind::kGate:
     case Kind::kRegroup:
     case Kind::kTakeHeads:
+    case Kind::kAbsorb:
+    case Kind::kExpand:
     case Kind::kConvolve:
     case Kind::kDeltaRule:
     case Kind::kAttend:
     case Kind::kLogits: break;
   }
   return {op.in[0].cols + op.in[1].cols + op.in[2].cols, out};
+}
+
+// Rows of a matrix that an operator uses: of one that is multiplied head by head some of each head
+// before attention, the others behind it.
+int64_t rows_used(const Operator& op, const WeightShape& weight) {
+  if (!op.is_by_head()) return weight.rows;
+  const int64_t keys = op.offset * op.heads;
+  return op.kind == Kind::kAbsorb ? keys : weight.rows - keys;
 }
 
 }  // namespace
@@ -63,8 +73,9 @@ OperatorCost operator_cost(const Operator& op, const SublayerShape& sublayer,
     } else if (weight.kind == WeightKind::kVector) {
       cost.weight_bytes += kF32 * terms;
     } else {
-      cost.flops += 2 * terms;
-      cost.weight_bytes += static_cast<double>(model.rows_bytes(weight, weight.rows));
+      const int64_t rows = rows_used(op, weight);
+      cost.flops += 2 * static_cast<double>(rows) * static_cast<double>(weight.cols);
+      cost.weight_bytes += static_cast<double>(model.rows_bytes(weight, rows));
     }
   }
   if (op.kind == Kind::kLogits)
@@ -86,7 +97,7 @@ SublayerWork row_work(const LayerProgram& program, const SublayerShape& sublayer
   SublayerWork work;
   for (size_t i = 0; i < program.operators.size(); ++i) {
     const Operator& op = program.operators[i];
-    if (op.is_product() || op.kind == Kind::kAttend) continue;
+    if (op.is_product() || op.is_by_head() || op.kind == Kind::kAttend) continue;
     const bool is_after = program.cut >= 0 && static_cast<int32_t>(i) > program.cut;
     RowWork& side = is_after ? work.after_cut : work.before_cut;
     side.bytes += operator_cost(op, sublayer, model).row_bytes;

@@ -61,12 +61,14 @@ void check_shape(const io::Checkpoint& checkpoint, const WeightShape& weight,
       (weight.tensor_shape.empty() || tensor.shape != weight.tensor_shape))
     refuse_shape(checkpoint, tensor, weight.tensor_shape.empty() ? wanted : weight.tensor_shape);
   if (tensor.quantised.is_quantised()) {
-    if (weight.kind == WeightKind::kMatrix && !weight.shares_table) return;
+    if (weight.may_be_quantised()) return;
     throw Error(
         ErrorKind::kFile,
-        fmt::format("{}: tensor {} is {}, but only matrices of linear layers may be",
-                    checkpoint.folder().string(), tensor.name, format_name(tensor.quantised)),
-        "convert the model again");
+        fmt::format("{}: tensor {} is {}, but only matrices of linear layers may be{}",
+                    checkpoint.folder().string(), tensor.name, format_name(tensor.quantised),
+                    weight.is_by_head ? ", and none that is multiplied head by head" : ""),
+        weight.is_by_head ? "give a checkpoint that has it in f32, f16 or bf16"
+                          : "convert the model again");
   }
   if (!is_weight_dtype(tensor.dtype))
     throw Error(ErrorKind::kFile,

@@ -154,14 +154,15 @@ constexpr int64_t most_window_pages(int64_t window, int64_t chunk, int64_t page_
 constexpr bool is_fresh_run(int64_t first, int64_t count) { return first == 0 && count > 1; }
 
 /// What attention on the host exchanges for rows of f32: keys and values of all of them go down,
-/// queries of those that the host attends go down and their outputs come up.
+/// queries of those that the host attends go down and their outputs come up. `kept_cols`: what a
+/// layer keeps of a token (LayerState::elements_per_token).
 struct ExchangedBytes {
   int64_t queries = 0;
   int64_t outputs = 0;
 };
 constexpr ExchangedBytes exchanged_bytes(int64_t lower_rows, int64_t host_rows, int64_t q_cols,
-                                         int64_t kv_cols) {
-  return {4 * (host_rows * q_cols + lower_rows * 2 * kv_cols), 4 * host_rows * q_cols};
+                                         int64_t kept_cols) {
+  return {4 * (host_rows * q_cols + lower_rows * kept_cols), 4 * host_rows * q_cols};
 }
 
 }  // namespace sluice

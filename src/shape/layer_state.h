@@ -25,6 +25,7 @@ struct LayerState {
   int64_t width = 0;   ///< elements of a key, of a value, or of the row
   int64_t window = 0;  ///< a token sees itself and the window - 1 before it; 0: all before it
   RecurrentShape recurrent{};  ///< of kRecurrent, whose other sizes are recurrent_state()'s
+  int64_t key_columns = 0;  ///< of a latent row, at its beginning: what is the key's and no value's
 
   bool operator==(const LayerState&) const = default;
   /// Rows of `width` elements that a token adds.
@@ -32,6 +33,7 @@ struct LayerState {
     return kind == Kind::kLatentRow ? 1 : kind == Kind::kRecurrent ? 0 : 2 * heads;
   }
   bool is_recurrent() const noexcept { return kind == Kind::kRecurrent; }
+  bool is_latent() const noexcept { return kind == Kind::kLatentRow; }
   int64_t elements_per_token() const noexcept { return rows_per_token() * width; }
   /// Bytes of a token in a page.
   int64_t token_bytes(const KvFormat& format) const noexcept {
@@ -51,6 +53,11 @@ struct LayerState {
 /// A token sees what the one before it left: a window of two.
 constexpr LayerState recurrent_state(const RecurrentShape& shape) noexcept {
   return {LayerState::Kind::kRecurrent, 1, 0, 2, shape};
+}
+
+/// A row of [key_columns | value_columns]: the key is all of it, the value its end.
+constexpr LayerState latent_state(int64_t key_columns, int64_t value_columns) noexcept {
+  return {LayerState::Kind::kLatentRow, 1, key_columns + value_columns, 0, {}, key_columns};
 }
 
 /// Layers that keep the same.

@@ -92,7 +92,7 @@ void ModelShape::set_weights(const WeightFormat& format) {
   if (!format.is_quantised()) weight_dtype = format.dtype;
   for (SublayerShape& sublayer : sublayers)
     for (WeightShape& weight : sublayer.weights)
-      if (weight.kind == WeightKind::kMatrix && !weight.shares_table)
+      if (weight.may_be_quantised())
         weight.quantised = format.is_quantised() ? format : WeightFormat{};
 }
 

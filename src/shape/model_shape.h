@@ -58,6 +58,9 @@ struct WeightShape {
   bool is_routed_expert = false;
   /// Of a matrix: checkpoints of other tools have it as [cols, rows].
   bool is_transposed = false;
+  /// A matrix whose rows are multiplied head by head (kernels/head_products.h): always plain, and
+  /// never where the host computes beside a device.
+  bool is_by_head = false;
   /// Used only behind its sublayer's attention, which may be elsewhere.
   bool is_after_cut = false;
   /// Of a quantised matrix; kPlain: elements of ModelShape::weight_dtype.
@@ -65,6 +68,10 @@ struct WeightShape {
   GgufTensor gguf;
   /// Where a checkpoint has it that has none of `names`; its tensor empty: nowhere.
   FusedRows fused;
+
+  bool may_be_quantised() const noexcept {
+    return kind == WeightKind::kMatrix && !shares_table && !is_by_head;
+  }
 };
 
 /// What a sublayer is.

@@ -20,8 +20,14 @@ void CudaBackend::require_runnable(const ModelShape& model, const AttentionShape
   for (const kernels::AttentionShape& shape : attention) {
     if (shape.sparsity < 1)
       refuse("sparse attention is for the CPU so far", "leave `attention_sparsity` out");
-    if (shape.head_dim > 256)
-      refuse(fmt::format("heads of {} elements, at most 256 are known", shape.head_dim),
+    const int most = shape.has_values ? 256 : 576;
+    if (shape.head_dim > most)
+      refuse(fmt::format("{} of {} elements, at most {} are known",
+                         shape.has_values ? "heads" : "latent rows", shape.head_dim, most),
+             "run it on the CPU: leave `device` out");
+    if (!cuda::attention_fits(shape, device_.properties().multiprocessors))
+      refuse(fmt::format("{} has too little shared memory for latent rows of {} elements", name(),
+                         shape.head_dim),
              "run it on the CPU: leave `device` out");
     if (!cuda::takes_attention(shape))
       refuse(fmt::format("{} KV", kv_format_name(shape.kv_dtype)),

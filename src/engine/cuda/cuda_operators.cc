@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/cuda/head_products.h"
 #include "kernels/cuda/int8_linear.h"
 #include "kernels/cuda/quantised_linear.h"
 #include "kernels/elementwise.h"
@@ -355,6 +356,19 @@ void CudaRunner::regroup(const Operator& op, Rows in, Rows out) {
 void CudaRunner::take_heads(const Operator& op, Rows in, Rows out) {
   cuda::take_heads(in.data, in.stride, out.data, shape_of(out),
                    {op.heads, out.cols / op.heads, in.cols / out.cols, op.offset}, stream());
+}
+
+void CudaRunner::absorb(const Operator& op, Rows in, Rows out) {
+  const HeadWork work = absorb_work(op, in, out);
+  cuda::begin_head_products(op.heads, work.moved, work.cols, work.begin, stream());
+  for (const kernels::MatrixRun& run : work.runs)
+    cuda::add_transposed_head_products(work.of, run, work.products, stream());
+}
+
+void CudaRunner::expand(const Operator& op, Rows in, Rows out) {
+  const HeadWork work = expand_work(op, in, out);
+  for (const kernels::MatrixRun& run : work.runs)
+    cuda::head_products(work.of, run, work.products, stream());
 }
 
 void CudaRunner::convolve(const Operator& op, Rows in, Rows out) {

@@ -83,8 +83,8 @@ void HostCompute::attention(const Task& task, const MicroBatch& batch, const Sta
     const Chunk& chunk = batch.chunks[i];
     if (chunk.attention == ChunkAttention::kDevice) continue;
     std::byte* const* pages = page_addresses_.data() + first_page[i];
-    kernels::kv_write(shape, rows.k + chunk.row_begin * rows.kv_cols,
-                      rows.v + chunk.row_begin * rows.kv_cols, rows.kv_cols, chunk.first_position,
+    kernels::kv_write(shape, rows.k + chunk.row_begin * rows.k_cols,
+                      rows.v + chunk.row_begin * rows.v_cols, rows.k_cols, chunk.first_position,
                       chunk.count, pages);
     if (chunk.attention != ChunkAttention::kHost) continue;
     sequences.push_back(

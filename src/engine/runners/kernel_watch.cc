@@ -37,7 +37,7 @@ void KernelWatch::keep_attention(const kernels::AttentionShape& shape,
   }
   const auto row_bytes = static_cast<double>(shape.kv_dtype.row_bytes(shape.head_dim));
   tally_->add(policy::AttentionTimes{shape.kv_dtype, is_prefill,
-                                     2 * positions * shape.num_kv_heads * row_bytes,
+                                     positions * shape.page_heads() * row_bytes,
                                      4 * pairs * shape.num_heads * shape.head_dim, seconds});
 }
 

@@ -52,6 +52,9 @@ class LayerOps {
   virtual void regroup(const Operator& op, Rows in, Rows out) = 0;
   /// Some of the heads.
   virtual void take_heads(const Operator& op, Rows in, Rows out) = 0;
+  /// Of a layer with latent rows: queries to their width, answers back (Operator::Kind).
+  virtual void absorb(const Operator& op, Rows in, Rows out) = 0;
+  virtual void expand(const Operator& op, Rows in, Rows out) = 0;
   /// Of a layer with a recurrent state, which they read and leave.
   virtual void convolve(const Operator& op, Rows in, Rows out) = 0;
   virtual void decay(const Operator& op, Rows in_out) = 0;

@@ -261,6 +261,21 @@ void LayerRunner::take_heads(const Operator& op, Rows in, Rows out) {
                       {op.heads, out.cols / op.heads, in.cols / out.cols, op.offset});
 }
 
+void LayerRunner::absorb(const Operator& op, Rows in, Rows out) {
+  const HeadWork work = absorb_work(op, in, out);
+  kernels::begin_head_products(op.heads, work.moved, work.cols, work.begin);
+  for (const kernels::MatrixRun& run : work.runs)
+    kernels::add_transposed_head_products(work.of, run, work.products);
+  device_flops_ += work.flops;
+}
+
+void LayerRunner::expand(const Operator& op, Rows in, Rows out) {
+  const HeadWork work = expand_work(op, in, out);
+  for (const kernels::MatrixRun& run : work.runs)
+    kernels::head_products(work.of, run, work.products);
+  device_flops_ += work.flops;
+}
+
 void LayerRunner::convolve(const Operator& op, Rows in, Rows out) {
   kernels::causal_conv_silu(recurrent_shape(), vector_or_null(op.weight), in.data, in.stride,
                             state_runs(), out.data, out.stride);

@@ -39,6 +39,8 @@ class LayerRunner final : public OperatorRunner {
   void scale_by_position(const Operator& op, Rows in_out) override;
   void regroup(const Operator& op, Rows in, Rows out) override;
   void take_heads(const Operator& op, Rows in, Rows out) override;
+  void absorb(const Operator& op, Rows in, Rows out) override;
+  void expand(const Operator& op, Rows in, Rows out) override;
   void convolve(const Operator& op, Rows in, Rows out) override;
   void decay(const Operator& op, Rows in_out) override;
   void delta_rule(const Operator& op, Rows qkv, Rows learned, Rows kept, Rows out) override;

@@ -119,6 +119,8 @@ void OperatorRunner::execute(const Operator& op) {
     case Kind::kScaleByPosition: return scale_by_position(op, out);
     case Kind::kRegroup: return regroup(op, in, out);
     case Kind::kTakeHeads: return take_heads(op, in, out);
+    case Kind::kAbsorb: return absorb(op, in, out);
+    case Kind::kExpand: return expand(op, in, out);
     case Kind::kConvolve: return convolve(op, in, out);
     case Kind::kDecay: return decay(op, out);
     case Kind::kDeltaRule: return delta_rule(op, in, rows_of(op.in[1]), rows_of(op.in[2]), out);
@@ -161,6 +163,54 @@ const float* OperatorRunner::vector_or_null(int32_t weight) const {
 MatrixView OperatorRunner::matrix(int32_t weight) const {
   return parts_.weights->matrix(static_cast<size_t>(task_.sublayer), static_cast<size_t>(weight),
                                 task_.compute().part_offsets);
+}
+
+namespace {
+// None of its rows is multiplied on the host beside a device (WeightShape::is_by_head).
+std::vector<kernels::MatrixRun> runs_of(const MatrixView& view) {
+  SLUICE_ASSERT(view.inplace_rows == 0 && !view.format.is_quantised(),
+                "rows of heads are plain, and where they are computed");
+  const DType dtype = view.format.dtype;
+  std::vector<kernels::MatrixRun> runs;
+  if (view.resident_rows > 0)
+    runs.push_back({view.resident, dtype, 0, view.resident_rows, view.cols});
+  int64_t row = view.resident_rows;
+  for (const StreamedRows& part : view.streamed) {
+    runs.push_back({part.data, dtype, row, part.rows, view.cols});
+    row += part.rows;
+  }
+  return runs;
+}
+}  // namespace
+
+OperatorRunner::HeadWork OperatorRunner::absorb_work(const Operator& op, const Rows& in,
+                                                     const Rows& out) const {
+  const MatrixView view = matrix(op.weight);
+  const int64_t x_head = in.cols / op.heads, y_head = out.cols / op.heads;
+  const int64_t moved = x_head - op.offset;
+  HeadWork work;
+  work.of = {op.heads, view.rows / op.heads, 0, op.offset};
+  work.begin = {in.rows, in.data + op.offset, in.stride, x_head, out.data, out.stride, y_head};
+  work.products = {in.rows, in.data, in.stride, x_head, out.data + moved, out.stride, y_head};
+  work.moved = moved;
+  work.cols = view.cols;
+  work.flops = 2 * static_cast<double>(in.rows * op.heads * op.offset * view.cols);
+  work.runs = runs_of(view);
+  return work;
+}
+
+OperatorRunner::HeadWork OperatorRunner::expand_work(const Operator& op, const Rows& in,
+                                                     const Rows& out) const {
+  const MatrixView view = matrix(op.weight);
+  const int64_t height = view.rows / op.heads, x_head = in.cols / op.heads;
+  HeadWork work;
+  work.of = {op.heads, height, op.offset, height - op.offset};
+  work.products = {in.rows,    in.data + x_head - view.cols, in.stride, x_head, out.data,
+                   out.stride, out.cols / op.heads};
+  work.cols = view.cols;
+  work.flops = 2 * static_cast<double>(in.rows * out.cols * view.cols);
+  work.runs = runs_of(view);
+  return work;
 }
 
 const RecurrentShape& OperatorRunner::recurrent_shape() const {
@@ -210,7 +260,7 @@ void OperatorRunner::keep_for_host(Rows q, Rows k, Rows v, Rows kept, Rows out,
   };
   keep([](ChunkAttention where) { return where != ChunkAttention::kHost; }, out, to.out);
   keep(is_lower_attention, k, to.k);
-  keep(is_lower_attention, v, to.v);
+  if (v.data) keep(is_lower_attention, v, to.v);
   keep(is_host_attention, q, to.q);
   if (kept.data) keep([](ChunkAttention) { return true; }, kept, to.kept);
 }

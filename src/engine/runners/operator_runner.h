@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/delta_rule.h"
+#include "kernels/head_products.h"
 #include "src/engine/runners/sublayer_runner.h"
 #include "src/layer/fuse.h"
 
@@ -57,6 +58,20 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   /// Of the sublayer's weights, by the program's index.
   const float* vector_or_null(int32_t weight) const;
   MatrixView matrix(int32_t weight) const;
+
+  /// What products of heads with their own rows take (Operator::kAbsorb, kExpand): the matrix in
+  /// runs of rows, and of absorb what begins its output.
+  struct HeadWork {
+    kernels::HeadRows of;
+    kernels::HeadOperands products;
+    kernels::HeadOperands begin;
+    int64_t moved = 0;
+    int64_t cols = 0;
+    double flops = 0;
+    std::vector<kernels::MatrixRun> runs;
+  };
+  HeadWork absorb_work(const Operator& op, const Rows& in, const Rows& out) const;
+  HeadWork expand_work(const Operator& op, const Rows& in, const Rows& out) const;
 
   /// Of a layer with a recurrent state: its shape, and the chunks' runs of it.
   const RecurrentShape& recurrent_shape() const;

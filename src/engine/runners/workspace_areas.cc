@@ -84,14 +84,14 @@ AttentionShapes attention_shapes(const ModelShape& model, const KvFormat& kv, in
   for (const StateGroup& group : model.state_groups) {
     // A recurrent state is not attended to: the smallest shape there is.
     const bool is_recurrent = group.state.is_recurrent();
-    const bool is_latent = group.state.kind == LayerState::Kind::kLatentRow;
-    const int64_t width = is_latent || is_recurrent ? model.head_dim : group.state.width;
+    const int64_t width = is_recurrent ? model.head_dim : group.state.width;
     shapes.push_back({static_cast<int>(is_recurrent ? 1 : model.num_heads),
-                      static_cast<int>(is_latent ? model.num_kv_heads : group.state.heads),
-                      static_cast<int>(width), static_cast<int>(page_tokens),
-                      1.0f / std::sqrt(static_cast<float>(width)), kv,
-                      static_cast<int>(group.state.window), static_cast<float>(sparsity),
+                      static_cast<int>(group.state.heads), static_cast<int>(width),
+                      static_cast<int>(page_tokens), 1.0f / std::sqrt(static_cast<float>(width)),
+                      kv, static_cast<int>(group.state.window), static_cast<float>(sparsity),
                       static_cast<int>(context_tokens)});
+    shapes.back().has_values = !group.state.is_latent();
+    shapes.back().value_begin = static_cast<int>(group.state.key_columns);
   }
   return shapes;
 }

@@ -37,7 +37,7 @@ WorkspaceNeed need_of(const RunnerParts& parts);
 WorkspaceAreas split_workspace(const WorkspaceNeed& need, std::span<std::byte> workspace);
 
 /// How the model's layers attend with pages of `page_tokens` tokens, by group. A latent row is
-/// attended as the heads that it is expanded to; a recurrent state is not.
+/// one head's key and value, which all query heads attend to; a recurrent state is not attended to.
 AttentionShapes attention_shapes(const ModelShape& model, const KvFormat& kv, int64_t page_tokens,
                                  double sparsity, int64_t context_tokens);
 

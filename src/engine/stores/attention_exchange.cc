@@ -18,9 +18,10 @@ void copy_rows(const MicroBatch& batch, const Wanted& wanted, const Device::Copy
 AttentionExchange::AttentionExchange(const ModelShape& model, const policy::Plan& plan,
                                      Arena& device, Arena& host)
     : rows_(plan.attention_slot_rows), slot_floats_(plan.attention_slot_bytes(model) / 4) {
-  for (const StateGroup& group : model.state_groups)
-    columns_.push_back(
-        {model.num_heads * group.state.width, group.state.heads * group.state.width});
+  for (const StateGroup& group : model.state_groups) {
+    const int64_t k = group.state.heads * group.state.width;
+    columns_.push_back({model.num_heads * group.state.width, k, group.state.is_latent() ? 0 : k});
+  }
   const int64_t bytes = plan.attention_slot_bytes(model) * policy::kAttentionSlots;
   if (bytes == 0) return;
   device_ = device.allocate(bytes, "attention exchange");
@@ -32,22 +33,22 @@ AttentionExchange::Slot AttentionExchange::at(Side side, int32_t group,
   const Columns& columns = columns_[static_cast<size_t>(group)];
   float* first = (side == Side::kDevice ? device_ : host_).as<float>() + slot * slot_floats_;
   float* k = first + columns.q * rows_;
-  float* v = k + columns.kv * rows_;
-  float* out = v + columns.kv * rows_;
-  return {first, k, v, out, out + columns.q * rows_, columns.q, columns.kv};
+  float* v = k + columns.k * rows_;
+  float* out = v + columns.v * rows_;
+  return {first, k, v, out, out + columns.q * rows_, columns.q, columns.k, columns.v};
 }
 
 ExchangedBytes AttentionExchange::bytes(const MicroBatch& batch, int32_t group) const noexcept {
   const Columns& columns = columns_[static_cast<size_t>(group)];
-  return exchanged_bytes(batch.lower_rows, batch.host_rows, columns.q, columns.kv);
+  return exchanged_bytes(batch.lower_rows, batch.host_rows, columns.q, columns.k + columns.v);
 }
 
 void AttentionExchange::copy_down(const MicroBatch& batch, int32_t group, int32_t slot,
                                   const Device::Copy& copy) const {
   const Slot from = at(Side::kDevice, group, slot);
   const Slot to = at(Side::kHost, group, slot);
-  copy_rows(batch, is_lower_attention, copy, to.k, from.k, from.kv_cols);
-  copy_rows(batch, is_lower_attention, copy, to.v, from.v, from.kv_cols);
+  copy_rows(batch, is_lower_attention, copy, to.k, from.k, from.k_cols);
+  if (from.v_cols > 0) copy_rows(batch, is_lower_attention, copy, to.v, from.v, from.v_cols);
   copy_rows(batch, is_host_attention, copy, to.q, from.q, from.q_cols);
 }
 

@@ -26,7 +26,8 @@ class AttentionExchange {
     float* out;
     float* kept;  ///< of all rows, on the device
     int64_t q_cols;
-    int64_t kv_cols;
+    int64_t k_cols;
+    int64_t v_cols;  ///< 0: keys are the values
   };
   Slot at(Side side, int32_t group, int32_t slot) const noexcept;
 
@@ -40,7 +41,8 @@ class AttentionExchange {
  private:
   struct Columns {
     int64_t q = 0;
-    int64_t kv = 0;
+    int64_t k = 0;
+    int64_t v = 0;
   };
 
   std::vector<Columns> columns_;  // by group

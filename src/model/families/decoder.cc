@@ -67,15 +67,16 @@ class Decoder final : public FamilyModel {
     list_decoder_weights(traits_, config.boolean_or("tie_word_embeddings", traits_.is_tied),
                          shape_);
     std::vector<LayerState> states;
-    for (const DecoderLayer& layer : traits_.layers)
-      states.push_back(layer.is_recurrent ? recurrent_state(traits_.recurrent)
-                                          : LayerState{.heads = shape_.num_kv_heads,
-                                                       .width = shape_.head_dim,
-                                                       .window = layer.window});
+    for (const DecoderLayer& layer : traits_.layers) states.push_back(state_of(layer));
     shape_.set_states(states);
   }
 
  private:
+  LayerState state_of(const DecoderLayer& layer) const {
+    if (layer.is_recurrent) return recurrent_state(traits_.recurrent);
+    if (traits_.latent) return latent_state(traits_.latent->turned_width, traits_.latent->rank);
+    return {.heads = shape_.num_kv_heads, .width = shape_.head_dim, .window = layer.window};
+  }
   NormSpec norm(std::string_view gain, std::string_view bias) const {
     return {traits_.norm, gain, traits_.has_norm_bias ? bias : std::string_view{}, eps_};
   }
@@ -188,9 +189,47 @@ class Decoder final : public FamilyModel {
     layer.add_to_hidden(x);
   }
 
+  // Absorbed: queries are brought to the latent rows' width and attend to these as to one head that
+  // all share; answers are brought back. A row is [turned | latent], so that what is turned begins
+  // each head.
+  void latent_attention(LayerBuilder& layer, const DecoderLayer& kind) const {
+    const LatentAttention& latent = *traits_.latent;
+    const Rope& rope = traits_.ropes[static_cast<size_t>(kind.rope)];
+    const int64_t heads = shape_.num_heads, width = latent.turned_width + latent.rank;
+    const View x = layer.workspace(shape_.hidden_size);
+    layer.norm_hidden(norm(), x);
+    const View q = layer.workspace(q_cols());
+    if (latent.query_rank > 0) {
+      const View low = layer.workspace(latent.query_rank);
+      layer.linear("q_a", "", x, low);
+      layer.norm({NormKind::kRms, "q_a_norm", "", latent.eps}, low);
+      layer.linear("q_b", "", low, q);
+    } else {
+      layer.linear("q", "", x, q);
+    }
+    const View row = layer.workspace(width);
+    const View c = layer.workspace(latent.rank);
+    layer.linear("turned", "", x, row.columns(0, latent.turned_width));
+    layer.linear("latent", "", x, c);
+    layer.norm({NormKind::kRms, "latent_norm", "", latent.eps}, c);
+    layer.take_heads(c, row.columns(latent.turned_width, latent.rank), 1, 0);
+    const View absorbed = layer.workspace(heads * width);
+    layer.absorb("kv_b", heads, latent.key_width, q, absorbed);
+    layer.rope(absorbed, heads, rope.frequencies, rope.factor, traits_.rope);
+    layer.rope(row, 1, rope.frequencies, rope.factor, traits_.rope);
+    const View attended = layer.workspace(heads * width);
+    layer.attend(absorbed, row, {}, attended, {.scale = traits_.attention_scale, .slopes = {}});
+    const View values = layer.workspace(heads * latent.value_width);
+    layer.expand("kv_b", heads, latent.key_width, attended, values);
+    layer.linear("o", "", values, x);
+    if (traits_.residual_scale != 1) layer.scale(x, traits_.residual_scale);
+    layer.add_to_hidden(x);
+  }
+
   void attention(LayerBuilder& layer) const override {
     const DecoderLayer& kind = traits_.layers[static_cast<size_t>(layer.layer_index())];
     if (kind.is_recurrent) return delta_net(layer);
+    if (traits_.latent) return latent_attention(layer, kind);
     const View x = layer.workspace(shape_.hidden_size);
     if (traits_.place == NormPlace::kBehind)
       layer.read_hidden(x);
@@ -279,6 +318,10 @@ class Decoder final : public FamilyModel {
 
   void read_heads(const ModelConfig& config) {
     ModelShape& s = shape_;
+    if (traits_.latent) {  // "head_dim" is what is turned
+      s.head_dim = traits_.latent->key_width + traits_.latent->turned_width;
+      return;
+    }
     const bool is_derived = !config.has("head_dim") && traits_.head_dim == 0;
     if (is_derived && s.hidden_size % s.num_heads != 0)
       config.refuse(fmt::format("{} {} is not a multiple of {} {}", traits_.keys.hidden,

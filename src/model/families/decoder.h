@@ -55,6 +55,14 @@ struct DecoderNames {
   TensorName gate{"mlp.gate_proj", "ffn_gate"}, up{"mlp.up_proj", "ffn_up"};
   TensorName down{"mlp.down_proj", "ffn_down"};
   TensorName gate_up{"mlp.gate_up_proj", "ffn_up"};
+  // Of layers that keep latent rows; the two that are run are parts of one tensor.
+  TensorName q_a{"self_attn.q_a_proj", nullptr}, q_b{"self_attn.q_b_proj", nullptr};
+  TensorName q_a_norm{"self_attn.q_a_layernorm", nullptr};
+  TensorName kv_a{"self_attn.kv_a_proj_with_mqa", nullptr};
+  TensorName latent{"self_attn.kv_latent_proj", nullptr};
+  TensorName turned{"self_attn.k_rope_proj", nullptr};
+  TensorName latent_norm{"self_attn.kv_a_layernorm", nullptr};
+  TensorName kv_b{"self_attn.kv_b_proj", nullptr};
   // Of layers with a recurrent state.
   TensorName delta_qkv{"linear_attn.in_proj_qkv", nullptr},
       delta_z{"linear_attn.in_proj_z", nullptr};
@@ -77,6 +85,18 @@ enum class Residual : uint8_t { kSerial, kParallel, kParallelNorms };
 /// Matrices that are one tensor: none; q, k, v and gate, up, each of which is a run of its rows; or
 /// q, k, v as one product, side by side or in groups of heads that share a KV head.
 enum class Fused : uint8_t { kNone, kRows, kWhole, kGroups };
+
+/// Latent attention (arXiv:2405.04434): keys and values of all heads are made of one latent row a
+/// token, and keys end in columns that are turned and shared. Queries are made of a latent row of
+/// their own, or of the hidden state.
+struct LatentAttention {
+  int64_t query_rank = 0;  ///< 0: none
+  int64_t rank = 0;
+  int64_t key_width = 0;     ///< of a head, not turned
+  int64_t turned_width = 0;  ///< of its turned end
+  int64_t value_width = 0;
+  float eps = 1e-6f;  ///< of the latent rows' norms, whatever the others have
+};
 
 /// What a layer has of its own.
 struct DecoderLayer {
@@ -129,7 +149,8 @@ struct DecoderTraits {
   float attention_cap = 0;
   /// q has a second head behind each: the sigmoid of these is what passes of the attended values.
   bool has_output_gate = false;
-  RecurrentShape recurrent;  ///< of layers that have a recurrent state
+  std::optional<LatentAttention> latent;  ///< in place of q, k and v in all layers
+  RecurrentShape recurrent;               ///< of layers that have a recurrent state
   /// Queries are scaled by position: 1 + factor ln(1 + floor(position / period)).
   float query_factor = 0;
   int64_t query_period = 0;

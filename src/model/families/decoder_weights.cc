@@ -124,6 +124,28 @@ class WeightLister {
     if (traits_.fused == Fused::kRows) fuse(sublayer, names.qkv, {"q", "k", "v"});
   }
 
+  void add_latent_attention(SublayerShape& sublayer) const {
+    const LatentAttention& latent = *traits_.latent;
+    const DecoderNames& names = traits_.names;
+    const int64_t hidden = shape_.hidden_size, heads = shape_.num_heads;
+    add_norm(sublayer, "norm", hidden, names.attention_norm);
+    if (latent.query_rank > 0) {
+      add_linear(sublayer, "q_a", latent.query_rank, hidden, names.q_a, false);
+      add_norm(sublayer, "q_a_norm", latent.query_rank, names.q_a_norm);
+      add_linear(sublayer, "q_b", q_cols(), latent.query_rank, names.q_b, false);
+    } else {
+      add_linear(sublayer, "q", q_cols(), hidden, names.q, false);
+    }
+    add_linear(sublayer, "latent", latent.rank, hidden, names.latent, false);
+    add_linear(sublayer, "turned", latent.turned_width, hidden, names.turned, false);
+    add_norm(sublayer, "latent_norm", latent.rank, names.latent_norm);
+    add(sublayer, matrix("kv_b", heads * (latent.key_width + latent.value_width), latent.rank, {}),
+        names.kv_b, ".weight")
+        .is_by_head = true;
+    add_linear(sublayer, "o", hidden, heads * latent.value_width, names.o, false);
+    fuse(sublayer, names.kv_a, {"latent", "turned"});
+  }
+
   void add_delta_net(SublayerShape& sublayer) const {
     const RecurrentShape& shape = traits_.recurrent;
     const DecoderNames& names = traits_.names;
@@ -163,6 +185,8 @@ class WeightLister {
     SublayerShape attention{SublayerKind::kAttention, layer, {}};
     if (traits_.layers[static_cast<size_t>(layer)].is_recurrent)
       add_delta_net(attention);
+    else if (traits_.latent)
+      add_latent_attention(attention);
     else
       add_attention(attention);
     if (traits_.residual != Residual::kSerial) {

@@ -88,8 +88,7 @@ class GgufWeights final : public ForeignWeights {
                   kForeignMend);
     ForeignMatrix out{WeightFormat::plain(tensor.dtype), rows, cols, {&tensor}, {}};
     if (tensor.blocks != io::BlockType::kNone) {
-      const bool may_be_quantised = weight.kind == WeightKind::kMatrix && !weight.shares_table;
-      out.format = !may_be_quantised
+      out.format = !weight.may_be_quantised()
                        ? WeightFormat::plain(DType::kF16)
                        : format_of_blocks(tensor.blocks)
                              .value_or(WeightFormat{Encoding::kInt8, DType::kBF16, 32});
