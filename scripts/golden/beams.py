@@ -16,7 +16,7 @@ import torch
 import transformers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2] / "tests" / "fixtures" / "models"
-NAMES = ("llama-tiny-gqa", "opt-tiny", "qwen3-5-tiny")
+NAMES = ("llama-tiny-gqa", "opt-tiny", "qwen3-5-tiny", "youtu-tiny")
 
 
 def search(model, prompt, case):

@@ -45,7 +45,7 @@ def draw(config, seed):
         elif "embed" in name or "wte" in name or "wpe" in name:
             # What is scaled ends up as large as elsewhere: else tokens repeat themselves.
             scale = np.sqrt(shape[1]) if config["model_type"].startswith("gemma") else \
-                config.get("embedding_multiplier", 1.0)
+                config.get("embedding_multiplier", config.get("scale_emb", 1.0))
             w.normal(name, shape, 0.4 / scale)
         else:
             transposed = any(part in name for part in ("c_attn", "c_proj", "c_fc")) and \
@@ -118,7 +118,35 @@ QWEN3_5_ODD = {"linear_num_key_heads": 1, "linear_num_value_heads": 3, "linear_k
                "rope_parameters": {"rope_type": "default", "rope_theta": 300.0,
                                    "partial_rotary_factor": 0.5}}
 
+# Latent attention; queries by way of a row of their own in the first.
+LATENT = {"num_key_value_heads": 4, "q_lora_rank": 12, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
+          "qk_rope_head_dim": 4, "v_head_dim": 8, "rope_theta": 10000.0}
+LATENT_ODD = {"hidden_size": 18, "num_key_value_heads": 3, "head_dim": "none", "q_lora_rank": None,
+              "kv_lora_rank": 11, "qk_nope_head_dim": 5, "qk_rope_head_dim": 6, "v_head_dim": 7,
+              "rope_theta": 300.0}
+LATENT_YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64,
+               "beta_fast": 32, "beta_slow": 1, "mscale": 0.7, "mscale_all_dim": 1.0}
+
 FIXTURES = (
+    # No padding token: transformers 5.24 makes its row of the table zeros whenever it loads one.
+    *pair("youtu", "YoutuForCausalLM",
+          sizes("youtu", pad_token_id="none", **{**LATENT, "tie_word_embeddings": True}),
+          odd("youtu", rope_interleave=False, tie_word_embeddings=True, pad_token_id="none",
+              **{**LATENT_ODD, "q_lora_rank": 13})),
+    *pair("minicpm3", "MiniCPM3ForCausalLM",
+          sizes("minicpm3", scale_emb=12, scale_depth=1.4, dim_model_base=8, rms_norm_eps=1e-5,
+                **{**LATENT, "tie_word_embeddings": True}),
+          odd("minicpm3", scale_emb=3, scale_depth=2.5, dim_model_base=None, rms_norm_eps=1e-4,
+              **LATENT_ODD)),
+    *pair("deepseek-v2", "DeepseekV2ForCausalLM",
+          sizes("deepseek_v2", first_k_dense_replace=2,
+                rope_scaling=LATENT_YARN, **LATENT),
+          # transformers takes heads of an even width only.
+          odd("deepseek_v2", first_k_dense_replace=3,
+              **{**LATENT_ODD, "qk_nope_head_dim": 6, "kv_lora_rank": 12})),
+    *pair("deepseek-v3", "DeepseekV3ForCausalLM",
+          sizes("deepseek_v3", first_k_dense_replace=2, rope_scaling=LATENT_YARN, **LATENT),
+          odd("deepseek_v3", first_k_dense_replace=4, **{**LATENT_ODD, "q_lora_rank": 13})),
     *pair("qwen3-5", "Qwen3_5ForCausalLM",
           sizes("qwen3_5_text", num_hidden_layers=4, full_attention_interval=4, **QWEN3_5),
           odd("qwen3_5_text", attention_bias=True, tie_word_embeddings=True, **QWEN3_5_ODD)),

@@ -71,6 +71,14 @@ std::string fixture_model(const std::string& name) {
   return converted_fixture(name.substr(0, colon), parse_weight_format(format).value());
 }
 
+KvFormat kv_of(const std::string& name, const KvFormat& wanted) {
+  const ModelShape shape = BoundModel::open(fixture_model(name)).shape();
+  const bool is_latent =
+      std::any_of(shape.state_groups.begin(), shape.state_groups.end(),
+                  [](const StateGroup& group) { return group.state.is_latent(); });
+  return is_latent && wanted.is_quantised() ? KvFormat(DType::kF16) : wanted;
+}
+
 std::vector<std::string> fixture_models() {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(fixtures_root() + "/models"))

@@ -48,7 +48,7 @@ class PolicyProperty : public ::testing::TestWithParam<std::string> {
     const KvFormat formats[] = {DType::kF32, KvFormat(KvEncoding::kInt8),
                                 is_plain ? KvFormat(KvEncoding::kInt4) : KvFormat(DType::kF16),
                                 DType::kBF16};
-    return has_8_bit_inputs(GetParam()) ? formats[0] : formats[seed % 4];
+    return kv_of(GetParam(), has_8_bit_inputs(GetParam()) ? formats[0] : formats[seed % 4]);
   }
   // Some with sparse attention, on KV that has no steps of its own.
   static float sparsity(uint32_t seed) {
@@ -94,7 +94,7 @@ TEST_P(PolicyProperty, PagesOfAnyLengthGiveTheSameLogits) {
   for (const KvFormat kv :
        {KvFormat(DType::kBF16), KvFormat(KvEncoding::kInt8), KvFormat(KvEncoding::kInt4)}) {
     EngineOptions options = options_for(requests);
-    options.kv_dtype = kv;
+    options.kv_dtype = kv_of(GetParam(), kv);
     auto expected = run_all(GetParam(), options, requests);
     for (const int64_t page_tokens : {1, 5, 16, 32, 64, 100}) {
       options.start_policy.page_tokens = page_tokens;
@@ -215,9 +215,11 @@ INSTANTIATE_TEST_SUITE_P(
                       "opt-350m-tiny:int4-g128", "llama-tiny-bias:fp8", "llama-tiny-gqa:fp8+f8",
                       "qwen2-tiny", "qwen2-tiny-window", "qwen3-tiny", "qwen3-tiny:int8+a8",
                       "mistral-tiny", "phi3-tiny", "qwen3-windows", "qwen3-5-tiny", "qwen3-5-odd",
-                      "qwen3-5-tiny:int8", "gemma2-odd", "gemma3-tiny", "gemma3-tiny:int8",
-                      "cohere2-tiny", "olmo3-tiny", "ministral3-odd", "falcon-odd", "bloom-odd",
-                      "gpt2-tiny", "gpt-neox-tiny", "gptj-odd", "granite-tiny"),
+                      "qwen3-5-tiny:int8", "youtu-tiny", "youtu-odd", "youtu-tiny:int8",
+                      "minicpm3-odd", "deepseek-v2-odd", "deepseek-v3-tiny", "gemma2-odd",
+                      "gemma3-tiny", "gemma3-tiny:int8", "cohere2-tiny", "olmo3-tiny",
+                      "ministral3-odd", "falcon-odd", "bloom-odd", "gpt2-tiny", "gpt-neox-tiny",
+                      "gptj-odd", "granite-tiny"),
     [](const auto& info) { return test_name(info.param); });
 
 }  // namespace

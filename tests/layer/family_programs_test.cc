@@ -130,5 +130,35 @@ TEST(FamilyPrograms, Qwen35HasADeltaNetOrAGateBehindAttention) {
   EXPECT_EQ(attend.in[3].cols, 4 * 8);
 }
 
+// Queries by way of a row of their own; keys and values are one row, of which the turned part and
+// the rest come from two parts of one tensor.
+TEST(FamilyPrograms, YoutuAttendsToLatentRows) {
+  const auto youtu = model(R"({"model_type": "youtu", "hidden_size": 16, "intermediate_size": 40,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 32, "q_lora_rank": 12,
+      "kv_lora_rank": 10, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6})");
+  EXPECT_EQ(
+      kinds(*youtu, 1),
+      (std::vector{Kind::kNormHidden, Kind::kLinear, Kind::kNorm, Kind::kLinear, Kind::kLinear,
+                   Kind::kLinear, Kind::kNorm, Kind::kTakeHeads, Kind::kAbsorb, Kind::kRope,
+                   Kind::kRope, Kind::kAttend, Kind::kExpand, Kind::kLinear, Kind::kAddToHidden}));
+  EXPECT_EQ(&youtu->program(3), &youtu->program(1)) << "layers are alike";
+  const LayerProgram& program = youtu->program(1);
+  const Operator& attend = program.operators[static_cast<size_t>(program.cut)];
+  EXPECT_EQ(attend.in[0].cols, 4 * 14);
+  EXPECT_EQ(attend.in[1].cols, 14);
+  EXPECT_EQ(attend.in[2].slot, -1) << "keys are the values too";
+  const SublayerShape& sublayer = youtu->shape().sublayers[1];
+  const WeightShape& latent = *sublayer.find("latent");
+  const WeightShape& turned = *sublayer.find("turned");
+  EXPECT_EQ(latent.fused.tensor, "model.layers.0.self_attn.kv_a_proj_with_mqa.weight");
+  EXPECT_EQ(turned.fused.first_row, 10);
+  EXPECT_EQ(turned.fused.tensor_rows, 14);
+  const WeightShape& by_head = *sublayer.find("kv_b");
+  EXPECT_EQ(by_head.rows, 4 * (8 + 6));
+  EXPECT_TRUE(by_head.is_by_head);
+  EXPECT_FALSE(by_head.may_be_quantised());
+  EXPECT_FALSE(by_head.is_after_cut) << "used on both sides";
+}
+
 }  // namespace
 }  // namespace sluice

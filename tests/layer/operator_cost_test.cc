@@ -70,6 +70,8 @@ struct Counter {
       case Kind::kActivate: return touch(op.out.cols, 1, 1);
       case Kind::kNormHiddenInPlace: return touch(model.hidden_size, 1, 1);
       case Kind::kTakeHeads:
+      case Kind::kAbsorb:
+      case Kind::kExpand:
       case Kind::kConvolve:
       case Kind::kDecay:
       case Kind::kDeltaRule: break;  // by hand below
@@ -208,6 +210,34 @@ TEST(OperatorCosts, OfADeltaNetsOwnOperators) {
       EXPECT_EQ(cost.weight_bytes, 0);
     }
   }
+}
+
+// By hand: 3 heads of 5 keys and 7 values, 4 columns turned, rows of 11: before attention the
+// matrix is read for its keys, behind it for its values.
+TEST(OperatorCosts, OfProductsHeadByHead) {
+  const auto family = make_family_model(ModelConfig(
+      R"({"model_type": "youtu", "hidden_size": 16, "intermediate_size": 40, "num_hidden_layers": 1,
+      "num_attention_heads": 3, "vocab_size": 32, "q_lora_rank": null, "kv_lora_rank": 11,
+      "qk_nope_head_dim": 5, "qk_rope_head_dim": 4, "v_head_dim": 7})",
+      "config.json"));
+  const ModelShape& shape = family->shape();
+  int seen = 0;
+  for (const Operator& op : family->program(1).operators) {
+    const OperatorCost cost = operator_cost(op, shape.sublayers[1], shape);
+    if (op.kind == Kind::kAbsorb) {
+      EXPECT_EQ(cost.flops, 2 * 3 * 5 * 11);
+      EXPECT_EQ(cost.row_bytes, 4 * 3 * (5 + 4 + 4 + 11));
+      EXPECT_EQ(cost.weight_bytes, 2 * 3 * 5 * 11);
+    } else if (op.kind == Kind::kExpand) {
+      EXPECT_EQ(cost.flops, 2 * 3 * 7 * 11);
+      EXPECT_EQ(cost.row_bytes, 4 * 3 * (4 + 11 + 7));
+      EXPECT_EQ(cost.weight_bytes, 2 * 3 * 7 * 11);
+    } else {
+      continue;
+    }
+    ++seen;
+  }
+  EXPECT_EQ(seen, 2);
 }
 
 }  // namespace

@@ -197,5 +197,77 @@ TEST(Qwen35, RefusesWhatItDoesNotReadByName) {
   expect({{"hidden_act", "gelu"}}, "hidden_act");
 }
 
+Json latent(const std::string& type, const Json& changes = Json::object()) {
+  Json config = decoder(type, {{"q_lora_rank", 12},
+                               {"kv_lora_rank", 10},
+                               {"qk_nope_head_dim", 8},
+                               {"qk_rope_head_dim", 4},
+                               {"v_head_dim", 6},
+                               {"first_k_dense_replace", 4}});
+  config.merge_patch(changes);
+  return config;
+}
+
+float attention_scale(const Json& config) {
+  const auto made = model(config);
+  const LayerProgram& program = made->program(1);
+  return program.operators[static_cast<size_t>(program.cut)].attend.scale;
+}
+
+TEST(LatentAttention, KeepsOneRowATokenAndLayer) {
+  for (const char* type : {"youtu", "minicpm3", "deepseek_v2", "deepseek_v3"}) {
+    const auto made = model(latent(type));
+    const ModelShape& shape = made->shape();
+    ASSERT_EQ(shape.state_groups.size(), 1u) << type;
+    EXPECT_EQ(shape.state_groups[0].state, latent_state(4, 10));
+    EXPECT_EQ(shape.state_groups[0].num_layers, 4);
+    EXPECT_EQ(shape.state_elements_per_token(), 4 * 14);
+    EXPECT_EQ(shape.state_token_bytes(DType::kBF16), 2 * 4 * 14);
+    EXPECT_EQ(shape.state_groups[0].state.page_bytes(DType::kBF16, 16), 16 * 2 * 14);
+    EXPECT_EQ(shape.head_dim, 12);
+    EXPECT_EQ(shape.sublayers[1].find("q_b")->rows, 4 * 12);
+    EXPECT_EQ(shape.sublayers[1].find("o")->cols, 4 * 6);
+    EXPECT_EQ(frequencies(*made, 1).size(), 2u) << "the turned columns alone";
+  }
+  Json direct = latent("deepseek_v3");
+  direct["q_lora_rank"] = nullptr;
+  EXPECT_EQ(model(direct)->shape().sublayers[1].find("q_a"), nullptr);
+  EXPECT_EQ(model(direct)->shape().sublayers[1].find("q")->rows, 4 * 12);
+}
+
+// 0.1 mscale_all_dim ln(factor) + 1, squared; with plain positions nothing.
+TEST(LatentAttention, ScalesAsYarnSays) {
+  const auto plain = static_cast<float>(1 / std::sqrt(12.0));
+  EXPECT_FLOAT_EQ(attention_scale(latent("deepseek_v3")), plain);
+  const Json yarn{{"type", "yarn"},
+                  {"factor", 40},
+                  {"original_max_position_embeddings", 64},
+                  {"mscale", 1.0},
+                  {"mscale_all_dim", 1.0}};
+  EXPECT_FLOAT_EQ(attention_scale(latent("deepseek_v3", {{"rope_scaling", yarn}})),
+                  plain * static_cast<float>(1.8738542));
+  Json without = yarn;
+  without.erase("mscale_all_dim");
+  EXPECT_FLOAT_EQ(attention_scale(latent("deepseek_v2", {{"rope_scaling", without}})), plain);
+}
+
+TEST(LatentAttention, RefusesWhatItDoesNotReadByName) {
+  const auto expect = [](const Json& config, const char* words) {
+    const std::string message = refusal(config);
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+  };
+  expect(latent("deepseek_v3", {{"first_k_dense_replace", 3}}),
+         "layers from \"first_k_dense_replace\" 3 on are mixtures of experts");
+  Json silent = latent("deepseek_v3");
+  silent.erase("first_k_dense_replace");
+  expect(silent, "mixtures of experts");
+  silent["model_type"] = "deepseek_v2";
+  expect(silent, "first_k_dense_replace\" 0 on");
+  expect(latent("youtu", {{"attention_bias", true}}), "attention_bias");
+  expect(latent("youtu", {{"kv_lora_rank", 0}}), "kv_lora_rank");
+  expect(latent("youtu", {{"qk_rope_head_dim", 3}}), "pairs");
+  expect(latent("minicpm3", {{"scale_depth", 0}}), "scale_depth");
+}
+
 }  // namespace
 }  // namespace sluice

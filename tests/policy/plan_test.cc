@@ -277,6 +277,40 @@ TEST(Plan, WindowsBoundTheKvOfALongContext) {
   EXPECT_EQ(below.kv.front().slot_pages, 2 * 289);
 }
 
+// A latent row a token and layer, whatever the heads; its exchange with the host has queries and
+// outputs of that width and the row once. A matrix that is multiplied head by head is never the
+// host's beside a device: what of it lies in host memory is sent up.
+TEST(Plan, LatentRowsAreCountedOnceATokenAndLayer) {
+  const ModelShape& model = shape_of("youtu-llm-2b");
+  constexpr int64_t kContext = 4000, kRow = 2 * (512 + 64);
+  PlanInput input = input_for(model, 0);
+  input.workload = {.sequences = 2, .max_prompt_tokens = kContext, .max_total_tokens = kContext};
+  Policy policy;
+  policy.micro_batch_sequences = 2;
+  EXPECT_EQ(make_plan(input, policy).kv_memory_bytes(), 2 * 32 * kContext * kRow);
+  policy.kv = {0, 0, 1};
+  EXPECT_EQ(make_plan(input, policy).kv_disk_bytes(), 2 * 32 * (kContext / 16) * 5 * 4096)
+      << "pages of 16 rows are 18 KiB, whole blocks of the disk";
+  Plan plan;
+  plan.attention_slot_rows = 3;
+  plan.kv.push_back({.state = model.state_groups.front().state});
+  EXPECT_EQ(plan.attention_slot_bytes(model),
+            round_up(3 * 4 * (2 * 16 * 576 + 576 + model.kept_columns), 64));
+
+  input.device_budget_bytes = 80 * kGiB;
+  policy.kv = {1, 0, 0};
+  policy.weights = {0.2, 0.8, 0};
+  policy.inplace_host_fraction = 0.5;
+  const Plan shared = make_plan(input, policy);
+  const SublayerShape& attention = model.sublayers[1];
+  for (size_t w = 0; w < attention.weights.size(); ++w) {
+    const WeightShape& weight = attention.weights[w];
+    if (weight.kind != WeightKind::kMatrix) continue;
+    EXPECT_EQ(shared.rows[1][w].inplace > 0, !weight.is_by_head) << weight.role;
+    EXPECT_GT(shared.rows[1][w].host, 0) << weight.role;
+  }
+}
+
 TEST(RequireFit, SaysWhatIsShortWhatTakesItAndHowToMendIt) {
   const ModelShape& model = shape_of("opt-125m");
   PlanInput input = input_for(model, 100 * kMiB);

@@ -111,7 +111,8 @@ TEST_P(BeamGoldens, AreFoundWithPagesOnEveryTier) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, BeamGoldens,
-                         ::testing::Values("llama-tiny-gqa", "opt-tiny", "qwen3-5-tiny"),
+                         ::testing::Values("llama-tiny-gqa", "opt-tiny", "qwen3-5-tiny",
+                                           "youtu-tiny"),
                          [](const auto& info) { return test_name(info.param); });
 
 TEST(BeamRequests, ThatCanNotRunAreRefusedByName) {

@@ -251,7 +251,7 @@ TEST_P(CudaEngine, AnyPolicyGivesTheResidentRunsTokens) {
                                 KvFormat(KvEncoding::kInt4)};
     // A code of KV that falls the other way is a step; of int4 a large one.
     constexpr double kSteps[] = {1, 8, 50};
-    options.kv_dtype = formats[seed % 3];
+    options.kv_dtype = kv_of(GetParam(), formats[seed % 3]);
     options.backend = make_backend();
     draw_order(0);
     auto expected = run_all(GetParam(), options, requests);
@@ -497,7 +497,7 @@ TEST_P(CudaPages, AreCopiedBetweenPasses) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, CudaPages,
                          ::testing::Values("stories260k", "llama-tiny-gqa", "mistral-tiny",
-                                           "qwen3-windows", "qwen3-5-tiny"),
+                                           "qwen3-windows", "qwen3-5-tiny", "minicpm3-tiny"),
                          [](const auto& info) { return test_name(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(
@@ -511,7 +511,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "bloom-odd", "ministral3-odd", "gptj-odd", "granite-tiny", "nemotron-tiny",
                       // Inputs in bf16 move the logits of the small odd model by a tenth,
                       // transformers' too.
-                      "qwen3-5-tiny", "qwen3-5-odd:f32"),
+                      "qwen3-5-tiny", "qwen3-5-odd:f32", "youtu-tiny", "youtu-odd:f32",
+                      "minicpm3-tiny:int8", "deepseek-v2-tiny", "deepseek-v3-tiny"),
     [](const auto& info) { return test_name(info.param); });
 
 std::string refusal(EngineOptions options, const std::string& model = "stories260k") {

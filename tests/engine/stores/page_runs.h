@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "tests/engine/model_fixtures.h"
 
@@ -55,6 +56,13 @@ inline std::vector<int32_t> prompt_of(int64_t length, uint32_t seed) {
   return prompt;
 }
 
+/// Of the tokens that small vocabularies have.
+inline std::vector<int32_t> short_prompt(int64_t length, uint32_t seed) {
+  std::vector<int32_t> prompt = prompt_of(length, seed);
+  for (int32_t& token : prompt) token = 3 + token % 50;
+  return prompt;
+}
+
 inline EngineOptions plain(const std::vector<GenerationRequest>& requests, int64_t page_tokens,
                            int64_t micro_batch_tokens) {
   EngineOptions options = options_for(requests);
@@ -64,6 +72,33 @@ inline EngineOptions plain(const std::vector<GenerationRequest>& requests, int64
   options.policy->page_tokens = page_tokens;
   options.policy->micro_batch_tokens = micro_batch_tokens;
   return options;
+}
+
+/// Keeps what was known of each beginning.
+class AdmittedSink final : public GenerationSink {
+ public:
+  bool on_token(uint64_t id, const sampling::Choice& choice) override {
+    tokens[id].push_back(choice.token);
+    return true;
+  }
+  void on_finish(uint64_t, FinishReason) override {}
+  void on_refused(uint64_t, const std::string& message) override { ADD_FAILURE() << message; }
+  void on_admitted(uint64_t id, int64_t cached_tokens) override { cached[id] = cached_tokens; }
+
+  std::map<uint64_t, std::vector<int32_t>> tokens;
+  std::map<uint64_t, int64_t> cached;
+};
+
+/// One request after another at one engine.
+inline AdmittedSink in_turn(const std::string& model, const EngineOptions& options,
+                            const std::vector<GenerationRequest>& requests) {
+  const auto engine = Engine::open(fixture_model(model), options);
+  AdmittedSink sink;
+  for (const GenerationRequest& request : requests) {
+    ListSource source({request});
+    engine->generate(source, sink);
+  }
+  return sink;
 }
 
 /// Random sizes of chunks, pages, micro-batches and passes, KV on disk too, preemption and known

@@ -9,12 +9,6 @@ namespace {
 
 constexpr const char* kModels[] = {"qwen3-5-tiny", "qwen3-5-odd"};
 
-std::vector<int32_t> short_prompt(int64_t length, uint32_t seed) {
-  std::vector<int32_t> prompt = prompt_of(length, seed);
-  for (int32_t& token : prompt) token = 3 + token % 50;
-  return prompt;
-}
-
 // Two pages a sequence and one for a known beginning, each as large as the state, of any length.
 TEST(RecurrentState, TakesTheSameRoomForAnyLength) {
   for (const int64_t length : {20, 200}) {
@@ -40,32 +34,6 @@ TEST(RecurrentState, ChunksAndPagesDoNotMatter) {
     for (uint32_t i = 0; i < 5; ++i) prompts.push_back(short_prompt(1 + 29 * i, 10 + i));
     expect_same_tokens_however_cut(model, greedy_requests(prompts, 30), 24);
   }
-}
-
-class AdmittedSink final : public GenerationSink {
- public:
-  bool on_token(uint64_t id, const sampling::Choice& choice) override {
-    tokens[id].push_back(choice.token);
-    return true;
-  }
-  void on_finish(uint64_t, FinishReason) override {}
-  void on_refused(uint64_t, const std::string& message) override { ADD_FAILURE() << message; }
-  void on_admitted(uint64_t id, int64_t cached_tokens) override { cached[id] = cached_tokens; }
-
-  std::map<uint64_t, std::vector<int32_t>> tokens;
-  std::map<uint64_t, int64_t> cached;
-};
-
-// One request after another at one engine.
-AdmittedSink in_turn(const std::string& model, const EngineOptions& options,
-                     const std::vector<GenerationRequest>& requests) {
-  const auto engine = Engine::open(fixture_model(model), options);
-  AdmittedSink sink;
-  for (const GenerationRequest& request : requests) {
-    ListSource source({request});
-    engine->generate(source, sink);
-  }
-  return sink;
 }
 
 // A prompt's state is known at the last border of a page in it, and of an answer at the last one
