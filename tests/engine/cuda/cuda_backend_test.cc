@@ -50,6 +50,14 @@ TEST(CudaBackend, RefusesWhatItHasNoKernelsFor) {
   EXPECT_NE(refusal(opt("f16"), attention(DType::kF16, 257)).find("heads of 257 elements"),
             std::string::npos);
   EXPECT_NE(refusal(opt("f16"), attention(DType::kF32)).find("f32 KV"), std::string::npos);
+  kernels::AttentionShape latent = attention(DType::kF16, 576);
+  latent.num_kv_heads = 1;
+  latent.has_values = false;
+  EXPECT_EQ(refusal(opt("f16"), latent), "");
+  latent.kv_dtype = KvFormat(KvEncoding::kInt8);
+  EXPECT_NE(refusal(opt("f16"), latent).find("int8 KV"), std::string::npos);
+  latent.head_dim = 577;
+  EXPECT_NE(refusal(opt("f16"), latent).find("latent rows of 577 elements"), std::string::npos);
   kernels::AttentionShape sparse = attention();
   sparse.sparsity = 0.5f;
   EXPECT_NE(refusal(opt("f16"), sparse).find("sparse attention"), std::string::npos);

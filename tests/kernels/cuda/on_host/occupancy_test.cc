@@ -79,6 +79,27 @@ TEST(CudaOccupancy, ProductsOfCodesArePlannedAsTheyFit) {
   EXPECT_GT(rows, 100);
 }
 
+TEST(CudaOccupancy, AttentionToLatentRowsIsPlannedAsItFits) {
+  const std::regex name(R"re(.*<(true|false), (\d+), (true|false)>.*)re");
+  int rows = 0;
+  for (const Row& row : rows_of("latent_attention_kernel")) {
+    std::smatch part;
+    ASSERT_TRUE(std::regex_match(row.kernel, part, name)) << row.kernel;
+    kernels::AttentionShape shape;
+    shape.num_heads = 128;
+    shape.num_kv_heads = 1;
+    shape.head_dim = std::stoi(part[2]);
+    shape.has_values = false;
+    shape.kv_dtype = part[1] == "true" ? DType::kBF16 : DType::kF16;
+    const Multiprocessors& processors = kProcessors.at(row.arch);
+    EXPECT_EQ(attention_fits(shape, processors), row.blocks > 0) << row.kernel << row.arch;
+    EXPECT_EQ(attention_blocks(shape, processors), std::clamp(row.blocks, 1, 2))
+        << row.kernel << " sm_" << row.arch;
+    ++rows;
+  }
+  EXPECT_EQ(rows, 2 * 3 * 2 * 6);
+}
+
 TEST(CudaOccupancy, AttentionOfFewRowsIsPlannedAsItFits) {
   const KvFormat kinds[] = {DType::kF16, DType::kBF16, KvFormat(KvEncoding::kInt8),
                             KvFormat(KvEncoding::kInt4)};
