@@ -99,6 +99,7 @@ class CudaEngine : public ::testing::TestWithParam<std::string> {
   static bool is_bf16() {
     return BoundModel::open(fixture_model(GetParam())).shape().weights_name() == "bf16";
   }
+  static bool is_latent() { return !kv_of(GetParam(), KvFormat(KvEncoding::kInt8)).is_quantised(); }
   int64_t vocab() const { return BoundModel::open(fixture_model(GetParam())).shape().vocab_size; }
 };
 
@@ -130,11 +131,13 @@ TEST_P(CudaEngine, LogitsAreTheCpusWithinRounding) {
   Random random(3);
   // Inputs of products keep 8 bits in bf16, 11 in f16; of f32 weights all. A code of an int8 input
   // that falls the other way is a step of 1/127 of the largest, one of an fp8 input 1/16 of itself.
-  // Some models lose more in bf16, in transformers too.
+  // Some models lose more in bf16, in transformers too. Latent attention rounds queries that have
+  // been brought to the rows' width, where they are larger.
   const double allowed = is_of("+f8")   ? 0.15
                          : is_of("+a8") ? 4e-2
                          : is_bf16()    ? std::max(2e-2, half_precision_error(GetParam()))
                          : is_of(":")   ? 8e-3
+                         : is_latent()  ? 8e-3
                                         : 3e-3;
   expect_logits_of_the_cpu(GetParam(), greedy_requests(random_prompts(random, 4, vocab()), 1),
                            allowed);
