@@ -94,8 +94,10 @@ class CudaCublas : public ::testing::Test {
 constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 
 TEST_F(CudaCublas, IsAskedForABiasWithTheBias) {
+  const int64_t before = host::cublas_wrong_questions();
   for (const DType type : kTypes) expect_right(type, 1);
   expect_all_codes_right(1);
+  EXPECT_EQ(host::cublas_wrong_questions(), before);
 }
 
 // Rows of a part of a matrix begin anywhere: the same sizes, but other algorithms.

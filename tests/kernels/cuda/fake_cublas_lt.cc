@@ -12,6 +12,7 @@ namespace sluice::cuda::host {
 namespace {
 MissingProducts missing_products;
 int64_t products = 0;
+int64_t wrong_questions = 0;
 
 struct Product {
   cudaDataType sums;
@@ -67,6 +68,7 @@ void multiply(const Product& product, const Layout& a, const void* a_data, const
 
 void set_missing_products(const MissingProducts& missing) { missing_products = missing; }
 int64_t cublas_products() { return products; }
+int64_t cublas_wrong_questions() { return wrong_questions; }
 }  // namespace sluice::cuda::host
 
 using namespace sluice::cuda::host;
@@ -142,6 +144,7 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoGetHeuristic(
               sizeof(Alignments));
   const Product& what = of(product);
   const bool is_wrong = what.adds_bias && (!what.bias || !what.has_f32_bias);
+  wrong_questions += is_wrong ? 1 : 0;
   const bool is_missing =
       missing_products.all || (missing_products.with_bias && what.adds_bias) || is_wrong;
   *found = is_missing ? 0 : 1;

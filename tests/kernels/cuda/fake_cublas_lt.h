@@ -14,5 +14,7 @@ struct MissingProducts {
 void set_missing_products(const MissingProducts& missing);
 /// Multiplied so far.
 int64_t cublas_products();
+/// Algorithms asked for with a bias that is not there, since the process began.
+int64_t cublas_wrong_questions();
 
 }  // namespace sluice::cuda::host
