@@ -105,7 +105,7 @@ apart() {
 part_tests() {
   export SLUICE_FIXTURES_ROOT=$PWD/tests/fixtures SLUICE_HARDWARE=none
   apart kernels-test 60 cuda_kernels_gpu_test '' vocabulary 'CudaVocabulary*' \
-    products 'CudaQuantisedLinear*:CudaPlainLinear*:CudaDenseLinear*:CudaCublas*' attention 'CudaAttention*' \
+    products 'CudaQuantisedLinear*:CudaPlainLinear*:CudaDenseLinear*:CudaCublas*:CudaHeadProducts*' attention 'CudaAttention*' \
     rows 'CudaNorm*:CudaRows*:CudaDeltaRule*:CudaSampling*' codes 'CudaInt8Linear*:CudaFp8Rows*'
   grep -h 'vocabulary hash' "$work/kernels-test-vocabulary.log" 2>/dev/null | say_lines
   apart engine-test 100 cuda_engine_gpu_test "$some" \
@@ -131,8 +131,8 @@ part_sanitizer() {
     say "- compute-sanitizer: not on this machine"
     return
   fi
-  local watched='CudaVocabulary.A*:CudaNorm.A*:CudaRows.*:CudaDeltaRule.*:CudaPlainLinear.*:CudaInt8Linear.Long*:CudaInt8Linear.Dense*:CudaFp8Rows.Dense*'
-  watched+=':CudaFp8Rows.Nan*:CudaAttention.Dec*:CudaAttention.Caps*:CudaAttention.Writes*:CudaQuantisedLinear.Long*:CudaQuantisedLinear.Deq*'
+  local watched='CudaVocabulary.A*:CudaNorm.A*:CudaRows.*:CudaDeltaRule.*:CudaPlainLinear.*:CudaHeadProducts.*:CudaInt8Linear.Long*:CudaInt8Linear.Dense*:CudaFp8Rows.Dense*'
+  watched+=':CudaFp8Rows.Nan*:CudaAttention.Dec*:CudaAttention.Caps*:CudaAttention.AttendsToLatent*:CudaAttention.Writes*:CudaQuantisedLinear.Long*:CudaQuantisedLinear.Deq*'
   watched+=':CudaSampling.Extremes*:CudaGraph*'
   for pattern in ${watched//:/ }; do
     "${start_with[@]}" "$bin/cuda_kernels_gpu_test" --gtest_filter="$pattern" --gtest_list_tests 2>/dev/null | grep '^  ' >/dev/null ||
