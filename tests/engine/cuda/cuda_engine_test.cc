@@ -191,7 +191,7 @@ TEST(CudaEngineSlabs, PartsOfAMatrixGiveTheCpusLogits) {
     double allowed;
     int64_t slab_bytes;
   };
-  for (const Case& c : {Case{"opt-tiny:int4", 8e-3, 8 * kKiB},
+  for (const Case& c : {Case{"opt-tiny:int4", 8e-3, 4 * kKiB},
                         {"opt-tiny:fp8+f8", 0.15, 64 * kKiB},
                         {"opt-tiny:int8+a8", 4e-2, 64 * kKiB},
                         {"stories260k:int8+a8", 4e-2, 64 * kKiB}}) {
