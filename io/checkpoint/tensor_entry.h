@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "io/checkpoint/block_type.h"
+#include "src/base/block_type.h"
 #include "src/base/dtype.h"
 #include "src/base/weight_format.h"
 

@@ -56,7 +56,7 @@ const io::TensorEntry& target_of(const BoundModel& model, const LoraAdapter& ada
                : fmt::format("{} has packed it: convert the model with `weights` bf16 first, then "
                              "merge into that store",
                              model.foreign_method()));
-  if (tensor->quantised.is_quantised() || tensor->blocks != io::BlockType::kNone)
+  if (tensor->quantised.is_quantised() || tensor->blocks != BlockType::kNone)
     refuse(adapter, name, "it is quantised",
            "merge into the plain checkpoint and quantise what comes out");
   if (!std::equal(shape.begin(), shape.end(), tensor->shape.begin(), tensor->shape.end()))

@@ -204,7 +204,7 @@ class AdapterReader {
   }
 
   std::vector<float> values(const io::TensorEntry& tensor) const {
-    if (tensor.quantised.is_quantised() || tensor.blocks != io::BlockType::kNone ||
+    if (tensor.quantised.is_quantised() || tensor.blocks != BlockType::kNone ||
         (tensor.dtype != DType::kF32 && tensor.dtype != DType::kF16 &&
          tensor.dtype != DType::kBF16))
       fail(fmt::format("tensor {} is {}: f32, f16 or bf16 was expected", io::in_quotes(tensor.name),

@@ -12,8 +12,6 @@
 namespace sluice {
 namespace {
 
-using io::BlockType;
-
 struct Golden {
   std::vector<std::byte> bytes;
   std::vector<float> values;
@@ -23,7 +21,7 @@ std::vector<Golden> goldens(BlockType type) {
   std::ifstream file(std::string(SLUICE_FIXTURES) + "/gguf/blocks.json");
   const auto json = nlohmann::json::parse(file);
   std::vector<Golden> out;
-  for (const auto& block : json.at(std::string(io::block_layout(type).name))) {
+  for (const auto& block : json.at(std::string(block_layout(type).name))) {
     Golden& golden = out.emplace_back();
     const auto hex = block.at("bytes").get<std::string>();
     for (size_t i = 0; i < hex.size(); i += 2)
@@ -36,8 +34,8 @@ std::vector<Golden> goldens(BlockType type) {
 class GgmlBlocks : public testing::TestWithParam<BlockType> {};
 
 TEST_P(GgmlBlocks, AreWhatThePackageSays) {
-  const io::BlockLayout& layout = io::block_layout(GetParam());
-  EXPECT_EQ(io::block_type(layout.gguf_type), GetParam());
+  const BlockLayout& layout = block_layout(GetParam());
+  EXPECT_EQ(block_type(layout.gguf_type), GetParam());
   const auto blocks = goldens(GetParam());
   ASSERT_FALSE(blocks.empty());
   for (const Golden& golden : blocks) {
@@ -62,7 +60,7 @@ TEST_P(GgmlBlocks, KeepTheirCodes) {
   }
   const int most = format->encoding == Encoding::kInt4 ? 15 : 255;
   for (const Golden& golden : goldens(GetParam()))
-    for (int64_t part = 0; part < io::block_layout(GetParam()).elements / 32; ++part) {
+    for (int64_t part = 0; part < block_layout(GetParam()).elements / 32; ++part) {
       uint8_t codes[32];
       float scale = 0, zero = 0;
       ASSERT_TRUE(block_codes(GetParam(), golden.bytes.data(), part, codes, scale, zero));
@@ -81,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(Types, GgmlBlocks,
                                          BlockType::kQ3_K, BlockType::kQ4_K, BlockType::kQ5_K,
                                          BlockType::kQ6_K),
                          [](const auto& info) {
-                           return std::string(io::block_layout(info.param).name);
+                           return std::string(block_layout(info.param).name);
                          });
 
 class GgmlGridBlocks : public testing::TestWithParam<BlockType> {};
@@ -99,9 +97,7 @@ constexpr BlockType kGridTypes[] = {BlockType::kIQ1_S,  BlockType::kIQ1_M,  Bloc
                                     BlockType::kIQ2_XS, BlockType::kIQ2_S,  BlockType::kIQ3_XXS,
                                     BlockType::kIQ3_S,  BlockType::kIQ4_NL, BlockType::kIQ4_XS,
                                     BlockType::kTQ1_0,  BlockType::kTQ2_0,  BlockType::kMXFP4};
-const auto kTypeName = [](const auto& info) {
-  return std::string(io::block_layout(info.param).name);
-};
+const auto kTypeName = [](const auto& info) { return std::string(block_layout(info.param).name); };
 INSTANTIATE_TEST_SUITE_P(GridTypes, GgmlBlocks, testing::ValuesIn(kGridTypes), kTypeName);
 INSTANTIATE_TEST_SUITE_P(Types, GgmlGridBlocks, testing::ValuesIn(kGridTypes), kTypeName);
 

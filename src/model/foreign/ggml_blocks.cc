@@ -9,7 +9,6 @@
 namespace sluice {
 
 namespace {
-using io::BlockType;
 
 const uint8_t* bytes_of(const std::byte* block) { return reinterpret_cast<const uint8_t*>(block); }
 
@@ -109,18 +108,17 @@ void decode_q6_k(const uint8_t* block, float* out) {
 
 namespace {
 // Of whole numbers times scales.
-void decode_parts(io::BlockType type, const uint8_t* block, float* out) {
+void decode_parts(BlockType type, const uint8_t* block, float* out) {
   int8_t codes[16];
   float scale = 0;
-  for (int64_t part = 0; part < io::block_layout(type).elements / 16; ++part) {
+  for (int64_t part = 0; part < block_layout(type).elements / 16; ++part) {
     if (!part_codes(type, block, part, codes, scale)) return;
     for (int i = 0; i < 16; ++i) out[16 * part + i] = scale * static_cast<float>(codes[i]);
   }
 }
 
 // The same as codes of kInt8, of 32 elements with one scale.
-bool int8_codes(io::BlockType type, const uint8_t* block, int64_t part, uint8_t* codes,
-                float& scale) {
+bool int8_codes(BlockType type, const uint8_t* block, int64_t part, uint8_t* codes, float& scale) {
   int8_t signed_codes[32];
   if (!are_scales_of_32(type)) return false;
   for (int64_t half = 0; half < 2; ++half)
@@ -130,7 +128,7 @@ bool int8_codes(io::BlockType type, const uint8_t* block, int64_t part, uint8_t*
 }
 }  // namespace
 
-void decode_block(io::BlockType type, const std::byte* data, float* out) noexcept {
+void decode_block(BlockType type, const std::byte* data, float* out) noexcept {
   const uint8_t* block = bytes_of(data);
   const float d = half_at(block);
   switch (type) {
@@ -164,7 +162,7 @@ void decode_block(io::BlockType type, const std::byte* data, float* out) noexcep
   }
 }
 
-std::optional<WeightFormat> format_of_blocks(io::BlockType type) noexcept {
+std::optional<WeightFormat> format_of_blocks(BlockType type) noexcept {
   switch (type) {
     case BlockType::kQ4_0:
     case BlockType::kQ4_1:
@@ -177,8 +175,8 @@ std::optional<WeightFormat> format_of_blocks(io::BlockType type) noexcept {
   return std::nullopt;
 }
 
-bool block_codes(io::BlockType type, const std::byte* data, int64_t part, uint8_t* codes,
-                 float& scale, float& zero) noexcept {
+bool block_codes(BlockType type, const std::byte* data, int64_t part, uint8_t* codes, float& scale,
+                 float& zero) noexcept {
   const uint8_t* block = bytes_of(data);
   float offset = 0;
   scale = half_at(block);

@@ -13,21 +13,21 @@
 #include <cstdint>
 #include <optional>
 
-#include "io/checkpoint/block_type.h"
+#include "src/base/block_type.h"
 #include "src/base/weight_format.h"
 
 namespace sluice {
 
 /// The block's elements, block_layout(type).elements of them.
-void decode_block(io::BlockType type, const std::byte* block, float* out) noexcept;
+void decode_block(BlockType type, const std::byte* block, float* out) noexcept;
 
 /// Our format that keeps the codes of such blocks, or nothing. kInt4 keeps q4_1's and q4_k's
 /// offsets rounded to f16.
-std::optional<WeightFormat> format_of_blocks(io::BlockType type) noexcept;
+std::optional<WeightFormat> format_of_blocks(BlockType type) noexcept;
 
 /// Codes of elements [32 part, 32 part + 32) of a block with w = scale (code - zero); false for
 /// types without a format_of_blocks.
-bool block_codes(io::BlockType type, const std::byte* block, int64_t part, uint8_t* codes,
-                 float& scale, float& zero) noexcept;
+bool block_codes(BlockType type, const std::byte* block, int64_t part, uint8_t* codes, float& scale,
+                 float& zero) noexcept;
 
 }  // namespace sluice

@@ -8,7 +8,6 @@
 namespace sluice {
 
 namespace {
-using io::BlockType;
 
 #include "src/model/foreign/ggml_grids.inc"
 
@@ -193,7 +192,7 @@ float tq2_0(const uint8_t* block, int64_t part, int8_t* codes) {
 }
 }  // namespace
 
-bool part_codes(io::BlockType type, const uint8_t* block, int64_t part, int8_t* codes,
+bool part_codes(BlockType type, const uint8_t* block, int64_t part, int8_t* codes,
                 float& scale) noexcept {
   switch (type) {
     case BlockType::kIQ1_S: scale = iq1_s(block, part, codes); return true;
@@ -218,7 +217,7 @@ bool part_codes(io::BlockType type, const uint8_t* block, int64_t part, int8_t* 
   }
 }
 
-bool are_scales_of_32(io::BlockType type) noexcept {
+bool are_scales_of_32(BlockType type) noexcept {
   switch (type) {
     case BlockType::kIQ1_S:
     case BlockType::kIQ2_XXS:

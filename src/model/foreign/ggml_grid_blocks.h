@@ -9,16 +9,16 @@
 //   mxfp4   2^(e - 127) e2m1(q)         32 share e   tq1_0, tq2_0    d (q - 1)
 #include <cstdint>
 
-#include "io/checkpoint/block_type.h"
+#include "src/base/block_type.h"
 
 namespace sluice {
 
 /// Elements [16 part, 16 part + 16) of a block are scale * codes[i], exactly as the file means
 /// them. False for types of other kinds.
-bool part_codes(io::BlockType type, const uint8_t* block, int64_t part, int8_t* codes,
+bool part_codes(BlockType type, const uint8_t* block, int64_t part, int8_t* codes,
                 float& scale) noexcept;
 
 /// Whether both halves of each 32 elements have the same scale.
-bool are_scales_of_32(io::BlockType type) noexcept;
+bool are_scales_of_32(BlockType type) noexcept;
 
 }  // namespace sluice

@@ -22,20 +22,20 @@ class GgufDecoder final : public ForeignDecoder {
 
   void values(int64_t row, float* out) const override {
     const int64_t from = source_row(row);
-    if (type_ == io::BlockType::kNone) {
+    if (type_ == BlockType::kNone) {
       for (int64_t col = 0; col < cols_; ++col)
         out[col] = float_element(data_, dtype_, from * cols_ + col) - added_;
       return;
     }
-    const io::BlockLayout& layout = io::block_layout(type_);
+    const BlockLayout& layout = block_layout(type_);
     for (int64_t col = 0; col < cols_; col += layout.elements)
       decode_block(type_, block(from, col), out + col);
   }
 
   bool codes(int64_t row, int64_t group, uint8_t* out, float& scale, float& zero) const override {
     const int64_t col = group * 32;
-    return block_codes(type_, block(source_row(row), col),
-                       col % io::block_layout(type_).elements / 32, out, scale, zero);
+    return block_codes(type_, block(source_row(row), col), col % block_layout(type_).elements / 32,
+                       out, scale, zero);
   }
 
  private:
@@ -46,11 +46,11 @@ class GgufDecoder final : public ForeignDecoder {
     return row - at + at % half * 2 + at / half;
   }
   const std::byte* block(int64_t row, int64_t col) const {
-    const io::BlockLayout& layout = io::block_layout(type_);
+    const BlockLayout& layout = block_layout(type_);
     return data_.data() + (row * cols_ + col) / layout.elements * layout.bytes;
   }
 
-  io::BlockType type_;
+  BlockType type_;
   DType dtype_;
   int64_t cols_;
   int64_t head_rows_;
@@ -87,7 +87,7 @@ class GgufWeights final : public ForeignWeights {
       throw Error(ErrorKind::kFile, fmt::format("{}: rows are no pairs in heads", tensor.name),
                   kForeignMend);
     ForeignMatrix out{WeightFormat::plain(tensor.dtype), rows, cols, {&tensor}, {}};
-    if (tensor.blocks != io::BlockType::kNone) {
+    if (tensor.blocks != BlockType::kNone) {
       out.format = !weight.may_be_quantised()
                        ? WeightFormat::plain(DType::kF16)
                        : format_of_blocks(tensor.blocks)

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-namespace sluice::io {
+namespace sluice {
 
 enum class BlockType : uint8_t {
   kNone,  ///< plain elements
@@ -45,4 +45,4 @@ struct BlockLayout {
 const BlockLayout& block_layout(BlockType type) noexcept;
 std::optional<BlockType> block_type(uint32_t gguf_type) noexcept;
 
-}  // namespace sluice::io
+}  // namespace sluice
