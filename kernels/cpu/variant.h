@@ -10,6 +10,7 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/quantise.h"
+#include "src/base/block_type.h"
 #include "src/base/recurrent_shape.h"
 
 namespace sluice::kernels {
@@ -132,6 +133,9 @@ struct Variant {
   bool (*quantise_rows)(const WeightFormat& format, const QuantiseOptions& options,
                         const float* rows, int64_t ld, int64_t row_count, int64_t cols,
                         std::byte* panel);
+  /// kernels/block_panels.h, groups of 32.
+  bool (*repack_blocks)(BlockType type, Encoding encoding, const std::byte* const* rows,
+                        int64_t cols, std::byte* panel);
   /// block [count][16] = columns [begin, begin + count) of a panel; begin a multiple of 8, count
   /// too or up to the last column.
   void (*unpack_panel)(const WeightFormat& format, const std::byte* panel, int64_t cols,
