@@ -123,6 +123,7 @@ class Terms {
 
 struct StreamedBytes {
   double disk = 0;
+  double repack_seconds = 0;       // of what the disk brings as another tool packed it
   double small_reads_seconds = 0;  // beside the bytes
   double up = 0;
   double parts = 0;  // copies
@@ -135,8 +136,10 @@ StreamedBytes streamed_bytes(const Plan& plan, const Profile& profile, size_t pa
     for (const PlanPart& part : parts) {
       if (!part.is_loaded_in(pass_class)) continue;
       if (part.from_disk) {
-        out.disk += static_cast<double>(part.bytes);
-        out.small_reads_seconds += profile.part_read_seconds(static_cast<double>(part.bytes));
+        const auto read = static_cast<double>(part.read_bytes());
+        out.disk += read;
+        out.small_reads_seconds += profile.part_read_seconds(read);
+        out.repack_seconds += repack_seconds(plan, part);
       }
       if (!plan.paths.weights(part.from_disk).crosses_link()) continue;
       out.up += static_cast<double>(part.bytes);
@@ -181,8 +184,10 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
     terms.add(lane, what, p, scale * bytes,
               scale * (bytes / rate + times * (latency + requests_seconds)));
   };
+  // Rows are repacked while others are read: the lane waits for what is slower.
+  const double read_seconds = weights.disk / profile.disk_read();
   move(Lane::kDiskRead, "weights from disk", weights.disk, ring_waits(plan, weights.disk),
-       weights.small_reads_seconds);
+       std::max(weights.small_reads_seconds, weights.repack_seconds - read_seconds));
   if (weights.parts > 0) move(Lane::kHostToDevice, "weights up", weights.up, weights.parts);
   ComputeCosts::Sums sums;
   const auto move_state = [&](const KvPlan& kv, const StateBytes& bytes) {
@@ -214,7 +219,10 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
     }
     compute.add(pass.work[i], load, times, sums);
   }
-  const double delay = sharing.delayed(sums.held, read_bytes, link_bytes) - sums.held;
+  const double delay =
+      sharing.delayed(sums.held, read_bytes, weights.repack_seconds * plan.repack_core_share,
+                      link_bytes) -
+      sums.held;
   const double device = sums.device + delay;
   terms.add(Lane::kDeviceCompute, "layers", p, device > 0 ? 1 : 0, scale * device);
   terms.add_held(p, scale * (sums.held + delay), scale * sums.inplace);

@@ -4,8 +4,8 @@
 
 namespace sluice::policy {
 
-LaneSharing::LaneSharing(const Profile& profile)
-    : profile_(profile), on_cores_(profile.shares_cores || !profile.device) {
+LaneSharing::LaneSharing(const Profile& profile, double repacking)
+    : profile_(profile), repacking_(repacking), on_cores_(profile.shares_cores || !profile.device) {
   const Disk& disk = profile.disk();
   const double both =
       disk.mixed_read.value / disk.read.value + disk.mixed_write.value / disk.write.value;
@@ -16,10 +16,10 @@ LaneSharing::LaneSharing(const Profile& profile)
 }
 
 // On an emulated device copies take the cores' time; reading takes some of the host's.
-double LaneSharing::delayed(double compute_seconds, double read_bytes,
+double LaneSharing::delayed(double compute_seconds, double read_bytes, double repack_seconds,
                             double copied_bytes) const noexcept {
   if (profile_.shares_cores) compute_seconds += copied_bytes * profile_.copy_delay.value;
-  if (on_cores_) compute_seconds += read_bytes * profile_.read_delay.value;
+  if (on_cores_) compute_seconds += read_bytes * profile_.read_delay.value + repack_seconds;
   return compute_seconds;
 }
 
@@ -52,7 +52,7 @@ double LaneSharing::compute_share(Lane lane, const LaneSet& running) const noexc
   if (!on_cores_ && lane != Lane::kHostCompute) return 1;
   double taken = 0;
   if (running[Lane::kDiskRead])
-    taken += profile_.disk().busy_read.value * profile_.read_delay.value;
+    taken += profile_.disk().busy_read.value * profile_.read_delay.value + repacking_;
   return std::max(1 / (1 + taken + copies_take(running)), kLeast);
 }
 

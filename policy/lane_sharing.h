@@ -12,8 +12,9 @@ namespace sluice::policy {
 
 class LaneSharing {
  public:
-  /// `profile` stays where it is.
-  explicit LaneSharing(const Profile& profile);
+  /// `profile` stays where it is. `repacking`: by how many seconds a second of the host's cores
+  /// takes longer while the disk's lane is busy, since some of them repack what it brings.
+  explicit LaneSharing(const Profile& profile, double repacking = 0);
 
   /// Two lanes that take at least the sum of their seconds over `capacity` together.
   struct Pair {
@@ -22,8 +23,10 @@ class LaneSharing {
     double capacity = 1;
   };
   std::span<const Pair> pairs() const noexcept { return pairs_; }
-  /// Seconds of the device's lane that reading the disk and copies add to.
-  double delayed(double compute_seconds, double read_bytes, double copied_bytes) const noexcept;
+  /// Seconds of the device's lane that reading the disk, repacking (`repack_seconds` of all cores)
+  /// and copies add to.
+  double delayed(double compute_seconds, double read_bytes, double repack_seconds,
+                 double copied_bytes) const noexcept;
 
   /// False while another lane has all of what this one needs.
   bool may_start(Lane lane, const LaneSet& running) const noexcept;
@@ -36,6 +39,7 @@ class LaneSharing {
   double copies_take(const LaneSet& running) const noexcept;
 
   const Profile& profile_;
+  double repacking_;
   bool on_cores_;  // the device's lane computes on the host's cores
   std::vector<Pair> pairs_;
 };

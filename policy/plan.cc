@@ -109,7 +109,7 @@ constexpr uint32_t kAllClasses = ~uint32_t{0};
 
 // Of rows that only some classes multiply in place, the others load the parts between their own
 // border and the next higher one.
-void add_parts(const PlanInput& input, const WeightShape& weight, int64_t index,
+void add_parts(const PlanInput& input, const WeightShape& weight, size_t sublayer, int64_t index,
                const ClassSplit& split, std::vector<PlanPart>& parts) {
   const int64_t step = weight_part_rows(input.model->row_bytes(weight), input.row_granule);
   const auto cut = [&](int64_t begin, int64_t end, bool from_disk, uint32_t classes) {
@@ -118,7 +118,11 @@ void add_parts(const PlanInput& input, const WeightShape& weight, int64_t index,
       // Where a file's rows begin and end is not known here: up to a block more than needed.
       const int64_t bytes = round_up(input.model->rows_bytes(weight, rows), kDiskBlock) +
                             (from_disk ? kDiskBlock : 0);
-      parts.push_back({index, row, rows, from_disk, bytes, classes});
+      const int64_t packed =
+          from_disk && input.packed_bytes
+              ? input.packed_bytes(sublayer, static_cast<size_t>(index), row, rows)
+              : 0;
+      parts.push_back({index, row, rows, from_disk, bytes, packed, classes});
     }
   };
   std::vector<int64_t> borders = split.inplace_of;
@@ -141,10 +145,21 @@ struct PlacedRows {
   std::vector<InplaceRows> inplace;
 };
 
+// Of rows on disk, as they lie there.
+int64_t disk_bytes(const PlanInput& input, size_t sublayer, size_t index, const RowSplit& split) {
+  const WeightShape& weight = input.model->sublayers[sublayer].weights[index];
+  if (split.disk == 0) return 0;
+  const int64_t packed =
+      input.packed_bytes ? input.packed_bytes(sublayer, index, weight.rows - split.disk, split.disk)
+                         : 0;
+  return packed > 0 ? packed : input.model->rows_bytes(weight, split.disk);
+}
+
 void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSplitter& splitter,
                     std::optional<ClassSplit>& tokens, Plan& plan, PlacedRows& placed,
                     WeightMemory& memory) {
   const ModelShape& model = *input.model;
+  const size_t position = placed.rows.size();
   auto& rows = placed.rows.emplace_back();
   auto& parts = placed.parts.emplace_back();
   std::vector<InplaceRows>& inplace = placed.inplace;
@@ -168,8 +183,8 @@ void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSp
       if (!weight.shares_table && split.resident > 0)
         memory.resident += round_up(bytes(split.resident), 64);
       if (split.inplace > 0) memory.inplace += round_up(bytes(split.inplace), 64);
-      add_parts(input, weight, static_cast<int64_t>(index), split, parts);
-      plan.streamed_weight_bytes += bytes(split.disk);
+      add_parts(input, weight, position, static_cast<int64_t>(index), split, parts);
+      plan.streamed_weight_bytes += disk_bytes(input, position, index, split);
       plan.host_weight_bytes += bytes(split.host);
       for (size_t i = 0; i < plan.classes.size(); ++i) {
         PassClass& one = plan.classes[i];
@@ -228,6 +243,13 @@ WeightMemory place_weights(const PlanInput& input, bool is_many, Plan& plan) {
   const Streamed disk(plan, [](const PlanPart& part) { return part.from_disk; });
   if (plan.paths.weights_from_disk.stops_between() > 0)
     plan.host_ring_bytes = weight_ring_bytes(disk.bytes, disk.largest, 1);
+  for (const auto& parts : plan.parts)
+    for (const PlanPart& part : parts)  // its first byte lies somewhere in a block
+      if (part.packed_bytes > 0)
+        plan.arrival_slot_bytes =
+            std::max(plan.arrival_slot_bytes, round_up(part.packed_bytes, kDiskBlock) + kDiskBlock);
+  plan.repacked_bytes_per_second = input.repacked_bytes_per_second;
+  plan.repack_core_share = input.repack_core_share;
   return memory;
 }
 
@@ -554,13 +576,15 @@ Plan PlanMaker::operator()(const Policy& policy) {
       {"activation staging", plan.activation_slot_bytes * kActivationSlots},
       {"attention exchange", plan.attention_slot_bytes(model) * kAttentionSlots},
       {"workspace", input.workspace_bytes(widest)}};
+  const PlanLine arrivals{"weights as they arrive", plan.arrival_slot_bytes * kArrivalSlots};
   if (plan.has_device) {
     if (input.device_program_bytes > 0)
       compute_tier.push_back({"rounding to pages", input.device_program_bytes});
     plan.device = std::move(compute_tier);
     list_host_memory(input, memory, plan);
+    plan.memory.push_back(arrivals);
   } else {
-    plan.memory = {{"program", input.program_bytes}};
+    plan.memory = {{"program", input.program_bytes}, arrivals};
     plan.memory.insert(plan.memory.end(), compute_tier.begin(), compute_tier.end());
   }
   return plan;
@@ -589,8 +613,12 @@ std::string plan_table(const Plan& plan, int64_t memory_budget_bytes, int64_t de
     text += fmt::format("  {:<7} {:<26} {:>10}  sent up in every pass\n", "host", "weights",
                         format_bytes(plan.host_weight_bytes));
   if (plan.streamed_weight_bytes > 0)
-    text += fmt::format("  {:<7} {:<26} {:>10}  read in every pass\n", "disk", "streamed weights",
-                        format_bytes(plan.streamed_weight_bytes));
+    text += fmt::format("  {:<7} {:<26} {:>10}  read in every pass{}\n", "disk", "streamed weights",
+                        format_bytes(plan.streamed_weight_bytes),
+                        plan.arrival_slot_bytes == 0
+                            ? ""
+                            : fmt::format(", repacked as they come at {:.2f} GB/s",
+                                          plan.repacked_bytes_per_second / 1e9));
   return text;
 }
 
@@ -598,6 +626,11 @@ double ring_waits(const Plan& plan, double bytes) noexcept {
   const int64_t ring =
       plan.paths.weights_from_disk.stops_between() > 0 ? plan.host_ring_bytes : plan.ring_bytes;
   return ring > 0 ? 2 * bytes / static_cast<double>(ring) : 0;
+}
+
+double repack_seconds(const Plan& plan, const PlanPart& part) noexcept {
+  if (part.packed_bytes == 0 || plan.repacked_bytes_per_second <= 0) return 0;
+  return static_cast<double>(part.bytes) / plan.repacked_bytes_per_second;
 }
 
 bool uses_disk(const Plan& plan) noexcept {

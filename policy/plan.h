@@ -56,6 +56,12 @@ struct PlanInput {
   bool has_disk = true;              ///< false: nothing may lie below the memory, weights neither
   bool disk_reaches_device = false;  ///< weights need no host memory on their way up
   int64_t load_staging_bytes = 0;    ///< least host memory to load resident weights through
+  /// Of a checkpoint that another tool has packed: bytes that are read for rows [row, row + rows)
+  /// of a weight, which become others as they come; 0: of this weight they are as in memory. Empty:
+  /// of all.
+  std::function<int64_t(size_t sublayer, size_t weight, int64_t row, int64_t rows)> packed_bytes;
+  double repacked_bytes_per_second = 0;  ///< that they become
+  double repack_core_share = 0;          ///< of the cores that compute, while they do
 };
 
 /// One line of a budget.
@@ -79,11 +85,14 @@ struct PlanPart {
   int64_t row = 0;
   int64_t rows = 0;
   bool from_disk = false;
-  int64_t bytes = 0;  ///< in the ring; of a part from disk an upper bound with alignment
+  int64_t bytes = 0;         ///< in the ring; of a part from disk an upper bound with alignment
+  int64_t packed_bytes = 0;  ///< that are read for it, where these are others; else 0
   /// By class of pass, a bit each: those that load it. Others multiply its rows in place.
   uint32_t classes = ~uint32_t{0};
 
   bool is_loaded_in(size_t pass_class) const noexcept { return (classes >> pass_class) & 1; }
+  /// Of one from disk.
+  int64_t read_bytes() const noexcept { return packed_bytes > 0 ? packed_bytes : bytes; }
 };
 
 /// [sublayer][weight] rows that the CPU multiplies in place.
@@ -150,10 +159,13 @@ struct Plan {
   /// [sublayer] the first one whose tasks cost the same: of one kind, with weights of the same
   /// shapes cut alike.
   SharedList<size_t> alike;
-  std::vector<PassClass> classes;  ///< as Policy::execution has them; at least one
-  int64_t ring_bytes = 0;          ///< of the tier that computes
-  int64_t host_ring_bytes = 0;     ///< what parts from disk pass through to a device
-  std::vector<KvPlan> kv;          ///< by ModelShape::state_groups
+  std::vector<PassClass> classes;        ///< as Policy::execution has them; at least one
+  int64_t ring_bytes = 0;                ///< of the tier that computes
+  int64_t host_ring_bytes = 0;           ///< what parts from disk pass through to a device
+  int64_t arrival_slot_bytes = 0;        ///< of parts that are repacked as they come; 0: none are
+  double repacked_bytes_per_second = 0;  ///< PlanInput's, like the next
+  double repack_core_share = 0;
+  std::vector<KvPlan> kv;   ///< by ModelShape::state_groups
   int64_t fresh_pages = 0;  ///< on the device, for prompts whose KV goes down while it attends
   int64_t attention_slot_rows = 0;  ///< rows of one exchange slot for attention on the host
   int64_t host_rows = 0;  ///< of a micro-batch, most that the CPU computes beside a device
@@ -212,6 +224,8 @@ struct Plan {
   bool has_lower_pages() const noexcept;
 };
 
+/// One is repacked, one is read, one waits.
+constexpr int32_t kArrivalSlots = 3;
 constexpr int32_t kKvSlots = 2;
 constexpr int32_t kActivationSlots = 3;
 constexpr int32_t kAttentionSlots = 3;
@@ -249,6 +263,9 @@ PassLimits pass_limits(const Plan& plan, size_t pass_class = 0);
 /// the disk: what there is room for is asked for together, comes together and is computed on
 /// together, half of the ring at a time.
 double ring_waits(const Plan& plan, double bytes) noexcept;
+
+/// That a part from disk takes to become what kernels multiply, beside being read; 0: it is that.
+double repack_seconds(const Plan& plan, const PlanPart& part) noexcept;
 
 /// Whether anything of the model or of its state lies on disk.
 bool uses_disk(const Plan& plan) noexcept;

@@ -24,7 +24,7 @@ class PlanCosts final : public LaneCosts {
       : model_(model),
         plan_(plan),
         profile_(profile),
-        sharing_(profile),
+        sharing_(profile, repacking(plan, profile)),
         kv_dtype_(kv_dtype),
         passes_(passes),
         alike_(plan.alike) {}
@@ -96,12 +96,36 @@ class PlanCosts final : public LaneCosts {
                          : is_weights        ? std::min(1.0, ring_waits(plan_, bytes))
                                              : 0;
     const double latency = waits * profile_.disk().latency_seconds.value;
-    if (is_weights)
-      return latency + bytes / profile_.disk_read() + profile_.part_read_seconds(bytes);
+    if (is_weights) {
+      const PlanPart& part = plan_.parts[static_cast<size_t>(task.sublayer)]
+                                        [static_cast<size_t>(task.part_load().part)];
+      return latency + part_seconds(plan_, profile_, part);
+    }
     const bool is_read = task.lane == Lane::kDiskRead;
     const double pages = is_kv ? bytes / page_bytes(task) : 0;
     return latency + bytes / (is_read ? profile_.disk_read() : profile_.disk_write()) +
            (is_read ? profile_.page_read_seconds(pages) : profile_.page_write_seconds(pages));
+  }
+
+  // What the disk's lane takes for a part: rows are repacked while others are read.
+  static double part_seconds(const Plan& plan, const Profile& profile, const PlanPart& part) {
+    const auto read = static_cast<double>(part.read_bytes());
+    return std::max(read / profile.disk_read() + profile.part_read_seconds(read),
+                    repack_seconds(plan, part));
+  }
+
+  // Of all parts: LaneSharing's.
+  static double repacking(const Plan& plan, const Profile& profile) {
+    double repack = 0, lane = 0;
+    for (const auto& parts : plan.parts)
+      for (const PlanPart& part : parts)
+        if (part.from_disk) {
+          repack += repack_seconds(plan, part);
+          lane += part_seconds(plan, profile, part);
+        }
+    constexpr double kMost = 0.8;
+    const double share = lane > 0 ? std::min(repack * plan.repack_core_share / lane, kMost) : 0;
+    return share / (1 - share);
   }
 
   // As they lie on disk.

@@ -116,6 +116,10 @@ std::string run_table(const Engine& engine) {
   text +=
       fmt::format("  tier    disk    weights streamed {:>10} a pass  offloaded {:>10}\n",
                   format_bytes(plan.streamed_weight_bytes), format_bytes(stats.peak_disk_bytes));
+  if (stats.repacked_bytes > 0)
+    text += fmt::format("  repack  {:>10} of streamed rows  {:>9}  {:>10}\n",
+                        format_bytes(stats.repacked_bytes), format_seconds(stats.repack_seconds),
+                        rate_text(static_cast<double>(stats.repacked_bytes), stats.repack_seconds));
   if (stats.prefix_hit_tokens > 0)
     text += fmt::format("  prefix  {:>7} prompt tokens were known, not computed again\n",
                         stats.prefix_hit_tokens);
@@ -169,6 +173,8 @@ nlohmann::ordered_json stats_json(const Engine& engine,
       {"planned_bytes", engine.plan().device_bytes() + engine.plan().memory_bytes()},
       {"streamed_bytes_per_pass", engine.plan().streamed_weight_bytes},
       {"gathered_bytes", stats.gathered_bytes},
+      {"repacked_bytes", stats.repacked_bytes},
+      {"repack_s", stats.repack_seconds},
       {"lanes", lanes},
       {"wall_s", stats.wall_seconds}};
   if (prediction) json["predicted"] = comparison_json(*prediction, stats);
@@ -214,9 +220,14 @@ std::string plan_sentence(const Engine& engine) {
   else
     text += fmt::format("{} of {} in use", format_bytes(plan.memory_bytes()),
                         format_bytes(stats.memory_budget_bytes));
-  return text + fmt::format("{} {} streamed in each pass", plan.has_device ? "," : ";",
-                            format_bytes(plan.streamed_weight_bytes) +
-                                (plan.has_device ? " from disk" : ""));
+  return text +
+         fmt::format(
+             "{} {} streamed in each pass", plan.has_device ? "," : ";",
+             format_bytes(plan.streamed_weight_bytes) + (plan.has_device ? " from disk" : "")) +
+         (plan.arrival_slot_bytes == 0
+              ? ""
+              : fmt::format(" from {}, repacked as they come at {:.2f} GB/s",
+                            engine.model().path().string(), plan.repacked_bytes_per_second / 1e9));
 }
 
 std::string engine_plan_table(const Engine& engine) {

@@ -381,6 +381,9 @@ EngineStats Engine::stats() const {
   out.memory_budget_bytes = impl_->planned.memory_budget_bytes;
   out.disk_budget_bytes = impl_->options.disk_budget_bytes;
   out.gathered_bytes = stores.weights->gathered_bytes();
+  const ForeignArrivals::Repacked repacked = stores.weights->repacked();
+  out.repacked_bytes = repacked.bytes;
+  out.repack_seconds = repacked.seconds;
   out.disk_read_busy_seconds = stores.file_engine->counters().read_busy_seconds;
   out.kernels = impl_->tally.times();
   return out;

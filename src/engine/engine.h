@@ -55,6 +55,8 @@ struct EngineStats {
   std::vector<std::pair<Lane, LaneStats>> lanes;  ///< those that did something
   LaneTable machine;                              ///< whose they are
   int64_t gathered_bytes = 0;                     ///< table rows read one by one
+  int64_t repacked_bytes = 0;                     ///< that streamed rows of another tool became
+  double repack_seconds = 0;                      ///< beside reading and computing
   double disk_read_busy_seconds = 0;              ///< with a request at the disk
   uint64_t stream_hash = 0;     ///< of the tasks executed (fold_task); equal for equal schedules
   double wall_seconds = 0;      ///< of generate()

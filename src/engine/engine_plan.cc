@@ -9,6 +9,7 @@
 #include "src/base/error.h"
 #include "src/device/memory_limit.h"
 #include "src/engine/runners/workspace_areas.h"
+#include "src/engine/stores/foreign_import.h"
 
 namespace sluice {
 
@@ -171,11 +172,35 @@ void set_workspace(const EngineOptions& options, const EngineInput& sizes,
     return backend->host_staging_bytes(*shape, attention, tokens);
   };
 }
-// What is repacked as it is loaded lies nowhere on disk as kernels take it.
+// Whether every matrix that may lie on disk can be read by rows.
+bool can_stream_packed(const BoundModel& model) {
+  for (size_t i = 0; i < model.shape().sublayers.size(); ++i)
+    for (size_t w = 0; w < model.shape().sublayers[i].weights.size(); ++w)
+      if (const ForeignMatrix* matrix = model.foreign(i, w);
+          matrix && model.shape().sublayers[i].weights[w].kind != WeightKind::kVector &&
+          matrix->file_row_bytes == 0)
+        return false;
+  return true;
+}
+
+// Weights of another tool are repacked as they are loaded, or as they arrive from disk; those whose
+// rows can't be read by themselves stay in memory.
 void keep_repacked_in_memory(const BoundModel& model, const EngineOptions& options,
                              EngineInput& out) {
   if (model.foreign_method().empty()) return;
   out.repacked_path = model.path();
+  out.question.disk_reaches_device = false;
+  if (can_stream_packed(model)) {
+    out.question.packed_bytes = [&model](size_t sublayer, size_t weight, int64_t row,
+                                         int64_t rows) {
+      const ForeignMatrix* matrix = model.foreign(sublayer, weight);
+      return matrix ? matrix->run_of(row, rows).bytes : 0;
+    };
+    const int threads = packed_repack_threads(out.threads);
+    out.question.repacked_bytes_per_second = measured_repack_rate(model, threads);
+    out.question.repack_core_share = static_cast<double>(threads) / out.threads;
+    return;
+  }
   out.question.has_disk = false;
   if (!options.policy) return;
   const policy::Policy& asked = *options.policy;

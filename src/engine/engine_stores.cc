@@ -7,6 +7,7 @@
 #include "src/base/files.h"
 #include "src/base/prefault.h"
 #include "src/device/memory_limit.h"
+#include "src/engine/stores/foreign_import.h"
 
 namespace sluice {
 
@@ -68,7 +69,8 @@ EngineStores::EngineStores(const BoundModel& of_model, const EngineOptions& opti
   weights = std::make_unique<WeightStore>(
       model, plan,
       WeightReaders{*file_engine, *gather_engine,
-                    options.backend ? options.backend->direct_reader() : nullptr},
+                    options.backend ? options.backend->direct_reader() : nullptr,
+                    packed_repack_threads(planned.threads)},
       device, compute_memory, memory);
   kv = std::make_unique<KvStore>(plan, *file_engine, folder, options.swap_bytes, compute_memory,
                                  memory, disk);

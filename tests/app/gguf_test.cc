@@ -1,7 +1,9 @@
 // GGUF models to packed stores: names, the order of rows, codes kept, values by the gguf package's
 // formulas (scripts/golden/gguf_files.py), and the tokens of the model that one was written from.
 #include <cstring>
+#include <random>
 
+#include "io/async/file_engine.h"
 #include "io/checkpoint/packed_store.h"
 #include "src/app/store_layout.h"
 #include "src/base/error.h"
@@ -182,12 +184,129 @@ TEST_F(GgufModel, SaysThatAStoreStreamsWhatDoesNotFit) {
   EngineOptions options = testing::options_for(testing::greedy_requests({{5, 6}}, 2));
   options.memory_budget_bytes = 1 << 18;
   EXPECT_NE(refusal(path, options, ErrorKind::kResource).find("sluice convert"), std::string::npos);
-  options.memory_budget_bytes = int64_t{1} << 30;
+}
+
+// Rows of matrices that lie the other way can't be read by themselves.
+TEST(TransposedModel, StaysInMemory) {
+  EngineOptions options = testing::options_for(testing::greedy_requests({{5, 6}}, 2));
   options.policy.emplace();
   options.policy->weights = {0.5, 0, 0.5};
-  const std::string text = refusal(path, options, ErrorKind::kUser);
+  const std::string text =
+      refusal(fs::path(SLUICE_FIXTURES) / "models" / "gpt2-tiny", options, ErrorKind::kUser);
   EXPECT_NE(text.find("sluice convert"), std::string::npos) << text;
   EXPECT_NE(text.find("share on disk"), std::string::npos) << text;
+}
+
+// What arrives as the file has it becomes what a store of it holds: the same policy gives the same
+// bits, whatever lies on disk.
+TEST_F(GgufModel, StreamsAsItLies) {
+  std::mt19937 random(7);
+  const auto share = [&] { return std::uniform_real_distribution<double>(0, 1)(random); };
+  for (const char* file : {"mixed.gguf", "plain.gguf", "qwen2.gguf", "qwen3.gguf", "gemma2.gguf",
+                           "bloom.gguf", "gpt2.gguf", "granite.gguf"}) {
+    const fs::path path = fs::path(SLUICE_FIXTURES) / "gguf" / file;
+    const fs::path store = convert(file);
+    for (int round = 0; round < 6; ++round) {
+      auto requests = testing::greedy_requests({{5, 6, 7, 8}, {9, 10, 11}, {4}}, 5);
+      requests[1].score_prompt = true;
+      EngineOptions options = testing::options_for(requests);
+      options.policy.emplace();
+      policy::Policy& policy = *options.policy;
+      const double disk = round < 2 ? 1 : share();
+      policy.weights = {1 - disk, 0, disk};
+      policy.micro_batch_sequences = 1 + round % 2;
+      policy.micro_batches = 1 + round % 3;
+      policy.micro_batch_tokens = 1 + round;
+      if (round % 2 == 1) {  // through host memory to a device
+        options.device = EmulatedSpec{int64_t{256} << 20, 0, 0, 0, 0};
+        const double host = (1 - disk) * share();
+        policy.weights = {1 - disk - host, host, disk};
+        policy.inplace_host_fraction = host / 2;
+      }
+      SCOPED_TRACE(::testing::Message() << file << ", round " << round);
+      const auto expected = run_path(store, options, requests);
+      const auto actual = run_path(path, options, requests);
+      ASSERT_EQ(expected.size(), requests.size());
+      for (const auto& [id, answer] : expected) {
+        EXPECT_EQ(actual.at(id).tokens, answer.tokens);
+        EXPECT_EQ(actual.at(id).logits, answer.logits);
+      }
+    }
+  }
+}
+
+// Of every part the file's blocks, and what alignment adds; some may be loaded for a pass that does
+// not come.
+TEST_F(GgufModel, StreamsTheBytesOfTheFile) {
+  const fs::path path = fs::path(SLUICE_FIXTURES) / "gguf" / "mixed.gguf";
+  const BoundModel model = BoundModel::open(path);
+  int64_t windows = 0, bytes = 0;
+  for (size_t i = 0; i < model.shape().sublayers.size(); ++i)
+    for (size_t w = 0; w < model.shape().sublayers[i].weights.size(); ++w)
+      if (model.shape().sublayers[i].weights[w].kind == WeightKind::kMatrix) {
+        const io::TensorEntry& tensor = *model.foreign(i, w)->parts.front();
+        windows += io::aligned_window(tensor.offset, tensor.bytes).bytes;
+        bytes += tensor.bytes;
+      }
+  const auto requests = testing::greedy_requests({{5, 6, 7}}, 3);
+  EngineOptions options = testing::options_for(requests);
+  options.policy.emplace();
+  options.policy->weights = {0, 0, 1};
+  const auto engine = Engine::open(path, options);
+  EXPECT_EQ(engine->plan().streamed_weight_bytes, bytes);
+  testing::ListSource source(requests);
+  testing::CollectingSink sink;
+  engine->generate(source, sink);
+  const EngineStats stats = engine->stats();
+  int64_t read = 0;
+  for (const auto& [lane, of_lane] : stats.lanes)
+    if (lane == Lane::kDiskRead) read = of_lane.bytes;
+  EXPECT_GE(read, stats.passes * windows);
+  EXPECT_LE(read, (stats.passes + 1) * windows);
+}
+
+// The file is cut after the resident rows were loaded: whoever waits for a part is told.
+TEST_F(GgufModel, SaysWhereItEndsWhenItIsCutWhileItStreams) {
+  const fs::path path = folder_ / "cut.gguf";
+  fs::copy_file(fs::path(SLUICE_FIXTURES) / "gguf" / "mixed.gguf", path);
+  const auto requests = testing::greedy_requests({{5, 6, 7}}, 3);
+  EngineOptions options = testing::options_for(requests);
+  options.policy.emplace();
+  options.policy->weights = {0.5, 0, 0.5};
+  const auto engine = Engine::open(path, options);
+  engine->load();
+  fs::resize_file(path, fs::file_size(path) / 2);
+  testing::ListSource source(requests);
+  testing::CollectingSink sink;
+  try {
+    engine->generate(source, sink);
+    FAIL() << "half of the file is gone";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kFile);
+    EXPECT_NE(std::string(error.what()).find("cut.gguf"), std::string::npos) << error.what();
+  }
+}
+
+// What it took to repack is counted beside reading.
+TEST_F(GgufModel, CountsWhatItRepacks) {
+  const auto requests = testing::greedy_requests({{5, 6, 7}}, 3);
+  EngineOptions options = testing::options_for(requests);
+  options.policy.emplace();
+  for (const double disk : {0.0, 1.0}) {
+    options.policy->weights = {1 - disk, 0, disk};
+    const auto engine = Engine::open(fs::path(SLUICE_FIXTURES) / "gguf" / "mixed.gguf", options);
+    testing::ListSource source(requests);
+    testing::CollectingSink sink;
+    engine->generate(source, sink);
+    const EngineStats stats = engine->stats();
+    int64_t a_pass = 0;
+    for (const auto& parts : engine->plan().parts)
+      for (const policy::PlanPart& part : parts) a_pass += part.packed_bytes > 0 ? part.bytes : 0;
+    EXPECT_LE(stats.repacked_bytes, a_pass * (stats.passes + 1));
+    EXPECT_EQ(stats.repacked_bytes > 0, disk > 0);
+    EXPECT_EQ(stats.repack_seconds > 0, disk > 0);
+    EXPECT_GT(engine->plan().repacked_bytes_per_second, 0);
+  }
 }
 
 TEST_F(GgufModel, TakesNoMoreThanItsBudgetWhileItIsRepacked) {

@@ -21,8 +21,8 @@ bool pack_rows(const PackedFrom& from, const WeightFormat& to, const io::PanelQu
     const int64_t first = panel * kRows;
     const int64_t count = std::min(kRows, from.rows - first);
     std::byte* place = out.data() + panel * panel_bytes;
+    if (from.keep && from.keep(first, count, place)) return true;
     if (to.is_quantised()) {
-      if (from.keep && from.keep(first, count, place)) return true;
       from.values(first, count, rows.data());
       return quantise(to, nullptr, rows.data(), count, cols, place);
     }

@@ -17,9 +17,9 @@ struct PackedFrom {
   int64_t cols = 0;
   /// Rows [first, first + count) as f32 [count, cols]; at most WeightFormat::kPanelRows.
   std::function<void(int64_t first, int64_t count, float* rows)> values;
-  /// Of quantised formats: fills the panel of these rows from codes that lie there already; false:
-  /// it can't, so values() are quantised. May be empty.
-  std::function<bool(int64_t first, int64_t count, std::byte* panel)> keep = nullptr;
+  /// Fills the panel of these rows, or puts the plain rows there, from what lies there already;
+  /// false: it can't, so values() are quantised or converted. May be empty.
+  std::function<bool(int64_t first, int64_t count, std::byte* place)> keep = nullptr;
 };
 
 /// The matrix as `to` into `out`, to.bytes() of it or plain elements. Uses several threads (0:

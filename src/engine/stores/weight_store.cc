@@ -62,9 +62,15 @@ WeightStore::WeightStore(const BoundModel& model, const policy::Plan& plan,
   reserve(plan, compute_memory, host_memory);
   for (size_t sublayer = 0; sublayer < model_.shape().sublayers.size(); ++sublayer)
     lay_out_parts(plan, sublayer);
+  if (plan.arrival_slot_bytes == 0) return;
+  Buffer slots = host_memory.allocate(plan.arrival_slot_bytes * policy::kArrivalSlots,
+                                      "weights as they arrive");
+  arrivals_ = std::make_unique<ForeignArrivals>(engine_, std::move(slots), plan.arrival_slot_bytes,
+                                                readers.repack_threads);
 }
 
 WeightStore::~WeightStore() {
+  arrivals_.reset();
   if (read_ring()) engine_.unregister_memory(read_ring().span());
   if (!direct_files_.empty()) direct_engine_->unregister_memory(ring_.span());
   for (io::FileId file : direct_files_) direct_engine_->close(file);
@@ -121,8 +127,12 @@ void WeightStore::lay_out_parts(const policy::Plan& plan, size_t sublayer) {
   for (const policy::PlanPart& planned : plan.parts[sublayer]) {
     const auto w = static_cast<size_t>(planned.weight);
     const io::TensorEntry& tensor = model_.tensor(sublayer, w);
+    if (planned.packed_bytes > 0) {
+      parts.push_back(packed_part(planned, sublayer));
+      continue;
+    }
     SLUICE_ASSERT(!planned.from_disk || !model_.foreign(sublayer, w),
-                  "what is repacked stays in memory");
+                  "what can't be read by rows stays in memory");
     const int64_t row_bytes = model_.shape().row_bytes(shapes[w]);
     const int64_t part_bytes = model_.shape().rows_bytes(shapes[w], planned.rows);
     if (!planned.from_disk) {
@@ -145,7 +155,10 @@ void WeightStore::lay_out_parts(const policy::Plan& plan, size_t sublayer) {
   }
 }
 
-int64_t WeightStore::moved_bytes(const Task& task) const noexcept { return part_of(task).bytes; }
+int64_t WeightStore::moved_bytes(const Task& task) const noexcept {
+  const Part& part = part_of(task);
+  return part.packed_row < 0 || task.lane == Lane::kDiskRead ? part.bytes : part.required_bytes;
+}
 
 // Everything that is loaded once, in pieces of whole rows with one home each, in checkpoint order
 // of a pass.
@@ -272,6 +285,7 @@ void WeightStore::read_part(const Task& task, io::Completion done) {
   }
   std::byte* to =
       load.host_offset >= 0 ? host_ring_.data() + load.host_offset : ring_.data() + load.offset;
+  if (part.packed_row >= 0) return read_packed(task, to, std::move(done));
   const io::Extent extent{files_[part.file], part.offset, part.bytes, to, part.required_bytes};
   engine_.read({&extent, 1}, std::move(done));
 }
@@ -358,17 +372,22 @@ void WeightStore::gather(size_t sublayer, size_t weight, std::span<const int32_t
   const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
   const io::TensorEntry& tensor = model_.tensor(sublayer, weight);
   const Weight& placed = weights_[sublayer][weight];
+  const ForeignMatrix* const packed = model_.foreign(sublayer, weight);
   const int64_t row_bytes = shape.cols * dtype_bytes(tensor.dtype);
   const int64_t window_bytes = round_up(row_bytes, kAlign) + kAlign;
   const int64_t batch = static_cast<int64_t>(staging.size()) / window_bytes;
   std::vector<io::Extent> extents;
   std::vector<std::pair<const std::byte*, int64_t>> rows;  // source, index into ids
+  std::vector<std::pair<const std::byte*, int64_t>> packed_rows;
   const auto flush = [&] {
     if (!extents.empty()) gather_engine_.read_now(extents);
     for (const auto& [source, index] : rows)
       kernels::convert(tensor.dtype, source, DType::kF32, out + index * shape.cols, shape.cols);
+    for (const auto& [source, index] : packed_rows)
+      gather_packed(sublayer, weight, source, out + index * shape.cols);
     extents.clear();
     rows.clear();
+    packed_rows.clear();
   };
   for (size_t i = 0; i < ids.size(); ++i) {
     const int64_t id = ids[i];
@@ -385,13 +404,16 @@ void WeightStore::gather(size_t sublayer, size_t weight, std::span<const int32_t
       continue;
     }
     if (static_cast<int64_t>(extents.size()) == batch) flush();
-    const int64_t offset = tensor.offset + id * row_bytes;
-    const io::Window window = io::aligned_window(offset, row_bytes);
+    const io::TensorEntry& lies = packed ? *packed->parts.front() : tensor;
+    const int64_t bytes = packed ? packed->file_row_bytes : row_bytes;
+    const int64_t offset = lies.offset + id * bytes;
+    const io::Window window = io::aligned_window(offset, bytes);
+    SLUICE_ASSERT(window.bytes <= window_bytes, "a packed row is no longer");
     std::byte* memory = staging.data() + static_cast<int64_t>(extents.size()) * window_bytes;
-    extents.push_back({gather_files_[static_cast<size_t>(tensor.file_index)], window.offset,
-                       window.bytes, memory, offset + row_bytes - window.offset});
+    extents.push_back({gather_files_[static_cast<size_t>(lies.file_index)], window.offset,
+                       window.bytes, memory, offset + bytes - window.offset});
     gathered_bytes_ += window.bytes;
-    rows.emplace_back(memory + (offset - window.offset), index);
+    (packed ? packed_rows : rows).emplace_back(memory + (offset - window.offset), index);
   }
   flush();
 }

@@ -14,6 +14,7 @@
 #include "policy/plan.h"
 #include "src/base/arena.h"
 #include "src/device/device.h"
+#include "src/engine/stores/foreign_arrivals.h"
 #include "src/model/bound_model.h"
 #include "src/schedule/schedule.h"
 
@@ -50,6 +51,7 @@ struct WeightReaders {
   io::FileEngine& engine;
   io::FileEngine& gather;            ///< single table rows, beside the streaming
   io::FileEngine* direct = nullptr;  ///< into device memory, where the plan says so
+  int repack_threads = 1;            ///< for rows that another tool has packed, as they come
 };
 
 class WeightStore {
@@ -99,6 +101,10 @@ class WeightStore {
   void gather(size_t sublayer, size_t weight, std::span<const int32_t> ids, float* out,
               std::span<std::byte> staging);
 
+  /// Of streamed rows that another tool has packed.
+  ForeignArrivals::Repacked repacked() const {
+    return arrivals_ ? arrivals_->repacked() : ForeignArrivals::Repacked{};
+  }
   int64_t gathered_bytes() const noexcept { return gathered_bytes_; }
   static int64_t gather_staging_bytes(const ModelShape& model);
   /// Two halves that each take a granule of the widest rows, and up to 8 MiB.
@@ -121,6 +127,7 @@ class WeightStore {
     size_t file = 0;             // of a part from disk: the checkpoint's
     int64_t offset = 0;          // of its aligned range there; of a part in host memory, there
     int64_t required_bytes = 0;  // up to the end of the last row
+    int64_t packed_row = -1;     // the first, of rows that arrive as another tool has them
   };
   const Part& part_of(const Task& task) const {
     return parts_[static_cast<size_t>(task.sublayer)][static_cast<size_t>(task.part_load().part)];
@@ -145,6 +152,11 @@ class WeightStore {
   void load_repacked(std::span<std::byte> staging, const std::function<void(int64_t)>& loaded,
                      const std::stop_token& cancel);
   void repack(size_t sublayer, size_t weight, std::span<std::byte> staging);
+  void repack_by_rows(size_t sublayer, size_t weight, std::span<std::byte> staging);
+  int64_t home_rows(size_t sublayer, size_t weight) const noexcept;
+  Part packed_part(const policy::PlanPart& planned, size_t sublayer) const;
+  void read_packed(const Task& task, std::byte* to, io::Completion done);
+  void gather_packed(size_t sublayer, size_t weight, const std::byte* row, float* out) const;
   void take_rows(size_t sublayer, size_t weight, int64_t row, int64_t rows,
                  const std::byte* source);
   void place(std::byte* to, const std::byte* source, int64_t bytes) const;
@@ -172,6 +184,7 @@ class WeightStore {
   Buffer host_rows_;
   Buffer host_ring_;
   int64_t gathered_bytes_ = 0;
+  std::unique_ptr<ForeignArrivals> arrivals_;  // null: all streamed rows come as they are computed
 };
 
 }  // namespace sluice

@@ -1,7 +1,8 @@
-// Weights that other tools have packed, as they are loaded: read whole, repacked by all cores, put
-// where the plan wants their rows.
+// Weights that other tools have packed: as they are loaded, some rows at a time or whole, repacked
+// by all cores and put where the plan wants them; and as they stream.
 #include <algorithm>
 
+#include "kernels/elementwise.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/engine/stores/background_read.h"
@@ -13,6 +14,22 @@ namespace sluice {
 
 namespace {
 constexpr int64_t kReadAlign = io::kDirectAlignment;
+
+// Rows that are read and repacked together while loading: at least a granule, about 8 MiB.
+int64_t rows_at_a_time(const ForeignMatrix& matrix) {
+  const int64_t rows =
+      round_down(8 * kMiB / std::max<int64_t>(matrix.file_row_bytes, 1), kernels::kRowGranule);
+  return std::min(std::max(rows, kernels::kRowGranule), matrix.rows);
+}
+
+// Room for so many, wherever they begin, and for what they become.
+int64_t staged_run_bytes(const ForeignMatrix& matrix) {
+  const int64_t rows = rows_at_a_time(matrix);
+  const int64_t read =
+      std::min(matrix.rows, rows + 2 * matrix.row_multiple) * matrix.file_row_bytes;
+  return round_up(read, kReadAlign) + 2 * kReadAlign +
+         round_up(imported_row_bytes(matrix, rows), kReadAlign);
+}
 
 // Where the parts of a matrix and what becomes of them lie in staging.
 struct RepackLayout {
@@ -46,15 +63,16 @@ void for_each_repacked(const BoundModel& model, const Visit& visit) {
 int64_t WeightStore::load_staging_bytes(const BoundModel& model) {
   int64_t most = load_staging_bytes(model.shape());
   for_each_repacked(model, [&](size_t, size_t, const ForeignMatrix& matrix) {
-    most = std::max(most, RepackLayout(matrix).bytes());
+    most = std::max(
+        most, matrix.file_row_bytes > 0 ? staged_run_bytes(matrix) : RepackLayout(matrix).bytes());
   });
   return most;
 }
 
 int64_t WeightStore::repacked_bytes() const {
   int64_t bytes = 0;
-  for_each_repacked(model_, [&](size_t, size_t, const ForeignMatrix& matrix) {
-    bytes += imported_bytes(matrix, matrix.format);
+  for_each_repacked(model_, [&](size_t i, size_t w, const ForeignMatrix& matrix) {
+    bytes += imported_row_bytes(matrix, home_rows(i, w));
   });
   return bytes;
 }
@@ -65,8 +83,11 @@ void WeightStore::load_repacked(std::span<std::byte> staging,
   for_each_repacked(model_, [&](size_t i, size_t w, const ForeignMatrix& matrix) {
     if (cancel.stop_requested())
       throw Error(ErrorKind::kCancelled, "stopped while loading weights");
-    repack(i, w, staging);
-    loaded(imported_bytes(matrix, matrix.format));
+    if (matrix.file_row_bytes > 0)
+      repack_by_rows(i, w, staging);
+    else
+      repack(i, w, staging);
+    loaded(imported_row_bytes(matrix, home_rows(i, w)));
   });
 }
 
@@ -100,6 +121,81 @@ void WeightStore::repack(size_t sublayer, size_t weight, std::span<std::byte> st
       take_rows(sublayer, weight, row, rows, made.data() + row * model_.shape().row_bytes(shape));
     row += rows;
   }
+}
+
+// Rows that are loaded once. A vector, or a column of a value a row, is one row of the weight.
+int64_t WeightStore::home_rows(size_t sublayer, size_t weight) const noexcept {
+  const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
+  const policy::RowSplit& split = weights_[sublayer][weight].split;
+  return shape.kind == WeightKind::kVector ? model_.foreign(sublayer, weight)->rows
+                                           : shape.rows - split.disk;
+}
+
+void WeightStore::repack_by_rows(size_t sublayer, size_t weight, std::span<std::byte> staging) {
+  const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
+  if (shape.kind == WeightKind::kVector) return repack(sublayer, weight, staging);
+  const ForeignMatrix& matrix = *model_.foreign(sublayer, weight);
+  const io::TensorEntry& part = *matrix.parts.front();
+  const policy::RowSplit& split = weights_[sublayer][weight].split;
+  const int64_t step = rows_at_a_time(matrix);
+  int64_t begin = 0;
+  for (const int64_t home : {split.resident, split.inplace, split.host}) {
+    for (int64_t row = begin; row < begin + home; row += step) {
+      // A table's homes begin anywhere, and its rows are plain.
+      const int64_t rows = std::min(step, begin + home - row);
+      const ForeignMatrix::Run run = matrix.run_of(row, rows);
+      const io::Window window = io::aligned_window(run.offset, run.bytes);
+      const int64_t made = imported_row_bytes(matrix, rows);
+      SLUICE_ASSERT(round_up(window.bytes, kReadAlign) + made <= std::ssize(staging),
+                    "the plan sizes the staging");
+      const io::Extent extent{file(part), window.offset, window.bytes, staging.data(),
+                              run.offset + run.bytes - window.offset};
+      BackgroundRead read;
+      read.start(engine_, {&extent, 1});
+      read.wait();
+      std::byte* const to = staging.data() + round_up(window.bytes, kReadAlign);
+      import_rows(model_.tensor(sublayer, weight).name, matrix, row, rows,
+                  panel_quantiser(kernels::RangeSearch::kClip), 0,
+                  {staging.data() + (run.offset - window.offset), static_cast<size_t>(run.bytes)},
+                  {to, static_cast<size_t>(made)});
+      take_rows(sublayer, weight, row, rows, to);
+    }
+    begin += home;
+  }
+}
+
+WeightStore::Part WeightStore::packed_part(const policy::PlanPart& planned, size_t sublayer) const {
+  const auto weight = static_cast<size_t>(planned.weight);
+  const ForeignMatrix& matrix = *model_.foreign(sublayer, weight);
+  Part part{weight, planned.rows, true, false,
+            ForeignArrivals::window_bytes(matrix, planned.row, planned.rows)};
+  part.file = static_cast<size_t>(matrix.parts.front()->file_index);
+  part.required_bytes = imported_row_bytes(matrix, planned.rows);
+  part.packed_row = planned.row;
+  SLUICE_ASSERT(part.required_bytes <= planned.bytes, "the plan leaves room");
+  return part;
+}
+
+void WeightStore::read_packed(const Task& task, std::byte* to, io::Completion done) {
+  const auto sublayer = static_cast<size_t>(task.sublayer);
+  const Part& part = part_of(task);
+  arrivals_->read({&model_.tensor(sublayer, part.weight).name,
+                   model_.foreign(sublayer, part.weight),
+                   part.packed_row,
+                   part.rows,
+                   files_[part.file],
+                   {to, static_cast<size_t>(part.required_bytes)}},
+                  std::move(done));
+}
+
+// As a resident row would be: through the table's type.
+void WeightStore::gather_packed(size_t sublayer, size_t weight, const std::byte* row,
+                                float* out) const {
+  const ForeignMatrix& matrix = *model_.foreign(sublayer, weight);
+  std::vector<std::byte> made(static_cast<size_t>(imported_row_bytes(matrix, 1)));
+  matrix.decoder({{row, static_cast<size_t>(matrix.file_row_bytes)}})->values(0, out);
+  kernels::convert(DType::kF32, out, matrix.format.dtype, made.data(), matrix.cols);
+  kernels::convert(matrix.format.dtype, made.data(), DType::kF32, out, matrix.cols);
 }
 
 }  // namespace sluice

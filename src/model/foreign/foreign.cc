@@ -12,6 +12,15 @@ const char* const kForeignMend =
     "convert the checkpoint that it was quantised from: sluice convert MODEL STORE --weights int4";
 
 bool ForeignDecoder::codes(int64_t, int64_t, uint8_t*, float&, float&) const { return false; }
+const std::byte* ForeignDecoder::row_bytes(int64_t) const { return nullptr; }
+
+ForeignMatrix::Run ForeignMatrix::run_of(int64_t first, int64_t count) const noexcept {
+  const int64_t begin = first / row_multiple * row_multiple;
+  const int64_t end =
+      std::min(rows, (first + count + row_multiple - 1) / row_multiple * row_multiple);
+  return {begin, end - begin, parts.front()->offset + begin * file_row_bytes,
+          (end - begin) * file_row_bytes};
+}
 
 std::unique_ptr<ForeignWeights> foreign_weights(const ModelConfig& config,
                                                 const io::Checkpoint& checkpoint) {

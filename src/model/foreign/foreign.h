@@ -30,6 +30,9 @@ class ForeignDecoder {
   /// w = scale (code - zero), zero 128 of kInt8 and of no meaning for kNf4 and kFp8. False: they
   /// do not fit that format.
   virtual bool codes(int64_t row, int64_t group, uint8_t* codes, float& scale, float& zero) const;
+  /// Row `row` as its one part has it: blocks or elements of that tensor's type, one behind the
+  /// other, whose values are the row's. Null: rows do not lie so.
+  virtual const std::byte* row_bytes(int64_t row) const;
 };
 
 /// A matrix of another tool, and how its values come out.
@@ -37,7 +40,20 @@ struct ForeignMatrix {
   WeightFormat format;  ///< what it becomes where nothing else is asked; plain or quantised
   int64_t rows = 0, cols = 0;
   std::vector<const io::TensorEntry*> parts;
+  /// For the bytes of all parts or, where rows can be read by themselves, of a run of rows that
+  /// begins at a multiple of row_multiple: rows are counted from its first.
   std::function<std::unique_ptr<ForeignDecoder>(const ForeignBytes&)> decoder;
+  /// Of the one part of a matrix whose rows lie one below the other: bytes of a row. 0: the matrix
+  /// can only be read whole.
+  int64_t file_row_bytes = 0;
+  int64_t row_multiple = 1;  ///< within so many rows their order may be another
+
+  /// The rows to read for rows [first, first + count), and their bytes in the part's file.
+  struct Run {
+    int64_t first = 0, rows = 0;
+    int64_t offset = 0, bytes = 0;
+  };
+  Run run_of(int64_t first, int64_t count) const noexcept;
 };
 
 /// Which tensors hold which matrices, of one tool's format.

@@ -16,6 +16,7 @@ class GgufDecoder final : public ForeignDecoder {
       : type_(tensor.blocks),
         dtype_(tensor.dtype),
         cols_(cols),
+        row_bytes_(tensor.bytes / rows),
         head_rows_(paired_heads > 0 ? rows / paired_heads : 0),
         added_(added),
         data_(parts[0]) {}
@@ -38,6 +39,10 @@ class GgufDecoder final : public ForeignDecoder {
                        out, scale, zero);
   }
 
+  const std::byte* row_bytes(int64_t row) const override {
+    return added_ == 0 ? data_.data() + source_row(row) * row_bytes_ : nullptr;
+  }
+
  private:
   // The file's row for one of Hugging Face's.
   int64_t source_row(int64_t row) const {
@@ -53,6 +58,7 @@ class GgufDecoder final : public ForeignDecoder {
   BlockType type_;
   DType dtype_;
   int64_t cols_;
+  int64_t row_bytes_;
   int64_t head_rows_;
   float added_;  // to what the weight holds
   std::span<const std::byte> data_;
@@ -87,6 +93,8 @@ class GgufWeights final : public ForeignWeights {
       throw Error(ErrorKind::kFile, fmt::format("{}: rows are no pairs in heads", tensor.name),
                   kForeignMend);
     ForeignMatrix out{WeightFormat::plain(tensor.dtype), rows, cols, {&tensor}, {}};
+    out.file_row_bytes = tensor.bytes / rows;
+    if (paired_heads > 0) out.row_multiple = rows / paired_heads;
     if (tensor.blocks != BlockType::kNone) {
       out.format = !weight.may_be_quantised()
                        ? WeightFormat::plain(DType::kF16)
