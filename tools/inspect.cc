@@ -71,8 +71,9 @@ nlohmann::ordered_json describe(const InspectFlags& flags) {
       json["model"] = shape_json(model.shape());
       for (const std::string& note : model.notes()) json["notes"].push_back(note);
       if (!model.foreign_method().empty())
-        json["notes"].push_back(fmt::format("{} weights: sluice convert makes a store that runs",
-                                            model.foreign_method()));
+        json["notes"].push_back(
+            fmt::format("{} weights run as they lie; sluice convert makes a store of them",
+                        model.foreign_method()));
     } catch (const Error& error) {
       json["notes"].push_back(fmt::format("does not run: {}", in_flags(error.what())));
     }
