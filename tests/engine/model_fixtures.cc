@@ -1,5 +1,6 @@
 #include "tests/engine/model_fixtures.h"
 
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -71,12 +72,28 @@ std::string fixture_model(const std::string& name) {
   return converted_fixture(name.substr(0, colon), parse_weight_format(format).value());
 }
 
-KvFormat kv_of(const std::string& name, const KvFormat& wanted) {
+bool keeps_latent_rows(const std::string& name) {
   const ModelShape shape = BoundModel::open(fixture_model(name)).shape();
-  const bool is_latent =
-      std::any_of(shape.state_groups.begin(), shape.state_groups.end(),
-                  [](const StateGroup& group) { return group.state.is_latent(); });
-  return is_latent && wanted.is_quantised() ? KvFormat(DType::kF16) : wanted;
+  return std::any_of(shape.state_groups.begin(), shape.state_groups.end(),
+                     [](const StateGroup& group) { return group.state.is_latent(); });
+}
+
+KvFormat kv_of(const std::string& name, const KvFormat& wanted) {
+  return wanted.is_quantised() && keeps_latent_rows(name) ? KvFormat(DType::kF16) : wanted;
+}
+
+void expect_same_tokens(const Answer& actual, const Answer& expected, double tie) {
+  ASSERT_EQ(actual.choices.size(), expected.choices.size());
+  for (size_t i = 0; i < actual.choices.size(); ++i) {
+    const auto& top = expected.choices[i].top;
+    ASSERT_EQ(top.size(), 2u);
+    if (actual.tokens[i] == expected.tokens[i]) {
+      EXPECT_NEAR(actual.choices[i].logprob, expected.choices[i].logprob, tie) << "step " << i;
+      continue;
+    }
+    EXPECT_LT(top[0].logprob - top[1].logprob, tie) << "step " << i;
+    return;
+  }
 }
 
 std::vector<std::string> fixture_models() {

@@ -24,6 +24,7 @@ struct GoldenCase {
 std::string fixture_model(const std::string& name);
 /// `wanted`, or f16 in place of codes where the model keeps latent rows, which have none.
 KvFormat kv_of(const std::string& name, const KvFormat& wanted);
+bool keeps_latent_rows(const std::string& name);
 bool has_8_bit_inputs(const std::string& name);
 std::vector<std::string> fixture_models();
 std::vector<GoldenCase> golden_cases(const std::string& model);
@@ -80,6 +81,11 @@ std::vector<GenerationRequest> greedy_requests(const std::vector<std::vector<int
 /// Opens, runs and returns the answers.
 std::map<uint64_t, Answer> run_all(const std::string& model, EngineOptions options,
                                    std::vector<GenerationRequest> requests);
+
+/// Expects the same tokens, and log-probabilities to `tie`, up to the first that the expected run
+/// nearly tied over: what is rounded to few bits may fall the other way where sums are made in
+/// other shapes. Of requests with two logprobs.
+void expect_same_tokens(const Answer& actual, const Answer& expected, double tie);
 
 /// Options with a workload that fits `requests`.
 EngineOptions options_for(const std::vector<GenerationRequest>& requests);

@@ -54,6 +54,14 @@ class PolicyProperty : public ::testing::TestWithParam<std::string> {
   static float sparsity(uint32_t seed) {
     return GetParam().find(':') == std::string::npos && seed % 8 == 4 ? 0.3f : 1.0f;
   }
+  // A latent row is every head's: where it is rounded to 16 bits, a bit of it moves all of them.
+  static void expect_tokens(const Answer& actual, const Answer& expected, const KvFormat& kv,
+                            size_t sequence) {
+    SCOPED_TRACE("sequence " + std::to_string(sequence));
+    if (kv != KvFormat(DType::kF32) && keeps_latent_rows(GetParam()))
+      return expect_same_tokens(actual, expected, 5e-3);
+    EXPECT_EQ(actual.tokens, expected.tokens);
+  }
 };
 
 TEST_P(PolicyProperty, AnyPolicyGivesTheResidentRunsTokens) {
@@ -62,8 +70,10 @@ TEST_P(PolicyProperty, AnyPolicyGivesTheResidentRunsTokens) {
     Random random(seed);
     const auto prompts = random_prompts(random, pick(random, 1, 12), vocab);
     auto requests = greedy_requests(prompts, 8);
-    for (GenerationRequest& request : requests)
+    for (GenerationRequest& request : requests) {
       request.params.max_tokens = static_cast<int>(pick(random, 1, 12));
+      request.params.logprobs = 2;
+    }
     EngineOptions options = options_for(requests);
     options.compute = ComputeChoice::kF32;
     options.kv_dtype = kv_format(seed);
@@ -79,7 +89,7 @@ TEST_P(PolicyProperty, AnyPolicyGivesTheResidentRunsTokens) {
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + policy::policy_to_json(*options.policy));
     auto actual = run_all(GetParam(), options, requests);
     for (size_t i = 0; i < requests.size(); ++i) {
-      EXPECT_EQ(actual[i].tokens, expected[i].tokens) << "sequence " << i;
+      expect_tokens(actual[i], expected[i], *options.kv_dtype, i);
       EXPECT_EQ(actual[i].finish, FinishReason::kLength);
     }
   }
@@ -135,8 +145,10 @@ TEST_P(PolicyProperty, AnyPolicyGivesTheSameTokensOnAnEmulatedDevice) {
     Random random(seed + 100);
     const auto prompts = random_prompts(random, pick(random, 1, 12), vocab);
     auto requests = greedy_requests(prompts, 8);
-    for (GenerationRequest& request : requests)
+    for (GenerationRequest& request : requests) {
       request.params.max_tokens = static_cast<int>(pick(random, 1, 12));
+      request.params.logprobs = 2;
+    }
     EngineOptions options = options_for(requests);
     options.compute = ComputeChoice::kF32;
     options.kv_dtype = kv_format(seed);
@@ -158,7 +170,7 @@ TEST_P(PolicyProperty, AnyPolicyGivesTheSameTokensOnAnEmulatedDevice) {
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + policy::policy_to_json(policy));
     auto actual = run_all(GetParam(), options, requests);
     for (size_t i = 0; i < requests.size(); ++i) {
-      EXPECT_EQ(actual[i].tokens, expected[i].tokens) << "sequence " << i;
+      expect_tokens(actual[i], expected[i], *options.kv_dtype, i);
       EXPECT_EQ(actual[i].finish, FinishReason::kLength);
     }
   }

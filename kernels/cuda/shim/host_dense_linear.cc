@@ -2,7 +2,9 @@
 #include <cstring>
 
 #include "kernels/cuda/dense_linear.h"
+#include "kernels/cuda/shim/host_driver.h"
 #include "kernels/cuda/shim/host_grid.h"
+#include "src/base/error.h"
 
 namespace sluice::cuda {
 
@@ -40,6 +42,8 @@ void DenseLinear::run(DType type, const void* x, int64_t ldx, int64_t m, int64_t
 
 void DenseLinear::run_fp8(const uint8_t* x, int64_t m, int64_t k, const uint8_t* w, int64_t n,
                           float* y, Stream stream) {
+  if (host::capability() < 89)
+    throw Error(ErrorKind::kDevice, "e4m3 products: no algorithm on this device", "");
   host::enqueue_work(stream, [=] {
     for (int64_t token = 0; token < m; ++token)
       for (int64_t row = 0; row < n; ++row) {

@@ -26,6 +26,8 @@ void time_by_work(bool is_on);
 
 /// Compute capability of the GPU that it is: 9.0, if nobody says anything else.
 void set_capability(int major, int minor);
+/// The same as one number, 90.
+int capability();
 
 /// Bytes of device memory, and of page-locked host memory, in use.
 int64_t device_bytes_in_use();

@@ -248,6 +248,12 @@ void set_capability(int major, int minor) {
   the.minor = minor;
 }
 
+int capability() {
+  Driver& the = driver();
+  const MutexLock lock(the.mutex);
+  return 10 * the.major + the.minor;
+}
+
 double timer_seconds() {
   const Driver& the = driver();
   the.mutex.assert_held();  // by run_one

@@ -75,22 +75,6 @@ EngineOptions exact_options_for(const std::vector<GenerationRequest>& requests) 
   return options;
 }
 
-// The same tokens, up to the first that both runs nearly tied over: 16-bit products and attention
-// differ in their last bits with the shapes they are computed in.
-void expect_same_tokens(const Answer& actual, const Answer& expected, double tie) {
-  ASSERT_EQ(actual.choices.size(), expected.choices.size());
-  for (size_t i = 0; i < actual.choices.size(); ++i) {
-    const auto& top = expected.choices[i].top;
-    ASSERT_EQ(top.size(), 2u);
-    if (actual.tokens[i] == expected.tokens[i]) {
-      EXPECT_NEAR(actual.choices[i].logprob, expected.choices[i].logprob, tie) << "step " << i;
-      continue;
-    }
-    EXPECT_LT(top[0].logprob - top[1].logprob, tie) << "step " << i;
-    return;
-  }
-}
-
 class CudaEngine : public ::testing::TestWithParam<std::string> {
  protected:
   // Difference of log-probabilities that rounding may make.
