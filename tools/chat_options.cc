@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "src/app/model_tokenizer.h"
 #include "src/base/error.h"
 #include "src/base/files.h"
 #include "src/chat/tool_format.h"
@@ -57,7 +58,10 @@ serve::ChatStyle ChatOptions::style(const chat::ChatTemplate* chat) const {
 
 std::unique_ptr<chat::ChatTemplate> ChatOptions::load_template(
     const std::string& model, const text::Tokenizer& tokenizer) const {
-  auto source = chat::find_chat_template(model);
+  auto source = chat::find_chat_template(app::model_folder(model));
+  if (!source && !text::Tokenizer::exists(app::model_folder(model)))
+    if (const std::string config = app::gguf_tokenizer_config(model); !config.empty())
+      source = chat::read_chat_template(config, model);
   if (!chat_template.empty()) {
     if (!source) source.emplace();
     source->text = read_text(chat_template, kMostSettingsBytes);
@@ -76,9 +80,8 @@ sampling::SamplingParams ChatOptions::defaults(const std::string& model) const {
   sampling::SamplingParams out;
   if (generation_config == "none") return out;
   const bool is_auto = generation_config == "auto";
-  const std::string path = is_auto
-                               ? (std::filesystem::path(model) / "generation_config.json").string()
-                               : generation_config;
+  const std::string path =
+      is_auto ? (app::model_folder(model) / "generation_config.json").string() : generation_config;
   if (is_auto && !is_there(path)) return out;
   const auto json = nlohmann::json::parse(read_text(path, kMostSettingsBytes), nullptr,
                                           /*allow_exceptions=*/false);

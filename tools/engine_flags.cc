@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/isa.h"
 #include "src/app/gpu.h"
+#include "src/app/model_tokenizer.h"
 #include "src/app/plan_request.h"
 #include "src/app/report.h"
 #include "src/base/bytes.h"
@@ -410,11 +411,18 @@ void finish_run(const EngineFlags& flags, const OpenedEngine& opened) {
 }
 
 std::unique_ptr<text::Tokenizer> find_tokenizer(const std::string& model) {
-  return text::Tokenizer::exists(model) ? text::Tokenizer::load(model) : nullptr;
+  try {
+    return app::find_tokenizer(model);
+  } catch (const Error& error) {
+    // A folder's own files are mended there; of what a GGUF file holds token ids make up.
+    if (text::Tokenizer::exists(app::model_folder(model))) throw;
+    tell("warning: no tokenizer: " + error.text());
+    return nullptr;
+  }
 }
 
 std::unique_ptr<text::Tokenizer> need_tokenizer(const std::string& model) {
-  return text::Tokenizer::load(model);
+  return app::need_tokenizer(model);
 }
 
 }  // namespace sluice::tools

@@ -7,11 +7,11 @@
 #include "io/checkpoint/checkpoint.h"
 #include "io/checkpoint/packed_store.h"
 #include "kernels/cpu/isa.h"
+#include "src/app/model_tokenizer.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/base/printable.h"
 #include "src/model/bound_model.h"
-#include "src/text/tokenizer.h"
 #include "tools/command.h"
 #include "tools/flag_words.h"
 #include "tools/model_argument.h"
@@ -78,12 +78,11 @@ nlohmann::ordered_json describe(const InspectFlags& flags) {
       json["notes"].push_back(fmt::format("does not run: {}", in_flags(error.what())));
     }
   }
-  if (text::Tokenizer::exists(checkpoint.folder())) {
-    try {
-      json["tokenizer"] = text::Tokenizer::load(checkpoint.folder())->description();
-    } catch (const Error& error) {
-      json["tokenizer"] = fmt::format("can't be read: {}", in_flags(error.what()));
-    }
+  try {
+    if (const auto tokenizer = app::find_tokenizer(flags.path))
+      json["tokenizer"] = tokenizer->description();
+  } catch (const Error& error) {
+    json["tokenizer"] = fmt::format("can't be read: {}", in_flags(error.what()));
   }
   return json;
 }

@@ -19,7 +19,7 @@ class StreamDecoder;
 
 class Tokenizer {
  public:
-  /// Of a model folder, or a tokenizer file. Errors: kFile.
+  /// Of a model folder, a GGUF file or a tokenizer file. Errors: kFile.
   static Tokenizer load(const std::filesystem::path& path);
 
   /// With what the model begins texts with, where `adds_special`. Bytes that are not UTF-8 are read

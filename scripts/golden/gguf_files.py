@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Makes tests/fixtures/gguf/: GGUF files and what is in them by the gguf package's own formulas.
 
-    pip install gguf numpy safetensors
+    pip install gguf numpy safetensors sentencepiece
     scripts/golden/gguf_files.py
 
   blocks.json        two random blocks of every type and their elements
   plain.gguf         the fixture llama-tiny-gqa as its converter would write it, f32; qwen2.gguf and
                      qwen3.gguf: qwen2-tiny and qwen3-tiny
   mixed.gguf         a random model whose matrices have a type each
+  stories260k.gguf   the fixture of that name in Q8_0 (what does not fit its blocks in F16), with its tokenizer and a template
   ../checkpoints/made/tiny.gguf  three tensors, for tests that break it byte by byte
   mixed.safetensors  some rows of each of its matrices, under Hugging Face's names and in that order
 """
@@ -18,6 +19,7 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as T
 from safetensors.numpy import load_file, save_file
+from sentencepiece import SentencePieceProcessor
 
 FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "tests" / "fixtures"
 OUT = FIXTURES / "gguf"
@@ -197,6 +199,30 @@ def make_mixed():
     save_file(goldens, OUT / "mixed.safetensors")
 
 
+def make_stories():
+    folder = FIXTURES / "models" / "stories260k"
+    config = json.loads((folder / "config.json").read_text())
+    config["head_dim"] = config["hidden_size"] // config["num_attention_heads"]
+    out = writer(OUT / "stories260k.gguf", config)
+    for name, rows in load_file(folder / "model.safetensors").items():
+        if (heads := heads_of(name, config)):
+            rows = to_pairs(rows, heads)
+        kind = T.F32 if rows.ndim == 1 else T.Q8_0 if rows.shape[1] % 32 == 0 else T.F16
+        data = rows if kind == T.F32 else gguf.quants.quantize(rows.astype(np.float32), kind)
+        out.add_tensor(gguf_name(name), data, raw_dtype=None if kind == T.F32 else kind)
+    pieces = SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
+    ids = range(pieces.vocab_size())
+    kinds = [2 if pieces.is_unknown(i) else 3 if pieces.is_control(i) else 6 if pieces.is_byte(i) else 1 for i in ids]
+    out.add_tokenizer_model("llama")
+    out.add_token_list([pieces.id_to_piece(i) for i in ids])
+    out.add_token_scores([pieces.get_score(i) for i in ids])
+    out.add_token_types(kinds)
+    out.add_bos_token_id(pieces.bos_id())
+    out.add_eos_token_id(pieces.eos_id())
+    out.add_chat_template("{% for message in messages %}{{ message.content }}\n{% endfor %}")
+    finish(out)
+
+
 if __name__ == "__main__":
     OUT.mkdir(exist_ok=True)
     make_blocks()
@@ -205,3 +231,4 @@ if __name__ == "__main__":
     make_plain("qwen2.gguf", "qwen2-tiny")
     make_plain("qwen3.gguf", "qwen3-tiny")
     make_mixed()
+    make_stories()

@@ -1,11 +1,12 @@
 #include <sluice/tokenizer.h>
 
+#include "src/app/model_tokenizer.h"
 #include "src/text/stream_decoder.h"
 
 namespace sluice {
 
 Tokenizer Tokenizer::load(const std::filesystem::path& path) {
-  return Tokenizer(std::shared_ptr<const text::Tokenizer>(text::Tokenizer::load(path)));
+  return Tokenizer(std::shared_ptr<const text::Tokenizer>(app::need_tokenizer(path)));
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool adds_special) const {

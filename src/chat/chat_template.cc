@@ -52,19 +52,33 @@ Template parse(const std::string& text, const std::string& origin) {
 }
 }  // namespace
 
+namespace {
+void read_config(std::string_view text, ChatTemplateSource& out) {
+  const ordered_json config = ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object())
+    throw Error(ErrorKind::kFile, fmt::format("{}: is no JSON object", out.origin),
+                "take the tokenizer's files from the model's own repository again");
+  out.bos_token = token_text(config, "bos_token");
+  out.eos_token = token_text(config, "eos_token");
+  if (config.contains("chat_template")) read_templates(config["chat_template"], out);
+}
+}  // namespace
+
+std::optional<ChatTemplateSource> read_chat_template(std::string_view tokenizer_config,
+                                                     const std::string& origin) {
+  ChatTemplateSource out;
+  out.origin = origin;
+  read_config(tokenizer_config, out);
+  if (out.text.empty()) return std::nullopt;
+  return out;
+}
+
 std::optional<ChatTemplateSource> find_chat_template(const std::filesystem::path& folder) {
   ChatTemplateSource out;
   const auto config_path = folder / "tokenizer_config.json";
   out.origin = config_path.string();
-  if (const auto text = read_file_if_there(config_path, kMostTokenizerBytes)) {
-    const ordered_json config = ordered_json::parse(*text, nullptr, /*allow_exceptions=*/false);
-    if (!config.is_object())
-      throw Error(ErrorKind::kFile, fmt::format("{}: is no JSON object", config_path.string()),
-                  "take the tokenizer's files from the model's own repository again");
-    out.bos_token = token_text(config, "bos_token");
-    out.eos_token = token_text(config, "eos_token");
-    if (config.contains("chat_template")) read_templates(config["chat_template"], out);
-  }
+  if (const auto text = read_file_if_there(config_path, kMostTokenizerBytes))
+    read_config(*text, out);
   const auto template_path = folder / "chat_template.jinja";
   if (auto text = read_file_if_there(template_path, kMostSettingsBytes)) {
     out.text = std::move(*text);

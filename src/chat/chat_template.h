@@ -5,6 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "src/chat/template.h"
 
@@ -22,6 +23,10 @@ struct ChatTemplateSource {
 /// text, or a list of named ones: "default" and "tool_use"), with its special tokens. Nothing: the
 /// model has no template. Errors: kFile.
 std::optional<ChatTemplateSource> find_chat_template(const std::filesystem::path& folder);
+
+/// The same from the text of tokenizer_config.json alone; `origin` is its file.
+std::optional<ChatTemplateSource> read_chat_template(std::string_view tokenizer_config,
+                                                     const std::string& origin);
 
 class ChatTemplate {
  public:

@@ -39,10 +39,14 @@ std::string model_type(const fs::path& folder) {
   return Field{&json, "config.json"}.text_or("model_type", "");
 }
 
+std::unique_ptr<Tokenizer> read_model_file(const std::string& bytes, const std::string& config,
+                                           const std::string& origin) {
+  if (looks_like_tiktoken(bytes)) return load_tiktoken(bytes, config, origin);
+  return load_sentencepiece(bytes, config, origin);
+}
+
 std::unique_ptr<Tokenizer> load_model_file(const fs::path& path, const std::string& config) {
-  const std::string bytes = read_tokenizer_file(path);
-  if (looks_like_tiktoken(bytes)) return load_tiktoken(bytes, config, path.string());
-  return load_sentencepiece(bytes, config, path.string());
+  return read_model_file(read_tokenizer_file(path), config, path.string());
 }
 }  // namespace
 
@@ -54,6 +58,13 @@ bool Tokenizer::exists(const fs::path& folder) {
 std::unique_ptr<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json,
                                                 std::string_view tokenizer_config_json) {
   return load_tokenizer_json(tokenizer_json, tokenizer_config_json, "tokenizer.json");
+}
+
+std::unique_ptr<Tokenizer> Tokenizer::from_file(const std::string& name, const std::string& bytes,
+                                                const std::string& config,
+                                                const std::string& origin) {
+  if (name == "tokenizer.json") return load_tokenizer_json(bytes, config, origin);
+  return read_model_file(bytes, config, origin);
 }
 
 std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& path) {

@@ -30,6 +30,10 @@ class Tokenizer {
   /// From the texts of tokenizer.json and (may be empty) tokenizer_config.json. Errors: kFile.
   static std::unique_ptr<Tokenizer> from_json(std::string_view tokenizer_json,
                                               std::string_view tokenizer_config_json = {});
+  /// From the bytes of a tokenizer.json or tokenizer.model (its `name`) and (may be empty) of
+  /// tokenizer_config.json; `origin` is what errors name. Errors: kFile.
+  static std::unique_ptr<Tokenizer> from_file(const std::string& name, const std::string& bytes,
+                                              const std::string& config, const std::string& origin);
   static bool exists(const std::filesystem::path& folder);
 
   /// Ids of `text`; bytes that are not UTF-8 are read as U+FFFD.

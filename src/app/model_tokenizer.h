@@ -1,0 +1,24 @@
+#pragma once
+// A model's tokenizer: from the files beside its weights, else from within them (GGUF).
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "src/text/tokenizer.h"
+
+namespace sluice::app {
+
+/// The folder of a model that is a folder or a file of weights.
+std::filesystem::path model_folder(const std::filesystem::path& model);
+
+/// Of a model folder or a file of weights; null when it has none. Errors: kFile with path, field
+/// and what to do, also for kinds of tokenizers in GGUF files that are not read.
+std::unique_ptr<text::Tokenizer> find_tokenizer(const std::filesystem::path& model);
+/// The same; kFile when it has none. A tokenizer's own file will do, too.
+std::unique_ptr<text::Tokenizer> need_tokenizer(const std::filesystem::path& model);
+
+/// What tokenizer_config.json would say, chat template included, of a GGUF file that has a
+/// tokenizer; else empty.
+std::string gguf_tokenizer_config(const std::filesystem::path& model);
+
+}  // namespace sluice::app
