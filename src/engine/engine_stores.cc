@@ -5,7 +5,6 @@
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/base/files.h"
-#include "src/base/prefault.h"
 #include "src/device/memory_limit.h"
 #include "src/engine/stores/foreign_import.h"
 

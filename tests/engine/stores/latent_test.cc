@@ -66,17 +66,9 @@ TEST(LatentRows, AttendOnTheHostToo) {
     const auto requests = greedy_requests(prompts, 20);
     const Ran whole = run(model, plain(requests, 160, 256), requests);
     for (uint32_t seed = 1; seed <= 8; ++seed) {
-      Random random(seed);
-      EngineOptions options = plain(requests, pick(random, 1, 9), pick(random, 4, 40));
-      options.device = EmulatedSpec{int64_t{64} << 20, 0, 0, 0, 0};
-      options.policy->attention = policy::AttentionPlace::kHost;
+      EngineOptions options = attended_on_host(requests, seed);
       options.policy->weights = {0.3, 0.4, 0.3};
       options.policy->inplace_host_fraction = seed % 2 == 0 ? 0.4 : 0;
-      options.policy->host_attention_tokens = seed % 3 == 0 ? pick(random, 1, 20) : 0;
-      options.policy->kv =
-          seed % 2 == 0 ? policy::TierShares{0.4, 0.3, 0.3} : policy::TierShares{0, 0.5, 0.5};
-      options.policy->micro_batch_sequences = pick(random, 1, 3);
-      options.policy->micro_batches = pick(random, 1, 3);
       EXPECT_EQ(run(model, options, requests).tokens, whole.tokens)
           << model << " " << seed << " " << policy::policy_to_json(*options.policy);
     }

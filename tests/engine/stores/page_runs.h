@@ -74,6 +74,21 @@ inline EngineOptions plain(const std::vector<GenerationRequest>& requests, int64
   return options;
 }
 
+/// On an emulated device, KV below it attended on the host: random chunks, pages and micro-batches.
+inline EngineOptions attended_on_host(const std::vector<GenerationRequest>& requests,
+                                      uint32_t seed) {
+  Random random(seed);
+  EngineOptions options = plain(requests, pick(random, 1, 9), pick(random, 4, 40));
+  options.device = EmulatedSpec{int64_t{64} << 20, 0, 0, 0, 0};
+  options.policy->attention = policy::AttentionPlace::kHost;
+  options.policy->host_attention_tokens = seed % 3 == 0 ? pick(random, 1, 20) : 0;
+  options.policy->kv =
+      seed % 2 == 0 ? policy::TierShares{0.4, 0.3, 0.3} : policy::TierShares{0, 0.5, 0.5};
+  options.policy->micro_batch_sequences = pick(random, 1, 3);
+  options.policy->micro_batches = pick(random, 1, 3);
+  return options;
+}
+
 /// Keeps what was known of each beginning.
 class AdmittedSink final : public GenerationSink {
  public:
