@@ -20,14 +20,16 @@ attention_kernel(kernels::AttentionShape shape, AttentionArguments arguments, in
 
 constexpr int kMergeThreads = 128;
 
+// `split_rows`: of a KV head and a split in the workspace.
 SLUICE_KERNEL(kMergeThreads)
-merge_kernel(int group, int num_kv_heads, int head_dim, AttentionArguments arguments) {
+merge_kernel(int group, int num_kv_heads, int split_rows, int head_dim,
+             AttentionArguments arguments) {
   const AttentionMerge merge = arguments.merges[block_x()];
   if (merge.run < 0) return;
   const AttentionRun run = arguments.runs[merge.run];
   const auto share = [&](int split, int row) {
     return arguments.workspace +
-           ((int64_t{merge.first_split + split} * num_kv_heads + block_y()) * kFewRows + row) *
+           ((int64_t{merge.first_split + split} * num_kv_heads + block_y()) * split_rows + row) *
                (head_dim + 1);
   };
   for (int i = thread_index(); i < merge.rows * head_dim; i += kMergeThreads) {
@@ -47,6 +49,16 @@ merge_kernel(int group, int num_kv_heads, int head_dim, AttentionArguments argum
                   (int64_t{block_y()} * group + row % group) * head_dim + i % head_dim] =
         value / sum;
   }
+}
+
+void merge_splits(const kernels::AttentionShape& shape, const AttentionPlan& plan,
+                  const AttentionArguments& arguments, Stream stream) {
+  if (plan.merges.empty()) return;
+  // Where keys are the values, each query head is merged as a KV head of one row.
+  const int kv_heads = shape.has_values ? shape.num_kv_heads : shape.num_heads;
+  launch("attention_merge", merge_kernel, {static_cast<int>(plan.merges.size()), kv_heads},
+         kMergeThreads, 0, stream, shape.num_heads / kv_heads, kv_heads,
+         shape.has_values ? kFewRows : 1, shape.head_dim, arguments);
 }
 
 template <KvKind kKind, int kDim, bool kAdjusts>
@@ -95,17 +107,16 @@ int64_t few_rows_shared_bytes(const kernels::AttentionShape& shape) {
 
 void attention(const kernels::AttentionShape& shape, const AttentionPlan& plan,
                const AttentionArguments& arguments, Stream stream) {
-  if (!shape.has_values) return latent_attention(shape, plan, arguments, stream);
-  with_kernel(shape, [&](auto kind, auto dim) {
-    if (shape.soft_cap > 0 || shape.slopes)
-      run_items<kind.value, dim.value, true>(shape, plan, arguments, stream);
-    else
-      run_items<kind.value, dim.value, false>(shape, plan, arguments, stream);
-  });
-  if (!plan.merges.empty())
-    launch("attention_merge", merge_kernel,
-           {static_cast<int>(plan.merges.size()), shape.num_kv_heads}, kMergeThreads, 0, stream,
-           shape.num_heads / shape.num_kv_heads, shape.num_kv_heads, shape.head_dim, arguments);
+  if (!shape.has_values)
+    latent_attention(shape, plan, arguments, stream);
+  else
+    with_kernel(shape, [&](auto kind, auto dim) {
+      if (shape.soft_cap > 0 || shape.slopes)
+        run_items<kind.value, dim.value, true>(shape, plan, arguments, stream);
+      else
+        run_items<kind.value, dim.value, false>(shape, plan, arguments, stream);
+    });
+  merge_splits(shape, plan, arguments, stream);
 }
 
 }  // namespace sluice::cuda

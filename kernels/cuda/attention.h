@@ -33,7 +33,8 @@ struct AttentionItem {
   int32_t split = -1;  ///< its place in the workspace; -1: it writes `out`
 };
 
-/// Splits that make up rows [0, rows) of a run. Where keys are the values, `rows` are all of it.
+/// Splits that make up rows [0, rows) of a run and KV head; where keys are the values, the one row
+/// of each query head.
 struct AttentionMerge {
   int32_t run = 0;  ///< -1: nothing to do
   int32_t rows = 0;

@@ -4,6 +4,7 @@
 // (arXiv:1805.02867, arXiv:2205.14135). With a whole tile of rows every warp has rows of its own
 // and sees all positions; with few rows all warps have the same and each sees every n-th 16
 // positions, merged at the end. Only .cu files include it.
+#include "kernels/cuda/attention_numbers.h"
 #include "kernels/cuda/kv_tiles.h"
 
 namespace sluice::cuda {
@@ -93,7 +94,7 @@ class AttentionBlock {
   }
 
  private:
-  static constexpr bool kIsBF16 = kKind == KvKind::kBF16;
+  using Numbers = AttentionNumbers<kKind == KvKind::kBF16>;
   // Of 16 positions each, that a warp multiplies of a tile.
   static constexpr int kParts = kHasFewRows ? 1 : kWarps;
 
@@ -172,20 +173,6 @@ class AttentionBlock {
     block_sync();
   }
 
-  SLUICE_DEVICE static uint16_t narrow(float value) {
-    return kIsBF16 ? float_to_bf16(value) : float_to_half(value);
-  }
-  SLUICE_DEVICE static uint32_t narrow_pair(float low, float high) {
-    return kIsBF16 ? pair_of_bf16(low, high) : pair_of_half(low, high);
-  }
-  SLUICE_DEVICE static void multiply(float (&d)[4], const uint32_t (&a)[4],
-                                     const uint32_t (&b)[2]) {
-    if (kIsBF16)
-      mma_16x8x16_bf16(d, a, b);
-    else
-      mma_16x8x16_f16(d, a, b);
-  }
-
   // The 16 packed rows of this warp within the block.
   SLUICE_DEVICE static int warp_row() { return kHasFewRows ? 0 : warp_index() * 16; }
   // Which 16 positions of a tile a part is.
@@ -213,7 +200,7 @@ class AttentionBlock {
       } else {
         SLUICE_UNROLL
         for (int d = lane_index(); d < kDim; d += kWarp)
-          q_[row * kStride + d] = narrow(query && d < shape_.head_dim ? query[d] : 0.0f);
+          q_[row * kStride + d] = Numbers::narrow(query && d < shape_.head_dim ? query[d] : 0.0f);
       }
     }
   }
@@ -230,7 +217,7 @@ class AttentionBlock {
     const float step = largest / kernels::kQueryLevels;
     for (int part = 0; part < 2; ++part) {
       if (largest > kernels::kLeastQuery) value[part] = round_of(value[part] * inverse) * step;
-      q_[row * kStride + d + part * kWarp] = narrow(value[part]);
+      q_[row * kStride + d + part * kWarp] = Numbers::narrow(value[part]);
     }
   }
 
@@ -290,13 +277,13 @@ class AttentionBlock {
         uint32_t b[4];
         load_matrix_x4(b, keys + d);
         if constexpr (kKeepsQueries) {
-          multiply(scores[part][0], queries_[d / 16], {b[0], b[1]});
-          multiply(scores[part][1], queries_[d / 16], {b[2], b[3]});
+          Numbers::multiply(scores[part][0], queries_[d / 16], {b[0], b[1]});
+          Numbers::multiply(scores[part][1], queries_[d / 16], {b[2], b[3]});
         } else {
           uint32_t a[4];
           read_query(d, a);
-          multiply(scores[part][0], a, {b[0], b[1]});
-          multiply(scores[part][1], a, {b[2], b[3]});
+          Numbers::multiply(scores[part][0], a, {b[0], b[1]});
+          Numbers::multiply(scores[part][1], a, {b[2], b[3]});
         }
       }
     }
@@ -310,7 +297,7 @@ class AttentionBlock {
       const int position = begin + place_of(part) * 16 + i / 4 * 8 + lane_index() % 4 * 2 + i % 2;
       if constexpr (kAdjusts) value = adjusted(value, i / 2 % 2, position);
       value *= scale;
-      if (has_mask && !sees(i / 2 % 2, position)) value = kNone;
+      if (has_mask && !sees(i / 2 % 2, position)) value = kNoScore;
     }
     weigh(scores);
   }
@@ -319,7 +306,7 @@ class AttentionBlock {
   SLUICE_DEVICE void weigh(float (&scores)[kParts][2][4]) {
     SLUICE_UNROLL
     for (int half = 0; half < 2; ++half) {
-      float largest = kNone;
+      float largest = kNoScore;
       SLUICE_UNROLL
       for (int part = 0; part < kParts; ++part) SLUICE_UNROLL
       for (int i = 0; i < 4; ++i) {
@@ -340,13 +327,13 @@ class AttentionBlock {
         SLUICE_UNROLL
         for (int i = 0; i < 4; ++i) {
           float& value = scores[part][i / 2][half * 2 + i % 2];
-          value = value == kNone ? 0.0f : exp2_approx(value - now);
+          value = value == kNoScore ? 0.0f : exp2_approx(value - now);
           sum += value;
         }
         SLUICE_UNROLL
         for (int i = 0; i < 2; ++i)
           weights_[part][half + i * 2] =
-              narrow_pair(scores[part][i][half * 2], scores[part][i][half * 2 + 1]);
+              Numbers::narrow_pair(scores[part][i][half * 2], scores[part][i][half * 2 + 1]);
       }
       sum_[half] = sum_[half] * fade + sum;
       SLUICE_UNROLL
@@ -366,8 +353,8 @@ class AttentionBlock {
         uint32_t b[4];
         load_matrix_x4_transposed(b, v_ + (place_of(part) * 16 + lane_index() % 16) * kStride + d +
                                          lane_index() / 16 * 8);
-        multiply(out_[d / 8], weights_[part], {b[0], b[1]});
-        multiply(out_[d / 8 + 1], weights_[part], {b[2], b[3]});
+        Numbers::multiply(out_[d / 8], weights_[part], {b[0], b[1]});
+        Numbers::multiply(out_[d / 8 + 1], weights_[part], {b[2], b[3]});
       }
     }
   }
@@ -422,7 +409,7 @@ class AttentionBlock {
     for (int i = thread_index(); i < rows_ * shape_.head_dim; i += kThreads) {
       const int row = i / shape_.head_dim;
       const int d = i % shape_.head_dim;
-      float maximum = kNone;
+      float maximum = kNoScore;
       for (int warp = 0; warp < kWarps; ++warp) {
         const float theirs = sums_[(warp * kFewRows + row) * 2];
         maximum = theirs > maximum ? theirs : maximum;
@@ -443,11 +430,9 @@ class AttentionBlock {
                      ((int64_t{item_.split} * shape_.num_kv_heads + kv_head_) * kFewRows + row) *
                          (shape_.head_dim + 1);
       share[d] = value;
-      if (d == 0) share[shape_.head_dim] = sum > 0 ? maximum + log2_of(sum) : kNone;
+      if (d == 0) share[shape_.head_dim] = sum > 0 ? maximum + log2_of(sum) : kNoScore;
     }
   }
-
-  static constexpr float kNone = -1e30f;  // the score of a position that is not seen
 
   const kernels::AttentionShape& shape_;
   const AttentionArguments& arguments_;
@@ -468,7 +453,7 @@ class AttentionBlock {
   float inverse_cap_ = 0;     // 0: scores have none
   uint32_t queries_[kKeepsQueries ? kDim / 16 : 1][4] = {};
   float out_[kDim / 8][4] = {};
-  float maximum_[2] = {kNone, kNone};
+  float maximum_[2] = {kNoScore, kNoScore};
   float sum_[2] = {0, 0};
   uint32_t weights_[kParts][4] = {};  // as the left operand of the product with V
 };

@@ -58,7 +58,7 @@ AttentionPlan plan_latent(const kernels::AttentionShape& shape, std::span<const 
     if (runs[i].count != 1) continue;
     const int32_t begin = oldest(runs[i].first_position), end = runs[i].first_position + 1;
     const auto parts = static_cast<int32_t>((end - begin + each - 1) / each);
-    if (parts > 1) plan.merges.push_back({static_cast<int32_t>(i), group, used, parts});
+    if (parts > 1) plan.merges.push_back({static_cast<int32_t>(i), 1, used, parts});
     for (int32_t part = 0; part < parts; ++part) {
       const auto at = [&](int32_t k) {
         return begin + static_cast<int32_t>(int64_t{end - begin} * k / parts);

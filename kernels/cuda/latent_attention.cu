@@ -2,9 +2,9 @@
 // come into shared memory once for both. A row is too wide for a warp to keep its outputs: the
 // warps of a block share the scores of kLatentRows packed rows (two have the same rows, each half
 // of the positions), and then each has a quarter of the output's columns for all of them.
+#include "kernels/cuda/attention_numbers.h"
 #include "kernels/cuda/attention_tiles.h"
 #include "kernels/cuda/latent_attention.h"
-#include "kernels/cuda/vocabulary.h"
 
 namespace sluice::cuda {
 
@@ -60,21 +60,7 @@ class LatentBlock {
   }
 
  private:
-  static constexpr float kNone = -1e30f;  // the score of a position that is not seen
-
-  SLUICE_DEVICE static uint16_t narrow(float value) {
-    return kIsBF16 ? float_to_bf16(value) : float_to_half(value);
-  }
-  SLUICE_DEVICE static uint32_t narrow_pair(float low, float high) {
-    return kIsBF16 ? pair_of_bf16(low, high) : pair_of_half(low, high);
-  }
-  SLUICE_DEVICE static void multiply(float (&d)[4], const uint32_t (&a)[4],
-                                     const uint32_t (&b)[2]) {
-    if (kIsBF16)
-      mma_16x8x16_bf16(d, a, b);
-    else
-      mma_16x8x16_f16(d, a, b);
-  }
+  using Numbers = AttentionNumbers<kIsBF16>;
 
   // Of this warp's scores.
   SLUICE_DEVICE static int first_row() { return warp_index() / 2 * 16; }
@@ -94,7 +80,7 @@ class LatentBlock {
         query = arguments_.q + (run_.row_begin + packed / group_) * arguments_.q_stride +
                 int64_t{packed % group_} * shape_.head_dim;
       for (int d = lane_index(); d < kDim; d += kWarp)
-        q_[row * kStride + d] = narrow(query && d < shape_.head_dim ? query[d] : 0.0f);
+        q_[row * kStride + d] = Numbers::narrow(query && d < shape_.head_dim ? query[d] : 0.0f);
     }
     const int padding = kDim - shape_.head_dim;
     for (int i = thread_index(); i < kTile * padding; i += kThreads)
@@ -153,8 +139,8 @@ class LatentBlock {
       uint32_t a[4], b[4];
       load_matrix_x4(a, queries + d);
       load_matrix_x4(b, keys + d);
-      multiply(scores[0], a, {b[0], b[1]});
-      multiply(scores[1], a, {b[2], b[3]});
+      Numbers::multiply(scores[0], a, {b[0], b[1]});
+      Numbers::multiply(scores[1], a, {b[2], b[3]});
     }
     constexpr float kLog2E = 1.4426950408889634f;
     const float scale = kAdjusts ? kLog2E : shape_.scale * kLog2E;
@@ -167,7 +153,7 @@ class LatentBlock {
       const int self = position_of(row);
       const bool is_seen = position <= self && position < item_.end &&
                            (shape_.sliding_window == 0 || position > self - shape_.sliding_window);
-      value = is_seen ? value * scale : kNone;
+      value = is_seen ? value * scale : kNoScore;
     }
   }
 
@@ -175,7 +161,7 @@ class LatentBlock {
   SLUICE_DEVICE void weigh(const float (&scores)[2][4]) {
     SLUICE_UNROLL
     for (int half = 0; half < 2; ++half) {
-      float largest = kNone;
+      float largest = kNoScore;
       SLUICE_UNROLL
       for (int i = 0; i < 4; ++i) {
         const float value = scores[i / 2][half * 2 + i % 2];
@@ -210,12 +196,12 @@ class LatentBlock {
         SLUICE_UNROLL
         for (int j = 0; j < 2; ++j) {
           const float value = scores[i][half * 2 + j];
-          pair[j] = value == kNone ? 0.0f : exp2_approx(value - now);
+          pair[j] = value == kNoScore ? 0.0f : exp2_approx(value - now);
           sum += pair[j];
         }
         *reinterpret_cast<uint32_t*>(weights_ + (first_row() + row_of(half)) * kWeightStride +
                                      first_position() + i * 8 + lane_index() % 4 * 2) =
-            narrow_pair(pair[0], pair[1]);
+            Numbers::narrow_pair(pair[0], pair[1]);
       }
       sum_[half] = sum_[half] * fade + sum;
     }
@@ -242,8 +228,8 @@ class LatentBlock {
                                          lane_index() / 16 * 8);
         SLUICE_UNROLL
         for (int row = 0; row < 2; ++row) {
-          multiply(out_[row][d / 8], a[row], {b[0], b[1]});
-          multiply(out_[row][d / 8 + 1], a[row], {b[2], b[3]});
+          Numbers::multiply(out_[row][d / 8], a[row], {b[0], b[1]});
+          Numbers::multiply(out_[row][d / 8 + 1], a[row], {b[2], b[3]});
         }
       }
     }
@@ -276,7 +262,7 @@ class LatentBlock {
         if (d < shape_.head_dim) out[d] = out_[i / 2][tile][i % 2 * 2 + j] * factor;
       }
       if (item_.split >= 0 && warp_index() == 0 && lane_index() % 4 == 0)
-        out[shape_.head_dim] = sum > 0 ? maximum_[i] + log2_of(sum) : kNone;
+        out[shape_.head_dim] = sum > 0 ? maximum_[i] + log2_of(sum) : kNoScore;
     }
   }
 
@@ -294,7 +280,7 @@ class LatentBlock {
   const std::byte** places_;  // [kTile]
   float inverse_cap_ = 0;     // 0: scores have none
   float out_[2][kColumns / 8][4] = {};
-  float maximum_[4] = {kNone, kNone, kNone, kNone};
+  float maximum_[4] = {kNoScore, kNoScore, kNoScore, kNoScore};
   float sum_[2] = {0, 0};
 };
 
@@ -307,36 +293,6 @@ latent_attention_kernel(kernels::AttentionShape shape, AttentionArguments argume
   if (item.run < 0) return;
   Block block(shape, arguments, item);
   block.run();
-}
-
-constexpr int kMergeRows = 16;  // of a block
-
-SLUICE_KERNEL(kThreads)
-merge_latent_kernel(int group, int dim, AttentionArguments arguments) {
-  const AttentionMerge merge = arguments.merges[block_x()];
-  if (merge.run < 0) return;
-  const AttentionRun run = arguments.runs[merge.run];
-  const int first_row = block_y() * kMergeRows;
-  const auto share = [&](int split, int row) {
-    return arguments.workspace + (int64_t{merge.first_split + split} * group + row) * (dim + 1);
-  };
-  for (int i = thread_index(); i < kMergeRows * dim; i += kThreads) {
-    const int row = first_row + i / dim;
-    if (row >= merge.rows) return;
-    float maximum = share(0, row)[dim];
-    for (int split = 1; split < merge.splits; ++split) {
-      const float theirs = share(split, row)[dim];
-      maximum = theirs > maximum ? theirs : maximum;
-    }
-    float sum = 0, value = 0;
-    for (int split = 0; split < merge.splits; ++split) {
-      const float factor = exp2_approx(share(split, row)[dim] - maximum);
-      sum += factor;
-      value += factor * share(split, row)[i % dim];
-    }
-    arguments.out[run.row_begin * arguments.out_stride + int64_t{row} * dim + i % dim] =
-        value / sum;
-  }
 }
 
 template <bool kIsBF16, int kDim>
@@ -367,10 +323,6 @@ void latent_attention(const kernels::AttentionShape& shape, const AttentionPlan&
     with_dim(Constant<true>());
   else
     with_dim(Constant<false>());
-  if (!plan.merges.empty())
-    launch("merge_latent", merge_latent_kernel,
-           {static_cast<int>(plan.merges.size()), (shape.num_heads + kMergeRows - 1) / kMergeRows},
-           kThreads, 0, stream, shape.num_heads, shape.head_dim, arguments);
 }
 
 }  // namespace sluice::cuda

@@ -5,7 +5,7 @@
 
 namespace sluice::cuda {
 
-/// What attention() does of such a shape.
+/// The plan's items of such a shape; attention() merges its splits.
 void latent_attention(const kernels::AttentionShape& shape, const AttentionPlan& plan,
                       const AttentionArguments& arguments, Stream stream);
 
