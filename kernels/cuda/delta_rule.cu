@@ -5,7 +5,9 @@ namespace sluice::cuda {
 
 namespace {
 constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / kWarp;
+constexpr int64_t kMostShared = 64 << 10;  // of a block on any GPU
+constexpr int kWideColumns = kWarp;  // of a head's matrix that a block has, where they fit; else
+constexpr int kNarrowColumns = kWarp / 2;
 constexpr int64_t kTaps = RecurrentShape::kMostTaps;
 
 struct ConvSizes {
@@ -63,21 +65,30 @@ struct DeltaSizes {
   float q_factor;
 };
 
-// A block has kWarp columns of a head's matrix: a lane a column, a warp every kWarps-th key.
+// A block has kColumns columns of a head's matrix: a thread has one, and every kParts-th key.
+template <int kColumns>
 class DeltaBlock {
  public:
+  static constexpr int kParts = kThreads / kColumns;
+  static_assert(kWarp % kColumns == 0);
+
+  // Matrix, q, k, sums of parts, sums of warps.
+  static constexpr int64_t shared_bytes(int64_t key_width) {
+    return 4 * (key_width * (kColumns + 2) + 2 * kThreads + kThreads / kWarp);
+  }
+
   SLUICE_DEVICE DeltaBlock(const DeltaSizes& sizes, const DeltaRows& rows,
                            const kernels::StateRun& run, float* out, int64_t out_stride)
       : sizes_(sizes), rows_(rows), run_(run), out_(out), out_stride_(out_stride) {
     head_ = block_x() / sizes.slices;
-    column_ = block_x() % sizes.slices * kWarp + lane_index();
+    column_ = block_x() % sizes.slices * kColumns + own_column();
     is_used_ = column_ < sizes.value_width;
     auto* shared = reinterpret_cast<float*>(shared_memory());
     matrix_ = shared;
-    q_ = matrix_ + sizes.key_width * kWarp;
+    q_ = matrix_ + sizes.key_width * kColumns;
     k_ = q_ + sizes.key_width;
     partial_ = k_ + sizes.key_width;
-    scratch_ = partial_ + 2 * kWarps * kWarp;
+    scratch_ = partial_ + 2 * kThreads;
   }
 
   SLUICE_DEVICE void run() {
@@ -90,30 +101,33 @@ class DeltaBlock {
   }
 
  private:
+  SLUICE_DEVICE static int own_part() { return thread_index() / kColumns; }
+  SLUICE_DEVICE static int own_column() { return thread_index() % kColumns; }
+
   template <class Use>
   SLUICE_DEVICE void for_each_key(const Use& use) {
-    for (int64_t i = warp_index(); i < sizes_.key_width; i += kWarps) use(i);
+    for (int64_t i = own_part(); i < sizes_.key_width; i += kParts) use(i);
   }
   SLUICE_DEVICE int64_t place(int64_t key) const {
     return (head_ * sizes_.key_width + key) * sizes_.value_width + column_;
   }
-  SLUICE_DEVICE float& at(int64_t key) { return matrix_[key * kWarp + lane_index()]; }
+  SLUICE_DEVICE float& at(int64_t key) { return matrix_[key * kColumns + own_column()]; }
 
   // A thread's own elements: no barrier. Eight are asked for before the first is kept: 32 bytes a
   // thread are under way.
   SLUICE_DEVICE void load() {
     constexpr int kAhead = 8;
     const float* const from = is_used_ ? run_.from : nullptr;
-    for (int64_t first = warp_index(); first < sizes_.key_width; first += kAhead * kWarps) {
+    for (int64_t first = own_part(); first < sizes_.key_width; first += kAhead * kParts) {
       float values[kAhead];
       SLUICE_UNROLL
       for (int j = 0; j < kAhead; ++j) {
-        const int64_t i = first + j * kWarps;
+        const int64_t i = first + j * kParts;
         values[j] = from && i < sizes_.key_width ? from[place(i)] : 0.0f;
       }
       SLUICE_UNROLL
       for (int j = 0; j < kAhead; ++j)
-        if (first + j * kWarps < sizes_.key_width) at(first + j * kWarps) = values[j];
+        if (first + j * kParts < sizes_.key_width) at(first + j * kParts) = values[j];
     }
   }
   SLUICE_DEVICE void leave(float* state) {
@@ -141,14 +155,14 @@ class DeltaBlock {
       known += k_[i] * at(i);
       answered += q_[i] * at(i);
     });
-    known = sum_of_warps(partial_, known) * k_scale;
-    answered = sum_of_warps(partial_ + kWarps * kWarp, answered) * q_scale;
+    known = sum_of_parts(partial_, known) * k_scale;
+    answered = sum_of_parts(partial_ + kThreads, answered) * q_scale;
     const float kept = rows_.kept[row * rows_.kept_stride + head_];
     const float learned = rows_.learned[row * rows_.learned_stride + head_];
     const float value =
         is_used_ ? qkv[2 * sizes_.key_columns + head_ * sizes_.value_width + column_] : 0.0f;
     const float change = learned * (value - kept * known);
-    if (is_used_ && warp_index() == 0)
+    if (is_used_ && own_part() == 0)
       out_[row * out_stride_ + head_ * sizes_.value_width + column_] =
           kept * answered + q_k * change;
     const float step = k_scale * change;
@@ -156,12 +170,12 @@ class DeltaBlock {
     block_sync();  // before the next token's q and k
   }
 
-  // Of all warps, a lane's column. Two places, so that one barrier is enough between them.
-  SLUICE_DEVICE float sum_of_warps(float* place, float value) {
-    place[warp_index() * kWarp + lane_index()] = value;
+  // Of all parts, a thread's column. Two places, so that one barrier is enough between them.
+  SLUICE_DEVICE float sum_of_parts(float* place, float value) {
+    place[thread_index()] = value;
     block_sync();
     float sum = 0;
-    for (int warp = 0; warp < kWarps; ++warp) sum += place[warp * kWarp + lane_index()];
+    for (int part = 0; part < kParts; ++part) sum += place[part * kColumns + own_column()];
     return sum;
   }
 
@@ -180,10 +194,11 @@ class DeltaBlock {
   float* scratch_;
 };
 
+template <int kColumns>
 SLUICE_KERNEL(kThreads)
 delta_rule_kernel(DeltaSizes sizes, DeltaRows rows, const kernels::StateRun* runs, float* out,
                   int64_t out_stride) {
-  DeltaBlock(sizes, rows, runs[block_y()], out, out_stride).run();
+  DeltaBlock<kColumns>(sizes, rows, runs[block_y()], out, out_stride).run();
 }
 
 int blocks_of(int64_t items, int64_t each) { return static_cast<int>((items + each - 1) / each); }
@@ -214,14 +229,20 @@ void gated_delta_rule(const RecurrentShape& shape, const DeltaRows& rows, const 
   sizes.value_width = shape.value_width;
   sizes.key_columns = shape.key_columns();
   sizes.heads_of_key = shape.value_heads / shape.key_heads;
-  sizes.slices = blocks_of(shape.value_width, kWarp);
   sizes.q_factor = 1.0f / __builtin_sqrtf(static_cast<float>(shape.key_width));
-  const int64_t floats =
-      shape.key_width * (kWarp + 2) + 2 * kWarps * kWarp + kWarps;  // matrix, q, k, sums
-  launch("delta_rule", delta_rule_kernel,
-         {static_cast<int>(shape.value_heads * sizes.slices), static_cast<int>(runs.count)},
-         kThreads, floats * static_cast<int64_t>(sizeof(float)), stream, sizes, rows, runs.data,
-         out, out_stride);
+  const auto run = [&](auto columns, auto kernel) {
+    sizes.slices = blocks_of(shape.value_width, columns.value);
+    launch("delta_rule", kernel,
+           {static_cast<int>(shape.value_heads * sizes.slices), static_cast<int>(runs.count)},
+           kThreads, DeltaBlock<columns.value>::shared_bytes(shape.key_width), stream, sizes, rows,
+           runs.data, out, out_stride);
+  };
+  static_assert(DeltaBlock<kNarrowColumns>::shared_bytes(RecurrentShape::kMostKeyWidth) <=
+                kMostShared);
+  if (DeltaBlock<kWideColumns>::shared_bytes(shape.key_width) <= kMostShared)
+    run(Constant<kWideColumns>(), delta_rule_kernel<kWideColumns>);
+  else
+    run(Constant<kNarrowColumns>(), delta_rule_kernel<kNarrowColumns>);
 }
 
 }  // namespace sluice::cuda

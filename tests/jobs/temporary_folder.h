@@ -15,7 +15,7 @@ namespace sluice::jobs {
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string pattern = testing::TempDir() + "/sluice_jobs_XXXXXX";
+    std::string pattern = ::testing::TempDir() + "/sluice_jobs_XXXXXX";
     path_ = mkdtemp(pattern.data());
   }
   ~TemporaryFolder() {

@@ -363,10 +363,6 @@ void run_grid(const char* name, const LaunchShape& shape, uint64_t seed,
                        kMostThreads));
   if (grid.x < 1 || grid.y < 1 || grid.z < 1 || grid.y > 65535 || grid.z > 65535)
     refuse(fmt::format("a grid of {} x {} x {} blocks", grid.x, grid.y, grid.z));
-  constexpr int64_t kMostShared = 227 << 10;
-  if (shape.shared_bytes > kMostShared)
-    refuse(fmt::format("{} bytes of shared memory; no GPU has more than {}", shape.shared_bytes,
-                       kMostShared));
   SLUICE_ASSERT(!current, "a kernel launches no kernel");
   GridRun(name, shape, seed, body).run();
 }

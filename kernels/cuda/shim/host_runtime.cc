@@ -1,5 +1,6 @@
 #include "kernels/cuda/shim/host_runtime.h"
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -63,6 +64,23 @@ constexpr size_t kGuardBytes = 0;
 constexpr size_t kGuardBytes = 256;
 #endif
 constexpr unsigned char kGuard = 0xa5;
+
+// CUDA programming guide, table of compute capabilities.
+struct SharedMemory {
+  size_t of_block;  // the most that a kernel may ask for
+  size_t of_multiprocessor;
+  size_t beside;  // what each block takes besides
+};
+SharedMemory shared_memory_of(int capability) {
+  switch (capability) {
+    case 75: return {64 << 10, 64 << 10, 0};
+    case 80: return {163 << 10, 164 << 10, 1 << 10};
+    case 86:
+    case 89:
+    case 120: return {99 << 10, 100 << 10, 1 << 10};
+    default: return {227 << 10, 228 << 10, 1 << 10};
+  }
+}
 
 struct Driver {
   Mutex mutex;
@@ -263,6 +281,13 @@ double timer_seconds() {
 
 void enqueue_kernel(const char* name, const LaunchShape& shape, Stream stream,
                     std::function<void()> body) {
+  const int of = capability();
+  const auto most = static_cast<int64_t>(shared_memory_of(of).of_block);
+  if (shape.shared_bytes > most)
+    throw Error(ErrorKind::kDevice,
+                fmt::format("kernel {}: {} bytes of shared memory; compute capability {}.{} has {} "
+                            "for a block",
+                            name, shape.shared_bytes, of / 10, of % 10, most));
   enqueue_work(stream, [name, shape, body = std::move(body)] {
     Driver& the = driver();
     the.mutex.assert_held();  // by run_one
@@ -317,14 +342,10 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   Driver& the = driver();
   const MutexLock lock(the.mutex);
-  *properties = {"host (CUDA kernels on fibers)",
-                 the.major,
-                 the.minor,
-                 4,
-                 kMemoryBytes,
-                 163 << 10,
-                 228 << 10,
-                 1 << 10};
+  const SharedMemory shared = shared_memory_of(10 * the.major + the.minor);
+  *properties = {
+      "host (CUDA kernels on fibers)", the.major,    the.minor, 4, kMemoryBytes, shared.of_block,
+      shared.of_multiprocessor,        shared.beside};
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* id, int bytes, int) {

@@ -4,6 +4,9 @@
 #include "kernels/delta_rule.h"
 #include "tests/kernels/cuda/device_array.h"
 #include "tests/kernels/cuda/row_testing.h"
+#ifdef SLUICE_CUDA_ON_HOST
+#include "kernels/cuda/shim/host_driver.h"
+#endif
 
 namespace sluice::cuda {
 namespace {
@@ -12,9 +15,9 @@ using kernels::StateRun;
 namespace reference = kernels::reference;
 
 // Key heads, value heads, key width, value width, taps.
-const RecurrentShape kShapes[] = {{1, 1, 1, 1, 1},   {1, 1, 8, 8, 4},     {2, 4, 5, 7, 3},
-                                  {3, 3, 17, 33, 2}, {1, 2, 128, 128, 4}, {2, 6, 32, 65, 4},
-                                  {1, 1, 300, 3, 16}};
+const RecurrentShape kShapes[] = {{1, 1, 1, 1, 1},    {1, 1, 8, 8, 4},     {2, 4, 5, 7, 3},
+                                  {3, 3, 17, 33, 2},  {1, 2, 128, 128, 4}, {2, 6, 32, 65, 4},
+                                  {1, 1, 300, 3, 16}, {1, 1, 512, 17, 2}};
 
 // Three sequences: a new one, one that goes on where it was, one that keeps a state on the way in
 // the place that it came from.
@@ -33,40 +36,52 @@ struct Runs {
   std::vector<float> states;
 };
 
-TEST(CudaDeltaRule, AgreesWithTheReference) {
-  for (const RecurrentShape& shape : kShapes) {
-    Random random(static_cast<uint32_t>(shape.floats()));
-    SCOPED_TRACE(random.trace());
-    const Runs runs(shape, random);
-    const int64_t stride = shape.columns() + 3, heads = shape.value_heads;
-    const int64_t out_stride = shape.value_columns() + 2;
-    const auto x = random.normal(Runs::kRows * stride);
-    const auto weights = random.normal(shape.columns() * shape.taps, 0.5f);
-    auto learned = random.normal(Runs::kRows * heads), kept = learned;
-    for (float& value : learned) value = 0.5f + 0.4f * std::tanh(value);
-    for (float& value : kept) value = 1 - 0.3f * std::fabs(std::tanh(value));
-    std::vector<float> states = runs.states, convolved(x.size()),
-                       out(static_cast<size_t>(Runs::kRows * out_stride));
+void expect_as_reference(const RecurrentShape& shape) {
+  Random random(static_cast<uint32_t>(shape.floats()));
+  SCOPED_TRACE(random.trace());
+  const Runs runs(shape, random);
+  const int64_t stride = shape.columns() + 3, heads = shape.value_heads;
+  const int64_t out_stride = shape.value_columns() + 2;
+  const auto x = random.normal(Runs::kRows * stride);
+  const auto weights = random.normal(shape.columns() * shape.taps, 0.5f);
+  auto learned = random.normal(Runs::kRows * heads), kept = learned;
+  for (float& value : learned) value = 0.5f + 0.4f * std::tanh(value);
+  for (float& value : kept) value = 1 - 0.3f * std::fabs(std::tanh(value));
+  std::vector<float> states = runs.states, convolved(x.size()),
+                     out(static_cast<size_t>(Runs::kRows * out_stride));
 
-    DeviceArray<float> in(x), w(weights), l(learned), k(kept), s(runs.states), y(convolved), o(out);
-    const std::vector<StateRun> there = runs.of(s.data());
-    DeviceArray<StateRun> table(there);
-    const StateRuns all{table.data(), std::ssize(there)};
-    causal_conv_silu(shape, w.data(), in.data(), stride, all, y.data(), stride, nullptr);
-    gated_delta_rule(shape, {y.data(), stride, l.data(), heads, k.data(), heads}, all, o.data(),
-                     out_stride, nullptr);
+  DeviceArray<float> in(x), w(weights), l(learned), k(kept), s(runs.states), y(convolved), o(out);
+  const std::vector<StateRun> there = runs.of(s.data());
+  DeviceArray<StateRun> table(there);
+  const StateRuns all{table.data(), std::ssize(there)};
+  causal_conv_silu(shape, w.data(), in.data(), stride, all, y.data(), stride, nullptr);
+  gated_delta_rule(shape, {y.data(), stride, l.data(), heads, k.data(), heads}, all, o.data(),
+                   out_stride, nullptr);
 
-    const std::vector<StateRun> here = runs.of(states.data());
-    reference::causal_conv_silu(shape, weights.data(), x.data(), stride, here, convolved.data(),
-                                stride);
-    reference::gated_delta_rule(
-        shape, {convolved.data(), stride, learned.data(), heads, kept.data(), heads}, here,
-        out.data(), out_stride);
-    expect_near(y.values(), convolved, 1e-5, 1e-5);
-    expect_near(o.values(), out, 1e-4, 1e-4);
-    expect_near(s.values(), states, 1e-4, 1e-4);
-  }
+  const std::vector<StateRun> here = runs.of(states.data());
+  reference::causal_conv_silu(shape, weights.data(), x.data(), stride, here, convolved.data(),
+                              stride);
+  reference::gated_delta_rule(shape,
+                              {convolved.data(), stride, learned.data(), heads, kept.data(), heads},
+                              here, out.data(), out_stride);
+  expect_near(y.values(), convolved, 1e-5, 1e-5);
+  expect_near(o.values(), out, 1e-4, 1e-4);
+  expect_near(s.values(), states, 1e-4, 1e-4);
 }
+
+TEST(CudaDeltaRule, AgreesWithTheReference) {
+  for (const RecurrentShape& shape : kShapes) expect_as_reference(shape);
+}
+
+#ifdef SLUICE_CUDA_ON_HOST
+// 466 keys of 32 columns are what 64 KiB hold.
+TEST(CudaDeltaRule, WideKeysFitTheLeastGpu) {
+  host::set_capability(7, 5);
+  for (const int64_t keys : {int64_t{466}, int64_t{467}, RecurrentShape::kMostKeyWidth})
+    expect_as_reference({1, 2, keys, 33, 2});
+  host::set_capability(9, 0);
+}
+#endif
 
 TEST(CudaDeltaRule, DecaysAsTheReference) {
   Random random(7);

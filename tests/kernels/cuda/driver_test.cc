@@ -6,6 +6,10 @@
 #include "kernels/cuda/rows.h"
 #include "src/base/error.h"
 #include "tests/kernels/cuda/device_array.h"
+#ifdef SLUICE_CUDA_ON_HOST
+#include "kernels/cuda/shim/host_driver.h"
+#include "kernels/cuda/shim/host_grid.h"
+#endif
 
 namespace sluice::cuda {
 namespace {
@@ -74,6 +78,26 @@ TEST(CudaDevices, SayWhatAMultiprocessorHolds) {
   EXPECT_LE(processors.beside, 1 << 10);
   EXPECT_EQ(blocks_that_fit(processors, 4, processors.shared_bytes), 1);  // none is one
 }
+
+#ifdef SLUICE_CUDA_ON_HOST
+// As a GPU of that compute capability does.
+TEST(CudaDevices, RefuseABlockThatTheirSharedMemoryDoesNotHold) {
+  const OwnedStream stream;
+  const std::pair<int, int64_t> kMost[] = {{75, 64}, {80, 163}, {86, 99}, {90, 227}, {120, 99}};
+  for (const auto& [capability, kib] : kMost) {
+    SCOPED_TRACE(capability);
+    host::set_capability(capability / 10, capability % 10);
+    EXPECT_EQ(first_device().shared_bytes_per_block, kib << 10);
+    const auto ask = [&](int64_t bytes) {
+      host::enqueue_kernel("large", {{1}, kWarp, bytes}, stream.get(), [] {});
+      synchronize(stream.get());
+    };
+    EXPECT_NO_THROW(ask(kib << 10));
+    EXPECT_THROW(ask((kib << 10) + 1), Error);
+  }
+  host::set_capability(9, 0);
+}
+#endif
 
 }  // namespace
 }  // namespace sluice::cuda
