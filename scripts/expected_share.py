@@ -24,6 +24,8 @@ class Gpu:
         self.mma, self.integer_mma = mma, integer_mma  # cycles of a scheduler's m16n8k16 of 16-bit floats, m16n8k32 of int8
         self.cycles = KIB * clock * processors * 4 / rate  # of schedulers, while 1 KiB comes
         self.needed = rate * latency / processors  # bytes under way a multiprocessor
+        self.each = rate / processors  # bytes a second of a multiprocessor
+        self.clock, self.latency = clock, latency
 
 
 GPUS = (Gpu("H200", "90", 132, 4.8e12, 1.83e9, 0.8e-6, 4, 4),
@@ -95,6 +97,37 @@ def attention(table, has_few_rows):
         yield text, cells
 
 
+# Latent rows: columns, query heads of a model.
+LATENT = ((576, 128, "DeepSeek-V2"), (576, 16, "DeepSeek-V2-Lite"), (320, 40, "MiniCPM3"), (128, 32, "short rows"))
+LATENT_ROWS, LATENT_TILE, LATENT_PLANNED = 32, 32, 2
+
+
+def latent(table):
+    for dim, heads, model in LATENT:
+        yield f"{dim} columns, {heads} heads ({model})", [latent_share(gpu, table, dim, heads) for gpu in GPUS]
+
+
+def latent_share(gpu, table, dim, heads):
+    """(instructions a KiB, KiB under way, shares of the memory's rate at single tokens and of the tensor cores in prompts)."""
+    loop, per_kib, blocks, under_way = table[f"latent_attention_kernel<false, {dim}, false>", gpu.arch]
+    if blocks == 0:
+        return "does not fit"
+    held = min(blocks, LATENT_PLANNED)
+    tiles = -(-heads // LATENT_ROWS)  # blocks that want the same rows: the first has them from memory, the others from L2
+    tensor = (2 * dim // 16 + 2 * LATENT_TILE // 16 * 2 * dim // 4 // 16) * gpu.mma / gpu.clock
+    works = max(loop / gpu.clock, tensor) / ISSUED
+    tile_bytes = LATENT_TILE * dim * 2
+
+    def turn(part):
+        comes = tile_bytes * part / gpu.each / LONG_READS
+        return max(held * comes, held * works, gpu.latency + comes + works)
+
+    # L2 is taken for twice as fast as memory.
+    of_memory = held * tile_bytes / tiles / turn(max(1 / tiles, 0.5)) / gpu.each
+    of_cores = held * tensor / turn(0.5)
+    return f"{per_kib}, {under_way / blocks * held / KIB:.0f}, **{of_memory:.2f}**, **{of_cores:.2f}**"
+
+
 def page():
     table = budget()
     lines = ["# Expected shares", "",
@@ -112,6 +145,9 @@ def page():
     section("Attention of few rows", each, attention(table, True))
     section("Attention of prompts", "Instructions of a warp's tile, cycles of the tensor cores beside them, **share of the tensor cores**.",
             attention(table, False))
+    section("Attention to latent rows",
+            "Instructions a KiB of rows, KiB under way a multiprocessor, **share of the memory's rate at single tokens**, **share of the tensor\n"
+            "cores in prompts**.", latent(table))
     return "\n".join(lines)
 
 

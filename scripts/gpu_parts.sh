@@ -109,7 +109,7 @@ part_tests() {
     rows 'CudaNorm*:CudaRows*:CudaDeltaRule*:CudaSampling*' codes 'CudaInt8Linear*:CudaFp8Rows*'
   grep -h 'vocabulary hash' "$work/kernels-test-vocabulary.log" 2>/dev/null | say_lines
   apart engine-test 100 cuda_engine_gpu_test "$some" \
-    logits "Fixtures/CudaEngine.Logits$of_models:CudaEngineInt8*:CudaEngineFp8*:CudaEngineForeign*" \
+    logits "Fixtures/CudaEngine.Logits$of_models:Fixtures/CudaEngine.Logits*/deepseek_v2_tiny:CudaEngineInt8*:CudaEngineFp8*:CudaEngineForeign*" \
     graphs "Fixtures/CudaGraphs*$of_models:Fixtures/CudaSampled*$of_models"
   unset SLUICE_HARDWARE
 }
@@ -118,9 +118,9 @@ part_kernels() {
   step profile 120 sluice profile --quick --gpu 0 --no-cache -o "$work/profile.json" &&
     python3 scripts/gpu_table.py "$work/profile.json" 2>&1 | say_lines
   local filter=.
-  [ -z "$rehearses" ] || filter='OnHost/1/50272/0|norm_with_residual/1/4096|row_operator/[0-9]+/1/8192|delta_rule/1/1|causal_conv/1/1/'
+  [ -z "$rehearses" ] || filter='OnHost/1/50272/0|norm_with_residual/1/4096|row_operator/[0-9]+/1/8192|delta_rule/1/1|causal_conv/1/1/|latent_attention/2/1/512/1/|head_products/2/1/0/'
   step kernel-bench 120 sluice_cuda_bench --benchmark_min_time=0.02 --benchmark_filter="$filter" &&
-    grep -E '^few_rows/[0-9]+/1/|^norm|^kv_write|^row_operator/[0-9]+/(1|1024)/|^delta_rule|^causal_conv|^plain_product|^Rows/OnDevice/16/|^GPU' "$work/kernel-bench.log" | cut -c -120 | sed 's/^/      /' | say_lines
+    grep -E '^few_rows/[0-9]+/1/|^norm|^kv_write|^row_operator/[0-9]+/(1|1024)/|^delta_rule|^causal_conv|^latent_attention|^head_products/[0-9]/(1|16)/|^plain_product|^Rows/OnDevice/16/|^GPU' "$work/kernel-bench.log" | cut -c -120 | sed 's/^/      /' | say_lines
 }
 
 # A tool finds in minutes what runs in seconds: some tests of every kernel, and each tool bounded.

@@ -2,54 +2,16 @@
 // a prompt, whose steps follow one another. The bytes a second that each must move are the figure.
 #include <benchmark/benchmark.h>
 
+#include "benchmarks/cuda/device_operands.h"
 #include "kernels/cuda/delta_rule.h"
 #include "kernels/cuda/fp8_rows.h"
 #include "kernels/cuda/plain_linear.h"
 #include "kernels/cuda/rows.h"
-#include "src/engine/cuda/cuda_device.h"
-#include "src/engine/cuda/operands.h"
-#include "src/engine/cuda/stopwatch.h"
 
 namespace sluice {
 namespace {
-constexpr int64_t kRotateBytes = int64_t{512} << 20;
 constexpr int kMostRounds = 256;
 constexpr int64_t kHeadDim = 128;
-
-// Buffers of the device, filled with normal values.
-class Operands {
- public:
-  Operands() : device_(0, 0) {}
-  cuda::Stream stream() const { return device_.compute_stream(); }
-  float* floats(int64_t count) {
-    std::byte* const memory = take(count * 4);
-    fill_values(DType::kF32, count, memory, stream());
-    return reinterpret_cast<float*>(memory);
-  }
-  template <class T>
-  const T* sent(const std::vector<T>& values) {
-    const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
-    std::byte* const memory = take(bytes);
-    cuda::copy_to_device(memory, values.data(), bytes, stream());
-    cuda::synchronize(stream());
-    return reinterpret_cast<const T*>(memory);
-  }
-  std::byte* take(int64_t bytes) {
-    kept_.push_back(device_.memory().allocate(bytes, "operands"));
-    return kept_.back().data();
-  }
-
- private:
-  CudaDevice device_;
-  std::vector<Buffer> kept_;
-};
-
-void measure(benchmark::State& state, Operands& operands, int rounds, int64_t bytes,
-             const Stopwatch::Call& call) {
-  Stopwatch stopwatch(operands.stream(), 1);
-  for (auto _ : state) state.SetIterationTime(stopwatch.of_kernels(rounds, call).value);
-  state.SetBytesProcessed(state.iterations() * bytes);
-}
 
 // What an operator is given: x and y of `shape`, a vector of a row, a place for copies.
 struct RowOperands {

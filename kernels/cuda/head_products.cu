@@ -13,6 +13,10 @@ constexpr int kWarps = kThreads / kWarp;
 constexpr int kTokens = 8;   // of a block
 constexpr int kDepth = 256;  // columns or rows of x in shared memory at a time
 constexpr int kOutputs = 8;  // of a warp
+// Of W that a thread asks for before it uses the first: columns of all its outputs, or rows.
+constexpr int kColumnsAhead = 2;
+constexpr int kRowsAhead = 16;
+static_assert(kDepth % (kColumnsAhead * kWarp) == 0 && kDepth % kRowsAhead == 0);
 constexpr int kBlockOutputs = kOutputs * kWarps;
 constexpr int kSharedBytes = kTokens * kDepth * static_cast<int>(sizeof(float));
 
@@ -52,7 +56,7 @@ SLUICE_DEVICE void load_x(const HeadOperands& operands, const float* x, int64_t 
 
 // A warp has kOutputs rows of W, its lanes every 32nd column.
 template <DType kType>
-SLUICE_KERNEL(kThreads)
+SLUICE_KERNEL_OF_BLOCKS(kThreads, 4)
 head_products_kernel(HeadRows of, MatrixRun w, HeadOperands operands, int64_t first_head) {
   auto* x = reinterpret_cast<float*>(shared_memory());
   const int64_t head = first_head + block_y();
@@ -65,16 +69,24 @@ head_products_kernel(HeadRows of, MatrixRun w, HeadOperands operands, int64_t fi
     block_sync();  // what was there has been used
     load_x(operands, operands.x + head * operands.x_head, first_token, begin, w.cols, x);
     block_sync();
-    const int64_t depth = w.cols - begin < kDepth ? w.cols - begin : kDepth;
-    SLUICE_UNROLL
-    for (int i = 0; i < kOutputs; ++i) {
-      const int64_t output = first_output + i * kWarps + warp_index();
-      if (output >= own.count) continue;
-      const int64_t row = (own.in_run + output) * w.cols + begin;
-      for (int64_t col = lane_index(); col < depth; col += kWarp) {
-        const float weight = element<kType>(w.data, row + col);
+    const int depth = w.cols - begin < kDepth ? static_cast<int>(w.cols - begin) : kDepth;
+    for (int first = lane_index(); first < depth; first += kColumnsAhead * kWarp) {
+      float weights[kColumnsAhead][kOutputs];
+      SLUICE_UNROLL
+      for (int j = 0; j < kColumnsAhead * kOutputs; ++j) {
+        const int i = j % kOutputs, col = first + j / kOutputs * kWarp;
+        const int64_t output = first_output + i * kWarps + warp_index();
+        weights[j / kOutputs][i] =
+            output < own.count && col < depth
+                ? element<kType>(w.data, (own.in_run + output) * w.cols + begin + col)
+                : 0.0f;
+      }
+      SLUICE_UNROLL
+      for (int j = 0; j < kColumnsAhead; ++j) SLUICE_UNROLL
+      for (int t = 0; t < kTokens; ++t) {
+        const float value = x[t * kDepth + first + j * kWarp];
         SLUICE_UNROLL
-        for (int t = 0; t < kTokens; ++t) sums[i][t] += weight * x[t * kDepth + col];
+        for (int i = 0; i < kOutputs; ++i) sums[i][t] += weights[j][i] * value;
       }
     }
   }
@@ -91,7 +103,7 @@ head_products_kernel(HeadRows of, MatrixRun w, HeadOperands operands, int64_t fi
   }
 }
 
-// A thread has a column of W.
+// A thread has a column of W. x is 0 behind its last column (load_x), up to kDepth.
 template <DType kType>
 SLUICE_KERNEL(kThreads)
 add_transposed_kernel(HeadRows of, MatrixRun w, HeadOperands operands, int64_t first_head) {
@@ -108,10 +120,16 @@ add_transposed_kernel(HeadRows of, MatrixRun w, HeadOperands operands, int64_t f
            x);
     block_sync();
     const int64_t depth = own.count - begin < kDepth ? own.count - begin : kDepth;
-    for (int64_t i = 0; i < depth && col < w.cols; ++i) {
-      const float weight = element<kType>(w.data, (own.in_run + begin + i) * w.cols + col);
+    for (int64_t first = 0; first < depth && col < w.cols; first += kRowsAhead) {
+      float weights[kRowsAhead];
       SLUICE_UNROLL
-      for (int t = 0; t < kTokens; ++t) sums[t] += weight * x[t * kDepth + i];
+      for (int j = 0; j < kRowsAhead; ++j) {
+        const int64_t row = own.in_run + begin + first + j;
+        weights[j] = first + j < depth ? element<kType>(w.data, row * w.cols + col) : 0.0f;
+      }
+      SLUICE_UNROLL
+      for (int j = 0; j < kRowsAhead; ++j) SLUICE_UNROLL
+      for (int t = 0; t < kTokens; ++t) sums[t] += weights[j] * x[t * kDepth + first + j];
     }
   }
   if (col >= w.cols) return;
