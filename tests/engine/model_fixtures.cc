@@ -36,6 +36,10 @@ Json read_goldens(const std::string& model) {
 }  // namespace
 
 namespace {
+std::string folder_of(const std::string& name) {
+  return name.starts_with('/') ? name : fixtures_root() + "/models/" + name;
+}
+
 // Stores that fixtures were quantised to, removed at the end of the program.
 struct QuantisedStores {
   fs::path root;
@@ -50,9 +54,10 @@ std::string converted_fixture(const std::string& name, std::optional<WeightForma
   static QuantisedStores stores;
   if (stores.root.empty())
     stores.root = fs::temp_directory_path() / ("sluice-quantised-" + std::to_string(getpid()));
-  const std::string key = name + "-" + (format ? format_name(*format) : "as-it-is");
+  const std::string key =
+      fs::path(name).filename().string() + "-" + (format ? format_name(*format) : "as-it-is");
   if (const auto found = stores.paths.find(key); found != stores.paths.end()) return found->second;
-  const BoundModel model = BoundModel::open(fixtures_root() + "/models/" + name);
+  const BoundModel model = BoundModel::open(folder_of(name));
   io::ConvertOptions options;
   options.destination = stores.root / key;
   options.threads = 1;
@@ -66,8 +71,7 @@ std::string fixture_model(const std::string& name) {
   const size_t colon = name.find(':');
   // GPT-2's matrices are turned first.
   if (colon == std::string::npos)
-    return name.starts_with("gpt2-") ? converted_fixture(name, std::nullopt)
-                                     : fixtures_root() + "/models/" + name;
+    return name.starts_with("gpt2-") ? converted_fixture(name, std::nullopt) : folder_of(name);
   const std::string format = name.substr(colon + 1, name.find('+') - colon - 1);
   return converted_fixture(name.substr(0, colon), parse_weight_format(format).value());
 }

@@ -20,7 +20,7 @@ struct GoldenCase {
 };
 
 /// "NAME", or "NAME:FORMAT" (":int4-g32"): the fixture quantised; run_all takes "+a8" at the end
-/// for int8 activations, "+f8" for fp8.
+/// for int8 activations, "+f8" for fp8. NAME may be the path of a folder.
 std::string fixture_model(const std::string& name);
 /// `wanted`, or f16 in place of codes where the model keeps latent rows, which have none.
 KvFormat kv_of(const std::string& name, const KvFormat& wanted);

@@ -107,14 +107,9 @@ class SizeMeasurement {
   }
   static int64_t sums_bytes(const MeasureGpuOptions& options, const MatrixSize& size,
                             const cuda::Multiprocessors& processors) {
-    int64_t floats = std::max(options.prompt_rows * round_up(size.n, WeightFormat::kPanelRows),
-                              cuda::linear_int8_workspace_floats(processors));
-    for (const WeightFormat& format : kQuantised)
-      for (int64_t m = 1; m < cuda::kFewestDenseRows; ++m)
-        floats = std::max(
-            floats,
-            cuda::plan_linear_quantised(format, m, size.n, size.k, processors).workspace_floats);
-    return floats * 4;
+    return 4 * std::max({options.prompt_rows * round_up(size.n, WeightFormat::kPanelRows),
+                         cuda::linear_workspace_floats(cuda::kFewestDenseRows - 1, processors),
+                         cuda::linear_int8_workspace_floats(processors)});
   }
   static int64_t codes_bytes(const MeasureGpuOptions& options, const MatrixSize& size) {
     int64_t bytes = options.prompt_rows * size.k * 2;  // fp8 values in 16 bits

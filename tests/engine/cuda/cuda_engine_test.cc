@@ -5,6 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "src/base/bytes.h"
@@ -13,7 +17,9 @@
 #include "src/engine/cuda/device_areas.h"
 #include "src/sampling/philox.h"
 #include "tests/engine/model_fixtures.h"
+#include "tests/jobs/temporary_folder.h"
 #include "tests/rounds.h"
+#include "tests/whole_file.h"
 #ifdef SLUICE_CUDA_ON_HOST
 #include "kernels/cuda/shim/host_driver.h"
 #endif
@@ -186,6 +192,40 @@ TEST(CudaEngineSlabs, PartsOfAMatrixGiveTheCpusLogits) {
       for (int32_t& id : prompt) id = static_cast<int32_t>(pick(random, 3, 90));
     expect_logits_of_the_cpu(c.model, greedy_requests(prompts, 1), c.allowed, {}, c.slab_bytes);
   }
+}
+
+// stories260k with the rows of `up` larger and those of `down` smaller by a power of two: what it
+// computes stays the same, what `down` is given becomes more than f16 holds.
+std::string with_large_activations(const jobs::TemporaryFolder& folder) {
+  namespace fs = std::filesystem;
+  const fs::path made = folder.file("stories260k-large");
+  fs::copy(fixture_model("stories260k"), made);
+  const std::string file = (made / "model.safetensors").string();
+  std::string bytes = whole_file(file);
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), 8);
+  const auto tensors = nlohmann::json::parse(bytes.substr(8, header));
+  for (const auto& [name, tensor] : tensors.items()) {
+    const bool is_up = name.ends_with("up_proj.weight");
+    if (!is_up && !name.ends_with("down_proj.weight")) continue;
+    const size_t begin = tensor["data_offsets"][0], end = tensor["data_offsets"][1];
+    for (size_t at = 8 + header + begin; at < 8 + header + end; at += 4) {
+      float value = 0;
+      std::memcpy(&value, bytes.data() + at, 4);
+      value = std::ldexp(value, is_up ? 18 : -18);
+      std::memcpy(bytes.data() + at, &value, 4);
+    }
+  }
+  std::ofstream(file, std::ios::binary) << bytes;
+  return made.string();
+}
+
+// A few rows of them are 16-bit numbers, bf16 where the GPU has it.
+TEST(CudaEngineFp8, LargeActivationsGiveTheCpusLogits) {
+  const jobs::TemporaryFolder folder;
+  const std::vector<int32_t> prompt{5, 70, 300, 41, 12, 8, 99};
+  expect_logits_of_the_cpu(with_large_activations(folder) + ":fp8+f8", greedy_requests({prompt}, 1),
+                           0.15);
 }
 
 #ifdef SLUICE_CUDA_ON_HOST
