@@ -27,10 +27,13 @@ merge_kernel(int group, int num_kv_heads, int split_rows, int head_dim,
   const AttentionMerge merge = arguments.merges[block_x()];
   if (merge.run < 0) return;
   const AttentionRun run = arguments.runs[merge.run];
+  const int64_t split_floats = int64_t{num_kv_heads} * split_rows * (head_dim + 1);
+  const float* shares = arguments.workspace + merge.first_split * split_floats +
+                        block_y() * split_rows * (head_dim + 1);
+  float* const out =
+      arguments.out + run.row_begin * arguments.out_stride + int64_t{block_y()} * group * head_dim;
   const auto share = [&](int split, int row) {
-    return arguments.workspace +
-           ((int64_t{merge.first_split + split} * num_kv_heads + block_y()) * split_rows + row) *
-               (head_dim + 1);
+    return shares + split * split_floats + row * (head_dim + 1);
   };
   for (int i = thread_index(); i < merge.rows * head_dim; i += kMergeThreads) {
     const int row = i / head_dim;
@@ -45,9 +48,7 @@ merge_kernel(int group, int num_kv_heads, int split_rows, int head_dim,
       sum += factor;
       value += factor * share(split, row)[i % head_dim];
     }
-    arguments.out[(run.row_begin + row / group) * arguments.out_stride +
-                  (int64_t{block_y()} * group + row % group) * head_dim + i % head_dim] =
-        value / sum;
+    out[row / group * arguments.out_stride + row % group * head_dim + i % head_dim] = value / sum;
   }
 }
 
