@@ -18,17 +18,7 @@ constexpr int64_t kPrefillSamples = 2;
 class ComputeCosts {
  public:
   ComputeCosts(const ModelShape& model, const Plan& plan, const Profile& profile, KvFormat kv_dtype)
-      : model_(model), plan_(plan), profile_(profile), kv_dtype_(kv_dtype) {
-    const SharedList<size_t>& alike = plan.alike;
-    std::vector<size_t> place(alike.size());
-    for (size_t i = 0; i < alike.size(); ++i) {
-      if (alike[i] == i) {
-        place[i] = distinct_.size();
-        distinct_.push_back({i, 0});
-      }
-      distinct_[place[alike[i]]].count += 1;
-    }
-  }
+      : model_(model), plan_(plan), profile_(profile), kv_dtype_(kv_dtype) {}
 
   struct Sums {
     double held = 0;        // seconds that tasks hold the device's lane
@@ -44,7 +34,8 @@ class ComputeCosts {
       last_state_ = load.state;
       has_last_ = true;
       last_sums_ = {};
-      for (const Distinct& one : distinct_) add_sublayer(one, work, load);
+      for (const Distinct& one : plan_.classes[work.pass_class].alike->distinct)
+        add_sublayer(one, work, load);
     }
     sums.held += times * last_sums_.held;
     sums.device += times * last_sums_.device;
@@ -54,13 +45,10 @@ class ComputeCosts {
   }
 
  private:
-  struct Distinct {
-    size_t sublayer;
-    double count;
-  };
+  using Distinct = AlikeSublayers::Distinct;
   void add_task(const Distinct& one, ComputeStep step, const BatchWork& work) {
     const TaskSeconds task =
-        compute_seconds(model_, plan_, profile_, kv_dtype_, one.sublayer, step, work);
+        compute_seconds(model_, plan_, profile_, kv_dtype_, one.sublayer, step, work, products_);
     last_sums_.host_bytes += one.count * task.host_bytes;
     const double held = one.count * task_duration(task, profile_.shares_cores);
     if (step == ComputeStep::kHostAttention) {
@@ -86,7 +74,7 @@ class ComputeCosts {
   const Plan& plan_;
   const Profile& profile_;
   KvFormat kv_dtype_;
-  std::vector<Distinct> distinct_;
+  ProductSeconds products_;
   bool has_last_ = false;
   BatchWork last_;
   std::vector<StateBytes> last_state_;

@@ -86,24 +86,25 @@ void LaneSimulator::start_what_can() {
   }
 }
 
-// Share of its full rate that a lane has now: of what lanes share, and of the memory.
-double LaneSimulator::speed(size_t lane) const {
-  const double own = costs_.share(Lane(lane), running_);
-  if (lanes_[lane].memory_bytes_per_second <= 0) return own;
-  double wanted = 0;
+// Of what lanes share, and of the memory.
+void LaneSimulator::share_speeds() {
+  double wanted = 0;  // of the memory
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    if (!lanes_[i].running) continue;
+    speeds_[i] = costs_.share(Lane(i), running_);
+    wanted += lanes_[i].memory_bytes_per_second * speeds_[i];
+  }
+  if (wanted <= costs_.memory_rate()) return;
+  const double given = costs_.memory_rate() / wanted;
   for (size_t i = 0; i < lanes_.size(); ++i)
-    if (lanes_[i].running && lanes_[i].memory_bytes_per_second > 0)
-      wanted += lanes_[i].memory_bytes_per_second * costs_.share(Lane(i), running_);
-  return own * std::min(1.0, costs_.memory_rate() / wanted);
+    if (lanes_[i].running && lanes_[i].memory_bytes_per_second > 0) speeds_[i] *= given;
 }
 
 double LaneSimulator::next_end() {
+  share_speeds();
   double step = kNever;
-  for (size_t i = 0; i < lanes_.size(); ++i) {
-    if (!lanes_[i].running) continue;
-    speeds_[i] = speed(i);
-    step = std::min(step, lanes_[i].left / speeds_[i]);
-  }
+  for (size_t i = 0; i < lanes_.size(); ++i)
+    if (lanes_[i].running) step = std::min(step, lanes_[i].left / speeds_[i]);
   return step;
 }
 

@@ -74,7 +74,7 @@ class LaneSimulator {
   bool refill(ColumnSource& columns);
   bool is_ready(const Task& task) const;
   void start_what_can();
-  double speed(size_t lane) const;
+  void share_speeds();
   double next_end();
   void advance(double step);
   void end_task(size_t lane);
@@ -84,7 +84,8 @@ class LaneSimulator {
   Simulation& out_;
   std::vector<LaneState> lanes_;
   LaneSet running_;
-  std::vector<double> speeds_;  // of those that run, until the next event
+  std::vector<double>
+      speeds_;  // of those that run, shares of their full rates until the next event
   std::vector<bool> done_;
   int64_t compute_left_ = 0;
   double now_ = 0;

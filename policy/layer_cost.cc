@@ -34,7 +34,8 @@ Routed routed(const ModelShape& model, const WeightShape& weight, int64_t tokens
 }
 
 void add_products(const ModelShape& model, const Plan& plan, const Profile& profile, size_t index,
-                  ComputeStep step, size_t pass_class, int64_t m, TaskSeconds& out) {
+                  ComputeStep step, size_t pass_class, int64_t m, ProductSeconds& products,
+                  TaskSeconds& out) {
   const SublayerShape& sublayer = model.sublayers[index];
   const Processor& device = profile.device ? *profile.device : profile.host;
   for (size_t w = 0; w < sublayer.weights.size(); ++w) {
@@ -47,11 +48,11 @@ void add_products(const ModelShape& model, const Plan& plan, const Profile& prof
     };
     const WeightFormat format = model.format_of(weight);
     const bool is_eight_bit = plan.eight_bit_activations && format.is_quantised();
-    out.device += matmul_seconds(device, format, is_eight_bit, used.rows,
-                                 touched(weight.rows - inplace), weight.cols);
+    out.device += products(device, format, is_eight_bit, used.rows, touched(weight.rows - inplace),
+                           weight.cols);
     if (inplace == 0 || m == 0) continue;
-    out.host += matmul_seconds(profile.host, format, is_eight_bit, used.rows, touched(inplace),
-                               weight.cols);
+    out.host +=
+        products(profile.host, format, is_eight_bit, used.rows, touched(inplace), weight.cols);
     out.host_bytes += static_cast<double>(model.rows_bytes(weight, touched(inplace)));
     const auto rows = static_cast<double>(m);
     const bool is_bf16 = model.weight_dtype == DType::kBF16 || format.is_quantised();
@@ -137,14 +138,32 @@ void add_rows(const ModelShape& model, const Plan& plan, const Profile& profile,
 }
 }  // namespace
 
+size_t ProductSeconds::Hash::operator()(const Product& one) const noexcept {
+  constexpr uint64_t kPrime = 0x9e3779b97f4a7c15;
+  auto hash = static_cast<uint64_t>(one.m);
+  for (const int64_t part : {one.n, one.k, static_cast<int64_t>(one.weights.encoding),
+                             static_cast<int64_t>(one.processor->threads)})
+    hash = (hash ^ (hash >> 29)) * kPrime + static_cast<uint64_t>(part);
+  return hash ^ (hash >> 32);
+}
+
+double ProductSeconds::operator()(const Processor& processor, const WeightFormat& weights,
+                                  bool eight_bit_activations, int64_t m, int64_t n, int64_t k) {
+  if (m <= 0 || n <= 0 || k <= 0) return 0;
+  const auto [found, is_new] =
+      known_.try_emplace({&processor, weights, eight_bit_activations, m, n, k});
+  if (is_new) found->second = matmul_seconds(processor, weights, eight_bit_activations, m, n, k);
+  return found->second;
+}
+
 TaskSeconds compute_seconds(const ModelShape& model, const Plan& plan, const Profile& profile,
                             KvFormat kv_dtype, size_t sublayer, ComputeStep step,
-                            const BatchWork& work) {
+                            const BatchWork& work, ProductSeconds& products) {
   TaskSeconds out;
   const SublayerKind kind = model.sublayers[sublayer].kind;
   const int64_t m = kind == SublayerKind::kHead ? work.logit_rows : work.tokens;
   if (m == 0) return out;
-  add_products(model, plan, profile, sublayer, step, work.pass_class, m, out);
+  add_products(model, plan, profile, sublayer, step, work.pass_class, m, products, out);
   if (kind == SublayerKind::kAttention)
     add_attention(model, plan, profile, kv_dtype, step, model.sublayers[sublayer].state, work, out);
   if (step != ComputeStep::kHostAttention)

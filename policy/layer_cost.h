@@ -1,6 +1,7 @@
 #pragma once
 // Seconds that one micro-batch takes in one sublayer, on the device and on the host, from a
 // profile. The LP sums these over a pass, the simulator asks for each task: one model, two uses.
+#include <unordered_map>
 #include <vector>
 
 #include "policy/plan.h"
@@ -45,12 +46,35 @@ struct TaskSeconds {
   double host_bytes = 0;     ///< of host memory, that the host's part reads (not those of the link)
 };
 
+/// matmul_seconds(), each product asked for once: sublayers that are cut alike but for a few rows
+/// have most of theirs in common. Of processors that stay where they are, and as they are.
+class ProductSeconds {
+ public:
+  double operator()(const Processor& processor, const WeightFormat& weights,
+                    bool eight_bit_activations, int64_t m, int64_t n, int64_t k);
+
+ private:
+  struct Product {
+    const Processor* processor;
+    WeightFormat weights;
+    bool eight_bit_activations;
+    int64_t m;
+    int64_t n;
+    int64_t k;
+    bool operator==(const Product&) const = default;
+  };
+  struct Hash {
+    size_t operator()(const Product& one) const noexcept;
+  };
+  std::unordered_map<Product, double, Hash> known_;
+};
+
 /// Seconds of the compute task (sublayer, step) of a micro-batch: what its rows pass through
 /// (SublayerShape::work), products with the rows that `plan` leaves to the device and to the host,
-/// attention. In the embed sublayer: gathered rows.
+/// attention. In the embed sublayer: gathered rows. `products`: of this profile's processors.
 TaskSeconds compute_seconds(const ModelShape& model, const Plan& plan, const Profile& profile,
                             KvFormat kv_dtype, size_t sublayer, ComputeStep step,
-                            const BatchWork& work);
+                            const BatchWork& work, ProductSeconds& products);
 
 /// Seconds that the device itself computes for such a task; what it is held beyond them it waits
 /// for rows in place, whose products are the host's.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "policy/cost_model.h"
@@ -13,8 +14,13 @@ namespace {
 constexpr int64_t kEstimateSteps = 4;
 // A class between two others is worth having from this gain on, where they cross.
 constexpr double kWorthAClass = 0.95;
-// Steps of the search for its share: each leaves 0.62 of what was left.
-constexpr int kShareSteps = 8;
+// Another share is worth having from this gain on.
+constexpr double kWorthAShare = 0.995;
+// Steps of the search for its share, at most: times are almost straight lines, so it takes one or
+// two.
+constexpr int kShareSteps = 4;
+// Of a pass's time, what its lanes may differ by where they are called equal.
+constexpr double kEqualLanes = 0.02;
 
 // `plan` with passes of all sizes in one class.
 Plan as_class(Plan plan, size_t pass_class) {
@@ -54,11 +60,18 @@ class PassTimes {
   int64_t border(const Plan& plan, size_t smaller, size_t larger, int64_t few, int64_t many) const {
     const Plan one = as_class(plan, smaller);
     const Plan other = as_class(plan, larger);
-    while (few + 1 < many) {
-      const auto middle = std::clamp(
-          static_cast<int64_t>(std::sqrt(static_cast<double>(few) * static_cast<double>(many))),
-          few + 1, many - 1);
-      (seconds(other, middle) <= seconds(one, middle) ? many : few) = middle;
+    // A pass's times are almost straight lines of its tokens: where those of the last two sizes
+    // meet, then the middle, in turn.
+    std::optional<double> at_few, at_many;  // seconds that `larger` takes more
+    for (bool halves = true; few + 1 < many; halves = !halves) {
+      const auto [a, b] = std::pair{static_cast<double>(few), static_cast<double>(many)};
+      const bool knows_ends = at_few && at_many && *at_few > *at_many;
+      const double tokens =
+          halves || !knows_ends ? std::sqrt(a * b) : a + (b - a) * *at_few / (*at_few - *at_many);
+      const auto next = std::clamp(static_cast<int64_t>(std::llround(tokens)), few + 1, many - 1);
+      const double more = seconds(other, next) - seconds(one, next);
+      (more <= 0 ? many : few) = next;
+      (more <= 0 ? at_many : at_few) = more;
     }
     return many;
   }
@@ -88,30 +101,31 @@ class PassTimes {
   JobShape job_;
 };
 
-// The share between two, in place, with which a pass is fastest: by golden sections, each of which
-// asks for one share. `seconds` has one least value.
-template <typename Seconds>
-double fastest_share(double low, double high, const Seconds& seconds) {
-  constexpr double kGolden = 0.6180339887498949;
-  if (low > high) std::swap(low, high);
-  double one = high - kGolden * (high - low);
-  double other = low + kGolden * (high - low);
-  double at_one = seconds(one);
-  double at_other = seconds(other);
-  for (int step = 0; step < kShareSteps; ++step) {
-    if (at_one <= at_other) {
-      high = std::exchange(other, one);
-      at_other = at_one;
-      one = high - kGolden * (high - low);
-      at_one = seconds(one);
-    } else {
-      low = std::exchange(one, other);
-      at_one = at_other;
-      other = low + kGolden * (high - low);
-      at_other = seconds(other);
-    }
+// The share between two, in place, with which a pass is fastest: with more the link has less to do
+// and the lane that computes more, so it is an end or where the two take as long, by secants.
+// `estimate` is asked for the pass with a share.
+template <typename Estimate>
+double fastest_share(double low, double high, const Estimate& estimate) {
+  struct At {
+    double share;
+    double seconds;
+    double excess;  // of the lane that computes over the link
+  };
+  const auto at = [&](double share) {
+    const PassEstimate pass = estimate(share);
+    return At{share, pass.seconds, pass.held - pass.up};
+  };
+  At less = at(std::min(low, high));
+  At more = at(std::max(low, high));
+  At best = more.seconds <= less.seconds ? more : less;
+  for (int step = 0; step < kShareSteps && less.excess < 0 && more.excess > 0; ++step) {
+    const double way = -less.excess / (more.excess - less.excess);
+    const At between = at(less.share + way * (more.share - less.share));
+    if (between.seconds < best.seconds) best = between;
+    if (std::abs(between.excess) < kEqualLanes * between.seconds) break;
+    (between.excess < 0 ? less : more) = between;
   }
-  return (low + high) / 2;
+  return best.share;
 }
 
 // A class between the two of `policy` for passes around `tokens`, with the share in place that is
@@ -125,7 +139,7 @@ Policy with_middle(const PassTimes& times, PlanMaker& make_plan, Policy policy, 
   policy.larger_passes[0].inplace_host_fraction =
       fastest_share(low, policy.inplace_host_fraction, [&](double share) {
         policy.larger_passes[0].inplace_host_fraction = share;
-        return times.seconds(as_class(make_plan(policy), 1), tokens);
+        return times.estimate(as_class(make_plan(policy), 1), tokens);
       });
   return policy;
 }
@@ -141,15 +155,11 @@ Policy with_fewest(const PlanInput& input, const PassTimes& times, PlanMaker& ma
   policy.larger_passes.insert(policy.larger_passes.begin(), given.execution(0));
   policy.larger_passes[0].from_tokens = decoding;
   policy.larger_passes[0].micro_batch_tokens = 0;
-  const auto seconds = [&](double share) {
-    policy.inplace_host_fraction = share;
-    return times.seconds(as_class(make_plan(policy), 0), 1);
-  };
   policy.inplace_host_fraction =
-      fastest_share(given.inplace_host_fraction, given.weights.host, seconds);
-  // The end itself is the commonest answer, and the thirds never reach it.
-  if (seconds(given.weights.host) <= seconds(policy.inplace_host_fraction))
-    policy.inplace_host_fraction = given.weights.host;
+      fastest_share(given.inplace_host_fraction, given.weights.host, [&](double share) {
+        policy.inplace_host_fraction = share;
+        return times.estimate(as_class(make_plan(policy), 0), 1);
+      });
   const Plan plan = make_plan(policy);
   if (!fits(input, plan) || times.seconds(as_class(plan, 0), 1) >
                                 kWorthAClass * times.seconds(as_class(make_plan(given), 0), 1))
@@ -215,6 +225,47 @@ PassEstimates pass_estimates(const ModelShape& model, const Plan& plan, const Pr
     of.push_back(times.estimate(one, plan.pass_tokens));
   }
   return out;
+}
+
+Policy with_fastest_shares(const PlanInput& input, PlanMaker& make_plan, const Policy& given,
+                           const Profile& profile, const JobShape& job) {
+  const double most = given.weights.host;
+  if (input.device_budget_bytes <= 0 || most <= 0) return given;
+  PassMaker passes(*input.model, job, 1, 1);
+  Policy best = given;
+  double least = 0;
+  const size_t last = given.larger_passes.size();
+  for (size_t pass_class = 0; pass_class <= last; pass_class += std::max<size_t>(last, 1)) {
+    Policy policy = best;
+    double& share = pass_class == 0 ? policy.inplace_host_fraction
+                                    : policy.larger_passes[pass_class - 1].inplace_host_fraction;
+    const double before = share;
+    const auto estimate = [&](double of) {
+      share = of;
+      const Plan plan = make_plan(policy);
+      const Prediction whole =
+          predict(*input.model, plan, profile, input.kv_dtype, job, passes(plan));
+      PassEstimate out;
+      out.seconds = whole.seconds();
+      if (pass_class == last) {
+        out.held += whole.prefill_held_seconds;
+        out.up += whole.prefill_lanes[Lane::kHostToDevice];
+      }
+      if (pass_class == 0) {
+        out.held += whole.decode_held_seconds;
+        out.up += whole.decode_lanes[Lane::kHostToDevice];
+      }
+      return out;
+    };
+    const PassEstimate now = estimate(before);
+    least = now.seconds;
+    const bool has_more_to_send = now.held < now.up;
+    const double found =
+        fastest_share(has_more_to_send ? before : 0, has_more_to_send ? most : before, estimate);
+    if (estimate(found).seconds < kWorthAShare * least && fits(input, make_plan(policy)))
+      best = policy;
+  }
+  return best;
 }
 
 namespace {

@@ -25,6 +25,13 @@ double pass_seconds(const ModelShape& model, const Plan& plan, const Profile& pr
 PassEstimates pass_estimates(const ModelShape& model, const Plan& plan, const Profile& profile,
                              KvFormat kv_dtype, const JobShape& job);
 
+/// `policy` with the shares in place, of its first and its last class, with which the job takes the
+/// least predicted time: a linear program sees straight lines where a product's device and host
+/// compute beside each other. Its placement stays as it is. As given where that gains nothing or
+/// does not fit.
+Policy with_fastest_shares(const PlanInput& input, PlanMaker& make_plan, const Policy& policy,
+                           const Profile& profile, const JobShape& job);
+
 /// `policy`, found for decode passes and larger ones, with the borders where the model crosses from
 /// one class to the next, and classes between the two where shares between theirs are faster by
 /// more than a twentieth; and one for passes of few of the decoding sequences likewise. Its

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
+#include <span>
 
 #include "src/base/bytes.h"
 #include "src/base/error.h"
@@ -39,7 +41,7 @@ class ShareCarry {
 
 // A matrix's rows by home, and how many of those in host memory each class multiplies there.
 struct ClassSplit : RowSplit {
-  std::vector<int64_t> inplace_of;  // [class]
+  std::array<int64_t, kMostPassClasses> inplace_of{};  // [class]
 };
 
 // Cuts every matrix at the same shares: what is computed where it lies, what the CPU computes (by
@@ -64,8 +66,7 @@ class RowSplitter {
     const int64_t granule = is_table ? 1 : std::min(granule_, weight.rows);
     const int64_t row_bytes = model_.row_bytes(weight);
     const int64_t resident = resident_.rows_of(weight, granule, row_bytes);
-    ClassSplit out{{resident, 0, 0, weight.rows - resident},
-                   std::vector<int64_t>(inplace_.size(), 0)};
+    ClassSplit out{{resident, 0, 0, weight.rows - resident}, {}};
     if (!has_device_) return out;
     for (size_t i = 0; i < inplace_.size(); ++i) {
       if (is_table || weight.is_by_head || !multiplies_[i]) continue;
@@ -110,14 +111,17 @@ constexpr uint32_t kAllClasses = ~uint32_t{0};
 // Of rows that only some classes multiply in place, the others load the parts between their own
 // border and the next higher one.
 void add_parts(const PlanInput& input, const WeightShape& weight, size_t sublayer, int64_t index,
-               const ClassSplit& split, std::vector<PlanPart>& parts) {
+               const ClassSplit& split, size_t pass_classes, std::vector<PlanPart>& parts) {
   const int64_t step = weight_part_rows(input.model->row_bytes(weight), input.row_granule);
+  const auto blocks = [&](int64_t rows) {
+    return round_up(input.model->rows_bytes(weight, rows), kDiskBlock);
+  };
+  const int64_t whole = blocks(step);
   const auto cut = [&](int64_t begin, int64_t end, bool from_disk, uint32_t classes) {
     for (int64_t row = begin; row < end; row += step) {
       const int64_t rows = std::min(step, end - row);
       // Where a file's rows begin and end is not known here: up to a block more than needed.
-      const int64_t bytes = round_up(input.model->rows_bytes(weight, rows), kDiskBlock) +
-                            (from_disk ? kDiskBlock : 0);
+      const int64_t bytes = (rows == step ? whole : blocks(rows)) + (from_disk ? kDiskBlock : 0);
       const int64_t packed =
           from_disk && input.packed_bytes
               ? input.packed_bytes(sublayer, static_cast<size_t>(index), row, rows)
@@ -125,11 +129,16 @@ void add_parts(const PlanInput& input, const WeightShape& weight, size_t sublaye
       parts.push_back({index, row, rows, from_disk, bytes, packed, classes});
     }
   };
-  std::vector<int64_t> borders = split.inplace_of;
+  const auto streamed = static_cast<size_t>((weight.rows - split.resident) / step);
+  if (const size_t room = parts.size() + streamed + pass_classes + 1; room > parts.capacity())
+    parts.reserve(std::max(room, 2 * parts.capacity()));
+  auto borders = split.inplace_of;
+  for (size_t i = pass_classes; i < borders.size(); ++i) borders[i] = borders[0];
   std::sort(borders.begin(), borders.end());
   for (size_t i = 0; i + 1 < borders.size(); ++i) {
+    if (borders[i] == borders[i + 1]) continue;
     uint32_t classes = 0;
-    for (size_t j = 0; j < split.inplace_of.size(); ++j)
+    for (size_t j = 0; j < pass_classes; ++j)
       if (split.inplace_of[j] <= borders[i]) classes |= uint32_t{1} << j;
     cut(split.resident + borders[i], split.resident + borders[i + 1], false, classes);
   }
@@ -166,7 +175,10 @@ void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSp
   for (InplaceRows& one : inplace) one.emplace_back(sublayer.weights.size(), 0);
   for (size_t index = 0; index < sublayer.weights.size(); ++index) {
     const WeightShape& weight = sublayer.weights[index];
-    const auto bytes = [&](int64_t count) { return model.rows_bytes(weight, count); };
+    const WeightFormat format = model.format_of(weight);  // ModelShape::rows_bytes(), many times
+    const int64_t row_bytes = format.row_bytes(weight.cols);
+    const int64_t together = format.is_quantised() ? WeightFormat::kPanelRows : 1;
+    const auto bytes = [&](int64_t count) { return round_up(count, together) * row_bytes; };
     if (weight.kind == WeightKind::kVector) {
       rows.push_back({weight.rows, 0, 0, 0});
       memory.vectors += weight.cols * 4;
@@ -183,7 +195,8 @@ void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSp
       if (!weight.shares_table && split.resident > 0)
         memory.resident += round_up(bytes(split.resident), 64);
       if (split.inplace > 0) memory.inplace += round_up(bytes(split.inplace), 64);
-      add_parts(input, weight, position, static_cast<int64_t>(index), split, parts);
+      add_parts(input, weight, position, static_cast<int64_t>(index), split, plan.classes.size(),
+                parts);
       plan.streamed_weight_bytes += disk_bytes(input, position, index, split);
       plan.host_weight_bytes += bytes(split.host);
       for (size_t i = 0; i < plan.classes.size(); ++i) {
@@ -220,7 +233,8 @@ struct Streamed {
   }
 };
 
-WeightMemory place_weights(const PlanInput& input, bool is_many, Plan& plan) {
+WeightMemory place_weights(const PlanInput& input, std::span<const size_t> shapes, bool is_many,
+                           Plan& plan) {
   WeightMemory memory;
   RowSplitter splitter(*input.model, plan.policy, plan.has_device, input.row_granule);
   std::optional<ClassSplit> tokens;  // of the token table, which comes first
@@ -228,11 +242,13 @@ WeightMemory place_weights(const PlanInput& input, bool is_many, Plan& plan) {
   placed.inplace.resize(plan.classes.size());
   for (const SublayerShape& sublayer : input.model->sublayers)
     place_sublayer(input, sublayer, splitter, tokens, plan, placed, memory);
-  for (size_t i = 0; i < plan.classes.size(); ++i)
-    plan.classes[i].inplace = std::make_shared<const InplaceRows>(std::move(placed.inplace[i]));
+  for (size_t i = 0; i < plan.classes.size(); ++i) {
+    PassClass& one = plan.classes[i];
+    one.inplace = std::make_shared<const InplaceRows>(std::move(placed.inplace[i]));
+    one.alike = std::make_shared<const AlikeSublayers>(alike_sublayers(shapes, *one.inplace));
+  }
   plan.rows = SharedList(std::move(placed.rows));
   plan.parts = SharedList(std::move(placed.parts));
-  plan.alike = SharedList(alike_sublayers(*input.model, plan));
   // A sublayer computes for as long as a few tokens take to read the next one; with many, reading
   // rests at its end unless the one after that can begin.
   for (size_t i = 0; i < plan.classes.size(); ++i) {
@@ -523,7 +539,7 @@ struct PlanMaker::Placed {
   WeightMemory memory;
 };
 
-PlanMaker::PlanMaker(const PlanInput& input) : input_(input) {}
+PlanMaker::PlanMaker(const PlanInput& input) : input_(input), shapes_(shaped_alike(*input.model)) {}
 PlanMaker::~PlanMaker() = default;
 
 const PlanMaker::Placed& PlanMaker::placed(const Policy& policy) {
@@ -546,7 +562,7 @@ const PlanMaker::Placed& PlanMaker::placed(const Policy& policy) {
   made->plan.has_device = input_.device_budget_bytes > 0;
   if (made->plan.has_device) made->plan.paths = paths_of_device(input_.disk_reaches_device);
   made->plan.eight_bit_activations = input_.eight_bit_activations;
-  made->memory = place_weights(input_, is_many, made->plan);
+  made->memory = place_weights(input_, shapes_, is_many, made->plan);
   placed_.push_back(std::move(made));
   return *placed_.back();
 }

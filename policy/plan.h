@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "policy/alike_sublayers.h"
 #include "policy/pass_estimates.h"
 #include "policy/policy.h"
 #include "src/base/shared_list.h"
@@ -95,15 +96,13 @@ struct PlanPart {
   int64_t read_bytes() const noexcept { return packed_bytes > 0 ? packed_bytes : bytes; }
 };
 
-/// [sublayer][weight] rows that the CPU multiplies in place.
-using InplaceRows = std::vector<std::vector<int64_t>>;
-
 /// What passes of one class do with what lies in host memory.
 struct PassClass {
   PassExecution execution;                     ///< with every field filled in
   std::shared_ptr<const InplaceRows> inplace;  ///< plans are copied often
-  int64_t inplace_weight_bytes = 0;            ///< of these rows
-  int64_t sent_weight_bytes = 0;               ///< of host memory's others: sent up in such a pass
+  std::shared_ptr<const AlikeSublayers> alike;
+  int64_t inplace_weight_bytes = 0;  ///< of these rows
+  int64_t sent_weight_bytes = 0;     ///< of host memory's others: sent up in such a pass
 
   int64_t inplace_rows(size_t sublayer, size_t weight) const {
     return (*inplace)[sublayer][weight];
@@ -156,12 +155,9 @@ struct Plan {
   bool eight_bit_activations = false;
   SharedList<std::vector<RowSplit>> rows;   ///< [sublayer][weight]
   SharedList<std::vector<PlanPart>> parts;  ///< [sublayer] what some class streams, in order
-  /// [sublayer] the first one whose tasks cost the same: of one kind, with weights of the same
-  /// shapes cut alike.
-  SharedList<size_t> alike;
-  std::vector<PassClass> classes;        ///< as Policy::execution has them; at least one
-  int64_t ring_bytes = 0;                ///< of the tier that computes
-  int64_t host_ring_bytes = 0;           ///< what parts from disk pass through to a device
+  std::vector<PassClass> classes;           ///< as Policy::execution has them; at least one
+  int64_t ring_bytes = 0;                   ///< of the tier that computes
+  int64_t host_ring_bytes = 0;              ///< what parts from disk pass through to a device
   int64_t arrival_slot_bytes = 0;        ///< of parts that are repacked as they come; 0: none are
   double repacked_bytes_per_second = 0;  ///< PlanInput's, like the next
   double repack_core_share = 0;
@@ -248,11 +244,9 @@ class PlanMaker {
   const Placed& placed(const Policy& policy);
 
   const PlanInput& input_;
+  std::vector<size_t> shapes_;  // shaped_alike()
   std::vector<std::unique_ptr<Placed>> placed_;
 };
-
-/// Plan::alike of a plan that has all else of its weights.
-std::vector<size_t> alike_sublayers(const ModelShape& model, const Plan& plan);
 
 /// What the schedule of a plan is made from: rings, slots, parts with upper-bound bytes.
 ScheduleShape schedule_shape(const ModelShape& model, const Plan& plan);

@@ -52,6 +52,7 @@ struct Block {
   Policy policy;
   Placement placement;
   double job_seconds = 0;
+  bool is_realised = false;  // or can't be
 };
 
 std::vector<int64_t> counts_up_to(int64_t most) {
@@ -335,15 +336,19 @@ class Search {
             static_cast<int64_t>(policy.attention)};
   }
 
-  std::optional<Candidate> realise(const Block& block) {
+  std::optional<Candidate> realise(Block& block) {
     stop_if_asked(request_);
+    block.is_realised = true;
     Policy policy = PlacementLp::policy_with(block.policy, block.placement.shares, has_device_);
     // A rest of rows in place would keep the host waiting for a large pass, and its work space.
     for (PassExecution& one : policy.larger_passes)
       if (one.inplace_host_fraction < kLeastInplace) one.inplace_host_fraction = 0;
     drop_equal_classes(policy);
-    const auto plan = shrink_to_fit(policy);
+    auto plan = shrink_to_fit(policy);
     if (!plan) return std::nullopt;
+    if (!request_.constraints.inplace_host_fraction)
+      plan = make_plan_(with_fastest_shares(request_.input, make_plan_, plan->policy,
+                                            *request_.profile, request_.job));
     Candidate candidate;
     candidate.policy = plan->policy;
     candidate.plan = *plan;
@@ -357,7 +362,7 @@ class Search {
     const size_t most =
         kRealisedPerSimulated * static_cast<size_t>(std::max(request_.simulated_candidates, 2));
     std::set<BlockForm> forms;
-    for (const Block& block : blocks_) {
+    for (Block& block : blocks_) {
       if (realised_.size() >= most) break;
       if (forms.contains(form_of(block.policy))) continue;
       auto candidate = realise(block);
@@ -381,10 +386,11 @@ class Search {
 
   void add_variants_of(const BlockForm& form, int left) {
     left = std::min(request_.simulated_candidates, left);
-    for (const Block& block : blocks_) {
+    for (Block& block : blocks_) {
       if (left <= 0) return;
       if (form_of(block.policy) != form) continue;
       --left;
+      if (block.is_realised) continue;
       auto candidate = realise(block);
       if (!candidate) continue;
       simulate(*candidate);

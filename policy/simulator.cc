@@ -1,9 +1,8 @@
 #include "policy/simulator.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <map>
+#include <optional>
 
 #include "src/base/bytes.h"
 #include "src/schedule/column_source.h"
@@ -26,20 +25,20 @@ class PlanCosts final : public LaneCosts {
         profile_(profile),
         sharing_(profile, repacking(plan, profile)),
         kv_dtype_(kv_dtype),
-        passes_(passes),
-        alike_(plan.alike) {}
+        passes_(passes) {}
 
   // Micro-batches with the same work, and sublayers that are alike, take as long: each is asked for
   // once a pass.
   void begin_pass(size_t pass) {
     const std::vector<BatchWork>& work = passes_[pass].work;
-    same_work_.clear();
+    alike_ = plan_.classes[passes_[pass].pass_class].alike.get();
+    first_cost_.clear();
+    size_t different = 0;
     for (size_t i = 0; i < work.size(); ++i) {
-      size_t first = i;
-      if (i > 0 && work[i] == work[i - 1]) first = same_work_[i - 1];
-      same_work_.push_back(first);
+      different += i == 0 || work[i] != work[i - 1];
+      first_cost_.push_back((different - 1) * alike_->distinct.size() * kComputeSteps);
     }
-    costs_.clear();
+    costs_.assign(different * alike_->distinct.size() * kComputeSteps, {});
   }
 
   double seconds(const Task& task, bool stood_idle) const override {
@@ -138,13 +137,13 @@ class PlanCosts final : public LaneCosts {
   const TaskSeconds& seconds_of(const Task& task) const {
     const auto batch = static_cast<size_t>(task.micro_batch);
     const ComputeStep step = task.compute().step;
-    const size_t sublayer = alike_[static_cast<size_t>(task.sublayer)];
-    const auto [found, is_new] =
-        costs_.try_emplace({sublayer, static_cast<size_t>(step), same_work_[batch]});
-    if (is_new)
-      found->second = compute_seconds(model_, plan_, profile_, kv_dtype_, sublayer, step,
-                                      passes_[static_cast<size_t>(task.pass)].work[batch]);
-    return found->second;
+    const size_t kind = alike_->kind[static_cast<size_t>(task.sublayer)];
+    std::optional<TaskSeconds>& cost =
+        costs_[first_cost_[batch] + kind * kComputeSteps + static_cast<size_t>(step)];
+    if (!cost)
+      cost = compute_seconds(model_, plan_, profile_, kv_dtype_, alike_->distinct[kind].sublayer,
+                             step, passes_[static_cast<size_t>(task.pass)].work[batch], products_);
+    return *cost;
   }
 
   const ModelShape& model_;
@@ -153,9 +152,10 @@ class PlanCosts final : public LaneCosts {
   LaneSharing sharing_;
   KvFormat kv_dtype_;
   std::span<const PassWork> passes_;
-  SharedList<size_t> alike_;       // [sublayer]
-  std::vector<size_t> same_work_;  // [micro-batch] of the pass: an earlier one with the same work
-  mutable std::map<std::array<size_t, 3>, TaskSeconds> costs_;  // sublayer, step, micro-batch
+  mutable ProductSeconds products_;
+  const AlikeSublayers* alike_ = nullptr;  // in the pass
+  std::vector<size_t> first_cost_;         // [micro-batch] of the pass: its place in costs_
+  mutable std::vector<std::optional<TaskSeconds>> costs_;  // [different work][kind][step]
 };
 // Of a pass that runs, who computes for the device's lane.
 class SimulatedColumns final : public PassColumns {

@@ -36,6 +36,8 @@ enum class ComputeStep : uint8_t {
   kAfterRoute        ///< what those parts are for
 };
 
+constexpr size_t kComputeSteps = 6;  ///< kinds of these
+
 using TaskId = int64_t;
 constexpr TaskId kNoTask = -1;
 

@@ -228,6 +228,39 @@ TEST(PassClasses, BordersLieWhereTheModelCrosses) {
   }
 }
 
+// No share in place, of decode or of prompts, makes the whole job much faster than the one found.
+// Where products in place and the device's run beside each other, straight lines over shares ask
+// for too few.
+TEST(PassClasses, SharesAreTheFastestOfAllShares) {
+  for (const LargeCase& one : {LargeCase{"laptop-8gb", "llama-3-8b", "", 0, 256, 4},
+                               LargeCase{"laptop-8gb", "llama-3-8b", "", 0, 512},
+                               LargeCase{"rtx-4090", "llama-3.1-70b", "int4", 64 * kGiB, 2048},
+                               LargeCase{"rtx-4090", "llama-3.1-70b", "int4", 64 * kGiB, 512, 32},
+                               LargeCase{"t4", "opt-30b", "", 0, 512, 8}}) {
+    SCOPED_TRACE(one);
+    const auto found = find(one, false);
+    const PlanInput& input = found->request.input;
+    const auto seconds = [&](const Policy& policy) {
+      return predict(found->model, make_plan(input, policy), found->profile, input.kv_dtype,
+                     found->request.job)
+          .seconds();
+    };
+    const Policy& best = found->result.best.policy;
+    const double taken = seconds(best);
+    for (int i = 0; i <= 20; ++i) {
+      Policy other = best;
+      other.inplace_host_fraction = best.weights.host * i / 20;
+      if (fits(input, make_plan(input, other)))
+        EXPECT_LE(taken, 1.03 * seconds(other)) << "decode " << i;
+      if (best.larger_passes.empty()) continue;
+      other = best;
+      other.larger_passes.back().inplace_host_fraction = best.weights.host * i / 20;
+      if (fits(input, make_plan(input, other)))
+        EXPECT_LE(taken, 1.03 * seconds(other)) << "prompts " << i;
+    }
+  }
+}
+
 // A server that is planned for many callers and has one: no share in place is much faster than that
 // of its class. Held against a grid of shares.
 TEST(PassClasses, FewOfManySequencesAreComputedAsTheyAreFastest) {
