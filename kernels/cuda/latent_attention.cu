@@ -89,7 +89,6 @@ class LatentBlock {
 
   // Rows of the positions from `begin` on; zeros past the end.
   SLUICE_DEVICE void load(int begin) {
-    block_sync();  // the tile before has been used
     if (thread_index() < kTile) {
       const int at = begin + thread_index();
       const int position = at < item_.end ? at : item_.end - 1;
@@ -97,7 +96,7 @@ class LatentBlock {
       places_[thread_index()] = arguments_.pages[run_.first_page + page] + arguments_.page_offset +
                                 int64_t{position - page * shape_.page_tokens} * shape_.head_dim * 2;
     }
-    block_sync();
+    block_sync();  // places are there, and the tile before has been used
     if (shape_.head_dim % 8 == 0) {
       const int pieces = shape_.head_dim / 8;
       for (int i = thread_index(); i < kTile * pieces; i += kThreads) {
