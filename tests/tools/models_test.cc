@@ -70,7 +70,10 @@ TEST_F(Models, NamesThatMeanNothingSaySo) {
 TEST_F(Models, BuiltInShapesKeepTheirNames) {
   fs::create_directories(hub() / "models--other--opt-175b" / "snapshots");
   fs::create_directory_symlink(kModel, hub() / "models--other--opt-175b" / "snapshots" / "abc");
-  const auto json = succeed({"plan", "opt-175b", "--hardware", "t4", "--json"}, options_).json();
+  const auto json =
+      succeed({"plan", "opt-175b", "--hardware", "t4", "--sequences", "4", "--no-lifts", "--json"},
+              options_)
+          .json();
   EXPECT_GT(json["policy"]["weights"]["disk"].get<double>(), 0.1) << json["policy"];
 }
 

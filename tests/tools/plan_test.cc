@@ -159,7 +159,8 @@ TEST(Plan, SweepsGiveARowForEachValue) {
 
 // Every node's rate is what it has alone; a slower disk makes it the slow one.
 TEST(Plan, SeveralNodesAddUp) {
-  const Words question{"--model", "opt-30b", "--prompt-len", "128", "--gen-len", "16"};
+  const Words question{"--model",   "opt-30b", "--prompt-len", "128",
+                       "--gen-len", "16",      "--no-lifts"};
   const auto ask = [&](Words more) {
     more.insert(more.begin(), question.begin(), question.end());
     return plan(more);
