@@ -16,6 +16,7 @@ BatchModel::BatchModel(const BatchFlags& flags)
     guides_.emplace(*tokenizer, model->eos_token_ids());
   }
   style_ = flags.chat.style(chat.get());
+  style_.takes_templates = true;
   config = answers_key(name, *model, chat.get(), flags.chat);
 }
 

@@ -122,6 +122,7 @@ void run(const ServeFlags& flags, std::stop_token stop) {
             .model_name = http.model_name,
             .tool_format = style.tools,
             .splits_thoughts = style.splits_thoughts,
+            .takes_templates = http.takes_templates,
             .config = answers_key(http.model_name, engine->model(), chat.get(), flags.chat),
             .defaults = http.defaults,
             .log = tell});
@@ -247,6 +248,10 @@ void add_batching_flags(CLI::App& parser, ServeFlags& flags) {
                   "always copied (--swap-space)")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "swap"}))
+      ->group(group);
+  parser
+      .add_flag("--trust-request-chat-template", flags.http.takes_templates,
+                "requests may bring a chat_template of their own; one can take a core for seconds")
       ->group(group);
   parser.add_flag("--no-prefix-cache", flags.no_prefix_cache, "compute every prompt anew")
       ->group(group);

@@ -244,6 +244,10 @@ void set_messages(const char* name, const json& value, Request& request) {
   request.prompt = nlohmann::json(messages).dump();  // by name, as files of results know them
 }
 
+bool is_nothing(const json& value) {
+  return (value.is_structured() || value.is_string()) && (value.empty() || value == "");
+}
+
 // What only whoever writes the chat's prompt understands.
 void keep_for_chat(const char* name, const json& value, Request& request) {
   expect_chat(name, request);
@@ -252,6 +256,12 @@ void keep_for_chat(const char* name, const json& value, Request& request) {
                   : parse_bounded<json>(request.chat, INT32_MAX, "the chat's fields");
   kept[name] = value;
   request.chat = kept.dump();
+}
+
+// Likewise; a completion may say that it wants none of it.
+void keep_where_it_says_something(const char* name, const json& value, Request& request) {
+  if (value == false || is_nothing(value)) return;
+  keep_for_chat(name, value, request);
 }
 
 // Completions ask for a number, chats for true and top_logprobs.
@@ -276,9 +286,6 @@ bool is_text(const json& value) { return value.is_string(); }
 bool is_true(const json& value) { return value == true; }
 bool is_false(const json& value) { return value == false; }
 bool is_flag(const json& value) { return value.is_boolean(); }
-bool is_nothing(const json& value) {
-  return (value.is_structured() || value.is_string()) && (value.empty() || value == "");
-}
 bool is_text_only(const json& value) { return value == json::array({"text"}); }
 
 struct NeutralField {
@@ -379,6 +386,9 @@ constexpr Field<Request> kFields[] = {
     {"tool_choice", keep_for_chat},
     {"parallel_tool_calls", keep_for_chat},
     {"chat_template_kwargs", keep_for_chat},
+    {"chat_template", keep_where_it_says_something},
+    {"continue_final_message", keep_where_it_says_something},
+    {"documents", keep_where_it_says_something},
     {"max_completion_tokens", set_completion_tokens},
     {"reasoning_effort", keep_for_chat},
     {"verbosity", keep_for_chat},

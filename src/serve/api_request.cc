@@ -66,6 +66,10 @@ bool read_common(const std::string& name, const json& value, ApiRequest& out) {
     out.priority = integer(name, value, -1000000, 1000000);
   } else if (name == "add_special_tokens") {
     out.adds_special = boolean(name, value);
+  } else if (name == "truncate_prompt_tokens") {
+    out.kept_prompt_tokens = integer(name, value, -1, INT32_MAX);
+    if (out.kept_prompt_tokens == 0)
+      refuse(name, "truncate_prompt_tokens is 0; give -1 or a number of tokens above 0");
   } else if (name == "use_beam_search") {
     out.uses_beams = boolean(name, value);
   } else if (jobs::read_sampling_field(name, value, out.params)) {
@@ -252,6 +256,28 @@ void finish_tools(const ordered_json& body, ChatRequest& out) {
            "\"tool_choice\": \"none\"");
 }
 
+void read_documents(const ordered_json& value, ChatRequest& out) {
+  if (!value.is_array()) refuse_type("documents", value, "a list");
+  for (const ordered_json& document : value)
+    if (!document.is_object())
+      refuse("documents", "a document is an object, such as {\"title\": ..., \"text\": ...}");
+  out.documents = value.empty() ? ordered_json(nullptr) : value;
+}
+
+// The answer goes on with the last message: it has a text, and nothing begins after it.
+void finish_continuation(const ordered_json& body, ChatRequest& out) {
+  constexpr const char* kField = "continue_final_message";
+  if (body.contains("add_generation_prompt") && body["add_generation_prompt"] == true)
+    refuse(kField, "continue_final_message and add_generation_prompt are both true; keep one");
+  if (out.must_call)
+    refuse(kField, "a call of a tool begins an answer; continue_final_message goes on with one");
+  const ordered_json& last = out.messages.back();
+  const auto content = last.find("content");
+  if (content == last.end() || content->is_null() || content->empty() || *content == "")
+    refuse(kField, "the last message has no text to go on with");
+  out.adds_generation_prompt = false;
+}
+
 void read_message(const ordered_json& message) {
   if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
     refuse("messages", "every message is an object with a \"role\" that is a string");
@@ -354,6 +380,12 @@ ChatRequest parse_chat(std::string_view body, const SamplingParams& defaults, in
       } else if (name == "chat_template_kwargs") {
         if (!value.is_object()) refuse_type(name, value, "an object");
         out.variables = value;
+      } else if (name == "chat_template") {
+        out.chat_template = string(name, value);
+      } else if (name == "continue_final_message") {
+        out.continues_last = boolean(name, value);
+      } else if (name == "documents") {
+        read_documents(value, out);
       } else if (name == "add_generation_prompt") {
         out.adds_generation_prompt = boolean(name, value);
       } else if (name == "logprobs") {
@@ -371,6 +403,7 @@ ChatRequest parse_chat(std::string_view body, const SamplingParams& defaults, in
       refuse("top_logprobs", "top_logprobs needs \"logprobs\": true");
     if (wants_logprobs) out.params.logprobs = std::max(top_logprobs, 0);
     finish_tools(object, out);
+    if (out.continues_last) finish_continuation(object, out);
     finish(out, object, vocab_size);
     return out;
   });

@@ -31,7 +31,10 @@ struct ApiRequest {
   bool uses_beams = false;      ///< use_beam_search; params.num_beams says how many
   int32_t priority = 0;
   std::optional<bool> adds_special;  ///< add_special_tokens
-  std::string guide_field;           ///< the one that asked for params.guide
+  /// truncate_prompt_tokens: so many last tokens of the prompt are kept; -1: what the context holds
+  /// beside those to generate; 0: all.
+  int kept_prompt_tokens = 0;
+  std::string guide_field;  ///< the one that asked for params.guide
 };
 
 /// A body of /v1/completions.
@@ -50,6 +53,9 @@ struct ChatRequest : ApiRequest {
   bool calls_many = true;            ///< parallel_tool_calls
   nlohmann::ordered_json variables;  ///< chat_template_kwargs: null or an object
   bool adds_generation_prompt = true;
+  bool continues_last = false;               ///< continue_final_message: the answer goes on with it
+  nlohmann::ordered_json documents;          ///< for the template: null or an array of objects
+  std::string chat_template;                 ///< in place of the model's; empty: none is given
   std::map<std::string, std::string> hints;  ///< reasoning_effort, verbosity: for the template
 };
 

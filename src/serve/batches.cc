@@ -279,8 +279,9 @@ bool Batches::submit(Job& job, jobs::Request request) {
   try {
     std::vector<Submission> all(1);
     Submission& one = all.front();
-    LinePrompt prompt =
-        line_prompt(request, &tokenizer_, {chat_, options_.tool_format, options_.splits_thoughts});
+    LinePrompt prompt = line_prompt(
+        request, &tokenizer_,
+        {chat_, options_.tool_format, options_.splits_thoughts, options_.takes_templates});
     one.prompt = std::move(prompt.ids);
     one.params = std::move(prompt.params);
     one.keeps_special = prompt.keeps_special;

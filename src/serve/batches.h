@@ -26,6 +26,7 @@ struct BatchOptions {
   std::string model_name;
   const chat::ToolFormat* tool_format = nullptr;  ///< null: no calls of tools
   bool splits_thoughts = false;
+  bool takes_templates = false;       ///< chat_template of lines
   std::string config;                 ///< all that decides the answers beside the lines
   sampling::SamplingParams defaults;  ///< of what lines leave out
   int32_t priority = 1000;            ///< of its requests (RequestQueue, preemption)

@@ -1,6 +1,7 @@
 #include "src/serve/chat_prompt.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "src/base/error.h"
@@ -39,15 +40,69 @@ bool open_arguments(ordered_json& messages) {
   return has_some;
 }
 
+// Parts of text become one text, as templates expect it that know no parts.
+std::string text_of(const ordered_json& content) {
+  if (content.is_string()) return content.get<std::string>();
+  std::string text;
+  for (const ordered_json& part : content)
+    text += (text.empty() ? "" : "\n") + part["text"].get<std::string>();
+  return text;
+}
+
 bool ends_in_thought(std::string_view prompt) {
   const size_t last = prompt.find_last_not_of(" \t\r\n");
   return last != std::string_view::npos && prompt.substr(0, last + 1).ends_with("<think>");
+}
+
+// A text that an answer goes on with may have begun a thought.
+bool is_in_thought(std::string_view text) {
+  const size_t begun = text.rfind("<think>");
+  const size_t ended = text.rfind("</think>");
+  return begun != std::string_view::npos && (ended == std::string_view::npos || ended < begun);
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n\v\f";
+  const size_t first = text.find_first_not_of(kSpace);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kSpace) + 1 - first);
+}
+
+// What no message has, to see where a template puts the last one.
+constexpr std::string_view kMark = "\uE000\uE001\uE000";
+
+// The prompt up to the end of its last message, which is not ended. Templates may take the space
+// around a message away. `marked`: the prompt with a mark behind that message.
+std::string cut_after(std::string prompt, std::string_view last, std::string_view marked) {
+  const std::string_view kept = trimmed(last);
+  const size_t mark = marked.rfind(kMark);
+  const size_t length = last.size() - last.find(kept);
+  const size_t most =
+      mark != std::string_view::npos && mark >= length ? mark - length : std::string::npos;
+  const size_t at = kept.empty() ? std::string::npos : prompt.rfind(kept, most);
+  if (at == std::string::npos)
+    throw ApiError{400,
+                   "the chat template changes the last message, so that continue_final_message "
+                   "does not find it in the prompt",
+                   "", "continue_final_message", 0};
+  const std::string_view from_text = last.substr(last.size() - length);
+  const bool has_all = std::string_view(prompt).substr(at).starts_with(from_text);
+  prompt.resize(at + (has_all ? from_text : kept).size());
+  return prompt;
 }
 
 // What the template is told beside the messages. A hint that it does not read is refused where it
 // would change the answer elsewhere; how wordy an answer is, models are told in other ways.
 ordered_json variables_of(const ChatRequest& request, const chat::ChatTemplate& chat) {
   ordered_json out = request.variables.is_object() ? request.variables : ordered_json::object();
+  if (!request.documents.is_null()) {
+    if (!chat.mentions("documents"))
+      throw ApiError{400,
+                     "documents are given, and the model's chat template does not show them; put "
+                     "their text into a message",
+                     "unsupported", "documents", 0};
+    out["documents"] = request.documents;
+  }
   for (const auto& [name, value] : request.hints) {
     const bool is_read = chat.mentions(name);
     if (!is_read && name == "reasoning_effort")
@@ -60,22 +115,35 @@ ordered_json variables_of(const ChatRequest& request, const chat::ChatTemplate& 
   return out;
 }
 
+// The request's own in place of the model's.
+std::optional<chat::ChatTemplate> own_template(const ChatRequest& request,
+                                               const chat::ChatTemplate* chat) {
+  if (request.chat_template.empty()) return std::nullopt;
+  chat::ChatTemplateSource source;
+  if (chat) source = chat->source();
+  source.text = request.chat_template;
+  source.tools_text.clear();
+  source.origin = "chat_template";
+  try {
+    return chat::ChatTemplate(std::move(source));
+  } catch (const Error& error) {
+    throw ApiError{400, error.text(), "", "chat_template", 0};
+  }
+}
+
 std::string render(const ChatRequest& request, const chat::ChatTemplate* chat) {
+  const auto own = own_template(request, chat);
+  if (own) chat = &*own;
   if (!chat)
     throw ApiError{
         400,
         "the model has no chat template: send the finished text to /v1/completions, or start "
         "the server with one",
         "", "messages", 0};
-  // Parts of text become one text, as templates expect it that know no parts.
   ordered_json messages = request.messages;
   for (ordered_json& message : messages) {
     const auto content = message.find("content");
-    if (content == message.end() || !content->is_array()) continue;
-    std::string text;
-    for (const ordered_json& part : *content)
-      text += (text.empty() ? "" : "\n") + part["text"].get<std::string>();
-    *content = std::move(text);
+    if (content != message.end() && content->is_array()) *content = text_of(*content);
   }
   const ordered_json variables = variables_of(request, *chat);
   const auto rendered_with = [&](const ordered_json& with, const ordered_json& tools) {
@@ -132,15 +200,32 @@ void offer_tools(const ChatRequest& call, const chat::ToolFormat* format,
 }
 }  // namespace
 
+void refuse_own_template(const ChatRequest& request) {
+  if (request.chat_template.empty()) return;
+  throw ApiError{
+      400,
+      "chat_template is given, and this server takes no templates from its callers; leave "
+      "it out, or ask whoever runs the server to allow it",
+      "unsupported", "chat_template", 0};
+}
+
 ChatPrompt chat_prompt(const ChatRequest& request, const chat::ChatTemplate* chat,
                        const text::Tokenizer& tokenizer, const chat::ToolFormat* tools,
                        bool splits_thoughts) {
   ChatPrompt out;
   out.text = render(request, chat);
+  std::string last;
+  if (request.continues_last) {
+    last = text_of(request.messages.back()["content"]);
+    ChatRequest marked = request;
+    marked.messages.back()["content"] = last + std::string(kMark);
+    out.text = cut_after(std::move(out.text), last, render(marked, chat));
+  }
   // A guided answer is what was asked for, from its first character on.
   out.form.has_thoughts =
       splits_thoughts && request.params.guide.kind == sampling::GuideKind::kNone;
-  out.form.begins_in_thought = out.form.has_thoughts && ends_in_thought(out.text);
+  out.form.begins_in_thought =
+      out.form.has_thoughts && (ends_in_thought(out.text) || is_in_thought(last));
   if (!request.callable.empty()) offer_tools(request, tools, tokenizer, out);
   return out;
 }

@@ -17,6 +17,9 @@ struct ChatPrompt {
   bool keeps_special = false;  ///< calls begin with a special token: the answer's text has them
 };
 
+/// Refuses a request that brings a template of its own. For where strangers ask.
+void refuse_own_template(const ChatRequest& request);
+
 /// `chat` may be null (refused), `tools` too: calls are refused. Throws ApiError.
 ChatPrompt chat_prompt(const ChatRequest& request, const chat::ChatTemplate* chat,
                        const text::Tokenizer& tokenizer, const chat::ToolFormat* tools,

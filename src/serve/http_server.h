@@ -29,6 +29,7 @@ struct HttpOptions {
   sampling::SamplingParams defaults;              ///< of what requests leave out
   const chat::ToolFormat* tool_format = nullptr;  ///< of calls; null: tools are refused
   bool splits_thoughts = false;  ///< what is between <think> and </think> is reasoning_content
+  bool takes_templates = false;  ///< chat_template of requests: strangers' programs, bounded
   std::function<void(std::string_view)> log;  ///< one line at a time; may be empty
 };
 

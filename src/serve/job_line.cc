@@ -50,8 +50,10 @@ LinePrompt line_prompt(const jobs::Request& request, const text::Tokenizer* toke
                 "give one when the run is started, or the finished text as \"prompt\"");
   try {
     // Ids in the parameters were checked when the line was read.
-    ChatPrompt prompt = chat_prompt(chat_of(request, INT32_MAX), style.chat, *tokenizer,
-                                    style.tools, style.splits_thoughts);
+    const ChatRequest chat = chat_of(request, INT32_MAX);
+    if (!style.takes_templates) refuse_own_template(chat);
+    ChatPrompt prompt =
+        chat_prompt(chat, style.chat, *tokenizer, style.tools, style.splits_thoughts);
     // The template writes the special tokens itself.
     out.ids = tokenizer->encode(prompt.text, text::AddSpecial::kNo);
     out.form = std::move(prompt.form);

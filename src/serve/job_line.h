@@ -18,6 +18,7 @@ struct ChatStyle {
   const chat::ChatTemplate* chat = nullptr;  ///< null: it has none, and no chats
   const chat::ToolFormat* tools = nullptr;   ///< null: no calls
   bool splits_thoughts = false;
+  bool takes_templates = false;  ///< chat_template of lines
 };
 
 /// What the model is given for a line, and how its answer is to be read.

@@ -57,8 +57,15 @@ void TextRoutes::check_room() const {
 }
 
 std::vector<int32_t> TextRoutes::encode(const std::string& text, text::AddSpecial adds_special,
-                                        const char* param) const {
-  if (static_cast<int64_t>(text.size()) > most_prompt_bytes_)
+                                        const char* param, bool is_truncated) const {
+  const int64_t most = std::max(kMostTokenizedBytes, most_prompt_bytes_);
+  if (is_truncated && static_cast<int64_t>(text.size()) > most)
+    throw ApiError{400,
+                   fmt::format("the prompt has {} bytes; of one that is truncated at most {} are "
+                               "read: shorten it",
+                               text.size(), most),
+                   "context_length_exceeded", param, 0};
+  if (!is_truncated && static_cast<int64_t>(text.size()) > most_prompt_bytes_)
     throw ApiError{400,
                    fmt::format("this server's context is {} tokens, which are at most {} bytes of "
                                "text; the prompt has {}: shorten it",
@@ -85,7 +92,19 @@ int64_t TextRoutes::room_for(const std::vector<int32_t>& prompt, bool generates,
   return context - length;
 }
 
+// The last tokens that the request keeps of its prompt.
+void TextRoutes::truncate(const ApiRequest& call, std::vector<int32_t>& prompt) const {
+  if (call.kept_prompt_tokens == 0) return;
+  const int64_t context = service_.engine().context_tokens();
+  const int64_t generated = call.has_max_tokens ? call.params.max_tokens : 1;
+  const int64_t most = call.kept_prompt_tokens > 0 ? call.kept_prompt_tokens
+                                                   : std::max<int64_t>(context - generated, 1);
+  const auto length = static_cast<int64_t>(prompt.size());
+  if (length > most) prompt.erase(prompt.begin(), prompt.end() - most);
+}
+
 ChatPrompt TextRoutes::prompt_of(const ChatRequest& call) const {
+  if (!options_.takes_templates) refuse_own_template(call);
   return chat_prompt(call, chat_, tokenizer_, options_.tool_format, options_.splits_thoughts);
 }
 
@@ -130,18 +149,21 @@ void TextRoutes::complete(const http::Request& request, http::Response& response
   std::vector<Submission> submissions;
   for (const auto& prompt : call.prompts) {
     const auto* text = std::get_if<std::string>(&prompt);
-    std::vector<int32_t> ids =
-        text ? encode(*text, special(call.adds_special.value_or(true)), "prompt")
-             : std::get<std::vector<int32_t>>(prompt);
+    std::vector<int32_t> ids = text ? encode(*text, special(call.adds_special.value_or(true)),
+                                             "prompt", call.kept_prompt_tokens != 0)
+                                    : std::get<std::vector<int32_t>>(prompt);
     for (int32_t id : ids)
       if (id >= vocab)
         throw ApiError{
             400, fmt::format("prompt has token id {}; the model's are 0 to {}", id, vocab - 1), "",
             "prompt", 0};
+    const size_t whole = ids.size();
+    truncate(call, ids);
     room_for(ids, call.generates, "prompt");
     shape.prompt_ids.push_back(ids);
     if (call.echoes)
-      shape.prompt_texts.push_back(text ? *text : tokenizer_.decode(ids, text::SkipSpecial::kNo));
+      shape.prompt_texts.push_back(
+          text && ids.size() == whole ? *text : tokenizer_.decode(ids, text::SkipSpecial::kNo));
     submissions.push_back(submission_of(call, std::move(ids)));
   }
   start(std::move(submissions), std::move(shape), call.streams, call.guide_field, response);
@@ -161,7 +183,9 @@ void TextRoutes::chat_complete(const http::Request& request, http::Response& res
   }
   one.keeps_special = prompt.keeps_special;
   // The template writes the special tokens itself.
-  one.prompt = encode(prompt.text, special(call.adds_special.value_or(false)), "messages");
+  one.prompt = encode(prompt.text, special(call.adds_special.value_or(false)), "messages",
+                      call.kept_prompt_tokens != 0);
+  truncate(call, one.prompt);
   const int64_t room = room_for(one.prompt, true, "messages");
   if (!call.has_max_tokens)
     one.params.max_tokens = static_cast<int>(std::max<int64_t>(room, one.params.min_tokens));
@@ -221,11 +245,13 @@ void TextRoutes::tokenize(const http::Request& request, http::Response& response
     return body[name].get<bool>();
   };
   if (body.contains("messages")) {
-    ChatRequest call;
-    call.adds_generation_prompt = flag("add_generation_prompt", true);
-    call.messages = parse_chat(dump({{"messages", body["messages"]}}), options_.defaults,
-                               service_.engine().model().shape().vocab_size)
-                        .messages;
+    ordered_json chat;
+    for (const char* name : {"messages", "add_generation_prompt", "continue_final_message",
+                             "chat_template", "chat_template_kwargs", "documents", "tools"})
+      if (body.contains(name)) chat[name] = body[name];
+    ChatRequest call =
+        parse_chat(dump(chat), options_.defaults, service_.engine().model().shape().vocab_size);
+    call.callable.clear();  // nothing is called
     ids = encode(prompt_of(call).text, special(flag("add_special_tokens", false)), "messages");
   } else {
     const char* field = body.contains("prompt") ? "prompt" : "content";  // vLLM's name, llama.cpp's

@@ -26,7 +26,8 @@ class TextRoutes {
 
  private:
   std::vector<int32_t> encode(const std::string& text, text::AddSpecial adds_special,
-                              const char* param) const;
+                              const char* param, bool is_truncated = false) const;
+  void truncate(const ApiRequest& call, std::vector<int32_t>& prompt) const;
   int64_t room_for(const std::vector<int32_t>& prompt, bool generates, const char* param) const;
   ChatPrompt prompt_of(const ChatRequest& call) const;
   Submission submission_of(const CompletionRequest& call, std::vector<int32_t> prompt) const;

@@ -262,8 +262,6 @@ TEST(ApiRequest, TakesStandardFieldsThatChangeNothing) {
       {"include_reasoning", "true", "false"},
       {"return_token_ids", "false", "true"},
       {"return_tokens_as_token_ids", "false", "true"},
-      {"continue_final_message", "false", "true"},
-      {"documents", "[]", R"([{"text": "x"}])"},
       {"bad_words", "[]", R"(["x"])"},
       {"mm_processor_kwargs", "{}", R"({"a": 1})"},
       {"vllm_xargs", "{}", R"({"a": 1})"},
@@ -338,7 +336,21 @@ TEST(ApiRequest, NamesTheFieldOfEveryMistake) {
        "tool_choice"},
       {"{" + hi + R"(, "stream_options": 5, "stream": true})", "stream_options"},
       {"{" + hi + R"(, "top_logprobs": 3})", "top_logprobs"},
-      {"{" + hi + R"(, "reasoning_effort": 3})", "reasoning_effort"}};
+      {"{" + hi + R"(, "reasoning_effort": 3})", "reasoning_effort"},
+      {"{" + hi + R"(, "documents": "x"})", "documents"},
+      {"{" + hi + R"(, "documents": ["x"]})", "documents"},
+      {"{" + hi + R"(, "chat_template": 5})", "chat_template"},
+      {"{" + hi + R"(, "truncate_prompt_tokens": 0})", "truncate_prompt_tokens"},
+      {"{" + hi + R"(, "truncate_prompt_tokens": -2})", "truncate_prompt_tokens"},
+      {"{" + hi + R"(, "continue_final_message": true, "add_generation_prompt": true})",
+       "continue_final_message"},
+      {R"({"messages": [{"role": "assistant", "content": ""}], "continue_final_message": true})",
+       "continue_final_message"},
+      {R"({"messages": [{"role": "assistant"}], "continue_final_message": true})",
+       "continue_final_message"},
+      {"{" + hi +
+           R"(, "tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "required", "continue_final_message": true})",
+       "continue_final_message"}};
   for (const auto& [body, param] : chats) {
     const ApiError error = error_of(chat, body);
     EXPECT_EQ(error.status, 400);

@@ -91,6 +91,56 @@ HttpOptions with_tools(const char* format) {
   return options;
 }
 
+// The last tokens alone are the prompt: as if they had been sent.
+TEST(HttpServer, KeepsTheLastTokensOfAPrompt) {
+  const Server server;
+  const std::string text = "Lily liked to play outside. Once upon a time";
+  const json all = server.post("/tokenize", {{"prompt", text}})["tokens"];
+  const json asked = {{"max_tokens", 12}, {"temperature", 0}};
+  for (const int kept : {1, 5, static_cast<int>(all.size()), 200}) {
+    const json ids(all.end() - std::min<int>(kept, static_cast<int>(all.size())), all.end());
+    const json truncated = server.post(
+        "/v1/completions", with(asked, {{"prompt", text}, {"truncate_prompt_tokens", kept}}));
+    const json sent = server.post("/v1/completions", with(asked, {{"prompt", json(ids)}}));
+    EXPECT_EQ(truncated["choices"][0]["text"], sent["choices"][0]["text"]) << kept;
+    EXPECT_EQ(truncated["usage"]["prompt_tokens"], sent["usage"]["prompt_tokens"]) << kept;
+  }
+  // More than the context holds: what there is room for.
+  std::string long_text;
+  for (int i = 0; i < 300; ++i) long_text += "Once upon a time ";
+  server.post("/v1/completions", with(asked, {{"prompt", long_text}}), 400);
+  const json fitted = server.post(
+      "/v1/completions", with(asked, {{"prompt", long_text}, {"truncate_prompt_tokens", -1}}));
+  EXPECT_EQ(fitted["usage"]["prompt_tokens"], 256 - 12);
+  const json chat = {{"messages", {{{"role", "user"}, {"content", long_text}}}},
+                     {"truncate_prompt_tokens", 7}};
+  EXPECT_EQ(server.post("/v1/chat/completions", with(asked, chat))["usage"]["prompt_tokens"], 7);
+  const json echoed = server.post(
+      "/v1/completions",
+      with(asked,
+           {{"prompt", text}, {"truncate_prompt_tokens", 3}, {"echo", true}, {"max_tokens", 1}}));
+  EXPECT_FALSE(echoed["choices"][0]["text"].get<std::string>().starts_with("Lily"));
+}
+
+TEST(HttpServer, TakesTemplatesOfRequestsWhereItIsToldTo) {
+  const json body = {{"messages", {{{"role", "user"}, {"content", "Once upon a time"}}}},
+                     {"chat_template", "{{ messages[0].content }}, there"},
+                     {"max_tokens", 4},
+                     {"temperature", 0}};
+  const json refused = Server().post("/v1/chat/completions", body, 400);
+  EXPECT_EQ(refused["error"]["param"], "chat_template");
+  HttpOptions options;
+  options.takes_templates = true;
+  const Server server(options);
+  const json answer = server.post("/v1/chat/completions", body);
+  const json plain = server.post("/v1/completions", {{"prompt", "Once upon a time, there"},
+                                                     {"add_special_tokens", false},
+                                                     {"max_tokens", 4},
+                                                     {"temperature", 0}});
+  EXPECT_EQ(answer["choices"][0]["message"]["content"], plain["choices"][0]["text"]);
+  EXPECT_EQ(server.post("/tokenize", body)["count"], answer["usage"]["prompt_tokens"]);
+}
+
 TEST(HttpServer, CallsTools) {
   for (const char* format : {"hermes", "mistral", "llama3_json", "deepseek_v31"}) {
     SCOPED_TRACE(format);

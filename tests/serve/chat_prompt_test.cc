@@ -1,0 +1,113 @@
+// From a chat to the model's prompt: an answer that goes on with the last message, held against
+// what transformers 5.24 makes of the same templates (apply_chat_template); a request's own
+// template; documents.
+#include "src/serve/chat_prompt.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/engine/model_fixtures.h"
+
+namespace sluice::serve {
+namespace {
+
+constexpr const char* kTrims =
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | trim }}<|im_end|>\n{% endfor "
+    "%}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+constexpr const char* kKeeps =
+    "{% for m in messages %}[{{ m.role }}] {{ m.content }}</s>{% endfor %}";
+
+chat::ChatTemplate with_text(const std::string& text) {
+  chat::ChatTemplateSource source;
+  source.text = text;
+  source.origin = "test";
+  return chat::ChatTemplate(std::move(source));
+}
+
+const text::Tokenizer& stories_tokenizer() {
+  static const auto loaded = text::Tokenizer::load(testing::fixture_model("stories260k"));
+  return *loaded;
+}
+
+ChatPrompt prompt_of(const nlohmann::ordered_json& body, const std::string& text,
+                     bool splits_thoughts = false) {
+  const chat::ChatTemplate chat = with_text(text);
+  return chat_prompt(parse_chat(body.dump(), {}, 512), &chat, stories_tokenizer(), nullptr,
+                     splits_thoughts);
+}
+
+nlohmann::ordered_json chat_ending_in(const nlohmann::ordered_json& last) {
+  return {{"messages",
+           {{{"role", "user"}, {"content", "a tale"}}, {{"role", "assistant"}, {"content", last}}}},
+          {"continue_final_message", true}};
+}
+
+TEST(ChatPrompt, GoesOnWithTheLastMessage) {
+  const std::string before = "<|im_start|>user\na tale<|im_end|>\n<|im_start|>assistant\n";
+  EXPECT_EQ(prompt_of(chat_ending_in("Once upon"), kTrims).text, before + "Once upon");
+  EXPECT_EQ(prompt_of(chat_ending_in("  Once upon a \n"), kTrims).text, before + "Once upon a");
+  EXPECT_EQ(prompt_of(chat_ending_in("Once upon"), kKeeps).text,
+            "[user] a tale</s>[assistant] Once upon");
+  EXPECT_EQ(prompt_of(chat_ending_in("  Once upon a \n"), kKeeps).text,
+            "[user] a tale</s>[assistant]   Once upon a \n");
+  const nlohmann::ordered_json parts{{{"type", "text"}, {"text", "Once"}},
+                                     {{"type", "text"}, {"text", "upon"}}};
+  EXPECT_EQ(prompt_of(chat_ending_in(parts), kTrims).text, before + "Once\nupon");
+  // Words that the template writes too, and that came before.
+  EXPECT_EQ(prompt_of(chat_ending_in("im_end"), kTrims).text, before + "im_end");
+  EXPECT_EQ(prompt_of(chat_ending_in("a tale"), kTrims).text, before + "a tale");
+  EXPECT_EQ(prompt_of(chat_ending_in(">"), kTrims).text, before + ">");
+}
+
+TEST(ChatPrompt, ATemplateThatChangesTheLastMessageIsRefused) {
+  try {
+    prompt_of(chat_ending_in("Once"), "{% for m in messages %}{{ m.content | upper }}{% endfor %}");
+    FAIL() << "it was taken";
+  } catch (const ApiError& error) {
+    EXPECT_EQ(error.param, "continue_final_message");
+  }
+}
+
+TEST(ChatPrompt, AThoughtThatWasBegunGoesOn) {
+  EXPECT_TRUE(prompt_of(chat_ending_in("<think>so"), kKeeps, true).form.begins_in_thought);
+  EXPECT_FALSE(
+      prompt_of(chat_ending_in("<think>so</think>It"), kKeeps, true).form.begins_in_thought);
+  EXPECT_FALSE(prompt_of(chat_ending_in("It"), kKeeps, true).form.begins_in_thought);
+}
+
+TEST(ChatPrompt, ARequestBringsItsOwnTemplate) {
+  nlohmann::ordered_json body{{"messages", {{{"role", "user"}, {"content", "hi"}}}},
+                              {"chat_template", "<{{ messages[0].content }}>"}};
+  EXPECT_EQ(prompt_of(body, kTrims).text, "<hi>");
+  // A model without a template takes it too.
+  EXPECT_EQ(
+      chat_prompt(parse_chat(body.dump(), {}, 512), nullptr, stories_tokenizer(), nullptr, false)
+          .text,
+      "<hi>");
+  for (const char* broken : {"{% for", "{{ 1 + }}", "{% include 'x' %}"}) {
+    body["chat_template"] = broken;
+    try {
+      prompt_of(body, kTrims);
+      FAIL() << broken;
+    } catch (const ApiError& error) {
+      EXPECT_EQ(error.status, 400);
+      EXPECT_EQ(error.param, "chat_template") << error.message;
+    }
+  }
+}
+
+TEST(ChatPrompt, DocumentsAreShownOrRefused) {
+  const nlohmann::ordered_json body{{"messages", {{{"role", "user"}, {"content", "hi"}}}},
+                                    {"documents", {{{"title", "t"}, {"text", "x"}}}}};
+  EXPECT_EQ(prompt_of(body, "{% for d in documents %}{{ d.title }}={{ d.text }};{% endfor %}").text,
+            "t=x;");
+  try {
+    prompt_of(body, kTrims);
+    FAIL() << "they were ignored";
+  } catch (const ApiError& error) {
+    EXPECT_EQ(error.param, "documents");
+    EXPECT_EQ(error.code, "unsupported");
+  }
+}
+
+}  // namespace
+}  // namespace sluice::serve
