@@ -13,7 +13,7 @@ bool is_shaped_alike(const ModelShape& model, size_t a, size_t b) {
   const SublayerShape& other = model.sublayers[b];
   if (one.kind != other.kind || one.kind == SublayerKind::kEmbed ||
       one.weights.size() != other.weights.size() || one.work != other.work ||
-      one.state.group != other.state.group)
+      one.state.group != other.state.group || one.state.is_reader != other.state.is_reader)
     return false;
   for (size_t w = 0; w < one.weights.size(); ++w) {
     const WeightShape& x = one.weights[w];

@@ -29,9 +29,10 @@ class ComputeCosts {
   };
   // `times` such micro-batches.
   void add(const BatchWork& work, const MicroBatchLoad& load, double times, Sums& sums) {
-    if (!has_last_ || work != last_ || load.state != last_state_) {
+    if (!has_last_ || work != last_ || load.state != last_state_ || load.shared != last_shared_) {
       last_ = work;
       last_state_ = load.state;
+      last_shared_ = load.shared;
       has_last_ = true;
       last_sums_ = {};
       for (const Distinct& one : plan_.classes[work.pass_class].alike->distinct)
@@ -62,7 +63,7 @@ class ComputeCosts {
   void add_sublayer(const Distinct& one, const BatchWork& work, const MicroBatchLoad& load) {
     const SublayerShape& sublayer = model_.sublayers[one.sublayer];
     const StateBytes bytes = sublayer.kind == SublayerKind::kAttention
-                                 ? load.state_of(sublayer.state.group)
+                                 ? load.state_of(sublayer.state.group, sublayer.state.is_reader)
                                  : StateBytes{};
     if (bytes.attends_on_host()) add_task(one, ComputeStep::kHostAttention, work);
     if (bytes.outputs == 0) return add_task(one, ComputeStep::kWhole, work);
@@ -78,6 +79,7 @@ class ComputeCosts {
   bool has_last_ = false;
   BatchWork last_;
   std::vector<StateBytes> last_state_;
+  std::vector<StateBytes> last_shared_;
   Sums last_sums_;
 };
 
@@ -178,8 +180,8 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
        std::max(weights.small_reads_seconds, weights.repack_seconds - read_seconds));
   if (weights.parts > 0) move(Lane::kHostToDevice, "weights up", weights.up, weights.parts);
   ComputeCosts::Sums sums;
-  const auto move_state = [&](const KvPlan& kv, const StateBytes& bytes) {
-    const auto layers = static_cast<double>(kv.num_layers);
+  const auto move_state = [&](const KvPlan& kv, const StateBytes& bytes, int64_t of_so_many) {
+    const auto layers = static_cast<double>(of_so_many);
     const auto of_layers = [&](int64_t of_one) { return layers * static_cast<double>(of_one); };
     const auto page = static_cast<double>(round_up(kv.page_bytes, kDiskBlock));
     move(Lane::kDiskRead, "KV from disk", of_layers(bytes.load), layers,
@@ -196,7 +198,10 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
     const MicroBatchLoad& load = pass.loads[i];
     times = static_cast<double>(alike_from(pass, i));
     for (size_t group = 0; group < plan.kv.size(); ++group)
-      move_state(plan.kv[group], load.state[group]);
+      move_state(plan.kv[group], load.state[group], plan.kv[group].num_layers);
+    for (size_t group = 0; group < load.shared.size(); ++group)
+      if (plan.kv[group].num_readers > 0)
+        move_state(plan.kv[group], load.shared[group], plan.kv[group].num_readers);
     const auto rows = static_cast<double>(load.activation_bytes);
     move(Lane::kDiskRead, "activations from disk", visits * rows, 0);
     move(Lane::kDiskWrite, "activations to disk", visits * rows, 0);

@@ -192,8 +192,8 @@ int64_t host_attention_tokens(const ModelShape& model, const Profile& profile, K
   double seen = 0;
   double bytes = 0;
   for (const StateGroup& group : model.state_groups) {
-    const double share =
-        static_cast<double>(group.num_layers) / static_cast<double>(model.num_layers);
+    const double share = static_cast<double>(group.num_layers + group.num_readers) /
+                         static_cast<double>(model.num_layers);
     const auto window = static_cast<double>(group.state.window);
     const double visible = window > 0 ? std::min(context, window) : context;
     seen += share * visible;

@@ -81,6 +81,7 @@ class Loads {
     load.continues_previous = batch.continues_previous;
     work.pass_class = pass.pass_class;
     load.state.resize(plan_.kv.size());
+    if (model_.has_readers()) load.shared.resize(plan_.kv.size());
     work.attention.resize(plan_.kv.size());
     work.tokens = batch.rows;
     const bool on_host =
@@ -93,6 +94,11 @@ class Loads {
           lower_rows, work.host_rows, model_.num_heads * state.width, state.elements_per_token());
       load.state[group].queries = exchanged.queries;
       load.state[group].outputs = exchanged.outputs;
+      if (load.shared.empty()) continue;
+      const ExchangedBytes asked = exchanged_bytes(
+          0, work.host_rows, model_.num_heads * state.width, state.elements_per_token());
+      load.shared[group].queries = asked.queries;
+      load.shared[group].outputs = asked.outputs;
     }
     const int64_t row = model_.hidden_size * 4;
     const auto rows = static_cast<double>(batch.rows);
@@ -115,7 +121,9 @@ class Loads {
     if (is_host) work.host_rows += run.count;
     for (size_t group = 0; group < plan_.kv.size(); ++group) {
       add_attention(run, is_host, plan_.kv[group].state, work.attention[group]);
-      if (is_below) add_pages(run, host_attends, group, load.state[group]);
+      if (is_below)
+        add_pages(run, host_attends, group, load.state[group],
+                  load.shared.empty() || (is_lower && !is_host) ? nullptr : &load.shared[group]);
     }
     return is_lower ? run.count : 0;
   }
@@ -136,7 +144,9 @@ class Loads {
     }
   }
 
-  void add_pages(const TokenRun& run, bool host_attends, size_t group, StateBytes& load) const {
+  // `shared`: of layers that read what others keep, null where they find it on the device.
+  void add_pages(const TokenRun& run, bool host_attends, size_t group, StateBytes& load,
+                 StateBytes* shared) const {
     const KvPlan& kv = plan_.kv[group];
     const Shares& shares = shares_[group];
     const PagesOfRun pages =
@@ -155,10 +165,12 @@ class Loads {
     };
     load.load += bytes(disk, history, staged);
     load.store += bytes(disk, changed, staged);
+    if (shared) shared->load += bytes(disk, pages.end - pages.begin, staged);
     // What the host does not attend to comes up.
     if (!plan_.paths.state.crosses_link() || (host_attends && !is_recurrent)) return;
     load.up += bytes(lower, history, kv.page_bytes);
     load.down += bytes(lower, changed, kv.page_bytes);
+    if (shared) shared->up += bytes(lower, pages.end - pages.begin, kv.page_bytes);
   }
 
   const ModelShape& model_;

@@ -311,6 +311,8 @@ void place_group(const PlanInput& input, const Plan& plan, std::optional<int64_t
   int64_t chunk = 1;
   for (size_t i = 0; i < plan.classes.size(); ++i)
     chunk = std::max(chunk, plan.micro_batch_rows(i));
+  // Layers that read what another keeps come when it has written all of the pass.
+  if (kv.num_readers > 0) chunk = plan.pass_tokens;
   const int64_t longest = pages_of(input.workload.max_total_tokens, policy.page_tokens);
   const int64_t beams = std::clamp<int64_t>(input.workload.beams, 1, sequences);
   const bool is_recurrent = kv.state.is_recurrent();
@@ -370,16 +372,22 @@ void place_kv(const PlanInput& input, Plan& plan) {
     KvPlan& kv = plan.kv.emplace_back();
     kv.state = group.state;
     kv.num_layers = group.num_layers;
+    kv.num_readers = group.num_readers;
+    kv.read_layers = group.read_layers;
     place_group(input, plan, device_sets, kv);
     if (input.kv_recent_tokens > 0)
       kv.recent_page_bytes = kv.state.token_bytes(input.kv_recent_dtype) * policy.page_tokens;
   }
-  if (input.kv_recent_tokens > 0)
-    plan.recent = {input.kv_recent_tokens, block_sequences(input, policy),
-                   pages_of(std::min(input.kv_recent_tokens + RecentPlan::kStepTokens,
-                                     input.workload.max_total_tokens),
-                            policy.page_tokens) +
-                       1};
+  if (input.kv_recent_tokens > 0) {
+    const int64_t written = input.model->has_readers()
+                                ? std::max<int64_t>(plan.pass_tokens, RecentPlan::kStepTokens)
+                                : RecentPlan::kStepTokens;
+    plan.recent = {
+        input.kv_recent_tokens, block_sequences(input, policy),
+        pages_of(std::min(input.kv_recent_tokens + written, input.workload.max_total_tokens),
+                 policy.page_tokens) +
+            1};
+  }
   if (const int64_t bytes = plan.kv_disk_bytes(); bytes > 0)
     plan.disk.push_back({"KV pages", bytes});
 }
@@ -414,6 +422,9 @@ void place_activations(const PlanInput& input, Plan& plan) {
   if (const int64_t rows = plan.attention_slot_rows; rows > 0)
     plan.fresh_pages =
         pages_of(rows, policy.page_tokens) + std::min(policy.micro_batch_sequences, rows);
+  if (plan.attention_slot_rows > 0 && model.has_readers())
+    plan.kept_fresh_pages = pages_of(plan.pass_tokens, policy.page_tokens) +
+                            std::min(block_sequences(input, policy), plan.pass_tokens);
   for (size_t i = 0; i < plan.classes.size(); ++i)
     if (plan.classes[i].inplace_weight_bytes > 0 ||
         (plan.host_attends(i) && plan.has_lower_pages()))
@@ -494,6 +505,13 @@ int64_t Plan::most_page_bytes() const noexcept {
   for (const KvPlan& group : kv)
     if (!group.state.is_recurrent()) most = std::max(most, group.page_bytes);
   return most;
+}
+
+int64_t Plan::fresh_bytes() const noexcept {
+  int64_t sum = fresh_pages * most_page_bytes();
+  for (const KvPlan& group : kv)
+    sum += kept_fresh_pages * group.page_bytes * std::ssize(group.read_layers);
+  return sum;
 }
 
 int64_t Plan::recent_bytes() const noexcept {
@@ -586,7 +604,7 @@ Plan PlanMaker::operator()(const Policy& policy) {
       {"weight ring (streamed)", plan.ring_bytes},
       {"KV pages", plan.kv_memory_bytes()},
       {"KV staging", plan.kv_slot_bytes() * kKvSlots},
-      {"KV of fresh prompts", plan.fresh_pages * plan.most_page_bytes()},
+      {"KV of fresh prompts", plan.fresh_bytes()},
       {"recent KV in 16 bits", plan.recent_bytes()},
       {"hidden states", plan.hidden_memory_rows() * model.hidden_size * 4},
       {"activation staging", plan.activation_slot_bytes * kActivationSlots},

@@ -124,6 +124,8 @@ struct RecentPlan {
 struct KvPlan {
   LayerState state;
   int64_t num_layers = 0;
+  int64_t num_readers = 0;  ///< StateGroup's, like the next
+  std::vector<int64_t> read_layers;
   int64_t page_bytes = 0;  ///< of one layer
   /// Of a window or a recurrent state: pages that a sequence has at a time, at most; each is used
   /// again for the one so many behind it. 0: a sequence keeps all its pages.
@@ -163,6 +165,8 @@ struct Plan {
   double repack_core_share = 0;
   std::vector<KvPlan> kv;   ///< by ModelShape::state_groups
   int64_t fresh_pages = 0;  ///< on the device, for prompts whose KV goes down while it attends
+  /// The same of a pass, for each layer that others read.
+  int64_t kept_fresh_pages = 0;
   int64_t attention_slot_rows = 0;  ///< rows of one exchange slot for attention on the host
   int64_t host_rows = 0;  ///< of a micro-batch, most that the CPU computes beside a device
   int64_t host_workspace_bytes = 0;  ///< with a device: of what the CPU computes, and of loading
@@ -216,6 +220,7 @@ struct Plan {
   int64_t host_kv_slot_bytes() const noexcept;
   int64_t most_page_bytes() const noexcept;  ///< of any group's that is attended
   int64_t recent_bytes() const noexcept;
+  int64_t fresh_bytes() const noexcept;  ///< of pages for fresh prompts
   /// Whether some pages are not where the device computes (or, without one, in memory).
   bool has_lower_pages() const noexcept;
 };

@@ -20,7 +20,11 @@ ScheduleShape schedule_shape(const ModelShape& model, const Plan& plan) {
   for (size_t i = 0; i < model.sublayers.size(); ++i) {
     ScheduleSublayer& sublayer = shape.sublayers.emplace_back();
     sublayer.has_attention = model.sublayers[i].kind == SublayerKind::kAttention;
-    sublayer.state_group = model.sublayers[i].state.group;
+    const StatePlace& at = model.sublayers[i].state;
+    sublayer.state_group = at.group;
+    for (size_t source = 0; source < i && at.is_reader; ++source)
+      if (model.sublayers[source].state == StatePlace{at.group, at.layer})
+        sublayer.reads_from = static_cast<int32_t>(source);
     for (const PlanPart& part : plan.parts[i])
       sublayer.parts.push_back({part.bytes, part.from_disk, part.classes});
   }

@@ -121,7 +121,7 @@ void EngineStores::use_link(const Task& task, const LaneTable& machine, const Pa
       case TaskKind::kStoreKv: kv->copy_down(batch(), at, slot(), copy); break;
       case TaskKind::kLoadActivations: hidden->copy_up(index, slot(), copy); break;
       case TaskKind::kStoreActivations: hidden->copy_down(index, slot(), copy); break;
-      case TaskKind::kSendQueries: exchange->copy_down(batch(), at.group, exchanged(), copy); break;
+      case TaskKind::kSendQueries: exchange->copy_down(batch(), at, exchanged(), copy); break;
       case TaskKind::kReturnOutputs: exchange->copy_up(batch(), at.group, exchanged(), copy); break;
       case TaskKind::kCompute: SLUICE_ASSERT(false, "compute runs on the compute lanes");
     }
@@ -133,14 +133,19 @@ void EngineStores::use_link(const Task& task, const LaneTable& machine, const Pa
 std::vector<MicroBatchLoad> EngineStores::loads_of(const PassPlan& pass) const {
   std::vector<MicroBatchLoad> loads;
   const auto groups = static_cast<int32_t>(model.shape().state_groups.size());
+  const bool has_readers = model.shape().has_readers();
   for (size_t i = 0; i < pass.micro_batches.size(); ++i) {
     const MicroBatch& batch = *pass.micro_batches[i];
     MicroBatchLoad& load = loads.emplace_back();
     for (int32_t group = 0; group < groups; ++group) {
-      const ExchangedBytes exchanged = exchange->bytes(batch, group);
+      const ExchangedBytes exchanged = exchange->bytes(batch, group, false);
       load.state.push_back({kv->load_bytes(batch, group), kv->store_bytes(batch, group),
                             kv->up_bytes(batch, group), kv->down_bytes(batch, group),
                             exchanged.queries, exchanged.outputs});
+      if (!has_readers) continue;
+      const ExchangedBytes asked = exchange->bytes(batch, group, true);
+      load.shared.push_back({kv->shared_load_bytes(batch, group), 0,
+                             kv->shared_up_bytes(batch, group), 0, asked.queries, asked.outputs});
     }
     load.activation_bytes = hidden->disk_bytes(i);
     load.continues_previous = batch.continues_previous;

@@ -289,6 +289,8 @@ void LayerBuilder::attend(View q, View k, View v, View out, const AttendSpec& ho
   SLUICE_ASSERT(program_.cut < 0, "a sublayer attends once");
   program_.cut = static_cast<int32_t>(program_.operators.size());
   if (kept.slot >= 0) check_slot(kept);
+  SLUICE_ASSERT((k.slot < 0) == sublayer_.state.is_reader && (k.slot >= 0 || v.slot < 0),
+                "a layer writes keys and values, or reads another's");
   Operator op{.kind = Kind::kAttend, .out = out, .in = {q, k, v, kept}};
   op.attend = how;
   append(op);

@@ -63,7 +63,8 @@ class LayerBuilder {
   void rope(View in_out, int64_t heads, std::span<const float> frequencies, float factor,
             RopeLayout layout = RopeLayout::kHalves);
   /// At most one in a sublayer: the cut. What is behind it finds nothing of what was before but
-  /// `out` and `kept`, a slot or none. `v` is none where keys are the values too.
+  /// `out` and `kept`, a slot or none. `v` is none where keys are the values too,
+  /// `k` where the layer reads what another keeps.
   void attend(View q, View k, View v, View out, const AttendSpec& how = {}, View kept = {});
   void activate(Activation activation, View in_out);
   void gate(Activation activation, View gate, View up, View out);

@@ -66,7 +66,8 @@ struct Operator {
     kRope,       ///< out rotated, `heads` heads at the rows' positions (RoFormer, arXiv:2104.09864)
     kAttend,  ///< K and V (in[1], in[2]) into the KV cache, causally attended with q (in[0]): out =
               ///< softmax(q k) v as `attend` says; with frequencies q and k are rotated before,
-              ///< `heads` heads of q; in[3] is kept for what is behind the cut
+              ///< `heads` heads of q; in[3] is kept for what is behind the cut; without in[1]
+              ///< another layer has written K and V (StatePlace::is_reader)
     kAbsorb,  ///< of each of `heads` heads: out = in's columns from the `offset`th on, then its
               ///< first `offset` times that many of the head's rows of the matrix `weight`
               ///< (latent attention's queries; arXiv:2405.04434)

@@ -47,7 +47,14 @@ ScheduleGenerator::ScheduleGenerator(ScheduleShape shape)
   for (auto* writes :
        {&kv_writes_.all, &kv_writes_.by_host, &kv_writes_.over_link, &kv_writes_.to_disk})
     writes->resize(shape_.sublayers.size());
+  kv_writes_.shared.resize(shape_.sublayers.size());
   SLUICE_ASSERT(!shape_.sublayers.empty(), "a model has sublayers");
+  for (size_t i = 0; i < shape_.sublayers.size(); ++i) {
+    const int32_t source = shape_.sublayers[i].reads_from;
+    if (source < 0) continue;
+    SLUICE_ASSERT(source < static_cast<int32_t>(i), "what is read is kept by an earlier sublayer");
+    kv_writes_.shared[static_cast<size_t>(source)].is_read = true;
+  }
   for (const ScheduleSublayer& sublayer : shape_.sublayers) {
     for (size_t one = 0; one < 8 * sizeof(SchedulePart::classes); ++one)
       SLUICE_ASSERT(sublayer.streamed_bytes(one) <= shape_.weight_ring_bytes,
@@ -153,12 +160,14 @@ void ScheduleGenerator::load_weights(Tasks& out, size_t first, size_t last, int3
 // Whether the column's compute is cut in three around attention on the host. Where only fresh
 // prompts send their keys and values down, nothing comes back up and the device need not stop.
 bool ScheduleGenerator::is_cut(const MicroBatchLoad& load) const noexcept {
-  return column().has_attention && load.state_of(column().state_group).outputs > 0;
+  return column().has_attention &&
+         load.state_of(column().state_group, column().reads_from >= 0).outputs > 0;
 }
 
 StateBytes ScheduleGenerator::state_bytes(int32_t sublayer, int32_t micro_batch) const noexcept {
   const ScheduleSublayer& at = shape_.sublayers[static_cast<size_t>(sublayer)];
-  return at.has_attention ? load_of(micro_batch).state_of(at.state_group) : StateBytes{};
+  return at.has_attention ? load_of(micro_batch).state_of(at.state_group, at.reads_from >= 0)
+                          : StateBytes{};
 }
 
 void ScheduleGenerator::compute(Tasks& out, int32_t micro_batch) {
@@ -215,6 +224,8 @@ void ScheduleGenerator::attend_on_host(Tasks& out, int32_t micro_batch) {
     wait_for_writes(attend, running_.sublayer, load_of(micro_batch).continues_previous);
     kv_writes_.by_host[static_cast<size_t>(running_.sublayer)].this_pass.push_back(attend.id);
   }
+  if (column().reads_from >= 0) wait_for_source(attend, column().reads_from, micro_batch);
+  add_shared_write(running_.sublayer, micro_batch, attend.id);
   state.host_attention = attend.id;
   slots_.attention[static_cast<size_t>(state.attention_slot)] = attend.id;
   if (stages_kv) store_kv(out, micro_batch, state.host_attention);
@@ -258,9 +269,13 @@ void ScheduleGenerator::find_used_lanes() {
           for (const Hop& hop : shape_.paths.weights(part.from_disk).hops) use(hop.up);
   for (const MicroBatchLoad& load : running_.loads) {
     const bool moves_rows = moves_activations(load);
+    const auto any_state = [&](const auto& is_true) {
+      return std::any_of(load.state.begin(), load.state.end(), is_true) ||
+             std::any_of(load.shared.begin(), load.shared.end(), is_true);
+    };
     const auto is_used = [&](const Hop& hop) {
       return (moves_rows && activation_use(load, hop).is_used) ||
-             std::any_of(load.state.begin(), load.state.end(), [&](const StateBytes& bytes) {
+             any_state([&](const StateBytes& bytes) {
                return bytes.attends_on_host() || (moves_kv(bytes) && kv_use(bytes, hop).is_used);
              });
     };
@@ -269,8 +284,8 @@ void ScheduleGenerator::find_used_lanes() {
       use(hop.up);
       use(hop.down);
     }
-    for (const StateBytes& bytes : load.state)
-      if (bytes.attends_on_host()) use(shape_.paths.host_compute);
+    if (any_state([](const StateBytes& bytes) { return bytes.attends_on_host(); }))
+      use(shape_.paths.host_compute);
   }
 }
 
@@ -357,6 +372,7 @@ void ScheduleGenerator::end_column() {
       stores.last_pass = std::move(stores.this_pass);
       stores.this_pass.clear();
     }
+  for (KvWrites::Shared& shared : kv_writes_.shared) shared.by.clear();
   ++pass_;
   running_.is_open = false;
 }

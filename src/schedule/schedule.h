@@ -43,6 +43,9 @@ struct ScheduleSublayer {
   /// the route has run. Not together with attention.
   std::vector<SchedulePart> on_demand = {};
   int32_t state_group = 0;  ///< of one with attention: MicroBatchLoad::state's entry
+  /// Of one that attends to what an earlier one keeps: that one; what moves is
+  /// MicroBatchLoad::shared's entry, and waits for what the earlier one has written in this pass.
+  int32_t reads_from = -1;
   int64_t streamed_bytes() const noexcept;  ///< of all classes together
   int64_t streamed_bytes(size_t pass_class) const noexcept;
   int64_t disk_bytes() const noexcept;  ///< of these, from disk
@@ -93,14 +96,19 @@ struct MicroBatchLoad {
   /// Reads KV that the micro-batch before it writes in this pass (a prompt cut across
   /// micro-batches).
   bool continues_previous = false;
+  /// By group: of layers that read what one of it keeps. They store nothing, and load what this
+  /// pass has changed too.
+  std::vector<StateBytes> shared = {};
 
   bool moves_like(const MicroBatchLoad& other) const {
-    return state == other.state && activation_bytes == other.activation_bytes &&
+    return state == other.state && shared == other.shared &&
+           activation_bytes == other.activation_bytes &&
            activation_up_bytes == other.activation_up_bytes;
   }
-  StateBytes state_of(int32_t group) const noexcept {
+  StateBytes state_of(int32_t group, bool is_reader) const noexcept {
+    const std::vector<StateBytes>& all = is_reader ? shared : state;
     const auto index = static_cast<size_t>(group);
-    return index < state.size() ? state[index] : StateBytes{};
+    return index < all.size() ? all[index] : StateBytes{};
   }
 };
 
@@ -148,6 +156,12 @@ class ScheduleGenerator {
   struct KvWrites {
     std::vector<KvStores> all;
     std::vector<KvStores> by_host, over_link, to_disk;
+    /// Of sublayers that later ones read: what has written in this pass.
+    struct Shared {
+      bool is_read = false;
+      std::vector<std::pair<int32_t, TaskId>> by;  ///< with its micro-batch
+    };
+    std::vector<Shared> shared;
   };
   struct MicroBatchState {
     TaskId kv_load = kNoTask;
@@ -216,6 +230,8 @@ class ScheduleGenerator {
   StateMove move_of(size_t hop, int32_t slot, bool goes_on) const noexcept;
   bool moves_kv(const StateBytes& bytes) const noexcept;
   void wait_for_writes(Task& task, int32_t sublayer, bool continues_previous) const;
+  void wait_for_source(Task& task, int32_t source, int32_t micro_batch) const;
+  void add_shared_write(int32_t sublayer, int32_t micro_batch, TaskId task);
   void load_kv(Tasks& out, int32_t sublayer, int32_t micro_batch);
   void store_kv(Tasks& out, int32_t micro_batch, TaskId after);
   bool moves_activations(const MicroBatchLoad& load) const noexcept;

@@ -60,6 +60,26 @@ void ScheduleGenerator::wait_for_writes(Task& task, int32_t sublayer,
   }
 }
 
+void ScheduleGenerator::add_shared_write(int32_t sublayer, int32_t micro_batch, TaskId task) {
+  KvWrites::Shared& shared = kv_writes_.shared[static_cast<size_t>(sublayer)];
+  if (shared.is_read) shared.by.emplace_back(micro_batch, task);
+}
+
+// Of what an earlier sublayer keeps: all that it has written of the micro-batch in this pass, and
+// of those that have other tokens of the same sequences. Its column is over.
+void ScheduleGenerator::wait_for_source(Task& task, int32_t source, int32_t micro_batch) const {
+  const auto index = static_cast<size_t>(source);
+  wait_for(task, kv_writes_.all[index].last_pass);
+  if (shape_.mixes_attention) wait_for_writes(task, source, false);
+  int32_t first = micro_batch, last = micro_batch;
+  while (first > 0 && load_of(first).continues_previous) --first;
+  while (last + 1 < static_cast<int32_t>(running_.loads.size()) &&
+         load_of(last + 1).continues_previous)
+    ++last;
+  for (const auto& [written, by] : kv_writes_.shared[index].by)
+    if (written >= first && written <= last) wait_for(task, by);
+}
+
 void ScheduleGenerator::load_kv(Tasks& out, int32_t sublayer, int32_t micro_batch) {
   const StateBytes bytes = state_bytes(sublayer, micro_batch);
   MicroBatchState& state = state_of(micro_batch);
@@ -68,6 +88,7 @@ void ScheduleGenerator::load_kv(Tasks& out, int32_t sublayer, int32_t micro_batc
   state.kv_slot = static_cast<int32_t>(slots_.taken.kv++ % shape_.kv_slots);
   const auto slot = static_cast<size_t>(state.kv_slot);
   const KvStores& stores = kv_writes_.all[static_cast<size_t>(sublayer)];
+  const int32_t source = shape_.sublayers[static_cast<size_t>(sublayer)].reads_from;
   bool comes_from_below = false;
   for (size_t i = 0; i < kv_hops(bytes); ++i) {
     const Hop& hop = state_hops()[i];
@@ -82,6 +103,7 @@ void ScheduleGenerator::load_kv(Tasks& out, int32_t sublayer, int32_t micro_batc
     const bool continues = load_of(micro_batch).continues_previous;
     if (continues) wait_for(task, stores.this_pass);
     if (shape_.mixes_attention) wait_for_writes(task, sublayer, continues);
+    if (source >= 0) wait_for_source(task, source, micro_batch);
     state.kv_load = task.id;
     comes_from_below = true;
   }
@@ -107,6 +129,7 @@ void ScheduleGenerator::store_kv(Tasks& out, int32_t micro_batch, TaskId after) 
     last = task.id;
     slots_.kv[i][slot] = last;
     kv_writes_.all[static_cast<size_t>(running_.sublayer)].this_pass.push_back(last);
+    add_shared_write(running_.sublayer, micro_batch, last);
     if (!shape_.mixes_attention) continue;
     auto& stores = hop.uses_disk() ? kv_writes_.to_disk : kv_writes_.over_link;
     stores[static_cast<size_t>(running_.sublayer)].this_pass.push_back(last);

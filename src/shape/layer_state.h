@@ -4,6 +4,7 @@
 // thread safe.
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "src/base/kv_format.h"
 #include "src/base/recurrent_shape.h"
@@ -64,6 +65,8 @@ constexpr LayerState latent_state(int64_t key_columns, int64_t value_columns) no
 struct StateGroup {
   LayerState state;
   int64_t num_layers = 0;
+  int64_t num_readers = 0;           ///< further layers, which attend to what one of these keeps
+  std::vector<int64_t> read_layers;  ///< of the group's, those that such a layer reads; rising
 
   bool operator==(const StateGroup&) const = default;
 };
@@ -72,6 +75,8 @@ struct StateGroup {
 struct StatePlace {
   int32_t group = -1;  ///< index into ModelShape::state_groups; -1: keeps nothing
   int64_t layer = 0;
+  /// The place is another layer's, which has written it when this one attends; this keeps nothing.
+  bool is_reader = false;
 
   bool operator==(const StatePlace&) const = default;
 };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "src/base/error.h"
+
 namespace sluice {
 
 const WeightShape* SublayerShape::find(std::string_view role) const noexcept {
@@ -11,21 +13,49 @@ const WeightShape* SublayerShape::find(std::string_view role) const noexcept {
   return nullptr;
 }
 
-void ModelShape::set_states(std::span<const LayerState> of_layers) {
+namespace {
+void add_reader(StateGroup& group, int64_t layer) {
+  ++group.num_readers;
+  const auto at = std::lower_bound(group.read_layers.begin(), group.read_layers.end(), layer);
+  if (at == group.read_layers.end() || *at != layer) group.read_layers.insert(at, layer);
+}
+}  // namespace
+
+void ModelShape::set_states(std::span<const LayerState> of_layers,
+                            std::span<const int64_t> sources) {
   state_groups.clear();
+  std::vector<StatePlace> places(of_layers.size());
   for (SublayerShape& sublayer : sublayers) {
     if (sublayer.kind != SublayerKind::kAttention) continue;
-    const LayerState& state = of_layers[static_cast<size_t>(sublayer.layer_index)];
+    const auto index = static_cast<size_t>(sublayer.layer_index);
+    const LayerState& state = of_layers[index];
+    if (!sources.empty() && sources[index] >= 0) {
+      SLUICE_ASSERT(sources[index] < sublayer.layer_index && !state.is_recurrent() &&
+                        state == of_layers[static_cast<size_t>(sources[index])],
+                    "a layer reads what an earlier one keeps of each token, as its own");
+      sublayer.state = places[static_cast<size_t>(sources[index])];
+      SLUICE_ASSERT(!sublayer.state.is_reader, "what is read is kept");
+      sublayer.state.is_reader = true;
+      places[index] = sublayer.state;
+      add_reader(state_groups[static_cast<size_t>(sublayer.state.group)], sublayer.state.layer);
+      continue;
+    }
     const auto found = std::find_if(state_groups.begin(), state_groups.end(),
                                     [&](const StateGroup& group) { return group.state == state; });
     sublayer.state.group = static_cast<int32_t>(found - state_groups.begin());
-    if (found == state_groups.end()) state_groups.push_back({state, 0});
+    if (found == state_groups.end()) state_groups.push_back({state, 0, 0, {}});
     sublayer.state.layer = state_groups[static_cast<size_t>(sublayer.state.group)].num_layers++;
+    places[index] = sublayer.state;
   }
 }
 
 void ModelShape::set_states(const LayerState& of_each) {
   set_states(std::vector<LayerState>(static_cast<size_t>(num_layers), of_each));
+}
+
+bool ModelShape::has_readers() const noexcept {
+  return std::any_of(state_groups.begin(), state_groups.end(),
+                     [](const StateGroup& group) { return group.num_readers > 0; });
 }
 
 int64_t ModelShape::state_elements_per_token() const noexcept {

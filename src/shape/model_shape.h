@@ -124,10 +124,13 @@ struct ModelShape {
   std::vector<StateGroup> state_groups;  ///< different ones, in the order of their first layers
 
   /// What sequences keep in each layer [num_layers]: fills state_groups and the sublayers' places,
-  /// which are there.
-  void set_states(std::span<const LayerState> of_layers);
+  /// which are there. `sources` [num_layers]: of a layer that attends to what an earlier one keeps,
+  /// that one; else -1. Empty: all keep their own.
+  void set_states(std::span<const LayerState> of_layers, std::span<const int64_t> sources = {});
   /// The same of layers that are all alike.
   void set_states(const LayerState& of_each);
+  /// Whether some layers attend to what others keep.
+  bool has_readers() const noexcept;
   const LayerState& state_of(const StatePlace& place) const noexcept {
     return state_groups[static_cast<size_t>(place.group)].state;
   }

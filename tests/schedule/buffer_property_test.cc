@@ -80,6 +80,7 @@ void for_random_streams(unsigned seed, Check check) {
   for (int round = 0; round < kRounds; ++round) {
     Stream stream = random_stream(random, round % 3 == 0);
     if (round % 2 == 1) split_groups(stream, random);
+    if (round % 4 >= 2) share_state(stream, random);
     check(stream);
     if (::testing::Test::HasFailure()) {
       ADD_FAILURE() << "round " << round << " of seed " << seed;
@@ -109,7 +110,8 @@ TEST(ScheduleProperty, EveryStepWithKvOnDiskLoadsAndStoresItsBytes) {
       for (size_t sublayer = 0; sublayer < stream.shape.sublayers.size(); ++sublayer)
         for (size_t micro_batch = 0; micro_batch < stream.passes[pass].size(); ++micro_batch) {
           const ScheduleSublayer& shape = stream.shape.sublayers[sublayer];
-          const StateBytes load = stream.passes[pass][micro_batch].state_of(shape.state_group);
+          const StateBytes load =
+              stream.passes[pass][micro_batch].state_of(shape.state_group, shape.reads_from >= 0);
           if (!shape.has_attention || load.load + load.store == 0) continue;
           ++wanted;
           const Fill& fill = fills[{pass, sublayer, micro_batch}];
@@ -145,6 +147,39 @@ TEST(ScheduleProperty, KvIsReadBackOnlyAfterItWasStored) {
     }
   });
   EXPECT_GT(checked, 1000);
+}
+
+// Micro-batches with tokens of the same sequences, before and behind it.
+bool are_joined(const std::vector<MicroBatchLoad>& pass, int32_t a, int32_t b) {
+  for (int32_t i = std::min(a, b) + 1; i <= std::max(a, b); ++i)
+    if (!pass[static_cast<size_t>(i)].continues_previous) return false;
+  return true;
+}
+
+TEST(ScheduleProperty, SharedKvIsReadAfterThePassHasStoredIt) {
+  int of_pass = 0, of_earlier = 0;
+  for_random_streams(16, [&](const Stream& stream) {
+    const SureOrder order(stream.tasks);
+    for (const Task& load : stream.tasks) {
+      const int32_t source = stream.shape.sublayers[static_cast<size_t>(load.sublayer)].reads_from;
+      if (load.kind != TaskKind::kLoadKv || source < 0) continue;
+      const auto& pass = stream.passes[static_cast<size_t>(load.pass)];
+      for (const Task& store : stream.tasks) {
+        if (store.kind != TaskKind::kStoreKv || store.sublayer != source) continue;
+        if (store.pass > load.pass) {
+          ASSERT_TRUE(order.ends_before(load.id, store.id)) << "what is read is written over";
+          continue;
+        }
+        if (store.pass == load.pass && !are_joined(pass, store.micro_batch, load.micro_batch))
+          continue;
+        ASSERT_TRUE(order.ends_before(store.id, load.id))
+            << "sublayer " << load.sublayer << " may pass the store of sublayer " << source;
+        ++(store.pass == load.pass ? of_pass : of_earlier);
+      }
+    }
+  });
+  EXPECT_GT(of_pass, 300);
+  EXPECT_GT(of_earlier, 200);
 }
 
 TEST(ScheduleProperty, ActivationsAreReadBackAfterTheSublayerBeforeStoredThem) {

@@ -45,8 +45,10 @@ struct Touches {
 Place slot(Space space, int32_t index) { return {space, index, index + 1}; }
 
 // KV of all sequences that a pass of the past may have held: a new pass deals them anew.
-Place kv_home(Space space, const Task& task) {
-  return {space, task.micro_batch, task.micro_batch + 1, task.sublayer};
+// Where a layer reads what another keeps it is that one's.
+Place kv_home(const Stream& stream, Space space, const Task& task) {
+  const int32_t source = stream.shape.sublayers[static_cast<size_t>(task.sublayer)].reads_from;
+  return {space, task.micro_batch, task.micro_batch + 1, source < 0 ? task.sublayer : source};
 }
 
 // Up the link, or straight from disk.
@@ -54,7 +56,7 @@ bool fills_ring(const Task& task) {
   return task.lane == Lane::kHostToDevice || flat(task).host_offset < 0;
 }
 
-void touch_load(const Task& task, Touches& t) {
+void touch_load(const Stream& stream, const Task& task, Touches& t) {
   const bool up = task.lane == Lane::kHostToDevice;
   switch (task.kind) {
     case TaskKind::kLoadWeights:
@@ -68,11 +70,11 @@ void touch_load(const Task& task, Touches& t) {
       break;
     case TaskKind::kLoadKv:
       if (!up) {
-        t.reads.push_back(kv_home(Space::kDiskKv, task));
+        t.reads.push_back(kv_home(stream, Space::kDiskKv, task));
         t.writes.push_back(slot(Space::kHostKvSlot, flat(task).host_slot));
         break;
       }
-      t.reads.push_back(kv_home(Space::kHostKv, task));
+      t.reads.push_back(kv_home(stream, Space::kHostKv, task));
       if (flat(task).host_slot >= 0)
         t.reads.push_back(slot(Space::kHostKvSlot, flat(task).host_slot));
       t.writes.push_back(slot(Space::kKvSlot, flat(task).slot));
@@ -94,12 +96,12 @@ void touch_load(const Task& task, Touches& t) {
   }
 }
 
-void touch_store(const Task& task, Touches& t) {
+void touch_store(const Stream& stream, const Task& task, Touches& t) {
   const bool is_kv = task.kind == TaskKind::kStoreKv;
   const Space host_slot = is_kv ? Space::kHostKvSlot : Space::kHostActivationSlot;
-  const Place disk = is_kv ? kv_home(Space::kDiskKv, task)
+  const Place disk = is_kv ? kv_home(stream, Space::kDiskKv, task)
                            : Place{Space::kDiskRows, task.micro_batch, task.micro_batch + 1};
-  const Place host = is_kv ? kv_home(Space::kHostKv, task)
+  const Place host = is_kv ? kv_home(stream, Space::kHostKv, task)
                            : Place{Space::kHostRows, task.micro_batch, task.micro_batch + 1};
   if (task.lane == Lane::kDiskWrite) {
     t.reads.push_back(slot(host_slot, flat(task).host_slot));
@@ -113,8 +115,8 @@ void touch_store(const Task& task, Touches& t) {
 
 Touches touches_of(const Stream& stream, const Task& task) {
   Touches t;
-  touch_load(task, t);
-  if (is_store(task)) touch_store(task, t);
+  touch_load(stream, task, t);
+  if (is_store(task)) touch_store(stream, task, t);
   if (task.kind == TaskKind::kSendQueries) {
     t.reads.push_back(slot(Space::kExchange, flat(task).attention_slot));
     t.writes.push_back(slot(Space::kHostExchange, flat(task).attention_slot));
@@ -126,7 +128,9 @@ Touches touches_of(const Stream& stream, const Task& task) {
   if (task.kind != TaskKind::kCompute) return t;
   if (flat(task).step == ComputeStep::kHostAttention) {
     t.writes.push_back(slot(Space::kHostExchange, flat(task).attention_slot));
-    t.writes.push_back(kv_home(Space::kHostKv, task));
+    const bool is_reader =
+        stream.shape.sublayers[static_cast<size_t>(task.sublayer)].reads_from >= 0;
+    (is_reader ? t.reads : t.writes).push_back(kv_home(stream, Space::kHostKv, task));
     if (flat(task).host_slot >= 0)
       t.writes.push_back(slot(Space::kHostKvSlot, flat(task).host_slot));
     return t;
@@ -161,6 +165,7 @@ void for_random_streams(unsigned seed, int rounds, Check check) {
   for (int round = 0; round < rounds; ++round) {
     Stream stream = random_device_stream(random);
     if (round % 2 == 1) split_groups(stream, random);
+    if (round % 4 >= 2) share_state(stream, random);
     check(stream);
     if (::testing::Test::HasFailure()) {
       ADD_FAILURE() << "round " << round << " of seed " << seed;

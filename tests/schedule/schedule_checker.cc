@@ -145,6 +145,27 @@ void split_groups(Stream& stream, std::mt19937& random) {
   generate(stream);
 }
 
+void share_state(Stream& stream, std::mt19937& random) {
+  std::vector<ScheduleSublayer>& sublayers = stream.shape.sublayers;
+  for (size_t i = 1; i < sublayers.size(); ++i) {
+    const size_t source = random() % i;
+    const bool is_source = sublayers[source].has_attention && sublayers[source].reads_from < 0;
+    if (!sublayers[i].has_attention || !is_source || random() % 4 == 0) continue;
+    sublayers[i].reads_from = static_cast<int32_t>(source);
+    sublayers[i].state_group = sublayers[source].state_group;
+  }
+  for (auto& pass : stream.passes)
+    for (MicroBatchLoad& load : pass)
+      for (const StateBytes& state : load.state) {
+        StateBytes& shared = load.shared.emplace_back(state);
+        shared.load += random() % 2 == 0 ? state.store : 0;
+        shared.up += random() % 2 == 0 ? state.down : 0;
+        shared.store = shared.down = 0;
+        shared.queries = state.outputs;
+      }
+  generate(stream);
+}
+
 Times simulate(const std::vector<Task>& tasks, std::mt19937& random) {
   PerLane<std::vector<size_t>> queues;
   for (size_t i = 0; i < tasks.size(); ++i) queues[tasks[i].lane].push_back(i);

@@ -30,6 +30,8 @@ Stream random_stream(std::mt19937& random, bool small_ring);
 Stream random_device_stream(std::mt19937& random);
 /// Gives some layers to a second group, whose state moves other bytes.
 void split_groups(Stream& stream, std::mt19937& random);
+/// Lets some attending layers read what an earlier one of their group keeps.
+void share_state(Stream& stream, std::mt19937& random);
 /// Generates the stream's tasks from its shape and passes.
 void generate(Stream& stream);
 

@@ -424,7 +424,9 @@ void CudaRunner::attend_on_device(const Operator& op, Rows q, Rows k, Rows v, Ro
   kernels::AttentionShape shape = attention_shape(task_);
   std::optional<AttentionTables>& of_group = attention_[static_cast<size_t>(at.group)];
   if (!is_shared || !of_group) {
-    const auto chunks = device_chunks({at.group, is_shared ? 0 : at.layer});
+    StatePlace place = at;
+    if (is_shared) place.layer = 0;
+    const auto chunks = device_chunks(place);
     of_group =
         tables_.attention(shape, chunks, page_addresses_, batch_->rows(), need_.multiprocessors);
   }
@@ -459,8 +461,9 @@ void CudaRunner::attend_on_device(const Operator& op, Rows q, Rows k, Rows v, Ro
   arguments.merges = tables.merges;
   arguments.workspace = reinterpret_cast<float*>(areas_.attention.data());
   if (shape.slopes) shape.slopes = constant(op.attend.slopes);
-  cuda::kv_write(shape, k.data, v.data, k.stride, tables.places, arguments.page_offset,
-                 batch_->rows(), rotation, stream());
+  if (k.data)
+    cuda::kv_write(shape, k.data, v.data, k.stride, tables.places, arguments.page_offset,
+                   batch_->rows(), rotation, stream());
   cuda::attention(shape, tables.plan, arguments, stream());
 }
 

@@ -63,7 +63,7 @@ void stage_pages(const PassLimits& limits, bool on_host, MicroBatch& batch, Chun
       SLUICE_ASSERT(!ref.is_gone(), "a page is given back when nothing sees it");
       if (ref.tier == PageTier::kCompute) return;
       const int32_t disk_index = ref.tier == PageTier::kDisk ? staged.disk_pages++ : -1;
-      staged.pages.push_back({ref.tier, ref.slot, disk_index, has_history, is_changed});
+      staged.pages.push_back({ref.tier, ref.slot, disk_index, has_history, is_changed, true});
       is_lower = true;
     };
     for_each_page(limits.groups[group].state, chunk.first_position, chunk.count, limits.page_tokens,
@@ -74,6 +74,20 @@ void stage_pages(const PassLimits& limits, bool on_host, MicroBatch& batch, Chun
   chunk.attention = is_fresh ? ChunkAttention::kFresh : ChunkAttention::kHost;
   batch.lower_rows += chunk.count;
   if (!is_fresh) batch.host_rows += chunk.count;
+  // What the device attends to it has itself.
+  for (size_t group = 0; group < limits.groups.size() && is_fresh; ++group) {
+    std::vector<StagedPage>& pages = batch.staged[group].pages;
+    for (auto page = static_cast<size_t>(chunk.first_staged[group]); page < pages.size(); ++page)
+      pages[page].is_read = false;
+  }
+}
+
+int64_t fresh_pages(const MicroBatch& batch, int64_t page_tokens) {
+  int64_t pages = 0;
+  for (const Chunk& chunk : batch.chunks)
+    if (chunk.attention == ChunkAttention::kFresh)
+      pages += (chunk.count + page_tokens - 1) / page_tokens;
+  return pages;
 }
 
 void add_chunk(const PassLimits& limits, bool on_host, MicroBatch& batch, Sequence& sequence,
@@ -138,7 +152,7 @@ PassPlan plan_pass(std::span<Sequence* const> sequences, std::span<const PassLim
   plan.prefill_tokens = taken.prefill_tokens;
   plan.decode_tokens = taken.decode_tokens;
   plan.pass_class = pass_class;
-  int64_t row_begin = 0;
+  int64_t row_begin = 0, fresh = 0;
   for (const MicroBatchCut& cut : cutter.take()) {
     MicroBatch& batch = *plan.micro_batches.emplace_back(std::make_unique<MicroBatch>());
     batch.pass_class = pass_class;
@@ -149,6 +163,8 @@ PassPlan plan_pass(std::span<Sequence* const> sequences, std::span<const PassLim
     const bool on_host = limits.attends_on_host && cut.lower != LowerAttention::kDevice;
     for (const TokenRun& run : cut.runs)
       add_chunk(limits, on_host, batch, *sequences[static_cast<size_t>(run.sequence)], run);
+    batch.first_fresh_page = fresh;
+    fresh += fresh_pages(batch, limits.page_tokens);
   }
   if (plan.micro_batches.size() == 1) plan.micro_batches.front()->is_alone = true;
   return plan;

@@ -44,6 +44,7 @@ struct StagedPage {
   int32_t disk_index = -1;   ///< of those on disk: which one, its place in the host's staging slot
   bool has_history = false;  ///< holds tokens computed before: read it
   bool is_changed = false;   ///< gets new tokens: write it
+  bool is_read = false;      ///< read it for layers that find it written by another
 };
 
 /// Those of a group of layers.
@@ -63,6 +64,7 @@ struct MicroBatch {
   int64_t row_begin = 0;              ///< of its first row in the pass
   int64_t lower_rows = 0;             ///< of chunks that are kFresh or kHost
   int64_t host_rows = 0;              ///< of chunks that are kHost
+  int64_t first_fresh_page = 0;       ///< of pages of the pass's kFresh chunks, those before it
   bool continues_previous = false;
   bool is_alone = false;  ///< the only one of its pass
   size_t pass_class = 0;  ///< of its pass

@@ -71,21 +71,26 @@ void HostCompute::attention(const Task& task, const MicroBatch& batch, const Sta
   const AttentionExchange::Slot rows =
       parts_.exchange->at(AttentionExchange::Side::kHost, at.group, task.compute().attention_slot);
   page_addresses_.clear();
+  // What reads another's pages has nothing to write of fresh prompts.
+  const auto is_attended = [&](const Chunk& chunk) {
+    return at.is_reader ? is_host_attention(chunk.attention) : is_lower_attention(chunk.attention);
+  };
   std::vector<size_t> first_page;
   for (const Chunk& chunk : batch.chunks) {
     first_page.push_back(page_addresses_.size());
-    if (chunk.attention != ChunkAttention::kDevice)
+    if (is_attended(chunk))
       parts_.kv->page_addresses(batch, chunk, at, task.compute().host_kv_slot, true,
                                 page_addresses_);
   }
   std::vector<kernels::AttentionSequence> sequences;
   for (size_t i = 0; i < batch.chunks.size(); ++i) {
     const Chunk& chunk = batch.chunks[i];
-    if (chunk.attention == ChunkAttention::kDevice) continue;
+    if (!is_attended(chunk)) continue;
     std::byte* const* pages = page_addresses_.data() + first_page[i];
-    kernels::kv_write(shape, rows.k + chunk.row_begin * rows.k_cols,
-                      rows.v + chunk.row_begin * rows.v_cols, rows.k_cols, chunk.first_position,
-                      chunk.count, pages);
+    if (!at.is_reader)
+      kernels::kv_write(shape, rows.k + chunk.row_begin * rows.k_cols,
+                        rows.v + chunk.row_begin * rows.v_cols, rows.k_cols, chunk.first_position,
+                        chunk.count, pages);
     if (chunk.attention != ChunkAttention::kHost) continue;
     sequences.push_back(
         attended_sequence(chunk, pages, rows.q, rows.q_cols, rows.out, rows.q_cols));

@@ -327,9 +327,10 @@ void LayerRunner::attend_on_device(const kernels::AttentionShape& shape, Rows q,
   for (const ChunkPages& attended : device_chunks(sublayer_->state)) {
     const Chunk& chunk = *attended.chunk;
     std::byte* const* pages = page_addresses_.data() + attended.first_page;
-    kernels::kv_write(shape, k.data + chunk.row_begin * k.stride,
-                      v.data + chunk.row_begin * v.stride, k.stride, chunk.first_position,
-                      chunk.count, pages);
+    if (k.data)
+      kernels::kv_write(shape, k.data + chunk.row_begin * k.stride,
+                        v.data + chunk.row_begin * v.stride, k.stride, chunk.first_position,
+                        chunk.count, pages);
     sequences.push_back(attended_sequence(chunk, pages, q.data, q.stride, out.data, out.stride));
     const double pairs = (static_cast<double>(chunk.first_position) + (chunk.count + 1) / 2.0) *
                          static_cast<double>(chunk.count);
@@ -358,8 +359,9 @@ void LayerRunner::attend_with_recent_kv(const kernels::AttentionShape& shape,
   std::vector<RecentSequence> all;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const int64_t row = batch_->chunks[i].row_begin;
-    all.push_back({sequences[i], addresses.data() + first_page[i], k.data + row * k.stride,
-                   v.data + row * v.stride, k.stride});
+    all.push_back({sequences[i], addresses.data() + first_page[i],
+                   k.data ? k.data + row * k.stride : nullptr,
+                   v.data ? v.data + row * v.stride : nullptr, k.stride});
   }
   const auto floats = [](std::span<std::byte> area) {
     return std::span<float>(reinterpret_cast<float*>(area.data()), area.size() / 4);

@@ -233,13 +233,13 @@ std::vector<ChunkPages> OperatorRunner::device_chunks(const StatePlace& at) {
   const int64_t page_tokens = parts_.attention_of(at).page_tokens;
   std::vector<ChunkPages> chunks;
   page_addresses_.clear();
-  int64_t fresh_pages = 0;
+  int64_t fresh_pages = parts_.kv->keeps_fresh(at) ? batch_->first_fresh_page : 0;
   for (const Chunk& chunk : batch_->chunks) {
     if (chunk.attention == ChunkAttention::kHost) continue;
     chunks.push_back({&chunk, page_addresses_.size()});
     if (chunk.attention == ChunkAttention::kFresh) {
       const int64_t pages = (chunk.count + page_tokens - 1) / page_tokens;
-      parts_.kv->fresh_addresses(at.group, fresh_pages, pages, page_addresses_);
+      parts_.kv->fresh_addresses(at, fresh_pages, pages, page_addresses_);
       fresh_pages += pages;
     } else {
       parts_.kv->page_addresses(*batch_, chunk, at, task_.compute().kv_slot, false,
@@ -259,7 +259,7 @@ void OperatorRunner::keep_for_host(Rows q, Rows k, Rows v, Rows kept, Rows out,
     });
   };
   keep([](ChunkAttention where) { return where != ChunkAttention::kHost; }, out, to.out);
-  keep(is_lower_attention, k, to.k);
+  if (k.data) keep(is_lower_attention, k, to.k);
   if (v.data) keep(is_lower_attention, v, to.v);
   keep(is_host_attention, q, to.q);
   if (kept.data) keep([](ChunkAttention) { return true; }, kept, to.kept);

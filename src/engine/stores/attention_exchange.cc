@@ -38,17 +38,21 @@ AttentionExchange::Slot AttentionExchange::at(Side side, int32_t group,
   return {first, k, v, out, out + columns.q * rows_, columns.q, columns.k, columns.v};
 }
 
-ExchangedBytes AttentionExchange::bytes(const MicroBatch& batch, int32_t group) const noexcept {
+ExchangedBytes AttentionExchange::bytes(const MicroBatch& batch, int32_t group,
+                                        bool is_reader) const noexcept {
   const Columns& columns = columns_[static_cast<size_t>(group)];
-  return exchanged_bytes(batch.lower_rows, batch.host_rows, columns.q, columns.k + columns.v);
+  return exchanged_bytes(is_reader ? 0 : batch.lower_rows, batch.host_rows, columns.q,
+                         columns.k + columns.v);
 }
 
-void AttentionExchange::copy_down(const MicroBatch& batch, int32_t group, int32_t slot,
+void AttentionExchange::copy_down(const MicroBatch& batch, const StatePlace& place, int32_t slot,
                                   const Device::Copy& copy) const {
-  const Slot from = at(Side::kDevice, group, slot);
-  const Slot to = at(Side::kHost, group, slot);
-  copy_rows(batch, is_lower_attention, copy, to.k, from.k, from.k_cols);
-  if (from.v_cols > 0) copy_rows(batch, is_lower_attention, copy, to.v, from.v, from.v_cols);
+  const Slot from = at(Side::kDevice, place.group, slot);
+  const Slot to = at(Side::kHost, place.group, slot);
+  if (!place.is_reader) {
+    copy_rows(batch, is_lower_attention, copy, to.k, from.k, from.k_cols);
+    if (from.v_cols > 0) copy_rows(batch, is_lower_attention, copy, to.v, from.v, from.v_cols);
+  }
   copy_rows(batch, is_host_attention, copy, to.q, from.q, from.q_cols);
 }
 

@@ -32,8 +32,9 @@ class AttentionExchange {
   Slot at(Side side, int32_t group, int32_t slot) const noexcept;
 
   /// Queries of chunks that the host attends, keys and values of all chunks below the device.
-  ExchangedBytes bytes(const MicroBatch& batch, int32_t group) const noexcept;
-  void copy_down(const MicroBatch& batch, int32_t group, int32_t slot,
+  /// Of a layer that reads what another keeps no keys and values.
+  ExchangedBytes bytes(const MicroBatch& batch, int32_t group, bool is_reader) const noexcept;
+  void copy_down(const MicroBatch& batch, const StatePlace& place, int32_t slot,
                  const Device::Copy& copy) const;
   void copy_up(const MicroBatch& batch, int32_t group, int32_t slot,
                const Device::Copy& copy) const;

@@ -22,6 +22,7 @@ KvStore::KvStore(const policy::Plan& plan, io::FileEngine& engine, const std::st
       slot_bytes_(plan.kv_slot_bytes()),
       host_slot_bytes_(plan.host_kv_slot_bytes()),
       fresh_pages_(plan.fresh_pages),
+      kept_fresh_pages_(plan.kept_fresh_pages),
       groups_(plan.kv.size()) {
   int64_t all_pages = 0;
   for (const policy::KvPlan& kv : plan.kv) all_pages += kv.bytes_of(kv.pages());
@@ -49,6 +50,8 @@ void KvStore::place(Group& group, int64_t swap_bytes, const std::string& offload
   const policy::KvPlan& kv = group.plan;
   group.pages = compute.allocate(kv.bytes_of(kv.memory_pages), "KV pages");
   group.host_pages = host.allocate(kv.bytes_of(kv.host_pages), "KV pages");
+  group.fresh = compute.allocate(kept_fresh_pages_ * kv.page_bytes * std::ssize(kv.read_layers),
+                                 "KV of fresh prompts");
   group.block_page_bytes = round_up(kv.page_bytes, policy::kDiskBlock);
   group.swap_pages = swap_bytes / (kv.num_layers * group.block_page_bytes);
   const int64_t swapped = group.swap_pages * kv.num_layers * group.block_page_bytes;
@@ -116,6 +119,15 @@ int64_t KvStore::store_bytes(const MicroBatch& batch, int32_t group) const noexc
 int64_t KvStore::up_bytes(const MicroBatch& batch, int32_t group) const noexcept {
   if (stays_below(batch, group)) return 0;
   return count(batch, group, &StagedPage::has_history, false) * of(group).plan.page_bytes;
+}
+
+int64_t KvStore::shared_load_bytes(const MicroBatch& batch, int32_t group) const noexcept {
+  return count(batch, group, &StagedPage::is_read, true) * of(group).block_page_bytes;
+}
+
+int64_t KvStore::shared_up_bytes(const MicroBatch& batch, int32_t group) const noexcept {
+  if (stays_below(batch, group)) return 0;
+  return count(batch, group, &StagedPage::is_read, false) * of(group).plan.page_bytes;
 }
 
 int64_t KvStore::down_bytes(const MicroBatch& batch, int32_t group) const noexcept {
@@ -250,7 +262,7 @@ std::vector<io::Extent> KvStore::extents(const MicroBatch& batch, bool StagedPag
 
 void KvStore::load(const MicroBatch& batch, const StatePlace& at, int32_t slot,
                    io::Completion done) {
-  const auto pages = extents(batch, &StagedPage::has_history, at, slot);
+  const auto pages = extents(batch, loaded_by(at), at, slot);
   if (pages.empty()) return done(nullptr);
   engine_.read(pages, std::move(done));
 }
@@ -267,7 +279,7 @@ void KvStore::copy_up(const MicroBatch& batch, const StatePlace& at, int32_t slo
   const Group& group = of(at.group);
   const std::vector<StagedPage>& staged = batch.staged[static_cast<size_t>(at.group)].pages;
   for (size_t i = 0; i < staged.size(); ++i)
-    if (staged[i].has_history)
+    if (staged[i].*loaded_by(at))
       copy(staged_address(group, slot, static_cast<int64_t>(i)),
            lower_address(group, staged[i], at.layer, slot), group.plan.page_bytes);
 }
@@ -338,11 +350,21 @@ KvStore::StatePages KvStore::state_pages(const Chunk& chunk, const StatePlace& a
   return out;
 }
 
-void KvStore::fresh_addresses(int32_t group, int64_t first, int64_t pages,
+std::byte* KvStore::kept_fresh(const StatePlace& at) const noexcept {
+  const Group& group = of(at.group);
+  const std::vector<int64_t>& layers = group.plan.read_layers;
+  const auto found = std::find(layers.begin(), layers.end(), at.layer);
+  if (found == layers.end()) return nullptr;
+  return group.fresh.data() + (found - layers.begin()) * kept_fresh_pages_ * group.plan.page_bytes;
+}
+
+void KvStore::fresh_addresses(const StatePlace& at, int64_t first, int64_t pages,
                               std::vector<std::byte*>& out) const {
-  SLUICE_ASSERT(first + pages <= fresh_pages_, "the plan sizes the pages of fresh prompts");
+  std::byte* const kept = kept_fresh(at);
+  SLUICE_ASSERT(first + pages <= (kept ? kept_fresh_pages_ : fresh_pages_),
+                "the plan sizes the pages of fresh prompts");
   for (int64_t page = first; page < first + pages; ++page)
-    out.push_back(fresh_.data() + page * of(group).plan.page_bytes);
+    out.push_back((kept ? kept : fresh_.data()) + page * of(at.group).plan.page_bytes);
 }
 
 }  // namespace sluice

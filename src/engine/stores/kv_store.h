@@ -34,6 +34,9 @@ class KvStore {
   /// does that.
   int64_t up_bytes(const MicroBatch& batch, int32_t group) const noexcept;
   int64_t down_bytes(const MicroBatch& batch, int32_t group) const noexcept;
+  /// Likewise of a layer that reads what another of the group keeps: it stores nothing.
+  int64_t shared_load_bytes(const MicroBatch& batch, int32_t group) const noexcept;
+  int64_t shared_up_bytes(const MicroBatch& batch, int32_t group) const noexcept;
 
   void load(const MicroBatch& batch, const StatePlace& at, int32_t slot, io::Completion done);
   void store(const MicroBatch& batch, const StatePlace& at, int32_t slot, io::Completion done);
@@ -61,8 +64,11 @@ class KvStore {
   StatePages state_pages(const Chunk& chunk, const StatePlace& at, int32_t slot) const;
   /// How far apart a page's layers are, of pages that live where the device computes.
   int64_t layer_bytes(int32_t group) const noexcept;
-  /// Addresses of `pages` pages for fresh prompts, from the `first`th on.
-  void fresh_addresses(int32_t group, int64_t first, int64_t pages,
+  /// Whether pages for fresh prompts stay there until a pass has ended, as later layers read them.
+  bool keeps_fresh(const StatePlace& at) const noexcept { return kept_fresh(at) != nullptr; }
+  /// Addresses of `pages` pages for fresh prompts, from the `first`th on (of the micro-batch; where
+  /// they are kept, of the pass).
+  void fresh_addresses(const StatePlace& at, int64_t first, int64_t pages,
                        std::vector<std::byte*>& out) const;
 
   /// Copies a page's tokens of every layer of a group into another page, wherever both are. Between
@@ -84,6 +90,7 @@ class KvStore {
     Buffer pages;       // [layer][page]
     Buffer host_pages;  // [layer][page]
     Buffer swap;        // [page][layer], where it is host memory
+    Buffer fresh;       // [layer that is read][page]
     io::FileId file = -1;
     io::FileId swap_file = -1;
   };
@@ -112,6 +119,11 @@ class KvStore {
     return !path_.crosses_link() ||
            (batch.lower_rows > 0 && !of(group).plan.state.is_recurrent());  // the host attends
   }
+  std::byte* kept_fresh(const StatePlace& at) const noexcept;
+  // What a layer's load brings.
+  static bool StagedPage::*loaded_by(const StatePlace& at) noexcept {
+    return at.is_reader ? &StagedPage::is_read : &StagedPage::has_history;
+  }
   static int64_t count(const MicroBatch& batch, int32_t group, bool StagedPage::*flag,
                        bool only_disk) noexcept;
   std::vector<io::Extent> extents(const MicroBatch& batch, bool StagedPage::*flag,
@@ -124,6 +136,7 @@ class KvStore {
   int64_t slot_bytes_;
   int64_t host_slot_bytes_;
   int64_t fresh_pages_;
+  int64_t kept_fresh_pages_;
   int64_t disk_charge_ = 0;  // of the pages and the swap space
   std::vector<Group> groups_;
   Buffer staging_;       // [slot][page in micro-batch]

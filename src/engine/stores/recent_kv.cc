@@ -104,9 +104,10 @@ void attend_with_recent(const kernels::AttentionShape& packed,
       const RecentSequence& sequence = *step.sequence;
       SLUICE_ASSERT(sequence.attention.out_stride == cols, "outputs are whole matrices");
       const int32_t first = sequence.attention.first_position + step.begin;
-      kernels::kv_write(recent, sequence.k + step.begin * sequence.kv_stride,
-                        sequence.v + step.begin * sequence.kv_stride, sequence.kv_stride, first,
-                        step.count, sequence.recent_pages);
+      if (sequence.k)
+        kernels::kv_write(recent, sequence.k + step.begin * sequence.kv_stride,
+                          sequence.v + step.begin * sequence.kv_stride, sequence.kv_stride, first,
+                          step.count, sequence.recent_pages);
       kernels::AttentionSequence& own = near.emplace_back(part_of(step, step.begin, step.count));
       own.pages = sequence.recent_pages;
       own.lse = lse + step.row * heads;

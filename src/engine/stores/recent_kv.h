@@ -49,7 +49,7 @@ class RecentKv {
 struct RecentSequence {
   kernels::AttentionSequence attention;  ///< over the quantised pages
   std::byte* const* recent_pages = nullptr;
-  const float* k = nullptr;
+  const float* k = nullptr;  ///< null: written by another layer
   const float* v = nullptr;
   int64_t kv_stride = 0;
 };
