@@ -14,7 +14,7 @@ struct AfterNorm {
 
 /// y = x / sqrt(mean(x^2) + eps) * gain, row by row (RMSNorm, arXiv:1910.07467; eps inside the root
 /// as Hugging Face does).
-///   x, y [rows, cols] contiguous; y equal to x or disjoint      gain [cols]
+///   x, y [rows, cols] contiguous; y equal to x or disjoint      gain [cols], null: 1
 void rms_norm(const float* x, const float* gain, float eps, float* y, int64_t rows, int64_t cols,
               const AfterNorm& after = {}) noexcept;
 /// y = (x - mean) / sqrt(variance + eps) * gain + bias (LayerNorm, arXiv:1607.06450). gain and bias

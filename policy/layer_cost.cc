@@ -118,12 +118,14 @@ void add_rows(const ModelShape& model, const Plan& plan, const Profile& profile,
   const auto tokens = static_cast<double>(work.tokens);
   double rows = tokens;
   if (sublayer.kind == SublayerKind::kEmbed) {
-    const RowSplit& table = plan.rows[index].front();
-    const double on_disk = static_cast<double>(table.disk) /
-                           static_cast<double>(std::max<int64_t>(sublayer.weights.front().rows, 1));
-    if (on_disk > 0)
-      out.device +=
-          std::ceil(tokens * on_disk / kGatheredRows) * profile.disk().latency_seconds.value;
+    for (size_t w = 0; w < sublayer.weights.size(); ++w) {
+      if (sublayer.weights[w].kind != WeightKind::kTable) continue;
+      const double on_disk = static_cast<double>(plan.rows[index][w].disk) /
+                             static_cast<double>(std::max<int64_t>(sublayer.weights[w].rows, 1));
+      if (on_disk > 0)
+        out.device +=
+            std::ceil(tokens * on_disk / kGatheredRows) * profile.disk().latency_seconds.value;
+    }
   } else if (sublayer.kind == SublayerKind::kHead) {
     rows = static_cast<double>(work.logit_rows);
     out.device +=

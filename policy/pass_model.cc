@@ -100,7 +100,7 @@ class Loads {
       load.shared[group].queries = asked.queries;
       load.shared[group].outputs = asked.outputs;
     }
-    const int64_t row = model_.hidden_size * 4;
+    const int64_t row = model_.hidden_row_bytes();
     const auto rows = static_cast<double>(batch.rows);
     const auto on_disk = static_cast<int64_t>(std::ceil(policy_.activations.disk * rows - 1e-9));
     load.activation_bytes = round_up(on_disk * row, kDiskBlock);

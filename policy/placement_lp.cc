@@ -113,7 +113,7 @@ PlacementLp::PlacementLp(const SearchRequest& request, const Policy& block, Plan
          static_cast<double>(plan.memory_bytes()) / budgets[1],
          static_cast<double>(plan.disk_bytes()) / budgets[2]},
         static_cast<double>(plan.kv_memory_bytes()),
-        static_cast<double>(plan.pass_tokens * input.model->hidden_size * 4)};
+        static_cast<double>(plan.pass_tokens * input.model->hidden_row_bytes())};
   };
   const Corner base = corner({});
   Loads prefill;

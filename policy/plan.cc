@@ -397,7 +397,7 @@ void place_activations(const PlanInput& input, Plan& plan) {
   const Policy& policy = plan.policy;
   const int64_t sequences = block_sequences(input, policy);
   const int64_t widest = std::min(plan.pass_tokens, policy.micro_batch_tokens);
-  const int64_t row = model.hidden_size * 4;
+  const int64_t row = model.hidden_row_bytes();
   const double host_share = plan.placed(policy.activations).host;
   // Rows are dealt micro-batch by micro-batch: each boundary may be a row off.
   if (host_share > 0)
@@ -448,7 +448,7 @@ void list_host_memory(const PlanInput& input, const WeightMemory& memory, Plan& 
       {"weight ring (from disk)", plan.host_ring_bytes},
       {"KV pages", plan.kv_host_bytes()},
       {"KV staging", plan.host_kv_slot_bytes() * kKvSlots},
-      {"hidden states", plan.activation_host_rows * model.hidden_size * 4},
+      {"hidden states", plan.activation_host_rows * model.hidden_row_bytes()},
       {"activation staging", has_disk_rows ? plan.activation_slot_bytes * kActivationSlots : 0},
       {"attention exchange", plan.attention_slot_bytes(model) * kAttentionSlots},
       {"workspace", plan.host_workspace_bytes}};
@@ -606,7 +606,7 @@ Plan PlanMaker::operator()(const Policy& policy) {
       {"KV staging", plan.kv_slot_bytes() * kKvSlots},
       {"KV of fresh prompts", plan.fresh_bytes()},
       {"recent KV in 16 bits", plan.recent_bytes()},
-      {"hidden states", plan.hidden_memory_rows() * model.hidden_size * 4},
+      {"hidden states", plan.hidden_memory_rows() * model.hidden_row_bytes()},
       {"activation staging", plan.activation_slot_bytes * kActivationSlots},
       {"attention exchange", plan.attention_slot_bytes(model) * kAttentionSlots},
       {"workspace", input.workspace_bytes(widest)}};

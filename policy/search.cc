@@ -252,8 +252,7 @@ class Search {
   // Whether a pass can be held and simulated at all.
   bool is_sensible(const Policy& block) const {
     const PlanInput& input = request_.input;
-    const double bytes =
-        static_cast<double>(block.pass_tokens) * static_cast<double>(input.model->hidden_size) * 4;
+    const double bytes = static_cast<double>(block.pass_tokens * input.model->hidden_row_bytes());
     const double room = static_cast<double>(input.device_budget_bytes) +
                         static_cast<double>(input.memory_budget_bytes) +
                         static_cast<double>(input.disk_budget_bytes);

@@ -10,7 +10,7 @@ void rms_norm(const float* x, const float* gain, float eps, float* y, int64_t ro
     for (int64_t i = 0; i < cols; ++i) sum += double{x[row * cols + i]} * x[row * cols + i];
     const double factor = 1 / std::sqrt(sum / static_cast<double>(cols) + eps);
     for (int64_t i = 0; i < cols; ++i)
-      y[row * cols + i] = static_cast<float>(x[row * cols + i] * factor * gain[i]);
+      y[row * cols + i] = static_cast<float>(x[row * cols + i] * factor * (gain ? gain[i] : 1));
   }
 }
 

@@ -33,7 +33,7 @@ TierBytes kv_bytes(const Plan& plan) {
 }
 
 TierBytes activation_bytes(const Plan& plan, const ModelShape& model) {
-  const double bytes = static_cast<double>(plan.pass_tokens * model.hidden_size * 4);
+  const double bytes = static_cast<double>(plan.pass_tokens * model.hidden_row_bytes());
   const policy::TierShares placed = plan.placed(plan.policy.activations);
   return {bytes * placed.device, bytes * placed.host, bytes * placed.disk};
 }

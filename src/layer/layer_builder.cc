@@ -128,6 +128,24 @@ void LayerBuilder::add_to_hidden(View in) {
   append({.kind = Kind::kAddToHidden, .in = {in}});
 }
 
+void LayerBuilder::scale_hidden(std::string_view role) {
+  Operator op{.kind = Kind::kScaleHidden, .weight = weight(role, WeightKind::kVector)};
+  SLUICE_ASSERT(shape_of(op.weight).cols == 1, "all rows are scaled alike");
+  append(op);
+}
+
+void LayerBuilder::carry(View in) {
+  check_slot(in);
+  append({.kind = Kind::kCarry, .in = {in}});
+}
+
+void LayerBuilder::read_carried(int64_t first, View out) {
+  check_slot(out);
+  Operator op{.kind = Kind::kReadCarried, .out = out};
+  op.offset = first;
+  append(op);
+}
+
 void LayerBuilder::norm(const NormSpec& norm, View in_out) {
   Operator op{.kind = Kind::kNorm, .out = in_out};
   set_norm(norm, in_out.cols, op);

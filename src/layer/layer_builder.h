@@ -36,6 +36,12 @@ class LayerBuilder {
   void norm_hidden(const NormSpec& norm, View out);
   void norm_hidden_in_place(const NormSpec& norm);
   void add_to_hidden(View in);
+  /// By a vector of one element.
+  void scale_hidden(std::string_view role);
+  /// Rows that later sublayers find beside the residual stream (ModelShape::carried_columns), and
+  /// some of their columns.
+  void carry(View in);
+  void read_carried(int64_t first, View out);
   void norm(const NormSpec& norm, View in_out);
   /// Of each head by itself, the gain as wide as one; `in_out` is a slot.
   void norm_heads(const NormSpec& norm, View in_out, int64_t heads);

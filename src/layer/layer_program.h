@@ -54,6 +54,9 @@ struct Operator {
     kNormHidden,         ///< out = norm of the residual stream (+ in, which is added to it first)
     kNormHiddenInPlace,  ///< the residual stream = norm of itself
     kAddToHidden,        ///< the residual stream += in
+    kScaleHidden,        ///< the residual stream *= the one element of the vector `weight`
+    kCarry,              ///< what is carried beside the residual stream = in
+    kReadCarried,        ///< out = columns of what is carried, from `offset` on
     kNorm,               ///< out = norm of out
     kNormHeads,          ///< out = norm of each of its `heads` heads
     kAdd,                ///< out += in

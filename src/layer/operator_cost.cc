@@ -22,7 +22,10 @@ Columns columns_of(const Operator& op, int64_t hidden) {
     case Kind::kReadNeededHidden: return {hidden, out};
     case Kind::kNormHidden:
       return {hidden + op.in[0].cols, out + (op.in[0].slot >= 0 ? hidden : 0)};
-    case Kind::kNormHiddenInPlace: return {hidden, hidden};
+    case Kind::kNormHiddenInPlace:
+    case Kind::kScaleHidden: return {hidden, hidden};
+    case Kind::kCarry: return {op.in[0].cols, op.in[0].cols};
+    case Kind::kReadCarried: return {out, out};
     case Kind::kAddToHidden: return {op.in[0].cols + hidden, hidden};
     case Kind::kNorm:
     case Kind::kNormHeads:

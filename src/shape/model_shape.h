@@ -119,7 +119,9 @@ struct ModelShape {
   int64_t workspace_columns =
       0;  ///< f32 columns a token takes in the widest sublayer, hidden state not counted
   int64_t kept_columns = 0;  ///< of these, what a sublayer keeps across its attention, at most
-  std::string note;          ///< what a user should know of this checkpoint's shape; may be empty
+  int64_t carried_columns =
+      0;             ///< f32 that a token has beside the residual stream in all sublayers
+  std::string note;  ///< what a user should know of this checkpoint's shape; may be empty
   std::vector<SublayerShape> sublayers;
   std::vector<StateGroup> state_groups;  ///< different ones, in the order of their first layers
 
@@ -139,6 +141,9 @@ struct ModelShape {
   int64_t state_token_bytes(const KvFormat& format) const noexcept;
   /// Bytes that a sequence keeps in all layers however long it is.
   int64_t fixed_state_bytes() const noexcept;
+  /// Of what a token has from sublayer to sublayer: its row of the residual stream, and what is
+  /// carried beside it.
+  int64_t hidden_row_bytes() const noexcept { return 4 * (hidden_size + carried_columns); }
   /// Parameters, tied tables counted once.
   int64_t num_parameters() const noexcept;
   /// How a weight's elements are stored (vectors as if in weight_dtype).

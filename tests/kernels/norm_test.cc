@@ -25,15 +25,17 @@ TEST(RmsNorm, AgreesWithTheReferenceOnAllShapes) {
       Random random(static_cast<uint32_t>(shape.rows * 1000 + shape.cols));
       SCOPED_TRACE(random.trace());
       const auto x = random.normal(shape.rows * shape.cols, 3);
-      const auto gain = random.normal(shape.cols);
-      std::vector<float> y(x.size()), expected(x.size());
-      rms_norm(x.data(), gain.data(), 1e-6f, y.data(), shape.rows, shape.cols);
-      reference::rms_norm(x.data(), gain.data(), 1e-6f, expected.data(), shape.rows, shape.cols);
-      // Half the sum's error, since the root halves it, and roundings of the mean, root, quotient
-      // and two products.
-      const double relative = sum_error(shape.cols) / 2 + 6 * kRounding;
-      expect_close(y, expected,
-                   [&](size_t i) { return relative * std::fabs(expected[i]) + 1e-38; });
+      const auto gains = random.normal(shape.cols);
+      for (const float* gain : {gains.data(), static_cast<const float*>(nullptr)}) {
+        std::vector<float> y(x.size()), expected(x.size());
+        rms_norm(x.data(), gain, 1e-6f, y.data(), shape.rows, shape.cols);
+        reference::rms_norm(x.data(), gain, 1e-6f, expected.data(), shape.rows, shape.cols);
+        // Half the sum's error, since the root halves it, and roundings of the mean, root, quotient
+        // and two products.
+        const double relative = sum_error(shape.cols) / 2 + 6 * kRounding;
+        expect_close(y, expected,
+                     [&](size_t i) { return relative * std::fabs(expected[i]) + 1e-38; });
+      }
     }
   });
 }

@@ -15,8 +15,8 @@ void rms_norm_rows(const float* x, const float* gain, float eps, float* y, int64
     for (; i < cols; ++i) sum += x[i] * x[i];
     const float factor = 1.0f / __builtin_sqrtf(sum / static_cast<float>(cols) + eps);
     for (i = 0; i + kLanes <= cols; i += kLanes)
-      store(y + i, load(x + i) * factor * load(gain + i));
-    for (; i < cols; ++i) y[i] = x[i] * factor * gain[i];
+      store(y + i, gain ? load(x + i) * factor * load(gain + i) : load(x + i) * factor);
+    for (; i < cols; ++i) y[i] = x[i] * factor * (gain ? gain[i] : 1.0f);
   }
 }
 

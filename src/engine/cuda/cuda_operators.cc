@@ -195,6 +195,39 @@ void CudaRunner::add_to_hidden(Rows in) {
   }
 }
 
+// The factor is asked for once, before any pass is recorded as a graph.
+void CudaRunner::scale_hidden(const Operator& op) {
+  const float* there = vector_or_null(op.weight);
+  auto found = factors_.find(there);
+  if (found == factors_.end()) {
+    float factor = 0;
+    cuda::copy_to_host(&factor, there, sizeof factor, stream());
+    settle_stream();
+    found = factors_.emplace(there, factor).first;
+  }
+  const int64_t cols = parts_.model->shape().hidden_size;
+  for (const HiddenStore::Piece& piece : hidden_)
+    cuda::scale_rows(piece.data, {piece.rows, cols, cols}, found->second, nullptr, 1, stream());
+}
+
+void CudaRunner::carry(Rows in) {
+  const float* from = in.data;
+  for (const HiddenStore::Piece& piece : hidden_) {
+    cuda::copy_on_device(piece.carried, from, piece.rows * in.cols * 4, stream());
+    from += piece.rows * in.cols;
+  }
+}
+
+void CudaRunner::read_carried(const Operator& op, Rows out) {
+  const int64_t stride = parts_.model->shape().carried_columns;
+  float* to = out.data;
+  for (const HiddenStore::Piece& piece : hidden_) {
+    cuda::copy_rows(to, out.stride * 4, piece.carried + op.offset, stride * 4, out.cols * 4,
+                    piece.rows, stream());
+    to += piece.rows * out.stride;
+  }
+}
+
 void CudaRunner::norm(const Operator& op, Rows in_out) {
   const cuda::RowCopies copies = copies_of(op, in_out);
   apply_norm(op, {in_out.data, nullptr, in_out.data, shape_of(in_out), copies});

@@ -7,6 +7,8 @@
 // Programs are fused for it: additions go into norms, rotations into the KV write, copies into what
 // writes the rows. Rows are device memory. Attention on the host cuts a sublayer in two walks, as
 // in LayerRunner.
+#include <map>
+
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/delta_rule.h"
 #include "kernels/cuda/dense_linear.h"
@@ -45,6 +47,9 @@ class CudaRunner final : public OperatorRunner {
   void norm_hidden(const Operator& op, Rows in, Rows out) override;
   void norm_hidden_in_place(const Operator& op) override;
   void add_to_hidden(Rows in) override;
+  void scale_hidden(const Operator& op) override;
+  void carry(Rows in) override;
+  void read_carried(const Operator& op, Rows out) override;
   void read_needed_hidden(Rows out) override;
   void norm(const Operator& op, Rows in_out) override;
   void add(Rows in_out, Rows in) override;
@@ -139,6 +144,7 @@ class CudaRunner final : public OperatorRunner {
   BatchTables tables_;
   const MicroBatch* tables_of_ = nullptr;
   std::vector<std::optional<AttentionTables>> attention_;  // by group, that all its layers share
+  std::map<const float*, float> factors_;                  // vectors of one element, here
   std::vector<std::pair<const float*, const float*>> constants_;  // where they are on both sides
   PassGraphs graphs_;
   PassGraphs::Step step_ = PassGraphs::Step::kRun;

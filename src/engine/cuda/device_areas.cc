@@ -155,7 +155,10 @@ std::array<int64_t, 5> staging_sizes(const DeviceNeed& need) {
 }  // namespace
 
 int64_t constant_bytes(const DeviceNeed& need) noexcept {
-  return round_up(std::max(need.model->head_dim, need.model->num_heads) * 4, kLine);
+  int64_t most = std::max(need.model->head_dim, need.model->num_heads);
+  for (const kernels::AttentionShape& shape : need.attention)
+    most = std::max<int64_t>(most, shape.head_dim);
+  return round_up(most * 4, kLine);
 }
 
 int64_t logit_rows(const DeviceNeed& need) noexcept { return std::min(kLogitRows, need.tokens); }

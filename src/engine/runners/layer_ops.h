@@ -37,6 +37,10 @@ class LayerOps {
   virtual void norm_hidden(const Operator& op, Rows in, Rows out) = 0;
   virtual void norm_hidden_in_place(const Operator& op) = 0;
   virtual void add_to_hidden(Rows in) = 0;
+  virtual void scale_hidden(const Operator& op) = 0;
+  /// Rows beside the residual stream: written, and op.offset and what follows of them read.
+  virtual void carry(Rows in) = 0;
+  virtual void read_carried(const Operator& op, Rows out) = 0;
   /// Head only: the rows of the residual stream that need logits.
   virtual void read_needed_hidden(Rows out) = 0;
 

@@ -154,6 +154,29 @@ void LayerRunner::add_to_hidden(Rows in) {
   }
 }
 
+void LayerRunner::scale_hidden(const Operator& op) {
+  for (const HiddenStore::Piece& piece : hidden_)
+    kernels::scale_inplace(piece.data, *vector_or_null(op.weight),
+                           piece.rows * parts_.model->shape().hidden_size);
+}
+
+void LayerRunner::carry(Rows in) {
+  const float* from = in.data;
+  for (const HiddenStore::Piece& piece : hidden_) {
+    std::memcpy(piece.carried, from, static_cast<size_t>(piece.rows * in.cols) * 4);
+    from += piece.rows * in.cols;
+  }
+}
+
+void LayerRunner::read_carried(const Operator& op, Rows out) {
+  const int64_t stride = parts_.model->shape().carried_columns;
+  float* to = out.data;
+  for (const HiddenStore::Piece& piece : hidden_) {
+    copy_rows(to, out.stride * 4, piece.carried + op.offset, stride * 4, out.cols * 4, piece.rows);
+    to += piece.rows * out.stride;
+  }
+}
+
 void LayerRunner::norm(const Operator& op, Rows in_out) {
   apply_norm(op, in_out.data, in_out.data, in_out.rows, in_out.cols);
 }

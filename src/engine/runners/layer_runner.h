@@ -31,6 +31,9 @@ class LayerRunner final : public OperatorRunner {
   void norm_hidden(const Operator& op, Rows in, Rows out) override;
   void norm_hidden_in_place(const Operator& op) override;
   void add_to_hidden(Rows in) override;
+  void scale_hidden(const Operator& op) override;
+  void carry(Rows in) override;
+  void read_carried(const Operator& op, Rows out) override;
   void read_needed_hidden(Rows out) override;
   void norm(const Operator& op, Rows in_out) override;
   void add(Rows in_out, Rows in) override;

@@ -111,6 +111,9 @@ void OperatorRunner::execute(const Operator& op) {
     case Kind::kNormHidden: return norm_hidden(op, in, out);
     case Kind::kNormHiddenInPlace: return norm_hidden_in_place(op);
     case Kind::kAddToHidden: return add_to_hidden(in);
+    case Kind::kScaleHidden: return scale_hidden(op);
+    case Kind::kCarry: return carry(in);
+    case Kind::kReadCarried: return read_carried(op, out);
     case Kind::kNorm: return norm(op, out);
     case Kind::kNormHeads: return norm(op, heads_as_rows(out, op.heads));
     case Kind::kAdd: return add(out, in);

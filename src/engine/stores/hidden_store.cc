@@ -15,12 +15,15 @@ HiddenStore::HiddenStore(const ModelShape& model, const policy::Plan& plan, io::
       disk_(disk),
       path_(plan.paths.state),
       hidden_size_(model.hidden_size),
+      carried_(model.carried_columns),
+      memory_rows_(plan.hidden_memory_rows()),
+      host_rows_count_(plan.activation_host_rows),
       host_share_(plan.placed(plan.policy.activations).host),
       disk_share_(plan.policy.activations.disk),
       slot_bytes_(plan.activation_slot_bytes) {
-  memory_ = compute.allocate(plan.hidden_memory_rows() * row_bytes(), "hidden states");
+  memory_ = compute.allocate(memory_rows_ * row_bytes(), "hidden states");
   staging_ = compute.allocate(slot_bytes_ * policy::kActivationSlots, "activation staging");
-  host_rows_ = host.allocate(plan.activation_host_rows * row_bytes(), "hidden states");
+  host_rows_ = host.allocate(host_rows_count_ * row_bytes(), "hidden states");
   if (disk_share_ <= 0) return;
   if (path_.stops_between() > 0)
     host_staging_ = host.allocate(slot_bytes_ * policy::kActivationSlots, "activation staging");
@@ -96,13 +99,20 @@ void HiddenStore::store(size_t batch, int32_t slot, io::Completion done) {
 template <typename Copy>
 void HiddenStore::copy_rows(size_t batch, int32_t slot, const Copy& copy) const {
   const Placement& placement = placements_[batch];
-  std::byte* staged = staging_.data() + slot * slot_bytes_;
-  if (placement.host_rows > 0)
-    copy(staged, host_rows_.data() + placement.host_row * row_bytes(),
-         placement.host_rows * row_bytes());
-  if (placement.disk_rows > 0)
-    copy(staged + placement.host_rows * row_bytes(), host_staging_.data() + slot * slot_bytes_,
-         placement.disk_rows * row_bytes());
+  float* staged = reinterpret_cast<float*>(staging_.data() + slot * slot_bytes_);
+  float* below = reinterpret_cast<float*>(host_staging_.data() + slot * slot_bytes_);
+  const auto move = [&](float* to, float* from, int64_t floats) {
+    if (floats > 0)
+      copy(reinterpret_cast<std::byte*>(to), reinterpret_cast<std::byte*>(from), floats * 4);
+  };
+  const auto move_columns = [&](float* to, float* host, float* disk, int64_t cols) {
+    move(to, host + placement.host_row * cols, placement.host_rows * cols);
+    move(to + placement.host_rows * cols, disk, placement.disk_rows * cols);
+  };
+  move_columns(staged, host_rows_.as<float>(), below, hidden_size_);
+  move_columns(staged + (placement.host_rows + placement.disk_rows) * hidden_size_,
+               host_rows_.as<float>() + host_rows_count_ * hidden_size_,
+               below + placement.disk_rows * hidden_size_, carried_);
 }
 
 void HiddenStore::copy_up(size_t batch, int32_t slot, const Device::Copy& copy) const {
@@ -119,10 +129,12 @@ std::vector<HiddenStore::Piece> HiddenStore::pieces(size_t batch, int32_t slot) 
   std::vector<Piece> out;
   if (placement.memory_rows > 0)
     out.push_back(
-        {memory_.as<float>() + placement.memory_row * hidden_size_, placement.memory_rows});
+        {memory_.as<float>() + placement.memory_row * hidden_size_, placement.memory_rows,
+         memory_.as<float>() + memory_rows_ * hidden_size_ + placement.memory_row * carried_});
   const int64_t staged = placement.host_rows + placement.disk_rows;
-  if (staged > 0)
-    out.push_back({reinterpret_cast<float*>(staging_.data() + slot * slot_bytes_), staged});
+  if (staged == 0) return out;
+  float* first = reinterpret_cast<float*>(staging_.data() + slot * slot_bytes_);
+  out.push_back({first, staged, first + staged * hidden_size_});
   return out;
 }
 

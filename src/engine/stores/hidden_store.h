@@ -1,8 +1,9 @@
 #pragma once
-// The residual stream of every token of a pass, [tokens, hidden_size] f32, kept between sublayers.
-// A policy may put shares of the rows in host memory (below a device) and on disk: then each
-// micro-batch's first rows lie where they are computed, and the others pass through a staging slot,
-// loaded before and stored after each sublayer.
+// The residual stream of every token of a pass, [tokens, hidden_size] f32, kept between sublayers,
+// and what is carried beside it ([tokens, ModelShape::carried_columns]; wherever rows lie together,
+// behind all of theirs of the residual stream). A policy may put shares of the rows in host memory
+// (below a device) and on disk: then each micro-batch's first rows lie where they are computed, and
+// the others pass through a staging slot, loaded before and stored after each sublayer.
 #include <span>
 #include <string>
 #include <vector>
@@ -38,6 +39,7 @@ class HiddenStore {
   struct Piece {
     float* data;
     int64_t rows;
+    float* carried;
   };
   std::vector<Piece> pieces(size_t batch, int32_t slot) const;
   /// Whether every micro-batch's rows are one run that stays where it is.
@@ -54,7 +56,7 @@ class HiddenStore {
     int64_t disk_rows;
     int64_t disk_offset;  // of its region in the file
   };
-  int64_t row_bytes() const noexcept { return hidden_size_ * 4; }
+  int64_t row_bytes() const noexcept { return (hidden_size_ + carried_) * 4; }
   io::Extent extent(size_t batch, int32_t slot) const;
   template <typename Copy>
   void copy_rows(size_t batch, int32_t slot, const Copy& copy) const;
@@ -63,6 +65,9 @@ class HiddenStore {
   Arena& disk_;
   Path path_;  // from disk to where it is computed
   int64_t hidden_size_;
+  int64_t carried_;
+  int64_t memory_rows_;
+  int64_t host_rows_count_;
   double host_share_;
   double disk_share_;
   int64_t slot_bytes_;
