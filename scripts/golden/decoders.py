@@ -39,18 +39,27 @@ def draw(config, seed):
             continue
         if is_norm(name):
             is_gain = name.endswith(".weight")
-            w.normal(name, shape, 0.2, mean=1.0 if is_gain and not less else 0.0)
+            # Scores that nothing scales are to stay as soft as elsewhere.
+            is_soft = config["model_type"] == "gemma4_text" and name.endswith(
+                ("q_norm.weight", "k_norm.weight"))
+            w.normal(name, shape, 0.1 if is_soft else 0.2,
+                     mean=0.5 if is_soft else 1.0 if is_gain and not less else 0.0)
         elif name.endswith(".bias"):
             w.normal(name, shape, 0.3)
         elif "embed" in name or "wte" in name or "wpe" in name:
             # What is scaled ends up as large as elsewhere: else tokens repeat themselves.
-            scale = np.sqrt(shape[1]) if config["model_type"].startswith("gemma") else \
+            scale = np.sqrt(config.get("hidden_size_per_layer_input", 1)) if "per_layer" in name \
+                else np.sqrt(shape[1]) if config["model_type"].startswith("gemma") else \
                 config.get("embedding_multiplier", config.get("scale_emb", 1.0))
             w.normal(name, shape, 0.4 / scale)
         else:
             transposed = any(part in name for part in ("c_attn", "c_proj", "c_fc")) and \
                 config["model_type"] == "gpt2"
             w.normal(name, shape, 1.6 / np.sqrt(shape[0] if transposed else shape[1]))
+    # What is no parameter, but stored.
+    for name, buffer in made.named_buffers():
+        if name.endswith("layer_scalar"):
+            w.normal(name, tuple(buffer.shape), 0.2, mean=0.8)
     return w.tensors
 
 
@@ -127,6 +136,33 @@ LATENT_ODD = {"hidden_size": 18, "num_key_value_heads": 3, "head_dim": "none", "
 LATENT_YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64,
                "beta_fast": 32, "beta_slow": 1, "mscale": 0.7, "mscale_all_dim": 1.0}
 
+# Of six layers the last three read what the second and the third keep.
+GEMMA4 = {"head_dim": 6, "global_head_dim": 8, "num_hidden_layers": 6, "sliding_window": 32,
+          "layer_types": (["sliding_attention"] * 2 + ["full_attention"]) * 2,
+          "num_kv_shared_layers": 3, "use_double_wide_mlp": True, "final_logit_softcapping": 1.5,
+          "hidden_size_per_layer_input": 12, "vocab_size_per_layer_input": 61,
+          "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True,
+          "rms_norm_eps": 1e-6, "pad_token_id": None,
+          "rope_parameters": {
+              "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5,
+                                 "rope_theta": 10000.0},
+              "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}}}
+GEMMA4_ODD = {**GEMMA4, "hidden_size": 24, "head_dim": 10, "global_head_dim": 14,
+              "num_hidden_layers": 5, "num_key_value_heads": 3, "num_global_key_value_heads": 1,
+              "layer_types": ["sliding_attention", "full_attention", "full_attention",
+                              "sliding_attention", "full_attention"],
+              "attention_k_eq_v": True, "num_kv_shared_layers": 3, "use_double_wide_mlp": False,
+              "hidden_size_per_layer_input": 11, "vocab_size_per_layer_input": 53,
+              "sliding_window": 17, "final_logit_softcapping": None,
+              "rope_parameters": {
+                  "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.4,
+                                     "rope_theta": 900.0, "factor": 2.0},
+                  "sliding_attention": {"rope_type": "default", "rope_theta": 70.0}}}
+# As the largest dense one: none is shared, keys are the values of layers without a window.
+GEMMA4_K_EQ_V = {**GEMMA4, "num_kv_shared_layers": 0, "use_double_wide_mlp": False,
+                 "attention_k_eq_v": True, "num_key_value_heads": 4,
+                 "num_global_key_value_heads": 2, "hidden_size_per_layer_input": 0}
+
 FIXTURES = (
     # No padding token: transformers 5.24 makes its row of the table zeros whenever it loads one.
     *pair("youtu", "YoutuForCausalLM",
@@ -169,6 +205,9 @@ FIXTURES = (
               rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 900.0},
                                "sliding_attention": {"rope_type": "default",
                                                      "rope_theta": 70.0}})),
+    *pair("gemma4", "Gemma4ForCausalLM", sizes("gemma4_text", **GEMMA4),
+          odd("gemma4_text", **GEMMA4_ODD)),
+    fixture("gemma4-k-eq-v", sizes("gemma4_text", **GEMMA4_K_EQ_V)),
     *pair("glm", "GlmForCausalLM",
           sizes("glm", head_dim=8, attention_bias=True, partial_rotary_factor=0.5,
                 rms_norm_eps=1.5625e-7),

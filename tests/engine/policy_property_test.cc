@@ -229,6 +229,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "mistral-tiny", "phi3-tiny", "qwen3-windows", "qwen3-5-tiny", "qwen3-5-odd",
                       "qwen3-5-tiny:int8", "youtu-tiny", "youtu-odd", "youtu-tiny:int8",
                       "minicpm3-odd", "deepseek-v2-odd", "deepseek-v3-tiny", "gemma2-odd",
+                      "gemma4-tiny", "gemma4-tiny:int8", "gemma4-odd", "gemma4-k-eq-v",
                       "gemma3-tiny", "gemma3-tiny:int8", "cohere2-tiny", "olmo3-tiny",
                       "ministral3-odd", "falcon-odd", "bloom-odd", "gpt2-tiny", "gpt-neox-tiny",
                       "gptj-odd", "granite-tiny"),

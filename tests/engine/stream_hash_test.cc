@@ -54,7 +54,7 @@ policy::Policy block_policy() {
 }
 
 TEST(StreamHash, TwoTiers) {
-  for (const char* model : {"stories260k", "opt-tiny"}) {
+  for (const char* model : {"stories260k", "opt-tiny", "gemma4-tiny"}) {
     policy::Policy policy = block_policy();
     expect_same_stream(model, policy, false);
     policy.weights = {0.4, 0, 0.6};
@@ -68,7 +68,7 @@ TEST(StreamHash, TwoTiers) {
 }
 
 TEST(StreamHash, ThreeTiers) {
-  for (const char* model : {"stories260k", "opt-tiny"}) {
+  for (const char* model : {"stories260k", "opt-tiny", "gemma4-tiny"}) {
     policy::Policy policy = block_policy();
     policy.weights = {0.3, 0.3, 0.4};
     expect_same_stream(model, policy, true);

@@ -286,6 +286,31 @@ TEST(BoundModelErrors, AModelThatSeesIsReadForItsTextAndTheRestIsSaid) {
   EXPECT_NE(bound.notes().front().find("2 tensors"), std::string::npos) << bound.notes().front();
 }
 
+// Gemma 4's see and hear; layers that share may have matrices for keys that nobody uses.
+TEST(BoundModelErrors, AModelThatSeesAndHearsIsReadForItsTextAndTheRestIsSaid) {
+  ChangedModel model("gemma4-tiny");
+  Json header;
+  for (const auto& [name, tensor] : model.header.items())
+    header[name.starts_with("model.") ? "model.language_model." + name.substr(6) : name] = tensor;
+  model.header = header;
+  model.add("model.vision_tower.patch_embedder.input_proj.weight", "F32", {2, 2},
+            std::string(16, 0));
+  model.add("model.audio_tower.layers.0.norm_out.weight", "F32", {4}, std::string(16, 0));
+  model.add("model.language_model.layers.3.self_attn.k_proj.weight", "F32", {12, 16},
+            std::string(4 * 12 * 16, 1));
+  model.config = {{"model_type", "gemma4"},
+                  {"architectures", {"Gemma4ForConditionalGeneration"}},
+                  {"text_config", model.config},
+                  {"vision_config", {{"model_type", "gemma4_vision"}}},
+                  {"audio_config", {{"model_type", "gemma4_audio"}}}};
+  model.save();
+  const BoundModel bound = BoundModel::open(model.folder());
+  EXPECT_EQ(bound.shape().family, "gemma4_text");
+  EXPECT_EQ(bound.tensor(0, 1).name, "model.language_model.embed_tokens_per_layer.weight");
+  ASSERT_EQ(bound.notes().size(), 1u);
+  EXPECT_NE(bound.notes().front().find("3 tensors"), std::string::npos) << bound.notes().front();
+}
+
 TEST(BoundModelErrors, AConvolutionHasTheShapeThatItsConfigSays) {
   ChangedModel model("qwen3-5-tiny");
   model.header["model.layers.0.linear_attn.conv1d.weight"]["shape"] = {64, 4, 1};

@@ -11,6 +11,8 @@ namespace sluice {
 
 namespace {
 
+constexpr std::string_view kProportional = "proportional";
+
 // What a kind of scaling is told beside its own object.
 struct Plain {
   const ModelConfig& config;
@@ -133,7 +135,8 @@ Rope scaled(const ModelConfig* scaling, const Plain& plain) {
   std::string type = scaling->text_or("rope_type", scaling->text_or("type", "default"));
   if (scaling->text_or("type", type) != type)
     scaling->refuse("\"rope_type\" and \"type\" differ", "remove the one that is wrong");
-  constexpr const char* kKnown = "default, linear, dynamic, yarn, longrope and llama3";
+  constexpr const char* kKnown =
+      "default, linear, dynamic, yarn, longrope, llama3 and proportional";
   scaling->require_known({"rope_type",
                           "type",
                           "rope_theta",
@@ -155,7 +158,9 @@ Rope scaled(const ModelConfig* scaling, const Plain& plain) {
                           "mrope_section",
                           "mrope_interleaved"},
                          fmt::format("sluice knows the rope types {}", kKnown));
-  if (type == "llama3")
+  if (type == kProportional) {
+    if (scaling->has("factor")) scale_linear(*scaling, rope);
+  } else if (type == "llama3")
     scale_llama3(*scaling, rope);
   else if (type == "linear")
     scale_linear(*scaling, rope);
@@ -191,14 +196,21 @@ Rope read_rope(const ModelConfig& config, int64_t head_dim, const RopeKeys& keys
   const auto& said = parameters ? parameters : scaling;
   const double outer_share = config.number_or("partial_rotary_factor", keys.share);
   const double share = said ? said->number_or("partial_rotary_factor", outer_share) : outer_share;
-  const auto rotary_dim = static_cast<int64_t>(share * static_cast<double>(head_dim));
+  const bool is_proportional =
+      said ? said->text_or("rope_type", "") == kProportional : keys.is_proportional;
+  const auto turned = static_cast<int64_t>(share * static_cast<double>(head_dim));
+  const int64_t rotary_dim = is_proportional ? head_dim : turned;
   if (share == 1 && head_dim % 2 != 0)
     config.refuse(fmt::format("head_dim {} is odd", head_dim), "rotary positions need pairs");
   if (!(share > 0 && share <= 1) || rotary_dim < 2 || rotary_dim % 2 != 0)
     config.refuse(fmt::format("{} of {} columns of a head are turned", share, head_dim),
                   "rotary positions need pairs: mend \"partial_rotary_factor\"");
   const double theta = theta_of(said);
-  const Rope rope = scaled(ours(said), {config, theta, rotary_dim});
+  Rope rope = scaled(ours(said), {config, theta, rotary_dim});
+  // All pairs are as wide as the head says; those behind the share stand still.
+  for (auto pair = static_cast<size_t>(turned / 2);
+       is_proportional && pair < rope.frequencies.size(); ++pair)
+    rope.frequencies[pair] = 0;
   const bool is_one_theta = !config.has(keys.theta_key) || theta == outer;
   const bool is_one_scaling =
       !parameters || !scaling ||

@@ -23,10 +23,11 @@ struct RopeKeys {
   const char* theta_key = "rope_theta";  ///< of configs before "rope_parameters"
   bool is_scaled = true;                 ///< "rope_scaling" is meant too
   std::string_view layer_type;           ///< of "rope_parameters" with an object for each; or ""
+  bool is_proportional = false;          ///< the kind where config.json says nothing at all
 };
 
-/// Theta and the scalings default, linear, dynamic, yarn, longrope and llama3 (docs of
-/// transformers' modeling_rope_utils; YaRN: arXiv:2309.00071, LongRoPE: arXiv:2402.13753).
+/// Theta and the scalings default, linear, dynamic, yarn, longrope, llama3 and proportional (docs
+/// of transformers' modeling_rope_utils; YaRN: arXiv:2309.00071, LongRoPE: arXiv:2402.13753).
 /// Errors: kFile naming what is asked for and not known.
 Rope read_rope(const ModelConfig& config, int64_t head_dim, const RopeKeys& keys = {});
 

@@ -525,7 +525,8 @@ TEST_P(CudaPages, AreCopiedBetweenPasses) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, CudaPages,
                          ::testing::Values("stories260k", "llama-tiny-gqa", "mistral-tiny",
-                                           "qwen3-windows", "qwen3-5-tiny", "minicpm3-tiny"),
+                                           "qwen3-windows", "qwen3-5-tiny", "minicpm3-tiny",
+                                           "gemma4-tiny"),
                          [](const auto& info) { return test_name(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(
@@ -540,7 +541,8 @@ INSTANTIATE_TEST_SUITE_P(
                       // Inputs in bf16 move the logits of the small odd model by a tenth,
                       // transformers' too.
                       "qwen3-5-tiny", "qwen3-5-odd:f32", "youtu-tiny", "youtu-odd:f32",
-                      "minicpm3-tiny:int8", "deepseek-v2-tiny", "deepseek-v3-tiny"),
+                      "minicpm3-tiny:int8", "deepseek-v2-tiny", "deepseek-v3-tiny", "gemma4-tiny",
+                      "gemma4-odd:f32", "gemma4-k-eq-v:int8"),
     [](const auto& info) { return test_name(info.param); });
 
 std::string refusal(EngineOptions options, const std::string& model = "stories260k") {
