@@ -2,6 +2,9 @@
 // whatever the cuts, wherever pages lie, and when a known beginning's are taken up.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <utility>
+
 #include "tests/engine/stores/page_runs.h"
 
 namespace sluice::testing {
@@ -50,6 +53,31 @@ TEST(SharedState, AWindowsRingHoldsThePass) {
   EXPECT_LE(ran.most_used, ran.pages);
   const Ran whole = run("gemma4-tiny", plain(requests, 160, 256), requests);
   EXPECT_EQ(ran.tokens, whole.tokens);
+}
+
+// Greedy tokens come from the last position, to which what earlier ones read of another layer does
+// not reach: the logits of every position are compared.
+TEST(SharedState, EveryPositionsLogitsDoNotDependOnChunks) {
+  for (const char* model : kSharingModels) {
+    auto requests = greedy_requests({short_prompt(120, 1), short_prompt(77, 2)}, 1);
+    for (GenerationRequest& request : requests) request.score_prompt = true;
+    EngineOptions options = plain(requests, 160, 256);
+    auto whole = run_all(model, options, requests);
+    for (const auto& [chunk, pass] : {std::pair{4, 24}, {5, 60}, {17, 40}, {1, 9}}) {
+      options.policy->micro_batch_tokens = chunk;
+      options.policy->pass_tokens = pass;
+      auto cut = run_all(model, options, requests);
+      for (size_t i = 0; i < requests.size(); ++i) {
+        ASSERT_EQ(cut[i].logits.size(), whole[i].logits.size());
+        float worst = 0, largest = 0;
+        for (size_t at = 0; at < whole[i].logits.size(); ++at) {
+          worst = std::max(worst, std::abs(cut[i].logits[at] - whole[i].logits[at]));
+          largest = std::max(largest, std::abs(whole[i].logits[at]));
+        }
+        EXPECT_LE(worst, 1e-4F * largest) << model << " " << chunk << " of " << pass;
+      }
+    }
+  }
 }
 
 TEST(SharedState, ChunksAndPagesDoNotMatter) {
