@@ -155,6 +155,17 @@ gather_rows_kernel(const void* table, DType type, int64_t cols, const int32_t* i
   }
 }
 
+SLUICE_KERNEL(kThreads)
+add_weighted_rows_kernel(const float* x, RowsShape shape, const int32_t* ids, const float* weights,
+                         int64_t weight_stride, float* y, int64_t y_stride) {
+  const int64_t row = block_x();
+  const float weight = weights[row * weight_stride];
+  const float* added = x + row * shape.stride;
+  float* to = y + (ids ? int64_t{ids[row]} : row) * y_stride;
+  for (int64_t col = thread_index(); col < shape.cols; col += block_threads())
+    to[col] += weight * added[col];
+}
+
 Grid one_block_a_row(int64_t rows) { return {static_cast<int>(rows)}; }
 Grid one_thread_each(int64_t n) { return {static_cast<int>((n + kThreads - 1) / kThreads)}; }
 
@@ -243,6 +254,14 @@ void gather_rows(const void* table, DType type, int64_t cols, const int32_t* ids
   if (count == 0) return;
   launch("gather_rows", gather_rows_kernel, one_block_a_row(count), kThreads, 0, stream, table,
          type, cols, ids, offset, out);
+}
+
+void add_weighted_rows(const float* x, const RowsShape& shape, const int32_t* ids,
+                       const float* weights, int64_t weight_stride, float* y, int64_t y_stride,
+                       Stream stream) {
+  if (shape.rows == 0) return;
+  launch("add_weighted_rows", add_weighted_rows_kernel, one_block_a_row(shape.rows), kThreads, 0,
+         stream, x, shape, ids, weights, weight_stride, y, y_stride);
 }
 
 }  // namespace sluice::cuda

@@ -52,4 +52,10 @@ void rope_inplace(float* x, const RowsShape& shape, int heads, int rotary_dim,
 void gather_rows(const void* table, DType type, int64_t cols, const int32_t* ids, int32_t offset,
                  int64_t count, float* out, Stream stream);
 
+/// y[ids[i]] += weights[i * weight_stride] * x[i], as kernels/route.h has it: x [shape] and rows of
+/// y as wide, `y_stride` floats from one to the next.
+void add_weighted_rows(const float* x, const RowsShape& shape, const int32_t* ids,
+                       const float* weights, int64_t weight_stride, float* y, int64_t y_stride,
+                       Stream stream);
+
 }  // namespace sluice::cuda

@@ -1,7 +1,10 @@
 // Row operators on the device against the reference.
 #include "kernels/cuda/rows.h"
 
+#include <algorithm>
+
 #include "kernels/rope.h"
+#include "kernels/route.h"
 #include "tests/kernels/cuda/int8_copy.h"
 #include "tests/kernels/cuda/row_testing.h"
 
@@ -192,6 +195,29 @@ TEST(CudaRows, GathersRowsOfEveryType) {
       expected.insert(expected.end(), values.begin() + (id + 2) * kCols,
                       values.begin() + (id + 3) * kCols);
     EXPECT_EQ(out.values(), expected);
+  }
+}
+
+TEST(CudaRows, AddsWeightedRows) {
+  for (const RowsShape& shape : kShapes) {
+    Random random(static_cast<uint32_t>(shape.cols));
+    const int64_t stride = shape.cols + 3, all = shape.rows + 4;
+    const auto x = random.normal(shape.rows * shape.stride), weights = random.normal(2 * all);
+    std::vector<int32_t> ids(static_cast<size_t>(all));
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
+    std::shuffle(ids.begin(), ids.end(), random.engine());
+    DeviceArray<float> in(x), by(weights);
+    DeviceArray<int32_t> which(ids);
+    for (const bool has_ids : {false, true}) {
+      auto expected = random.normal(all * stride);
+      DeviceArray<float> y(expected);
+      add_weighted_rows(in.data(), shape, has_ids ? which.data() : nullptr, by.data(), 2, y.data(),
+                        stride, nullptr);
+      reference::add_weighted_rows(x.data(), shape.stride, has_ids ? ids.data() : nullptr,
+                                   weights.data(), 2, expected.data(), stride, shape.rows,
+                                   shape.cols);
+      expect_near(y.values(), expected, 1e-6, 1e-6);
+    }
   }
 }
 
