@@ -19,7 +19,7 @@ bool is_shaped_alike(const ModelShape& model, size_t a, size_t b) {
     const WeightShape& x = one.weights[w];
     const WeightShape& y = other.weights[w];
     if (x.rows != y.rows || x.cols != y.cols || x.kind != y.kind ||
-        x.is_after_cut != y.is_after_cut || x.is_routed_expert != y.is_routed_expert ||
+        x.is_after_cut != y.is_after_cut || x.experts != y.experts ||
         model.format_of(x) != model.format_of(y))
       return false;
   }

@@ -25,7 +25,7 @@ struct Routed {
   int64_t rows = 0;
 };
 Routed routed(const ModelShape& model, const WeightShape& weight, int64_t tokens) {
-  if (!weight.is_routed_expert || tokens == 0) return {1, tokens};
+  if (weight.experts == 0 || tokens == 0) return {1, tokens};
   const double one =
       static_cast<double>(model.experts_per_token) / static_cast<double>(model.num_experts);
   const double share = 1 - std::pow(1 - one, static_cast<double>(tokens));

@@ -63,7 +63,10 @@ class RowSplitter {
 
   ClassSplit split(const WeightShape& weight) {
     const bool is_table = weight.kind == WeightKind::kTable;
-    const int64_t granule = is_table ? 1 : std::min(granule_, weight.rows);
+    // Experts are whole where they are.
+    const int64_t granule = is_table             ? 1
+                            : weight.experts > 0 ? weight.expert_rows()
+                                                 : std::min(granule_, weight.rows);
     const int64_t row_bytes = model_.row_bytes(weight);
     const int64_t resident = resident_.rows_of(weight, granule, row_bytes);
     ClassSplit out{{resident, 0, 0, weight.rows - resident}, {}};
@@ -108,20 +111,58 @@ struct WeightMemory {
 
 constexpr uint32_t kAllClasses = ~uint32_t{0};
 
+// Rows that are cut into parts: of experts, some of one, or several of them whole.
+class PartSizes {
+ public:
+  PartSizes(const PlanInput& input, const WeightShape& weight)
+      : model_(*input.model),
+        weight_(weight),
+        of_one_(weight.expert_rows()),
+        step_(weight_part_rows(model_.row_bytes(weight), input.row_granule)) {
+    if (weight.experts > 0) {
+      const int64_t whole = std::max(kWeightPartBytes / model_.expert_bytes(weight), int64_t{1});
+      is_cut_ = whole == 1 && step_ < of_one_;
+      if (!is_cut_) step_ = whole * of_one_;
+    }
+    whole_ = blocks(step_);
+  }
+
+  int64_t step() const noexcept { return step_; }
+  /// Of the part that begins with `row`.
+  int64_t rows(int64_t row, int64_t end) const noexcept {
+    return is_cut_ ? std::min({step_, of_one_ - row % of_one_, end - row})
+                   : std::min(step_, end - row);
+  }
+  /// Where a file's rows begin and end is not known here: up to a block more than needed, of
+  /// experts for each of them.
+  int64_t bytes(int64_t rows, bool from_disk) const noexcept {
+    const int64_t bytes = rows == step_ ? whole_ : blocks(rows);
+    if (!from_disk) return bytes;
+    return bytes + (weight_.experts > 0 ? 2 * ((rows + of_one_ - 1) / of_one_) : 1) * kDiskBlock;
+  }
+
+ private:
+  int64_t blocks(int64_t rows) const noexcept {
+    return round_up(model_.rows_bytes(weight_, rows), kDiskBlock);
+  }
+
+  const ModelShape& model_;
+  const WeightShape& weight_;
+  int64_t of_one_;  // rows of an expert
+  int64_t step_;
+  int64_t whole_ = 0;    // bytes of a part of `step_`
+  bool is_cut_ = false;  // an expert makes several parts
+};
+
 // Of rows that only some classes multiply in place, the others load the parts between their own
 // border and the next higher one.
 void add_parts(const PlanInput& input, const WeightShape& weight, size_t sublayer, int64_t index,
                const ClassSplit& split, size_t pass_classes, std::vector<PlanPart>& parts) {
-  const int64_t step = weight_part_rows(input.model->row_bytes(weight), input.row_granule);
-  const auto blocks = [&](int64_t rows) {
-    return round_up(input.model->rows_bytes(weight, rows), kDiskBlock);
-  };
-  const int64_t whole = blocks(step);
+  const PartSizes sizes(input, weight);
   const auto cut = [&](int64_t begin, int64_t end, bool from_disk, uint32_t classes) {
-    for (int64_t row = begin; row < end; row += step) {
-      const int64_t rows = std::min(step, end - row);
-      // Where a file's rows begin and end is not known here: up to a block more than needed.
-      const int64_t bytes = (rows == step ? whole : blocks(rows)) + (from_disk ? kDiskBlock : 0);
+    for (int64_t row = begin, rows = 0; row < end; row += rows) {
+      rows = sizes.rows(row, end);
+      const int64_t bytes = sizes.bytes(rows, from_disk);
       const int64_t packed =
           from_disk && input.packed_bytes
               ? input.packed_bytes(sublayer, static_cast<size_t>(index), row, rows)
@@ -129,7 +170,7 @@ void add_parts(const PlanInput& input, const WeightShape& weight, size_t sublaye
       parts.push_back({index, row, rows, from_disk, bytes, packed, classes});
     }
   };
-  const auto streamed = static_cast<size_t>((weight.rows - split.resident) / step);
+  const auto streamed = static_cast<size_t>((weight.rows - split.resident) / sizes.step());
   if (const size_t room = parts.size() + streamed + pass_classes + 1; room > parts.capacity())
     parts.reserve(std::max(room, 2 * parts.capacity()));
   auto borders = split.inplace_of;

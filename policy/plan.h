@@ -45,7 +45,8 @@ struct PlanInput {
   double attention_sparsity = 1;       ///< share of a context's positions whose values are read
   int64_t kv_recent_tokens = 0;        ///< of each sequence, kept in `kv_recent_dtype` too
   DType kv_recent_dtype = DType::kF16;
-  int64_t row_granule = 1;  ///< rows of a matrix are kept or streamed in multiples of this
+  int64_t row_granule = 1;  ///< rows of a matrix are kept or streamed in multiples of this; of
+                            ///< experts' matrices, in whole experts
   /// Workspace of one micro-batch of `tokens` tokens (activations inside a layer, kernels' scratch,
   /// logits).
   std::function<int64_t(int64_t tokens)> workspace_bytes;

@@ -43,12 +43,21 @@ const TensorEntry* Checkpoint::find(std::string_view name) const noexcept {
   return found == by_name_.end() || tensors_[*found].name != name ? nullptr : &tensors_[*found];
 }
 
+namespace {
+// Of a matrix, or of a stack of matrices one below the other; 0: it is neither.
+int64_t rows_of(const TensorEntry& tensor) {
+  if (tensor.shape.size() == 2) return tensor.shape[0];
+  return tensor.shape.size() == 3 ? tensor.shape[0] * tensor.shape[1] : 0;
+}
+}  // namespace
+
 void Checkpoint::add_rows(const std::vector<TensorRows>& added) {
   std::vector<TensorEntry> made;
   for (const TensorRows& rows : added) {
     const TensorEntry* matrix = find(rows.matrix);
-    const bool is_there = matrix && matrix->shape.size() == 2 && rows.first_row >= 0 &&
-                          rows.rows > 0 && rows.first_row <= matrix->shape[0] - rows.rows &&
+    const int64_t all_rows = matrix ? rows_of(*matrix) : 0;
+    const bool is_there = all_rows > 0 && rows.first_row >= 0 && rows.rows > 0 &&
+                          rows.first_row <= all_rows - rows.rows &&
                           !matrix->quantised.is_quantised() && matrix->blocks == BlockType::kNone;
     if (!is_there || find(rows.name))
       throw Error(ErrorKind::kFile,
@@ -57,9 +66,9 @@ void Checkpoint::add_rows(const std::vector<TensorRows>& added) {
                               in_quotes(rows.name)),
                   "the checkpoint is incomplete or its config.json belongs to another model");
     TensorEntry entry = *matrix;
-    const int64_t row_bytes = matrix->bytes / matrix->shape[0];
+    const int64_t row_bytes = matrix->bytes / all_rows;
     entry.name = rows.name;
-    entry.shape[0] = rows.rows;
+    entry.shape = {rows.rows, matrix->shape.back()};
     entry.offset += rows.first_row * row_bytes;
     entry.bytes = rows.rows * row_bytes;
     made.push_back(std::move(entry));

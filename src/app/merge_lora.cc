@@ -139,23 +139,26 @@ void merge_lora(const BoundModel& model, const LoraAdapter& adapter, kernels::Ra
     for (io::StoreTensor& tensor : group.tensors) stored[tensor.store_name] = &tensor;
 
   const ModelShape& shape = model.shape();
+  const auto merge_into = [&](const WeightShape& weight, const io::TensorEntry& from) {
+    Target* target = target_with(from);
+    if (!target) return;
+    io::StoreTensor& tensor = *stored.at(from.name);
+    if (tensor.make || weight.shares_table)
+      refuse(adapter, target->name, "two layers of the model share it",
+             "merge it with PEFT (merge_and_unload) and use what that writes");
+    Change change = target->change;
+    change.first_row =
+        (from.offset - target->tensor->offset) / (weight.cols * dtype_bytes(from.dtype));
+    tensor = changed_tensor(from, weight, tensor.to.value_or(WeightFormat::plain(from.dtype)),
+                            change, search);
+    target->is_used = true;
+  };
   for (size_t i = 0; i < shape.sublayers.size(); ++i)
     for (size_t w = 0; w < shape.sublayers[i].weights.size(); ++w) {
-      if (model.foreign(i, w)) continue;
-      const io::TensorEntry& from = model.tensor(i, w);
       const WeightShape& weight = shape.sublayers[i].weights[w];
-      Target* target = target_with(from);
-      if (!target) continue;
-      io::StoreTensor& tensor = *stored.at(from.name);
-      if (tensor.make || weight.shares_table)
-        refuse(adapter, target->name, "two layers of the model share it",
-               "merge it with PEFT (merge_and_unload) and use what that writes");
-      Change change = target->change;
-      change.first_row =
-          (from.offset - target->tensor->offset) / (weight.cols * dtype_bytes(from.dtype));
-      tensor = changed_tensor(from, weight, tensor.to.value_or(WeightFormat::plain(from.dtype)),
-                              change, search);
-      target->is_used = true;
+      for (int64_t expert = 0; expert < weight.tensors(); ++expert)
+        if (!model.foreign(i, w, static_cast<size_t>(expert)))
+          merge_into(weight.of_expert(expert), model.tensor(i, w, static_cast<size_t>(expert)));
     }
   for (const auto& [tensor, target] : targets)
     if (!target.is_used)

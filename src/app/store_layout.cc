@@ -47,6 +47,31 @@ io::StoreTensor scaled_tensor(const io::TensorEntry& tensor, const WeightShape& 
   out.column_scale = scaling.columns;
   return out;
 }
+struct Place {
+  size_t sublayer, weight, expert;
+};
+
+io::StoreTensor store_tensor(const BoundModel& model, const Place& at,
+                             std::optional<WeightFormat> to, kernels::RangeSearch search,
+                             const Scalings* scalings) {
+  const ModelShape& shape = model.shape();
+  const WeightShape weight =
+      shape.sublayers[at.sublayer].weights[at.weight].of_expert(static_cast<int64_t>(at.expert));
+  const io::TensorEntry& tensor = model.tensor(at.sublayer, at.weight, at.expert);
+  // What is not multiplied stays as it is: tables are read by the row, vectors are small.
+  const bool applies = to && (!to->is_quantised() || weight.may_be_quantised());
+  if (const ForeignMatrix* matrix = model.foreign(at.sublayer, at.weight, at.expert))
+    return foreign_tensor(tensor, *matrix, weight, applies ? to : std::nullopt, search);
+  std::optional<WeightFormat> wanted = applies ? to : std::nullopt;
+  // Plain matrices of one store have one type.
+  if (!wanted && weight.kind != WeightKind::kVector && !tensor.quantised.is_quantised() &&
+      tensor.dtype != shape.weight_dtype)
+    wanted = WeightFormat::plain(shape.weight_dtype);
+  const auto scaling =
+      scalings ? scalings->find({at.sublayer, at.weight}) : Scalings::const_iterator{};
+  if (!scalings || scaling == scalings->end()) return {tensor.name, tensor.name, wanted, {}};
+  return scaled_tensor(tensor, weight, wanted, scaling->second);
+}
 }  // namespace
 
 std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<WeightFormat> to,
@@ -62,30 +87,12 @@ std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<
                                  ? "head"
                                  : fmt::format("layer-{:05}", sublayer.layer_index);
     if (groups.empty() || groups.back().name != name) groups.push_back({name, {}});
-    for (size_t w = 0; w < sublayer.weights.size(); ++w) {
-      const std::string& tensor = model.tensor(i, w).name;
-      if (!placed.insert(tensor).second) continue;
-      // What is not multiplied stays as it is: tables are read by the row, vectors are small.
-      const WeightShape& weight = sublayer.weights[w];
-      const bool applies = to && (!to->is_quantised() || weight.may_be_quantised());
-      if (const ForeignMatrix* matrix = model.foreign(i, w)) {
-        groups.back().tensors.push_back(foreign_tensor(model.tensor(i, w), *matrix, weight,
-                                                       applies ? to : std::nullopt, search));
-        continue;
+    for (size_t w = 0; w < sublayer.weights.size(); ++w)
+      for (int64_t expert = 0; expert < sublayer.weights[w].tensors(); ++expert) {
+        const Place place{i, w, static_cast<size_t>(expert)};
+        if (placed.insert(model.tensor(i, w, place.expert).name).second)
+          groups.back().tensors.push_back(store_tensor(model, place, to, search, scalings));
       }
-      std::optional<WeightFormat> wanted = applies ? to : std::nullopt;
-      // Plain matrices of one store have one type.
-      if (!wanted && weight.kind != WeightKind::kVector &&
-          !model.tensor(i, w).quantised.is_quantised() &&
-          model.tensor(i, w).dtype != shape.weight_dtype)
-        wanted = WeightFormat::plain(shape.weight_dtype);
-      const auto scaling = scalings ? scalings->find({i, w}) : Scalings::const_iterator{};
-      if (!scalings || scaling == scalings->end())
-        groups.back().tensors.push_back({tensor, tensor, wanted, {}});
-      else
-        groups.back().tensors.push_back(
-            scaled_tensor(model.tensor(i, w), weight, wanted, scaling->second));
-    }
   }
   std::erase_if(groups, [](const io::StoreGroup& group) { return group.tensors.empty(); });
   return groups;

@@ -65,12 +65,15 @@ Weights weights_of(const ModelShape& shape, const SyntheticOptions& options, boo
   for (const SublayerShape& sublayer : shape.sublayers)
     for (const WeightShape& weight : sublayer.weights) {
       if (weight.shares_table) continue;
-      std::vector<int64_t> dims = weight.kind == WeightKind::kVector
-                                      ? std::vector<int64_t>{weight.cols}
-                                      : std::vector<int64_t>{weight.rows, weight.cols};
-      if (as_theirs && weight.is_transposed) std::swap(dims[0], dims[1]);
-      out.tensors.push_back({weight.names.front(), options.dtype, std::move(dims)});
-      sources.push_back(source_for(weight));
+      for (int64_t expert = 0; expert < weight.tensors(); ++expert) {
+        const WeightShape one = weight.of_expert(expert);
+        std::vector<int64_t> dims = one.kind == WeightKind::kVector
+                                        ? std::vector<int64_t>{one.cols}
+                                        : std::vector<int64_t>{one.rows, one.cols};
+        if (as_theirs && one.is_transposed) std::swap(dims[0], dims[1]);
+        out.tensors.push_back({one.names.front(), options.dtype, std::move(dims)});
+        sources.push_back(source_for(one));
+      }
       out.bytes += weight.rows * weight.cols * dtype_bytes(options.dtype);
     }
   const auto seed = static_cast<uint32_t>(options.seed * 0x9e3779b97f4a7c15u >> 32);

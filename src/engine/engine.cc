@@ -97,6 +97,7 @@ struct Engine::Impl final : TaskRunner {
                             plan.host_rows,
                             planned.threads,
                             options.observe_input,
+                            options.observe_choices,
                             &tally,
                             options.fuses_operators,
                             options.keep_trace};

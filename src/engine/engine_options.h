@@ -67,7 +67,8 @@ struct EngineOptions {
   std::function<void(std::string_view)> log;   ///< one line at a time, no newline; may be empty
   std::function<void(std::string_view)> warn;  ///< the same: a slower way of reading than planned
   std::function<void(const LoadProgress&)> load_progress;
-  InputObserver observe_input;  ///< for calibration; may be empty
+  InputObserver observe_input;     ///< for calibration; may be empty
+  ChoiceObserver observe_choices;  ///< of routers; may be empty
 };
 
 }  // namespace sluice

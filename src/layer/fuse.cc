@@ -72,6 +72,7 @@ class CopyPlanner {
     for (size_t i = 0; i < operators_.size(); ++i) {
       Operator& op = operators_[i];
       if (op.is_product()) take(op);
+      if (op.kind == Kind::kExperts) narrow_ = codes_ = {};  // it makes copies of its own there
       if (op.out.slot < 0) continue;
       narrow_.written(op.out);
       codes_.written(op.out);

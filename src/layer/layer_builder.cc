@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/layer/work_space.h"
 
@@ -73,6 +74,7 @@ void LayerBuilder::append(const Operator& op) {
       check(view);
       check_read(view);
     }
+  if (op.work.slot >= 0) check(op.work);
   if (op.out.slot >= 0) {
     check(op.out);
     if (op.is_in_place()) check_read(op.out);
@@ -312,6 +314,62 @@ void LayerBuilder::attend(View q, View k, View v, View out, const AttendSpec& ho
   Operator op{.kind = Kind::kAttend, .out = out, .in = {q, k, v, kept}};
   op.attend = how;
   append(op);
+}
+
+void LayerBuilder::route(const RouterSpec& router, std::string_view correction, View in, View out) {
+  check_slot(in);
+  check_slot(out);
+  Operator op{.kind = Kind::kRoute,
+              .out = out,
+              .in = {in},
+              .weight = weight(correction, WeightKind::kVector)};
+  op.router = router;
+  SLUICE_ASSERT(in.cols == router.experts && router.experts <= RouterSpec::kMostExperts &&
+                    router.chosen > 0 && router.groups > 0 && router.experts % router.groups == 0 &&
+                    router.kept_groups > 0 && router.kept_groups <= router.groups &&
+                    router.chosen <= router.kept_groups * (router.experts / router.groups),
+                "as many are chosen as there are to choose from");
+  SLUICE_ASSERT(op.weight < 0 || shape_of(op.weight).cols == router.experts,
+                "each expert's score is corrected");
+  SLUICE_ASSERT(in.slot != out.slot && out.cols == route_columns(router), "room for the choices");
+  append(op);
+}
+
+void LayerBuilder::experts(std::string_view gate, std::string_view up, std::string_view down,
+                           Activation activation, View in, View choices, View out) {
+  for (const View& view : {in, choices, out}) check_slot(view);
+  Operator op{.kind = Kind::kExperts,
+              .out = out,
+              .in = {in, choices},
+              .weight = weight(gate, WeightKind::kMatrix)};
+  op.up = weight(up, WeightKind::kMatrix);
+  op.down = weight(down, WeightKind::kMatrix);
+  op.activation = activation;
+  const auto made = std::find_if(
+      program_.operators.rbegin(), program_.operators.rend(),
+      [&](const Operator& one) { return one.kind == Kind::kRoute && one.out == choices; });
+  SLUICE_ASSERT(made != program_.operators.rend(), "choices are a router's");
+  op.router = made->router;
+  const WeightShape& inner = shape_of(op.weight);
+  const WeightShape& last = shape_of(op.down);
+  const int64_t width = inner.expert_rows();
+  for (const WeightShape* one : {&inner, &shape_of(op.up), &last})
+    SLUICE_ASSERT(one->experts == op.router.experts, "a matrix for each expert");
+  SLUICE_ASSERT(inner.cols == in.cols && shape_of(op.up).cols == in.cols &&
+                    shape_of(op.up).expert_rows() == width && last.cols == width &&
+                    last.expert_rows() == out.cols && out.slot != in.slot,
+                "a family's shapes fit together");
+  // Rows of one expert: what goes in and later what comes out, gate and up.
+  op.work = workspace(std::max(round_up(in.cols, kSlotColumns), round_up(out.cols, kSlotColumns)) +
+                      2 * round_up(width, kSlotColumns));
+  append(op);
+}
+
+void LayerBuilder::add_weighted(View in_out, View in, View by) {
+  SLUICE_ASSERT(
+      in_out.cols == in.cols && by.cols == 1 && in.slot != in_out.slot && by.slot != in_out.slot,
+      "rows are added that are as wide, each times a value");
+  append({.kind = Kind::kAddWeighted, .out = in_out, .in = {in, by}});
 }
 
 void LayerBuilder::activate(Activation activation, View in_out) {

@@ -72,6 +72,16 @@ class LayerBuilder {
   /// `out` and `kept`, a slot or none. `v` is none where keys are the values too,
   /// `k` where the layer reads what another keeps.
   void attend(View q, View k, View v, View out, const AttendSpec& how = {}, View kept = {});
+  /// `in` has a column an expert, `out` route_columns(); both are slots. `correction` is a vector,
+  /// or none.
+  void route(const RouterSpec& router, std::string_view correction, View in, View out);
+  static int64_t route_columns(const RouterSpec& router) noexcept { return 2 * router.chosen; }
+  /// Of the experts that `choices`, made by route(), says of each row; all are slots. The matrices
+  /// are of all experts: of each, gate and up have as many rows as down has columns.
+  void experts(std::string_view gate, std::string_view up, std::string_view down,
+               Activation activation, View in, View choices, View out);
+  /// in_out += in times `by`, a column.
+  void add_weighted(View in_out, View in, View by);
   void activate(Activation activation, View in_out);
   void gate(Activation activation, View gate, View up, View out);
   /// `soft_cap`: 0 for none.

@@ -21,7 +21,7 @@ bool covers(const View& outer, const View& inner) noexcept {
 bool Operator::is_in_place() const noexcept {
   return kind == Kind::kNorm || kind == Kind::kNormHeads || kind == Kind::kAdd ||
          kind == Kind::kRope || kind == Kind::kActivate || kind == Kind::kScale ||
-         kind == Kind::kScaleByPosition || kind == Kind::kDecay;
+         kind == Kind::kScaleByPosition || kind == Kind::kDecay || kind == Kind::kAddWeighted;
 }
 
 bool AttendSpec::operator==(const AttendSpec& other) const noexcept {
@@ -32,8 +32,9 @@ bool AttendSpec::operator==(const AttendSpec& other) const noexcept {
 bool Operator::operator==(const Operator& other) const noexcept {
   const auto plain = [](const Operator& one) {
     return std::tie(one.kind, one.out, one.in, one.weight, one.bias, one.norm, one.activation,
-                    one.eps, one.offset, one.heads, one.rope, one.attend, one.factor,
-                    one.narrow_for, one.codes_for, one.narrow, one.codes);
+                    one.eps, one.offset, one.heads, one.rope, one.attend, one.factor, one.router,
+                    one.up, one.down, one.work, one.narrow_for, one.codes_for, one.narrow,
+                    one.codes);
   };
   return plain(*this) == plain(other) && frequencies.data() == other.frequencies.data() &&
          frequencies.size() == other.frequencies.size();

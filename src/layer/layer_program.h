@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "src/base/rope_layout.h"
+#include "src/base/router_spec.h"
 
 namespace sluice {
 
@@ -81,10 +82,16 @@ struct Operator {
     kDecay,      ///< out = exp(-exp(`weight`) softplus(out + `bias`)), one column a head
     kDeltaRule,  ///< out = what the layer's recurrent state answers to in[0], having kept in[2] of
                  ///< itself and learned in[1] of what is new (gated delta rule)
-    kActivate,   ///< out = activation(out)
-    kGate,       ///< out = activation(in[0]) * in[1]; out may be in[0]
-    kLogits      ///< head only: in W^T + bias, capped softly by `factor` unless it is 0, to whoever
-                 ///< asked for logits
+    kRoute,      ///< out = the experts that each row of in goes to, and their weights (RoutedTo,
+                 ///< `router.chosen` of them), in's columns being scores; `weight` corrects these
+    kExperts,    ///< out = of each row of in[0], the sum over the experts that in[1] says of their
+                 ///< weight times W_down (activation(W_gate x) * W_up x), W the expert's rows of
+                 ///< `weight`, `up` and `down`, experts rising; computed in `work`
+    kAddWeighted,  ///< out += in[0] times the row's value in in[1]
+    kActivate,     ///< out = activation(out)
+    kGate,         ///< out = activation(in[0]) * in[1]; out may be in[0]
+    kLogits  ///< head only: in W^T + bias, capped softly by `factor` unless it is 0, to whoever
+             ///< asked for logits
   };
 
   Kind kind = Kind::kAdd;
@@ -99,7 +106,11 @@ struct Operator {
   int64_t heads = 0;
   RopeLayout rope = RopeLayout::kHalves;
   AttendSpec attend;
-  float factor = 1;                    ///< of kRope: of the rotated values
+  RouterSpec router;
+  int32_t up = -1;  ///< of kExperts, as `weight`
+  int32_t down = -1;
+  View work;         ///< columns that an operator computes in, which hold nothing before and behind
+  float factor = 1;  ///< of kRope: of the rotated values
   std::span<const float> frequencies;  ///< of kRope: inverse, [rotated columns / 2]; the family's
   // Put in by fused() (src/layer/fuse.h).
   int32_t narrow_for = -1;  ///< copies of `out` that are made with it: as the product with this
@@ -110,6 +121,8 @@ struct Operator {
   bool is_product() const noexcept { return kind == Kind::kLinear || kind == Kind::kLogits; }
   /// A product of each head with rows of its own.
   bool is_by_head() const noexcept { return kind == Kind::kAbsorb || kind == Kind::kExpand; }
+  /// Of the sublayer's weights those that it uses; -1: none.
+  std::array<int32_t, 4> weights() const noexcept { return {weight, bias, up, down}; }
   /// Whether it reads `out` before it writes it.
   bool is_in_place() const noexcept;
   bool operator==(const Operator& other) const noexcept;

@@ -1,5 +1,7 @@
 #include "src/layer/operator_cost.h"
 
+#include <algorithm>
+
 namespace sluice {
 
 using Kind = Operator::Kind;
@@ -11,6 +13,14 @@ struct Columns {
   int64_t read = 0;
   int64_t written = 0;
 };
+
+// Of each expert a row is brought together with its others, goes through gate and up, and is added
+// to what the others gave.
+Columns columns_of_experts(const Operator& op) {
+  const int64_t in = op.in[0].cols, out = op.out.cols, k = op.router.chosen;
+  const int64_t width = (op.work.cols - std::max(in, out)) / 2;
+  return {k * (in + 2 * width + 2 * out) + op.in[1].cols, out + k * (in + width + out)};
+}
 
 Columns columns_of(const Operator& op, int64_t hidden) {
   const int64_t out = op.out.cols;
@@ -34,11 +44,14 @@ Columns columns_of(const Operator& op, int64_t hidden) {
     case Kind::kDecay:
     case Kind::kActivate: return {out, out};
     case Kind::kAdd: return {op.in[0].cols + out, out};
+    case Kind::kAddWeighted: return {op.in[0].cols + op.in[1].cols + out, out};
+    case Kind::kExperts: return columns_of_experts(op);
     case Kind::kRope: {
       const int64_t rotated = op.heads * 2 * static_cast<int64_t>(op.frequencies.size());
       return {rotated, rotated};
     }
     case Kind::kLinear:
+    case Kind::kRoute:
     case Kind::kGate:
     case Kind::kRegroup:
     case Kind::kTakeHeads:
@@ -53,8 +66,9 @@ Columns columns_of(const Operator& op, int64_t hidden) {
 }
 
 // Rows of a matrix that an operator uses: of one that is multiplied head by head some of each head
-// before attention, the others behind it.
+// before attention, the others behind it; of experts' those that a row goes to.
 int64_t rows_used(const Operator& op, const WeightShape& weight) {
+  if (weight.experts > 0) return op.router.chosen * weight.expert_rows();
   if (!op.is_by_head()) return weight.rows;
   const int64_t keys = op.offset * op.heads;
   return op.kind == Kind::kAbsorb ? keys : weight.rows - keys;
@@ -67,7 +81,7 @@ OperatorCost operator_cost(const Operator& op, const SublayerShape& sublayer,
   OperatorCost cost;
   const Columns columns = columns_of(op, model.hidden_size);
   cost.row_bytes = kF32 * static_cast<double>(columns.read + columns.written);
-  for (const int32_t index : {op.weight, op.bias}) {
+  for (const int32_t index : op.weights()) {
     if (index < 0) continue;
     const WeightShape& weight = sublayer.weights[static_cast<size_t>(index)];
     const auto terms = static_cast<double>(weight.rows) * static_cast<double>(weight.cols);
@@ -112,10 +126,10 @@ SublayerWork row_work(const LayerProgram& program, const SublayerShape& sublayer
 void mark_weights_after_cut(const LayerProgram& program, SublayerShape& sublayer) {
   if (program.cut < 0) return;
   for (const Operator& op : program.after_cut())
-    for (const int32_t weight : {op.weight, op.bias})
+    for (const int32_t weight : op.weights())
       if (weight >= 0) sublayer.weights[static_cast<size_t>(weight)].is_after_cut = true;
   for (const Operator& op : program.before_cut())
-    for (const int32_t weight : {op.weight, op.bias})
+    for (const int32_t weight : op.weights())
       if (weight >= 0) sublayer.weights[static_cast<size_t>(weight)].is_after_cut = false;
 }
 

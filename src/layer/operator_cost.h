@@ -10,7 +10,8 @@ struct OperatorCost {
   double flops = 0;  ///< of products, a row's: 2 a term; of attention, for each visible position
   double row_bytes = 0;  ///< read and written of slots and the residual stream (f32), and a row of
                          ///< a table
-  double weight_bytes = 0;  ///< of matrices and vectors as they are stored
+  double weight_bytes = 0;  ///< of matrices and vectors as they are stored; of experts' those that
+                            ///< one row goes to
 };
 /// Of one operator of that sublayer.
 OperatorCost operator_cost(const Operator& op, const SublayerShape& sublayer,

@@ -18,6 +18,7 @@ template <class Use>
 void for_each_view(Operator& op, const Use& use) {
   for (View& in : op.in)
     if (in.slot >= 0) use(in);
+  if (op.work.slot >= 0) use(op.work);
   if (op.out.slot >= 0) use(op.out);
 }
 

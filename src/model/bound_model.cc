@@ -33,20 +33,25 @@ const io::TensorEntry& find_tensor(const io::Checkpoint& checkpoint, const Weigh
       "config.json and weights belong to different models");
 }
 
-// Gives a name of its own to what the checkpoint has only as rows of a larger matrix.
+// Gives a name of its own to what the checkpoint has only as rows of a larger matrix, or of a
+// stack of all experts' matrices.
 void take_apart(io::Checkpoint& checkpoint, const ModelShape& shape) {
   std::vector<io::TensorRows> rows;
   for (const SublayerShape& sublayer : shape.sublayers)
     for (const WeightShape& weight : sublayer.weights) {
       const io::TensorEntry* whole =
           weight.fused.tensor.empty() ? nullptr : checkpoint.find(weight.fused.tensor);
-      if (!whole || std::any_of(weight.names.begin(), weight.names.end(),
+      const WeightShape first = weight.of_expert(0);
+      if (!whole || std::any_of(first.names.begin(), first.names.end(),
                                 [&](const std::string& name) { return checkpoint.find(name); }))
         continue;
-      const std::vector<int64_t> wanted{weight.fused.tensor_rows, weight.cols};
+      std::vector<int64_t> wanted{weight.fused.tensor_rows, weight.cols};
+      if (weight.experts > 0) wanted.insert(wanted.begin(), weight.experts);
       if (whole->shape != wanted) refuse_shape(checkpoint, *whole, wanted);
-      rows.push_back(
-          {weight.names.front(), weight.fused.tensor, weight.fused.first_row, weight.rows});
+      for (int64_t expert = 0; expert < weight.tensors(); ++expert) {
+        const WeightShape one = weight.of_expert(expert);
+        rows.push_back({one.names.front(), one.fused.tensor, one.fused.first_row, one.rows});
+      }
     }
   if (!rows.empty()) checkpoint.add_rows(rows);
 }
@@ -147,22 +152,34 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name) {
 
   const io::TensorEntry* first_matrix = nullptr;
   std::set<std::string_view> used;
+  const auto find_one = [&](const WeightShape& weight) {
+    const io::TensorEntry* made = find_foreign(weight);
+    const io::TensorEntry& tensor = made ? *made : find_tensor(checkpoint, weight);
+    check_shape(checkpoint, weight, tensor);
+    used.insert(tensor.name);
+    return &tensor;
+  };
   for (SublayerShape& sublayer : model.shape_.sublayers) {
     auto& row = model.tensors_.emplace_back();
     for (WeightShape& weight : sublayer.weights) {
-      const io::TensorEntry* made = find_foreign(weight);
-      const io::TensorEntry& tensor = made ? *made : find_tensor(checkpoint, weight);
-      check_shape(checkpoint, weight, tensor);
-      row.push_back(&tensor);
-      used.insert(tensor.name);
+      auto& tensors = row.emplace_back();
+      for (int64_t expert = 0; expert < weight.tensors(); ++expert)
+        tensors.push_back(find_one(weight.of_expert(expert)));
+      const io::TensorEntry& tensor = *tensors.front();
       if (!weight.fused.tensor.empty()) used.insert(weight.fused.tensor);
       weight.quantised = tensor.quantised;
-      if (weight.kind == WeightKind::kVector || tensor.quantised.is_quantised()) continue;
-      if (!first_matrix) first_matrix = &tensor;
-      if (tensor.dtype != first_matrix->dtype && model.mixed_types_.empty())
-        model.mixed_types_ =
-            fmt::format("{}: {} is {} but {} is {}", name, first_matrix->name,
-                        dtype_name(first_matrix->dtype), tensor.name, dtype_name(tensor.dtype));
+      for (const io::TensorEntry* one : tensors) {
+        if (one->quantised != tensor.quantised && model.mixed_types_.empty())
+          model.mixed_types_ =
+              fmt::format("{}: {} is {} but {} is {}", name, tensor.name, io::element_name(tensor),
+                          one->name, io::element_name(*one));
+        if (weight.kind == WeightKind::kVector || one->quantised.is_quantised()) continue;
+        if (!first_matrix) first_matrix = one;
+        if (one->dtype != first_matrix->dtype && model.mixed_types_.empty())
+          model.mixed_types_ =
+              fmt::format("{}: {} is {} but {} is {}", name, first_matrix->name,
+                          dtype_name(first_matrix->dtype), one->name, dtype_name(one->dtype));
+      }
     }
   }
   model.shape_.weight_dtype = first_matrix->dtype;
@@ -180,10 +197,19 @@ void BoundModel::require_one_type() const {
                 "give all matrices one element type: sluice convert MODEL STORE --weights bf16");
 }
 
-void BoundModel::require_runnable() const { require_one_type(); }
+void BoundModel::require_runnable() const {
+  require_one_type();
+  for (size_t i = 0; i < shape_.sublayers.size(); ++i)
+    for (size_t w = 0; w < shape_.sublayers[i].weights.size(); ++w)
+      if (shape_.sublayers[i].weights[w].experts > 0 && foreign(i, w))
+        throw Error(ErrorKind::kUser,
+                    fmt::format("{}: experts that {} has packed do not run as they lie",
+                                path_.string(), foreign_method_),
+                    fmt::format("sluice convert {} STORE, then run STORE", path_.string()));
+}
 
-const ForeignMatrix* BoundModel::foreign(size_t sublayer, size_t weight) const {
-  const auto found = foreign_.find(tensors_[sublayer][weight]);
+const ForeignMatrix* BoundModel::foreign(size_t sublayer, size_t weight, size_t expert) const {
+  const auto found = foreign_.find(tensors_[sublayer][weight][expert]);
   return found == foreign_.end() ? nullptr : &found->second;
 }
 

@@ -25,13 +25,14 @@ class BoundModel {
   /// The family's shape with weight_dtype as the checkpoint's matrices really have it.
   const ModelShape& shape() const noexcept { return shape_; }
   const io::Checkpoint& checkpoint() const noexcept { return checkpoint_; }
-  /// Tensor of sublayers[sublayer].weights[weight]; valid as long as this object.
-  const io::TensorEntry& tensor(size_t sublayer, size_t weight) const {
-    return *tensors_[sublayer][weight];
+  /// Tensor of sublayers[sublayer].weights[weight], of experts' one expert's; valid as long as this
+  /// object.
+  const io::TensorEntry& tensor(size_t sublayer, size_t weight, size_t expert = 0) const {
+    return *tensors_[sublayer][weight][expert];
   }
   /// How the weight lies in a checkpoint that other tools have quantised or packed, or null: then
   /// tensor() only says what it becomes, and convert makes that.
-  const ForeignMatrix* foreign(size_t sublayer, size_t weight) const;
+  const ForeignMatrix* foreign(size_t sublayer, size_t weight, size_t expert = 0) const;
   /// What was opened.
   const std::filesystem::path& path() const noexcept { return path_; }
   /// "GPTQ", "GGUF", ..., or empty: whether any weight is foreign.
@@ -53,9 +54,9 @@ class BoundModel {
   std::filesystem::path path_;
   std::unique_ptr<FamilyModel> family_;
   ModelShape shape_;
-  std::vector<std::vector<const io::TensorEntry*>> tensors_;
-  std::map<const io::TensorEntry*, ForeignMatrix> foreign_;  // by what tensor() gives
-  std::deque<io::TensorEntry> made_;                         // tensors that convert would make
+  std::vector<std::vector<std::vector<const io::TensorEntry*>>> tensors_;  // [..][..][expert]
+  std::map<const io::TensorEntry*, ForeignMatrix> foreign_;                // by what tensor() gives
+  std::deque<io::TensorEntry> made_;  // tensors that convert would make
   std::map<const io::TensorEntry*, const io::TensorEntry*> made_by_source_;
   std::string foreign_method_;
   std::string config_text_;

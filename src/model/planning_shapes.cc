@@ -68,7 +68,7 @@ void add_mlp(const Row& row, int64_t layer, SublayerShape& out) {
   const auto add = [&](const std::string& suffix, int64_t count) {
     const auto stack = [&](const char* role, int64_t rows, int64_t cols) {
       WeightShape weight = planned_matrix(role + suffix, count * rows, cols);
-      weight.is_routed_expert = count > 1;
+      weight.experts = count > 1 ? count : 0;
       out.weights.push_back(std::move(weight));
     };
     stack("gate", inter, row.hidden);

@@ -3,9 +3,24 @@
 #include <algorithm>
 #include <map>
 
+#include "src/base/bytes.h"
 #include "src/base/error.h"
 
 namespace sluice {
+
+WeightShape WeightShape::of_expert(int64_t expert) const {
+  WeightShape one = *this;
+  if (experts == 0) return one;
+  constexpr std::string_view kNumber = "{e}";
+  for (std::string& name : one.names)
+    if (const size_t at = name.find(kNumber); at != std::string::npos)
+      name.replace(at, kNumber.size(), std::to_string(expert));
+  one.rows = expert_rows();
+  one.experts = 0;
+  one.fused.first_row += expert * fused.tensor_rows;
+  one.fused.tensor_rows *= experts;
+  return one;
+}
 
 const WeightShape* SublayerShape::find(std::string_view role) const noexcept {
   for (const WeightShape& weight : weights)
@@ -95,6 +110,17 @@ int64_t ModelShape::weight_bytes() const noexcept {
   return bytes;
 }
 
+int64_t ModelShape::expert_bytes(const WeightShape& weight) const noexcept {
+  return round_up(format_of(weight).bytes(weight.expert_rows(), weight.cols), kExpertAlignment);
+}
+
+int64_t ModelShape::rows_bytes(const WeightShape& weight, int64_t rows) const noexcept {
+  const WeightFormat format = format_of(weight);
+  if (weight.experts == 0) return format.bytes(rows, weight.cols);
+  const int64_t whole = rows / weight.expert_rows();
+  return whole * expert_bytes(weight) + format.bytes(rows % weight.expert_rows(), weight.cols);
+}
+
 bool ModelShape::is_quantised() const noexcept {
   for (const SublayerShape& sublayer : sublayers)
     for (const WeightShape& weight : sublayer.weights)
@@ -131,9 +157,9 @@ double ModelShape::matmul_flops_per_token() const noexcept {
   for (const SublayerShape& sublayer : sublayers)
     for (const WeightShape& weight : sublayer.weights)
       if (weight.kind == WeightKind::kMatrix) {
-        const double active = weight.is_routed_expert ? static_cast<double>(experts_per_token) /
-                                                            static_cast<double>(num_experts)
-                                                      : 1;
+        const double active = weight.experts > 0 ? static_cast<double>(experts_per_token) /
+                                                       static_cast<double>(num_experts)
+                                                 : 1;
         flops += 2.0 * active * static_cast<double>(weight.rows) * static_cast<double>(weight.cols);
       }
   return flops;

@@ -31,7 +31,8 @@ struct GgufTensor {
   int64_t paired_heads = 0;
 };
 
-/// A weight as some rows of a larger matrix: checkpoints that have q, k and v in one tensor.
+/// A weight as some rows of a larger matrix: checkpoints that have q, k and v in one tensor. Of
+/// experts: of each expert's part of a tensor [experts, tensor_rows, cols].
 struct FusedRows {
   std::string tensor;
   int64_t first_row = 0;
@@ -53,9 +54,13 @@ struct WeightShape {
   /// Of a vector: what is used is its elements with this added (norms that store their gain less
   /// one). GGUF files have it added already.
   float added = 0;
-  /// The matrices of all ModelShape::num_experts of its layer, one below the other: a token is
-  /// multiplied with experts_per_token of them, a large block touches all.
-  bool is_routed_expert = false;
+  /// Of the matrices of all routed experts of a layer, one below the other: how many; 0: it is no
+  /// such. A token is multiplied with ModelShape::experts_per_token of them, a large block touches
+  /// all. Checkpoints have a tensor for each: `names` and `fused` are an expert's, whose number
+  /// stands for "{e}".
+  int64_t experts = 0;
+  /// A matrix that decides rather than adds up (a router): always plain.
+  bool is_never_quantised = false;
   /// Of a matrix: checkpoints of other tools have it as [cols, rows].
   bool is_transposed = false;
   /// A matrix whose rows are multiplied head by head (kernels/head_products.h): always plain, and
@@ -70,8 +75,14 @@ struct WeightShape {
   FusedRows fused;
 
   bool may_be_quantised() const noexcept {
-    return kind == WeightKind::kMatrix && !shares_table && !is_by_head;
+    return kind == WeightKind::kMatrix && !shares_table && !is_by_head && !is_never_quantised;
   }
+  /// Rows of one expert; all of them where there are none.
+  int64_t expert_rows() const noexcept { return experts > 0 ? rows / experts : rows; }
+  /// Tensors that checkpoints have it in.
+  int64_t tensors() const noexcept { return experts > 0 ? experts : 1; }
+  /// One expert's matrix as a weight of its own, with its names; itself where there are none.
+  WeightShape of_expert(int64_t expert) const;
 };
 
 /// What a sublayer is.
@@ -154,10 +165,12 @@ struct ModelShape {
   int64_t row_bytes(const WeightShape& weight) const noexcept {
     return format_of(weight).row_bytes(weight.cols);
   }
-  /// Bytes of `rows` rows that begin at a multiple of the row granule.
-  int64_t rows_bytes(const WeightShape& weight, int64_t rows) const noexcept {
-    return format_of(weight).bytes(rows, weight.cols);
-  }
+  /// Bytes of `rows` rows that begin at a multiple of the row granule, of experts at the first row
+  /// of one: in memory each expert begins at a multiple of kExpertAlignment.
+  int64_t rows_bytes(const WeightShape& weight, int64_t rows) const noexcept;
+  /// Of one expert, in memory.
+  int64_t expert_bytes(const WeightShape& weight) const noexcept;
+  static constexpr int64_t kExpertAlignment = 64;
   /// Whether any matrix is quantised.
   bool is_quantised() const noexcept;
   /// "bf16", or "int4-g64" (of most bytes) where matrices are quantised.

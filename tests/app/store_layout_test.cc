@@ -26,7 +26,10 @@ TEST_P(StoreGroups, HoldEveryTensorOfTheModelOnceInTheOrderOfAPass) {
   std::set<std::string> seen;
   for (size_t i = 0; i < model.shape().sublayers.size(); ++i)
     for (size_t w = 0; w < model.shape().sublayers[i].weights.size(); ++w)
-      if (seen.insert(model.tensor(i, w).name).second) expected.push_back(model.tensor(i, w).name);
+      for (int64_t e = 0; e < model.shape().sublayers[i].weights[w].tensors(); ++e)
+        if (const std::string& name = model.tensor(i, w, static_cast<size_t>(e)).name;
+            seen.insert(name).second)
+          expected.push_back(name);
   EXPECT_EQ(stored, expected);
 }
 

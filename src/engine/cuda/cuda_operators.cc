@@ -500,6 +500,41 @@ void CudaRunner::attend_on_device(const Operator& op, Rows q, Rows k, Rows v, Ro
   cuda::attention(shape, tables.plan, arguments, stream());
 }
 
+void CudaRunner::add_weighted(Rows in_out, Rows in, Rows by) {
+  cuda::add_weighted_rows(in.data, shape_of(in), nullptr, by.data, by.stride, in_out.data,
+                          in_out.stride, stream());
+}
+
+// Experts are chosen on the host, which says what is multiplied with which.
+const float* CudaRunner::on_host(const float* values, int64_t count, std::vector<float>& room) {
+  room.resize(static_cast<size_t>(count));
+  cuda::copy_to_host(room.data(), values, count * 4, stream());
+  settle_stream();
+  return room.data();
+}
+
+OperatorRunner::RoutedLists CudaRunner::routed_lists(std::span<const int32_t> rows,
+                                                     std::span<const float> weights) {
+  return {tables_.put(rows), tables_.put(weights)};
+}
+
+void CudaRunner::clear(const Rows& out) {
+  cuda::fill_zero(out.data, out.rows * out.cols * 4, stream());
+}
+
+void CudaRunner::gather_routed(const Rows& in, const int32_t* ids, const Rows& out) {
+  cuda::gather_rows(in.data, DType::kF32, in.cols, ids, 0, out.rows, out.data, stream());
+}
+
+void CudaRunner::multiply_expert(const MatrixView& matrix, const Rows& in, const Rows& out) {
+  multiply(matrix, in, {}, nullptr, out.data, out.stride);
+}
+
+void CudaRunner::add_routed(const Rows& in, const RoutedLists& to, const Rows& out) {
+  cuda::add_weighted_rows(in.data, shape_of(in), to.rows, to.weights, 1, out.data, out.stride,
+                          stream());
+}
+
 void CudaRunner::activate(const Operator& op, Rows in_out) {
   const cuda::RowCopies copies = copies_of(op, in_out);
   cuda::activate(row_activation(op.activation), in_out.data, shape_of(in_out), copies, stream());

@@ -84,9 +84,11 @@ CudaRunner::CudaRunner(const RunnerParts& parts, CudaDevice& device, std::span<s
                        : DType::kF16),
       tables_(areas_.tables, staging_.tables, device.compute_stream()),
       attention_(parts.attention.size()),
-      // A graph has the pages of a recurrent state in it, and passes have others.
-      graphs_(device.compute_stream(),
-              uses_graphs && is_resident() && parts.model->shape().fixed_state_bytes() == 0) {
+      // A graph has the pages of a recurrent state in it, and passes have others; a mixture's
+      // experts are chosen on the host.
+      graphs_(device.compute_stream(), uses_graphs && is_resident() &&
+                                           parts.model->shape().fixed_state_bytes() == 0 &&
+                                           parts.model->shape().num_experts == 1) {
   cuda::fill_zero(areas_.counters.data(), static_cast<int64_t>(areas_.counters.size()), stream());
 }
 

@@ -65,9 +65,17 @@ class CudaRunner final : public OperatorRunner {
   void delta_rule(const Operator& op, Rows qkv, Rows learned, Rows kept, Rows out) override;
   void rope(const Operator& op, Rows in_out) override;
   void attend(const Operator& op, Rows q, Rows k, Rows v, Rows kept, Rows out) override;
+  void add_weighted(Rows in_out, Rows in, Rows by) override;
   void activate(const Operator& op, Rows in_out) override;
   void gate(const Operator& op, Rows gate, Rows up, Rows out) override;
   void logits(const Operator& op, Rows in) override;
+
+  const float* on_host(const float* values, int64_t count, std::vector<float>& room) override;
+  RoutedLists routed_lists(std::span<const int32_t> rows, std::span<const float> weights) override;
+  void clear(const Rows& out) override;
+  void gather_routed(const Rows& in, const int32_t* ids, const Rows& out) override;
+  void multiply_expert(const MatrixView& matrix, const Rows& in, const Rows& out) override;
+  void add_routed(const Rows& in, const RoutedLists& to, const Rows& out) override;
 
   /// Rows ids[i] + offset of a table; `on_device`: the ids there.
   void gather(size_t weight, std::span<const int32_t> ids, const int32_t* on_device, int32_t offset,

@@ -79,7 +79,7 @@ int64_t code_bytes(const DeviceNeed& need) {
 int64_t dense_code_bytes(const DeviceNeed& need, const WeightShape& weight) {
   if (!cuda::is_dense_codes(weight.quantised, need.tokens, weight.cols)) return 0;
   return std::min(need.slab_bytes,
-                  round_up(weight.rows, 16) *
+                  round_up(weight.expert_rows(), 16) *
                       dense_row_bytes(weight.quantised.padded_columns(weight.cols), need.tokens));
 }
 
@@ -102,8 +102,8 @@ int64_t linear_bytes(const DeviceNeed& need) {
       const int64_t few = std::min(need.tokens, cuda::kFewestDenseRows - 1);
       sums = 4 * cuda::linear_workspace_floats(few, need.multiprocessors);
       if (need.tokens >= cuda::kFewestDenseRows)
-        bytes =
-            std::max(bytes, std::min(need.slab_bytes, round_up(weight.rows, 64) * weight.cols * 2));
+        bytes = std::max(
+            bytes, std::min(need.slab_bytes, round_up(weight.expert_rows(), 64) * weight.cols * 2));
     }
   return std::max({bytes, sums, code_sums});
 }
@@ -179,6 +179,8 @@ int64_t task_table_bytes(const DeviceNeed& need) {
   // Runs of a recurrent state, for its convolution and its rule.
   if (need.model->fixed_state_bytes() > 0)
     bytes += 2 * rows * static_cast<int64_t>(sizeof(kernels::StateRun)) + 2 * kLine;
+  // Which rows go to which expert, with their weights.
+  if (need.model->num_experts > 1) bytes += rows * need.model->experts_per_token * 8 + 2 * kLine;
   for (const kernels::AttentionShape& shape : need.attention) {
     const int64_t pages = most_pages(shape, rows);
     const int64_t items = cuda::attention_most_items(shape, rows, need.multiprocessors);

@@ -68,6 +68,11 @@ class LayerOps {
   /// Stores k and v in the KV cache and attends causally with q, as op.attend says. `kept` (may be
   /// nothing) is there behind a cut as it was before.
   virtual void attend(const Operator& op, Rows q, Rows k, Rows v, Rows kept, Rows out) = 0;
+  /// Which experts rows go to: choices are kept on the host until the next router's.
+  virtual void route(const Operator& op, Rows scores) = 0;
+  virtual void experts(const Operator& op, Rows in, Rows work, Rows out) = 0;
+  /// in_out += in times each row's value in `by`.
+  virtual void add_weighted(Rows in_out, Rows in, Rows by) = 0;
   virtual void activate(const Operator& op, Rows in_out) = 0;
   /// out = activation(gate) * up; `out` may be `gate`.
   virtual void gate(const Operator& op, Rows gate, Rows up, Rows out) = 0;

@@ -8,6 +8,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/norm.h"
 #include "kernels/rope.h"
+#include "kernels/route.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/base/team.h"
@@ -392,6 +393,26 @@ void LayerRunner::attend_with_recent_kv(const kernels::AttentionShape& shape,
   const auto group = static_cast<size_t>(sublayer_->state.group);
   attend_with_recent(shape, recent.shapes()[group], recent.tokens(), all, floats(areas_.attention),
                      floats(areas_.recent));
+}
+
+void LayerRunner::add_weighted(Rows in_out, Rows in, Rows by) {
+  kernels::add_weighted_rows(in.data, in.stride, nullptr, by.data, by.stride, in_out.data,
+                             in_out.stride, in.rows, in.cols);
+}
+
+void LayerRunner::clear(const Rows& out) { std::fill_n(out.data, out.rows * out.cols, 0.0f); }
+
+void LayerRunner::gather_routed(const Rows& in, const int32_t* ids, const Rows& out) {
+  kernels::gather_rows(in.data, DType::kF32, in.cols, ids, out.rows, out.data);
+}
+
+void LayerRunner::multiply_expert(const MatrixView& matrix, const Rows& in, const Rows& out) {
+  multiply(matrix, in, InputCopy::kMake, false, nullptr, out.data, out.stride);
+}
+
+void LayerRunner::add_routed(const Rows& in, const RoutedLists& to, const Rows& out) {
+  kernels::add_weighted_rows(in.data, in.stride, to.rows, to.weights, 1, out.data, out.stride,
+                             in.rows, in.cols);
 }
 
 void LayerRunner::activate(const Operator& op, Rows in_out) {

@@ -49,9 +49,21 @@ class LayerRunner final : public OperatorRunner {
   void delta_rule(const Operator& op, Rows qkv, Rows learned, Rows kept, Rows out) override;
   void rope(const Operator& op, Rows in_out) override;
   void attend(const Operator& op, Rows q, Rows k, Rows v, Rows kept, Rows out) override;
+  void add_weighted(Rows in_out, Rows in, Rows by) override;
   void activate(const Operator& op, Rows in_out) override;
   void gate(const Operator& op, Rows gate, Rows up, Rows out) override;
   void logits(const Operator& op, Rows in) override;
+
+  const float* on_host(const float* values, int64_t, std::vector<float>&) override {
+    return values;
+  }
+  RoutedLists routed_lists(std::span<const int32_t> rows, std::span<const float> weights) override {
+    return {rows.data(), weights.data()};
+  }
+  void clear(const Rows& out) override;
+  void gather_routed(const Rows& in, const int32_t* ids, const Rows& out) override;
+  void multiply_expert(const MatrixView& matrix, const Rows& in, const Rows& out) override;
+  void add_routed(const Rows& in, const RoutedLists& to, const Rows& out) override;
 
   void gather(const Operator& op, std::span<const int32_t> ids, Rows out);
   void apply_norm(const Operator& op, const float* x, float* y, int64_t rows, int64_t cols,

@@ -88,6 +88,7 @@ Rows heads_as_rows(const Rows& rows, int64_t heads) {
 void OperatorRunner::compute(std::span<std::byte> area, int64_t padded_rows) {
   const LayerProgram& program = this->program();
   slots_.clear();
+  padded_rows_ = padded_rows;
   SLUICE_ASSERT(program.columns() * padded_rows * 4 <= std::ssize(area), "the plan sizes it");
   for (size_t slot = 0; slot < program.slots.size(); ++slot)
     slots_.push_back({reinterpret_cast<float*>(area.data()) + program.places[slot] * padded_rows,
@@ -130,6 +131,9 @@ void OperatorRunner::execute(const Operator& op) {
     case Kind::kRope: return rope(op, out);
     case Kind::kAttend:
       return attend(op, in, rows_of(op.in[1]), rows_of(op.in[2]), rows_of(op.in[3]), out);
+    case Kind::kRoute: return route(op, in);
+    case Kind::kExperts: return experts(op, in, rows_of(op.work), out);
+    case Kind::kAddWeighted: return add_weighted(out, in, rows_of(op.in[1]));
     case Kind::kActivate: return activate(op, out);
     case Kind::kGate: return gate(op, in, rows_of(op.in[1]), out);
     case Kind::kLogits: return logits(op, in);

@@ -73,6 +73,23 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   HeadWork absorb_work(const Operator& op, const Rows& in, const Rows& out) const;
   HeadWork expand_work(const Operator& op, const Rows& in, const Rows& out) const;
 
+  // Of experts.
+  /// `count` values where the host reads them: where they are, or in `room`.
+  virtual const float* on_host(const float* values, int64_t count, std::vector<float>& room) = 0;
+  /// Lists of rows and of their weights where kernels read them.
+  struct RoutedLists {
+    const int32_t* rows;
+    const float* weights;
+  };
+  virtual RoutedLists routed_lists(std::span<const int32_t> rows,
+                                   std::span<const float> weights) = 0;
+  virtual void clear(const Rows& out) = 0;
+  /// out = the rows `ids` of `in`, one behind the other.
+  virtual void gather_routed(const Rows& in, const int32_t* ids, const Rows& out) = 0;
+  virtual void multiply_expert(const MatrixView& matrix, const Rows& in, const Rows& out) = 0;
+  /// The rows `ids` of `out` += those of `in` times `weights`.
+  virtual void add_routed(const Rows& in, const RoutedLists& to, const Rows& out) = 0;
+
   /// Of a layer with a recurrent state: its shape, and the chunks' runs of it.
   const RecurrentShape& recurrent_shape() const;
   std::vector<kernels::StateRun> state_runs() const;
@@ -109,10 +126,16 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   const LayerProgram& program() const;
   Rows rows_of(const View& view) const;
   void execute(const Operator& op);
+  void route(const Operator& op, Rows scores) final;
+  void experts(const Operator& op, Rows in, Rows work, Rows out) final;
 
   std::vector<Programs> programs_;      // [class of pass]
   std::vector<Programs> of_one_batch_;  // likewise, for passes of one micro-batch; empty: the same
   std::vector<Rows> slots_;             // of the program at hand
+  int64_t padded_rows_ = 0;             // that they have room for
+  std::vector<RoutedTo> choices_;       // of the router before
+  std::vector<int32_t> routed_rows_, routed_begin_;
+  std::vector<float> routed_weights_;
 };
 
 }  // namespace sluice

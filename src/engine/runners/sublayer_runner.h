@@ -43,6 +43,11 @@ class LogitsConsumer {
 /// rows are in host memory.
 using InputObserver = std::function<void(size_t sublayer, size_t weight, const Rows& in)>;
 
+/// Sees the experts that a router chose for the rows of a micro-batch, on the compute lane:
+/// [rows, chosen].
+using ChoiceObserver =
+    std::function<void(size_t sublayer, std::span<const RoutedTo> choices, int64_t chosen)>;
+
 /// What a runner works on.
 struct RunnerParts {
   const BoundModel* model;
@@ -57,6 +62,7 @@ struct RunnerParts {
   int64_t host_rows;           ///< of these, where the host computes beside a device
   int threads;
   InputObserver observe_input;           ///< may be empty
+  ChoiceObserver observe_choices;        ///< may be empty
   policy::KernelTally* tally = nullptr;  ///< of the kernels on the host; may be null
   bool fuses_operators = true;
   bool keeps_spans = false;  ///< for a trace

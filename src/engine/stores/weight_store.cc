@@ -122,37 +122,74 @@ void WeightStore::reserve(const policy::Plan& plan, Arena& compute_memory, Arena
 }
 
 void WeightStore::lay_out_parts(const policy::Plan& plan, size_t sublayer) {
-  const auto& shapes = model_.shape().sublayers[sublayer].weights;
   std::vector<Part>& parts = parts_.emplace_back();
   for (const policy::PlanPart& planned : plan.parts[sublayer]) {
-    const auto w = static_cast<size_t>(planned.weight);
-    const io::TensorEntry& tensor = model_.tensor(sublayer, w);
-    if (planned.packed_bytes > 0) {
-      parts.push_back(packed_part(planned, sublayer));
-      continue;
-    }
-    SLUICE_ASSERT(!planned.from_disk || !model_.foreign(sublayer, w),
+    SLUICE_ASSERT(!planned.from_disk || planned.packed_bytes > 0 ||
+                      !model_.foreign(sublayer, static_cast<size_t>(planned.weight)),
                   "what can't be read by rows stays in memory");
-    const int64_t row_bytes = model_.shape().row_bytes(shapes[w]);
-    const int64_t part_bytes = model_.shape().rows_bytes(shapes[w], planned.rows);
-    if (!planned.from_disk) {
-      const Weight& placed = weights_[sublayer][w];
-      const int64_t inplace_row = planned.row - placed.split.resident;
-      const int64_t host_row = inplace_row - placed.split.inplace;
-      Part part{w, planned.rows, false, host_row < 0, part_bytes};
-      part.offset = host_row < 0 ? placed.inplace_offset + inplace_row * row_bytes
-                                 : placed.host_offset + host_row * row_bytes;
-      part.required_bytes = part_bytes;
-      parts.push_back(part);
-      continue;
-    }
-    const int64_t begin = tensor.offset + planned.row * row_bytes;
-    const io::Window window = io::aligned_window(begin, part_bytes);
-    SLUICE_ASSERT(window.bytes <= planned.bytes, "the plan leaves room for alignment");
-    parts.push_back({w, planned.rows, true, false, window.bytes, begin - window.offset,
-                     static_cast<size_t>(tensor.file_index), window.offset,
-                     begin + part_bytes - window.offset});
+    parts.push_back(planned.packed_bytes > 0 ? packed_part(planned, sublayer)
+                    : planned.from_disk      ? disk_part(planned, sublayer)
+                                             : host_part(planned, sublayer));
   }
+}
+
+WeightStore::Part WeightStore::host_part(const policy::PlanPart& planned, size_t sublayer) const {
+  const auto w = static_cast<size_t>(planned.weight);
+  const WeightShape& shape = model_.shape().sublayers[sublayer].weights[w];
+  const auto bytes = [&](int64_t rows) { return model_.shape().rows_bytes(shape, rows); };
+  const Weight& placed = weights_[sublayer][w];
+  const int64_t inplace_row = planned.row - placed.split.resident;
+  const int64_t host_row = inplace_row - placed.split.inplace;
+  Part part{w, planned.rows, false, host_row < 0, bytes(planned.rows)};
+  part.offset = host_row < 0 ? placed.inplace_offset + bytes(inplace_row)
+                             : placed.host_offset + bytes(host_row);
+  part.required_bytes = part.bytes;
+  return part;
+}
+
+// Of experts, as many ranges as lie apart.
+WeightStore::Part WeightStore::disk_part(const policy::PlanPart& planned, size_t sublayer) const {
+  const auto w = static_cast<size_t>(planned.weight);
+  const ModelShape& model = model_.shape();
+  const WeightShape& shape = model.sublayers[sublayer].weights[w];
+  const WeightFormat format = model.format_of(shape);
+  const int64_t of_one = shape.expert_rows();
+  const bool leaves_no_gaps =
+      shape.experts == 0 || format.bytes(of_one, shape.cols) == model.expert_bytes(shape);
+  Part part{w, planned.rows, true, false, 0};
+  int64_t begin_of_last = 0;  // its first row's, in its file
+  for (int64_t row = planned.row, rows = 0; row < planned.row + planned.rows; row += rows) {
+    rows = std::min(of_one - row % of_one, planned.row + planned.rows - row);
+    const io::TensorEntry& tensor = model_.tensor(sublayer, w, static_cast<size_t>(row / of_one));
+    const int64_t begin = tensor.offset + format.bytes(row % of_one, shape.cols);
+    const int64_t bytes = format.bytes(rows, shape.cols);
+    const auto file = static_cast<size_t>(tensor.file_index);
+    const bool goes_on = leaves_no_gaps && !part.ranges.empty() &&
+                         part.ranges.back().file == file &&
+                         begin_of_last + part.ranges.back().row_bytes == begin;
+    if (!goes_on) {
+      begin_of_last = begin;
+      Range next;
+      next.file = file;
+      if (!part.ranges.empty()) {
+        const Range& last = part.ranges.back();
+        next.place = last.place + last.bytes;
+        next.row_place = last.row_place + round_up(last.row_bytes, ModelShape::kExpertAlignment);
+      }
+      part.ranges.push_back(next);
+    }
+    Range& range = part.ranges.back();
+    range.rows += rows;
+    range.row_bytes += bytes;
+    const io::Window window = io::aligned_window(begin_of_last, range.row_bytes);
+    range.offset = window.offset;
+    range.bytes = window.bytes;
+    range.skipped_bytes = begin_of_last - window.offset;
+  }
+  part.bytes = part.ranges.back().place + part.ranges.back().bytes;
+  part.required_bytes = part.ranges.back().row_place + part.ranges.back().row_bytes;
+  SLUICE_ASSERT(part.bytes <= planned.bytes, "the plan leaves room for alignment");
+  return part;
 }
 
 int64_t WeightStore::moved_bytes(const Task& task) const noexcept {
@@ -169,28 +206,41 @@ std::vector<WeightStore::Piece> WeightStore::resident_pieces(int64_t piece_bytes
     for (size_t w = 0; w < shape.sublayers[i].weights.size(); ++w) {
       const WeightShape& weight = shape.sublayers[i].weights[w];
       if (weight.shares_table || model_.foreign(i, w)) continue;
-      // Vectors have element types of their own.
-      const int64_t row_bytes = weight.kind == WeightKind::kVector
-                                    ? weight.cols * dtype_bytes(model_.tensor(i, w).dtype)
-                                    : shape.row_bytes(weight);
       const policy::RowSplit& split = weights_[i][w].split;
-      int64_t step = std::max<int64_t>(piece_bytes / row_bytes, 1);
-      if (step >= kernels::kRowGranule) step = round_down(step, kernels::kRowGranule);
+      const int64_t of_one = weight.expert_rows();
       int64_t begin = 0;
-      for (const int64_t rows : {split.resident, split.inplace, split.host}) {
-        SLUICE_ASSERT(step >= std::min(rows, kernels::kRowGranule),
-                      "the staging takes a granule of rows");
-        for (int64_t row = begin; row < begin + rows; row += step) {
-          const int64_t count = std::min(step, begin + rows - row);
-          const int64_t bytes = weight.kind == WeightKind::kVector
-                                    ? count * row_bytes
-                                    : shape.rows_bytes(weight, count);
-          pieces.push_back({i, w, row, count, model_.tensor(i, w).offset + row * row_bytes, bytes});
+      for (const int64_t home : {split.resident, split.inplace, split.host}) {
+        for (int64_t row = begin, rows = 0; row < begin + home; row += rows) {
+          rows = std::min(of_one - row % of_one, begin + home - row);
+          add_pieces(i, w, row, rows, piece_bytes, pieces);
         }
-        begin += rows;
+        begin += home;
       }
     }
   return pieces;
+}
+
+// Rows of one tensor with one home.
+void WeightStore::add_pieces(size_t sublayer, size_t weight, int64_t row, int64_t rows,
+                             int64_t piece_bytes, std::vector<Piece>& pieces) const {
+  const ModelShape& model = model_.shape();
+  const WeightShape& shape = model.sublayers[sublayer].weights[weight];
+  const int64_t of_one = shape.expert_rows();
+  const io::TensorEntry& tensor =
+      model_.tensor(sublayer, weight, static_cast<size_t>(row / of_one));
+  // Vectors have element types of their own.
+  const WeightFormat format = shape.kind == WeightKind::kVector ? WeightFormat::plain(tensor.dtype)
+                                                                : model.format_of(shape);
+  int64_t step = std::max<int64_t>(piece_bytes / format.row_bytes(shape.cols), 1);
+  if (step >= kernels::kRowGranule) step = round_down(step, kernels::kRowGranule);
+  SLUICE_ASSERT(step >= std::min(rows, kernels::kRowGranule),
+                "the staging takes a granule of rows");
+  for (int64_t at = row; at < row + rows; at += step) {
+    const int64_t count = std::min(step, row + rows - at);
+    pieces.push_back({sublayer, weight, at, count, file(tensor),
+                      tensor.offset + format.bytes(at % of_one, shape.cols),
+                      format.bytes(count, shape.cols)});
+  }
 }
 
 void WeightStore::load_resident(std::span<std::byte> staging,
@@ -218,8 +268,8 @@ void WeightStore::load_resident(std::span<std::byte> staging,
     const Piece& piece = pieces[index];
     const io::Window window = io::aligned_window(piece.offset, piece.bytes);
     const auto buffer = static_cast<int64_t>(index % reads.size());
-    const io::Extent extent{file(model_.tensor(piece.sublayer, piece.weight)), window.offset,
-                            window.bytes, staging.data() + buffer * buffer_bytes,
+    const io::Extent extent{piece.file, window.offset, window.bytes,
+                            staging.data() + buffer * buffer_bytes,
                             piece.offset + piece.bytes - window.offset};
     reads[static_cast<size_t>(buffer)].start(engine_, {&extent, 1});
   };
@@ -251,18 +301,23 @@ void WeightStore::take_rows(size_t sublayer, size_t weight, int64_t row, int64_t
           reinterpret_cast<const std::byte*>(values.data()), shape.cols * 4);
     return;
   }
-  const int64_t row_bytes = model_.shape().row_bytes(shape);
-  const int64_t bytes = model_.shape().rows_bytes(shape, rows);
+  // Rows of one expert at most: nothing lies between them. A table's begin anywhere.
+  const bool is_table = shape.kind == WeightKind::kTable;
+  const auto offset_of = [&](int64_t first) {
+    return is_table ? first * model_.shape().row_bytes(shape)
+                    : model_.shape().rows_bytes(shape, first);
+  };
+  const int64_t bytes = model_.shape().format_of(shape).bytes(rows, shape.cols);
   const int64_t inplace_row = row - placed.split.resident;
   const int64_t host_row = inplace_row - placed.split.inplace;
   if (host_row >= 0)
-    std::memcpy(host_rows_.data() + placed.host_offset + host_row * row_bytes, source,
+    std::memcpy(host_rows_.data() + placed.host_offset + offset_of(host_row), source,
                 static_cast<size_t>(bytes));
   else if (inplace_row >= 0)
-    std::memcpy(inplace_rows_.data() + placed.inplace_offset + inplace_row * row_bytes, source,
+    std::memcpy(inplace_rows_.data() + placed.inplace_offset + offset_of(inplace_row), source,
                 static_cast<size_t>(bytes));
   else
-    place(resident_.data() + placed.resident_offset + row * row_bytes, source, bytes);
+    place(resident_.data() + placed.resident_offset + offset_of(row), source, bytes);
 }
 
 // Into memory that computes.
@@ -276,29 +331,66 @@ void WeightStore::place(std::byte* to, const std::byte* source, int64_t bytes) c
 void WeightStore::read_part(const Task& task, io::Completion done) {
   const Part& part = part_of(task);
   const PartLoad& load = task.part_load();
+  std::vector<io::Extent> extents;
   if (direct_engine_) {  // the rows alone: as copy_part would bring them
-    const int64_t bytes = part.required_bytes - part.skipped_bytes;
-    const io::Extent rows{direct_files_[part.file], part.offset + part.skipped_bytes, bytes,
-                          ring_.data() + load.offset, bytes};
-    direct_engine_->read({&rows, 1}, std::move(done));
+    for (const Range& range : part.ranges)
+      extents.push_back({direct_files_[range.file], range.offset + range.skipped_bytes,
+                         range.row_bytes, ring_.data() + load.offset + range.row_place,
+                         range.row_bytes});
+    direct_engine_->read(extents, std::move(done));
     return;
   }
   std::byte* to =
       load.host_offset >= 0 ? host_ring_.data() + load.host_offset : ring_.data() + load.offset;
   if (part.packed_row >= 0) return read_packed(task, to, std::move(done));
-  const io::Extent extent{files_[part.file], part.offset, part.bytes, to, part.required_bytes};
-  engine_.read({&extent, 1}, std::move(done));
+  for (const Range& range : part.ranges)
+    extents.push_back({files_[range.file], range.offset, range.bytes, to + range.place,
+                       range.skipped_bytes + range.row_bytes});
+  engine_.read(extents, std::move(done));
 }
 
 void WeightStore::copy_part(const Task& task, const Device::Copy& copy) const {
   const Part& part = part_of(task);
   const PartLoad& load = task.part_load();
-  const Buffer& home = part.is_inplace ? inplace_rows_ : host_rows_;
-  const std::byte* from =
-      part.from_disk ? host_ring_.data() + load.host_offset : home.data() + part.offset;
+  std::byte* const to = ring_.data() + load.offset;
   // From its first row on: so rows begin where the ring's parts do, aligned.
-  copy(ring_.data() + load.offset, from + part.skipped_bytes,
-       part.required_bytes - part.skipped_bytes);
+  if (!part.from_disk || part.packed_row >= 0) {
+    const Buffer& home = part.is_inplace ? inplace_rows_ : host_rows_;
+    copy(to, part.from_disk ? host_ring_.data() + load.host_offset : home.data() + part.offset,
+         part.required_bytes);
+    return;
+  }
+  const std::byte* const from = host_ring_.data() + load.host_offset;
+  for (const Range& range : part.ranges)
+    copy(to + range.row_place, from + range.place + range.skipped_bytes, range.row_bytes);
+}
+
+MatrixView MatrixView::expert(int64_t index) const {
+  MatrixView one;
+  one.format = format;
+  one.rows = expert_rows;
+  one.cols = cols;
+  const int64_t first = index * expert_rows;
+  if (first < resident_rows) {
+    one.resident_rows = expert_rows;
+    one.resident = resident + index * expert_bytes;
+    return one;
+  }
+  if (first < resident_rows + inplace_rows) {
+    one.inplace_rows = expert_rows;
+    one.inplace = inplace + (first - resident_rows) / expert_rows * expert_bytes;
+    return one;
+  }
+  // Parts are some rows of one expert, or whole ones.
+  int64_t row = resident_rows + inplace_rows;
+  for (const StreamedRows& part : streamed) {
+    const int64_t begin = std::max(first, row);
+    const int64_t end = std::min(first + expert_rows, row + part.rows);
+    if (begin < end)
+      one.streamed.push_back({part.data + (begin - row) / expert_rows * expert_bytes, end - begin});
+    row += part.rows;
+  }
+  return one;
 }
 
 MatrixView WeightStore::matrix(size_t sublayer, size_t weight,
@@ -309,6 +401,10 @@ MatrixView WeightStore::matrix(size_t sublayer, size_t weight,
   view.format = model_.shape().format_of(shape);
   view.rows = shape.rows;
   view.cols = shape.cols;
+  if (shape.experts > 0) {
+    view.expert_rows = shape.expert_rows();
+    view.expert_bytes = model_.shape().expert_bytes(shape);
+  }
   view.resident_rows = placed.split.resident;
   if (view.resident_rows > 0) view.resident = resident_.data() + placed.resident_offset;
   view.inplace_rows = placed.split.inplace;
@@ -317,8 +413,11 @@ MatrixView WeightStore::matrix(size_t sublayer, size_t weight,
   for (size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].weight != weight || part_offsets[i] < 0) continue;
     if (parts[i].is_inplace) view.inplace_rows -= parts[i].rows;
-    view.streamed.push_back(
-        {ring_.data() + part_offsets[i] + (device_ ? 0 : parts[i].skipped_bytes), parts[i].rows});
+    const std::byte* const data = ring_.data() + part_offsets[i];
+    if (parts[i].ranges.empty()) view.streamed.push_back({data, parts[i].rows});
+    for (const Range& range : parts[i].ranges)
+      view.streamed.push_back(
+          {data + (device_ ? range.row_place : range.place + range.skipped_bytes), range.rows});
   }
   return view;
 }

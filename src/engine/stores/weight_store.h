@@ -37,6 +37,11 @@ struct MatrixView {
   int64_t inplace_rows = 0;
   const std::byte* inplace = nullptr;  ///< in host memory
   std::vector<StreamedRows> streamed;
+  int64_t expert_rows = 0;   ///< of experts' matrices: of each, and bytes from one to the next,
+  int64_t expert_bytes = 0;  ///< wherever they lie
+
+  /// One expert's matrix, wherever it lies.
+  MatrixView expert(int64_t index) const;
 };
 
 /// How much of the resident weights is there.
@@ -117,17 +122,27 @@ class WeightStore {
   static constexpr int64_t kGatherStagingRows = 64;
 
  private:
-  struct Part {  // rows of one matrix, moved as one range
+  struct Range {  // rows that lie together in a file
+    size_t file = 0;
+    int64_t offset = 0;  // of the aligned range that is read
+    int64_t bytes = 0;
+    int64_t skipped_bytes = 0;  // before the first row
+    int64_t rows = 0;
+    int64_t row_bytes = 0;  // of all of them
+    int64_t place = 0;      // of what is read, behind that of the range before
+    int64_t row_place = 0;  // of the rows alone, behind those before
+  };
+  struct Part {  // rows of one matrix, moved together
     size_t weight;
     int64_t rows;
     bool from_disk;
     bool is_inplace;             // other classes multiply it where it lies, in inplace_rows_
     int64_t bytes;               // that move
-    int64_t skipped_bytes = 0;   // before the first row
-    size_t file = 0;             // of a part from disk: the checkpoint's
-    int64_t offset = 0;          // of its aligned range there; of a part in host memory, there
-    int64_t required_bytes = 0;  // up to the end of the last row
+    int64_t offset = 0;          // of a part in host memory, there
+    int64_t required_bytes = 0;  // of its rows
     int64_t packed_row = -1;     // the first, of rows that arrive as another tool has them
+    size_t packed_file = 0;
+    std::vector<Range> ranges{};  // of others from disk: several where experts lie apart
   };
   const Part& part_of(const Task& task) const {
     return parts_[static_cast<size_t>(task.sublayer)][static_cast<size_t>(task.part_load().part)];
@@ -135,7 +150,8 @@ class WeightStore {
   struct Piece {  // rows that are read and taken together, all with one home
     size_t sublayer, weight;
     int64_t row, rows;
-    int64_t offset, bytes;  // in the file
+    io::FileId file;
+    int64_t offset, bytes;  // there
   };
   struct Weight {
     policy::RowSplit split;
@@ -146,7 +162,11 @@ class WeightStore {
 
   void reserve(const policy::Plan& plan, Arena& compute_memory, Arena& host_memory);
   void lay_out_parts(const policy::Plan& plan, size_t sublayer);
+  Part host_part(const policy::PlanPart& planned, size_t sublayer) const;
+  Part disk_part(const policy::PlanPart& planned, size_t sublayer) const;
   std::vector<Piece> resident_pieces(int64_t piece_bytes) const;
+  void add_pieces(size_t sublayer, size_t weight, int64_t row, int64_t rows, int64_t piece_bytes,
+                  std::vector<Piece>& pieces) const;
   // Weights that other tools have packed (weight_store_foreign.cc).
   int64_t repacked_bytes() const;
   void load_repacked(std::span<std::byte> staging, const std::function<void(int64_t)>& loaded,

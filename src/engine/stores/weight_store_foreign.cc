@@ -169,7 +169,7 @@ WeightStore::Part WeightStore::packed_part(const policy::PlanPart& planned, size
   const ForeignMatrix& matrix = *model_.foreign(sublayer, weight);
   Part part{weight, planned.rows, true, false,
             ForeignArrivals::window_bytes(matrix, planned.row, planned.rows)};
-  part.file = static_cast<size_t>(matrix.parts.front()->file_index);
+  part.packed_file = static_cast<size_t>(matrix.parts.front()->file_index);
   part.required_bytes = imported_row_bytes(matrix, planned.rows);
   part.packed_row = planned.row;
   SLUICE_ASSERT(part.required_bytes <= planned.bytes, "the plan leaves room");
@@ -183,7 +183,7 @@ void WeightStore::read_packed(const Task& task, std::byte* to, io::Completion do
                    model_.foreign(sublayer, part.weight),
                    part.packed_row,
                    part.rows,
-                   files_[part.file],
+                   files_[part.packed_file],
                    {to, static_cast<size_t>(part.required_bytes)}},
                   std::move(done));
 }
