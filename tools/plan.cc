@@ -19,6 +19,7 @@
 #include "src/app/plan_request.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/model/builtin.h"
 #include "src/model/planning_shapes.h"
 #include "src/profile/profile_cache.h"
 #include "tools/arguments.h"
@@ -548,10 +549,9 @@ void refuse_without_effect(const PlanFlags& flags) {
 
 void run_plan(const PlanFlags& flags, const std::stop_token& stop) {
   if (flags.list_models) {
-    for (const std::string& name : planning_model_names())
-      std::printf("%-18s %8.1f billion parameters%s\n", name.c_str(),
-                  static_cast<double>(planning_shape(name)->num_parameters()) / 1e9,
-                  is_runnable_model(name) ? "" : "  (to plan with only)");
+    for (const std::string& name : builtin_model_names())
+      std::printf("%-18s %8.1f billion parameters\n", name.c_str(),
+                  static_cast<double>(planning_shape(name)->num_parameters()) / 1e9);
     return;
   }
   if (flags.model.empty())

@@ -153,6 +153,8 @@ class Family:
 
     architecture: str
     weights: object
+    on_disk: object = None  # from transformers' names to those of files; None: they are the same
+    describe: object = None  # (model, prompt): what goldens say beside logits and tokens
 
 
 FAMILIES = {"opt": Family("OPTForCausalLM", opt_weights),
@@ -175,7 +177,8 @@ def hf_config(fixture):
 
 def model_in_memory(fixture, weights):
     model = transformers.AutoModelForCausalLM.from_config(
-        hf_config(fixture), attn_implementation="eager").float().eval()
+        hf_config(fixture), attn_implementation="eager",
+        experts_implementation="eager").float().eval()
     missing, unexpected = model.load_state_dict(
         {name: tensor.float() for name, tensor in weights.items()}, strict=False)
     if unexpected or set(missing) - {"lm_head.weight"}:
@@ -187,7 +190,8 @@ def model_in_memory(fixture, weights):
 def load_folder(folder, dtype):
     """Loads with transformers and refuses any tensor that it could not place."""
     model, report = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=dtype, attn_implementation="eager", output_loading_info=True)
+        folder, dtype=dtype, attn_implementation="eager", experts_implementation="eager",
+        output_loading_info=True)
     problems = {key: value for key, value in report.items() if value}
     if problems:
         raise SystemExit(f"{folder.name}: transformers reports {problems}")
@@ -297,6 +301,9 @@ def fuse_qkv(weights):
 
 def hub_names(fixture, weights):
     """Renames "model.decoder.*" when the fixture uses another prefix; llama has one spelling."""
+    family = FAMILIES[fixture.config["model_type"]]
+    if family.on_disk:
+        return family.on_disk(weights)
     if fixture.config["model_type"] != "opt":
         return weights
     return {name.replace("model.", fixture.prefix, 1): tensor for name, tensor in weights.items()}
@@ -399,6 +406,9 @@ def write_goldens(folder, fixture, seed, tokenizer_golden):
         cases.append({"name": f"length_{len(prompt)}", "prompt_ids": prompt, "logits": name,
                       "max_abs_logit": float(logits.abs().max()), "greedy_ids": ids,
                       "greedy_margins": [float(f"{margin:.6g}") for margin in margins]})
+        describe = FAMILIES[fixture.config["model_type"]].describe
+        if describe:
+            cases[-1]["experts"] = describe(model, prompt)
     wide = model.double()
     error = max(relative_error(reference, logits_of(wide, prompt))
                 for prompt, reference in zip(prompts, references))

@@ -39,7 +39,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 [[noreturn]] void refuse_name(const std::string& name) {
-  std::vector<std::string> names = planning_model_names();
+  std::vector<std::string> names = builtin_model_names();
   std::sort(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
     return edit_distance(name, a) < edit_distance(name, b);
   });

@@ -130,6 +130,8 @@ std::vector<GoldenCase> golden_cases(const std::string& model) {
     if (json.contains("logits") && json["logits"].is_string())
       golden.logits =
           read_npy(fixtures_root() + "/models/" + model + "/" + json["logits"].get<std::string>());
+    if (json.contains("experts"))
+      golden.experts = json["experts"].get<std::vector<std::vector<std::vector<int32_t>>>>();
     cases.push_back(std::move(golden));
   }
   if (cases.empty()) throw std::runtime_error("no golden cases for " + model);

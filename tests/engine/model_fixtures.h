@@ -17,6 +17,8 @@ struct GoldenCase {
   std::vector<int32_t> greedy;
   std::vector<float> margins;  ///< top-1 minus top-2 logit of each greedy step
   std::vector<float> logits;   ///< [prompt, vocab] f32 of the reference; may be empty
+  /// [layer][token] of the prompt, rising; none of layers that are no mixtures; may be empty.
+  std::vector<std::vector<std::vector<int32_t>>> experts;
 };
 
 /// "NAME", or "NAME:FORMAT" (":int4-g32"): the fixture quantised; run_all takes "+a8" at the end

@@ -54,12 +54,13 @@ class PolicyProperty : public ::testing::TestWithParam<std::string> {
   static float sparsity(uint32_t seed) {
     return GetParam().find(':') == std::string::npos && seed % 8 == 4 ? 0.3f : 1.0f;
   }
-  // A latent row is every head's: where it is rounded to 16 bits, a bit of it moves all of them.
+  // A latent row is every head's: where it is rounded to 16 bits, a bit of it moves all of them,
+  // and by them what experts are chosen for.
   static void expect_tokens(const Answer& actual, const Answer& expected, const KvFormat& kv,
                             size_t sequence) {
     SCOPED_TRACE("sequence " + std::to_string(sequence));
     if (kv != KvFormat(DType::kF32) && keeps_latent_rows(GetParam()))
-      return expect_same_tokens(actual, expected, 5e-3);
+      return expect_same_tokens(actual, expected, 1e-2);
     EXPECT_EQ(actual.tokens, expected.tokens);
   }
 };
@@ -232,7 +233,9 @@ INSTANTIATE_TEST_SUITE_P(
                       "gemma4-tiny", "gemma4-tiny:int8", "gemma4-odd", "gemma4-k-eq-v",
                       "gemma3-tiny", "gemma3-tiny:int8", "cohere2-tiny", "olmo3-tiny",
                       "ministral3-odd", "falcon-odd", "bloom-odd", "gpt2-tiny", "gpt-neox-tiny",
-                      "gptj-odd", "granite-tiny"),
+                      "gptj-odd", "granite-tiny", "mixtral-tiny", "mixtral-tiny:int4",
+                      "qwen3-moe-odd", "qwen2-moe-odd", "olmoe-odd:int4-g32",
+                      "deepseek-v3-moe-tiny", "granitemoe-odd", "glm4-moe-tiny:int8+a8"),
     [](const auto& info) { return test_name(info.param); });
 
 }  // namespace

@@ -6,7 +6,6 @@
 
 #include "src/layer/layer_builder.h"
 #include "src/model/family.h"
-#include "src/model/planning_shapes.h"
 
 namespace sluice {
 namespace {
@@ -171,17 +170,28 @@ TEST(OperatorCosts, BehindTheCutAreProductsAndTheirBiases) {
     EXPECT_EQ(weight.is_after_cut, weight.role == "o" || weight.role == "o.bias") << weight.role;
 }
 
-// A shape without programs costs what one with them does: of experts those that a token goes to.
-TEST(OperatorCosts, PlanningShapesCountAlike) {
-  const auto planned = planning_shape("mixtral-8x7b");
-  ASSERT_TRUE(planned);
-  const auto model = make_family_model(ModelConfig(
-      R"({"model_type": "llama", "hidden_size": 4096, "intermediate_size": 28672,
-          "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
-          "vocab_size": 32000})",
+// By hand: 5 experts of 12 rows, of which a row of 16 columns goes to 2.
+TEST(OperatorCosts, OfExpertsThoseThatARowGoesTo) {
+  const auto family = make_family_model(ModelConfig(
+      R"({"model_type": "mixtral", "hidden_size": 16, "intermediate_size": 12,
+      "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 32, "num_local_experts": 5,
+      "num_experts_per_tok": 2})",
       "config.json"));
-  for (const size_t i : {0u, 1u, 2u, 64u, 65u})
-    EXPECT_EQ(planned->sublayers[i].work, model->shape().sublayers[i].work) << i;
+  const ModelShape& shape = family->shape();
+  int seen = 0;
+  for (const Operator& op : family->program(2).operators) {
+    const OperatorCost cost = operator_cost(op, shape.sublayers[2], shape);
+    if (op.kind == Kind::kExperts) {
+      EXPECT_EQ(cost.flops, 2 * 2 * 3 * 12 * 16);
+      EXPECT_EQ(cost.weight_bytes, 2 * (2 * 3 * 12 * 16));
+      ++seen;
+    } else if (op.kind == Kind::kRoute) {
+      EXPECT_EQ(cost.row_bytes, 4 * (5 + 4));
+      EXPECT_EQ(cost.weight_bytes, 0);
+      ++seen;
+    }
+  }
+  EXPECT_EQ(seen, 2);
 }
 
 // By hand: 2 key heads and 4 value heads of 8 x 5, 3 taps.

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <set>
 
+#include "src/base/bytes.h"
+
 namespace sluice {
 namespace {
 
@@ -26,11 +28,15 @@ TEST(BoundModel, OpensEveryFixtureAndFindsEveryWeight) {
     for (size_t s = 0; s < shape.sublayers.size(); ++s)
       for (size_t w = 0; w < shape.sublayers[s].weights.size(); ++w) {
         const WeightShape& weight = shape.sublayers[s].weights[w];
-        const io::TensorEntry& tensor = model.tensor(s, w);
-        ASSERT_EQ(tensor.bytes, weight.rows * weight.cols * dtype_bytes(tensor.dtype))
-            << tensor.name;
-        EXPECT_EQ(names.insert(tensor.name).second, !weight.shares_table) << tensor.name;
-        if (!weight.shares_table) bytes += tensor.bytes;
+        for (int64_t expert = 0; expert < weight.tensors(); ++expert) {
+          const io::TensorEntry& tensor = model.tensor(s, w, static_cast<size_t>(expert));
+          ASSERT_EQ(tensor.bytes, weight.expert_rows() * weight.cols * dtype_bytes(tensor.dtype))
+              << tensor.name;
+          EXPECT_EQ(names.insert(tensor.name).second, !weight.shares_table) << tensor.name;
+          if (weight.shares_table) continue;
+          bytes += weight.experts > 0 ? round_up(tensor.bytes, ModelShape::kExpertAlignment)
+                                      : tensor.bytes;
+        }
       }
     EXPECT_EQ(bytes, shape.weight_bytes()) << entry.path();
     EXPECT_EQ(model.family().shape().sublayers.size(), shape.sublayers.size());

@@ -256,17 +256,83 @@ TEST(LatentAttention, RefusesWhatItDoesNotReadByName) {
     const std::string message = refusal(config);
     EXPECT_NE(message.find(words), std::string::npos) << message;
   };
-  expect(latent("deepseek_v3", {{"first_k_dense_replace", 3}}),
-         "layers from \"first_k_dense_replace\" 3 on are mixtures of experts");
-  Json silent = latent("deepseek_v3");
-  silent.erase("first_k_dense_replace");
-  expect(silent, "mixtures of experts");
-  silent["model_type"] = "deepseek_v2";
-  expect(silent, "first_k_dense_replace\" 0 on");
   expect(latent("youtu", {{"attention_bias", true}}), "attention_bias");
   expect(latent("youtu", {{"kv_lora_rank", 0}}), "kv_lora_rank");
   expect(latent("youtu", {{"qk_rope_head_dim", 3}}), "pairs");
   expect(latent("minicpm3", {{"scale_depth", 0}}), "scale_depth");
+}
+
+Json mixture(const std::string& type, const Json& changes = Json::object()) {
+  Json config = decoder(type, {{"num_experts", 6},
+                               {"num_local_experts", 6},
+                               {"num_experts_per_tok", 2},
+                               {"moe_intermediate_size", 10}});
+  config.merge_patch(changes);
+  return config;
+}
+
+const WeightShape* weight_of(const FamilyModel& model, size_t layer, std::string_view role) {
+  return model.shape().sublayers[2 + 2 * layer].find(role);
+}
+
+TEST(Mixtures, StackTheExpertsOfALayer) {
+  const auto made = model(mixture("qwen3_moe"));
+  const ModelShape& shape = made->shape();
+  EXPECT_EQ(shape.num_experts, 6);
+  EXPECT_EQ(shape.experts_per_token, 2);
+  const WeightShape* gate = weight_of(*made, 1, "experts.gate");
+  ASSERT_TRUE(gate);
+  EXPECT_EQ(gate->experts, 6);
+  EXPECT_EQ(gate->rows, 60);
+  EXPECT_EQ(gate->expert_rows(), 10);
+  EXPECT_EQ(gate->of_expert(4).rows, 10);
+  EXPECT_EQ(gate->of_expert(4).names.front(), "model.layers.1.mlp.experts.4.gate_proj.weight");
+  EXPECT_FALSE(weight_of(*made, 1, "router")->may_be_quantised());
+  EXPECT_TRUE(gate->may_be_quantised());
+}
+
+TEST(Mixtures, TakeExpertsFromAStackOfAll) {
+  const auto made = model(mixture("granitemoe", {{"intermediate_size", 10}}));
+  const WeightShape up = weight_of(*made, 0, "experts.up")->of_expert(3);
+  EXPECT_EQ(up.fused.tensor, "model.layers.0.block_sparse_moe.input_linear.weight");
+  EXPECT_EQ(up.fused.first_row, 3 * 20 + 10);
+  EXPECT_EQ(up.fused.tensor_rows, 6 * 20);
+}
+
+TEST(Mixtures, AreWhereConfigSays) {
+  const auto has_experts = [](const FamilyModel& model, size_t layer) {
+    return weight_of(model, layer, "router") != nullptr;
+  };
+  const auto stepped =
+      model(mixture("qwen2_moe", {{"decoder_sparse_step", 2}, {"mlp_only_layers", {3}}}));
+  const std::vector<bool> every_second{false, true, false, false};
+  for (size_t layer = 0; layer < 4; ++layer)
+    EXPECT_EQ(has_experts(*stepped, layer), every_second[layer]) << layer;
+  const auto behind = model(mixture(
+      "glm4_moe", {{"n_routed_experts", 6}, {"first_k_dense_replace", 3}, {"head_dim", 8}}));
+  for (size_t layer = 0; layer < 4; ++layer)
+    EXPECT_EQ(has_experts(*behind, layer), layer == 3) << layer;
+  EXPECT_EQ(weight_of(*behind, 3, "shared.gate")->rows, 10);
+}
+
+TEST(Mixtures, RefuseWhatTheyDoNotReadByName) {
+  const auto expect = [](const Json& config, const char* words) {
+    const std::string message = refusal(config);
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+  };
+  expect(mixture("qwen3_moe", {{"num_experts_per_tok", 7}}), "of 6 experts");
+  expect(mixture("qwen3_moe", {{"num_experts", 2000}}), "num_experts");
+  expect(mixture("olmoe", {{"clip_qkv", 8.0}}), "clip_qkv");
+  expect(mixture("qwen2_moe", {{"use_sliding_window", true}}), "use_sliding_window");
+  expect(latent("deepseek_v2", {{"first_k_dense_replace", 0},
+                                {"num_experts_per_tok", 2},
+                                {"topk_method", "noaux_tc"}}),
+         "topk_method");
+  expect(latent("deepseek_v3", {{"first_k_dense_replace", 0}, {"n_group", 7}}), "n_group");
+  expect(latent("deepseek_v3", {{"first_k_dense_replace", 0}, {"n_group", 128}, {"topk_group", 2}}),
+         "8 chosen");
+  expect(latent("deepseek_v3", {{"first_k_dense_replace", 0}, {"moe_layer_freq", 2}}),
+         "moe_layer_freq");
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <set>
 
+#include "src/model/builtin.h"
+
 namespace sluice {
 namespace {
 
@@ -22,7 +24,8 @@ TEST(PlanningShapes, ParametersAreThePublishedTotals) {
       {"mistral-7b", 7.24},     {"qwen2-7b", 7.62},        {"qwen2.5-72b", 72.7},
       {"qwen3-30b-a3b", 30.5},  {"mixtral-8x7b", 46.7},    {"mixtral-8x22b", 140.6},
       {"deepseek-v3", 671},     {"llama-65b", 65.2},       {"llama-3.1-405b", 405.9},
-      {"opt-175b", 174.6}};
+      {"opt-175b", 174.6},      {"olmoe-1b-7b", 6.92},     {"qwen1.5-moe-a2.7b", 14.3},
+      {"qwen3-235b-a22b", 235}, {"glm-4.5-air", 106.9},    {"minimax-m2", 229}};
   for (const auto& [name, billions] : published) {
     const auto shape = planning_shape(name);
     ASSERT_TRUE(shape) << name;
@@ -32,7 +35,7 @@ TEST(PlanningShapes, ParametersAreThePublishedTotals) {
 }
 
 TEST(PlanningShapes, NamesAreDistinctAndAllHaveAShape) {
-  const auto names = planning_model_names();
+  const auto names = builtin_model_names();
   EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), names.size());
   for (const std::string& name : names) {
     const auto shape = planning_shape(name);

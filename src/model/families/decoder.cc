@@ -272,13 +272,43 @@ class Decoder final : public FamilyModel {
     layer.linear("down", bias("down.bias"), inner, x);
   }
 
+  // In place of feed_forward: what the experts give is written to another slot than x.
+  View mix_experts(LayerBuilder& layer, const View& x) const {
+    const Mixture& of = *traits_.mixture;
+    const View scores = layer.workspace(of.router.experts);
+    layer.linear("router", "", x, scores);
+    const View choices = layer.workspace(LayerBuilder::route_columns(of.router));
+    layer.route(of.router, of.is_corrected ? "router.bias" : "", scores, choices);
+    const View y = layer.workspace(shape_.hidden_size);
+    layer.experts("experts.gate", "experts.up", "experts.down", *traits_.activation, x, choices, y);
+    if (of.shared_width == 0) return y;
+    const View inner = layer.workspace(of.shared_width), up = layer.workspace(of.shared_width);
+    layer.linear("shared.gate", "", x, inner);
+    layer.linear("shared.up", "", x, up);
+    layer.gate(*traits_.activation, inner, up, inner);
+    const View z = layer.workspace(shape_.hidden_size);
+    layer.linear("shared.down", "", inner, z);
+    if (!of.has_shared_gate) {
+      layer.add(y, z);
+      return y;
+    }
+    const View by = layer.workspace(1);
+    layer.linear("shared.router", "", x, by);
+    layer.activate(Activation::kSigmoid, by);
+    layer.add_weighted(y, z, by);
+    return y;
+  }
+
   void mlp(LayerBuilder& layer) const override {
-    const View x = layer.workspace(shape_.hidden_size);
+    View x = layer.workspace(shape_.hidden_size);
     if (traits_.place == NormPlace::kBehind)
       layer.read_hidden(x);
     else
       layer.norm_hidden(norm(), x);
-    feed_forward(layer, x);
+    if (is_mixture(traits_, layer.layer_index()))
+      x = mix_experts(layer, x);
+    else
+      feed_forward(layer, x);
     if (traits_.place != NormPlace::kBefore) layer.norm(post_norm(), x);
     if (traits_.residual_scale != 1) layer.scale(x, traits_.residual_scale);
     layer.add_to_hidden(x);
@@ -314,6 +344,10 @@ class Decoder final : public FamilyModel {
                        : config.integer("vocab_size", 1, 1 << 24);
     s.max_positions = config.integer_or(keys.positions, traits_.max_positions, 1, kMostPositions);
     read_heads(config);
+    if (traits_.mixture) {
+      s.num_experts = traits_.mixture->router.experts;
+      s.experts_per_token = traits_.mixture->router.chosen;
+    }
   }
 
   void read_heads(const ModelConfig& config) {
@@ -367,6 +401,11 @@ class Decoder final : public FamilyModel {
 }  // namespace
 
 DecoderNames::DecoderNames() = default;
+
+bool is_mixture(const DecoderTraits& traits, int64_t layer) {
+  return traits.mixture &&
+         (traits.mixture_layers.empty() || traits.mixture_layers[static_cast<size_t>(layer)]);
+}
 
 std::unique_ptr<FamilyModel> make_decoder(const ModelConfig& config, DecoderTraits traits) {
   return std::make_unique<Decoder>(config, std::move(traits));

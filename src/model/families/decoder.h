@@ -55,6 +55,17 @@ struct DecoderNames {
   TensorName gate{"mlp.gate_proj", "ffn_gate"}, up{"mlp.up_proj", "ffn_up"};
   TensorName down{"mlp.down_proj", "ffn_down"};
   TensorName gate_up{"mlp.gate_up_proj", "ffn_up"};
+  // Of mixtures of experts; "{e}" stands for an expert's number. Stacks hold all experts' matrices.
+  TensorName router{"mlp.gate", nullptr};
+  TensorName correction{"mlp.gate.e_score_correction_bias", nullptr};  ///< the whole name
+  TensorName expert_gate{"mlp.experts.{e}.gate_proj", nullptr};
+  TensorName expert_up{"mlp.experts.{e}.up_proj", nullptr};
+  TensorName expert_down{"mlp.experts.{e}.down_proj", nullptr};
+  TensorName gate_up_stack{nullptr, nullptr}, down_stack{nullptr, nullptr};
+  TensorName shared_gate{"mlp.shared_experts.gate_proj", nullptr};
+  TensorName shared_up{"mlp.shared_experts.up_proj", nullptr};
+  TensorName shared_down{"mlp.shared_experts.down_proj", nullptr};
+  TensorName shared_router{"mlp.shared_expert_gate", nullptr};
   // Of layers that keep latent rows; the two that are run are parts of one tensor.
   TensorName q_a{"self_attn.q_a_proj", nullptr}, q_b{"self_attn.q_b_proj", nullptr};
   TensorName q_a_norm{"self_attn.q_a_layernorm", nullptr};
@@ -96,6 +107,16 @@ struct LatentAttention {
   int64_t turned_width = 0;  ///< of its turned end
   int64_t value_width = 0;
   float eps = 1e-6f;  ///< of the latent rows' norms, whatever the others have
+};
+
+/// In place of an MLP, a router and experts of which each row goes to a few
+/// (arXiv:1701.06538), perhaps beside one that every row goes to.
+struct Mixture {
+  RouterSpec router;
+  bool is_corrected = false;     ///< scores by a vector, where experts are chosen
+  int64_t width = 0;             ///< of an expert
+  int64_t shared_width = 0;      ///< of the one for every row; 0: there is none
+  bool has_shared_gate = false;  ///< it counts for as much as the sigmoid of a product says
 };
 
 /// What a layer has of its own.
@@ -151,6 +172,8 @@ struct DecoderTraits {
   bool has_output_gate = false;
   std::optional<LatentAttention> latent;  ///< in place of q, k and v in all layers
   RecurrentShape recurrent;               ///< of layers that have a recurrent state
+  std::optional<Mixture> mixture;
+  std::vector<bool> mixture_layers;  ///< which of the layers are mixtures; empty: all
   /// Queries are scaled by position: 1 + factor ln(1 + floor(position / period)).
   float query_factor = 0;
   int64_t query_period = 0;
@@ -159,6 +182,9 @@ struct DecoderTraits {
   float logit_scale = 1;
   float logit_cap = 0;
 };
+
+/// Whether a layer is a mixture of experts.
+bool is_mixture(const DecoderTraits& traits, int64_t layer);
 
 /// Errors: kFile for fields that are missing or don't fit together.
 std::unique_ptr<FamilyModel> make_decoder(const ModelConfig& config, DecoderTraits traits);

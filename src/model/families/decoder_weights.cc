@@ -181,6 +181,54 @@ class WeightLister {
       fuse(sublayer, names.gate_up, {"gate", "up"});
   }
 
+  // Of every expert the same matrix.
+  WeightShape& add_experts(SublayerShape& sublayer, const std::string& role, int64_t rows,
+                           int64_t cols, const TensorName& tensor) const {
+    const int64_t experts = traits_.mixture->router.experts;
+    WeightShape& added = add(sublayer, matrix(role, experts * rows, cols, {}), tensor, ".weight");
+    added.experts = experts;
+    return added;
+  }
+
+  // A stack of all experts' rows: of each `tensor_rows`, some of which are the weight's.
+  void stack(SublayerShape& sublayer, const char* role, const TensorName& tensor, int64_t first_row,
+             int64_t tensor_rows) const {
+    for (WeightShape& weight : sublayer.weights)
+      if (weight.role == role)
+        weight.fused = {fmt::format("{}{}.{}.{}.weight", traits_.names.prefixes.front(),
+                                    traits_.names.layers, sublayer.layer_index, tensor.name),
+                        first_row, tensor_rows};
+  }
+
+  void add_mixture(SublayerShape& sublayer) const {
+    const Mixture& of = *traits_.mixture;
+    const DecoderNames& names = traits_.names;
+    const int64_t hidden = shape_.hidden_size;
+    if (traits_.place != NormPlace::kBehind) add_norm(sublayer, "norm", hidden, names.mlp_norm);
+    add(sublayer, matrix("router", of.router.experts, hidden, {}), names.router, ".weight")
+        .is_never_quantised = true;
+    if (of.is_corrected)
+      add(sublayer, vector("router.bias", of.router.experts, {}), names.correction, "");
+    add_experts(sublayer, "experts.gate", of.width, hidden, names.expert_gate);
+    add_experts(sublayer, "experts.up", of.width, hidden, names.expert_up);
+    add_experts(sublayer, "experts.down", hidden, of.width, names.expert_down);
+    if (names.gate_up_stack.name) {
+      stack(sublayer, "experts.gate", names.gate_up_stack, 0, 2 * of.width);
+      stack(sublayer, "experts.up", names.gate_up_stack, of.width, 2 * of.width);
+      stack(sublayer, "experts.down", names.down_stack, 0, hidden);
+    }
+    if (of.shared_width > 0) {
+      add_linear(sublayer, "shared.gate", of.shared_width, hidden, names.shared_gate, false);
+      add_linear(sublayer, "shared.up", of.shared_width, hidden, names.shared_up, false);
+      add_linear(sublayer, "shared.down", hidden, of.shared_width, names.shared_down, false);
+      if (of.has_shared_gate)
+        add(sublayer, matrix("shared.router", 1, hidden, {}), names.shared_router, ".weight")
+            .is_never_quantised = true;
+    }
+    if (traits_.place != NormPlace::kBefore)
+      add_norm(sublayer, "post_norm", hidden, names.mlp_post_norm);
+  }
+
   void list_layer(int64_t layer) {
     SublayerShape attention{SublayerKind::kAttention, layer, {}};
     if (traits_.layers[static_cast<size_t>(layer)].is_recurrent)
@@ -196,7 +244,10 @@ class WeightLister {
     }
     shape_.sublayers.push_back(std::move(attention));
     SublayerShape mlp{SublayerKind::kMlp, layer, {}};
-    add_mlp(mlp);
+    if (is_mixture(traits_, layer))
+      add_mixture(mlp);
+    else
+      add_mlp(mlp);
     shape_.sublayers.push_back(std::move(mlp));
   }
 

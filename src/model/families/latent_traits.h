@@ -47,15 +47,4 @@ inline void read_latent_attention(const ModelConfig& config, const LatentDefault
   traits.keys.kv_heads = nullptr;  // every head has keys and values of its own
 }
 
-/// Refuses layers with experts. `fallback`: "first_k_dense_replace" where there is none.
-inline void require_dense_layers(const ModelConfig& config, int64_t fallback) {
-  const int64_t layers = config.integer("num_hidden_layers", 1, 4096);
-  const int64_t dense = config.integer_or("first_k_dense_replace", fallback, 0, 1 << 20);
-  if (dense < layers)
-    config.refuse("layers from \"first_k_dense_replace\" " + std::to_string(dense) +
-                      " on are mixtures of experts",
-                  "sluice runs this family where all layers are dense; sluice plan knows "
-                  "deepseek-v3 as a shape");
-}
-
 }  // namespace sluice

@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Writes the tiny checkpoints of families with mixtures of experts, and their golden outputs: two of
+each, one of which has odd sizes.
+
+    python scripts/golden/mixtures.py --out tests/fixtures/models [--only NAME ...]
+
+scripts/golden/models.py says what is in a folder and what is needed. What is drawn has
+transformers' names, which stack an expert's matrices on those of the others; files have the names
+of released checkpoints, a tensor each. goldens.json has the experts that transformers' routers
+chose for each prompt: [layer][token], a layer without a router being empty."""
+
+import re
+
+import torch
+import transformers
+
+import decoders
+import models
+
+EXPERTS = re.compile(r"(.*)\.experts\.(gate_up_proj|down_proj)")
+# What files call an expert's gate, up and down, and the block that they are in.
+PLAIN = ("mlp", "{e}.gate_proj", "{e}.up_proj", "{e}.down_proj")
+MIXTRAL = ("block_sparse_moe", "{e}.w1", "{e}.w3", "{e}.w2")
+
+
+def draw(config, seed):
+    """As decoders.py draws, and the buffers that correct scores: so that they change choices."""
+    tensors = decoders.draw(config, seed)
+    made = transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.for_model(**config))
+    w = models.Weights(seed + 1)
+    for name, buffer in made.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            w.normal(name, tuple(buffer.shape), 0.4)
+    for name in tensors:
+        if EXPERTS.match(name):  # as wide as a row of one expert
+            tensors[name] = tensors[name] * (tensors[name].shape[1] ** 0.5 / tensors[name].shape[2] ** 0.5)
+    return {**tensors, **w.tensors}
+
+
+def on_disk(block, gate, up, down):
+    """What turns transformers' tensors into those of released files."""
+
+    def convert(weights):
+        out = {}
+        for name, tensor in weights.items():
+            found = EXPERTS.fullmatch(name)
+            name = name.replace(".mlp.", f".{block}.")
+            if not found:
+                out[name] = tensor
+                continue
+            stem = found[1].replace(".mlp", f".{block}") + ".experts."
+            for e, matrix in enumerate(tensor):
+                parts = {down: matrix}
+                if found[2] == "gate_up_proj":
+                    parts = dict(zip((gate, up), matrix.chunk(2)))
+                for part, rows in parts.items():
+                    out[f"{stem}{part.format(e=e)}.weight"] = rows.clone()
+        return out
+
+    return convert
+
+
+def granite_on_disk(weights):
+    """Stacks of all experts, gate above up."""
+    renamed = (("experts.gate_up_proj", "input_linear.weight"),
+               ("experts.down_proj", "output_linear.weight"),
+               ("router.weight", "router.layer.weight"))
+    out = {}
+    for name, tensor in weights.items():
+        for old, new in renamed:
+            name = name.replace(f"block_sparse_moe.{old}", f"block_sparse_moe.{new}")
+        out[name] = tensor
+    return out
+
+
+def chosen_experts(model, prompt):
+    """[layer][token] rising lists."""
+    out = [[] for _ in model.model.layers]
+    hooks = []
+
+    def keep(layer):
+        def hook(_module, _inputs, outputs):
+            out[layer] = [sorted(row) for row in outputs[2].tolist()]
+        return hook
+
+    for layer, block in enumerate(model.model.layers):
+        for name, module in block.named_modules():
+            if type(module).__name__.lower().endswith(("topkrouter", "topkgating")):
+                hooks.append(module.register_forward_hook(keep(layer)))
+    models.logits_of(model, prompt)
+    for hook in hooks:
+        hook.remove()
+    return out
+
+
+def pair(name, architecture, plain, strange, convert=on_disk(*PLAIN)):
+    models.FAMILIES[plain["model_type"]] = models.Family(
+        architecture, draw, on_disk=convert, describe=chosen_experts)
+    return (decoders.fixture(f"{name}-tiny", plain),
+            decoders.fixture(f"{name}-odd", strange, dtype="bf16"))
+
+
+SHARED = {"moe_intermediate_size": 12, "n_routed_experts": 8, "num_experts_per_tok": 3,
+          "n_shared_experts": 1, "first_k_dense_replace": 1}
+V3 = {**SHARED, "n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5, "norm_topk_prob": True}
+V3_ODD = {**SHARED, "moe_intermediate_size": 7, "n_routed_experts": 9, "n_group": 3, "topk_group": 2,
+          "n_shared_experts": 2, "routed_scaling_factor": 0.8, "norm_topk_prob": False}
+HEADS_ODD = {"num_attention_heads": 3, "num_key_value_heads": 1, "hidden_size": 18,
+             "intermediate_size": 29, "num_hidden_layers": 3, "vocab_size": 53,
+             "rope_theta": 300.0}
+
+FIXTURES = (
+    *pair("mixtral", "MixtralForCausalLM",
+          decoders.sizes("mixtral", num_local_experts=4, num_experts_per_tok=2,
+                         sliding_window=None, rope_theta=1000000.0),
+          decoders.odd("mixtral", num_local_experts=5, num_experts_per_tok=3, sliding_window=None),
+          on_disk(*MIXTRAL)),
+    *pair("qwen3-moe", "Qwen3MoeForCausalLM",
+          decoders.sizes("qwen3_moe", head_dim=8, num_experts=8, num_experts_per_tok=2,
+                         moe_intermediate_size=12, norm_topk_prob=True, mlp_only_layers=[],
+                         decoder_sparse_step=1, rope_theta=1000000.0),
+          decoders.odd("qwen3_moe", num_experts=3, num_experts_per_tok=3, moe_intermediate_size=13,
+                       mlp_only_layers=[0], decoder_sparse_step=1, norm_topk_prob=False,
+                       attention_bias=True)),
+    *pair("olmoe", "OlmoeForCausalLM",
+          decoders.sizes("olmoe", num_experts=8, num_experts_per_tok=2, rms_norm_eps=1e-5),
+          decoders.sizes("olmoe", num_experts=7, num_experts_per_tok=5, norm_topk_prob=True,
+                         **HEADS_ODD)),
+    *pair("qwen2-moe", "Qwen2MoeForCausalLM",
+          decoders.sizes("qwen2_moe", num_experts=6, num_experts_per_tok=2,
+                         moe_intermediate_size=12, shared_expert_intermediate_size=20,
+                         decoder_sparse_step=1),
+          decoders.sizes("qwen2_moe", num_experts=7, num_experts_per_tok=3,
+                         moe_intermediate_size=13, shared_expert_intermediate_size=11,
+                         decoder_sparse_step=2, norm_topk_prob=True, **HEADS_ODD)),
+    *pair("deepseek-v2-moe", "DeepseekV2ForCausalLM",
+          decoders.sizes("deepseek_v2", topk_method="group_limited_greedy",
+                         rope_scaling=decoders.LATENT_YARN,
+                         **{**decoders.LATENT, **SHARED, "n_group": 4, "topk_group": 2,
+                            "routed_scaling_factor": 1.7}),
+          decoders.odd("deepseek_v2", topk_method="greedy",
+                       **{**decoders.LATENT_ODD, **SHARED, "qk_nope_head_dim": 6,
+                          "kv_lora_rank": 12, "n_routed_experts": 5, "moe_intermediate_size": 7})),
+    *pair("deepseek-v3-moe", "DeepseekV3ForCausalLM",
+          decoders.sizes("deepseek_v3", rope_scaling=decoders.LATENT_YARN,
+                         **{**decoders.LATENT, **V3}),
+          decoders.odd("deepseek_v3", **{**decoders.LATENT_ODD, **V3_ODD, "q_lora_rank": 13})),
+    *pair("glm4-moe", "Glm4MoeForCausalLM",
+          decoders.sizes("glm4_moe", head_dim=8, attention_bias=True, use_qk_norm=True,
+                         partial_rotary_factor=0.5, **{**V3, "n_group": 1, "topk_group": 1}),
+          decoders.odd("glm4_moe", head_dim=12, attention_bias=False, use_qk_norm=False,
+                       partial_rotary_factor=0.5, rope_theta=300.0, **V3_ODD)),
+    *pair("minimax-m2", "MiniMaxM2ForCausalLM",
+          decoders.sizes("minimax_m2", head_dim=8, num_local_experts=8, num_experts_per_tok=3,
+                         rotary_dim=4, rope_theta=5000000.0),
+          decoders.odd("minimax_m2", head_dim=12, num_local_experts=5, num_experts_per_tok=2,
+                       rotary_dim=6, rope_theta=300.0),
+          on_disk(*MIXTRAL)),
+    *pair("granitemoe", "GraniteMoeForCausalLM",
+          decoders.sizes("granitemoe", num_local_experts=8, num_experts_per_tok=2,
+                         attention_multiplier=0.7, embedding_multiplier=3.0,
+                         residual_multiplier=0.4, logits_scaling=2.5, tie_word_embeddings=True),
+          decoders.sizes("granitemoe", num_local_experts=5, num_experts_per_tok=3,
+                         attention_multiplier=0.3, embedding_multiplier=0.5,
+                         residual_multiplier=1.3, logits_scaling=0.5, attention_bias=True,
+                         **HEADS_ODD),
+          granite_on_disk),
+)
+
+if __name__ == "__main__":
+    models.main(FIXTURES, __doc__)

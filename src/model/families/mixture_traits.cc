@@ -1,0 +1,94 @@
+#include "src/model/families/mixture_traits.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace sluice {
+
+namespace {
+constexpr int64_t kMostLayers = 4096;
+constexpr int64_t kWide = 1 << 20;
+
+int64_t read_size(const ModelConfig& config, const char* key, int64_t fallback, int64_t most) {
+  return fallback > 0 ? config.integer_or(key, fallback, 1, most) : config.integer(key, 1, most);
+}
+}  // namespace
+
+Mixture read_mixture(const ModelConfig& config, const MixtureKeys& keys, int64_t experts,
+                     int64_t chosen, int64_t width) {
+  Mixture mixture;
+  mixture.router.experts = read_size(config, keys.experts, experts, RouterSpec::kMostExperts);
+  mixture.router.chosen = read_size(config, keys.chosen, chosen, RouterSpec::kMostExperts);
+  mixture.width = read_size(config, keys.width, width, kWide);
+  if (mixture.router.chosen > mixture.router.experts)
+    config.refuse(fmt::format("\"{}\" is {}, of {} experts", keys.chosen, mixture.router.chosen,
+                              mixture.router.experts),
+                  "mend the config.json");
+  return mixture;
+}
+
+void read_groups(const ModelConfig& config, int64_t groups, int64_t kept, RouterSpec& router) {
+  if (!config.is_null("n_group"))
+    router.groups = read_size(config, "n_group", groups, router.experts);
+  if (!config.is_null("topk_group"))
+    router.kept_groups = read_size(config, "topk_group", kept, router.groups);
+  const bool is_even = router.experts % router.groups == 0;
+  if (!is_even || router.chosen > router.kept_groups * (router.experts / router.groups))
+    config.refuse(fmt::format("{} experts in {} groups of which {} are kept, {} chosen",
+                              router.experts, router.groups, router.kept_groups, router.chosen),
+                  "mend \"n_group\" and \"topk_group\" in config.json");
+}
+
+void read_corrected_router(const ModelConfig& config, double scale, Mixture& mixture) {
+  RouterSpec& router = mixture.router;
+  router.scores = RouterSpec::Scores::kSigmoid;
+  router.worth = RouterSpec::GroupWorth::kTwoBest;
+  router.renormalises = config.boolean_or("norm_topk_prob", true);
+  router.eps = 1e-20f;
+  router.scale = read_factor(config, "routed_scaling_factor", scale);
+  mixture.is_corrected = true;
+}
+
+void read_shared_experts(const ModelConfig& config, int64_t count, Mixture& mixture) {
+  if (!config.is_null("n_shared_experts"))
+    mixture.shared_width =
+        config.integer_or("n_shared_experts", count, 0, RouterSpec::kMostExperts) * mixture.width;
+}
+
+std::vector<bool> read_dense_beginning(const ModelConfig& config, int64_t fallback) {
+  const int64_t layers = config.integer("num_hidden_layers", 1, kMostLayers);
+  const int64_t dense = config.integer_or("first_k_dense_replace", fallback, 0, 1 << 20);
+  if (config.integer_or("moe_layer_freq", 1, 1, kMostLayers) != 1)
+    config.refuse("\"moe_layer_freq\" is not 1",
+                  "sluice knows mixtures in every layer but the first");
+  std::vector<bool> out;
+  for (int64_t layer = 0; layer < layers; ++layer) out.push_back(layer >= dense);
+  return out;
+}
+
+bool has_mixtures(const DecoderTraits& traits) {
+  return std::find(traits.mixture_layers.begin(), traits.mixture_layers.end(), true) !=
+         traits.mixture_layers.end();
+}
+
+std::vector<bool> read_sparse_step(const ModelConfig& config) {
+  const int64_t layers = config.integer("num_hidden_layers", 1, kMostLayers);
+  const int64_t step = config.integer_or("decoder_sparse_step", 1, 1, kMostLayers);
+  const std::vector<int32_t> dense = config.integers("mlp_only_layers");
+  std::vector<bool> out;
+  for (int64_t layer = 0; layer < layers; ++layer)
+    out.push_back((layer + 1) % step == 0 &&
+                  std::find(dense.begin(), dense.end(), layer) == dense.end());
+  return out;
+}
+
+void name_as_mixtral(DecoderNames& names) {
+  names.router = {"block_sparse_moe.gate", nullptr};
+  names.correction = {"block_sparse_moe.e_score_correction_bias", nullptr};
+  names.expert_gate = {"block_sparse_moe.experts.{e}.w1", nullptr};
+  names.expert_up = {"block_sparse_moe.experts.{e}.w3", nullptr};
+  names.expert_down = {"block_sparse_moe.experts.{e}.w2", nullptr};
+}
+
+}  // namespace sluice

@@ -1,0 +1,36 @@
+// OLMoE: a mixture of experts in every layer, q and k normed over all their heads.
+#include "src/model/families/decoder_presets.h"
+#include "src/model/families/mixture_traits.h"
+
+namespace sluice {
+
+namespace {
+
+std::unique_ptr<FamilyModel> make_olmoe(const ModelConfig& config) {
+  if (config.has("clip_qkv"))
+    config.refuse("\"clip_qkv\" is set", "sluice runs this family without clipping q, k and v");
+  const bool has_bias = config.boolean_or("attention_bias", false);
+  DecoderTraits traits{.family = "olmoe",
+                       .max_positions = 4096,
+                       .eps = 1e-5,
+                       .qk_norm = QkNorm::kWholeWidth,
+                       .has_qkv_bias = has_bias,
+                       .has_o_bias = has_bias};
+  traits.mixture = read_mixture(config, {.width = "intermediate_size"}, 64, 8, 2048);
+  traits.mixture->router.renormalises = config.boolean_or("norm_topk_prob", false);
+  return make_decoder(config, std::move(traits));
+}
+
+constexpr DecoderKind kOlmoe{"OlmoeForCausalLM", "olmoe", 50279, 50279};
+constexpr DecoderSizes kOlmoes[] = {
+    {"olmoe-1b-7b", 16, 2048, 1024, 16, 16, 0, 50304, 4096, 1e4, 1e-5, false}};
+
+std::vector<KnownModel> olmoe_presets() {
+  return decoder_presets(kOlmoes, kOlmoe, {{"num_experts", 64}, {"num_experts_per_tok", 8}});
+}
+
+}  // namespace
+
+Family olmoe_family() { return {"olmoe", make_olmoe, olmoe_presets, {}}; }
+
+}  // namespace sluice
