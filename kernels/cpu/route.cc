@@ -52,7 +52,7 @@ float worth_of(RouterSpec::GroupWorth kind, const float* values, int64_t n) noex
 // Experts of groups that are not kept count as others do.
 void keep_groups(const RouterSpec& spec, float* values) noexcept {
   if (spec.groups <= spec.kept_groups) return;
-  float worth[RouterSpec::kMostExperts];
+  float worth[RouterSpec::kMostExperts] = {};
   bool is_kept[RouterSpec::kMostExperts];
   const int64_t size = spec.experts / spec.groups;
   for (int64_t group = 0; group < spec.groups; ++group)
