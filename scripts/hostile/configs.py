@@ -21,7 +21,7 @@ def config_cases():
     for key in scaling:
         for value in (None, "x", 0, -1, 1e308, 1e-308, [], 2**63):
             yield Case(f"config/rope_scaling.{key}={label(value)}", llama({**made.LLAMA, "rope_scaling": {**scaling, key: value}}), RUN)
-    for name in ("yarn", "dynamic", "longrope", "su", "mrope", "", "proportional"):
+    for name in ("yarn", "dynamic", "longrope", "su", "mrope", "", "proportionate"):
         yield Case(f"config/rope-{name}", llama({**made.LLAMA, "rope_scaling": {"rope_type": name, "factor": 4.0}}), RUN, REFUSED)
     for name in ("gpt2", "mistral", "", "llama\u0000", "../../etc/passwd", "x" * 100000, "%s%n{}"):
         changes = {"model_type": name, "architectures": [name]}
