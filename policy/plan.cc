@@ -216,10 +216,7 @@ void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSp
   for (InplaceRows& one : inplace) one.emplace_back(sublayer.weights.size(), 0);
   for (size_t index = 0; index < sublayer.weights.size(); ++index) {
     const WeightShape& weight = sublayer.weights[index];
-    const WeightFormat format = model.format_of(weight);  // ModelShape::rows_bytes(), many times
-    const int64_t row_bytes = format.row_bytes(weight.cols);
-    const int64_t together = format.is_quantised() ? WeightFormat::kPanelRows : 1;
-    const auto bytes = [&](int64_t count) { return round_up(count, together) * row_bytes; };
+    const auto bytes = [&](int64_t count) { return model.rows_bytes(weight, count); };
     if (weight.kind == WeightKind::kVector) {
       rows.push_back({weight.rows, 0, 0, 0});
       memory.vectors += weight.cols * 4;
@@ -229,30 +226,34 @@ void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSp
     }
     const ClassSplit split = weight.shares_table && tokens ? *tokens : splitter.split(weight);
     rows.push_back(split);
+    const int64_t resident_bytes = bytes(split.resident);
+    const int64_t inplace_bytes = bytes(split.inplace);
+    const int64_t host_bytes = bytes(split.host);
     if (weight.kind == WeightKind::kTable) {
       if (!tokens) tokens = split;
-      memory.table += bytes(split.resident);
+      memory.table += resident_bytes;
     } else {
-      if (!weight.shares_table && split.resident > 0)
-        memory.resident += round_up(bytes(split.resident), 64);
-      if (split.inplace > 0) memory.inplace += round_up(bytes(split.inplace), 64);
+      if (!weight.shares_table) memory.resident += round_up(resident_bytes, 64);
+      memory.inplace += round_up(inplace_bytes, 64);
       add_parts(input, weight, position, static_cast<int64_t>(index), split, plan.classes.size(),
                 parts);
       plan.streamed_weight_bytes += disk_bytes(input, position, index, split);
-      plan.host_weight_bytes += bytes(split.host);
+      plan.host_weight_bytes += host_bytes;
+      const int64_t all_host_bytes = bytes(split.inplace + split.host);
       for (size_t i = 0; i < plan.classes.size(); ++i) {
         PassClass& one = plan.classes[i];
+        const int64_t own_bytes = bytes(split.inplace_of[i]);
         inplace[i].back()[index] = split.inplace_of[i];
-        one.inplace_weight_bytes += bytes(split.inplace_of[i]);
-        one.sent_weight_bytes += bytes(split.inplace + split.host) - bytes(split.inplace_of[i]);
+        one.inplace_weight_bytes += own_bytes;
+        one.sent_weight_bytes += all_host_bytes - own_bytes;
       }
     }
     if (weight.shares_table) continue;
-    memory.host += round_up(bytes(split.host), 64);
+    memory.host += round_up(host_bytes, 64);
     plan.weight_bytes += bytes(weight.rows);
-    plan.resident_weight_bytes += bytes(split.resident);
-    plan.inplace_weight_bytes += bytes(split.inplace);
-    plan.host_home_bytes += bytes(split.inplace) + bytes(split.host);
+    plan.resident_weight_bytes += resident_bytes;
+    plan.inplace_weight_bytes += inplace_bytes;
+    plan.host_home_bytes += inplace_bytes + host_bytes;
   }
 }
 

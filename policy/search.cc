@@ -276,11 +276,10 @@ class Search {
   // device), until the plan fits.
   std::optional<Plan> shrink_to_fit(Policy policy) {
     const PlanInput& input = request_.input;
-    const auto weight_bytes =
-        static_cast<double>(std::max<int64_t>(input.model->weight_bytes(), 1));
     for (int round = 0; round < kShrinkRounds; ++round) {
       Plan plan = make_plan_(policy);
       if (policy::fits(input, plan)) return plan;
+      const auto weight_bytes = static_cast<double>(std::max<int64_t>(plan.weight_bytes, 1));
       const double device_over =
           has_device_ ? static_cast<double>(plan.device_bytes() - input.device_budget_bytes) : 0;
       const auto memory_over = static_cast<double>(plan.memory_bytes() - input.memory_budget_bytes);

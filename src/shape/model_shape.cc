@@ -115,6 +115,7 @@ int64_t ModelShape::expert_bytes(const WeightShape& weight) const noexcept {
 }
 
 int64_t ModelShape::rows_bytes(const WeightShape& weight, int64_t rows) const noexcept {
+  if (rows == 0) return 0;
   const WeightFormat format = format_of(weight);
   if (weight.experts == 0) return format.bytes(rows, weight.cols);
   const int64_t whole = rows / weight.expert_rows();

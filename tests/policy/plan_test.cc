@@ -311,6 +311,28 @@ TEST(Plan, LatentRowsAreCountedOnceATokenAndLayer) {
   }
 }
 
+// Of experts the last panel of each is stored whole: what a plan says of its weights is what the
+// shape says, wherever they lie.
+TEST(Plan, CountsExpertsAsTheyAreStored) {
+  ModelShape model = shape_of("qwen3-30b-a3b");
+  model.set_weights(*parse_weight_format("int4"));
+  for (SublayerShape& sublayer : model.sublayers)
+    for (WeightShape& weight : sublayer.weights)
+      if (weight.experts > 0) weight.rows = weight.experts * 17;
+  PlanInput input = input_for(model, int64_t{1} << 42);
+  input.device_budget_bytes = int64_t{1} << 42;
+  for (const TierShares& shares :
+       {TierShares{1, 0, 0}, TierShares{0, 1, 0}, TierShares{0, 0, 1}, TierShares{0.3, 0.7, 0}}) {
+    Policy policy;
+    policy.weights = shares;
+    const Plan plan = make_plan(input, policy);
+    EXPECT_EQ(plan.weight_bytes, model.weight_bytes());
+    if (shares.disk == 0) {
+      EXPECT_EQ(plan.resident_weight_bytes + plan.host_home_bytes, plan.weight_bytes);
+    }
+  }
+}
+
 TEST(RequireFit, SaysWhatIsShortWhatTakesItAndHowToMendIt) {
   const ModelShape& model = shape_of("opt-125m");
   PlanInput input = input_for(model, 100 * kMiB);
