@@ -84,8 +84,7 @@ class LaneSimulator {
   Simulation& out_;
   std::vector<LaneState> lanes_;
   LaneSet running_;
-  std::vector<double>
-      speeds_;  // of those that run, shares of their full rates until the next event
+  std::vector<double> speeds_;  // of those that run, until the next event: of their full rates
   std::vector<bool> done_;
   int64_t compute_left_ = 0;
   double now_ = 0;

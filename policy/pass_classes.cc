@@ -101,31 +101,31 @@ class PassTimes {
   JobShape job_;
 };
 
-// The share between two, in place, with which a pass is fastest: with more the link has less to do
+// What passes take with a share of the host's rows in place.
+struct AtShare {
+  double share;
+  double seconds;
+  double excess;  // of the lane that computes over the link
+};
+
+AtShare at_share(double share, const PassEstimate& pass) {
+  return {share, pass.seconds, pass.held - pass.up};
+}
+
+// The share from one to another with which passes are fastest: with more the link has less to do
 // and the lane that computes more, so it is an end or where the two take as long, by secants.
-// `estimate` is asked for the pass with a share.
-template <typename Estimate>
-double fastest_share(double low, double high, const Estimate& estimate) {
-  struct At {
-    double share;
-    double seconds;
-    double excess;  // of the lane that computes over the link
-  };
-  const auto at = [&](double share) {
-    const PassEstimate pass = estimate(share);
-    return At{share, pass.seconds, pass.held - pass.up};
-  };
-  At less = at(std::min(low, high));
-  At more = at(std::max(low, high));
-  At best = more.seconds <= less.seconds ? more : less;
+// `at` is asked for the shares between.
+template <typename At>
+AtShare fastest_share(AtShare less, AtShare more, const At& at) {
+  AtShare best = more.seconds <= less.seconds ? more : less;
   for (int step = 0; step < kShareSteps && less.excess < 0 && more.excess > 0; ++step) {
     const double way = -less.excess / (more.excess - less.excess);
-    const At between = at(less.share + way * (more.share - less.share));
+    const AtShare between = at(less.share + way * (more.share - less.share));
     if (between.seconds < best.seconds) best = between;
     if (std::abs(between.excess) < kEqualLanes * between.seconds) break;
     (between.excess < 0 ? less : more) = between;
   }
-  return best.share;
+  return best;
 }
 
 // A class between the two of `policy` for passes around `tokens`, with the share in place that is
@@ -135,12 +135,14 @@ Policy with_middle(const PassTimes& times, PlanMaker& make_plan, Policy policy, 
   middle.micro_batch_tokens = std::min(policy.micro_batch_tokens, 4 * tokens);
   policy.larger_passes.insert(policy.larger_passes.begin(), middle);
   policy.larger_passes[1].from_tokens = tokens + 1;
-  const double low = policy.larger_passes[1].inplace_host_fraction;
-  policy.larger_passes[0].inplace_host_fraction =
-      fastest_share(low, policy.inplace_host_fraction, [&](double share) {
-        policy.larger_passes[0].inplace_host_fraction = share;
-        return times.estimate(as_class(make_plan(policy), 1), tokens);
-      });
+  double& share = policy.larger_passes[0].inplace_host_fraction;
+  const auto at = [&](double of) {
+    share = of;
+    return at_share(of, times.estimate(as_class(make_plan(policy), 1), tokens));
+  };
+  const double smaller = policy.inplace_host_fraction;
+  const double larger = policy.larger_passes[1].inplace_host_fraction;
+  share = fastest_share(at(std::min(smaller, larger)), at(std::max(smaller, larger)), at).share;
   return policy;
 }
 
@@ -155,11 +157,12 @@ Policy with_fewest(const PlanInput& input, const PassTimes& times, PlanMaker& ma
   policy.larger_passes.insert(policy.larger_passes.begin(), given.execution(0));
   policy.larger_passes[0].from_tokens = decoding;
   policy.larger_passes[0].micro_batch_tokens = 0;
+  const auto at = [&](double share) {
+    policy.inplace_host_fraction = share;
+    return at_share(share, times.estimate(as_class(make_plan(policy), 0), 1));
+  };
   policy.inplace_host_fraction =
-      fastest_share(given.inplace_host_fraction, given.weights.host, [&](double share) {
-        policy.inplace_host_fraction = share;
-        return times.estimate(as_class(make_plan(policy), 0), 1);
-      });
+      fastest_share(at(given.inplace_host_fraction), at(given.weights.host), at).share;
   const Plan plan = make_plan(policy);
   if (!fits(input, plan) || times.seconds(as_class(plan, 0), 1) >
                                 kWorthAClass * times.seconds(as_class(make_plan(given), 0), 1))
@@ -233,37 +236,32 @@ Policy with_fastest_shares(const PlanInput& input, PlanMaker& make_plan, const P
   if (input.device_budget_bytes <= 0 || most <= 0) return given;
   PassMaker passes(*input.model, job, 1, 1);
   Policy best = given;
-  double least = 0;
   const size_t last = given.larger_passes.size();
   for (size_t pass_class = 0; pass_class <= last; pass_class += std::max<size_t>(last, 1)) {
     Policy policy = best;
     double& share = pass_class == 0 ? policy.inplace_host_fraction
                                     : policy.larger_passes[pass_class - 1].inplace_host_fraction;
-    const double before = share;
-    const auto estimate = [&](double of) {
+    const auto at = [&](double of) {
       share = of;
       const Plan plan = make_plan(policy);
       const Prediction whole =
           predict(*input.model, plan, profile, input.kv_dtype, job, passes(plan));
-      PassEstimate out;
-      out.seconds = whole.seconds();
+      double held = 0, up = 0;
       if (pass_class == last) {
-        out.held += whole.prefill_held_seconds;
-        out.up += whole.prefill_lanes[Lane::kHostToDevice];
+        held += whole.prefill_held_seconds;
+        up += whole.prefill_lanes[Lane::kHostToDevice];
       }
       if (pass_class == 0) {
-        out.held += whole.decode_held_seconds;
-        out.up += whole.decode_lanes[Lane::kHostToDevice];
+        held += whole.decode_held_seconds;
+        up += whole.decode_lanes[Lane::kHostToDevice];
       }
-      return out;
+      return AtShare{of, whole.seconds(), held - up};
     };
-    const PassEstimate now = estimate(before);
-    least = now.seconds;
-    const bool has_more_to_send = now.held < now.up;
-    const double found =
-        fastest_share(has_more_to_send ? before : 0, has_more_to_send ? most : before, estimate);
-    if (estimate(found).seconds < kWorthAShare * least && fits(input, make_plan(policy)))
-      best = policy;
+    const AtShare now = at(share);
+    const AtShare found =
+        now.excess < 0 ? fastest_share(now, at(most), at) : fastest_share(at(0), now, at);
+    share = found.share;
+    if (found.seconds < kWorthAShare * now.seconds && fits(input, make_plan(policy))) best = policy;
   }
   return best;
 }
