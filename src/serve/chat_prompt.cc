@@ -132,8 +132,6 @@ std::optional<chat::ChatTemplate> own_template(const ChatRequest& request,
 }
 
 std::string render(const ChatRequest& request, const chat::ChatTemplate* chat) {
-  const auto own = own_template(request, chat);
-  if (own) chat = &*own;
   if (!chat)
     throw ApiError{
         400,
@@ -213,6 +211,8 @@ ChatPrompt chat_prompt(const ChatRequest& request, const chat::ChatTemplate* cha
                        const text::Tokenizer& tokenizer, const chat::ToolFormat* tools,
                        bool splits_thoughts) {
   ChatPrompt out;
+  const auto own = own_template(request, chat);
+  if (own) chat = &*own;
   out.text = render(request, chat);
   std::string last;
   if (request.continues_last) {
