@@ -195,19 +195,12 @@ void CudaRunner::add_to_hidden(Rows in) {
   }
 }
 
-// The factor is asked for once, before any pass is recorded as a graph.
+// The factor comes to the host before any pass is recorded as a graph.
 void CudaRunner::scale_hidden(const Operator& op) {
-  const float* there = vector_or_null(op.weight);
-  auto found = factors_.find(there);
-  if (found == factors_.end()) {
-    float factor = 0;
-    cuda::copy_to_host(&factor, there, sizeof factor, stream());
-    settle_stream();
-    found = factors_.emplace(there, factor).first;
-  }
+  const float factor = *host_vector(op.weight, 1);
   const int64_t cols = parts_.model->shape().hidden_size;
   for (const HiddenStore::Piece& piece : hidden_)
-    cuda::scale_rows(piece.data, {piece.rows, cols, cols}, found->second, nullptr, 1, stream());
+    cuda::scale_rows(piece.data, {piece.rows, cols, cols}, factor, nullptr, 1, stream());
 }
 
 void CudaRunner::carry(Rows in) {
@@ -503,6 +496,13 @@ void CudaRunner::attend_on_device(const Operator& op, Rows q, Rows k, Rows v, Ro
 void CudaRunner::add_weighted(Rows in_out, Rows in, Rows by) {
   cuda::add_weighted_rows(in.data, shape_of(in), nullptr, by.data, by.stride, in_out.data,
                           in_out.stride, stream());
+}
+
+const float* CudaRunner::host_vector(int32_t weight, int64_t count) {
+  const float* there = vector_or_null(weight);
+  if (!there) return nullptr;
+  const auto [found, is_new] = host_vectors_.try_emplace(there);
+  return is_new ? on_host(there, count, found->second) : found->second.data();
 }
 
 // Experts are chosen on the host, which says what is multiplied with which.

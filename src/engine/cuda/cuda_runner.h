@@ -70,6 +70,7 @@ class CudaRunner final : public OperatorRunner {
   void gate(const Operator& op, Rows gate, Rows up, Rows out) override;
   void logits(const Operator& op, Rows in) override;
 
+  const float* host_vector(int32_t weight, int64_t count) override;
   const float* on_host(const float* values, int64_t count, std::vector<float>& room) override;
   RoutedLists routed_lists(std::span<const int32_t> rows, std::span<const float> weights) override;
   void clear(const Rows& out) override;
@@ -151,8 +152,8 @@ class CudaRunner final : public OperatorRunner {
   DType narrow_type_;
   BatchTables tables_;
   const MicroBatch* tables_of_ = nullptr;
-  std::vector<std::optional<AttentionTables>> attention_;  // by group, that all its layers share
-  std::map<const float*, float> factors_;                  // vectors of one element, here
+  std::vector<std::optional<AttentionTables>> attention_;    // by group, that all its layers share
+  std::map<const float*, std::vector<float>> host_vectors_;  // by where they are there
   std::vector<std::pair<const float*, const float*>> constants_;  // where they are on both sides
   PassGraphs graphs_;
   PassGraphs::Step step_ = PassGraphs::Step::kRun;

@@ -10,10 +10,8 @@
 namespace sluice {
 
 void OperatorRunner::route(const Operator& op, Rows scores) {
-  std::vector<float> scores_room, correction_room;
-  const float* correction =
-      op.weight < 0 ? nullptr
-                    : on_host(vector_or_null(op.weight), op.router.experts, correction_room);
+  std::vector<float> scores_room;
+  const float* correction = host_vector(op.weight, op.router.experts);
   const float* x = on_host(scores.data, scores.rows * scores.cols, scores_room);
   choices_.resize(static_cast<size_t>(scores.rows * op.router.chosen));
   kernels::route(op.router, x, scores.cols, scores.rows, correction, choices_.data());
@@ -36,6 +34,8 @@ void OperatorRunner::experts(const Operator& op, Rows in, Rows work, Rows out) {
   const auto area = [&](int64_t column, int64_t rows, int64_t cols) {
     return Rows{work.data + padded_rows_ * column, rows, cols, cols};
   };
+  Operator gating;
+  gating.activation = op.activation;
   clear(out);
   for (int64_t e = 0; e < experts; ++e) {
     const int32_t begin = routed_begin_[static_cast<size_t>(e)];
@@ -47,8 +47,6 @@ void OperatorRunner::experts(const Operator& op, Rows in, Rows work, Rows out) {
     gather_routed(in, lists.rows + begin, x);
     multiply_expert(gates.expert(e), x, inner);
     multiply_expert(ups.expert(e), x, up);
-    Operator gating;
-    gating.activation = op.activation;
     gate(gating, inner, up, inner);
     multiply_expert(downs.expert(e), inner, y);
     add_routed(y, {lists.rows + begin, lists.weights + begin}, out);

@@ -54,6 +54,7 @@ class LayerRunner final : public OperatorRunner {
   void gate(const Operator& op, Rows gate, Rows up, Rows out) override;
   void logits(const Operator& op, Rows in) override;
 
+  const float* host_vector(int32_t weight, int64_t) override { return vector_or_null(weight); }
   const float* on_host(const float* values, int64_t, std::vector<float>&) override {
     return values;
   }

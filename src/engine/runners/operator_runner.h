@@ -73,6 +73,9 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   HeadWork absorb_work(const Operator& op, const Rows& in, const Rows& out) const;
   HeadWork expand_work(const Operator& op, const Rows& in, const Rows& out) const;
 
+  /// A vector of `count` weights where the host reads it, brought there once; null: there is none.
+  virtual const float* host_vector(int32_t weight, int64_t count) = 0;
+
   // Of experts.
   /// `count` values where the host reads them: where they are, or in `room`.
   virtual const float* on_host(const float* values, int64_t count, std::vector<float>& room) = 0;
