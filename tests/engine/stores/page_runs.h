@@ -116,6 +116,27 @@ inline AdmittedSink in_turn(const std::string& model, const EngineOptions& optio
   return sink;
 }
 
+/// A prompt of 45 tokens, the same again and its first 30, with pages of 8: the tokens are those of
+/// an engine that takes up no beginnings, and nothing is known of the first prompt. What was of the
+/// others.
+inline std::map<uint64_t, int64_t> known_beginnings(const std::string& model) {
+  const std::vector<int32_t> first = short_prompt(45, 3);
+  std::vector<int32_t> within = first;
+  within.resize(30);
+  const auto requests = greedy_requests({first, first, within}, 40);
+  EngineOptions options = plain(requests, 8, 16);
+  options.context_tokens = 200;
+  options.workload.sequences = 3;
+  options.policy->micro_batch_sequences = 3;
+  options.cache_prefixes = false;
+  const AdmittedSink expected = in_turn(model, options, requests);
+  options.cache_prefixes = true;
+  const AdmittedSink actual = in_turn(model, options, requests);
+  EXPECT_EQ(actual.tokens, expected.tokens) << model;
+  EXPECT_EQ(actual.cached.at(0), 0) << model;
+  return actual.cached;
+}
+
 /// Random sizes of chunks, pages, micro-batches and passes, KV on disk too, preemption and known
 /// beginnings: the tokens of one page and one chunk for everything. Requests of at most 160 tokens.
 inline void expect_same_tokens_however_cut(const std::string& model,
