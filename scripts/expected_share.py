@@ -146,8 +146,8 @@ def page():
     section("Attention of prompts", "Instructions of a warp's tile, cycles of the tensor cores beside them, **share of the tensor cores**.",
             attention(table, False))
     section("Attention to latent rows",
-            "Instructions a KiB of rows, KiB under way a multiprocessor, **share of the memory's rate at single tokens**, **share of the tensor\n"
-            "cores in prompts**.", latent(table))
+            "Instructions a KiB of rows, KiB under way a multiprocessor, **share of the memory's rate at single tokens**, **share of\n"
+            "the tensor cores in prompts**.", latent(table))
     return "\n".join(lines)
 
 
