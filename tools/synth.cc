@@ -88,6 +88,7 @@ void run(const SynthFlags& flags, std::stop_token stop) {
   if (!flags.weights.empty()) format = weight_format_argument(flags.weights, "--weights");
   const std::string whole_config = find_config(flags);
   const auto whole = make_family_model(ModelConfig(whole_config, flags.shape));
+  if (flags.repeats_layers) app::require_layers_alike(whole->shape());
   const std::string config =
       flags.repeats_layers ? with_layers(whole_config, flags.shape, 1) : whole_config;
   const auto model = make_family_model(ModelConfig(config, flags.shape));

@@ -16,7 +16,9 @@ std::vector<std::string> names_of_layer(const ModelShape& shape, int64_t layer) 
   std::vector<std::string> names;
   for (const SublayerShape& sublayer : shape.sublayers)
     if (sublayer.layer_index == layer)
-      for (const WeightShape& weight : sublayer.weights) names.push_back(weight.names.front());
+      for (const WeightShape& weight : sublayer.weights)
+        for (int64_t expert = 0; expert < weight.tensors(); ++expert)
+          names.push_back(weight.of_expert(expert).names.front());
   return names;
 }
 
@@ -30,7 +32,31 @@ void link_file(const std::filesystem::path& from, const std::filesystem::path& t
         fmt::format("{}: can't be linked to {} ({})", to.string(), from.string(), error.message()),
         "write to a file system with hard links, or without `repeat_layers`");
 }
+bool are_alike(const WeightShape& one, const WeightShape& other) {
+  return one.role == other.role && one.rows == other.rows && one.cols == other.cols &&
+         one.experts == other.experts;
+}
 }  // namespace
+
+void require_layers_alike(const ModelShape& shape) {
+  std::vector<const SublayerShape*> first;
+  for (const SublayerShape& sublayer : shape.sublayers)
+    if (sublayer.layer_index == 0) first.push_back(&sublayer);
+  size_t at = 0;
+  for (const SublayerShape& sublayer : shape.sublayers) {
+    if (sublayer.layer_index < 0) continue;
+    const SublayerShape& as = *first[at++ % first.size()];
+    if (sublayer.kind == as.kind && std::equal(sublayer.weights.begin(), sublayer.weights.end(),
+                                               as.weights.begin(), as.weights.end(), are_alike))
+      continue;
+    throw Error(
+        ErrorKind::kUser,
+        fmt::format("layer {} of this model differs from layer 0: one layer can't stand for "
+                    "all with `repeat_layers`",
+                    sublayer.layer_index),
+        "leave it out; fewer layers (`layers`) take less disk");
+  }
+}
 
 void repeat_layer(const std::filesystem::path& store, const ModelShape& shape,
                   const std::string& config_json) {

@@ -9,9 +9,13 @@
 
 namespace sluice::app {
 
-/// `store`: a packed store of a model of one layer, otherwise of `shape`. Becomes one of `shape`,
-/// its further layers hard links to the first's file, with `config_json`. Errors: kFile, also where
-/// the file system makes no hard links.
+/// Errors: kUser where a layer of `shape` differs from the first, as a mixture's do behind its
+/// dense ones.
+void require_layers_alike(const ModelShape& shape);
+
+/// `store`: a packed store of a model of one layer, otherwise of `shape`, whose layers are alike.
+/// Becomes one of `shape`, its further layers hard links to the first's file, with `config_json`.
+/// Errors: kFile, also where the file system makes no hard links.
 void repeat_layer(const std::filesystem::path& store, const ModelShape& shape,
                   const std::string& config_json);
 

@@ -94,6 +94,22 @@ TEST(SynthCommand, PackedStoresAndRepeatedLayers) {
   EXPECT_EQ(entries, 3u);
 }
 
+// Of a mixture every expert is repeated.
+TEST(SynthCommand, RepeatedLayersOfAMixtureRun) {
+  const TemporaryFolder folder;
+  succeed({"synth", fixture_model("mixtral-tiny"), folder.path("store"), "--weights", "int4-g32",
+           "--layers", "3", "--repeat-layers"});
+  EXPECT_EQ(
+      succeed({"inspect", folder.path("store"), "--json", "--verify"}).json()["model"]["layers"],
+      3);
+  succeed({"run", folder.path("store"), "--prompt-ids", "5,6,7", "-n", "4"});
+  // Its first layer is dense.
+  fail({"synth", fixture_model("deepseek-v3-moe-tiny"), folder.path("no"), "--weights", "int4",
+        "--repeat-layers"},
+       2, {"differs from layer 0", "repeat"});
+  EXPECT_FALSE(std::filesystem::exists(folder.path("no")));
+}
+
 // The store is the one that converting the same weights gives, though they are never on disk.
 TEST(SynthCommand, AStoreIsThatOfTheSameWeightsConverted) {
   const TemporaryFolder folder;
