@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "policy/lane_sharing.h"
+#include "policy/routing_model.h"
 #include "src/base/bytes.h"
 
 namespace sluice::policy {
@@ -26,7 +27,13 @@ class ComputeCosts {
     double inplace = 0;     // seconds of the host's, for rows in place
     double host = 0;        // likewise, for attention
     double host_bytes = 0;  // of host memory, read by its cores
+    double experts = 0;     // of `held`, experts that are computed one by one
   };
+  /// Of a pass that asks for experts or does not.
+  void begin_pass(bool demands) {
+    has_last_ = has_last_ && demands == demands_;
+    demands_ = demands;
+  }
   // `times` such micro-batches.
   void add(const BatchWork& work, const MicroBatchLoad& load, double times, Sums& sums) {
     if (!has_last_ || work != last_ || load.state != last_state_ || load.shared != last_shared_) {
@@ -43,10 +50,23 @@ class ComputeCosts {
     sums.inplace += times * last_sums_.inplace;
     sums.host += times * last_sums_.host;
     sums.host_bytes += times * last_sums_.host_bytes;
+    sums.experts += times * last_sums_.experts;
   }
 
  private:
   using Distinct = AlikeSublayers::Distinct;
+  void add_experts(const Distinct& one, const BatchWork& work) {
+    const ScheduleExperts& layer = plan_.experts[one.sublayer];
+    const TaskSeconds task = compute_seconds(model_, plan_, profile_, kv_dtype_, one.sublayer,
+                                             ComputeStep::kSomeExperts, work, products_);
+    const double asked =
+        asked_experts({layer.experts, model_.experts_per_token, layer.slots}, work.tokens);
+    const double held = one.count * asked * task_duration(task, profile_.shares_cores);
+    last_sums_.held += held;
+    last_sums_.device += held;
+    last_sums_.experts += held;
+    last_sums_.host_bytes += one.count * asked * task.host_bytes;
+  }
   void add_task(const Distinct& one, ComputeStep step, const BatchWork& work) {
     const TaskSeconds task =
         compute_seconds(model_, plan_, profile_, kv_dtype_, one.sublayer, step, work, products_);
@@ -65,6 +85,10 @@ class ComputeCosts {
     const StateBytes bytes = sublayer.kind == SublayerKind::kAttention
                                  ? load.state_of(sublayer.state.group, sublayer.state.is_reader)
                                  : StateBytes{};
+    if (demands_ && plan_.experts[one.sublayer].experts > 0) {
+      add_task(one, ComputeStep::kUntilRoute, work);
+      return add_experts(one, work);
+    }
     if (bytes.attends_on_host()) add_task(one, ComputeStep::kHostAttention, work);
     if (bytes.outputs == 0) return add_task(one, ComputeStep::kWhole, work);
     add_task(one, ComputeStep::kBeforeAttention, work);
@@ -77,6 +101,7 @@ class ComputeCosts {
   KvFormat kv_dtype_;
   ProductSeconds products_;
   bool has_last_ = false;
+  bool demands_ = false;
   BatchWork last_;
   std::vector<StateBytes> last_state_;
   std::vector<StateBytes> last_shared_;
@@ -117,6 +142,11 @@ struct StreamedBytes {
   double small_reads_seconds = 0;  // beside the bytes
   double up = 0;
   double parts = 0;  // copies
+
+  void add_read(const Profile& profile, double bytes, double times) {
+    disk += times * bytes;
+    small_reads_seconds += times * profile.part_read_seconds(bytes);
+  }
 };
 
 // In passes of a class.
@@ -124,7 +154,7 @@ StreamedBytes streamed_bytes(const Plan& plan, const Profile& profile, size_t pa
   StreamedBytes out;
   for (const auto& parts : plan.parts)
     for (const PlanPart& part : parts) {
-      if (!part.is_loaded_in(pass_class)) continue;
+      if (!part.is_loaded_in(pass_class) || part.expert >= 0) continue;
       if (part.from_disk) {
         const auto read = static_cast<double>(part.read_bytes());
         out.disk += read;
@@ -138,6 +168,24 @@ StreamedBytes streamed_bytes(const Plan& plan, const Profile& profile, size_t pa
   return out;
 }
 
+// And of experts that have slots: all that are in none, or what each micro-batch asks for.
+void add_experts(const ModelShape& model, const Plan& plan, const Profile& profile,
+                 const PassWork& pass, StreamedBytes& out) {
+  const bool demands = plan.demands_experts(pass.tokens());
+  for (size_t i = 0; i < plan.experts.size(); ++i) {
+    const ScheduleExperts& layer = plan.experts[i];
+    const ExpertShare share{layer.experts, model.experts_per_token, layer.slots};
+    const auto away = static_cast<double>(layer.experts - layer.slots);
+    double loads = layer.experts == 0 || demands ? 0 : away;
+    if (demands && layer.experts > 0)
+      for (const BatchWork& batch : pass.work) loads += away * missing_share(share, batch.tokens);
+    for (const int32_t first : layer.first_parts) {
+      const PlanPart& part = plan.parts[i][static_cast<size_t>(first)];
+      out.add_read(profile, static_cast<double>(part.bytes), loads);
+    }
+  }
+}
+
 // So many micro-batches from `first` on move and compute the same.
 size_t alike_from(const PassWork& pass, size_t first) {
   size_t end = first + 1;
@@ -148,10 +196,13 @@ size_t alike_from(const PassWork& pass, size_t first) {
 }
 
 void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
-              const PassWork& pass, const StreamedBytes& weights, double scale,
-              const LaneSharing& sharing, ComputeCosts& compute, Terms& terms) {
+              const PassWork& pass, StreamedBytes weights, double scale, const LaneSharing& sharing,
+              ComputeCosts& compute, Terms& terms) {
   const auto visits = static_cast<double>(model.sublayers.size()) - 1;  // that load what one stored
   const bool p = pass.is_prefill;
+  const bool demands = plan.demands_experts(pass.tokens());
+  add_experts(model, plan, profile, pass, weights);
+  compute.begin_pass(demands);
   const Link& link = profile.link;
   double link_bytes = 0;
   double read_bytes = 0;
@@ -217,6 +268,9 @@ void add_pass(const ModelShape& model, const Plan& plan, const Profile& profile,
                       link_bytes) -
       sums.held;
   const double device = sums.device + delay;
+  // What is asked for loads beside the experts that are there, and not before the route has run.
+  if (demands)
+    terms.add(Lane::kDiskRead, "waits for routes", p, 1, scale * (sums.held - sums.experts));
   terms.add(Lane::kDeviceCompute, "layers", p, device > 0 ? 1 : 0, scale * device);
   terms.add_held(p, scale * (sums.held + delay), scale * sums.inplace);
   terms.add(Lane::kHostCompute, "rows in place", p, sums.inplace > 0 ? 1 : 0, scale * sums.inplace);

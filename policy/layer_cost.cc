@@ -12,7 +12,11 @@ constexpr double kGatheredRows = 64;
 constexpr double kLogitBytes = 32;
 
 bool is_computed(const SublayerShape& sublayer, const WeightShape& weight, ComputeStep step) {
-  if (weight.kind != WeightKind::kMatrix || step == ComputeStep::kHostAttention) return false;
+  if (weight.kind != WeightKind::kMatrix || step == ComputeStep::kHostAttention ||
+      step == ComputeStep::kAfterRoute)
+    return false;
+  if (step == ComputeStep::kUntilRoute) return weight.experts == 0;
+  if (step == ComputeStep::kSomeExperts) return weight.experts > 0;
   if (step == ComputeStep::kWhole || sublayer.kind != SublayerKind::kAttention) return true;
   return weight.is_after_cut == (step == ComputeStep::kAfterAttention);
 }
@@ -44,6 +48,7 @@ void add_products(const ModelShape& model, const Plan& plan, const Profile& prof
     const int64_t inplace = plan.classes[pass_class].inplace_rows(index, w);
     const Routed used = routed(model, weight, m);
     const auto touched = [&](int64_t count) {
+      if (step == ComputeStep::kSomeExperts) return weight.expert_rows();
       return static_cast<int64_t>(std::ceil(used.share * static_cast<double>(count)));
     };
     const WeightFormat format = model.format_of(weight);
@@ -168,7 +173,8 @@ TaskSeconds compute_seconds(const ModelShape& model, const Plan& plan, const Pro
   add_products(model, plan, profile, sublayer, step, work.pass_class, m, products, out);
   if (kind == SublayerKind::kAttention)
     add_attention(model, plan, profile, kv_dtype, step, model.sublayers[sublayer].state, work, out);
-  if (step != ComputeStep::kHostAttention)
+  const bool is_expert = step == ComputeStep::kSomeExperts || step == ComputeStep::kAfterRoute;
+  if (step != ComputeStep::kHostAttention && !is_expert)
     add_rows(model, plan, profile, sublayer, step, work, out);
   return out;
 }

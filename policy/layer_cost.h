@@ -71,7 +71,8 @@ class ProductSeconds {
 
 /// Seconds of the compute task (sublayer, step) of a micro-batch: what its rows pass through
 /// (SublayerShape::work), products with the rows that `plan` leaves to the device and to the host,
-/// attention. In the embed sublayer: gathered rows. `products`: of this profile's processors.
+/// attention. In the embed sublayer: gathered rows. Of kSomeExperts: one expert. `products`: of
+/// this profile's processors.
 TaskSeconds compute_seconds(const ModelShape& model, const Plan& plan, const Profile& profile,
                             KvFormat kv_dtype, size_t sublayer, ComputeStep step,
                             const BatchWork& work, ProductSeconds& products);

@@ -294,6 +294,12 @@ class PrefillPasses {
 };
 }  // namespace
 
+int64_t PassWork::tokens() const noexcept {
+  int64_t sum = 0;
+  for (const BatchWork& one : work) sum += one.tokens;
+  return sum;
+}
+
 BlockPasses block_passes(const ModelShape& model, const Plan& plan, const JobShape& job,
                          int64_t most_prefill, int64_t most_decode) {
   const Policy& policy = plan.policy;

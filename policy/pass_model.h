@@ -18,6 +18,8 @@ struct PassWork {
   size_t pass_class = 0;  ///< by its tokens
   bool is_prefill = false;
   bool more_follow = true;
+
+  int64_t tokens() const noexcept;
 };
 
 /// The passes of one block of `job` under `plan`, cut into micro-batches as the engine cuts them.

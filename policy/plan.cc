@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 
+#include "policy/plan_rows.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/schedule/weight_ring.h"
@@ -15,300 +16,11 @@
 namespace sluice::policy {
 
 namespace {
-// Keeps, over all matrices together, the asked share of bytes to within one granule: what rounding
-// gave or took from one matrix is carried to the next.
-class ShareCarry {
- public:
-  explicit ShareCarry(double share) : share_(share) {}
-
-  int64_t rows_of(const WeightShape& weight, int64_t granule, int64_t bytes_a_row) {
-    const auto row_bytes = static_cast<double>(bytes_a_row);
-    const double wanted = share_ * static_cast<double>(weight.rows) * row_bytes + carry_;
-    auto rows =
-        static_cast<int64_t>(std::llround(wanted / row_bytes / static_cast<double>(granule))) *
-        granule;
-    if (share_ >= 1 - 1e-12) rows = weight.rows;
-    if (share_ <= 0) rows = 0;
-    rows = std::clamp<int64_t>(rows, 0, weight.rows);
-    carry_ = wanted - static_cast<double>(rows) * row_bytes;
-    return rows;
-  }
-
- private:
-  double share_;
-  double carry_ = 0;
-};
-
-// A matrix's rows by home, and how many of those in host memory each class multiplies there.
-struct ClassSplit : RowSplit {
-  std::array<int64_t, kMostPassClasses> inplace_of{};  // [class]
-};
-
-// Cuts every matrix at the same shares: what is computed where it lies, what the CPU computes (by
-// class), what comes from host memory; the rest is on disk.
-class RowSplitter {
- public:
-  RowSplitter(const ModelShape& model, const Policy& policy, bool has_device, int64_t granule)
-      : model_(model),
-        has_device_(has_device),
-        granule_(granule),
-        resident_(policy.weights.device + (has_device ? 0 : policy.weights.host)),
-        host_(policy.weights.device + policy.weights.host) {
-    for (size_t i = 0; i < policy.pass_classes(); ++i) {
-      const double share = policy.execution(i).inplace_host_fraction;
-      multiplies_.push_back(share > 0);
-      inplace_.emplace_back(policy.weights.device + share);
-    }
-  }
-
-  ClassSplit split(const WeightShape& weight) {
-    const bool is_table = weight.kind == WeightKind::kTable;
-    // Experts are whole where they are.
-    const int64_t granule = is_table             ? 1
-                            : weight.experts > 0 ? weight.expert_rows()
-                                                 : std::min(granule_, weight.rows);
-    const int64_t row_bytes = model_.row_bytes(weight);
-    const int64_t resident = resident_.rows_of(weight, granule, row_bytes);
-    ClassSplit out{{resident, 0, 0, weight.rows - resident}, {}};
-    if (!has_device_) return out;
-    for (size_t i = 0; i < inplace_.size(); ++i) {
-      if (is_table || weight.is_by_head || !multiplies_[i]) continue;
-      out.inplace_of[i] =
-          std::max(inplace_[i].rows_of(weight, granule, row_bytes), resident) - resident;
-      out.inplace = std::max(out.inplace, out.inplace_of[i]);
-    }
-    const int64_t host =
-        std::max(host_.rows_of(weight, granule, row_bytes), resident + out.inplace);
-    out.host = host - resident - out.inplace;
-    out.disk = weight.rows - host;
-    return out;
-  }
-
- private:
-  const ModelShape& model_;
-  bool has_device_;
-  int64_t granule_;
-  ShareCarry resident_;
-  ShareCarry host_;
-  std::vector<ShareCarry> inplace_;  // [class]
-  std::vector<bool> multiplies_;     // [class] any rows in place
-};
-
 // So many rows are multiplied in less time than their weights take to read, on any disk.
 constexpr int64_t kFewSequences = 32;
 
 int64_t pages_of(int64_t tokens, int64_t page_tokens) {
   return (tokens + page_tokens - 1) / page_tokens;
-}
-
-struct WeightMemory {
-  int64_t resident = 0;
-  int64_t vectors = 0;
-  int64_t table = 0;
-  int64_t inplace = 0;
-  int64_t host = 0;
-};
-
-constexpr uint32_t kAllClasses = ~uint32_t{0};
-
-// Rows that are cut into parts: of experts, some of one, or several of them whole.
-class PartSizes {
- public:
-  PartSizes(const PlanInput& input, const WeightShape& weight)
-      : model_(*input.model),
-        weight_(weight),
-        of_one_(weight.expert_rows()),
-        step_(weight_part_rows(model_.row_bytes(weight), input.row_granule)) {
-    if (weight.experts > 0) {
-      const int64_t whole = std::max(kWeightPartBytes / model_.expert_bytes(weight), int64_t{1});
-      is_cut_ = whole == 1 && step_ < of_one_;
-      if (!is_cut_) step_ = whole * of_one_;
-    }
-    whole_ = blocks(step_);
-  }
-
-  int64_t step() const noexcept { return step_; }
-  /// Of the part that begins with `row`.
-  int64_t rows(int64_t row, int64_t end) const noexcept {
-    return is_cut_ ? std::min({step_, of_one_ - row % of_one_, end - row})
-                   : std::min(step_, end - row);
-  }
-  /// Where a file's rows begin and end is not known here: up to a block more than needed, of
-  /// experts for each of them.
-  int64_t bytes(int64_t rows, bool from_disk) const noexcept {
-    const int64_t bytes = rows == step_ ? whole_ : blocks(rows);
-    if (!from_disk) return bytes;
-    return bytes + (weight_.experts > 0 ? 2 * ((rows + of_one_ - 1) / of_one_) : 1) * kDiskBlock;
-  }
-
- private:
-  int64_t blocks(int64_t rows) const noexcept {
-    return round_up(model_.rows_bytes(weight_, rows), kDiskBlock);
-  }
-
-  const ModelShape& model_;
-  const WeightShape& weight_;
-  int64_t of_one_;  // rows of an expert
-  int64_t step_;
-  int64_t whole_ = 0;    // bytes of a part of `step_`
-  bool is_cut_ = false;  // an expert makes several parts
-};
-
-// Of rows that only some classes multiply in place, the others load the parts between their own
-// border and the next higher one.
-void add_parts(const PlanInput& input, const WeightShape& weight, size_t sublayer, int64_t index,
-               const ClassSplit& split, size_t pass_classes, std::vector<PlanPart>& parts) {
-  const PartSizes sizes(input, weight);
-  const auto cut = [&](int64_t begin, int64_t end, bool from_disk, uint32_t classes) {
-    for (int64_t row = begin, rows = 0; row < end; row += rows) {
-      rows = sizes.rows(row, end);
-      const int64_t bytes = sizes.bytes(rows, from_disk);
-      const int64_t packed =
-          from_disk && input.packed_bytes
-              ? input.packed_bytes(sublayer, static_cast<size_t>(index), row, rows)
-              : 0;
-      parts.push_back({index, row, rows, from_disk, bytes, packed, classes});
-    }
-  };
-  const auto streamed = static_cast<size_t>((weight.rows - split.resident) / sizes.step());
-  if (const size_t room = parts.size() + streamed + pass_classes + 1; room > parts.capacity())
-    parts.reserve(std::max(room, 2 * parts.capacity()));
-  auto borders = split.inplace_of;
-  for (size_t i = pass_classes; i < borders.size(); ++i) borders[i] = borders[0];
-  std::sort(borders.begin(), borders.end());
-  for (size_t i = 0; i + 1 < borders.size(); ++i) {
-    if (borders[i] == borders[i + 1]) continue;
-    uint32_t classes = 0;
-    for (size_t j = 0; j < pass_classes; ++j)
-      if (split.inplace_of[j] <= borders[i]) classes |= uint32_t{1} << j;
-    cut(split.resident + borders[i], split.resident + borders[i + 1], false, classes);
-  }
-  const int64_t host_begin = split.resident + split.inplace;
-  cut(host_begin, host_begin + split.host, false, kAllClasses);
-  cut(host_begin + split.host, weight.rows, true, kAllClasses);
-}
-
-// By sublayer; in place by class before that.
-struct PlacedRows {
-  std::vector<std::vector<RowSplit>> rows;
-  std::vector<std::vector<PlanPart>> parts;
-  std::vector<InplaceRows> inplace;
-};
-
-// Of rows on disk, as they lie there.
-int64_t disk_bytes(const PlanInput& input, size_t sublayer, size_t index, const RowSplit& split) {
-  const WeightShape& weight = input.model->sublayers[sublayer].weights[index];
-  if (split.disk == 0) return 0;
-  const int64_t packed =
-      input.packed_bytes ? input.packed_bytes(sublayer, index, weight.rows - split.disk, split.disk)
-                         : 0;
-  return packed > 0 ? packed : input.model->rows_bytes(weight, split.disk);
-}
-
-void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSplitter& splitter,
-                    std::optional<ClassSplit>& tokens, Plan& plan, PlacedRows& placed,
-                    WeightMemory& memory) {
-  const ModelShape& model = *input.model;
-  const size_t position = placed.rows.size();
-  auto& rows = placed.rows.emplace_back();
-  auto& parts = placed.parts.emplace_back();
-  std::vector<InplaceRows>& inplace = placed.inplace;
-  for (InplaceRows& one : inplace) one.emplace_back(sublayer.weights.size(), 0);
-  for (size_t index = 0; index < sublayer.weights.size(); ++index) {
-    const WeightShape& weight = sublayer.weights[index];
-    const auto bytes = [&](int64_t count) { return model.rows_bytes(weight, count); };
-    if (weight.kind == WeightKind::kVector) {
-      rows.push_back({weight.rows, 0, 0, 0});
-      memory.vectors += weight.cols * 4;
-      plan.weight_bytes += bytes(weight.rows);
-      plan.resident_weight_bytes += bytes(weight.rows);
-      continue;
-    }
-    const ClassSplit split = weight.shares_table && tokens ? *tokens : splitter.split(weight);
-    rows.push_back(split);
-    const int64_t resident_bytes = bytes(split.resident);
-    const int64_t inplace_bytes = bytes(split.inplace);
-    const int64_t host_bytes = bytes(split.host);
-    if (weight.kind == WeightKind::kTable) {
-      if (!tokens) tokens = split;
-      memory.table += resident_bytes;
-    } else {
-      if (!weight.shares_table) memory.resident += round_up(resident_bytes, 64);
-      memory.inplace += round_up(inplace_bytes, 64);
-      add_parts(input, weight, position, static_cast<int64_t>(index), split, plan.classes.size(),
-                parts);
-      plan.streamed_weight_bytes += disk_bytes(input, position, index, split);
-      plan.host_weight_bytes += host_bytes;
-      const int64_t all_host_bytes = bytes(split.inplace + split.host);
-      for (size_t i = 0; i < plan.classes.size(); ++i) {
-        PassClass& one = plan.classes[i];
-        const int64_t own_bytes = bytes(split.inplace_of[i]);
-        inplace[i].back()[index] = split.inplace_of[i];
-        one.inplace_weight_bytes += own_bytes;
-        one.sent_weight_bytes += all_host_bytes - own_bytes;
-      }
-    }
-    if (weight.shares_table) continue;
-    memory.host += round_up(host_bytes, 64);
-    plan.weight_bytes += bytes(weight.rows);
-    plan.resident_weight_bytes += resident_bytes;
-    plan.inplace_weight_bytes += inplace_bytes;
-    plan.host_home_bytes += inplace_bytes + host_bytes;
-  }
-}
-
-// Streamed bytes of each sublayer in passes of a class, and the largest of their parts.
-struct Streamed {
-  std::vector<int64_t> bytes;
-  int64_t largest = 0;
-
-  template <typename Taken>
-  Streamed(const Plan& plan, const Taken& takes) {
-    for (const auto& parts : plan.parts) {
-      bytes.push_back(0);
-      for (const PlanPart& part : parts) {
-        if (!takes(part)) continue;
-        bytes.back() += part.bytes;
-        largest = std::max(largest, part.bytes);
-      }
-    }
-  }
-};
-
-WeightMemory place_weights(const PlanInput& input, std::span<const size_t> shapes, bool is_many,
-                           Plan& plan) {
-  WeightMemory memory;
-  RowSplitter splitter(*input.model, plan.policy, plan.has_device, input.row_granule);
-  std::optional<ClassSplit> tokens;  // of the token table, which comes first
-  PlacedRows placed;
-  placed.inplace.resize(plan.classes.size());
-  for (const SublayerShape& sublayer : input.model->sublayers)
-    place_sublayer(input, sublayer, splitter, tokens, plan, placed, memory);
-  for (size_t i = 0; i < plan.classes.size(); ++i) {
-    PassClass& one = plan.classes[i];
-    one.inplace = std::make_shared<const InplaceRows>(std::move(placed.inplace[i]));
-    one.alike = std::make_shared<const AlikeSublayers>(alike_sublayers(shapes, *one.inplace));
-  }
-  plan.rows = SharedList(std::move(placed.rows));
-  plan.parts = SharedList(std::move(placed.parts));
-  // A sublayer computes for as long as a few tokens take to read the next one; with many, reading
-  // rests at its end unless the one after that can begin.
-  for (size_t i = 0; i < plan.classes.size(); ++i) {
-    const Streamed all(plan, [&](const PlanPart& part) { return part.is_loaded_in(i); });
-    plan.ring_bytes =
-        std::max(plan.ring_bytes, weight_ring_bytes(all.bytes, all.largest, is_many ? 2 : 1));
-  }
-  const Streamed disk(plan, [](const PlanPart& part) { return part.from_disk; });
-  if (plan.paths.weights_from_disk.stops_between() > 0)
-    plan.host_ring_bytes = weight_ring_bytes(disk.bytes, disk.largest, 1);
-  for (const auto& parts : plan.parts)
-    for (const PlanPart& part : parts)  // its first byte lies somewhere in a block
-      if (part.packed_bytes > 0)
-        plan.arrival_slot_bytes =
-            std::max(plan.arrival_slot_bytes, round_up(part.packed_bytes, kDiskBlock) + kDiskBlock);
-  plan.repacked_bytes_per_second = input.repacked_bytes_per_second;
-  plan.repack_core_share = input.repack_core_share;
-  return memory;
 }
 
 // Pages of a group that a micro-batch brings up from below a device that attends to them, at most.
@@ -586,6 +298,11 @@ int64_t Plan::disk_bytes() const noexcept {
   return sum;
 }
 
+int64_t Plan::expert_answers(const ModelShape& model) const noexcept {
+  const int64_t rows = std::min({demand_tokens, pass_tokens, policy.micro_batch_tokens});
+  return rows * model.experts_per_token * model.hidden_size;
+}
+
 int64_t Plan::hidden_memory_rows() const noexcept {
   const double lower = policy.activations.disk + placed(policy.activations).host;
   return pass_tokens - static_cast<int64_t>(lower * static_cast<double>(pass_tokens) + 1e-9);
@@ -595,6 +312,7 @@ struct PlanMaker::Placed {
   TierShares shares;
   std::vector<double> inplace;  // [class]
   bool is_many = false;
+  int64_t demand_tokens = 0;
   Plan plan;  // all that place_weights says
   WeightMemory memory;
 };
@@ -609,7 +327,8 @@ const PlanMaker::Placed& PlanMaker::placed(const Policy& policy) {
   for (size_t i = 0; i < policy.pass_classes(); ++i)
     inplace.push_back(policy.execution(i).inplace_host_fraction);
   for (const auto& one : placed_)
-    if (one->shares == policy.weights && one->is_many == is_many && one->inplace == inplace)
+    if (one->shares == policy.weights && one->is_many == is_many && one->inplace == inplace &&
+        one->demand_tokens == policy.demand_tokens)
       return *one;
   constexpr size_t kMostKept = 16;  // an LP asks for nine corners
   if (placed_.size() >= kMostKept) placed_.erase(placed_.begin());
@@ -617,6 +336,7 @@ const PlanMaker::Placed& PlanMaker::placed(const Policy& policy) {
   made->shares = policy.weights;
   made->inplace = std::move(inplace);
   made->is_many = is_many;
+  made->demand_tokens = policy.demand_tokens;
   made->plan.policy = policy;
   made->plan.classes.resize(policy.pass_classes());
   made->plan.has_device = input_.device_budget_bytes > 0;
@@ -643,6 +363,8 @@ Plan PlanMaker::operator()(const Policy& policy) {
   const int64_t widest = std::min(plan.pass_tokens, policy.micro_batch_tokens);
   std::vector<PlanLine> compute_tier = {
       {"resident weights", memory.resident + memory.vectors + memory.table},
+      {"experts in slots", plan.expert_slot_bytes},
+      {"experts' answers", plan.expert_answers(model) * 4},
       {"weight ring (streamed)", plan.ring_bytes},
       {"KV pages", plan.kv_memory_bytes()},
       {"KV staging", plan.kv_slot_bytes() * kKvSlots},
@@ -689,8 +411,13 @@ std::string plan_table(const Plan& plan, int64_t memory_budget_bytes, int64_t de
     text += fmt::format("  {:<7} {:<26} {:>10}  sent up in every pass\n", "host", "weights",
                         format_bytes(plan.host_weight_bytes));
   if (plan.streamed_weight_bytes > 0)
-    text += fmt::format("  {:<7} {:<26} {:>10}  read in every pass{}\n", "disk", "streamed weights",
-                        format_bytes(plan.streamed_weight_bytes),
+    text += fmt::format("  {:<7} {:<26} {:>10}  read in every pass{}{}\n", "disk",
+                        "streamed weights", format_bytes(plan.streamed_weight_bytes),
+                        plan.demand_tokens == 0
+                            ? ""
+                            : fmt::format(" of more than {} tokens; smaller ones read the experts "
+                                          "they ask for",
+                                          plan.demand_tokens),
                         plan.arrival_slot_bytes == 0
                             ? ""
                             : fmt::format(", repacked as they come at {:.2f} GB/s",

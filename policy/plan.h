@@ -89,6 +89,7 @@ struct PlanPart {
   bool from_disk = false;
   int64_t bytes = 0;         ///< in the ring; of a part from disk an upper bound with alignment
   int64_t packed_bytes = 0;  ///< that are read for it, where these are others; else 0
+  int32_t expert = -1;       ///< whose it is, of a layer whose experts have slots
   /// By class of pass, a bit each: those that load it. Others multiply its rows in place.
   uint32_t classes = ~uint32_t{0};
 
@@ -158,9 +159,14 @@ struct Plan {
   bool eight_bit_activations = false;
   SharedList<std::vector<RowSplit>> rows;   ///< [sublayer][weight]
   SharedList<std::vector<PlanPart>> parts;  ///< [sublayer] what some class streams, in order
-  std::vector<PassClass> classes;           ///< as Policy::execution has them; at least one
-  int64_t ring_bytes = 0;                   ///< of the tier that computes
-  int64_t host_ring_bytes = 0;              ///< what parts from disk pass through to a device
+  /// [sublayer] Those with slots have a part for each expert, in a slot or not; empty: none has.
+  SharedList<ScheduleExperts> experts;
+  int64_t expert_slot_bytes = 0;  ///< of all slots; in resident_weight_bytes what is in them
+  /// Passes of so many tokens at most load the experts that are asked for, when they are; 0: none.
+  int64_t demand_tokens = 0;
+  std::vector<PassClass> classes;        ///< as Policy::execution has them; at least one
+  int64_t ring_bytes = 0;                ///< of the tier that computes
+  int64_t host_ring_bytes = 0;           ///< what parts from disk pass through to a device
   int64_t arrival_slot_bytes = 0;        ///< of parts that are repacked as they come; 0: none are
   double repacked_bytes_per_second = 0;  ///< PlanInput's, like the next
   double repack_core_share = 0;
@@ -204,6 +210,10 @@ struct Plan {
   bool host_attends() const noexcept {
     return has_device && policy.any_attends_on(AttentionPlace::kHost);
   }
+  /// Whether passes of so many tokens load experts when they are asked for.
+  bool demands_experts(int64_t tokens) const noexcept { return tokens <= demand_tokens; }
+  /// f32 that a micro-batch's experts leave their answers in, until all have been computed.
+  int64_t expert_answers(const ModelShape& model) const noexcept;
   bool host_attends(size_t pass_class) const noexcept {
     return has_device && classes[pass_class].execution.attention == AttentionPlace::kHost;
   }

@@ -26,7 +26,8 @@ ScheduleShape schedule_shape(const ModelShape& model, const Plan& plan) {
       if (model.sublayers[source].state == StatePlace{at.group, at.layer})
         sublayer.reads_from = static_cast<int32_t>(source);
     for (const PlanPart& part : plan.parts[i])
-      sublayer.parts.push_back({part.bytes, part.from_disk, part.classes});
+      sublayer.parts.push_back({part.bytes, part.from_disk, part.classes, part.expert});
+    if (!plan.experts.empty()) sublayer.experts = plan.experts[i];
   }
   return shape;
 }

@@ -138,6 +138,7 @@ Policy parse_policy(std::string_view json_text, std::string_view origin) {
                         : key == "pass_tokens"           ? &policy.pass_tokens
                         : key == "page_tokens"           ? &policy.page_tokens
                         : key == "host_attention_tokens" ? &policy.host_attention_tokens
+                        : key == "demand_tokens"         ? &policy.demand_tokens
                                                          : nullptr;
       if (!target)
         refuse(origin, fmt::format("unknown key \"{}\"", key),
@@ -167,6 +168,7 @@ std::string policy_to_json(const Policy& policy) {
             {"page_tokens", policy.page_tokens}};
   if (policy.host_attention_tokens > 0)
     json["host_attention_tokens"] = policy.host_attention_tokens;
+  if (policy.demand_tokens >= 0) json["demand_tokens"] = policy.demand_tokens;
   for (const PassExecution& one : policy.larger_passes) {
     const Json entry{{"from_tokens", one.from_tokens},
                      {"inplace_host_fraction", one.inplace_host_fraction},
@@ -278,6 +280,9 @@ void validate(const Policy& policy) {
                 "write 0 (no limit) or more");
   if (policy.host_attention_tokens != 0)
     positive(policy.host_attention_tokens, "host_attention_tokens", 1 << 20);
+  if (policy.demand_tokens < -1 || policy.demand_tokens > 1 << 20)
+    throw Error(ErrorKind::kUser, fmt::format("demand_tokens is {}", policy.demand_tokens),
+                fmt::format("write 0 (never) to {}, or leave it out", 1 << 20));
   validate_larger_passes(policy);
 }
 

@@ -61,6 +61,10 @@ struct Policy {
       512;  ///< at most so many tokens in one micro-batch; longer prompts are cut in chunks
   int64_t pass_tokens = 0;  ///< at most so many tokens in one pass; 0: as many as the block has
   int64_t page_tokens = 0;  ///< tokens of one KV page; 0: page_tokens_of() the KV's format
+  /// Of a mixture without a device: passes of at most so many tokens load the experts that are
+  /// asked for, when they are, into slots; others load ahead all that are in none. 0: all passes do
+  /// that; -1: as most_demanding_tokens() says (policy/routing_model.h).
+  int64_t demand_tokens = -1;
 
   int64_t block_sequences() const noexcept { return micro_batch_sequences * micro_batches; }
   size_t pass_classes() const noexcept { return larger_passes.size() + 1; }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <optional>
 
+#include "policy/routing_model.h"
 #include "src/base/bytes.h"
 #include "src/schedule/column_source.h"
 
@@ -43,7 +45,7 @@ class PlanCosts final : public LaneCosts {
 
   double seconds(const Task& task, bool stood_idle) const override {
     if (task.kind == TaskKind::kCompute)
-      return task_duration(seconds_of(task), profile_.shares_cores);
+      return times_of(task) * task_duration(seconds_of(task), profile_.shares_cores);
     if (task.bytes == 0) return 0;
     const auto bytes = static_cast<double>(task.bytes);
     if (task.lane == Lane::kHostToDevice)
@@ -63,7 +65,7 @@ class PlanCosts final : public LaneCosts {
   // Of the host's memory.
   double memory_bytes(const Task& task) const override {
     if (!profile_.shares_host_memory()) return 0;
-    if (task.kind == TaskKind::kCompute) return seconds_of(task).host_bytes;
+    if (task.kind == TaskKind::kCompute) return times_of(task) * seconds_of(task).host_bytes;
     const bool passes_by = task.kind == TaskKind::kLoadWeights &&
                            task.lane == plan_.paths.weights_from_disk.hops.front().up &&
                            plan_.paths.disk_reaches_device();
@@ -80,12 +82,20 @@ class PlanCosts final : public LaneCosts {
   void add_held(const Task& task, Held& sum) const {
     if (task.kind != TaskKind::kCompute || task.lane != plan_.paths.compute) return;
     const TaskSeconds& seconds = seconds_of(task);
-    sum.all += task_duration(seconds, profile_.shares_cores);
-    sum.own += own_seconds(seconds, profile_.shares_cores);
-    sum.inplace += seconds.host;
+    const double times = times_of(task);
+    sum.all += times * task_duration(seconds, profile_.shares_cores);
+    sum.own += times * own_seconds(seconds, profile_.shares_cores);
+    sum.inplace += times * seconds.host;
   }
 
  private:
+  // Of experts computed together each takes what one does.
+  static double times_of(const Task& task) {
+    return task.compute().step == ComputeStep::kSomeExperts
+               ? static_cast<double>(task.compute().experts.size())
+               : 1;
+  }
+
   // Requests hide the latency behind each other, as far as the ring has room for them; pages are
   // few and small, and somebody waits.
   double disk_seconds(const Task& task, double bytes, bool stood_idle) const {
@@ -157,11 +167,51 @@ class PlanCosts final : public LaneCosts {
   std::vector<size_t> first_cost_;         // [micro-batch] of the pass: its place in costs_
   mutable std::vector<std::optional<TaskSeconds>> costs_;  // [different work][kind][step]
 };
+// Routes as the routing model expects them: so many experts that are in slots, and so many that are
+// in none, over a pass's layers in all.
+class ModelledRouter {
+ public:
+  ModelledRouter(const ModelShape& model, const ScheduleGenerator& generator)
+      : chosen_(model.experts_per_token), generator_(generator) {}
+  void begin_pass(std::span<const BatchWork> work) { work_ = work; }
+
+  Routed operator()(const AwaitedRoute& route) {
+    const ExpertCache& cache = *generator_.expert_cache(static_cast<size_t>(route.sublayer));
+    const int64_t tokens = work_[static_cast<size_t>(route.micro_batch)].tokens;
+    const ExpertShare layer{cache.experts(), chosen_, cache.slots()};
+    const auto away = static_cast<double>(layer.experts - layer.slots);
+    const double missing = away * missing_share(layer, tokens);
+    missing_ += missing;
+    here_ += asked_experts(layer, tokens) - missing;
+    Routed out{{}, tokens};
+    int64_t here = std::min(take_whole(here_), layer.slots);
+    int64_t gone = std::min(take_whole(missing_), layer.experts - layer.slots);
+    for (int32_t e = 0; e < static_cast<int32_t>(layer.experts); ++e)
+      if (int64_t& left = cache.slot_of(e) >= 0 ? here : gone; left > 0) {
+        out.experts.push_back({e, 1});
+        --left;
+      }
+    return out;
+  }
+
+ private:
+  static int64_t take_whole(double& sum) {
+    const double whole = std::floor(sum);
+    sum -= whole;
+    return static_cast<int64_t>(whole);
+  }
+  int64_t chosen_;
+  const ScheduleGenerator& generator_;
+  std::span<const BatchWork> work_;
+  double here_ = 0, missing_ = 0;  // that no layer has asked for yet
+};
+
 // Of a pass that runs, who computes for the device's lane.
 class SimulatedColumns final : public PassColumns {
  public:
-  SimulatedColumns(ScheduleGenerator& generator, uint64_t& hash, const PlanCosts& costs)
-      : PassColumns(generator, hash), costs_(costs) {}
+  SimulatedColumns(ScheduleGenerator& generator, uint64_t& hash, const PlanCosts& costs,
+                   ModelledRouter& router)
+      : PassColumns(generator, hash, std::ref(router)), costs_(costs) {}
   PlanCosts::Held held;
 
  private:
@@ -187,13 +237,18 @@ Simulation simulate(const ModelShape& model, const Plan& plan, const Profile& pr
   Simulation out;
   ScheduleGenerator generator(shape);
   PlanCosts costs(model, plan, profile, kv_dtype, passes);
+  ModelledRouter router(model, generator);
   LaneSimulator lanes(named_lanes(), costs, keep_tasks, out);
   std::vector<PlanCosts::Held> held;  // [pass]
   for (size_t i = 0; i < passes.size(); ++i) {
     costs.begin_pass(i);
-    const size_t next = i + 1 < passes.size() ? passes[i + 1].pass_class : passes[i].pass_class;
-    generator.begin_pass(passes[i].loads, passes[i].more_follow, {passes[i].pass_class, next});
-    SimulatedColumns columns(generator, out.stream_hash, costs);
+    const PassWork& next = passes[i + 1 < passes.size() ? i + 1 : i];
+    generator.begin_pass(
+        passes[i].loads, passes[i].more_follow,
+        {passes[i].pass_class, next.pass_class, plan.demands_experts(passes[i].tokens()),
+         plan.demands_experts(next.tokens())});
+    router.begin_pass(passes[i].work);
+    SimulatedColumns columns(generator, out.stream_hash, costs, router);
     lanes.run_pass(columns);
     held.push_back(columns.held);
   }

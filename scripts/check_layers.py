@@ -14,7 +14,7 @@ ALLOWED = {
     "src/base": [],
     "src/shape": ["src/base"],
     "src/layer": ["src/base", "src/shape"],
-    "src/schedule": ["src/base", "src/shape"],
+    "src/schedule": ["src/base", "src/cache", "src/shape"],
     "policy": ["src/base", "src/shape", "src/schedule"],
     "io/files": ["src/base"],
     "io/async": ["src/base", "io/files"],

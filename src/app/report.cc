@@ -120,6 +120,12 @@ std::string run_table(const Engine& engine) {
     text += fmt::format("  repack  {:>10} of streamed rows  {:>9}  {:>10}\n",
                         format_bytes(stats.repacked_bytes), format_seconds(stats.repack_seconds),
                         rate_text(static_cast<double>(stats.repacked_bytes), stats.repack_seconds));
+  if (stats.experts.asked > 0)
+    text += fmt::format(
+        "  experts {:>7} asked for, {:.1f} % of them in memory ({} of {} are)\n",
+        stats.experts.asked,
+        100.0 * static_cast<double>(stats.experts.found) / static_cast<double>(stats.experts.asked),
+        stats.experts.slots, stats.experts.experts);
   if (stats.prefix_hit_tokens > 0)
     text += fmt::format("  prefix  {:>7} prompt tokens were known, not computed again\n",
                         stats.prefix_hit_tokens);
@@ -173,6 +179,11 @@ nlohmann::ordered_json stats_json(const Engine& engine,
       {"planned_bytes", engine.plan().device_bytes() + engine.plan().memory_bytes()},
       {"streamed_bytes_per_pass", engine.plan().streamed_weight_bytes},
       {"gathered_bytes", stats.gathered_bytes},
+      {"experts",
+       {{"slots", stats.experts.slots},
+        {"experts", stats.experts.experts},
+        {"asked", stats.experts.asked},
+        {"found", stats.experts.found}}},
       {"repacked_bytes", stats.repacked_bytes},
       {"repack_s", stats.repack_seconds},
       {"lanes", lanes},

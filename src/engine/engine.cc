@@ -44,8 +44,9 @@ std::vector<StatePools::Group> pool_groups(const policy::Plan& plan, const KvSto
 // Loads of weights move what the files hold, not the plan's upper bound.
 class EngineColumns final : public PassColumns {
  public:
-  EngineColumns(ScheduleGenerator& generator, uint64_t& hash, const WeightStore& weights)
-      : PassColumns(generator, hash), weights_(weights) {}
+  EngineColumns(ScheduleGenerator& generator, uint64_t& hash, const WeightStore& weights,
+                Router router)
+      : PassColumns(generator, hash, std::move(router)), weights_(weights) {}
 
  private:
   void prepare(Task& task) override {
@@ -85,22 +86,24 @@ struct Engine::Impl final : TaskRunner {
                       shape.max_positions, options.predict_lengths, options.cache_prefixes,
                       options.static_batches},
         model.eos_token_ids());
-    const RunnerParts parts{&model,
-                            stores.weights.get(),
-                            stores.kv.get(),
-                            stores.recent.get(),
-                            stores.hidden.get(),
-                            stores.exchange.get(),
-                            planned.compute,
-                            planned.attention,
-                            std::min(plan.pass_tokens, plan.policy.micro_batch_tokens),
-                            plan.host_rows,
-                            planned.threads,
-                            options.observe_input,
-                            options.observe_choices,
-                            &tally,
-                            options.fuses_operators,
-                            options.keep_trace};
+    const RunnerParts parts{
+        &model,
+        stores.weights.get(),
+        stores.kv.get(),
+        stores.recent.get(),
+        stores.hidden.get(),
+        stores.exchange.get(),
+        planned.compute,
+        planned.attention,
+        std::min(plan.pass_tokens, plan.policy.micro_batch_tokens),
+        plan.host_rows,
+        planned.threads,
+        options.observe_input,
+        options.observe_choices,
+        &tally,
+        options.fuses_operators,
+        options.keep_trace,
+        {stores.expert_answers.as<float>(), static_cast<size_t>(stores.expert_answers.size()) / 4}};
     if (options.backend)
       runner = options.backend->make_runner(parts, stores.workspace.span(),
                                             stores.host_workspace.span());
@@ -108,6 +111,7 @@ struct Engine::Impl final : TaskRunner {
       runner = std::make_unique<LayerRunner>(parts, stores.emulated.get(), stores.workspace.span(),
                                              stores.host_workspace.span());
     schedule_shape = policy::schedule_shape(shape, plan);
+    experts.emplace(schedule_shape);
     for (size_t i = 0; i < plan.classes.size(); ++i) limits.push_back(policy::pass_limits(plan, i));
     warn_of_pageable();
   }
@@ -118,6 +122,7 @@ struct Engine::Impl final : TaskRunner {
   void compute(const Task& task) override {
     const auto batch = static_cast<size_t>(task.micro_batch);
     runner->run(task, *pass_of(task).micro_batches[batch], batch, tokens);
+    if (task.compute().step == ComputeStep::kUntilRoute) routed = runner->routed();
     if (options.keep_trace && task.compute().step != ComputeStep::kHostAttention)
       record.trace_inplace(task, *runner);
   }
@@ -128,6 +133,8 @@ struct Engine::Impl final : TaskRunner {
   void run_pass(LaneExecutor& executor, ScheduleGenerator& schedule, GenerationSink& sink);
   void copy_pages(LaneExecutor& executor, const std::vector<GroupCopy>& copies);
   int64_t tokens_of_next(std::span<Sequence* const> active, const PassPlan& pass) const;
+  PassClasses classes_of(std::span<Sequence* const> active, const PassPlan& pass,
+                         bool more_follow) const;
   const PassPlan& pass_of(const Task& task) const {
     return passes[static_cast<size_t>(task.pass % 2)];
   }
@@ -146,6 +153,8 @@ struct Engine::Impl final : TaskRunner {
   policy::KernelTally tally;  ///< before the runner that adds to it
   std::unique_ptr<SublayerRunner> runner;
   ScheduleShape schedule_shape;
+  std::optional<HeldExperts> experts;
+  Routed routed;  ///< what the last route has found
   bool is_loaded = false;
 
   std::unique_ptr<Batcher> batcher;
@@ -213,6 +222,15 @@ int64_t Engine::Impl::tokens_of_next(std::span<Sequence* const> active,
   return std::clamp<int64_t>(prompts + decoding, 1, planned.plan.pass_tokens);
 }
 
+PassClasses Engine::Impl::classes_of(std::span<Sequence* const> active, const PassPlan& pass,
+                                     bool more_follow) const {
+  const int64_t tokens = pass.prefill_tokens + pass.decode_tokens;
+  const int64_t next = more_follow ? tokens_of_next(active, pass) : tokens;
+  const policy::Plan& plan = planned.plan;
+  return {pass.pass_class, more_follow ? classes.expect(next) : pass.pass_class,
+          plan.demands_experts(tokens), plan.demands_experts(next)};
+}
+
 void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
                             GenerationSink& sink) {
   const Clock::time_point started = Clock::now();
@@ -230,10 +248,11 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
   int64_t pending = 0;
   for (const Sequence* sequence : active) pending += sequence->pending();
   more_follow = more_follow || pass.prefill_tokens + pass.decode_tokens < pending;
-  const size_t next = more_follow ? classes.expect(tokens_of_next(active, pass)) : pass.pass_class;
-  schedule.begin_pass(stores.loads_of(pass), more_follow, {pass.pass_class, next});
-  EngineColumns columns(schedule, record.totals().stream_hash, *stores.weights);
+  schedule.begin_pass(stores.loads_of(pass), more_follow, classes_of(active, pass, more_follow));
+  EngineColumns columns(schedule, record.totals().stream_hash, *stores.weights,
+                        [&](const AwaitedRoute&) { return routed; });
   executor.run(columns);
+  experts->count(schedule);
   for (const auto& batch : pass.micro_batches)
     for (const Chunk& chunk : batch->chunks) chunk.sequence->computed += chunk.count;
   batcher->keep_prefixes();
@@ -259,6 +278,8 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
                     .pass_class = pass.pass_class,
                     .from_tokens = planned.plan.classes[pass.pass_class].execution.from_tokens};
   batcher->report(report);
+  report.experts_asked = experts->counts().asked;
+  report.experts_found = experts->counts().found;
   report.machine = &record.machine();
   report.lanes = record.lane_report(executor, *runner);
   totals.preemptions = report.preemptions;
@@ -342,6 +363,7 @@ void Engine::generate(RequestSource& source, GenerationSink& sink, std::stop_tok
   LaneExecutor executor(impl, cancel, impl.record.machine(), impl.options.keep_trace);
   impl.record.begin_run(executor, *impl.runner);
   ScheduleGenerator schedule(impl.schedule_shape);
+  impl.experts->begin_run(schedule, *impl.stores.weights, cancel);
   try {
     for (;;) {
       impl.batcher->admit(source, sink);
@@ -357,6 +379,7 @@ void Engine::generate(RequestSource& source, GenerationSink& sink, std::stop_tok
       }
     }
     executor.finish();
+    impl.experts->end_run(schedule);
   } catch (...) {
     impl.stores.file_engine->cancel_pending();
     impl.batcher->abort(sink);
@@ -381,6 +404,7 @@ EngineStats Engine::stats() const {
   }
   out.memory_budget_bytes = impl_->planned.memory_budget_bytes;
   out.disk_budget_bytes = impl_->options.disk_budget_bytes;
+  out.experts = impl_->experts->counts();
   out.gathered_bytes = stores.weights->gathered_bytes();
   const ForeignArrivals::Repacked repacked = stores.weights->repacked();
   out.repacked_bytes = repacked.bytes;

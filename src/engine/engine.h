@@ -13,6 +13,7 @@
 #include "policy/kernel_times.h"
 #include "src/device/lane_executor.h"
 #include "src/engine/engine_plan.h"
+#include "src/engine/held_experts.h"
 #include "src/engine/passes/sequence.h"
 
 namespace sluice {
@@ -55,6 +56,7 @@ struct EngineStats {
   std::vector<std::pair<Lane, LaneStats>> lanes;  ///< those that did something
   LaneTable machine;                              ///< whose they are
   int64_t gathered_bytes = 0;                     ///< table rows read one by one
+  ExpertCounts experts;                           ///< of a mixture whose experts have slots
   int64_t repacked_bytes = 0;                     ///< that streamed rows of another tool became
   double repack_seconds = 0;                      ///< beside reading and computing
   double disk_read_busy_seconds = 0;              ///< with a request at the disk

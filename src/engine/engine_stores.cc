@@ -79,6 +79,8 @@ EngineStores::EngineStores(const BoundModel& of_model, const EngineOptions& opti
   exchange = std::make_unique<AttentionExchange>(model.shape(), plan, compute_memory, memory);
   workspace = compute_memory.allocate(planned.workspace_bytes, "workspace");
   host_workspace = memory.allocate(plan.host_workspace_bytes, "workspace");
+  expert_answers =
+      compute_memory.allocate(plan.expert_answers(model.shape()) * 4, "experts' answers");
 }
 
 void EngineStores::transfer(const Task& task, const LaneTable& machine, const PassPlan& pass,
@@ -162,7 +164,7 @@ std::vector<std::span<std::byte>> EngineStores::memory_to_fault() {
     ranges.insert(ranges.end(), more.begin(), more.end());
   };
   if (!device || device->is_in_host_memory()) {
-    add({weights->resident_memory()});
+    add({weights->resident_memory(), weights->slot_memory(), expert_answers.span()});
     add(kv->memory());
     add({recent->memory(), hidden->memory(), workspace.span()});
   }

@@ -54,6 +54,7 @@ struct EngineStores {
   std::unique_ptr<AttentionExchange> exchange;
   Buffer workspace;
   Buffer host_workspace;  ///< below a device
+  Buffer expert_answers;  ///< f32, of experts that are computed one by one
 
  private:
   void use_disk(const Task& task, const PassPlan& pass,

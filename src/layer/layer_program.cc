@@ -47,6 +47,24 @@ int64_t LayerProgram::columns() const noexcept {
   return round_up(columns, kSlotColumns);
 }
 
+const Operator* LayerProgram::experts() const noexcept {
+  const auto found = std::find_if(operators.begin(), operators.end(), [](const Operator& op) {
+    return op.kind == Operator::Kind::kExperts;
+  });
+  return found == operators.end() ? nullptr : &*found;
+}
+
+std::span<const Operator> LayerProgram::before_experts() const noexcept {
+  const Operator* found = experts();
+  return found ? std::span(operators.data(), found) : std::span(operators);
+}
+
+std::span<const Operator> LayerProgram::after_experts() const noexcept {
+  const Operator* found = experts();
+  if (!found) return {};
+  return {found + 1, operators.data() + operators.size()};
+}
+
 std::span<const Operator> LayerProgram::before_cut() const noexcept {
   const std::span<const Operator> all = operators;
   return cut < 0 ? all : all.first(static_cast<size_t>(cut) + 1);

@@ -133,6 +133,8 @@ struct LayerProgram {
   std::vector<int64_t> places;  ///< and where they begin in a row of work space (work_space.h)
   std::vector<Operator> operators;
   int32_t cut = -1;  ///< the operator that may be elsewhere (kAttend); -1: none
+  /// The operator whose matrices may be asked for by what is before it (kExperts); null: none.
+  const Operator* experts() const noexcept;
 
   /// f32 columns of work space that a row takes.
   int64_t columns() const noexcept;
@@ -140,6 +142,9 @@ struct LayerProgram {
   /// in the one and takes back in the other. Without a cut: everything, and nothing.
   std::span<const Operator> before_cut() const noexcept;
   std::span<const Operator> after_cut() const noexcept;
+  /// What is computed until the experts are known, and when all of them have answered.
+  std::span<const Operator> before_experts() const noexcept;
+  std::span<const Operator> after_experts() const noexcept;
   bool operator==(const LayerProgram&) const = default;
 };
 

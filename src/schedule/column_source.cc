@@ -13,12 +13,12 @@ TaskId PassColumns::awaited() const {
 }
 
 std::vector<Task> PassColumns::next_column() {
-  std::vector<int32_t> demanded;
+  Routed routed;
   if (const auto route = generator_.awaited()) {
     SLUICE_ASSERT(router_, "a sublayer with a route needs a router");
-    demanded = router_(*route);
+    routed = router_(*route);
   }
-  std::vector<Task> tasks = generator_.next_column(demanded);
+  std::vector<Task> tasks = generator_.next_column(routed);
   for (Task& task : tasks) {
     hash_ = fold_task(hash_, task);
     prepare(task);

@@ -24,8 +24,8 @@ class ColumnSource {
 /// The columns of the pass that a generator has begun; each task is folded into `hash`.
 class PassColumns : public ColumnSource {
  public:
-  /// Which parts a micro-batch needs, asked when its route has run.
-  using Router = std::function<std::vector<int32_t>(const AwaitedRoute&)>;
+  /// Where a micro-batch's tokens go, asked when its route has run.
+  using Router = std::function<Routed(const AwaitedRoute&)>;
   /// The generator and the hash stay where they are.
   PassColumns(ScheduleGenerator& generator, uint64_t& hash, Router router = {});
 

@@ -13,28 +13,35 @@ std::string_view task_kind_name(TaskKind kind) noexcept {
   return names[static_cast<size_t>(kind)];
 }
 
-int64_t ScheduleSublayer::streamed_bytes() const noexcept {
+namespace {
+// Of a sublayer's parts, without the experts that have slots: these are as large as any others.
+template <typename Taken>
+int64_t bytes_of(const ScheduleSublayer& sublayer, const Taken& takes) noexcept {
   int64_t bytes = 0;
-  for (const SchedulePart& part : parts) bytes += part.bytes;
+  for (const SchedulePart& part : sublayer.parts) bytes += takes(part) ? part.bytes : 0;
+  for (const int32_t first : sublayer.experts.first_parts) {
+    const SchedulePart& part = sublayer.parts[static_cast<size_t>(first)];
+    if (takes(part)) bytes -= sublayer.experts.slots * part.bytes;
+  }
   return bytes;
+}
+}  // namespace
+
+int64_t ScheduleSublayer::streamed_bytes() const noexcept {
+  return bytes_of(*this, [](const SchedulePart&) { return true; });
 }
 
 int64_t ScheduleSublayer::streamed_bytes(size_t pass_class) const noexcept {
-  int64_t bytes = 0;
-  for (const SchedulePart& part : parts) bytes += part.is_loaded_in(pass_class) ? part.bytes : 0;
-  return bytes;
+  return bytes_of(*this, [&](const SchedulePart& part) { return part.is_loaded_in(pass_class); });
 }
 
 int64_t ScheduleSublayer::disk_bytes() const noexcept {
-  int64_t bytes = 0;
-  for (const SchedulePart& part : parts) bytes += part.from_disk ? part.bytes : 0;
-  return bytes;
+  return bytes_of(*this, [](const SchedulePart& part) { return part.from_disk; });
 }
 
 ScheduleGenerator::ScheduleGenerator(ScheduleShape shape)
     : shape_(std::move(shape)),
       weights_{.ring = WeightRing(shape_.weight_ring_bytes)},
-      demand_{.ring = WeightRing(shape_.demand_ring_bytes)},
       host_stop_(shape_.host_ring_bytes) {
   const auto all_free = [](int32_t slots) {
     return std::vector<TaskId>(static_cast<size_t>(slots), kNoTask);
@@ -59,17 +66,30 @@ ScheduleGenerator::ScheduleGenerator(ScheduleShape shape)
     for (size_t one = 0; one < 8 * sizeof(SchedulePart::classes); ++one)
       SLUICE_ASSERT(sublayer.streamed_bytes(one) <= shape_.weight_ring_bytes,
                     "the plan sizes the ring");
-    SLUICE_ASSERT(!sublayer.has_route() || !sublayer.has_attention,
+    const ScheduleExperts& experts = sublayer.experts;
+    SLUICE_ASSERT(experts.experts == 0 || !sublayer.has_attention,
                   "a sublayer is cut at its attention or at its route");
-    for (const auto* parts : {&sublayer.parts, &sublayer.on_demand})
-      for (const SchedulePart& part : *parts) {
-        const Path& path = shape_.paths.weights(part.from_disk);
-        SLUICE_ASSERT(!path.empty() && path.size() <= 2,
-                      "what is streamed comes over one stop at most");
-        SLUICE_ASSERT(path.stops_between() == 0 || part.bytes <= shape_.host_ring_bytes,
-                      "the plan sizes the host's ring");
-      }
+    auto& slots = demand_.experts.emplace_back();
+    if (experts.experts > 0)
+      slots = ExpertSlots{ExpertCache(experts.experts, experts.slots, shape_.expert_decay),
+                          all_free(static_cast<int32_t>(experts.slots))};
+    for (const SchedulePart& part : sublayer.parts) {
+      const Path& path = shape_.paths.weights(part.from_disk);
+      SLUICE_ASSERT(!path.empty() && path.size() <= 2,
+                    "what is streamed comes over one stop at most");
+      SLUICE_ASSERT(path.stops_between() == 0 || part.bytes <= shape_.host_ring_bytes,
+                    "the plan sizes the host's ring");
+    }
   }
+}
+
+// What has a slot, or gets one when it is asked for, needs no room in the ring.
+bool ScheduleGenerator::is_loaded(int64_t running, const SchedulePart& part) const {
+  if (!part.is_loaded_in(class_of(running))) return false;
+  if (part.expert < 0) return true;
+  const auto sublayer =
+      static_cast<size_t>(running % static_cast<int64_t>(shape_.sublayers.size()));
+  return !demands(running) && demand_.experts[sublayer]->cache.slot_of(part.expert) < 0;
 }
 
 // Decides, at the start of column `running`, which parts the ring can take beside it.
@@ -89,8 +109,7 @@ void ScheduleGenerator::plan_weight_loads(int64_t running) {
       weights_.offsets[sublayer].clear();
     }
     for (; weights_.next_part < static_cast<int32_t>(parts.size()); ++weights_.next_part) {
-      if (!parts[static_cast<size_t>(weights_.next_part)].is_loaded_in(
-              class_of(weights_.next_load))) {
+      if (!is_loaded(weights_.next_load, parts[static_cast<size_t>(weights_.next_part)])) {
         weights_.offsets[sublayer].push_back(-1);
         continue;
       }
@@ -114,17 +133,19 @@ TaskId ScheduleGenerator::read_to_host(Tasks& out, const PendingLoad& load, Lane
   std::vector<TaskId> waits;
   *host_offset = host_stop_.place(bytes, waits);
   Task& task = add(out, TaskKind::kLoadWeights, lane, static_cast<int32_t>(load.running % count),
-                   micro_batch, PartLoad{load.part, 0, *host_offset});
+                   micro_batch, PartLoad{load.part, 0, -1, *host_offset});
   task.pass = load.running / count;
   task.bytes = bytes;
   task.waits = std::move(waits);
   return task.id;
 }
 
-// One part's way into the ring; the last task of it.
-TaskId ScheduleGenerator::load_part(Tasks& out, const PendingLoad& load, const SchedulePart& part,
-                                    int32_t micro_batch) {
+// One part's way into the ring or its slot, which `waits` make free; the last task of it.
+TaskId ScheduleGenerator::load_part(Tasks& out, const PendingLoad& load, int32_t micro_batch,
+                                    int32_t slot, std::vector<TaskId> waits) {
   const auto count = static_cast<int64_t>(shape_.sublayers.size());
+  const SchedulePart& part = shape_.sublayers[static_cast<size_t>(load.running % count)]
+                                 .parts[static_cast<size_t>(load.part)];
   const Path& path = shape_.paths.weights(part.from_disk);
   const bool stops_between = path.stops_between() > 0;
   int64_t host_offset = -1;
@@ -133,27 +154,28 @@ TaskId ScheduleGenerator::load_part(Tasks& out, const PendingLoad& load, const S
     read = read_to_host(out, load, path.hops.front().up, micro_batch, part.bytes, &host_offset);
   Task& task = add(out, TaskKind::kLoadWeights, path.hops.back().up,
                    static_cast<int32_t>(load.running % count), micro_batch,
-                   PartLoad{load.part, load.offset, host_offset});
+                   PartLoad{load.part, load.offset, slot, host_offset});
   task.pass = load.running / count;
   task.bytes = part.bytes;
   if (stops_between) {
     task.waits.push_back(read);
     host_stop_.emptied_by(task.id);
   }
-  // The ring was placed with everything before the current column released.
-  if (last_column_compute_ != kNoTask) task.waits.push_back(last_column_compute_);
-  task.waits.insert(task.waits.end(), weights_.dropped.begin(), weights_.dropped.end());
+  task.waits.insert(task.waits.end(), waits.begin(), waits.end());
   return task.id;
 }
 
 // Tasks for the pending parts [first, last).
 void ScheduleGenerator::load_weights(Tasks& out, size_t first, size_t last, int32_t micro_batch) {
   const auto count = static_cast<int64_t>(shape_.sublayers.size());
+  // The ring was placed with everything before the current column released.
+  std::vector<TaskId> waits;
+  if (last_column_compute_ != kNoTask) waits.push_back(last_column_compute_);
+  waits.insert(waits.end(), weights_.dropped.begin(), weights_.dropped.end());
   for (size_t i = first; i < last; ++i) {
     const PendingLoad& load = weights_.pending[i];
-    const auto index = static_cast<size_t>(load.running % count);
-    const SchedulePart& part = shape_.sublayers[index].parts[static_cast<size_t>(load.part)];
-    weights_.loads[index].push_back(load_part(out, load, part, micro_batch));
+    weights_.loads[static_cast<size_t>(load.running % count)].push_back(
+        load_part(out, load, micro_batch, -1, waits));
   }
 }
 
@@ -180,7 +202,7 @@ void ScheduleGenerator::compute(Tasks& out, int32_t micro_batch) {
 
   ComputeWork work;
   if (is_cut(load)) work.step = ComputeStep::kBeforeAttention;
-  if (column().has_route()) work.step = ComputeStep::kUntilRoute;
+  if (has_route()) work.step = ComputeStep::kUntilRoute;
   work.part_offsets = weights_.offsets[index];
   if (stages_kv) work.kv_slot = state.kv_slot;
   if (moves_activations(load)) work.activation_slot = state.activation_slot;
@@ -191,6 +213,7 @@ void ScheduleGenerator::compute(Tasks& out, int32_t micro_batch) {
   Task& task = add(out, TaskKind::kCompute, shape_.paths.compute, running_.sublayer, micro_batch,
                    std::move(work));
   task.waits = weights_.loads[index];
+  if (column().experts.experts > 0 && !has_route()) use_held(task);
   if (stages_kv) task.waits.push_back(state.kv_load);
   if (moves_activations(load)) task.waits.push_back(state.activation_load);
   if (on_host) {
@@ -200,7 +223,7 @@ void ScheduleGenerator::compute(Tasks& out, int32_t micro_batch) {
   state.compute = task.id;
   if (stages_kv) store_kv(out, micro_batch, state.compute);
   if (on_host) attend_on_host(out, micro_batch);
-  if (!is_cut(load) && !column().has_route()) store_activations(out, micro_batch);
+  if (!is_cut(load) && !has_route()) store_activations(out, micro_batch);
 }
 
 void ScheduleGenerator::attend_on_host(Tasks& out, int32_t micro_batch) {
@@ -262,11 +285,10 @@ void ScheduleGenerator::find_used_lanes() {
   running_.uses = {};
   use(shape_.paths.compute);
   for (const ScheduleSublayer& sublayer : shape_.sublayers)
-    for (const auto* parts : {&sublayer.parts, &sublayer.on_demand})
-      for (const SchedulePart& part : *parts)
-        if (part.is_loaded_in(running_.classes.now) ||
-            (running_.more_follow && part.is_loaded_in(running_.classes.next)))
-          for (const Hop& hop : shape_.paths.weights(part.from_disk).hops) use(hop.up);
+    for (const SchedulePart& part : sublayer.parts)
+      if (part.is_loaded_in(running_.classes.now) ||
+          (running_.more_follow && part.is_loaded_in(running_.classes.next)))
+        for (const Hop& hop : shape_.paths.weights(part.from_disk).hops) use(hop.up);
   for (const MicroBatchLoad& load : running_.loads) {
     const bool moves_rows = moves_activations(load);
     const auto any_state = [&](const auto& is_true) {
@@ -289,7 +311,13 @@ void ScheduleGenerator::find_used_lanes() {
   }
 }
 
+// Of passes of two classes, and of those that demand experts and those that do not where there are
+// such layers.
 bool ScheduleGenerator::have_same_parts(size_t one, size_t other) const noexcept {
+  const auto has_slots = [](const ScheduleSublayer& sublayer) {
+    return sublayer.experts.experts > 0;
+  };
+  if (std::any_of(shape_.sublayers.begin(), shape_.sublayers.end(), has_slots)) return false;
   const auto agree = [&](const SchedulePart& part) {
     return part.is_loaded_in(one) == part.is_loaded_in(other);
   };
@@ -318,8 +346,9 @@ void ScheduleGenerator::begin_pass(std::vector<MicroBatchLoad> micro_batches, bo
   SLUICE_ASSERT(!running_.is_open, "a pass follows when the one before has no column left");
   SLUICE_ASSERT(!micro_batches.empty(), "a pass has micro-batches");
   weights_.dropped.clear();
-  if (classes.now != running_.classes.next && !have_same_parts(classes.now, running_.classes.next))
-    drop_loads_ahead();
+  const bool is_expected =
+      classes.now == running_.classes.next && classes.demands == running_.classes.next_demands;
+  if (!is_expected && !have_same_parts(classes.now, running_.classes.next)) drop_loads_ahead();
   running_.classes = classes;
   running_.loads = std::move(micro_batches);
   running_.more_follow = more_follow;
@@ -377,17 +406,17 @@ void ScheduleGenerator::end_column() {
   running_.is_open = false;
 }
 
-std::vector<Task> ScheduleGenerator::next_column(std::span<const int32_t> demanded) {
+std::vector<Task> ScheduleGenerator::next_column(const Routed& routed) {
   SLUICE_ASSERT(running_.is_open, "a pass has begun and has a column left");
   const auto count = static_cast<int32_t>(running_.loads.size());
   Tasks out;
   out.reserve(static_cast<size_t>(count) * 4);
   if (demand_.awaited >= 0) {
-    add_after_route(out, demand_.awaited, demanded);
+    add_after_route(out, demand_.awaited, routed);
     return out;
   }
   begin_column(out);
-  if (column().has_route()) {
+  if (has_route()) {
     begin_routes(out);
     return out;
   }

@@ -2,7 +2,7 @@
 // The schedule: a pure function of what is streamed (fixed) and what each pass computes. Column
 // order (for each sublayer all micro-batches, then the next sublayer), a column at a time; the
 // weights that the ring can take beside the current sublayer load in parts, spread over the current
-// one's micro-batches. A column may ask for parts when one of its segments has run.
+// one's micro-batches. Of a mixture's layer small passes ask for experts when its route has run.
 // No hardware, files or weights are needed to make one. Invariants: waits point backwards; a buffer
 // is refilled only after the tasks that used it; the weight ring never holds more than its bytes.
 // Not thread safe; one generator per stream of passes.
@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/cache/expert_cache.h"
 #include "src/schedule/host_stop.h"
 #include "src/schedule/path.h"
 #include "src/schedule/task.h"
@@ -25,31 +26,52 @@ struct SchedulePart {
   bool from_disk = true;  ///< else from host memory (with a device)
   /// By class of pass, a bit each: those that load it.
   uint32_t classes = ~uint32_t{0};
+  int32_t expert = -1;  ///< whose it is, of a layer whose experts have slots; -1: everybody's
   bool is_loaded_in(size_t pass_class) const noexcept { return (classes >> pass_class) & 1; }
 };
 
-/// The class of a pass, and the one that the next pass is expected to have.
+/// The class of a pass, and the one that the next pass is expected to have; likewise whether its
+/// layers load the experts that are asked for, when they are, or ahead all that are in no slot.
 struct PassClasses {
   size_t now = 0;
   size_t next = 0;
+  bool demands = false;
+  bool next_demands = false;
   bool operator==(const PassClasses&) const = default;
+};
+
+/// Of a layer of a mixture whose experts are not all where they are computed: those that are have
+/// slots, and who they are changes (src/cache/expert_cache.h).
+struct ScheduleExperts {
+  int64_t experts = 0;  ///< 0: it is no such layer
+  int64_t slots = 0;
+  /// Of each of an expert's matrices: the first expert's part among the sublayer's, the others
+  /// follow. Of one matrix all are as large.
+  std::vector<int32_t> first_parts = {};
 };
 
 /// What a column does, as far as the schedule knows.
 struct ScheduleSublayer {
   std::vector<SchedulePart> parts;  ///< weights that are loaded in every pass of their classes
   bool has_attention = false;
-  /// Parts that only some micro-batches of some passes need: each says which when its segment up to
-  /// the route has run. Not together with attention.
-  std::vector<SchedulePart> on_demand = {};
-  int32_t state_group = 0;  ///< of one with attention: MicroBatchLoad::state's entry
+  ScheduleExperts experts = {};  ///< whose parts each are an expert's; not together with attention
+  int32_t state_group = 0;       ///< of one with attention: MicroBatchLoad::state's entry
   /// Of one that attends to what an earlier one keeps: that one; what moves is
   /// MicroBatchLoad::shared's entry, and waits for what the earlier one has written in this pass.
   int32_t reads_from = -1;
   int64_t streamed_bytes() const noexcept;  ///< of all classes together
   int64_t streamed_bytes(size_t pass_class) const noexcept;
   int64_t disk_bytes() const noexcept;  ///< of these, from disk
-  bool has_route() const noexcept { return !on_demand.empty(); }
+};
+
+/// What a use of an expert is worth a token later, unless somebody knows better: better than LRU
+/// where there are few slots, and as good with many, on the routing measured so far.
+constexpr double kExpertDecay = 0.9;
+
+/// What a micro-batch's route has found: the experts that its tokens go to.
+struct Routed {
+  std::vector<ExpertCache::Use> experts;  ///< distinct, rising
+  int64_t tokens = 0;
 };
 
 /// A plan as far as the schedule knows it.
@@ -61,8 +83,7 @@ struct ScheduleShape {
   /// At least weight_ring_bytes(..., ahead 0): a whole sublayer however the ring is cut up, of
   /// whatever class.
   int64_t weight_ring_bytes = 0;
-  /// Of what columns demand: at least all that one sublayer may, and the largest such part.
-  int64_t demand_ring_bytes = 0;
+  double expert_decay = kExpertDecay;  ///< ExpertCache's
   /// Of parts that stop in host memory: at least the largest.
   int64_t host_ring_bytes = 0;
   int32_t kv_slots = 2;          ///< staging slots for KV that lives lower, in each tier it passes
@@ -131,14 +152,18 @@ class ScheduleGenerator {
                   PassClasses classes = {});
   bool has_column() const noexcept { return running_.is_open; }
   /// The tasks of the next sublayer for all micro-batches. A sublayer with a route comes in pieces:
-  /// while there is an awaited() route, its task must have ended and `demanded` (indices into
-  /// `on_demand`, each at most once) be what it found. Errors: none for a valid shape (asserted).
-  std::vector<Task> next_column(std::span<const int32_t> demanded = {});
+  /// while there is an awaited() route, its task must have ended and `routed` be what it found.
+  /// Errors: none for a valid shape (asserted).
+  std::vector<Task> next_column(const Routed& routed = {});
   std::optional<AwaitedRoute> awaited() const noexcept;
   /// Whether tasks of this pass may be on `lane`; a pass without the others never waits for them.
   bool uses(Lane lane) const noexcept { return running_.uses[lane]; }
 
   int64_t passes() const noexcept { return pass_; }  ///< of which all columns are given out
+  /// Of a sublayer whose experts have slots; null: they don't. What it holds may be set before a
+  /// pass begins that nothing was loaded ahead of.
+  ExpertCache* expert_cache(size_t sublayer) noexcept;
+  const ExpertCache* expert_cache(size_t sublayer) const noexcept;
 
  private:
   struct PendingLoad {
@@ -175,10 +200,6 @@ class ScheduleGenerator {
     int32_t kv_loaded_sublayer = -1;
     int32_t activation_loaded_sublayer = -1;
   };
-  struct DemandedLoad {
-    TaskId task = kNoTask;  ///< this column has loaded it
-    int64_t offset = 0;
-  };
   using Tasks = std::vector<Task>;
 
   template <typename Work>
@@ -193,6 +214,10 @@ class ScheduleGenerator {
   const ScheduleSublayer& column() const {
     return shape_.sublayers[static_cast<size_t>(running_.sublayer)];
   }
+  /// Whether the pass computes its column in pieces, experts as they come.
+  bool has_route() const noexcept {
+    return running_.classes.demands && column().experts.experts > 0;
+  }
   void find_used_lanes();
   bool have_same_parts(size_t one, size_t other) const noexcept;
   void drop_loads_ahead();
@@ -206,17 +231,26 @@ class ScheduleGenerator {
     return running / static_cast<int64_t>(shape_.sublayers.size()) == pass_ ? running_.classes.now
                                                                             : running_.classes.next;
   }
+  bool demands(int64_t running) const noexcept {
+    return running / static_cast<int64_t>(shape_.sublayers.size()) == pass_
+               ? running_.classes.demands
+               : running_.classes.next_demands;
+  }
+  bool is_loaded(int64_t running, const SchedulePart& part) const;
   void plan_weight_loads(int64_t running);
   void load_weights(Tasks& out, size_t first, size_t last, int32_t micro_batch);
-  TaskId load_part(Tasks& out, const PendingLoad& load, const SchedulePart& part,
-                   int32_t micro_batch);
+  TaskId load_part(Tasks& out, const PendingLoad& load, int32_t micro_batch, int32_t slot,
+                   std::vector<TaskId> waits);
   TaskId read_to_host(Tasks& out, const PendingLoad& load, Lane lane, int32_t micro_batch,
                       int64_t bytes, int64_t* host_offset);
-  // Parts on demand (schedule_demand.cc).
+  // Experts (schedule_experts.cc).
   void begin_routes(Tasks& out);
   void add_route(Tasks& out, int32_t micro_batch);
-  void add_after_route(Tasks& out, int32_t micro_batch, std::span<const int32_t> demanded);
-  void load_demanded(Tasks& out, int32_t micro_batch, std::span<const int32_t> demanded);
+  void add_after_route(Tasks& out, int32_t micro_batch, const Routed& routed);
+  std::vector<TaskId> load_expert(Tasks& out, int32_t micro_batch, const ExpertPlace& place);
+  void compute_experts(Tasks& out, int32_t micro_batch, std::vector<ExpertPlace> places,
+                       std::vector<TaskId> waits);
+  void use_held(Task& task);
   // KV and activations that live lower (schedule_state.cc).
   struct HopUse {
     bool is_used;  ///< by a micro-batch, also where this time no byte moves
@@ -271,10 +305,14 @@ class ScheduleGenerator {
     /// Loads of a class that did not come, whose room this pass fills again.
     std::vector<TaskId> dropped;
   };
+  /// Of a sublayer whose experts have slots.
+  struct ExpertSlots {
+    ExpertCache cache;
+    std::vector<TaskId> users;  ///< [slot] the last task that computed with it
+  };
   struct Demand {
-    WeightRing ring;
-    int32_t awaited = -1;             ///< micro-batch whose route the column waits for
-    std::vector<DemandedLoad> parts;  ///< by part on demand, of this column
+    int32_t awaited = -1;  ///< micro-batch whose route the column waits for
+    std::vector<std::optional<ExpertSlots>> experts;  ///< [sublayer]
   };
   /// By hop and slot at its upper stop: the last task that must end before it is filled again.
   struct Slots {

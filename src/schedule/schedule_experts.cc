@@ -1,10 +1,23 @@
-// Columns that ask: a sublayer whose route says, micro-batch by micro-batch, which parts are
-// needed. The next micro-batch's route is queued before the parts of the one before, so that the
-// device computes it while they load.
+// Layers of a mixture whose experts are not all where they are computed. A small pass asks, micro-
+// batch by micro-batch, for those that its route has found: what is in a slot is computed first,
+// while the others load, each into the slot of the one that is worth least. A large pass loads all
+// that are in no slot ahead, through the ring, and the slots stay as they are.
+#include <algorithm>
+
 #include "src/base/error.h"
 #include "src/schedule/schedule.h"
 
 namespace sluice {
+
+ExpertCache* ScheduleGenerator::expert_cache(size_t sublayer) noexcept {
+  auto& slots = demand_.experts[sublayer];
+  return slots ? &slots->cache : nullptr;
+}
+
+const ExpertCache* ScheduleGenerator::expert_cache(size_t sublayer) const noexcept {
+  const auto& slots = demand_.experts[sublayer];
+  return slots ? &slots->cache : nullptr;
+}
 
 std::optional<AwaitedRoute> ScheduleGenerator::awaited() const noexcept {
   if (demand_.awaited < 0) return std::nullopt;
@@ -12,13 +25,19 @@ std::optional<AwaitedRoute> ScheduleGenerator::awaited() const noexcept {
                       running_.sublayer, demand_.awaited};
 }
 
+// Of a pass that loads all: who is in slots, which stay theirs while the task runs.
+void ScheduleGenerator::use_held(Task& task) {
+  ExpertSlots& slots = *demand_.experts[static_cast<size_t>(running_.sublayer)];
+  auto& places = std::get<ComputeWork>(task.work).experts;
+  const std::span<const int32_t> held = slots.cache.held();
+  for (size_t slot = 0; slot < held.size(); ++slot)
+    places.push_back({held[slot], static_cast<int32_t>(slot)});
+  std::fill(slots.users.begin(), slots.users.end(), task.id);
+}
+
 void ScheduleGenerator::begin_routes(Tasks& out) {
-  const auto count = static_cast<int64_t>(shape_.sublayers.size());
-  demand_.parts.assign(column().on_demand.size(), {});
-  demand_.ring.release_before(pass_ * count + running_.sublayer);
   demand_.awaited = 0;
   add_route(out, 0);
-  if (running_.loads.size() > 1) add_route(out, 1);
 }
 
 void ScheduleGenerator::add_route(Tasks& out, int32_t micro_batch) {
@@ -27,47 +46,76 @@ void ScheduleGenerator::add_route(Tasks& out, int32_t micro_batch) {
   compute(out, micro_batch);
 }
 
-// Each part once a column: a later micro-batch that needs it too waits for the same load.
-void ScheduleGenerator::load_demanded(Tasks& out, int32_t micro_batch,
-                                      std::span<const int32_t> demanded) {
+// All its matrices, when the slot's last user has ended.
+std::vector<TaskId> ScheduleGenerator::load_expert(Tasks& out, int32_t micro_batch,
+                                                   const ExpertPlace& place) {
   const auto running =
       pass_ * static_cast<int64_t>(shape_.sublayers.size()) + int64_t{running_.sublayer};
-  const auto fixed = static_cast<int32_t>(column().parts.size());
-  for (const int32_t index : demanded) {
-    DemandedLoad& load = demand_.parts[static_cast<size_t>(index)];
-    if (load.task != kNoTask) continue;
-    const SchedulePart& part = column().on_demand[static_cast<size_t>(index)];
-    const auto offset = demand_.ring.place(running, part.bytes);
-    SLUICE_ASSERT(offset, "the plan sizes the ring of what is demanded");
-    load = {load_part(out, {running, fixed + index, *offset}, part, micro_batch), *offset};
-  }
+  std::vector<TaskId> waits;
+  const TaskId user = demand_.experts[static_cast<size_t>(running_.sublayer)]
+                          ->users[static_cast<size_t>(place.slot)];
+  if (user != kNoTask) waits.push_back(user);
+  std::vector<TaskId> loads;
+  for (const int32_t first : column().experts.first_parts)
+    loads.push_back(
+        load_part(out, {running, first + place.expert, 0}, micro_batch, place.slot, waits));
+  return loads;
 }
 
-void ScheduleGenerator::add_after_route(Tasks& out, int32_t micro_batch,
-                                        std::span<const int32_t> demanded) {
-  load_demanded(out, micro_batch, demanded);
+void ScheduleGenerator::compute_experts(Tasks& out, int32_t micro_batch,
+                                        std::vector<ExpertPlace> places,
+                                        std::vector<TaskId> waits) {
+  ExpertSlots& slots = *demand_.experts[static_cast<size_t>(running_.sublayer)];
   MicroBatchState& state = state_of(micro_batch);
-  const auto index = static_cast<size_t>(running_.sublayer);
-  const auto fixed = static_cast<int32_t>(column().parts.size());
+  const std::vector<ExpertPlace> used = places;
   ComputeWork work;
-  work.step = ComputeStep::kAfterRoute;
-  work.part_offsets = weights_.offsets[index];
+  work.step = ComputeStep::kSomeExperts;
+  work.part_offsets = weights_.offsets[static_cast<size_t>(running_.sublayer)];
+  work.experts = std::move(places);
   if (moves_activations(load_of(micro_batch))) work.activation_slot = state.activation_slot;
-  std::vector<TaskId> waits = weights_.loads[index];
-  for (const int32_t part : demanded) {
-    const DemandedLoad& load = demand_.parts[static_cast<size_t>(part)];
-    work.demanded.push_back({fixed + part, load.offset});
-    waits.push_back(load.task);
-  }
   Task& task = add(out, TaskKind::kCompute, shape_.paths.compute, running_.sublayer, micro_batch,
                    std::move(work));
   task.waits = std::move(waits);
+  for (const ExpertPlace& place : used) slots.users[static_cast<size_t>(place.slot)] = task.id;
+  state.compute = task.id;
+}
+
+// Experts that lack a slot take their turns in half of the slots, so that some load while others
+// are computed, however many there are.
+void ScheduleGenerator::add_after_route(Tasks& out, int32_t micro_batch, const Routed& routed) {
+  ExpertCache& cache = demand_.experts[static_cast<size_t>(running_.sublayer)]->cache;
+  const auto index = static_cast<size_t>(running_.sublayer);
+  std::vector<ExpertCache::Use> here, away;
+  for (const ExpertCache::Use& use : routed.experts)
+    (cache.slot_of(use.expert) >= 0 ? here : away).push_back(use);
+  std::vector<ExpertPlace> places;
+  for (const ExpertCache::Place& place : cache.take(here, routed.tokens))
+    places.push_back({place.expert, place.slot});
+  if (!places.empty()) compute_experts(out, micro_batch, std::move(places), weights_.loads[index]);
+  const auto together = static_cast<size_t>(std::max<int64_t>(cache.slots() / 2, 1));
+  for (size_t begin = 0; begin < away.size(); begin += together) {
+    const size_t count = std::min(together, away.size() - begin);
+    std::vector<std::pair<ExpertPlace, std::vector<TaskId>>> loaded;
+    for (const ExpertCache::Place& place : cache.take(std::span(away).subspan(begin, count), 0)) {
+      const ExpertPlace at{place.expert, place.slot};
+      loaded.emplace_back(at, load_expert(out, micro_batch, at));
+    }
+    for (auto& [place, loads] : loaded)
+      compute_experts(out, micro_batch, {place}, std::move(loads));
+  }
+  ComputeWork work;
+  work.step = ComputeStep::kAfterRoute;
+  work.part_offsets = weights_.offsets[index];
+  MicroBatchState& state = state_of(micro_batch);
+  if (moves_activations(load_of(micro_batch))) work.activation_slot = state.activation_slot;
+  Task& task = add(out, TaskKind::kCompute, shape_.paths.compute, running_.sublayer, micro_batch,
+                   std::move(work));
+  task.waits = weights_.loads[index];
   state.compute = task.id;
   store_activations(out, micro_batch);
-  const auto count = static_cast<int32_t>(running_.loads.size());
-  if (micro_batch + 2 < count) add_route(out, micro_batch + 2);
   prefetch(out, micro_batch);
-  if (++demand_.awaited < count) return;
+  if (++demand_.awaited < static_cast<int32_t>(running_.loads.size()))
+    return add_route(out, demand_.awaited);
   demand_.awaited = -1;
   end_column();
 }

@@ -27,7 +27,7 @@ WorkWords words_of(const ComputeWork& work) noexcept {
           work.attention_slot,
           work.activation_slot};
 }
-WorkWords words_of(const PartLoad& work) noexcept { return {.part = work.part}; }
+WorkWords words_of(const PartLoad& work) noexcept { return {.part = work.part, .slot = work.slot}; }
 WorkWords words_of(const StateMove& work) noexcept {
   return {.slot = work.slot, .host_slot = work.host_slot};
 }
@@ -42,7 +42,8 @@ uint64_t fold_task(uint64_t hash, const Task& task) noexcept {
         work.host_slot, work.attention_slot, work.activation_slot})
     hash = fold(hash, value);
   if (const auto* compute = std::get_if<ComputeWork>(&task.work))
-    for (const DemandedPart& part : compute->demanded) hash = fold(hash, part.part);
+    for (const ExpertPlace& place : compute->experts)
+      hash = fold(fold(hash, place.expert), place.slot);
   for (const TaskId wait : task.waits) hash = fold(hash, wait);
   return hash;
 }

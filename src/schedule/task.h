@@ -32,11 +32,12 @@ enum class ComputeStep : uint8_t {
   kBeforeAttention,  ///< norm, q, k, v; attention of the sequences whose KV is on the device
   kHostAttention,    ///< on the host compute lane
   kAfterAttention,   ///< output projection, residual
-  kUntilRoute,       ///< up to what says which demanded parts the micro-batch needs
-  kAfterRoute        ///< what those parts are for
+  kUntilRoute,       ///< up to what says which experts the micro-batch goes to
+  kSomeExperts,      ///< these experts' answers to the rows that go to them
+  kAfterRoute        ///< all answers added up, and what is behind them
 };
 
-constexpr size_t kComputeSteps = 6;  ///< kinds of these
+constexpr size_t kComputeSteps = 7;  ///< kinds of these
 
 using TaskId = int64_t;
 constexpr TaskId kNoTask = -1;
@@ -46,6 +47,7 @@ constexpr TaskId kNoTask = -1;
 struct PartLoad {
   int32_t part = 0;          ///< which of the sublayer's
   int64_t offset = 0;        ///< where it lies in that ring, bytes
+  int32_t slot = -1;         ///< of an expert's that has a slot instead: which of the sublayer's
   int64_t host_offset = -1;  ///< of one that passes through host memory: where in the host's ring
 };
 
@@ -62,22 +64,22 @@ struct AttentionMove {
   int32_t slot = -1;  ///< of the exchange
 };
 
-/// A part that a column demanded.
-struct DemandedPart {
-  int32_t part = 0;  ///< counted on behind the sublayer's fixed ones
-  int64_t offset = 0;
-  bool operator==(const DemandedPart&) const = default;
+/// An expert that is in a slot of its layer's.
+struct ExpertPlace {
+  int32_t expert = 0;
+  int32_t slot = 0;
+  bool operator==(const ExpertPlace&) const = default;
 };
 
 /// Of kCompute.
 struct ComputeWork {
   ComputeStep step = ComputeStep::kWhole;
-  int32_t kv_slot = -1;                ///< staging slot of the KV it attends to; -1: none is staged
-  int32_t host_kv_slot = -1;           ///< of attention on the host: staging slot of KV from disk
-  int32_t attention_slot = -1;         ///< of what attention on the host needs and gives
-  int32_t activation_slot = -1;        ///< of the hidden-state rows that live lower
-  std::vector<int64_t> part_offsets;   ///< where the sublayer's parts lie in the ring
-  std::vector<DemandedPart> demanded;  ///< of kAfterRoute: the parts that its micro-batch asked for
+  int32_t kv_slot = -1;               ///< staging slot of the KV it attends to; -1: none is staged
+  int32_t host_kv_slot = -1;          ///< of attention on the host: staging slot of KV from disk
+  int32_t attention_slot = -1;        ///< of what attention on the host needs and gives
+  int32_t activation_slot = -1;       ///< of the hidden-state rows that live lower
+  std::vector<int64_t> part_offsets;  ///< where the sublayer's parts lie in the ring; -1: nowhere
+  std::vector<ExpertPlace> experts;   ///< in slots; of kSomeExperts those that are computed
 };
 
 struct Task {

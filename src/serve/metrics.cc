@@ -160,6 +160,11 @@ std::string Metrics::text(int64_t running, int64_t waiting) const {
   one("sluice:kv_pages_restored_total", "counter",
       "KV pages copied back from the swap space instead of being computed again.",
       count(last_.restored_pages));
+  one("sluice:experts_asked_total", "counter",
+      "Experts that small passes asked for, of a mixture that is larger than memory.",
+      count(last_.experts_asked));
+  one("sluice:experts_found_total", "counter", "Of these, experts that were in memory.",
+      count(last_.experts_found));
   const auto by_lane = [&](const char* name, const char* help, const auto& value_of)
                            SLUICE_REQUIRES(mutex_) {
                              head(out, name, "counter", help);

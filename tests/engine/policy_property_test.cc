@@ -30,6 +30,8 @@ policy::Policy random_policy(Random& random) {
   policy.micro_batch_tokens = pick(random, 1, 40);
   policy.pass_tokens = pick(random, 0, 1) == 0 ? 0 : pick(random, 20, 90);
   policy.page_tokens = pick(random, 1, 20);
+  constexpr int64_t kDemand[] = {-1, -1, 0, 1, 9, 1000};
+  policy.demand_tokens = kDemand[pick(random, 0, 5)];
   return policy;
 }
 

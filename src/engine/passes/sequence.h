@@ -72,6 +72,8 @@ struct PassReport {
   int64_t prefix_hit_tokens = 0;      ///< so far: of these, found in the prefix cache
   int64_t saved_pages = 0;            ///< so far: of the prefix cache, to the swap space
   int64_t restored_pages = 0;         ///< so far: from there
+  int64_t experts_asked = 0;          ///< so far: of experts that have slots, one by one
+  int64_t experts_found = 0;          ///< so far: of these, in their slots
   struct LaneReport {
     int64_t bytes = 0;        ///< so far in this run
     double busy_seconds = 0;  ///< likewise

@@ -15,40 +15,97 @@ void OperatorRunner::route(const Operator& op, Rows scores) {
   const float* x = on_host(scores.data, scores.rows * scores.cols, scores_room);
   choices_.resize(static_cast<size_t>(scores.rows * op.router.chosen));
   kernels::route(op.router, x, scores.cols, scores.rows, correction, choices_.data());
+  routed_rows_.resize(choices_.size());
+  routed_weights_.resize(choices_.size());
+  routed_begin_.resize(static_cast<size_t>(op.router.experts) + 1);
+  kernels::group_by_expert(choices_.data(), scores.rows, op.router.chosen, op.router.experts,
+                           {routed_rows_, routed_weights_, routed_begin_});
   if (parts_.observe_choices)
     parts_.observe_choices(static_cast<size_t>(task_.sublayer), choices_, op.router.chosen);
 }
 
-void OperatorRunner::experts(const Operator& op, Rows in, Rows work, Rows out) {
-  const int64_t chosen = op.router.chosen, experts = op.router.experts;
-  SLUICE_ASSERT(std::ssize(choices_) == in.rows * chosen, "a router chose for these rows");
-  routed_rows_.resize(choices_.size());
-  routed_weights_.resize(choices_.size());
-  routed_begin_.resize(static_cast<size_t>(experts) + 1);
-  kernels::group_by_expert(choices_.data(), in.rows, chosen, experts,
-                           {routed_rows_, routed_weights_, routed_begin_});
-  const RoutedLists lists = routed_lists(routed_rows_, routed_weights_);
-  const MatrixView gates = matrix(op.weight), ups = matrix(op.up), downs = matrix(op.down);
-  const int64_t width = gates.expert_rows;
-  const int64_t outer = round_up(std::max(in.cols, out.cols), kSlotColumns);
-  const auto area = [&](int64_t column, int64_t rows, int64_t cols) {
-    return Rows{work.data + padded_rows_ * column, rows, cols, cols};
+int64_t OperatorRunner::routed_rows(int64_t expert) const {
+  const auto e = static_cast<size_t>(expert);
+  return routed_begin_[e + 1] - routed_begin_[e];
+}
+
+Routed OperatorRunner::routed() const {
+  Routed out{{}, rows_};
+  for (int32_t e = 0; e + 1 < static_cast<int32_t>(routed_begin_.size()); ++e)
+    if (const int64_t rows = routed_rows(e); rows > 0)
+      out.experts.push_back({e, static_cast<int32_t>(rows)});
+  return out;
+}
+
+OperatorRunner::ExpertWork OperatorRunner::expert_work(const Operator& op, Rows in, Rows work,
+                                                       int64_t out_cols) {
+  SLUICE_ASSERT(std::ssize(choices_) == in.rows * op.router.chosen,
+                "a router chose for these rows");
+  return {in,
+          work,
+          matrix(op.weight),
+          matrix(op.up),
+          matrix(op.down),
+          routed_lists(routed_rows_, routed_weights_),
+          out_cols};
+}
+
+// One expert's, to the rows that go to it; in the operator's work space.
+Rows OperatorRunner::answer(const Operator& op, const ExpertWork& of, int64_t expert) {
+  const int32_t begin = routed_begin_[static_cast<size_t>(expert)];
+  const int64_t rows = routed_rows(expert);
+  const int64_t width = of.gates.expert_rows;
+  const int64_t outer = round_up(std::max(of.in.cols, of.out_cols), kSlotColumns);
+  const auto area = [&](int64_t column, int64_t cols) {
+    return Rows{of.work.data + padded_rows_ * column, rows, cols, cols};
   };
   Operator gating;
   gating.activation = op.activation;
+  const Rows x = area(0, of.in.cols), y = area(0, of.out_cols);
+  const Rows inner = area(outer, width);
+  const Rows up = area(outer + round_up(width, kSlotColumns), width);
+  gather_routed(of.in, of.lists.rows + begin, x);
+  multiply_expert(of.gates.expert(expert), x, inner);
+  multiply_expert(of.ups.expert(expert), x, up);
+  gate(gating, inner, up, inner);
+  multiply_expert(of.downs.expert(expert), inner, y);
+  return y;
+}
+
+void OperatorRunner::experts(const Operator& op, Rows in, Rows work, Rows out) {
+  const ExpertWork of = expert_work(op, in, work, out.cols);
   clear(out);
-  for (int64_t e = 0; e < experts; ++e) {
+  for (int64_t e = 0; e < op.router.experts; ++e) {
+    if (routed_rows(e) == 0) continue;
     const int32_t begin = routed_begin_[static_cast<size_t>(e)];
-    const int64_t rows = routed_begin_[static_cast<size_t>(e) + 1] - begin;
+    const Rows y = answer(op, of, e);
+    add_routed(y, {of.lists.rows + begin, of.lists.weights + begin}, out);
+  }
+}
+
+// Those that are there now; answers are kept, so that they are added up in one order whenever their
+// experts came.
+void OperatorRunner::some_experts(const Operator& op) {
+  const int64_t cols = op.out.cols;
+  const ExpertWork of = expert_work(op, rows_of(op.in[0]), rows_of(op.work), cols);
+  SLUICE_ASSERT(std::ssize(choices_) * cols <= std::ssize(parts_.expert_answers),
+                "the plan sizes the answers");
+  for (const ExpertPlace& place : task_.compute().experts) {
+    const Rows y = answer(op, of, place.expert);
+    const int64_t begin = routed_begin_[static_cast<size_t>(place.expert)];
+    std::copy_n(y.data, y.rows * cols, parts_.expert_answers.data() + begin * cols);
+  }
+}
+
+void OperatorRunner::add_answers(const Operator& op) {
+  const Rows out = rows_of(op.out);
+  const RoutedLists lists = routed_lists(routed_rows_, routed_weights_);
+  clear(out);
+  for (int64_t e = 0; e < op.router.experts; ++e) {
+    const int64_t rows = routed_rows(e);
     if (rows == 0) continue;
-    const Rows x = area(0, rows, in.cols), y = area(0, rows, out.cols);
-    const Rows inner = area(outer, rows, width);
-    const Rows up = area(outer + round_up(width, kSlotColumns), rows, width);
-    gather_routed(in, lists.rows + begin, x);
-    multiply_expert(gates.expert(e), x, inner);
-    multiply_expert(ups.expert(e), x, up);
-    gate(gating, inner, up, inner);
-    multiply_expert(downs.expert(e), inner, y);
+    const int32_t begin = routed_begin_[static_cast<size_t>(e)];
+    const Rows y{parts_.expert_answers.data() + begin * out.cols, rows, out.cols, out.cols};
     add_routed(y, {lists.rows + begin, lists.weights + begin}, out);
   }
 }

@@ -96,6 +96,12 @@ void OperatorRunner::compute(std::span<std::byte> area, int64_t padded_rows) {
   std::span<const Operator> operators = program.operators;
   if (task_.compute().step == ComputeStep::kBeforeAttention) operators = program.before_cut();
   if (task_.compute().step == ComputeStep::kAfterAttention) operators = program.after_cut();
+  if (task_.compute().step == ComputeStep::kUntilRoute) operators = program.before_experts();
+  if (task_.compute().step == ComputeStep::kSomeExperts) return some_experts(*program.experts());
+  if (task_.compute().step == ComputeStep::kAfterRoute) {
+    add_answers(*program.experts());
+    operators = program.after_experts();
+  }
   for (const Operator& op : operators) execute(op);
 }
 
@@ -169,7 +175,7 @@ const float* OperatorRunner::vector_or_null(int32_t weight) const {
 
 MatrixView OperatorRunner::matrix(int32_t weight) const {
   return parts_.weights->matrix(static_cast<size_t>(task_.sublayer), static_cast<size_t>(weight),
-                                task_.compute().part_offsets);
+                                task_.compute());
 }
 
 namespace {

@@ -36,6 +36,7 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   int64_t exchanged_down_bytes() const noexcept final { return exchanged_down_; }
   int64_t exchanged_up_bytes() const noexcept final { return exchanged_up_; }
   double inplace_seconds() const noexcept final { return inplace_seconds_; }
+  Routed routed() const final;
   std::vector<Span> take_inplace_spans() final { return std::exchange(inplace_spans_, {}); }
 
  protected:
@@ -131,6 +132,18 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   void execute(const Operator& op);
   void route(const Operator& op, Rows scores) final;
   void experts(const Operator& op, Rows in, Rows work, Rows out) final;
+  /// What is gone through for each expert.
+  struct ExpertWork {
+    Rows in, work;
+    MatrixView gates, ups, downs;
+    RoutedLists lists;
+    int64_t out_cols;
+  };
+  ExpertWork expert_work(const Operator& op, Rows in, Rows work, int64_t out_cols);
+  int64_t routed_rows(int64_t expert) const;
+  Rows answer(const Operator& op, const ExpertWork& of, int64_t expert);
+  void some_experts(const Operator& op);
+  void add_answers(const Operator& op);
 
   std::vector<Programs> programs_;      // [class of pass]
   std::vector<Programs> of_one_batch_;  // likewise, for passes of one micro-batch; empty: the same

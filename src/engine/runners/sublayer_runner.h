@@ -66,6 +66,8 @@ struct RunnerParts {
   policy::KernelTally* tally = nullptr;  ///< of the kernels on the host; may be null
   bool fuses_operators = true;
   bool keeps_spans = false;  ///< for a trace
+  /// Where experts that are computed one by one leave their answers; empty: none are.
+  std::span<float> expert_answers = {};
 
   const kernels::AttentionShape& attention_of(const StatePlace& at) const noexcept {
     return attention[static_cast<size_t>(at.group)];
@@ -100,6 +102,8 @@ class SublayerRunner {
     Clock::time_point end;
   };
   virtual std::vector<Span> take_inplace_spans() = 0;
+  /// Where the router of the last task has sent its rows.
+  virtual Routed routed() const = 0;
 };
 
 }  // namespace sluice

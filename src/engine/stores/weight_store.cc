@@ -49,6 +49,7 @@ WeightStore::WeightStore(const BoundModel& model, const policy::Plan& plan,
       engine_(readers.engine),
       gather_engine_(readers.gather),
       direct_engine_(plan.paths.disk_reaches_device() ? readers.direct : nullptr),
+      experts_{plan.experts, {}},
       device_(device) {
   SLUICE_ASSERT(!plan.paths.disk_reaches_device() || (device && readers.direct),
                 "something reads there");
@@ -81,6 +82,7 @@ WeightStore::~WeightStore() {
 void WeightStore::reserve(const policy::Plan& plan, Arena& compute_memory, Arena& host_memory) {
   const ModelShape& shape = model_.shape();
   int64_t resident_bytes = 0;
+  int64_t slot_bytes = 0;
   int64_t inplace_bytes = 0;
   int64_t host_bytes = 0;
   int64_t vector_floats = 0;
@@ -103,6 +105,10 @@ void WeightStore::reserve(const policy::Plan& plan, Arena& compute_memory, Arena
         placed.host_offset = weights_[0][0].host_offset;
         continue;
       }
+      if (weight.experts > 0 && has_slots(i)) {
+        place_slots(plan, i, w, slot_bytes);
+        continue;
+      }
       placed.resident_offset = resident_bytes;
       placed.inplace_offset = inplace_bytes;
       placed.host_offset = host_bytes;
@@ -112,13 +118,29 @@ void WeightStore::reserve(const policy::Plan& plan, Arena& compute_memory, Arena
     }
   }
   resident_ = compute_memory.allocate(resident_bytes, "resident weights");
+  experts_.slots = compute_memory.allocate(slot_bytes, "experts in slots");
   vectors_ = compute_memory.allocate(vector_floats * 4, "norms and biases");
   ring_ = compute_memory.allocate(plan.ring_bytes, "weight ring");
-  inplace_rows_ = host_memory.allocate(inplace_bytes, "weights computed in place");
-  host_rows_ = host_memory.allocate(host_bytes, "weights sent up");
-  host_ring_ = host_memory.allocate(plan.host_ring_bytes, "weight ring");
+  host_.inplace = host_memory.allocate(inplace_bytes, "weights computed in place");
+  host_.rows = host_memory.allocate(host_bytes, "weights sent up");
+  host_.ring = host_memory.allocate(plan.host_ring_bytes, "weight ring");
   if (read_ring()) engine_.register_memory(read_ring().span());
   if (!direct_files_.empty()) direct_engine_->register_memory(ring_.span());
+}
+
+// A slot takes an expert's matrix as the disk gives it, in whole blocks.
+void WeightStore::place_slots(const policy::Plan& plan, size_t sublayer, size_t weight,
+                              int64_t& slot_bytes) {
+  Weight& placed = weights_[sublayer][weight];
+  const auto& parts = plan.parts[sublayer];
+  const auto is_mine = [&](const policy::PlanPart& part) {
+    return part.weight == static_cast<int64_t>(weight);
+  };
+  placed.first_part =
+      static_cast<size_t>(std::find_if(parts.begin(), parts.end(), is_mine) - parts.begin());
+  placed.slots_offset = slot_bytes;
+  placed.slot_bytes = parts[placed.first_part].bytes;
+  slot_bytes += experts_.layers[sublayer].slots * placed.slot_bytes;
 }
 
 void WeightStore::lay_out_parts(const policy::Plan& plan, size_t sublayer) {
@@ -130,6 +152,7 @@ void WeightStore::lay_out_parts(const policy::Plan& plan, size_t sublayer) {
     parts.push_back(planned.packed_bytes > 0 ? packed_part(planned, sublayer)
                     : planned.from_disk      ? disk_part(planned, sublayer)
                                              : host_part(planned, sublayer));
+    parts.back().expert = planned.expert;
   }
 }
 
@@ -206,6 +229,7 @@ std::vector<WeightStore::Piece> WeightStore::resident_pieces(int64_t piece_bytes
     for (size_t w = 0; w < shape.sublayers[i].weights.size(); ++w) {
       const WeightShape& weight = shape.sublayers[i].weights[w];
       if (weight.shares_table || model_.foreign(i, w)) continue;
+      if (weight.experts > 0 && has_slots(i)) continue;  // load_slots()
       const policy::RowSplit& split = weights_[i][w].split;
       const int64_t of_one = weight.expert_rows();
       int64_t begin = 0;
@@ -257,6 +281,11 @@ void WeightStore::load_resident(std::span<std::byte> staging,
   LoadProgress state;
   state.total_bytes = repacked_bytes();
   for (const Piece& piece : pieces) state.total_bytes += piece.bytes;
+  for (const ScheduleExperts& layer : experts_.layers) {
+    const auto& parts = parts_[static_cast<size_t>(&layer - experts_.layers.begin())];
+    for (const int32_t first : layer.first_parts)
+      state.total_bytes += layer.slots * parts[static_cast<size_t>(first)].required_bytes;
+  }
   const auto loaded = [&](int64_t bytes) {
     state.done_bytes += bytes;
     state.seconds =
@@ -285,7 +314,39 @@ void WeightStore::load_resident(std::span<std::byte> staging,
     if (i + reads.size() < pieces.size()) start(i + reads.size());
     loaded(piece.bytes);
   }
+  load_slots(loaded, cancel);
   load_repacked(staging, loaded, cancel);
+}
+
+std::byte* WeightStore::slot_of(const Part& part, size_t sublayer, int32_t slot) const {
+  const Weight& placed = weights_[sublayer][part.weight];
+  return experts_.slots.data() + placed.slots_offset + slot * placed.slot_bytes;
+}
+
+// The first experts of each layer, straight into their slots.
+void WeightStore::load_slots(const std::function<void(int64_t)>& loaded,
+                             const std::stop_token& cancel) {
+  for (size_t sublayer = 0; sublayer < experts_.layers.size(); ++sublayer)
+    for (const int32_t first : experts_.layers[sublayer].first_parts) {
+      if (cancel.stop_requested())
+        throw Error(ErrorKind::kCancelled, "stopped while loading weights");
+      std::vector<io::Extent> extents;
+      int64_t bytes = 0;
+      for (int32_t slot = 0; slot < static_cast<int32_t>(experts_.layers[sublayer].slots); ++slot) {
+        const Part& part = parts_[sublayer][static_cast<size_t>(first + slot)];
+        add_extents(part, slot_of(part, sublayer, slot), extents);
+        bytes += part.required_bytes;
+      }
+      engine_.read_now(extents);
+      loaded(bytes);
+    }
+}
+
+void WeightStore::add_extents(const Part& part, std::byte* to,
+                              std::vector<io::Extent>& extents) const {
+  for (const Range& range : part.ranges)
+    extents.push_back({files_[range.file], range.offset, range.bytes, to + range.place,
+                       range.skipped_bytes + range.row_bytes});
 }
 
 void WeightStore::take_rows(size_t sublayer, size_t weight, int64_t row, int64_t rows,
@@ -311,10 +372,10 @@ void WeightStore::take_rows(size_t sublayer, size_t weight, int64_t row, int64_t
   const int64_t inplace_row = row - placed.split.resident;
   const int64_t host_row = inplace_row - placed.split.inplace;
   if (host_row >= 0)
-    std::memcpy(host_rows_.data() + placed.host_offset + offset_of(host_row), source,
+    std::memcpy(host_.rows.data() + placed.host_offset + offset_of(host_row), source,
                 static_cast<size_t>(bytes));
   else if (inplace_row >= 0)
-    std::memcpy(inplace_rows_.data() + placed.inplace_offset + offset_of(inplace_row), source,
+    std::memcpy(host_.inplace.data() + placed.inplace_offset + offset_of(inplace_row), source,
                 static_cast<size_t>(bytes));
   else
     place(resident_.data() + placed.resident_offset + offset_of(row), source, bytes);
@@ -340,12 +401,11 @@ void WeightStore::read_part(const Task& task, io::Completion done) {
     direct_engine_->read(extents, std::move(done));
     return;
   }
-  std::byte* to =
-      load.host_offset >= 0 ? host_ring_.data() + load.host_offset : ring_.data() + load.offset;
+  std::byte* to = load.host_offset >= 0 ? host_.ring.data() + load.host_offset
+                  : load.slot >= 0 ? slot_of(part, static_cast<size_t>(task.sublayer), load.slot)
+                                   : ring_.data() + load.offset;
   if (part.packed_row >= 0) return read_packed(task, to, std::move(done));
-  for (const Range& range : part.ranges)
-    extents.push_back({files_[range.file], range.offset, range.bytes, to + range.place,
-                       range.skipped_bytes + range.row_bytes});
+  add_extents(part, to, extents);
   engine_.read(extents, std::move(done));
 }
 
@@ -355,12 +415,12 @@ void WeightStore::copy_part(const Task& task, const Device::Copy& copy) const {
   std::byte* const to = ring_.data() + load.offset;
   // From its first row on: so rows begin where the ring's parts do, aligned.
   if (!part.from_disk || part.packed_row >= 0) {
-    const Buffer& home = part.is_inplace ? inplace_rows_ : host_rows_;
-    copy(to, part.from_disk ? host_ring_.data() + load.host_offset : home.data() + part.offset,
+    const Buffer& home = part.is_inplace ? host_.inplace : host_.rows;
+    copy(to, part.from_disk ? host_.ring.data() + load.host_offset : home.data() + part.offset,
          part.required_bytes);
     return;
   }
-  const std::byte* const from = host_ring_.data() + load.host_offset;
+  const std::byte* const from = host_.ring.data() + load.host_offset;
   for (const Range& range : part.ranges)
     copy(to + range.row_place, from + range.place + range.skipped_bytes, range.row_bytes);
 }
@@ -370,6 +430,11 @@ MatrixView MatrixView::expert(int64_t index) const {
   one.format = format;
   one.rows = expert_rows;
   one.cols = cols;
+  if (!experts.empty()) {
+    SLUICE_ASSERT(experts[static_cast<size_t>(index)], "who is computed is there");
+    one.streamed.push_back({experts[static_cast<size_t>(index)], expert_rows});
+    return one;
+  }
   const int64_t first = index * expert_rows;
   if (first < resident_rows) {
     one.resident_rows = expert_rows;
@@ -393,8 +458,8 @@ MatrixView MatrixView::expert(int64_t index) const {
   return one;
 }
 
-MatrixView WeightStore::matrix(size_t sublayer, size_t weight,
-                               std::span<const int64_t> part_offsets) const {
+MatrixView WeightStore::matrix(size_t sublayer, size_t weight, const ComputeWork& work) const {
+  const std::span<const int64_t> part_offsets = work.part_offsets;
   const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
   const Weight& placed = weights_[sublayer][weight];
   MatrixView view;
@@ -405,10 +470,14 @@ MatrixView WeightStore::matrix(size_t sublayer, size_t weight,
     view.expert_rows = shape.expert_rows();
     view.expert_bytes = model_.shape().expert_bytes(shape);
   }
+  if (shape.experts > 0 && has_slots(sublayer)) {
+    find_experts(sublayer, weight, work, view);
+    return view;
+  }
   view.resident_rows = placed.split.resident;
   if (view.resident_rows > 0) view.resident = resident_.data() + placed.resident_offset;
   view.inplace_rows = placed.split.inplace;
-  if (view.inplace_rows > 0) view.inplace = inplace_rows_.data() + placed.inplace_offset;
+  if (view.inplace_rows > 0) view.inplace = host_.inplace.data() + placed.inplace_offset;
   const std::vector<Part>& parts = parts_[sublayer];
   for (size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].weight != weight || part_offsets[i] < 0) continue;
@@ -420,6 +489,24 @@ MatrixView WeightStore::matrix(size_t sublayer, size_t weight,
           {data + (device_ ? range.row_place : range.place + range.skipped_bytes), range.rows});
   }
   return view;
+}
+
+// In slots, and where the pass has loaded all others in the ring.
+void WeightStore::find_experts(size_t sublayer, size_t weight, const ComputeWork& work,
+                               MatrixView& view) const {
+  const size_t first = weights_[sublayer][weight].first_part;
+  view.experts.resize(static_cast<size_t>(experts_.layers[sublayer].experts));
+  const auto rows_of = [&](size_t expert, const std::byte* at) {
+    return at + parts_[sublayer][first + expert].ranges.front().skipped_bytes;
+  };
+  for (size_t expert = 0; expert < view.experts.size(); ++expert)
+    if (const int64_t offset = work.part_offsets[first + expert]; offset >= 0)
+      view.experts[expert] = rows_of(expert, ring_.data() + offset);
+  for (const ExpertPlace& place : work.experts) {
+    const auto expert = static_cast<size_t>(place.expert);
+    view.experts[expert] =
+        rows_of(expert, slot_of(parts_[sublayer][first + expert], sublayer, place.slot));
+  }
 }
 
 bool WeightStore::has_own_rows(size_t pass_class, size_t sublayer, size_t weight) const noexcept {
@@ -499,7 +586,7 @@ void WeightStore::gather(size_t sublayer, size_t weight, std::span<const int32_t
     }
     if (id < placed.split.resident + placed.split.host) {
       const int64_t host_row = id - placed.split.resident;
-      rows.emplace_back(host_rows_.data() + placed.host_offset + host_row * row_bytes, index);
+      rows.emplace_back(host_.rows.data() + placed.host_offset + host_row * row_bytes, index);
       continue;
     }
     if (static_cast<int64_t>(extents.size()) == batch) flush();

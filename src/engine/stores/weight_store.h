@@ -39,6 +39,9 @@ struct MatrixView {
   std::vector<StreamedRows> streamed;
   int64_t expert_rows = 0;   ///< of experts' matrices: of each, and bytes from one to the next,
   int64_t expert_bytes = 0;  ///< wherever they lie
+  /// Of a layer whose experts have slots, instead of all that: [expert] where it is; null: it is
+  /// in no slot, and was not loaded.
+  std::vector<const std::byte*> experts;
 
   /// One expert's matrix, wherever it lies.
   MatrixView expert(int64_t index) const;
@@ -72,9 +75,13 @@ class WeightStore {
                      const std::function<void(const LoadProgress&)>& progress,
                      std::stop_token cancel);
 
+  /// Of that, each layer's first experts into its slots; `loaded` is told bytes. The same errors.
+  void load_slots(const std::function<void(int64_t)>& loaded, const std::stop_token& cancel);
+
   std::span<std::byte> resident_memory() const noexcept { return resident_.span(); }
-  std::span<std::byte> inplace_memory() const noexcept { return inplace_rows_.span(); }
-  std::span<std::byte> host_memory() const noexcept { return host_rows_.span(); }
+  std::span<std::byte> slot_memory() const noexcept { return experts_.slots.span(); }
+  std::span<std::byte> inplace_memory() const noexcept { return host_.inplace.span(); }
+  std::span<std::byte> host_memory() const noexcept { return host_.rows.span(); }
 
   /// Starts reading a part of a sublayer's streamed rows to its place in the ring that the disk
   /// fills: the host's below a device, the device's where the disk reaches it.
@@ -84,11 +91,13 @@ class WeightStore {
   /// What really moves for a part: no more than the plan's size.
   int64_t moved_bytes(const Task& task) const noexcept;
   int64_t ring_bytes() const noexcept { return ring_.size(); }
-  int64_t host_ring_bytes() const noexcept { return host_ring_.size(); }
+  int64_t host_ring_bytes() const noexcept { return host_.ring.size(); }
 
-  /// The matrix; the sublayer's parts lie in the ring at `part_offsets`, and the host multiplies
-  /// what was not loaded.
-  MatrixView matrix(size_t sublayer, size_t weight, std::span<const int64_t> part_offsets) const;
+  /// The matrix, for a task whose work says where the sublayer's parts lie in the ring, and which
+  /// experts are in slots; the host multiplies what was not loaded.
+  MatrixView matrix(size_t sublayer, size_t weight, const ComputeWork& work) const;
+  /// Whether some of a sublayer's experts are in slots (of all its experts' matrices).
+  bool has_slots(size_t sublayer) const noexcept { return experts_.layers[sublayer].experts > 0; }
   size_t pass_classes() const noexcept { return inplace_.size(); }
   /// Whether passes of a class multiply some of a matrix's rows where it is computed, not in place.
   bool has_own_rows(size_t pass_class, size_t sublayer, size_t weight) const noexcept;
@@ -136,12 +145,13 @@ class WeightStore {
     size_t weight;
     int64_t rows;
     bool from_disk;
-    bool is_inplace;             // other classes multiply it where it lies, in inplace_rows_
+    bool is_inplace;             // other classes multiply it where it lies, in host_.inplace
     int64_t bytes;               // that move
     int64_t offset = 0;          // of a part in host memory, there
     int64_t required_bytes = 0;  // of its rows
     int64_t packed_row = -1;     // the first, of rows that arrive as another tool has them
     size_t packed_file = 0;
+    int32_t expert = -1;          // whose it is, where experts have slots
     std::vector<Range> ranges{};  // of others from disk: several where experts lie apart
   };
   const Part& part_of(const Task& task) const {
@@ -156,8 +166,11 @@ class WeightStore {
   struct Weight {
     policy::RowSplit split;
     int64_t resident_offset = 0;  // in resident_; in vectors_ (floats)
-    int64_t inplace_offset = 0;   // in inplace_rows_
-    int64_t host_offset = 0;      // in host_rows_
+    int64_t inplace_offset = 0;   // in host_.inplace
+    int64_t host_offset = 0;      // in host_.rows
+    int64_t slots_offset = 0;     // in experts_.slots: of the first
+    int64_t slot_bytes = 0;       // of each
+    size_t first_part = 0;        // of the first expert that has slots
   };
 
   void reserve(const policy::Plan& plan, Arena& compute_memory, Arena& host_memory);
@@ -165,6 +178,11 @@ class WeightStore {
   Part host_part(const policy::PlanPart& planned, size_t sublayer) const;
   Part disk_part(const policy::PlanPart& planned, size_t sublayer) const;
   std::vector<Piece> resident_pieces(int64_t piece_bytes) const;
+  std::byte* slot_of(const Part& part, size_t sublayer, int32_t slot) const;
+  void place_slots(const policy::Plan& plan, size_t sublayer, size_t weight, int64_t& slot_bytes);
+  void add_extents(const Part& part, std::byte* to, std::vector<io::Extent>& extents) const;
+  void find_experts(size_t sublayer, size_t weight, const ComputeWork& work,
+                    MatrixView& view) const;
   void add_pieces(size_t sublayer, size_t weight, int64_t row, int64_t rows, int64_t piece_bytes,
                   std::vector<Piece>& pieces) const;
   // Weights that other tools have packed (weight_store_foreign.cc).
@@ -184,25 +202,31 @@ class WeightStore {
     return files_[static_cast<size_t>(tensor.file_index)];
   }
   /// The ring that the disk fills, if host memory.
-  const Buffer& read_ring() const noexcept { return device_ ? host_ring_ : ring_; }
+  const Buffer& read_ring() const noexcept { return device_ ? host_.ring : ring_; }
 
   const BoundModel& model_;
   io::FileEngine& engine_;
   io::FileEngine& gather_engine_;
-  io::FileEngine* direct_engine_;  // null: what goes to a device passes through host_ring_
+  io::FileEngine* direct_engine_;  // null: what goes to a device passes through host_.ring
   std::vector<io::FileId> files_;
   std::vector<io::FileId> gather_files_;
   std::vector<io::FileId> direct_files_;
   std::vector<std::vector<Weight>> weights_;
   std::vector<std::shared_ptr<const policy::InplaceRows>> inplace_;  // [class]
   std::vector<std::vector<Part>> parts_;  // [sublayer], weight by weight, rows rising
-  Device* device_;                        // null: the CPU itself
+  struct {
+    SharedList<ScheduleExperts> layers;  // [sublayer]
+    Buffer slots;                        // of experts, each as it lies on disk
+  } experts_;
+  Device* device_;  // null: the CPU itself
   Buffer resident_;
   Buffer vectors_;
   Buffer ring_;
-  Buffer inplace_rows_;  // below a device, like the two that follow
-  Buffer host_rows_;
-  Buffer host_ring_;
+  struct {
+    Buffer inplace;
+    Buffer rows;
+    Buffer ring;
+  } host_;  // below a device
   int64_t gathered_bytes_ = 0;
   std::unique_ptr<ForeignArrivals> arrivals_;  // null: all streamed rows come as they are computed
 };

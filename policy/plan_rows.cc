@@ -1,0 +1,388 @@
+#include "policy/plan_rows.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+
+#include "policy/routing_model.h"
+#include "src/base/bytes.h"
+#include "src/schedule/weight_ring.h"
+
+namespace sluice::policy {
+
+namespace {
+// Keeps, over all matrices together, the asked share of bytes to within one granule: what rounding
+// gave or took from one matrix is carried to the next.
+class ShareCarry {
+ public:
+  explicit ShareCarry(double share) : share_(share) {}
+
+  int64_t rows_of(const WeightShape& weight, int64_t granule, int64_t bytes_a_row) {
+    const auto row_bytes = static_cast<double>(bytes_a_row);
+    const double wanted = share_ * static_cast<double>(weight.rows) * row_bytes + carry_;
+    auto rows =
+        static_cast<int64_t>(std::llround(wanted / row_bytes / static_cast<double>(granule))) *
+        granule;
+    if (share_ >= 1 - 1e-12) rows = weight.rows;
+    if (share_ <= 0) rows = 0;
+    rows = std::clamp<int64_t>(rows, 0, weight.rows);
+    carry_ = wanted - static_cast<double>(rows) * row_bytes;
+    return rows;
+  }
+
+ private:
+  double share_;
+  double carry_ = 0;
+};
+
+// A matrix's rows by home, and how many of those in host memory each class multiplies there.
+struct ClassSplit : RowSplit {
+  std::array<int64_t, kMostPassClasses> inplace_of{};  // [class]
+};
+
+// Whether experts of the model may have slots under a policy.
+bool may_give_slots(const PlanInput& input, const Policy& policy) {
+  const bool is_whole = policy.weights.disk <= 0;
+  return input.device_budget_bytes == 0 && !input.packed_bytes && policy.demand_tokens != 0 &&
+         input.model->num_experts > 1 && !is_whole;
+}
+
+// The shares of what every token needs and of experts that are resident: where experts have slots,
+// first the former.
+struct ResidentShares {
+  double dense;
+  double experts;
+
+  ResidentShares(const ModelShape& model, double share, bool dense_first)
+      : dense(share), experts(share) {
+    if (!dense_first) return;
+    double dense_bytes = 0, expert_bytes = 0;
+    for (const SublayerShape& sublayer : model.sublayers)
+      for (const WeightShape& weight : sublayer.weights) {
+        if (weight.kind == WeightKind::kVector || weight.shares_table) continue;
+        (weight.experts > 0 ? expert_bytes : dense_bytes) +=
+            static_cast<double>(model.rows_bytes(weight, weight.rows));
+      }
+    const double bytes = share * (dense_bytes + expert_bytes);
+    dense = dense_bytes > 0 ? std::min(bytes / dense_bytes, 1.0) : 1;
+    experts = expert_bytes > 0 ? std::max(bytes - dense_bytes, 0.0) / expert_bytes : 0;
+    if (share >= 1) dense = experts = 1;
+  }
+};
+
+// Cuts every matrix at the same shares: what is computed where it lies, what the CPU computes (by
+// class), what comes from host memory; the rest is on disk. An expert that has a slot is there with
+// all its matrices.
+class RowSplitter {
+ public:
+  RowSplitter(const PlanInput& input, const Policy& policy, bool has_device)
+      : model_(*input.model),
+        has_device_(has_device),
+        gives_slots_(may_give_slots(input, policy)),
+        granule_(input.row_granule),
+        shares_(model_, policy.weights.device + (has_device ? 0 : policy.weights.host),
+                gives_slots_),
+        resident_(shares_.dense),
+        experts_(shares_.experts),
+        host_(policy.weights.device + policy.weights.host) {
+    for (size_t i = 0; i < policy.pass_classes(); ++i) {
+      const double share = policy.execution(i).inplace_host_fraction;
+      multiplies_.push_back(share > 0);
+      inplace_.emplace_back(policy.weights.device + share);
+    }
+  }
+
+  bool gives_slots() const noexcept { return gives_slots_; }
+
+  /// `slots`: of the sublayer's experts, once one of their matrices has been split.
+  ClassSplit split(const WeightShape& weight, std::optional<int64_t>& slots) {
+    if (gives_slots_ && weight.experts > 0) {
+      if (!slots)
+        slots = experts_.rows_of(weight, weight.expert_rows(), model_.row_bytes(weight)) /
+                weight.expert_rows();
+      const int64_t rows = std::min(*slots, weight.experts) * weight.expert_rows();
+      return {{rows, 0, 0, weight.rows - rows}, {}};
+    }
+    const bool is_table = weight.kind == WeightKind::kTable;
+    // Experts are whole where they are.
+    const int64_t granule = is_table             ? 1
+                            : weight.experts > 0 ? weight.expert_rows()
+                                                 : std::min(granule_, weight.rows);
+    const int64_t row_bytes = model_.row_bytes(weight);
+    const int64_t resident = resident_.rows_of(weight, granule, row_bytes);
+    ClassSplit out{{resident, 0, 0, weight.rows - resident}, {}};
+    if (!has_device_) return out;
+    for (size_t i = 0; i < inplace_.size(); ++i) {
+      if (is_table || weight.is_by_head || !multiplies_[i]) continue;
+      out.inplace_of[i] =
+          std::max(inplace_[i].rows_of(weight, granule, row_bytes), resident) - resident;
+      out.inplace = std::max(out.inplace, out.inplace_of[i]);
+    }
+    const int64_t host =
+        std::max(host_.rows_of(weight, granule, row_bytes), resident + out.inplace);
+    out.host = host - resident - out.inplace;
+    out.disk = weight.rows - host;
+    return out;
+  }
+
+ private:
+  const ModelShape& model_;
+  bool has_device_;
+  bool gives_slots_;
+  int64_t granule_;
+  ResidentShares shares_;
+  ShareCarry resident_;
+  ShareCarry experts_;  // where they have slots
+  ShareCarry host_;
+  std::vector<ShareCarry> inplace_;  // [class]
+  std::vector<bool> multiplies_;     // [class] any rows in place
+};
+
+constexpr uint32_t kAllClasses = ~uint32_t{0};
+
+// Rows that are cut into parts: of experts, some of one, or several of them whole.
+class PartSizes {
+ public:
+  PartSizes(const PlanInput& input, const WeightShape& weight)
+      : model_(*input.model),
+        weight_(weight),
+        of_one_(weight.expert_rows()),
+        step_(weight_part_rows(model_.row_bytes(weight), input.row_granule)) {
+    if (weight.experts > 0) {
+      const int64_t whole = std::max(kWeightPartBytes / model_.expert_bytes(weight), int64_t{1});
+      is_cut_ = whole == 1 && step_ < of_one_;
+      if (!is_cut_) step_ = whole * of_one_;
+    }
+    whole_ = blocks(step_);
+  }
+
+  int64_t step() const noexcept { return step_; }
+  /// Of the part that begins with `row`.
+  int64_t rows(int64_t row, int64_t end) const noexcept {
+    return is_cut_ ? std::min({step_, of_one_ - row % of_one_, end - row})
+                   : std::min(step_, end - row);
+  }
+  /// Where a file's rows begin and end is not known here: up to a block more than needed, of
+  /// experts for each of them.
+  int64_t bytes(int64_t rows, bool from_disk) const noexcept {
+    const int64_t bytes = rows == step_ ? whole_ : blocks(rows);
+    if (!from_disk) return bytes;
+    return bytes + (weight_.experts > 0 ? 2 * ((rows + of_one_ - 1) / of_one_) : 1) * kDiskBlock;
+  }
+
+ private:
+  int64_t blocks(int64_t rows) const noexcept {
+    return round_up(model_.rows_bytes(weight_, rows), kDiskBlock);
+  }
+
+  const ModelShape& model_;
+  const WeightShape& weight_;
+  int64_t of_one_;  // rows of an expert
+  int64_t step_;
+  int64_t whole_ = 0;    // bytes of a part of `step_`
+  bool is_cut_ = false;  // an expert makes several parts
+};
+
+// Of rows that only some classes multiply in place, the others load the parts between their own
+// border and the next higher one.
+void add_parts(const PlanInput& input, const WeightShape& weight, size_t sublayer, int64_t index,
+               const ClassSplit& split, size_t pass_classes, std::vector<PlanPart>& parts) {
+  const PartSizes sizes(input, weight);
+  const auto cut = [&](int64_t begin, int64_t end, bool from_disk, uint32_t classes) {
+    for (int64_t row = begin, rows = 0; row < end; row += rows) {
+      rows = sizes.rows(row, end);
+      const int64_t bytes = sizes.bytes(rows, from_disk);
+      const int64_t packed =
+          from_disk && input.packed_bytes
+              ? input.packed_bytes(sublayer, static_cast<size_t>(index), row, rows)
+              : 0;
+      parts.push_back({index, row, rows, from_disk, bytes, packed, -1, classes});
+    }
+  };
+  const auto streamed = static_cast<size_t>((weight.rows - split.resident) / sizes.step());
+  if (const size_t room = parts.size() + streamed + pass_classes + 1; room > parts.capacity())
+    parts.reserve(std::max(room, 2 * parts.capacity()));
+  auto borders = split.inplace_of;
+  for (size_t i = pass_classes; i < borders.size(); ++i) borders[i] = borders[0];
+  std::sort(borders.begin(), borders.end());
+  for (size_t i = 0; i + 1 < borders.size(); ++i) {
+    if (borders[i] == borders[i + 1]) continue;
+    uint32_t classes = 0;
+    for (size_t j = 0; j < pass_classes; ++j)
+      if (split.inplace_of[j] <= borders[i]) classes |= uint32_t{1} << j;
+    cut(split.resident + borders[i], split.resident + borders[i + 1], false, classes);
+  }
+  const int64_t host_begin = split.resident + split.inplace;
+  cut(host_begin, host_begin + split.host, false, kAllClasses);
+  cut(host_begin + split.host, weight.rows, true, kAllClasses);
+}
+
+// A part for each expert, whole, as it lies on disk; returns the bytes of one.
+int64_t add_expert_parts(const ModelShape& model, const WeightShape& weight, int64_t index,
+                         std::vector<PlanPart>& parts) {
+  const int64_t rows = weight.expert_rows();
+  // Where a file's rows begin and end is not known here.
+  const int64_t bytes = round_up(model.rows_bytes(weight, rows), kDiskBlock) + 2 * kDiskBlock;
+  for (int64_t expert = 0; expert < weight.experts; ++expert)
+    parts.push_back(
+        {index, expert * rows, rows, true, bytes, 0, static_cast<int32_t>(expert), kAllClasses});
+  return bytes;
+}
+
+// By sublayer; in place by class before that.
+struct PlacedRows {
+  std::vector<std::vector<RowSplit>> rows;
+  std::vector<std::vector<PlanPart>> parts;
+  std::vector<ScheduleExperts> experts;
+  std::vector<InplaceRows> inplace;
+};
+
+// Of rows on disk, as they lie there.
+int64_t disk_bytes(const PlanInput& input, size_t sublayer, size_t index, const RowSplit& split) {
+  const WeightShape& weight = input.model->sublayers[sublayer].weights[index];
+  if (split.disk == 0) return 0;
+  const int64_t packed =
+      input.packed_bytes ? input.packed_bytes(sublayer, index, weight.rows - split.disk, split.disk)
+                         : 0;
+  return packed > 0 ? packed : input.model->rows_bytes(weight, split.disk);
+}
+
+void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSplitter& splitter,
+                    std::optional<ClassSplit>& tokens, Plan& plan, PlacedRows& placed,
+                    WeightMemory& memory) {
+  const ModelShape& model = *input.model;
+  const size_t position = placed.rows.size();
+  auto& rows = placed.rows.emplace_back();
+  auto& parts = placed.parts.emplace_back();
+  auto& experts = placed.experts.emplace_back();
+  std::optional<int64_t> slots;
+  std::vector<InplaceRows>& inplace = placed.inplace;
+  for (InplaceRows& one : inplace) one.emplace_back(sublayer.weights.size(), 0);
+  for (size_t index = 0; index < sublayer.weights.size(); ++index) {
+    const WeightShape& weight = sublayer.weights[index];
+    const auto bytes = [&](int64_t count) { return model.rows_bytes(weight, count); };
+    if (weight.kind == WeightKind::kVector) {
+      rows.push_back({weight.rows, 0, 0, 0});
+      memory.vectors += weight.cols * 4;
+      plan.weight_bytes += bytes(weight.rows);
+      plan.resident_weight_bytes += bytes(weight.rows);
+      continue;
+    }
+    const ClassSplit split =
+        weight.shares_table && tokens ? *tokens : splitter.split(weight, slots);
+    rows.push_back(split);
+    const int64_t resident_bytes = bytes(split.resident);
+    const int64_t inplace_bytes = bytes(split.inplace);
+    const int64_t host_bytes = bytes(split.host);
+    if (weight.kind == WeightKind::kTable) {
+      if (!tokens) tokens = split;
+      memory.table += resident_bytes;
+    } else {
+      if (splitter.gives_slots() && weight.experts > 0 && *slots > 0 && *slots < weight.experts) {
+        experts.experts = weight.experts;
+        experts.slots = *slots;
+        experts.first_parts.push_back(static_cast<int32_t>(parts.size()));
+        plan.expert_slot_bytes +=
+            *slots * add_expert_parts(model, weight, static_cast<int64_t>(index), parts);
+      } else {
+        if (!weight.shares_table) memory.resident += round_up(resident_bytes, 64);
+        add_parts(input, weight, position, static_cast<int64_t>(index), split, plan.classes.size(),
+                  parts);
+      }
+      memory.inplace += round_up(inplace_bytes, 64);
+      plan.streamed_weight_bytes += disk_bytes(input, position, index, split);
+      plan.host_weight_bytes += host_bytes;
+      const int64_t all_host_bytes = bytes(split.inplace + split.host);
+      for (size_t i = 0; i < plan.classes.size(); ++i) {
+        PassClass& one = plan.classes[i];
+        const int64_t own_bytes = bytes(split.inplace_of[i]);
+        inplace[i].back()[index] = split.inplace_of[i];
+        one.inplace_weight_bytes += own_bytes;
+        one.sent_weight_bytes += all_host_bytes - own_bytes;
+      }
+    }
+    if (weight.shares_table) continue;
+    memory.host += round_up(host_bytes, 64);
+    plan.weight_bytes += bytes(weight.rows);
+    plan.resident_weight_bytes += resident_bytes;
+    plan.inplace_weight_bytes += inplace_bytes;
+    plan.host_home_bytes += inplace_bytes + host_bytes;
+  }
+}
+
+// Streamed bytes of each sublayer in passes of a class that load all of it, and the largest of
+// their parts. As many experts as have slots are there.
+struct Streamed {
+  std::vector<int64_t> bytes;
+  int64_t largest = 0;
+
+  template <typename Taken>
+  Streamed(const Plan& plan, const Taken& takes) {
+    for (size_t i = 0; i < plan.parts.size(); ++i) {
+      bytes.push_back(0);
+      for (const PlanPart& part : plan.parts[i]) {
+        if (!takes(part)) continue;
+        const bool is_held =
+            part.expert >= 0 && part.expert < plan.experts[i].slots;  // whoever they are
+        if (!is_held) bytes.back() += part.bytes;
+        largest = std::max(largest, part.bytes);
+      }
+    }
+  }
+};
+
+// The least that any layer's slots are good for: a pass does one or the other in all layers.
+void set_demand(const ModelShape& model, Plan& plan) {
+  const int64_t asked = plan.policy.demand_tokens;
+  bool has_slots = false;
+  int64_t tokens = INT64_MAX;
+  for (const ScheduleExperts& layer : plan.experts) {
+    if (layer.experts == 0) continue;
+    has_slots = true;
+    tokens = std::min(tokens,
+                      most_demanding_tokens({layer.experts, model.experts_per_token, layer.slots}));
+  }
+  if (has_slots) plan.demand_tokens = asked >= 0 ? asked : std::max<int64_t>(tokens, 1);
+}
+}  // namespace
+
+WeightMemory place_weights(const PlanInput& input, std::span<const size_t> shapes, bool is_many,
+                           Plan& plan) {
+  WeightMemory memory;
+  RowSplitter splitter(input, plan.policy, plan.has_device);
+  std::optional<ClassSplit> tokens;  // of the token table, which comes first
+  PlacedRows placed;
+  placed.inplace.resize(plan.classes.size());
+  for (const SublayerShape& sublayer : input.model->sublayers)
+    place_sublayer(input, sublayer, splitter, tokens, plan, placed, memory);
+  for (size_t i = 0; i < plan.classes.size(); ++i) {
+    PassClass& one = plan.classes[i];
+    one.inplace = std::make_shared<const InplaceRows>(std::move(placed.inplace[i]));
+    one.alike = std::make_shared<const AlikeSublayers>(alike_sublayers(shapes, *one.inplace));
+  }
+  plan.rows = SharedList(std::move(placed.rows));
+  plan.parts = SharedList(std::move(placed.parts));
+  plan.experts = SharedList(std::move(placed.experts));
+  set_demand(*input.model, plan);
+  // A sublayer computes for as long as a few tokens take to read the next one; with many, reading
+  // rests at its end unless the one after that can begin.
+  for (size_t i = 0; i < plan.classes.size(); ++i) {
+    const Streamed all(plan, [&](const PlanPart& part) { return part.is_loaded_in(i); });
+    plan.ring_bytes =
+        std::max(plan.ring_bytes, weight_ring_bytes(all.bytes, all.largest, is_many ? 2 : 1));
+  }
+  const Streamed disk(plan, [](const PlanPart& part) { return part.from_disk; });
+  if (plan.paths.weights_from_disk.stops_between() > 0)
+    plan.host_ring_bytes = weight_ring_bytes(disk.bytes, disk.largest, 1);
+  for (const auto& parts : plan.parts)
+    for (const PlanPart& part : parts)  // its first byte lies somewhere in a block
+      if (part.packed_bytes > 0)
+        plan.arrival_slot_bytes =
+            std::max(plan.arrival_slot_bytes, round_up(part.packed_bytes, kDiskBlock) + kDiskBlock);
+  plan.repacked_bytes_per_second = input.repacked_bytes_per_second;
+  plan.repack_core_share = input.repack_core_share;
+  return memory;
+}
+
+}  // namespace sluice::policy

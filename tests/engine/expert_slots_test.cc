@@ -1,0 +1,163 @@
+// Mixtures whose experts are not all in memory: whoever is in the slots, and whether passes ask for
+// experts or load them all, the tokens are the resident run's; what is read is what was asked for
+// and not there.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <stop_token>
+
+#include "src/cache/expert_cache.h"
+#include "src/schedule/schedule.h"
+#include "tests/engine/model_fixtures.h"
+
+namespace sluice::testing {
+namespace {
+
+// A policy that keeps what every token needs and `slots` experts of each layer.
+policy::Policy policy_of(const ModelShape& shape, int64_t slots, int64_t demand_tokens) {
+  double dense = 0, experts = 0, held = 0;
+  for (const SublayerShape& sublayer : shape.sublayers)
+    for (const WeightShape& weight : sublayer.weights) {
+      if (weight.kind == WeightKind::kVector || weight.shares_table) continue;
+      const auto bytes = static_cast<double>(shape.rows_bytes(weight, weight.rows));
+      if (weight.experts == 0) {
+        dense += bytes;
+        continue;
+      }
+      experts += bytes;
+      held += bytes * static_cast<double>(slots) / static_cast<double>(weight.experts);
+    }
+  policy::Policy policy;
+  policy.weights.device = (dense + held) / (dense + experts);
+  policy.weights.disk = 1 - policy.weights.device;
+  policy.demand_tokens = demand_tokens;
+  policy.page_tokens = 4;
+  return policy;
+}
+
+class ExpertSlots : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    model_ = std::make_shared<const BoundModel>(BoundModel::open(fixture_model(GetParam())));
+    Random random(3);
+    requests_ = greedy_requests(random_prompts(random, 17, shape().vocab_size), 10);
+    for (GenerationRequest& request : requests_) request.params.logprobs = 2;
+    options_ = options_for(requests_);
+    options_.compute = ComputeChoice::kF32;
+    options_.kv_dtype = DType::kF32;
+  }
+  const ModelShape& shape() const { return model_->shape(); }
+  int64_t all() const { return shape().num_experts; }
+
+  std::map<uint64_t, Answer> run(Engine& engine) const {
+    ListSource source(requests_);
+    CollectingSink sink;
+    engine.generate(source, sink);
+    return sink.answers;
+  }
+
+  std::shared_ptr<const BoundModel> model_;
+  std::vector<GenerationRequest> requests_;
+  EngineOptions options_;
+};
+
+TEST_P(ExpertSlots, AnySlotsAndBlocksGiveTheResidentRunsTokens) {
+  const auto expected = run(*Engine::open(model_, options_));
+  int64_t asked = 0;
+  for (const int64_t slots : std::set<int64_t>{1, 2, all() / 2, all() - 1}) {
+    if (slots < 1 || slots >= all()) continue;
+    for (const int64_t demand : {-1, 0, 3, 1000})
+      for (const int64_t block : {1, 3, 17}) {
+        SCOPED_TRACE(::testing::Message() << slots << " slots, passes of " << demand
+                                          << " tokens ask, blocks of " << block);
+        EngineOptions options = options_;
+        options.policy = policy_of(shape(), slots, demand);
+        options.policy->micro_batch_sequences = block == 17 ? 5 : block;
+        options.policy->micro_batches = block == 17 ? 4 : 1;
+        options.policy->micro_batch_tokens = 23;
+        const auto engine = Engine::open(model_, options);
+        const auto actual = run(*engine);
+        for (const auto& [id, answer] : expected) EXPECT_EQ(actual.at(id).tokens, answer.tokens);
+        const ExpertCounts counts = engine->stats().experts;
+        EXPECT_EQ(counts.slots > 0, demand != 0);
+        if (demand == 0) EXPECT_EQ(counts.asked, 0);
+        asked += counts.asked;
+      }
+  }
+  EXPECT_GT(asked, 0);
+}
+
+// The engine's counts are those of a cache that is told what the routers chose; its bytes are those
+// of what was not there.
+TEST_P(ExpertSlots, CountsAndBytesAreThoseOfTheChoicesReplayed) {
+  const int64_t slots = std::max<int64_t>(all() / 2, 1);
+  EngineOptions options = options_;
+  options.policy = policy_of(shape(), slots, 1000);
+  options.policy->micro_batch_tokens = 8;
+  std::map<size_t, ExpertCache> caches;
+  int64_t loads = 0;
+  options.observe_choices = [&](size_t sublayer, std::span<const RoutedTo> choices,
+                                int64_t chosen) {
+    std::map<int32_t, int32_t> uses;
+    for (const RoutedTo& one : choices) ++uses[one.expert];
+    auto& cache = caches.try_emplace(sublayer, all(), slots, kExpertDecay).first->second;
+    std::vector<ExpertCache::Use> here, away;
+    for (const auto& [expert, tokens] : uses)
+      (cache.slot_of(expert) >= 0 ? here : away).push_back({expert, tokens});
+    cache.take(here, std::ssize(choices) / chosen);
+    const auto together = static_cast<size_t>(std::max<int64_t>(slots / 2, 1));
+    for (size_t begin = 0; begin < away.size(); begin += together)
+      cache.take(std::span(away).subspan(begin, std::min(together, away.size() - begin)), 0);
+    loads += std::ssize(away);
+  };
+  const auto engine = Engine::open(model_, options);
+  run(*engine);
+  int64_t asked = 0, found = 0;
+  for (const auto& [sublayer, cache] : caches) {
+    asked += cache.counts().asked;
+    found += cache.counts().found;
+  }
+  const EngineStats stats = engine->stats();
+  EXPECT_EQ(stats.experts.asked, asked);
+  EXPECT_EQ(stats.experts.found, found);
+  EXPECT_EQ(asked - found, loads);
+  EXPECT_GT(found, 0);
+  int64_t tasks = 0;
+  for (const auto& [lane, of_lane] : stats.lanes)
+    if (lane == Lane::kDiskRead) tasks = of_lane.tasks;
+  EXPECT_EQ(tasks, 3 * loads) << "gate, up and down of each, and nothing else";
+}
+
+TEST_P(ExpertSlots, SlotsOutliveARunThatEndsAndOneThatFails) {
+  const auto expected = run(*Engine::open(model_, options_));
+  EngineOptions options = options_;
+  options.policy = policy_of(shape(), 1, 1000);
+  const auto engine = Engine::open(model_, options);
+  run(*engine);
+  const ExpertCounts once = engine->stats().experts;
+  for (const auto& [id, answer] : run(*engine)) EXPECT_EQ(answer.tokens, expected.at(id).tokens);
+  const ExpertCounts twice = engine->stats().experts;
+  EXPECT_EQ(twice.asked, 2 * once.asked);
+
+  class StoppingSink final : public GenerationSink {
+   public:
+    std::stop_source stop;
+    bool on_token(uint64_t, const sampling::Choice&) override { return stop.request_stop(), true; }
+    void on_finish(uint64_t, FinishReason) override {}
+    void on_refused(uint64_t, const std::string&) override {}
+  } stopping;
+  ListSource source(requests_);
+  EXPECT_THROW(engine->generate(source, stopping, stopping.stop.get_token()), Error);
+  for (const auto& [id, answer] : run(*engine)) EXPECT_EQ(answer.tokens, expected.at(id).tokens);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ExpertSlots,
+                         ::testing::Values("mixtral-tiny", "qwen3-moe-tiny", "olmoe-odd",
+                                           "qwen2-moe-odd:int4-g32", "granitemoe-odd",
+                                           "deepseek-v3-moe-tiny"),
+                         [](const auto& info) { return test_name(info.param); });
+
+}  // namespace
+}  // namespace sluice::testing

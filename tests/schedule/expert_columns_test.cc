@@ -1,0 +1,298 @@
+// Layers whose experts have slots: what a pass asks for comes when its route has run, into slots
+// that nobody uses any more; a pass that does not ask has all experts, in slots or in the ring.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+
+#include "tests/schedule/schedule_checker.h"
+
+namespace sluice {
+namespace {
+
+using Visit = std::tuple<int64_t, int32_t, int32_t>;  // pass, sublayer, micro-batch
+
+struct RoutedStream {
+  Stream stream;
+  std::map<Visit, std::set<int32_t>> routed;
+  std::vector<bool> demands;  // [pass]
+  int64_t asked = 0, found = 0;
+};
+
+void add_experts(std::mt19937& random, bool has_device, ScheduleShape& shape) {
+  for (ScheduleSublayer& sublayer : shape.sublayers) {
+    if (sublayer.has_attention || random() % 3 == 0) continue;
+    ScheduleExperts& experts = sublayer.experts;
+    experts.experts = 2 + static_cast<int64_t>(random() % 11);
+    experts.slots = 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(experts.experts - 1));
+    for (size_t matrix = 1 + random() % 3; matrix > 0; --matrix) {
+      experts.first_parts.push_back(static_cast<int32_t>(sublayer.parts.size()));
+      SchedulePart part{4096 * (1 + static_cast<int64_t>(random() % 5)),
+                        !has_device || random() % 2 == 0};
+      for (part.expert = 0; part.expert < experts.experts; ++part.expert)
+        sublayer.parts.push_back(part);
+      if (shape.paths.weights_from_disk.stops_between() > 0)
+        shape.host_ring_bytes = std::max(shape.host_ring_bytes, part.bytes);
+    }
+  }
+  shape.weight_ring_bytes = ring_for(shape, static_cast<int>(random() % 3));
+  shape.expert_decay = random() % 2 == 0 ? 0.9 : 0.1;
+}
+
+Routed random_route(std::mt19937& random, int64_t experts) {
+  Routed out{{}, 1 + static_cast<int64_t>(random() % 4)};
+  for (int32_t e = 0; e < static_cast<int32_t>(experts); ++e)
+    if (random() % 3 == 0) out.experts.push_back({e, 1 + static_cast<int32_t>(random() % 3)});
+  if (out.experts.empty()) out.experts.push_back({0, 1});
+  return out;
+}
+
+RoutedStream random_routed_stream(std::mt19937& random, bool has_device) {
+  RoutedStream out;
+  Stream& stream = out.stream;
+  stream = has_device ? random_device_stream(random) : random_stream(random, false);
+  ScheduleShape& shape = stream.shape;
+  add_experts(random, has_device, shape);
+  stream.tasks.clear();
+  stream.first_of_pass.clear();
+  ScheduleGenerator generator(shape);
+  for (size_t pass = 0; pass < stream.passes.size(); ++pass)
+    out.demands.push_back(random() % 3 != 0);
+  for (size_t pass = 0; pass < stream.passes.size(); ++pass) {
+    stream.first_of_pass.push_back(stream.tasks.size());
+    const bool is_expected = pass + 1 < out.demands.size() && random() % 4 != 0;
+    generator.begin_pass(
+        stream.passes[pass], stream.more_follow[pass],
+        {0, 0, out.demands[pass], is_expected ? bool{out.demands[pass + 1]} : random() % 2 == 0});
+    while (generator.has_column()) {
+      Routed routed;
+      if (const auto route = generator.awaited()) {
+        const Task& task = stream.tasks.at(static_cast<size_t>(route->task));
+        EXPECT_EQ(task.compute().step, ComputeStep::kUntilRoute);
+        EXPECT_EQ(task.micro_batch, route->micro_batch);
+        const auto& sublayer = shape.sublayers[static_cast<size_t>(route->sublayer)];
+        routed = random_route(random, sublayer.experts.experts);
+        for (const ExpertCache::Use& use : routed.experts)
+          out.routed[{task.pass, route->sublayer, route->micro_batch}].insert(use.expert);
+      }
+      for (Task& task : generator.next_column(routed)) stream.tasks.push_back(std::move(task));
+    }
+  }
+  for (size_t i = 0; i < shape.sublayers.size(); ++i)
+    if (const ExpertCache* cache = generator.expert_cache(i)) {
+      out.asked += cache->counts().asked;
+      out.found += cache->counts().found;
+    }
+  return out;
+}
+
+// What lies in a slot, and who has used it since.
+struct Slot {
+  std::map<int32_t, std::pair<int32_t, TaskId>> loaded;  // by matrix: whose, and by which task
+  std::vector<TaskId> users;
+};
+
+// Walks a stream in order of emission and holds each task against what it may count on.
+class Walk {
+ public:
+  explicit Walk(const RoutedStream& routed)
+      : routed_(routed), stream_(routed.stream), order_(stream_.tasks) {
+    for (const ScheduleSublayer& sublayer : stream_.shape.sublayers) {
+      auto& slots = slots_.emplace_back(static_cast<size_t>(sublayer.experts.slots));
+      for (int32_t slot = 0; slot < static_cast<int32_t>(slots.size()); ++slot)
+        for (const int32_t first : sublayer.experts.first_parts)
+          slots[static_cast<size_t>(slot)].loaded[first] = {slot, kNoTask};
+    }
+    ring_.resize(stream_.shape.sublayers.size());
+  }
+
+  int64_t loads = 0;
+
+  void check() {
+    for (const Task& task : stream_.tasks) {
+      const auto& sublayer = stream_.shape.sublayers[static_cast<size_t>(task.sublayer)];
+      if (sublayer.experts.experts == 0) continue;
+      if (task.kind == TaskKind::kLoadWeights) {
+        load(task, sublayer);
+      } else if (task.kind == TaskKind::kCompute) {
+        compute(task, sublayer);
+      }
+      if (testing::Test::HasFatalFailure()) return;
+    }
+    for (const auto& [visit, experts] : routed_.routed)
+      EXPECT_EQ(computed_[visit], experts) << "all that go there, and no others";
+  }
+
+ private:
+  static int32_t matrix_of(const ScheduleSublayer& sublayer, int32_t part) {
+    int32_t found = -1;
+    for (const int32_t first : sublayer.experts.first_parts)
+      if (first <= part) found = first;
+    return found;
+  }
+
+  void load(const Task& task, const ScheduleSublayer& sublayer) {
+    const PartLoad& load = task.part_load();
+    const int32_t expert = sublayer.parts[static_cast<size_t>(load.part)].expert;
+    const bool is_last_hop = task.lane == Lane::kHostToDevice || load.host_offset < 0;
+    if (expert < 0 || !is_last_hop) return;
+    ++loads;
+    if (load.slot < 0) {
+      ring_[static_cast<size_t>(task.sublayer)][{task.pass, load.part}] = task.id;
+      return;
+    }
+    Slot& slot = slots_[static_cast<size_t>(task.sublayer)].at(static_cast<size_t>(load.slot));
+    for (const TaskId user : slot.users) ASSERT_TRUE(order_.ends_before(user, task.id));
+    slot.loaded[matrix_of(sublayer, load.part)] = {expert, task.id};
+  }
+
+  void use(const Task& task, const ExpertPlace& place) {
+    Slot& slot = slots_[static_cast<size_t>(task.sublayer)].at(static_cast<size_t>(place.slot));
+    for (const auto& [matrix, loaded] : slot.loaded) {
+      ASSERT_EQ(loaded.first, place.expert);
+      if (loaded.second != kNoTask) {
+        ASSERT_TRUE(order_.ends_before(loaded.second, task.id));
+      }
+    }
+    slot.users.push_back(task.id);
+  }
+
+  void compute(const Task& task, const ScheduleSublayer& sublayer) {
+    const ComputeWork& work = task.compute();
+    const Visit visit{task.pass, task.sublayer, task.micro_batch};
+    const bool demands = routed_.demands[static_cast<size_t>(task.pass)];
+    if (!demands) {
+      ASSERT_EQ(work.step, ComputeStep::kWhole);
+      return compute_whole(task, sublayer);
+    }
+    if (work.step == ComputeStep::kUntilRoute) {
+      until_[visit] = task.id;
+      return;
+    }
+    ASSERT_TRUE(order_.ends_before(until_.at(visit), task.id));
+    if (work.step == ComputeStep::kAfterRoute) {
+      for (const TaskId one : answers_[visit]) ASSERT_TRUE(order_.ends_before(one, task.id));
+      return;
+    }
+    ASSERT_EQ(work.step, ComputeStep::kSomeExperts);
+    answers_[visit].push_back(task.id);
+    for (const ExpertPlace& place : work.experts) {
+      use(task, place);
+      ASSERT_TRUE(computed_[visit].insert(place.expert).second) << "once";
+    }
+  }
+
+  void compute_whole(const Task& task, const ScheduleSublayer& sublayer) {
+    std::set<int32_t> held;
+    for (const ExpertPlace& place : task.compute().experts) {
+      use(task, place);
+      held.insert(place.expert);
+    }
+    ASSERT_EQ(std::ssize(held), sublayer.experts.slots);
+    for (const int32_t first : sublayer.experts.first_parts)
+      for (int32_t e = 0; e < static_cast<int32_t>(sublayer.experts.experts); ++e) {
+        const int64_t offset =
+            task.compute().part_offsets[static_cast<size_t>(first) + static_cast<size_t>(e)];
+        ASSERT_EQ(offset >= 0, !held.contains(e));
+        if (offset < 0) continue;
+        const TaskId load = ring_[static_cast<size_t>(task.sublayer)].at({task.pass, first + e});
+        ASSERT_TRUE(order_.ends_before(load, task.id));
+      }
+  }
+
+  const RoutedStream& routed_;
+  const Stream& stream_;
+  SureOrder order_;
+  std::vector<std::vector<Slot>> slots_;
+  std::vector<std::map<std::pair<int64_t, int32_t>, TaskId>> ring_;
+  std::map<Visit, TaskId> until_;
+  std::map<Visit, std::vector<TaskId>> answers_;
+  std::map<Visit, std::set<int32_t>> computed_;
+};
+
+TEST(ExpertColumns, EveryTaskHasTheExpertsThatItComputes) {
+  std::mt19937 random(51);
+  int64_t asked = 0, found = 0, loads = 0;
+  for (int round = 0; round < 200; ++round) {
+    SCOPED_TRACE(round);
+    const RoutedStream routed = random_routed_stream(random, round % 2 == 0);
+    Walk walk(routed);
+    walk.check();
+    if (HasFatalFailure()) return;
+    asked += routed.asked;
+    found += routed.found;
+    loads += walk.loads;
+    ASSERT_EQ(simulate(routed.stream.tasks, random).end.size(), routed.stream.tasks.size());
+  }
+  EXPECT_GT(asked, 3000);
+  EXPECT_GT(found, 1000);
+  EXPECT_GT(loads, 5000);
+}
+
+std::string words_of(const std::vector<Task>& tasks) {
+  std::string out;
+  for (const Task& task : tasks) {
+    if (task.kind == TaskKind::kLoadWeights) {
+      const PartLoad& load = task.part_load();
+      out += std::to_string(task.id) + " part " + std::to_string(load.part);
+      if (load.slot >= 0) out += " to slot " + std::to_string(load.slot);
+    } else {
+      out += std::to_string(task.id) + " step " +
+             std::to_string(static_cast<int>(task.compute().step));
+      for (const ExpertPlace& place : task.compute().experts)
+        out += " " + std::to_string(place.expert) + "@" + std::to_string(place.slot);
+    }
+    out += " after";
+    for (const TaskId wait : task.waits) out += " " + std::to_string(wait);
+    out += "; ";
+  }
+  return out;
+}
+
+ScheduleShape small_shape() {
+  ScheduleSublayer routed;
+  routed.parts = {{4096}};
+  routed.experts = {4, 2, {1}};
+  for (int32_t e = 0; e < 4; ++e) routed.parts.push_back({512, true, ~uint32_t{0}, e});
+  ScheduleShape shape;
+  shape.sublayers = {{{}, false}, routed};
+  shape.weight_ring_bytes = 16384;
+  return shape;
+}
+
+TEST(ExpertColumns, WrittenOutWhatIsThereIsComputedWhileTheOthersLoad) {
+  ScheduleGenerator generator(small_shape());
+  generator.begin_pass({{}, {}}, false, {0, 0, true, true});
+  EXPECT_EQ(words_of(generator.next_column()), "0 part 0 after; 1 step 0 after; 2 step 0 after; ");
+  EXPECT_FALSE(generator.awaited());
+  EXPECT_EQ(words_of(generator.next_column()), "3 step 4 after 0; ");
+  ASSERT_TRUE(generator.awaited());
+  EXPECT_EQ(generator.awaited()->task, 3);
+  EXPECT_EQ(words_of(generator.next_column({{{0, 1}, {3, 1}}, 1})),
+            "4 step 5 0@0 after 0; 5 part 4 to slot 1 after; 6 step 5 3@1 after 5; "
+            "7 step 6 after 0; 8 step 4 after 0; ");
+  EXPECT_EQ(generator.awaited()->task, 8);
+  // Three of them in two slots: one after the other where one was that is worth less.
+  EXPECT_EQ(words_of(generator.next_column({{{1, 1}, {2, 1}, {3, 1}}, 1})),
+            "9 step 5 3@1 after 0; 10 part 2 to slot 0 after 4; 11 step 5 1@0 after 10; "
+            "12 part 3 to slot 0 after 11; 13 step 5 2@0 after 12; 14 step 6 after 0; ");
+  EXPECT_FALSE(generator.has_column());
+}
+
+TEST(ExpertColumns, WrittenOutALargePassHasThoseInSlotsAndTheOthersInTheRing) {
+  ScheduleGenerator generator(small_shape());
+  generator.begin_pass({{}}, false, {0, 0, true, true});
+  generator.next_column();
+  generator.next_column();
+  generator.next_column({{{3, 1}}, 1});
+  generator.begin_pass({{}}, false, {0, 0, false, false});
+  EXPECT_EQ(words_of(generator.next_column()),
+            "6 part 0 after 5; 7 part 2 after 5; 8 part 3 after 5; 9 step 0 after; ");
+  EXPECT_EQ(words_of(generator.next_column()), "10 step 0 0@0 3@1 after 6 7 8; ");
+}
+
+}  // namespace
+}  // namespace sluice
