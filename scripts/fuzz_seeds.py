@@ -171,6 +171,16 @@ def lora():
     return out
 
 
+def routing():
+    head = "# route_trace v1\n# model=m arch=a n_layer=2 n_expert=8 n_expert_used=2\n# layer=1 expert_bytes=100 dense_bytes=7\n"
+    plain = head + "turn,phase,step,layer,slot,expert\n" + "".join(
+        f"0,{t // 3},{t},{layer},{slot},{(3 * t + layer + 5 * slot) % 8}\n" for t in range(9) for layer in (0, 1) for slot in (0, 1))
+    passes = head + "turn,phase,step,layer,slot,expert,weight,pass\n" + "".join(
+        f"{s},1,{p},0,0,{(p + s) % 8},0.5,{p}\n" for p in range(6) for s in range(3))
+    order = "# route_trace v1\r\n# n_expert=3 n_layer=1\r\nexpert,x,slot,layer,step,phase,turn\r\n2,,0,0,0,0,0\r\n"
+    return texts(plain=plain, passes=passes, order=order)
+
+
 def linear_names():
     return [name[:-7] for name, shape in made.llama_shapes(made.LLAMA).items() if name.endswith("proj.weight")]
 
@@ -259,7 +269,7 @@ def http():
 
 
 TARGETS = {f"fuzz_{make.__name__}": make for make in (config, policy, profile, job, results, npy, tokenizer, tokenizer_model, gguf_tokenizer,
-                                                      checkpoint, journal, pickle, safetensors, foreign, lora, guide, chat_template, message, api, multipart, http)}
+                                                      checkpoint, journal, pickle, safetensors, foreign, lora, routing, guide, chat_template, message, api, multipart, http)}
 
 
 def main(folder, wanted):

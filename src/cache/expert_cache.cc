@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "src/base/error.h"
 
@@ -21,19 +20,12 @@ ExpertCache::ExpertCache(int64_t experts, int64_t slots, double decay)
   }
 }
 
-// What orders experts by the worth of their uses now: its logarithm, with what all have in common
-// left out, so that no decay makes it vanish.
-double ExpertCache::rank(int32_t expert) const {
-  const Worth& worth = worth_[static_cast<size_t>(expert)];
-  if (worth.last < 0) return -std::numeric_limits<double>::infinity();
-  return std::log(worth.uses) - static_cast<double>(worth.last) * keeps_;
-}
-
 void ExpertCache::use(const Use& one) {
   Worth& worth = worth_[static_cast<size_t>(one.expert)];
   const double left =
       worth.last < 0 ? 0 : worth.uses * std::exp(keeps_ * static_cast<double>(now_ - worth.last));
-  worth = {left + one.tokens, now_};
+  const double uses = left + one.tokens;
+  worth = {uses, now_, std::log(uses) - static_cast<double>(now_) * keeps_};
 }
 
 // The least worth of those that nobody wants just now; of equal ones the one used longest ago, then
@@ -47,11 +39,10 @@ int32_t ExpertCache::victim() const {
       found = slot;
       continue;
     }
-    const int32_t other = held_[static_cast<size_t>(found)];
-    const double mine = rank(expert), theirs = rank(other);
-    const int64_t last = worth_[static_cast<size_t>(expert)].last;
-    const int64_t others_last = worth_[static_cast<size_t>(other)].last;
-    if (mine < theirs || (mine == theirs && last <= others_last)) found = slot;
+    const Worth& mine = worth_[static_cast<size_t>(expert)];
+    const Worth& theirs = worth_[static_cast<size_t>(held_[static_cast<size_t>(found)])];
+    if (mine.rank < theirs.rank || (mine.rank == theirs.rank && mine.last <= theirs.last))
+      found = slot;
   }
   SLUICE_ASSERT(found >= 0, "no more are asked for than there are slots");
   return found;

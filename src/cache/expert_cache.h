@@ -6,6 +6,7 @@
 // hold nothing that is asked for again. Pure accounting: the memory belongs to whoever asks. Not
 // thread safe.
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -53,8 +54,10 @@ class ExpertCache {
   struct Worth {
     double uses = 0;    ///< at the time of the last
     int64_t last = -1;  ///< token count at the last use
+    /// What orders experts by the worth of their uses at any time: its logarithm, with what all
+    /// have in common left out, so that no decay makes it vanish.
+    double rank = -std::numeric_limits<double>::infinity();
   };
-  double rank(int32_t expert) const;
   void use(const Use& one);
   int32_t victim() const;
 
