@@ -61,6 +61,7 @@ std::deque<GenerationRequest> make_requests(const BenchFlags& flags, int64_t bat
 
 struct Sample {
   double prefill_rate, decode_rate, decode_pass_seconds;
+  double decode_pass_read_bytes;  // from disk
 };
 
 Sample run_once(Engine& engine, const BenchFlags& flags, int64_t batch, std::stop_token stop) {
@@ -71,9 +72,14 @@ Sample run_once(Engine& engine, const BenchFlags& flags, int64_t batch, std::sto
     if (!result.refused.empty())
       throw Error(ErrorKind::kUser, result.refused, "lower --pp or --tg");
   };
-  int64_t decode_passes = 0;
+  int64_t decode_passes = 0, read = 0, decode_read = 0;
   sink.on_pass_report = [&](const PassReport& report) {
-    decode_passes += report.prefill_tokens == 0 ? 1 : 0;
+    const int64_t so_far = report.lanes[Lane::kDiskRead].bytes;
+    if (report.prefill_tokens == 0) {
+      ++decode_passes;
+      decode_read += so_far - read;
+    }
+    read = so_far;
   };
   engine.generate(source, sink, stop);
   const EngineStats after = engine.stats();
@@ -84,7 +90,9 @@ Sample run_once(Engine& engine, const BenchFlags& flags, int64_t batch, std::sto
   return {
       static_cast<double>(after.prefill_tokens - before.prefill_tokens) / std::max(prefill, 1e-9),
       decode > 0 ? decoded / decode : 0,
-      decode_passes > 0 ? decode / static_cast<double>(decode_passes) : 0};
+      decode_passes > 0 ? decode / static_cast<double>(decode_passes) : 0,
+      decode_passes > 0 ? static_cast<double>(decode_read) / static_cast<double>(decode_passes)
+                        : 0};
 }
 
 nlohmann::ordered_json spread(std::vector<double> values) {
@@ -108,25 +116,23 @@ int64_t multiplied_bytes(const ModelShape& shape) {
 
 // Disk and memory drift within seconds on shared hosts: a probe stands before and after each
 // repetition, and a repetition is held against its own two: how much of the time of its decode
-// passes reading `bytes` would take.
+// passes reading so many bytes would take.
 class Probes {
  public:
-  Probes(std::function<double()> probe, int64_t bytes)
-      : probe_(std::move(probe)), bytes_(static_cast<double>(bytes)) {
+  explicit Probes(std::function<double()> probe) : probe_(std::move(probe)) {
     if (probe_) rates_.push_back(probe_());
   }
-  void repeated(double pass_seconds) {
+  void repeated(double pass_seconds, double bytes) {
     if (!probe_) return;
     rates_.push_back(probe_());
     const double rate = (rates_[rates_.size() - 2] + rates_.back()) / 2;
-    if (bytes_ > 0 && rate > 0 && pass_seconds > 0) shares_.push_back(bytes_ / rate / pass_seconds);
+    if (bytes > 0 && rate > 0 && pass_seconds > 0) shares_.push_back(bytes / rate / pass_seconds);
   }
   const std::vector<double>& rates() const noexcept { return rates_; }
   const std::vector<double>& shares() const noexcept { return shares_; }
 
  private:
   std::function<double()> probe_;  // none: not asked for
-  double bytes_;
   std::vector<double> rates_;
   std::vector<double> shares_;
 };
@@ -145,17 +151,20 @@ nlohmann::ordered_json bench_batch(const BenchFlags& flags, int64_t batch, std::
   const auto on = [](bool is_asked, std::function<double()> probe) {
     return is_asked ? std::move(probe) : std::function<double()>();
   };
-  Probes disk(on(!flags.no_disk_probe, [&] { return probe_disk(*engine); }),
-              engine->plan().streamed_weight_bytes);
-  Probes memory(on(probed != nullptr, [&] { return probed->read_rate(probing_threads(flags)); }),
-                multiplied_bytes(engine->model().shape()));
+  Probes disk(on(!flags.no_disk_probe, [&] { return probe_disk(*engine); }));
+  Probes memory(on(probed != nullptr, [&] { return probed->read_rate(probing_threads(flags)); }));
+  // Of experts a pass reads those that it asks for and that are not there.
+  const bool asks = engine->plan().demands_experts(batch);
+  auto streamed = static_cast<double>(engine->plan().streamed_weight_bytes);
+  const auto multiplied = static_cast<double>(multiplied_bytes(engine->model().shape()));
   for (int i = 0; i < flags.repetitions; ++i) {
     const Sample sample = run_once(*engine, flags, batch, stop);
     prefill.push_back(sample.prefill_rate);
     decode.push_back(sample.decode_rate);
     pass.push_back(sample.decode_pass_seconds);
-    disk.repeated(sample.decode_pass_seconds);
-    memory.repeated(sample.decode_pass_seconds);
+    if (asks) streamed = sample.decode_pass_read_bytes;
+    disk.repeated(sample.decode_pass_seconds, streamed);
+    memory.repeated(sample.decode_pass_seconds, multiplied);
   }
   nlohmann::ordered_json row{
       {"batch", batch},
@@ -166,7 +175,7 @@ nlohmann::ordered_json bench_batch(const BenchFlags& flags, int64_t batch, std::
       {"decode_pass_s", spread(pass)},
       {"disk_probe_bytes_per_s", disk.rates()},
       {"memory_probe_bytes_per_s", memory.rates()},
-      {"streamed_bytes_per_pass", engine->plan().streamed_weight_bytes},
+      {"streamed_bytes_per_pass", static_cast<int64_t>(streamed)},
       {"resident_weight_bytes", engine->plan().resident_weight_bytes},
       {"policy", nlohmann::ordered_json::parse(policy::policy_to_json(engine->plan().policy))},
       {"stats", app::stats_json(*engine, engine.found.prediction)},

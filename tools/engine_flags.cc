@@ -15,6 +15,7 @@
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/base/files.h"
+#include "src/profile/profile_cache.h"
 #include "tools/arguments.h"
 #include "tools/flag_words.h"
 #include "tools/model_argument.h"
@@ -365,6 +366,7 @@ OpenedEngine open_engine(const EngineFlags& flags, std::shared_ptr<const BoundMo
                     ? format_rate(static_cast<double>(progress.done_bytes) / progress.seconds)
                     : "");
   };
+  options.experts_file = experts_cache_path(model->path()).string();
   EngineInput input = plan_input(*model, options);
   app::PlanWishes wishes;
   wishes.prefers_memory = flags.prefers_memory;

@@ -113,9 +113,9 @@ std::string run_table(const Engine& engine) {
     text += fmt::format("  tier    host    page-locked     {:>10}          pageable {:>10}\n",
                         format_bytes(stats.pinned_bytes), format_bytes(stats.pageable_bytes));
   if (plan.has_device) text += class_rows(plan, stats);
-  text +=
-      fmt::format("  tier    disk    weights streamed {:>10} a pass  offloaded {:>10}\n",
-                  format_bytes(plan.streamed_weight_bytes), format_bytes(stats.peak_disk_bytes));
+  text += fmt::format("  tier    disk    weights streamed {:>10} a {}pass  offloaded {:>10}\n",
+                      format_bytes(plan.streamed_weight_bytes),
+                      plan.demand_tokens > 0 ? "large " : "", format_bytes(stats.peak_disk_bytes));
   if (stats.repacked_bytes > 0)
     text += fmt::format("  repack  {:>10} of streamed rows  {:>9}  {:>10}\n",
                         format_bytes(stats.repacked_bytes), format_seconds(stats.repack_seconds),
@@ -231,10 +231,16 @@ std::string plan_sentence(const Engine& engine) {
   else
     text += fmt::format("{} of {} in use", format_bytes(plan.memory_bytes()),
                         format_bytes(stats.memory_budget_bytes));
+  const std::string passes =
+      plan.demand_tokens == 0
+          ? "each pass"
+          : fmt::format("passes of more than {} tokens, {} of {} experts in memory",
+                        plan.demand_tokens, stats.experts.slots, stats.experts.experts);
   return text +
          fmt::format(
-             "{} {} streamed in each pass", plan.has_device ? "," : ";",
-             format_bytes(plan.streamed_weight_bytes) + (plan.has_device ? " from disk" : "")) +
+             "{} {} streamed in {}", plan.has_device ? "," : ";",
+             format_bytes(plan.streamed_weight_bytes) + (plan.has_device ? " from disk" : ""),
+             passes) +
          (plan.arrival_slot_bytes == 0
               ? ""
               : fmt::format(" from {}, repacked as they come at {:.2f} GB/s",

@@ -72,6 +72,16 @@ std::vector<ExpertCache::Place> ExpertCache::take(std::span<const Use> asked, in
   return places;
 }
 
+std::vector<int32_t> ExpertCache::by_worth() const {
+  std::vector<int32_t> out = held_;
+  std::stable_sort(out.begin(), out.end(), [&](int32_t a, int32_t b) {
+    const double one = rank(a), other = rank(b);
+    const auto last = [&](int32_t e) { return worth_[static_cast<size_t>(e)].last; };
+    return one > other || (one == other && last(a) > last(b));
+  });
+  return out;
+}
+
 void ExpertCache::hold(std::span<const int32_t> experts) {
   SLUICE_ASSERT(experts.size() <= held_.size(), "each has a slot");
   for (size_t slot = 0; slot < experts.size(); ++slot) {

@@ -46,6 +46,9 @@ class ExpertCache {
   /// Puts these into the first slots, others behind them as they were; distinct, at most as many as
   /// there are slots. Nothing is counted.
   void hold(std::span<const int32_t> experts);
+  /// Those in slots, by falling worth: whoever is told to hold as many of the first as it has slots
+  /// for begins with the best.
+  std::vector<int32_t> by_worth() const;
   int64_t slots() const noexcept { return static_cast<int64_t>(held_.size()); }
   int64_t experts() const noexcept { return static_cast<int64_t>(slots_.size()); }
   const Counts& counts() const noexcept { return counts_; }

@@ -111,7 +111,7 @@ struct Engine::Impl final : TaskRunner {
       runner = std::make_unique<LayerRunner>(parts, stores.emulated.get(), stores.workspace.span(),
                                              stores.host_workspace.span());
     schedule_shape = policy::schedule_shape(shape, plan);
-    experts.emplace(schedule_shape);
+    experts.emplace(schedule_shape, options.experts_file, options.log);
     for (size_t i = 0; i < plan.classes.size(); ++i) limits.push_back(policy::pass_limits(plan, i));
     warn_of_pageable();
   }
@@ -344,6 +344,7 @@ void Engine::load(std::stop_token cancel) {
   Impl& impl = *impl_;
   Prefault prefault(impl.stores.memory_to_fault(), impl.planned.threads);
   impl.stores.load_resident(
+      impl.experts->held(),
       [&](const LoadProgress& progress) {
         impl.record.totals().loaded_bytes = progress.done_bytes;
         if (impl.options.load_progress) impl.options.load_progress(progress);

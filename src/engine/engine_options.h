@@ -67,6 +67,9 @@ struct EngineOptions {
   std::function<void(std::string_view)> log;   ///< one line at a time, no newline; may be empty
   std::function<void(std::string_view)> warn;  ///< the same: a slower way of reading than planned
   std::function<void(const LoadProgress&)> load_progress;
+  /// Of a mixture whose experts have slots: who had them when the last run ended, read before
+  /// weights are loaded and written when a run ends. Any will do; empty: none.
+  std::string experts_file;
   InputObserver observe_input;     ///< for calibration; may be empty
   ChoiceObserver observe_choices;  ///< of routers; may be empty
 };

@@ -175,9 +175,10 @@ std::vector<std::span<std::byte>> EngineStores::memory_to_fault() {
   return ranges;
 }
 
-void EngineStores::load_resident(const std::function<void(const LoadProgress&)>& progress,
+void EngineStores::load_resident(const WeightStore::HeldLists& held,
+                                 const std::function<void(const LoadProgress&)>& progress,
                                  std::stop_token cancel) {
-  weights->load_resident(device ? host_workspace.span() : workspace.span(), progress, cancel);
+  weights->load_resident(device ? host_workspace.span() : workspace.span(), held, progress, cancel);
 }
 
 }  // namespace sluice

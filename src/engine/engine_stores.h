@@ -37,7 +37,8 @@ struct EngineStores {
   /// Host memory that passes write first.
   std::vector<std::span<std::byte>> memory_to_fault();
   /// Reads and places resident weights, in the work space.
-  void load_resident(const std::function<void(const LoadProgress&)>& progress,
+  void load_resident(const WeightStore::HeldLists& held,
+                     const std::function<void(const LoadProgress&)>& progress,
                      std::stop_token cancel);
 
   const BoundModel& model;

@@ -1,8 +1,26 @@
 #include "src/engine/held_experts.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "io/files/durable_file.h"
+#include "src/base/error.h"
+#include "src/base/files.h"
+
 namespace sluice {
 
-HeldExperts::HeldExperts(const ScheduleShape& shape) {
+namespace {
+// Of a thousand layers with a thousand experts each.
+constexpr int64_t kMostFileBytes = int64_t{8} << 20;
+}  // namespace
+
+HeldExperts::HeldExperts(const ScheduleShape& shape, std::string file,
+                         std::function<void(std::string_view)> log)
+    : file_(std::move(file)), log_(std::move(log)) {
   for (const ScheduleSublayer& sublayer : shape.sublayers) {
     const ScheduleExperts& layer = sublayer.experts;
     auto& cache = first_.emplace_back();
@@ -11,14 +29,63 @@ HeldExperts::HeldExperts(const ScheduleShape& shape) {
     counts_.experts += layer.experts;
     counts_.slots += layer.slots;
   }
+  if (counts_.slots > 0 && !file_.empty()) read_file();
   caches_ = first_;
+}
+
+// {"layers": {"SUBLAYER": {"experts": E, "held": [by falling worth]}}}
+void HeldExperts::read_file() {
+  if (!std::filesystem::exists(file_)) return;
+  try {
+    const auto json = nlohmann::json::parse(sluice::read_file(file_, kMostFileBytes));
+    const auto& layers = json.at("layers");
+    if (!layers.is_object()) throw Error(ErrorKind::kFile, "no layers");
+    for (size_t i = 0; i < first_.size(); ++i) {
+      const std::string name = std::to_string(i);
+      if (!first_[i] || !layers.contains(name)) continue;
+      const auto& layer = layers.at(name);
+      if (layer.at("experts").get<int64_t>() != first_[i]->experts()) continue;
+      auto held = layer.at("held").get<std::vector<int32_t>>();
+      held.resize(std::min(held.size(), static_cast<size_t>(first_[i]->slots())));
+      const std::set<int32_t> distinct(held.begin(), held.end());
+      if (distinct.size() != held.size() || (!held.empty() && *distinct.begin() < 0) ||
+          (!held.empty() && *distinct.rbegin() >= first_[i]->experts()))
+        throw Error(ErrorKind::kFile, "no list of experts");
+      first_[i]->hold(held);
+    }
+  } catch (const std::exception& error) {
+    if (log_) log_(fmt::format("{} is not read: {}", file_, error.what()));
+  }
+}
+
+void HeldExperts::write_file() const {
+  nlohmann::json layers = nlohmann::json::object();
+  for (size_t i = 0; i < caches_.size(); ++i)
+    if (caches_[i])
+      layers[std::to_string(i)] = {{"experts", caches_[i]->experts()},
+                                   {"held", caches_[i]->by_worth()}};
+  try {
+    if (const auto folder = std::filesystem::path(file_).parent_path(); !folder.empty())
+      std::filesystem::create_directories(folder);
+    io::write_file_durably(file_, nlohmann::json{{"layers", layers}}.dump());
+  } catch (const std::exception& error) {
+    if (log_) log_(fmt::format("{} is not written: {}", file_, error.what()));
+  }
+}
+
+WeightStore::HeldLists HeldExperts::held() const {
+  WeightStore::HeldLists out(first_.size());
+  for (size_t i = 0; i < first_.size(); ++i)
+    if (first_[i]) out[i].assign(first_[i]->held().begin(), first_[i]->held().end());
+  return out;
 }
 
 void HeldExperts::begin_run(ScheduleGenerator& schedule, WeightStore& weights,
                             const std::stop_token& cancel) {
   if (counts_.slots == 0) return;
   if (is_running_) {
-    weights.load_slots([](int64_t) {}, cancel);
+    weights.load_slots(
+        held(), [](int64_t) {}, cancel);
     caches_ = first_;
   }
   is_running_ = true;
@@ -42,6 +109,7 @@ void HeldExperts::end_run(const ScheduleGenerator& schedule) {
   for (size_t i = 0; i < caches_.size(); ++i)
     if (caches_[i]) *caches_[i] = *schedule.expert_cache(i);
   is_running_ = false;
+  if (!file_.empty() && counts_.asked > 0) write_file();
 }
 
 }  // namespace sluice

@@ -1,8 +1,12 @@
 #pragma once
 // Which experts are in slots between the runs of an engine, where a plan gives them slots: a
-// schedule's caches live as long as a run, their memory as long as the engine. One thread at a
+// schedule's caches live as long as a run, their memory as long as the engine, and a file of them
+// longer: the next engine of the model begins with those that were worth most. One thread at a
 // time.
+#include <functional>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "src/engine/stores/weight_store.h"
@@ -20,8 +24,13 @@ struct ExpertCounts {
 
 class HeldExperts {
  public:
-  explicit HeldExperts(const ScheduleShape& shape);
+  /// `file`: EngineOptions::experts_file. What it says of layers that are as they were then is
+  /// taken; one that can't be read or written is told to `log`.
+  HeldExperts(const ScheduleShape& shape, std::string file,
+              std::function<void(std::string_view)> log);
 
+  /// What the slots are to hold when the engine begins.
+  WeightStore::HeldLists held() const;
   /// Tells the schedule of a new run what is in the slots. After a run that failed nobody knows:
   /// then `weights` loads what the engine began with. Errors: kFile, kCancelled.
   void begin_run(ScheduleGenerator& schedule, WeightStore& weights, const std::stop_token& cancel);
@@ -33,10 +42,15 @@ class HeldExperts {
   const ExpertCounts& counts() const noexcept { return counts_; }
 
  private:
+  void read_file();
+  void write_file() const;
+
   std::vector<std::optional<ExpertCache>> first_;   // [sublayer] as they are loaded
   std::vector<std::optional<ExpertCache>> caches_;  // since the last run
   ExpertCounts counts_;
   bool is_running_ = false;
+  std::string file_;
+  std::function<void(std::string_view)> log_;
 };
 
 }  // namespace sluice

@@ -73,6 +73,15 @@ class FolderLock {
 };
 }  // namespace
 
+std::filesystem::path experts_cache_path(const std::filesystem::path& model) {
+  const std::filesystem::path folder = cache_folder();
+  if (folder.empty()) return {};
+  std::error_code error;
+  const std::filesystem::path whole = std::filesystem::weakly_canonical(model, error);
+  return folder / fmt::format("experts-{:016x}.json",
+                              fold(0xcbf29ce484222325u, (error ? model : whole).string()));
+}
+
 std::filesystem::path profile_cache_path(const std::string& offload_dir, int threads) {
   const std::filesystem::path folder = cache_folder();
   if (folder.empty()) return {};

@@ -16,6 +16,10 @@ namespace sluice {
 /// $XDG_CACHE_HOME/sluice or ~/.cache/sluice, + profile-<key>.json. Empty when neither is set.
 std::filesystem::path profile_cache_path(const std::string& offload_dir, int threads);
 
+/// Beside it, + experts-<key>.json: which experts of a model were in memory
+/// (EngineOptions::experts_file). Empty when neither is set.
+std::filesystem::path experts_cache_path(const std::filesystem::path& model);
+
 /// The cached profile, or nothing when there is none; a broken file is told to `log` and ignored.
 std::optional<policy::Profile> load_cached_profile(
     const std::filesystem::path& path, const std::function<void(std::string_view)>& log);

@@ -66,6 +66,18 @@ TEST(ExpertCache, HoldsWhatItIsTold) {
   EXPECT_EQ(cache.counts().asked, 0);
 }
 
+TEST(ExpertCache, SaysWhoIsWorthMost) {
+  ExpertCache cache(6, 3, 0.9);
+  cache.take(uses({4}), 1);
+  cache.take(uses({4}), 1);
+  cache.take(uses({1}), 1);
+  EXPECT_THAT(cache.by_worth(), ElementsAre(4, 1, 0)) << "0 was never asked for";
+  ExpertCache next(6, 2, 0.9);
+  next.hold(std::vector<int32_t>{4, 1});
+  next.take(uses({5}), 1);
+  EXPECT_THAT(next.held(), ElementsAre(4, 5)) << "the last goes first";
+}
+
 // Against the plain definition: sums of decayed uses, all kept.
 TEST(ExpertCache, ForgetsTheLeastSumOfDecayedUses) {
   std::mt19937 random(7);

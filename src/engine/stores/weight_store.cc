@@ -267,7 +267,7 @@ void WeightStore::add_pieces(size_t sublayer, size_t weight, int64_t row, int64_
   }
 }
 
-void WeightStore::load_resident(std::span<std::byte> staging,
+void WeightStore::load_resident(std::span<std::byte> staging, const HeldLists& held,
                                 const std::function<void(const LoadProgress&)>& progress,
                                 std::stop_token cancel) {
   const auto started = std::chrono::steady_clock::now();
@@ -314,7 +314,7 @@ void WeightStore::load_resident(std::span<std::byte> staging,
     if (i + reads.size() < pieces.size()) start(i + reads.size());
     loaded(piece.bytes);
   }
-  load_slots(loaded, cancel);
+  load_slots(held, loaded, cancel);
   load_repacked(staging, loaded, cancel);
 }
 
@@ -323,8 +323,8 @@ std::byte* WeightStore::slot_of(const Part& part, size_t sublayer, int32_t slot)
   return experts_.slots.data() + placed.slots_offset + slot * placed.slot_bytes;
 }
 
-// The first experts of each layer, straight into their slots.
-void WeightStore::load_slots(const std::function<void(int64_t)>& loaded,
+// Straight into their slots.
+void WeightStore::load_slots(const HeldLists& held, const std::function<void(int64_t)>& loaded,
                              const std::stop_token& cancel) {
   for (size_t sublayer = 0; sublayer < experts_.layers.size(); ++sublayer)
     for (const int32_t first : experts_.layers[sublayer].first_parts) {
@@ -333,7 +333,9 @@ void WeightStore::load_slots(const std::function<void(int64_t)>& loaded,
       std::vector<io::Extent> extents;
       int64_t bytes = 0;
       for (int32_t slot = 0; slot < static_cast<int32_t>(experts_.layers[sublayer].slots); ++slot) {
-        const Part& part = parts_[sublayer][static_cast<size_t>(first + slot)];
+        const Part& part =
+            parts_[sublayer]
+                  [static_cast<size_t>(first + held[sublayer][static_cast<size_t>(slot)])];
         add_extents(part, slot_of(part, sublayer, slot), extents);
         bytes += part.required_bytes;
       }

@@ -69,14 +69,17 @@ class WeightStore {
               Device* device, Arena& compute_memory, Arena& host_memory);
   ~WeightStore();
 
+  /// [sublayer][slot]: experts; empty of sublayers whose experts have no slots.
+  using HeldLists = std::vector<std::vector<int32_t>>;
   /// Reads everything resident, through `staging` (at least load_staging_bytes of the model).
   /// Weights that other tools have packed become ours here. Errors: kFile, kCancelled.
-  void load_resident(std::span<std::byte> staging,
+  void load_resident(std::span<std::byte> staging, const HeldLists& held,
                      const std::function<void(const LoadProgress&)>& progress,
                      std::stop_token cancel);
 
-  /// Of that, each layer's first experts into its slots; `loaded` is told bytes. The same errors.
-  void load_slots(const std::function<void(int64_t)>& loaded, const std::stop_token& cancel);
+  /// Of that, experts into their slots; `loaded` is told bytes. The same errors.
+  void load_slots(const HeldLists& held, const std::function<void(int64_t)>& loaded,
+                  const std::stop_token& cancel);
 
   std::span<std::byte> resident_memory() const noexcept { return resident_.span(); }
   std::span<std::byte> slot_memory() const noexcept { return experts_.slots.span(); }
