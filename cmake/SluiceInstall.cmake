@@ -3,7 +3,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(rooms base shape schedule policy io kernels text sampling guide jobs device cache layer model engine profile app library gpu)
+set(rooms base shape schedule policy io kernels text chat sampling guide lora jobs device cache layer model engine profile app api service library gpu)
 if(SLUICE_HAVE_CUDA)
   list(APPEND rooms engine_cuda cuda)
 endif()

@@ -45,10 +45,11 @@ ALLOWED = {
     "src/app": ["src/base", "src/shape", "src/schedule", "policy", *IO, "kernels", "src/device", "src/cache",
                 "src/layer", "src/model", "src/lora", "src/sampling", "src/text", "src/guide", "src/jobs", *ENGINE, "src/engine/cuda",
                 "src/profile"],
-    "src/api": ["src/base", "src/model", "policy", "src/sampling", "src/text", *ENGINE, "src/app"],
+    "src/api": ["src/base", "src/model", "policy", "src/sampling", "src/text", *ENGINE, "src/app", "src/chat", "src/lora", "src/profile", "src/serve"],
 }
 ALLOWED["tools"] = list(ALLOWED)
-CHECKED_TREES = ("src", "policy", "io", "kernels", "tools", "include")
+ALLOWED["python"] = []  # the installed headers alone
+CHECKED_TREES = ("src", "policy", "io", "kernels", "tools", "python", "include")
 # Third-party headers that only the sources (not the headers) of one folder may see; the commands share their flags.
 PRIVATE = {"liburing.h": "io/async", "zlib.h": ("io/files", "io/checkpoint", "src/http"), "dnnl.hpp": "kernels", "dnnl.h": "kernels", "pcre2.h": "src/text",
            "utf8proc.h": ("src/text", "src/chat"), "httplib.h": "src/serve", "sentencepiece_processor.h": "src/text", "CLI/CLI.hpp": "tools",

@@ -3,11 +3,26 @@
 // to a sink as tokens are chosen. Calls come from the thread that called Generator::run.
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace sluice {
+
+/// A token with the natural logarithm of its probability.
+struct TokenLogprob {
+  int32_t token = 0;
+  float logprob = 0;
+};
+
+/// A token that was chosen, or one of a prompt.
+struct Choice {
+  int32_t token = 0;
+  float logprob = 0;  ///< of the unmodified logits; NaN where none was asked for
+  std::vector<TokenLogprob> top;  ///< Sampling::logprobs likeliest, likeliest first
+};
 
 /// How tokens are chosen. Ranges in brackets; errors name the field.
 struct Sampling {
@@ -22,6 +37,9 @@ struct Sampling {
   int max_tokens = 16;           ///< of the output, 1 or more
   bool ignores_end = false;      ///< the model's end tokens don't end the sequence
   std::vector<int32_t> stop_tokens;
+  int min_tokens = 0;  ///< [0, max_tokens]: no end or stop token comes before
+  int logprobs = -1;   ///< [-1, 20]: -1 none; 0 the chosen token's; n with the n likeliest
+  std::vector<std::pair<int32_t, float>> logit_bias;  ///< token, added to its logit: [-100, 100]
 };
 
 /// What is to be continued, and how.
@@ -29,12 +47,15 @@ struct Request {
   uint64_t id = 0;  ///< the caller's; given back with every answer
   std::vector<int32_t> prompt;
   Sampling sampling;
+  bool scores_prompt = false;  ///< the sink gets the logits of every position of the prompt
+  bool generates = true;       ///< false, with scores_prompt: nothing after it
 };
 
 /// Why a sequence ended.
 enum class Finish : uint8_t {
   kStop,     ///< an end or stop token, or the sink said so
   kLength,   ///< max_tokens, or the context is full
+  kScored,   ///< all of its prompt's logits were handed over, nothing was to be generated
   kCancelled
 };
 
@@ -57,6 +78,12 @@ class Sink {
   virtual ~Sink() = default;
   /// False ends the sequence as kStop.
   virtual bool on_token(uint64_t id, int32_t token) = 0;
+  /// The same with the log-probabilities that were asked for.
+  virtual bool on_choice(uint64_t id, const Choice& choice) { return on_token(id, choice.token); }
+  /// Request::scores_prompt: logits [vocabulary] behind the prompt's token `position`, rising.
+  virtual void on_logits(uint64_t id, int64_t position, std::span<const float> logits) {
+    static_cast<void>(id), static_cast<void>(position), static_cast<void>(logits);
+  }
   virtual void on_finish(uint64_t id, Finish finish) = 0;
   /// A request that can't run, and how to mend it; the others go on.
   virtual void on_refused(uint64_t id, const std::string& why) = 0;

@@ -17,6 +17,7 @@ struct Options {
   // The load that the budgets have to hold.
   int64_t sequences = 1;           ///< that run at the same time, at most
   int64_t context_tokens = 2048;   ///< prompt and output of the longest, at most the model's
+  int64_t kv_tokens = 0;           ///< of all of them together; 0: sequences x context_tokens
   bool predicts_lengths = false;   ///< reserves KV for the lengths that outputs turn out to have
   bool keeps_prefixes = false;     ///< computes what sequences begin alike once
 

@@ -29,9 +29,12 @@ class Plan {
   int64_t context_tokens() const;    ///< longest sequence that it takes
   /// What the machine's profile promises; nothing where none was needed.
   std::optional<double> expected_tokens_per_second() const;
+  int64_t sequences() const;           ///< that run together, at most
+  int64_t memory_budget_bytes() const; ///< what memory_bytes() had to fit in
 
  private:
   friend class Generator;
+  friend class Session;
   struct Found;
   explicit Plan(std::shared_ptr<const Found> found) : found_(std::move(found)) {}
   std::shared_ptr<const Found> found_;

@@ -25,13 +25,17 @@ class Tokenizer {
   /// With what the model begins texts with, where `adds_special`. Bytes that are not UTF-8 are read
   /// as U+FFFD.
   std::vector<int32_t> encode(std::string_view text, bool adds_special = true) const;
-  /// Without special tokens.
-  std::string decode(std::span<const int32_t> tokens) const;
+  /// Bytes that are no UTF-8 become U+FFFD.
+  std::string decode(std::span<const int32_t> tokens, bool skips_special = true) const;
   int32_t vocabulary() const;
   std::optional<int32_t> find(std::string_view token) const;
+  std::optional<int32_t> begin_token() const;  ///< that begins a text; not all models have one
+  std::optional<int32_t> end_token() const;    ///< that ends a text
 
  private:
   friend class TextStream;
+  friend class Session;
+  friend class Chat;
   explicit Tokenizer(std::shared_ptr<const text::Tokenizer> impl) : impl_(std::move(impl)) {}
   std::shared_ptr<const text::Tokenizer> impl_;
 };

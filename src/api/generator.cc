@@ -1,34 +1,17 @@
 #include <sluice/generator.h>
 
 #include "src/api/found_plan.h"
+#include "src/api/values.h"
 #include "src/base/error.h"
 
 namespace sluice {
 
 namespace {
-sampling::SamplingParams params_of(const Sampling& sampling) {
-  sampling::SamplingParams out;
-  out.temperature = sampling.temperature;
-  out.top_k = sampling.top_k;
-  out.top_p = sampling.top_p;
-  out.min_p = sampling.min_p;
-  out.repetition_penalty = sampling.repetition_penalty;
-  out.presence_penalty = sampling.presence_penalty;
-  out.frequency_penalty = sampling.frequency_penalty;
-  out.seed = sampling.seed;
-  out.has_seed = true;
-  out.max_tokens = sampling.max_tokens;
-  out.ignore_eos = sampling.ignores_end;
-  out.stop_token_ids = sampling.stop_tokens;
-  sampling::validate(out);
-  return out;
-}
-
 Finish finish_of(FinishReason reason) {
   switch (reason) {
     case FinishReason::kStop: return Finish::kStop;
     case FinishReason::kCancelled: return Finish::kCancelled;
-    case FinishReason::kScored:
+    case FinishReason::kScored: return Finish::kScored;
     case FinishReason::kLength: break;
   }
   return Finish::kLength;
@@ -46,6 +29,8 @@ class Adapter final : public RequestSource, public GenerationSink {
         request.id = asked->id;
         request.prompt = std::move(asked->prompt);
         request.params = params_of(asked->sampling);
+        request.score_prompt = asked->scores_prompt;
+        request.score_only = !asked->generates;
         return request;
       } catch (const Error& error) {
         sink_.on_refused(asked->id, error.what());
@@ -57,7 +42,10 @@ class Adapter final : public RequestSource, public GenerationSink {
   void wait(const std::stop_token& cancel) override { source_.wait(cancel); }
 
   bool on_token(uint64_t id, const sampling::Choice& choice) override {
-    return sink_.on_token(id, choice.token);
+    return sink_.on_choice(id, choice_of(choice));
+  }
+  void on_logits(uint64_t id, int64_t position, std::span<const float> logits) override {
+    sink_.on_logits(id, position, logits);
   }
   void on_finish(uint64_t id, FinishReason reason) override {
     sink_.on_finish(id, finish_of(reason));

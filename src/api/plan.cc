@@ -48,6 +48,10 @@ EngineOptions engine_options(const Model& model, const Options& options) {
   out.context_tokens = context;
   out.workload.sequences = std::max<int64_t>(options.sequences, 1);
   out.workload.max_prompt_tokens = out.workload.max_total_tokens = context;
+  if (options.kv_tokens > 0) {
+    out.workload.total_tokens = std::max(options.kv_tokens, context);
+    out.workload.prompt_tokens = out.workload.total_tokens / 2;
+  }
   if (!options.policy.empty()) out.policy = policy::parse_policy(options.policy, "`policy`");
   out.log = out.warn = options.log;
   return out;
@@ -75,8 +79,10 @@ app::MachineOptions machine_options(const Options& options, std::stop_token canc
 
 Plan Plan::find(const Model& model, const Options& options, std::stop_token cancel) {
   if (options.memory_budget_bytes < 0 || options.disk_budget_bytes < 0 ||
-      options.device_budget_bytes < 0 || options.context_tokens < 1 || options.threads < 0)
-    throw Error(ErrorKind::kUser, "a budget, `context_tokens` or `threads` is negative",
+      options.device_budget_bytes < 0 || options.context_tokens < 1 || options.threads < 0 ||
+      options.kv_tokens < 0)
+    throw Error(ErrorKind::kUser,
+                "a budget, `context_tokens`, `kv_tokens` or `threads` is negative",
                 "leave them as they are for the default");
   auto found = std::make_shared<Found>();
   found->model = model.bound_;
@@ -102,5 +108,8 @@ std::optional<double> Plan::expected_tokens_per_second() const {
   if (!found_->plan.prediction) return std::nullopt;
   return found_->plan.prediction->tokens_per_second();
 }
+
+int64_t Plan::sequences() const { return found_->plan.plan.policy.block_sequences(); }
+int64_t Plan::memory_budget_bytes() const { return found_->input.memory_budget_bytes; }
 
 }  // namespace sluice

@@ -13,12 +13,14 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool adds_special)
   return impl_->encode(text, adds_special ? text::AddSpecial::kYes : text::AddSpecial::kNo);
 }
 
-std::string Tokenizer::decode(std::span<const int32_t> tokens) const {
-  return impl_->decode(tokens, text::SkipSpecial::kYes);
+std::string Tokenizer::decode(std::span<const int32_t> tokens, bool skips_special) const {
+  return impl_->decode(tokens, skips_special ? text::SkipSpecial::kYes : text::SkipSpecial::kNo);
 }
 
 int32_t Tokenizer::vocabulary() const { return impl_->vocab_size(); }
 std::optional<int32_t> Tokenizer::find(std::string_view token) const { return impl_->find(token); }
+std::optional<int32_t> Tokenizer::begin_token() const { return impl_->bos(); }
+std::optional<int32_t> Tokenizer::end_token() const { return impl_->eos(); }
 
 TextStream::TextStream(const Tokenizer& tokenizer, bool continues)
     : tokenizer_(tokenizer.impl_),

@@ -83,6 +83,7 @@ class GenerationService::Sink final : public GenerationSink {
     const auto at = prompts_.find(id);
     if (at == prompts_.end()) return;
     Scored& of = at->second;
+    if (of.on_logits) of.on_logits(position, logits);
     const auto next = static_cast<size_t>(position) + 1;
     if (next < of.prompt.size()) {
       of.scores.push_back(sampling::score_token(logits, of.prompt[next], of.alternatives));
@@ -105,6 +106,7 @@ class GenerationService::Sink final : public GenerationSink {
     Scored& of = prompts_[request.id];
     of.prompt = request.prompt;
     of.alternatives = request.params.logprobs;
+    of.on_logits = service_.take_on_logits(request.id);
     of.scores.push_back({request.prompt.front(), std::numeric_limits<float>::quiet_NaN(), {}});
   }
 
@@ -113,6 +115,7 @@ class GenerationService::Sink final : public GenerationSink {
     std::vector<int32_t> prompt;
     int alternatives = 0;
     std::vector<sampling::Choice> scores;
+    std::function<void(int64_t, std::span<const float>)> on_logits;
   };
   GenerationService& service_;
   std::map<uint64_t, Scored> prompts_;
@@ -366,7 +369,8 @@ GenerationService::Admission GenerationService::submit(std::vector<Submission> s
           text::StreamDecoder::Position::kContinues, engine_.model().eos_token_ids());
       sample.stops = std::make_unique<sampling::StopMatcher>(request.params.stop);
       sample.stop_strings = request.params.stop;
-      sample.keeps_choices = request.params.logprobs >= 0;
+      sample.keeps_choices = request.params.logprobs >= 0 || submission.keeps_tokens;
+      if (request.score_prompt) sample.on_logits = submission.on_logits;
       sample.stops_are_kept = submission.stops_are_kept;
       sample.prompt_tokens = static_cast<int64_t>(request.prompt.size());
       sample.arrival = Clock::now();
@@ -413,6 +417,14 @@ void GenerationService::give_up(const std::vector<uint64_t>& ids) {
     event.finish_reason = "cancelled";
     finish(at, std::move(event));
   }
+}
+
+std::function<void(int64_t, std::span<const float>)> GenerationService::take_on_logits(
+    uint64_t id) {
+  const MutexLock lock(mutex_);
+  const auto at = samples_.find(id);
+  if (at == samples_.end()) return {};
+  return std::exchange(at->second.on_logits, {});
 }
 
 GenerationService::Ticket::~Ticket() { service_->give_up(ids_); }

@@ -77,6 +77,10 @@ struct Submission {
   int32_t priority = 0;
   bool stops_are_kept = false;  ///< the stop string stays at the end of the text
   bool keeps_special = false;   ///< special tokens are text, but for the one that ends it
+  bool keeps_tokens = false;    ///< text comes with its tokens also where no logprobs are asked for
+  /// With scores_prompt: logits [vocabulary] behind the prompt's token `position`, rising; from the
+  /// engine's thread. May be empty.
+  std::function<void(int64_t position, std::span<const float> logits)> on_logits;
 };
 
 class GenerationService {
@@ -146,7 +150,8 @@ class GenerationService {
     std::vector<std::string> stop_strings;
     std::vector<sampling::Choice> unsent;      ///< tokens whose text is not decided yet
     std::vector<GenerationRequest> followers;  ///< wait for this one's prompt to be computed
-    std::vector<uint64_t> siblings;            ///< the other samples of this one's beam search
+    std::function<void(int64_t, std::span<const float>)> on_logits;  ///< until it runs
+    std::vector<uint64_t> siblings;  ///< the other samples of this one's beam search
     bool keeps_choices = false, stops_are_kept = false;
     bool is_stopped = false;   ///< a stop string was found: what still comes is dropped
     bool is_given_up = false;  ///< nobody listens
@@ -166,6 +171,7 @@ class GenerationService {
   void finish(std::map<uint64_t, Sample>::iterator at, Event event) SLUICE_REQUIRES(mutex_);
   void release_followers(Sample& sample) SLUICE_REQUIRES(mutex_);
   void give_up(const std::vector<uint64_t>& ids);
+  std::function<void(int64_t, std::span<const float>)> take_on_logits(uint64_t id);
 
   Engine& engine_;
   const text::Tokenizer& tokenizer_;

@@ -1,0 +1,33 @@
+#include "src/api/values.h"
+
+namespace sluice {
+
+sampling::SamplingParams params_of(const Sampling& sampling) {
+  sampling::SamplingParams out;
+  out.temperature = sampling.temperature;
+  out.top_k = sampling.top_k;
+  out.top_p = sampling.top_p;
+  out.min_p = sampling.min_p;
+  out.repetition_penalty = sampling.repetition_penalty;
+  out.presence_penalty = sampling.presence_penalty;
+  out.frequency_penalty = sampling.frequency_penalty;
+  out.seed = sampling.seed;
+  out.has_seed = true;
+  out.max_tokens = sampling.max_tokens;
+  out.min_tokens = sampling.min_tokens;
+  out.ignore_eos = sampling.ignores_end;
+  out.stop_token_ids = sampling.stop_tokens;
+  out.logprobs = sampling.logprobs;
+  out.logit_bias = sampling.logit_bias;
+  sampling::validate(out);
+  return out;
+}
+
+Choice choice_of(const sampling::Choice& choice) {
+  Choice out{choice.token, choice.logprob, {}};
+  for (const sampling::TokenLogprob& other : choice.top)
+    out.top.push_back({other.token, other.logprob});
+  return out;
+}
+
+}  // namespace sluice
