@@ -14,8 +14,8 @@ python3 scripts/check_kernel_headers.py || status=1
 python3 scripts/expected_share.py --check || status=1
 python3 scripts/mutate.py --check || status=1
 
-mapfile -t code < <(find src policy io kernels tools tests benchmarks \( -name '*.cc' -o -name '*.h' -o -name '*.cu' \) | sort)
-mapfile -t texts < <(find cmake scripts .ci src policy io kernels tools tests benchmarks \
+mapfile -t code < <(find src policy io kernels tools python tests benchmarks \( -name '*.cc' -o -name '*.h' -o -name '*.cu' \) | sort)
+mapfile -t texts < <(find cmake scripts .ci src policy io kernels tools python tests benchmarks \
   \( -name '*.inc' -o -name '*.py' -o -name '*.sh' -o -name '*.cmake' -o -name CMakeLists.txt \) -not -path '*/fixtures/*' | sort)
 for file in "${code[@]}" "${texts[@]}"; do
   lines=$(wc -l <"$file")

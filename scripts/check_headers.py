@@ -10,7 +10,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = ["include", "src", "policy", "io", "kernels", "tools"]
+FOLDERS = ["include", "src", "policy", "io", "kernels", "tools", "python"]
 # The words of CUDA and of its stand-in: kernels/cuda/vocabulary.h says what they mean; those of instruction sets:
 # kernels/cpu/isa/generic.h does. The CPU's inner loops are sources, compiled once for each.
 EXEMPT = ["kernels/cuda/shim/", "kernels/cuda/vocabulary.h", "kernels/cpu/isa/avx", "kernels/cpu/generic/",

@@ -6,7 +6,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = ["include", "src", "policy", "io", "kernels", "tools"]
+FOLDERS = ["include", "src", "policy", "io", "kernels", "tools", "python"]
 SUFFIXES = {".h", ".cc", ".cu", ".inc"}
 MOST_LINES = 80
 OPENS = re.compile(r"^( {0,4})(\S.*) \{$")

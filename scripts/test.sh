@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 options=()
 while [[ ${1:-} == -D* ]]; do options+=("$1"); shift; done
-scripts/setup.sh
+scripts/setup.sh --python
 cmake --preset release "${options[@]}"
 cmake --build --preset release -- -j"$(nproc)"
 ctest --preset release -j"$(nproc)" --no-tests=error "$@"

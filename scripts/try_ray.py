@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Tries examples/ray_batch.py on a Ray cluster of two worker nodes on this machine: JSONL and Parquet, against one process.
+"""Tries examples/ray_batch.py on a Ray cluster of two worker nodes on this machine: JSONL and Parquet, against one process;
+and examples/ray_data.py where the Python module is.
 
     pip install 'ray[data]'; scripts/try_ray.py [PROGRAM]
 """
+import importlib.util
 import json
 import os
 import subprocess
@@ -58,6 +60,19 @@ def main():
             print(f"{os.path.basename(source)}: {count} rows, {same} of {ROWS} as one process answers them")
             if count != ROWS or same != ROWS:
                 sys.exit(1)
+        if importlib.util.find_spec("sluice"):
+            out = os.path.join(folder, "module.answers")
+            subprocess.run([sys.executable, os.path.join(ROOT, "examples/ray_data.py"), MODEL, lines, out, "--workers", "2",
+                            "--batch-size", "20", "--max-tokens", "24", "--threads", "1", "--cpu-mem", "256MiB",
+                            "--hardware", "none"],
+                           check=True, env={**os.environ, "RAY_ADDRESS": cluster.address}, stderr=subprocess.DEVNULL)
+            found, count = read_lines(out)
+            same = sum(found.get(name, {}).get("answer") == text for name, text in expected.items())
+            print(f"by the module: {count} rows, {same} of {ROWS} as one process answers them")
+            if count != ROWS or same != ROWS:
+                sys.exit(1)
+        else:
+            print("the Python module is not installed: examples/ray_data.py was not tried")
         cluster.shutdown()
 
 
