@@ -8,7 +8,7 @@ ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)),
 # Rooms of a folder: whoever may know the folder may know each of them.
 IO = ["io/files", "io/async", "io/checkpoint", "io/convert"]
 BELOW_ENGINE = ["src/base", "src/shape", "src/schedule", "policy", *IO, "kernels", "src/device", "src/cache", "src/layer",
-                "src/model", "src/sampling", "src/guide"]
+                "src/model", "src/sampling", "src/guide", "src/lora"]
 ENGINE = ["src/engine/passes", "src/engine/stores", "src/engine/runners", "src/engine/batching", "src/engine"]
 ALLOWED = {
     "src/base": [],
@@ -40,7 +40,7 @@ ALLOWED = {
     "src/engine/cuda": [*BELOW_ENGINE, *ENGINE],
     "src/profile": ["src/base", "src/schedule", "policy", *IO, "kernels", "src/device"],
     "src/http": ["src/base"],
-    "src/serve": ["src/base", "src/http", "src/shape", "src/schedule", "policy", *IO, "src/cache", "src/layer", "src/model", "src/sampling", "src/text", "src/guide", "src/chat",
+    "src/serve": ["src/base", "src/http", "src/shape", "src/schedule", "policy", *IO, "src/cache", "src/layer", "src/model", "src/lora", "src/sampling", "src/text", "src/guide", "src/chat",
                   "src/jobs", *ENGINE, "src/app"],
     "src/app": ["src/base", "src/shape", "src/schedule", "policy", *IO, "kernels", "src/device", "src/cache",
                 "src/layer", "src/model", "src/lora", "src/sampling", "src/text", "src/guide", "src/jobs", *ENGINE, "src/engine/cuda",

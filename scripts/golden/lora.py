@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes small PEFT adapters of fixture models and what the models answer with them: tests/fixtures/lora.
 
-    python scripts/golden/lora.py
+    python scripts/golden/lora.py [NAME...]
 
 Needs torch, transformers and peft; their versions are written into the files. Weights of an adapter are random, B's too, so that each
 says something. logits.npy: of the prompt's last position, from the model with the adapter beside it, not merged."""
@@ -9,9 +9,11 @@ import json
 import pathlib
 import random
 import shutil
+import sys
 
 import numpy
 import peft
+import safetensors.torch
 import torch
 import transformers
 
@@ -27,11 +29,23 @@ CASES = {
     "dora": ("qwen2-tiny", dict(r=2, lora_alpha=6, target_modules=["v_proj", "down_proj"], use_dora=True)),
     "ends": ("qwen2-tiny", dict(r=2, lora_alpha=4, target_modules=["embed_tokens", "o_proj"], modules_to_save=["lm_head"])),
     "fused": ("phi3-tiny", dict(r=3, lora_alpha=6, target_modules=["qkv_proj", "gate_up_proj"])),
+    "tables": ("gemma2-tiny", dict(r=5, lora_alpha=3, target_modules=["embed_tokens", "k_proj"])),
+    "layers": ("gemma2-tiny", dict(r=5, lora_alpha=3, target_modules=["q_proj", "down_proj"], layers_to_transform=[1],
+                                   layers_pattern="layers")),
+    "head": ("qwen2-tiny", dict(r=7, lora_alpha=5, target_modules=["embed_tokens", "lm_head", "up_proj"])),
+    "linear": ("gpt2-tiny", dict(r=2, lora_alpha=5, target_modules="all-linear")),
+    "mixture": ("mixtral-tiny", dict(r=3, lora_alpha=4, target_modules=r".*layers\.[01]\.self_attn\.[qvo]_proj")),
+    "half": ("llama-tiny-gqa", dict(r=9, lora_alpha=3, target_modules=ATTENTION + MLP)),
+    "stories-a": ("stories260k", dict(r=2, lora_alpha=8, target_modules=["q_proj", "v_proj"])),
+    "stories-b": ("stories260k", dict(r=3, lora_alpha=8, target_modules=["o_proj", "up_proj"])),
+    "weighed": ("phi3-tiny", dict(r=3, lora_alpha=6, target_modules=["qkv_proj", "o_proj"], use_dora=True)),
 }
 
 
 def main():
     for number, (name, (base, settings)) in enumerate(CASES.items()):
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
         torch.manual_seed(number + 1)
         folder = FIXTURES / "lora" / name
         shutil.rmtree(folder, ignore_errors=True)
@@ -45,8 +59,13 @@ def main():
                 parameter.data = 0.15 * torch.randn_like(parameter)
             elif "modules_to_save" in key:
                 parameter.data += 0.05 * torch.randn_like(parameter)
+            if name == "half" and "lora_" in key:
+                parameter.data = parameter.data.bfloat16().float()
         model.eval()
         model.save_pretrained(folder)
+        if name == "half":
+            file = folder / "adapter_model.safetensors"
+            safetensors.torch.save_file({key: value.bfloat16() for key, value in safetensors.torch.load_file(file).items()}, file)
         for extra in ("README.md", "tokenizer.json", "tokenizer_config.json"):
             (folder / extra).unlink(missing_ok=True)
         rng = random.Random(number)

@@ -18,11 +18,10 @@ size_t PrefixCache::KeyHash::operator()(const Key& key) const noexcept {
   return static_cast<size_t>(hash ^ hash >> 32);
 }
 
-PrefixCache::Key PrefixCache::key_at(int64_t parent, std::span<const int32_t> tokens,
-                                     int64_t page) const {
-  const auto of_page =
-      tokens.subspan(static_cast<size_t>(page * page_tokens_), static_cast<size_t>(page_tokens_));
-  return {parent, {of_page.begin(), of_page.end()}};
+PrefixCache::Key PrefixCache::key_at(int64_t parent, const Beginning& tokens, int64_t page) const {
+  const auto of_page = tokens.tokens.subspan(static_cast<size_t>(page * page_tokens_),
+                                             static_cast<size_t>(page_tokens_));
+  return {parent > 0 ? parent : -tokens.weights, {of_page.begin(), of_page.end()}};
 }
 
 void PrefixCache::touch(int64_t id) {
@@ -140,11 +139,11 @@ void PrefixCache::end_at_a_window(Path& path, PageSide side) const {
   path.first = first_seen(longest);
 }
 
-PrefixCache::Path PrefixCache::path_of(std::span<const int32_t> tokens, int64_t most_pages,
+PrefixCache::Path PrefixCache::path_of(const Beginning& tokens, int64_t most_pages,
                                        PageSide side) const {
   Path path;
   int64_t node = 0;
-  const int64_t full = static_cast<int64_t>(tokens.size()) / page_tokens_;
+  const int64_t full = std::ssize(tokens.tokens) / page_tokens_;
   for (int64_t page = 0; page < std::min(full, most_pages); ++page) {
     const auto found = ids_.find(key_at(node, tokens, page));
     if (found == ids_.end()) break;
@@ -162,7 +161,7 @@ PrefixCache::Path PrefixCache::path_of(std::span<const int32_t> tokens, int64_t 
   return path;
 }
 
-PageTable PrefixCache::match(std::span<const int32_t> tokens, int64_t most_pages, Cursor& cursor,
+PageTable PrefixCache::match(const Beginning& tokens, int64_t most_pages, Cursor& cursor,
                              PageSide side) {
   const Path path = path_of(tokens, most_pages, side);
   PageTable table(static_cast<size_t>(path.first), kGonePage);
@@ -192,7 +191,7 @@ PageTable PrefixCache::match(std::span<const int32_t> tokens, int64_t most_pages
     pool_.share(table.back());
   }
   pool_.release(held);
-  queried_tokens_ += static_cast<int64_t>(tokens.size());
+  queried_tokens_ += std::ssize(tokens.tokens);
   // Half a window is none.
   if (window_ > 0 && std::ssize(table) < std::ssize(path.nodes)) {
     table.erase(table.begin(), table.begin() + static_cast<std::ptrdiff_t>(path.first));
@@ -203,7 +202,7 @@ PageTable PrefixCache::match(std::span<const int32_t> tokens, int64_t most_pages
   return table;
 }
 
-PrefixCache::Found PrefixCache::find(std::span<const int32_t> tokens, int64_t most_pages,
+PrefixCache::Found PrefixCache::find(const Beginning& tokens, int64_t most_pages,
                                      PageSide side) const {
   Found out;
   const Path path = path_of(tokens, most_pages, side);
@@ -218,7 +217,7 @@ PrefixCache::Found PrefixCache::find(std::span<const int32_t> tokens, int64_t mo
   return out;
 }
 
-void PrefixCache::insert(std::span<const int32_t> tokens, int64_t computed, const PageTable& table,
+void PrefixCache::insert(const Beginning& tokens, int64_t computed, const PageTable& table,
                          Cursor& cursor) {
   for (; cursor.node >= 0 && cursor.pages < computed / page_tokens_; ++cursor.pages) {
     if (cursor.node > 0 && !nodes_.contains(cursor.node)) {
@@ -254,7 +253,7 @@ void PrefixCache::forget(const Cursor& cursor) {
 }
 
 void PrefixCache::link(int64_t id, int64_t parent) {
-  if (parent == 0) return;
+  if (parent <= 0) return;
   int64_t& first = nodes_.at(parent).first_child;
   nodes_.at(id).next = first;
   if (first != 0) nodes_.at(first).previous = id;
@@ -266,7 +265,7 @@ void PrefixCache::unlink(int64_t id) {
   if (node.next != 0) nodes_.at(node.next).previous = node.previous;
   if (node.previous != 0)
     nodes_.at(node.previous).next = node.next;
-  else if (node.key->first != 0)
+  else if (node.key->first > 0)
     nodes_.at(node.key->first).first_child = node.next;
 }
 

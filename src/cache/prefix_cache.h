@@ -20,6 +20,20 @@
 
 namespace sluice {
 
+/// Tokens, and whose weights compute them: 0 of the model itself, above 0 of an adapter's. What
+/// different weights have computed is never taken for each other.
+struct Beginning {
+  Beginning(std::span<const int32_t> all,
+            int64_t by = 0) noexcept  // NOLINT(google-explicit-constructor)
+      : tokens(all), weights(by) {}
+  Beginning(const std::vector<int32_t>& all,
+            int64_t by = 0) noexcept  // NOLINT(google-explicit-constructor)
+      : tokens(all), weights(by) {}
+
+  std::span<const int32_t> tokens;
+  int64_t weights;
+};
+
 class PrefixCache {
  public:
   /// How far a sequence's pages are known to the cache.
@@ -40,14 +54,13 @@ class PrefixCache {
   /// space get one of the pool, as far as there is room (others may be given up for it). All can be
   /// one sequence's on `side` (PagePool::may_join): where they can't, the beginning ends. With a
   /// window pages are gone that the next token does not see.
-  PageTable match(std::span<const int32_t> tokens, int64_t most_pages, Cursor& cursor,
+  PageTable match(const Beginning& tokens, int64_t most_pages, Cursor& cursor,
                   PageSide side = PageSide::kAny);
 
   /// Keeps the pages of `table` that are full with the first `computed` of `tokens`, with a window
   /// those that are not gone. Where another sequence brought the same tokens before, its page stays
   /// the known one.
-  void insert(std::span<const int32_t> tokens, int64_t computed, const PageTable& table,
-              Cursor& cursor);
+  void insert(const Beginning& tokens, int64_t computed, const PageTable& table, Cursor& cursor);
 
   /// Gives up the page of the node that a cursor is at; pages before and behind it stay known. Only
   /// with a window.
@@ -58,8 +71,7 @@ class PrefixCache {
     int64_t resident = 0, idle = 0, swapped = 0;  ///< idle: of the resident, those nobody else owns
     int64_t pages = 0;                            ///< of the beginning, those gone too
   };
-  Found find(std::span<const int32_t> tokens, int64_t most_pages,
-             PageSide side = PageSide::kAny) const;
+  Found find(const Beginning& tokens, int64_t most_pages, PageSide side = PageSide::kAny) const;
 
   /// Gives up the least recently used page that nobody else owns and no other page follows. False:
   /// there is none.
@@ -83,7 +95,8 @@ class PrefixCache {
   int64_t hit_tokens() const noexcept { return hit_tokens_; }
 
  private:
-  using Key = std::pair<int64_t, std::vector<int32_t>>;  // parent, tokens of the page
+  // Parent and tokens of the page; of a first page, which has none, the weights, negative.
+  using Key = std::pair<int64_t, std::vector<int32_t>>;
   struct KeyHash {
     size_t operator()(const Key& key) const noexcept;
   };
@@ -97,7 +110,7 @@ class PrefixCache {
     int64_t used = 0;                // the clock when it was last asked for
   };
 
-  Key key_at(int64_t parent, std::span<const int32_t> tokens, int64_t page) const;
+  Key key_at(int64_t parent, const Beginning& tokens, int64_t page) const;
   void touch(int64_t id);
   bool is_copy_cheaper() const noexcept {
     return swap_pages_ > 0 && 2 * copy_seconds_ <= compute_seconds_;
@@ -107,7 +120,7 @@ class PrefixCache {
     std::vector<int64_t> nodes;
     int64_t first = 0;
   };
-  Path path_of(std::span<const int32_t> tokens, int64_t most_pages, PageSide side) const;
+  Path path_of(const Beginning& tokens, int64_t most_pages, PageSide side) const;
   void end_at_a_window(Path& path, PageSide side) const;
   bool is_there(const Node& node, PageSide side) const;
   int64_t first_seen(int64_t pages) const noexcept;

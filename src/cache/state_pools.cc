@@ -27,8 +27,7 @@ int64_t StatePools::most_pages(size_t group, int64_t tokens) const noexcept {
 }
 
 // The longest beginning that is known in every group on one side.
-int64_t StatePools::longest_on(std::span<const int32_t> tokens, int64_t most_pages,
-                               PageSide side) const {
+int64_t StatePools::longest_on(const Beginning& tokens, int64_t most_pages, PageSide side) const {
   for (;;) {
     int64_t pages = most_pages;
     for (const Kept& group : all_)
@@ -40,7 +39,7 @@ int64_t StatePools::longest_on(std::span<const int32_t> tokens, int64_t most_pag
 }
 
 // Of one group without a window the first page's side is the sequence's.
-PageSide StatePools::side_for(std::span<const int32_t> tokens, int64_t most_pages) const {
+PageSide StatePools::side_for(const Beginning& tokens, int64_t most_pages) const {
   const std::vector<PageSide> sides = all_.front().pool.sides();
   if (sides.size() == 1 || (all_.size() == 1 && !has_windows())) return PageSide::kAny;
   const int64_t longest[] = {longest_on(tokens, most_pages, sides[0]),
@@ -48,7 +47,7 @@ PageSide StatePools::side_for(std::span<const int32_t> tokens, int64_t most_page
   return longest[1] > longest[0] ? sides[1] : sides[0];
 }
 
-StatePools::Found StatePools::find(std::span<const int32_t> tokens, int64_t most_pages) const {
+StatePools::Found StatePools::find(const Beginning& tokens, int64_t most_pages) const {
   const PageSide side = side_for(tokens, most_pages);
   Found out;
   out.pages = all_.size() == 1 ? most_pages : longest_on(tokens, most_pages, side);
@@ -57,10 +56,9 @@ StatePools::Found StatePools::find(std::span<const int32_t> tokens, int64_t most
   return out;
 }
 
-int64_t StatePools::match(std::span<const int32_t> tokens, int64_t most_pages,
-                          SequencePages& pages) {
+int64_t StatePools::match(const Beginning& tokens, int64_t most_pages, SequencePages& pages) {
   const PageSide side = side_for(tokens, most_pages);
-  queried_tokens_ += static_cast<int64_t>(tokens.size());
+  queried_tokens_ += std::ssize(tokens.tokens);
   // Of what is found, some may not come back from the swap space for want of room.
   int64_t wanted = all_.size() == 1 ? most_pages : longest_on(tokens, most_pages, side);
   for (;;) {
@@ -93,8 +91,8 @@ bool StatePools::is_used_again(size_t group, const GroupPages& pages, int64_t pa
          pages.pages[static_cast<size_t>(later)] == pages.pages[static_cast<size_t>(page)];
 }
 
-void StatePools::insert(std::span<const int32_t> tokens, int64_t computed, bool is_whole,
-                        int64_t prompt, SequencePages& pages) {
+void StatePools::insert(const Beginning& tokens, int64_t computed, bool is_whole, int64_t prompt,
+                        SequencePages& pages) {
   for (size_t i = 0; i < all_.size(); ++i) {
     const GroupPages& own = pages.groups[i];
     PrefixCache::Cursor& cursor = pages.cursors[i];

@@ -67,13 +67,13 @@ class StatePools {
     int64_t pages = 0;
     std::vector<PrefixCache::Found> groups;
   };
-  Found find(std::span<const int32_t> tokens, int64_t most_pages) const;
+  Found find(const Beginning& tokens, int64_t most_pages) const;
   /// Its pages, as PrefixCache::match(), into `pages`, which has none. How many pages long it is.
-  int64_t match(std::span<const int32_t> tokens, int64_t most_pages, SequencePages& pages);
+  int64_t match(const Beginning& tokens, int64_t most_pages, SequencePages& pages);
   /// Keeps full pages of the first `computed` of `tokens`; with `is_whole` false, of a beginning
   /// that is still being computed, none of layers with a window: their pages are used again.
   /// Behind the first `prompt` tokens a recurrent state takes the place of the one known before it.
-  void insert(std::span<const int32_t> tokens, int64_t computed, bool is_whole, int64_t prompt,
+  void insert(const Beginning& tokens, int64_t computed, bool is_whole, int64_t prompt,
               SequencePages& pages);
 
   /// A page for a group, or false.
@@ -121,8 +121,8 @@ class StatePools {
     PrefixCache known;
   };
   bool is_used_again(size_t group, const GroupPages& pages, int64_t page) const noexcept;
-  int64_t longest_on(std::span<const int32_t> tokens, int64_t most_pages, PageSide side) const;
-  PageSide side_for(std::span<const int32_t> tokens, int64_t most_pages) const;
+  int64_t longest_on(const Beginning& tokens, int64_t most_pages, PageSide side) const;
+  PageSide side_for(const Beginning& tokens, int64_t most_pages) const;
   template <typename Pages>
   int64_t sum(const Pages& pages) const noexcept;  // of all groups
 

@@ -103,7 +103,8 @@ struct Engine::Impl final : TaskRunner {
         &tally,
         options.fuses_operators,
         options.keep_trace,
-        {stores.expert_answers.as<float>(), static_cast<size_t>(stores.expert_answers.size()) / 4}};
+        {stores.expert_answers.as<float>(), static_cast<size_t>(stores.expert_answers.size()) / 4},
+        options.adapters.rank};
     if (options.backend)
       runner = options.backend->make_runner(parts, stores.workspace.span(),
                                             stores.host_workspace.span());
@@ -157,6 +158,7 @@ struct Engine::Impl final : TaskRunner {
   Routed routed;  ///< what the last route has found
   bool is_loaded = false;
 
+  AdapterPtr default_adapter;
   std::unique_ptr<Batcher> batcher;
   double swap_copy_seconds = 0;  ///< of a page, of late; 0: not known yet
   double page_seconds = 0;       ///< to compute a page of a prompt
@@ -311,6 +313,10 @@ std::unique_ptr<Engine> Engine::open(const std::filesystem::path& model_path,
 const BoundModel& Engine::model() const noexcept { return impl_->model; }
 const policy::Plan& Engine::plan() const noexcept { return impl_->planned.plan; }
 const EngineOptions& Engine::options() const noexcept { return impl_->options; }
+AdapterBank& Engine::adapters() noexcept { return *impl_->stores.adapters; }
+void Engine::set_default_adapter(AdapterPtr adapter) noexcept {
+  impl_->default_adapter = std::move(adapter);
+}
 int64_t Engine::context_tokens() const noexcept { return impl_->planned.context_tokens; }
 std::string Engine::io_name() const { return impl_->stores.file_engine->describe(); }
 const std::vector<TaskEvent>& Engine::trace() const { return impl_->record.events(); }
@@ -360,7 +366,7 @@ void Engine::generate(RequestSource& source, GenerationSink& sink, std::stop_tok
   const Team::Use use(impl_->team);
   const Clock::time_point started = Clock::now();
   Impl& impl = *impl_;
-  impl.batcher->begin();
+  impl.batcher->begin(impl.default_adapter);
   LaneExecutor executor(impl, cancel, impl.record.machine(), impl.options.keep_trace);
   impl.record.begin_run(executor, *impl.runner);
   ScheduleGenerator schedule(impl.schedule_shape);

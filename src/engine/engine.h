@@ -98,6 +98,12 @@ class Engine {
   /// right. May be called again.
   void generate(RequestSource& source, GenerationSink& sink, std::stop_token cancel = {});
 
+  /// What requests may choose; adapters may be loaded and unloaded from any thread while it runs.
+  /// None of them, and no request that has one, outlives the engine.
+  AdapterBank& adapters() noexcept;
+  /// Requests that choose none have this one, from the next generate() on; null: none.
+  void set_default_adapter(AdapterPtr adapter) noexcept;
+
   EngineStats stats() const;
   /// With keep_trace: every task so far.
   const std::vector<TaskEvent>& trace() const;

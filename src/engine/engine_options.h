@@ -11,6 +11,7 @@
 #include "policy/plan.h"
 #include "src/device/emulated_device.h"
 #include "src/engine/runners/backend.h"
+#include "src/engine/stores/adapter_bank.h"
 #include "src/engine/stores/weight_store.h"
 
 namespace sluice {
@@ -58,6 +59,8 @@ struct EngineOptions {
   bool swaps_always = false;  ///< whatever copying and computing cost
   /// Whole batches one after the other, as engines without continuous batching: for comparison.
   bool static_batches = false;
+  /// Room for low-rank adapters, which requests choose (Engine::adapters()); adapter_room() counts.
+  AdapterRoom adapters;
   int threads = 0;  ///< of compute; 0: all the process may use
   io::IoMode io_mode = io::IoMode::kAuto;
   bool direct_io = true;

@@ -157,8 +157,10 @@ void set_workspace(const EngineOptions& options, const EngineInput& sizes,
   const bool has_device = options.device || options.backend;
   const int64_t least = has_device ? 0 : input.load_staging_bytes;
   const auto on_cpu = [shape, least, compute = sizes.compute, attention = sizes.attention,
-                       threads = sizes.threads, recent = sizes.recent_attention](int64_t tokens) {
-    return std::max(least, workspace_bytes({shape, compute, attention, tokens, threads, recent}));
+                       threads = sizes.threads, recent = sizes.recent_attention,
+                       rank = options.adapters.rank](int64_t tokens) {
+    return std::max(least,
+                    workspace_bytes({shape, compute, attention, tokens, threads, recent, rank}));
   };
   input.workspace_bytes = on_cpu;
   if (!options.backend) return;
@@ -235,6 +237,13 @@ EngineInput plan_input(const BoundModel& model, const EngineOptions& options) {
   out.start = options.policy.value_or(options.start_policy);
   set_attention(shape, options, out);
   if (options.backend) options.backend->require_runnable(shape, out.attention, out.compute);
+  if (options.backend && options.adapters.bytes > 0)
+    throw Error(ErrorKind::kUser,
+                fmt::format("`lora` on {}: adapters are chosen per request on the CPU and the "
+                            "emulated device so far",
+                            options.backend->name()),
+                "leave `device` out, or merge the adapter: sluice convert MODEL STORE --merge-lora "
+                "ADAPTER");
 
   policy::PlanInput& input = out.question;
   input.model = &shape;
@@ -248,10 +257,12 @@ EngineInput plan_input(const BoundModel& model, const EngineOptions& options) {
                               : options.device ? options.device->memory_bytes
                                                : 0;
   // Buffers there are counted in whole pages too.
-  if (has_device) input.device_program_bytes = kPageRounding;
+  // Adapters lie where the model is computed, beside what the policy places.
+  const int64_t adapters = round_up(options.adapters.bytes, policy::kDiskBlock);
+  if (has_device) input.device_program_bytes = kPageRounding + adapters;
   input.disk_reaches_device = options.backend && options.backend->direct_reader();
   input.disk_budget_bytes = options.disk_budget_bytes;
-  input.program_bytes = kPageRounding + (has_device ? options.swap_bytes : 0);
+  input.program_bytes = kPageRounding + (has_device ? options.swap_bytes : adapters);
   input.kv_dtype = out.kv_dtype;
   input.eight_bit_activations = options.activations != kernels::ActivationFormat::k16Bit;
   input.attention_sparsity = options.attention_sparsity;

@@ -13,6 +13,7 @@
 #include "src/device/lane_executor.h"
 #include "src/engine/engine_plan.h"
 #include "src/engine/passes/pass_plan.h"
+#include "src/engine/stores/adapter_bank.h"
 #include "src/engine/stores/attention_exchange.h"
 #include "src/engine/stores/hidden_store.h"
 #include "src/engine/stores/kv_store.h"
@@ -49,6 +50,7 @@ struct EngineStores {
   std::unique_ptr<EmulatedDevice> emulated;  ///< before everything that lives in its memory
   Device* device = nullptr;                  ///< that or the backend's
   std::unique_ptr<WeightStore> weights;
+  std::unique_ptr<AdapterBank> adapters;
   std::unique_ptr<KvStore> kv;
   std::unique_ptr<RecentKv> recent;
   std::unique_ptr<HiddenStore> hidden;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -197,10 +198,11 @@ class AdapterReader {
       fail(fmt::format("tensor {} is none that is known here", io::in_quotes(tensor.name)),
            "merge it with PEFT (merge_and_unload) and use what that writes");
     std::string saved(name);
+    const bool is_copy = name.ends_with(".base_layer.weight");
     for (const std::string_view inner : {".base_layer.weight", ".modules_to_save.weight"})
       if (saved.ends_with(inner))
         saved.replace(saved.size() - inner.size(), inner.size(), ".weight");
-    out_.saved[saved] = {tensor.shape, values(tensor)};
+    out_.saved[saved] = {tensor.shape, values(tensor), is_copy};
   }
 
   std::vector<float> values(const io::TensorEntry& tensor) const {
@@ -255,8 +257,10 @@ class AdapterReader {
     const auto rank = static_cast<double>(out.rank);
     out.scale = static_cast<float>(is_unset(config_, "use_rslora") ? alpha / rank
                                                                    : alpha / std::sqrt(rank));
+    out.dtype = parts.a->dtype == parts.b->dtype ? parts.a->dtype : DType::kF32;
     if (parts.is_embedding) {  // an embedding is looked up by the row: its change is (B A)^T
       if (parts.magnitude) fail("DoRA of an embedding is not known here", "merge it with PEFT");
+      out.is_table = true;
       out.rows = a[1];
       out.cols = b[0];
       out.a = transposed(values(*parts.b), out.cols, out.rank);
@@ -289,22 +293,43 @@ class AdapterReader {
 };
 }  // namespace
 
+namespace {
+void add_to(const LoraMatrix& matrix, int64_t row_of_w, float* row) {
+  const float* factors = matrix.b.data() + row_of_w * matrix.rank;
+  for (int64_t r = 0; r < matrix.rank; ++r) {
+    const float factor = matrix.scale * factors[r];
+    const float* from = matrix.a.data() + r * matrix.cols;
+    for (int64_t c = 0; c < matrix.cols; ++c) row[c] += factor * from[c];
+  }
+}
+
+double length_of(std::span<const float> row) {
+  double squares = 0;
+  for (const float value : row) squares += double{value} * double{value};
+  return std::sqrt(squares);
+}
+}  // namespace
+
+std::vector<double> LoraMatrix::lengths(int64_t first_row, std::span<const float> w) const {
+  std::vector<double> out;
+  std::vector<float> row(static_cast<size_t>(cols));
+  for (size_t begin = 0; begin < w.size(); begin += row.size()) {
+    std::copy_n(w.begin() + static_cast<std::ptrdiff_t>(begin), row.size(), row.begin());
+    add_to(*this, first_row++, row.data());
+    out.push_back(length_of(row));
+  }
+  return out;
+}
+
 void LoraMatrix::apply(int64_t first_row, std::span<float> w) const {
   const int64_t count = std::ssize(w) / cols;
   SLUICE_ASSERT(count * cols == std::ssize(w) && first_row >= 0 && first_row + count <= rows,
                 "whole rows of the matrix");
   for (int64_t i = 0; i < count; ++i) {
     float* row = w.data() + i * cols;
-    const float* factors = b.data() + (first_row + i) * rank;
-    for (int64_t r = 0; r < rank; ++r) {
-      const float factor = scale * factors[r];
-      const float* from = a.data() + r * cols;
-      for (int64_t c = 0; c < cols; ++c) row[c] += factor * from[c];
-    }
+    add_to(*this, first_row + i, row);
     if (magnitude.empty()) continue;
-    double squares = 0;
-    for (int64_t c = 0; c < cols; ++c) squares += double{row[c]} * double{row[c]};
-    const double length = std::sqrt(squares);
+    const double length = length_of({row, static_cast<size_t>(cols)});
     if (length == 0) continue;  // a row of zeros has no direction
     const auto factor = static_cast<float>(
         static_cast<double>(magnitude[static_cast<size_t>(first_row + i)]) / length);

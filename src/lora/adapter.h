@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "src/base/dtype.h"
+
 namespace sluice {
 
 /// What an adapter adds to one matrix W [rows, cols]: W' = W + scale * B A; with a magnitude m
@@ -21,6 +23,11 @@ struct LoraMatrix {
   std::vector<float> b;          ///< [rows, rank]
   float scale = 1;               ///< alpha / rank, or alpha / sqrt(rank)
   std::vector<float> magnitude;  ///< [rows], or empty
+  DType dtype = DType::kF32;     ///< of the file's elements; f32 where they differ
+  bool is_table = false;         ///< of an embedding, looked up by row
+
+  /// The length of each row of W + scale B A, of rows as apply() takes them.
+  std::vector<double> lengths(int64_t first_row, std::span<const float> w) const;
 
   /// Changes `w`, rows [first_row, first_row + w.size() / cols) of W, row-major.
   void apply(int64_t first_row, std::span<float> w) const;
@@ -30,6 +37,7 @@ struct LoraMatrix {
 struct SavedTensor {
   std::vector<int64_t> shape;
   std::vector<float> values;
+  bool is_copy = false;  ///< of the base model's own (save_embedding_layers), beside an adapter
 };
 
 /// All that an adapter changes, by the tensors' names.

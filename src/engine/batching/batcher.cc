@@ -98,11 +98,13 @@ std::optional<std::string> Batcher::why_refused(const GenerationRequest& request
 
 // Whether a running prompt is computing full pages that this one begins with too, beyond those that
 // are known already: soon they need not be computed twice.
-bool Batcher::is_being_computed(std::span<const int32_t> prompt) const {
+bool Batcher::is_being_computed(const Beginning& beginning) const {
   if (!limits_.caches_prefixes) return false;
+  const std::span<const int32_t> prompt = beginning.tokens;
   const int64_t usable = (static_cast<int64_t>(prompt.size()) - 1) / limits_.page_tokens;
   for (const auto& sequence : running_) {
     if (sequence->computed >= sequence->prompt_tokens) continue;
+    if (adapter_id(sequence->adapter) != beginning.weights) continue;
     const auto other = sequence->prompt();
     const auto differ = std::mismatch(prompt.begin(), prompt.end(), other.begin(), other.end());
     const int64_t alike = (differ.first - prompt.begin()) / limits_.page_tokens;
@@ -281,10 +283,11 @@ bool Batcher::place(Sequence& sequence) {
         sequence.most_tokens,
         sequence.prompt_tokens + lengths_.predict(sequence.most_tokens - sequence.prompt_tokens));
   const int64_t usable = known_tokens(sequence) / limits_.page_tokens;
-  if (!running_.empty() && !has_room(sequence, pools_.find(sequence.tokens, usable))) return false;
+  if (!running_.empty() && !has_room(sequence, pools_.find(sequence.beginning(), usable)))
+    return false;
   SequencePages pages;
   int64_t known = 0;
-  if (known_tokens(sequence) > 0) known = pools_.match(sequence.tokens, usable, pages);
+  if (known_tokens(sequence) > 0) known = pools_.match(sequence.beginning(), usable, pages);
   if (!fill(sequence, pages)) {
     // Nobody gives pages back, so what was found stands in its own way (it lies in the tier that
     // is full): without it there is room, or the pool is not as the checks at admission assume.
@@ -327,7 +330,8 @@ bool Batcher::admit_one(GenerationRequest request, GenerationSink& sink) {
                .group = nullptr,
                .beam = 0,
                .guide = request.guide,
-               .guide_state = request.guide ? request.guide->start() : 0});
+               .guide_state = request.guide ? request.guide->start() : 0,
+               .adapter = request.adapter ? request.adapter : default_adapter_});
   const sampling::SamplingParams& params = sequence->sampler.params();
   if (params.num_beams > 1) {
     std::vector<int32_t> ends = sequence->sampler.eos_token_ids();
@@ -343,7 +347,7 @@ bool Batcher::admit_one(GenerationRequest request, GenerationSink& sink) {
                   .alternatives = std::vector<std::vector<sampling::TokenLogprob>>(1),
                   .refusal = {}});
   }
-  const bool waits = !request.score_prompt && is_being_computed(sequence->tokens);
+  const bool waits = !request.score_prompt && is_being_computed(sequence->beginning());
   if (waits || places() + params.num_beams > limits_.sequences || !place(*sequence)) {
     waiting_ = std::move(request);
     return false;
@@ -460,7 +464,8 @@ void Batcher::keep_prefixes() {
     const int64_t computed = sequence->group ? std::min(sequence->computed, sequence->prompt_tokens)
                                              : sequence->computed;
     const bool is_whole = !sequence->group && sequence->pending() <= 1;
-    pools_.insert(sequence->tokens, computed, is_whole, sequence->prompt_tokens, sequence->pages);
+    pools_.insert(sequence->beginning(), computed, is_whole, sequence->prompt_tokens,
+                  sequence->pages);
   }
 }
 

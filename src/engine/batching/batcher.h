@@ -52,8 +52,12 @@ class Batcher {
   Batcher(StatePools& pools, RecentKv& recent, const BatcherLimits& limits,
           std::vector<int32_t> eos_token_ids);
 
-  /// A new run of generate(): the source is asked again.
-  void begin() { source_is_done_ = false; }
+  /// A new run of generate(): the source is asked again. Requests that choose no adapter have
+  /// `adapter`; null: none.
+  void begin(AdapterPtr adapter = nullptr) {
+    source_is_done_ = false;
+    default_adapter_ = std::move(adapter);
+  }
   /// Ends what the source has cancelled, resumes what was preempted, then admits new requests while
   /// there is room.
   void admit(RequestSource& source, GenerationSink& sink);
@@ -95,7 +99,7 @@ class Batcher {
   bool fill_group(size_t group, Sequence& sequence, SequencePages& pages, int64_t wanted);
   bool fill_on_a_side(Sequence& sequence, SequencePages& pages);
   bool promise(Sequence& sequence, SequencePages& pages);
-  bool is_being_computed(std::span<const int32_t> prompt) const;
+  bool is_being_computed(const Beginning& beginning) const;
   void secure_expected();
   bool grow(Sequence& sequence);
   void secure_beam(Sequence& sequence, std::vector<GroupCopy>& copies);
@@ -121,6 +125,7 @@ class Batcher {
   std::vector<std::unique_ptr<Sequence>> running_;
   std::deque<std::unique_ptr<Sequence>> preempted_;  ///< most urgent first
   std::optional<GenerationRequest> waiting_;         ///< taken from the source, no room for it yet
+  AdapterPtr default_adapter_;
   bool source_is_done_ = false;
   bool source_is_open_ = false;
   int64_t arrivals_ = 0;

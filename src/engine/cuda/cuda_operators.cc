@@ -535,6 +535,10 @@ void CudaRunner::add_routed(const Rows& in, const RoutedLists& to, const Rows& o
                           stream());
 }
 
+void CudaRunner::add_low_rank(const Operator&, Rows, Rows) {
+  SLUICE_ASSERT(false, "plan_input() refuses adapters on a GPU");
+}
+
 void CudaRunner::activate(const Operator& op, Rows in_out) {
   const cuda::RowCopies copies = copies_of(op, in_out);
   cuda::activate(row_activation(op.activation), in_out.data, shape_of(in_out), copies, stream());

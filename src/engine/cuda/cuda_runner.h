@@ -66,6 +66,7 @@ class CudaRunner final : public OperatorRunner {
   void rope(const Operator& op, Rows in_out) override;
   void attend(const Operator& op, Rows q, Rows k, Rows v, Rows kept, Rows out) override;
   void add_weighted(Rows in_out, Rows in, Rows by) override;
+  void add_low_rank(const Operator& op, Rows in, Rows out) override;
   void activate(const Operator& op, Rows in_out) override;
   void gate(const Operator& op, Rows gate, Rows up, Rows out) override;
   void logits(const Operator& op, Rows in) override;

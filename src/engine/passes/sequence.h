@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "src/cache/state_pools.h"
+#include "src/engine/passes/placed_adapter.h"
 #include "src/guide/guide.h"
 #include "src/sampling/beam_search.h"
 #include "src/sampling/sampler.h"
@@ -27,6 +28,7 @@ struct GenerationRequest {
   bool score_only = true;     ///< with score_prompt: generate nothing after it
   int32_t priority = 0;       ///< lower is more urgent: who gives way where KV pages run short
   std::shared_ptr<guide::Guide> guide;  ///< of params.guide (GuideMaker); null: none is asked for
+  AdapterPtr adapter = nullptr;         ///< of this engine's bank; null: the model as it is
 };
 
 /// Why a sequence ended.
@@ -136,7 +138,10 @@ struct Sequence {
   size_t beam = 0;                      ///< its rank in the group
   std::shared_ptr<guide::Guide> guide;  ///< null: every token may come
   guide::Guide::State guide_state = 0;
+  AdapterPtr adapter = nullptr;  ///< null: the model as it is
 
+  /// What the prefix cache knows it by.
+  Beginning beginning() const noexcept { return {tokens, adapter_id(adapter)}; }
   /// What may come next, and what is there. Errors: kUser where a guide has grown too large.
   sampling::History history() {
     return {prompt(), output(), guide ? guide->allowed(guide_state) : std::span<const uint64_t>()};

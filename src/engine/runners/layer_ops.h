@@ -73,6 +73,8 @@ class LayerOps {
   virtual void experts(const Operator& op, Rows in, Rows work, Rows out) = 0;
   /// in_out += in times each row's value in `by`.
   virtual void add_weighted(Rows in_out, Rows in, Rows by) = 0;
+  /// What the rows' adapters add to a product, or without `in` to rows of a table; out has it.
+  virtual void add_low_rank(const Operator& op, Rows in, Rows out) = 0;
   virtual void activate(const Operator& op, Rows in_out) = 0;
   /// out = activation(gate) * up; `out` may be `gate`.
   virtual void gate(const Operator& op, Rows gate, Rows up, Rows out) = 0;

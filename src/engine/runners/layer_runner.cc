@@ -6,6 +6,7 @@
 
 #include "kernels/delta_rule.h"
 #include "kernels/elementwise.h"
+#include "kernels/low_rank.h"
 #include "kernels/norm.h"
 #include "kernels/rope.h"
 #include "kernels/route.h"
@@ -415,6 +416,22 @@ void LayerRunner::add_routed(const Rows& in, const RoutedLists& to, const Rows& 
                              in.rows, in.cols);
 }
 
+void LayerRunner::add_changes_of(int32_t weight, int64_t begin, const int32_t* ids, Rows in,
+                                 Rows out, const float* bias) {
+  const std::span<const kernels::LowRankRun> changes = changes_of(weight, begin, out.rows);
+  if (changes.empty()) return;
+  kernels::add_low_rank(changes,
+                        {in.data, in.stride, in.cols, ids, out.data, out.stride, out.cols, bias},
+                        reinterpret_cast<float*>(areas_.low_rank.data()));
+  for (const kernels::LowRankRun& change : changes)
+    device_flops_ += 2 * static_cast<double>(change.rows * change.of->rank * (in.cols + out.cols));
+}
+
+void LayerRunner::add_low_rank(const Operator& op, Rows in, Rows out) {
+  add_changes_of(op.weight, 0, in.data ? nullptr : batch_->token_ids.data(), in, out,
+                 in.data ? vector_or_null(op.bias) : nullptr);
+}
+
 void LayerRunner::activate(const Operator& op, Rows in_out) {
   const int64_t n = in_out.rows * in_out.cols;
   switch (op.activation) {
@@ -444,6 +461,9 @@ void LayerRunner::logits(const Operator& op, Rows in) {
     const Rows part{in.data + begin * in.stride, std::min(kLogitRows, in.rows - begin), in.cols,
                     in.stride};
     multiply(view, part, InputCopy::kMake, false, vector_or_null(op.bias), out, view.rows);
+    if (!adapters_.runs.empty())
+      add_changes_of(op.weight, begin, nullptr, part, {out, part.rows, view.rows, view.rows},
+                     vector_or_null(op.bias));
     if (op.factor > 0) kernels::soft_cap(out, op.factor, part.rows * view.rows);
     for (int64_t i = 0; i < part.rows; ++i)
       consumer_->take_logits(*batch_, static_cast<size_t>(begin + i),

@@ -50,6 +50,7 @@ class LayerRunner final : public OperatorRunner {
   void rope(const Operator& op, Rows in_out) override;
   void attend(const Operator& op, Rows q, Rows k, Rows v, Rows kept, Rows out) override;
   void add_weighted(Rows in_out, Rows in, Rows by) override;
+  void add_low_rank(const Operator& op, Rows in, Rows out) override;
   void activate(const Operator& op, Rows in_out) override;
   void gate(const Operator& op, Rows gate, Rows up, Rows out) override;
   void logits(const Operator& op, Rows in) override;
@@ -66,6 +67,10 @@ class LayerRunner final : public OperatorRunner {
   void multiply_expert(const MatrixView& matrix, const Rows& in, const Rows& out) override;
   void add_routed(const Rows& in, const RoutedLists& to, const Rows& out) override;
 
+  /// What adapters of rows [begin, begin + out.rows) add to a weight's product with `in`, or to
+  /// rows of a table.
+  void add_changes_of(int32_t weight, int64_t begin, const int32_t* ids, Rows in, Rows out,
+                      const float* bias);
   void gather(const Operator& op, std::span<const int32_t> ids, Rows out);
   void apply_norm(const Operator& op, const float* x, float* y, int64_t rows, int64_t cols,
                   const kernels::AfterNorm& after = {}) const;

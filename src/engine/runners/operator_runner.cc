@@ -110,7 +110,7 @@ void OperatorRunner::execute(const Operator& op) {
   const Rows out = rows_of(op.out);
   const Rows in = rows_of(op.in[0]);
   switch (op.kind) {
-    case Kind::kGatherTokens: return gather_tokens(op, out);
+    case Kind::kGatherTokens: gather_tokens(op, out); return add_changes(op, in, out);
     case Kind::kGatherPositions: return gather_positions(op, out);
     case Kind::kSetHidden: return set_hidden(in);
     case Kind::kReadHidden: return read_hidden(out);
@@ -124,7 +124,7 @@ void OperatorRunner::execute(const Operator& op) {
     case Kind::kNorm: return norm(op, out);
     case Kind::kNormHeads: return norm(op, heads_as_rows(out, op.heads));
     case Kind::kAdd: return add(out, in);
-    case Kind::kLinear: return linear(op, in, out);
+    case Kind::kLinear: linear(op, in, out); return add_changes(op, in, out);
     case Kind::kScale: return scale(op, out);
     case Kind::kScaleByPosition: return scale_by_position(op, out);
     case Kind::kRegroup: return regroup(op, in, out);
@@ -146,6 +146,12 @@ void OperatorRunner::execute(const Operator& op) {
   }
 }
 
+// Behind every product and lookup of tokens, where it is complete: placement, quantisation and
+// families know nothing of it. Logits never lie in slots: runners add to them where they are.
+void OperatorRunner::add_changes(const Operator& op, Rows in, Rows out) {
+  if (!adapters_.runs.empty()) add_low_rank(op, in, out);
+}
+
 void OperatorRunner::begin(const Task& task, const MicroBatch& batch, size_t batch_index,
                            LogitsConsumer& consumer) {
   task_ = task;
@@ -155,6 +161,16 @@ void OperatorRunner::begin(const Task& task, const MicroBatch& batch, size_t bat
   hidden_ = parts_.hidden->pieces(batch_index, task.compute().activation_slot);
   rows_ = sublayer_->kind == SublayerKind::kHead ? static_cast<int64_t>(batch.needed_rows.size())
                                                  : batch.rows();
+  if (parts_.adapter_rank > 0)
+    adapters_.runs =
+        sublayer_->kind == SublayerKind::kHead ? needed_adapter_runs(batch) : adapter_runs(batch);
+}
+
+std::span<const kernels::LowRankRun> OperatorRunner::changes_of(int32_t weight, int64_t begin,
+                                                                int64_t rows) {
+  low_rank_runs(adapters_.runs, static_cast<size_t>(task_.sublayer), static_cast<size_t>(weight),
+                begin, rows, adapters_.changes);
+  return adapters_.changes;
 }
 
 kernels::AttentionShape OperatorRunner::attention_shape(const Task& task) const {

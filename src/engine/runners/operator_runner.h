@@ -10,6 +10,7 @@
 
 #include "kernels/delta_rule.h"
 #include "kernels/head_products.h"
+#include "src/engine/passes/adapter_runs.h"
 #include "src/engine/runners/sublayer_runner.h"
 #include "src/layer/fuse.h"
 
@@ -104,6 +105,9 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   using RowCopy = std::function<void(float* to, const Rows& from, int64_t first, int64_t count)>;
   void keep_for_host(Rows q, Rows k, Rows v, Rows kept, Rows out, const RowCopy& copy) const;
 
+  /// What the rows' adapters add to a weight, of rows [begin, begin + rows) and counted from there.
+  std::span<const kernels::LowRankRun> changes_of(int32_t weight, int64_t begin, int64_t rows);
+
   /// The host has multiplied rows in place since `begin`.
   void add_inplace(Clock::time_point begin);
 
@@ -117,6 +121,10 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   int64_t exchanged_down_ = 0;
   int64_t exchanged_up_ = 0;
   std::vector<std::byte*> page_addresses_;
+  struct {
+    std::vector<AdapterRun> runs;
+    std::vector<kernels::LowRankRun> changes;  // changes_of() the last weight
+  } adapters_;                                 // of the rows at hand
 
  private:
   double inplace_seconds_ = 0;
@@ -130,6 +138,7 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   const LayerProgram& program() const;
   Rows rows_of(const View& view) const;
   void execute(const Operator& op);
+  void add_changes(const Operator& op, Rows in, Rows out);
   void route(const Operator& op, Rows scores) final;
   void experts(const Operator& op, Rows in, Rows work, Rows out) final;
   /// What is gone through for each expert.

@@ -68,6 +68,7 @@ struct RunnerParts {
   bool keeps_spans = false;  ///< for a trace
   /// Where experts that are computed one by one leave their answers; empty: none are.
   std::span<float> expert_answers = {};
+  int64_t adapter_rank = 0;  ///< the largest of adapters that requests may choose; 0: none
 
   const kernels::AttentionShape& attention_of(const StatePlace& at) const noexcept {
     return attention[static_cast<size_t>(at.group)];

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/low_rank.h"
 #include "src/base/bytes.h"
 #include "src/engine/runners/sublayer_runner.h"
 
@@ -10,8 +11,10 @@ namespace sluice {
 
 namespace {
 struct AreaBytes {
-  int64_t rows, bf16, linear, attention, recent, logits, gather;
-  int64_t total() const { return rows + bf16 + linear + attention + recent + logits + gather; }
+  int64_t rows, bf16, linear, attention, recent, logits, gather, low_rank;
+  int64_t total() const {
+    return rows + bf16 + linear + attention + recent + logits + gather + low_rank;
+  }
 };
 
 AreaBytes areas_for(const WorkspaceNeed& need) {
@@ -47,13 +50,16 @@ AreaBytes areas_for(const WorkspaceNeed& need) {
         std::max(areas.recent, round_up(recent_scratch_floats(shape, need.tokens) * 4, kAreaLine));
   areas.logits = round_up(logit_rows * model.vocab_size * 4, kAreaLine);
   areas.gather = WeightStore::gather_staging_bytes(model);
+  areas.low_rank =
+      round_up(kernels::low_rank_scratch_floats(rows, need.adapter_rank) * 4, kAreaLine);
   return areas;
 }
 }  // namespace
 
 WorkspaceNeed need_of(const RunnerParts& parts) {
   return {&parts.model->shape(),    parts.compute, parts.attention,
-          parts.micro_batch_tokens, parts.threads, parts.recent_kv->shapes()};
+          parts.micro_batch_tokens, parts.threads, parts.recent_kv->shapes(),
+          parts.adapter_rank};
 }
 
 int64_t workspace_bytes(const WorkspaceNeed& need) { return areas_for(need).total(); }
@@ -75,6 +81,7 @@ WorkspaceAreas split_workspace(const WorkspaceNeed& need, std::span<std::byte> w
   areas.attention = take(bytes.attention);
   areas.recent = take(bytes.recent);
   areas.logits = take(bytes.logits);
+  areas.low_rank = take(bytes.low_rank);
   return areas;
 }
 

@@ -18,6 +18,7 @@ struct WorkspaceAreas {
   std::span<std::byte> recent;  ///< of attend_with_recent
   std::span<std::byte> logits;
   std::span<std::byte> gather;
+  std::span<std::byte> low_rank;  ///< of add_low_rank
 };
 
 /// What a micro-batch of `tokens` rows needs.
@@ -27,7 +28,8 @@ struct WorkspaceNeed {
   AttentionShapes attention;  ///< by group of layers
   int64_t tokens;
   int threads;
-  AttentionShapes recent;  ///< of the newest tokens, where some are kept
+  AttentionShapes recent;    ///< of the newest tokens, where some are kept
+  int64_t adapter_rank = 0;  ///< the largest of low-rank adapters; 0: there are none
 };
 int64_t workspace_bytes(const WorkspaceNeed& need);
 struct RunnerParts;
