@@ -75,9 +75,9 @@ std::vector<ExpertCache::Place> ExpertCache::take(std::span<const Use> asked, in
 std::vector<int32_t> ExpertCache::by_worth() const {
   std::vector<int32_t> out = held_;
   std::stable_sort(out.begin(), out.end(), [&](int32_t a, int32_t b) {
-    const double one = rank(a), other = rank(b);
-    const auto last = [&](int32_t e) { return worth_[static_cast<size_t>(e)].last; };
-    return one > other || (one == other && last(a) > last(b));
+    const Worth& one = worth_[static_cast<size_t>(a)];
+    const Worth& other = worth_[static_cast<size_t>(b)];
+    return one.rank > other.rank || (one.rank == other.rank && one.last > other.last);
   });
   return out;
 }
