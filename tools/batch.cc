@@ -109,7 +109,10 @@ void run_alone(const BatchFlags& flags, std::stop_token stop) {
   const Survey found = survey(surveyed, model, model.longest(flags));
   std::fprintf(stderr, "sluice: %lld requests to run\n", static_cast<long long>(found.requests));
 
-  const auto engine = open_engine(flags.engine, model.model, found.workload, stop);
+  EngineFlags part_flags = flags.engine;
+  if (part.shard && !part_flags.record_routing.empty())
+    part_flags.record_routing = jobs::shard_path(part_flags.record_routing, *part.shard);
+  const auto engine = open_engine(part_flags, model.model, found.workload, stop);
   if (!engine) return;
   std::ifstream input(from.path());
   jobs::JobReader reader = reader_of(input);
@@ -138,6 +141,7 @@ Command add_batch(CLI::App& program) {
   CLI::App* parser = program.add_subcommand(
       "batch", "answer a JSONL file of requests; started again, it continues");
   flags->engine.add_to(*parser);
+  flags->engine.add_recording_to(*parser);
   flags->sampling.add_to(*parser, 128);
   flags->chat.add_to(*parser, "Chat", ChatOptions::Has::kTemplateOnly);
   flags->chat.add_reading_to(*parser, "Chat");

@@ -220,7 +220,10 @@ void compute(const BatchFlags& flags, const BatchModel& model, Rank& rank, jobs:
              const std::stop_token& stop) {
   const auto workload = rank.client.join(config_of(flags, model), own, stop);
   if (!workload || !rank.client.is_open()) return;
-  const auto engine = open_engine(flags.engine, model.model, *workload, stop);
+  EngineFlags quiet = flags.engine;
+  if (!quiet.record_routing.empty())
+    quiet.record_routing = jobs::rank_path(quiet.record_routing, rank.transport.rank());
+  const auto engine = open_engine(quiet, model.model, *workload, stop);
   const int64_t block = engine->plan().policy.block_sequences();
   rank.client.set_room(std::max<int64_t>(block / 8, 1), block);
   RankLines lines(rank.client, flags, model.vocab_size());
@@ -234,7 +237,6 @@ void compute(const BatchFlags& flags, const BatchModel& model, Rank& rank, jobs:
     // All rows have their records: what was still computed here came second.
     if (error.kind() != ErrorKind::kCancelled || !rank.client.is_complete()) throw;
   }
-  EngineFlags quiet = flags.engine;
   quiet.json = quiet.json || rank.transport.rank() != 0;  // one table, rank 0's
   finish_run(quiet, engine);
 }

@@ -210,6 +210,11 @@ void print_row(const nlohmann::ordered_json& row) {
 }
 
 void run(const BenchFlags& flags, std::stop_token stop) {
+  const std::vector<int32_t> batches = parse_ids(flags.batches, "--batch");
+  if (batches.size() > 1 && !flags.engine.record_routing.empty())
+    throw Error(ErrorKind::kUser,
+                "--record-routing: each size of --batch would begin the file anew",
+                "give one size");
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   nlohmann::ordered_json out{{"model", flags.engine.model}};
   if (!flags.engine.json)
@@ -219,7 +224,7 @@ void run(const BenchFlags& flags, std::stop_token stop) {
         "|---|---|---|---|---|---|---|---|---|\n",
         static_cast<long long>(flags.prompt_tokens), static_cast<long long>(flags.new_tokens));
   std::string classes;
-  for (int32_t batch : parse_ids(flags.batches, "--batch")) {
+  for (const int32_t batch : batches) {
     if (batch < 1) throw Error(ErrorKind::kUser, "--batch: sizes begin at 1", "write 1,8,32");
     nlohmann::ordered_json row = bench_batch(flags, batch, stop);
     if (row.is_null()) return;
@@ -240,6 +245,7 @@ Command add_bench(CLI::App& program) {
   CLI::App* parser =
       program.add_subcommand("bench", "prefill and decode throughput, beside a probe of the disk");
   flags->engine.add_to(*parser);
+  flags->engine.add_recording_to(*parser);
   parser->add_option("--pp,--prompt-len", flags->prompt_tokens, "prompt tokens")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();

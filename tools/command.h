@@ -33,6 +33,7 @@ Command add_plan(CLI::App& program);
 Command add_profile(CLI::App& program);
 Command add_doctor(CLI::App& program);
 Command add_models(CLI::App& program);
+Command add_routing(CLI::App& program);
 Command add_version(CLI::App& program);
 
 }  // namespace sluice::tools

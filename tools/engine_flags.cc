@@ -177,6 +177,14 @@ void EngineFlags::add_to(CLI::App& parser) {
       ->group("");
 }
 
+void EngineFlags::add_recording_to(CLI::App& parser) {
+  parser
+      .add_option("--record-routing", record_routing,
+                  "of a mixture of experts: write which experts each token goes to, for sluice "
+                  "routing (docs/mixtures.md)")
+      ->group("Machine");
+}
+
 namespace {
 void tell(std::string_view line) { std::fprintf(stderr, "sluice: %s\n", in_flags(line).c_str()); }
 
@@ -367,12 +375,21 @@ OpenedEngine open_engine(const EngineFlags& flags, std::shared_ptr<const BoundMo
                     : "");
   };
   options.experts_file = experts_cache_path(model->path()).string();
+  OpenedEngine out;
+  if (!flags.record_routing.empty()) {
+    app::require_experts(*model, "--record-routing");
+    if (!flags.dry_run) {
+      out.recorder = std::make_shared<app::RoutingRecorder>(flags.record_routing, *model, tell);
+      options.observe_choices = [recorder = out.recorder](const RoutedRows& rows) {
+        recorder->take(rows);
+      };
+    }
+  }
   EngineInput input = plan_input(*model, options);
   app::PlanWishes wishes;
   wishes.prefers_memory = flags.prefers_memory;
   if (flags.micro_batch_tokens > 0)
     wishes.constraints.micro_batch_tokens = flags.micro_batch_tokens;
-  OpenedEngine out;
   out.found =
       app::find_plan(*model, options, input, machine_options(flags, std::move(cancel)), wishes);
   out.engine =
@@ -400,6 +417,7 @@ void finish_run(const EngineFlags& flags, const OpenedEngine& opened) {
   if (!flags.trace.empty())
     write_file(flags.trace,
                chrome_trace_json(engine.trace(), engine.machine(), engine.model().shape()));
+  if (opened.recorder) opened.recorder->finish();
   if (!flags.json) std::fprintf(stderr, "\n%s", app::run_table(engine).c_str());
   if (opened.found.prediction && !flags.json) {
     const std::string text = app::comparison_text(*opened.found.prediction, engine.stats());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "src/app/open_model.h"
+#include "src/app/routing_recorder.h"
 #include "src/engine/engine.h"
 #include "src/text/tokenizer.h"
 
@@ -27,6 +28,7 @@ struct EngineFlags {
   double outlier_threshold = 0, attention_sparsity = 1;
   std::string activations = "16";
   std::string compute = "auto", kv_dtype, io = "auto", isa, trace;
+  std::string record_routing;  ///< a file; empty: nothing is recorded
   std::string hardware;
   bool recalibrate = false;
   bool dry_run = false, json = false, verbose = false;
@@ -34,6 +36,8 @@ struct EngineFlags {
   bool prefers_memory = false;
 
   void add_to(CLI::App& parser);
+  /// --record-routing too.
+  void add_recording_to(CLI::App& parser);
   /// Errors: kUser for contradictions and for flags that have no effect here.
   EngineOptions options(const policy::Workload& workload) const;
 
@@ -45,6 +49,7 @@ struct EngineFlags {
 struct OpenedEngine {
   std::unique_ptr<Engine> engine;
   app::FoundPlan found;
+  std::shared_ptr<app::RoutingRecorder> recorder;  ///< null: nothing is recorded
 
   explicit operator bool() const noexcept { return engine != nullptr; }
   Engine& operator*() const noexcept { return *engine; }

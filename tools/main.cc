@@ -77,6 +77,7 @@ int run(int argc, char** argv) {
                     sluice::tools::add_bench,
                     sluice::tools::add_eval,
                     sluice::tools::add_models,
+                    sluice::tools::add_routing,
                     sluice::tools::add_plan,
                     sluice::tools::add_profile,
                     sluice::tools::add_doctor,

@@ -152,6 +152,7 @@ Command add_run(CLI::App& program) {
   auto flags = std::make_shared<RunFlags>();
   CLI::App* parser = program.add_subcommand("run", "generate text for one or more prompts");
   flags->engine.add_to(*parser);
+  flags->engine.add_recording_to(*parser);
   flags->sampling.add_to(*parser, 128);
   parser->add_option("-p,--prompt", flags->prompts, "the prompt (may be given again)")
       ->expected(1)

@@ -104,15 +104,14 @@ TEST_P(ExpertSlots, CountsAndBytesAreThoseOfTheChoicesReplayed) {
   options.policy->micro_batch_tokens = 8;
   std::map<size_t, ExpertCache> caches;
   int64_t loads = 0;
-  options.observe_choices = [&](size_t sublayer, std::span<const RoutedTo> choices,
-                                int64_t chosen) {
+  options.observe_choices = [&](const RoutedRows& rows) {
     std::map<int32_t, int32_t> uses;
-    for (const RoutedTo& one : choices) ++uses[one.expert];
-    auto& cache = caches.try_emplace(sublayer, all(), slots, kExpertDecay).first->second;
+    for (const RoutedTo& one : rows.choices) ++uses[one.expert];
+    auto& cache = caches.try_emplace(rows.sublayer, all(), slots, kExpertDecay).first->second;
     std::vector<ExpertCache::Use> here, away;
     for (const auto& [expert, tokens] : uses)
       (cache.slot_of(expert) >= 0 ? here : away).push_back({expert, tokens});
-    cache.take(here, std::ssize(choices) / chosen);
+    cache.take(here, std::ssize(rows.choices) / rows.chosen);
     const auto together = static_cast<size_t>(std::max<int64_t>(slots / 2, 1));
     for (size_t begin = 0; begin < away.size(); begin += together)
       cache.take(std::span(away).subspan(begin, std::min(together, away.size() - begin)), 0);

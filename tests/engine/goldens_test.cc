@@ -88,11 +88,10 @@ TEST_P(Goldens, RoutersChooseAsTransformersInF32) {
     options.compute = ComputeChoice::kF32;
     options.kv_dtype = DType::kF32;
     std::vector<std::vector<std::vector<int32_t>>> chosen(golden.experts.size());
-    options.observe_choices = [&](size_t sublayer, std::span<const RoutedTo> choices,
-                                  int64_t count) {
-      for (size_t i = 0; i < choices.size(); i += static_cast<size_t>(count)) {
-        auto& row = chosen[(sublayer - 2) / 2].emplace_back();
-        for (const RoutedTo& choice : choices.subspan(i, static_cast<size_t>(count)))
+    options.observe_choices = [&](const RoutedRows& rows) {
+      for (size_t i = 0; i < rows.choices.size(); i += static_cast<size_t>(rows.chosen)) {
+        auto& row = chosen[(rows.sublayer - 2) / 2].emplace_back();
+        for (const RoutedTo& choice : rows.choices.subspan(i, static_cast<size_t>(rows.chosen)))
           row.push_back(choice.expert);
       }
     };

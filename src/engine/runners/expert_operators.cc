@@ -21,7 +21,8 @@ void OperatorRunner::route(const Operator& op, Rows scores) {
   kernels::group_by_expert(choices_.data(), scores.rows, op.router.chosen, op.router.experts,
                            {routed_rows_, routed_weights_, routed_begin_});
   if (parts_.observe_choices)
-    parts_.observe_choices(static_cast<size_t>(task_.sublayer), choices_, op.router.chosen);
+    parts_.observe_choices(
+        {task_.pass, static_cast<size_t>(task_.sublayer), batch_, choices_, op.router.chosen});
 }
 
 int64_t OperatorRunner::routed_rows(int64_t expert) const {

@@ -43,10 +43,16 @@ class LogitsConsumer {
 /// rows are in host memory.
 using InputObserver = std::function<void(size_t sublayer, size_t weight, const Rows& in)>;
 
-/// Sees the experts that a router chose for the rows of a micro-batch, on the compute lane:
-/// [rows, chosen].
-using ChoiceObserver =
-    std::function<void(size_t sublayer, std::span<const RoutedTo> choices, int64_t chosen)>;
+/// The experts that a router chose for the rows of a micro-batch.
+struct RoutedRows {
+  int64_t pass;
+  size_t sublayer;
+  const MicroBatch* batch;
+  std::span<const RoutedTo> choices;  ///< [batch's rows, chosen]
+  int64_t chosen;
+};
+/// Sees them, on the compute lane, while the pass runs.
+using ChoiceObserver = std::function<void(const RoutedRows& rows)>;
 
 /// What a runner works on.
 struct RunnerParts {
