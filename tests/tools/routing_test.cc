@@ -213,8 +213,8 @@ class RoutingOnAFullDisk : public Routing {
 
 TEST_F(RoutingOnAFullDisk, TheRunGoesOnAndWholePassesStay) {
   // Some 2 MB of lines, 0.2 of them of the first pass.
-  const std::vector<std::string> bench = {
-      "bench", model(), "--batch", "256", "--pp", "64", "--tg", "16", "--no-disk-probe", "--json"};
+  const std::vector<std::string> bench = {"bench", model(), "--batch",         "256",   "--pp", "8",
+                                          "--tg",  "80",    "--no-disk-probe", "--json"};
   std::vector<std::string> recorded = bench;
   recorded.insert(recorded.end(), {"--record-routing", disk_->path("t.csv")});
   const Outcome outcome = succeed(recorded);
