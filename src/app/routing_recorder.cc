@@ -13,7 +13,7 @@
 namespace sluice::app {
 
 namespace {
-constexpr int64_t kWriteBytes = kMiB;  // lines are written so many at a time
+constexpr int64_t kWriteBytes = int64_t{64} << 10;  // lines are written so many at a time
 
 // What the lines of layers say: bytes of an expert, and of all else.
 struct LayerBytes {
