@@ -117,7 +117,7 @@ void run_alone(const BatchFlags& flags, std::stop_token stop) {
   std::ifstream input(from.path());
   jobs::JobReader reader = reader_of(input);
   FileLines lines(reader);
-  BatchRun run(lines, *results, model);
+  BatchRun run(lines, *results, model, engine->adapters());
   run.on_record = [&to] { to->forward(); };
   PassProgress progress(run, found.requests);
   run.sink().on_pass_report = [&progress](const PassReport& report) { progress.show(report); };
@@ -140,6 +140,7 @@ Command add_batch(CLI::App& program) {
   auto flags = std::make_shared<BatchFlags>();
   CLI::App* parser = program.add_subcommand(
       "batch", "answer a JSONL file of requests; started again, it continues");
+  flags->engine.adapter_use = AdapterUse::kByRequest;
   flags->engine.add_to(*parser);
   flags->engine.add_recording_to(*parser);
   flags->sampling.add_to(*parser, 128);

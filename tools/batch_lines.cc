@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "src/app/named_adapters.h"
 #include "src/base/error.h"
 
 namespace sluice::tools {
@@ -18,6 +19,9 @@ BatchModel::BatchModel(const BatchFlags& flags)
   style_ = flags.chat.style(chat.get());
   style_.takes_templates = true;
   config = answers_key(name, *model, chat.get(), flags.chat);
+  for (const app::NamedAdapter& one : app::open_adapters(flags.engine.loras, name))
+    adapters.push_back(one.name);
+  config += adapters_key(flags.engine.loras);
 }
 
 EncodedLine BatchModel::encode(const jobs::Request& request) const {
@@ -46,7 +50,7 @@ Survey survey(jobs::JobReader& reader, const BatchModel& model, int64_t longest,
     const auto* request = std::get_if<jobs::Request>(&*line);
     if (!request) continue;
     int64_t tokens = 0;
-    const bool is_ours = serve::other_model(*request, model.name).empty();
+    const bool is_ours = serve::other_model(*request, model.name, model.adapters).empty();
     out.requests += is_ours;
     try {
       if (is_ours) {
@@ -78,10 +82,12 @@ jobs::Completion to_completion(const app::TextResult& result, const text::Tokeni
 }
 }  // namespace
 
-BatchRun::BatchRun(LineSource& lines, jobs::ResultsFile& results, const BatchModel& model)
+BatchRun::BatchRun(LineSource& lines, jobs::ResultsFile& results, const BatchModel& model,
+                   const AdapterBank& adapters)
     : lines_(lines),
       results_(results),
       model_(model),
+      adapters_(adapters),
       sink_(model.tokenizer.get(), model.model->eos_token_ids()) {
   sink_.on_result = [this](app::TextResult&& result) { take(result); };
 }
@@ -101,7 +107,7 @@ std::optional<GenerationRequest> BatchRun::next() {
       continue;
     }
     auto& request = std::get<jobs::Request>(*line);
-    if (const auto why = serve::other_model(request, model_.name); !why.empty()) {
+    if (const auto why = serve::other_model(request, model_.name, model_.adapters); !why.empty()) {
       fail(request, "model_not_found", why);
       continue;
     }
@@ -117,6 +123,7 @@ std::optional<GenerationRequest> BatchRun::next() {
       fail(request, request.is_chat ? "chat_template" : "guide", error.what());
       continue;
     }
+    encoded.request.adapter = adapters_.find(request.model);
     sink_.expect(encoded.request, encoded.keeps_special);
     running_.emplace(encoded.request.id, Running{std::move(request), std::move(encoded.form)});
     return std::move(encoded.request);

@@ -51,7 +51,8 @@ class BatchModel {
   std::unique_ptr<text::Tokenizer> tokenizer;  ///< null: ids only
   std::unique_ptr<chat::ChatTemplate> chat;    ///< null: no chats
   std::string name;                            ///< what lines may call the model
-  std::string config;                          ///< answers_key
+  std::string config;                          ///< answers_key, and what the adapters are
+  std::vector<std::string> adapters;           ///< what lines may call instead
 
  private:
   serve::ChatStyle style_;
@@ -92,7 +93,8 @@ class FileLines final : public LineSource {
 class BatchRun final : public RequestSource {
  public:
   /// All outlive it.
-  BatchRun(LineSource& lines, jobs::ResultsFile& results, const BatchModel& model);
+  BatchRun(LineSource& lines, jobs::ResultsFile& results, const BatchModel& model,
+           const AdapterBank& adapters);
 
   std::optional<GenerationRequest> next() override;
   bool is_open() override { return lines_.is_open(); }
@@ -119,6 +121,7 @@ class BatchRun final : public RequestSource {
   LineSource& lines_;
   jobs::ResultsFile& results_;
   const BatchModel& model_;
+  const AdapterBank& adapters_;
   app::TextSink sink_;
   std::map<uint64_t, Running> running_;
   int64_t answered_ = 0, failed_ = 0, done_ = 0;

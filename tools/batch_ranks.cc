@@ -227,7 +227,7 @@ void compute(const BatchFlags& flags, const BatchModel& model, Rank& rank, jobs:
   const int64_t block = engine->plan().policy.block_sequences();
   rank.client.set_room(std::max<int64_t>(block / 8, 1), block);
   RankLines lines(rank.client, flags, model.vocab_size());
-  BatchRun run(lines, own, model);
+  BatchRun run(lines, own, model, engine->adapters());
   RankStatus status(rank.client);
   run.sink().on_pass_report = [&status](const PassReport& report) { status.take(report); };
   engine->load(stop);

@@ -67,7 +67,9 @@ struct Sample {
 Sample run_once(Engine& engine, const BenchFlags& flags, int64_t batch, std::stop_token stop) {
   const EngineStats before = engine.stats();
   app::TextSink sink(nullptr);
-  app::PromptSource source(make_requests(flags, batch, engine.model().shape().vocab_size), sink);
+  auto requests = make_requests(flags, batch, engine.model().shape().vocab_size);
+  for (GenerationRequest& request : requests) request.adapter = adapter_in_turn(engine, request.id);
+  app::PromptSource source(std::move(requests), sink);
   sink.on_result = [](app::TextResult&& result) {
     if (!result.refused.empty())
       throw Error(ErrorKind::kUser, result.refused, "lower --pp or --tg");
@@ -244,6 +246,7 @@ Command add_bench(CLI::App& program) {
   auto flags = std::make_shared<BenchFlags>();
   CLI::App* parser =
       program.add_subcommand("bench", "prefill and decode throughput, beside a probe of the disk");
+  flags->engine.adapter_use = AdapterUse::kInTurn;
   flags->engine.add_to(*parser);
   flags->engine.add_recording_to(*parser);
   parser->add_option("--pp,--prompt-len", flags->prompt_tokens, "prompt tokens")

@@ -52,11 +52,13 @@ class Stopwatch final : public RequestSource, public GenerationSink {
   }
 
   std::function<void(int64_t done)> on_done;
+  std::function<AdapterPtr(uint64_t)> adapter_of;  ///< a request's
 
   std::optional<GenerationRequest> next() override {
     if (waiting_.empty()) return std::nullopt;
     GenerationRequest request = std::move(waiting_.front());
     waiting_.pop_front();
+    if (adapter_of) request.adapter = adapter_of(request.id);
     return request;
   }
   bool on_token(uint64_t id, const sampling::Choice&) override {
@@ -173,6 +175,7 @@ void run_throughput(const OfflineFlags& flags, std::stop_token stop) {
   const auto engine = engine_for(flags, load, stop);
   if (!engine) return;
   Stopwatch watch(load, engine->model().shape().vocab_size, Clock::now());
+  watch.adapter_of = [&](uint64_t id) { return adapter_in_turn(*engine, id); };
   Progress progress("throughput");
   const auto all = static_cast<int64_t>(load.size());
   watch.on_done = [&](int64_t done) {
@@ -208,6 +211,7 @@ void run_latency(const OfflineFlags& flags, std::stop_token stop) {
   for (int number = 0; number < batches; ++number) {
     Stopwatch watch({begin_of(number), begin_of(number + 1)}, engine->model().shape().vocab_size,
                     zero);
+    watch.adapter_of = [&](uint64_t id) { return adapter_in_turn(*engine, id); };
     engine->generate(watch, watch, stop);
     if (stop.stop_requested()) throw Error(ErrorKind::kCancelled, "stopped");
     progress.update(number + 1, batches, fmt::format("{}/{} batches", number + 1, batches), "");
@@ -228,6 +232,7 @@ Command add_bench_throughput(CLI::App& program) {
   auto flags = std::make_shared<OfflineFlags>();
   CLI::App* parser = program.add_subcommand(
       "bench-throughput", "many requests at once, without a server (also: bench throughput)");
+  flags->engine.adapter_use = AdapterUse::kInTurn;
   flags->engine.add_to(*parser);
   flags->shape.add_to(*parser, LoadShape::Arrivals::kAtOnce);
   parser->get_option("--model")->required(false);  // --nodes needs none
@@ -246,6 +251,7 @@ Command add_bench_latency(CLI::App& program) {
   flags->shape.requests = 5;
   CLI::App* parser = program.add_subcommand(
       "bench-latency", "batches of one size in turn, without a server (also: bench latency)");
+  flags->engine.adapter_use = AdapterUse::kInTurn;
   flags->engine.add_to(*parser);
   flags->shape.add_to(*parser, LoadShape::Arrivals::kAtOnce);
   parser->add_option("--batch", flags->batch, "requests of a batch")

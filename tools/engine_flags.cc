@@ -10,6 +10,7 @@
 #include "kernels/cpu/isa.h"
 #include "src/app/gpu.h"
 #include "src/app/model_tokenizer.h"
+#include "src/app/named_adapters.h"
 #include "src/app/plan_request.h"
 #include "src/app/report.h"
 #include "src/base/bytes.h"
@@ -17,6 +18,7 @@
 #include "src/base/files.h"
 #include "src/profile/profile_cache.h"
 #include "tools/arguments.h"
+#include "tools/chat_options.h"
 #include "tools/flag_words.h"
 #include "tools/model_argument.h"
 #include "tools/output.h"
@@ -159,6 +161,14 @@ void EngineFlags::add_to(CLI::App& parser) {
   add_model_option(parser, model,
                    "model folder, packed store, or a name that `sluice models` lists")
       ->required();
+  parser
+      .add_option("--lora", loras,
+                  "NAME=DIR (or DIR): a PEFT adapter kept beside the model (may be given again); "
+                  "docs/lora.md")
+      ->expected(1)
+      ->take_all();
+  if (adapter_use == AdapterUse::kOne)
+    parser.add_option("--adapter", adapter, "of several given with --lora, the one to use");
   add_budgets(parser, *this);
   add_policy(parser, *this);
   add_machine(parser, *this);
@@ -360,10 +370,45 @@ OpenedEngine open_engine(const EngineFlags& flags, const policy::Workload& workl
   return open_engine(flags, app::open_model(flags.model), workload, std::move(cancel), adjust);
 }
 
+namespace {
+// The one that all requests have; null: none.
+AdapterPtr chosen_adapter(const EngineFlags& flags, Engine& engine) {
+  if (flags.adapter_use != AdapterUse::kOne) return nullptr;
+  const std::vector<AdapterPtr> all = engine.adapters().list();
+  if (flags.adapter.empty() && all.size() <= 1) return all.empty() ? nullptr : all.front();
+  std::string names;
+  for (const AdapterPtr& one : all) names += (names.empty() ? "" : ", ") + one->name;
+  if (flags.adapter.empty())
+    throw Error(ErrorKind::kUser,
+                fmt::format("several adapters ({}), and nothing says which", names),
+                "choose one with --adapter NAME");
+  AdapterPtr found = engine.adapters().find(flags.adapter);
+  if (!found)
+    throw Error(ErrorKind::kUser, fmt::format("--adapter {}: there is none", flags.adapter),
+                all.empty() ? "give it with --lora NAME=DIR" : "there are: " + names);
+  return found;
+}
+}  // namespace
+
+std::string adapters_key(const std::vector<std::string>& loras) {
+  std::string key;
+  for (const app::NamedAdapter& one : app::open_adapters(loras))
+    key += fmt::format("|{}={:016x}", one.name, one.adapter.fingerprint());
+  return key;
+}
+
+AdapterPtr adapter_in_turn(Engine& engine, uint64_t number) {
+  const std::vector<AdapterPtr> all = engine.adapters().list();
+  return all.empty() ? nullptr : all[number % all.size()];
+}
+
 OpenedEngine open_engine(const EngineFlags& flags, std::shared_ptr<const BoundModel> model,
                          const policy::Workload& workload, std::stop_token cancel,
                          const std::function<void(EngineOptions&)>& adjust) {
   EngineOptions options = flags.options(workload);
+  const std::vector<app::NamedAdapter> adapters =
+      app::open_adapters(flags.loras, model_name(flags.model));
+  options.adapters = app::room_for(*model, adapters);
   if (adjust) adjust(options);
   auto bar = std::make_shared<Progress>("loading weights");
   options.load_progress = [bar](const LoadProgress& progress) {
@@ -394,7 +439,9 @@ OpenedEngine open_engine(const EngineFlags& flags, std::shared_ptr<const BoundMo
       app::find_plan(*model, options, input, machine_options(flags, std::move(cancel)), wishes);
   out.engine =
       std::make_unique<Engine>(model, std::move(options), std::move(input), out.found.plan);
-  const Engine& engine = *out.engine;
+  Engine& engine = *out.engine;
+  app::load_adapters(engine, adapters);
+  engine.set_default_adapter(chosen_adapter(flags, engine));
   if (flags.dry_run) {
     print_plan(flags, engine);
     return {};

@@ -14,8 +14,18 @@
 
 namespace sluice::tools {
 
+/// Which of several adapters (--lora) a command's requests have.
+enum class AdapterUse : uint8_t {
+  kOne,        ///< all the same: the only one, or --adapter says which
+  kByRequest,  ///< requests name theirs
+  kInTurn      ///< one after the other
+};
+
 struct EngineFlags {
   std::string model;
+  std::vector<std::string> loras;  ///< NAME=DIR
+  std::string adapter;             ///< of kOne
+  AdapterUse adapter_use = AdapterUse::kOne;
   std::string device, device_memory;
   int gpu = -1;  ///< which, where a GPU is asked for
   bool has_no_cuda_graphs = false, is_gpu_direct = false;
@@ -69,6 +79,10 @@ OpenedEngine open_engine(const EngineFlags& flags, std::shared_ptr<const BoundMo
 /// Writes the trace, prints the end-of-run table (not with --json), and has the machine's kept
 /// profile learn from the run.
 void finish_run(const EngineFlags& flags, const OpenedEngine& opened);
+/// What the adapters of --lora are, for keys of what was computed with them; empty: there are none.
+std::string adapters_key(const std::vector<std::string>& loras);
+/// Of kInTurn: what request `number` has; null where there are no adapters.
+AdapterPtr adapter_in_turn(Engine& engine, uint64_t number);
 /// The model's tokenizer, or null when it has none.
 std::unique_ptr<text::Tokenizer> find_tokenizer(const std::string& model);
 /// find_tokenizer, or kFile saying how to do without.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <thread>
 
 #include "src/app/report.h"
@@ -32,6 +33,8 @@ struct ServeFlags {
   std::string most_body = "32MiB", most_bodies;
   std::string batch_dir;
   std::string swap_space = "0";
+  std::string lora_dir, lora_memory;
+  int64_t most_rank = 64;
   std::string preemption = "auto";
 };
 
@@ -76,10 +79,21 @@ int64_t checked_swap(const ServeFlags& flags) {
   return bytes;
 }
 
-void run(const ServeFlags& flags, std::stop_token stop) {
-  const int64_t swap_bytes = checked_swap(flags);
-  const auto tokenizer = need_tokenizer(flags.engine.model);
-  const auto chat = flags.chat.load_template(flags.engine.model, *tokenizer);
+// Room for adapters that are loaded while the server runs, beside those given.
+int64_t checked_lora_memory(const ServeFlags& flags) {
+  if (flags.lora_dir.empty() != flags.lora_memory.empty())
+    throw Error(ErrorKind::kUser, "--lora-dir and --lora-memory go together",
+                "say where adapters that may be loaded lie, and how much memory is for them, such "
+                "as 1GiB");
+  if (flags.lora_dir.empty()) return 0;
+  std::error_code error;
+  if (!std::filesystem::is_directory(flags.lora_dir, error))
+    throw Error(ErrorKind::kFile, fmt::format("--lora-dir {}: no folder", flags.lora_dir),
+                "give a folder");
+  return parse_bytes(flags.lora_memory, "--lora-memory");
+}
+
+serve::HttpOptions http_options(const ServeFlags& flags) {
   serve::HttpOptions http = flags.http;
   http.defaults = flags.chat.defaults(flags.engine.model);
   http.most_body_bytes = parse_bytes(flags.most_body, "--max-body");
@@ -92,12 +106,22 @@ void run(const ServeFlags& flags, std::stop_token stop) {
                 "raise the one or lower the other");
   http.request_timeout = std::chrono::seconds(flags.timeout_seconds);
   http.log = tell;
-  const serve::ChatStyle style = flags.chat.style(chat.get());
-  http.tool_format = style.tools;
-  http.splits_thoughts = style.splits_thoughts;
+  http.lora_folder = flags.lora_dir;
   if (http.model_name.empty()) http.model_name = model_name(flags.engine.model);
   if (const char* key = std::getenv("SLUICE_API_KEY"); key && http.api_key.empty())
     http.api_key = key;
+  return http;
+}
+
+void run(const ServeFlags& flags, std::stop_token stop) {
+  const int64_t swap_bytes = checked_swap(flags);
+  const int64_t lora_bytes = checked_lora_memory(flags);
+  const auto tokenizer = need_tokenizer(flags.engine.model);
+  const auto chat = flags.chat.load_template(flags.engine.model, *tokenizer);
+  serve::HttpOptions http = http_options(flags);
+  const serve::ChatStyle style = flags.chat.style(chat.get());
+  http.tool_format = style.tools;
+  http.splits_thoughts = style.splits_thoughts;
 
   const EngineFlags engine_flags = serving_flags(flags.engine);
   const auto engine = open_engine(
@@ -107,9 +131,17 @@ void run(const ServeFlags& flags, std::stop_token stop) {
         options.cache_prefixes = !flags.no_prefix_cache && options.kv_recent_tokens == 0;
         options.swaps_always = flags.preemption == "swap";
         options.swap_bytes = swap_bytes;
+        if (lora_bytes > 0) {
+          options.adapters.bytes += lora_bytes;
+          options.adapters.rank = std::max(options.adapters.rank, flags.most_rank);
+        }
         limit_pass(options, std::max(flags.pass_tokens, flags.sequences));
       });
   if (!engine) return;
+  if (engine->adapters().find(http.model_name))
+    throw Error(ErrorKind::kUser,
+                fmt::format("{} names the model and one of its adapters", http.model_name),
+                "give one of them another name (--served-model-name, --lora NAME=DIR)");
   engine->load(stop);
   serve::GenerationService service(*engine, *tokenizer, http.model_name, flags.waiting,
                                    order_of(flags.order));
@@ -123,7 +155,8 @@ void run(const ServeFlags& flags, std::stop_token stop) {
             .tool_format = style.tools,
             .splits_thoughts = style.splits_thoughts,
             .takes_templates = http.takes_templates,
-            .config = answers_key(http.model_name, engine->model(), chat.get(), flags.chat),
+            .config = answers_key(http.model_name, engine->model(), chat.get(), flags.chat) +
+                      adapters_key(flags.engine.loras),
             .defaults = http.defaults,
             .log = tell});
   serve::HttpServer server(service, *tokenizer, chat.get(), http, batches.get());
@@ -204,6 +237,16 @@ void add_server_flags(CLI::App& parser, ServeFlags& flags) {
       ->check(CLI::NonNegativeNumber)
       ->group(group);
   parser
+      .add_option("--lora-dir", flags.lora_dir,
+                  "adapters in this folder may be loaded while the server runs "
+                  "(/v1/load_lora_adapter; default: none; needs --lora-memory)")
+      ->group(group);
+  parser.add_option("--lora-memory", flags.lora_memory, "memory for these, as 1GiB")->group(group);
+  parser.add_option("--max-lora-rank", flags.most_rank, "largest rank of these")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65536))
+      ->group(group);
+  parser
       .add_option("--batch-dir", flags.batch_dir,
                   "keep files and batches (/v1/files, /v1/batches) here; the next start goes on "
                   "with them (default: none)")
@@ -270,6 +313,7 @@ Command add_serve(CLI::App& program) {
   auto flags = std::make_shared<ServeFlags>();
   CLI::App* parser =
       program.add_subcommand("serve", "answer requests over HTTP (OpenAI-compatible)");
+  flags->engine.adapter_use = AdapterUse::kByRequest;
   flags->engine.add_to(*parser);
   add_server_flags(*parser, *flags);
   add_batching_flags(*parser, *flags);

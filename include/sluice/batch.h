@@ -49,6 +49,7 @@ struct Request {
   Sampling sampling;
   bool scores_prompt = false;  ///< the sink gets the logits of every position of the prompt
   bool generates = true;       ///< false, with scores_prompt: nothing after it
+  std::string adapter;  ///< of Options::lora, by its name; empty: the model as it is
 };
 
 /// Why a sequence ended.

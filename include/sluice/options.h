@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace sluice {
 
@@ -22,12 +23,16 @@ struct Options {
   bool keeps_prefixes = false;     ///< computes what sequences begin alike once
 
   // How to compute.
-  int threads = 0;      ///< 0: all that the process may use
-  std::string compute;  ///< "f32", "bf16"; empty: as the weights and the CPU allow
-  std::string kv_dtype; ///< "f32", "f16", "bf16", "int8", "int4"; empty: as the weights
-  std::string device;   ///< "cuda", "emulated:mem=4GiB,..." (docs/emulated-device.md); empty: CPU
-  int gpu = 0;          ///< which, with "cuda"
+  int threads = 0;       ///< 0: all that the process may use
+  std::string compute;   ///< "f32", "bf16"; empty: as the weights and the CPU allow
+  std::string kv_dtype;  ///< "f32", "f16", "bf16", "int8", "int4"; empty: as the weights
+  std::string device;    ///< "cuda", "emulated:mem=4GiB,..." (docs/emulated-device.md); empty: CPU
+  int gpu = 0;           ///< which, with "cuda"
   int64_t device_budget_bytes = 0;  ///< of its memory; 0: what is free
+
+  /// Low-rank adapters as PEFT writes them, "NAME=FOLDER" each, that requests choose by name; all
+  /// in memory.
+  std::vector<std::string> lora;
 
   // Where things go.
   /// The machine to search a plan on: empty or "this" (its kept profile; measured once where there

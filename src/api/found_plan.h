@@ -2,6 +2,7 @@
 // What a public Plan holds: everything that an engine is made of.
 #include <sluice/plan.h>
 
+#include "src/app/named_adapters.h"
 #include "src/app/open_model.h"
 
 namespace sluice {
@@ -12,6 +13,7 @@ struct Plan::Found {
   EngineOptions options;
   EngineInput input;
   app::FoundPlan plan;
+  std::vector<app::NamedAdapter> adapters;
 };
 
 }  // namespace sluice

@@ -20,7 +20,8 @@ Finish finish_of(FinishReason reason) {
 // The engine's source and sink over the caller's. A request that can't be one is refused here.
 class Adapter final : public RequestSource, public GenerationSink {
  public:
-  Adapter(Source& source, Sink& sink) : source_(source), sink_(sink) {}
+  Adapter(Source& source, Sink& sink, const AdapterBank& loras)
+      : source_(source), sink_(sink), loras_(loras) {}
 
   std::optional<GenerationRequest> next() override {
     while (auto asked = source_.next()) {
@@ -31,6 +32,9 @@ class Adapter final : public RequestSource, public GenerationSink {
         request.params = params_of(asked->sampling);
         request.score_prompt = asked->scores_prompt;
         request.score_only = !asked->generates;
+        if (!asked->adapter.empty() && !(request.adapter = loras_.find(asked->adapter)))
+          throw Error(ErrorKind::kUser, "`adapter`: there is no " + asked->adapter,
+                      "give it with `lora`, or leave it empty");
         return request;
       } catch (const Error& error) {
         sink_.on_refused(asked->id, error.what());
@@ -57,6 +61,7 @@ class Adapter final : public RequestSource, public GenerationSink {
  private:
   Source& source_;
   Sink& sink_;
+  const AdapterBank& loras_;
 };
 
 // One request, its tokens kept.
@@ -84,7 +89,9 @@ class One final : public Source, public Sink {
 
 struct Generator::Impl {
   explicit Impl(const Plan::Found& found)
-      : engine(found.model, found.options, found.input, found.plan.plan) {}
+      : engine(found.model, found.options, found.input, found.plan.plan) {
+    app::load_adapters(engine, found.adapters);
+  }
   Engine engine;
 };
 
@@ -96,7 +103,7 @@ Generator::~Generator() = default;
 void Generator::load(std::stop_token cancel) { impl_->engine.load(std::move(cancel)); }
 
 void Generator::run(Source& source, Sink& sink, std::stop_token cancel) {
-  Adapter adapter(source, sink);
+  Adapter adapter(source, sink, impl_->engine.adapters());
   impl_->engine.generate(adapter, adapter, std::move(cancel));
 }
 

@@ -87,6 +87,8 @@ Plan Plan::find(const Model& model, const Options& options, std::stop_token canc
   auto found = std::make_shared<Found>();
   found->model = model.bound_;
   found->options = engine_options(model, options);
+  found->adapters = app::open_adapters(options.lora);
+  found->options.adapters = app::room_for(*found->model, found->adapters);
   found->input = plan_input(*found->model, found->options);
   found->plan = app::find_plan(*found->model, found->options, found->input,
                                machine_options(options, std::move(cancel)));

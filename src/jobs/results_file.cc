@@ -157,7 +157,9 @@ void ResultsFile::append(std::string line) {
 void ResultsFile::write(const Request& request, const Completion& completion) {
   const ContentKey key = key_of(request.key);
   SLUICE_ASSERT(!keys_.contains(key), "a request is answered once");
-  const std::string line = answer_line(request, completion, model_, config_, std::time(nullptr));
+  const std::string line =
+      answer_line(request, completion, request.model.empty() ? model_ : request.model, config_,
+                  std::time(nullptr));
   append(line);
   remember(key, request.custom_id, true);
   if (on_record) on_record(line);

@@ -286,6 +286,12 @@ bool Batches::submit(Job& job, jobs::Request request) {
     one.params = std::move(prompt.params);
     one.keeps_special = prompt.keeps_special;
     one.priority = options_.priority;
+    if (!request.model.empty() && request.model != options_.model_name) {
+      one.adapter = service_.adapters().find(request.model);
+      if (!one.adapter)  // unloaded since
+        throw Error(ErrorKind::kUser, fmt::format("there is no adapter {} any more", request.model),
+                    "load it again, and send the line anew");
+    }
     const auto prompt_tokens = static_cast<int64_t>(one.prompt.size());
     auto admission = service_.submit(std::move(all), job.mailbox, job.next_index);
     if (admission.outcome != RequestQueue::Outcome::kTaken) return false;
@@ -330,7 +336,9 @@ void Batches::take_event(Job& job, const Event& event) {
 std::string Batches::misfit(const jobs::Request& line, const std::string& endpoint) const {
   if (!line.url.empty() && line.url != endpoint)
     return fmt::format("url is {}; the batch is for {}", line.url, endpoint);
-  return other_model(line, options_.model_name);
+  std::vector<std::string> adapters;
+  for (const AdapterPtr& one : service_.adapters().list()) adapters.push_back(one->name);
+  return other_model(line, options_.model_name, adapters);
 }
 
 void Batches::run(const std::string& id, const std::stop_token& stop) {

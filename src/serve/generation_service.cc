@@ -361,6 +361,7 @@ GenerationService::Admission GenerationService::submit(std::vector<Submission> s
       request.score_only = !submission.generates;
       request.priority = submission.priority;
       request.guide = guides[which];
+      request.adapter = submission.adapter;
       Sample& sample = samples_[request.id];
       sample.mailbox = mailbox;
       sample.index = index++;

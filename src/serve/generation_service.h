@@ -81,6 +81,7 @@ struct Submission {
   /// With scores_prompt: logits [vocabulary] behind the prompt's token `position`, rising; from the
   /// engine's thread. May be empty.
   std::function<void(int64_t position, std::span<const float> logits)> on_logits;
+  AdapterPtr adapter;           ///< of the engine's; null: the model as it is
 };
 
 class GenerationService {
@@ -136,6 +137,8 @@ class GenerationService {
   bool is_full() const { return queue_.waiting() >= queue_.most_waiting(); }
   const Metrics& metrics() const noexcept { return metrics_; }
   const Engine& engine() const noexcept { return engine_; }
+  /// What requests may name; others may be loaded and unloaded meanwhile.
+  AdapterBank& adapters() const noexcept { return engine_.adapters(); }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -8,6 +8,7 @@
 
 #include "src/base/error.h"
 #include "src/http/server.h"
+#include "src/serve/adapter_routes.h"
 #include "src/serve/batch_routes.h"
 #include "src/serve/json_text.h"
 #include "src/serve/live_generation.h"
@@ -50,7 +51,8 @@ struct HttpServer::Impl {
   http::Router routes(Batches* batches);
   http::ServerOptions server_options() const;
   std::optional<http::Response> screen(const http::Request& head) const;
-  ordered_json model_json() const;
+  /// Of the model, or of one of its adapters.
+  ordered_json model_json(const std::string& name) const;
   void health(http::Response& response) const;
   void log(const std::string& line) const {
     if (options.log) options.log(line);
@@ -63,12 +65,14 @@ struct HttpServer::Impl {
   http::Server server;
 };
 
-ordered_json HttpServer::Impl::model_json() const {
-  return {{"id", options.model_name},
-          {"object", "model"},
-          {"created", started},
-          {"owned_by", "sluice"},
-          {"max_model_len", service.engine().context_tokens()}};
+ordered_json HttpServer::Impl::model_json(const std::string& name) const {
+  ordered_json json{{"id", name},
+                    {"object", "model"},
+                    {"created", started},
+                    {"owned_by", "sluice"},
+                    {"max_model_len", service.engine().context_tokens()}};
+  if (name != options.model_name) json["parent"] = options.model_name;
+  return json;
 }
 
 void HttpServer::Impl::health(http::Response& response) const {
@@ -114,6 +118,8 @@ http::Router HttpServer::Impl::routes(Batches* batches) {
   using http::Place;
   add_batch_routes(router, batches,
                    [this](http::Handler handler) { return guarded(std::move(handler)); });
+  add_adapter_routes(router, service.adapters(), options.lora_folder, options.model_name,
+                     [this](http::Handler handler) { return guarded(std::move(handler)); });
   add("POST", "/v1/completions", Place::kWork,
       [this](const auto& request, auto& response) { texts.complete(request, response); });
   add("POST", "/v1/chat/completions", Place::kWork,
@@ -123,12 +129,15 @@ http::Router HttpServer::Impl::routes(Batches* batches) {
   add("POST", "/detokenize", Place::kWork,
       [this](const auto& request, auto& response) { texts.detokenize(request, response); });
   add("GET", "/v1/models", Place::kLoop, [this](const auto&, auto& response) {
-    response.set_content(dump({{"object", "list"}, {"data", ordered_json::array({model_json()})}}),
-                         "application/json");
+    auto all = ordered_json::array({model_json(options.model_name)});
+    for (const AdapterPtr& adapter : service.adapters().list())
+      all.push_back(model_json(adapter->name));
+    response.set_content(dump({{"object", "list"}, {"data", all}}), "application/json");
   });
   add("GET", "/v1/models/{*}", Place::kLoop, [this](const auto& request, auto& response) {
-    texts.check_model(request.parts.front());
-    response.set_content(dump(model_json()), "application/json");
+    const AdapterPtr adapter = texts.model_of(request.parts.front());
+    response.set_content(dump(model_json(adapter ? adapter->name : options.model_name)),
+                         "application/json");
   });
   add("GET", "/health", Place::kLoop, [this](const auto&, auto& response) { health(response); });
   add("GET", "/version", Place::kLoop, [](const auto&, auto& response) {

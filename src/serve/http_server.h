@@ -3,6 +3,7 @@
 // models, tokenize, files and batches, health, metrics, on src/http. A caller that goes away takes
 // its request with it; a full queue is answered with 429 and Retry-After. Thread safe.
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -28,8 +29,9 @@ struct HttpOptions {
   std::chrono::seconds request_timeout{0};        ///< from arrival to the end; 0: none
   sampling::SamplingParams defaults;              ///< of what requests leave out
   const chat::ToolFormat* tool_format = nullptr;  ///< of calls; null: tools are refused
-  bool splits_thoughts = false;  ///< what is between <think> and </think> is reasoning_content
-  bool takes_templates = false;  ///< chat_template of requests: strangers' programs, bounded
+  bool splits_thoughts = false;       ///< what is between <think> and </think> is reasoning_content
+  bool takes_templates = false;       ///< chat_template of requests: strangers' programs, bounded
+  std::filesystem::path lora_folder;  ///< of adapters that callers may load; empty: none
   std::function<void(std::string_view)> log;  ///< one line at a time; may be empty
 };
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
@@ -26,10 +27,15 @@ ChatRequest chat_of(const jobs::Request& request, int64_t vocab_size) {
 }
 }  // namespace
 
-std::string other_model(const jobs::Request& request, const std::string& model_name) {
+std::string other_model(const jobs::Request& request, const std::string& model_name,
+                        const std::vector<std::string>& adapters) {
   if (request.model.empty() || request.model == model_name) return {};
-  return fmt::format("model is \"{}\"; this is \"{}\": name it so, or leave \"model\" out",
-                     request.model.substr(0, 200), model_name);
+  if (std::find(adapters.begin(), adapters.end(), request.model) != adapters.end()) return {};
+  std::string names;
+  for (const std::string& name : adapters) names += fmt::format(", \"{}\"", name);
+  return fmt::format("model is \"{}\"; this is \"{}\"{}: name it so, or leave \"model\" out",
+                     request.model.substr(0, 200), model_name,
+                     names.empty() ? "" : " with the adapters" + names.substr(1));
 }
 
 LinePrompt line_prompt(const jobs::Request& request, const text::Tokenizer* tokenizer,

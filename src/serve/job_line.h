@@ -2,6 +2,7 @@
 // What batch lines need of a model, for the command and the server: prompts as token ids, answers
 // as texts and messages. Pure, thread safe.
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "src/chat/chat_template.h"
@@ -33,8 +34,10 @@ struct LinePrompt {
 LinePrompt line_prompt(const jobs::Request& request, const text::Tokenizer* tokenizer,
                        const ChatStyle& style);
 
-/// Why a line is for another model than `model_name`; empty: it names this one, or none.
-std::string other_model(const jobs::Request& request, const std::string& model_name);
+/// Why a line is for another model than `model_name` and its adapters; empty: it names one of them,
+/// or none.
+std::string other_model(const jobs::Request& request, const std::string& model_name,
+                        const std::vector<std::string>& adapters = {});
 
 /// Of a chat: makes of the completion's text the message that it is, where that is more than text.
 void read_answer(const jobs::Request& request, const chat::MessageForm& form,

@@ -41,11 +41,15 @@ TextRoutes::TextRoutes(GenerationService& service, const text::Tokenizer& tokeni
       options_(options),
       most_prompt_bytes_(most_bytes(tokenizer, service.engine().context_tokens())) {}
 
-void TextRoutes::check_model(const std::string& model) const {
-  if (model.empty() || model == options_.model_name) return;
+AdapterPtr TextRoutes::model_of(const std::string& model) const {
+  if (model.empty() || model == options_.model_name) return nullptr;
+  if (AdapterPtr adapter = service_.adapters().find(model)) return adapter;
+  std::string names = fmt::format("\"{}\"", options_.model_name);
+  for (const AdapterPtr& one : service_.adapters().list())
+    names += fmt::format(", \"{}\"", one->name);
   throw ApiError{404,
-                 fmt::format("the model \"{}\" is not served here; this server has \"{}\"",
-                             model.substr(0, 200), options_.model_name),
+                 fmt::format("the model \"{}\" is not served here; this server has {}",
+                             model.substr(0, 200), names),
                  "model_not_found", "model", 0};
 }
 
@@ -129,7 +133,7 @@ void TextRoutes::complete(const http::Request& request, http::Response& response
   check_room();
   const int64_t vocab = service_.engine().model().shape().vocab_size;
   const CompletionRequest call = parse_completion(request.body, options_.defaults, vocab);
-  check_model(call.model);
+  const AdapterPtr adapter = model_of(call.model);
   const auto prompts = static_cast<int64_t>(call.prompts.size());
   if (prompts > service_.most_waiting())
     throw ApiError{400,
@@ -166,14 +170,15 @@ void TextRoutes::complete(const http::Request& request, http::Response& response
           text && ids.size() == whole ? *text : tokenizer_.decode(ids, text::SkipSpecial::kNo));
     submissions.push_back(submission_of(call, std::move(ids)));
   }
-  start(std::move(submissions), std::move(shape), call.streams, call.guide_field, response);
+  start(std::move(submissions), adapter, std::move(shape), call.streams, call.guide_field,
+        response);
 }
 
 void TextRoutes::chat_complete(const http::Request& request, http::Response& response) const {
   check_room();
   ChatRequest call =
       parse_chat(request.body, options_.defaults, service_.engine().model().shape().vocab_size);
-  check_model(call.model);
+  const AdapterPtr adapter = model_of(call.model);
   const ChatPrompt prompt = prompt_of(call);
   Submission one;
   one.params = call.params;
@@ -202,13 +207,15 @@ void TextRoutes::chat_complete(const http::Request& request, http::Response& res
   shape.prompt_ids = {one.prompt};
   std::vector<Submission> submissions;
   submissions.push_back(std::move(one));
-  start(std::move(submissions), std::move(shape), call.streams,
+  start(std::move(submissions), adapter, std::move(shape), call.streams,
         call.callable.empty() ? call.guide_field : "tools", response);
 }
 
-void TextRoutes::start(std::vector<Submission> submissions, AnswerShape shape, bool streams,
-                       const std::string& guide_field, http::Response& response) const {
-  shape.model = options_.model_name;
+void TextRoutes::start(std::vector<Submission> submissions, const AdapterPtr& adapter,
+                       AnswerShape shape, bool streams, const std::string& guide_field,
+                       http::Response& response) const {
+  for (Submission& one : submissions) one.adapter = adapter;
+  shape.model = adapter ? adapter->name : options_.model_name;
   shape.created = std::time(nullptr);
   LiveGeneration::Options how;
   how.streams = streams;

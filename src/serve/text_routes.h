@@ -22,7 +22,8 @@ class TextRoutes {
   void chat_complete(const http::Request& request, http::Response& response) const;
   void tokenize(const http::Request& request, http::Response& response) const;
   void detokenize(const http::Request& request, http::Response& response) const;
-  void check_model(const std::string& model) const;
+  /// What a request has asked for: the model (nothing), or one of its adapters.
+  AdapterPtr model_of(const std::string& model) const;
 
  private:
   std::vector<int32_t> encode(const std::string& text, text::AddSpecial adds_special,
@@ -32,8 +33,9 @@ class TextRoutes {
   ChatPrompt prompt_of(const ChatRequest& call) const;
   Submission submission_of(const CompletionRequest& call, std::vector<int32_t> prompt) const;
   void check_room() const;
-  void start(std::vector<Submission> submissions, AnswerShape shape, bool streams,
-             const std::string& guide_field, http::Response& response) const;
+  /// `adapter`: of all of them.
+  void start(std::vector<Submission> submissions, const AdapterPtr& adapter, AnswerShape shape,
+             bool streams, const std::string& guide_field, http::Response& response) const;
 
   GenerationService& service_;
   const text::Tokenizer& tokenizer_;

@@ -64,6 +64,42 @@ TEST(Library, GeneratesAsTheTokensCome) {
   EXPECT_EQ(tokenizer.decode(tokens).substr(0, 10), said.substr(0, 10));
 }
 
+TEST(Library, RequestsChooseAdapters) {
+  const Model model = Model::open(kModel);
+  const std::string folder = std::string(SLUICE_FIXTURES) + "/lora/stories-";
+  Options options = small();
+  options.sequences = 3;
+  options.lora = {"a=" + folder + "a", "b=" + folder + "b"};
+  Generator generator(Plan::find(model, options));
+  struct Three final : Source, Sink {
+    std::optional<Request> next() override {
+      if (given == 4) return std::nullopt;
+      const char* const names[] = {"", "a", "b", "c"};
+      Request request{given, {1, 403, 407}, greedy(8)};
+      request.adapter = names[given++];
+      return request;
+    }
+    bool on_token(uint64_t id, int32_t token) override {
+      tokens[id].push_back(token);
+      return true;
+    }
+    void on_finish(uint64_t, Finish) override {}
+    void on_refused(uint64_t id, const std::string& why) override { refused[id] = why; }
+    uint64_t given = 0;
+    std::map<uint64_t, std::vector<int32_t>> tokens;
+    std::map<uint64_t, std::string> refused;
+  } all;
+  generator.run(all, all);
+  EXPECT_EQ(all.tokens.size(), 3u);
+  EXPECT_NE(all.tokens[0], all.tokens[1]);
+  EXPECT_NE(all.tokens[1], all.tokens[2]);
+  EXPECT_EQ(all.tokens[0],
+            Generator(Plan::find(model, small())).generate({1, 403, 407}, greedy(8)));
+  EXPECT_NE(all.refused[3].find("`adapter`"), std::string::npos) << all.refused[3];
+  options.lora = {"a=/nowhere"};
+  EXPECT_THROW(Plan::find(model, options), Error);
+}
+
 TEST(Library, APlanIsFoundLookedAtAndRun) {
   const Model model = Model::open(kModel);
   Options options = small();

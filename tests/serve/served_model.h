@@ -10,10 +10,12 @@ namespace sluice::serve {
 
 class ServedModel {
  public:
-  explicit ServedModel(int64_t most_waiting = 1000, int64_t sequences = 4, int64_t context = 256)
+  explicit ServedModel(int64_t most_waiting = 1000, int64_t sequences = 4, int64_t context = 256,
+                       const AdapterRoom& adapters = {})
       : tokenizer_(text::Tokenizer::load(testing::fixture_model("stories260k"))) {
     EngineOptions options;
     options.threads = 1;
+    options.adapters = adapters;
     options.compute = ComputeChoice::kF32;
     options.context_tokens = context;
     options.predict_lengths = true;
