@@ -13,7 +13,7 @@ using std::chrono::milliseconds;
 
 constexpr std::chrono::seconds kMoment{1};      // for a stream's status to wait for its first text
 constexpr std::chrono::seconds kKeepAlive{10};  // a comment in a silent stream
-constexpr size_t kPieceBytes = 64 << 10;        // of a stream, at once
+constexpr size_t kStreamPieceBytes = 64 << 10;        // of a stream, at once
 constexpr const char* kComment = ": waiting\n\n";  // a comment, as server-sent events have them
 
 bool is_end(const Event& event) {
@@ -104,7 +104,7 @@ Piece LiveGeneration::stream() {
     return Piece::end(std::move(before) + "data: " + error.body() + "\n\ndata: [DONE]\n\n");
   };
   std::string out;
-  while (out.size() < kPieceBytes) {
+  while (out.size() < kStreamPieceBytes) {
     std::optional<Event> event;
     if (!early_.empty()) {
       event = std::move(early_.front());
