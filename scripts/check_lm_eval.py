@@ -90,8 +90,8 @@ def main():
     server, url = served(asked.program, asked.model)
     try:
         remote = lm_eval.api.registry.get_model("local-completions")(
-            model="m", base_url=url + "/v1/completions", tokenizer=str(asked.model), tokenizer_backend="huggingface",
-            tokenized_requests=True, max_length=with_model.max_length, num_concurrent=1, model_name=asked.model.name)
+            model=asked.model.name, base_url=url + "/v1/completions", tokenizer=str(asked.model), tokenizer_backend="huggingface",
+            tokenized_requests=True, max_length=with_model.max_length, num_concurrent=1, add_bos_token=True)
         good = compare("HTTP", ours, answers(remote, False), asked.tolerance) and good
     finally:
         server.terminate()

@@ -15,7 +15,7 @@ from . import Model, UserError, _chat
 class SluiceLM(TemplateLM):
     """Log-likelihoods and texts of a sluice.Model. `options`: those of Model."""
 
-    def __init__(self, path, add_bos_token=False, max_gen_toks=256, batch_size=None, max_batch_size=None, device=None,
+    def __init__(self, path, add_bos_token=None, max_gen_toks=256, batch_size=None, max_batch_size=None, device=None,
                  **options):
         super().__init__()
         # The harness gives batch_size to every model; how many run together is Model's `sequences`.
@@ -25,7 +25,8 @@ class SluiceLM(TemplateLM):
         self.model = path if isinstance(path, Model) else Model(path, **options)
         if self.model.tokenizer is None:
             raise UserError(f"{self.model.path} has no tokenizer, and the harness gives texts")
-        self.add_bos_token = add_bos_token in (True, "True", "true", 1)
+        # None: as the tokenizer has it, like the harness's own "hf".
+        self.add_bos_token = add_bos_token in (None, True, "True", "true", 1)
         self._max_gen_toks = int(max_gen_toks)
 
     @property
@@ -51,8 +52,12 @@ class SluiceLM(TemplateLM):
         return self.model.path.replace("/", "__")
 
     def tok_encode(self, string, add_special_tokens=None, **_):
-        adds = self.add_bos_token if add_special_tokens is None else add_special_tokens
-        return self.model.tokenizer.encode(string, adds)
+        tokenizer = self.model.tokenizer
+        if add_special_tokens is None:
+            begin = self.prefix_token_id
+            begun = tokenizer.decode([begin], skip_special=False) if begin is not None else ""
+            add_special_tokens = self.add_bos_token and not (begun and string.startswith(begun))
+        return tokenizer.encode(string, add_special_tokens)
 
     def apply_chat_template(self, chat_history, add_generation_prompt=True):
         if self.model._chat is None:

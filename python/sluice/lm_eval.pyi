@@ -1,6 +1,6 @@
 from typing import Any
 
 class SluiceLM:
-    def __init__(self, path: Any, add_bos_token: Any = False, max_gen_toks: int = 256, batch_size: Any = None,
+    def __init__(self, path: Any, add_bos_token: Any = None, max_gen_toks: int = 256, batch_size: Any = None,
                  max_batch_size: Any = None, device: Any = None, **options: Any) -> None: ...
     def __getattr__(self, name: str) -> Any: ...
