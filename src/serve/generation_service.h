@@ -81,7 +81,7 @@ struct Submission {
   /// With scores_prompt: logits [vocabulary] behind the prompt's token `position`, rising; from the
   /// engine's thread. May be empty.
   std::function<void(int64_t position, std::span<const float> logits)> on_logits;
-  AdapterPtr adapter;           ///< of the engine's; null: the model as it is
+  AdapterPtr adapter;  ///< of the engine's; null: the model as it is
 };
 
 class GenerationService {

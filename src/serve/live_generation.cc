@@ -13,7 +13,7 @@ using std::chrono::milliseconds;
 
 constexpr std::chrono::seconds kMoment{1};      // for a stream's status to wait for its first text
 constexpr std::chrono::seconds kKeepAlive{10};  // a comment in a silent stream
-constexpr size_t kStreamPieceBytes = 64 << 10;        // of a stream, at once
+constexpr size_t kStreamPieceBytes = 64 << 10;  // of a stream, at once
 constexpr const char* kComment = ": waiting\n\n";  // a comment, as server-sent events have them
 
 bool is_end(const Event& event) {

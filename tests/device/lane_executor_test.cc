@@ -161,13 +161,19 @@ TEST(LaneExecutor, ColumnsAreTakenWhenALaneHasNothingLeft) {
   EXPECT_EQ(executor.stats(Lane::kDeviceCompute).tasks, 20);
 }
 
-TEST(LaneExecutor, ARouteRunsBeforeWhatItDemandsIsLoaded) {
-  std::vector<ScheduleSublayer> sublayers(3);
+ScheduleSublayer sublayer_of_experts(int32_t experts) {
+  ScheduleSublayer sublayer;
+  sublayer.experts = {experts, 1, {0}};
+  for (int32_t e = 0; e < experts; ++e) sublayer.parts.push_back({512, true, ~uint32_t{0}, e});
+  return sublayer;
+}
+
+TEST(LaneExecutor, ARouteRunsBeforeWhatItAsksForIsLoaded) {
+  std::vector<ScheduleSublayer> sublayers(1);
   sublayers[0].parts = {{4096}};
-  sublayers[1].on_demand = {{512}, {256}, {1024}};
-  sublayers[2].on_demand = {{2048}};
-  ScheduleGenerator generator(
-      {.sublayers = sublayers, .weight_ring_bytes = 8192, .demand_ring_bytes = 4096});
+  sublayers.push_back(sublayer_of_experts(3));
+  sublayers.push_back(sublayer_of_experts(2));
+  ScheduleGenerator generator({.sublayers = sublayers, .weight_ring_bytes = 8192});
   ScatteredRunner runner(6);
   LaneExecutor executor(runner, {}, one_device_lanes(DeviceLanes::kNone), false);
   uint64_t hash = 0;
@@ -178,29 +184,29 @@ TEST(LaneExecutor, ARouteRunsBeforeWhatItDemandsIsLoaded) {
       has_ended = has_ended || (record.id == route.task && record.is_end);
     EXPECT_TRUE(has_ended) << "asked before the route has run";
     ++routes;
-    return route.sublayer == 1 ? std::vector<int32_t>{route.micro_batch % 2, 2}
-                               : std::vector<int32_t>{};
+    return route.sublayer == 1 ? Routed{{{route.micro_batch % 2, 1}, {2, 1}}, 1} : Routed{{}, 1};
   });
   for (int pass = 1; pass <= 20; ++pass) {
-    generator.begin_pass({{}, {}, {}, {}}, pass < 20);
+    generator.begin_pass({{}, {}, {}, {}}, pass < 20, {0, 0, true, true});
     executor.run(columns);
     EXPECT_EQ(routes, 8 * pass);
-    EXPECT_EQ(executor.stats(Lane::kDeviceCompute).tasks, (4 + 8 + 8) * pass);
+    // Of four micro-batches: a route, each expert by itself, what is behind them.
+    EXPECT_EQ(executor.stats(Lane::kDeviceCompute).tasks, (4 + 4 * (1 + 2 + 1) + 4 * 2) * pass);
   }
-  EXPECT_EQ(executor.stats(Lane::kDiskRead).tasks, 20 * (1 + 3));
+  const ExpertCache::Counts& counts = generator.expert_cache(1)->counts();
+  EXPECT_EQ(counts.asked, 20 * 4 * 2);
+  EXPECT_EQ(executor.stats(Lane::kDiskRead).tasks, 20 + counts.asked - counts.found);
 }
 
 TEST(LaneExecutor, AnErrorOfTheRouterEndsThePass) {
-  std::vector<ScheduleSublayer> sublayers(1);
-  sublayers[0].on_demand = {{512}};
-  ScheduleGenerator generator({.sublayers = sublayers, .demand_ring_bytes = 1024});
+  ScheduleGenerator generator({.sublayers = {sublayer_of_experts(2)}, .weight_ring_bytes = 4096});
   ScatteredRunner runner(9);
   LaneExecutor executor(runner, {}, one_device_lanes(DeviceLanes::kNone), false);
   uint64_t hash = 0;
-  PassColumns columns(generator, hash, [](const AwaitedRoute&) -> std::vector<int32_t> {
+  PassColumns columns(generator, hash, [](const AwaitedRoute&) -> Routed {
     throw Error(ErrorKind::kDevice, "no such expert");
   });
-  generator.begin_pass({{}}, false);
+  generator.begin_pass({{}}, false, {0, 0, true, true});
   EXPECT_THROW(executor.run(columns), Error);
   EXPECT_THROW(executor.run({make_task(9, kCompute, {})}), Error);
 }
