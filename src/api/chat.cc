@@ -103,7 +103,7 @@ ChatPrompt Chat::prompt(std::string_view request, bool is_guided) const {
     serve::ChatRequest asked = serve::parse_chat(request, {}, std::numeric_limits<int32_t>::max());
     if (is_guided) asked.params.guide.kind = sampling::GuideKind::kJson;
     if (is_guided && !asked.callable.empty())
-      throw Error(ErrorKind::kUser, "guided output leaves no room for calls of `tools`",
+      throw Error(ErrorKind::kUser, "guided output leaves no room for calls of tools",
                   "leave out one of them, or give tool_choice=\"none\"");
     return ChatPrompt(std::make_shared<ChatPrompt::Impl>(ChatPrompt::Impl{serve::chat_prompt(
         asked, &impl_->model_template, *impl_->tokenizer, impl_->tools, impl_->splits_thoughts)}));

@@ -47,7 +47,7 @@ class Reader {
   RoutingTrace read() {
     if (next() != kFirstLine)
       refuse("does not begin with \"# route_trace v1\"",
-             "give a file that --record-routing wrote, or another in that format");
+             "give a file that sluice run --record-routing wrote, or another in that format");
     while (!rest_.empty() && rest_.front() == '#') comment(next().substr(1));
     if (trace_.layers.empty() || trace_.experts == 0)
       refuse("no line before here says model=... n_layer=... n_expert=...", "");

@@ -28,7 +28,7 @@ void require_loading(const std::filesystem::path& folder) {
   if (folder.empty())
     throw ApiError{404,
                    "adapters are not loaded while this server runs; start it with a folder for "
-                   "them (--lora-dir)",
+                   "them (`lora_dir`)",
                    "", "", 0};
 }
 

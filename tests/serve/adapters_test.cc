@@ -250,7 +250,7 @@ TEST(ServedAdapters, AnswerLinesOfBatches) {
     const std::string id = server.batches().create({{"input_file_id", input},
                                                     {"endpoint", "/v1/completions"},
                                                     {"completion_window", "24h"}})["id"];
-    nlohmann::ordered_json batch;
+    nlohmann::ordered_json batch = server.batches().find(id);
     for (int i = 0; i < 3000 && batch.value("status", "") != "completed"; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       batch = server.batches().find(id);

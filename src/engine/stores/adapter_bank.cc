@@ -60,12 +60,11 @@ void check_copies(const BoundModel& model, const LoraAdapter& adapter) {
         for (size_t at = 0; at < values.size(); ++at)
           // The copy may be in fewer bits than the model.
           if (std::abs(values[at] - theirs[at]) > 0.01f * std::abs(values[at]) + 1e-6f)
-            throw Error(
-                ErrorKind::kUser,
-                fmt::format("adapter {}: its copy of {} is not the model's", adapter.name,
-                            copy->first),
-                "give the adapter's own base model, or merge it: sluice convert MODEL STORE "
-                "--merge-lora ADAPTER");
+            throw Error(ErrorKind::kUser,
+                        fmt::format("adapter {}: its copy of {} is not the model's", adapter.name,
+                                    copy->first),
+                        "give the adapter's own base model, or merge it: "
+                        "sluice convert MODEL STORE --merge-lora ADAPTER");
       });
     }
 }

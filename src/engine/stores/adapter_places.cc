@@ -99,8 +99,8 @@ void check_place(const BoundModel& model, const LoraAdapter& adapter, const std:
     refuse(
         adapter, name,
         "DoRA takes the lengths of the model's own rows, and here they are quantised or repacked",
-        "run the plain checkpoint with it, or merge it before quantising (sluice convert MODEL "
-        "STORE --merge-lora ADAPTER --weights int4)");
+        "run the plain checkpoint with it, or merge it before quantising "
+        "(sluice convert MODEL STORE --merge-lora ADAPTER --weights int4)");
 }
 
 // Whole tensors can't differ from request to request; copies of the model's own may be there.
