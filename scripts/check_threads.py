@@ -17,7 +17,7 @@ FOLDERS = ["src", "io", "kernels", "policy", "tools"]
 TAKES_A_LOCK = re.compile(r"\bMutexLock\b|\bSLUICE_(GUARDED_BY|REQUIRES)\b")
 OWN_LOCKS = re.compile(r"\bstd::(recursive_|shared_|timed_)?mutex\b|\bstd::condition_variable")
 EXEMPT = {"src/base/mutex.h"}  # the locks themselves
-FLAGS = ["-std=c++20", "-I.", "-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-Werror"]
+FLAGS = ["-std=c++20", "-I.", "-Iinclude", "-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-Werror"]
 
 
 def sources(suffixes):
