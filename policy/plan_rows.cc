@@ -219,11 +219,10 @@ void add_parts(const PlanInput& input, const WeightShape& weight, size_t sublaye
 }
 
 // A part for each expert, whole, as it lies on disk; returns the bytes of one.
-int64_t add_expert_parts(const ModelShape& model, const WeightShape& weight, int64_t index,
+int64_t add_expert_parts(const PlanInput& input, const WeightShape& weight, int64_t index,
                          std::vector<PlanPart>& parts) {
   const int64_t rows = weight.expert_rows();
-  // Where a file's rows begin and end is not known here.
-  const int64_t bytes = round_up(model.rows_bytes(weight, rows), kDiskBlock) + 2 * kDiskBlock;
+  const int64_t bytes = PartSizes(input, weight).bytes(rows, true);
   for (int64_t expert = 0; expert < weight.experts; ++expert)
     parts.push_back(
         {index, expert * rows, rows, true, bytes, 0, static_cast<int32_t>(expert), kAllClasses});
@@ -284,7 +283,7 @@ void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSp
         experts.slots = *slots;
         experts.first_parts.push_back(static_cast<int32_t>(parts.size()));
         plan.expert_slot_bytes +=
-            *slots * add_expert_parts(model, weight, static_cast<int64_t>(index), parts);
+            *slots * add_expert_parts(input, weight, static_cast<int64_t>(index), parts);
       } else {
         if (!weight.shares_table) memory.resident += round_up(resident_bytes, 64);
         add_parts(input, weight, position, static_cast<int64_t>(index), split, plan.classes.size(),
