@@ -35,9 +35,10 @@ HeldExperts::HeldExperts(const ScheduleShape& shape, std::string file,
 
 // {"layers": {"SUBLAYER": {"experts": E, "held": [by falling worth]}}}
 void HeldExperts::read_file() {
-  if (!std::filesystem::exists(file_)) return;
   try {
-    const auto json = nlohmann::json::parse(sluice::read_file(file_, kMostFileBytes));
+    const auto text = read_file_if_there(file_, kMostFileBytes);
+    if (!text) return;
+    const auto json = nlohmann::json::parse(*text);
     const auto& layers = json.at("layers");
     if (!layers.is_object()) throw Error(ErrorKind::kFile, "no layers");
     for (size_t i = 0; i < first_.size(); ++i) {

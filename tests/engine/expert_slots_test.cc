@@ -192,6 +192,8 @@ TEST_P(ExpertSlots, TheNextEngineBeginsWithThoseWorthMost) {
   }
   options.experts_file = "/proc/no/experts.json";
   found();
+  options.experts_file = (folder / std::string(300, 'x')).string();  // no file has such a name
+  found();
   std::filesystem::remove_all(folder);
 }
 
