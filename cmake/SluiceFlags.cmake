@@ -22,8 +22,8 @@ function(sluice_unoptimised target)
   set_target_properties(${target} PROPERTIES SLUICE_UNOPTIMISED ON)
 endfunction()
 
-# Sanitizers' builds compile a folder's sources eight at a time (CMakePresets.json), which takes half as long. Where sources
-# have names of their own in common they stay apart (sluice_apart(TARGET)).
+# The presets but debug compile a folder's sources eight at a time (CMakePresets.json), which takes half as long: a folder's
+# sources have no names of their own in common. Targets whose sources differ in flags stay apart (sluice_apart(TARGET)).
 function(sluice_apart target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
 endfunction()

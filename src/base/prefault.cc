@@ -13,15 +13,16 @@ namespace sluice {
 
 namespace {
 constexpr size_t kPiece = size_t{16} << 20;  // a few milliseconds: stopping never takes longer
-constexpr size_t kPage = 4096;
+constexpr size_t kPageBytes = 4096;
 }  // namespace
 
 Prefault::Prefault(const std::vector<std::span<std::byte>>& ranges, int threads) {
   for (std::span<std::byte> range : ranges) {
     // Whole pages only: the rest of the first and last page may be somebody else's.
-    const size_t skip = (kPage - reinterpret_cast<uintptr_t>(range.data()) % kPage) % kPage;
-    if (range.size() < skip + kPage) continue;
-    range = range.subspan(skip, (range.size() - skip) / kPage * kPage);
+    const size_t skip =
+        (kPageBytes - reinterpret_cast<uintptr_t>(range.data()) % kPageBytes) % kPageBytes;
+    if (range.size() < skip + kPageBytes) continue;
+    range = range.subspan(skip, (range.size() - skip) / kPageBytes * kPageBytes);
     for (size_t begin = 0; begin < range.size(); begin += kPiece)
       pieces_.push_back(range.subspan(begin, std::min(kPiece, range.size() - begin)));
   }

@@ -7,19 +7,19 @@
 namespace sluice::chat {
 
 namespace {
-constexpr std::string_view kSpace = " \t\r\n";
+constexpr std::string_view kJsonSpace = " \t\r\n";
 constexpr std::string_view kBeginThought = "<think>", kEndThought = "</think>";
 constexpr std::string_view kPythonTag = "<|python_tag|>";
 constexpr std::string_view kCallId = "[CALL_ID]";
 constexpr size_t kLongestName = 256;  // with an id behind it
 
 std::string_view without_lead(std::string_view text) {
-  const size_t first = text.find_first_not_of(kSpace);
+  const size_t first = text.find_first_not_of(kJsonSpace);
   return first == std::string_view::npos ? std::string_view{} : text.substr(first);
 }
 
 size_t length_without_trail(std::string_view text) {
-  const size_t last = text.find_last_not_of(kSpace);
+  const size_t last = text.find_last_not_of(kJsonSpace);
   return last == std::string_view::npos ? 0 : last + 1;
 }
 
@@ -55,7 +55,7 @@ std::optional<size_t> value_end(std::string_view text, size_t at) {
     } else if (c == '}' || c == ']') {
       if (depth == 0) return i;  // of what is around a number or a word
       if (--depth == 0) return i + 1;
-    } else if (depth == 0 && (c == ',' || kSpace.find(c) != std::string_view::npos)) {
+    } else if (depth == 0 && (c == ',' || kJsonSpace.find(c) != std::string_view::npos)) {
       return i;
     }
   }
@@ -86,7 +86,7 @@ ObjectHead scan_object(std::string_view text) {
   };
   size_t at = 1;
   const auto to_next = [&] {
-    at = std::min(text.find_first_not_of(kSpace, at), text.size());
+    at = std::min(text.find_first_not_of(kJsonSpace, at), text.size());
     return at < text.size();
   };
   while (to_next()) {
@@ -309,7 +309,7 @@ bool MessageReader::step_whole_output() {
 bool MessageReader::step_before_call() {
   if (!form_.calls) return to_text();
   const ToolFormat& format = *form_.calls;
-  if (!skip(format.is_json ? " \t\r\n,;[" : kSpace)) {
+  if (!skip(format.is_json ? " \t\r\n,;[" : kJsonSpace)) {
     if (is_over_) give_up_call();
     return false;
   }

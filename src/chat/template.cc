@@ -20,7 +20,7 @@ constexpr size_t kLargeBytes = 16 << 20;       // longer than any prompt: such t
 constexpr size_t kMostLargeBytes = 256 << 20;  // of them together
 constexpr int64_t kMostSteps = 2'000'000;      // expressions and statements evaluated
 constexpr int64_t kMostRange = 1'000'000;
-constexpr int kMostDepth = 800;  // of statements, expressions and calls inside one another
+constexpr int kMostCalls = 800;  // of statements, expressions and calls inside one another
 
 // Names of one block; what is not here is looked for outside.
 struct Scope {
@@ -124,7 +124,7 @@ class Interpreter {
   }
   struct Depth {
     explicit Depth(Interpreter& interpreter) : of(interpreter) {
-      if (++of.depth_ > kMostDepth) throw TemplateError("too many calls inside one another");
+      if (++of.depth_ > kMostCalls) throw TemplateError("too many calls inside one another");
     }
     ~Depth() { --of.depth_; }
     Interpreter& of;

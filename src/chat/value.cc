@@ -11,7 +11,7 @@
 namespace sluice::chat {
 
 namespace {
-constexpr int kMostDepth = 200;  // of values inside values: a list may hold itself
+constexpr int kMostValueDepth = 200;  // of values inside values: a list may hold itself
 
 std::string float_text(double value) {
   if (std::isnan(value)) return "nan";
@@ -46,7 +46,7 @@ std::string quoted(const std::string& text) {
 }
 
 std::string repr_at(const Value& value, int depth) {
-  if (depth > kMostDepth) return "...";
+  if (depth > kMostValueDepth) return "...";
   if (value.is_string()) return quoted(value.string());
   if (value.is_list()) {
     std::string out;
@@ -89,7 +89,8 @@ class JsonWriter {
   explicit JsonWriter(const JsonStyle& style) : style_(style) {}
 
   void write(const Value& value, int depth) {
-    if (depth > kMostDepth) throw TemplateError("tojson: the value holds itself, or is too deep");
+    if (depth > kMostValueDepth)
+      throw TemplateError("tojson: the value holds itself, or is too deep");
     if (value.is_string()) {
       out_ += json_string(value.string(), style_.ascii);
     } else if (value.is_none()) {

@@ -13,7 +13,7 @@ namespace sluice::jobs {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr float kLowestLogprob = -9999.0F;  // JSON has no -infinity; OpenAI and vLLM write this
 
@@ -24,14 +24,14 @@ double shortest(float logprob) {
 }
 
 // The "logprobs" object of a completion. text_offset counts characters, as OpenAI does.
-Json logprobs_of(const std::vector<TokenText>& tokens) {
-  Json texts = Json::array(), logprobs = Json::array(), tops = Json::array(),
-       offsets = Json::array();
+OrderedJson logprobs_of(const std::vector<TokenText>& tokens) {
+  OrderedJson texts = OrderedJson::array(), logprobs = OrderedJson::array(),
+              tops = OrderedJson::array(), offsets = OrderedJson::array();
   int64_t offset = 0;
   for (const TokenText& token : tokens) {
     texts.push_back(token.text);
     logprobs.push_back(shortest(token.logprob));
-    Json top = token.top.empty() ? Json(nullptr) : Json::object();
+    OrderedJson top = token.top.empty() ? OrderedJson(nullptr) : OrderedJson::object();
     for (const auto& [text, logprob] : token.top) {
       if (!top.contains(text))
         top[text] = shortest(logprob);  // two tokens may have one text: the likelier stays
@@ -47,14 +47,14 @@ Json logprobs_of(const std::vector<TokenText>& tokens) {
 }
 
 // The same of a chat's answer.
-Json chat_logprobs_of(const std::vector<TokenText>& tokens) {
+OrderedJson chat_logprobs_of(const std::vector<TokenText>& tokens) {
   const auto entry = [](const std::string& text, float logprob) {
-    return Json{{"token", text}, {"logprob", shortest(logprob)}, {"bytes", nullptr}};
+    return OrderedJson{{"token", text}, {"logprob", shortest(logprob)}, {"bytes", nullptr}};
   };
-  Json content = Json::array();
+  OrderedJson content = OrderedJson::array();
   for (const TokenText& token : tokens) {
-    Json one = entry(token.text, token.logprob);
-    one["top_logprobs"] = Json::array();
+    OrderedJson one = entry(token.text, token.logprob);
+    one["top_logprobs"] = OrderedJson::array();
     for (const auto& [text, logprob] : token.top)
       one["top_logprobs"].push_back(entry(text, logprob));
     content.push_back(std::move(one));
@@ -62,17 +62,17 @@ Json chat_logprobs_of(const std::vector<TokenText>& tokens) {
   return {{"content", std::move(content)}};
 }
 
-std::string line_of(const Json& record) {
-  return record.dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string line_of(const OrderedJson& record) {
+  return record.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 }  // namespace
 
 std::string answer_line(const Request& request, const Completion& completion,
                         const std::string& model, const std::string& config, int64_t created) {
-  Json choice = {{"index", 0}};
+  OrderedJson choice = {{"index", 0}};
   if (!completion.message.empty())
-    choice["message"] = Json::parse(completion.message);
+    choice["message"] = OrderedJson::parse(completion.message);
   else if (request.is_chat)
     choice["message"] = {{"role", "assistant"}, {"content", completion.text}};
   else
@@ -82,15 +82,16 @@ std::string answer_line(const Request& request, const Completion& completion,
   if (completion.logprobs)
     choice["logprobs"] = request.is_chat ? chat_logprobs_of(*completion.logprobs)
                                          : logprobs_of(*completion.logprobs);
-  const Json body = {{"id", (request.is_chat ? "chatcmpl-" : "cmpl-") + request.key},
-                     {"object", request.is_chat ? "chat.completion" : "text_completion"},
-                     {"created", created},
-                     {"model", model},
-                     {"choices", Json::array({std::move(choice)})},
-                     {"usage",
-                      {{"prompt_tokens", completion.prompt_tokens},
-                       {"completion_tokens", completion.completion_tokens},
-                       {"total_tokens", completion.prompt_tokens + completion.completion_tokens}}}};
+  const OrderedJson body = {
+      {"id", (request.is_chat ? "chatcmpl-" : "cmpl-") + request.key},
+      {"object", request.is_chat ? "chat.completion" : "text_completion"},
+      {"created", created},
+      {"model", model},
+      {"choices", OrderedJson::array({std::move(choice)})},
+      {"usage",
+       {{"prompt_tokens", completion.prompt_tokens},
+        {"completion_tokens", completion.completion_tokens},
+        {"total_tokens", completion.prompt_tokens + completion.completion_tokens}}}};
   return line_of(
       {{"id", "batch_req_" + request.key},
        {"custom_id", request.custom_id},
@@ -102,7 +103,7 @@ std::string answer_line(const Request& request, const Completion& completion,
 std::string error_line(const RequestError& error, const std::string& config) {
   return line_of(
       {{"id", "batch_req_" + error.key},
-       {"custom_id", error.custom_id.empty() ? Json(nullptr) : Json(error.custom_id)},
+       {"custom_id", error.custom_id.empty() ? OrderedJson(nullptr) : OrderedJson(error.custom_id)},
        {"response", nullptr},
        {"error", {{"code", error.code}, {"message", error.message}, {"line", error.line_number}}},
        {"sluice", {{"key", error.key}, {"config", config}}}});

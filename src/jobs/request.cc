@@ -18,8 +18,6 @@ namespace {
 using json = nlohmann::ordered_json;
 
 constexpr int kMaxDepth = 64;  // of lists and objects; schemas nest
-constexpr const char* kInvalid = "invalid_request";
-constexpr const char* kUnsupported = "unsupported";
 
 void check_custom_id(const std::string& name, const std::string& custom_id) {
   if (!custom_id.empty() && custom_id.size() <= kMaxCustomIdBytes) return;

@@ -19,8 +19,6 @@ using json = nlohmann::ordered_json;
 using sampling::SamplingParams;
 
 constexpr int kMostSchemaDepth = 64;
-constexpr const char* kInvalid = "invalid_request";
-constexpr const char* kUnsupported = "unsupported";
 
 [[noreturn]] void refuse_type(const char* name, const json& value, const char* wanted) {
   throw Refusal{kInvalid, fmt::format("{} is {}; it must be {}", name, describe(value), wanted)};

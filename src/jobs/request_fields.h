@@ -8,6 +8,10 @@
 
 namespace sluice::jobs {
 
+/// Codes of a Refusal: what breaks the rules of the interface, and what sluice does not do.
+inline constexpr const char* kInvalid = "invalid_request";
+inline constexpr const char* kUnsupported = "unsupported";
+
 /// Why a line is no request; caught in parse_request.
 struct Refusal {
   std::string code;

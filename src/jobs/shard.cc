@@ -36,7 +36,7 @@ uint64_t mixed(uint64_t bits) noexcept {
 }
 
 // The scheduler's word on one place of several.
-struct Place {
+struct ArrayPlace {
   std::string who;  // the variable with the index
   int64_t index = 0;
   std::optional<int64_t> count;
@@ -52,14 +52,14 @@ std::optional<int64_t> number(const Variables& variables, const char* name) {
   return value;
 }
 
-std::optional<Place> slurm_array(const Variables& variables) {
+std::optional<ArrayPlace> slurm_array(const Variables& variables) {
   const auto id = number(variables, "SLURM_ARRAY_TASK_ID");
   if (!id) return std::nullopt;
   const int64_t least = number(variables, "SLURM_ARRAY_TASK_MIN").value_or(0);
   const int64_t step = std::max<int64_t>(number(variables, "SLURM_ARRAY_TASK_STEP").value_or(1), 1);
   const auto most = number(variables, "SLURM_ARRAY_TASK_MAX");
   const auto count = number(variables, "SLURM_ARRAY_TASK_COUNT");
-  Place place{"SLURM_ARRAY_TASK_ID", (*id - least) / step, count};
+  ArrayPlace place{"SLURM_ARRAY_TASK_ID", (*id - least) / step, count};
   const bool is_even = *id >= least && (*id - least) % step == 0 &&
                        (!most || !count || (*most - least) / step + 1 == *count);
   if (!is_even)
@@ -70,15 +70,16 @@ std::optional<Place> slurm_array(const Variables& variables) {
   return place;
 }
 
-std::optional<Place> numbered(const Variables& variables, const char* index, const char* count) {
+std::optional<ArrayPlace> numbered(const Variables& variables, const char* index,
+                                   const char* count) {
   const auto found = number(variables, index);
   if (!found) return std::nullopt;
-  return Place{index, *found, number(variables, count)};
+  return ArrayPlace{index, *found, number(variables, count)};
 }
 
-Place find_place(const Variables& variables) {
-  std::vector<Place> found;
-  const auto add = [&found](std::optional<Place> place) {
+ArrayPlace find_place(const Variables& variables) {
+  std::vector<ArrayPlace> found;
+  const auto add = [&found](std::optional<ArrayPlace> place) {
     if (place) found.push_back(std::move(*place));
   };
   add(slurm_array(variables));
@@ -88,7 +89,7 @@ Place find_place(const Variables& variables) {
   const auto rank = numbered(variables, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
   const bool is_step = variables("SLURM_STEP_ID").has_value();
   add(rank || !is_step ? rank : numbered(variables, "SLURM_PROCID", "SLURM_NTASKS"));
-  if (found.size() > 1) std::erase_if(found, [](const Place& one) { return one.count == 1; });
+  if (found.size() > 1) std::erase_if(found, [](const ArrayPlace& one) { return one.count == 1; });
   if (found.empty())
     throw Error(ErrorKind::kUser,
                 "`shard` auto: no scheduler says which of how many this is (SLURM_ARRAY_TASK_ID, "
@@ -153,7 +154,7 @@ Shard parse_shard(std::string_view text, const Variables& variables) {
     throw Error(ErrorKind::kUser, fmt::format("`shard` {} is no shard", text),
                 "write i/n, as 0/3, or auto, or auto/n");
   if (!is_auto) return checked(text, *index, *count);
-  const Place place = find_place(variables);
+  const ArrayPlace place = find_place(variables);
   if (!count) count = place.count;
   if (!count)
     throw Error(

@@ -1,8 +1,10 @@
 #include "src/ranks/courier.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 
 namespace sluice::ranks {
@@ -22,6 +24,12 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 }  // namespace
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
 
 void Courier::start() {
   thread_ = std::jthread([this](const std::stop_token& stop) {

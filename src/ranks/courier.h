@@ -13,6 +13,12 @@
 
 namespace sluice::ranks {
 
+/// A message may be this old before its sender says again how far it is.
+constexpr double kTellSeconds = 0.5;
+
+/// What this machine calls itself; empty when it has no name.
+std::string host_name();
+
 class Courier {
  public:
   /// `transport` outlives it.

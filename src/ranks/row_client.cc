@@ -13,14 +13,6 @@
 namespace sluice::ranks {
 
 namespace {
-constexpr double kTellSeconds = 0.5;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
 void append_key(std::string& to, const jobs::ContentKey& key) {
   std::array<char, 2 * sizeof(uint64_t)> raw;
   std::memcpy(raw.data(), &key.high, sizeof key.high);

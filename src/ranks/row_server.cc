@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -18,16 +17,9 @@ namespace sluice::ranks {
 
 namespace {
 
-constexpr double kTellSeconds = 0.5;  // between words to the ranks
 // Ranks may hold records of rows that nobody need compute again: they are waited for this long.
 constexpr double kHelloSeconds = 5;
 constexpr double kGoodbyeSeconds = 30;  // an engine ends its task, tables are written
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 // A part's share of the whole, for the rank's plan.
 policy::Workload share_of(const policy::Workload& whole, int64_t ranks) {

@@ -22,7 +22,7 @@ std::string replaced(const std::string& text, const std::string& from, const std
   return out.append(text, at);
 }
 
-DecodeStep make_sequence(const Field& list) {
+DecodeStep make_sequence_decoder(const Field& list) {
   std::vector<DecodeStep> steps;
   for (size_t i = 0; i < list.size(); ++i) steps.push_back(make_decoder(list.at(i)));
   return [steps = std::move(steps)](Tokens& tokens, bool is_start) {
@@ -53,7 +53,7 @@ void fuse(Tokens& tokens, bool) {
   tokens.assign(1, std::move(all));
 }
 
-DecodeStep make_strip(const Field& json) {
+DecodeStep make_strip_decoder(const Field& json) {
   const std::string content = json.text_or("content", " ");
   const int32_t start = json.has("start") ? json.at("start").integer() : 0;
   const int32_t stop = json.has("stop") ? json.at("stop").integer() : 0;
@@ -68,7 +68,7 @@ DecodeStep make_strip(const Field& json) {
   };
 }
 
-DecodeStep make_metaspace(const Field& json) {
+DecodeStep make_metaspace_decoder(const Field& json) {
   const std::string mark = json.text_or("replacement", "\xe2\x96\x81");
   if (mark.empty() || character_bytes(mark) != mark.size())
     json.refuse("replacement is not one character");
@@ -84,7 +84,7 @@ DecodeStep make_metaspace(const Field& json) {
   };
 }
 
-DecodeStep make_replace(const Field& json) {
+DecodeStep make_replace_decoder(const Field& json) {
   const Field pattern = json.at("pattern");
   const std::string content = json.at("content").text();
   if (!pattern.has("String")) pattern.refuse("only string patterns are supported in decoders");
@@ -105,13 +105,13 @@ DecodeStep byte_level_decode() {
 
 DecodeStep make_decoder(const Field& json) {
   const std::string type = json.type();
-  if (type == "Sequence") return make_sequence(json.at("decoders"));
+  if (type == "Sequence") return make_sequence_decoder(json.at("decoders"));
   if (type == "ByteLevel") return byte_level_decode();
   if (type == "ByteFallback") return byte_fallback;
   if (type == "Fuse") return fuse;
-  if (type == "Strip") return make_strip(json);
-  if (type == "Metaspace") return make_metaspace(json);
-  if (type == "Replace") return make_replace(json);
+  if (type == "Strip") return make_strip_decoder(json);
+  if (type == "Metaspace") return make_metaspace_decoder(json);
+  if (type == "Replace") return make_replace_decoder(json);
   json.refuse(fmt::format("decoder type \"{}\" is not supported", type));
 }
 

@@ -95,7 +95,7 @@ std::string replace_all(const std::string& text, const std::string& from, const 
   return out.append(text, at);
 }
 
-NormalizeStep make_sequence(const Field& list) {
+NormalizeStep make_sequence_normalizer(const Field& list) {
   std::vector<NormalizeStep> steps;
   for (size_t i = 0; i < list.size(); ++i) steps.push_back(make_normalizer(list.at(i)));
   return [steps = std::move(steps)](std::string text) {
@@ -104,7 +104,7 @@ NormalizeStep make_sequence(const Field& list) {
   };
 }
 
-NormalizeStep make_replace(const Field& json) {
+NormalizeStep make_replace_normalizer(const Field& json) {
   const Field pattern = json.at("pattern");
   const std::string content = json.at("content").text();
   if (pattern.has("String")) {
@@ -130,7 +130,7 @@ NormalizeStep nfc_normalizer() { return unicode_form(UTF8PROC_STABLE | UTF8PROC_
 
 NormalizeStep make_normalizer(const Field& json) {
   const std::string type = json.type();
-  if (type == "Sequence") return make_sequence(json.at("normalizers"));
+  if (type == "Sequence") return make_sequence_normalizer(json.at("normalizers"));
   if (type == "NFC") return nfc_normalizer();
   if (type == "NFD") return unicode_form(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE);
   if (type == "NFKC") return unicode_form(UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT);
@@ -158,7 +158,7 @@ NormalizeStep make_normalizer(const Field& json) {
     return [prefix = json.at("prepend").text()](std::string text) {
       return text.empty() ? text : prefix + text;
     };
-  if (type == "Replace") return make_replace(json);
+  if (type == "Replace") return make_replace_normalizer(json);
   json.refuse(fmt::format("normalizer type \"{}\" is not supported", type));
 }
 

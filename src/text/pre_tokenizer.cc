@@ -99,7 +99,7 @@ SplitStep split_by(const std::string& pattern, Behavior behavior) {
   return split_by(std::make_shared<const Regex>(pattern), behavior, false);
 }
 
-SplitStep make_sequence(const Field& list) {
+SplitStep make_sequence_splitter(const Field& list) {
   std::vector<SplitStep> steps;
   for (size_t i = 0; i < list.size(); ++i) steps.push_back(make_pre_tokenizer(list.at(i)));
   return [steps = std::move(steps)](std::vector<std::string>& pieces, bool is_start) {
@@ -126,7 +126,7 @@ SplitStep make_split(const Field& json) {
                   json.boolean_or("invert", false));
 }
 
-SplitStep make_metaspace(const Field& json) {
+SplitStep make_metaspace_splitter(const Field& json) {
   const std::string mark = json.text_or("replacement", "\xe2\x96\x81");
   std::string scheme = json.text_or("prepend_scheme",
                                     json.boolean_or("add_prefix_space", true) ? "always" : "never");
@@ -176,12 +176,12 @@ SplitStep byte_level_split(const std::string& pattern, bool add_prefix_space) {
 
 SplitStep make_pre_tokenizer(const Field& json) {
   const std::string type = json.type();
-  if (type == "Sequence") return make_sequence(json.at("pretokenizers"));
+  if (type == "Sequence") return make_sequence_splitter(json.at("pretokenizers"));
   if (type == "ByteLevel")
     return byte_level_split(json.boolean_or("use_regex", true) ? kGpt2Pattern : "",
                             json.boolean_or("add_prefix_space", true));
   if (type == "Split") return make_split(json);
-  if (type == "Metaspace") return make_metaspace(json);
+  if (type == "Metaspace") return make_metaspace_splitter(json);
   if (type == "Whitespace")
     return split_by(std::make_shared<const Regex>(R"(\w+|[^\w\s]+)"), Behavior::kRemoved, true);
   if (type == "WhitespaceSplit") return split_by(R"(\s)", Behavior::kRemoved);

@@ -23,7 +23,7 @@ constexpr std::string_view kMark = "\xe2\x96\x81";  // U+2581 stands for a space
 constexpr float kUnknownPenalty = 10;               // the library's, below the least score
 
 // An id far above the number of pieces would make a table of that size.
-constexpr int32_t kLargestId = 1 << 24;
+constexpr int32_t kLargestPieceId = 1 << 24;
 
 std::unique_ptr<SentencePieceProcessor> load_processor(const std::string& bytes,
                                                        const std::string& origin) {
@@ -144,7 +144,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   void add_token(AddedToken token) {
     if (token.content.empty() || added_texts_.contains(token.id)) return;
-    if (token.id > kLargestId)
+    if (token.id > kLargestPieceId)
       throw Error(
           ErrorKind::kFile,
           fmt::format("tokenizer_config.json: token \"{}\" has id {}", token.content, token.id),

@@ -9,10 +9,6 @@
 namespace sluice {
 namespace {
 
-constexpr auto kCompute = TaskKind::kCompute;
-constexpr auto kLoad = TaskKind::kLoadWeights;
-constexpr auto kStore = TaskKind::kStoreKv;
-
 // A chain that needs everything: load, compute, store, again and again.
 std::vector<Task> chain(int rounds, TaskId first = 0) {
   std::vector<Task> tasks;

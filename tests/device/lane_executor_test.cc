@@ -15,10 +15,6 @@
 namespace sluice {
 namespace {
 
-constexpr auto kCompute = TaskKind::kCompute;
-constexpr auto kLoad = TaskKind::kLoadWeights;
-constexpr auto kStore = TaskKind::kStoreKv;
-
 // Random tasks of three lanes, each waiting for a few earlier ones.
 std::vector<Task> random_tasks(std::mt19937& random, TaskId first, int count, TaskId oldest_wait) {
   std::vector<Task> tasks;

@@ -18,6 +18,11 @@
 
 namespace sluice {
 
+// The kinds that tests speak of.
+constexpr auto kCompute = TaskKind::kCompute;
+constexpr auto kLoad = TaskKind::kLoadWeights;
+constexpr auto kStore = TaskKind::kStoreKv;
+
 class ScatteredRunner final : public TaskRunner {
  public:
   explicit ScatteredRunner(unsigned seed);

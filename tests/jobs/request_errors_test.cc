@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/jobs/request.h"
+#include "tests/jobs/batch_line.h"
 
 namespace sluice::jobs {
 namespace {
@@ -23,10 +24,6 @@ struct Case {
   const char* code;
   const char* words;  // in the message
 };
-
-std::string batch_line(const std::string& body) {
-  return R"({"custom_id": "r1", "method": "POST", "url": "/v1/completions", "body": )" + body + "}";
-}
 
 TEST(RequestErrors, PlainLines) {
   const Case cases[] = {

@@ -6,6 +6,8 @@
 #include <functional>
 #include <set>
 
+#include "tests/jobs/batch_line.h"
+
 namespace sluice::jobs {
 namespace {
 
@@ -18,10 +20,6 @@ Request parse(std::string_view line, const SamplingParams& defaults = {}, int64_
     return {};
   }
   return std::get<Request>(std::move(parsed));
-}
-
-std::string batch_line(const std::string& body) {
-  return R"({"custom_id": "r1", "method": "POST", "url": "/v1/completions", "body": )" + body + "}";
 }
 
 TEST(Request, OpenAiBatchLineWithEveryField) {

@@ -22,9 +22,9 @@ using Kind = Operator::Kind;
 using Narrow = ProductInput::Narrow;
 using Values = std::vector<double>;
 
-constexpr int64_t kHidden = 16;
+constexpr int64_t kWidth = 16;
 constexpr int64_t kHeadDim = 4;
-const std::vector<int64_t> kFusedWidths{kHidden, 32, 48};
+const std::vector<int64_t> kFusedWidths{kWidth, 32, 48};
 
 // Matrices of some formats from every width to every other.
 SublayerShape random_sublayer(std::mt19937& random) {
@@ -69,9 +69,9 @@ Fusing random_fusing(std::mt19937& random, const SublayerShape& sublayer) {
 
 LayerProgram random_program(std::mt19937& random, const SublayerShape& sublayer,
                             std::span<const float> frequencies) {
-  LayerBuilder layer(sublayer, kHidden);
+  LayerBuilder layer(sublayer, kWidth);
   const NormSpec norm{NormKind::kLayer, "", "", 1e-5f};
-  std::vector<View> written{layer.workspace(kHidden)};
+  std::vector<View> written{layer.workspace(kWidth)};
   if (random() % 4)
     layer.norm_hidden(norm, written.front());
   else
@@ -86,10 +86,10 @@ LayerProgram random_program(std::mt19937& random, const SublayerShape& sublayer,
       case 0: layer.activate(Activation::kRelu, in); break;
       case 1: layer.gate(Activation::kSilu, in, in, in); break;
       case 2:
-        if (in.cols == kHidden) layer.norm_hidden(norm, in);
+        if (in.cols == kWidth) layer.norm_hidden(norm, in);
         break;
       case 3:
-        if (in.cols == kHidden) layer.add_to_hidden(in);
+        if (in.cols == kWidth) layer.add_to_hidden(in);
         break;
       case 4: layer.rope(in, in.cols / kHeadDim, frequencies, 1.5f); break;
       default: {
@@ -101,7 +101,7 @@ LayerProgram random_program(std::mt19937& random, const SublayerShape& sublayer,
     }
   }
   if (random() % 2) {
-    const View qkv = layer.workspace(48), attended = layer.workspace(kHidden);
+    const View qkv = layer.workspace(48), attended = layer.workspace(kWidth);
     product(pick(), qkv);
     const View q = qkv.columns(0, 16), k = qkv.columns(random() % 4 ? 16 : 0, 16);
     if (random() % 4) layer.rope(q, 4, frequencies, 1.5f);
@@ -109,10 +109,10 @@ LayerProgram random_program(std::mt19937& random, const SublayerShape& sublayer,
     if (random() % 4) layer.rope(k, 4, frequencies, random() % 8 ? 1.5f : 1.0f);
     layer.attend(q, k, qkv.columns(random() % 8 ? 32 : 16, 16), attended);
     written = {attended};
-    product(attended, written.emplace_back(layer.workspace(kHidden)));
+    product(attended, written.emplace_back(layer.workspace(kWidth)));
   }
   for (const View& view : written)
-    if (view.cols == kHidden) return layer.add_to_hidden(view), layer.take();
+    if (view.cols == kWidth) return layer.add_to_hidden(view), layer.take();
   return layer.take();
 }
 
@@ -121,7 +121,7 @@ struct Machine {
   const SublayerShape* sublayer = nullptr;
   const Fusing* fusing = nullptr;
   const LayerProgram* program = nullptr;
-  Values hidden = Values(kHidden, 0.3), memory = Values(4096, NAN), narrow, codes;
+  Values hidden = Values(kWidth, 0.3), memory = Values(4096, NAN), narrow, codes;
 
   double& at(const View& view, int64_t col) {
     return memory[static_cast<size_t>(program->places[static_cast<size_t>(view.slot)] + view.begin +
@@ -203,7 +203,7 @@ struct Machine {
       case Kind::kReadHidden: write(op.out, hidden); break;
       case Kind::kNormHidden: norm_hidden(op); break;
       case Kind::kAddToHidden:
-        for (int64_t i = 0; i < kHidden; ++i) hidden[static_cast<size_t>(i)] += at(op.in[0], i);
+        for (int64_t i = 0; i < kWidth; ++i) hidden[static_cast<size_t>(i)] += at(op.in[0], i);
         break;
       case Kind::kLinear: write(op.out, product(op)); break;
       case Kind::kRope: rotate(op, op.out); break;
@@ -251,7 +251,7 @@ TEST(Fuse, ComputesWhatPlainProgramsDo) {
       fusedly.push_back(fused(plain.back(), sublayer, fusings.back()));
     }
     const bool puts_off = random() % 2;
-    if (puts_off) fusedly = with_additions_put_off(std::move(fusedly), kHidden);
+    if (puts_off) fusedly = with_additions_put_off(std::move(fusedly), kWidth);
     Machine one, other;
     for (size_t i = 0; i < plain.size(); ++i) {
       one.run(plain[i], sublayers[i], fusings[i]);
@@ -341,11 +341,11 @@ LayerProgram fused_of(const std::function<void(LayerBuilder&, View x, View y)>& 
     SublayerShape out{SublayerKind::kMlp, 0, {}};
     WeightShape& weight = out.weights.emplace_back();
     weight.role = "w";
-    weight.rows = weight.cols = kHidden;
+    weight.rows = weight.cols = kWidth;
     return out;
   }();
-  LayerBuilder layer(sublayer, kHidden);
-  const View x = layer.workspace(kHidden), y = layer.workspace(kHidden);
+  LayerBuilder layer(sublayer, kWidth);
+  const View x = layer.workspace(kWidth), y = layer.workspace(kWidth);
   write(layer, x, y);
   return fused(layer.take(), sublayer, everything());
 }
@@ -372,10 +372,10 @@ TEST(Fuse, OneAdditionIsPutOff) {
     layer.add_to_hidden(x);
     layer.add_to_hidden(x);
   });
-  const auto once = with_additions_put_off({two, two}, kHidden);
+  const auto once = with_additions_put_off({two, two}, kWidth);
   EXPECT_EQ(once[0].operators.size(), 4u);
   ASSERT_EQ(once[0].operators.back().kind, Kind::kAddToHidden);
-  EXPECT_EQ(with_additions_put_off(once, kHidden), once);
+  EXPECT_EQ(with_additions_put_off(once, kWidth), once);
 }
 
 // A norm behind the addition reads the stream at once.

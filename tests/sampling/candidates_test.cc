@@ -5,14 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <numeric>
 #include <random>
 
+#include "tests/sampling/extremes.h"
+
 namespace sluice::sampling {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 // Rows of several characters: smooth, with many ties, sorted both ways, constant, mostly -inf.
 std::vector<std::vector<float>> rows(size_t n, uint32_t seed) {

@@ -3,16 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <limits>
 #include <set>
 
 #include "src/base/error.h"
+#include "tests/sampling/extremes.h"
 
 namespace sluice::sampling {
 namespace {
-
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 using Change = std::function<void(SamplingParams&)>;
 

@@ -7,10 +7,10 @@
 #include <random>
 #include <vector>
 
+#include "tests/sampling/extremes.h"
+
 namespace sluice::sampling {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 TEST(Row, AgreesWithDoubleOverTheWholeRange) {
   std::vector<float> exponents;
@@ -24,7 +24,6 @@ TEST(Row, AgreesWithDoubleOverTheWholeRange) {
 }
 
 TEST(Row, LargestAtEveryPlaceAndLength) {
-  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_EQ(largest({}).value, -kInf);
   for (size_t n = 1; n < 40; ++n) {
     std::vector<float> values(n, -kInf);

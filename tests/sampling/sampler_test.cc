@@ -8,12 +8,10 @@
 #include <random>
 
 #include "src/base/error.h"
+#include "tests/sampling/extremes.h"
 
 namespace sluice::sampling {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 SamplingParams greedy() {
   SamplingParams params;

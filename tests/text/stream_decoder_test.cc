@@ -9,7 +9,9 @@
 namespace sluice::text {
 namespace {
 
-std::string fixture(const std::string& path) { return std::string(SLUICE_FIXTURES) + "/" + path; }
+std::string stored_file(const std::string& path) {
+  return std::string(SLUICE_FIXTURES) + "/" + path;
+}
 
 std::string stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
   StreamDecoder decoder(tokenizer, SkipSpecial::kYes);
@@ -27,14 +29,14 @@ TEST(StreamDecoder, PiecesAddUpToTheWholeText) {
   for (const char* path :
        {"tokenizers/opt", "tokenizers/qwen2", "models/stories260k/tokenizer.json",
         "models/stories260k/tokenizer.model"}) {
-    const auto tokenizer = Tokenizer::load(fixture(path));
+    const auto tokenizer = Tokenizer::load(stored_file(path));
     const auto ids = tokenizer->encode(text, AddSpecial::kYes);
     EXPECT_EQ(stream(*tokenizer, ids), tokenizer->decode(ids, SkipSpecial::kYes)) << path;
   }
 }
 
 TEST(StreamDecoder, NeverSplitsACharacterWhateverTheModelSays) {
-  const auto tokenizer = Tokenizer::load(fixture("tokenizers/opt"));
+  const auto tokenizer = Tokenizer::load(stored_file("tokenizers/opt"));
   std::mt19937 random(3);
   for (int round = 0; round < 2000; ++round) {
     std::vector<int32_t> ids(random() % 30);
@@ -45,7 +47,7 @@ TEST(StreamDecoder, NeverSplitsACharacterWhateverTheModelSays) {
 }
 
 TEST(StreamDecoder, AContinuationKeepsItsLeadingSpace) {
-  const auto tokenizer = Tokenizer::load(fixture("models/stories260k/tokenizer.json"));
+  const auto tokenizer = Tokenizer::load(stored_file("models/stories260k/tokenizer.json"));
   const auto ids = tokenizer->encode("upon", AddSpecial::kNo);
   StreamDecoder starts(*tokenizer, SkipSpecial::kYes);
   StreamDecoder continues(*tokenizer, SkipSpecial::kYes, StreamDecoder::Position::kContinues);

@@ -6,11 +6,11 @@
 
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/engine/cuda/device_areas.h"
 
 namespace sluice {
 
 namespace {
-constexpr int64_t kLine = 256;
 
 // The next power of two, at most `most`; what is added has nothing to do.
 template <class Entry>

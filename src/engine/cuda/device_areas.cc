@@ -16,7 +16,6 @@
 namespace sluice {
 
 namespace {
-constexpr int64_t kLine = 256;
 constexpr int64_t kMostConstants = 8;
 
 template <size_t kCount>

@@ -14,6 +14,9 @@ namespace sluice {
 /// enough for a full wave of blocks.
 constexpr int64_t kSlabBytes = int64_t{64} << 20;
 
+/// Areas of the workspace, and tables within one, begin at multiples of this many bytes.
+constexpr int64_t kLine = 256;
+
 /// What the sizes depend on.
 struct DeviceNeed {
   const ModelShape* model;

@@ -8,12 +8,12 @@
 #include "kernels/cuda/driver.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/engine/cuda/device_areas.h"
 #include "src/sampling/philox.h"
 
 namespace sluice {
 
 namespace {
-constexpr int64_t kLine = 256;
 // Of all rows together: penalties over a few long outputs, or short ones of a full block.
 constexpr int64_t kMostChanges = 16384;
 

@@ -9,7 +9,7 @@ namespace sluice {
 
 namespace {
 // NVML's interface, as its documentation gives it; functions return 0 when all is well.
-using Device = void*;
+using NvmlDevice = void*;
 constexpr int kSmClock = 1;
 constexpr int kMemoryClock = 2;
 constexpr int kGpuSensor = 0;
@@ -54,11 +54,11 @@ std::string reasons(unsigned long long bits) {
 }
 
 std::optional<GpuState> read_state(const Nvml& nvml, const std::string& pci_bus_id) {
-  Device device = nullptr;
-  if (nvml.call<int(const char*, Device*)>("nvmlDeviceGetHandleByPciBusId_v2", pci_bus_id.c_str(),
-                                           &device) != 0)
+  NvmlDevice device = nullptr;
+  if (nvml.call<int(const char*, NvmlDevice*)>("nvmlDeviceGetHandleByPciBusId_v2",
+                                               pci_bus_id.c_str(), &device) != 0)
     return std::nullopt;
-  using Clock = int(Device, int, unsigned*);
+  using Clock = int(NvmlDevice, int, unsigned*);
   unsigned value = 0;
   GpuState state;
   const auto take = [&](auto& field, int status) {
@@ -70,11 +70,11 @@ std::optional<GpuState> read_state(const Nvml& nvml, const std::string& pci_bus_
   take(state.most_sm_mhz, nvml.call<Clock>("nvmlDeviceGetMaxClockInfo", device, kSmClock, &value));
   take(state.memory_mhz, nvml.call<Clock>("nvmlDeviceGetClockInfo", device, kMemoryClock, &value));
   take(state.celsius, nvml.call<Clock>("nvmlDeviceGetTemperature", device, kGpuSensor, &value));
-  if (nvml.call<int(Device, unsigned*)>("nvmlDeviceGetPowerUsage", device, &value) == 0)
+  if (nvml.call<int(NvmlDevice, unsigned*)>("nvmlDeviceGetPowerUsage", device, &value) == 0)
     state.watts = value / 1000.0;
   unsigned long long bits = 0;
-  if (nvml.call<int(Device, unsigned long long*)>("nvmlDeviceGetCurrentClocksThrottleReasons",
-                                                  device, &bits) == 0)
+  if (nvml.call<int(NvmlDevice, unsigned long long*)>("nvmlDeviceGetCurrentClocksThrottleReasons",
+                                                      device, &bits) == 0)
     state.held_back_by = reasons(bits);
   return state;
 }

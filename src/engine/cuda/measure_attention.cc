@@ -82,9 +82,6 @@ class AttentionMeasurement {
   std::vector<Buffer> kept_;
 };
 
-policy::Figure rate_of(double amount, const policy::Figure& seconds) {
-  return {amount / seconds.value, seconds.spread, policy::FigureSource::kMeasured, ""};
-}
 }  // namespace
 
 policy::AttentionRate measure_attention(CudaDevice& device, const MeasureGpuOptions& options,

@@ -14,10 +14,6 @@
 namespace sluice {
 
 namespace {
-policy::Figure rate_of(double amount, const policy::Figure& seconds) {
-  return {amount / seconds.value, seconds.spread, policy::FigureSource::kMeasured, ""};
-}
-
 class Measurement {
  public:
   Measurement(CudaDevice& device, const MeasureGpuOptions& options)

@@ -10,6 +10,11 @@
 
 namespace sluice {
 
+/// What `amount` of bytes or operations in `seconds` makes a second, with the seconds' spread.
+inline policy::Figure rate_of(double amount, const policy::Figure& seconds) {
+  return {amount / seconds.value, seconds.spread, policy::FigureSource::kMeasured, ""};
+}
+
 class Stopwatch {
  public:
   /// Figures are the median of `samples` (1 or more).

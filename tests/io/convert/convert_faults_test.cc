@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kLayers = 3;
+constexpr int kFaultyLayers = 3;
 
 // Runs `work` in a child process and returns its wait status; the child ends with work's result as
 // its exit code.
@@ -43,7 +43,7 @@ int in_child(Work&& work) {
 class ConvertFaults : public testing::Test {
  protected:
   void SetUp() override {
-    write_source(folder_ / "source", kLayers, 5000);
+    write_source(folder_ / "source", kFaultyLayers, 5000);
     convert_checkpoint(source(), groups_, {.destination = folder_ / "whole"});
   }
   Checkpoint source() const { return Checkpoint::open(folder_ / "source"); }
@@ -62,7 +62,7 @@ class ConvertFaults : public testing::Test {
   }
 
   TemporaryFolder folder_;
-  const std::vector<StoreGroup> groups_ = make_groups(kLayers, DType::kBF16);
+  const std::vector<StoreGroup> groups_ = make_groups(kFaultyLayers, DType::kBF16);
 };
 
 TEST_F(ConvertFaults, KilledAnywhereItContinuesToTheSameBytes) {
@@ -83,7 +83,7 @@ TEST_F(ConvertFaults, KilledAnywhereItContinuesToTheSameBytes) {
     EXPECT_FALSE(is_packed_store(store()));
     const ConvertReport report = run();
     resumed += report.resumed_groups;
-    EXPECT_EQ(report.groups, kLayers + 2);
+    EXPECT_EQ(report.groups, kFaultyLayers + 2);
     expect_same_folders(folder_ / "whole", store());
   }
   EXPECT_GT(resumed, 0);
@@ -104,7 +104,7 @@ TEST_F(ConvertFaults, KilledAgainAndAgainItStillEnds) {
     ++runs;
   } while (WIFSIGNALED(status) && runs < 100);
   EXPECT_EQ(status, 0);
-  EXPECT_EQ(runs, kLayers + 2);
+  EXPECT_EQ(runs, kFaultyLayers + 2);
   expect_same_folders(folder_ / "whole", store());
 }
 
@@ -161,7 +161,7 @@ TEST_F(ConvertFaults, ASourceThatChangedIsNotContinued) {
 TEST_F(ConvertFaults, OtherSettingsAreNotContinued) {
   stop_at("layer-1");
   expect_refusal(
-      [&] { convert_checkpoint(source(), make_groups(kLayers), {.destination = store()}); },
+      [&] { convert_checkpoint(source(), make_groups(kFaultyLayers), {.destination = store()}); },
       ErrorKind::kUser, {"unfinished conversion"});
   EXPECT_EQ(run().resumed_groups, 2);
 }
@@ -173,7 +173,7 @@ TEST_F(ConvertFaults, AFinishedStoreWithItsJournalLeftIsOnlyTidied) {
   // Killed between writing the index and removing the journal: the journal lacks nothing but the
   // last group.
   write_all(journal(), left);
-  EXPECT_EQ(run().resumed_groups, kLayers + 1);
+  EXPECT_EQ(run().resumed_groups, kFaultyLayers + 1);
   expect_same_folders(folder_ / "whole", store());
 }
 
