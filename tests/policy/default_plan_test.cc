@@ -6,6 +6,7 @@
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "tests/policy/plan_fixture.h"
+#include "tests/rounds.h"
 
 namespace sluice::policy {
 namespace {
@@ -23,7 +24,7 @@ TEST(DefaultPlan, StaysWithinTheBudgetOrRefuses) {
   std::mt19937 random(1);
   int made = 0;
   int refused = 0;
-  for (int round = 0; round < 120; ++round) {
+  for (int round = 0; round < rounds(120); ++round) {
     const ModelShape& model = shape_of(tested_models()[random() % tested_models().size()]);
     const double fraction = std::pow(
         2.0, static_cast<double>(random() % 1600) / 100 - 12);  // 1/4096 to 16 times the weights
@@ -44,8 +45,8 @@ TEST(DefaultPlan, StaysWithinTheBudgetOrRefuses) {
     EXPECT_EQ(again.memory_bytes(), plan->memory_bytes());
     EXPECT_EQ(again.resident_weight_bytes, plan->resident_weight_bytes);
   }
-  EXPECT_GT(made, 40);
-  EXPECT_GT(refused, 5);
+  EXPECT_GT(made, rounds(40));
+  EXPECT_GT(refused, rounds(5));
 }
 
 TEST(DefaultPlan, KeepsEverythingInMemoryWhenThatFits) {
@@ -94,7 +95,7 @@ TEST(DefaultPlan, MoreMemoryNeverKeepsFewerWeightsForTheSameBlock) {
 TEST(DefaultPlan, OnceABudgetIsEnoughALargerOneIsToo) {
   std::mt19937 random(6);
   const ModelShape& model = shape_of("opt-1.3b");
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < rounds(10); ++round) {
     const Workload workload = random_workload(random);
     bool was_enough = false;
     for (int64_t budget = 50 * kMiB; budget < 4 * kGiB; budget += 150 * kMiB) {

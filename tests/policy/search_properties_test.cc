@@ -11,6 +11,7 @@
 #include "src/base/error.h"
 #include "tests/policy/machine_fixture.h"
 #include "tests/policy/plan_fixture.h"
+#include "tests/rounds.h"
 
 namespace sluice::policy {
 namespace {
@@ -142,7 +143,7 @@ const std::vector<Question>& questions() {
 }
 
 TEST(SearchProperties, NoPlanMovesOrComputesFasterThanTheMachine) {
-  for (const Question& q : questions()) {
+  for (const Question& q : some(questions())) {
     const auto asked = ask(q);
     const SearchResult found = search_policy(asked->request);
     const std::string name = q.machine + " " + q.model + " " + std::to_string(q.sequences);
@@ -196,8 +197,8 @@ TEST(SearchProperties, WhatMovesThroughTheHostsMemoryIsNoFasterThanItIs) {
 }
 
 TEST(SearchProperties, APromptIsNotWorseThanALongerOne) {
-  for (const auto& [machine, model, weights] :
-       {std::tuple{"t4", "opt-30b", ""}, std::tuple{"rtx-4090", "llama-3.1-70b", "int4"}}) {
+  for (const auto& [machine, model, weights] : some(std::vector{
+           std::tuple{"t4", "opt-30b", ""}, std::tuple{"rtx-4090", "llama-3.1-70b", "int4"}})) {
     double before = 1e300;
     for (const int64_t prompt : {512, 513, 600, 1000, 1024, 1500}) {
       const Question q{machine, model, weights, 24, prompt, 32};
@@ -212,8 +213,8 @@ TEST(SearchProperties, APromptIsNotWorseThanALongerOne) {
 // By hand: any size of micro-batch in sequences and in tokens, with the shares that the search
 // found.
 TEST(SearchProperties, NoHandMadeBlockIsMuchBetter) {
-  for (const Question& q :
-       {Question{"t4", "opt-30b", "", 80, 1024, 32}, Question{"t4", "opt-6.7b", "", 48, 700, 32}}) {
+  for (const Question& q : some(std::vector{Question{"t4", "opt-30b", "", 80, 1024, 32},
+                                            Question{"t4", "opt-6.7b", "", 48, 700, 32}})) {
     const auto asked = ask(q);
     const SearchResult found = search_policy(asked->request);
     const double ours = rate_of(found, q);
@@ -240,7 +241,7 @@ TEST(SearchProperties, NoHandMadeBlockIsMuchBetter) {
 TEST(SearchProperties, KvIsNotOnDiskWhereMemoryIsFree) {
   std::mt19937 random(77);
   int below = 0;
-  for (int round = 0; round < 24; ++round) {
+  for (int round = 0; round < rounds(24); ++round) {
     const bool has_device = round % 2 == 0;
     const Profile profile = random_machine(random, has_device);
     SearchRequest request;
@@ -263,7 +264,7 @@ TEST(SearchProperties, KvIsNotOnDiskWhereMemoryIsFree) {
                 has_device)
         << "round " << round;
   }
-  EXPECT_GT(below, 3) << "some stream";
+  EXPECT_GT(below, rounds(3)) << "some stream";
 }
 
 TEST(SearchProperties, LongPromptsAreSampledNotWalked) {
