@@ -90,7 +90,14 @@ if [ -z "$stand_in" ]; then
   [ -s "$root/bin/lib/cublas-name" ] || { echo "gpu_bundle: the programs name no libcublasLt" >&2; exit 1; }
 fi
 cp scripts/gpu-check.sh scripts/gpu_steps.sh scripts/gpu_parts.sh scripts/gpu_table.py scripts/peer_accelerate.py "$root/scripts/"
-cp -r tests/fixtures/models tests/fixtures/foreign tests/fixtures/gguf "$root/tests/fixtures/"
+# Of the models those that a packed test or script names: a third of them all.
+mkdir "$root/tests/fixtures/models"
+for model in tests/fixtures/models/*; do
+  if grep -qF -e "$(basename "$model")" tests/engine/cuda/*_test.cc tests/kernels/cuda/*_test.cc "$root"/scripts/*; then
+    cp -r "$model" "$root/tests/fixtures/models/"
+  fi
+done
+cp -r tests/fixtures/foreign tests/fixtures/gguf "$root/tests/fixtures/"
 echo "$(git rev-parse --short HEAD 2>/dev/null || echo unknown)$([ -z "$stand_in" ] || echo ', stand-in'), $(date -u +%Y-%m-%d)" >"$root/VERSION"
 # A window of 64 MiB: the kernels that all programs have are kept once.
 tar -C "$stage" --sort=name --owner=0 --group=0 --numeric-owner -cf - sluice-gpu | xz -9 >"$output.new"
