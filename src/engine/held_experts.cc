@@ -1,8 +1,10 @@
 #include "src/engine/held_experts.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -16,6 +18,12 @@ namespace sluice {
 namespace {
 // Of a thousand layers with a thousand experts each.
 constexpr int64_t kMostFileBytes = int64_t{8} << 20;
+
+// Beside `file`, and nobody else's: other engines, of this process and of others, may write theirs.
+std::string own_name(const std::string& file) {
+  static std::atomic<int64_t> written{0};
+  return fmt::format("{}.{}-{}", file, ::getpid(), written++);
+}
 }  // namespace
 
 HeldExperts::HeldExperts(const ScheduleShape& shape, std::string file,
@@ -65,11 +73,15 @@ void HeldExperts::write_file() const {
     if (caches_[i])
       layers[std::to_string(i)] = {{"experts", caches_[i]->experts()},
                                    {"held", caches_[i]->by_worth()}};
+  const std::string own = own_name(file_);
   try {
     if (const auto folder = std::filesystem::path(file_).parent_path(); !folder.empty())
       std::filesystem::create_directories(folder);
-    io::write_file_durably(file_, nlohmann::json{{"layers", layers}}.dump());
+    io::write_file_durably(own, nlohmann::json{{"layers", layers}}.dump());
+    std::filesystem::rename(own, file_);
   } catch (const std::exception& error) {
+    std::error_code ignored;
+    std::filesystem::remove(own, ignored);
     if (log_) log_(fmt::format("{} is not written: {}", file_, error.what()));
   }
 }

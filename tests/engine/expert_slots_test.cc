@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
 #include <stop_token>
+#include <thread>
 
 #include "src/cache/expert_cache.h"
 #include "src/schedule/schedule.h"
@@ -196,6 +198,39 @@ TEST_P(ExpertSlots, TheNextEngineBeginsWithThoseWorthMost) {
   found();
   options.experts_file = (folder / std::string(300, 'x')).string();  // no file has such a name
   found();
+  std::filesystem::remove_all(folder);
+}
+
+// Engines that end at the same time write the same file: it is always one that an engine has
+// written whole, and nothing else is left in the folder.
+TEST(HeldExperts, TwoMayWriteAtOnce) {
+  const auto model =
+      std::make_shared<const BoundModel>(BoundModel::open(fixture_model("mixtral-tiny")));
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / ("held-twice" + std::to_string(getpid()));
+  std::atomic<int> complaints{0};
+  const auto work = [&] {
+    auto requests = greedy_requests({{5, 6, 7}}, 1);
+    EngineOptions options = options_for(requests);
+    options.policy = policy_of(model->shape(), 1, 1000);
+    options.experts_file = (folder / "experts.json").string();
+    options.threads = 1;
+    options.log = [&](std::string_view line) {
+      if (line.find("experts.json") != std::string_view::npos) ++complaints;
+    };
+    for (int round = 0; round < 20; ++round) {
+      const auto engine = Engine::open(model, options);
+      ListSource source(requests);
+      CollectingSink sink;
+      engine->generate(source, sink);
+    }
+  };
+  std::thread other(work);
+  work();
+  other.join();
+  EXPECT_EQ(complaints, 0);
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    EXPECT_EQ(entry.path().filename(), "experts.json");
   std::filesystem::remove_all(folder);
 }
 
