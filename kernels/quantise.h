@@ -40,12 +40,20 @@ void dequantise_panel(const WeightFormat& format, const std::byte* panel, int64_
                       int64_t cols, float* rows, int64_t ld) noexcept;
 
 /// The codes of one group of a panel with its scales, for formats that are read from elsewhere:
-/// codes [16][group_columns] (one byte each), scales [16], zeros [16] (kInt4).
+/// codes [16][group_columns] (one byte each), scales [16] (kMxfp4: powers of two, from 2^-127 on),
+/// zeros [16] (kInt4).
 void pack_group(const WeightFormat& format, int64_t cols, int64_t group, const uint8_t* codes,
                 const float* scales, const float* zeros, std::byte* panel) noexcept;
 
 /// The 16 values of NF4, rising; the same to 1e-6 as published.
 extern const float kNf4Values[16];
+/// The 16 values of e2m1 by code, the highest bit being the sign (OCP Microscaling 1.0).
+extern const float kE2m1Values[16];
+/// The nearest e2m1 code (ties to even mantissa); past 6 the largest.
+uint8_t f32_to_e2m1(float value) noexcept;
+/// kMxfp4's scale for values of which the largest has this magnitude: the power of two of the
+/// largest over 4, from 2^-126 to 2^125, so that neither it nor a value is past f32.
+float mxfp4_scale(float largest) noexcept;
 /// The nearest e4m3 code (ties to even mantissa); past 448 the largest.
 uint8_t f32_to_e4m3(float value) noexcept;
 

@@ -1,9 +1,9 @@
 #pragma once
 // Where the codes and scales of a quantised panel lie. A group is lines of 64 bytes, 4 bytes for
-// each of 16 rows, and then 64 bytes of scales: 16 f16 scales and 16 f16 zeros (kInt4), else 16 f32
-// scales. A line of 4-bit codes holds 8 columns, one of 8-bit codes 4; inside a row's 4 bytes the
-// columns are ordered so that the low (high) codes of the two halves are neighbours, the pair that
-// a bf16 dot product takes.
+// each of 16 rows, and then scales: 16 f16 scales and 16 f16 zeros (kInt4), 16 bytes that are
+// exponents of two and 127 more (kMxfp4), else 16 f32 scales. A line of 4-bit codes holds 8
+// columns, one of 8-bit codes 4; inside a row's 4 bytes the columns are ordered so that the low
+// (high) codes of the two halves are neighbours, the pair that a bf16 dot product takes.
 #include <cstdint>
 #include <cstring>
 
@@ -30,14 +30,23 @@ constexpr int unpacked_column(bool is_four_bit, int byte) noexcept {
 }
 
 constexpr bool is_four_bit(Encoding encoding) noexcept {
-  return encoding == Encoding::kInt4 || encoding == Encoding::kNf4;
+  return encoding == Encoding::kInt4 || encoding == Encoding::kNf4 || encoding == Encoding::kMxfp4;
 }
 
 constexpr int64_t line_columns(Encoding encoding) noexcept { return is_four_bit(encoding) ? 8 : 4; }
 
+/// A power of two as its e8m0 byte, and the byte's value; 255 is no number. f32 has them all.
+constexpr uint8_t e8m0_of(float power) noexcept {
+  return static_cast<uint8_t>(__builtin_bit_cast(uint32_t, power) >> 23);
+}
+constexpr float e8m0_value(uint8_t byte) noexcept {
+  const uint32_t bits = byte == 0 ? 1u << 22 : byte == 255 ? 0x7fc00000u : uint32_t{byte} << 23;
+  return __builtin_bit_cast(float, bits);
+}
+
 /// Byte of the panel where the lines of `group` begin.
 inline int64_t group_offset(const WeightFormat& format, int64_t cols, int64_t group) noexcept {
-  return group * (format.group_code_bytes(cols) + kQuantLine);
+  return group * (format.group_code_bytes(cols) + format.scale_bytes());
 }
 
 }  // namespace sluice::kernels

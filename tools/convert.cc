@@ -165,7 +165,7 @@ Command add_convert(CLI::App& program) {
   parser->add_option("destination,-o,--output", flags->destination, "folder to write")->required();
   parser->add_option(
       "--weights", flags->weights,
-      "f32, f16, bf16, int8, int4, nf4 or fp8; -g32, -g64, -g128: columns that share "
+      "f32, f16, bf16, int8, int4, nf4, fp8 or mxfp4; -g32, -g64, -g128: columns that share "
       "a scale (int4-g128) (default: as they are)");
   parser
       ->add_option("--int4-range", flags->range,

@@ -28,6 +28,27 @@ const float kNf4Values[16] = {-1.0f,
                               0.7229568362236023f,
                               1.0f};
 
+const float kE2m1Values[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                               -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+
+uint8_t f32_to_e2m1(float value) noexcept {
+  const uint8_t sign = std::signbit(value) ? 8 : 0;
+  const float magnitude = std::fabs(value);
+  uint8_t code = 0;
+  for (uint8_t next = 1; next < 8; ++next) {
+    const float middle = 0.5f * (kE2m1Values[next - 1] + kE2m1Values[next]);
+    if (magnitude > middle || (magnitude == middle && next % 2 == 0)) code = next;
+  }
+  return sign | code;
+}
+
+float mxfp4_scale(float largest) noexcept {
+  if (!(largest > 0)) return 0x1p-126f;
+  int exponent = 0;
+  std::frexp(largest, &exponent);  // in [2^(e-1), 2^e)
+  return std::ldexp(1.0f, std::clamp(exponent - 3, -126, 125));
+}
+
 uint8_t f32_to_e4m3(float value) noexcept {
   const uint8_t sign = std::signbit(value) ? 0x80 : 0;
   const float magnitude = std::fabs(value);
@@ -78,6 +99,8 @@ void pack_group(const WeightFormat& format, int64_t cols, int64_t group, const u
       const uint16_t zero = f32_to_f16(zeros[row]);
       std::memcpy(meta + row * 2, &scale, 2);
       std::memcpy(meta + 32 + row * 2, &zero, 2);
+    } else if (format.encoding == Encoding::kMxfp4) {
+      meta[row] = e8m0_of(scales[row]);
     } else {
       std::memcpy(meta + row * 4, scales + row, 4);
     }
@@ -112,6 +135,8 @@ float quantised_value(const WeightFormat& format, const std::byte* w, int64_t co
     std::memcpy(&zero, meta + 32 + lane * 2, 2);
     return f16_to_f32(scale) * (static_cast<float>(code) - f16_to_f32(zero));
   }
+  if (format.encoding == Encoding::kMxfp4)
+    return e8m0_value(static_cast<uint8_t>(meta[lane])) * kE2m1Values[code];
   float scale = 0;
   std::memcpy(&scale, meta + lane * 4, 4);
   if (format.encoding == Encoding::kInt8) return scale * (static_cast<float>(code) - 128.0f);
@@ -164,6 +189,10 @@ void quantise_panel(const WeightFormat& format, const float* rows, int64_t ld, i
                 best = code;
             to[i] = static_cast<uint8_t>(best);
           }
+          break;
+        case Encoding::kMxfp4:
+          scales[row] = mxfp4_scale(most);
+          for (int64_t i = 0; i < count; ++i) to[i] = f32_to_e2m1(x[i] / scales[row]);
           break;
         default:
           scales[row] = most / 448;

@@ -23,7 +23,7 @@ std::optional<WeightFormat> format_of(const std::string& weights) {
   auto out = parse_weight_format(weights);
   if (!out)
     throw Error(ErrorKind::kUser, fmt::format("`weights` is \"{}\"", weights),
-                "write f32, f16, bf16, int8, int4, nf4 or fp8");
+                "write f32, f16, bf16, int8, int4, nf4, fp8 or mxfp4");
   return out;
 }
 

@@ -110,7 +110,7 @@ Forecast forecast(const std::string& model, const ForecastOptions& options,
     const auto format = parse_weight_format(options.weights);
     if (!format)
       throw Error(ErrorKind::kUser, fmt::format("`weights` is \"{}\"", options.weights),
-                  "write f32, f16, bf16, int8, int4, nf4 or fp8");
+                  "write f32, f16, bf16, int8, int4, nf4, fp8 or mxfp4");
     shape.set_weights(*format);
   }
   policy::Profile machine;

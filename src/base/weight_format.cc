@@ -7,7 +7,6 @@
 namespace sluice {
 
 namespace {
-constexpr int64_t kScaleBytes = 64;  // of one group of a panel
 constexpr int64_t kWholeRowColumns = 64;
 
 struct EncodingName {
@@ -18,13 +17,15 @@ struct EncodingName {
 constexpr EncodingName kEncodings[] = {{Encoding::kInt4, "int4", 64},
                                        {Encoding::kInt8, "int8", 0},
                                        {Encoding::kNf4, "nf4", 64},
-                                       {Encoding::kFp8, "fp8", 0}};
+                                       {Encoding::kFp8, "fp8", 0},
+                                       {Encoding::kMxfp4, "mxfp4", 32}};
 }  // namespace
 
 int64_t WeightFormat::code_bits() const noexcept {
   switch (encoding) {
     case Encoding::kInt4:
-    case Encoding::kNf4: return 4;
+    case Encoding::kNf4:
+    case Encoding::kMxfp4: return 4;
     case Encoding::kInt8:
     case Encoding::kFp8: return 8;
     case Encoding::kPlain: break;
@@ -46,7 +47,7 @@ int64_t WeightFormat::group_code_bytes(int64_t cols) const noexcept {
 }
 
 int64_t WeightFormat::panel_bytes(int64_t cols) const noexcept {
-  return groups(cols) * (group_code_bytes(cols) + kScaleBytes);
+  return groups(cols) * (group_code_bytes(cols) + scale_bytes());
 }
 
 int64_t WeightFormat::row_bytes(int64_t cols) const noexcept {
@@ -60,8 +61,9 @@ int64_t WeightFormat::bytes(int64_t rows, int64_t cols) const noexcept {
 std::string format_name(const WeightFormat& format) {
   for (const EncodingName& known : kEncodings)
     if (known.encoding == format.encoding)
-      return std::string(known.name) +
-             (format.group > 0 ? "-g" + std::to_string(format.group) : std::string());
+      return std::string(known.name) + (format.group > 0 && format.encoding != Encoding::kMxfp4
+                                            ? "-g" + std::to_string(format.group)
+                                            : std::string());
   return std::string(dtype_name(format.dtype));
 }
 
@@ -71,6 +73,7 @@ std::optional<WeightFormat> parse_weight_format(std::string_view name) noexcept 
     if (name.substr(0, dash) != known.name) continue;
     WeightFormat format{known.encoding, DType::kBF16, known.default_group};
     if (dash == std::string_view::npos) return format;
+    if (known.encoding == Encoding::kMxfp4) return {};
     const std::string_view group = name.substr(dash + 1);
     if (!group.starts_with('g')) return {};
     const auto [end, problem] =

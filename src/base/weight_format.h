@@ -19,12 +19,14 @@ enum class Encoding : uint8_t {
   kInt8,   ///< w = scale (q - 128), q in 0..255; scale f32 for each row and group
   kNf4,    ///< w = scale codebook[q] (QLoRA, arXiv:2305.14314, appendix E); scale f32
   kFp8,    ///< w = scale e4m3(q) (arXiv:2209.05433, no infinities); scale f32
+  kMxfp4,  ///< w = scale e2m1(q) (OCP Microscaling 1.0); scale e8m0, a power of two in a byte
 };
 
 struct WeightFormat {
   Encoding encoding = Encoding::kPlain;
   DType dtype = DType::kBF16;  ///< of kPlain
-  int32_t group = 0;           ///< columns that share a scale: 32, 64 or 128; 0: the whole row
+  /// Columns that share a scale: 32, 64 or 128, of kMxfp4 32; 0: the whole row.
+  int32_t group = 0;
 
   static constexpr int64_t kPanelRows = 16;
 
@@ -37,8 +39,11 @@ struct WeightFormat {
   int64_t groups(int64_t cols) const noexcept;
   /// Columns as stored: whole groups.
   int64_t padded_columns(int64_t cols) const noexcept { return groups(cols) * group_columns(cols); }
-  /// Bytes of the codes of one group of a panel; 64 bytes of scales follow them.
+  /// Bytes of the codes of one group of a panel, and of the scales that follow them.
   int64_t group_code_bytes(int64_t cols) const noexcept;
+  constexpr int64_t scale_bytes() const noexcept {
+    return encoding == Encoding::kMxfp4 ? kPanelRows : 4 * kPanelRows;
+  }
   /// Bytes of kPanelRows rows; quantised only.
   int64_t panel_bytes(int64_t cols) const noexcept;
   /// Bytes from a row to the next; of a panel its sixteenth part.
@@ -49,9 +54,10 @@ struct WeightFormat {
   static WeightFormat plain(DType dtype) noexcept { return {Encoding::kPlain, dtype, 0}; }
 };
 
-/// "bf16", "int4-g64", "int8", "int8-g32", "nf4-g64", "fp8".
+/// "bf16", "int4-g64", "int8", "int8-g32", "nf4-g64", "fp8", "mxfp4".
 std::string format_name(const WeightFormat& format);
-/// The inverse; "int4" and "nf4" mean groups of 64, "int8" and "fp8" one scale a row.
+/// The inverse; "int4" and "nf4" mean groups of 64, "int8" and "fp8" one scale a row, "mxfp4" is
+/// always of groups of 32.
 std::optional<WeightFormat> parse_weight_format(std::string_view name) noexcept;
 
 }  // namespace sluice

@@ -10,8 +10,9 @@
 namespace sluice::kernels {
 namespace {
 
-const std::vector<std::string> kFormats{"int4-g32", "int4-g64", "int4-g128", "int8", "int8-g32",
-                                        "int8-g64", "nf4-g64",  "nf4-g32",   "fp8",  "fp8-g128"};
+const std::vector<std::string> kFormats{"int4-g32", "int4-g64", "int4-g128", "int8",
+                                        "int8-g32", "int8-g64", "nf4-g64",   "nf4-g32",
+                                        "fp8",      "fp8-g128", "mxfp4"};
 
 WeightFormat named(const std::string& name) { return parse_weight_format(name).value(); }
 
@@ -45,6 +46,8 @@ double step_share(Encoding encoding) {
     case Encoding::kInt4: return 1.0 / 15;
     case Encoding::kInt8: return 1.0 / 254;
     case Encoding::kNf4: return 0.3039 / 2;
+    // The largest is 4 to 8 times the scale, steps are 2 there, and past 6 there is no code.
+    case Encoding::kMxfp4: return 2.0 / 4;
     default: return 32.0 / 448;
   }
 }
@@ -54,7 +57,8 @@ TEST(WeightFormat, NamesAreReadAndWritten) {
   EXPECT_EQ(named("int4").group, 64);
   EXPECT_EQ(named("nf4").group, 64);
   EXPECT_EQ(named("bf16"), WeightFormat::plain(DType::kBF16));
-  for (const char* bad : {"int4-", "int4-g", "int4-g16", "int4-g64x", "int5", "int4-64", "i8", ""})
+  for (const char* bad : {"int4-", "int4-g", "int4-g16", "int4-g64x", "int5", "int4-64", "i8", "",
+                          "mxfp4-g32", "mxfp4-"})
     EXPECT_FALSE(parse_weight_format(bad).has_value()) << bad;
 }
 
@@ -64,6 +68,8 @@ TEST(WeightFormat, SizesCountScalesAndPadding) {
   EXPECT_EQ(int4.bytes(1, 4096), 16 * int4.row_bytes(4096));
   EXPECT_EQ(int4.padded_columns(65), 128);
   EXPECT_EQ(named("int8").row_bytes(100), 128 + 4);
+  EXPECT_EQ(named("mxfp4").row_bytes(2880), 2880 / 2 + 2880 / 32);  // 4.25 bits a weight
+  EXPECT_EQ(named("mxfp4").row_bytes(33), 2 * 17);
   EXPECT_EQ(WeightFormat::plain(DType::kF16).bytes(3, 5), 30);
 }
 
@@ -166,7 +172,8 @@ TEST(QuantisePanel, EqualValuesComeBack) {
           ASSERT_TRUE(quantise_panel(panel.format, {search, nullptr}, source.data(), cols, 16, cols,
                                      panel.bytes.data()));
           for (int64_t c = 0; c < cols; ++c)
-            ASSERT_NEAR(panel.at(5, c), value, std::fabs(value) * 0x1p-9) << c;
+            ASSERT_NEAR(panel.at(5, c), value, std::fabs(value) * (name == "mxfp4" ? 0.25 : 0x1p-9))
+                << c;
         }
       }
   });
@@ -233,6 +240,8 @@ TEST(QuantisePanel, PackedGroupsKeepTheirCodes) {
     float scales[16], zeros[16];
     for (int i = 0; i < 16; ++i)
       scales[i] = 0.25f * static_cast<float>(i + 1), zeros[i] = static_cast<float>(i % 16);
+    if (format.encoding == Encoding::kMxfp4)  // all that f32 has, from its smallest
+      for (int i = 0; i < 16; ++i) scales[i] = std::ldexp(1.0f, std::min(17 * i - 127, 125));
     for (int64_t group = 0; group < format.groups(cols); ++group) {
       for (uint8_t& code : codes)
         code = static_cast<uint8_t>(random.between(0, is_four_bit(format.encoding) ? 15 : 126));
@@ -240,11 +249,12 @@ TEST(QuantisePanel, PackedGroupsKeepTheirCodes) {
       for (int64_t r = 0; r < 16; ++r)
         for (int64_t c = 0; c < columns; ++c) {
           const float code = codes[static_cast<size_t>(r * columns + c)];
-          const float value = format.encoding == Encoding::kInt4   ? code - zeros[r]
-                              : format.encoding == Encoding::kInt8 ? code - 128
-                              : format.encoding == Encoding::kNf4
-                                  ? kNf4Values[static_cast<int>(code)]
-                                  : e4m3_to_f32(static_cast<uint8_t>(code));
+          const float value =
+              format.encoding == Encoding::kInt4    ? code - zeros[r]
+              : format.encoding == Encoding::kInt8  ? code - 128
+              : format.encoding == Encoding::kNf4   ? kNf4Values[static_cast<int>(code)]
+              : format.encoding == Encoding::kMxfp4 ? kE2m1Values[static_cast<int>(code)]
+                                                    : e4m3_to_f32(static_cast<uint8_t>(code));
           ASSERT_EQ(reference::quantised_value(format, panel.data(), cols, r, group * columns + c),
                     value * scales[r])
               << name << " row " << r << " column " << c;
@@ -270,6 +280,50 @@ TEST(E4m3, EveryCodeComesBackAndTheNearestIsTaken) {
     for (float value : values) least = std::min(least, std::fabs(double{value} - x));
     ASSERT_DOUBLE_EQ(std::fabs(double{got} - x), least) << x;
   }
+}
+
+TEST(E2m1, EveryCodeComesBackAndTheNearestIsTaken) {
+  for (uint8_t code = 0; code < 16; ++code) EXPECT_EQ(f32_to_e2m1(kE2m1Values[code]), code);
+  Random random(9);
+  for (const float x : random.normal(2000, 3.0f)) {
+    float least = 1e9f;
+    for (const float value : kE2m1Values) least = std::min(least, std::fabs(value - x));
+    ASSERT_EQ(std::fabs(kE2m1Values[f32_to_e2m1(x)] - x), least) << x;
+  }
+  // Ties go to even codes.
+  const std::pair<float, float> ties[] = {{0.25f, 0}, {0.75f, 1}, {1.25f, 1}, {1.75f, 2},
+                                          {2.5f, 2},  {3.5f, 4},  {-5, -4}};
+  for (const auto& [tie, value] : ties) EXPECT_EQ(kE2m1Values[f32_to_e2m1(tie)], value) << tie;
+}
+
+// Whatever scales and codes are there, what was packed is what comes out, to the bit, in every row.
+TEST(Mxfp4, AnyScaleAndCodeComesBackToTheBit) {
+  for_each_isa([] {
+    const WeightFormat format = named("mxfp4");
+    constexpr int64_t kCols = 96;
+    std::vector<std::byte> panel(static_cast<size_t>(format.panel_bytes(kCols)));
+    std::vector<uint8_t> codes(16 * 32);
+    for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>((i + i / 32) % 16);
+    for (int first = 0; first <= 252; first += 48) {
+      for (int64_t group = 0; group < 3; ++group) {
+        float scales[16];
+        for (int r = 0; r < 16; ++r)
+          scales[r] =
+              std::ldexp(1.0f, std::min(first + static_cast<int>(group) * 16 + r, 252) - 127);
+        pack_group(format, kCols, group, codes.data(), scales, nullptr, panel.data());
+      }
+      std::vector<float> rows(16 * kCols);
+      dequantise_panel(format, panel.data(), 16, kCols, rows.data(), kCols);
+      for (int64_t r = 0; r < 16; ++r)
+        for (int64_t c = 0; c < kCols; ++c) {
+          const int byte = std::min(first + static_cast<int>(c / 32 * 16 + r), 252);
+          const float value =
+              std::ldexp(kE2m1Values[codes[static_cast<size_t>(r * 32 + c % 32)]], byte - 127);
+          ASSERT_EQ(rows[static_cast<size_t>(r * kCols + c)], value) << byte << " row " << r;
+          ASSERT_EQ(reference::quantised_value(format, panel.data(), kCols, r, c), value) << byte;
+        }
+    }
+  });
 }
 
 // Published: below the error of 4 bits in even steps of the largest magnitude, on normal values.

@@ -79,8 +79,8 @@ struct Operands {
   }
 };
 
-const std::vector<std::string> kFormats{"int4-g32", "int4-g64", "int4-g128", "int8",
-                                        "int8-g32", "nf4-g64",  "fp8",       "fp8-g64"};
+const std::vector<std::string> kFormats{"int4-g32", "int4-g64", "int4-g128", "int8", "int8-g32",
+                                        "nf4-g64",  "fp8",      "fp8-g64",   "mxfp4"};
 
 int64_t some_rows(Random& random, int64_t case_index) {
   constexpr int64_t kRows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17, 33, 64};
@@ -320,7 +320,7 @@ TEST(LinearQuantised, Int8TakesEveryCode) {
 
 TEST(LinearQuantised, LargeShapesOnAllThreads) {
   Random random(13);
-  for (const char* name : {"int4-g64", "int8", "nf4-g64", "fp8"})
+  for (const char* name : {"int4-g64", "int8", "nf4-g64", "fp8", "mxfp4"})
     for (const int64_t m : {1, 8, 37, 520}) {
       Operands operands(name, m, 641, 1030, random);
       SCOPED_TRACE(random.trace());
@@ -334,7 +334,7 @@ TEST(LinearQuantised, LargeShapesOnAllThreads) {
 TEST(LinearQuantised, ManyLongRowsGoInParts) {
   Random random(15);
   for_each_isa([&] {
-    for (const char* name : {"int4-g128", "int8", "nf4-g64"}) {
+    for (const char* name : {"int4-g128", "int8", "nf4-g64", "mxfp4"}) {
       Operands operands(name, 120, 35, 25000, random);
       SCOPED_TRACE(random.trace());
       operands.run({Compute::kF32});

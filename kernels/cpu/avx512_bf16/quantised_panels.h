@@ -103,7 +103,8 @@ void decode_chunk(const QuantisedCall& call, const std::byte* const (&unit)[2], 
   const Decoder<Bf16Step, kEncoding> decode;
   constexpr int kVectors = Decoder<Bf16Step, kEncoding>::kVectors;
   const int64_t group_columns = call.format.group_columns(call.k);
-  const int64_t group_bytes = call.format.group_code_bytes(call.k) + kQuantLine;
+  const int64_t code_bytes = call.format.group_code_bytes(call.k);
+  const int64_t group_bytes = code_bytes + call.format.scale_bytes();
   const int64_t group = begin / group_columns,
                 first_line = (begin - group * group_columns) / kLineColumns<kEncoding>;
   chunk.pairs = columns / 2;
@@ -115,7 +116,7 @@ void decode_chunk(const QuantisedCall& call, const std::byte* const (&unit)[2], 
         const VecU word = load_codes(lines + (first_line + i / kVectors) * kQuantLine);
         for (int v = 0; v < kVectors; ++v) to[i + v] = (__m512i)decode.at(word, v);
       }
-      const UnitScales scales = load_scales(kEncoding, lines + group_bytes - kQuantLine, 0);
+      const UnitScales scales = load_scales(kEncoding, lines + code_bytes, 0);
       chunk.scale[u][g] = scales.scale;
       chunk.scaled_zero[u][g] = scales.scale * scales.zero;
     }
@@ -170,6 +171,7 @@ void quantised_panels_bf16(const QuantisedCall& call, int64_t row_begin, int64_t
     case Encoding::kInt4: return many_rows<Encoding::kInt4>(call, row_begin, row_end);
     case Encoding::kInt8: return many_rows<Encoding::kInt8>(call, row_begin, row_end);
     case Encoding::kNf4: return many_rows<Encoding::kNf4>(call, row_begin, row_end);
+    case Encoding::kMxfp4: return many_rows<Encoding::kMxfp4>(call, row_begin, row_end);
     default: return many_rows<Encoding::kFp8>(call, row_begin, row_end);
   }
 }

@@ -98,8 +98,8 @@ struct F32Step {
     if constexpr (kEncoding == Encoding::kInt4)
       return (VecU) __builtin_convertvector(
           (VecI)(v == kLastNibble ? word >> 28 : word & (15u << (4 * v))), VecF);
-    else if constexpr (kEncoding == Encoding::kNf4)
-      return (VecU)nf4_value(word >> (4 * v));
+    else if constexpr (kLooksUp<kEncoding>)
+      return (VecU)table_value<kEncoding>(word >> (4 * v));
     else if constexpr (kEncoding == Encoding::kInt8)
       return (VecU) __builtin_convertvector((VecI)((word ^ 0x80808080u) << (24 - 8 * v)) >> 24,
                                             VecF);

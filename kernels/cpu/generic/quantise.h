@@ -92,6 +92,17 @@ inline VecU nf4_code(VecF x) {
   return (VecU)code;
 }
 
+// Ties go to even codes; the sign stays with what becomes 0.
+inline VecU e2m1_code(VecF x) {
+  const VecF magnitude = (VecF)((VecU)x & 0x7fffffffu);
+  VecI code = {};
+  for (int next = 1; next < 8; ++next) {
+    const VecF middle = splat(0.5f * (kE2m1Values[next - 1] + kE2m1Values[next]));
+    code -= next % 2 == 0 ? magnitude >= middle : magnitude > middle;  // true is -1
+  }
+  return (VecU)code | ((VecU)x >> 28 & 8u);
+}
+
 inline VecU e4m3_code(VecF x) {
   const VecU bits = (VecU)x;
   const VecF magnitude = min_of((VecF)(bits & 0x7fffffffu), splat(448.0f));
@@ -116,7 +127,17 @@ inline void put_lines(int64_t count, std::byte* lines, const Code& code) {
   }
 }
 
-// One group that fits a block: kInt4 and kNf4, and the 8-bit encodings with groups.
+// mxfp4_scale() of each, and its e8m0 bytes.
+inline VecF put_mxfp4_scale(VecF most, std::byte* meta) {
+  VecF scale = {};
+  for (int i = 0; i < kLanes; ++i) {
+    scale[i] = mxfp4_scale(most[i]);
+    meta[i] = static_cast<std::byte>(e8m0_of(scale[i]));
+  }
+  return scale;
+}
+
+// One group that fits a block: the 4-bit encodings, and the 8-bit encodings with groups.
 inline void quantise_block(Encoding encoding, const float* block, int64_t columns, int64_t count,
                            const float* importance, int steps, VecF known_scale,
                            bool scale_is_known, std::byte* lines, std::byte* meta) {
@@ -137,7 +158,10 @@ inline void quantise_block(Encoding encoding, const float* block, int64_t column
     scale = encoding == Encoding::kInt8  ? most / 127.0f
             : encoding == Encoding::kNf4 ? most
                                          : most / 448.0f;
-    __builtin_memcpy(meta, &scale, sizeof scale);
+    if (encoding == Encoding::kMxfp4)
+      scale = put_mxfp4_scale(most, meta);
+    else
+      __builtin_memcpy(meta, &scale, sizeof scale);
   }
   const VecF inverse = scale > splat(1e-38f) ? 1.0f / scale : VecF{};
   if (encoding == Encoding::kInt8)
@@ -145,10 +169,16 @@ inline void quantise_block(Encoding encoding, const float* block, int64_t column
       const VecF q = min_of(max_of(round_even(at(i) * inverse), splat(-127.0f)), splat(127.0f));
       return code_of(q + 128.0f);
     });
+  else if (encoding == Encoding::kMxfp4)
+    put_lines<8>(columns, lines, [&](int64_t i) { return e2m1_code(at(i) / scale); });
   else if (encoding == Encoding::kNf4)
     put_lines<8>(columns, lines, [&](int64_t i) { return nf4_code(at(i) * inverse); });
   else
     put_lines<4>(columns, lines, [&](int64_t i) { return e4m3_code(at(i) * inverse); });
+}
+
+constexpr int lane_scale_bytes(Encoding encoding) {
+  return encoding == Encoding::kInt4 ? 2 : encoding == Encoding::kMxfp4 ? 1 : 4;
 }
 
 bool quantise_rows(const WeightFormat& format, const QuantiseOptions& options, const float* rows,
@@ -171,7 +201,7 @@ bool quantise_rows(const WeightFormat& format, const QuantiseOptions& options, c
         quantise_block(format.encoding, block + part * kLanes, columns, count,
                        options.importance ? importance : nullptr, steps, VecF{}, false,
                        lines + part * kLanes * 4,
-                       meta + part * kLanes * (format.encoding == Encoding::kInt4 ? 2 : 4));
+                       meta + part * kLanes * lane_scale_bytes(format.encoding));
       if (format.encoding == Encoding::kInt4)
         for (int row = 0; row < kPanelRows; ++row)
           if ((scalar_f16(meta + row * 2) - scalar_f16(meta + row * 2)) != 0.0f) return false;

@@ -94,7 +94,7 @@ void few_rows(const QuantisedCall& call, int64_t row_begin, int64_t row_end, int
               Step::kScalesX ? call.scales[index] : 1.0f, call.sums[index]);
         }
       }
-      at += kQuantLine;
+      at += call.format.scale_bytes();
     }
     for (int u = 0; u < U; ++u)
       for (int m = 0; m < M; ++m) put_unit(call, row + u * kLanes, first + m, totals[u][m]);
@@ -167,6 +167,8 @@ void quantised_f32(const QuantisedCall& call, int64_t row_begin, int64_t row_end
     case Encoding::kInt8:
       return quantised_typed<F32Step, Encoding::kInt8>(call, row_begin, row_end);
     case Encoding::kNf4: return quantised_typed<F32Step, Encoding::kNf4>(call, row_begin, row_end);
+    case Encoding::kMxfp4:
+      return quantised_typed<F32Step, Encoding::kMxfp4>(call, row_begin, row_end);
     default: return quantised_typed<F32Step, Encoding::kFp8>(call, row_begin, row_end);
   }
 }

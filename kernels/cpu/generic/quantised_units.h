@@ -11,20 +11,34 @@ struct UnitScales {
   VecF scale, zero;  // w = scale (code - zero)
 };
 
+// Powers of two from their e8m0 bytes.
+inline VecF e8m0_values(const std::byte* bytes) {
+  VecU exponent;
+  for (int i = 0; i < kLanes; ++i) exponent[i] = static_cast<uint32_t>(bytes[i]);
+  return (VecF)(exponent << 23 | ((VecU)(exponent == 0u) & (1u << 22)));
+}
+
 inline UnitScales load_scales(Encoding encoding, const std::byte* meta, int part) {
   if (encoding == Encoding::kInt4)
     return {load_f16(meta + part * kLanes * 2), load_f16(meta + 32 + part * kLanes * 2)};
+  if (encoding == Encoding::kMxfp4) return {e8m0_values(meta + part * kLanes), VecF{}};
   return {load(reinterpret_cast<const float*>(meta) + part * kLanes),
           splat(encoding == Encoding::kInt8 ? 128.0f : 0.0f)};
 }
 
-inline VecF nf4_value(VecU code) { return look_up(kNf4Values, code); }
+// Of 4-bit codes that stand for values of a table.
+template <Encoding kEncoding>
+constexpr bool kLooksUp = kEncoding == Encoding::kNf4 || kEncoding == Encoding::kMxfp4;
+template <Encoding kEncoding>
+inline VecF table_value(VecU code) {
+  return look_up(kEncoding == Encoding::kNf4 ? kNf4Values : kE2m1Values, code);
+}
 
 // The value of a code before its scale; of kInt4 and kInt8 before the zero is taken off.
 template <Encoding kEncoding>
 inline VecF code_value(VecU code) {
-  if constexpr (kEncoding == Encoding::kNf4) {
-    return nf4_value(code);
+  if constexpr (kLooksUp<kEncoding>) {
+    return table_value<kEncoding>(code);
   } else if constexpr (kEncoding == Encoding::kFp8) {
     const VecF magnitude = (VecF)((code & 0x7fu) << 20) * 0x1p120f;
     return (VecF)((VecU)magnitude | ((code & 0x80u) << 24));
@@ -51,7 +65,7 @@ void unpack_typed(const WeightFormat& format, const std::byte* panel, int64_t co
     const int64_t group = column / columns;
     const int64_t group_end =
         (group + 1) * columns < begin + count ? (group + 1) * columns : begin + count;
-    const std::byte* lines = panel + group * (code_bytes + kQuantLine);
+    const std::byte* lines = panel + group * (code_bytes + format.scale_bytes());
     const UnitScales scales = load_scales(kEncoding, lines + code_bytes, part);
     const std::byte* line =
         lines + (column - group * columns) / kColumns * kQuantLine + part * kLanes * 4;
@@ -78,6 +92,8 @@ inline void unpack_unit(const WeightFormat& format, const std::byte* panel, int6
       return unpack_typed<Encoding::kInt8>(format, panel, cols, part, begin, count, block, stride);
     case Encoding::kNf4:
       return unpack_typed<Encoding::kNf4>(format, panel, cols, part, begin, count, block, stride);
+    case Encoding::kMxfp4:
+      return unpack_typed<Encoding::kMxfp4>(format, panel, cols, part, begin, count, block, stride);
     default:
       return unpack_typed<Encoding::kFp8>(format, panel, cols, part, begin, count, block, stride);
   }
