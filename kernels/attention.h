@@ -33,6 +33,10 @@ struct AttentionShape {
   /// [num_heads], where the shape is used: scores get slope times the key's position less the
   /// query's (ALiBi, arXiv:2108.12409); null: nothing.
   const float* slopes = nullptr;
+  /// [num_heads], where the shape is used: a score that each head has beside those of positions,
+  /// with a value of zeros (attention sinks, gpt-oss): out = sum e^s v / (sum e^s + e^sink), and
+  /// lse counts it too; null: none.
+  const float* sinks = nullptr;
   /// False: a position's value is its key (latent rows, arXiv:2405.04434), plain, of which the
   /// columns before value_begin are the key's alone: what `out` has there means nothing.
   bool has_values = true;
@@ -80,6 +84,10 @@ int64_t attention_scratch_floats(const AttentionShape& shape, int threads) noexc
 /// without values v is not read.
 void kv_write(const AttentionShape& shape, const float* k, const float* v, int64_t stride,
               int32_t first_position, int32_t count, std::byte* const* pages) noexcept;
+
+/// Adds a score without a value to a row's log-sum-exp, and says what the row's output is then to
+/// be multiplied with: 1 / (1 + e^(sink - lse)).
+float add_sink(float sink, float& lse) noexcept;
 
 /// Merges a second partial result into the first: out, lse as if one attention had seen both
 /// contexts.

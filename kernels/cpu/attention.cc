@@ -135,6 +135,10 @@ void merge_splits(const AttentionShape& shape, const AttentionSequence& sequence
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t token = item.token_begin + r / group;
     const int64_t head = int64_t{item.kv_head} * group + r % group;
+    if (shape.sinks) {
+      const float factor = add_sink(shape.sinks[head], lse[r]);
+      for (int d = 0; d < shape.head_dim; ++d) slots[r * shape.head_dim + d] *= factor;
+    }
     std::copy_n(slots + r * shape.head_dim, shape.head_dim,
                 sequence.out + token * sequence.out_stride + head * shape.head_dim);
     if (sequence.lse) sequence.lse[token * shape.num_heads + head] = lse[r];
@@ -260,6 +264,14 @@ void kv_write(const AttentionShape& shape, const float* k, const float* v, int64
       put_codes(shape, is_value, in_page, row, to);
     }
   });
+}
+
+float add_sink(float sink, float& lse) noexcept {
+  const float maximum = std::max(sink, lse);
+  const float mine = std::exp(lse - maximum);
+  const float sum = mine + std::exp(sink - maximum);
+  lse = maximum + std::log(sum);
+  return mine / sum;
 }
 
 void merge_attention(float* out, float* lse, const float* other_out, const float* other_lse,

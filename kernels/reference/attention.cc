@@ -122,7 +122,8 @@ void attend_one(const AttentionShape& shape, const AttentionSequence& sequence, 
   const int64_t position = sequence.first_position + token;
   const int64_t oldest = oldest_seen(shape, position);
   std::vector<double> scores = attention_scores(shape, sequence, token, head);
-  const double maximum = *std::max_element(scores.begin(), scores.end());
+  double maximum = *std::max_element(scores.begin(), scores.end());
+  if (shape.sinks) maximum = std::max(maximum, double{shape.sinks[head]});
   if (shape.sparsity < 1) {
     const auto visible = static_cast<double>(scores.size());
     const auto kept = static_cast<size_t>(
@@ -134,7 +135,7 @@ void attend_one(const AttentionShape& shape, const AttentionSequence& sequence, 
     for (size_t i = kept; i < order.size(); ++i)
       scores[order[i]] = -std::numeric_limits<double>::infinity();
   }
-  double sum = 0;
+  double sum = shape.sinks ? std::exp(double{shape.sinks[head]} - maximum) : 0;
   std::vector<double> out(static_cast<size_t>(shape.head_dim));
   for (int64_t p = oldest; p <= position; ++p) {
     const double weight = std::exp(scores[static_cast<size_t>(p - oldest)] - maximum);

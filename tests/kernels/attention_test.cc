@@ -311,6 +311,50 @@ TEST(Attention, AgreesWithTheReferenceOnCappedAndSlopedScores) {
   });
 }
 
+// A score without a value beside those of positions, small, even with them and far above: all ways
+// to attend, with windows, and contexts that are split.
+TEST(Attention, AgreesWithTheReferenceWithSinks) {
+  const std::vector<float> sinks{0.0f, -1.5f, 2.0f, 6.0f, -40.0f, 30.0f, 0.3f, -90.0f};
+  for_each_isa([&] {
+    for (const KvFormat format : {KvFormat(DType::kF32), KvFormat(DType::kBF16),
+                                  KvFormat(KvEncoding::kInt8), KvFormat(KvEncoding::kInt4)})
+      for (const auto& [heads, kv_heads, dim, window] :
+           {std::array{4, 2, 64, 0}, {3, 3, 20, 0}, {8, 1, 32, 40}, {8, 8, 64, 128}})
+        for (const float sparsity : {1.0f, 0.3f}) {
+          AttentionShape shape = make_shape(heads, kv_heads, dim, 16, format, window);
+          shape.sinks = sinks.data();
+          shape.sparsity = sparsity;
+          shape.sparse_positions = 150;
+          compare(shape, {{1, 1}, {150, 1}, {64, 1}, {130, 20}, {40, 40}}, 97, 0.5f);
+        }
+    AttentionShape split = make_shape(4, 2, 64, 16);
+    split.sinks = sinks.data();
+    compare(split, {{3000, 1}}, 98);
+    split.sliding_window = 700;
+    compare(split, {{3000, 1}}, 99);
+  });
+}
+
+// What a sink takes is missing from the output: weights are less than one in all.
+TEST(Attention, ASinkTakesItsShare) {
+  const std::vector<float> sinks{1.0f, -200.0f, 200.0f};
+  AttentionShape shape = make_shape(3, 3, 8, 4);
+  shape.sinks = sinks.data();
+  Random random(3);
+  // Keys of zeros: every score is 0. Values of ones.
+  const std::vector<float> q(5 * 3 * 8, 1.0f), k(5 * 3 * 8, 0.0f), v(5 * 3 * 8, 1.0f);
+  Context context(shape, 5, random, q, k, v);
+  std::vector<float> out, lse;
+  std::vector<AttentionSequence> sequences{context.chunk(5, 1, out, lse)};
+  run(shape, sequences);
+  const double of_one = 5 / (5 + std::exp(1.0));
+  EXPECT_NEAR(out[0], of_one, 1e-6);
+  EXPECT_NEAR(lse[0], std::log(5 + std::exp(1.0)), 1e-6);
+  EXPECT_NEAR(out[8], 1, 1e-6);
+  EXPECT_EQ(out[16], 0);
+  EXPECT_EQ(lse[2], 200);
+}
+
 // Where a sequence stands changes nothing, not by a bit: slopes are those of distances.
 TEST(Attention, SlopesAreOfDistancesHoweverLongTheContext) {
   const std::vector<float> slopes{0.5f, 0.1f, 0.03f, 0.001f};

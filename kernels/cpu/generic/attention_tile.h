@@ -189,10 +189,11 @@ inline void put_rows(const AttentionShape& shape, const AttentionSequence& seque
     float* out = item.out ? item.out + int64_t{r} * shape.head_dim
                           : sequence.out + token * sequence.out_stride + head * shape.head_dim;
     const float weight = sum_lanes(load(tile.weights + r * kAttentionLanes));
-    const float factor =
+    float factor =
         weight == 0 ? 0.0f : 1.0f / weight;  // nothing seen: a split that the window leaves out
+    float lse = weight == 0 ? -__builtin_inff() : tile.maxima[r] + __builtin_logf(weight);
+    if (shape.sinks && !item.out) factor *= add_sink(shape.sinks[head], lse);
     for (int d = 0; d < shape.head_dim; ++d) out[d] = tile.sums[r * tile.dim + d] * factor;
-    const float lse = weight == 0 ? -__builtin_inff() : tile.maxima[r] + __builtin_logf(weight);
     if (item.lse)
       item.lse[r] = lse;
     else if (sequence.lse)

@@ -76,6 +76,7 @@ void attend_with_recent(const kernels::AttentionShape& packed,
   recent.page_tokens = in_16_bits.page_tokens;
   recent.sliding_window = in_16_bits.sliding_window;
   kernels::AttentionShape older = packed;
+  older.sinks = nullptr;  // they count once
   older.sliding_window = std::max<int>(0, packed.sliding_window - static_cast<int>(tokens));
   const bool sees_older = packed.sliding_window == 0 || older.sliding_window > 0;
   const int64_t heads = packed.num_heads;
