@@ -19,6 +19,17 @@ void gelu_tanh_mul(const float* gate, int64_t gate_stride, const float* up, int6
 /// The same with sigmoid(x) = 1 / (1 + e^-x).
 void sigmoid_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
                  float* y, int64_t y_stride, int64_t rows, int64_t cols) noexcept;
+/// How clamped_gate() gates: of g = min(gate + its bias, limit) and u = clamp(up + its bias,
+/// -limit, limit) it makes (u + 1) g sigmoid(alpha g) (gpt-oss).
+struct ClampedGateShape {
+  float limit = 0;
+  float alpha = 0;
+  const float* biases = nullptr;  ///< [2 cols], gate's and up's by turns; null: none
+};
+/// y [rows, cols], each with its row stride in floats; y may be gate or up.
+void clamped_gate(const ClampedGateShape& shape, const float* gate, int64_t gate_stride,
+                  const float* up, int64_t up_stride, float* y, int64_t y_stride, int64_t rows,
+                  int64_t cols) noexcept;
 /// In place. gelu_erf is the exact form, gelu_tanh the approximation; silu(x) = x / (1 + e^-x);
 /// relu_squared(x) = relu(x)^2 (arXiv:2109.08668).
 void relu(float* x, int64_t n) noexcept;
@@ -76,6 +87,9 @@ void gelu_tanh_mul(const float* gate, int64_t gate_stride, const float* up, int6
                    float* y, int64_t y_stride, int64_t rows, int64_t cols);
 void sigmoid_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
                  float* y, int64_t y_stride, int64_t rows, int64_t cols);
+void clamped_gate(const ClampedGateShape& shape, const float* gate, int64_t gate_stride,
+                  const float* up, int64_t up_stride, float* y, int64_t y_stride, int64_t rows,
+                  int64_t cols);
 void relu(float* x, int64_t n);
 void relu_squared(float* x, int64_t n);
 void soft_cap(float* x, float cap, int64_t n);

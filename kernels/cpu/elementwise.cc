@@ -52,6 +52,16 @@ void sigmoid_mul(const float* gate, int64_t gate_stride, const float* up, int64_
   });
 }
 
+void clamped_gate(const ClampedGateShape& shape, const float* gate, int64_t gate_stride,
+                  const float* up, int64_t up_stride, float* y, int64_t y_stride, int64_t rows,
+                  int64_t cols) noexcept {
+  const Variant& variant = active_variant();
+  deal_each(rows, least_rows(cols), [&](int64_t row) {
+    variant.clamped_gate(shape.limit, shape.alpha, shape.biases, gate + row * gate_stride,
+                         up + row * up_stride, y + row * y_stride, cols);
+  });
+}
+
 void sigmoid(float* x, int64_t n) noexcept {
   const Variant& variant = active_variant();
   in_blocks(n, [&](int64_t begin, int64_t count) {

@@ -80,6 +80,8 @@ struct Variant {
   void (*silu_mul)(const float* gate, const float* up, float* y, int64_t n);  ///< `up` may be null
   void (*gelu_tanh_mul)(const float* gate, const float* up, float* y, int64_t n);  ///< likewise
   void (*sigmoid_mul)(const float* gate, const float* up, float* y, int64_t n);    ///< likewise
+  void (*clamped_gate)(float limit, float alpha, const float* biases, const float* gate,
+                       const float* up, float* y, int64_t n);  ///< `biases` may be null
   void (*relu)(float* x, int64_t n);
   void (*relu_squared)(float* x, int64_t n);
   void (*gelu_erf)(float* x, int64_t n);

@@ -1,5 +1,6 @@
 #include "kernels/elementwise.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -60,6 +61,23 @@ void gelu_tanh_mul(const float* gate, int64_t gate_stride, const float* up, int6
 void sigmoid_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride,
                  float* y, int64_t y_stride, int64_t rows, int64_t cols) {
   gate_rows(sigmoid_of, gate, gate_stride, up, up_stride, y, y_stride, rows, cols);
+}
+
+void clamped_gate(const ClampedGateShape& shape, const float* gate, int64_t gate_stride,
+                  const float* up, int64_t up_stride, float* y, int64_t y_stride, int64_t rows,
+                  int64_t cols) {
+  const double limit = shape.limit;
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t i = 0; i < cols; ++i) {
+      double g = gate[row * gate_stride + i], u = up[row * up_stride + i];
+      if (shape.biases) {
+        g += shape.biases[2 * i];
+        u += shape.biases[2 * i + 1];
+      }
+      g = std::min(g, limit);
+      u = std::clamp(u, -limit, limit);
+      y[row * y_stride + i] = static_cast<float>((u + 1) * g * sigmoid_of(shape.alpha * g));
+    }
 }
 
 void sigmoid(float* x, int64_t n) {

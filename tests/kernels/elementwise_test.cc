@@ -198,6 +198,53 @@ TEST(GeluTanhMul, AgreesWithTheReference) {
   });
 }
 
+// As sigmoid's, alpha g rounded before it (which moves e^ by as much as g is large), and some
+// roundings of sums that cancel where u is near -1.
+TEST(ClampedGate, AgreesWithTheReferenceAndWritesOverTheGate) {
+  for_each_isa([] {
+    for (const bool has_biases : {false, true})
+      for (const int64_t cols : {1, 5, 16, 33, 300}) {
+        constexpr int64_t kRows = 13;
+        Random random(static_cast<uint32_t>(cols));
+        SCOPED_TRACE(random.trace());
+        auto gate = random.normal(kRows * (cols + 2), 6);
+        const auto up = random.normal(kRows * (cols + 1), 6);
+        const auto biases = random.normal(2 * cols, 2);
+        const ClampedGateShape shape{7, 1.702f, has_biases ? biases.data() : nullptr};
+        gate[0] = -100;
+        std::vector<float> y(static_cast<size_t>(kRows * cols), -1.0f), expected = y;
+        clamped_gate(shape, gate.data(), cols + 2, up.data(), cols + 1, y.data(), cols, kRows,
+                     cols);
+        reference::clamped_gate(shape, gate.data(), cols + 2, up.data(), cols + 1, expected.data(),
+                                cols, kRows, cols);
+        expect_close(y, expected, [&](size_t i) {
+          return (2e-7 + 60 * kRounding) * std::fabs(expected[i]) + 40 * kRounding;
+        });
+        clamped_gate(shape, gate.data(), cols + 2, up.data(), cols + 1, gate.data(), cols + 2,
+                     kRows, cols);
+        for (int64_t row = 0; row < kRows; ++row)
+          for (int64_t i = 0; i < cols; ++i)
+            ASSERT_EQ(gate[static_cast<size_t>(row * (cols + 2) + i)],
+                      y[static_cast<size_t>(row * cols + i)]);
+      }
+  });
+}
+
+// By hand: both clamps, the one more of u, and biases by turns.
+TEST(ClampedGate, ClampsTheGateFromAboveAndUpFromBothSides) {
+  const float gate[] = {9, -20, 1, 1}, up[] = {2, 2, 50, -50};
+  const float biases[] = {1, 1, 0, 0, 0, 0, 0, 0};
+  const auto sigmoid_of = [](double x) { return 1 / (1 + std::exp(-x)); };
+  for_each_isa([&] {
+    float y[4];
+    clamped_gate({7, 1.702f, biases}, gate, 4, up, 4, y, 4, 1, 4);
+    EXPECT_NEAR(y[0], 4 * 7 * sigmoid_of(1.702 * 7), 1e-4);
+    EXPECT_NEAR(y[1], 3 * -20 * sigmoid_of(1.702 * -20), 1e-6);
+    EXPECT_NEAR(y[2], 8 * sigmoid_of(1.702), 1e-5);
+    EXPECT_NEAR(y[3], -6 * sigmoid_of(1.702), 1e-5);
+  });
+}
+
 // e^-x has a relative error of 2e-7 and is at most the whole of 1 + e^-x.
 TEST(SigmoidMul, AgreesWithTheReferenceAndWritesOverTheGate) {
   for_each_isa([] {

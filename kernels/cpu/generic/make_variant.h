@@ -27,6 +27,7 @@ constexpr Variant make_variant(const char* name) {
   out.add = add_range;
   out.silu_mul = silu_mul_range;
   out.sigmoid_mul = sigmoid_mul_range;
+  out.clamped_gate = clamped_gate_range;
   out.relu = relu_range;
   out.gelu_erf = gelu_erf_range;
   out.gelu_tanh_mul = gelu_tanh_mul_range;

@@ -93,6 +93,41 @@ void sigmoid_mul_range(const float* gate, const float* up, float* y, int64_t n) 
   }
 }
 
+// Columns past the end are zeros.
+void clamped_gate_range(float limit, float alpha, const float* biases, const float* gate,
+                        const float* up, float* y, int64_t n) {
+  const VecF high = splat(limit), low = splat(-limit);
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const int count = n - i < kLanes ? static_cast<int>(n - i) : kLanes;
+    VecF g = {}, u = {};
+    if (count == kLanes) {
+      g = load(gate + i);
+      u = load(up + i);
+    } else {
+      for (int lane = 0; lane < count; ++lane) {
+        g[lane] = gate[i + lane];
+        u[lane] = up[i + lane];
+      }
+    }
+    if (biases) {
+      VecF of_gate = {}, of_up = {};
+      for (int lane = 0; lane < count; ++lane) {
+        of_gate[lane] = biases[2 * (i + lane)];
+        of_up[lane] = biases[2 * (i + lane) + 1];
+      }
+      g += of_gate;
+      u += of_up;
+    }
+    g = g > high ? high : g;
+    u = u > high ? high : u < low ? low : u;
+    const VecF out = (u + 1.0f) * g * sigmoid_vec(g * alpha);
+    if (count == kLanes)
+      store(y + i, out);
+    else
+      for (int lane = 0; lane < count; ++lane) y[i + lane] = out[lane];
+  }
+}
+
 void relu_range(float* x, int64_t n) {
   // Keeps NaN, as x > 0 ? x : 0 would not.
   int64_t i = 0;
