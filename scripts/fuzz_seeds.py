@@ -151,7 +151,7 @@ def safetensors():
 
 def foreign():
     out = {}
-    for folder in sorted(FIXTURES.glob("foreign/*/")):
+    for folder in sorted([*FIXTURES.glob("foreign/*/"), *FIXTURES.glob("models/gpt-oss-*/")]):
         header, data = made.header_of((folder / "model.safetensors").read_bytes())
         out[folder.name] = b"\0".join([(folder / "config.json").read_bytes(), header.rstrip(), data[:64]])
     # GGML's types: elements and bytes of a block.

@@ -93,6 +93,27 @@ policy::Profile hardware_of(const PlanFlags& flags, const std::stop_token& stop)
   return flags.gpu ? machine.with_device(*flags.gpu) : machine;
 }
 
+struct Question {
+  ModelShape model;
+  policy::Profile profile;
+  app::PlanQuestion asked;
+  std::optional<policy::Policy> policy;  // to evaluate, instead of searching
+};
+
+// A GPU is left out of plans for what only the CPU computes; an emulated one is the CPU.
+void leave_out_gpu(const PlanFlags& flags, Question& q) {
+  const std::string what = q.model.only_on_cpu();
+  if (what.empty() || !q.profile.device || q.profile.device->threads > 0) return;
+  if (!flags.device_memory.empty() || flags.is_gpu_direct)
+    throw Error(ErrorKind::kUser,
+                fmt::format("{}: only the CPU computes {} so far", q.model.family, what),
+                "leave --gpu-mem and --gpu-direct out");
+  q.profile.device.reset();
+  q.profile.more_devices.clear();
+  std::fprintf(stderr, "sluice: planned without the GPU: only the CPU computes %s so far\n",
+               what.c_str());
+}
+
 policy::SearchConstraints constraints_of(const PlanFlags& flags, policy::Policy& start) {
   policy::SearchConstraints out;
   if (!flags.policy_file.empty() && !flags.percent.empty())
@@ -122,18 +143,12 @@ std::optional<policy::Policy> given_policy(const PlanFlags& flags) {
   return out;
 }
 
-struct Question {
-  ModelShape model;
-  policy::Profile profile;
-  app::PlanQuestion asked;
-  std::optional<policy::Policy> policy;  // to evaluate, instead of searching
-};
-
 void fill(const PlanFlags& flags, const std::stop_token& stop, Question& q) {
   q.model = app::planning_model(flags.model);
   if (!flags.weights.empty())
     q.model.set_weights(weight_format_argument(flags.weights, "--weights"));
   q.profile = hardware_of(flags, stop);
+  leave_out_gpu(flags, q);
   app::PlanQuestion& asked = q.asked;
   asked.model = &q.model;
   asked.profile = &q.profile;
@@ -640,9 +655,9 @@ Command add_plan(CLI::App& program) {
                      "sequences of a micro-batch");
   parser->add_option("--num-gpu-batches,--micro-batches", flags->micro_batches,
                      "micro-batches of a block");
-  parser->add_option(
-      "--weights", flags->weights,
-      "weights as f32, f16, bf16, int8, int4, nf4 or fp8 (-g32, -g64, -g128: a group's columns)");
+  parser->add_option("--weights", flags->weights,
+                     "weights as f32, f16, bf16, int8, int4, nf4, fp8 or mxfp4 (-g32, -g64, -g128: "
+                     "a group's columns)");
   parser->add_flag("--gpu-direct", flags->is_gpu_direct,
                    "weights come from disk straight into the GPU's memory (GPUDirect Storage)");
   parser

@@ -46,8 +46,10 @@ const TensorEntry* Checkpoint::find(std::string_view name) const noexcept {
 namespace {
 // Of a matrix, or of a stack of matrices one below the other; 0: it is neither.
 int64_t rows_of(const TensorEntry& tensor) {
-  if (tensor.shape.size() == 2) return tensor.shape[0];
-  return tensor.shape.size() == 3 ? tensor.shape[0] * tensor.shape[1] : 0;
+  if (tensor.shape.size() < 2) return 0;
+  int64_t rows = 1;
+  for (size_t i = 0; i + 1 < tensor.shape.size(); ++i) rows *= tensor.shape[i];
+  return rows;
 }
 }  // namespace
 

@@ -18,6 +18,7 @@ import decoders
 import models
 
 EXPERTS = re.compile(r"(.*)\.experts\.(gate_up_proj|down_proj)")
+E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 # What files call an expert's gate, up and down, and the block that they are in.
 PLAIN = ("mlp", "{e}.gate_proj", "{e}.up_proj", "{e}.down_proj")
 MIXTRAL = ("block_sparse_moe", "{e}.w1", "{e}.w3", "{e}.w2")
@@ -36,6 +37,67 @@ def draw(config, seed):
         if EXPERTS.match(name):  # as wide as a row of one expert
             tensors[name] = tensors[name] * (tensors[name].shape[1] ** 0.5 / tensors[name].shape[2] ** 0.5)
     return {**tensors, **w.tensors}
+
+
+def draw_gpt_oss(config, seed):
+    """As draw(); stacks are [experts, inputs, outputs], biases and sinks matter, gates and ups are
+    beyond their clamps here and there. What is to be stored in MXFP4 is what that can hold."""
+    made = transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.for_model(**without_quantisation(config)))
+    w = models.Weights(seed)
+    for name, parameter in made.named_parameters():
+        shape = tuple(parameter.shape)
+        if name.endswith("norm.weight"):
+            w.normal(name, shape, 0.2, mean=1.0)
+        elif name.endswith(("bias", "sinks")):
+            w.normal(name, shape, 1.0 if name.endswith("sinks") else 0.3)
+        elif EXPERTS.match(name):
+            w.normal(name, shape, 1.6 / shape[1] ** 0.5)
+            if "quantization_config" in config:
+                values = mxfp4_values(*mxfp4(w.tensors[name].transpose(1, 2)))
+                w.tensors[name] = values.transpose(1, 2).contiguous()
+        else:
+            w.normal(name, shape, 0.4 if "embed" in name else 1.6 / shape[1] ** 0.5)
+    return w.tensors
+
+
+def without_quantisation(config):
+    return {key: value for key, value in config.items() if key != "quantization_config"}
+
+
+def mxfp4(rows):
+    """[..., cols] as blocks u8 [..., cols / 32, 16] and scales u8 [..., cols / 32] (OCP Microscaling
+    1.0; nearest, of two the first)."""
+    groups = rows.reshape(*rows.shape[:-1], -1, 32)
+    exponents = torch.floor(torch.log2(groups.abs().amax(-1, keepdim=True))) - 2
+    scaled = groups / torch.exp2(exponents)
+    codes = (scaled.abs().unsqueeze(-1) - E2M1).abs().argmin(-1) + 8 * (scaled < 0)
+    blocks = codes[..., 0::2] | codes[..., 1::2] << 4
+    return blocks.to(torch.uint8), (exponents.squeeze(-1) + 127).to(torch.uint8)
+
+
+def mxfp4_values(blocks, scales):
+    codes = torch.stack((blocks & 15, blocks >> 4), -1).flatten(-2).long()
+    signed = torch.cat((E2M1, -E2M1))[codes]
+    return (signed * torch.exp2(scales.float() - 127).unsqueeze(-1)).flatten(-2)
+
+
+def gpt_oss_on_disk(weights):
+    """Stacks in MXFP4 where nothing is lost by it, as they are elsewhere."""
+    stacks = {name: tensor for name, tensor in weights.items() if EXPERTS.fullmatch(name)}
+    packed = {}
+    for name, tensor in stacks.items():
+        if tensor.shape[1] % 32:
+            return weights
+        rows = tensor.float().transpose(1, 2)
+        blocks, scales = mxfp4(rows)
+        if not torch.equal(mxfp4_values(blocks, scales), rows):
+            return weights
+        packed[name] = {f"{name}_blocks": blocks.contiguous(), f"{name}_scales": scales.contiguous()}
+    out = {}
+    for name, tensor in weights.items():
+        out.update(packed.get(name, {name: tensor}))
+    return out
 
 
 def on_disk(block, gate, up, down):
@@ -106,6 +168,8 @@ SHARED = {"moe_intermediate_size": 12, "n_routed_experts": 8, "num_experts_per_t
 V3 = {**SHARED, "n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5, "norm_topk_prob": True}
 V3_ODD = {**SHARED, "moe_intermediate_size": 7, "n_routed_experts": 9, "n_group": 3, "topk_group": 2,
           "n_shared_experts": 2, "routed_scaling_factor": 0.8, "norm_topk_prob": False}
+GPT_OSS_YARN = {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                "truncate": False, "original_max_position_embeddings": 64}
 HEADS_ODD = {"num_attention_heads": 3, "num_key_value_heads": 1, "hidden_size": 18,
              "intermediate_size": 29, "num_hidden_layers": 3, "vocab_size": 53,
              "rope_theta": 300.0}
@@ -166,6 +230,24 @@ FIXTURES = (
                          residual_multiplier=1.3, logits_scaling=0.5, attention_bias=True,
                          **HEADS_ODD),
           granite_on_disk),
+)
+
+models.FAMILIES["gpt_oss"] = models.Family("GptOssForCausalLM", draw_gpt_oss,
+                                           on_disk=gpt_oss_on_disk, describe=chosen_experts)
+FIXTURES += (
+    decoders.fixture("gpt-oss-tiny", decoders.odd(
+        "gpt_oss", hidden_size=22, intermediate_size=26, num_local_experts=5, num_experts_per_tok=3,
+        num_attention_heads=6, num_key_value_heads=2, head_dim=12, num_hidden_layers=3,
+        sliding_window=128, rope_theta=1000.0, rope_scaling=GPT_OSS_YARN)),
+    decoders.fixture("gpt-oss-mxfp4", decoders.sizes(
+        "gpt_oss", hidden_size=96, intermediate_size=64, num_local_experts=6, num_experts_per_tok=4,
+        num_attention_heads=4, num_key_value_heads=1, head_dim=16, num_hidden_layers=3, vocab_size=97,
+        sliding_window=128, swiglu_limit=1.5, rope_theta=150000.0, rope_scaling=GPT_OSS_YARN,
+        quantization_config={"quant_method": "mxfp4",
+                             "modules_to_not_convert": ["model.layers.*.self_attn",
+                                                        "model.layers.*.mlp.router",
+                                                        "model.embed_tokens", "lm_head"]}),
+        dtype="bf16"),
 )
 
 if __name__ == "__main__":

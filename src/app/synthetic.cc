@@ -45,6 +45,7 @@ void fill(uint32_t key, int64_t first, Element* to, int64_t count, const Source&
 std::string with_dtype(const std::string& config_json, DType dtype) {
   auto json = nlohmann::ordered_json::parse(config_json);
   json.erase("dtype");
+  json.erase("quantization_config");  // what is written is plain
   json["torch_dtype"] = dtype == DType::kF32   ? "float32"
                         : dtype == DType::kF16 ? "float16"
                                                : "bfloat16";

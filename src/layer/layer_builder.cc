@@ -305,13 +305,18 @@ void LayerBuilder::rope(View in_out, int64_t heads, std::span<const float> frequ
   append(op);
 }
 
-void LayerBuilder::attend(View q, View k, View v, View out, const AttendSpec& how, View kept) {
+void LayerBuilder::attend(View q, View k, View v, View out, const AttendSpec& how, View kept,
+                          std::string_view sinks) {
   SLUICE_ASSERT(program_.cut < 0, "a sublayer attends once");
   program_.cut = static_cast<int32_t>(program_.operators.size());
   if (kept.slot >= 0) check_slot(kept);
   SLUICE_ASSERT((k.slot < 0) == sublayer_.state.is_reader && (k.slot >= 0 || v.slot < 0),
                 "a layer writes keys and values, or reads another's");
-  Operator op{.kind = Kind::kAttend, .out = out, .in = {q, k, v, kept}};
+  Operator op{.kind = Kind::kAttend,
+              .out = out,
+              .in = {q, k, v, kept},
+              .weight = weight(sinks, WeightKind::kVector)};
+  SLUICE_ASSERT(op.weight < 0 || q.cols % shape_of(op.weight).cols == 0, "a sink for each head");
   op.attend = how;
   append(op);
 }
@@ -335,16 +340,18 @@ void LayerBuilder::route(const RouterSpec& router, std::string_view correction, 
   append(op);
 }
 
-void LayerBuilder::experts(std::string_view gate, std::string_view up, std::string_view down,
-                           Activation activation, View in, View choices, View out) {
+void LayerBuilder::experts(const ExpertsSpec& of, View in, View choices, View out) {
   for (const View& view : {in, choices, out}) check_slot(view);
   Operator op{.kind = Kind::kExperts,
               .out = out,
               .in = {in, choices},
-              .weight = weight(gate, WeightKind::kMatrix)};
-  op.up = weight(up, WeightKind::kMatrix);
-  op.down = weight(down, WeightKind::kMatrix);
-  op.activation = activation;
+              .weight = weight(of.gate, WeightKind::kMatrix),
+              .bias = weight(of.gate_up_bias, WeightKind::kVector)};
+  op.up = weight(of.up, WeightKind::kMatrix);
+  op.down = weight(of.down, WeightKind::kMatrix);
+  op.down_bias = weight(of.down_bias, WeightKind::kVector);
+  op.activation = of.activation;
+  op.clamp = of.clamp;
   const auto made = std::find_if(
       program_.operators.rbegin(), program_.operators.rend(),
       [&](const Operator& one) { return one.kind == Kind::kRoute && one.out == choices; });
@@ -359,6 +366,11 @@ void LayerBuilder::experts(std::string_view gate, std::string_view up, std::stri
                     shape_of(op.up).expert_rows() == width && last.cols == width &&
                     last.expert_rows() == out.cols && out.slot != in.slot,
                 "a family's shapes fit together");
+  SLUICE_ASSERT(op.bias < 0 ||
+                    (op.clamp.limit > 0 && shape_of(op.bias).cols == 2 * width * op.router.experts),
+                "a clamped gate adds biases of gate and up");
+  SLUICE_ASSERT(op.down_bias < 0 || shape_of(op.down_bias).cols == out.cols * op.router.experts,
+                "a bias for each expert");
   // Rows of one expert: what goes in and later what comes out, gate and up.
   op.work = workspace(std::max(round_up(in.cols, kSlotColumns), round_up(out.cols, kSlotColumns)) +
                       2 * round_up(width, kSlotColumns));

@@ -18,6 +18,17 @@ struct NormSpec {
   float eps = 1e-5f;
 };
 
+/// What experts are made of, by roles.
+struct ExpertsSpec {
+  std::string_view gate = "experts.gate";
+  std::string_view up = "experts.up";
+  std::string_view down = "experts.down";
+  Activation activation = Activation::kSilu;
+  ClampedGate clamp;              ///< in its place
+  std::string_view gate_up_bias;  ///< vectors of all experts; only with a clamp
+  std::string_view down_bias;
+};
+
 class LayerBuilder {
  public:
   /// Of a sublayer of a model whose residual stream has `hidden_size` columns. `sublayer` stays
@@ -70,16 +81,16 @@ class LayerBuilder {
             RopeLayout layout = RopeLayout::kHalves);
   /// At most one in a sublayer: the cut. What is behind it finds nothing of what was before but
   /// `out` and `kept`, a slot or none. `v` is none where keys are the values too,
-  /// `k` where the layer reads what another keeps.
-  void attend(View q, View k, View v, View out, const AttendSpec& how = {}, View kept = {});
+  /// `k` where the layer reads what another keeps. `sinks`: a vector, one a head of q, or none.
+  void attend(View q, View k, View v, View out, const AttendSpec& how = {}, View kept = {},
+              std::string_view sinks = {});
   /// `in` has a column an expert, `out` route_columns(); both are slots. `correction` is a vector,
   /// or none.
   void route(const RouterSpec& router, std::string_view correction, View in, View out);
   static int64_t route_columns(const RouterSpec& router) noexcept { return 2 * router.chosen; }
   /// Of the experts that `choices`, made by route(), says of each row; all are slots. The matrices
   /// are of all experts: of each, gate and up have as many rows as down has columns.
-  void experts(std::string_view gate, std::string_view up, std::string_view down,
-               Activation activation, View in, View choices, View out);
+  void experts(const ExpertsSpec& of, View in, View choices, View out);
   /// in_out += in times `by`, a column.
   void add_weighted(View in_out, View in, View by);
   void activate(Activation activation, View in_out);

@@ -33,8 +33,8 @@ bool Operator::operator==(const Operator& other) const noexcept {
   const auto plain = [](const Operator& one) {
     return std::tie(one.kind, one.out, one.in, one.weight, one.bias, one.norm, one.activation,
                     one.eps, one.offset, one.heads, one.rope, one.attend, one.factor, one.router,
-                    one.up, one.down, one.work, one.narrow_for, one.codes_for, one.narrow,
-                    one.codes);
+                    one.up, one.down, one.down_bias, one.clamp, one.work, one.narrow_for,
+                    one.codes_for, one.narrow, one.codes);
   };
   return plain(*this) == plain(other) && frequencies.data() == other.frequencies.data() &&
          frequencies.size() == other.frequencies.size();

@@ -18,6 +18,15 @@ enum class NormKind : uint8_t { kRms, kLayer };
 /// A function of each value.
 enum class Activation : uint8_t { kRelu, kGelu, kGeluTanh, kSilu, kReluSquared, kSigmoid };
 
+/// A gate whose inputs are clamped (gpt-oss): of g = min(gate, limit) and u = clamp(up, -limit,
+/// limit) it makes (u + 1) g sigmoid(alpha g). limit 0: there is none, the activation gates.
+struct ClampedGate {
+  float limit = 0;
+  float alpha = 0;
+
+  bool operator==(const ClampedGate&) const = default;
+};
+
 /// How a layer attends (kernels/attention.h); what it sees is its state's (LayerState::window).
 struct AttendSpec {
   float scale = 0;                ///< of q k; 0: 1 / sqrt(head_dim)
@@ -71,7 +80,8 @@ struct Operator {
     kAttend,  ///< K and V (in[1], in[2]) into the KV cache, causally attended with q (in[0]): out =
               ///< softmax(q k) v as `attend` says; with frequencies q and k are rotated before,
               ///< `heads` heads of q; in[3] is kept for what is behind the cut; without in[1]
-              ///< another layer has written K and V (StatePlace::is_reader)
+              ///< another layer has written K and V (StatePlace::is_reader); the vector `weight`
+              ///< has sinks, one a head of q
     kAbsorb,  ///< of each of `heads` heads: out = in's columns from the `offset`th on, then its
               ///< first `offset` times that many of the head's rows of the matrix `weight`
               ///< (latent attention's queries; arXiv:2405.04434)
@@ -86,7 +96,9 @@ struct Operator {
                  ///< `router.chosen` of them), in's columns being scores; `weight` corrects these
     kExperts,    ///< out = of each row of in[0], the sum over the experts that in[1] says of their
                  ///< weight times W_down (activation(W_gate x) * W_up x), W the expert's rows of
-                 ///< `weight`, `up` and `down`, experts rising; computed in `work`
+                 ///< `weight`, `up` and `down`, experts rising; computed in `work`. Where they are
+                 ///< there, `bias` is added to W_gate x and W_up x (of each expert their elements
+                 ///< by turns), `down_bias` to what is weighted, and `clamp` gates
     kAddWeighted,  ///< out += in[0] times the row's value in in[1]
     kActivate,     ///< out = activation(out)
     kGate,         ///< out = activation(in[0]) * in[1]; out may be in[0]
@@ -109,6 +121,8 @@ struct Operator {
   RouterSpec router;
   int32_t up = -1;  ///< of kExperts, as `weight`
   int32_t down = -1;
+  int32_t down_bias = -1;
+  ClampedGate clamp;
   View work;         ///< columns that an operator computes in, which hold nothing before and behind
   float factor = 1;  ///< of kRope: of the rotated values
   std::span<const float> frequencies;  ///< of kRope: inverse, [rotated columns / 2]; the family's
@@ -122,7 +136,7 @@ struct Operator {
   /// A product of each head with rows of its own.
   bool is_by_head() const noexcept { return kind == Kind::kAbsorb || kind == Kind::kExpand; }
   /// Of the sublayer's weights those that it uses; -1: none.
-  std::array<int32_t, 4> weights() const noexcept { return {weight, bias, up, down}; }
+  std::array<int32_t, 5> weights() const noexcept { return {weight, bias, up, down, down_bias}; }
   /// Whether it reads `out` before it writes it.
   bool is_in_place() const noexcept;
   bool operator==(const Operator& other) const noexcept;

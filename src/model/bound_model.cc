@@ -18,6 +18,13 @@ const io::TensorEntry& find_tensor(const io::Checkpoint& checkpoint, const Weigh
     if (const io::TensorEntry* tensor = checkpoint.find(name)) return *tensor;
   std::string wanted;
   for (const std::string& name : weight.names) wanted += (wanted.empty() ? "" : " or ") + name;
+  const std::string& stack = weight.fused.tensor;
+  if (!stack.empty() && checkpoint.find(stack + "_blocks"))
+    throw Error(ErrorKind::kFile,
+                fmt::format("{}: tensor {}_blocks is in MXFP4, but config.json does not say so",
+                            checkpoint.folder().string(), stack),
+                "mend config.json: its \"quantization_config\" needs \"quant_method\": \"mxfp4\"");
+  if (!stack.empty()) wanted += " or " + stack;
   throw Error(ErrorKind::kFile,
               fmt::format("{}: tensor {} is missing", checkpoint.folder().string(), wanted),
               "the checkpoint is incomplete or its config.json belongs to another model; sluice "
@@ -35,16 +42,22 @@ const io::TensorEntry& find_tensor(const io::Checkpoint& checkpoint, const Weigh
 
 // Gives a name of its own to what the checkpoint has only as rows of a larger matrix, or of a
 // stack of all experts' matrices.
-void take_apart(io::Checkpoint& checkpoint, const ModelShape& shape) {
+void take_apart(io::Checkpoint& checkpoint, const ForeignWeights* foreign,
+                const ModelShape& shape) {
   std::vector<io::TensorRows> rows;
   for (const SublayerShape& sublayer : shape.sublayers)
     for (const WeightShape& weight : sublayer.weights) {
-      const io::TensorEntry* whole =
-          weight.fused.tensor.empty() ? nullptr : checkpoint.find(weight.fused.tensor);
       const WeightShape first = weight.of_expert(0);
-      if (!whole || std::any_of(first.names.begin(), first.names.end(),
-                                [&](const std::string& name) { return checkpoint.find(name); }))
+      if (weight.fused.tensor.empty() ||
+          std::any_of(first.names.begin(), first.names.end(),
+                      [&](const std::string& name) { return checkpoint.find(name); }))
         continue;
+      std::vector<io::TensorRows> parts;
+      if (foreign) parts = foreign->parts(weight);
+      if (parts.empty()) parts = stack_parts(checkpoint, weight);
+      rows.insert(rows.end(), parts.begin(), parts.end());
+      const io::TensorEntry* whole = checkpoint.find(weight.fused.tensor);
+      if (!parts.empty() || !whole) continue;
       std::vector<int64_t> wanted{weight.fused.tensor_rows, weight.cols};
       if (weight.experts > 0) wanted.insert(wanted.begin(), weight.experts);
       if (whole->shape != wanted) refuse_shape(checkpoint, *whole, wanted);
@@ -128,16 +141,17 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name) {
   const ModelConfig config(model.config_text_, config_path);
   model.family_ = make_family_model(config);
   model.shape_ = model.family_->shape();
-  take_apart(model.checkpoint_, model.shape_);
-
   const std::unique_ptr<ForeignWeights> foreign = foreign_weights(config, checkpoint);
+  take_apart(model.checkpoint_, foreign.get(), model.shape_);
+
   // The tensor that a foreign matrix becomes, as if it were there.
   const auto find_foreign = [&](const WeightShape& weight) -> const io::TensorEntry* {
     const bool is_linear = weight.kind == WeightKind::kMatrix && !weight.shares_table;
     if (!is_linear && !is_gguf) return nullptr;
     auto matrix = foreign ? foreign->find(weight) : std::nullopt;
-    const bool is_turned = !matrix && weight.is_transposed;
-    if (is_turned) matrix = transposed_matrix(checkpoint, weight);
+    const bool is_turned = !matrix;
+    if (!matrix && weight.is_transposed) matrix = transposed_matrix(checkpoint, weight);
+    if (!matrix) matrix = stacked_matrix(checkpoint, weight);
     if (!matrix) return nullptr;
     if (const auto same = model.made_by_source_.find(matrix->parts.front());
         same != model.made_by_source_.end())
@@ -166,7 +180,10 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name) {
       for (int64_t expert = 0; expert < weight.tensors(); ++expert)
         tensors.push_back(find_one(weight.of_expert(expert)));
       const io::TensorEntry& tensor = *tensors.front();
-      if (!weight.fused.tensor.empty()) used.insert(weight.fused.tensor);
+      if (!weight.fused.tensor.empty())
+        for (const char* end : {"", "_blocks", "_scales"})
+          if (const io::TensorEntry* whole = checkpoint.find(weight.fused.tensor + end))
+            used.insert(whole->name);
       weight.quantised = tensor.quantised;
       for (const io::TensorEntry* one : tensors) {
         if (one->quantised != tensor.quantised && model.mixed_types_.empty())
@@ -201,7 +218,9 @@ void BoundModel::require_runnable() const {
   require_one_type();
   for (size_t i = 0; i < shape_.sublayers.size(); ++i)
     for (size_t w = 0; w < shape_.sublayers[i].weights.size(); ++w)
-      if (shape_.sublayers[i].weights[w].experts > 0 && foreign(i, w))
+      // Where rows are read one by one they would stream, which experts' do not.
+      if (const ForeignMatrix* matrix = foreign(i, w);
+          matrix && shape_.sublayers[i].weights[w].experts > 0 && matrix->file_row_bytes > 0)
         throw Error(ErrorKind::kUser,
                     fmt::format("{}: experts that {} has packed do not run as they lie",
                                 path_.string(), foreign_method_),

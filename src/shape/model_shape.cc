@@ -145,6 +145,15 @@ std::string ModelShape::weights_name() const {
   return name;
 }
 
+std::string ModelShape::only_on_cpu() const {
+  std::string out = cpu_only;
+  for (const SublayerShape& sublayer : sublayers)
+    for (const WeightShape& weight : sublayer.weights)
+      if (weight.quantised.encoding == Encoding::kMxfp4)
+        return out.empty() ? "MXFP4 weights" : out + ", MXFP4 weights";
+  return out;
+}
+
 void ModelShape::set_weights(const WeightFormat& format) {
   if (!format.is_quantised()) weight_dtype = format.dtype;
   for (SublayerShape& sublayer : sublayers)

@@ -37,6 +37,10 @@ struct FusedRows {
   std::string tensor;
   int64_t first_row = 0;
   int64_t tensor_rows = 0;
+  int64_t step = 1;            ///< from one of the rows to the next
+  bool is_transposed = false;  ///< the tensor is [cols, tensor_rows], of experts [experts, ..]
+  /// Whether its bytes are those of the rows, one behind the other.
+  bool lies_together() const noexcept { return step == 1 && !is_transposed; }
 };
 
 /// One weight of a sublayer: its sizes and where checkpoints have it.
@@ -131,7 +135,9 @@ struct ModelShape {
       0;  ///< f32 columns a token takes in the widest sublayer, hidden state not counted
   int64_t kept_columns = 0;  ///< of these, what a sublayer keeps across its attention, at most
   int64_t carried_columns =
-      0;             ///< f32 that a token has beside the residual stream in all sublayers
+      0;  ///< f32 that a token has beside the residual stream in all sublayers
+  /// What of it only the CPU computes so far ("attention sinks"); empty: nothing.
+  std::string cpu_only;
   std::string note;  ///< what a user should know of this checkpoint's shape; may be empty
   std::vector<SublayerShape> sublayers;
   std::vector<StateGroup> state_groups;  ///< different ones, in the order of their first layers
@@ -171,6 +177,8 @@ struct ModelShape {
   /// Of one expert, in memory.
   int64_t expert_bytes(const WeightShape& weight) const noexcept;
   static constexpr int64_t kExpertAlignment = 64;
+  /// What of it, as it is stored, no GPU computes so far: `cpu_only`, and MXFP4. Empty: nothing.
+  std::string only_on_cpu() const;
   /// Whether any matrix is quantised.
   bool is_quantised() const noexcept;
   /// "bf16", or "int4-g64" (of most bytes) where matrices are quantised.

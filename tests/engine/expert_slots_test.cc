@@ -237,7 +237,8 @@ TEST(HeldExperts, TwoMayWriteAtOnce) {
 INSTANTIATE_TEST_SUITE_P(Models, ExpertSlots,
                          ::testing::Values("mixtral-tiny", "qwen3-moe-tiny", "olmoe-odd",
                                            "qwen2-moe-odd:int4-g32", "granitemoe-odd",
-                                           "deepseek-v3-moe-tiny"),
+                                           "deepseek-v3-moe-tiny", "gpt-oss-tiny:store",
+                                           "gpt-oss-mxfp4:store"),
                          [](const auto& info) { return test_name(info.param); });
 
 }  // namespace

@@ -49,7 +49,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (!model.foreign_method().empty()) fuzz::accepted();
     for (size_t i = 0; i < model.shape().sublayers.size(); ++i)
       for (size_t w = 0; w < model.shape().sublayers[i].weights.size(); ++w)
-        if (const ForeignMatrix* matrix = model.foreign(i, w)) decode(model, *matrix);
+        for (int64_t e = 0; e < model.shape().sublayers[i].weights[w].tensors(); ++e)
+          if (const ForeignMatrix* matrix = model.foreign(i, w, static_cast<size_t>(e)))
+            decode(model, *matrix);
   } catch (const Error& error) {
     fuzz::require(error.kind() == ErrorKind::kFile && !error.text().empty());
   }

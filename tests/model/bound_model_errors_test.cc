@@ -1,15 +1,5 @@
 // Checkpoints that do not belong to their config: each test changes one thing of a sound model.
-#include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <sstream>
-
-#include "src/base/error.h"
-#include "src/model/bound_model.h"
+#include "tests/model/changed_model.h"
 
 namespace sluice {
 namespace {
@@ -17,89 +7,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// A copy of a fixture with one safetensors file, to be changed.
-class ChangedModel {
- public:
-  explicit ChangedModel(const std::string& fixture) {
-    std::string pattern = (fs::temp_directory_path() / "sluice-model-XXXXXX").string();
-    if (!mkdtemp(pattern.data())) throw std::runtime_error("no temporary folder");
-    folder_ = pattern;
-    for (const char* file : {"config.json", "model.safetensors"})
-      fs::copy_file(fs::path(SLUICE_FIXTURES) / "models" / fixture / file, folder_ / file);
-    for (const auto& entry : fs::directory_iterator(folder_))
-      fs::permissions(entry.path(), fs::perms::owner_read | fs::perms::owner_write);
-    const std::string bytes = read("model.safetensors");
-    uint64_t length = 0;
-    std::memcpy(&length, bytes.data(), 8);
-    header = Json::parse(bytes.substr(8, length));
-    data_ = bytes.substr(8 + length);
-    config = Json::parse(read("config.json"));
-  }
-  ~ChangedModel() { fs::remove_all(folder_); }
-  ChangedModel(const ChangedModel&) = delete;
-  ChangedModel& operator=(const ChangedModel&) = delete;
-
-  Json header;
-  Json config;
-
-  /// Another tensor, at the end.
-  void add(const std::string& name, const Json& dtype, const Json& shape, const std::string& data) {
-    header[name] = {{"dtype", dtype},
-                    {"shape", shape},
-                    {"data_offsets", {data_.size(), data_.size() + data.size()}}};
-    data_ += data;
-  }
-  std::string data_of(const std::string& name) const {
-    const auto& offsets = header[name]["data_offsets"];
-    return data_.substr(offsets[0], offsets[1].get<size_t>() - offsets[0].get<size_t>());
-  }
-  void save() const {
-    const std::string text = header.dump();
-    const uint64_t length = text.size();
-    std::ofstream weights(folder_ / "model.safetensors", std::ios::binary);
-    weights.write(reinterpret_cast<const char*>(&length), 8);
-    weights << text << data_;
-    std::ofstream(folder_ / "config.json") << config.dump();
-  }
-  void remove(const char* file) const { fs::remove(folder_ / file); }
-  const fs::path& folder() const { return folder_; }
-
-  /// The error of opening it as it is now.
-  Error refusal() const {
-    save();
-    return refusal_unsaved();
-  }
-  Error refusal_unsaved() const {
-    try {
-      BoundModel::open(folder_);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kFile) << error.what();
-      EXPECT_NE(error.text().find(folder_.string()), std::string::npos) << error.text();
-      EXPECT_FALSE(error.mend().empty()) << error.text();
-      return error;
-    }
-    ADD_FAILURE() << "was opened";
-    return Error(ErrorKind::kInternal, "was opened");
-  }
-
- private:
-  std::string read(const char* file) const {
-    std::ifstream stream(folder_ / file, std::ios::binary);
-    std::ostringstream text;
-    text << stream.rdbuf();
-    return text.str();
-  }
-  fs::path folder_;
-  std::string data_;
-};
-
 constexpr const char* kQuery = "model.layers.1.self_attn.q_proj.weight";
-
-void expect_words(const Error& error, std::initializer_list<std::string> words) {
-  for (const std::string& word : words)
-    EXPECT_NE(std::string(error.what()).find(word), std::string::npos)
-        << word << " in " << error.what();
-}
 
 TEST(BoundModelErrors, TheChangedCopyItselfOpens) {
   const ChangedModel model("llama-tiny-mha");

@@ -30,8 +30,10 @@ TEST(BoundModel, OpensEveryFixtureAndFindsEveryWeight) {
         const WeightShape& weight = shape.sublayers[s].weights[w];
         for (int64_t expert = 0; expert < weight.tensors(); ++expert) {
           const io::TensorEntry& tensor = model.tensor(s, w, static_cast<size_t>(expert));
-          ASSERT_EQ(tensor.bytes, weight.expert_rows() * weight.cols * dtype_bytes(tensor.dtype))
-              << tensor.name;
+          const WeightFormat format = tensor.quantised.is_quantised()
+                                          ? tensor.quantised
+                                          : WeightFormat::plain(tensor.dtype);
+          ASSERT_EQ(tensor.bytes, format.bytes(weight.expert_rows(), weight.cols)) << tensor.name;
           EXPECT_EQ(names.insert(tensor.name).second, !weight.shares_table) << tensor.name;
           if (weight.shares_table) continue;
           bytes += weight.experts > 0 ? round_up(tensor.bytes, ModelShape::kExpertAlignment)

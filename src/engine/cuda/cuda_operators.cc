@@ -526,8 +526,13 @@ void CudaRunner::gather_routed(const Rows& in, const int32_t* ids, const Rows& o
   cuda::gather_rows(in.data, DType::kF32, in.cols, ids, 0, out.rows, out.data, stream());
 }
 
-void CudaRunner::multiply_expert(const MatrixView& matrix, const Rows& in, const Rows& out) {
-  multiply(matrix, in, {}, nullptr, out.data, out.stride);
+void CudaRunner::multiply_expert(const MatrixView& matrix, const Rows& in, const float* bias,
+                                 const Rows& out) {
+  multiply(matrix, in, {}, bias, out.data, out.stride);
+}
+
+void CudaRunner::gate_clamped(const ClampedGate&, const float*, const Rows&, const Rows&) {
+  SLUICE_ASSERT(false, "require_runnable() refuses clamped gates on a GPU");
 }
 
 void CudaRunner::add_routed(const Rows& in, const RoutedLists& to, const Rows& out) {

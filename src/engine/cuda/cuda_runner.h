@@ -76,7 +76,10 @@ class CudaRunner final : public OperatorRunner {
   RoutedLists routed_lists(std::span<const int32_t> rows, std::span<const float> weights) override;
   void clear(const Rows& out) override;
   void gather_routed(const Rows& in, const int32_t* ids, const Rows& out) override;
-  void multiply_expert(const MatrixView& matrix, const Rows& in, const Rows& out) override;
+  void multiply_expert(const MatrixView& matrix, const Rows& in, const float* bias,
+                       const Rows& out) override;
+  void gate_clamped(const ClampedGate& clamp, const float* biases, const Rows& gate,
+                    const Rows& up) override;
   void add_routed(const Rows& in, const RoutedLists& to, const Rows& out) override;
 
   /// Rows ids[i] + offset of a table; `on_device`: the ids there.

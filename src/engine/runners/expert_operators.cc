@@ -66,10 +66,17 @@ Rows OperatorRunner::answer(const Operator& op, const ExpertWork& of, int64_t ex
   const Rows inner = area(outer, width);
   const Rows up = area(outer + round_up(width, kSlotColumns), width);
   gather_routed(of.in, of.lists.rows + begin, x);
-  multiply_expert(of.gates.expert(expert), x, inner);
-  multiply_expert(of.ups.expert(expert), x, up);
-  gate(gating, inner, up, inner);
-  multiply_expert(of.downs.expert(expert), inner, y);
+  multiply_expert(of.gates.expert(expert), x, nullptr, inner);
+  multiply_expert(of.ups.expert(expert), x, nullptr, up);
+  const auto of_expert = [&](int32_t biases, int64_t count) {
+    const float* const all = vector_or_null(biases);
+    return all ? all + expert * count : nullptr;
+  };
+  if (op.clamp.limit > 0)
+    gate_clamped(op.clamp, of_expert(op.bias, 2 * width), inner, up);
+  else
+    gate(gating, inner, up, inner);
+  multiply_expert(of.downs.expert(expert), inner, of_expert(op.down_bias, of.out_cols), y);
   return y;
 }
 

@@ -407,8 +407,15 @@ void LayerRunner::gather_routed(const Rows& in, const int32_t* ids, const Rows& 
   kernels::gather_rows(in.data, DType::kF32, in.cols, ids, out.rows, out.data);
 }
 
-void LayerRunner::multiply_expert(const MatrixView& matrix, const Rows& in, const Rows& out) {
-  multiply(matrix, in, InputCopy::kMake, false, nullptr, out.data, out.stride);
+void LayerRunner::multiply_expert(const MatrixView& matrix, const Rows& in, const float* bias,
+                                  const Rows& out) {
+  multiply(matrix, in, InputCopy::kMake, false, bias, out.data, out.stride);
+}
+
+void LayerRunner::gate_clamped(const ClampedGate& clamp, const float* biases, const Rows& gate,
+                               const Rows& up) {
+  kernels::clamped_gate({clamp.limit, clamp.alpha, biases}, gate.data, gate.stride, up.data,
+                        up.stride, gate.data, gate.stride, gate.rows, gate.cols);
 }
 
 void LayerRunner::add_routed(const Rows& in, const RoutedLists& to, const Rows& out) {

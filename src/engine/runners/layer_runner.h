@@ -64,7 +64,10 @@ class LayerRunner final : public OperatorRunner {
   }
   void clear(const Rows& out) override;
   void gather_routed(const Rows& in, const int32_t* ids, const Rows& out) override;
-  void multiply_expert(const MatrixView& matrix, const Rows& in, const Rows& out) override;
+  void multiply_expert(const MatrixView& matrix, const Rows& in, const float* bias,
+                       const Rows& out) override;
+  void gate_clamped(const ClampedGate& clamp, const float* biases, const Rows& gate,
+                    const Rows& up) override;
   void add_routed(const Rows& in, const RoutedLists& to, const Rows& out) override;
 
   /// What adapters of rows [begin, begin + out.rows) add to a weight's product with `in`, or to

@@ -180,6 +180,10 @@ kernels::AttentionShape OperatorRunner::attention_shape(const Task& task) const 
   if (how.scale > 0) shape.scale = how.scale;
   shape.soft_cap = how.soft_cap;
   shape.slopes = how.slopes.empty() ? nullptr : how.slopes.data();
+  const int32_t sinks = program.operators[static_cast<size_t>(program.cut)].weight;
+  if (sinks >= 0)
+    shape.sinks =
+        parts_.weights->vector(static_cast<size_t>(task.sublayer), static_cast<size_t>(sinks));
   return shape;
 }
 

@@ -91,7 +91,12 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   virtual void clear(const Rows& out) = 0;
   /// out = the rows `ids` of `in`, one behind the other.
   virtual void gather_routed(const Rows& in, const int32_t* ids, const Rows& out) = 0;
-  virtual void multiply_expert(const MatrixView& matrix, const Rows& in, const Rows& out) = 0;
+  /// `bias` [out.cols] or null.
+  virtual void multiply_expert(const MatrixView& matrix, const Rows& in, const float* bias,
+                               const Rows& out) = 0;
+  /// gate = the clamped gate of both; `biases` [2 gate.cols], of the two by turns, or null.
+  virtual void gate_clamped(const ClampedGate& clamp, const float* biases, const Rows& gate,
+                            const Rows& up) = 0;
   /// The rows `ids` of `out` += those of `in` times `weights`.
   virtual void add_routed(const Rows& in, const RoutedLists& to, const Rows& out) = 0;
 

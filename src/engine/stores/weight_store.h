@@ -192,9 +192,10 @@ class WeightStore {
   int64_t repacked_bytes() const;
   void load_repacked(std::span<std::byte> staging, const std::function<void(int64_t)>& loaded,
                      const std::stop_token& cancel);
-  void repack(size_t sublayer, size_t weight, std::span<std::byte> staging);
+  /// Of experts' matrices one's.
+  void repack(size_t sublayer, size_t weight, int64_t expert, std::span<std::byte> staging);
   void repack_by_rows(size_t sublayer, size_t weight, std::span<std::byte> staging);
-  int64_t home_rows(size_t sublayer, size_t weight) const noexcept;
+  int64_t home_rows(size_t sublayer, size_t weight, int64_t expert) const noexcept;
   Part packed_part(const policy::PlanPart& planned, size_t sublayer) const;
   void read_packed(const Task& task, std::byte* to, io::Completion done);
   void gather_packed(size_t sublayer, size_t weight, const std::byte* row, float* out) const;

@@ -49,20 +49,29 @@ struct RepackLayout {
   int64_t bytes() const { return made + round_up(made_bytes, kReadAlign); }
 };
 
+// A matrix of the model: of experts', one's.
+struct Repacked {
+  size_t sublayer, weight;
+  int64_t expert;
+};
+
 template <typename Visit>
 void for_each_repacked(const BoundModel& model, const Visit& visit) {
   const ModelShape& shape = model.shape();
   for (size_t i = 0; i < shape.sublayers.size(); ++i)
     for (size_t w = 0; w < shape.sublayers[i].weights.size(); ++w) {
-      if (shape.sublayers[i].weights[w].shares_table) continue;
-      if (const ForeignMatrix* matrix = model.foreign(i, w)) visit(i, w, *matrix);
+      const WeightShape& weight = shape.sublayers[i].weights[w];
+      if (weight.shares_table) continue;
+      for (int64_t expert = 0; expert < weight.tensors(); ++expert)
+        if (const ForeignMatrix* matrix = model.foreign(i, w, static_cast<size_t>(expert)))
+          visit(Repacked{i, w, expert}, *matrix);
     }
 }
 }  // namespace
 
 int64_t WeightStore::load_staging_bytes(const BoundModel& model) {
   int64_t most = load_staging_bytes(model.shape());
-  for_each_repacked(model, [&](size_t, size_t, const ForeignMatrix& matrix) {
+  for_each_repacked(model, [&](const Repacked&, const ForeignMatrix& matrix) {
     most = std::max(
         most, matrix.file_row_bytes > 0 ? staged_run_bytes(matrix) : RepackLayout(matrix).bytes());
   });
@@ -71,8 +80,8 @@ int64_t WeightStore::load_staging_bytes(const BoundModel& model) {
 
 int64_t WeightStore::repacked_bytes() const {
   int64_t bytes = 0;
-  for_each_repacked(model_, [&](size_t i, size_t w, const ForeignMatrix& matrix) {
-    bytes += imported_row_bytes(matrix, home_rows(i, w));
+  for_each_repacked(model_, [&](const Repacked& at, const ForeignMatrix& matrix) {
+    bytes += imported_row_bytes(matrix, home_rows(at.sublayer, at.weight, at.expert));
   });
   return bytes;
 }
@@ -80,19 +89,21 @@ int64_t WeightStore::repacked_bytes() const {
 void WeightStore::load_repacked(std::span<std::byte> staging,
                                 const std::function<void(int64_t)>& loaded,
                                 const std::stop_token& cancel) {
-  for_each_repacked(model_, [&](size_t i, size_t w, const ForeignMatrix& matrix) {
+  for_each_repacked(model_, [&](const Repacked& at, const ForeignMatrix& matrix) {
     if (cancel.stop_requested())
       throw Error(ErrorKind::kCancelled, "stopped while loading weights");
     if (matrix.file_row_bytes > 0)
-      repack_by_rows(i, w, staging);
+      repack_by_rows(at.sublayer, at.weight, staging);
     else
-      repack(i, w, staging);
-    loaded(imported_row_bytes(matrix, home_rows(i, w)));
+      repack(at.sublayer, at.weight, at.expert, staging);
+    loaded(imported_row_bytes(matrix, home_rows(at.sublayer, at.weight, at.expert)));
   });
 }
 
-void WeightStore::repack(size_t sublayer, size_t weight, std::span<std::byte> staging) {
-  const ForeignMatrix& matrix = *model_.foreign(sublayer, weight);
+void WeightStore::repack(size_t sublayer, size_t weight, int64_t expert,
+                         std::span<std::byte> staging) {
+  const auto index = static_cast<size_t>(expert);
+  const ForeignMatrix& matrix = *model_.foreign(sublayer, weight, index);
   const RepackLayout layout(matrix);
   SLUICE_ASSERT(layout.bytes() <= std::ssize(staging), "the plan sizes the staging");
   std::vector<io::Extent> extents;
@@ -110,30 +121,36 @@ void WeightStore::repack(size_t sublayer, size_t weight, std::span<std::byte> st
   read.wait();
   const std::span<std::byte> made =
       staging.subspan(static_cast<size_t>(layout.made), static_cast<size_t>(layout.made_bytes));
-  import_matrix(model_.tensor(sublayer, weight).name, matrix, matrix.format,
+  import_matrix(model_.tensor(sublayer, weight, index).name, matrix, matrix.format,
                 panel_quantiser(kernels::RangeSearch::kClip), 0, parts, made);
   const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
   if (shape.kind == WeightKind::kVector) return take_rows(sublayer, weight, 0, 1, made.data());
+  SLUICE_ASSERT(shape.experts == 0 || !has_slots(sublayer),
+                "without a disk all experts have homes");
   const policy::RowSplit& split = weights_[sublayer][weight].split;
-  int64_t row = 0;
+  const int64_t first = expert * shape.expert_rows(), last = first + shape.expert_rows();
+  int64_t home = 0;
   for (const int64_t rows : {split.resident, split.inplace, split.host}) {
-    if (rows > 0)
-      take_rows(sublayer, weight, row, rows, made.data() + row * model_.shape().row_bytes(shape));
-    row += rows;
+    const int64_t begin = std::max(home, first), end = std::min(home + rows, last);
+    if (begin < end)
+      take_rows(sublayer, weight, begin, end - begin,
+                made.data() + (begin - first) * model_.shape().row_bytes(shape));
+    home += rows;
   }
 }
 
 // Rows that are loaded once. A vector, or a column of a value a row, is one row of the weight.
-int64_t WeightStore::home_rows(size_t sublayer, size_t weight) const noexcept {
+int64_t WeightStore::home_rows(size_t sublayer, size_t weight, int64_t expert) const noexcept {
   const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
   const policy::RowSplit& split = weights_[sublayer][weight].split;
-  return shape.kind == WeightKind::kVector ? model_.foreign(sublayer, weight)->rows
-                                           : shape.rows - split.disk;
+  if (shape.kind == WeightKind::kVector) return model_.foreign(sublayer, weight)->rows;
+  const int64_t before = expert * shape.expert_rows();  // homes come before the disk
+  return std::clamp<int64_t>(shape.rows - split.disk - before, 0, shape.expert_rows());
 }
 
 void WeightStore::repack_by_rows(size_t sublayer, size_t weight, std::span<std::byte> staging) {
   const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
-  if (shape.kind == WeightKind::kVector) return repack(sublayer, weight, staging);
+  if (shape.kind == WeightKind::kVector) return repack(sublayer, weight, 0, staging);
   const ForeignMatrix& matrix = *model_.foreign(sublayer, weight);
   const io::TensorEntry& part = *matrix.parts.front();
   const policy::RowSplit& split = weights_[sublayer][weight].split;

@@ -240,7 +240,8 @@ class Decoder final : public FamilyModel {
     place(layer, kind, qkv);
     const View attended = layer.workspace(q_cols());
     layer.attend(qkv.q, qkv.k, qkv.v, attended,
-                 {traits_.attention_scale, traits_.attention_cap, slopes_}, gate);
+                 {traits_.attention_scale, traits_.attention_cap, slopes_}, gate,
+                 traits_.has_sinks ? "sinks" : "");
     if (traits_.has_output_gate) layer.gate(Activation::kSigmoid, gate, attended, attended);
     layer.linear("o", traits_.has_o_bias ? "o.bias" : "", attended, x);
     if (traits_.place != NormPlace::kBefore) layer.norm(post_norm(), x);
@@ -276,11 +277,16 @@ class Decoder final : public FamilyModel {
   View mix_experts(LayerBuilder& layer, const View& x) const {
     const Mixture& of = *traits_.mixture;
     const View scores = layer.workspace(of.router.experts);
-    layer.linear("router", "", x, scores);
+    layer.linear("router", of.has_router_bias ? "router.bias" : "", x, scores);
     const View choices = layer.workspace(LayerBuilder::route_columns(of.router));
     layer.route(of.router, of.is_corrected ? "router.bias" : "", scores, choices);
     const View y = layer.workspace(shape_.hidden_size);
-    layer.experts("experts.gate", "experts.up", "experts.down", *traits_.activation, x, choices, y);
+    ExpertsSpec experts{.activation = *traits_.activation, .clamp = of.clamp};
+    if (of.has_expert_bias) {
+      experts.gate_up_bias = "experts.gate_up.bias";
+      experts.down_bias = "experts.down.bias";
+    }
+    layer.experts(experts, x, choices, y);
     if (of.shared_width == 0) return y;
     const View inner = layer.workspace(of.shared_width), up = layer.workspace(of.shared_width);
     layer.linear("shared.gate", "", x, inner);
@@ -348,6 +354,9 @@ class Decoder final : public FamilyModel {
       s.num_experts = traits_.mixture->router.experts;
       s.experts_per_token = traits_.mixture->router.chosen;
     }
+    if (traits_.has_sinks) s.cpu_only = "attention sinks";
+    if (traits_.mixture && traits_.mixture->clamp.limit > 0)
+      s.cpu_only += s.cpu_only.empty() ? "clamped experts" : " and clamped experts";
   }
 
   void read_heads(const ModelConfig& config) {

@@ -62,6 +62,9 @@ struct DecoderNames {
   TensorName expert_up{"mlp.experts.{e}.up_proj", nullptr};
   TensorName expert_down{"mlp.experts.{e}.down_proj", nullptr};
   TensorName gate_up_stack{nullptr, nullptr}, down_stack{nullptr, nullptr};
+  TensorName gate_up_bias{"mlp.experts.gate_up_proj_bias", nullptr};  ///< whole names, of all
+  TensorName down_bias{"mlp.experts.down_proj_bias", nullptr};
+  TensorName sinks{"self_attn.sinks", nullptr};  ///< the whole name
   TensorName shared_gate{"mlp.shared_experts.gate_proj", nullptr};
   TensorName shared_up{"mlp.shared_experts.up_proj", nullptr};
   TensorName shared_down{"mlp.shared_experts.down_proj", nullptr};
@@ -114,6 +117,13 @@ struct LatentAttention {
 struct Mixture {
   RouterSpec router;
   bool is_corrected = false;     ///< scores by a vector, where experts are chosen
+  bool has_router_bias = false;  ///< scores are a product and a bias
+  bool has_expert_bias = false;  ///< and so are all products of an expert
+  ClampedGate clamp;             ///< in place of the activation
+  /// Stacks are [experts, inputs, outputs], of which gate's and up's take turns.
+  bool has_turned_stacks = false;
+  /// What config.json says experts are stored as; a checkpoint's tensors say it for themselves.
+  WeightFormat stored;
   int64_t width = 0;             ///< of an expert
   int64_t shared_width = 0;      ///< of the one for every row; 0: there is none
   bool has_shared_gate = false;  ///< it counts for as much as the sigmoid of a product says
@@ -168,6 +178,7 @@ struct DecoderTraits {
   bool has_positions = false;        ///< a table, and no rope
   float attention_scale = 0;         ///< 0: 1 / sqrt(head_dim)
   float attention_cap = 0;
+  bool has_sinks = false;  ///< AttentionShape::sinks, learned
   /// q has a second head behind each: the sigmoid of these is what passes of the attended values.
   bool has_output_gate = false;
   std::optional<LatentAttention> latent;  ///< in place of q, k and v in all layers

@@ -114,6 +114,7 @@ class WeightLister {
       add_linear(sublayer, "v", kv_cols(), s.hidden_size, names.v, has_bias);
     }
     add_linear(sublayer, "o", s.hidden_size, q_cols(), names.o, traits_.has_o_bias);
+    if (traits_.has_sinks) add(sublayer, vector("sinks", s.num_heads, {}), names.sinks, "");
     if (traits_.qk_norm != QkNorm::kNone) {
       const bool is_whole = traits_.qk_norm == QkNorm::kWholeWidth;
       add_norm(sublayer, "q_norm", is_whole ? q_cols() : s.head_dim, names.q_norm);
@@ -187,6 +188,7 @@ class WeightLister {
     const int64_t experts = traits_.mixture->router.experts;
     WeightShape& added = add(sublayer, matrix(role, experts * rows, cols, {}), tensor, ".weight");
     added.experts = experts;
+    added.quantised = traits_.mixture->stored;
     return added;
   }
 
@@ -200,6 +202,44 @@ class WeightLister {
                         first_row, tensor_rows};
   }
 
+  // Stacks whose name is whole, [experts, inputs, outputs]; the `first_row`th row and every
+  // `step`th are the weight's.
+  void turned_stack(SublayerShape& sublayer, const char* role, const TensorName& tensor,
+                    int64_t first_row, int64_t tensor_rows, int64_t step) const {
+    for (WeightShape& weight : sublayer.weights)
+      if (weight.role == role)
+        weight.fused = {fmt::format("{}{}.{}.{}", traits_.names.prefixes.front(),
+                                    traits_.names.layers, sublayer.layer_index, tensor.name),
+                        first_row, tensor_rows, step, true};
+  }
+
+  void add_stacks(SublayerShape& sublayer) const {
+    const Mixture& of = *traits_.mixture;
+    const DecoderNames& names = traits_.names;
+    if (!names.gate_up_stack.name) return;
+    const int64_t hidden = shape_.hidden_size;
+    if (of.has_turned_stacks) {
+      turned_stack(sublayer, "experts.gate", names.gate_up_stack, 0, 2 * of.width, 2);
+      turned_stack(sublayer, "experts.up", names.gate_up_stack, 1, 2 * of.width, 2);
+      turned_stack(sublayer, "experts.down", names.down_stack, 0, hidden, 1);
+    } else {
+      stack(sublayer, "experts.gate", names.gate_up_stack, 0, 2 * of.width);
+      stack(sublayer, "experts.up", names.gate_up_stack, of.width, 2 * of.width);
+      stack(sublayer, "experts.down", names.down_stack, 0, hidden);
+    }
+  }
+
+  // Of all experts, gate's and up's elements by turns.
+  void add_expert_biases(SublayerShape& sublayer) const {
+    const int64_t experts = traits_.mixture->router.experts, width = traits_.mixture->width;
+    add(sublayer, vector("experts.gate_up.bias", experts * 2 * width, {}),
+        traits_.names.gate_up_bias, "")
+        .tensor_shape = {experts, 2 * width};
+    add(sublayer, vector("experts.down.bias", experts * shape_.hidden_size, {}),
+        traits_.names.down_bias, "")
+        .tensor_shape = {experts, shape_.hidden_size};
+  }
+
   void add_mixture(SublayerShape& sublayer) const {
     const Mixture& of = *traits_.mixture;
     const DecoderNames& names = traits_.names;
@@ -207,16 +247,16 @@ class WeightLister {
     if (traits_.place != NormPlace::kBehind) add_norm(sublayer, "norm", hidden, names.mlp_norm);
     add(sublayer, matrix("router", of.router.experts, hidden, {}), names.router, ".weight")
         .is_never_quantised = true;
+    SLUICE_ASSERT(!of.is_corrected || !of.has_router_bias, "a router has one vector");
+    if (of.has_router_bias)
+      add(sublayer, vector("router.bias", of.router.experts, {}), names.router, ".bias");
     if (of.is_corrected)
       add(sublayer, vector("router.bias", of.router.experts, {}), names.correction, "");
     add_experts(sublayer, "experts.gate", of.width, hidden, names.expert_gate);
     add_experts(sublayer, "experts.up", of.width, hidden, names.expert_up);
     add_experts(sublayer, "experts.down", hidden, of.width, names.expert_down);
-    if (names.gate_up_stack.name) {
-      stack(sublayer, "experts.gate", names.gate_up_stack, 0, 2 * of.width);
-      stack(sublayer, "experts.up", names.gate_up_stack, of.width, 2 * of.width);
-      stack(sublayer, "experts.down", names.down_stack, 0, hidden);
-    }
+    add_stacks(sublayer);
+    if (of.has_expert_bias) add_expert_biases(sublayer);
     if (of.shared_width > 0) {
       add_linear(sublayer, "shared.gate", of.shared_width, hidden, names.shared_gate, false);
       add_linear(sublayer, "shared.up", of.shared_width, hidden, names.shared_up, false);

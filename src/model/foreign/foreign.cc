@@ -14,6 +14,8 @@ const char* const kForeignMend =
 bool ForeignDecoder::codes(int64_t, int64_t, uint8_t*, float&, float&) const { return false; }
 const std::byte* ForeignDecoder::row_bytes(int64_t) const { return nullptr; }
 
+std::vector<io::TensorRows> ForeignWeights::parts(const WeightShape&) const { return {}; }
+
 ForeignMatrix::Run ForeignMatrix::run_of(int64_t first, int64_t count) const noexcept {
   const int64_t begin = first / row_multiple * row_multiple;
   const int64_t end =
@@ -35,8 +37,9 @@ std::unique_ptr<ForeignWeights> foreign_weights(const ModelConfig& config,
   if (method == "awq") return awq_weights(*settings, checkpoint);
   if (method == "bitsandbytes") return bitsandbytes_weights(*settings, checkpoint);
   if (method == "compressed-tensors") return compressed_tensors_weights(*settings, checkpoint);
-  settings->refuse(fmt::format("quantised by \"{}\": gptq, awq, bitsandbytes and "
-                               "compressed-tensors are read",
+  if (method == "mxfp4") return mxfp4_weights(*settings, checkpoint);
+  settings->refuse(fmt::format("quantised by \"{}\": gptq, awq, bitsandbytes, "
+                               "compressed-tensors and mxfp4 are read",
                                method),
                    kForeignMend);
 }

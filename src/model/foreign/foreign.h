@@ -27,8 +27,8 @@ class ForeignDecoder {
   /// Row `row` as f32, [cols], by the tool's formula.
   virtual void values(int64_t row, float* out) const = 0;
   /// The codes of one group of ForeignMatrix::format, [group columns], with
-  /// w = scale (code - zero), zero 128 of kInt8 and of no meaning for kNf4 and kFp8. False: they
-  /// do not fit that format.
+  /// w = scale (code - zero), zero 128 of kInt8 and of no meaning for kNf4, kFp8 and kMxfp4. False:
+  /// they do not fit that format.
   virtual bool codes(int64_t row, int64_t group, uint8_t* codes, float& scale, float& zero) const;
   /// Row `row` as its one part has it: blocks or elements of that tensor's type, one behind the
   /// other, whose values are the row's. Null: rows do not lie so.
@@ -62,6 +62,8 @@ class ForeignWeights {
   virtual ~ForeignWeights() = default;
   /// "GPTQ".
   virtual std::string method() const = 0;
+  /// What of larger tensors gets a name of its own before find() is asked. Errors: kFile likewise.
+  virtual std::vector<io::TensorRows> parts(const WeightShape& weight) const;
   /// The matrix behind a weight, or nothing when the checkpoint has it as it is. Errors: kFile when
   /// its parts are missing, do not fit or can't be read.
   virtual std::optional<ForeignMatrix> find(const WeightShape& weight) const = 0;
@@ -81,11 +83,20 @@ std::unique_ptr<ForeignWeights> bitsandbytes_weights(const ModelConfig& settings
                                                      const io::Checkpoint& checkpoint);
 std::unique_ptr<ForeignWeights> compressed_tensors_weights(const ModelConfig& settings,
                                                            const io::Checkpoint& checkpoint);
+std::unique_ptr<ForeignWeights> mxfp4_weights(const ModelConfig& settings,
+                                              const io::Checkpoint& checkpoint);
 std::unique_ptr<ForeignWeights> gguf_weights(const io::Checkpoint& checkpoint);
 
 /// A matrix that a checkpoint of another tool has transposed, or nothing: it has it as it is.
 std::optional<ForeignMatrix> transposed_matrix(const io::Checkpoint& checkpoint,
                                                const WeightShape& weight);
+
+/// Of a weight whose rows do not lie together in a stack of all experts (WeightShape::fused): a
+/// name for each expert's part of the stack, and the matrix in one.
+std::vector<io::TensorRows> stack_parts(const io::Checkpoint& checkpoint,
+                                        const WeightShape& weight);
+std::optional<ForeignMatrix> stacked_matrix(const io::Checkpoint& checkpoint,
+                                            const WeightShape& weight);
 
 /// The group of each column, i32 [cols], as tools store it whose groups follow activations. Errors:
 /// kFile naming `what` when one is not below `groups`.

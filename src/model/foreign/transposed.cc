@@ -1,5 +1,8 @@
-// Matrices that a checkpoint has as [inputs, outputs] (GPT-2's Conv1D): turned when it is
-// converted.
+// Matrices that a checkpoint has as [inputs, outputs]: turned when they are loaded or converted.
+// Lone ones (GPT-2's Conv1D), and stacks of all experts' matrices of a layer [experts, inputs,
+// outputs] of whose outputs every so manieth is a weight's row (gpt-oss).
+#include <fmt/format.h>
+
 #include "src/model/foreign/foreign.h"
 
 namespace sluice {
@@ -7,19 +10,33 @@ namespace sluice {
 namespace {
 class TransposedDecoder final : public ForeignDecoder {
  public:
-  TransposedDecoder(DType dtype, int64_t rows, int64_t cols, const ForeignBytes& parts)
+  // `rows` of the tensor; its is_transposed is true.
+  TransposedDecoder(DType dtype, const FusedRows& rows, int64_t cols, const ForeignBytes& parts)
       : dtype_(dtype), rows_(rows), cols_(cols), data_(parts[0]) {}
 
   void values(int64_t row, float* out) const override {
     for (int64_t col = 0; col < cols_; ++col)
-      out[col] = float_element(data_, dtype_, col * rows_ + row);
+      out[col] = float_element(data_, dtype_,
+                               col * rows_.tensor_rows + rows_.first_row + row * rows_.step);
   }
 
  private:
   DType dtype_;
-  int64_t rows_, cols_;
+  FusedRows rows_;
+  int64_t cols_;
   std::span<const std::byte> data_;
 };
+
+constexpr const char* kPart = ".stack";
+
+ForeignMatrix turned(const io::TensorEntry& tensor, const WeightShape& weight,
+                     const FusedRows& rows) {
+  ForeignMatrix out{WeightFormat::plain(tensor.dtype), weight.rows, weight.cols, {&tensor}, {}};
+  out.decoder = [dtype = tensor.dtype, rows, cols = weight.cols](const ForeignBytes& bytes) {
+    return std::make_unique<TransposedDecoder>(dtype, rows, cols, bytes);
+  };
+  return out;
+}
 }  // namespace
 
 std::optional<ForeignMatrix> transposed_matrix(const io::Checkpoint& checkpoint,
@@ -31,12 +48,34 @@ std::optional<ForeignMatrix> transposed_matrix(const io::Checkpoint& checkpoint,
   const io::TensorEntry* tensor =
       PartFinder(checkpoint, *stem)
           .need(".weight", {DType::kF32, DType::kF16, DType::kBF16}, {weight.cols, weight.rows});
-  ForeignMatrix out{WeightFormat::plain(tensor->dtype), weight.rows, weight.cols, {tensor}, {}};
-  out.decoder = [dtype = tensor->dtype, rows = weight.rows,
-                 cols = weight.cols](const ForeignBytes& bytes) {
-    return std::make_unique<TransposedDecoder>(dtype, rows, cols, bytes);
-  };
+  return turned(*tensor, weight, {{}, 0, weight.rows, 1, true});
+}
+
+std::vector<io::TensorRows> stack_parts(const io::Checkpoint& checkpoint,
+                                        const WeightShape& weight) {
+  const FusedRows& rows = weight.fused;
+  if (weight.experts == 0 || rows.lies_together() || !checkpoint.find(rows.tensor)) return {};
+  PartFinder(checkpoint, rows.tensor)
+      .need("", {DType::kF32, DType::kF16, DType::kBF16},
+            {weight.experts, weight.cols, rows.tensor_rows});
+  std::vector<io::TensorRows> out;
+  for (int64_t expert = 0; expert < weight.experts; ++expert) {
+    const std::string name = weight.of_expert(expert).names.front();
+    out.push_back({name.substr(0, name.rfind(".weight")) + kPart, rows.tensor, expert * weight.cols,
+                   weight.cols});
+  }
   return out;
+}
+
+std::optional<ForeignMatrix> stacked_matrix(const io::Checkpoint& checkpoint,
+                                            const WeightShape& weight) {
+  const auto stem = stem_of(checkpoint, weight, kPart);
+  if (!stem || weight.fused.lies_together()) return std::nullopt;
+  const io::TensorEntry& part = *checkpoint.find(*stem + kPart);
+  FusedRows rows = weight.fused;  // counted through all experts (WeightShape::of_expert)
+  rows.tensor_rows = part.shape.back();
+  rows.first_row %= rows.tensor_rows;
+  return turned(part, weight, rows);
 }
 
 }  // namespace sluice

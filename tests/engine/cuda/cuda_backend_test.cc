@@ -66,6 +66,16 @@ TEST(CudaBackend, RefusesWhatItHasNoKernelsFor) {
   EXPECT_NE(refusal(opt("int8"), attention(), apart).find("outliers"), std::string::npos);
 }
 
+TEST(CudaBackend, RefusesWhatOnlyTheCpuComputesByName) {
+  ModelShape model = planning_shape("gpt-oss-20b").value();
+  const std::string whole = refusal(model, attention());
+  for (const char* word : {"gpt_oss", "attention sinks", "clamped experts", "MXFP4"})
+    EXPECT_NE(whole.find(word), std::string::npos) << whole;
+  model.set_weights(WeightFormat::plain(DType::kF16));
+  EXPECT_NE(refusal(model, attention()).find("attention sinks"), std::string::npos);
+  EXPECT_NE(refusal(opt("mxfp4"), attention()).find("MXFP4"), std::string::npos);
+}
+
 TEST(CudaBackend, AGpuWithoutBf16RefusesIt) {
   const Capability turing(7, 5);
   EXPECT_EQ(refusal(opt("f16"), attention()), "");
