@@ -204,8 +204,9 @@ TEST(Builtin, ShapesHangTogether) {
           EXPECT_TRUE(names.insert(tensor).second) << tensor << " twice";
       }
     }
-    if (!shape.is_quantised())
+    if (!shape.is_quantised()) {
       EXPECT_EQ(shape.weight_bytes(), dtype_bytes(shape.weight_dtype) * shape.num_parameters());
+    }
     int64_t recurrent = 0;
     for (const StateGroup& group : shape.state_groups)
       recurrent += group.state.is_recurrent() ? group.num_layers : 0;
