@@ -27,7 +27,7 @@ std::vector<GenerationRequest> scored(const std::vector<std::vector<int32_t>>& p
 
 std::vector<float> logits_with(const std::string& model, KvFormat kv, int64_t recent,
                                const std::function<void(EngineOptions&)>& change = {}) {
-  const unsigned ids = model == "bloom-tiny" ? 50 : 200;
+  const unsigned ids = model == "bloom-tiny" || model == "gpt-oss-tiny" ? 50 : 200;
   const auto requests = scored({drawn_prompt(150, ids), drawn_prompt(40, ids)});
   EngineOptions options = options_for(requests);
   options.compute = ComputeChoice::kF32;
@@ -67,6 +67,17 @@ TEST(RecentKv, MoreRecentTokensAreCloserToKvOf16Bits) {
       before = error;
     }
     EXPECT_GT(before, 1e-5) << model << ": the oldest tokens are still of 4 bits";
+  }
+}
+
+// Attention of two parts has one sink: counted in both it would move every weight.
+TEST(RecentKv, SinksCountOnce) {
+  const auto plain = logits_with("gpt-oss-tiny", DType::kF16, 0);
+  const KvFormat int8(KvEncoding::kInt8);
+  const double of_codes = mean_difference(plain, logits_with("gpt-oss-tiny", int8, 0));
+  for (const int64_t recent : {1, 20, 100}) {
+    const double error = mean_difference(plain, logits_with("gpt-oss-tiny", int8, recent));
+    EXPECT_LT(error, 1.5 * of_codes) << recent;
   }
 }
 
