@@ -47,8 +47,6 @@ void pack_group(const WeightFormat& format, int64_t cols, int64_t group, const u
 
 /// The 16 values of NF4, rising; the same to 1e-6 as published.
 extern const float kNf4Values[16];
-/// The 16 values of e2m1 by code, the highest bit being the sign (OCP Microscaling 1.0).
-extern const float kE2m1Values[16];
 /// The nearest e2m1 code (ties to even mantissa); past 6 the largest.
 uint8_t f32_to_e2m1(float value) noexcept;
 /// kMxfp4's scale for values of which the largest has this magnitude: the power of two of the

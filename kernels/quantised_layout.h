@@ -35,15 +35,6 @@ constexpr bool is_four_bit(Encoding encoding) noexcept {
 
 constexpr int64_t line_columns(Encoding encoding) noexcept { return is_four_bit(encoding) ? 8 : 4; }
 
-/// A power of two as its e8m0 byte, and the byte's value; 255 is no number. f32 has them all.
-constexpr uint8_t e8m0_of(float power) noexcept {
-  return static_cast<uint8_t>(__builtin_bit_cast(uint32_t, power) >> 23);
-}
-constexpr float e8m0_value(uint8_t byte) noexcept {
-  const uint32_t bits = byte == 0 ? 1u << 22 : byte == 255 ? 0x7fc00000u : uint32_t{byte} << 23;
-  return __builtin_bit_cast(float, bits);
-}
-
 /// Byte of the panel where the lines of `group` begin.
 inline int64_t group_offset(const WeightFormat& format, int64_t cols, int64_t group) noexcept {
   return group * (format.group_code_bytes(cols) + format.scale_bytes());

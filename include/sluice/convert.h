@@ -11,8 +11,9 @@ namespace sluice {
 
 /// What is changed on the way.
 struct ConvertOptions {
-  std::string weights;  ///< f32, f16, bf16, int8, int4, nf4, fp8, mxfp4 (int4-g128: columns that share a
-                        ///< scale); empty: as they are
+  /// f32, f16, bf16, int8, int4, nf4, fp8, mxfp4 (int4-g128: columns that share a scale); empty: as
+  /// they are.
+  std::string weights;
   std::filesystem::path lora;  ///< folder of a PEFT adapter (LoRA, rsLoRA, DoRA) to add; or empty
   bool overwrite = false;      ///< replaces what is there; otherwise what was begun goes on
   int threads = 0;             ///< 0: all

@@ -7,6 +7,7 @@
 
 #include "kernels/quantised_layout.h"
 #include "src/base/dtype.h"
+#include "src/base/microscaling.h"
 
 namespace sluice::kernels {
 
@@ -27,9 +28,6 @@ const float kNf4Values[16] = {-1.0f,
                               0.5626170039176941f,
                               0.7229568362236023f,
                               1.0f};
-
-const float kE2m1Values[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
-                               -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 
 uint8_t f32_to_e2m1(float value) noexcept {
   const uint8_t sign = std::signbit(value) ? 8 : 0;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <optional>
 
+#include "src/api/values.h"
 #include "src/app/gguf_tokenizer.h"
 #include "src/app/merge_lora.h"
 #include "src/app/open_model.h"
@@ -17,15 +18,6 @@ namespace sluice {
 
 namespace {
 constexpr auto kSearch = kernels::RangeSearch::kClip;
-
-std::optional<WeightFormat> format_of(const std::string& weights) {
-  if (weights.empty()) return std::nullopt;
-  auto out = parse_weight_format(weights);
-  if (!out)
-    throw Error(ErrorKind::kUser, fmt::format("`weights` is \"{}\"", weights),
-                "write f32, f16, bf16, int8, int4, nf4, fp8 or mxfp4");
-  return out;
-}
 
 // What a GGUF file says of the model and its text, as files; a tokenizer beside it is better.
 void add_gguf_files(const BoundModel& model, io::ConvertOptions& options) {
@@ -43,7 +35,8 @@ void add_gguf_files(const BoundModel& model, io::ConvertOptions& options) {
 ConvertReport convert(const std::filesystem::path& path, const std::filesystem::path& destination,
                       const ConvertOptions& options, std::stop_token cancel) {
   const auto model = app::open_model(path);
-  const auto to = format_of(options.weights);
+  std::optional<WeightFormat> to;
+  if (!options.weights.empty()) to = weights_of(options.weights);
   auto groups = app::store_groups(*model, to, kSearch, nullptr);
   std::optional<LoraAdapter> adapter;
   io::ConvertOptions how;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "src/api/values.h"
 #include "src/app/machine.h"
 #include "src/app/plan_report.h"
 #include "src/app/plan_request.h"
@@ -106,13 +107,7 @@ Forecast forecast(const std::string& model, const ForecastOptions& options,
                   std::stop_token cancel) {
   check(options);
   ModelShape shape = app::planning_model(model);
-  if (!options.weights.empty()) {
-    const auto format = parse_weight_format(options.weights);
-    if (!format)
-      throw Error(ErrorKind::kUser, fmt::format("`weights` is \"{}\"", options.weights),
-                  "write f32, f16, bf16, int8, int4, nf4, fp8 or mxfp4");
-    shape.set_weights(*format);
-  }
+  if (!options.weights.empty()) shape.set_weights(weights_of(options.weights));
   policy::Profile machine;
   if (options.hardware.empty() || options.hardware == "this") {
     MeasureOptions measure;

@@ -1,6 +1,18 @@
 #include "src/api/values.h"
 
+#include <fmt/format.h>
+
+#include "src/base/error.h"
+
 namespace sluice {
+
+WeightFormat weights_of(const std::string& weights) {
+  const auto format = parse_weight_format(weights);
+  if (!format)
+    throw Error(ErrorKind::kUser, fmt::format("`weights` is \"{}\"", weights),
+                "write f32, f16, bf16, int8, int4, nf4, fp8 or mxfp4");
+  return *format;
+}
 
 sampling::SamplingParams params_of(const Sampling& sampling) {
   sampling::SamplingParams out;

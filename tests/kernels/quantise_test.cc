@@ -5,6 +5,7 @@
 #include <set>
 
 #include "kernels/quantised_layout.h"
+#include "src/base/microscaling.h"
 #include "tests/kernels/kernel_testing.h"
 
 namespace sluice::kernels {

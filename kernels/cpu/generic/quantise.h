@@ -3,6 +3,7 @@
 #include "kernels/cpu/generic/linear.h"
 #include "kernels/quantise.h"
 #include "kernels/quantised_layout.h"
+#include "src/base/microscaling.h"
 
 namespace sluice::kernels {
 namespace {

@@ -21,15 +21,20 @@ nlohmann::ordered_json decoder_config(const DecoderSizes& sizes, const DecoderKi
   return json;
 }
 
-std::vector<KnownModel> decoder_presets(std::span<const DecoderSizes> table,
-                                        const DecoderKind& kind,
-                                        const nlohmann::ordered_json& changes) {
-  std::vector<KnownModel> presets;
+void add_presets(std::vector<KnownModel>& presets, std::span<const DecoderSizes> table,
+                 const DecoderKind& kind, const nlohmann::ordered_json& changes) {
   for (const DecoderSizes& sizes : table) {
     nlohmann::ordered_json json = decoder_config(sizes, kind);
     json.merge_patch(changes);
     presets.push_back({sizes.name, json.dump(2)});
   }
+}
+
+std::vector<KnownModel> decoder_presets(std::span<const DecoderSizes> table,
+                                        const DecoderKind& kind,
+                                        const nlohmann::ordered_json& changes) {
+  std::vector<KnownModel> presets;
+  add_presets(presets, table, kind, changes);
   return presets;
 }
 

@@ -31,5 +31,9 @@ nlohmann::ordered_json decoder_config(const DecoderSizes& sizes, const DecoderKi
 std::vector<KnownModel> decoder_presets(
     std::span<const DecoderSizes> table, const DecoderKind& kind,
     const nlohmann::ordered_json& changes = nlohmann::ordered_json::object());
+/// The same behind `presets`, for sizes of which something else is to be said.
+void add_presets(std::vector<KnownModel>& presets, std::span<const DecoderSizes> table,
+                 const DecoderKind& kind,
+                 const nlohmann::ordered_json& changes = nlohmann::ordered_json::object());
 
 }  // namespace sluice

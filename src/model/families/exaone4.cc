@@ -53,8 +53,7 @@ std::vector<KnownModel> exaone4_presets() {
     json["sliding_window"] = nullptr;
     presets.push_back({sizes.name, json.dump(2)});
   }
-  for (KnownModel& preset : decoder_presets(kExaone4s, kExaone4, changes))
-    presets.push_back(std::move(preset));
+  add_presets(presets, kExaone4s, kExaone4, changes);
   return presets;
 }
 

@@ -48,8 +48,7 @@ std::vector<KnownModel> gemma2_presets() {
       {"attn_logit_softcapping", 50.0}, {"final_logit_softcapping", 30.0}};
   std::vector<KnownModel> presets = decoder_presets(kGemma2s, kGemma2, changes);
   changes["query_pre_attn_scalar"] = 144;
-  for (KnownModel& preset : decoder_presets(kLargeGemma2s, kGemma2, changes))
-    presets.push_back(std::move(preset));
+  add_presets(presets, kLargeGemma2s, kGemma2, changes);
   return presets;
 }
 

@@ -65,15 +65,11 @@ std::vector<KnownModel> gemma3_presets() {
       {"sliding_window", 512},        {"sliding_window_pattern", 6},
       {"query_pre_attn_scalar", 256}, {"rope_local_base_freq", 10000.0}};
   std::vector<KnownModel> presets = decoder_presets(kSmallGemma3s, kGemma3, changes);
-  const auto add = [&](std::span<const DecoderSizes> sizes) {
-    for (KnownModel& preset : decoder_presets(sizes, kGemma3, changes))
-      presets.push_back(std::move(preset));
-  };
   changes["sliding_window"] = 1024;
   changes["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 8.0}};
-  add(kGemma3s);
+  add_presets(presets, kGemma3s, kGemma3, changes);
   changes["query_pre_attn_scalar"] = 168;
-  add(kLargeGemma3s);
+  add_presets(presets, kLargeGemma3s, kGemma3, changes);
   return presets;
 }
 

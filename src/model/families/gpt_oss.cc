@@ -88,8 +88,7 @@ std::vector<KnownModel> gpt_oss_presets() {
                                  {"quantization_config", {{"quant_method", "mxfp4"}}}};
   std::vector<KnownModel> presets = decoder_presets(kSmall, kGptOss, changes);
   changes["num_local_experts"] = 128;
-  for (KnownModel& preset : decoder_presets(kLarge, kGptOss, changes))
-    presets.push_back(std::move(preset));
+  add_presets(presets, kLarge, kGptOss, changes);
   return presets;
 }
 

@@ -34,8 +34,7 @@ std::vector<KnownModel> granite_presets() {
   std::vector<KnownModel> presets = decoder_presets(kGranite2b, kGranite, changes);
   changes["attention_multiplier"] = 0.0078125;
   changes["logits_scaling"] = 16.0;
-  for (KnownModel& preset : decoder_presets(kGranite8b, kGranite, changes))
-    presets.push_back(std::move(preset));
+  add_presets(presets, kGranite8b, kGranite, changes);
   return presets;
 }
 

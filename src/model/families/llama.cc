@@ -51,8 +51,7 @@ constexpr LongerLlama kLongerLlamas[] = {
 
 std::vector<KnownModel> llama_presets() {
   std::vector<KnownModel> presets = decoder_presets(kOldLlamas, kOldLlama);
-  for (KnownModel& preset : decoder_presets(kLlama3s, kLlama3))
-    presets.push_back(std::move(preset));
+  add_presets(presets, kLlama3s, kLlama3);
   for (const auto& [sizes, factor] : kLongerLlamas) {
     nlohmann::ordered_json json = decoder_config(sizes, kLlama3);
     json["rope_scaling"] = {{"rope_type", "llama3"},

@@ -45,8 +45,7 @@ std::vector<KnownModel> phi_presets() {
                                  {"partial_rotary_factor", 0.5}};
   std::vector<KnownModel> presets = decoder_presets(kPhi1s, kPhi, changes);
   changes["partial_rotary_factor"] = 0.4;
-  for (KnownModel& preset : decoder_presets(kPhi2s, kPhi, changes))
-    presets.push_back(std::move(preset));
+  add_presets(presets, kPhi2s, kPhi, changes);
   return presets;
 }
 

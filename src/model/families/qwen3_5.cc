@@ -87,8 +87,7 @@ std::vector<KnownModel> qwen3_5_presets() {
                                  {"linear_conv_kernel_dim", 4},   {"attn_output_gate", true}};
   std::vector<KnownModel> presets = decoder_presets(kQwen35s, kQwen35, changes);
   changes["linear_num_value_heads"] = 48;
-  for (KnownModel& preset : decoder_presets(kLargeQwen35s, kQwen35, changes))
-    presets.push_back(std::move(preset));
+  add_presets(presets, kLargeQwen35s, kQwen35, changes);
   return presets;
 }
 

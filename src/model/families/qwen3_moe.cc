@@ -35,8 +35,7 @@ std::vector<KnownModel> qwen3_moe_presets() {
                                  {"norm_topk_prob", true}};
   std::vector<KnownModel> presets = decoder_presets(kSmall, kQwen3Moe, changes);
   changes["moe_intermediate_size"] = 1536;
-  for (KnownModel& preset : decoder_presets(kLarge, kQwen3Moe, changes))
-    presets.push_back(std::move(preset));
+  add_presets(presets, kLarge, kQwen3Moe, changes);
   return presets;
 }
 

@@ -38,8 +38,7 @@ std::vector<KnownModel> stablelm_presets() {
                                  {"use_qkv_bias", true}};
   std::vector<KnownModel> presets = decoder_presets(kStableLm2s, kStableLm, changes);
   changes["use_qkv_bias"] = false;
-  for (KnownModel& preset : decoder_presets(kStableLms, kStableLm, changes))
-    presets.push_back(std::move(preset));
+  add_presets(presets, kStableLms, kStableLm, changes);
   return presets;
 }
 

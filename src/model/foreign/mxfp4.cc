@@ -8,10 +8,8 @@
 // its rows that WeightShape::fused says.
 #include <fmt/format.h>
 
-#include <cmath>
-#include <limits>
-
 #include "src/base/error.h"
+#include "src/base/microscaling.h"
 #include "src/model/foreign/foreign.h"
 
 namespace sluice {
@@ -19,9 +17,6 @@ namespace sluice {
 namespace {
 constexpr int64_t kBlock = 32;
 constexpr int64_t kBlockBytes = kBlock / 2;
-constexpr float kValues[] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
-                             -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
-constexpr uint8_t kNoNumber = 255;
 constexpr uint8_t kLargestScale = 252;  // times the largest code it is still in f32
 constexpr const char* kBlocks = ".blocks";
 constexpr const char* kScales = ".scales";
@@ -35,11 +30,9 @@ class Mxfp4Decoder final : public ForeignDecoder {
   void values(int64_t row, float* out) const override {
     for (int64_t group = 0; group < groups_; ++group) {
       const int64_t block = block_of(row, group);
-      const auto byte = element<uint8_t>(parts_[1], block);
+      const float scale = e8m0_value(element<uint8_t>(parts_[1], block));
       for (int64_t i = 0; i < kBlock; ++i)
-        out[group * kBlock + i] = byte == kNoNumber
-                                      ? std::numeric_limits<float>::quiet_NaN()
-                                      : std::ldexp(kValues[code(block, i)], int{byte} - 127);
+        out[group * kBlock + i] = scale * kE2m1Values[code(block, i)];
     }
   }
 
@@ -47,7 +40,7 @@ class Mxfp4Decoder final : public ForeignDecoder {
     const int64_t block = block_of(row, group);
     const auto byte = element<uint8_t>(parts_[1], block);
     if (byte > kLargestScale) return false;
-    scale = std::ldexp(1.0f, int{byte} - 127);
+    scale = e8m0_value(byte);
     zero = 0;
     for (int64_t i = 0; i < kBlock; ++i) out[i] = code(block, i);
     return true;
