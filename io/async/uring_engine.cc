@@ -45,6 +45,13 @@ Error refusal(int error_number, const char* step) {
       "let sluice fall back to threads with pread");
 }
 
+// Held while a ring is mapped or unmapped. liburing does both by system calls of its own, so a
+// watcher of threads does not see that one ring's memory has become another's: this orders them.
+Mutex& mapping() {
+  static Mutex mutex;
+  return mutex;
+}
+
 }  // namespace
 
 /// Used by the ring's thread only, but for the destructor, which runs when that is over, and
@@ -98,7 +105,9 @@ UringEngine::Ring::Ring(int requests) : slots_(static_cast<size_t>(requests)) {
 }
 
 UringEngine::Ring::~Ring() {
-  if (is_up_) io_uring_queue_exit(&ring_);
+  if (!is_up_) return;
+  const MutexLock lock(mapping());
+  io_uring_queue_exit(&ring_);
 }
 
 void UringEngine::Ring::set_up() {
@@ -119,6 +128,7 @@ void UringEngine::Ring::set_up() {
   for (size_t kind = 0; kind < std::size(kinds) && result == -EINVAL; ++kind) {
     io_uring_params parameters{};
     parameters.flags = kinds[kind];
+    const MutexLock lock(mapping());
     result = io_uring_queue_init_params(entries, &ring_, &parameters);
   }
   if (result < 0) throw refusal(-result, "io_uring_setup");
