@@ -27,12 +27,13 @@ std::vector<Case> some(std::vector<Case> all) {
 }
 
 /// Whether a test of one `model` of many is left to the release tests: two in three are where a
-/// sanitizer watches, others for another `test`, so that every model is met in some of them.
+/// sanitizer watches memory, others for another `test`, so that every model is met in some of them;
+/// five in six where it watches threads, which do the same for all models.
 inline bool is_left_to_release(std::string_view model, std::string_view test) {
   unsigned sum = 0;
   for (const char c : model) sum = sum * 31 + static_cast<unsigned char>(c);
   for (const char c : test) sum += static_cast<unsigned char>(c);
-  return is_sanitized() && sum % 3 != 0;
+  return is_sanitized() && sum % (&__tsan_init != nullptr ? 6 : 3) != 0;
 }
 
 }  // namespace sluice
