@@ -62,6 +62,7 @@ constexpr std::array kGpus{
     GpuRow{"rtx-4090", "GeForce RTX 4090 24 GB", 23.64, 1008, 165, 31.5, kDesktop},
     GpuRow{"rtx-5090", "GeForce RTX 5090 32 GB", 31.36, 1792, 210, 63, kDesktop},
     GpuRow{"l4", "L4 24 GB", 22.03, 300, 121, 31.5, kServer},
+    GpuRow{"a5000", "RTX A5000 24 GB", 23.67, 768, 111, 31.5, kServer},
     GpuRow{"a10g", "A10G 24 GB", 22.06, 600, 70, 31.5, kServer},
     GpuRow{"a100", "A100 SXM 80 GB", 79.15, 2039, 312, 31.5, kServer},
     GpuRow{"h100", "H100 SXM 80 GB", 79.10, 3350, 989, 63, kNewServer},

@@ -146,6 +146,7 @@ TEST(Builtin, ParameterCountsAreThePublishedOnes) {
                                                 {"qwen3-235b-a22b", 235093.6},
                                                 {"olmoe-1b-7b", 6919.2},
                                                 {"qwen1.5-moe-a2.7b", 14315.8},
+                                                {"deepseek-v2", 235741.4},
                                                 {"deepseek-v3", 671026.4},
                                                 {"glm-4.5-air", 106852.2},
                                                 {"minimax-m2", 228689.7},
@@ -213,6 +214,7 @@ TEST(Builtin, ShapesHangTogether) {
     EXPECT_EQ(recurrent, name.starts_with("qwen3.5") ? shape.num_layers / 4 * 3 : 0);
     if (shape.state_groups.front().state.is_latent()) {
       EXPECT_EQ(shape.state_elements_per_token(), name == "minicpm3-4b"   ? 62 * (256 + 32)
+                                                  : name == "deepseek-v2" ? 60 * (512 + 64)
                                                   : name == "deepseek-v3" ? 61 * (512 + 64)
                                                                           : 32 * (512 + 64));
       continue;

@@ -1,5 +1,7 @@
 // DeepSeek-V2: latent attention, whose rotary positions turn pairs, and behind the first layers
 // mixtures of experts whose router may choose among groups.
+#include <nlohmann/json.hpp>
+
 #include "src/model/families/latent_traits.h"
 #include "src/model/families/mixture_traits.h"
 
@@ -32,10 +34,51 @@ std::unique_ptr<FamilyModel> make_deepseek_v2(const ModelConfig& config) {
   return make_decoder(config, std::move(traits));
 }
 
+std::vector<KnownModel> deepseek_v2_presets() {
+  nlohmann::ordered_json json{{"architectures", {"DeepseekV2ForCausalLM"}},
+                              {"model_type", "deepseek_v2"},
+                              {"hidden_size", 5120},
+                              {"intermediate_size", 12288},
+                              {"moe_intermediate_size", 1536},
+                              {"num_hidden_layers", 60},
+                              {"num_attention_heads", 128},
+                              {"num_key_value_heads", 128},
+                              {"n_routed_experts", 160},
+                              {"n_shared_experts", 2},
+                              {"num_experts_per_tok", 6},
+                              {"topk_method", "group_limited_greedy"},
+                              {"n_group", 8},
+                              {"topk_group", 3},
+                              {"norm_topk_prob", false},
+                              {"routed_scaling_factor", 16.0},
+                              {"first_k_dense_replace", 1},
+                              {"q_lora_rank", 1536},
+                              {"kv_lora_rank", 512},
+                              {"qk_nope_head_dim", 128},
+                              {"qk_rope_head_dim", 64},
+                              {"v_head_dim", 128},
+                              {"vocab_size", 102400},
+                              {"max_position_embeddings", 163840},
+                              {"rms_norm_eps", 1e-6},
+                              {"rope_theta", 10000.0},
+                              {"rope_scaling",
+                               {{"type", "yarn"},
+                                {"factor", 40},
+                                {"original_max_position_embeddings", 4096},
+                                {"beta_fast", 32},
+                                {"beta_slow", 1},
+                                {"mscale", 0.707},
+                                {"mscale_all_dim", 0.707}}},
+                              {"hidden_act", "silu"},
+                              {"tie_word_embeddings", false},
+                              {"bos_token_id", 100000},
+                              {"eos_token_id", 100001},
+                              {"torch_dtype", "bfloat16"}};
+  return {{"deepseek-v2", json.dump(2)}};
+}
+
 }  // namespace
 
-Family deepseek_v2_family() {
-  return {"deepseek_v2", make_deepseek_v2, [] { return std::vector<KnownModel>{}; }, {}};
-}
+Family deepseek_v2_family() { return {"deepseek_v2", make_deepseek_v2, deepseek_v2_presets, {}}; }
 
 }  // namespace sluice
