@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "policy/expert_traffic.h"
 #include "policy/lane_sharing.h"
 #include "policy/routing_model.h"
 #include "src/base/bytes.h"
@@ -174,11 +175,8 @@ void add_experts(const ModelShape& model, const Plan& plan, const Profile& profi
   const bool demands = plan.demands_experts(pass.tokens());
   for (size_t i = 0; i < plan.experts.size(); ++i) {
     const ScheduleExperts& layer = plan.experts[i];
-    const ExpertShare share{layer.experts, model.experts_per_token, layer.slots};
-    const auto away = static_cast<double>(layer.experts - layer.slots);
-    double loads = layer.experts == 0 || demands ? 0 : away;
-    if (demands && layer.experts > 0)
-      for (const BatchWork& batch : pass.work) loads += away * missing_share(share, batch.tokens);
+    if (layer.experts == 0) continue;
+    const double loads = loaded_experts(model, layer, demands, pass.work);
     for (const int32_t first : layer.first_parts) {
       const PlanPart& part = plan.parts[i][static_cast<size_t>(first)];
       out.add_read(profile, static_cast<double>(part.bytes), loads);

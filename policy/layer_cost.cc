@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "policy/routing_model.h"
+
 namespace sluice::policy {
 
 namespace {
@@ -32,7 +34,7 @@ Routed routed(const ModelShape& model, const WeightShape& weight, int64_t tokens
   if (weight.experts == 0 || tokens == 0) return {1, tokens};
   const double one =
       static_cast<double>(model.experts_per_token) / static_cast<double>(model.num_experts);
-  const double share = 1 - std::pow(1 - one, static_cast<double>(tokens));
+  const double share = even_share({model.num_experts, model.experts_per_token, 0}, tokens);
   const double rows = static_cast<double>(tokens) * one / share;
   return {share, std::max<int64_t>(std::llround(rows), 1)};
 }

@@ -38,6 +38,11 @@ double asked_experts(const ExpertShare& layer, int64_t tokens) noexcept {
   return std::max({all, missing, static_cast<double>(layer.chosen)});
 }
 
+double even_share(const ExpertShare& layer, int64_t tokens) noexcept {
+  const double one = static_cast<double>(layer.chosen) / static_cast<double>(layer.experts);
+  return 1 - std::pow(1 - one, static_cast<double>(tokens));
+}
+
 int64_t most_demanding_tokens(const ExpertShare& layer) noexcept {
   if (layer.slots <= 0 || layer.slots >= layer.experts) return 0;
   constexpr int64_t kMost = 1 << 16;

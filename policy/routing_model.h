@@ -24,6 +24,10 @@ double missing_share(const ExpertShare& layer, int64_t tokens) noexcept;
 /// Distinct experts that such a pass asks for, in slots or not; at least a token's.
 double asked_experts(const ExpertShare& layer, int64_t tokens) noexcept;
 
+/// Share of a layer's experts that so many tokens go to where each is as likely as any other; slots
+/// make no difference.
+double even_share(const ExpertShare& layer, int64_t tokens) noexcept;
+
 /// The most tokens of a pass that had better load what it asks for than all experts in no slot: a
 /// pass that asks has to have routed before it loads, so it does not pay where it asks for most.
 /// 0: none.

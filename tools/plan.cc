@@ -24,6 +24,7 @@
 #include "src/profile/profile_cache.h"
 #include "tools/arguments.h"
 #include "tools/command.h"
+#include "tools/flag_words.h"
 #include "tools/model_argument.h"
 #include "tools/output.h"
 
@@ -39,6 +40,7 @@ struct PlanFlags {
   std::vector<std::string> sweeps, allow, nodes;
   int64_t sequences = 0, micro_batch = 0, micro_batches = 0;
   std::optional<int64_t> gpu;
+  std::string device;
   double latency_bound = 0, attention_sparsity = 1;
   bool json = false, list_models = false, no_lifts = false, simulate_all = false;
   bool is_gpu_direct = false;
@@ -87,10 +89,13 @@ policy::Profile machine_of(const PlanFlags& flags, const std::stop_token& stop) 
   });
 }
 
-// The machine with the device that --gpu names.
+// The machine with the device that --gpu names, or without any.
 policy::Profile hardware_of(const PlanFlags& flags, const std::stop_token& stop) {
-  const policy::Profile machine = machine_of(flags, stop);
-  return flags.gpu ? machine.with_device(*flags.gpu) : machine;
+  policy::Profile machine = machine_of(flags, stop);
+  if (flags.device.empty()) return flags.gpu ? machine.with_device(*flags.gpu) : machine;
+  machine.device.reset();
+  machine.more_devices.clear();
+  return machine;
 }
 
 struct Question {
@@ -396,12 +401,15 @@ std::unique_ptr<Answered> answer(const PlanFlags& flags, const std::stop_token& 
                         : policy::search_policy(one->request);
       rate = app::job_tokens_per_second(one->result.best, one->request.job);
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::kResource) throw;
-      shortage = std::current_exception();  // the last choice's, the smallest
+      // What is permitted and does not run is not chosen; the formats that are there come first.
+      const bool is_refused = choice.kv && error.kind() == ErrorKind::kUser;
+      if (is_refused) std::fprintf(stderr, "sluice: %s\n", in_flags(error.what()).c_str());
+      if (error.kind() != ErrorKind::kResource && !is_refused) throw;
+      if (!is_refused) shortage = std::current_exception();  // the last choice's, the smallest
     }
     if (choices.size() > 1)
       std::fprintf(stderr, "sluice: with %s: %s\n", choice.name().c_str(),
-                   rate > 0 ? fmt::format("{:.4g} tokens/s", rate).c_str() : "does not fit");
+                   rate > 0 ? fmt::format("{:.4g} tokens/s", rate).c_str() : "no plan");
     // What is there already wins a tie.
     if (rate > best_rate * 1.001) {
       best = std::move(one);
@@ -539,6 +547,7 @@ void refuse_without_effect(const PlanFlags& flags) {
     refuse(flags.simulate_all, "--simulate-all", "--sweep");
   }
   refuse(flags.simulate_all && flags.json, "--simulate-all", "--json");
+  refuse(flags.gpu.has_value() && !flags.device.empty(), "--gpu", "--device cpu");
   if (!flags.nodes.empty()) {
     refuse(!flags.html.empty(), "--html", "--nodes");
     refuse(!flags.output_policy.empty(), "--output-policy", "--nodes");
@@ -559,6 +568,7 @@ void refuse_without_effect(const PlanFlags& flags) {
   refuse(!flags.policy_file.empty(), "--policy", flexgen.c_str());
   refuse(flags.sequences != 0, "--sequences", flexgen.c_str());
   refuse(flags.gpu.has_value(), "--gpu", flexgen.c_str());
+  refuse(!flags.device.empty(), "--device", flexgen.c_str());
   refuse(flags.attention_sparsity != 1, "--attn-sparsity", flexgen.c_str());
 }
 
@@ -583,21 +593,46 @@ void run_plan(const PlanFlags& flags, const std::stop_token& stop) {
   const policy::SearchResult& result = answered->result;
   // What twice of a resource would give is asked of a search: a policy that is given stays as it
   // is.
-  std::optional<std::vector<app::Lift>> lifts;
-  if (!flags.no_lifts && !answered->question.policy) lifts = app::find_lifts(request, result);
+  std::optional<app::WhatIfs> what_ifs;
+  if (!flags.no_lifts && !answered->question.policy) what_ifs = app::find_what_ifs(request, result);
   const app::PlanSubject subject{flags.model, answered->question.profile.name};
   if (const size_t others = answered->question.profile.more_devices.size(); others > 0)
     std::fprintf(stderr, "sluice: %s has %zu devices; the plan is for one, %s (--gpu chooses)\n",
                  subject.hardware.c_str(), others + 1,
                  answered->question.profile.device->name.c_str());
   if (flags.json)
-    print_json(app::plan_json(subject, request, result, lifts));
+    print_json(app::plan_json(subject, request, result, what_ifs));
   else
-    std::fputs(app::plan_text(subject, request, result, lifts).c_str(), stdout);
+    std::fputs(app::plan_text(subject, request, result, what_ifs).c_str(), stdout);
   if (flags.simulate_all && !flags.json) simulate_grid(request, result);
-  if (!flags.html.empty()) write_file(flags.html, app::plan_html(subject, request, result, lifts));
+  if (!flags.html.empty())
+    write_file(flags.html, app::plan_html(subject, request, result, what_ifs));
   if (!flags.output_policy.empty())
     write_file(flags.output_policy, policy::policy_to_json(result.best.policy) + "\n");
+}
+
+// The machine that is asked about, and how much of it.
+void add_machine(CLI::App& parser, PlanFlags& flags) {
+  parser
+      .add_option("--hardware", flags.hardware,
+                  "profile by name (sluice profile --list) or file (default: this machine)")
+      ->envname("SLUICE_HARDWARE");
+  parser
+      .add_option("--gpu", flags.gpu,
+                  "which device of a machine with several, from 0 (a run computes on one)")
+      ->check(CLI::NonNegativeNumber);
+  parser
+      .add_option("--device", flags.device,
+                  "cpu: the machine as if it had no device (default: with it)")
+      ->check(CLI::IsMember({"cpu"}));
+  parser.add_option("--gpu-mem,--gpu-memory", flags.device_memory, "device memory (default: all)")
+      ->envname("SLUICE_GPU_MEM");
+  parser.add_option("--cpu-mem,--cpu-memory", flags.host_memory, "host memory (default: all)")
+      ->envname("SLUICE_CPU_MEM");
+  parser
+      .add_option("--disk-mem,--disk-memory", flags.disk_memory,
+                  "disk for offloaded KV and activations (default: all)")
+      ->envname("SLUICE_DISK_MEM");
 }
 
 // What is asked of several machines, or of one that changes.
@@ -619,22 +654,7 @@ Command add_plan(CLI::App& program) {
                    "built-in name (--list-models), model folder, config.json, or a name that "
                    "`sluice models` lists",
                    BuiltInNames::kYes);
-  parser
-      ->add_option("--hardware", flags->hardware,
-                   "profile by name (sluice profile --list) or file (default: this machine)")
-      ->envname("SLUICE_HARDWARE");
-  parser
-      ->add_option("--gpu", flags->gpu,
-                   "which device of a machine with several, from 0 (a run computes on one)")
-      ->check(CLI::NonNegativeNumber);
-  parser->add_option("--gpu-mem,--gpu-memory", flags->device_memory, "device memory (default: all)")
-      ->envname("SLUICE_GPU_MEM");
-  parser->add_option("--cpu-mem,--cpu-memory", flags->host_memory, "host memory (default: all)")
-      ->envname("SLUICE_CPU_MEM");
-  parser
-      ->add_option("--disk-mem,--disk-memory", flags->disk_memory,
-                   "disk for offloaded KV and activations (default: all)")
-      ->envname("SLUICE_DISK_MEM");
+  add_machine(*parser, *flags);
   parser->add_option("--prompt-len", flags->prompt, "prompt tokens, or mean:longest")
       ->capture_default_str();
   parser->add_option("--gen-len", flags->fresh, "new tokens, or mean:longest")

@@ -122,13 +122,13 @@ Forecast forecast(const std::string& model, const ForecastOptions& options,
   policy::SearchRequest request = app::plan_request(question_of(options, shape, machine));
   request.stop = std::move(cancel);
   const policy::SearchResult result = policy::search_policy(request);
-  std::optional<std::vector<app::Lift>> lifts;
-  if (options.finds_lifts) lifts = app::find_lifts(request, result);
+  std::optional<app::WhatIfs> what_ifs;
+  if (options.finds_lifts) what_ifs = app::find_what_ifs(request, result);
   const app::PlanSubject subject{model, machine.name};
   const policy::Prediction& expected = policy::prediction_of(result.best);
   return {app::job_tokens_per_second(result.best, request.job), expected.latency_seconds(),
-          app::bottleneck_name(expected), app::plan_json(subject, request, result, lifts).dump(),
-          app::plan_text(subject, request, result, lifts)};
+          app::bottleneck_name(expected), app::plan_json(subject, request, result, what_ifs).dump(),
+          app::plan_text(subject, request, result, what_ifs)};
 }
 
 std::vector<std::string> forecast_models() { return builtin_model_names(); }

@@ -264,13 +264,14 @@ std::string roofline(const SearchRequest& request, const SearchResult& result) {
 }  // namespace
 
 std::string plan_html(const PlanSubject& subject, const SearchRequest& request,
-                      const SearchResult& result, const std::optional<std::vector<Lift>>& lifts) {
+                      const SearchResult& result, const std::optional<WhatIfs>& what_ifs) {
   const std::string title = fmt::format("{} on {}", subject.model, subject.hardware);
   std::string out = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta "
       "charset=\"utf-8\"><title>{}</title>\n<style>{}"
       "</style></head><body>\n<h1>{}</h1>\n<pre>{}</pre>\n",
-      escaped(title), kStyle, escaped(title), escaped(plan_text(subject, request, result, lifts)));
+      escaped(title), kStyle, escaped(title),
+      escaped(plan_text(subject, request, result, what_ifs)));
   out += "<h2>What lies where</h2>\n" + occupancy(request, result.best.plan);
   out += "<h2>The lanes while six sublayers decode</h2>\n" + timeline(request, result);
   out += "<p class=\"note\">Colours are sublayers; each box says what it is when pointed at.</p>\n";

@@ -11,7 +11,6 @@ namespace sluice::app {
 /// Searches again for the two curves (a few seconds for a large model). Errors: none beyond
 /// search_policy's for the request itself.
 std::string plan_html(const PlanSubject& subject, const policy::SearchRequest& request,
-                      const policy::SearchResult& result,
-                      const std::optional<std::vector<Lift>>& lifts);
+                      const policy::SearchResult& result, const std::optional<WhatIfs>& what_ifs);
 
 }  // namespace sluice::app

@@ -119,13 +119,14 @@ void twice(policy::Processor& processor, bool memory) {
   for (policy::AttentionRate& rate : processor.attention) twice(rate.prefill_flops);
 }
 
+constexpr const char* kHostMemory = "the host memory";
 constexpr Resource kResources[] = {
     {"the device's memory",
      [](SearchRequest& request, policy::Profile&) {
        request.input.device_budget_bytes *= 2;
        return request.input.device_budget_bytes > 0;
      }},
-    {"the host memory",
+    {kHostMemory,
      [](SearchRequest& request, policy::Profile&) {
        request.input.memory_budget_bytes *= 2;
        return true;
@@ -158,6 +159,10 @@ constexpr Resource kResources[] = {
        twice(profile.host, true);
        return true;
      }}};
+
+std::optional<MixtureWhatIfs> mixture_of(const std::optional<WhatIfs>& what_ifs) {
+  return what_ifs ? what_ifs->mixture : std::nullopt;
+}
 }  // namespace
 
 std::string bottleneck_name(const Prediction& prediction) {
@@ -190,9 +195,10 @@ double placement_error(const Plan& plan) {
                    std::abs(placed.disk / all - asked.disk)});
 }
 
-std::vector<Lift> find_lifts(const SearchRequest& request, const SearchResult& result) {
+WhatIfs find_what_ifs(const SearchRequest& request, const SearchResult& result) {
   const double now = job_tokens_per_second(result.best, request.job);
-  std::vector<Lift> lifts;
+  WhatIfs out;
+  std::optional<double> twice_memory;
   for (const Resource& resource : kResources) {
     SearchRequest more = request;
     policy::Profile profile = *request.profile;
@@ -202,15 +208,17 @@ std::vector<Lift> find_lifts(const SearchRequest& request, const SearchResult& r
     // As many again for each resource: micro-batches of the size found will do.
     more.constraints.micro_batch_tokens = result.best.policy.micro_batch_tokens;
     const double then = job_tokens_per_second(policy::search_policy(more).best, request.job);
-    if (now > 0 && then / now >= kWorthSaying) lifts.push_back({resource.what, then / now});
+    if (now > 0 && then / now >= kWorthSaying) out.lifts.push_back({resource.what, then / now});
+    if (std::string_view(resource.what) == kHostMemory) twice_memory = then;
   }
-  std::sort(lifts.begin(), lifts.end(),
+  std::sort(out.lifts.begin(), out.lifts.end(),
             [](const Lift& a, const Lift& b) { return a.factor > b.factor; });
-  return lifts;
+  out.mixture = find_mixture_what_ifs(request, result, twice_memory);
+  return out;
 }
 
 Json plan_json(const PlanSubject& subject, const SearchRequest& request, const SearchResult& result,
-               const std::optional<std::vector<Lift>>& lifts) {
+               const std::optional<WhatIfs>& what_ifs) {
   const Candidate& best = result.best;
   const Plan& plan = best.plan;
   const Policy& policy = best.policy;
@@ -254,16 +262,19 @@ Json plan_json(const PlanSubject& subject, const SearchRequest& request, const S
       tiers(input.device_budget_bytes, input.memory_budget_bytes, input.disk_budget_bytes);
   json["placement_error"] = placement_error(plan);
   json["lifts"] = nullptr;  // not asked for
-  if (lifts) json["lifts"] = Json::array();
-  for (const Lift& lift : lifts.value_or(std::vector<Lift>{}))
-    json["lifts"].push_back({{"twice", lift.what}, {"factor", lift.factor}});
+  if (what_ifs) {
+    json["lifts"] = Json::array();
+    for (const Lift& lift : what_ifs->lifts)
+      json["lifts"].push_back({{"twice", lift.what}, {"factor", lift.factor}});
+  }
+  json["mixture"] = mixture_json(mixture_facts(request, best), mixture_of(what_ifs));
   json["search_s"] = result.search_seconds;
   json["candidates"] = result.candidates;
   return json;
 }
 
 std::string plan_text(const PlanSubject& subject, const SearchRequest& request,
-                      const SearchResult& result, const std::optional<std::vector<Lift>>& lifts) {
+                      const SearchResult& result, const std::optional<WhatIfs>& what_ifs) {
   const Candidate& best = result.best;
   const Plan& plan = best.plan;
   const Policy& policy = best.policy;
@@ -305,6 +316,7 @@ std::string plan_text(const PlanSubject& subject, const SearchRequest& request,
         inplace_text(policy), attention_text(policy));
   text += fmt::format("  placed       as asked to within {:.2f}% of the weights' bytes\n\n",
                       100 * placement_error(plan));
+  text += mixture_text(mixture_facts(request, best), mixture_of(what_ifs));
   text +=
       fmt::format("  prefill      {:>10}  {:10.2f} tokens/s\n", format_seconds(p.prefill_seconds),
                   p.prefill_seconds > 0 ? prompt_tokens / p.prefill_seconds : 0);
@@ -331,9 +343,10 @@ std::string plan_text(const PlanSubject& subject, const SearchRequest& request,
                         share(p.prefill_host_memory_seconds, p.prefill_seconds),
                         share(p.decode_host_memory_seconds, p.decode_seconds));
   text += fmt::format("  bottleneck   {}", bottleneck_name(p));
-  if (lifts && lifts->empty()) text += "; twice of no single resource gives 3% more";
-  for (const Lift& lift : lifts.value_or(std::vector<Lift>{}))
-    text += fmt::format("\n               twice {} would give {:.2f}x", lift.what, lift.factor);
+  if (what_ifs && what_ifs->lifts.empty()) text += "; twice of no single resource gives 3% more";
+  if (what_ifs)
+    for (const Lift& lift : what_ifs->lifts)
+      text += fmt::format("\n               twice {} would give {:.2f}x", lift.what, lift.factor);
   text += fmt::format("\n\n  {} blocks and placements looked at in {}; figures by the {}\n",
                       result.candidates, format_seconds(result.search_seconds),
                       best.simulated ? "simulated schedule" : "cost model");

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "policy/search.h"
+#include "src/app/mixture_report.h"
 
 namespace sluice::app {
 
@@ -22,9 +23,14 @@ struct Lift {
   std::string what;
   double factor = 1;
 };
-/// Searches again with twice of each resource; those that give 3 % or more, best first.
-std::vector<Lift> find_lifts(const policy::SearchRequest& request,
-                             const policy::SearchResult& result);
+
+/// What a plan would be like otherwise.
+struct WhatIfs {
+  std::vector<Lift> lifts;  ///< those that give 3 % or more, best first
+  std::optional<MixtureWhatIfs> mixture;
+};
+/// Searches again with twice of each resource, and for what mixtures are asked.
+WhatIfs find_what_ifs(const policy::SearchRequest& request, const policy::SearchResult& result);
 
 /// The lane with the most busy seconds, or "host memory" where all that moves through it takes
 /// longer.
@@ -41,12 +47,11 @@ TierBytes placed_weights(const policy::Plan& plan);
 /// Largest difference between an asked share and the placed one, of the weights' bytes.
 double placement_error(const policy::Plan& plan);
 
-/// `lifts`: nothing where nobody searched for them.
+/// `what_ifs`: nothing where nobody searched for them.
 nlohmann::ordered_json plan_json(const PlanSubject& subject, const policy::SearchRequest& request,
                                  const policy::SearchResult& result,
-                                 const std::optional<std::vector<Lift>>& lifts);
+                                 const std::optional<WhatIfs>& what_ifs);
 std::string plan_text(const PlanSubject& subject, const policy::SearchRequest& request,
-                      const policy::SearchResult& result,
-                      const std::optional<std::vector<Lift>>& lifts);
+                      const policy::SearchResult& result, const std::optional<WhatIfs>& what_ifs);
 
 }  // namespace sluice::app

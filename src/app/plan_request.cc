@@ -11,6 +11,7 @@
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/base/files.h"
+#include "src/engine/runners/attention_limits.h"
 #include "src/engine/runners/sublayer_runner.h"
 #include "src/engine/runners/workspace_areas.h"
 #include "src/model/bound_model.h"
@@ -71,6 +72,21 @@ std::function<int64_t(int64_t)> cpu_workspace(const PlanQuestion& question,
     of.tokens = tokens;
     return workspace_bytes(of);
   };
+}
+
+// What the engine would refuse on that machine's device. An emulated one's kernels are the CPU's.
+void refuse_what_does_not_run(const PlanQuestion& question, const policy::PlanInput& input) {
+  const ModelShape& model = *question.model;
+  require_kv(model, input.kv_dtype);
+  const auto& device = question.profile->device;
+  if (!device || device->threads > 0) return;
+  const int64_t longest = input.workload.max_total_tokens;
+  const int64_t page = policy::page_tokens_of(question.start, input.kv_dtype, longest);
+  for (const kernels::AttentionShape& shape :
+       attention_shapes(model, input.kv_dtype, page, question.attention_sparsity, longest))
+    if (const auto refusal = gpu_refusal(shape))
+      throw Error(ErrorKind::kUser, fmt::format("{}: {}", device->name, refusal->what),
+                  refusal->mend);
 }
 
 void set_workspace(const PlanQuestion& question, policy::PlanInput& input) {
@@ -149,6 +165,7 @@ policy::SearchRequest plan_request(const PlanQuestion& question) {
   input.workload.total_tokens =
       static_cast<int64_t>(static_cast<double>(question.job.sequences) *
                            (question.job.prompt_tokens + question.job.new_tokens));
+  refuse_what_does_not_run(question, input);
   set_workspace(question, input);
   request.profile = question.profile;
   request.objective = question.objective;

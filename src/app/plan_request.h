@@ -34,7 +34,8 @@ struct PlanQuestion {
 };
 
 /// The search request for a machine that need not be here: kernels' sizes are estimated from the
-/// shapes. Errors: kUser for sizes and lengths that make no sense.
+/// shapes. Errors: kUser for sizes and lengths that make no sense, and for what the engine would
+/// refuse to run there.
 policy::SearchRequest plan_request(const PlanQuestion& question);
 
 /// About the device memory that a micro-batch of `tokens` rows takes on a GPU that is not here,

@@ -8,6 +8,7 @@
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/device/memory_limit.h"
+#include "src/engine/runners/attention_limits.h"
 #include "src/engine/runners/workspace_areas.h"
 #include "src/engine/stores/foreign_import.h"
 
@@ -124,20 +125,7 @@ int64_t choose_context(const BoundModel& model, const EngineOptions& options) {
 void set_attention(const ModelShape& shape, const EngineOptions& options, EngineInput& out) {
   out.kv_dtype = options.kv_dtype.value_or(options.backend ? options.backend->default_kv(shape)
                                                            : KvFormat(shape.weight_dtype));
-  for (const StateGroup& group : shape.state_groups) {
-    if (out.kv_dtype.is_quantised() && group.state.is_latent())
-      throw Error(ErrorKind::kUser,
-                  fmt::format("`kv_dtype` {}: this model keeps latent rows, which are keys and "
-                              "values at once and not quantised so far",
-                              kv_format_name(out.kv_dtype)),
-                  "leave `kv_dtype` out, or use f16 or bf16");
-    if (out.kv_dtype.is_quantised() && group.state.width > KvFormat::kMostHeadDim)
-      throw Error(
-          ErrorKind::kUser,
-          fmt::format("`kv_dtype` {}: heads of {} elements, at most {} can be quantised",
-                      kv_format_name(out.kv_dtype), group.state.width, KvFormat::kMostHeadDim),
-          "leave `kv_dtype` out, or use f16 or bf16");
-  }
+  require_kv(shape, out.kv_dtype);
   if (!(options.attention_sparsity > 0 && options.attention_sparsity <= 1))
     throw Error(ErrorKind::kUser,
                 fmt::format("`attention_sparsity` {} is no share", options.attention_sparsity),

@@ -4,6 +4,7 @@
 
 #include "src/base/error.h"
 #include "src/engine/cuda/cuda_runner.h"
+#include "src/engine/runners/attention_limits.h"
 
 namespace sluice {
 
@@ -22,17 +23,11 @@ void CudaBackend::require_runnable(const ModelShape& model, const AttentionShape
   if (compute.outlier_threshold > 0)
     refuse("outliers are set apart on the CPU only so far", "leave `outlier_threshold` out");
   for (const kernels::AttentionShape& shape : attention) {
-    if (shape.sparsity < 1)
-      refuse("sparse attention is for the CPU so far", "leave `attention_sparsity` out");
-    const int most = shape.has_values ? 256 : 576;
-    if (shape.head_dim > most)
-      refuse(fmt::format("{} of {} elements, at most {} are known",
-                         shape.has_values ? "heads" : "latent rows", shape.head_dim, most),
-             "run it on the CPU: leave `device` out");
+    if (const auto refusal = gpu_refusal(shape)) refuse(refusal->what, refusal->mend);
     if (!cuda::attention_fits(shape, device_.properties().multiprocessors))
       refuse(fmt::format("{} has too little shared memory for latent rows of {} elements", name(),
                          shape.head_dim),
-             "run it on the CPU: leave `device` out");
+             "run it on the CPU: `device` cpu");
     if (!cuda::takes_attention(shape))
       refuse(fmt::format("{} KV", kv_format_name(shape.kv_dtype)),
              "use `kv_dtype` f16, bf16, int8 or int4");
