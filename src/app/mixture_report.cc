@@ -196,7 +196,7 @@ std::string what_if_text(const MixtureWhatIfs& what_ifs) {
                     *what_ifs.more_memory));
   if (what_ifs.without_device)
     add(fmt::format(
-        "without the device (--device cpu), experts in slots and loaded when asked for: "
+        "without the device, experts in slots and loaded when asked for: "
         "{:.4g} tokens/s",
         *what_ifs.without_device));
   return text;
