@@ -195,10 +195,10 @@ std::string what_if_text(const MixtureWhatIfs& what_ifs) {
     add(fmt::format("{} of host memory: {:.4g} tokens/s", format_bytes(what_ifs.more_memory_bytes),
                     *what_ifs.more_memory));
   if (what_ifs.without_device)
-    add(fmt::format(
-        "without the device, experts in slots and loaded when asked for: "
-        "{:.4g} tokens/s",
-        *what_ifs.without_device));
+    add(
+        fmt::format("without the device, experts in slots and loaded when asked for: "
+                    "{:.4g} tokens/s",
+                    *what_ifs.without_device));
   return text;
 }
 }  // namespace

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "tests/io/checkpoint/files.h"
+#include "tests/rounds.h"
 
 namespace sluice::io {
 namespace {
@@ -53,8 +54,10 @@ class ByteFlip : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(ByteFlip, AnyByteMayBeWrong) {
+  const auto masks = std::to_array<unsigned char>({0x01, 0x80, 0xff});
   for (size_t i = 0; i < whole_.size(); ++i)
-    for (const unsigned char mask : {0x01, 0x80, 0xff}) {
+    for (const unsigned char mask : masks) {
+      if (is_sanitized() && mask != masks[i % masks.size()]) continue;  // the release tests try all
       std::string changed = whole_;
       changed[i] = static_cast<char>(static_cast<unsigned char>(changed[i]) ^ mask);
       write_all(file_, changed);
