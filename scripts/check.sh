@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The first stage of CI: layers, lengths of functions and files, pages made by scripts, faults of tests/mutants that still
-# find their lines, an opening comment in every header, formatting; then the release build and the fast tests. --static:
-# only what needs no build.
+# The first stage of CI: layers, lengths of functions and files, links and messages in pages, pages made by scripts, faults of
+# tests/mutants that still find their lines, an opening comment in every header, formatting; then the release build and the
+# fast tests. --static: only what needs no build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 status=0
@@ -11,6 +11,7 @@ python3 scripts/check_layers.py || status=1
 python3 scripts/check_style.py || status=1
 python3 scripts/check_headers.py || status=1
 python3 scripts/check_kernel_headers.py || status=1
+python3 scripts/check_docs.py || status=1
 python3 scripts/expected_share.py --check || status=1
 python3 scripts/mutate.py --check || status=1
 

@@ -4,9 +4,10 @@
     sluice run MODEL -p "..." --trace run.json
     scripts/lanes_svg.py run.json lanes.svg [--passes 3:5] [--from MS --to MS] [--title TEXT] [--subtitle TEXT]
 
-A row is a lane, its bars are tasks: what was read, copied or computed, and for how long. Transfers of one lane are under way
-together; each is drawn from the end of the one before it, which is how long it kept the lane. The share at a row's end is
-how much of the time drawn the lane had something under way. --passes a:b draws passes a up to (not with) b, from the first
+A row is a lane, its bars are tasks: what was read, copied or computed, and for how long; layers have two colours by turns. Many
+transfers of one lane are under way together; each is drawn from the end of the one before it, which is how long it kept the
+lane, and those that end together share that time by their bytes. The share at a row's end is how much of the time drawn the
+lane had something under way. --passes a:b draws passes a up to (not with) b, from the first
 computing of the one to the first of the other. Colours follow the reader's light or dark scheme.
 """
 import argparse
@@ -19,41 +20,42 @@ import sys
 WIDTH, LEFT, RIGHT, TOP, ROW, BAR = 880, 118, 64, 58, 40, 22
 LEAST_PIXELS = 0.4  # shorter bars are joined with their neighbours of the same kind
 
-Bar = collections.namedtuple("Bar", "begin end kind")  # microseconds; kind: attention, mlp, other
+Bar = collections.namedtuple("Bar", "begin end kind")  # microseconds; kind: even, odd (layers), other, kv
+Task = collections.namedtuple("Task", "begin end name bytes", defaults=[0])  # bytes: of transfers; 0: computing
 STYLE = """
   text { font: 12px system-ui, sans-serif; fill: #24292f }
   .title { font-size: 14px; font-weight: 600 } .soft { fill: #57606a } .right { text-anchor: end } .middle { text-anchor: middle }
   .lane { fill: #eaeef2 } .grid { stroke: #d0d7de } .pass { stroke: #57606a; stroke-dasharray: 3 3 }
-  .attention { fill: #0969da } .mlp { fill: #54a3ff } .other { fill: #8250df } .kv { fill: #bf8700 }
+  .even { fill: #0969da } .odd { fill: #6cb6ff } .other { fill: #8250df } .kv { fill: #bf8700 }
   @media (prefers-color-scheme: dark) {
     text { fill: #e6edf3 } .soft { fill: #9198a1 } .lane { fill: #21262d } .grid { stroke: #30363d } .pass { stroke: #9198a1 }
-    .attention { fill: #1f6feb } .mlp { fill: #79c0ff } .other { fill: #a371f7 } .kv { fill: #d29922 }
+    .even { fill: #1f6feb } .odd { fill: #79c0ff } .other { fill: #a371f7 } .kv { fill: #d29922 }
   }"""
 
 
 def kind_of(name):
     if re.search(r"weights|compute", name):
-        match = re.search(r"layer \d+ (attention|mlp)", name)
-        return match[1] if match else "other"
+        match = re.search(r"layer (\d+) ", name)
+        return ("even", "odd")[int(match[1]) % 2] if match else "other"
     return "kv"
 
 
 def read_trace(text):
-    """({lane number: name}, {lane number: [(begin, end, name)]}, {pass: begin of its first computing})."""
+    """({lane number: name}, {lane number: [Task]}, {pass: begin of its first computing})."""
     names, tasks, open_, passes = {}, collections.defaultdict(list), {}, {}
     for event in json.loads(text)["traceEvents"]:
         phase, lane = event["ph"], event.get("tid")
         if phase == "M" and event["name"] == "thread_name":
             names[lane] = event["args"]["name"]
         elif phase == "X":
-            tasks[lane].append((event["ts"], event["ts"] + event["dur"], event["name"]))
+            tasks[lane].append(Task(event["ts"], event["ts"] + event["dur"], event["name"]))
             number = event["args"]["pass"]
             passes[number] = min(passes.get(number, event["ts"]), event["ts"])
         elif phase == "b":
             open_[lane, event["id"]] = event
         elif phase == "e":
             begin = open_.pop((lane, event["id"]))
-            tasks[lane].append((begin["ts"], event["ts"], begin["name"]))
+            tasks[lane].append(Task(begin["ts"], event["ts"], begin["name"], max(begin["args"]["bytes"], 1)))
     return names, tasks, passes
 
 
@@ -68,14 +70,33 @@ def union(spans, begin, end):
     return total
 
 
-def bars_of(tasks, begin, end, shortest):
-    """Tasks by their ends, each from the end of the one before it; what is shorter than `shortest` joins its neighbour."""
-    bars, reached = [], begin
-    for first, last, name in sorted(tasks, key=lambda task: task[1]):
-        first, last = max(first, reached), min(last, end)
+def apart(tasks, begin, together):
+    """Tasks by their ends, none of them overlapping: transfers that end within `together` of each other share the time since
+    what ended before, by their bytes."""
+    left, reached = sorted(tasks, key=lambda task: task.end), begin
+    while left:
+        count = 1
+        while left[0].bytes and count < len(left) and left[count].end - left[0].end < together:
+            count += 1
+        group, left = left[:count], left[count:]
+        first, last = max(reached, min(task.begin for task in group)), group[-1].end
         if last <= first:
             continue
-        reached, kind = last, kind_of(name)
+        at, total = first, max(sum(task.bytes for task in group), 1)
+        for task in group:
+            until = at + (last - first) * (task.bytes / total if count > 1 else 1)
+            yield Task(at, until, task.name)
+            at = until
+        reached = last
+
+
+def bars_of(tasks, begin, end, shortest):
+    """What is drawn of tasks within [begin, end]; what is shorter than `shortest` joins its neighbour."""
+    bars = []
+    for task in apart(tasks, min([begin, *(task.begin for task in tasks)]), shortest):
+        first, last, kind = max(task.begin, begin), min(task.end, end), kind_of(task.name)
+        if last <= first:
+            continue
         if bars and first - bars[-1].end < shortest and (bars[-1].kind == kind or last - first < shortest):
             bars[-1] = Bar(bars[-1].begin, last, bars[-1].kind)
         else:
@@ -110,7 +131,7 @@ def axis(begin, end, bottom, x_of):
 
 
 def legend(kinds, y):
-    words = {"attention": "attention", "mlp": "MLP", "other": "embedding, head", "kv": "KV, hidden states"}
+    words = {"even": "even layers", "odd": "odd layers", "other": "embedding, head", "kv": "KV, hidden states"}
     rows, x = [], LEFT
     for kind in [kind for kind in words if kind in kinds]:
         rows.append(f'<rect class="{kind}" x="{x}" y="{y - 10}" width="12" height="12" rx="2"/>'

@@ -19,7 +19,7 @@ def trace(reads, computes):
     events = [{"ph": "M", "pid": 1, "tid": lane, "name": "thread_name", "args": {"name": name}}
               for lane, name in ((0, "disk read"), (2, "host to device"), (4, "device compute"))]
     for number, (begin, end, name) in enumerate(reads):
-        events.append({"ph": "b", "id": number, "tid": 0, "name": name, "ts": begin, "args": {"pass": 0}})
+        events.append({"ph": "b", "id": number, "tid": 0, "name": name, "ts": begin, "args": {"pass": 0, "bytes": 4096}})
         events.append({"ph": "e", "id": number, "tid": 0, "name": name, "ts": end})
     for begin, end, name, number in computes:
         events.append({"ph": "X", "tid": 4, "name": name, "ts": begin, "dur": end - begin, "args": {"pass": number}})
@@ -41,18 +41,26 @@ class LanesSvg(unittest.TestCase):
         self.assertEqual(shares(lanes_svg.draw(trace(READS, COMPUTES))), {"disk read": 50, "compute": 20})
 
     def test_bars_of_a_lane_neither_overlap_nor_lose_time(self):
-        tasks = [(10 * at, 10 * at + 35, f"load weights layer {at} {'mlp' if at % 2 else 'attention'}") for at in range(20)]
+        tasks = [lanes_svg.Task(10 * at, 10 * at + 35, f"load weights layer {at} mlp", 100) for at in range(20)]
         bars = lanes_svg.bars_of(tasks, 0, 1000, 0.0)
         self.assertEqual(sum(bar.end - bar.begin for bar in bars), lanes_svg.union(tasks, 0, 1000))
         self.assertTrue(all(left.end <= right.begin for left, right in zip(bars, bars[1:])))
 
     def test_short_bars_are_joined(self):
-        tasks = [(at, at + 0.5, "compute layer 0 mlp") for at in range(1000)]
+        tasks = [lanes_svg.Task(at, at + 0.5, "compute layer 0 mlp") for at in range(1000)]
         self.assertEqual(len(lanes_svg.bars_of(tasks, 0, 1000, 2.0)), 1)
+
+    def test_transfers_that_end_together_share_the_time_by_their_bytes(self):
+        tasks = [lanes_svg.Task(0, 100, "load weights layer 0 mlp", 10), lanes_svg.Task(50, 400, "load weights layer 1 mlp", 30),
+                 lanes_svg.Task(60, 401, "load weights layer 2 mlp", 10), lanes_svg.Task(500, 600, "load weights layer 3 mlp", 5)]
+        bars = lanes_svg.bars_of(tasks, 0, 1000, 2.0)
+        self.assertEqual([(round(bar.begin, 3), round(bar.end, 3), bar.kind) for bar in bars],
+                         [(0, 100, "even"), (100, 325.75, "odd"), (325.75, 401, "even"), (500, 600, "odd")])
 
     def test_passes_cut_the_time(self):
         svg = lanes_svg.draw(trace(READS, COMPUTES), pass_range=(1, 2))
         self.assertEqual(shares(svg), {"compute": 100})
+        self.assertEqual(shares(lanes_svg.draw(trace(READS, COMPUTES), pass_range=(0, 1))), {"compute": 25})
 
     def test_lanes_that_did_nothing_are_left_out(self):
         self.assertNotIn("host to device", lanes_svg.draw(trace(READS, COMPUTES)))
@@ -92,7 +100,7 @@ class LanesSvgOfARun(unittest.TestCase):
         xml.etree.ElementTree.fromstring(text)
         self.assertEqual(set(shares(text)), {"disk read", "compute"})
         self.assertTrue(all(0 < share <= 100 for share in shares(text).values()))
-        for kind in ("attention", "mlp", "other"):
+        for kind in ("even", "odd", "other"):
             self.assertIn(f'<path class="{kind}"', text)
 
 
