@@ -84,7 +84,11 @@ EngineOptions exact_options_for(const std::vector<GenerationRequest>& requests) 
 class CudaEngine : public ::testing::TestWithParam<std::string> {
  protected:
   // Difference of log-probabilities that rounding may make.
-  static double tie() { return is_bf16() || has_8_bit_inputs(GetParam()) ? 0.1 : 0.02; }
+  // An fp8 code of an input that falls the other way is a step of a sixteenth or an eighth of it.
+  static double tie() {
+    if (GetParam().ends_with("+f8")) return 0.3;
+    return is_bf16() || has_8_bit_inputs(GetParam()) ? 0.1 : 0.02;
+  }
   static bool is_of(const char* kind) { return GetParam().find(kind) != std::string::npos; }
   static bool is_bf16() {
     return BoundModel::open(fixture_model(GetParam())).shape().weights_name() == "bf16";
