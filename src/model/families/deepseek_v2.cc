@@ -2,6 +2,7 @@
 // mixtures of experts whose router may choose among groups.
 #include <nlohmann/json.hpp>
 
+#include "src/model/families/deepseek_presets.h"
 #include "src/model/families/latent_traits.h"
 #include "src/model/families/mixture_traits.h"
 
@@ -52,28 +53,9 @@ std::vector<KnownModel> deepseek_v2_presets() {
                               {"norm_topk_prob", false},
                               {"routed_scaling_factor", 16.0},
                               {"first_k_dense_replace", 1},
-                              {"q_lora_rank", 1536},
-                              {"kv_lora_rank", 512},
-                              {"qk_nope_head_dim", 128},
-                              {"qk_rope_head_dim", 64},
-                              {"v_head_dim", 128},
-                              {"vocab_size", 102400},
-                              {"max_position_embeddings", 163840},
-                              {"rms_norm_eps", 1e-6},
-                              {"rope_theta", 10000.0},
-                              {"rope_scaling",
-                               {{"type", "yarn"},
-                                {"factor", 40},
-                                {"original_max_position_embeddings", 4096},
-                                {"beta_fast", 32},
-                                {"beta_slow", 1},
-                                {"mscale", 0.707},
-                                {"mscale_all_dim", 0.707}}},
-                              {"hidden_act", "silu"},
-                              {"tie_word_embeddings", false},
                               {"bos_token_id", 100000},
-                              {"eos_token_id", 100001},
-                              {"torch_dtype", "bfloat16"}};
+                              {"eos_token_id", 100001}};
+  add_deepseek_values(102400, 0.707, json);
   return {{"deepseek-v2", json.dump(2)}};
 }
 

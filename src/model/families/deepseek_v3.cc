@@ -3,6 +3,7 @@
 // routers.
 #include <nlohmann/json.hpp>
 
+#include "src/model/families/deepseek_presets.h"
 #include "src/model/families/latent_traits.h"
 #include "src/model/families/mixture_traits.h"
 
@@ -44,28 +45,9 @@ std::vector<KnownModel> deepseek_v3_presets() {
                               {"norm_topk_prob", true},
                               {"routed_scaling_factor", 2.5},
                               {"first_k_dense_replace", 3},
-                              {"q_lora_rank", 1536},
-                              {"kv_lora_rank", 512},
-                              {"qk_nope_head_dim", 128},
-                              {"qk_rope_head_dim", 64},
-                              {"v_head_dim", 128},
-                              {"vocab_size", 129280},
-                              {"max_position_embeddings", 163840},
-                              {"rms_norm_eps", 1e-6},
-                              {"rope_theta", 10000.0},
-                              {"rope_scaling",
-                               {{"type", "yarn"},
-                                {"factor", 40},
-                                {"original_max_position_embeddings", 4096},
-                                {"beta_fast", 32},
-                                {"beta_slow", 1},
-                                {"mscale", 1.0},
-                                {"mscale_all_dim", 1.0}}},
-                              {"hidden_act", "silu"},
-                              {"tie_word_embeddings", false},
                               {"bos_token_id", 0},
-                              {"eos_token_id", 1},
-                              {"torch_dtype", "bfloat16"}};
+                              {"eos_token_id", 1}};
+  add_deepseek_values(129280, 1.0, json);
   return {{"deepseek-v3", json.dump(2)}};
 }
 
