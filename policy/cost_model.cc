@@ -58,15 +58,20 @@ class ComputeCosts {
   using Distinct = AlikeSublayers::Distinct;
   void add_experts(const Distinct& one, const BatchWork& work) {
     const ScheduleExperts& layer = plan_.experts[one.sublayer];
-    const TaskSeconds task = compute_seconds(model_, plan_, profile_, kv_dtype_, one.sublayer,
-                                             ComputeStep::kSomeExperts, work, products_);
-    const double asked =
-        asked_experts({layer.experts, model_.experts_per_token, layer.slots}, work.tokens);
-    const double held = one.count * asked * task_duration(task, profile_.shares_cores);
-    last_sums_.held += held;
-    last_sums_.device += held;
-    last_sums_.experts += held;
-    last_sums_.host_bytes += one.count * asked * task.host_bytes;
+    const AskedExperts asked = asked_experts(layer, model_.experts_per_token, work.tokens);
+    const auto add = [&](double count, bool in_place) {
+      if (count <= 0) return;
+      const TaskSeconds task =
+          expert_seconds(model_, plan_, profile_, one.sublayer, in_place, work.tokens, products_);
+      const double held = one.count * count * task_duration(task, profile_.shares_cores);
+      last_sums_.held += held;
+      last_sums_.device += one.count * count * own_seconds(task, profile_.shares_cores);
+      last_sums_.inplace += one.count * count * task.host;
+      last_sums_.experts += held;
+      last_sums_.host_bytes += one.count * count * task.host_bytes;
+    };
+    add(asked.resident, false);
+    add(asked.held + asked.missing, layer.is_below);
   }
   void add_task(const Distinct& one, ComputeStep step, const BatchWork& work) {
     const TaskSeconds task =
@@ -169,7 +174,8 @@ StreamedBytes streamed_bytes(const Plan& plan, const Profile& profile, size_t pa
   return out;
 }
 
-// And of experts that have slots: all that are in none, or what each micro-batch asks for.
+// And of experts that have slots: all that are in none, or what each micro-batch asks for. A pass
+// that does not ask sends those in slots below a device up, too.
 void add_experts(const ModelShape& model, const Plan& plan, const Profile& profile,
                  const PassWork& pass, StreamedBytes& out) {
   const bool demands = plan.demands_experts(pass.tokens());
@@ -180,6 +186,9 @@ void add_experts(const ModelShape& model, const Plan& plan, const Profile& profi
     for (const int32_t first : layer.first_parts) {
       const PlanPart& part = plan.parts[i][static_cast<size_t>(first)];
       out.add_read(profile, static_cast<double>(part.bytes), loads);
+      if (!layer.is_below || demands) continue;
+      out.up += static_cast<double>(layer.others() * part.bytes);
+      out.parts += static_cast<double>(layer.others());
     }
   }
 }

@@ -45,29 +45,32 @@ void add_parts(const ModelShape& model, const Plan& plan, size_t sublayer, size_
 void add_slots(const ModelShape& model, const Plan& plan, size_t sublayer, const PassWork& pass,
                ExpertTraffic& out) {
   const ScheduleExperts& layer = plan.experts[sublayer];
-  const ExpertShare share{layer.experts, model.experts_per_token, layer.slots};
   const auto one = static_cast<double>(expert_bytes(model, sublayer));
   out.slots = out.slots == 0 ? layer.slots : std::min(out.slots, layer.slots);
   const auto add = [&](int64_t tokens) {
-    const double asked = asked_experts(share, tokens);
-    const double missing =
-        static_cast<double>(layer.experts - layer.slots) * missing_share(share, tokens);
-    out.asked += asked;
-    out.asked_bytes += asked * one;
-    out.found_bytes += (asked - missing) * one;
+    const AskedExperts asked = asked_experts(layer, model.experts_per_token, tokens);
+    out.asked += asked.all();
+    out.asked_bytes += asked.all() * one;
+    out.found_bytes += asked.resident * one;
+    if (!layer.is_below)
+      out.found_bytes += asked.held * one;
+    else if (out.demands)
+      out.inplace_bytes += asked.held * one;
   };
   if (!out.demands) add(pass.tokens());
   if (out.demands)
     for (const BatchWork& batch : pass.work) add(batch.tokens);
   const double loads = loaded_experts(model, layer, out.demands, pass.work);
-  for (const int32_t first : layer.first_parts)
-    out.read_bytes +=
-        loads * static_cast<double>(plan.parts[sublayer][static_cast<size_t>(first)].bytes);
+  for (const int32_t first : layer.first_parts) {
+    const auto bytes = static_cast<double>(plan.parts[sublayer][static_cast<size_t>(first)].bytes);
+    out.read_bytes += loads * bytes;
+    if (layer.is_below && !out.demands) out.up_bytes += static_cast<double>(layer.others()) * bytes;
+  }
 }
 
 void add_evenly(const ModelShape& model, const Plan& plan, size_t sublayer, const PassWork& pass,
                 ExpertTraffic& out) {
-  const ExpertShare share{model.num_experts, model.experts_per_token, 0};
+  const ExpertShare share{model.num_experts, static_cast<double>(model.experts_per_token), 0};
   const auto one = static_cast<double>(expert_bytes(model, sublayer));
   const Homes homes = homes_of(model, plan, sublayer, pass.pass_class);
   const double asked = static_cast<double>(share.experts) * even_share(share, pass.tokens());
@@ -88,11 +91,10 @@ int64_t expert_bytes(const ModelShape& model, size_t sublayer) noexcept {
 
 double loaded_experts(const ModelShape& model, const ScheduleExperts& layer, bool demands,
                       std::span<const BatchWork> batches) noexcept {
-  const auto away = static_cast<double>(layer.experts - layer.slots);
-  if (!demands) return away;
-  const ExpertShare share{layer.experts, model.experts_per_token, layer.slots};
+  if (!demands) return static_cast<double>(layer.others() - layer.slots);
   double loads = 0;
-  for (const BatchWork& batch : batches) loads += away * missing_share(share, batch.tokens);
+  for (const BatchWork& batch : batches)
+    loads += asked_experts(layer, model.experts_per_token, batch.tokens).missing;
   return loads;
 }
 

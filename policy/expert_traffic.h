@@ -16,7 +16,7 @@ struct ExpertTraffic {
   double asked = 0;          ///< experts that some token goes to, of all layers
   double asked_bytes = 0;    ///< theirs, as they are computed with
   double found_bytes = 0;    ///< of these, where they are computed: in slots, resident
-  double inplace_bytes = 0;  ///< of asked_bytes, multiplied by the CPU beside a device
+  double inplace_bytes = 0;  ///< of asked_bytes, in host memory, and multiplied there by the CPU
   double read_bytes = 0;     ///< that the disk reads, whole blocks
   double up_bytes = 0;       ///< that the link to a device carries
   int64_t slots = 0;         ///< of the layer with the fewest; 0: none has any

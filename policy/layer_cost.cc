@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "policy/routing_model.h"
+#include "src/base/error.h"
 
 namespace sluice::policy {
 
@@ -18,7 +19,6 @@ bool is_computed(const SublayerShape& sublayer, const WeightShape& weight, Compu
       step == ComputeStep::kAfterRoute)
     return false;
   if (step == ComputeStep::kUntilRoute) return weight.experts == 0;
-  if (step == ComputeStep::kSomeExperts) return weight.experts > 0;
   if (step == ComputeStep::kWhole || sublayer.kind != SublayerKind::kAttention) return true;
   return weight.is_after_cut == (step == ComputeStep::kAfterAttention);
 }
@@ -34,47 +34,59 @@ Routed routed(const ModelShape& model, const WeightShape& weight, int64_t tokens
   if (weight.experts == 0 || tokens == 0) return {1, tokens};
   const double one =
       static_cast<double>(model.experts_per_token) / static_cast<double>(model.num_experts);
-  const double share = even_share({model.num_experts, model.experts_per_token, 0}, tokens);
+  const double share =
+      even_share({model.num_experts, static_cast<double>(model.experts_per_token), 0}, tokens);
   const double rows = static_cast<double>(tokens) * one / share;
   return {share, std::max<int64_t>(std::llround(rows), 1)};
+}
+
+// Rows of a matrix that are multiplied with `m` rows of x each.
+struct Product {
+  int64_t own = 0;      // on the device
+  int64_t inplace = 0;  // on the host
+  int64_t m = 0;
+};
+
+void add_product(const ModelShape& model, const Plan& plan, const Profile& profile,
+                 const WeightShape& weight, const Product& product, ProductSeconds& products,
+                 TaskSeconds& out) {
+  const Processor& device = profile.device ? *profile.device : profile.host;
+  const WeightFormat format = model.format_of(weight);
+  const bool is_eight_bit = plan.eight_bit_activations && format.is_quantised();
+  out.device += products(device, format, is_eight_bit, product.m, product.own, weight.cols);
+  if (product.inplace == 0 || product.m == 0) return;
+  out.host += products(profile.host, format, is_eight_bit, product.m, product.inplace, weight.cols);
+  out.host_bytes += static_cast<double>(model.rows_bytes(weight, product.inplace));
+  const bool is_bf16 = model.weight_dtype == DType::kBF16 || format.is_quantised();
+  // Each expert has rows of its own: they go down and come back by themselves.
+  const double exchanges = weight.experts > 0 ? static_cast<double>(product.inplace) /
+                                                    static_cast<double>(weight.expert_rows())
+                                              : 1;
+  const double down =
+      exchanges * static_cast<double>(product.m * weight.cols) * (is_bf16 && !is_eight_bit ? 2 : 4);
+  const double up = static_cast<double>(product.m * product.inplace) * 4;
+  // An emulated device's copies are made by the cores: read, written, and the line fetched first.
+  if (profile.shares_cores) out.host += 3 * (down + up) / profile.host.memory_read.value;
+  out.exchange_down +=
+      down / profile.link.to_host.value + exchanges * profile.link.latency_seconds.value;
+  out.exchange_up +=
+      up / profile.link.to_device.value + exchanges * profile.link.latency_seconds.value;
 }
 
 void add_products(const ModelShape& model, const Plan& plan, const Profile& profile, size_t index,
                   ComputeStep step, size_t pass_class, int64_t m, ProductSeconds& products,
                   TaskSeconds& out) {
   const SublayerShape& sublayer = model.sublayers[index];
-  const Processor& device = profile.device ? *profile.device : profile.host;
   for (size_t w = 0; w < sublayer.weights.size(); ++w) {
     const WeightShape& weight = sublayer.weights[w];
     if (!is_computed(sublayer, weight, step)) continue;
     const int64_t inplace = plan.classes[pass_class].inplace_rows(index, w);
     const Routed used = routed(model, weight, m);
     const auto touched = [&](int64_t count) {
-      if (step == ComputeStep::kSomeExperts) return weight.expert_rows();
       return static_cast<int64_t>(std::ceil(used.share * static_cast<double>(count)));
     };
-    const WeightFormat format = model.format_of(weight);
-    const bool is_eight_bit = plan.eight_bit_activations && format.is_quantised();
-    out.device += products(device, format, is_eight_bit, used.rows, touched(weight.rows - inplace),
-                           weight.cols);
-    if (inplace == 0 || m == 0) continue;
-    out.host +=
-        products(profile.host, format, is_eight_bit, used.rows, touched(inplace), weight.cols);
-    out.host_bytes += static_cast<double>(model.rows_bytes(weight, touched(inplace)));
-    const auto rows = static_cast<double>(m);
-    const bool is_bf16 = model.weight_dtype == DType::kBF16 || format.is_quantised();
-    const double input_bytes = is_bf16 && !is_eight_bit ? 2 : 4;
-    // An emulated device's copies are made by the cores: read, written, and the line fetched first.
-    if (profile.shares_cores)
-      out.host +=
-          3 * rows *
-          (static_cast<double>(weight.cols) * input_bytes + static_cast<double>(inplace) * 4) /
-          profile.host.memory_read.value;
-    out.exchange_down +=
-        rows * static_cast<double>(weight.cols) * input_bytes / profile.link.to_host.value +
-        profile.link.latency_seconds.value;
-    out.exchange_up += rows * static_cast<double>(inplace) * 4 / profile.link.to_device.value +
-                       profile.link.latency_seconds.value;
+    add_product(model, plan, profile, weight,
+                {touched(weight.rows - inplace), touched(inplace), used.rows}, products, out);
   }
 }
 
@@ -172,12 +184,26 @@ TaskSeconds compute_seconds(const ModelShape& model, const Plan& plan, const Pro
   const SublayerKind kind = model.sublayers[sublayer].kind;
   const int64_t m = kind == SublayerKind::kHead ? work.logit_rows : work.tokens;
   if (m == 0) return out;
+  SLUICE_ASSERT(step != ComputeStep::kSomeExperts, "of these ask expert_seconds()");
   add_products(model, plan, profile, sublayer, step, work.pass_class, m, products, out);
   if (kind == SublayerKind::kAttention)
     add_attention(model, plan, profile, kv_dtype, step, model.sublayers[sublayer].state, work, out);
-  const bool is_expert = step == ComputeStep::kSomeExperts || step == ComputeStep::kAfterRoute;
-  if (step != ComputeStep::kHostAttention && !is_expert)
+  if (step != ComputeStep::kHostAttention && step != ComputeStep::kAfterRoute)
     add_rows(model, plan, profile, sublayer, step, work, out);
+  return out;
+}
+
+TaskSeconds expert_seconds(const ModelShape& model, const Plan& plan, const Profile& profile,
+                           size_t sublayer, bool in_place, int64_t tokens,
+                           ProductSeconds& products) {
+  TaskSeconds out;
+  for (const WeightShape& weight : model.sublayers[sublayer].weights) {
+    if (weight.experts == 0 || weight.kind != WeightKind::kMatrix || tokens == 0) continue;
+    const int64_t rows = weight.expert_rows();
+    add_product(model, plan, profile, weight,
+                {in_place ? 0 : rows, in_place ? rows : 0, routed(model, weight, tokens).rows},
+                products, out);
+  }
   return out;
 }
 

@@ -71,11 +71,17 @@ class ProductSeconds {
 
 /// Seconds of the compute task (sublayer, step) of a micro-batch: what its rows pass through
 /// (SublayerShape::work), products with the rows that `plan` leaves to the device and to the host,
-/// attention. In the embed sublayer: gathered rows. Of kSomeExperts: one expert. `products`: of
-/// this profile's processors.
+/// attention. In the embed sublayer: gathered rows. Not of kSomeExperts. `products`: of this
+/// profile's processors.
 TaskSeconds compute_seconds(const ModelShape& model, const Plan& plan, const Profile& profile,
                             KvFormat kv_dtype, size_t sublayer, ComputeStep step,
                             const BatchWork& work, ProductSeconds& products);
+
+/// Of one expert (kSomeExperts), whose rows are its mean share of `tokens` tokens: where it is
+/// computed with the others, or `in_place` in host memory below a device.
+TaskSeconds expert_seconds(const ModelShape& model, const Plan& plan, const Profile& profile,
+                           size_t sublayer, bool in_place, int64_t tokens,
+                           ProductSeconds& products);
 
 /// Seconds that the device itself computes for such a task; what it is held beyond them it waits
 /// for rows in place, whose products are the host's.

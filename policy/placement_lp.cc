@@ -213,8 +213,10 @@ class PlacementLp::Problem {
   void row(const std::vector<double>& coefficients, double most, bool is_equal = false) {
     const int number = glp_add_rows(problem_.get(), 1);
     glp_set_row_bnds(problem_.get(), number, is_equal ? GLP_FX : GLP_UP, most, most);
+    double largest = 0;
+    for (const double one : coefficients) largest = std::max(largest, std::abs(one));
     for (size_t i = 0; i < coefficients.size(); ++i) {
-      if (coefficients[i] == 0) continue;
+      if (std::abs(coefficients[i]) <= kRounding * largest) continue;
       rows_.push_back(number);
       columns_.push_back(static_cast<int>(i) + 1);
       values_.push_back(coefficients[i]);
@@ -241,6 +243,8 @@ class PlacementLp::Problem {
   double value(int column) const { return glp_get_col_prim(problem_.get(), column); }
 
  private:
+  // What differences of floating-point numbers leave of zero.
+  static constexpr double kRounding = 1e-13;
   // Of a dozen columns and some thirty rows; they take a few dozen.
   static constexpr int kMostSteps = 2000;
 

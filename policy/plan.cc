@@ -183,6 +183,8 @@ void place_activations(const PlanInput& input, Plan& plan) {
     if (plan.classes[i].inplace_weight_bytes > 0 ||
         (plan.host_attends(i) && plan.has_lower_pages()))
       plan.host_rows = std::max(plan.host_rows, plan.micro_batch_rows(i));
+  if (plan.has_device && plan.demand_tokens > 0)
+    plan.host_rows = std::max(plan.host_rows, plan.asking_rows());
 }
 
 void list_host_memory(const PlanInput& input, const WeightMemory& memory, Plan& plan) {
@@ -197,6 +199,7 @@ void list_host_memory(const PlanInput& input, const WeightMemory& memory, Plan& 
       (input.host_staging_bytes ? input.host_staging_bytes(widest) : 0);
   plan.memory = {
       {"program", input.program_bytes},
+      {"experts in slots", plan.expert_slot_bytes},
       {"weights computed in place", memory.inplace},
       {"weights sent up", memory.host},
       {"weight ring (from disk)", plan.host_ring_bytes},
@@ -298,9 +301,12 @@ int64_t Plan::disk_bytes() const noexcept {
   return sum;
 }
 
+int64_t Plan::asking_rows() const noexcept {
+  return std::min({demand_tokens, pass_tokens, policy.micro_batch_tokens});
+}
+
 int64_t Plan::expert_answers(const ModelShape& model) const noexcept {
-  const int64_t rows = std::min({demand_tokens, pass_tokens, policy.micro_batch_tokens});
-  return rows * model.experts_per_token * model.hidden_size;
+  return asking_rows() * model.experts_per_token * model.hidden_size;
 }
 
 int64_t Plan::hidden_memory_rows() const noexcept {
@@ -330,7 +336,7 @@ const PlanMaker::Placed& PlanMaker::placed(const Policy& policy) {
     if (one->shares == policy.weights && one->is_many == is_many && one->inplace == inplace &&
         one->demand_tokens == policy.demand_tokens)
       return *one;
-  constexpr size_t kMostKept = 16;  // an LP asks for nine corners
+  constexpr size_t kMostKept = 32;  // an LP asks for nine corners, a mixture for three LPs
   if (placed_.size() >= kMostKept) placed_.erase(placed_.begin());
   auto made = std::make_unique<Placed>();
   made->shares = policy.weights;
@@ -363,7 +369,7 @@ Plan PlanMaker::operator()(const Policy& policy) {
   const int64_t widest = std::min(plan.pass_tokens, policy.micro_batch_tokens);
   std::vector<PlanLine> compute_tier = {
       {"resident weights", memory.resident + memory.vectors + memory.table},
-      {"experts in slots", plan.expert_slot_bytes},
+      {"experts in slots", plan.has_device ? 0 : plan.expert_slot_bytes},
       {"experts' answers", plan.expert_answers(model) * 4},
       {"weight ring (streamed)", plan.ring_bytes},
       {"KV pages", plan.kv_memory_bytes()},

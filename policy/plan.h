@@ -76,7 +76,8 @@ struct PlanLine {
 /// `resident` rows are in host memory and inplace = host = 0.
 struct RowSplit {
   int64_t resident = 0;  ///< where it is computed: device memory, or host memory without a device
-  int64_t inplace = 0;   ///< in host memory, multiplied by the CPU in some class of passes
+  int64_t inplace = 0;   ///< in host memory, multiplied by the CPU in some class of passes; of
+                         ///< experts that have slots, as many as have one
   int64_t host = 0;      ///< in host memory, sent up in every pass
   int64_t disk = 0;      ///< on disk, read in every pass
 };
@@ -161,7 +162,9 @@ struct Plan {
   SharedList<std::vector<PlanPart>> parts;  ///< [sublayer] what some class streams, in order
   /// [sublayer] Those with slots have a part for each expert, in a slot or not; empty: none has.
   SharedList<ScheduleExperts> experts;
-  int64_t expert_slot_bytes = 0;  ///< of all slots; in resident_weight_bytes what is in them
+  /// Of all slots; what is in them is in resident_weight_bytes, or with a device in
+  /// inplace_weight_bytes.
+  int64_t expert_slot_bytes = 0;
   /// Passes of so many tokens at most load the experts that are asked for, when they are; 0: none.
   int64_t demand_tokens = 0;
   std::vector<PassClass> classes;        ///< as Policy::execution has them; at least one
@@ -211,7 +214,11 @@ struct Plan {
     return has_device && policy.any_attends_on(AttentionPlace::kHost);
   }
   /// Whether passes of so many tokens load experts when they are asked for.
-  bool demands_experts(int64_t tokens) const noexcept { return tokens <= demand_tokens; }
+  bool demands_experts(int64_t tokens) const noexcept {
+    return tokens <= demand_tokens || demand_tokens >= kAlwaysDemands;
+  }
+  /// Most rows of a micro-batch that asks for experts.
+  int64_t asking_rows() const noexcept;
   /// f32 that a micro-batch's experts leave their answers in, until all have been computed.
   int64_t expert_answers(const ModelShape& model) const noexcept;
   bool host_attends(size_t pass_class) const noexcept {

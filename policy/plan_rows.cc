@@ -44,65 +44,77 @@ struct ClassSplit : RowSplit {
 // Whether experts of the model may have slots under a policy.
 bool may_give_slots(const PlanInput& input, const Policy& policy) {
   const bool is_whole = policy.weights.disk <= 0;
-  return input.device_budget_bytes == 0 && !input.packed_bytes && policy.demand_tokens != 0 &&
-         input.model->num_experts > 1 && !is_whole;
+  return !input.packed_bytes && policy.demand_tokens != 0 && input.model->num_experts > 1 &&
+         !is_whole;
 }
 
-// The shares of what every token needs and of experts that are resident: where experts have slots,
-// first the former.
-struct ResidentShares {
-  double dense;
-  double experts;
-
-  ResidentShares(const ModelShape& model, double share, bool dense_first)
-      : dense(share), experts(share) {
-    if (!dense_first) return;
-    double dense_bytes = 0, expert_bytes = 0;
+// A share of all weights from the nearest home on, as shares of what every token needs and of
+// experts: where experts have slots, first the former.
+class NearestShares {
+ public:
+  NearestShares(const ModelShape& model, bool dense_first) : dense_first_(dense_first) {
     for (const SublayerShape& sublayer : model.sublayers)
       for (const WeightShape& weight : sublayer.weights) {
         if (weight.kind == WeightKind::kVector || weight.shares_table) continue;
-        (weight.experts > 0 ? expert_bytes : dense_bytes) +=
+        (weight.experts > 0 ? expert_bytes_ : dense_bytes_) +=
             static_cast<double>(model.rows_bytes(weight, weight.rows));
       }
-    const double bytes = share * (dense_bytes + expert_bytes);
-    dense = dense_bytes > 0 ? std::min(bytes / dense_bytes, 1.0) : 1;
-    experts = expert_bytes > 0 ? std::max(bytes - dense_bytes, 0.0) / expert_bytes : 0;
-    if (share >= 1) dense = experts = 1;
   }
+
+  double dense(double share) const {
+    if (!dense_first_ || share >= 1) return share;
+    return dense_bytes_ > 0 ? std::min(bytes(share) / dense_bytes_, 1.0) : 1;
+  }
+  double experts(double share) const {
+    if (!dense_first_ || share >= 1) return share;
+    return expert_bytes_ > 0 ? std::max(bytes(share) - dense_bytes_, 0.0) / expert_bytes_ : 0;
+  }
+
+ private:
+  double bytes(double share) const { return share * (dense_bytes_ + expert_bytes_); }
+  bool dense_first_;
+  double dense_bytes_ = 0;
+  double expert_bytes_ = 0;
+};
+
+// Of a layer's experts where some have slots.
+struct ExpertHomes {
+  int64_t resident = 0;  // with a device, in its memory
+  int64_t slots = 0;
 };
 
 // Cuts every matrix at the same shares: what is computed where it lies, what the CPU computes (by
-// class), what comes from host memory; the rest is on disk. An expert that has a slot is there with
-// all its matrices.
+// class), what comes from host memory; the rest is on disk. Where experts have slots, what every
+// token needs is in the nearest memory first; an expert is there with all its matrices. Slots are
+// in host memory, some experts beside them in a device's.
 class RowSplitter {
  public:
   RowSplitter(const PlanInput& input, const Policy& policy, bool has_device)
       : model_(*input.model),
         has_device_(has_device),
         gives_slots_(may_give_slots(input, policy)),
+        always_asks_(policy.demand_tokens >= kAlwaysDemands),
         granule_(input.row_granule),
-        shares_(model_, policy.weights.device + (has_device ? 0 : policy.weights.host),
-                gives_slots_),
-        resident_(shares_.dense),
-        experts_(shares_.experts),
-        host_(policy.weights.device + policy.weights.host) {
+        shares_(model_, gives_slots_),
+        resident_(shares_.dense(policy.weights.device + (has_device ? 0 : policy.weights.host))),
+        host_(shares_.dense(policy.weights.device + policy.weights.host)),
+        resident_experts_(has_device ? shares_.experts(policy.weights.device) : 0),
+        memory_experts_(shares_.experts(policy.weights.device + policy.weights.host)) {
     for (size_t i = 0; i < policy.pass_classes(); ++i) {
       const double share = policy.execution(i).inplace_host_fraction;
       multiplies_.push_back(share > 0);
-      inplace_.emplace_back(policy.weights.device + share);
+      inplace_.emplace_back(shares_.dense(policy.weights.device + share));
     }
   }
 
-  bool gives_slots() const noexcept { return gives_slots_; }
-
-  /// `slots`: of the sublayer's experts, once one of their matrices has been split.
-  ClassSplit split(const WeightShape& weight, std::optional<int64_t>& slots) {
+  /// `experts`: of the sublayer's, once one of their matrices has been split.
+  ClassSplit split(const WeightShape& weight, std::optional<ExpertHomes>& experts) {
     if (gives_slots_ && weight.experts > 0) {
-      if (!slots)
-        slots = experts_.rows_of(weight, weight.expert_rows(), model_.row_bytes(weight)) /
-                weight.expert_rows();
-      const int64_t rows = std::min(*slots, weight.experts) * weight.expert_rows();
-      return {{rows, 0, 0, weight.rows - rows}, {}};
+      if (!experts) experts = homes_of(weight);
+      const int64_t resident = experts->resident * weight.expert_rows();
+      const int64_t held = experts->slots * weight.expert_rows();
+      if (!has_device_) return {{held, 0, 0, weight.rows - held}, {}};
+      return {{resident, held, 0, weight.rows - resident - held}, {}};
     }
     const bool is_table = weight.kind == WeightKind::kTable;
     // Experts are whole where they are.
@@ -127,14 +139,30 @@ class RowSplitter {
   }
 
  private:
+  ExpertHomes homes_of(const WeightShape& weight) {
+    const auto whole = [&](ShareCarry& share) {
+      const int64_t rows = share.rows_of(weight, weight.expert_rows(), model_.row_bytes(weight));
+      return std::min(rows / weight.expert_rows(), weight.experts);
+    };
+    ExpertHomes out{whole(resident_experts_), 0};
+    out.slots = std::max(whole(memory_experts_) - out.resident, int64_t{0});
+    // Beside a device at least one is asked for: what lies in slots is planned for nothing else.
+    if (has_device_) out.slots = std::min(out.slots, weight.experts - out.resident - 1);
+    out.slots = std::max(out.slots, int64_t{0});
+    if (always_asks_ && out.slots == 0 && out.resident + 1 < weight.experts) out.slots = 1;
+    return out;
+  }
+
   const ModelShape& model_;
   bool has_device_;
   bool gives_slots_;
+  bool always_asks_;  // and then has at least one
   int64_t granule_;
-  ResidentShares shares_;
+  NearestShares shares_;
   ShareCarry resident_;
-  ShareCarry experts_;  // where they have slots
   ShareCarry host_;
+  ShareCarry resident_experts_;      // where others have slots
+  ShareCarry memory_experts_;        // these and slots
   std::vector<ShareCarry> inplace_;  // [class]
   std::vector<bool> multiplies_;     // [class] any rows in place
 };
@@ -218,12 +246,12 @@ void add_parts(const PlanInput& input, const WeightShape& weight, size_t sublaye
   cut(host_begin + split.host, weight.rows, true, kAllClasses);
 }
 
-// A part for each expert, whole, as it lies on disk; returns the bytes of one.
+// A part for each expert from `first` on, whole, as it lies on disk; returns the bytes of one.
 int64_t add_expert_parts(const PlanInput& input, const WeightShape& weight, int64_t index,
-                         std::vector<PlanPart>& parts) {
+                         int64_t first, std::vector<PlanPart>& parts) {
   const int64_t rows = weight.expert_rows();
   const int64_t bytes = PartSizes(input, weight).bytes(rows, true);
-  for (int64_t expert = 0; expert < weight.experts; ++expert)
+  for (int64_t expert = first; expert < weight.experts; ++expert)
     parts.push_back(
         {index, expert * rows, rows, true, bytes, 0, static_cast<int32_t>(expert), kAllClasses});
   return bytes;
@@ -255,7 +283,7 @@ void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSp
   auto& rows = placed.rows.emplace_back();
   auto& parts = placed.parts.emplace_back();
   auto& experts = placed.experts.emplace_back();
-  std::optional<int64_t> slots;
+  std::optional<ExpertHomes> homes;
   std::vector<InplaceRows>& inplace = placed.inplace;
   for (InplaceRows& one : inplace) one.emplace_back(sublayer.weights.size(), 0);
   for (size_t index = 0; index < sublayer.weights.size(); ++index) {
@@ -269,27 +297,35 @@ void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSp
       continue;
     }
     const ClassSplit split =
-        weight.shares_table && tokens ? *tokens : splitter.split(weight, slots);
+        weight.shares_table && tokens ? *tokens : splitter.split(weight, homes);
     rows.push_back(split);
     const int64_t resident_bytes = bytes(split.resident);
     const int64_t inplace_bytes = bytes(split.inplace);
+    // Those that have slots are multiplied in place too, and lie there.
+    const bool has_slots = weight.experts > 0 && homes && homes->slots > 0 &&
+                           homes->resident + homes->slots < weight.experts;
     const int64_t host_bytes = bytes(split.host);
     if (weight.kind == WeightKind::kTable) {
       if (!tokens) tokens = split;
       memory.table += resident_bytes;
     } else {
-      if (splitter.gives_slots() && weight.experts > 0 && *slots > 0 && *slots < weight.experts) {
+      if (has_slots) {
         experts.experts = weight.experts;
-        experts.slots = *slots;
+        experts.resident = homes->resident;
+        experts.slots = homes->slots;
+        experts.is_below = plan.has_device;
+        experts.is_always_asked = plan.policy.demand_tokens >= kAlwaysDemands;
         experts.first_parts.push_back(static_cast<int32_t>(parts.size()));
         plan.expert_slot_bytes +=
-            *slots * add_expert_parts(input, weight, static_cast<int64_t>(index), parts);
+            homes->slots *
+            add_expert_parts(input, weight, static_cast<int64_t>(index), homes->resident, parts);
+        if (plan.has_device) memory.resident += round_up(resident_bytes, 64);
       } else {
         if (!weight.shares_table) memory.resident += round_up(resident_bytes, 64);
         add_parts(input, weight, position, static_cast<int64_t>(index), split, plan.classes.size(),
                   parts);
       }
-      memory.inplace += round_up(inplace_bytes, 64);
+      if (!has_slots) memory.inplace += round_up(inplace_bytes, 64);
       plan.streamed_weight_bytes += disk_bytes(input, position, index, split);
       plan.host_weight_bytes += host_bytes;
       const int64_t all_host_bytes = bytes(split.inplace + split.host);
@@ -310,21 +346,23 @@ void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSp
   }
 }
 
-// Streamed bytes of each sublayer in passes of a class that load all of it, and the largest of
-// their parts. As many experts as have slots are there.
+// Streamed bytes of each sublayer in passes that load all of it, and the largest of their parts.
+// `held_too`: of experts that have slots, as many as these are loaded likewise. Where all passes
+// ask for experts that have slots, none of these is.
 struct Streamed {
   std::vector<int64_t> bytes;
   int64_t largest = 0;
 
   template <typename Taken>
-  Streamed(const Plan& plan, const Taken& takes) {
+  Streamed(const Plan& plan, bool held_too, const Taken& takes) {
     for (size_t i = 0; i < plan.parts.size(); ++i) {
       bytes.push_back(0);
       for (const PlanPart& part : plan.parts[i]) {
         if (!takes(part)) continue;
-        const bool is_held =
-            part.expert >= 0 && part.expert < plan.experts[i].slots;  // whoever they are
-        if (!is_held) bytes.back() += part.bytes;
+        const ScheduleExperts& layer = plan.experts[i];
+        if (part.expert >= 0 && layer.is_always_asked) continue;
+        const bool is_held = part.expert >= 0 && layer.turn_of(part.expert) < layer.slots;
+        if (!is_held || held_too) bytes.back() += part.bytes;
         largest = std::max(largest, part.bytes);
       }
     }
@@ -339,8 +377,8 @@ void set_demand(const ModelShape& model, Plan& plan) {
   for (const ScheduleExperts& layer : plan.experts) {
     if (layer.experts == 0) continue;
     has_slots = true;
-    tokens = std::min(tokens,
-                      most_demanding_tokens({layer.experts, model.experts_per_token, layer.slots}));
+    tokens =
+        std::min(tokens, most_demanding_tokens(share_in_turns(layer, model.experts_per_token)));
   }
   if (has_slots) plan.demand_tokens = asked >= 0 ? asked : std::max<int64_t>(tokens, 1);
 }
@@ -367,11 +405,12 @@ WeightMemory place_weights(const PlanInput& input, std::span<const size_t> shape
   // A sublayer computes for as long as a few tokens take to read the next one; with many, reading
   // rests at its end unless the one after that can begin.
   for (size_t i = 0; i < plan.classes.size(); ++i) {
-    const Streamed all(plan, [&](const PlanPart& part) { return part.is_loaded_in(i); });
+    const Streamed all(plan, plan.has_device,
+                       [&](const PlanPart& part) { return part.is_loaded_in(i); });
     plan.ring_bytes =
         std::max(plan.ring_bytes, weight_ring_bytes(all.bytes, all.largest, is_many ? 2 : 1));
   }
-  const Streamed disk(plan, [](const PlanPart& part) { return part.from_disk; });
+  const Streamed disk(plan, false, [](const PlanPart& part) { return part.from_disk; });
   if (plan.paths.weights_from_disk.stops_between() > 0)
     plan.host_ring_bytes = weight_ring_bytes(disk.bytes, disk.largest, 1);
   for (const auto& parts : plan.parts)

@@ -280,9 +280,9 @@ void validate(const Policy& policy) {
                 "write 0 (no limit) or more");
   if (policy.host_attention_tokens != 0)
     positive(policy.host_attention_tokens, "host_attention_tokens", 1 << 20);
-  if (policy.demand_tokens < -1 || policy.demand_tokens > 1 << 20)
+  if (policy.demand_tokens < -1 || policy.demand_tokens > kAlwaysDemands)
     throw Error(ErrorKind::kUser, fmt::format("demand_tokens is {}", policy.demand_tokens),
-                fmt::format("write 0 (never) to {}, or leave it out", 1 << 20));
+                fmt::format("write 0 (never) to {} (always), or leave it out", kAlwaysDemands));
   validate_larger_passes(policy);
 }
 

@@ -21,6 +21,9 @@ struct TierShares {
   bool operator==(const TierShares&) const = default;
 };
 
+/// Policy::demand_tokens under which no pass is too large to load only what it asks for.
+constexpr int64_t kAlwaysDemands = 1 << 20;
+
 /// Where the attention over KV that lives off the device is computed.
 enum class AttentionPlace : uint8_t {
   kDevice,  ///< its pages are brought up for every pass
@@ -61,9 +64,11 @@ struct Policy {
       512;  ///< at most so many tokens in one micro-batch; longer prompts are cut in chunks
   int64_t pass_tokens = 0;  ///< at most so many tokens in one pass; 0: as many as the block has
   int64_t page_tokens = 0;  ///< tokens of one KV page; 0: page_tokens_of() the KV's format
-  /// Of a mixture without a device: passes of at most so many tokens load the experts that are
-  /// asked for, when they are, into slots; others load ahead all that are in none. 0: all passes do
-  /// that; -1: as most_demanding_tokens() says (policy/routing_model.h).
+  /// Of a mixture with weights on disk: passes of at most so many tokens load the experts that are
+  /// asked for, when they are, into slots of host memory (and with a device multiply them there);
+  /// others load ahead all that are in none. 0: all passes do that, and experts lie as other
+  /// weights do; kAlwaysDemands: none does, no ring holds a layer's experts, and each layer has a
+  /// slot at least; -1: as most_demanding_tokens() says (policy/routing_model.h).
   int64_t demand_tokens = -1;
 
   int64_t block_sequences() const noexcept { return micro_batch_sequences * micro_batches; }

@@ -20,7 +20,7 @@ double missing_share(const ExpertShare& layer, int64_t tokens) noexcept {
   const auto experts = static_cast<double>(layer.experts);
   const auto away = static_cast<double>(layer.experts - layer.slots);
   if (away <= 0 || tokens <= 0) return 0;
-  const auto chosen = static_cast<double>(layer.chosen);
+  const double chosen = layer.chosen;
   const double held = static_cast<double>(layer.slots) / experts;
   const double together = chosen / experts * liked_rate(held);
   const double alone = std::min(chosen * missed_alone(held) / away, together);
@@ -35,11 +35,29 @@ double asked_experts(const ExpertShare& layer, int64_t tokens) noexcept {
       static_cast<double>(layer.experts) * missing_share({layer.experts, layer.chosen, 0}, tokens);
   const double missing =
       static_cast<double>(layer.experts - layer.slots) * missing_share(layer, tokens);
-  return std::max({all, missing, static_cast<double>(layer.chosen)});
+  return std::max({all, missing, layer.chosen});
+}
+
+ExpertShare share_in_turns(const ScheduleExperts& layer, int64_t chosen) noexcept {
+  const double others = static_cast<double>(layer.others()) / static_cast<double>(layer.experts);
+  return {layer.others(), static_cast<double>(chosen) * others, layer.slots};
+}
+
+AskedExperts asked_experts(const ScheduleExperts& layer, int64_t chosen, int64_t tokens) noexcept {
+  AskedExperts out;
+  if (tokens <= 0) return out;
+  const ExpertShare turns = share_in_turns(layer, chosen);
+  out.missing = static_cast<double>(layer.others() - layer.slots) * missing_share(turns, tokens);
+  out.held = asked_experts(turns, tokens) - out.missing;
+  const auto of_token = static_cast<double>(chosen);
+  const double least = of_token / static_cast<double>(layer.experts);
+  out.resident = static_cast<double>(layer.resident) *
+                 std::max(missing_share({layer.experts, of_token, 0}, tokens), least);
+  return out;
 }
 
 double even_share(const ExpertShare& layer, int64_t tokens) noexcept {
-  const double one = static_cast<double>(layer.chosen) / static_cast<double>(layer.experts);
+  const double one = layer.chosen / static_cast<double>(layer.experts);
   return 1 - std::pow(1 - one, static_cast<double>(tokens));
 }
 

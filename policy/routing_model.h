@@ -6,12 +6,14 @@
 // like is there. Expected numbers; a run counts its own. Pure.
 #include <cstdint>
 
+#include "src/schedule/schedule.h"
+
 namespace sluice::policy {
 
 /// A layer's experts, and how many of them are in slots.
 struct ExpertShare {
   int64_t experts = 1;
-  int64_t chosen = 1;  ///< by a token
+  double chosen = 1;  ///< by a token
   int64_t slots = 0;
 };
 
@@ -23,6 +25,19 @@ double missing_share(const ExpertShare& layer, int64_t tokens) noexcept;
 
 /// Distinct experts that such a pass asks for, in slots or not; at least a token's.
 double asked_experts(const ExpertShare& layer, int64_t tokens) noexcept;
+
+/// Those of a layer that take turns in slots; a token chooses as many of them as of any others.
+ExpertShare share_in_turns(const ScheduleExperts& layer, int64_t chosen) noexcept;
+
+/// Distinct experts of a layer with slots that a micro-batch asks for, by where they are. Expected
+/// numbers.
+struct AskedExperts {
+  double resident = 0;
+  double held = 0;     ///< in slots
+  double missing = 0;  ///< in none
+  double all() const noexcept { return resident + held + missing; }
+};
+AskedExperts asked_experts(const ScheduleExperts& layer, int64_t chosen, int64_t tokens) noexcept;
 
 /// Share of a layer's experts that so many tokens go to where each is as likely as any other; slots
 /// make no difference.

@@ -11,6 +11,7 @@
 #include <tuple>
 #include <utility>
 
+#include "policy/expert_traffic.h"
 #include "policy/infeasible.h"
 #include "policy/pass_classes.h"
 #include "policy/placement_lp.h"
@@ -47,6 +48,8 @@ constexpr int64_t kMostMicroBatches = 256;
 constexpr double kInTime = 1.02;
 constexpr int kTighterBounds = 5;
 constexpr double kTighter = 0.98;
+// Experts of a layer that take a smaller share of memory than this may as well pass through a ring.
+constexpr double kRingShare = 1.0 / 16;
 
 struct Block {
   Policy policy;
@@ -92,11 +95,39 @@ void stop_if_asked(const SearchRequest& request) {
     throw Error(ErrorKind::kCancelled, "the search for a policy was stopped", "");
 }
 
+// Whether the ring that a layer's experts pass through takes a good part of the memory that could
+// hold experts instead.
+bool has_large_ring(const PlanInput& input) {
+  int64_t largest = 0;
+  for (size_t i = 0; i < input.model->sublayers.size(); ++i)
+    largest = std::max(largest, input.model->num_experts * expert_bytes(*input.model, i));
+  const int64_t budget =
+      input.device_budget_bytes > 0 ? input.device_budget_bytes : input.memory_budget_bytes;
+  return static_cast<double>(largest) >= kRingShare * static_cast<double>(budget);
+}
+
+// Policy::demand_tokens that are worth trying, best guess first.
+std::vector<int64_t> demands_of(const SearchRequest& request) {
+  const PlanInput& input = request.input;
+  std::vector<int64_t> out{request.start.demand_tokens};
+  const bool is_whole =
+      !input.has_disk ||
+      input.model->weight_bytes() <= input.device_budget_bytes + input.memory_budget_bytes;
+  if (out.front() >= 0 || input.model->num_experts <= 1 || input.packed_bytes || is_whole)
+    return out;
+  // Beside a device experts may lie as other weights do, which the host multiplies for large
+  // passes too: better for large blocks.
+  if (input.device_budget_bytes > 0) out.push_back(0);
+  if (has_large_ring(input)) out.push_back(kAlwaysDemands);
+  return out;
+}
+
 class Search {
  public:
   explicit Search(const SearchRequest& request)
       : request_(request),
         has_device_(request.input.device_budget_bytes > 0),
+        demands_(demands_of(request)),
         make_plan_(request.input),
         host_attention_tokens_(has_device_
                                    ? host_attention_tokens(*request.input.model, *request.profile,
@@ -260,7 +291,16 @@ class Search {
            block.pass_tokens <= kMostMicroBatches * block.micro_batch_tokens;
   }
 
-  bool try_block(const Policy& block, int64_t sequences) {
+  bool try_block(Policy block, int64_t sequences) {
+    bool is_found = false;
+    for (const int64_t demand : demands_) {
+      block.demand_tokens = demand;
+      is_found = try_demand(block, sequences) || is_found;
+    }
+    return is_found;
+  }
+
+  bool try_demand(const Policy& block, int64_t sequences) {
     stop_if_asked(request_);
     ++result_.candidates;
     const PlacementLp lp(request_, block, make_plan_);
@@ -327,11 +367,12 @@ class Search {
     kv_to += step;
   }
 
-  // Sequences, micro-batches and place of attention: what a block looks like in decode.
-  using BlockForm = std::array<int64_t, 3>;
+  // Sequences, micro-batches, place of attention and which passes ask for experts: what a block
+  // looks like in decode.
+  using BlockForm = std::array<int64_t, 4>;
   static BlockForm form_of(const Policy& policy) {
     return {policy.micro_batch_sequences, policy.micro_batches,
-            static_cast<int64_t>(policy.attention)};
+            static_cast<int64_t>(policy.attention), policy.demand_tokens};
   }
 
   std::optional<Candidate> realise(Block& block) {
@@ -357,8 +398,8 @@ class Search {
 
   // The best of each form, best forms first.
   void realise() {
-    const size_t most =
-        kRealisedPerSimulated * static_cast<size_t>(std::max(request_.simulated_candidates, 2));
+    const size_t most = demands_.size() * kRealisedPerSimulated *
+                        static_cast<size_t>(std::max(request_.simulated_candidates, 2));
     std::set<BlockForm> forms;
     for (Block& block : blocks_) {
       if (realised_.size() >= most) break;
@@ -440,6 +481,7 @@ class Search {
 
   const SearchRequest& request_;
   bool has_device_;
+  std::vector<int64_t> demands_;
   PlanMaker make_plan_;
   int64_t host_attention_tokens_;  // of attention on the host, where it is chosen
   double bound_seconds_ = 0;       // that the linear programs keep to; 0: none

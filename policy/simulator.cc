@@ -44,8 +44,13 @@ class PlanCosts final : public LaneCosts {
   }
 
   double seconds(const Task& task, bool stood_idle) const override {
-    if (task.kind == TaskKind::kCompute)
-      return times_of(task) * task_duration(seconds_of(task), profile_.shares_cores);
+    if (task.kind == TaskKind::kCompute) {
+      double sum = 0;
+      for_each_cost(task, [&](const TaskSeconds& one, double times) {
+        sum += times * task_duration(one, profile_.shares_cores);
+      });
+      return sum;
+    }
     if (task.bytes == 0) return 0;
     const auto bytes = static_cast<double>(task.bytes);
     if (task.lane == Lane::kHostToDevice)
@@ -65,7 +70,12 @@ class PlanCosts final : public LaneCosts {
   // Of the host's memory.
   double memory_bytes(const Task& task) const override {
     if (!profile_.shares_host_memory()) return 0;
-    if (task.kind == TaskKind::kCompute) return times_of(task) * seconds_of(task).host_bytes;
+    if (task.kind == TaskKind::kCompute) {
+      double sum = 0;
+      for_each_cost(task,
+                    [&](const TaskSeconds& one, double times) { sum += times * one.host_bytes; });
+      return sum;
+    }
     const bool passes_by = task.kind == TaskKind::kLoadWeights &&
                            task.lane == plan_.paths.weights_from_disk.hops.front().up &&
                            plan_.paths.disk_reaches_device();
@@ -81,20 +91,28 @@ class PlanCosts final : public LaneCosts {
   };
   void add_held(const Task& task, Held& sum) const {
     if (task.kind != TaskKind::kCompute || task.lane != plan_.paths.compute) return;
-    const TaskSeconds& seconds = seconds_of(task);
-    const double times = times_of(task);
-    sum.all += times * task_duration(seconds, profile_.shares_cores);
-    sum.own += times * own_seconds(seconds, profile_.shares_cores);
-    sum.inplace += times * seconds.host;
+    for_each_cost(task, [&](const TaskSeconds& seconds, double times) {
+      sum.all += times * task_duration(seconds, profile_.shares_cores);
+      sum.own += times * own_seconds(seconds, profile_.shares_cores);
+      sum.inplace += times * seconds.host;
+    });
   }
 
  private:
-  // Of experts computed together each takes what one does.
-  static double times_of(const Task& task) {
-    return task.compute().step == ComputeStep::kSomeExperts
-               ? static_cast<double>(task.compute().experts.size())
-               : 1;
+  // Of experts computed together each takes what one does, in slots below a device in place.
+  template <typename Add>
+  void for_each_cost(const Task& task, const Add& add) const {
+    const ComputeWork& work = task.compute();
+    if (work.step != ComputeStep::kSomeExperts) return add(seconds_of(task, work.step), 1.0);
+    const bool is_below = plan_.experts[static_cast<size_t>(task.sublayer)].is_below;
+    double in_place = 0;
+    for (const ExpertPlace& place : work.experts) in_place += is_below && place.slot >= 0;
+    const double own = static_cast<double>(work.experts.size()) - in_place;
+    if (own > 0) add(seconds_of(task, work.step), own);
+    if (in_place > 0) add(seconds_of(task, kInPlace), in_place);
   }
+  // Costs of experts in place are kept as of a step that no plan's sublayer with experts has.
+  static constexpr ComputeStep kInPlace = ComputeStep::kHostAttention;
 
   // Requests hide the latency behind each other, as far as the ring has room for them; pages are
   // few and small, and somebody waits.
@@ -144,15 +162,19 @@ class PlanCosts final : public LaneCosts {
     return static_cast<double>(round_up(bytes, kDiskBlock));
   }
 
-  const TaskSeconds& seconds_of(const Task& task) const {
+  const TaskSeconds& seconds_of(const Task& task, ComputeStep step) const {
     const auto batch = static_cast<size_t>(task.micro_batch);
-    const ComputeStep step = task.compute().step;
     const size_t kind = alike_->kind[static_cast<size_t>(task.sublayer)];
     std::optional<TaskSeconds>& cost =
         costs_[first_cost_[batch] + kind * kComputeSteps + static_cast<size_t>(step)];
-    if (!cost)
-      cost = compute_seconds(model_, plan_, profile_, kv_dtype_, alike_->distinct[kind].sublayer,
-                             step, passes_[static_cast<size_t>(task.pass)].work[batch], products_);
+    if (cost) return *cost;
+    const BatchWork& work = passes_[static_cast<size_t>(task.pass)].work[batch];
+    const size_t sublayer = alike_->distinct[kind].sublayer;
+    cost =
+        task.compute().step == ComputeStep::kSomeExperts
+            ? expert_seconds(model_, plan_, profile_, sublayer, step == kInPlace, work.tokens,
+                             products_)
+            : compute_seconds(model_, plan_, profile_, kv_dtype_, sublayer, step, work, products_);
     return *cost;
   }
 
@@ -171,23 +193,28 @@ class PlanCosts final : public LaneCosts {
 // in none, over a pass's layers in all.
 class ModelledRouter {
  public:
-  ModelledRouter(const ModelShape& model, const ScheduleGenerator& generator)
-      : chosen_(model.experts_per_token), generator_(generator) {}
+  ModelledRouter(const ModelShape& model, const Plan& plan, const ScheduleGenerator& generator)
+      : chosen_(model.experts_per_token), plan_(plan), generator_(generator) {}
   void begin_pass(std::span<const BatchWork> work) { work_ = work; }
 
   Routed operator()(const AwaitedRoute& route) {
-    const ExpertCache& cache = *generator_.expert_cache(static_cast<size_t>(route.sublayer));
+    const auto sublayer = static_cast<size_t>(route.sublayer);
+    const ExpertCache& cache = *generator_.expert_cache(sublayer);
+    const ScheduleExperts& layer = plan_.experts[sublayer];
     const int64_t tokens = work_[static_cast<size_t>(route.micro_batch)].tokens;
-    const ExpertShare layer{cache.experts(), chosen_, cache.slots()};
-    const auto away = static_cast<double>(layer.experts - layer.slots);
-    const double missing = away * missing_share(layer, tokens);
-    missing_ += missing;
-    here_ += asked_experts(layer, tokens) - missing;
+    const AskedExperts asked = asked_experts(layer, chosen_, tokens);
+    missing_ += asked.missing;
+    here_ += asked.held;
+    resident_ += asked.resident;
     Routed out{{}, tokens};
+    int64_t resident = std::min(take_whole(resident_), layer.resident);
     int64_t here = std::min(take_whole(here_), layer.slots);
-    int64_t gone = std::min(take_whole(missing_), layer.experts - layer.slots);
+    int64_t gone = std::min(take_whole(missing_), layer.others() - layer.slots);
     for (int32_t e = 0; e < static_cast<int32_t>(layer.experts); ++e)
-      if (int64_t& left = cache.slot_of(e) >= 0 ? here : gone; left > 0) {
+      if (int64_t& left = layer.is_resident(e)                   ? resident
+                          : cache.slot_of(layer.turn_of(e)) >= 0 ? here
+                                                                 : gone;
+          left > 0) {
         out.experts.push_back({e, 1});
         --left;
       }
@@ -201,9 +228,10 @@ class ModelledRouter {
     return static_cast<int64_t>(whole);
   }
   int64_t chosen_;
+  const Plan& plan_;
   const ScheduleGenerator& generator_;
   std::span<const BatchWork> work_;
-  double here_ = 0, missing_ = 0;  // that no layer has asked for yet
+  double resident_ = 0, here_ = 0, missing_ = 0;  // that no layer has asked for yet
 };
 
 // Of a pass that runs, who computes for the device's lane.
@@ -237,7 +265,7 @@ Simulation simulate(const ModelShape& model, const Plan& plan, const Profile& pr
   Simulation out;
   ScheduleGenerator generator(shape);
   PlanCosts costs(model, plan, profile, kv_dtype, passes);
-  ModelledRouter router(model, generator);
+  ModelledRouter router(model, plan, generator);
   LaneSimulator lanes(named_lanes(), costs, keep_tasks, out);
   std::vector<PlanCosts::Held> held;  // [pass]
   for (size_t i = 0; i < passes.size(); ++i) {

@@ -32,22 +32,22 @@ MACHINES = (
 # Written by hand after looking at what the tables have: look again when they change.
 NOTES = """## What it says
 
-- **Blocks beside MoE-Gen**: planned as fast as its Mixtral-8x7B with the same bytes, 1.4 to 2.8 times as fast in decode
+- **Blocks beside MoE-Gen**: planned as fast as its Mixtral-8x7B with the same bytes, 1.6 to 3.3 times as fast in decode
   with the larger ones; in int4 2 to 6 times, since a quarter of the bytes goes up the link. The GPU's arithmetic is
   taken as 50 to 75 % of its data sheet's for 64 rows and more: prompts are as sure as that.
-- **One user beside a GPU waits for all experts in every pass** (docs/mixtures.md). DeepSeek-V3 on the 24 GB GPU: 0.030
-  tokens/s in decode; the same machine without its GPU, experts in slots: 1.90. Qwen3-235B on the laptop: 0.045 and
-  1.16. `sluice plan` says so under "what if". Experts in slots on a GPU's host are what is missing most.
+- **One user beside a GPU**: slots in host memory hold the experts of late, the CPU multiplies them, and the disk brings
+  what is missing. DeepSeek-V3 on the 24 GB GPU decodes 3.7 tokens/s, on the laptop 0.60; when every pass waited for all
+  experts it was 0.030 and 0.014. Qwen3-235B on the laptop: 1.67, was 0.045.
+- **A layer's experts need no ring**: DeepSeek-V3 on a CPU with 24 GiB would keep 5.8 GiB free for them. All passes ask
+  instead, prompts' too, and that memory holds 7 experts of each layer: 0.79 tokens/s, was 0.019. It fits into 12 GiB.
 - **More users on disk gain little, large blocks much**: a CPU with 24 GiB decodes Qwen3-235B for one user at 2.15
   tokens/s, for 64 at 3.7 together, for 256 at 12.
 
 What looked wrong:
 
-- DeepSeek-V3 for one user on a CPU with 24 GiB reads 343 GiB a token: no slots fit beside the ring that a prompt's pass
-  streams its layers of 5.8 GiB through, and only a plan with slots loads what is asked for. With 28 GiB (two slots a
-  layer) it is 0.59 tokens/s, with 40 GiB 0.85. A gap: a token's own experts are 10.7 GiB, 1.6 s of this disk.
-- DeepSeek-V3 in int4 on MoE-Gen's box attends on the host. The same policy with attention on the GPU decodes at 90
-  tokens/s by the same simulation, 8 % more: the search did not find it.
+- DeepSeek-V3's prompts on the laptop come in at 7 to 8 tokens/s in a job of 2048 too, since passes that ask multiply
+  experts on the host. Passes that send them up would take 170 prompt tokens a second, and leave room for blocks of 32
+  in decode only: 0.44 tokens/s instead of 3.6.
 - int4 prompts are no faster than bf16 ones: arithmetic bounds them, and the shipped machines have no rates of their own
   for int4.
 """.rstrip().split("\n")

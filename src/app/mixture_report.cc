@@ -138,13 +138,16 @@ std::string of_tokens(int64_t tokens) {
 
 std::string found_text(const MixtureFacts& facts) {
   const policy::ExpertTraffic& decode = facts.decode;
+  const double all = std::max(decode.asked_bytes, 1.0);
   if (facts.has_slots())
     return fmt::format(
-        "{:.1f}% of that is found in memory: {} slots a layer; a router skewed and sticky as "
-        "measured "
-        "ones",
-        100 * decode.found_share(), decode.slots);
-  const double all = std::max(decode.asked_bytes, 1.0);
+        "{:.1f}% of that is found in memory: {} slots a layer{}; a router skewed and sticky as "
+        "measured ones",
+        100 * decode.found_share(), decode.slots,
+        decode.inplace_bytes > 0
+            ? fmt::format(" where the CPU multiplies, and {:.1f}% on the device",
+                          100 * decode.found_bytes / all)
+            : std::string());
   std::string text = fmt::format("{:.1f}% of that is where it is computed (even routing)",
                                  100 * decode.found_bytes / all);
   if (decode.inplace_bytes > 0)

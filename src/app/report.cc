@@ -125,7 +125,7 @@ std::string run_table(const Engine& engine) {
         "  experts {:>7} asked for, {:.1f} % of them in memory ({} of {} are)\n",
         stats.experts.asked,
         100.0 * static_cast<double>(stats.experts.found) / static_cast<double>(stats.experts.asked),
-        stats.experts.slots, stats.experts.experts);
+        stats.experts.resident + stats.experts.slots, stats.experts.experts);
   if (stats.prefix_hit_tokens > 0)
     text += fmt::format("  prefix  {:>7} prompt tokens were known, not computed again\n",
                         stats.prefix_hit_tokens);
@@ -181,6 +181,7 @@ nlohmann::ordered_json stats_json(const Engine& engine,
       {"gathered_bytes", stats.gathered_bytes},
       {"experts",
        {{"slots", stats.experts.slots},
+        {"resident", stats.experts.resident},
         {"experts", stats.experts.experts},
         {"asked", stats.experts.asked},
         {"found", stats.experts.found}}},
@@ -235,7 +236,8 @@ std::string plan_sentence(const Engine& engine) {
       plan.demand_tokens == 0
           ? "each pass"
           : fmt::format("passes of more than {} tokens, {} of {} experts in memory",
-                        plan.demand_tokens, stats.experts.slots, stats.experts.experts);
+                        plan.demand_tokens, stats.experts.resident + stats.experts.slots,
+                        stats.experts.experts);
   return text +
          fmt::format(
              "{} {} streamed in {}", plan.has_device ? "," : ";",

@@ -165,11 +165,11 @@ std::vector<std::span<std::byte>> EngineStores::memory_to_fault() {
     ranges.insert(ranges.end(), more.begin(), more.end());
   };
   if (!device || device->is_in_host_memory()) {
-    add({weights->resident_memory(), weights->slot_memory(), expert_answers.span()});
+    add({weights->resident_memory(), expert_answers.span()});
     add(kv->memory());
     add({recent->memory(), hidden->memory(), workspace.span()});
   }
-  add({weights->inplace_memory(), weights->host_memory()});
+  add({weights->slot_memory(), weights->inplace_memory(), weights->host_memory()});
   add(kv->host_memory());
   add(kv->swap_memory());
   add({host_workspace.span()});

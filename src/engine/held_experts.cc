@@ -30,11 +30,12 @@ HeldExperts::HeldExperts(const ScheduleShape& shape, std::string file,
                          std::function<void(std::string_view)> log)
     : file_(std::move(file)), log_(std::move(log)) {
   for (const ScheduleSublayer& sublayer : shape.sublayers) {
-    const ScheduleExperts& layer = sublayer.experts;
+    const ScheduleExperts& layer = layers_.emplace_back(sublayer.experts);
     auto& cache = first_.emplace_back();
     if (layer.experts == 0) continue;
-    cache = ExpertCache(layer.experts, layer.slots, shape.expert_decay);
+    cache = ExpertCache(layer.others(), layer.slots, shape.expert_decay);
     counts_.experts += layer.experts;
+    counts_.resident += layer.resident;
     counts_.slots += layer.slots;
   }
   if (counts_.slots > 0 && !file_.empty()) read_file();
@@ -53,13 +54,15 @@ void HeldExperts::read_file() {
       const std::string name = std::to_string(i);
       if (!first_[i] || !layers.contains(name)) continue;
       const auto& layer = layers.at(name);
-      if (layer.at("experts").get<int64_t>() != first_[i]->experts()) continue;
+      if (layer.at("experts").get<int64_t>() != layers_[i].experts) continue;
       auto held = layer.at("held").get<std::vector<int32_t>>();
-      held.resize(std::min(held.size(), static_cast<size_t>(first_[i]->slots())));
       const std::set<int32_t> distinct(held.begin(), held.end());
       if (distinct.size() != held.size() || (!held.empty() && *distinct.begin() < 0) ||
-          (!held.empty() && *distinct.rbegin() >= first_[i]->experts()))
+          (!held.empty() && *distinct.rbegin() >= layers_[i].experts))
         throw Error(ErrorKind::kFile, "no list of experts");
+      std::erase_if(held, [&](int32_t expert) { return layers_[i].is_resident(expert); });
+      for (int32_t& expert : held) expert = layers_[i].turn_of(expert);
+      held.resize(std::min(held.size(), static_cast<size_t>(first_[i]->slots())));
       first_[i]->hold(held);
     }
   } catch (const std::exception& error) {
@@ -69,10 +72,12 @@ void HeldExperts::read_file() {
 
 void HeldExperts::write_file() const {
   nlohmann::json layers = nlohmann::json::object();
-  for (size_t i = 0; i < caches_.size(); ++i)
-    if (caches_[i])
-      layers[std::to_string(i)] = {{"experts", caches_[i]->experts()},
-                                   {"held", caches_[i]->by_worth()}};
+  for (size_t i = 0; i < caches_.size(); ++i) {
+    if (!caches_[i]) continue;
+    std::vector<int32_t> held = caches_[i]->by_worth();
+    for (int32_t& turn : held) turn += static_cast<int32_t>(layers_[i].resident);
+    layers[std::to_string(i)] = {{"experts", layers_[i].experts}, {"held", held}};
+  }
   const std::string own = own_name(file_);
   try {
     if (const auto folder = std::filesystem::path(file_).parent_path(); !folder.empty())
@@ -88,8 +93,11 @@ void HeldExperts::write_file() const {
 
 WeightStore::HeldLists HeldExperts::held() const {
   WeightStore::HeldLists out(first_.size());
-  for (size_t i = 0; i < first_.size(); ++i)
-    if (first_[i]) out[i].assign(first_[i]->held().begin(), first_[i]->held().end());
+  for (size_t i = 0; i < first_.size(); ++i) {
+    if (!first_[i]) continue;
+    out[i].assign(first_[i]->held().begin(), first_[i]->held().end());
+    for (int32_t& turn : out[i]) turn += static_cast<int32_t>(layers_[i].resident);
+  }
   return out;
 }
 
@@ -111,7 +119,7 @@ void HeldExperts::count(const ScheduleGenerator& schedule) {
   counts_.asked = counts_.found = 0;
   for (size_t i = 0; i < caches_.size(); ++i) {
     if (!caches_[i]) continue;
-    const ExpertCache::Counts& of_layer = schedule.expert_cache(i)->counts();
+    const ExpertCache::Counts of_layer = schedule.expert_counts(i);
     counts_.asked += of_layer.asked;
     counts_.found += of_layer.found;
   }

@@ -16,10 +16,11 @@ namespace sluice {
 
 /// Experts that passes asked for one by one, of all layers.
 struct ExpertCounts {
-  int64_t slots = 0;  ///< 0: no layer has any
+  int64_t slots = 0;     ///< 0: no layer has any
+  int64_t resident = 0;  ///< beside slots
   int64_t experts = 0;
   int64_t asked = 0;  ///< by micro-batches, each once
-  int64_t found = 0;  ///< of these, in a slot
+  int64_t found = 0;  ///< of these, resident or in a slot
 };
 
 class HeldExperts {
@@ -45,7 +46,8 @@ class HeldExperts {
   void read_file();
   void write_file() const;
 
-  std::vector<std::optional<ExpertCache>> first_;   // [sublayer] as they are loaded
+  std::vector<ScheduleExperts> layers_;             // [sublayer]
+  std::vector<std::optional<ExpertCache>> first_;   // [sublayer] as they are loaded, by turn
   std::vector<std::optional<ExpertCache>> caches_;  // since the last run
   ExpertCounts counts_;
   bool is_running_ = false;

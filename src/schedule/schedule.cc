@@ -14,11 +14,14 @@ std::string_view task_kind_name(TaskKind kind) noexcept {
 }
 
 namespace {
-// Of a sublayer's parts, without the experts that have slots: these are as large as any others.
+// Of a sublayer's parts, perhaps without the experts that have slots: these are as large as any
+// others.
 template <typename Taken>
-int64_t bytes_of(const ScheduleSublayer& sublayer, const Taken& takes) noexcept {
+int64_t bytes_of(const ScheduleSublayer& sublayer, bool with_held, const Taken& takes) noexcept {
   int64_t bytes = 0;
-  for (const SchedulePart& part : sublayer.parts) bytes += takes(part) ? part.bytes : 0;
+  for (const SchedulePart& part : sublayer.parts)
+    if (part.expert < 0 || !sublayer.experts.is_always_asked) bytes += takes(part) ? part.bytes : 0;
+  if (with_held || sublayer.experts.is_always_asked) return bytes;
   for (const int32_t first : sublayer.experts.first_parts) {
     const SchedulePart& part = sublayer.parts[static_cast<size_t>(first)];
     if (takes(part)) bytes -= sublayer.experts.slots * part.bytes;
@@ -28,15 +31,16 @@ int64_t bytes_of(const ScheduleSublayer& sublayer, const Taken& takes) noexcept 
 }  // namespace
 
 int64_t ScheduleSublayer::streamed_bytes() const noexcept {
-  return bytes_of(*this, [](const SchedulePart&) { return true; });
+  return bytes_of(*this, experts.is_below, [](const SchedulePart&) { return true; });
 }
 
 int64_t ScheduleSublayer::streamed_bytes(size_t pass_class) const noexcept {
-  return bytes_of(*this, [&](const SchedulePart& part) { return part.is_loaded_in(pass_class); });
+  return bytes_of(*this, experts.is_below,
+                  [&](const SchedulePart& part) { return part.is_loaded_in(pass_class); });
 }
 
 int64_t ScheduleSublayer::disk_bytes() const noexcept {
-  return bytes_of(*this, [](const SchedulePart& part) { return part.from_disk; });
+  return bytes_of(*this, false, [](const SchedulePart& part) { return part.from_disk; });
 }
 
 ScheduleGenerator::ScheduleGenerator(ScheduleShape shape)
@@ -71,25 +75,32 @@ ScheduleGenerator::ScheduleGenerator(ScheduleShape shape)
                   "a sublayer is cut at its attention or at its route");
     auto& slots = demand_.experts.emplace_back();
     if (experts.experts > 0)
-      slots = ExpertSlots{ExpertCache(experts.experts, experts.slots, shape_.expert_decay),
-                          all_free(static_cast<int32_t>(experts.slots))};
+      slots = ExpertSlots{ExpertCache(experts.others(), experts.slots, shape_.expert_decay),
+                          all_free(static_cast<int32_t>(experts.slots)),
+                          std::vector<ExpertSlots::Sent>(static_cast<size_t>(experts.slots))};
     for (const SchedulePart& part : sublayer.parts) {
       const Path& path = shape_.paths.weights(part.from_disk);
       SLUICE_ASSERT(!path.empty() && path.size() <= 2,
                     "what is streamed comes over one stop at most");
-      SLUICE_ASSERT(path.stops_between() == 0 || part.bytes <= shape_.host_ring_bytes,
-                    "the plan sizes the host's ring");
+      const bool goes_to_slot = experts.is_below && experts.is_always_asked && part.expert >= 0;
+      SLUICE_ASSERT(
+          path.stops_between() == 0 || goes_to_slot || part.bytes <= shape_.host_ring_bytes,
+          "the plan sizes the host's ring");
     }
   }
 }
 
-// What has a slot, or gets one when it is asked for, needs no room in the ring.
+// What has a slot, or gets one when it is asked for, needs no room in the ring; but all that a pass
+// sends up does.
 bool ScheduleGenerator::is_loaded(int64_t running, const SchedulePart& part) const {
   if (!part.is_loaded_in(class_of(running))) return false;
   if (part.expert < 0) return true;
   const auto sublayer =
       static_cast<size_t>(running % static_cast<int64_t>(shape_.sublayers.size()));
-  return !demands(running) && demand_.experts[sublayer]->cache.slot_of(part.expert) < 0;
+  if (demands(running)) return false;
+  const ScheduleExperts& layer = shape_.sublayers[sublayer].experts;
+  SLUICE_ASSERT(!layer.is_always_asked, "all passes ask for these experts");
+  return layer.is_below || demand_.experts[sublayer]->cache.slot_of(layer.turn_of(part.expert)) < 0;
 }
 
 // Decides, at the start of column `running`, which parts the ring can take beside it.
@@ -174,8 +185,10 @@ void ScheduleGenerator::load_weights(Tasks& out, size_t first, size_t last, int3
   waits.insert(waits.end(), weights_.dropped.begin(), weights_.dropped.end());
   for (size_t i = first; i < last; ++i) {
     const PendingLoad& load = weights_.pending[i];
+    const int32_t slot = slot_below(load);
     weights_.loads[static_cast<size_t>(load.running % count)].push_back(
-        load_part(out, load, micro_batch, -1, waits));
+        slot >= 0 ? send_held(out, load, micro_batch, slot, waits)
+                  : load_part(out, load, micro_batch, -1, waits));
   }
 }
 
@@ -287,8 +300,11 @@ void ScheduleGenerator::find_used_lanes() {
   for (const ScheduleSublayer& sublayer : shape_.sublayers)
     for (const SchedulePart& part : sublayer.parts)
       if (part.is_loaded_in(running_.classes.now) ||
-          (running_.more_follow && part.is_loaded_in(running_.classes.next)))
+          (running_.more_follow && part.is_loaded_in(running_.classes.next))) {
         for (const Hop& hop : shape_.paths.weights(part.from_disk).hops) use(hop.up);
+        if (part.expert >= 0 && sublayer.experts.is_below)
+          use(shape_.paths.weights_from_host.hops.back().up);
+      }
   for (const MicroBatchLoad& load : running_.loads) {
     const bool moves_rows = moves_activations(load);
     const auto any_state = [&](const auto& is_true) {

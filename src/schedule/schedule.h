@@ -40,14 +40,27 @@ struct PassClasses {
   bool operator==(const PassClasses&) const = default;
 };
 
-/// Of a layer of a mixture whose experts are not all where they are computed: those that are have
-/// slots, and who they are changes (src/cache/expert_cache.h).
+/// Of a layer of a mixture whose experts are not all where they are computed: some have slots, and
+/// who they are changes (src/cache/expert_cache.h).
 struct ScheduleExperts {
   int64_t experts = 0;  ///< 0: it is no such layer
   int64_t slots = 0;
-  /// Of each of an expert's matrices: the first expert's part among the sublayer's, the others
-  /// follow. Of one matrix all are as large.
+  /// Of each of an expert's matrices: the part of the first that is not resident among the
+  /// sublayer's, the others follow. Of one matrix all are as large.
   std::vector<int32_t> first_parts = {};
+  /// Experts [0, resident) are always where they are computed, and in no slot.
+  int64_t resident = 0;
+  /// Slots are at the stop below a device: passes that ask multiply there what is in them, the
+  /// others send it up.
+  bool is_below = false;
+  /// All passes ask: none loads all through the ring.
+  bool is_always_asked = false;
+
+  /// That take their turns in slots.
+  int64_t others() const noexcept { return experts - resident; }
+  bool is_resident(int32_t expert) const noexcept { return expert < resident; }
+  /// Number of an expert among those that take turns.
+  int32_t turn_of(int32_t expert) const noexcept { return expert - static_cast<int32_t>(resident); }
 };
 
 /// What a column does, as far as the schedule knows.
@@ -160,10 +173,12 @@ class ScheduleGenerator {
   bool uses(Lane lane) const noexcept { return running_.uses[lane]; }
 
   int64_t passes() const noexcept { return pass_; }  ///< of which all columns are given out
-  /// Of a sublayer whose experts have slots; null: they don't. What it holds may be set before a
-  /// pass begins that nothing was loaded ahead of.
+  /// Of a sublayer whose experts have slots, by ScheduleExperts::turn_of(); null: they don't. What
+  /// it holds may be set before a pass begins that nothing was loaded ahead of.
   ExpertCache* expert_cache(size_t sublayer) noexcept;
   const ExpertCache* expert_cache(size_t sublayer) const noexcept;
+  /// Of such a sublayer: what passes have asked for, resident experts too.
+  ExpertCache::Counts expert_counts(size_t sublayer) const noexcept;
 
  private:
   struct PendingLoad {
@@ -248,6 +263,12 @@ class ScheduleGenerator {
   void add_route(Tasks& out, int32_t micro_batch);
   void add_after_route(Tasks& out, int32_t micro_batch, const Routed& routed);
   std::vector<TaskId> load_expert(Tasks& out, int32_t micro_batch, const ExpertPlace& place);
+  TaskId load_below(Tasks& out, int32_t part, int32_t micro_batch, int32_t slot,
+                    std::vector<TaskId> waits);
+  /// The slot below a device that an expert's part is in, if one is; else -1.
+  int32_t slot_below(const PendingLoad& load) const;
+  TaskId send_held(Tasks& out, const PendingLoad& load, int32_t micro_batch, int32_t slot,
+                   std::vector<TaskId> waits);
   void compute_experts(Tasks& out, int32_t micro_batch, std::vector<ExpertPlace> places,
                        std::vector<TaskId> waits);
   void use_held(Task& task);
@@ -309,6 +330,14 @@ class ScheduleGenerator {
   struct ExpertSlots {
     ExpertCache cache;
     std::vector<TaskId> users;  ///< [slot] the last task that computed with it
+    /// [slot] What has sent it up for one sublayer's turn, and nobody has computed with so far: a
+    /// pass that does not come leaves such behind.
+    struct Sent {
+      int64_t running = -1;
+      std::vector<TaskId> tasks;
+    };
+    std::vector<Sent> sent;
+    int64_t asked_resident = 0;  ///< times that a pass asked for one that is
   };
   struct Demand {
     int32_t awaited = -1;  ///< micro-batch whose route the column waits for

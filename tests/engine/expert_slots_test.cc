@@ -22,9 +22,11 @@
 namespace sluice::testing {
 namespace {
 
-// A policy that keeps what every token needs and `slots` experts of each layer.
-policy::Policy policy_of(const ModelShape& shape, int64_t slots, int64_t demand_tokens) {
-  double dense = 0, experts = 0, held = 0;
+// A policy that keeps what every token needs and `slots` experts of each layer; beside a device
+// that has, with the former, `resident` of them.
+policy::Policy policy_of(const ModelShape& shape, int64_t slots, int64_t demand_tokens,
+                         std::optional<int64_t> resident = {}) {
+  double dense = 0, experts = 0, held = 0, fixed = 0;
   for (const SublayerShape& sublayer : shape.sublayers)
     for (const WeightShape& weight : sublayer.weights) {
       if (weight.kind == WeightKind::kVector || weight.shares_table) continue;
@@ -35,10 +37,13 @@ policy::Policy policy_of(const ModelShape& shape, int64_t slots, int64_t demand_
       }
       experts += bytes;
       held += bytes * static_cast<double>(slots) / static_cast<double>(weight.experts);
+      fixed +=
+          bytes * static_cast<double>(resident.value_or(0)) / static_cast<double>(weight.experts);
     }
   policy::Policy policy;
-  policy.weights.device = (dense + held) / (dense + experts);
-  policy.weights.disk = 1 - policy.weights.device;
+  policy.weights.device = (dense + (resident ? fixed : held)) / (dense + experts);
+  policy.weights.host = resident ? held / (dense + experts) : 0;
+  policy.weights.disk = 1 - policy.weights.device - policy.weights.host;
   policy.demand_tokens = demand_tokens;
   policy.page_tokens = 4;
   return policy;
@@ -76,8 +81,9 @@ TEST_P(ExpertSlots, AnySlotsAndBlocksGiveTheResidentRunsTokens) {
   int64_t asked = 0;
   for (const int64_t slots : std::set<int64_t>{1, 2, all() / 2, all() - 1}) {
     if (slots < 1 || slots >= all()) continue;
-    for (const int64_t demand :
-         is_sanitized() ? std::vector<int64_t>{-1, 3} : std::vector<int64_t>{-1, 0, 3, 1000})
+    for (const int64_t demand : is_sanitized()
+                                    ? std::vector<int64_t>{-1, 3}
+                                    : std::vector<int64_t>{-1, 0, 3, policy::kAlwaysDemands})
       for (const int64_t block : {1, 3, 17}) {
         SCOPED_TRACE(::testing::Message() << slots << " slots, passes of " << demand
                                           << " tokens ask, blocks of " << block);
@@ -98,6 +104,57 @@ TEST_P(ExpertSlots, AnySlotsAndBlocksGiveTheResidentRunsTokens) {
       }
   }
   EXPECT_GT(asked, 0);
+}
+
+// Beside a device slots are in host memory: whoever asks multiplies there, others send up what they
+// find there, and some experts never move.
+TEST_P(ExpertSlots, BelowADeviceGiveTheResidentRunsTokens) {
+  if (is_left_to_release(GetParam(), "below")) GTEST_SKIP() << "tried without sanitizers";
+  const auto expected = run(*Engine::open(model_, options_));
+  ExpertCounts sum;
+  for (const auto& [resident, slots] : std::set<std::pair<int64_t, int64_t>>{
+           {0, 1}, {0, all() / 2}, {1, 1}, {1, all() / 2}, {all() / 2, 1}, {0, all() - 1}}) {
+    if (slots < 1 || resident + slots >= all()) continue;
+    for (const int64_t demand : {int64_t{-1}, int64_t{3}, policy::kAlwaysDemands})
+      for (const int64_t block : {1, 17}) {
+        SCOPED_TRACE(::testing::Message()
+                     << resident << " resident, " << slots << " slots, passes of " << demand
+                     << " tokens ask, blocks of " << block);
+        EngineOptions options = options_;
+        options.device = EmulatedSpec{int64_t{256} << 20, 0, 0, 0, 0};
+        options.policy = policy_of(shape(), slots, demand, resident);
+        options.policy->micro_batch_sequences = block == 17 ? 5 : block;
+        options.policy->micro_batches = block == 17 ? 4 : 1;
+        options.policy->micro_batch_tokens = 23;
+        const auto engine = Engine::open(model_, options);
+        const auto actual = run(*engine);
+        for (const auto& [id, answer] : expected) EXPECT_EQ(actual.at(id).tokens, answer.tokens);
+        const ExpertCounts counts = engine->stats().experts;
+        EXPECT_GT(counts.slots, 0);
+        EXPECT_EQ(counts.resident > 0, resident > 0);
+        sum.asked += counts.asked;
+        sum.found += counts.found;
+      }
+  }
+  EXPECT_GT(sum.found, 0);
+  EXPECT_GT(sum.asked, sum.found);
+}
+
+// Of a pass that asks the disk brings what is in no slot and the link no expert.
+TEST_P(ExpertSlots, BelowADeviceOnlyTheDiskBringsWhatIsAskedFor) {
+  if (is_left_to_release(GetParam(), "below")) GTEST_SKIP() << "tried without sanitizers";
+  const int64_t slots = std::max<int64_t>(all() / 2 - 1, 1);
+  EngineOptions options = options_;
+  options.device = EmulatedSpec{int64_t{256} << 20, 0, 0, 0, 0};
+  options.policy = policy_of(shape(), slots, 1000, 1);
+  const auto engine = Engine::open(model_, options);
+  run(*engine);
+  const EngineStats stats = engine->stats();
+  std::map<Lane, int64_t> tasks;
+  for (const auto& [lane, of_lane] : stats.lanes) tasks[lane] = of_lane.tasks;
+  EXPECT_EQ(tasks[Lane::kDiskRead], 3 * (stats.experts.asked - stats.experts.found));
+  EXPECT_GT(stats.experts.found, 0);
+  EXPECT_EQ(tasks[Lane::kHostToDevice], 0) << "rows of x go with the products";
 }
 
 // The engine's counts are those of a cache that is told what the routers chose; its bytes are those

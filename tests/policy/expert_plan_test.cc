@@ -5,9 +5,12 @@
 #include <algorithm>
 
 #include "policy/cost_model.h"
+#include "policy/expert_traffic.h"
 #include "policy/routing_model.h"
+#include "policy/search.h"
 #include "policy/simulator.h"
 #include "src/base/bytes.h"
+#include "src/base/error.h"
 #include "tests/policy/machine_fixture.h"
 #include "tests/policy/plan_fixture.h"
 
@@ -148,5 +151,145 @@ TEST(ExpertPlan, ModelAndSimulationAgree) {
     }
 }
 
+TierShares tiers(double device, double host) { return {device, host, 1 - device - host}; }
+
+PlanInput beside_a_device(const ModelShape& model, int64_t sequences) {
+  PlanInput input = input_of(model, sequences);
+  input.device_budget_bytes = int64_t{1} << 42;
+  return input;
+}
+
+// What every token needs goes to the device first, then experts; the host's share are slots.
+TEST(ExpertPlan, BesideADeviceSlotsAreTheHosts) {
+  const ModelShape model = qwen();
+  for (const auto& [device, host] :
+       {std::pair{0.1, 0.2}, {0.3, 0.3}, {0.1, 0.8}, {0.02, 0.3}, {0.1, 0.0}}) {
+    Policy policy;
+    policy.weights = tiers(device, host);
+    const Plan plan = make_plan(beside_a_device(model, 1), policy);
+    int64_t slot_bytes = 0, away_from_device = 0;
+    for (size_t i = 0; i < plan.rows.size(); ++i) {
+      const ScheduleExperts& layer = plan.experts[i];
+      for (size_t w = 0; w < plan.rows[i].size(); ++w) {
+        const WeightShape& weight = model.sublayers[i].weights[w];
+        const RowSplit& split = plan.rows[i][w];
+        EXPECT_EQ(split.resident + split.inplace + split.host + split.disk, weight.rows);
+        if (weight.experts == 0) {
+          EXPECT_TRUE(host == 0 || split.disk == 0) << "the host has room for it";
+          away_from_device += weight.rows - split.resident;
+        } else if (host > 0) {
+          EXPECT_EQ(split.resident, layer.resident * weight.expert_rows());
+          EXPECT_EQ(split.inplace, layer.slots * weight.expert_rows());
+        } else {
+          EXPECT_EQ(split.inplace + layer.experts, 0);
+        }
+      }
+      if (layer.experts == 0) continue;
+      EXPECT_TRUE(layer.is_below);
+      EXPECT_LT(layer.resident + layer.slots, layer.experts);
+      for (const int32_t first : layer.first_parts) {
+        const auto at = static_cast<size_t>(first);
+        slot_bytes += layer.slots * plan.parts[i][at].bytes;
+        for (int64_t e = 0; e < layer.others(); ++e)
+          EXPECT_EQ(plan.parts[i][at + static_cast<size_t>(e)].expert, layer.resident + e);
+      }
+    }
+    EXPECT_EQ(away_from_device > 0, device < 0.05);
+    EXPECT_EQ(plan.expert_slot_bytes, slot_bytes);
+    EXPECT_EQ(plan.demand_tokens > 0, host > 0);
+    const auto total = static_cast<double>(model.weight_bytes());
+    const auto share = [&](int64_t bytes) { return static_cast<double>(bytes) / total; };
+    EXPECT_NEAR(share(plan.resident_weight_bytes), device, 0.01);
+    EXPECT_NEAR(share(plan.host_home_bytes), host, 0.01);
+    EXPECT_NEAR(share(plan.streamed_weight_bytes), 1 - device - host, 0.01);
+    int64_t line = 0;
+    for (const PlanLine& one : plan.memory) line += one.what == "experts in slots" ? one.bytes : 0;
+    EXPECT_EQ(line, slot_bytes);
+  }
+}
+
+// Of passes that ask: nothing of an expert goes up, and the disk brings what is in no slot.
+TEST(ExpertPlan, BesideADeviceModelAndSimulationAgree) {
+  const ModelShape model = qwen();
+  const Profile profile = plain_machine(true);
+  for (const int64_t sequences : {1, 8, 128})
+    for (const auto& [device, host] : {std::pair{0.1, 0.2}, {0.3, 0.3}, {0.1, 0.6}}) {
+      const PlanInput input = beside_a_device(model, sequences);
+      Policy policy;
+      policy.weights = tiers(device, host);
+      policy.micro_batch_sequences = sequences;
+      const Plan plan = make_plan(input, policy);
+      JobShape job;
+      job.sequences = sequences;
+      job.prompt_tokens = 16;
+      job.new_tokens = 32;
+      std::vector<CostTerm> terms;
+      const Prediction modelled = predict(model, plan, profile, input.kv_dtype, job, &terms);
+      double read = 0, up = 0, expected = 0;
+      for (const CostTerm& term : terms) {
+        read += !term.is_prefill && term.what == "weights from disk" ? term.amount : 0;
+        up += !term.is_prefill && term.what == "weights up" ? term.amount : 0;
+      }
+      const bool asks = plan.demands_experts(sequences);
+      EXPECT_EQ(up > 0, !asks) << up;
+      for (size_t i = 0; i < plan.experts.size(); ++i)
+        for (const int32_t first : plan.experts[i].first_parts) {
+          const ScheduleExperts& layer = plan.experts[i];
+          const double missing = asks ? asked_experts(layer, 8, sequences).missing
+                                      : static_cast<double>(layer.others() - layer.slots);
+          expected +=
+              31 * missing * static_cast<double>(plan.parts[i][static_cast<size_t>(first)].bytes);
+        }
+      EXPECT_NEAR(read, expected, 1e-6 * expected) << sequences;
+      const Prediction simulated = simulate_block(model, plan, profile, input.kv_dtype, job);
+      EXPECT_NEAR(modelled.decode_seconds / simulated.decode_seconds, 1, 0.15)
+          << sequences << " sequences, " << device << " on the device, " << host << " on the host";
+    }
+}
+
+// Where all passes ask no ring holds a layer's experts, in whatever memory the rings are.
+TEST(ExpertPlan, WhereAllPassesAskNoRingHoldsALayersExperts) {
+  const ModelShape model = qwen();
+  int64_t layer_bytes = 0;
+  for (size_t i = 0; i < model.sublayers.size(); ++i)
+    layer_bytes = std::max(layer_bytes, model.num_experts * expert_bytes(model, i));
+  for (const bool has_device : {false, true}) {
+    Policy policy = keeps(0.3, 1);
+    if (has_device) policy.weights = tiers(0.1, 0.2);
+    const PlanInput input = has_device ? beside_a_device(model, 1) : input_of(model, 1);
+    const Plan some = make_plan(input, policy);
+    policy.demand_tokens = kAlwaysDemands;
+    const Plan all = make_plan(input, policy);
+    EXPECT_TRUE(all.demands_experts(int64_t{1} << 20));
+    EXPECT_EQ(all.expert_slot_bytes, some.expert_slot_bytes);
+    EXPECT_GT(some.ring_bytes, layer_bytes / 2);
+    EXPECT_LT(all.ring_bytes, layer_bytes / 8);
+    if (has_device) {
+      EXPECT_GT(some.host_ring_bytes, layer_bytes / 2);
+      EXPECT_LT(all.host_ring_bytes, layer_bytes / 8);
+    }
+  }
+}
+
+// A model whose layers are a quarter of the memory: they don't pass through it whole, and a token
+// reads its own experts.
+TEST(ExpertPlan, AllPassesAskWhereALayersExpertsTakeTooMuchMemory) {
+  ModelShape model = shape_of("deepseek-v3");
+  model.set_weights(*parse_weight_format("int4"));
+  const Profile profile = plain_machine(false);
+  SearchRequest request;
+  request.input = input_of(model, 1);
+  request.input.memory_budget_bytes = 24 * kGiB;
+  request.profile = &profile;
+  request.job.sequences = 1;
+  request.job.prompt_tokens = 16;
+  request.job.new_tokens = 32;
+  const Candidate found = search_policy(request).best;
+  EXPECT_EQ(found.policy.demand_tokens, kAlwaysDemands);
+  EXPECT_LE(found.plan.memory_bytes(), 24 * kGiB);
+  request.start.demand_tokens = 0;
+  EXPECT_LT(5 * prediction_of(found).decode_seconds,
+            prediction_of(search_policy(request).best).decode_seconds);
+}
 }  // namespace
 }  // namespace sluice::policy

@@ -43,10 +43,12 @@ struct Planned {
   PassWork decode;
 };
 
+// Beside a device nobody asks: who does, below.
 Planned planned(const ModelShape& model, const TierShares& weights, int64_t sequences,
                 bool has_device) {
   Policy policy;
   policy.weights = weights;
+  if (has_device) policy.demand_tokens = 0;
   policy.micro_batch_sequences = sequences;
   Planned out{make_plan(job_input(model, sequences, has_device), policy), {}};
   out.decode = block_passes(model, out.plan, job_with(sequences), 1, 1).passes.back();
@@ -158,6 +160,47 @@ TEST(ExpertTraffic, WhatTheCpuMultipliesInPlaceDoesNotMove) {
   EXPECT_NEAR(traffic.found_share(), 0.75, 0.01);
   EXPECT_NEAR(traffic.up_bytes, 0.25 * 128 * kLayers * kExpertBytes,
               0.01 * 128 * kLayers * kExpertBytes);
+}
+
+TEST(ExpertTraffic, IsFoundOnTheDeviceAndInTheHostsSlotsBelowIt) {
+  const ModelShape& model = shape_of("qwen3-30b-a3b");
+  for (const int64_t sequences : {1, 8, 512}) {
+    Policy policy;
+    policy.weights = {0.25, 0.3, 0.45};
+    policy.micro_batch_sequences = sequences;
+    const Plan plan = make_plan(job_input(model, sequences, true), policy);
+    const PassWork pass = block_passes(model, plan, job_with(sequences), 1, 1).passes.back();
+    const ExpertTraffic traffic = expert_traffic(model, plan, pass);
+    double resident = 0, held = 0, missing = 0, away = 0, others = 0;
+    for (const ScheduleExperts& layer : plan.experts) {
+      if (layer.experts == 0) continue;
+      const AskedExperts asked = asked_experts(layer, 8, sequences);
+      resident += asked.resident;
+      held += asked.held;
+      missing += asked.missing;
+      away += static_cast<double>(layer.others() - layer.slots);
+      others += static_cast<double>(layer.others());
+      // A token goes to no fewer than it chooses, and few more are counted.
+      EXPECT_GE(asked.all(), 8 - 1e-9);
+      if (sequences == 1) {
+        EXPECT_LE(asked.all(), 9);
+      }
+    }
+    EXPECT_NEAR(traffic.asked, resident + held + missing, 1e-6 * traffic.asked);
+    EXPECT_NEAR(traffic.found_bytes, resident * kExpertBytes, 1e-6 * traffic.asked_bytes);
+    EXPECT_EQ(traffic.demands, sequences < 512);
+    const double blocks = 1.002;  // whole ones are read
+    if (traffic.demands) {
+      EXPECT_NEAR(traffic.inplace_bytes, held * kExpertBytes, 1e-6 * traffic.asked_bytes);
+      EXPECT_EQ(traffic.up_bytes, 0);
+      EXPECT_NEAR(traffic.read_bytes, missing * kExpertBytes * blocks,
+                  0.01 * missing * kExpertBytes);
+    } else {
+      EXPECT_EQ(traffic.inplace_bytes, 0);
+      EXPECT_NEAR(traffic.up_bytes, others * kExpertBytes * blocks, 0.01 * others * kExpertBytes);
+      EXPECT_NEAR(traffic.read_bytes, away * kExpertBytes * blocks, 0.01 * away * kExpertBytes);
+    }
+  }
 }
 
 TEST(ExpertTraffic, MicroBatchesOfAPassShareWhatIsLoadedForAll) {

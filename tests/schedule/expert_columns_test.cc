@@ -1,5 +1,6 @@
 // Layers whose experts have slots: what a pass asks for comes when its route has run, into slots
-// that nobody uses any more; a pass that does not ask has all experts, in slots or in the ring.
+// that nobody uses any more; a pass that does not ask has all experts, in slots or in the ring, or,
+// where slots are below a device, all that are not resident in the ring.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,23 +23,32 @@ struct RoutedStream {
   int64_t asked = 0, found = 0;
 };
 
-void add_experts(std::mt19937& random, bool has_device, ScheduleShape& shape) {
+// Where all passes ask, the ring is as large as the other parts want it.
+void add_experts(std::mt19937& random, bool has_device, bool always_asked, ScheduleShape& shape) {
+  shape.weight_ring_bytes = ring_for(shape, static_cast<int>(random() % 3));
   for (ScheduleSublayer& sublayer : shape.sublayers) {
     if (sublayer.has_attention || random() % 3 == 0) continue;
     ScheduleExperts& experts = sublayer.experts;
     experts.experts = 2 + static_cast<int64_t>(random() % 11);
-    experts.slots = 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(experts.experts - 1));
+    experts.is_below = has_device && random() % 2 == 0;
+    experts.is_always_asked = always_asked;
+    if (random() % 2 == 0)
+      experts.resident =
+          static_cast<int64_t>(random() % static_cast<uint64_t>(experts.experts - 1));
+    experts.slots =
+        1 + static_cast<int64_t>(random() % static_cast<uint64_t>(experts.others() - 1));
     for (size_t matrix = 1 + random() % 3; matrix > 0; --matrix) {
       experts.first_parts.push_back(static_cast<int32_t>(sublayer.parts.size()));
       SchedulePart part{4096 * (1 + static_cast<int64_t>(random() % 5)),
-                        !has_device || random() % 2 == 0};
-      for (part.expert = 0; part.expert < experts.experts; ++part.expert)
+                        !has_device || experts.is_below || random() % 2 == 0};
+      for (part.expert = static_cast<int32_t>(experts.resident); part.expert < experts.experts;
+           ++part.expert)
         sublayer.parts.push_back(part);
       if (shape.paths.weights_from_disk.stops_between() > 0)
         shape.host_ring_bytes = std::max(shape.host_ring_bytes, part.bytes);
     }
   }
-  shape.weight_ring_bytes = ring_for(shape, static_cast<int>(random() % 3));
+  if (!always_asked) shape.weight_ring_bytes = ring_for(shape, static_cast<int>(random() % 3));
   shape.expert_decay = random() % 2 == 0 ? 0.9 : 0.1;
 }
 
@@ -55,18 +65,20 @@ RoutedStream random_routed_stream(std::mt19937& random, bool has_device) {
   Stream& stream = out.stream;
   stream = has_device ? random_device_stream(random) : random_stream(random, false);
   ScheduleShape& shape = stream.shape;
-  add_experts(random, has_device, shape);
+  const bool always_asked = random() % 4 == 0;
+  add_experts(random, has_device, always_asked, shape);
   stream.tasks.clear();
   stream.first_of_pass.clear();
   ScheduleGenerator generator(shape);
   for (size_t pass = 0; pass < stream.passes.size(); ++pass)
-    out.demands.push_back(random() % 3 != 0);
+    out.demands.push_back(always_asked || random() % 3 != 0);
   for (size_t pass = 0; pass < stream.passes.size(); ++pass) {
     stream.first_of_pass.push_back(stream.tasks.size());
     const bool is_expected = pass + 1 < out.demands.size() && random() % 4 != 0;
+    const bool other = always_asked || random() % 2 == 0;
     generator.begin_pass(
         stream.passes[pass], stream.more_follow[pass],
-        {0, 0, out.demands[pass], is_expected ? bool{out.demands[pass + 1]} : random() % 2 == 0});
+        {0, 0, out.demands[pass], is_expected ? bool{out.demands[pass + 1]} : other});
     while (generator.has_column()) {
       Routed routed;
       if (const auto route = generator.awaited()) {
@@ -82,9 +94,9 @@ RoutedStream random_routed_stream(std::mt19937& random, bool has_device) {
     }
   }
   for (size_t i = 0; i < shape.sublayers.size(); ++i)
-    if (const ExpertCache* cache = generator.expert_cache(i)) {
-      out.asked += cache->counts().asked;
-      out.found += cache->counts().found;
+    if (generator.expert_cache(i)) {
+      out.asked += generator.expert_counts(i).asked;
+      out.found += generator.expert_counts(i).found;
     }
   return out;
 }
@@ -104,7 +116,8 @@ class Walk {
       auto& slots = slots_.emplace_back(static_cast<size_t>(sublayer.experts.slots));
       for (int32_t slot = 0; slot < static_cast<int32_t>(slots.size()); ++slot)
         for (const int32_t first : sublayer.experts.first_parts)
-          slots[static_cast<size_t>(slot)].loaded[first] = {slot, kNoTask};
+          slots[static_cast<size_t>(slot)].loaded[first] = {
+              slot + static_cast<int32_t>(sublayer.experts.resident), kNoTask};
     }
     ring_.resize(stream_.shape.sublayers.size());
   }
@@ -140,24 +153,31 @@ class Walk {
     const bool is_last_hop = task.lane == Lane::kHostToDevice || load.host_offset < 0;
     if (expert < 0 || !is_last_hop) return;
     ++loads;
-    if (load.slot < 0) {
+    const bool goes_up = sublayer.experts.is_below && task.lane == Lane::kHostToDevice;
+    if (load.slot < 0 || goes_up)
       ring_[static_cast<size_t>(task.sublayer)][{task.pass, load.part}] = task.id;
-      return;
-    }
+    if (load.slot < 0) return;
     Slot& slot = slots_[static_cast<size_t>(task.sublayer)].at(static_cast<size_t>(load.slot));
+    if (goes_up) return use_matrix(task, slot, matrix_of(sublayer, load.part), expert);
     for (const TaskId user : slot.users) ASSERT_TRUE(order_.ends_before(user, task.id));
     slot.loaded[matrix_of(sublayer, load.part)] = {expert, task.id};
   }
 
-  void use(const Task& task, const ExpertPlace& place) {
-    Slot& slot = slots_[static_cast<size_t>(task.sublayer)].at(static_cast<size_t>(place.slot));
-    for (const auto& [matrix, loaded] : slot.loaded) {
-      ASSERT_EQ(loaded.first, place.expert);
-      if (loaded.second != kNoTask) {
-        ASSERT_TRUE(order_.ends_before(loaded.second, task.id));
-      }
+  void use_matrix(const Task& task, Slot& slot, int32_t matrix, int32_t expert) {
+    const auto& [held, loaded_by] = slot.loaded.at(matrix);
+    ASSERT_EQ(held, expert);
+    if (loaded_by != kNoTask) {
+      ASSERT_TRUE(order_.ends_before(loaded_by, task.id));
     }
     slot.users.push_back(task.id);
+  }
+
+  void use(const Task& task, const ScheduleSublayer& sublayer, const ExpertPlace& place) {
+    ASSERT_EQ(place.slot < 0, sublayer.experts.is_resident(place.expert));
+    if (place.slot < 0) return;
+    Slot& slot = slots_[static_cast<size_t>(task.sublayer)].at(static_cast<size_t>(place.slot));
+    for (const int32_t first : sublayer.experts.first_parts)
+      use_matrix(task, slot, first, place.expert);
   }
 
   void compute(const Task& task, const ScheduleSublayer& sublayer) {
@@ -180,7 +200,7 @@ class Walk {
     ASSERT_EQ(work.step, ComputeStep::kSomeExperts);
     answers_[visit].push_back(task.id);
     for (const ExpertPlace& place : work.experts) {
-      use(task, place);
+      use(task, sublayer, place);
       ASSERT_TRUE(computed_[visit].insert(place.expert).second) << "once";
     }
   }
@@ -188,17 +208,18 @@ class Walk {
   void compute_whole(const Task& task, const ScheduleSublayer& sublayer) {
     std::set<int32_t> held;
     for (const ExpertPlace& place : task.compute().experts) {
-      use(task, place);
+      use(task, sublayer, place);
       held.insert(place.expert);
     }
-    ASSERT_EQ(std::ssize(held), sublayer.experts.slots);
-    for (const int32_t first : sublayer.experts.first_parts)
-      for (int32_t e = 0; e < static_cast<int32_t>(sublayer.experts.experts); ++e) {
-        const int64_t offset =
-            task.compute().part_offsets[static_cast<size_t>(first) + static_cast<size_t>(e)];
+    const ScheduleExperts& layer = sublayer.experts;
+    ASSERT_EQ(std::ssize(held), layer.is_below ? 0 : layer.slots);
+    for (const int32_t first : layer.first_parts)
+      for (auto e = static_cast<int32_t>(layer.resident); e < layer.experts; ++e) {
+        const int32_t part = first + layer.turn_of(e);
+        const int64_t offset = task.compute().part_offsets[static_cast<size_t>(part)];
         ASSERT_EQ(offset >= 0, !held.contains(e));
         if (offset < 0) continue;
-        const TaskId load = ring_[static_cast<size_t>(task.sublayer)].at({task.pass, first + e});
+        const TaskId load = ring_[static_cast<size_t>(task.sublayer)].at({task.pass, part});
         ASSERT_TRUE(order_.ends_before(load, task.id));
       }
   }
@@ -292,6 +313,39 @@ TEST(ExpertColumns, WrittenOutALargePassHasThoseInSlotsAndTheOthersInTheRing) {
   EXPECT_EQ(words_of(generator.next_column()),
             "6 part 0 after 5; 7 part 2 after 5; 8 part 3 after 5; 9 step 0 after; ");
   EXPECT_EQ(words_of(generator.next_column()), "10 step 0 0@0 3@1 after 6 7 8; ");
+}
+
+// Expert 0 is on the device; two slots for the others are below it.
+TEST(ExpertColumns, WrittenOutBelowADeviceNoExpertThatIsAskedForGoesUp) {
+  ScheduleShape shape = small_shape();
+  shape.paths = paths_of_device(false);
+  shape.host_ring_bytes = 16384;
+  ScheduleSublayer& routed = shape.sublayers[1];
+  routed.parts.erase(routed.parts.begin() + 1);
+  routed.experts = {4, 2, {1}, 1, true};
+  ScheduleGenerator generator(shape);
+  generator.begin_pass({{}}, false, {0, 0, true, true});
+  // A part that every token needs: to host memory, then up.
+  EXPECT_EQ(words_of(generator.next_column()),
+            "0 part 0 after; 1 part 0 after 0; 2 step 0 after; ");
+  EXPECT_EQ(words_of(generator.next_column()), "3 step 4 after 1; ");
+  EXPECT_EQ(words_of(generator.next_column({{{0, 1}, {1, 1}, {3, 1}}, 1})),
+            "4 step 5 0@-1 1@0 after 1; 5 part 3 to slot 1 after; 6 step 5 3@1 after 5; "
+            "7 step 6 after 1; ");
+  // A pass that loads all: 1 and 3 go up from their slots, 2 comes from disk.
+  generator.begin_pass({{}}, false, {0, 0, false, false});
+  EXPECT_EQ(words_of(generator.next_column()),
+            "8 part 0 after; 9 part 0 after 8 7; 10 part 1 to slot 0 after 7; 11 part 2 after; "
+            "12 part 2 after 11 7; 13 part 3 to slot 1 after 7; 14 step 0 after; ");
+  EXPECT_EQ(words_of(generator.next_column()), "15 step 0 after 9 10 12 13; ");
+  EXPECT_EQ(generator.expert_counts(1).asked, 3);
+  EXPECT_EQ(generator.expert_counts(1).found, 2);
+  // Who comes next into a slot waits for what has computed with the copy out of it.
+  generator.begin_pass({{}}, false, {0, 0, true, true});
+  generator.next_column();
+  generator.next_column();
+  EXPECT_EQ(words_of(generator.next_column({{{2, 1}}, 1})),
+            "20 part 2 to slot 1 after 15; 21 step 5 2@1 after 20; 22 step 6 after 17; ");
 }
 
 }  // namespace

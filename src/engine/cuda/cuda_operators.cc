@@ -526,6 +526,10 @@ void CudaRunner::gather_routed(const Rows& in, const int32_t* ids, const Rows& o
   cuda::gather_rows(in.data, DType::kF32, in.cols, ids, 0, out.rows, out.data, stream());
 }
 
+void CudaRunner::keep_answer(const Rows& y, float* to) {
+  cuda::copy_rows(to, y.cols * 4, y.data, y.stride * 4, y.cols * 4, y.rows, stream());
+}
+
 void CudaRunner::multiply_expert(const MatrixView& matrix, const Rows& in, const float* bias,
                                  const Rows& out) {
   multiply(matrix, in, {}, bias, out.data, out.stride);

@@ -76,6 +76,7 @@ class CudaRunner final : public OperatorRunner {
   RoutedLists routed_lists(std::span<const int32_t> rows, std::span<const float> weights) override;
   void clear(const Rows& out) override;
   void gather_routed(const Rows& in, const int32_t* ids, const Rows& out) override;
+  void keep_answer(const Rows& y, float* to) override;
   void multiply_expert(const MatrixView& matrix, const Rows& in, const float* bias,
                        const Rows& out) override;
   void gate_clamped(const ClampedGate& clamp, const float* biases, const Rows& gate,

@@ -101,7 +101,7 @@ void OperatorRunner::some_experts(const Operator& op) {
   for (const ExpertPlace& place : task_.compute().experts) {
     const Rows y = answer(op, of, place.expert);
     const int64_t begin = routed_begin_[static_cast<size_t>(place.expert)];
-    std::copy_n(y.data, y.rows * cols, parts_.expert_answers.data() + begin * cols);
+    keep_answer(y, parts_.expert_answers.data() + begin * cols);
   }
 }
 

@@ -64,6 +64,7 @@ class LayerRunner final : public OperatorRunner {
   }
   void clear(const Rows& out) override;
   void gather_routed(const Rows& in, const int32_t* ids, const Rows& out) override;
+  void keep_answer(const Rows& y, float* to) override;
   void multiply_expert(const MatrixView& matrix, const Rows& in, const float* bias,
                        const Rows& out) override;
   void gate_clamped(const ClampedGate& clamp, const float* biases, const Rows& gate,

@@ -91,6 +91,8 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   virtual void clear(const Rows& out) = 0;
   /// out = the rows `ids` of `in`, one behind the other.
   virtual void gather_routed(const Rows& in, const int32_t* ids, const Rows& out) = 0;
+  /// Copies whole rows to where they stay until all answers are there.
+  virtual void keep_answer(const Rows& y, float* to) = 0;
   /// `bias` [out.cols] or null.
   virtual void multiply_expert(const MatrixView& matrix, const Rows& in, const float* bias,
                                const Rows& out) = 0;

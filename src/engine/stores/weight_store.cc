@@ -107,6 +107,8 @@ void WeightStore::reserve(const policy::Plan& plan, Arena& compute_memory, Arena
       }
       if (weight.experts > 0 && has_slots(i)) {
         place_slots(plan, i, w, slot_bytes);
+        placed.resident_offset = resident_bytes;
+        resident_bytes += bytes(weight, experts_.layers[i].resident * weight.expert_rows());
         continue;
       }
       placed.resident_offset = resident_bytes;
@@ -118,7 +120,8 @@ void WeightStore::reserve(const policy::Plan& plan, Arena& compute_memory, Arena
     }
   }
   resident_ = compute_memory.allocate(resident_bytes, "resident weights");
-  experts_.slots = compute_memory.allocate(slot_bytes, "experts in slots");
+  experts_.slots =
+      (device_ ? host_memory : compute_memory).allocate(slot_bytes, "experts in slots");
   vectors_ = compute_memory.allocate(vector_floats * 4, "norms and biases");
   ring_ = compute_memory.allocate(plan.ring_bytes, "weight ring");
   host_.inplace = host_memory.allocate(inplace_bytes, "weights computed in place");
@@ -229,8 +232,9 @@ std::vector<WeightStore::Piece> WeightStore::resident_pieces(int64_t piece_bytes
     for (size_t w = 0; w < shape.sublayers[i].weights.size(); ++w) {
       const WeightShape& weight = shape.sublayers[i].weights[w];
       if (weight.shares_table || model_.foreign(i, w)) continue;
-      if (weight.experts > 0 && has_slots(i)) continue;  // load_slots()
-      const policy::RowSplit& split = weights_[i][w].split;
+      policy::RowSplit split = weights_[i][w].split;
+      if (weight.experts > 0 && has_slots(i))  // the others: load_slots()
+        split = {experts_.layers[i].resident * weight.expert_rows(), 0, 0, 0};
       const int64_t of_one = weight.expert_rows();
       int64_t begin = 0;
       for (const int64_t home : {split.resident, split.inplace, split.host}) {
@@ -323,6 +327,12 @@ std::byte* WeightStore::slot_of(const Part& part, size_t sublayer, int32_t slot)
   return experts_.slots.data() + placed.slots_offset + slot * placed.slot_bytes;
 }
 
+const WeightStore::Part& WeightStore::part_of_expert(size_t sublayer, int32_t first_part,
+                                                     int32_t expert) const {
+  return parts_[sublayer]
+               [static_cast<size_t>(first_part + experts_.layers[sublayer].turn_of(expert))];
+}
+
 // Straight into their slots.
 void WeightStore::load_slots(const HeldLists& held, const std::function<void(int64_t)>& loaded,
                              const std::stop_token& cancel) {
@@ -334,8 +344,7 @@ void WeightStore::load_slots(const HeldLists& held, const std::function<void(int
       int64_t bytes = 0;
       for (int32_t slot = 0; slot < static_cast<int32_t>(experts_.layers[sublayer].slots); ++slot) {
         const Part& part =
-            parts_[sublayer]
-                  [static_cast<size_t>(first + held[sublayer][static_cast<size_t>(slot)])];
+            part_of_expert(sublayer, first, held[sublayer][static_cast<size_t>(slot)]);
         add_extents(part, slot_of(part, sublayer, slot), extents);
         bytes += part.required_bytes;
       }
@@ -395,6 +404,10 @@ void WeightStore::read_part(const Task& task, io::Completion done) {
   const Part& part = part_of(task);
   const PartLoad& load = task.part_load();
   std::vector<io::Extent> extents;
+  if (load.slot >= 0) {
+    add_extents(part, slot_of(part, static_cast<size_t>(task.sublayer), load.slot), extents);
+    return engine_.read(extents, std::move(done));
+  }
   if (direct_engine_) {  // the rows alone: as copy_part would bring them
     for (const Range& range : part.ranges)
       extents.push_back({direct_files_[range.file], range.offset + range.skipped_bytes,
@@ -403,9 +416,8 @@ void WeightStore::read_part(const Task& task, io::Completion done) {
     direct_engine_->read(extents, std::move(done));
     return;
   }
-  std::byte* to = load.host_offset >= 0 ? host_.ring.data() + load.host_offset
-                  : load.slot >= 0 ? slot_of(part, static_cast<size_t>(task.sublayer), load.slot)
-                                   : ring_.data() + load.offset;
+  std::byte* to =
+      load.host_offset >= 0 ? host_.ring.data() + load.host_offset : ring_.data() + load.offset;
   if (part.packed_row >= 0) return read_packed(task, to, std::move(done));
   add_extents(part, to, extents);
   engine_.read(extents, std::move(done));
@@ -422,7 +434,9 @@ void WeightStore::copy_part(const Task& task, const Device::Copy& copy) const {
          part.required_bytes);
     return;
   }
-  const std::byte* const from = host_.ring.data() + load.host_offset;
+  const std::byte* const from = load.slot >= 0
+                                    ? slot_of(part, static_cast<size_t>(task.sublayer), load.slot)
+                                    : host_.ring.data() + load.host_offset;
   for (const Range& range : part.ranges)
     copy(to + range.row_place, from + range.place + range.skipped_bytes, range.row_bytes);
 }
@@ -433,8 +447,14 @@ MatrixView MatrixView::expert(int64_t index) const {
   one.rows = expert_rows;
   one.cols = cols;
   if (!experts.empty()) {
-    SLUICE_ASSERT(experts[static_cast<size_t>(index)], "who is computed is there");
-    one.streamed.push_back({experts[static_cast<size_t>(index)], expert_rows});
+    const auto e = static_cast<size_t>(index);
+    SLUICE_ASSERT(experts[e], "who is computed is there");
+    if (are_inplace[e]) {
+      one.inplace_rows = expert_rows;
+      one.inplace = experts[e];
+    } else {
+      one.streamed.push_back({experts[e], expert_rows});
+    }
     return one;
   }
   const int64_t first = index * expert_rows;
@@ -493,21 +513,32 @@ MatrixView WeightStore::matrix(size_t sublayer, size_t weight, const ComputeWork
   return view;
 }
 
-// In slots, and where the pass has loaded all others in the ring.
+// Resident, in slots, and where the pass has loaded all others in the ring.
 void WeightStore::find_experts(size_t sublayer, size_t weight, const ComputeWork& work,
                                MatrixView& view) const {
-  const size_t first = weights_[sublayer][weight].first_part;
-  view.experts.resize(static_cast<size_t>(experts_.layers[sublayer].experts));
-  const auto rows_of = [&](size_t expert, const std::byte* at) {
-    return at + parts_[sublayer][first + expert].ranges.front().skipped_bytes;
-  };
-  for (size_t expert = 0; expert < view.experts.size(); ++expert)
-    if (const int64_t offset = work.part_offsets[first + expert]; offset >= 0)
-      view.experts[expert] = rows_of(expert, ring_.data() + offset);
+  const Weight& placed = weights_[sublayer][weight];
+  const ScheduleExperts& layer = experts_.layers[sublayer];
+  const auto first = static_cast<int32_t>(placed.first_part);
+  view.experts.resize(static_cast<size_t>(layer.experts));
+  view.are_inplace.resize(view.experts.size());
+  for (int32_t expert = 0; expert < static_cast<int32_t>(layer.experts); ++expert) {
+    const std::byte*& at = view.experts[static_cast<size_t>(expert)];
+    if (layer.is_resident(expert)) {
+      at = resident_.data() + placed.resident_offset + expert * view.expert_bytes;
+      continue;
+    }
+    const int64_t offset = work.part_offsets[static_cast<size_t>(first + layer.turn_of(expert))];
+    if (offset < 0) continue;
+    // A device has the rows alone.
+    const Part& part = part_of_expert(sublayer, first, expert);
+    at = ring_.data() + offset + (device_ ? 0 : part.ranges.front().skipped_bytes);
+  }
   for (const ExpertPlace& place : work.experts) {
+    if (place.slot < 0) continue;
     const auto expert = static_cast<size_t>(place.expert);
-    view.experts[expert] =
-        rows_of(expert, slot_of(parts_[sublayer][first + expert], sublayer, place.slot));
+    const Part& part = part_of_expert(sublayer, first, place.expert);
+    view.experts[expert] = slot_of(part, sublayer, place.slot) + part.ranges.front().skipped_bytes;
+    view.are_inplace[expert] = layer.is_below;
   }
 }
 

@@ -42,6 +42,7 @@ struct MatrixView {
   /// Of a layer whose experts have slots, instead of all that: [expert] where it is; null: it is
   /// in no slot, and was not loaded.
   std::vector<const std::byte*> experts;
+  std::vector<bool> are_inplace;  ///< [expert] of these, those that the host multiplies
 
   /// One expert's matrix, wherever it lies.
   MatrixView expert(int64_t index) const;
@@ -82,7 +83,7 @@ class WeightStore {
                   const std::stop_token& cancel);
 
   std::span<std::byte> resident_memory() const noexcept { return resident_.span(); }
-  std::span<std::byte> slot_memory() const noexcept { return experts_.slots.span(); }
+  std::span<std::byte> slot_memory() const noexcept { return experts_.slots.span(); }  ///< host's
   std::span<std::byte> inplace_memory() const noexcept { return host_.inplace.span(); }
   std::span<std::byte> host_memory() const noexcept { return host_.rows.span(); }
 
@@ -173,7 +174,7 @@ class WeightStore {
     int64_t host_offset = 0;      // in host_.rows
     int64_t slots_offset = 0;     // in experts_.slots: of the first
     int64_t slot_bytes = 0;       // of each
-    size_t first_part = 0;        // of the first expert that has slots
+    size_t first_part = 0;        // of the first expert that takes turns in slots
   };
 
   void reserve(const policy::Plan& plan, Arena& compute_memory, Arena& host_memory);
@@ -182,6 +183,7 @@ class WeightStore {
   Part disk_part(const policy::PlanPart& planned, size_t sublayer) const;
   std::vector<Piece> resident_pieces(int64_t piece_bytes) const;
   std::byte* slot_of(const Part& part, size_t sublayer, int32_t slot) const;
+  const Part& part_of_expert(size_t sublayer, int32_t first_part, int32_t expert) const;
   void place_slots(const policy::Plan& plan, size_t sublayer, size_t weight, int64_t& slot_bytes);
   void add_extents(const Part& part, std::byte* to, std::vector<io::Extent>& extents) const;
   void find_experts(size_t sublayer, size_t weight, const ComputeWork& work,
