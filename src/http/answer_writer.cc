@@ -20,7 +20,7 @@ void AnswerWriter::head(const Response& response, const std::string& framing, bo
 }
 
 void AnswerWriter::whole(const Response& response, bool closes) {
-  const bool has_body = response.status != 204;
+  const bool has_body = response.status != 204 && response.status != 304;
   head(response, has_body ? fmt::format("Content-Length: {}\r\n", response.body.size()) : "",
        closes);
   if (has_body && !is_head_request_) bytes_ += response.body;

@@ -15,6 +15,7 @@ struct Reason {
 };
 constexpr Reason kReasons[] = {{200, "OK"},
                                {204, "No Content"},
+                               {304, "Not Modified"},
                                {400, "Bad Request"},
                                {401, "Unauthorized"},
                                {404, "Not Found"},

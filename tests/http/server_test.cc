@@ -150,6 +150,10 @@ class Served {
     router.add("GET", "/fast", Place::kLoop, [](const Request&, Response& response) {
       response.set_content("fast", "text/plain");
     });
+    router.add("GET", "/kept", Place::kLoop, [](const Request&, Response& response) {
+      response.status = 304;
+      response.set_header("ETag", "\"a\"");
+    });
     router.add("POST", "/echo", Place::kWork, [](const Request& request, Response& response) {
       response.set_content(request.body, "text/plain");
     });
@@ -229,6 +233,9 @@ TEST(HttpServerLoop, AnswersOneBehindTheOther) {
   EXPECT_TRUE(has_status(caller.hear("\r\n\r\n"), 100));
   caller.say("ok");
   EXPECT_TRUE(has_status(caller.hear("ok"), 200));
+  // "Not Modified" has no body, and its length would be that of what the caller has.
+  caller.say("GET /kept HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(caller.hear("\r\n\r\n"), "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n\r\n");
   caller.say("GET /fast HTTP/1.0\r\n\r\n");
   EXPECT_TRUE(caller.hear_all().ends_with("fast"));
 }
