@@ -9,68 +9,13 @@
 #include <random>
 #include <thread>
 
-#include "tests/serve/served_model.h"
+#include "tests/serve/running_server.h"
 
 namespace sluice::serve {
 namespace {
 
 using nlohmann::json;
-
-class Server {
- public:
-  /// `folder`: of files and batches; empty: none are kept.
-  explicit Server(HttpOptions options = {}, int64_t most_waiting = 1000, int64_t sequences = 4,
-                  const std::string& folder = {})
-      : model_(most_waiting, sequences) {
-    chat::ChatTemplateSource source;
-    source.text =
-        "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% "
-        "endif %}"
-        "{% if breaks %}{{ m.content.upper() }}{% endif %}{{ m.content }}{% endfor %}{% if tools "
-        "%}{{ tools | length }}{% endif %}";
-    source.origin = "test";
-    chat_.emplace(std::move(source));
-    options.port = 0;
-    options.model_name = "stories";
-    if (!folder.empty()) {
-      BatchOptions batching;
-      batching.folder = folder;
-      batching.model_name = "stories";
-      batches_ = std::make_unique<Batches>(model_.service(), model_.tokenizer(), &*chat_, batching);
-    }
-    server_ = std::make_unique<HttpServer>(model_.service(), model_.tokenizer(), &*chat_, options,
-                                           batches_.get());
-    port_ = server_->bind();
-    listener_ = std::jthread([this] { server_->serve(); });
-  }
-  ~Server() { server_->stop(); }
-
-  httplib::Client client() const {
-    httplib::Client client("127.0.0.1", port_);
-    client.set_read_timeout(60);
-    return client;
-  }
-  json post(const std::string& path, const json& body, int status = 200) const {
-    auto response = client().Post(path, body.dump(), "application/json");
-    if (!response) {
-      ADD_FAILURE() << path << ": " << httplib::to_string(response.error());
-      return {};
-    }
-    EXPECT_EQ(response->status, status) << response->body;
-    return json::parse(response->body);
-  }
-  GenerationService& service() { return model_.service(); }
-  ServedModel& model() { return model_; }
-  int port() const { return port_; }
-
- private:
-  ServedModel model_;
-  std::optional<chat::ChatTemplate> chat_;
-  std::unique_ptr<Batches> batches_;
-  std::unique_ptr<HttpServer> server_;
-  int port_ = 0;
-  std::jthread listener_;
-};
+using Server = RunningServer;
 
 const json kGreedy = {{"prompt", "Once upon a time"}, {"max_tokens", 12}, {"temperature", 0}};
 const std::string kStory = ", there was a little girl named Lily. S";
