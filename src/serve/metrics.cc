@@ -143,8 +143,14 @@ std::string Metrics::text(int64_t running, int64_t waiting) const {
   const auto count = [](int64_t value) { return static_cast<double>(value); };
   one("vllm:num_requests_running", "gauge", "Requests that are computed.", count(running));
   one("vllm:num_requests_waiting", "gauge", "Requests that wait to be computed.", count(waiting));
+  // Who is taken back after the last pass has given its pages up since.
+  const int64_t pages_used = running > 0 ? last_.kv_pages_used : 0;
   one("vllm:kv_cache_usage_perc", "gauge", "Share of the KV pages in use; 1 is all.",
-      last_.kv_pages > 0 ? count(last_.kv_pages_used) / count(last_.kv_pages) : 0);
+      last_.kv_pages > 0 ? count(pages_used) / count(last_.kv_pages) : 0);
+  one("sluice:kv_pages", "gauge", "KV pages that there are; 0 before the first pass.",
+      count(last_.kv_pages));
+  one("sluice:kv_pages_used", "gauge", "KV pages of the requests that are computed.",
+      count(pages_used));
   one("vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked for in the prefix cache.",
       count(last_.prefix_queried_tokens));
   one("vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.",

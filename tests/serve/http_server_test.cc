@@ -528,6 +528,8 @@ TEST(HttpServer, ACallerThatLeavesTakesItsRequestWithIt) {
     for (int i = 0; i < 3000 && server.service().running() + server.service().waiting() > 0; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_EQ(server.service().running() + server.service().waiting(), 0);
+    const std::string metrics = server.client().Get("/metrics")->body;
+    EXPECT_NE(metrics.find("sluice:kv_pages_used{model_name=\"stories\"} 0\n"), std::string::npos);
   }
   EXPECT_EQ(server.post("/v1/completions", kGreedy)["usage"]["completion_tokens"], 12);
 }

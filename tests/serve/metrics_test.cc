@@ -53,6 +53,12 @@ TEST(Metrics, CountsWhatHappened) {
   EXPECT_EQ(line_of(text, "vllm:num_requests_running"), "vllm:num_requests_running" + model + "3");
   EXPECT_EQ(line_of(text, "vllm:num_requests_waiting"), "vllm:num_requests_waiting" + model + "2");
   EXPECT_EQ(line_of(text, "vllm:kv_cache_usage_perc"), "vllm:kv_cache_usage_perc" + model + "0.5");
+  EXPECT_EQ(line_of(text, "sluice:kv_pages{"), "sluice:kv_pages" + model + "10");
+  EXPECT_EQ(line_of(text, "sluice:kv_pages_used"), "sluice:kv_pages_used" + model + "5");
+  // Who ran has been taken back since the last pass.
+  const std::string idle = metrics.text(0, 2);
+  EXPECT_EQ(line_of(idle, "sluice:kv_pages_used"), "sluice:kv_pages_used" + model + "0");
+  EXPECT_EQ(line_of(idle, "vllm:kv_cache_usage_perc"), "vllm:kv_cache_usage_perc" + model + "0");
   EXPECT_EQ(line_of(text, "vllm:prompt_tokens_total"), "vllm:prompt_tokens_total" + model + "7");
   EXPECT_EQ(line_of(text, "vllm:generation_tokens_total"),
             "vllm:generation_tokens_total" + model + "11");
