@@ -27,6 +27,7 @@ struct ServeFlags {
   int64_t waiting = 256;
   int timeout_seconds = 0;
   int drain_seconds = 30;
+  bool no_page = false;
   bool no_prefix_cache = false;
   bool no_prediction = false;
   bool static_batches = false;
@@ -107,6 +108,7 @@ serve::HttpOptions http_options(const ServeFlags& flags) {
   http.request_timeout = std::chrono::seconds(flags.timeout_seconds);
   http.log = tell;
   http.lora_folder = flags.lora_dir;
+  http.has_page = !flags.no_page;
   if (http.model_name.empty()) http.model_name = model_name(flags.engine.model);
   if (const char* key = std::getenv("SLUICE_API_KEY"); key && http.api_key.empty())
     http.api_key = key;
@@ -166,6 +168,9 @@ void run(const ServeFlags& flags, std::stop_token stop) {
   tell(fmt::format("{} at http://{}:{}/v1 ({}{}); Ctrl-C stops", http.model_name, shown, port,
                    chat ? "completions and chat" : "completions; the model has no chat template",
                    http.api_key.empty() ? "" : "; with an API key"));
+  if (http.has_page)
+    tell(fmt::format("in a browser, chat and what the server does just now: http://{}:{}/", shown,
+                     port));
   std::jthread listener([&] { server.serve(); });
   {
     Mutex mutex;
@@ -207,6 +212,10 @@ void add_server_flags(CLI::App& parser, ServeFlags& flags) {
   parser
       .add_option("--cors-origin", flags.http.cors_origin,
                   "pages of this origin may ask (* for all)")
+      ->group(group);
+  parser
+      .add_flag("--no-webui", flags.no_page,
+                "without the page at / (chat and live figures in a browser)")
       ->group(group);
   parser
       .add_option("--max-connections", flags.http.connections,

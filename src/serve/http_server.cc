@@ -12,6 +12,7 @@
 #include "src/serve/batch_routes.h"
 #include "src/serve/json_text.h"
 #include "src/serve/live_generation.h"
+#include "src/serve/page.h"
 #include "src/serve/text_routes.h"
 
 namespace sluice::serve {
@@ -147,6 +148,7 @@ http::Router HttpServer::Impl::routes(Batches* batches) {
     response.set_content(service.metrics().text(service.running(), service.waiting()),
                          "text/plain; version=0.0.4");
   });
+  if (options.has_page) add("GET", "/", Place::kLoop, answer_page);
   return router;
 }
 
@@ -157,7 +159,9 @@ std::optional<http::Response> HttpServer::Impl::screen(const http::Request& head
     response.status = 204;
     return response;
   }
-  if (options.api_key.empty() || head.path == "/health" ||
+  // The page asks for the key itself, and sends it with what it asks.
+  const bool is_page = options.has_page && head.path == "/" && head.method == "GET";
+  if (options.api_key.empty() || head.path == "/health" || is_page ||
       has_key(head.header("Authorization"), options.api_key))
     return std::nullopt;
   return error_response({401, "the API key is missing or wrong; send \"Authorization: Bearer KEY\"",

@@ -1,7 +1,8 @@
 #pragma once
 // The OpenAI-compatible interface over HTTP: completions and chat (whole or as server-sent events),
-// models, tokenize, files and batches, health, metrics, on src/http. A caller that goes away takes
-// its request with it; a full queue is answered with 429 and Retry-After. Thread safe.
+// models, tokenize, files and batches, health, metrics, and a page for browsers, on src/http. A
+// caller that goes away takes its request with it; a full queue is answered with 429 and
+// Retry-After. Thread safe.
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -31,6 +32,7 @@ struct HttpOptions {
   const chat::ToolFormat* tool_format = nullptr;  ///< of calls; null: tools are refused
   bool splits_thoughts = false;       ///< what is between <think> and </think> is reasoning_content
   bool takes_templates = false;       ///< chat_template of requests: strangers' programs, bounded
+  bool has_page = true;               ///< "/" is a page for browsers: chat and live figures
   std::filesystem::path lora_folder;  ///< of adapters that callers may load; empty: none
   std::function<void(std::string_view)> log;  ///< one line at a time; may be empty
 };

@@ -66,6 +66,16 @@ TEST(Serve, AnswersLoadAndStopsWhenAsked) {
   EXPECT_TRUE(served.said("generated tokens/s"));
 }
 
+TEST(Serve, HasAPageUnlessItIsLeftOut) {
+  const Served served;
+  EXPECT_TRUE(httplib::Client(served.url()).Get("/")->body.starts_with("<!doctype html>"));
+  EXPECT_TRUE(served.said("in a browser, chat and what the server does just now: " + served.url()));
+  const Served bare({"--no-webui"});
+  EXPECT_EQ(httplib::Client(bare.url()).Get("/")->status, 404);
+  EXPECT_EQ(httplib::Client(bare.url()).Get("/health")->status, 200);
+  EXPECT_FALSE(bare.said("in a browser"));
+}
+
 // Whether the server computes something just now.
 bool is_busy(const Served& served) {
   const auto answer = httplib::Client(served.url()).Get("/metrics");

@@ -1,0 +1,98 @@
+// A message as the conversation keeps it: {role, content, thought, calls: [{id, name, arguments}], note, isFailed}; and
+// as an element. `thought`, `calls`, `note` are of answers.
+
+function emptyAnswer() {
+  return {role: "assistant", content: "", thought: "", calls: [], note: "", isFailed: false};
+}
+
+// A message as it was kept; null: it was not kept by this page.
+function readKept(kept) {
+  if (!["user", "assistant"].includes(kept?.role) || typeof kept.content !== "string") return null;
+  const calls = (Array.isArray(kept.calls) ? kept.calls : []).filter((call) => typeof call?.arguments === "string");
+  return {...emptyAnswer(), ...kept, thought: String(kept.thought ?? ""), calls};
+}
+
+// Adds what a delta of a stream brings.
+function addDelta(message, delta) {
+  message.content += delta.content ?? "";
+  message.thought += delta.reasoning_content ?? "";
+  for (const part of delta.tool_calls ?? []) {
+    const call = (message.calls[part.index ?? 0] ??= {id: part.id ?? "", name: "", arguments: ""});
+    call.name += part.function?.name ?? "";
+    call.arguments += part.function?.arguments ?? "";
+  }
+}
+
+// What the server is asked with: the messages in its form. Answers that never came are left out, and two of a user's in
+// a row are one then: many chat templates take turns.
+function asSent(messages, system) {
+  const out = system ? [{role: "system", content: system}] : [];
+  for (const message of messages) {
+    if (message.role === "assistant" && !message.content && message.calls.length === 0) continue;
+    const last = out[out.length - 1];
+    if (message.role === "user" && last?.role === "user") {
+      last.content += `\n\n${message.content}`;
+      continue;
+    }
+    const sent = {role: message.role, content: message.content};
+    if (message.calls?.length > 0)
+      sent.tool_calls = message.calls.map((call) => (
+        {id: call.id, type: "function", function: {name: call.name, arguments: call.arguments}}));
+    out.push(sent);
+  }
+  return out;
+}
+
+function foldedBlock(title) {
+  const block = made("details", "folded");
+  block.append(made("summary", "", title), made("pre"));
+  return block;
+}
+
+// The element of one message; update() shows what has been added since.
+class MessageView {
+  constructor(message, name) {
+    this.message = message;
+    this.element = made("article", message.role);
+    this.element.append(made("h3", "", name));
+    this.text = made("div", "text");
+    this.note = made("p", "note");
+    this.element.append(this.text, this.note);
+    this.calls = [];
+    this.update();
+  }
+
+  update() {
+    const message = this.message;
+    if (message.thought && !this.thought) {
+      this.thought = foldedBlock("Thoughts");
+      this.text.before(this.thought);
+    }
+    if (this.thought) this.append(this.thought.lastChild, message.thought);
+    this.append(this.text, message.content);
+    (message.calls ?? []).forEach((call, index) => {
+      if (!this.calls[index]) {
+        this.calls[index] = foldedBlock("");
+        this.note.before(this.calls[index]);
+      }
+      write(this.calls[index].firstChild, `Call of ${call.name}`);
+      this.append(this.calls[index].lastChild, call.arguments);
+    });
+    write(this.note, message.note ?? "");
+    this.note.classList.toggle("failed", Boolean(message.isFailed));
+  }
+
+  setWriting(isWriting) {
+    this.element.classList.toggle("writing", isWriting);
+    this.element.setAttribute("aria-busy", String(isWriting));
+  }
+
+  // Texts only grow: what is there stays, so that a long answer costs no more with every token.
+  append(place, text) {
+    if (!place.firstChild) place.append(document.createTextNode(""));
+    const node = place.firstChild;
+    if (text.startsWith(node.data)) node.appendData(text.slice(node.data.length));
+    else node.data = text;
+  }
+}
+
