@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building needs, from the distribution: Debian 12 and later, Ubuntu 22.04 and later. Does nothing (and asks
-# for no password) where everything is there. --fuzz: what scripts/fuzz.sh needs as well; --python: what the Python module and its tests need.
+# for no password) where everything is there. --fuzz: what scripts/fuzz.sh needs as well; --python: what the Python module and
+# its tests need; --page: what scripts/check_page.py needs.
 set -euo pipefail
 packages=(g++ make cmake ninja-build pkg-config ccache git python3
   liburing-dev libdnnl-dev libcli11-dev libgtest-dev libgmock-dev libbenchmark-dev nlohmann-json3-dev libfmt-dev libcpp-httplib-dev libboost-dev
@@ -10,7 +11,8 @@ case "${1:-}" in
   "") ;;
   --fuzz) packages+=(clang libomp-dev); optional+=(libclang-rt-dev) ;;  # the run time is a package of its own on some
   --python) packages+=(python3-dev pybind11-dev python3-pytest python3-numpy) ;;
-  *) echo "usage: scripts/setup.sh [--fuzz | --python]" >&2; exit 2 ;;
+  --page) packages+=(chromium chromium-driver python3-selenium python3-pil) ;;
+  *) echo "usage: scripts/setup.sh [--fuzz | --python | --page]" >&2; exit 2 ;;
 esac
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
