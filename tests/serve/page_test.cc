@@ -160,5 +160,25 @@ TEST(Page, AsksForFiguresThatThereAre) {
   for (const std::string& name : asked) EXPECT_TRUE(there.contains(name)) << name;
 }
 
+TEST(Page, TheDashboardAsksForFiguresThatThereAre) {
+  const auto root = std::filesystem::path(SLUICE_FIXTURES).parent_path().parent_path();
+  std::ifstream file(root / "docs/monitoring/grafana-dashboard.json");
+  const auto dashboard = nlohmann::json::parse(file);
+  const auto there = series();
+  size_t asked = 0;
+  for (const auto& panel : dashboard["panels"]) {
+    EXPECT_FALSE(panel["title"].get<std::string>().empty());
+    if (panel["type"] == "row") continue;
+    EXPECT_FALSE(panel["targets"].empty()) << panel["title"];
+    for (const auto& target : panel["targets"]) {
+      const auto names = names_in(target["expr"]);
+      EXPECT_FALSE(names.empty()) << target["expr"];
+      for (const std::string& name : names) EXPECT_TRUE(there.contains(name)) << name;
+      asked += names.size();
+    }
+  }
+  EXPECT_GT(asked, 20u);
+}
+
 }  // namespace
 }  // namespace sluice::serve
