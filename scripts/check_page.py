@@ -329,8 +329,70 @@ def stopping(driver):
         page.until(lambda: len(page.articles()) == 2)
         note = page.last(".note")
         check("a reload in the middle keeps what there was", len(page.last()) > 5 and "page was left" in note, note)
+        page.get("regenerate").click()
+        page.until(lambda: page.last() and len(page.last()) > 5)
+        driver.get(url + "/version")
+        driver.back()
+        page.until(lambda: not page.is_writing() and page.last(".note"))
+        note = page.last(".note")
+        check("and so does going away and back", len(page.last()) > 5 and "page was left" in note
+              and page.get("send").is_enabled(), note)
         figures(page, url)
         yield page
+
+
+def two_tabs(page):
+    """Side by side on one server: each has its own conversation, none undoes the other's settings."""
+    driver, first = page.driver, page.driver.current_window_handle
+    page.get("new-chat").click()
+    page.send(STORY)
+    begun = page.last()
+    driver.switch_to.new_window("tab")
+    other = Page(driver, page.url)
+    other.until(lambda: other.get("model").get_attribute("value") == "small")
+    check("another tab begins with what was said last", len(other.articles()) == 2 and other.last() == begun)
+    second = driver.current_window_handle
+    other.set("max-tokens", "300")
+    other.set("top-p", "0.9")
+    other.send(" and then", waits=False)
+    driver.switch_to.window(first)
+    page.set("seed", "7")
+    page.send(" but", waits=False)
+    talks = {}
+    for tab in (first, second):
+        driver.switch_to.window(tab)
+        page.until(lambda: not page.is_writing() and len(page.articles()) == 4)
+        talks[tab] = [article.text for article in page.articles()]
+    check("both are answered", talks[first][2] != talks[second][2] and all(len(one[3]) > 20 for one in talks.values()),
+          [one[3][:40] for one in talks.values()])
+    for tab in (first, second):
+        driver.switch_to.window(tab)
+        driver.refresh()
+        page.until(lambda: page.get("model").get_attribute("value") == "small")
+        kept = [page.get(field).get_attribute("value") for field in ("max-tokens", "top-p", "seed")]
+        check("each keeps its own conversation, both the settings", [one.text for one in page.articles()] == talks[tab]
+              and kept == ["300", "0.9", "7"], kept)
+    driver.switch_to.window(second)
+    other.get("new-chat").click()
+    driver.close()
+    driver.switch_to.window(first)
+    driver.refresh()
+    check("New chat clears in its own tab alone", [one.text for one in page.articles()] == talks[first])
+    for field, value in (("max-tokens", "60"), ("top-p", ""), ("seed", "")):
+        page.set(field, value)
+    page.get("new-chat").click()
+
+
+def no_template(driver):
+    """A model that has no chat template can't chat: the page says what the server says."""
+    with served(MODEL, "-c", "256", "--served-model-name", "small") as url:
+        page = Page(driver, url)
+        page.run("sessionStorage.clear(); localStorage.clear()")
+        driver.refresh()
+        page.until(lambda: page.get("state").text == "Idle.")
+        page.send(STORY)
+        check("a model without a chat template is said to have none", "no chat template" in page.last(".note"), page.last(".note"))
+        page.problems()
 
 
 def mixture(driver, folder):
@@ -513,6 +575,21 @@ def counted(page):
     check("numbers are short", told["words"] == words, told["words"])
 
 
+def sent(page):
+    """What messages.js makes of a conversation for the server: only what is whole, users and answers in turn."""
+    code = "".join((ROOT / "src/serve/page" / name).read_text() for name in ("storage.js", "messages.js"))
+    told = page.run(code + r"""
+        const user = (content) => ({...emptyAnswer(), role: "user", content});
+        const call = (id, text) => ({id, name: "weather", arguments: text});
+        return asSent([user("a"), {...emptyAnswer(), note: "Stopped."}, user("b"),
+            {...emptyAnswer(), calls: [call("1", '{"place": "Oslo"}'), call("2", '{"place": "Os')]}, user("c"),
+            {...emptyAnswer(), calls: [call("3", "")]}, user("d")], "s");""")
+    whole = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": "{\"place\": \"Oslo\"}"}}
+    check("only what is whole is sent", told == [
+        {"role": "system", "content": "s"}, {"role": "user", "content": "a\n\nb"},
+        {"role": "assistant", "content": "", "tool_calls": [whole]}, {"role": "user", "content": "c\n\nd"}], told)
+
+
 def picture(page, folder, name):
     path = pathlib.Path(folder) / f"{name}.png"
     data = page.driver.get_screenshot_as_png()
@@ -567,10 +644,11 @@ def main():
                 page = Page(driver, url)
                 page.until(lambda: page.get("model").get_attribute("value") == "small")
                 for look in (first_answer, regenerating, reloading, schemas, harmless, tools_and_thoughts, pictures_refused,
-                             counted, accessible):
+                             two_tabs, counted, sent, accessible):
                     look(page)
                 check("the browser complained of nothing", page.problems() == [])
             keys(driver, folder)
+            no_template(driver)
             mixture(driver, folder)
             for page in stopping(driver):
                 if arguments.pictures:

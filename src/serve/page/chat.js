@@ -6,7 +6,7 @@ class Chat {
     this.messages = [];
     this.views = [];
     this.abort = null;  // of the answer that is being written
-    const kept = inBrowser.get("conversation");
+    const kept = inTab.get("conversation") ?? inBrowser.get("conversation");
     for (const message of (Array.isArray(kept) ? kept : []).map(readKept)) if (message) this.add(message);
     this.showButtons();
   }
@@ -15,7 +15,9 @@ class Chat {
     return this.abort !== null;
   }
 
+  // Each tab has its own, so that two don't undo each other's; a new one begins with what was said last.
   keep() {
+    inTab.set("conversation", this.messages);
     inBrowser.set("conversation", this.messages);
   }
 
@@ -89,6 +91,8 @@ class Chat {
     const view = this.add(message);
     const abort = new AbortController();
     this.abort = abort;
+    this.isLeft = false;
+    this.keep();
     tell("");
     view.setWriting(true);
     this.showButtons();
@@ -106,9 +110,8 @@ class Chat {
       });
       message.note = noteOf(reason, usage, begun, first);
     } catch (error) {
-      if (this.isLeft) return;  // the browser has broken it off
-      message.isFailed = error.name !== "AbortError";
-      message.note = message.isFailed ? error.message : "Stopped.";
+      message.isFailed = error.name !== "AbortError" && !this.isLeft;
+      message.note = this.isLeft ? "Stopped: the page was left." : message.isFailed ? error.message : "Stopped.";
       if (error.status === 401) this.onKeyNeeded();
     }
     this.finish(view, abort);
@@ -139,12 +142,13 @@ class Chat {
     });
   }
 
-  // The page goes: what there is of an answer is kept as stopped.
+  // The page goes: what there is of an answer is kept as stopped. A browser that goes back may show the page as it was.
   leave() {
-    if (!this.isWriting) return;
+    if (!this.isWriting || this.messages.length === 0) return;
     this.isLeft = true;
     this.messages[this.messages.length - 1].note = "Stopped: the page was left.";
     this.keep();
+    this.stop();
   }
 }
 

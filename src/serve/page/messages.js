@@ -23,20 +23,30 @@ function addDelta(message, delta) {
   }
 }
 
-// What the server is asked with: the messages in its form. Answers that never came are left out, and two of a user's in
-// a row are one then: many chat templates take turns.
+// Whether a call was written to its end; one that was stopped is no JSON, which chat templates may refuse.
+function isWhole(call) {
+  try {
+    return isObject(JSON.parse(call.arguments));
+  } catch {
+    return false;
+  }
+}
+
+// What the server is asked with: the messages in its form. Answers and calls that never came or came in part are left
+// out, and two of a user's in a row are one then: many chat templates take turns.
 function asSent(messages, system) {
   const out = system ? [{role: "system", content: system}] : [];
   for (const message of messages) {
-    if (message.role === "assistant" && !message.content && message.calls.length === 0) continue;
+    const calls = (message.calls ?? []).filter(isWhole);
+    if (message.role === "assistant" && !message.content && calls.length === 0) continue;
     const last = out[out.length - 1];
     if (message.role === "user" && last?.role === "user") {
       last.content += `\n\n${message.content}`;
       continue;
     }
     const sent = {role: message.role, content: message.content};
-    if (message.calls?.length > 0)
-      sent.tool_calls = message.calls.map((call) => (
+    if (calls.length > 0)
+      sent.tool_calls = calls.map((call) => (
         {id: call.id, type: "function", function: {name: call.name, arguments: call.arguments}}));
     out.push(sent);
   }

@@ -33,7 +33,6 @@ function readNumber(id) {
 }
 
 const kTool = '{"type": "function", "function": {"name": "clock"}}';
-const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 const readers = {
   ...Object.fromEntries(Object.keys(kNumbers).map((id) => [id, () => readNumber(id)])),
   "system": () => byId("system").value,
@@ -85,7 +84,7 @@ function keepSettings() {
   for (const id of all) {
     if (typeof kept[id] === "string") byId(id).value = kept[id];
     byId(id).addEventListener("input", () => {
-      inBrowser.set("settings", Object.fromEntries(all.map((one) => [one, byId(one).value])));
+      inBrowser.set("settings", {...inBrowser.get("settings"), [id]: byId(id).value});  // others may be another tab's
     });
     byId(id).addEventListener("change", () => {
       try {

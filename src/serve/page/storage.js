@@ -1,5 +1,5 @@
-// What stays in the browser: the conversation and the settings (this browser), the key (this tab). A browser may refuse
-// to keep anything, or have no room left: then things last as long as the page.
+// What stays in the browser: the settings and the last conversation (this browser), the tab's own conversation and the
+// key (this tab). A browser may refuse to keep anything, or have no room left: then things last as long as the page.
 function keeper(storage) {
   const held = new Map();
   return {
@@ -21,6 +21,8 @@ function keeper(storage) {
     },
   };
 }
+
+const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 
 const inBrowser = keeper(() => window.localStorage);
 const inTab = keeper(() => window.sessionStorage);
