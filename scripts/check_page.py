@@ -12,6 +12,7 @@ import contextlib
 import importlib.util
 import io
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -414,6 +415,34 @@ def mixture(driver, folder):
         found = metric(url, "sluice:experts_found_total") / metric(url, "sluice:experts_asked_total")
         check("hits of experts", page.get("experts").text == f"{round(100 * found)} %", page.get("experts").text)
         check("the disk's lane is there", "disk read" in page.get("lanes").text, page.get("lanes").text.replace("\n", " "))
+        page.run("""window.real = window.fetch;
+            window.fetch = (where, {signal}) => new Promise((_, fail) => signal?.addEventListener("abort", () => fail(signal.reason)));""")
+        page.until(lambda: "cannot be reached" in page.get("state").text)
+        check("a server that says nothing is not shown as idle", True, page.get("state").text)
+        page.run("window.fetch = window.real")
+        page.until(lambda: page.get("state").text == "Idle.")
+
+
+def broken_engine(driver, folder):
+    """A file of weights is cut off while it is read from: the engine stops, then the server, and the page says so."""
+    store = pathlib.Path(folder) / "store"
+    subprocess.run([SLUICE, "convert", MODEL, str(store)], check=True, stderr=subprocess.DEVNULL)
+    with served(str(store), "-c", "256", "-t", "1", "--cpu-mem", "1000KiB", "--max-num-seqs", "1", *chat_flags(folder)) as url:
+        page = Page(driver, url)
+        page.set("max-tokens", "20")
+        page.send(STORY)
+        check("weights that come from the disk answer", len(page.last()) > 5, page.last())
+        for weights in store.glob("layer-*"):
+            os.truncate(weights, 4096)
+        page.send(" and then")
+        check("an answer that the engine breaks off says so", page.last(".note") == "The server ended it.", page.last(".note"))
+        page.until(lambda: "cannot be reached" in page.get("state").text)
+        check("and the server ends, which is not shown as idle", True, page.get("state").text)
+        page.get("regenerate").click()
+        page.until(lambda: not page.is_writing())
+        check("also to whom asks later", "cannot be reached" in page.last(".note") and page.get("regenerate").text == "Try again",
+              page.last(".note"))
+        page.problems()
 
 
 def metric(url, name):
@@ -650,6 +679,7 @@ def main():
             keys(driver, folder)
             no_template(driver)
             mixture(driver, folder)
+            broken_engine(driver, folder)
             for page in stopping(driver):
                 if arguments.pictures:
                     pictures(page, arguments.pictures)

@@ -1,8 +1,9 @@
 // The live figures beside the chat: asks /metrics each second while somebody can see them.
 class Panel {
-  static every = 1000;   // ms
-  static later = 5000;   // ms, where the server did not answer
-  static points = 120;   // of the curve
+  static every = 1000;      // ms
+  static later = 5000;      // ms, where the server did not answer
+  static patience = 10000;  // ms until no answer is taken for none
+  static reach = 120000;    // ms of the curve
 
   constructor(onRefused) {
     this.onRefused = onRefused;
@@ -24,7 +25,7 @@ class Panel {
     clearTimeout(this.timer);
     let wait = Panel.every;
     try {
-      const text = await (await ask("metrics")).text();
+      const text = await (await ask("metrics", {signal: AbortSignal.timeout(Panel.patience)})).text();
       this.rates.add(lookOf(text, performance.now()));
       this.show();
     } catch (error) {
@@ -58,12 +59,12 @@ class Panel {
   }
 
   showCurve(rate) {
-    this.curve.push(rate);
-    if (this.curve.length > Panel.points) this.curve.shift();
-    const most = Math.max(...this.curve, 1e-9);
-    const from = Panel.points - this.curve.length;
-    const points = this.curve.map((value, index) =>
-      `${(240 * (from + index)) / (Panel.points - 1)},${46 - (44 * value) / most}`);
+    const time = this.rates.now.time;
+    this.curve = this.curve.filter((point) => point.time >= time - Panel.reach);
+    this.curve.push({time, rate});
+    const most = Math.max(...this.curve.map((point) => point.rate), 1e-9);
+    const points = this.curve.map((point) =>
+      `${240 - (240 * (time - point.time)) / Panel.reach},${46 - (44 * point.rate) / most}`);
     byId("curve").firstElementChild.setAttribute("points", points.join(" "));
     write(byId("curve-words"), `Tokens generated a second, the last two minutes; at most ${shortNumber(most)}.`);
   }
