@@ -2,6 +2,10 @@
 // dashboard ask for are those that /metrics has. scripts/check_page.py drives it in a browser.
 #include "src/serve/page.h"
 
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <regex>
@@ -125,6 +129,59 @@ TEST(Page, CanBeLeftOut) {
   EXPECT_EQ(RunningServer(options).client().Get("/")->status, 404);
   options.api_key = "secret";
   EXPECT_EQ(RunningServer(options).client().Get("/")->status, 401);
+}
+
+// Who asks and asks again, but takes hardly a byte of the answers.
+class SlowCaller {
+ public:
+  SlowCaller(int port, int times) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    const int few = 4096;
+    ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &few, sizeof few);
+    const timeval most{60, 0};
+    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    std::string all;
+    for (int i = 0; i < times; ++i)
+      all += i + 1 < times ? "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+                           : "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    EXPECT_EQ(::send(fd_, all.data(), all.size(), MSG_NOSIGNAL), static_cast<ssize_t>(all.size()));
+  }
+  ~SlowCaller() { ::close(fd_); }
+  SlowCaller(const SlowCaller&) = delete;
+  SlowCaller& operator=(const SlowCaller&) = delete;
+
+  std::string hear_all() {
+    std::string out;
+    char bytes[4096];
+    for (ssize_t some; (some = ::recv(fd_, bytes, sizeof bytes, 0)) > 0;)
+      out.append(bytes, static_cast<size_t>(some));
+    return out;
+  }
+
+ private:
+  int fd_;
+};
+
+TEST(Page, WhoTakesItSlowlyDelaysNobody) {
+  constexpr int kTimes = 20;
+  const RunningServer server;
+  std::vector<std::unique_ptr<SlowCaller>> slow;
+  for (int i = 0; i < 50; ++i) slow.push_back(std::make_unique<SlowCaller>(server.port(), kTimes));
+  auto client = server.client();
+  // Answers are not compressed, whoever asks for it.
+  const auto got = client.Get("/", {{"Accept-Encoding", "gzip, br"}});
+  ASSERT_TRUE(got);
+  EXPECT_EQ(got->body, kPageText.html);
+  EXPECT_FALSE(got->has_header("Content-Encoding"));
+  EXPECT_EQ(client.Get("/health")->status, 200);
+  const std::string heard = slow.front()->hear_all();
+  EXPECT_EQ(times_in(heard, "HTTP/1.1 200 OK\r\n"), size_t{kTimes});
+  EXPECT_EQ(times_in(heard, "</html>\n"), size_t{kTimes});
+  EXPECT_TRUE(heard.ends_with(kPageText.html));
 }
 
 // Names of series in /metrics, also those of a histogram.
