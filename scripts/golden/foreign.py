@@ -3,11 +3,12 @@
 dequantise them.
 
     pip install torch transformers bitsandbytes compressed-tensors safetensors
-    scripts/golden/foreign.py
+    scripts/golden/foreign.py [--only NAME ...]
 
   NAME/config.json, NAME/model.safetensors   as transformers would save them
   NAME/expected.safetensors                  some rows of each quantised matrix, f32
 """
+import argparse
 import json
 import pathlib
 
@@ -31,11 +32,14 @@ def sampled(rows):
     return rows[[0, 1, rows.shape[0] // 2, rows.shape[0] - 1]].float().contiguous()
 
 
-def make(name, settings, quantise):
-    """quantise(weight) -> ({end of name: tensor}, dequantised)"""
+def make(name, settings, quantise, inner=128):
+    """quantise(weight) -> ({end of name: tensor}, dequantised); inner: intermediate size"""
+    if ONLY and name not in ONLY:
+        return
     torch.manual_seed(7)
     tensors, expected = {}, {}
     for part, shape in SHAPES.items():
+        shape = tuple(inner if size == 128 else size for size in shape)
         stem = f"model.layers.0.{part}"
         weight = torch.randn(shape) * 0.05
         parts, values = quantise(weight)
@@ -49,7 +53,7 @@ def make(name, settings, quantise):
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     save_file(expected, folder / "expected.safetensors")
-    (folder / "config.json").write_text(json.dumps(CONFIG | {"quantization_config": settings}, indent=1) + "\n")
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"intermediate_size": inner, "quantization_config": settings}, indent=1) + "\n")
     for path in folder.iterdir():
         path.chmod(0o644)
 
@@ -68,12 +72,51 @@ def bnb8(weight):
         codes, scales)
 
 
+def fp8(block, scales=torch.float32, scheme="dynamic"):
+    """As DeepSeek-V3's files are: e4m3, a scale for each block of rows and columns; scales of u8 are powers of two. A
+    block of None: one scale for all; of 1: one for each row."""
+    settings = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": scheme}
+    if scales == torch.uint8:
+        settings["scale_fmt"] = "ue8m0"
+    if block and block != 1:
+        settings["weight_block_size"] = list(block)
+
+    def quantise(weight):
+        rows, cols = weight.shape
+        high, wide = (rows, cols) if block is None else (1, cols) if block == 1 else block
+        scale = torch.stack([torch.stack([part.abs().max() for part in strip.split(wide, 1)]) for strip in weight.split(high)]) / 448
+        if scales == torch.uint8:
+            exponents = torch.ceil(torch.log2(scale))
+            stored, scale = (exponents + 127).to(torch.uint8), torch.exp2(exponents)
+        else:
+            stored = scale.to(scales)
+            scale = stored.float()
+        each = scale.repeat_interleave(high, 0)[:rows].repeat_interleave(wide, 1)[:, :cols]
+        codes = (weight / each).to(torch.float8_e4m3fn)
+        parts = {"weight": codes, "weight_scale_inv": stored}
+        if block is None:
+            parts = {"weight": codes, "weight_scale": stored.reshape(()), "input_scale": torch.tensor(0.01)}
+        if block == 1:
+            parts = {"weight": codes, "weight_scale": stored}
+        return parts, codes.float() * each
+
+    return settings, quantise
+
+
 def compressed(form, **settings):
     scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**settings))
     args = scheme.weights
     compressor = BaseCompressor.get_value_from_registry(form)
 
+    def quantise_blocks(weight):
+        parts, _ = fp8(args.block_structure)[1](weight)
+        state = {"weight": weight.float(), "weight_scale": parts["weight_scale_inv"]}
+        packed = compressor.compress(state, scheme)
+        return dict(packed), compressor.decompress(packed, scheme)["weight"]
+
     def quantise(weight):
+        if args.strategy == "block":
+            return quantise_blocks(weight)
         group = args.group_size or weight.shape[1]
         grouped = weight.reshape(weight.shape[0], -1, group)
         low, high = grouped.amin(-1), grouped.amax(-1)
@@ -92,6 +135,9 @@ def compressed(form, **settings):
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", nargs="*", help="names of folders; default: all")
+    ONLY = parser.parse_args().only
     for name, kind, doubled in (("bnb-nf4", "nf4", False), ("bnb-nf4-double", "nf4", True), ("bnb-fp4", "fp4", False)):
         make(name, {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": kind,
                     "bnb_4bit_use_double_quant": doubled}, bnb4(kind, doubled))
@@ -104,3 +150,10 @@ if __name__ == "__main__":
     make("ct-int8-packed", *compressed("pack-quantized", num_bits=8, type="int", symmetric=True, strategy="channel"))
     make("ct-fp8", *compressed("float-quantized", num_bits=8, type="float", symmetric=True, strategy="channel"))
     make("ct-fp8-tensor", *compressed("float-quantized", num_bits=8, type="float", symmetric=True, strategy="tensor"))
+    make("ct-fp8-block",
+         *compressed("float-quantized", num_bits=8, type="float", symmetric=True, strategy="block", block_structure=[16, 32]))
+    make("fp8-block", *fp8((128, 128)), inner=160)
+    make("fp8-block-odd", *fp8((48, 96), torch.bfloat16), inner=200)
+    make("fp8-ue8m0", *fp8((1, 32), torch.uint8))
+    make("fp8-tensor", *fp8(None, torch.bfloat16, "static"))
+    make("fp8-rows", *fp8(1))

@@ -26,9 +26,10 @@ MIXTRAL = ("block_sparse_moe", "{e}.w1", "{e}.w3", "{e}.w2")
 
 def draw(config, seed):
     """As decoders.py draws, and the buffers that correct scores: so that they change choices."""
-    tensors = decoders.draw(config, seed)
+    plain = without_quantisation(config)
+    tensors = decoders.draw(plain, seed)
     made = transformers.AutoModelForCausalLM.from_config(
-        transformers.AutoConfig.for_model(**config))
+        transformers.AutoConfig.for_model(**plain))
     w = models.Weights(seed + 1)
     for name, buffer in made.named_buffers():
         if name.endswith("e_score_correction_bias"):
@@ -36,7 +37,43 @@ def draw(config, seed):
     for name in tensors:
         if EXPERTS.match(name):  # as wide as a row of one expert
             tensors[name] = tensors[name] * (tensors[name].shape[1] ** 0.5 / tensors[name].shape[2] ** 0.5)
+        if is_fp8(config, name):
+            codes, scales = fp8(config, tensors[name])
+            tensors[name] = fp8_values(config, codes, scales)
     return {**tensors, **w.tensors}
+
+
+def is_fp8(config, name):
+    """Of transformers' tensors or those of files: all products but routers and tables."""
+    return config.get("quantization_config", {}).get("quant_method") == "fp8" and "_proj" in name
+
+
+def fp8(config, matrices):
+    """[..., rows, cols] as codes and a scale for each block, whole ones: as DeepSeek-V3's files."""
+    high, wide = config["quantization_config"]["weight_block_size"]
+    blocks = matrices.float().unflatten(-1, (-1, wide)).unflatten(-3, (-1, high))
+    scales = blocks.abs().amax((-3, -1)) / 448
+    if config["quantization_config"].get("scale_fmt") == "ue8m0":  # powers of two
+        scales = torch.exp2(torch.ceil(torch.log2(scales)))
+    codes = (blocks / scales[..., :, None, :, None]).to(torch.float8_e4m3fn)
+    return codes.flatten(-4, -3).flatten(-2), scales
+
+
+def fp8_values(config, codes, scales):
+    high, wide = config["quantization_config"]["weight_block_size"]
+    return codes.float() * scales.repeat_interleave(high, -2).repeat_interleave(wide, -1)
+
+
+def fp8_on_disk(config, weights):
+    out = {}
+    for name, tensor in weights.items():
+        out[name] = tensor
+        if is_fp8(config, name):
+            out[name], scales = fp8(config, tensor)
+            if config["quantization_config"].get("scale_fmt") == "ue8m0":
+                scales = (torch.log2(scales) + 127).to(torch.uint8)
+            out[name + "_scale_inv"] = scales
+    return out
 
 
 def draw_gpt_oss(config, seed):
@@ -158,7 +195,7 @@ def chosen_experts(model, prompt):
 
 def pair(name, architecture, plain, strange, convert=on_disk(*PLAIN)):
     models.FAMILIES[plain["model_type"]] = models.Family(
-        architecture, draw, on_disk=convert, describe=chosen_experts)
+        architecture, draw, on_disk=convert, describe=chosen_experts, quantise=fp8_on_disk)
     return (decoders.fixture(f"{name}-tiny", plain),
             decoders.fixture(f"{name}-odd", strange, dtype="bf16"))
 
@@ -248,6 +285,20 @@ FIXTURES += (
                                                         "model.layers.*.mlp.router",
                                                         "model.embed_tokens", "lm_head"]}),
         dtype="bf16"),
+)
+
+FP8 = {"quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
+                               "weight_block_size": [8, 32]}}
+FIXTURES += (
+    decoders.fixture("deepseek-v3-fp8", decoders.sizes(
+        "deepseek_v3", hidden_size=64, intermediate_size=96,
+        **{**decoders.LATENT, **V3, "q_lora_rank": 32, "kv_lora_rank": 32, "qk_nope_head_dim": 8,
+           "qk_rope_head_dim": 8, "v_head_dim": 8, "moe_intermediate_size": 32}, **FP8)),
+    decoders.fixture("qwen3-moe-fp8", decoders.sizes(
+        "qwen3_moe", hidden_size=64, intermediate_size=96, head_dim=16, num_experts=6,
+        num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True, mlp_only_layers=[1],
+        decoder_sparse_step=1, rope_theta=1000000.0,
+        quantization_config={**FP8["quantization_config"], "scale_fmt": "ue8m0"}), dtype="bf16"),
 )
 
 if __name__ == "__main__":

@@ -155,6 +155,7 @@ class Family:
     weights: object
     on_disk: object = None  # from transformers' names to those of files; None: they are the same
     describe: object = None  # (model, prompt): what goldens say beside logits and tokens
+    quantise: object = None  # (config, tensors of files): as the config's quantization_config has them
 
 
 FAMILIES = {"opt": Family("OPTForCausalLM", opt_weights),
@@ -303,7 +304,8 @@ def hub_names(fixture, weights):
     """Renames "model.decoder.*" when the fixture uses another prefix; llama has one spelling."""
     family = FAMILIES[fixture.config["model_type"]]
     if family.on_disk:
-        return family.on_disk(weights)
+        weights = family.on_disk(weights)
+        return family.quantise(fixture.config, weights) if family.quantise else weights
     if fixture.config["model_type"] != "opt":
         return weights
     return {name.replace("model.", fixture.prefix, 1): tensor for name, tensor in weights.items()}

@@ -108,6 +108,25 @@ std::vector<int32_t> read_eos(const io::Checkpoint& checkpoint, const ModelConfi
   std::erase_if(ids, [&](int32_t id) { return id >= vocab_size; });
   return ids;
 }
+
+// The element type of what is not quantised, by its largest tensor: the table of tokens.
+DType plain_type(const io::Checkpoint& checkpoint) {
+  const io::TensorEntry* largest = nullptr;
+  for (const io::TensorEntry& tensor : checkpoint.tensors())
+    if (is_weight_dtype(tensor.dtype) && tensor.blocks == BlockType::kNone &&
+        (!largest || tensor.bytes > largest->bytes))
+      largest = &tensor;
+  return largest ? largest->dtype : DType::kBF16;
+}
+
+// As foreign.find(); what may not be quantised becomes plain.
+std::optional<ForeignMatrix> find_matrix(const io::Checkpoint& checkpoint,
+                                         const ForeignWeights& foreign, const WeightShape& weight) {
+  std::optional<ForeignMatrix> out = foreign.find(weight);
+  if (out && out->format.is_quantised() && !weight.may_be_quantised())
+    out->format = WeightFormat::plain(plain_type(checkpoint));
+  return out;
+}
 }  // namespace
 
 io::TensorEntry made_tensor(const std::string& name, const WeightShape& weight,
@@ -148,7 +167,7 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name) {
   const auto find_foreign = [&](const WeightShape& weight) -> const io::TensorEntry* {
     const bool is_linear = weight.kind == WeightKind::kMatrix && !weight.shares_table;
     if (!is_linear && !is_gguf) return nullptr;
-    auto matrix = foreign ? foreign->find(weight) : std::nullopt;
+    auto matrix = foreign ? find_matrix(checkpoint, *foreign, weight) : std::nullopt;
     const bool is_turned = !matrix;
     if (!matrix && weight.is_transposed) matrix = transposed_matrix(checkpoint, weight);
     if (!matrix) matrix = stacked_matrix(checkpoint, weight);

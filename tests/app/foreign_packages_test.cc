@@ -1,5 +1,6 @@
-// Checkpoints made with bitsandbytes and compressed-tensors themselves (scripts/golden/foreign.py):
-// which format each becomes, and its values beside what the package dequantises.
+// Checkpoints made with bitsandbytes and compressed-tensors themselves, and in FP8 as DeepSeek-V3's
+// are (scripts/golden/foreign.py): which format each becomes, and its values beside what the
+// package dequantises.
 #include <unistd.h>
 
 #include "io/checkpoint/packed_store.h"
@@ -85,7 +86,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"ct-int4-asymmetric", "int4-g64", kBF16},
                       Case{"ct-int4-channel", "int4-g", kBF16}, Case{"ct-int8", "int8", kBF16},
                       Case{"ct-int8-packed", "int8", kBF16}, Case{"ct-fp8", "fp8", kBF16},
-                      Case{"ct-fp8-tensor", "fp8", kBF16}),
+                      Case{"ct-fp8-tensor", "fp8", kBF16}, Case{"ct-fp8-block", "fp8", kBF16},
+                      Case{"fp8-block", "fp8", kExact}, Case{"fp8-block-odd", "fp8", kExact},
+                      Case{"fp8-ue8m0", "fp8-g32", kExact}, Case{"fp8-tensor", "fp8", kExact},
+                      Case{"fp8-rows", "fp8", kExact}),
     [](const auto& info) {
       std::string name = info.param.name;
       std::replace(name.begin(), name.end(), '-', '_');

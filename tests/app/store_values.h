@@ -59,9 +59,9 @@ inline double worst_share(const std::filesystem::path& store, const std::filesys
     const auto actual = row_of(*tensor, bytes, sampled[static_cast<size_t>(i)]);
     for (size_t begin = 0; begin < expected.size(); begin += 32) {
       float most = 0;
-      for (size_t col = begin; col < begin + 32; ++col)
-        most = std::max(most, std::fabs(expected[col]));
-      for (size_t col = begin; col < begin + 32; ++col)
+      const size_t end = std::min(begin + 32, expected.size());
+      for (size_t col = begin; col < end; ++col) most = std::max(most, std::fabs(expected[col]));
+      for (size_t col = begin; col < end; ++col)
         worst = std::max(worst, double{std::fabs(actual[col] - expected[col])} / most);
     }
   }

@@ -61,7 +61,7 @@ class ForeignSettings : public ::testing::Test {
 
 TEST_F(ForeignSettings, CompressedTensorsOfEveryKindOpen) {
   for (const char* fixture : {"ct-int4", "ct-int4-asymmetric", "ct-int4-channel", "ct-int8",
-                              "ct-int8-packed", "ct-fp8", "ct-fp8-tensor"})
+                              "ct-int8-packed", "ct-fp8", "ct-fp8-tensor", "ct-fp8-block"})
     EXPECT_EQ(opening(fixture, PlainJson::object()), "opened") << fixture;
   // As the library writes it today.
   EXPECT_EQ(opening("ct-int4", {{"global_compression_ratio", 1.5},
@@ -124,6 +124,48 @@ TEST_F(ForeignSettings, OlderConfigsKeepTheSettingsUnderAnotherName) {
   fs::create_symlink(from / "model.safetensors", folder_ / "model.safetensors");
   write_file(folder_ / "config.json", config.dump());
   EXPECT_EQ(BoundModel::open(folder_).foreign_method(), "compressed-tensors");
+}
+
+TEST_F(ForeignSettings, Fp8IsReadOrRefusedByName) {
+  for (const char* fixture :
+       {"ct-fp8-block", "fp8-block", "fp8-block-odd", "fp8-ue8m0", "fp8-tensor", "fp8-rows"})
+    EXPECT_EQ(opening(fixture, PlainJson::object()), "opened") << fixture;
+  EXPECT_EQ(
+      opening("fp8-block", {{"fmt", nullptr},
+                            {"activation_scheme", nullptr},
+                            {"ignored_layers", {"lm_head"}},
+                            {"modules_to_not_convert", {"model.layers.0.mlp.gate", "lm_head"}},
+                            {"scale_fmt", "ue8m0"},
+                            {"dequantize", false}}),
+      "opened");
+  refused("fp8-block", {{"fmt", "e5m2"}}, "e5m2");
+  refused("fp8-block", {{"activation_scheme", "once"}}, "once");
+  refused("fp8-block", {{"expert_dtype", "fp4"}}, "fp4");
+  refused("fp8-block", {{"modules_to_convert", {"model.embed_tokens"}}}, "modules_to_convert");
+  refused("fp8-block", {{"rotation", "hadamard"}}, "rotation");
+  for (const PlainJson& block : std::vector<PlainJson>{
+           {128}, {128, 128, 1}, {0, 128}, {128, -1}, {128, 1 << 21}, PlainJson("128x128"), 128})
+    refused("fp8-block", {{"weight_block_size", block}}, "weight_block_size");
+  refused("ct-fp8-block", weights({{"strategy", "channel"}}), "block_structure");
+  refused("ct-fp8-block", weights({{"block_structure", nullptr}}), "block_structure");
+  refused("ct-fp8-block", weights({{"type", "int"}}), "block_structure");
+}
+
+// Blocks that are not the tensors' are an error, never other scales.
+TEST_F(ForeignSettings, Fp8ScalesMustBeThoseOfTheirBlocks) {
+  const auto says = [&](const std::string& fixture, const PlainJson& patch,
+                        const std::string& word) {
+    const std::string text = opening(fixture, patch);
+    EXPECT_NE(text.find(word), std::string::npos) << text;
+    EXPECT_NE(text.find("weight_scale"), std::string::npos) << text;
+  };
+  says("fp8-block", {{"weight_block_size", {64, 128}}}, "has shape");
+  says("fp8-block", {{"weight_block_size", nullptr}}, "has shape");
+  says("fp8-tensor", {{"weight_block_size", {32, 32}}}, "has shape");
+  says("fp8-rows", {{"weight_block_size", {2, 64}}}, "has shape");
+  says("ct-fp8-block", weights({{"block_structure", {32, 16}}}), "has shape");
+  // Our groups have 32 columns at least.
+  says("fp8-block-odd", {{"weight_block_size", {48, 80}}}, "blocks of 80 columns");
 }
 
 TEST_F(ForeignSettings, BitsAndBytesIsReadOrRefusedByName) {

@@ -5,7 +5,8 @@
 //                    X.weight_zero_point i32 [rows / per_word, groups], packed along rows
 //   int-quantized, naive-quantized   X.weight i8 [rows, cols], X.weight_zero_point i8
 //   float-quantized  X.weight f8_e4m3 [rows, cols]
-//   all              X.weight_scale [rows, groups] (channel: 1; tensor: one element);
+//   all              X.weight_scale [rows, groups] (channel: 1; tensor: one element; block, of
+//                    floats: [ceil(rows / R), ceil(cols / C)] of block_structure [R, C]);
 //                    w = scale (q - zero_point)
 //                    X.weight_g_idx i32 [cols] where groups follow activations
 #include <fmt/format.h>
@@ -108,6 +109,7 @@ class Decoder final : public ForeignDecoder {
 struct Schemes {
   bool has_int4 = false, has_int8 = false, has_fp8 = false;
   bool are_all_asymmetric = true;
+  std::optional<Fp8Block> block;
 };
 
 void require_one_of(const ModelConfig& settings, const char* key, const std::string& value,
@@ -124,9 +126,10 @@ const std::initializer_list<std::string_view> kFormats = {"pack-quantized",  "in
 // A group's "weights".
 void read_scheme(const ModelConfig& weights, Schemes& schemes) {
   // Scales and zeros are read with the types that their tensors have; observers are the tool's own.
-  weights.require_known({"num_bits", "type", "symmetric", "group_size", "strategy", "dynamic",
-                         "actorder", "observer", "observer_kwargs", "scale_dtype", "zp_dtype"},
-                        kForeignMend);
+  weights.require_known(
+      {"num_bits", "type", "symmetric", "group_size", "strategy", "dynamic", "actorder", "observer",
+       "observer_kwargs", "scale_dtype", "zp_dtype", "block_structure"},
+      kForeignMend);
   const std::string type = weights.text_or("type", "int");
   require_one_of(weights, "type", type, {"int", "float"});
   const int64_t bits = weights.integer_or("num_bits", 8, 1, 64);
@@ -136,7 +139,11 @@ void read_scheme(const ModelConfig& weights, Schemes& schemes) {
         kForeignMend);
   if (weights.has("strategy"))
     require_one_of(weights, "strategy", weights.text_or("strategy", ""),
-                   {"tensor", "channel", "group"});
+                   {"tensor", "channel", "group", "block"});
+  const auto block = fp8_block(weights, "block_structure");
+  if (block.has_value() != (weights.text_or("strategy", "") == "block") || (block && type == "int"))
+    weights.refuse("block_structure goes with the strategy \"block\" of type float", kForeignMend);
+  if (block) schemes.block = block;
   if (weights.has("actorder"))
     require_one_of(weights, "actorder", weights.text_or("actorder", ""),
                    {"group", "weight", "dynamic", "static"});
@@ -191,6 +198,8 @@ class CompressedTensors final : public ForeignWeights {
     ForeignMatrix out{{}, weight.rows, weight.cols, {}, {}};
     if (parts.look(".weight_global_scale"))
       parts.refuse(".weight_global_scale", "is of NVFP4, which is not read");
+    if (has_blocks(parts, weight))
+      return fp8_matrix(weight, parts, parts, ".weight_scale", schemes_.block);
     add_codes(parts, layout, out);
     require_declared(parts, layout);
     add_scales(parts, layout, out);
@@ -223,6 +232,15 @@ class CompressedTensors final : public ForeignWeights {
     parts.refuse(layout.storage == Layout::Storage::kPacked ? ".weight_packed" : ".weight",
                  fmt::format("has {} of {} bits, which no group of config.json's quantisation is",
                              is_fp8 ? "floats" : "integers", layout.bits));
+  }
+
+  bool has_blocks(const PartFinder& parts, const WeightShape& weight) const {
+    const io::TensorEntry* codes = parts.look(".weight");
+    if (!schemes_.block || !codes || codes->dtype != DType::kF8E4M3) return false;
+    const auto [rows, cols] = *schemes_.block;
+    const std::vector<int64_t> grid{(weight.rows + rows - 1) / rows,
+                                    (weight.cols + cols - 1) / cols};
+    return parts.look(".weight_scale")->shape == grid;
   }
 
   void add_codes(const PartFinder& parts, Layout& layout, ForeignMatrix& out) const {

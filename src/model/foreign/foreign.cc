@@ -37,9 +37,10 @@ std::unique_ptr<ForeignWeights> foreign_weights(const ModelConfig& config,
   if (method == "awq") return awq_weights(*settings, checkpoint);
   if (method == "bitsandbytes") return bitsandbytes_weights(*settings, checkpoint);
   if (method == "compressed-tensors") return compressed_tensors_weights(*settings, checkpoint);
+  if (method == "fp8") return fp8_weights(*settings, checkpoint);
   if (method == "mxfp4") return mxfp4_weights(*settings, checkpoint);
   settings->refuse(fmt::format("quantised by \"{}\": gptq, awq, bitsandbytes, "
-                               "compressed-tensors and mxfp4 are read",
+                               "compressed-tensors, fp8 and mxfp4 are read",
                                method),
                    kForeignMend);
 }

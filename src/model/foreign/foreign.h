@@ -83,9 +83,28 @@ std::unique_ptr<ForeignWeights> bitsandbytes_weights(const ModelConfig& settings
                                                      const io::Checkpoint& checkpoint);
 std::unique_ptr<ForeignWeights> compressed_tensors_weights(const ModelConfig& settings,
                                                            const io::Checkpoint& checkpoint);
+std::unique_ptr<ForeignWeights> fp8_weights(const ModelConfig& settings,
+                                            const io::Checkpoint& checkpoint);
 std::unique_ptr<ForeignWeights> mxfp4_weights(const ModelConfig& settings,
                                               const io::Checkpoint& checkpoint);
 std::unique_ptr<ForeignWeights> gguf_weights(const io::Checkpoint& checkpoint);
+
+/// Rows and columns that share a scale.
+struct Fp8Block {
+  int32_t rows = 0, cols = 0;
+};
+
+/// Two numbers of `settings`, or nothing where the key is absent. Errors: kFile for anything else.
+std::optional<Fp8Block> fp8_block(const ModelConfig& settings, const char* key);
+
+class PartFinder;
+
+/// X.weight of `codes` in e4m3, with a scale in Y + end of `scales` for each block (the last of a
+/// row or column may be short), or without blocks one for each row or one for all. Scales that are
+/// looked for elsewhere than codes are those of the larger matrix of WeightShape::fused.
+ForeignMatrix fp8_matrix(const WeightShape& weight, const PartFinder& codes,
+                         const PartFinder& scales, const std::string& end,
+                         const std::optional<Fp8Block>& block);
 
 /// A matrix that a checkpoint of another tool has transposed, or nothing: it has it as it is.
 std::optional<ForeignMatrix> transposed_matrix(const io::Checkpoint& checkpoint,

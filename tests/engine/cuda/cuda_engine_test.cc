@@ -260,7 +260,7 @@ TEST(CudaEngineForeign, LogitsAreTheCpusWithinRounding) {
   parted.weights = {0.4, 0.6, 0};
   parted.inplace_host_fraction = 0.3;
   for (const char* model : {"../foreign/bnb-nf4-double", "../foreign/ct-int4-asymmetric",
-                            "../foreign/ct-fp8", "../gguf/mixed.gguf"})
+                            "../foreign/ct-fp8", "../foreign/fp8-block", "../gguf/mixed.gguf"})
     for (const bool is_parted : {false, true}) {
       SCOPED_TRACE(std::string(model) + (is_parted ? " in two places" : ""));
       expect_logits_of_the_cpu(model, greedy_requests({{5, 6, 7, 8}, {9, 10, 11}}, 1), 8e-3,
