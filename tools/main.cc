@@ -11,6 +11,7 @@
 #include "tools/arguments.h"
 #include "tools/command.h"
 #include "tools/flag_words.h"
+#include "tools/interface.h"
 #include "tools/interrupts.h"
 #include "tools/nearest.h"
 #include "tools/output.h"
@@ -60,6 +61,7 @@ int run(int argc, char** argv) {
   CLI::App program("sluice: language models bigger than memory", "sluice");
   program.require_subcommand(1);
   program.failure_message(CLI::FailureMessage::help);
+  program.set_version_flag("-V,--version", "sluice " SLUICE_VERSION, "print the version and exit");
   std::vector<sluice::tools::Command> commands;
   for (auto* add : {sluice::tools::add_run,
                     sluice::tools::add_batch,
@@ -81,6 +83,8 @@ int run(int argc, char** argv) {
                     sluice::tools::add_plan,
                     sluice::tools::add_profile,
                     sluice::tools::add_doctor,
+                    sluice::tools::add_completions,
+                    sluice::tools::add_manual,
                     sluice::tools::add_version})
     commands.push_back(add(program));
   std::vector<std::string> arguments = sluice::tools::normalise_arguments(argc, argv);
@@ -91,6 +95,8 @@ int run(int argc, char** argv) {
     return program.exit(help);
   } catch (const CLI::CallForAllHelp& help) {
     return program.exit(help);
+  } catch (const CLI::CallForVersion& version) {
+    return program.exit(version);
   } catch (const CLI::ParseError& error) {
     const std::string word = argc > 1 ? argv[1] : "";
     const bool is_word = !word.empty() && word.front() != '-' && program.get_subcommands().empty();
