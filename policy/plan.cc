@@ -301,6 +301,16 @@ int64_t Plan::disk_bytes() const noexcept {
   return sum;
 }
 
+int64_t Plan::loaded_ahead_bytes() const noexcept {
+  if (!always_demands()) return streamed_weight_bytes;
+  int64_t asked = 0;
+  for (size_t i = 0; i < parts.size(); ++i)
+    for (const PlanPart& part : parts[i])
+      if (experts[i].is_always_asked && part.expert >= 0)
+        asked += experts[i].turn_of(part.expert) < experts[i].slots ? 0 : part.bytes;
+  return std::max(streamed_weight_bytes - asked, int64_t{0});
+}
+
 int64_t Plan::asking_rows() const noexcept {
   return std::min({demand_tokens, pass_tokens, policy.micro_batch_tokens});
 }
@@ -418,9 +428,10 @@ std::string plan_table(const Plan& plan, int64_t memory_budget_bytes, int64_t de
                         format_bytes(plan.host_weight_bytes));
   if (plan.streamed_weight_bytes > 0)
     text += fmt::format("  {:<7} {:<26} {:>10}  read in every pass{}{}\n", "disk",
-                        "streamed weights", format_bytes(plan.streamed_weight_bytes),
-                        plan.demand_tokens == 0
-                            ? ""
+                        "streamed weights", format_bytes(plan.loaded_ahead_bytes()),
+                        plan.demand_tokens == 0 ? ""
+                        : plan.always_demands()
+                            ? " but for experts, which are read when they are asked for"
                             : fmt::format(" of more than {} tokens; smaller ones read the experts "
                                           "they ask for",
                                           plan.demand_tokens),

@@ -215,8 +215,12 @@ struct Plan {
   }
   /// Whether passes of so many tokens load experts when they are asked for.
   bool demands_experts(int64_t tokens) const noexcept {
-    return tokens <= demand_tokens || demand_tokens >= kAlwaysDemands;
+    return tokens <= demand_tokens || always_demands();
   }
+  /// Whether no pass loads experts ahead.
+  bool always_demands() const noexcept { return demand_tokens >= kAlwaysDemands; }
+  /// Of streamed_weight_bytes, what the largest passes read: all, or all but what they ask for.
+  int64_t loaded_ahead_bytes() const noexcept;
   /// Most rows of a micro-batch that asks for experts.
   int64_t asking_rows() const noexcept;
   /// f32 that a micro-batch's experts leave their answers in, until all have been computed.

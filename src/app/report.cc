@@ -45,8 +45,9 @@ std::string class_rows(const policy::Plan& plan, const EngineStats& stats) {
   for (size_t i = 0; i < plan.classes.size(); ++i) {
     const policy::PassClass& one = plan.classes[i];
     text += fmt::format("  tier    host    weights sent up  {:>10} a pass  computed here {:>10}",
-                        format_bytes(one.sent_weight_bytes + plan.streamed_weight_bytes),
-                        format_bytes(one.inplace_weight_bytes));
+                        format_bytes(one.sent_weight_bytes + plan.loaded_ahead_bytes()),
+                        format_bytes(one.inplace_weight_bytes +
+                                     (plan.always_demands() ? plan.expert_slot_bytes : 0)));
     if (plan.classes.size() > 1)
       text += fmt::format("  {:>4} passes from {} tokens, {}", stats.classes[i].passes,
                           std::max<int64_t>(one.execution.from_tokens, 1),
@@ -76,7 +77,7 @@ nlohmann::ordered_json classes_json(const policy::Plan& plan, const EngineStats&
                        {"seconds", of_class.seconds},
                        {"prefill_tokens_per_s", prefill_rate(of_class)},
                        {"decode_tokens_per_s", decode_rate(of_class)},
-                       {"sent_bytes_per_pass", one.sent_weight_bytes + plan.streamed_weight_bytes},
+                       {"sent_bytes_per_pass", one.sent_weight_bytes + plan.loaded_ahead_bytes()},
                        {"inplace_bytes", one.inplace_weight_bytes}});
   }
   return classes;
@@ -114,8 +115,9 @@ std::string run_table(const Engine& engine) {
                         format_bytes(stats.pinned_bytes), format_bytes(stats.pageable_bytes));
   if (plan.has_device) text += class_rows(plan, stats);
   text += fmt::format("  tier    disk    weights streamed {:>10} a {}pass  offloaded {:>10}\n",
-                      format_bytes(plan.streamed_weight_bytes),
-                      plan.demand_tokens > 0 ? "large " : "", format_bytes(stats.peak_disk_bytes));
+                      format_bytes(plan.loaded_ahead_bytes()),
+                      plan.demand_tokens > 0 && !plan.always_demands() ? "large " : "",
+                      format_bytes(stats.peak_disk_bytes));
   if (stats.repacked_bytes > 0)
     text += fmt::format("  repack  {:>10} of streamed rows  {:>9}  {:>10}\n",
                         format_bytes(stats.repacked_bytes), format_seconds(stats.repack_seconds),
@@ -228,20 +230,22 @@ std::string plan_sentence(const Engine& engine) {
     text += fmt::format("{} of {} of device memory, {} of {} of host memory in use; {} sent up",
                         format_bytes(plan.device_bytes()), format_bytes(stats.device_budget_bytes),
                         format_bytes(plan.memory_bytes()), format_bytes(stats.memory_budget_bytes),
-                        format_bytes(plan.host_weight_bytes + plan.streamed_weight_bytes));
+                        format_bytes(plan.host_weight_bytes + plan.loaded_ahead_bytes()));
   else
     text += fmt::format("{} of {} in use", format_bytes(plan.memory_bytes()),
                         format_bytes(stats.memory_budget_bytes));
+  const std::string in_memory =
+      fmt::format("{} of {} experts in memory", stats.experts.resident + stats.experts.slots,
+                  stats.experts.experts);
   const std::string passes =
-      plan.demand_tokens == 0
-          ? "each pass"
-          : fmt::format("passes of more than {} tokens, {} of {} experts in memory",
-                        plan.demand_tokens, stats.experts.resident + stats.experts.slots,
-                        stats.experts.experts);
+      plan.demand_tokens == 0 ? "each pass"
+      : plan.always_demands()
+          ? "each pass, and experts when they are asked for, " + in_memory
+          : fmt::format("passes of more than {} tokens, {}", plan.demand_tokens, in_memory);
   return text +
          fmt::format(
              "{} {} streamed in {}", plan.has_device ? "," : ";",
-             format_bytes(plan.streamed_weight_bytes) + (plan.has_device ? " from disk" : ""),
+             format_bytes(plan.loaded_ahead_bytes()) + (plan.has_device ? " from disk" : ""),
              passes) +
          (plan.arrival_slot_bytes == 0
               ? ""

@@ -264,6 +264,9 @@ TEST(ExpertPlan, WhereAllPassesAskNoRingHoldsALayersExperts) {
     EXPECT_EQ(all.expert_slot_bytes, some.expert_slot_bytes);
     EXPECT_GT(some.ring_bytes, layer_bytes / 2);
     EXPECT_LT(all.ring_bytes, layer_bytes / 8);
+    EXPECT_GT(some.loaded_ahead_bytes(), some.weight_bytes / 2);
+    EXPECT_LT(all.loaded_ahead_bytes(), all.weight_bytes / 100);
+    EXPECT_EQ(all.streamed_weight_bytes, some.streamed_weight_bytes);
     if (has_device) {
       EXPECT_GT(some.host_ring_bytes, layer_bytes / 2);
       EXPECT_LT(all.host_ring_bytes, layer_bytes / 8);
