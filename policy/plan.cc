@@ -305,9 +305,9 @@ int64_t Plan::loaded_ahead_bytes() const noexcept {
   if (!always_demands()) return streamed_weight_bytes;
   int64_t asked = 0;
   for (size_t i = 0; i < parts.size(); ++i)
-    for (const PlanPart& part : parts[i])
-      if (experts[i].is_always_asked && part.expert >= 0)
-        asked += experts[i].turn_of(part.expert) < experts[i].slots ? 0 : part.bytes;
+    for (const int32_t first : experts[i].first_parts)
+      asked +=
+          (experts[i].others() - experts[i].slots) * parts[i][static_cast<size_t>(first)].bytes;
   return std::max(streamed_weight_bytes - asked, int64_t{0});
 }
 

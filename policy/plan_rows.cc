@@ -331,11 +331,11 @@ void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSp
       const int64_t all_host_bytes = bytes(split.inplace + split.host);
       for (size_t i = 0; i < plan.classes.size(); ++i) {
         PassClass& one = plan.classes[i];
-        const int64_t own_bytes = bytes(split.inplace_of[i]);
+        const int64_t own_bytes =
+            has_slots && experts.is_always_asked ? all_host_bytes : bytes(split.inplace_of[i]);
         inplace[i].back()[index] = split.inplace_of[i];
         one.inplace_weight_bytes += own_bytes;
-        if (!has_slots || !experts.is_always_asked)
-          one.sent_weight_bytes += all_host_bytes - own_bytes;
+        one.sent_weight_bytes += all_host_bytes - own_bytes;
       }
     }
     if (weight.shares_table) continue;

@@ -46,8 +46,7 @@ std::string class_rows(const policy::Plan& plan, const EngineStats& stats) {
     const policy::PassClass& one = plan.classes[i];
     text += fmt::format("  tier    host    weights sent up  {:>10} a pass  computed here {:>10}",
                         format_bytes(one.sent_weight_bytes + plan.loaded_ahead_bytes()),
-                        format_bytes(one.inplace_weight_bytes +
-                                     (plan.always_demands() ? plan.expert_slot_bytes : 0)));
+                        format_bytes(one.inplace_weight_bytes));
     if (plan.classes.size() > 1)
       text += fmt::format("  {:>4} passes from {} tokens, {}", stats.classes[i].passes,
                           std::max<int64_t>(one.execution.from_tokens, 1),

@@ -70,6 +70,18 @@ class ExpertSlots : public ::testing::TestWithParam<std::string> {
     return sink.answers;
   }
 
+  // Runs in blocks of so many sequences; wants the tokens of `expected`.
+  ExpertCounts expect_in_blocks(int64_t block, const std::map<uint64_t, Answer>& expected,
+                                EngineOptions& options) const {
+    options.policy->micro_batch_sequences = block == 17 ? 5 : block;
+    options.policy->micro_batches = block == 17 ? 4 : 1;
+    options.policy->micro_batch_tokens = 23;
+    const auto engine = Engine::open(model_, options);
+    const auto actual = run(*engine);
+    for (const auto& [id, answer] : expected) EXPECT_EQ(actual.at(id).tokens, answer.tokens);
+    return engine->stats().experts;
+  }
+
   std::shared_ptr<const BoundModel> model_;
   std::vector<GenerationRequest> requests_;
   EngineOptions options_;
@@ -89,13 +101,7 @@ TEST_P(ExpertSlots, AnySlotsAndBlocksGiveTheResidentRunsTokens) {
                                           << " tokens ask, blocks of " << block);
         EngineOptions options = options_;
         options.policy = policy_of(shape(), slots, demand);
-        options.policy->micro_batch_sequences = block == 17 ? 5 : block;
-        options.policy->micro_batches = block == 17 ? 4 : 1;
-        options.policy->micro_batch_tokens = 23;
-        const auto engine = Engine::open(model_, options);
-        const auto actual = run(*engine);
-        for (const auto& [id, answer] : expected) EXPECT_EQ(actual.at(id).tokens, answer.tokens);
-        const ExpertCounts counts = engine->stats().experts;
+        const ExpertCounts counts = expect_in_blocks(block, expected, options);
         EXPECT_EQ(counts.slots > 0, demand != 0);
         if (demand == 0) {
           EXPECT_EQ(counts.asked, 0);
@@ -123,13 +129,7 @@ TEST_P(ExpertSlots, BelowADeviceGiveTheResidentRunsTokens) {
         EngineOptions options = options_;
         options.device = EmulatedSpec{int64_t{256} << 20, 0, 0, 0, 0};
         options.policy = policy_of(shape(), slots, demand, resident);
-        options.policy->micro_batch_sequences = block == 17 ? 5 : block;
-        options.policy->micro_batches = block == 17 ? 4 : 1;
-        options.policy->micro_batch_tokens = 23;
-        const auto engine = Engine::open(model_, options);
-        const auto actual = run(*engine);
-        for (const auto& [id, answer] : expected) EXPECT_EQ(actual.at(id).tokens, answer.tokens);
-        const ExpertCounts counts = engine->stats().experts;
+        const ExpertCounts counts = expect_in_blocks(block, expected, options);
         EXPECT_GT(counts.slots, 0);
         EXPECT_EQ(counts.resident > 0, resident > 0);
         sum.asked += counts.asked;

@@ -267,6 +267,8 @@ TEST(ExpertPlan, WhereAllPassesAskNoRingHoldsALayersExperts) {
     EXPECT_GT(some.loaded_ahead_bytes(), some.weight_bytes / 2);
     EXPECT_LT(all.loaded_ahead_bytes(), all.weight_bytes / 100);
     EXPECT_EQ(all.streamed_weight_bytes, some.streamed_weight_bytes);
+    EXPECT_EQ(all.classes.front().sent_weight_bytes, 0);
+    EXPECT_EQ(all.classes.front().inplace_weight_bytes, has_device ? all.inplace_weight_bytes : 0);
     if (has_device) {
       EXPECT_GT(some.host_ring_bytes, layer_bytes / 2);
       EXPECT_LT(all.host_ring_bytes, layer_bytes / 8);
