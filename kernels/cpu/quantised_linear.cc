@@ -96,7 +96,7 @@ void run_tiles(const QuantisedCall& whole, std::byte* tiles, int64_t tile_bytes,
   part.tiles = tiles;
   for (int64_t begin = 0; begin < whole.m; begin += part.m) {
     part.m = rows_at_a_time(whole.m - begin, tile_rows, tile_bytes);
-    part.sums = whole.sums + begin * whole.format.groups(whole.k);
+    part.sums = whole.sums + begin * whole.groups;
     part.y = whole.y + begin * whole.ldy;
     if (!is_prepared || part.m < whole.m)  // of several parts the last one's tiles are left
       over_rows_of_x(tile_count(part.m, tile_rows), whole.k,
@@ -108,7 +108,7 @@ void run_tiles(const QuantisedCall& whole, std::byte* tiles, int64_t tile_bytes,
 void multiply_bf16(QuantisedCall call, const Activations& x, bool rounds_to_e4m3, Areas areas,
                    bool is_prepared) {
   const int64_t padded = call.format.padded_columns(call.k);
-  const int64_t groups = call.format.groups(call.k);
+  const int64_t groups = call.groups;
   auto* sums = areas.take<float>(call.m * groups);
   call.bf16 = x.bf16;
   call.ld = x.ld;
@@ -127,7 +127,7 @@ void multiply_bf16(QuantisedCall call, const Activations& x, bool rounds_to_e4m3
     call.ld = ld;
   }
   // Only asymmetric codes need them, yet every kernel may read them.
-  const int64_t columns = call.format.group_columns(call.k);
+  const int64_t columns = call.group_columns;
   if (!is_prepared)
     over_rows_of_x(call.m, padded, [&](int64_t i) {
       if (call.format.encoding == Encoding::kInt4)
@@ -152,7 +152,7 @@ void multiply_f32(QuantisedCall call, const Activations& x, bool rounds_to_e4m3,
                   bool is_prepared) {
   const Variant& variant = active_variant();
   const int64_t padded = call.format.padded_columns(call.k);
-  const int64_t groups = call.format.groups(call.k);
+  const int64_t groups = call.groups;
   const int64_t ld = spread_stride(padded * 4) / 4;
   const bool in_tiles = call.m >= tiled_f32_rows(call.format);
   auto* sums = areas.take<float>(call.m * groups);
@@ -188,7 +188,7 @@ void add_outliers(const QuantisedCall& call, const Activations& x, const int32_t
   constexpr int64_t kRows = WeightFormat::kPanelRows;
   const int64_t panels = (call.n + kRows - 1) / kRows;
   deal_each(panels, kShareValues / (count * call.m), [&](int64_t panel) {
-    const std::byte* from = call.w + panel * call.format.panel_bytes(call.k);
+    const std::byte* from = call.w + panel * call.panel_bytes;
     const int64_t rows = std::min(kRows, call.n - panel * kRows);
     float block[8 * kRows];
     for (int64_t c = 0; c < count; ++c) {
@@ -242,7 +242,7 @@ void multiply_int8(QuantisedCall call, const Activations& x, const QuantisedOpti
                    Areas areas, bool is_prepared) {
   const Variant& variant = active_variant();
   const int64_t padded = call.format.padded_columns(call.k);
-  const int64_t groups = call.format.groups(call.k);
+  const int64_t groups = call.groups;
   const Int8Rows rows(call.format, call.m, call.k, areas);
   int32_t* outliers = nullptr;
   int64_t outlier_count = 0;
@@ -321,6 +321,10 @@ void linear_quantised(const Activations& x, const std::byte* w, const WeightForm
     call.w = w;
     call.n = n;
     call.k = x.k;
+    call.group_columns = format.group_columns(x.k);
+    call.groups = format.groups(x.k);
+    call.group_code_bytes = format.group_code_bytes(x.k);
+    call.panel_bytes = format.panel_bytes(x.k);
     call.m = part.m;
     call.bias = bias;
     call.y = y + begin * ldy;

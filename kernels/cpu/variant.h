@@ -32,6 +32,8 @@ struct QuantisedCall {
   WeightFormat format;
   const std::byte* w;  ///< panels
   int64_t n, k, m;
+  /// What `format` says of k columns: asked for every few rows of x and of W.
+  int64_t group_columns, groups, group_code_bytes, panel_bytes;
   const float*
       x;  ///< of the f32 kernels, as arrange_f32_codes leaves it; row stride ld, like the others
   const uint16_t* bf16;  ///< of the bf16 kernels

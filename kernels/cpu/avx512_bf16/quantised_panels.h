@@ -102,8 +102,8 @@ void decode_chunk(const QuantisedCall& call, const std::byte* const (&unit)[2], 
                   int64_t columns, CodeChunk& chunk) {
   const Decoder<Bf16Step, kEncoding> decode;
   constexpr int kVectors = Decoder<Bf16Step, kEncoding>::kVectors;
-  const int64_t group_columns = call.format.group_columns(call.k);
-  const int64_t code_bytes = call.format.group_code_bytes(call.k);
+  const int64_t group_columns = call.group_columns;
+  const int64_t code_bytes = call.group_code_bytes;
   const int64_t group_bytes = code_bytes + call.format.scale_bytes();
   const int64_t group = begin / group_columns,
                 first_line = (begin - group * group_columns) / kLineColumns<kEncoding>;
@@ -126,9 +126,8 @@ template <Encoding kEncoding>
 void many_rows(const QuantisedCall& call, int64_t row_begin, int64_t row_end) {
   alignas(64) CodeChunk chunk;
   constexpr int64_t kLinePairs = kLineColumns<kEncoding> / 2;
-  const int64_t columns = call.format.group_columns(call.k),
-                padded = call.format.padded_columns(call.k);
-  const int64_t groups = call.format.groups(call.k), panel_bytes = call.format.panel_bytes(call.k);
+  const int64_t columns = call.group_columns, padded = call.format.padded_columns(call.k);
+  const int64_t groups = call.groups, panel_bytes = call.panel_bytes;
   const int64_t tiles = tile_count(call.m, kTile);
   for (int64_t row = row_begin; row < row_end; row += 2 * kLanes) {
     const int64_t rows = least(call.n - row, 2 * kLanes), first = least(rows, kLanes);

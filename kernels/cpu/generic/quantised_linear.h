@@ -24,9 +24,9 @@ void few_rows(const QuantisedCall& call, int64_t row_begin, int64_t row_end, int
   const Decoder<Step, kEncoding> decode;
   constexpr int kVectors = Decoder<Step, kEncoding>::kVectors;
   constexpr int kChains = Step::template kChains<kVectors, U * M>;  // independent sums
-  const int64_t columns = call.format.group_columns(call.k);
-  const int64_t code_bytes = call.format.group_code_bytes(call.k);
-  const int64_t groups = call.format.groups(call.k);
+  const int64_t columns = call.group_columns;
+  const int64_t code_bytes = call.group_code_bytes;
+  const int64_t groups = call.groups;
   const auto* x = Step::x(call) + first * call.ld;
   for (int64_t row = row_begin; row < row_end; row += U * kLanes) {
     const int part = part_of(row);
@@ -121,7 +121,7 @@ void few_of(const QuantisedCall& call, int64_t row_begin, int64_t row_end, int64
   if constexpr (M > 1)
     if (count < M) return few_of<Step, kEncoding, M - 1>(call, row_begin, row_end, first, count);
   if constexpr (Step::kHasParts) {
-    const int64_t parts = call.format.group_code_bytes(call.k) / (Step::kPartLines * kQuantLine);
+    const int64_t parts = call.group_code_bytes / (Step::kPartLines * kQuantLine);
     if (parts == 1) return few_rows<Step, kEncoding, kUnits, M, 1>(call, row_begin, row_end, first);
     if (parts == 2) return few_rows<Step, kEncoding, kUnits, M, 2>(call, row_begin, row_end, first);
   }

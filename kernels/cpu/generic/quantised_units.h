@@ -107,7 +107,7 @@ void unpack_panel(const WeightFormat& format, const std::byte* panel, int64_t co
 
 // Unit `unit` of a matrix: its lines begin here.
 inline const std::byte* unit_panel(const QuantisedCall& call, int64_t row) {
-  return call.w + row / kPanelRows * call.format.panel_bytes(call.k);
+  return call.w + row / kPanelRows * call.panel_bytes;
 }
 inline int part_of(int64_t row) { return static_cast<int>(row % kPanelRows / kLanes); }
 
