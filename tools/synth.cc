@@ -1,7 +1,9 @@
 // sluice synth: a checkpoint of any shape with random weights.
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cstdio>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -22,7 +24,7 @@ namespace sluice::tools {
 
 namespace {
 struct SynthFlags {
-  std::string shape, folder, dtype = "bf16", weights;
+  std::string shape, folder, dtype = "bf16", weights, router;
   uint64_t seed = 1;
   int64_t layers = 0;
   bool overwrite = false, dry_run = false, repeats_layers = false;
@@ -34,6 +36,37 @@ std::string with_layers(const std::string& config, const std::string& name, int6
   if (!json.is_object())
     throw Error(ErrorKind::kFile, name + ": not a JSON object", "give a Hugging Face config.json");
   json["num_hidden_layers"] = layers;
+  const auto types = json.find("layer_types");  // a list of all layers
+  if (types != json.end() && types->is_array() && std::ssize(*types) > layers)
+    types->erase(types->begin() + layers, types->end());
+  return json.dump(2);
+}
+
+// "sticky", "flat:7", "weights": how tokens of a mixture are routed. Empty: "sticky".
+std::string with_router(const std::string& config, const SynthFlags& flags, bool is_mixture) {
+  auto json = nlohmann::ordered_json::parse(config);
+  json.erase("sluice_router");
+  if (!is_mixture) {
+    if (flags.router.empty()) return json.dump(2);
+    throw Error(ErrorKind::kUser,
+                fmt::format("--router: {} has no experts to choose among", flags.shape),
+                "leave it out, or give a mixture of experts");
+  }
+  const std::string& whole = flags.router.empty() ? "sticky" : flags.router;
+  const size_t colon = whole.find(':');
+  const std::string kind = whole.substr(0, colon);
+  uint64_t seed = flags.seed;
+  bool is_known = kind == "sticky" || kind == "flat" || whole == "weights";
+  if (is_known && colon != std::string::npos) {
+    const std::string digits = whole.substr(colon + 1);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), seed);
+    is_known = error == std::errc() && end == digits.data() + digits.size() &&
+               seed <= uint64_t{std::numeric_limits<int64_t>::max()};
+  }
+  if (!is_known)
+    throw Error(ErrorKind::kUser, fmt::format("--router \"{}\" is none", whole),
+                "give sticky, flat (each with :SEED or without), or weights");
+  if (kind != "weights") json["sluice_router"] = {{"kind", kind}, {"seed", seed}};
   return json.dump(2);
 }
 
@@ -86,11 +119,13 @@ void run(const SynthFlags& flags, std::stop_token stop) {
                 "add --weights int4 (or bf16, ...)");
   std::optional<WeightFormat> format;
   if (!flags.weights.empty()) format = weight_format_argument(flags.weights, "--weights");
-  const std::string whole_config = find_config(flags);
+  std::string whole_config = find_config(flags);
   const auto whole = make_family_model(ModelConfig(whole_config, flags.shape));
-  if (flags.repeats_layers) app::require_layers_alike(whole->shape());
+  whole_config = with_router(whole_config, flags, whole->shape().num_experts > 1);
   const std::string config =
-      flags.repeats_layers ? with_layers(whole_config, flags.shape, 1) : whole_config;
+      flags.repeats_layers
+          ? with_layers(whole_config, flags.shape, app::layers_of_each_kind(whole->shape()))
+          : whole_config;
   const auto model = make_family_model(ModelConfig(config, flags.shape));
   app::SyntheticOptions options;
   options.dtype = *parse_dtype(flags.dtype);
@@ -114,10 +149,11 @@ void run(const SynthFlags& flags, std::stop_token stop) {
   if (format) {
     written = pack(flags, *format, model->shape(), config, options);
     if (flags.repeats_layers) {
-      const auto path = std::filesystem::path(flags.folder) / "config.json";
-      app::repeat_layer(flags.folder, whole->shape(),
-                        with_layers(read_text(path.string(), kMostSettingsBytes), flags.folder,
-                                    whole->shape().num_layers));
+      std::fprintf(stderr,
+                   "sluice: one layer stands for all of its kind: the disk reads the same blocks "
+                   "again and again, and its cache holds them\n");
+      app::repeat_layers(flags.folder, whole->shape(),
+                         app::with_dtype(whole_config, options.dtype));
     }
   } else {
     Progress progress("writing");
@@ -149,9 +185,13 @@ Command add_synth(CLI::App& program) {
       ->capture_default_str();
   parser->add_option("--weights", flags->weights,
                      "write a packed store in this format, as convert does: int4, int8, bf16, ...");
-  parser->add_flag("--repeat-layers", flags->repeats_layers,
-                   "a packed store whose layers are all one (hard links): a 175B model on 3 GB of "
-                   "disk, for all but the disk's speed");
+  parser->add_flag(
+      "--repeat-layers", flags->repeats_layers,
+      "a packed store whose layers of a kind are all one (hard links): a 175B model on "
+      "3 GB of disk, for all but the disk's speed");
+  parser->add_option("--router", flags->router,
+                     "how tokens of a mixture choose experts: sticky (default), as measured in "
+                     "trained models; flat, more evenly; both with :SEED; weights: by its own");
   parser->add_option("--seed", flags->seed, "of the random weights")->capture_default_str();
   parser->add_option("--layers", flags->layers, "another number of layers")
       ->check(CLI::Range(1, 4096));

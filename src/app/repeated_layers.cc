@@ -36,41 +36,59 @@ bool are_alike(const WeightShape& one, const WeightShape& other) {
   return one.role == other.role && one.rows == other.rows && one.cols == other.cols &&
          one.experts == other.experts;
 }
-}  // namespace
 
-void require_layers_alike(const ModelShape& shape) {
-  std::vector<const SublayerShape*> first;
+std::vector<const SublayerShape*> sublayers_of(const ModelShape& shape, int64_t layer) {
+  std::vector<const SublayerShape*> out;
   for (const SublayerShape& sublayer : shape.sublayers)
-    if (sublayer.layer_index == 0) first.push_back(&sublayer);
-  size_t at = 0;
-  for (const SublayerShape& sublayer : shape.sublayers) {
-    if (sublayer.layer_index < 0) continue;
-    const SublayerShape& as = *first[at++ % first.size()];
-    if (sublayer.kind == as.kind && std::equal(sublayer.weights.begin(), sublayer.weights.end(),
-                                               as.weights.begin(), as.weights.end(), are_alike))
-      continue;
-    throw Error(
-        ErrorKind::kUser,
-        fmt::format("layer {} of this model differs from layer 0: one layer can't stand for "
-                    "all with `repeat_layers`",
-                    sublayer.layer_index),
-        "leave it out; fewer layers (`layers`) take less disk");
-  }
+    if (sublayer.layer_index == layer) out.push_back(&sublayer);
+  return out;
 }
 
-void repeat_layer(const std::filesystem::path& store, const ModelShape& shape,
-                  const std::string& config_json) {
+bool are_layers_alike(const ModelShape& shape, int64_t one, int64_t other) {
+  const auto a = sublayers_of(shape, one), b = sublayers_of(shape, other);
+  return std::equal(
+      a.begin(), a.end(), b.begin(), b.end(), [](const SublayerShape* x, const SublayerShape* y) {
+        return x->kind == y->kind && std::equal(x->weights.begin(), x->weights.end(),
+                                                y->weights.begin(), y->weights.end(), are_alike);
+      });
+}
+
+// The last of the first `count` layers that has the weights that `layer` has; -1: none.
+int64_t like_layer(const ModelShape& shape, int64_t layer, int64_t count) {
+  for (int64_t i = count; i-- > 0;)
+    if (are_layers_alike(shape, i, layer)) return i;
+  return -1;
+}
+
+std::string layer_name(int64_t layer) { return fmt::format("layer-{:05}", layer); }
+}  // namespace
+
+int64_t layers_of_each_kind(const ModelShape& shape) {
+  int64_t first_layers = 0;
+  for (int64_t i = 0; i < shape.num_layers; ++i)
+    if (like_layer(shape, i, first_layers) < 0) first_layers = i + 1;
+  return first_layers;
+}
+
+void repeat_layers(const std::filesystem::path& store, const ModelShape& shape,
+                   const std::string& config_json) {
   io::PackedIndex index = io::read_packed_index(store);
-  const auto first = std::find_if(index.groups.begin(), index.groups.end(),
-                                  [](const auto& group) { return group.name == "layer-00000"; });
-  SLUICE_ASSERT(first != index.groups.end(), "a store has its layers by number");
-  const io::PackedGroup layer = *first;
-  const std::vector<std::string> known = names_of_layer(shape, 0);
+  const int64_t first_layers = layers_of_each_kind(shape);
+  const auto group_of = [&](int64_t layer) {
+    const auto at = std::find_if(index.groups.begin(), index.groups.end(), [&](const auto& group) {
+      return group.name == layer_name(layer);
+    });
+    SLUICE_ASSERT(at != index.groups.end(), "a store has its layers by number");
+    return at;
+  };
   std::vector<io::PackedGroup> others;
-  for (int64_t i = 1; i < shape.num_layers; ++i) {
+  for (int64_t i = first_layers; i < shape.num_layers; ++i) {
+    const int64_t as = like_layer(shape, i, first_layers);
+    const io::PackedGroup& layer = *group_of(as);
+    const std::vector<std::string> known = names_of_layer(shape, as);
     const std::vector<std::string> names = names_of_layer(shape, i);
     io::PackedGroup& group = others.emplace_back(layer);
-    group.name = fmt::format("layer-{:05}", i);
+    group.name = layer_name(i);
     group.file = group.name + ".safetensors";
     group.repeats = layer.name;
     for (io::TensorEntry& tensor : group.tensors) {
@@ -80,7 +98,7 @@ void repeat_layer(const std::filesystem::path& store, const ModelShape& shape,
     }
     link_file(store / layer.file, store / group.file);
   }
-  index.groups.insert(first + 1, others.begin(), others.end());
+  index.groups.insert(group_of(first_layers - 1) + 1, others.begin(), others.end());
   io::sync_folder(store);
   io::write_file_durably(store / "config.json", config_json);
   for (io::PackedSmallFile& file : index.small_files)

@@ -42,16 +42,6 @@ void fill(uint32_t key, int64_t first, Element* to, int64_t count, const Source&
   }
 }
 
-std::string with_dtype(const std::string& config_json, DType dtype) {
-  auto json = nlohmann::ordered_json::parse(config_json);
-  json.erase("dtype");
-  json.erase("quantization_config");  // what is written is plain
-  json["torch_dtype"] = dtype == DType::kF32   ? "float32"
-                        : dtype == DType::kF16 ? "float16"
-                                               : "bfloat16";
-  return json.dump(2) + "\n";
-}
-
 // What there is to make: names, shapes, and how each element comes about.
 struct Weights {
   std::vector<io::NewTensor> tensors;
@@ -96,6 +86,16 @@ Weights weights_of(const ModelShape& shape, const SyntheticOptions& options, boo
   return out;
 }
 }  // namespace
+
+std::string with_dtype(const std::string& config_json, DType dtype) {
+  auto json = nlohmann::ordered_json::parse(config_json);
+  json.erase("dtype");
+  json.erase("quantization_config");  // what is written is plain
+  json["torch_dtype"] = dtype == DType::kF32   ? "float32"
+                        : dtype == DType::kF16 ? "float16"
+                                               : "bfloat16";
+  return json.dump(2) + "\n";
+}
 
 int64_t write_synthetic_model(const ModelShape& shape, const std::string& config_json,
                               const std::filesystem::path& folder,

@@ -25,6 +25,9 @@ struct SyntheticOptions {
 int64_t write_synthetic_model(const ModelShape& shape, const std::string& config_json,
                               const std::filesystem::path& folder, const SyntheticOptions& options);
 
+/// config.json of a model whose weights are all of `dtype`.
+std::string with_dtype(const std::string& config_json, DType dtype);
+
 /// The same weights as a checkpoint that is never on disk, for conversion: `source_bytes` is for
 /// io::ConvertOptions. Errors: kFile (config.json).
 struct SyntheticCheckpoint {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "src/base/error.h"
@@ -95,6 +96,23 @@ void check_shape(const io::Checkpoint& checkpoint, const WeightShape& weight,
                 "sluice computes with f32, f16 and bf16 weights");
 }
 
+// "sluice_router": {"kind": "sticky", "seed": 1}.
+std::optional<SyntheticRouting> read_routing(const ModelConfig& config, const ModelShape& shape) {
+  const auto router = config.object("sluice_router");
+  if (!router) return std::nullopt;
+  router->require_known({"kind", "seed"}, "a newer sluice made this model: use that");
+  if (shape.num_experts <= 1)
+    config.refuse("\"sluice_router\" is of mixtures, and this model has no experts",
+                  "take it out of config.json");
+  const std::string kind = router->text_or("kind", "");
+  const auto seed =
+      static_cast<uint64_t>(router->integer_or("seed", 1, 0, std::numeric_limits<int64_t>::max()));
+  for (const auto one : {SyntheticRouting::Kind::kSticky, SyntheticRouting::Kind::kFlat})
+    if (kind == synthetic_routing_name(one)) return SyntheticRouting::of(one, seed);
+  config.refuse(fmt::format("\"sluice_router\" has the kind \"{}\"", kind),
+                "give \"sticky\" or \"flat\", or take it out of config.json");
+}
+
 std::vector<int32_t> read_eos(const io::Checkpoint& checkpoint, const ModelConfig& config,
                               int64_t vocab_size) {
   std::vector<int32_t> ids;
@@ -143,7 +161,17 @@ io::TensorEntry made_tensor(const std::string& name, const WeightShape& weight,
 }
 
 BoundModel BoundModel::open(const std::filesystem::path& path) {
-  return bind(io::Checkpoint::open(path), path.string());
+  BoundModel model = bind(io::Checkpoint::open(path), path.string());
+  model.read_synthetic_routing();
+  return model;
+}
+
+void BoundModel::read_synthetic_routing() {
+  synthetic_routing_ = read_routing(ModelConfig(config_text_, path_.string()), shape_);
+  if (synthetic_routing_)
+    notes_.emplace_back(
+        "tokens are routed by a made-up rule, as those of trained models, not by the weights "
+        "(config.json's \"sluice_router\")");
 }
 
 BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name) {

@@ -5,9 +5,11 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "io/checkpoint/checkpoint.h"
+#include "src/base/synthetic_routing.h"
 #include "src/model/family.h"
 #include "src/model/foreign/foreign.h"
 
@@ -47,9 +49,15 @@ class BoundModel {
   const std::vector<int32_t>& eos_token_ids() const noexcept { return eos_token_ids_; }
   /// What a user should be told of this checkpoint (tensors that are not used, say); may be empty.
   const std::vector<std::string>& notes() const noexcept { return notes_; }
+  /// How tokens are routed where weights are made up (config.json's "sluice_router"); else nothing:
+  /// its own routers choose.
+  const std::optional<SyntheticRouting>& synthetic_routing() const noexcept {
+    return synthetic_routing_;
+  }
 
  private:
   explicit BoundModel(io::Checkpoint checkpoint) : checkpoint_(std::move(checkpoint)) {}
+  void read_synthetic_routing();
   io::Checkpoint checkpoint_;
   std::filesystem::path path_;
   std::unique_ptr<FamilyModel> family_;
@@ -63,6 +71,7 @@ class BoundModel {
   std::string mixed_types_;
   std::vector<int32_t> eos_token_ids_;
   std::vector<std::string> notes_;
+  std::optional<SyntheticRouting> synthetic_routing_;
 };
 
 /// The tensor of a store for a weight that is made from others.

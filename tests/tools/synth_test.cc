@@ -1,4 +1,5 @@
 // sluice synth: random weights of a shape, that run.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/tools/command.h"
@@ -103,11 +104,99 @@ TEST(SynthCommand, RepeatedLayersOfAMixtureRun) {
       succeed({"inspect", folder.path("store"), "--json", "--verify"}).json()["model"]["layers"],
       3);
   succeed({"run", folder.path("store"), "--prompt-ids", "5,6,7", "-n", "4"});
-  // Its first layer is dense.
-  fail({"synth", fixture_model("deepseek-v3-moe-tiny"), folder.path("no"), "--weights", "int4",
-        "--repeat-layers"},
-       2, {"differs from layer 0", "repeat"});
+}
+
+// One layer for each kind: the first ones here are dense, those behind them have experts.
+TEST(SynthCommand, RepeatedLayersAreOfTheirKind) {
+  const TemporaryFolder folder;
+  succeed({"synth", fixture_model("deepseek-v3-moe-tiny"), folder.path("store"), "--weights",
+           "int4-g32", "--layers", "6", "--repeat-layers"});
+  const auto inspected = succeed({"inspect", folder.path("store"), "--json", "--verify"}).json();
+  EXPECT_EQ(inspected["model"]["layers"], 6);
+  const auto file = [&](int layer) {
+    return std::filesystem::path(folder.path(fmt::format("store/layer-{:05}.safetensors", layer)));
+  };
+  const auto config = nlohmann::json::parse(read_file(folder.path("store/config.json")));
+  const int dense = config["first_k_dense_replace"];
+  ASSERT_GE(dense, 1);
+  ASSERT_LT(dense, 4);
+  for (int layer = 0; layer < dense; ++layer)
+    EXPECT_EQ(std::filesystem::hard_link_count(file(layer)), 1u) << layer;
+  EXPECT_EQ(std::filesystem::hard_link_count(file(dense)), static_cast<uintmax_t>(6 - dense));
+  EXPECT_TRUE(std::filesystem::equivalent(file(dense), file(5)));
+  succeed({"run", folder.path("store"), "--prompt-ids", "5,6,7", "-n", "4", "--ignore-eos"});
+}
+
+// Types of layers are as many as there are layers.
+TEST(SynthCommand, FewerLayersHaveFewerTypes) {
+  const TemporaryFolder folder;
+  succeed({"synth", fixture_model("qwen3-5-tiny"), folder.path("store"), "--layers", "2"});
+  EXPECT_EQ(succeed({"inspect", folder.path("store"), "--json"}).json()["model"]["layers"], 2);
+}
+
+// Which experts tokens go to is made up as trained models choose them, and the store says so. Where
+// weights lie and who else is there makes no difference.
+TEST(SynthCommand, MixturesAreRoutedAsTrainedOnesAre) {
+  const TemporaryFolder folder;
+  const auto made = [&](const std::string& name, const std::vector<std::string>& more) {
+    std::vector<std::string> args{"synth", fixture_model("qwen3-moe-tiny"), folder.path(name)};
+    args.insert(args.end(), more.begin(), more.end());
+    succeed(args);
+    const auto config = nlohmann::json::parse(read_file(folder.path(name + "/config.json")));
+    return config.contains("sluice_router") ? config["sluice_router"].dump() : std::string();
+  };
+  EXPECT_EQ(made("default", {"--seed", "5"}), R"({"kind":"sticky","seed":5})");
+  EXPECT_EQ(made("sticky", {"--router", "sticky:7"}), R"({"kind":"sticky","seed":7})");
+  EXPECT_EQ(made("flat", {"--router", "flat", "--weights", "int4-g32"}),
+            R"({"kind":"flat","seed":1})");
+  EXPECT_EQ(made("own", {"--router", "weights"}), "");
+  const auto run = [&](const std::string& name, const std::vector<std::string>& more) {
+    std::vector<std::string> args{
+        "run", folder.path(name), "--prompt-ids", "5,6,7,8,9,10,11,12,13", "-n",
+        "12",  "--ignore-eos",    "--json"};
+    args.insert(args.end(), more.begin(), more.end());
+    return succeed(args);
+  };
+  const std::string csv = folder.path("run.csv");
+  const Outcome resident = run("sticky", {"--record-routing", csv});
+  EXPECT_NE(resident.err.find("made-up rule"), std::string::npos) << resident.err;
+  const auto tokens = resident.json()["token_ids"];
+  const std::string routing = read_file(csv);
+  EXPECT_EQ(run("own", {}).err.find("made-up rule"), std::string::npos);
+  const Outcome on_disk =
+      run("sticky", {"--percent", "0", "0", "0", "0", "0", "0", "--record-routing", csv});
+  EXPECT_EQ(on_disk.json()["token_ids"], tokens);
+  EXPECT_EQ(read_file(csv), routing);
+  EXPECT_EQ(
+      run("sticky", {"--device", "emulated:mem=1GiB", "--record-routing", csv}).json()["token_ids"],
+      tokens);
+  EXPECT_EQ(read_file(csv), routing);
+}
+
+TEST(SynthErrors, RoutersThatAreNone) {
+  const TemporaryFolder folder;
+  for (const std::string router : {"even", "sticky:", "sticky:x", "sticky:1x", "flat:-1",
+                                   "weights:1", "sticky:99999999999999999999"})
+    fail({"synth", fixture_model("qwen3-moe-tiny"), folder.path("no"), "--router", router}, 2,
+         {"--router", router, "sticky"});
+  fail({"synth", fixture_model("opt-tiny"), folder.path("no"), "--router", "sticky"}, 2,
+       {"--router", "no experts"});
   EXPECT_FALSE(std::filesystem::exists(folder.path("no")));
+  // A model that says what nobody understands.
+  succeed({"synth", fixture_model("qwen3-moe-tiny"), folder.path("model")});
+  const std::string path = folder.path("model/config.json");
+  auto config = nlohmann::json::parse(read_file(path));
+  const std::vector<std::pair<nlohmann::json, std::string>> bad{
+      {{{"kind", "even"}}, "even"},
+      {{{"kind", "sticky"}, {"heat", 2}}, "heat"},
+      {{{"kind", "sticky"}, {"seed", -1}}, "seed"},
+      {{{"kind", 7}}, "kind"},
+      {"sticky", "sluice_router"}};
+  for (const auto& [router, named] : bad) {
+    config["sluice_router"] = router;
+    write_file(path, config.dump());
+    fail({"run", folder.path("model"), "--prompt-ids", "5"}, 3, {named});
+  }
 }
 
 // The store is the one that converting the same weights gives, though they are never on disk.

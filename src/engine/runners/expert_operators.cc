@@ -4,15 +4,36 @@
 #include "kernels/route.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/synthetic_routing.h"
 #include "src/engine/runners/operator_runner.h"
 #include "src/layer/work_space.h"
 
 namespace sluice {
 
+namespace {
+// Of a made-up model, in place of what its router's weights give.
+const float* synthetic_scores(const BoundModel& model, int64_t layer, const MicroBatch& batch,
+                              int64_t experts, std::vector<float>& room) {
+  SyntheticScores made;
+  room.resize(static_cast<size_t>(batch.rows() * experts));
+  for (const Chunk& chunk : batch.chunks)
+    made.fill(*model.synthetic_routing(), layer, model.shape().num_layers, experts,
+              {chunk.sequence->tokens, chunk.first_position, chunk.count},
+              room.data() + chunk.row_begin * experts, experts);
+  return room.data();
+}
+}  // namespace
+
 void OperatorRunner::route(const Operator& op, Rows scores) {
   std::vector<float> scores_room;
   const float* correction = host_vector(op.weight, op.router.experts);
-  const float* x = on_host(scores.data, scores.rows * scores.cols, scores_room);
+  const auto& sublayers = parts_.model->shape().sublayers;
+  const float* x =
+      parts_.model->synthetic_routing()
+          ? synthetic_scores(*parts_.model,
+                             sublayers[static_cast<size_t>(task_.sublayer)].layer_index, *batch_,
+                             op.router.experts, scores_room)
+          : on_host(scores.data, scores.rows * scores.cols, scores_room);
   choices_.resize(static_cast<size_t>(scores.rows * op.router.chosen));
   kernels::route(op.router, x, scores.cols, scores.rows, correction, choices_.data());
   routed_rows_.resize(choices_.size());

@@ -1,0 +1,65 @@
+#pragma once
+// Routing of models whose weights are made up. A random router sends each token anywhere; a trained
+// one has experts that all sequences like, others that one sequence likes, and keeps some of those
+// of the token before. What caches find and what a block reads depends on that, so models of
+// `sluice synth` are routed by a rule that was fitted to measured traces.
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace sluice {
+
+/// The score of an expert for a token is
+///
+///     skew b[layer, expert] + sequence u[sequence, layer, expert] + token a_t[expert] + noise n,
+///     a_t = carry a_(t-1) + sqrt(1 - carry^2) e_t
+///
+/// with b, u, e and n of variance 1. a is cut after kTerms terms. What a sequence is, is told by
+/// its first kKeyTokens tokens; every number depends on (seed, layer, expert, this token and those
+/// before) alone, so that blocks, pages and a cached prefix make no difference.
+struct SyntheticRouting {
+  enum class Kind : uint8_t {
+    kSticky,  ///< as Qwen3-30B-A3B: the default numbers
+    kFlat     ///< as models that spread their tokens evenly: `skew` and `sequence` are 0.4
+  };
+  static constexpr int64_t kTerms = 6;
+  static constexpr int64_t kKeyTokens = 8;
+
+  uint64_t seed = 1;
+  float skew = 1.09f;
+  float sequence = 1.52f;
+  float token = 1.37f;
+  float carry = 0.53f;
+  float noise = 1;
+  /// What `skew` and `sequence` are multiplied with in the first tenth of a model's layers.
+  float first_layers = 0.5f;
+
+  static SyntheticRouting of(Kind kind, uint64_t seed) noexcept;
+  bool operator==(const SyntheticRouting&) const = default;
+};
+
+/// "sticky", "flat".
+std::string_view synthetic_routing_name(SyntheticRouting::Kind kind) noexcept;
+
+/// Tokens of one sequence for which scores are wanted.
+struct SyntheticTokens {
+  std::span<const int32_t> ids;  ///< of the sequence from its first token on
+  int64_t first = 0;             ///< position of the first that is wanted
+  int64_t count = 0;             ///< first + count <= ids.size()
+};
+
+/// Makes such scores; keeps its work space from call to call.
+class SyntheticScores {
+ public:
+  /// scores[i * stride + e] for token first + i and each of `experts` experts of layer `layer` of
+  /// `layers`.
+  void fill(const SyntheticRouting& routing, int64_t layer, int64_t layers, int64_t experts,
+            const SyntheticTokens& tokens, float* scores, int64_t stride);
+
+ private:
+  std::vector<float> liked_;        // [experts] what a row's sequence and all sequences like
+  std::vector<float> innovations_;  // [kTerms, experts] a ring by position
+};
+
+}  // namespace sluice
