@@ -332,7 +332,9 @@ void run_others(const BatchFlags& flags, Rank& rank, const std::stop_token& stop
   rank.transport.leave(together, 0);
 }
 
-void run_first(const BatchFlags& flags, Rank& rank, const std::stop_token& stop) {
+// Why the job failed though it came to its end; null: it did not. No rank can be spoken to any
+// more.
+std::exception_ptr run_first(const BatchFlags& flags, Rank& rank, const std::stop_token& stop) {
   const BatchModel model(flags);
   const BatchInput from(flags.input);
   jobs::ResultsFile results(flags.output, model.config, model.name);
@@ -368,7 +370,7 @@ void run_first(const BatchFlags& flags, Rank& rank, const std::stop_token& stop)
   if (!account.all_are_here) check_output();  // what follows ends the process
   if (!account.all_are_here && failure) print_error(failure);
   rank.transport.leave(account.all_are_here, code);
-  if (failure) std::rethrow_exception(failure);
+  return failure;
 }
 }  // namespace
 
@@ -381,14 +383,16 @@ void run_rank(const BatchFlags& flags, std::stop_token stop) {
   Rank rank(flags, *transport);
   rank.courier.start();
   if (transport->rank() != 0) return run_others(flags, rank, stop);
+  std::exception_ptr failure;
   try {
-    run_first(flags, rank, stop);
+    failure = run_first(flags, rank, stop);
   } catch (...) {
     rank.courier.stop();
     rank.server->fail(std::current_exception());  // nobody waits for a job that does not come
     rank.courier.flush(1);
     throw;
   }
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace sluice::tools

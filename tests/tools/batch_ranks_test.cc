@@ -123,6 +123,17 @@ TEST_F(BatchRanks, GiveTheAnswersOfOneProcess) {
   EXPECT_EQ(json_of(again)["requests"], 0);
 }
 
+// Lines that are no requests are rank 0's to tell, when all ranks have left.
+TEST_F(BatchRanks, LinesThatAreNoRequestsAreToldAtTheEnd) {
+  write_file(in(), read_file(in()) + "{\"prompt\": 7.5}\n{\"prompt\": [99999]}\n");
+  const Outcome outcome = sluice(job(2), options());
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+  EXPECT_NE(outcome.err.find("2 of 38 lines have error records"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("36 of 36 rows have their record"), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.err.find("MPI_FINALIZE"), std::string::npos) << outcome.err;
+  EXPECT_EQ(records(), 38);
+}
+
 TEST_F(BatchRanks, OneThatIsKilledLosesItsRowsToTheOthers) {
   Words more = slow_;
   more.emplace_back("--json");
