@@ -90,7 +90,7 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& path) {
   throw Error(ErrorKind::kFile,
               fmt::format("{}: no tokenizer.json, tokenizer.model or vocab.json with merges.txt",
                           folder.string()),
-              "copy the tokenizer files of the model there, or give token ids (`prompt_ids`)");
+              "copy the tokenizer files of the model there");
 }
 
 }  // namespace sluice::text
