@@ -256,6 +256,12 @@ FIXTURES = (
                 rope_theta=10000.0, attention_dropout=0.0, residual_dropout=0.0),
           odd("seed_oss", attention_bias=True, attention_out_bias=True, mlp_bias=True,
               rope_theta=300.0)),
+    # Tied, so no padding token, as above.
+    *pair("ernie4-5", "Ernie4_5ForCausalLM",
+          sizes("ernie4_5", head_dim=8, use_bias=False, rms_norm_eps=1e-5, rope_theta=10000.0,
+                tie_word_embeddings=True, pad_token_id=None),
+          odd("ernie4_5", hidden_size=18, head_dim=None, num_key_value_heads=None, use_bias=True,
+              rope_theta=300.0, pad_token_id=None)),
     *pair("exaone4", "Exaone4ForCausalLM",
           sizes("exaone4", num_hidden_layers=4, sliding_window=32, sliding_window_pattern="LLLG",
                 layer_types=["sliding_attention"] * 3 + ["full_attention"], rope_theta=1000000.0),

@@ -21,6 +21,7 @@ FAMILIES = {
     "cohere": ("command-r", "cohere-tiny"), "cohere2": ("cohere2", "cohere2-tiny"),
     "olmo2": ("olmo2", "olmo2-tiny"), "smollm3": ("smollm3", "smollm3-tiny"),
     "seed_oss": ("seed_oss", "seed-oss-tiny"), "exaone4": ("exaone4", "exaone4-tiny"),
+    "ernie4_5": ("ernie4_5", "ernie4-5-tiny"),
     "starcoder2": ("starcoder2", "starcoder2-tiny"), "nemotron": ("nemotron", "nemotron-tiny"),
     "stablelm": ("stablelm", "stablelm-tiny"), "phi": ("phi2", "phi-tiny"),
     "gpt2": ("gpt2", "gpt2-tiny"), "gpt_neox": ("gptneox", "gpt-neox-tiny"),

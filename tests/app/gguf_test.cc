@@ -86,11 +86,11 @@ INSTANTIATE_TEST_SUITE_P(
         Written{"granite.gguf", "granite-tiny"}, Written{"cohere.gguf", "cohere-tiny"},
         Written{"cohere2.gguf", "cohere2-tiny"}, Written{"olmo2.gguf", "olmo2-tiny"},
         Written{"smollm3.gguf", "smollm3-tiny"}, Written{"seed_oss.gguf", "seed-oss-tiny"},
-        Written{"exaone4.gguf", "exaone4-tiny"}, Written{"starcoder2.gguf", "starcoder2-tiny"},
-        Written{"nemotron.gguf", "nemotron-tiny"}, Written{"stablelm.gguf", "stablelm-tiny"},
-        Written{"phi.gguf", "phi-tiny"}, Written{"gpt2.gguf", "gpt2-tiny"},
-        Written{"gpt_neox.gguf", "gpt-neox-tiny"}, Written{"bloom.gguf", "bloom-tiny"},
-        Written{"falcon.gguf", "falcon-tiny"}),
+        Written{"exaone4.gguf", "exaone4-tiny"}, Written{"ernie4_5.gguf", "ernie4-5-tiny"},
+        Written{"starcoder2.gguf", "starcoder2-tiny"}, Written{"nemotron.gguf", "nemotron-tiny"},
+        Written{"stablelm.gguf", "stablelm-tiny"}, Written{"phi.gguf", "phi-tiny"},
+        Written{"gpt2.gguf", "gpt2-tiny"}, Written{"gpt_neox.gguf", "gpt-neox-tiny"},
+        Written{"bloom.gguf", "bloom-tiny"}, Written{"falcon.gguf", "falcon-tiny"}),
     [](const auto& info) {
       return std::string(info.param.file, std::strcspn(info.param.file, "."));
     });

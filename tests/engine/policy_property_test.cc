@@ -239,8 +239,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "gemma4-tiny", "gemma4-tiny:int8", "gemma4-odd", "gemma4-k-eq-v",
                       "gemma3-tiny", "gemma3-tiny:int8", "cohere2-tiny", "olmo3-tiny",
                       "ministral3-odd", "falcon-odd", "bloom-odd", "gpt2-tiny", "gpt-neox-tiny",
-                      "gptj-odd", "granite-tiny", "mixtral-tiny", "mixtral-tiny:int4",
-                      "qwen3-moe-odd", "qwen2-moe-odd", "olmoe-odd:int4-g32",
+                      "gptj-odd", "granite-tiny", "ernie4-5-tiny", "ernie4-5-odd", "mixtral-tiny",
+                      "mixtral-tiny:int4", "qwen3-moe-odd", "qwen2-moe-odd", "olmoe-odd:int4-g32",
                       "deepseek-v3-moe-tiny", "granitemoe-odd", "glm4-moe-tiny:int8+a8",
                       "gpt-oss-tiny:store", "gpt-oss-mxfp4:store", "gpt-oss-tiny:int8"),
     [](const auto& info) { return test_name(info.param); });

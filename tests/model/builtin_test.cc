@@ -79,6 +79,7 @@ TEST(Builtin, ParameterCountsAreThePublishedOnes) {
                                                 {"command-r7b", 8028.0},
                                                 {"command-a-111b", 111057.6},
                                                 {"exaone-4.0-1.2b", 1279.4},
+                                                {"ernie-4.5-0.3b", 360.7},
                                                 {"exaone-4.0-32b", 32003.2},
                                                 {"falcon-7b", 6921.7},
                                                 {"falcon-40b", 41303.3},

@@ -131,6 +131,23 @@ TEST(Decoder, TextPartsOfModelsThatSeeAreRead) {
             std::string::npos);
 }
 
+TEST(Decoder, SizesThatAreNullFollowFromOthers) {
+  const auto heads = [](const Json& config) {
+    const LayerState state = model(config)->shape().state_groups[0].state;
+    return std::pair(state.heads, state.width);
+  };
+  for (const auto& [family, usual] : {std::pair("ernie4_5", 2), std::pair("seed_oss", 8)}) {
+    Json config = decoder(family);
+    config["num_attention_heads"] = 16;
+    config.erase("num_key_value_heads");
+    EXPECT_EQ(heads(config), (std::pair<int64_t, int64_t>(usual, 128))) << family << ": its own";
+    config["num_key_value_heads"] = nullptr;
+    config["head_dim"] = nullptr;
+    EXPECT_EQ(heads(config), (std::pair<int64_t, int64_t>(16, 2))) << family;
+    EXPECT_EQ(frequencies(*model(config), 1).size(), 1u) << family;
+  }
+}
+
 TEST(Decoder, RefusesByNameWhatWouldNotBeDone) {
   const std::pair<Json, const char*> cases[] = {
       {decoder("falcon", {{"alibi", true}}), "ALiBi"},

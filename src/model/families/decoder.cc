@@ -342,7 +342,8 @@ class Decoder final : public FamilyModel {
     s.num_layers = config.integer(keys.layers, 1, 4096);
     s.num_heads = traits_.heads > 0 ? config.integer_or(keys.heads, traits_.heads, 1, 4096)
                                     : config.integer(keys.heads, 1, 4096);
-    s.num_kv_heads = traits_.kv_heads > 0 ? traits_.kv_heads : s.num_heads;
+    const bool is_null = keys.kv_heads && config.is_null(keys.kv_heads);
+    s.num_kv_heads = traits_.kv_heads > 0 && !is_null ? traits_.kv_heads : s.num_heads;
     if (keys.kv_heads)
       s.num_kv_heads = config.integer_or(keys.kv_heads, s.num_kv_heads, 1, s.num_heads);
     s.vocab_size = traits_.vocab_size > 0
@@ -365,13 +366,14 @@ class Decoder final : public FamilyModel {
       s.head_dim = traits_.latent->key_width + traits_.latent->turned_width;
       return;
     }
-    const bool is_derived = !config.has("head_dim") && traits_.head_dim == 0;
+    const int64_t usual = config.is_null("head_dim") ? 0 : traits_.head_dim;
+    const bool is_derived = !config.has("head_dim") && usual == 0;
     if (is_derived && s.hidden_size % s.num_heads != 0)
       config.refuse(fmt::format("{} {} is not a multiple of {} {}", traits_.keys.hidden,
                                 s.hidden_size, traits_.keys.heads, s.num_heads),
                     "mend the config.json");
-    s.head_dim = config.integer_or(
-        "head_dim", traits_.head_dim > 0 ? traits_.head_dim : s.hidden_size / s.num_heads, 1, 1024);
+    s.head_dim =
+        config.integer_or("head_dim", usual > 0 ? usual : s.hidden_size / s.num_heads, 1, 1024);
     if (s.num_heads % s.num_kv_heads != 0)
       config.refuse(fmt::format("{} attention heads can't share {} KV heads evenly", s.num_heads,
                                 s.num_kv_heads),
@@ -453,7 +455,7 @@ float read_factor(const ModelConfig& config, const char* key, double fallback) {
 }
 
 int64_t read_head_dim(const ModelConfig& config, int64_t fallback) {
-  if (fallback == 0)
+  if (fallback == 0 || config.is_null("head_dim"))
     fallback =
         config.integer("hidden_size", 1, 1 << 20) / config.integer("num_attention_heads", 1, 4096);
   return config.integer_or("head_dim", fallback, 1, 1024);

@@ -142,7 +142,8 @@ struct DecoderTraits {
   std::string family;  ///< config.json's model_type
   DecoderKeys keys;
   DecoderNames names;
-  // Sizes where config.json has none; 0: it must.
+  // Sizes where config.json has none; 0: it must. Where it says null of head_dim or of KV heads,
+  // they follow from the others, as with 0 here.
   int64_t heads = 0;
   int64_t vocab_size = 0;
   int64_t head_dim = 0;  ///< 0: hidden_size / heads
