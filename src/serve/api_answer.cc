@@ -244,7 +244,11 @@ std::string Answer::stream_of(const Event& event) {
   return out;
 }
 
-std::string Answer::stream_end() const {
+std::string Answer::stream_error(const ApiError& error) {
+  return "data: " + error.body() + "\n\ndata: [DONE]\n\n";
+}
+
+std::string Answer::stream_end() {
   std::string out;
   if (shape_.includes_usage) {
     ordered_json last = head(shape_.is_chat ? "chat.completion.chunk" : "text_completion");
@@ -276,7 +280,7 @@ std::vector<size_t> Answer::chosen() const {
   return out;
 }
 
-std::string Answer::whole() const {
+std::string Answer::whole() {
   ordered_json out = head(shape_.is_chat ? "chat.completion" : "text_completion");
   out["choices"] = ordered_json::array();
   for (size_t index : chosen()) {

@@ -5,45 +5,25 @@
 #include <string>
 #include <vector>
 
-#include "src/chat/message_reader.h"
-#include "src/serve/generation_service.h"
+#include "src/serve/answer_form.h"
 #include "src/text/stream_decoder.h"
 
 namespace sluice::serve {
 
-/// What all chunks of an answer say alike.
-struct AnswerShape {
-  bool is_chat = false;
-  chat::MessageForm form;  ///< of a chat's answers
-  std::string id;          ///< "cmpl-...", "chatcmpl-..."
-  std::string model;       ///< as served
-  int64_t created = 0;     ///< seconds since 1970
-  int prompts = 1;
-  int samples = 1;  ///< answered for each prompt
-  int best_of = 1;  ///< computed for each prompt
-  bool has_logprobs = false;
-  bool includes_usage = false;
-  bool echoes = false;
-  bool generates = true;
-  std::vector<std::string> prompt_texts;         ///< with echoes
-  std::vector<std::vector<int32_t>> prompt_ids;  ///< of each prompt
-};
-
 /// The samples of one call, collected and written as OpenAI's forms want them.
-class Answer {
+class Answer final : public AnswerForm {
  public:
   /// `tokenizer` outlives it.
   Answer(AnswerShape shape, const text::Tokenizer& tokenizer);
 
-  /// Takes an event of the submission.
-  void add(const Event& event);
-  /// The "data: ..." lines that `event` is worth in a stream; may be empty. After add().
-  std::string stream_of(const Event& event);
-  /// What closes a stream: usage where asked for, and [DONE].
-  std::string stream_end() const;
-  bool is_complete() const noexcept { return ended_ == samples_.size(); }
-  /// The whole answer as one object, when complete.
-  std::string whole() const;
+  void add(const Event& event) override;
+  std::string stream_of(const Event& event) override;
+  /// Usage where asked for, and [DONE].
+  std::string stream_end() override;
+  std::string stream_error(const ApiError& error) override;
+  bool is_complete() const noexcept override { return ended_ == samples_.size(); }
+  std::string whole() override;
+  bool tells_of_breaks() const noexcept override { return true; }
 
  private:
   struct Sample {

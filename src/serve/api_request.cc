@@ -318,7 +318,11 @@ ordered_json parse_object(std::string_view body) { return parse(body); }
 
 CompletionRequest parse_completion(std::string_view body, const SamplingParams& defaults,
                                    int64_t vocab_size) {
-  const ordered_json object = parse(body);
+  return read_completion(parse(body), defaults, vocab_size);
+}
+
+CompletionRequest read_completion(const ordered_json& object, const SamplingParams& defaults,
+                                  int64_t vocab_size) {
   CompletionRequest out;
   out.params = defaults;
   return with_refusals([&] {
@@ -357,7 +361,11 @@ CompletionRequest parse_completion(std::string_view body, const SamplingParams& 
 }
 
 ChatRequest parse_chat(std::string_view body, const SamplingParams& defaults, int64_t vocab_size) {
-  const ordered_json object = parse(body);
+  return read_chat(parse(body), defaults, vocab_size);
+}
+
+ChatRequest read_chat(const ordered_json& object, const SamplingParams& defaults,
+                      int64_t vocab_size) {
   ChatRequest out;
   out.params = defaults;
   bool wants_logprobs = false;

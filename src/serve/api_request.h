@@ -67,5 +67,10 @@ ChatRequest parse_chat(std::string_view body, const sampling::SamplingParams& de
                        int64_t vocab_size);
 /// Any JSON object, bounded. Throws ApiError.
 nlohmann::ordered_json parse_object(std::string_view body);
+/// The same of bodies that are read, or made from those of other interfaces.
+CompletionRequest read_completion(const nlohmann::ordered_json& body,
+                                  const sampling::SamplingParams& defaults, int64_t vocab_size);
+ChatRequest read_chat(const nlohmann::ordered_json& body, const sampling::SamplingParams& defaults,
+                      int64_t vocab_size);
 
 }  // namespace sluice::serve

@@ -318,6 +318,8 @@ void GenerationService::handle(EngineEvent& happened) {
       end_text(sample);
       Event event{Event::Kind::kFinished};
       event.finish_reason = sample.is_stopped ? "stop" : finish_reason_name(happened.reason);
+      if (sample.is_stopped)
+        event.stop_string = sample.stop_strings[static_cast<size_t>(sample.stops->which())];
       finish(at, std::move(event));
       break;
     }

@@ -32,7 +32,7 @@ struct Event {
     kStarted,   ///< it is computed; cached_tokens
     kPrompt,    ///< prompt_tokens, where scores were asked for
     kText,      ///< text, with the tokens it was made of
-    kFinished,  ///< finish_reason, output_tokens
+    kFinished,  ///< finish_reason, stop_string, output_tokens
     kRefused,   ///< text says why; nothing follows
     kFailed     ///< the engine has stopped: text says why; nothing follows
   };
@@ -42,6 +42,7 @@ struct Event {
   std::vector<sampling::Choice> choices;        ///< with a logprob where asked for
   std::vector<sampling::Choice> prompt_tokens;  ///< the first has no logprob: NaN
   std::string finish_reason;                    ///< "stop", "length", "cancelled"
+  std::string stop_string;                      ///< the one that ended it, where one did
   int64_t output_tokens = 0;
   int64_t cached_tokens = 0;
 

@@ -10,9 +10,10 @@
 #include "src/http/server.h"
 #include "src/serve/adapter_routes.h"
 #include "src/serve/batch_routes.h"
+#include "src/serve/error_response.h"
 #include "src/serve/json_text.h"
-#include "src/serve/live_generation.h"
 #include "src/serve/page.h"
+#include "src/serve/responses_routes.h"
 #include "src/serve/text_routes.h"
 
 namespace sluice::serve {
@@ -89,17 +90,18 @@ void HttpServer::Impl::health(http::Response& response) const {
 http::Handler HttpServer::Impl::guarded(http::Handler handler) const {
   return
       [this, handler = std::move(handler)](const http::Request& request, http::Response& response) {
+        const ErrorShape shape = error_shape(request.path);
         const auto fail = [&](const std::string& what, const ApiError& answer) {
           log(fmt::format("{} {}: {}", request.method, request.path.substr(0, 200), what));
-          response = error_response(answer);
+          response = error_response(answer, shape);
         };
         try {
           handler(request, response);
         } catch (const ApiError& error) {
-          response = error_response(error);
+          response = error_response(error, shape);
         } catch (const Error& error) {
           if (error.kind() == ErrorKind::kUser)
-            response = error_response({400, error.text(), "", "", 0});
+            response = error_response({400, error.text(), "", "", 0}, shape);
           else if (error.kind() == ErrorKind::kResource)
             fail(error.what(), {503, "the server has no memory or disk left for this", "", "", 60});
           else
@@ -125,6 +127,8 @@ http::Router HttpServer::Impl::routes(Batches* batches) {
       [this](const auto& request, auto& response) { texts.complete(request, response); });
   add("POST", "/v1/chat/completions", Place::kWork,
       [this](const auto& request, auto& response) { texts.chat_complete(request, response); });
+  const auto with_guard = [this](http::Handler handler) { return guarded(std::move(handler)); };
+  add_responses_routes(router, texts, with_guard);
   add("POST", "/tokenize", Place::kWork,
       [this](const auto& request, auto& response) { texts.tokenize(request, response); });
   add("POST", "/detokenize", Place::kWork,
@@ -162,10 +166,14 @@ std::optional<http::Response> HttpServer::Impl::screen(const http::Request& head
   // The page asks for the key itself, and sends it with what it asks.
   const bool is_page = options.has_page && head.path == "/" && head.method == "GET";
   if (options.api_key.empty() || head.path == "/health" || is_page ||
-      has_key(head.header("Authorization"), options.api_key))
+      has_key(head.header("Authorization"), options.api_key) ||
+      is_same(head.header("X-Api-Key"), options.api_key))  // as Anthropic's callers send it
     return std::nullopt;
-  return error_response({401, "the API key is missing or wrong; send \"Authorization: Bearer KEY\"",
-                         "invalid_api_key", "", 0});
+  return error_response({401,
+                         "the API key is missing or wrong; send \"Authorization: Bearer KEY\", or "
+                         "\"X-Api-Key: KEY\"",
+                         "invalid_api_key", "", 0},
+                        error_shape(head.path));
 }
 
 http::ServerOptions HttpServer::Impl::server_options() const {
@@ -181,7 +189,8 @@ http::ServerOptions HttpServer::Impl::server_options() const {
       options.most_bytes_together > 0 ? options.most_bytes_together : 4 * options.most_body_bytes;
   if (!options.cors_origin.empty())
     out.headers = {{"Access-Control-Allow-Origin", options.cors_origin},
-                   {"Access-Control-Allow-Headers", "authorization, content-type"},
+                   {"Access-Control-Allow-Headers",
+                    "authorization, content-type, x-api-key, anthropic-version"},
                    {"Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS"}};
   out.screen = [this](const http::Request& head) { return screen(head); };
   out.refusal = [](int status, const std::string& message) {

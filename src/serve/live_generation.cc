@@ -14,29 +14,17 @@ using std::chrono::milliseconds;
 constexpr std::chrono::seconds kMoment{1};      // for a stream's status to wait for its first text
 constexpr std::chrono::seconds kKeepAlive{10};  // a comment in a silent stream
 constexpr size_t kStreamPieceBytes = 64 << 10;  // of a stream, at once
-constexpr const char* kComment = ": waiting\n\n";  // a comment, as server-sent events have them
 
-bool is_end(const Event& event) {
-  return event.kind == Event::Kind::kRefused || event.kind == Event::Kind::kFailed;
-}
 ApiError error_of(const Event& event) {
   if (event.kind == Event::Kind::kRefused) return {400, event.text, "", "", 0};
+  if (event.kind == Event::Kind::kFinished)
+    return {503, "the answer was broken off: the server is shutting down", "", "", 0};
   return {503, "the engine has stopped: " + event.text, "", "", 0};
 }
 }  // namespace
 
-http::Response error_response(const ApiError& error) {
-  http::Response response;
-  response.status = error.status;
-  if (error.retry_after_seconds > 0)
-    response.set_header("Retry-After", std::to_string(error.retry_after_seconds));
-  if (error.status == 401) response.set_header("WWW-Authenticate", "Bearer");
-  response.set_content(error.body(), "application/json");
-  return response;
-}
-
 LiveGeneration::LiveGeneration(std::unique_ptr<GenerationService::Ticket> ticket,
-                               std::unique_ptr<Answer> answer, Options options)
+                               std::unique_ptr<AnswerForm> answer, Options options)
     : ticket_(std::move(ticket)),
       answer_(std::move(answer)),
       options_(options),
@@ -49,7 +37,18 @@ void LiveGeneration::watch(std::function<void()> wake) {
   ticket_->mailbox().watch(std::move(wake));
 }
 
-std::string LiveGeneration::sign_of_life() { return has_begun_ ? kComment : ""; }
+std::string LiveGeneration::sign_of_life() { return has_begun_ ? answer_->sign_of_life() : ""; }
+
+// Whether it ends the answer before its time.
+bool LiveGeneration::is_end(const Event& event) const {
+  return event.kind == Event::Kind::kRefused || event.kind == Event::Kind::kFailed ||
+         (event.kind == Event::Kind::kFinished && event.finish_reason == "cancelled" &&
+          !answer_->tells_of_breaks());
+}
+
+http::Response LiveGeneration::refused(const ApiError& error) const {
+  return error_response(error, answer_->error_shape());
+}
 
 ApiError LiveGeneration::lateness() const {
   return {504,
@@ -65,14 +64,14 @@ Piece LiveGeneration::next() {
 
 Piece LiveGeneration::next_whole() {
   while (auto event = ticket_->mailbox().take(milliseconds(0))) {
-    if (is_end(*event)) return Piece::whole(error_response(error_of(*event)));
+    if (is_end(*event)) return Piece::whole(refused(error_of(*event)));
     answer_->add(*event);
     if (!answer_->is_complete()) continue;
     http::Response response;
     response.set_content(answer_->whole(), "application/json");
     return Piece::whole(std::move(response));
   }
-  if (is_late()) return Piece::whole(error_response(lateness()));
+  if (is_late()) return Piece::whole(refused(lateness()));
   return Piece::nothing_until(deadline_);
 }
 
@@ -83,25 +82,25 @@ Piece LiveGeneration::begin() {
   while (!is_answered) {
     auto event = ticket_->mailbox().take(milliseconds(0));
     if (!event) break;
-    if (is_end(*event)) return Piece::whole(error_response(error_of(*event)));
+    if (is_end(*event)) return Piece::whole(refused(error_of(*event)));
     is_answered = event->kind != Event::Kind::kStarted;
     started_ = started_.value_or(Clock::now());
     early_.push_back(std::move(*event));
   }
-  if (!is_answered && is_late()) return Piece::whole(error_response(lateness()));
+  if (!is_answered && is_late()) return Piece::whole(refused(lateness()));
   if (!is_answered && !(started_ && Clock::now() >= *started_ + kMoment))
     return Piece::nothing_until(started_ ? std::min(*started_ + kMoment, deadline_) : deadline_);
   has_begun_ = true;
   http::Response head;
-  head.set_header("Content-Type", "text/event-stream");
+  head.set_header("Content-Type", answer_->stream_type());
   head.set_header("Cache-Control", "no-cache");
   head.set_header("X-Accel-Buffering", "no");
   return Piece::begin(std::move(head));
 }
 
 Piece LiveGeneration::stream() {
-  const auto end_with = [](std::string before, const ApiError& error) {
-    return Piece::end(std::move(before) + "data: " + error.body() + "\n\ndata: [DONE]\n\n");
+  const auto end_with = [this](std::string before, const ApiError& error) {
+    return Piece::end(std::move(before) + answer_->stream_error(error));
   };
   std::string out;
   while (out.size() < kStreamPieceBytes) {
@@ -119,7 +118,7 @@ Piece LiveGeneration::stream() {
     if (answer_->is_complete()) return Piece::end(out + answer_->stream_end());
   }
   if (out.empty() && is_late()) return end_with({}, lateness());
-  if (out.empty() && Clock::now() >= last_sign_ + kKeepAlive) out = kComment;
+  if (out.empty() && Clock::now() >= last_sign_ + kKeepAlive) out = answer_->sign_of_life();
   if (out.empty()) return Piece::nothing_until(std::min(last_sign_ + kKeepAlive, deadline_));
   last_sign_ = Clock::now();
   return Piece::more(std::move(out));

@@ -1,18 +1,15 @@
 #pragma once
-// A generation on its way to a caller: whole, or as a stream of server-sent events.
+// A generation on its way to a caller: whole, or as a stream of the pieces of its form.
 #include <deque>
 #include <memory>
 #include <optional>
 
 #include "src/http/message.h"
-#include "src/serve/api_answer.h"
+#include "src/serve/answer_form.h"
 #include "src/serve/api_error.h"
 #include "src/serve/generation_service.h"
 
 namespace sluice::serve {
-
-/// An error as a whole answer: its body, Retry-After, WWW-Authenticate.
-http::Response error_response(const ApiError& error);
 
 class LiveGeneration final : public http::LiveAnswer {
  public:
@@ -21,8 +18,8 @@ class LiveGeneration final : public http::LiveAnswer {
     bool begins_at_once = false;           ///< a stream: before anything is known of how it goes
     std::chrono::seconds request_time{0};  ///< from now to the end; 0: as long as it takes
   };
-  LiveGeneration(std::unique_ptr<GenerationService::Ticket> ticket, std::unique_ptr<Answer> answer,
-                 Options options);
+  LiveGeneration(std::unique_ptr<GenerationService::Ticket> ticket,
+                 std::unique_ptr<AnswerForm> answer, Options options);
   /// Gives the request up when it has not ended.
   ~LiveGeneration() override;
 
@@ -37,9 +34,11 @@ class LiveGeneration final : public http::LiveAnswer {
   http::Piece stream();
   bool is_late() const { return Clock::now() >= deadline_; }
   ApiError lateness() const;
+  bool is_end(const Event& event) const;
+  http::Response refused(const ApiError& error) const;
 
   std::unique_ptr<GenerationService::Ticket> ticket_;
-  std::unique_ptr<Answer> answer_;
+  std::unique_ptr<AnswerForm> answer_;
   const Options options_;
   const Clock::time_point deadline_;
   Clock::time_point last_sign_ = Clock::now();

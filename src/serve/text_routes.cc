@@ -53,7 +53,6 @@ AdapterPtr TextRoutes::model_of(const std::string& model) const {
                  "model_not_found", "model", 0};
 }
 
-// Before the work of reading it: whether there is room for one more request.
 void TextRoutes::check_room() const {
   if (service_.is_full())
     throw ApiError{429, "too many requests are waiting; try again later", "", "",
@@ -131,11 +130,21 @@ Submission TextRoutes::submission_of(const CompletionRequest& call,
 
 void TextRoutes::complete(const http::Request& request, http::Response& response) const {
   check_room();
-  const int64_t vocab = service_.engine().model().shape().vocab_size;
-  const CompletionRequest call = parse_completion(request.body, options_.defaults, vocab);
+  complete(
+      parse_completion(request.body, options_.defaults, vocab_size()),
+      [this](AnswerShape shape) { return openai_form(std::move(shape)); }, response);
+}
+
+void TextRoutes::complete(const CompletionRequest& call, const FormMaker& make,
+                          http::Response& response) const {
+  const int64_t vocab = vocab_size();
   const AdapterPtr adapter = model_of(call.model);
   const auto prompts = static_cast<int64_t>(call.prompts.size());
   if (prompts > service_.most_waiting())
+std::unique_ptr<AnswerForm> TextRoutes::openai_form(AnswerShape shape) const {
+  return std::make_unique<Answer>(std::move(shape), tokenizer_);
+}
+
     throw ApiError{400,
                    fmt::format("prompt lists {} prompts; at most {} requests may wait here: "
                                "send them in parts",
@@ -170,14 +179,32 @@ void TextRoutes::complete(const http::Request& request, http::Response& response
           text && ids.size() == whole ? *text : tokenizer_.decode(ids, text::SkipSpecial::kNo));
     submissions.push_back(submission_of(call, std::move(ids)));
   }
-  start(std::move(submissions), adapter, std::move(shape), call.streams, call.guide_field,
+  start(std::move(submissions), adapter, std::move(shape), call.streams, call.guide_field, make,
         response);
 }
 
 void TextRoutes::chat_complete(const http::Request& request, http::Response& response) const {
   check_room();
-  ChatRequest call =
-      parse_chat(request.body, options_.defaults, service_.engine().model().shape().vocab_size);
+  chat(
+      parse_chat(request.body, options_.defaults, vocab_size()),
+      [this](AnswerShape shape) { return openai_form(std::move(shape)); }, response);
+}
+
+std::vector<int32_t> TextRoutes::ids_of(const ChatRequest& call, const ChatPrompt& prompt) const {
+  // The template writes the special tokens itself.
+  std::vector<int32_t> ids = encode(prompt.text, special(call.adds_special.value_or(false)),
+                                    "messages", call.kept_prompt_tokens != 0);
+  truncate(call, ids);
+  return ids;
+}
+
+int64_t TextRoutes::count_tokens(const ChatRequest& call) const {
+  model_of(call.model);
+  return static_cast<int64_t>(ids_of(call, prompt_of(call)).size());
+}
+
+void TextRoutes::chat(const ChatRequest& call, const FormMaker& make,
+                      http::Response& response) const {
   const AdapterPtr adapter = model_of(call.model);
   const ChatPrompt prompt = prompt_of(call);
   Submission one;
@@ -187,10 +214,8 @@ void TextRoutes::chat_complete(const http::Request& request, http::Response& res
     sampling::validate(one.params);
   }
   one.keeps_special = prompt.keeps_special;
-  // The template writes the special tokens itself.
-  one.prompt = encode(prompt.text, special(call.adds_special.value_or(false)), "messages",
-                      call.kept_prompt_tokens != 0);
-  truncate(call, one.prompt);
+  one.keeps_tokens = prompt.form.has_thoughts;  // they are counted
+  one.prompt = ids_of(call, prompt);
   const int64_t room = room_for(one.prompt, true, "messages");
   if (!call.has_max_tokens)
     one.params.max_tokens = static_cast<int>(std::max<int64_t>(room, one.params.min_tokens));
@@ -202,18 +227,19 @@ void TextRoutes::chat_complete(const http::Request& request, http::Response& res
   shape.form = prompt.form;
   shape.id = random_name("chatcmpl-");
   shape.samples = shape.best_of = call.samples;
+  shape.max_tokens = one.params.max_tokens;
   shape.has_logprobs = call.params.logprobs >= 0;
   shape.includes_usage = call.includes_usage;
   shape.prompt_ids = {one.prompt};
   std::vector<Submission> submissions;
   submissions.push_back(std::move(one));
   start(std::move(submissions), adapter, std::move(shape), call.streams,
-        call.callable.empty() ? call.guide_field : "tools", response);
+        call.callable.empty() ? call.guide_field : "tools", make, response);
 }
 
 void TextRoutes::start(std::vector<Submission> submissions, const AdapterPtr& adapter,
                        AnswerShape shape, bool streams, const std::string& guide_field,
-                       http::Response& response) const {
+                       const FormMaker& make, http::Response& response) const {
   for (Submission& one : submissions) one.adapter = adapter;
   shape.model = adapter ? adapter->name : options_.model_name;
   shape.created = std::time(nullptr);
@@ -238,8 +264,8 @@ void TextRoutes::start(std::vector<Submission> submissions, const AdapterPtr& ad
         503, failure.empty() ? "the server is shutting down" : "the engine has stopped: " + failure,
         "", "", 0};
   }
-  response.live = std::make_shared<LiveGeneration>(
-      std::move(admission.ticket), std::make_unique<Answer>(std::move(shape), tokenizer_), how);
+  response.live =
+      std::make_shared<LiveGeneration>(std::move(admission.ticket), make(std::move(shape)), how);
 }
 
 void TextRoutes::tokenize(const http::Request& request, http::Response& response) const {
@@ -256,8 +282,7 @@ void TextRoutes::tokenize(const http::Request& request, http::Response& response
     for (const char* name : {"messages", "add_generation_prompt", "continue_final_message",
                              "chat_template", "chat_template_kwargs", "documents", "tools"})
       if (body.contains(name)) chat[name] = body[name];
-    ChatRequest call =
-        parse_chat(dump(chat), options_.defaults, service_.engine().model().shape().vocab_size);
+    ChatRequest call = parse_chat(dump(chat), options_.defaults, vocab_size());
     call.callable.clear();  // nothing is called
     ids = encode(prompt_of(call).text, special(flag("add_special_tokens", false)), "messages");
   } else {

@@ -22,6 +22,20 @@ class TextRoutes {
   void chat_complete(const http::Request& request, http::Response& response) const;
   void tokenize(const http::Request& request, http::Response& response) const;
   void detokenize(const http::Request& request, http::Response& response) const;
+  /// Before the work of reading a request: whether there is room for one more.
+  void check_room() const;
+  /// The same of requests of other interfaces, answered in their forms. Their names for what is
+  /// asked are theirs to put into errors.
+  void chat(const ChatRequest& call, const FormMaker& make, http::Response& response) const;
+  void complete(const CompletionRequest& call, const FormMaker& make,
+                http::Response& response) const;
+  /// Tokens of a chat's prompt.
+  int64_t count_tokens(const ChatRequest& call) const;
+  const HttpOptions& options() const noexcept { return options_; }
+  const GenerationService& service() const noexcept { return service_; }
+  /// Of the model; may be null.
+  const chat::ChatTemplate* chat_template() const noexcept { return chat_; }
+  int64_t vocab_size() const { return service_.engine().model().shape().vocab_size; }
   /// What a request has asked for: the model (nothing), or one of its adapters.
   AdapterPtr model_of(const std::string& model) const;
 
@@ -32,10 +46,12 @@ class TextRoutes {
   int64_t room_for(const std::vector<int32_t>& prompt, bool generates, const char* param) const;
   ChatPrompt prompt_of(const ChatRequest& call) const;
   Submission submission_of(const CompletionRequest& call, std::vector<int32_t> prompt) const;
-  void check_room() const;
+  std::unique_ptr<AnswerForm> openai_form(AnswerShape shape) const;
+  std::vector<int32_t> ids_of(const ChatRequest& call, const ChatPrompt& prompt) const;
   /// `adapter`: of all of them.
   void start(std::vector<Submission> submissions, const AdapterPtr& adapter, AnswerShape shape,
-             bool streams, const std::string& guide_field, http::Response& response) const;
+             bool streams, const std::string& guide_field, const FormMaker& make,
+             http::Response& response) const;
 
   GenerationService& service_;
   const text::Tokenizer& tokenizer_;

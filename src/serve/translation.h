@@ -1,0 +1,59 @@
+#pragma once
+// What the mappings of other interfaces onto a chat request share: readers of fields that name what
+// is wrong with them, and errors told in the caller's words. Pure, thread safe.
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "src/serve/api_error.h"
+
+namespace sluice::serve {
+
+/// A field that callers of another interface call otherwise.
+struct FieldName {
+  std::string_view chat;    ///< in /v1/chat/completions
+  std::string_view caller;  ///< there
+};
+
+/// The error with the caller's names in `param` and at the beginning of the message.
+ApiError renamed(ApiError error, std::span<const FieldName> names);
+/// Runs `read`; an ApiError of its leaves with the caller's names.
+template <typename Read>
+auto with_names(std::span<const FieldName> names, const Read& read) {
+  try {
+    return read();
+  } catch (const ApiError& error) {
+    throw renamed(error, names);
+  }
+}
+
+/// A 400 that names the field.
+[[noreturn]] void refuse_field(const std::string& field, const std::string& message);
+/// The same for what is known and not here.
+[[noreturn]] void refuse_unsupported(const std::string& field, const std::string& message);
+/// The same for a field that nobody knows.
+[[noreturn]] void refuse_unknown(const std::string& field);
+
+/// `where` in these: the field as messages call it, "input[2].content"; what is before the first
+/// '[' or '.' is the error's param. Each throws ApiError when the value is of another type.
+const nlohmann::ordered_json& need_object(const std::string& where,
+                                          const nlohmann::ordered_json& value);
+const nlohmann::ordered_json& need_list(const std::string& where,
+                                        const nlohmann::ordered_json& value);
+const std::string& need_text(const std::string& where, const nlohmann::ordered_json& value);
+bool need_flag(const std::string& where, const nlohmann::ordered_json& value);
+/// The object's text of that key, which has to be there.
+const std::string& need_text_of(const std::string& where, const nlohmann::ordered_json& object,
+                                const char* key);
+/// Refuses keys that are none of `known`; those that are null count as absent.
+void need_keys(const std::string& where, const nlohmann::ordered_json& object,
+               std::initializer_list<std::string_view> known);
+/// The value of that key; null where it is absent or null.
+const nlohmann::ordered_json* find_value(const nlohmann::ordered_json& object,
+                                         std::string_view key);
+/// {"type": "text", "text": ...}: a part of a chat message's content.
+nlohmann::ordered_json text_part(const std::string& text);
+
+}  // namespace sluice::serve
