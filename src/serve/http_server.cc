@@ -9,6 +9,7 @@
 #include "src/base/error.h"
 #include "src/http/server.h"
 #include "src/serve/adapter_routes.h"
+#include "src/serve/anthropic_routes.h"
 #include "src/serve/batch_routes.h"
 #include "src/serve/error_response.h"
 #include "src/serve/json_text.h"
@@ -129,6 +130,7 @@ http::Router HttpServer::Impl::routes(Batches* batches) {
       [this](const auto& request, auto& response) { texts.chat_complete(request, response); });
   const auto with_guard = [this](http::Handler handler) { return guarded(std::move(handler)); };
   add_responses_routes(router, texts, with_guard);
+  add_anthropic_routes(router, texts, with_guard);
   add("POST", "/tokenize", Place::kWork,
       [this](const auto& request, auto& response) { texts.tokenize(request, response); });
   add("POST", "/detokenize", Place::kWork,
