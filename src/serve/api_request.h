@@ -41,7 +41,8 @@ struct ApiRequest {
 struct CompletionRequest : ApiRequest {
   std::vector<std::variant<std::string, std::vector<int32_t>>> prompts;
   bool echoes = false;
-  bool generates = true;  ///< max_tokens is not 0
+  bool generates = true;       ///< max_tokens is not 0
+  bool fills_context = false;  ///< without max_tokens: as many as the context holds
 };
 
 /// A body of /v1/chat/completions.
@@ -65,12 +66,12 @@ CompletionRequest parse_completion(std::string_view body, const sampling::Sampli
                                    int64_t vocab_size);
 ChatRequest parse_chat(std::string_view body, const sampling::SamplingParams& defaults,
                        int64_t vocab_size);
-/// Any JSON object, bounded. Throws ApiError.
-nlohmann::ordered_json parse_object(std::string_view body);
 /// The same of bodies that are read, or made from those of other interfaces.
 CompletionRequest read_completion(const nlohmann::ordered_json& body,
                                   const sampling::SamplingParams& defaults, int64_t vocab_size);
 ChatRequest read_chat(const nlohmann::ordered_json& body, const sampling::SamplingParams& defaults,
                       int64_t vocab_size);
 
+/// Any JSON object, bounded. Throws ApiError.
+nlohmann::ordered_json parse_object(std::string_view body);
 }  // namespace sluice::serve

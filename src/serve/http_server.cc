@@ -13,6 +13,7 @@
 #include "src/serve/batch_routes.h"
 #include "src/serve/error_response.h"
 #include "src/serve/json_text.h"
+#include "src/serve/ollama_routes.h"
 #include "src/serve/page.h"
 #include "src/serve/responses_routes.h"
 #include "src/serve/text_routes.h"
@@ -131,6 +132,7 @@ http::Router HttpServer::Impl::routes(Batches* batches) {
   const auto with_guard = [this](http::Handler handler) { return guarded(std::move(handler)); };
   add_responses_routes(router, texts, with_guard);
   add_anthropic_routes(router, texts, with_guard);
+  add_ollama_routes(router, texts, with_guard);
   add("POST", "/tokenize", Place::kWork,
       [this](const auto& request, auto& response) { texts.tokenize(request, response); });
   add("POST", "/detokenize", Place::kWork,

@@ -1,8 +1,8 @@
 #pragma once
-// The OpenAI-compatible interface over HTTP: completions and chat (whole or as server-sent events),
-// models, tokenize, files and batches, health, metrics, and a page for browsers, on src/http. A
-// caller that goes away takes its request with it; a full queue is answered with 429 and
-// Retry-After. Thread safe.
+// The interfaces of OpenAI, Anthropic and Ollama over HTTP: completions and chat (whole or as
+// streams), models, tokenize, files and batches, health, metrics, and a page for browsers, on
+// src/http. A caller that goes away takes its request with it; a full queue is answered with 429
+// and Retry-After. Thread safe.
 #include <chrono>
 #include <filesystem>
 #include <functional>

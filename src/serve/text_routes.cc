@@ -135,16 +135,16 @@ void TextRoutes::complete(const http::Request& request, http::Response& response
       [this](AnswerShape shape) { return openai_form(std::move(shape)); }, response);
 }
 
+std::unique_ptr<AnswerForm> TextRoutes::openai_form(AnswerShape shape) const {
+  return std::make_unique<Answer>(std::move(shape), tokenizer_);
+}
+
 void TextRoutes::complete(const CompletionRequest& call, const FormMaker& make,
                           http::Response& response) const {
   const int64_t vocab = vocab_size();
   const AdapterPtr adapter = model_of(call.model);
   const auto prompts = static_cast<int64_t>(call.prompts.size());
   if (prompts > service_.most_waiting())
-std::unique_ptr<AnswerForm> TextRoutes::openai_form(AnswerShape shape) const {
-  return std::make_unique<Answer>(std::move(shape), tokenizer_);
-}
-
     throw ApiError{400,
                    fmt::format("prompt lists {} prompts; at most {} requests may wait here: "
                                "send them in parts",
@@ -172,7 +172,7 @@ std::unique_ptr<AnswerForm> TextRoutes::openai_form(AnswerShape shape) const {
             "prompt", 0};
     const size_t whole = ids.size();
     truncate(call, ids);
-    room_for(ids, call.generates, "prompt");
+    const int64_t room = room_for(ids, call.generates, "prompt");
     shape.prompt_ids.push_back(ids);
     if (call.echoes)
       shape.prompt_texts.push_back(
@@ -185,6 +185,8 @@ std::unique_ptr<AnswerForm> TextRoutes::openai_form(AnswerShape shape) const {
 
 void TextRoutes::chat_complete(const http::Request& request, http::Response& response) const {
   check_room();
+    if (call.fills_context && !call.has_max_tokens)
+      submissions.back().params.max_tokens = static_cast<int>(room);
   chat(
       parse_chat(request.body, options_.defaults, vocab_size()),
       [this](AnswerShape shape) { return openai_form(std::move(shape)); }, response);
