@@ -24,6 +24,8 @@ struct AnswerShape {
   int best_of = 1;     ///< computed for each prompt
   int max_tokens = 0;  ///< of each sample
   bool has_logprobs = false;
+  int most_top = INT32_MAX;  ///< with has_logprobs: so many likeliest tokens at each
+  int prompt_top = -1;       ///< likewise at each of the prompt's; -1: none are told
   bool includes_usage = false;
   bool echoes = false;
   bool generates = true;

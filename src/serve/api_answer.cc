@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "src/serve/json_text.h"
@@ -22,6 +23,12 @@ int64_t characters_in(const std::string& text) {
 
 // JSON has no -inf; OpenAI's interface writes the least a client would believe.
 double finite(float logprob) { return std::max(static_cast<double>(logprob), -9999.0); }
+
+// The first `most`; more were computed where the prompt's scores ask for more.
+std::span<const sampling::TokenLogprob> likeliest(const std::vector<sampling::TokenLogprob>& top,
+                                                  int most) {
+  return std::span(top).first(std::min(top.size(), static_cast<size_t>(most)));
+}
 
 ordered_json reason_json(const std::string& reason) {
   if (reason.empty()) return nullptr;
@@ -102,7 +109,7 @@ ordered_json Answer::chat_logprobs(const std::vector<sampling::Choice>& choices)
   for (const sampling::Choice& choice : choices) {
     ordered_json token = entry(choice.token, choice.logprob);
     token["top_logprobs"] = ordered_json::array();
-    for (const auto& other : choice.top)
+    for (const auto& other : likeliest(choice.top, shape_.most_top))
       token["top_logprobs"].push_back(entry(other.token, other.logprob));
     content.push_back(std::move(token));
   }
@@ -146,7 +153,8 @@ ordered_json Answer::completion_logprobs(const std::vector<sampling::Choice>& pr
     }
     logprobs.push_back(finite(logprob));
     ordered_json named = ordered_json::object();
-    for (const auto& other : top) named[token_name(other.token)] = finite(other.logprob);
+    for (const auto& other : likeliest(top, shape_.most_top))
+      named[token_name(other.token)] = finite(other.logprob);
     if (!named.contains(name)) named[name] = finite(logprob);
     tops.push_back(std::move(named));
   };
@@ -162,6 +170,31 @@ ordered_json Answer::completion_logprobs(const std::vector<sampling::Choice>& pr
           {"token_logprobs", logprobs},
           {"top_logprobs", tops},
           {"text_offset", offsets}};
+}
+
+// As vLLM has it: of each token of the prompt but the first an object of the likeliest there and
+// the token itself, by their ids. Its rank is known where it is one of these.
+ordered_json Answer::prompt_logprobs(const std::vector<sampling::Choice>& prompt) const {
+  auto out = ordered_json::array();
+  for (const sampling::Choice& token : prompt) {
+    if (std::isnan(token.logprob)) {
+      out.push_back(nullptr);
+      continue;
+    }
+    ordered_json entries = ordered_json::object();
+    const auto add = [&](int32_t id, float logprob, const ordered_json& rank) {
+      const std::string key = std::to_string(id);
+      if (!entries.contains(key))
+        entries[key] = {
+            {"logprob", finite(logprob)}, {"rank", rank}, {"decoded_token", token_name(id)}};
+    };
+    int rank = 0;
+    for (const auto& other : likeliest(token.top, shape_.prompt_top))
+      add(other.token, other.logprob, ++rank);
+    add(token.token, token.logprob, nullptr);
+    out.push_back(std::move(entries));
+  }
+  return out;
 }
 
 ordered_json Answer::usage() const {
@@ -298,13 +331,17 @@ std::string Answer::whole() {
       auto decoder = answer_decoder();
       choice["logprobs"] =
           shape_.has_logprobs
-              ? completion_logprobs(first.prompt, echo, sample.choices, decoder, offset)
+              ? completion_logprobs(shape_.echoes ? first.prompt : std::vector<sampling::Choice>{},
+                                    echo, sample.choices, decoder, offset)
               : ordered_json(nullptr);
+      if (shape_.prompt_top >= 0) choice["prompt_logprobs"] = prompt_logprobs(first.prompt);
     }
     choice["finish_reason"] = reason_json(sample.finish_reason);
     out["choices"].push_back(std::move(choice));
   }
   out["usage"] = usage();
+  if (shape_.is_chat && shape_.prompt_top >= 0)
+    out["prompt_logprobs"] = prompt_logprobs(samples_.front().prompt);
   return dump(out);
 }
 

@@ -48,6 +48,7 @@ class Answer final : public AnswerForm {
                                              const std::string& prompt_text,
                                              const std::vector<sampling::Choice>& choices,
                                              text::StreamDecoder& decoder, int64_t& offset) const;
+  nlohmann::ordered_json prompt_logprobs(const std::vector<sampling::Choice>& prompt) const;
   struct Offsets {
     std::vector<int64_t> tokens;  // characters before each
     int64_t end = 0;              // and all

@@ -70,6 +70,8 @@ bool read_common(const std::string& name, const json& value, ApiRequest& out) {
     out.kept_prompt_tokens = integer(name, value, -1, INT32_MAX);
     if (out.kept_prompt_tokens == 0)
       refuse(name, "truncate_prompt_tokens is 0; give -1 or a number of tokens above 0");
+  } else if (name == "prompt_logprobs") {
+    out.prompt_logprobs = integer(name, value, 0, sampling::kMaxLogprobs);
   } else if (name == "use_beam_search") {
     out.uses_beams = boolean(name, value);
   } else if (jobs::read_sampling_field(name, value, out.params)) {
@@ -153,8 +155,13 @@ void finish_beams(ApiRequest& request, const ordered_json& body) {
 void finish(ApiRequest& request, const ordered_json& body, int64_t vocab_size) {
   if (request.includes_usage && !request.streams)
     refuse("stream_options", "stream_options is only for \"stream\": true");
+  if (request.prompt_logprobs >= 0 && request.streams)
+    refuse("prompt_logprobs", "prompt_logprobs come with whole answers; leave out \"stream\"");
   request.best_of = std::max(request.best_of, request.samples);
   finish_beams(request, body);
+  if (request.prompt_logprobs >= 0 && request.params.num_beams > 1)
+    refuse("prompt_logprobs",
+           "a beam search does not score its prompt; ask for that in another request");
   try {
     sampling::validate(request.params);
   } catch (const Error& error) {

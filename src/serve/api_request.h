@@ -34,7 +34,8 @@ struct ApiRequest {
   /// truncate_prompt_tokens: so many last tokens of the prompt are kept; -1: what the context holds
   /// beside those to generate; 0: all.
   int kept_prompt_tokens = 0;
-  std::string guide_field;  ///< the one that asked for params.guide
+  int prompt_logprobs = -1;  ///< so many likeliest tokens at each of the prompt's; -1: no scores
+  std::string guide_field;   ///< the one that asked for params.guide
 };
 
 /// A body of /v1/completions.
@@ -71,7 +72,7 @@ CompletionRequest read_completion(const nlohmann::ordered_json& body,
                                   const sampling::SamplingParams& defaults, int64_t vocab_size);
 ChatRequest read_chat(const nlohmann::ordered_json& body, const sampling::SamplingParams& defaults,
                       int64_t vocab_size);
-
 /// Any JSON object, bounded. Throws ApiError.
 nlohmann::ordered_json parse_object(std::string_view body);
+
 }  // namespace sluice::serve

@@ -24,6 +24,12 @@ text::AddSpecial special(bool adds) {
   return adds ? text::AddSpecial::kYes : text::AddSpecial::kNo;
 }
 
+void set_logprobs(const ApiRequest& call, AnswerShape& shape) {
+  shape.has_logprobs = call.params.logprobs >= 0;
+  shape.most_top = std::max(call.params.logprobs, 0);
+  shape.prompt_top = call.prompt_logprobs;
+}
+
 // Bytes that a prompt of `context` tokens may have, at most.
 int64_t most_bytes(const text::Tokenizer& tokenizer, int64_t context) {
   int64_t longest = kLeastLongest;
@@ -119,7 +125,8 @@ Submission TextRoutes::submission_of(const CompletionRequest& call,
   // The likeliest of best_of are found by their log-probabilities.
   if (call.best_of > call.samples) one.params.logprobs = std::max(one.params.logprobs, 0);
   one.samples = call.best_of;
-  one.scores_prompt = call.echoes && call.params.logprobs >= 0;
+  one.scores_prompt = (call.echoes && call.params.logprobs >= 0) || call.prompt_logprobs >= 0;
+  one.params.logprobs = std::max(one.params.logprobs, call.prompt_logprobs);
   // Without a token to generate and without scores there is nothing to compute but the echo; one
   // token is computed and left out.
   one.generates = call.generates || !one.scores_prompt;
@@ -128,15 +135,15 @@ Submission TextRoutes::submission_of(const CompletionRequest& call,
   return one;
 }
 
+std::unique_ptr<AnswerForm> TextRoutes::openai_form(AnswerShape shape) const {
+  return std::make_unique<Answer>(std::move(shape), tokenizer_);
+}
+
 void TextRoutes::complete(const http::Request& request, http::Response& response) const {
   check_room();
   complete(
       parse_completion(request.body, options_.defaults, vocab_size()),
       [this](AnswerShape shape) { return openai_form(std::move(shape)); }, response);
-}
-
-std::unique_ptr<AnswerForm> TextRoutes::openai_form(AnswerShape shape) const {
-  return std::make_unique<Answer>(std::move(shape), tokenizer_);
 }
 
 void TextRoutes::complete(const CompletionRequest& call, const FormMaker& make,
@@ -155,7 +162,7 @@ void TextRoutes::complete(const CompletionRequest& call, const FormMaker& make,
   shape.prompts = static_cast<int>(prompts);
   shape.samples = call.samples;
   shape.best_of = call.best_of;
-  shape.has_logprobs = call.params.logprobs >= 0;
+  set_logprobs(call, shape);
   shape.includes_usage = call.includes_usage;
   shape.echoes = call.echoes;
   shape.generates = call.generates;
@@ -178,6 +185,8 @@ void TextRoutes::complete(const CompletionRequest& call, const FormMaker& make,
       shape.prompt_texts.push_back(
           text && ids.size() == whole ? *text : tokenizer_.decode(ids, text::SkipSpecial::kNo));
     submissions.push_back(submission_of(call, std::move(ids)));
+    if (call.fills_context && !call.has_max_tokens)
+      submissions.back().params.max_tokens = static_cast<int>(room);
   }
   start(std::move(submissions), adapter, std::move(shape), call.streams, call.guide_field, make,
         response);
@@ -185,8 +194,6 @@ void TextRoutes::complete(const CompletionRequest& call, const FormMaker& make,
 
 void TextRoutes::chat_complete(const http::Request& request, http::Response& response) const {
   check_room();
-    if (call.fills_context && !call.has_max_tokens)
-      submissions.back().params.max_tokens = static_cast<int>(room);
   chat(
       parse_chat(request.body, options_.defaults, vocab_size()),
       [this](AnswerShape shape) { return openai_form(std::move(shape)); }, response);
@@ -222,6 +229,8 @@ void TextRoutes::chat(const ChatRequest& call, const FormMaker& make,
   if (!call.has_max_tokens)
     one.params.max_tokens = static_cast<int>(std::max<int64_t>(room, one.params.min_tokens));
   one.samples = call.samples;
+  one.scores_prompt = call.prompt_logprobs >= 0;
+  one.params.logprobs = std::max(one.params.logprobs, call.prompt_logprobs);
   one.priority = call.priority;
   one.stops_are_kept = call.keeps_stop;
   AnswerShape shape;
@@ -230,7 +239,7 @@ void TextRoutes::chat(const ChatRequest& call, const FormMaker& make,
   shape.id = random_name("chatcmpl-");
   shape.samples = shape.best_of = call.samples;
   shape.max_tokens = one.params.max_tokens;
-  shape.has_logprobs = call.params.logprobs >= 0;
+  set_logprobs(call, shape);
   shape.includes_usage = call.includes_usage;
   shape.prompt_ids = {one.prompt};
   std::vector<Submission> submissions;

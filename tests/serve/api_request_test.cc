@@ -266,7 +266,6 @@ TEST(ApiRequest, TakesStandardFieldsThatChangeNothing) {
       {"mm_processor_kwargs", "{}", R"({"a": 1})"},
       {"vllm_xargs", "{}", R"({"a": 1})"},
       {"guided_grammar", "null", "\"root ::= x\""},
-      {"prompt_logprobs", "null", "1"},
       {"stream_options", R"({"include_obfuscation": true})", R"({"more": true})"},
       {"max_completion_tokens", "5", "0"}};
   for (const Field& field : fields) {
@@ -309,6 +308,10 @@ TEST(ApiRequest, NamesTheFieldOfEveryMistake) {
       {R"({"prompt": "a", "guided_json": 5})", "guided_json"},
       {R"({"prompt": "a", "guided_json": "{"})", "guided_json"},
       {R"({"prompt": "a", "wat": 1})", "wat"},
+      {R"({"prompt": "a", "prompt_logprobs": 21})", "prompt_logprobs"},
+      {R"({"prompt": "a", "prompt_logprobs": true})", "prompt_logprobs"},
+      {R"({"prompt": "a", "prompt_logprobs": 1, "stream": true})", "prompt_logprobs"},
+      {R"({"prompt": "a", "prompt_logprobs": 1, "num_beams": 2})", "prompt_logprobs"},
       {R"({"prompt": {}})", "prompt"},
       {R"({"max_tokens": 1})", "prompt"}};
   for (const auto& [body, param] : completions) {
