@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The official openai package (PyPI: openai, jsonschema) against `sluice serve`: each line is a check that holds, or the script ends.
+"""The official packages (PyPI: openai, anthropic, ollama, jsonschema) against `sluice serve`: each line is a check that holds, or the script ends.
 
     scripts/check_clients.py [MODEL]     default: the small trained model of the tests
 """
@@ -10,7 +10,9 @@ import sys
 import tempfile
 import time
 
+import anthropic
 import jsonschema
+import ollama
 import openai
 
 from served import served
@@ -115,6 +117,114 @@ def batches(client, model):
     check("files", client.files.delete(file.id).deleted and len(client.batches.list().data) == 1)
 
 
+def responses(client, model):
+    greedy = dict(model=model, input=STORY, max_output_tokens=30, temperature=0)
+    whole = client.responses.create(**greedy)
+    chat = client.chat.completions.create(model=model, messages=[{"role": "user", "content": STORY}], max_tokens=30, temperature=0)
+    check("responses: a text", whole.output_text == chat.choices[0].message.content and whole.status == "incomplete"
+          and whole.incomplete_details.reason == "max_output_tokens" and whole.usage.output_tokens == 30, repr(whole.output_text))
+    with client.responses.stream(**greedy) as stream:
+        kinds = [event.type for event in stream]
+        last = stream.get_final_response()
+    text = "".join(event.delta for event in client.responses.create(**greedy, stream=True) if event.type == "response.output_text.delta")
+    check("responses: a stream", last.output_text == text == whole.output_text, f"{kinds[:4]} ... {kinds[-4:]}")
+    later = client.responses.create(**{**greedy, "input": [{"role": "user", "content": STORY}, *whole.output, {"role": "user", "content": "And?"}]},
+                                    instructions="Tell a story.")
+    check("responses: sent back", later.usage.input_tokens > whole.usage.input_tokens and later.output_text)
+    tool = {"type": "function", "name": "add_friend", "description": "Adds one.", "parameters": PERSON, "strict": True}
+    ask = dict(model=model, input=[{"role": "user", "content": STORY}], tools=[tool], max_output_tokens=200, temperature=1.1)
+    called = 0
+    for seed in range(10):
+        answer = client.responses.create(**ask, tool_choice="required", parallel_tool_calls=False, extra_body={"seed": seed})
+        if answer.status == "completed":
+            call = answer.output[0]
+            jsonschema.validate(json.loads(call.arguments), PERSON)
+            called += 1
+            result = {"type": "function_call_output", "call_id": call.call_id, "output": "done"}
+            told = client.responses.create(**{**ask, "input": [*ask["input"], *answer.output, result], "temperature": 0})
+            check("responses: a call and its output", told.output_text, repr(told.output_text[:40]))
+    check("responses: calls", called > 4, f"{called} of 10 ended, all valid")
+    form = {"format": {"type": "json_schema", "name": "p", "schema": PERSON, "strict": True}}
+    guided = client.responses.create(model=model, input=STORY, text=form, max_output_tokens=300, temperature=1, extra_body={"seed": 1})
+    check("responses: a schema", guided.status == "incomplete" or not jsonschema.validate(json.loads(guided.output_text), PERSON), guided.output_text)
+    for bad in [dict(store=True), dict(previous_response_id="resp_1"), dict(background=True), dict(tools=[{"type": "web_search"}]),
+                dict(include=["reasoning.encrypted_content"]), dict(input="a" * 30000), dict(max_output_tokens=0),
+                dict(input=[{"role": "user", "content": [{"type": "input_image", "image_url": "x", "detail": "auto"}]}])]:
+        try:
+            client.responses.create(**{**greedy, **bad})
+            check("responses: refusal", False, str(bad)[:100])
+        except openai.BadRequestError as error:
+            check("responses: refusal", error.body["param"] in bad, error.body["message"][:100])
+
+
+def messages(address, model):
+    client = anthropic.Anthropic(base_url=address, api_key="x", max_retries=0)
+    # The package sends what is extra_body as it is.
+    greedy = dict(model=model, max_tokens=30, messages=[{"role": "user", "content": STORY}], extra_body={"temperature": 0})
+    whole = client.messages.create(**greedy)
+    check("messages: a text", whole.stop_reason == "max_tokens" and whole.usage.output_tokens == 30, repr(whole.content[0].text))
+    with client.messages.stream(**greedy) as stream:
+        text = "".join(stream.text_stream)
+        last = stream.get_final_message()
+    check("messages: a stream", text == whole.content[0].text == last.content[0].text and last.usage.output_tokens == 30
+          and last.stop_reason == "max_tokens")
+    counted = client.messages.count_tokens(model=model, messages=greedy["messages"], system="Tell a story.")
+    check("messages: counted", counted.input_tokens > whole.usage.input_tokens + whole.usage.cache_read_input_tokens, counted.input_tokens)
+    stopped = client.messages.create(**greedy, stop_sequences=["girl"], system=[{"type": "text", "text": ""}])
+    check("messages: a stop sequence", stopped.stop_reason == "stop_sequence" and stopped.stop_sequence == "girl")
+    tool = {"name": "add_friend", "description": "Adds one.", "input_schema": PERSON}
+    ask = dict(model=model, max_tokens=200, messages=greedy["messages"], tools=[tool])
+    called = 0
+    for seed in range(10):
+        choice = {"type": "tool", "name": "add_friend"}
+        with client.messages.stream(**ask, tool_choice=choice, extra_body={"seed": seed, "temperature": 1.1}) as stream:
+            answer = stream.get_final_message()
+        if answer.stop_reason == "tool_use":
+            jsonschema.validate(answer.content[0].input, PERSON)
+            called += 1
+            turns = [*ask["messages"], {"role": "assistant", "content": answer.content},
+                     {"role": "user", "content": [{"type": "tool_result", "tool_use_id": answer.content[0].id, "content": "done"}]}]
+            told = client.messages.create(**{**ask, "messages": turns, "max_tokens": 10})
+            check("messages: a call and its result", told.content[0].text, repr(told.content[0].text))
+    check("messages: calls", called > 4, f"{called} of 10 ended, all valid")
+    for bad, error in [(dict(model="nope"), anthropic.NotFoundError), (dict(thinking={"type": "enabled", "budget_tokens": 1024}), anthropic.BadRequestError),
+                       (dict(tools=[{"type": "bash_20250124", "name": "bash"}]), anthropic.BadRequestError),
+                       (dict(messages=[{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "x"}}]}]),
+                        anthropic.BadRequestError)]:
+        try:
+            client.messages.create(**{**greedy, **bad})
+            check("messages: refusal", False, str(bad)[:100])
+        except error as refused:
+            check("messages: refusal", refused.body["type"] == "error", refused.body["error"]["message"][:100])
+
+
+def ollama_calls(address, model):
+    client = ollama.Client(host=address)
+    check("ollama: list", client.list().models[0].model == model + ":latest" and client.ps().models[0].context_length == 512, client.list().models[0].details)
+    shown = client.show(model)
+    check("ollama: show", shown.capabilities == ["completion", "tools"] and shown.modelinfo["llama.context_length"] == 512, shown.modelinfo)
+    greedy = dict(model=model, options={"num_predict": 30, "temperature": 0})
+    whole = client.chat(**greedy, messages=[{"role": "user", "content": STORY}])
+    text = "".join(part.message.content for part in client.chat(**greedy, messages=[{"role": "user", "content": STORY}], stream=True))
+    generated = client.generate(**greedy, prompt=STORY)
+    pieces = list(client.generate(**greedy, prompt=STORY, raw=True, stream=True))
+    check("ollama: chat and generate", whole.message.content == text == generated.response and whole.eval_count == 30
+          and whole.done_reason == "length" and pieces[-1].done and len(pieces) > 5, repr(text))
+    guided = client.generate(model=model, prompt=STORY, format=PERSON, options={"seed": 1, "num_predict": 300})
+    check("ollama: a schema", guided.done_reason == "length" or not jsonschema.validate(json.loads(guided.response), PERSON), guided.response)
+    tool = {"type": "function", "function": {"name": "add_friend", "parameters": {"type": "object", "properties": {"name": {"type": "string"}}}}}
+    turns = [{"role": "user", "content": STORY}, {"role": "assistant", "tool_calls": [{"function": {"name": "add_friend", "arguments": {"name": "a"}}}]},
+             {"role": "tool", "tool_name": "add_friend", "content": "done"}]
+    check("ollama: tools offered", client.chat(**greedy, messages=turns, tools=[tool], keep_alive="5m").message.content)
+    check("ollama: load", client.generate(model=model).done_reason == "load")
+    for bad in [dict(options={"mirostat": 1}), dict(options={"num_ctx": 4096}), dict(keep_alive=0), dict(suffix="a"), dict(model="nope"), dict(think=True)]:
+        try:
+            client.generate(**{**greedy, "prompt": STORY, **bad})
+            check("ollama: refusal", False, str(bad)[:100])
+        except ollama.ResponseError as error:
+            check("ollama: refusal", error.status_code in (400, 404), error.error[:100])
+
+
 with tempfile.TemporaryDirectory() as folder:
     template = pathlib.Path(folder) / "chat.jinja"
     template.write_text(TEMPLATE)
@@ -125,4 +235,7 @@ with tempfile.TemporaryDirectory() as folder:
             asyncio.run(many(address, "small", told))
             guides(one, "small")
             tools(one, "small")
+            responses(one, "small")
+            messages(address, "small")
+            ollama_calls(address, "small")
             batches(one, "small")

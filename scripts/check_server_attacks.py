@@ -207,9 +207,39 @@ def half_closed(server):
     yield "answered" if b'"text_completion"' in heard else "no answer"
 
 
+def other_interfaces(server):
+    """100 000 messages, items and results on the other interfaces' routes, then 64 who leave their streams"""
+    text = {"role": "user", "content": "a"}
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    lost = {"type": "function_call_output", "call_id": "c", "output": "a"}
+    many = [("/v1/responses", {"input": [text] * 100000}), ("/v1/responses", {"input": [call] + [lost] * 100000}),
+            ("/v1/messages", {"max_tokens": 1, "messages": [text] * 100000}),
+            ("/api/chat", {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}] * 128}]
+                           + [{"role": "tool", "tool_name": "g", "content": "a"}] * 100000}),
+            ("/api/show", {"model": "a" * 10 ** 7})]
+    bodies = [post(path, json.dumps(body).encode()) for path, body in many]
+    streams = [("/v1/responses", {"input": "Once", "stream": True, "max_output_tokens": 250, "ignore_eos": True}),
+               ("/v1/messages", {"messages": [text], "stream": True, "max_tokens": 250, "ignore_eos": True}),
+               ("/api/generate", {"prompt": "Once", "raw": True, "options": {"num_predict": 250}})]
+    leaving = [post(path, json.dumps(body).encode()) for path, body in streams]
+    yield
+    outcome = counted(together(len(bodies), lambda i: server.say(bodies[i])))
+    for i in range(64):
+        with contextlib.closing(server.connect()) as gone:
+            gone.sendall(leaving[i % len(leaving)])
+    time.sleep(2)
+    with contextlib.closing(server.connect()) as to:
+        to.sendall(b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+        heard = b""
+        while some := to.recv(65536):
+            heard += some
+    yield outcome + "; " + heard.split(b"\r\n\r\n")[-1].decode()
+
+
 ATTACKS = {"compressed": compressed, "many-keys": many_keys, "slow-256": lambda s: dripping(s, 256),
            "slow-2000": lambda s: dripping(s, 2000), "crowd": crowd, "no-body": no_body, "lying-lengths": lying_lengths,
-           "large-bodies": large_bodies, "long-prompt": long_prompt, "leavers": leavers, "half-closed": half_closed}
+           "large-bodies": large_bodies, "long-prompt": long_prompt, "leavers": leavers, "half-closed": half_closed,
+           "interfaces": other_interfaces}
 
 unknown = set(sys.argv[1:]) - set(ATTACKS)
 if unknown:

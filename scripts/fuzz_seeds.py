@@ -246,7 +246,23 @@ def api():
                                 {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
                                 {"role": "tool", "tool_call_id": "1", "content": "x"}], tool_choice={"type": "function", "function": {"name": "f"}})
     del chat["response_format"]
-    return out | {"tools": b"\1" + json.dumps(chat).encode()}
+    flat = dict(tool["function"], type="function")
+    responses = {"instructions": "b", "max_output_tokens": 3, "tools": [flat], "text": {"format": {"type": "text"}}, "stream": True,
+                 "input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}]},
+                           {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+                           {"type": "function_call_output", "call_id": "1", "output": "x"}]}
+    messages = {"max_tokens": 3, "system": "b", "stop_sequences": ["x"], "tool_choice": {"type": "any"},
+                "tools": [{"name": "f", "input_schema": {"type": "object"}}],
+                "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "f", "input": {}}]},
+                             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "x"}]}]}
+    ollama = {"model": "m", "options": {"num_predict": 3, "seed": 1, "stop": ["x"]}, "keep_alive": "5m", "format": "json"}
+    turns = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]},
+                          {"role": "tool", "tool_name": "f", "content": "x"}]}
+    return out | {"tools": b"\1" + json.dumps(chat).encode(), "responses": b"a" + json.dumps(responses).encode(),
+                  "messages": b"b" + json.dumps(messages).encode(), "count": b"c" + json.dumps(messages).encode(),
+                  "ollama_chat": b"d" + json.dumps(ollama | turns).encode(),
+                  "ollama_raw": b"e" + json.dumps(ollama | {"prompt": "a", "raw": True}).encode(),
+                  "ollama_generate": b"f" + json.dumps(ollama | {"prompt": "a", "system": "b"}).encode()}
 
 
 def multipart():
