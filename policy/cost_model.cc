@@ -185,7 +185,8 @@ void add_experts(const ModelShape& model, const Plan& plan, const Profile& profi
     const double loads = loaded_experts(model, layer, demands, pass.work);
     for (const int32_t first : layer.first_parts) {
       const PlanPart& part = plan.parts[i][static_cast<size_t>(first)];
-      out.add_read(profile, static_cast<double>(part.bytes), loads);
+      out.add_read(profile, static_cast<double>(part.read_bytes()), loads);
+      out.repack_seconds += loads * repack_seconds(plan, part);
       if (!layer.is_below || demands) continue;
       out.up += static_cast<double>(layer.others() * part.bytes);
       out.parts += static_cast<double>(layer.others());

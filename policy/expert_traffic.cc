@@ -62,9 +62,10 @@ void add_slots(const ModelShape& model, const Plan& plan, size_t sublayer, const
     for (const BatchWork& batch : pass.work) add(batch.tokens);
   const double loads = loaded_experts(model, layer, out.demands, pass.work);
   for (const int32_t first : layer.first_parts) {
-    const auto bytes = static_cast<double>(plan.parts[sublayer][static_cast<size_t>(first)].bytes);
-    out.read_bytes += loads * bytes;
-    if (layer.is_below && !out.demands) out.up_bytes += static_cast<double>(layer.others()) * bytes;
+    const PlanPart& part = plan.parts[sublayer][static_cast<size_t>(first)];
+    out.read_bytes += loads * static_cast<double>(part.read_bytes());
+    if (layer.is_below && !out.demands)
+      out.up_bytes += static_cast<double>(layer.others() * part.bytes);
   }
 }
 

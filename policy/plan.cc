@@ -306,8 +306,8 @@ int64_t Plan::loaded_ahead_bytes() const noexcept {
   int64_t asked = 0;
   for (size_t i = 0; i < parts.size(); ++i)
     for (const int32_t first : experts[i].first_parts)
-      asked +=
-          (experts[i].others() - experts[i].slots) * parts[i][static_cast<size_t>(first)].bytes;
+      asked += (experts[i].others() - experts[i].slots) *
+               parts[i][static_cast<size_t>(first)].read_bytes();
   return std::max(streamed_weight_bytes - asked, int64_t{0});
 }
 

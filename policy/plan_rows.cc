@@ -44,8 +44,7 @@ struct ClassSplit : RowSplit {
 // Whether experts of the model may have slots under a policy.
 bool may_give_slots(const PlanInput& input, const Policy& policy) {
   const bool is_whole = policy.weights.disk <= 0;
-  return !input.packed_bytes && policy.demand_tokens != 0 && input.model->num_experts > 1 &&
-         !is_whole;
+  return policy.demand_tokens != 0 && input.model->num_experts > 1 && !is_whole;
 }
 
 // A share of all weights from the nearest home on, as shares of what every token needs and of
@@ -247,13 +246,15 @@ void add_parts(const PlanInput& input, const WeightShape& weight, size_t sublaye
 }
 
 // A part for each expert from `first` on, whole, as it lies on disk; returns the bytes of one.
-int64_t add_expert_parts(const PlanInput& input, const WeightShape& weight, int64_t index,
-                         int64_t first, std::vector<PlanPart>& parts) {
+int64_t add_expert_parts(const PlanInput& input, const WeightShape& weight, size_t sublayer,
+                         int64_t index, int64_t first, std::vector<PlanPart>& parts) {
   const int64_t rows = weight.expert_rows();
   const int64_t bytes = PartSizes(input, weight).bytes(rows, true);
+  const int64_t packed =
+      input.packed_bytes ? input.packed_bytes(sublayer, static_cast<size_t>(index), 0, rows) : 0;
   for (int64_t expert = first; expert < weight.experts; ++expert)
-    parts.push_back(
-        {index, expert * rows, rows, true, bytes, 0, static_cast<int32_t>(expert), kAllClasses});
+    parts.push_back({index, expert * rows, rows, true, bytes, packed, static_cast<int32_t>(expert),
+                     kAllClasses});
   return bytes;
 }
 
@@ -296,8 +297,11 @@ void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSp
       plan.resident_weight_bytes += bytes(weight.rows);
       continue;
     }
-    const ClassSplit split =
-        weight.shares_table && tokens ? *tokens : splitter.split(weight, homes);
+    const bool stays =
+        input.packed_bytes && input.packed_bytes(position, index, 0, weight.rows) < 0;
+    const ClassSplit split = stays ? ClassSplit{{weight.rows, 0, 0, 0}, {}}
+                             : weight.shares_table && tokens ? *tokens
+                                                             : splitter.split(weight, homes);
     rows.push_back(split);
     const int64_t resident_bytes = bytes(split.resident);
     const int64_t inplace_bytes = bytes(split.inplace);
@@ -317,8 +321,8 @@ void place_sublayer(const PlanInput& input, const SublayerShape& sublayer, RowSp
         experts.is_always_asked = plan.policy.demand_tokens >= kAlwaysDemands;
         experts.first_parts.push_back(static_cast<int32_t>(parts.size()));
         plan.expert_slot_bytes +=
-            homes->slots *
-            add_expert_parts(input, weight, static_cast<int64_t>(index), homes->resident, parts);
+            homes->slots * add_expert_parts(input, weight, position, static_cast<int64_t>(index),
+                                            homes->resident, parts);
         if (plan.has_device) memory.resident += round_up(resident_bytes, 64);
       } else {
         if (!weight.shares_table) memory.resident += round_up(resident_bytes, 64);

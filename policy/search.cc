@@ -113,8 +113,7 @@ std::vector<int64_t> demands_of(const SearchRequest& request) {
   const bool is_whole =
       !input.has_disk ||
       input.model->weight_bytes() <= input.device_budget_bytes + input.memory_budget_bytes;
-  if (out.front() >= 0 || input.model->num_experts <= 1 || input.packed_bytes || is_whole)
-    return out;
+  if (out.front() >= 0 || input.model->num_experts <= 1 || is_whole) return out;
   // Beside a device experts may lie as other weights do, which the host multiplies for large
   // passes too: better for large blocks.
   if (input.device_budget_bytes > 0) out.push_back(0);

@@ -60,7 +60,7 @@ void Checkpoint::add_rows(const std::vector<TensorRows>& added) {
     const int64_t all_rows = matrix ? rows_of(*matrix) : 0;
     const bool is_there = all_rows > 0 && rows.first_row >= 0 && rows.rows > 0 &&
                           rows.first_row <= all_rows - rows.rows &&
-                          !matrix->quantised.is_quantised() && matrix->blocks == BlockType::kNone;
+                          !matrix->quantised.is_quantised();
     if (!is_there || find(rows.name))
       throw Error(ErrorKind::kFile,
                   fmt::format("{}: {} rows from row {} on of tensor {} can't be tensor {}",

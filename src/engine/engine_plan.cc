@@ -162,13 +162,25 @@ void set_workspace(const EngineOptions& options, const EngineInput& sizes,
     return backend->host_staging_bytes(*shape, attention, tokens);
   };
 }
-// Whether every matrix that may lie on disk can be read by rows.
+// PlanInput's: of experts' matrices for whole ones or for some rows of one, all of one type.
+int64_t packed_bytes(const BoundModel& model, size_t sublayer, size_t weight, int64_t row,
+                     int64_t rows) {
+  const ForeignMatrix* matrix = model.foreign(sublayer, weight);
+  if (!matrix) return 0;
+  if (matrix->file_row_bytes == 0) return -1;
+  const int64_t of_one = model.shape().sublayers[sublayer].weights[weight].expert_rows();
+  if (rows % of_one > 0) return matrix->run_of(row % of_one, rows).bytes;
+  return rows / of_one * matrix->run_of(0, of_one).bytes;
+}
+
+// Whether every matrix can be read by rows, but those that are multiplied head by head: a model of
+// which only these can't keeps these in memory.
 bool can_stream_packed(const BoundModel& model) {
   for (size_t i = 0; i < model.shape().sublayers.size(); ++i)
     for (size_t w = 0; w < model.shape().sublayers[i].weights.size(); ++w)
       if (const ForeignMatrix* matrix = model.foreign(i, w);
           matrix && model.shape().sublayers[i].weights[w].kind != WeightKind::kVector &&
-          matrix->file_row_bytes == 0)
+          !model.shape().sublayers[i].weights[w].is_by_head && matrix->file_row_bytes == 0)
         return false;
   return true;
 }
@@ -183,8 +195,7 @@ void keep_repacked_in_memory(const BoundModel& model, const EngineOptions& optio
   if (can_stream_packed(model)) {
     out.question.packed_bytes = [&model](size_t sublayer, size_t weight, int64_t row,
                                          int64_t rows) {
-      const ForeignMatrix* matrix = model.foreign(sublayer, weight);
-      return matrix ? matrix->run_of(row, rows).bytes : 0;
+      return packed_bytes(model, sublayer, weight, row, rows);
     };
     const int threads = packed_repack_threads(out.threads);
     out.question.repacked_bytes_per_second = measured_repack_rate(model, threads);

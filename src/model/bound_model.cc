@@ -18,7 +18,10 @@ const io::TensorEntry& find_tensor(const io::Checkpoint& checkpoint, const Weigh
   for (const std::string& name : weight.names)
     if (const io::TensorEntry* tensor = checkpoint.find(name)) return *tensor;
   std::string wanted;
-  for (const std::string& name : weight.names) wanted += (wanted.empty() ? "" : " or ") + name;
+  if (checkpoint.format() == io::CheckpointFormat::kGguf)
+    wanted = weight.gguf.name;  // else its names
+  if (wanted.empty())
+    for (const std::string& name : weight.names) wanted += (wanted.empty() ? "" : " or ") + name;
   const std::string& stack = weight.fused.tensor;
   if (!stack.empty() && checkpoint.find(stack + "_blocks"))
     throw Error(ErrorKind::kFile,
@@ -42,19 +45,19 @@ const io::TensorEntry& find_tensor(const io::Checkpoint& checkpoint, const Weigh
 }
 
 // Gives a name of its own to what the checkpoint has only as rows of a larger matrix, or of a
-// stack of all experts' matrices.
-void take_apart(io::Checkpoint& checkpoint, const ForeignWeights* foreign,
-                const ModelShape& shape) {
+// stack of all experts' matrices. Names of what it was taken from.
+std::set<std::string> take_apart(io::Checkpoint& checkpoint, const ForeignWeights* foreign,
+                                 const ModelShape& shape) {
   std::vector<io::TensorRows> rows;
   for (const SublayerShape& sublayer : shape.sublayers)
     for (const WeightShape& weight : sublayer.weights) {
       const WeightShape first = weight.of_expert(0);
-      if (weight.fused.tensor.empty() ||
-          std::any_of(first.names.begin(), first.names.end(),
+      if (std::any_of(first.names.begin(), first.names.end(),
                       [&](const std::string& name) { return checkpoint.find(name); }))
         continue;
       std::vector<io::TensorRows> parts;
       if (foreign) parts = foreign->parts(weight);
+      if (parts.empty() && weight.fused.tensor.empty()) continue;
       if (parts.empty()) parts = stack_parts(checkpoint, weight);
       rows.insert(rows.end(), parts.begin(), parts.end());
       const io::TensorEntry* whole = checkpoint.find(weight.fused.tensor);
@@ -68,6 +71,9 @@ void take_apart(io::Checkpoint& checkpoint, const ForeignWeights* foreign,
       }
     }
   if (!rows.empty()) checkpoint.add_rows(rows);
+  std::set<std::string> taken;
+  for (const io::TensorRows& part : rows) taken.insert(part.matrix);
+  return taken;
 }
 
 void check_shape(const io::Checkpoint& checkpoint, const WeightShape& weight,
@@ -189,7 +195,7 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name) {
   model.family_ = make_family_model(config);
   model.shape_ = model.family_->shape();
   const std::unique_ptr<ForeignWeights> foreign = foreign_weights(config, checkpoint);
-  take_apart(model.checkpoint_, foreign.get(), model.shape_);
+  const std::set<std::string> taken = take_apart(model.checkpoint_, foreign.get(), model.shape_);
 
   // The tensor that a foreign matrix becomes, as if it were there.
   const auto find_foreign = [&](const WeightShape& weight) -> const io::TensorEntry* {
@@ -212,7 +218,7 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name) {
   };
 
   const io::TensorEntry* first_matrix = nullptr;
-  std::set<std::string_view> used;
+  std::set<std::string_view> used(taken.begin(), taken.end());
   const auto find_one = [&](const WeightShape& weight) {
     const io::TensorEntry* made = find_foreign(weight);
     const io::TensorEntry& tensor = made ? *made : find_tensor(checkpoint, weight);
@@ -227,10 +233,6 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name) {
       for (int64_t expert = 0; expert < weight.tensors(); ++expert)
         tensors.push_back(find_one(weight.of_expert(expert)));
       const io::TensorEntry& tensor = *tensors.front();
-      if (!weight.fused.tensor.empty())
-        for (const char* end : {"", "_blocks", "_scales"})
-          if (const io::TensorEntry* whole = checkpoint.find(weight.fused.tensor + end))
-            used.insert(whole->name);
       weight.quantised = tensor.quantised;
       for (const io::TensorEntry* one : tensors) {
         if (one->quantised != tensor.quantised && model.mixed_types_.empty())
@@ -261,18 +263,7 @@ void BoundModel::require_one_type() const {
                 "give all matrices one element type: sluice convert MODEL STORE --weights bf16");
 }
 
-void BoundModel::require_runnable() const {
-  require_one_type();
-  for (size_t i = 0; i < shape_.sublayers.size(); ++i)
-    for (size_t w = 0; w < shape_.sublayers[i].weights.size(); ++w)
-      // Where rows are read one by one they would stream, which experts' do not.
-      if (const ForeignMatrix* matrix = foreign(i, w);
-          matrix && shape_.sublayers[i].weights[w].experts > 0 && matrix->file_row_bytes > 0)
-        throw Error(ErrorKind::kUser,
-                    fmt::format("{}: experts that {} has packed do not run as they lie",
-                                path_.string(), foreign_method_),
-                    fmt::format("sluice convert {} STORE, then run STORE", path_.string()));
-}
+void BoundModel::require_runnable() const { require_one_type(); }
 
 const ForeignMatrix* BoundModel::foreign(size_t sublayer, size_t weight, size_t expert) const {
   const auto found = foreign_.find(tensors_[sublayer][weight][expert]);

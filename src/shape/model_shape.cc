@@ -12,9 +12,12 @@ WeightShape WeightShape::of_expert(int64_t expert) const {
   WeightShape one = *this;
   if (experts == 0) return one;
   constexpr std::string_view kNumber = "{e}";
-  for (std::string& name : one.names)
+  const auto number = [&](std::string& name) {
     if (const size_t at = name.find(kNumber); at != std::string::npos)
       name.replace(at, kNumber.size(), std::to_string(expert));
+  };
+  for (std::string& name : one.names) number(name);
+  number(one.gguf.name);
   one.rows = expert_rows();
   one.experts = 0;
   one.fused.first_row += expert * fused.tensor_rows;

@@ -98,5 +98,65 @@ TEST_F(PackedWeights, TakeTheirShareOfTheCoresFromWhatComputes) {
   EXPECT_NEAR(simulated_seconds(alone), before, 0.1 * before);
 }
 
+// Experts that another tool has packed have slots too: of each the file's bytes are read, and its
+// slot holds what they become.
+TEST(PackedExperts, HaveSlotsAndAreReadAsTheyLie) {
+  const ModelShape& model = shape_of("mixtral-8x7b");
+  PlanInput plain = input_for(model, int64_t{1} << 40);
+  plain.workload = {1, 4, 10, 0};
+  PlanInput input = plain;
+  input.packed_bytes = [&model](size_t sublayer, size_t weight, int64_t, int64_t rows) {
+    const WeightShape& shape = model.sublayers[sublayer].weights[weight];
+    return shape.kind == WeightKind::kMatrix ? rows * model.row_bytes(shape) / 2 : 0;
+  };
+  Policy policy;
+  policy.weights = {0.5, 0, 0.5};
+  const Plan packed = make_plan(input, policy), other = make_plan(plain, policy);
+  EXPECT_EQ(packed.expert_slot_bytes, other.expert_slot_bytes);
+  EXPECT_EQ(packed.demand_tokens, other.demand_tokens);
+  int64_t of_experts = 0;
+  for (size_t i = 0; i < packed.parts.size(); ++i) {
+    EXPECT_EQ(packed.experts[i].slots, other.experts[i].slots);
+    for (const PlanPart& part : packed.parts[i]) {
+      if (part.expert < 0) continue;
+      ++of_experts;
+      const WeightShape& shape = model.sublayers[i].weights[static_cast<size_t>(part.weight)];
+      EXPECT_EQ(part.packed_bytes, shape.expert_rows() * model.row_bytes(shape) / 2);
+      EXPECT_GE(packed.arrival_slot_bytes, part.packed_bytes);
+    }
+  }
+  EXPECT_EQ(of_experts, 32 * 3 * 8);
+  // A pass that asks reads the file's bytes: half.
+  const Profile profile = plain_machine(false);
+  const JobShape job{1, 4, 6, 0, 0};
+  const auto read = [&](const Plan& plan) {
+    double bytes = 0;
+    std::vector<CostTerm> terms;
+    predict(model, plan, profile, plain.kv_dtype, job, &terms);
+    for (const CostTerm& term : terms)
+      if (term.lane == Lane::kDiskRead && !term.is_prefill) bytes += term.amount;
+    return bytes;
+  };
+  EXPECT_NEAR(read(packed), read(other) / 2, 0.01 * read(other));
+}
+
+// What can't be read by rows is in memory, whatever share is asked for.
+TEST_F(PackedWeights, StayInMemoryWhereTheirRowsAreNoRuns) {
+  input_.packed_bytes = [this](size_t sublayer, size_t weight, int64_t, int64_t rows) {
+    const WeightShape& shape = model_.sublayers[sublayer].weights[weight];
+    return shape.role == "k" ? -1 : rows * model_.row_bytes(shape) / 2;
+  };
+  const Plan made = plan();
+  int64_t staying = 0;
+  for (size_t i = 0; i < model_.sublayers.size(); ++i)
+    for (size_t w = 0; w < model_.sublayers[i].weights.size(); ++w) {
+      const WeightShape& weight = model_.sublayers[i].weights[w];
+      if (weight.kind != WeightKind::kMatrix || weight.shares_table) continue;
+      EXPECT_EQ(made.rows[i][w].resident, weight.role == "k" ? weight.rows : 0) << weight.role;
+      staying += weight.role == "k";
+    }
+  EXPECT_EQ(staying, 12);
+}
+
 }  // namespace
 }  // namespace sluice::policy

@@ -51,7 +51,8 @@ bool keep_rows(const ForeignMatrix& matrix, const ForeignDecoder& decoder, int64
   if (matrix.format.is_quantised())
     return row_count == kPanelRows && kernels::repack_blocks(matrix.parts.front()->blocks,
                                                              matrix.format, rows, matrix.cols, out);
-  if (matrix.parts.front()->blocks != BlockType::kNone) return false;
+  const io::TensorEntry& part = *matrix.parts.front();
+  if (part.blocks != BlockType::kNone || part.dtype != matrix.format.dtype) return false;
   for (int64_t r = 0; r < row_count; ++r)
     std::memcpy(out + r * matrix.file_row_bytes, rows[r],
                 static_cast<size_t>(matrix.file_row_bytes));
@@ -144,7 +145,8 @@ double measured_repack_rate(const BoundModel& model, int threads) {
       const Clock::time_point started = Clock::now();
       import_rows("zeros", *matrix, 0, rows, panel_quantiser(kernels::RangeSearch::kClip), threads,
                   packed, made);
-      const double scale = static_cast<double>(matrix->rows) / static_cast<double>(rows);
+      const double scale =
+          static_cast<double>(sublayers[i].weights[w].rows) / static_cast<double>(rows);
       seconds += scale * std::chrono::duration<double>(Clock::now() - started).count();
       made_bytes += scale * static_cast<double>(made.size());
     }

@@ -10,7 +10,6 @@
 #include "kernels/elementwise.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
-#include "src/base/mutex.h"
 #include "src/engine/stores/background_read.h"
 
 namespace sluice {
@@ -21,25 +20,6 @@ constexpr int64_t kLoadBuffers =
     16;  // pieces in flight while loading: past 64 MiB the disk gets no faster
 constexpr int64_t kAlign = io::kDirectAlignment;
 
-// Completes a group of parts with the first error.
-class Joined {
- public:
-  Joined(int parts, io::Completion done) : left_(parts), done_(std::move(done)) {}
-  void part_done(std::exception_ptr error) {
-    MutexLock lock(mutex_);
-    if (error && !error_) error_ = std::move(error);
-    if (--left_ > 0) return;
-    const std::exception_ptr first = error_;
-    lock.unlock();
-    done_(first);
-  }
-
- private:
-  Mutex mutex_;
-  int left_ SLUICE_GUARDED_BY(mutex_);
-  std::exception_ptr error_ SLUICE_GUARDED_BY(mutex_);
-  io::Completion done_;
-};
 }  // namespace
 
 WeightStore::WeightStore(const BoundModel& model, const policy::Plan& plan,
@@ -223,6 +203,13 @@ int64_t WeightStore::moved_bytes(const Task& task) const noexcept {
   return part.packed_row < 0 || task.lane == Lane::kDiskRead ? part.bytes : part.required_bytes;
 }
 
+policy::RowSplit WeightStore::loaded_rows(size_t sublayer, size_t weight) const noexcept {
+  const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
+  if (shape.experts == 0 || !has_slots(sublayer)) return weights_[sublayer][weight].split;
+  const int64_t resident = experts_.layers[sublayer].resident * shape.expert_rows();
+  return {resident, 0, 0, shape.rows - resident};  // the others: load_slots()
+}
+
 // Everything that is loaded once, in pieces of whole rows with one home each, in checkpoint order
 // of a pass.
 std::vector<WeightStore::Piece> WeightStore::resident_pieces(int64_t piece_bytes) const {
@@ -232,9 +219,7 @@ std::vector<WeightStore::Piece> WeightStore::resident_pieces(int64_t piece_bytes
     for (size_t w = 0; w < shape.sublayers[i].weights.size(); ++w) {
       const WeightShape& weight = shape.sublayers[i].weights[w];
       if (weight.shares_table || model_.foreign(i, w)) continue;
-      policy::RowSplit split = weights_[i][w].split;
-      if (weight.experts > 0 && has_slots(i))  // the others: load_slots()
-        split = {experts_.layers[i].resident * weight.expert_rows(), 0, 0, 0};
+      const policy::RowSplit split = loaded_rows(i, w);
       const int64_t of_one = weight.expert_rows();
       int64_t begin = 0;
       for (const int64_t home : {split.resident, split.inplace, split.host}) {
@@ -342,13 +327,16 @@ void WeightStore::load_slots(const HeldLists& held, const std::function<void(int
         throw Error(ErrorKind::kCancelled, "stopped while loading weights");
       std::vector<io::Extent> extents;
       int64_t bytes = 0;
+      const bool is_packed =
+          part_of_expert(sublayer, first, held[sublayer].front()).packed_row >= 0;
+      if (is_packed) load_packed_slots(sublayer, first, held[sublayer]);
       for (int32_t slot = 0; slot < static_cast<int32_t>(experts_.layers[sublayer].slots); ++slot) {
         const Part& part =
             part_of_expert(sublayer, first, held[sublayer][static_cast<size_t>(slot)]);
         add_extents(part, slot_of(part, sublayer, slot), extents);
         bytes += part.required_bytes;
       }
-      engine_.read_now(extents);
+      if (!is_packed) engine_.read_now(extents);
       loaded(bytes);
     }
 }
@@ -404,8 +392,11 @@ void WeightStore::read_part(const Task& task, io::Completion done) {
   const Part& part = part_of(task);
   const PartLoad& load = task.part_load();
   std::vector<io::Extent> extents;
+  const auto sublayer = static_cast<size_t>(task.sublayer);
   if (load.slot >= 0) {
-    add_extents(part, slot_of(part, static_cast<size_t>(task.sublayer), load.slot), extents);
+    std::byte* const slot = slot_of(part, sublayer, load.slot);
+    if (part.packed_row >= 0) return read_packed(part, sublayer, slot, std::move(done));
+    add_extents(part, slot, extents);
     return engine_.read(extents, std::move(done));
   }
   if (direct_engine_) {  // the rows alone: as copy_part would bring them
@@ -418,7 +409,7 @@ void WeightStore::read_part(const Task& task, io::Completion done) {
   }
   std::byte* to =
       load.host_offset >= 0 ? host_.ring.data() + load.host_offset : ring_.data() + load.offset;
-  if (part.packed_row >= 0) return read_packed(task, to, std::move(done));
+  if (part.packed_row >= 0) return read_packed(part, sublayer, to, std::move(done));
   add_extents(part, to, extents);
   engine_.read(extents, std::move(done));
 }
@@ -428,15 +419,15 @@ void WeightStore::copy_part(const Task& task, const Device::Copy& copy) const {
   const PartLoad& load = task.part_load();
   std::byte* const to = ring_.data() + load.offset;
   // From its first row on: so rows begin where the ring's parts do, aligned.
-  if (!part.from_disk || part.packed_row >= 0) {
+  if (!part.from_disk) {
     const Buffer& home = part.is_inplace ? host_.inplace : host_.rows;
-    copy(to, part.from_disk ? host_.ring.data() + load.host_offset : home.data() + part.offset,
-         part.required_bytes);
+    copy(to, home.data() + part.offset, part.required_bytes);
     return;
   }
   const std::byte* const from = load.slot >= 0
                                     ? slot_of(part, static_cast<size_t>(task.sublayer), load.slot)
                                     : host_.ring.data() + load.host_offset;
+  if (part.packed_row >= 0) copy(to, from, part.required_bytes);
   for (const Range& range : part.ranges)
     copy(to + range.row_place, from + range.place + range.skipped_bytes, range.row_bytes);
 }
@@ -531,13 +522,13 @@ void WeightStore::find_experts(size_t sublayer, size_t weight, const ComputeWork
     if (offset < 0) continue;
     // A device has the rows alone.
     const Part& part = part_of_expert(sublayer, first, expert);
-    at = ring_.data() + offset + (device_ ? 0 : part.ranges.front().skipped_bytes);
+    at = ring_.data() + offset + (device_ ? 0 : part.skipped_bytes());
   }
   for (const ExpertPlace& place : work.experts) {
     if (place.slot < 0) continue;
     const auto expert = static_cast<size_t>(place.expert);
     const Part& part = part_of_expert(sublayer, first, place.expert);
-    view.experts[expert] = slot_of(part, sublayer, place.slot) + part.ranges.front().skipped_bytes;
+    view.experts[expert] = slot_of(part, sublayer, place.slot) + part.skipped_bytes();
     view.are_inplace[expert] = layer.is_below;
   }
 }

@@ -149,14 +149,18 @@ class WeightStore {
     size_t weight;
     int64_t rows;
     bool from_disk;
-    bool is_inplace;             // other classes multiply it where it lies, in host_.inplace
-    int64_t bytes;               // that move
-    int64_t offset = 0;          // of a part in host memory, there
-    int64_t required_bytes = 0;  // of its rows
-    int64_t packed_row = -1;     // the first, of rows that arrive as another tool has them
-    size_t packed_file = 0;
+    bool is_inplace;              // other classes multiply it where it lies, in host_.inplace
+    int64_t bytes;                // that move
+    int64_t offset = 0;           // of a part in host memory, there
+    int64_t required_bytes = 0;   // of its rows
+    int64_t packed_row = -1;      // the first, of rows that arrive as another tool has them
     int32_t expert = -1;          // whose it is, where experts have slots
     std::vector<Range> ranges{};  // of others from disk: several where experts lie apart
+
+    // Before the first row, of one that lies in a slot or a ring as the disk gave it.
+    int64_t skipped_bytes() const noexcept {
+      return ranges.empty() ? 0 : ranges.front().skipped_bytes;
+    }
   };
   const Part& part_of(const Task& task) const {
     return parts_[static_cast<size_t>(task.sublayer)][static_cast<size_t>(task.part_load().part)];
@@ -181,6 +185,9 @@ class WeightStore {
   void lay_out_parts(const policy::Plan& plan, size_t sublayer);
   Part host_part(const policy::PlanPart& planned, size_t sublayer) const;
   Part disk_part(const policy::PlanPart& planned, size_t sublayer) const;
+  /// A weight's rows, but of experts that have slots those alone that always are where they are
+  /// computed.
+  policy::RowSplit loaded_rows(size_t sublayer, size_t weight) const noexcept;
   std::vector<Piece> resident_pieces(int64_t piece_bytes) const;
   std::byte* slot_of(const Part& part, size_t sublayer, int32_t slot) const;
   const Part& part_of_expert(size_t sublayer, int32_t first_part, int32_t expert) const;
@@ -196,10 +203,11 @@ class WeightStore {
                      const std::stop_token& cancel);
   /// Of experts' matrices one's.
   void repack(size_t sublayer, size_t weight, int64_t expert, std::span<std::byte> staging);
-  void repack_by_rows(size_t sublayer, size_t weight, std::span<std::byte> staging);
+  void repack_by_rows(size_t sublayer, size_t weight, int64_t expert, std::span<std::byte> staging);
   int64_t home_rows(size_t sublayer, size_t weight, int64_t expert) const noexcept;
   Part packed_part(const policy::PlanPart& planned, size_t sublayer) const;
-  void read_packed(const Task& task, std::byte* to, io::Completion done);
+  void read_packed(const Part& part, size_t sublayer, std::byte* to, io::Completion done);
+  void load_packed_slots(size_t sublayer, int32_t first_part, std::span<const int32_t> held);
   void gather_packed(size_t sublayer, size_t weight, const std::byte* row, float* out) const;
   void take_rows(size_t sublayer, size_t weight, int64_t row, int64_t rows,
                  const std::byte* source);

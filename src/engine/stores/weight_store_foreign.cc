@@ -1,10 +1,13 @@
 // Weights that other tools have packed: as they are loaded, some rows at a time or whole, repacked
 // by all cores and put where the plan wants them; and as they stream.
 #include <algorithm>
+#include <future>
+#include <memory>
 
 #include "kernels/elementwise.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/mutex.h"
 #include "src/engine/stores/background_read.h"
 #include "src/engine/stores/foreign_import.h"
 #include "src/engine/stores/panel_quantiser.h"
@@ -48,6 +51,37 @@ struct RepackLayout {
   }
   int64_t bytes() const { return made + round_up(made_bytes, kReadAlign); }
 };
+
+// Completes a group of reads with the first error.
+class Joined {
+ public:
+  Joined(int64_t reads, io::Completion done) : left_(reads), done_(std::move(done)) {}
+  void read_done(std::exception_ptr error) {
+    MutexLock lock(mutex_);
+    if (error && !error_) error_ = std::move(error);
+    if (--left_ > 0) return;
+    const std::exception_ptr first = error_;
+    lock.unlock();
+    done_(first);
+  }
+
+ private:
+  Mutex mutex_;
+  int64_t left_ SLUICE_GUARDED_BY(mutex_);
+  std::exception_ptr error_ SLUICE_GUARDED_BY(mutex_);
+  io::Completion done_;
+};
+
+// Rows [row, row + rows) of a weight by whose they are: one visit for each expert that has any,
+// with its first of these and how many.
+template <typename Visit>
+void for_each_expert(const WeightShape& weight, int64_t row, int64_t rows, const Visit& visit) {
+  const int64_t of_one = weight.expert_rows();
+  for (int64_t at = row, count = 0; at < row + rows; at += count) {
+    count = std::min(of_one - at % of_one, row + rows - at);
+    visit(static_cast<size_t>(at / of_one), at % of_one, count);
+  }
+}
 
 // A matrix of the model: of experts', one's.
 struct Repacked {
@@ -93,7 +127,7 @@ void WeightStore::load_repacked(std::span<std::byte> staging,
     if (cancel.stop_requested())
       throw Error(ErrorKind::kCancelled, "stopped while loading weights");
     if (matrix.file_row_bytes > 0)
-      repack_by_rows(at.sublayer, at.weight, staging);
+      repack_by_rows(at.sublayer, at.weight, at.expert, staging);
     else
       repack(at.sublayer, at.weight, at.expert, staging);
     loaded(imported_row_bytes(matrix, home_rows(at.sublayer, at.weight, at.expert)));
@@ -142,25 +176,29 @@ void WeightStore::repack(size_t sublayer, size_t weight, int64_t expert,
 // Rows that are loaded once. A vector, or a column of a value a row, is one row of the weight.
 int64_t WeightStore::home_rows(size_t sublayer, size_t weight, int64_t expert) const noexcept {
   const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
-  const policy::RowSplit& split = weights_[sublayer][weight].split;
   if (shape.kind == WeightKind::kVector) return model_.foreign(sublayer, weight)->rows;
   const int64_t before = expert * shape.expert_rows();  // homes come before the disk
-  return std::clamp<int64_t>(shape.rows - split.disk - before, 0, shape.expert_rows());
+  return std::clamp<int64_t>(shape.rows - loaded_rows(sublayer, weight).disk - before, 0,
+                             shape.expert_rows());
 }
 
-void WeightStore::repack_by_rows(size_t sublayer, size_t weight, std::span<std::byte> staging) {
+void WeightStore::repack_by_rows(size_t sublayer, size_t weight, int64_t expert,
+                                 std::span<std::byte> staging) {
   const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
   if (shape.kind == WeightKind::kVector) return repack(sublayer, weight, 0, staging);
-  const ForeignMatrix& matrix = *model_.foreign(sublayer, weight);
+  const auto index = static_cast<size_t>(expert);
+  const ForeignMatrix& matrix = *model_.foreign(sublayer, weight, index);
   const io::TensorEntry& part = *matrix.parts.front();
-  const policy::RowSplit& split = weights_[sublayer][weight].split;
+  const policy::RowSplit split = loaded_rows(sublayer, weight);
   const int64_t step = rows_at_a_time(matrix);
+  const int64_t first = expert * shape.expert_rows(), last = first + shape.expert_rows();
   int64_t begin = 0;
   for (const int64_t home : {split.resident, split.inplace, split.host}) {
-    for (int64_t row = begin; row < begin + home; row += step) {
+    const int64_t end = std::min(begin + home, last);
+    for (int64_t row = std::max(begin, first); row < end; row += step) {
       // A table's homes begin anywhere, and its rows are plain.
-      const int64_t rows = std::min(step, begin + home - row);
-      const ForeignMatrix::Run run = matrix.run_of(row, rows);
+      const int64_t rows = std::min(step, end - row);
+      const ForeignMatrix::Run run = matrix.run_of(row - first, rows);
       const io::Window window = io::aligned_window(run.offset, run.bytes);
       const int64_t made = imported_row_bytes(matrix, rows);
       SLUICE_ASSERT(round_up(window.bytes, kReadAlign) + made <= std::ssize(staging),
@@ -171,7 +209,7 @@ void WeightStore::repack_by_rows(size_t sublayer, size_t weight, std::span<std::
       read.start(engine_, {&extent, 1});
       read.wait();
       std::byte* const to = staging.data() + round_up(window.bytes, kReadAlign);
-      import_rows(model_.tensor(sublayer, weight).name, matrix, row, rows,
+      import_rows(model_.tensor(sublayer, weight, index).name, matrix, row - first, rows,
                   panel_quantiser(kernels::RangeSearch::kClip), 0,
                   {staging.data() + (run.offset - window.offset), static_cast<size_t>(run.bytes)},
                   {to, static_cast<size_t>(made)});
@@ -183,26 +221,56 @@ void WeightStore::repack_by_rows(size_t sublayer, size_t weight, std::span<std::
 
 WeightStore::Part WeightStore::packed_part(const policy::PlanPart& planned, size_t sublayer) const {
   const auto weight = static_cast<size_t>(planned.weight);
-  const ForeignMatrix& matrix = *model_.foreign(sublayer, weight);
-  Part part{weight, planned.rows, true, false,
-            ForeignArrivals::window_bytes(matrix, planned.row, planned.rows)};
-  part.packed_file = static_cast<size_t>(matrix.parts.front()->file_index);
-  part.required_bytes = imported_row_bytes(matrix, planned.rows);
+  const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
+  Part part{weight, planned.rows, true, false, 0};
+  for_each_expert(shape, planned.row, planned.rows, [&](size_t expert, int64_t row, int64_t rows) {
+    part.bytes +=
+        ForeignArrivals::window_bytes(*model_.foreign(sublayer, weight, expert), row, rows);
+  });
+  part.required_bytes = model_.shape().rows_bytes(shape, planned.rows);
   part.packed_row = planned.row;
   SLUICE_ASSERT(part.required_bytes <= planned.bytes, "the plan leaves room");
   return part;
 }
 
-void WeightStore::read_packed(const Task& task, std::byte* to, io::Completion done) {
-  const auto sublayer = static_cast<size_t>(task.sublayer);
-  const Part& part = part_of(task);
-  arrivals_->read({&model_.tensor(sublayer, part.weight).name,
-                   model_.foreign(sublayer, part.weight),
-                   part.packed_row,
-                   part.rows,
-                   files_[part.packed_file],
-                   {to, static_cast<size_t>(part.required_bytes)}},
-                  std::move(done));
+// Of experts one arrival each: they lie as they would in memory, each at a multiple of an
+// alignment.
+void WeightStore::read_packed(const Part& part, size_t sublayer, std::byte* to,
+                              io::Completion done) {
+  const ModelShape& model = model_.shape();
+  const WeightShape& shape = model.sublayers[sublayer].weights[part.weight];
+  int64_t arrivals = 0;
+  for_each_expert(shape, part.packed_row, part.rows, [&](size_t, int64_t, int64_t) { ++arrivals; });
+  const auto joined = std::make_shared<Joined>(arrivals, std::move(done));
+  for_each_expert(shape, part.packed_row, part.rows, [&](size_t expert, int64_t row, int64_t rows) {
+    const ForeignMatrix& matrix = *model_.foreign(sublayer, part.weight, expert);
+    const auto bytes = static_cast<size_t>(imported_row_bytes(matrix, rows));
+    arrivals_->read({&model_.tensor(sublayer, part.weight, expert).name,
+                     &matrix,
+                     row,
+                     rows,
+                     file(*matrix.parts.front()),
+                     {to, bytes}},
+                    [joined](std::exception_ptr error) { joined->read_done(std::move(error)); });
+    to += model.rows_bytes(shape, rows);
+  });
+}
+
+// What a layer's slots hold at first, of one matrix. A failure leaves when all have arrived.
+void WeightStore::load_packed_slots(size_t sublayer, int32_t first_part,
+                                    std::span<const int32_t> held) {
+  const int64_t slots = experts_.layers[sublayer].slots;
+  const auto loaded = std::make_shared<std::promise<void>>();
+  std::future<void> all = loaded->get_future();
+  const auto joined = std::make_shared<Joined>(slots, [loaded](std::exception_ptr error) {
+    error ? loaded->set_exception(std::move(error)) : loaded->set_value();
+  });
+  for (int32_t slot = 0; slot < static_cast<int32_t>(slots); ++slot) {
+    const Part& part = part_of_expert(sublayer, first_part, held[static_cast<size_t>(slot)]);
+    read_packed(part, sublayer, slot_of(part, sublayer, slot),
+                [joined](std::exception_ptr error) { joined->read_done(std::move(error)); });
+  }
+  all.get();
 }
 
 // As a resident row would be: through the table's type.
