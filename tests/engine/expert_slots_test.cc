@@ -299,7 +299,8 @@ INSTANTIATE_TEST_SUITE_P(Models, ExpertSlots,
                          ::testing::Values("mixtral-tiny", "qwen3-moe-tiny", "olmoe-odd",
                                            "qwen2-moe-odd:int4-g32", "granitemoe-odd",
                                            "deepseek-v3-moe-tiny", "gpt-oss-tiny:store",
-                                           "gpt-oss-mxfp4:store"),
+                                           "gpt-oss-mxfp4:store", "qwen3-moe-tiny-gguf",
+                                           "mixtral-odd-gguf", "glm4-moe-odd-gguf"),
                          [](const auto& info) { return test_name(info.param); });
 
 }  // namespace

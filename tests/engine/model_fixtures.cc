@@ -62,6 +62,8 @@ std::string converted_fixture(const std::string& name, std::optional<WeightForma
   options.destination = stores.root / key;
   options.threads = 1;
   options.quantise = panel_quantiser(kernels::RangeSearch::kClip);
+  if (model.checkpoint().config_text().empty())  // a GGUF file's
+    options.texts.emplace_back("config.json", model.config_text());
   io::convert_checkpoint(model.checkpoint(), app::store_groups(model, format), options);
   return stores.paths[key] = options.destination.string();
 }

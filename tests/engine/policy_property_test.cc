@@ -228,21 +228,20 @@ TEST_P(PolicyProperty, FusedOperatorsGiveTheSameLogits) {
 
 INSTANTIATE_TEST_SUITE_P(
     Fixtures, PolicyProperty,
-    ::testing::Values("stories260k", "opt-tiny", "opt-350m-tiny", "llama-tiny-gqa",
-                      "llama-tiny-sharded", "opt-tiny-f16-bin-decoder", "stories260k:int4",
-                      "stories260k:int4-g32+a8", "opt-tiny:int8+a8", "llama-tiny-gqa:nf4",
-                      "opt-350m-tiny:int4-g128", "llama-tiny-bias:fp8", "llama-tiny-gqa:fp8+f8",
-                      "qwen2-tiny", "qwen2-tiny-window", "qwen3-tiny", "qwen3-tiny:int8+a8",
-                      "mistral-tiny", "phi3-tiny", "qwen3-windows", "qwen3-5-tiny", "qwen3-5-odd",
-                      "qwen3-5-tiny:int8", "youtu-tiny", "youtu-odd", "youtu-tiny:int8",
-                      "minicpm3-odd", "deepseek-v2-odd", "deepseek-v3-tiny", "gemma2-odd",
-                      "gemma4-tiny", "gemma4-tiny:int8", "gemma4-odd", "gemma4-k-eq-v",
-                      "gemma3-tiny", "gemma3-tiny:int8", "cohere2-tiny", "olmo3-tiny",
-                      "ministral3-odd", "falcon-odd", "bloom-odd", "gpt2-tiny", "gpt-neox-tiny",
-                      "gptj-odd", "granite-tiny", "ernie4-5-tiny", "ernie4-5-odd", "mixtral-tiny",
-                      "mixtral-tiny:int4", "qwen3-moe-odd", "qwen2-moe-odd", "olmoe-odd:int4-g32",
-                      "deepseek-v3-moe-tiny", "granitemoe-odd", "glm4-moe-tiny:int8+a8",
-                      "gpt-oss-tiny:store", "gpt-oss-mxfp4:store", "gpt-oss-tiny:int8"),
+    ::testing::Values(
+        "stories260k", "opt-tiny", "opt-350m-tiny", "llama-tiny-gqa", "llama-tiny-sharded",
+        "opt-tiny-f16-bin-decoder", "stories260k:int4", "stories260k:int4-g32+a8",
+        "opt-tiny:int8+a8", "llama-tiny-gqa:nf4", "opt-350m-tiny:int4-g128", "llama-tiny-bias:fp8",
+        "llama-tiny-gqa:fp8+f8", "qwen2-tiny", "qwen2-tiny-window", "qwen3-tiny",
+        "qwen3-tiny:int8+a8", "mistral-tiny", "phi3-tiny", "qwen3-windows", "qwen3-5-tiny",
+        "qwen3-5-odd", "qwen3-5-tiny:int8", "youtu-tiny", "youtu-odd", "youtu-tiny:int8",
+        "minicpm3-odd", "deepseek-v2-odd", "deepseek-v3-tiny", "gemma2-odd", "gemma4-tiny",
+        "gemma4-tiny:int8", "gemma4-odd", "gemma4-k-eq-v", "gemma3-tiny", "gemma3-tiny:int8",
+        "cohere2-tiny", "olmo3-tiny", "ministral3-odd", "falcon-odd", "bloom-odd", "gpt2-tiny",
+        "gpt-neox-tiny", "gptj-odd", "granite-tiny", "ernie4-5-tiny", "ernie4-5-odd",
+        "mixtral-tiny", "mixtral-tiny:int4", "qwen3-moe-odd", "qwen2-moe-odd", "olmoe-odd:int4-g32",
+        "deepseek-v3-moe-tiny", "granitemoe-odd", "glm4-moe-tiny:int8+a8", "gpt-oss-tiny:store",
+        "gpt-oss-mxfp4:store", "gpt-oss-tiny:int8", "qwen2-moe-odd-gguf", "olmoe-tiny-gguf"),
     [](const auto& info) { return test_name(info.param); });
 
 }  // namespace

@@ -55,28 +55,31 @@ struct DecoderNames {
   TensorName gate{"mlp.gate_proj", "ffn_gate"}, up{"mlp.up_proj", "ffn_up"};
   TensorName down{"mlp.down_proj", "ffn_down"};
   TensorName gate_up{"mlp.gate_up_proj", "ffn_up"};
-  // Of mixtures of experts; "{e}" stands for an expert's number. Stacks hold all experts' matrices.
-  TensorName router{"mlp.gate", nullptr};
-  TensorName correction{"mlp.gate.e_score_correction_bias", nullptr};  ///< the whole name
-  TensorName expert_gate{"mlp.experts.{e}.gate_proj", nullptr};
-  TensorName expert_up{"mlp.experts.{e}.up_proj", nullptr};
-  TensorName expert_down{"mlp.experts.{e}.down_proj", nullptr};
+  // Of mixtures of experts; "{e}" stands for an expert's number. Stacks hold all experts' matrices,
+  // as GGUF files have them: their names without ".{e}".
+  TensorName router{"mlp.gate", "ffn_gate_inp"};
+  TensorName correction{"mlp.gate.e_score_correction_bias",
+                        "exp_probs_b.bias"};  ///< the whole name
+  TensorName expert_gate{"mlp.experts.{e}.gate_proj", "ffn_gate_exps.{e}"};
+  TensorName expert_up{"mlp.experts.{e}.up_proj", "ffn_up_exps.{e}"};
+  TensorName expert_down{"mlp.experts.{e}.down_proj", "ffn_down_exps.{e}"};
   TensorName gate_up_stack{nullptr, nullptr}, down_stack{nullptr, nullptr};
-  TensorName gate_up_bias{"mlp.experts.gate_up_proj_bias", nullptr};  ///< whole names, of all
-  TensorName down_bias{"mlp.experts.down_proj_bias", nullptr};
-  TensorName sinks{"self_attn.sinks", nullptr};  ///< the whole name
-  TensorName shared_gate{"mlp.shared_experts.gate_proj", nullptr};
-  TensorName shared_up{"mlp.shared_experts.up_proj", nullptr};
-  TensorName shared_down{"mlp.shared_experts.down_proj", nullptr};
-  TensorName shared_router{"mlp.shared_expert_gate", nullptr};
+  /// Whole names, of all; GGUF files have ups' beside gates'.
+  TensorName gate_up_bias{"mlp.experts.gate_up_proj_bias", "ffn_gate_exps.bias"};
+  TensorName down_bias{"mlp.experts.down_proj_bias", "ffn_down_exps.bias"};
+  TensorName sinks{"self_attn.sinks", "attn_sinks.weight"};  ///< the whole name
+  TensorName shared_gate{"mlp.shared_experts.gate_proj", "ffn_gate_shexp"};
+  TensorName shared_up{"mlp.shared_experts.up_proj", "ffn_up_shexp"};
+  TensorName shared_down{"mlp.shared_experts.down_proj", "ffn_down_shexp"};
+  TensorName shared_router{"mlp.shared_expert_gate", "ffn_gate_inp_shexp"};
   // Of layers that keep latent rows; the two that are run are parts of one tensor.
-  TensorName q_a{"self_attn.q_a_proj", nullptr}, q_b{"self_attn.q_b_proj", nullptr};
-  TensorName q_a_norm{"self_attn.q_a_layernorm", nullptr};
+  TensorName q_a{"self_attn.q_a_proj", "attn_q_a"}, q_b{"self_attn.q_b_proj", "attn_q_b"};
+  TensorName q_a_norm{"self_attn.q_a_layernorm", "attn_q_a_norm"};
   TensorName kv_a{"self_attn.kv_a_proj_with_mqa", nullptr};
-  TensorName latent{"self_attn.kv_latent_proj", nullptr};
-  TensorName turned{"self_attn.k_rope_proj", nullptr};
-  TensorName latent_norm{"self_attn.kv_a_layernorm", nullptr};
-  TensorName kv_b{"self_attn.kv_b_proj", nullptr};
+  TensorName latent{"self_attn.kv_latent_proj", "attn_kv_a_mqa.latent"};
+  TensorName turned{"self_attn.k_rope_proj", "attn_kv_a_mqa.turned"};
+  TensorName latent_norm{"self_attn.kv_a_layernorm", "attn_kv_a_norm"};
+  TensorName kv_b{"self_attn.kv_b_proj", "attn_kv_b"};
   // Of layers with a recurrent state.
   TensorName delta_qkv{"linear_attn.in_proj_qkv", nullptr},
       delta_z{"linear_attn.in_proj_z", nullptr};

@@ -1,6 +1,8 @@
 #pragma once
-// What DeepSeek-V2's and -V3's published configs have in common.
+// What DeepSeek-V2's and -V3's published configs and GGUF files have in common.
 #include <nlohmann/json.hpp>
+
+#include "src/model/families/gguf_mixture.h"
 
 namespace sluice {
 
@@ -28,5 +30,8 @@ inline void add_deepseek_values(int64_t vocab_size, double mscale, nlohmann::ord
                                      {"tie_word_embeddings", false},
                                      {"torch_dtype", "bfloat16"}});
 }
+
+/// The config.json of a GGUF file of either, whose routers tell which it is. Errors: kFile.
+std::string deepseek_of_gguf(const GgufKeys& keys);
 
 }  // namespace sluice

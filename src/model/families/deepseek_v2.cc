@@ -61,6 +61,8 @@ std::vector<KnownModel> deepseek_v2_presets() {
 
 }  // namespace
 
-Family deepseek_v2_family() { return {"deepseek_v2", make_deepseek_v2, deepseek_v2_presets, {}}; }
+Family deepseek_v2_family() {
+  return {"deepseek_v2", make_deepseek_v2, deepseek_v2_presets, {"deepseek2", deepseek_of_gguf}};
+}
 
 }  // namespace sluice

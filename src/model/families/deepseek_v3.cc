@@ -1,6 +1,8 @@
 // DeepSeek-V3, R1 and Kimi-K2: latent attention, whose rotary positions turn pairs unless
 // config.json says otherwise, and behind the first layers mixtures of experts with corrected
 // routers.
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "src/model/families/deepseek_presets.h"
@@ -28,6 +30,42 @@ std::unique_ptr<FamilyModel> make_deepseek_v3(const ModelConfig& config) {
   return make_decoder(config, std::move(traits));
 }
 
+// Of a head, wherever the file has it: newer ones have the latent rows' widths as the usual keys.
+int64_t head_width(const GgufKeys& keys, const char* newer, const char* older) {
+  const std::string p = keys.prefix();
+  return keys.integer(p + newer).value_or(keys.integer(p + older).value_or(0));
+}
+
+void add_latent_keys(const GgufKeys& keys, int64_t key_width, nlohmann::json& config) {
+  const std::string p = keys.prefix();
+  const int64_t turned = keys.need_integer(p + "rope.dimension_count");
+  if (turned < 2 || turned >= key_width)
+    keys.refuse("its heads' turned ends are not narrower than the heads",
+                "download the file again");
+  config["kv_lora_rank"] = keys.need_integer(p + "attention.kv_lora_rank");
+  const auto rank = keys.integer(p + "attention.q_lora_rank");
+  config["q_lora_rank"] = rank && *rank > 0 ? nlohmann::json(*rank) : nlohmann::json();
+  config["qk_rope_head_dim"] = turned;
+  config["qk_nope_head_dim"] = key_width - turned;
+  config["v_head_dim"] = head_width(keys, "attention.value_length_mla", "attention.value_length");
+  config.erase("head_dim");
+  config["num_key_value_heads"] = config["num_attention_heads"];
+  config.erase("partial_rotary_factor");
+  // Only these say where keys' rows end.
+  for (int64_t layer = 0; layer < config["num_hidden_layers"].get<int64_t>(); ++layer)
+    if (const io::TensorEntry* part = keys.tensor(fmt::format("blk.{}.attn_k_b.weight", layer));
+        part && (part->shape.size() != 3 || part->shape[2] != key_width - turned))
+      keys.refuse(fmt::format("{} has shape {}, but heads have {} columns that are not turned",
+                              part->name, io::format_shape(part->shape), key_width - turned),
+                  "download the file again");
+  // Files have one factor for scores, a tenth of "mscale_all_dim"; released models' "mscale" is it.
+  if (!config.contains("rope_scaling") || config["rope_scaling"]["rope_type"] != "yarn") return;
+  const double scale = 10 * keys.number(p + "rope.scaling.yarn_log_multiplier").value_or(0);
+  config["rope_scaling"]["mscale"] = scale;
+  config["rope_scaling"]["mscale_all_dim"] = scale;
+  if (scale == 0) config["rope_scaling"]["attention_factor"] = 1.0;
+}
+
 std::vector<KnownModel> deepseek_v3_presets() {
   nlohmann::ordered_json json{{"architectures", {"DeepseekV3ForCausalLM"}},
                               {"model_type", "deepseek_v3"},
@@ -52,6 +90,34 @@ std::vector<KnownModel> deepseek_v3_presets() {
 }
 
 }  // namespace
+
+std::string deepseek_of_gguf(const GgufKeys& keys) {
+  const std::string p = keys.prefix();
+  const bool is_v3 = keys.integer(p + "expert_gating_func").value_or(0) == 2;
+  const int64_t key_width = head_width(keys, "attention.key_length_mla", "attention.key_length");
+  if (key_width < 1) keys.refuse("no key says how wide its heads are", "download the file again");
+  GgufDecoderKind kind{
+      .architecture = is_v3 ? "DeepseekV3ForCausalLM" : "DeepseekV2ForCausalLM",
+      .model_type = is_v3 ? "deepseek_v3" : "deepseek_v2",
+      .turns_a_part = true,
+      .also = {"attention.kv_lora_rank", "attention.q_lora_rank", "attention.key_length_mla",
+               "attention.value_length_mla", "rope.scaling.yarn_log_multiplier"},
+      .has_yarn = true,
+      .head_dim = key_width};
+  nlohmann::json config =
+      gguf_mixture_config(keys, kind,
+                          {.experts = "n_routed_experts",
+                           .scale = "routed_scaling_factor",
+                           .beginning = "first_k_dense_replace",
+                           .renormalises = is_v3,
+                           .has_groups = true,
+                           .has_shared = true,
+                           .gating = is_v3 ? GgufGating::kSigmoid : GgufGating::kSoftmax});
+  const bool has_groups = config["n_group"].get<int64_t>() > 1;
+  if (!is_v3) config["topk_method"] = has_groups ? "group_limited_greedy" : "greedy";
+  add_latent_keys(keys, key_width, config);
+  return config.dump(2);
+}
 
 Family deepseek_v3_family() { return {"deepseek_v3", make_deepseek_v3, deepseek_v3_presets, {}}; }
 

@@ -40,15 +40,31 @@ nlohmann::json llama3_scaling(const GgufKeys& keys, double theta, int64_t head_d
           {"original_max_position_embeddings", static_cast<int64_t>(kOriginal)}};
 }
 
+// What is left out is as transformers has it.
+nlohmann::json yarn_scaling(const GgufKeys& keys, const std::string& p) {
+  nlohmann::json out{{"rope_type", "yarn"}};
+  for (const auto& [theirs, ours] : {std::pair{"rope.scaling.factor", "factor"},
+                                     {"rope.scaling.yarn_beta_fast", "beta_fast"},
+                                     {"rope.scaling.yarn_beta_slow", "beta_slow"}})
+    if (const auto value = keys.number(p + theirs)) out[ours] = *value;
+  if (const auto length = keys.integer(p + "rope.scaling.original_context_length"))
+    out["original_max_position_embeddings"] = *length;
+  if (!out.contains("factor") || !out.contains("original_max_position_embeddings"))
+    keys.refuse("rope.scaling.type is yarn, but its factor or original length is missing",
+                "download the file again");
+  return out;
+}
+
 // A factor without a type is linear, and so is the key that older writers gave it; null: none.
-nlohmann::json rope_scaling(const GgufKeys& keys, const std::string& p, double theta,
-                            int64_t head_dim) {
+nlohmann::json rope_scaling(const GgufKeys& keys, const GgufDecoderKind& kind, const std::string& p,
+                            double theta, int64_t head_dim) {
   const std::string type = keys.text_or(p + "rope.scaling.type", "linear");
-  if (type != "linear" && type != "none")
+  if (type != "linear" && type != "none" && !(type == "yarn" && kind.has_yarn))
     keys.refuse(fmt::format("rotary positions are scaled by \"{}\"", type),
                 "none, linear and Llama 3's are read");
   if (keys.number(p + "rope.scaling.attn_factor").value_or(1) != 1)
     keys.refuse("rope.scaling.attn_factor is not 1", "such models are not read");
+  if (type == "yarn") return yarn_scaling(keys, p);
   double factor = keys.number(p + "rope.scaling.factor")
                       .value_or(keys.number(p + "rope.scale_linear").value_or(1));
   if (factor == 0 || type == "none") factor = 1;  // as the readers of the format have it
@@ -86,21 +102,58 @@ void refuse_unknown_keys(const GgufKeys& keys, const GgufDecoderKind& kind, cons
                                         "rope.scaling.attn_factor",
                                         "rope.scaling.original_context_length",
                                         "rope.scaling.finetuned"};
+  constexpr std::string_view kOfExperts[] = {
+      "expert_feed_forward_length", "expert_shared_feed_forward_length",
+      "expert_gating_func",         "expert_weights_norm",
+      "expert_weights_scale",       "expert_shared_count",
+      "leading_dense_block_count",  "nextn_predict_layers",
+      "expert_group_count",         "expert_group_used_count"};
+  const auto is_of_experts = [&](const std::string& own) {
+    return kind.has_experts &&
+           std::find(std::begin(kOfExperts), std::end(kOfExperts), own) != std::end(kOfExperts);
+  };
   for (const std::string& name : keys.names()) {
     if (!name.starts_with(p)) continue;
     const std::string own = name.substr(p.size());
     if (std::find(std::begin(kRead), std::end(kRead), own) == std::end(kRead) &&
+        !is_of_experts(own) && !(kind.has_yarn && own.starts_with("rope.scaling.yarn_beta_")) &&
         std::find(kind.also.begin(), kind.also.end(), own) == kind.also.end())
       keys.refuse(fmt::format("key {} is not known, and what it asks for would not be done", name),
                   "convert the Hugging Face checkpoint of the model instead");
   }
-  if (keys.integer(p + "attention.value_length").value_or(head_dim) != head_dim)
+  if (kind.head_dim == 0 &&
+      keys.integer(p + "attention.value_length").value_or(head_dim) != head_dim)
     keys.refuse("heads of keys and of values differ in length", "such models are not read");
   // The last is Falcon's: q, k and v in order.
   const std::string layout = keys.text_or(p + "tensor_data_layout", "reference");
   if (layout != "Meta AI original pth" && layout != "reference" && layout != "jploski")
     keys.refuse(fmt::format("tensor_data_layout \"{}\" is not read", layout),
                 "download another file of the model");
+}
+
+int64_t layer_count(const GgufKeys& keys, const GgufDecoderKind& kind, const std::string& p) {
+  constexpr int64_t kMostLayers = 4096;
+  const int64_t layers = keys.need_integer(p + "block_count");
+  if (layers < 1 || layers > kMostLayers)
+    keys.refuse(fmt::format("key {}block_count is {}, outside 1..{}", p, layers, kMostLayers),
+                "download the file again");
+  if (kind.has_experts) {  // those at the end draft tokens
+    const int64_t drafting = keys.integer(p + "nextn_predict_layers").value_or(0);
+    if (drafting < 0 || drafting >= layers)
+      keys.refuse(
+          fmt::format("key {}nextn_predict_layers is {}, of {} layers", p, drafting, layers),
+          "download the file again");
+    return layers - drafting;
+  }
+  if (keys.integer(p + "expert_count").value_or(0) > 0)
+    keys.refuse("a mixture of experts is not read", "choose a dense model");
+  for (int64_t layer = 0; layer < layers; ++layer)
+    if (const std::string name = fmt::format("blk.{}.ffn_gate_exps.weight", layer);
+        keys.tensor(name))
+      keys.refuse(
+          fmt::format("{} holds experts, but key {}expert_count says that there are none", name, p),
+          "download the file again");
+  return layers;
 }
 
 int64_t vocabulary(const GgufKeys& keys) {
@@ -113,12 +166,13 @@ int64_t vocabulary(const GgufKeys& keys) {
 
 nlohmann::json gguf_decoder_config(const GgufKeys& keys, const GgufDecoderKind& kind) {
   const std::string p = keys.prefix();
-  if (keys.integer(p + "expert_count").value_or(0) > 0)
-    keys.refuse("a mixture of experts is not read", "choose a dense model");
+  const int64_t layers = layer_count(keys, kind, p);
   const int64_t heads = keys.need_integer(p + "attention.head_count");
   const int64_t hidden = keys.need_integer(p + "embedding_length");
   if (heads < 1) keys.refuse("it has no attention heads", "download the file again");
-  const int64_t head_dim = keys.integer(p + "attention.key_length").value_or(hidden / heads);
+  const int64_t head_dim = kind.head_dim > 0
+                               ? kind.head_dim
+                               : keys.integer(p + "attention.key_length").value_or(hidden / heads);
   const int64_t turned = keys.integer(p + "rope.dimension_count").value_or(head_dim);
   if (turned != head_dim && !kind.turns_a_part)
     keys.refuse("only a part of each head is rotated", "such models are not read");
@@ -131,7 +185,7 @@ nlohmann::json gguf_decoder_config(const GgufKeys& keys, const GgufDecoderKind& 
       {"hidden_act", "silu"},
       {"hidden_size", hidden},
       {"intermediate_size", keys.need_integer(p + "feed_forward_length")},
-      {"num_hidden_layers", keys.need_integer(p + "block_count")},
+      {"num_hidden_layers", layers},
       {"num_attention_heads", heads},
       {"num_key_value_heads", keys.integer(p + "attention.head_count_kv").value_or(heads)},
       {"head_dim", head_dim},
@@ -143,7 +197,7 @@ nlohmann::json gguf_decoder_config(const GgufKeys& keys, const GgufDecoderKind& 
       {"tie_word_embeddings", keys.tensor("output.weight") == nullptr}};
   if (turned != head_dim)
     config["partial_rotary_factor"] = static_cast<double>(turned) / static_cast<double>(head_dim);
-  if (nlohmann::json scaling = rope_scaling(keys, p, theta, head_dim); !scaling.is_null())
+  if (nlohmann::json scaling = rope_scaling(keys, kind, p, theta, head_dim); !scaling.is_null())
     config["rope_scaling"] = std::move(scaling);
   for (const auto& [theirs, ours] : {std::pair{"tokenizer.ggml.bos_token_id", "bos_token_id"},
                                      std::pair{"tokenizer.ggml.eos_token_id", "eos_token_id"}})

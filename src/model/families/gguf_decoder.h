@@ -15,6 +15,9 @@ struct GgufDecoderKind {
   const char* eps = "rms_norm_eps";         ///< config.json's; others are LayerNorm's
   bool turns_a_part = false;                ///< files say how much of a head is turned
   std::vector<std::string_view> also = {};  ///< keys that the family reads beside the usual ones
+  bool has_experts = false;                 ///< gguf_mixture_config() reads what there is of them
+  bool has_yarn = false;                    ///< rotary positions may be scaled so
+  int64_t head_dim = 0;                     ///< as the family finds it; 0: as files say
 };
 
 /// Errors: kFile for a key that is missing or of the wrong kind, or that nobody here reads.

@@ -1,6 +1,7 @@
 // GLM-4.5 to 4.7 and Air: mixtures with corrected routers behind the first layers, half of each
 // head turned.
 #include "src/model/families/decoder_presets.h"
+#include "src/model/families/gguf_mixture.h"
 #include "src/model/families/mixture_traits.h"
 
 namespace sluice {
@@ -13,6 +14,7 @@ std::unique_ptr<FamilyModel> make_glm4_moe(const ModelConfig& config) {
                        .eps = 1e-5,
                        .has_qkv_bias = config.boolean_or("attention_bias", false)};
   if (config.boolean_or("use_qk_norm", false)) traits.qk_norm = QkNorm::kEachHead;
+  traits.names.mlp_norm.gguf = "post_attention_norm";
   traits.ropes = {read_rope(config, read_head_dim(config), {.share = 0.5})};
   Mixture mixture = read_mixture(config, {.experts = "n_routed_experts"}, 128, 8, 1408);
   read_corrected_router(config, 1, mixture);
@@ -21,6 +23,23 @@ std::unique_ptr<FamilyModel> make_glm4_moe(const ModelConfig& config) {
   traits.mixture = mixture;
   traits.mixture_layers = read_dense_beginning(config, 1);
   return make_decoder(config, std::move(traits));
+}
+
+std::string glm4_moe_of_gguf(const GgufKeys& keys) {
+  nlohmann::json config = gguf_mixture_config(
+      keys, {.architecture = "Glm4MoeForCausalLM", .model_type = "glm4_moe", .turns_a_part = true},
+      {.experts = "n_routed_experts",
+       .scale = "routed_scaling_factor",
+       .beginning = "first_k_dense_replace",
+       .renormalises = true,
+       .has_groups = true,
+       .has_shared = true,
+       .gating = GgufGating::kSigmoid});
+  config["attention_bias"] = keys.tensor("blk.0.attn_q.bias") != nullptr;
+  config["use_qk_norm"] = keys.tensor("blk.0.attn_q_norm.weight") != nullptr;
+  // The family turns a half where nothing is said.
+  if (!config.contains("partial_rotary_factor")) config["partial_rotary_factor"] = 1.0;
+  return config.dump(2);
 }
 
 constexpr DecoderKind kGlm4Moe{"Glm4MoeForCausalLM", "glm4_moe", 151329, 151329};
@@ -45,6 +64,8 @@ std::vector<KnownModel> glm4_moe_presets() {
 
 }  // namespace
 
-Family glm4_moe_family() { return {"glm4_moe", make_glm4_moe, glm4_moe_presets, {}}; }
+Family glm4_moe_family() {
+  return {"glm4_moe", make_glm4_moe, glm4_moe_presets, {"glm4moe", glm4_moe_of_gguf}};
+}
 
 }  // namespace sluice

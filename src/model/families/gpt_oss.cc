@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "src/model/families/decoder_presets.h"
+#include "src/model/families/gguf_mixture.h"
 #include "src/model/families/mixture_traits.h"
 
 namespace sluice {
@@ -60,10 +61,30 @@ std::unique_ptr<FamilyModel> make_gpt_oss(const ModelConfig& config) {
       stored && stored->text_or("quant_method", "") == "mxfp4")
     mixture.stored = {Encoding::kMxfp4, DType::kBF16, 32};
   traits.mixture = mixture;
-  traits.names.router = {"mlp.router", nullptr};
+  traits.names.router.name = "mlp.router";
+  traits.names.mlp_norm.gguf = "post_attention_norm";
   traits.names.gate_up_stack = {"mlp.experts.gate_up_proj", nullptr};
   traits.names.down_stack = {"mlp.experts.down_proj", nullptr};
   return make_decoder(config, std::move(traits));
+}
+
+// Files say nothing of the clamp, nor of the bounds of YaRN's ramp, which are not rounded.
+std::string gpt_oss_of_gguf(const GgufKeys& keys) {
+  nlohmann::json config = gguf_mixture_config(keys,
+                                              {.architecture = "GptOssForCausalLM",
+                                               .model_type = "gpt_oss",
+                                               .also = {"attention.sliding_window"},
+                                               .has_yarn = true},
+                                              {.experts = "num_local_experts",
+                                               .width = "intermediate_size",
+                                               .renormalises = true,
+                                               .always_does_so = true,
+                                               .gating = GgufGating::kSoftmaxOfChosen});
+  config["attention_bias"] = keys.tensor("blk.0.attn_q.bias") != nullptr;
+  config["sliding_window"] = keys.need_integer(keys.prefix() + "attention.sliding_window");
+  if (!config.contains("rope_scaling")) config["rope_scaling"] = {{"rope_type", "default"}};
+  if (config["rope_scaling"]["rope_type"] == "yarn") config["rope_scaling"]["truncate"] = false;
+  return config.dump(2);
 }
 
 constexpr DecoderKind kGptOss{"GptOssForCausalLM", "gpt_oss", 199998, 200002};
@@ -94,6 +115,8 @@ std::vector<KnownModel> gpt_oss_presets() {
 
 }  // namespace
 
-Family gpt_oss_family() { return {"gpt_oss", make_gpt_oss, gpt_oss_presets, {}}; }
+Family gpt_oss_family() {
+  return {"gpt_oss", make_gpt_oss, gpt_oss_presets, {"gpt-oss", gpt_oss_of_gguf}};
+}
 
 }  // namespace sluice

@@ -1,5 +1,6 @@
 // Granite 3's mixtures of experts: Granite with a router whose weights are a softmax of what it
 // chose. Checkpoints have the experts of a layer in one tensor.
+#include "src/model/families/gguf_mixture.h"
 #include "src/model/families/mixture_traits.h"
 
 namespace sluice {
@@ -11,6 +12,7 @@ std::unique_ptr<FamilyModel> make_granitemoe(const ModelConfig& config) {
   DecoderTraits traits{.family = "granitemoe",
                        .has_qkv_bias = has_bias,
                        .has_o_bias = has_bias,
+                       .gguf_pairs_rows = true,
                        .attention_scale = read_factor(config, "attention_multiplier", 1),
                        .embed_scale = read_factor(config, "embedding_multiplier", 1),
                        .residual_scale = read_factor(config, "residual_multiplier", 1),
@@ -21,19 +23,41 @@ std::unique_ptr<FamilyModel> make_granitemoe(const ModelConfig& config) {
   mixture.router.is_softmax_of_chosen = true;
   traits.mixture = mixture;
   DecoderNames& names = traits.names;
-  names.router = {"block_sparse_moe.router.layer", nullptr};
-  names.expert_gate = {"block_sparse_moe.experts.{e}.gate_proj", nullptr};
-  names.expert_up = {"block_sparse_moe.experts.{e}.up_proj", nullptr};
-  names.expert_down = {"block_sparse_moe.experts.{e}.down_proj", nullptr};
+  names.router.name = "block_sparse_moe.router.layer";
+  names.expert_gate.name = "block_sparse_moe.experts.{e}.gate_proj";
+  names.expert_up.name = "block_sparse_moe.experts.{e}.up_proj";
+  names.expert_down.name = "block_sparse_moe.experts.{e}.down_proj";
   names.gate_up_stack = {"block_sparse_moe.input_linear", nullptr};
   names.down_stack = {"block_sparse_moe.output_linear", nullptr};
   return make_decoder(config, std::move(traits));
 }
 
+std::string granitemoe_of_gguf(const GgufKeys& keys) {
+  nlohmann::json config = gguf_mixture_config(
+      keys,
+      {.architecture = "GraniteMoeForCausalLM",
+       .model_type = "granitemoe",
+       .also = {"attention.scale", "embedding_scale", "residual_scale", "logit_scale"}},
+      {.experts = "num_local_experts",
+       .width = "intermediate_size",
+       .renormalises = true,
+       .always_does_so = true});
+  for (const auto& [theirs, ours] : {std::pair{"attention.scale", "attention_multiplier"},
+                                     {"embedding_scale", "embedding_multiplier"},
+                                     {"residual_scale", "residual_multiplier"},
+                                     {"logit_scale", "logits_scaling"}})
+    if (const auto value = keys.number(keys.prefix() + theirs)) config[ours] = *value;
+  config["attention_bias"] = keys.tensor("blk.0.attn_q.bias") != nullptr;
+  return config.dump(2);
+}
+
 }  // namespace
 
 Family granitemoe_family() {
-  return {"granitemoe", make_granitemoe, [] { return std::vector<KnownModel>{}; }, {}};
+  return {"granitemoe",
+          make_granitemoe,
+          [] { return std::vector<KnownModel>{}; },
+          {"granitemoe", granitemoe_of_gguf}};
 }
 
 }  // namespace sluice

@@ -1,7 +1,7 @@
 // Llama 1, 2, 3.x, and the many that are copies of it: the gated decoder as it is.
 #include "src/model/families/decoder.h"
 #include "src/model/families/decoder_presets.h"
-#include "src/model/families/gguf_decoder.h"
+#include "src/model/families/gguf_mixture.h"
 
 namespace sluice {
 
@@ -14,7 +14,15 @@ std::unique_ptr<FamilyModel> make_llama(const ModelConfig& config) {
   return make_decoder(config, traits);
 }
 
+// Llama with experts is Mixtral.
 std::string llama_of_gguf(const GgufKeys& keys) {
+  if (keys.integer(keys.prefix() + "expert_count").value_or(0) != 0)
+    return gguf_mixture_config(keys, {"MixtralForCausalLM", "mixtral"},
+                               {.experts = "num_local_experts",
+                                .width = "intermediate_size",
+                                .renormalises = true,
+                                .always_does_so = true})
+        .dump(2);
   nlohmann::json config = gguf_decoder_config(keys, {"LlamaForCausalLM", "llama"});
   config["attention_bias"] = keys.tensor("blk.0.attn_q.bias") != nullptr;
   config["mlp_bias"] = keys.tensor("blk.0.ffn_up.bias") != nullptr;

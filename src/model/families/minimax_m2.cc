@@ -1,6 +1,7 @@
 // MiniMax-M2: a mixture with a corrected router in every layer, q and k normed over all their
 // heads, of each of which a part is turned.
 #include "src/model/families/decoder_presets.h"
+#include "src/model/families/gguf_mixture.h"
 #include "src/model/families/mixture_traits.h"
 
 namespace sluice {
@@ -28,6 +29,20 @@ std::unique_ptr<FamilyModel> make_minimax_m2(const ModelConfig& config) {
   return make_decoder(config, std::move(traits));
 }
 
+std::string minimax_m2_of_gguf(const GgufKeys& keys) {
+  nlohmann::json config = gguf_mixture_config(
+      keys,
+      {.architecture = "MiniMaxM2ForCausalLM", .model_type = "minimax_m2", .turns_a_part = true},
+      {.experts = "num_local_experts",
+       .width = "intermediate_size",
+       .renormalises = true,
+       .always_does_so = true,
+       .gating = GgufGating::kSigmoid});
+  if (const auto turned = keys.integer(keys.prefix() + "rope.dimension_count"))
+    config["rotary_dim"] = *turned;
+  return config.dump(2);
+}
+
 constexpr DecoderKind kMinimaxM2{"MiniMaxM2ForCausalLM", "minimax_m2", 200034, 200020};
 constexpr DecoderSizes kMinimaxM2s[] = {
     {"minimax-m2", 62, 3072, 1536, 48, 8, 128, 200064, 196608, 5e6, 1e-6, false}};
@@ -40,6 +55,8 @@ std::vector<KnownModel> minimax_m2_presets() {
 
 }  // namespace
 
-Family minimax_m2_family() { return {"minimax_m2", make_minimax_m2, minimax_m2_presets, {}}; }
+Family minimax_m2_family() {
+  return {"minimax_m2", make_minimax_m2, minimax_m2_presets, {"minimax-m2", minimax_m2_of_gguf}};
+}
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// Mixtral: Mistral with a mixture of experts in every layer.
+// Mixtral: Mistral with a mixture of experts in every layer. GGUF files call it llama.
 #include "src/model/families/decoder_presets.h"
 #include "src/model/families/mixture_traits.h"
 
@@ -10,6 +10,7 @@ std::unique_ptr<FamilyModel> make_mixtral(const ModelConfig& config) {
   DecoderTraits traits{.family = "mixtral",
                        .max_positions = 131072,
                        .eps = 1e-5,
+                       .gguf_pairs_rows = true,
                        .sliding_window = read_sliding_window(config, 0)};
   traits.ropes = {read_rope(config, read_head_dim(config), {.theta = 1e6})};
   traits.mixture = read_mixture(

@@ -84,11 +84,11 @@ std::vector<bool> read_sparse_step(const ModelConfig& config) {
 }
 
 void name_as_mixtral(DecoderNames& names) {
-  names.router = {"block_sparse_moe.gate", nullptr};
-  names.correction = {"block_sparse_moe.e_score_correction_bias", nullptr};
-  names.expert_gate = {"block_sparse_moe.experts.{e}.w1", nullptr};
-  names.expert_up = {"block_sparse_moe.experts.{e}.w3", nullptr};
-  names.expert_down = {"block_sparse_moe.experts.{e}.w2", nullptr};
+  names.router.name = "block_sparse_moe.gate";
+  names.correction.name = "block_sparse_moe.e_score_correction_bias";
+  names.expert_gate.name = "block_sparse_moe.experts.{e}.w1";
+  names.expert_up.name = "block_sparse_moe.experts.{e}.w3";
+  names.expert_down.name = "block_sparse_moe.experts.{e}.w2";
 }
 
 }  // namespace sluice

@@ -1,5 +1,6 @@
 // OLMoE: a mixture of experts in every layer, q and k normed over all their heads.
 #include "src/model/families/decoder_presets.h"
+#include "src/model/families/gguf_mixture.h"
 #include "src/model/families/mixture_traits.h"
 
 namespace sluice {
@@ -21,6 +22,13 @@ std::unique_ptr<FamilyModel> make_olmoe(const ModelConfig& config) {
   return make_decoder(config, std::move(traits));
 }
 
+std::string olmoe_of_gguf(const GgufKeys& keys) {
+  nlohmann::json config =
+      gguf_mixture_config(keys, {"OlmoeForCausalLM", "olmoe"}, {.width = "intermediate_size"});
+  config["attention_bias"] = keys.tensor("blk.0.attn_q.bias") != nullptr;
+  return config.dump(2);
+}
+
 constexpr DecoderKind kOlmoe{"OlmoeForCausalLM", "olmoe", 50279, 50279};
 constexpr DecoderSizes kOlmoes[] = {
     {"olmoe-1b-7b", 16, 2048, 1024, 16, 16, 0, 50304, 4096, 1e4, 1e-5, false}};
@@ -31,6 +39,6 @@ std::vector<KnownModel> olmoe_presets() {
 
 }  // namespace
 
-Family olmoe_family() { return {"olmoe", make_olmoe, olmoe_presets, {}}; }
+Family olmoe_family() { return {"olmoe", make_olmoe, olmoe_presets, {"olmoe", olmoe_of_gguf}}; }
 
 }  // namespace sluice

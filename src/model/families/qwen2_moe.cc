@@ -1,6 +1,7 @@
 // Qwen1.5-MoE and Qwen2-MoE: Qwen2's attention, experts, and beside them one that every row goes to
 // as far as a gate says.
 #include "src/model/families/decoder_presets.h"
+#include "src/model/families/gguf_mixture.h"
 #include "src/model/families/mixture_traits.h"
 
 namespace sluice {
@@ -19,10 +20,17 @@ std::unique_ptr<FamilyModel> make_qwen2_moe(const ModelConfig& config) {
   mixture.has_shared_gate = true;
   traits.mixture = mixture;
   traits.mixture_layers = read_sparse_step(config);
-  traits.names.shared_gate = {"mlp.shared_expert.gate_proj", nullptr};
-  traits.names.shared_up = {"mlp.shared_expert.up_proj", nullptr};
-  traits.names.shared_down = {"mlp.shared_expert.down_proj", nullptr};
+  traits.names.shared_gate.name = "mlp.shared_expert.gate_proj";
+  traits.names.shared_up.name = "mlp.shared_expert.up_proj";
+  traits.names.shared_down.name = "mlp.shared_expert.down_proj";
   return make_decoder(config, std::move(traits));
+}
+
+std::string qwen2_moe_of_gguf(const GgufKeys& keys) {
+  nlohmann::json config = gguf_mixture_config(keys, {"Qwen2MoeForCausalLM", "qwen2_moe"},
+                                              {.shared_width = "shared_expert_intermediate_size"});
+  config["qkv_bias"] = keys.tensor("blk.0.attn_q.bias") != nullptr;
+  return config.dump(2);
 }
 
 constexpr DecoderKind kQwen2Moe{"Qwen2MoeForCausalLM", "qwen2_moe", 151643, 151643};
@@ -40,6 +48,8 @@ std::vector<KnownModel> qwen2_moe_presets() {
 
 }  // namespace
 
-Family qwen2_moe_family() { return {"qwen2_moe", make_qwen2_moe, qwen2_moe_presets, {}}; }
+Family qwen2_moe_family() {
+  return {"qwen2_moe", make_qwen2_moe, qwen2_moe_presets, {"qwen2moe", qwen2_moe_of_gguf}};
+}
 
 }  // namespace sluice

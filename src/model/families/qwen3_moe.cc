@@ -1,5 +1,6 @@
 // Qwen3's mixtures of experts: its attention, and in most layers experts.
 #include "src/model/families/decoder_presets.h"
+#include "src/model/families/gguf_mixture.h"
 #include "src/model/families/mixture_traits.h"
 
 namespace sluice {
@@ -22,6 +23,13 @@ std::unique_ptr<FamilyModel> make_qwen3_moe(const ModelConfig& config) {
   return make_decoder(config, std::move(traits));
 }
 
+std::string qwen3_moe_of_gguf(const GgufKeys& keys) {
+  nlohmann::json config =
+      gguf_mixture_config(keys, {"Qwen3MoeForCausalLM", "qwen3_moe"}, {.renormalises = true});
+  config["attention_bias"] = keys.tensor("blk.0.attn_q.bias") != nullptr;
+  return config.dump(2);
+}
+
 constexpr DecoderKind kQwen3Moe{"Qwen3MoeForCausalLM", "qwen3_moe", 151643, 151645};
 constexpr DecoderSizes kSmall[] = {
     {"qwen3-30b-a3b", 48, 2048, 6144, 32, 4, 128, 151936, 40960, 1e6, 1e-6, false}};
@@ -41,6 +49,8 @@ std::vector<KnownModel> qwen3_moe_presets() {
 
 }  // namespace
 
-Family qwen3_moe_family() { return {"qwen3_moe", make_qwen3_moe, qwen3_moe_presets, {}}; }
+Family qwen3_moe_family() {
+  return {"qwen3_moe", make_qwen3_moe, qwen3_moe_presets, {"qwen3moe", qwen3_moe_of_gguf}};
+}
 
 }  // namespace sluice

@@ -1,5 +1,6 @@
-// GGUF's tensors: plain or in blocks, under their own names, the rows of q and k in pairs. All of
-// them are read this way, since none may run as it lies.
+// GGUF's tensors: plain or in blocks, under their own names, the rows of q and k in pairs, experts'
+// matrices of a layer in one stack [experts, rows, cols]. All of them are read this way, since none
+// may run as it lies.
 #include <fmt/format.h>
 
 #include "src/base/error.h"
@@ -64,27 +65,155 @@ class GgufDecoder final : public ForeignDecoder {
   std::span<const std::byte> data_;
 };
 
+// Of "blk.3.ffn_up_exps.{e}.weight", which is one expert's, all experts'; of a name of some rows of
+// a matrix that matrix'. Else nothing.
+std::string whole_name(std::string name) {
+  for (const std::string_view part : {".{e}", ".latent", ".turned"})
+    if (const size_t at = name.find(part); at != std::string::npos)
+      return name.erase(at, part.size());
+  return {};
+}
+
+// Expert by expert gate's and up's elements by turns, which the file has in a tensor each.
+class TurnsDecoder final : public ForeignDecoder {
+ public:
+  TurnsDecoder(DType dtype, int64_t cols, const ForeignBytes& parts)
+      : dtype_(dtype), cols_(cols), parts_(parts) {}
+  void values(int64_t, float* out) const override {
+    for (int64_t col = 0; col < cols_; ++col)
+      out[col] = float_element(parts_[static_cast<size_t>(col % 2)], dtype_, col / 2);
+  }
+
+ private:
+  DType dtype_;
+  int64_t cols_;
+  const ForeignBytes& parts_;
+};
+
+// Head by head rows that make keys of latent rows and rows that make values: [heads, rank, key
+// width], which is turned, and [heads, value width, rank].
+class HeadsDecoder final : public ForeignDecoder {
+ public:
+  HeadsDecoder(const io::TensorEntry& keys, const io::TensorEntry& values,
+               const ForeignBytes& parts)
+      : rank_(values.shape[2]),
+        key_width_(keys.shape[2]),
+        value_width_(values.shape[1]),
+        keys_(all(keys, parts[0])),
+        values_(all(values, parts[1])) {}
+  void values(int64_t row, float* out) const override {
+    const int64_t width = key_width_ + value_width_, head = row / width, at = row % width;
+    for (int64_t col = 0; col < rank_; ++col)
+      out[col] =
+          at < key_width_
+              ? keys_[static_cast<size_t>((head * rank_ + col) * key_width_ + at)]
+              : values_[static_cast<size_t>((head * value_width_ + at - key_width_) * rank_ + col)];
+  }
+
+ private:
+  static std::vector<float> all(const io::TensorEntry& tensor, std::span<const std::byte> bytes) {
+    const int64_t cols = tensor.shape[2], rows = tensor.shape[0] * tensor.shape[1];
+    std::vector<float> out(static_cast<size_t>(rows * cols));
+    const GgufDecoder decoder(tensor, rows, cols, 0, 0, {bytes});
+    for (int64_t row = 0; row < rows; ++row) decoder.values(row, out.data() + row * cols);
+    return out;
+  }
+
+  int64_t rank_, key_width_, value_width_;
+  std::vector<float> keys_, values_;
+};
+
 class GgufWeights final : public ForeignWeights {
  public:
-  explicit GgufWeights(const io::Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+  explicit GgufWeights(const io::Checkpoint& checkpoint) : checkpoint_(checkpoint) {
+    const io::TensorEntry* table = checkpoint.find("token_embd.weight");
+    if (table && table->blocks == BlockType::kNone) plain_ = table->dtype;
+  }
 
   std::string method() const override { return "GGUF"; }
 
+  std::vector<io::TensorRows> parts(const WeightShape& weight) const override {
+    const std::string whole = whole_name(weight.gguf.name);
+    if (whole.empty()) return {};
+    const int64_t rows = weight.expert_rows();
+    if (weight.experts == 0) {
+      need(whole, {weight.fused.tensor_rows, weight.cols});
+      return {{weight.gguf.name, whole, weight.fused.first_row, rows}};
+    }
+    need(whole, {weight.experts, rows, weight.cols});
+    std::vector<io::TensorRows> out;
+    for (int64_t expert = 0; expert < weight.experts; ++expert)
+      out.push_back({weight.of_expert(expert).gguf.name, whole, expert * rows, rows});
+    return out;
+  }
+
   std::optional<ForeignMatrix> find(const WeightShape& weight) const override {
-    const io::TensorEntry* tensor =
-        weight.gguf.name.empty() ? nullptr : checkpoint_.find(weight.gguf.name);
+    const std::string& name = weight.gguf.name;
+    if (name.ends_with(kGateBias)) return turns(weight);
+    const io::TensorEntry* tensor = name.empty() ? nullptr : checkpoint_.find(name);
+    if (!tensor && name.ends_with(kHeads)) return heads(weight);
     if (!tensor) return std::nullopt;
     return matrix(weight, *tensor, weight.gguf.paired_heads);
   }
 
  private:
+  static constexpr std::string_view kGateBias = "ffn_gate_exps.bias";
+  static constexpr std::string_view kHeads = "attn_kv_b.weight";
+
+  const io::TensorEntry& need(const std::string& name, const std::vector<int64_t>& shape) const {
+    const PartFinder finder(checkpoint_, name);
+    const io::TensorEntry* tensor = finder.look("");
+    return *finder.need("", {tensor ? tensor->dtype : DType::kU8}, shape);
+  }
+
+  ForeignMatrix turns(const WeightShape& weight) const {
+    std::string name = weight.gguf.name;
+    const std::vector<int64_t> shape{weight.tensor_shape[0], weight.tensor_shape[1] / 2};
+    ForeignMatrix out{WeightFormat::plain(DType::kF32), 1, weight.cols, {}, {}};
+    for (const char* part : {"ffn_gate_exps.bias", "ffn_up_exps.bias"}) {
+      name.replace(name.rfind("ffn_"), std::string::npos, part);
+      out.parts.push_back(&need(name, shape));
+      if (out.parts.back()->blocks != BlockType::kNone ||
+          out.parts.back()->dtype != out.parts.front()->dtype)
+        PartFinder(checkpoint_, name).refuse("", "is no bias of one type with the other");
+    }
+    out.decoder = [dtype = out.parts[0]->dtype, cols = weight.cols](const ForeignBytes& bytes) {
+      return std::make_unique<TurnsDecoder>(dtype, cols, bytes);
+    };
+    return out;
+  }
+
+  // Of files that have keys' and values' part of it apart.
+  std::optional<ForeignMatrix> heads(const WeightShape& weight) const {
+    const std::string stem = weight.gguf.name.substr(0, weight.gguf.name.size() - kHeads.size());
+    const io::TensorEntry* keys = checkpoint_.find(stem + "attn_k_b.weight");
+    if (!keys) return std::nullopt;
+    const bool is_whole = keys->shape.size() == 3 && keys->shape[0] > 0 &&
+                          keys->shape[1] == weight.cols && weight.rows % keys->shape[0] == 0 &&
+                          weight.rows / keys->shape[0] > keys->shape[2];
+    if (!is_whole)
+      PartFinder(checkpoint_, keys->name)
+          .refuse("", "has shape " + io::format_shape(keys->shape) + ", which makes no keys");
+    const int64_t width = weight.rows / keys->shape[0] - keys->shape[2];
+    const io::TensorEntry& values =
+        need(stem + "attn_v_b.weight", {keys->shape[0], width, weight.cols});
+    ForeignMatrix out{WeightFormat::plain(plain_), weight.rows, weight.cols, {keys, &values}, {}};
+    out.decoder = [keys, &values](const ForeignBytes& bytes) {
+      return std::make_unique<HeadsDecoder>(*keys, values, bytes);
+    };
+    return out;
+  }
+
   ForeignMatrix matrix(const WeightShape& weight, const io::TensorEntry& tensor,
                        int64_t paired_heads) const {
     const bool is_vector = weight.kind == WeightKind::kVector;
-    PartFinder(checkpoint_, tensor.name)
-        .need("", {tensor.dtype},
-              is_vector ? std::vector<int64_t>{weight.cols}
-                        : std::vector<int64_t>{weight.rows, weight.cols});
+    // A matrix of one row has lost a dimension.
+    const bool is_line = is_vector || (weight.rows == 1 && tensor.shape.size() == 1);
+    const bool has_own_shape =
+        is_vector && !weight.tensor_shape.empty() && tensor.shape == weight.tensor_shape;
+    if (!has_own_shape)
+      need(tensor.name, is_line ? std::vector<int64_t>{weight.cols}
+                                : std::vector<int64_t>{weight.rows, weight.cols});
     // A bias of paired rows is a column of one value a row.
     const bool is_column = is_vector && paired_heads > 0;
     const int64_t rows = is_column ? weight.cols : is_vector ? 1 : weight.rows;
@@ -95,12 +224,13 @@ class GgufWeights final : public ForeignWeights {
     ForeignMatrix out{WeightFormat::plain(tensor.dtype), rows, cols, {&tensor}, {}};
     out.file_row_bytes = tensor.bytes / rows;
     if (paired_heads > 0) out.row_multiple = rows / paired_heads;
-    if (tensor.blocks != BlockType::kNone) {
-      out.format = !weight.may_be_quantised()
-                       ? WeightFormat::plain(DType::kF16)
-                       : format_of_blocks(tensor.blocks)
-                             .value_or(WeightFormat{Encoding::kInt8, DType::kBF16, 32});
-    }
+    // Files have routers in f32, whatever the others are.
+    const bool is_plain = tensor.blocks == BlockType::kNone;
+    if (weight.is_never_quantised || weight.is_by_head || (!is_plain && !weight.may_be_quantised()))
+      out.format = WeightFormat::plain(plain_);
+    else if (!is_plain)
+      out.format =
+          format_of_blocks(tensor.blocks).value_or(WeightFormat{Encoding::kInt8, DType::kBF16, 32});
     out.decoder = [&tensor, rows, cols, paired_heads,
                    added = weight.added](const ForeignBytes& bytes) {
       return std::make_unique<GgufDecoder>(tensor, rows, cols, paired_heads, added, bytes);
@@ -109,6 +239,7 @@ class GgufWeights final : public ForeignWeights {
   }
 
   const io::Checkpoint& checkpoint_;
+  DType plain_ = DType::kF16;  // what plain matrices are, as the table of tokens is one
 };
 }  // namespace
 

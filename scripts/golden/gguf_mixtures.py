@@ -1,0 +1,276 @@
+#!/usr/bin/env python3
+"""Makes tests/fixtures/models/*-gguf: the tiny mixtures of experts of mixtures.py as their converters write
+them, with the gguf package's names, beside goldens that point at the logits of the checkpoint. Those of f32
+stay f32; of bf16 ones routers, norms and biases become f32. And tests/fixtures/gguf/experts.gguf, a random
+Qwen3-MoE whose stacks have a type each, with some rows of each in experts.safetensors.
+
+    pip install gguf numpy safetensors
+    scripts/golden/gguf_mixtures.py [FIXTURE ...]
+"""
+import json
+import pathlib
+import re
+import sys
+
+import gguf
+import numpy as np
+from gguf import GGMLQuantizationType as T
+from safetensors.numpy import save_file
+
+import gguf_files
+
+FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "tests" / "fixtures"
+# Fixture: architecture, and whether files leave out that weights add up to one.
+ARCHITECTURES = {"qwen3-moe": ("qwen3moe", True), "qwen2-moe": ("qwen2moe", False), "mixtral": ("llama", True),
+                 "olmoe": ("olmoe", False), "granitemoe": ("granitemoe", True), "glm4-moe": ("glm4moe", True),
+                 "minimax-m2": ("minimax-m2", True), "gpt-oss": ("gpt-oss", True),
+                 "deepseek-v2-moe": ("deepseek2", False), "deepseek-v3-moe": ("deepseek2", True)}
+# The others' rotary positions or clamps are none that such files can say.
+SIZES = {"gpt-oss": ("tiny",), "deepseek-v2-moe": ("odd",), "deepseek-v3-moe": ("odd",)}
+PAIRED = ("mixtral", "granitemoe")  # rows of q and k
+EXPERT = re.compile(r"model\.layers\.(\d+)\.(?:mlp|block_sparse_moe)\.experts\.(\d+)\.(\w+)\.weight")
+PARTS = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down", "w1": "gate", "w3": "up", "w2": "down"}
+
+
+def load(path):
+    """Tensors in f32, and whether they were bf16."""
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    out, is_bf16 = {}, False
+    for name, entry in json.loads(data[8:8 + length]).items():
+        if name == "__metadata__":
+            continue
+        begin, end = (8 + length + at for at in entry["data_offsets"])
+        if entry["dtype"] == "BF16":
+            is_bf16 = True
+            values = (np.frombuffer(data[begin:end], np.uint16).astype(np.uint32) << 16).view(np.float32)
+        else:
+            assert entry["dtype"] == "F32", entry
+            values = np.frombuffer(data[begin:end], np.float32)
+        out[name] = values.reshape(entry["shape"])
+    return out, is_bf16
+
+
+def write_sizes(out, fixture, config):
+    heads, hidden = config["num_attention_heads"], config["hidden_size"]
+    head_dim = config.get("head_dim") or hidden // heads
+    out.add_block_count(config["num_hidden_layers"])
+    out.add_context_length(config["max_position_embeddings"])
+    out.add_embedding_length(hidden)
+    out.add_feed_forward_length(config["intermediate_size"])
+    out.add_head_count(heads)
+    if fixture.startswith("deepseek"):
+        write_latent(out, fixture, config)
+    else:
+        out.add_head_count_kv(config["num_key_value_heads"])
+        out.add_key_length(head_dim)
+        out.add_value_length(head_dim)
+        out.add_rope_dimension_count(config.get("rotary_dim") or int(head_dim * config.get("partial_rotary_factor", 1)))
+    has_large_eps = fixture in ("mixtral", "olmoe", "glm4-moe", "gpt-oss")
+    out.add_layer_norm_rms_eps(config.get("rms_norm_eps", 1e-5 if has_large_eps else 1e-6))
+    out.add_rope_freq_base(config.get("rope_theta", 1e6 if fixture == "mixtral" else 10000.0))
+    out.add_bos_token_id(config["bos_token_id"])
+    out.add_eos_token_id(config["eos_token_id"])
+
+
+def write_latent(out, fixture, config):
+    """V2's as older files have it, with heads' widths; V3's as newer ones, with those of what is kept."""
+    turned, rank, value = config["qk_rope_head_dim"], config["kv_lora_rank"], config["v_head_dim"]
+    key = config["qk_nope_head_dim"] + turned
+    is_newer = fixture == "deepseek-v3-moe"
+    out.add_head_count_kv(1 if is_newer else config["num_attention_heads"])
+    out.add_key_length(rank + turned if is_newer else key)
+    out.add_value_length(rank if is_newer else value)
+    if is_newer:
+        out.add_key_length_mla(key)
+        out.add_value_length_mla(value)
+    out.add_kv_lora_rank(rank)
+    if config["q_lora_rank"]:
+        out.add_q_lora_rank(config["q_lora_rank"])
+    out.add_rope_dimension_count(turned)
+
+
+def write_experts(out, fixture, config):
+    out.add_expert_count(config.get("num_experts") or config.get("num_local_experts") or config["n_routed_experts"])
+    out.add_expert_used_count(config["num_experts_per_tok"])
+    if width := config.get("moe_intermediate_size"):
+        out.add_expert_feed_forward_length(width)
+    if width := config.get("shared_expert_intermediate_size"):
+        out.add_expert_shared_feed_forward_length(width)
+    usual = ARCHITECTURES[fixture][1]
+    if config.get("norm_topk_prob", usual) != usual:
+        out.add_expert_weights_norm(not usual)
+    if fixture in ("glm4-moe", "minimax-m2", "deepseek-v3-moe"):
+        out.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    if fixture == "minimax-m2":
+        out.add_expert_feed_forward_length(config["intermediate_size"])
+    if fixture == "gpt-oss":
+        out.add_sliding_window(config["sliding_window"])
+        out.add_expert_feed_forward_length(config["intermediate_size"])
+        out.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        out.add_rope_scaling_factor(config["rope_scaling"]["factor"])
+        out.add_rope_scaling_orig_ctx_len(config["rope_scaling"]["original_max_position_embeddings"])
+    if fixture.startswith("deepseek") or fixture == "glm4-moe":
+        out.add_leading_dense_block_count(config["first_k_dense_replace"])
+        out.add_expert_shared_count(config["n_shared_experts"])
+        out.add_expert_weights_scale(config.get("routed_scaling_factor", 1.0))
+        out.add_nextn_predict_layers(0)
+        if config.get("n_group"):
+            out.add_expert_group_count(config["n_group"])
+            out.add_expert_group_used_count(config["topk_group"])
+    if fixture == "granitemoe":
+        out.add_attention_scale(config["attention_multiplier"])
+        out.add_embedding_scale(config["embedding_multiplier"])
+        out.add_residual_scale(config["residual_multiplier"])
+        out.add_logit_scale(config["logits_scaling"])
+
+
+def stacked(tensors):
+    """{file's name: tensor} of all experts' matrices, and what else there is."""
+    stacks, others = {}, {}
+    for name, tensor in tensors.items():
+        if match := EXPERT.fullmatch(name):
+            layer, expert, part = match.groups()
+            stacks.setdefault(f"blk.{layer}.ffn_{PARTS[part]}_exps.weight", {})[int(expert)] = tensor
+        else:
+            others[name] = tensor
+    out = {name: np.stack([experts[i] for i in range(len(experts))]) for name, experts in stacks.items()}
+    for name in [name for name in others if "input_linear" in name or "output_linear" in name]:  # Granite's
+        layer, tensor = name.split(".")[2], others.pop(name)
+        if "output" in name:
+            out[f"blk.{layer}.ffn_down_exps.weight"] = tensor
+        else:
+            gate, up = np.split(tensor, 2, axis=1)
+            out[f"blk.{layer}.ffn_gate_exps.weight"], out[f"blk.{layer}.ffn_up_exps.weight"] = gate, up
+    return out, others
+
+
+def unturned(tensors):
+    """gpt-oss's [experts, inputs, outputs], of which gate's and up's take turns, as others have them."""
+    for name in [name for name in tensors if ".mlp.experts." in name]:
+        layer, tensor = name.split(".")[2], tensors.pop(name)
+        end = "bias" if name.endswith("_bias") else "weight"
+        parts = {"down": tensor} if "down_proj" in name else {"gate": tensor[..., 0::2], "up": tensor[..., 1::2]}
+        for part, rows in parts.items():
+            tensors[f"blk.{layer}.ffn_{part}_exps.{end}"] = rows if end == "bias" else rows.swapaxes(1, 2)
+    return {name.replace("self_attn.sinks", "self_attn.sinks.weight"): tensor for name, tensor in tensors.items()}
+
+
+def split_heads(tensors, config):
+    """DeepSeek's kv_b as newer files have it: keys' part turned, values' apart."""
+    for name in [name for name in tensors if "kv_b_proj" in name]:
+        layer, tensor = name.split(".")[2], tensors.pop(name)
+        heads, key, value = config["num_attention_heads"], config["qk_nope_head_dim"], config["v_head_dim"]
+        tensor = tensor.reshape(heads, key + value, -1)
+        tensors[f"blk.{layer}.attn_k_b.weight"] = tensor[:, :key].swapaxes(1, 2)
+        tensors[f"blk.{layer}.attn_v_b.weight"] = tensor[:, key:]
+
+
+def add(out, name, tensor, is_bf16):
+    tensor = np.ascontiguousarray(tensor)
+    if not is_bf16 or tensor.ndim == 1 or "ffn_gate_inp" in name or name.endswith(".bias"):
+        out.add_tensor(name, tensor.squeeze().astype(np.float32))
+        return
+    raw = (tensor.view(np.uint32) >> 16).astype(np.uint16)
+    out.add_tensor(name, raw.view(np.uint8), raw_dtype=T.BF16)
+
+
+def write(fixture, kind):
+    source = FIXTURES / "models" / f"{fixture}-{kind}"
+    folder = FIXTURES / "models" / f"{source.name}-gguf"
+    folder.mkdir(exist_ok=True)
+    config = json.loads((source / "config.json").read_text())
+    architecture, _ = ARCHITECTURES[fixture]
+    arch = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
+    names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
+    out = gguf.GGUFWriter(folder / "model.gguf", architecture)
+    write_sizes(out, fixture, config)
+    write_experts(out, fixture, config)
+    tensors, is_bf16 = load(source / "model.safetensors")
+    if fixture == "gpt-oss":
+        tensors = unturned(tensors)
+    if fixture == "deepseek-v3-moe":
+        split_heads(tensors, config)
+    stacks, others = stacked(tensors)
+    for name, tensor in others.items():
+        if name.startswith("blk."):
+            add(out, name, tensor, is_bf16)
+            continue
+        name = name.replace("e_score_correction_bias", "e_score_correction.bias")
+        # Dense layers among others have llama's names.
+        theirs = names.get_name(name, try_suffixes=(".weight", ".bias")) or gguf_files.gguf_name(name)
+        if fixture in PAIRED and (heads := gguf_files.heads_of(name, config)):
+            tensor = gguf_files.to_pairs(tensor, heads)
+        add(out, theirs, tensor, is_bf16)
+    for name, tensor in stacks.items():
+        add(out, name, tensor, is_bf16)
+    gguf_files.finish(out)
+    goldens = json.loads((source / "goldens.json").read_text())
+    goldens.update(model=folder.name, made_by="scripts/golden/gguf_mixtures.py")
+    goldens.pop("half", None)  # the checkpoint's
+    for case in goldens["cases"]:
+        if case.get("logits"):
+            case["logits"] = f"../{source.name}/{case['logits']}"
+    (folder / "goldens.json").write_text(json.dumps(goldens) + "\n")
+
+
+def make_experts():
+    """3 experts of 32 columns, whose stacks have other types; the router is f32 as files have it."""
+    rng = np.random.default_rng(5)
+    hidden, width, experts, vocabulary = 256, 32, 3, 40
+    kinds = [(T.Q4_K, T.Q6_K, T.Q8_0), (T.Q4_0, T.Q8_0, T.Q4_0), (T.MXFP4, T.Q5_K, T.Q5_0), (T.F16, T.Q3_K, T.MXFP4)]
+    config = dict(num_hidden_layers=len(kinds), max_position_embeddings=128, hidden_size=hidden, intermediate_size=64,
+                  num_attention_heads=2, num_key_value_heads=1, head_dim=16, bos_token_id=1, eos_token_id=2,
+                  num_experts=experts, num_experts_per_tok=2)  # widths are told by tensors alone
+    out = gguf.GGUFWriter(FIXTURES / "gguf" / "experts.gguf", "qwen3moe")
+    write_sizes(out, "qwen3-moe", config)
+    write_experts(out, "qwen3-moe", config)
+    goldens = {}
+
+    def stack(layer, part, kind, rows, cols):
+        name = f"blk.{layer}.ffn_{part}_exps.weight"
+        if kind == T.F16:
+            raw = rng.normal(0, 0.05, (experts, rows, cols)).astype(np.float16)
+            values = raw.astype(np.float32)
+            out.add_tensor(name, raw)
+        else:
+            per_block, _ = gguf.GGML_QUANT_SIZES[kind]
+            blocks = gguf_files.random_blocks(rng, kind, experts * rows * cols // per_block)
+            raw = blocks.reshape(experts, rows, -1)
+            values = gguf.quants.dequantize(raw.reshape(experts * rows, -1), kind).astype(np.float32)
+            values = values.reshape(experts, rows, cols)
+            out.add_tensor(name, raw, raw_dtype=kind)
+        for e in range(experts):
+            goldens[f"model.layers.{layer}.mlp.experts.{e}.{part}_proj.weight"] = np.ascontiguousarray(
+                values[e][[0, 1, rows // 2, rows - 1]])
+
+    def plain(name, *shape):
+        out.add_tensor(name, rng.normal(0, 1 / shape[-1] ** 0.5, shape).astype(np.float16))
+
+    def vector(name, size):
+        out.add_tensor(name, rng.uniform(0.5, 1.5, size).astype(np.float32))
+
+    plain("token_embd.weight", vocabulary, hidden)
+    plain("output.weight", vocabulary, hidden)
+    vector("output_norm.weight", hidden)
+    for layer, (gate, up, down) in enumerate(kinds):
+        plain(f"blk.{layer}.attn_q.weight", 32, hidden)
+        plain(f"blk.{layer}.attn_k.weight", 16, hidden)
+        plain(f"blk.{layer}.attn_v.weight", 16, hidden)
+        plain(f"blk.{layer}.attn_output.weight", hidden, 32)
+        for name, size in (("attn_norm", hidden), ("ffn_norm", hidden), ("attn_q_norm", 16), ("attn_k_norm", 16)):
+            vector(f"blk.{layer}.{name}.weight", size)
+        out.add_tensor(f"blk.{layer}.ffn_gate_inp.weight", rng.normal(0, 0.1, (experts, hidden)).astype(np.float32))
+        stack(layer, "gate", gate, width, hidden)
+        stack(layer, "up", up, width, hidden)
+        stack(layer, "down", down, hidden, width)
+    gguf_files.finish(out)
+    save_file(goldens, FIXTURES / "gguf" / "experts.safetensors")
+
+
+if __name__ == "__main__":
+    for wanted in sys.argv[1:] or ARCHITECTURES:
+        for size in SIZES.get(wanted, ("tiny", "odd")):
+            write(wanted, size)
+    if not sys.argv[1:]:
+        make_experts()
