@@ -1,5 +1,7 @@
 // GGUF models to packed stores: names, the order of rows, codes kept, values by the gguf package's
 // formulas (scripts/golden/gguf_files.py), and the tokens of the model that one was written from.
+#include <fmt/format.h>
+
 #include <cstring>
 #include <random>
 
@@ -38,8 +40,9 @@ class GgufModel : public ::testing::Test {
   }
 
   // The largest difference from the golden rows, in steps of 8-bit codes of their 32 columns.
-  double worst_steps(const fs::path& store, const std::string& name) {
-    return 127 * worst_share(store, fs::path(SLUICE_FIXTURES) / "gguf" / "mixed.safetensors", name);
+  double worst_steps(const fs::path& store, const std::string& name,
+                     const char* golden = "mixed.safetensors") {
+    return 127 * worst_share(store, fs::path(SLUICE_FIXTURES) / "gguf" / golden, name);
   }
 
   fs::path folder_;
@@ -137,6 +140,31 @@ TEST_F(GgufModel, KeepsCodesWhereItCan) {
   EXPECT_EQ(sink.answers[0].tokens.size(), 6u);
 }
 
+// Stacks of experts, each of a type: of every expert the rows that the gguf package gives.
+TEST_F(GgufModel, KeepsCodesOfExpertsWhereItCan) {
+  const fs::path store = convert("experts.gguf");
+  const io::Checkpoint made = io::Checkpoint::open(store);
+  struct Expected {
+    int layer;
+    const char *part, *format;
+    double steps;
+  };
+  const Expected cases[] = {
+      {0, "gate", "int4-g32", 0.3},  {0, "up", "int8-g32", 0.51}, {0, "down", "int8-g32", 1e-4},
+      {1, "gate", "int4-g32", 1e-4}, {1, "up", "int8-g32", 1e-4}, {1, "down", "int4-g32", 1e-4},
+      {2, "gate", "int8-g32", 1e-4}, {2, "up", "int8-g32", 0.51}, {2, "down", "int8-g32", 1e-4},
+      {3, "gate", "f16", 0},         {3, "up", "int8-g32", 0.51}, {3, "down", "int8-g32", 1e-4}};
+  for (const Expected& expected : cases)
+    for (int expert = 0; expert < 3; ++expert) {
+      const std::string name = fmt::format("model.layers.{}.mlp.experts.{}.{}_proj.weight",
+                                           expected.layer, expert, expected.part);
+      ASSERT_NE(made.find(name), nullptr) << name;
+      EXPECT_EQ(io::element_name(*made.find(name)), expected.format) << name;
+      EXPECT_LE(worst_steps(store, name, "experts.safetensors"), expected.steps) << name;
+    }
+  EXPECT_EQ(io::element_name(*made.find("model.layers.0.mlp.gate.weight")), "f16");
+}
+
 TEST_F(GgufModel, BecomesWhatIsAskedFor) {
   const fs::path plain = convert("mixed.gguf", WeightFormat::plain(DType::kF32));
   const io::Checkpoint made = io::Checkpoint::open(plain);
@@ -154,7 +182,7 @@ TEST_F(GgufModel, BecomesWhatIsAskedFor) {
 
 TEST_F(GgufModel, RunsAsItLies) {
   for (const char* file : {"mixed.gguf", "plain.gguf", "qwen2.gguf", "qwen3.gguf", "gemma2.gguf",
-                           "bloom.gguf", "gpt2.gguf"}) {
+                           "bloom.gguf", "gpt2.gguf", "experts.gguf"}) {
     SCOPED_TRACE(file);
     expect_runs_as_its_store(fs::path(SLUICE_FIXTURES) / "gguf" / file, convert(file));
   }
@@ -203,7 +231,7 @@ TEST_F(GgufModel, StreamsAsItLies) {
   std::mt19937 random(7);
   const auto share = [&] { return std::uniform_real_distribution<double>(0, 1)(random); };
   for (const char* file : {"mixed.gguf", "plain.gguf", "qwen2.gguf", "qwen3.gguf", "gemma2.gguf",
-                           "bloom.gguf", "gpt2.gguf", "granite.gguf"}) {
+                           "bloom.gguf", "gpt2.gguf", "granite.gguf", "experts.gguf"}) {
     const fs::path path = fs::path(SLUICE_FIXTURES) / "gguf" / file;
     const fs::path store = convert(file);
     for (int round = 0; round < 6; ++round) {
