@@ -135,10 +135,13 @@ void run(const SynthFlags& flags, std::stop_token stop) {
   std::atomic<bool> stopped{false};
   const std::stop_callback callback(stop, [&] { stopped = true; });
   options.write.stop = &stopped;
-  const int64_t bytes = model->shape().num_parameters() * dtype_bytes(options.dtype);
+  ModelShape stored = model->shape();
+  stored.set_weights(WeightFormat::plain(options.dtype));
+  if (format) stored.set_weights(*format);
   std::fprintf(stderr, "sluice: %s, %.4g billion parameters, %s of %s to %s\n", flags.shape.c_str(),
                static_cast<double>(whole->shape().num_parameters()) / 1e9,
-               format_bytes(bytes).c_str(), flags.dtype.c_str(), flags.folder.c_str());
+               format_bytes(stored.weight_bytes()).c_str(),
+               format ? format_name(*format).c_str() : flags.dtype.c_str(), flags.folder.c_str());
   if (flags.dry_run) return;
   const auto started = std::chrono::steady_clock::now();
   const auto elapsed = [&] {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "src/base/bytes.h"
 #include "tests/tools/command.h"
 
 namespace sluice::testing {
@@ -59,7 +60,23 @@ TEST(SynthCommand, LayersAndBuiltInShapes) {
   EXPECT_EQ(succeed({"inspect", folder.path("deep"), "--json"}).json()["model"]["layers"], 7);
   const auto outcome = succeed({"synth", "opt-175b", folder.path("no"), "--dry-run"});
   EXPECT_NE(outcome.err.find("174.6 billion"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("325GiB of bf16"), std::string::npos) << outcome.err;
   EXPECT_FALSE(std::filesystem::exists(folder.path("no")));
+}
+
+// What a dry run says is what is written then, also of a store in another format.
+TEST(SynthCommand, SaysWhatItWillWrite) {
+  const TemporaryFolder folder;
+  for (const char* format : {"int4-g64", "int8", "bf16"}) {
+    Words words{"synth", fixture_model("llama-tiny-gqa"), folder.path(format), "--weights", format};
+    succeed(words);
+    const auto written = succeed({"inspect", folder.path(format), "--json"}).json();
+    words.emplace_back("--dry-run");
+    const std::string said = succeed(words).err;
+    const auto bytes = written["model"]["weight_bytes"].get<int64_t>();
+    EXPECT_NE(said.find(format_bytes(bytes) + " of " + format + " to "), std::string::npos)
+        << said << bytes;
+  }
 }
 
 // A packed store, and one whose layers are links to the first: it runs, and converts on.
