@@ -605,8 +605,10 @@ void run_plan(const PlanFlags& flags, const std::stop_token& stop) {
   else
     std::fputs(app::plan_text(subject, request, result, what_ifs).c_str(), stdout);
   if (flags.simulate_all && !flags.json) simulate_grid(request, result);
-  if (!flags.html.empty())
+  if (!flags.html.empty()) {
     write_file(flags.html, app::plan_html(subject, request, result, what_ifs));
+    std::fprintf(stderr, "sluice: a page of it: %s\n", flags.html.c_str());
+  }
   if (!flags.output_policy.empty())
     write_file(flags.output_policy, policy::policy_to_json(result.best.policy) + "\n");
 }

@@ -261,6 +261,19 @@ std::string roofline(const SearchRequest& request, const SearchResult& result) {
          text_at(0, 14, fmt::format("up to {:.3g} TFLOP/s", peak / 1e12));
   return out + "</svg>\n";
 }
+
+// For a reader who was sent the page and knows neither the program nor the machine.
+std::string what_it_is(const PlanSubject& subject, const policy::Profile& profile) {
+  const std::string machine = profile.description.empty() ? subject.hardware : profile.description;
+  return fmt::format(
+      "<p>What <code>sluice plan</code> expects of this model on this machine, by simulating the "
+      "schedule that would run: <b>nothing here was run</b>. The machine: {}</p>\n"
+      "<p class=\"note\">What of the model fits lies on the <i>device</i> (a GPU's memory) and the "
+      "<i>host</i> (main memory); the rest is read from <i>disk</i> in every pass. <i>Prefill</i> "
+      "is the prompts, <i>decode</i> the new tokens, of all sequences (texts at a time) together. "
+      "A <i>lane</i> is what can be busy; the bottleneck is the busiest.</p>\n",
+      escaped(machine));
+}
 }  // namespace
 
 std::string plan_html(const PlanSubject& subject, const SearchRequest& request,
@@ -269,8 +282,8 @@ std::string plan_html(const PlanSubject& subject, const SearchRequest& request,
   std::string out = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta "
       "charset=\"utf-8\"><title>{}</title>\n<style>{}"
-      "</style></head><body>\n<h1>{}</h1>\n<pre>{}</pre>\n",
-      escaped(title), kStyle, escaped(title),
+      "</style></head><body>\n<h1>{}</h1>\n{}<pre>{}</pre>\n",
+      escaped(title), kStyle, escaped(title), what_it_is(subject, *request.profile),
       escaped(plan_text(subject, request, result, what_ifs)));
   out += "<h2>What lies where</h2>\n" + occupancy(request, result.best.plan);
   out += "<h2>The lanes while six sublayers decode</h2>\n" + timeline(request, result);
@@ -278,8 +291,7 @@ std::string plan_html(const PlanSubject& subject, const SearchRequest& request,
   out += "<h2>Throughput against host memory</h2>\n" + memory_curve(request);
   out += "<h2>Throughput against the number of sequences</h2>\n" + batch_curve(request);
   out += "<h2>Products under the roofline</h2>\n" + roofline(request, result);
-  return out + fmt::format("<p class=\"note\">{}</p>\n</body></html>\n",
-                           escaped(request.profile->description));
+  return out + "</body></html>\n";
 }
 
 }  // namespace sluice::app

@@ -39,10 +39,31 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+// "Llama-3.1-70B" as llama, 3.1 and 70b.
+std::vector<std::string> parts_of(std::string_view name) {
+  std::vector<std::string> parts(1);
+  for (const char c : name)
+    if (c == '-' || c == '_' || c == '/' || c == ' ')
+      parts.emplace_back();
+    else
+      parts.back() += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return parts;
+}
+
+// Those first that have most parts of it ("llama-70b": llama-2-70b before llama-7b), of these those
+// that are written most alike.
 [[noreturn]] void refuse_name(const std::string& name) {
+  const std::vector<std::string> asked = parts_of(name);
+  const auto distance = [&](const std::string& candidate) {
+    const std::vector<std::string> has = parts_of(candidate);
+    const auto missing = std::count_if(asked.begin(), asked.end(), [&](const std::string& part) {
+      return std::find(has.begin(), has.end(), part) == has.end();
+    });
+    return std::pair(missing, edit_distance(name, candidate));
+  };
   std::vector<std::string> names = builtin_model_names();
-  std::sort(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
-    return edit_distance(name, a) < edit_distance(name, b);
+  std::stable_sort(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
+    return distance(a) < distance(b);
   });
   names.resize(std::min<size_t>(names.size(), 4));
   std::string near;

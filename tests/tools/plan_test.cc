@@ -76,6 +76,21 @@ TEST(Plan, EveryBuiltInShapeGetsAnAnswer) {
   }
 }
 
+// Whoever is sent the page reads first that nothing was run, and what is known of the machine.
+TEST(Plan, ItsPageSaysWhatItIs) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path("plan.html");
+  const Outcome outcome =
+      succeed({"plan", "opt-125m", "--hardware", "laptop-8gb", "--sequences", "1", "--gen-len", "4",
+               "--prompt-len", "8", "--no-lifts", "--html", path});
+  EXPECT_NE(outcome.err.find(path), std::string::npos) << outcome.err;
+  const std::string page = read_file(path);
+  const size_t figures = page.find("<pre>");
+  ASSERT_NE(figures, std::string::npos);
+  for (const char* words : {"nothing here was run", "nobody has measured this one"})
+    EXPECT_LT(page.find(words), figures) << words;
+}
+
 TEST(Plan, ItsPolicyFileIsWhatRunTakes) {
   const TemporaryFolder folder;
   const std::string model = fixture_model("stories260k");
@@ -198,6 +213,9 @@ TEST(Plan, BadQuestionsAreRefusedByName) {
   };
   refused({"plan"}, 2, "no model");
   refused({"plan", "opt-31b", "--hardware", "t4"}, 2, "opt-30b");
+  // The size that was asked for, of whatever generation; not what differs by a letter.
+  refused({"plan", "llama-70b", "--hardware", "t4"}, 2, "llama-2-70b, llama-3-70b");
+  refused({"plan", "meta-llama/Llama-3.1-70B-Instruct"}, 2, "near names: llama-3.1-70b,");
   refused({"plan", "opt-30b", "--hardware", "t5"}, 2, "shipped are t4");
   refused({"plan", "opt-30b", "--hardware", "t4", "--gpu-mem", "-3GiB"}, 2, "--gpu-mem");
   refused({"plan", "opt-30b", "--hardware", "t4", "--prompt-len", "0"}, 2, "--prompt-len");
