@@ -97,10 +97,14 @@ std::string run_table(const Engine& engine) {
   text += fmt::format("  decode  {:>7} tokens  {:>9}  {}\n", decoded,
                       format_seconds(stats.decode_seconds),
                       token_rate(static_cast<double>(decoded), stats.decode_seconds));
-  text +=
-      fmt::format("  total   {:>7} tokens  {:>9}  {:8.2f} generated tokens/s in {} passes\n",
-                  stats.decode_tokens, format_seconds(stats.wall_seconds),
-                  rate(static_cast<double>(stats.decode_tokens), stats.wall_seconds), stats.passes);
+  // A server has no time in all: it mostly waits for callers.
+  const std::string in_all =
+      stats.wall_seconds > 0
+          ? fmt::format("  {:>9}  {:8.2f} generated tokens/s", format_seconds(stats.wall_seconds),
+                        static_cast<double>(stats.decode_tokens) / stats.wall_seconds)
+          : "";
+  text += fmt::format("  total   {:>7} tokens{} in {} passes\n", stats.decode_tokens, in_all,
+                      stats.passes);
   const auto tier = [&](const char* name, int64_t peak, int64_t planned, int64_t budget) {
     text += fmt::format("  tier    {:<6}  peak {:>10}  plan {:>10}  budget {:>10}\n", name,
                         format_bytes(peak), format_bytes(planned), format_bytes(budget));

@@ -62,9 +62,9 @@ class Panel {
     const time = this.rates.now.time;
     this.curve = this.curve.filter((point) => point.time >= time - Panel.reach);
     this.curve.push({time, rate});
-    const most = Math.max(...this.curve.map((point) => point.rate), 1e-9);
+    const most = Math.max(...this.curve.map((point) => point.rate));
     const points = this.curve.map((point) =>
-      `${240 - (240 * (time - point.time)) / Panel.reach},${46 - (44 * point.rate) / most}`);
+      `${240 - (240 * (time - point.time)) / Panel.reach},${46 - (44 * point.rate) / Math.max(most, 1e-9)}`);
     byId("curve").firstElementChild.setAttribute("points", points.join(" "));
     write(byId("curve-words"), `Tokens generated a second, the last two minutes; at most ${shortNumber(most)}.`);
   }
