@@ -123,9 +123,9 @@ def responses(client, model):
     chat = client.chat.completions.create(model=model, messages=[{"role": "user", "content": STORY}], max_tokens=30, temperature=0)
     check("responses: a text", whole.output_text == chat.choices[0].message.content and whole.status == "incomplete"
           and whole.incomplete_details.reason == "max_output_tokens" and whole.usage.output_tokens == 30, repr(whole.output_text))
-    with client.responses.stream(**greedy) as stream:
-        kinds = [event.type for event in stream]
-        last = stream.get_final_response()
+    with client.responses.stream(**greedy) as stream:  # its end is response.incomplete, which the package calls no final response
+        events = list(stream)
+    kinds, last = [event.type for event in events], events[-1].response
     text = "".join(event.delta for event in client.responses.create(**greedy, stream=True) if event.type == "response.output_text.delta")
     check("responses: a stream", last.output_text == text == whole.output_text, f"{kinds[:4]} ... {kinds[-4:]}")
     later = client.responses.create(**{**greedy, "input": [{"role": "user", "content": STORY}, *whole.output, {"role": "user", "content": "And?"}]},
@@ -170,8 +170,9 @@ def messages(address, model):
           and last.stop_reason == "max_tokens")
     counted = client.messages.count_tokens(model=model, messages=greedy["messages"], system="Tell a story.")
     check("messages: counted", counted.input_tokens > whole.usage.input_tokens + whole.usage.cache_read_input_tokens, counted.input_tokens)
-    stopped = client.messages.create(**greedy, stop_sequences=["girl"], system=[{"type": "text", "text": ""}])
-    check("messages: a stop sequence", stopped.stop_reason == "stop_sequence" and stopped.stop_sequence == "girl")
+    stopped = client.messages.create(**greedy, stop_sequences=["bird"])
+    check("messages: a stop sequence", stopped.stop_reason == "stop_sequence" and stopped.stop_sequence == "bird"
+          and text.startswith(stopped.content[0].text) and "bird" not in stopped.content[0].text, repr(stopped.content[0].text))
     tool = {"name": "add_friend", "description": "Adds one.", "input_schema": PERSON}
     ask = dict(model=model, max_tokens=200, messages=greedy["messages"], tools=[tool])
     called = 0
