@@ -13,6 +13,7 @@
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/base/files.h"
+#include "src/base/synthetic_routing.h"
 #include "src/engine/stores/panel_quantiser.h"
 #include "src/model/builtin.h"
 #include "src/model/family.h"
@@ -56,7 +57,7 @@ std::string with_router(const std::string& config, const SynthFlags& flags, bool
   const size_t colon = whole.find(':');
   const std::string kind = whole.substr(0, colon);
   uint64_t seed = flags.seed;
-  bool is_known = kind == "sticky" || kind == "flat" || whole == "weights";
+  bool is_known = parse_synthetic_routing(kind) || whole == "weights";
   if (is_known && colon != std::string::npos) {
     const std::string digits = whole.substr(colon + 1);
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), seed);

@@ -6,6 +6,7 @@
 
 #include "src/base/error.h"
 #include "src/base/files.h"
+#include "src/base/mix.h"
 
 namespace sluice::app {
 
@@ -19,15 +20,6 @@ Source source_for(const WeightShape& weight) {
   if (weight.kind == WeightKind::kVector)
     return weight.role.ends_with("bias") ? Source{0.02f, 0} : Source{0.1f, 1 - weight.added};
   return {std::sqrt(3.0f / static_cast<float>(weight.cols)), 0};  // uniform of variance 1 / cols
-}
-
-uint32_t mix(uint32_t x) {  // a bijection with good avalanche (multiply, xor-shift)
-  x ^= x >> 16;
-  x *= 0x7feb352du;
-  x ^= x >> 15;
-  x *= 0x846ca68bu;
-  x ^= x >> 16;
-  return x;
 }
 
 template <typename Convert, typename Element>

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <vector>
+
+#include "src/base/mix.h"
 
 namespace sluice {
 
@@ -10,14 +13,6 @@ namespace {
 // What a number is for: keys of different purposes have nothing in common.
 enum class Purpose : uint32_t { kSkew = 1, kSequence, kInnovation, kNoise };
 
-uint32_t mix(uint32_t x) {  // a bijection with good avalanche (multiply, xor-shift)
-  x ^= x >> 16;
-  x *= 0x7feb352du;
-  x ^= x >> 15;
-  x *= 0x846ca68bu;
-  x ^= x >> 16;
-  return x;
-}
 uint32_t join(uint32_t key, uint32_t more) { return mix(key ^ mix(more + 0x9e3779b9u)); }
 
 // Of mean 0 and variance 1: the sum of four bytes, which is close to normal. to[e] += factor * it.
@@ -75,27 +70,36 @@ std::string_view synthetic_routing_name(SyntheticRouting::Kind kind) noexcept {
   return kind == SyntheticRouting::Kind::kFlat ? "flat" : "sticky";
 }
 
-void SyntheticScores::fill(const SyntheticRouting& routing, int64_t layer, int64_t layers,
-                           int64_t experts, const SyntheticTokens& tokens, float* scores,
-                           int64_t stride) {
+std::optional<SyntheticRouting::Kind> parse_synthetic_routing(std::string_view name) noexcept {
+  for (const auto kind : {SyntheticRouting::Kind::kSticky, SyntheticRouting::Kind::kFlat})
+    if (name == synthetic_routing_name(kind)) return kind;
+  return std::nullopt;
+}
+
+void fill_synthetic_scores(const SyntheticRouting& routing, const SyntheticLayer& of,
+                           const SyntheticTokens& tokens, float* scores, int64_t stride) {
   constexpr int64_t kTerms = SyntheticRouting::kTerms;
+  const int64_t experts = of.experts;
   const auto wide = static_cast<size_t>(experts);
-  const float shared = layer * 10 < layers ? routing.first_layers : 1.0f;
-  const auto of_layer = static_cast<uint32_t>(layer);
+  const float shared = of.layer * 10 < of.layers ? routing.first_layers : 1.0f;
+  const auto of_layer = static_cast<uint32_t>(of.layer);
   const auto purpose = [&](uint32_t key, Purpose what) {
     return join(join(key, static_cast<uint32_t>(what)), of_layer);
   };
   const auto factors = carried(routing.carry);
 
-  innovations_.assign(static_cast<size_t>(kTerms) * wide, 0);
+  std::vector<float> liked;  // [experts] what a row's sequence and all sequences like
+  std::vector<float> innovations(static_cast<size_t>(kTerms) * wide);  // a ring by position
   const auto ring = [&](int64_t position) {
-    return innovations_.data() + (position + kTerms) % kTerms * experts;
+    return innovations.data() + (position + kTerms) % kTerms * experts;
   };
+  // Draws the token's innovation; returns its key.
   const auto draw = [&](int64_t position) {
+    const uint32_t key = token_key(routing, tokens.ids, position);
     float* const to = ring(position);
     std::fill_n(to, experts, 0.0f);
-    add_normals(purpose(token_key(routing, tokens.ids, position), Purpose::kInnovation), 1, experts,
-                to);
+    add_normals(purpose(key, Purpose::kInnovation), 1, experts, to);
+    return key;
   };
   for (int64_t back = 1; back < kTerms; ++back) draw(tokens.first - back);
 
@@ -104,21 +108,20 @@ void SyntheticScores::fill(const SyntheticRouting& routing, int64_t layer, int64
     if (i == 0 || position < SyntheticRouting::kKeyTokens) {
       const uint32_t seed = sequence_key(routing, tokens.ids, -1);
       const uint32_t sequence = sequence_key(routing, tokens.ids, position);
-      liked_.assign(wide, 0);
-      add_normals(purpose(seed, Purpose::kSkew), shared * routing.skew, experts, liked_.data());
+      liked.assign(wide, 0);
+      add_normals(purpose(seed, Purpose::kSkew), shared * routing.skew, experts, liked.data());
       add_normals(purpose(sequence, Purpose::kSequence), shared * routing.sequence, experts,
-                  liked_.data());
+                  liked.data());
     }
-    draw(position);
+    const uint32_t key = draw(position);
     float* const to = scores + i * stride;
-    std::copy(liked_.begin(), liked_.end(), to);
+    std::copy(liked.begin(), liked.end(), to);
     for (int64_t back = 0; back < kTerms; ++back) {
       const float factor = routing.token * factors[static_cast<size_t>(back)];
       const float* const from = ring(position - back);
       for (int64_t e = 0; e < experts; ++e) to[e] += factor * from[e];
     }
-    add_normals(purpose(token_key(routing, tokens.ids, position), Purpose::kNoise), routing.noise,
-                experts, to);
+    add_normals(purpose(key, Purpose::kNoise), routing.noise, experts, to);
   }
 }
 

@@ -4,9 +4,9 @@
 // of the token before. What caches find and what a block reads depends on that, so models of
 // `sluice synth` are routed by a rule that was fitted to measured traces.
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
-#include <vector>
 
 namespace sluice {
 
@@ -41,6 +41,15 @@ struct SyntheticRouting {
 
 /// "sticky", "flat".
 std::string_view synthetic_routing_name(SyntheticRouting::Kind kind) noexcept;
+/// The kind of that name; nothing: there is none.
+std::optional<SyntheticRouting::Kind> parse_synthetic_routing(std::string_view name) noexcept;
+
+/// A layer whose router is made up.
+struct SyntheticLayer {
+  int64_t layer = 0;
+  int64_t layers = 1;  ///< of the model
+  int64_t experts = 1;
+};
 
 /// Tokens of one sequence for which scores are wanted.
 struct SyntheticTokens {
@@ -49,17 +58,8 @@ struct SyntheticTokens {
   int64_t count = 0;             ///< first + count <= ids.size()
 };
 
-/// Makes such scores; keeps its work space from call to call.
-class SyntheticScores {
- public:
-  /// scores[i * stride + e] for token first + i and each of `experts` experts of layer `layer` of
-  /// `layers`.
-  void fill(const SyntheticRouting& routing, int64_t layer, int64_t layers, int64_t experts,
-            const SyntheticTokens& tokens, float* scores, int64_t stride);
-
- private:
-  std::vector<float> liked_;        // [experts] what a row's sequence and all sequences like
-  std::vector<float> innovations_;  // [kTerms, experts] a ring by position
-};
+/// scores[i * stride + e] for token first + i and each of the layer's experts.
+void fill_synthetic_scores(const SyntheticRouting& routing, const SyntheticLayer& of,
+                           const SyntheticTokens& tokens, float* scores, int64_t stride);
 
 }  // namespace sluice

@@ -113,8 +113,7 @@ std::optional<SyntheticRouting> read_routing(const ModelConfig& config, const Mo
   const std::string kind = router->text_or("kind", "");
   const auto seed =
       static_cast<uint64_t>(router->integer_or("seed", 1, 0, std::numeric_limits<int64_t>::max()));
-  for (const auto one : {SyntheticRouting::Kind::kSticky, SyntheticRouting::Kind::kFlat})
-    if (kind == synthetic_routing_name(one)) return SyntheticRouting::of(one, seed);
+  if (const auto known = parse_synthetic_routing(kind)) return SyntheticRouting::of(*known, seed);
   config.refuse(fmt::format("\"sluice_router\" has the kind \"{}\"", kind),
                 "give \"sticky\" or \"flat\", or take it out of config.json");
 }

@@ -20,9 +20,8 @@ std::vector<int32_t> random_ids(int64_t count, uint32_t seed) {
 
 std::vector<float> scores_of(const SyntheticRouting& routing, int64_t layer, int64_t experts,
                              const SyntheticTokens& tokens) {
-  SyntheticScores made;
   std::vector<float> out(static_cast<size_t>(tokens.count * experts));
-  made.fill(routing, layer, 40, experts, tokens, out.data(), experts);
+  fill_synthetic_scores(routing, {layer, 40, experts}, tokens, out.data(), experts);
   return out;
 }
 
@@ -32,13 +31,13 @@ TEST(SyntheticRouting, ATokensScoresDependOnNothingBehindIt) {
   for (const int64_t experts : {1, 3, 8, 60, 128}) {
     const auto ids = random_ids(40, 5);
     const auto whole = scores_of(routing, 7, experts, {ids, 0, 40});
-    SyntheticScores kept;  // from call to call
     for (const int64_t step : {1, 3, 7, 16}) {
       std::vector<float> cut(whole.size());
       for (int64_t at = 0; at < 40; at += step) {
         const int64_t count = std::min<int64_t>(step, 40 - at);
         const auto known = std::span(ids).first(static_cast<size_t>(at + count));
-        kept.fill(routing, 7, 40, experts, {known, at, count}, cut.data() + at * experts, experts);
+        fill_synthetic_scores(routing, {7, 40, experts}, {known, at, count},
+                              cut.data() + at * experts, experts);
       }
       EXPECT_EQ(cut, whole) << experts << " experts, " << step << " at a time";
     }
@@ -50,8 +49,7 @@ TEST(SyntheticRouting, RowsMayLieApart) {
   const auto ids = random_ids(9, 1);
   const auto close = scores_of(routing, 0, 5, {ids, 2, 7});
   std::vector<float> apart(7 * 8, -1);
-  SyntheticScores made;
-  made.fill(routing, 0, 40, 5, {ids, 2, 7}, apart.data(), 8);
+  fill_synthetic_scores(routing, {0, 40, 5}, {ids, 2, 7}, apart.data(), 8);
   for (size_t i = 0; i < 7; ++i)
     for (size_t e = 0; e < 8; ++e) EXPECT_EQ(apart[i * 8 + e], e < 5 ? close[i * 5 + e] : -1.0f);
 }

@@ -23,12 +23,11 @@ RoutingTrace trace_of(SyntheticRouting::Kind kind, int64_t chosen, int64_t layer
   std::mt19937 random(17);
   std::vector<int32_t> ids(kTokens);
   for (int32_t& id : ids) id = static_cast<int32_t>(random() % 150000);
-  SyntheticScores made;
   std::vector<float> scores(kTokens * kExperts);
   std::vector<int32_t> order(kExperts);
   for (int64_t l = 0; l < layers; ++l) {
-    made.fill(SyntheticRouting::of(kind, 1), 10 + l, 48, kExperts, {ids, 0, kTokens}, scores.data(),
-              kExperts);
+    fill_synthetic_scores(SyntheticRouting::of(kind, 1), {10 + l, 48, kExperts}, {ids, 0, kTokens},
+                          scores.data(), kExperts);
     RoutingTrace::Layer& layer = trace.layers.emplace_back();
     for (int64_t t = 0; t < kTokens; ++t) {
       const float* const z = scores.data() + t * kExperts;

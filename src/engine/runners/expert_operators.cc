@@ -14,12 +14,11 @@ namespace {
 // Of a made-up model, in place of what its router's weights give.
 const float* synthetic_scores(const BoundModel& model, int64_t layer, const MicroBatch& batch,
                               int64_t experts, std::vector<float>& room) {
-  SyntheticScores made;
   room.resize(static_cast<size_t>(batch.rows() * experts));
   for (const Chunk& chunk : batch.chunks)
-    made.fill(*model.synthetic_routing(), layer, model.shape().num_layers, experts,
-              {chunk.sequence->tokens, chunk.first_position, chunk.count},
-              room.data() + chunk.row_begin * experts, experts);
+    fill_synthetic_scores(*model.synthetic_routing(), {layer, model.shape().num_layers, experts},
+                          {chunk.sequence->tokens, chunk.first_position, chunk.count},
+                          room.data() + chunk.row_begin * experts, experts);
   return room.data();
 }
 }  // namespace
