@@ -7,18 +7,25 @@
 
 #include "io/checkpoint/packed_store.h"
 #include "io/files/durable_file.h"
+#include "src/app/store_layout.h"
 #include "src/base/error.h"
 
 namespace sluice::app {
 
 namespace {
+std::vector<const SublayerShape*> sublayers_of(const ModelShape& shape, int64_t layer) {
+  std::vector<const SublayerShape*> out;
+  for (const SublayerShape& sublayer : shape.sublayers)
+    if (sublayer.layer_index == layer) out.push_back(&sublayer);
+  return out;
+}
+
 std::vector<std::string> names_of_layer(const ModelShape& shape, int64_t layer) {
   std::vector<std::string> names;
-  for (const SublayerShape& sublayer : shape.sublayers)
-    if (sublayer.layer_index == layer)
-      for (const WeightShape& weight : sublayer.weights)
-        for (int64_t expert = 0; expert < weight.tensors(); ++expert)
-          names.push_back(weight.of_expert(expert).names.front());
+  for (const SublayerShape* sublayer : sublayers_of(shape, layer))
+    for (const WeightShape& weight : sublayer->weights)
+      for (int64_t expert = 0; expert < weight.tensors(); ++expert)
+        names.push_back(weight.of_expert(expert).names.front());
   return names;
 }
 
@@ -37,13 +44,6 @@ bool are_alike(const WeightShape& one, const WeightShape& other) {
          one.experts == other.experts;
 }
 
-std::vector<const SublayerShape*> sublayers_of(const ModelShape& shape, int64_t layer) {
-  std::vector<const SublayerShape*> out;
-  for (const SublayerShape& sublayer : shape.sublayers)
-    if (sublayer.layer_index == layer) out.push_back(&sublayer);
-  return out;
-}
-
 bool are_layers_alike(const ModelShape& shape, int64_t one, int64_t other) {
   const auto a = sublayers_of(shape, one), b = sublayers_of(shape, other);
   return std::equal(
@@ -59,8 +59,6 @@ int64_t like_layer(const ModelShape& shape, int64_t layer, int64_t count) {
     if (are_layers_alike(shape, i, layer)) return i;
   return -1;
 }
-
-std::string layer_name(int64_t layer) { return fmt::format("layer-{:05}", layer); }
 }  // namespace
 
 int64_t layers_of_each_kind(const ModelShape& shape) {
@@ -76,7 +74,7 @@ void repeat_layers(const std::filesystem::path& store, const ModelShape& shape,
   const int64_t first_layers = layers_of_each_kind(shape);
   const auto group_of = [&](int64_t layer) {
     const auto at = std::find_if(index.groups.begin(), index.groups.end(), [&](const auto& group) {
-      return group.name == layer_name(layer);
+      return group.name == layer_group_name(layer);
     });
     SLUICE_ASSERT(at != index.groups.end(), "a store has its layers by number");
     return at;
@@ -88,7 +86,7 @@ void repeat_layers(const std::filesystem::path& store, const ModelShape& shape,
     const std::vector<std::string> known = names_of_layer(shape, as);
     const std::vector<std::string> names = names_of_layer(shape, i);
     io::PackedGroup& group = others.emplace_back(layer);
-    group.name = layer_name(i);
+    group.name = layer_group_name(i);
     group.file = group.name + ".safetensors";
     group.repeats = layer.name;
     for (io::TensorEntry& tensor : group.tensors) {

@@ -74,6 +74,8 @@ io::StoreTensor store_tensor(const BoundModel& model, const Place& at,
 }
 }  // namespace
 
+std::string layer_group_name(int64_t layer) { return fmt::format("layer-{:05}", layer); }
+
 std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<WeightFormat> to,
                                          kernels::RangeSearch search, const Scalings* scalings) {
   if (!to) model.require_one_type();
@@ -85,7 +87,7 @@ std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<
     const std::string name = sublayer.kind == SublayerKind::kEmbed ? "embed"
                              : sublayer.kind == SublayerKind::kHead
                                  ? "head"
-                                 : fmt::format("layer-{:05}", sublayer.layer_index);
+                                 : layer_group_name(sublayer.layer_index);
     if (groups.empty() || groups.back().name != name) groups.push_back({name, {}});
     for (size_t w = 0; w < sublayer.weights.size(); ++w)
       for (int64_t expert = 0; expert < sublayer.weights[w].tensors(); ++expert) {

@@ -2,6 +2,7 @@
 // In which groups and which order a packed store holds a model's weights: embed, one group a layer,
 // head, as a pass reads.
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "io/convert/convert.h"
@@ -10,6 +11,9 @@
 #include "src/model/bound_model.h"
 
 namespace sluice::app {
+
+/// The group of a layer's weights: "layer-00003".
+std::string layer_group_name(int64_t layer);
 
 /// `to`: the element type of all matrices and vectors (quantised: of linear layers' matrices);
 /// nothing: as they are. What other tools have quantised keeps its codes where it can, and is
