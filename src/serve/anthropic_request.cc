@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -21,13 +20,9 @@ constexpr FieldName kAnthropicNames[] = {{"stop", "stop_sequences"},
                                          {"reasoning_effort", "output_config"},
                                          {"continue_final_message", "messages"}};
 
-// Fields of a chat request that are called so here too; of Anthropic's, and of ours.
-constexpr std::string_view kSameInMessages[] = {
-    "model", "max_tokens", "temperature", "top_p", "top_k", "stream",
-    // Of ours.
-    "min_p", "seed", "stop_token_ids", "min_tokens", "ignore_eos", "logit_bias",
-    "repetition_penalty", "presence_penalty", "frequency_penalty", "priority",
-    "chat_template_kwargs", "truncate_prompt_tokens"};
+// Anthropic's fields that a chat request calls so too.
+constexpr std::string_view kSameInMessages[] = {"model", "max_tokens", "temperature",
+                                                "top_p", "top_k",      "stream"};
 
 // Messages of blocks become messages of a chat. Turns of one role in a row are one turn.
 class AnthropicMessages {
@@ -74,7 +69,7 @@ class AnthropicMessages {
   static std::string text_of_block(const std::string& where, const ordered_json& block) {
     const std::string& kind = block["type"].get_ref<const std::string&>();
     if (kind != "text")
-      refuse_unsupported(where.substr(0, where.find_first_of("[.")),
+      refuse_unsupported(field_of(where),
                          fmt::format("{} has a block of the type {}; this server takes text here: "
                                      "it has no model for images or documents",
                                      where, kind.substr(0, 60)));
@@ -272,8 +267,7 @@ ChatRequest parse_messages(std::string_view body, const sampling::SamplingParams
       read_choice(value, chat);
     } else if (name == "output_config") {
       read_output_config(value, chat);
-    } else if (std::find(std::begin(kSameInMessages), std::end(kSameInMessages), name) !=
-               std::end(kSameInMessages)) {
+    } else if (is_one_of(name, kSameInMessages) || is_own_field(name)) {
       chat[name] = value;
     } else if (!is_neutral_in_messages(name, value)) {
       refuse_unknown(name);

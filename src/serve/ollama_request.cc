@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "src/jobs/request_fields.h"
@@ -46,8 +45,7 @@ void read_absent_option(const std::string& name, const ordered_json& value,
       refuse_unsupported("options",
                          fmt::format("options.{} is {}; {}", name, jobs::describe(value), why));
   };
-  if (std::find(std::begin(kOptionsOfLoading), std::end(kOptionsOfLoading), name) !=
-      std::end(kOptionsOfLoading))
+  if (is_one_of(name, kOptionsOfLoading))
     return refuse_unless(value.is_number() || value.is_boolean(), "it must be a number or a flag");
   if (name == "num_ctx")
     return refuse_unless(
@@ -216,6 +214,23 @@ class OllamaMessages {
   int calls_ = 0;
 };
 
+// Of a body without a prompt: only the model's name counts.
+OllamaRequest request_to_load(const ordered_json& object) {
+  OllamaRequest out;
+  if (const ordered_json* name = find_value(object, "model"))
+    out.chat.model = need_text("model", *name);
+  return out;
+}
+
+OllamaRequest request_to_chat(const ordered_json& chat, const sampling::SamplingParams& defaults,
+                              const OllamaModel& model) {
+  OllamaRequest out;
+  out.kind = OllamaRequest::Kind::kChat;
+  out.chat = with_names(kOllamaNames, [&] { return read_chat(chat, defaults, model.vocab_size); });
+  if (!out.chat.guide_field.empty()) out.chat.guide_field = "format";
+  return out;
+}
+
 ordered_json streamed_by_default() { return {{"stream", true}}; }
 }  // namespace
 
@@ -234,16 +249,8 @@ OllamaRequest parse_ollama_chat(std::string_view body, const sampling::SamplingP
     else if (!read_ollama_common(name, value, model, chat))
       refuse_unknown(name);
   }
-  OllamaRequest out;
-  if (!chat.contains("messages") || chat["messages"].empty()) {
-    if (const ordered_json* name = find_value(object, "model"))
-      out.chat.model = need_text("model", *name);
-    return out;
-  }
-  out.kind = OllamaRequest::Kind::kChat;
-  out.chat = with_names(kOllamaNames, [&] { return read_chat(chat, defaults, model.vocab_size); });
-  if (!out.chat.guide_field.empty()) out.chat.guide_field = "format";
-  return out;
+  if (!chat.contains("messages") || chat["messages"].empty()) return request_to_load(object);
+  return request_to_chat(chat, defaults, model);
 }
 
 OllamaRequest parse_ollama_generate(std::string_view body, const sampling::SamplingParams& defaults,
@@ -267,12 +274,7 @@ OllamaRequest parse_ollama_generate(std::string_view body, const sampling::Sampl
              !(name == "context" && value.is_array() && value.empty()))
       refuse_unknown(name);
   }
-  OllamaRequest out;
-  if (prompt.empty()) {
-    if (const ordered_json* name = find_value(object, "model"))
-      out.chat.model = need_text("model", *name);
-    return out;
-  }
+  if (prompt.empty()) return request_to_load(object);
   if (is_raw) {
     if (!system.empty())
       refuse_field("system", model.has_template
@@ -280,6 +282,7 @@ OllamaRequest parse_ollama_generate(std::string_view body, const sampling::Sampl
                                  : "system is given, and the model has no chat template");
     chat.erase("chat_template_kwargs");  // there is no template to tell
     chat["prompt"] = prompt;
+    OllamaRequest out;
     out.kind = OllamaRequest::Kind::kPlain;
     out.plain =
         with_names(kOllamaNames, [&] { return read_completion(chat, defaults, model.vocab_size); });
@@ -290,10 +293,7 @@ OllamaRequest parse_ollama_generate(std::string_view body, const sampling::Sampl
   chat["messages"] = ordered_json::array();
   if (!system.empty()) chat["messages"].push_back({{"role", "system"}, {"content", system}});
   chat["messages"].push_back({{"role", "user"}, {"content", prompt}});
-  out.kind = OllamaRequest::Kind::kChat;
-  out.chat = with_names(kOllamaNames, [&] { return read_chat(chat, defaults, model.vocab_size); });
-  if (!out.chat.guide_field.empty()) out.chat.guide_field = "format";
-  return out;
+  return request_to_chat(chat, defaults, model);
 }
 
 }  // namespace sluice::serve

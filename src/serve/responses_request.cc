@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -21,14 +20,20 @@ constexpr FieldName kResponsesNames[] = {{"messages", "input"},
                                          {"reasoning_effort", "reasoning"},
                                          {"verbosity", "text"}};
 
-// Fields of a chat request that are called so here too; of OpenAI's, and of ours.
-constexpr std::string_view kSameInResponses[] = {
-    "model", "stream", "temperature", "top_p", "parallel_tool_calls", "user", "metadata",
-    "safety_identifier", "service_tier", "prompt_cache_key", "prompt_cache_retention",
-    // Of ours.
-    "top_k", "min_p", "seed", "stop", "stop_token_ids", "min_tokens", "ignore_eos", "logit_bias",
-    "repetition_penalty", "presence_penalty", "frequency_penalty", "priority",
-    "chat_template_kwargs", "truncate_prompt_tokens"};
+// Fields of a chat request that are called so here too; the last two are not OpenAI's here.
+constexpr std::string_view kSameInResponses[] = {"model",
+                                                 "stream",
+                                                 "temperature",
+                                                 "top_p",
+                                                 "parallel_tool_calls",
+                                                 "user",
+                                                 "metadata",
+                                                 "safety_identifier",
+                                                 "service_tier",
+                                                 "prompt_cache_key",
+                                                 "prompt_cache_retention",
+                                                 "top_k",
+                                                 "stop"};
 // What the answer repeats as it came.
 constexpr std::string_view kRepeated[] = {"instructions",
                                           "tools",
@@ -300,8 +305,7 @@ ResponsesRequest parse_responses(std::string_view body, const sampling::Sampling
       read_text(value, chat);
     } else if (name == "reasoning") {
       read_reasoning(value, chat);
-    } else if (std::find(std::begin(kSameInResponses), std::end(kSameInResponses), name) !=
-               std::end(kSameInResponses)) {
+    } else if (is_one_of(name, kSameInResponses) || is_own_field(name)) {
       chat[name] = value;
     } else if (!read_absent(name, value)) {
       refuse_unknown(name);

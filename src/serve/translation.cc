@@ -11,9 +11,18 @@ namespace sluice::serve {
 namespace {
 using nlohmann::ordered_json;
 
-std::string field_of(const std::string& where) {
-  return where.substr(0, where.find_first_of("[."));
-}
+constexpr std::string_view kOwnFields[] = {"min_p",
+                                           "seed",
+                                           "stop_token_ids",
+                                           "min_tokens",
+                                           "ignore_eos",
+                                           "logit_bias",
+                                           "repetition_penalty",
+                                           "presence_penalty",
+                                           "frequency_penalty",
+                                           "priority",
+                                           "chat_template_kwargs",
+                                           "truncate_prompt_tokens"};
 
 [[noreturn]] void refuse_kind(const std::string& where, const ordered_json& value,
                               const char* wanted) {
@@ -49,6 +58,15 @@ void refuse_unknown(const std::string& field) {
   } catch (const jobs::Refusal& refusal) {
     refuse_unsupported(refusal.param, refusal.message);
   }
+}
+
+bool is_one_of(std::string_view name, std::span<const std::string_view> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+bool is_own_field(std::string_view name) { return is_one_of(name, kOwnFields); }
+
+std::string field_of(const std::string& where) {
+  return where.substr(0, where.find_first_of("[."));
 }
 
 const ordered_json& need_object(const std::string& where, const ordered_json& value) {

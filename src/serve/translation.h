@@ -36,8 +36,16 @@ auto with_names(std::span<const FieldName> names, const Read& read) {
 /// The same for a field that nobody knows.
 [[noreturn]] void refuse_unknown(const std::string& field);
 
-/// `where` in these: the field as messages call it, "input[2].content"; what is before the first
-/// '[' or '.' is the error's param. Each throws ApiError when the value is of another type.
+/// Whether the field is one of a chat request that is ours, not of the interface it came by, and
+/// called so in each: sampling beyond theirs, and what templates and the queue are told.
+bool is_own_field(std::string_view name);
+/// Whether `name` is one of `names`.
+bool is_one_of(std::string_view name, std::span<const std::string_view> names);
+
+/// The field that `where` begins with: of "input[2].content" it is "input".
+std::string field_of(const std::string& where);
+/// `where` in these: the field as messages call it, "input[2].content"; its
+/// field is the error's param. Each throws ApiError when the value is of another type.
 const nlohmann::ordered_json& need_object(const std::string& where,
                                           const nlohmann::ordered_json& value);
 const nlohmann::ordered_json& need_list(const std::string& where,
