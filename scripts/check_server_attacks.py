@@ -178,6 +178,21 @@ def long_prompt(server):
     yield counted([server.say(post("/v1/completions", body))])
 
 
+def rest(to):
+    """What comes until the other side ends."""
+    heard = b""
+    while some := to.recv(65536):
+        heard += some
+    return heard
+
+
+def health(server):
+    """/health's body."""
+    with contextlib.closing(server.connect()) as to:
+        to.sendall(b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+        return rest(to).split(b"\r\n\r\n")[-1].decode()
+
+
 def leavers(server):
     """64 who leave before their answer; how many requests are left a second later"""
     body = json.dumps({"prompt": "Once", "max_tokens": 250, "ignore_eos": True, "n": 16}).encode()
@@ -186,12 +201,7 @@ def leavers(server):
         with contextlib.closing(server.connect()) as gone:
             gone.sendall(post("/v1/completions", body))
     time.sleep(2)
-    with contextlib.closing(server.connect()) as to:
-        to.sendall(b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
-        heard = b""
-        while some := to.recv(65536):
-            heard += some
-    yield heard.split(b"\r\n\r\n")[-1].decode()
+    yield health(server)
 
 
 def half_closed(server):
@@ -201,9 +211,7 @@ def half_closed(server):
     with contextlib.closing(server.connect()) as to:
         to.sendall(post("/v1/completions", body))
         to.shutdown(socket.SHUT_WR)
-        heard = b""
-        while some := to.recv(65536):
-            heard += some
+        heard = rest(to)
     yield "answered" if b'"text_completion"' in heard else "no answer"
 
 
@@ -228,12 +236,7 @@ def other_interfaces(server):
         with contextlib.closing(server.connect()) as gone:
             gone.sendall(leaving[i % len(leaving)])
     time.sleep(2)
-    with contextlib.closing(server.connect()) as to:
-        to.sendall(b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
-        heard = b""
-        while some := to.recv(65536):
-            heard += some
-    yield outcome + "; " + heard.split(b"\r\n\r\n")[-1].decode()
+    yield f"{outcome}; {health(server)}"
 
 
 ATTACKS = {"compressed": compressed, "many-keys": many_keys, "slow-256": lambda s: dripping(s, 256),
