@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The first stage of CI: layers, lengths of functions and files, links and messages in pages, pages made by scripts, faults of
-# tests/mutants that still find their lines, what setup.sh says where it installs nothing, an opening comment in every header,
-# formatting; then the release build and the fast tests. --static: only what needs no build.
+# tests/mutants that still find their lines, seeds of the fuzz targets, what setup.sh says where it installs nothing, an opening
+# comment in every header, formatting; then the release build and the fast tests. --static: only what needs no build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 status=0
@@ -14,6 +14,9 @@ python3 scripts/check_kernel_headers.py || status=1
 python3 scripts/check_docs.py || status=1
 python3 scripts/expected_share.py --check || status=1
 python3 scripts/mutate.py --check || status=1
+seeds=$(mktemp -d)
+python3 scripts/fuzz_seeds.py "$seeds" || fail "scripts/fuzz_seeds.py can't make the fuzz targets' seeds"
+rm -rf "$seeds"
 scripts/test_setup.sh || status=1
 
 mapfile -t code < <(find src policy io kernels tools python tests benchmarks \( -name '*.cc' -o -name '*.h' -o -name '*.cu' \) | sort)

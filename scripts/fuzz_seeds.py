@@ -150,9 +150,10 @@ def safetensors():
 
 
 def foreign():
-    out = {}
-    for folder in sorted([*FIXTURES.glob("foreign/*/"), *FIXTURES.glob("models/gpt-oss-*/")]):
-        header, data = made.header_of((folder / "model.safetensors").read_bytes())
+    out = files("models/*-moe-odd-gguf/model.gguf")
+    for file in sorted([*FIXTURES.glob("foreign/*/model.safetensors"), *FIXTURES.glob("models/gpt-oss-*/model.safetensors")]):
+        folder = file.parent
+        header, data = made.header_of(file.read_bytes())
         out[folder.name] = b"\0".join([(folder / "config.json").read_bytes(), header.rstrip(), data[:64]])
     # GGML's types: elements and bytes of a block.
     for kind, block in {1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 30: (1, 2)}.items():
