@@ -2,14 +2,15 @@
 # The figures of docs/perf-notes.md. Run it on a quiet machine: two cores that compile something else measure that.
 #   scripts/bench.sh FOLDER capped   7B shape in bf16 under a 4 GiB memory cap of the whole process (page cache counted)
 #   scripts/bench.sh FOLDER memory   1.1B shape in memory: prompts, decoding, and the products beside oneDNN's own
+#   scripts/bench.sh FOLDER mixture  Qwen3-30B-A3B shape, a GGUF file of 17 GB, the whole process capped at 6 GiB
 #   scripts/bench.sh FOLDER large    OPT-30B shape in f16 (60 GB in FOLDER) with --cpu-mem 16GiB
-# FOLDER takes the synthetic checkpoints (13.5 GB, 2.2 GB, 60 GB), which stay there for the next run.
+# FOLDER takes the synthetic checkpoints (13.5 GB, 2.2 GB, 17 GB, 60 GB), which stay there for the next run.
 # A peer beside it: LLAMA_BIN, the folder of llama-bench and llama-batched-bench, and LLAMA_7B / LLAMA_1B, its files of the
 # same shapes. REPS repeats each measurement (default 3).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=${1:?folder for the checkpoints}
-what=${2:?capped, memory or large}
+what=${2:?capped, memory, mixture or large}
 sluice=$PWD/build/release/bin/sluice
 reps=${REPS:-3}
 cap=$((4 << 30))
@@ -81,6 +82,18 @@ case $what in
       echo "bench: configure with -DSLUICE_BENCHMARKS=ON for the kernels"
     fi
     ;;
+  mixture)
+    model=$folder/qwen3-30b-a3b-q4_0.gguf
+    [ -e "$model" ] || scripts/random_gguf.py qwen3-30b-a3b Q4_0 tests/fixtures/gguf/ggml-vocab-llama-spm.gguf "$model"
+    cap=$((6 << 30))
+    for batch in ${BATCHES:-1 8 32}; do
+      capped "$sluice" bench "$model" --cpu-mem 5.6GiB --batch "$batch" --pp 8 --tg 16 --reps "$reps" 2>&1 | table
+      if [ -n "${LLAMA_BIN:-}" ]; then
+        capped "$LLAMA_BIN/llama-batched-bench" -m "$model" -t "$(nproc)" -npp 8 -ntg 16 -npl "$batch" -c 1024 -b 512 -ub 512 \
+          -nr 2>&1 | table  # repacked weights would not fit
+      fi
+    done
+    ;;
   large)
     need opt-30b f16
     model=$folder/opt-30b-f16
@@ -93,7 +106,7 @@ case $what in
     wc -l "$folder/answers.jsonl"
     ;;
   *)
-    echo "bench: $what is not capped, memory or large" >&2
+    echo "bench: $what is not capped, memory, mixture or large" >&2
     exit 2
     ;;
 esac

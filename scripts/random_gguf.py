@@ -5,9 +5,13 @@
     scripts/random_gguf.py SHAPE TYPE VOCABULARY.gguf OUT.gguf
 
 SHAPE: tinyllama-1.1b, llama-2-7b, qwen3-30b-a3b (a mixture of experts), or layers:hidden:ffn:heads:kv_heads. TYPE: Q4_0, Q8_0,
-Q4_K, Q6_K, F16, BF16 (tables and norms stay F16 and F32), or Q4_K_M (most in Q4_K; values, down projections of the layers that
+Q4_K, Q6_K, F16, BF16 (tables and norms are F16 and F32), or Q4_K_M (most in Q4_K; values, down projections of the layers that
 llama.cpp gives more bits, and the head in Q6_K). VOCABULARY.gguf brings the tokens
 (tests/fixtures/gguf/ggml-vocab-llama-spm.gguf). One tensor is in memory at a time.
+
+A mixture is routed by its tokens: layers add little to the table's rows, and these have so much in common that a token has
+three of ten experts from the one before it, as in trained models (docs/mixtures.md). Each token is followed by another one, so
+that what is generated does not go round among a few; the head is in F16.
 """
 import dataclasses
 import sys
@@ -38,8 +42,26 @@ SHAPES = {"tinyllama-1.1b": Shape(22, 2048, 5632, 32, 4), "llama-2-7b": Shape(32
 FACTORS = {TYPES.Q4_0: ({0: 1}, 4.6), TYPES.Q8_0: ({0: 1}, 73.6), TYPES.Q4_K: ({0: 1, 2: 7.5}, 260), TYPES.Q6_K: ({208: 1}, 1369)}
 
 
-def matrix(rng, kind, rows, cols):
-    """Raw data of random elements with variance 1 / cols."""
+COMMON, OWN = 0.8, 0.6  # of a mixture's rows in the table: what all have, and each row's own
+
+
+def own_rows(rows, cols):
+    return np.random.default_rng(2).standard_normal((rows, cols), dtype=np.float32)
+
+
+def table(rng, rows, cols):
+    """Rows of deviation 1 that have much in common."""
+    common = COMMON * rng.standard_normal(cols, dtype=np.float32)
+    return (common + OWN * own_rows(rows, cols)).astype(np.float16)
+
+
+def head(rows, cols):
+    """A token's row is what the row of the token before it has of its own."""
+    return (np.roll(own_rows(rows, cols), 7919, axis=0) / np.float32(cols**0.5)).astype(np.float16)
+
+
+def matrix(rng, kind, rows, cols, scale=1):
+    """Raw data of random elements with variance scale**2 / cols; F16 and BF16 have scale 1."""
     if kind == TYPES.F16:
         return (rng.random((rows, cols), dtype=np.float32) - 0.5).astype(np.float16) * np.float16((12 / cols) ** 0.5)
     if kind == TYPES.BF16:
@@ -49,7 +71,11 @@ def matrix(rng, kind, rows, cols):
     blocks = rng.integers(0, 256, (rows * cols // per_block, size), dtype=np.uint8)
     factors, deviation = FACTORS[kind]
     for at, share in factors.items():
-        blocks[:, at:at + 2] = np.full(len(blocks), share / (deviation * cols**0.5), dtype=np.float16).view(np.uint8).reshape(-1, 2)
+        blocks[:, at:at + 2] = np.full(len(blocks), scale * share / (deviation * cols**0.5), np.float16).view(np.uint8).reshape(-1, 2)
+    if kind == TYPES.Q4_0:  # no code of -8: a mean that is not 0 would grow from layer to layer
+        codes = blocks[:, 2:]
+        codes[codes & 0x0F == 0] |= 0x08
+        codes[codes & 0xF0 == 0] |= 0x80
     if kind == TYPES.Q8_0:
         blocks[:, 2:][blocks[:, 2:] == 128] = 129
     return blocks.reshape(rows, -1)
@@ -65,20 +91,20 @@ def kind_of(name, layer, layers, kind):
 
 def tensors(shape, vocab, kind):
     """(name, experts or 0, rows, columns, type) of each tensor; norms have rows 0."""
-    head = shape.head or shape.hidden // shape.heads
+    width = shape.head or shape.hidden // shape.heads
     yield "token_embd.weight", 0, vocab, shape.hidden, TYPES.F16
     for layer in range(shape.layers):
         def one(name, rows, cols, experts=0):
             return f"blk.{layer}.{name}.weight", experts, rows, cols, kind_of(name, layer, shape.layers, kind)
 
         yield f"blk.{layer}.attn_norm.weight", 0, 0, shape.hidden, TYPES.F32
-        yield one("attn_q", head * shape.heads, shape.hidden)
-        yield one("attn_k", head * shape.kv_heads, shape.hidden)
-        yield one("attn_v", head * shape.kv_heads, shape.hidden)
-        yield one("attn_output", shape.hidden, head * shape.heads)
+        yield one("attn_q", width * shape.heads, shape.hidden)
+        yield one("attn_k", width * shape.kv_heads, shape.hidden)
+        yield one("attn_v", width * shape.kv_heads, shape.hidden)
+        yield one("attn_output", shape.hidden, width * shape.heads)
         if shape.experts:
             for norm in ("attn_q_norm", "attn_k_norm"):
-                yield f"blk.{layer}.{norm}.weight", 0, 0, head, TYPES.F32
+                yield f"blk.{layer}.{norm}.weight", 0, 0, width, TYPES.F32
             yield f"blk.{layer}.ffn_gate_inp.weight", 0, shape.experts, shape.hidden, TYPES.F32
         yield f"blk.{layer}.ffn_norm.weight", 0, 0, shape.hidden, TYPES.F32
         stack = "_exps" if shape.experts else ""
@@ -86,15 +112,20 @@ def tensors(shape, vocab, kind):
         yield one("ffn_up" + stack, shape.ffn, shape.hidden, shape.experts)
         yield one("ffn_down" + stack, shape.hidden, shape.ffn, shape.experts)
     yield "output_norm.weight", 0, 0, shape.hidden, TYPES.F32
-    yield "output.weight", 0, vocab, shape.hidden, kind_of("output", 0, shape.layers, kind)
+    yield "output.weight", 0, vocab, shape.hidden, TYPES.F16 if shape.experts else kind_of("output", 0, shape.layers, kind)
 
 
-def data_of(rng, experts, rows, cols, kind):
+def data_of(rng, shape, name, experts, rows, cols, kind):
+    if shape.experts and name == "token_embd.weight":
+        return table(rng, rows, cols)
+    if shape.experts and name == "output.weight":
+        return head(rows, cols)
     if rows == 0:
         return np.ones(cols, dtype=np.float32)
     if kind == TYPES.F32:
         return rng.standard_normal((rows, cols), dtype=np.float32)
-    data = matrix(rng, kind, max(experts, 1) * rows, cols)
+    is_added = "attn_output" in name or "ffn_down" in name
+    data = matrix(rng, kind, max(experts, 1) * rows, cols, 0.05 if shape.experts and is_added else 1)
     return data.reshape(experts, rows, -1) if experts else data
 
 
@@ -139,8 +170,8 @@ def main(name, kind, vocabulary, path):
     out.write_kv_data_to_file()
     out.write_ti_data_to_file()
     rng = np.random.default_rng(1)
-    for _, *of in all_of:
-        out.write_tensor_data(data_of(rng, *of))
+    for of in all_of:
+        out.write_tensor_data(data_of(rng, shape, *of))
     out.close()
 
 
