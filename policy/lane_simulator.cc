@@ -62,8 +62,23 @@ bool LaneSimulator::refill(ColumnSource& columns) {
       compute_left_ += lane.computes;
       lane.queue.push_back(std::move(task));
     }
+    drop(columns.take_dropped());
   }
   return has_taken;
+}
+
+// Those that have not begun.
+void LaneSimulator::drop(const std::vector<TaskId>& ids) {
+  for (const TaskId id : ids)
+    for (LaneState& lane : lanes_) {
+      const auto found = std::find_if(lane.queue.begin(), lane.queue.end(),
+                                      [&](const Task& task) { return task.id == id; });
+      if (found == lane.queue.end()) continue;
+      compute_left_ -= lane.computes;
+      lane.queue.erase(found);
+      done_[static_cast<size_t>(id)] = true;
+      break;
+    }
 }
 
 bool LaneSimulator::is_ready(const Task& task) const {

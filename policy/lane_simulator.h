@@ -72,6 +72,7 @@ class LaneSimulator {
 
   bool lacks_tasks() const;
   bool refill(ColumnSource& columns);
+  void drop(const std::vector<TaskId>& ids);
   bool is_ready(const Task& task) const;
   void start_what_can();
   void share_speeds();

@@ -200,6 +200,7 @@ void list_host_memory(const PlanInput& input, const WeightMemory& memory, Plan& 
   plan.memory = {
       {"program", input.program_bytes},
       {"experts in slots", plan.expert_slot_bytes},
+      {"experts guessed", plan.guess_slot_bytes},
       {"weights computed in place", memory.inplace},
       {"weights sent up", memory.host},
       {"weight ring (from disk)", plan.host_ring_bytes},
@@ -329,6 +330,7 @@ struct PlanMaker::Placed {
   std::vector<double> inplace;  // [class]
   bool is_many = false;
   int64_t demand_tokens = 0;
+  int64_t guess_slots = 0;
   Plan plan;  // all that place_weights says
   WeightMemory memory;
 };
@@ -344,7 +346,7 @@ const PlanMaker::Placed& PlanMaker::placed(const Policy& policy) {
     inplace.push_back(policy.execution(i).inplace_host_fraction);
   for (const auto& one : placed_)
     if (one->shares == policy.weights && one->is_many == is_many && one->inplace == inplace &&
-        one->demand_tokens == policy.demand_tokens)
+        one->demand_tokens == policy.demand_tokens && one->guess_slots == policy.guess_slots)
       return *one;
   constexpr size_t kMostKept = 32;  // an LP asks for nine corners, a mixture for three LPs
   if (placed_.size() >= kMostKept) placed_.erase(placed_.begin());
@@ -353,6 +355,7 @@ const PlanMaker::Placed& PlanMaker::placed(const Policy& policy) {
   made->inplace = std::move(inplace);
   made->is_many = is_many;
   made->demand_tokens = policy.demand_tokens;
+  made->guess_slots = policy.guess_slots;
   made->plan.policy = policy;
   made->plan.classes.resize(policy.pass_classes());
   made->plan.has_device = input_.device_budget_bytes > 0;
@@ -380,6 +383,7 @@ Plan PlanMaker::operator()(const Policy& policy) {
   std::vector<PlanLine> compute_tier = {
       {"resident weights", memory.resident + memory.vectors + memory.table},
       {"experts in slots", plan.has_device ? 0 : plan.expert_slot_bytes},
+      {"experts guessed", plan.has_device ? 0 : plan.guess_slot_bytes},
       {"experts' answers", plan.expert_answers(model) * 4},
       {"weight ring (streamed)", plan.ring_bytes},
       {"KV pages", plan.kv_memory_bytes()},

@@ -165,6 +165,7 @@ struct Plan {
   /// Of all slots; what is in them is in resident_weight_bytes, or with a device in
   /// inplace_weight_bytes.
   int64_t expert_slot_bytes = 0;
+  int64_t guess_slot_bytes = 0;  ///< of slots for guesses, beside all that
   /// Passes of so many tokens at most load the experts that are asked for, when they are; 0: none.
   int64_t demand_tokens = 0;
   std::vector<PassClass> classes;        ///< as Policy::execution has them; at least one

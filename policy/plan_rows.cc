@@ -374,6 +374,40 @@ struct Streamed {
   }
 };
 
+// Whether what one layer's slots hold fits another's: matrix by matrix.
+bool are_alike(const PlacedRows& placed, size_t one, size_t other) {
+  const auto part = [&](size_t sublayer, size_t matrix) -> const PlanPart& {
+    return placed
+        .parts[sublayer][static_cast<size_t>(placed.experts[sublayer].first_parts[matrix])];
+  };
+  const size_t matrices = placed.experts[one].first_parts.size();
+  if (placed.experts[other].first_parts.size() != matrices) return false;
+  for (size_t i = 0; i < matrices; ++i)
+    if (part(one, i).weight != part(other, i).weight || part(one, i).bytes != part(other, i).bytes)
+      return false;
+  return true;
+}
+
+// Room for guesses, behind the slots of the first layer that has some, for all that are like it.
+void place_guesses(Plan& plan, PlacedRows& placed) {
+  int64_t slots = 0;
+  std::optional<size_t> home;
+  for (size_t i = 0; i < placed.experts.size(); ++i) {
+    if (placed.experts[i].experts == 0) continue;
+    slots += placed.experts[i].slots;
+    if (!home) home = i;
+  }
+  const int64_t asked = plan.policy.guess_slots;
+  const int64_t guesses = asked >= 0 ? asked : std::min(kMostGuessSlots, slots / 16);
+  if (!home || guesses < 2) return;
+  for (size_t i = 0; i < placed.experts.size(); ++i)
+    if (placed.experts[i].experts > 0 && are_alike(placed, *home, i))
+      placed.experts[i].guess_home = static_cast<int32_t>(*home);
+  placed.experts[*home].guess_slots = guesses;
+  for (const int32_t first : placed.experts[*home].first_parts)
+    plan.guess_slot_bytes += guesses * placed.parts[*home][static_cast<size_t>(first)].bytes;
+}
+
 // The least that any layer's slots are good for: a pass does one or the other in all layers.
 void set_demand(const ModelShape& model, Plan& plan) {
   const int64_t asked = plan.policy.demand_tokens;
@@ -403,6 +437,7 @@ WeightMemory place_weights(const PlanInput& input, std::span<const size_t> shape
     one.inplace = std::make_shared<const InplaceRows>(std::move(placed.inplace[i]));
     one.alike = std::make_shared<const AlikeSublayers>(alike_sublayers(shapes, *one.inplace));
   }
+  place_guesses(plan, placed);
   plan.rows = SharedList(std::move(placed.rows));
   plan.parts = SharedList(std::move(placed.parts));
   plan.experts = SharedList(std::move(placed.experts));

@@ -139,6 +139,7 @@ Policy parse_policy(std::string_view json_text, std::string_view origin) {
                         : key == "page_tokens"           ? &policy.page_tokens
                         : key == "host_attention_tokens" ? &policy.host_attention_tokens
                         : key == "demand_tokens"         ? &policy.demand_tokens
+                        : key == "guess_slots"           ? &policy.guess_slots
                                                          : nullptr;
       if (!target)
         refuse(origin, fmt::format("unknown key \"{}\"", key),
@@ -169,6 +170,7 @@ std::string policy_to_json(const Policy& policy) {
   if (policy.host_attention_tokens > 0)
     json["host_attention_tokens"] = policy.host_attention_tokens;
   if (policy.demand_tokens >= 0) json["demand_tokens"] = policy.demand_tokens;
+  if (policy.guess_slots >= 0) json["guess_slots"] = policy.guess_slots;
   for (const PassExecution& one : policy.larger_passes) {
     const Json entry{{"from_tokens", one.from_tokens},
                      {"inplace_host_fraction", one.inplace_host_fraction},
@@ -283,6 +285,10 @@ void validate(const Policy& policy) {
   if (policy.demand_tokens < -1 || policy.demand_tokens > kAlwaysDemands)
     throw Error(ErrorKind::kUser, fmt::format("demand_tokens is {}", policy.demand_tokens),
                 fmt::format("write 0 (never) to {} (always), or leave it out", kAlwaysDemands));
+  constexpr int64_t kMost = 4096;
+  if (policy.guess_slots < -1 || policy.guess_slots > kMost)
+    throw Error(ErrorKind::kUser, fmt::format("guess_slots is {}", policy.guess_slots),
+                fmt::format("write 0 (no guesses) to {}, or leave it out", kMost));
   validate_larger_passes(policy);
 }
 

@@ -21,6 +21,9 @@ struct TierShares {
   bool operator==(const TierShares&) const = default;
 };
 
+/// Policy::guess_slots that a plan takes by itself, at most.
+constexpr int64_t kMostGuessSlots = 16;
+
 /// Policy::demand_tokens under which no pass is too large to load only what it asks for.
 constexpr int64_t kAlwaysDemands = 1 << 20;
 
@@ -70,6 +73,10 @@ struct Policy {
   /// weights do; kAlwaysDemands: none does, no ring holds a layer's experts, and each layer has a
   /// slot at least; -1: as most_demanding_tokens() says (policy/routing_model.h).
   int64_t demand_tokens = -1;
+  /// Where experts have slots: room for so many experts beside these, that the next layer is
+  /// guessed to be asked for and that load ahead of its route; 0: nothing is guessed; -1:
+  /// kMostGuessSlots, but no more than a sixteenth of the slots.
+  int64_t guess_slots = -1;
 
   int64_t block_sequences() const noexcept { return micro_batch_sequences * micro_batches; }
   size_t pass_classes() const noexcept { return larger_passes.size() + 1; }

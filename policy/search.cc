@@ -155,6 +155,7 @@ class Search {
           kTighter * request_.latency_bound_seconds / prediction_of(realised_.front()).seconds();
     }
     if (is_late(realised_.front())) return std::nullopt;
+    drop_useless_guesses(realised_.front());
     place_borders(realised_.front());
     result_.best = realised_.front();
     result_.ranked = std::move(realised_);
@@ -470,6 +471,19 @@ class Search {
     candidate.policy =
         with_borders(request_.input, make_plan_, candidate.policy, *request_.profile, request_.job);
     candidate.plan = make_plan_(candidate.policy);
+  }
+
+  // Guesses take memory, and of the disk what wrong ones cost: they have to be worth it.
+  void drop_useless_guesses(Candidate& candidate) {
+    if (request_.start.guess_slots >= 0 || candidate.plan.guess_slot_bytes == 0) return;
+    constexpr double kWorth = 0.99;
+    Candidate without = candidate;
+    without.policy.guess_slots = 0;
+    without.plan = make_plan_(without.policy);
+    if (!candidate.simulated) simulate(candidate);
+    simulate(without);
+    if (candidate.simulated->seconds() > kWorth * without.simulated->seconds())
+      candidate = std::move(without);
   }
 
   void simulate(Candidate& candidate) const {

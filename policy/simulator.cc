@@ -189,12 +189,19 @@ class PlanCosts final : public LaneCosts {
   std::vector<size_t> first_cost_;         // [micro-batch] of the pass: its place in costs_
   mutable std::vector<std::optional<TaskSeconds>> costs_;  // [different work][kind][step]
 };
+// Of what a layer will be asked for that is in no slot, what the layer before finds out, and of its
+// guesses the wrong ones: counted with a made-up router that guesses as well as Qwen3-30B-A3B's
+// does (0.886 of a token's experts), the surer three quarters of its choices.
+constexpr double kGuessedRight = 0.5;
+constexpr double kGuessedWrong = 0.07;
+
 // Routes as the routing model expects them: so many experts that are in slots, and so many that are
-// in none, over a pass's layers in all.
+// in none, over a pass's layers in all. Those who come first are asked for, and guessed.
 class ModelledRouter {
  public:
-  ModelledRouter(const ModelShape& model, const Plan& plan, const ScheduleGenerator& generator)
-      : chosen_(model.experts_per_token), plan_(plan), generator_(generator) {}
+  ModelledRouter(const ModelShape& model, const Plan& plan, const ScheduleShape& shape,
+                 const ScheduleGenerator& generator)
+      : chosen_(model.experts_per_token), plan_(plan), shape_(shape), generator_(generator) {}
   void begin_pass(std::span<const BatchWork> work) { work_ = work; }
 
   Routed operator()(const AwaitedRoute& route) {
@@ -218,10 +225,33 @@ class ModelledRouter {
         out.experts.push_back({e, 1});
         --left;
       }
+    guess(guessed_after(shape_.sublayers, route.sublayer), tokens, out.guessed);
     return out;
   }
 
  private:
+  void guess(int32_t sublayer, int64_t tokens, std::vector<int32_t>& out) {
+    if (sublayer < 0) return;
+    const ScheduleExperts& layer = plan_.experts[static_cast<size_t>(sublayer)];
+    const ExpertCache& cache = *generator_.expert_cache(static_cast<size_t>(sublayer));
+    const double missing = asked_experts(layer, chosen_, tokens).missing;
+    right_ += kGuessedRight * missing;
+    wrong_ += kGuessedWrong * kGuessedRight * missing;
+    if (take_whole(wrong_) > 0)  // the last to be asked for
+      for (auto e = static_cast<int32_t>(layer.experts) - 1; e >= layer.resident; --e)
+        if (cache.slot_of(layer.turn_of(e)) < 0) {
+          out.push_back(e);
+          break;
+        }
+    int64_t left = take_whole(right_);
+    for (auto e = static_cast<int32_t>(layer.resident);
+         e < static_cast<int32_t>(layer.experts) && left > 0; ++e) {
+      if (cache.slot_of(layer.turn_of(e)) >= 0) continue;
+      out.push_back(e);
+      --left;
+    }
+  }
+
   static int64_t take_whole(double& sum) {
     const double whole = std::floor(sum);
     sum -= whole;
@@ -229,9 +259,11 @@ class ModelledRouter {
   }
   int64_t chosen_;
   const Plan& plan_;
+  const ScheduleShape& shape_;
   const ScheduleGenerator& generator_;
   std::span<const BatchWork> work_;
   double resident_ = 0, here_ = 0, missing_ = 0;  // that no layer has asked for yet
+  double right_ = 0, wrong_ = 0;                  // that no layer has guessed yet
 };
 
 // Of a pass that runs, who computes for the device's lane.
@@ -265,7 +297,7 @@ Simulation simulate(const ModelShape& model, const Plan& plan, const Profile& pr
   Simulation out;
   ScheduleGenerator generator(shape);
   PlanCosts costs(model, plan, profile, kv_dtype, passes);
-  ModelledRouter router(model, plan, generator);
+  ModelledRouter router(model, plan, shape, generator);
   LaneSimulator lanes(named_lanes(), costs, keep_tasks, out);
   std::vector<PlanCosts::Held> held;  // [pass]
   for (size_t i = 0; i < passes.size(); ++i) {

@@ -131,6 +131,11 @@ std::string run_table(const Engine& engine) {
         stats.experts.asked,
         100.0 * static_cast<double>(stats.experts.found) / static_cast<double>(stats.experts.asked),
         stats.experts.resident + stats.experts.slots, stats.experts.experts);
+  if (const GuessCounts& guesses = stats.experts.guesses; guesses.guessed > 0)
+    text += fmt::format(
+        "  guesses {:>7} experts loaded ahead of being asked for, {:.1f} % of them right\n",
+        guesses.guessed,
+        100.0 * static_cast<double>(guesses.right) / static_cast<double>(guesses.guessed));
   if (stats.prefix_hit_tokens > 0)
     text += fmt::format("  prefix  {:>7} prompt tokens were known, not computed again\n",
                         stats.prefix_hit_tokens);
@@ -189,7 +194,9 @@ nlohmann::ordered_json stats_json(const Engine& engine,
         {"resident", stats.experts.resident},
         {"experts", stats.experts.experts},
         {"asked", stats.experts.asked},
-        {"found", stats.experts.found}}},
+        {"found", stats.experts.found},
+        {"guessed", stats.experts.guesses.guessed},
+        {"guessed_right", stats.experts.guesses.right}}},
       {"repacked_bytes", stats.repacked_bytes},
       {"repack_s", stats.repack_seconds},
       {"lanes", lanes},

@@ -11,7 +11,7 @@ namespace sluice {
 
 namespace {
 // What a number is for: keys of different purposes have nothing in common.
-enum class Purpose : uint32_t { kSkew = 1, kSequence, kInnovation, kNoise };
+enum class Purpose : uint32_t { kSkew = 1, kSequence, kInnovation, kNoise, kGuess };
 
 uint32_t join(uint32_t key, uint32_t more) { return mix(key ^ mix(more + 0x9e3779b9u)); }
 
@@ -122,6 +122,17 @@ void fill_synthetic_scores(const SyntheticRouting& routing, const SyntheticLayer
       for (int64_t e = 0; e < experts; ++e) to[e] += factor * from[e];
     }
     add_normals(purpose(key, Purpose::kNoise), routing.noise, experts, to);
+  }
+}
+
+void fill_guessed_scores(const SyntheticRouting& routing, const SyntheticLayer& of,
+                         const SyntheticTokens& tokens, float* scores, int64_t stride) {
+  fill_synthetic_scores(routing, of, tokens, scores, stride);
+  for (int64_t i = 0; i < tokens.count; ++i) {
+    const uint32_t token = token_key(routing, tokens.ids, tokens.first + i);
+    const uint32_t key = join(token, static_cast<uint32_t>(Purpose::kGuess));
+    add_normals(join(key, static_cast<uint32_t>(of.layer)), kSyntheticGuessNoise, of.experts,
+                scores + i * stride);
   }
 }
 

@@ -64,11 +64,25 @@ void LaneExecutor::refill() {
         if (is_store(task)) stores_of_pass_.push_back(task.id);
         at(task.lane).queue.push_back(std::move(task));
       }
+      drop(columns_->take_dropped());
       has_columns_ = columns_->has_column();
     }
   } catch (...) {
     fail(std::current_exception());
   }
+}
+
+// Those that have not begun.
+void LaneExecutor::drop(const std::vector<TaskId>& ids) {
+  for (const TaskId id : ids)
+    for (LaneState& lane : lanes_) {
+      const auto found = std::find_if(lane.queue.begin(), lane.queue.end(),
+                                      [&](const Task& task) { return task.id == id; });
+      if (found == lane.queue.end()) continue;
+      lane.queue.erase(found);
+      mark_done(id);
+      break;
+    }
 }
 
 bool LaneExecutor::may_start(const LaneState& lane) const {

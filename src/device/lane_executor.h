@@ -89,6 +89,7 @@ class LaneExecutor {
   void start_transfer(const Task& task);
   std::optional<Task> next_compute();
   void refill() SLUICE_REQUIRES(mutex_);
+  void drop(const std::vector<TaskId>& ids) SLUICE_REQUIRES(mutex_);
   bool lacks_tasks() const SLUICE_REQUIRES(mutex_);
   void run_compute(const Task& task);
   void task_started(Lane lane) SLUICE_REQUIRES(mutex_);

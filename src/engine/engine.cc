@@ -86,6 +86,10 @@ struct Engine::Impl final : TaskRunner {
                       shape.max_positions, options.predict_lengths, options.cache_prefixes,
                       options.static_batches},
         model.eos_token_ids());
+    schedule_shape = policy::schedule_shape(shape, plan);
+    std::vector<int32_t> guessed;
+    for (size_t i = 0; i < schedule_shape.sublayers.size(); ++i)
+      guessed.push_back(guessed_after(schedule_shape.sublayers, static_cast<int32_t>(i)));
     const RunnerParts parts{
         &model,
         stores.weights.get(),
@@ -104,14 +108,14 @@ struct Engine::Impl final : TaskRunner {
         options.fuses_operators,
         options.keep_trace,
         {stores.expert_answers.as<float>(), static_cast<size_t>(stores.expert_answers.size()) / 4},
-        options.adapters.rank};
+        options.adapters.rank,
+        std::move(guessed)};
     if (options.backend)
       runner = options.backend->make_runner(parts, stores.workspace.span(),
                                             stores.host_workspace.span());
     else
       runner = std::make_unique<LayerRunner>(parts, stores.emulated.get(), stores.workspace.span(),
                                              stores.host_workspace.span());
-    schedule_shape = policy::schedule_shape(shape, plan);
     experts.emplace(schedule_shape, options.experts_file, options.log);
     for (size_t i = 0; i < plan.classes.size(); ++i) limits.push_back(policy::pass_limits(plan, i));
     warn_of_pageable();
@@ -282,6 +286,8 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
   batcher->report(report);
   report.experts_asked = experts->counts().asked;
   report.experts_found = experts->counts().found;
+  report.experts_guessed = experts->counts().guesses.guessed;
+  report.guesses_right = experts->counts().guesses.right;
   report.machine = &record.machine();
   report.lanes = record.lane_report(executor, *runner);
   totals.preemptions = report.preemptions;

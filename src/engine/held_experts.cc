@@ -108,14 +108,19 @@ void HeldExperts::begin_run(ScheduleGenerator& schedule, WeightStore& weights,
     weights.load_slots(
         held(), [](int64_t) {}, cancel);
     caches_ = first_;
+    memory_ = {};
   }
   is_running_ = true;
+  schedule.set_expert_memory(memory_);
+  before_ = counts_.guesses;
   for (size_t i = 0; i < caches_.size(); ++i)
     if (caches_[i]) *schedule.expert_cache(i) = *caches_[i];
 }
 
 void HeldExperts::count(const ScheduleGenerator& schedule) {
   if (counts_.slots == 0) return;
+  counts_.guesses = {before_.guessed + schedule.guess_counts().guessed,
+                     before_.right + schedule.guess_counts().right};
   counts_.asked = counts_.found = 0;
   for (size_t i = 0; i < caches_.size(); ++i) {
     if (!caches_[i]) continue;
@@ -129,6 +134,7 @@ void HeldExperts::end_run(const ScheduleGenerator& schedule) {
   if (counts_.slots == 0) return;
   for (size_t i = 0; i < caches_.size(); ++i)
     if (caches_[i]) *caches_[i] = *schedule.expert_cache(i);
+  memory_ = schedule.expert_memory();
   is_running_ = false;
   if (!file_.empty() && counts_.asked > 0) write_file();
 }

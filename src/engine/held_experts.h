@@ -21,6 +21,7 @@ struct ExpertCounts {
   int64_t experts = 0;
   int64_t asked = 0;  ///< by micro-batches, each once
   int64_t found = 0;  ///< of these, resident or in a slot
+  GuessCounts guesses;
 };
 
 class HeldExperts {
@@ -49,7 +50,9 @@ class HeldExperts {
   std::vector<ScheduleExperts> layers_;             // [sublayer]
   std::vector<std::optional<ExpertCache>> first_;   // [sublayer] as they are loaded, by turn
   std::vector<std::optional<ExpertCache>> caches_;  // since the last run
+  ExpertMemory memory_;                             // likewise; empty: as they were loaded
   ExpertCounts counts_;
+  GuessCounts before_;  // this run
   bool is_running_ = false;
   std::string file_;
   std::function<void(std::string_view)> log_;

@@ -19,6 +19,8 @@ class ColumnSource {
   virtual std::vector<Task> next_column() = 0;
   /// Whether tasks of the pass may be on `lane`.
   virtual bool uses(Lane lane) const = 0;
+  /// Tasks that need not run if they have not begun, as if they had ended; since the last call.
+  virtual std::vector<TaskId> take_dropped() { return {}; }
 };
 
 /// The columns of the pass that a generator has begun; each task is folded into `hash`.
@@ -33,6 +35,7 @@ class PassColumns : public ColumnSource {
   TaskId awaited() const override;
   std::vector<Task> next_column() override;
   bool uses(Lane lane) const override { return generator_.uses(lane); }
+  std::vector<TaskId> take_dropped() override { return generator_.take_dropped(); }
 
  protected:
   /// Called for each task after it was folded.

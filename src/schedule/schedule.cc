@@ -43,6 +43,16 @@ int64_t ScheduleSublayer::disk_bytes() const noexcept {
   return bytes_of(*this, false, [](const SchedulePart& part) { return part.from_disk; });
 }
 
+namespace {
+// `count` of a sublayer's slots, from `first` on.
+std::vector<ExpertSlot> own_slots(int32_t sublayer, int64_t first, int64_t count) {
+  std::vector<ExpertSlot> out;
+  for (int64_t slot = first; slot < first + count; ++slot)
+    out.push_back({sublayer, static_cast<int32_t>(slot)});
+  return out;
+}
+}  // namespace
+
 ScheduleGenerator::ScheduleGenerator(ScheduleShape shape)
     : shape_(std::move(shape)),
       weights_{.ring = WeightRing(shape_.weight_ring_bytes)},
@@ -74,10 +84,14 @@ ScheduleGenerator::ScheduleGenerator(ScheduleShape shape)
     SLUICE_ASSERT(experts.experts == 0 || !sublayer.has_attention,
                   "a sublayer is cut at its attention or at its route");
     auto& slots = demand_.experts.emplace_back();
+    const auto index = static_cast<int32_t>(demand_.experts.size()) - 1;
     if (experts.experts > 0)
       slots = ExpertSlots{ExpertCache(experts.others(), experts.slots, shape_.expert_decay),
                           all_free(static_cast<int32_t>(experts.slots)),
-                          std::vector<ExpertSlots::Sent>(static_cast<size_t>(experts.slots))};
+                          std::vector<ExpertSlots::Sent>(static_cast<size_t>(experts.slots)),
+                          own_slots(index, 0, experts.slots)};
+    for (const ExpertSlot& memory : own_slots(index, experts.slots, experts.guess_slots))
+      demand_.guesses.push_back({memory});
     for (const SchedulePart& part : sublayer.parts) {
       const Path& path = shape_.paths.weights(part.from_disk);
       SLUICE_ASSERT(!path.empty() && path.size() <= 2,
@@ -153,7 +167,7 @@ TaskId ScheduleGenerator::read_to_host(Tasks& out, const PendingLoad& load, Lane
 
 // One part's way into the ring or its slot, which `waits` make free; the last task of it.
 TaskId ScheduleGenerator::load_part(Tasks& out, const PendingLoad& load, int32_t micro_batch,
-                                    int32_t slot, std::vector<TaskId> waits) {
+                                    std::optional<ExpertSlot> slot, std::vector<TaskId> waits) {
   const auto count = static_cast<int64_t>(shape_.sublayers.size());
   const SchedulePart& part = shape_.sublayers[static_cast<size_t>(load.running % count)]
                                  .parts[static_cast<size_t>(load.part)];
@@ -163,9 +177,13 @@ TaskId ScheduleGenerator::load_part(Tasks& out, const PendingLoad& load, int32_t
   TaskId read = kNoTask;
   if (stops_between)
     read = read_to_host(out, load, path.hops.front().up, micro_batch, part.bytes, &host_offset);
-  Task& task = add(out, TaskKind::kLoadWeights, path.hops.back().up,
-                   static_cast<int32_t>(load.running % count), micro_batch,
-                   PartLoad{load.part, load.offset, slot, host_offset});
+  const auto sublayer = static_cast<int32_t>(load.running % count);
+  PartLoad work{load.part, load.offset, -1, host_offset};
+  if (slot) {
+    work.slot = slot->slot;
+    work.home = slot->home == sublayer ? -1 : slot->home;
+  }
+  Task& task = add(out, TaskKind::kLoadWeights, path.hops.back().up, sublayer, micro_batch, work);
   task.pass = load.running / count;
   task.bytes = part.bytes;
   if (stops_between) {
@@ -188,7 +206,7 @@ void ScheduleGenerator::load_weights(Tasks& out, size_t first, size_t last, int3
     const int32_t slot = slot_below(load);
     weights_.loads[static_cast<size_t>(load.running % count)].push_back(
         slot >= 0 ? send_held(out, load, micro_batch, slot, waits)
-                  : load_part(out, load, micro_batch, -1, waits));
+                  : load_part(out, load, micro_batch, std::nullopt, waits));
   }
 }
 

@@ -55,6 +55,11 @@ struct ScheduleExperts {
   bool is_below = false;
   /// All passes ask: none loads all through the ring.
   bool is_always_asked = false;
+  /// Slots behind its own that hold guesses, for all layers whose guess_home this one is.
+  int64_t guess_slots = 0;
+  /// Whose slots behind its own hold what is guessed for this layer, being as large as its own; -1:
+  /// nothing is guessed for it.
+  int32_t guess_home = -1;
 
   /// That take their turns in slots.
   int64_t others() const noexcept { return experts - resident; }
@@ -85,6 +90,26 @@ constexpr double kExpertDecay = 0.9;
 struct Routed {
   std::vector<ExpertCache::Use> experts;  ///< distinct, rising
   int64_t tokens = 0;
+  /// Distinct experts that the next layer with slots is expected to be asked for, the surest first.
+  std::vector<int32_t> guessed = {};
+};
+
+/// Guesses of what a layer will be asked for that began to load before its route had run.
+struct GuessCounts {
+  int64_t guessed = 0;
+  int64_t right = 0;  ///< of these, asked for
+};
+
+/// Memory for one expert: a slot of the sublayer `home`.
+struct ExpertSlot {
+  int32_t home = 0;
+  int32_t slot = 0;
+};
+
+/// Which memory each layer's slots have; a right guess changes places with a slot.
+struct ExpertMemory {
+  std::vector<std::vector<ExpertSlot>> slots;  ///< [sublayer][slot]; empty: none has any
+  std::vector<ExpertSlot> guesses;
 };
 
 /// A plan as far as the schedule knows it.
@@ -153,6 +178,10 @@ struct AwaitedRoute {
   int32_t micro_batch = 0;
 };
 
+/// The sublayer whose experts are guessed when that of `sublayer` has routed: the next of a pass
+/// with slots, where its guesses have room; -1: none.
+int32_t guessed_after(const std::vector<ScheduleSublayer>& sublayers, int32_t sublayer) noexcept;
+
 /// Emits passes column by column; not thread safe.
 class ScheduleGenerator {
  public:
@@ -179,6 +208,12 @@ class ScheduleGenerator {
   const ExpertCache* expert_cache(size_t sublayer) const noexcept;
   /// Of such a sublayer: what passes have asked for, resident experts too.
   ExpertCache::Counts expert_counts(size_t sublayer) const noexcept;
+  /// Loads of wrong guesses, since the last call: where they have not begun they need not.
+  std::vector<TaskId> take_dropped() { return std::exchange(demand_.dropped, {}); }
+  const GuessCounts& guess_counts() const noexcept { return demand_.counts; }
+  /// Where what is in slots lies; told to the generator of the next run with its caches.
+  ExpertMemory expert_memory() const;
+  void set_expert_memory(const ExpertMemory& memory);
 
  private:
   struct PendingLoad {
@@ -254,23 +289,36 @@ class ScheduleGenerator {
   bool is_loaded(int64_t running, const SchedulePart& part) const;
   void plan_weight_loads(int64_t running);
   void load_weights(Tasks& out, size_t first, size_t last, int32_t micro_batch);
-  TaskId load_part(Tasks& out, const PendingLoad& load, int32_t micro_batch, int32_t slot,
-                   std::vector<TaskId> waits);
+  TaskId load_part(Tasks& out, const PendingLoad& load, int32_t micro_batch,
+                   std::optional<ExpertSlot> slot, std::vector<TaskId> waits);
   TaskId read_to_host(Tasks& out, const PendingLoad& load, Lane lane, int32_t micro_batch,
                       int64_t bytes, int64_t* host_offset);
   // Experts (schedule_experts.cc).
   void begin_routes(Tasks& out);
   void add_route(Tasks& out, int32_t micro_batch);
   void add_after_route(Tasks& out, int32_t micro_batch, const Routed& routed);
-  std::vector<TaskId> load_expert(Tasks& out, int32_t micro_batch, const ExpertPlace& place);
-  TaskId load_below(Tasks& out, int32_t part, int32_t micro_batch, int32_t slot,
-                    std::vector<TaskId> waits);
+  struct LoadedExpert {
+    ExpertPlace place;
+    std::vector<TaskId> loads;
+    bool was_guessed = false;
+  };
+  LoadedExpert load_expert(Tasks& out, int32_t micro_batch, int32_t expert, int32_t slot);
+  std::vector<TaskId> load_expert_to(Tasks& out, int32_t sublayer, int32_t turn,
+                                     int32_t micro_batch, const ExpertSlot& to,
+                                     const std::vector<TaskId>& waits);
+  /// `slot` of the sublayer's, as tasks name it.
+  ExpertPlace place_of(int32_t sublayer, int32_t expert, int32_t slot) const;
+  // Guesses (schedule_guesses.cc).
+  bool may_guess() const noexcept;
+  void drop_guesses(int32_t sublayer);
+  void add_guesses(Tasks& out, int32_t micro_batch);
   /// The slot below a device that an expert's part is in, if one is; else -1.
   int32_t slot_below(const PendingLoad& load) const;
   TaskId send_held(Tasks& out, const PendingLoad& load, int32_t micro_batch, int32_t slot,
                    std::vector<TaskId> waits);
-  void compute_experts(Tasks& out, int32_t micro_batch, std::vector<ExpertPlace> places,
-                       std::vector<TaskId> waits);
+  TaskId compute_experts(Tasks& out, int32_t micro_batch, std::vector<ExpertPlace> places,
+                         std::vector<TaskId> waits);
+  void load_and_compute(Tasks& out, int32_t micro_batch, std::span<const ExpertCache::Use> away);
   void use_held(Task& task);
   // KV and activations that live lower (schedule_state.cc).
   struct HopUse {
@@ -337,11 +385,25 @@ class ScheduleGenerator {
       std::vector<TaskId> tasks;
     };
     std::vector<Sent> sent;
-    int64_t asked_resident = 0;  ///< times that a pass asked for one that is
+    std::vector<ExpertSlot> memory;  ///< [slot] which it is
+    int64_t asked_resident = 0;      ///< times that a pass asked for one that is
+  };
+  /// Room for an expert that a layer may be asked for.
+  struct Guess {
+    ExpertSlot memory;
+    int32_t sublayer = -1;      ///< whose expert it holds; -1: nobody's
+    int32_t turn = -1;          ///< its number in turns
+    std::vector<TaskId> loads;  ///< of that
+    std::vector<TaskId> users;  ///< to be waited for before it is filled
   };
   struct Demand {
     int32_t awaited = -1;  ///< micro-batch whose route the column waits for
     std::vector<std::optional<ExpertSlots>> experts;  ///< [sublayer]
+    std::vector<Guess> guesses;
+    std::vector<int32_t> guessed;  ///< in this column, for the next
+    std::vector<TaskId> loads;     ///< in this column, of what was asked for
+    std::vector<TaskId> dropped;
+    GuessCounts counts;
   };
   /// By hop and slot at its upper stop: the last task that must end before it is filled again.
   struct Slots {

@@ -47,8 +47,8 @@ void ScheduleGenerator::use_held(Task& task) {
   auto& places = std::get<ComputeWork>(task.work).experts;
   const std::span<const int32_t> held = slots.cache.held();
   for (size_t slot = 0; slot < held.size(); ++slot)
-    places.push_back(
-        {held[slot] + static_cast<int32_t>(layer.resident), static_cast<int32_t>(slot)});
+    places.push_back(place_of(running_.sublayer, held[slot] + static_cast<int32_t>(layer.resident),
+                              static_cast<int32_t>(slot)));
 }
 
 void ScheduleGenerator::begin_routes(Tasks& out) {
@@ -62,35 +62,60 @@ void ScheduleGenerator::add_route(Tasks& out, int32_t micro_batch) {
   compute(out, micro_batch);
 }
 
-// All its matrices, when the slot's last user has ended.
-std::vector<TaskId> ScheduleGenerator::load_expert(Tasks& out, int32_t micro_batch,
-                                                   const ExpertPlace& place) {
-  std::vector<TaskId> waits;
-  ExpertSlots& slots = *demand_.experts[static_cast<size_t>(running_.sublayer)];
-  const auto slot = static_cast<size_t>(place.slot);
-  if (slots.users[slot] != kNoTask) waits.push_back(slots.users[slot]);
-  waits.insert(waits.end(), slots.sent[slot].tasks.begin(), slots.sent[slot].tasks.end());
-  slots.sent[slot].tasks.clear();
-  const auto running =
-      pass_ * static_cast<int64_t>(shape_.sublayers.size()) + int64_t{running_.sublayer};
-  std::vector<TaskId> loads;
-  for (const int32_t first : column().experts.first_parts) {
-    const int32_t part = first + column().experts.turn_of(place.expert);
-    loads.push_back(column().experts.is_below
-                        ? load_below(out, part, micro_batch, place.slot, waits)
-                        : load_part(out, {running, part, 0}, micro_batch, place.slot, waits));
-  }
-  return loads;
+ExpertPlace ScheduleGenerator::place_of(int32_t sublayer, int32_t expert, int32_t slot) const {
+  const ExpertSlots& slots = *demand_.experts[static_cast<size_t>(sublayer)];
+  const ExpertSlot& at = slots.memory[static_cast<size_t>(slot)];
+  return {expert, at.slot, at.home == sublayer ? -1 : at.home};
 }
 
-// From disk into a slot below the device.
-TaskId ScheduleGenerator::load_below(Tasks& out, int32_t part, int32_t micro_batch, int32_t slot,
-                                     std::vector<TaskId> waits) {
-  Task& task = add(out, TaskKind::kLoadWeights, shape_.paths.weights_from_disk.hops.front().up,
-                   running_.sublayer, micro_batch, PartLoad{part, 0, slot, -1});
-  task.bytes = column().parts[static_cast<size_t>(part)].bytes;
-  task.waits = std::move(waits);
-  return task.id;
+// All its matrices, when the slot's last user has ended; what was guessed right is there, or about
+// to be, and changes places with what the slot holds.
+ScheduleGenerator::LoadedExpert ScheduleGenerator::load_expert(Tasks& out, int32_t micro_batch,
+                                                               int32_t expert, int32_t slot) {
+  const int32_t sublayer = running_.sublayer;
+  const int32_t turn = column().experts.turn_of(expert);
+  ExpertSlots& slots = *demand_.experts[static_cast<size_t>(sublayer)];
+  const auto at = static_cast<size_t>(slot);
+  std::vector<TaskId> users;
+  if (slots.users[at] != kNoTask) users.push_back(slots.users[at]);
+  users.insert(users.end(), slots.sent[at].tasks.begin(), slots.sent[at].tasks.end());
+  slots.users[at] = kNoTask;
+  slots.sent[at].tasks.clear();
+  for (Guess& guess : demand_.guesses) {
+    if (guess.sublayer != sublayer || guess.turn != turn) continue;
+    std::swap(guess.memory, slots.memory[at]);
+    guess.sublayer = guess.turn = -1;
+    guess.users = std::move(users);
+    ++demand_.counts.right;
+    return {place_of(sublayer, expert, slot), std::move(guess.loads), true};
+  }
+  std::vector<TaskId> loads =
+      load_expert_to(out, sublayer, turn, micro_batch, slots.memory[at], users);
+  demand_.loads.insert(demand_.loads.end(), loads.begin(), loads.end());
+  return {place_of(sublayer, expert, slot), std::move(loads), false};
+}
+
+// Into a slot, which is below a device where the layer's are.
+std::vector<TaskId> ScheduleGenerator::load_expert_to(Tasks& out, int32_t sublayer, int32_t turn,
+                                                      int32_t micro_batch, const ExpertSlot& to,
+                                                      const std::vector<TaskId>& waits) {
+  const ScheduleSublayer& of = shape_.sublayers[static_cast<size_t>(sublayer)];
+  const auto running = pass_ * static_cast<int64_t>(shape_.sublayers.size()) + sublayer;
+  std::vector<TaskId> loads;
+  for (const int32_t first : of.experts.first_parts) {
+    const int32_t part = first + turn;
+    if (!of.experts.is_below) {
+      loads.push_back(load_part(out, {running, part, 0}, micro_batch, to, waits));
+      continue;
+    }
+    Task& task =
+        add(out, TaskKind::kLoadWeights, shape_.paths.weights_from_disk.hops.front().up, sublayer,
+            micro_batch, PartLoad{part, 0, to.slot, -1, to.home == sublayer ? -1 : to.home});
+    task.bytes = of.parts[static_cast<size_t>(part)].bytes;
+    task.waits = waits;
+    loads.push_back(task.id);
+  }
+  return loads;
 }
 
 int32_t ScheduleGenerator::slot_below(const PendingLoad& load) const {
@@ -106,9 +131,10 @@ TaskId ScheduleGenerator::send_held(Tasks& out, const PendingLoad& load, int32_t
                                     int32_t slot, std::vector<TaskId> waits) {
   const auto count = static_cast<int64_t>(shape_.sublayers.size());
   const auto index = static_cast<size_t>(load.running % count);
-  Task& task =
-      add(out, TaskKind::kLoadWeights, shape_.paths.weights_from_host.hops.back().up,
-          static_cast<int32_t>(index), micro_batch, PartLoad{load.part, load.offset, slot, -1});
+  const ExpertPlace from = place_of(static_cast<int32_t>(index), -1, slot);
+  Task& task = add(out, TaskKind::kLoadWeights, shape_.paths.weights_from_host.hops.back().up,
+                   static_cast<int32_t>(index), micro_batch,
+                   PartLoad{load.part, load.offset, from.slot, -1, from.home});
   task.pass = load.running / count;
   task.bytes = shape_.sublayers[index].parts[static_cast<size_t>(load.part)].bytes;
   task.waits = std::move(waits);
@@ -121,23 +147,36 @@ TaskId ScheduleGenerator::send_held(Tasks& out, const PendingLoad& load, int32_t
   return task.id;
 }
 
-void ScheduleGenerator::compute_experts(Tasks& out, int32_t micro_batch,
-                                        std::vector<ExpertPlace> places,
-                                        std::vector<TaskId> waits) {
-  ExpertSlots& slots = *demand_.experts[static_cast<size_t>(running_.sublayer)];
-  MicroBatchState& state = state_of(micro_batch);
-  const std::vector<ExpertPlace> used = places;
+TaskId ScheduleGenerator::compute_experts(Tasks& out, int32_t micro_batch,
+                                          std::vector<ExpertPlace> places,
+                                          std::vector<TaskId> waits) {
   ComputeWork work;
   work.step = ComputeStep::kSomeExperts;
   work.part_offsets = weights_.offsets[static_cast<size_t>(running_.sublayer)];
   work.experts = std::move(places);
-  if (moves_activations(load_of(micro_batch))) work.activation_slot = state.activation_slot;
+  if (moves_activations(load_of(micro_batch)))
+    work.activation_slot = state_of(micro_batch).activation_slot;
   Task& task = add(out, TaskKind::kCompute, shape_.paths.compute, running_.sublayer, micro_batch,
                    std::move(work));
   task.waits = std::move(waits);
-  for (const ExpertPlace& place : used)
-    if (place.slot >= 0) slots.users[static_cast<size_t>(place.slot)] = task.id;
-  state.compute = task.id;
+  state_of(micro_batch).compute = task.id;
+  return task.id;
+}
+
+// Of those that lack a slot as many as may: what was guessed is computed first, as it is there.
+void ScheduleGenerator::load_and_compute(Tasks& out, int32_t micro_batch,
+                                         std::span<const ExpertCache::Use> away) {
+  ExpertSlots& slots = *demand_.experts[static_cast<size_t>(running_.sublayer)];
+  const auto resident = static_cast<int32_t>(column().experts.resident);
+  std::vector<std::pair<int32_t, LoadedExpert>> loaded;  // with its slot
+  for (const ExpertCache::Place& place : slots.cache.take(away, 0))
+    loaded.emplace_back(place.slot,
+                        load_expert(out, micro_batch, place.expert + resident, place.slot));
+  std::stable_partition(loaded.begin(), loaded.end(),
+                        [](const auto& one) { return one.second.was_guessed; });
+  for (auto& [slot, one] : loaded)
+    slots.users[static_cast<size_t>(slot)] =
+        compute_experts(out, micro_batch, {one.place}, std::move(one.loads));
 }
 
 // Experts that lack a slot take their turns in half of the slots, so that some load while others
@@ -157,24 +196,19 @@ void ScheduleGenerator::add_after_route(Tasks& out, int32_t micro_batch, const R
     (slots.cache.slot_of(turn) >= 0 ? here : away).push_back({turn, use.tokens});
   }
   slots.asked_resident += std::ssize(places);
-  const auto place_of = [&](const ExpertCache::Place& place) {
-    return ExpertPlace{place.expert + static_cast<int32_t>(layer.resident), place.slot};
-  };
-  for (const ExpertCache::Place& place : slots.cache.take(here, routed.tokens))
-    places.push_back(place_of(place));
-  if (!places.empty()) compute_experts(out, micro_batch, std::move(places), weights_.loads[index]);
-  const auto together = static_cast<size_t>(std::max<int64_t>(slots.cache.slots() / 2, 1));
-  for (size_t begin = 0; begin < away.size(); begin += together) {
-    const size_t count = std::min(together, away.size() - begin);
-    std::vector<std::pair<ExpertPlace, std::vector<TaskId>>> loaded;
-    for (const ExpertCache::Place& place :
-         slots.cache.take(std::span(away).subspan(begin, count), 0)) {
-      const ExpertPlace at = place_of(place);
-      loaded.emplace_back(at, load_expert(out, micro_batch, at));
-    }
-    for (auto& [place, loads] : loaded)
-      compute_experts(out, micro_batch, {place}, std::move(loads));
+  const std::vector<ExpertCache::Place> held = slots.cache.take(here, routed.tokens);
+  for (const ExpertCache::Place& place : held)
+    places.push_back(place_of(running_.sublayer,
+                              place.expert + static_cast<int32_t>(layer.resident), place.slot));
+  if (!places.empty()) {
+    const TaskId task = compute_experts(out, micro_batch, std::move(places), weights_.loads[index]);
+    for (const ExpertCache::Place& place : held)
+      slots.users[static_cast<size_t>(place.slot)] = task;
   }
+  const auto together = static_cast<size_t>(std::max<int64_t>(slots.cache.slots() / 2, 1));
+  for (size_t begin = 0; begin < away.size(); begin += together)
+    load_and_compute(out, micro_batch,
+                     std::span(away).subspan(begin, std::min(together, away.size() - begin)));
   ComputeWork work;
   work.step = ComputeStep::kAfterRoute;
   work.part_offsets = weights_.offsets[index];
@@ -186,9 +220,12 @@ void ScheduleGenerator::add_after_route(Tasks& out, int32_t micro_batch, const R
   state.compute = task.id;
   store_activations(out, micro_batch);
   prefetch(out, micro_batch);
+  demand_.guessed.insert(demand_.guessed.end(), routed.guessed.begin(), routed.guessed.end());
   if (++demand_.awaited < static_cast<int32_t>(running_.loads.size()))
     return add_route(out, demand_.awaited);
   demand_.awaited = -1;
+  drop_guesses(running_.sublayer);
+  add_guesses(out, micro_batch);
   end_column();
 }
 

@@ -18,6 +18,7 @@ struct WorkWords {
   int64_t host_slot = -1;
   int64_t attention_slot = -1;
   int64_t activation_slot = -1;
+  int64_t home = -1;  // of a slot; it counts where it is another's
 };
 WorkWords words_of(const ComputeWork& work) noexcept {
   return {static_cast<int64_t>(work.step),
@@ -27,7 +28,9 @@ WorkWords words_of(const ComputeWork& work) noexcept {
           work.attention_slot,
           work.activation_slot};
 }
-WorkWords words_of(const PartLoad& work) noexcept { return {.part = work.part, .slot = work.slot}; }
+WorkWords words_of(const PartLoad& work) noexcept {
+  return {.part = work.part, .slot = work.slot, .home = work.home};
+}
 WorkWords words_of(const StateMove& work) noexcept {
   return {.slot = work.slot, .host_slot = work.host_slot};
 }
@@ -41,9 +44,12 @@ uint64_t fold_task(uint64_t hash, const Task& task) noexcept {
         task.pass, int64_t{task.sublayer}, int64_t{task.micro_batch}, work.part, work.slot,
         work.host_slot, work.attention_slot, work.activation_slot})
     hash = fold(hash, value);
+  if (work.home >= 0) hash = fold(hash, work.home);
   if (const auto* compute = std::get_if<ComputeWork>(&task.work))
-    for (const ExpertPlace& place : compute->experts)
+    for (const ExpertPlace& place : compute->experts) {
       hash = fold(fold(hash, place.expert), place.slot);
+      if (place.home >= 0) hash = fold(hash, place.home);
+    }
   for (const TaskId wait : task.waits) hash = fold(hash, wait);
   return hash;
 }

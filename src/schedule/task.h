@@ -47,8 +47,9 @@ constexpr TaskId kNoTask = -1;
 struct PartLoad {
   int32_t part = 0;          ///< which of the sublayer's
   int64_t offset = 0;        ///< where it lies in that ring, bytes
-  int32_t slot = -1;         ///< of an expert's that has a slot instead: which of the sublayer's
+  int32_t slot = -1;         ///< of an expert's that has a slot instead: which of `home`'s
   int64_t host_offset = -1;  ///< of one that passes through host memory: where in the host's ring
+  int32_t home = -1;         ///< whose slot it is: a sublayer, or -1: the task's own
 };
 
 /// Of loads and stores of KV and of activations: the staging slots that they fill or empty.
@@ -64,10 +65,11 @@ struct AttentionMove {
   int32_t slot = -1;  ///< of the exchange
 };
 
-/// An expert that is in a slot of its layer's.
+/// An expert that is in a slot: of its layer's, or what was guessed in that of another one.
 struct ExpertPlace {
   int32_t expert = 0;
   int32_t slot = 0;
+  int32_t home = -1;  ///< whose slot it is: a sublayer, or -1: the task's own
   bool operator==(const ExpertPlace&) const = default;
 };
 

@@ -171,6 +171,10 @@ std::string Metrics::text(int64_t running, int64_t waiting) const {
       count(last_.experts_asked));
   one("sluice:experts_found_total", "counter", "Of these, experts that were in memory.",
       count(last_.experts_found));
+  one("sluice:experts_guessed_total", "counter",
+      "Experts that were loaded before their layer asked for them.", count(last_.experts_guessed));
+  one("sluice:guesses_right_total", "counter", "Of these, experts that were asked for then.",
+      count(last_.guesses_right));
   const auto by_lane = [&](const char* name, const char* help, const auto& value_of)
                            SLUICE_REQUIRES(mutex_) {
                              head(out, name, "counter", help);

@@ -44,6 +44,35 @@ TEST(SyntheticRouting, ATokensScoresDependOnNothingBehindIt) {
   }
 }
 
+// As often as the next layer's router is on the rows of this one.
+TEST(SyntheticRouting, AGuessFindsSevenOfEight) {
+  const auto routing = SyntheticRouting::of(SyntheticRouting::Kind::kSticky, 3);
+  constexpr int64_t kExperts = 128, kTokens = 400;
+  constexpr size_t kChosen = 8;
+  const auto ids = random_ids(kTokens, 9);
+  const auto best = [&](const std::vector<float>& scores, int64_t token) {
+    std::vector<int> order(kExperts);
+    for (int e = 0; e < kExperts; ++e) order[static_cast<size_t>(e)] = e;
+    const float* const of = scores.data() + token * kExperts;
+    std::sort(order.begin(), order.end(), [&](int a, int b) { return of[a] > of[b]; });
+    order.resize(kChosen);
+    std::sort(order.begin(), order.end());
+    return order;
+  };
+  const auto scores = scores_of(routing, 20, kExperts, {ids, 0, kTokens});
+  std::vector<float> guessed(scores.size());
+  fill_guessed_scores(routing, {20, 40, kExperts}, {ids, 0, kTokens}, guessed.data(), kExperts);
+  size_t right = 0;
+  for (int64_t token = 0; token < kTokens; ++token) {
+    std::vector<int> both;
+    const auto one = best(scores, token), other = best(guessed, token);
+    std::set_intersection(one.begin(), one.end(), other.begin(), other.end(),
+                          std::back_inserter(both));
+    right += both.size();
+  }
+  EXPECT_NEAR(static_cast<double>(right) / (kTokens * kChosen), 0.886, 0.02);
+}
+
 TEST(SyntheticRouting, RowsMayLieApart) {
   const auto routing = SyntheticRouting::of(SyntheticRouting::Kind::kFlat, 3);
   const auto ids = random_ids(9, 1);

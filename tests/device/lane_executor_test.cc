@@ -157,6 +157,32 @@ TEST(LaneExecutor, ColumnsAreTakenWhenALaneHasNothingLeft) {
   EXPECT_EQ(executor.stats(Lane::kDeviceCompute).tasks, 20);
 }
 
+TEST(LaneExecutor, WhatIsDroppedBeforeItHasBegunIsAsIfItHadEnded) {
+  // Load 1 waits for the compute that runs; load 3 has begun when it is dropped.
+  struct Columns final : ColumnSource {
+    int taken = 0;
+    bool has_column() const override { return taken < 3; }
+    TaskId awaited() const override { return kNoTask; }
+    bool uses(Lane lane) const override { return lane == Lane::kDeviceCompute; }
+    std::vector<Task> next_column() override {
+      ++taken;
+      if (taken == 1) return {make_task(0, kCompute, {}), make_task(1, kLoad, {0})};
+      if (taken == 2)
+        return {make_task(2, kCompute, {1}), make_task(3, kLoad, {}), make_task(4, kCompute, {3})};
+      return {make_task(5, kCompute, {4})};
+    }
+    std::vector<TaskId> take_dropped() override {
+      if (taken == 2) return {1};
+      return taken == 3 ? std::vector<TaskId>{3, 0, 77} : std::vector<TaskId>{};
+    }
+  } columns;
+  ScatteredRunner runner(4);
+  LaneExecutor executor(runner, {}, one_device_lanes(DeviceLanes::kNone), false);
+  executor.run(columns);
+  EXPECT_EQ(executor.stats(Lane::kDeviceCompute).tasks, 4);
+  EXPECT_EQ(executor.stats(Lane::kDiskRead).tasks, 1);
+}
+
 ScheduleSublayer sublayer_of_experts(int32_t experts) {
   ScheduleSublayer sublayer;
   sublayer.experts = {experts, 1, {0}};

@@ -198,6 +198,55 @@ TEST_P(ExpertSlots, CountsAndBytesAreThoseOfTheChoicesReplayed) {
   EXPECT_EQ(tasks, 3 * loads) << "gate, up and down of each, and nothing else";
 }
 
+// What is guessed is loaded sooner, or for nothing: who is in slots, and all tokens, are the same.
+TEST_P(ExpertSlots, GuessesChangeNeitherTokensNorCounts) {
+  if (is_left_to_release(GetParam(), "outlive")) GTEST_SKIP() << "tried without sanitizers";
+  GuessCounts sum;
+  int64_t all_loads = 0;
+  for (const int64_t slots : std::set<int64_t>{1, std::max<int64_t>(all() / 2, 1)})
+    for (const bool has_device : {false, true})
+      for (const int64_t block :
+           has_device ? std::vector<int64_t>{3} : std::vector<int64_t>{1, 3}) {
+        EngineOptions options = options_;
+        if (has_device) options.device = EmulatedSpec{int64_t{256} << 20, 0, 0, 0, 0};
+        const auto resident = has_device ? std::optional<int64_t>(0) : std::nullopt;
+        options.policy = policy_of(shape(), slots, policy::kAlwaysDemands, resident);
+        options.policy->micro_batch_sequences = block;
+        options.policy->guess_slots = 0;
+        const auto without = Engine::open(model_, options);
+        const auto expected = run(*without);
+        const ExpertCounts plain = without->stats().experts;
+        EXPECT_EQ(plain.guesses.guessed, 0);
+        for (const int64_t guesses : {2, 9}) {
+          SCOPED_TRACE(::testing::Message()
+                       << slots << " slots, blocks of " << block << ", room for " << guesses
+                       << (has_device ? ", a device" : ""));
+          options.policy->guess_slots = guesses;
+          const auto engine = Engine::open(model_, options);
+          EXPECT_GT(engine->plan().guess_slot_bytes, 0);
+          for (const auto& [id, answer] : run(*engine))
+            EXPECT_EQ(answer.tokens, expected.at(id).tokens);
+          // The memory of slots outlives a run.
+          for (const auto& [id, answer] : run(*engine))
+            EXPECT_EQ(answer.tokens, expected.at(id).tokens);
+          const ExpertCounts counts = engine->stats().experts;
+          EXPECT_EQ(counts.asked, 2 * plain.asked);
+          EXPECT_LE(counts.guesses.right, counts.asked - counts.found);
+          sum.guessed += counts.guesses.guessed;
+          sum.right += counts.guesses.right;
+          all_loads += counts.asked - counts.found;
+        }
+      }
+  const auto layers = std::count_if(
+      shape().sublayers.begin(), shape().sublayers.end(), [](const SublayerShape& sublayer) {
+        return std::any_of(sublayer.weights.begin(), sublayer.weights.end(),
+                           [](const WeightShape& weight) { return weight.experts > 0; });
+      });
+  EXPECT_EQ(sum.right > 0, layers > 1);
+  EXPECT_EQ(sum.guessed > sum.right, layers > 1);
+  EXPECT_LT(sum.right, all_loads) << "the first layer's are never guessed";
+}
+
 TEST_P(ExpertSlots, SlotsOutliveARunThatEndsAndOneThatFails) {
   if (is_left_to_release(GetParam(), "outlive")) GTEST_SKIP() << "tried without sanitizers";
   const auto expected = run(*Engine::open(model_, options_));

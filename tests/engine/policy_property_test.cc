@@ -32,6 +32,7 @@ policy::Policy random_policy(Random& random) {
   policy.page_tokens = pick(random, 1, 20);
   constexpr int64_t kDemand[] = {-1, -1, 0, 1, 9, 1000};
   policy.demand_tokens = kDemand[pick(random, 0, 5)];
+  policy.guess_slots = policy.page_tokens % 3 == 0 ? -1 : policy.page_tokens % 7;
   return policy;
 }
 

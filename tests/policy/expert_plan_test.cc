@@ -67,6 +67,8 @@ TEST(ExpertPlan, WhatEveryTokenNeedsIsThereFirstAndExpertsAreThereWhole) {
       }
     }
     EXPECT_EQ(plan.expert_slot_bytes, slot_bytes);
+    const int64_t guesses = std::min(kMostGuessSlots, slots / 16);
+    EXPECT_EQ(plan.guess_slot_bytes, slots > 0 ? guesses * (slot_bytes / slots) : 0);
     if (share < 0.05) {
       EXPECT_GT(away_from_dense, 0);
       EXPECT_EQ(layers, 0) << "no room for any";
@@ -100,6 +102,10 @@ TEST(ExpertPlan, APolicyMaySayThatNobodyAsks) {
   EXPECT_EQ(parse_policy(policy_to_json(policy), "here").demand_tokens, 5);
   EXPECT_EQ(parse_policy("{}", "here").demand_tokens, -1);
   EXPECT_THROW(parse_policy("{\"demand_tokens\": -2}", "here"), Error);
+  policy.guess_slots = 6;
+  EXPECT_EQ(parse_policy(policy_to_json(policy), "here").guess_slots, 6);
+  EXPECT_EQ(parse_policy("{}", "here").guess_slots, -1);
+  EXPECT_THROW(parse_policy("{\"guess_slots\": 4097}", "here"), Error);
 }
 
 // A token's experts that are in no slot, and nothing else.

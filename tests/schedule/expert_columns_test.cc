@@ -1,6 +1,7 @@
-// Layers whose experts have slots: what a pass asks for comes when its route has run, into slots
-// that nobody uses any more; a pass that does not ask has all experts, in slots or in the ring, or,
-// where slots are below a device, all that are not resident in the ring.
+// Layers whose experts have slots: what a pass asks for comes when its route has run, or was
+// guessed before, into slots that nobody uses any more; a pass that does not ask has all experts,
+// in slots or in the ring, or, where slots are below a device, all that are not resident in the
+// ring.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +22,24 @@ struct RoutedStream {
   std::map<Visit, std::set<int32_t>> routed;
   std::vector<bool> demands;  // [pass]
   int64_t asked = 0, found = 0;
+  GuessCounts guesses;
 };
+
+// For layers of as many matrices as the first that has slots, where nothing stops on the way there.
+void add_guesses(std::mt19937& random, bool has_device, ScheduleShape& shape) {
+  std::optional<size_t> home;
+  for (size_t i = 0; i < shape.sublayers.size(); ++i) {
+    ScheduleExperts& experts = shape.sublayers[i].experts;
+    if (experts.experts == 0 || (has_device && !experts.is_below)) continue;
+    if (!home) {
+      home = i;
+      experts.guess_slots = static_cast<int64_t>(random() % 9);
+    }
+    const ScheduleExperts& of = shape.sublayers[*home].experts;
+    if (of.guess_slots > 0 && experts.first_parts.size() == of.first_parts.size())
+      experts.guess_home = static_cast<int32_t>(*home);
+  }
+}
 
 // Where all passes ask, the ring is as large as the other parts want it.
 void add_experts(std::mt19937& random, bool has_device, bool always_asked, ScheduleShape& shape) {
@@ -49,6 +67,7 @@ void add_experts(std::mt19937& random, bool has_device, bool always_asked, Sched
     }
   }
   if (!always_asked) shape.weight_ring_bytes = ring_for(shape, static_cast<int>(random() % 3));
+  add_guesses(random, has_device, shape);
   shape.expert_decay = random() % 2 == 0 ? 0.9 : 0.1;
 }
 
@@ -67,6 +86,13 @@ RoutedStream random_routed_stream(std::mt19937& random, bool has_device) {
   ScheduleShape& shape = stream.shape;
   const bool always_asked = random() % 4 == 0;
   add_experts(random, has_device, always_asked, shape);
+  if (random() % 3 != 0)  // where state comes from disk nothing is guessed
+    for (auto& pass : stream.passes)
+      for (MicroBatchLoad& load : pass) {
+        load.activation_bytes = 0;
+        for (auto* all : {&load.state, &load.shared})
+          for (StateBytes& bytes : *all) bytes.load = 0;
+      }
   stream.tasks.clear();
   stream.first_of_pass.clear();
   ScheduleGenerator generator(shape);
@@ -89,10 +115,16 @@ RoutedStream random_routed_stream(std::mt19937& random, bool has_device) {
         routed = random_route(random, sublayer.experts.experts);
         for (const ExpertCache::Use& use : routed.experts)
           out.routed[{task.pass, route->sublayer, route->micro_batch}].insert(use.expert);
+        if (const int32_t next = guessed_after(shape.sublayers, route->sublayer); next >= 0)
+          for (const ExpertCache::Use& use :
+               random_route(random, shape.sublayers[static_cast<size_t>(next)].experts.experts)
+                   .experts)
+            routed.guessed.push_back(use.expert);
       }
       for (Task& task : generator.next_column(routed)) stream.tasks.push_back(std::move(task));
     }
   }
+  out.guesses = generator.guess_counts();
   for (size_t i = 0; i < shape.sublayers.size(); ++i)
     if (generator.expert_cache(i)) {
       out.asked += generator.expert_counts(i).asked;
@@ -103,7 +135,11 @@ RoutedStream random_routed_stream(std::mt19937& random, bool has_device) {
 
 // What lies in a slot, and who has used it since.
 struct Slot {
-  std::map<int32_t, std::pair<int32_t, TaskId>> loaded;  // by matrix: whose, and by which task
+  struct Held {
+    int32_t sublayer, expert;  // whose
+    TaskId loaded_by;
+  };
+  std::map<size_t, Held> loaded;  // by matrix
   std::vector<TaskId> users;
 };
 
@@ -113,11 +149,13 @@ class Walk {
   explicit Walk(const RoutedStream& routed)
       : routed_(routed), stream_(routed.stream), order_(stream_.tasks) {
     for (const ScheduleSublayer& sublayer : stream_.shape.sublayers) {
-      auto& slots = slots_.emplace_back(static_cast<size_t>(sublayer.experts.slots));
-      for (int32_t slot = 0; slot < static_cast<int32_t>(slots.size()); ++slot)
-        for (const int32_t first : sublayer.experts.first_parts)
-          slots[static_cast<size_t>(slot)].loaded[first] = {
-              slot + static_cast<int32_t>(sublayer.experts.resident), kNoTask};
+      const ScheduleExperts& experts = sublayer.experts;
+      auto& slots = slots_.emplace_back(static_cast<size_t>(experts.slots + experts.guess_slots));
+      for (int32_t slot = 0; slot < static_cast<int32_t>(experts.slots); ++slot)
+        for (size_t matrix = 0; matrix < experts.first_parts.size(); ++matrix)
+          slots[static_cast<size_t>(slot)].loaded[matrix] = {
+              static_cast<int32_t>(slots_.size()) - 1,
+              slot + static_cast<int32_t>(experts.resident), kNoTask};
     }
     ring_.resize(stream_.shape.sublayers.size());
   }
@@ -140,11 +178,16 @@ class Walk {
   }
 
  private:
-  static int32_t matrix_of(const ScheduleSublayer& sublayer, int32_t part) {
-    int32_t found = -1;
-    for (const int32_t first : sublayer.experts.first_parts)
-      if (first <= part) found = first;
+  static size_t matrix_of(const ScheduleSublayer& sublayer, int32_t part) {
+    size_t found = 0;
+    for (size_t matrix = 0; matrix < sublayer.experts.first_parts.size(); ++matrix)
+      if (sublayer.experts.first_parts[matrix] <= part) found = matrix;
     return found;
+  }
+
+  Slot& slot_at(const Task& task, int32_t home, int32_t slot) {
+    return slots_[static_cast<size_t>(home < 0 ? task.sublayer : home)].at(
+        static_cast<size_t>(slot));
   }
 
   void load(const Task& task, const ScheduleSublayer& sublayer) {
@@ -157,14 +200,19 @@ class Walk {
     if (load.slot < 0 || goes_up)
       ring_[static_cast<size_t>(task.sublayer)][{task.pass, load.part}] = task.id;
     if (load.slot < 0) return;
-    Slot& slot = slots_[static_cast<size_t>(task.sublayer)].at(static_cast<size_t>(load.slot));
+    Slot& slot = slot_at(task, load.home, load.slot);
     if (goes_up) return use_matrix(task, slot, matrix_of(sublayer, load.part), expert);
     for (const TaskId user : slot.users) ASSERT_TRUE(order_.ends_before(user, task.id));
-    slot.loaded[matrix_of(sublayer, load.part)] = {expert, task.id};
+    const auto before = slot.loaded.find(matrix_of(sublayer, load.part));
+    if (before != slot.loaded.end() && before->second.loaded_by != kNoTask) {
+      ASSERT_TRUE(order_.ends_before(before->second.loaded_by, task.id)) << "perhaps for nothing";
+    }
+    slot.loaded[matrix_of(sublayer, load.part)] = {task.sublayer, expert, task.id};
   }
 
-  void use_matrix(const Task& task, Slot& slot, int32_t matrix, int32_t expert) {
-    const auto& [held, loaded_by] = slot.loaded.at(matrix);
+  void use_matrix(const Task& task, Slot& slot, size_t matrix, int32_t expert) {
+    const auto& [of, held, loaded_by] = slot.loaded.at(matrix);
+    ASSERT_EQ(of, task.sublayer);
     ASSERT_EQ(held, expert);
     if (loaded_by != kNoTask) {
       ASSERT_TRUE(order_.ends_before(loaded_by, task.id));
@@ -175,9 +223,9 @@ class Walk {
   void use(const Task& task, const ScheduleSublayer& sublayer, const ExpertPlace& place) {
     ASSERT_EQ(place.slot < 0, sublayer.experts.is_resident(place.expert));
     if (place.slot < 0) return;
-    Slot& slot = slots_[static_cast<size_t>(task.sublayer)].at(static_cast<size_t>(place.slot));
-    for (const int32_t first : sublayer.experts.first_parts)
-      use_matrix(task, slot, first, place.expert);
+    Slot& slot = slot_at(task, place.home, place.slot);
+    for (size_t matrix = 0; matrix < sublayer.experts.first_parts.size(); ++matrix)
+      use_matrix(task, slot, matrix, place.expert);
   }
 
   void compute(const Task& task, const ScheduleSublayer& sublayer) {
@@ -237,6 +285,7 @@ class Walk {
 TEST(ExpertColumns, EveryTaskHasTheExpertsThatItComputes) {
   std::mt19937 random(51);
   int64_t asked = 0, found = 0, loads = 0;
+  GuessCounts guesses;
   for (int round = 0; round < 200; ++round) {
     SCOPED_TRACE(round);
     const RoutedStream routed = random_routed_stream(random, round % 2 == 0);
@@ -246,11 +295,15 @@ TEST(ExpertColumns, EveryTaskHasTheExpertsThatItComputes) {
     asked += routed.asked;
     found += routed.found;
     loads += walk.loads;
+    guesses.guessed += routed.guesses.guessed;
+    guesses.right += routed.guesses.right;
     ASSERT_EQ(simulate(routed.stream.tasks, random).end.size(), routed.stream.tasks.size());
   }
   EXPECT_GT(asked, 3000);
   EXPECT_GT(found, 1000);
   EXPECT_GT(loads, 5000);
+  EXPECT_GT(guesses.right, 40);
+  EXPECT_GT(guesses.guessed, guesses.right + 20) << "some are wrong";
 }
 
 std::string words_of(const std::vector<Task>& tasks) {
@@ -260,11 +313,13 @@ std::string words_of(const std::vector<Task>& tasks) {
       const PartLoad& load = task.part_load();
       out += std::to_string(task.id) + " part " + std::to_string(load.part);
       if (load.slot >= 0) out += " to slot " + std::to_string(load.slot);
+      if (load.home >= 0) out += " of " + std::to_string(load.home);
     } else {
       out += std::to_string(task.id) + " step " +
              std::to_string(static_cast<int>(task.compute().step));
       for (const ExpertPlace& place : task.compute().experts)
-        out += " " + std::to_string(place.expert) + "@" + std::to_string(place.slot);
+        out += " " + std::to_string(place.expert) + "@" + std::to_string(place.slot) +
+               (place.home >= 0 ? "of" + std::to_string(place.home) : "");
     }
     out += " after";
     for (const TaskId wait : task.waits) out += " " + std::to_string(wait);
@@ -301,6 +356,71 @@ TEST(ExpertColumns, WrittenOutWhatIsThereIsComputedWhileTheOthersLoad) {
             "9 step 5 3@1 after 0; 10 part 2 to slot 0 after 4; 11 step 5 1@0 after 10; "
             "12 part 3 to slot 0 after 11; 13 step 5 2@0 after 12; 14 step 6 after 0; ");
   EXPECT_FALSE(generator.has_column());
+}
+
+// Two routed layers of four experts and two slots; the first has room for two guesses.
+ScheduleShape guessing_shape() {
+  ScheduleShape shape = small_shape();
+  shape.sublayers[0] = shape.sublayers[1];
+  for (ScheduleSublayer& sublayer : shape.sublayers) {
+    sublayer.parts[0].bytes = 4096;
+    sublayer.experts.guess_home = 0;
+  }
+  shape.sublayers[0].experts.guess_slots = 2;
+  return shape;
+}
+
+TEST(ExpertColumns, WrittenOutARightGuessChangesPlacesWithASlot) {
+  ScheduleGenerator generator(guessing_shape());
+  generator.begin_pass({{}}, true, {0, 0, true, true});
+  EXPECT_EQ(words_of(generator.next_column()),
+            "0 part 0 after; 1 part 0 after; 2 step 4 after 0; ");
+  // Expert 3 of the next layer is guessed, and loads behind what this one asks for. Its expert 1 is
+  // there, and half of the room is left free.
+  EXPECT_EQ(words_of(generator.next_column({{{0, 1}, {2, 1}}, 1, {1, 3, 2}})),
+            "3 step 5 0@0 after 0; 4 part 3 to slot 1 after; 5 step 5 2@1 after 4; "
+            "6 step 6 after 0; 7 part 4 to slot 2 of 0 after 4; ");
+  EXPECT_TRUE(generator.take_dropped().empty());
+  EXPECT_EQ(words_of(generator.next_column()), "8 part 0 after 6; 9 step 4 after 1; ");
+  // It is where it was loaded, and that is the layer's slot from now on; expert 2 waits for room.
+  EXPECT_EQ(words_of(generator.next_column({{{2, 1}, {3, 1}}, 1})),
+            "10 part 3 to slot 1 after; 11 step 5 2@1 after 10; 12 step 5 3@2of0 after 7; "
+            "13 step 6 after 1; ");
+  EXPECT_EQ(generator.guess_counts().guessed, 1);
+  EXPECT_EQ(generator.guess_counts().right, 1);
+  const ExpertMemory memory = generator.expert_memory();
+  EXPECT_EQ(memory.slots[1][0].home, 0);
+  EXPECT_EQ(memory.slots[1][0].slot, 2);
+}
+
+TEST(ExpertColumns, WrittenOutAWrongGuessIsDroppedAndItsRoomTakenAgain) {
+  ScheduleGenerator generator(guessing_shape());
+  generator.begin_pass({{}}, true, {0, 0, true, true});
+  generator.next_column();
+  generator.next_column({{{0, 1}}, 1, {3}});
+  generator.next_column();
+  EXPECT_TRUE(generator.take_dropped().empty());
+  generator.next_column({{{0, 1}}, 1});
+  EXPECT_EQ(generator.take_dropped().size(), 1u);
+  EXPECT_TRUE(generator.take_dropped().empty());
+  EXPECT_EQ(generator.guess_counts().guessed, 1);
+  EXPECT_EQ(generator.guess_counts().right, 0);
+  const ExpertMemory memory = generator.expert_memory();
+  for (int32_t slot = 0; slot < 2; ++slot) {
+    EXPECT_EQ(memory.slots[1][static_cast<size_t>(slot)].home, 1);
+    EXPECT_EQ(memory.slots[1][static_cast<size_t>(slot)].slot, slot);
+  }
+}
+
+// Guesses would be in their way.
+TEST(ExpertColumns, NothingIsGuessedWhereStateComesFromDisk) {
+  ScheduleGenerator generator(guessing_shape());
+  MicroBatchLoad load;
+  load.activation_bytes = 64;
+  generator.begin_pass({load}, true, {0, 0, true, true});
+  generator.next_column();
+  generator.next_column({{{0, 1}}, 1, {3}});
+  EXPECT_EQ(generator.guess_counts().guessed, 0);
 }
 
 TEST(ExpertColumns, WrittenOutALargePassHasThoseInSlotsAndTheOthersInTheRing) {

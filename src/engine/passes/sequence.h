@@ -76,6 +76,8 @@ struct PassReport {
   int64_t restored_pages = 0;         ///< so far: from there
   int64_t experts_asked = 0;          ///< so far: of experts that have slots, one by one
   int64_t experts_found = 0;          ///< so far: of these, in their slots
+  int64_t experts_guessed = 0;        ///< so far: loaded before they were asked for
+  int64_t guesses_right = 0;          ///< so far: of these, asked for
   struct LaneReport {
     int64_t bytes = 0;        ///< so far in this run
     double busy_seconds = 0;  ///< likewise

@@ -51,7 +51,7 @@ int64_t OperatorRunner::routed_rows(int64_t expert) const {
 }
 
 Routed OperatorRunner::routed() const {
-  Routed out{{}, rows_};
+  Routed out{{}, rows_, guessed_};
   for (int32_t e = 0; e + 1 < static_cast<int32_t>(routed_begin_.size()); ++e)
     if (const int64_t rows = routed_rows(e); rows > 0)
       out.experts.push_back({e, static_cast<int32_t>(rows)});

@@ -70,6 +70,7 @@ class LayerRunner final : public OperatorRunner {
   void gate_clamped(const ClampedGate& clamp, const float* biases, const Rows& gate,
                     const Rows& up) override;
   void add_routed(const Rows& in, const RoutedLists& to, const Rows& out) override;
+  bool guesses() const noexcept override { return true; }
 
   /// What adapters of rows [begin, begin + out.rows) add to a weight's product with `in`, or to
   /// rows of a table.

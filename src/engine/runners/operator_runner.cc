@@ -103,6 +103,7 @@ void OperatorRunner::compute(std::span<std::byte> area, int64_t padded_rows) {
     operators = program.after_experts();
   }
   for (const Operator& op : operators) execute(op);
+  if (task_.compute().step == ComputeStep::kUntilRoute) guess_next();
 }
 
 void OperatorRunner::execute(const Operator& op) {

@@ -99,6 +99,8 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   /// gate = the clamped gate of both; `biases` [2 gate.cols], of the two by turns, or null.
   virtual void gate_clamped(const ClampedGate& clamp, const float* biases, const Rows& gate,
                             const Rows& up) = 0;
+  /// Whether it guesses what the next layer will ask for.
+  virtual bool guesses() const noexcept { return false; }
   /// The rows `ids` of `out` += those of `in` times `weights`.
   virtual void add_routed(const Rows& in, const RoutedLists& to, const Rows& out) = 0;
 
@@ -160,6 +162,10 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   Rows answer(const Operator& op, const ExpertWork& of, int64_t expert);
   void some_experts(const Operator& op);
   void add_answers(const Operator& op);
+  // What the next layer will ask for (expert_guesses.cc).
+  void guess_next();
+  bool guess_scores(const LayerProgram& program, const Operator& route, Rows scores, Rows room);
+  void take_guesses(const Operator& route, const Rows& scores);
 
   std::vector<Programs> programs_;      // [class of pass]
   std::vector<Programs> of_one_batch_;  // likewise, for passes of one micro-batch; empty: the same
@@ -168,6 +174,7 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   std::vector<RoutedTo> choices_;       // of the router before
   std::vector<int32_t> routed_rows_, routed_begin_;
   std::vector<float> routed_weights_;
+  std::vector<int32_t> guessed_;  // experts of the next layer, the surest first
 };
 
 }  // namespace sluice

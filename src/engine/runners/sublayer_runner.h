@@ -75,6 +75,8 @@ struct RunnerParts {
   /// Where experts that are computed one by one leave their answers; empty: none are.
   std::span<float> expert_answers = {};
   int64_t adapter_rank = 0;  ///< the largest of adapters that requests may choose; 0: none
+  /// [sublayer] For which sublayer its route guesses too (guessed_after()); -1, or empty: none.
+  std::vector<int32_t> guessed_after = {};
 
   const kernels::AttentionShape& attention_of(const StatePlace& at) const noexcept {
     return attention[static_cast<size_t>(at.group)];
@@ -109,7 +111,7 @@ class SublayerRunner {
     Clock::time_point end;
   };
   virtual std::vector<Span> take_inplace_spans() = 0;
-  /// Where the router of the last task has sent its rows.
+  /// Where the router of the last task has sent its rows, and what was guessed of the next.
   virtual Routed routed() const = 0;
 };
 

@@ -123,7 +123,8 @@ void WeightStore::place_slots(const policy::Plan& plan, size_t sublayer, size_t 
       static_cast<size_t>(std::find_if(parts.begin(), parts.end(), is_mine) - parts.begin());
   placed.slots_offset = slot_bytes;
   placed.slot_bytes = parts[placed.first_part].bytes;
-  slot_bytes += experts_.layers[sublayer].slots * placed.slot_bytes;
+  const ScheduleExperts& layer = experts_.layers[sublayer];
+  slot_bytes += (layer.slots + layer.guess_slots) * placed.slot_bytes;
 }
 
 void WeightStore::lay_out_parts(const policy::Plan& plan, size_t sublayer) {
@@ -307,8 +308,9 @@ void WeightStore::load_resident(std::span<std::byte> staging, const HeldLists& h
   load_repacked(staging, loaded, cancel);
 }
 
-std::byte* WeightStore::slot_of(const Part& part, size_t sublayer, int32_t slot) const {
-  const Weight& placed = weights_[sublayer][part.weight];
+std::byte* WeightStore::slot_of(const Part& part, size_t sublayer, int32_t slot,
+                                int32_t home) const {
+  const Weight& placed = weights_[home < 0 ? sublayer : static_cast<size_t>(home)][part.weight];
   return experts_.slots.data() + placed.slots_offset + slot * placed.slot_bytes;
 }
 
@@ -394,7 +396,7 @@ void WeightStore::read_part(const Task& task, io::Completion done) {
   std::vector<io::Extent> extents;
   const auto sublayer = static_cast<size_t>(task.sublayer);
   if (load.slot >= 0) {
-    std::byte* const slot = slot_of(part, sublayer, load.slot);
+    std::byte* const slot = slot_of(part, sublayer, load.slot, load.home);
     if (part.packed_row >= 0) return read_packed(part, sublayer, slot, std::move(done));
     add_extents(part, slot, extents);
     return engine_.read(extents, std::move(done));
@@ -424,9 +426,9 @@ void WeightStore::copy_part(const Task& task, const Device::Copy& copy) const {
     copy(to, home.data() + part.offset, part.required_bytes);
     return;
   }
-  const std::byte* const from = load.slot >= 0
-                                    ? slot_of(part, static_cast<size_t>(task.sublayer), load.slot)
-                                    : host_.ring.data() + load.host_offset;
+  const std::byte* const from =
+      load.slot >= 0 ? slot_of(part, static_cast<size_t>(task.sublayer), load.slot, load.home)
+                     : host_.ring.data() + load.host_offset;
   if (part.packed_row >= 0) copy(to, from, part.required_bytes);
   for (const Range& range : part.ranges)
     copy(to + range.row_place, from + range.place + range.skipped_bytes, range.row_bytes);
@@ -528,7 +530,7 @@ void WeightStore::find_experts(size_t sublayer, size_t weight, const ComputeWork
     if (place.slot < 0) continue;
     const auto expert = static_cast<size_t>(place.expert);
     const Part& part = part_of_expert(sublayer, first, place.expert);
-    view.experts[expert] = slot_of(part, sublayer, place.slot) + part.skipped_bytes();
+    view.experts[expert] = slot_of(part, sublayer, place.slot, place.home) + part.skipped_bytes();
     view.are_inplace[expert] = layer.is_below;
   }
 }

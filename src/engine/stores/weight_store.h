@@ -189,7 +189,8 @@ class WeightStore {
   /// computed.
   policy::RowSplit loaded_rows(size_t sublayer, size_t weight) const noexcept;
   std::vector<Piece> resident_pieces(int64_t piece_bytes) const;
-  std::byte* slot_of(const Part& part, size_t sublayer, int32_t slot) const;
+  /// A slot of the sublayer `home`'s, or where that is -1 of the one whose part it is.
+  std::byte* slot_of(const Part& part, size_t sublayer, int32_t slot, int32_t home = -1) const;
   const Part& part_of_expert(size_t sublayer, int32_t first_part, int32_t expert) const;
   void place_slots(const policy::Plan& plan, size_t sublayer, size_t weight, int64_t& slot_bytes);
   void add_extents(const Part& part, std::byte* to, std::vector<io::Extent>& extents) const;
