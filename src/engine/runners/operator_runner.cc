@@ -63,8 +63,8 @@ OperatorRunner::OperatorRunner(const RunnerParts& parts, const RunnerFusing& fus
 
 void OperatorRunner::add_inplace(Clock::time_point begin) {
   const Clock::time_point end = Clock::now();
-  inplace_seconds_ += std::chrono::duration<double>(end - begin).count();
-  if (parts_.keeps_spans) inplace_spans_.push_back({begin, end});
+  inplace_.seconds += std::chrono::duration<double>(end - begin).count();
+  if (parts_.keeps_spans) inplace_.spans.push_back({begin, end});
 }
 
 const LayerProgram& OperatorRunner::program() const {

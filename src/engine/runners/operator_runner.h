@@ -36,9 +36,9 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
  public:
   int64_t exchanged_down_bytes() const noexcept final { return exchanged_down_; }
   int64_t exchanged_up_bytes() const noexcept final { return exchanged_up_; }
-  double inplace_seconds() const noexcept final { return inplace_seconds_; }
+  double inplace_seconds() const noexcept final { return inplace_.seconds; }
   Routed routed() const final;
-  std::vector<Span> take_inplace_spans() final { return std::exchange(inplace_spans_, {}); }
+  std::vector<Span> take_inplace_spans() final { return std::exchange(inplace_.spans, {}); }
 
  protected:
   OperatorRunner(const RunnerParts& parts, const RunnerFusing& fusing);
@@ -136,8 +136,10 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   } adapters_;                                 // of the rows at hand
 
  private:
-  double inplace_seconds_ = 0;
-  std::vector<Span> inplace_spans_;
+  struct {
+    double seconds = 0;
+    std::vector<Span> spans;
+  } inplace_;  // rows that the host has multiplied
   // Programs of a pass's sublayers, equal ones once.
   struct Programs {
     std::vector<LayerProgram> distinct;
