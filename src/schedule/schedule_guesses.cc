@@ -1,7 +1,7 @@
 // Guesses of what the next layer of a mixture will be asked for. They load while this layer's
 // experts are computed and the next one attends, when the disk has nothing else to do: behind what
-// this layer is asked for, a few at a time, so that a wrong one is in nobody's way for long. What
-// the cache holds and who goes does not depend on them: a right guess is where the expert was going
+// this layer is asked for, one at a time, so that a wrong one is in nobody's way for long. What the
+// cache holds and who goes does not depend on them: a right guess is where the expert was going
 // to be loaded, a wrong one is dropped.
 #include <algorithm>
 
@@ -9,11 +9,6 @@
 #include "src/schedule/schedule.h"
 
 namespace sluice {
-
-namespace {
-// That load at a time: what was asked for waits for no more than this where it was wrong.
-constexpr size_t kAtATime = 1;
-}  // namespace
 
 int32_t guessed_after(const std::vector<ScheduleSublayer>& sublayers, int32_t sublayer) noexcept {
   for (auto next = static_cast<size_t>(sublayer) + 1; next < sublayers.size(); ++next)
@@ -44,7 +39,7 @@ void ScheduleGenerator::drop_guesses(int32_t sublayer) {
 
 void ScheduleGenerator::add_guesses(Tasks& out, int32_t micro_batch) {
   const std::vector<int32_t> guessed = std::exchange(demand_.guessed, {});
-  std::vector<std::vector<TaskId>> before(kAtATime, std::exchange(demand_.loads, {}));
+  std::vector<TaskId> ahead = std::exchange(demand_.loads, {});  // of the one that loads before
   const int32_t next = guessed_after(shape_.sublayers, running_.sublayer);
   if (guessed.empty() || next < 0 || !may_guess()) return;
   const ScheduleExperts& layer = shape_.sublayers[static_cast<size_t>(next)].experts;
@@ -67,12 +62,11 @@ void ScheduleGenerator::add_guesses(Tasks& out, int32_t micro_batch) {
     if (is_there) continue;
     if (!free || left-- == 0) return;
     std::vector<TaskId> waits = std::exchange(free->users, {});
-    const std::vector<TaskId>& ahead = before[before.size() - kAtATime];
     waits.insert(waits.end(), ahead.begin(), ahead.end());
     free->sublayer = next;
     free->turn = turn;
     free->loads = load_expert_to(out, next, turn, micro_batch, free->memory, waits);
-    before.push_back(free->loads);
+    ahead = free->loads;
     ++demand_.counts.guessed;
   }
 }

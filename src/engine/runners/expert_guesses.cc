@@ -2,11 +2,10 @@
 // are there: it is run on the rows that this layer's router has seen, for the residual stream
 // changes little from one layer to the next. Nothing but loads depends on it.
 #include <algorithm>
-#include <limits>
-#include <optional>
+#include <utility>
+#include <vector>
 
 #include "kernels/route.h"
-#include "src/base/error.h"
 #include "src/base/synthetic_routing.h"
 #include "src/engine/runners/operator_runner.h"
 
