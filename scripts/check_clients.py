@@ -218,7 +218,7 @@ def ollama_calls(address, model):
              {"role": "tool", "tool_name": "add_friend", "content": "done"}]
     check("ollama: tools offered", client.chat(**greedy, messages=turns, tools=[tool], keep_alive="5m").message.content)
     check("ollama: load", client.generate(model=model).done_reason == "load")
-    for bad in [dict(options={"mirostat": 1}), dict(options={"num_ctx": 4096}), dict(keep_alive=0), dict(suffix="a"), dict(model="nope"), dict(think=True)]:
+    for bad in [dict(options={"mirostat": 3}), dict(options={"num_ctx": 4096}), dict(keep_alive=0), dict(suffix="a"), dict(model="nope"), dict(think=True)]:
         try:
             client.generate(**{**greedy, "prompt": STORY, **bad})
             check("ollama: refusal", False, str(bad)[:100])

@@ -32,7 +32,10 @@ EncodedLine BatchModel::encode(const jobs::Request& request) const {
   generation.params = std::move(prompt.params);
   if (!generation.params.has_seed)
     generation.params.seed = sampling::derive_seed(generation.params.seed, generation.id);
-  if (guides_) generation.guide = guides_->make(generation.params.guide);
+  if (guides_) {
+    generation.guide = guides_->make(generation.params.guide);
+    guides_->find_breakers(generation.params);
+  }
   generation.prompt = std::move(prompt.ids);
   out.form = std::move(prompt.form);
   out.keeps_special = prompt.keeps_special;

@@ -15,6 +15,7 @@
 #include "tools/flag_words.h"
 #include "tools/line_reader.h"
 #include "tools/output.h"
+#include "tools/sampling_flags.h"
 
 namespace sluice::tools {
 
@@ -29,6 +30,7 @@ struct ChatFlags {
   std::optional<float> temperature, top_p, min_p;
   std::optional<int> top_k;
   std::optional<uint64_t> seed;
+  FilterFlags filters;
   bool keeps_no_history = false;
 };
 
@@ -38,6 +40,7 @@ sampling::SamplingParams sampling_of(const ChatFlags& flags) {
   out.top_p = flags.top_p.value_or(out.top_p);
   out.min_p = flags.min_p.value_or(out.min_p);
   out.top_k = flags.top_k.value_or(out.top_k);
+  flags.filters.apply(out);
   out.has_seed = flags.seed.has_value();
   out.seed = flags.seed.value_or(0);
   sampling::validate(out);
@@ -206,6 +209,7 @@ Command add_chat(CLI::App& program) {
   parser->add_option("--top-p", flags->top_p, "keep the likeliest that add up to p")->group(group);
   parser->add_option("--min-p", flags->min_p, "keep those above min-p times the likeliest")
       ->group(group);
+  flags->filters.add_to(*parser);
   parser
       ->add_flag("--no-history", flags->keeps_no_history,
                  "keep what is typed only until the end (else also for the next time, in "

@@ -96,6 +96,7 @@ sampling::SamplingParams ChatOptions::defaults(const std::string& model) const {
   read("top_k", out.top_k);
   read("top_p", out.top_p);
   read("min_p", out.min_p);
+  read("typical_p", out.typical_p);
   read("repetition_penalty", out.repetition_penalty);
   try {
     sampling::validate(out);

@@ -102,12 +102,15 @@ void print_results(const RunFlags& flags, const OpenedEngine& engine,
 
 void run(const RunFlags& flags, std::stop_token stop) {
   const auto tokenizer = find_tokenizer(flags.engine.model);
-  const sampling::SamplingParams params = flags.sampling.checked();
+  sampling::SamplingParams params = flags.sampling.checked();
   const auto prompts = collect_prompts(flags, tokenizer.get());
   const auto model = app::open_model(flags.engine.model);
   std::shared_ptr<guide::Guide> guide;
-  if (tokenizer && params.guide.kind != sampling::GuideKind::kNone)
-    guide = guide::GuideMaker(*tokenizer, model->eos_token_ids()).make(params.guide);
+  if (tokenizer) {
+    guide::GuideMaker guides(*tokenizer, model->eos_token_ids());
+    guide = guides.make(params.guide);
+    guides.find_breakers(params);
+  }
   std::deque<GenerationRequest> requests;
   policy::Workload workload;
   for (const auto& prompt : prompts) {

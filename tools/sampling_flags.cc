@@ -4,6 +4,56 @@
 
 namespace sluice::tools {
 
+void FilterFlags::add_to(CLI::App& parser) {
+  const char* group = "Sampling, beyond";
+  const auto add = [&](const char* names, auto& field, const char* what) {
+    parser.add_option(names, field, what)->group(group);
+  };
+  add("--typical-p,--typical", typical_p,
+      "keep the tokens of the most typical information that add up to p; 1: off");
+  add("--top-n-sigma,--top-nsigma", top_n_sigma,
+      "keep what is less than n standard deviations below the likeliest's logit; 0: off");
+  add("--xtc-probability", xtc_probability,
+      "how often the likeliest are left out (XTC), all but the least likely of them; 0: off");
+  add("--xtc-threshold", xtc_threshold, "XTC: of those that are as probable (default 0.1)");
+  add("--mirostat", mirostat,
+      "1 or 2: Mirostat of that version, in the place of all filters; 0: off");
+  add("--mirostat-tau,--mirostat-ent", mirostat_tau, "bits of surprise it aims at (default 5)");
+  add("--mirostat-eta,--mirostat-lr", mirostat_eta, "how fast it gets there (default 0.1)");
+  add("--dry-multiplier", dry_multiplier,
+      "DRY: what would go on with a repetition costs multiplier * base^(length - allowed); 0: off");
+  add("--dry-base", dry_base, "(default 1.75)");
+  add("--dry-allowed-length", dry_allowed_length,
+      "tokens: shorter repetitions cost nothing (default 2)");
+  add("--dry-penalty-last-n", dry_penalty_last_n,
+      "tokens that are looked through; -1: prompt and output (default)");
+  parser
+      .add_option("--dry-sequence-breaker", dry_sequence_breakers,
+                  "text over which no repetition goes, in the place of the four that are there "
+                  "(may be given again)")
+      ->expected(1)
+      ->take_all()
+      ->group(group);
+}
+
+void FilterFlags::apply(sampling::SamplingParams& params) const {
+  const auto set = [](const auto& given, auto& field) {
+    if (given) field = *given;
+  };
+  set(typical_p, params.typical_p);
+  set(top_n_sigma, params.top_n_sigma);
+  set(xtc_probability, params.xtc_probability);
+  set(xtc_threshold, params.xtc_threshold);
+  set(mirostat, params.mirostat);
+  set(mirostat_tau, params.mirostat_tau);
+  set(mirostat_eta, params.mirostat_eta);
+  set(dry_multiplier, params.dry_multiplier);
+  set(dry_base, params.dry_base);
+  set(dry_allowed_length, params.dry_allowed_length);
+  set(dry_penalty_last_n, params.dry_penalty_last_n);
+  set(dry_sequence_breakers, params.dry_sequence_breakers);
+}
+
 void SamplingFlags::add_to(CLI::App& parser, int max_tokens) {
   const char* group = "Sampling";
   params.temperature = 0;
@@ -48,6 +98,7 @@ void SamplingFlags::add_to(CLI::App& parser, int max_tokens) {
       ->capture_default_str()
       ->check(CLI::IsMember({"false", "true", "never"}))
       ->group(group);
+  filters.add_to(parser);
   const char* guided = "Guided output (one of them)";
   auto* of_schema =
       parser.add_option("--json-schema", schema, "JSON that this schema allows")->group(guided);
@@ -79,6 +130,7 @@ void SamplingFlags::add_to(CLI::App& parser, int max_tokens) {
 
 sampling::SamplingParams SamplingFlags::checked() const {
   sampling::SamplingParams out = params;
+  filters.apply(out);
   out.early_stopping = early_stopping == "true"    ? sampling::EarlyStopping::kAtOnce
                        : early_stopping == "never" ? sampling::EarlyStopping::kNever
                                                    : sampling::EarlyStopping::kHeuristic;

@@ -24,12 +24,30 @@ struct Choice {
   std::vector<TokenLogprob> top;  ///< Sampling::logprobs likeliest, likeliest first
 };
 
-/// How tokens are chosen. Ranges in brackets; errors name the field.
+/// How tokens are chosen. Ranges in brackets; errors name the field. In this order: logit_bias,
+/// repetition, presence and frequency penalty, DRY, min_tokens, a guide, temperature, top_n_sigma,
+/// top_k, typical_p, top_p, min_p, XTC; or, after temperature, Mirostat alone. A filter sees the
+/// probabilities of what those before have left.
 struct Sampling {
   float temperature = 1;         ///< [0, 100]; 0: the likeliest
   int top_k = 0;                 ///< 0: off
   float top_p = 1;               ///< [0, 1]; 1: off
   float min_p = 0;               ///< [0, 1]; 0: off
+  float typical_p = 1;           ///< [0, 1]; 1: off (arXiv:2202.00666)
+  float top_n_sigma = 0;         ///< [0, 100] standard deviations; 0: off (arXiv:2411.07641)
+  float xtc_probability = 0;     ///< [0, 1]: how often XTC drops the likeliest; 0: off
+  float xtc_threshold = 0.1F;    ///< [0, 1]: of those as probable as this all but the least
+  int mirostat = 0;              ///< version 1 or 2 of arXiv:2007.14966; 0: off; not with beams
+  float mirostat_tau = 5;        ///< [0, 100]: bits of surprise that are aimed at
+  float mirostat_eta = 0.1F;     ///< [0, 10]: how fast it gets there
+  float dry_multiplier = 0;      ///< [0, 100]; 0: off. DRY takes multiplier * base^(n - allowed)
+                                 ///< from what would go on with a repetition of n tokens
+  float dry_base = 1.75F;        ///< [1, 100]
+  int dry_allowed_length = 2;    ///< 0 or more: shorter repetitions cost nothing
+  int dry_penalty_last_n = -1;   ///< tokens that are looked through; -1: prompt and output; 0: off
+  /// Over which no repetition goes: every token that holds one of them; texts need a tokenizer.
+  std::vector<std::string> dry_sequence_breakers = {"\n", ":", "\"", "*"};
+  std::vector<std::vector<int32_t>> dry_breaker_tokens;  ///< likewise, as tokens
   float repetition_penalty = 1;  ///< (0, 100]
   float presence_penalty = 0;    ///< [-2, 2]
   float frequency_penalty = 0;   ///< [-2, 2]

@@ -32,6 +32,18 @@ class SamplingParams:
     top_k: int
     top_p: float
     min_p: float
+    typical_p: float
+    top_n_sigma: float
+    xtc_probability: float
+    xtc_threshold: float
+    mirostat: int
+    mirostat_tau: float
+    mirostat_eta: float
+    dry_multiplier: float
+    dry_base: float
+    dry_allowed_length: int
+    dry_penalty_last_n: int
+    dry_sequence_breakers: Sequence[Union[str, Sequence[int]]]
     repetition_penalty: float
     presence_penalty: float
     frequency_penalty: float
@@ -50,7 +62,11 @@ class SamplingParams:
     regex: Optional[str]
     choice: Optional[Sequence[str]]
     def __init__(self, max_tokens: Optional[int] = 128, temperature: float = 0.0, top_k: int = 0, top_p: float = 1.0,
-                 min_p: float = 0.0, repetition_penalty: float = 1.0, presence_penalty: float = 0.0,
+                 min_p: float = 0.0, typical_p: float = 1.0, top_n_sigma: float = 0.0, xtc_probability: float = 0.0,
+                 xtc_threshold: float = 0.1, mirostat: int = 0, mirostat_tau: float = 5.0, mirostat_eta: float = 0.1,
+                 dry_multiplier: float = 0.0, dry_base: float = 1.75, dry_allowed_length: int = 2,
+                 dry_penalty_last_n: int = -1,
+                 dry_sequence_breakers: Sequence[Union[str, Sequence[int]]] = ..., repetition_penalty: float = 1.0, presence_penalty: float = 0.0,
                  frequency_penalty: float = 0.0, seed: Optional[int] = None, min_tokens: int = 0,
                  stop: Union[str, Sequence[str]] = (), include_stop: bool = False, stop_token_ids: Sequence[int] = (),
                  ignore_eos: bool = False, logprobs: Optional[int] = None,

@@ -119,6 +119,18 @@ class SamplingParams:
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    typical_p: float = 1.0
+    top_n_sigma: float = 0.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    mirostat: int = 0
+    mirostat_tau: float = 5.0
+    mirostat_eta: float = 0.1
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = -1
+    dry_sequence_breakers: typing.Sequence[typing.Union[str, typing.Sequence[int]]] = ("\n", ":", '"', "*")
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
@@ -146,6 +158,15 @@ class SamplingParams:
         out = {name: number(getattr(self, name), name) for name in _NUMBERS}
         if self.max_tokens is not None:
             out["max_tokens"] = integer(self.max_tokens, "max_tokens", 1, small)
+        out["mirostat"] = integer(self.mirostat, "mirostat", 0, 2)
+        out["dry_allowed_length"] = integer(self.dry_allowed_length, "dry_allowed_length", 0, small)
+        out["dry_penalty_last_n"] = integer(self.dry_penalty_last_n, "dry_penalty_last_n", -1, small)
+        breakers = self.dry_sequence_breakers or ()
+        if isinstance(breakers, (str, bytes)):
+            raise UserError(f"dry_sequence_breakers is {breakers!r}; it must be a list of texts or lists of tokens")
+        out["dry_sequence_breakers"] = [text(one, "dry_sequence_breakers") for one in breakers if isinstance(one, str)]
+        out["dry_breaker_tokens"] = [token_ids(one, "dry_sequence_breakers") for one in breakers
+                                     if not isinstance(one, str)]
         out["top_k"] = integer(self.top_k, "top_k", 0, small)
         out["min_tokens"] = integer(self.min_tokens, "min_tokens", 0, small)
         out["num_beams"] = integer(self.num_beams, "num_beams", 1, small)
@@ -186,8 +207,9 @@ class SamplingParams:
         return next(iter(guides.values()), {})
 
 
-_NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
-            "length_penalty")
+_NUMBERS = ("temperature", "top_p", "min_p", "typical_p", "top_n_sigma", "xtc_probability", "xtc_threshold",
+            "mirostat_tau", "mirostat_eta", "dry_multiplier", "dry_base", "repetition_penalty", "presence_penalty",
+            "frequency_penalty", "length_penalty")
 SAMPLING_NAMES = [field.name for field in dataclasses.fields(SamplingParams)]
 
 

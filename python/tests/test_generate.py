@@ -68,6 +68,8 @@ def test_takes_ids_in_every_form(model):
 
 @pytest.mark.parametrize("extra", [
     {"temperature": 0.9, "seed": 7}, {"temperature": 1.5, "top_k": 20, "top_p": 0.8, "min_p": 0.01, "seed": 2**63},
+    {"temperature": 0.9, "typical_p": 0.5, "top_n_sigma": 2, "xtc_probability": 0.5, "xtc_threshold": 0.2, "seed": 8},
+    {"temperature": 0.9, "mirostat": 2, "mirostat_tau": 3, "mirostat_eta": 0.2, "dry_multiplier": 0.8, "seed": 9},
     {"temperature": 0.7, "repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": -0.5, "seed": 1},
     {"num_beams": 3, "length_penalty": 0.5}, {"stop": ["She", "Lily"]}, {"min_tokens": 5}])
 def test_says_what_the_command_line_says(model, tool, extra):
@@ -170,6 +172,8 @@ def test_options_are_refused_by_name(opened, options, word):
     ({"max_tokens": 1.5}, "max_tokens"), ({"max_tokens": True}, "max_tokens"), ({"temperature": -1}, "temperature"),
     ({"temperature": float("nan")}, "temperature"), ({"temperature": float("inf")}, "temperature"),
     ({"temperature": "0.5"}, "temperature"), ({"top_p": 1.5}, "top_p"), ({"top_p": -0.1}, "top_p"),
+    ({"mirostat": 3}, "mirostat"), ({"dry_sequence_breakers": "x"}, "dry_sequence_breakers"),
+    ({"dry_sequence_breakers": [3]}, "dry_sequence_breakers"), ({"typical_p": 2}, "typical_p"),
     ({"top_k": -1}, "top_k"), ({"min_p": 2}, "min_p"), ({"repetition_penalty": 0}, "repetition_penalty"),
     ({"presence_penalty": 3}, "presence_penalty"), ({"frequency_penalty": -3}, "frequency_penalty"),
     ({"seed": -1}, "seed"), ({"seed": 2**64}, "seed"), ({"min_tokens": 900}, "min_tokens"), ({"logprobs": 21}, "logprobs"),

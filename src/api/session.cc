@@ -41,9 +41,12 @@ class NoText final : public text::Tokenizer {
 
 // A decoder without text gives none; what would watch or hold the text can't be.
 void refuse_text(const Question& question) {
-  const char* field = !question.stop.empty()                      ? "stop"
-                      : question.guide.kind != Guide::Kind::kNone ? "a guide"
-                                                                  : nullptr;
+  const char* field =
+      !question.stop.empty()                      ? "stop"
+      : question.guide.kind != Guide::Kind::kNone ? "a guide"
+      : question.sampling.dry_multiplier > 0 && !question.sampling.dry_sequence_breakers.empty()
+          ? "a text of dry_sequence_breakers"
+          : nullptr;
   if (field)
     throw Error(ErrorKind::kUser,
                 fmt::format("{} needs text, and the model has no tokenizer", field),

@@ -7,6 +7,7 @@
 #include "src/guide/json_grammar.h"
 #include "src/guide/json_schema.h"
 #include "src/guide/regex.h"
+#include "src/sampling/dry.h"
 
 namespace sluice::guide {
 
@@ -59,6 +60,42 @@ std::shared_ptr<Guide> GuideMaker::make_new(const GuideSpec& spec) {
   return std::make_shared<Guide>(
       std::move(calls.network), tokens_with(calls.marks), end_tokens_,
       Trigger{calls.trigger, calls.repeats && !calls.trigger.empty(), calls.beginnings});
+}
+
+void GuideMaker::find_breakers(sampling::SamplingParams& params) {
+  if (!(params.dry_multiplier > 0)) return;
+  const auto& texts = params.dry_sequence_breakers;
+  if (!params.dry_breaker_tokens.empty()) {
+    auto sequences = tokens_of(texts);
+    sequences.insert(sequences.end(), params.dry_breaker_tokens.begin(),
+                     params.dry_breaker_tokens.end());
+    params.dry_breakers = std::make_shared<const sampling::DryBreakers>(sequences);
+    return;
+  }
+  const MutexLock lock(mutex_);
+  auto known = breakers_.find(texts);
+  if (known == breakers_.end()) {
+    if (breakers_.size() >= kMostBreakersKept) breakers_.clear();
+    auto found = std::make_shared<const sampling::DryBreakers>(tokens_of(texts));
+    known = breakers_.emplace(texts, std::move(found)).first;
+  }
+  params.dry_breakers = known->second;
+}
+
+std::vector<std::vector<int32_t>> GuideMaker::tokens_of(
+    const std::vector<std::string>& texts) const {
+  std::vector<std::vector<int32_t>> out;
+  for (int32_t token = 0; !texts.empty() && token < tokenizer_.vocab_size(); ++token) {
+    const std::string bytes = tokenizer_.token_bytes(token);
+    if (std::any_of(texts.begin(), texts.end(),
+                    [&](const std::string& text) { return bytes.find(text) != std::string::npos; }))
+      out.push_back({token});
+  }
+  for (const std::string& text : texts) {
+    auto encoded = tokenizer_.encode(text, text::AddSpecial::kNo);
+    if (encoded.size() > 1) out.push_back(std::move(encoded));
+  }
+  return out;
 }
 
 // The vocabulary, with the special tokens that `marks` hold.

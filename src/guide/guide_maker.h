@@ -22,12 +22,17 @@ class GuideMaker {
   /// Null when `spec` asks for none. Errors: kUser naming what can't be.
   std::shared_ptr<Guide> make(const sampling::GuideSpec& spec);
 
+  /// Where DRY is on: dry_breakers of what is given as texts and as tokens. A text stands for every
+  /// token that holds it, and for the tokens that it is encoded as.
+  void find_breakers(sampling::SamplingParams& params);
+
  private:
   std::shared_ptr<Guide> make_new(const sampling::GuideSpec& spec) SLUICE_REQUIRES(mutex_);
   std::shared_ptr<const TokenTrie> tokens_with(const std::vector<std::string>& marks)
       SLUICE_REQUIRES(mutex_);
+  std::vector<std::vector<int32_t>> tokens_of(const std::vector<std::string>& texts) const;
 
-  static constexpr size_t kMostKept = 32;
+  static constexpr size_t kMostKept = 32, kMostBreakersKept = 4;
 
   const text::Tokenizer& tokenizer_;
   std::vector<int32_t> end_tokens_;
@@ -37,6 +42,9 @@ class GuideMaker {
       SLUICE_GUARDED_BY(mutex_);
   std::list<std::pair<sampling::GuideSpec, std::shared_ptr<Guide>>> kept_
       SLUICE_GUARDED_BY(mutex_);  // newest first
+  // Of texts alone; those of the last few lists.
+  std::map<std::vector<std::string>, std::shared_ptr<const sampling::DryBreakers>> breakers_
+      SLUICE_GUARDED_BY(mutex_);
 };
 
 /// The network of what `spec` allows, behind the trigger of a kCalls. Errors: kUser.

@@ -110,6 +110,19 @@ std::string key_of(const Request& request) {
     parts.push_back(p.guide.text);
     parts.insert(parts.end(), p.guide.choices.begin(), p.guide.choices.end());
   }
+  if (p.typical_p < 1 || p.top_n_sigma > 0 || p.xtc_probability > 0)
+    parts.push_back(fmt::format("filters {} {} {} {}", p.typical_p, p.top_n_sigma,
+                                p.xtc_probability, p.xtc_threshold));
+  if (p.mirostat != 0)
+    parts.push_back(fmt::format("mirostat {} {} {}", p.mirostat, p.mirostat_tau, p.mirostat_eta));
+  if (p.dry_multiplier > 0) {
+    parts.push_back(fmt::format("dry {} {} {} {} {}", p.dry_multiplier, p.dry_base,
+                                p.dry_allowed_length, p.dry_penalty_last_n,
+                                p.dry_sequence_breakers.size()));
+    parts.insert(parts.end(), p.dry_sequence_breakers.begin(), p.dry_sequence_breakers.end());
+    for (const std::vector<int32_t>& breaker : p.dry_breaker_tokens)
+      parts.push_back(fmt::format("{}", fmt::join(breaker, ",")));
+  }
   return hash_parts(parts).hex();
 }
 

@@ -115,6 +115,23 @@ void set_logit_bias(const char* name, const json& value, SamplingParams& params)
   }
 }
 
+// Texts, and lists of token ids.
+void set_breakers(const char* name, const json& value, SamplingParams& params) {
+  if (!value.is_array()) refuse_type(name, value, "a list of strings or of lists of token ids");
+  params.dry_sequence_breakers.clear();
+  params.dry_breaker_tokens.clear();
+  for (const json& breaker : value)
+    if (breaker.is_array())
+      params.dry_breaker_tokens.push_back(token_ids(name, breaker));
+    else
+      params.dry_sequence_breakers.push_back(string(name, breaker));
+}
+
+// llama.cpp writes "off" as -1.
+void set_top_n_sigma(const char* name, const json& value, SamplingParams& params) {
+  params.top_n_sigma = value == -1 ? 0 : number(name, value);
+}
+
 // Hugging Face's: a boolean or "never".
 void set_early_stopping(const char* name, const json& value, SamplingParams& params) {
   using sampling::EarlyStopping;
@@ -347,6 +364,18 @@ constexpr Field<SamplingParams> kSamplingFields[] = {
                  SamplingParams& p) { p.top_k = integer(n, v) == -1 ? 0 : integer(n, v); }},
     {"top_p", set_number<&SamplingParams::top_p>},
     {"min_p", set_number<&SamplingParams::min_p>},
+    {"typical_p", set_number<&SamplingParams::typical_p>},
+    {"top_n_sigma", set_top_n_sigma},
+    {"xtc_probability", set_number<&SamplingParams::xtc_probability>},
+    {"xtc_threshold", set_number<&SamplingParams::xtc_threshold>},
+    {"mirostat", set_integer<&SamplingParams::mirostat>},
+    {"mirostat_tau", set_number<&SamplingParams::mirostat_tau>},
+    {"mirostat_eta", set_number<&SamplingParams::mirostat_eta>},
+    {"dry_multiplier", set_number<&SamplingParams::dry_multiplier>},
+    {"dry_base", set_number<&SamplingParams::dry_base>},
+    {"dry_allowed_length", set_integer<&SamplingParams::dry_allowed_length>},
+    {"dry_penalty_last_n", set_integer<&SamplingParams::dry_penalty_last_n>},
+    {"dry_sequence_breakers", set_breakers},
     {"repetition_penalty", set_number<&SamplingParams::repetition_penalty>},
     {"presence_penalty", set_number<&SamplingParams::presence_penalty>},
     {"frequency_penalty", set_number<&SamplingParams::frequency_penalty>},

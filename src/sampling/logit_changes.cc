@@ -19,7 +19,7 @@ std::span<const LogitChange> LogitChanges::find(const SamplingParams& params,
                                                 std::span<const int32_t> prompt,
                                                 std::span<const int32_t> output,
                                                 std::span<const int32_t> eos_token_ids,
-                                                int64_t vocab_size) {
+                                                int64_t vocab_size, const DryBreakers* breakers) {
   changes_.clear();
   const auto is_token = [&](int32_t token) { return token >= 0 && token < vocab_size; };
   for (const auto& [token, bias] : params.logit_bias)
@@ -45,6 +45,15 @@ std::span<const LogitChange> LogitChanges::find(const SamplingParams& params,
       if (change.penalty > 0)
         change.penalty = params.frequency_penalty * change.penalty + params.presence_penalty;
   }
+  if (params.dry_multiplier > 0 && params.dry_penalty_last_n != 0) {
+    const DryBreakers none;
+    for (const Repeat& repeat : repeats_.find(prompt, output, params.dry_penalty_last_n,
+                                              breakers ? *breakers : none, vocab_size)) {
+      const float penalty = dry_penalty(params.dry_multiplier, params.dry_base,
+                                        params.dry_allowed_length, repeat.length);
+      if (penalty > 0) of(repeat.token).penalty += penalty;
+    }
+  }
   if (std::ssize(output) < params.min_tokens) {
     const auto ban = [](LogitChange& change) { change.is_banned = true; };
     each(eos_token_ids, ban);
@@ -55,8 +64,8 @@ std::span<const LogitChange> LogitChanges::find(const SamplingParams& params,
 }
 
 int64_t LogitChanges::bytes() const noexcept {
-  return static_cast<int64_t>(changes_.capacity() * sizeof(LogitChange) +
-                              places_.capacity() * sizeof(int32_t));
+  return repeats_.bytes() + static_cast<int64_t>(changes_.capacity() * sizeof(LogitChange) +
+                                                 places_.capacity() * sizeof(int32_t));
 }
 
 }  // namespace sluice::sampling

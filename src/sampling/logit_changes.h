@@ -1,12 +1,13 @@
 #pragma once
-// What a request's bias, penalties and min_tokens do to the logits of a row, as a list of the few
-// tokens they touch: applied by the sampler on the host, or sent to where the logits are.
-// What an object holds between calls is scratch; one a thread.
+// What a request's bias, penalties, DRY and min_tokens do to the logits of a row, as a list of the
+// few tokens they touch: applied by the sampler on the host, or sent to where the logits are. What
+// an object holds between calls is scratch; one a thread.
 #include <cstdint>
 #include <limits>
 #include <span>
 #include <vector>
 
+#include "src/sampling/dry.h"
 #include "src/sampling/params.h"
 
 namespace sluice::sampling {
@@ -16,7 +17,7 @@ struct LogitChange {
   int32_t token = 0;
   float bias = 0;        ///< added
   float repetition = 1;  ///< divides what is above zero, multiplies what is below
-  float penalty = 0;     ///< subtracted: of presence and frequency
+  float penalty = 0;     ///< subtracted: of presence, frequency and DRY
   bool is_banned = false;
 
   float apply(float logit) const noexcept {
@@ -29,17 +30,20 @@ struct LogitChange {
 class LogitChanges {
  public:
   /// Every token at most once; valid until the next call. Tokens of the prompt, the output and the
-  /// stop ids outside the vocabulary are passed over.
+  /// stop ids outside the vocabulary are passed over. `breakers`: of DRY;
+  /// null: there are none.
   /// Errors: kUser when logit_bias names a token outside the vocabulary.
   std::span<const LogitChange> find(const SamplingParams& params, std::span<const int32_t> prompt,
                                     std::span<const int32_t> output,
-                                    std::span<const int32_t> eos_token_ids, int64_t vocab_size);
+                                    std::span<const int32_t> eos_token_ids, int64_t vocab_size,
+                                    const DryBreakers* breakers = nullptr);
   /// Bytes held now.
   int64_t bytes() const noexcept;
 
  private:
   LogitChange& of(int32_t token);
 
+  Repeats repeats_;
   std::vector<LogitChange> changes_;
   std::vector<int32_t> places_;  // [vocab_size] 1 + index in changes_; zero between calls
 };

@@ -57,13 +57,57 @@ void check_guide(const GuideSpec& guide) {
   }
 }
 
+void check_dry(const SamplingParams& params) {
+  check_range("dry_multiplier", params.dry_multiplier, 0, 100);
+  check_range("dry_base", params.dry_base, 1, 100);
+  if (params.dry_allowed_length < 0)
+    refuse("dry_allowed_length", params.dry_allowed_length, "0 or more");
+  if (params.dry_penalty_last_n < -1)
+    refuse("dry_penalty_last_n", params.dry_penalty_last_n, "-1 (all tokens), 0 (off) or more");
+  for (const size_t count : {params.dry_sequence_breakers.size(), params.dry_breaker_tokens.size()})
+    if (count > kMaxDryBreakers)
+      refuse("dry_sequence_breakers: their number", count, fmt::format("0 to {}", kMaxDryBreakers));
+  for (const std::string& breaker : params.dry_sequence_breakers)
+    if (breaker.empty() || breaker.size() > kMaxDryBreakerBytes)
+      refuse("dry_sequence_breakers: the length of a text", breaker.size(),
+             fmt::format("1 to {} bytes", kMaxDryBreakerBytes));
+  for (const std::vector<int32_t>& breaker : params.dry_breaker_tokens) {
+    if (breaker.empty() || breaker.size() > kMaxDryBreakerTokens)
+      refuse("dry_sequence_breakers: the tokens of one", breaker.size(),
+             fmt::format("1 to {}", kMaxDryBreakerTokens));
+    for (const int32_t token : breaker)
+      if (token < 0) refuse("dry_sequence_breakers: a token id", token, "0 or more");
+  }
+}
+
+void check_mirostat(const SamplingParams& params) {
+  if (params.mirostat < 0 || params.mirostat > 2)
+    refuse("mirostat", params.mirostat, "0 (off), 1 or 2");
+  check_range("mirostat_tau", params.mirostat_tau, 0, 100);
+  check_range("mirostat_eta", params.mirostat_eta, 0, 10);
+  if (params.mirostat != 0 && params.num_beams > 1)
+    throw Error(ErrorKind::kUser, "mirostat is given with beam search",
+                "beams are not drawn: use num_beams 1, or mirostat 0");
+}
+
 }  // namespace
+
+bool is_for_host(const SamplingParams& params) noexcept {
+  return params.temperature > 0 && (params.typical_p < 1 || params.top_n_sigma > 0 ||
+                                    params.xtc_probability > 0 || params.mirostat != 0);
+}
 
 void validate(const SamplingParams& params) {
   check_range("temperature", params.temperature, 0, kMaxTemperature);
   if (params.top_k < 0) refuse("top_k", params.top_k, "0 (off) or more");
   check_range("top_p", params.top_p, 0, 1);
   check_range("min_p", params.min_p, 0, 1);
+  check_range("typical_p", params.typical_p, 0, 1);
+  check_range("top_n_sigma", params.top_n_sigma, 0, 100);
+  check_range("xtc_probability", params.xtc_probability, 0, 1);
+  check_range("xtc_threshold", params.xtc_threshold, 0, 1);
+  check_mirostat(params);
+  check_dry(params);
   if (!(params.repetition_penalty > 0 && params.repetition_penalty <= 100)) {
     refuse("repetition_penalty", params.repetition_penalty, "above 0, to 100");
   }

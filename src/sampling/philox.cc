@@ -17,9 +17,10 @@ PhiloxCounter philox4x32(PhiloxCounter counter, PhiloxKey key) noexcept {
   return counter;
 }
 
-double uniform(uint64_t seed, uint64_t position) noexcept {
+double uniform(uint64_t seed, uint64_t position, Draw draw) noexcept {
   const PhiloxCounter bits =
-      philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), 0, 0},
+      philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32),
+                  static_cast<uint32_t>(draw), 0},
                  {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   const uint64_t word = (static_cast<uint64_t>(bits[0]) << 32) | bits[1];
   return static_cast<double>(word >> 11) * 0x1.0p-53;

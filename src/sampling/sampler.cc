@@ -79,7 +79,7 @@ std::vector<TokenLogprob> likeliest(std::span<const float> logits, size_t count)
 
 Choice with_logprobs(int32_t token, std::span<const float> logits, float max, int alternatives) {
   const double normaliser = log_sum_exp(logits, max);
-  Choice choice{token, static_cast<float>(logits[static_cast<size_t>(token)] - normaliser), {}};
+  Choice choice{token, static_cast<float>(logits[static_cast<size_t>(token)] - normaliser), {}, 0};
   if (alternatives > 0) choice.top = likeliest(logits, static_cast<size_t>(alternatives));
   for (TokenLogprob& one : choice.top) one.logprob = static_cast<float>(one.logprob - normaliser);
   return choice;
@@ -104,18 +104,23 @@ int64_t Workspace::bytes() const noexcept {
                                                   weights_.capacity() + logprobs_.capacity()) *
                                                      sizeof(float) +
                                                  tokens_.capacity() * sizeof(int32_t) +
-                                                 ranked_.capacity() * sizeof(Ranked));
+                                                 ranked_.capacity() * sizeof(Ranked) +
+                                                 shifted_.capacity() * sizeof(Shifted));
 }
 
 Sampler::Sampler(SamplingParams params, std::vector<int32_t> eos_token_ids)
     : params_(std::move(params)), eos_token_ids_(std::move(eos_token_ids)) {
   validate(params_);
+  if (params_.dry_multiplier > 0)
+    breakers_ = params_.dry_breakers
+                    ? params_.dry_breakers
+                    : std::make_shared<const DryBreakers>(params_.dry_breaker_tokens);
 }
 
 std::span<const LogitChange> Sampler::changes(const History& history, int64_t vocab_size,
                                               Workspace& workspace) const {
   return workspace.changes_.find(params_, history.prompt, history.output, eos_token_ids_,
-                                 vocab_size);
+                                 vocab_size, breakers_.get());
 }
 
 std::span<const float> Sampler::adjust(std::span<const float> logits, const History& history,
@@ -141,34 +146,64 @@ std::span<const float> Sampler::adjust(std::span<const float> logits, const Hist
   return adjusted;
 }
 
-// Fills workspace.tokens_ and weights_ with what temperature, top-k, top-p and min-p keep; returns
-// the sum of weights.
-double Sampler::keep(std::span<const float> adjusted, float max_logit, Workspace& workspace) const {
+// Fills workspace.tokens_ and weights_ with what temperature and the filters keep; returns the sum
+// of weights.
+double Sampler::keep(std::span<const float> adjusted, float max_logit, const History& history,
+                     Workspace& workspace) const {
   auto& tokens = workspace.tokens_;
   auto& weights = workspace.weights_;
   float threshold = kNothing;
-  if (params_.top_k > 0 && params_.top_k < std::ssize(adjusted)) {
-    threshold = kth_largest(adjusted, params_.top_k, workspace.selection_);
+  if (params_.mirostat == 0) {
+    if (params_.top_k > 0 && params_.top_k < std::ssize(adjusted))
+      threshold = kth_largest(adjusted, params_.top_k, workspace.selection_);
+    if (params_.top_n_sigma > 0)
+      threshold =
+          std::max(threshold, top_sigma_threshold(adjusted, max_logit, params_.top_n_sigma));
   }
   gather(adjusted, threshold, tokens, weights);
-  double total = exponentiate(weights, max_logit, params_.temperature);
-  if (params_.top_p >= 1.0F && params_.min_p <= 0.0F) return total;
+  Kept kept{tokens, weights, exponentiate(weights, max_logit, params_.temperature)};
+  workspace.mass_ = kept.total;
+  if (params_.mirostat != 0)
+    keep_mirostat(kept, params_.mirostat, 2.0 * params_.mirostat_tau + history.surprise_drift,
+                  std::ssize(adjusted), workspace.ranked_);
+  else
+    filter(kept, history.output.size(), workspace);
+  return kept.total;
+}
 
-  Ranked last{0.0F, std::numeric_limits<int32_t>::max()};
-  if (params_.top_p < 1.0F)
-    last = last_of_top_p(tokens, weights, total, params_.top_p, workspace.ranked_);
-  size_t kept = 0;
-  total = 0;
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    const Ranked one{weights[i], tokens[i]};
-    if (last.before(one) || one.weight < params_.min_p) continue;  // the largest weight is 1
-    tokens[kept] = one.token;
-    weights[kept++] = one.weight;
-    total += one.weight;
+// Typical, top-p, min-p and XTC.
+void Sampler::filter(Kept& kept, size_t position, Workspace& workspace) const {
+  if (params_.typical_p < 1.0F) keep_typical(kept, params_.typical_p, workspace.shifted_);
+  if (params_.top_p < 1.0F || params_.min_p > 0.0F) {
+    auto& [tokens, weights, total] = kept;
+    Ranked last{0.0F, std::numeric_limits<int32_t>::max()};
+    if (params_.top_p < 1.0F)
+      last = last_of_top_p(tokens, weights, total, params_.top_p, workspace.ranked_);
+    // The largest weight is 1, but where typical has left it out.
+    const float largest_weight = params_.typical_p < 1.0F ? largest(weights).value : 1.0F;
+    const float least = params_.min_p * largest_weight;
+    size_t filled = 0;
+    total = 0;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const Ranked one{weights[i], tokens[i]};
+      if (last.before(one) || one.weight < least) continue;
+      tokens[filled] = one.token;
+      weights[filled++] = one.weight;
+      total += one.weight;
+    }
+    tokens.resize(filled);
+    weights.resize(filled);
   }
-  tokens.resize(kept);
-  weights.resize(kept);
-  return total;
+  if (params_.xtc_probability > 0 &&
+      uniform(params_.seed, position, Draw::kExclusion) < params_.xtc_probability)
+    exclude_top(kept, params_.xtc_threshold);
+}
+
+// Mirostat's bound moves by how much the chosen token surprises the model at this temperature,
+// beyond tau. `distance`: of its logit from the largest; `mass`: of all weights.
+double Sampler::drift_after(double distance, double mass, const History& history) const {
+  const double bits = (std::log(mass) + distance / params_.temperature) / std::log(2.0);
+  return history.surprise_drift - params_.mirostat_eta * (bits - params_.mirostat_tau);
 }
 
 Choice Sampler::pick(std::span<const float> logits, const History& history,
@@ -179,14 +214,19 @@ Choice Sampler::pick(std::span<const float> logits, const History& history,
   const std::span<const float> adjusted = adjust(logits, history, workspace);
   const TokenLogprob best = best_of(adjusted, logits, raw_max, position);
 
-  Choice choice{best.token, std::numeric_limits<float>::quiet_NaN(), {}};
+  Choice choice{best.token, std::numeric_limits<float>::quiet_NaN(), {}, 0};
   if (params_.temperature > 0) {
-    const double total = keep(adjusted, best.logprob, workspace);
+    const double total = keep(adjusted, best.logprob, history, workspace);
     choice.token =
         draw(workspace.tokens_, workspace.weights_, uniform(params_.seed, position) * total);
   }
-  return params_.logprobs < 0 ? choice
-                              : with_logprobs(choice.token, logits, raw_max, params_.logprobs);
+  if (params_.logprobs >= 0)
+    choice = with_logprobs(choice.token, logits, raw_max, params_.logprobs);
+  if (params_.mirostat != 0 && params_.temperature > 0) {
+    const double logit = adjusted[static_cast<size_t>(choice.token)];
+    choice.surprise_drift = drift_after(best.logprob - logit, workspace.mass_, history);
+  }
+  return choice;
 }
 
 std::vector<BeamCandidate> Sampler::beam_candidates(std::span<const float> logits,
@@ -227,7 +267,7 @@ std::vector<float> Sampler::distribution(std::span<const float> logits, const Hi
     probabilities[static_cast<size_t>(best.token)] = 1.0F;
     return probabilities;
   }
-  const double total = keep(adjusted, best.logprob, workspace);
+  const double total = keep(adjusted, best.logprob, history, workspace);
   for (size_t i = 0; i < workspace.tokens_.size(); ++i) {
     probabilities[static_cast<size_t>(workspace.tokens_[i])] =
         static_cast<float>(workspace.weights_[i] / total);

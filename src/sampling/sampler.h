@@ -1,15 +1,20 @@
 #pragma once
 // Chooses the next token of one sequence from the model's logits. Holds no state but its
-// parameters: the random number of output position i depends on (seed, i) only, so neither batch
-// composition nor pausing a sequence changes its tokens. Order: logit bias, repetition penalty,
-// presence and frequency penalty, min_tokens, the mask of a guide, temperature, top-k, top-p,
-// min-p; the sets that are kept are those of Hugging Face's processors. Thread-safe: one Workspace
-// a thread.
+// parameters: the random numbers of output position i depend on (seed, i) only, so neither batch
+// composition nor pausing a sequence changes its tokens; what Mirostat learns goes from each Choice
+// into the next History. Order: logit bias, repetition penalty, presence and frequency penalty,
+// DRY, min_tokens, the mask of a guide, temperature, top-n-sigma, top-k, typical, top-p, min-p,
+// XTC; or after temperature Mirostat alone. Each filter sees the probabilities of what is left; the
+// sets that are kept are those of Hugging Face's processors where it has them. Temperature 0 takes
+// the likeliest, whatever filters say. Thread-safe: one Workspace a thread.
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "src/sampling/candidates.h"
+#include "src/sampling/dry.h"
+#include "src/sampling/filters.h"
 #include "src/sampling/logit_changes.h"
 #include "src/sampling/params.h"
 
@@ -21,6 +26,7 @@ struct History {
   std::span<const int32_t> output;  // its length is the position that is being sampled
   /// Bit t of the words: token t may come. Empty: every token may.
   std::span<const uint64_t> allowed = {};
+  double surprise_drift = 0;  ///< Mirostat's: of the choice before; 0 at first
 };
 
 /// A token with the logarithm of its probability.
@@ -36,7 +42,8 @@ struct Choice {
   int32_t token = 0;
   float logprob = 0;  // log-softmax of the unmodified logits; NaN when params.logprobs is -1
   std::vector<TokenLogprob>
-      top;  // params.logprobs likeliest of the unmodified logits, likeliest first
+      top;                    // params.logprobs likeliest of the unmodified logits, likeliest first
+  double surprise_drift = 0;  ///< Mirostat's bound of bits is 2 tau + this, for the next token
 };
 
 /// A token that a beam may go on with.
@@ -46,8 +53,8 @@ struct BeamCandidate {
   float logprob = 0;  // log-softmax of the unmodified logits
 };
 
-/// Buffers of about 28 bytes x vocab_size, kept between calls and shared by all sequences of a
-/// thread.
+/// Buffers of about 28 bytes x vocab_size (44 with typical_p; DRY adds 8 x context), kept between
+/// calls and shared by all sequences of a thread.
 class Workspace {
  public:
   /// Bytes held now.
@@ -60,8 +67,10 @@ class Workspace {
   std::vector<float> selection_;  // top-k
   std::vector<int32_t> tokens_;   // what is kept, by rising id
   std::vector<float> weights_;    // [tokens_] exp((logit - max) / temperature)
-  std::vector<Ranked> ranked_;    // top-p
+  std::vector<Ranked> ranked_;    // top-p, Mirostat
+  std::vector<Shifted> shifted_;  // typical
   std::vector<float> logprobs_;   // [vocab_size] of beams
+  double mass_ = 0;               // sum of the weights before filters drop any
 };
 
 class Sampler {
@@ -97,9 +106,13 @@ class Sampler {
  private:
   std::span<const float> adjust(std::span<const float> logits, const History& history,
                                 Workspace& workspace) const;
-  double keep(std::span<const float> adjusted, float max_logit, Workspace& workspace) const;
+  double keep(std::span<const float> adjusted, float max_logit, const History& history,
+              Workspace& workspace) const;
+  void filter(Kept& kept, size_t position, Workspace& workspace) const;
+  double drift_after(double distance, double mass, const History& history) const;
 
   SamplingParams params_;
+  std::shared_ptr<const DryBreakers> breakers_;
   std::vector<int32_t> eos_token_ids_;
 };
 

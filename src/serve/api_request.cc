@@ -142,7 +142,9 @@ void finish_beams(ApiRequest& request, const ordered_json& body) {
   if (request.samples > params.num_beams)
     refuse("n", fmt::format("n is {}; a search with {} beams ends with at most so many",
                             request.samples, params.num_beams));
-  const std::pair<const char*, double> ignored[] = {{"top_p", 1}, {"top_k", 0}, {"min_p", 0}};
+  const std::pair<const char*, double> ignored[] = {{"top_p", 1},       {"top_k", 0},
+                                                    {"min_p", 0},       {"typical_p", 1},
+                                                    {"top_n_sigma", 0}, {"xtc_probability", 0}};
   for (const auto& [name, neutral] : ignored)
     if (body.contains(name) && !body[name].is_null() && body[name] != neutral)
       refuse(name, fmt::format("{} has no effect on a beam search; leave it out", name));

@@ -340,8 +340,10 @@ GenerationService::Admission GenerationService::submit(std::vector<Submission> s
   std::vector<uint64_t> ids;
   std::vector<GenerationRequest> leaders;
   std::vector<std::shared_ptr<guide::Guide>> guides;
-  for (const Submission& submission : submissions)
+  for (Submission& submission : submissions) {
     guides.push_back(guides_.make(submission.params.guide));
+    guides_.find_breakers(submission.params);
+  }
   const MutexLock lock(mutex_);
   if (!failure_.empty()) return {RequestQueue::Outcome::kClosed, nullptr};
   int index = first_index;

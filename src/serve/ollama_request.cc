@@ -21,6 +21,10 @@ constexpr FieldName kOllamaNames[] = {{"max_tokens", "options.num_predict"},
                                       {"top_k", "options.top_k"},
                                       {"top_p", "options.top_p"},
                                       {"min_p", "options.min_p"},
+                                      {"typical_p", "options.typical_p"},
+                                      {"mirostat", "options.mirostat"},
+                                      {"mirostat_tau", "options.mirostat_tau"},
+                                      {"mirostat_eta", "options.mirostat_eta"},
                                       {"seed", "options.seed"},
                                       {"stop", "options.stop"},
                                       {"presence_penalty", "options.presence_penalty"},
@@ -31,6 +35,11 @@ constexpr FieldName kOllamaNames[] = {{"max_tokens", "options.num_predict"},
 // Options about how fast the model runs, and where: the server was started with what holds.
 constexpr std::string_view kOptionsOfLoading[] = {
     "num_batch", "num_gpu", "main_gpu", "num_thread", "use_mmap", "use_mlock", "numa", "low_vram"};
+
+// Options that a chat has under the same name.
+constexpr std::string_view kOptionsOfSampling[] = {
+    "temperature",  "top_k",        "top_p", "min_p", "typical_p",        "mirostat",
+    "mirostat_tau", "mirostat_eta", "seed",  "stop",  "presence_penalty", "frequency_penalty"};
 
 constexpr size_t kMostCalls = 128;  // of a message: each result is looked for among them
 
@@ -54,8 +63,7 @@ void read_absent_option(const std::string& name, const ordered_json& value,
                     model.context_tokens));
   if (name == "repeat_last_n")
     return refuse_unless(value == -1, "the penalty is of all tokens, which is -1");
-  if (name == "mirostat") return refuse_unless(value == 0, "it is not there: 0 is");
-  if (name == "tfs_z" || name == "typical_p")
+  if (name == "tfs_z")
     return refuse_unless(value == 1, "it is not there: 1 is, which changes nothing");
   if (name == "penalize_newline") return refuse_unless(value == true, "only true is there");
   refuse_unsupported("options",
@@ -71,9 +79,7 @@ void read_options(const ordered_json& options, const OllamaModel& model, ordered
       if (value != -1 && value != -2) chat["max_tokens"] = value;
     } else if (name == "repeat_penalty") {
       chat["repetition_penalty"] = value;
-    } else if (name == "temperature" || name == "top_k" || name == "top_p" || name == "min_p" ||
-               name == "seed" || name == "stop" || name == "presence_penalty" ||
-               name == "frequency_penalty") {
+    } else if (is_one_of(name, kOptionsOfSampling)) {
       chat[name] = value;
     } else {
       read_absent_option(name, value, model);

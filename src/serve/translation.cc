@@ -12,6 +12,18 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::string_view kOwnFields[] = {"min_p",
+                                           "typical_p",
+                                           "top_n_sigma",
+                                           "xtc_probability",
+                                           "xtc_threshold",
+                                           "mirostat",
+                                           "mirostat_tau",
+                                           "mirostat_eta",
+                                           "dry_multiplier",
+                                           "dry_base",
+                                           "dry_allowed_length",
+                                           "dry_penalty_last_n",
+                                           "dry_sequence_breakers",
                                            "seed",
                                            "stop_token_ids",
                                            "min_tokens",

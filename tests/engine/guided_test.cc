@@ -108,5 +108,16 @@ TEST_F(Guided, WhatCanNotBeWrittenIsRefusedAlone) {
   EXPECT_NE(answers.at(2).refused.find("tokenizer"), std::string::npos) << answers.at(2).refused;
 }
 
+TEST_F(Guided, BreakersOfDryThatNobodyHasReadAreRefused) {
+  std::vector<GenerationRequest> requests = greedy_requests({{5, 6}, {5, 6}, {5, 6}}, 4);
+  for (GenerationRequest& one : requests) one.params.dry_multiplier = 1;
+  maker.find_breakers(requests[1].params);
+  requests[2].params.dry_sequence_breakers.clear();
+  const auto answers = run_all(kModel, options_for(requests), requests);
+  EXPECT_NE(answers.at(0).refused.find("dry_sequence_breakers"), std::string::npos);
+  EXPECT_EQ(answers.at(1).tokens.size(), 4u);
+  EXPECT_EQ(answers.at(2).tokens.size(), 4u);
+}
+
 }  // namespace
 }  // namespace sluice::testing

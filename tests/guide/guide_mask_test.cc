@@ -8,6 +8,7 @@
 
 #include "src/base/error.h"
 #include "src/guide/guide_maker.h"
+#include "src/sampling/dry.h"
 #include "tests/guide/byte_tokenizer.h"
 #include "tests/guide/reading.h"
 
@@ -110,6 +111,29 @@ TEST(GuideMasks, OfTheSameTextAreSharedAndOthersRefused) {
   EXPECT_THROW(maker.make({GuideKind::kRegex, "(", {}}), Error);
   for (int i = 0; i < 40; ++i) maker.make({GuideKind::kRegex, "a{" + std::to_string(i) + "}b", {}});
   EXPECT_NE(maker.make(kPerson), first) << "old ones are forgotten";
+}
+
+TEST(GuideMaker, BreakersAreTheTokensThatHoldTheText) {
+  const auto tokenizer = testing::json_tokenizer(140);
+  GuideMaker maker(tokenizer, {2});
+  sampling::SamplingParams params;
+  maker.find_breakers(params);
+  EXPECT_FALSE(params.dry_breakers) << "DRY is off";
+  params.dry_multiplier = 1;
+  params.dry_sequence_breakers = {"\"", "ab"};
+  sampling::SamplingParams again = params, other = params;
+  maker.find_breakers(params);
+  for (int32_t token = 0; token < tokenizer.vocab_size(); ++token) {
+    const std::string text = tokenizer.token_bytes(token);
+    const bool holds = text.find('"') != std::string::npos || text.find("ab") != std::string::npos;
+    EXPECT_EQ(params.dry_breakers->has(token), holds) << text;
+  }
+  maker.find_breakers(again);
+  EXPECT_EQ(again.dry_breakers, params.dry_breakers) << "found once";
+  other.dry_breaker_tokens = {{5}, {60}};
+  maker.find_breakers(other);
+  EXPECT_TRUE(other.dry_breakers->has(60));
+  EXPECT_EQ(other.dry_breakers->has(7), params.dry_breakers->has(7));
 }
 
 }  // namespace

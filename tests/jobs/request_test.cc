@@ -56,6 +56,33 @@ TEST(Request, OpenAiBatchLineWithEveryField) {
   EXPECT_EQ(request.params, expected);
 }
 
+TEST(Request, SamplersBeyondOpenAis) {
+  SamplingParams expected;
+  expected.typical_p = 0.5F;
+  expected.top_n_sigma = 1.5F;
+  expected.xtc_probability = 0.25F;
+  expected.xtc_threshold = 0.125F;
+  expected.mirostat = 2;
+  expected.mirostat_tau = 3;
+  expected.mirostat_eta = 0.5F;
+  expected.dry_multiplier = 0.75F;
+  expected.dry_base = 1.5F;
+  expected.dry_allowed_length = 3;
+  expected.dry_penalty_last_n = 64;
+  expected.dry_sequence_breakers = {"\n", "and"};
+  expected.dry_breaker_tokens = {{5}, {6, 7}};
+  EXPECT_EQ(parse(R"({"prompt": "x", "typical_p": 0.5, "top_n_sigma": 1.5, "xtc_probability": 0.25,
+      "xtc_threshold": 0.125, "mirostat": 2, "mirostat_tau": 3, "mirostat_eta": 0.5, "dry_multiplier": 0.75,
+      "dry_base": 1.5, "dry_allowed_length": 3, "dry_penalty_last_n": 64,
+      "dry_sequence_breakers": ["\n", [5], "and", [6, 7]]})")
+                .params,
+            expected);
+  EXPECT_EQ(parse(R"({"prompt": "x", "top_n_sigma": -1, "dry_sequence_breakers": null})").params,
+            SamplingParams());
+  EXPECT_TRUE(parse(R"({"prompt": "x", "dry_sequence_breakers": []})")
+                  .params.dry_sequence_breakers.empty());
+}
+
 TEST(Request, ChatLines) {
   std::ifstream file(SLUICE_FIXTURES "/jobs/openai_example_batch.jsonl");
   int lines = 0;
@@ -144,35 +171,50 @@ TEST(Request, VocabularyIsCheckedWhenKnown) {
 TEST(Request, KeyChangesWithAllThatDecidesTheAnswerAndNothingElse) {
   const std::string base = R"({"custom_id": "a", "prompt": "x")";
   std::set<std::string> keys;
-  const std::vector<std::string> changes = {"",
-                                            R"(, "max_tokens": 17)",
-                                            R"(, "min_tokens": 1)",
-                                            R"(, "temperature": 0)",
-                                            R"(, "top_k": 3)",
-                                            R"(, "top_p": 0.5)",
-                                            R"(, "min_p": 0.5)",
-                                            R"(, "repetition_penalty": 1.5)",
-                                            R"(, "presence_penalty": 1)",
-                                            R"(, "frequency_penalty": 1)",
-                                            R"(, "seed": 0)",
-                                            R"(, "seed": 1)",
-                                            R"(, "stop": "a")",
-                                            R"(, "stop": ["a", "b"])",
-                                            R"(, "stop": "ab")",
-                                            R"(, "stop_token_ids": [1])",
-                                            R"(, "stop_token_ids": [1, 1])",
-                                            R"(, "ignore_eos": true)",
-                                            R"(, "logprobs": 0)",
-                                            R"(, "logit_bias": {"1": 1})",
-                                            R"(, "num_beams": 2)",
-                                            R"(, "num_beams": 3)",
-                                            R"(, "num_beams": 3, "length_penalty": 0.5)",
-                                            R"(, "num_beams": 3, "early_stopping": true)",
-                                            R"(, "guided_regex": "a")",
-                                            R"(, "guided_regex": "b")",
-                                            R"(, "guided_choice": ["a"])",
-                                            R"(, "guided_json": {"type": "null"})",
-                                            R"(, "response_format": {"type": "json_object"})"};
+  const std::vector<std::string> changes = {
+      "",
+      R"(, "max_tokens": 17)",
+      R"(, "min_tokens": 1)",
+      R"(, "temperature": 0)",
+      R"(, "top_k": 3)",
+      R"(, "top_p": 0.5)",
+      R"(, "min_p": 0.5)",
+      R"(, "repetition_penalty": 1.5)",
+      R"(, "presence_penalty": 1)",
+      R"(, "frequency_penalty": 1)",
+      R"(, "seed": 0)",
+      R"(, "seed": 1)",
+      R"(, "stop": "a")",
+      R"(, "stop": ["a", "b"])",
+      R"(, "stop": "ab")",
+      R"(, "stop_token_ids": [1])",
+      R"(, "stop_token_ids": [1, 1])",
+      R"(, "ignore_eos": true)",
+      R"(, "logprobs": 0)",
+      R"(, "logit_bias": {"1": 1})",
+      R"(, "num_beams": 2)",
+      R"(, "num_beams": 3)",
+      R"(, "num_beams": 3, "length_penalty": 0.5)",
+      R"(, "num_beams": 3, "early_stopping": true)",
+      R"(, "guided_regex": "a")",
+      R"(, "guided_regex": "b")",
+      R"(, "guided_choice": ["a"])",
+      R"(, "typical_p": 0.5)",
+      R"(, "top_n_sigma": 1)",
+      R"(, "xtc_probability": 1)",
+      R"(, "xtc_probability": 1, "xtc_threshold": 0.2)",
+      R"(, "mirostat": 1)",
+      R"(, "mirostat": 2)",
+      R"(, "mirostat": 2, "mirostat_tau": 3)",
+      R"(, "mirostat": 2, "mirostat_eta": 1)",
+      R"(, "dry_multiplier": 1)",
+      R"(, "dry_multiplier": 1, "dry_base": 2)",
+      R"(, "dry_multiplier": 1, "dry_allowed_length": 3)",
+      R"(, "dry_multiplier": 1, "dry_penalty_last_n": 3)",
+      R"(, "dry_multiplier": 1, "dry_sequence_breakers": [])",
+      R"(, "dry_multiplier": 1, "dry_sequence_breakers": [[1]])",
+      R"(, "guided_json": {"type": "null"})",
+      R"(, "response_format": {"type": "json_object"})"};
   for (const std::string& change : changes) keys.insert(parse(base + change + "}").key);
   keys.insert(parse(R"({"custom_id": "b", "prompt": "x"})").key);
   keys.insert(parse(R"({"custom_id": "a", "prompt": "y"})").key);

@@ -41,8 +41,8 @@ TEST(OllamaRequest, ReadsAChatAndItsOptions) {
   const OllamaRequest call = ollama_chat(
       R"({"model": "m:latest", "messages": [{"role": "user", "content": "Hello", "images": []}],
       "keep_alive": "5m", "format": "", "think": false, "tools": [], "options": {"num_predict": 7, "temperature": 0.25, "top_k": 3,
-      "top_p": 0.5, "seed": 9, "stop": ["x"], "repeat_penalty": 1.5, "num_ctx": 256, "num_thread": 8, "mirostat": 0,
-      "repeat_last_n": -1, "presence_penalty": 0.5, "typical_p": 1.0, "use_mmap": null}})");
+      "top_p": 0.5, "seed": 9, "stop": ["x"], "repeat_penalty": 1.5, "num_ctx": 256, "num_thread": 8, "mirostat": 2,
+      "mirostat_tau": 4, "repeat_last_n": -1, "presence_penalty": 0.5, "typical_p": 0.5, "tfs_z": 1.0, "use_mmap": null}})");
   ASSERT_EQ(call.kind, Kind::kChat);
   EXPECT_TRUE(call.chat.streams) << "unless told otherwise";
   EXPECT_EQ(call.chat.params.max_tokens, 7);
@@ -50,6 +50,9 @@ TEST(OllamaRequest, ReadsAChatAndItsOptions) {
   EXPECT_EQ(call.chat.params.stop, std::vector<std::string>{"x"});
   EXPECT_FLOAT_EQ(call.chat.params.repetition_penalty, 1.5f);
   EXPECT_FLOAT_EQ(call.chat.params.presence_penalty, 0.5f);
+  EXPECT_FLOAT_EQ(call.chat.params.typical_p, 0.5f);
+  EXPECT_EQ(call.chat.params.mirostat, 2);
+  EXPECT_FLOAT_EQ(call.chat.params.mirostat_tau, 4);
   EXPECT_EQ(call.chat.variables["enable_thinking"], false);
   for (const char* all : {"-1", "-2"})
     EXPECT_FALSE(
@@ -117,7 +120,9 @@ TEST(OllamaRequest, RefusesByName) {
       {asked + R"("options": {"num_ctx": 257}})", "options"},
       {asked + R"("options": {"num_ctx": 99999999999999999999}})", "options"},
       {asked + R"("options": {"repeat_last_n": 64}})", "options"},
-      {asked + R"("options": {"mirostat": 2}})", "options"},
+      {asked + R"("options": {"mirostat": 3}})", "options.mirostat"},
+      {asked + R"("options": {"typical_p": 2}})", "options.typical_p"},
+      {asked + R"("options": {"tfs_z": 0.5}})", "options"},
       {asked + R"("options": {"num_thread": "all"}})", "options"},
       {asked + R"("options": {"wat": 1}})", "options"},
       {asked + R"("format": "xml"})", "format"},

@@ -73,6 +73,9 @@ TEST(RunErrors, BadSizesAndSettings) {
   fail(run_with({"-p", "a", "--cpu-mem", "-1GiB"}), 2, {"--cpu-mem", "-1GiB"});
   fail(run_with({"-p", "a", "--temperature", "-1"}), 2, {"temperature", "-1", "0 to 100"});
   fail(run_with({"-p", "a", "--top-p", "1.5"}), 2, {"top_p", "1.5", "0 to 1"});
+  fail(run_with({"-p", "a", "--mirostat", "3"}), 2, {"mirostat", "3", "1 or 2"});
+  fail(run_with({"-p", "a", "--mirostat", "1", "--num-beams", "2"}), 2, {"mirostat", "beam"});
+  fail(run_with({"-p", "a", "--dry-base", "0.5"}), 2, {"dry_base", "0.5", "1 to 100"});
   fail({"run", kModel, "-p", "a", "-n", "0"}, 2, {"max_tokens", "1 or more"});
   fail({"run", kModel, "-p", "a", "-n", "many"}, 2, {"many"});
   fail(run_with({"-p", "a", "--kv-dtype", "int3"}), 2, {"--kv-dtype", "int3"});

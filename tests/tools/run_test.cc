@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <set>
 
 #include "tests/tools/command.h"
 
@@ -134,6 +135,40 @@ TEST(Run, SampledTextDependsOnTheSeedAlone) {
   EXPECT_EQ(sample("7", {}), first);
   EXPECT_EQ(sample("7", {"--percent", "0", "0", "0", "0", "0", "0"}), first);
   EXPECT_NE(sample("8", {}), first);
+}
+
+TEST(Run, SamplersBeyondTopP) {
+  const auto ids = [](const std::vector<std::string>& more, const char* tokens = "40") {
+    std::vector<std::string> arguments{"run",  kModel,   "-p", "Once upon",    "-n",
+                                       tokens, "--seed", "3",  "--ignore-eos", "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return succeed(arguments).json()["token_ids"].get<Ids>();
+  };
+  const Ids drawn = ids({"--temperature", "1"});
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--typical-p", "0.3"},
+        {"--top-n-sigma", "1"},
+        {"--xtc-probability", "1", "--xtc-threshold", "0.05"},
+        {"--mirostat", "1", "--mirostat-tau", "1"},
+        {"--mirostat", "2", "--mirostat-tau", "2", "--mirostat-eta", "0.3"}}) {
+    EXPECT_EQ(ids(more), ids({})) << "greedy: " << more[0];
+    auto hot = more;
+    hot.insert(hot.end(), {"--temperature", "1"});
+    EXPECT_NE(ids(hot), drawn) << more[0];
+    EXPECT_EQ(ids(hot), ids(hot)) << more[0];
+  }
+  // Greedy text of a small model repeats itself; with DRY no four tokens come twice.
+  const auto repeats = [](const Ids& tokens) {
+    std::set<Ids> seen;
+    for (size_t i = 0; i + 4 <= tokens.size(); ++i)
+      if (!seen.insert(Ids(tokens.begin() + static_cast<int64_t>(i),
+                           tokens.begin() + static_cast<int64_t>(i + 4)))
+               .second)
+        return true;
+    return false;
+  };
+  EXPECT_TRUE(repeats(ids({}, "150")));
+  EXPECT_FALSE(repeats(ids({"--dry-multiplier", "20", "--dry-sequence-breaker", "none"}, "150")));
 }
 
 TEST(Run, LogprobsListTheChosenTokenAndTheLikeliest) {

@@ -81,6 +81,9 @@ std::optional<std::string> Batcher::why_refused(const GenerationRequest& request
         beams, limits_.sequences);
   if (request.params.guide.kind != sampling::GuideKind::kNone && !request.guide)
     return "guided output needs the model's tokenizer; copy its files beside the weights";
+  if (request.params.dry_multiplier > 0 && !request.params.dry_sequence_breakers.empty() &&
+      !request.params.dry_breakers)
+    return "texts among dry_sequence_breakers need the model's tokenizer; give token ids, or none";
   if (beams > 1 && request.guide && request.guide->end_tokens().empty())
     return "a guided beam search needs an end-of-text token, and the model has none";
   for (size_t group = 0; group < pools_.groups(); ++group) {

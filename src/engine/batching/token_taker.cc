@@ -59,6 +59,7 @@ void TokenTaker::take_token(const MicroBatch& batch, size_t needed_index, sampli
   } catch (const Error& error) {
     return refuse(sequence, error);
   }
+  sequence.surprise_drift = choice.surprise_drift;
   append(sequence, choice);
 }
 

@@ -53,6 +53,7 @@ void DeviceSampler::begin() noexcept { rows_ = changes_ = masks_ = 0; }
 bool DeviceSampler::add(int64_t row, const TokenRequest& request) {
   SLUICE_ASSERT(rows_ < most_rows_, "rows are chosen a part at a time");
   const sampling::SamplingParams& params = request.sampler->params();
+  if (sampling::is_for_host(params)) return false;
   const sampling::History& history = request.history;
   std::span<const sampling::LogitChange> changes;
   try {

@@ -19,7 +19,8 @@ class DeviceSampler {
 
   /// A new set of rows; what was queued has run.
   void begin() noexcept;
-  /// Row `row` of the logits. False: it has more changes than there is room for, and is the host's.
+  /// Row `row` of the logits. False: it is the host's, for how it is chosen or because it has
+  /// more changes than there is room for.
   bool add(int64_t row, const TokenRequest& request);
   /// Chooses a token for each row added, from logits [.., vocab_size].
   void queue(float* logits, cuda::Stream stream);

@@ -140,13 +140,15 @@ struct Sequence {
   size_t beam = 0;                      ///< its rank in the group
   std::shared_ptr<guide::Guide> guide;  ///< null: every token may come
   guide::Guide::State guide_state = 0;
+  double surprise_drift = 0;     ///< sampling::History's: what Mirostat has learnt from the output
   AdapterPtr adapter = nullptr;  ///< null: the model as it is
 
   /// What the prefix cache knows it by.
   Beginning beginning() const noexcept { return {tokens, adapter_id(adapter)}; }
   /// What may come next, and what is there. Errors: kUser where a guide has grown too large.
   sampling::History history() {
-    return {prompt(), output(), guide ? guide->allowed(guide_state) : std::span<const uint64_t>()};
+    return {prompt(), output(), guide ? guide->allowed(guide_state) : std::span<const uint64_t>(),
+            surprise_drift};
   }
   int64_t pending() const noexcept { return static_cast<int64_t>(tokens.size()) - computed; }
   std::span<const int32_t> prompt() const noexcept {

@@ -157,8 +157,14 @@ TEST_P(Batching, GivesEveryRequestTheTokensItGetsAlone) {
       if (pick(random, 0, 3) == 0) {
         request.params.temperature = 0.8f;
         request.params.seed = seed;
+        // What Mirostat has learnt, and what DRY and XTC look at, outlive preemptions.
+        request.params.mirostat = static_cast<int>(seed % 3);
+        request.params.xtc_probability = seed % 2 == 0 ? 0.5f : 0;
+        request.params.dry_multiplier = seed % 4 < 2 ? 0.8f : 0;
+        request.params.dry_sequence_breakers.clear();
       }
       if (pick(random, 0, 4) == 0 && !request.score_prompt) {
+        request.params.mirostat = 0;
         request.params.num_beams =
             static_cast<int>(std::min(pick(random, 1, 4), policy.block_sequences()));
         if (request.params.num_beams > 1)
