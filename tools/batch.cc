@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -41,23 +42,44 @@ Part part_of(const BatchFlags& flags) {
   return {shard, flags.output == "-" ? flags.output : jobs::shard_path(flags.output, shard)};
 }
 
-// Passes, for people who wait.
-class PassProgress {
+// Passes, for people who wait: what the engine's thread reports, and the pass under way, which
+// another may compute.
+class BatchProgress {
  public:
-  PassProgress(const BatchRun& run, int64_t requests) : run_(run), requests_(requests) {}
-  void show(const PassReport& report) {
+  explicit BatchProgress(int64_t requests) : requests_(requests) {}
+  void listen(EngineOptions& options) {
+    options.pass_progress = [this](const RunningPass& pass) {
+      const std::lock_guard lock(mutex_);
+      show(fmt::format("pass {} at {:.0f} %", pass.pass, 100 * pass.share));
+    };
+  }
+  void take(const PassReport& report, int64_t done) {
+    const std::lock_guard lock(mutex_);
+    done_ = done;
+    running_ = report.running;
     tokens_ += report.decode_tokens;
     seconds_ += report.seconds;
-    const double rate = seconds_ > 0 ? static_cast<double>(tokens_) / seconds_ : 0;
-    progress_.update(
-        run_.done(), requests_,
-        fmt::format("{}/{} requests, {} running", run_.done(), requests_, report.running),
-        fmt::format("{:.2f} tokens/s, pass {}", rate, report.pass));
+    show(fmt::format("pass {}", report.pass));
+  }
+
+  void end() {
+    const std::lock_guard lock(mutex_);
+    progress_.end();
   }
 
  private:
-  const BatchRun& run_;
-  int64_t requests_;
+  void show(const std::string& pass) {
+    std::string amount = fmt::format("{}/{} requests", done_, requests_);
+    if (running_ > 0) amount += fmt::format(", {} running", running_);
+    const std::string rate =
+        tokens_ > 0 ? fmt::format("{:.2f} tokens/s, ", static_cast<double>(tokens_) / seconds_)
+                    : "";
+    progress_.update(done_, requests_, amount + ",", rate + pass);
+  }
+
+  std::mutex mutex_;
+  const int64_t requests_;
+  int64_t done_ = 0, running_ = 0;
   Progress progress_{"batch"};
   int64_t tokens_ = 0;
   double seconds_ = 0;
@@ -106,25 +128,30 @@ void run_alone(const BatchFlags& flags, std::stop_token stop) {
   };
   std::ifstream first_look(from.path());
   jobs::JobReader surveyed = reader_of(first_look);
-  const Survey found = survey(surveyed, model, model.longest(flags));
+  const Survey found = [&] {
+    const Waiting waiting("reading requests");
+    return survey(surveyed, model, model.longest(flags));
+  }();
   std::fprintf(stderr, "sluice: %lld requests to run\n", static_cast<long long>(found.requests));
 
   EngineFlags part_flags = flags.engine;
   if (part.shard && !part_flags.record_routing.empty())
     part_flags.record_routing = jobs::shard_path(part_flags.record_routing, *part.shard);
-  const auto engine = open_engine(part_flags, model.model, found.workload, stop);
+  BatchProgress progress(found.requests);
+  const auto engine = open_engine(part_flags, model.model, found.workload, stop,
+                                  [&](EngineOptions& options) { progress.listen(options); });
   if (!engine) return;
   std::ifstream input(from.path());
   jobs::JobReader reader = reader_of(input);
   FileLines lines(reader);
   BatchRun run(lines, *results, model, engine->adapters());
   run.on_record = [&to] { to->forward(); };
-  PassProgress progress(run, found.requests);
-  run.sink().on_pass_report = [&progress](const PassReport& report) { progress.show(report); };
+  run.sink().on_pass_report = [&](const PassReport& report) { progress.take(report, run.done()); };
   if (found.requests > 0)
     engine->generate(run, run.sink(), stop);
   else
     while (run.next()) continue;  // error records only: no weight is read for them
+  progress.end();
   finish_run(flags.engine, engine);
   report(flags, part, run, reader.skipped(), engine, to->name());
   fail_for_errors(*results, to->name());

@@ -12,6 +12,7 @@
 #include "tools/batch_files.h"
 #include "tools/command.h"
 #include "tools/output.h"
+#include "tools/progress.h"
 
 namespace sluice::tools {
 
@@ -42,9 +43,11 @@ void run(const MergeFlags& flags) {
   const BatchInput from(flags.input);
   const std::vector<std::string> sources = sources_of(flags);
   std::ifstream input(from.path());
-  const jobs::MergeReport report =
-      jobs::merge_results(input, from.name(), sources, flags.output,
-                          flags.is_partial ? jobs::Missing::kAllow : jobs::Missing::kRefuse);
+  const jobs::MergeReport report = [&] {
+    const Waiting waiting("merging");
+    return jobs::merge_results(input, from.name(), sources, flags.output,
+                               flags.is_partial ? jobs::Missing::kAllow : jobs::Missing::kRefuse);
+  }();
   if (flags.json)
     return print_json({{"rows", report.rows},
                        {"answers", report.answers},

@@ -17,6 +17,7 @@
 #include "tools/command.h"
 #include "tools/engine_flags.h"
 #include "tools/output.h"
+#include "tools/progress.h"
 
 namespace sluice::tools {
 
@@ -146,7 +147,9 @@ nlohmann::ordered_json bench_batch(const BenchFlags& flags, int64_t batch, std::
   std::unique_ptr<MemoryProbe> probed;  // before the engine takes what is free
   if (!flags.memory_probe.empty())
     probed = std::make_unique<MemoryProbe>(parse_bytes(flags.memory_probe, "--memory-probe"));
-  const auto engine = open_engine(flags.engine, workload, stop);
+  TokenProgress progress(fmt::format("batch {}", batch), batch * flags.prompt_tokens,
+                         batch * (flags.new_tokens - 1));
+  const auto engine = open_engine(flags.engine, workload, stop, progress.listens());
   if (!engine) return {};
   engine->load(stop);
   std::vector<double> prefill, decode, pass;
@@ -160,7 +163,9 @@ nlohmann::ordered_json bench_batch(const BenchFlags& flags, int64_t batch, std::
   auto streamed = static_cast<double>(engine->plan().streamed_weight_bytes);
   const auto multiplied = static_cast<double>(multiplied_bytes(engine->model().shape()));
   for (int i = 0; i < flags.repetitions; ++i) {
+    progress.begin();
     const Sample sample = run_once(*engine, flags, batch, stop);
+    progress.end();
     prefill.push_back(sample.prefill_rate);
     decode.push_back(sample.decode_rate);
     pass.push_back(sample.decode_pass_seconds);

@@ -15,6 +15,7 @@
 #include "tools/flag_words.h"
 #include "tools/line_reader.h"
 #include "tools/output.h"
+#include "tools/progress.h"
 #include "tools/sampling_flags.h"
 
 namespace sluice::tools {
@@ -51,8 +52,13 @@ class Conversation {
  public:
   Conversation(const ChatFlags& flags, const text::Tokenizer& tokenizer,
                const chat::ChatTemplate& templ, serve::GenerationService& service,
-               LineReader& reader)
-      : flags_(flags), tokenizer_(tokenizer), template_(templ), service_(service), reader_(reader) {
+               LineReader& reader, TokenProgress& progress)
+      : flags_(flags),
+        tokenizer_(tokenizer),
+        template_(templ),
+        service_(service),
+        reader_(reader),
+        progress_(progress) {
     reset();
   }
 
@@ -101,6 +107,7 @@ class Conversation {
     submission.params = std::move(params);
     std::vector<serve::Submission> all;
     all.push_back(std::move(submission));
+    progress_.begin();
     auto admission = service_.submit(std::move(all));
     if (!admission.ticket)
       throw Error(service_.failure_kind(), "the engine has stopped: " + service_.failure());
@@ -114,10 +121,12 @@ class Conversation {
       if (event->kind == serve::Event::Kind::kRefused) throw Error(ErrorKind::kUser, event->text);
       if (event->kind == serve::Event::Kind::kFailed)
         throw Error(service_.failure_kind(), event->text);
+      if (!event->text.empty()) progress_.end();
       write_text(event->text);
       answer.text += event->text;
       if (event->is_last()) break;
     }
+    progress_.end();
     write_text("\n");
     return answer;
   }
@@ -127,6 +136,7 @@ class Conversation {
   const chat::ChatTemplate& template_;
   serve::GenerationService& service_;
   LineReader& reader_;
+  TokenProgress& progress_;
   ordered_json messages_;
 };
 
@@ -173,7 +183,10 @@ void run(const ChatFlags& flags, const std::stop_token& stop) {
   policy::Workload workload;
   workload.sequences = 1;
   workload.max_total_tokens = workload.max_prompt_tokens = engine_flags.context;
-  const auto engine = open_engine(engine_flags, workload, stop, [](EngineOptions& options) {
+  TokenProgress progress;
+  progress.end();  // until something is asked
+  const auto engine = open_engine(engine_flags, workload, stop, [&](EngineOptions& options) {
+    progress.listens()(options);
     options.cache_prefixes = options.kv_recent_tokens == 0;
     limit_pass(options, 512);
   });
@@ -185,7 +198,7 @@ void run(const ChatFlags& flags, const std::stop_token& stop) {
   if (reader->is_terminal())
     std::fprintf(stderr,
                  "sluice: Ctrl-C ends an answer, /reset begins anew, /exit or Ctrl-D leaves\n");
-  Conversation conversation(flags, *tokenizer, *chat, service, *reader);
+  Conversation conversation(flags, *tokenizer, *chat, service, *reader, progress);
   converse(conversation, *reader, params, stop);
   service.drain(std::chrono::seconds(0));
 }

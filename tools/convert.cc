@@ -81,7 +81,9 @@ app::Scalings scalings_from(const ConvertFlags& flags, const BoundModel& model,
         progress.update(done, total, fmt::format("{} of {} windows", done, total), "");
       },
       stop);
+  progress.end();
   std::fprintf(stderr, "sluice: calibrated on %zu tokens; choosing scales\n", tokens.size());
+  const Waiting waiting("choosing scales");
   return app::choose_scalings(model, calibration, *to, search);
 }
 
@@ -134,7 +136,11 @@ void run(const ConvertFlags& flags, std::stop_token stop) {
                     format_rate(static_cast<double>(at.done_bytes) / std::max(elapsed(), 1e-9)));
   };
   const io::ConvertReport report = io::convert_checkpoint(model.checkpoint(), groups, options);
-  if (flags.verify) io::verify_store(flags.destination, {}, &stopping.flag);
+  progress.end();
+  if (flags.verify) {
+    Progress verifying("verifying");
+    io::verify_store(flags.destination, verifying.shows_verifying(), &stopping.flag);
+  }
   if (flags.json)
     print_json({{"destination", flags.destination},
                 {"total_bytes", report.total_bytes},

@@ -196,8 +196,6 @@ void EngineFlags::add_recording_to(CLI::App& parser) {
 }
 
 namespace {
-void tell(std::string_view line) { std::fprintf(stderr, "sluice: %s\n", in_flags(line).c_str()); }
-
 policy::Policy base_policy(const EngineFlags& flags) {
   policy::Policy policy;
   if (!flags.policy_file.empty())
@@ -412,6 +410,7 @@ OpenedEngine open_engine(const EngineFlags& flags, std::shared_ptr<const BoundMo
   if (adjust) adjust(options);
   auto bar = std::make_shared<Progress>("loading weights");
   options.load_progress = [bar](const LoadProgress& progress) {
+    if (progress.done_bytes >= progress.total_bytes) return bar->end();
     bar->update(progress.done_bytes, progress.total_bytes,
                 fmt::format("{} of {}", format_bytes(progress.done_bytes),
                             format_bytes(progress.total_bytes)),
@@ -435,8 +434,11 @@ OpenedEngine open_engine(const EngineFlags& flags, std::shared_ptr<const BoundMo
   wishes.prefers_memory = flags.prefers_memory;
   if (flags.micro_batch_tokens > 0)
     wishes.constraints.micro_batch_tokens = flags.micro_batch_tokens;
-  out.found =
-      app::find_plan(*model, options, input, machine_options(flags, std::move(cancel)), wishes);
+  {
+    const Waiting waiting("planning");
+    out.found =
+        app::find_plan(*model, options, input, machine_options(flags, std::move(cancel)), wishes);
+  }
   out.engine =
       std::make_unique<Engine>(model, std::move(options), std::move(input), out.found.plan);
   Engine& engine = *out.engine;

@@ -179,7 +179,10 @@ void run(const EvalFlags& flags, std::stop_token stop) {
   policy::Workload workload;
   workload.sequences = std::min<int64_t>(static_cast<int64_t>(job.sequences.size()), 16);
   workload.max_prompt_tokens = workload.max_total_tokens = job.window;
-  const auto engine = open_engine(flags.engine, model, workload, stop);
+  int64_t tokens = 0;
+  for (const auto& sequence : job.sequences) tokens += static_cast<int64_t>(sequence.tokens.size());
+  TokenProgress progress("scored", tokens);
+  const auto engine = open_engine(flags.engine, model, workload, stop, progress.listens());
   if (!engine) return;
   const int64_t rows = app::scored_tokens(job.sequences);
   std::optional<jobs::NpyWriter> saved;
@@ -187,7 +190,6 @@ void run(const EvalFlags& flags, std::stop_token stop) {
   std::optional<Comparison> comparison;
   if (!flags.against.empty()) comparison.emplace(flags.against, rows, shape.vocab_size);
   std::vector<bool> is_right(job.sequences.size(), true);
-  Progress progress("scoring");
   const app::Perplexity scored = app::perplexity(
       *engine, job.sequences,
       [&](const app::TokenScore& score, std::span<const float> logits) {
@@ -195,10 +197,8 @@ void run(const EvalFlags& flags, std::stop_token stop) {
         if (saved) saved->put(score.row, logits);
         if (comparison) comparison->add(score, logits);
       },
-      [&](int64_t done, int64_t total) {
-        progress.update(done, total, fmt::format("{} of {} sequences", done, total), "");
-      },
-      stop);
+      {}, stop);
+  progress.end();
   if (saved) saved->finish();
   nlohmann::json result{{"perplexity", scored.value()},
                         {"mean_nll", scored.mean_nll},

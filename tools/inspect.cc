@@ -160,15 +160,7 @@ void run(const InspectFlags& flags, std::stop_token stop) {
     std::atomic<bool> stopped{false};
     const std::stop_callback callback(stop, [&] { stopped = true; });
     Progress progress("verifying");
-    json["verified_bytes"] = io::verify_store(
-        flags.path,
-        [&](const io::VerifyProgress& at) {
-          progress.update(
-              at.done_bytes, at.total_bytes,
-              fmt::format("{} of {}", format_bytes(at.done_bytes), format_bytes(at.total_bytes)),
-              "");
-        },
-        &stopped);
+    json["verified_bytes"] = io::verify_store(flags.path, progress.shows_verifying(), &stopped);
     json["verified_small_files"] = io::read_packed_index(flags.path).small_files.size();
   }
   if (flags.json)

@@ -8,6 +8,7 @@
 #include "tools/arguments.h"
 #include "tools/command.h"
 #include "tools/engine_flags.h"
+#include "tools/progress.h"
 
 namespace sluice::tools {
 
@@ -54,12 +55,14 @@ void run(const LogitsFlags& flags, std::stop_token stop) {
           : parse_ids(flags.prompt_ids, "--prompt-ids");
   policy::Workload workload;
   app::add_to_workload(workload, static_cast<int64_t>(request.prompt.size()), 0);
-  const auto engine = open_engine(flags.engine, workload, stop);
+  TokenProgress progress;
+  const auto engine = open_engine(flags.engine, workload, stop, progress.listens());
   if (!engine) return;
   jobs::NpyWriter writer(flags.output, engine->model().shape().vocab_size);
   NpySink sink(writer);
   OneSource source(std::move(request));
   engine->generate(source, sink, stop);
+  progress.end();
   writer.finish();
   std::fprintf(stderr, "sluice: [%lld, %lld] f32 to %s (%s)\n",
                static_cast<long long>(writer.rows()),

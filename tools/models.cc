@@ -17,6 +17,7 @@
 #include "tools/command.h"
 #include "tools/model_argument.h"
 #include "tools/output.h"
+#include "tools/progress.h"
 
 namespace sluice::tools {
 
@@ -117,8 +118,13 @@ void run_models(const ModelsFlags& flags) {
   auto rows = nlohmann::ordered_json::array();
   size_t width = 4;
   for (const app::LocalModel& model : models) width = std::max(width, model.name.size());
+  Progress progress("models");
+  int64_t seen = 0;
   for (const app::LocalModel& model : models) {
+    progress.update(seen, std::ssize(models), fmt::format("{} of {}", seen, models.size()), "");
     const Looked looked = look_at(model, profile);
+    ++seen;
+    progress.hide();
     if (flags.json)
       rows.push_back(row_json(model, looked));
     else

@@ -1,15 +1,20 @@
 #include "tools/output.h"
 
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <utility>
 
 #include "src/base/error.h"
+#include "tools/flag_words.h"
 
 namespace sluice::tools {
 
@@ -31,7 +36,49 @@ bool share_a_place() {
 }
 }  // namespace
 
+bool status_is_redrawn() {
+  static const bool is_terminal = isatty(STDERR_FILENO) != 0;
+  return is_terminal;
+}
+
+namespace {
+std::mutex status_mutex;  // held while a line is written, never longer
+bool has_status = false;
+
+int terminal_width() {
+  struct winsize size {};
+  const bool is_known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return is_known ? size.ws_col : 80;
+}
+}  // namespace
+
+void show_status(std::string_view line) {
+  const std::lock_guard lock(status_mutex);
+  if (!status_is_redrawn()) {
+    std::fprintf(stderr, "sluice: %.*s\n", static_cast<int>(line.size()), line.data());
+    return;
+  }
+  if (is_in_line && share_a_place()) return;  // an answer stands there
+  // A line that wraps could not be taken back.
+  const auto length = std::min(line.size(), static_cast<size_t>(terminal_width() - 1));
+  std::fprintf(stderr, "\r\x1b[K%.*s", static_cast<int>(length), line.data());
+  std::fflush(stderr);
+  has_status = true;
+}
+
+void clear_status() {
+  const std::lock_guard lock(status_mutex);
+  if (!std::exchange(has_status, false)) return;
+  std::fputs("\r\x1b[K", stderr);
+  std::fflush(stderr);
+}
+
+void tell(std::string_view line) {
+  std::fprintf(stderr, "%ssluice: %s\n", message_start(), in_flags(line).c_str());
+}
+
 void write_text(std::string_view text) {
+  clear_status();
   errno = 0;
   const bool is_written =
       std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&  // it may hold zero bytes
@@ -41,7 +88,10 @@ void write_text(std::string_view text) {
   if (!text.empty()) is_in_line = text.back() != '\n';
 }
 
-const char* message_start() { return is_in_line.exchange(false) && share_a_place() ? "\n" : ""; }
+const char* message_start() {
+  clear_status();
+  return is_in_line.exchange(false) && share_a_place() ? "\n" : "";
+}
 
 void check_output() {
   errno = 0;

@@ -9,9 +9,19 @@ namespace sluice::tools {
 void print_json(const nlohmann::ordered_json& json);
 /// A piece of text as it comes: written to standard output and seen at once. One thread.
 void write_text(std::string_view text);
-/// A line end where standard error would go on in the middle of a line that write_text began in the
-/// same place (a terminal, one file); else nothing. Put before a message.
+/// Shows one line of what is under way on standard error: in a terminal in the place of the last
+/// one, elsewhere on a line of its own. Any thread.
+void show_status(std::string_view line);
+/// Takes it from the terminal; what is written there begins with it. Any thread.
+void clear_status();
+/// Whether standard error is a terminal, where such lines replace each other.
+bool status_is_redrawn();
+/// What to put before a message on standard error: a line end where it would go on in the middle of
+/// a line that write_text began in the same place (a terminal, one file); else nothing. A line of
+/// show_status goes.
 const char* message_start();
+/// A message on standard error: "sluice: <line>". Any thread.
+void tell(std::string_view line);
 /// Errors: kFile when something that was printed did not arrive (disk full, closed pipe).
 void check_output();
 

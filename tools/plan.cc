@@ -27,6 +27,7 @@
 #include "tools/flag_words.h"
 #include "tools/model_argument.h"
 #include "tools/output.h"
+#include "tools/progress.h"
 
 namespace sluice::tools {
 
@@ -394,6 +395,7 @@ std::unique_ptr<Answered> answer(const PlanFlags& flags, const std::stop_token& 
     one->choice = choice.name();
     double rate = 0;
     try {
+      const Waiting waiting("planning");
       one->request = app::plan_request(one->question.asked);
       one->request.stop = stop;
       one->result = one->question.policy
@@ -594,7 +596,10 @@ void run_plan(const PlanFlags& flags, const std::stop_token& stop) {
   // What twice of a resource would give is asked of a search: a policy that is given stays as it
   // is.
   std::optional<app::WhatIfs> what_ifs;
-  if (!flags.no_lifts && !answered->question.policy) what_ifs = app::find_what_ifs(request, result);
+  if (!flags.no_lifts && !answered->question.policy) {
+    const Waiting waiting("planning with more of each resource");
+    what_ifs = app::find_what_ifs(request, result);
+  }
   const app::PlanSubject subject{flags.model, answered->question.profile.name};
   if (const size_t others = answered->question.profile.more_devices.size(); others > 0)
     std::fprintf(stderr, "sluice: %s has %zu devices; the plan is for one, %s (--gpu chooses)\n",

@@ -12,6 +12,7 @@
 #include "tools/arguments.h"
 #include "tools/command.h"
 #include "tools/output.h"
+#include "tools/progress.h"
 
 namespace sluice::tools {
 
@@ -112,8 +113,11 @@ policy::Profile measure(const ProfileFlags& flags, std::stop_token cancel) {
   options.threads = flags.threads;
   options.quick = flags.quick;
   options.cancel = std::move(cancel);
-  options.progress = [](std::string_view what) {
-    std::fprintf(stderr, "sluice: measuring %.*s\n", static_cast<int>(what.size()), what.data());
+  std::optional<Waiting> part;
+  options.progress = [&part](std::string_view what) {
+    part.reset();
+    tell(fmt::format("measuring {}", what));
+    part.emplace(fmt::format("measuring {}", what));
   };
   const auto path = profile_cache_path(flags.offload_dir, flags.threads);
   std::optional<policy::Profile> kept;
@@ -125,6 +129,7 @@ policy::Profile measure(const ProfileFlags& flags, std::stop_token cancel) {
     options.only_disk_of = &*kept;
   }
   policy::Profile profile = measure_profile(options);
+  part.reset();
   if (flags.no_cache) return profile;
   if (path.empty()) {
     std::fprintf(stderr, "sluice: not kept: neither XDG_CACHE_HOME nor HOME is set\n");

@@ -1,10 +1,18 @@
 #pragma once
-// One line of progress on standard error: redrawn on a terminal, a plain line now and then
-// elsewhere.
+// One line of progress on standard error, the same in every command: "what: amount rate, time
+// left". In a terminal it is redrawn and goes when the work ends; elsewhere it is a plain line now
+// and then.
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
+
+#include "io/checkpoint/packed_store.h"
+#include "src/engine/engine_options.h"
 
 namespace sluice::tools {
 
@@ -12,10 +20,11 @@ namespace sluice::tools {
 /// Nothing where it is too early to say, or nothing is missing.
 std::optional<double> seconds_left(double seconds, int64_t came, int64_t missing);
 
+/// Of work that can be counted. One thread at a time.
 class Progress {
  public:
   explicit Progress(std::string what) : what_(std::move(what)) {}
-  ~Progress();
+  ~Progress() { end(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
@@ -23,6 +32,15 @@ class Progress {
   /// follows from what was done since the first call: what came before (a profile, an earlier run's
   /// share) says nothing of this work's rate.
   void update(int64_t done, int64_t total, const std::string& amount, const std::string& rate);
+  /// The line goes until the next one; what is measured goes on.
+  void hide();
+  /// The work has ended: the line goes. Another update() begins anew.
+  void end();
+  double seconds() const;  ///< since the first update
+  /// Of so many bytes since then, as people read it; empty where it is too early to say.
+  std::string rate(int64_t bytes) const;
+  /// For io::verify_store(); this outlives it.
+  std::function<void(const io::VerifyProgress&)> shows_verifying();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -31,6 +49,46 @@ class Progress {
   Clock::time_point started_;  // of the work: when the first update came
   int64_t started_with_ = -1;  // done by then; -1: none has come
   bool has_shown_ = false;
+};
+
+/// Of work that nobody can count: "<what>: <so long>", from the second second on.
+class Waiting {
+ public:
+  explicit Waiting(std::string what);
+  ~Waiting();
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  void show(std::stop_token stop);
+  std::string what_;
+  std::mutex mutex_;
+  std::condition_variable_any ends_;
+  std::jthread thread_;  // last: it uses the others
+};
+
+/// Of an engine's passes, as EngineOptions::pass_progress: the prompts first, then new tokens.
+/// Any thread.
+class TokenProgress {
+ public:
+  /// What is to come in all, as far as it is known; 0: what the engine says is waiting.
+  /// `new_tokens` 0: nothing is shown behind the prompts, as where text is seen as it comes.
+  explicit TokenProgress(std::string name = {}, int64_t prompt_tokens = 0, int64_t new_tokens = 0);
+  void show(const RunningPass& pass);
+  /// Nothing is shown any more until begin().
+  void end();
+  void begin();
+  /// For open_engine(): the engine shows its passes here. This outlives the engine.
+  std::function<void(EngineOptions&)> listens();
+
+ private:
+  std::mutex mutex_;
+  int64_t prompt_total_, new_total_;
+  bool is_on_ = true;
+  int64_t pass_ = -1;                            // under way
+  int64_t prompt_tokens_ = 0, new_tokens_ = 0;   // of it
+  int64_t prompts_behind_ = 0, new_behind_ = 0;  // of passes before
+  Progress prompts_, answers_;
 };
 
 }  // namespace sluice::tools

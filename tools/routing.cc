@@ -16,6 +16,7 @@
 #include "tools/arguments.h"
 #include "tools/command.h"
 #include "tools/output.h"
+#include "tools/progress.h"
 
 namespace sluice::tools {
 
@@ -220,8 +221,10 @@ void check(const char* flag, const std::optional<double>& value) {
 void run(const RoutingFlags& flags) {
   check("--decay", flags.decay);
   check("--share", flags.share);
-  const RoutingTrace trace =
-      parse_routing_trace(read_text(flags.file, kMostTraceBytes), printable(flags.file));
+  const RoutingTrace trace = [&] {
+    const Waiting waiting("reading");
+    return parse_routing_trace(read_text(flags.file, kMostTraceBytes), printable(flags.file));
+  }();
   ReplayOptions options;
   options.tokens = flags.phase == "decode"   ? RoutedTokens::kDecoded
                    : flags.phase == "prompt" ? RoutedTokens::kPrompts
@@ -233,10 +236,15 @@ void run(const RoutingFlags& flags) {
                 fmt::format("{}: no tokens of phase {}", printable(flags.file), flags.phase),
                 "give --phase all");
   std::vector<SizeRow> rows;
-  for (const int64_t slots : sizes(flags, trace)) {
+  const std::vector<int64_t> all_slots = sizes(flags, trace);
+  Progress progress("replaying");
+  for (const int64_t slots : all_slots) {
+    progress.update(std::ssize(rows), std::ssize(all_slots),
+                    fmt::format("{} of {} sizes", rows.size(), all_slots.size()), "");
     options.slots = slots;
     rows.push_back(replay_size(trace, options, flags, figures.tokens));
   }
+  progress.end();
   if (!flags.json) {
     print_trace(flags, trace, figures);
     print_rows(flags, trace, rows);

@@ -13,6 +13,7 @@
 #include "tools/command.h"
 #include "tools/engine_flags.h"
 #include "tools/output.h"
+#include "tools/progress.h"
 #include "tools/sampling_flags.h"
 
 namespace sluice::tools {
@@ -113,7 +114,9 @@ void run(const RunFlags& flags, std::stop_token stop) {
   }
   std::deque<GenerationRequest> requests;
   policy::Workload workload;
+  int64_t prompt_tokens = 0;
   for (const auto& prompt : prompts) {
+    prompt_tokens += static_cast<int64_t>(prompt.size());
     GenerationRequest& request = requests.emplace_back();
     request.id = requests.size() - 1;
     request.prompt = prompt;
@@ -123,12 +126,19 @@ void run(const RunFlags& flags, std::stop_token stop) {
     app::add_to_workload(workload, static_cast<int64_t>(prompt.size()), params.max_tokens,
                          params.num_beams);
   }
-  const auto engine = open_engine(flags.engine, model, workload, stop);
+  const bool is_streaming = prompts.size() == 1 && !flags.engine.json && tokenizer;
+  // Text that is seen as it comes says itself how far it is.
+  TokenProgress progress("", prompt_tokens,
+                         is_streaming ? 0 : params.max_tokens * std::ssize(prompts));
+  const auto engine = open_engine(flags.engine, model, workload, stop, progress.listens());
   if (!engine) return;
   app::TextSink sink(tokenizer.get());
-  const bool is_streaming = prompts.size() == 1 && !flags.engine.json && tokenizer;
   std::vector<app::TextResult> results(prompts.size());
-  if (is_streaming) sink.on_text = [](uint64_t, const std::string& piece) { write_text(piece); };
+  if (is_streaming)
+    sink.on_text = [&progress](uint64_t, const std::string& piece) {
+      progress.end();
+      write_text(piece);
+    };
   sink.on_result = [&](app::TextResult&& result) {
     if (!is_streaming && !flags.engine.json && result.refused.empty()) {
       if (prompts.size() > 1)
@@ -142,6 +152,7 @@ void run(const RunFlags& flags, std::stop_token stop) {
   };
   app::PromptSource source(std::move(requests), sink);
   engine->generate(source, sink, stop);
+  progress.end();
   if (is_streaming && results.front().refused.empty()) write_text("\n");
   if (flags.engine.json) print_results(flags, engine, results, tokenizer.get());
   for (const app::TextResult& result : results)

@@ -62,10 +62,6 @@ policy::Workload workload_of(const ServeFlags& flags, int64_t context) {
   return workload;
 }
 
-void tell(std::string_view line) {
-  std::fprintf(stderr, "sluice: %.*s\n", static_cast<int>(line.size()), line.data());
-}
-
 // Bytes of swap space; what would have no effect is refused.
 int64_t checked_swap(const ServeFlags& flags) {
   const int64_t bytes = parse_bytes(flags.swap_space, "--swap-space");

@@ -107,7 +107,7 @@ int64_t pack(const SynthFlags& flags, const WeightFormat& format, const ModelSha
     progress.update(at.done_bytes, at.total_bytes,
                     fmt::format("{} of {}, {}", format_bytes(at.done_bytes),
                                 format_bytes(at.total_bytes), at.group),
-                    "");
+                    progress.rate(at.done_bytes));
   };
   const auto report =
       io::convert_checkpoint(model.checkpoint(), app::store_groups(model, format, search), convert);

@@ -122,10 +122,12 @@ struct Engine::Impl final : TaskRunner {
   }
 
   void warn_of_pageable() const;
+  void tell_progress(const Task& task) const;
 
   // TaskRunner
   void compute(const Task& task) override {
     const auto batch = static_cast<size_t>(task.micro_batch);
+    if (options.pass_progress) tell_progress(task);
     runner->run(task, *pass_of(task).micro_batches[batch], batch, tokens);
     if (task.compute().step == ComputeStep::kUntilRoute) routed = runner->routed();
     if (options.keep_trace && task.compute().step != ComputeStep::kHostAttention)
@@ -168,6 +170,7 @@ struct Engine::Impl final : TaskRunner {
   double page_seconds = 0;       ///< to compute a page of a prompt
   /// By parity of the pass: stores of one pass may still run while the next computes.
   std::array<PassPlan, 2> passes;
+  int64_t waiting_tokens = 0;  ///< of running prompts, that the pass under way does not compute
 };
 
 // Where passes move nothing between the tiers only tables and tokens are slower.
@@ -185,6 +188,16 @@ void Engine::Impl::warn_of_pageable() const {
       "-l, the container's or the virtual machine's limit), or lower `memory_budget_bytes`",
       format_bytes(device->pageable_bytes()),
       format_bytes(device->pageable_bytes() + device->pinned_bytes())));
+}
+
+void Engine::Impl::tell_progress(const Task& task) const {
+  const PassPlan& pass = pass_of(task);
+  const double batches = static_cast<double>(task.micro_batch) /
+                         static_cast<double>(std::max<size_t>(pass.micro_batches.size(), 1));
+  options.pass_progress({task.pass,
+                         (static_cast<double>(task.sublayer) + batches) /
+                             static_cast<double>(schedule_shape.sublayers.size()),
+                         pass.prefill_tokens, pass.decode_tokens, waiting_tokens});
 }
 
 void Engine::Impl::copy_pages(LaneExecutor& executor, const std::vector<GroupCopy>& copies) {
@@ -253,7 +266,8 @@ void Engine::Impl::run_pass(LaneExecutor& executor, ScheduleGenerator& schedule,
   for (const Sequence* sequence : active) more_follow = more_follow || tokens_left(*sequence) > 1;
   int64_t pending = 0;
   for (const Sequence* sequence : active) pending += sequence->pending();
-  more_follow = more_follow || pass.prefill_tokens + pass.decode_tokens < pending;
+  waiting_tokens = pending - pass.prefill_tokens - pass.decode_tokens;
+  more_follow = more_follow || waiting_tokens > 0;
   schedule.begin_pass(stores.loads_of(pass), more_follow, classes_of(active, pass, more_follow));
   EngineColumns columns(schedule, record.totals().stream_hash, *stores.weights,
                         [&](const AwaitedRoute&) { return routed; });

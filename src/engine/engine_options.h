@@ -23,6 +23,15 @@ enum class ComputeChoice : uint8_t {
   kBF16
 };
 
+/// The pass under way, for people who wait.
+struct RunningPass {
+  int64_t pass = 0;  ///< of the engine's, from 0
+  double share = 0;  ///< of its computing that is behind it, 0 to 1
+  int64_t prefill_tokens = 0;
+  int64_t decode_tokens = 0;
+  int64_t waiting_tokens = 0;  ///< of running sequences' prompts, for the passes that follow
+};
+
 struct EngineOptions {
   /// Computes on an emulated device with memory of its own (three tiers); nothing: on the CPU.
   std::optional<EmulatedSpec> device;
@@ -70,6 +79,8 @@ struct EngineOptions {
   std::function<void(std::string_view)> log;   ///< one line at a time, no newline; may be empty
   std::function<void(std::string_view)> warn;  ///< the same: a slower way of reading than planned
   std::function<void(const LoadProgress&)> load_progress;
+  /// As computing goes on, many times a pass, from whichever thread computes; must be quick.
+  std::function<void(const RunningPass&)> pass_progress;
   /// Of a mixture whose experts have slots: who had them when the last run ended, read before
   /// weights are loaded and written when a run ends. Any will do; empty: none.
   std::string experts_file;
