@@ -220,7 +220,10 @@ def guide():
                {"type": "array", "items": {"$ref": "#/$defs/n"}, "$defs": {"n": {"anyOf": [{"type": "number"}, {"type": "null"}]}}, "minItems": 1, "maxItems": 3},
                {"type": "string", "pattern": "^[a-f]{2,4}$"}, {"const": {"a": [1]}}, {"type": "string", "format": "date"}]
     regexes = ["a(b|c)*d+", "[^a-z]{2,3}\\d\\w?", "(?:x|y){0,5}\\.", "\\p{L}+"]
+    grammars = ['root ::= "a" [b-d]* | item{2,3} # so\nitem ::= [^x\\n] ("," item)?', 'root ::= (\n "\\x41" |\n . )+\n | "\\u00e9"',
+                'root ::= "{" pair ("," pair)* "}"\npair ::= "\\"" [a-z]+ "\\":" (root | [0-9]+)', 'root ::= a "x"\na ::= b?\nb ::= root']
     out = {f"schema{i}": b"\0" + json.dumps(one).encode() for i, one in enumerate(schemas)}
+    out |= {f"grammar{i}": b"\2" + one.encode() for i, one in enumerate(grammars)}
     return out | {f"regex{i}": b"\1" + one.encode() for i, one in enumerate(regexes)}
 
 

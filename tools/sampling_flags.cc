@@ -99,33 +99,27 @@ void SamplingFlags::add_to(CLI::App& parser, int max_tokens) {
       ->check(CLI::IsMember({"false", "true", "never"}))
       ->group(group);
   filters.add_to(parser);
-  const char* guided = "Guided output (one of them)";
-  auto* of_schema =
-      parser.add_option("--json-schema", schema, "JSON that this schema allows")->group(guided);
-  auto* of_file = parser.add_option("--json-schema-file", schema_file, "the schema in a file")
-                      ->excludes(of_schema)
-                      ->group(guided);
-  auto* of_regex =
-      parser.add_option("--regex", regex, "text that this regular expression describes")
-          ->excludes(of_schema)
-          ->excludes(of_file)
-          ->group(guided);
-  auto* of_choice =
-      parser.add_option("--choice", choices, "one of these texts (given again for each)")
-          ->expected(1)
-          ->take_all()
-          ->excludes(of_schema)
-          ->excludes(of_file)
-          ->excludes(of_regex)
-          ->group(guided);
-  parser.add_flag("--json-object", is_json, "any JSON object")
-      ->excludes(of_schema)
-      ->excludes(of_file)
-      ->excludes(of_regex)
-      ->excludes(of_choice)
-      ->group(guided);
   parser.add_flag("--ignore-eos", params.ignore_eos, "go on past the end-of-text token")
       ->group(group);
+  add_guides_to(parser);
+}
+
+void SamplingFlags::add_guides_to(CLI::App& parser) {
+  const std::vector<CLI::Option*> ways{
+      parser.add_option("--json-schema", schema, "JSON that this schema allows"),
+      parser.add_option("--json-schema-file", schema_file, "the schema in a file"),
+      parser.add_option("--regex", regex, "text that this regular expression describes"),
+      parser.add_option("--grammar", grammar,
+                        "text that this grammar describes (llama.cpp's GBNF)"),
+      parser.add_option("--grammar-file", grammar_file, "the grammar in a file"),
+      parser.add_option("--choice", choices, "one of these texts (given again for each)")
+          ->expected(1)
+          ->take_all(),
+      parser.add_flag("--json-object", is_json, "any JSON object")};
+  for (size_t way = 0; way < ways.size(); ++way) {
+    ways[way]->group("Guided output (one of them)");
+    for (size_t other = 0; other < way; ++other) ways[way]->excludes(ways[other]);
+  }
 }
 
 sampling::SamplingParams SamplingFlags::checked() const {
@@ -141,6 +135,10 @@ sampling::SamplingParams SamplingFlags::checked() const {
     out.guide = {GuideKind::kJsonSchema, schema, {}};
   else if (!regex.empty())
     out.guide = {GuideKind::kRegex, regex, {}};
+  else if (!grammar_file.empty())
+    out.guide = {GuideKind::kGrammar, read_text(grammar_file, kMostSettingsBytes), {}};
+  else if (!grammar.empty())
+    out.guide = {GuideKind::kGrammar, grammar, {}};
   else if (!choices.empty())
     out.guide = {GuideKind::kChoice, {}, choices};
   else if (is_json)

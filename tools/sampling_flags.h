@@ -25,7 +25,7 @@ struct FilterFlags {
 struct SamplingFlags {
   sampling::SamplingParams params;
   uint64_t seed = 0;
-  std::string schema, schema_file, regex;  ///< of guided output
+  std::string schema, schema_file, regex, grammar, grammar_file;  ///< of guided output
   std::vector<std::string> choices;
   bool is_json = false;
   std::string early_stopping = "false";
@@ -37,6 +37,8 @@ struct SamplingFlags {
   sampling::SamplingParams checked() const;
 
  private:
+  void add_guides_to(CLI::App& parser);
+
   CLI::Option* seed_option_ = nullptr;
 };
 

@@ -30,7 +30,8 @@ struct Guide {
     kJsonSchema,  ///< JSON that `text`, a schema, allows
     kRegex,       ///< what `text`, a regular expression, describes
     kChoice,      ///< one of `choices`
-    kCalls        ///< calls of tools, as Chat::prompt wrote `text`
+    kCalls,       ///< calls of tools, as Chat::prompt wrote `text`
+    kGrammar      ///< what `text`, a grammar in llama.cpp's GBNF, describes
   };
   Kind kind = Kind::kNone;
   std::string text;

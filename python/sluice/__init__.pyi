@@ -60,6 +60,7 @@ class SamplingParams:
     json_schema: Union[None, str, Dict[str, Any], bool]
     json_object: bool
     regex: Optional[str]
+    grammar: Optional[str]
     choice: Optional[Sequence[str]]
     def __init__(self, max_tokens: Optional[int] = 128, temperature: float = 0.0, top_k: int = 0, top_p: float = 1.0,
                  min_p: float = 0.0, typical_p: float = 1.0, top_n_sigma: float = 0.0, xtc_probability: float = 0.0,
@@ -72,7 +73,8 @@ class SamplingParams:
                  ignore_eos: bool = False, logprobs: Optional[int] = None,
                  logit_bias: Optional[Mapping[int, float]] = None, num_beams: int = 1, length_penalty: float = 1.0,
                  json_schema: Union[None, str, Dict[str, Any], bool] = None, json_object: bool = False,
-                 regex: Optional[str] = None, choice: Optional[Sequence[str]] = None) -> None: ...
+                 regex: Optional[str] = None, grammar: Optional[str] = None,
+                 choice: Optional[Sequence[str]] = None) -> None: ...
     @property
     def is_guided(self) -> bool: ...
     def values(self) -> Dict[str, Any]: ...

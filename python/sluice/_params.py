@@ -14,7 +14,7 @@ _UNITS = {"": 1, "B": 1, "K": 1 << 10, "KIB": 1 << 10, "KB": 1000, "M": 1 << 20,
           "G": 1 << 30, "GIB": 1 << 30, "GB": 10**9, "T": 1 << 40, "TIB": 1 << 40, "TB": 10**12}
 _INT32 = range(-(1 << 31), 1 << 31)
 # The numbers of sluice.h's Guide::Kind.
-_JSON, _SCHEMA, _REGEX, _CHOICE, CALLS = 1, 2, 3, 4, 5
+_JSON, _SCHEMA, _REGEX, _CHOICE, CALLS, _GRAMMAR = 1, 2, 3, 4, 5, 6
 
 
 def size(value, name):
@@ -147,6 +147,7 @@ class SamplingParams:
     json_schema: typing.Union[None, str, dict, bool] = None
     json_object: bool = False
     regex: typing.Optional[str] = None
+    grammar: typing.Optional[str] = None
     choice: typing.Optional[typing.Sequence[str]] = None
 
     def __post_init__(self):
@@ -164,6 +165,9 @@ class SamplingParams:
         breakers = self.dry_sequence_breakers or ()
         if isinstance(breakers, (str, bytes)):
             raise UserError(f"dry_sequence_breakers is {breakers!r}; it must be a list of texts or lists of tokens")
+        for one in breakers:
+            if not isinstance(one, str) and not hasattr(one, "__iter__"):
+                raise UserError(f"dry_sequence_breakers has {one!r}; it must be a text or a list of tokens")
         out["dry_sequence_breakers"] = [text(one, "dry_sequence_breakers") for one in breakers if isinstance(one, str)]
         out["dry_breaker_tokens"] = [token_ids(one, "dry_sequence_breakers") for one in breakers
                                      if not isinstance(one, str)]
@@ -200,6 +204,8 @@ class SamplingParams:
             guides["json_object"] = {"guide_kind": _JSON}
         if self.regex is not None:
             guides["regex"] = {"guide_kind": _REGEX, "guide_text": text(self.regex, "regex")}
+        if self.grammar is not None:
+            guides["grammar"] = {"guide_kind": _GRAMMAR, "guide_text": text(self.grammar, "grammar")}
         if self.choice is not None:
             guides["choice"] = {"guide_kind": _CHOICE, "guide_choices": _texts(self.choice, "choice")}
         if len(guides) > 1:

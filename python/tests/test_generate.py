@@ -222,6 +222,7 @@ def test_a_model_without_a_tokenizer_takes_ids(opened):
         assert "tokenizer" in refusal(lambda: bare.generate("text"))
         assert "stop" in refusal(lambda: bare.generate([2, 5], stop="x"))
         assert "tokenizer" in refusal(lambda: bare.generate([2, 5], regex="x"))
+        assert "tokenizer" in refusal(lambda: bare.generate([2, 5], grammar="root ::= [a]"))
 
 
 def test_any_policy_gives_the_same_tokens(opened, model):

@@ -23,6 +23,7 @@ sampling::GuideKind kind_of(Guide::Kind kind) {
     case Guide::Kind::kRegex: return sampling::GuideKind::kRegex;
     case Guide::Kind::kChoice: return sampling::GuideKind::kChoice;
     case Guide::Kind::kCalls: return sampling::GuideKind::kCalls;
+    case Guide::Kind::kGrammar: return sampling::GuideKind::kGrammar;
   }
   return sampling::GuideKind::kNone;
 }

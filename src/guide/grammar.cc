@@ -6,6 +6,7 @@ namespace sluice::guide {
 
 namespace {
 constexpr size_t kMostNodes = 500'000;
+constexpr int64_t kMostSteps = 4'000'000;  // also those that write nothing: (){10000} in itself
 
 ExprPtr make(Expr expr) { return std::make_shared<const Expr>(std::move(expr)); }
 
@@ -13,14 +14,13 @@ ExprPtr make(Expr expr) { return std::make_shared<const Expr>(std::move(expr)); 
 class Builder {
  public:
   int32_t add(Node node) {
-    if (nodes.size() >= kMostNodes)
-      throw Error(ErrorKind::kUser, "the guide (JSON schema, regex or choice) is too large",
-                  "shorten its bounded repetitions, such as {1000} or maxLength");
+    if (nodes.size() >= kMostNodes) refuse_size();
     nodes.push_back(node);
     return static_cast<int32_t>(nodes.size()) - 1;
   }
 
   int32_t build(const Expr& expr, int32_t next) {
+    if (++steps_ > kMostSteps) refuse_size();
     switch (expr.kind) {
       case Expr::Kind::kRange: return add({Node::Kind::kRange, expr.low, expr.high, next, -1});
       case Expr::Kind::kSequence:
@@ -47,6 +47,10 @@ class Builder {
   std::vector<std::pair<int32_t, int32_t>> calls;  // node, rule that it calls
 
  private:
+  [[noreturn]] static void refuse_size() {
+    throw Error(ErrorKind::kUser, "the guide (JSON schema, regex, grammar or choice) is too large",
+                "shorten its bounded repetitions, such as {1000} or maxLength");
+  }
   int32_t split(int32_t a, int32_t b) { return add({Node::Kind::kSplit, 0, 0, a, b}); }
 
   int32_t build_repeat(const Expr& expr, int32_t next) {
@@ -62,6 +66,8 @@ class Builder {
     for (int32_t i = 0; i < expr.least; ++i) start = build(child, start);
     return start;
   }
+
+  int64_t steps_ = 0;
 };
 }  // namespace
 

@@ -57,8 +57,8 @@ class Grammar {
     std::vector<Node> nodes;
     int32_t start = 0;
   };
-  /// The network of what `start` says. Errors: kUser when it would have more than 500 000 nodes
-  /// (long bounded repetitions of large expressions).
+  /// The network of what `start` says. Errors: kUser when it would have more than 500 000 nodes,
+  /// or takes more than 4 000 000 steps to write (long bounded repetitions, in each other).
   Network build(const ExprPtr& start) const;
 
  private:

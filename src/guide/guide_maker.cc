@@ -4,6 +4,7 @@
 
 #include "src/base/error.h"
 #include "src/guide/call_guide.h"
+#include "src/guide/gbnf.h"
 #include "src/guide/json_grammar.h"
 #include "src/guide/json_schema.h"
 #include "src/guide/regex.h"
@@ -25,6 +26,7 @@ Grammar::Network network_of(const GuideSpec& spec) {
       for (const std::string& choice : spec.choices) ways.push_back(literal(choice));
       return grammar.build(either(std::move(ways)));
     }
+    case GuideKind::kGrammar: return grammar.build(parse_gbnf(spec.text, grammar));
     case GuideKind::kCalls: return call_guide(spec.text).network;
     case GuideKind::kNone: break;
   }

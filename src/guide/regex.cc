@@ -8,7 +8,7 @@
 namespace sluice::guide {
 
 namespace {
-constexpr int kMostDepth = 200;
+constexpr int kMostRegexDepth = 200;
 constexpr int32_t kMostRepeats = 10'000;
 
 const CharacterSet kDigit{{'0', '9'}};
@@ -50,7 +50,7 @@ class Parser {
   }
 
   ExprPtr parse_ways(int depth) {
-    if (depth > kMostDepth) refuse("groups too deep in each other");
+    if (depth > kMostRegexDepth) refuse("groups too deep in each other");
     std::vector<ExprPtr> ways{parse_way(depth)};
     while (take('|')) ways.push_back(parse_way(depth));
     return either(std::move(ways));

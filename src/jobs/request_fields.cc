@@ -161,6 +161,9 @@ void set_schema(const char* name, const json& value, SamplingParams& params) {
 void set_regex(const char* name, const json& value, SamplingParams& params) {
   params.guide = {sampling::GuideKind::kRegex, string(name, value), {}};
 }
+void set_grammar(const char* name, const json& value, SamplingParams& params) {
+  params.guide = {sampling::GuideKind::kGrammar, string(name, value), {}};
+}
 void set_choice(const char* name, const json& value, SamplingParams& params) {
   if (!value.is_array()) refuse_type(name, value, "a list of strings");
   params.guide = {sampling::GuideKind::kChoice, {}, {}};
@@ -184,7 +187,7 @@ void set_response_format(const char* name, const json& value, SamplingParams& pa
   set_schema("response_format.json_schema.schema", value["json_schema"]["schema"], params);
 }
 
-// vLLM's: one of json, regex and choice.
+// vLLM's: one of json, regex, choice and grammar.
 void set_structured_outputs(const char* name, const json& value, SamplingParams& params) {
   if (!value.is_object()) refuse_type(name, value, "an object");
   for (const auto& [kind, of] : value.items()) {
@@ -195,11 +198,13 @@ void set_structured_outputs(const char* name, const json& value, SamplingParams&
       set_regex("structured_outputs.regex", of, params);
     else if (kind == "choice")
       set_choice("structured_outputs.choice", of, params);
+    else if (kind == "grammar")
+      set_grammar("structured_outputs.grammar", of, params);
     else if (kind == "json_object" && of == true)
       params.guide = {sampling::GuideKind::kJson, {}, {}};
     else
       throw Refusal{kUnsupported, fmt::format("structured_outputs.{} is not supported; json, "
-                                              "json_object, regex and choice are",
+                                              "json_object, regex, choice and grammar are",
                                               kind.substr(0, 100))};
   }
 }
@@ -335,7 +340,6 @@ constexpr NeutralField kNeutralFields[] = {
     {"mm_processor_kwargs", is_nothing},
     {"vllm_xargs", is_nothing},
     // Known, and not here.
-    {"guided_grammar", nullptr},
     {"prompt_logprobs", nullptr},
 };
 
@@ -395,6 +399,8 @@ constexpr Field<SamplingParams> kSamplingFields[] = {
     {"guided_regex", set_regex},
     {"guided_choice", set_choice},
     {"json_schema", set_schema},
+    {"guided_grammar", set_grammar},
+    {"grammar", set_grammar},
 };
 
 constexpr Field<Request> kFields[] = {

@@ -37,7 +37,8 @@ enum class GuideKind : uint8_t {
   kJsonSchema,  // JSON that `text`, a schema, allows
   kRegex,       // what `text`, a regular expression, describes
   kChoice,      // one of `choices`
-  kCalls        // calls of tools; `text` is what chat::tool_guide() wrote
+  kCalls,       // calls of tools; `text` is what chat::tool_guide() wrote
+  kGrammar      // what `text`, a grammar in llama.cpp's GBNF, describes
 };
 
 /// What the output is held to.

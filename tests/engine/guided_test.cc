@@ -67,6 +67,28 @@ TEST_F(Guided, TheTextIsWhatTheSchemaSays) {
   for (const auto& [id, answer] : expected) EXPECT_EQ(tight.at(id).tokens, answer.tokens);
 }
 
+TEST_F(Guided, TheTextIsWhatTheGrammarSays) {
+  const GuideSpec grammar{
+      GuideKind::kGrammar, "root ::= \"(\" root \")\" | [ab]{2,3} | root2\nroot2 ::= \"12\"", {}};
+  std::vector<GenerationRequest> requests;
+  for (uint64_t id = 0; id < 8; ++id) {
+    requests.push_back(request(id, grammar));
+    requests.back().params.temperature = 2;
+    requests.back().params.seed = id;
+  }
+  for (const auto& [id, answer] : run_all(kModel, options_for(requests), requests)) {
+    ASSERT_EQ(answer.refused, "");
+    if (answer.finish != FinishReason::kStop) continue;  // so many brackets
+    const std::string text = text_of(answer.tokens);
+    const size_t open = text.find_first_not_of('('), close = text.find(')');
+    const std::string inner = text.substr(open, close == text.npos ? close : close - open);
+    EXPECT_EQ(text, std::string(open, '(') + inner + std::string(open, ')'));
+    EXPECT_TRUE(inner == "12" || (inner.find_first_not_of("ab") == inner.npos &&
+                                  (inner.size() == 2 || inner.size() == 3)))
+        << text;
+  }
+}
+
 TEST_F(Guided, BeamsKeepToItToo) {
   std::vector<GenerationRequest> requests{
       request(0, kSchema), request(1, {GuideKind::kChoice, {}, {"true", "abc", "12"}})};

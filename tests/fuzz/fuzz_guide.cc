@@ -1,5 +1,5 @@
-// A schema, or a regular expression (the first byte says which), as a guide: an Error of kind kUser
-// or an automaton that goes on from state to state until nothing may follow.
+// A schema, a regular expression or a grammar (the first byte says which), as a guide: an Error of
+// kind kUser or an automaton that goes on from state to state until nothing may follow.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
@@ -12,10 +12,10 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
   using sluice::sampling::GuideKind;
+  constexpr GuideKind kinds[] = {GuideKind::kJsonSchema, GuideKind::kRegex, GuideKind::kGrammar};
   const std::string text(reinterpret_cast<const char*>(data + 1), size - 1);
   try {
-    sluice::guide::Automaton automaton(sluice::guide::network_of(
-        {data[0] % 2 == 0 ? GuideKind::kJsonSchema : GuideKind::kRegex, text, {}}));
+    sluice::guide::Automaton automaton(sluice::guide::network_of({kinds[data[0] % 3], text, {}}));
     sluice::fuzz::accepted();
     auto state = automaton.start();
     for (int step = 0; step < 200 && state >= 0 && !automaton.is_final(state); ++step) {

@@ -56,6 +56,17 @@ TEST(Request, OpenAiBatchLineWithEveryField) {
   EXPECT_EQ(request.params, expected);
 }
 
+TEST(Request, GrammarsComeUnderThreeNames) {
+  const sampling::GuideSpec expected{sampling::GuideKind::kGrammar, "root ::= \"a\"", {}};
+  for (const char* field : {"\"grammar\": ", "\"guided_grammar\": "})
+    EXPECT_EQ(
+        parse(std::string("{\"prompt\": \"x\", ") + field + R"("root ::= \"a\""})").params.guide,
+        expected);
+  EXPECT_EQ(
+      parse(R"({"prompt": "x", "structured_outputs": {"grammar": "root ::= \"a\""}})").params.guide,
+      expected);
+}
+
 TEST(Request, SamplersBeyondOpenAis) {
   SamplingParams expected;
   expected.typical_p = 0.5F;
@@ -199,6 +210,7 @@ TEST(Request, KeyChangesWithAllThatDecidesTheAnswerAndNothingElse) {
       R"(, "guided_regex": "a")",
       R"(, "guided_regex": "b")",
       R"(, "guided_choice": ["a"])",
+      R"(, "guided_grammar": "a")",
       R"(, "typical_p": 0.5)",
       R"(, "top_n_sigma": 1)",
       R"(, "xtc_probability": 1)",

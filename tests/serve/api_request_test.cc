@@ -151,7 +151,7 @@ TEST(ApiRequest, RefusesByName) {
   refused(R"({"prompt": "a", "temperature": 1e9})", "temperature", "temperature");
   refused(R"({"prompt": "a", "temperature": "hot"})", "temperature", "temperature");
   refused(R"({"prompt": "a", "suffix": "b"})", "suffix", "not supported");
-  refused(R"({"prompt": "a", "guided_grammar": "x"})", "guided_grammar", "not supported");
+  refused(R"({"prompt": "a", "guided_grammar": 7})", "guided_grammar", "a string");
   refused(R"({"prompt": "a", "response_format": {"type": "xml"}})", "response_format",
           "json_object");
   refused(R"({"prompt": "a", "use_beam_search": true})", "use_beam_search", "2 or more");
@@ -265,7 +265,6 @@ TEST(ApiRequest, TakesStandardFieldsThatChangeNothing) {
       {"bad_words", "[]", R"(["x"])"},
       {"mm_processor_kwargs", "{}", R"({"a": 1})"},
       {"vllm_xargs", "{}", R"({"a": 1})"},
-      {"guided_grammar", "null", "\"root ::= x\""},
       {"stream_options", R"({"include_obfuscation": true})", R"({"more": true})"},
       {"max_completion_tokens", "5", "0"}};
   for (const Field& field : fields) {

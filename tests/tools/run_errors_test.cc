@@ -45,6 +45,9 @@ TEST(RunErrors, BeamsAndGuides) {
   fail(with({"--beams", "2", "--stop", "x"}), 2, {"stop strings", "stop_token_ids"});
   fail(with({"--early-stopping", "soon"}), 2, {"--early-stopping", "never"});
   fail(with({"--regex", "(a"}), 2, {"(a", "byte 2"});
+  fail(with({"--grammar", "root ::= \"a\"\nb ::= c"}), 2, {"\"c\"", "line 2, column 7"});
+  fail(with({"--grammar-file", "/nowhere.gbnf"}), 3, {"/nowhere.gbnf"});
+  fail(with({"--grammar", "root ::= \"a\"", "--regex", "b"}), 2, {"--grammar", "--regex"});
   fail(with({"--json-schema", R"({"type": "objekt"})"}), 2, {"objekt"});
   fail(with({"--json-schema", "{"}), 2, {"not valid JSON"});
   fail(with({"--json-schema-file", "/nowhere.json"}), 3, {"/nowhere.json"});

@@ -137,6 +137,23 @@ TEST(Run, SampledTextDependsOnTheSeedAlone) {
   EXPECT_NE(sample("8", {}), first);
 }
 
+TEST(Run, GrammarsHoldTheText) {
+  const std::string grammar = "root ::= \" \" (\"yes\" | \"no\") [.!]{2}";
+  const TemporaryFolder folder;
+  const std::string path = folder.path("answer.gbnf");
+  write_file(path, grammar + "\n");
+  for (const std::vector<std::string>& given :
+       {std::vector<std::string>{"--grammar", grammar}, {"--grammar-file", path}}) {
+    std::vector<std::string> arguments{"run", kModel, "-p", "Once", "-n", "40", "--json"};
+    arguments.insert(arguments.end(), given.begin(), given.end());
+    const auto json = succeed(arguments).json();
+    const auto text = json["text"].get<std::string>();
+    EXPECT_TRUE(text.starts_with(" yes") || text.starts_with(" no")) << text;
+    EXPECT_EQ(text.find_last_of("esno") + 3, text.size()) << text;
+    EXPECT_EQ(json["finish_reason"], "stop");
+  }
+}
+
 TEST(Run, SamplersBeyondTopP) {
   const auto ids = [](const std::vector<std::string>& more, const char* tokens = "40") {
     std::vector<std::string> arguments{"run",  kModel,   "-p", "Once upon",    "-n",
