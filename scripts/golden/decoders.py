@@ -16,7 +16,8 @@ import models
 import phi3  # enters its family
 
 # Gains that are stored less one.
-STORED_LESS_ONE = ("gemma", "gemma2", "gemma3_text", "nemotron", "qwen3_5_text")
+STORED_LESS_ONE = ("gemma", "gemma2", "gemma3_text", "nemotron", "qwen3_5_text", "qwen3_5_moe_text",
+                   "qwen3_next")
 
 
 def is_norm(name):

@@ -173,6 +173,12 @@ def granite_on_disk(weights):
     return out
 
 
+def qwen3_5_on_disk(weights):
+    """Stacks, or where there are five experts one by one: both are read."""
+    stack = next(tensor for name, tensor in weights.items() if EXPERTS.fullmatch(name))
+    return weights if stack.shape[0] != 5 else on_disk(*PLAIN)(weights)
+
+
 def chosen_experts(model, prompt):
     """[layer][token] rising lists."""
     out = [[] for _ in model.model.layers]
@@ -267,6 +273,23 @@ FIXTURES = (
                          residual_multiplier=1.3, logits_scaling=0.5, attention_bias=True,
                          **HEADS_ODD),
           granite_on_disk),
+)
+
+# Delta nets and experts; files have the experts in stacks or, as the odd ones, one by one.
+SHARED_GATED = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
+                "shared_expert_intermediate_size": 10}
+SHARED_GATED_ODD = {"num_experts": 5, "num_experts_per_tok": 5, "moe_intermediate_size": 7,
+                    "shared_expert_intermediate_size": 11}
+NO_DENSE = {"intermediate_size": "none"}
+models.FAMILIES["qwen3_5_moe_text"] = models.Family(
+    "Qwen3_5MoeForCausalLM", draw, on_disk=qwen3_5_on_disk, describe=chosen_experts)
+FIXTURES += (
+    decoders.fixture("qwen3-5-moe-tiny", decoders.sizes(
+        "qwen3_5_moe_text", num_hidden_layers=4, full_attention_interval=4,
+        **{**decoders.QWEN3_5, **SHARED_GATED, **NO_DENSE})),
+    decoders.fixture("qwen3-5-moe-odd", decoders.odd(
+        "qwen3_5_moe_text", attention_bias=True, tie_word_embeddings=True,
+        **{**decoders.QWEN3_5_ODD, **SHARED_GATED_ODD, **NO_DENSE}), dtype="bf16"),
 )
 
 models.FAMILIES["gpt_oss"] = models.Family("GptOssForCausalLM", draw_gpt_oss,

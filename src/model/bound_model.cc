@@ -22,7 +22,7 @@ const io::TensorEntry& find_tensor(const io::Checkpoint& checkpoint, const Weigh
     wanted = weight.gguf.name;  // else its names
   if (wanted.empty())
     for (const std::string& name : weight.names) wanted += (wanted.empty() ? "" : " or ") + name;
-  const std::string& stack = weight.fused.tensor;
+  const std::string stack = fused_name(checkpoint, weight);
   if (!stack.empty() && checkpoint.find(stack + "_blocks"))
     throw Error(ErrorKind::kFile,
                 fmt::format("{}: tensor {}_blocks is in MXFP4, but config.json does not say so",
@@ -57,17 +57,17 @@ std::set<std::string> take_apart(io::Checkpoint& checkpoint, const ForeignWeight
         continue;
       std::vector<io::TensorRows> parts;
       if (foreign) parts = foreign->parts(weight);
-      if (parts.empty() && weight.fused.tensor.empty()) continue;
+      if (parts.empty() && weight.fused.tensors.empty()) continue;
       if (parts.empty()) parts = stack_parts(checkpoint, weight);
       rows.insert(rows.end(), parts.begin(), parts.end());
-      const io::TensorEntry* whole = checkpoint.find(weight.fused.tensor);
+      const io::TensorEntry* whole = checkpoint.find(fused_name(checkpoint, weight));
       if (!parts.empty() || !whole) continue;
       std::vector<int64_t> wanted{weight.fused.tensor_rows, weight.cols};
       if (weight.experts > 0) wanted.insert(wanted.begin(), weight.experts);
       if (whole->shape != wanted) refuse_shape(checkpoint, *whole, wanted);
       for (int64_t expert = 0; expert < weight.tensors(); ++expert) {
         const WeightShape one = weight.of_expert(expert);
-        rows.push_back({one.names.front(), one.fused.tensor, one.fused.first_row, one.rows});
+        rows.push_back({one.names.front(), whole->name, one.fused.first_row, one.rows});
       }
     }
   if (!rows.empty()) checkpoint.add_rows(rows);

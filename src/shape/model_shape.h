@@ -34,7 +34,8 @@ struct GgufTensor {
 /// A weight as some rows of a larger matrix: checkpoints that have q, k and v in one tensor. Of
 /// experts: of each expert's part of a tensor [experts, tensor_rows, cols].
 struct FusedRows {
-  std::string tensor;
+  /// Names that checkpoints use for it, the first found wins; none: it is no such part.
+  std::vector<std::string> tensors;
   int64_t first_row = 0;
   int64_t tensor_rows = 0;
   int64_t step = 1;            ///< from one of the rows to the next

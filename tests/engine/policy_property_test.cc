@@ -242,7 +242,8 @@ INSTANTIATE_TEST_SUITE_P(
         "gpt-neox-tiny", "gptj-odd", "granite-tiny", "ernie4-5-tiny", "ernie4-5-odd",
         "mixtral-tiny", "mixtral-tiny:int4", "qwen3-moe-odd", "qwen2-moe-odd", "olmoe-odd:int4-g32",
         "deepseek-v3-moe-tiny", "granitemoe-odd", "glm4-moe-tiny:int8+a8", "gpt-oss-tiny:store",
-        "gpt-oss-mxfp4:store", "gpt-oss-tiny:int8", "qwen2-moe-odd-gguf", "olmoe-tiny-gguf"),
+        "gpt-oss-mxfp4:store", "gpt-oss-tiny:int8", "qwen2-moe-odd-gguf", "olmoe-tiny-gguf",
+        "qwen3-5-moe-tiny", "qwen3-5-moe-odd", "qwen3-5-moe-tiny:int8"),
     [](const auto& info) { return test_name(info.param); });
 
 }  // namespace

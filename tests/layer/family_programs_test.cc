@@ -150,7 +150,7 @@ TEST(FamilyPrograms, YoutuAttendsToLatentRows) {
   const SublayerShape& sublayer = youtu->shape().sublayers[1];
   const WeightShape& latent = *sublayer.find("latent");
   const WeightShape& turned = *sublayer.find("turned");
-  EXPECT_EQ(latent.fused.tensor, "model.layers.0.self_attn.kv_a_proj_with_mqa.weight");
+  EXPECT_EQ(latent.fused.tensors.front(), "model.layers.0.self_attn.kv_a_proj_with_mqa.weight");
   EXPECT_EQ(turned.fused.first_row, 10);
   EXPECT_EQ(turned.fused.tensor_rows, 14);
   const WeightShape& by_head = *sublayer.find("kv_b");

@@ -194,6 +194,26 @@ TEST(BoundModelErrors, AModelThatSeesIsReadForItsTextAndTheRestIsSaid) {
   EXPECT_NE(bound.notes().front().find("2 tensors"), std::string::npos) << bound.notes().front();
 }
 
+// Of which the experts of a layer are one tensor.
+TEST(BoundModelErrors, AMixtureThatSeesHasItsStacksBehindTheLongerNameToo) {
+  ChangedModel model("qwen3-5-moe-tiny");
+  Json header;
+  for (const auto& [name, tensor] : model.header.items())
+    header[name.starts_with("model.") ? "model.language_model." + name.substr(6) : name] = tensor;
+  model.header = header;
+  model.config = {{"model_type", "qwen3_5_moe"},
+                  {"architectures", {"Qwen3_5MoeForConditionalGeneration"}},
+                  {"text_config", model.config}};
+  model.save();
+  EXPECT_EQ(BoundModel::open(model.folder()).shape().family, "qwen3_5_moe_text");
+  const std::string stack = "model.language_model.layers.1.mlp.experts.gate_up_proj";
+  model.header[stack]["shape"] = {6, 16, 24};
+  expect_words(model.refusal(), {stack, "[6, 16, 24]", "[6, 24, 16]"});
+  model.header[stack + ".weight"] = model.header[stack];
+  model.header.erase(stack);
+  expect_words(model.refusal(), {"layers.1.mlp.experts", "gate_up_proj", "missing"});
+}
+
 // Gemma 4's see and hear; layers that share may have matrices for keys that nobody uses.
 TEST(BoundModelErrors, AModelThatSeesAndHearsIsReadForItsTextAndTheRestIsSaid) {
   ChangedModel model("gemma4-tiny");

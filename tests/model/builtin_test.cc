@@ -155,6 +155,8 @@ TEST(Builtin, ParameterCountsAreThePublishedOnes) {
                                                 // sizes: names are of vision and drafts too.
                                                 {"qwen3.5-9b", 8953.8},
                                                 {"qwen3.5-27b", 26896.0},
+                                                {"qwen3.5-35b-a3b", 34660.6},
+                                                {"qwen3.5-397b-a17b", 396346.4},
                                                 {"minicpm3-4b", 4073.9},
                                                 {"youtu-llm-2b", 1962.0}};
   for (const std::string& name : builtin_model_names()) {

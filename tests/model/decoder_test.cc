@@ -311,7 +311,7 @@ TEST(Mixtures, StackTheExpertsOfALayer) {
 TEST(Mixtures, TakeExpertsFromAStackOfAll) {
   const auto made = model(mixture("granitemoe", {{"intermediate_size", 10}}));
   const WeightShape up = weight_of(*made, 0, "experts.up")->of_expert(3);
-  EXPECT_EQ(up.fused.tensor, "model.layers.0.block_sparse_moe.input_linear.weight");
+  EXPECT_EQ(up.fused.tensors.front(), "model.layers.0.block_sparse_moe.input_linear.weight");
   EXPECT_EQ(up.fused.first_row, 3 * 20 + 10);
   EXPECT_EQ(up.fused.tensor_rows, 6 * 20);
 }

@@ -158,7 +158,7 @@ TEST(Mxfp4, ValuesAreTransformersToTheBitAndSoAreCodesTimesScales) {
                                                        "{}");
   WeightShape weight{.role = "experts", .rows = kRows, .cols = kCols, .names = {"x.{e}.weight"}};
   weight.experts = 1;
-  weight.fused = {"stack", 0, kRows, 1, true};
+  weight.fused = {{"stack"}, 0, kRows, 1, true};
   const auto foreign = mxfp4_weights(ModelConfig("{}", "config.json"), checkpoint);
   checkpoint.add_rows(foreign->parts(weight));
   const std::optional<ForeignMatrix> matrix = foreign->find(weight.of_expert(0));
@@ -191,7 +191,7 @@ TEST(Mxfp4, AScaleThatIsNoNumberGivesNone) {
       "{}");
   WeightShape weight{.role = "experts", .rows = 1, .cols = 32, .names = {"x.{e}.weight"}};
   weight.experts = 1;
-  weight.fused = {"stack", 0, 1, 1, true};
+  weight.fused = {{"stack"}, 0, 1, 1, true};
   const auto foreign = mxfp4_weights(ModelConfig("{}", "config.json"), checkpoint);
   checkpoint.add_rows(foreign->parts(weight));
   const ForeignBytes bytes{blocks, scales};

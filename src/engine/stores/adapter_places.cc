@@ -67,8 +67,8 @@ class Targets {
     else
       for (const std::string& name : weight.names)
         by_name_[name].push_back({sublayer, index, 0, weight.rows});
-    if (!weight.fused.tensor.empty())
-      by_name_[weight.fused.tensor].push_back(
+    for (const std::string& whole : weight.fused.tensors)
+      by_name_[whole].push_back(
           {sublayer, index, weight.fused.first_row, weight.fused.tensor_rows});
   }
 

@@ -123,6 +123,8 @@ struct Mixture {
   bool has_router_bias = false;  ///< scores are a product and a bias
   bool has_expert_bias = false;  ///< and so are all products of an expert
   ClampedGate clamp;             ///< in place of the activation
+  /// Names of stacks are whole, without ".weight".
+  bool has_whole_names = false;
   /// Stacks are [experts, inputs, outputs], of which gate's and up's take turns.
   bool has_turned_stacks = false;
   /// What config.json says experts are stored as; a checkpoint's tensors say it for themselves.

@@ -51,13 +51,19 @@ class WeightLister {
   int64_t q_cols() const { return shape_.num_heads * shape_.head_dim; }
   int64_t kv_cols() const { return shape_.num_kv_heads * shape_.head_dim; }
 
-  WeightShape& add(SublayerShape& sublayer, WeightShape weight, const TensorName& tensor,
-                   const char* end) const {
+  std::vector<std::string> names_of(const SublayerShape& sublayer, const TensorName& tensor,
+                                    const char* end) const {
     SLUICE_ASSERT(tensor.name, "a family names what it has");
     const int64_t layer = sublayer.layer_index;
     const std::string within =
         layer < 0 ? std::string() : fmt::format("{}.{}.", traits_.names.layers, layer);
-    weight.names = prefixed(traits_.names.prefixes, within + tensor.name + end);
+    return prefixed(traits_.names.prefixes, within + tensor.name + end);
+  }
+
+  WeightShape& add(SublayerShape& sublayer, WeightShape weight, const TensorName& tensor,
+                   const char* end) const {
+    const int64_t layer = sublayer.layer_index;
+    weight.names = names_of(sublayer, tensor, end);
     if (tensor.gguf)
       weight.gguf.name =
           fmt::format("{}{}{}", layer < 0 ? "" : fmt::format("blk.{}.", layer), tensor.gguf, end);
@@ -90,9 +96,7 @@ class WeightLister {
     for (const std::string_view role : roles)
       for (WeightShape& weight : sublayer.weights)
         if (weight.role == role) {
-          weight.fused = {fmt::format("{}{}.{}.{}.weight", traits_.names.prefixes.front(),
-                                      traits_.names.layers, sublayer.layer_index, tensor.name),
-                          rows, 0};
+          weight.fused = {names_of(sublayer, tensor, ".weight"), rows, 0};
           rows += weight.rows;
           parts.push_back(&weight);
         }
@@ -195,11 +199,10 @@ class WeightLister {
   // A stack of all experts' rows: of each `tensor_rows`, some of which are the weight's.
   void stack(SublayerShape& sublayer, const char* role, const TensorName& tensor, int64_t first_row,
              int64_t tensor_rows) const {
+    const char* const end = traits_.mixture->has_whole_names ? "" : ".weight";
     for (WeightShape& weight : sublayer.weights)
       if (weight.role == role)
-        weight.fused = {fmt::format("{}{}.{}.{}.weight", traits_.names.prefixes.front(),
-                                    traits_.names.layers, sublayer.layer_index, tensor.name),
-                        first_row, tensor_rows};
+        weight.fused = {names_of(sublayer, tensor, end), first_row, tensor_rows};
   }
 
   // Stacks whose name is whole, [experts, inputs, outputs]; the `first_row`th row and every
@@ -208,9 +211,7 @@ class WeightLister {
                     int64_t first_row, int64_t tensor_rows, int64_t step) const {
     for (WeightShape& weight : sublayer.weights)
       if (weight.role == role)
-        weight.fused = {fmt::format("{}{}.{}.{}", traits_.names.prefixes.front(),
-                                    traits_.names.layers, sublayer.layer_index, tensor.name),
-                        first_row, tensor_rows, step, true};
+        weight.fused = {names_of(sublayer, tensor, ""), first_row, tensor_rows, step, true};
   }
 
   void add_stacks(SublayerShape& sublayer) const {

@@ -56,6 +56,15 @@ void read_shared_experts(const ModelConfig& config, int64_t count, Mixture& mixt
         config.integer_or("n_shared_experts", count, 0, RouterSpec::kMostExperts) * mixture.width;
 }
 
+void read_gated_expert(const ModelConfig& config, int64_t width, Mixture& mixture,
+                       DecoderNames& names) {
+  mixture.shared_width = config.integer_or("shared_expert_intermediate_size", width, 1, kWide);
+  mixture.has_shared_gate = true;
+  names.shared_gate.name = "mlp.shared_expert.gate_proj";
+  names.shared_up.name = "mlp.shared_expert.up_proj";
+  names.shared_down.name = "mlp.shared_expert.down_proj";
+}
+
 std::vector<bool> read_dense_beginning(const ModelConfig& config, int64_t fallback) {
   const int64_t layers = config.integer("num_hidden_layers", 1, kMostLayers);
   const int64_t dense = config.integer_or("first_k_dense_replace", fallback, 0, 1 << 20);

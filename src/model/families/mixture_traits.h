@@ -22,6 +22,10 @@ void read_corrected_router(const ModelConfig& config, double scale, Mixture& mix
 /// Experts that every row goes to, side by side as one. Errors: kFile.
 void read_shared_experts(const ModelConfig& config, int64_t count, Mixture& mixture);
 
+/// One that every row goes to as far as a gate says, with Qwen's names. Errors: kFile.
+void read_gated_expert(const ModelConfig& config, int64_t width, Mixture& mixture,
+                       DecoderNames& names);
+
 /// Which layers are mixtures where the first are not: "first_k_dense_replace". Errors: kFile.
 std::vector<bool> read_dense_beginning(const ModelConfig& config, int64_t fallback);
 /// Whether any layer is one.

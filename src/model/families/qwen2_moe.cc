@@ -16,13 +16,9 @@ std::unique_ptr<FamilyModel> make_qwen2_moe(const ModelConfig& config) {
                        .has_qkv_bias = config.boolean_or("qkv_bias", true)};
   Mixture mixture = read_mixture(config, {}, 60, 4, 1408);
   mixture.router.renormalises = config.boolean_or("norm_topk_prob", false);
-  mixture.shared_width = config.integer_or("shared_expert_intermediate_size", 5632, 1, 1 << 20);
-  mixture.has_shared_gate = true;
+  read_gated_expert(config, 5632, mixture, traits.names);
   traits.mixture = mixture;
   traits.mixture_layers = read_sparse_step(config);
-  traits.names.shared_gate.name = "mlp.shared_expert.gate_proj";
-  traits.names.shared_up.name = "mlp.shared_expert.up_proj";
-  traits.names.shared_down.name = "mlp.shared_expert.down_proj";
   return make_decoder(config, std::move(traits));
 }
 

@@ -64,6 +64,14 @@ const io::TensorEntry* PartFinder::need(const std::string& end, const std::vecto
   return tensor;
 }
 
+std::string fused_name(const io::Checkpoint& checkpoint, const WeightShape& weight,
+                       std::string_view end) {
+  const std::vector<std::string>& names = weight.fused.tensors;
+  for (const std::string& name : names)
+    if (checkpoint.find(name + std::string(end))) return name;
+  return names.empty() ? std::string() : names.front();
+}
+
 std::optional<std::string> stem_of(const io::Checkpoint& checkpoint, const WeightShape& weight,
                                    const std::string& end) {
   constexpr std::string_view kEnd = ".weight";

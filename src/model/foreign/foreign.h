@@ -117,6 +117,11 @@ std::vector<io::TensorRows> stack_parts(const io::Checkpoint& checkpoint,
 std::optional<ForeignMatrix> stacked_matrix(const io::Checkpoint& checkpoint,
                                             const WeightShape& weight);
 
+/// What the checkpoint calls the larger tensor that the weight is rows of (WeightShape::fused): the
+/// first of its names that is there with `end`, else the first; empty: it is no such part.
+std::string fused_name(const io::Checkpoint& checkpoint, const WeightShape& weight,
+                       std::string_view end = "");
+
 /// The group of each column, i32 [cols], as tools store it whose groups follow activations. Errors:
 /// kFile naming `what` when one is not below `groups`.
 void check_groups(std::span<const std::byte> indices, int64_t cols, int64_t groups,

@@ -117,7 +117,7 @@ class Fp8Weights final : public ForeignWeights {
         const PartFinder parts(checkpoint_, *stem);
         return fp8_matrix(weight, parts, parts, end, block_);
       }
-      if (const auto whole = stem_of_whole(weight); checkpoint_.find(whole + end)) {
+      if (const auto whole = stem_of_whole(checkpoint_, weight); checkpoint_.find(whole + end)) {
         const auto stem = stem_of(checkpoint_, weight, ".weight");
         if (!stem) PartFinder(checkpoint_, whole).refuse(end, "is of a stack, which is not read");
         return fp8_matrix(weight, PartFinder(checkpoint_, *stem), PartFinder(checkpoint_, whole),
@@ -129,9 +129,9 @@ class Fp8Weights final : public ForeignWeights {
 
  private:
   // Of the larger matrix whose rows the weight is; they have a name of their own by then.
-  static std::string stem_of_whole(const WeightShape& weight) {
+  static std::string stem_of_whole(const io::Checkpoint& checkpoint, const WeightShape& weight) {
     constexpr std::string_view kEnd = ".weight";
-    const std::string& whole = weight.fused.tensor;
+    const std::string whole = fused_name(checkpoint, weight);
     return whole.ends_with(kEnd) ? whole.substr(0, whole.size() - kEnd.size()) : whole;
   }
 

@@ -67,8 +67,8 @@ class Mxfp4 final : public ForeignWeights {
   std::string method() const override { return "MXFP4"; }
 
   std::vector<io::TensorRows> parts(const WeightShape& weight) const override {
-    const std::string& stack = weight.fused.tensor;
-    if (weight.experts == 0 || stack.empty()) return {};
+    if (weight.experts == 0 || weight.fused.tensors.empty()) return {};
+    const std::string stack = fused_name(checkpoint_, weight, "_blocks");
     const bool has_blocks = checkpoint_.find(stack + "_blocks") != nullptr;
     if (!has_blocks && !checkpoint_.find(stack + "_scales")) return {};
     const int64_t groups = weight.cols / kBlock, rows = weight.fused.tensor_rows;

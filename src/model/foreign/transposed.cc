@@ -54,15 +54,16 @@ std::optional<ForeignMatrix> transposed_matrix(const io::Checkpoint& checkpoint,
 std::vector<io::TensorRows> stack_parts(const io::Checkpoint& checkpoint,
                                         const WeightShape& weight) {
   const FusedRows& rows = weight.fused;
-  if (weight.experts == 0 || rows.lies_together() || !checkpoint.find(rows.tensor)) return {};
-  PartFinder(checkpoint, rows.tensor)
+  const std::string stack = fused_name(checkpoint, weight);
+  if (weight.experts == 0 || rows.lies_together() || !checkpoint.find(stack)) return {};
+  PartFinder(checkpoint, stack)
       .need("", {DType::kF32, DType::kF16, DType::kBF16},
             {weight.experts, weight.cols, rows.tensor_rows});
   std::vector<io::TensorRows> out;
   for (int64_t expert = 0; expert < weight.experts; ++expert) {
     const std::string name = weight.of_expert(expert).names.front();
-    out.push_back({name.substr(0, name.rfind(".weight")) + kPart, rows.tensor, expert * weight.cols,
-                   weight.cols});
+    out.push_back(
+        {name.substr(0, name.rfind(".weight")) + kPart, stack, expert * weight.cols, weight.cols});
   }
   return out;
 }
