@@ -224,6 +224,10 @@ def other_interfaces(server):
             ("/v1/messages", {"max_tokens": 1, "messages": [text] * 100000}),
             ("/api/chat", {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}] * 128}]
                            + [{"role": "tool", "tool_name": "g", "content": "a"}] * 100000}),
+            ("/completion", {"prompt": [1, "a"] * 10 ** 6, "n_predict": 1}), ("/completion", {"prompt": ["a"] * 10 ** 6}),
+            ("/completion", {"prompt": "a", "grammar": "root ::= (((\"\"){10000}){10000}){10000}"}),
+            ("/completion", {"prompt": "a", "logit_bias": [[1, 1]] * 10 ** 6, "n_predict": 1}),
+            ("/completion", {"prompt": "a", "dry_multiplier": 1, "dry_sequence_breakers": ["a"] * 10 ** 6}),
             ("/api/show", {"model": "a" * 10 ** 7})]
     bodies = [post(path, json.dumps(body).encode()) for path, body in many]
     streams = [("/v1/responses", {"input": "Once", "stream": True, "max_output_tokens": 250, "ignore_eos": True}),

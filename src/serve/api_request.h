@@ -43,6 +43,7 @@ struct CompletionRequest : ApiRequest {
   std::vector<std::variant<std::string, std::vector<int32_t>>> prompts;
   bool echoes = false;
   bool generates = true;       ///< max_tokens is not 0
+  bool keeps_tokens = false;   ///< answers have their tokens also where no logprobs are asked for
   bool fills_context = false;  ///< without max_tokens: as many as the context holds
 };
 

@@ -13,6 +13,7 @@
 #include "src/serve/batch_routes.h"
 #include "src/serve/error_response.h"
 #include "src/serve/json_text.h"
+#include "src/serve/llama_routes.h"
 #include "src/serve/ollama_routes.h"
 #include "src/serve/page.h"
 #include "src/serve/responses_routes.h"
@@ -47,6 +48,7 @@ struct HttpServer::Impl {
   Impl(GenerationService& of, const text::Tokenizer& with, const chat::ChatTemplate* templ,
        HttpOptions chosen, Batches* kept)
       : service(of),
+        tokenizer(with),
         options(std::move(chosen)),
         texts(service, with, templ, options),
         server(routes(kept), server_options()) {}
@@ -63,6 +65,7 @@ struct HttpServer::Impl {
   }
 
   GenerationService& service;
+  const text::Tokenizer& tokenizer;
   const HttpOptions options;
   const int64_t started = std::time(nullptr);
   const TextRoutes texts;
@@ -133,6 +136,7 @@ http::Router HttpServer::Impl::routes(Batches* batches) {
   add_responses_routes(router, texts, with_guard);
   add_anthropic_routes(router, texts, with_guard);
   add_ollama_routes(router, texts, with_guard);
+  add_llama_routes(router, texts, tokenizer, with_guard);
   add("POST", "/tokenize", Place::kWork,
       [this](const auto& request, auto& response) { texts.tokenize(request, response); });
   add("POST", "/detokenize", Place::kWork,

@@ -132,6 +132,7 @@ Submission TextRoutes::submission_of(const CompletionRequest& call,
   one.generates = call.generates || !one.scores_prompt;
   one.priority = call.priority;
   one.stops_are_kept = call.keeps_stop;
+  one.keeps_tokens = call.keeps_tokens;
   return one;
 }
 

@@ -39,9 +39,11 @@ class TextRoutes {
   /// What a request has asked for: the model (nothing), or one of its adapters.
   AdapterPtr model_of(const std::string& model) const;
 
- private:
+  /// Of a text of a prompt; what can't fit the context is refused unread. `param`: its field.
   std::vector<int32_t> encode(const std::string& text, text::AddSpecial adds_special,
                               const char* param, bool is_truncated = false) const;
+
+ private:
   void truncate(const ApiRequest& call, std::vector<int32_t>& prompt) const;
   int64_t room_for(const std::vector<int32_t>& prompt, bool generates, const char* param) const;
   ChatPrompt prompt_of(const ChatRequest& call) const;

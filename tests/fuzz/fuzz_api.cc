@@ -6,6 +6,7 @@
 
 #include "src/serve/anthropic_request.h"
 #include "src/serve/api_request.h"
+#include "src/serve/llama_request.h"
 #include "src/serve/ollama_request.h"
 #include "src/serve/responses_request.h"
 #include "tests/fuzz/fuzzing.h"
@@ -20,6 +21,10 @@ void check(const serve::ChatRequest& request) {
 void check(const serve::CompletionRequest& request) {
   if (request.prompts.empty() || request.best_of < request.samples) std::abort();
   sluice::sampling::validate(request.params);
+}
+void check(const serve::LlamaRequest& request) {
+  if (request.parts.empty() == request.call.prompts.empty()) std::abort();
+  sluice::sampling::validate(request.call.params);
 }
 void check(const serve::OllamaRequest& request) {
   if (request.kind == serve::OllamaRequest::Kind::kChat) check(request.chat);
@@ -39,6 +44,7 @@ void read(uint8_t which, std::string_view body) {
     case 'd': return check(serve::parse_ollama_chat(body, {}, model));
     case 'e':
     case 'f': return check(serve::parse_ollama_generate(body, {}, model));
+    case 'g': return check(serve::parse_llama_completion(body, {}, 100));
     default:
       if (which % 2 == 0) return check(serve::parse_completion(body, {}, 100));
       return check(serve::parse_chat(body, {}, 100));
