@@ -291,6 +291,26 @@ FIXTURES += (
         "qwen3_5_moe_text", attention_bias=True, tie_word_embeddings=True,
         **{**decoders.QWEN3_5_ODD, **SHARED_GATED_ODD, **NO_DENSE}), dtype="bf16"),
 )
+# Some layers are dense; in the odd ones heads of keys are narrower than those of values.
+FIXTURES += pair(
+    "qwen3-next", "Qwen3NextForCausalLM",
+    decoders.sizes("qwen3_next", num_hidden_layers=4, mlp_only_layers=[1], norm_topk_prob=True,
+                   **{**decoders.QWEN3_5, **SHARED_GATED}),
+    decoders.odd("qwen3_next", decoder_sparse_step=2, norm_topk_prob=False,
+                 **{**decoders.QWEN3_5_ODD, **SHARED_GATED_ODD, "num_experts_per_tok": 3,
+                    "linear_num_key_heads": 2, "linear_num_value_heads": 6}))
+
+# Flash: what "first_k_dense_replace" says is not what layers are.
+FLASH = {key: value for key, value in V3.items() if key != "first_k_dense_replace"}
+FIXTURES += pair(
+    "glm4-moe-lite", "Glm4MoeLiteForCausalLM",
+    decoders.sizes("glm4_moe_lite", rms_norm_eps=1e-3,
+                   **{**decoders.LATENT, **FLASH, "n_group": 1, "topk_group": 1}),
+    decoders.odd("glm4_moe_lite", mlp_layer_types=["sparse", "dense", "sparse"],
+                 first_k_dense_replace=3, rope_interleave=False, rms_norm_eps=1e-3,
+                 **{**decoders.LATENT_ODD, **FLASH, "moe_intermediate_size": 7, "n_routed_experts": 9,
+                    "n_group": 3, "topk_group": 2, "n_shared_experts": 2,
+                    "routed_scaling_factor": 0.8, "q_lora_rank": 13}))
 
 models.FAMILIES["gpt_oss"] = models.Family("GptOssForCausalLM", draw_gpt_oss,
                                            on_disk=gpt_oss_on_disk, describe=chosen_experts)

@@ -215,7 +215,6 @@ void LayerBuilder::regroup(View in, View out, int64_t groups, int64_t head_dim) 
 }
 
 void LayerBuilder::take_heads(View in, View out, int64_t heads, int64_t first) {
-  check_slot(in);
   SLUICE_ASSERT(in.slot != out.slot && heads > 0 && out.cols % heads == 0 &&
                     in.cols % out.cols == 0 && first >= 0 && first < in.cols / out.cols,
                 "heads are taken whole");

@@ -351,7 +351,8 @@ INSTANTIATE_TEST_SUITE_P(Models, ExpertSlots,
                                            "deepseek-v3-moe-tiny", "gpt-oss-tiny:store",
                                            "gpt-oss-mxfp4:store", "qwen3-moe-tiny-gguf",
                                            "mixtral-odd-gguf", "glm4-moe-odd-gguf",
-                                           "qwen3-5-moe-tiny", "qwen3-5-moe-odd"),
+                                           "qwen3-5-moe-tiny", "qwen3-5-moe-odd", "qwen3-next-tiny",
+                                           "glm4-moe-lite-odd"),
                          [](const auto& info) { return test_name(info.param); });
 
 }  // namespace

@@ -243,7 +243,8 @@ INSTANTIATE_TEST_SUITE_P(
         "mixtral-tiny", "mixtral-tiny:int4", "qwen3-moe-odd", "qwen2-moe-odd", "olmoe-odd:int4-g32",
         "deepseek-v3-moe-tiny", "granitemoe-odd", "glm4-moe-tiny:int8+a8", "gpt-oss-tiny:store",
         "gpt-oss-mxfp4:store", "gpt-oss-tiny:int8", "qwen2-moe-odd-gguf", "olmoe-tiny-gguf",
-        "qwen3-5-moe-tiny", "qwen3-5-moe-odd", "qwen3-5-moe-tiny:int8"),
+        "qwen3-5-moe-tiny", "qwen3-5-moe-odd", "qwen3-5-moe-tiny:int8", "qwen3-next-tiny",
+        "qwen3-next-odd", "glm4-moe-lite-tiny", "glm4-moe-lite-odd"),
     [](const auto& info) { return test_name(info.param); });
 
 }  // namespace

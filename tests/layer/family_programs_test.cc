@@ -130,6 +130,25 @@ TEST(FamilyPrograms, Qwen35HasADeltaNetOrAGateBehindAttention) {
   EXPECT_EQ(attend.in[3].cols, 4 * 8);
 }
 
+// Its projections are two products, taken apart; where heads of keys and values are as wide as each
+// other, each part in one go.
+TEST(FamilyPrograms, Qwen3NextTakesItsTwoProjectionsApart) {
+  const auto made = [](const char* value_width) {
+    return model(std::string(R"({"model_type": "qwen3_next", "hidden_size": 16,
+      "intermediate_size": 40, "num_hidden_layers": 1, "num_attention_heads": 4,
+      "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 32, "linear_num_key_heads": 2,
+      "linear_num_value_heads": 4, "linear_key_head_dim": 8, "num_experts": 4,
+      "num_experts_per_tok": 2, "linear_value_head_dim": )") +
+                 value_width + "}");
+  };
+  const auto copies = [](const FamilyModel& of) {
+    const auto all = kinds(of, 1);
+    return std::count(all.begin(), all.end(), Kind::kTakeHeads);
+  };
+  EXPECT_EQ(copies(*made("8")), 6);
+  EXPECT_EQ(copies(*made("7")), 2 * 4 + 2) << "head by head, but for what there is one of each";
+}
+
 // Queries by way of a row of their own; keys and values are one row, of which the turned part and
 // the rest come from two parts of one tensor.
 TEST(FamilyPrograms, YoutuAttendsToLatentRows) {

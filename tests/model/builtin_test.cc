@@ -157,6 +157,8 @@ TEST(Builtin, ParameterCountsAreThePublishedOnes) {
                                                 {"qwen3.5-27b", 26896.0},
                                                 {"qwen3.5-35b-a3b", 34660.6},
                                                 {"qwen3.5-397b-a17b", 396346.4},
+                                                {"qwen3-next-80b-a3b", 79674.4},
+                                                {"glm-4.7-flash", 29943.4},
                                                 {"minicpm3-4b", 4073.9},
                                                 {"youtu-llm-2b", 1962.0}};
   for (const std::string& name : builtin_model_names()) {
@@ -214,12 +216,15 @@ TEST(Builtin, ShapesHangTogether) {
     int64_t recurrent = 0;
     for (const StateGroup& group : shape.state_groups)
       recurrent += group.state.is_recurrent() ? group.num_layers : 0;
-    EXPECT_EQ(recurrent, name.starts_with("qwen3.5") ? shape.num_layers / 4 * 3 : 0);
+    EXPECT_EQ(recurrent, name.starts_with("qwen3.5") || name.starts_with("qwen3-next")
+                             ? shape.num_layers / 4 * 3
+                             : 0);
     if (shape.state_groups.front().state.is_latent()) {
-      EXPECT_EQ(shape.state_elements_per_token(), name == "minicpm3-4b"   ? 62 * (256 + 32)
-                                                  : name == "deepseek-v2" ? 60 * (512 + 64)
-                                                  : name == "deepseek-v3" ? 61 * (512 + 64)
-                                                                          : 32 * (512 + 64));
+      EXPECT_EQ(shape.state_elements_per_token(), name == "minicpm3-4b"     ? 62 * (256 + 32)
+                                                  : name == "deepseek-v2"   ? 60 * (512 + 64)
+                                                  : name == "deepseek-v3"   ? 61 * (512 + 64)
+                                                  : name == "glm-4.7-flash" ? 47 * (512 + 64)
+                                                                            : 32 * (512 + 64));
       continue;
     }
     // Of layers with a window and without, those that keep their own.

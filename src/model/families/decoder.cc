@@ -163,21 +163,60 @@ class Decoder final : public FamilyModel {
       layer.scale_by_position(to.q, traits_.query_factor, traits_.query_period);
   }
 
+  // `to` = of each group of columns of `from` those from `offset` on: in one go where the group is
+  // a whole number of such runs, and so is what lies before them.
+  static void take_runs(LayerBuilder& layer, const View& from, const View& to, int64_t groups,
+                        int64_t offset) {
+    const int64_t period = from.cols / groups, width = to.cols / groups;
+    if (period % width == 0 && offset % width == 0)
+      return layer.take_heads(from, to, groups, offset / width);
+    for (int64_t group = 0; group < groups; ++group)
+      layer.take_heads(from.columns(group * period + offset, width),
+                       to.columns(group * width, width), 1, 0);
+  }
+
+  struct DeltaInputs {
+    View qkv, z, learned, kept;
+  };
+  DeltaInputs project_delta(LayerBuilder& layer, const View& x) const {
+    const RecurrentShape& shape = traits_.recurrent;
+    const int64_t heads = shape.value_heads, groups = shape.key_heads;
+    const int64_t values = shape.value_columns(), keys = shape.key_heads * shape.key_width;
+    View both, gates;
+    if (traits_.has_grouped_delta) {
+      both = layer.workspace(shape.columns() + values);
+      layer.linear("qkvz", "", x, both);
+      gates = layer.workspace(2 * heads);
+      layer.linear("ba", "", x, gates);
+    }
+    const View qkv = layer.workspace(shape.columns()), z = layer.workspace(values);
+    const View learned = layer.workspace(heads), kept = layer.workspace(heads);
+    const DeltaInputs to{qkv, z, learned, kept};
+    if (!traits_.has_grouped_delta) {
+      layer.linear("qkv", "", x, qkv);
+      layer.linear("z", "", x, z);
+      layer.linear("b", "", x, learned);
+      layer.activate(Activation::kSigmoid, learned);
+      layer.linear("a", "", x, kept);
+      return to;
+    }
+    take_runs(layer, both, qkv.columns(0, keys), groups, 0);
+    take_runs(layer, both, qkv.columns(keys, keys), groups, shape.key_width);
+    take_runs(layer, both, qkv.columns(2 * keys, values), groups, 2 * shape.key_width);
+    take_runs(layer, both, z, groups, 2 * shape.key_width + values / groups);
+    take_runs(layer, gates, learned, groups, 0);
+    layer.activate(Activation::kSigmoid, learned);
+    take_runs(layer, gates, kept, groups, heads / groups);
+    return to;
+  }
+
   // Gated delta net: keys, queries and values through a short convolution into a state that decays,
   // forgets and learns; what it answers is normalised by head and gated.
   void delta_net(LayerBuilder& layer) const {
     const RecurrentShape& shape = traits_.recurrent;
     const View x = layer.workspace(shape_.hidden_size);
     layer.norm_hidden(norm(), x);
-    const View qkv = layer.workspace(shape.columns());
-    layer.linear("qkv", "", x, qkv);
-    const View z = layer.workspace(shape.value_columns());
-    layer.linear("z", "", x, z);
-    const View learned = layer.workspace(shape.value_heads);
-    layer.linear("b", "", x, learned);
-    layer.activate(Activation::kSigmoid, learned);
-    const View kept = layer.workspace(shape.value_heads);
-    layer.linear("a", "", x, kept);
+    const auto [qkv, z, learned, kept] = project_delta(layer, x);
     layer.decay("a_log", "a.bias", kept);
     const View convolved = layer.workspace(shape.columns());
     layer.convolve("conv", shape, qkv, convolved);

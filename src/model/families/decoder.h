@@ -84,6 +84,9 @@ struct DecoderNames {
   TensorName delta_qkv{"linear_attn.in_proj_qkv", nullptr},
       delta_z{"linear_attn.in_proj_z", nullptr};
   TensorName delta_b{"linear_attn.in_proj_b", nullptr}, delta_a{"linear_attn.in_proj_a", nullptr};
+  /// All four in two tensors, by groups of heads that share a key head.
+  TensorName delta_qkvz{"linear_attn.in_proj_qkvz", nullptr},
+      delta_ba{"linear_attn.in_proj_ba", nullptr};
   TensorName delta_conv{"linear_attn.conv1d", nullptr}, delta_norm{"linear_attn.norm", nullptr};
   TensorName delta_a_log{"linear_attn.A_log", nullptr};
   TensorName delta_bias{"linear_attn.dt_bias", nullptr};
@@ -189,6 +192,7 @@ struct DecoderTraits {
   bool has_output_gate = false;
   std::optional<LatentAttention> latent;  ///< in place of q, k and v in all layers
   RecurrentShape recurrent;               ///< of layers that have a recurrent state
+  bool has_grouped_delta = false;         ///< its projections are DecoderNames::delta_qkvz and _ba
   std::optional<Mixture> mixture;
   std::vector<bool> mixture_layers;  ///< which of the layers are mixtures; empty: all
   /// Queries are scaled by position: 1 + factor ln(1 + floor(position / period)).

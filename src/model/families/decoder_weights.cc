@@ -156,10 +156,16 @@ class WeightLister {
     const DecoderNames& names = traits_.names;
     const int64_t hidden = shape_.hidden_size, heads = shape.value_heads;
     add_norm(sublayer, "norm", hidden, names.attention_norm);
-    add_linear(sublayer, "qkv", shape.columns(), hidden, names.delta_qkv, false);
-    add_linear(sublayer, "z", shape.value_columns(), hidden, names.delta_z, false);
-    add_linear(sublayer, "b", heads, hidden, names.delta_b, false);
-    add_linear(sublayer, "a", heads, hidden, names.delta_a, false);
+    if (traits_.has_grouped_delta) {
+      add_linear(sublayer, "qkvz", shape.columns() + shape.value_columns(), hidden,
+                 names.delta_qkvz, false);
+      add_linear(sublayer, "ba", 2 * heads, hidden, names.delta_ba, false);
+    } else {
+      add_linear(sublayer, "qkv", shape.columns(), hidden, names.delta_qkv, false);
+      add_linear(sublayer, "z", shape.value_columns(), hidden, names.delta_z, false);
+      add_linear(sublayer, "b", heads, hidden, names.delta_b, false);
+      add_linear(sublayer, "a", heads, hidden, names.delta_a, false);
+    }
     add(sublayer, vector("conv", shape.columns() * shape.taps, {}), names.delta_conv, ".weight")
         .tensor_shape = {shape.columns(), 1, shape.taps};
     add(sublayer, vector("a_log", heads, {}), names.delta_a_log, "");

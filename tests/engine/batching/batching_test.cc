@@ -245,7 +245,8 @@ INSTANTIATE_TEST_SUITE_P(Models, Batching,
                          ::testing::Values("llama-tiny-gqa", "opt-tiny", "llama-tiny-mha",
                                            "mistral-tiny", "qwen3-windows", "qwen3-5-tiny",
                                            "qwen3-5-odd", "youtu-tiny", "minicpm3-odd",
-                                           "gemma4-tiny", "qwen3-5-moe-odd"),
+                                           "gemma4-tiny", "qwen3-5-moe-odd", "qwen3-next-odd",
+                                           "glm4-moe-lite-tiny"),
                          [](const auto& info) { return test_name(info.param); });
 
 TEST(BatchingSource, AnOpenSourceIsWaitedForAndAskedAgain) {

@@ -549,7 +549,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "qwen3-5-tiny", "qwen3-5-odd:f32", "youtu-tiny", "youtu-odd:f32",
                       "minicpm3-tiny:int8", "deepseek-v2-tiny", "deepseek-v3-tiny", "gemma4-tiny",
                       "gemma4-odd:f32", "gemma4-k-eq-v:int8", "mixtral-tiny", "qwen2-moe-tiny:int4",
-                      "deepseek-v3-moe-tiny:int8", "qwen3-5-moe-tiny", "qwen3-5-moe-odd:f32"),
+                      "deepseek-v3-moe-tiny:int8", "qwen3-5-moe-tiny", "qwen3-5-moe-odd:f32",
+                      "qwen3-next-tiny", "glm4-moe-lite-tiny"),
     [](const auto& info) { return test_name(info.param); });
 
 std::string refusal(EngineOptions options, const std::string& model = "stories260k") {

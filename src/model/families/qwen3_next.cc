@@ -1,0 +1,48 @@
+// Qwen3-Next: Qwen3.5's gated delta nets, whose projections are two tensors by groups of heads, and
+// experts in most layers beside one that every row goes to as far as a gate says.
+#include "src/model/families/decoder_presets.h"
+#include "src/model/families/delta_traits.h"
+#include "src/model/families/mixture_traits.h"
+
+namespace sluice {
+
+namespace {
+
+std::unique_ptr<FamilyModel> make_qwen3_next(const ModelConfig& config) {
+  DecoderTraits traits = read_delta_nets(config, "qwen3_next");
+  traits.vocab_size = 151936;
+  traits.kv_heads = 2;
+  traits.has_grouped_delta = true;
+  Mixture mixture = read_mixture(config, {}, 512, 10, 512);
+  mixture.router.renormalises = config.boolean_or("norm_topk_prob", true);
+  read_gated_expert(config, 512, mixture, traits.names);
+  traits.mixture = mixture;
+  traits.mixture_layers = read_sparse_step(config);
+  return make_decoder(config, std::move(traits));
+}
+
+constexpr DecoderKind kQwen3Next{"Qwen3NextForCausalLM", "qwen3_next", 151643, 151645};
+constexpr DecoderSizes kQwen3Nexts[] = {
+    {"qwen3-next-80b-a3b", 48, 2048, 5120, 16, 2, 256, 151936, 262144, 1e7, 1e-6, false}};
+
+std::vector<KnownModel> qwen3_next_presets() {
+  return decoder_presets(kQwen3Nexts, kQwen3Next,
+                         {{"partial_rotary_factor", 0.25},
+                          {"full_attention_interval", 4},
+                          {"linear_num_key_heads", 16},
+                          {"linear_num_value_heads", 32},
+                          {"linear_key_head_dim", 128},
+                          {"linear_value_head_dim", 128},
+                          {"linear_conv_kernel_dim", 4},
+                          {"num_experts", 512},
+                          {"num_experts_per_tok", 10},
+                          {"moe_intermediate_size", 512},
+                          {"shared_expert_intermediate_size", 512},
+                          {"norm_topk_prob", true}});
+}
+
+}  // namespace
+
+Family qwen3_next_family() { return {"qwen3_next", make_qwen3_next, qwen3_next_presets, {}}; }
+
+}  // namespace sluice
