@@ -645,17 +645,6 @@ def pictures(page, folder):
     page.emulate(prefers_color_scheme="light")
 
 
-def plan_picture(driver, folder):
-    with tempfile.TemporaryDirectory() as made:
-        subprocess.run([SLUICE, "plan", "llama-3.1-70b", "--hardware", "rtx-4090", "--weights", "int4", "--cpu-mem", "64GiB",
-                        "--sequences", "1", "--html", made + "/plan.html"], check=True, stdout=subprocess.DEVNULL)
-        driver.get(f"file://{made}/plan.html")
-        page = Page.__new__(Page)
-        page.driver = driver
-        page.resize((1000, 1100))
-        picture(page, folder, "plan")
-
-
 def chat_flags(folder):
     template = pathlib.Path(folder) / "chat.jinja"
     template.write_text(TEMPLATE)
@@ -684,8 +673,6 @@ def main():
                 if arguments.pictures:
                     pictures(page, arguments.pictures)
                 idle(page)
-        if arguments.pictures:
-            plan_picture(driver, arguments.pictures)
     finally:
         driver.quit()
 

@@ -12,8 +12,12 @@
 #include "src/app/report.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/files.h"
 #include "src/device/memory_probe.h"
+#include "src/profile/measure.h"
 #include "tools/arguments.h"
+#include "tools/bench_page.h"
+#include "tools/chat_options.h"
 #include "tools/command.h"
 #include "tools/engine_flags.h"
 #include "tools/output.h"
@@ -27,7 +31,7 @@ struct BenchFlags {
   int64_t prompt_tokens = 32, new_tokens = 8;
   std::string batches = "1";
   int repetitions = 1;
-  std::string memory_probe;
+  std::string memory_probe, html;
   bool no_disk_probe = false;
 };
 
@@ -242,6 +246,10 @@ void run(const BenchFlags& flags, std::stop_token stop) {
     rows.push_back(row);
   }
   if (!flags.engine.json) std::fputs(classes.c_str(), stdout);
+  if (!flags.html.empty())
+    write_file(flags.html,
+               bench_html(rows, model_name(flags.engine.model),
+                          fmt::format("{}, {} threads", processor_name(), probing_threads(flags))));
   out["results"] = rows;
   if (flags.engine.json) print_json(out);
 }
@@ -267,6 +275,7 @@ Command add_bench(CLI::App& program) {
   parser->add_option(
       "--memory-probe", flags->memory_probe,
       "also measure memory reads over a buffer of this size, around each repetition");
+  parser->add_option("--html", flags->html, "a page with plots of it");
   parser->add_flag("--no-disk-probe", flags->no_disk_probe, "leave the disk probe out");
   return {parser, [flags](std::stop_token stop) { run(*flags, stop); }};
 }

@@ -7,6 +7,7 @@
 #include "src/base/error.h"
 #include "src/base/files.h"
 #include "src/serve/load.h"
+#include "src/serve/load_page.h"
 #include "tools/command.h"
 #include "tools/load_shape.h"
 #include "tools/output.h"
@@ -17,7 +18,7 @@ namespace sluice::tools {
 namespace {
 struct BenchServeFlags {
   std::string url = "http://127.0.0.1:8000";
-  std::string model, api_key, svg;
+  std::string model, api_key, svg, html;
   std::vector<double> rates;
   std::vector<int> users;
   LoadShape shape;
@@ -76,10 +77,9 @@ void run(const BenchServeFlags& flags, std::stop_token stop) {
     rows.push_back(std::move(row));
   }
   if (flags.json) print_json({{"url", flags.url}, {"seed", flags.shape.seed}, {"results", rows}});
-  if (!flags.svg.empty()) {
-    write_file(flags.svg,
-               serve::latency_svg(rows, flags.rates.empty() ? "users" : "requests per second"));
-  }
+  const std::string load_name = !flags.rates.empty() ? "requests a second" : "callers at a time";
+  if (!flags.svg.empty()) write_file(flags.svg, serve::latency_svg(rows, load_name));
+  if (!flags.html.empty()) write_file(flags.html, serve::load_html(rows, load_name, flags.url));
   if (!first_error.empty())
     throw Error(ErrorKind::kResource, "some requests failed; the first: " + first_error,
                 "check that a server listens at --url and takes prompts of token ids");
@@ -106,6 +106,8 @@ Command add_bench_serve(CLI::App& program) {
       ->check(CLI::Range(1, 4096));
   flags->shape.add_to(*parser, LoadShape::Arrivals::kTimed);
   parser->add_option("--svg", flags->svg, "a plot of latency against load");
+  parser->add_option("--html", flags->html,
+                     "a page: latency and throughput against load, and the table");
   parser->add_flag("--json", flags->json, "one JSON object");
   return {parser, [flags](std::stop_token stop) { run(*flags, stop); }};
 }

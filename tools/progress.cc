@@ -12,7 +12,7 @@ namespace sluice::tools {
 
 namespace {
 // A tty is redrawn so often; on a log a line comes within a second, then every ten.
-constexpr double kRedraw = 0.2, kFirstLine = 0.9, kNextLine = 10;
+constexpr double kRedraw = 0.2, kFirstLine = 0.9, kSurelySlow = 1.9, kNextLine = 10;
 
 double pause_before(bool has_shown) {
   return !has_shown ? kFirstLine : status_is_redrawn() ? kRedraw : kNextLine;
@@ -85,7 +85,7 @@ void Waiting::show(std::stop_token stop) {
   bool has_shown = false;
   std::unique_lock lock(mutex_);
   for (;;) {
-    const double pause = has_shown ? std::max(pause_before(true), 1.0) : kFirstLine;
+    const double pause = has_shown ? std::max(pause_before(true), 1.0) : kSurelySlow;
     if (ends_.wait_for(lock, stop, std::chrono::duration<double>(pause), [] { return false; }) ||
         stop.stop_requested())
       break;

@@ -51,7 +51,7 @@ class Progress {
   bool has_shown_ = false;
 };
 
-/// Of work that nobody can count: "<what>: <so long>", from the second second on.
+/// Of work that nobody can count: "<what>: <so long>", once it has taken two seconds.
 class Waiting {
  public:
   explicit Waiting(std::string what);

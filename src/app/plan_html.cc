@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <map>
 
 #include "policy/simulator.h"
+#include "src/app/chart.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 
@@ -15,38 +18,36 @@ namespace {
 using policy::SearchRequest;
 using policy::SearchResult;
 
-constexpr const char* kStyle =
-    R"(body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;
-color:#1d2733;background:#fff}h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}
-pre{background:#f3f5f8;padding:1em;overflow-x:auto;font-size:13px}svg{width:100%;height:auto;background:#fafbfc}
-text{font:12px system-ui,sans-serif;fill:#1d2733}.faint{fill:#6b7785}.axis{stroke:#9aa5b1;stroke-width:1}
-p.note{color:#6b7785;font-size:13px})";
-
-constexpr const char* kColours[] = {"#2f6fb0", "#e08a2e", "#4a9d63", "#b5495b", "#7a5ba6",
-                                    "#3d8f98", "#8a7f3d", "#a0522d", "#5f6b7a", "#c0679a"};
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
-    }
-  return out;
-}
-
 std::string text_at(double x, double y, std::string_view text, const char* more = "") {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" {}>{}</text>\n", x, y, more, escaped(text));
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" {}>{}</text>\n", x, y, more,
+                     escaped_html(text));
 }
 
-std::string box(double x, double y, double width, double height, const char* colour,
+std::string box(double x, double y, double width, double height, const std::string& colour,
                 const std::string& title) {
   return fmt::format(
-      "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\" fill=\"{}\"><title>{}"
+      "<rect class=\"{}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\"><title>{}"
       "</title></rect>\n",
-      x, y, std::max(width, 0.3), height, colour, escaped(title));
+      colour, x, y, std::max(width, 0.3), height, escaped_html(title));
+}
+
+std::string picture(double height, const char* says, const std::string& body) {
+  return fmt::format("<svg viewBox=\"0 0 900 {}\" role=\"img\" aria-label=\"{}\">\n{}</svg>\n",
+                     height, says, body);
+}
+
+// Ticks of an axis below something drawn from `left` on, `width` for `most`.
+std::string scale_below(double left, double width, double y, double most, const char* unit) {
+  std::string out =
+      fmt::format("<path class=\"axis\" d=\"M{:.1f} {:.1f}h{:.1f}\"/>\n", left, y, width);
+  for (const ChartTick& tick : chart_ticks(0, most, ChartScale::kLinear, 6)) {
+    if (tick.at > most * 1.001) break;
+    const double x = left + width * tick.at / most;
+    out += fmt::format("<path class=\"axis\" d=\"M{:.1f} {:.1f}v5\"/>\n", x, y);
+    out += text_at(x, y + 18, tick.at > 0 ? tick.name + " " + unit : tick.name,
+                   "class=\"soft middle\"");
+  }
+  return out;
 }
 
 // Each tier as a bar as long as its budget, filled by its uses.
@@ -67,34 +68,37 @@ std::string occupancy(const SearchRequest& request, const policy::Plan& plan) {
   for (const policy::PlanLine& line : disk) on_disk += line.bytes;
   if (on_disk > 0)
     tiers.push_back({"disk", &disk, std::max(request.input.disk_budget_bytes, on_disk)});
-  std::string out = fmt::format("<svg viewBox=\"0 0 900 {}\">\n", 20 + 95 * tiers.size());
+  std::string out;
   double y = 25;
   for (const Tier& tier : tiers) {
     const double scale = 780.0 / static_cast<double>(std::max<int64_t>(tier.budget, 1));
     out += text_at(0, y + 18, tier.name);
     out +=
-        fmt::format("<rect x=\"100\" y=\"{}\" width=\"780\" height=\"28\" fill=\"#e6eaef\"/>\n", y);
+        fmt::format("<rect class=\"track\" x=\"100\" y=\"{}\" width=\"780\" height=\"28\"/>\n", y);
     double x = 100;
     double legend = 100;
     size_t colour = 0;
-    double legend_y = y + 46;
+    const auto gib = static_cast<double>(std::max<int64_t>(tier.budget, 1)) / kGiB;
+    out += gib >= 2 ? scale_below(100, 780, y + 28, gib, "GiB")
+                    : scale_below(100, 780, y + 28, gib * 1024, "MiB");
+    double legend_y = y + 68;
     for (const policy::PlanLine& line : *tier.lines) {
       if (line.bytes <= 0) continue;
-      const char* fill = kColours[colour++ % std::size(kColours)];
+      const std::string fill = colour_class(colour++);
       const double width = static_cast<double>(line.bytes) * scale;
       const std::string label = line.what + " " + format_bytes(line.bytes);
       out += box(x, y, width, 28, fill, label);
       x += width;
-      const double need = 22 + 7.0 * static_cast<double>(label.size());
+      const double need = 24 + 7.6 * static_cast<double>(label.size());
       if (legend + need > 890) legend = 100, legend_y += 17;
       out +=
           box(legend, legend_y - 10, 11, 11, fill, label) + text_at(legend + 15, legend_y, label);
       legend += need;
     }
-    out += text_at(885, y - 5, format_bytes(tier.budget), "text-anchor=\"end\" class=\"faint\"");
-    y += 95;
+    out += text_at(880, y - 6, format_bytes(tier.budget), "class=\"soft end\"");
+    y = legend_y + 40;
   }
-  return out + "</svg>\n";
+  return picture(y - 20, "what lies in each tier", out);
 }
 
 // The lanes over a few layers in the middle of the last simulated pass.
@@ -118,7 +122,7 @@ std::string timeline(const SearchRequest& request, const SearchResult& result) {
     }
   if (to <= from) return {};
   const double scale = 780 / (to - from);
-  std::string out = "<svg viewBox=\"0 0 900 235\">\n";
+  std::string out;
   int row = 0;
   for (const LaneSpec& lane : named_lanes()) out += text_at(0, 30 + 32 * row++, lane.name);
   int64_t drawn = 0;
@@ -129,47 +133,31 @@ std::string timeline(const SearchRequest& request, const SearchResult& result) {
     const double width = (std::min(task.end_seconds, to) - x) * scale;
     if (width <= 0) continue;
     out += box(115 + (x - from) * scale, 15.0 + 32 * static_cast<int>(task.task.lane), width, 22,
-               kColours[static_cast<size_t>(task.task.sublayer) % std::size(kColours)],
+               colour_class(static_cast<size_t>(task.task.sublayer)),
                fmt::format("{} sublayer {} micro-batch {}: {}", task_kind_name(task.task.kind),
                            task.task.sublayer, task.task.micro_batch,
                            format_seconds(task.end_seconds - task.start_seconds)));
   }
-  out += text_at(115, 228, "0", "class=\"faint\"") +
-         text_at(885, 228, format_seconds(to - from), "text-anchor=\"end\" class=\"faint\"");
-  return out + "</svg>\n";
+  const double seconds = to - from;
+  out += seconds >= 2 ? scale_below(115, 780, 212, seconds, "s")
+                      : scale_below(115, 780, 212, seconds * 1e3, "ms");
+  return picture(242, "what each lane does while six sublayers pass", out);
 }
 
-struct Point {
-  double x, y;
-  std::string label;
-};
-
-std::string curve(const std::vector<Point>& points, const char* x_name, const char* y_name,
-                  double marked) {
+// Throughput over sizes that the points' ticks name.
+std::string curve(std::vector<ChartPoint> points, std::vector<ChartTick> sizes, const char* title,
+                  const char* x_name, double marked) {
   if (points.size() < 2) return "<p class=\"note\">Too few sizes fit for a curve.</p>\n";
-  double most = 0;
-  for (const Point& point : points) most = std::max(most, point.y);
-  const double low = std::log(points.front().x);
-  const double span = std::max(std::log(points.back().x) - low, 1e-9);
-  const auto px = [&](double x) { return 70 + 800 * (std::log(x) - low) / span; };
-  const auto py = [&](double y) { return 220 - 190 * y / std::max(most, 1e-12); };
-  std::string out =
-      "<svg viewBox=\"0 0 900 275\">\n<path class=\"axis\" fill=\"none\" d=\"M70 20V220H880\"/>\n";
-  std::string path;
-  for (const Point& point : points)
-    path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", px(point.x), py(point.y));
-  out += fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2.5\"/>\n", path,
-                     kColours[0]);
-  for (const Point& point : points) {
-    out += fmt::format(
-        "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"{}\"><title>{}</title></circle>\n",
-        px(point.x), py(point.y), point.x == marked ? kColours[1] : kColours[0],
-        escaped(fmt::format("{}: {:.4g}", point.label, point.y)));
-    out += text_at(px(point.x), 238, point.label, "text-anchor=\"middle\" class=\"faint\"");
+  for (size_t i = 0; i < points.size(); ++i) {
+    points[i].says = fmt::format("{}: {:.4g} tokens/s", sizes[i].name, points[i].y);
+    points[i].is_marked = points[i].x == marked;
   }
-  out += text_at(60, 32, fmt::format("{:.3g}", most), "text-anchor=\"end\" class=\"faint\"");
-  out += text_at(475, 266, x_name, "text-anchor=\"middle\"") + text_at(0, 14, y_name);
-  return out + "</svg>\n";
+  return chart_svg({.title = title,
+                    .x_name = x_name,
+                    .y_name = "tokens/s",
+                    .x_scale = ChartScale::kLogarithmic,
+                    .x_ticks = std::move(sizes),
+                    .lines = {{"", std::move(points)}}});
 }
 
 double rate_of(const SearchRequest& request) {
@@ -182,20 +170,25 @@ double rate_of(const SearchRequest& request) {
 }
 
 std::string memory_curve(const SearchRequest& request) {
-  std::vector<Point> points;
+  std::vector<ChartPoint> points;
+  std::vector<ChartTick> sizes;
   for (const double factor : {0.25, 0.5, 1.0, 2.0, 4.0}) {
     SearchRequest one = request;
     one.simulated_candidates = 2;
     one.input.memory_budget_bytes =
         static_cast<int64_t>(static_cast<double>(request.input.memory_budget_bytes) * factor);
     const double rate = rate_of(one);
-    if (rate > 0) points.push_back({factor, rate, format_bytes(one.input.memory_budget_bytes)});
+    if (rate <= 0) continue;
+    points.push_back({factor, rate, ""});
+    sizes.push_back({factor, format_bytes(one.input.memory_budget_bytes)});
   }
-  return curve(points, "host memory", "tokens/s", 1.0);
+  return curve(std::move(points), std::move(sizes), "tokens a second against host memory",
+               "host memory (each step twice)", 1.0);
 }
 
 std::string batch_curve(const SearchRequest& request) {
-  std::vector<Point> points;
+  std::vector<ChartPoint> points;
+  std::vector<ChartTick> sizes;
   for (int64_t sequences : {1, 4, 16, 64, 256, 1024}) {
     SearchRequest one = request;
     one.simulated_candidates = 2;
@@ -204,11 +197,12 @@ std::string batch_curve(const SearchRequest& request) {
     one.input.workload.total_tokens = one.input.workload.total_tokens / before * sequences;
     one.input.workload.sequences = sequences;
     const double rate = rate_of(one);
-    if (rate > 0)
-      points.push_back({static_cast<double>(sequences), rate, std::to_string(sequences)});
+    if (rate <= 0) continue;
+    points.push_back({static_cast<double>(sequences), rate, ""});
+    sizes.push_back({static_cast<double>(sequences), std::to_string(sequences)});
   }
-  return curve(points, "sequences of the job", "tokens/s",
-               static_cast<double>(request.job.sequences));
+  return curve(std::move(points), std::move(sizes), "tokens a second against texts at a time",
+               "sequences of the job", static_cast<double>(request.job.sequences));
 }
 
 // Operations a second against operations for each byte of weights read: rows of a product.
@@ -223,43 +217,86 @@ std::string roofline(const SearchRequest& request, const SearchResult& result) {
   const auto roof = [&](double rows) {
     return std::min(peak, processor.memory_read.value * 2 * rows / element);
   };
-  const auto px = [](double rows) { return 70 + 800 * std::log2(rows) / 12; };
-  const double low = std::log10(roof(1));
-  const double span = std::max(std::log10(peak) - low, 1e-9);
-  const auto py = [&](double flops) {
-    return std::clamp(220 - 180 * (std::log10(flops) - low) / span, 20.0, 230.0);
-  };
-  std::string out =
-      "<svg viewBox=\"0 0 900 275\">\n<path class=\"axis\" fill=\"none\" d=\"M70 20V230H880\"/>\n";
-  std::string path;
-  for (int i = 0; i <= 48; ++i) {
-    const double rows = std::pow(2.0, i / 4.0);
-    path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", px(rows), py(roof(rows)));
-  }
-  out += fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2.5\"/>\n", path,
-                     kColours[2]);
-  for (int i = 0; i <= 12; ++i)
-    out += text_at(px(std::pow(2.0, i)), 246, std::to_string(1 << i),
-                   "text-anchor=\"middle\" class=\"faint\"");
+  Chart chart{.title = "operations a second against rows of a product",
+              .x_name = "rows of a product (tokens computed together)",
+              .y_name = "TFLOP/s",
+              .x_scale = ChartScale::kLogarithmic,
+              .y_scale = ChartScale::kLogarithmic};
+  for (int i = 0; i <= 12; i += 2)
+    chart.x_ticks.push_back({std::pow(2.0, i), std::to_string(1 << i)});
+  ChartLine bound{"at most", {}, false};
+  for (int i = 0; i <= 48; ++i)
+    bound.points.push_back({std::pow(2.0, i / 4.0), roof(std::pow(2.0, i / 4.0)) / 1e12, ""});
+  chart.lines.push_back(std::move(bound));
   const int64_t decode =
       std::min(result.best.policy.micro_batch_sequences, result.best.policy.micro_batch_tokens);
   const int64_t prefill =
       std::min(result.best.policy.micro_batch_tokens, result.best.plan.pass_tokens);
-  for (const auto& [rows, name, colour] :
-       {std::tuple{decode, "decode", kColours[1]}, std::tuple{prefill, "prefill", kColours[0]}}) {
+  for (const auto& [rows, name] : {std::pair{decode, "decode"}, std::pair{prefill, "prefill"}}) {
     constexpr int64_t kSide = 4096;
     const double flops =
         2.0 * static_cast<double>(rows * kSide * kSide) /
         policy::matmul_seconds(processor, *parse_weight_format(model.weights_name()),
                                request.input.eight_bit_activations, rows, kSide, kSide);
-    out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\" fill=\"{}\"/>\n",
-                       px(static_cast<double>(rows)), py(flops), colour);
-    out += text_at(px(static_cast<double>(rows)) + 8, py(flops) + 16,
-                   fmt::format("{} ({} rows): {:.3g} TFLOP/s", name, rows, flops / 1e12));
+    chart.lines.push_back({fmt::format("{} ({} rows)", name, rows),
+                           {{static_cast<double>(rows), flops / 1e12,
+                             fmt::format("{:.3g} TFLOP/s", flops / 1e12), true}}});
   }
-  out += text_at(475, 268, "rows of a product (both axes logarithmic)", "text-anchor=\"middle\"") +
-         text_at(0, 14, fmt::format("up to {:.3g} TFLOP/s", peak / 1e12));
-  return out + "</svg>\n";
+  return chart_svg(chart);
+}
+
+std::string in_plain_words(const std::string& bottleneck) {
+  static const std::map<std::string, std::string> kWords{
+      {"disk read", "how fast the disk reads"},
+      {"disk write", "how fast the disk writes"},
+      {"host to device", "the link to the GPU"},
+      {"device to host", "the link from the GPU"},
+      {"device compute", "how fast the GPU computes"},
+      {"host compute", "how fast the processor computes"},
+      {"host memory", "how fast main memory is read"}};
+  const auto found = kWords.find(bottleneck);
+  return found == kWords.end() ? bottleneck : found->second;
+}
+
+// The question that the page was made for, in three sentences.
+std::string answer(const SearchRequest& request, const SearchResult& result,
+                   const std::optional<WhatIfs>& what_ifs) {
+  const policy::Prediction& prediction = policy::prediction_of(result.best);
+  const policy::JobShape& job = request.job;
+  const double rate = job_tokens_per_second(result.best, job);
+  const double seconds = static_cast<double>(job.sequences) * job.new_tokens / rate;
+  std::string limit = bottleneck_name(prediction);
+  if (limit == "device compute" && !result.best.plan.has_device) limit = "host compute";
+  std::string out = fmt::format("<p class=\"answer\"><b>It runs: {:.3g} tokens/s</b>", rate);
+  if (job.sequences > 1)
+    out += fmt::format(" for {} texts together, {:.2g} for each", job.sequences,
+                       rate / static_cast<double>(job.sequences));
+  out +=
+      fmt::format(". {} ({:.0f} tokens of prompt, {:.0f} new ones{}) {} {}. The limit is {}.",
+                  job.sequences > 1 ? "All of them" : "One text", job.prompt_tokens, job.new_tokens,
+                  job.sequences > 1 ? " each" : "", job.sequences > 1 ? "take" : "takes",
+                  format_seconds(seconds), in_plain_words(limit));
+  if (what_ifs && what_ifs->lifts.empty())
+    out += " Twice of no single resource would make it 3 % faster.";
+  if (what_ifs && !what_ifs->lifts.empty()) {
+    std::string lifts;
+    const size_t shown = std::min<size_t>(what_ifs->lifts.size(), 3);
+    for (size_t i = 0; i < shown; ++i) {
+      const Lift& lift = what_ifs->lifts[i];
+      const std::string what =
+          lift.what == kHostMemory
+              ? format_bytes(request.input.memory_budget_bytes) + " more main memory"
+              : "twice " + lift.what;
+      lifts += fmt::format("{}{} would make it {:.2f} times as fast",
+                           i == 0           ? ""
+                           : i + 1 == shown ? ", and "
+                                            : ", ",
+                           what, lift.factor);
+    }
+    lifts.front() = static_cast<char>(std::toupper(lifts.front()));
+    out += " " + escaped_html(lifts) + ".";
+  }
+  return out + "</p>\n";
 }
 
 // For a reader who was sent the page and knows neither the program nor the machine.
@@ -272,26 +309,24 @@ std::string what_it_is(const PlanSubject& subject, const policy::Profile& profil
       "<i>host</i> (main memory); the rest is read from <i>disk</i> in every pass. <i>Prefill</i> "
       "is the prompts, <i>decode</i> the new tokens, of all sequences (texts at a time) together. "
       "A <i>lane</i> is what can be busy; the bottleneck is the busiest.</p>\n",
-      escaped(machine));
+      escaped_html(machine));
 }
 }  // namespace
 
 std::string plan_html(const PlanSubject& subject, const SearchRequest& request,
                       const SearchResult& result, const std::optional<WhatIfs>& what_ifs) {
   const std::string title = fmt::format("{} on {}", subject.model, subject.hardware);
-  std::string out = fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta "
-      "charset=\"utf-8\"><title>{}</title>\n<style>{}"
-      "</style></head><body>\n<h1>{}</h1>\n{}<pre>{}</pre>\n",
-      escaped(title), kStyle, escaped(title), what_it_is(subject, *request.profile),
-      escaped(plan_text(subject, request, result, what_ifs)));
+  std::string out = answer(request, result, what_ifs) + what_it_is(subject, *request.profile);
   out += "<h2>What lies where</h2>\n" + occupancy(request, result.best.plan);
   out += "<h2>The lanes while six sublayers decode</h2>\n" + timeline(request, result);
   out += "<p class=\"note\">Colours are sublayers; each box says what it is when pointed at.</p>\n";
-  out += "<h2>Throughput against host memory</h2>\n" + memory_curve(request);
-  out += "<h2>Throughput against the number of sequences</h2>\n" + batch_curve(request);
+  out += "<h2>Throughput against main memory</h2>\n" + memory_curve(request);
+  out += "<p class=\"note\">The large circle is what was asked about.</p>\n";
+  out += "<h2>Throughput against texts at a time</h2>\n" + batch_curve(request);
   out += "<h2>Products under the roofline</h2>\n" + roofline(request, result);
-  return out + "</body></html>\n";
+  out += "<details><summary>All figures</summary><pre>" +
+         escaped_html(plan_text(subject, request, result, what_ifs)) + "</pre></details>\n";
+  return html_page(title, out);
 }
 
 }  // namespace sluice::app

@@ -119,7 +119,6 @@ void twice(policy::Processor& processor, bool memory) {
   for (policy::AttentionRate& rate : processor.attention) twice(rate.prefill_flops);
 }
 
-constexpr const char* kHostMemory = "the host memory";
 constexpr Resource kResources[] = {
     {"the device's memory",
      [](SearchRequest& request, policy::Profile&) {

@@ -18,6 +18,9 @@ struct PlanSubject {
   std::string hardware;
 };
 
+/// What a lift of host memory is called.
+inline constexpr const char* kHostMemory = "the host memory";
+
 /// "host memory twice": how much faster the best policy would be with twice of one resource.
 struct Lift {
   std::string what;

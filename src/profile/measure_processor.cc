@@ -15,6 +15,14 @@
 
 namespace sluice {
 
+std::string processor_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("model name"))
+      return line.substr(std::min(line.find(':') + 2, line.size()));
+  return "CPU";
+}
+
 namespace {
 using Clock = std::chrono::steady_clock;
 using policy::Figure;
@@ -27,14 +35,6 @@ double seconds_of(const Work& work) {
   const auto start = Clock::now();
   work();
   return seconds_since(start);
-}
-
-std::string processor_name() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.starts_with("model name"))
-      return line.substr(std::min(line.find(':') + 2, line.size()));
-  return "CPU";
 }
 
 struct Kind {

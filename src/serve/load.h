@@ -55,7 +55,4 @@ double percentile(std::vector<double> values, double share);
 /// Counts, throughputs and p50/p90/p99 of TTFT, TPOT, ITL and E2E in milliseconds.
 nlohmann::ordered_json summarise(const std::vector<LoadRecord>& records);
 
-/// A plot of latency against load: `rows` as summarise() gives them, each with "load" besides.
-std::string latency_svg(const nlohmann::ordered_json& rows, const std::string& load_name);
-
 }  // namespace sluice::serve

@@ -85,7 +85,9 @@ TEST(Plan, ItsPageSaysWhatItIs) {
                "--prompt-len", "8", "--no-lifts", "--html", path});
   EXPECT_NE(outcome.err.find(path), std::string::npos) << outcome.err;
   const std::string page = read_file(path);
-  const size_t figures = page.find("<pre>");
+  EXPECT_LT(page.find("<b>It runs: "), page.find("nothing here was run")) << "the answer first";
+  EXPECT_NE(page.find(">tokens/s</text>"), std::string::npos) << "axes say their units";
+  const size_t figures = page.find("<details>");
   ASSERT_NE(figures, std::string::npos);
   for (const char* words : {"nothing here was run", "nobody has measured this one"})
     EXPECT_LT(page.find(words), figures) << words;
