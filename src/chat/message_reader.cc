@@ -1,6 +1,8 @@
 #include "src/chat/message_reader.h"
 
 #include <algorithm>
+#include <cctype>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -225,6 +227,7 @@ bool MessageReader::step() {
     case State::kObject: return step_object();
     case State::kName: return step_name();
     case State::kArguments: return step_arguments();
+    case State::kTagged: return step_tagged();
     case State::kObjectRest: return step_object_rest();
     case State::kTail: return step_tail();
   }
@@ -327,8 +330,10 @@ bool MessageReader::step_before_call() {
     state_ = State::kObject;
     return true;
   }
-  if (format.head.empty()) {
+  if (format.head.empty() || !format.tagged.key_begin.empty()) {
     if (tag_has_call_) return to_text();  // each call has a trigger of its own
+  }
+  if (format.head.empty()) {
     state_ = State::kName;
     return true;
   }
@@ -373,6 +378,7 @@ bool MessageReader::step_object() {
 }
 
 bool MessageReader::step_name() {
+  if (!form_.calls->tagged.key_begin.empty()) return step_tagged_name();
   const size_t end = pending_.find(form_.calls->middle);
   if (end == std::string::npos && !is_over_ &&
       pending_.size() < kLongestName + form_.calls->middle.size())
@@ -418,6 +424,55 @@ bool MessageReader::step_arguments() {
   depth_ = 1;  // the object around them
   state_ = form_.calls->is_json ? State::kObjectRest : State::kTail;
   return true;
+}
+
+// The name goes up to the end of its mark, or to the mark behind it.
+bool MessageReader::step_tagged_name() {
+  const ToolFormat& format = *form_.calls;
+  const bool has_mark = !format.head.empty();
+  const size_t end = pending_.find(has_mark ? '>' : '<');
+  if (end == std::string::npos && !is_over_ && pending_.size() <= kLongestName) return false;
+  const std::string_view all = pending_;
+  const std::string_view before = all.substr(0, std::min(end, all.size()));
+  const std::string_view name = without_lead(before.substr(0, length_without_trail(before)));
+  const bool is_short = end <= kLongestName;
+  const bool is_name = std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.';
+  });
+  if (end == std::string::npos || name.empty() || !is_short || !is_name) {
+    if (is_over_) take(pending_.size());
+    return give_up_call();
+  }
+  if (!has_mark) {
+    const std::string_view rest = all.substr(end);
+    const std::string_view marks[] = {format.tagged.key_begin, format.close};
+    const bool is_call = std::any_of(std::begin(marks), std::end(marks),
+                                     [&](auto mark) { return rest.starts_with(mark); });
+    const bool may_be = std::any_of(std::begin(marks), std::end(marks),
+                                    [&](auto mark) { return may_become(rest, mark); });
+    if (!is_call && may_be && !is_over_) return false;
+    if (!is_call) {
+      if (is_over_) take(pending_.size());
+      return give_up_call();
+    }
+  }
+  const std::string called(name);
+  const size_t taken = has_mark ? end + 1 : end;
+  begin_call(called);
+  pending_.erase(0, taken);
+  const auto schema = form_.parameters.find(called);
+  tagged_.emplace(format,
+                  schema == form_.parameters.end() ? nlohmann::ordered_json() : schema->second);
+  state_ = State::kTagged;
+  return true;
+}
+
+bool MessageReader::step_tagged() {
+  std::string json;
+  const bool goes_on = tagged_->step(pending_, is_over_, json);
+  emit(MessagePart::Kind::kArguments, json);
+  if (tagged_->has_ended()) state_ = State::kTail;
+  return goes_on;
 }
 
 bool MessageReader::step_object_rest() {

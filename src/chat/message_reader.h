@@ -1,10 +1,13 @@
 #pragma once
 // Reads a model's answer as it comes: thoughts, text, and calls of tools, each in the form that an
 // interface gives it. What turns out to be no call stays text. One thread.
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "src/chat/tagged_arguments.h"
 #include "src/chat/tool_format.h"
 
 namespace sluice::chat {
@@ -29,6 +32,8 @@ struct MessageForm {
   const ToolFormat* calls = nullptr;  ///< null: there are none
   /// Where nothing but the call itself tells that it is one: calls of others are text. None: any.
   std::vector<std::string> names;
+  /// By name: schemas of the tools, for forms whose arguments are no JSON.
+  std::map<std::string, nlohmann::ordered_json> parameters;
   bool has_thoughts = false;
   bool begins_in_thought = false;  ///< the prompt ends with <think>
   bool begins_in_call = false;     ///< the prompt ends with the calls' trigger
@@ -54,6 +59,7 @@ class MessageReader {
     kObject,      // in a call that is an object, before its arguments
     kName,
     kArguments,
+    kTagged,      // in arguments that are no JSON
     kObjectRest,  // behind the arguments
     kTail
   };
@@ -67,6 +73,8 @@ class MessageReader {
   bool step_object();
   bool step_name();
   bool step_arguments();
+  bool step_tagged_name();
+  bool step_tagged();
   bool step_object_rest();
   bool step_tail();
 
@@ -92,6 +100,7 @@ class MessageReader {
   int calls_ = 0;
   int depth_ = 0;  // of JSON, in kArguments and kObjectRest
   bool in_string_ = false, is_escaped_ = false;
+  std::optional<TaggedReader> tagged_;  // in kTagged
   std::vector<MessagePart> out_;
 };
 

@@ -15,6 +15,57 @@ constexpr ToolFormat kFormats[] = {
      .between = {},
      .close = "\n</tool_call>",
      .next = "\n"},
+    {.name = "qwen3_coder",
+     .trigger = "<tool_call>",
+     .open = "\n",
+     .head = "<function=",
+     .middle = ">\n",
+     .tail = "</function>",
+     .between = {},
+     .close = "\n</tool_call>",
+     .next = "\n",
+     .is_json = false,
+     .tagged = {.key_begin = "<parameter=",
+                .key_end = ">",
+                .after_key = {},
+                .value_begin = {},
+                .around = "\n",
+                .value_end = "</parameter>",
+                .after = "\n"}},
+    {.name = "glm45",
+     .trigger = "<tool_call>",
+     .open = {},
+     .head = {},
+     .middle = "\n",
+     .tail = {},
+     .between = {},
+     .close = "</tool_call>",
+     .next = "\n",
+     .is_json = false,
+     .tagged = {.key_begin = "<arg_key>",
+                .key_end = "</arg_key>",
+                .after_key = "\n",
+                .value_begin = "<arg_value>",
+                .around = {},
+                .value_end = "</arg_value>",
+                .after = "\n"}},
+    {.name = "glm47",
+     .trigger = "<tool_call>",
+     .open = {},
+     .head = {},
+     .middle = {},
+     .tail = {},
+     .between = {},
+     .close = "</tool_call>",
+     .next = {},
+     .is_json = false,
+     .tagged = {.key_begin = "<arg_key>",
+                .key_end = "</arg_key>",
+                .after_key = {},
+                .value_begin = "<arg_value>",
+                .around = {},
+                .value_end = "</arg_value>",
+                .after = {}}},
     {.name = "mistral",
      .trigger = "[TOOL_CALLS]",
      .open = " [",
@@ -102,8 +153,12 @@ const ToolFormat* tool_format_of(const ChatTemplateSource& source) {
       : has(text, "[TOOL_CALLS]")  ? has(text, "[ARGS]") ? "mistral_args" : "mistral"
       : has(text, "<|tool_call|>") ? "granite"
       : has(text, "<tool_call>")
-          // Others write calls as XML between the same marks.
-          ? has(text, "<function=") || has(text, "<arg_key>") ? "" : "hermes"
+          // Some write their arguments in marks of their own between the same ones.
+          ? has(text, "<function=") && has(text, "<parameter=") ? "qwen3_coder"
+            : has(text, "<function=")                           ? ""
+            : has(text, "</arg_key><arg_value>")                ? "glm47"
+            : has(text, "<arg_key>")                            ? "glm45"
+                                                                : "hermes"
           : has(text, "<|start_header_id|>") && has(text, R"("parameters": )") ? "llama3_json" : "";
   return find_tool_format(name);
 }
@@ -120,6 +175,12 @@ std::string tool_guide(const ToolFormat& format, const std::vector<Tool>& tools,
                      {"schema", tool.parameters},
                      {"strict", tool.is_strict},
                      {"tail", format.tail}});
+  nlohmann::ordered_json tagged;
+  if (const TaggedArguments& of = format.tagged; !of.key_begin.empty())
+    tagged = {{"key_begin", of.key_begin}, {"key_end", of.key_end},
+              {"after_key", of.after_key}, {"value_begin", of.value_begin},
+              {"around", of.around},       {"value_end", of.value_end},
+              {"after", of.after}};
   return nlohmann::ordered_json{{"forced", use == ToolGuideUse::kForced},
                                 {"many", many},
                                 {"trigger", format.trigger},
@@ -127,6 +188,7 @@ std::string tool_guide(const ToolFormat& format, const std::vector<Tool>& tools,
                                 {"between", format.between},
                                 {"close", format.close},
                                 {"next", format.next},
+                                {"tagged", std::move(tagged)},
                                 {"calls", std::move(calls)}}
       .dump();
 }

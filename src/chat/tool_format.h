@@ -15,6 +15,20 @@
 
 namespace sluice::chat {
 
+/// Arguments that are no JSON: names and values between marks. A text is written as it is, anything
+/// else as JSON.
+///
+///   key_begin NAME key_end after_key value_begin around VALUE around value_end after ...
+struct TaggedArguments {
+  std::string_view key_begin, key_end;
+  std::string_view after_key;  ///< white space
+  std::string_view value_begin;
+  std::string_view around;  ///< white space that is no part of the value
+  std::string_view value_end;
+  std::string_view after;  ///< white space
+};
+
+/// A form of calls.
 struct ToolFormat {
   const char* name;
   /// What a call begins with, often one token; empty: the whole output is calls, if it begins as
@@ -23,7 +37,8 @@ struct ToolFormat {
   std::string_view open, head, middle, tail, between, close;
   std::string_view next;  ///< between close and the next trigger
   bool is_json = true;    ///< head, middle and tail are an object's; its keys come in any order
-  int id_length = 0;      ///< ids are so many letters and digits; 0: "call_" and 24
+  TaggedArguments tagged = {};  ///< empty: arguments are JSON
+  int id_length = 0;            ///< ids are so many letters and digits; 0: "call_" and 24
 };
 
 /// The format of that name, or null. "none" is none.

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
+#include "src/guide/characters.h"
 #include "src/guide/json_grammar.h"
 #include "src/guide/json_schema.h"
 
@@ -30,6 +31,132 @@ ExprPtr arguments_of(const ordered_json& call, Grammar& grammar) {
   }
 }
 
+// Arguments that are no JSON, between marks of their own.
+class TaggedArguments {
+ public:
+  TaggedArguments(const ordered_json& marks, Grammar& grammar) : marks_(marks), grammar_(grammar) {}
+
+  /// The parameters in the schema's order; those that it does not name don't come.
+  ExprPtr of(const ordered_json& call) {
+    const ordered_json& schema = call["schema"];
+    const bool has_names =
+        schema.is_object() && schema.contains("properties") && schema["properties"].is_object();
+    if (!has_names) return repeat(any_argument(), 0);
+    std::vector<std::string> required;
+    if (schema.contains("required") && schema["required"].is_array())
+      for (const ordered_json& name : schema["required"])
+        if (name.is_string()) required.push_back(name.get<std::string>());
+    std::vector<ExprPtr> parts;
+    for (const auto& [name, property] : schema["properties"].items()) {
+      const ExprPtr argument =
+          sequence({literal(text("key_begin") + name + text("key_end") + text("after_key") +
+                            text("value_begin") + text("around")),
+                    value_of(call, name, property), literal(text("after"))});
+      const bool must_come = std::find(required.begin(), required.end(), name) != required.end();
+      parts.push_back(must_come ? argument : optional(argument));
+    }
+    return sequence(std::move(parts));
+  }
+
+ private:
+  std::string text(const char* name) const { return marks_[name].get<std::string>(); }
+  std::string end() const { return text("around") + text("value_end"); }
+
+  ExprPtr any_argument() {
+    const ExprPtr name = repeat(utf8_of({{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}), 1, 64);
+    return sequence(
+        {literal(text("key_begin")), name,
+         literal(text("key_end") + text("after_key") + text("value_begin") + text("around")),
+         any_text(), literal(text("after"))});
+  }
+
+  // With what ends it.
+  ExprPtr value_of(const ordered_json& call, const std::string& name,
+                   const ordered_json& property) {
+    if (is_written_as_text(property)) {
+      if (call["strict"].get<bool>())
+        for (const char* word : {"pattern", "minLength", "maxLength"})
+          if (property.contains(word))
+            throw Error(ErrorKind::kUser,
+                        fmt::format("parameter \"{}\" of a strict tool ({}...): {} does not hold a "
+                                    "text that is written without quotes, as this model's are",
+                                    name, call["head"].get<std::string>(), word));
+      if (!property.contains("enum") || !property["enum"].is_array()) return any_text();
+      std::vector<ExprPtr> ways;
+      for (const ordered_json& one : property["enum"])
+        if (one.is_string()) ways.push_back(literal(one.get<std::string>() + end()));
+      return ways.empty() ? any_text() : either(std::move(ways));
+    }
+    ordered_json schema = property;
+    for (const char* shared : {"$defs", "definitions"})
+      if (schema.is_object() && call["schema"].contains(shared))
+        schema[shared] = call["schema"][shared];
+    ExprPtr value = schema_value(call, name, schema);
+    return sequence({std::move(value), literal(end())});
+  }
+
+  ExprPtr schema_value(const ordered_json& call, const std::string& name,
+                       const ordered_json& schema) {
+    Grammar with_schema = grammar_;
+    try {
+      ExprPtr out = schema_grammar(schema.dump(), with_schema);
+      grammar_ = std::move(with_schema);
+      return out;
+    } catch (const Error& error) {
+      if (call["strict"].get<bool>())
+        throw Error(ErrorKind::kUser,
+                    fmt::format("parameter \"{}\" of a strict tool ({}...): {}", name,
+                                call["head"].get<std::string>(), error.text()));
+      return JsonGrammar(grammar_).any_value();
+    }
+  }
+
+  static bool is_written_as_text(const ordered_json& property) {
+    if (!property.is_object()) return false;
+    const auto is_text = [](const ordered_json& type) { return type == "string"; };
+    if (property.contains("type")) {
+      const ordered_json& type = property["type"];
+      return type.is_array() ? std::any_of(type.begin(), type.end(), is_text) : is_text(type);
+    }
+    return property.contains("enum") && property["enum"].is_array() && !property["enum"].empty() &&
+           std::all_of(property["enum"].begin(), property["enum"].end(),
+                       [](const ordered_json& value) { return value.is_string(); });
+  }
+
+  // Any text up to the first `end()`, and that: a rule for each beginning of the end that the text
+  // may have at its own end (as Knuth, Morris and Pratt find a word), each going on with the next.
+  ExprPtr any_text() {
+    if (text_rule_ >= 0) return guide::call(text_rule_);
+    const std::string mark = end();
+    std::vector<int32_t> rules;
+    for (size_t i = 0; i < mark.size(); ++i) rules.push_back(grammar_.add_rule());
+    const auto after = [&](size_t matched, char c) {
+      std::string seen = mark.substr(0, matched) + c;
+      while (!mark.starts_with(seen)) seen.erase(0, 1);
+      return seen.size();
+    };
+    CharacterSet in_mark;
+    for (const char c : mark) in_mark.add(static_cast<uint8_t>(c), static_cast<uint8_t>(c));
+    for (size_t matched = 0; matched < mark.size(); ++matched) {
+      std::vector<ExprPtr> ways{
+          sequence({utf8_of(in_mark.inverted()), guide::call(rules.front())})};
+      for (const auto& [first, last] : in_mark.ranges())
+        for (uint32_t c = first; c <= last; ++c) {
+          const size_t next = after(matched, static_cast<char>(c));
+          const ExprPtr read = utf8_of({{c, c}});
+          ways.push_back(next == mark.size() ? read : sequence({read, guide::call(rules[next])}));
+        }
+      grammar_.define(rules[matched], either(std::move(ways)));
+    }
+    text_rule_ = rules.front();
+    return guide::call(text_rule_);
+  }
+
+  const ordered_json& marks_;
+  Grammar& grammar_;
+  int32_t text_rule_ = -1;
+};
+
 // Models differ in the white space before a list.
 ExprPtr with_optional_space(std::string_view text) {
   const size_t first = std::min(text.find_first_not_of(" \n"), text.size());
@@ -46,9 +173,14 @@ CallGuide call_guide(std::string_view spec) {
   out.marks = {text("trigger"), text("open"), text("between"), text("close"), text("next")};
   Grammar grammar;
   std::vector<ExprPtr> ways;
+  const ordered_json& tags = format["tagged"];
+  TaggedArguments tagged(tags, grammar);
+  if (tags.is_object())
+    for (const auto& [name, mark] : tags.items()) out.marks.push_back(mark.get<std::string>());
   for (const ordered_json& call : format["calls"]) {
     const auto head = call["head"].get<std::string>(), tail = call["tail"].get<std::string>();
-    ways.push_back(sequence({literal(head), arguments_of(call, grammar), literal(tail)}));
+    ExprPtr arguments = tags.is_object() ? tagged.of(call) : arguments_of(call, grammar);
+    ways.push_back(sequence({literal(head), std::move(arguments), literal(tail)}));
     out.marks.push_back(head);
     out.marks.push_back(tail);
   }

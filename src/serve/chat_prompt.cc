@@ -180,7 +180,10 @@ void offer_tools(const ChatRequest& call, const chat::ToolFormat* format,
                    "the form when the server is started, or add \"tool_choice\": \"none\"",
                    "", "tools", 0};
   out.form.calls = format;
-  for (const chat::Tool& tool : call.callable) out.form.names.push_back(tool.name);
+  for (const chat::Tool& tool : call.callable) {
+    out.form.names.push_back(tool.name);
+    if (!format->tagged.key_begin.empty()) out.form.parameters[tool.name] = tool.parameters;
+  }
   out.form.begins_in_call = call.must_call;
   if (call.must_call) {
     if (std::exchange(out.form.begins_in_thought, false)) out.text += "\n</think>\n\n";

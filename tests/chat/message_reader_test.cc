@@ -119,13 +119,63 @@ constexpr Case kCases[] = {
      "call0[f]arguments0[{\"a\": 1}]call1[g]arguments1[{}]"},
 };
 
+constexpr Case kTaggedCases[] = {
+    {"qwen3_coder",
+     "Let me see.\n<tool_call>\n<function=f>\n<parameter=text>\na \"b\"\n\n <x>\n</parameter>\n"
+     "<parameter=n>\n42\n</parameter>\n</function>\n</tool_call>",
+     R"(text0[Let me see.]call0[f]arguments0[{"text": "a \"b\"\n\n <x>", "n": 42}])"},
+    {"qwen3_coder",
+     "<tool_call>\n<function=now>\n</function>\n</tool_call>\n<tool_call>\n<function=f>\n"
+     "<parameter=flag>\nTrue\n</parameter>\n<parameter=list>\n[1,\n 2]\n</parameter>\n"
+     "</function>\n</tool_call> Done.",
+     "call0[now]arguments0[{}]call1[f]arguments1[{\"flag\": true, \"list\": [1,\n "
+     "2]}]text0[Done.]"},
+    // Without their new lines; a text that is a number; an empty one.
+    {"qwen3_coder",
+     "<tool_call><function=f><parameter=text>007</parameter><parameter=other>so it is"
+     "</parameter></function></tool_call>",
+     R"(call0[f]arguments0[{"text": "007", "other": "so it is"}])"},
+    {"qwen3_coder",
+     "<tool_call>\n<function=f>\n<parameter=text>\n\n</parameter>\n<parameter=text>\n</parameter>\n"
+     "</function>\n</tool_call>",
+     R"(call0[f]arguments0[{"text": "", "text": ""}])"},
+    // Cut short: in a text, in a number, between arguments, in the name.
+    {"qwen3_coder", "<tool_call>\n<function=f>\n<parameter=text>\nabc\n</par",
+     "call0[f]arguments0[{\"text\": \"abc\\n</par]"},
+    {"qwen3_coder", "<tool_call>\n<function=f>\n<parameter=n>\n12", "call0[f]arguments0[{\"n\": ]"},
+    {"qwen3_coder", "<tool_call>\n<function=f>\n<parameter=n>\n12\n</parameter>\n</fun",
+     "call0[f]arguments0[{\"n\": 12]"},
+    {"qwen3_coder", "<tool_call>\n<function=f", "text0[<tool_call>\n<function=f]"},
+    // No calls; what is no part of a call ends it.
+    {"qwen3_coder", "<tool_call>\n<function=a b>x", "text0[<tool_call>\n<function=a b>x]"},
+    {"qwen3_coder", "<tool_call>{\"name\": \"f\"}", "text0[<tool_call>{\"name\": \"f\"}]"},
+    {"qwen3_coder", "<tool_call><function=f>oh<parameter=n>1",
+     "call0[f]arguments0[{}]text0[oh<parameter=n>1]"},
+    {"glm47",
+     "<tool_call>f<arg_key>text</arg_key><arg_value>a\nb\n</arg_value><arg_key>n</arg_key>"
+     "<arg_value>{\"a\": null}</arg_value></tool_call><tool_call>now</tool_call>",
+     R"(call0[f]arguments0[{"text": "a\nb\n", "n": {"a": null}}]call1[now]arguments1[{}])"},
+    {"glm45",
+     "So.\n<tool_call>f\n<arg_key>text</arg_key>\n<arg_value>é</arg_value>\n<arg_key>n</arg_key>\n"
+     "<arg_value>1.5</arg_value>\n</tool_call>\n<tool_call>now\n</tool_call>\nDone",
+     R"(text0[So.]call0[f]arguments0[{"text": "é", "n": 1.5}]call1[now]arguments1[{}]text0[Done])"},
+    {"glm45", "<tool_call>f\n<arg_key>text</arg_key>\n", "call0[f]arguments0[{\"text\": ]"},
+    {"glm47", "<tool_call>some words <b>", "text0[<tool_call>some words <b>]"},
+    {"glm47", "<tool_call>f <b>", "text0[<tool_call>f <b>]"},
+    {"glm47", "<tool_call></tool_call>x", "text0[<tool_call></tool_call>x]"},
+};
+
 // All cuts into two, single bytes, and random pieces.
 TEST(MessageReader, ReadsEveryFormatHoweverItIsCut) {
   std::mt19937 random(1);
-  for (const Case& one : kCases) {
+  std::vector<Case> cases(std::begin(kCases), std::end(kCases));
+  cases.insert(cases.end(), std::begin(kTaggedCases), std::end(kTaggedCases));
+  for (const Case& one : cases) {
     const std::string text = one.text;
     SCOPED_TRACE(std::string(one.format) + ": " + text);
-    const MessageForm with = form(one.format);
+    MessageForm with = form(one.format);
+    with.parameters["f"] =
+        nlohmann::ordered_json::parse(R"({"properties": {"text": {"type": "string"}}})");
     ASSERT_EQ(shown(read(with, {text})), one.parts);
     for (size_t cut = 0; cut <= text.size(); ++cut)
       ASSERT_EQ(shown(read(with, {text.substr(0, cut), text.substr(cut)})), one.parts)
@@ -224,6 +274,15 @@ TEST(MessageReader, ReadsAlikeHoweverAnyTextIsCut) {
                                        "[TOOL_CALLS]",
                                        "[ARGS]",
                                        "f",
+                                       "<function=",
+                                       "<parameter=",
+                                       ">",
+                                       "</parameter>",
+                                       "</function>",
+                                       "<arg_key>",
+                                       "</arg_key>",
+                                       "<arg_value>",
+                                       "</arg_value>",
                                        "<think>",
                                        "</think>",
                                        "<|tool_call|>",

@@ -37,6 +37,8 @@ const std::map<std::string, std::string> kFormats{
     {"Qwen-Qwen2.5-7B-Instruct", "hermes"},
     {"Bielik-11B-v3.0-Instruct", "hermes"},
     {"ibm-granite-granite-4.1", "hermes"},
+    {"Qwen3-Coder", "qwen3_coder"},
+    {"GLM-4.7-Flash", "glm47"},
     {"mistral-v3", "mistral"},
     {"mistral-v7_spm", "mistral"},
     {"mistralai-Mistral-Nemo-Instruct-2407", "mistral"},
@@ -97,7 +99,7 @@ TEST(ToolFormat, ReadsTheCallsThatTemplatesOfRealModelsWrite) {
 
 TEST(ToolFormat, IsNotGuessedWhereTheTemplateShowsNoToolsOrOthers) {
   for (const char* name : {"template_chatml", "template_alpaca", "microsoft-Phi-3.5-mini-instruct",
-                           "Qwen3-Coder", "GLM-4.7-Flash", "mistral-v1"})
+                           "MiniMax-M2", "mistral-v1"})
     EXPECT_EQ(tool_format_of(source_of(name)), nullptr) << name;
   EXPECT_EQ(find_tool_format("none"), nullptr);
   for (const std::string& name : tool_format_names()) EXPECT_EQ(find_tool_format(name)->name, name);

@@ -37,6 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto names = sluice::chat::tool_format_names();
   MessageForm form;
   form.calls = sluice::chat::find_tool_format(names[data[0] % names.size()]);
+  form.parameters["f"] = {{"properties", {{"a", {{"type", "string"}}}}}};
   form.has_thoughts = (data[1] & 1) != 0;
   form.begins_in_thought = (data[1] & 2) != 0;
   form.begins_in_call = (data[1] & 4) != 0;

@@ -28,9 +28,11 @@ testing::ListTokenizer tokenizer_with(bool marks_are_special) {
   for (int byte = 0x80; byte < 0xF5; ++byte)
     tokens.push_back(std::string(1, static_cast<char>(byte)));
   std::set<int32_t> special{0, 1, 2};
-  for (const char* mark : {"<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<|tool_call|>",
-                           "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>",
-                           "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"}) {
+  for (const char* mark :
+       {"<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>",
+        "<function=", "<parameter=", "</parameter>", "</function>", "[TOOL_CALLS]", "[ARGS]",
+        "<|tool_call|>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>",
+        "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"}) {
     if (marks_are_special) special.insert(static_cast<int32_t>(tokens.size()));
     tokens.push_back(mark);
   }
@@ -74,19 +76,30 @@ std::string walk(Guide& guide, const text::Tokenizer& tokenizer, Guide::State& s
   return text;
 }
 
-void expect_calls(const chat::ToolFormat& format, const std::string& behind_trigger) {
+// Texts without quotes may be long before they end by chance: one of two, here.
+std::vector<chat::Tool> tools_of(const chat::ToolFormat& format) {
+  auto out = tools();
+  if (!format.tagged.key_begin.empty())
+    out[0].parameters["properties"]["place"] = {{"type", "string"}, {"enum", {"Oslo", "7"}}};
+  return out;
+}
+
+// How many there are.
+int expect_calls(const chat::ToolFormat& format, const std::string& behind_trigger) {
   chat::MessageForm form;
   form.calls = &format;
   form.begins_in_call = true;
+  for (const chat::Tool& tool : tools_of(format)) form.parameters[tool.name] = tool.parameters;
   chat::MessageReader reader(form);
   auto parts = reader.add(behind_trigger);
   for (auto& part : reader.finish()) parts.push_back(part);
-  ASSERT_GE(parts.size(), 2u) << behind_trigger;
+  EXPECT_GE(parts.size(), 2u) << behind_trigger;
   for (size_t i = 0; i + 1 < parts.size(); i += 2) {
-    ASSERT_EQ(parts[i].kind, chat::MessagePart::Kind::kCall) << behind_trigger;
-    ASSERT_EQ(parts[i + 1].kind, chat::MessagePart::Kind::kArguments) << behind_trigger;
+    EXPECT_EQ(parts[i].kind, chat::MessagePart::Kind::kCall) << behind_trigger;
+    EXPECT_EQ(parts[i + 1].kind, chat::MessagePart::Kind::kArguments) << behind_trigger;
     const auto arguments = ordered_json::parse(parts[i + 1].text, nullptr, false);
-    ASSERT_TRUE(arguments.is_object()) << behind_trigger;
+    EXPECT_TRUE(arguments.is_object()) << behind_trigger;
+    if (!arguments.is_object()) continue;
     if (parts[i].text == "now") {
       EXPECT_TRUE(arguments.empty());
       continue;
@@ -97,6 +110,7 @@ void expect_calls(const chat::ToolFormat& format, const std::string& behind_trig
       EXPECT_LE(arguments["days"].get<int>(), 9);
     }
   }
+  return reader.calls();
 }
 
 TEST(CallGuide, WhatItAllowsIsReadAsCallsInEveryFormat) {
@@ -110,28 +124,89 @@ TEST(CallGuide, WhatItAllowsIsReadAsCallsInEveryFormat) {
         GuideMaker maker(tokenizer, {kEnd});
         const auto guide =
             maker.make({sampling::GuideKind::kCalls,
-                        chat::tool_guide(format, tools(), ToolGuideUse::kForced, many),
+                        chat::tool_guide(format, tools_of(format), ToolGuideUse::kForced, many),
                         {}});
         int ended = 0;
-        size_t most_calls = 0;
+        int most_calls = 0;
         for (int i = 0; i < 30; ++i) {
           Guide::State state = guide->start();
           const std::string text = walk(*guide, tokenizer, state, random);
           if (!guide->is_complete(state)) continue;
           ++ended;
-          expect_calls(format, text);
-          size_t calls = 0;
-          for (size_t at = 0; (at = text.find(format.middle, at)) != std::string::npos; ++at)
-            ++calls;
-          most_calls = std::max(most_calls, calls);
+          most_calls = std::max(most_calls, expect_calls(format, text));
         }
         EXPECT_GT(ended, 15);
         if (!many) {
-          EXPECT_EQ(most_calls, 1u);
+          EXPECT_EQ(most_calls, 1);
         } else {
-          EXPECT_GT(most_calls, 1u);
+          EXPECT_GT(most_calls, 1);
         }
       }
+}
+
+// Texts between marks: any but the mark that ends them, and of a list only what is in it.
+TEST(CallGuide, ReadsArgumentsBetweenMarks) {
+  const std::vector<chat::Tool> offered{
+      {"write", ordered_json::parse(R"({"type": "object", "properties": {
+           "text": {"type": "string"}, "mode": {"type": "string", "enum": ["a", "wx"]},
+           "size": {"$ref": "#/$defs/n"}, "what": {"unevaluatedProperties": 3}}, "required": ["text"],
+           "$defs": {"n": {"type": "integer"}}})"),
+       false},
+      {"free", nullptr, false}};
+  const auto allows = [&](const char* format, const std::string& text) {
+    Automaton automaton(network_of(
+        {sampling::GuideKind::kCalls,
+         chat::tool_guide(*chat::find_tool_format(format), offered, ToolGuideUse::kForced, false),
+         {}}));
+    return matches(automaton, text);
+  };
+  const std::string begin = "\n<function=write>\n<parameter=text>\n", end = "\n</parameter>\n",
+                    close = "</function>\n</tool_call>";
+  for (const std::string text : {"", "\n", "a < b </par \n</p\n\n", "é\n</parameter",
+                                 "\n\n</parameter x", "\"quoted\" {", "\n</\n</\n"})
+    EXPECT_TRUE(allows("qwen3_coder", begin + text + end + close)) << text;
+  EXPECT_FALSE(allows("qwen3_coder", begin + "a" + end + "a" + end + close));
+  EXPECT_FALSE(allows("qwen3_coder", begin + "a\xff" + end + close)) << "no UTF-8";
+  EXPECT_FALSE(allows("qwen3_coder", "\n<function=write>\n" + close)) << "text is required";
+  EXPECT_FALSE(allows("qwen3_coder", "\n<function=read>\n" + close));
+  const auto with = [&](const std::string& name, const std::string& value) {
+    return begin + "a" + end + "<parameter=" + name + ">\n" + value + end + close;
+  };
+  EXPECT_TRUE(allows("qwen3_coder", with("mode", "wx")));
+  EXPECT_FALSE(allows("qwen3_coder", with("mode", "w")));
+  EXPECT_TRUE(allows("qwen3_coder", with("size", "42")));
+  EXPECT_FALSE(allows("qwen3_coder", with("size", "x")));
+  EXPECT_TRUE(allows("qwen3_coder", with("what", "[1, \"a\"]"))) << "a keyword that is not known";
+  EXPECT_FALSE(allows("qwen3_coder", with("more", "1")));
+  EXPECT_TRUE(allows("qwen3_coder", "\n<function=free>\n<parameter=any>\nx\n" + end + close));
+  const std::string argument = "<arg_key>text</arg_key><arg_value>a < b</arg_value>";
+  EXPECT_TRUE(allows("glm47", "write" + argument + "</tool_call>"));
+  EXPECT_TRUE(allows(
+      "glm47", "write" + argument + "<arg_key>size</arg_key><arg_value>3</arg_value></tool_call>"));
+  EXPECT_TRUE(allows("glm47", "free</tool_call>"));
+  EXPECT_TRUE(
+      allows("glm45", "write\n<arg_key>text</arg_key>\n<arg_value>a</arg_value>\n</tool_call>"));
+  EXPECT_FALSE(allows("glm45", "write" + argument + "</tool_call>"));
+}
+
+TEST(CallGuide, RefusesWhatCanNotHoldAStrictTextWithoutQuotes) {
+  const chat::Tool strict{
+      "f",
+      ordered_json::parse(
+          R"({"type": "object", "properties": {"a": {"type": "string", "pattern": "x"}}})"),
+      true};
+  const auto spec = [&](const char* format) {
+    return chat::tool_guide(*chat::find_tool_format(format), {strict}, ToolGuideUse::kForced,
+                            false);
+  };
+  EXPECT_NO_THROW(network_of({sampling::GuideKind::kCalls, spec("hermes"), {}}));
+  try {
+    network_of({sampling::GuideKind::kCalls, spec("glm47"), {}});
+    ADD_FAILURE() << "taken";
+  } catch (const Error& error) {
+    EXPECT_NE(error.text().find("\"a\" of a strict tool"), std::string::npos) << error.text();
+    EXPECT_NE(error.text().find("pattern"), std::string::npos) << error.text();
+  }
 }
 
 TEST(CallGuide, LeavesTextFreeUpToTheTrigger) {
