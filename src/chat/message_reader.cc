@@ -139,9 +139,12 @@ MessageReader::MessageReader(MessageForm form) : form_(std::move(form)) {
                                                            : State::kText;
   skips_space_ = state_ == State::kThought;
   if (form_.begins_in_call && form_.calls) raw_ = form_.calls->trigger;
+  if (form_.has_channels || (form_.calls && form_.calls->has_channels))
+    channels_.emplace(ChannelForm{form_.calls != nullptr, form_.has_thoughts, raw_});
 }
 
 std::vector<MessagePart> MessageReader::add(std::string_view text) {
+  if (channels_) return channels_->add(text);
   pending_ += text;
   while (step()) {
   }
@@ -149,6 +152,7 @@ std::vector<MessagePart> MessageReader::add(std::string_view text) {
 }
 
 std::vector<MessagePart> MessageReader::finish() {
+  if (channels_) return channels_->finish();
   is_over_ = true;
   while (step()) {
   }

@@ -7,25 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include "src/chat/channel_reader.h"
+#include "src/chat/message_part.h"
 #include "src/chat/tagged_arguments.h"
 #include "src/chat/tool_format.h"
 
 namespace sluice::chat {
-
-/// A piece of an answer.
-struct MessagePart {
-  enum class Kind : uint8_t {
-    kText,
-    kThought,   ///< between <think> and </think>
-    kCall,      ///< a call begins; text is the function's name
-    kArguments  ///< more of the call's arguments, which are JSON
-  };
-  Kind kind = Kind::kText;
-  std::string text;
-  int call = 0;  ///< kCall, kArguments: which, from 0
-
-  bool operator==(const MessagePart&) const = default;
-};
 
 /// What an answer may hold.
 struct MessageForm {
@@ -37,6 +24,7 @@ struct MessageForm {
   bool has_thoughts = false;
   bool begins_in_thought = false;  ///< the prompt ends with <think>
   bool begins_in_call = false;     ///< the prompt ends with the calls' trigger
+  bool has_channels = false;       ///< of harmony; so has an answer in its form of calls
 };
 
 class MessageReader {
@@ -48,7 +36,7 @@ class MessageReader {
   /// The rest, at the answer's end.
   std::vector<MessagePart> finish();
   /// Calls so far.
-  int calls() const noexcept { return calls_; }
+  int calls() const noexcept { return channels_ ? channels_->calls() : calls_; }
 
  private:
   enum class State : uint8_t {
@@ -100,7 +88,8 @@ class MessageReader {
   int calls_ = 0;
   int depth_ = 0;  // of JSON, in kArguments and kObjectRest
   bool in_string_ = false, is_escaped_ = false;
-  std::optional<TaggedReader> tagged_;  // in kTagged
+  std::optional<TaggedReader> tagged_;     // in kTagged
+  std::optional<ChannelReader> channels_;  // reads all of it
   std::vector<MessagePart> out_;
 };
 

@@ -106,6 +106,17 @@ constexpr ToolFormat kFormats[] = {
      .between = ", ",
      .close = "]",
      .next = {}},
+    {.name = "harmony",
+     .trigger = "<|channel|>commentary to=functions.",
+     .open = {},
+     .head = {},
+     .middle = " <|constrain|>json<|message|>",
+     .tail = {},
+     .between = {},
+     .close = {},
+     .next = "<|call|><|start|>assistant",
+     .is_json = false,
+     .has_channels = true},
     {.name = "deepseek_v3",
      .trigger = kBegin,
      .open = {},
@@ -149,7 +160,8 @@ const ToolFormat* tool_format_of(const ChatTemplateSource& source) {
   const std::string& text = source.tools_text.empty() ? source.text : source.tools_text;
   if (!has(text, "tools")) return nullptr;
   const char* name =
-      has(text, kBegin)            ? has(text, "```json") ? "deepseek_v3" : "deepseek_v31"
+      has_channels(source)         ? "harmony"
+      : has(text, kBegin)          ? has(text, "```json") ? "deepseek_v3" : "deepseek_v31"
       : has(text, "[TOOL_CALLS]")  ? has(text, "[ARGS]") ? "mistral_args" : "mistral"
       : has(text, "<|tool_call|>") ? "granite"
       : has(text, "<tool_call>")
@@ -163,8 +175,12 @@ const ToolFormat* tool_format_of(const ChatTemplateSource& source) {
   return find_tool_format(name);
 }
 
+bool has_channels(const ChatTemplateSource& source) {
+  return has(source.text, "<|channel|>final<|message|>");
+}
+
 bool has_thoughts(const ChatTemplateSource& source) {
-  return has(source.text, "<think>") || has(source.text, "</think>");
+  return has(source.text, "<think>") || has(source.text, "</think>") || has_channels(source);
 }
 
 std::string tool_guide(const ToolFormat& format, const std::vector<Tool>& tools, ToolGuideUse use,

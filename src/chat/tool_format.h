@@ -38,6 +38,7 @@ struct ToolFormat {
   std::string_view next;  ///< between close and the next trigger
   bool is_json = true;    ///< head, middle and tail are an object's; its keys come in any order
   TaggedArguments tagged = {};  ///< empty: arguments are JSON
+  bool has_channels = false;    ///< answers are messages in channels
   int id_length = 0;            ///< ids are so many letters and digits; 0: "call_" and 24
 };
 
@@ -47,7 +48,9 @@ const ToolFormat* find_tool_format(std::string_view name);
 std::vector<std::string> tool_format_names();
 /// What the template has its model write; null: it shows no tools, or in a format not known here.
 const ToolFormat* tool_format_of(const ChatTemplateSource& source);
-/// Whether the model thinks before it answers, between <think> and </think>.
+/// Whether the model's answers are messages in channels, as those of gpt-oss are.
+bool has_channels(const ChatTemplateSource& source);
+/// Whether the model thinks before it answers: between <think> and </think>, or in a channel.
 bool has_thoughts(const ChatTemplateSource& source);
 
 /// A function that a model may call.

@@ -115,6 +115,18 @@ ordered_json variables_of(const ChatRequest& request, const chat::ChatTemplate& 
   return out;
 }
 
+// Templates with channels call thoughts of earlier turns otherwise, and take none beside a text
+// where there are calls.
+void rename_thoughts(ordered_json& messages) {
+  for (ordered_json& message : messages) {
+    const auto thought = message.find("reasoning_content");
+    if (thought == message.end() || !thought->is_string() || message.contains("thinking")) continue;
+    const bool has_text =
+        message.contains("content") && message["content"].is_string() && message["content"] != "";
+    if (!(has_text && message.contains("tool_calls"))) message["thinking"] = *thought;
+  }
+}
+
 // The request's own in place of the model's.
 std::optional<chat::ChatTemplate> own_template(const ChatRequest& request,
                                                const chat::ChatTemplate* chat) {
@@ -143,6 +155,7 @@ std::string render(const ChatRequest& request, const chat::ChatTemplate* chat) {
     const auto content = message.find("content");
     if (content != message.end() && content->is_array()) *content = text_of(*content);
   }
+  if (chat::has_channels(chat->source())) rename_thoughts(messages);
   const ordered_json variables = variables_of(request, *chat);
   const auto rendered_with = [&](const ordered_json& with, const ordered_json& tools) {
     return chat->render(with, tools, request.adds_generation_prompt, variables);
@@ -199,6 +212,17 @@ void offer_tools(const ChatRequest& call, const chat::ToolFormat* format,
   out.keeps_special = std::any_of(trigger.begin(), trigger.end(),
                                   [&](int32_t id) { return tokenizer.is_special(id); });
 }
+// An answer in channels; one that is guided, or goes on with the last message, is in one of them.
+void begin_channels(const ChatRequest& request, ChatPrompt& out) {
+  const bool is_guided = request.params.guide.kind != sampling::GuideKind::kNone;
+  if (request.continues_last) return;
+  if (is_guided) {
+    out.text += "<|channel|>final<|message|>";
+    return;
+  }
+  out.form.has_channels = true;
+  out.keeps_special = true;
+}
 }  // namespace
 
 void refuse_own_template(const ChatRequest& request) {
@@ -230,6 +254,8 @@ ChatPrompt chat_prompt(const ChatRequest& request, const chat::ChatTemplate* cha
   out.form.begins_in_thought =
       out.form.has_thoughts && (ends_in_thought(out.text) || is_in_thought(last));
   if (!request.callable.empty()) offer_tools(request, tools, tokenizer, out);
+  if (chat && chat::has_channels(chat->source()) && request.adds_generation_prompt)
+    begin_channels(request, out);
   return out;
 }
 

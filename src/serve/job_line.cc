@@ -76,7 +76,7 @@ LinePrompt line_prompt(const jobs::Request& request, const text::Tokenizer* toke
 
 void read_answer(const jobs::Request& request, const chat::MessageForm& form,
                  jobs::Completion& completion) {
-  if (!request.is_chat || (!form.calls && !form.has_thoughts)) return;
+  if (!request.is_chat || (!form.calls && !form.has_thoughts && !form.has_channels)) return;
   chat::MessageReader reader(form);
   std::vector<chat::MessagePart> parts = reader.add(completion.text);
   for (chat::MessagePart& part : reader.finish()) parts.push_back(std::move(part));

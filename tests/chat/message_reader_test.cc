@@ -165,15 +165,48 @@ constexpr Case kTaggedCases[] = {
     {"glm47", "<tool_call></tool_call>x", "text0[<tool_call></tool_call>x]"},
 };
 
+constexpr Case kChannelCases[] = {
+    {"harmony",
+     "<|channel|>analysis<|message|>Hm. a "
+     "<b|<|end|><|start|>assistant<|channel|>final<|message|>It "
+     "is.<|return|>",
+     "thought0[Hm. a <b|]text0[It is.]"},
+    {"harmony",
+     "<|channel|>analysis<|message|>So.<|end|><|start|>assistant<|channel|>commentary "
+     "to=functions.add <|constrain|>json<|message|>{\"a\": 1}<|call|>",
+     "thought0[So.]call0[add]arguments0[{\"a\": 1}]"},
+    // The name before the channel; text before a call; two calls; no arguments.
+    {"harmony",
+     "<|channel|>commentary<|message|>Let me see.<|end|><|start|>assistant "
+     "to=functions.add<|channel|>commentary json<|message|>{}<|call|><|start|>assistant<|channel|>"
+     "commentary to=functions.now<|message|><|call|>",
+     "text0[Let me see.]call0[add]arguments0[{}]call1[now]arguments1[{}]"},
+    // Two messages of a kind; an end that is left out.
+    {"harmony",
+     "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b"
+     "<|channel|>final<|message|>c<|start|>assistant<|channel|>final<|message|>d",
+     "thought0[a\n\nb]text0[c\n\nd]"},
+    // Cut short: in a header, in a thought, in arguments, in an end.
+    {"harmony", "<|channel|>ana", ""},
+    {"harmony", "<|channel|>analysis<|message|>a <|en", "thought0[a <|en]"},
+    {"harmony",
+     "<|channel|>commentary to=functions.f<|message|>{\"a\": ", "call0[f]arguments0[{\"a\": ]"},
+    // No channels at all.
+    {"harmony", "Just <b>text</b> <|", "text0[Just <b>text</b> <|]"},
+    {"harmony", " to be", "text0[ to be]"},
+};
+
 // All cuts into two, single bytes, and random pieces.
 TEST(MessageReader, ReadsEveryFormatHoweverItIsCut) {
   std::mt19937 random(1);
   std::vector<Case> cases(std::begin(kCases), std::end(kCases));
   cases.insert(cases.end(), std::begin(kTaggedCases), std::end(kTaggedCases));
+  cases.insert(cases.end(), std::begin(kChannelCases), std::end(kChannelCases));
   for (const Case& one : cases) {
     const std::string text = one.text;
     SCOPED_TRACE(std::string(one.format) + ": " + text);
     MessageForm with = form(one.format);
+    with.has_thoughts = with.calls && with.calls->has_channels;
     with.parameters["f"] =
         nlohmann::ordered_json::parse(R"({"properties": {"text": {"type": "string"}}})");
     ASSERT_EQ(shown(read(with, {text})), one.parts);
@@ -283,6 +316,13 @@ TEST(MessageReader, ReadsAlikeHoweverAnyTextIsCut) {
                                        "</arg_key>",
                                        "<arg_value>",
                                        "</arg_value>",
+                                       "<|channel|>",
+                                       "<|message|>",
+                                       "<|start|>",
+                                       "<|end|>",
+                                       "<|call|>",
+                                       "analysis",
+                                       " to=functions.f",
                                        "<think>",
                                        "</think>",
                                        "<|tool_call|>",

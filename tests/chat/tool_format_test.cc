@@ -105,6 +105,28 @@ TEST(ToolFormat, IsNotGuessedWhereTheTemplateShowsNoToolsOrOthers) {
   for (const std::string& name : tool_format_names()) EXPECT_EQ(find_tool_format(name)->name, name);
 }
 
+TEST(ToolFormat, ReadsChannelsAsTheTemplateOfGptOssWritesThem) {
+  const ChatTemplateSource source = source_of("openai-gpt-oss-120b");
+  const ToolFormat* format = tool_format_of(source);
+  ASSERT_NE(format, nullptr);
+  EXPECT_STREQ(format->name, "harmony");
+  EXPECT_TRUE(has_channels(source) && has_thoughts(source));
+  EXPECT_FALSE(has_channels(source_of("Qwen-Qwen2.5-7B-Instruct")));
+  const ChatTemplate with(source);
+  const std::string prompt = rendered(with, false);
+  const std::string begin = "<|start|>assistant";
+  const size_t at = prompt.rfind(begin);
+  ASSERT_NE(at, std::string::npos) << prompt;
+  MessageForm form;
+  form.calls = format;
+  MessageReader reader(form);
+  auto parts = reader.add(prompt.substr(at + begin.size()));
+  for (auto& part : reader.finish()) parts.push_back(part);
+  ASSERT_EQ(parts.size(), 2u) << prompt.substr(at);
+  EXPECT_EQ(parts[0], (MessagePart{MessagePart::Kind::kCall, "add_up", 0})) << prompt.substr(at);
+  EXPECT_EQ(ordered_json::parse(parts[1].text), (ordered_json{{"a", 4}, {"b", "x } y"}}));
+}
+
 TEST(ToolFormat, KnowsWhichTemplatesSpeakOfThoughts) {
   EXPECT_TRUE(has_thoughts(source_of("deepseek-ai-DeepSeek-R1-Distill-Llama-8B")));
   EXPECT_FALSE(has_thoughts(source_of("Qwen-Qwen2.5-7B-Instruct")));

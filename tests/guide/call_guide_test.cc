@@ -28,11 +28,29 @@ testing::ListTokenizer tokenizer_with(bool marks_are_special) {
   for (int byte = 0x80; byte < 0xF5; ++byte)
     tokens.push_back(std::string(1, static_cast<char>(byte)));
   std::set<int32_t> special{0, 1, 2};
-  for (const char* mark :
-       {"<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>",
-        "<function=", "<parameter=", "</parameter>", "</function>", "[TOOL_CALLS]", "[ARGS]",
-        "<|tool_call|>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>",
-        "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"}) {
+  for (const char* mark : {"<tool_call>",
+                           "</tool_call>",
+                           "<|channel|>",
+                           "<|constrain|>",
+                           "<|message|>",
+                           "<|call|>",
+                           "<|start|>",
+                           "<arg_key>",
+                           "</arg_key>",
+                           "<arg_value>",
+                           "</arg_value>",
+                           "<function=",
+                           "<parameter=",
+                           "</parameter>",
+                           "</function>",
+                           "[TOOL_CALLS]",
+                           "[ARGS]",
+                           "<|tool_call|>",
+                           "<｜tool▁calls▁begin｜>",
+                           "<｜tool▁call▁begin｜>",
+                           "<｜tool▁sep｜>",
+                           "<｜tool▁call▁end｜>",
+                           "<｜tool▁calls▁end｜>"}) {
     if (marks_are_special) special.insert(static_cast<int32_t>(tokens.size()));
     tokens.push_back(mark);
   }

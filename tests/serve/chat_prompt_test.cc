@@ -74,6 +74,56 @@ TEST(ChatPrompt, AThoughtThatWasBegunGoesOn) {
   EXPECT_FALSE(prompt_of(chat_ending_in("It"), kKeeps, true).form.begins_in_thought);
 }
 
+// As gpt-oss has them, shortened.
+constexpr const char* kChannels =
+    "{% for m in messages %}<|start|>{{ m.role }}{% if m.thinking %}<|channel|>analysis<|message|>"
+    "{{ m.thinking }}<|end|><|start|>assistant{% endif %}{% if m.role == 'assistant' %}<|channel|>"
+    "final{% endif %}<|message|>{{ m.content }}<|end|>{% endfor %}{% if tools %}{{ tools | length "
+    "}}"
+    "{% endif %}{% if add_generation_prompt %}<|start|>assistant{% endif %}"
+    "{# <|channel|>final<|message|> #}";
+
+TEST(ChatPrompt, AnswersInChannelsAreReadAsSuch) {
+  const nlohmann::ordered_json turns{
+      {{"role", "user"}, {"content", "hi"}},
+      {{"role", "assistant"}, {"content", "yes"}, {"reasoning_content", "hm"}},
+      {{"role", "user"}, {"content", "so?"}}};
+  const std::string text =
+      "<|start|>user<|message|>hi<|end|><|start|>assistant<|channel|>analysis<|message|>hm<|end|>"
+      "<|start|>assistant<|channel|>final<|message|>yes<|end|><|start|>user<|message|>so?<|end|>";
+  const ChatPrompt plain = prompt_of({{"messages", turns}}, kChannels, true);
+  EXPECT_EQ(plain.text, text + "<|start|>assistant");
+  EXPECT_TRUE(plain.form.has_channels && plain.form.has_thoughts && plain.keeps_special);
+  // A guided answer is the text of one channel, and so is what goes on with the last message.
+  const ChatPrompt guided =
+      prompt_of({{"messages", turns}, {"guided_regex", "a+"}}, kChannels, true);
+  EXPECT_EQ(guided.text, text + "<|start|>assistant<|channel|>final<|message|>");
+  EXPECT_FALSE(guided.form.has_channels || guided.keeps_special);
+  const ChatPrompt going_on = prompt_of(chat_ending_in("Once upon"), kChannels, true);
+  EXPECT_TRUE(going_on.text.ends_with("<|channel|>final<|message|>Once upon")) << going_on.text;
+  EXPECT_FALSE(going_on.form.has_channels);
+}
+
+TEST(ChatPrompt, ACallThatMustComeIsBegunInItsChannel) {
+  const nlohmann::ordered_json body{
+      {"messages", {{{"role", "user"}, {"content", "hi"}}}},
+      {"tools", {{{"type", "function"}, {"function", {{"name", "now"}}}}}},
+      {"tool_choice", "required"}};
+  const chat::ChatTemplate chat = with_text(kChannels);
+  const chat::ToolFormat* format = chat::tool_format_of(chat.source());
+  ASSERT_NE(format, nullptr);
+  const ChatPrompt prompt =
+      chat_prompt(parse_chat(body.dump(), {}, 512), &chat, stories_tokenizer(), format, true);
+  EXPECT_TRUE(prompt.text.ends_with("<|start|>assistant<|channel|>commentary to=functions."))
+      << prompt.text;
+  chat::MessageReader reader(prompt.form);
+  const auto parts = reader.add("now <|constrain|>json<|message|>{}");
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[0].text, "now");
+  EXPECT_EQ(parts[1].text, "{}");
+  EXPECT_EQ(reader.calls(), 1);
+}
+
 TEST(ChatPrompt, ARequestBringsItsOwnTemplate) {
   nlohmann::ordered_json body{{"messages", {{{"role", "user"}, {"content", "hi"}}}},
                               {"chat_template", "<{{ messages[0].content }}>"}};
