@@ -24,9 +24,12 @@ FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "tests" / "fixtures"
 ARCHITECTURES = {"qwen3-moe": ("qwen3moe", True), "qwen2-moe": ("qwen2moe", False), "mixtral": ("llama", True),
                  "olmoe": ("olmoe", False), "granitemoe": ("granitemoe", True), "glm4-moe": ("glm4moe", True),
                  "minimax-m2": ("minimax-m2", True), "gpt-oss": ("gpt-oss", True),
-                 "deepseek-v2-moe": ("deepseek2", False), "deepseek-v3-moe": ("deepseek2", True)}
+                 "deepseek-v2-moe": ("deepseek2", False), "deepseek-v3-moe": ("deepseek2", True),
+                 "glm4-moe-lite": ("deepseek2", True)}
+LATENT = ("deepseek-v2-moe", "deepseek-v3-moe", "glm4-moe-lite")
 # The others' rotary positions or clamps are none that such files can say.
-SIZES = {"gpt-oss": ("tiny",), "deepseek-v2-moe": ("odd",), "deepseek-v3-moe": ("odd",)}
+SIZES = {"gpt-oss": ("tiny",), "deepseek-v2-moe": ("odd",), "deepseek-v3-moe": ("odd",),
+         "glm4-moe-lite": ("tiny",)}
 PAIRED = ("mixtral", "granitemoe")  # rows of q and k
 EXPERT = re.compile(r"model\.layers\.(\d+)\.(?:mlp|block_sparse_moe)\.experts\.(\d+)\.(\w+)\.weight")
 PARTS = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down", "w1": "gate", "w3": "up", "w2": "down"}
@@ -59,7 +62,7 @@ def write_sizes(out, fixture, config):
     out.add_embedding_length(hidden)
     out.add_feed_forward_length(config["intermediate_size"])
     out.add_head_count(heads)
-    if fixture.startswith("deepseek"):
+    if fixture in LATENT:
         write_latent(out, fixture, config)
     else:
         out.add_head_count_kv(config["num_key_value_heads"])
@@ -77,7 +80,7 @@ def write_latent(out, fixture, config):
     """V2's as older files have it, with heads' widths; V3's as newer ones, with those of what is kept."""
     turned, rank, value = config["qk_rope_head_dim"], config["kv_lora_rank"], config["v_head_dim"]
     key = config["qk_nope_head_dim"] + turned
-    is_newer = fixture == "deepseek-v3-moe"
+    is_newer = fixture != "deepseek-v2-moe"
     out.add_head_count_kv(1 if is_newer else config["num_attention_heads"])
     out.add_key_length(rank + turned if is_newer else key)
     out.add_value_length(rank if is_newer else value)
@@ -100,7 +103,7 @@ def write_experts(out, fixture, config):
     usual = ARCHITECTURES[fixture][1]
     if config.get("norm_topk_prob", usual) != usual:
         out.add_expert_weights_norm(not usual)
-    if fixture in ("glm4-moe", "minimax-m2", "deepseek-v3-moe"):
+    if fixture in ("glm4-moe", "minimax-m2", "deepseek-v3-moe", "glm4-moe-lite"):
         out.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     if fixture == "minimax-m2":
         out.add_expert_feed_forward_length(config["intermediate_size"])
@@ -110,8 +113,8 @@ def write_experts(out, fixture, config):
         out.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         out.add_rope_scaling_factor(config["rope_scaling"]["factor"])
         out.add_rope_scaling_orig_ctx_len(config["rope_scaling"]["original_max_position_embeddings"])
-    if fixture.startswith("deepseek") or fixture == "glm4-moe":
-        out.add_leading_dense_block_count(config["first_k_dense_replace"])
+    if fixture in LATENT or fixture == "glm4-moe":
+        out.add_leading_dense_block_count(config.get("first_k_dense_replace", 1))
         out.add_expert_shared_count(config["n_shared_experts"])
         out.add_expert_weights_scale(config.get("routed_scaling_factor", 1.0))
         out.add_nextn_predict_layers(0)
@@ -189,7 +192,7 @@ def write(fixture, kind):
     tensors, is_bf16 = load(source / "model.safetensors")
     if fixture == "gpt-oss":
         tensors = unturned(tensors)
-    if fixture == "deepseek-v3-moe":
+    if fixture in ("deepseek-v3-moe", "glm4-moe-lite"):
         split_heads(tensors, config)
     stacks, others = stacked(tensors)
     for name, tensor in others.items():
