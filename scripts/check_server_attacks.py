@@ -228,6 +228,8 @@ def other_interfaces(server):
             ("/completion", {"prompt": "a", "grammar": "root ::= (((\"\"){10000}){10000}){10000}"}),
             ("/completion", {"prompt": "a", "logit_bias": [[1, 1]] * 10 ** 6, "n_predict": 1}),
             ("/completion", {"prompt": "a", "dry_multiplier": 1, "dry_sequence_breakers": ["a"] * 10 ** 6}),
+            ("/v1/rerank", {"query": "a" * 10 ** 6, "documents": ["a"]}), ("/v1/rerank", {"query": "a", "documents": ["a"] * 10 ** 6}),
+            ("/v1/rerank", {"query": "a", "documents": ["a" * 50] * 1000}),
             ("/api/show", {"model": "a" * 10 ** 7})]
     bodies = [post(path, json.dumps(body).encode()) for path, body in many]
     streams = [("/v1/responses", {"input": "Once", "stream": True, "max_output_tokens": 250, "ignore_eos": True}),

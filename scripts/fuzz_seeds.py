@@ -268,6 +268,8 @@ def api():
     llama = {"prompt": [1, "a", 2], "n_predict": 3, "stream": True, "repeat_penalty": 1.5, "repeat_last_n": -1, "n_probs": 2, "seed": -1,
              "logit_bias": [[5, 1], [6, False]], "cache_prompt": True, "id_slot": -1, "grammar": "root ::= [a]", "mirostat": 2, "lora": []}
     out |= {"llama": b"g" + json.dumps(llama).encode(), "llama_text": b"g" + json.dumps({"prompt": "a", "json_schema": {"type": "null"}}).encode()}
+    rerank = {"query": "a", "documents": ["b", {"text": "c"}], "top_n": 1, "return_documents": True, "instruction": "d"}
+    out |= {"rerank": b"h" + json.dumps(rerank).encode()}
     return out | {"tools": b"\1" + json.dumps(chat).encode(), "responses": b"a" + json.dumps(responses).encode(),
                   "messages": b"b" + json.dumps(messages).encode(), "count": b"c" + json.dumps(messages).encode(),
                   "ollama_chat": b"d" + json.dumps(ollama | turns).encode(),

@@ -16,6 +16,7 @@
 #include "src/serve/llama_routes.h"
 #include "src/serve/ollama_routes.h"
 #include "src/serve/page.h"
+#include "src/serve/rerank_routes.h"
 #include "src/serve/responses_routes.h"
 #include "src/serve/text_routes.h"
 
@@ -137,6 +138,7 @@ http::Router HttpServer::Impl::routes(Batches* batches) {
   add_anthropic_routes(router, texts, with_guard);
   add_ollama_routes(router, texts, with_guard);
   add_llama_routes(router, texts, tokenizer, with_guard);
+  add_rerank_routes(router, texts, tokenizer, with_guard);
   add("POST", "/tokenize", Place::kWork,
       [this](const auto& request, auto& response) { texts.tokenize(request, response); });
   add("POST", "/detokenize", Place::kWork,

@@ -210,7 +210,7 @@ std::vector<int32_t> TextRoutes::ids_of(const ChatRequest& call, const ChatPromp
 
 int64_t TextRoutes::count_tokens(const ChatRequest& call) const {
   model_of(call.model);
-  return static_cast<int64_t>(ids_of(call, prompt_of(call)).size());
+  return static_cast<int64_t>(ids_of(call).size());
 }
 
 void TextRoutes::chat(const ChatRequest& call, const FormMaker& make,

@@ -29,6 +29,15 @@ class TextRoutes {
   void chat(const ChatRequest& call, const FormMaker& make, http::Response& response) const;
   void complete(const CompletionRequest& call, const FormMaker& make,
                 http::Response& response) const;
+  /// Submissions as they are, answered whole. `adapter`: of all of them.
+  void answer(std::vector<Submission> submissions, const AdapterPtr& adapter, AnswerShape shape,
+              const FormMaker& make, http::Response& response) const {
+    start(std::move(submissions), adapter, std::move(shape), false, "", make, response);
+  }
+  /// A chat's prompt.
+  std::vector<int32_t> ids_of(const ChatRequest& call) const {
+    return ids_of(call, prompt_of(call));
+  }
   /// Tokens of a chat's prompt.
   int64_t count_tokens(const ChatRequest& call) const;
   const HttpOptions& options() const noexcept { return options_; }

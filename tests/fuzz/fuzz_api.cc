@@ -8,6 +8,7 @@
 #include "src/serve/api_request.h"
 #include "src/serve/llama_request.h"
 #include "src/serve/ollama_request.h"
+#include "src/serve/rerank_request.h"
 #include "src/serve/responses_request.h"
 #include "tests/fuzz/fuzzing.h"
 
@@ -45,6 +46,12 @@ void read(uint8_t which, std::string_view body) {
     case 'e':
     case 'f': return check(serve::parse_ollama_generate(body, {}, model));
     case 'g': return check(serve::parse_llama_completion(body, {}, 100));
+    case 'h': {
+      const serve::RerankRequest request = serve::parse_rerank(body);
+      if (request.query.empty() || request.documents.empty()) std::abort();
+      serve::rerank_chat(request, 0, serve::SystemMessage::kApart);
+      return;
+    }
     default:
       if (which % 2 == 0) return check(serve::parse_completion(body, {}, 100));
       return check(serve::parse_chat(body, {}, 100));
