@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Holds lm-eval's log-likelihoods of one model three ways: sluice's Python module, `sluice serve` over HTTP, transformers.
 
-    pip install lm-eval torch transformers; scripts/check_lm_eval.py [--model DIR] [--program build/release/bin/sluice]
+    pip install 'lm-eval[hf,api]'; scripts/check_lm_eval.py [--model DIR] [--program build/release/bin/sluice]
 
 The same requests, tokenised by the harness, go to lm-eval's "sluice", "local-completions" and "hf" models. Also texts that
 greedy decoding ends at a stop string. Exit code 1 where two differ by more than the tolerance.
