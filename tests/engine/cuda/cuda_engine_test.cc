@@ -406,6 +406,86 @@ TEST_P(CudaSampled, RowsThatTheHostWantsComeToIt) {
   for (const size_t i : {0, 2, 4, 5}) expect_same_tokens(actual[i], expected[i], tie());
 }
 
+// Filters that the device has not, and Mirostat, which learns from token to token, are the host's
+// row by row; DRY is a change of logits that the device makes. Beside rows that are chosen there.
+TEST_P(CudaSampled, SamplersThatOnlyTheHostHasChooseThere) {
+  Random random(41);
+  auto requests = greedy_requests(random_prompts(random, 8, vocab()), 16);
+  for (GenerationRequest& request : requests) {
+    sampling::SamplingParams& params = request.params;
+    params.logprobs = 2;
+    params.temperature = 1.2F;
+    params.seed = request.id + 1;
+    params.dry_sequence_breakers.clear();
+    switch (request.id) {
+      case 0: params.typical_p = 0.4F; break;
+      case 1: params.top_n_sigma = 1; break;
+      case 2: params.xtc_probability = params.xtc_threshold = 0.3F; break;
+      case 3:
+        params.mirostat = 1;
+        params.mirostat_tau = 2;
+        params.mirostat_eta = 0.5F;
+        break;
+      case 4:
+        params.mirostat = 2;
+        params.mirostat_tau = 2;
+        params.mirostat_eta = 0.5F;
+        break;
+      case 5:
+        params.dry_multiplier = 30;
+        params.dry_allowed_length = 1;
+        break;
+      case 6:
+        params.temperature = 0;
+        params.dry_multiplier = 30;
+        params.mirostat = 2;
+        break;
+      default: break;
+    }
+  }
+  EngineOptions options = exact_options_for(requests);
+  options.backend = make_backend();
+  auto answers = run_all(GetParam(), options, requests);
+  auto scored = requests;
+  for (GenerationRequest& request : scored) {
+    const auto& tokens = answers[request.id].tokens;
+    ASSERT_FALSE(tokens.empty()) << answers[request.id].refused;
+    request.prompt.insert(request.prompt.end(), tokens.begin(), tokens.end() - 1);
+    request.score_prompt = true;
+    request.params = {};
+  }
+  options = exact_options_for(scored);
+  options.backend = make_backend();
+  auto rows = run_all(GetParam(), options, scored);
+  const auto width = static_cast<size_t>(vocab());
+  int misfits = 0, tokens = 0;  // a token at a filter's bound may be on its other side
+  for (const GenerationRequest& request : requests) {
+    const Answer& answer = answers[request.id];
+    double drift = 0;
+    for (size_t i = 0; i < answer.tokens.size(); ++i) {
+      SCOPED_TRACE("sequence " + std::to_string(request.id) + ", token " + std::to_string(i));
+      const std::span<const float> logits(
+          rows[request.id].logits.data() + (request.prompt.size() + i - 1) * width, width);
+      const std::span<const int32_t> output(answer.tokens.data(), i);
+      const auto token = static_cast<size_t>(answer.tokens[i]);
+      const auto kept =
+          sampling::distribution(logits, request.params, {request.prompt, output, {}, drift});
+      const double u =
+          request.params.temperature == 0 ? 0.5 : sampling::uniform(request.params.seed, i);
+      double below = 0;
+      for (size_t other = 0; other < token; ++other) below += kept[other];
+      misfits += below > u + tie() || below + kept[token] < u - tie() ? 1 : 0;
+      ++tokens;
+      sampling::SamplingParams all = request.params;
+      all.mirostat = 0;
+      const auto free = sampling::distribution(logits, all, {request.prompt, output});
+      drift -= all.mirostat_eta * (-std::log2(free[token]) - all.mirostat_tau);
+    }
+  }
+  EXPECT_GT(tokens, 60);
+  EXPECT_LE(misfits, tokens / 30);
+}
+
 INSTANTIATE_TEST_SUITE_P(Fixtures, CudaSampled, ::testing::Values("stories260k", "opt-tiny:int8"),
                          [](const auto& info) { return test_name(info.param); });
 
