@@ -11,7 +11,6 @@ find_package(Boost 1.74 REQUIRED)  # headers: Asio and Beast
 pkg_check_modules(liburing REQUIRED IMPORTED_TARGET liburing)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
-pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
 pkg_check_modules(libedit REQUIRED IMPORTED_TARGET libedit)
 
 # Not by its own config file: Debian's demands OpenCL headers, which nothing here needs.
@@ -21,6 +20,15 @@ if(NOT TARGET DNNL::dnnl)
   add_library(DNNL::dnnl UNKNOWN IMPORTED)
   set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY}
                         INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
+endif()
+
+# Not by pkg-config: Ubuntu 24.04's file asks for protobuf's, which the package does not bring and nothing here needs.
+find_path(SENTENCEPIECE_INCLUDE_DIR sentencepiece_processor.h REQUIRED)
+find_library(SENTENCEPIECE_LIBRARY sentencepiece REQUIRED)
+if(NOT TARGET sentencepiece::sentencepiece)
+  add_library(sentencepiece::sentencepiece UNKNOWN IMPORTED)
+  set_target_properties(sentencepiece::sentencepiece PROPERTIES IMPORTED_LOCATION ${SENTENCEPIECE_LIBRARY}
+                        INTERFACE_INCLUDE_DIRECTORIES ${SENTENCEPIECE_INCLUDE_DIR})
 endif()
 
 # cpp-httplib: a header alone on newer distributions, a compiled part on others.
