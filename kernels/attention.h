@@ -41,6 +41,9 @@ struct AttentionShape {
   /// columns before value_begin are the key's alone: what `out` has there means nothing.
   bool has_values = true;
   int value_begin = 0;
+  /// With a window: a position attends itself and those before it from the last whole multiple of
+  /// the window on. Of plain KV; no GPU computes it.
+  bool is_chunked = false;
 
   /// Of a page: K and V of each KV head, or one for both.
   int page_heads() const noexcept { return (has_values ? 2 : 1) * num_kv_heads; }

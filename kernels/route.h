@@ -9,11 +9,12 @@ namespace sluice::kernels {
 
 /// Of each of `rows` rows of x [rows, spec.experts] (row stride `stride` floats) its spec.chosen
 /// best experts with their weights: choices [rows, spec.chosen], experts rising. Experts are chosen
-/// by score + `correction` ([experts]; null: none), the lower number first where two are equal, and
-/// weighted by score alone. A score that is no number is never chosen before one that is. Formulas:
-/// Hugging Face transformers' routers (softmax and sigmoid in f32).
+/// by score + `vector` ([experts]; null: none), the lower number first where two are equal, and
+/// weighted by score alone; or the vector scales weights (RouterSpec::vector_scales). A score that
+/// is no number is never chosen before one that is. Formulas: Hugging Face transformers' routers
+/// (softmax and sigmoid in f32).
 void route(const RouterSpec& spec, const float* x, int64_t stride, int64_t rows,
-           const float* correction, RoutedTo* choices) noexcept;
+           const float* vector, RoutedTo* choices) noexcept;
 
 /// Which rows go to which expert: `rows` lists them expert by expert, rising; of expert e those
 /// from begin[e] to begin[e + 1].
@@ -34,7 +35,7 @@ void add_weighted_rows(const float* x, int64_t x_stride, const int32_t* ids, con
 
 namespace reference {
 void route(const RouterSpec& spec, const float* x, int64_t stride, int64_t rows,
-           const float* correction, RoutedTo* choices);
+           const float* vector, RoutedTo* choices);
 void add_weighted_rows(const float* x, int64_t x_stride, const int32_t* ids, const float* weights,
                        int64_t weight_stride, float* y, int64_t y_stride, int64_t rows,
                        int64_t cols);

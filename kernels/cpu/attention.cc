@@ -64,11 +64,12 @@ AttentionItem make_item(const AttentionShape& shape, const AttentionSequence& se
   const int32_t unit = shape.kv_dtype.is_quantised() && has_whole_blocks(shape)
                            ? static_cast<int32_t>(KvFormat::kKeyBlock)
                            : 1;
-  const int32_t whole_begin =
-      shape.sliding_window > 0
-          ? std::max(0, sequence.first_position + item.token_begin - shape.sliding_window + 1) /
-                unit * unit
-          : 0;
+  const int32_t first = sequence.first_position + item.token_begin;
+  const int32_t window = shape.sliding_window;
+  const int32_t oldest = shape.is_chunked ? first / window * window
+                         : window > 0     ? std::max(0, first - window + 1)
+                                          : 0;
+  const int32_t whole_begin = oldest / unit * unit;
   const auto at = [&](int64_t i) {
     if (i == cut.splits) return whole_end;
     return whole_begin +

@@ -12,11 +12,12 @@ namespace {
 constexpr int64_t kShareElements = 1 << 13;  // that a thread takes at a time, at least
 
 // Softmax or sigmoid in f32, as transformers' routers have it.
-void to_scores(RouterSpec::Scores kind, const float* x, int64_t n, float* scores) noexcept {
-  if (kind == RouterSpec::Scores::kAsTheyAre) {
-    std::copy_n(x, n, scores);
-    return;
-  }
+void to_scores(const RouterSpec& spec, const float* raw, float* scores) noexcept {
+  const RouterSpec::Scores kind = spec.scores;
+  const int64_t n = spec.experts;
+  for (int64_t i = 0; i < n; ++i) scores[i] = spec.score_scale * raw[i];
+  const float* const x = scores;
+  if (kind == RouterSpec::Scores::kAsTheyAre) return;
   if (kind == RouterSpec::Scores::kSigmoid) {
     for (int64_t i = 0; i < n; ++i) scores[i] = 1.0f / (1.0f + std::exp(-x[i]));
     return;
@@ -68,6 +69,7 @@ void weigh(const RouterSpec& spec, RoutedTo* choices) noexcept {
   for (int64_t i = 0; i < spec.chosen; ++i) most = std::max(most, choices[i].weight);
   for (int64_t i = 0; i < spec.chosen; ++i) {
     if (spec.is_softmax_of_chosen) choices[i].weight = std::exp(choices[i].weight - most);
+    if (spec.is_sigmoid_of_chosen) choices[i].weight = 1.0f / (1.0f + std::exp(-choices[i].weight));
     sum += choices[i].weight;
   }
   const bool is_divided = spec.renormalises || spec.is_softmax_of_chosen;
@@ -77,27 +79,30 @@ void weigh(const RouterSpec& spec, RoutedTo* choices) noexcept {
   }
 }
 
-void route_row(const RouterSpec& spec, const float* x, const float* correction,
+void route_row(const RouterSpec& spec, const float* x, const float* vector,
                RoutedTo* choices) noexcept {
   float scores[RouterSpec::kMostExperts], values[RouterSpec::kMostExperts];
   bool is_chosen[RouterSpec::kMostExperts];
-  to_scores(spec.scores, x, spec.experts, scores);
+  to_scores(spec, x, scores);
+  const bool is_corrected = vector && !spec.vector_scales;
   for (int64_t i = 0; i < spec.experts; ++i)
-    values[i] = correction ? scores[i] + correction[i] : scores[i];
+    values[i] = is_corrected ? scores[i] + vector[i] : scores[i];
   keep_groups(spec, values);
   mark_best(values, spec.experts, spec.chosen, is_chosen);
   RoutedTo* to = choices;
   for (int64_t i = 0; i < spec.experts; ++i)
     if (is_chosen[i]) *to++ = {static_cast<int32_t>(i), scores[i]};
   weigh(spec, choices);
+  if (!vector || !spec.vector_scales) return;
+  for (int64_t i = 0; i < spec.chosen; ++i) choices[i].weight *= vector[choices[i].expert];
 }
 }  // namespace
 
 void route(const RouterSpec& spec, const float* x, int64_t stride, int64_t rows,
-           const float* correction, RoutedTo* choices) noexcept {
+           const float* vector, RoutedTo* choices) noexcept {
   const int64_t steps = spec.experts * (spec.chosen + 8);
   deal_each(rows, kShareElements / steps, [&](int64_t row) {
-    route_row(spec, x + row * stride, correction, choices + row * spec.chosen);
+    route_row(spec, x + row * stride, vector, choices + row * spec.chosen);
   });
 }
 

@@ -113,6 +113,7 @@ std::vector<float> cached_row(const AttentionShape& shape, const AttentionSequen
 }
 
 int64_t oldest_seen(const AttentionShape& shape, int64_t position) {
+  if (shape.is_chunked) return position / shape.sliding_window * shape.sliding_window;
   return shape.sliding_window > 0 ? std::max<int64_t>(0, position - shape.sliding_window + 1) : 0;
 }
 

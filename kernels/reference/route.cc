@@ -21,10 +21,11 @@ std::vector<int64_t> best_of(const std::vector<double>& values, int64_t count) {
 }  // namespace
 
 void route(const RouterSpec& spec, const float* x, int64_t stride, int64_t rows,
-           const float* correction, RoutedTo* choices) {
+           const float* vector, RoutedTo* choices) {
   const auto n = static_cast<size_t>(spec.experts);
   for (int64_t row = 0; row < rows; ++row) {
     std::vector<double> scores(x + row * stride, x + row * stride + n);
+    for (double& s : scores) s *= spec.score_scale;
     if (spec.scores == RouterSpec::Scores::kSigmoid) {
       for (double& s : scores) s = 1 / (1 + std::exp(-s));
     } else if (spec.scores == RouterSpec::Scores::kSoftmax) {
@@ -34,7 +35,7 @@ void route(const RouterSpec& spec, const float* x, int64_t stride, int64_t rows,
       for (double& s : scores) s /= sum;
     }
     std::vector<double> values = scores;
-    for (size_t i = 0; correction && i < n; ++i) values[i] += correction[i];
+    for (size_t i = 0; vector && !spec.vector_scales && i < n; ++i) values[i] += vector[i];
     const int64_t size = spec.experts / spec.groups;
     std::vector<double> worth;
     for (auto begin = values.begin(); begin != values.end(); begin += size) {
@@ -55,9 +56,12 @@ void route(const RouterSpec& spec, const float* x, int64_t stride, int64_t rows,
     for (const int64_t i : chosen)
       weights.push_back(spec.is_softmax_of_chosen ? std::exp(scores[static_cast<size_t>(i)])
                                                   : scores[static_cast<size_t>(i)]);
+    for (double& weight : weights)
+      if (spec.is_sigmoid_of_chosen) weight = 1 / (1 + std::exp(-weight));
     const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
     for (size_t i = 0; i < weights.size(); ++i) {
       if (spec.renormalises || spec.is_softmax_of_chosen) weights[i] /= sum + spec.eps;
+      if (vector && spec.vector_scales) weights[i] *= vector[chosen[i]];
       choices[row * spec.chosen + static_cast<int64_t>(i)] = {
           static_cast<int32_t>(chosen[i]), static_cast<float>(weights[i] * spec.scale)};
     }

@@ -47,6 +47,10 @@ def draw(config, seed):
                      mean=0.5 if is_soft else 1.0 if is_gain and not less else 0.0)
         elif name.endswith(".bias"):
             w.normal(name, shape, 0.3)
+        elif len(shape) == 1:
+            # Gains and factors of Gemma 4's routers, which see rows divided by the root of their width.
+            mean = shape[0] ** 0.5 if name.endswith("router.scale") else 1.0
+            w.normal(name, shape, 0.3 * mean, mean=mean)
         elif "embed" in name or "wte" in name or "wpe" in name:
             # What is scaled ends up as large as elsewhere: else tokens repeat themselves.
             scale = np.sqrt(config.get("hidden_size_per_layer_input", 1)) if "per_layer" in name \

@@ -76,6 +76,15 @@ def fp8_on_disk(config, weights):
     return out
 
 
+def draw_llama4(config, seed):
+    """As draw(); stacks are [experts, inputs, outputs]."""
+    tensors = draw(config, seed)
+    for name in tensors:
+        if EXPERTS.match(name):  # as wide as a row of one expert
+            tensors[name] = tensors[name] * tensors[name].shape[2] ** 0.5 / tensors[name].shape[1] ** 0.5
+    return tensors
+
+
 def draw_gpt_oss(config, seed):
     """As draw(); stacks are [experts, inputs, outputs], biases and sinks matter, gates and ups are
     beyond their clamps here and there. What is to be stored in MXFP4 is what that can hold."""
@@ -191,7 +200,7 @@ def chosen_experts(model, prompt):
 
     for layer, block in enumerate(model.model.layers):
         for name, module in block.named_modules():
-            if type(module).__name__.lower().endswith(("topkrouter", "topkgating")):
+            if type(module).__name__.lower().endswith(("topkrouter", "topkgating", "textrouter")):
                 hooks.append(module.register_forward_hook(keep(layer)))
     models.logits_of(model, prompt)
     for hook in hooks:
@@ -311,6 +320,53 @@ FIXTURES += pair(
                  **{**decoders.LATENT_ODD, **FLASH, "moe_intermediate_size": 7, "n_routed_experts": 9,
                     "n_group": 3, "topk_group": 2, "n_shared_experts": 2,
                     "routed_scaling_factor": 0.8, "q_lora_rank": 13}))
+
+# Experts beside the MLP of each layer, in stacks.
+models.FAMILIES["gemma4_text"] = models.Family("Gemma4ForCausalLM", draw, describe=chosen_experts)
+GEMMA4_EXPERTS = {"enable_moe_block": True, "num_experts": 6, "top_k_experts": 2,
+                  "moe_intermediate_size": 10}
+FIXTURES += (
+    decoders.fixture("gemma4-moe-tiny", decoders.sizes(
+        "gemma4_text", **{**decoders.GEMMA4_K_EQ_V, **GEMMA4_EXPERTS, "num_hidden_layers": 3,
+                          "layer_types": decoders.GEMMA4["layer_types"][:3]})),
+    decoders.fixture("gemma4-moe-odd", decoders.odd(
+        "gemma4_text", **{**decoders.GEMMA4_ODD, **GEMMA4_EXPERTS, "num_experts": 5,
+                          "top_k_experts": 3, "moe_intermediate_size": 7}), dtype="bf16"),
+)
+
+
+def llama4_choices(model, prompt):
+    """As chosen_experts(); its routers give scores of which those that are not chosen are 0."""
+    out = [[] for _ in model.model.layers]
+    hooks = []
+    for layer, block in enumerate(model.model.layers):
+        for module in block.modules():
+            if type(module).__name__ == "Llama4Router":
+                hooks.append(module.register_forward_hook(
+                    lambda _module, _inputs, outputs, layer=layer: out.__setitem__(
+                        layer, [row.nonzero().flatten().tolist() for row in outputs[0]])))
+    models.logits_of(model, prompt)
+    for hook in hooks:
+        hook.remove()
+    return out
+
+
+# Chunks end within prompts; stacks are [experts, inputs, outputs].
+models.FAMILIES["llama4_text"] = models.Family("Llama4ForCausalLM", draw_llama4,
+                                               describe=llama4_choices)
+LLAMA4 = {"intermediate_size": 12, "intermediate_size_mlp": 24, "num_local_experts": 6,
+          "num_experts_per_tok": 1, "attention_chunk_size": 32, "floor_scale": 16,
+          "attn_scale": 0.3, "rope_theta": 500.0, "head_dim": 8}
+FIXTURES += (
+    decoders.fixture("llama4-tiny", decoders.sizes(
+        "llama4_text", num_hidden_layers=4, rope_scaling=models.LLAMA3_ROPE,
+        **{**LLAMA4, "interleave_moe_layer_step": 2})),
+    decoders.fixture("llama4-odd", decoders.odd(
+        "llama4_text", use_qk_norm=False, attention_bias=True, tie_word_embeddings=True,
+        no_rope_layers=[0, 1, 1],
+        **{**LLAMA4, "intermediate_size": 7, "num_local_experts": 5, "num_experts_per_tok": 2,
+           "attention_chunk_size": 37}), dtype="bf16"),
+)
 
 models.FAMILIES["gpt_oss"] = models.Family("GptOssForCausalLM", draw_gpt_oss,
                                            on_disk=gpt_oss_on_disk, describe=chosen_experts)

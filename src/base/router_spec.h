@@ -14,8 +14,9 @@ struct RouterSpec {
 
   static constexpr int64_t kMostExperts = 1024;
 
-  int64_t experts = 0;  ///< kMostExperts at most
-  int64_t chosen = 0;   ///< of these, by a row
+  int64_t experts = 0;    ///< kMostExperts at most
+  int64_t chosen = 0;     ///< of these, by a row
+  float score_scale = 1;  ///< of scores, before anything else
   Scores scores = Scores::kSoftmax;
   int64_t groups = 1;       ///< of equally many experts each, one after the other
   int64_t kept_groups = 1;  ///< in which experts are chosen
@@ -25,7 +26,11 @@ struct RouterSpec {
   bool renormalises = false;          ///< weights are divided by their sum + `eps`
   float eps = 0;                      ///< there
   bool is_softmax_of_chosen = false;  ///< weights are the softmax of what was chosen
+  bool is_sigmoid_of_chosen = false;  ///< or their sigmoids
   float scale = 1;                    ///< of weights, at the end
+  /// A router's vector is a factor of each expert's weight at the end (Gemma 4), and corrects no
+  /// score.
+  bool vector_scales = false;
 
   bool operator==(const RouterSpec&) const = default;
 };

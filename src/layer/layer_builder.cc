@@ -194,11 +194,12 @@ void LayerBuilder::scale(View in_out, float factor) {
   append(op);
 }
 
-void LayerBuilder::scale_by_position(View in_out, float factor, int64_t period) {
+void LayerBuilder::scale_by_position(View in_out, float factor, int64_t period, int32_t shift) {
   SLUICE_ASSERT(period > 0, "positions are counted in periods");
   Operator op{.kind = Kind::kScaleByPosition, .out = in_out};
   op.factor = factor;
   op.offset = period;
+  op.shift = shift;
   append(op);
 }
 
@@ -351,6 +352,7 @@ void LayerBuilder::experts(const ExpertsSpec& of, View in, View choices, View ou
   op.down_bias = weight(of.down_bias, WeightKind::kVector);
   op.activation = of.activation;
   op.clamp = of.clamp;
+  op.weighs_inputs = of.weighs_inputs;
   const auto made = std::find_if(
       program_.operators.rbegin(), program_.operators.rend(),
       [&](const Operator& one) { return one.kind == Kind::kRoute && one.out == choices; });
@@ -370,9 +372,11 @@ void LayerBuilder::experts(const ExpertsSpec& of, View in, View choices, View ou
                 "a clamped gate adds biases of gate and up");
   SLUICE_ASSERT(op.down_bias < 0 || shape_of(op.down_bias).cols == out.cols * op.router.experts,
                 "a bias for each expert");
-  // Rows of one expert: what goes in and later what comes out, gate and up.
+  // Rows of one expert: what goes in and later what comes out, gate and up; before they are
+  // weighted what goes in.
   op.work = workspace(std::max(round_up(in.cols, kSlotColumns), round_up(out.cols, kSlotColumns)) +
-                      2 * round_up(width, kSlotColumns));
+                      2 * round_up(width, kSlotColumns) +
+                      (of.weighs_inputs ? round_up(in.cols, kSlotColumns) : 0));
   append(op);
 }
 

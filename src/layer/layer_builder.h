@@ -27,6 +27,7 @@ struct ExpertsSpec {
   ClampedGate clamp;              ///< in its place
   std::string_view gate_up_bias;  ///< vectors of all experts; only with a clamp
   std::string_view down_bias;
+  bool weighs_inputs = false;  ///< weights are factors of what goes in, not of what comes out
 };
 
 class LayerBuilder {
@@ -60,7 +61,8 @@ class LayerBuilder {
   /// `out` must not overlap `in`.
   void linear(std::string_view role, std::string_view bias, View in, View out);
   void scale(View in_out, float factor);
-  void scale_by_position(View in_out, float factor, int64_t period);
+  /// `in_out` *= 1 + factor ln(1 + floor((position + shift) / period)), by row.
+  void scale_by_position(View in_out, float factor, int64_t period, int32_t shift = 0);
   /// `groups` groups of heads of q, one of k and one of v; both are slots.
   void regroup(View in, View out, int64_t groups, int64_t head_dim);
   /// Every (in.cols / out.cols)-th head of `in` from the `first`; `in` is a slot.

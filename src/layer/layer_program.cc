@@ -34,7 +34,7 @@ bool Operator::operator==(const Operator& other) const noexcept {
     return std::tie(one.kind, one.out, one.in, one.weight, one.bias, one.norm, one.activation,
                     one.eps, one.offset, one.heads, one.rope, one.attend, one.factor, one.router,
                     one.up, one.down, one.down_bias, one.clamp, one.work, one.narrow_for,
-                    one.codes_for, one.narrow, one.codes);
+                    one.codes_for, one.narrow, one.codes, one.weighs_inputs, one.shift);
   };
   return plain(*this) == plain(other) && frequencies.data() == other.frequencies.data() &&
          frequencies.size() == other.frequencies.size();

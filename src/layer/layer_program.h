@@ -123,6 +123,8 @@ struct Operator {
   int32_t down = -1;
   int32_t down_bias = -1;
   ClampedGate clamp;
+  bool weighs_inputs = false;  ///< of kExperts: weights are factors of rows that go in
+  int32_t shift = 0;           ///< of kScaleByPosition: added to positions
   View work;         ///< columns that an operator computes in, which hold nothing before and behind
   float factor = 1;  ///< of kRope: of the rotated values
   std::span<const float> frequencies;  ///< of kRope: inverse, [rotated columns / 2]; the family's

@@ -27,6 +27,9 @@ struct LayerState {
   int64_t window = 0;  ///< a token sees itself and the window - 1 before it; 0: all before it
   RecurrentShape recurrent{};  ///< of kRecurrent, whose other sizes are recurrent_state()'s
   int64_t key_columns = 0;  ///< of a latent row, at its beginning: what is the key's and no value's
+  /// With a window: a token sees itself and those before it from the last whole multiple of the
+  /// window on (Llama 4's chunks), which are window - 1 at most.
+  bool is_chunked = false;
 
   bool operator==(const LayerState&) const = default;
   /// Rows of `width` elements that a token adds.

@@ -52,7 +52,8 @@ TEST_P(StoreGroups, AreEmbedTheLayersAndHead) {
 std::vector<std::string> models_of_one_tensor_each() {
   std::vector<std::string> names = testing::fixture_models();
   for (std::string& name : names)
-    if (name.starts_with("gpt-oss-") || name.ends_with("-fp8") || name.ends_with("-gguf"))
+    if (name.starts_with("gpt-oss-") || name.starts_with("llama4-") || name.ends_with("-fp8") ||
+        name.ends_with("-gguf"))
       name += ":store";
   return names;
 }

@@ -80,14 +80,15 @@ std::string fixture_model(const std::string& name) {
   return converted_fixture(name.substr(0, colon), parse_weight_format(format).value());
 }
 
-bool keeps_latent_rows(const std::string& name) {
+bool keeps_plain_kv(const std::string& name) {
   const ModelShape shape = BoundModel::open(fixture_model(name)).shape();
-  return std::any_of(shape.state_groups.begin(), shape.state_groups.end(),
-                     [](const StateGroup& group) { return group.state.is_latent(); });
+  return std::any_of(
+      shape.state_groups.begin(), shape.state_groups.end(),
+      [](const StateGroup& group) { return group.state.is_latent() || group.state.is_chunked; });
 }
 
 KvFormat kv_of(const std::string& name, const KvFormat& wanted) {
-  return wanted.is_quantised() && keeps_latent_rows(name) ? KvFormat(DType::kF16) : wanted;
+  return wanted.is_quantised() && keeps_plain_kv(name) ? KvFormat(DType::kF16) : wanted;
 }
 
 void expect_same_tokens(const Answer& actual, const Answer& expected, double tie) {

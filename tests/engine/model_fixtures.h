@@ -24,9 +24,10 @@ struct GoldenCase {
 /// "NAME", or "NAME:FORMAT" (":int4-g32"): the fixture quantised; run_all takes "+a8" at the end
 /// for int8 activations, "+f8" for fp8. NAME may be the path of a folder.
 std::string fixture_model(const std::string& name);
-/// `wanted`, or f16 in place of codes where the model keeps latent rows, which have none.
+/// `wanted`, or f16 in place of codes where the model keeps latent rows or attends in chunks, which
+/// have none.
 KvFormat kv_of(const std::string& name, const KvFormat& wanted);
-bool keeps_latent_rows(const std::string& name);
+bool keeps_plain_kv(const std::string& name);
 bool has_8_bit_inputs(const std::string& name);
 std::vector<std::string> fixture_models();
 std::vector<GoldenCase> golden_cases(const std::string& model);

@@ -58,11 +58,12 @@ class PolicyProperty : public ::testing::TestWithParam<std::string> {
     return GetParam().find(':') == std::string::npos && seed % 8 == 4 ? 0.3f : 1.0f;
   }
   // A latent row is every head's: where it is rounded to 16 bits, a bit of it moves all of them,
-  // and by them what experts are chosen for.
+  // and by them what experts are chosen for. So it does where nothing scales scores.
   static void expect_tokens(const Answer& actual, const Answer& expected, const KvFormat& kv,
                             size_t sequence) {
     SCOPED_TRACE("sequence " + std::to_string(sequence));
-    if (kv != KvFormat(DType::kF32) && keeps_latent_rows(GetParam()))
+    const bool moves_much = keeps_plain_kv(GetParam()) || GetParam().starts_with("gemma4-moe");
+    if (kv != KvFormat(DType::kF32) && moves_much)
       return expect_same_tokens(actual, expected, 1e-2);
     EXPECT_EQ(actual.tokens, expected.tokens);
   }
@@ -244,7 +245,8 @@ INSTANTIATE_TEST_SUITE_P(
         "deepseek-v3-moe-tiny", "granitemoe-odd", "glm4-moe-tiny:int8+a8", "gpt-oss-tiny:store",
         "gpt-oss-mxfp4:store", "gpt-oss-tiny:int8", "qwen2-moe-odd-gguf", "olmoe-tiny-gguf",
         "qwen3-5-moe-tiny", "qwen3-5-moe-odd", "qwen3-5-moe-tiny:int8", "qwen3-next-tiny",
-        "qwen3-next-odd", "glm4-moe-lite-tiny", "glm4-moe-lite-odd"),
+        "qwen3-next-odd", "glm4-moe-lite-tiny", "glm4-moe-lite-odd", "gemma4-moe-tiny",
+        "gemma4-moe-odd", "llama4-tiny:store", "llama4-odd:store"),
     [](const auto& info) { return test_name(info.param); });
 
 }  // namespace

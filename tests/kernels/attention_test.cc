@@ -631,6 +631,16 @@ TEST(Attention, DoesNothingForNoSequences) {
   run(make_shape(2, 1, 16, 4), none);
 }
 
+TEST(Attention, ChunksAreSeenFromTheirBeginningOn) {
+  for (const int chunk : {1, 5, 37, 64, 512})
+    for (const KvFormat dtype : {KvFormat(DType::kF32), KvFormat(DType::kBF16)})
+      for (const int page_tokens : {5, 16}) {
+        AttentionShape shape = make_shape(6, 2, 20, page_tokens, dtype, chunk);
+        shape.is_chunked = true;
+        compare(shape, {{1, 1}, {37, 1}, {38, 1}, {130, 130}, {200, 77}, {700, 3}}, 91);
+      }
+}
+
 TEST(MergeAttention, TwoHalvesEqualTheWhole) {
   const AttentionShape shape = make_shape(4, 2, 32, 16);
   Random random(71);

@@ -48,8 +48,14 @@ std::vector<RouterSpec> specs() {
   of_chosen.scores = Scores::kAsTheyAre;
   of_chosen.is_softmax_of_chosen = true;
   out.push_back(of_chosen);
+  of_chosen.is_softmax_of_chosen = false;
+  of_chosen.is_sigmoid_of_chosen = true;
+  out.push_back(of_chosen);
   RouterSpec renormalised = softmax_of(8, 2);
   renormalised.renormalises = true;
+  out.push_back(renormalised);
+  renormalised.score_scale = 0.3f;
+  renormalised.vector_scales = true;
   out.push_back(renormalised);
   return out;
 }

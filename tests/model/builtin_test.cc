@@ -159,6 +159,9 @@ TEST(Builtin, ParameterCountsAreThePublishedOnes) {
                                                 {"qwen3.5-397b-a17b", 396346.4},
                                                 {"qwen3-next-80b-a3b", 79674.4},
                                                 {"glm-4.7-flash", 29943.4},
+                                                {"gemma-4-26b-a4b", 25233.1},
+                                                {"llama-4-scout", 107769.9},
+                                                {"llama-4-maverick", 400711.8},
                                                 {"minicpm3-4b", 4073.9},
                                                 {"youtu-llm-2b", 1962.0}};
   for (const std::string& name : builtin_model_names()) {
@@ -231,7 +234,8 @@ TEST(Builtin, ShapesHangTogether) {
     const std::map<std::string, int64_t> gemma4{
         {"gemma-4-e2b", 12 * 2 * 256 + 3 * 2 * 512},
         {"gemma-4-e4b", 20 * 2 * 2 * 256 + 4 * 2 * 2 * 512},
-        {"gemma-4-31b", 50 * 2 * 16 * 256 + 10 * 2 * 4 * 512}};
+        {"gemma-4-31b", 50 * 2 * 16 * 256 + 10 * 2 * 4 * 512},
+        {"gemma-4-26b-a4b", 25 * 2 * 8 * 256 + 5 * 2 * 2 * 512}};
     EXPECT_EQ(shape.state_elements_per_token(),
               gemma4.contains(name)
                   ? gemma4.at(name)

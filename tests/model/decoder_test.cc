@@ -279,6 +279,45 @@ TEST(LatentAttention, RefusesWhatItDoesNotReadByName) {
   expect(latent("minicpm3", {{"scale_depth", 0}}), "scale_depth");
 }
 
+Json llama4(const Json& changes = Json::object()) {
+  Json config = decoder("llama4_text", {{"intermediate_size_mlp", 24},
+                                        {"num_local_experts", 4},
+                                        {"head_dim", 8},
+                                        {"attention_chunk_size", 16}});
+  config.merge_patch(changes);
+  return config;
+}
+
+TEST(Llama4, AttendsInChunksButInEveryFourthLayer) {
+  const auto made = model(llama4());
+  const ModelShape& shape = made->shape();
+  EXPECT_EQ(shape.cpu_only, "chunked attention");
+  ASSERT_EQ(shape.state_groups.size(), 2u);
+  EXPECT_EQ(shape.state_groups[0].state.window, 16);
+  EXPECT_TRUE(shape.state_groups[0].state.is_chunked);
+  EXPECT_EQ(shape.state_groups[1].state.window, 0);
+  EXPECT_FALSE(shape.state_groups[1].state.is_chunked);
+  // As long as the longest sequence they are none.
+  const auto whole = model(llama4({{"attention_chunk_size", 1 << 20}}));
+  EXPECT_EQ(whole->shape().state_groups.size(), 1u);
+  EXPECT_EQ(whole->shape().cpu_only, "");
+  EXPECT_EQ(model(llama4({{"attention_chunk_size", nullptr}}))->shape().state_groups.size(), 1u);
+}
+
+TEST(Llama4, RefusesWhatItDoesNotReadByName) {
+  const auto expect = [](const Json& changes, const char* words) {
+    const std::string message = refusal(llama4(changes));
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+  };
+  expect({{"no_rope_layers", {1}}}, "1 entries for 4 layers");
+  expect({{"layer_types", {"chunked_attention"}}}, "1 entries for 4 layers");
+  expect({{"num_hidden_layers", 1}, {"layer_types", {"mamba"}}}, "mamba");
+  Json without = llama4({{"num_hidden_layers", 1}, {"layer_types", {"chunked_attention"}}});
+  without["attention_chunk_size"] = nullptr;
+  EXPECT_NE(refusal(without).find("attention_chunk_size"), std::string::npos);
+  expect({{"num_experts_per_tok", 5}}, "num_experts_per_tok");
+}
+
 Json mixture(const std::string& type, const Json& changes = Json::object()) {
   Json config = decoder(type, {{"num_experts", 6},
                                {"num_local_experts", 6},

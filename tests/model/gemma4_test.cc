@@ -137,7 +137,7 @@ TEST(Gemma4, RefusesByName) {
   const struct {
     Json changes;
     const char* says;
-  } cases[] = {{{{"enable_moe_block", true}}, "mixture of experts"},
+  } cases[] = {{{{"enable_moe_block", true}}, "num_experts"},
                {{{"use_bidirectional_attention", "all"}}, "ahead"},
                {{{"num_kv_shared_layers", 5}}, "no layer of its type"},
                {{{"num_kv_shared_layers", 6}}, "num_kv_shared_layers"},

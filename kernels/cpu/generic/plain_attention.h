@@ -194,9 +194,13 @@ inline void soften_row(const AttentionTile& tile, int row, int visible_begin, in
 struct VisibleRange {
   int first, last;
 };
+inline int32_t oldest_seen(const AttentionShape& shape, int32_t position) {
+  if (shape.is_chunked) return position / shape.sliding_window * shape.sliding_window;
+  return shape.sliding_window > 0 ? position - shape.sliding_window + 1 : 0;
+}
 inline VisibleRange visible_range(const AttentionShape& shape, int32_t position, int32_t begin,
                                   int count) {
-  const int32_t oldest = shape.sliding_window > 0 ? position - shape.sliding_window + 1 : 0;
+  const int32_t oldest = oldest_seen(shape, position);
   int last = position + 1 - begin;
   last = last < 0 ? 0 : last > count ? count : last;
   int first = oldest - begin;

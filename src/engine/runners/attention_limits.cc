@@ -21,6 +21,12 @@ void require_kv(const ModelShape& model, const KvFormat& kv) {
                               "values at once and not quantised so far",
                               kv_format_name(kv)),
                   kMend);
+    if (group.state.is_chunked)
+      throw Error(ErrorKind::kUser,
+                  fmt::format("`kv_dtype` {}: this model attends in chunks, whose keys and values "
+                              "are not quantised so far",
+                              kv_format_name(kv)),
+                  kMend);
     if (group.state.width > KvFormat::kMostHeadDim)
       throw Error(ErrorKind::kUser,
                   fmt::format("`kv_dtype` {}: heads of {} elements, at most {} can be quantised",

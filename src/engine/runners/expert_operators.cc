@@ -36,10 +36,11 @@ void OperatorRunner::route(const Operator& op, Rows scores) {
   choices_.resize(static_cast<size_t>(scores.rows * op.router.chosen));
   kernels::route(op.router, x, scores.cols, scores.rows, correction, choices_.data());
   routed_rows_.resize(choices_.size());
-  routed_weights_.resize(choices_.size());
+  routed_weights_.assign(2 * choices_.size(), 1);
   routed_begin_.resize(static_cast<size_t>(op.router.experts) + 1);
-  kernels::group_by_expert(choices_.data(), scores.rows, op.router.chosen, op.router.experts,
-                           {routed_rows_, routed_weights_, routed_begin_});
+  kernels::group_by_expert(
+      choices_.data(), scores.rows, op.router.chosen, op.router.experts,
+      {routed_rows_, std::span(routed_weights_).first(choices_.size()), routed_begin_});
   if (parts_.observe_choices)
     parts_.observe_choices(
         {task_.pass, static_cast<size_t>(task_.sublayer), batch_, choices_, op.router.chosen});
@@ -62,13 +63,25 @@ OperatorRunner::ExpertWork OperatorRunner::expert_work(const Operator& op, Rows 
                                                        int64_t out_cols) {
   SLUICE_ASSERT(std::ssize(choices_) == in.rows * op.router.chosen,
                 "a router chose for these rows");
+  const float* of_inputs =
+      op.weighs_inputs
+          ? routed_lists(routed_rows_, std::span(routed_weights_).first(routed_rows_.size()))
+                .weights
+          : nullptr;
   return {in,
           work,
           matrix(op.weight),
           matrix(op.up),
           matrix(op.down),
-          routed_lists(routed_rows_, routed_weights_),
+          routed_lists(routed_rows_, weights_of_answers(op)),
+          of_inputs,
           out_cols};
+}
+
+// Where weights are factors of what goes in, answers count as they are.
+std::span<const float> OperatorRunner::weights_of_answers(const Operator& op) {
+  const std::span<const float> all(routed_weights_);
+  return op.weighs_inputs ? all.last(routed_rows_.size()) : all.first(routed_rows_.size());
 }
 
 // One expert's, to the rows that go to it; in the operator's work space.
@@ -85,7 +98,15 @@ Rows OperatorRunner::answer(const Operator& op, const ExpertWork& of, int64_t ex
   const Rows x = area(0, of.in.cols), y = area(0, of.out_cols);
   const Rows inner = area(outer, width);
   const Rows up = area(outer + round_up(width, kSlotColumns), width);
-  gather_routed(of.in, of.lists.rows + begin, x);
+  if (of.input_weights) {
+    const Rows plain = area(outer + 2 * round_up(width, kSlotColumns), of.in.cols);
+    gather_routed(of.in, of.lists.rows + begin, plain);
+    clear(x);
+    // Only read.
+    add_weighted(x, plain, {const_cast<float*>(of.input_weights) + begin, rows, 1, 1});
+  } else {
+    gather_routed(of.in, of.lists.rows + begin, x);
+  }
   multiply_expert(of.gates.expert(expert), x, nullptr, inner);
   multiply_expert(of.ups.expert(expert), x, nullptr, up);
   const auto of_expert = [&](int32_t biases, int64_t count) {
@@ -127,7 +148,7 @@ void OperatorRunner::some_experts(const Operator& op) {
 
 void OperatorRunner::add_answers(const Operator& op) {
   const Rows out = rows_of(op.out);
-  const RoutedLists lists = routed_lists(routed_rows_, routed_weights_);
+  const RoutedLists lists = routed_lists(routed_rows_, weights_of_answers(op));
   clear(out);
   for (int64_t e = 0; e < op.router.experts; ++e) {
     const int64_t rows = routed_rows(e);

@@ -272,8 +272,10 @@ void LayerRunner::scale(const Operator& op, Rows in_out) {
 }
 
 void LayerRunner::scale_by_position(const Operator& op, Rows in_out) {
-  kernels::scale_by_position(in_out.data, in_out.stride, batch_->positions.data(), op.offset,
-                             op.factor, in_out.rows, in_out.cols);
+  std::vector<int32_t> shifted(batch_->positions.begin(), batch_->positions.end());
+  for (int32_t& position : shifted) position += op.shift;
+  kernels::scale_by_position(in_out.data, in_out.stride, shifted.data(), op.offset, op.factor,
+                             in_out.rows, in_out.cols);
 }
 
 void LayerRunner::regroup(const Operator& op, Rows in, Rows out) {

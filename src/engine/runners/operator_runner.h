@@ -157,9 +157,11 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
     Rows in, work;
     MatrixView gates, ups, downs;
     RoutedLists lists;
+    const float* input_weights;  ///< of the lists' rows; null: what goes in has none
     int64_t out_cols;
   };
   ExpertWork expert_work(const Operator& op, Rows in, Rows work, int64_t out_cols);
+  std::span<const float> weights_of_answers(const Operator& op);
   int64_t routed_rows(int64_t expert) const;
   Rows answer(const Operator& op, const ExpertWork& of, int64_t expert);
   void some_experts(const Operator& op);
@@ -175,8 +177,8 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   int64_t padded_rows_ = 0;             // that they have room for
   std::vector<RoutedTo> choices_;       // of the router before
   std::vector<int32_t> routed_rows_, routed_begin_;
-  std::vector<float> routed_weights_;
-  std::vector<int32_t> guessed_;  // experts of the next layer, the surest first
+  std::vector<float> routed_weights_;  // of these rows, and behind them as many ones
+  std::vector<int32_t> guessed_;       // experts of the next layer, the surest first
 };
 
 }  // namespace sluice

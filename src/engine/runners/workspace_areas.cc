@@ -97,6 +97,7 @@ AttentionShapes attention_shapes(const ModelShape& model, const KvFormat& kv, in
                       static_cast<int>(page_tokens), 1.0f / std::sqrt(static_cast<float>(width)),
                       kv, static_cast<int>(group.state.window), static_cast<float>(sparsity),
                       static_cast<int>(context_tokens)});
+    shapes.back().is_chunked = group.state.is_chunked;
     shapes.back().has_values = !group.state.is_latent();
     shapes.back().value_begin = static_cast<int>(group.state.key_columns);
   }

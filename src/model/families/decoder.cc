@@ -75,7 +75,10 @@ class Decoder final : public FamilyModel {
   LayerState state_of(const DecoderLayer& layer) const {
     if (layer.is_recurrent) return recurrent_state(traits_.recurrent);
     if (traits_.latent) return latent_state(traits_.latent->turned_width, traits_.latent->rank);
-    return {.heads = shape_.num_kv_heads, .width = shape_.head_dim, .window = layer.window};
+    return {.heads = shape_.num_kv_heads,
+            .width = shape_.head_dim,
+            .window = layer.window,
+            .is_chunked = layer.is_chunked};
   }
   NormSpec norm(std::string_view gain, std::string_view bias) const {
     return {traits_.norm, gain, traits_.has_norm_bias ? bias : std::string_view{}, eps_};
@@ -159,8 +162,13 @@ class Decoder final : public FamilyModel {
       layer.rope(to.q, shape_.num_heads, rope.frequencies, rope.factor, traits_.rope);
       layer.rope(to.k, shape_.num_kv_heads, rope.frequencies, rope.factor, traits_.rope);
     }
-    if (traits_.query_factor != 0)
-      layer.scale_by_position(to.q, traits_.query_factor, traits_.query_period);
+    if (kind.rope >= 0 && traits_.qk_norm == QkNorm::kBehindRope) {
+      layer.norm_heads(norm("", ""), to.q, shape_.num_heads);
+      layer.norm_heads(norm("", ""), to.k, shape_.num_kv_heads);
+    }
+    if (traits_.query_factor != 0 && (kind.rope < 0 || traits_.scales_turned_queries))
+      layer.scale_by_position(to.q, traits_.query_factor, traits_.query_period,
+                              traits_.query_shift);
   }
 
   // `to` = of each group of columns of `from` those from `offset` on: in one go where the group is
@@ -320,7 +328,8 @@ class Decoder final : public FamilyModel {
     const View choices = layer.workspace(LayerBuilder::route_columns(of.router));
     layer.route(of.router, of.is_corrected ? "router.bias" : "", scores, choices);
     const View y = layer.workspace(shape_.hidden_size);
-    ExpertsSpec experts{.activation = *traits_.activation, .clamp = of.clamp};
+    ExpertsSpec experts{
+        .activation = *traits_.activation, .clamp = of.clamp, .weighs_inputs = of.weighs_inputs};
     if (of.has_expert_bias) {
       experts.gate_up_bias = "experts.gate_up.bias";
       experts.down_bias = "experts.down.bias";
@@ -439,6 +448,8 @@ class Decoder final : public FamilyModel {
       }
     for (DecoderLayer& layer : traits_.layers) {
       if (layer.window >= s.max_positions) layer.window = 0;  // as wide as the longest sequence
+      if (layer.window == 0) layer.is_chunked = false;
+      if (layer.is_chunked) s.cpu_only = "chunked attention";
       SLUICE_ASSERT(layer.rope < std::ssize(traits_.ropes), "layers have ropes of the model");
     }
   }

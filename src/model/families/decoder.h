@@ -97,8 +97,9 @@ struct DecoderNames {
 
 /// Of a sublayer: its input, its output before it is added, or both.
 enum class NormPlace : uint8_t { kBefore, kBehind, kAround };
-/// Of q and k before they are turned.
-enum class QkNorm : uint8_t { kNone, kEachHead, kWholeWidth };
+/// Of q and k before they are turned
+/// (or, without gains, behind that, in layers that turn them).
+enum class QkNorm : uint8_t { kNone, kEachHead, kWholeWidth, kBehindRope };
 /// A layer's attention and MLP: one after the other; both of the layer's input under one norm, or
 /// with a norm each.
 enum class Residual : uint8_t { kSerial, kParallel, kParallelNorms };
@@ -130,6 +131,8 @@ struct Mixture {
   bool has_whole_names = false;
   /// Stacks are [experts, inputs, outputs], of which gate's and up's take turns.
   bool has_turned_stacks = false;
+  bool has_turned_halves = false;  ///< likewise, but gate's lie before up's
+  bool weighs_inputs = false;      ///< ExpertsSpec::weighs_inputs
   /// What config.json says experts are stored as; a checkpoint's tensors say it for themselves.
   WeightFormat stored;
   int64_t width = 0;             ///< of an expert
@@ -139,8 +142,9 @@ struct Mixture {
 
 /// What a layer has of its own.
 struct DecoderLayer {
-  int64_t window = 0;  ///< LayerState::window; as wide as the longest sequence or 0: none
-  int rope = 0;        ///< of DecoderTraits::ropes; -1: none
+  int64_t window = 0;       ///< LayerState::window; as wide as the longest sequence or 0: none
+  int rope = 0;             ///< of DecoderTraits::ropes; -1: none
+  bool is_chunked = false;  ///< LayerState::is_chunked
   bool is_recurrent =
       false;  ///< a gated delta net (DecoderTraits::recurrent) in place of attention
 };
@@ -198,6 +202,8 @@ struct DecoderTraits {
   /// Queries are scaled by position: 1 + factor ln(1 + floor(position / period)).
   float query_factor = 0;
   int64_t query_period = 0;
+  int32_t query_shift = 0;            ///< is added to the position
+  bool scales_turned_queries = true;  ///< else those of layers without a rope
   float embed_scale = 1;
   float residual_scale = 1;  ///< of what a sublayer adds
   float logit_scale = 1;

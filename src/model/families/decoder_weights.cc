@@ -119,7 +119,7 @@ class WeightLister {
     }
     add_linear(sublayer, "o", s.hidden_size, q_cols(), names.o, traits_.has_o_bias);
     if (traits_.has_sinks) add(sublayer, vector("sinks", s.num_heads, {}), names.sinks, "");
-    if (traits_.qk_norm != QkNorm::kNone) {
+    if (traits_.qk_norm == QkNorm::kEachHead || traits_.qk_norm == QkNorm::kWholeWidth) {
       const bool is_whole = traits_.qk_norm == QkNorm::kWholeWidth;
       add_norm(sublayer, "q_norm", is_whole ? q_cols() : s.head_dim, names.q_norm);
       add_norm(sublayer, "k_norm", is_whole ? kv_cols() : s.head_dim, names.k_norm);
@@ -228,6 +228,10 @@ class WeightLister {
     if (of.has_turned_stacks) {
       turned_stack(sublayer, "experts.gate", names.gate_up_stack, 0, 2 * of.width, 2);
       turned_stack(sublayer, "experts.up", names.gate_up_stack, 1, 2 * of.width, 2);
+      turned_stack(sublayer, "experts.down", names.down_stack, 0, hidden, 1);
+    } else if (of.has_turned_halves) {
+      turned_stack(sublayer, "experts.gate", names.gate_up_stack, 0, 2 * of.width, 1);
+      turned_stack(sublayer, "experts.up", names.gate_up_stack, of.width, 2 * of.width, 1);
       turned_stack(sublayer, "experts.down", names.down_stack, 0, hidden, 1);
     } else {
       stack(sublayer, "experts.gate", names.gate_up_stack, 0, 2 * of.width);

@@ -1,6 +1,8 @@
-// Gemma 4 without experts, its part for text: layers with a window and layers without have heads of
+// Gemma 4, its part for text: layers with a window and layers without have heads of
 // their own widths and rotary positions; the last layers may read the keys and values that the last
-// one of their kind before them keeps; a token may have a row for each layer beside its embedding.
+// one of their kind before them keeps; a token may have a row for each layer beside its embedding;
+// a mixture's layers have experts beside their MLP, each with norms of its own, chosen by a router
+// that sees the residual stream.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +12,7 @@
 #include "src/model/families/decoder.h"
 #include "src/model/families/decoder_names.h"
 #include "src/model/families/decoder_presets.h"
+#include "src/model/families/mixture_traits.h"
 
 namespace sluice {
 
@@ -32,6 +35,7 @@ class Gemma4 final : public FamilyModel {
   explicit Gemma4(const ModelConfig& config) {
     refuse_others(config);
     read_shape(config);
+    if (config.boolean_or("enable_moe_block", false)) read_experts(config);
     read_layers(config);
     read_ropes(config);
     list_weights(config);
@@ -106,7 +110,25 @@ class Gemma4 final : public FamilyModel {
     layer.add_to_hidden(x);
   }
 
+  // What the experts give is normalised and in another slot than what the router sees.
+  View mix_experts(LayerBuilder& layer) const {
+    const int64_t hidden = shape_.hidden_size;
+    const RouterSpec& router = mixture_->router;
+    const View seen = layer.workspace(hidden), x = layer.workspace(hidden);
+    layer.norm_hidden(norm("router.gain"), seen);
+    const View scores = layer.workspace(router.experts);
+    layer.linear("router", "", seen, scores);
+    layer.norm_hidden(norm("experts_norm"), x);
+    const View choices = layer.workspace(LayerBuilder::route_columns(router));
+    layer.route(router, "router.factors", scores, choices);
+    const View y = layer.workspace(hidden);
+    layer.experts({.activation = activation_}, x, choices, y);
+    layer.norm(norm("experts_post_norm"), y);
+    return y;
+  }
+
   void mlp(LayerBuilder& layer) const override {
+    const View mixed = mixture_ ? mix_experts(layer) : View{};
     const View x = layer.workspace(shape_.hidden_size);
     layer.norm_hidden(norm("norm"), x);
     const View gate = layer.workspace(at(layer).intermediate_size);
@@ -115,6 +137,10 @@ class Gemma4 final : public FamilyModel {
     layer.linear("up", "", x, up);
     layer.gate(activation_, gate, up, gate);
     layer.linear("down", "", gate, x);
+    if (mixture_) {
+      layer.norm(norm("dense_post_norm"), x);
+      layer.add(x, mixed);
+    }
     layer.norm(norm("post_norm"), x);
     layer.add_to_hidden(x);
     if (token_columns_ > 0) {
@@ -139,9 +165,6 @@ class Gemma4 final : public FamilyModel {
   }
 
   static void refuse_others(const ModelConfig& config) {
-    if (config.boolean_or("enable_moe_block", false))
-      config.refuse("Gemma 4's mixture of experts is not supported",
-                    "sluice runs the dense models and those with per-layer inputs");
     if (config.has("use_bidirectional_attention") &&
         config.text_or("use_bidirectional_attention", "") != "vision")
       config.refuse("attention looks ahead", "sluice runs models that generate text");
@@ -181,6 +204,17 @@ class Gemma4 final : public FamilyModel {
       config.refuse(fmt::format("\"rms_norm_eps\" is {}, outside 0..1", eps),
                     "mend the config.json");
     eps_ = static_cast<float>(eps);
+  }
+
+  // Scores are those of rows that are divided by the root of their width.
+  void read_experts(const ModelConfig& config) {
+    mixture_ = read_mixture(config, {.chosen = "top_k_experts"}, 0, 0, 0);
+    RouterSpec& router = mixture_->router;
+    router.renormalises = true;
+    router.vector_scales = true;
+    router.score_scale = 1 / std::sqrt(static_cast<float>(shape_.hidden_size));
+    shape_.num_experts = router.experts;
+    shape_.experts_per_token = router.chosen;
   }
 
   std::vector<bool> read_windows(const ModelConfig& config) const {
@@ -306,6 +340,33 @@ class Gemma4 final : public FamilyModel {
     shape_.sublayers.push_back(std::move(attention));
   }
 
+  // Of every expert the same matrix: rows of a stack of all.
+  void add_experts(SublayerShape& to, const std::string& part, int64_t rows, int64_t cols,
+                   const std::string& stack, int64_t first_row, int64_t stack_rows) const {
+    const int64_t experts = mixture_->router.experts;
+    const std::string prefix = fmt::format("layers.{}.experts.", to.layer_index);
+    WeightShape weight = named(matrix("experts." + part, experts * rows, cols, {}),
+                               prefix + "{e}." + part + "_proj.weight");
+    weight.experts = experts;
+    weight.fused = {prefixed(kPrefixes, prefix + stack), first_row, stack_rows};
+    to.weights.push_back(std::move(weight));
+  }
+
+  void list_experts(SublayerShape& mlp, const std::string& prefix) const {
+    const int64_t hidden = shape_.hidden_size, width = mixture_->width;
+    const int64_t experts = mixture_->router.experts;
+    add_vector(mlp, "router.gain", hidden, prefix + "router.scale");
+    add_matrix(mlp, "router", experts, hidden, prefix + "router.proj");
+    mlp.weights.back().is_never_quantised = true;
+    add_vector(mlp, "router.factors", experts, prefix + "router.per_expert_scale");
+    add_vector(mlp, "experts_norm", hidden, prefix + "pre_feedforward_layernorm_2.weight");
+    add_experts(mlp, "gate", width, hidden, "gate_up_proj", 0, 2 * width);
+    add_experts(mlp, "up", width, hidden, "gate_up_proj", width, 2 * width);
+    add_experts(mlp, "down", hidden, width, "down_proj", 0, hidden);
+    add_vector(mlp, "experts_post_norm", hidden, prefix + "post_feedforward_layernorm_2.weight");
+    add_vector(mlp, "dense_post_norm", hidden, prefix + "post_feedforward_layernorm_1.weight");
+  }
+
   void list_mlp(int64_t index, const std::string& prefix) {
     const int64_t hidden = shape_.hidden_size;
     const int64_t inner = layers_[static_cast<size_t>(index)].intermediate_size;
@@ -320,6 +381,7 @@ class Gemma4 final : public FamilyModel {
       add_matrix(mlp, "layer_out", hidden, token_columns_, prefix + "per_layer_projection");
       add_vector(mlp, "layer_post_norm", hidden, prefix + "post_per_layer_input_norm.weight");
     }
+    if (mixture_) list_experts(mlp, prefix);
     add_vector(mlp, "scalar", 1, prefix + "layer_scalar");
     shape_.sublayers.push_back(std::move(mlp));
   }
@@ -354,6 +416,7 @@ class Gemma4 final : public FamilyModel {
   }
 
   std::vector<Gemma4Layer> layers_;
+  std::optional<Mixture> mixture_;
   Rope window_rope_, full_rope_;
   int64_t window_ = 0;
   int64_t token_columns_ = 0;  // of a token's row for one layer; 0: it has none
@@ -396,6 +459,8 @@ std::vector<KnownModel> gemma4_presets() {
                               256,           262144, 131072, 1e6,   1e-6, true};
   constexpr DecoderSizes k31b{"gemma-4-31b", 60,     5376,   21504, 32,   16,
                               256,           262144, 262144, 1e6,   1e-6, true};
+  constexpr DecoderSizes k26b{
+      "gemma-4-26b-a4b", 30, 2816, 2112, 16, 8, 256, 262144, 262144, 1e6, 1e-6, true};
   return {preset(kE2b, 5,
                  {{"sliding_window", 512},
                   {"num_kv_shared_layers", 20},
@@ -409,7 +474,16 @@ std::vector<KnownModel> gemma4_presets() {
                  {{"sliding_window", 1024},
                   {"attention_k_eq_v", true},
                   {"num_global_key_value_heads", 4},
-                  {"hidden_size_per_layer_input", 0}})};
+                  {"hidden_size_per_layer_input", 0}}),
+          preset(k26b, 6,
+                 {{"sliding_window", 1024},
+                  {"attention_k_eq_v", true},
+                  {"num_global_key_value_heads", 2},
+                  {"hidden_size_per_layer_input", 0},
+                  {"enable_moe_block", true},
+                  {"num_experts", 128},
+                  {"top_k_experts", 8},
+                  {"moe_intermediate_size", 704}})};
 }
 
 }  // namespace

@@ -42,9 +42,9 @@ void scale_llama3(const ModelConfig& scaling, Rope& rope) {
   const double low = scaling.number("low_freq_factor");
   const double high = scaling.number("high_freq_factor");
   const double original = scaling.number("original_max_position_embeddings");
-  if (!(factor >= 1 && factor <= 1e6 && high > low && low > 0 && original > 0))
+  if (!(factor >= 1 && factor <= 1e6 && high >= low && low > 0 && original > 0))
     scaling.refuse(
-        "llama3 scaling needs 1 <= factor <= 1e6 and high_freq_factor > low_freq_factor > 0",
+        "llama3 scaling needs 1 <= factor <= 1e6 and high_freq_factor >= low_freq_factor > 0",
         "mend the config.json");
   for (float& frequency : rope.frequencies) {
     const double wavelength = 2 * std::numbers::pi / frequency;
@@ -53,7 +53,7 @@ void scale_llama3(const ModelConfig& scaling, Rope& rope) {
       frequency = static_cast<float>(frequency / factor);
       continue;
     }
-    const double smooth = (original / wavelength - low) / (high - low);
+    const double smooth = high > low ? (original / wavelength - low) / (high - low) : 0;
     frequency = static_cast<float>((1 - smooth) * frequency / factor + smooth * frequency);
   }
 }

@@ -246,7 +246,8 @@ INSTANTIATE_TEST_SUITE_P(Models, Batching,
                                            "mistral-tiny", "qwen3-windows", "qwen3-5-tiny",
                                            "qwen3-5-odd", "youtu-tiny", "minicpm3-odd",
                                            "gemma4-tiny", "qwen3-5-moe-odd", "qwen3-next-odd",
-                                           "glm4-moe-lite-tiny"),
+                                           "glm4-moe-lite-tiny", "gemma4-moe-tiny",
+                                           "llama4-odd:store"),
                          [](const auto& info) { return test_name(info.param); });
 
 TEST(BatchingSource, AnOpenSourceIsWaitedForAndAskedAgain) {
