@@ -16,6 +16,7 @@
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/base/files.h"
+#include "src/base/processor_name.h"
 #include "src/device/memory_limit.h"
 #include "tools/command.h"
 #include "tools/flag_words.h"
@@ -37,13 +38,6 @@ struct Finding {
   bool is_good;
   std::string text;
 };
-
-std::string cpu_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  return "unknown";
-}
 
 Finding check_io(const std::string& folder) {
   std::string log;
@@ -87,7 +81,7 @@ std::vector<Finding> examine(const DoctorFlags& flags) {
   };
   findings.push_back(
       {"CPU", kernels::detected_isa() != kernels::Isa::kGeneric,
-       fmt::format("{}, {} processors, {}; bf16 products {}", cpu_name(),
+       fmt::format("{}, {} processors, {}; bf16 products {}", processor_name(),
                    std::thread::hardware_concurrency(), kernels::isa_name(kernels::detected_isa()),
                    kernels::bf16_compute_supported() ? "yes" : "no (f32 instead)")});
   const MemoryLimit limit = memory_limit();

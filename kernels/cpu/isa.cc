@@ -1,6 +1,9 @@
 #include "kernels/cpu/isa.h"
 
 #include <fmt/format.h>
+#ifdef __aarch64__
+#include <sys/auxv.h>
+#endif
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -14,7 +17,8 @@
 namespace sluice::kernels {
 
 namespace {
-constexpr std::array<std::string_view, 5> kNames{"generic", "avx2", "avx512", "avx512_bf16", "amx"};
+constexpr std::array<std::string_view, 6> kNames{"generic",     "avx2", "avx512",
+                                                 "avx512_bf16", "amx",  "neon"};
 
 bool has_amx_permission() noexcept {
 #ifdef __x86_64__
@@ -40,6 +44,8 @@ Isa detect() noexcept {
   __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
   const bool amx = (d & (1u << 22)) && (d & (1u << 24));
   return amx && has_amx_permission() ? Isa::kAmx : Isa::kAvx512Bf16;
+#elif defined(__aarch64__)
+  return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0 ? Isa::kNeon : Isa::kGeneric;
 #else
   return Isa::kGeneric;
 #endif
@@ -75,6 +81,12 @@ Isa detected_isa() noexcept {
   return isa;
 }
 
+bool supports_isa(Isa isa) noexcept {
+  const Isa best = detected_isa();
+  // Each of x86's has those before it; ARM has one.
+  return isa == Isa::kGeneric || isa == best || (best != Isa::kNeon && isa < best);
+}
+
 Isa active_isa() noexcept {
   const int forced = g_forced.load(std::memory_order_relaxed);
   return forced < 0 ? detected_isa() : static_cast<Isa>(forced);
@@ -86,7 +98,7 @@ bool takes_many_misses() noexcept {
 }
 
 void force_isa(Isa isa) {
-  if (isa > detected_isa())
+  if (!supports_isa(isa))
     throw Error(ErrorKind::kUser,
                 fmt::format("this CPU has {}, not {}", isa_name(detected_isa()), isa_name(isa)),
                 "leave `isa` out to use the best there is");

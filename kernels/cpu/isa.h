@@ -7,13 +7,15 @@
 
 namespace sluice::kernels {
 
-enum class Isa { kGeneric, kAvx2, kAvx512, kAvx512Bf16, kAmx };
+enum class Isa { kGeneric, kAvx2, kAvx512, kAvx512Bf16, kAmx, kNeon };
 
 /// "avx2", and back.
 std::string_view isa_name(Isa isa) noexcept;
 std::optional<Isa> parse_isa(std::string_view name) noexcept;
 /// The best that this CPU and system support.
 Isa detected_isa() noexcept;
+/// Whether they support this one too.
+bool supports_isa(Isa isa) noexcept;
 /// What the kernels use.
 Isa active_isa() noexcept;
 /// Uses `isa` from now on. Errors: kUser when the CPU lacks it. Not while kernels run.

@@ -154,7 +154,7 @@ Path path_of(DType dtype, Compute compute, int64_t m, int64_t n, int64_t k) {
 }
 }  // namespace
 
-bool bf16_compute_supported() { return active_isa() >= Isa::kAvx512Bf16; }
+bool bf16_compute_supported() { return active_variant().linear_rows_bf16 != nullptr; }
 
 int64_t padded_rows(int64_t m) noexcept {
   return m / kOnednnRows * kOnednnRows + onednn_rows(m % kOnednnRows);

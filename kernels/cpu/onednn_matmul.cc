@@ -95,7 +95,8 @@ bool lower_isa() noexcept {
     case Isa::kAvx2: isa = cpu_isa::avx2; break;
     case Isa::kAvx512: isa = cpu_isa::avx512_core; break;
     case Isa::kAvx512Bf16: isa = cpu_isa::avx512_core_bf16; break;
-    case Isa::kAmx: break;
+    case Isa::kAmx:
+    case Isa::kNeon: break;
   }
   return dnnl_set_max_cpu_isa(static_cast<dnnl_cpu_isa_t>(isa)) == dnnl_success;
 }

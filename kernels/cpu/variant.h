@@ -163,6 +163,8 @@ extern const Variant kVariantGeneric;
 extern const Variant kVariantAvx2;
 extern const Variant kVariantAvx512;
 extern const Variant kVariantAvx512Bf16;
+#elif defined(__aarch64__)
+extern const Variant kVariantNeon;
 #endif
 
 /// The set for active_isa().

@@ -30,8 +30,15 @@ uint64_t sum_of(const uint64_t* data, int64_t count) {
 void evict_from_caches(std::span<const std::byte> memory) noexcept {
   constexpr size_t kLineBytes = 64;
   for (size_t at = 0; at < memory.size(); at += kLineBytes)
+#if defined(__x86_64__)
     __builtin_ia32_clflush(memory.data() + at);
   __builtin_ia32_mfence();
+#elif defined(__aarch64__)
+    __asm__ volatile("dc civac, %0" : : "r"(memory.data() + at) : "memory");
+  __asm__ volatile("dsb sy" : : : "memory");
+#else
+    __asm__ volatile("" : : "r"(memory.data() + at) : "memory");  // stays where it is
+#endif
 }
 
 MemoryProbe::MemoryProbe(int64_t bytes)

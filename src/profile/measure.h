@@ -24,9 +24,6 @@ struct MeasureOptions {
   std::function<void(std::string_view what)> progress;  ///< before each part; may be empty
 };
 
-/// The processor's name as the system says it; "CPU" where it says none.
-std::string processor_name();
-
 /// Errors: kFile (folder), kResource (space, memory), kCancelled.
 policy::Profile measure_profile(const MeasureOptions& options);
 

@@ -3,25 +3,17 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 
 #include "kernels/attention.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
+#include "src/base/processor_name.h"
 #include "src/device/memory_probe.h"
 #include "src/profile/measure_parts.h"
 #include "src/profile/other_load.h"
 #include "src/profile/product_bench.h"
 
 namespace sluice {
-
-std::string processor_name() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.starts_with("model name"))
-      return line.substr(std::min(line.find(':') + 2, line.size()));
-  return "CPU";
-}
 
 namespace {
 using Clock = std::chrono::steady_clock;

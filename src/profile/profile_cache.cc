@@ -18,6 +18,7 @@
 #include "kernels/cpu/isa.h"
 #include "src/base/error.h"
 #include "src/base/files.h"
+#include "src/base/processor_name.h"
 #include "src/device/memory_limit.h"
 #include "src/profile/other_load.h"
 
@@ -35,13 +36,6 @@ std::filesystem::path cache_folder() {
 uint64_t fold(uint64_t hash, std::string_view text) {
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   return hash;
-}
-
-std::string processor_line() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.starts_with("model name")) return line;
-  return "unknown";
 }
 
 // One at a time in the folder, whatever process; nothing where that can't be had.
@@ -90,7 +84,7 @@ std::filesystem::path profile_cache_path(const std::string& offload_dir, int thr
   const bool is_there = stat(disk.c_str(), &stats) == 0;
   const int cores = usable_processors();
   const std::string key =
-      fmt::format("{}|{}|{}|{}|{}|{}", processor_line(), cores, threads > 0 ? threads : cores,
+      fmt::format("{}|{}|{}|{}|{}|{}", processor_name(), cores, threads > 0 ? threads : cores,
                   kernels::isa_name(kernels::active_isa()),
                   is_there ? static_cast<uint64_t>(stats.st_dev) : 0, SLUICE_KERNELS);
   return folder / fmt::format("profile-{:016x}.json", fold(0xcbf29ce484222325u, key));

@@ -50,6 +50,7 @@ inline ::testing::Environment* const on_team = ::testing::AddGlobalTestEnvironme
 /// it sees first.
 inline void for_each_isa(const std::function<void()>& test) {
   for (int isa = static_cast<int>(detected_isa()); isa >= 0; --isa) {
+    if (!supports_isa(static_cast<Isa>(isa))) continue;
     force_isa(static_cast<Isa>(isa));
     SCOPED_TRACE("instruction set " + std::string(isa_name(static_cast<Isa>(isa))));
     test();
