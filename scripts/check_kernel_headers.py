@@ -4,6 +4,7 @@ proved self-contained by the source that includes each first; these have none.""
 import concurrent.futures
 import os
 import pathlib
+import platform
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,9 @@ def main():
         print("check_kernel_headers: no clang++ here, the kernels' headers were not looked at")
         return 0
     paths = sorted(path.relative_to(ROOT) for folder in FOLDERS for path in (ROOT / "kernels/cpu" / folder).rglob("*.h"))
+    # The registers of one machine mean nothing to another's compiler; scripts/test_arm64.sh compiles ARM's.
+    others = {"neon"} if platform.machine() == "x86_64" else {"avx", "transpose16"}
+    paths = [path for path in paths if not any(other in path.as_posix() for other in others)]
     failed = False
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for path, status, text in pool.map(look, paths):

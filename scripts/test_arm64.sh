@@ -61,7 +61,7 @@ cmake --preset release -B "$work/release" -DCMAKE_TOOLCHAIN_FILE="$work/toolchai
   >"$work/configure.log" 2>&1 || { tail -20 "$work/configure.log"; exit 1; }
 tests=(base_test kernels_rows_test kernels_linear_test kernels_quantise_test kernels_attention_test kernels_delta_rule_test
   sampling_test guide_test schedule_test cache_test)
-ninja -k 0 -C "$work/release" bin/sluice "${tests[@]}"
+ninja -C "$work/release" bin/sluice "${tests[@]}"
 emulated() { qemu-aarch64-static -cpu "${cpu:-max}" -L "$root" "$@"; }
 
 # The long ones again and again over many shapes; one shape of each says as much here.
