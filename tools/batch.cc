@@ -6,13 +6,13 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "src/app/report.h"
 #include "src/base/error.h"
 #include "src/base/files.h"
+#include "src/base/mutex.h"
 #include "src/jobs/shard.h"
 #include "src/transport/transport.h"
 #include "tools/batch_files.h"
@@ -49,12 +49,12 @@ class BatchProgress {
   explicit BatchProgress(int64_t requests) : requests_(requests) {}
   void listen(EngineOptions& options) {
     options.pass_progress = [this](const RunningPass& pass) {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       show(fmt::format("pass {} at {:.0f} %", pass.pass, 100 * pass.share));
     };
   }
   void take(const PassReport& report, int64_t done) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     done_ = done;
     running_ = report.running;
     tokens_ += report.decode_tokens;
@@ -63,12 +63,12 @@ class BatchProgress {
   }
 
   void end() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     progress_.end();
   }
 
  private:
-  void show(const std::string& pass) {
+  void show(const std::string& pass) SLUICE_REQUIRES(mutex_) {
     std::string amount = fmt::format("{}/{} requests", done_, requests_);
     if (running_ > 0) amount += fmt::format(", {} running", running_);
     const std::string rate =
@@ -77,12 +77,13 @@ class BatchProgress {
     progress_.update(done_, requests_, amount + ",", rate + pass);
   }
 
-  std::mutex mutex_;
+  Mutex mutex_;
   const int64_t requests_;
-  int64_t done_ = 0, running_ = 0;
-  Progress progress_{"batch"};
-  int64_t tokens_ = 0;
-  double seconds_ = 0;
+  int64_t done_ SLUICE_GUARDED_BY(mutex_) = 0;
+  int64_t running_ SLUICE_GUARDED_BY(mutex_) = 0;
+  Progress progress_ SLUICE_GUARDED_BY(mutex_){"batch"};
+  int64_t tokens_ SLUICE_GUARDED_BY(mutex_) = 0;
+  double seconds_ SLUICE_GUARDED_BY(mutex_) = 0;
 };
 
 void report(const BatchFlags& flags, const Part& part, const BatchRun& run, int64_t skipped,

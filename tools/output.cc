@@ -8,12 +8,12 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "src/base/error.h"
+#include "src/base/mutex.h"
 #include "tools/flag_words.h"
 
 namespace sluice::tools {
@@ -42,8 +42,8 @@ bool status_is_redrawn() {
 }
 
 namespace {
-std::mutex status_mutex;  // held while a line is written, never longer
-bool has_status = false;
+Mutex status_mutex;  // held while a line is written, never longer
+bool has_status SLUICE_GUARDED_BY(status_mutex) = false;
 
 int terminal_width() {
   struct winsize size {};
@@ -53,7 +53,7 @@ int terminal_width() {
 }  // namespace
 
 void show_status(std::string_view line) {
-  const std::lock_guard lock(status_mutex);
+  const MutexLock lock(status_mutex);
   if (!status_is_redrawn()) {
     std::fprintf(stderr, "sluice: %.*s\n", static_cast<int>(line.size()), line.data());
     return;
@@ -67,7 +67,7 @@ void show_status(std::string_view line) {
 }
 
 void clear_status() {
-  const std::lock_guard lock(status_mutex);
+  const MutexLock lock(status_mutex);
   if (!std::exchange(has_status, false)) return;
   std::fputs("\r\x1b[K", stderr);
   std::fflush(stderr);

@@ -83,7 +83,7 @@ Waiting::~Waiting() {
 void Waiting::show(std::stop_token stop) {
   const auto started = std::chrono::steady_clock::now();
   bool has_shown = false;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
     const double pause = has_shown ? std::max(pause_before(true), 1.0) : kSurelySlow;
     if (ends_.wait_for(lock, stop, std::chrono::duration<double>(pause), [] { return false; }) ||
@@ -121,7 +121,7 @@ TokenProgress::TokenProgress(std::string name, int64_t prompt_tokens, int64_t ne
       answers_(named(name, "answer")) {}
 
 void TokenProgress::begin() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   prompts_behind_ = new_behind_ = 0;
   pass_ = -1;
   prompt_tokens_ = new_tokens_ = 0;
@@ -129,7 +129,7 @@ void TokenProgress::begin() {
 }
 
 void TokenProgress::end() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   is_on_ = false;
   prompts_.end();
   answers_.end();
@@ -142,7 +142,7 @@ std::function<void(EngineOptions&)> TokenProgress::listens() {
 }
 
 void TokenProgress::show(const RunningPass& pass) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!is_on_) return;
   if (pass.pass != pass_) {
     prompts_behind_ += prompt_tokens_;

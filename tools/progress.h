@@ -3,15 +3,14 @@
 // left". In a terminal it is redrawn and goes when the work ends; elsewhere it is a plain line now
 // and then.
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 
 #include "io/checkpoint/packed_store.h"
+#include "src/base/mutex.h"
 #include "src/engine/engine_options.h"
 
 namespace sluice::tools {
@@ -62,8 +61,8 @@ class Waiting {
  private:
   void show(std::stop_token stop);
   std::string what_;
-  std::mutex mutex_;
-  std::condition_variable_any ends_;
+  Mutex mutex_;
+  StoppableCondition ends_;
   std::jthread thread_;  // last: it uses the others
 };
 
@@ -82,13 +81,16 @@ class TokenProgress {
   std::function<void(EngineOptions&)> listens();
 
  private:
-  std::mutex mutex_;
-  int64_t prompt_total_, new_total_;
-  bool is_on_ = true;
-  int64_t pass_ = -1;                            // under way
-  int64_t prompt_tokens_ = 0, new_tokens_ = 0;   // of it
-  int64_t prompts_behind_ = 0, new_behind_ = 0;  // of passes before
-  Progress prompts_, answers_;
+  Mutex mutex_;
+  const int64_t prompt_total_, new_total_;
+  bool is_on_ SLUICE_GUARDED_BY(mutex_) = true;
+  int64_t pass_ SLUICE_GUARDED_BY(mutex_) = -1;          // under way; -1: none
+  int64_t prompt_tokens_ SLUICE_GUARDED_BY(mutex_) = 0;  // of it
+  int64_t new_tokens_ SLUICE_GUARDED_BY(mutex_) = 0;
+  int64_t prompts_behind_ SLUICE_GUARDED_BY(mutex_) = 0;  // of passes before
+  int64_t new_behind_ SLUICE_GUARDED_BY(mutex_) = 0;
+  Progress prompts_ SLUICE_GUARDED_BY(mutex_);
+  Progress answers_ SLUICE_GUARDED_BY(mutex_);
 };
 
 }  // namespace sluice::tools

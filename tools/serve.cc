@@ -12,6 +12,7 @@
 #include "tools/chat_options.h"
 #include "tools/command.h"
 #include "tools/engine_flags.h"
+#include "tools/output.h"
 
 namespace sluice::tools {
 
