@@ -47,7 +47,8 @@ void RunRecord::trace_inplace(const Task& task, SublayerRunner& runner) {
     return std::chrono::duration<double>(at - run_began_).count();
   };
   for (const SublayerRunner::Span& span : runner.take_inplace_spans()) {
-    TaskEvent& event = events_.emplace_back(task, seconds(span.begin), seconds(span.end));
+    TaskEvent& event =
+        events_.emplace_back(TaskEvent{task, seconds(span.begin), seconds(span.end)});
     event.task.lane = Lane::kHostCompute;
   }
 }
