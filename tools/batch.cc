@@ -50,7 +50,7 @@ class BatchProgress {
   void listen(EngineOptions& options) {
     options.pass_progress = [this](const RunningPass& pass) {
       const MutexLock lock(mutex_);
-      show(fmt::format("pass {} at {:.0f} %", pass.pass, 100 * pass.share));
+      if (progress_.is_due()) show(fmt::format("pass {} at {:.0f} %", pass.pass, 100 * pass.share));
     };
   }
   void take(const PassReport& report, int64_t done) {

@@ -54,6 +54,11 @@ std::function<void(const io::VerifyProgress&)> Progress::shows_verifying() {
   };
 }
 
+bool Progress::is_due() const {
+  return started_with_ < 0 ||
+         std::chrono::duration<double>(Clock::now() - last_).count() >= pause_before(has_shown_);
+}
+
 void Progress::update(int64_t done, int64_t total, const std::string& amount,
                       const std::string& rate) {
   const auto now = Clock::now();
@@ -61,8 +66,7 @@ void Progress::update(int64_t done, int64_t total, const std::string& amount,
     started_ = last_ = now;
     started_with_ = done;
   }
-  const double since = std::chrono::duration<double>(now - last_).count();
-  if (since < pause_before(has_shown_)) return;
+  if (!is_due()) return;
   last_ = now;
   has_shown_ = true;
   std::string line = fmt::format("{}: {}{}{}", what_, amount, rate.empty() ? "" : " ", rate);
@@ -102,6 +106,7 @@ std::string named(const std::string& name, const char* what) {
 }
 
 void show_tokens(Progress& progress, double done, int64_t total) {
+  if (!progress.is_due()) return;  // tasks of small models take microseconds
   const double seconds = progress.seconds();
   std::string amount = fmt::format("{} of {} tokens", static_cast<int64_t>(done), total);
   std::string rate;

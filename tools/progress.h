@@ -31,6 +31,8 @@ class Progress {
   /// follows from what was done since the first call: what came before (a profile, an earlier run's
   /// share) says nothing of this work's rate.
   void update(int64_t done, int64_t total, const std::string& amount, const std::string& rate);
+  /// Whether update() would do anything: for callers that come often, before they write texts.
+  bool is_due() const;
   /// The line goes until the next one; what is measured goes on.
   void hide();
   /// The work has ended: the line goes. Another update() begins anew.
