@@ -89,7 +89,7 @@ class OneThread {
 // Fails harmlessly when another user of oneDNN in this process was first.
 bool lower_isa() noexcept {
   using dnnl::cpu_isa;
-  cpu_isa isa = cpu_isa::all;
+  auto isa = static_cast<cpu_isa>(0);  // all: of another name before version 3 and since
   switch (active_isa()) {
     case Isa::kGeneric: isa = cpu_isa::sse41; break;
     case Isa::kAvx2: isa = cpu_isa::avx2; break;
