@@ -270,6 +270,10 @@ def api():
     out |= {"llama": b"g" + json.dumps(llama).encode(), "llama_text": b"g" + json.dumps({"prompt": "a", "json_schema": {"type": "null"}}).encode()}
     rerank = {"query": "a", "documents": ["b", {"text": "c"}], "top_n": 1, "return_documents": True, "instruction": "d"}
     out |= {"rerank": b"h" + json.dumps(rerank).encode()}
+    embed = {"model": "m", "input": [[1, 2], "a"], "encoding_format": "base64", "dimensions": 3, "truncate_prompt_tokens": -1, "pooling": "mean"}
+    out |= {"embeddings": b"i" + json.dumps(embed).encode(), "llama_embedding": b"l" + json.dumps({"content": "a", "embd_normalize": -1}).encode(),
+            "ollama_embed": b"j" + json.dumps({"input": ["a"], "truncate": True, "options": {"num_ctx": 5}}).encode(),
+            "ollama_embeddings": b"k" + json.dumps({"prompt": "a", "keep_alive": "5m"}).encode()}
     return out | {"tools": b"\1" + json.dumps(chat).encode(), "responses": b"a" + json.dumps(responses).encode(),
                   "messages": b"b" + json.dumps(messages).encode(), "count": b"c" + json.dumps(messages).encode(),
                   "ollama_chat": b"d" + json.dumps(ollama | turns).encode(),

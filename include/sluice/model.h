@@ -10,6 +10,7 @@
 namespace sluice {
 
 class BoundModel;
+struct EmbeddingForm;
 
 class Model {
  public:
@@ -30,6 +31,7 @@ class Model {
 
  private:
   friend class Plan;
+  friend EmbeddingForm embedding_form(const Model& model);
   explicit Model(std::shared_ptr<const BoundModel> bound) : bound_(std::move(bound)) {}
   std::shared_ptr<const BoundModel> bound_;
 };

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "sluice/batch.h"
+#include "sluice/model.h"
 #include "sluice/plan.h"
 #include "sluice/stats.h"
 #include "sluice/tokenizer.h"
@@ -38,6 +39,14 @@ struct Guide {
   std::vector<std::string> choices;
 };
 
+/// Which rows behind the model's final norm make a prompt's embedding.
+enum class Pooling : uint8_t {
+  kNone,
+  kLast,  ///< the last token's
+  kMean,  ///< the mean of all
+  kFirst  ///< the first token's
+};
+
 /// A prompt, and what is wanted of it.
 struct Question {
   std::vector<int32_t> prompt;
@@ -53,13 +62,14 @@ struct Question {
   /// With scores_prompt: logits [vocabulary] behind the prompt's token `position`, rising; from the
   /// engine's thread, which waits for it. May be empty.
   std::function<void(int64_t position, std::span<const float> logits)> on_logits;
+  Pooling pooling = Pooling::kNone;  ///< else a kPrompt piece with the embedding, and nothing more
 };
 
 /// What has become of a question.
 struct Piece {
   enum class Kind : uint8_t {
     kStarted,   ///< it is computed; cached_tokens
-    kPrompt,    ///< tokens: the prompt's, the first without a log-probability (NaN)
+    kPrompt,    ///< tokens: the prompt's, the first without a log-probability (NaN); or embedding
     kText,      ///< text that is certain, with the tokens it was made of
     kFinished,  ///< finish, output_tokens
     kRefused,   ///< text says why it can't run; nothing follows
@@ -69,6 +79,7 @@ struct Piece {
   size_t question = 0;  ///< which of those that were asked together
   std::string text;
   std::vector<Choice> tokens;
+  std::vector<float> embedding;  ///< [hidden size] as the model's rows are, not normalised
   Finish finish = Finish::kStop;
   int64_t output_tokens = 0;
   int64_t cached_tokens = 0;  ///< of the prompt, known before
@@ -98,6 +109,15 @@ class Answers {
   explicit Answers(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+/// How embeddings are made of a model whose folder says it as Sentence Transformers do (modules.json
+/// and what that names); where it says nothing, the last token's row, normalised to length 1.
+struct EmbeddingForm {
+  Pooling pooling = Pooling::kLast;
+  bool is_normalised = true;
+};
+/// Errors: kFile naming the module or the setting that is not understood.
+EmbeddingForm embedding_form(const Model& model);
 
 class Session {
  public:

@@ -13,6 +13,7 @@ _log = logging.getLogger("sluice")
 _open_models = weakref.WeakSet()
 _SEQUENCES, _CONTEXT, _MEAN_TOKENS = 16, 4096, 1024  # as `sluice serve`
 _MAX = (1 << 31) - 1
+_POOLINGS = ("", "last", "mean", "cls")  # sluice.h's Pooling
 # What Model takes beside the path; kept in its signature and in __init__.pyi as well.
 OPTIONS = ("cpu_mem", "disk_mem", "gpu_mem", "offload_dir", "sequences", "context", "kv_tokens", "predict_lengths",
            "prefix_cache", "threads", "compute", "kv_dtype", "device", "gpu", "hardware", "policy", "tokenizer",
@@ -345,6 +346,49 @@ class Model:
             raise UserError("the context is empty, and the tokenizer begins texts with no token",
                             "give a context of at least one token")
         return ids, first
+
+    # Embeddings.
+
+    def embed(self, texts, pooling=None, normalize=None, dimensions=None):
+        """numpy f32 [texts, hidden size]: rows behind the model's final norm, pooled; of one text (a str or token ids)
+        one row. pooling is "last", "mean" or "cls"; None, as normalize=None: as the model's folder says, else the last
+        token's row, normalised to length 1. dimensions: only the first so many."""
+        import numpy
+        session = self._need_session()
+        prompts, is_single = self._prompts(texts)
+        self._check(prompts, generates=False)
+        if pooling is not None and pooling not in _POOLINGS[1:]:
+            raise UserError(f"pooling is {pooling!r}; it must be one of {', '.join(_POOLINGS[1:])}")
+        if pooling is None or normalize is None:
+            try:
+                form = self._bound.embedding_form()
+            except FileError:
+                if pooling is None:
+                    raise
+                form = (0, True)
+            pooling = pooling or _POOLINGS[form[0]]
+            normalize = form[1] if normalize is None else normalize
+        normalize = _params.truth(normalize, "normalize")
+        if dimensions is not None:
+            dimensions = _params.integer(dimensions, "dimensions", 1, _MAX)
+        answers = session.ask(self._questions(prompts, _params.SamplingParams(seed=0),
+                                              {"pooling": _POOLINGS.index(pooling), "generates": False}))
+        rows = [None] * len(prompts)
+        for event in _wait.events(answers, len(prompts)):
+            error = event.error(self, len(prompts))
+            if error is not None:
+                raise error
+            if event.kind == _wait.PROMPT:
+                rows[event.question] = numpy.frombuffer(event.embedding, dtype=numpy.float32)
+        out = numpy.stack(rows) if rows else numpy.zeros((0, 0), dtype=numpy.float32)
+        if dimensions is not None:
+            if rows and dimensions > out.shape[1]:
+                raise UserError(f"dimensions is {dimensions}; the model's embeddings have {out.shape[1]}")
+            out = out[:, :dimensions].copy()
+        if normalize and rows:
+            lengths = numpy.sqrt(numpy.square(out, dtype=numpy.float64).sum(axis=1, keepdims=True))
+            out = (out / numpy.where(lengths > 0, lengths, 1)).astype(numpy.float32)
+        return out[0] if is_single else out
 
     # Chats.
 

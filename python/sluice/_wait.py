@@ -14,11 +14,12 @@ _POLL_SECONDS = 0.1  # how long Ctrl-C may have to wait
 class Event:
     """One piece of the library's."""
 
-    __slots__ = ("kind", "question", "text", "ids", "logprobs", "tops", "finish", "output_tokens", "cached_tokens")
+    __slots__ = ("kind", "question", "text", "ids", "logprobs", "tops", "finish", "output_tokens", "cached_tokens",
+                 "embedding")
 
     def __init__(self, values):
         (self.kind, self.question, self.text, self.ids, self.logprobs, self.tops, finish, self.output_tokens,
-         self.cached_tokens) = values
+         self.cached_tokens, self.embedding) = values
         self.finish = _results.FINISHES[finish]
 
     @property

@@ -70,7 +70,9 @@ class PyAnswers {
     }
     return py::make_tuple(static_cast<int>(piece.kind), piece.question, piece.text, ids, logprobs,
                           tops, static_cast<int>(piece.finish), piece.output_tokens,
-                          piece.cached_tokens);
+                          piece.cached_tokens,
+                          py::bytes(reinterpret_cast<const char*>(piece.embedding.data()),
+                                    piece.embedding.size() * sizeof(float)));
   }
 
   std::unique_ptr<Answers> answers_;
@@ -132,6 +134,9 @@ Question question_of(const py::dict& values, std::shared_ptr<Logits>& logits) {
   read(values, "length_penalty", out.length_penalty);
   read(values, "scores_prompt", out.scores_prompt);
   read(values, "generates", out.generates);
+  int pooling = 0;
+  read(values, "pooling", pooling);
+  out.pooling = static_cast<Pooling>(pooling);
   bool keeps_logits = false;
   read(values, "keeps_logits", keeps_logits);
   if (!keeps_logits) return out;

@@ -45,7 +45,11 @@ void add_model(py::module_& module) {
       .def_property_readonly("vocabulary", &Model::vocabulary)
       .def_property_readonly("longest_context", &Model::longest_context)
       .def_property_readonly("end_tokens", &Model::end_tokens)
-      .def_property_readonly("notes", &Model::notes);
+      .def_property_readonly("notes", &Model::notes)
+      .def("embedding_form", [](const Model& model) {
+        const EmbeddingForm form = embedding_form(model);
+        return py::make_tuple(static_cast<int>(form.pooling), form.is_normalised);
+      });
 }
 
 void add_plan(py::module_& module) {

@@ -65,14 +65,38 @@ void check_tokens(const Question& question, int64_t vocabulary) {
   for (const auto& [id, bias] : question.sampling.logit_bias) check("logit_bias", id);
 }
 
+serve::Pooling pooling_of(Pooling pooling) {
+  switch (pooling) {
+    case Pooling::kNone: return serve::Pooling::kNone;
+    case Pooling::kLast: return serve::Pooling::kLast;
+    case Pooling::kMean: return serve::Pooling::kMean;
+    case Pooling::kFirst: return serve::Pooling::kFirst;
+  }
+  return serve::Pooling::kNone;
+}
+
+Pooling pooling_from(serve::Pooling pooling) {
+  switch (pooling) {
+    case serve::Pooling::kNone: return Pooling::kNone;
+    case serve::Pooling::kLast: return Pooling::kLast;
+    case serve::Pooling::kMean: return Pooling::kMean;
+    case serve::Pooling::kFirst: return Pooling::kFirst;
+  }
+  return Pooling::kNone;
+}
+
 serve::Submission submission_of(Question& question, int64_t vocabulary) {
   check_tokens(question, vocabulary);
-  if (!question.generates && !question.scores_prompt)
+  if (!question.generates && !question.scores_prompt && question.pooling == Pooling::kNone)
     throw Error(ErrorKind::kUser, "a question neither generates nor scores its prompt");
   if (question.beams > 1 && question.scores_prompt)
     throw Error(ErrorKind::kUser, "a beam search does not score its prompt",
                 "ask for that in another question");
+  if (question.pooling != Pooling::kNone && (question.scores_prompt || question.beams > 1))
+    throw Error(ErrorKind::kUser, "an embedding goes with no scores and no beams",
+                "ask for these in another question");
   serve::Submission out;
+  out.pooling = pooling_of(question.pooling);
   out.params = params_of(question.sampling);
   out.params.stop = std::move(question.stop);
   out.params.num_beams = question.beams;
@@ -111,6 +135,7 @@ Piece piece_of(serve::Event event) {
   for (const sampling::Choice& choice :
        event.kind == serve::Event::Kind::kPrompt ? event.prompt_tokens : event.choices)
     out.tokens.push_back(choice_of(choice));
+  out.embedding = std::move(event.embedding);
   out.finish = finish_of(event.finish_reason);
   out.output_tokens = event.output_tokens;
   out.cached_tokens = event.cached_tokens;
@@ -156,6 +181,12 @@ struct Answers::Impl {
     of->tickets.erase(ticket);
   }
 };
+
+EmbeddingForm embedding_form(const Model& model) {
+  const serve::EmbeddingForm form = serve::read_embedding_form(model.bound_->checkpoint().folder(),
+                                                               model.bound_->shape().hidden_size);
+  return {pooling_from(form.pooling), form.is_normalised};
+}
 
 Answers::Answers(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Answers::Answers(Answers&&) noexcept = default;

@@ -221,7 +221,7 @@ void Engine::Impl::copy_pages(LaneExecutor& executor, const std::vector<GroupCop
 namespace {
 // That a sequence may still get.
 int64_t tokens_left(const Sequence& sequence) {
-  if (sequence.score_prompt && sequence.score_only) return 0;
+  if (!sequence.generates()) return 0;
   return int64_t{sequence.sampler.params().max_tokens} -
          static_cast<int64_t>(sequence.output().size());
 }

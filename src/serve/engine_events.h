@@ -21,7 +21,7 @@ struct EngineEvent {
     kHypotheses,  ///< hypotheses, best first
     kFinish,      ///< reason
     kRefused,     ///< message
-    kPrompt,      ///< prompt
+    kPrompt,      ///< prompt, or embedding
     kPass         ///< report; no id
   } kind;
   uint64_t id = 0;
@@ -30,6 +30,7 @@ struct EngineEvent {
   FinishReason reason = FinishReason::kStop;
   std::string message;
   std::vector<sampling::Choice> prompt;  ///< scores of a prompt's tokens
+  std::vector<float> embedding;
   std::vector<sampling::Hypothesis> hypotheses;
   PassReport report;
 };

@@ -65,6 +65,7 @@ class GenerationService::Sink final : public GenerationSink {
     event.reason = reason;
     service_.happened_.push(std::move(event));
     prompts_.erase(id);
+    embedded_.erase(id);
   }
   void on_refused(uint64_t id, const std::string& message) override {
     EngineEvent event{EngineEvent::Kind::kRefused};
@@ -72,6 +73,7 @@ class GenerationService::Sink final : public GenerationSink {
     event.message = message;
     service_.happened_.push(std::move(event));
     prompts_.erase(id);
+    embedded_.erase(id);
   }
   void on_admitted(uint64_t id, int64_t cached_tokens) override {
     EngineEvent event{EngineEvent::Kind::kAdmitted};
@@ -95,6 +97,17 @@ class GenerationService::Sink final : public GenerationSink {
     service_.happened_.push(std::move(event));
     prompts_.erase(at);
   }
+  void on_hidden(uint64_t id, int64_t position, std::span<const float> row) override {
+    const auto at = embedded_.find(id);
+    if (at == embedded_.end()) return;
+    at->second.rows.add(row);
+    if (position + 1 < at->second.prompt_tokens) return;
+    EngineEvent event{EngineEvent::Kind::kPrompt};
+    event.id = id;
+    event.embedding = at->second.rows.take();
+    service_.happened_.push(std::move(event));
+    embedded_.erase(at);
+  }
   void on_pass(const PassReport& report) override {
     EngineEvent event{EngineEvent::Kind::kPass};
     event.report = report;
@@ -102,6 +115,9 @@ class GenerationService::Sink final : public GenerationSink {
   }
 
   void expect_scores(const GenerationRequest& request) {
+    if (request.hidden_rows != HiddenRows::kNone)
+      embedded_.insert_or_assign(request.id, Embedded{Pooler(service_.pooling_of(request.id)),
+                                                      static_cast<int64_t>(request.prompt.size())});
     if (!request.score_prompt) return;
     Scored& of = prompts_[request.id];
     of.prompt = request.prompt;
@@ -117,8 +133,13 @@ class GenerationService::Sink final : public GenerationSink {
     std::vector<sampling::Choice> scores;
     std::function<void(int64_t, std::span<const float>)> on_logits;
   };
+  struct Embedded {
+    Pooler rows;
+    int64_t prompt_tokens;
+  };
   GenerationService& service_;
   std::map<uint64_t, Scored> prompts_;
+  std::map<uint64_t, Embedded> embedded_;
 };
 
 namespace {
@@ -311,6 +332,7 @@ void GenerationService::handle(EngineEvent& happened) {
       Event event{Event::Kind::kPrompt};
       event.index = sample.index;
       event.prompt_tokens = std::move(happened.prompt);
+      event.embedding = std::move(happened.embedding);
       sample.mailbox->put(std::move(event));
       break;
     }
@@ -363,6 +385,14 @@ GenerationService::Admission GenerationService::submit(std::vector<Submission> s
         request.params.seed = sampling::derive_seed(request.params.seed, static_cast<uint64_t>(i));
       request.score_prompt = submission.scores_prompt && i == 0;
       request.score_only = !submission.generates;
+      if (submission.pooling != Pooling::kNone) {
+        request.score_prompt = false;
+        request.hidden_rows =
+            submission.pooling == Pooling::kMean ? HiddenRows::kAll : HiddenRows::kLast;
+        // The first token sees nothing of what is behind it.
+        if (submission.pooling == Pooling::kFirst && request.prompt.size() > 1)
+          request.prompt.resize(1);
+      }
       request.priority = submission.priority;
       request.guide = guides[which];
       request.adapter = submission.adapter;
@@ -376,6 +406,7 @@ GenerationService::Admission GenerationService::submit(std::vector<Submission> s
       sample.stop_strings = request.params.stop;
       sample.keeps_choices = request.params.logprobs >= 0 || submission.keeps_tokens;
       if (request.score_prompt) sample.on_logits = submission.on_logits;
+      sample.pooling = submission.pooling;
       sample.stops_are_kept = submission.stops_are_kept;
       sample.prompt_tokens = static_cast<int64_t>(request.prompt.size());
       sample.arrival = Clock::now();
@@ -430,6 +461,12 @@ std::function<void(int64_t, std::span<const float>)> GenerationService::take_on_
   const auto at = samples_.find(id);
   if (at == samples_.end()) return {};
   return std::exchange(at->second.on_logits, {});
+}
+
+Pooling GenerationService::pooling_of(uint64_t id) const {
+  const MutexLock lock(mutex_);
+  const auto at = samples_.find(id);
+  return at == samples_.end() ? Pooling::kLast : at->second.pooling;
 }
 
 GenerationService::Ticket::~Ticket() { service_->give_up(ids_); }

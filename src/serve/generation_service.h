@@ -20,6 +20,7 @@
 #include "src/sampling/stop.h"
 #include "src/serve/engine_events.h"
 #include "src/serve/metrics.h"
+#include "src/serve/pooling.h"
 #include "src/serve/request_queue.h"
 #include "src/text/stream_decoder.h"
 #include "src/text/tokenizer.h"
@@ -30,7 +31,7 @@ namespace sluice::serve {
 struct Event {
   enum class Kind : uint8_t {
     kStarted,   ///< it is computed; cached_tokens
-    kPrompt,    ///< prompt_tokens, where scores were asked for
+    kPrompt,    ///< prompt_tokens or embedding, where asked for
     kText,      ///< text, with the tokens it was made of
     kFinished,  ///< finish_reason, stop_string, output_tokens
     kRefused,   ///< text says why; nothing follows
@@ -41,7 +42,8 @@ struct Event {
   std::string text;
   std::vector<sampling::Choice> choices;        ///< with a logprob where asked for
   std::vector<sampling::Choice> prompt_tokens;  ///< the first has no logprob: NaN
-  std::string finish_reason;                    ///< "stop", "length", "cancelled"
+  std::vector<float> embedding;                 ///< [hidden_size], not normalised
+  std::string finish_reason;                    ///< "stop", "length", "scored", "cancelled"
   std::string stop_string;                      ///< the one that ended it, where one did
   int64_t output_tokens = 0;
   int64_t cached_tokens = 0;
@@ -75,6 +77,8 @@ struct Submission {
   int samples = 1;  ///< each with a seed of its own; of a beam search the best that it ends with
   bool scores_prompt = false;
   bool generates = true;  ///< false: only the prompt is scored
+  /// An embedding of the prompt instead of all else.
+  Pooling pooling = Pooling::kNone;
   int32_t priority = 0;
   bool stops_are_kept = false;  ///< the stop string stays at the end of the text
   bool keeps_special = false;   ///< special tokens are text, but for the one that ends it
@@ -156,6 +160,7 @@ class GenerationService {
     std::vector<GenerationRequest> followers;  ///< wait for this one's prompt to be computed
     std::function<void(int64_t, std::span<const float>)> on_logits;  ///< until it runs
     std::vector<uint64_t> siblings;  ///< the other samples of this one's beam search
+    Pooling pooling = Pooling::kNone;
     bool keeps_choices = false, stops_are_kept = false;
     bool is_stopped = false;   ///< a stop string was found: what still comes is dropped
     bool is_given_up = false;  ///< nobody listens
@@ -176,6 +181,7 @@ class GenerationService {
   void release_followers(Sample& sample) SLUICE_REQUIRES(mutex_);
   void give_up(const std::vector<uint64_t>& ids);
   std::function<void(int64_t, std::span<const float>)> take_on_logits(uint64_t id);
+  Pooling pooling_of(uint64_t id) const;
 
   Engine& engine_;
   const text::Tokenizer& tokenizer_;

@@ -11,6 +11,7 @@
 #include "src/serve/adapter_routes.h"
 #include "src/serve/anthropic_routes.h"
 #include "src/serve/batch_routes.h"
+#include "src/serve/embedding_routes.h"
 #include "src/serve/error_response.h"
 #include "src/serve/json_text.h"
 #include "src/serve/llama_routes.h"
@@ -139,6 +140,7 @@ http::Router HttpServer::Impl::routes(Batches* batches) {
   add_ollama_routes(router, texts, with_guard);
   add_llama_routes(router, texts, tokenizer, with_guard);
   add_rerank_routes(router, texts, tokenizer, with_guard);
+  add_embedding_routes(router, texts, tokenizer, with_guard);
   add("POST", "/tokenize", Place::kWork,
       [this](const auto& request, auto& response) { texts.tokenize(request, response); });
   add("POST", "/detokenize", Place::kWork,

@@ -178,6 +178,11 @@ void CollectingSink::on_finish(uint64_t id, FinishReason reason) { answers[id].f
 void CollectingSink::on_refused(uint64_t id, const std::string& message) {
   answers[id].refused = message;
 }
+void CollectingSink::on_hidden(uint64_t id, int64_t, std::span<const float> row) {
+  auto& all = answers[id].hidden;
+  all.insert(all.end(), row.begin(), row.end());
+}
+
 void CollectingSink::on_logits(uint64_t id, int64_t position, std::span<const float> logits) {
   auto& all = answers[id].logits;
   if (all.size() != static_cast<size_t>(position) * logits.size())
@@ -244,7 +249,8 @@ EngineOptions options_for(const std::vector<GenerationRequest>& requests) {
   options.workload.sequences = 0;
   for (const GenerationRequest& request : requests) {
     const auto prompt = static_cast<int64_t>(request.prompt.size());
-    const int64_t total = prompt + (request.score_prompt ? 0 : request.params.max_tokens);
+    const int64_t total =
+        prompt + (request.generates() && !request.score_prompt ? request.params.max_tokens : 0);
     options.workload.max_prompt_tokens = std::max(options.workload.max_prompt_tokens, prompt);
     options.workload.max_total_tokens = std::max(options.workload.max_total_tokens, total);
     const int64_t beams = request.params.num_beams;

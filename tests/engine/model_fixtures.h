@@ -43,6 +43,7 @@ struct Answer {
   std::optional<FinishReason> finish;
   std::string refused;
   std::vector<float> logits;
+  std::vector<float> hidden;
   std::vector<sampling::Hypothesis> hypotheses;
 };
 
@@ -63,6 +64,7 @@ class CollectingSink final : public GenerationSink {
   void on_finish(uint64_t id, FinishReason reason) override;
   void on_refused(uint64_t id, const std::string& message) override;
   void on_logits(uint64_t id, int64_t position, std::span<const float> logits) override;
+  void on_hidden(uint64_t id, int64_t position, std::span<const float> row) override;
 
   std::map<uint64_t, Answer> answers;
 };

@@ -6,6 +6,7 @@
 
 #include "src/serve/anthropic_request.h"
 #include "src/serve/api_request.h"
+#include "src/serve/embedding_request.h"
 #include "src/serve/llama_request.h"
 #include "src/serve/ollama_request.h"
 #include "src/serve/rerank_request.h"
@@ -50,6 +51,15 @@ void read(uint8_t which, std::string_view body) {
       const serve::RerankRequest request = serve::parse_rerank(body);
       if (request.query.empty() || request.documents.empty()) std::abort();
       serve::rerank_chat(request, 0, serve::SystemMessage::kApart);
+      return;
+    }
+    case 'i':
+    case 'j':
+    case 'k':
+    case 'l': {
+      const auto route = static_cast<serve::EmbeddingRoute>(which - 'i');
+      const bool may_be_none = which == 'j' || which == 'k';
+      if (serve::parse_embedding(body, route, 100).inputs.empty() && !may_be_none) std::abort();
       return;
     }
     default:

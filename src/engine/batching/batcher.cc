@@ -42,8 +42,7 @@ Batcher::Batcher(StatePools& pools, RecentKv& recent, const BatcherLimits& limit
 
 int64_t Batcher::most_tokens(const GenerationRequest& request) const noexcept {
   const auto length = static_cast<int64_t>(request.prompt.size());
-  const bool generates = !request.score_prompt || !request.score_only;
-  return std::min(length + (generates ? int64_t{request.params.max_tokens} : 0),
+  return std::min(length + (request.generates() ? int64_t{request.params.max_tokens} : 0),
                   limits_.context_tokens);
 }
 
@@ -58,7 +57,7 @@ std::optional<std::string> Batcher::why_refused(const GenerationRequest& request
   const auto length = static_cast<int64_t>(request.prompt.size());
   if (length == 0)
     return "the prompt is empty; give at least one token (most tokenizers add one themselves)";
-  const int64_t room = request.score_prompt && request.score_only ? 0 : 1;
+  const int64_t room = request.generates() ? 1 : 0;
   if (length + room > limits_.context_tokens)
     return fmt::format(
         "the prompt has {} tokens, the context holds {}; shorten it or raise `context_tokens` (the "
@@ -72,6 +71,8 @@ std::optional<std::string> Batcher::why_refused(const GenerationRequest& request
   const int beams = request.params.num_beams;
   if (beams > 1 && request.score_prompt)
     return "a beam search does not score its prompt; score it in a request of its own";
+  if (beams > 1 && !request.generates())
+    return "a beam search gives no rows of its prompt; ask for these in a request of their own";
   if (beams > 1 && recent_.is_used())
     return "beam search does not go with `kv_recent_tokens`: beams share their KV pages";
   if (beams > limits_.sequences)
@@ -165,12 +166,12 @@ bool Batcher::has_room_later(size_t group, const Sequence& sequence, int64_t kno
 }
 
 // Of a sequence that starts, how many tokens may be taken over from others. At least one token is
-// computed: its logits are wanted. Scored prompts are computed whole. The beams of a search have
-// their pages from the start; of layers with a window what they took over would be theirs beside
-// them.
+// computed: its logits are wanted. Prompts of which all rows are wanted are computed whole. The
+// beams of a search have their pages from the start; of layers with a window what they took over
+// would be theirs beside them.
 int64_t Batcher::known_tokens(const Sequence& sequence) const {
   const bool may_know = limits_.caches_prefixes &&
-                        (!sequence.score_prompt || sequence.scored >= sequence.prompt_tokens) &&
+                        (!sequence.wants_all_rows() || sequence.scored >= sequence.prompt_tokens) &&
                         !(sequence.group && pools_.has_windows());
   return may_know ? static_cast<int64_t>(sequence.tokens.size()) - 1 : 0;
 }
@@ -334,7 +335,8 @@ bool Batcher::admit_one(GenerationRequest request, GenerationSink& sink) {
                .beam = 0,
                .guide = request.guide,
                .guide_state = request.guide ? request.guide->start() : 0,
-               .adapter = request.adapter ? request.adapter : default_adapter_});
+               .adapter = request.adapter ? request.adapter : default_adapter_,
+               .hidden_rows = request.hidden_rows});
   const sampling::SamplingParams& params = sequence->sampler.params();
   if (params.num_beams > 1) {
     std::vector<int32_t> ends = sequence->sampler.eos_token_ids();
@@ -350,7 +352,7 @@ bool Batcher::admit_one(GenerationRequest request, GenerationSink& sink) {
                   .alternatives = std::vector<std::vector<sampling::TokenLogprob>>(1),
                   .refusal = {}});
   }
-  const bool waits = !request.score_prompt && is_being_computed(sequence->beginning());
+  const bool waits = !sequence->wants_all_rows() && is_being_computed(sequence->beginning());
   if (waits || places() + params.num_beams > limits_.sequences || !place(*sequence)) {
     waiting_ = std::move(request);
     return false;

@@ -84,6 +84,21 @@ void TokenTaker::take_logits(const MicroBatch& batch, size_t needed_index,
   take_token(batch, needed_index, std::move(choice));
 }
 
+bool TokenTaker::wants_hidden(const MicroBatch& batch, size_t needed_index) {
+  return sequence_of(batch, needed_index).hidden_rows != HiddenRows::kNone;
+}
+
+void TokenTaker::take_hidden(const MicroBatch& batch, size_t needed_index,
+                             std::span<const float> row) {
+  Sequence& sequence = sequence_of(batch, needed_index);
+  const int64_t position = position_of(batch, needed_index);
+  // Computed again after a preemption: the sink has had it.
+  if (position < sequence.scored) return;
+  sink_->on_hidden(sequence.id, position, row);
+  sequence.scored = position + 1;
+  if (sequence.scored == sequence.prompt_tokens) sequence.finished = FinishReason::kScored;
+}
+
 void TokenTaker::append(Sequence& sequence, const sampling::Choice& choice) {
   sequence.tokens.push_back(choice.token);
   count();

@@ -18,6 +18,9 @@ class TokenTaker final : public LogitsConsumer {
   void take_token(const MicroBatch& batch, size_t needed_index, sampling::Choice choice) override;
   void take_logits(const MicroBatch& batch, size_t needed_index,
                    std::span<const float> logits) override;
+  bool wants_hidden(const MicroBatch& batch, size_t needed_index) override;
+  void take_hidden(const MicroBatch& batch, size_t needed_index,
+                   std::span<const float> row) override;
 
   /// Tokens chosen so far, and those of passes that held prompt tokens.
   int64_t tokens() const noexcept { return tokens_; }

@@ -568,6 +568,9 @@ void CudaRunner::logits(const Operator& op, Rows in) {
   for (int64_t begin = 0; begin < in.rows; begin += logit_rows(need_)) {
     const Rows part{in.data + begin * in.stride, std::min(logit_rows(need_), in.rows - begin),
                     in.cols, in.stride};
+    const int64_t wanted_hidden = this->wanted_hidden(begin, part.rows);
+    if (wanted_hidden > 0) hand_hidden_over(part, begin);
+    if (wanted_hidden == part.rows) continue;
     // Copies that are there are of all rows.
     multiply(view, part, part.rows == in.rows ? made_of(op) : Made{}, vector_or_null(op.bias), out,
              view.rows);

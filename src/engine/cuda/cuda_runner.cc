@@ -168,7 +168,8 @@ bool CudaRunner::may_be_graph() const {
   return graphs_.is_used() && batch_->is_alone && shares_pages() &&
          task_.compute().step == ComputeStep::kWhole && rows_ > 0 && rows_ <= logit_rows(need_) &&
          std::ssize(batch_->needed_rows) == rows_ && hidden_.front().rows == rows_ &&
-         std::all_of(batch_->chunks.begin(), batch_->chunks.end(), is_one);
+         std::all_of(batch_->chunks.begin(), batch_->chunks.end(), is_one) &&
+         wanted_hidden(0, rows_) == 0;
 }
 
 void CudaRunner::begin_batch() {
@@ -247,11 +248,15 @@ void CudaRunner::hand_over(float* logits, int64_t first, int64_t rows, int64_t v
     cuda::copy_to_host(staged + row * vocab_size, logits + row * vocab_size, count * vocab_size * 4,
                        stream());
   };
-  constexpr int64_t kHost = -1;
+  constexpr int64_t kHost = -1, kGiven = -2;
   std::vector<int64_t> places;  // among what the sampler has
   int64_t sampled = 0;
   sampler_.begin();
   for (int64_t row = 0; row < rows; ++row) {
+    if (wants_hidden(first + row)) {
+      places.push_back(kGiven);
+      continue;
+    }
     const auto request = consumer_->wanted_token(*batch_, static_cast<size_t>(first + row));
     places.push_back(request && sampler_.add(row, *request) ? sampled++ : kHost);
   }
@@ -266,6 +271,7 @@ void CudaRunner::hand_over(float* logits, int64_t first, int64_t rows, int64_t v
   for (int64_t row = 0; row < rows; ++row) {
     const auto index = static_cast<size_t>(first + row);
     const int64_t place = places[static_cast<size_t>(row)];
+    if (place == kGiven) continue;
     if (place != kHost) {
       if (auto choice = sampler_.choice(static_cast<size_t>(place))) {
         consumer_->take_token(*batch_, index, std::move(*choice));
@@ -276,6 +282,19 @@ void CudaRunner::hand_over(float* logits, int64_t first, int64_t rows, int64_t v
     }
     consumer_->take_logits(*batch_, index,
                            {staged + row * vocab_size, static_cast<size_t>(vocab_size)});
+  }
+}
+
+// Through the room of logits, some rows at a time.
+void CudaRunner::hand_hidden_over(const Rows& in, int64_t first) {
+  auto* staged = reinterpret_cast<float*>(staging_.logits.data());
+  const int64_t together = std::ssize(staging_.logits) / (4 * in.cols);
+  SLUICE_ASSERT(together > 0 && in.stride == in.cols, "logits take more room than what makes them");
+  for (int64_t row = 0; row < in.rows; row += together) {
+    const int64_t count = std::min(together, in.rows - row);
+    cuda::copy_to_host(staged, in.data + row * in.stride, count * in.cols * 4, stream());
+    wait_for_stream();
+    give_hidden({staged, count, in.cols, in.cols}, first + row);
   }
 }
 

@@ -135,6 +135,8 @@ class CudaRunner final : public OperatorRunner {
 
   /// Hands over the rows of one part of the logits, of which the first is needed row `first`.
   void hand_over(float* logits, int64_t first, int64_t rows, int64_t vocab_size);
+  /// The rows of that part that are wanted without logits.
+  void hand_hidden_over(const Rows& in, int64_t first);
 
   /// Until all that is queued has run.
   void settle_stream();

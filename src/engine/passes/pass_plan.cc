@@ -100,7 +100,7 @@ void add_chunk(const PassLimits& limits, bool on_host, MicroBatch& batch, Sequen
   for (int64_t at = run.first; at < run.first + run.count; ++at) {
     const bool is_last = at + 1 == static_cast<int64_t>(sequence.tokens.size());
     const bool is_scored =
-        sequence.score_prompt && at < sequence.prompt_tokens && at >= sequence.scored;
+        sequence.wants_all_rows() && at < sequence.prompt_tokens && at >= sequence.scored;
     if (is_scored || is_last) {
       batch.needed_rows.push_back(static_cast<int32_t>(batch.rows()));
       batch.needed_chunks.push_back(&chunk);
@@ -182,6 +182,7 @@ const char* finish_reason_name(FinishReason reason) noexcept {
 
 void GenerationSink::on_hypotheses(uint64_t, const std::vector<sampling::Hypothesis>&) {}
 void GenerationSink::on_logits(uint64_t, int64_t, std::span<const float>) {}
+void GenerationSink::on_hidden(uint64_t, int64_t, std::span<const float>) {}
 void GenerationSink::on_admitted(uint64_t, int64_t) {}
 void GenerationSink::on_pass(const PassReport&) {}
 

@@ -19,6 +19,14 @@
 
 namespace sluice {
 
+/// Rows behind the final norm, of the prompt's tokens, that go to the sink instead of anything that
+/// the head would make of them; nothing is generated.
+enum class HiddenRows : uint8_t {
+  kNone,
+  kLast,  ///< of the last token
+  kAll
+};
+
 /// A prompt and how it is to be continued.
 struct GenerationRequest {
   uint64_t id = 0;  ///< the caller's; given back with every event
@@ -29,13 +37,18 @@ struct GenerationRequest {
   int32_t priority = 0;       ///< lower is more urgent: who gives way where KV pages run short
   std::shared_ptr<guide::Guide> guide;  ///< of params.guide (GuideMaker); null: none is asked for
   AdapterPtr adapter = nullptr;         ///< of this engine's bank; null: the model as it is
+  HiddenRows hidden_rows = HiddenRows::kNone;  ///< without score_prompt
+
+  bool generates() const noexcept {
+    return hidden_rows == HiddenRows::kNone && !(score_prompt && score_only);
+  }
 };
 
 /// Why a sequence ended.
 enum class FinishReason : uint8_t {
   kStop,       ///< end-of-text or a stop token; or the sink said so (a stop string)
   kLength,     ///< max_tokens, or the context is full
-  kScored,     ///< score_prompt: all logits were handed over
+  kScored,     ///< score_prompt, hidden_rows: all rows were handed over
   kCancelled,  ///< the run ended before the sequence did, or the source took it back
 };
 /// "stop", "length", "scored", "cancelled".
@@ -101,6 +114,9 @@ class GenerationSink {
   virtual void on_refused(uint64_t id, const std::string& message) = 0;
   /// score_prompt: logits [vocab_size] of the prompt's position `position`, in rising order.
   virtual void on_logits(uint64_t id, int64_t position, std::span<const float> logits);
+  /// hidden_rows: the row [hidden_size] behind the final norm of the prompt's position `position`,
+  /// in rising order.
+  virtual void on_hidden(uint64_t id, int64_t position, std::span<const float> row);
   /// The sequence runs; `cached_tokens` of its prompt were known to the prefix cache. Not called
   /// again when it resumes after a preemption.
   virtual void on_admitted(uint64_t id, int64_t cached_tokens);
@@ -135,14 +151,20 @@ struct Sequence {
   int64_t most_tokens = 0;              ///< it can ever have
   int64_t expected_tokens = 0;          ///< it will have, where lengths are predicted
   int64_t known_pages = 0;              ///< that the prefix cache had when it was placed
-  int64_t scored = 0;                   ///< prompt positions whose logits the sink has got
+  int64_t scored = 0;                   ///< prompt positions whose rows the sink has got
   std::shared_ptr<BeamGroup> group;     ///< null: no beam search
   size_t beam = 0;                      ///< its rank in the group
   std::shared_ptr<guide::Guide> guide;  ///< null: every token may come
   guide::Guide::State guide_state = 0;
   double surprise_drift = 0;     ///< sampling::History's: what Mirostat has learnt from the output
   AdapterPtr adapter = nullptr;  ///< null: the model as it is
+  HiddenRows hidden_rows = HiddenRows::kNone;
 
+  bool generates() const noexcept {
+    return hidden_rows == HiddenRows::kNone && !(score_prompt && score_only);
+  }
+  /// Whether the rows of all tokens of its prompt are wanted, each once.
+  bool wants_all_rows() const noexcept { return score_prompt || hidden_rows == HiddenRows::kAll; }
   /// What the prefix cache knows it by.
   Beginning beginning() const noexcept { return {tokens, adapter_id(adapter)}; }
   /// What may come next, and what is there. Errors: kUser where a guide has grown too large.

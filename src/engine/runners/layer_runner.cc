@@ -473,14 +473,18 @@ void LayerRunner::logits(const Operator& op, Rows in) {
   for (int64_t begin = 0; begin < in.rows; begin += kLogitRows) {
     const Rows part{in.data + begin * in.stride, std::min(kLogitRows, in.rows - begin), in.cols,
                     in.stride};
+    const int64_t wanted_hidden = this->wanted_hidden(begin, part.rows);
+    if (wanted_hidden > 0) give_hidden(part, begin);
+    if (wanted_hidden == part.rows) continue;
     multiply(view, part, InputCopy::kMake, false, vector_or_null(op.bias), out, view.rows);
     if (!adapters_.runs.empty())
       add_changes_of(op.weight, begin, nullptr, part, {out, part.rows, view.rows, view.rows},
                      vector_or_null(op.bias));
     if (op.factor > 0) kernels::soft_cap(out, op.factor, part.rows * view.rows);
     for (int64_t i = 0; i < part.rows; ++i)
-      consumer_->take_logits(*batch_, static_cast<size_t>(begin + i),
-                             {out + i * view.rows, static_cast<size_t>(view.rows)});
+      if (!wants_hidden(begin + i))
+        consumer_->take_logits(*batch_, static_cast<size_t>(begin + i),
+                               {out + i * view.rows, static_cast<size_t>(view.rows)});
   }
 }
 

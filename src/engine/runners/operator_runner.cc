@@ -188,6 +188,33 @@ kernels::AttentionShape OperatorRunner::attention_shape(const Task& task) const 
   return shape;
 }
 
+bool OperatorRunner::wants_hidden(int64_t needed_row) const {
+  return consumer_->wants_hidden(*batch_, static_cast<size_t>(needed_row));
+}
+
+int64_t OperatorRunner::wanted_hidden(int64_t first, int64_t rows) const {
+  int64_t wanted = 0;
+  for (int64_t row = first; row < first + rows; ++row) wanted += wants_hidden(row);
+  return wanted;
+}
+
+void OperatorRunner::give_hidden(const Rows& in, int64_t first) {
+  // Where logits are scaled, it is their rows that are.
+  float factor = 1;
+  for (const Operator& op :
+       parts_.model->family().program(static_cast<size_t>(task_.sublayer)).operators)
+    if (op.kind == Operator::Kind::kScale) factor *= op.factor;
+  std::vector<float> scaled;
+  for (int64_t row = 0; row < in.rows; ++row) {
+    if (!wants_hidden(first + row)) continue;
+    const float* values = in.data + row * in.stride;
+    scaled.assign(values, values + in.cols);
+    if (factor != 1)
+      for (float& value : scaled) value /= factor;
+    consumer_->take_hidden(*batch_, static_cast<size_t>(first + row), scaled);
+  }
+}
+
 const float* OperatorRunner::vector_or_null(int32_t weight) const {
   return weight < 0 ? nullptr
                     : parts_.weights->vector(static_cast<size_t>(task_.sublayer),

@@ -117,6 +117,12 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   /// What the rows' adapters add to a weight, of rows [begin, begin + rows) and counted from there.
   std::span<const kernels::LowRankRun> changes_of(int32_t weight, int64_t begin, int64_t rows);
 
+  /// Head only: whether a needed row is wanted without logits; how many of [first, first + rows);
+  /// and hands those among `in` over, which are in host memory and begin with needed row `first`.
+  bool wants_hidden(int64_t needed_row) const;
+  int64_t wanted_hidden(int64_t first, int64_t rows) const;
+  void give_hidden(const Rows& in, int64_t first);
+
   /// The host has multiplied rows in place since `begin`.
   void add_inplace(Clock::time_point begin);
 

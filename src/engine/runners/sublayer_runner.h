@@ -24,7 +24,8 @@ struct TokenRequest {
   sampling::History history;  ///< its mask is valid until the next request
 };
 
-/// Takes what the last sublayer gives, of one needed row at a time, in rising order.
+/// Takes what the last sublayer gives, of one needed row at a time, in rising order; of some that
+/// want no logits the rows that these would be made of, before those of others.
 class LogitsConsumer {
  public:
   virtual ~LogitsConsumer() = default;
@@ -37,6 +38,11 @@ class LogitsConsumer {
   /// [vocab_size], valid only during the call.
   virtual void take_logits(const MicroBatch& batch, size_t needed_index,
                            std::span<const float> logits) = 0;
+  /// Whether a row is wanted as it is behind the final norm, and no logits of it: then
+  /// take_hidden() gets it, [hidden_size] f32, valid only during the call.
+  virtual bool wants_hidden(const MicroBatch& batch, size_t needed_index) = 0;
+  virtual void take_hidden(const MicroBatch& batch, size_t needed_index,
+                           std::span<const float> row) = 0;
 };
 
 /// Sees the input rows of every linear layer, on the compute lane, before they are multiplied; the

@@ -93,6 +93,15 @@ class CudaEngine : public ::testing::TestWithParam<std::string> {
   static bool is_bf16() {
     return BoundModel::open(fixture_model(GetParam())).shape().weights_name() == "bf16";
   }
+  /// Relative, of rows from the CPU's.
+  static double allowed_error() {
+    return is_of("+f8")   ? 0.15
+           : is_of("+a8") ? 4e-2
+           : is_bf16()    ? std::max(2e-2, half_precision_error(GetParam()))
+           : is_of(":")   ? 8e-3
+           : is_latent()  ? 8e-3
+                          : 3e-3;
+  }
   static bool is_latent() { return !kv_of(GetParam(), KvFormat(KvEncoding::kInt8)).is_quantised(); }
   int64_t vocab() const { return BoundModel::open(fixture_model(GetParam())).shape().vocab_size; }
 };
@@ -128,14 +137,41 @@ TEST_P(CudaEngine, LogitsAreTheCpusWithinRounding) {
   // that falls the other way is a step of 1/127 of the largest, one of an fp8 input 1/16 of itself.
   // Some models lose more in bf16, in transformers too. Latent attention rounds queries that have
   // been brought to the rows' width, where they are larger.
-  const double allowed = is_of("+f8")   ? 0.15
-                         : is_of("+a8") ? 4e-2
-                         : is_bf16()    ? std::max(2e-2, half_precision_error(GetParam()))
-                         : is_of(":")   ? 8e-3
-                         : is_latent()  ? 8e-3
-                                        : 3e-3;
+  const double allowed = allowed_error();
   expect_logits_of_the_cpu(GetParam(), greedy_requests(random_prompts(random, 4, vocab()), 1),
                            allowed);
+}
+
+// Rows behind the final norm instead of logits, of some sequences: also of one token, whose pass
+// would be a graph's.
+TEST_P(CudaEngine, HiddenRowsAreTheCpus) {
+  if (is_left_to_release(GetParam(), "hidden")) GTEST_SKIP() << "tried without sanitizers";
+  Random random(77);
+  auto prompts = random_prompts(random, 5, vocab());
+  prompts[1].resize(1);
+  prompts[3].resize(1);
+  auto requests = greedy_requests(prompts, 4);
+  requests[0].hidden_rows = requests[1].hidden_rows = HiddenRows::kAll;
+  requests[2].hidden_rows = HiddenRows::kLast;
+  for (const auto& asked : {requests, std::vector(requests.begin() + 1, requests.begin() + 2)}) {
+    EngineOptions options = exact_options_for(asked);
+    auto expected = run_all(GetParam(), options, asked);
+    options.backend = make_backend();
+    auto actual = run_all(GetParam(), options, asked);
+    for (const GenerationRequest& request : asked) {
+      const Answer& ours = actual[request.id];
+      const Answer& cpu = expected[request.id];
+      ASSERT_EQ(ours.hidden.size(), cpu.hidden.size()) << request.id;
+      EXPECT_EQ(ours.hidden.empty(), request.hidden_rows == HiddenRows::kNone);
+      double worst = 0, largest = 0;
+      for (size_t i = 0; i < cpu.hidden.size(); ++i) {
+        worst = std::max(worst, std::abs(double{ours.hidden[i]} - cpu.hidden[i]));
+        largest = std::max(largest, std::abs(double{cpu.hidden[i]}));
+      }
+      EXPECT_LE(worst, 2 * allowed_error() * largest) << request.id;  // no head averages them
+      EXPECT_EQ(ours.tokens.size(), cpu.tokens.size());
+    }
+  }
 }
 
 // A norm that adds what the sublayer before left to it, attention that rotates, copies made by who
