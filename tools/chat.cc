@@ -1,12 +1,15 @@
 // sluice chat: a conversation in the terminal, or over a pipe. Each turn is the whole conversation
 // through the model's chat template; what was computed before comes from the prefix cache.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "src/base/error.h"
+#include "src/serve/chat_prompt.h"
 #include "src/serve/generation_service.h"
 #include "tools/arguments.h"
 #include "tools/chat_options.h"
@@ -17,6 +20,7 @@
 #include "tools/output.h"
 #include "tools/progress.h"
 #include "tools/sampling_flags.h"
+#include "tools/shown_answer.h"
 
 namespace sluice::tools {
 
@@ -48,6 +52,14 @@ sampling::SamplingParams sampling_of(const ChatFlags& flags) {
   return out;
 }
 
+// Thoughts are told from the answer by a terminal alone, where it can.
+ShownAnswer::Thoughts place_of_thoughts() {
+  const char* terminal = std::getenv("TERM");
+  const bool is_plain = !terminal || std::string_view(terminal) == "dumb" || !*terminal;
+  return isatty(STDOUT_FILENO) && !is_plain ? ShownAnswer::Thoughts::kFaint
+                                            : ShownAnswer::Thoughts::kHidden;
+}
+
 class Conversation {
  public:
   Conversation(const ChatFlags& flags, const text::Tokenizer& tokenizer,
@@ -58,7 +70,8 @@ class Conversation {
         template_(templ),
         service_(service),
         reader_(reader),
-        progress_(progress) {
+        progress_(progress),
+        style_(flags.chat.style(&templ)) {
     reset();
   }
 
@@ -91,10 +104,26 @@ class Conversation {
     bool is_cut = false;
   };
 
+  /// As the server reads a chat without tools.
+  serve::ChatPrompt prompt_of_all() const {
+    serve::ChatRequest request;
+    request.messages = messages_;
+    try {
+      serve::ChatPrompt out =
+          serve::chat_prompt(request, &template_, tokenizer_, style_.tools, style_.splits_thoughts);
+      // Elsewhere nothing but the tools that were offered tells a call from a text.
+      if (out.form.has_channels) out.form.calls = style_.tools;
+      return out;
+    } catch (const serve::ApiError& error) {
+      throw Error(ErrorKind::kUser, error.message);
+    }
+  }
+
   Answer answer_to_all(sampling::SamplingParams params, const std::stop_token& stop) {
+    const serve::ChatPrompt prompt = prompt_of_all();
     serve::Submission submission;
-    submission.prompt = tokenizer_.encode(template_.render(messages_, nullptr, true, nullptr),
-                                          text::AddSpecial::kNo);
+    submission.prompt = tokenizer_.encode(prompt.text, text::AddSpecial::kNo);
+    submission.keeps_special = prompt.keeps_special;
     const int64_t room =
         service_.engine().context_tokens() - static_cast<int64_t>(submission.prompt.size());
     if (room < 1)
@@ -111,24 +140,39 @@ class Conversation {
     auto admission = service_.submit(std::move(all));
     if (!admission.ticket)
       throw Error(service_.failure_kind(), "the engine has stopped: " + service_.failure());
+    ShownAnswer shown(prompt.form, place_of_thoughts());
     Answer answer;
+    try {
+      answer.is_cut = !show(admission.ticket->mailbox(), shown, stop);
+    } catch (...) {
+      write_text(shown.finish());  // a thought's looks end with it
+      throw;
+    }
+    write(shown.finish());
+    progress_.end();
+    write_text("\n");
+    answer.text = shown.text();
+    return answer;
+  }
+
+  void write(const std::string& text) const {
+    if (!text.empty()) progress_.end();
+    write_text(text);
+  }
+
+  // False: cut by Ctrl-C.
+  bool show(serve::Mailbox& mailbox, ShownAnswer& shown, const std::stop_token& stop) const {
     for (;;) {
-      const auto event = admission.ticket->mailbox().take(std::chrono::milliseconds(100));
+      const auto event = mailbox.take(std::chrono::milliseconds(100));
       if (stop.stop_requested()) throw Error(ErrorKind::kCancelled, "stopped");
-      answer.is_cut = reader_.was_interrupted();
-      if (answer.is_cut) break;  // the ticket gives the rest up
+      if (reader_.was_interrupted()) return false;  // the ticket gives the rest up
       if (!event) continue;
       if (event->kind == serve::Event::Kind::kRefused) throw Error(ErrorKind::kUser, event->text);
       if (event->kind == serve::Event::Kind::kFailed)
         throw Error(service_.failure_kind(), event->text);
-      if (!event->text.empty()) progress_.end();
-      write_text(event->text);
-      answer.text += event->text;
-      if (event->is_last()) break;
+      write(shown.add(event->text));
+      if (event->is_last()) return true;
     }
-    progress_.end();
-    write_text("\n");
-    return answer;
   }
 
   const ChatFlags& flags_;
@@ -137,6 +181,7 @@ class Conversation {
   serve::GenerationService& service_;
   LineReader& reader_;
   TokenProgress& progress_;
+  const serve::ChatStyle style_;
   ordered_json messages_;
 };
 

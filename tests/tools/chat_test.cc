@@ -159,6 +159,32 @@ TEST_F(Chat, WithoutATerminalOrAFolderForItNothingIsKept) {
   EXPECT_EQ(refused.wait(), 0);
 }
 
+// A template whose prompt begins a thought, and a model that never ends it.
+TEST_F(Chat, ThoughtsAreFaintInATerminalAndNotInAPipe) {
+  const std::string answer = succeed(words(), input("Once upon a time\n")).out;
+  const std::string first_words = answer.substr(0, answer.find('\n'));
+  write_file(folder_.path("t.jinja"),
+             "{% for m in messages %}{{ bos_token if loop.first }}{{ m.content }}{% endfor %}"
+             "{# <think> #}");
+  const std::string open = folder_.path("open.jinja");
+  write_file(open,
+             "{% for m in messages %}{{ bos_token if loop.first }}{{ m.content }}{% endfor %}"
+             "<think>");
+  EXPECT_EQ(succeed(words(), input("Once upon a time\n")).out, answer) << "it thinks nothing";
+  Words thinking = words();
+  thinking[4] = open;
+  const std::string hidden = succeed(thinking, input("Once upon a time\n")).out;
+  EXPECT_EQ(hidden, "\n");
+  Terminal terminal(thinking, home());
+  terminal.wait_for("> ");
+  terminal.type("Once upon a time\r");
+  terminal.wait_for("\x1b[2m");
+  terminal.wait_for("\x1b[0m");
+  terminal.wait_for("> ");
+  terminal.type("/exit\r");
+  EXPECT_EQ(terminal.wait(), 0) << terminal.screen();
+}
+
 TEST_F(Chat, AStopEndsItAtThePrompt) {
   Terminal terminal(words(), home());
   terminal.wait_for("> ");
