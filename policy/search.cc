@@ -117,7 +117,7 @@ std::vector<int64_t> demands_of(const SearchRequest& request) {
   // Beside a device experts may lie as other weights do, which the host multiplies for large
   // passes too: better for large blocks.
   if (input.device_budget_bytes > 0) out.push_back(0);
-  if (has_large_ring(input)) out.push_back(kAlwaysDemands);
+  if (input.device_budget_bytes <= 0 || has_large_ring(input)) out.push_back(kAlwaysDemands);
   return out;
 }
 

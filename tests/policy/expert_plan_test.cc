@@ -108,6 +108,31 @@ TEST(ExpertPlan, APolicyMaySayThatNobodyAsks) {
   EXPECT_THROW(parse_policy("{\"guess_slots\": 4097}", "here"), Error);
 }
 
+// Where passes are small, what streams whole layers for large ones takes room from slots: the
+// search finds that by itself, and is never slower than with either way fixed.
+TEST(ExpertPlan, TheSearchTriesWhetherAllPassesAsk) {
+  const ModelShape model = qwen();
+  const Profile profile = plain_machine(false);
+  for (const int64_t prompt : {4, 600}) {
+    SearchRequest request;
+    request.input = input_of(model, 1);
+    request.input.workload.max_prompt_tokens = prompt;
+    request.input.workload.max_total_tokens = prompt + 64;
+    request.input.memory_budget_bytes = 6 * kGiB;
+    request.profile = &profile;
+    request.job = {.sequences = 1, .prompt_tokens = static_cast<double>(prompt), .new_tokens = 64};
+    const SearchResult free = search_policy(request);
+    const auto seconds = [](const SearchResult& one) { return one.best.simulated->seconds(); };
+    for (const int64_t fixed : {int64_t{48}, kAlwaysDemands}) {
+      request.start.demand_tokens = fixed;
+      const SearchResult one = search_policy(request);
+      EXPECT_EQ(one.best.plan.demand_tokens, fixed);
+      EXPECT_LE(seconds(free), 1.005 * seconds(one)) << prompt << " " << fixed;
+    }
+    if (prompt == 4) EXPECT_TRUE(free.best.plan.always_demands());
+  }
+}
+
 // A token's experts that are in no slot, and nothing else.
 TEST(ExpertPlan, ADecodePassReadsWhatTheRoutingModelSays) {
   const ModelShape model = qwen();
