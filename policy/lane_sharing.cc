@@ -18,8 +18,16 @@ LaneSharing::LaneSharing(const Profile& profile, double repacking)
 // On an emulated device copies take the cores' time; reading takes some of the host's.
 double LaneSharing::delayed(double compute_seconds, double read_bytes, double repack_seconds,
                             double copied_bytes) const noexcept {
-  if (profile_.shares_cores) compute_seconds += copied_bytes * profile_.copy_delay.value;
-  if (on_cores_) compute_seconds += read_bytes * profile_.read_delay.value + repack_seconds;
+  const auto lost = [](double bytes, double delay, double rate) {
+    return bytes * delay / (1 + rate * delay);
+  };
+  if (profile_.shares_cores)
+    compute_seconds += lost(copied_bytes, profile_.copy_delay.value,
+                            std::max(profile_.link.to_device.value, profile_.link.to_host.value));
+  if (on_cores_)
+    compute_seconds +=
+        lost(read_bytes, profile_.read_delay.value, profile_.disk().busy_read.value) +
+        repack_seconds;
   return compute_seconds;
 }
 

@@ -23,8 +23,9 @@ class LaneSharing {
     double capacity = 1;
   };
   std::span<const Pair> pairs() const noexcept { return pairs_; }
-  /// Seconds of the device's lane that reading the disk, repacking (`repack_seconds` of all cores)
-  /// and copies add to.
+  /// `compute_seconds` of the device's lane with what it loses to reading the disk, to repacking
+  /// (`repack_seconds` of all cores) and to copies: while these run a second is worth 1 / (1 + d),
+  /// so they take d / (1 + d) of theirs, not d.
   double delayed(double compute_seconds, double read_bytes, double repack_seconds,
                  double copied_bytes) const noexcept;
 

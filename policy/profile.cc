@@ -176,6 +176,7 @@ void validate(const Profile& profile) {
     if (!(delay >= 0 && delay < 1e-6))
       refuse(profile, fmt::format("{} is {}", name, delay),
              "write seconds for a byte, 0 where moving bytes costs no computing time");
+  if (profile.copy_rate.value != 0) need_bytes(profile, profile.copy_rate, "copy_bytes_per_second");
   if (profile.disks.empty() && profile.disk_bytes != 0)
     refuse(profile, fmt::format("disk_bytes is {}, and there is no disk", profile.disk_bytes),
            "describe the disk in \"disks\", or leave disk_bytes out");

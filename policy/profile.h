@@ -112,6 +112,9 @@ struct Profile {
   /// Where copies over the link take the computing cores' time and memory (an emulated device):
   /// seconds by which one byte delays computing.
   Figure copy_delay;
+  /// Bytes a second that one core copies from memory to memory: no emulated link is faster. 0: not
+  /// measured.
+  Figure copy_rate;
   /// Seconds by which one byte read from disk delays computing on the host's cores (the kernel's
   /// share, and what the transfer takes of the memory).
   Figure read_delay;

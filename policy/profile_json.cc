@@ -223,6 +223,7 @@ Profile parse_profile(std::string_view json_text, std::string_view origin) {
   out.shares_cores = reader.boolean("shares_cores");
   if (reader.has("copy_delay_seconds_per_byte"))
     out.copy_delay = reader.figure("copy_delay_seconds_per_byte");
+  if (reader.has("copy_bytes_per_second")) out.copy_rate = reader.figure("copy_bytes_per_second");
   if (reader.has("read_delay_seconds_per_byte"))
     out.read_delay = reader.figure("read_delay_seconds_per_byte");
   if (reader.has("device_memory_bytes")) out.device_bytes = reader.integer("device_memory_bytes");
@@ -265,6 +266,7 @@ std::string profile_to_json(const Profile& profile) {
   json["shares_cores"] = profile.shares_cores;
   if (profile.copy_delay.value > 0)
     json["copy_delay_seconds_per_byte"] = figure_json(profile.copy_delay);
+  if (profile.copy_rate.value > 0) json["copy_bytes_per_second"] = figure_json(profile.copy_rate);
   if (profile.read_delay.value > 0)
     json["read_delay_seconds_per_byte"] = figure_json(profile.read_delay);
   json["device_memory_bytes"] = profile.device_bytes;

@@ -99,8 +99,10 @@ Link::Clock::duration Link::transfer_time(int64_t bytes) const {
 }
 
 Link::Clock::time_point Link::queue(int64_t bytes) {
+  constexpr auto kOverslept = std::chrono::microseconds(100);
   const MutexLock lock(mutex_);
-  free_at_ = std::max(free_at_, Clock::now()) + transfer_time(bytes);
+  const Clock::time_point now = Clock::now();
+  free_at_ = (now - free_at_ < kOverslept ? free_at_ : now) + transfer_time(bytes);
   return free_at_;
 }
 

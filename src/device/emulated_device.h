@@ -34,7 +34,9 @@ class Link {
   Link(double bytes_per_second, double latency_seconds)
       : rate_(bytes_per_second), latency_(latency_seconds) {}
 
-  /// When a copy of `bytes` that is asked for now would end; the link is taken until then.
+  /// When a copy of `bytes` that is asked for now would end; the link is taken until then. One that
+  /// is asked for less than a tenth of a millisecond after the last had ended began then: whoever
+  /// waited for that one has overslept, which a copy engine with a queue does not.
   Clock::time_point queue(int64_t bytes);
   /// The same for a few bytes that go between the pieces of a large copy: it does not wait for the
   /// queue, the queue waits for it.

@@ -117,7 +117,7 @@ policy::Profile measure_profile(const MeasureOptions& options) {
   measure_memory(limits, out.host_memory);
   out.host.memory_read = out.host_memory.back().memory_read;
   say("products beside copies and reads");
-  out.copy_delay = measure_copy_delay(limits);
+  measure_copies(limits, out);
   disk.measure_beside_products(out);
   describe(out, options, limits, cores_taken);
   validate(out);
@@ -145,7 +145,10 @@ policy::Profile emulated_profile(const policy::Profile& cpu, int64_t device_byte
   };
   // The copies are real: no link is faster than a core copies.
   double copy = kUnlimited;
-  if (!cpu.host_memory.empty()) copy = cpu.host_memory.front().memory_read.value * 0.4;
+  if (cpu.copy_rate.value > 0)
+    copy = cpu.copy_rate.value;
+  else if (!cpu.host_memory.empty())
+    copy = cpu.host_memory.front().memory_read.value * 0.4;
   out.link.to_device = set(std::min(to_device > 0 ? to_device : kUnlimited, copy));
   out.link.to_host = set(std::min(to_host > 0 ? to_host : kUnlimited, copy));
   out.link.both_share = set(1);

@@ -74,28 +74,65 @@ Delay measure_delay(const MeasureLimits& limits, const std::function<int64_t()>&
   return out;
 }
 
-policy::Figure measure_copy_delay(const MeasureLimits& limits) {
+namespace {
+// Copies from one part of memory to another, block by block, larger than caches where it may be.
+class CopyBench {
+ public:
+  explicit CopyBench(int64_t memory_bytes)
+      : bytes_(round_down(std::clamp(memory_bytes / 8, kMiB, 128 * kMiB), 4096)),
+        block_(std::min(4 * kMiB, bytes_)),
+        arena_("profile", 2 * bytes_ + 2 * kMiB),
+        from_(arena_.allocate(bytes_, "copies")),
+        to_(arena_.allocate(bytes_, "copies")) {
+    std::memset(from_.data(), 1, static_cast<size_t>(from_.size()));
+    std::memset(to_.data(), 1, static_cast<size_t>(to_.size()));
+  }
+  /// The next block's bytes.
+  int64_t copy() {
+    if (at_ + block_ > bytes_) at_ = 0;
+    std::memcpy(to_.data() + at_, from_.data() + at_, static_cast<size_t>(block_));
+    at_ += block_;
+    return block_;
+  }
+
+ private:
+  int64_t bytes_;
+  int64_t block_;
+  Arena arena_;
+  Buffer from_;
+  Buffer to_;
+  int64_t at_ = 0;
+};
+}  // namespace
+
+void measure_copies(const MeasureLimits& limits, policy::Profile& out) {
   constexpr double kRate = 3e9;
-  const int64_t bytes = round_down(std::clamp(limits.memory_bytes / 8, kMiB, 128 * kMiB), 4096);
-  const int64_t block = std::min(4 * kMiB, bytes);
-  Arena arena("profile", 2 * bytes + 2 * kMiB);
-  const Buffer from = arena.allocate(bytes, "copies");
-  const Buffer to = arena.allocate(bytes, "copies");
-  std::memset(from.data(), 1, static_cast<size_t>(from.size()));
-  std::memset(to.data(), 1, static_cast<size_t>(to.size()));
-  int64_t at = 0;
+  constexpr int kTurns = 3;
+  const std::chrono::duration<double> turn(limits.quick ? 0.05 : 0.2);
+  CopyBench bench(limits.memory_bytes);
+  std::vector<double> rates;
+  for (int i = 0; i < kTurns; ++i) {
+    stop_if_asked(limits.cancel);
+    const auto start = Clock::now();
+    std::chrono::duration<double> took{};
+    double copied = 0;
+    while (took < turn) {
+      copied += static_cast<double>(bench.copy());
+      took = Clock::now() - start;
+    }
+    rates.push_back(copied / took.count());
+  }
+  out.copy_rate = median_of(rates, "one core, alone");
   auto due = Clock::now();
   const auto copy = [&] {
-    if (at + block > bytes) at = 0;
-    std::memcpy(to.data() + at, from.data() + at, static_cast<size_t>(block));
-    at += block;
+    const int64_t copied = bench.copy();
     due = std::max(due, Clock::now() - std::chrono::milliseconds(1)) +
           std::chrono::duration_cast<Clock::duration>(
-              std::chrono::duration<double>(static_cast<double>(block) / kRate));
+              std::chrono::duration<double>(static_cast<double>(copied) / kRate));
     std::this_thread::sleep_until(due);
-    return block;
+    return copied;
   };
-  return measure_delay(limits, copy, "products beside copies at 3 GB/s").seconds_per_byte;
+  out.copy_delay = measure_delay(limits, copy, "products beside copies at 3 GB/s").seconds_per_byte;
 }
 
 }  // namespace sluice

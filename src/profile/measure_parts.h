@@ -34,8 +34,8 @@ struct MeasureLimits {
 /// over, more of them while others have the cores. `cores_taken` gets what they had in the
 /// quietest.
 policy::Processor measure_host_processor(const MeasureLimits& limits, double& cores_taken);
-/// Seconds by which a copied byte delays products.
-policy::Figure measure_copy_delay(const MeasureLimits& limits);
+/// Copies by one core: Profile::copy_rate, and Profile::copy_delay at a part of it.
+void measure_copies(const MeasureLimits& limits, policy::Profile& out);
 
 /// The disk of a folder. The file that it writes and reads has no name and is gone with the
 /// process.

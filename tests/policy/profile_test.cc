@@ -326,6 +326,7 @@ TEST(Profile, BadOnesAreRefusedByName) {
   has(refusal([](Json& j) { j["host_memory_bytes"] = 0; }), "host_memory_bytes");
   has(refusal([](Json& j) { j["device_memory_bytes"] = -5; }), "device_memory_bytes");
   has(refusal([](Json& j) { j["read_delay_seconds_per_byte"] = 1; }), "read_delay");
+  has(refusal([](Json& j) { j["copy_bytes_per_second"] = -1; }), "copy_bytes_per_second");
   has(refusal([](Json& j) { j["speed"] = 9; }), "speed is not a key");
   has(refusal([](Json& j) { j.erase("link"); }), "link is missing");
   has(refusal([](Json& j) {

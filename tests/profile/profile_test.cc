@@ -245,6 +245,12 @@ TEST(EmulatedProfile, IsTheSameProcessorBehindALink) {
   EXPECT_DOUBLE_EQ(emulated.link.to_host.value, 1e9);
   for (const policy::MatmulRate& rate : emulated.device->matmul) EXPECT_LE(rate.flops.value, 1e11);
   EXPECT_NO_THROW(policy::validate(emulated_profile(cpu, kGiB, 0, 0, 0, 0))) << "no limits";
+  policy::Profile measured = cpu;
+  measured.copy_rate.value = 3e9;
+  EXPECT_DOUBLE_EQ(emulated_profile(measured, kGiB, 12e9, 1e9, 0, 0).link.to_device.value, 3e9)
+      << "a core copies no faster";
+  EXPECT_DOUBLE_EQ(emulated_profile(measured, kGiB, 12e9, 1e9, 0, 0).link.to_host.value, 1e9);
+  EXPECT_DOUBLE_EQ(emulated_profile(measured, kGiB, 0, 0, 0, 0).link.to_host.value, 3e9);
   const policy::Profile slow_host = emulated_profile(cpu, kGiB, 0, 0, 0, 0, 1e9);
   for (const policy::MatmulRate& rate : slow_host.host.matmul) EXPECT_LE(rate.flops.value, 1e9);
   EXPECT_EQ(slow_host.device->matmul.front().flops.value, cpu.host.matmul.front().flops.value);
