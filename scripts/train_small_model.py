@@ -58,7 +58,7 @@ def pages_of(folders):
     paths = sorted(path for folder in folders for path in glob.glob(folder + "/**/*.html", recursive=True))
     random.Random(1).shuffle(paths)
     seen, pages = set(), []
-    for path in paths:
+    for path in filter(os.path.isfile, paths):
         parser = Paragraphs()
         with open(path, encoding="utf-8", errors="replace") as file:
             parser.feed(file.read())

@@ -54,10 +54,15 @@ void add_gguf_files(const BoundModel& model, io::ConvertOptions& options) {
   }
 }
 
-// Runs the calibration text through the model as it is.
-app::Scalings scalings_from(const ConvertFlags& flags, const BoundModel& model,
-                            const std::optional<WeightFormat>& to, kernels::RangeSearch search,
-                            std::stop_token stop) {
+// The text, and how it is run.
+struct CalibrationText {
+  std::vector<app::ScoredSequence> windows;
+  EngineOptions options;
+  size_t tokens = 0;
+};
+
+CalibrationText calibration_text(const ConvertFlags& flags, const BoundModel& model,
+                                 const std::optional<WeightFormat>& to) {
   if (!to || !to->is_quantised())
     throw Error(ErrorKind::kUser, "--calibrate without a quantised --weights",
                 "add --weights int4, or leave it out");
@@ -69,22 +74,70 @@ app::Scalings scalings_from(const ConvertFlags& flags, const BoundModel& model,
   if (static_cast<int64_t>(tokens.size()) > flags.calibration_tokens)
     tokens.resize(static_cast<size_t>(flags.calibration_tokens));
   const int64_t window = std::min<int64_t>(512, model.shape().max_positions);
-  const auto windows = app::perplexity_windows(tokens, tokenizer->bos(), window);
-  EngineOptions options;
+  CalibrationText out{app::perplexity_windows(tokens, tokenizer->bos(), window), {}, tokens.size()};
+  const auto& windows = out.windows;
+  EngineOptions& options = out.options;
   if (!flags.memory.empty()) options.memory_budget_bytes = parse_bytes(flags.memory, "--cpu-mem");
   options.workload.sequences = std::min<int64_t>(static_cast<int64_t>(windows.size()), 16);
   options.workload.max_prompt_tokens = options.workload.max_total_tokens = window;
+  return out;
+}
+
+// Runs the calibration text through the model as it is.
+app::Scalings scalings_from(const ConvertFlags& flags, const BoundModel& model,
+                            const CalibrationText& text, const WeightFormat& to,
+                            kernels::RangeSearch search, std::stop_token stop) {
   Progress progress("calibrating");
   const app::Calibration calibration = app::calibrate(
-      flags.model, std::move(options), windows,
+      flags.model, text.options, text.windows,
       [&](int64_t done, int64_t total) {
         progress.update(done, total, fmt::format("{} of {} windows", done, total), "");
       },
       stop);
   progress.end();
-  std::fprintf(stderr, "sluice: calibrated on %zu tokens; choosing scales\n", tokens.size());
+  std::fprintf(stderr, "sluice: calibrated on %zu tokens; choosing scales\n", text.tokens);
   const Waiting waiting("choosing scales");
-  return app::choose_scalings(model, calibration, *to, search);
+  return app::choose_scalings(model, calibration, to, search);
+}
+
+app::CompensatorParts compensation_of(const ConvertFlags& flags, const BoundModel& model,
+                                      CalibrationText text, const app::Scalings& scalings,
+                                      kernels::RangeSearch search, std::stop_token stop) {
+  return {.model = model,
+          .path = flags.model,
+          .options = std::move(text.options),
+          .windows = std::move(text.windows),
+          .scalings = scalings,
+          .search = search,
+          .threads = flags.threads,
+          .cancel = std::move(stop)};
+}
+
+void say_what_is_too_wide(const app::Compensator& compensator) {
+  if (const int64_t wide = compensator.too_wide(); wide > 0)
+    std::fprintf(stderr,
+                 "sluice: %lld linear layers are too wide to make up for errors (more than %s of "
+                 "sums each); theirs count by column alone\n",
+                 static_cast<long long>(wide), format_bytes(app::kMostHessianBytes).c_str());
+}
+
+void print_report(const ConvertFlags& flags, const io::ConvertReport& report, double seconds) {
+  if (flags.json)
+    print_json({{"destination", flags.destination},
+                {"total_bytes", report.total_bytes},
+                {"written_bytes", report.written_bytes},
+                {"groups", report.groups},
+                {"resumed_groups", report.resumed_groups},
+                {"seconds", seconds}});
+  else
+    std::fprintf(
+        stderr, "sluice: %s written in %s, %s%s\n", format_bytes(report.written_bytes).c_str(),
+        format_seconds(seconds).c_str(),
+        format_rate(static_cast<double>(report.written_bytes) / std::max(seconds, 1e-9)).c_str(),
+        report.resumed_groups > 0 ? fmt::format("; {} of {} groups were there already",
+                                                report.resumed_groups, report.groups)
+                                        .c_str()
+                                  : "");
 }
 
 void run(const ConvertFlags& flags, std::stop_token stop) {
@@ -94,8 +147,15 @@ void run(const ConvertFlags& flags, std::stop_token stop) {
   const auto search =
       flags.range == "minmax" ? kernels::RangeSearch::kMinMax : kernels::RangeSearch::kClip;
   app::Scalings scalings;
-  if (!flags.calibration.empty()) scalings = scalings_from(flags, model, to, search, stop);
-  auto groups = app::store_groups(model, to, search, scalings.empty() ? nullptr : &scalings);
+  std::optional<app::Compensator> compensator;
+  if (!flags.calibration.empty()) {
+    CalibrationText text = calibration_text(flags, model, to);
+    scalings = scalings_from(flags, model, text, *to, search, stop);
+    compensator.emplace(compensation_of(flags, model, std::move(text), scalings, search, stop));
+    say_what_is_too_wide(*compensator);
+  }
+  auto groups = app::store_groups(model, to, search, scalings.empty() ? nullptr : &scalings,
+                                  compensator ? &*compensator : nullptr);
   std::optional<LoraAdapter> adapter;
   if (!flags.lora.empty()) {
     if (!scalings.empty())
@@ -125,7 +185,8 @@ void run(const ConvertFlags& flags, std::stop_token stop) {
   options.quantise = panel_quantiser(search);
   options.quantiser_name = flags.range;
   if (!scalings.empty())
-    options.quantiser_name += fmt::format(", calibrated {:016x}", app::fingerprint(scalings));
+    options.quantiser_name +=
+        fmt::format(", compensated, calibrated {:016x}", app::fingerprint(scalings));
   if (adapter) options.quantiser_name += fmt::format(", merged {:016x}", adapter->fingerprint());
   if (model.checkpoint().format() == io::CheckpointFormat::kGguf) add_gguf_files(model, options);
   options.stop = &stopping.flag;
@@ -141,22 +202,7 @@ void run(const ConvertFlags& flags, std::stop_token stop) {
     Progress verifying("verifying");
     io::verify_store(flags.destination, verifying.shows_verifying(), &stopping.flag);
   }
-  if (flags.json)
-    print_json({{"destination", flags.destination},
-                {"total_bytes", report.total_bytes},
-                {"written_bytes", report.written_bytes},
-                {"groups", report.groups},
-                {"resumed_groups", report.resumed_groups},
-                {"seconds", elapsed()}});
-  else
-    std::fprintf(
-        stderr, "sluice: %s written in %s, %s%s\n", format_bytes(report.written_bytes).c_str(),
-        format_seconds(elapsed()).c_str(),
-        format_rate(static_cast<double>(report.written_bytes) / std::max(elapsed(), 1e-9)).c_str(),
-        report.resumed_groups > 0 ? fmt::format("; {} of {} groups were there already",
-                                                report.resumed_groups, report.groups)
-                                        .c_str()
-                                  : "");
+  print_report(flags, report, elapsed());
 }
 }  // namespace
 
@@ -180,7 +226,7 @@ Command add_convert(CLI::App& program) {
   parser->add_option(
       "--calibrate", flags->calibration,
       "text file: quantise with a view to what the weights are multiplied with on it "
-      "(AWQ)");
+      "(AWQ and GPTQ)");
   parser
       ->add_option("--calibrate-tokens", flags->calibration_tokens, "tokens of it to use, at most")
       ->check(CLI::Range(1, 1 << 28))

@@ -19,6 +19,11 @@
 
 namespace sluice::io {
 
+/// Quantises rows [count, cols] f32 into whole panels, the last filled up; with threads of its own.
+/// False: a value can't be.
+using RowsQuantiser =
+    std::function<bool(const float* rows, int64_t count, int64_t cols, std::byte* panels)>;
+
 /// A tensor of the store and what it is made from.
 struct StoreTensor {
   std::string source_name;
@@ -29,6 +34,9 @@ struct StoreTensor {
   std::vector<float> importance;  // of a quantised matrix's columns; empty: all the same
   // What a quantised matrix's rows and columns are multiplied with first; empty: nothing.
   std::vector<float> row_scale, column_scale;
+  // Of a quantised matrix: called when its turn comes; what it answers quantises its rows, unless
+  // that is empty.
+  std::function<RowsQuantiser()> prepare;
   // A tensor made of others: `made` says name, type and shape, `sources` which tensors are read
   // whole, and `make` turns their bytes into its own.
   std::vector<std::string> sources;

@@ -146,10 +146,11 @@ ConvertPlan plan_conversion(const Checkpoint& source, std::span<const StoreGroup
                                    wanted.row_scale,
                                    wanted.column_scale,
                                    {},
-                                   {}});
+                                   {},
+                                   wanted.prepare});
         continue;
       }
-      PlannedTensor made{*found, wanted.made, {}, {}, {}, {}, wanted.make};
+      PlannedTensor made{*found, wanted.made, {}, {}, {}, {}, wanted.make, {}};
       for (const std::string& name : wanted.sources) {
         const TensorEntry* part = source.find(name);
         if (part == nullptr)

@@ -23,6 +23,7 @@ struct PlannedTensor {
   std::vector<float> row_scale, column_scale;
   std::vector<TensorEntry> sources;  // of one that is made; else empty
   std::function<std::vector<std::byte>(const std::vector<std::vector<std::byte>>&)> make;
+  std::function<RowsQuantiser()> prepare;  // StoreTensor's
 };
 
 /// A file of the store, laid out.

@@ -14,7 +14,8 @@
 namespace sluice::io {
 
 namespace {
-constexpr int64_t kBatchBytes = 8 * kMiB;  // of f32 values
+constexpr int64_t kBatchBytes = 8 * kMiB;      // of f32 values
+constexpr int64_t kPreparedBytes = 64 * kMiB;  // where a batch costs a pass over what was prepared
 constexpr int64_t kPanelRows = WeightFormat::kPanelRows;
 }  // namespace
 
@@ -27,7 +28,9 @@ PanelWriter::PanelWriter(const PlannedTensor& tensor, const ConvertOptions& opti
       cols_(tensor.target.shape[1]),
       element_bytes_(dtype_bytes(tensor.source.dtype)) {
   SLUICE_ASSERT(options.quantise != nullptr, "the caller brings the quantiser");
-  batch_rows_ = round_up(std::max<int64_t>(kBatchBytes / 4 / cols_, 4 * kPanelRows), kPanelRows);
+  if (tensor.prepare) quantise_rows_ = tensor.prepare();
+  const int64_t bytes = quantise_rows_ ? kPreparedBytes : kBatchBytes;
+  batch_rows_ = round_up(std::max<int64_t>(bytes / 4 / cols_, 4 * kPanelRows), kPanelRows);
   batch_rows_ = std::min(batch_rows_, round_up(rows_, kPanelRows));
   source_.resize(static_cast<size_t>(batch_rows_ * cols_ * element_bytes_));
   values_.resize(static_cast<size_t>(batch_rows_ * cols_));
@@ -77,6 +80,7 @@ void PanelWriter::flush() {
         std::as_writable_bytes(std::span(values_).subspan(static_cast<size_t>(first * cols_),
                                                           static_cast<size_t>(count * cols_))));
     scale(first, count);
+    if (quantise_rows_) return;
     for (int64_t panel = begin; panel < end; ++panel) {
       const int64_t row = panel * kPanelRows;
       if (!options_.quantise(format, importance, values_.data() + row * cols_,
@@ -85,6 +89,8 @@ void PanelWriter::flush() {
         refused = first_row_ + row;
     }
   });
+  if (quantise_rows_ && !quantise_rows_(values_.data(), rows, cols_, panels_.data()))
+    refused = first_row_;
   if (refused >= 0)
     throw Error(
         ErrorKind::kFile,

@@ -28,6 +28,7 @@ class PanelWriter {
   const PlannedTensor& tensor_;
   const ConvertOptions& options_;
   DirectWriter& writer_;
+  RowsQuantiser quantise_rows_;  // may be empty
   int64_t rows_, cols_;
   int64_t element_bytes_;
   int64_t batch_rows_;

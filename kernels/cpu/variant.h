@@ -65,6 +65,21 @@ struct DeltaCall {
   int64_t column, columns;  ///< of values, those that are computed
 };
 
+/// Columns of a panel that compensation rounds one after another (kernels/compensate.h).
+struct CompensatedColumns {
+  Encoding encoding;
+  int64_t count;
+  const float* values;     ///< [count][16] with what errors before these columns have added
+  const float* originals;  ///< [count][16] as they were
+  const float* triangle;   ///< [count, stride] of the factor
+  int64_t stride;
+  const float *scale, *zero;  ///< [16]
+  float* errors;              ///< [count][16]: originals less what codes stand for
+  uint8_t* codes;             ///< [16][code_stride]
+  int64_t code_stride;
+  float* expected;  ///< [count][16] what is to be rounded, if nothing were rounded; null: codes
+};
+
 /// Up to here linear_rows_bf16 is ahead of linear_panels_bf16 (docs/perf-notes.md, bf16 products).
 constexpr int64_t kBf16DotRows = 5;
 
@@ -137,6 +152,7 @@ struct Variant {
   bool (*quantise_rows)(const WeightFormat& format, const QuantiseOptions& options,
                         const float* rows, int64_t ld, int64_t row_count, int64_t cols,
                         std::byte* panel);
+  void (*compensate_columns)(const CompensatedColumns& call);
   /// kernels/block_panels.h, groups of 32.
   bool (*repack_blocks)(BlockType type, Encoding encoding, const std::byte* const* rows,
                         int64_t cols, std::byte* panel);

@@ -53,7 +53,7 @@ struct Place {
 
 io::StoreTensor store_tensor(const BoundModel& model, const Place& at,
                              std::optional<WeightFormat> to, kernels::RangeSearch search,
-                             const Scalings* scalings) {
+                             const Scalings* scalings, Compensator* compensator) {
   const ModelShape& shape = model.shape();
   const WeightShape weight =
       shape.sublayers[at.sublayer].weights[at.weight].of_expert(static_cast<int64_t>(at.expert));
@@ -70,14 +70,21 @@ io::StoreTensor store_tensor(const BoundModel& model, const Place& at,
   const auto scaling =
       scalings ? scalings->find({at.sublayer, at.weight}) : Scalings::const_iterator{};
   if (!scalings || scaling == scalings->end()) return {tensor.name, tensor.name, wanted, {}};
-  return scaled_tensor(tensor, weight, wanted, scaling->second);
+  io::StoreTensor out = scaled_tensor(tensor, weight, wanted, scaling->second);
+  if (compensator && wanted && wanted->is_quantised() &&
+      compensator->is_for(at.sublayer, at.weight))
+    out.prepare = [compensator, at, format = *wanted] {
+      return compensator->quantiser(at.sublayer, at.weight, format);
+    };
+  return out;
 }
 }  // namespace
 
 std::string layer_group_name(int64_t layer) { return fmt::format("layer-{:05}", layer); }
 
 std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<WeightFormat> to,
-                                         kernels::RangeSearch search, const Scalings* scalings) {
+                                         kernels::RangeSearch search, const Scalings* scalings,
+                                         Compensator* compensator) {
   if (!to) model.require_one_type();
   std::vector<io::StoreGroup> groups;
   std::set<std::string> placed;  // a tied table is stored once, where a pass needs it first
@@ -93,7 +100,8 @@ std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<
       for (int64_t expert = 0; expert < sublayer.weights[w].tensors(); ++expert) {
         const Place place{i, w, static_cast<size_t>(expert)};
         if (placed.insert(model.tensor(i, w, place.expert).name).second)
-          groups.back().tensors.push_back(store_tensor(model, place, to, search, scalings));
+          groups.back().tensors.push_back(
+              store_tensor(model, place, to, search, scalings, compensator));
       }
   }
   std::erase_if(groups, [](const io::StoreGroup& group) { return group.tensors.empty(); });

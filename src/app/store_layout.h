@@ -8,6 +8,7 @@
 #include "io/convert/convert.h"
 #include "kernels/quantise.h"
 #include "src/app/activation_scaling.h"
+#include "src/app/error_compensation.h"
 #include "src/model/bound_model.h"
 
 namespace sluice::app {
@@ -19,9 +20,11 @@ std::string layer_group_name(int64_t layer);
 /// nothing: as they are. What other tools have quantised keeps its codes where it can, and is
 /// quantised anew, by `search`, where it can't or another format is asked for. The model must
 /// outlive the result. `scalings`, with quantised `to` only: what weights are multiplied with
-/// first. Errors: kUser when matrices have several types and `to` is nothing.
+/// first. `compensator`, with scalings only: quantises what it is for, and outlives the result.
+/// Errors: kUser when matrices have several types and `to` is nothing.
 std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<WeightFormat> to,
                                          kernels::RangeSearch search = kernels::RangeSearch::kClip,
-                                         const Scalings* scalings = nullptr);
+                                         const Scalings* scalings = nullptr,
+                                         Compensator* compensator = nullptr);
 
 }  // namespace sluice::app

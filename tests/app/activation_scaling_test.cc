@@ -7,6 +7,8 @@
 #include <random>
 
 #include "io/checkpoint/packed_store.h"
+#include "kernels/linear.h"
+#include "src/app/error_compensation.h"
 #include "src/app/perplexity.h"
 #include "src/app/store_layout.h"
 #include "src/base/error.h"
@@ -18,6 +20,8 @@ namespace sluice::app {
 namespace {
 
 namespace fs = std::filesystem;
+
+using Place = std::pair<size_t, size_t>;
 
 std::vector<ScoredSequence> windows_of(const std::string& fixture, uint32_t seed) {
   std::mt19937 random(seed);
@@ -70,15 +74,16 @@ class ActivationScaling : public ::testing::TestWithParam<const char*> {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
-  fs::path convert(const BoundModel& model, const char* format, const Scalings* scalings) {
+  fs::path convert(const BoundModel& model, const char* format, const Scalings* scalings,
+                   Compensator* compensator = nullptr) {
     fs::remove_all(folder_);
     io::ConvertOptions options;
     options.destination = folder_;
     options.quantise = panel_quantiser(kernels::RangeSearch::kClip);
-    io::convert_checkpoint(
-        model.checkpoint(),
-        store_groups(model, parse_weight_format(format), kernels::RangeSearch::kClip, scalings),
-        options);
+    io::convert_checkpoint(model.checkpoint(),
+                           store_groups(model, parse_weight_format(format),
+                                        kernels::RangeSearch::kClip, scalings, compensator),
+                           options);
     return folder_;
   }
 
@@ -167,6 +172,61 @@ TEST_P(TrainedModel, IsCloserWhenCalibrated) {
   const double plain = distance(exact, logits_of(convert(model, "int4-g32", nullptr), windows));
   const double scaled = distance(exact, logits_of(convert(model, "int4-g32", &scalings), windows));
   EXPECT_LT(scaled, plain);
+  CompensatorParts parts{.model = model,
+                         .path = testing::fixture_model(GetParam()),
+                         .options = options_for(windows),
+                         .windows = windows,
+                         .scalings = scalings,
+                         .search = kernels::RangeSearch::kClip,
+                         .threads = 2};
+  Compensator whole(parts);
+  EXPECT_EQ(whole.too_wide(), 0);
+  const auto logits = logits_of(convert(model, "int4-g32", &scalings, &whole), windows);
+  EXPECT_LT(distance(exact, logits), 0.8 * scaled);
+  // As many at a time as fit: a run for each layer gives the same.
+  parts.most_bytes = 4 * kernels::padded_rows(192) * 192;
+  Compensator in_rounds(parts);
+  EXPECT_EQ(in_rounds.too_wide(), 0);
+  EXPECT_EQ(logits_of(convert(model, "int4-g32", &scalings, &in_rounds), windows), logits);
+  // Nothing fits: the columns' importance alone.
+  parts.most_bytes = 100;
+  Compensator none(parts);
+  EXPECT_GT(none.too_wide(), 0);
+  EXPECT_EQ(distance(exact, logits_of(convert(model, "int4-g32", &scalings, &none), windows)),
+            scaled);
+}
+
+// What is multiplied with the same rows has one H, and that is their products' sum.
+TEST_P(TrainedModel, HasOneHessianForWhatSharesInputs) {
+  const BoundModel model = BoundModel::open(testing::fixture_model(GetParam()));
+  const auto windows = windows_of(GetParam(), 4);
+  const Calibration squares =
+      calibrate(testing::fixture_model(GetParam()), options_for(windows), windows);
+  Hessians sums;
+  size_t products = 0;
+  for (size_t i = 0; i < model.shape().sublayers.size(); ++i) {
+    const auto& weights = model.shape().sublayers[i].weights;
+    const auto sources = input_sources(model.family().program(i), weights.size());
+    for (size_t weight = 0; weight < weights.size(); ++weight) {
+      if (sources[weight] < 0) continue;
+      ++products;
+      const Place source{i, static_cast<size_t>(sources[weight])};
+      EXPECT_EQ(squares.at({i, weight}).square, squares.at(source).square) << weights[weight].role;
+      const int64_t cols = weights[weight].cols;
+      sums[source].assign(static_cast<size_t>(kernels::padded_rows(cols) * cols), 0);
+    }
+  }
+  EXPECT_EQ(products, squares.size());
+  EXPECT_EQ(sums.size() * 7, products * 4) << "q, k and v share theirs, and gate and up";
+  add_hessians(testing::fixture_model(GetParam()), options_for(windows), windows, sums);
+  for (const auto& [place, values] : sums) {
+    const auto& square = squares.at(place).square;
+    const auto cols = static_cast<size_t>(square.size());
+    for (size_t i = 0; i < cols; ++i) {
+      EXPECT_NEAR(values[i * cols + i], square[i], 1e-4 * square[i] + 1e-6);
+      EXPECT_EQ(values[i * cols], values[i]);
+    }
+  }
 }
 INSTANTIATE_TEST_SUITE_P(Fixtures, TrainedModel, ::testing::Values("stories260k"));
 

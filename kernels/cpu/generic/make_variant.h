@@ -3,6 +3,7 @@
 // for what only some have. Products: of attention on integers (generic/attention.h).
 #include "kernels/cpu/generic/attention.h"
 #include "kernels/cpu/generic/block_panels.h"
+#include "kernels/cpu/generic/compensate.h"
 #include "kernels/cpu/generic/delta_rule.h"
 #include "kernels/cpu/generic/head_products.h"
 #include "kernels/cpu/generic/linear.h"
@@ -51,6 +52,7 @@ constexpr Variant make_variant(const char* name) {
   out.round_e4m3 = round_e4m3;
   out.sum_groups = sum_groups;
   out.quantise_rows = quantise_rows;
+  out.compensate_columns = compensate_columns;
   out.repack_blocks = repack_blocks;
   out.unpack_panel = unpack_panel;
   out.attend = attend<Products>;

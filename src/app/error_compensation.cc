@@ -1,0 +1,184 @@
+#include "src/app/error_compensation.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "kernels/linear.h"
+#include "src/base/error.h"
+#include "src/engine/engine.h"
+#include "src/layer/layer_program.h"
+
+namespace sluice::app {
+
+namespace {
+constexpr int64_t kHessianRows = 256;  // that are added up at a time
+
+// The upper triangle, and some of the lower one: sums += x^T x.
+class HessianSum {
+ public:
+  void add(const Rows& in, float* sums) {
+    const int64_t rows = in.rows, cols = in.cols;
+    const int64_t room = kernels::padded_rows(cols);
+    turned_.resize(static_cast<size_t>(room * rows));
+    deal_each(cols, 16, [&](int64_t col) {
+      for (int64_t row = 0; row < rows; ++row)
+        turned_[static_cast<size_t>(col * rows + row)] = in.data[row * in.stride + col];
+    });
+    for (int64_t begin = 0; begin < cols; begin += kHessianRows) {
+      const int64_t count = std::min(kHessianRows, cols - begin), width = cols - begin;
+      product_.resize(static_cast<size_t>(kernels::padded_rows(count) * width));
+      const auto bytes =
+          kernels::linear_scratch_bytes(DType::kF32, count, width, rows, kernels::Compute::kF32);
+      scratch_.resize(std::max(scratch_.size(), static_cast<size_t>(bytes)));
+      const float* from = turned_.data() + begin * rows;
+      kernels::linear({from, nullptr, count, rows, rows}, from, DType::kF32, width, rows, nullptr,
+                      product_.data(), width, kernels::Compute::kF32, scratch_);
+      deal_each(count, 8, [&](int64_t row) {
+        float* to = sums + (begin + row) * cols + begin;
+        const float* of = product_.data() + row * width;
+        for (int64_t col = 0; col < width; ++col) to[col] += of[col];
+      });
+    }
+  }
+
+ private:
+  std::vector<float> turned_, product_;
+  std::vector<std::byte> scratch_;
+};
+
+int threads_or_all(int threads) {
+  return threads > 0 ? threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+}  // namespace
+
+std::vector<int32_t> input_sources(const LayerProgram& program, size_t weights) {
+  struct Product {
+    View in;
+    int64_t written;
+    int32_t weight;
+  };
+  std::vector<int32_t> out(weights, -1);
+  std::vector<int64_t> written(program.slots.size());  // how often, by slot
+  std::vector<Product> products;
+  for (const Operator& op : program.operators) {
+    if (op.kind == Operator::Kind::kLinear) {
+      const Product product{op.in[0], written[static_cast<size_t>(op.in[0].slot)], op.weight};
+      const auto same = std::find_if(products.begin(), products.end(), [&](const Product& other) {
+        return other.in == product.in && other.written == product.written;
+      });
+      int32_t& source = out[static_cast<size_t>(op.weight)];
+      source = same == products.end() ? op.weight : same->weight;
+      if (same == products.end()) products.push_back(product);
+    }
+    for (const View& view : {op.out, op.work})
+      if (view.slot >= 0) ++written[static_cast<size_t>(view.slot)];
+  }
+  return out;
+}
+
+void add_hessians(const std::filesystem::path& model, EngineOptions options,
+                  std::span<const ScoredSequence> windows, Hessians& sums, std::stop_token cancel) {
+  HessianSum sum;
+  options.observe_input = [&](size_t sublayer, size_t weight, const Rows& in) {
+    if (const auto found = sums.find({sublayer, weight}); found != sums.end())
+      sum.add(in, found->second.data());
+  };
+  const auto engine = Engine::open(model, std::move(options));
+  engine->load(cancel);
+  score(
+      *engine, windows, [](const TokenScore&, std::span<const float>) {}, {}, cancel);
+  for (auto& [place, values] : sums) {
+    const int64_t cols = engine->model().shape().sublayers[place.first].weights[place.second].cols;
+    for (int64_t row = 0; row < cols; ++row)
+      for (int64_t col = 0; col < row; ++col)
+        values[static_cast<size_t>(row * cols + col)] =
+            values[static_cast<size_t>(col * cols + row)];
+  }
+}
+
+Compensator::Compensator(CompensatorParts parts)
+    : parts_(std::move(parts)), team_(threads_or_all(parts_.threads)) {
+  const auto& sublayers = parts_.model.shape().sublayers;
+  for (size_t i = 0; i < sublayers.size(); ++i)
+    sources_.push_back(
+        input_sources(parts_.model.family().program(i), sublayers[i].weights.size()));
+}
+
+int64_t Compensator::bytes_of(const Place& source) const {
+  const int64_t cols = parts_.model.shape().sublayers[source.first].weights[source.second].cols;
+  return kernels::padded_rows(cols) * cols * 4;
+}
+
+std::optional<Compensator::Place> Compensator::source_of(size_t sublayer, size_t weight) const {
+  const int32_t source = sources_[sublayer][weight];
+  if (source < 0) return std::nullopt;
+  return Place{sublayer, static_cast<size_t>(source)};
+}
+
+bool Compensator::is_for(size_t sublayer, size_t weight) const {
+  const auto source = source_of(sublayer, weight);
+  return source && bytes_of(*source) <= parts_.most_bytes;
+}
+
+int64_t Compensator::too_wide() const {
+  int64_t count = 0;
+  for (size_t i = 0; i < sources_.size(); ++i)
+    for (size_t weight = 0; weight < sources_[i].size(); ++weight)
+      count += source_of(i, weight) && !is_for(i, weight) ? 1 : 0;
+  return count;
+}
+
+// H from this source on, of as many as fit.
+void Compensator::collect_from(const Place& source) {
+  hessians_.clear();
+  int64_t bytes = 0;
+  for (size_t i = source.first; i < sources_.size(); ++i)
+    for (size_t weight = i == source.first ? source.second : 0; weight < sources_[i].size();
+         ++weight) {
+      const Place place{i, weight};
+      if (sources_[i][weight] != static_cast<int32_t>(weight) || !is_for(i, weight)) continue;
+      bytes += bytes_of(place);
+      if (bytes > parts_.most_bytes) {
+        i = sources_.size() - 1;
+        break;
+      }
+      hessians_[place].assign(static_cast<size_t>(bytes_of(place) / 4), 0);
+    }
+  add_hessians(parts_.path, parts_.options, parts_.windows, hessians_, parts_.cancel);
+}
+
+io::RowsQuantiser Compensator::quantiser(size_t sublayer, size_t weight,
+                                         const WeightFormat& format) {
+  const Team::Use use(team_);
+  const Place source = source_of(sublayer, weight).value();
+  const auto scaling = parts_.scalings.find({sublayer, weight});
+  const std::vector<float> columns =
+      scaling == parts_.scalings.end() ? std::vector<float>{} : scaling->second.columns;
+  const int64_t cols = parts_.model.shape().sublayers[sublayer].weights[weight].cols;
+  if (!current_ || current_source_ != source || current_columns_ != columns ||
+      current_format_ != format) {
+    current_.reset();
+    if (!hessians_.contains(source)) collect_from(source);
+    hessians_.erase(hessians_.begin(), hessians_.find(source));  // those are done
+    std::vector<float> values = hessians_.at(source);
+    // Inputs are divided by what columns are multiplied with.
+    if (!columns.empty())
+      deal_each(cols, 16, [&](int64_t row) {
+        for (int64_t col = 0; col < cols; ++col)
+          values[static_cast<size_t>(row * cols + col)] /=
+              columns[static_cast<size_t>(row)] * columns[static_cast<size_t>(col)];
+      });
+    current_ = kernels::compensation_of(values, cols, kDamping, format);
+    current_source_ = source;
+    current_columns_ = columns;
+    current_format_ = format;
+  }
+  if (!current_) return {};
+  return [this, format](const float* rows, int64_t count, int64_t width, std::byte* panels) {
+    const Team::Use on(team_);
+    return kernels::quantise_compensated(format, parts_.search, *current_, rows, width, count,
+                                         width, panels);
+  };
+}
+
+}  // namespace sluice::app
