@@ -47,6 +47,8 @@ def read_trace(text):
         phase, lane = event["ph"], event.get("tid")
         if phase == "M" and event["name"] == "thread_name":
             names[lane] = event["args"]["name"]
+        elif phase == "X" and not event["name"].startswith("compute"):
+            tasks[lane].append(Task(event["ts"], event["ts"] + event["dur"], event["name"], max(event["args"]["bytes"], 1)))
         elif phase == "X":
             tasks[lane].append(Task(event["ts"], event["ts"] + event["dur"], event["name"]))
             number = event["args"]["pass"]
@@ -56,6 +58,13 @@ def read_trace(text):
         elif phase == "e":
             begin = open_.pop((lane, event["id"]))
             tasks[lane].append(Task(begin["ts"], event["ts"], begin["name"], max(begin["args"]["bytes"], 1)))
+    # "disk read 2": what the lane had under way beside.
+    first = {name: lane for lane, name in names.items()}
+    for lane, name in list(names.items()):
+        of, _, row = name.rpartition(" ")
+        if row.isdigit() and of in first:
+            tasks[first[of]] += tasks.pop(lane, [])
+            del names[lane]
     return names, tasks, passes
 
 

@@ -227,11 +227,21 @@ TEST(Run, TheTraceHoldsEveryTask) {
                          .json()["stats"];
   const auto trace = nlohmann::json::parse(read_file(folder.path("trace.json")));
   const auto& events = trace.is_array() ? trace : trace["traceEvents"];
-  int64_t computed = 0, transferred = 0;  // transfers overlap, so they are pairs of begin and end
+  int64_t computed = 0, transferred = 0;
+  std::map<int64_t, double> ended;  // by thread: slices of one don't overlap
+  std::map<int64_t, std::string> names;
   for (const auto& event : events) {
-    computed += event["ph"] == "X";
-    transferred += event["ph"] == "b";
+    if (event["ph"] == "M" && event["name"] == "thread_name") {
+      EXPECT_TRUE(names.emplace(event["tid"].get<int64_t>(), event["args"]["name"]).second);
+    }
+    if (event["ph"] != "X") continue;
+    computed += event["cat"] == "device compute";
+    transferred += event["cat"] == "disk read";
+    double& end = ended[event["tid"].get<int64_t>()];
+    EXPECT_GE(event["ts"].get<double>(), end - 0.11) << event;  // times are rounded
+    end = event["ts"].get<double>() + event["dur"].get<double>();
   }
+  for (const auto& [thread, end] : ended) EXPECT_TRUE(names.contains(thread)) << thread;
   EXPECT_EQ(computed, stats["lanes"]["device compute"]["tasks"].get<int64_t>());
   EXPECT_EQ(transferred, stats["lanes"]["disk read"]["tasks"].get<int64_t>());
   EXPECT_GT(transferred, 0);
