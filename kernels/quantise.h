@@ -30,8 +30,8 @@ constexpr float kClipStep = 0.02f;
 /// Quantises `row_count` rows (1 to 16) into one panel; missing rows become zeros.
 ///   rows  [row_count, cols] f32, row stride `ld`, all finite      panel  format.panel_bytes(cols)
 /// Every scale is a normal number or zero; a group of equal values comes back as close as its scale
-/// is stored. Returns false, with the panel undefined, when a value is not finite or (kInt4) a
-/// scale is past f16.
+/// is stored. Returns false, with the panel undefined, when a value is not finite, (kInt4) a
+/// scale is past f16, or the format is a K type, which nothing is quantised to.
 bool quantise_panel(const WeightFormat& format, const QuantiseOptions& options, const float* rows,
                     int64_t ld, int64_t row_count, int64_t cols, std::byte* panel) noexcept;
 

@@ -32,7 +32,7 @@ struct QuantisedOptions {
   float outlier_threshold = 0;
 };
 
-/// Whether `format` multiplies int8 activations: kInt4 and kInt8 do.
+/// Whether `format` multiplies int8 activations: kInt4, kInt8 and K types do.
 bool takes_int8_activations(const WeightFormat& format) noexcept;
 /// Whether `format` multiplies fp8 activations: kFp8 does.
 bool takes_fp8_activations(const WeightFormat& format) noexcept;

@@ -233,6 +233,12 @@ RateChoice choose_rates(const Processor& processor, const WeightFormat& weights,
   if (weights.is_quantised()) {  // another of its encoding: groups cost little
     out.kind = RateChoice::Kind::kEncoding;
     if (has()) return out;
+    // K types are multiplied about as fast as 4-bit codes; their bytes are their own.
+    if (weights.is_k()) {
+      out = choose_rates(processor, {Encoding::kInt4, DType::kBF16, 64}, eight_bit_activations);
+      out.is_same = false;
+      return out;
+    }
     if (out.eight_bit_activations) return choose_rates(processor, weights, false);
     out = {RateChoice::Kind::kFormat, WeightFormat::plain(DType::kBF16), false, false};
     if (has()) return out;

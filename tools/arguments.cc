@@ -58,7 +58,7 @@ std::string read_text(const std::string& path, int64_t max_bytes) {
 
 WeightFormat weight_format_argument(const std::string& text, const std::string& flag) {
   const auto format = parse_weight_format(text);
-  if (!format)
+  if (!format || format->is_k())  // K types are kept from GGUF files, not made
     throw Error(
         ErrorKind::kUser, fmt::format("{} {} is no format of weights", flag, text),
         "write f32, f16, bf16, int8, int4, nf4, fp8, mxfp4, or one with a group (int4-g128)");

@@ -45,6 +45,8 @@ void product(benchmark::State& state, const char* name, ActivationFormat activat
   state.counters["Gop/s"] = 2.0 * static_cast<double>(m * n * k) / seconds / 1e9;
 }
 
+constexpr const char* kKTypes[] = {"q2_k", "q3_k", "q4_k", "q5_k", "q6_k"};
+
 void shapes(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"m", "n", "k"})->UseRealTime()->Unit(benchmark::kMillisecond);
   for (const int64_t m : {1, 2, 4, 8, 16, 32, 128, 512}) bench->Args({m, 11008, 4096});
@@ -57,6 +59,16 @@ void int4_32_8(benchmark::State& state) { product(state, "int4-g32", ActivationF
 void int8_16(benchmark::State& state) { product(state, "int8", ActivationFormat::k16Bit); }
 void int8_8(benchmark::State& state) { product(state, "int8", ActivationFormat::kInt8); }
 void nf4_16(benchmark::State& state) { product(state, "nf4-g64", ActivationFormat::k16Bit); }
+void int8_32_8(benchmark::State& state) { product(state, "int8-g32", ActivationFormat::kInt8); }
+void int8_32_16(benchmark::State& state) { product(state, "int8-g32", ActivationFormat::k16Bit); }
+template <int kBits>
+void k_16(benchmark::State& state) {
+  product(state, kKTypes[kBits - 2], ActivationFormat::k16Bit);
+}
+template <int kBits>
+void k_8(benchmark::State& state) {
+  product(state, kKTypes[kBits - 2], ActivationFormat::kInt8);
+}
 
 BENCHMARK(int4_16)->Name("quantised/int4-g64/16bit")->Apply(shapes);
 BENCHMARK(int4_8)->Name("quantised/int4-g64/int8")->Apply(shapes);
@@ -64,6 +76,15 @@ BENCHMARK(int4_32_8)->Name("quantised/int4-g32/int8")->Apply(shapes);
 BENCHMARK(int8_16)->Name("quantised/int8/16bit")->Apply(shapes);
 BENCHMARK(int8_8)->Name("quantised/int8/int8")->Apply(shapes);
 BENCHMARK(nf4_16)->Name("quantised/nf4-g64/16bit")->Apply(shapes);
+BENCHMARK(int8_32_8)->Name("quantised/int8-g32/int8")->Apply(shapes);
+BENCHMARK(int8_32_16)->Name("quantised/int8-g32/16bit")->Apply(shapes);
+BENCHMARK(k_16<6>)->Name("quantised/q6_k/16bit")->Apply(shapes);
+BENCHMARK(k_8<6>)->Name("quantised/q6_k/int8")->Apply(shapes);
+BENCHMARK(k_16<4>)->Name("quantised/q4_k/16bit")->Apply(shapes);
+BENCHMARK(k_8<4>)->Name("quantised/q4_k/int8")->Apply(shapes);
+BENCHMARK(k_8<5>)->Name("quantised/q5_k/int8")->Apply(shapes);
+BENCHMARK(k_8<3>)->Name("quantised/q3_k/int8")->Apply(shapes);
+BENCHMARK(k_8<2>)->Name("quantised/q2_k/int8")->Apply(shapes);
 
 }  // namespace
 }  // namespace sluice::bench

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/cpu/variant.h"
+#include "kernels/k_layout.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/base/team.h"
@@ -33,6 +34,10 @@ constexpr int64_t kOutlierShare = 16;
 
 bool uses_bf16(const QuantisedOptions& options) noexcept {
   return options.compute == Compute::kBF16 && active_variant().quantised_bf16 != nullptr;
+}
+
+int64_t sums_of_row(const WeightFormat& format, int64_t k) noexcept {
+  return format.padded_columns(k) / sum_columns(format, k);
 }
 
 // Takes areas from scratch, each on its own cache lines.
@@ -96,7 +101,7 @@ void run_tiles(const QuantisedCall& whole, std::byte* tiles, int64_t tile_bytes,
   part.tiles = tiles;
   for (int64_t begin = 0; begin < whole.m; begin += part.m) {
     part.m = rows_at_a_time(whole.m - begin, tile_rows, tile_bytes);
-    part.sums = whole.sums + begin * whole.groups;
+    part.sums = whole.sums + begin * whole.sum_groups;
     part.y = whole.y + begin * whole.ldy;
     if (!is_prepared || part.m < whole.m)  // of several parts the last one's tiles are left
       over_rows_of_x(tile_count(part.m, tile_rows), whole.k,
@@ -108,7 +113,7 @@ void run_tiles(const QuantisedCall& whole, std::byte* tiles, int64_t tile_bytes,
 void multiply_bf16(QuantisedCall call, const Activations& x, bool rounds_to_e4m3, Areas areas,
                    bool is_prepared) {
   const int64_t padded = call.format.padded_columns(call.k);
-  const int64_t groups = call.groups;
+  const int64_t groups = call.sum_groups;
   auto* sums = areas.take<float>(call.m * groups);
   call.bf16 = x.bf16;
   call.ld = x.ld;
@@ -127,10 +132,12 @@ void multiply_bf16(QuantisedCall call, const Activations& x, bool rounds_to_e4m3
     call.ld = ld;
   }
   // Only asymmetric codes need them, yet every kernel may read them.
-  const int64_t columns = call.group_columns;
+  const int64_t columns = sum_columns(call.format, call.k);
+  const bool has_sums = call.format.encoding == Encoding::kInt4 ||
+                        (call.format.is_k() && k_layout(call.format.encoding).has_minima);
   if (!is_prepared)
     over_rows_of_x(call.m, padded, [&](int64_t i) {
-      if (call.format.encoding == Encoding::kInt4)
+      if (has_sums)
         active_variant().sum_groups(call.bf16 + i * call.ld, padded, columns, sums + i * groups);
       else
         std::memset(sums + i * groups, 0, static_cast<size_t>(groups) * 4);
@@ -152,7 +159,7 @@ void multiply_f32(QuantisedCall call, const Activations& x, bool rounds_to_e4m3,
                   bool is_prepared) {
   const Variant& variant = active_variant();
   const int64_t padded = call.format.padded_columns(call.k);
-  const int64_t groups = call.groups;
+  const int64_t groups = call.sum_groups;
   const int64_t ld = spread_stride(padded * 4) / 4;
   const bool in_tiles = call.m >= tiled_f32_rows(call.format);
   auto* sums = areas.take<float>(call.m * groups);
@@ -230,7 +237,7 @@ struct Int8Rows {
       : ld(spread_stride(format.padded_columns(k) * int8_bytes(format))),
         codes(areas.take<int8_t>(m * ld)),
         scales(areas.take<float>(m * format.groups(k))),
-        sums(areas.take<float>(m * format.groups(k))) {}
+        sums(areas.take<float>(m * sums_of_row(format, k))) {}
 
   int64_t ld;  // bytes
   int8_t* codes;
@@ -264,7 +271,7 @@ void multiply_int8(QuantisedCall call, const Activations& x, const QuantisedOpti
     over_rows_of_x(call.m, padded, [&](int64_t i) {
       variant.quantise_activations(call.format, inliers.f32 + i * inliers.ld, call.k,
                                    rows.codes + i * rows.ld, rows.scales + i * groups,
-                                   rows.sums + i * groups);
+                                   rows.sums + i * call.sum_groups);
     });
   call.int8 = rows.codes;
   call.ld = rows.ld / int8_bytes(call.format);
@@ -276,7 +283,7 @@ void multiply_int8(QuantisedCall call, const Activations& x, const QuantisedOpti
 }  // namespace
 
 bool takes_int8_activations(const WeightFormat& format) noexcept {
-  return format.encoding == Encoding::kInt4 || format.encoding == Encoding::kInt8;
+  return format.encoding == Encoding::kInt4 || format.encoding == Encoding::kInt8 || format.is_k();
 }
 
 bool takes_fp8_activations(const WeightFormat& format) noexcept {
@@ -304,7 +311,8 @@ bool RowPreparer::is_for(const WeightFormat& format, int64_t m,
 void RowPreparer::prepare(int64_t row) const noexcept {
   const int64_t groups = format_.groups(x_.k);
   active_variant().quantise_activations(format_, x_.f32 + row * x_.ld, x_.k, codes_ + row * ld_,
-                                        scales_ + row * groups, sums_ + row * groups);
+                                        scales_ + row * groups,
+                                        sums_ + row * sums_of_row(format_, x_.k));
 }
 
 void linear_quantised(const Activations& x, const std::byte* w, const WeightFormat& format,
@@ -323,6 +331,7 @@ void linear_quantised(const Activations& x, const std::byte* w, const WeightForm
     call.k = x.k;
     call.group_columns = format.group_columns(x.k);
     call.groups = format.groups(x.k);
+    call.sum_groups = sums_of_row(format, x.k);
     call.group_code_bytes = format.group_code_bytes(x.k);
     call.panel_bytes = format.panel_bytes(x.k);
     call.m = part.m;
@@ -345,8 +354,9 @@ int64_t quantised_scratch_bytes(const WeightFormat& format, int64_t max_m, int64
   if (m == 0 || k == 0) return 0;
   const int64_t padded = format.padded_columns(k);
   const int64_t per_group = round_up(m * format.groups(k) * 4, kLine);
+  const int64_t per_sum = round_up(m * sums_of_row(format, k) * 4, kLine);
   if (options.activations == ActivationFormat::kInt8) {
-    int64_t bytes = kLine + m * spread_stride(padded * int8_bytes(format)) + 2 * per_group;
+    int64_t bytes = kLine + m * spread_stride(padded * int8_bytes(format)) + per_group + per_sum;
     if (options.outlier_threshold > 0) bytes += round_up(k * 4, kLine) + round_up(m * k * 4, kLine);
     return bytes;
   }
@@ -357,7 +367,7 @@ int64_t quantised_scratch_bytes(const WeightFormat& format, int64_t max_m, int64
   int64_t copied = m;
   if (is_f32 && options.activations != ActivationFormat::kFp8)
     copied = std::min(m, tiled_f32_rows(format) - 1);
-  return kLine + per_group + copied * spread_stride(padded * (is_f32 ? 4 : 2)) +
+  return kLine + per_sum + copied * spread_stride(padded * (is_f32 ? 4 : 2)) +
          round_up(tiles, kLine);
 }
 

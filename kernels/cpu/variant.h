@@ -34,14 +34,17 @@ struct QuantisedCall {
   int64_t n, k, m;
   /// What `format` says of k columns: asked for every few rows of x and of W.
   int64_t group_columns, groups, group_code_bytes, panel_bytes;
+  int64_t sum_groups;  ///< sums of a row of x: of groups or, of K types, of their parts
   const float*
       x;  ///< of the f32 kernels, as arrange_f32_codes leaves it; row stride ld, like the others
   const uint16_t* bf16;  ///< of the bf16 kernels
   /// Of the int8 kernels, in the order of the codes; int16 where Variant::widens_int8 and they have
   /// 8 bits.
   const int8_t* int8;
-  int64_t ld;           ///< values from a row to the next
-  const float* sums;    ///< [m, groups] sum of the f32, bf16 or dequantised int8 x over each group
+  int64_t ld;  ///< values from a row to the next
+  /// [m, sum_groups] sum of the f32, bf16 or dequantised int8 x over each; of int8 beside K types
+  /// of its whole numbers, without minima as an int32 less the codes' zero times it.
+  const float* sums;
   const float* scales;  ///< [m, groups] of int8
   /// Of quantised_panels_bf16: padded columns, as arrange_pairs leaves them; of
   /// quantised_panels_f32: as f32_arrange does.
@@ -138,7 +141,7 @@ struct Variant {
   void (*quantised_panels_f32)(const QuantisedCall& call, int64_t row_begin, int64_t row_end);
   /// quantised_f32 on bf16 x; null where the CPU has no bf16 dot product.
   void (*quantised_bf16)(const QuantisedCall& call, int64_t row_begin, int64_t row_end);
-  /// quantised_f32 on int8 x; kInt4 and kInt8 only.
+  /// quantised_f32 on int8 x; kInt4, kInt8 and K types only.
   void (*quantised_int8)(const QuantisedCall& call, int64_t row_begin, int64_t row_end);
   /// quantised_bf16 for many rows, on QuantisedCall::tiles.
   void (*quantised_panels_bf16)(const QuantisedCall& call, int64_t row_begin, int64_t row_end);
@@ -153,7 +156,7 @@ struct Variant {
                         const float* rows, int64_t ld, int64_t row_count, int64_t cols,
                         std::byte* panel);
   void (*compensate_columns)(const CompensatedColumns& call);
-  /// kernels/block_panels.h, groups of 32.
+  /// kernels/block_panels.h, groups of 32 or K types.
   bool (*repack_blocks)(BlockType type, Encoding encoding, const std::byte* const* rows,
                         int64_t cols, std::byte* panel);
   /// block [count][16] = columns [begin, begin + count) of a panel; begin a multiple of 8, count

@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/k_layout.h"
 #include "kernels/quantised_layout.h"
 #include "src/base/dtype.h"
 #include "src/base/microscaling.h"
@@ -107,12 +108,82 @@ void pack_group(const WeightFormat& format, int64_t cols, int64_t group, const u
 
 namespace reference {
 
+namespace {
+// Of a K type, as kernels/k_layout.h says. Byte `byte` of a lane's word in a line.
+uint32_t byte_of(const std::byte* line, int64_t lane, int64_t byte) {
+  return static_cast<uint32_t>(line[lane * 4 + byte]);
+}
+
+float half_of(const std::byte* at) {
+  uint16_t bits = 0;
+  std::memcpy(&bits, at, 2);
+  return f16_to_f32(bits);
+}
+
+// The small scale and minimum of a part, from `lines` of words.
+std::pair<int, int> k_scales(Encoding encoding, const std::byte* lines, int64_t lane,
+                             int64_t part) {
+  const auto at = [&](int64_t byte) {
+    return byte_of(lines + byte / 4 * kQuantLine, lane, byte % 4);
+  };
+  uint32_t scale = 0, minimum = 0;
+  switch (encoding) {
+    case Encoding::kQ2K: return {at(part) & 15, at(part) >> 4};
+    case Encoding::kQ3K:
+      scale = (at(part % 8) >> (part / 8 * 4) & 15) | (at(8 + part % 4) >> (part / 4 * 2) & 3) << 4;
+      return {static_cast<int>(scale) - 32, 0};
+    case Encoding::kQ6K: return {static_cast<int8_t>(at(part)), 0};
+    default: break;
+  }
+  if (part < 4) {
+    scale = at(part) & 63;
+    minimum = at(part + 4) & 63;
+  } else {
+    scale = (at(part + 4) & 15) | (at(part - 4) >> 6) << 4;
+    minimum = at(part + 4) >> 4 | (at(part) >> 6) << 4;
+  }
+  return {scale, minimum};
+}
+
+float k_value(Encoding encoding, const std::byte* group, int64_t lane, int64_t column) {
+  const KLayout layout = k_layout(encoding);
+  const std::byte* line =
+      group + layout.scale_bytes() + column / 32 * layout.block_lines() * kQuantLine;
+  const int64_t v = column % 32 / 4;
+  int64_t byte = 0;
+  while (byte_column(static_cast<int>(byte)) != column % 4) ++byte;
+  uint32_t code = 0;
+  int bits = 0;
+  if (layout.has_nibbles) {
+    code = byte_of(line + v / 2 * kQuantLine, lane, byte) >> (4 * (v % 2)) & 15;
+    line += 4 * kQuantLine;
+    bits = 4;
+  }
+  if (layout.has_pairs) {
+    code |= (byte_of(line + v / 4 * kQuantLine, lane, byte) >> (2 * (v % 4)) & 3) << bits;
+    line += 2 * kQuantLine;
+    bits += 2;
+  }
+  if (layout.has_bits) code |= (byte_of(line, lane, byte) >> v & 1) << bits;
+  const std::byte* meta = group + layout.scale_words * kQuantLine;
+  const auto [scale, minimum] = k_scales(encoding, group, lane, column / layout.part_columns);
+  float d = 0;
+  std::memcpy(&d, meta + lane * 4, 4);
+  if (layout.has_minima) d = half_of(meta + lane * 2);
+  const float value =
+      d * static_cast<float>(scale) * static_cast<float>(static_cast<int>(code) - layout.zero);
+  if (!layout.has_minima) return value;
+  return value - half_of(meta + 32 + lane * 2) * static_cast<float>(minimum);
+}
+}  // namespace
+
 float quantised_value(const WeightFormat& format, const std::byte* w, int64_t cols, int64_t row,
                       int64_t col) {
   const std::byte* panel = w + row / WeightFormat::kPanelRows * format.panel_bytes(cols);
   const int64_t lane = row % WeightFormat::kPanelRows;
   const int64_t columns = format.group_columns(cols);
   const std::byte* lines = panel + group_offset(format, cols, col / columns);
+  if (format.is_k()) return k_value(format.encoding, lines, lane, col % columns);
   const int64_t in_group = col % columns;
   const int64_t per_line = line_columns(format.encoding);
   const auto at = static_cast<int>(in_group % per_line);

@@ -8,7 +8,7 @@ namespace sluice {
 
 WeightFormat weights_of(const std::string& weights) {
   const auto format = parse_weight_format(weights);
-  if (!format)
+  if (!format || format->is_k())  // K types are kept from GGUF files, not made
     throw Error(ErrorKind::kUser, fmt::format("`weights` is \"{}\"", weights),
                 "write f32, f16, bf16, int8, int4, nf4, fp8 or mxfp4");
   return *format;

@@ -14,11 +14,16 @@ struct EncodingName {
   std::string_view name;
   int32_t default_group;
 };
-constexpr EncodingName kEncodings[] = {{Encoding::kInt4, "int4", 64},
-                                       {Encoding::kInt8, "int8", 0},
-                                       {Encoding::kNf4, "nf4", 64},
-                                       {Encoding::kFp8, "fp8", 0},
-                                       {Encoding::kMxfp4, "mxfp4", 32}};
+constexpr EncodingName kEncodings[] = {
+    {Encoding::kInt4, "int4", 64}, {Encoding::kInt8, "int8", 0},    {Encoding::kNf4, "nf4", 64},
+    {Encoding::kFp8, "fp8", 0},    {Encoding::kMxfp4, "mxfp4", 32}, {Encoding::kQ2K, "q2_k", 256},
+    {Encoding::kQ3K, "q3_k", 256}, {Encoding::kQ4K, "q4_k", 256},   {Encoding::kQ5K, "q5_k", 256},
+    {Encoding::kQ6K, "q6_k", 256}};
+
+// Whether its groups are always the same.
+bool has_one_group(const WeightFormat& format) noexcept {
+  return format.encoding == Encoding::kMxfp4 || format.is_k();
+}
 }  // namespace
 
 int64_t WeightFormat::code_bits() const noexcept {
@@ -28,6 +33,11 @@ int64_t WeightFormat::code_bits() const noexcept {
     case Encoding::kMxfp4: return 4;
     case Encoding::kInt8:
     case Encoding::kFp8: return 8;
+    case Encoding::kQ2K: return 2;
+    case Encoding::kQ3K: return 3;
+    case Encoding::kQ4K: return 4;
+    case Encoding::kQ5K: return 5;
+    case Encoding::kQ6K: return 6;
     case Encoding::kPlain: break;
   }
   return dtype_bytes(dtype) * 8;
@@ -61,7 +71,7 @@ int64_t WeightFormat::bytes(int64_t rows, int64_t cols) const noexcept {
 std::string format_name(const WeightFormat& format) {
   for (const EncodingName& known : kEncodings)
     if (known.encoding == format.encoding)
-      return std::string(known.name) + (format.group > 0 && format.encoding != Encoding::kMxfp4
+      return std::string(known.name) + (format.group > 0 && !has_one_group(format)
                                             ? "-g" + std::to_string(format.group)
                                             : std::string());
   return std::string(dtype_name(format.dtype));
@@ -73,7 +83,7 @@ std::optional<WeightFormat> parse_weight_format(std::string_view name) noexcept 
     if (name.substr(0, dash) != known.name) continue;
     WeightFormat format{known.encoding, DType::kBF16, known.default_group};
     if (dash == std::string_view::npos) return format;
-    if (known.encoding == Encoding::kMxfp4) return {};
+    if (has_one_group(format)) return {};
     const std::string_view group = name.substr(dash + 1);
     if (!group.starts_with('g')) return {};
     const auto [end, problem] =

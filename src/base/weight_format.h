@@ -20,28 +20,40 @@ enum class Encoding : uint8_t {
   kNf4,    ///< w = scale codebook[q] (QLoRA, arXiv:2305.14314, appendix E); scale f32
   kFp8,    ///< w = scale e4m3(q) (arXiv:2209.05433, no infinities); scale f32
   kMxfp4,  ///< w = scale e2m1(q) (OCP Microscaling 1.0); scale e8m0, a power of two in a byte
+  // GGUF's K types, value by value: 256 columns share an f16 scale d (and one of minima, m), parts
+  // of 16 or 32 columns a small whole number s of them (and n); places: kernels/k_layout.h.
+  kQ2K,  ///< w = d s q - m n, q in 0..3, s and n in 0..15, of 16 columns
+  kQ3K,  ///< w = d s (q - 4), q in 0..7, s in -32..31, of 16 columns
+  kQ4K,  ///< w = d s q - m n, q in 0..15, s and n in 0..63, of 32 columns
+  kQ5K,  ///< the same, q in 0..31
+  kQ6K,  ///< w = d s (q - 32), q in 0..63, s in -128..127, of 16 columns
 };
 
 struct WeightFormat {
   Encoding encoding = Encoding::kPlain;
   DType dtype = DType::kBF16;  ///< of kPlain
-  /// Columns that share a scale: 32, 64 or 128, of kMxfp4 32; 0: the whole row.
+  /// Columns that share a scale: 32, 64 or 128, of kMxfp4 32, of K
+  /// types 256; 0: the whole row.
   int32_t group = 0;
 
   static constexpr int64_t kPanelRows = 16;
 
   bool operator==(const WeightFormat&) const = default;
   bool is_quantised() const noexcept { return encoding != Encoding::kPlain; }
-  /// Bits of one code: 4 or 8; of plain elements their own.
+  /// Whether it is one of GGUF's K types: made from such files only.
+  constexpr bool is_k() const noexcept { return encoding >= Encoding::kQ2K; }
+  /// Bits of one code: 2 to 8; of plain elements their own.
   int64_t code_bits() const noexcept;
   /// Columns of one group as stored: `group`, or the row's columns rounded up to 64.
   int64_t group_columns(int64_t cols) const noexcept;
   int64_t groups(int64_t cols) const noexcept;
   /// Columns as stored: whole groups.
   int64_t padded_columns(int64_t cols) const noexcept { return groups(cols) * group_columns(cols); }
-  /// Bytes of the codes of one group of a panel, and of the scales that follow them.
+  /// Bytes of the codes of one group of a panel, and of its scales.
   int64_t group_code_bytes(int64_t cols) const noexcept;
   constexpr int64_t scale_bytes() const noexcept {
+    if (encoding == Encoding::kQ2K || encoding == Encoding::kQ6K) return 20 * kPanelRows;
+    if (is_k()) return 16 * kPanelRows;
     return encoding == Encoding::kMxfp4 ? kPanelRows : 4 * kPanelRows;
   }
   /// Bytes of kPanelRows rows; quantised only.
@@ -54,10 +66,10 @@ struct WeightFormat {
   static WeightFormat plain(DType dtype) noexcept { return {Encoding::kPlain, dtype, 0}; }
 };
 
-/// "bf16", "int4-g64", "int8", "int8-g32", "nf4-g64", "fp8", "mxfp4".
+/// "bf16", "int4-g64", "int8", "int8-g32", "nf4-g64", "fp8", "mxfp4", "q6_k".
 std::string format_name(const WeightFormat& format);
 /// The inverse; "int4" and "nf4" mean groups of 64, "int8" and "fp8" one scale a row, "mxfp4" is
-/// always of groups of 32.
+/// always of groups of 32, and K types are of 256.
 std::optional<WeightFormat> parse_weight_format(std::string_view name) noexcept;
 
 }  // namespace sluice

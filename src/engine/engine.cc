@@ -327,7 +327,9 @@ std::unique_ptr<Engine> Engine::open(std::shared_ptr<const BoundModel> model,
 
 std::unique_ptr<Engine> Engine::open(const std::filesystem::path& model_path,
                                      EngineOptions options) {
-  return open(std::make_shared<const BoundModel>(BoundModel::open(model_path)), std::move(options));
+  const KTypes k_types = options.backend ? KTypes::kRepacked : KTypes::kKept;  // for its kernels
+  return open(std::make_shared<const BoundModel>(BoundModel::open(model_path, k_types)),
+              std::move(options));
 }
 
 const BoundModel& Engine::model() const noexcept { return impl_->model; }

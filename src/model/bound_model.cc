@@ -165,8 +165,8 @@ io::TensorEntry made_tensor(const std::string& name, const WeightShape& weight,
   return made;
 }
 
-BoundModel BoundModel::open(const std::filesystem::path& path) {
-  BoundModel model = bind(io::Checkpoint::open(path), path.string());
+BoundModel BoundModel::open(const std::filesystem::path& path, KTypes k_types) {
+  BoundModel model = bind(io::Checkpoint::open(path), path.string(), k_types);
   model.read_synthetic_routing();
   return model;
 }
@@ -179,7 +179,7 @@ void BoundModel::read_synthetic_routing() {
         "(config.json's \"sluice_router\")");
 }
 
-BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name) {
+BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name, KTypes k_types) {
   BoundModel model(std::move(opened));
   model.path_ = name;
   const io::Checkpoint& checkpoint = model.checkpoint_;
@@ -193,7 +193,7 @@ BoundModel BoundModel::bind(io::Checkpoint opened, const std::string& name) {
   const ModelConfig config(model.config_text_, config_path);
   model.family_ = make_family_model(config);
   model.shape_ = model.family_->shape();
-  const std::unique_ptr<ForeignWeights> foreign = foreign_weights(config, checkpoint);
+  const std::unique_ptr<ForeignWeights> foreign = foreign_weights(config, checkpoint, k_types);
   const std::set<std::string> taken = take_apart(model.checkpoint_, foreign.get(), model.shape_);
 
   // The tensor that a foreign matrix becomes, as if it were there.

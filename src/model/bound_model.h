@@ -19,9 +19,10 @@ class BoundModel {
  public:
   /// Opens `path` and binds. Errors: kFile naming what is missing or has the wrong shape or element
   /// type.
-  static BoundModel open(const std::filesystem::path& path);
+  static BoundModel open(const std::filesystem::path& path, KTypes k_types = KTypes::kKept);
   /// The same of a checkpoint that is open already; `name` stands in errors.
-  static BoundModel bind(io::Checkpoint checkpoint, const std::string& name);
+  static BoundModel bind(io::Checkpoint checkpoint, const std::string& name,
+                         KTypes k_types = KTypes::kKept);
 
   const FamilyModel& family() const noexcept { return *family_; }
   /// The family's shape with weight_dtype as the checkpoint's matrices really have it.

@@ -108,25 +108,26 @@ TEST_F(GgufModel, KeepsCodesWhereItCan) {
   const auto layer = [](int i, const char* part) {
     return "model.layers." + std::to_string(i) + "." + part + ".weight";
   };
-  // f16 scales and zeros of int4: (15 + |zero|) 2^-11 steps of 4 bits are below half a step of 8;
+  // K types are the file's values. f16 scales and zeros of int4: (15 + |zero|) 2^-11 steps of 4
+  // bits are below half a step of 8;
   // f16 values: 2^-11 of the largest; what is quantised anew: half a step.
   const std::pair<std::string, Expected> cases[] = {
       {layer(0, "self_attn.q_proj"), {"q4_0", "int4-g32", 1e-4}},
-      {layer(0, "self_attn.k_proj"), {"q4_k", "int4-g32", 0.3}},
+      {layer(0, "self_attn.k_proj"), {"q4_k", "q4_k", 0}},
       {layer(0, "self_attn.v_proj"), {"q8_0", "int8-g32", 1e-4}},
       {layer(0, "self_attn.o_proj"), {"q5_0", "int8-g32", 1e-4}},
-      {layer(0, "mlp.gate_proj"), {"q4_k", "int4-g32", 0.3}},
-      {layer(0, "mlp.up_proj"), {"q5_k", "int8-g32", 0.51}},
-      {layer(0, "mlp.down_proj"), {"q6_k", "int8-g32", 0.51}},
+      {layer(0, "mlp.gate_proj"), {"q4_k", "q4_k", 0}},
+      {layer(0, "mlp.up_proj"), {"q5_k", "q5_k", 0}},
+      {layer(0, "mlp.down_proj"), {"q6_k", "q6_k", 0}},
       {layer(1, "self_attn.q_proj"), {"q4_1", "int4-g32", 0.3}},
       {layer(1, "self_attn.k_proj"), {"q5_1", "int8-g32", 0.51}},
-      {layer(1, "self_attn.v_proj"), {"q2_k", "int8-g32", 0.51}},
+      {layer(1, "self_attn.v_proj"), {"q2_k", "q2_k", 0}},
       {layer(1, "self_attn.o_proj"), {"f16", "f16", 0}},
-      {layer(1, "mlp.gate_proj"), {"q3_k", "int8-g32", 0.51}},
+      {layer(1, "mlp.gate_proj"), {"q3_k", "q3_k", 0}},
       {layer(1, "mlp.up_proj"), {"q4_0", "int4-g32", 1e-4}},
       {layer(1, "mlp.down_proj"), {"q8_0", "int8-g32", 1e-4}},
       {"model.embed_tokens.weight", {"q8_0", "f16", 0.07}},
-      {"lm_head.weight", {"q6_k", "int8-g32", 0.51}}};
+      {"lm_head.weight", {"q6_k", "q6_k", 0}}};
   for (const auto& [name, expected] : cases) {
     ASSERT_NE(made.find(name), nullptr) << name;
     EXPECT_EQ(io::element_name(*made.find(name)), expected.format) << name;
@@ -150,10 +151,10 @@ TEST_F(GgufModel, KeepsCodesOfExpertsWhereItCan) {
     double steps;
   };
   const Expected cases[] = {
-      {0, "gate", "int4-g32", 0.3},  {0, "up", "int8-g32", 0.51}, {0, "down", "int8-g32", 1e-4},
+      {0, "gate", "q4_k", 0},        {0, "up", "q6_k", 0},        {0, "down", "int8-g32", 1e-4},
       {1, "gate", "int4-g32", 1e-4}, {1, "up", "int8-g32", 1e-4}, {1, "down", "int4-g32", 1e-4},
-      {2, "gate", "int8-g32", 1e-4}, {2, "up", "int8-g32", 0.51}, {2, "down", "int8-g32", 1e-4},
-      {3, "gate", "f16", 0},         {3, "up", "int8-g32", 0.51}, {3, "down", "int8-g32", 1e-4}};
+      {2, "gate", "int8-g32", 1e-4}, {2, "up", "q5_k", 0},        {2, "down", "int8-g32", 1e-4},
+      {3, "gate", "f16", 0},         {3, "up", "q3_k", 0},        {3, "down", "int8-g32", 1e-4}};
   for (const Expected& expected : cases)
     for (int expert = 0; expert < 3; ++expert) {
       const std::string name = fmt::format("model.layers.{}.mlp.experts.{}.{}_proj.weight",

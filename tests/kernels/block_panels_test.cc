@@ -138,6 +138,45 @@ TEST_P(BlockPanels, AreThoseOfThePlainWay) {
   });
 }
 
+TEST_P(BlockPanels, KeepTheValuesOfKTypes) {
+  const auto format = k_type_format(GetParam());
+  if (!format) return;
+  Random random(12);
+  for_each_isa([&] {
+    for (const int64_t blocks : {1, 2, 5}) {
+      Rows rows = random_rows(GetParam(), blocks, Scales::kOdd, random);
+      SCOPED_TRACE(random.trace() + ", blocks " + std::to_string(blocks));
+      const auto size = static_cast<size_t>(format->panel_bytes(rows.cols));
+      EXPECT_LE(static_cast<double>(size), 1.02 * static_cast<double>(rows.bytes.size()));
+      std::vector<std::byte> panel(size + 1, std::byte{0x5a});
+      ASSERT_TRUE(
+          repack_blocks(GetParam(), *format, rows.addresses().data(), rows.cols, panel.data()));
+      EXPECT_EQ(panel.back(), std::byte{0x5a});
+      std::vector<float> unpacked(static_cast<size_t>(kRows * rows.cols));
+      dequantise_panel(*format, panel.data(), kRows, rows.cols, unpacked.data(), rows.cols);
+      for (int64_t row = 0; row < kRows; ++row)
+        for (int64_t col = 0; col < rows.cols; ++col) {
+          float values[256];
+          if (col % 256 == 0) decode_block(GetParam(), rows.block(row, col / 256), values);
+          const float kept = reference::quantised_value(*format, panel.data(), rows.cols, row, col);
+          if (col % 256 == 0)
+            for (int64_t i = 0; i < 256; ++i)
+              ASSERT_EQ(unpacked[static_cast<size_t>(row * rows.cols + col + i)], values[i])
+                  << row << " " << col + i;
+          ASSERT_EQ(unpacked[static_cast<size_t>(row * rows.cols + col)], kept);
+        }
+      for (const float bad :
+           {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
+        for (const int64_t at : scales_of(GetParam())) {
+          Rows broken = rows;
+          put_scale(broken, random.between(0, kRows - 1), random.between(0, blocks - 1), at, bad);
+          EXPECT_FALSE(repack_blocks(GetParam(), *format, broken.addresses().data(), rows.cols,
+                                     panel.data()));
+        }
+    }
+  });
+}
+
 TEST_P(BlockPanels, AreRefusedWhereAScaleIsNoNumber) {
   const WeightFormat format = format_for(GetParam());
   if (format == kInt8 && format_of_blocks(GetParam())) return;  // kept in f32 as it is
@@ -161,10 +200,11 @@ TEST_P(BlockPanels, AreOfOneFormat) {
   Random random(3);
   Rows rows = random_rows(GetParam(), 1, Scales::kUsual, random);
   std::vector<std::byte> panel(static_cast<size_t>(kRows * rows.cols * 2));
-  for (const char* name : {"int4-g32", "int8-g32", "int4-g64", "int8", "nf4-g32", "fp8-g32"}) {
+  for (const char* name : {"int4-g32", "int8-g32", "int4-g64", "int8", "nf4-g32", "fp8-g32", "q2_k",
+                           "q3_k", "q4_k", "q5_k", "q6_k"}) {
     const WeightFormat format = parse_weight_format(name).value();
     EXPECT_EQ(repack_blocks(GetParam(), format, rows.addresses().data(), rows.cols, panel.data()),
-              format == format_for(GetParam()))
+              format == format_for(GetParam()) || format == k_type_format(GetParam()))
         << name;
   }
 }

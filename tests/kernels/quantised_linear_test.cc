@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
+#include "kernels/block_panels.h"
 #include "kernels/norm.h"
 #include "kernels/quantise.h"
+#include "src/model/foreign/ggml_blocks.h"
 #include "tests/kernels/kernel_testing.h"
 
 namespace sluice::kernels {
@@ -26,11 +29,37 @@ struct Operands {
     bias = random.normal(n);
     weights = random.normal(n * k, 0.1f);
     w.resize(static_cast<size_t>(format.bytes(n, k)));
+    y.assign(static_cast<size_t>(padded_rows(m) * ldy()), kUntouched);
+    if (format.is_k()) {
+      put_blocks(random);
+      return;
+    }
     for (int64_t row = 0; row < n; row += 16)
       EXPECT_TRUE(quantise_panel(format, {}, weights.data() + row * k, k,
                                  std::min<int64_t>(16, n - row), k,
                                  w.data() + row * format.row_bytes(k)));
-    y.assign(static_cast<size_t>(padded_rows(m) * ldy()), kUntouched);
+  }
+  // Random blocks with scales of a few thousandths.
+  void put_blocks(Random& random) {
+    BlockType type = BlockType::kQ2_K;
+    while (k_type_format(type) != format) type = static_cast<BlockType>(static_cast<int>(type) + 1);
+    const int64_t bytes = block_layout(type).bytes, blocks = k / 256;
+    std::vector<std::byte> rows(static_cast<size_t>(16 * blocks * bytes));
+    for (int64_t row = 0; row < n; row += 16) {
+      const std::byte* addresses[16];
+      for (std::byte& byte : rows) byte = static_cast<std::byte>(random.between(0, 255));
+      for (int64_t at = 0; at < 16 * blocks; ++at)
+        for (const int64_t scale : {int64_t{0}, int64_t{2}, bytes - 4, bytes - 2}) {
+          const bool is_first =
+              format.encoding == Encoding::kQ4K || format.encoding == Encoding::kQ5K;
+          if (is_first ? scale > 2 : scale < bytes - 4) continue;
+          if (!is_first && format.encoding != Encoding::kQ2K && scale != bytes - 2) continue;
+          const uint16_t half = f32_to_f16(0.00001f * static_cast<float>(random.between(-99, 99)));
+          std::memcpy(rows.data() + at * bytes + scale, &half, 2);
+        }
+      for (int64_t i = 0; i < 16; ++i) addresses[i] = rows.data() + i * blocks * bytes;
+      ASSERT_TRUE(repack_blocks(type, format, addresses, k, w.data() + row * format.row_bytes(k)));
+    }
   }
   int64_t ldy() const { return n + 3; }
   Activations activations() const {
@@ -79,6 +108,7 @@ struct Operands {
   }
 };
 
+const std::vector<std::string> kKTypes{"q2_k", "q3_k", "q4_k", "q5_k", "q6_k"};
 const std::vector<std::string> kFormats{"int4-g32", "int4-g64", "int4-g128", "int8", "int8-g32",
                                         "nf4-g64",  "fp8",      "fp8-g64",   "mxfp4"};
 
@@ -117,6 +147,29 @@ TEST(LinearQuantised, Int8ActivationsEqualTheQuantisedProduct) {
         operands.run(options);
         // A value half way between two steps may be rounded to either: one step of one column.
         operands.expect_right(options, 0.5 / 127 / static_cast<double>(operands.k) * 12 + 1e-5);
+      }
+  });
+}
+
+TEST(LinearQuantised, KTypesEqualDequantisingAndMultiplying) {
+  Random random(31);
+  for_each_isa([&] {
+    for (const std::string& name : kKTypes)
+      for (int64_t i = 0; i < 16; ++i) {
+        Operands operands(name, i == 15 ? kMostPreparedRows + 9 : some_rows(random, i),
+                          random.between(1, 100), 256 * random.between(1, 6), random);
+        SCOPED_TRACE(random.trace());
+        operands.run({Compute::kF32});
+        operands.expect_right({Compute::kF32}, 0);
+        if (i < 15) {  // of more rows some value is half way between two steps
+          const QuantisedOptions int8{Compute::kF32, ActivationFormat::kInt8};
+          operands.run(int8, i % 2 == 0);
+          operands.expect_right(int8, 0.5 / 127 / static_cast<double>(operands.k) * 12 + 1e-5,
+                                i % 2 == 0);
+        }
+        if (!bf16_compute_supported()) continue;
+        operands.run({Compute::kBF16}, false);
+        operands.expect_right({Compute::kBF16}, 0, false);
       }
   });
 }
@@ -210,7 +263,7 @@ TEST(LinearQuantised, PowersOfTwoForFp8Rows) {
 TEST(LinearQuantised, InputsAreKeptForTheNextMatrix) {
   Random random(19);
   for_each_isa([&] {
-    for (const char* name : {"int4-g64", "int8", "int4-g32", "fp8"})
+    for (const char* name : {"int4-g64", "int8", "int4-g32", "fp8", "q4_k", "q6_k"})
       for (const int64_t m : {1, 4, 7, 40, 100, int(kMostPreparedRows) + 5})
         for (const QuantisedOptions& options :
              {QuantisedOptions{Compute::kF32, ActivationFormat::kInt8},
@@ -219,13 +272,14 @@ TEST(LinearQuantised, InputsAreKeptForTheNextMatrix) {
               QuantisedOptions{Compute::kBF16, ActivationFormat::kFp8},
               QuantisedOptions{Compute::kBF16}, QuantisedOptions{Compute::kF32}}) {
           const WeightFormat format = parse_weight_format(name).value();
+          const int64_t k = format.is_k() ? 512 : 200;
           if (options.activations == ActivationFormat::kInt8 && !takes_int8_activations(format))
             continue;
           if (options.activations == ActivationFormat::kFp8 && !takes_fp8_activations(format))
             continue;
           if (options.compute == Compute::kBF16 && !bf16_compute_supported()) continue;
-          const Operands first(name, m, 40, 200, random);
-          Operands second(name, m, 33, 200, random);
+          const Operands first(name, m, 40, k, random);
+          Operands second(name, m, 33, k, random);
           second.x = first.x;
           second.rounded = first.rounded;
           SCOPED_TRACE(second.name());
@@ -233,7 +287,7 @@ TEST(LinearQuantised, InputsAreKeptForTheNextMatrix) {
           const auto expected = second.y;
           second.y.assign(second.y.size(), kUntouched);
           std::vector<std::byte> scratch(
-              static_cast<size_t>(quantised_scratch_bytes(first.format, m, 200, options)));
+              static_cast<size_t>(quantised_scratch_bytes(first.format, m, k, options)));
           std::vector<float> other(static_cast<size_t>(m * 40));
           linear_quantised(first.activations(), first.w.data(), first.format, 40, nullptr,
                            other.data(), 40, options, scratch);

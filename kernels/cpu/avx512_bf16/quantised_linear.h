@@ -67,7 +67,44 @@ struct Decoder<Bf16Step, kEncoding> {
   VecU at(VecU word, int v) const { return Bf16Step::at<kEncoding>(word, v, table); }
 };
 
+// Codes of K types are looked up, two of 16 bits at a time.
+struct KBf16Step {
+  static constexpr int kStep = 2, kVectors = 2;
+  static constexpr bool kScalesX = false;
+  using Element = uint16_t;
+  using Sum = VecF;
+  static const Element* x(const QuantisedCall& call) { return call.bf16; }
+  template <int kZero>
+  struct Decoder {
+    __m512i low, high;
+    Decoder() {
+      alignas(64) uint16_t values[64];
+      for (int i = 0; i < 64; ++i) {
+        const auto value = static_cast<float>(i - kZero);
+        uint32_t bits;
+        __builtin_memcpy(&bits, &value, 4);
+        values[i] = static_cast<uint16_t>(bits >> 16);  // exact
+      }
+      low = _mm512_load_si512(values);
+      high = _mm512_load_si512(values + 32);
+    }
+    // byte_column: bytes 0 and 2 are columns 0 and 1.
+    VecU at(VecU quad, int v) const {
+      return (VecU)_mm512_permutex2var_epi16(low, (__m512i)(v == 0 ? quad : quad >> 8), high);
+    }
+  };
+  static VecF total(Sum sum) { return sum; }
+  static Sum add(Sum sum, const VecU (&first)[2], const VecU (&second)[2], const Element* x) {
+    const auto step = [](Sum to, VecU codes, const Element* from) {
+      return Bf16Step::step<true>(to, codes, load_word(from));
+    };
+    sum = step(step(sum, first[0], x), first[1], x + 2);
+    return step(step(sum, second[0], x + 4), second[1], x + 6);
+  }
+};
+
 void quantised_bf16(const QuantisedCall& call, int64_t row_begin, int64_t row_end) {
+  if (call.format.is_k()) return quantised_k<KBf16Step>(call, row_begin, row_end);
   switch (call.format.encoding) {
     case Encoding::kInt4:
       return quantised_typed<Bf16Step, Encoding::kInt4>(call, row_begin, row_end);

@@ -10,7 +10,7 @@ namespace sluice::kernels {
 namespace {
 
 constexpr int64_t kChunkColumns = 1024;  // decoded at a time
-constexpr int64_t kChunkGroups = kChunkColumns / 32;
+constexpr int64_t kChunkGroups = kChunkColumns / 16;
 constexpr int64_t kFetchPairs = 16;  // between fetches of what comes next
 
 inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -165,12 +165,78 @@ void many_rows(const QuantisedCall& call, int64_t row_begin, int64_t row_end) {
   }
 }
 
+// Decodes `groups` groups of a unit of a K type from `at` on; its parts are the chunk's groups.
+template <Encoding kEncoding>
+void decode_k_chunk(const std::byte* at, int64_t groups, int unit, CodeChunk& chunk) {
+  constexpr KLayout kLayout = kKLayout<kEncoding>;
+  const KBf16Step::Decoder<kLayout.zero> decode;
+  KScales<kEncoding> scales;
+  __m512i* to = unit == 0 ? chunk.low : chunk.high;
+  for (int64_t group = 0; group < groups; ++group, at += kLayout.bytes()) {
+    scales.load(at, 0);
+    for (int i = 0; i < kLayout.parts(); ++i) {
+      chunk.scale[unit][group * kLayout.parts() + i] = scales.scale[i];
+      chunk.scaled_zero[unit][group * kLayout.parts() + i] =
+          kLayout.has_minima ? scales.minimum[kLayout.has_minima ? i : 0] : VecF{};
+    }
+    for (int block = 0; block < kKBlocks; ++block, to += 16) {
+      const KBlock<kEncoding> codes(k_lines(kLayout, at, block, 0));
+#pragma GCC unroll 8
+      for (int v = 0; v < 8; ++v) {
+        to[2 * v] = (__m512i)decode.at(codes.quad(v), 0);
+        to[2 * v + 1] = (__m512i)decode.at(codes.quad(v), 1);
+      }
+    }
+  }
+}
+
+template <Encoding kEncoding>
+void many_k_rows(const QuantisedCall& call, int64_t row_begin, int64_t row_end) {
+  constexpr KLayout kLayout = kKLayout<kEncoding>;
+  // Minima come off as zeros do.
+  constexpr Encoding kAs = kLayout.has_minima ? Encoding::kInt4 : Encoding::kInt8;
+  alignas(64) CodeChunk chunk;
+  const int64_t padded = call.format.padded_columns(call.k);
+  const int64_t tiles = tile_count(call.m, kTile);
+  for (int64_t row = row_begin; row < row_end; row += 2 * kLanes) {
+    const int64_t rows = least(call.n - row, 2 * kLanes), first = least(rows, kLanes);
+    const std::byte* const low = unit_panel(call, row);
+    for (int64_t begin = 0, count = 0; begin < padded; begin += count) {
+      count = least(padded - begin, kChunkColumns);
+      chunk.groups = count / kLayout.part_columns;
+      chunk.pairs = kLayout.part_columns / 2;
+      const std::byte* const at = low + begin / kKColumns * kLayout.bytes();
+      decode_k_chunk<kEncoding>(at, count / kKColumns, 0, chunk);
+      decode_k_chunk<kEncoding>(rows > kLanes ? at + call.panel_bytes : at, count / kKColumns, 1,
+                                chunk);
+      for (int64_t tile = 0; tile < tiles; ++tile) {
+        const int64_t at_row = tile_begin(call.m, kTile, tile);
+        const auto* x =
+            reinterpret_cast<const __m512i*>(call.tiles + tile * pair_tile_bytes(padded)) +
+            begin / 2;
+        codes_tile_of<kAs>(
+            tile_begin(call.m, kTile, tile + 1) - at_row, x, chunk,
+            {call.sums + at_row * call.sum_groups + begin / kLayout.part_columns, call.sum_groups},
+            {{low, low}, 1, 0, 0},
+            {call.y + at_row * call.ldy + row, call.ldy, call.bias ? call.bias + row : nullptr,
+             begin > 0, static_cast<__mmask16>((1u << first) - 1),
+             static_cast<__mmask16>((1u << (rows - first)) - 1)});
+      }
+    }
+  }
+}
+
 void quantised_panels_bf16(const QuantisedCall& call, int64_t row_begin, int64_t row_end) {
   switch (call.format.encoding) {
     case Encoding::kInt4: return many_rows<Encoding::kInt4>(call, row_begin, row_end);
     case Encoding::kInt8: return many_rows<Encoding::kInt8>(call, row_begin, row_end);
     case Encoding::kNf4: return many_rows<Encoding::kNf4>(call, row_begin, row_end);
     case Encoding::kMxfp4: return many_rows<Encoding::kMxfp4>(call, row_begin, row_end);
+    case Encoding::kQ2K: return many_k_rows<Encoding::kQ2K>(call, row_begin, row_end);
+    case Encoding::kQ3K: return many_k_rows<Encoding::kQ3K>(call, row_begin, row_end);
+    case Encoding::kQ4K: return many_k_rows<Encoding::kQ4K>(call, row_begin, row_end);
+    case Encoding::kQ5K: return many_k_rows<Encoding::kQ5K>(call, row_begin, row_end);
+    case Encoding::kQ6K: return many_k_rows<Encoding::kQ6K>(call, row_begin, row_end);
     default: return many_rows<Encoding::kFp8>(call, row_begin, row_end);
   }
 }

@@ -3,6 +3,7 @@
 // vector, and codes move by shifts alone. A type says where its words lie (kWords of them from byte
 // kFirst of a block of kBytes, and two bytes at kApart), and how they become the codes of a group
 // of 32 columns, four bytes a lane at a time.
+#include "kernels/cpu/generic/k_units.h"
 #include "kernels/cpu/generic/quantise.h"
 #include "src/base/block_type.h"
 
@@ -307,8 +308,118 @@ inline VecU put_values(const BlockLanes& b, int group, std::byte* lines, std::by
   return (VecU)(check != VecF{});
 }
 
+// Where a type has the words of its small scales, as one of ours, and its scales' f16 bits.
+template <typename Type>
+struct KSource {
+  static constexpr Encoding kEncoding = Encoding::kPlain;
+};
+template <Encoding kOf, int kScales>
+struct KSourceOf {
+  static constexpr Encoding kEncoding = kOf;
+  static constexpr int kFirstScale = kScales;
+};
+template <>
+struct KSource<Q2K> : KSourceOf<Encoding::kQ2K, 0> {
+  static VecU d(const BlockLanes& b) { return b.word(20); }
+};
+template <>
+struct KSource<Q3K> : KSourceOf<Encoding::kQ3K, 24> {
+  static VecU d(const BlockLanes& b) { return b.apart(); }
+};
+template <>
+struct KSource<Q4K> : KSourceOf<Encoding::kQ4K, 1> {
+  static VecU d(const BlockLanes& b) { return b.word(0); }
+};
+template <>
+struct KSource<Q5K> : KSourceOf<Encoding::kQ5K, 1> {
+  static VecU d(const BlockLanes& b) { return b.word(0); }
+};
+template <>
+struct KSource<Q6K> : KSourceOf<Encoding::kQ6K, 48> {
+  static VecU d(const BlockLanes& b) { return b.apart(); }
+};
+
+inline void put_word(std::byte* to, VecU word) { __builtin_memcpy(to, &word, sizeof word); }
+
+// Lanes whose f16 is infinite or no number.
+inline VecU not_finite_half(VecU bits) { return (VecU)((bits & 0x7c00u) == splat_bits(0x7c00u)); }
+
+// A whole block of a K type; to: the lines of its group, of the part's first row.
+template <typename Type>
+inline VecU put_k(const BlockLanes& b, std::byte* group, int part) {
+  using Source = KSource<Type>;
+  constexpr KLayout kLayout = kKLayout<Source::kEncoding>;
+  constexpr int kUpper = kLayout.has_nibbles ? 4 : 2;  // bits of the first plane
+  std::byte* const to = group + part * kLanes * 4;
+  for (int i = 0; i < kLayout.scale_words; ++i)
+    put_word(to + i * kQuantLine, b.word(Source::kFirstScale + i));
+  const VecU d = Source::d(b);
+  VecU bad = not_finite_half(d);
+  std::byte* const meta = group + kLayout.scale_words * kQuantLine;
+  if constexpr (kLayout.has_minima) {
+    bad |= not_finite_half(d >> 16);
+    const VecH scale = narrow_halves(d & 0xffffu), minimum = narrow_halves(d >> 16);
+    __builtin_memcpy(meta + part * kLanes * 2, &scale, sizeof scale);
+    __builtin_memcpy(meta + 32 + part * kLanes * 2, &minimum, sizeof minimum);
+  } else {
+    const VecF scale = f16_of(d);
+    __builtin_memcpy(meta + part * kLanes * 4, &scale, sizeof scale);
+  }
+  for (int block = 0; block < kKBlocks; ++block) {
+    VecU planes[kLayout.block_lines()] = {};
+    for (int v = 0; v < 8; ++v) {
+      const VecU four = Type::codes(b, block, v);
+      const VecU quad = (four & 0xff0000ffu) | (four & 0xff00u) << 8 | (four >> 8 & 0xff00u);
+      if constexpr (kLayout.has_nibbles) planes[v / 2] |= (quad & 0x0f0f0f0fu) << (4 * (v % 2));
+      if constexpr (kLayout.has_pairs)
+        planes[(kLayout.has_nibbles ? 4 : 0) + v / 4] |=
+            (quad >> (kLayout.has_nibbles ? 4 : 0) & 0x03030303u) << (2 * (v % 4));
+      if constexpr (kLayout.has_bits)
+        planes[kLayout.block_lines() - 1] |= (quad >> kUpper & 0x01010101u) << v;
+    }
+    std::byte* const lines = group + kLayout.scale_bytes() +
+                             block * kLayout.block_lines() * kQuantLine + part * kLanes * 4;
+    for (int i = 0; i < kLayout.block_lines(); ++i) put_word(lines + i * kQuantLine, planes[i]);
+  }
+  return bad;
+}
+
+inline bool is_any(VecU lanes) {
+  uint32_t any = 0;
+  for (int lane = 0; lane < kLanes; ++lane) any |= lanes[lane];
+  return any != 0;
+}
+
+// Block `index` of each row.
+template <typename Type>
+inline void turn_block(const std::byte* const* rows, int64_t index, TurnedBlock& block) {
+  for (int row = 0; row < kPanelRows; ++row) {
+    const std::byte* from = rows[row] + index * Type::kBytes;
+    for (int i = 0; i < Type::kWords; ++i)
+      block.words[i][row] = (uint32_t)load_word(from + Type::kFirst + 4 * i);
+    uint16_t half;
+    __builtin_memcpy(&half, from + Type::kApart, 2);
+    block.apart[row] = half;
+  }
+}
+
+template <typename Type>
+bool keep_k_rows(const std::byte* const* rows, int64_t cols, std::byte* panel) {
+  TurnedBlock block;
+  VecU bad = {};
+  for (int64_t at = 0; at < cols / Type::kColumns; ++at) {
+    turn_block<Type>(rows, at, block);
+    for (int part = 0; part < kPanelParts; ++part)
+      bad |= put_k<Type>({block, part * kLanes}, panel, part);
+    panel += kKLayout<KSource<Type>::kEncoding>.bytes();
+  }
+  return !is_any(bad);
+}
+
 template <typename Type>
 bool repack_rows(Encoding encoding, const std::byte* const* rows, int64_t cols, std::byte* panel) {
+  if constexpr (KSource<Type>::kEncoding != Encoding::kPlain)
+    if (encoding == KSource<Type>::kEncoding) return keep_k_rows<Type>(rows, cols, panel);
   constexpr bool kIsInt4 =
       Type::kKept == Kept::kInt4WithZero || Type::kKept == Kept::kInt4WithOffset;
   constexpr int64_t kLines = kGroup / (kIsInt4 ? 8 : 4);
@@ -317,14 +428,7 @@ bool repack_rows(Encoding encoding, const std::byte* const* rows, int64_t cols, 
   TurnedBlock block;
   VecU bad = {};
   for (int64_t at = 0; at < cols / Type::kColumns; ++at) {
-    for (int row = 0; row < kPanelRows; ++row) {
-      const std::byte* from = rows[row] + at * Type::kBytes;
-      for (int i = 0; i < Type::kWords; ++i)
-        block.words[i][row] = (uint32_t)load_word(from + Type::kFirst + 4 * i);
-      uint16_t half;
-      __builtin_memcpy(&half, from + Type::kApart, 2);
-      block.apart[row] = half;
-    }
+    turn_block<Type>(rows, at, block);
     for (int group = 0; group < Type::kColumns / kGroup;
          ++group, panel += (kLines + 1) * kQuantLine)
       for (int part = 0; part < kPanelParts; ++part) {
@@ -339,9 +443,7 @@ bool repack_rows(Encoding encoding, const std::byte* const* rows, int64_t cols, 
           bad |= put_values<Type>(lanes, group, lines, meta);
       }
   }
-  uint32_t any = 0;
-  for (int lane = 0; lane < kLanes; ++lane) any |= bad[lane];
-  return any == 0;
+  return !is_any(bad);
 }
 
 bool repack_blocks(BlockType type, Encoding encoding, const std::byte* const* rows, int64_t cols,

@@ -21,7 +21,7 @@ void arrange_f32_codes(const WeightFormat& format, const float* x, int64_t k, fl
     order[i] = is_four ? nibble_column(i) : i / 4 * 4 + byte_column(i % 4);
     factors[i] = F32Step::place_factor(format.encoding, i);
   }
-  const int64_t padded = format.padded_columns(k), columns = format.group_columns(k);
+  const int64_t padded = format.padded_columns(k), columns = sum_columns(format, k);
   for (int64_t begin = 0; begin < padded; begin += columns) {
     Eight sum = {};
     for (int64_t i = begin; i < begin + columns; i += 8) {
@@ -92,8 +92,47 @@ void quantise_row(const WeightFormat& format, const float* x, int64_t k, int8_t*
   }
 }
 
+// The same beside a K type: a scale for each 256 columns, sums of parts as QuantisedCall has them.
+void quantise_k_row(const WeightFormat& format, const float* x, int64_t k, int8_t* to,
+                    float* scales, float* sums) {
+  typedef int8_t Bytes __attribute__((vector_size(16), aligned(1), may_alias));
+  const KLayout layout = k_layout(format.encoding);
+  Bytes order;
+  for (int byte = 0; byte < 16; ++byte)
+    order[byte] = static_cast<int8_t>(byte / 4 * 4 + byte_column(byte % 4));
+  for (int64_t begin = 0; begin < format.padded_columns(k); begin += kKColumns) {
+    alignas(64) float part[kKColumns] = {};
+    const int64_t count = k - begin < kKColumns ? k - begin : kKColumns;
+    __builtin_memcpy(part, x + begin, static_cast<size_t>(count) * 4);
+    VecF most = {};
+    for (int i = 0; i < kKColumns; i += kLanes)
+      most = max_of(most, (VecF)((VecU)load(part + i) & 0x7fffffffu));
+    const float scale = max_range(reinterpret_cast<const float*>(&most), kLanes) / 127.0f;
+    const VecF inverse = splat(scale > 1e-38f ? 1.0f / scale : 0.0f);
+    VecF sum = {};
+    for (int i = 0; i < kKColumns; i += 16) {
+      Bytes codes;
+      for (int half = 0; half < 16; half += kLanes) {
+        const VecF code = round_even(load(part + i + half) * inverse);
+        sum += code;
+        store_bytes(reinterpret_cast<int8_t*>(&codes) + half, __builtin_convertvector(code, VecI));
+      }
+      *reinterpret_cast<Bytes*>(to + begin + i) = shuffled(codes, order);
+      if ((i + 16) % layout.part_columns != 0) continue;
+      const float total = sum_lanes(sum);
+      const bool is_number = total < 32768.0f && total > -32768.0f;  // not of NaN in x
+      const int32_t less_zero = is_number ? -layout.zero * static_cast<int32_t>(total) : 0;
+      __builtin_memcpy(sums++, layout.has_minima ? static_cast<const void*>(&total) : &less_zero,
+                       4);
+      sum = VecF{};
+    }
+    *scales++ = scale;
+  }
+}
+
 void quantise_activations(const WeightFormat& format, const float* x, int64_t k, int8_t* to,
                           float* scales, float* sums) {
+  if (format.is_k()) return quantise_k_row(format, x, k, to, scales, sums);
   if (is_four_bit(format.encoding))
     quantise_row<true, ShortDots>(format, x, k, to, scales, sums);
   else

@@ -1,6 +1,7 @@
 #pragma once
 // Products with quantised matrices: few rows of x (codes are decoded in registers) and many.
 #include "kernels/cpu/generic/code_steps.h"
+#include "kernels/cpu/generic/k_linear.h"
 
 namespace sluice::kernels {
 namespace {
@@ -155,12 +156,14 @@ void quantised_typed(const QuantisedCall& call, int64_t row_begin, int64_t row_e
 }
 
 void quantised_int8(const QuantisedCall& call, int64_t row_begin, int64_t row_end) {
+  if (call.format.is_k()) return quantised_k<KInt8Step>(call, row_begin, row_end);
   if (call.format.encoding == Encoding::kInt4)
     return quantised_typed<Int8Step, Encoding::kInt4>(call, row_begin, row_end);
   quantised_typed<Int8StepOfBytes, Encoding::kInt8>(call, row_begin, row_end);
 }
 
 void quantised_f32(const QuantisedCall& call, int64_t row_begin, int64_t row_end) {
+  if (call.format.is_k()) return quantised_k<KF32Step>(call, row_begin, row_end);
   switch (call.format.encoding) {
     case Encoding::kInt4:
       return quantised_typed<F32Step, Encoding::kInt4>(call, row_begin, row_end);

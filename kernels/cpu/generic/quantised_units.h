@@ -1,6 +1,7 @@
 #pragma once
 // Units of quantised matrices: kLanes rows of a panel. A vector register holds one column of them,
 // so sums need no turning and a group's scales are one multiply-add.
+#include "kernels/cpu/generic/k_units.h"
 #include "kernels/cpu/generic/quantise.h"
 #include "kernels/cpu/variant.h"
 
@@ -94,6 +95,11 @@ inline void unpack_unit(const WeightFormat& format, const std::byte* panel, int6
       return unpack_typed<Encoding::kNf4>(format, panel, cols, part, begin, count, block, stride);
     case Encoding::kMxfp4:
       return unpack_typed<Encoding::kMxfp4>(format, panel, cols, part, begin, count, block, stride);
+    case Encoding::kQ2K: return unpack_k<Encoding::kQ2K>(panel, part, begin, count, block, stride);
+    case Encoding::kQ3K: return unpack_k<Encoding::kQ3K>(panel, part, begin, count, block, stride);
+    case Encoding::kQ4K: return unpack_k<Encoding::kQ4K>(panel, part, begin, count, block, stride);
+    case Encoding::kQ5K: return unpack_k<Encoding::kQ5K>(panel, part, begin, count, block, stride);
+    case Encoding::kQ6K: return unpack_k<Encoding::kQ6K>(panel, part, begin, count, block, stride);
     default:
       return unpack_typed<Encoding::kFp8>(format, panel, cols, part, begin, count, block, stride);
   }

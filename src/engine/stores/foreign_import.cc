@@ -22,6 +22,7 @@ constexpr int64_t kPanelRows = WeightFormat::kPanelRows;
 bool keep_codes(const ForeignMatrix& matrix, const ForeignDecoder& decoder, int64_t first_row,
                 int64_t row_count, std::byte* panel) {
   const WeightFormat& format = matrix.format;
+  if (format.is_k()) return false;
   const int64_t columns = format.group_columns(matrix.cols);
   std::vector<uint8_t> codes(static_cast<size_t>(kPanelRows * columns));
   for (int64_t group = 0; group < format.groups(matrix.cols); ++group) {
@@ -48,9 +49,12 @@ bool keep_rows(const ForeignMatrix& matrix, const ForeignDecoder& decoder, int64
   const std::byte* rows[kPanelRows];
   for (int64_t r = 0; r < row_count; ++r)
     if (!(rows[r] = decoder.row_bytes(first_row + r))) return false;
+  if (matrix.format.is_k())  // rows past the end are of no meaning
+    for (int64_t r = row_count; r < kPanelRows; ++r) rows[r] = rows[0];
   if (matrix.format.is_quantised())
-    return row_count == kPanelRows && kernels::repack_blocks(matrix.parts.front()->blocks,
-                                                             matrix.format, rows, matrix.cols, out);
+    return (row_count == kPanelRows || matrix.format.is_k()) &&
+           kernels::repack_blocks(matrix.parts.front()->blocks, matrix.format, rows, matrix.cols,
+                                  out);
   const io::TensorEntry& part = *matrix.parts.front();
   if (part.blocks != BlockType::kNone || part.dtype != matrix.format.dtype) return false;
   for (int64_t r = 0; r < row_count; ++r)

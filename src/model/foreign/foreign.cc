@@ -25,9 +25,9 @@ ForeignMatrix::Run ForeignMatrix::run_of(int64_t first, int64_t count) const noe
 }
 
 std::unique_ptr<ForeignWeights> foreign_weights(const ModelConfig& config,
-                                                const io::Checkpoint& checkpoint) {
+                                                const io::Checkpoint& checkpoint, KTypes k_types) {
   if (checkpoint.format() == io::CheckpointFormat::kPackedStore) return nullptr;  // ours
-  if (checkpoint.format() == io::CheckpointFormat::kGguf) return gguf_weights(checkpoint);
+  if (checkpoint.format() == io::CheckpointFormat::kGguf) return gguf_weights(checkpoint, k_types);
   // The older name is what early writers of compressed-tensors gave it.
   std::optional<ModelConfig> settings = config.object("quantization_config");
   if (!settings) settings = config.object("compression_config");

@@ -69,10 +69,15 @@ class ForeignWeights {
   virtual std::optional<ForeignMatrix> find(const WeightShape& weight) const = 0;
 };
 
+/// What becomes of GGUF's K types: kept value by value, or repacked to int4-g32 and int8-g32, which
+/// GPUs multiply.
+enum class KTypes : uint8_t { kKept, kRepacked };
+
 /// What reads this checkpoint's weights, or null when they are plain. `config` is its config.json;
 /// both must outlive the result. Errors: kFile for a method or setting that can't be read.
 std::unique_ptr<ForeignWeights> foreign_weights(const ModelConfig& config,
-                                                const io::Checkpoint& checkpoint);
+                                                const io::Checkpoint& checkpoint,
+                                                KTypes k_types = KTypes::kKept);
 
 // One of these each; `settings` is config.json's quantization_config.
 std::unique_ptr<ForeignWeights> gptq_weights(const ModelConfig& settings,
@@ -87,7 +92,7 @@ std::unique_ptr<ForeignWeights> fp8_weights(const ModelConfig& settings,
                                             const io::Checkpoint& checkpoint);
 std::unique_ptr<ForeignWeights> mxfp4_weights(const ModelConfig& settings,
                                               const io::Checkpoint& checkpoint);
-std::unique_ptr<ForeignWeights> gguf_weights(const io::Checkpoint& checkpoint);
+std::unique_ptr<ForeignWeights> gguf_weights(const io::Checkpoint& checkpoint, KTypes k_types);
 
 /// Rows and columns that share a scale.
 struct Fp8Block {

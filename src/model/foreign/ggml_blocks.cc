@@ -162,6 +162,17 @@ void decode_block(BlockType type, const std::byte* data, float* out) noexcept {
   }
 }
 
+std::optional<WeightFormat> k_type_format(BlockType type) noexcept {
+  switch (type) {
+    case BlockType::kQ2_K: return WeightFormat{Encoding::kQ2K, DType::kBF16, 256};
+    case BlockType::kQ3_K: return WeightFormat{Encoding::kQ3K, DType::kBF16, 256};
+    case BlockType::kQ4_K: return WeightFormat{Encoding::kQ4K, DType::kBF16, 256};
+    case BlockType::kQ5_K: return WeightFormat{Encoding::kQ5K, DType::kBF16, 256};
+    case BlockType::kQ6_K: return WeightFormat{Encoding::kQ6K, DType::kBF16, 256};
+    default: return std::nullopt;
+  }
+}
+
 std::optional<WeightFormat> format_of_blocks(BlockType type) noexcept {
   switch (type) {
     case BlockType::kQ4_0:

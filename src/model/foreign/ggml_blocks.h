@@ -21,7 +21,10 @@ namespace sluice {
 /// The block's elements, block_layout(type).elements of them.
 void decode_block(BlockType type, const std::byte* block, float* out) noexcept;
 
-/// Our format that keeps the codes of such blocks, or nothing. kInt4 keeps q4_1's and q4_k's
+/// The K type of ours that keeps such blocks' values, or nothing.
+std::optional<WeightFormat> k_type_format(BlockType type) noexcept;
+
+/// Our other format that keeps the codes of such blocks, or nothing. kInt4 keeps q4_1's and q4_k's
 /// offsets rounded to f16.
 std::optional<WeightFormat> format_of_blocks(BlockType type) noexcept;
 

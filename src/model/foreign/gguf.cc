@@ -125,7 +125,8 @@ class HeadsDecoder final : public ForeignDecoder {
 
 class GgufWeights final : public ForeignWeights {
  public:
-  explicit GgufWeights(const io::Checkpoint& checkpoint) : checkpoint_(checkpoint) {
+  GgufWeights(const io::Checkpoint& checkpoint, KTypes k_types)
+      : checkpoint_(checkpoint), k_types_(k_types) {
     const io::TensorEntry* table = checkpoint.find("token_embd.weight");
     if (table && table->blocks == BlockType::kNone) plain_ = table->dtype;
   }
@@ -229,8 +230,7 @@ class GgufWeights final : public ForeignWeights {
     if (weight.is_never_quantised || weight.is_by_head || (!is_plain && !weight.may_be_quantised()))
       out.format = WeightFormat::plain(plain_);
     else if (!is_plain)
-      out.format =
-          format_of_blocks(tensor.blocks).value_or(WeightFormat{Encoding::kInt8, DType::kBF16, 32});
+      out.format = format_for(tensor.blocks);
     out.decoder = [&tensor, rows, cols, paired_heads,
                    added = weight.added](const ForeignBytes& bytes) {
       return std::make_unique<GgufDecoder>(tensor, rows, cols, paired_heads, added, bytes);
@@ -238,13 +238,19 @@ class GgufWeights final : public ForeignWeights {
     return out;
   }
 
+  WeightFormat format_for(BlockType type) const {
+    if (const auto kept = k_type_format(type); kept && k_types_ == KTypes::kKept) return *kept;
+    return format_of_blocks(type).value_or(WeightFormat{Encoding::kInt8, DType::kBF16, 32});
+  }
+
   const io::Checkpoint& checkpoint_;
+  KTypes k_types_;
   DType plain_ = DType::kF16;  // what plain matrices are, as the table of tokens is one
 };
 }  // namespace
 
-std::unique_ptr<ForeignWeights> gguf_weights(const io::Checkpoint& checkpoint) {
-  return std::make_unique<GgufWeights>(checkpoint);
+std::unique_ptr<ForeignWeights> gguf_weights(const io::Checkpoint& checkpoint, KTypes k_types) {
+  return std::make_unique<GgufWeights>(checkpoint, k_types);
 }
 
 }  // namespace sluice

@@ -299,7 +299,9 @@ TEST(CudaEngineForeign, LogitsAreTheCpusWithinRounding) {
                             "../foreign/ct-fp8", "../foreign/fp8-block", "../gguf/mixed.gguf"})
     for (const bool is_parted : {false, true}) {
       SCOPED_TRACE(std::string(model) + (is_parted ? " in two places" : ""));
-      expect_logits_of_the_cpu(model, greedy_requests({{5, 6, 7, 8}, {9, 10, 11}}, 1), 8e-3,
+      // K types, which the CPU multiplies as they are, become codes of 8 bits.
+      const double allowed = std::string_view(model).ends_with(".gguf") ? 0.05 : 8e-3;
+      expect_logits_of_the_cpu(model, greedy_requests({{5, 6, 7, 8}, {9, 10, 11}}, 1), allowed,
                                is_parted ? std::optional(parted) : std::nullopt);
     }
 }
