@@ -32,25 +32,33 @@ def says(driver, text):
     return text in driver.execute_script("return document.body.innerText")
 
 
-def look(driver, expected):
-    driver.get(f"http://localhost:{PORT}")
-    wait_for(lambda: says(driver, "sluice"))
-    time.sleep(2)
-    driver.execute_script("""  // the note on cookies, which it has nobody to send to
-        [...document.querySelectorAll('button')].filter((e) => e.innerText.trim() === 'OK').forEach((e) => e.click());""")
+def unfold(driver):
     x, y = driver.execute_script("""
         const title = [...document.querySelectorAll('*')].filter((e) => e.children.length === 0 && e.innerText?.trim() === 'sluice 1')[0];
         const place = title.getBoundingClientRect();
         return [8, place.top + place.height / 2];""")  # what folds it
     for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
         driver.execute_cdp_cmd("Input.dispatchMouseEvent", {"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1})
-    wait_for(lambda: says(driver, expected))
+
+
+def look(driver, expected):
+    driver.get(f"http://localhost:{PORT}")
+    wait_for(lambda: says(driver, "sluice"))
+    time.sleep(2)
+    driver.execute_script("""  // the note on cookies, which it has nobody to send to
+        [...document.querySelectorAll('button')].filter((e) => e.innerText.trim() === 'OK').forEach((e) => e.click());""")
     if says(driver, "import error"):
         sys.exit("trace_picture: Perfetto could not import all of it")
     # Nearer, at the middle of the tracks.
     driver.execute_cdp_cmd("Input.dispatchMouseEvent", {"type": "mouseMoved", "x": SIZE[0] // 2, "y": 300})
     ActionChains(driver).key_down("w").pause(1.2).key_up("w").perform()
     time.sleep(3)
+    for _ in range(3):
+        if not says(driver, expected):
+            unfold(driver)
+            time.sleep(3)
+    if not says(driver, expected):
+        sys.exit(f"trace_picture: Perfetto shows no track {expected}")
 
 
 def main():

@@ -48,6 +48,9 @@ class LaneRows {
   std::vector<std::vector<double>> free_at_;
 };
 
+// Perfetto takes thread 0 for the main one, as it does the one that is called as the process.
+constexpr size_t kFirstThread = 2;
+
 std::string thread_name_json(size_t tid, const std::string& name) {
   return fmt::format(
       "{{\"ph\":\"M\",\"pid\":1,\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":\"{}\"}}}},"
@@ -88,13 +91,14 @@ std::string chrome_trace_json(const std::vector<TaskEvent>& events, const LaneTa
         "{{\"ph\":\"X\",\"cat\":\"{}\",\"pid\":1,\"tid\":{},\"name\":\"{}\",\"ts\":{:.1f},\"dur\":{"
         ":.1f},"
         "\"args\":{}}},\n",
-        machine[lane].name, lane + row * machine.size(), label, start, end - start, args);
+        machine[lane].name, kFirstThread + lane + row * machine.size(), label, start, end - start,
+        args);
   }
   // The lanes above, what they have under way beside below.
   for (size_t row = 0; row < rows.most(); ++row)
     for (size_t lane = 0; lane < machine.size(); ++lane) {
       if (row > 0 && row >= rows.of(lane)) continue;
-      const size_t tid = lane + row * machine.size();
+      const size_t tid = kFirstThread + lane + row * machine.size();
       out += thread_name_json(tid, row == 0 ? std::string(machine[lane].name)
                                             : fmt::format("{} {}", machine[lane].name, row + 1));
     }
