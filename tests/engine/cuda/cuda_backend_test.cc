@@ -69,11 +69,12 @@ TEST(CudaBackend, RefusesWhatItHasNoKernelsFor) {
 TEST(CudaBackend, RefusesWhatOnlyTheCpuComputesByName) {
   ModelShape model = planning_shape("gpt-oss-20b").value();
   const std::string whole = refusal(model, attention());
-  for (const char* word : {"gpt_oss", "attention sinks", "clamped experts", "MXFP4"})
+  for (const char* word : {"gpt_oss", "attention sinks", "clamped experts", "mxfp4"})
     EXPECT_NE(whole.find(word), std::string::npos) << whole;
   model.set_weights(WeightFormat::plain(DType::kF16));
   EXPECT_NE(refusal(model, attention()).find("attention sinks"), std::string::npos);
-  EXPECT_NE(refusal(opt("mxfp4"), attention()).find("MXFP4"), std::string::npos);
+  for (const char* format : {"mxfp4", "q2_k", "q4_k", "q6_k"})
+    EXPECT_NE(refusal(opt(format), attention()).find(format), std::string::npos);
 }
 
 TEST(CudaBackend, AGpuWithoutBf16RefusesIt) {
