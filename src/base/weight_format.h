@@ -32,8 +32,7 @@ enum class Encoding : uint8_t {
 struct WeightFormat {
   Encoding encoding = Encoding::kPlain;
   DType dtype = DType::kBF16;  ///< of kPlain
-  /// Columns that share a scale: 32, 64 or 128, of kMxfp4 32, of K
-  /// types 256; 0: the whole row.
+  /// Columns that share a scale: 32, 64 or 128, of kMxfp4 32, of K types 256; 0: the whole row.
   int32_t group = 0;
 
   static constexpr int64_t kPanelRows = 16;

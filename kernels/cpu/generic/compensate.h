@@ -1,7 +1,7 @@
 #pragma once
 // Columns of a panel rounded one after another, each with what earlier errors add to it: lanes are
 // rows.
-#include "kernels/cpu/generic/quantise.h"
+#include "kernels/cpu/generic/quantised_units.h"
 #include "kernels/cpu/variant.h"
 
 namespace sluice::kernels {
@@ -21,19 +21,16 @@ inline VecU compensated_code(Encoding encoding, VecF x, VecF scale, VecF zero, V
     value = q * scale;
     return code_of(q + 128.0f);
   }
-  const VecU code = encoding == Encoding::kMxfp4 ? e2m1_code(x / scale)
-                    : encoding == Encoding::kNf4 ? nf4_code(x * narrow)
-                                                 : e4m3_code(x * narrow);
-  for (int i = 0; i < kLanes; ++i) {
-    if (encoding == Encoding::kMxfp4) value[i] = kE2m1Values[code[i] & 15] * scale[i];
-    if (encoding == Encoding::kNf4) value[i] = kNf4Values[code[i] & 15] * scale[i];
-    if (encoding == Encoding::kFp8) {
-      const unsigned exponent = code[i] >> 3 & 15, mantissa = code[i] & 7;
-      const float magnitude = exponent == 0 ? static_cast<float>(mantissa) * 0x1p-9f
-                                            : static_cast<float>(8 + mantissa) *
-                                                  __builtin_bit_cast(float, (exponent + 117) << 23);
-      value[i] = (code[i] & 0x80 ? -magnitude : magnitude) * scale[i];
-    }
+  VecU code;
+  if (encoding == Encoding::kMxfp4) {
+    code = e2m1_code(x / scale) & 15u;
+    value = code_value<Encoding::kMxfp4>(code) * scale;
+  } else if (encoding == Encoding::kNf4) {
+    code = nf4_code(x * narrow) & 15u;
+    value = code_value<Encoding::kNf4>(code) * scale;
+  } else {
+    code = e4m3_code(x * narrow);
+    value = code_value<Encoding::kFp8>(code) * scale;
   }
   return code;
 }

@@ -140,26 +140,12 @@ void k_rows_of(const QuantisedCall& call, int64_t row_begin, int64_t row_end, in
   k_rows<Step, kEncoding, M>(call, row_begin, row_end, first);
 }
 
-// Rows of x a few at a time, past panels of w that stay in the cache.
 template <typename Step, Encoding kEncoding>
 void k_typed(const QuantisedCall& call, int64_t row_begin, int64_t row_end) {
-  if (call.m <= kMostKRows) return k_rows_of<Step, kEncoding>(call, row_begin, row_end, 0, call.m);
-  const int64_t row_bytes = call.ld * static_cast<int64_t>(sizeof(typename Step::Element));
-  constexpr int64_t kKeptBytes = 384 * 1024;
-  const int64_t fitting = kKeptBytes / row_bytes / kMostKRows * kMostKRows;
-  const int64_t block = fitting < kMostKRows ? kMostKRows : fitting;
-  for (int64_t begin = 0; begin < call.m; begin += block) {
-    const int64_t end = begin + block < call.m ? begin + block : call.m;
-    for (int64_t row = row_begin; row < row_end; row += kPanelRows) {
-      const int64_t last = row + kPanelRows < row_end ? row + kPanelRows : row_end;
-      int64_t left = (end - begin + kMostKRows - 1) / kMostKRows;
-      for (int64_t first = begin; first < end; --left) {
-        const int64_t count = (end - first + left - 1) / left;
+  few_at_a_time<typename Step::Element, kMostKRows>(
+      call, row_begin, row_end, [&](int64_t row, int64_t last, int64_t first, int64_t count) {
         k_rows_of<Step, kEncoding>(call, row, last, first, count);
-        first += count;
-      }
-    }
-  }
+      });
 }
 
 template <typename Step>

@@ -10,11 +10,6 @@ namespace {
 template <Encoding kEncoding>
 constexpr KLayout kKLayout = k_layout(kEncoding);
 
-inline VecU k_word(const std::byte* line) {
-  VecU word;
-  __builtin_memcpy(&word, line, sizeof word);
-  return word;
-}
 inline VecF k_number(VecI v) { return __builtin_convertvector(v, VecF); }
 
 // w = scale code - minimum, both exact in f32.
@@ -27,7 +22,7 @@ struct KScales {
   void load(const std::byte* lines, int part) {
     VecU words[4];
     for (int i = 0; i < kLayout.scale_words; ++i)
-      words[i] = k_word(lines + i * kQuantLine + part * kLanes * 4);
+      words[i] = load_codes(lines + i * kQuantLine + part * kLanes * 4);
     const std::byte* const meta = lines + kLayout.scale_words * kQuantLine;
     VecF d, m = {};
     if constexpr (kLayout.has_minima) {
@@ -87,7 +82,7 @@ struct KBlock {
 
   explicit KBlock(const std::byte* at) {
 #pragma GCC unroll 8
-    for (int i = 0; i < kLayout.block_lines(); ++i) planes[i] = k_word(at + i * kQuantLine);
+    for (int i = 0; i < kLayout.block_lines(); ++i) planes[i] = load_codes(at + i * kQuantLine);
   }
   // Of columns 4 v to 4 v + 3, a byte each.
   VecU quad(int v) const {

@@ -19,6 +19,11 @@ inline VecF through_f16(VecF v) {
   store_f16(half, v);
   return load_f16(half);
 }
+inline VecU load_codes(const std::byte* p) {
+  VecU word;
+  __builtin_memcpy(&word, p, sizeof word);
+  return word;
+}
 inline VecU code_of(VecF v) { return (VecU) __builtin_convertvector(v, VecI); }
 
 // Columns [begin, begin + count) of up to 16 rows, turned: block[column][row]; zeros past the rows,

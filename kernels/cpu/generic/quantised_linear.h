@@ -129,30 +129,12 @@ void few_of(const QuantisedCall& call, int64_t row_begin, int64_t row_end, int64
   few_rows<Step, kEncoding, kUnits, M>(call, row_begin, row_end, first);
 }
 
-// More rows pass the codes a few at a time, as many in a block as stay in the cache: decoding codes
-// again costs no more than laying them out for larger tiles (but for many rows of bf16:
-// avx512_bf16/quantised_panels.h).
-constexpr int64_t kBlockBytes = 384 * 1024;
-
 template <typename Step, Encoding kEncoding>
 void quantised_typed(const QuantisedCall& call, int64_t row_begin, int64_t row_end) {
-  constexpr int kRows = kMostFewRows<Step>;
-  if (call.m <= kRows) return few_of<Step, kEncoding>(call, row_begin, row_end, 0, call.m);
-  const int64_t row_bytes = call.ld * static_cast<int64_t>(sizeof(typename Step::Element));
-  const int64_t fitting = kBlockBytes / row_bytes / kRows * kRows;
-  const int64_t block = fitting < kRows ? kRows : fitting;
-  for (int64_t begin = 0; begin < call.m; begin += block) {
-    const int64_t end = begin + block < call.m ? begin + block : call.m;
-    for (int64_t row = row_begin; row < row_end; row += kPanelRows) {
-      const int64_t last = row + kPanelRows < row_end ? row + kPanelRows : row_end;
-      int64_t left = (end - begin + kRows - 1) / kRows;
-      for (int64_t first = begin; first < end; --left) {
-        const int64_t count = (end - first + left - 1) / left;
+  few_at_a_time<typename Step::Element, kMostFewRows<Step>>(
+      call, row_begin, row_end, [&](int64_t row, int64_t last, int64_t first, int64_t count) {
         few_of<Step, kEncoding>(call, row, last, first, count);
-        first += count;
-      }
-    }
-  }
+      });
 }
 
 void quantised_int8(const QuantisedCall& call, int64_t row_begin, int64_t row_end) {

@@ -117,12 +117,6 @@ inline const std::byte* unit_panel(const QuantisedCall& call, int64_t row) {
 }
 inline int part_of(int64_t row) { return static_cast<int>(row % kPanelRows / kLanes); }
 
-inline VecU load_codes(const std::byte* p) {
-  VecU word;
-  __builtin_memcpy(&word, p, sizeof word);
-  return word;
-}
-
 inline void put_unit(const QuantisedCall& call, int64_t row, int64_t i, VecF value) {
   float* to = call.y + i * call.ldy + row;
   if (row + kLanes <= call.n) {
@@ -136,6 +130,32 @@ inline VecF get_unit(const float* from, int64_t row, int64_t n) {
   VecF value = {};
   for (int64_t lane = 0; row + lane < n; ++lane) value[lane] = from[lane];
   return value;
+}
+
+// More rows of x than kRows pass the codes a few at a time, as many in a block as stay in the
+// cache: decoding codes again costs no more than laying them out for larger tiles (but for many
+// rows of bf16: avx512_bf16/quantised_panels.h). few(row_begin, row_end, first, count): up to kRows
+// of x.
+template <typename Element, int kRows, typename Few>
+inline void few_at_a_time(const QuantisedCall& call, int64_t row_begin, int64_t row_end,
+                          const Few& few) {
+  constexpr int64_t kBlockBytes = 384 * 1024;
+  if (call.m <= kRows) return few(row_begin, row_end, 0, call.m);
+  const int64_t row_bytes = call.ld * static_cast<int64_t>(sizeof(Element));
+  const int64_t fitting = kBlockBytes / row_bytes / kRows * kRows;
+  const int64_t block = fitting < kRows ? kRows : fitting;
+  for (int64_t begin = 0; begin < call.m; begin += block) {
+    const int64_t end = begin + block < call.m ? begin + block : call.m;
+    for (int64_t row = row_begin; row < row_end; row += kPanelRows) {
+      const int64_t last = row + kPanelRows < row_end ? row + kPanelRows : row_end;
+      int64_t left = (end - begin + kRows - 1) / kRows;
+      for (int64_t first = begin; first < end; --left) {
+        const int64_t count = (end - first + left - 1) / left;
+        few(row, last, first, count);
+        first += count;
+      }
+    }
+  }
 }
 
 }  // namespace
