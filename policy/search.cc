@@ -95,15 +95,14 @@ void stop_if_asked(const SearchRequest& request) {
     throw Error(ErrorKind::kCancelled, "the search for a policy was stopped", "");
 }
 
-// Whether the ring that a layer's experts pass through takes a good part of the memory that could
-// hold experts instead.
+// Whether the ring that a layer's experts pass through takes a good part of the device's memory,
+// which could hold experts instead.
 bool has_large_ring(const PlanInput& input) {
   int64_t largest = 0;
   for (size_t i = 0; i < input.model->sublayers.size(); ++i)
     largest = std::max(largest, input.model->num_experts * expert_bytes(*input.model, i));
-  const int64_t budget =
-      input.device_budget_bytes > 0 ? input.device_budget_bytes : input.memory_budget_bytes;
-  return static_cast<double>(largest) >= kRingShare * static_cast<double>(budget);
+  return static_cast<double>(largest) >=
+         kRingShare * static_cast<double>(input.device_budget_bytes);
 }
 
 // Policy::demand_tokens that are worth trying, best guess first.
@@ -116,8 +115,9 @@ std::vector<int64_t> demands_of(const SearchRequest& request) {
   if (out.front() >= 0 || input.model->num_experts <= 1 || is_whole) return out;
   // Beside a device experts may lie as other weights do, which the host multiplies for large
   // passes too: better for large blocks.
-  if (input.device_budget_bytes > 0) out.push_back(0);
-  if (input.device_budget_bytes <= 0 || has_large_ring(input)) out.push_back(kAlwaysDemands);
+  const bool has_device = input.device_budget_bytes > 0;
+  if (has_device) out.push_back(0);
+  if (!has_device || has_large_ring(input)) out.push_back(kAlwaysDemands);
   return out;
 }
 

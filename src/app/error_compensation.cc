@@ -1,12 +1,12 @@
 #include "src/app/error_compensation.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "kernels/linear.h"
 #include "src/base/error.h"
 #include "src/engine/engine.h"
 #include "src/layer/layer_program.h"
+#include "src/profile/other_load.h"
 
 namespace sluice::app {
 
@@ -45,10 +45,6 @@ class HessianSum {
   std::vector<float> turned_, product_;
   std::vector<std::byte> scratch_;
 };
-
-int threads_or_all(int threads) {
-  return threads > 0 ? threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
 }  // namespace
 
 std::vector<int32_t> input_sources(const LayerProgram& program, size_t weights) {
@@ -97,7 +93,7 @@ void add_hessians(const std::filesystem::path& model, EngineOptions options,
 }
 
 Compensator::Compensator(CompensatorParts parts)
-    : parts_(std::move(parts)), team_(threads_or_all(parts_.threads)) {
+    : parts_(std::move(parts)), team_(parts_.threads > 0 ? parts_.threads : usable_processors()) {
   const auto& sublayers = parts_.model.shape().sublayers;
   for (size_t i = 0; i < sublayers.size(); ++i)
     sources_.push_back(

@@ -136,21 +136,19 @@ EmbeddingRequest parse_embedding(std::string_view body, EmbeddingRoute route, in
   EmbeddingRequest out;
   if (route == EmbeddingRoute::kOllamaOne) out.input_field = "prompt";
   if (route == EmbeddingRoute::kLlama) out.input_field = "content";
-  out.keeps_beginning = route == EmbeddingRoute::kOllama || route == EmbeddingRoute::kOllamaOne;
-  if (route == EmbeddingRoute::kOllama) out.is_normalised = true;
-  if (route == EmbeddingRoute::kOllamaOne) out.is_normalised = false;
+  out.keeps_beginning = is_ollama(route);
+  if (is_ollama(route)) out.is_normalised = route == EmbeddingRoute::kOllama;
   const BodyReader reader{out, route, vocab_size};
-  const bool is_ollama = route == EmbeddingRoute::kOllama || route == EmbeddingRoute::kOllamaOne;
   for (const auto& [name, value] : object.items()) {
     if (value.is_null() || reader.read_common(name, value)) continue;
     if (route == EmbeddingRoute::kOpenAi)
       reader.read_openai(name, value);
-    else if (is_ollama)
+    else if (is_ollama(route))
       reader.read_ollama(name, value);
     else
       reader.read_llama(name, value);
   }
-  if (out.inputs.empty() && !is_ollama)
+  if (out.inputs.empty() && !is_ollama(route))
     refuse_field(out.input_field, fmt::format("{} is missing", out.input_field));
   return out;
 }

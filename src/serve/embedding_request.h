@@ -16,6 +16,10 @@ namespace sluice::serve {
 /// The interface that a body came by.
 enum class EmbeddingRoute : uint8_t { kOpenAi, kOllama, kOllamaOne, kLlama };
 
+constexpr bool is_ollama(EmbeddingRoute route) noexcept {
+  return route == EmbeddingRoute::kOllama || route == EmbeddingRoute::kOllamaOne;
+}
+
 constexpr size_t kMostInputs = 2048;
 
 struct EmbeddingRequest {

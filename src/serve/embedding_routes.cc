@@ -12,6 +12,7 @@
 #include "src/serve/embedding_request.h"
 #include "src/serve/file_store.h"
 #include "src/serve/json_text.h"
+#include "src/serve/ollama_request.h"
 
 namespace sluice::serve {
 
@@ -49,9 +50,7 @@ class EmbeddingAnswer final : public AnswerForm {
   std::string stream_error(const ApiError& error) override { return error.body(); }
   bool is_complete() const noexcept override { return ended_ == embeddings_.size(); }
   ErrorShape error_shape() const noexcept override {
-    return route_ == EmbeddingRoute::kOllama || route_ == EmbeddingRoute::kOllamaOne
-               ? ErrorShape::kOllama
-               : ErrorShape::kOpenAi;
+    return is_ollama(route_) ? ErrorShape::kOllama : ErrorShape::kOpenAi;
   }
   std::string whole() override {
     switch (route_) {
@@ -195,10 +194,7 @@ void Embedder::answer(const http::Request& body, EmbeddingRoute route,
   texts.check_room();
   EmbeddingRequest request = parse_embedding(body.body, route, texts.vocab_size());
   const std::string& served = texts.options().model_name;
-  if (route == EmbeddingRoute::kOllama || route == EmbeddingRoute::kOllamaOne)
-    if (constexpr std::string_view kTag = ":latest";
-        request.model != served && request.model.ends_with(kTag))
-      request.model.resize(request.model.size() - kTag.size());
+  if (is_ollama(route)) request.model = without_tag(request.model, served);
   const AdapterPtr adapter = texts.model_of(request.model);
   complete(request);
   AnswerShape shape;

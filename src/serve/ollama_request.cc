@@ -240,6 +240,11 @@ OllamaRequest request_to_chat(const ordered_json& chat, const sampling::Sampling
 ordered_json streamed_by_default() { return {{"stream", true}}; }
 }  // namespace
 
+std::string without_tag(const std::string& name, const std::string& served) {
+  if (name == served || !name.ends_with(kOllamaTag)) return name;
+  return name.substr(0, name.size() - kOllamaTag.size());
+}
+
 ApiError in_ollama_words(ApiError error) { return renamed(std::move(error), kOllamaNames); }
 
 OllamaRequest parse_ollama_chat(std::string_view body, const sampling::SamplingParams& defaults,

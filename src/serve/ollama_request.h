@@ -32,6 +32,10 @@ OllamaRequest parse_ollama_chat(std::string_view body, const sampling::SamplingP
                                 const OllamaModel& model);
 OllamaRequest parse_ollama_generate(std::string_view body, const sampling::SamplingParams& defaults,
                                     const OllamaModel& model);
+/// What Ollama's callers add to a name without a tag.
+inline constexpr std::string_view kOllamaTag = ":latest";
+/// `name` without it, unless that is what is served.
+std::string without_tag(const std::string& name, const std::string& served);
 /// What a chat's errors name, in this interface's words: `error` with them.
 ApiError in_ollama_words(ApiError error);
 

@@ -17,7 +17,6 @@ namespace {
 using nlohmann::ordered_json;
 using Route = OllamaAnswer::Route;
 
-constexpr std::string_view kTag = ":latest";  // what Ollama's callers add to a name without a tag
 constexpr const char* kForever = "9999-12-31T23:59:59Z";
 
 /// What the routes share.
@@ -37,10 +36,7 @@ struct Ollama {
     return out;
   }
   /// The name without the tag that callers add.
-  std::string served_name(const std::string& name) const {
-    if (name == model_name() || !name.ends_with(kTag)) return name;
-    return name.substr(0, name.size() - kTag.size());
-  }
+  std::string served_name(const std::string& name) const { return without_tag(name, model_name()); }
 
   void generate(const http::Request& request, http::Response& response, Route route) const;
   void answer_load(const std::string& model, Route route, http::Response& response) const;
@@ -116,7 +112,8 @@ ordered_json Ollama::details(const std::string& name) const {
 
 ordered_json Ollama::entry(const std::string& name) const {
   const BoundModel& model = texts.service().engine().model();
-  const std::string tagged = name.find(':') == std::string::npos ? name + std::string(kTag) : name;
+  const std::string tagged =
+      name.find(':') == std::string::npos ? name + std::string(kOllamaTag) : name;
   return {{"name", tagged},
           {"model", tagged},
           {"modified_at", started},
