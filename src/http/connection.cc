@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <malloc.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
@@ -33,11 +34,20 @@ void Connection::start() {
       {TCP_KEEPIDLE, 60}, {TCP_KEEPINTVL, 10}, {TCP_KEEPCNT, 3}};
   for (const auto& [name, value] : probes)
     ::setsockopt(socket_.native_handle(), IPPROTO_TCP, name, &value, sizeof value);
-  socket_.async_wait(tcp::socket::wait_error, [self = shared_from_this()](const SystemError& code) {
-    if (!code) self->close();
-  });
+  watch_for_reset();
   rest(Phase::kIdle, server_.options.idle_time);
   watch();
+}
+
+// The loop may hand on what was seen of a caller that has gone, where this one has its place: what
+// the socket itself says decides.
+void Connection::watch_for_reset() {
+  socket_.async_wait(tcp::socket::wait_error, [self = shared_from_this()](const SystemError& code) {
+    if (code || self->phase_ == Phase::kClosed) return;
+    pollfd state{self->socket_.native_handle(), 0, 0};
+    if (::poll(&state, 1, 0) > 0) return self->close();
+    self->watch_for_reset();
+  });
 }
 
 void Connection::close() {

@@ -49,6 +49,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void set_deadline(std::chrono::milliseconds time);
   void on_deadline();
   void watch();
+  void watch_for_reset();
   void on_readable();
   void on_input_end();
   void go_on();

@@ -381,6 +381,18 @@ TEST(HttpServerLoop, ACallerThatLeavesTakesItsAnswerWithIt) {
   EXPECT_TRUE(served.gone.wait());
 }
 
+// What the loop saw of those that went must not close who comes in their place.
+TEST(HttpServerLoop, CallersThatLeaveTakeNobodyWithThem) {
+  const Served served;
+  for (int round = 0; round < 200; ++round) {
+    for (int i = 0; i < 8; ++i) {
+      Caller rude(served.port());
+      rude.say(i % 2 == 0 ? post("/echo", "gone") : "GET /fast HTTP/1.1\r\n\r\n");
+    }
+    ASSERT_TRUE(served.get("/fast").ends_with("fast")) << round;
+  }
+}
+
 TEST(HttpServerLoop, ACallerThatSaysNoMoreIsAnswered) {
   Served served;
   Caller caller(served.port());
