@@ -199,6 +199,27 @@ def messages(address, model):
             check("messages: refusal", refused.body["type"] == "error", refused.body["error"]["message"][:100])
 
 
+def embeddings(client, address, model):
+    texts = [STORY, "The dog ran to the park", STORY]
+    floats = client.embeddings.create(model=model, input=texts, encoding_format="float")
+    packed = client.embeddings.create(model=model, input=texts)  # the package asks for base64 where nothing is said
+    vectors = [one.embedding for one in floats.data]
+    length = sum(x * x for x in vectors[0]) ** 0.5
+    apart = [sum((a - b) ** 2 for a, b in zip(one, two)) ** 0.5 for one, two in [*zip([o.embedding for o in packed.data], vectors),
+                                                                                 (vectors[0], vectors[2]), (vectors[0], vectors[1])]]
+    check("embeddings: floats and base64", max(apart[:4]) < 1e-5 and apart[4] > 0.1 and abs(length - 1) < 1e-4 and floats.usage.prompt_tokens == floats.usage.total_tokens > 0, f"{len(vectors[0])} values, length {length:.5f}")
+    short = client.embeddings.create(model=model, input=STORY, dimensions=8).data[0].embedding
+    check("embeddings: fewer dimensions", len(short) == 8 and abs(sum(x * x for x in short) - 1) < 1e-4)
+    ours = ollama.Client(host=address).embed(model=model, input=texts).embeddings
+    check("embeddings: the same through Ollama's", all(abs(a - b) < 1e-5 for one, two in zip(ours, vectors) for a, b in zip(one, two)))
+    for bad in [dict(input=[]), dict(input=""), dict(dimensions=0), dict(dimensions=4096), dict(input="a" * 30000), dict(encoding_format="int8")]:
+        try:
+            client.embeddings.create(**{"model": model, "input": STORY, **bad})
+            check("embeddings: refusal", False, str(bad)[:100])
+        except openai.BadRequestError as error:
+            check("embeddings: refusal", error.body["param"] in bad, error.body["message"][:100])
+
+
 def ollama_calls(address, model):
     client = ollama.Client(host=address)
     check("ollama: list", client.list().models[0].model == model + ":latest" and client.ps().models[0].context_length == 512, client.list().models[0].details)
@@ -239,4 +260,5 @@ with tempfile.TemporaryDirectory() as folder:
             responses(one, "small")
             messages(address, "small")
             ollama_calls(address, "small")
+            embeddings(one, address, "small")
             batches(one, "small")

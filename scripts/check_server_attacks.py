@@ -216,7 +216,7 @@ def half_closed(server):
 
 
 def other_interfaces(server):
-    """100 000 messages, items and results on the other interfaces' routes, then 64 who leave their streams"""
+    """100 000 messages, items and results on the other interfaces' routes, then 64 who leave their streams and embeddings"""
     text = {"role": "user", "content": "a"}
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
     lost = {"type": "function_call_output", "call_id": "c", "output": "a"}
@@ -230,11 +230,16 @@ def other_interfaces(server):
             ("/completion", {"prompt": "a", "dry_multiplier": 1, "dry_sequence_breakers": ["a"] * 10 ** 6}),
             ("/v1/rerank", {"query": "a" * 10 ** 6, "documents": ["a"]}), ("/v1/rerank", {"query": "a", "documents": ["a"] * 10 ** 6}),
             ("/v1/rerank", {"query": "a", "documents": ["a" * 50] * 1000}),
+            ("/v1/embeddings", {"input": ["a"] * 10 ** 6}), ("/v1/embeddings", {"input": "a" * 10 ** 6}),
+            ("/v1/embeddings", {"input": ["Once upon a time"] * 2048}), ("/v1/embeddings", {"input": [[1]] * 10 ** 6}),
+            ("/v1/embeddings", {"input": [1] * 10 ** 6}), ("/api/embed", {"input": "a" * 10 ** 6}),
+            ("/embedding", {"content": [[1, "a"] * 10 ** 5] * 3}),
             ("/api/show", {"model": "a" * 10 ** 7})]
     bodies = [post(path, json.dumps(body).encode()) for path, body in many]
     streams = [("/v1/responses", {"input": "Once", "stream": True, "max_output_tokens": 250, "ignore_eos": True}),
                ("/v1/messages", {"messages": [text], "stream": True, "max_tokens": 250, "ignore_eos": True}),
-               ("/api/generate", {"prompt": "Once", "raw": True, "options": {"num_predict": 250}})]
+               ("/api/generate", {"prompt": "Once", "raw": True, "options": {"num_predict": 250}}),
+               ("/v1/embeddings", {"input": ["Once upon a time, there was a girl. " * 8] * 512})]
     leaving = [post(path, json.dumps(body).encode()) for path, body in streams]
     yield
     outcome = counted(together(len(bodies), lambda i: server.say(bodies[i])))
