@@ -137,7 +137,10 @@ def first_answer(page):
         const look = () => window.lengths.add(document.querySelector("article:last-child .text")?.textContent.length);
         new MutationObserver(look).observe(document.getElementById("log"), {childList: true, characterData: true, subtree: true});""")
     page.set("max-tokens", "200")
+    # A small model's answer is there within a frame or two: what comes through a slow line takes a second.
+    page.driver.set_network_conditions(latency=0, download_throughput=32 << 10, upload_throughput=32 << 10)
     page.send(STORY)
+    page.driver.delete_network_conditions()
     lengths = page.run("return [...window.lengths]")
     check("an answer grows as it comes", len(lengths) > 3, f"{len(lengths)} lengths")
     whole = asked(page.url, {"messages": [{"role": "user", "content": STORY}], "temperature": 0, "max_tokens": 200})
