@@ -114,7 +114,7 @@ void need_keys(const std::string& where, const ordered_json& object,
 }
 
 const ordered_json* find_value(const ordered_json& object, std::string_view key) {
-  const auto at = object.find(key);
+  const auto at = object.find(std::string(key));  // older libraries take no views
   return at == object.end() || at->is_null() ? nullptr : &*at;
 }
 
