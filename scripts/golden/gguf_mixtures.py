@@ -25,11 +25,16 @@ ARCHITECTURES = {"qwen3-moe": ("qwen3moe", True), "qwen2-moe": ("qwen2moe", Fals
                  "olmoe": ("olmoe", False), "granitemoe": ("granitemoe", True), "glm4-moe": ("glm4moe", True),
                  "minimax-m2": ("minimax-m2", True), "gpt-oss": ("gpt-oss", True),
                  "deepseek-v2-moe": ("deepseek2", False), "deepseek-v3-moe": ("deepseek2", True),
-                 "glm4-moe-lite": ("deepseek2", True)}
+                 "glm4-moe-lite": ("deepseek2", True), "qwen3-next": ("qwen3next", True),
+                 "qwen3-5-moe": ("qwen35moe", True), "qwen3-5": ("qwen35", True), "llama4": ("llama4", False),
+                 "gemma4-moe": ("gemma4", True), "gemma4": ("gemma4", True)}
+DELTA = ("qwen3-next", "qwen3-5-moe", "qwen3-5")
+GEMMA4 = ("gemma4-moe", "gemma4")
 LATENT = ("deepseek-v2-moe", "deepseek-v3-moe", "glm4-moe-lite")
 # The others' rotary positions or clamps are none that such files can say.
 SIZES = {"gpt-oss": ("tiny",), "deepseek-v2-moe": ("odd",), "deepseek-v3-moe": ("odd",),
-         "glm4-moe-lite": ("tiny",)}
+         "glm4-moe-lite": ("tiny",), "qwen3-5-moe": ("thirds", "odd"), "qwen3-5": ("tiny",),
+         "llama4": ("released",), "gemma4": ("tiny",)}
 PAIRED = ("mixtral", "granitemoe")  # rows of q and k
 EXPERT = re.compile(r"model\.layers\.(\d+)\.(?:mlp|block_sparse_moe)\.experts\.(\d+)\.(\w+)\.weight")
 PARTS = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down", "w1": "gate", "w3": "up", "w2": "down"}
@@ -60,20 +65,68 @@ def write_sizes(out, fixture, config):
     out.add_block_count(config["num_hidden_layers"])
     out.add_context_length(config["max_position_embeddings"])
     out.add_embedding_length(hidden)
-    out.add_feed_forward_length(config["intermediate_size"])
+    if width := config.get("intermediate_size_mlp") or config.get("intermediate_size"):
+        out.add_feed_forward_length(width)
     out.add_head_count(heads)
-    if fixture in LATENT:
+    if fixture in GEMMA4:
+        write_gemma4(out, config)
+    elif fixture in LATENT:
         write_latent(out, fixture, config)
     else:
         out.add_head_count_kv(config["num_key_value_heads"])
         out.add_key_length(head_dim)
         out.add_value_length(head_dim)
-        out.add_rope_dimension_count(config.get("rotary_dim") or int(head_dim * config.get("partial_rotary_factor", 1)))
-    has_large_eps = fixture in ("mixtral", "olmoe", "glm4-moe", "gpt-oss")
+        share = rope_of(config).get("partial_rotary_factor", 1)
+        out.add_rope_dimension_count(config.get("rotary_dim") or int(head_dim * share))
+    has_large_eps = fixture in ("mixtral", "olmoe", "glm4-moe", "gpt-oss", "llama4")
     out.add_layer_norm_rms_eps(config.get("rms_norm_eps", 1e-5 if has_large_eps else 1e-6))
-    out.add_rope_freq_base(config.get("rope_theta", 1e6 if fixture == "mixtral" else 10000.0))
+    out.add_rope_freq_base(rope_of(config).get("rope_theta", 1e6 if fixture == "mixtral" else 10000.0))
     out.add_bos_token_id(config["bos_token_id"])
     out.add_eos_token_id(config["eos_token_id"])
+
+
+def rope_of(config):
+    rope = config.get("rope_parameters") or {}
+    return {**config, **rope.get("full_attention", rope)}
+
+
+def write_gemma4(out, config):
+    """What differs from layer to layer is a list."""
+    layers, shared = config["num_hidden_layers"], config["num_kv_shared_layers"]
+    windows = [kind == "sliding_attention" for kind in config["layer_types"]]
+    if config.get("num_global_key_value_heads"):
+        out.add_head_count_kv([config["num_key_value_heads" if window else "num_global_key_value_heads"]
+                               for window in windows])
+    else:
+        out.add_head_count_kv(config["num_key_value_heads"])
+    if config["use_double_wide_mlp"]:
+        del out.kv_data[0]["gemma4.feed_forward_length"]
+        out.add_feed_forward_length([config["intermediate_size"] * (1 + (i >= layers - shared)) for i in range(layers)])
+    for add, width in ((out.add_key_length, "global_head_dim"), (out.add_value_length, "global_head_dim"),
+                       (out.add_key_length_swa, "head_dim"), (out.add_value_length_swa, "head_dim"),
+                       (out.add_rope_dimension_count, "global_head_dim"),
+                       (out.add_rope_dimension_count_swa, "head_dim")):
+        add(config[width])
+    out.add_float32("gemma4.rope.freq_base_swa", config["rope_parameters"]["sliding_attention"]["rope_theta"])
+    if config["final_logit_softcapping"]:
+        out.add_final_logit_softcapping(config["final_logit_softcapping"])
+    out.add_sliding_window(config["sliding_window"])
+    out.add_sliding_window_pattern(windows)
+    out.add_shared_kv_layers(shared)
+    out.add_embedding_length_per_layer_input(config["hidden_size_per_layer_input"])
+
+
+def write_delta(out, config):
+    out.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
+    out.add_ssm_state_size(config["linear_key_head_dim"])
+    out.add_ssm_group_count(config["linear_num_key_heads"])
+    out.add_ssm_time_step_rank(config["linear_num_value_heads"])
+    out.add_ssm_inner_size(config["linear_num_value_heads"] * config["linear_value_head_dim"])
+    out.add_full_attention_interval(config.get("full_attention_interval", 4))
+    if types := config.get("layer_types"):
+        out.add_array(f"{out.arch}.attention.recurrent_layers", [kind == "linear_attention" for kind in types])
+    if out.arch != "qwen3next":
+        out.add_rope_dimension_sections([11, 11, 10, 0])
 
 
 def write_latent(out, fixture, config):
@@ -94,8 +147,12 @@ def write_latent(out, fixture, config):
 
 
 def write_experts(out, fixture, config):
+    if fixture in DELTA:
+        write_delta(out, config)
+    if fixture in ("qwen3-5", "gemma4"):
+        return
     out.add_expert_count(config.get("num_experts") or config.get("num_local_experts") or config["n_routed_experts"])
-    out.add_expert_used_count(config["num_experts_per_tok"])
+    out.add_expert_used_count(config.get("num_experts_per_tok") or config["top_k_experts"])
     if width := config.get("moe_intermediate_size"):
         out.add_expert_feed_forward_length(width)
     if width := config.get("shared_expert_intermediate_size"):
@@ -105,6 +162,10 @@ def write_experts(out, fixture, config):
         out.add_expert_weights_norm(not usual)
     if fixture in ("glm4-moe", "minimax-m2", "deepseek-v3-moe", "glm4-moe-lite"):
         out.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    if fixture == "llama4":
+        out.add_vocab_size(config["vocab_size"])
+        out.add_expert_feed_forward_length(config["intermediate_size"])
+        out.add_interleave_moe_layer_step(config["interleave_moe_layer_step"])
     if fixture == "minimax-m2":
         out.add_expert_feed_forward_length(config["intermediate_size"])
     if fixture == "gpt-oss":
@@ -169,10 +230,93 @@ def split_heads(tensors, config):
         tensors[f"blk.{layer}.attn_v_b.weight"] = tensor[:, key:]
 
 
+def by_turns(tensor, config, first=0):
+    """Rows behind the first ones: heads that share a key head lie one beside the other, in the file the first
+    of each key head comes first."""
+    heads = config["linear_num_key_heads"]
+    tail = tensor[first:]
+    each = config["linear_num_value_heads"] // heads
+    turned = tail.reshape(heads, each, -1, *tail.shape[1:]).swapaxes(0, 1).reshape(tail.shape)
+    return np.concatenate([tensor[:first], turned])
+
+
+def delta(tensors, fixture, config):
+    """Qwen3-Next's q, k, v and z of each key head as all q, then all k, all v, and z apart; Qwen3.5's value heads
+    by turns."""
+    out, keys = {}, config["linear_num_key_heads"] * config["linear_key_head_dim"]
+    for name, tensor in tensors.items():
+        if name.endswith("A_log"):
+            tensor = -np.exp(tensor)
+        if name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight"):
+            tensor = tensor + np.float32(1)
+        part = name.rpartition("linear_attn.")[2]
+        if part == "in_proj_qkvz.weight":
+            groups = tensor.reshape(config["linear_num_key_heads"], -1, tensor.shape[1])
+            width, values = config["linear_key_head_dim"], groups.shape[1] // 2 - config["linear_key_head_dim"]
+            parts = np.split(groups, [width, 2 * width, 2 * width + values], axis=1)
+            q, k, v, z = (rows.reshape(-1, tensor.shape[1]) for rows in parts)
+            out[name.replace("qkvz", "qkv")] = np.concatenate([q, k, v])
+            out[name.replace("qkvz", "z")] = z
+            continue
+        if part != name and fixture != "qwen3-next":
+            if part in ("in_proj_qkv.weight", "conv1d.weight"):
+                tensor = by_turns(tensor, config, 2 * keys)
+            elif part in ("in_proj_z.weight", "in_proj_a.weight", "in_proj_b.weight", "A_log", "dt_bias"):
+                tensor = by_turns(tensor, config)
+            elif part == "out_proj.weight":
+                tensor = np.ascontiguousarray(by_turns(tensor.T, config).T)
+        if name.endswith("A_log"):
+            name = f"blk.{name.split('.')[2]}.ssm_a"
+        out[name.replace(".dt_bias", ".dt_proj.bias")] = tensor.squeeze() if "conv1d" in name else tensor
+    return out
+
+
+def qwen_stacks(tensors):
+    """Stacks whose gates lie above the ups."""
+    for name in [name for name in tensors if ".experts.gate_up_proj" in name or ".experts.down_proj" in name]:
+        layer, tensor = name.split(".")[2], tensors.pop(name)
+        rows = tensor.shape[1] // 2
+        parts = ({"down": tensor} if "down_proj" in name else {"gate": tensor[:, :rows], "up": tensor[:, rows:]})
+        for part, values in parts.items():
+            tensors[f"blk.{layer}.ffn_{part}_exps.weight"] = values
+
+
+def llama4_stacks(tensors, config):
+    """[experts, inputs, outputs], gates before ups; and the factors of the rule that scales positions."""
+    for name in [name for name in tensors if ".experts." in name]:
+        tensors[name] = tensors[name].swapaxes(1, 2)
+    qwen_stacks(tensors)
+    rule, count = config["rope_scaling"], config["head_dim"] // 2
+    lengths = 2 * np.pi * config["rope_theta"] ** (np.arange(count) / count)
+    assert rule["high_freq_factor"] == rule["low_freq_factor"] == 1
+    tensors["rope_freqs.weight"] = np.where(lengths > rule["original_max_position_embeddings"], rule["factor"],
+                                            1).astype(np.float32)
+
+
+def gemma4(tensors, config):
+    """Gates and ups stay one stack; what full layers turn of a head is said by factors."""
+    out = {}
+    for name, tensor in tensors.items():
+        layer = name.split(".")[2] if ".layers." in name else ""
+        for theirs, ours in (("router.scale", "ffn_gate_inp.scale"),
+                             ("router.per_expert_scale", "ffn_down_exps.scale"),
+                             ("layer_scalar", "layer_output_scale.weight"),
+                             ("experts.gate_up_proj", "ffn_gate_up_exps.weight"),
+                             ("experts.down_proj", "ffn_down_exps.weight")):
+            if name.endswith(theirs):
+                name = f"blk.{layer}.{ours}"
+        out[name] = tensor
+    rope, pairs = config["rope_parameters"]["full_attention"], config["global_head_dim"] // 2
+    turned = int(config["global_head_dim"] * rope["partial_rotary_factor"] / 2)
+    out["rope_freqs.weight"] = np.array([rope.get("factor", 1)] * turned + [1e30] * (pairs - turned), np.float32)
+    return out
+
+
 def add(out, name, tensor, is_bf16):
     tensor = np.ascontiguousarray(tensor)
-    if not is_bf16 or tensor.ndim == 1 or "ffn_gate_inp" in name or name.endswith(".bias"):
-        out.add_tensor(name, tensor.squeeze().astype(np.float32))
+    if not is_bf16 or tensor.ndim == 1 or "ffn_gate_inp" in name or "conv1d" in name or name.endswith(".bias"):
+        is_row = out.arch.startswith(("qwen35", "qwen3next")) and "shexp" in name  # keeps its dimensions
+        out.add_tensor(name, (tensor if is_row or tensor.ndim == 1 else tensor.squeeze()).astype(np.float32))
         return
     raw = (tensor.view(np.uint32) >> 16).astype(np.uint16)
     out.add_tensor(name, raw.view(np.uint8), raw_dtype=T.BF16)
@@ -194,9 +338,16 @@ def write(fixture, kind):
         tensors = unturned(tensors)
     if fixture in ("deepseek-v3-moe", "glm4-moe-lite"):
         split_heads(tensors, config)
+    if fixture in DELTA:
+        tensors = delta(tensors, fixture, config)
+        qwen_stacks(tensors)
+    if fixture == "llama4":
+        llama4_stacks(tensors, config)
+    if fixture in GEMMA4:
+        tensors = gemma4(tensors, config)
     stacks, others = stacked(tensors)
     for name, tensor in others.items():
-        if name.startswith("blk."):
+        if name.startswith(("blk.", "rope_freqs")):
             add(out, name, tensor, is_bf16)
             continue
         name = name.replace("e_score_correction_bias", "e_score_correction.bias")

@@ -300,6 +300,10 @@ FIXTURES += (
         "qwen3_5_moe_text", attention_bias=True, tie_word_embeddings=True,
         **{**decoders.QWEN3_5_ODD, **SHARED_GATED_ODD, **NO_DENSE}), dtype="bf16"),
 )
+# Three value heads share each of two key heads: in GGUF files they are in another order.
+FIXTURES += (decoders.fixture("qwen3-5-moe-thirds", decoders.sizes(
+    "qwen3_5_moe_text", num_hidden_layers=2, layer_types=["linear_attention", "full_attention"],
+    **{**decoders.QWEN3_5, **SHARED_GATED, **NO_DENSE, "linear_num_value_heads": 6})),)
 # Some layers are dense; in the odd ones heads of keys are narrower than those of values.
 FIXTURES += pair(
     "qwen3-next", "Qwen3NextForCausalLM",
@@ -367,6 +371,15 @@ FIXTURES += (
         **{**LLAMA4, "intermediate_size": 7, "num_local_experts": 5, "num_experts_per_tok": 2,
            "attention_chunk_size": 37}), dtype="bf16"),
 )
+
+# What GGUF files do not say is as in released ones; so is the rule that scales positions.
+LLAMA4_RELEASED = {key: value for key, value in LLAMA4.items()
+                   if key not in ("attention_chunk_size", "floor_scale", "attn_scale", "rope_theta")}
+FIXTURES += (decoders.fixture("llama4-released", decoders.sizes(
+    "llama4_text", num_hidden_layers=4, rope_theta=500000.0,
+    rope_scaling={"rope_type": "llama3", "factor": 16.0, "low_freq_factor": 1.0,
+                  "high_freq_factor": 1.0, "original_max_position_embeddings": 8192},
+    **{**LLAMA4_RELEASED, "interleave_moe_layer_step": 2, "num_local_experts": 3})),)
 
 models.FAMILIES["gpt_oss"] = models.Family("GptOssForCausalLM", draw_gpt_oss,
                                            on_disk=gpt_oss_on_disk, describe=chosen_experts)

@@ -16,11 +16,16 @@ using Json = nlohmann::json;
 constexpr int64_t kUnknown = 2, kControl = 3, kUserDefined = 4;
 
 // How text is cut before merging, by the name that the file gives it: the patterns that Meta
-// published with Llama 3 and Alibaba with Qwen 2; GPT-2's is the loader's own.
+// published with Llama 3 and Alibaba with Qwen 2 and 3.5, and OpenAI's o200k, which is Llama 4's;
+// GPT-2's is the loader's own.
 constexpr const char* kLlama3 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kQwen2 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kQwen35 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kO200k =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 class Vocabulary {
  public:
@@ -170,17 +175,20 @@ Json pre_tokenizer(const Vocabulary& vocabulary) {
   if (name == "llama-bpe" || name == "llama3" || name == "llama-v3" || name == "smaug-bpe")
     return split_by(kLlama3);
   if (name == "qwen2") return split_by(kQwen2);
+  if (name == "qwen35") return split_by(kQwen35);
+  if (name == "gpt-4o" || name == "llama4") return split_by(kO200k);
   if (name == "gpt-2" || name == "default")
     return {{"type", "ByteLevel"},
             {"add_prefix_space", false},
             {"trim_offsets", true},
             {"use_regex", true}};
   vocabulary.refuse(fmt::format("its text is cut by rule \"{}\"", name),
-                    "gpt-2, llama-bpe and qwen2 are known; put the model's tokenizer.json beside "
-                    "the file");
+                    "gpt-2, llama-bpe, qwen2, qwen35, gpt-4o and llama4 are known; put the "
+                    "model's tokenizer.json beside the file");
 }
 
-std::string byte_level_json(const Vocabulary& vocabulary) {
+// What all kinds of BPE have; "model" lacks what one kind differs in.
+Json bpe_json(const Vocabulary& vocabulary) {
   Json json;
   json["version"] = "1.0";
   json["added_tokens"] = Json::array();
@@ -198,31 +206,6 @@ std::string byte_level_json(const Vocabulary& vocabulary) {
                                       {"special", type == kControl}});
     vocab[token] = i;
   }
-  json["normalizer"] = nullptr;
-  json["pre_tokenizer"] = pre_tokenizer(vocabulary);
-  const int64_t bos = vocabulary.id("bos_token_id");
-  const bool is_llama3 = vocabulary.text_or("pre", "").starts_with("llama");
-  if (bos >= 0 && vocabulary.boolean_or("add_bos_token", is_llama3)) {
-    const std::string token = vocabulary.token(bos);
-    const Json first{{"SpecialToken", {{"id", token}, {"type_id", 0}}}};
-    const auto text = [](const char* id, int type) {
-      return Json{{"Sequence", {{"id", id}, {"type_id", type}}}};
-    };
-    json["post_processor"] = {
-        {"type", "TemplateProcessing"},
-        {"single", {first, text("A", 0)}},
-        {"pair", {first, text("A", 0), first, text("B", 1)}},
-        {"special_tokens", {{token, {{"id", token}, {"ids", {bos}}, {"tokens", {token}}}}}}};
-  } else {
-    json["post_processor"] = {{"type", "ByteLevel"},
-                              {"add_prefix_space", false},
-                              {"trim_offsets", false},
-                              {"use_regex", true}};
-  }
-  json["decoder"] = {{"type", "ByteLevel"},
-                     {"add_prefix_space", true},
-                     {"trim_offsets", true},
-                     {"use_regex", true}};
   const Json* merges = vocabulary.find("merges");
   if (!merges || !merges->is_array()) vocabulary.wrong("merges", "a list of pairs");
   json["model"] = {{"type", "BPE"},
@@ -230,13 +213,70 @@ std::string byte_level_json(const Vocabulary& vocabulary) {
                    {"unk_token", nullptr},
                    {"fuse_unk", false},
                    {"byte_fallback", false},
-                   {"ignore_merges", is_llama3},
+                   {"ignore_merges", false},
                    {"vocab", std::move(vocab)},
                    {"merges", Json::array()}};
   for (const Json& merge : *merges) {
     if (!merge.is_string()) vocabulary.wrong("merges", "a list of pairs");
     json["model"]["merges"].push_back(merge.get<std::string>());
   }
+  return json;
+}
+
+// Puts the first token of a text before it; null where none is.
+Json first_token(const Vocabulary& vocabulary, bool fallback) {
+  const int64_t bos = vocabulary.id("bos_token_id");
+  if (bos < 0 || !vocabulary.boolean_or("add_bos_token", fallback)) return nullptr;
+  const std::string token = vocabulary.token(bos);
+  const Json first{{"SpecialToken", {{"id", token}, {"type_id", 0}}}};
+  const auto text = [](const char* id, int type) {
+    return Json{{"Sequence", {{"id", id}, {"type_id", type}}}};
+  };
+  return {{"type", "TemplateProcessing"},
+          {"single", {first, text("A", 0)}},
+          {"pair", {first, text("A", 0), first, text("B", 1)}},
+          {"special_tokens", {{token, {{"id", token}, {"ids", {bos}}, {"tokens", {token}}}}}}};
+}
+
+std::string byte_level_json(const Vocabulary& vocabulary) {
+  Json json = bpe_json(vocabulary);
+  json["normalizer"] = nullptr;
+  json["pre_tokenizer"] = pre_tokenizer(vocabulary);
+  const std::string rule = vocabulary.text_or("pre", "");
+  const bool is_llama3 = rule.starts_with("llama") && rule != "llama4";
+  json["post_processor"] = first_token(vocabulary, is_llama3);
+  if (json["post_processor"].is_null())
+    json["post_processor"] = {{"type", "ByteLevel"},
+                              {"add_prefix_space", false},
+                              {"trim_offsets", false},
+                              {"use_regex", true}};
+  json["decoder"] = {{"type", "ByteLevel"},
+                     {"add_prefix_space", true},
+                     {"trim_offsets", true},
+                     {"use_regex", true}};
+  json["model"]["ignore_merges"] = is_llama3;
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// Gemma 4's: pieces as SentencePiece has them, merged by pairs; lines are cut from their ends.
+std::string byte_fallback_json(const Vocabulary& vocabulary) {
+  Json json = bpe_json(vocabulary);
+  constexpr const char* kSpace = "\xe2\x96\x81";
+  json["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpace}};
+  json["pre_tokenizer"] = {{"type", "Split"},
+                           {"pattern", {{"Regex", "\n+"}}},
+                           {"behavior", "Isolated"},
+                           {"invert", false}};
+  json["post_processor"] = first_token(vocabulary, true);
+  json["decoder"] = {{"type", "Sequence"},
+                     {"decoders",
+                      {{{"type", "Replace"}, {"pattern", {{"String", kSpace}}}, {"content", " "}},
+                       {{"type", "ByteFallback"}},
+                       {{"type", "Fuse"}}}}};
+  if (const int64_t unknown = vocabulary.id("unknown_token_id"); unknown >= 0)
+    json["model"]["unk_token"] = vocabulary.token(unknown);
+  json["model"]["fuse_unk"] = true;
+  json["model"]["byte_fallback"] = true;
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 }  // namespace
@@ -252,11 +292,13 @@ std::vector<std::pair<std::string, std::string>> gguf_tokenizer_files(const Json
     files.emplace_back("tokenizer.model", sentencepiece_model(vocabulary));
   else if (kind == "gpt2")
     files.emplace_back("tokenizer.json", byte_level_json(vocabulary));
+  else if (kind == "gemma4")
+    files.emplace_back("tokenizer.json", byte_fallback_json(vocabulary));
   else
     vocabulary.refuse(fmt::format("a tokenizer of kind \"{}\" is not read", kind),
-                      "llama (SentencePiece) and gpt2 (byte-level BPE) are; put the model's "
-                      "tokenizer.json beside the file");
-  Json config{{"add_bos_token", vocabulary.boolean_or("add_bos_token", kind == "llama")},
+                      "llama (SentencePiece), gpt2 (byte-level BPE) and gemma4 are; put the "
+                      "model's tokenizer.json beside the file");
+  Json config{{"add_bos_token", vocabulary.boolean_or("add_bos_token", kind != "gpt2")},
               {"add_eos_token", vocabulary.boolean_or("add_eos_token", false)}};
   for (const auto& [theirs, ours] :
        {std::pair{"bos_token_id", "bos_token"}, std::pair{"eos_token_id", "eos_token"},

@@ -103,6 +103,68 @@ TEST_F(GgufTokenizer, ByteLevelGivesTheSameAsItsSource) {
   EXPECT_EQ(load(metadata)->encode("a", text::AddSpecial::kYes).front(), 0);
 }
 
+// Pieces of text that no merge goes beyond.
+TEST_F(GgufTokenizer, TextIsCutByTheNamedRule) {
+  std::vector<std::string> tokens;
+  Json merges = Json::array();
+  for (int byte = 'A'; byte <= 'z'; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
+  for (const char* more : {"0", "1", "\xcc", "\xc4\xa3", "00", "000", "aA", "Aa", "a\xc3\x8c"})
+    tokens.emplace_back(more);
+  for (const char* merge : {"0 0", "00 0", "a A", "A a"}) merges.push_back(merge);
+  Json metadata{{"tokenizer.ggml.model", "gpt2"},
+                {"tokenizer.ggml.tokens", tokens},
+                {"tokenizer.ggml.merges", merges}};
+  const auto pieces = [&](const char* rule, const char* text) {
+    metadata["tokenizer.ggml.pre"] = rule;
+    return load(metadata)->encode(text, text::AddSpecial::kNo).size();
+  };
+  EXPECT_EQ(pieces("qwen35", "000"), 3u) << "digit by digit";
+  EXPECT_EQ(pieces("qwen2", "000"), 3u);
+  EXPECT_EQ(pieces("llama4", "000"), 1u) << "by threes";
+  EXPECT_EQ(pieces("llama-bpe", "000"), 1u);
+  EXPECT_EQ(pieces("llama4", "aA"), 2u) << "words begin with capitals";
+  EXPECT_EQ(pieces("gpt-4o", "Aa"), 1u);
+  EXPECT_EQ(pieces("qwen35", "aA"), 1u);
+}
+
+// Spaces are part of pieces, what is in no piece is bytes, and no merge goes over the end of a
+// line.
+TEST_F(GgufTokenizer, GemmasPiecesAreMergedByPairs) {
+  std::vector<std::string> tokens{"<pad>", "<eos>", "<bos>", "<unk>"};
+  std::vector<int> types{3, 3, 3, 3};
+  const auto add = [&](const std::string& token, int type) {
+    tokens.push_back(token);
+    types.push_back(type);
+  };
+  for (int byte = 0; byte < 256; ++byte) {
+    char name[8];
+    std::snprintf(name, sizeof name, "<0x%02X>", byte);
+    add(name, 6);
+  }
+  const std::string space = "\xe2\x96\x81";
+  for (const std::string& token : {std::string("a"), std::string("b"), space, std::string("\n"),
+                                   space + "a", space + "ab", std::string("\n\n")})
+    add(token, 1);
+  add("<|turn>", 4);
+  const Json metadata{{"tokenizer.ggml.model", "gemma4"},
+                      {"tokenizer.ggml.tokens", tokens},
+                      {"tokenizer.ggml.token_type", types},
+                      {"tokenizer.ggml.merges", {space + " a", space + "a b", "\n \n"}},
+                      {"tokenizer.ggml.bos_token_id", 2},
+                      {"tokenizer.ggml.eos_token_id", 1},
+                      {"tokenizer.ggml.unknown_token_id", 3},
+                      {"tokenizer.ggml.add_bos_token", true},
+                      {"tokenizer.ggml.add_space_prefix", false}};
+  const auto tokenizer = load(metadata);
+  constexpr int32_t kA = 260, kB = 261, kSpaceAb = 265, kLines = 266, kTurn = 267;
+  const std::string text = "a ab\n\nb\xc3\xa9<|turn>a";
+  const std::vector<int32_t> expected{kA, kSpaceAb, kLines, kB, 4 + 0xc3, 4 + 0xa9, kTurn, kA};
+  EXPECT_EQ(tokenizer->encode(text, text::AddSpecial::kNo), expected);
+  EXPECT_EQ(tokenizer->decode(expected, text::SkipSpecial::kNo), text);
+  EXPECT_EQ(tokenizer->encode("a", text::AddSpecial::kYes), (std::vector<int32_t>{2, kA}));
+  EXPECT_EQ(tokenizer->eos(), 1);
+}
+
 TEST_F(GgufTokenizer, RefusesWhatItCanNotRead) {
   const auto refusal = [&](const Json& metadata) -> std::string {
     try {

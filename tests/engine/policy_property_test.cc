@@ -246,7 +246,8 @@ INSTANTIATE_TEST_SUITE_P(
         "gpt-oss-mxfp4:store", "gpt-oss-tiny:int8", "qwen2-moe-odd-gguf", "olmoe-tiny-gguf",
         "qwen3-5-moe-tiny", "qwen3-5-moe-odd", "qwen3-5-moe-tiny:int8", "qwen3-next-tiny",
         "qwen3-next-odd", "glm4-moe-lite-tiny", "glm4-moe-lite-odd", "gemma4-moe-tiny",
-        "gemma4-moe-odd", "llama4-tiny:store", "llama4-odd:store"),
+        "gemma4-moe-odd", "llama4-tiny:store", "llama4-odd:store", "qwen3-5-moe-thirds-gguf",
+        "qwen3-next-tiny-gguf", "gemma4-tiny-gguf", "gemma4-moe-tiny-gguf", "llama4-released-gguf"),
     [](const auto& info) { return test_name(info.param); });
 
 }  // namespace

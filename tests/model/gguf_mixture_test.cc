@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "src/base/error.h"
 #include "src/base/files.h"
@@ -194,6 +196,124 @@ TEST(GgufMixture, LayersThatDraftAreLeftOut) {
   EXPECT_EQ(model.open().shape().num_layers, 2);
   EXPECT_FALSE(model.open().notes().empty()) << "says what is not used";
   expect_words(model.set("glm4moe.nextn_predict_layers", 3).refusal(), {"nextn_predict_layers"});
+}
+
+// Which layers have delta nets, their sizes, and in what order files have their heads.
+TEST(GgufMixture, DeltaNetsAreTheKeys) {
+  const nlohmann::json qwen = ChangedGguf("qwen3-5-moe-thirds-gguf").config();
+  EXPECT_EQ(qwen["layer_types"], nlohmann::json({"linear_attention", "full_attention"}));
+  EXPECT_EQ(qwen["linear_num_key_heads"], 2);
+  EXPECT_EQ(qwen["linear_num_value_heads"], 6);
+  EXPECT_EQ(qwen["linear_value_head_dim"], 8);
+  EXPECT_EQ(qwen["partial_rotary_factor"], 0.25);
+  EXPECT_EQ(qwen["is_delta_tiled"], true);
+  const nlohmann::json next = ChangedGguf("qwen3-next-odd-gguf").config();
+  EXPECT_EQ(next["is_delta_tiled"], false) << "other files' order";
+  EXPECT_EQ(next["is_delta_in_order"], true);
+  EXPECT_EQ(next["linear_key_head_dim"], 5);
+  EXPECT_EQ(next["linear_value_head_dim"], 7);
+  EXPECT_EQ(next["norm_topk_prob"], false);
+  ChangedGguf dense("qwen3-5-tiny-gguf");
+  EXPECT_EQ(dense.config()["layer_types"].back(), "full_attention") << "every fourth";
+  EXPECT_EQ(dense.config()["model_type"], "qwen3_5_text");
+}
+
+TEST(GgufMixture, DeltaNetsThatDoNotFitAreRefused) {
+  const std::string p = "qwen35moe.";
+  const char* fixture = "qwen3-5-moe-thirds-gguf";
+  expect_words(ChangedGguf(fixture).set(p + "ssm.time_step_rank", 5).refusal(),
+               {"ssm.inner_size is 48", "5 heads"});
+  expect_words(ChangedGguf(fixture).set(p + "ssm.group_count", 0).refusal(),
+               {"ssm.group_count is 0"});
+  expect_words(ChangedGguf(fixture).set(p + "ssm.group_count", 4).refusal(),
+               {"6 value heads", "4 key heads"});
+  expect_words(ChangedGguf(fixture).lose(p + "ssm.conv_kernel").refusal(),
+               {"ssm.conv_kernel is missing"});
+  expect_words(ChangedGguf(fixture).lose("blk.0.ssm_conv1d.weight").refusal(),
+               {"blk.0.ssm_conv1d.weight", "missing"});
+  expect_words(ChangedGguf(fixture).set(p + "block_count", 3).refusal(), {"recurrent_layers"});
+  expect_words(ChangedGguf(fixture).resize("blk.0.ssm_conv1d.weight", 1, 79).refusal(),
+               {"blk.0.ssm_conv1d.weight", "79"});
+}
+
+// Files have -exp of what the weight is, by turns of key heads.
+TEST(GgufMixture, DecaysAreLogarithms) {
+  const ChangedGguf file("qwen3-5-moe-thirds-gguf");
+  const BoundModel model = file.open();
+  const io::TensorEntry& tensor = *model.checkpoint().find("blk.0.ssm_a");
+  const std::string all = read_file(model.checkpoint().files().front().path, 1 << 24);
+  std::vector<float> decays(6);
+  std::memcpy(decays.data(), all.data() + tensor.offset, 24);
+  const SublayerShape& attention = model.shape().sublayers[1];
+  size_t at = 0;
+  while (attention.weights[at].role != "a_log") ++at;
+  const ForeignMatrix* matrix = model.foreign(1, at, 0);
+  ASSERT_NE(matrix, nullptr);
+  const auto read = [&](int64_t row) {
+    const ForeignBytes bytes{std::as_bytes(std::span(decays))};
+    float out = 0;
+    matrix->decoder(bytes)->values(row, &out);
+    return out;
+  };
+  for (int64_t row = 0; row < 6; ++row)
+    EXPECT_FLOAT_EQ(read(row), std::log(-decays[static_cast<size_t>(row % 3 * 2 + row / 3)]));
+  for (const float wrong : {0.5f, std::nanf("")}) {
+    decays[2] = wrong;
+    EXPECT_THROW(read(1), Error);
+  }
+}
+
+// Lists say what differs from layer to layer.
+TEST(GgufMixture, GemmasLayersAreTheLists) {
+  const nlohmann::json mixture = ChangedGguf("gemma4-moe-tiny-gguf").config();
+  EXPECT_EQ(mixture["num_key_value_heads"], 4);
+  EXPECT_EQ(mixture["num_global_key_value_heads"], 2);
+  EXPECT_EQ(mixture["attention_k_eq_v"], true) << "no values in layers without a window";
+  EXPECT_EQ(mixture["global_head_dim"], 8);
+  EXPECT_EQ(mixture["head_dim"], 6);
+  EXPECT_EQ(mixture["top_k_experts"], 2);
+  EXPECT_EQ(mixture["rope_parameters"]["full_attention"]["partial_rotary_factor"], 0.5);
+  const nlohmann::json dense = ChangedGguf("gemma4-tiny-gguf").config();
+  EXPECT_EQ(dense["use_double_wide_mlp"], true);
+  EXPECT_EQ(dense["num_kv_shared_layers"], 3);
+  EXPECT_EQ(dense["enable_moe_block"], false);
+  EXPECT_EQ(dense["hidden_size_per_layer_input"], 12);
+  EXPECT_EQ(dense["vocab_size_per_layer_input"], 61);
+}
+
+TEST(GgufMixture, GemmasThatDoNotFitAreRefused) {
+  const char* fixture = "gemma4-moe-tiny-gguf";
+  for (const char* key : {"attention.sliding_window", "attention.sliding_window_pattern",
+                          "attention.key_length", "feed_forward_length"})
+    expect_words(ChangedGguf(fixture).lose(std::string("gemma4.") + key).refusal(), {key});
+  expect_words(ChangedGguf(fixture).set("gemma4.attention.shared_kv_layers", 3).refusal(),
+               {"shared_kv_layers is 3, of 3 layers"});
+  expect_words(ChangedGguf(fixture).set("gemma4.attention.value_length", 6).refusal(),
+               {"value_length is not 8"});
+  expect_words(ChangedGguf(fixture).set("gemma4.block_count", 2).refusal(), {"head_count_kv"});
+  expect_words(ChangedGguf(fixture).set("gemma4.expert_used_count", 7).refusal(),
+               {"top_k_experts", "7, of 6"});
+  expect_words(ChangedGguf(fixture).resize("rope_freqs.weight", 0, 3).refusal(),
+               {"rope_freqs.weight"});
+  expect_words(ChangedGguf(fixture).lose("blk.0.ffn_gate_up_exps.weight").refusal(),
+               {"blk.0.ffn_gate_exps.weight", "missing"});
+  expect_words(ChangedGguf(fixture).resize("blk.0.ffn_gate_up_exps.weight", 1, 19).refusal(),
+               {"blk.0.ffn_gate_up_exps.weight", "19"});
+}
+
+TEST(GgufMixture, Llama4IsAsReleased) {
+  const nlohmann::json llama = ChangedGguf("llama4-released-gguf").config();
+  EXPECT_EQ(llama["attention_chunk_size"], 8192);
+  EXPECT_EQ(llama["use_qk_norm"], true);
+  EXPECT_EQ(llama["intermediate_size"], 12);
+  EXPECT_EQ(llama["intermediate_size_mlp"], 24);
+  EXPECT_EQ(llama["rope_scaling"]["high_freq_factor"], 1) << "without a ramp";
+  expect_words(
+      ChangedGguf("llama4-released-gguf").lose("llama4.interleave_moe_layer_step").refusal(),
+      {"interleave_moe_layer_step"});
+  expect_words(
+      ChangedGguf("llama4-released-gguf").set("llama4.interleave_moe_layer_step", 1).refusal(),
+      {"blk.0.ffn_gate_exps.weight", "missing"});
 }
 
 }  // namespace

@@ -189,33 +189,59 @@ class Decoder final : public FamilyModel {
   DeltaInputs project_delta(LayerBuilder& layer, const View& x) const {
     const RecurrentShape& shape = traits_.recurrent;
     const int64_t heads = shape.value_heads, groups = shape.key_heads;
-    const int64_t values = shape.value_columns(), keys = shape.key_heads * shape.key_width;
+    const int64_t values = shape.value_columns(), keys = shape.key_columns();
     View both, gates;
     if (traits_.has_grouped_delta) {
       both = layer.workspace(shape.columns() + values);
       layer.linear("qkvz", "", x, both);
+    }
+    if (traits_.has_grouped_gates) {
       gates = layer.workspace(2 * heads);
       layer.linear("ba", "", x, gates);
     }
     const View qkv = layer.workspace(shape.columns()), z = layer.workspace(values);
     const View learned = layer.workspace(heads), kept = layer.workspace(heads);
-    const DeltaInputs to{qkv, z, learned, kept};
-    if (!traits_.has_grouped_delta) {
+    if (traits_.has_grouped_delta) {
+      take_runs(layer, both, qkv.columns(0, keys), groups, 0);
+      take_runs(layer, both, qkv.columns(keys, keys), groups, shape.key_width);
+      take_runs(layer, both, qkv.columns(2 * keys, values), groups, 2 * shape.key_width);
+      take_runs(layer, both, z, groups, 2 * shape.key_width + values / groups);
+    } else {
       layer.linear("qkv", "", x, qkv);
       layer.linear("z", "", x, z);
-      layer.linear("b", "", x, learned);
-      layer.activate(Activation::kSigmoid, learned);
-      layer.linear("a", "", x, kept);
-      return to;
     }
-    take_runs(layer, both, qkv.columns(0, keys), groups, 0);
-    take_runs(layer, both, qkv.columns(keys, keys), groups, shape.key_width);
-    take_runs(layer, both, qkv.columns(2 * keys, values), groups, 2 * shape.key_width);
-    take_runs(layer, both, z, groups, 2 * shape.key_width + values / groups);
-    take_runs(layer, gates, learned, groups, 0);
+    if (traits_.has_grouped_gates) {
+      take_runs(layer, gates, learned, groups, 0);
+      take_runs(layer, gates, kept, groups, heads / groups);
+    } else {
+      layer.linear("b", "", x, learned);
+      layer.linear("a", "", x, kept);
+    }
     layer.activate(Activation::kSigmoid, learned);
-    take_runs(layer, gates, kept, groups, heads / groups);
-    return to;
+    return {qkv, z, learned, kept};
+  }
+
+  // Value heads that share a key head, side by side: the rule's order.
+  View untiled_inputs(LayerBuilder& layer, const View& tiled) const {
+    const RecurrentShape& shape = traits_.recurrent;
+    const int64_t groups = shape.key_heads, keys = 2 * shape.key_columns();
+    const int64_t run = shape.value_columns() / groups;
+    const View out = layer.workspace(shape.columns());
+    layer.take_heads(tiled.columns(0, keys), out.columns(0, keys), 1, 0);
+    const View values = tiled.columns(keys, shape.value_columns());
+    for (int64_t group = 0; group < groups; ++group)
+      layer.take_heads(values, out.columns(keys + group * run, run), shape.value_heads / groups,
+                       group);
+    return out;
+  }
+  View tiled_answer(LayerBuilder& layer, const View& answer) const {
+    const RecurrentShape& shape = traits_.recurrent;
+    const int64_t tiles = shape.value_heads / shape.key_heads;
+    const int64_t run = shape.value_columns() / tiles;
+    const View out = layer.workspace(shape.value_columns());
+    for (int64_t tile = 0; tile < tiles; ++tile)
+      layer.take_heads(answer, out.columns(tile * run, run), shape.key_heads, tile);
+    return out;
   }
 
   // Gated delta net: keys, queries and values through a short convolution into a state that decays,
@@ -226,10 +252,12 @@ class Decoder final : public FamilyModel {
     layer.norm_hidden(norm(), x);
     const auto [qkv, z, learned, kept] = project_delta(layer, x);
     layer.decay("a_log", "a.bias", kept);
-    const View convolved = layer.workspace(shape.columns());
+    View convolved = layer.workspace(shape.columns());
     layer.convolve("conv", shape, qkv, convolved);
-    const View answer = layer.workspace(shape.value_columns());
+    if (traits_.has_tiled_delta) convolved = untiled_inputs(layer, convolved);
+    View answer = layer.workspace(shape.value_columns());
     layer.delta_rule(shape, convolved, learned, kept, answer);
+    if (traits_.has_tiled_delta) answer = tiled_answer(layer, answer);
     layer.norm_heads({NormKind::kRms, "delta_norm", "", eps_}, answer, shape.value_heads);
     layer.gate(Activation::kSilu, z, answer, z);
     layer.linear("o", "", z, x);

@@ -81,16 +81,18 @@ struct DecoderNames {
   TensorName latent_norm{"self_attn.kv_a_layernorm", "attn_kv_a_norm"};
   TensorName kv_b{"self_attn.kv_b_proj", "attn_kv_b"};
   // Of layers with a recurrent state.
-  TensorName delta_qkv{"linear_attn.in_proj_qkv", nullptr},
-      delta_z{"linear_attn.in_proj_z", nullptr};
-  TensorName delta_b{"linear_attn.in_proj_b", nullptr}, delta_a{"linear_attn.in_proj_a", nullptr};
+  TensorName delta_qkv{"linear_attn.in_proj_qkv", "attn_qkv"};
+  TensorName delta_z{"linear_attn.in_proj_z", "attn_gate"};
+  TensorName delta_b{"linear_attn.in_proj_b", "ssm_beta"};
+  TensorName delta_a{"linear_attn.in_proj_a", "ssm_alpha"};
   /// All four in two tensors, by groups of heads that share a key head.
-  TensorName delta_qkvz{"linear_attn.in_proj_qkvz", nullptr},
-      delta_ba{"linear_attn.in_proj_ba", nullptr};
-  TensorName delta_conv{"linear_attn.conv1d", nullptr}, delta_norm{"linear_attn.norm", nullptr};
-  TensorName delta_a_log{"linear_attn.A_log", nullptr};
-  TensorName delta_bias{"linear_attn.dt_bias", nullptr};
-  TensorName delta_out{"linear_attn.out_proj", nullptr};
+  TensorName delta_qkvz{"linear_attn.in_proj_qkvz", "ssm_in"};
+  TensorName delta_ba{"linear_attn.in_proj_ba", "ssm_ba"};
+  TensorName delta_conv{"linear_attn.conv1d", "ssm_conv1d"};
+  TensorName delta_norm{"linear_attn.norm", "ssm_norm"};
+  TensorName delta_a_log{"linear_attn.A_log", "ssm_a"};         ///< the whole name
+  TensorName delta_bias{"linear_attn.dt_bias", "ssm_dt.bias"};  ///< the whole name
+  TensorName delta_out{"linear_attn.out_proj", "ssm_out"};
   TensorName norm{"norm", "output_norm"};
   std::vector<std::string> head{"lm_head", "language_model.lm_head"};  ///< without prefix
 };
@@ -196,7 +198,11 @@ struct DecoderTraits {
   bool has_output_gate = false;
   std::optional<LatentAttention> latent;  ///< in place of q, k and v in all layers
   RecurrentShape recurrent;               ///< of layers that have a recurrent state
-  bool has_grouped_delta = false;         ///< its projections are DecoderNames::delta_qkvz and _ba
+  bool has_grouped_delta = false;         ///< two of its projections are DecoderNames::delta_qkvz
+  bool has_grouped_gates = false;         ///< and two delta_ba
+  /// Values, z and what is multiplied with them have the first value head of every key head, then
+  /// the second of each.
+  bool has_tiled_delta = false;
   std::optional<Mixture> mixture;
   std::vector<bool> mixture_layers;  ///< which of the layers are mixtures; empty: all
   /// Queries are scaled by position: 1 + factor ln(1 + floor(position / period)).

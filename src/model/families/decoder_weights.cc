@@ -159,10 +159,13 @@ class WeightLister {
     if (traits_.has_grouped_delta) {
       add_linear(sublayer, "qkvz", shape.columns() + shape.value_columns(), hidden,
                  names.delta_qkvz, false);
-      add_linear(sublayer, "ba", 2 * heads, hidden, names.delta_ba, false);
     } else {
       add_linear(sublayer, "qkv", shape.columns(), hidden, names.delta_qkv, false);
       add_linear(sublayer, "z", shape.value_columns(), hidden, names.delta_z, false);
+    }
+    if (traits_.has_grouped_gates) {
+      add_linear(sublayer, "ba", 2 * heads, hidden, names.delta_ba, false);
+    } else {
       add_linear(sublayer, "b", heads, hidden, names.delta_b, false);
       add_linear(sublayer, "a", heads, hidden, names.delta_a, false);
     }

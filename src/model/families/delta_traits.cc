@@ -67,6 +67,15 @@ DecoderTraits read_delta_nets(const ModelConfig& config, const char* family) {
                        .has_output_gate = true,
                        .recurrent = read_recurrent(config)};
   traits.ropes = {read_rope(config, read_head_dim(config, kHeadDim), {.share = 0.25})};
+  traits.names.mlp_norm.gguf = "post_attention_norm";
+  // Of our own making, as stores of GGUF files have it.
+  traits.has_tiled_delta = config.boolean_or("is_delta_tiled", false);
+  if (traits.has_tiled_delta) {
+    traits.names.delta_qkv.name = "linear_attn.tiled_qkv";
+    traits.names.delta_z.name = "linear_attn.tiled_z";
+    traits.names.delta_conv.name = "linear_attn.tiled_conv1d";
+    traits.names.delta_out.name = "linear_attn.tiled_out_proj";
+  }
   return traits;
 }
 

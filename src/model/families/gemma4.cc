@@ -12,6 +12,7 @@
 #include "src/model/families/decoder.h"
 #include "src/model/families/decoder_names.h"
 #include "src/model/families/decoder_presets.h"
+#include "src/model/families/gemma4_gguf.h"
 #include "src/model/families/mixture_traits.h"
 
 namespace sluice {
@@ -308,6 +309,7 @@ class Gemma4 final : public FamilyModel {
 
   WeightShape named(WeightShape weight, const std::string& tensor) const {
     weight.names = prefixed(kPrefixes, tensor);
+    weight.gguf.name = gemma4_gguf_name(tensor);
     return weight;
   }
   void add_vector(SublayerShape& to, const char* role, int64_t size,
@@ -409,8 +411,12 @@ class Gemma4 final : public FamilyModel {
     add_vector(head, "norm", s.hidden_size, "norm.weight");
     WeightShape logits = matrix("logits", s.vocab_size, s.hidden_size,
                                 {"lm_head.weight", "language_model.lm_head.weight"});
+    logits.gguf.name = "output.weight";
     logits.shares_table = config.boolean_or("tie_word_embeddings", true);
-    if (logits.shares_table) logits.names = tokens.names;
+    if (logits.shares_table) {
+      logits.names = tokens.names;
+      logits.gguf = tokens.gguf;
+    }
     head.weights.push_back(std::move(logits));
     shape_.sublayers.push_back(std::move(head));
   }
@@ -488,6 +494,8 @@ std::vector<KnownModel> gemma4_presets() {
 
 }  // namespace
 
-Family gemma4_family() { return {"gemma4_text", make_gemma4, gemma4_presets, {}}; }
+Family gemma4_family() {
+  return {"gemma4_text", make_gemma4, gemma4_presets, {"gemma4", gemma4_of_gguf}};
+}
 
 }  // namespace sluice

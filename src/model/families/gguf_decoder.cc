@@ -10,34 +10,44 @@
 namespace sluice {
 
 namespace {
-// Llama 3's rule of scaling, which the file has as one factor for each frequency; null without it.
-nlohmann::json llama3_scaling(const GgufKeys& keys, double theta, int64_t head_dim) {
-  const io::TensorEntry* tensor = keys.tensor("rope_freqs.weight");
-  if (!tensor) return nullptr;
-  const int64_t count = head_dim / 2;
-  const std::vector<float> factors = keys.read_vector(*tensor, count);
-  const double factor = *std::max_element(factors.begin(), factors.end());
-  constexpr double kLow = 1, kHigh = 4, kOriginal = 8192;
-  for (int64_t i = 0; i < count; ++i) {
-    const double frequency =
-        std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+constexpr double kOriginal = 8192;  // length that Llama 3's rule of scaling begins with
+constexpr double kLow = 1;
+
+// Whether the factors are those of the rule: wavelengths up to a `high`th of the original length
+// stay.
+bool is_llama3(const std::vector<float>& factors, double factor, double high, double theta) {
+  const auto pairs = static_cast<double>(factors.size());
+  for (size_t i = 0; i < factors.size(); ++i) {
+    const double frequency = std::pow(theta, -static_cast<double>(i) / pairs);
     const double wavelength = 2 * std::numbers::pi / frequency;
     double expected = 1;
     if (wavelength > kOriginal / kLow) {
       expected = factor;
-    } else if (wavelength >= kOriginal / kHigh) {
-      const double smooth = (kOriginal / wavelength - kLow) / (kHigh - kLow);
+    } else if (wavelength >= kOriginal / high && high > kLow) {
+      const double smooth = (kOriginal / wavelength - kLow) / (high - kLow);
       expected = 1 / ((1 - smooth) / factor + smooth);
     }
-    if (!(std::abs(factors[static_cast<size_t>(i)] - expected) <= 1e-3 * expected))
-      keys.refuse("its rotary positions are scaled in a way that is not Llama 3's",
-                  "convert the Hugging Face checkpoint of the model instead");
+    if (!(std::abs(factors[i] - expected) <= 1e-3 * expected)) return false;
   }
-  return {{"rope_type", "llama3"},
-          {"factor", factor},
-          {"low_freq_factor", kLow},
-          {"high_freq_factor", kHigh},
-          {"original_max_position_embeddings", static_cast<int64_t>(kOriginal)}};
+  return true;
+}
+
+// Llama 3's rule, which the file has as one factor for each frequency; null without it. Llama 4
+// Scout's has no ramp.
+nlohmann::json llama3_scaling(const GgufKeys& keys, double theta, int64_t head_dim) {
+  const io::TensorEntry* tensor = keys.tensor("rope_freqs.weight");
+  if (!tensor) return nullptr;
+  const std::vector<float> factors = keys.read_vector(*tensor, head_dim / 2);
+  const double factor = *std::max_element(factors.begin(), factors.end());
+  for (const double high : {4.0, 1.0})
+    if (is_llama3(factors, factor, high, theta))
+      return {{"rope_type", "llama3"},
+              {"factor", factor},
+              {"low_freq_factor", kLow},
+              {"high_freq_factor", high},
+              {"original_max_position_embeddings", static_cast<int64_t>(kOriginal)}};
+  keys.refuse("its rotary positions are scaled in a way that is not Llama 3's",
+              "convert the Hugging Face checkpoint of the model instead");
 }
 
 // What is left out is as transformers has it.
@@ -137,14 +147,15 @@ int64_t layer_count(const GgufKeys& keys, const GgufDecoderKind& kind, const std
   if (layers < 1 || layers > kMostLayers)
     keys.refuse(fmt::format("key {}block_count is {}, outside 1..{}", p, layers, kMostLayers),
                 "download the file again");
-  if (kind.has_experts) {  // those at the end draft tokens
-    const int64_t drafting = keys.integer(p + "nextn_predict_layers").value_or(0);
+  int64_t drafting = 0;  // those at the end
+  if (kind.has_experts || kind.has_drafts) {
+    drafting = keys.integer(p + "nextn_predict_layers").value_or(0);
     if (drafting < 0 || drafting >= layers)
       keys.refuse(
           fmt::format("key {}nextn_predict_layers is {}, of {} layers", p, drafting, layers),
           "download the file again");
-    return layers - drafting;
   }
+  if (kind.has_experts) return layers - drafting;
   if (keys.integer(p + "expert_count").value_or(0) > 0)
     keys.refuse("a mixture of experts is not read", "choose a dense model");
   for (int64_t layer = 0; layer < layers; ++layer)
@@ -153,7 +164,23 @@ int64_t layer_count(const GgufKeys& keys, const GgufDecoderKind& kind, const std
       keys.refuse(
           fmt::format("{} holds experts, but key {}expert_count says that there are none", name, p),
           "download the file again");
-  return layers;
+  return layers - drafting;
+}
+
+// What may be a list of one for each layer: the first.
+std::optional<int64_t> first_of(const GgufKeys& keys, const GgufDecoderKind& kind,
+                                const std::string& key, int64_t layers) {
+  if (!kind.differs_by_layer) return keys.integer(key);
+  const std::vector<int64_t> all = keys.integers(key, layers);
+  return all.empty() ? std::nullopt : std::optional(all.front());
+}
+
+// Mixtures whose layers all are need not say how wide dense ones would be.
+int64_t mlp_width(const GgufKeys& keys, const GgufDecoderKind& kind, int64_t layers) {
+  const std::string p = keys.prefix();
+  auto said = first_of(keys, kind, p + "feed_forward_length", layers);
+  if (!said && kind.has_experts) said = keys.integer(p + "expert_feed_forward_length");
+  return said ? *said : keys.need_integer(p + "feed_forward_length");
 }
 
 int64_t vocabulary(const GgufKeys& keys) {
@@ -184,10 +211,11 @@ nlohmann::json gguf_decoder_config(const GgufKeys& keys, const GgufDecoderKind& 
       {"torch_dtype", "float16"},
       {"hidden_act", "silu"},
       {"hidden_size", hidden},
-      {"intermediate_size", keys.need_integer(p + "feed_forward_length")},
+      {"intermediate_size", mlp_width(keys, kind, layers)},
       {"num_hidden_layers", layers},
       {"num_attention_heads", heads},
-      {"num_key_value_heads", keys.integer(p + "attention.head_count_kv").value_or(heads)},
+      {"num_key_value_heads",
+       first_of(keys, kind, p + "attention.head_count_kv", layers).value_or(heads)},
       {"head_dim", head_dim},
       {"max_position_embeddings", keys.integer(p + "context_length").value_or(2048)},
       {kind.eps, keys.number(p + "attention.layer_norm_rms_epsilon")
@@ -197,7 +225,9 @@ nlohmann::json gguf_decoder_config(const GgufKeys& keys, const GgufDecoderKind& 
       {"tie_word_embeddings", keys.tensor("output.weight") == nullptr}};
   if (turned != head_dim)
     config["partial_rotary_factor"] = static_cast<double>(turned) / static_cast<double>(head_dim);
-  if (nlohmann::json scaling = rope_scaling(keys, kind, p, theta, head_dim); !scaling.is_null())
+  if (nlohmann::json scaling =
+          kind.differs_by_layer ? nlohmann::json() : rope_scaling(keys, kind, p, theta, head_dim);
+      !scaling.is_null())
     config["rope_scaling"] = std::move(scaling);
   for (const auto& [theirs, ours] : {std::pair{"tokenizer.ggml.bos_token_id", "bos_token_id"},
                                      std::pair{"tokenizer.ggml.eos_token_id", "eos_token_id"}})

@@ -17,7 +17,11 @@ struct GgufDecoderKind {
   std::vector<std::string_view> also = {};  ///< keys that the family reads beside the usual ones
   bool has_experts = false;                 ///< gguf_mixture_config() reads what there is of them
   bool has_yarn = false;                    ///< rotary positions may be scaled so
-  int64_t head_dim = 0;                     ///< as the family finds it; 0: as files say
+  bool has_drafts = false;                  ///< layers at the end draft tokens; mixtures' may
+  /// KV heads and widths of MLPs are lists, positions turn in a way of its own: the family says
+  /// how, and sets the first of each.
+  bool differs_by_layer = false;
+  int64_t head_dim = 0;  ///< as the family finds it; 0: as files say
 };
 
 /// Errors: kFile for a key that is missing or of the wrong kind, or that nobody here reads.

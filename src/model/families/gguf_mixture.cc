@@ -14,18 +14,23 @@ std::string layer_tensor(int64_t layer, const char* name) {
   return fmt::format("blk.{}.{}.weight", layer, name);
 }
 
-// Where a stack of experts is the first; nothing where there is none.
+// Gates and ups of all experts may be one stack.
+bool is_mixture_layer(const GgufKeys& keys, int64_t layer) {
+  return keys.tensor(layer_tensor(layer, "ffn_gate_exps")) ||
+         keys.tensor(layer_tensor(layer, "ffn_gate_up_exps"));
+}
+
+// The first layer that is one; nothing where there is none.
 std::optional<int64_t> first_mixture(const GgufKeys& keys, int64_t layers) {
   for (int64_t layer = 0; layer < layers; ++layer)
-    if (keys.tensor(layer_tensor(layer, "ffn_gate_exps"))) return layer;
+    if (is_mixture_layer(keys, layer)) return layer;
   return std::nullopt;
 }
 
 std::vector<int64_t> dense_layers(const GgufKeys& keys, int64_t layers) {
   std::vector<int64_t> out;
   for (int64_t layer = 0; layer < layers; ++layer)
-    if (!keys.tensor(layer_tensor(layer, "ffn_gate_exps")) &&
-        keys.tensor(layer_tensor(layer, "ffn_gate")))
+    if (!is_mixture_layer(keys, layer) && keys.tensor(layer_tensor(layer, "ffn_gate")))
       out.push_back(layer);
   return out;
 }
@@ -94,7 +99,7 @@ void read_shared(const GgufKeys& keys, const GgufMixtureKind& mixture, int64_t l
   if (mixture.shared_width)
     config[mixture.shared_width] =
         width_of(keys, "expert_shared_feed_forward_length", "ffn_gate_shexp", layers);
-  if (mixture.has_shared || mixture.shared_width) return;
+  if (mixture.has_shared || mixture.has_one_shared || mixture.shared_width) return;
   for (int64_t layer = 0; layer < layers; ++layer)
     if (const std::string name = layer_tensor(layer, "ffn_up_shexp"); keys.tensor(name))
       keys.refuse(fmt::format("{} is of an expert that every token goes to", name), kNotRead);
@@ -110,7 +115,11 @@ nlohmann::json gguf_mixture_config(const GgufKeys& keys, GgufDecoderKind kind,
   const int64_t layers = config["num_hidden_layers"].get<int64_t>();
   read_counts(keys, mixture, config);
   read_router(keys, mixture, config);
-  config[mixture.width] = width_of(keys, "expert_feed_forward_length", "ffn_gate_exps", layers);
+  const auto first = first_mixture(keys, layers);
+  const bool is_one_stack = first && !keys.tensor(layer_tensor(*first, "ffn_gate_exps"));
+  config[mixture.width] =
+      is_one_stack ? keys.need_integer(keys.prefix() + "expert_feed_forward_length")
+                   : width_of(keys, "expert_feed_forward_length", "ffn_gate_exps", layers);
   read_shared(keys, mixture, layers, config);
   if (mixture.beginning)
     config[mixture.beginning] =

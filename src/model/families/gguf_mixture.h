@@ -23,6 +23,7 @@ struct GgufMixtureKind {
   bool always_does_so = false;  ///< config.json does not say: files that say otherwise are refused
   bool has_groups = false;      ///< "n_group" and "topk_group" are read
   bool has_shared = false;      ///< "n_shared_experts" is, as wide as the others each
+  bool has_one_shared = false;  ///< there is one, and neither file nor config.json says so
   GgufGating gating = GgufGating::kSoftmax;  ///< no other is; files may leave it out
 };
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "src/model/families/decoder_presets.h"
+#include "src/model/families/gguf_mixture.h"
 #include "src/model/families/mixture_traits.h"
 
 namespace sluice {
@@ -153,8 +154,36 @@ std::vector<KnownModel> llama4_presets() {
   return presets;
 }
 
+// What files do not say is as released models have it, Maverick's heads without norms; a window of
+// 0 says that every layer sees all and turns.
+std::string llama4_of_gguf(const GgufKeys& keys) {
+  const std::string p = keys.prefix();
+  nlohmann::json config =
+      gguf_mixture_config(keys,
+                          {.architecture = kLlama4.architecture,
+                           .model_type = kLlama4.model_type,
+                           .also = {"interleave_moe_layer_step", "attention.sliding_window"}},
+                          {.experts = "num_local_experts",
+                           .width = "intermediate_size",
+                           .always_does_so = true,
+                           .has_one_shared = true,
+                           .gating = GgufGating::kSigmoid});
+  config["intermediate_size_mlp"] = keys.need_integer(p + "feed_forward_length");
+  config["interleave_moe_layer_step"] = keys.need_integer(p + "interleave_moe_layer_step");
+  config["attention_bias"] = keys.tensor("blk.0.attn_q.bias") != nullptr;
+  config["use_qk_norm"] = config["num_local_experts"] != 128;
+  const bool sees_all = keys.integer(p + "attention.sliding_window") == 0;
+  config["attention_chunk_size"] = sees_all ? nlohmann::json() : nlohmann::json(8192);
+  config["attn_temperature_tuning"] = !sees_all;
+  if (sees_all)
+    config["no_rope_layers"] = std::vector<int>(config["num_hidden_layers"].get<size_t>(), 1);
+  return config.dump(2);
+}
+
 }  // namespace
 
-Family llama4_family() { return {"llama4_text", make_llama4, llama4_presets, {}}; }
+Family llama4_family() {
+  return {"llama4_text", make_llama4, llama4_presets, {"llama4", llama4_of_gguf}};
+}
 
 }  // namespace sluice

@@ -4,6 +4,8 @@
 // rotary positions, which are then the plain ones.
 #include "src/model/families/decoder_presets.h"
 #include "src/model/families/delta_traits.h"
+#include "src/model/families/gguf_decoder.h"
+#include "src/model/families/gguf_delta.h"
 
 namespace sluice {
 
@@ -31,8 +33,21 @@ std::vector<KnownModel> qwen3_5_presets() {
   return presets;
 }
 
+std::string qwen3_5_of_gguf(const GgufKeys& keys) {
+  nlohmann::json config =
+      gguf_decoder_config(keys, {.architecture = kQwen35.architecture,
+                                 .model_type = kQwen35.model_type,
+                                 .turns_a_part = true,
+                                 .also = {std::begin(kGgufDeltaKeys), std::end(kGgufDeltaKeys)},
+                                 .has_drafts = true});
+  add_gguf_delta_keys(keys, true, config);
+  return config.dump(2);
+}
+
 }  // namespace
 
-Family qwen3_5_family() { return {"qwen3_5_text", make_qwen3_5, qwen3_5_presets, {}}; }
+Family qwen3_5_family() {
+  return {"qwen3_5_text", make_qwen3_5, qwen3_5_presets, {"qwen35", qwen3_5_of_gguf}};
+}
 
 }  // namespace sluice

@@ -3,6 +3,8 @@
 // gate says. Checkpoints have a layer's experts in stacks, or one by one.
 #include "src/model/families/decoder_presets.h"
 #include "src/model/families/delta_traits.h"
+#include "src/model/families/gguf_delta.h"
+#include "src/model/families/gguf_mixture.h"
 #include "src/model/families/mixture_traits.h"
 
 namespace sluice {
@@ -55,10 +57,28 @@ std::vector<KnownModel> qwen3_5_moe_presets() {
   return presets;
 }
 
+std::string qwen3_5_moe_of_gguf(const GgufKeys& keys) {
+  nlohmann::json config =
+      gguf_mixture_config(keys,
+                          {.architecture = kQwen35Moe.architecture,
+                           .model_type = kQwen35Moe.model_type,
+                           .turns_a_part = true,
+                           .also = {std::begin(kGgufDeltaKeys), std::end(kGgufDeltaKeys)}},
+                          {.shared_width = "shared_expert_intermediate_size",
+                           .renormalises = true,
+                           .always_does_so = true});
+  config.erase("intermediate_size");
+  add_gguf_delta_keys(keys, true, config);
+  return config.dump(2);
+}
+
 }  // namespace
 
 Family qwen3_5_moe_family() {
-  return {"qwen3_5_moe_text", make_qwen3_5_moe, qwen3_5_moe_presets, {}};
+  return {"qwen3_5_moe_text",
+          make_qwen3_5_moe,
+          qwen3_5_moe_presets,
+          {"qwen35moe", qwen3_5_moe_of_gguf}};
 }
 
 }  // namespace sluice

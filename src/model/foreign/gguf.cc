@@ -1,7 +1,11 @@
 // GGUF's tensors: plain or in blocks, under their own names, the rows of q and k in pairs, experts'
-// matrices of a layer in one stack [experts, rows, cols]. All of them are read this way, since none
-// may run as it lies.
+// matrices of a layer in one stack [experts, rows, cols] or gate's and up's in one. All of them are
+// read this way, since none may run as it lies.
 #include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
 #include "src/model/foreign/foreign.h"
@@ -10,15 +14,22 @@
 namespace sluice {
 
 namespace {
-class GgufDecoder final : public ForeignDecoder {
+// Within every so many rows the file has the weight's, which are `runs` runs, by turns: the first
+// of each run, then the second of each.
+struct RowOrder {
+  int64_t rows = 0;  // 0: as they are
+  int64_t runs = 2;
+};
+
+class GgufDecoder : public ForeignDecoder {
  public:
-  GgufDecoder(const io::TensorEntry& tensor, int64_t rows, int64_t cols, int64_t paired_heads,
+  GgufDecoder(const io::TensorEntry& tensor, int64_t rows, int64_t cols, const RowOrder& order,
               float added, const ForeignBytes& parts)
       : type_(tensor.blocks),
         dtype_(tensor.dtype),
         cols_(cols),
         row_bytes_(tensor.bytes / rows),
-        head_rows_(paired_heads > 0 ? rows / paired_heads : 0),
+        order_(order),
         added_(added),
         data_(parts[0]) {}
 
@@ -47,9 +58,9 @@ class GgufDecoder final : public ForeignDecoder {
  private:
   // The file's row for one of Hugging Face's.
   int64_t source_row(int64_t row) const {
-    if (head_rows_ == 0) return row;
-    const int64_t half = head_rows_ / 2, at = row % head_rows_;
-    return row - at + at % half * 2 + at / half;
+    if (order_.rows == 0) return row;
+    const int64_t run = order_.rows / order_.runs, at = row % order_.rows;
+    return row - at + at % run * order_.runs + at / run;
   }
   const std::byte* block(int64_t row, int64_t col) const {
     const BlockLayout& layout = block_layout(type_);
@@ -60,9 +71,28 @@ class GgufDecoder final : public ForeignDecoder {
   DType dtype_;
   int64_t cols_;
   int64_t row_bytes_;
-  int64_t head_rows_;
+  RowOrder order_;
   float added_;  // to what the weight holds
   std::span<const std::byte> data_;
+};
+
+// Logarithms of what the file has as -exp of them.
+class DecayDecoder final : public GgufDecoder {
+ public:
+  DecayDecoder(const io::TensorEntry& tensor, int64_t rows, const RowOrder& order,
+               const ForeignBytes& parts)
+      : GgufDecoder(tensor, rows, 1, order, 0, parts), name_(tensor.name) {}
+  void values(int64_t row, float* out) const override {
+    GgufDecoder::values(row, out);
+    if (!(*out <= 0))
+      throw Error(ErrorKind::kFile,
+                  fmt::format("{} holds {}, but decays are negative", name_, *out), kForeignMend);
+    *out = std::log(-*out);
+  }
+  const std::byte* row_bytes(int64_t) const override { return nullptr; }
+
+ private:
+  const std::string& name_;
 };
 
 // Of "blk.3.ffn_up_exps.{e}.weight", which is one expert's, all experts'; of a name of some rows of
@@ -114,7 +144,7 @@ class HeadsDecoder final : public ForeignDecoder {
   static std::vector<float> all(const io::TensorEntry& tensor, std::span<const std::byte> bytes) {
     const int64_t cols = tensor.shape[2], rows = tensor.shape[0] * tensor.shape[1];
     std::vector<float> out(static_cast<size_t>(rows * cols));
-    const GgufDecoder decoder(tensor, rows, cols, 0, 0, {bytes});
+    const GgufDecoder decoder(tensor, rows, cols, {}, 0, {bytes});
     for (int64_t row = 0; row < rows; ++row) decoder.values(row, out.data() + row * cols);
     return out;
   }
@@ -129,6 +159,10 @@ class GgufWeights final : public ForeignWeights {
       : checkpoint_(checkpoint), k_types_(k_types) {
     const io::TensorEntry* table = checkpoint.find("token_embd.weight");
     if (table && table->blocks == BlockType::kNone) plain_ = table->dtype;
+    const nlohmann::json& keys = checkpoint.gguf_metadata();
+    const std::string architecture = keys.value("general.architecture", std::string());
+    if (architecture.starts_with("qwen35"))
+      tiles_ = keys.value(architecture + ".ssm.group_count", int64_t{0});
   }
 
   std::string method() const override { return "GGUF"; }
@@ -141,10 +175,12 @@ class GgufWeights final : public ForeignWeights {
       need(whole, {weight.fused.tensor_rows, weight.cols});
       return {{weight.gguf.name, whole, weight.fused.first_row, rows}};
     }
-    need(whole, {weight.experts, rows, weight.cols});
+    const Stack stack = stack_of(whole);
+    need(stack.name, {weight.experts, stack.parts * rows, weight.cols});
     std::vector<io::TensorRows> out;
     for (int64_t expert = 0; expert < weight.experts; ++expert)
-      out.push_back({weight.of_expert(expert).gguf.name, whole, expert * rows, rows});
+      out.push_back({weight.of_expert(expert).gguf.name, stack.name,
+                     (expert * stack.parts + stack.part) * rows, rows});
     return out;
   }
 
@@ -154,12 +190,48 @@ class GgufWeights final : public ForeignWeights {
     const io::TensorEntry* tensor = name.empty() ? nullptr : checkpoint_.find(name);
     if (!tensor && name.ends_with(kHeads)) return heads(weight);
     if (!tensor) return std::nullopt;
-    return matrix(weight, *tensor, weight.gguf.paired_heads);
+    return matrix(weight, *tensor);
   }
 
  private:
   static constexpr std::string_view kGateBias = "ffn_gate_exps.bias";
   static constexpr std::string_view kHeads = "attn_kv_b.weight";
+  static constexpr std::string_view kDecay = ".ssm_a";
+
+  // Where all experts' matrices are: of each expert one of `parts` that lie one below the other.
+  struct Stack {
+    std::string name;
+    int64_t parts = 1, part = 0;
+  };
+  Stack stack_of(const std::string& whole) const {
+    for (const std::string_view own : {"ffn_gate_exps", "ffn_up_exps"}) {
+      const size_t at = whole.find(own);
+      if (at == std::string::npos || checkpoint_.find(whole)) continue;
+      std::string both = whole;
+      both.replace(at, own.size(), "ffn_gate_up_exps");
+      if (checkpoint_.find(both)) return {both, 2, own == "ffn_up_exps" ? 1 : 0};
+    }
+    return {whole};
+  }
+
+  // Delta nets' value heads that share a key head lie one beside the other in a weight; some files
+  // have the first of every key head, then the second of each.
+  RowOrder order_of(const WeightShape& weight, int64_t rows) const {
+    if (weight.gguf.paired_heads > 0) return {rows / weight.gguf.paired_heads, 2};
+    for (const std::string_view end :
+         {"ssm_alpha.weight", "ssm_beta.weight", "ssm_dt.bias", "ssm_a"})
+      if (weight.gguf.name.ends_with(end) && tiles_ > 0 && rows % tiles_ == 0)
+        return {rows, tiles_};
+    return {};
+  }
+
+  // As the family has it, or without dimensions of 1.
+  static bool is_shaped(const io::TensorEntry& tensor, std::vector<int64_t> shape) {
+    if (shape.empty()) return false;
+    if (tensor.shape == shape) return true;
+    std::erase(shape, 1);
+    return tensor.shape == shape;
+  }
 
   const io::TensorEntry& need(const std::string& name, const std::vector<int64_t>& shape) const {
     const PartFinder finder(checkpoint_, name);
@@ -205,35 +277,36 @@ class GgufWeights final : public ForeignWeights {
     return out;
   }
 
-  ForeignMatrix matrix(const WeightShape& weight, const io::TensorEntry& tensor,
-                       int64_t paired_heads) const {
+  ForeignMatrix matrix(const WeightShape& weight, const io::TensorEntry& tensor) const {
     const bool is_vector = weight.kind == WeightKind::kVector;
     // A matrix of one row has lost a dimension.
     const bool is_line = is_vector || (weight.rows == 1 && tensor.shape.size() == 1);
-    const bool has_own_shape =
-        is_vector && !weight.tensor_shape.empty() && tensor.shape == weight.tensor_shape;
-    if (!has_own_shape)
+    if (!is_vector || !is_shaped(tensor, weight.tensor_shape))
       need(tensor.name, is_line ? std::vector<int64_t>{weight.cols}
                                 : std::vector<int64_t>{weight.rows, weight.cols});
-    // A bias of paired rows is a column of one value a row.
-    const bool is_column = is_vector && paired_heads > 0;
+    // A vector in another order is a column of one value a row.
+    const bool is_decay = is_vector && weight.gguf.name.ends_with(kDecay);
+    const RowOrder order = order_of(weight, is_vector ? weight.cols : weight.rows);
+    const bool is_column = is_vector && (order.rows > 0 || is_decay);
     const int64_t rows = is_column ? weight.cols : is_vector ? 1 : weight.rows;
     const int64_t cols = is_column ? 1 : weight.cols;
+    const int64_t paired_heads = weight.gguf.paired_heads;
     if (paired_heads > 0 && rows % (2 * paired_heads) != 0)
       throw Error(ErrorKind::kFile, fmt::format("{}: rows are no pairs in heads", tensor.name),
                   kForeignMend);
     ForeignMatrix out{WeightFormat::plain(tensor.dtype), rows, cols, {&tensor}, {}};
     out.file_row_bytes = tensor.bytes / rows;
-    if (paired_heads > 0) out.row_multiple = rows / paired_heads;
+    if (order.rows > 0) out.row_multiple = order.rows;
     // Files have routers in f32, whatever the others are.
     const bool is_plain = tensor.blocks == BlockType::kNone;
     if (weight.is_never_quantised || weight.is_by_head || (!is_plain && !weight.may_be_quantised()))
       out.format = WeightFormat::plain(plain_);
     else if (!is_plain)
       out.format = format_for(tensor.blocks);
-    out.decoder = [&tensor, rows, cols, paired_heads,
-                   added = weight.added](const ForeignBytes& bytes) {
-      return std::make_unique<GgufDecoder>(tensor, rows, cols, paired_heads, added, bytes);
+    out.decoder = [&tensor, rows, cols, order, is_decay, added = weight.added](
+                      const ForeignBytes& bytes) -> std::unique_ptr<ForeignDecoder> {
+      if (is_decay) return std::make_unique<DecayDecoder>(tensor, rows, order, bytes);
+      return std::make_unique<GgufDecoder>(tensor, rows, cols, order, added, bytes);
     };
     return out;
   }
@@ -246,6 +319,7 @@ class GgufWeights final : public ForeignWeights {
   const io::Checkpoint& checkpoint_;
   KTypes k_types_;
   DType plain_ = DType::kF16;  // what plain matrices are, as the table of tokens is one
+  int64_t tiles_ = 0;          // key heads of delta nets whose value heads take turns; 0: none do
 };
 }  // namespace
 

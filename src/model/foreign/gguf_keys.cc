@@ -46,6 +46,37 @@ std::string GgufKeys::text_or(const std::string& key, std::string fallback) cons
   return value->get<std::string>();
 }
 
+int64_t GgufKeys::number_of(const std::string& key, const nlohmann::json& value) const {
+  if (!value.is_number_integer()) wrong(key, "a whole number");
+  if (value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT32_MAX})
+    wrong(key, "a number below 2^31");
+  return value.get<int64_t>();
+}
+
+std::vector<int64_t> GgufKeys::integers(const std::string& key, int64_t count) const {
+  const nlohmann::json* value = find(key);
+  if (!value) return {};
+  if (!value->is_array())
+    return std::vector<int64_t>(static_cast<size_t>(count), number_of(key, *value));
+  if (std::ssize(*value) != count) wrong(key, "a number for each layer");
+  std::vector<int64_t> out;
+  for (const nlohmann::json& one : *value) out.push_back(number_of(key, one));
+  return out;
+}
+
+std::vector<bool> GgufKeys::booleans(const std::string& key, int64_t count) const {
+  const nlohmann::json* value = find(key);
+  if (!value) return {};
+  if (value->is_boolean()) return std::vector<bool>(static_cast<size_t>(count), value->get<bool>());
+  if (!value->is_array() || std::ssize(*value) < count) wrong(key, "true or false for each layer");
+  std::vector<bool> out;
+  for (const nlohmann::json& one : *value) {
+    if (!one.is_boolean()) wrong(key, "true or false for each layer");
+    if (std::ssize(out) < count) out.push_back(one.get<bool>());
+  }
+  return out;
+}
+
 std::optional<int64_t> GgufKeys::integer(const std::string& key) const {
   const nlohmann::json* value = find(key);
   if (!value) return std::nullopt;
@@ -55,10 +86,7 @@ std::optional<int64_t> GgufKeys::integer(const std::string& key) const {
         refuse(fmt::format("{} differs from layer to layer", key), "such models are not read");
     value = &value->front();
   }
-  if (!value->is_number_integer()) wrong(key, "a whole number");
-  if (value->is_number_unsigned() && value->get<uint64_t>() > uint64_t{INT32_MAX})
-    wrong(key, "a number below 2^31");
-  return value->get<int64_t>();
+  return number_of(key, *value);
 }
 
 int64_t GgufKeys::need_integer(const std::string& key) const {

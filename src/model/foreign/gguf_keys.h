@@ -20,6 +20,10 @@ class GgufKeys {
   /// Nothing when absent. One for all layers may be written as a list of equal ones.
   std::optional<int64_t> integer(const std::string& key) const;
   int64_t need_integer(const std::string& key) const;
+  /// One for each of `count` layers: a list that has as many, or one for all; empty when absent.
+  std::vector<int64_t> integers(const std::string& key, int64_t count) const;
+  /// The same of true and false, of a list that may be longer.
+  std::vector<bool> booleans(const std::string& key, int64_t count) const;
   std::optional<bool> boolean(const std::string& key) const;
   std::optional<double> number(const std::string& key) const;
 
@@ -36,6 +40,7 @@ class GgufKeys {
 
  private:
   const nlohmann::json* find(const std::string& key) const;
+  int64_t number_of(const std::string& key, const nlohmann::json& value) const;
   [[noreturn]] void wrong(const std::string& key, const char* wanted) const;
 
   const io::Checkpoint& checkpoint_;
