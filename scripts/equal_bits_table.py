@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Accuracy by bits a weight: sluice's formats, with and without --calibrate, beside llama.cpp's quantiser on the same weights.
+"""Accuracy by bits a weight: sluice's formats and --bits, with and without --calibrate, beside llama.cpp's quantiser on the same weights.
 
   scripts/equal_bits_table.py MODEL TEXT CALIBRATION LIBGGML WORKDIR [--window N]
 
@@ -28,6 +28,7 @@ from safetensors.torch import load_file, save_file
 PROGRAM = os.environ.get("SLUICE", "build/release/bin/sluice")
 OURS = ["int8", "int4-g32", "int4", "nf4", "int4-g128", "mxfp4"]
 BITS = {"int8": 8, "int4-g32": 5, "int4": 4.5, "nf4": 4.5, "int4-g128": 4.25, "mxfp4": 4.25}
+ASKED = [4.5, 4.8, 5, 5.5, 6.56]  # --bits
 THEIRS = ["Q8_0", "Q6_K", "Q5_K", "Q4_K_M", "Q4_K", "Q4_0", "IQ4_NL", "IQ4_XS"]
 TOKENS, WINDOW = 16384, 256
 
@@ -146,6 +147,13 @@ def main():
             folder = os.path.join(options.workdir, "ours")
             sluice("convert", options.model, folder, "--overwrite", "--weights", kind, *flags)
             measure(BITS[kind], f"sluice {kind}" + (", --calibrate" if flags else ""), folder)
+    for bits in ASKED:
+        for flags in ([], ["--calibrate", options.calibration, "--calibrate-tokens", TOKENS]):
+            folder = os.path.join(options.workdir, "ours")
+            sluice("convert", options.model, folder, "--overwrite", "--bits", bits, *flags)
+            model = json.loads(sluice("inspect", folder, "--json"))["model"]
+            measure(model["bits_a_weight"], f"sluice --bits {bits:g}" + (", --calibrate" if flags else ""), folder)
+            print(f"--bits {bits:g}{' --calibrate' if flags else ''}: {model['mix']}", file=sys.stderr)
     print("| bits a weight | | perplexity | mean KL | same top token |\n|---|---|---|---|---|")
     for bits, name, perplexity, kl, same in sorted(rows, key=lambda row: (-row[0], -row[3])):
         print(f"| {bits:.2f} | {name} | {perplexity:.3f} | {kl:.6f} | {100 * same:.1f} % |")

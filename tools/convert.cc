@@ -9,7 +9,7 @@
 #include "src/app/gguf_tokenizer.h"
 #include "src/app/merge_lora.h"
 #include "src/app/perplexity.h"
-#include "src/app/store_layout.h"
+#include "src/app/quantisation.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
 #include "src/base/files.h"
@@ -27,6 +27,7 @@ namespace {
 struct ConvertFlags {
   std::string model, destination, weights, range = "clip", calibration, memory, lora;
   int64_t calibration_tokens = 16384;
+  std::optional<double> bits;
   bool overwrite = false, verify = false, dry_run = false, json = false;
   int threads = 0;
 };
@@ -54,18 +55,9 @@ void add_gguf_files(const BoundModel& model, io::ConvertOptions& options) {
   }
 }
 
-// The text, and how it is run.
-struct CalibrationText {
-  std::vector<app::ScoredSequence> windows;
-  EngineOptions options;
-  size_t tokens = 0;
-};
-
-CalibrationText calibration_text(const ConvertFlags& flags, const BoundModel& model,
-                                 const std::optional<WeightFormat>& to) {
-  if (!to || !to->is_quantised())
-    throw Error(ErrorKind::kUser, "--calibrate without a quantised --weights",
-                "add --weights int4, or leave it out");
+// The text, cut into windows, and how it is run.
+app::CalibrationText calibration_text(const ConvertFlags& flags, const BoundModel& model,
+                                      size_t& tokens_used) {
   model.require_runnable();
   const auto tokenizer = need_tokenizer(flags.model);
   const std::string text = read_text(flags.calibration, kMostTextBytes);
@@ -73,48 +65,72 @@ CalibrationText calibration_text(const ConvertFlags& flags, const BoundModel& mo
   std::vector<int32_t> tokens = tokenizer->encode(text, text::AddSpecial::kNo);
   if (static_cast<int64_t>(tokens.size()) > flags.calibration_tokens)
     tokens.resize(static_cast<size_t>(flags.calibration_tokens));
+  tokens_used = tokens.size();
   const int64_t window = std::min<int64_t>(512, model.shape().max_positions);
-  CalibrationText out{app::perplexity_windows(tokens, tokenizer->bos(), window), {}, tokens.size()};
-  const auto& windows = out.windows;
+  app::CalibrationText out{app::perplexity_windows(tokens, tokenizer->bos(), window), {}};
   EngineOptions& options = out.options;
   if (!flags.memory.empty()) options.memory_budget_bytes = parse_bytes(flags.memory, "--cpu-mem");
-  options.workload.sequences = std::min<int64_t>(static_cast<int64_t>(windows.size()), 16);
+  options.workload.sequences = std::min<int64_t>(std::ssize(out.windows), 16);
   options.workload.max_prompt_tokens = options.workload.max_total_tokens = window;
   return out;
 }
 
-// Runs the calibration text through the model as it is.
-app::Scalings scalings_from(const ConvertFlags& flags, const BoundModel& model,
-                            const CalibrationText& text, const WeightFormat& to,
-                            kernels::RangeSearch search, std::stop_token stop) {
-  Progress progress("calibrating");
-  const app::Calibration calibration = app::calibrate(
-      flags.model, text.options, text.windows,
-      [&](int64_t done, int64_t total) {
-        progress.update(done, total, fmt::format("{} of {} windows", done, total), "");
-      },
-      stop);
-  progress.end();
-  std::fprintf(stderr, "sluice: calibrated on %zu tokens; choosing scales\n", text.tokens);
-  const Waiting waiting("choosing scales");
-  return app::choose_scalings(model, calibration, to, search);
+void check_flags(const ConvertFlags& flags, const std::optional<WeightFormat>& to) {
+  if (flags.bits && to)
+    throw Error(ErrorKind::kUser, "--bits with --weights",
+                "--bits chooses a format for each matrix; leave one of them out");
+  if (flags.calibration.empty()) return;
+  if (!flags.bits && (!to || !to->is_quantised()))
+    throw Error(ErrorKind::kUser, "--calibrate without a quantised --weights",
+                "add --weights int4 or --bits 4.5, or leave it out");
+  if (!flags.lora.empty())
+    throw Error(ErrorKind::kUser, "--merge-lora with --calibrate",
+                "merge first, then convert what came out with --calibrate");
 }
 
-app::CompensatorParts compensation_of(const ConvertFlags& flags, const BoundModel& model,
-                                      CalibrationText text, const app::Scalings& scalings,
-                                      kernels::RangeSearch search, std::stop_token stop) {
-  return {.model = model,
-          .path = flags.model,
-          .options = std::move(text.options),
-          .windows = std::move(text.windows),
-          .scalings = scalings,
-          .search = search,
-          .threads = flags.threads,
-          .cancel = std::move(stop)};
+// What is done of the request is shown as it goes on: a bar for each kind of work.
+class Steps {
+ public:
+  void update(std::string_view what, int64_t done, int64_t total, std::string_view of) {
+    if (what != what_) {
+      end();
+      what_ = what;
+      bar_.emplace(what_);
+    }
+    if (total > 0) bar_->update(done, total, fmt::format("{} of {} {}", done, total, of), "");
+  }
+  void end() {
+    if (bar_) bar_->end();
+    bar_.reset();
+    what_.clear();
+  }
+
+ private:
+  std::string what_;
+  std::optional<Progress> bar_;
+};
+
+app::QuantisationRequest quantisation_request(const ConvertFlags& flags, const BoundModel& model,
+                                              Steps& steps, std::stop_token stop) {
+  app::QuantisationRequest out;
+  if (!flags.weights.empty()) out.to = weight_format_argument(flags.weights, "--weights");
+  check_flags(flags, out.to);
+  out.bits = flags.bits;
+  if (flags.range == "minmax") out.search = kernels::RangeSearch::kMinMax;
+  out.threads = flags.threads;
+  out.cancel = std::move(stop);
+  out.progress = [&steps](std::string_view what, int64_t done, int64_t total, std::string_view of) {
+    steps.update(what, done, total, of);
+  };
+  if (flags.calibration.empty()) return out;
+  size_t tokens = 0;
+  out.text = calibration_text(flags, model, tokens);
+  std::fprintf(stderr, "sluice: calibrating on %zu tokens\n", tokens);
+  return out;
 }
 
-void say_what_is_too_wide(const app::Compensator& compensator) {
-  if (const int64_t wide = compensator.too_wide(); wide > 0)
+void say_what_is_too_wide(int64_t wide) {
+  if (wide > 0)
     std::fprintf(stderr,
                  "sluice: %lld linear layers are too wide to make up for errors (more than %s of "
                  "sums each); theirs count by column alone\n",
@@ -142,25 +158,15 @@ void print_report(const ConvertFlags& flags, const io::ConvertReport& report, do
 
 void run(const ConvertFlags& flags, std::stop_token stop) {
   const BoundModel model = BoundModel::open(flags.model);
-  std::optional<WeightFormat> to;
-  if (!flags.weights.empty()) to = weight_format_argument(flags.weights, "--weights");
-  const auto search =
-      flags.range == "minmax" ? kernels::RangeSearch::kMinMax : kernels::RangeSearch::kClip;
-  app::Scalings scalings;
-  std::optional<app::Compensator> compensator;
-  if (!flags.calibration.empty()) {
-    CalibrationText text = calibration_text(flags, model, to);
-    scalings = scalings_from(flags, model, text, *to, search, stop);
-    compensator.emplace(compensation_of(flags, model, std::move(text), scalings, search, stop));
-    say_what_is_too_wide(*compensator);
-  }
-  auto groups = app::store_groups(model, to, search, scalings.empty() ? nullptr : &scalings,
-                                  compensator ? &*compensator : nullptr);
+  Steps steps;
+  app::QuantisationRequest request = quantisation_request(flags, model, steps, stop);
+  const auto search = request.search;
+  app::Quantisation quantisation(model, std::move(request));
+  steps.end();
+  say_what_is_too_wide(quantisation.too_wide());
+  auto groups = quantisation.groups();
   std::optional<LoraAdapter> adapter;
   if (!flags.lora.empty()) {
-    if (!scalings.empty())
-      throw Error(ErrorKind::kUser, "--merge-lora with --calibrate",
-                  "merge first, then convert what came out with --calibrate");
     adapter = LoraAdapter::open(flags.lora);
     app::merge_lora(model, *adapter, search, groups);
     std::fprintf(stderr, "sluice: merging %s: %zu matrices changed, %zu tensors replaced\n",
@@ -168,8 +174,7 @@ void run(const ConvertFlags& flags, std::stop_token stop) {
   }
   const int64_t bytes = io::packed_store_bytes(model.checkpoint(), groups);
   std::fprintf(stderr, "sluice: %s of %s to %s in %zu groups\n", format_bytes(bytes).c_str(),
-               (to ? format_name(*to) : model.shape().weights_name()).c_str(),
-               flags.destination.c_str(), groups.size());
+               quantisation.description().c_str(), flags.destination.c_str(), groups.size());
   if (flags.dry_run) return;
   StopFlag stopping(std::move(stop));
   Progress progress("converting");
@@ -183,10 +188,7 @@ void run(const ConvertFlags& flags, std::stop_token stop) {
   options.verify_finished = flags.verify;
   options.threads = flags.threads;
   options.quantise = panel_quantiser(search);
-  options.quantiser_name = flags.range;
-  if (!scalings.empty())
-    options.quantiser_name +=
-        fmt::format(", compensated, calibrated {:016x}", app::fingerprint(scalings));
+  options.quantiser_name = quantisation.name();
   if (adapter) options.quantiser_name += fmt::format(", merged {:016x}", adapter->fingerprint());
   if (model.checkpoint().format() == io::CheckpointFormat::kGguf) add_gguf_files(model, options);
   options.stop = &stopping.flag;
@@ -219,6 +221,10 @@ Command add_convert(CLI::App& program) {
       "--weights", flags->weights,
       "f32, f16, bf16, int8, int4, nf4, fp8 or mxfp4; -g32, -g64, -g128: columns that share "
       "a scale (int4-g128) (default: as they are)");
+  parser->add_option(
+      "--bits", flags->bits,
+      "bits a weight, scales included: a format for each matrix, int4 to as it is, so that least "
+      "is lost (4.5; best with --calibrate)");
   parser
       ->add_option("--int4-range", flags->range,
                    "clip: the range with the least squared error; minmax: of all values")

@@ -7,6 +7,7 @@
 #include "io/checkpoint/checkpoint.h"
 #include "io/checkpoint/packed_store.h"
 #include "kernels/cpu/isa.h"
+#include "src/app/mixed_formats.h"
 #include "src/app/model_tokenizer.h"
 #include "src/base/bytes.h"
 #include "src/base/error.h"
@@ -69,6 +70,10 @@ nlohmann::ordered_json describe(const InspectFlags& flags) {
     try {
       const BoundModel model = BoundModel::open(flags.path);
       json["model"] = shape_json(model.shape());
+      if (model.shape().is_quantised()) {
+        json["model"]["bits_a_weight"] = app::bits_a_weight(model.shape());
+        json["model"]["mix"] = app::mix_of(model.shape());
+      }
       for (const std::string& note : model.notes()) json["notes"].push_back(note);
       if (!model.foreign_method().empty())
         json["notes"].push_back(
@@ -122,6 +127,10 @@ void print_plain(const nlohmann::ordered_json& json) {
                     ? (", " + bytes(model["state_bytes_per_sequence"]) + " a sequence").c_str()
                     : "");
   }
+  if (json.contains("model") && json["model"].contains("mix"))
+    std::printf("  matrices   %s: %.4g bits a weight\n",
+                json["model"]["mix"].get<std::string>().c_str(),
+                json["model"]["bits_a_weight"].get<double>());
   if (json.contains("tokenizer"))
     std::printf("  tokenizer  %s\n", json["tokenizer"].get<std::string>().c_str());
   if (json.contains("notes"))

@@ -7,49 +7,14 @@
 #include <cstring>
 
 #include "io/checkpoint/parallel_ranges.h"
-#include "io/files/input_file.h"
-#include "kernels/elementwise.h"
-#include "src/base/error.h"
+#include "src/app/weight_sample.h"
 #include "src/layer/scaling_places.h"
 
 namespace sluice::app {
 
 namespace {
-constexpr int kPowers = 20;            // tried: 0, 1/20 .. 1
-constexpr int64_t kSampledPanels = 8;  // of each matrix, evenly spread
+constexpr int kPowers = 20;  // tried: 0, 1/20 .. 1
 constexpr float kLargestScale = 1e4f;
-
-// Some rows of a matrix, whole panels of them, as f32.
-struct Sample {
-  int64_t rows = 0, cols = 0;
-  std::vector<float> values;
-};
-
-Sample sample_rows(const BoundModel& model, size_t sublayer, size_t weight) {
-  constexpr int64_t kPanelRows = WeightFormat::kPanelRows;
-  const io::TensorEntry& tensor = model.tensor(sublayer, weight);
-  if (model.foreign(sublayer, weight) || tensor.quantised.is_quantised())
-    throw Error(ErrorKind::kUser, fmt::format("{} is quantised already", tensor.name),
-                "calibrate on the checkpoint that it was quantised from");
-  const WeightShape& shape = model.shape().sublayers[sublayer].weights[weight];
-  const io::InputFile file(model.checkpoint().files()[static_cast<size_t>(tensor.file_index)].path);
-  const int64_t panels = (shape.rows + kPanelRows - 1) / kPanelRows;
-  const int64_t sampled = std::min(panels, kSampledPanels);
-  const int64_t row_bytes = shape.cols * dtype_bytes(tensor.dtype);
-  Sample out{0, shape.cols, {}};
-  for (int64_t i = 0; i < sampled; ++i) {
-    const int64_t first = panels * i / sampled * kPanelRows;
-    const int64_t count = std::min(kPanelRows, shape.rows - first);
-    std::vector<std::byte> bytes(static_cast<size_t>(count * row_bytes));
-    file.read(tensor.offset + first * row_bytes, bytes, "rows of a weight");
-    const size_t at = out.values.size();
-    out.values.resize(at + static_cast<size_t>(count * shape.cols));
-    kernels::convert(tensor.dtype, bytes.data(), DType::kF32, out.values.data() + at,
-                     count * shape.cols);
-    out.rows += count;
-  }
-  return out;
-}
 
 // Magnitudes to the power, brought to where the largest and the smallest are as far from 1.
 std::vector<float> scales_of(const InputStatistics& inputs, double power) {
@@ -82,7 +47,7 @@ std::vector<float> importance_of(const InputStatistics& inputs, const std::vecto
   return out;
 }
 
-double squared_error(const Sample& sample, const InputStatistics& inputs,
+double squared_error(const WeightSample& sample, const InputStatistics& inputs,
                      const std::vector<float>& scales, const WeightFormat& format,
                      kernels::RangeSearch search) {
   constexpr int64_t kPanelRows = WeightFormat::kPanelRows;
@@ -114,9 +79,9 @@ bool has_its_own_values(const ModelShape& model) { return model.num_heads == mod
 
 class Chooser {
  public:
-  Chooser(const BoundModel& model, const Calibration& calibration, const WeightFormat& format,
+  Chooser(const BoundModel& model, const Calibration& calibration, const FormatOf& format_of,
           kernels::RangeSearch search)
-      : model_(model), calibration_(calibration), format_(format), search_(search) {}
+      : model_(model), calibration_(calibration), format_of_(format_of), search_(search) {}
 
   Scalings choose() {
     for (size_t i = 0; i < model_.shape().sublayers.size(); ++i) {
@@ -134,20 +99,34 @@ class Chooser {
     return found == calibration_.end() || found->second.rows == 0 ? nullptr : &found->second;
   }
 
+  // Only quantised matrices are multiplied with anything as they are written.
+  bool has_plain(size_t sublayer, const ScalingPlace& place) const {
+    const auto is_plain = [&](int32_t weight) {
+      return weight >= 0 && !format_of_(sublayer, static_cast<size_t>(weight)).is_quantised();
+    };
+    const auto& weights = model_.shape().sublayers[sublayer].weights;
+    return std::any_of(place.consumers.begin(), place.consumers.end(), is_plain) ||
+           (weights[static_cast<size_t>(place.producer)].kind == WeightKind::kMatrix &&
+            is_plain(place.producer));
+  }
+
   void scale(size_t sublayer, const ScalingPlace& place) {
     const InputStatistics* inputs =
         inputs_of(sublayer, static_cast<size_t>(place.consumers.front()));
-    if (!inputs) return;
-    std::vector<Sample> samples;
-    for (const int32_t weight : place.consumers)
+    if (!inputs || has_plain(sublayer, place)) return;
+    std::vector<WeightSample> samples;
+    std::vector<WeightFormat> formats;
+    for (const int32_t weight : place.consumers) {
       samples.push_back(sample_rows(model_, sublayer, static_cast<size_t>(weight)));
+      formats.push_back(format_of_(sublayer, static_cast<size_t>(weight)));
+    }
     std::vector<double> errors(kPowers + 1);
     io::parallel_ranges(0, kPowers + 1, 1, [&](int64_t begin, int64_t end) {
       for (int64_t power = begin; power < end; ++power) {
         const auto scales = scales_of(*inputs, static_cast<double>(power) / kPowers);
-        for (const Sample& sample : samples)
+        for (size_t i = 0; i < samples.size(); ++i)
           errors[static_cast<size_t>(power)] +=
-              squared_error(sample, *inputs, scales, format_, search_);
+              squared_error(samples[i], *inputs, scales, formats[i], search_);
       }
     });
     const auto best = std::min_element(errors.begin(), errors.end());
@@ -169,7 +148,9 @@ class Chooser {
     const SublayerShape& shape = model_.shape().sublayers[sublayer];
     for (size_t weight = 0; weight < shape.weights.size(); ++weight) {
       const InputStatistics* inputs = inputs_of(sublayer, weight);
-      if (!inputs || shape.weights[weight].kind != WeightKind::kMatrix) continue;
+      if (!inputs || shape.weights[weight].kind != WeightKind::kMatrix ||
+          !format_of_(sublayer, weight).is_quantised())
+        continue;
       WeightScaling& scaling = out_[{sublayer, weight}];
       if (scaling.importance.empty())
         scaling.importance =
@@ -179,7 +160,7 @@ class Chooser {
 
   const BoundModel& model_;
   const Calibration& calibration_;
-  WeightFormat format_;
+  const FormatOf& format_of_;
   kernels::RangeSearch search_;
   Scalings out_;
 };
@@ -190,8 +171,9 @@ Calibration calibrate(const std::filesystem::path& model, EngineOptions options,
                       const std::function<void(int64_t, int64_t)>& progress,
                       std::stop_token cancel) {
   Calibration out;
-  options.observe_input = [&](size_t sublayer, size_t weight, const Rows& in) {
-    InputStatistics& sums = out[{sublayer, weight}];
+  options.observe_product = [&](const SeenProduct& product) {
+    const Rows& in = product.in;
+    InputStatistics& sums = out[{product.sublayer, product.weight}];
     sums.magnitude.resize(static_cast<size_t>(in.cols));
     sums.square.resize(static_cast<size_t>(in.cols));
     for (int64_t row = 0; row < in.rows; ++row)
@@ -210,8 +192,8 @@ Calibration calibrate(const std::filesystem::path& model, EngineOptions options,
 }
 
 Scalings choose_scalings(const BoundModel& model, const Calibration& calibration,
-                         const WeightFormat& format, kernels::RangeSearch search) {
-  return Chooser(model, calibration, format, search).choose();
+                         const FormatOf& format_of, kernels::RangeSearch search) {
+  return Chooser(model, calibration, format_of, search).choose();
 }
 
 uint64_t fingerprint(const Scalings& scalings) noexcept {

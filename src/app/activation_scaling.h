@@ -44,11 +44,15 @@ struct WeightScaling {
 /// By index of the sublayer and of the weight in it.
 using Scalings = std::map<std::pair<size_t, size_t>, WeightScaling>;
 
+/// What a matrix becomes, by index of its sublayer and of it in that.
+using FormatOf = std::function<WeightFormat(size_t sublayer, size_t weight)>;
+
 /// The scaling for each place of the programs: powers of the mean magnitude in steps of 1 / 20, the
 /// one that brings the summed squared error of a sample of rows down most (none, where none does).
-/// Errors: kUser when the model's weights are quantised already; kFile.
+/// Places with a matrix that stays plain are left out. Errors: kUser when the model's weights are
+/// quantised already; kFile.
 Scalings choose_scalings(const BoundModel& model, const Calibration& calibration,
-                         const WeightFormat& format, kernels::RangeSearch search);
+                         const FormatOf& format_of, kernels::RangeSearch search);
 
 /// Names the scalings: the same for the same numbers.
 uint64_t fingerprint(const Scalings& scalings) noexcept;

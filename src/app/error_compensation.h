@@ -15,6 +15,7 @@
 #include "io/convert/convert.h"
 #include "kernels/compensate.h"
 #include "src/app/activation_scaling.h"
+#include "src/app/weight_sample.h"
 #include "src/base/team.h"
 #include "src/model/bound_model.h"
 
@@ -64,21 +65,28 @@ class Compensator {
   /// For StoreTensor::prepare. The compensator outlives it; the quantiser is good until the next
   /// one. Empty where H could not be factored. Errors: those of add_hessians().
   io::RowsQuantiser quantiser(size_t sublayer, size_t weight, const WeightFormat& format);
+  /// What a row of this weight, quantised so and not scaled, gets wrong on the text, on average
+  /// over `sample`'s rows: the summed squared error of its products. 0 where H could not be
+  /// factored or a value can't be quantised. Errors: those of add_hessians().
+  double expected_error(size_t sublayer, size_t weight, const WeightFormat& format,
+                        const WeightSample& sample);
 
  private:
   using Place = std::pair<size_t, size_t>;
   std::optional<Place> source_of(size_t sublayer, size_t weight) const;
   int64_t bytes_of(const Place& source) const;
   void collect_from(const Place& source);
+  const kernels::Compensation* of_source(const Place& source, const std::vector<float>& columns,
+                                         const WeightFormat& format);
 
   CompensatorParts parts_;
   Team team_;
   std::vector<std::vector<int32_t>> sources_;  // by sublayer
   Hessians hessians_;
-  std::optional<kernels::Compensation> current_;
+  std::map<int64_t, std::optional<kernels::Compensation>> current_;  // by block of columns
   Place current_source_{};
   std::vector<float> current_columns_;
-  WeightFormat current_format_;
+  bool keeps_all_ = false;  // all H fit at once
 };
 
 }  // namespace sluice::app

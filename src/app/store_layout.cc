@@ -53,7 +53,11 @@ struct Place {
 
 io::StoreTensor store_tensor(const BoundModel& model, const Place& at,
                              std::optional<WeightFormat> to, kernels::RangeSearch search,
-                             const Scalings* scalings, Compensator* compensator) {
+                             const Scalings* scalings, Compensator* compensator,
+                             const Formats* formats) {
+  if (formats)
+    if (const auto found = formats->find({at.sublayer, at.weight}); found != formats->end())
+      to = found->second;
   const ModelShape& shape = model.shape();
   const WeightShape weight =
       shape.sublayers[at.sublayer].weights[at.weight].of_expert(static_cast<int64_t>(at.expert));
@@ -84,8 +88,8 @@ std::string layer_group_name(int64_t layer) { return fmt::format("layer-{:05}", 
 
 std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<WeightFormat> to,
                                          kernels::RangeSearch search, const Scalings* scalings,
-                                         Compensator* compensator) {
-  if (!to) model.require_one_type();
+                                         Compensator* compensator, const Formats* formats) {
+  if (!to && !formats) model.require_one_type();
   std::vector<io::StoreGroup> groups;
   std::set<std::string> placed;  // a tied table is stored once, where a pass needs it first
   const ModelShape& shape = model.shape();
@@ -101,7 +105,7 @@ std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<
         const Place place{i, w, static_cast<size_t>(expert)};
         if (placed.insert(model.tensor(i, w, place.expert).name).second)
           groups.back().tensors.push_back(
-              store_tensor(model, place, to, search, scalings, compensator));
+              store_tensor(model, place, to, search, scalings, compensator, formats));
       }
   }
   std::erase_if(groups, [](const io::StoreGroup& group) { return group.tensors.empty(); });

@@ -9,6 +9,7 @@
 #include "kernels/quantise.h"
 #include "src/app/activation_scaling.h"
 #include "src/app/error_compensation.h"
+#include "src/app/mixed_formats.h"
 #include "src/model/bound_model.h"
 
 namespace sluice::app {
@@ -21,10 +22,12 @@ std::string layer_group_name(int64_t layer);
 /// quantised anew, by `search`, where it can't or another format is asked for. The model must
 /// outlive the result. `scalings`, with quantised `to` only: what weights are multiplied with
 /// first. `compensator`, with scalings only: quantises what it is for, and outlives the result.
+/// `formats`: what each of the matrices in it becomes in place of `to`.
 /// Errors: kUser when matrices have several types and `to` is nothing.
 std::vector<io::StoreGroup> store_groups(const BoundModel& model, std::optional<WeightFormat> to,
                                          kernels::RangeSearch search = kernels::RangeSearch::kClip,
                                          const Scalings* scalings = nullptr,
-                                         Compensator* compensator = nullptr);
+                                         Compensator* compensator = nullptr,
+                                         const Formats* formats = nullptr);
 
 }  // namespace sluice::app

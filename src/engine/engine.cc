@@ -102,7 +102,7 @@ struct Engine::Impl final : TaskRunner {
         std::min(plan.pass_tokens, plan.policy.micro_batch_tokens),
         plan.host_rows,
         planned.threads,
-        options.observe_input,
+        options.observe_product,
         options.observe_choices,
         &tally,
         options.fuses_operators,

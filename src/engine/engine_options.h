@@ -84,8 +84,8 @@ struct EngineOptions {
   /// Of a mixture whose experts have slots: who had them when the last run ended, read before
   /// weights are loaded and written when a run ends. Any will do; empty: none.
   std::string experts_file;
-  InputObserver observe_input;     ///< for calibration; may be empty
-  ChoiceObserver observe_choices;  ///< of routers; may be empty
+  ProductObserver observe_product;  ///< for calibration; may be empty
+  ChoiceObserver observe_choices;   ///< of routers; may be empty
 };
 
 }  // namespace sluice

@@ -131,7 +131,7 @@ TEST_P(ActivationScaling, SumsTheInputsOfEveryLinearLayer) {
   for (size_t i = 0; i < model.shape().sublayers.size(); ++i)
     for (size_t w = 0; w < model.shape().sublayers[i].weights.size(); ++w) {
       const WeightShape& weight = model.shape().sublayers[i].weights[w];
-      if (weight.kind != WeightKind::kMatrix || weight.role == "logits") continue;
+      if (weight.kind != WeightKind::kMatrix || weight.shares_table) continue;
       ++linear_layers;
       const auto found = calibration.find({i, w});
       ASSERT_NE(found, calibration.end()) << weight.role;
@@ -166,8 +166,8 @@ TEST_P(TrainedModel, IsCloserWhenCalibrated) {
   const auto exact = logits_of(testing::fixture_model(GetParam()), windows);
   const auto format = parse_weight_format("int4-g32").value();
   const Scalings scalings = choose_scalings(
-      model, calibrate(testing::fixture_model(GetParam()), options_for(windows), windows), format,
-      kernels::RangeSearch::kClip);
+      model, calibrate(testing::fixture_model(GetParam()), options_for(windows), windows),
+      [&](size_t, size_t) { return format; }, kernels::RangeSearch::kClip);
   EXPECT_NE(fingerprint(scalings), fingerprint({}));
   const double plain = distance(exact, logits_of(convert(model, "int4-g32", nullptr), windows));
   const double scaled = distance(exact, logits_of(convert(model, "int4-g32", &scalings), windows));
@@ -208,7 +208,7 @@ TEST_P(TrainedModel, HasOneHessianForWhatSharesInputs) {
     const auto& weights = model.shape().sublayers[i].weights;
     const auto sources = input_sources(model.family().program(i), weights.size());
     for (size_t weight = 0; weight < weights.size(); ++weight) {
-      if (sources[weight] < 0) continue;
+      if (sources[weight] < 0 || weights[weight].shares_table) continue;
       ++products;
       const Place source{i, static_cast<size_t>(sources[weight])};
       EXPECT_EQ(squares.at({i, weight}).square, squares.at(source).square) << weights[weight].role;
@@ -235,9 +235,8 @@ TEST(ActivationScalingErrors, QuantisedModelsCanNotBeScaled) {
   const auto windows = windows_of("opt-tiny", 8);
   const auto calibration =
       calibrate(testing::fixture_model("opt-tiny:int4"), options_for(windows), windows);
-  EXPECT_THROW(choose_scalings(model, calibration, parse_weight_format("int4").value(),
-                               kernels::RangeSearch::kClip),
-               Error);
+  const auto int4 = [](size_t, size_t) { return parse_weight_format("int4").value(); };
+  EXPECT_THROW(choose_scalings(model, calibration, int4, kernels::RangeSearch::kClip), Error);
 }
 
 }  // namespace

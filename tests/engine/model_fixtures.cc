@@ -50,12 +50,26 @@ struct QuantisedStores {
   }
 };
 
-std::string converted_fixture(const std::string& name, std::optional<WeightFormat> format) {
+// A format of every matrix by turns, and no two neighbours alike.
+app::Formats mixed_formats(const ModelShape& shape) {
+  const std::vector<WeightFormat> formats = app::mixable_formats(shape);
+  app::Formats out;
+  for (size_t i = 0; i < shape.sublayers.size(); ++i)
+    for (size_t w = 0; w < shape.sublayers[i].weights.size(); ++w)
+      if (shape.sublayers[i].weights[w].may_be_quantised())
+        out[{i, w}] = formats[out.size() % formats.size()];
+  return out;
+}
+
+std::string converted_fixture(const std::string& name, std::optional<WeightFormat> format,
+                              bool is_mixed = false) {
   static QuantisedStores stores;
   if (stores.root.empty())
     stores.root = fs::temp_directory_path() / ("sluice-quantised-" + std::to_string(getpid()));
-  const std::string key =
-      fs::path(name).filename().string() + "-" + (format ? format_name(*format) : "as-it-is");
+  const std::string key = fs::path(name).filename().string() + "-" +
+                          (is_mixed ? "mixed"
+                           : format ? format_name(*format)
+                                    : "as-it-is");
   if (const auto found = stores.paths.find(key); found != stores.paths.end()) return found->second;
   const BoundModel model = BoundModel::open(folder_of(name));
   io::ConvertOptions options;
@@ -64,7 +78,11 @@ std::string converted_fixture(const std::string& name, std::optional<WeightForma
   options.quantise = panel_quantiser(kernels::RangeSearch::kClip);
   if (model.checkpoint().config_text().empty())  // a GGUF file's
     options.texts.emplace_back("config.json", model.config_text());
-  io::convert_checkpoint(model.checkpoint(), app::store_groups(model, format), options);
+  const app::Formats formats = is_mixed ? mixed_formats(model.shape()) : app::Formats{};
+  io::convert_checkpoint(model.checkpoint(),
+                         app::store_groups(model, format, kernels::RangeSearch::kClip, nullptr,
+                                           nullptr, is_mixed ? &formats : nullptr),
+                         options);
   return stores.paths[key] = options.destination.string();
 }
 }  // namespace
@@ -77,6 +95,7 @@ std::string fixture_model(const std::string& name) {
   const std::string format = name.substr(colon + 1, name.find('+') - colon - 1);
   // As convert makes it where nothing is asked: what does not stream as it lies.
   if (format == "store") return converted_fixture(name.substr(0, colon), std::nullopt);
+  if (format == "mixed") return converted_fixture(name.substr(0, colon), std::nullopt, true);
   return converted_fixture(name.substr(0, colon), parse_weight_format(format).value());
 }
 

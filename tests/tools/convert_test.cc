@@ -130,6 +130,52 @@ TEST(ConvertCommand, RefusesToReplaceWhatItWasNotAskedTo) {
   EXPECT_FALSE(std::filesystem::exists(folder.path("other")));
 }
 
+// A format for each matrix: inspect says which, and every way of running it gives its tokens.
+TEST(ConvertCommand, BitsAreSharedOutAmongMatrices) {
+  const TemporaryFolder folder;
+  const std::string text = folder.path("text");
+  std::string story;
+  for (const Golden& golden : goldens("stories260k")) story += golden.text + "\n";
+  write_file(text, story);
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{}, std::vector<std::string>{"--calibrate", text}}) {
+    std::vector<std::string> words{
+        "convert", fixture_model("stories260k"), folder.path("store"), "--overwrite", "--bits",
+        "9"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    const auto outcome = succeed(words);
+    EXPECT_NE(outcome.err.find(" bits a weight ("), std::string::npos) << outcome.err;
+    const auto model = succeed({"inspect", folder.path("store"), "--json"}).json()["model"];
+    EXPECT_LE(model["bits_a_weight"].get<double>(), 9);
+    EXPECT_GT(model["bits_a_weight"].get<double>(), 8.5);
+    EXPECT_NE(model["mix"].get<std::string>().find(", "), std::string::npos) << model["mix"];
+    const Golden golden = goldens("stories260k").front();
+    const Ids expected = greedy(folder.path("store"), golden);
+    EXPECT_EQ(greedy(folder.path("store"), golden, {"--percent", "0", "0", "100", "0", "100", "0"}),
+              expected);
+    EXPECT_EQ(
+        greedy(folder.path("store"), golden,
+               {"--percent", "50", "30", "50", "50", "100", "0", "--device", "emulated:mem=64MiB"}),
+        expected);
+    succeed({"plan", folder.path("store"), "--hardware", "laptop-8gb"});
+  }
+}
+
+TEST(ConvertCommand, BitsOutOfTheModelsRangeAreRefusedWithIt) {
+  const TemporaryFolder folder;
+  for (const char* bits : {"4", "0", "-1", "33", "nan", "inf"})
+    fail({"convert", fixture_model("stories260k"), folder.path("store"), "--bits", bits}, 2,
+         {"bits a weight: this model's matrices take", "to 32", "--bits"});
+  fail({"convert", fixture_model("stories260k"), folder.path("store"), "--bits", "many"}, 2,
+       {"--bits"});
+  fail({"convert", fixture_model("stories260k"), folder.path("store"), "--bits", "5", "--weights",
+        "int4"},
+       2, {"--bits with --weights"});
+  const std::string store = convert("stories260k", folder, {"--weights", "int8"});
+  fail({"convert", store, folder.path("other"), "--bits", "5"}, 2, {"already", "int8"});
+  EXPECT_FALSE(std::filesystem::exists(folder.path("other")));
+}
+
 TEST(ConvertCommand, ADamagedStoreIsFoundByVerify) {
   const TemporaryFolder folder;
   const std::string store = convert("stories260k", folder);

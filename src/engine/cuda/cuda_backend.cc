@@ -58,7 +58,7 @@ int64_t CudaBackend::host_staging_bytes(const ModelShape& model, const Attention
 std::unique_ptr<SublayerRunner> CudaBackend::make_runner(const RunnerParts& parts,
                                                          std::span<std::byte> workspace,
                                                          std::span<std::byte> host_workspace) {
-  SLUICE_ASSERT(!parts.observe_input, "calibration runs on the CPU");
+  SLUICE_ASSERT(!parts.observe_product, "calibration runs on the CPU");
   return std::make_unique<CudaRunner>(parts, device_, workspace, host_workspace, uses_graphs_);
 }
 

@@ -65,7 +65,7 @@ bool OperatorRunner::guess_scores(const LayerProgram& program, const Operator& r
 
 void OperatorRunner::guess_next() {
   guessed_.clear();
-  if (parts_.guessed_after.empty() || !guesses() || parts_.observe_input ||
+  if (parts_.guessed_after.empty() || !guesses() || parts_.observe_product ||
       rows_ > kMostGuessedRows)
     return;
   const int32_t next = parts_.guessed_after[static_cast<size_t>(task_.sublayer)];

@@ -109,6 +109,8 @@ Rows OperatorRunner::answer(const Operator& op, const ExpertWork& of, int64_t ex
   }
   multiply_expert(of.gates.expert(expert), x, nullptr, inner);
   multiply_expert(of.ups.expert(expert), x, nullptr, up);
+  show_product(op.weight, routed_rows_.data() + begin, x, inner, expert);
+  show_product(op.up, routed_rows_.data() + begin, x, up, expert);
   const auto of_expert = [&](int32_t biases, int64_t count) {
     const float* const all = vector_or_null(biases);
     return all ? all + expert * count : nullptr;
@@ -118,6 +120,7 @@ Rows OperatorRunner::answer(const Operator& op, const ExpertWork& of, int64_t ex
   else
     gate(gating, inner, up, inner);
   multiply_expert(of.downs.expert(expert), inner, of_expert(op.down_bias, of.out_cols), y);
+  show_product(op.down, routed_rows_.data() + begin, inner, y, expert);
   return y;
 }
 

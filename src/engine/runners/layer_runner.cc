@@ -258,13 +258,12 @@ void LayerRunner::linear(const Operator& op, Rows in, Rows out) {
   const MatrixView view = matrix(op.weight);
   SLUICE_ASSERT(view.cols == in.cols && view.rows == out.cols && in.rows == out.rows,
                 "a family's shapes fit together");
-  if (parts_.observe_input)
-    parts_.observe_input(static_cast<size_t>(task_.sublayer), static_cast<size_t>(op.weight), in);
   // A norm has prepared them where it could (preparer_for).
   const bool is_prepared = op.codes == InputCopy::kByProduct ||
                            (op.codes == InputCopy::kByWriter &&
                             kernels::RowPreparer::is_for(view.format, in.rows, parts_.compute));
   multiply(view, in, op.narrow, is_prepared, vector_or_null(op.bias), out.data, out.stride);
+  show_product(op.weight, nullptr, in, out);
 }
 
 void LayerRunner::scale(const Operator& op, Rows in_out) {
@@ -477,6 +476,9 @@ void LayerRunner::logits(const Operator& op, Rows in) {
     if (wanted_hidden > 0) give_hidden(part, begin);
     if (wanted_hidden == part.rows) continue;
     multiply(view, part, InputCopy::kMake, false, vector_or_null(op.bias), out, view.rows);
+    if (!sublayer_->weights[static_cast<size_t>(op.weight)].shares_table)
+      show_product(op.weight, batch_->needed_rows.data() + begin, part,
+                   {out, part.rows, view.rows, view.rows});
     if (!adapters_.runs.empty())
       add_changes_of(op.weight, begin, nullptr, part, {out, part.rows, view.rows, view.rows},
                      vector_or_null(op.bias));

@@ -57,6 +57,14 @@ class OperatorRunner : public SublayerRunner, protected LayerOps {
   /// How the task's layer attends; its slopes are the family's.
   kernels::AttentionShape attention_shape(const Task& task) const;
 
+  /// To who observes products; `row_ids` as SeenProduct's.
+  void show_product(int32_t weight, const int32_t* row_ids, const Rows& in, const Rows& out,
+                    int64_t expert = 0) const {
+    if (parts_.observe_product)
+      parts_.observe_product({static_cast<size_t>(task_.sublayer), static_cast<size_t>(weight),
+                              static_cast<size_t>(expert), batch_, row_ids, in, out});
+  }
+
   /// Of the sublayer's weights, by the program's index.
   const float* vector_or_null(int32_t weight) const;
   MatrixView matrix(int32_t weight) const;

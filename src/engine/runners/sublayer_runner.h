@@ -45,9 +45,18 @@ class LogitsConsumer {
                            std::span<const float> row) = 0;
 };
 
-/// Sees the input rows of every linear layer, on the compute lane, before they are multiplied; the
-/// rows are in host memory.
-using InputObserver = std::function<void(size_t sublayer, size_t weight, const Rows& in)>;
+/// A product that has been computed; its rows are in host memory.
+struct SeenProduct {
+  size_t sublayer;
+  size_t weight;  ///< the matrix, an index of SublayerShape::weights
+  size_t expert;  ///< of experts' matrices; else 0
+  const MicroBatch* batch;
+  const int32_t* row_ids;  ///< [in.rows] rows of the batch that they are; null: all, in order
+  Rows in, out;
+};
+/// Sees the products of linear layers, experts and an untied head, on the compute lane; may change
+/// what came out.
+using ProductObserver = std::function<void(const SeenProduct& product)>;
 
 /// The experts that a router chose for the rows of a micro-batch.
 struct RoutedRows {
@@ -73,7 +82,7 @@ struct RunnerParts {
   int64_t micro_batch_tokens;  ///< most rows of a micro-batch
   int64_t host_rows;           ///< of these, where the host computes beside a device
   int threads;
-  InputObserver observe_input;           ///< may be empty
+  ProductObserver observe_product;       ///< may be empty
   ChoiceObserver observe_choices;        ///< may be empty
   policy::KernelTally* tally = nullptr;  ///< of the kernels on the host; may be null
   bool fuses_operators = true;
