@@ -24,9 +24,11 @@ constexpr int64_t kShareProducts = int64_t{1} << 25;
 constexpr int64_t kSpreadRows = 5;
 constexpr int64_t kRowStep = 32;  // two units of every variant
 // From so many rows on x is arranged in tiles, and the codes of a few rows of W decoded once for
-// all of them. bf16: 16 and 32 rows were no faster so.
-constexpr int64_t kTiledRows = 48;
-constexpr int64_t kLookedUpRows = 12;  // of f32 x, where codes take long to decode
+// all of them.
+constexpr int64_t kTiledRows = 48;     // of f32 x
+constexpr int64_t kLookedUpRows = 12;  // likewise, where codes take long to decode
+constexpr int64_t kTiledBf16Rows = 16;
+constexpr int64_t kTwoPlaneRows = 40;  // likewise, beside K types' codes of two planes
 // Values of x, or products with outliers, that a thread takes at a time, at least.
 constexpr int64_t kShareValues = 1 << 15;
 // LLM.int8() handles at most one column in so many apart: more is no outlier.
@@ -77,6 +79,13 @@ int64_t tiles_bytes(int64_t m, int64_t tile_bytes) noexcept {
 int64_t tiled_f32_rows(const WeightFormat& format) noexcept {
   const bool is_quick = format.encoding == Encoding::kInt4 || format.encoding == Encoding::kInt8;
   return is_quick ? kTiledRows : kLookedUpRows;
+}
+
+int64_t tiled_bf16_rows(const WeightFormat& format) noexcept {
+  if (!format.is_k()) return kTiledBf16Rows;
+  const KLayout layout = k_layout(format.encoding);
+  return layout.has_nibbles + layout.has_pairs + layout.has_bits > 1 ? kTwoPlaneRows
+                                                                     : kTiledBf16Rows;
 }
 
 // Bytes from a row of x to the next: an odd number of cache lines, so that the same columns of many
@@ -143,7 +152,7 @@ void multiply_bf16(QuantisedCall call, const Activations& x, bool rounds_to_e4m3
         std::memset(sums + i * groups, 0, static_cast<size_t>(groups) * 4);
     });
   call.sums = sums;
-  if (call.m < kTiledRows) return run(call, active_variant().quantised_bf16);
+  if (call.m < tiled_bf16_rows(call.format)) return run(call, active_variant().quantised_bf16);
   const int64_t tile_bytes = pair_tile_bytes(padded);
   auto* const tiles = areas.take<std::byte>(tiles_bytes(call.m, tile_bytes));
   run_tiles(
@@ -362,8 +371,9 @@ int64_t quantised_scratch_bytes(const WeightFormat& format, int64_t max_m, int64
   }
   const bool is_f32 = !uses_bf16(options);
   const int64_t tile_bytes = is_f32 ? f32_tile_bytes(k) : pair_tile_bytes(padded);
-  const int64_t tiles =
-      m < (is_f32 ? tiled_f32_rows(format) : kTiledRows) ? 0 : tiles_bytes(m, tile_bytes);
+  const int64_t tiles = m < (is_f32 ? tiled_f32_rows(format) : tiled_bf16_rows(format))
+                            ? 0
+                            : tiles_bytes(m, tile_bytes);
   int64_t copied = m;
   if (is_f32 && options.activations != ActivationFormat::kFp8)
     copied = std::min(m, tiled_f32_rows(format) - 1);

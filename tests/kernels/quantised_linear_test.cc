@@ -174,6 +174,33 @@ TEST(LinearQuantised, KTypesEqualDequantisingAndMultiplying) {
   });
 }
 
+// Many rows of int8 x take other loops than few: the same bits, whatever is beside a row.
+TEST(LinearQuantised, KTypesGiveARowTheSameBitsAmongMany) {
+  Random random(32);
+  const QuantisedOptions int8{Compute::kF32, ActivationFormat::kInt8};
+  for_each_isa([&] {
+    for (const std::string& name : kKTypes)
+      for (const int64_t m : {8, 9, 16, 17, 18, 31, 63, 64, 65, 200, int(kMostPreparedRows) + 1}) {
+        constexpr int64_t kRows[] = {1, 15, 16, 17, 33, 48, 97};
+        Operands many(name, m, kRows[random.between(0, 6)], 256 * random.between(1, 9), random);
+        SCOPED_TRACE(random.trace());
+        const bool has_bias = m % 2 == 0;
+        many.run(int8, has_bias);
+        Operands one = many;
+        one.m = 1;
+        for (int64_t row = 0; row < m; row += m < 20 ? 1 : 7) {
+          one.x.assign(many.x.begin() + row * many.k, many.x.begin() + (row + 1) * many.k);
+          one.x.resize(static_cast<size_t>(padded_rows(1) * many.k));
+          one.run(int8, has_bias);
+          const float* const among = many.y.data() + row * many.ldy();
+          for (int64_t i = 0; i < many.ldy(); ++i)
+            ASSERT_EQ(among[i], i < many.n ? one.y[static_cast<size_t>(i)] : kUntouched)
+                << many.name() << ", row " << row << ", output " << i;
+        }
+      }
+  });
+}
+
 TEST(LinearQuantised, Fp8ActivationsEqualTheRoundedProduct) {
   Random random(20);
   for_each_isa([&] {

@@ -1,7 +1,7 @@
 #pragma once
 // Products with quantised matrices: few rows of x (codes are decoded in registers) and many.
 #include "kernels/cpu/generic/code_steps.h"
-#include "kernels/cpu/generic/k_linear.h"
+#include "kernels/cpu/generic/k_panels.h"
 
 namespace sluice::kernels {
 namespace {
@@ -138,7 +138,7 @@ void quantised_typed(const QuantisedCall& call, int64_t row_begin, int64_t row_e
 }
 
 void quantised_int8(const QuantisedCall& call, int64_t row_begin, int64_t row_end) {
-  if (call.format.is_k()) return quantised_k<KInt8Step>(call, row_begin, row_end);
+  if (call.format.is_k()) return quantised_k_int8(call, row_begin, row_end);
   if (call.format.encoding == Encoding::kInt4)
     return quantised_typed<Int8Step, Encoding::kInt4>(call, row_begin, row_end);
   quantised_typed<Int8StepOfBytes, Encoding::kInt8>(call, row_begin, row_end);

@@ -132,10 +132,33 @@ inline VecF get_unit(const float* from, int64_t row, int64_t n) {
   return value;
 }
 
+inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// What will be read of kPanels panels once all tiles have been multiplied: a tile fetches its part
+// of the lines, evenly spread over its steps.
+template <int kPanels>
+struct NextLines {
+  NextLines(const std::byte* const (&at)[kPanels], int64_t bytes, int64_t tile, int64_t tiles,
+            int64_t steps) {
+    for (int panel = 0; panel < kPanels; ++panel) panels[panel] = at[panel];
+    const int64_t lines = bytes / kQuantLine;
+    line = lines * tile / tiles;
+    end = lines * (tile + 1) / tiles;
+    of_step = (end - line + steps - 1) / steps;
+  }
+  void fetch() {
+    for (const int64_t to = least(end, line + of_step); line < to; ++line)
+      for (const std::byte* panel : panels) __builtin_prefetch(panel + line * kQuantLine);
+  }
+
+  const std::byte* panels[kPanels];
+  int64_t line, end, of_step;
+};
+
 // More rows of x than kRows pass the codes a few at a time, as many in a block as stay in the
 // cache: decoding codes again costs no more than laying them out for larger tiles (but for many
-// rows of bf16: avx512_bf16/quantised_panels.h). few(row_begin, row_end, first, count): up to kRows
-// of x.
+// rows of bf16, avx512_bf16/quantised_panels.h, and of int8 beside K types, generic/k_panels.h).
+// few(row_begin, row_end, first, count): up to kRows of x.
 template <typename Element, int kRows, typename Few>
 inline void few_at_a_time(const QuantisedCall& call, int64_t row_begin, int64_t row_end,
                           const Few& few) {
