@@ -323,7 +323,8 @@ std::string Answer::whole() {
     const Sample& first = samples_[index - index % static_cast<size_t>(shape_.best_of)];
     if (shape_.is_chat) {
       choice["message"] = message_json(sample.parts, sample.call_ids);
-      choice["logprobs"] = shape_.has_logprobs ? chat_logprobs(sample.choices) : nullptr;
+      choice["logprobs"] =
+          shape_.has_logprobs ? chat_logprobs(sample.choices) : ordered_json(nullptr);
     } else {
       int64_t offset = 0;
       const std::string echo = shape_.echoes ? echoed(static_cast<int>(index)) : "";
