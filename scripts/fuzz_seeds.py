@@ -127,6 +127,10 @@ def checkpoint():
     return out
 
 
+def imatrix():
+    return files("imatrix/*")
+
+
 def journal():
     group = {"group": "embed", "file": "embed.safetensors", "bytes": 8192, "crc32c": 123456789}
     begin = json.dumps({"sluice-convert": 1, "identity": "0123456789abcdef"}) + "\n"
@@ -301,7 +305,7 @@ def http():
 
 
 TARGETS = {f"fuzz_{make.__name__}": make for make in (config, policy, profile, job, results, npy, tokenizer, tokenizer_model, gguf_tokenizer,
-                                                      checkpoint, journal, pickle, safetensors, foreign, lora, routing, guide, chat_template, message, api, multipart, http)}
+                                                      checkpoint, imatrix, journal, pickle, safetensors, foreign, lora, routing, guide, chat_template, message, api, multipart, http)}
 
 
 def main(folder, wanted):
