@@ -28,7 +28,7 @@ from safetensors.torch import load_file, save_file
 PROGRAM = os.environ.get("SLUICE", "build/release/bin/sluice")
 OURS = ["int8", "int4-g32", "int4", "nf4", "int4-g128", "mxfp4"]
 BITS = {"int8": 8, "int4-g32": 5, "int4": 4.5, "nf4": 4.5, "int4-g128": 4.25, "mxfp4": 4.25}
-ASKED = [4.5, 4.8, 5, 5.5, 6.56]  # --bits
+ASKED = [4.3, 4.5, 4.8, 5, 5.5, 6.56]  # --bits
 THEIRS = ["Q8_0", "Q6_K", "Q5_K", "Q4_K_M", "Q4_K", "Q4_0", "IQ4_NL", "IQ4_XS"]
 TOKENS, WINDOW = 16384, 256
 

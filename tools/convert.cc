@@ -7,6 +7,7 @@
 
 #include "io/checkpoint/packed_store.h"
 #include "src/app/gguf_tokenizer.h"
+#include "src/app/imatrix_calibration.h"
 #include "src/app/merge_lora.h"
 #include "src/app/perplexity.h"
 #include "src/app/quantisation.h"
@@ -25,7 +26,7 @@ namespace sluice::tools {
 
 namespace {
 struct ConvertFlags {
-  std::string model, destination, weights, range = "clip", calibration, memory, lora;
+  std::string model, destination, weights, range = "clip", calibration, imatrix, memory, lora;
   int64_t calibration_tokens = 16384;
   std::optional<double> bits;
   bool overwrite = false, verify = false, dry_run = false, json = false;
@@ -79,13 +80,17 @@ void check_flags(const ConvertFlags& flags, const std::optional<WeightFormat>& t
   if (flags.bits && to)
     throw Error(ErrorKind::kUser, "--bits with --weights",
                 "--bits chooses a format for each matrix; leave one of them out");
-  if (flags.calibration.empty()) return;
+  if (flags.calibration.empty() && flags.imatrix.empty()) return;
+  if (!flags.calibration.empty() && !flags.imatrix.empty())
+    throw Error(ErrorKind::kUser, "--imatrix with --calibrate",
+                "a text says all that an importance matrix does and more; leave one of them out");
+  const std::string flag = flags.imatrix.empty() ? "--calibrate" : "--imatrix";
   if (!flags.bits && (!to || !to->is_quantised()))
-    throw Error(ErrorKind::kUser, "--calibrate without a quantised --weights",
+    throw Error(ErrorKind::kUser, flag + " without a quantised --weights",
                 "add --weights int4 or --bits 4.5, or leave it out");
   if (!flags.lora.empty())
-    throw Error(ErrorKind::kUser, "--merge-lora with --calibrate",
-                "merge first, then convert what came out with --calibrate");
+    throw Error(ErrorKind::kUser, "--merge-lora with " + flag,
+                "merge first, then convert what came out with " + flag);
 }
 
 // What is done of the request is shown as it goes on: a bar for each kind of work.
@@ -122,6 +127,8 @@ app::QuantisationRequest quantisation_request(const ConvertFlags& flags, const B
   out.progress = [&steps](std::string_view what, int64_t done, int64_t total, std::string_view of) {
     steps.update(what, done, total, of);
   };
+  if (!flags.imatrix.empty())
+    out.inputs = app::calibration_of(io::read_imatrix(flags.imatrix), model, flags.imatrix);
   if (flags.calibration.empty()) return out;
   size_t tokens = 0;
   out.text = calibration_text(flags, model, tokens);
@@ -233,6 +240,9 @@ Command add_convert(CLI::App& program) {
       "--calibrate", flags->calibration,
       "text file: quantise with a view to what the weights are multiplied with on it "
       "(AWQ and GPTQ)");
+  parser->add_option("--imatrix", flags->imatrix,
+                     "llama.cpp's importance matrix of the model (.dat or .gguf), in place of a "
+                     "text");
   parser
       ->add_option("--calibrate-tokens", flags->calibration_tokens, "tokens of it to use, at most")
       ->check(CLI::Range(1, 1 << 28))

@@ -94,8 +94,8 @@ class Chooser {
   }
 
  private:
-  const InputStatistics* inputs_of(size_t sublayer, size_t weight) const {
-    const auto found = calibration_.find({sublayer, weight});
+  const InputStatistics* inputs_of(size_t sublayer, size_t weight, size_t expert = 0) const {
+    const auto found = calibration_.find({sublayer, weight, expert});
     return found == calibration_.end() || found->second.rows == 0 ? nullptr : &found->second;
   }
 
@@ -147,6 +147,10 @@ class Chooser {
   void weigh_the_rest(size_t sublayer) {
     const SublayerShape& shape = model_.shape().sublayers[sublayer];
     for (size_t weight = 0; weight < shape.weights.size(); ++weight) {
+      if (shape.weights[weight].experts > 0) {
+        weigh_experts(sublayer, weight);
+        continue;
+      }
       const InputStatistics* inputs = inputs_of(sublayer, weight);
       if (!inputs || shape.weights[weight].kind != WeightKind::kMatrix ||
           !format_of_(sublayer, weight).is_quantised())
@@ -155,6 +159,30 @@ class Chooser {
       if (scaling.importance.empty())
         scaling.importance =
             importance_of(*inputs, std::vector<float>(inputs->magnitude.size(), 1.0f));
+    }
+  }
+
+  // Each by its own rows, and as kSharedRows of what all got: few rows say little.
+  void weigh_experts(size_t sublayer, size_t weight) {
+    const WeightShape& shape = model_.shape().sublayers[sublayer].weights[weight];
+    if (!format_of_(sublayer, weight).is_quantised()) return;
+    InputStatistics all;
+    all.square.assign(static_cast<size_t>(shape.cols), 0);
+    for (int64_t expert = 0; expert < shape.experts; ++expert)
+      if (const InputStatistics* own = inputs_of(sublayer, weight, static_cast<size_t>(expert))) {
+        for (size_t col = 0; col < all.square.size(); ++col) all.square[col] += own->square[col];
+        all.rows += own->rows;
+      }
+    if (all.rows == 0) return;
+    const std::vector<float> ones(all.square.size(), 1.0f);
+    for (int64_t expert = 0; expert < shape.experts; ++expert) {
+      const auto number = static_cast<size_t>(expert);
+      const InputStatistics* own = inputs_of(sublayer, weight, number);
+      InputStatistics mixed{{}, std::vector<double>(all.square.size()), kSharedRows};
+      if (own) mixed.rows += own->rows;
+      for (size_t col = 0; col < all.square.size(); ++col)
+        mixed.square[col] = kSharedRows * all.mean_square(col) + (own ? own->square[col] : 0);
+      out_[{sublayer, weight, number}].importance = importance_of(mixed, ones);
     }
   }
 
@@ -173,7 +201,7 @@ Calibration calibrate(const std::filesystem::path& model, EngineOptions options,
   Calibration out;
   options.observe_product = [&](const SeenProduct& product) {
     const Rows& in = product.in;
-    InputStatistics& sums = out[{product.sublayer, product.weight}];
+    InputStatistics& sums = out[{product.sublayer, product.weight, product.expert}];
     sums.magnitude.resize(static_cast<size_t>(in.cols));
     sums.square.resize(static_cast<size_t>(in.cols));
     for (int64_t row = 0; row < in.rows; ++row)
@@ -200,8 +228,9 @@ uint64_t fingerprint(const Scalings& scalings) noexcept {
   uint64_t hash = 0xcbf29ce484222325u;
   const auto add = [&](uint64_t value) { hash = (hash ^ value) * 0x100000001b3u; };
   for (const auto& [where, scaling] : scalings) {
-    add(where.first);
-    add(where.second);
+    add(where.sublayer);
+    add(where.weight);
+    if (where.expert > 0) add(where.expert);
     for (const auto* values : {&scaling.importance, &scaling.columns, &scaling.rows})
       for (const float value : *values) {
         uint32_t bits;

@@ -4,6 +4,7 @@
 // then count by its mean square, and columns with large inputs are scaled up before they are
 // quantised, while what makes their inputs is scaled down (AWQ, arXiv:2306.00978, section 3.2): the
 // model computes the same, the error moves to where it costs less.
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -25,8 +26,14 @@ struct InputStatistics {
   double mean_square(size_t col) const { return square[col] / static_cast<double>(rows); }
 };
 
-/// By index of the sublayer and of the matrix in it.
-using Calibration = std::map<std::pair<size_t, size_t>, InputStatistics>;
+/// A weight: indices of its sublayer and of it in that; of experts' matrices also of the expert.
+struct WeightPlace {
+  size_t sublayer = 0, weight = 0, expert = 0;
+  auto operator<=>(const WeightPlace&) const = default;
+};
+
+/// Of matrices; of experts that no row went to nothing.
+using Calibration = std::map<WeightPlace, InputStatistics>;
 
 /// Runs the windows' tokens through the model. Errors: those of Engine::open and score().
 Calibration calibrate(const std::filesystem::path& model, EngineOptions options,
@@ -41,8 +48,11 @@ struct WeightScaling {
   std::vector<float> rows;        ///< [rows]; of a vector its elements
 };
 
-/// By index of the sublayer and of the weight in it.
-using Scalings = std::map<std::pair<size_t, size_t>, WeightScaling>;
+/// What all experts of a layer got counts for each as so many rows of its own.
+constexpr int64_t kSharedRows = 16;
+
+/// Of experts with their importance alone.
+using Scalings = std::map<WeightPlace, WeightScaling>;
 
 /// What a matrix becomes, by index of its sublayer and of it in that.
 using FormatOf = std::function<WeightFormat(size_t sublayer, size_t weight)>;

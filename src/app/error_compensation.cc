@@ -66,6 +66,11 @@ std::vector<int32_t> input_sources(const LayerProgram& program, size_t weights) 
       source = same == products.end() ? op.weight : same->weight;
       if (same == products.end()) products.push_back(product);
     }
+    // Rows of their own, each expert's.
+    if (op.kind == Operator::Kind::kExperts) {
+      out[static_cast<size_t>(op.weight)] = out[static_cast<size_t>(op.up)] = op.weight;
+      out[static_cast<size_t>(op.down)] = op.down;
+    }
     for (const View& view : {op.out, op.work})
       if (view.slot >= 0) ++written[static_cast<size_t>(view.slot)];
   }
@@ -76,7 +81,8 @@ void add_hessians(const std::filesystem::path& model, EngineOptions options,
                   std::span<const ScoredSequence> windows, Hessians& sums, std::stop_token cancel) {
   HessianSum sum;
   options.observe_product = [&](const SeenProduct& product) {
-    if (const auto found = sums.find({product.sublayer, product.weight}); found != sums.end())
+    const WeightPlace place{product.sublayer, product.weight, product.expert};
+    if (const auto found = sums.find(place); found != sums.end())
       sum.add(product.in, found->second.data());
   };
   const auto engine = Engine::open(model, std::move(options));
@@ -84,7 +90,8 @@ void add_hessians(const std::filesystem::path& model, EngineOptions options,
   score(
       *engine, windows, [](const TokenScore&, std::span<const float>) {}, {}, cancel);
   for (auto& [place, values] : sums) {
-    const int64_t cols = engine->model().shape().sublayers[place.first].weights[place.second].cols;
+    const int64_t cols =
+        engine->model().shape().sublayers[place.sublayer].weights[place.weight].cols;
     for (int64_t row = 0; row < cols; ++row)
       for (int64_t col = 0; col < row; ++col)
         values[static_cast<size_t>(row * cols + col)] =
@@ -95,68 +102,76 @@ void add_hessians(const std::filesystem::path& model, EngineOptions options,
 Compensator::Compensator(CompensatorParts parts)
     : parts_(std::move(parts)), team_(parts_.threads > 0 ? parts_.threads : usable_processors()) {
   const auto& sublayers = parts_.model.shape().sublayers;
-  for (size_t i = 0; i < sublayers.size(); ++i)
+  for (size_t i = 0; i < sublayers.size(); ++i) {
     sources_.push_back(
         input_sources(parts_.model.family().program(i), sublayers[i].weights.size()));
-  int64_t bytes = 0;
-  for (size_t i = 0; i < sources_.size(); ++i)
     for (size_t weight = 0; weight < sources_[i].size(); ++weight)
       if (sublayers[i].weights[weight].shares_table)
         sources_[i][weight] = -1;  // stays with its table
-      else if (sources_[i][weight] == static_cast<int32_t>(weight) && is_for(i, weight))
-        bytes += bytes_of({i, weight});
+  }
+  int64_t bytes = 0;
+  for (const WeightPlace& source : sources_from({}))
+    bytes += bytes_of(source.sublayer, source.weight);
   keeps_all_ = bytes <= parts_.most_bytes;
 }
 
-int64_t Compensator::bytes_of(const Place& source) const {
-  const int64_t cols = parts_.model.shape().sublayers[source.first].weights[source.second].cols;
+int64_t Compensator::bytes_of(size_t sublayer, size_t weight) const {
+  const int64_t cols = parts_.model.shape().sublayers[sublayer].weights[weight].cols;
   return kernels::padded_rows(cols) * cols * 4;
 }
 
-std::optional<Compensator::Place> Compensator::source_of(size_t sublayer, size_t weight) const {
-  const int32_t source = sources_[sublayer][weight];
+std::optional<WeightPlace> Compensator::source_of(const WeightPlace& place) const {
+  const int32_t source = sources_[place.sublayer][place.weight];
   if (source < 0) return std::nullopt;
-  return Place{sublayer, static_cast<size_t>(source)};
+  return WeightPlace{place.sublayer, static_cast<size_t>(source), place.expert};
+}
+
+// Those that fit the limit, in the order in which they are stored: of a layer's experts all of one
+// weight before the next weight's.
+std::vector<WeightPlace> Compensator::sources_from(const WeightPlace& first) const {
+  std::vector<WeightPlace> out;
+  for (size_t i = first.sublayer; i < sources_.size(); ++i)
+    for (size_t weight = 0; weight < sources_[i].size(); ++weight) {
+      if (sources_[i][weight] != static_cast<int32_t>(weight) || !is_for(i, weight)) continue;
+      const WeightShape& shape = parts_.model.shape().sublayers[i].weights[weight];
+      for (int64_t expert = 0; expert < shape.tensors(); ++expert)
+        if (const WeightPlace place{i, weight, static_cast<size_t>(expert)}; !(place < first))
+          out.push_back(place);
+    }
+  return out;
 }
 
 bool Compensator::is_for(size_t sublayer, size_t weight) const {
-  const auto source = source_of(sublayer, weight);
-  return source && bytes_of(*source) <= parts_.most_bytes;
+  const auto source = source_of({sublayer, weight});
+  return source && bytes_of(source->sublayer, source->weight) <= parts_.most_bytes;
 }
 
 int64_t Compensator::too_wide() const {
   int64_t count = 0;
   for (size_t i = 0; i < sources_.size(); ++i)
     for (size_t weight = 0; weight < sources_[i].size(); ++weight)
-      count += source_of(i, weight) && !is_for(i, weight) ? 1 : 0;
+      count += source_of({i, weight}) && !is_for(i, weight) ? 1 : 0;
   return count;
 }
 
 // H from this source on, of as many as fit.
-void Compensator::collect_from(const Place& source) {
+void Compensator::collect_from(const WeightPlace& source) {
   hessians_.clear();
   int64_t bytes = 0;
-  for (size_t i = source.first; i < sources_.size(); ++i)
-    for (size_t weight = i == source.first ? source.second : 0; weight < sources_[i].size();
-         ++weight) {
-      const Place place{i, weight};
-      if (sources_[i][weight] != static_cast<int32_t>(weight) || !is_for(i, weight)) continue;
-      bytes += bytes_of(place);
-      if (bytes > parts_.most_bytes) {
-        i = sources_.size() - 1;
-        break;
-      }
-      hessians_[place].assign(static_cast<size_t>(bytes_of(place) / 4), 0);
-    }
+  for (const WeightPlace& place : sources_from(source)) {
+    bytes += bytes_of(place.sublayer, place.weight);
+    if (bytes > parts_.most_bytes) break;
+    hessians_[place].assign(static_cast<size_t>(bytes_of(place.sublayer, place.weight) / 4), 0);
+  }
   add_hessians(parts_.path, parts_.options, parts_.windows, hessians_, parts_.cancel);
 }
 
 // That of the source, its columns multiplied with these (empty: with nothing); null where H could
 // not be factored. Good until another source or other columns are asked for.
-const kernels::Compensation* Compensator::of_source(const Place& source,
+const kernels::Compensation* Compensator::of_source(const WeightPlace& source,
                                                     const std::vector<float>& columns,
                                                     const WeightFormat& format) {
-  const int64_t cols = parts_.model.shape().sublayers[source.first].weights[source.second].cols;
+  const int64_t cols = parts_.model.shape().sublayers[source.sublayer].weights[source.weight].cols;
   const int64_t block = kernels::compensation_block(format, cols);
   if (current_source_ != source || current_columns_ != columns) current_.clear();
   current_source_ = source;
@@ -164,8 +179,11 @@ const kernels::Compensation* Compensator::of_source(const Place& source,
   if (const auto found = current_.find(block); found != current_.end())
     return found->second ? &*found->second : nullptr;
   if (!hessians_.contains(source)) collect_from(source);
-  if (!keeps_all_) hessians_.erase(hessians_.begin(), hessians_.find(source));  // those are done
+  // Those of weights before are done; another weight may share those of this one's experts.
+  if (!keeps_all_)
+    hessians_.erase(hessians_.begin(), hessians_.lower_bound({source.sublayer, source.weight, 0}));
   std::vector<float> values = hessians_.at(source);
+  add_shared_rows(source, values);
   // Inputs are divided by what columns are multiplied with.
   if (!columns.empty())
     deal_each(cols, 16, [&](int64_t row) {
@@ -177,23 +195,33 @@ const kernels::Compensation* Compensator::of_source(const Place& source,
   return made ? &*made : nullptr;
 }
 
-double Compensator::expected_error(size_t sublayer, size_t weight, const WeightFormat& format,
-                                   const WeightSample& sample) {
-  const Team::Use use(team_);
-  const Place source = source_of(sublayer, weight).value();
+// What an expert's importance says, as if so many rows had said it: it may have got few or none.
+void Compensator::add_shared_rows(const WeightPlace& source, std::vector<float>& values) const {
+  const auto scaling = parts_.scalings.find(source);
+  if (scaling == parts_.scalings.end() ||
+      parts_.model.shape().sublayers[source.sublayer].weights[source.weight].experts == 0)
+    return;
+  const std::vector<float>& importance = scaling->second.importance;
+  for (size_t i = 0; i < importance.size(); ++i)
+    values[i * (importance.size() + 1)] += kSharedRows * importance[i];
+}
+
+// Of E H E^T, E the errors of rows in that format.
+double Compensator::summed_error(const WeightPlace& source, const WeightFormat& format,
+                                 std::span<const float> values, int64_t rows) {
   const kernels::Compensation* compensation = of_source(source, {}, format);
-  const int64_t cols = sample.cols, rows = sample.rows;
+  const int64_t cols = std::ssize(values) / rows;
   std::vector<std::byte> panels(static_cast<size_t>(format.bytes(rows, cols)));
   if (!compensation ||
-      !kernels::quantise_compensated(format, parts_.search, *compensation, sample.values.data(),
-                                     cols, rows, cols, panels.data()))
+      !kernels::quantise_compensated(format, parts_.search, *compensation, values.data(), cols,
+                                     rows, cols, panels.data()))
     return 0;
   std::vector<float> errors(static_cast<size_t>(kernels::padded_rows(rows) * cols), 0);
   for (int64_t first = 0; first < rows; first += WeightFormat::kPanelRows)
     kernels::dequantise_panel(
         format, panels.data() + first / WeightFormat::kPanelRows * format.panel_bytes(cols),
         std::min(WeightFormat::kPanelRows, rows - first), cols, errors.data() + first * cols, cols);
-  for (size_t i = 0; i < sample.values.size(); ++i) errors[i] -= sample.values[i];
+  for (size_t i = 0; i < values.size(); ++i) errors[i] -= values[i];
   std::vector<float> weighted(errors.size());
   std::vector<std::byte> scratch(static_cast<size_t>(std::max<int64_t>(
       64, kernels::linear_scratch_bytes(DType::kF32, rows, cols, cols, kernels::Compute::kF32))));
@@ -201,16 +229,34 @@ double Compensator::expected_error(size_t sublayer, size_t weight, const WeightF
                   DType::kF32, cols, cols, nullptr, weighted.data(), cols, kernels::Compute::kF32,
                   scratch);
   double sum = 0;
-  for (size_t i = 0; i < sample.values.size(); ++i) sum += double{errors[i]} * weighted[i];
-  return std::max(sum, 0.0) / static_cast<double>(rows);
+  for (size_t i = 0; i < values.size(); ++i) sum += double{errors[i]} * weighted[i];
+  return std::max(sum, 0.0);
 }
 
-io::RowsQuantiser Compensator::quantiser(size_t sublayer, size_t weight,
-                                         const WeightFormat& format) {
+std::vector<double> Compensator::expected_errors(size_t sublayer, size_t weight,
+                                                 std::span<const WeightFormat> formats,
+                                                 const WeightSample& sample) {
   const Team::Use use(team_);
-  const auto scaling = parts_.scalings.find({sublayer, weight});
+  std::vector<double> out(formats.size(), 0);
+  size_t at = 0;
+  for (const WeightSample::Part& part : sample.parts) {
+    const WeightPlace source = source_of({sublayer, weight, part.expert}).value();
+    const auto count = static_cast<size_t>(part.rows * sample.cols);
+    for (size_t i = 0; i < formats.size(); ++i)
+      if (formats[i].is_quantised())
+        out[i] += summed_error(source, formats[i], std::span(sample.values).subspan(at, count),
+                               part.rows) /
+                  static_cast<double>(sample.rows);
+    at += count;
+  }
+  return out;
+}
+
+io::RowsQuantiser Compensator::quantiser(const WeightPlace& place, const WeightFormat& format) {
+  const Team::Use use(team_);
+  const auto scaling = parts_.scalings.find(place);
   const kernels::Compensation* compensation = of_source(
-      source_of(sublayer, weight).value(),
+      source_of(place).value(),
       scaling == parts_.scalings.end() ? std::vector<float>{} : scaling->second.columns, format);
   if (!compensation) return {};
   return [this, compensation, format](const float* rows, int64_t count, int64_t width,

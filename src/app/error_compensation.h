@@ -27,12 +27,11 @@ constexpr double kDamping = 0.01;
 constexpr int64_t kMostHessianBytes = int64_t{4} << 30;
 
 /// For each weight of a program that is a product's matrix: the first one that is multiplied with
-/// the same rows; -1: none. Those have one H.
+/// the same rows; -1: none. Those have one H, of experts each expert's.
 std::vector<int32_t> input_sources(const LayerProgram& program, size_t weights);
 
-/// By index of the sublayer and of the weight in it: [padded_rows(cols), cols] f32, the sum of
-/// x^T x over rows.
-using Hessians = std::map<std::pair<size_t, size_t>, std::vector<float>>;
+/// [padded_rows(cols), cols] f32, the sum of x^T x over rows.
+using Hessians = std::map<WeightPlace, std::vector<float>>;
 
 /// Runs the windows' tokens through the model and adds up H of those in `sums`, which are zero.
 /// Errors: those of Engine::open and score().
@@ -64,27 +63,33 @@ class Compensator {
   int64_t too_wide() const;
   /// For StoreTensor::prepare. The compensator outlives it; the quantiser is good until the next
   /// one. Empty where H could not be factored. Errors: those of add_hessians().
-  io::RowsQuantiser quantiser(size_t sublayer, size_t weight, const WeightFormat& format);
+  io::RowsQuantiser quantiser(const WeightPlace& place, const WeightFormat& format);
   /// What a row of this weight, quantised so and not scaled, gets wrong on the text, on average
-  /// over `sample`'s rows: the summed squared error of its products. 0 where H could not be
-  /// factored or a value can't be quantised. Errors: those of add_hessians().
-  double expected_error(size_t sublayer, size_t weight, const WeightFormat& format,
-                        const WeightSample& sample);
+  /// over `sample`'s rows: the summed squared error of its products, by format (0 for plain ones).
+  /// Experts are those of the sample. Counts as 0 where H could not be factored or a value can't be
+  /// quantised. Errors: those of add_hessians().
+  std::vector<double> expected_errors(size_t sublayer, size_t weight,
+                                      std::span<const WeightFormat> formats,
+                                      const WeightSample& sample);
 
  private:
-  using Place = std::pair<size_t, size_t>;
-  std::optional<Place> source_of(size_t sublayer, size_t weight) const;
-  int64_t bytes_of(const Place& source) const;
-  void collect_from(const Place& source);
-  const kernels::Compensation* of_source(const Place& source, const std::vector<float>& columns,
+  std::optional<WeightPlace> source_of(const WeightPlace& place) const;
+  std::vector<WeightPlace> sources_from(const WeightPlace& first) const;
+  int64_t bytes_of(size_t sublayer, size_t weight) const;
+  void collect_from(const WeightPlace& source);
+  const kernels::Compensation* of_source(const WeightPlace& source,
+                                         const std::vector<float>& columns,
                                          const WeightFormat& format);
+  void add_shared_rows(const WeightPlace& source, std::vector<float>& values) const;
+  double summed_error(const WeightPlace& source, const WeightFormat& format,
+                      std::span<const float> values, int64_t rows);
 
   CompensatorParts parts_;
   Team team_;
   std::vector<std::vector<int32_t>> sources_;  // by sublayer
   Hessians hessians_;
   std::map<int64_t, std::optional<kernels::Compensation>> current_;  // by block of columns
-  Place current_source_{};
+  WeightPlace current_source_;
   std::vector<float> current_columns_;
   bool keeps_all_ = false;  // all H fit at once
 };

@@ -61,9 +61,13 @@ double squared_error_of(const WeightSample& sample, const float* importance,
   return sum;
 }
 
-double sum_of_squares(const WeightSample& sample) {
+// Of values, a column's counting by `importance` (null: all alike).
+double sum_of_squares(const WeightSample& sample, const float* importance) {
   double sum = 0;
-  for (const float value : sample.values) sum += double{value} * value;
+  for (size_t i = 0; i < sample.values.size(); ++i) {
+    const double weight = importance ? importance[static_cast<int64_t>(i) % sample.cols] : 1;
+    sum += weight * sample.values[i] * sample.values[i];
+  }
   return sum;
 }
 
@@ -79,40 +83,65 @@ class DamageEstimate {
   std::vector<double> of(std::pair<size_t, size_t> place, const WeightShape& matrix) const {
     const WeightSample sample = sample_rows(model_, place.first, place.second);
     std::vector<double> out;
-    for (const WeightFormat& format : formats_) {
-      double damage = 0;
-      if (format.is_quantised())
-        damage = calibrated_ ? on_text(place, matrix, sample, format) : by_values(sample, format);
-      // What can't be quantised is for convert to refuse, with the rows' numbers.
-      out.push_back(std::isfinite(damage) ? damage : 0);
+    const std::vector<float> importance = importance_of(place, matrix);
+    const float* columns = importance.empty() ? nullptr : importance.data();
+    if (calibrated_ && calibrated_->effects) {
+      out = on_text(place, matrix, sample, columns);
+    } else {
+      for (const WeightFormat& format : formats_)
+        out.push_back(format.is_quantised() ? by_share(sample, columns, format) : 0);
     }
+    // What can't be quantised is for convert to refuse, with the rows' numbers.
+    for (double& damage : out)
+      if (!std::isfinite(damage)) damage = 0;
     return out;
   }
 
  private:
-  // The share of what a matrix adds that is wrong: small matrices change the model as much.
-  double by_values(const WeightSample& sample, const WeightFormat& format) const {
-    const double squares = sum_of_squares(sample);
-    return squares > 0 ? squared_error_of(sample, nullptr, format, search_) / squares : 0;
+  // Sums over rows, of experts over all of them; empty where nothing is known.
+  std::vector<float> importance_of(std::pair<size_t, size_t> place,
+                                   const WeightShape& matrix) const {
+    std::vector<float> out;
+    if (!calibrated_) return out;
+    for (int64_t expert = 0; expert < matrix.tensors(); ++expert) {
+      const auto found =
+          calibrated_->calibration.find({place.first, place.second, static_cast<size_t>(expert)});
+      if (found == calibrated_->calibration.end() || found->second.rows == 0) continue;
+      out.resize(static_cast<size_t>(matrix.cols), 0.0f);
+      for (size_t col = 0; col < out.size(); ++col)
+        out[col] += static_cast<float>(found->second.square[col]);
+    }
+    return out;
   }
 
-  double on_text(std::pair<size_t, size_t> place, const WeightShape& matrix,
-                 const WeightSample& sample, const WeightFormat& format) const {
-    const auto inputs = calibrated_->calibration.find(place);
-    const auto effect = calibrated_->effects.find(place);
-    if (inputs == calibrated_->calibration.end() || effect == calibrated_->effects.end()) return 0;
-    const auto rows = static_cast<double>(matrix.expert_rows());
-    double error = 0;  // summed over the text's rows
-    if (calibrated_->compensator.is_for(place.first, place.second)) {
-      error =
-          rows * calibrated_->compensator.expected_error(place.first, place.second, format, sample);
+  // The share of what a matrix adds that is wrong: small matrices change the model as much.
+  double by_share(const WeightSample& sample, const float* columns,
+                  const WeightFormat& format) const {
+    const double squares = sum_of_squares(sample, columns);
+    return squares > 0 ? squared_error_of(sample, columns, format, search_) / squares : 0;
+  }
+
+  std::vector<double> on_text(std::pair<size_t, size_t> place, const WeightShape& matrix,
+                              const WeightSample& sample, const float* columns) const {
+    std::vector<double> out(formats_.size(), 0);
+    const auto effect = calibrated_->effects->find(place);
+    if (!columns || effect == calibrated_->effects->end()) return out;
+    Compensator& compensator = *calibrated_->compensator;
+    // A row's, summed over the text's rows: of experts of one, or of what all get.
+    double experts = 1;
+    if (compensator.is_for(place.first, place.second)) {
+      out = compensator.expected_errors(place.first, place.second, formats_, sample);
+      experts = static_cast<double>(matrix.tensors());
     } else {
-      std::vector<float> importance(inputs->second.square.begin(), inputs->second.square.end());
-      error = squared_error_of(sample, importance.data(), format, search_) * rows /
-              static_cast<double>(sample.rows);
+      for (size_t i = 0; i < formats_.size(); ++i)
+        if (formats_[i].is_quantised())
+          out[i] = squared_error_of(sample, columns, formats_[i], search_) /
+                   static_cast<double>(sample.rows);
     }
-    return effect->second * error /
-           static_cast<double>(calibrated_->calibration.begin()->second.rows);
+    const double factor = effect->second * experts * static_cast<double>(matrix.expert_rows()) /
+                          static_cast<double>(calibrated_->calibration.begin()->second.rows);
+    for (double& damage : out) damage *= factor;
+    return out;
   }
 
   const BoundModel& model_;

@@ -45,17 +45,18 @@ double bits_a_weight(const ModelShape& shape, const Formats& formats = {});
 /// By place what each of mixable_formats() is expected to cost; plain costs nothing.
 using Damages = std::map<std::pair<size_t, size_t>, std::vector<double>>;
 
-/// What is known of the model on a text.
+/// What is known of the model's inputs, and, where a text could be run, what errors do on it.
 struct CalibratedModel {
   const Calibration& calibration;
-  const ProductEffects& effects;
-  Compensator& compensator;
+  const ProductEffects* effects = nullptr;  ///< both or none
+  Compensator* compensator = nullptr;
 };
 
 /// With a text: the divergence that a matrix's output errors cause (measure_effects), these being
 /// estimated on a sample of rows: compensated where the compensator is for them, elsewhere by the
-/// columns' mean squares. Without (null): summed squared errors of a sample over its summed
-/// squares. `progress`: matrices. Errors: kUser when a matrix is quantised already; kFile; those of
+/// columns' mean squares. With inputs alone: squared errors of outputs over their squares, columns
+/// counting by their mean squares. With nothing (null): the same, all columns alike. `progress`:
+/// matrices. Errors: kUser when a matrix is quantised already; kFile; those of
 /// Compensator::expected_error().
 Damages expected_damages(const BoundModel& model, const CalibratedModel* calibrated,
                          kernels::RangeSearch search,

@@ -21,10 +21,12 @@ Quantisation::Quantisation(const BoundModel& model, QuantisationRequest request)
                   "`bits` is for the checkpoint that they were quantised from");
     check_bits(model.shape(), *request_.bits);
   }
-  if (request_.text)
+  if (request_.text) {
     calibrate_model();
-  else if (request_.bits)
-    choose_mix(nullptr);
+    return;
+  }
+  if (request_.bits) choose_mix(request_.inputs ? &*request_.inputs : nullptr);
+  if (request_.inputs) scale(*request_.inputs);
 }
 
 std::function<void(int64_t, int64_t)> Quantisation::telling(std::string_view what,
@@ -47,6 +49,10 @@ void Quantisation::calibrate_model() {
                                         .threads = request_.threads,
                                         .cancel = request_.cancel});
   if (request_.bits) choose_mix(&calibration);
+  scale(calibration);
+}
+
+void Quantisation::scale(const Calibration& calibration) {
   const FormatOf format_of = [&](size_t sublayer, size_t weight) {
     if (!formats_) return *request_.to;
     const auto found = formats_->find({sublayer, weight});
@@ -60,22 +66,25 @@ void Quantisation::calibrate_model() {
 void Quantisation::choose_mix(const Calibration* calibration) {
   const auto weighing = telling("weighing matrices", "matrices");
   Damages damages;
-  if (calibration) {
+  if (compensator_) {
     const ProductEffects effects =
         measure_effects(model_, request_.text->options, request_.text->windows,
                         telling("disturbing matrices", "runs"), request_.cancel);
-    const CalibratedModel known{*calibration, effects, *compensator_};
+    const CalibratedModel known{*calibration, &effects, &*compensator_};
     damages = expected_damages(model_, &known, request_.search, weighing);
   } else {
     Team team(request_.threads > 0 ? request_.threads : usable_processors());
     const Team::Use use(team);
-    damages = expected_damages(model_, nullptr, request_.search, weighing);
+    std::optional<CalibratedModel> known;
+    if (calibration) known.emplace(CalibratedModel{*calibration});
+    damages = expected_damages(model_, known ? &*known : nullptr, request_.search, weighing);
   }
   formats_ = choose_formats(model_.shape(), damages, *request_.bits);
 }
 
 std::vector<io::StoreGroup> Quantisation::groups() {
-  return store_groups(model_, request_.to, request_.search, request_.text ? &scalings_ : nullptr,
+  return store_groups(model_, request_.to, request_.search,
+                      request_.text || request_.inputs ? &scalings_ : nullptr,
                       compensator_ ? &*compensator_ : nullptr, formats_ ? &*formats_ : nullptr);
 }
 
@@ -90,6 +99,7 @@ std::string Quantisation::name() const {
   std::string out = request_.search == kernels::RangeSearch::kMinMax ? "minmax" : "clip";
   if (request_.text)
     out += fmt::format(", compensated, calibrated {:016x}", fingerprint(scalings_));
+  if (request_.inputs) out += fmt::format(", calibrated {:016x}", fingerprint(scalings_));
   return out;
 }
 

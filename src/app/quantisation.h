@@ -26,6 +26,7 @@ struct QuantisationRequest {
   std::optional<double> bits;      ///< a weight (mixed_formats.h); in place of `to`
   kernels::RangeSearch search = kernels::RangeSearch::kClip;
   std::optional<CalibrationText> text;  ///< with quantised `to` or with `bits`
+  std::optional<Calibration> inputs;    ///< likewise; in place of a text: an importance matrix's
   int threads = 0;                      ///< 0: all
   /// What is being done, how much of it, and what one of it is ("windows"); may be empty.
   std::function<void(std::string_view what, int64_t done, int64_t total, std::string_view of)>
@@ -55,6 +56,7 @@ class Quantisation {
  private:
   void calibrate_model();
   void choose_mix(const Calibration* calibration);
+  void scale(const Calibration& calibration);
   std::function<void(int64_t, int64_t)> telling(std::string_view what, std::string_view of) const;
 
   const BoundModel& model_;

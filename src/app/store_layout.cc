@@ -72,13 +72,13 @@ io::StoreTensor store_tensor(const BoundModel& model, const Place& at,
       tensor.dtype != shape.weight_dtype)
     wanted = WeightFormat::plain(shape.weight_dtype);
   const auto scaling =
-      scalings ? scalings->find({at.sublayer, at.weight}) : Scalings::const_iterator{};
+      scalings ? scalings->find({at.sublayer, at.weight, at.expert}) : Scalings::const_iterator{};
   if (!scalings || scaling == scalings->end()) return {tensor.name, tensor.name, wanted, {}};
   io::StoreTensor out = scaled_tensor(tensor, weight, wanted, scaling->second);
   if (compensator && wanted && wanted->is_quantised() &&
       compensator->is_for(at.sublayer, at.weight))
     out.prepare = [compensator, at, format = *wanted] {
-      return compensator->quantiser(at.sublayer, at.weight, format);
+      return compensator->quantiser({at.sublayer, at.weight, at.expert}, format);
     };
   return out;
 }

@@ -63,16 +63,18 @@ WeightSample sample_rows(const BoundModel& model, size_t sublayer, size_t weight
   const int64_t experts = std::min(shape.tensors(), panels);
   const int64_t there = (rows + kRowsOfPanel - 1) / kRowsOfPanel;
   const int64_t sampled = std::min(there, panels / experts);
-  WeightSample out{0, shape.cols, {}};
+  WeightSample out{0, shape.cols, {}, {}};
   for (int64_t i = 0; i < experts; ++i) {
     const auto expert = static_cast<size_t>(shape.tensors() * i / experts);
     const MatrixRows reader(model, sublayer, weight, expert);
+    WeightSample::Part& part = out.parts.emplace_back(expert, 0);
     for (int64_t j = 0; j < sampled; ++j) {
       const int64_t first = there * j / sampled * kRowsOfPanel;
       const int64_t count = std::min(kRowsOfPanel, rows - first);
       const size_t at = out.values.size();
       out.values.resize(at + static_cast<size_t>(count * shape.cols));
       reader.read(first, count, out.values.data() + at);
+      part.rows += count;
       out.rows += count;
     }
   }

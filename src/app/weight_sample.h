@@ -32,8 +32,14 @@ class MatrixRows {
 
 /// Whole panels of rows, of experts from several of them; the last panel may be short.
 struct WeightSample {
+  /// Rows of one expert, of what has none all.
+  struct Part {
+    size_t expert = 0;
+    int64_t rows = 0;
+  };
   int64_t rows = 0, cols = 0;
   std::vector<float> values;  ///< [rows, cols]
+  std::vector<Part> parts;    ///< in the order of the rows
 };
 
 /// Panels that are read of each matrix, evenly spread.

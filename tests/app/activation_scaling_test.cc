@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <map>
 #include <random>
 
 #include "io/checkpoint/packed_store.h"
@@ -11,6 +12,7 @@
 #include "src/app/error_compensation.h"
 #include "src/app/perplexity.h"
 #include "src/app/store_layout.h"
+#include "src/app/weight_sample.h"
 #include "src/base/error.h"
 #include "src/engine/stores/panel_quantiser.h"
 #include "src/layer/scaling_places.h"
@@ -20,8 +22,6 @@ namespace sluice::app {
 namespace {
 
 namespace fs = std::filesystem;
-
-using Place = std::pair<size_t, size_t>;
 
 std::vector<ScoredSequence> windows_of(const std::string& fixture, uint32_t seed) {
   std::mt19937 random(seed);
@@ -101,9 +101,9 @@ TEST_P(ActivationScaling, ChangesNothingButTheRounding) {
     for (const ScalingPlace& place : scaling_places(
              model.family().program(i), model.shape().num_heads == model.shape().num_kv_heads)) {
       ++places;
-      const auto at = [&](int32_t weight) { return std::pair{i, static_cast<size_t>(weight)}; };
+      const auto at = [&](int32_t weight) { return WeightPlace{i, static_cast<size_t>(weight)}; };
       std::vector<float> factors(
-          static_cast<size_t>(sublayer.weights[at(place.consumers.front()).second].cols));
+          static_cast<size_t>(sublayer.weights[at(place.consumers.front()).weight].cols));
       for (float& factor : factors)
         factor = std::exp2(static_cast<float>(static_cast<int>(random() % 3)) - 1);
       for (const int32_t weight : place.consumers) scalings[at(weight)].columns = factors;
@@ -210,7 +210,7 @@ TEST_P(TrainedModel, HasOneHessianForWhatSharesInputs) {
     for (size_t weight = 0; weight < weights.size(); ++weight) {
       if (sources[weight] < 0 || weights[weight].shares_table) continue;
       ++products;
-      const Place source{i, static_cast<size_t>(sources[weight])};
+      const WeightPlace source{i, static_cast<size_t>(sources[weight])};
       EXPECT_EQ(squares.at({i, weight}).square, squares.at(source).square) << weights[weight].role;
       const int64_t cols = weights[weight].cols;
       sums[source].assign(static_cast<size_t>(kernels::padded_rows(cols) * cols), 0);
@@ -229,6 +229,98 @@ TEST_P(TrainedModel, HasOneHessianForWhatSharesInputs) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Fixtures, TrainedModel, ::testing::Values("stories260k"));
+
+// What the errors of a quantised matrix cost on the inputs that `sum` is of.
+double cost_of(const WeightFormat& format, const std::vector<float>& values,
+               const std::vector<std::byte>& panels, int64_t cols, const std::vector<float>& sum) {
+  double cost = 0;
+  const int64_t rows = std::ssize(values) / cols;
+  std::vector<float> back(static_cast<size_t>(16 * cols));
+  for (int64_t row = 0; row < rows; ++row) {
+    if (row % 16 == 0)
+      kernels::dequantise_panel(format, panels.data() + row / 16 * format.panel_bytes(cols),
+                                std::min<int64_t>(16, rows - row), cols, back.data(), cols);
+    const auto error = [&](int64_t col) {
+      return double{back[static_cast<size_t>(row % 16 * cols + col)]} -
+             values[static_cast<size_t>(row * cols + col)];
+    };
+    for (int64_t i = 0; i < cols; ++i)
+      for (int64_t j = 0; j < cols; ++j)
+        cost += error(i) * sum[static_cast<size_t>(i * cols + j)] * error(j);
+  }
+  return cost;
+}
+
+// Experts have sums of their own, of the rows that went to them.
+class Mixture : public ActivationScaling {};
+TEST_P(Mixture, EachExpertMakesUpForItsErrors) {
+  const BoundModel model = BoundModel::open(testing::fixture_model(GetParam()));
+  const auto windows = windows_of(GetParam(), 9);
+  const Calibration calibration =
+      calibrate(testing::fixture_model(GetParam()), options_for(windows), windows);
+  std::map<std::pair<size_t, size_t>, int64_t> rows;
+  for (const auto& [place, inputs] : calibration)
+    if (model.shape().sublayers[place.sublayer].weights[place.weight].experts > 0)
+      rows[{place.sublayer, place.weight}] += inputs.rows;
+  ASSERT_FALSE(rows.empty());
+  for (const auto& [place, count] : rows)
+    EXPECT_EQ(count, 3 * 24 * model.shape().experts_per_token);
+  const auto format = parse_weight_format("int4-g32").value();
+  const Scalings scalings = choose_scalings(
+      model, calibration, [&](size_t, size_t) { return format; }, kernels::RangeSearch::kClip);
+  for (const auto& [place, count] : rows) {
+    const WeightShape& shape = model.shape().sublayers[place.first].weights[place.second];
+    for (size_t expert = 0; expert < static_cast<size_t>(shape.experts); ++expert) {
+      const auto found = scalings.find({place.first, place.second, expert});
+      ASSERT_NE(found, scalings.end()) << "with rows or without";
+      EXPECT_EQ(std::ssize(found->second.importance), shape.cols);
+      EXPECT_TRUE(found->second.columns.empty());
+    }
+  }
+  CompensatorParts parts{.model = model,
+                         .path = testing::fixture_model(GetParam()),
+                         .options = options_for(windows),
+                         .windows = windows,
+                         .scalings = scalings,
+                         .search = kernels::RangeSearch::kClip,
+                         .threads = 2};
+  Compensator whole(parts);
+  // On the rows that went to an expert its answers are nearer. (Logits say little of weights that
+  // are random: a router that changes its mind changes all.)
+  Hessians sums;
+  for (const auto& [place, inputs] : calibration) {
+    const auto cols = static_cast<int64_t>(inputs.square.size());
+    sums[place].assign(static_cast<size_t>(kernels::padded_rows(cols) * cols), 0);
+  }
+  add_hessians(testing::fixture_model(GetParam()), options_for(windows), windows, sums);
+  double plain = 0, compensated = 0;
+  for (const auto& [place, sum] : sums) {
+    if (!rows.contains({place.sublayer, place.weight})) continue;
+    const MatrixRows matrix(model, place.sublayer, place.weight, place.expert);
+    std::vector<float> values(static_cast<size_t>(matrix.rows() * matrix.cols()));
+    matrix.read(0, matrix.rows(), values.data());
+    std::vector<std::byte> panels(static_cast<size_t>(format.bytes(matrix.rows(), matrix.cols())));
+    ASSERT_TRUE(
+        whole.quantiser(place, format)(values.data(), matrix.rows(), matrix.cols(), panels.data()));
+    compensated += cost_of(format, values, panels, matrix.cols(), sum);
+    for (int64_t row = 0; row < matrix.rows(); row += 16)
+      ASSERT_TRUE(
+          kernels::quantise_panel(format, {}, values.data() + row * matrix.cols(), matrix.cols(),
+                                  std::min<int64_t>(16, matrix.rows() - row), matrix.cols(),
+                                  panels.data() + row / 16 * format.panel_bytes(matrix.cols())));
+    plain += cost_of(format, values, panels, matrix.cols(), sum);
+  }
+  EXPECT_LT(compensated, 0.85 * plain);
+  const auto logits = logits_of(convert(model, "int4-g32", &scalings, &whole), windows);
+  // One expert's sums at a time.
+  parts.most_bytes = 4 * kernels::padded_rows(192) * 192;
+  Compensator in_rounds(parts);
+  EXPECT_EQ(logits_of(convert(model, "int4-g32", &scalings, &in_rounds), windows), logits);
+}
+INSTANTIATE_TEST_SUITE_P(Fixtures, Mixture,
+                         ::testing::Values("mixtral-tiny", "qwen3-moe-tiny", "olmoe-odd",
+                                           "qwen3-5-moe-tiny"),
+                         [](const auto& info) { return testing::test_name(info.param); });
 
 TEST(ActivationScalingErrors, QuantisedModelsCanNotBeScaled) {
   const BoundModel model = BoundModel::open(testing::fixture_model("opt-tiny:int4"));

@@ -176,6 +176,38 @@ TEST(ConvertCommand, BitsOutOfTheModelsRangeAreRefusedWithIt) {
   EXPECT_FALSE(std::filesystem::exists(folder.path("other")));
 }
 
+TEST(ConvertCommand, ImportanceMatricesStandInForTexts) {
+  const TemporaryFolder folder;
+  const std::string imatrix = std::string(SLUICE_FIXTURES) + "/imatrix/stories260k";
+  const Golden golden = goldens("stories260k").front();
+  std::vector<Ids> tokens;
+  for (const char* end : {".dat", ".gguf"}) {
+    succeed({"convert", fixture_model("stories260k"), folder.path("store"), "--overwrite",
+             "--weights", "int4-g32", "--imatrix", imatrix + end});
+    tokens.push_back(greedy(folder.path("store"), golden));
+  }
+  EXPECT_EQ(tokens[0], tokens[1]);
+  succeed({"convert", fixture_model("stories260k"), folder.path("store"), "--overwrite", "--bits",
+           "6", "--imatrix", imatrix + ".dat"});
+  const std::string other = folder.path("other");
+  const auto refused = [&](const std::string& model, std::vector<std::string> flags,
+                           std::vector<std::string> words) {
+    flags.insert(flags.begin(), {"convert", fixture_model(model), other});
+    fail(flags, words.front() == "file" ? 3 : 2, {words.back()});
+  };
+  refused("stories260k", {"--imatrix", imatrix + ".dat"}, {"user", "--imatrix without"});
+  refused("stories260k", {"--weights", "int4", "--imatrix", imatrix + ".dat", "--calibrate", "t"},
+          {"user", "--imatrix with --calibrate"});
+  refused("stories260k", {"--weights", "int4", "--imatrix", folder.path("none")},
+          {"file", folder.path("none")});
+  refused("stories260k",
+          {"--weights", "int4", "--imatrix", fixture_model("stories260k") + "/config.json"},
+          {"file", "config.json"});
+  refused("llama-tiny-gqa", {"--weights", "int4", "--imatrix", imatrix + ".dat"},
+          {"user", "stories260k.dat"});
+  EXPECT_FALSE(std::filesystem::exists(other));
+}
+
 TEST(ConvertCommand, ADamagedStoreIsFoundByVerify) {
   const TemporaryFolder folder;
   const std::string store = convert("stories260k", folder);

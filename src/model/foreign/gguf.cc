@@ -10,6 +10,7 @@
 #include "src/base/error.h"
 #include "src/model/foreign/foreign.h"
 #include "src/model/foreign/ggml_blocks.h"
+#include "src/model/foreign/gguf_names.h"
 
 namespace sluice {
 
@@ -95,15 +96,6 @@ class DecayDecoder final : public GgufDecoder {
   const std::string& name_;
 };
 
-// Of "blk.3.ffn_up_exps.{e}.weight", which is one expert's, all experts'; of a name of some rows of
-// a matrix that matrix'. Else nothing.
-std::string whole_name(std::string name) {
-  for (const std::string_view part : {".{e}", ".latent", ".turned"})
-    if (const size_t at = name.find(part); at != std::string::npos)
-      return name.erase(at, part.size());
-  return {};
-}
-
 // Expert by expert gate's and up's elements by turns, which the file has in a tensor each.
 class TurnsDecoder final : public ForeignDecoder {
  public:
@@ -168,7 +160,7 @@ class GgufWeights final : public ForeignWeights {
   std::string method() const override { return "GGUF"; }
 
   std::vector<io::TensorRows> parts(const WeightShape& weight) const override {
-    const std::string whole = whole_name(weight.gguf.name);
+    const std::string whole = whole_gguf_name(weight.gguf.name);
     if (whole.empty()) return {};
     const int64_t rows = weight.expert_rows();
     if (weight.experts == 0) {
@@ -322,6 +314,13 @@ class GgufWeights final : public ForeignWeights {
   int64_t tiles_ = 0;          // key heads of delta nets whose value heads take turns; 0: none do
 };
 }  // namespace
+
+std::string whole_gguf_name(std::string name) {
+  for (const std::string_view part : {".{e}", ".latent", ".turned"})
+    if (const size_t at = name.find(part); at != std::string::npos)
+      return name.erase(at, part.size());
+  return {};
+}
 
 std::unique_ptr<ForeignWeights> gguf_weights(const io::Checkpoint& checkpoint, KTypes k_types) {
   return std::make_unique<GgufWeights>(checkpoint, k_types);
